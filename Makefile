@@ -51,14 +51,14 @@ LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -fno-exceptions -fno-rtti
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
-ROOMS    = common proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
+MODULES  = common proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
            worker/client worker/data worker/compute worker/model worker/cache worker deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
 libs     = $(foreach r,$(1),$(call lib,$(r)))
 
-# What each kind of unit test links: its own room and those below it.
+# What each kind of unit test links: its own folder and those below it.
 link.common = common
 link.proto  = proto common
 link.core   = server/core proto common
@@ -100,10 +100,10 @@ $(B)/bin/%:
 	@echo "  LINK $@"
 	@$(CC) $(LDFLAGS) $(if $(filter -fPIE,$(flags.$(VARIANT))),-pie) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 
-define room
+define module_lib
 $(call lib,$(1)): $(patsubst %.c,$(B)/%.o,$(call src,$(1))) $(if $(filter proto,$(1)),$(B)/gen/proto/ps.pb-c.o)
 endef
-$(foreach r,$(ROOMS),$(eval $(call room,$(r))))
+$(foreach r,$(MODULES),$(eval $(call module_lib,$(r))))
 
 $(B)/lib/%.a:
 	@mkdir -p $(@D)
@@ -198,7 +198,7 @@ $(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/
 GPU_PROGRAMS = $(addprefix $(BUILD)/cuda/gpu/,facts bench)
 $(BUILD)/cuda/gpu/facts: $(BUILD)/cuda/tests/gpu/facts.cu.o
 $(BUILD)/cuda/gpu/bench: $(patsubst %,$(BUILD)/cuda/%.o,$(filter-out tests/gpu/real.c,$(gpu_files)) tests/gpu/bench.c tests/gpu/bench_model.c \
-    tests/gpu/watch.c worker/data/batch.c) $(cuda_objects)
+    tests/gpu/op_monitor.c worker/data/batch.c) $(cuda_objects)
 $(GPU_PROGRAMS):
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
@@ -236,18 +236,18 @@ $(B)/tests/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -O2 -g -fPIC -shared -fvisibility=hidden -o $@ $< -ldl -lpthread
 
-# Tests: one program for each tests/unit/ROOM/test_X.c.
+# Tests: one program for each tests/unit/FOLDER/test_X.c.
 UNIT = $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/*/test_*.c)) \
        $(patsubst tests/unit/%.cpp,$(B)/unit/%,$(wildcard tests/unit/*/test_*.cpp))
 SUPPORT = $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
-define unit_room
+define unit_folder
 $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(call fixtures,$(1)) $(SUPPORT) $(call libs,$(link.$(1)))
 	@mkdir -p $$(@D)
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net checkpoint wal recovery admin client data model worker psctl psd,$(eval $(call unit_room,$(r))))
+$(foreach r,common proto core net checkpoint wal recovery admin client data model worker psctl psd,$(eval $(call unit_folder,$(r))))
 $(B)/unit/worker/test_job_peers: $(B)/tests/unit/client/fake_shard.o
 
 # Those of the CUDA half, on the emulated device.

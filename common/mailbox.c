@@ -4,7 +4,7 @@
 #include <errno.h>
 
 /* The oldest mail, now the caller's, or NULL. */
-static struct mail *take(struct mailbox *m)
+static struct mail *pop(struct mailbox *m)
 {
     struct mail *mail;
 
@@ -42,7 +42,7 @@ static void on_wake(uv_async_t *async)
     struct mail *mail;
     bool is_last = !until;
 
-    while (!is_last && (mail = take(m))) {
+    while (!is_last && (mail = pop(m))) {
         is_last = mail == until;
         mail->run(mail, m->owner);
     }
@@ -95,7 +95,7 @@ void mailbox_close(struct mailbox *m)
     uv_mutex_unlock(&m->lock);
     if (was_closed)
         return;
-    while ((mail = take(m)))
+    while ((mail = pop(m)))
         mail->run(mail, m->owner);
     uv_close((uv_handle_t *)&m->async, NULL);
 }

@@ -253,44 +253,44 @@ static int write_batch(struct channel_out *o)
     return n < 0 ? n : 0;
 }
 
-/* Takes a whole frame while another leaves in parts. -ENOMEM: it is still the caller's. */
+/* Takes a whole frame while another leaves in chunks. -ENOMEM: it is still the caller's. */
 static int add_waiting(struct channel_out *o, struct bytes *frame)
 {
-    size_t cap = o->parts.cap ? 2 * o->parts.cap : WAITING_MIN;
-    struct bytes *frames = o->parts.frames;
+    size_t cap = o->chunks.cap ? 2 * o->chunks.cap : WAITING_MIN;
+    struct bytes *frames = o->chunks.frames;
 
-    if (o->parts.n_frames == o->parts.cap) {
+    if (o->chunks.n_frames == o->chunks.cap) {
         frames = memory_try_alloc(cap * sizeof *frames);
         if (!frames)
             return -ENOMEM;
-        if (o->parts.n_frames)
-            memcpy(frames, o->parts.frames, o->parts.n_frames * sizeof *frames);
-        free(o->parts.frames);
-        o->parts.frames = frames;
-        o->parts.cap = cap;
+        if (o->chunks.n_frames)
+            memcpy(frames, o->chunks.frames, o->chunks.n_frames * sizeof *frames);
+        free(o->chunks.frames);
+        o->chunks.frames = frames;
+        o->chunks.cap = cap;
     }
-    o->parts.n_bytes += bytes_len(frame);
-    frames[o->parts.n_frames++] = *frame;
+    o->chunks.n_bytes += bytes_len(frame);
+    frames[o->chunks.n_frames++] = *frame;
     *frame = (struct bytes){ 0 };
     return 0;
 }
 
 static void drop_waiting(struct channel_out *o, size_t from)
 {
-    for (size_t i = from; i < o->parts.n_frames; i++)
-        channel_loop_release(o->channels, &o->parts.frames[i]);
-    free(o->parts.frames);
-    memset(&o->parts, 0, sizeof o->parts);
+    for (size_t i = from; i < o->chunks.n_frames; i++)
+        channel_loop_release(o->channels, &o->chunks.frames[i]);
+    free(o->chunks.frames);
+    memset(&o->chunks, 0, sizeof o->chunks);
 }
 
-/* The last part has been added: what has waited goes behind it. As write_batch(). */
-static int end_parts(struct channel_out *o)
+/* The last chunk has been added: the frames that waited go behind it. As write_batch(). */
+static int end_chunks(struct channel_out *o)
 {
     int status = 0;
     size_t i;
 
-    for (i = 0; i < o->parts.n_frames && !status; i++)
-        if (add_frame(o, &o->parts.frames[i]))
+    for (i = 0; i < o->chunks.n_frames && !status; i++)
+        if (add_frame(o, &o->chunks.frames[i]))
             status = write_batch(o);
     drop_waiting(o, i);
     return status ? status : write_batch(o);
@@ -305,7 +305,7 @@ size_t channel_leaving_bytes(const struct channel *c)
 
 size_t channel_unsent_bytes(const struct channel *c)
 {
-    return channel_leaving_bytes(c) + c->out.parts.n_bytes;
+    return channel_leaving_bytes(c) + c->out.chunks.n_bytes;
 }
 
 /* Has something been sent of which the peer may not know yet? */
@@ -432,7 +432,7 @@ static void end(struct channel *c, int why)
         return;
     c->state = CHANNEL_CLOSING;
     c->why = why;
-    channel_loop_leave_line(c->channels, &c->waiter);
+    channel_loop_cancel(c->channels, &c->waiter);
     if (write_batch(&c->out) == 0 && is_fresh(&c->out))
         linger(c);
     else
@@ -445,7 +445,7 @@ static void end_broken(struct channel *c, int why)
     if (c->state != CHANNEL_CLOSING)
         c->why = why;
     c->state = CHANNEL_CLOSING;
-    channel_loop_leave_line(c->channels, &c->waiter);
+    channel_loop_cancel(c->channels, &c->waiter);
     finish(c);
 }
 
@@ -592,9 +592,9 @@ static int scan_frame(struct channel *c, struct frame_header *ret_header)
 static void wait_for_turn(struct channel *c)
 {
     if (c->low_priority)
-        channel_loop_line_up_low(c->channels, &c->waiter, on_low_turn);
+        channel_loop_enqueue_low(c->channels, &c->waiter, on_low_turn);
     else
-        channel_loop_line_up(c->channels, &c->waiter, on_turn);
+        channel_loop_enqueue(c->channels, &c->waiter, on_turn);
 }
 
 /* Hands whole frames in c->in to the owner, as long as it may. */
@@ -643,7 +643,7 @@ static void go_on(struct channel *c)
     int status;
 
     if (bytes_len(&c->in.buf))
-        channel_loop_line_up(c->channels, &c->waiter, on_turn);
+        channel_loop_enqueue(c->channels, &c->waiter, on_turn);
     else
         clear_in(&c->in);
     if (!c->stopped)
@@ -797,7 +797,7 @@ static void on_written(struct channel_out *out, int status)
     }
     drain(c);
     count_held(c);
-    if (c->out.parts.under_way && c->state != CHANNEL_CLOSING && c->events->written)
+    if (c->out.chunks.under_way && c->state != CHANNEL_CLOSING && c->events->written)
         c->events->written(c->owner);
 }
 
@@ -835,7 +835,7 @@ int channel_send(struct channel *c, struct bytes *frame)
     status = count_sent(c, frame);
     if (status)
         return status;
-    if (c->out.parts.under_way) {
+    if (c->out.chunks.under_way) {
         status = add_waiting(&c->out, frame);
         channel_loop_release(c->channels, frame);
     } else if (add_frame(&c->out, frame) || !c->delivering) {
@@ -844,25 +844,25 @@ int channel_send(struct channel *c, struct bytes *frame)
     return sent(c, status);
 }
 
-int channel_send_part(struct channel *c, struct bytes *part)
+int channel_send_chunk(struct channel *c, struct bytes *chunk)
 {
-    int status = count_sent(c, part);
+    int status = count_sent(c, chunk);
 
     if (status)
         return status;
-    c->out.parts.under_way = true;
-    (void)add_frame(&c->out, part);
+    c->out.chunks.under_way = true;
+    (void)add_frame(&c->out, chunk);
     return sent(c, write_batch(&c->out));
 }
 
-int channel_send_last_part(struct channel *c, struct bytes *part)
+int channel_send_last_chunk(struct channel *c, struct bytes *chunk)
 {
-    int status = count_sent(c, part);
+    int status = count_sent(c, chunk);
 
     if (status)
         return status;
-    (void)add_frame(&c->out, part);
-    status = sent(c, end_parts(&c->out));
+    (void)add_frame(&c->out, chunk);
+    status = sent(c, end_chunks(&c->out));
     if (!status)
         drain(c);
     return status;

@@ -70,10 +70,10 @@ struct channel_in {
  * A small frame is copied behind the one before it where there is space, so that a run of
  * acknowledgements travels in one buffer. Every buffer goes to the loop once it is written.
  *
- * A frame may leave in parts, each as soon as it is made. Whole frames that come meanwhile wait for
- * the last part:
+ * A frame may leave in chunks, each as soon as it is made. Whole frames that come meanwhile wait for
+ * the last chunk:
  *
- *     parts.under_way -> add_frame, write_batch ... -> end_parts
+ *     chunks.under_way -> add_frame, write_batch ... -> end_chunks
  *                        add_waiting ...
  */
 #define CHANNEL_OUT_FRAMES 16u
@@ -86,10 +86,10 @@ struct channel_out {
     size_t n_writes;                 /* libuv's, whose callback is to come */
     uint64_t wrote_turn;             /* the loop's turn of the last write; 0: none */
     struct {
-        bool under_way;       /* a frame that leaves in parts */
+        bool under_way;       /* a frame that leaves in chunks */
         struct bytes *frames; /* owned, and what is in them: n_frames that wait for its end */
         size_t n_frames, cap, n_bytes;
-    } parts;
+    } chunks;
     void (*written)(struct channel_out *o, int status); /* after each of the n_writes */
 };
 
@@ -108,7 +108,7 @@ struct channel_events {
     void (*part)(void *owner, const struct frame_header *header, const uint8_t *head,
                  const uint8_t *body, size_t n_bytes);
 
-    /* NULL, or: some of a frame that is sent in parts has left, and space may be there for more. */
+    /* NULL, or: some of a frame that is sent in chunks has left, and space may be there for more. */
     void (*written)(void *owner);
 
     /* The last call ever made: the channel and its stream may now be freed.
@@ -165,8 +165,8 @@ int channel_send(struct channel *c, struct bytes *frame);
 /* Sends a frame whose end is not made yet, in parts. Each part is written at once; other frames that are sent meanwhile
  * wait for the last one. The caller checks channel_leaving_bytes() first, and waits for events.written if it is much. A
  * frame that has begun to leave must end, or the channel. */
-int channel_send_part(struct channel *c, struct bytes *part);
-int channel_send_last_part(struct channel *c, struct bytes *part);
+int channel_send_chunk(struct channel *c, struct bytes *chunk);
+int channel_send_last_chunk(struct channel *c, struct bytes *chunk);
 
 /* Of what could be written now: bytes that the socket has not taken yet. */
 size_t channel_leaving_bytes(const struct channel *c);

@@ -184,7 +184,7 @@ static void go_first(struct channel_loop *channels, struct channel_loop_line *li
     struct channel_loop_waiter *w = line->first;
     void (*go)(struct channel_loop_waiter *) = w->go;
 
-    channel_loop_leave_line(channels, w);
+    channel_loop_cancel(channels, w);
     go(w);
 }
 
@@ -277,13 +277,13 @@ static void append(struct channel_loop *channels, struct channel_loop_line *line
         uv_idle_start(&channels->idle, on_idle);
 }
 
-void channel_loop_line_up(struct channel_loop *channels, struct channel_loop_waiter *w,
+void channel_loop_enqueue(struct channel_loop *channels, struct channel_loop_waiter *w,
                           void (*go)(struct channel_loop_waiter *w))
 {
     append(channels, &channels->line, w, go);
 }
 
-void channel_loop_line_up_low(struct channel_loop *channels, struct channel_loop_waiter *w,
+void channel_loop_enqueue_low(struct channel_loop *channels, struct channel_loop_waiter *w,
                               void (*go)(struct channel_loop_waiter *w))
 {
     append(channels, &channels->low_line, w, go);
@@ -294,7 +294,7 @@ bool channel_loop_has_low_turn(const struct channel_loop *channels)
     return !channels->low_line.first && channels->low_bytes < CHANNEL_LOW_SHARED_BYTES;
 }
 
-void channel_loop_leave_line(struct channel_loop *channels, struct channel_loop_waiter *w)
+void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_waiter *w)
 {
     struct channel_loop_line *line = w->line;
 

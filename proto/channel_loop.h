@@ -161,18 +161,18 @@ bool channel_loop_is_over(const struct channel_loop *channels);
 /* A channel holds `after` bytes, and held `before`. */
 void channel_loop_hold_bytes(struct channel_loop *channels, size_t before, size_t after);
 
-/* go(w) is called in the loop's next iteration, unless channel_loop_leave_line() comes first.
+/* go(w) is called in the loop's next iteration, unless channel_loop_cancel() comes first.
  * Nothing happens if w waits already. */
-void channel_loop_line_up(struct channel_loop *channels, struct channel_loop_waiter *w,
+void channel_loop_enqueue(struct channel_loop *channels, struct channel_loop_waiter *w,
                           void (*go)(struct channel_loop_waiter *w));
 
 /* The same in the line of low priority: once those before it have had their turn. */
-void channel_loop_line_up_low(struct channel_loop *channels, struct channel_loop_waiter *w,
+void channel_loop_enqueue_low(struct channel_loop *channels, struct channel_loop_waiter *w,
                               void (*go)(struct channel_loop_waiter *w));
 
 /* True if this iteration has time for a channel of low priority that has not waited in its line. */
 bool channel_loop_has_low_turn(const struct channel_loop *channels);
 
-void channel_loop_leave_line(struct channel_loop *channels, struct channel_loop_waiter *w);
+void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_waiter *w);
 
 #endif

@@ -183,10 +183,10 @@ static int scrub_epoch(struct disk_monitor *w, uint64_t epoch)
     const char *data_dir = w->config.data_dir;
     char dir[WAL_PATH_MAX];
     uint32_t n_shards = 0;
-    bool is_aside = true;
-    int status = disk_usage_is_aside(w->config.files, data_dir, epoch, &is_aside, NULL);
+    bool is_archived = true;
+    int status = disk_usage_is_archived(w->config.files, data_dir, epoch, &is_archived, NULL);
 
-    if (status || is_aside ||
+    if (status || is_archived ||
         timeline_n_shards(w->config.files, data_dir, epoch, &n_shards, NULL))
         n_shards = 0;
     status = 0;
@@ -244,13 +244,13 @@ static void measure(struct disk_monitor *w)
     uv_mutex_lock(&w->lock);
     w->seen.checkpoint_bytes = usage.checkpoint_bytes;
     w->seen.log_bytes = usage.log_bytes;
-    w->seen.aside_bytes = usage.aside_bytes;
+    w->seen.archived_bytes = usage.archived_bytes;
     w->seen.free_bytes = usage.free_bytes;
     w->seen.size_bytes = usage.size_bytes;
     uv_mutex_unlock(&w->lock);
 }
 
-static void run(void *arg)
+static void thread_main(void *arg)
 {
     struct disk_monitor *w = arg;
     uint64_t every_ms = w->config.scrub_every_ms, now_ms, ms;
@@ -284,7 +284,7 @@ int disk_monitor_start(const struct disk_monitor_config *config, struct disk_mon
     if (uv_mutex_init(&w->lock) || uv_cond_init(&w->wake))
         abort(); /* only without memory */
     w->seen.is_on = true;
-    status = uv_thread_create(&w->thread, run, w);
+    status = uv_thread_create(&w->thread, thread_main, w);
     if (status) {
         uv_cond_destroy(&w->wake);
         uv_mutex_destroy(&w->lock);

@@ -310,9 +310,10 @@ static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
     n->progress_ms = now_ms;
     stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
     listener_count(n->listener, &counts);
-    if (counts.put_off)
+    if (counts.retry_later)
         snprintf(waiting, sizeof waiting,
-                 "; workers were refused %" PRIu64 " times and asked to retry", counts.put_off);
+                 "; workers were refused %" PRIu64 " times and asked to retry",
+                 counts.retry_later);
     log_line_info("%s%s", text, waiting);
     (void)sd_notifyf(0, "STATUS=%s", text);
 }

@@ -245,8 +245,8 @@ static void copy_queued_replies(const struct shard_stats_inputs *in,
 static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
                        struct shard_report *report) ON_SHARD
 {
-    const struct pull_handler_moment now = { uv_now(in->loop), now_ms, report->made_unix_ms,
-                                             in->lease_ms };
+    const struct pull_handler_times now = { uv_now(in->loop), now_ms, report->made_unix_ms,
+                                            in->lease_ms };
 
     report->waits = memory_alloc((STATS_N_WAITS_MAX + 1) * sizeof *report->waits);
     report->n_waits = pull_handler_report(dispatch_pulls(in->dispatch), &now, report->waits,

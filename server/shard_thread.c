@@ -210,7 +210,7 @@ static void close_log(struct shard_thread *t) ON_SHARD
     t->wal = NULL;
 }
 
-static void run(void *arg)
+static void thread_main(void *arg)
 {
     struct shard_thread *t = arg;
     int status;
@@ -284,7 +284,7 @@ int shard_thread_start(const struct shard_thread_config *config,
         return err_set(err, status, "shard %u: cannot make its loop: %s", config->index,
                        status_text(status));
     }
-    status = uv_thread_create(&t->thread, run, t);
+    status = uv_thread_create(&t->thread, thread_main, t);
     if (status) {
         uv_close((uv_handle_t *)&t->timer, NULL);
         uv_close((uv_handle_t *)&t->log_timer, NULL);

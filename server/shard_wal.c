@@ -144,7 +144,7 @@ static void report_bound(struct shard_wal *l, const struct wal_thread_view *view
             l->shard, (double)(l->bound.last_ms - l->bound.since_ms) / 1e3,
             (double)(waits->over_ns - l->bound_over_ns) / 1e9);
         break;
-    case WAL_BOUND_NO_NEWS:
+    case WAL_BOUND_UNCHANGED:
         break;
     }
     l->waits = *waits;
@@ -167,7 +167,7 @@ bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret)
     return true;
 }
 
-static void on_news(void *owner)
+static void on_progress(void *owner)
 {
     struct shard_wal *l = owner;
     struct wal_thread_view view;
@@ -192,7 +192,7 @@ int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *
     struct wal_thread_config thread = { .writer = *config->writer,
                                         .max_bytes = config->queue_max_bytes,
                                         .mailbox = config->mailbox,
-                                        .on_news = on_news,
+                                        .on_progress = on_progress,
                                         .owner = l };
     int status = wal_thread_start(&thread, end, &l->thread, err);
 
@@ -250,7 +250,8 @@ void shard_wal_checkpointed(struct shard_wal *l, uint64_t first, uint64_t needed
 {
     wal_thread_close_gap(l->thread, first);
     wal_thread_truncate(l->thread, needed);
-    on_news(l); /* the gap is none any more: replies behind it may go, and no writer says so */
+    on_progress(
+        l); /* the gap is none any more: replies behind it may go, and no writer says so */
 }
 
 void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error[static 200])

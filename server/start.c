@@ -575,7 +575,7 @@ static void recover_own(struct mail *mail, void *owner)
     struct recover_shard_config config = { .files = s->config.files,
                                            .data_dir = s->config.settings->data_dir,
                                            .shard_index = task->index,
-                                           .who = identity(s, task->index),
+                                           .identity = identity(s, task->index),
                                            .at = s->source.at,
                                            .progress = on_recovered,
                                            .report = report_restore,
@@ -716,13 +716,13 @@ static void end_resharding(struct start *s) ON_MAIN
         .report = report_restore
     };
     struct err *err = &s->result.err;
-    struct recover_shard_at again;
+    struct recover_shard_at restart_at;
 
-    err->status = reshard_check(s->reshard, &config, &again, err);
+    err->status = reshard_check(s->reshard, &config, &restart_at, err);
     if (err->status) {
         finish(s);
-    } else if (again.job) {
-        reshard_once_more(s, &again);
+    } else if (restart_at.job) {
+        reshard_once_more(s, &restart_at);
     } else {
         log_later(s);
         end_restoring(s);

@@ -173,7 +173,7 @@ telling="$S/test_golden.py
     $S/test_freeze.py::test_a_machine_that_stood_still_has_given_nobody_up
     $S/test_worker.py::test_a_model_is_evaluated_alike_from_servers_a_restart_a_checkpoint_and_other_shards
     $S/test_wire.py::test_a_run_in_two_halves_ends_in_the_same_bits_as_in_one
-    $S/test_endpoint.py::test_stats_tell_what_the_workers_did
+    $S/test_endpoint.py::test_stats_report_what_the_workers_did
     $S/test_psctl.py::test_tables_workers_and_waits_are_shown_aligned"
 # The longest of all; make test runs it in the release build.
 orders=$S/test_oracle.py::test_two_workers_end_in_the_same_bits_in_twenty_orders_of_arrival

@@ -33,7 +33,7 @@ static unsigned bits_of(size_t n_bytes)
     return bits;
 }
 
-static void *take_kept(struct batch_memory *m, unsigned bits)
+static void *pop_pooled(struct batch_memory *m, unsigned bits)
 {
     struct kept *block = m->kept[bits];
 
@@ -51,7 +51,7 @@ static void *alloc(void *arg, size_t n_bytes)
     if (bits == BITS_END)
         return NULL;
     pthread_mutex_lock(&m->lock);
-    block = take_kept(m, bits);
+    block = pop_pooled(m, bits);
     if (!block)
         block = dlrm_host_alloc(m->model, (size_t)1 << bits);
     m->n_out += block != NULL;
@@ -59,7 +59,7 @@ static void *alloc(void *arg, size_t n_bytes)
     return block;
 }
 
-static void give_back(void *arg, void *memory, size_t n_bytes)
+static void release(void *arg, void *memory, size_t n_bytes)
 {
     const unsigned bits = bits_of(n_bytes);
     struct batch_memory *m = arg;
@@ -77,7 +77,7 @@ struct batch_memory *batch_memory_new(struct dlrm *model)
     struct batch_memory *m = memory_alloc(sizeof *m);
 
     m->model = model;
-    m->ops = (struct batch_allocator){ alloc, give_back, m };
+    m->ops = (struct batch_allocator){ alloc, release, m };
     pthread_mutex_init(&m->lock, NULL);
     return m;
 }
@@ -90,7 +90,7 @@ void batch_memory_free(struct batch_memory *m)
     for (unsigned bits = BITS_MIN; bits < BITS_END; bits++) {
         void *block;
 
-        while ((block = take_kept(m, bits)) != NULL)
+        while ((block = pop_pooled(m, bits)) != NULL)
             dlrm_host_free(m->model, block, (size_t)1 << bits);
     }
     pthread_mutex_destroy(&m->lock);

@@ -272,7 +272,7 @@ static size_t bytes_of(const struct error_feedback_index *o)
     return o->n * o->row_bytes;
 }
 
-/* Numbers that error_feedback_index_take() writes. */
+/* Numbers that error_feedback_index_acquire() writes. */
 static size_t numbers_of(const struct error_feedback_index *o)
 {
     return 2 * (size_t)o->n;
@@ -353,7 +353,7 @@ int device_push_begin(struct device_push *t, struct device_push_step *step,
     for (uint32_t i = 0; i < t->n; i++) {
         struct error_feedback_index *o = &step->indexes[i];
 
-        error_feedback_index_take(o, &t->gradients[i].index, &sections[i], numbers);
+        error_feedback_index_acquire(o, &t->gradients[i].index, &sections[i], numbers);
         numbers += numbers_of(o);
         t->n_flushed_rows += o->flushes ? o->n : 0;
         step->encoded[t->gradients[i].table.gradient] =

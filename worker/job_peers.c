@@ -34,7 +34,7 @@ static bool takes_part(const cJSON *worker)
 }
 
 /* How many of one job's workers still take part; ret_who: the first of them. */
-static int count_job(const cJSON *job, char *ret_who, size_t n_bytes)
+static int count_job(const cJSON *job, char *ret_missing, size_t n_bytes)
 {
     const cJSON *worker;
     int n = 0;
@@ -43,7 +43,7 @@ static int count_job(const cJSON *job, char *ret_who, size_t n_bytes)
     {
         if (takes_part(worker) && n++ == 0)
             snprintf(
-                ret_who, n_bytes, "rank %d (%s)",
+                ret_missing, n_bytes, "rank %d (%s)",
                 (int)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(worker, "rank")),
                 text_of(worker, "name"));
     }
@@ -51,7 +51,7 @@ static int count_job(const cJSON *job, char *ret_who, size_t n_bytes)
 }
 
 /* -1 when the answer is no list of jobs. */
-static int count(const char *json, const char *name, char *ret_who, size_t n_bytes)
+static int count(const char *json, const char *name, char *ret_missing, size_t n_bytes)
 {
     cJSON *root = cJSON_Parse(json);
     const cJSON *jobs = cJSON_GetObjectItemCaseSensitive(root, "jobs"), *job;
@@ -60,7 +60,7 @@ static int count(const char *json, const char *name, char *ret_who, size_t n_byt
     cJSON_ArrayForEach(job, jobs)
     {
         if (strcmp(text_of(job, "name"), name) == 0)
-            n += count_job(job, ret_who, n_bytes);
+            n += count_job(job, ret_missing, n_bytes);
     }
     cJSON_Delete(root);
     return n;
@@ -96,7 +96,7 @@ static int put_question(void *arg, const char *server, struct err *err)
     return ps_admin(server, q->settings->token, q->command, "", q->timeout_ms, &q->json, err);
 }
 
-static int ask(const struct settings *s, uint32_t timeout_ms, char *ret_who, size_t n_bytes,
+static int ask(const struct settings *s, uint32_t timeout_ms, char *ret_missing, size_t n_bytes,
                int *ret_n, struct err *err)
 {
     struct question q = { .settings = s, .command = "workers", .timeout_ms = timeout_ms };
@@ -104,7 +104,7 @@ static int ask(const struct settings *s, uint32_t timeout_ms, char *ret_who, siz
 
     if (status)
         return status;
-    *ret_n = count(q.json, s->job, ret_who, n_bytes);
+    *ret_n = count(q.json, s->job, ret_missing, n_bytes);
     free(q.json);
     return *ret_n < 0 ? err_set(err, PS_EPROTO, "the list of workers cannot be read") : 0;
 }
@@ -125,13 +125,13 @@ void job_peers_wait(const struct settings *s, const struct stop_signal *stop)
     const struct timespec pause = { .tv_nsec = ASK_EVERY_MS * 1000000L };
     const uint64_t since_ms = clock_mono_ms();
     uint64_t waited_ms = 0, say_ms = SAY_EVERY_MS;
-    char who[160];
+    char missing[160];
     struct err err;
     int n = 0;
 
     for (;;) {
-        if (ask(s, answer_ms(s, waited_ms), who, sizeof who, &n, &err))
-            snprintf(who, sizeof who, "unknown, as the node does not answer (%.100s)",
+        if (ask(s, answer_ms(s, waited_ms), missing, sizeof missing, &n, &err))
+            snprintf(missing, sizeof missing, "unknown, as the node does not answer (%.100s)",
                      err.text);
         else if (n == 0)
             return;
@@ -140,12 +140,12 @@ void job_peers_wait(const struct settings *s, const struct stop_signal *stop)
         waited_ms = clock_mono_ms() - since_ms;
         if (waited_ms >= s->finish_timeout_ms) {
             log_line_warn("going on without the job's other workers (--finish-timeout): %s",
-                          who);
+                          missing);
             return;
         }
         if (waited_ms >= say_ms) {
             say_ms = waited_ms + SAY_EVERY_MS;
-            log_line_info("waiting for the job's other workers: %s", who);
+            log_line_info("waiting for the job's other workers: %s", missing);
         }
         sd_notify(0, "WATCHDOG=1");
         nanosleep(&pause, NULL);
@@ -157,10 +157,10 @@ void job_peers_wait(const struct settings *s, const struct stop_signal *stop)
 /* psd reports the first letters of a job's name. */
 static bool is_own(const cJSON *wait, const struct settings *s)
 {
-    char who[64];
+    char label[64];
 
-    snprintf(who, sizeof who, "job %.24s, worker %u (", s->job, s->rank);
-    return strncmp(text_of(wait, "who"), who, strlen(who)) == 0;
+    snprintf(label, sizeof label, "job %.24s, worker %u (", s->job, s->rank);
+    return strncmp(text_of(wait, "who"), label, strlen(label)) == 0;
 }
 
 /* This worker's own wait, or else the first that there is; NULL: none. */

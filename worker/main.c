@@ -28,7 +28,7 @@
 #include "worker/trainer.h"
 
 /* What all commands share. */
-struct run {
+struct command_context {
     struct settings settings;
     char *const *words; /* borrowed: what stands behind the command */
     int n_words;
@@ -55,7 +55,7 @@ static const char *sentence_of(const struct err *err)
 }
 
 /* Frees everything; a failure here fails a run that had gone well. */
-static int run_deinit(struct run *r, int status, struct err *err)
+static int run_deinit(struct command_context *r, int status, struct err *err)
 {
     struct err late = { 0 };
     int late_status;
@@ -82,7 +82,7 @@ static int run_deinit(struct run *r, int status, struct err *err)
 
 /* Rank 0 measures the numeric columns and stores what it found; all the others find the same
  * themselves. */
-static int moments_to_tables(struct run *r, struct err *err)
+static int moments_to_tables(struct command_context *r, struct err *err)
 {
     uint32_t n = schema_n_numeric(r->setup.schema);
     float *mean, *std;
@@ -102,7 +102,7 @@ static int moments_to_tables(struct run *r, struct err *err)
     return status;
 }
 
-static int moments_from_tables(struct run *r, struct err *err)
+static int moments_from_tables(struct command_context *r, struct err *err)
 {
     uint32_t n = schema_n_numeric(r->setup.schema);
     float *mean;
@@ -119,8 +119,8 @@ static int moments_from_tables(struct run *r, struct err *err)
 }
 
 /* The tables as all workers have left them. */
-static int final_validation(struct run *r, struct trainer *t, struct metrics_result *ret,
-                            struct err *err)
+static int final_validation(struct command_context *r, struct trainer *t,
+                            struct metrics_result *ret, struct err *err)
 {
     int status = 0;
 
@@ -143,7 +143,7 @@ static int final_validation(struct run *r, struct trainer *t, struct metrics_res
 }
 
 /* Nobody takes over the rows of a worker that is gone: a batch belongs to a rank. */
-static void count_lost(struct run *r, struct trainer *t)
+static void count_lost(struct command_context *r, struct trainer *t)
 {
     const struct settings *s = &r->settings;
     const uint64_t n_rows = r->setup.train.end_row ? r->setup.train.end_row : t->n_rows;
@@ -164,7 +164,7 @@ static void count_lost(struct run *r, struct trainer *t)
 }
 
 /* For the last line, and the exit code. A run that a signal has ended is not held to its plan. */
-static void note_loss(struct run *r, const struct progress_state *state)
+static void note_loss(struct command_context *r, const struct progress_state *state)
 {
     char rows[64] = "how many rows stay untrained is not known";
 
@@ -186,7 +186,7 @@ static void note_loss(struct run *r, const struct progress_state *state)
                 r->settings.job, state->workers_lost, r->settings.workers, rows);
 }
 
-static int finish(struct run *r, struct trainer *t, struct err *err)
+static int finish(struct command_context *r, struct trainer *t, struct err *err)
 {
     bool validates = r->setup.has_valid && r->settings.rank == 0 && !stop_signal_asked(r->stop);
     struct metrics_result result;
@@ -216,7 +216,7 @@ static int finish(struct run *r, struct trainer *t, struct err *err)
 
 /* This worker has failed, and the servers are well: leaves the job, so that no worker waits for its lease. After a
  * failed start it leaves in any case, unless it was to continue with the pushes of another process. */
-static void leave_on_failure(struct run *r, int status)
+static void leave_on_failure(struct command_context *r, int status)
 {
     uint8_t note[PUSH_JOURNAL_NOTE_MAX];
     bool goes_on = r->journal && push_journal_found_note(r->journal, note);
@@ -266,7 +266,7 @@ static int lock_state(const char *dir, const char *job, uint32_t rank, int *ret_
 }
 
 /* The servers, as whoever the process before this one was, if it has left its state. */
-static int open_store(struct run *r, struct err *err)
+static int open_store(struct command_context *r, struct err *err)
 {
     const struct settings *s = &r->settings;
     int status = read_token(&r->settings, err);
@@ -289,7 +289,7 @@ static int open_store(struct run *r, struct err *err)
 }
 
 /* All that needs no server. Time to probe the data is not training time. */
-static int prepare(struct run *r, struct err *err)
+static int prepare(struct command_context *r, struct err *err)
 {
     int status = progress_open(&r->settings, &r->progress, err);
 
@@ -305,7 +305,7 @@ static int prepare(struct run *r, struct err *err)
     return status;
 }
 
-static int train(struct run *r, struct err *err)
+static int train(struct command_context *r, struct err *err)
 {
     struct trainer *t;
     int status = prepare(r, err);
@@ -348,7 +348,7 @@ static int train(struct run *r, struct err *err)
 }
 
 /* Residuals are in this process alone, so they are saved after an error too. */
-static void keep_on_failure(struct run *r)
+static void keep_on_failure(struct command_context *r)
 {
     struct err late;
 
@@ -356,7 +356,7 @@ static void keep_on_failure(struct run *r)
         log_line_warn("%s", late.text);
 }
 
-static int train_or_leave(struct run *r, struct err *err)
+static int train_or_leave(struct command_context *r, struct err *err)
 {
     int status = train(r, err);
 
@@ -367,7 +367,7 @@ static int train_or_leave(struct run *r, struct err *err)
 }
 
 /* What eval and predict share: the model as it stands in the tables. */
-static int open_trained(struct run *r, bool labelled, struct err *err)
+static int open_trained(struct command_context *r, bool labelled, struct err *err)
 {
     int status = setup_data(&r->setup, &r->settings, false, labelled, err);
 
@@ -388,7 +388,7 @@ static int open_trained(struct run *r, bool labelled, struct err *err)
     return status;
 }
 
-static int eval(struct run *r, struct err *err)
+static int eval(struct command_context *r, struct err *err)
 {
     struct progress_state state = { .n_epochs = 1, .is_untrained_known = true };
     struct metrics_result result;
@@ -407,7 +407,7 @@ static int eval(struct run *r, struct err *err)
 }
 
 /* what: one of them */
-static void report_written(const struct run *r, uint64_t n, const char *what)
+static void report_written(const struct command_context *r, uint64_t n, const char *what)
 {
     bool to_stdout = strcmp(r->settings.output, "-") == 0;
 
@@ -415,7 +415,7 @@ static void report_written(const struct run *r, uint64_t n, const char *what)
                   to_stdout ? "" : " to ", to_stdout ? "" : r->settings.output);
 }
 
-static int predict_to(struct run *r, FILE *out, uint64_t *ret_n, struct err *err)
+static int predict_to(struct command_context *r, FILE *out, uint64_t *ret_n, struct err *err)
 {
     struct metrics_result done;
     struct data_loader_bad_rows bad = { 0 };
@@ -434,7 +434,7 @@ static int predict_to(struct run *r, FILE *out, uint64_t *ret_n, struct err *err
     return status;
 }
 
-static int predict(struct run *r, struct err *err)
+static int predict(struct command_context *r, struct err *err)
 {
     struct atomic_file out;
     uint64_t n = 0;
@@ -450,7 +450,7 @@ static int predict(struct run *r, struct err *err)
     return status;
 }
 
-static int synth(struct run *r, struct err *err)
+static int synth(struct command_context *r, struct err *err)
 {
     struct synth_options options = { .rows = r->settings.rows,
                                      .seed = r->settings.seed,
@@ -466,7 +466,7 @@ static int synth(struct run *r, struct err *err)
     return status;
 }
 
-static int key(struct run *r, struct err *err)
+static int key(struct command_context *r, struct err *err)
 {
     if (r->n_words < 2)
         return err_set(err, PS_ESETTING,
@@ -478,7 +478,7 @@ static int key(struct run *r, struct err *err)
 static const struct command {
     const char *name;
     int n_words;
-    int (*run)(struct run *r, struct err *err);
+    int (*run)(struct command_context *r, struct err *err);
 } commands[] = {
     { "train", 0, train_or_leave }, { "eval", 0, eval }, { "predict", 0, predict },
     { "synth", 0, synth },          { "key", 2, key },
@@ -492,7 +492,8 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-static void take_words(struct run *r, const struct command *command, int argc, char **argv)
+static void take_words(struct command_context *r, const struct command *command, int argc,
+                       char **argv)
 {
     r->words = argv + 2;
     while (command && r->n_words < command->n_words && 2 + r->n_words < argc &&
@@ -501,7 +502,7 @@ static void take_words(struct run *r, const struct command *command, int argc, c
 }
 
 /* --check: whatever can be wrong before a server is asked. */
-static int check(struct run *r, const struct command *command, struct err *err)
+static int check(struct command_context *r, const struct command *command, struct err *err)
 {
     const bool trains = command->run == train_or_leave;
     int status;
@@ -540,8 +541,8 @@ static int fail(int exit_code, const struct err *err)
     return exit_code;
 }
 
-static int act(struct run *r, const struct command *command, enum settings_action action,
-               struct err *err)
+static int act(struct command_context *r, const struct command *command,
+               enum settings_action action, struct err *err)
 {
     uint32_t refresh;
     int status;
@@ -571,7 +572,7 @@ static int act(struct run *r, const struct command *command, enum settings_actio
 int main(int argc, char **argv)
 {
     const struct command *command = find_command(argc > 1 ? argv[1] : NULL);
-    struct run *r = memory_alloc(sizeof *r);
+    struct command_context *r = memory_alloc(sizeof *r);
     enum settings_action action;
     struct err err = { 0 }, loss;
     int status, signal;

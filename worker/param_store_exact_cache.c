@@ -39,7 +39,7 @@ struct exact_cache {
         bool plain; /* it is inner's as it is */
     } request;
     /* For stats(), which does not wait for the lock: a push that waits for the servers holds it, and somebody
-     * asks for how long (watch.h). */
+     * asks for how long (wait_monitor.h). */
     _Atomic uint64_t rows_asked, rows_missing, rows_pulled_again, asked_bytes, got_bytes;
 };
 
@@ -98,17 +98,17 @@ static void count_section(struct exact_cache *m, const struct ps_pull_section *s
                           const uint64_t *missing, uint32_t n_missing)
 {
     const struct table_spec *spec = replica_spec(m->replica, s->table);
-    uint32_t n_again = 0;
+    uint32_t n_repeated = 0;
 
     if (!m->is_ahead)
         count(&m->asked_bytes, s->n_keys * codec_by_id(s->codec)->row_bytes(spec->dim, 0));
     if (spec->kind != TABLE_SPEC_SPARSE)
         return;
     for (uint32_t i = 0; i < n_missing; i++)
-        n_again += replica_was_evicted(m->replica, s->table, missing[i]);
+        n_repeated += replica_was_evicted(m->replica, s->table, missing[i]);
     count(&m->rows_asked, m->is_ahead ? 0 : s->n_keys);
     count(&m->rows_missing, n_missing);
-    count(&m->rows_pulled_again, n_again);
+    count(&m->rows_pulled_again, n_repeated);
 }
 
 static void add_section(struct exact_cache *m, const struct ps_pull_section *s,
@@ -248,7 +248,7 @@ static int start(struct exact_cache *m, struct err *err) ON_SHARD
     status = reserve(m, count_keys(m->request.sections, m->request.n), err);
     if (status)
         return status;
-    replica_turn(m->replica);
+    replica_begin_interval(m->replica);
     compose(m, m->request.sections, m->request.n);
     return start_fetch(m, m->request.clock, err);
 }

@@ -69,7 +69,7 @@ static int table(struct param_store *s, const struct table_spec *spec, uint32_t 
     int status;
 
     enter_shard();
-    status = shard_table_ask(l->shard, spec, false, &id, err);
+    status = shard_table_open(l->shard, spec, false, &id, err);
     return status ? status : number(l, spec, id, ret_table, err);
 }
 
@@ -81,7 +81,7 @@ static int table_find(struct param_store *s, struct table_spec *spec, uint32_t *
     int status;
 
     enter_shard();
-    status = shard_table_ask(l->shard, spec, true, &id, err);
+    status = shard_table_open(l->shard, spec, true, &id, err);
     if (status)
         return status;
     *spec = shard_table(l->shard, id)->spec;

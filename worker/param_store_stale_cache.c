@@ -12,7 +12,7 @@
 
 /* A section of the request under way that asks for less than it was asked for: number `section` of
  * the inner pull, whose rows go to the places `numbers` of dst. */
-struct part {
+struct chunk {
     uint32_t section;
     const struct ps_pull_section *whole; /* borrowed */
     const uint32_t *numbers;             /* of its missing keys */
@@ -28,8 +28,8 @@ struct reuse {
     struct stale_rows kept[PS_TABLES_MAX];
     bool sparse[PS_TABLES_MAX];
     struct ps_pull_section sections[SECTIONS_MAX]; /* the inner pull, while under way */
-    struct part parts[SECTIONS_MAX];
-    uint32_t n_sections, n_parts;
+    struct chunk chunks[SECTIONS_MAX];
+    uint32_t n_sections, n_chunks;
     uint64_t n_versions; /* that were given out; no number comes twice */
     uint64_t min_clock;  /* known when it was sent */
     /* lowest min clock of what it was given from what is kept; UINT64_MAX: nothing was */
@@ -127,7 +127,7 @@ static void count(struct reuse *r, const struct ps_pull_section *s, uint32_t n_m
 
 static void begin(struct reuse *r)
 {
-    r->n_sections = r->n_parts = 0;
+    r->n_sections = r->n_chunks = 0;
     atomic_store_explicit(&r->kept_clock, UINT64_MAX, memory_order_relaxed);
 }
 
@@ -176,7 +176,7 @@ static void compose(struct reuse *r, uint64_t clock, const struct ps_pull_sectio
             continue;
         for (uint32_t k = 0; k < n_missing; k++)
             keys[k] = s->keys[numbers[k]];
-        r->parts[r->n_parts++] = (struct part){ r->n_sections, s, numbers, ++r->n_versions };
+        r->chunks[r->n_chunks++] = (struct chunk){ r->n_sections, s, numbers, ++r->n_versions };
         r->sections[r->n_sections++] = (struct ps_pull_section){
             .table = s->table, .codec = s->codec, .n_keys = n_missing, .keys = keys, .dst = rows
         };
@@ -231,24 +231,24 @@ static int pull_for_eval(struct param_store *s, uint64_t clock,
 }
 
 /* To where it was asked for, and kept. */
-static void take(struct reuse *r, const struct part *part)
+static void take(struct reuse *r, const struct chunk *chunk)
 {
-    const struct ps_pull_section *s = &r->sections[part->section], *whole = part->whole;
+    const struct ps_pull_section *s = &r->sections[chunk->section], *whole = chunk->whole;
     struct stale_rows *kept = &r->kept[s->table];
     const float *row = s->dst;
 
     for (uint32_t i = 0; i < s->n_keys; i++, row += kept->dim) {
-        const uint32_t n = part->numbers[i];
+        const uint32_t n = chunk->numbers[i];
         uint32_t place = 0;
         bool is_kept;
 
         memcpy(whole->dst + (size_t)n * kept->dim, row, kept->dim * sizeof *row);
         is_kept = stale_rows_put(kept, s->keys[i],
-                                 (struct stale_rows_origin){ r->min_clock, part->version }, row,
-                                 &place);
+                                 (struct stale_rows_origin){ r->min_clock, chunk->version },
+                                 row, &place);
         if (!whole->versions)
             continue;
-        whole->versions[n] = is_kept ? part->version : 0;
+        whole->versions[n] = is_kept ? chunk->version : 0;
         whole->places[n] = place;
     }
 }
@@ -262,8 +262,8 @@ static int pull_wait(struct param_store *s, struct err *err)
         reset(r);
         return status;
     }
-    for (uint32_t i = 0; i < r->n_parts; i++)
-        take(r, &r->parts[i]);
+    for (uint32_t i = 0; i < r->n_chunks; i++)
+        take(r, &r->chunks[i]);
     return 0;
 }
 

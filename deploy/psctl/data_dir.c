@@ -47,7 +47,7 @@ void retry_scan_begin(struct retry_scan *w)
     w->n_scans++;
 }
 
-bool retry_scan_again(const struct retry_scan *w, int status)
+bool retry_scan_is_due(const struct retry_scan *w, int status)
 {
     const struct load_cluster_config *c = w->config;
     bool is_last = w->n_scans == RETRY_SCAN_N_MAX;
@@ -90,7 +90,7 @@ int retry_scan_load(const struct load_cluster_config *config, uint64_t now_ms,
     do {
         retry_scan_begin(&scan);
         status = load_cluster_one(config, now_ms, ret, ret_facts, err);
-    } while (retry_scan_again(&scan, status));
+    } while (retry_scan_is_due(&scan, status));
     return retry_scan_end(&scan, status, err);
 }
 

@@ -15,7 +15,7 @@
  *     do {
  *         retry_scan_begin(&scan);
  *         status = ... reads ...
- *     } while (retry_scan_again(&scan, status));
+ *     } while (retry_scan_is_due(&scan, status));
  *     return retry_scan_end(&scan, status, err);
  */
 #define RETRY_SCAN_N_MAX 16u
@@ -32,7 +32,7 @@ void retry_scan_begin(struct retry_scan *w);
 
 /* True if the status may come from a checkpoint that was removed meanwhile; reports it to the config's report. At most
  * RETRY_SCAN_N_MAX scans in all. */
-bool retry_scan_again(const struct retry_scan *w, int status);
+bool retry_scan_is_due(const struct retry_scan *w, int status);
 
 /* The status, with another sentence where a checkpoint was named that is not there any more. */
 int retry_scan_end(const struct retry_scan *w, int status, struct err *err);

@@ -24,7 +24,7 @@ struct list_checkpoints {
 struct point {
     const struct manifest *manifest; /* borrowed */
     uint64_t n_rows, n_bytes;
-    bool is_log_truncated, is_aside;
+    bool is_log_truncated, is_archived;
 };
 
 static const char *const heads[] = { "NUMBER", "<WHEN", "<KIND", "SHARDS",
@@ -62,7 +62,7 @@ static void add_to_grid(struct list_checkpoints *p, const struct point *point)
 {
     const struct manifest *m = point->manifest;
     const char *truncated = point->is_log_truncated ? ", no start: log truncated" : "";
-    const char *aside = point->is_aside ? ", set aside" : "";
+    const char *archived = point->is_archived ? ", set aside" : "";
     char when[40] = "-", jobs[400];
     time_t seconds = (time_t)(m->unix_ms / 1000);
     struct tm local;
@@ -73,9 +73,10 @@ static void add_to_grid(struct list_checkpoints *p, const struct point *point)
     text_output_grid_add(&p->grid, "%" PRIu64, m->number);
     text_output_grid_add(&p->grid, "%s", when);
     if (m->base)
-        text_output_grid_add(&p->grid, "delta to %" PRIu64 "%s%s", m->base, aside, truncated);
+        text_output_grid_add(&p->grid, "delta to %" PRIu64 "%s%s", m->base, archived,
+                             truncated);
     else
-        text_output_grid_add(&p->grid, "full%s%s", aside, truncated);
+        text_output_grid_add(&p->grid, "full%s%s", archived, truncated);
     text_output_grid_add(&p->grid, "%u", m->n_files);
     text_output_grid_add(&p->grid, "%" PRIu64, point->n_rows);
     text_output_grid_add(&p->grid, "%" PRIu64, point->n_bytes);
@@ -98,7 +99,7 @@ static void add_to_json(struct list_checkpoints *p, const struct point *point)
     data_dir_add_u64(item, "bytes", point->n_bytes);
     if (point->is_log_truncated)
         cJSON_AddBoolToObject(item, "log_cut", true);
-    if (point->is_aside)
+    if (point->is_archived)
         cJSON_AddBoolToObject(item, "aside", true);
     jobs = cJSON_AddArrayToObject(item, "jobs");
     for (uint32_t i = 0; i < m->n_jobs; i++) {
@@ -112,14 +113,14 @@ static void add_to_json(struct list_checkpoints *p, const struct point *point)
     cJSON_AddItemToArray(p->root, item);
 }
 
-enum place { IN_LINE, SET_ASIDE };
+enum place { IN_LINE, ARCHIVED };
 
 static void add(struct list_checkpoints *p, const char *data_dir, const struct manifest *m,
                 enum place place)
 {
     struct point point = { .manifest = m,
                            .is_log_truncated = is_log_truncated(data_dir, m),
-                           .is_aside = place == SET_ASIDE };
+                           .is_archived = place == ARCHIVED };
 
     p->n_added++;
     for (uint32_t i = 0; i < m->n_files; i++) {
@@ -139,8 +140,8 @@ static int add_number(struct list_checkpoints *p, const char *data_dir, uint64_t
     char dir[DIRECTORY_PATH_MAX];
     struct checkpoint c = { 0 };
     bool unfinished = false;
-    int status = place == SET_ASIDE ? directory_archived_path(data_dir, number, dir, err)
-                                    : directory_number_path(data_dir, number, dir, err);
+    int status = place == ARCHIVED ? directory_archived_path(data_dir, number, dir, err)
+                                   : directory_number_path(data_dir, number, dir, err);
 
     if (!status)
         status = checkpoint_open_live(&file_os, dir, &c, &unfinished, err);
@@ -157,20 +158,20 @@ static int add_number(struct list_checkpoints *p, const char *data_dir, uint64_t
 static int add_listed(struct list_checkpoints *p, const char *data_dir, struct err *err)
 {
     char base[DIRECTORY_PATH_MAX];
-    struct directory_numbers numbers = { 0 }, aside = { 0 };
+    struct directory_numbers numbers = { 0 }, archived = { 0 };
     int status = directory_path(data_dir, base, err);
 
     if (!status)
         status = directory_list(&file_os, base, &numbers, err);
     if (!status)
-        status = directory_list_archived(&file_os, base, &aside, err);
-    if (!status && numbers.n + aside.n == 0)
+        status = directory_list_archived(&file_os, base, &archived, err);
+    if (!status && numbers.n + archived.n == 0)
         status = err_set(err, PS_ENOCHECKPOINT, "no checkpoint in %.200s", data_dir);
     for (size_t i = numbers.n; i-- > 0 && !status;)
         status = add_number(p, data_dir, numbers.items[i], IN_LINE, err);
-    for (size_t i = aside.n; i-- > 0 && !status;)
-        status = add_number(p, data_dir, aside.items[i], SET_ASIDE, err);
-    free(aside.items);
+    for (size_t i = archived.n; i-- > 0 && !status;)
+        status = add_number(p, data_dir, archived.items[i], ARCHIVED, err);
+    free(archived.items);
     free(numbers.items);
     return status;
 }

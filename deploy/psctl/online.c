@@ -377,11 +377,11 @@ static void on_beat(void *arg, uint32_t i, const char *json)
 static void fail_node(const struct request *r, uint32_t i)
 {
     const struct err *err = &r->asked.nodes[i].err;
-    char who[40] = "";
+    char label[40] = "";
 
     if (!is_alone(&r->asked))
-        snprintf(who, sizeof who, "node %" PRIu32 ": ", i);
-    fprintf(stderr, "psctl: %s%s", who, err->text);
+        snprintf(label, sizeof label, "node %" PRIu32 ": ", i);
+    fprintf(stderr, "psctl: %s%s", label, err->text);
     if (err->status == PS_EDEADLINE && r->waited[i].number)
         fprintf(stderr, "; it was writing checkpoint %" PRIu64 ", which may still end well",
                 r->waited[i].number);

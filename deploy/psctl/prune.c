@@ -49,9 +49,9 @@ static void add(struct prune *p, uint64_t n_bytes, const char *fmt, ...)
                what, n_bytes);
 }
 
-/* --- what was set aside --- */
+/* --- archived data --- */
 
-static int prune_aside_checkpoints(struct prune *p, struct err *err)
+static int prune_archived_checkpoints(struct prune *p, struct err *err)
 {
     struct directory_numbers numbers = { 0 };
     char dir[DIRECTORY_PATH_MAX];
@@ -71,16 +71,16 @@ static int prune_aside_checkpoints(struct prune *p, struct err *err)
     return status;
 }
 
-static int prune_aside_log(struct prune *p, uint64_t epoch, struct err *err)
+static int prune_archived_log(struct prune *p, uint64_t epoch, struct err *err)
 {
     uint64_t n_bytes, n_unread;
-    bool is_aside;
-    int status = disk_usage_is_aside(&file_os, p->data_dir, epoch, &is_aside, err);
+    bool is_archived;
+    int status = disk_usage_is_archived(&file_os, p->data_dir, epoch, &is_archived, err);
 
     if (status)
         return status;
     disk_usage_log(&file_os, p->data_dir, epoch, &n_bytes, &n_unread);
-    if (is_aside || (p->newest && epoch < p->oldest_epoch)) {
+    if (is_archived || (p->newest && epoch < p->oldest_epoch)) {
         add(p, n_bytes + n_unread,
             "write-ahead log of epoch %" PRIu64 ", which no checkpoint goes on with", epoch);
         if (p->options->yes)
@@ -93,13 +93,13 @@ static int prune_aside_log(struct prune *p, uint64_t epoch, struct err *err)
     return 0;
 }
 
-static int prune_aside_logs(struct prune *p, struct err *err)
+static int prune_archived_logs(struct prune *p, struct err *err)
 {
     struct timeline_list epochs = { 0 };
     int status = timeline_list(&file_os, p->data_dir, &epochs, err);
 
     for (size_t i = 0; i < epochs.n && !status; i++)
-        status = prune_aside_log(p, epochs.items[i], err);
+        status = prune_archived_log(p, epochs.items[i], err);
     free(epochs.items);
     return status;
 }
@@ -241,9 +241,9 @@ static int prune_one(struct prune *p, bool *ret_runs, struct err *err)
                  ? 0
                  : prune_stopped(p, err); /* it reads the newest one before anything goes */
     if (!status)
-        status = prune_aside_checkpoints(p, err);
+        status = prune_archived_checkpoints(p, err);
     if (!status)
-        status = prune_aside_logs(p, err);
+        status = prune_archived_logs(p, err);
     data_dir_lock_release(&lock);
     return status;
 }

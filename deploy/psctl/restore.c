@@ -123,7 +123,7 @@ static int read_with_retries(struct restore *r, int (*read)(struct restore *, st
         reset(r);
         retry_scan_begin(&scan);
         status = read(r, err);
-    } while (retry_scan_again(&scan, status));
+    } while (retry_scan_is_due(&scan, status));
     return retry_scan_end(&scan, status, err);
 }
 

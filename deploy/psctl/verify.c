@@ -22,7 +22,7 @@ enum verify_verdict { VERIFY_WHOLE, VERIFY_DAMAGED, VERIFY_UNFINISHED, VERIFY_GO
 
 struct point {
     uint64_t number;
-    bool is_aside;
+    bool is_archived;
     enum verify_verdict verdict;
     struct manifest *manifest; /* owned; NULL: it cannot be read */
     cJSON *json;               /* borrowed: in points_json */
@@ -399,7 +399,7 @@ static void report_point(struct findings *v, struct point *p, const struct err *
     char kind[48] = "full";
 
     data_dir_add_u64(json, "number", p->number);
-    if (p->is_aside)
+    if (p->is_archived)
         cJSON_AddBoolToObject(json, "aside", true);
     cJSON_AddStringToObject(json, "verdict", names[p->verdict]);
     cJSON_AddItemToArray(v->points_json, json);
@@ -422,10 +422,10 @@ static void report_point(struct findings *v, struct point *p, const struct err *
     data_dir_add_u64(json, "base", m->base);
     if (m->base)
         snprintf(kind, sizeof kind, "delta to %" PRIu64, m->base);
-    print_line(v,
-               "whole    checkpoint %" PRIu64 "%s: %s, %u files, %" PRIu64 " rows, %" PRIu64
-               " bytes",
-               p->number, p->is_aside ? " (set aside)" : "", kind, m->n_files, n_rows, n_bytes);
+    print_line(
+        v,
+        "whole    checkpoint %" PRIu64 "%s: %s, %u files, %" PRIu64 " rows, %" PRIu64 " bytes",
+        p->number, p->is_archived ? " (set aside)" : "", kind, m->n_files, n_rows, n_bytes);
 }
 
 /* What could not be read because psd has removed it since is no damage. */
@@ -616,7 +616,7 @@ static int scan_chain(struct findings *v, const char *dir, struct point p, struc
     return status;
 }
 
-/* Those that were set aside: each with its chain, as no log behind them is needed any more. */
+/* Archived checkpoints: each with its chain, as no log behind them is needed any more. */
 static int scan_archived(struct findings *v, size_t *ret_n, struct err *err)
 {
     char base[DIRECTORY_PATH_MAX], dir[DIRECTORY_PATH_MAX];
@@ -627,7 +627,7 @@ static int scan_archived(struct findings *v, size_t *ret_n, struct err *err)
         status = directory_list_archived(v->files, base, &numbers, err);
     *ret_n = numbers.n;
     for (size_t i = numbers.n; i-- > 0 && !status;) {
-        struct point p = { .number = numbers.items[i], .is_aside = true };
+        struct point p = { .number = numbers.items[i], .is_archived = true };
 
         status = directory_archived_path(v->data_dir, p.number, dir, err);
         if (!status)
@@ -639,7 +639,7 @@ static int scan_archived(struct findings *v, size_t *ret_n, struct err *err)
 
 static int scan_dir(struct findings *v, struct err *err)
 {
-    size_t n_aside = 0;
+    size_t n_archived = 0;
     int status = scan_controls(v, err);
 
     if (!status)
@@ -647,10 +647,10 @@ static int scan_dir(struct findings *v, struct err *err)
     if (!status)
         status = scan_logs(v, err);
     if (!status)
-        status = scan_archived(v, &n_aside, err);
+        status = scan_archived(v, &n_archived, err);
     if (status)
         return status;
-    if (v->n_points + v->n_logs + n_aside + v->n_controls == 0)
+    if (v->n_points + v->n_logs + n_archived + v->n_controls == 0)
         return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.200s",
                        v->data_dir);
     return verify_bonds_check(v, err);

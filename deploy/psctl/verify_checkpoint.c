@@ -42,11 +42,12 @@ static int wrong(const struct file_check *l, const struct shard_file_reader *r,
 static int check_key(const struct file_check *l, const struct shard_file_reader *r,
                      uint32_t table, uint64_t key)
 {
-    const struct shard_file_identity *who = &r->header.identity;
+    const struct shard_file_identity *identity = &r->header.identity;
 
     if (l->key_ends[table] && key >= l->key_ends[table])
         return wrong(l, r, "a block that the array does not have", table, key);
-    if (who->n_shards && placement_shard(key, l->salts[table], who->n_shards) != who->shard)
+    if (identity->n_shards &&
+        placement_shard(key, l->salts[table], identity->n_shards) != identity->shard)
         return wrong(l, r, "which belongs to another shard", table, key);
     return 0;
 }
@@ -88,8 +89,8 @@ static int add_state(struct file_check *l, const struct shard_file_reader_chunk 
     return 0;
 }
 
-static int make_again(const struct file_check *l, const struct shard_file_reader *r,
-                      struct shard *shard) ON_SHARD
+static int make_tables(const struct file_check *l, const struct shard_file_reader *r,
+                       struct shard *shard) ON_SHARD
 {
     int status = 0;
 
@@ -99,7 +100,7 @@ static int make_again(const struct file_check *l, const struct shard_file_reader
 
         status = r->tables[i].n_dropped
                      ? shard_skip_tables(shard, r->tables[i].n_dropped)
-                     : shard_table_ask(shard, &r->tables[i].spec, false, &id, l->err);
+                     : shard_table_open(shard, &r->tables[i].spec, false, &id, l->err);
     }
     if (status)
         return status;
@@ -111,20 +112,20 @@ static int make_again(const struct file_check *l, const struct shard_file_reader
 
 static int check_state(const struct file_check *l, const struct shard_file_reader *r)
 {
-    const struct shard_file_identity *who = &r->header.identity;
-    const struct shard_config config = { .shard = who->shard,
-                                         .n_shards = who->n_shards,
+    const struct shard_file_identity *identity = &r->header.identity;
+    const struct shard_config config = { .shard = identity->shard,
+                                         .n_shards = identity->n_shards,
                                          .lease_ms = TIME_MS,
                                          .join_ms = TIME_MS,
                                          .park_ms = TIME_MS };
     struct shard *shard;
     int status;
 
-    if (who->n_shards == 0)
+    if (identity->n_shards == 0)
         return 0;
     enter_shard();
     shard = shard_new(&config);
-    status = make_again(l, r, shard);
+    status = make_tables(l, r, shard);
     shard_free(shard);
     return status;
 }

@@ -378,7 +378,7 @@ static void put_disk(struct json *j, const struct stats_disk *disk)
     json_open(j, "disk");
     json_u64(j, "checkpoint_bytes", disk->checkpoint_bytes);
     json_u64(j, "log_bytes", disk->log_bytes);
-    json_u64(j, "aside_bytes", disk->aside_bytes);
+    json_u64(j, "aside_bytes", disk->archived_bytes);
     json_u64(j, "free_bytes", disk->free_bytes);
     json_u64(j, "size_bytes", disk->size_bytes);
     json_u64(j, "scrubs", disk->n_scrubs);

@@ -311,7 +311,7 @@ static void put_disk(FILE *out, const struct stats_disk *disk)
     put_one(out, "psd_disk_aside_bytes", "gauge",
             "Bytes of archived checkpoints and logs in the data directory; psctl prune removes "
             "them.",
-            (double)disk->aside_bytes);
+            (double)disk->archived_bytes);
     put_one(out, "psd_disk_free_bytes", "gauge",
             "Bytes that psd may still write to the data directory's file system.",
             (double)disk->free_bytes);

@@ -123,8 +123,8 @@ struct shard_report {
 /* Of a data directory (server/disk_monitor.h). */
 struct stats_disk {
     bool is_on;                           /* there is one */
-    uint64_t checkpoint_bytes, log_bytes; /* without what a start has set aside, */
-    uint64_t aside_bytes;                 /* which is this */
+    uint64_t checkpoint_bytes, log_bytes; /* without what a start has archived, */
+    uint64_t archived_bytes;              /* which is this */
     uint64_t free_bytes, size_bytes;      /* of the file system */
     uint64_t n_scrubs, scrubbed_bytes, scrubbed_unix_ms; /* the last one's end */
     uint32_t n_damaged; /* files that the last one has found so */

@@ -275,12 +275,13 @@ int checkpoint_open_live(const struct file_ops *files, const char *dir, struct c
 }
 
 bool checkpoint_is_of(const struct checkpoint *c, uint32_t i,
-                      const struct shard_file_identity *who)
+                      const struct shard_file_identity *identity)
 {
     const struct manifest *m = &c->links[0];
 
-    return i < m->n_files && m->n_shards > 0 && m->n_shards == who->n_shards &&
-           m->node == who->node && m->map_id == who->map_id && m->files[i].shard == who->shard;
+    return i < m->n_files && m->n_shards > 0 && m->n_shards == identity->n_shards &&
+           m->node == identity->node && m->map_id == identity->map_id &&
+           m->files[i].shard == identity->shard;
 }
 
 static int find_below(const struct file_ops *files, const char *data_dir, uint64_t below,

@@ -121,7 +121,7 @@ bool checkpoint_is_damage(int status);
 /* True if this shard wrote file i, in this layout, so it can be recovered whole; else its rows can be resharded
  * (loader.h). */
 bool checkpoint_is_of(const struct checkpoint *c, uint32_t i,
-                      const struct shard_file_identity *who);
+                      const struct shard_file_identity *identity);
 
 /* Archives the checkpoint: it no longer counts, and nothing removes it. Its directory becomes NUMBER.aside. A start
  * from an older checkpoint archives all newer ones, the newest first. Its number is not used again. */

@@ -9,7 +9,7 @@
 #include "common/memory.h"
 
 #define NUMBER_DIGITS 20
-#define ASIDE ".aside"
+#define ARCHIVED_SUFFIX ".aside"
 #define NAME_MAX_BYTES 64u /* of a file of ours, with NUL */
 
 int directory_path(const char *data_dir, char ret[static DIRECTORY_PATH_MAX], struct err *err)
@@ -44,7 +44,7 @@ int directory_archived_path(const char *data_dir, uint64_t number,
     if (status)
         return status;
     len = strlen(ret);
-    snprintf(ret + len, DIRECTORY_PATH_MAX - len, ASIDE);
+    snprintf(ret + len, DIRECTORY_PATH_MAX - len, ARCHIVED_SUFFIX);
     return 0;
 }
 
@@ -66,9 +66,10 @@ static struct name last_name(const char *path)
 
 static bool ends_archived(const char *path, struct name name)
 {
-    const size_t len = sizeof ASIDE - 1;
+    const size_t len = sizeof ARCHIVED_SUFFIX - 1;
 
-    return name.len > len && strncmp(path + name.at + name.len - len, ASIDE, len) == 0;
+    return name.len > len &&
+           strncmp(path + name.at + name.len - len, ARCHIVED_SUFFIX, len) == 0;
 }
 
 bool directory_is_finished(const struct file_ops *files, const char *dir)
@@ -96,7 +97,7 @@ void directory_beside(const struct file_ops *files, const char *dir, uint64_t nu
                  number);
     /* Numbers are never given twice: there is the one or the other. */
     if (ends_archived(dir, name) && !directory_is_finished(files, ret))
-        strcat(ret, ASIDE);
+        strcat(ret, ARCHIVED_SUFFIX);
 }
 
 bool directory_split(const char *path, char ret_data_dir[static DIRECTORY_PATH_MAX],
@@ -111,7 +112,7 @@ bool directory_split(const char *path, char ret_data_dir[static DIRECTORY_PATH_M
     if (n_digits == 0 || n_digits > NUMBER_DIGITS || number == 0 ||
         number >= DIRECTORY_NUMBER_MAX ||
         (n_digits != name.len &&
-         !(ends_archived(path, name) && n_digits + sizeof ASIDE - 1 == name.len)))
+         !(ends_archived(path, name) && n_digits + sizeof ARCHIVED_SUFFIX - 1 == name.len)))
         return false;
     if (name.at <= len || name.at >= DIRECTORY_PATH_MAX ||
         strncmp(path + name.at - len, middle, len) != 0)
@@ -167,7 +168,7 @@ static int add_number(void *arg, const char *name)
     const char *behind;
     uint64_t number = parse_number(name, &behind), *items;
 
-    if (!number || (*behind && strcmp(behind, ASIDE) != 0))
+    if (!number || (*behind && strcmp(behind, ARCHIVED_SUFFIX) != 0))
         return 0;
     list->greatest = number > list->greatest ? number : list->greatest;
     if (strcmp(behind, listing->end) != 0)
@@ -211,7 +212,7 @@ int directory_list(const struct file_ops *files, const char *base,
 int directory_list_archived(const struct file_ops *files, const char *base,
                             struct directory_numbers *ret, struct err *err)
 {
-    return list_names(files, base, ASIDE, ret, err);
+    return list_names(files, base, ARCHIVED_SUFFIX, ret, err);
 }
 
 int directory_make_dir(const struct file_ops *files, const char *path, const char *parent,

@@ -611,7 +611,7 @@ static bool is_finished(const struct bsp_queue *q, const struct bsp_held *h)
 
 /* Does a newer incarnation of h's rank have a finished push of the same clock? It stands behind
  * h. */
-static bool is_done_again(const struct bsp_queue *q, const struct bsp_held *h)
+static bool is_replaced(const struct bsp_queue *q, const struct bsp_held *h)
 {
     for (const struct bsp_held *p = h->next; p && p->clock == h->clock && p->rank == h->rank;
          p = p->next)
@@ -627,7 +627,7 @@ static bool drop_void(struct shard *s, struct bsp_queue *q)
     struct bsp_held **at = &q->first;
 
     while (*at && (*at)->clock == clock) {
-        if (is_finished(q, *at) && !is_done_again(q, *at)) {
+        if (is_finished(q, *at) && !is_replaced(q, *at)) {
             at = &(*at)->next;
             continue;
         }

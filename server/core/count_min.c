@@ -94,18 +94,18 @@ void count_min_free(struct count_min *s)
 
 /* A key's counters: one of each row, by bits of two hashes that have nothing to do with those
  * that choose shards and segments. */
-struct places {
+struct cells {
     uint64_t hash[2];
 };
 
-static struct places places_of(uint64_t key)
+static struct cells cells_of(uint64_t key)
 {
     uint64_t hash = hash_mix(key ^ UINT64_C(0x736b65746368));
 
-    return (struct places){ { hash, hash_mix(hash) } };
+    return (struct cells){ { hash, hash_mix(hash) } };
 }
 
-static uint64_t place(const struct generation *g, struct places p, uint32_t row)
+static uint64_t cell(const struct generation *g, struct cells p, uint32_t row)
 {
     return row * g->n_cells + ((p.hash[row / 2] >> (row % 2 * 32)) & (g->n_cells - 1));
 }
@@ -123,12 +123,12 @@ static void set(struct generation *g, uint64_t at, uint32_t count)
     *cell = (uint8_t)((*cell & ~(0xfu << shift)) | count << shift);
 }
 
-static uint32_t least(const struct generation *g, struct places p)
+static uint32_t least(const struct generation *g, struct cells p)
 {
     uint32_t min = COUNT_MIN_COUNT_MAX;
 
     for (uint32_t row = 0; row < N_ROWS; row++) {
-        uint32_t count = get(g, place(g, p, row));
+        uint32_t count = get(g, cell(g, p, row));
 
         min = count < min ? count : min;
     }
@@ -137,19 +137,19 @@ static uint32_t least(const struct generation *g, struct places p)
 
 /* Conservative update: only the counters at the minimum grow, the others have counted others
  * already. */
-static void add(struct generation *g, struct places p, uint32_t min)
+static void add(struct generation *g, struct cells p, uint32_t min)
 {
     g->n_touches++;
     if (min == COUNT_MIN_COUNT_MAX)
         return;
     for (uint32_t row = 0; row < N_ROWS; row++)
-        if (get(g, place(g, p, row)) == min)
-            set(g, place(g, p, row), min + 1);
+        if (get(g, cell(g, p, row)) == min)
+            set(g, cell(g, p, row), min + 1);
 }
 
 uint32_t count_min_add(struct count_min *s, uint64_t key)
 {
-    struct places p = places_of(key);
+    struct cells p = cells_of(key);
     uint32_t min = least(&s->now, p);
 
     add(&s->now, p, min);
@@ -158,7 +158,7 @@ uint32_t count_min_add(struct count_min *s, uint64_t key)
 
 uint32_t count_min_count(const struct count_min *s, uint64_t key)
 {
-    struct places p = places_of(key);
+    struct cells p = cells_of(key);
 
     return least(&s->now, p) + least(&s->last, p);
 }
@@ -174,7 +174,7 @@ static uint64_t cells_for(const struct count_min *s, const struct generation *g)
     return n_cells;
 }
 
-void count_min_turn(struct count_min *s)
+void count_min_end_window(struct count_min *s)
 {
     struct generation next = s->last;
     uint64_t n_cells = cells_for(s, &s->now);

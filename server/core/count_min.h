@@ -34,7 +34,7 @@ uint32_t count_min_add(struct count_min *s, uint64_t key);
 uint32_t count_min_count(const struct count_min *s, uint64_t key);
 
 /* Ends a half-window. Without memory for another size, the new generation keeps the old one. */
-void count_min_turn(struct count_min *s);
+void count_min_end_window(struct count_min *s);
 
 uint64_t count_min_bytes(const struct count_min *s);
 

@@ -35,7 +35,7 @@ void hash_index_deinit(struct hash_index *x)
     memory_budget_release(&x->budget, x->budget.used);
 }
 
-void hash_index_ask_lines(const struct hash_index *x, struct hash_index_group *g)
+void hash_index_prefetch_lines(const struct hash_index *x, struct hash_index_group *g)
 {
     for (uint32_t i = 0; i < g->n_keys; i++) {
         uint64_t hash = hash_mix(g->keys[i]);
@@ -69,8 +69,8 @@ static inline bool prefetch_row(const struct slab *rows, struct hash_index_group
 }
 
 /* Keys that stand in a line further on take a step, side by side, until none is left. */
-void hash_index_ask_rows(const struct hash_index *x, const struct slab *rows,
-                         struct hash_index_group *g)
+void hash_index_prefetch_rows(const struct hash_index *x, const struct slab *rows,
+                              struct hash_index_group *g)
 {
     uint32_t left[HASH_INDEX_GROUP_MAX], n_left = 0;
 
@@ -152,10 +152,10 @@ void hash_index_find(const struct hash_index *x, const struct slab *rows, const 
             g->rows = ret_rows + first;
             g->n_keys =
                 n_keys - first < HASH_INDEX_GROUP_MAX ? n_keys - first : HASH_INDEX_GROUP_MAX;
-            hash_index_ask_lines(x, g);
+            hash_index_prefetch_lines(x, g);
         }
         if (k >= 1 && k - 1 < n_groups)
-            hash_index_ask_rows(x, rows, &groups[(k - 1) % 3]);
+            hash_index_prefetch_rows(x, rows, &groups[(k - 1) % 3]);
         if (k >= 2)
             hash_index_compare(x, rows, &groups[(k - 2) % 3]);
     }

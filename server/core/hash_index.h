@@ -193,11 +193,11 @@ void hash_index_find(const struct hash_index *x, const struct slab *rows, const 
 struct row *hash_index_find_one(const struct hash_index *x, const struct slab *rows,
                                 uint64_t key, uint64_t hash);
 
-/* Its three rounds: the first asks for the lines of g's keys, the second for the rows that these
+/* Its three rounds: the first prefetches the index lines of g's keys, the second the rows that these
  * name, the third compares keys. There must be a segment, and nothing may change in between. */
-void hash_index_ask_lines(const struct hash_index *x, struct hash_index_group *g);
-void hash_index_ask_rows(const struct hash_index *x, const struct slab *rows,
-                         struct hash_index_group *g);
+void hash_index_prefetch_lines(const struct hash_index *x, struct hash_index_group *g);
+void hash_index_prefetch_rows(const struct hash_index *x, const struct slab *rows,
+                              struct hash_index_group *g);
 void hash_index_compare(const struct hash_index *x, const struct slab *rows,
                         struct hash_index_group *g);
 

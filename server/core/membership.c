@@ -484,8 +484,8 @@ static int check_settings(const struct job *job, const struct membership_join *j
     return 0;
 }
 
-/* The process before this one had left, with pushes judged that this one has found and takes for open: it ended
- * before it could put them away. They stay judged, and it has nothing left to do. */
+/* The previous process had left; this one has found pushes that are acknowledged and takes them for open, as the
+ * other one ended before it could remove them. They stay acknowledged, and nothing is left to do. */
 static bool returns(const struct membership_entry *entry, const struct membership_join *join)
 {
     const struct worker *w;

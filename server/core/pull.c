@@ -102,11 +102,12 @@ static bool has_lockstep(const struct shard *s, const struct job *job, const str
 uint64_t shard_pull_needs(const struct shard *s, const struct job *job, const struct pull *pull,
                           bool *ret_is_sync_point)
 {
-    uint64_t bound = bound_of(s, job, pull), met = sync_point_met(s, job, pull->clock);
+    uint64_t bound = bound_of(s, job, pull),
+             sync_point = sync_point_before(s, job, pull->clock);
     uint64_t needs = pull->clock > bound ? pull->clock - bound : 0;
 
-    *ret_is_sync_point = met > needs;
-    return *ret_is_sync_point ? met : needs;
+    *ret_is_sync_point = sync_point > needs;
+    return *ret_is_sync_point ? sync_point : needs;
 }
 
 bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
@@ -135,11 +136,11 @@ static bool is_sent_as_stored(enum table_spec_storage storage, enum codec_id cod
            (storage == TABLE_SPEC_FP16 && codec == CODEC_FP16);
 }
 
-static void put_bytes(struct shard_pull_op *run, const void *src, size_t n_bytes)
+static void put_bytes(struct shard_pull_op *op, const void *src, size_t n_bytes)
 {
-    memcpy(run->dst, src, n_bytes);
-    run->dst += n_bytes;
-    run->value_bytes[run->at] += n_bytes;
+    memcpy(op->dst, src, n_bytes);
+    op->dst += n_bytes;
+    op->value_bytes[op->at] += n_bytes;
 }
 
 static uint8_t state_flags(const struct shard *s, const struct shard_entry *entry)
@@ -151,62 +152,62 @@ static uint8_t state_flags(const struct shard *s, const struct shard_entry *entr
 }
 
 /* What stands before the rows, if they come with their state (section.h). */
-static void put_state_head(const struct shard *s, struct shard_pull_op *run)
+static void put_state_head(const struct shard *s, struct shard_pull_op *op)
 {
-    const struct section *sent = run->section.sent;
-    const struct shard_entry *entry = run->section.entry;
+    const struct section *sent = op->section.sent;
+    const struct shard_entry *entry = op->section.entry;
     uint8_t flags = state_flags(s, entry);
     size_t n_bytes = section_state_bytes(sent->n_keys) - SECTION_STATE_HEAD_BYTES;
 
-    put_bytes(run, &entry->table.n_pushes, sizeof entry->table.n_pushes);
-    put_bytes(run, &flags, sizeof flags);
-    run->present = run->dst;
-    memset(run->dst, 0, n_bytes);
-    run->dst += n_bytes;
-    run->value_bytes[run->at] += n_bytes;
+    put_bytes(op, &entry->table.n_pushes, sizeof entry->table.n_pushes);
+    put_bytes(op, &flags, sizeof flags);
+    op->present = op->dst;
+    memset(op->dst, 0, n_bytes);
+    op->dst += n_bytes;
+    op->value_bytes[op->at] += n_bytes;
 }
 
-static int open_section(const struct shard *s, struct shard_pull_op *run, struct err *err)
+static int open_section(const struct shard *s, struct shard_pull_op *op, struct err *err)
 {
-    const struct section *sent = &run->pull->sections[run->at];
-    struct shard_section *section = &run->section;
+    const struct section *sent = &op->pull->sections[op->at];
+    struct shard_section *section = &op->section;
     int status;
 
-    if (run->is_open)
+    if (op->is_open)
         return 0;
     if ((status = section_check_table(s, sent, section, err)) != 0 ||
         (status = section_check_codec(s, section, err)) != 0)
         return status;
-    run->is_open = true;
-    run->copies = is_sent_as_stored(section->entry->table.spec.storage, section->codec->id);
-    run->n_read = 0;
-    run->value_bytes[run->at] = 0;
+    op->is_open = true;
+    op->copies = is_sent_as_stored(section->entry->table.spec.storage, section->codec->id);
+    op->n_read = 0;
+    op->value_bytes[op->at] = 0;
     if (sent->state)
-        put_state_head(s, run);
+        put_state_head(s, op);
     return section_check_open(section, err);
 }
 
-static void copy_known(struct shard_pull_op *run, struct chunk *ret)
+static void copy_known(struct shard_pull_op *op, struct chunk *ret)
 {
-    memcpy(ret->keys, run->known, ret->n * sizeof *run->known);
-    run->known += ret->n;
-    run->section.keys.n_left -= ret->n;
+    memcpy(ret->keys, op->known, ret->n * sizeof *op->known);
+    op->known += ret->n;
+    op->section.keys.n_left -= ret->n;
 }
 
 /* The order of keys and whose they are is held here, not in the plan: so a pull's keys are read
  * once. */
-static int fetch(struct shard *s, struct shard_pull_op *run, struct chunk *ret, struct err *err)
+static int fetch(struct shard *s, struct shard_pull_op *op, struct chunk *ret, struct err *err)
 {
-    const struct shard_entry *entry = run->section.entry;
-    uint32_t n = entry->chunk_rows, n_left = run->section.keys.n_left;
+    const struct shard_entry *entry = op->section.entry;
+    uint32_t n = entry->chunk_rows, n_left = op->section.keys.n_left;
     uint64_t wrong_key;
     int status;
 
     ret->n = n < n_left ? n : n_left;
-    if (run->known) {
-        copy_known(run, ret);
+    if (op->known) {
+        copy_known(op, ret);
     } else {
-        status = section_check_keys(s, &run->section, ret->n, ret->keys, &wrong_key, err);
+        status = section_check_keys(s, &op->section, ret->n, ret->keys, &wrong_key, err);
         if (status)
             return status;
     }
@@ -228,14 +229,14 @@ static const void *payload_of(struct shard *s, const struct table_spec *spec, ui
     return s->gradient;
 }
 
-static void encode(struct shard *s, const struct shard_pull_op *run, const void *payload,
+static void encode(struct shard *s, const struct shard_pull_op *op, const void *payload,
                    uint8_t *dst)
 {
-    const struct shard_section *section = &run->section;
+    const struct shard_section *section = &op->section;
     const struct table_spec *spec = &section->entry->table.spec;
     const float *weights = payload;
 
-    if (run->copies) {
+    if (op->copies) {
         memcpy(dst, payload, section->row_bytes);
         return;
     }
@@ -263,47 +264,47 @@ static void prefetch_space(const uint8_t *dst, size_t n_bytes)
         __builtin_prefetch(dst + at, 1);
 }
 
-static void emit(struct shard *s, struct shard_pull_op *run, const struct chunk *c,
+static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *c,
                  const struct chunk *next)
 {
-    const struct table_spec *spec = &run->section.entry->table.spec;
-    size_t n_bytes = sizeof(struct row) + run->section.entry->table.weights_bytes;
-    size_t row_bytes = run->section.row_bytes, space_bytes = row_bytes;
+    const struct table_spec *spec = &op->section.entry->table.spec;
+    size_t n_bytes = sizeof(struct row) + op->section.entry->table.weights_bytes;
+    size_t row_bytes = op->section.row_bytes, space_bytes = row_bytes;
 
     if (n_bytes > PREFETCH_BYTES_MAX)
         n_bytes = PREFETCH_BYTES_MAX;
     if (space_bytes > PREFETCH_BYTES_MAX)
         space_bytes = PREFETCH_BYTES_MAX;
-    for (uint32_t i = 0; i < c->n; i++, run->dst += row_bytes) {
-        prefetch_space(run->dst + AHEAD * row_bytes, space_bytes);
+    for (uint32_t i = 0; i < c->n; i++, op->dst += row_bytes) {
+        prefetch_space(op->dst + AHEAD * row_bytes, space_bytes);
         if (i < next->n && next->rows[i])
             prefetch_row(next->rows[i], n_bytes);
-        encode(s, run, payload_of(s, spec, c->keys[i], c->rows[i]), run->dst);
+        encode(s, op, payload_of(s, spec, c->keys[i], c->rows[i]), op->dst);
     }
-    run->value_bytes[run->at] += c->n * row_bytes;
+    op->value_bytes[op->at] += c->n * row_bytes;
 }
 
 /* The rows that are there, whole. */
-static void emit_state(struct shard_pull_op *run, const struct chunk *c)
+static void emit_state(struct shard_pull_op *op, const struct chunk *c)
 {
     for (uint32_t i = 0; i < c->n; i++) {
-        uint32_t at = run->n_read + i;
+        uint32_t at = op->n_read + i;
 
         if (!c->rows[i])
             continue;
-        run->present[at / 8] = (uint8_t)(run->present[at / 8] | 1u << at % 8);
-        put_bytes(run, c->rows[i]->floats, run->section.row_bytes);
+        op->present[at / 8] = (uint8_t)(op->present[at / 8] | 1u << at % 8);
+        put_bytes(op, c->rows[i]->floats, op->section.row_bytes);
     }
 }
 
 /* Of one section, for about *n_bytes of rows. */
-static int read_section(struct shard *s, struct shard_pull_op *run, uint64_t *n_bytes,
+static int read_section(struct shard *s, struct shard_pull_op *op, uint64_t *n_bytes,
                         struct err *err)
 {
-    const uint32_t cost = run->section.entry->row_cost;
+    const uint32_t cost = op->section.entry->row_cost;
     struct chunk chunks[2];
     uint32_t at = 0;
-    int status = fetch(s, run, &chunks[0], err);
+    int status = fetch(s, op, &chunks[0], err);
 
     while (!status && chunks[at].n) {
         struct chunk *next = &chunks[1 - at];
@@ -311,79 +312,79 @@ static int read_section(struct shard *s, struct shard_pull_op *run, uint64_t *n_
 
         *n_bytes -= used < *n_bytes ? used : *n_bytes;
         next->n = 0;
-        if (*n_bytes && run->section.keys.n_left)
-            status = fetch(s, run, next, err);
-        if (!status && run->section.sent->state)
-            emit_state(run, &chunks[at]);
+        if (*n_bytes && op->section.keys.n_left)
+            status = fetch(s, op, next, err);
+        if (!status && op->section.sent->state)
+            emit_state(op, &chunks[at]);
         else if (!status)
-            emit(s, run, &chunks[at], next);
-        run->n_read += chunks[at].n;
+            emit(s, op, &chunks[at], next);
+        op->n_read += chunks[at].n;
         at = 1 - at;
     }
     return status;
 }
 
-int shard_pull_more(struct shard *s, struct shard_pull_op *run, struct err *err)
+int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
 {
     uint64_t n_bytes = SHARD_SLICE_BYTES;
 
-    while (!run->done && n_bytes) {
-        int status = open_section(s, run, err);
+    while (!op->done && n_bytes) {
+        int status = open_section(s, op, err);
 
         if (!status)
-            status = read_section(s, run, &n_bytes, err);
+            status = read_section(s, op, &n_bytes, err);
         if (status)
             return status;
-        if (run->section.keys.n_left)
+        if (op->section.keys.n_left)
             continue;
-        run->is_open = false;
-        run->at++;
-        run->done = run->at == run->pull->n_sections;
+        op->is_open = false;
+        op->at++;
+        op->done = op->at == op->pull->n_sections;
     }
     return 0;
 }
 
 /* n keys at most; how many in *n. */
-static int know_some(struct shard *s, struct shard_pull_op *run, uint64_t *keys, uint32_t *n,
+static int know_some(struct shard *s, struct shard_pull_op *op, uint64_t *keys, uint32_t *n,
                      struct err *err)
 {
-    const struct section *sent = &run->pull->sections[run->at];
-    struct shard_section *section = &run->section;
+    const struct section *sent = &op->pull->sections[op->at];
+    struct shard_section *section = &op->section;
     uint64_t wrong_key;
     int status = 0;
 
-    if (!run->is_open)
+    if (!op->is_open)
         status = section_check_table(s, sent, section, err);
-    if (!status && !run->is_open)
+    if (!status && !op->is_open)
         status = section_check_open(section, err);
     if (status)
         return status;
-    run->is_open = true;
-    if (*n > run->section.keys.n_left)
-        *n = run->section.keys.n_left;
+    op->is_open = true;
+    if (*n > op->section.keys.n_left)
+        *n = op->section.keys.n_left;
     return section_check_keys(s, section, *n, keys, &wrong_key, err);
 }
 
-int shard_pull_decode_keys(struct shard *s, struct shard_pull_op *run, uint64_t *keys,
+int shard_pull_decode_keys(struct shard *s, struct shard_pull_op *op, uint64_t *keys,
                            struct err *err)
 {
     uint32_t n_left = KNOW_KEYS, n;
     int status;
 
-    for (; n_left && run->at < run->pull->n_sections; n_left -= n) {
+    for (; n_left && op->at < op->pull->n_sections; n_left -= n) {
         n = n_left;
-        status = know_some(s, run, keys + run->n_known, &n, err);
+        status = know_some(s, op, keys + op->n_known, &n, err);
         if (status)
             return status;
-        run->n_known += n;
-        if (run->section.keys.n_left)
+        op->n_known += n;
+        if (op->section.keys.n_left)
             continue;
-        run->is_open = false;
-        run->at++;
+        op->is_open = false;
+        op->at++;
     }
-    if (run->at == run->pull->n_sections) {
-        run->at = 0;
-        run->known = keys;
+    if (op->at == op->pull->n_sections) {
+        op->at = 0;
+        op->known = keys;
     }
     return 0;
 }
@@ -401,15 +402,15 @@ static void count_staleness(const struct shard *s, const struct worker *worker,
         worker->job->staleness_violations++;
 }
 
-static void count_sections(struct shard *s, const struct shard_pull_op *run)
+static void count_sections(struct shard *s, const struct shard_pull_op *op)
 {
     s->counters.pulls++;
-    for (uint32_t i = 0; i < run->pull->n_sections; i++) {
-        const struct section *section = &run->pull->sections[i];
+    for (uint32_t i = 0; i < op->pull->n_sections; i++) {
+        const struct section *section = &op->pull->sections[i];
 
         s->tables[section->table_id]->table.rows_pulled += section->n_keys;
         s->counters.rows_pulled += section->n_keys;
-        s->counters.value_bytes_out[section->codec] += run->value_bytes[i];
+        s->counters.value_bytes_out[section->codec] += op->value_bytes[i];
     }
 }
 
@@ -427,11 +428,11 @@ void shard_pull_begin(struct shard *s, const struct worker *worker, const struct
     ret->done = pull->n_sections == 0;
 }
 
-void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_op *run)
+void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_op *op)
 {
-    count_sections(s, run);
+    count_sections(s, op);
     if (worker)
-        count_staleness(s, worker, run->pull, run->min_clock);
+        count_staleness(s, worker, op->pull, op->min_clock);
 }
 
 bool shard_pull_is_large(const struct shard *s, const struct pull *pull)
@@ -475,16 +476,16 @@ size_t shard_pull_slice_bytes(const struct shard *s, const struct pull *pull)
 int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, uint8_t *dst,
                uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
 {
-    struct shard_pull_op run;
+    struct shard_pull_op op;
     int status = 0;
 
-    shard_pull_begin(s, worker, pull, dst, &run);
-    while (!run.done && !status)
-        status = shard_pull_more(s, &run, err);
+    shard_pull_begin(s, worker, pull, dst, &op);
+    while (!op.done && !status)
+        status = shard_pull_more(s, &op, err);
     if (status)
         return status;
-    *ret_min_clock = run.min_clock;
-    *ret_version = run.version;
-    shard_pull_end(s, worker, &run);
+    *ret_min_clock = op.min_clock;
+    *ret_version = op.version;
+    shard_pull_end(s, worker, &op);
     return 0;
 }

@@ -212,7 +212,7 @@ void push_apply_rows(struct shard *s, struct push_op *op, struct push_section *s
             at = next;
         }
         if (k >= 1 && k - 1 < n_chunks)
-            table_group_ask(b->entry->table.rows, &chunks[(k - 1) % 3].group);
+            table_group_prefetch(b->entry->table.rows, &chunks[(k - 1) % 3].group);
         if (k >= 2) {
             change_chunk(s, op, section, &chunks[(k - 2) % 3]);
             b->n_done = chunks[(k - 2) % 3].end;
@@ -246,7 +246,7 @@ static void change_first(struct shard *s, struct push_section *section, const ui
             add_place(&c, b, at);
     }
     table_group_begin(b->entry->table.rows, &c.group, c.keys, c.n, c.rows);
-    table_group_ask(b->entry->table.rows, &c.group);
+    table_group_prefetch(b->entry->table.rows, &c.group);
     change_chunk(s, &s->large, section, &c);
     for (uint32_t i = 0; i < c.n; i++)
         pending_rows_mark_set(b, c.places[i]);

@@ -97,11 +97,12 @@ static int wrong(struct err *err, const char *what)
 }
 
 /* Whoever this was must be that now. */
-static struct worker *find_worker(struct shard *s, const struct shard_event_worker *who)
+static struct worker *find_worker(struct shard *s, const struct shard_event_worker *worker)
 {
-    struct worker *w = who->job ? membership_worker(s->membership, who->job, who->rank) : NULL;
+    struct worker *w =
+        worker->job ? membership_worker(s->membership, worker->job, worker->rank) : NULL;
 
-    return w && w->incarnation == who->incarnation ? w : NULL;
+    return w && w->incarnation == worker->incarnation ? w : NULL;
 }
 
 static int replay_push(struct shard *s, const struct shard_event *event, struct err *err)
@@ -135,7 +136,7 @@ static int replay_table(struct shard *s, const struct shard_event *event, struct
         return wrong(err, "a table whose number is not next");
     if (strnlen(event->table.spec->name, TABLE_SPEC_NAME_MAX) == TABLE_SPEC_NAME_MAX)
         return wrong(err, "a table whose name has no end");
-    status = shard_table_ask(s, event->table.spec, false, &id, err);
+    status = shard_table_open(s, event->table.spec, false, &id, err);
     if (status)
         return status == -ENOMEM ? status
                                  : err_set(err, PS_ECORRUPT, "%s", status_text(status));

@@ -3,7 +3,7 @@
  * shard that recorded them, wherever the events end.
  *
  *     replay_begin             of a new shard; from here on no budget refuses anything
- *     shard_table_ask()        each table, in the order of ids
+ *     shard_table_open()        each table, in the order of ids
  *     replay_row(_gone)        of a full scan, then of each delta on it: removed keys, rows; or
  *     restore_rows, _gone      many at once; the caller checks that all belong to this shard
  *     restore_counts()         of the last scan: step counts, version

@@ -45,9 +45,9 @@ static void advance_sketch(struct shard_entry *entry)
 
     if (half == v->half)
         return;
-    count_min_turn(v->sketch);
+    count_min_end_window(v->sketch);
     if (half - v->half > 1)
-        count_min_turn(v->sketch);
+        count_min_end_window(v->sketch);
     v->half = half;
     entry->table.count_min_bytes = count_min_bytes(v->sketch);
 }

@@ -113,8 +113,8 @@ void shard_clear(struct shard *s) ON_SHARD;
 /* Creates the table, or finds it with the same specification. With must_exist only the name is
  * compared. PS_ESPEC (err names the field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC (tables_max, or
  * all numbers are used up), -EAGAIN (the log is full). */
-int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,
-                    uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
+int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_exist,
+                     uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
 
 /* Table number id, or NULL: there was none, or it was dropped. Ids count from 0; a dropped table's is not
  * given again. */
@@ -244,13 +244,13 @@ void shard_pull_begin(struct shard *s, const struct worker *worker, const struct
 /* Before the first slice: decodes the keys of all sections, one behind the other, into `keys`, which
  * stays borrowed. One call decodes some tens of thousands; the last one sets run->known. After that no
  * slice is refused. Refusals as shard_pull(). */
-int shard_pull_decode_keys(struct shard *s, struct shard_pull_op *run, uint64_t *keys,
+int shard_pull_decode_keys(struct shard *s, struct shard_pull_op *op, uint64_t *keys,
                            struct err *err) ON_SHARD MUST_CHECK;
 /* One slice more. Refusals as shard_pull(). */
-int shard_pull_more(struct shard *s, struct shard_pull_op *run, struct err *err)
+int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
     ON_SHARD MUST_CHECK;
 /* Counts a pull that was read to its end, as shard_pull() does. */
-void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_op *run)
+void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_op *op)
     ON_SHARD;
 /* Upper bound of the bytes that a slice writes, for a pull that shard_pull_plan() has accepted and that
  * asks for no state. dst may differ in each slice. */

@@ -235,8 +235,8 @@ static int make_table(struct shard *s, const struct table_spec *spec, uint32_t *
     return 0;
 }
 
-int shard_table_ask(struct shard *s, const struct table_spec *spec, bool must_exist,
-                    uint32_t *ret_id, struct err *err)
+int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_exist,
+                     uint32_t *ret_id, struct err *err)
 {
     const struct shard_entry *entry = find_table(s, spec->name);
     int status = 0;

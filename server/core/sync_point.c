@@ -47,38 +47,39 @@ uint64_t sync_point_n_held(const struct shard *s, const struct job *job)
     return n;
 }
 
-uint64_t sync_point_met(const struct shard *s, const struct job *job, uint64_t clock)
+uint64_t sync_point_before(const struct shard *s, const struct job *job, uint64_t clock)
 {
     uint64_t every = job->mode == TABLE_SPEC_MODE_SSP ? s->config.sync_steps : 0;
 
     return every ? clock - clock % every : 0;
 }
 
-static int wait_for_others(const struct job *job, uint64_t clock, uint64_t met, struct err *err)
+static int wait_for_others(const struct job *job, uint64_t clock, uint64_t sync_point,
+                           struct err *err)
 {
     uint64_t least = job_min_clock(job);
     uint32_t rank = 0;
 
-    if (least >= met)
+    if (least >= sync_point)
         return 0;
     while (job->workers[rank].clock != least || !job_counts(&job->workers[rank]))
         rank++;
     return err_set(err, -EBUSY,
                    "a push of clock %" PRIu64 " waits for the sync point at %" PRIu64
                    ": worker %" PRIu32 " is at %" PRIu64,
-                   clock, met, rank, least);
+                   clock, sync_point, rank, least);
 }
 
 int sync_point_arrive(const struct shard *s, struct worker *worker, uint64_t clock,
                       struct err *err)
 {
-    uint64_t met = sync_point_met(s, worker->job, clock);
+    uint64_t sync_point = sync_point_before(s, worker->job, clock);
 
-    if (!met)
+    if (!sync_point)
         return 0;
-    if (worker->clock < met) {
-        worker->is_behind = false; /* all before this push are judged */
-        (void)membership_advance_clock(worker, met);
+    if (worker->clock < sync_point) {
+        worker->is_behind = false; /* all before this push are acknowledged */
+        (void)membership_advance_clock(worker, sync_point);
     }
-    return wait_for_others(worker->job, clock, met, err);
+    return wait_for_others(worker->job, clock, sync_point, err);
 }

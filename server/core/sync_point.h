@@ -36,7 +36,7 @@ uint64_t sync_point_n_held(const struct shard *s, const struct job *job) ON_SHAR
  */
 
 /* The last sync point at or before that clock; 0: none. */
-uint64_t sync_point_met(const struct shard *s, const struct job *job, uint64_t clock);
+uint64_t sync_point_before(const struct shard *s, const struct job *job, uint64_t clock);
 
 /* A push of that clock, its worker's next, reports that all earlier steps are finished: moves the worker
  * up to a sync point that it has passed (else two such workers would wait for each other). 0 if the push

@@ -93,13 +93,13 @@ void table_group_begin(const struct table *t, struct hash_index_group *g, const 
     g->n_keys = n_keys;
     g->n_changes = t->n_changes;
     if (t->index.n_segments)
-        hash_index_ask_lines(&t->index, g);
+        hash_index_prefetch_lines(&t->index, g);
 }
 
-void table_group_ask(const struct table *t, struct hash_index_group *g)
+void table_group_prefetch(const struct table *t, struct hash_index_group *g)
 {
     if (g->n_changes == t->n_changes && t->index.n_segments)
-        hash_index_ask_rows(&t->index, &t->rows, g);
+        hash_index_prefetch_rows(&t->index, &t->rows, g);
 }
 
 void table_group_end(const struct table *t, struct hash_index_group *g)

@@ -56,12 +56,12 @@ void table_find_batch(const struct table *t, const uint64_t *keys, uint32_t n_ke
 
 /*
  * The same for up to HASH_INDEX_GROUP_MAX keys in three steps; the caller does other work while memory is
- * fetched. _begin prefetches the lines of the index, _ask the rows that these name, _end fills ret_rows.
+ * fetched. _begin prefetches the lines of the index, _prefetch the rows that these name, _end fills ret_rows.
  * The table may change in between; keys and ret_rows stay borrowed.
  */
 void table_group_begin(const struct table *t, struct hash_index_group *g, const uint64_t *keys,
                        uint32_t n_keys, struct row **ret_rows);
-void table_group_ask(const struct table *t, struct hash_index_group *g);
+void table_group_prefetch(const struct table *t, struct hash_index_group *g);
 void table_group_end(const struct table *t, struct hash_index_group *g);
 
 /* Inserts a row for `key`, which is absent: stamp 0, payload not set. PS_EBUDGET or -ENOMEM: the table is

@@ -217,9 +217,9 @@ static void turn_away(struct handshake *h, const struct hello_reply *reply)
 }
 
 /* It comes again, and again, until the node serves: no fault of anybody, and no line of the log for each time. */
-static void put_off(struct handshake *h, const struct hello_reply *reply)
+static void ask_to_retry(struct handshake *h, const struct hello_reply *reply)
 {
-    h->listener->counts.put_off++;
+    h->listener->counts.retry_later++;
     send_reply(h, reply);
 }
 
@@ -279,7 +279,7 @@ static void on_good_hello(struct handshake *h, struct hello_reply *reply)
     if (!is_operator && config->events->check_serving &&
         config->events->check_serving(config->owner, &err)) {
         refuse(reply, err.status, "%s", err.text);
-        put_off(h, reply);
+        ask_to_retry(h, reply);
     } else if (!is_operator && h->hello.shard == MESSAGE_SHARD_LISTENER) {
         send_map(h);
     } else if (!is_operator && config->events->admit(config->owner, &h->address, &err)) {

@@ -60,7 +60,7 @@ struct listener_config {
 };
 
 struct listener_counts {
-    uint64_t put_off; /* refused by check_serving(): they retry later */
+    uint64_t retry_later; /* refused by check_serving(): they retry later */
     uint64_t handshakes, accepted, refused, malformed, slow, evicted, failed_accepts, bytes_in,
         bytes_out;
 };

@@ -56,8 +56,8 @@ static void note_point(void *arg, const struct checkpoint_entry *item)
         n->epoch = item->manifest->map_id;
 }
 
-int disk_usage_is_aside(const struct file_ops *files, const char *data_dir, uint64_t epoch,
-                        bool *ret, struct err *err)
+int disk_usage_is_archived(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                           bool *ret, struct err *err)
 {
     struct newest n = { .wanted = epoch };
     int status = checkpoint_each(files, data_dir, note_point, &n, err);
@@ -108,13 +108,13 @@ static void add_logs(const struct file_ops *files, const char *data_dir, struct 
         epochs.n = 0;
     for (size_t i = 0; i < epochs.n; i++) {
         uint64_t n_bytes, n_unread;
-        bool is_aside = false;
+        bool is_archived = false;
 
         disk_usage_log(files, data_dir, epochs.items[i], &n_bytes, &n_unread);
-        if (disk_usage_is_aside(files, data_dir, epochs.items[i], &is_aside, NULL))
-            is_aside = false;
-        u->log_bytes += is_aside ? 0 : n_bytes;
-        u->aside_bytes += n_unread + (is_aside ? n_bytes : 0);
+        if (disk_usage_is_archived(files, data_dir, epochs.items[i], &is_archived, NULL))
+            is_archived = false;
+        u->log_bytes += is_archived ? 0 : n_bytes;
+        u->archived_bytes += n_unread + (is_archived ? n_bytes : 0);
     }
     free(epochs.items);
 }
@@ -124,23 +124,23 @@ static void add_logs(const struct file_ops *files, const char *data_dir, struct 
 static void add_checkpoints(const struct file_ops *files, const char *data_dir,
                             struct disk_usage *u)
 {
-    struct directory_numbers in_line = { 0 }, aside = { 0 };
+    struct directory_numbers in_line = { 0 }, archived = { 0 };
     char path[DIRECTORY_PATH_MAX];
 
     if (directory_path(data_dir, path, NULL))
         return;
     if (directory_list(files, path, &in_line, NULL))
         in_line.n = 0;
-    if (directory_list_archived(files, path, &aside, NULL))
-        aside.n = 0;
+    if (directory_list_archived(files, path, &archived, NULL))
+        archived.n = 0;
     for (size_t i = 0; i < in_line.n; i++)
         if (directory_number_path(data_dir, in_line.items[i], path, NULL) == 0)
             u->checkpoint_bytes += disk_usage_dir(path, "");
-    for (size_t i = 0; i < aside.n; i++)
-        if (directory_archived_path(data_dir, aside.items[i], path, NULL) == 0)
-            u->aside_bytes += disk_usage_dir(path, "");
+    for (size_t i = 0; i < archived.n; i++)
+        if (directory_archived_path(data_dir, archived.items[i], path, NULL) == 0)
+            u->archived_bytes += disk_usage_dir(path, "");
     free(in_line.items);
-    free(aside.items);
+    free(archived.items);
 }
 
 void disk_usage_read(const struct file_ops *files, const char *data_dir, struct disk_usage *ret)

@@ -11,8 +11,8 @@
 #include "common/status.h"
 
 struct disk_usage {
-    uint64_t checkpoint_bytes, log_bytes; /* without what is set aside */
-    uint64_t aside_bytes;                 /* checkpoints and logs that a start has set aside */
+    uint64_t checkpoint_bytes, log_bytes; /* without archived files */
+    uint64_t archived_bytes;              /* checkpoints and logs that a start has archived */
     uint64_t free_bytes, size_bytes;      /* of the file system, for this process */
 };
 
@@ -20,11 +20,11 @@ struct disk_usage {
 uint64_t disk_usage_dir(const char *path, const char *end);
 
 /* A log's epoch (timeline.h) that no start continues any more: it is older than the newest one, and has no checkpoint
- * but those that are set aside. */
-int disk_usage_is_aside(const struct file_ops *files, const char *data_dir, uint64_t epoch,
-                        bool *ret, struct err *err) MUST_CHECK;
+ * but archived ones. */
+int disk_usage_is_archived(const struct file_ops *files, const char *data_dir, uint64_t epoch,
+                           bool *ret, struct err *err) MUST_CHECK;
 
-/* The bytes of one epoch's logs that are not, and that are, set aside within it (NUMBER.psl.unread). */
+/* The bytes of one epoch's logs that are not, and that are, archived within it (NUMBER.psl.unread). */
 void disk_usage_log(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                     uint64_t *ret_bytes, uint64_t *ret_unread_bytes);
 

@@ -16,7 +16,7 @@ struct load_cluster {
     uint32_t n_open;
     struct reshard *reshard; /* owned: of the old shards that were made again */
     bool has_later;          /* recover_shard_facts: any of them */
-    bool is_again;           /* files turned out to be damaged: all is to be dealt out anew */
+    bool must_restart;       /* files turned out to be damaged: reshard all rows again */
 };
 
 static bool is_wanted(void *arg, const char *table)
@@ -157,7 +157,7 @@ static int distribute_source(struct load_cluster *c, struct restore_source *s,
         status = distribute_files(c, s, to[i], facts, err);
     if (checkpoint_is_damage(status) && restore_source_is_recoverable(s)) {
         s->is_exact = false;
-        c->is_again = true;
+        c->must_restart = true;
         report(c, err->text);
     }
     return status;
@@ -193,14 +193,14 @@ static int distribute_all(struct load_cluster *c, struct shard *const *to, uint3
     int status;
 
     do {
-        if (c->is_again)
+        if (c->must_restart)
             clear_all(c, to, n_to);
         *ret = (struct load_cluster_facts){ 0 };
-        c->has_later = c->is_again = false;
+        c->has_later = c->must_restart = false;
         status = 0;
         for (uint32_t i = 0; i < c->n_open && !status; i++)
             status = distribute_source(c, &c->sources[i], to, n_to, now_ms, ret, err);
-    } while (c->is_again);
+    } while (c->must_restart);
     return status;
 }
 
@@ -218,16 +218,16 @@ int load_cluster_into(struct load_cluster *c, struct shard *const *to, uint32_t 
     const struct reshard_config config = {
         .at = restore_source_requested(c->sources, c->n_open), .report = report, .arg = c
     };
-    struct recover_shard_at again = { 0 };
+    struct recover_shard_at restart_at = { 0 };
     int status = distribute_all(c, to, n_to, now_ms, ret, err);
 
     if (!status)
-        status = reshard_check(c->reshard, &config, &again, err);
-    if (!status && again.job) {
-        rewind_all(c, to, n_to, &again);
+        status = reshard_check(c->reshard, &config, &restart_at, err);
+    if (!status && restart_at.job) {
+        rewind_all(c, to, n_to, &restart_at);
         status = distribute_all(c, to, n_to, now_ms, ret, err);
         if (!status)
-            status = reshard_check(c->reshard, &config, &again, err);
+            status = reshard_check(c->reshard, &config, &restart_at, err);
     }
     if (!status && c->has_later && config.at.job) /* as it was asked for */
         recover_shard_report_later(&config.at, report, c);

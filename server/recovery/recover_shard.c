@@ -417,14 +417,14 @@ static int load(struct attempt *a, struct err *err) ON_SHARD
     struct loader_config loader = {
         .files = config->files, .checkpoint = a->from, .progress = on_loaded, .arg = a
     };
-    struct shard_file_identity who = config->who;
+    struct shard_file_identity identity = config->identity;
 
     if (!a->from) {
         replay_begin(a->shard);
         return 0;
     }
-    who.map_id = a->facts->epoch;
-    if (!checkpoint_is_of(a->from, config->shard_index, &who))
+    identity.map_id = a->facts->epoch;
+    if (!checkpoint_is_of(a->from, config->shard_index, &identity))
         return err_set(err, PS_ECLUSTER, "%s was written by other shards", a->from->dir);
     return loader_load(&loader, config->shard_index, a->shard, a->now_ms, &a->loaded, err);
 }
@@ -455,9 +455,9 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
         a->facts->n_links = a->from->n_links;
         a->facts->epoch = a->from->links[0].map_id;
     }
-    a->identity = (struct wal_identity){ .node = config->who.node,
-                                         .shard = config->who.shard,
-                                         .n_shards = config->who.n_shards,
+    a->identity = (struct wal_identity){ .node = config->identity.node,
+                                         .shard = config->identity.shard,
+                                         .n_shards = config->identity.n_shards,
                                          .map_id = a->facts->epoch };
     *ret_damaged = false;
     status = timeline_log_dir(config->data_dir, a->facts->epoch, config->shard_index,
@@ -491,7 +491,7 @@ static int find(const struct recover_shard_config *config, uint64_t below,
 {
     int status;
 
-    /* One that was set aside is a start only for who names it. */
+    /* An archived checkpoint is a start only if --at names it. */
     if (config->at.number && below == config->at.number + 1)
         status = checkpoint_find_numbered(config->files, config->data_dir, config->at.number,
                                           ret, config->report, config->arg, err);

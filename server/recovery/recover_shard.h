@@ -34,8 +34,8 @@ struct recover_shard_progress {
 struct recover_shard_config {
     const struct file_ops *files; /* borrowed, like all here */
     const char *data_dir;
-    uint32_t shard_index;           /* on its node */
-    struct shard_file_identity who; /* but for its epoch, which is found */
+    uint32_t shard_index;                /* on its node */
+    struct shard_file_identity identity; /* but for its epoch, which is found */
     struct recover_shard_at at;
     /* At the beginning of each attempt, now and then, and at the end. Anything but 0 before the end ends the recovery
      * with that status. NULL is fine. */

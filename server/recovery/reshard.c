@@ -9,8 +9,8 @@
 #include "server/core/sync_point.h"
 
 /* A job on a shard. */
-struct place {
-    struct place *next; /* owned */
+struct shard_progress {
+    struct shard_progress *next; /* owned */
     char job[TABLE_SPEC_NAME_MAX];
     uint32_t shard;
     enum table_spec_mode mode;
@@ -27,10 +27,10 @@ struct shard_number {
 };
 
 struct reshard {
-    struct shard_number *shards; /* owned */
-    struct place *places;        /* owned: of this time */
-    struct place *before;        /* owned: of the first time, where this is the second */
-    const struct place *far;     /* in `before`: why this is the second time */
+    struct shard_number *shards;      /* owned */
+    struct shard_progress *progress;  /* owned: of this time */
+    struct shard_progress *before;    /* owned: of the first time, where this is the second */
+    const struct shard_progress *far; /* in `before`: why this is the second time */
     uint32_t near_shard;
     uint64_t clock; /* to which all go back; 0: this is the first time */
 };
@@ -40,9 +40,9 @@ struct reshard *reshard_new(void)
     return memory_alloc(sizeof(struct reshard));
 }
 
-static void free_places(struct place *p)
+static void free_progress(struct shard_progress *p)
 {
-    struct place *next;
+    struct shard_progress *next;
 
     for (; p; p = next) {
         next = p->next;
@@ -62,8 +62,8 @@ static void free_shards(struct reshard *a)
 
 void reshard_reset(struct reshard *a)
 {
-    free_places(a->places);
-    a->places = NULL;
+    free_progress(a->progress);
+    a->progress = NULL;
     free_shards(a);
 }
 
@@ -72,15 +72,16 @@ void reshard_free(struct reshard *a)
     if (!a)
         return;
     reshard_reset(a);
-    free_places(a->before);
+    free_progress(a->before);
     free(a);
 }
 
 /* --- noting --- */
 
-static struct place *place_of(const struct shard *s, const struct job *job) ON_SHARD
+static struct shard_progress *progress_of(const struct shard *s, const struct job *job) ON_SHARD
 {
-    struct place *p = memory_alloc(sizeof *p + job->n_workers * sizeof p->incarnations[0]);
+    struct shard_progress *p =
+        memory_alloc(sizeof *p + job->n_workers * sizeof p->incarnations[0]);
 
     memcpy(p->job, job->name, sizeof p->job);
     p->mode = job->mode;
@@ -103,25 +104,26 @@ void reshard_add(struct reshard *a, uint32_t number, struct shard *shard)
     *n = (struct shard_number){ a->shards, number };
     a->shards = n;
     for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
-        struct place *p = place_of(shard, membership_job(membership, i));
+        struct shard_progress *p = progress_of(shard, membership_job(membership, i));
 
         p->shard = number;
-        p->next = a->places;
-        a->places = p;
+        p->next = a->progress;
+        a->progress = p;
     }
 }
 
 /* --- how far a job is --- */
 
-static const struct place *find(const struct place *places, const char *job, uint32_t shard)
+static const struct shard_progress *find(const struct shard_progress *progress, const char *job,
+                                         uint32_t shard)
 {
-    while (places && (places->shard != shard || strcmp(places->job, job) != 0))
-        places = places->next;
-    return places;
+    while (progress && (progress->shard != shard || strcmp(progress->job, job) != 0))
+        progress = progress->next;
+    return progress;
 }
 
 /* Is there a worker that both know as the same process? */
-static bool share_worker(const struct place *a, const struct place *b)
+static bool share_worker(const struct shard_progress *a, const struct shard_progress *b)
 {
     for (uint32_t i = 0; i < a->n_workers && i < b->n_workers; i++)
         if (a->incarnations[i] && a->incarnations[i] == b->incarnations[i])
@@ -130,7 +132,7 @@ static bool share_worker(const struct place *a, const struct place *b)
 }
 
 /* Has the job been started again there, and that is all? The steps before are over, then, on every shard. */
-static bool has_just_begun(const struct place *p, const struct place *far)
+static bool has_just_begun(const struct shard_progress *p, const struct shard_progress *far)
 {
     bool any = false;
 
@@ -148,14 +150,14 @@ static bool has_just_begun(const struct place *p, const struct place *far)
 
 /* A job on all shards. */
 struct survey {
-    const struct place *far,
+    const struct shard_progress *far,
         *near; /* the most steps, the fewest; near NULL: none, as the job is not there */
     uint32_t near_shard;
     uint64_t n_held;
     bool is_held, is_alive; /* in lock step; somebody counts */
 };
 
-static void consider(struct survey *s, const struct place *p, uint32_t shard)
+static void consider(struct survey *s, const struct shard_progress *p, uint32_t shard)
 {
     if (p && has_just_begun(p, s->far))
         return;
@@ -171,7 +173,7 @@ static struct survey survey(const struct reshard *a, const char *job)
 {
     struct survey s = { 0 };
 
-    for (const struct place *p = a->places; p; p = p->next) {
+    for (const struct shard_progress *p = a->progress; p; p = p->next) {
         if (strcmp(p->job, job) != 0)
             continue;
         s.n_held += p->n_held;
@@ -183,11 +185,11 @@ static struct survey survey(const struct reshard *a, const char *job)
     s.near = s.far;
     s.near_shard = s.far->shard;
     for (const struct shard_number *n = a->shards; n && s.near; n = n->next)
-        consider(&s, find(a->places, job, n->number), n->number);
+        consider(&s, find(a->progress, job, n->number), n->number);
     return s;
 }
 
-static uint64_t n_steps_of(const struct place *p)
+static uint64_t n_steps_of(const struct shard_progress *p)
 {
     return p ? p->n_steps : 0;
 }
@@ -198,9 +200,9 @@ static bool is_torn(const struct survey *s)
 }
 
 /* Has the list named this job before? */
-static bool is_first_of_job(const struct reshard *a, const struct place *p)
+static bool is_first_of_job(const struct reshard *a, const struct shard_progress *p)
 {
-    const struct place *first = a->places;
+    const struct shard_progress *first = a->progress;
 
     while (strcmp(first->job, p->job) != 0)
         first = first->next;
@@ -275,7 +277,8 @@ static int refuse_unclear(const struct survey *s, struct err *err)
                    s->near_shard, s->far->job);
 }
 
-static int refuse_others(const struct reshard *a, const struct place *other, struct err *err)
+static int refuse_others(const struct reshard *a, const struct shard_progress *other,
+                         struct err *err)
 {
     return err_set(err, PS_ENOCHECKPOINT,
                    "job %.40s goes back to step %" PRIu64
@@ -310,8 +313,8 @@ static int go_back(struct reshard *a, const struct survey *s, struct recover_sha
     a->far = s->far;
     a->near_shard = s->near_shard;
     a->clock = s->near->n_steps;
-    a->before = a->places;
-    a->places = NULL;
+    a->before = a->progress;
+    a->progress = NULL;
     free_shards(a);
     *ret = (struct recover_shard_at){ .job = a->far->job, .clock = a->clock };
     return 0;
@@ -323,7 +326,7 @@ static int check_first(struct reshard *a, const struct reshard_config *config,
     bool is_asked = config->at.job || config->at.number;
     struct survey torn = { 0 };
 
-    for (const struct place *p = a->places; p; p = p->next) {
+    for (const struct shard_progress *p = a->progress; p; p = p->next) {
         struct survey s;
 
         if (!is_first_of_job(a, p))
@@ -349,8 +352,8 @@ static int check_second(struct reshard *a, const struct reshard_config *config, 
     uint64_t n_left_out = 0;
     struct err text;
 
-    for (const struct place *p = a->before; p; p = p->next) {
-        const struct place *now = find(a->places, p->job, p->shard);
+    for (const struct shard_progress *p = a->before; p; p = p->next) {
+        const struct shard_progress *now = find(a->progress, p->job, p->shard);
         uint64_t n_acknowledged = now ? now->n_acknowledged : 0;
 
         if (strcmp(p->job, a->far->job) == 0)
@@ -368,12 +371,12 @@ static int check_second(struct reshard *a, const struct reshard_config *config, 
 }
 
 int reshard_check(struct reshard *a, const struct reshard_config *config,
-                  struct recover_shard_at *ret_again, struct err *err)
+                  struct recover_shard_at *ret_restart, struct err *err)
 {
-    *ret_again = (struct recover_shard_at){ 0 };
+    *ret_restart = (struct recover_shard_at){ 0 };
     if (a->clock)
         return check_second(a, config, err);
-    return check_first(a, config, ret_again, err);
+    return check_first(a, config, ret_restart, err);
 }
 
 /* --- rows --- */
@@ -402,7 +405,7 @@ int reshard_table(struct shard *from, uint32_t from_id, struct shard *to,
 {
     const struct shard_table *table = shard_table(from, from_id);
     uint32_t id;
-    int status = shard_table_ask(to, &table->spec, false, &id, err);
+    int status = shard_table_open(to, &table->spec, false, &id, err);
 
     if (status)
         return status;

@@ -40,7 +40,7 @@ struct reshard_config {
 /* After all shards were added. ret_again->job NULL: done. Else recover all of them again at *ret_again, into
  * empty shards, add them, and call this once more. The name is borrowed from `a`. */
 int reshard_check(struct reshard *a, const struct reshard_config *config,
-                  struct recover_shard_at *ret_again, struct err *err) MUST_CHECK;
+                  struct recover_shard_at *ret_restart, struct err *err) MUST_CHECK;
 
 /* Explains a failure of the second recovery: with PS_ENOCHECKPOINT the sentence names the clock it was for.
  * Returns `status`. */

@@ -180,7 +180,7 @@ static int inspect_checkpoint(struct restore_source *s, const struct file_ops *f
 /* No checkpoint yet: the log itself says whose it is. */
 static int inspect_log(struct restore_source *s, const struct file_ops *files, struct err *err)
 {
-    const struct wal_identity *who;
+    const struct wal_identity *identity;
     struct wal_reader *reader;
     char dir[WAL_PATH_MAX];
     int status = timeline_n_shards(files, s->data_dir, 0, &s->shards_per_node, err);
@@ -192,11 +192,11 @@ static int inspect_log(struct restore_source *s, const struct file_ops *files, s
         status = wal_reader_open(files, dir, NULL, 1, &reader, err);
     if (status)
         return status;
-    who = wal_reader_identity(reader);
-    s->has_log = who != NULL;
-    if (who) {
-        s->node = who->node;
-        s->n_nodes = who->n_shards / s->shards_per_node;
+    identity = wal_reader_identity(reader);
+    s->has_log = identity != NULL;
+    if (identity) {
+        s->node = identity->node;
+        s->n_nodes = identity->n_shards / s->shards_per_node;
     }
     wal_reader_free(reader);
     return 0;
@@ -204,7 +204,7 @@ static int inspect_log(struct restore_source *s, const struct file_ops *files, s
 
 /* --- opening --- */
 
-/* Its files alone are dealt out: nothing is known of how far the shards were. */
+/* Only its files are resharded: the shards' progress is not known. */
 static void report_held_job(const struct restore_source *s,
                             void (*report)(void *arg, const char *sentence), void *arg)
 {
@@ -367,9 +367,9 @@ int restore_source_recover(const struct restore_source *s, const struct file_ops
     config.data_dir = s->data_dir;
     config.shard_index = i;
     config.at = s->at;
-    config.who = (struct shard_file_identity){ .node = s->node,
-                                               .shard = core.shard,
-                                               .n_shards = core.n_shards };
+    config.identity = (struct shard_file_identity){ .node = s->node,
+                                                    .shard = core.shard,
+                                                    .n_shards = core.n_shards };
     *ret = shard_new(&core);
     status = recover_shard_run(&config, *ret, now_ms, ret_facts, err);
     if (!status && ret_facts->end.verdict == WAL_DAMAGED && !s->at.intact)

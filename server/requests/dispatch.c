@@ -159,7 +159,7 @@ static int check_share(struct dispatch *d, const struct connection *c,
 
     share = share < TABLES_OF_ONE_MIN ? TABLES_OF_ONE_MIN : share;
     if (!d->config.tables_max || c->n_tables_made < share ||
-        shard_table_ask(d->config.shard, spec, true, &id, NULL) == 0)
+        shard_table_open(d->config.shard, spec, true, &id, NULL) == 0)
         return 0;
     return err_set(err, -ENOSPC,
                    "table %s: this connection has made %u tables, which is its share of "
@@ -175,7 +175,8 @@ static int get_table(struct dispatch *d, const struct request *r,
     int status = asked->must_exist ? 0 : check_share(d, r->connection, &asked->spec, err);
 
     if (!status)
-        status = shard_table_ask(d->config.shard, &asked->spec, asked->must_exist, ret_id, err);
+        status =
+            shard_table_open(d->config.shard, &asked->spec, asked->must_exist, ret_id, err);
     r->connection->n_tables_made += shard_n_tables(d->config.shard) - n_before;
     return status;
 }

@@ -240,7 +240,7 @@ static const struct worker *find_slowest(const struct job *job)
 }
 
 /* How long it may hold the others up: until its join deadline or, if it says nothing, its lease ends. */
-static uint64_t patience_ms(const struct worker *w, const struct pull_handler_moment *now)
+static uint64_t patience_ms(const struct worker *w, const struct pull_handler_times *now)
 {
     uint64_t silent_ms = now->shard_ms - w->last_seen_ms, end_ms = w->job->join_deadline_ms;
 
@@ -601,7 +601,7 @@ const struct err *pull_handler_last_refusal(const struct pull_handler *p)
 
 /* Its own deadline, or that of the worker that it waits for, if that comes first. */
 static uint64_t left_ms(const struct pending_pull *parked, const struct worker *worker,
-                        const struct pull_handler_moment *now)
+                        const struct pull_handler_times *now)
 {
     const struct worker *slowest = worker ? find_slowest(worker->job) : NULL;
     uint64_t own_ms = parked->until_ms > now->loop_ms ? parked->until_ms - now->loop_ms : 0;
@@ -610,7 +610,7 @@ static uint64_t left_ms(const struct pending_pull *parked, const struct worker *
     return others_ms < own_ms ? others_ms : own_ms;
 }
 
-uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_moment *now,
+uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_times *now,
                              struct stats_wait *ret_waits, uint32_t n_max)
 {
     uint32_t n = 0;

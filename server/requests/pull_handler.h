@@ -77,13 +77,13 @@ void pull_handler_count(const struct pull_handler *p, struct pull_handler_counts
 /* The newest refusal: status and sentence. */
 const struct err *pull_handler_last_refusal(const struct pull_handler *p);
 
-/* One moment by the clocks of the loop, of the shard and of people; and how long a lease is. */
-struct pull_handler_moment {
+/* The current time by the clocks of the loop, of the shard and of people; and how long a lease is. */
+struct pull_handler_times {
     uint64_t loop_ms, shard_ms, unix_ms, lease_ms;
 };
 
 /* The parked pulls for the node's report, at most n_max; returns how many. */
-uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_moment *now,
+uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_times *now,
                              struct stats_wait *ret_waits, uint32_t n_max) ON_SHARD;
 
 #endif

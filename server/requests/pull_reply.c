@@ -78,7 +78,7 @@ void pull_reply_recycle(struct pull_context *x, struct pending_pull *a)
 static int send_out(struct pull_context *x, struct pending_pull *a)
 {
     int status = pull_reply_is_partly_sent(a)
-                     ? channel_send_last_part(&a->connection->channel, &a->out)
+                     ? channel_send_last_chunk(&a->connection->channel, &a->out)
                      : connection_send(a->connection, &a->out);
 
     channel_loop_release(a->connection->channel.channels, &a->known);
@@ -285,7 +285,7 @@ static int send_chunk(struct pull_context *x, struct pending_pull *a, bool *ret_
         return status;
     if (a->reading.done)
         return send_last(x, a);
-    status = channel_send_part(channel, &a->out);
+    status = channel_send_chunk(channel, &a->out);
     *ret_done = status != 0;
     if (channel_leaving_bytes(channel) > UNSENT_BYTES)
         a->state = PULL_REPLY_WAITS;

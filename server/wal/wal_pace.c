@@ -81,17 +81,17 @@ void wal_bound_note(struct wal_bound *b, uint64_t now_ms)
     b->last_ms = now_ms;
 }
 
-enum wal_bound_news wal_bound_tick(struct wal_bound *b, uint64_t now_ms)
+enum wal_bound_change wal_bound_tick(struct wal_bound *b, uint64_t now_ms)
 {
     bool was_reported = b->is_reported;
 
     if (b->is_on && now_ms - b->last_ms >= BOUND_OVER_MS) {
         b->is_on = b->is_reported = false;
-        return was_reported ? WAL_BOUND_ENDED : WAL_BOUND_NO_NEWS;
+        return was_reported ? WAL_BOUND_ENDED : WAL_BOUND_UNCHANGED;
     }
     if (!b->is_on || was_reported || b->last_ms - b->since_ms < BOUND_REPORT_MS ||
         (b->reported_ms && now_ms - b->reported_ms < BOUND_EVERY_MS))
-        return WAL_BOUND_NO_NEWS;
+        return WAL_BOUND_UNCHANGED;
     b->is_reported = true;
     b->reported_ms = now_ms;
     return WAL_BOUND_BEGAN;

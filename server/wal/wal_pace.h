@@ -46,12 +46,12 @@ struct wal_bound {
     uint64_t since_ms, last_ms, reported_ms;
 };
 
-enum wal_bound_news { WAL_BOUND_NO_NEWS, WAL_BOUND_BEGAN, WAL_BOUND_ENDED };
+enum wal_bound_change { WAL_BOUND_UNCHANGED, WAL_BOUND_BEGAN, WAL_BOUND_ENDED };
 
 /* A push waits for the disk now. */
 void wal_bound_note(struct wal_bound *b, uint64_t now_ms);
 
 /* Called a few times a second. Returns the change to report. */
-enum wal_bound_news wal_bound_tick(struct wal_bound *b, uint64_t now_ms);
+enum wal_bound_change wal_bound_tick(struct wal_bound *b, uint64_t now_ms);
 
 #endif

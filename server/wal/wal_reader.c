@@ -22,7 +22,7 @@ struct wal_reader {
     int fd;                              /* of it, or -1 */
     struct wal_segment segment;
     bool has_segment; /* one header has been read: of `whose` */
-    struct wal_identity whose;
+    struct wal_identity segment_identity;
     struct bytes in; /* what has been read of the file and not been used */
     uint64_t offset; /* of in's front, in the file */
     bool eof;
@@ -248,7 +248,7 @@ static int check_identity(struct wal_reader *r)
     const struct wal_identity *found = &r->segment.identity, *want = r->identity;
 
     if (r->has_segment)
-        want = &r->whose;
+        want = &r->segment_identity;
     if (want && !is_same(found, want))
         return err_set(r->err, PS_ECLUSTER,
                        "the write-ahead log is of shard %u of %u, node %u, map %" PRIu64
@@ -256,7 +256,7 @@ static int check_identity(struct wal_reader *r)
                        found->shard, found->n_shards, found->node, found->map_id, want->shard,
                        want->n_shards, want->node, want->map_id, r->end.path);
     r->has_segment = true;
-    r->whose = *found;
+    r->segment_identity = *found;
     return 0;
 }
 
@@ -472,7 +472,7 @@ uint64_t wal_reader_n_file_bytes(const struct wal_reader *r)
 
 const struct wal_identity *wal_reader_identity(const struct wal_reader *r)
 {
-    return r->has_segment ? &r->whose : NULL;
+    return r->has_segment ? &r->segment_identity : NULL;
 }
 
 /* --- opening --- */

@@ -263,14 +263,14 @@ static void fields_rows(struct field_io *p, struct shard_event *e)
 }
 
 /* What an event points to: written from there, or read into it. */
-struct places {
+struct decode_targets {
     struct push *push;
     struct shard_file_table *table;
     struct membership_join *join;
 };
 
 static const char *fields_event(struct field_io *p, struct shard_event *e,
-                                const struct places *at, struct err *reason)
+                                const struct decode_targets *at, struct err *reason)
 {
     switch (e->type) {
     case SHARD_EVENT_PUSH:
@@ -330,7 +330,7 @@ static void write_fields(struct field_io *p, const struct wal_record *record)
 {
     struct shard_event event = record->event;
     struct membership_join join = { 0 };
-    struct places at = { .join = &join };
+    struct decode_targets at = { .join = &join };
 
     if (event.type == SHARD_EVENT_PUSH)
         at.push = (struct push *)(uintptr_t)event.push.push;
@@ -416,7 +416,7 @@ const char *wal_record_decode(const uint8_t *src, size_t n_bytes,
                               struct wal_record_storage *storage, struct wal_record *ret,
                               size_t *ret_bytes, struct err *reason)
 {
-    const struct places at = { &storage->push, &storage->table, &storage->join };
+    const struct decode_targets at = { &storage->push, &storage->table, &storage->join };
     struct field_io p = { .mode = FIELD_IO_READS, .src = src, .at = N_BYTES_AT };
     const char *wrong = check(src, n_bytes, &p.end);
     uint32_t payload;

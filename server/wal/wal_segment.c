@@ -242,7 +242,7 @@ static int remove_segments(const struct file_ops *files, const char *dir, uint64
     return status;
 }
 
-/* Those that were set aside, and begin below a record. */
+/* Archived segments that begin below a record. */
 struct unread {
     const struct file_ops *files;
     const char *dir;

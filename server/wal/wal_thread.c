@@ -10,11 +10,11 @@
 #define NS_PER_MS UINT64_C(1000000)
 
 /* Outlives the thread: it may stand in the mailbox when that ends. */
-struct news {
+struct progress_mail {
     struct mail mail;
     uv_mutex_t lock;
     bool is_posted;
-    void (*on_news)(void *owner); /* NULL: nobody listens any more */
+    void (*on_progress)(void *owner); /* NULL: nobody listens any more */
     void *owner;
     uint32_t n_users; /* the thread, the mailbox */
 };
@@ -33,72 +33,73 @@ struct wal_thread {
     struct wal_queue queue;
     struct wal_writer *writer; /* owned; its thread's */
     uint32_t poll_ms;
-    struct news *news;
+    struct progress_mail *progress_mail;
     int closed;
 };
 
-/* --- news --- */
+/* --- progress --- */
 
-static void release_news(struct news *news)
+static void release_progress_mail(struct progress_mail *progress_mail)
 {
     bool is_last;
 
-    uv_mutex_lock(&news->lock);
-    is_last = --news->n_users == 0;
-    uv_mutex_unlock(&news->lock);
+    uv_mutex_lock(&progress_mail->lock);
+    is_last = --progress_mail->n_users == 0;
+    uv_mutex_unlock(&progress_mail->lock);
     if (!is_last)
         return;
-    uv_mutex_destroy(&news->lock);
-    free(news);
+    uv_mutex_destroy(&progress_mail->lock);
+    free(progress_mail);
 }
 
 static void on_mail(struct mail *mail, void *loop_owner)
 {
-    struct news *news = CONTAINER_OF(mail, struct news, mail);
-    void (*on_news)(void *owner);
+    struct progress_mail *progress_mail = CONTAINER_OF(mail, struct progress_mail, mail);
+    void (*on_progress)(void *owner);
 
     (void)loop_owner;
-    uv_mutex_lock(&news->lock);
-    news->is_posted = false;
-    on_news = news->on_news;
-    uv_mutex_unlock(&news->lock);
-    if (on_news)
-        on_news(news->owner);
-    release_news(news);
+    uv_mutex_lock(&progress_mail->lock);
+    progress_mail->is_posted = false;
+    on_progress = progress_mail->on_progress;
+    uv_mutex_unlock(&progress_mail->lock);
+    if (on_progress)
+        on_progress(progress_mail->owner);
+    release_progress_mail(progress_mail);
 }
 
-static void post_news(struct wal_thread *t)
+static void post_progress(struct wal_thread *t)
 {
-    struct news *news = t->news;
+    struct progress_mail *progress_mail = t->progress_mail;
     bool posts;
 
-    uv_mutex_lock(&news->lock);
-    posts = !news->is_posted;
-    news->is_posted = true;
-    news->n_users += posts;
-    uv_mutex_unlock(&news->lock);
-    /* A mailbox that is closed: the loop is past all news. */
-    if (posts && mailbox_post(t->config.mailbox, &news->mail) != 0)
-        release_news(news);
+    uv_mutex_lock(&progress_mail->lock);
+    posts = !progress_mail->is_posted;
+    progress_mail->is_posted = true;
+    progress_mail->n_users += posts;
+    uv_mutex_unlock(&progress_mail->lock);
+    /* A mailbox that is closed: the loop takes no more progress. */
+    if (posts && mailbox_post(t->config.mailbox, &progress_mail->mail) != 0)
+        release_progress_mail(progress_mail);
 }
 
-static struct news *new_news(const struct wal_thread_config *config)
+static struct progress_mail *new_progress_mail(const struct wal_thread_config *config)
 {
-    struct news *news = memory_alloc(sizeof *news);
+    struct progress_mail *progress_mail = memory_alloc(sizeof *progress_mail);
 
-    *news = (struct news){
-        .mail.run = on_mail, .on_news = config->on_news, .owner = config->owner, .n_users = 1
-    };
-    if (uv_mutex_init(&news->lock) != 0)
+    *progress_mail = (struct progress_mail){ .mail.run = on_mail,
+                                             .on_progress = config->on_progress,
+                                             .owner = config->owner,
+                                             .n_users = 1 };
+    if (uv_mutex_init(&progress_mail->lock) != 0)
         abort();
-    return news;
+    return progress_mail;
 }
 
 /* --- the writer's thread --- */
 
 /* Has anything come that the loop waits for? */
-static bool is_news(const struct wal_thread *t, const struct wal_progress *was,
-                    enum wal_queue_state was_state)
+static bool is_change(const struct wal_thread *t, const struct wal_progress *was,
+                      enum wal_queue_state was_state)
 {
     const struct wal_progress *is = &t->queue.progress;
 
@@ -132,11 +133,11 @@ static void report_progress(struct wal_thread *t)
     was = t->queue.progress;
     was_state = t->queue.state;
     wal_writer_report(t->writer, &t->queue);
-    posts = is_news(t, &was, was_state);
+    posts = is_change(t, &was, was_state);
     posts = is_synced(t) || posts;
     uv_mutex_unlock(&t->lock);
     if (posts)
-        post_news(t);
+        post_progress(t);
 }
 
 /* Is there enough to get up for? */
@@ -201,7 +202,7 @@ static void truncate_log(struct wal_thread *t, uint64_t number)
     uv_mutex_unlock(&t->lock);
 }
 
-static void run(void *arg)
+static void thread_main(void *arg)
 {
     struct wal_thread *t = arg;
     uint64_t due_ms = UINT64_MAX, truncate_to;
@@ -234,10 +235,10 @@ static int make(struct wal_thread *t)
         uv_mutex_destroy(&t->lock);
         return status;
     }
-    t->news = new_news(&t->config);
-    status = uv_thread_create(&t->thread, run, t);
+    t->progress_mail = new_progress_mail(&t->config);
+    status = uv_thread_create(&t->thread, thread_main, t);
     if (status) {
-        release_news(t->news);
+        release_progress_mail(t->progress_mail);
         uv_cond_destroy(&t->wake);
         uv_mutex_destroy(&t->lock);
     }
@@ -366,9 +367,9 @@ int wal_thread_close(struct wal_thread *t, struct err *err)
 {
     int status;
 
-    uv_mutex_lock(&t->news->lock);
-    t->news->on_news = NULL;
-    uv_mutex_unlock(&t->news->lock);
+    uv_mutex_lock(&t->progress_mail->lock);
+    t->progress_mail->on_progress = NULL;
+    uv_mutex_unlock(&t->progress_mail->lock);
     uv_mutex_lock(&t->lock);
     t->stops = true;
     uv_cond_signal(&t->wake);
@@ -377,7 +378,7 @@ int wal_thread_close(struct wal_thread *t, struct err *err)
     status = t->closed;
     if (status)
         err_set(err, status, "%s", wal_writer_progress(t->writer)->err.text);
-    release_news(t->news);
+    release_progress_mail(t->progress_mail);
     wal_writer_free(t->writer);
     wal_queue_deinit(&t->queue);
     uv_cond_destroy(&t->wake);

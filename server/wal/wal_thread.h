@@ -30,10 +30,10 @@ struct wal_thread;
 
 struct wal_thread_config {
     struct wal_writer_config writer;
-    size_t block_bytes, max_bytes; /* wal_queue.h */
-    struct mailbox *mailbox;       /* borrowed: the shard loop's */
-    void (*on_news)(void *owner);  /* on that loop */
-    void *owner;                   /* borrowed */
+    size_t block_bytes, max_bytes;    /* wal_queue.h */
+    struct mailbox *mailbox;          /* borrowed: the shard loop's */
+    void (*on_progress)(void *owner); /* on that loop */
+    void *owner;                      /* borrowed */
 };
 
 struct wal_thread_view {

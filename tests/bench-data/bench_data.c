@@ -191,7 +191,7 @@ static uint64_t feed_zstd(struct bench *b)
     return pass_over(b, b->zstd_path, 0, NULL);
 }
 
-static void forget_cache(const struct bench *b)
+static void drop_page_cache(const struct bench *b)
 {
     DIR *dir = opendir(b->folder);
     struct dirent *entry;
@@ -208,7 +208,7 @@ static void forget_cache(const struct bench *b)
 
 static uint64_t feed_and_write_cache(struct bench *b)
 {
-    forget_cache(b);
+    drop_page_cache(b);
     return pass_over(b, b->text_path, 0, b->folder);
 }
 
@@ -366,7 +366,7 @@ static void prepare(struct bench *b)
 
 static void clean_up(struct bench *b)
 {
-    forget_cache(b);
+    drop_page_cache(b);
     remove(b->text_path);
     remove(b->zstd_path);
     rmdir(b->folder);
@@ -412,7 +412,7 @@ static uint64_t measure(struct bench *b, double best[COUNT_OF(items)])
     return kept;
 }
 
-static void tell(const struct bench *b, const double best[COUNT_OF(items)], double ns)
+static void report(const struct bench *b, const double best[COUNT_OF(items)], double ns)
 {
     double mb = (double)b->n_text * 1e-6;
 
@@ -470,7 +470,7 @@ int main(int argc, char **argv)
     if (measure(&b, best) == 0)
         fprintf(stderr, "bench-data: nothing was read\n");
     ns = dedup_ns(&b);
-    tell(&b, best, ns);
+    report(&b, best, ns);
     clean_up(&b);
     return 0;
 }

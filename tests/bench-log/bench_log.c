@@ -89,7 +89,7 @@ static int by_size(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-static void ignore_news(void *owner)
+static void ignore_progress(void *owner)
 {
     (void)owner;
 }
@@ -105,7 +105,8 @@ static void start(struct bench *b, const char *root, enum wal_durability durabil
                   enum wal_zstd zstd)
 {
     const struct wal_end end = { 0 };
-    struct wal_thread_config config = { .mailbox = &b->mailbox, .on_news = ignore_news };
+    struct wal_thread_config config = { .mailbox = &b->mailbox,
+                                        .on_progress = ignore_progress };
     struct err err;
 
     snprintf(b->dir, sizeof b->dir, "%s/bench-log-XXXXXX", root);
@@ -136,7 +137,7 @@ static void stop(struct bench *b)
         (void)!rmdir(b->dir);
 }
 
-static void wait_for_room(struct bench *b, struct wal_thread_view *view)
+static void wait_for_space(struct bench *b, struct wal_thread_view *view)
 {
     for (wal_thread_view(b->log, view); view->state == WAL_QUEUE_FULL;
          wal_thread_view(b->log, view)) {
@@ -176,7 +177,7 @@ static void run_stream(struct pushes *p, const char *root, enum wal_durability d
     for (uint32_t i = 0; i < n; i++) {
         uint64_t from = now_ns();
 
-        wait_for_room(&b, &view);
+        wait_for_space(&b, &view);
         waited += now_ns() - from;
         turn(p, i);
         from = now_ns();

@@ -97,7 +97,7 @@ static void begin(struct side *side)
     wal_queue_init(&side->queue, &(struct wal_queue_config){ .next_number = 1 });
     recorder_init(&side->recorder,
                   &(struct recorder_config){ .sink = { &side->queue, reserve, append } });
-    if (shard_table_ask(side->shard, &spec, false, &id, &err) ||
+    if (shard_table_open(side->shard, &spec, false, &id, &err) ||
         membership_join(shard_membership(side->shard), &join, 0, &side->worker, &err)) {
         fprintf(stderr, "bench-log: %s\n", err.text);
         exit(1);

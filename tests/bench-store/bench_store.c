@@ -52,7 +52,7 @@ static void lap_end(struct lap *lap)
     lap->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - lap->cpu_ns;
 }
 
-static void tell(const char *what, const struct lap *lap, uint64_t n_bytes)
+static void report(const char *what, const struct lap *lap, uint64_t n_bytes)
 {
     printf("%-28s %8.1f MB  wall %6.0f ms, %7.1f MB/s   cpu %6.0f ms, %7.1f MB/s\n", what,
            (double)n_bytes * 1e-6, (double)lap->wall_ns * 1e-6,
@@ -98,7 +98,7 @@ static void fill(struct bench *b) ON_SHARD
     uint32_t id;
 
     b->shard = make_shard();
-    must(shard_table_ask(b->shard, &spec, false, &id, &err), &err);
+    must(shard_table_open(b->shard, &spec, false, &id, &err), &err);
     touch(b, 1, 1);
 }
 
@@ -145,7 +145,7 @@ static void save(struct bench *b, const char *what, uint64_t base, struct manife
     must(shard_file_writer_close(s, 0, &m->files[0], &err), &err);
     must(checkpoint_commit(&file_os, b->dir, m, 5, NULL, &err), &err);
     shard_file_writer_end(s, b->shard, SNAPSHOT_SCAN_KEPT);
-    tell(what, &writing, m->files[0].n_bytes);
+    report(what, &writing, m->files[0].n_bytes);
     n = n < SLICES_MAX ? n : SLICES_MAX;
     qsort(b->slice_ns, n, sizeof *b->slice_ns, ascending);
     printf("  %u slices: median %.1f us, p99 %.1f us, longest %.1f us\n", n,
@@ -165,14 +165,14 @@ static void load(struct bench *b, const char *what) ON_SHARD
     lap = lap_begin();
     must(checkpoint_verify(&file_os, &c, NULL, NULL, &err), &err);
     lap_end(&lap);
-    tell("verify", &lap, c.links[0].files[0].n_bytes);
+    report("verify", &lap, c.links[0].files[0].n_bytes);
     lap = lap_begin();
     must(loader_load(&(struct loader_config){ .files = &file_os, .checkpoint = &c }, 0, shard,
                      0, &facts, &err),
          &err);
     replay_end(shard, 0);
     lap_end(&lap);
-    tell(what, &lap, facts.n_bytes);
+    report(what, &lap, facts.n_bytes);
     printf("  %.0f ns a row\n", (double)lap.cpu_ns / (double)facts.n_rows);
     if (table_n_rows(shard_table(shard, 0)->rows) != b->n_rows)
         exit(1);

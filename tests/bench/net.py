@@ -109,7 +109,7 @@ class Link:
         return sum(map(self.sent, self.name))
 
 
-def settle(link, quiet_s=0.05, within_s=5):
+def wait_until_quiet(link, quiet_s=0.05, within_s=5):
     """The count once nothing moves any more."""
     end, before = time.monotonic() + within_s, link.bytes()
     while time.monotonic() < end:

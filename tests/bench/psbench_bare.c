@@ -10,10 +10,10 @@ struct write_req {
     uint32_t prefix[2];
 };
 
-static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_room)
+static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_buffer)
 {
     (void)suggested_bytes;
-    *ret_room = ((struct bare *)handle->data)->room;
+    *ret_buffer = ((struct bare *)handle->data)->buffer;
 }
 
 /* How much of these bytes the message takes; its end calls the owner. */
@@ -42,7 +42,7 @@ static uint64_t take(struct bare *b, const uint8_t *bytes, uint64_t n_bytes)
     return n;
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
+static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *buffer)
 {
     struct bare *b = stream->data;
     uint64_t at = 0;
@@ -52,7 +52,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *room)
         return;
     }
     while (at < (uint64_t)n_bytes)
-        at += take(b, (const uint8_t *)room->base + at, (uint64_t)n_bytes - at);
+        at += take(b, (const uint8_t *)buffer->base + at, (uint64_t)n_bytes - at);
 }
 
 int bare_start(struct bare *b)

@@ -15,7 +15,7 @@
 
 struct bare {
     uv_tcp_t tcp;
-    uv_buf_t room; /* borrowed: where all ends of a loop read to */
+    uv_buf_t buffer; /* borrowed: where all ends of a loop read to */
     void (*message)(struct bare *b, uint32_t answer_bytes);
     void (*ended)(struct bare *b, int why); /* the connection is closed */
     void *owner;

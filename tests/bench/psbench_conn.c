@@ -17,7 +17,7 @@
 
 enum phase {
     DIALING,
-    GREETING,
+    HANDSHAKE,
     JOINING,
     NAMING,
     FILLING,
@@ -74,7 +74,7 @@ static void on_connected(void *owner)
     psbench_handshake_hello(c->config.settings, &hello);
     hello.shard = c->config.shard_on_node;
     hello.map_id = c->config.map_id;
-    c->phase = GREETING;
+    c->phase = HANDSHAKE;
     send_frame(c, message_write_hello(&frame, CONTROL_ID, &hello), &frame);
 }
 
@@ -338,7 +338,7 @@ static int take_pull(struct psbench_conn *c, const struct frame_header *h, const
 static int take(struct psbench_conn *c, const struct frame_header *h, const uint8_t *head,
                 const uint8_t *body)
 {
-    if (h->type == FRAME_HELLO_REPLY && c->phase == GREETING)
+    if (h->type == FRAME_HELLO_REPLY && c->phase == HANDSHAKE)
         return take_hello(c, h, head);
     if (h->type == FRAME_JOIN_REPLY && c->phase == JOINING)
         return take_join(c, h, head);

@@ -1,7 +1,7 @@
 /*
  * One connection of the benchmark to one shard.
  *
- *     DIALING -> GREETING -> JOINING -> NAMING -> FILLING -> IDLE
+ *     DIALING -> HANDSHAKE -> JOINING -> NAMING -> FILLING -> IDLE
  *     IDLE -> LOADING -> DRAINING -> IDLE -> LEAVING -> GONE
  *
  * While LOADING, up to `depth` requests are in flight: in the closed loop each answer brings the

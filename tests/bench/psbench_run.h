@@ -1,6 +1,6 @@
 /*
- * One round of the benchmark from the first greeting to the last farewell, on one loop and one
- * thread: finds the cluster, opens the connections and deals them out to the shards, fills the
+ * One round of the benchmark from the first HELLO to the last BYE, on one loop and one
+ * thread: finds the cluster, opens the connections and assigns them to the shards, fills the
  * table, warms up, measures, drains.
  */
 #ifndef TESTS_BENCH_PSBENCH_RUN_H

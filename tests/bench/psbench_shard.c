@@ -90,7 +90,7 @@ static int make_shard(struct psbench_shard *s) ON_SHARD
 
     psbench_handshake_table(s->config.settings, &request);
     s->shard = shard_new(&config);
-    status = shard_table_ask(s->shard, &request.spec, false, &id, &s->err);
+    status = shard_table_open(s->shard, &request.spec, false, &id, &s->err);
     if (!status)
         status = membership_join(shard_membership(s->shard), &join, 0, &s->worker, &s->err);
     s->push.sections[0].table_id = s->pull.sections[0].table_id = id;

@@ -20,7 +20,7 @@ struct server {
     uint32_t n_ends;
     const struct psbench_wire_config *config;
     const uint8_t *bytes; /* borrowed: what answers are made of */
-    uv_buf_t room;
+    uv_buf_t buffer;
     double busy;
     int status;
 };
@@ -87,7 +87,7 @@ static void on_connection(uv_stream_t *listener, int status)
     if (status || s->n_ends == s->config->connections)
         return;
     *b = (struct bare){
-        .room = s->room, .message = on_request, .ended = on_server_ended, .owner = s
+        .buffer = s->buffer, .message = on_request, .ended = on_server_ended, .owner = s
     };
     uv_tcp_init(&s->loop, &b->tcp);
     b->tcp.data = b;
@@ -200,7 +200,7 @@ static void on_connected(uv_connect_t *connect, int status)
         ask(c, b);
 }
 
-static void client_start(struct client *c, const struct sockaddr_in *address, uv_buf_t room)
+static void client_start(struct client *c, const struct sockaddr_in *address, uv_buf_t buffer)
 {
     uint32_t i;
 
@@ -211,7 +211,7 @@ static void client_start(struct client *c, const struct sockaddr_in *address, uv
         struct bare *b = &c->ends[i];
 
         *b = (struct bare){
-            .room = room, .message = on_answer, .ended = on_client_ended, .owner = c
+            .buffer = buffer, .message = on_answer, .ended = on_client_ended, .owner = c
         };
         uv_tcp_init(&c->loop, &b->tcp);
         b->tcp.data = b;
@@ -234,7 +234,7 @@ static uint32_t longest(const struct psbench_wire_config *cfg)
     return n;
 }
 
-static int run_both(struct server *s, struct client *c, uv_buf_t client_room)
+static int run_both(struct server *s, struct client *c, uv_buf_t client_buffer)
 {
     struct sockaddr_in address;
     pthread_t thread;
@@ -247,7 +247,7 @@ static int run_both(struct server *s, struct client *c, uv_buf_t client_room)
         uv_run(&s->loop, UV_RUN_DEFAULT);
         return status;
     }
-    client_start(c, &address, client_room);
+    client_start(c, &address, client_buffer);
     uv_run(&c->loop, UV_RUN_DEFAULT);
     uv_async_send(&s->stop);
     pthread_join(thread, NULL);
@@ -258,10 +258,10 @@ int psbench_wire_run(const struct psbench_wire_config *cfg, struct psbench_wire_
                      struct err *err)
 {
     uint8_t *bytes = memory_alloc(longest(cfg)),
-            *rooms = memory_alloc(2 * (size_t)cfg->read_bytes);
+            *buffers = memory_alloc(2 * (size_t)cfg->read_bytes);
     struct server s = { .config = cfg,
                         .bytes = bytes,
-                        .room = uv_buf_init((char *)rooms, cfg->read_bytes),
+                        .buffer = uv_buf_init((char *)buffers, cfg->read_bytes),
                         .ends = memory_alloc(cfg->connections * sizeof *s.ends) };
     struct client c = { .config = cfg,
                         .bytes = bytes,
@@ -271,7 +271,7 @@ int psbench_wire_run(const struct psbench_wire_config *cfg, struct psbench_wire_
 
     uv_loop_init(&s.loop);
     uv_loop_init(&c.loop);
-    status = run_both(&s, &c, uv_buf_init((char *)rooms + cfg->read_bytes, cfg->read_bytes));
+    status = run_both(&s, &c, uv_buf_init((char *)buffers + cfg->read_bytes, cfg->read_bytes));
     uv_loop_close(&s.loop);
     uv_loop_close(&c.loop);
     if (!status) {
@@ -285,6 +285,6 @@ int psbench_wire_run(const struct psbench_wire_config *cfg, struct psbench_wire_
     free(c.ends);
     free(c.connects);
     free(bytes);
-    free(rooms);
+    free(buffers);
     return status ? err_set(err, status, "limits: bare sockets: %s", status_text(status)) : 0;
 }

@@ -141,7 +141,7 @@ def own_s():
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
-def watched(run, *args):
+def monitored(run, *args):
     """run(*args), which starts and ends its processes, with `others_share`: what other programs took of the machine's cores meanwhile.
     A figure is worth what this leaves of it."""
     busy, own, start = busy_s(), own_s(), time.monotonic()
@@ -232,7 +232,7 @@ class Rig:
         return ended.si_status if ended else None
 
     def worker(self, command, flags, prefix=(), name="psworker"):
-        """A psworker that runs, with its JSON lines and its log in files; settle it with result()."""
+        """A psworker that runs, with its JSON lines and its log in files; end it with result()."""
         lines, log = self.scratch / f"{name}.jsonl", self.scratch / f"{name}.log"
         with open(lines, "w") as out, open(log, "w") as err:
             process = self.start([self.o.bin / "psworker", command, "--format", "criteo", "--json", "-", "--log-level", "warn", *flags],

@@ -143,7 +143,7 @@ def measure(o, race):
     for i, seed in enumerate(o.seeds):
         for way in o.ways:
             for name, flags in MODES[i % len(MODES):] + MODES[:i % len(MODES)]:
-                got = rig.watched(race.run, flags, way, seed)
+                got = rig.monitored(race.run, flags, way, seed)
                 runs.setdefault((way, name), []).append(got)
                 rig.note(f"seed {seed}, slow: {way}, {name}: {got['samples_per_s']:,.0f} samples/s, AUC {got['auc']:.4f}")
     return runs

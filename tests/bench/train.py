@@ -123,7 +123,7 @@ def measure(o, plan):
     for i, seed in enumerate(o.seeds):
         for name, variants in plan[i % len(plan):] + plan[:i % len(plan)]:
             for (setting, run), results in zip(variants, runs[name]):
-                result = rig.watched(run, seed)
+                result = rig.monitored(run, seed)
                 results.append(result)
                 rig.note(f"seed {seed}: {name}, {setting['threads']} threads: {result['samples_per_s']:,.0f} samples/s, "
                          f"AUC {result['auc']:.4f}; others {result['others_share']:.0%}")

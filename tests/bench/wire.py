@@ -99,7 +99,7 @@ class Wire:
             before, start = self.link.bytes(), time.monotonic()
             result = self.rig.psworker("train", ["--data", data, "--servers", address, *flags], worker)
             seconds = time.monotonic() - start
-            n_bytes = net.settle(self.link) - before
+            n_bytes = net.wait_until_quiet(self.link) - before
             self.link.shape(None)
             test = self.rig.psworker("eval", ["--data", self.test, "--servers", address], worker)
         return {"samples": result["samples"], "seconds": seconds, "bytes": n_bytes, "bytes_per_sample": n_bytes / result["samples"],
@@ -113,7 +113,7 @@ class Wire:
         """A setting's bytes and AUC over all seeds, and its bytes without the start of the job and the first batch."""
         runs = []
         for seed in self.o.seeds:
-            runs.append(rig.watched(self.run, flags, self.train, batch, seed))
+            runs.append(rig.monitored(self.run, flags, self.train, batch, seed))
             rig.note(f"batch {batch}, seed {seed}: {name}: {runs[-1]['bytes_per_sample']:,.1f} bytes a sample, "
                      f"AUC {runs[-1]['auc']:.4f}")
         first = self.run(flags, self.head(batch), batch, self.o.seeds[0])
@@ -136,7 +136,7 @@ class Wire:
         every = max(n_steps // 30, 1)
         steps = self.steps_to_target(flags, batch, seed, every) or n_steps
         while True:
-            run = rig.watched(self.run, flags, self.head(min(steps * batch, self.n_train)), batch, seed, rate)
+            run = rig.monitored(self.run, flags, self.head(min(steps * batch, self.n_train)), batch, seed, rate)
             is_there = run["auc"] >= self.o.target_auc
             rig.note(f"{rate}, batch {batch}, seed {seed}: {name}: AUC {run['auc']:.4f} after {steps} steps, {run['seconds']:.1f} s")
             if is_there or steps >= n_steps:

@@ -51,12 +51,12 @@ static struct {
     struct emu_stream *captured;
     struct emu_graph *capture;
     bool spoiled; /* the capture */
-    int forgotten;
+    int ignored;
     long calls_left;
     enum emu_rt_fault fault;
     bool failed;
     long alive;
-} rt = { .random = 1, .forgotten = -2, .calls_left = -1 };
+} rt = { .random = 1, .ignored = -2, .calls_left = -1 };
 
 /* Whom a capture forbids what: the thread that began it, or with cudaStreamCaptureModeGlobal all. */
 static _Thread_local bool is_forbidden_here;
@@ -78,13 +78,13 @@ void emu_rt_seed(uint64_t seed)
     assert(!emu_rt_alive() && !rt.streams && !rt.capture);
     memset(&rt, 0, sizeof rt);
     rt.random = seed;
-    rt.forgotten = -2;
+    rt.ignored = -2;
     rt.calls_left = -1;
 }
 
-void emu_rt_forget(int i)
+void emu_rt_ignore_waits(int i)
 {
-    rt.forgotten = i;
+    rt.ignored = i;
 }
 
 void emu_rt_fail(long n, enum emu_rt_fault fault)
@@ -346,7 +346,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
     if (emu_rt_is_faulty())
         return cudaErrorIllegalAddress;
     assert(s != rt.captured);
-    if (s->number != rt.forgotten)
+    if (s->number != rt.ignored)
         push(s, (struct op){ .kind = OP_WAIT, .event = e, .version = e->recorded });
     return cudaSuccess;
 }
@@ -357,7 +357,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 
     if (forbidden)
         return forbidden;
-    while (rt.forgotten != -1 && e->done < e->recorded)
+    while (rt.ignored != -1 && e->done < e->recorded)
         if (!run_one())
             die_of_deadlock();
     run_some(2);

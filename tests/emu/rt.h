@@ -6,7 +6,7 @@
  * stream that waits for an event. A forgotten wait shows as wrong data.
  *
  *     emu_rt_seed(7);                      another order
- *     emu_rt_forget(1);                    waits of the second stream are lost: what does the test say?
+ *     emu_rt_ignore_waits(1);                    waits of the second stream are lost: what does the test say?
  *     emu_rt_fail(3, EMU_RT_ONCE);         the fourth call from here on fails
  *
  * Memory of the device is 0xff (NaN) when it is new, as nobody has promised zeros; under ASan the host cannot touch it. Copies
@@ -38,7 +38,7 @@ cudaError_t emu_stream_launch(cudaStream_t s, void (*run)(void *), void (*drop)(
 bool emu_rt_is_capturing(void);
 
 /* From now on waits of the i-th stream that was made (from 0) for events are lost, or with i = -1 the host's. -2: none are. */
-void emu_rt_forget(int i);
+void emu_rt_ignore_waits(int i);
 
 enum emu_rt_fault { EMU_RT_ONCE, EMU_RT_EVER };
 

@@ -38,7 +38,7 @@ static bool is_same(const float *a, const float *b, uint32_t dim)
     return true;
 }
 
-static void *room(size_t n_bytes)
+static void *memory(size_t n_bytes)
 {
     void *p = malloc(n_bytes);
 
@@ -61,8 +61,8 @@ static void check_near(const float *a, const float *b, uint32_t dim)
 /* A row that came, and is finite, comes again as it was. */
 static void check_second_trip(const struct shape *s, const uint8_t *src, const float *row)
 {
-    uint8_t *again = room(s->row_bytes);
-    float *back = room(s->dim * sizeof *back);
+    uint8_t *again = memory(s->row_bytes);
+    float *back = memory(s->dim * sizeof *back);
 
     s->codec->encode(row, s->dim, s->k, again);
     assert(s->codec->check(again, s->dim, s->k, CODEC_FINITE) == 0);
@@ -93,7 +93,7 @@ static int decode(const struct shape *s, const uint8_t *src, float *ret)
 
 static void check_row(const struct shape *plain, const struct shape *s, const uint8_t *src)
 {
-    float *want = room(s->dim * sizeof *want), *got = room(s->dim * sizeof *got);
+    float *want = memory(s->dim * sizeof *want), *got = memory(s->dim * sizeof *got);
     int status = decode(plain, src, want);
 
     assert(decode(s, src, got) == status);
@@ -107,8 +107,8 @@ static void check_row(const struct shape *plain, const struct shape *s, const ui
 
 static void check_floats(const struct shape *plain, const struct shape *s, const float *row)
 {
-    uint8_t *want = room(s->row_bytes), *got = room(s->row_bytes);
-    float *back = room(s->dim * sizeof *back);
+    uint8_t *want = memory(s->row_bytes), *got = memory(s->row_bytes);
+    float *back = memory(s->dim * sizeof *back);
 
     plain->codec->encode(row, s->dim, s->k, want);
     s->codec->encode(row, s->dim, s->k, got);
@@ -126,9 +126,9 @@ static void check_floats(const struct shape *plain, const struct shape *s, const
 /* What is sent and what is kept of it is what there was. */
 static void check_feedback(const struct shape *s, const float *row)
 {
-    uint8_t *dst = room(s->row_bytes);
-    float *scratch = room(2 * s->dim * sizeof *scratch);
-    float *kept = calloc(s->dim, sizeof *kept), *sent = room(s->dim * sizeof *sent);
+    uint8_t *dst = memory(s->row_bytes);
+    float *scratch = memory(2 * s->dim * sizeof *scratch);
+    float *kept = calloc(s->dim, sizeof *kept), *sent = memory(s->dim * sizeof *sent);
 
     assert(kept || !s->dim);
     codec_encode_feedback(s->codec, row, kept, s->dim, s->k, scratch, dst);

@@ -1,5 +1,5 @@
 /*
- * What a worker owes, as a file: what is read, written, read and written is the same; what is refused
+ * A worker's residuals, as a file: what is read, written, read and written is the same; what is refused
  * leaves nothing behind.
  */
 #include <errno.h>
@@ -38,17 +38,17 @@ static const struct crash_inode *rewrite(struct crash_files *disk)
     struct error_feedback_file f = { .job = "ctr", .rank = 2 };
     struct push_encoder *e = new_encoder();
     const struct crash_inode *inode = NULL;
-    struct push_encoder_residuals owed;
+    struct push_encoder_residuals residuals;
     struct err err = { 0 };
     int status = error_feedback_file_read(&disk->ops, DIR, e, &f, &err);
 
-    push_encoder_residuals(e, &owed);
+    push_encoder_residuals(e, &residuals);
     if (status == 0) {
         must(error_feedback_file_write(&disk->ops, DIR, &f, e, &err));
         inode = crash_files_at(disk, PATH);
     } else {
         assert(status == PS_ECORRUPT || status == PS_ESPEC || status == -ENOMEM);
-        assert(err.text[0] && owed.n_rows == 0);
+        assert(err.text[0] && residuals.n_rows == 0);
     }
     push_encoder_free(e);
     return inode;
@@ -78,7 +78,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
     crash_files_deinit(&disk);
 }
 
-static void owe(struct error_feedback *r, uint32_t n)
+static void add_residuals(struct error_feedback *r, uint32_t n)
 {
     must(error_feedback_reserve(r, n));
     for (uint32_t i = 0; i < n; i++)
@@ -98,8 +98,8 @@ bool harness_seed(uint32_t i, struct bytes *out)
         return false;
     e = new_encoder();
     crash_files_init(&disk);
-    owe(push_encoder_residual(e, 0), 2 * i);
-    owe(push_encoder_residual(e, 1), i);
+    add_residuals(push_encoder_residual(e, 0), 2 * i);
+    add_residuals(push_encoder_residual(e, 1), i);
     must(error_feedback_file_write(&disk.ops, DIR, &f, e, &err));
     inode = crash_files_at(&disk, PATH);
     assert(inode);

@@ -164,7 +164,7 @@ static bool is_status(int status)
            status == PS_ETOOBIG || status == PS_ECORRUPT;
 }
 
-static void look(const struct section *s, uint32_t n, uint64_t *digest)
+static void digest_sections(const struct section *s, uint32_t n, uint64_t *digest)
 {
     for (uint32_t i = 0; i < n; i++) {
         harness_digest(digest, s[i].keys, s[i].key_bytes);
@@ -173,14 +173,14 @@ static void look(const struct section *s, uint32_t n, uint64_t *digest)
 }
 
 /* Every byte that the message points to. */
-static uint64_t look_at(const struct frame *f, const union message *m)
+static uint64_t digest_message(const struct frame *f, const union message *m)
 {
     uint64_t digest = 0;
 
     if (f->header.type == FRAME_PUSH)
-        look(m->push.sections, m->push.n_sections, &digest);
+        digest_sections(m->push.sections, m->push.n_sections, &digest);
     if (f->header.type == FRAME_PULL)
-        look(m->pull.sections, m->pull.n_sections, &digest);
+        digest_sections(m->pull.sections, m->pull.n_sections, &digest);
     for (uint32_t i = 0; f->header.type == FRAME_PULL_REPLY && i < m->pull_reply.n_sections;
          i++)
         harness_digest(&digest, m->pull_reply.sections[i].values,
@@ -191,7 +191,7 @@ static uint64_t look_at(const struct frame *f, const union message *m)
 static void check_again(const struct frame *f, union message *m, union message *again)
 {
     struct bytes first = { 0 }, second = { 0 }, scratch = { 0 };
-    uint64_t digest = look_at(f, m);
+    uint64_t digest = digest_message(f, m);
     struct frame g;
     int status = write_message(f, m, &first);
 
@@ -201,7 +201,7 @@ static void check_again(const struct frame *f, union message *m, union message *
     assert(g.header.type == f->header.type && g.header.request_id == f->header.request_id);
     status = read_message(&g, again);
     assert(status == 0);
-    assert(look_at(&g, again) == digest);
+    assert(digest_message(&g, again) == digest);
     status = write_message(&g, again, &second);
     assert(status == 0);
     assert(bytes_len(&first) == bytes_len(&second));

@@ -103,7 +103,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
 
 /* --- seeds --- */
 
-static void put_rows(struct bytes *room, uint32_t n, uint32_t n_keys)
+static void put_rows(struct bytes *out, uint32_t n, uint32_t n_keys)
 {
     struct batch b;
 
@@ -119,7 +119,7 @@ static void put_rows(struct bytes *room, uint32_t n, uint32_t n_keys)
             b.starts[f + 1] = i % 2 ? f + 1 : f + 1 < N_FIELDS ? 0 : n_keys;
         for (uint32_t k = 0; k < b.n_keys; k++)
             b.keys[k] = k + i;
-        must(parsed_row_put_row(room, &b, i * 30));
+        must(parsed_row_put_row(out, &b, i * 30));
     }
     batch_deinit(&b);
 }

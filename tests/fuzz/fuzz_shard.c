@@ -168,7 +168,7 @@ static struct push *make_push(struct world *w, const struct worker *worker, uint
     return push;
 }
 
-/* A push is judged once: its number is used up, applied or not; or nothing has happened. */
+/* A push is acknowledged once: its number is used up, applied or not; or nothing has happened. */
 static void push_one(struct world *w)
 {
     uint64_t dice = number(w, 1), last_seq;

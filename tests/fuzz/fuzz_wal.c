@@ -24,15 +24,15 @@ static void check_record(const struct wal_record *record, uint64_t *digest)
 {
     size_t n_bytes = wal_record_bytes(record), n_read;
     uint8_t *first = aligned_alloc(8, n_bytes), *second = aligned_alloc(8, n_bytes);
-    struct wal_record_storage *room = malloc(sizeof *room);
+    struct wal_record_storage *storage = malloc(sizeof *storage);
     struct wal_record again;
     struct err reason;
     uint32_t crc = 0;
 
-    assert(first && second && room);
+    assert(first && second && storage);
     wal_record_encode(first, record);
     assert(wal_record_seal(first, &crc) == n_bytes);
-    assert(!wal_record_decode(first, n_bytes, room, &again, &n_read, &reason));
+    assert(!wal_record_decode(first, n_bytes, storage, &again, &n_read, &reason));
     assert(n_read == n_bytes && wal_record_bytes(&again) == n_bytes);
     wal_record_encode(second, &again);
     assert(wal_record_seal(second, &crc) == n_bytes);
@@ -40,7 +40,7 @@ static void check_record(const struct wal_record *record, uint64_t *digest)
     harness_digest(digest, first, n_bytes);
     free(first);
     free(second);
-    free(room);
+    free(storage);
 }
 
 static void check_end(const struct wal_end *end, uint64_t from, uint64_t next)

@@ -30,11 +30,11 @@ uint8_t *harness_take(struct harness_bytes *in, size_t n_bytes, size_t *ret_n_by
 
 void harness_put(struct bytes *out, const void *bytes, size_t n_bytes)
 {
-    uint8_t *room = bytes_reserve(out, n_bytes + 1);
+    uint8_t *space = bytes_reserve(out, n_bytes + 1);
 
-    assert(room);
+    assert(space);
     if (n_bytes)
-        memcpy(room, bytes, n_bytes);
+        memcpy(space, bytes, n_bytes);
     bytes_commit(out, n_bytes);
 }
 

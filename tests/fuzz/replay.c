@@ -18,10 +18,10 @@ static void run_file(const char *path)
         exit(1);
     }
     while (n) {
-        uint8_t *room = bytes_reserve(&bytes, 1 << 16);
+        uint8_t *space = bytes_reserve(&bytes, 1 << 16);
 
-        assert(room);
-        n = fread(room, 1, 1 << 16, file);
+        assert(space);
+        n = fread(space, 1, 1 << 16, file);
         bytes_commit(&bytes, n);
     }
     fclose(file);

@@ -73,7 +73,7 @@ static uint64_t token_hash(const char *token, size_t len)
 }
 
 /* The token's id, or a new one when `learn`, or 0. */
-static uint32_t look_up(struct dict *d, const char *token, size_t len, bool learn)
+static uint32_t find_id(struct dict *d, const char *token, size_t len, bool learn)
 {
     uint32_t i = (uint32_t)token_hash(token, len) & (DICT_SLOTS - 1);
 
@@ -118,7 +118,7 @@ static const char *parse_row(struct rows *r, struct dict **dicts, const char *at
     for (uint32_t c = 0; c < FIELDS; c++) {
         size_t len = strcspn(at, "\t\n");
 
-        r->ids[row * FIELDS + c] = look_up(dicts[c], at, len, row < N_TRAIN);
+        r->ids[row * FIELDS + c] = find_id(dicts[c], at, len, row < N_TRAIN);
         at += len + 1;
     }
     return at;

@@ -84,47 +84,47 @@ static void steps(struct bench_model *x, uint32_t n)
 }
 
 /* The ops alone. What the host makes and copies comes before they begin. */
-static double measure_alone(struct bench_model *x, struct watch *w)
+static double measure_alone(struct bench_model *x, struct op_monitor *w)
 {
-    double took[WATCH_RUNS_MAX], end;
+    double took[OP_MONITOR_RUNS_MAX], end;
     uint32_t n = 0;
 
     w->copies = true;
     steps(x, 4 * DLRM_BUFFER_SETS);
     w->copies = false;
-    end = watch_now_s() + 0.3;
-    while (n < 10 || (n < WATCH_RUNS_MAX && watch_now_s() < end)) {
+    end = op_monitor_now_s() + 0.3;
+    while (n < 10 || (n < OP_MONITOR_RUNS_MAX && op_monitor_now_s() < end)) {
         bench_model_begin(x, 0);
         (void)bench_model_end(x, 0);
-        took[n++] = watch_now_s() - w->began_s;
+        took[n++] = op_monitor_now_s() - w->began_s;
     }
-    return watch_median(took, n);
+    return op_monitor_median(took, n);
 }
 
 /* As the worker makes them: one step is copied in, one computes, one is copied out. */
-static double measure_whole(struct bench_model *x, struct watch *w)
+static double measure_whole(struct bench_model *x, struct op_monitor *w)
 {
-    double took[WATCH_RUNS_MAX], last, end = watch_now_s() + 0.4;
+    double took[OP_MONITOR_RUNS_MAX], last, end = op_monitor_now_s() + 0.4;
     uint32_t n = 0;
 
     w->copies = true;
     steps(x, 2 * DLRM_BUFFER_SETS);
     for (uint32_t i = 0; i + 1 < DLRM_BUFFER_SETS; i++)
         bench_model_begin(x, i);
-    last = watch_now_s();
+    last = op_monitor_now_s();
     for (uint32_t i = DLRM_BUFFER_SETS - 1;
-         n < 10 || (n < WATCH_RUNS_MAX && watch_now_s() < end); i++) {
+         n < 10 || (n < OP_MONITOR_RUNS_MAX && op_monitor_now_s() < end); i++) {
         bench_model_begin(x, i % DLRM_BUFFER_SETS);
         (void)bench_model_end(x, (i + 1) % DLRM_BUFFER_SETS);
-        took[n++] = watch_now_s() - last;
-        last = watch_now_s();
+        took[n++] = op_monitor_now_s() - last;
+        last = op_monitor_now_s();
     }
     for (uint32_t i = 0; i + 1 < DLRM_BUFFER_SETS; i++)
         (void)bench_model_end(x, (n + i) % DLRM_BUFFER_SETS);
-    return watch_median(took, n);
+    return op_monitor_median(took, n);
 }
 
-static void measure_ops(struct bench_model *x, struct watch *w)
+static void measure_ops(struct bench_model *x, struct op_monitor *w)
 {
     w->ops = true;
     steps(x, 1);
@@ -132,8 +132,8 @@ static void measure_ops(struct bench_model *x, struct watch *w)
 }
 
 /* Gradients leave by this codec: what the ops add up to, and a step with its copies. */
-static struct cost measure_codec(struct bench_model *x, struct watch *w, enum codec_id codec,
-                                 struct watch_op *ret_ops)
+static struct cost measure_codec(struct bench_model *x, struct op_monitor *w,
+                                 enum codec_id codec, struct monitored_op *ret_ops)
 {
     struct cost cost = { 0 };
 
@@ -142,7 +142,7 @@ static struct cost measure_codec(struct bench_model *x, struct watch *w, enum co
     steps(x, DLRM_BUFFER_SETS);
     w->n = 0;
     measure_ops(x, w);
-    *ret_ops = (struct watch_op){ 0 };
+    *ret_ops = (struct monitored_op){ 0 };
     for (uint32_t i = 0; i < w->n; i++) {
         ret_ops->graph_s += w->at[i].graph_s;
         ret_ops->eager_s += w->at[i].eager_s;
@@ -156,7 +156,7 @@ static struct cost measure_codec(struct bench_model *x, struct watch *w, enum co
     return cost;
 }
 
-static struct cost measure_step(struct bench_model *x, struct watch *w, bool records)
+static struct cost measure_step(struct bench_model *x, struct op_monitor *w, bool records)
 {
     struct cost cost;
 
@@ -198,7 +198,8 @@ static void put_floors(FILE *out, const struct cost *floor, double took_s)
 
 /* Its floors are added to the step's. */
 static void put_op(FILE *out, const struct rates *r, const struct bench_model *x,
-                   enum device_products products, const struct watch_op *op, struct cost *step)
+                   enum device_products products, const struct monitored_op *op,
+                   struct cost *step)
 {
     struct cost floor = { .by_bytes_s = op->bytes / r->copy_bytes,
                           .by_flop_s = op->n_flop / flop_rate(r, products) };
@@ -238,13 +239,13 @@ static void put_step(FILE *out, const struct rates *r, const struct bench_model 
 }
 
 /* After all else of a model. */
-static void run_codecs(FILE *out, const struct rates *r, struct bench_model *x, struct watch *w,
-                       enum device_products products)
+static void run_codecs(FILE *out, const struct rates *r, struct bench_model *x,
+                       struct op_monitor *w, enum device_products products)
 {
     static const enum codec_id codecs[] = { CODEC_BF16, CODEC_INT8, CODEC_ONEBIT, CODEC_TOPK };
 
     for (size_t i = 0; i < COUNT_OF(codecs); i++) {
-        struct watch_op ops;
+        struct monitored_op ops;
         const struct cost cost = measure_codec(x, w, codecs[i], &ops);
         const struct cost floor = { .by_bytes_s = ops.bytes / r->copy_bytes,
                                     .floor_s = ops.bytes / r->copy_bytes };
@@ -268,7 +269,7 @@ static void run_one(FILE *out, const struct rates *r, const struct batch *batch,
 {
     struct cost graph, eager, floor = { 0 };
     struct bench_model x;
-    struct watch w;
+    struct op_monitor w;
 
     bench_model_init(&x, &w, batch, dim, products);
     steps(&x, 4);
@@ -339,7 +340,7 @@ static int run(const char *facts, const char *folder, uint32_t only)
 }
 
 /* Of steps in all buffer sets, from the first to records of records; all have to be the same. */
-static uint64_t digest_of(struct bench_model *x, struct watch *w, bool records)
+static uint64_t digest_of(struct bench_model *x, struct op_monitor *w, bool records)
 {
     uint64_t first = 0;
 
@@ -372,7 +373,7 @@ static int digest(uint32_t n)
         const enum device_products products = all[k / COUNT_OF(dims)];
         const uint32_t dim = dims[k % COUNT_OF(dims)];
         struct bench_model x;
-        struct watch w;
+        struct op_monitor w;
         uint64_t eager, graph;
 
         bench_model_init(&x, &w, &batch, dim, products);

@@ -96,7 +96,7 @@ static void pin_batch(struct bench_model *x)
     x->pinned.row_of = put(&at, b->row_of, b->n_keys);
 }
 
-void bench_model_init(struct bench_model *x, struct watch *w, const struct batch *batch,
+void bench_model_init(struct bench_model *x, struct op_monitor *w, const struct batch *batch,
                       uint32_t dim, enum device_products products)
 {
     const struct dlrm_config config = { .batch_max = batch->n,
@@ -112,10 +112,10 @@ void bench_model_init(struct bench_model *x, struct watch *w, const struct batch
     struct err err = { 0 };
 
     *x = (struct bench_model){ .batch = batch, .dim = dim };
-    *w = (struct watch){
+    *w = (struct op_monitor){
         .records = true, .copies = true, .n_rows = batch->n_unique, .n_keys = batch->n_keys
     };
-    must(dlrm_new_on(watch_ops(w), &config, &x->m, &err), "no GPU", &err);
+    must(dlrm_new_on(op_monitor_ops(w), &config, &x->m, &err), "no GPU", &err);
     init_dense(x->m);
     pin_batch(x);
     x->rows = pinned(x, rows_bytes(x));

@@ -3,7 +3,7 @@
 #ifndef TESTS_GPU_BENCH_MODEL_H
 #define TESTS_GPU_BENCH_MODEL_H
 
-#include "tests/gpu/watch.h"
+#include "tests/gpu/op_monitor.h"
 #include "worker/model/dlrm.h"
 
 enum { BENCH_NUMERIC = 13, BENCH_FIELDS = 26 };
@@ -27,11 +27,11 @@ const char *bench_products_name(enum device_products products);
 /* Keys: in each field a few are frequent and many are rare, as in click logs. Free it with batch_deinit(). */
 void bench_batch_fill(struct batch *b, uint32_t n);
 
-void bench_model_init(struct bench_model *x, struct watch *w, const struct batch *batch,
+void bench_model_init(struct bench_model *x, struct op_monitor *w, const struct batch *batch,
                       uint32_t dim, enum device_products products);
 void bench_model_deinit(struct bench_model *x);
 
-/* From here on gradients leave by this codec, those of rows and of tensors, and what it owes stays on the device. */
+/* From here on gradients leave by this codec, those of rows and of tensors, and their residuals stay on the device. */
 void bench_model_encode(struct bench_model *x, enum codec_id codec);
 
 void bench_model_begin(struct bench_model *x, uint32_t set);

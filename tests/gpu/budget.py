@@ -26,8 +26,8 @@ def demangled(names):
 
 
 def compile_one(nvcc, flags, path):
-    with tempfile.TemporaryDirectory() as room:
-        return subprocess.run([nvcc, *flags, "-Xptxas", "-v", "-c", "-o", os.path.join(room, "o"), os.path.relpath(path, ROOT)], cwd=ROOT,
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run([nvcc, *flags, "-Xptxas", "-v", "-c", "-o", os.path.join(folder, "o"), os.path.relpath(path, ROOT)], cwd=ROOT,
                               capture_output=True, text=True)
 
 

@@ -52,7 +52,7 @@ class Ends:
     def note(self, case, run, *args):
         """One line: what has been measured, or why not."""
         try:
-            case["result"] = rig.watched(run, *args)
+            case["result"] = rig.monitored(run, *args)
         except rig.Trouble as trouble:
             case["why"] = str(trouble).splitlines()[0][:300]
         with open(self.o.json, "a") as out:

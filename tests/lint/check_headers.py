@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A header that one file includes belongs into that file. A header and the sources of its name are a room: each header of the product
-is included by two files outside its room at least, or has its reason in one_user_headers.txt. A test counts as a user, as it is one of an
+"""A header that one file includes belongs into that file. A header and the sources of its name are a module: each header of the product
+is included by two files outside its module at least, or has its reason in one_user_headers.txt. A test counts as a user, as it is one of an
 interface; the last line says how many headers have a single user if tests do not count."""
 import collections
 import os
@@ -15,13 +15,13 @@ PRODUCT = ("common", "proto", "server", "worker", "deploy")
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 files = subprocess.run(["tests/lint/files.sh"], capture_output=True, text=True, check=True).stdout.split()
 include = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
-room = lambda path: os.path.splitext(path)[0]
+module = lambda path: os.path.splitext(path)[0]
 
 users = collections.defaultdict(set)
 for path in files:
     for header in include.findall(open(path).read()):
         header = header if "/" in header else os.path.join(os.path.dirname(path), header)
-        if room(header) != room(path):
+        if module(header) != module(path):
             users[header].add(path)
 
 reasons = {}

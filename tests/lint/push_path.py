@@ -141,7 +141,7 @@ def functions_of(file):
 
 def report(title, profile, is_listed):
     n_functions = n_lines = n_all = 0
-    rooms, rows, seldom = set(), [], {}
+    modules, rows, seldom = set(), [], {}
     for file in profile.files():
         here = []
         for name, first, last in functions_of(file):
@@ -153,11 +153,11 @@ def report(title, profile, is_listed):
                 seldom.setdefault(file, []).append(f"{name} {last - first + 1} ({times})")
         if not here:
             continue
-        rooms.add(os.path.splitext(file)[0])
+        modules.add(os.path.splitext(file)[0])
         rows.append((file, here))
         n_functions += len(here)
         n_lines += sum(n for _, n in here)
-    print(f"{title}: {n_lines} lines of {n_functions} functions in {len(rooms)} files (a header is one with its .c); "
+    print(f"{title}: {n_lines} lines of {n_functions} functions in {len(modules)} files (a header is one with its .c); "
           f"{n_all} lines with what {profile.n_pushes} pushes met seldom")
     for file, here in rows:
         print(f"  {file}: {sum(n for _, n in here)} lines")
@@ -165,7 +165,7 @@ def report(title, profile, is_listed):
             print(f"      {name} {n}")
     for file, here in seldom.items() if is_listed else []:
         print(f"  seldom, {file}: {', '.join(here)}")
-    return n_lines, rooms
+    return n_lines, modules
 
 
 def main():
@@ -173,10 +173,10 @@ def main():
         sys.exit("usage: tests/lint/push_path.py build/release [--list]   (after make)")
     bin_dir, is_listed = sys.argv[1] + "/bin", "--list" in sys.argv
     with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
-        s_lines, s_rooms = report("from the socket to the reply (psd)", Profile(run_server(bin_dir, a), SERVER_ENTRY), is_listed)
-        w_lines, w_rooms = report("from the trainer to the socket (psworker)", Profile(run_worker(bin_dir, b), WORKER_ENTRY),
+        s_lines, s_modules = report("from the socket to the reply (psd)", Profile(run_server(bin_dir, a), SERVER_ENTRY), is_listed)
+        w_lines, w_modules = report("from the trainer to the socket (psworker)", Profile(run_worker(bin_dir, b), WORKER_ENTRY),
                                   is_listed)
-    print(f"end to end: {s_lines + w_lines} lines in {len(s_rooms | w_rooms)} files")
+    print(f"end to end: {s_lines + w_lines} lines in {len(s_modules | w_modules)} files")
 
 
 if __name__ == "__main__":

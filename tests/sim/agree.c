@@ -2,11 +2,11 @@
 
 #include "server/core/shard_internal.h"
 
-static const struct worker *worker_of(const struct shard_book *book, uint32_t rank)
+static const struct worker *worker_of(const struct shard_record *rec, uint32_t rank)
 {
     enter_shard();
-    return book->life.core ? membership_worker(shard_membership(book->life.core), "job", rank)
-                           : NULL;
+    return rec->life.core ? membership_worker(shard_membership(rec->life.core), "job", rank)
+                          : NULL;
 }
 
 /* --- who is refused --- */
@@ -19,53 +19,53 @@ static void raise_to(uint64_t *at, uint64_t incarnation)
 
 void agree_suspected(struct world *w, uint32_t shard)
 {
-    struct shard_book *book = &w->books[shard];
+    struct shard_record *rec = &w->records[shard];
 
     for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
-        const struct worker *worker = worker_of(book, rank);
+        const struct worker *worker = worker_of(rec, rank);
 
         if (worker && worker->is_suspected)
-            raise_to(&book->ranks[rank].refused, worker->incarnation);
+            raise_to(&rec->ranks[rank].refused, worker->incarnation);
         if (worker && worker->is_barred)
-            raise_to(&book->ranks[rank].refused, worker->barred);
+            raise_to(&rec->ranks[rank].refused, worker->barred);
     }
 }
 
 void agree_started(struct world *w, uint32_t shard)
 {
     for (uint32_t rank = 0; rank < PLAN_N_WORKERS_MAX; rank++) {
-        struct book_rank *r = &w->books[shard].ranks[rank];
+        struct record_rank *r = &w->records[shard].ranks[rank];
 
-        r->forgotten = r->refused;
+        r->refused_before = r->refused;
         r->suspected_us = 0;
     }
-    w->books[shard].n_starts++;
+    w->records[shard].n_starts++;
 }
 
 /* --- deaths --- */
 
 void agree_begin_leases(struct world *w, uint32_t shard, uint64_t now_ms)
 {
-    w->books[shard].leases_end_ms = now_ms;
+    w->records[shard].leases_end_ms = now_ms;
 }
 
 void agree_end_leases(struct world *w, uint32_t shard)
 {
-    w->books[shard].leases_end_ms = 0;
+    w->records[shard].leases_end_ms = 0;
     agree_suspected(w, shard);
 }
 
 /* Is there somebody, as the shard knows, that could tell the others of this rank? */
-static bool could_be_told(const struct world *w, const struct shard_book *book, uint32_t rank,
-                          uint32_t *ret_teller)
+static bool could_be_relayed(const struct world *w, const struct shard_record *rec,
+                             uint32_t rank, uint32_t *ret_relay)
 {
     for (uint32_t i = 0; i < w->plan.n_workers; i++) {
-        const struct worker *other = worker_of(book, i);
+        const struct worker *other = worker_of(rec, i);
 
         if (i == rank || !other || other->state != WORKER_LIVE || !other->relays ||
-            other->is_suspected || other->last_seen_ms + w->plan.lease_ms < book->leases_end_ms)
+            other->is_suspected || other->last_seen_ms + w->plan.lease_ms < rec->leases_end_ms)
             continue;
-        *ret_teller = i;
+        *ret_relay = i;
         return true;
     }
     return false;
@@ -73,16 +73,16 @@ static bool could_be_told(const struct world *w, const struct shard_book *book, 
 
 static void check_death(const struct world *w, uint32_t shard, const struct fact *fact)
 {
-    const struct shard_book *book = &w->books[shard];
-    uint32_t teller;
+    const struct shard_record *rec = &w->records[shard];
+    uint32_t relay;
 
-    if (book->leases_end_ms && could_be_told(w, book, fact->rank, &teller))
+    if (rec->leases_end_ms && could_be_relayed(w, rec, fact->rank, &relay))
         world_fail(w,
                    "shard %u: rank %u is dead by its decision alone, and rank %u could have "
                    "told the other shards",
-                   shard, fact->rank, teller);
-    for (uint32_t i = 0; !book->leases_end_ms && i < w->plan.n_shards; i++)
-        if (i != shard && w->books[i].ranks[fact->rank].refused < fact->incarnation)
+                   shard, fact->rank, relay);
+    for (uint32_t i = 0; !rec->leases_end_ms && i < w->plan.n_shards; i++)
+        if (i != shard && w->records[i].ranks[fact->rank].refused < fact->incarnation)
             world_fail(w,
                        "shard %u: rank %u, incarnation %llu, is dead, and shard %u would take "
                        "what comes of it",
@@ -100,7 +100,7 @@ static bool counts_on(const struct world *w, uint32_t lacks, uint32_t rank,
         if (p->rank != rank || p->incarnation != incarnation || p->shard != lacks)
             continue;
         if (p->clock == clock ? p->tick && p->is_acked
-                              : p->clock > clock && w->books[lacks].n_starts == 1)
+                              : p->clock > clock && w->records[lacks].n_starts == 1)
             return true;
     }
     return false;
@@ -132,7 +132,7 @@ static bool took_push_since(const struct history *h, uint32_t rank, uint64_t inc
 static void check_difference(const struct world *w, uint32_t has, uint32_t lacks, uint32_t rank,
                              uint64_t clock)
 {
-    const struct shard_book *with = &w->books[has], *without = &w->books[lacks];
+    const struct shard_record *with = &w->records[has], *without = &w->records[lacks];
     uint64_t incarnation = with->model.combined[clock].incarnations[rank];
     const struct fact *death = find_death(&without->history, rank, incarnation);
 
@@ -142,7 +142,7 @@ static void check_difference(const struct world *w, uint32_t has, uint32_t lacks
                    "last, or acknowledged",
                    (unsigned long long)clock, rank, has, lacks);
     if (death && without->ranks[rank].died_alone < incarnation &&
-        with->ranks[rank].forgotten < incarnation &&
+        with->ranks[rank].refused_before < incarnation &&
         took_push_since(&with->history, rank, incarnation, clock, death->at_us))
         world_fail(w,
                    "clock %llu: shard %u took the push of rank %u, which was dead at shard %u",
@@ -150,9 +150,9 @@ static void check_difference(const struct world *w, uint32_t has, uint32_t lacks
 }
 
 /* A job whose workers have all ended starts afresh, and need not do so at all shards. */
-static bool is_first_run(const struct shard_book *book, uint64_t clock)
+static bool is_first_run(const struct shard_record *rec, uint64_t clock)
 {
-    return book->model.run == 1 && book->model.combined[clock].run == 1;
+    return rec->model.run == 1 && rec->model.combined[clock].run == 1;
 }
 
 /* Against those shards that have combined the clock before. What is in the log counts: without fsync it may be gone. */
@@ -162,11 +162,11 @@ static void check_clock(const struct world *w, uint32_t shard, uint64_t clock)
 
     if (w->plan.durability != WAL_FSYNC || clock >= PLAN_N_STEPS_MAX)
         return;
-    c = &w->books[shard].model.combined[clock];
+    c = &w->records[shard].model.combined[clock];
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        const struct model_combined *other = &w->books[i].model.combined[clock];
+        const struct model_combined *other = &w->records[i].model.combined[clock];
 
-        if (!is_first_run(&w->books[shard], clock) || !is_first_run(&w->books[i], clock))
+        if (!is_first_run(&w->records[shard], clock) || !is_first_run(&w->records[i], clock))
             continue;
         for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
             if (c->incarnations[rank] == other->incarnations[rank])
@@ -181,18 +181,18 @@ static void check_clock(const struct world *w, uint32_t shard, uint64_t clock)
 
 void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact)
 {
-    struct book_rank *r = &w->books[shard].ranks[fact->rank];
+    struct record_rank *r = &w->records[shard].ranks[fact->rank];
 
     if (fact->type == SHARD_EVENT_GONE) {
         raise_to(&r->refused, fact->incarnation);
-        if (fact->state == WORKER_DEAD && w->books[shard].leases_end_ms)
+        if (fact->state == WORKER_DEAD && w->records[shard].leases_end_ms)
             r->died_alone = fact->incarnation;
         if (fact->state == WORKER_DEAD)
             check_death(w, shard, fact);
     } else if (fact->type == SHARD_EVENT_JOIN && fact->incarnation) {
         raise_to(&r->refused, fact->incarnation - 1); /* those before it */
     } else if (fact->type == SHARD_EVENT_PUSH) {
-        if (r->refused >= fact->incarnation && r->forgotten < fact->incarnation)
+        if (r->refused >= fact->incarnation && r->refused_before < fact->incarnation)
             world_fail(w,
                        "shard %u takes a push of rank %u, incarnation %llu, which it refuses",
                        shard, fact->rank, (unsigned long long)fact->incarnation);
@@ -210,7 +210,7 @@ static bool is_relayed(const struct world *w, uint32_t rank)
         uint32_t n = 0;
 
         while (i != rank && n < w->plan.n_shards) {
-            const struct worker *other = worker_of(&w->books[n], i);
+            const struct worker *other = worker_of(&w->records[n], i);
 
             if (!other || other->state != WORKER_LIVE || !other->relays ||
                 other->is_suspected || other->last_seen_ms + w->plan.lease_ms / 2 < world_ms(w))
@@ -228,8 +228,8 @@ void agree_turn(struct world *w, uint32_t shard)
     uint64_t now_us = machine_now_us();
 
     for (uint32_t rank = 0; w->plan.n_shards > 1 && rank < w->plan.n_workers; rank++) {
-        struct book_rank *r = &w->books[shard].ranks[rank];
-        const struct worker *worker = worker_of(&w->books[shard], rank);
+        struct record_rank *r = &w->records[shard].ranks[rank];
+        const struct worker *worker = worker_of(&w->records[shard], rank);
 
         if (!worker || !worker->is_suspected) {
             r->suspected_us = 0;
@@ -258,18 +258,19 @@ static bool is_recorded(const struct history *h, const struct sent_push *push)
 void agree_joined(struct world *w, uint32_t shard, const struct membership_join *join,
                   const struct worker *worker)
 {
-    const struct history *h = &w->books[shard].history;
+    const struct history *h = &w->records[shard].history;
 
     for (struct sent_push *p = w->push_history.first; p; p = p->next) {
         if (p->shard != shard || p->rank != join->rank || p->incarnation != join->incarnation)
             continue;
         if (p->seq >= worker->lost_first && p->seq <= worker->lost_last) {
-            p->is_told_lost = true;
+            p->is_reported_lost = true;
             if (is_recorded(h, p))
                 world_fail(w, "shard %u: rank %u is told that push %llu is lost, and it is not",
                            shard, p->rank, (unsigned long long)p->seq);
         }
-        if (p->is_acked && p->seq <= join->last_acked && !p->is_told_lost && !is_recorded(h, p))
+        if (p->is_acked && p->seq <= join->last_acked && !p->is_reported_lost &&
+            !is_recorded(h, p))
             world_fail(w, "shard %u: push %llu of rank %u is lost, and it is not told", shard,
                        (unsigned long long)p->seq, p->rank);
     }

@@ -97,7 +97,7 @@ void check_same(const struct world *w, const struct check_place *at, struct shar
 
 static void on_report(void *arg, const char *sentence)
 {
-    world_tell(arg, "rebuild: %s", sentence);
+    world_trace(arg, "rebuild: %s", sentence);
 }
 
 int check_rebuild(const struct world *w, const struct check_place *at, const struct disk *disk,
@@ -109,7 +109,7 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
         .files = &disk->ops,
         .data_dir = data_dir,
         .shard_index = at->local,
-        .who = { .node = at->node, .shard = at->shard, .n_shards = w->plan.n_shards },
+        .identity = { .node = at->node, .shard = at->shard, .n_shards = w->plan.n_shards },
         .at = to ? *to : (struct recover_shard_at){ 0 },
         .report = on_report,
         .arg = (void *)(uintptr_t)w
@@ -132,21 +132,21 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
     return status;
 }
 
-uint64_t check_floor(const struct world *w, uint32_t shard, bool is_cut)
+uint64_t check_floor(const struct world *w, uint32_t shard, bool loses_power)
 {
-    const struct shard_book *book = &w->books[shard];
-    uint64_t floor = is_cut ? book->safe : book->written;
+    const struct shard_record *rec = &w->records[shard];
+    uint64_t floor = loses_power ? rec->safe : rec->written;
 
-    if (book->lost && book->lost <= floor)
-        floor = book->lost - 1;
-    if (w->plan.durability == WAL_FSYNC && book->promised > floor)
-        floor = book->promised;
+    if (rec->lost && rec->lost <= floor)
+        floor = rec->lost - 1;
+    if (w->plan.durability == WAL_FSYNC && rec->promised > floor)
+        floor = rec->promised;
     return floor;
 }
 
 static void check_acked(const struct world *w, uint32_t shard, uint64_t last)
 {
-    const struct history *h = &w->books[shard].history;
+    const struct history *h = &w->records[shard].history;
 
     for (uint64_t i = last; i < h->n; i++) {
         const struct fact *fact = &h->facts[i];
@@ -159,17 +159,18 @@ static void check_acked(const struct world *w, uint32_t shard, uint64_t last)
 }
 
 void check_promise(const struct world *w, const struct check_place *at, uint64_t last,
-                   bool is_cut)
+                   bool loses_power)
 {
-    uint64_t floor = check_floor(w, at->shard, is_cut);
+    uint64_t floor = check_floor(w, at->shard, loses_power);
 
-    if (last > w->books[at->shard].history.n)
+    if (last > w->records[at->shard].history.n)
         world_fail(w, "shard %u: %llu records are there, %llu were recorded", at->shard,
-                   (unsigned long long)last, (unsigned long long)w->books[at->shard].history.n);
+                   (unsigned long long)last,
+                   (unsigned long long)w->records[at->shard].history.n);
     check_acked(w, at->shard, last);
     /* Rows that are told for a push which is not there are no part of the log (wal_replay.h). */
     while (floor > last &&
-           w->books[at->shard].history.facts[floor - 1].type == SHARD_EVENT_ROWS)
+           w->records[at->shard].history.facts[floor - 1].type == SHARD_EVENT_ROWS)
         floor--;
     if (last < floor)
         world_fail(w, "shard %u: of %llu records that were safe %llu are there", at->shard,
@@ -179,9 +180,9 @@ void check_promise(const struct world *w, const struct check_place *at, uint64_t
 void check_fold(const struct world *w, uint32_t shard, uint64_t last, struct model *ret)
 {
     model_init(ret, &w->plan);
-    model_copy(&w->books[shard].base, ret);
+    model_copy(&w->records[shard].base, ret);
     for (uint64_t i = 0; i < last; i++) {
-        const char *wrong = model_apply(ret, &w->books[shard].history.facts[i]);
+        const char *wrong = model_apply(ret, &w->records[shard].history.facts[i]);
 
         if (wrong)
             world_fail(w, "shard %u: record %llu: %s", shard, (unsigned long long)i + 1, wrong);
@@ -189,7 +190,7 @@ void check_fold(const struct world *w, uint32_t shard, uint64_t last, struct mod
 }
 
 void check_crash_now(struct world *w, const struct check_place *at, const struct disk *disk,
-                     bool is_cut)
+                     bool loses_power)
 {
     struct recover_shard_facts facts;
     struct err err = { 0 };
@@ -198,11 +199,11 @@ void check_crash_now(struct world *w, const struct check_place *at, const struct
     struct disk copy;
 
     disk_clone(disk, dice_of(w->plan.seed, 1000 + machine.events.n_run), &copy);
-    if (is_cut)
+    if (loses_power)
         disk_power_cut(&copy);
     if (check_rebuild(w, at, &copy, NULL, &core, &facts, &err) != 0)
         world_fail(w, "shard %u: if it died now it could not start: %s", at->shard, err.text);
-    check_promise(w, at, facts.end.last, is_cut);
+    check_promise(w, at, facts.end.last, loses_power);
     check_fold(w, at->shard, facts.end.last, &model);
     check_same(w, at, core, &model, "if it died now");
     model_deinit(&model);
@@ -221,24 +222,24 @@ static uint64_t interval_us(const struct plan *p)
 
 void check_interval(struct world *w, uint32_t shard)
 {
-    struct shard_book *book = &w->books[shard];
+    struct shard_record *rec = &w->records[shard];
     uint64_t bound_us = interval_us(&w->plan), now_us = machine_now_us(), spent_us;
-    const struct history *h = &book->history;
+    const struct history *h = &rec->history;
 
-    if (w->plan.durability != WAL_ASYNC || !book->life.log_fiber)
+    if (w->plan.durability != WAL_ASYNC || !rec->life.log_fiber)
         return;
-    spent_us = book->life.log_fiber->disk_us;
-    if (now_us < book->troubled_us + 10 * bound_us + spent_us - book->life.troubled_disk_us)
+    spent_us = rec->life.log_fiber->disk_us;
+    if (now_us < rec->failed_us + 10 * bound_us + spent_us - rec->life.failed_disk_us)
         return;
-    while (book->due < h->n &&
-           h->facts[book->due].at_us + bound_us + spent_us - h->facts[book->due].at_disk_us <
+    while (rec->due < h->n &&
+           h->facts[rec->due].at_us + bound_us + spent_us - h->facts[rec->due].at_disk_us <
                now_us)
-        book->due++;
-    if (book->due > book->safe && (!book->lost || book->due < book->lost))
+        rec->due++;
+    if (rec->due > rec->safe && (!rec->lost || rec->due < rec->lost))
         world_fail(
             w, "shard %u: record %llu is %llu us old and not on the disk, interval %u ms",
-            shard, (unsigned long long)book->due,
-            (unsigned long long)(now_us - h->facts[book->due - 1].at_us), w->plan.interval_ms);
+            shard, (unsigned long long)rec->due,
+            (unsigned long long)(now_us - h->facts[rec->due - 1].at_us), w->plan.interval_ms);
 }
 
 /* --- lock step --- */
@@ -328,15 +329,15 @@ static void check_calm(const struct world *w, const struct check_place *at, stru
 
 uint64_t check_n_steps(const struct world *w, uint32_t shard, uint64_t record)
 {
-    const struct history *h = &w->books[shard].history;
+    const struct history *h = &w->records[shard].history;
 
     while (record && h->facts[record - 1].type != SHARD_EVENT_COMBINE)
         record--;
     return record ? h->facts[record - 1].clock + 1 : 0;
 }
 
-void check_cut(const struct world *w, const struct check_place *at, const struct disk *disk,
-               const struct calm *calm, bool is_kept)
+void check_clock(const struct world *w, const struct check_place *at, const struct disk *disk,
+                 const struct calm *calm, bool is_kept)
 {
     const struct recover_shard_at to = { .job = "job", .clock = calm->n_steps };
     struct recover_shard_facts facts;
@@ -370,36 +371,36 @@ uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record)
     return min_clock;
 }
 
-/* Up to that record every push of a step below `met` is there, and none of a later one. */
-static void check_pushes(const struct world *w, const struct check_place *at, uint64_t met,
-                         uint64_t last)
+/* Up to that record every push of a step below `sync_point` is there, and none of a later one. */
+static void check_pushes(const struct world *w, const struct check_place *at,
+                         uint64_t sync_point, uint64_t last)
 {
-    const struct history *h = &w->books[at->shard].history;
+    const struct history *h = &w->records[at->shard].history;
     uint64_t n_in = 0, n_made = 0;
 
     for (uint64_t i = 0; i < h->n; i++) {
         if (h->facts[i].type != SHARD_EVENT_PUSH)
             continue;
         n_in += i < last;
-        if ((i < last) != (h->facts[i].push->clock < met))
+        if ((i < last) != (h->facts[i].push->clock < sync_point))
             world_fail(w,
                        "shard %u: sync point at %llu: push %llu of rank %u, clock %llu, is %s",
-                       at->shard, (unsigned long long)met,
+                       at->shard, (unsigned long long)sync_point,
                        (unsigned long long)h->facts[i].push->seq, h->facts[i].rank,
                        (unsigned long long)h->facts[i].push->clock, i < last ? "in" : "out");
     }
     for (const struct sent_push *p = w->push_history.first; p; p = p->next)
-        n_made += p->shard == at->shard && p->clock < met;
+        n_made += p->shard == at->shard && p->clock < sync_point;
     if (w->plan.lease_ms == PLAN_LEASE_MS && n_in != n_made)
         world_fail(w, "shard %u: sync point at %llu: %llu pushes are in, %llu were made",
-                   at->shard, (unsigned long long)met, (unsigned long long)n_in,
+                   at->shard, (unsigned long long)sync_point, (unsigned long long)n_in,
                    (unsigned long long)n_made);
 }
 
 bool check_sync_point(const struct world *w, const struct check_place *at,
-                      const struct disk *disk, uint64_t met, bool is_kept)
+                      const struct disk *disk, uint64_t sync_point, bool is_kept)
 {
-    const struct recover_shard_at to = { .job = "job", .clock = met };
+    const struct recover_shard_at to = { .job = "job", .clock = sync_point };
     struct recover_shard_facts facts;
     struct err err = { 0 };
     struct model model;
@@ -407,18 +408,18 @@ bool check_sync_point(const struct world *w, const struct check_place *at,
     struct disk copy;
     int status;
 
-    disk_clone(disk, dice_of(w->plan.seed, 3000 + met), &copy);
+    disk_clone(disk, dice_of(w->plan.seed, 3000 + sync_point), &copy);
     status = check_rebuild(w, at, &copy, &to, &core, &facts, &err);
     disk_deinit(&copy);
     if (status && (is_kept || status != PS_ENOCHECKPOINT))
-        world_fail(w, "shard %u: sync point at %llu: %s", at->shard, (unsigned long long)met,
-                   err.text);
+        world_fail(w, "shard %u: sync point at %llu: %s", at->shard,
+                   (unsigned long long)sync_point, err.text);
     if (status)
         return false;
-    if (facts.has_later || sync_point_of(core, "job", met - 1) != SYNC_POINT_EXACT)
+    if (facts.has_later || sync_point_of(core, "job", sync_point - 1) != SYNC_POINT_EXACT)
         world_fail(w, "shard %u: sync point at %llu is not exact", at->shard,
-                   (unsigned long long)met);
-    check_pushes(w, at, met, facts.end.last);
+                   (unsigned long long)sync_point);
+    check_pushes(w, at, sync_point, facts.end.last);
     check_fold(w, at->shard, facts.end.last, &model);
     check_same(w, at, core, &model, "at a sync point");
     model_deinit(&model);
@@ -429,7 +430,7 @@ bool check_sync_point(const struct world *w, const struct check_place *at,
 void check_end(const struct world *w, const struct check_place *at, struct shard *core,
                const struct calm *calm)
 {
-    const struct history *h = &w->books[at->shard].history;
+    const struct history *h = &w->records[at->shard].history;
     const struct worker *any = membership_worker(shard_membership(core), "job", 0);
     uint64_t n_acked = 0, n_in = 0;
 

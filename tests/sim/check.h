@@ -34,15 +34,15 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
 
 /* What a process that dies now, or a machine without power, would have to give back: all records up to
  * here. `is_cut`: of power. */
-uint64_t check_floor(const struct world *w, uint32_t shard, bool is_cut);
+uint64_t check_floor(const struct world *w, uint32_t shard, bool loses_power);
 
 /* A recovery that ended behind record `last` gave back what was promised. */
 void check_promise(const struct world *w, const struct check_place *at, uint64_t last,
-                   bool is_cut);
+                   bool loses_power);
 
 /* If the node's process died now: a copy of its disk gives back what was promised, and that is the reference. */
 void check_crash_now(struct world *w, const struct check_place *at, const struct disk *disk,
-                     bool is_cut) ON_SHARD;
+                     bool loses_power) ON_SHARD;
 
 /* async, of a shard that lives: what was recorded an interval ago is on the disk. At every moment. */
 void check_interval(struct world *w, uint32_t shard);
@@ -63,8 +63,8 @@ void calm_step(struct calm *c);
 uint64_t check_n_steps(const struct world *w, uint32_t shard, uint64_t record);
 
 /* Lock step: the disk gives back the state that this job has. is_kept: it has to; else it may not have it any more. */
-void check_cut(const struct world *w, const struct check_place *at, const struct disk *disk,
-               const struct calm *calm, bool is_kept) ON_SHARD;
+void check_clock(const struct world *w, const struct check_place *at, const struct disk *disk,
+                 const struct calm *calm, bool is_kept) ON_SHARD;
 
 /* The smallest clock of those that count, behind that record. */
 uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record);
@@ -72,7 +72,7 @@ uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record)
 /* Bounded staleness, of a job that never started afresh: the disk gives back the state at the sync point, with
  * all pushes of the steps before it and none of later ones. False: it does not have it any more (is_kept: it has to). */
 bool check_sync_point(const struct world *w, const struct check_place *at,
-                      const struct disk *disk, uint64_t met, bool is_kept) ON_SHARD;
+                      const struct disk *disk, uint64_t sync_point, bool is_kept) ON_SHARD;
 
 /* All is done: every acknowledged push is in it, and with lock step it is what it always is. */
 void check_end(const struct world *w, const struct check_place *at, struct shard *core,

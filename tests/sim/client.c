@@ -91,7 +91,7 @@ static int push(struct client *c, uint64_t clock, struct err *err)
     struct ps_push_section sections[PLAN_N_TABLES_MAX];
     int status = 0;
 
-    world_tell(c->world, "rank %u pushes clock %llu", c->rank, (unsigned long long)clock);
+    world_trace(c->world, "rank %u pushes clock %llu", c->rank, (unsigned long long)clock);
     s->push.clock = clock;
     s->push.n_parts = n_parts;
     for (uint32_t i = 0; i < n_parts && !status; i++) {
@@ -149,10 +149,10 @@ static bool is_same(const struct client *c, uint32_t shard, const struct shard_a
 
 static void check_pulled(const struct client *c, uint32_t shard)
 {
-    const struct shard_book *book = &c->world->books[shard];
+    const struct shard_record *rec = &c->world->records[shard];
 
     for (uint32_t i = 0; i < WORLD_N_ANSWERS; i++) {
-        const struct shard_answer *a = &book->answers[c->rank * WORLD_N_ANSWERS + i];
+        const struct shard_answer *a = &rec->answers[c->rank * WORLD_N_ANSWERS + i];
 
         if (a->n_facts != UINT64_MAX && a->clock == state_of()->pull_clock &&
             (a->is_mixed || is_same(c, shard, a)))
@@ -180,7 +180,7 @@ static int ask(struct client *c, struct err *err)
 {
     struct client_state *s = state_of();
 
-    if (plan_asks(&c->world->plan, c->rank, s->asked))
+    if (plan_pulls_at(&c->world->plan, c->rank, s->asked))
         return start_pull(c, err);
     s->pulled = ++s->asked;
     return 0;
@@ -261,7 +261,7 @@ static int work(struct client *c, struct err *err)
     go_on_at(c, ps_clock(state_of()->ps));
     status = train(c, err);
     for (int i = 0; status == PS_EFENCED && i < 20; i++) {
-        world_tell(c->world, "rank %u is fenced", c->rank);
+        world_trace(c->world, "rank %u is fenced", c->rank);
         go_on_at(c, ps_resume(state_of()->ps));
         status = train(c, err);
     }
@@ -285,7 +285,7 @@ static void on_notice(void *arg, const char *sentence)
 {
     const struct client *c = arg;
 
-    world_tell(c->world, "rank %u: %s", c->rank, sentence);
+    world_trace(c->world, "rank %u: %s", c->rank, sentence);
 }
 
 static void run(void *owner)
@@ -328,10 +328,10 @@ static void on_end(void *owner)
     c->process = NULL;
     if (p->exit_status == 0) {
         c->is_done = true;
-        world_tell(c->world, "rank %u is through", c->rank);
+        world_trace(c->world, "rank %u has finished", c->rank);
     } else if (p->exit_status == PS_EFENCED ||
                (p->exit_status == PS_EPROTO && c->world->plan.durability != WAL_FSYNC)) {
-        world_tell(c->world, "rank %u gives up: %s", c->rank, p->last_error);
+        world_trace(c->world, "rank %u gives up: %s", c->rank, p->last_error);
         start_later(c, 1000000);
     } else {
         world_fail(c->world, "rank %u ends: %s", c->rank, p->last_error);
@@ -375,7 +375,7 @@ void client_crash(struct client *c)
 {
     if (c->is_done || !c->process)
         return;
-    world_tell(c->world, "rank %u dies", c->rank);
+    world_trace(c->world, "rank %u dies", c->rank);
     process_kill(c->process);
     c->process = NULL;
     start_later(c, dice_from(&c->world->dice, 1000, 1500 * (uint64_t)c->world->plan.lease_ms));
@@ -392,8 +392,8 @@ void client_replace(struct client *c, uint64_t for_us)
 {
     if (c->is_done || !c->process)
         return;
-    world_tell(c->world, "rank %u stands still for %llu us, and is replaced", c->rank,
-               (unsigned long long)for_us);
+    world_trace(c->world, "rank %u stands still for %llu us, and is replaced", c->rank,
+                (unsigned long long)for_us);
     process_freeze(c->process, for_us);
     /* Two processes of a rank that ask the clock within one millisecond would be one incarnation. */
     c->process->behind_ms = 3600000;
@@ -407,7 +407,7 @@ void client_freeze(struct client *c, uint64_t for_us)
 {
     if (!c->process)
         return;
-    world_tell(c->world, "rank %u stands still for %llu us", c->rank,
-               (unsigned long long)for_us);
+    world_trace(c->world, "rank %u stands still for %llu us", c->rank,
+                (unsigned long long)for_us);
     process_freeze(c->process, for_us);
 }

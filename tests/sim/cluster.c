@@ -27,9 +27,9 @@ static struct check_place place(const struct node *n, uint32_t local)
     return check_place_of(n->world, n->index * n_shards(n) + local);
 }
 
-static struct shard_book *book_of(const struct node *n, uint32_t local)
+static struct shard_record *record_of(const struct node *n, uint32_t local)
 {
-    return &n->world->books[n->index * n_shards(n) + local];
+    return &n->world->records[n->index * n_shards(n) + local];
 }
 
 static struct node *node_of(const struct world *w, uint32_t number, const struct disk *d)
@@ -129,20 +129,20 @@ static void run(void *owner)
 static void note_orderly_end(struct node *n)
 {
     for (uint32_t i = 0; i < n_shards(n); i++) {
-        struct shard_book *book = book_of(n, i);
+        struct shard_record *rec = record_of(n, i);
 
-        book->safe = book->written = book->history.n;
-        book->lost = 0;
+        rec->safe = rec->written = rec->history.n;
+        rec->lost = 0;
     }
 }
 
-static void leave(struct node *n, bool is_cut)
+static void leave(struct node *n, bool loses_power)
 {
-    if (is_cut)
+    if (loses_power)
         disk_power_cut(&n->disk);
     else
         disk_kill(&n->disk);
-    n->was_cut = is_cut || (!n->is_open && n->was_cut);
+    n->lost_power = loses_power || (!n->is_open && n->lost_power);
     n->process = NULL;
     n->is_open = n->is_stopping = false;
     if (!n->is_held)
@@ -161,10 +161,10 @@ static void on_end(void *owner)
                    p->last_error);
     if (!p->exit_status && !n->is_stopping)
         world_fail(n->world, "node %u: psd ends by itself", n->index);
-    world_tell(n->world, "node %u has ended with %d", n->index, p->exit_status);
+    world_trace(n->world, "node %u has ended with %d", n->index, p->exit_status);
     if (!p->exit_status && n->is_open && n->n_done > n->n_done_before)
         note_orderly_end(n);
-    taps_forget(n->world, p);
+    taps_process_ended(n->world, p);
     /* Now and then the machine is switched off behind it. By dice of its own, so that all else stays as it is. */
     is_off =
         !p->exit_status && hash_mix2(n->world->plan.seed ^ n->number, 77 + n->n_lives) % 3 == 0;
@@ -175,25 +175,25 @@ void node_kill(struct node *n, bool is_power_cut)
 {
     /* After a sync that failed nobody but the process that saw it knows what is safe: the next one would read
      * it from memory (server/wal/README.md, "Limits"). */
-    bool is_cut = is_power_cut || n->disk.is_gated;
+    bool loses_power = is_power_cut || n->disk.is_gated;
     struct process *p = n->process;
 
     if (!p) {
-        if (is_cut)
+        if (loses_power)
             disk_power_cut(&n->disk);
-        n->was_cut = n->was_cut || is_cut;
+        n->lost_power = n->lost_power || loses_power;
         return;
     }
-    world_tell(n->world, "node %u dies%s", n->index, is_cut ? " with its power" : "");
-    taps_forget(n->world, p);
-    leave(n, is_cut);
+    world_trace(n->world, "node %u dies%s", n->index, loses_power ? " with its power" : "");
+    taps_process_ended(n->world, p);
+    leave(n, loses_power);
     process_kill(p);
 }
 
 void cluster_died(struct world *w, struct process *p)
 {
     node_kill(&w->nodes[p->node],
-              w->die_is_cut < 0 ? dice_once_in(&w->dice, 2) : w->die_is_cut > 0);
+              w->die_loses_power < 0 ? dice_once_in(&w->dice, 2) : w->die_loses_power > 0);
     abort();
 }
 
@@ -201,7 +201,7 @@ void node_stop(struct node *n)
 {
     if (!n->process || n->is_stopping)
         return;
-    world_tell(n->world, "node %u is told to stop", n->index);
+    world_trace(n->world, "node %u is told to stop", n->index);
     n->n_done_before = n->n_done;
     n->is_stopping = process_signal(n->process, SIGTERM);
     if (!n->is_stopping)
@@ -223,7 +223,7 @@ static void on_start(void *owner, uint64_t number, void *data)
     snprintf(name, sizeof name, "node %u", n->index);
     n->n_faults = n->disk.n_faults;
     n->n_lives++;
-    world_tell(n->world, "node %u starts", n->index);
+    world_trace(n->world, "node %u starts", n->index);
     n->process = process_start(name, &n->disk, run, on_end, n);
     n->process->node = n->index;
 }
@@ -245,25 +245,25 @@ void cluster_accept(struct world *w, struct process *p, uint32_t shard, struct s
                     uint64_t last)
 {
     const struct check_place at = check_place_of(w, shard);
-    struct shard_book *book = &w->books[shard];
+    struct shard_record *rec = &w->records[shard];
 
-    check_promise(w, &at, last, w->nodes[at.node].was_cut);
-    world_tell(w, "shard %u: is back with %llu of %llu records", shard,
-               (unsigned long long)last, (unsigned long long)book->history.n);
-    book->history.n = last;
-    book->lost = 0;
-    book->safe = book->safe < last ? book->safe : last;
-    book->written = last;
-    book->saved = book->saved < last ? book->saved : last;
-    book->promised = book->promised < last ? book->promised : last;
-    book->due = book->due < last ? book->due : last;
-    book->n_seen = last;
+    check_promise(w, &at, last, w->nodes[at.node].lost_power);
+    world_trace(w, "shard %u: is back with %llu of %llu records", shard,
+                (unsigned long long)last, (unsigned long long)rec->history.n);
+    rec->history.n = last;
+    rec->lost = 0;
+    rec->safe = rec->safe < last ? rec->safe : last;
+    rec->written = last;
+    rec->saved = rec->saved < last ? rec->saved : last;
+    rec->promised = rec->promised < last ? rec->promised : last;
+    rec->due = rec->due < last ? rec->due : last;
+    rec->n_seen = last;
     agree_started(w, shard);
-    model_deinit(&book->model);
-    check_fold(w, shard, last, &book->model);
+    model_deinit(&rec->model);
+    check_fold(w, shard, last, &rec->model);
     if (core)
-        check_same(w, &at, core, &book->model, "back");
-    book->life = (struct shard_life){ .process = p };
+        check_same(w, &at, core, &rec->model, "back");
+    rec->life = (struct shard_life){ .process = p };
 }
 
 /* --- checkpoints --- */
@@ -278,11 +278,11 @@ struct node_save *cluster_note_save(struct node *n)
 
 /* The oldest one that has to be there still; NULL: none was ever taken, or nobody can say. *ret_is_cut: the log may be,
  * so that nothing older leads anywhere. */
-static const struct node_save *oldest_save(const struct node *n, bool *ret_is_cut)
+static const struct node_save *oldest_save(const struct node *n, bool *ret_loses_power)
 {
     uint64_t keep = n->world->plan.keep, n_kept = n->n_saves < keep ? n->n_saves : keep;
 
-    *ret_is_cut = n->n_done > 0;
+    *ret_loses_power = n->n_done > 0;
     for (; n_kept > 0; n_kept--) {
         const struct node_save *save = &n->saves[(n->n_saves - n_kept) % PLAN_N_KEPT_MAX];
 
@@ -303,8 +303,8 @@ static void ask_checkpoint(void *owner)
 
     snprintf(address, sizeof address, "10.0.0.%u:7070", n->index + 1);
     status = ps_admin(address, "", "checkpoint", "", 5000, &json, &err);
-    world_tell(n->world, "an operator hears of node %u's checkpoint: %s", n->index,
-               status ? err.text : "taken");
+    world_trace(n->world, "an operator hears of node %u's checkpoint: %s", n->index,
+                status ? err.text : "taken");
     free(json);
 }
 
@@ -327,41 +327,41 @@ bool node_is_safe(const struct node *n)
     if (!n->process || !n->is_open || n->is_stopping)
         return false;
     for (uint32_t i = 0; i < n_shards(n); i++) {
-        const struct shard_book *book = book_of(n, i);
-        const struct wal_queue *q = book->life.queue;
+        const struct shard_record *rec = record_of(n, i);
+        const struct wal_queue *q = rec->life.queue;
 
-        if (!q || !book->life.core || !taps_is_idle(book) || book->lost || book->model.n_held ||
+        if (!q || !rec->life.core || !taps_is_idle(rec) || rec->lost || rec->model.n_held ||
             (is_none ? q->progress.written < q->kept_last
-                     : q->progress.durable < book->history.n))
+                     : q->progress.durable < rec->history.n))
             return false;
     }
     return true;
 }
 
-void node_check_crash(struct node *n, bool is_cut)
+void node_check_crash(struct node *n, bool loses_power)
 {
-    is_cut = is_cut || n->disk.is_gated;
+    loses_power = loses_power || n->disk.is_gated;
     for (uint32_t i = 0; n->is_open && i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
 
-        check_crash_now(n->world, &at, &n->disk, is_cut);
+        check_crash_now(n->world, &at, &n->disk, loses_power);
     }
 }
 
 /* From how many steps on the shard can go back to each: what is older need not be kept. */
 static uint64_t oldest_kept(const struct node *n, uint32_t i)
 {
-    bool is_cut;
-    const struct node_save *save = oldest_save(n, &is_cut);
+    bool loses_power;
+    const struct node_save *save = oldest_save(n, &loses_power);
 
     if (save && n->world->plan.mode == TABLE_SPEC_MODE_SSP)
         return check_min_clock(n->world, place(n, i).shard, save->through[i]);
     if (save)
         return check_n_steps(n->world, place(n, i).shard, save->through[i]);
-    return is_cut ? n->world->plan.n_steps : 0;
+    return loses_power ? n->world->plan.n_steps : 0;
 }
 
-static void check_cuts(struct node *n, struct calm *calm) ON_SHARD
+static void check_clocks(struct node *n, struct calm *calm) ON_SHARD
 {
     calm_init(calm, &n->world->plan);
     while (calm->n_steps < n->world->plan.n_steps) {
@@ -369,21 +369,21 @@ static void check_cuts(struct node *n, struct calm *calm) ON_SHARD
         for (uint32_t i = 0; i < n_shards(n); i++) {
             const struct check_place at = place(n, i);
 
-            check_cut(n->world, &at, &n->disk, calm,
-                      calm->n_steps >= oldest_kept(n, i) ||
-                          calm->n_steps == n->world->plan.n_steps);
+            check_clock(n->world, &at, &n->disk, calm,
+                        calm->n_steps >= oldest_kept(n, i) ||
+                            calm->n_steps == n->world->plan.n_steps);
         }
     }
 }
 
 /* Was it reached in records that a log which was full has dropped, so that only a later checkpoint has them? */
-static bool is_in_gap(const struct node *n, uint32_t i, uint64_t met)
+static bool is_in_gap(const struct node *n, uint32_t i, uint64_t sync_point)
 {
-    const struct shard_book *book = book_of(n, i);
+    const struct shard_record *rec = record_of(n, i);
 
-    return book->gap_first &&
-           met > check_min_clock(n->world, place(n, i).shard, book->gap_first - 1) &&
-           met <= check_min_clock(n->world, place(n, i).shard, book->gap_last);
+    return rec->gap_first &&
+           sync_point > check_min_clock(n->world, place(n, i).shard, rec->gap_first - 1) &&
+           sync_point <= check_min_clock(n->world, place(n, i).shard, rec->gap_last);
 }
 
 /* If no recorded event is lost, and the job's clocks never began anew: all that were reached. */
@@ -393,14 +393,16 @@ static void check_sync_points(struct node *n) ON_SHARD
 
     for (uint32_t i = 0; p->sync_steps && i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
-        const struct shard_book *book = book_of(n, i);
-        uint64_t reached = model_min_clock(&book->model);
+        const struct shard_record *rec = record_of(n, i);
+        uint64_t min_clock = model_min_clock(&rec->model);
 
-        if (p->durability != WAL_FSYNC || book->model.run != 1)
+        if (p->durability != WAL_FSYNC || rec->model.run != 1)
             continue;
-        for (uint64_t met = p->sync_steps; met <= reached; met += p->sync_steps)
-            n->n_sync_points += check_sync_point(
-                n->world, &at, &n->disk, met, met > oldest_kept(n, i) && !is_in_gap(n, i, met));
+        for (uint64_t sync_point = p->sync_steps; sync_point <= min_clock;
+             sync_point += p->sync_steps)
+            n->n_sync_points += check_sync_point(n->world, &at, &n->disk, sync_point,
+                                                 sync_point > oldest_kept(n, i) &&
+                                                     !is_in_gap(n, i, sync_point));
     }
 }
 
@@ -411,12 +413,12 @@ void node_check_end(struct node *n)
     assert(calm);
     enter_shard();
     if (plan_is_exact(&n->world->plan))
-        check_cuts(n, calm);
+        check_clocks(n, calm);
     check_sync_points(n);
     for (uint32_t i = 0; i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
 
-        check_end(n->world, &at, book_of(n, i)->life.core, calm);
+        check_end(n->world, &at, record_of(n, i)->life.core, calm);
     }
     free(calm);
 }

@@ -47,7 +47,7 @@ static int fails(struct disk *d)
 {
     if (dies(d))
         return -EIO;
-    if (d->full || d->ill) {
+    if (d->full || d->failing) {
         d->n_faults++;
         return d->full ? -ENOSPC : -EIO;
     }
@@ -87,7 +87,7 @@ static uint32_t find_in(const struct disk *d, uint32_t dir, const char *part, si
 }
 
 /* The directory that the path's last part is in; false: it does not stand. */
-static bool walk(const struct disk *d, const char *path, uint32_t *ret_dir,
+static bool find(const struct disk *d, const char *path, uint32_t *ret_dir,
                  const char **ret_part)
 {
     const char *slash;
@@ -109,7 +109,7 @@ static uint32_t find_live(const struct disk *d, const char *path)
     const char *part;
     uint32_t dir, name;
 
-    if (!walk(d, path, &dir, &part))
+    if (!find(d, path, &dir, &part))
         return NO_NAME;
     name = find_in(d, dir, part, strlen(part));
     return name != NO_NAME && d->names[name].live != NO_INODE ? name : NO_NAME;
@@ -121,7 +121,7 @@ static int name_at(struct disk *d, const char *path, uint32_t *ret)
     const char *part;
     uint32_t dir, *bucket;
 
-    if (!walk(d, path, &dir, &part))
+    if (!find(d, path, &dir, &part))
         return -ENOENT;
     *ret = find_in(d, dir, part, strlen(part));
     if (*ret != NO_NAME)
@@ -181,7 +181,7 @@ static int new_open(struct disk *d, uint32_t inode)
 }
 
 /* An operation on what has to be there. */
-static int reach(struct disk *d, const char *path, uint32_t *ret_name)
+static int resolve(struct disk *d, const char *path, uint32_t *ret_name)
 {
     if (dies(d))
         return -EIO;
@@ -209,7 +209,7 @@ static int disk_open_read(void *state, const char *path, int *ret_fd)
 {
     struct disk *d = state;
     uint32_t name;
-    int status = reach(d, path, &name);
+    int status = resolve(d, path, &name);
 
     if (!status)
         *ret_fd = new_open(d, d->names[name].live);
@@ -276,7 +276,7 @@ static int disk_sync(void *state, int fd)
 
     if (dies(d))
         return -EIO;
-    if (d->sync_fails || d->ill) {
+    if (d->sync_fails || d->failing) {
         d->n_faults++;
         if (inode->n_bytes > inode->n_synced)
             inode->is_gated = d->is_gated = true;
@@ -301,7 +301,7 @@ static int disk_rename(void *state, const char *from, const char *to)
     struct disk *d = state;
     struct disk_change c = { 0 };
     uint32_t old, new;
-    int status = reach(d, from, &old);
+    int status = resolve(d, from, &old);
 
     if (!status)
         status = name_at(d, to, &new);
@@ -318,7 +318,7 @@ static int disk_unlink(void *state, const char *path)
 {
     struct disk *d = state;
     uint32_t name;
-    int status = reach(d, path, &name);
+    int status = resolve(d, path, &name);
 
     if (!status)
         drop(d, name);
@@ -348,7 +348,7 @@ static int disk_rmdir(void *state, const char *path)
 {
     struct disk *d = state;
     uint32_t name;
-    int status = reach(d, path, &name);
+    int status = resolve(d, path, &name);
 
     if (status)
         return status;
@@ -363,12 +363,12 @@ static int disk_sync_dir(void *state, const char *path)
 {
     struct disk *d = state;
     uint32_t dir, n = 0;
-    int status = reach(d, path, &dir);
+    int status = resolve(d, path, &dir);
 
     if (status)
         return status;
     dir = d->names[dir].live;
-    if (d->sync_fails || d->ill) {
+    if (d->sync_fails || d->failing) {
         d->n_faults++;
         return -EIO;
     }
@@ -387,7 +387,7 @@ static int disk_list(void *state, const char *path, int (*each)(void *, const ch
     struct disk *d = state;
     char part[DISK_PART_MAX];
     uint32_t dir;
-    int status = reach(d, path, &dir);
+    int status = resolve(d, path, &dir);
 
     if (status)
         return status;
@@ -518,7 +518,7 @@ void disk_power_cut(struct disk *d)
 
 void disk_heal(struct disk *d)
 {
-    d->full = d->ill = d->sync_fails = false;
+    d->full = d->failing = d->sync_fails = false;
     d->die_at = DISK_NEVER;
 }
 

@@ -3,7 +3,7 @@
  *
  *     die_at          the process dies in operation number die_at, counted from 0: half of a write is
  *                     in the file, and every later operation of that process fails
- *     full, ill       writes and new files fail with -ENOSPC, -EIO
+ *     full, failing   writes and new files fail with -ENOSPC, -EIO
  *     sync_fails      so does sync(), and what was not synced before is never safe: the kernel
  *                     drops the pages, and calls them clean ("fsyncgate")
  *     power cut       of each file what was not synced is there in part: none, all, a beginning, with
@@ -30,7 +30,7 @@ struct disk {
     struct dice dice;
     uint64_t n_ops, die_at;
     uint64_t n_faults; /* operations that failed */
-    bool full, ill, sync_fails;
+    bool full, failing, sync_fails;
     bool dead;     /* the process has died in an operation */
     bool is_gated; /* a sync has failed: until the power is cut nobody knows what is safe */
 

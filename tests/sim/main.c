@@ -29,7 +29,7 @@ struct options {
     uint64_t seed, n_schedules, die_at;
     double cpu_s; /* 0: no limit */
     uint32_t node;
-    bool has_seed, every_op, is_traced, is_cut, twice;
+    bool has_seed, every_op, is_traced, loses_power, twice;
 };
 
 struct totals {
@@ -57,7 +57,7 @@ static void say_again(const char *what)
            (unsigned long long)c->seed);
     if (c->die_at != SCHEDULE_NEVER)
         printf(" --node %u --die-at %llu%s", c->die_node, (unsigned long long)c->die_at,
-               c->die_is_cut ? " --cut" : "");
+               c->die_loses_power ? " --cut" : "");
     printf(" --trace\n");
     fflush(stdout);
 }
@@ -97,7 +97,7 @@ static bool parse(struct options *o, int argc, char **argv)
         else if (strcmp(argv[i], "--trace") == 0)
             o->is_traced = true;
         else if (strcmp(argv[i], "--cut") == 0)
-            o->is_cut = true;
+            o->loses_power = true;
         else if (!value)
             return false;
         else if (strcmp(argv[i], "--seed") == 0)
@@ -190,7 +190,7 @@ static void run_op(const struct options *o)
             next_seed(o);
         return;
     }
-    c->die_is_cut = (c->die_at + c->seed) % 2;
+    c->die_loses_power = (c->die_at + c->seed) % 2;
     run(&facts);
     c->die_at++;
 }
@@ -239,7 +239,7 @@ static void run_all(const struct options *o)
                                              .is_traced = o->is_traced,
                                              .die_node = o->node,
                                              .die_at = o->die_at,
-                                             .die_is_cut = o->is_cut };
+                                             .die_loses_power = o->loses_power };
     shared->twice = o->twice;
     while (!is_enough(o))
         if (o->n_schedules == 1)

@@ -33,10 +33,10 @@ static uint64_t bits_of(const struct shard_event *event)
     return bits;
 }
 
-static void fill_worker(struct fact *fact, const struct shard_event_worker *who)
+static void fill_worker(struct fact *fact, const struct shard_event_worker *worker)
 {
-    fact->rank = who->rank;
-    fact->incarnation = who->incarnation;
+    fact->rank = worker->rank;
+    fact->incarnation = worker->incarnation;
 }
 
 struct fact fact_of(const struct shard_event *event, const struct push_history *push_history,
@@ -117,7 +117,7 @@ void model_copy(const struct model *m, struct model *ret)
     ret->version = m->version;
 }
 
-void model_deal(struct model *m, const struct model *from, uint32_t shard)
+void model_reshard(struct model *m, const struct model *from, uint32_t shard)
 {
     for (uint32_t i = 0; i < from->n_tables; i++) {
         size_t width = m->plan->widths[i];
@@ -334,10 +334,10 @@ static const char *apply_now(struct model *m, const struct sent_push *push)
 /* Bounded staleness: before all that count have reached a sync point, nothing beyond it changes a row. */
 static bool is_early(const struct model *m, const struct sent_push *push)
 {
-    uint64_t met = plan_met(m->plan, push->clock);
+    uint64_t sync_point = plan_sync_point(m->plan, push->clock);
 
     for (uint32_t i = 0; i < m->plan->n_workers; i++)
-        if (model_counts(&m->workers[i]) && m->workers[i].clock < met)
+        if (model_counts(&m->workers[i]) && m->workers[i].clock < sync_point)
             return true;
     return false;
 }
@@ -389,7 +389,7 @@ static bool is_finished(const struct model *m, const struct model_held *held)
 }
 
 /* A newer incarnation has finished the clock, too. */
-static bool is_done_again(const struct model *m, const struct complete *c, uint32_t i)
+static bool is_replaced(const struct model *m, const struct complete *c, uint32_t i)
 {
     for (uint32_t k = i + 1; k < c->n; k++)
         if (c->first[k].push->rank == c->first[i].push->rank &&
@@ -498,7 +498,7 @@ static const char *apply_combine(struct model *m, const struct fact *fact)
         if (model_counts(&m->workers[i]) && m->workers[i].clock <= fact->clock)
             return "a clock is combined before all have finished it";
     for (uint32_t i = c.n; i-- > 0;)
-        if (!is_finished(m, &c.first[i]) || is_done_again(m, &c, i))
+        if (!is_finished(m, &c.first[i]) || is_replaced(m, &c, i))
             drop_held(m, &c, i, 1);
     note_combined(m, fact, &c);
     if (c.n)

@@ -89,9 +89,9 @@ void model_deinit(struct model *m);
 /* Another one, of the same rows and versions and with no job. `ret`: new. */
 void model_copy(const struct model *m, struct model *ret);
 
-/* Takes the rows of `from` whose keys are those of shard `shard`, as they are dealt out to another layout, and the greatest
+/* Takes the rows of `from` whose keys are those of shard `shard`, as they are resharded to another layout, and the greatest
  * counts. */
-void model_deal(struct model *m, const struct model *from, uint32_t shard);
+void model_reshard(struct model *m, const struct model *from, uint32_t shard);
 
 /* NULL, or the rule that was broken. */
 const char *model_apply(struct model *m, const struct fact *fact);

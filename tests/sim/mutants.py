@@ -99,12 +99,12 @@ MUTANTS = [
      "        shard_thread_drain(n->shards[i]);\n    if (n->checkpointer && (n->settings->durability != WAL_NONE || checkpointer_record(n->checkpointer)->busy_since_unix_ms))"),
 ]
 
-ROOMS = ("common", "proto", "server", "worker")
+FOLDERS = ("common", "proto", "server", "worker")
 
 
 def sources(tree):
-    for room in ROOMS:
-        for where, _, names in os.walk(os.path.join(tree, room)):
+    for folder in FOLDERS:
+        for where, _, names in os.walk(os.path.join(tree, folder)):
             for name in names:
                 if name.endswith((".c", ".h")):
                     yield os.path.join(where, name)
@@ -179,7 +179,7 @@ def main():
         else:
             names.append(arg)
     tree = tempfile.mkdtemp(prefix="sim-mutants-")
-    for name in ROOMS + ("tests", "deploy", "Makefile"):
+    for name in FOLDERS + ("tests", "deploy", "Makefile"):
         path = os.path.join(here, name)
         if os.path.isdir(path):
             shutil.copytree(path, os.path.join(tree, name), symlinks=True)

@@ -21,7 +21,7 @@ struct node {
     struct process *process; /* NULL: it is down */
     uint64_t n_lives, n_recovered;
     uint64_t n_faults; /* of its disk, when the process began */
-    bool was_cut;      /* its last death took the power with it */
+    bool lost_power;   /* its last death took the power with it */
     bool is_due;       /* to start again */
     bool is_stopping;  /* it got SIGTERM */
     bool is_held;      /* it does not start again by itself */
@@ -48,7 +48,7 @@ void node_ask_checkpoint(struct node *n);
 bool node_is_safe(const struct node *n);
 
 /* If it died now. */
-void node_check_crash(struct node *n, bool is_cut);
+void node_check_crash(struct node *n, bool loses_power);
 /* All is done. */
 void node_check_end(struct node *n);
 

@@ -68,7 +68,7 @@ void WRAP(log_line_write)(enum log_line_level level, const char *fmt, ...)
     va_end(args);
     if (p && level == LOG_LINE_LEVEL_ERROR)
         snprintf(p->last_error, sizeof p->last_error, "%.390s", line);
-    world_tell(world, "%s, %s: %s", p ? p->name : "-", levels[level], line);
+    world_trace(world, "%s, %s: %s", p ? p->name : "-", levels[level], line);
 }
 
 /* --- files --- */
@@ -95,7 +95,7 @@ static void spend(uint32_t most)
 }
 
 /* Half of its time an operation takes before it happens, half of it behind; who dies in it is gone. */
-static struct disk *reach(const char *path, bool is_slow)
+static struct disk *resolve(const char *path, bool is_slow)
 {
     uint32_t number = (uint32_t)strtoul(path + strlen(OS_DATA_DIR), NULL, 10);
     struct disk *d = cluster_disk(world, number);
@@ -135,7 +135,7 @@ static int file_opened(struct disk *d, int status, int *fd)
 
 static int os_open_read(void *state, const char *path, int *ret_fd)
 {
-    struct disk *d = reach(path, false);
+    struct disk *d = resolve(path, false);
 
     (void)state;
     return file_opened(d, d->ops.open_read(d, path, ret_fd), ret_fd);
@@ -143,7 +143,7 @@ static int os_open_read(void *state, const char *path, int *ret_fd)
 
 static int os_create(void *state, const char *path, int *ret_fd)
 {
-    struct disk *d = reach(path, true);
+    struct disk *d = resolve(path, true);
 
     (void)state;
     return file_opened(d, d->ops.create(d, path, ret_fd), ret_fd);
@@ -193,7 +193,7 @@ static int os_close(void *state, int fd)
 
 static int os_rename(void *state, const char *from, const char *to)
 {
-    struct disk *d = reach(from, true);
+    struct disk *d = resolve(from, true);
 
     (void)state;
     return leave(d, d->ops.rename(d, from, to), true);
@@ -201,7 +201,7 @@ static int os_rename(void *state, const char *from, const char *to)
 
 static int os_unlink(void *state, const char *path)
 {
-    struct disk *d = reach(path, true);
+    struct disk *d = resolve(path, true);
 
     (void)state;
     return leave(d, d->ops.unlink(d, path), false);
@@ -209,7 +209,7 @@ static int os_unlink(void *state, const char *path)
 
 static int os_mkdir(void *state, const char *path)
 {
-    struct disk *d = reach(path, false);
+    struct disk *d = resolve(path, false);
 
     (void)state;
     return leave(d, d->ops.mkdir(d, path), false);
@@ -217,7 +217,7 @@ static int os_mkdir(void *state, const char *path)
 
 static int os_rmdir(void *state, const char *path)
 {
-    struct disk *d = reach(path, false);
+    struct disk *d = resolve(path, false);
 
     (void)state;
     return leave(d, d->ops.rmdir(d, path), false);
@@ -225,7 +225,7 @@ static int os_rmdir(void *state, const char *path)
 
 static int os_sync_dir(void *state, const char *path)
 {
-    struct disk *d = reach(path, true);
+    struct disk *d = resolve(path, true);
 
     (void)state;
     return leave(d, d->ops.sync_dir(d, path), true);
@@ -233,7 +233,7 @@ static int os_sync_dir(void *state, const char *path)
 
 static int os_list(void *state, const char *path, int (*each)(void *, const char *), void *arg)
 {
-    struct disk *d = reach(path, false);
+    struct disk *d = resolve(path, false);
 
     (void)state;
     return leave(d, d->ops.list(d, path, each, arg), false);

@@ -78,13 +78,13 @@ static void make_job(struct plan *p, struct dice *d)
     p->n_steps = p->dims[0] > PLAN_DIM_MAX ? 3 : (uint32_t)dice_from(d, 3, PLAN_N_STEPS_MAX);
 }
 
-/* Most schedules have a few kinds of trouble, some none, and some everything. */
+/* Most schedules have a few kinds of faults, some none, and some all. */
 static uint32_t some(struct dice *d, uint32_t most)
 {
     return dice_once_in(d, 2) ? 0 : (uint32_t)dice_from(d, 1, most);
 }
 
-static void make_trouble(struct plan *p, struct dice *d)
+static void make_faults(struct plan *p, struct dice *d)
 {
     bool leases_end = dice_once_in(d, 4);
 
@@ -92,7 +92,7 @@ static void make_trouble(struct plan *p, struct dice *d)
     p->disk_us = dice_once_in(d, 6) ? 20000 : (uint32_t)dice_from(d, 50, 2000);
     p->compute_us = (uint32_t)dice_from(d, 400, 30000);
     p->span_us = 100000 + p->n_steps * (4 * p->network_us + p->compute_us);
-    p->n_cuts = some(d, 5);
+    p->n_resets = some(d, 5);
     p->n_kills = some(d, 4);
     p->n_power_cuts = some(d, 3);
     p->n_disk_faults = some(d, 3);
@@ -137,7 +137,7 @@ static void make_paths(struct plan *p, struct dice d)
 
 void plan_go_on(struct plan *p)
 {
-    p->is_again = true;
+    p->has_moved = true;
     p->n_nodes = p->n_next_nodes;
     p->shards_per_node = p->next_shards_per_node;
     p->n_shards = p->n_nodes * p->shards_per_node;
@@ -152,18 +152,18 @@ void plan_make(struct plan *p, uint64_t seed)
     make_cluster(p, &d);
     make_tables(p, &d);
     make_job(p, &d);
-    make_trouble(p, &d);
+    make_faults(p, &d);
     make_sync_points(p, dice_of(seed, 5));
     make_layout(p, dice_of(seed, 8));
     make_paths(p, dice_of(seed, 9));
 }
 
-uint64_t plan_met(const struct plan *p, uint64_t clock)
+uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
 {
     return p->sync_steps ? clock / p->sync_steps * p->sync_steps : 0;
 }
 
-bool plan_asks(const struct plan *p, uint32_t rank, uint64_t clock)
+bool plan_pulls_at(const struct plan *p, uint32_t rank, uint64_t clock)
 {
     return !p->asks_seldom || hash_mix2(p->seed ^ rank, clock) % 3 > 0;
 }
@@ -171,7 +171,7 @@ bool plan_asks(const struct plan *p, uint32_t rank, uint64_t clock)
 bool plan_is_exact(const struct plan *p)
 {
     return p->mode == TABLE_SPEC_MODE_BSP && p->durability == WAL_FSYNC &&
-           p->lease_ms == PLAN_LEASE_MS && !p->has_limits && !p->is_again;
+           p->lease_ms == PLAN_LEASE_MS && !p->has_limits && !p->has_moved;
 }
 
 uint64_t plan_key(uint32_t key)
@@ -232,7 +232,7 @@ void plan_print(const struct plan *p, FILE *to)
         p->n_tables > 2 ? table_spec_optim_name(p->specs[2].optim) : "", p->n_keys,
         p->dims[0] > PLAN_DIM_MAX ? ", wide" : "", p->has_limits ? ", limits" : "",
         p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_next_nodes,
-        p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_cuts, p->n_kills,
+        p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_resets, p->n_kills,
         p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced,
         p->n_paths);
 }

@@ -18,7 +18,7 @@
 #define PLAN_N_STEPS_MAX 10u
 #define PLAN_DIM_MAX 4u /* of all tables but wide ones */
 #define PLAN_N_KEPT_MAX 3u
-#define PLAN_LEASE_MS 4000u /* longer than any trouble lasts: nobody is declared dead */
+#define PLAN_LEASE_MS 4000u /* longer than any fault lasts: no worker is declared dead */
 
 struct plan {
     uint64_t seed;
@@ -45,10 +45,10 @@ struct plan {
 
     uint32_t network_us, disk_us, compute_us; /* the longest that one thing takes, mostly */
     uint32_t span_us;                         /* faults begin within */
-    uint32_t n_cuts, n_kills, n_power_cuts, n_worker_crashes, n_freezes, n_disk_faults;
+    uint32_t n_resets, n_kills, n_power_cuts, n_worker_crashes, n_freezes, n_disk_faults;
     /* Behind the job's end the cluster starts again in another layout, and the job once more; n_next_nodes 0: it does not. */
     uint32_t n_next_nodes, next_shards_per_node;
-    bool is_again; /* it has */
+    bool has_moved; /* the second layout serves */
     uint32_t
         n_replaced; /* a worker stands still, and somebody starts another one of its rank */
     uint32_t
@@ -66,10 +66,10 @@ void plan_go_on(struct plan *p);
 bool plan_is_exact(const struct plan *p);
 
 /* The last sync point at or before a step; 0: none. */
-uint64_t plan_met(const struct plan *p, uint64_t clock);
+uint64_t plan_sync_point(const struct plan *p, uint64_t clock);
 
 /* Does this step of a worker ask for rows, or compute with what it has? */
-bool plan_asks(const struct plan *p, uint32_t rank, uint64_t clock);
+bool plan_pulls_at(const struct plan *p, uint32_t rank, uint64_t clock);
 
 /* Which shard has key number `key`; all tables are sparse, so it is the same for each. */
 uint32_t plan_shard_of(const struct plan *p, uint32_t key);

@@ -21,8 +21,8 @@ struct sent_push {
     uint32_t rank, shard;
     uint64_t incarnation, seq, clock;
     bool tick;
-    bool is_acked;     /* its worker has the acknowledgement */
-    bool is_told_lost; /* the shard has told it that this one is lost */
+    bool is_acked;         /* its worker has the acknowledgement */
+    bool is_reported_lost; /* the shard has told it that this one is lost */
     struct sent_section sections[PLAN_N_TABLES_MAX];
 };
 
@@ -33,7 +33,7 @@ struct push_history {
 
 void push_history_deinit(struct push_history *l);
 
-/* What a rank owes a shard for a clock: one push, or, the last of n_parts with the tick, several, each with a part of
+/* What a rank pushes to a shard for a clock: one push, or, the last of n_parts with the tick, several, each with a part of
  * the keys. `like`: rank, shard, incarnation, seq, clock. */
 struct sent_push *push_history_make(struct push_history *l, const struct plan *p,
                                     const struct sent_push *like, uint32_t part,

@@ -25,7 +25,7 @@ struct schedule {
         path_dice; /* of paths that are held: a seed's other faults are the same without */
 };
 
-/* --- trouble --- */
+/* --- faults --- */
 
 static struct node *any_node(struct schedule *s)
 {
@@ -37,22 +37,22 @@ static struct client *any_client(struct schedule *s)
     return &s->clients[dice_roll(&s->dice, s->world.plan.n_workers)];
 }
 
-/* Half of the cuts wait for a moment at which something is on its way: what is not judged yet is sent again then. */
-static void cut_one(void *owner, uint64_t n_tries, void *data)
+/* Half of the resets wait until something is on its way: pushes that are not acknowledged are sent again then. */
+static void reset_one(void *owner, uint64_t n_tries, void *data)
 {
     struct schedule *s = owner;
     struct client *c = any_client(s);
 
     (void)data;
-    if (c->process && net_cut_one(c->process, n_tries > 0, &s->dice))
-        world_tell(&s->world, "a connection of rank %u is cut", c->rank);
+    if (c->process && net_reset_one(c->process, n_tries > 0, &s->dice))
+        world_trace(&s->world, "a connection of rank %u is reset", c->rank);
     else if (n_tries > 1)
-        events_in(&machine.events, 300, cut_one, s, n_tries - 1, NULL);
+        events_in(&machine.events, 300, reset_one, s, n_tries - 1, NULL);
 }
 
-static void on_cut(struct schedule *s)
+static void on_reset(struct schedule *s)
 {
-    cut_one(s, dice_once_in(&s->dice, 2) ? 0 : 200, NULL);
+    reset_one(s, dice_once_in(&s->dice, 2) ? 0 : 200, NULL);
 }
 
 /* Between two instructions, or in the middle of some file operation soon. */
@@ -87,7 +87,7 @@ static void on_disk_well(void *owner, uint64_t node, void *data)
     struct disk *d = &s->world.nodes[node].disk;
 
     (void)data;
-    d->full = d->ill = d->sync_fails = false;
+    d->full = d->failing = d->sync_fails = false;
 }
 
 static void on_disk_fault(struct schedule *s)
@@ -99,16 +99,16 @@ static void on_disk_fault(struct schedule *s)
         n->disk.full = true;
         break;
     case 1:
-        n->disk.ill = true;
+        n->disk.failing = true;
         break;
     default:
         n->disk.sync_fails = true;
         break;
     }
-    world_tell(&s->world, "node %u: the disk %s", n->index,
-               n->disk.full  ? "is full"
-               : n->disk.ill ? "fails"
-                             : "cannot sync");
+    world_trace(&s->world, "node %u: the disk %s", n->index,
+                n->disk.full      ? "is full"
+                : n->disk.failing ? "fails"
+                                  : "cannot sync");
     events_in(&machine.events, dice_from(&s->dice, 100, 40000), on_disk_well, s, n->index,
               NULL);
 }
@@ -130,10 +130,10 @@ static void on_replace(struct schedule *s)
                                             2500 * (uint64_t)s->world.plan.lease_ms));
 }
 
-static void on_path_cut(void *owner, uint64_t node, void *data)
+static void on_path_reset(void *owner, uint64_t node, void *data)
 {
     (void)data;
-    net_cut_path(owner, (uint32_t)node, &machine.dice);
+    net_reset_path(owner, (uint32_t)node, &machine.dice);
 }
 
 /* What is under way arrives behind it, or is lost. */
@@ -145,18 +145,18 @@ static void on_path(struct schedule *s)
     const struct client *c = &s->clients[dice_roll(d, s->world.plan.n_workers)];
     uint32_t node = (uint32_t)dice_roll(d, s->world.plan.n_nodes);
     unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_WORKER);
-    bool is_cut = dice_once_in(d, 2);
+    bool is_reset = dice_once_in(d, 2);
 
     if (!c->process)
         return;
-    world_tell(&s->world, "rank %u and node %u: nothing passes%s for %llu us%s", c->rank, node,
-               directions == PATH_TO_NODE     ? " to the node"
-               : directions == PATH_TO_WORKER ? " to the worker"
-                                              : "",
-               (unsigned long long)for_us, is_cut ? ", and is lost" : "");
+    world_trace(&s->world, "rank %u and node %u: nothing passes%s for %llu us%s", c->rank, node,
+                directions == PATH_TO_NODE     ? " to the node"
+                : directions == PATH_TO_WORKER ? " to the worker"
+                                               : "",
+                (unsigned long long)for_us, is_reset ? ", and is lost" : "");
     paths_hold(c->process, node, directions, machine_now_us() + for_us);
-    if (is_cut)
-        events_in(&machine.events, for_us, on_path_cut, c->process, node, NULL);
+    if (is_reset)
+        events_in(&machine.events, for_us, on_path_reset, c->process, node, NULL);
 }
 
 static void on_checkpoint(struct schedule *s)
@@ -164,35 +164,35 @@ static void on_checkpoint(struct schedule *s)
     node_ask_checkpoint(any_node(s));
 }
 
-static void on_look(struct schedule *s)
+static void on_crash_check(struct schedule *s)
 {
     node_check_crash(any_node(s), dice_once_in(&s->dice, 2));
 }
 
 /* What is to go wrong, in one of the two layouts. */
-struct trouble {
+struct fault {
     void (*run)(struct schedule *s);
-    bool is_again;
+    bool has_moved;
 };
 
-static void on_trouble(void *owner, uint64_t number, void *data)
+static void on_fault(void *owner, uint64_t number, void *data)
 {
     struct schedule *s = owner;
-    const struct trouble *t = data;
+    const struct fault *t = data;
 
     (void)number;
-    if (t->is_again == s->world.plan.is_again)
+    if (t->has_moved == s->world.plan.has_moved)
         t->run(s);
 }
 
-static void plan_trouble(struct schedule *s, uint32_t n, void (*run)(struct schedule *s))
+static void plan_faults(struct schedule *s, uint32_t n, void (*run)(struct schedule *s))
 {
     for (uint32_t i = 0; i < n; i++) {
-        struct trouble *t = malloc(sizeof *t);
+        struct fault *t = malloc(sizeof *t);
 
         assert(t);
-        *t = (struct trouble){ run, s->world.plan.is_again };
-        events_in(&machine.events, dice_roll(&s->dice, s->world.plan.span_us), on_trouble, s, 0,
+        *t = (struct fault){ run, s->world.plan.has_moved };
+        events_in(&machine.events, dice_roll(&s->dice, s->world.plan.span_us), on_fault, s, 0,
                   t);
     }
 }
@@ -206,21 +206,21 @@ static void on_calm(void *owner, uint64_t number, void *data)
     s->world.is_calm = machine.is_calm = true;
 }
 
-static void plan_all_trouble(struct schedule *s)
+static void plan_all_faults(struct schedule *s)
 {
     const struct plan *p = &s->world.plan;
 
-    plan_trouble(s, p->n_cuts, on_cut);
-    plan_trouble(s, p->n_kills, on_kill);
-    plan_trouble(s, p->n_power_cuts, on_power_cut);
-    plan_trouble(s, p->n_stops, on_stop);
-    plan_trouble(s, p->n_disk_faults, on_disk_fault);
-    plan_trouble(s, p->n_worker_crashes, on_client_crash);
-    plan_trouble(s, p->n_freezes, on_freeze);
-    plan_trouble(s, p->n_replaced, on_replace);
-    plan_trouble(s, p->n_checkpoints, on_checkpoint);
-    plan_trouble(s, 2, on_look);
-    plan_trouble(s, p->n_paths, on_path);
+    plan_faults(s, p->n_resets, on_reset);
+    plan_faults(s, p->n_kills, on_kill);
+    plan_faults(s, p->n_power_cuts, on_power_cut);
+    plan_faults(s, p->n_stops, on_stop);
+    plan_faults(s, p->n_disk_faults, on_disk_fault);
+    plan_faults(s, p->n_worker_crashes, on_client_crash);
+    plan_faults(s, p->n_freezes, on_freeze);
+    plan_faults(s, p->n_replaced, on_replace);
+    plan_faults(s, p->n_checkpoints, on_checkpoint);
+    plan_faults(s, 2, on_crash_check);
+    plan_faults(s, p->n_paths, on_path);
     events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
 
@@ -294,31 +294,31 @@ static void count(const struct schedule *s, struct schedule_facts *ret)
     }
     enter_shard();
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        const struct shard_counters *c = shard_counters(w->books[i].life.core);
+        const struct shard_counters *c = shard_counters(w->records[i].life.core);
 
-        ret->n_records += w->books[i].history.n;
+        ret->n_records += w->records[i].history.n;
         ret->n_repeated += c->pushes_repeated;
         ret->n_fenced += c->pushes_fenced;
     }
 }
 
-static void begin_book(struct shard_book *book, const struct plan *p)
+static void begin_record(struct shard_record *rec, const struct plan *p)
 {
-    model_init(&book->model, p);
-    model_init(&book->base, p);
-    book->answers = malloc(sizeof *book->answers * PLAN_N_WORKERS_MAX * WORLD_N_ANSWERS);
-    assert(book->answers);
+    model_init(&rec->model, p);
+    model_init(&rec->base, p);
+    rec->answers = malloc(sizeof *rec->answers * PLAN_N_WORKERS_MAX * WORLD_N_ANSWERS);
+    assert(rec->answers);
     for (uint32_t i = 0; i < PLAN_N_WORKERS_MAX * WORLD_N_ANSWERS; i++)
-        book->answers[i].n_facts = UINT64_MAX;
+        rec->answers[i].n_facts = UINT64_MAX;
 }
 
-static void end_book(struct shard_book *book)
+static void end_record(struct shard_record *rec)
 {
-    history_deinit(&book->history);
-    model_deinit(&book->model);
-    model_deinit(&book->base);
-    free(book->answers);
-    *book = (struct shard_book){ 0 };
+    history_deinit(&rec->history);
+    model_deinit(&rec->model);
+    model_deinit(&rec->base);
+    free(rec->answers);
+    *rec = (struct shard_record){ 0 };
 }
 
 /* --- another layout --- */
@@ -343,19 +343,19 @@ static void stop_all(struct schedule *s)
             if (!machine_step())
                 world_fail(w, "node %u does not stop", i);
     for (uint32_t i = 0; i < w->plan.n_nodes; i++)
-        disk_heal(&w->nodes[i].disk); /* some trouble may have come meanwhile */
+        disk_heal(&w->nodes[i].disk); /* a fault may have begun meanwhile */
 }
 
 /* What each shard of the next layout is to begin with. */
-static void deal_books(struct world *w, struct shard_book *from, uint32_t n_from)
+static void reshard_records(struct world *w, struct shard_record *from, uint32_t n_from)
 {
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        struct shard_book *book = &w->books[i];
+        struct shard_record *rec = &w->records[i];
 
-        begin_book(book, &w->plan);
+        begin_record(rec, &w->plan);
         for (uint32_t k = 0; k < n_from; k++)
-            model_deal(&book->base, &from[k].model, i);
-        model_copy(&book->base, &book->model);
+            model_reshard(&rec->base, &from[k].model, i);
+        model_copy(&rec->base, &rec->model);
     }
 }
 
@@ -378,13 +378,13 @@ static void begin_nodes(struct schedule *s)
         node_start(&w->nodes[i]);
 }
 
-/* Where a disk has lost what nobody had synced, shards may be of different steps, and psd refuses to deal them out. */
+/* Where a disk has lost what nobody had synced, shards may be of different steps, and psd refuses to reshard them. */
 static bool may_go_on(const struct schedule *s)
 {
     const struct world *w = &s->world;
 
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        const struct model *m = &w->books[i].model, *first = &w->books[0].model;
+        const struct model *m = &w->records[i].model, *first = &w->records[0].model;
 
         if (m->run != first->run || model_min_clock(m) != model_min_clock(first) ||
             m->n_tables != first->n_tables)
@@ -397,21 +397,21 @@ static bool may_go_on(const struct schedule *s)
 static void go_on(struct schedule *s)
 {
     struct world *w = &s->world;
-    struct shard_book old[PLAN_N_SHARDS_MAX];
+    struct shard_record old[PLAN_N_SHARDS_MAX];
     uint32_t n_old = w->plan.n_shards;
 
-    world_tell(w, "the layout changes: %u nodes of %u shards", w->plan.n_next_nodes,
-               w->plan.next_shards_per_node);
+    world_trace(w, "the layout changes: %u nodes of %u shards", w->plan.n_next_nodes,
+                w->plan.next_shards_per_node);
     stop_all(s);
     for (struct process *p = machine.processes; p; p = p->next)
         process_kill(p); /* workers that were replaced, operators */
-    memcpy(old, w->books, sizeof old);
-    memset(w->books, 0, sizeof w->books);
+    memcpy(old, w->records, sizeof old);
+    memset(w->records, 0, sizeof w->records);
     w->n_old_nodes = w->plan.n_nodes;
     plan_go_on(&w->plan);
-    deal_books(w, old, n_old);
+    reshard_records(w, old, n_old);
     for (uint32_t i = 0; i < n_old; i++)
-        end_book(&old[i]);
+        end_record(&old[i]);
     push_history_deinit(&w->push_history);
     begin_nodes(s);
     for (uint32_t i = 0; i < w->plan.n_workers; i++) {
@@ -419,7 +419,7 @@ static void go_on(struct schedule *s)
         client_start(&s->clients[i]);
     }
     w->is_calm = machine.is_calm = false;
-    plan_all_trouble(s);
+    plan_all_faults(s);
 }
 
 static void begin(struct schedule *s, const struct schedule_config *config)
@@ -430,7 +430,7 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     w->is_traced = config->is_traced;
     w->nodes = s->nodes;
     w->clients = s->clients;
-    w->die_is_cut = -1;
+    w->die_loses_power = -1;
     plan_make(&w->plan, config->seed);
     machine_begin(config->seed, w->plan.network_us);
     /* A large push over a slow connection takes longer than a lease, and its worker is declared dead. */
@@ -439,8 +439,8 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     taps_begin(w);
     if (config->die_at != SCHEDULE_NEVER) {
         snprintf(w->what, sizeof w->what, " --node %u --die-at %llu%s", config->die_node,
-                 (unsigned long long)config->die_at, config->die_is_cut ? " --cut" : "");
-        w->die_is_cut = config->die_is_cut;
+                 (unsigned long long)config->die_at, config->die_loses_power ? " --cut" : "");
+        w->die_loses_power = config->die_loses_power;
     }
     w->dice = dice_of(config->seed, 2);
     s->dice = dice_of(config->seed, 3);
@@ -448,7 +448,7 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     if (w->is_traced)
         plan_print(&w->plan, stdout);
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        begin_book(&w->books[i], &w->plan);
+        begin_record(&w->records[i], &w->plan);
     for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
         node_init(&w->nodes[i], w, i, i);
         node_start(&w->nodes[i]);
@@ -459,7 +459,7 @@ static void begin(struct schedule *s, const struct schedule_config *config)
         client_init(&s->clients[i], w, i);
         client_start(&s->clients[i]);
     }
-    plan_all_trouble(s);
+    plan_all_faults(s);
 }
 
 static void end(struct schedule *s)
@@ -472,7 +472,7 @@ static void end(struct schedule *s)
     for (uint32_t i = 0; i < w->n_old_nodes; i++)
         node_deinit(&w->old_nodes[i]);
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        end_book(&w->books[i]);
+        end_record(&w->records[i]);
     push_history_deinit(&w->push_history);
 }
 

@@ -16,7 +16,7 @@ struct schedule_config {
     /* This node's process dies in file operation number die_at; SCHEDULE_NEVER: as the plan says. */
     uint32_t die_node;
     uint64_t die_at;
-    bool die_is_cut; /* with its power */
+    bool die_loses_power; /* with its power */
 };
 
 struct schedule_facts {

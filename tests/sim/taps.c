@@ -1,6 +1,6 @@
 /*
- * The product's functions that are listened to (Makefile, SIM_WRAPS): each does what it does, and what it has done is told to the
- * reference or held against it, before any other thread runs.
+ * The product's functions that are observed (Makefile, SIM_WRAPS): each runs as it is, and its result goes to the model or is
+ * compared with it, before any other thread runs.
  *
  *     wal_queue_append()                     an event is recorded: in the model, too
  *     wal_writer_open(), wal_writer_report(), wal_queue_close_gap()
@@ -61,27 +61,27 @@ static void remove_promise(uint32_t i)
 }
 
 /* Nothing that is left of such a reply leaves any more. */
-static void forget_promises(const struct world *w, const struct process *p)
+static void drop_promises(const struct world *w, const struct process *p)
 {
     for (uint32_t i = n_promises; i-- > 0;)
-        if (w->books[promises[i].shard].life.process == p)
+        if (w->records[promises[i].shard].life.process == p)
             remove_promise(i);
 }
 
-void taps_forget(struct world *w, const struct process *p)
+void taps_process_ended(struct world *w, const struct process *p)
 {
-    forget_promises(w, p);
+    drop_promises(w, p);
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        if (w->books[i].life.process == p)
-            w->books[i].life = (struct shard_life){ 0 };
+        if (w->records[i].life.process == p)
+            w->records[i].life = (struct shard_life){ 0 };
 }
 
-static struct shard_book *book_of_queue(const struct wal_queue *q, uint32_t *ret_shard)
+static struct shard_record *record_of_queue(const struct wal_queue *q, uint32_t *ret_shard)
 {
     for (uint32_t i = 0; i < world->plan.n_shards; i++)
-        if (world->books[i].life.queue == q) {
+        if (world->records[i].life.queue == q) {
             *ret_shard = i;
-            return &world->books[i];
+            return &world->records[i];
         }
     return NULL;
 }
@@ -119,42 +119,42 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
 {
     uint64_t number = REAL(wal_queue_append)(q, record, now_ms);
     uint32_t shard;
-    struct shard_book *book = book_of_queue(q, &shard);
+    struct shard_record *rec = record_of_queue(q, &shard);
     struct fact fact;
     const char *wrong;
 
-    assert(book);
+    assert(rec);
     fact = fact_of(&record->event, &world->push_history, shard);
     fact.at_us = machine_now_us();
-    fact.at_disk_us = disk_us_of(book->life.log_fiber);
-    world_tell(world, "shard %u: record %llu: %s, rank %u, version %llu, clock %llu%s%s", shard,
-               (unsigned long long)number, wal_record_name(fact.type), fact.rank,
-               (unsigned long long)fact.version,
-               (unsigned long long)(fact.push ? fact.push->clock : fact.clock),
-               fact.status ? ": " : "", fact.status ? status_text(fact.status) : "");
-    history_add(&book->history, &fact);
-    if (book->history.n != number)
+    fact.at_disk_us = disk_us_of(rec->life.log_fiber);
+    world_trace(world, "shard %u: record %llu: %s, rank %u, version %llu, clock %llu%s%s",
+                shard, (unsigned long long)number, wal_record_name(fact.type), fact.rank,
+                (unsigned long long)fact.version,
+                (unsigned long long)(fact.push ? fact.push->clock : fact.clock),
+                fact.status ? ": " : "", fact.status ? status_text(fact.status) : "");
+    history_add(&rec->history, &fact);
+    if (rec->history.n != number)
         world_fail(world, "shard %u: record %llu comes, %llu is next", shard,
-                   (unsigned long long)number, (unsigned long long)book->history.n);
-    wrong = model_apply(&book->model, &fact);
+                   (unsigned long long)number, (unsigned long long)rec->history.n);
+    wrong = model_apply(&rec->model, &fact);
     if (wrong)
         world_fail(world, "shard %u: record %llu: %s", shard, (unsigned long long)number,
                    wrong);
-    book->lost = q->lost_first;
+    rec->lost = q->lost_first;
     agree_recorded(world, shard, &fact);
     return number;
 }
 
-static void note_progress(struct shard_book *book, const struct wal_queue *q)
+static void note_progress(struct shard_record *rec, const struct wal_queue *q)
 {
     const struct wal_progress *p = &q->progress;
 
-    book->safe = p->durable > book->saved ? p->durable : book->saved;
-    book->written = p->written > book->saved ? p->written : book->saved;
-    book->lost = q->lost_first;
+    rec->safe = p->durable > rec->saved ? p->durable : rec->saved;
+    rec->written = p->written > rec->saved ? p->written : rec->saved;
+    rec->lost = q->lost_first;
     if (p->state != WAL_WRITER_OK) {
-        book->troubled_us = machine_now_us();
-        book->life.troubled_disk_us = disk_us_of(book->life.log_fiber);
+        rec->failed_us = machine_now_us();
+        rec->life.failed_disk_us = disk_us_of(rec->life.log_fiber);
     }
 }
 
@@ -163,12 +163,12 @@ void WRAP(wal_writer_report)(struct wal_writer *w, struct wal_queue *q);
 void WRAP(wal_writer_report)(struct wal_writer *w, struct wal_queue *q)
 {
     uint32_t shard;
-    struct shard_book *book = book_of_queue(q, &shard);
+    struct shard_record *rec = record_of_queue(q, &shard);
 
     REAL(wal_writer_report)(w, q);
-    assert(book);
-    book->life.log_fiber = machine.running;
-    note_progress(book, q);
+    assert(rec);
+    rec->life.log_fiber = machine.running;
+    note_progress(rec, q);
 }
 
 void REAL(wal_queue_close_gap)(struct wal_queue *q, uint64_t number);
@@ -176,17 +176,17 @@ void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number);
 void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number)
 {
     uint32_t shard;
-    struct shard_book *book = book_of_queue(q, &shard);
+    struct shard_record *rec = record_of_queue(q, &shard);
     uint64_t first = q->lost_first;
 
     REAL(wal_queue_close_gap)(q, number);
-    assert(book);
-    book->saved = number;
+    assert(rec);
+    rec->saved = number;
     if (first && first <= number) {
-        book->gap_first = book->gap_first ? book->gap_first : first;
-        book->gap_last = number;
+        rec->gap_first = rec->gap_first ? rec->gap_first : first;
+        rec->gap_last = number;
     }
-    note_progress(book, q);
+    note_progress(rec, q);
 }
 
 /* Have all its shards a log now? */
@@ -195,7 +195,7 @@ static void note_open(struct node *n)
     uint32_t first = n->index * world->plan.shards_per_node;
 
     for (uint32_t i = 0; i < world->plan.shards_per_node; i++)
-        if (!world->books[first + i].life.queue)
+        if (!world->records[first + i].life.queue)
             return;
     n->is_open = true;
     n->n_recovered++;
@@ -209,33 +209,33 @@ int WRAP(wal_writer_open)(const struct wal_writer_config *config, const struct w
                           uint64_t unix_ms, struct wal_writer **ret, struct err *err)
 {
     struct wal_writer_config small = *config;
-    struct shard_book *book = &world->books[config->identity.shard];
+    struct shard_record *rec = &world->records[config->identity.shard];
     struct wal_queue *q = new_queue;
     int status;
 
-    if (book->life.process != process_current()) /* it begins with nothing */
+    if (rec->life.process != process_current()) /* it begins with nothing */
         cluster_accept(world, process_current(), config->identity.shard, NULL, end->last);
     small.segment_bytes = world->plan.segment_bytes;
     small.retry_ms = 10;
     status = REAL(wal_writer_open)(&small, end, unix_ms, ret, err);
     if (status)
         return status;
-    book->life.queue = q;
-    book->life.writer = *ret;
+    rec->life.queue = q;
+    rec->life.writer = *ret;
     note_open(&world->nodes[process_current()->node]);
     return 0;
 }
 
 /* --- shards come and live --- */
 
-/* A shard of the node's own, and of this layout: no old one whose rows are dealt out. */
+/* A shard of the node's own, and of this layout: no old one whose rows are resharded. */
 static bool is_own(const struct recover_shard_config *config)
 {
     const struct process *p = process_current();
     uint32_t number = (uint32_t)strtoul(config->data_dir + strlen(OS_DATA_DIR), NULL, 10);
 
     return p && world->nodes[p->node].number == number &&
-           config->who.n_shards == world->plan.n_shards;
+           config->identity.n_shards == world->plan.n_shards;
 }
 
 int REAL(recover_shard_run)(const struct recover_shard_config *config, struct shard *shard,
@@ -248,7 +248,7 @@ int WRAP(recover_shard_run)(const struct recover_shard_config *config, struct sh
     int status = REAL(recover_shard_run)(config, shard, now_ms, ret, err);
 
     if (!status && is_own(config))
-        cluster_accept(world, process_current(), config->who.shard, shard, ret->end.last);
+        cluster_accept(world, process_current(), config->identity.shard, shard, ret->end.last);
     return status;
 }
 
@@ -256,21 +256,21 @@ void REAL(shard_set_events)(struct shard *s, const struct shard_events *journal)
 void WRAP(shard_set_events)(struct shard *s, const struct shard_events *journal);
 void WRAP(shard_set_events)(struct shard *s, const struct shard_events *journal)
 {
-    struct shard_book *book = &world->books[s->config.shard];
-    struct shard_life *life = &book->life;
+    struct shard_record *rec = &world->records[s->config.shard];
+    struct shard_life *life = &rec->life;
     const struct check_place at = check_place_of(world, s->config.shard);
 
     REAL(shard_set_events)(s, journal);
     if (journal)
-        check_same(world, &at, s, &book->model, "at its start");
+        check_same(world, &at, s, &rec->model, "at its start");
     life->core = journal ? s : NULL;
     life->fiber = machine.running;
     life->process = process_current();
 }
 
-bool taps_is_idle(const struct shard_book *book)
+bool taps_is_idle(const struct shard_record *rec)
 {
-    const struct shard *s = book->life.core;
+    const struct shard *s = rec->life.core;
 
     return !s || (!push_is_running(&s->large) && !push_is_running(&s->small));
 }
@@ -279,17 +279,17 @@ bool taps_is_idle(const struct shard_book *book)
 static void on_turn(struct process *p)
 {
     for (uint32_t i = 0; i < world->plan.n_shards; i++) {
-        struct shard_book *book = &world->books[i];
+        struct shard_record *rec = &world->records[i];
         const struct check_place at = check_place_of(world, i);
 
-        if (book->life.process != p || book->life.fiber != machine.running || !book->life.core)
+        if (rec->life.process != p || rec->life.fiber != machine.running || !rec->life.core)
             continue;
         check_interval(world, i);
         agree_turn(world, i);
-        if (book->n_seen == book->history.n || !taps_is_idle(book))
+        if (rec->n_seen == rec->history.n || !taps_is_idle(rec))
             return;
-        book->n_seen = book->history.n;
-        check_same(world, &at, book->life.core, &book->model, "now");
+        rec->n_seen = rec->history.n;
+        check_same(world, &at, rec->life.core, &rec->model, "now");
     }
 }
 
@@ -300,7 +300,7 @@ static uint32_t shard_of_membership(const struct membership *r)
 {
     enter_shard();
     for (uint32_t i = 0; i < world->plan.n_shards; i++)
-        if (world->books[i].life.core && shard_membership(world->books[i].life.core) == r)
+        if (world->records[i].life.core && shard_membership(world->records[i].life.core) == r)
             return i;
     return UINT32_MAX;
 }
@@ -315,8 +315,8 @@ bool WRAP(membership_suspect)(struct membership *r, const struct job *job, uint3
     uint32_t shard = shard_of_membership(r);
     bool any;
 
-    world_tell(world, "shard %u: hears that rank %u, incarnation %llu, is %s", shard, rank,
-               (unsigned long long)incarnation, is_agreed ? "refused by all" : "suspected");
+    world_trace(world, "shard %u: hears that rank %u, incarnation %llu, is %s", shard, rank,
+                (unsigned long long)incarnation, is_agreed ? "refused by all" : "suspected");
     any = REAL(membership_suspect)(r, job, rank, incarnation, is_agreed);
     if (shard < world->plan.n_shards)
         agree_suspected(world, shard);
@@ -358,13 +358,13 @@ int WRAP(membership_join)(struct membership *r, const struct membership_join *jo
 /* Every push of every counted worker of clocks below clock - bound is in it. */
 static void check_bound(uint32_t shard, uint64_t clock)
 {
-    const struct model *model = &world->books[shard].model;
+    const struct model *model = &world->records[shard].model;
     uint64_t until = clock > world->plan.bound ? clock - world->plan.bound : 0;
-    uint64_t met = plan_met(&world->plan, clock);
+    uint64_t sync_point = plan_sync_point(&world->plan, clock);
 
     if (world->plan.mode == TABLE_SPEC_MODE_ASYNC)
         return;
-    until = met > until ? met : until;
+    until = sync_point > until ? sync_point : until;
     if (model_min_clock(model) < until)
         world_fail(world, "shard %u: a pull of clock %llu is answered at min clock %llu", shard,
                    (unsigned long long)clock, (unsigned long long)model_min_clock(model));
@@ -373,11 +373,11 @@ static void check_bound(uint32_t shard, uint64_t clock)
             world, "shard %u: a pull of clock %llu is answered before clock %llu is combined",
             shard, (unsigned long long)clock, (unsigned long long)model->held[0].push->clock);
     for (const struct sent_push *p = world->push_history.first; p; p = p->next) {
-        const struct model_worker *who = &model->workers[p->rank];
+        const struct model_worker *worker = &model->workers[p->rank];
 
-        if (p->shard == shard && p->clock < until && p->clock >= who->joined_clock &&
-            who->state == WORKER_LIVE && who->incarnation == p->incarnation &&
-            p->seq > who->last_seq)
+        if (p->shard == shard && p->clock < until && p->clock >= worker->joined_clock &&
+            worker->state == WORKER_LIVE && worker->incarnation == p->incarnation &&
+            p->seq > worker->last_seq)
             world_fail(world,
                        "shard %u: a pull of clock %llu lacks push %llu of rank %u, clock %llu",
                        shard, (unsigned long long)clock, (unsigned long long)p->seq, p->rank,
@@ -385,14 +385,14 @@ static void check_bound(uint32_t shard, uint64_t clock)
     }
 }
 
-static void keep_rows(struct shard_book *book, struct shard_answer *a)
+static void keep_rows(struct shard_record *rec, struct shard_answer *a)
 {
     const struct plan *p = &world->plan;
 
     for (uint32_t table = 0; table < p->n_tables; table++)
         for (uint32_t key = 0; key < p->n_keys; key++)
             memcpy(a->rows[table][key],
-                   book->model.values[table] + (size_t)key * p->widths[table],
+                   rec->model.values[table] + (size_t)key * p->widths[table],
                    (p->dims[table] < PLAN_DIM_MAX ? p->dims[table] : PLAN_DIM_MAX) *
                        sizeof(float));
 }
@@ -405,36 +405,36 @@ void WRAP(shard_pull_begin)(struct shard *s, const struct worker *worker,
                             const struct pull *pull, uint8_t *dst, struct shard_pull_op *ret)
 {
     uint32_t shard = s->config.shard;
-    struct shard_book *book = &world->books[shard];
+    struct shard_record *rec = &world->records[shard];
     uint32_t rank = worker->rank;
     struct shard_answer *a =
-        &book->answers[rank * WORLD_N_ANSWERS + book->n_answers[rank]++ % WORLD_N_ANSWERS];
+        &rec->answers[rank * WORLD_N_ANSWERS + rec->n_answers[rank]++ % WORLD_N_ANSWERS];
 
     REAL(shard_pull_begin)(s, worker, pull, dst, ret);
-    world_tell(world, "shard %u: answers rank %u, clock %llu", shard, worker->rank,
-               (unsigned long long)pull->clock);
+    world_trace(world, "shard %u: answers rank %u, clock %llu", shard, worker->rank,
+                (unsigned long long)pull->clock);
     check_bound(shard, pull->clock);
     a->clock = pull->clock;
-    a->n_facts = book->history.n;
-    a->is_mixed = !taps_is_idle(book);
-    keep_rows(book, a);
+    a->n_facts = rec->history.n;
+    a->is_mixed = !taps_is_idle(rec);
+    keep_rows(rec, a);
 }
 
 void REAL(shard_pull_end)(struct shard *s, struct worker *worker,
-                          const struct shard_pull_op *run);
+                          const struct shard_pull_op *op);
 void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
-                          const struct shard_pull_op *run);
+                          const struct shard_pull_op *op);
 void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
-                          const struct shard_pull_op *run)
+                          const struct shard_pull_op *op)
 {
-    struct shard_book *book = &world->books[s->config.shard];
+    struct shard_record *rec = &world->records[s->config.shard];
 
-    REAL(shard_pull_end)(s, worker, run);
+    REAL(shard_pull_end)(s, worker, op);
     for (uint32_t i = 0; worker && i < WORLD_N_ANSWERS; i++) {
-        struct shard_answer *a = &book->answers[worker->rank * WORLD_N_ANSWERS + i];
+        struct shard_answer *a = &rec->answers[worker->rank * WORLD_N_ANSWERS + i];
 
-        if (a->clock == run->pull->clock)
-            a->is_mixed = a->is_mixed || a->n_facts != book->history.n;
+        if (a->clock == op->pull->clock)
+            a->is_mixed = a->is_mixed || a->n_facts != rec->history.n;
     }
 }
 
@@ -443,7 +443,7 @@ void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
 static uint32_t shard_of_running(void)
 {
     for (uint32_t i = 0; i < world->plan.n_shards; i++)
-        if (world->books[i].life.process && world->books[i].life.fiber == machine.running)
+        if (world->records[i].life.process && world->records[i].life.fiber == machine.running)
             return i;
     return UINT32_MAX;
 }
@@ -462,7 +462,7 @@ int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct b
             world_fail(world, "shard %u: more replies wait than the simulation can note",
                        shard);
         promises[n_promises++] =
-            (struct promise){ frame->bytes, c, shard, world->books[shard].history.n };
+            (struct promise){ frame->bytes, c, shard, world->records[shard].history.n };
     }
     return REAL(reply_queue_send)(a, c, frame, timing);
 }
@@ -488,8 +488,8 @@ int WRAP(connection_send)(struct connection *c, struct bytes *frame)
 
         if (p->bytes != frame->bytes || p->shard != shard)
             continue;
-        if (p->number > world->books[shard].promised)
-            world->books[shard].promised = p->number;
+        if (p->number > world->records[shard].promised)
+            world->records[shard].promised = p->number;
         remove_promise(i);
     }
     return REAL(connection_send)(c, frame);
@@ -518,8 +518,8 @@ int WRAP(checkpoint_commit)(const struct file_ops *files, const char *data_dir,
         return status;
     save->is_sure = true;
     n->n_done++;
-    world_tell(world, "node %u: checkpoint %llu is whole, base %llu", n->index,
-               (unsigned long long)m->number, (unsigned long long)m->base);
+    world_trace(world, "node %u: checkpoint %llu is whole, base %llu", n->index,
+                (unsigned long long)m->number, (unsigned long long)m->base);
     return 0;
 }
 

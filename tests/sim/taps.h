@@ -1,4 +1,4 @@
-/* What is listened to in the product while it runs (taps.c). */
+/* The product's functions that are observed while it runs (taps.c). */
 #ifndef TESTS_SIM_TAPS_H
 #define TESTS_SIM_TAPS_H
 
@@ -6,10 +6,10 @@
 
 void taps_begin(struct world *w);
 
-/* Every push is settled: the rows of the living shard are what the reference says. */
-bool taps_is_idle(const struct shard_book *book);
+/* True if no push is under way: then the shard's rows must equal the model's. */
+bool taps_is_idle(const struct shard_record *rec);
 
-/* The process is gone, and all that is known of it. */
-void taps_forget(struct world *w, const struct process *p);
+/* Drops all that is known of a process that has ended. */
+void taps_process_ended(struct world *w, const struct process *p);
 
 #endif

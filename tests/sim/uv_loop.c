@@ -275,7 +275,7 @@ static void run_done(struct loop *l)
     }
     for (; first; first = next) {
         next = first->next;
-        request_tell(NULL, first);
+        request_report(NULL, first);
     }
 }
 

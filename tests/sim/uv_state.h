@@ -84,7 +84,7 @@ struct handle *handle_new(uv_loop_t *loop, void *uv, uv_handle_type type);
 void loop_wake(struct loop *l);
 /* Its loop tells it soon. */
 void request_done(struct loop *l, struct request *r, int status);
-void request_tell(struct handle *h, struct request *r);
+void request_report(struct handle *h, struct request *r);
 
 /* --- streams, for the loop (uv_stream.c) --- */
 bool stream_is_ready(const struct handle *h);
@@ -96,9 +96,9 @@ void stream_destroy(
 /* --- the network --- */
 /* Cuts a connection of that process (flying: that has bytes on their way to the other end); both ends hear of it, each at its
  * time. False: it has none. */
-bool net_cut_one(struct process *p, bool flying, struct dice *dice);
+bool net_reset_one(struct process *p, bool flying, struct dice *dice);
 /* Cuts all connections of that worker to a node, with what is on its way. */
-void net_cut_path(const struct process *worker, uint32_t node, struct dice *dice);
+void net_reset_path(const struct process *worker, uint32_t node, struct dice *dice);
 
 int sim_close(int fd);
 int sim_dup(int fd);

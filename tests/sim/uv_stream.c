@@ -26,13 +26,13 @@ struct sock {
     struct sock *accepts;                     /* a listener: connections that wait */
     uint8_t *in;                              /* owned: arrived and not read */
     size_t in_first, in_end, in_cap;
-    int end;                     /* behind them: 0: more may come; UV_EOF, UV_ECONNRESET */
-    int broken;                  /* what a write returns; 0: it may be tried */
-    bool is_shut, is_cut, loses; /* loses: of a cut: nothing comes through any more; ... */
-    uint64_t held_until_us;      /* ... or nothing before that */
-    uint32_t n_late;             /* segments that were held, and have still to arrive */
-    size_t flying, window;       /* bytes on their way to the peer; that it may hold unread */
-    uint64_t last_us;            /* when the last of them arrives */
+    int end;                       /* behind them: 0: more may come; UV_EOF, UV_ECONNRESET */
+    int broken;                    /* what a write returns; 0: it may be tried */
+    bool is_shut, is_reset, loses; /* loses: of a reset: nothing arrives any more; ... */
+    uint64_t held_until_us;        /* ... or nothing before that */
+    uint32_t n_late;               /* segments that were held, and have still to arrive */
+    size_t flying, window;         /* bytes on their way to the peer; that it may hold unread */
+    uint64_t last_us;              /* when the last of them arrives */
 };
 
 struct segment {
@@ -309,32 +309,32 @@ static void on_noticed(void *owner, uint64_t number, void *data)
     wake(s);
 }
 
-static void cut(struct sock *s, uint64_t least_us, struct dice *dice)
+static void reset_sock(struct sock *s, uint64_t least_us, struct dice *dice)
 {
-    s->is_cut = true;
+    s->is_reset = true;
     events_in(&machine.events, least_us + dice_roll(dice, 20 * (uint64_t)machine.network_us),
               on_noticed, s, 0, NULL);
 }
 
-void net_cut_path(const struct process *worker, uint32_t node, struct dice *dice)
+void net_reset_path(const struct process *worker, uint32_t node, struct dice *dice)
 {
     for (struct sock *s = machine.socks; s; s = s->next) {
-        if (s->process != worker || !s->peer || s->is_gone || s->is_cut || node_at(s) != node)
+        if (s->process != worker || !s->peer || s->is_gone || s->is_reset || node_at(s) != node)
             continue;
         s->loses = s->peer->loses = true;
-        cut(s, 0, dice);
-        cut(s->peer, 0, dice);
+        reset_sock(s, 0, dice);
+        reset_sock(s->peer, 0, dice);
     }
 }
 
-bool net_cut_one(struct process *p, bool flying, struct dice *dice)
+bool net_reset_one(struct process *p, bool flying, struct dice *dice)
 {
     struct sock *found = NULL;
     bool is_late; /* the other end hears of it when all is over on this one */
     uint32_t n = 0;
 
     for (struct sock *s = machine.socks; s; s = s->next)
-        if (s->process == p && s->peer && !s->is_gone && !s->is_cut &&
+        if (s->process == p && s->peer && !s->is_gone && !s->is_reset &&
             (!flying || s->flying > 100) && /* more than a heartbeat */ dice_once_in(dice, ++n))
             found = s;
     if (!found)
@@ -343,7 +343,7 @@ bool net_cut_one(struct process *p, bool flying, struct dice *dice)
     for (int i = 0; i < 2; i++, found = found->peer) {
         found->loses = dice_once_in(dice, 2);
         found->held_until_us = machine_now_us() + dice_roll(dice, LATE_US);
-        cut(found, is_late && i ? LATE_US : 0, dice);
+        reset_sock(found, is_late && i ? LATE_US : 0, dice);
     }
     return true;
 }
@@ -544,40 +544,40 @@ static void read_bytes(struct handle *h)
 {
     struct sock *s = h->sock;
     uv_stream_t *stream = (uv_stream_t *)h->uv;
-    uv_buf_t room = { 0 };
+    uv_buf_t buffer = { 0 };
     size_t n = n_unread(s);
 
-    h->on_alloc(h->uv, 65536, &room);
-    if (!room.base || !room.len) {
-        h->on_read(stream, UV_ENOBUFS, &room);
+    h->on_alloc(h->uv, 65536, &buffer);
+    if (!buffer.base || !buffer.len) {
+        h->on_read(stream, UV_ENOBUFS, &buffer);
         return;
     }
-    n = n > room.len ? room.len : n;
+    n = n > buffer.len ? buffer.len : n;
     if (!machine.is_calm && n > 1 && dice_once_in(&machine.dice, 10))
         n = dice_from(&machine.dice, 1, n - 1);
-    memcpy(room.base, s->in + s->in_first, n);
+    memcpy(buffer.base, s->in + s->in_first, n);
     s->in_first += n;
     if (s->peer)
         wake(s->peer);
-    h->on_read(stream, (ssize_t)n, &room);
+    h->on_read(stream, (ssize_t)n, &buffer);
 }
 
 static void read_end(struct handle *h)
 {
-    uv_buf_t room = { 0 };
+    uv_buf_t buffer = { 0 };
 
-    h->on_alloc(h->uv, 65536, &room);
-    if (!room.base || !room.len) {
-        h->on_read((uv_stream_t *)h->uv, UV_ENOBUFS, &room);
+    h->on_alloc(h->uv, 65536, &buffer);
+    if (!buffer.base || !buffer.len) {
+        h->on_read((uv_stream_t *)h->uv, UV_ENOBUFS, &buffer);
         return;
     }
     h->reads = h->is_active = false;
-    h->on_read((uv_stream_t *)h->uv, h->sock->end, &room);
+    h->on_read((uv_stream_t *)h->uv, h->sock->end, &buffer);
 }
 
 /* --- writing --- */
 
-static size_t room_of(const struct sock *s)
+static size_t window_space(const struct sock *s)
 {
     size_t held = s->peer ? s->flying + n_unread(s->peer) : 0;
 
@@ -586,7 +586,7 @@ static size_t room_of(const struct sock *s)
 
 static bool may_write(const struct handle *h)
 {
-    return h->writes && (h->sock->broken || h->sock->loses || room_of(h->sock) > 0);
+    return h->writes && (h->sock->broken || h->sock->loses || window_space(h->sock) > 0);
 }
 
 /* As much as there is room for. */
@@ -750,16 +750,16 @@ void stream_destroy(struct handle *h)
     h->writes = NULL;
     if (h->connect) {
         h->connect->status = UV_ECANCELED;
-        request_tell(h, h->connect);
+        request_report(h, h->connect);
     }
     for (; writes; writes = next) {
         next = writes->next;
         writes->status = UV_ECANCELED;
-        request_tell(h, writes);
+        request_report(h, writes);
     }
     if (h->shutdown) {
         h->shutdown->status = UV_ECANCELED;
-        request_tell(h, h->shutdown);
+        request_report(h, h->shutdown);
     }
     h->connect = h->shutdown = NULL;
 }
@@ -779,7 +779,7 @@ static struct loop *loop_of_request(const struct request *r)
     return loop_of(((uv_shutdown_t *)(void *)r->req)->handle->loop);
 }
 
-void request_tell(struct handle *h, struct request *r)
+void request_report(struct handle *h, struct request *r)
 {
     struct request done = *r;
 

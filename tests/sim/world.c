@@ -21,7 +21,7 @@ void world_fail(const struct world *w, const char *fmt, ...)
     _Exit(1);
 }
 
-void world_tell(const struct world *w, const char *fmt, ...)
+void world_trace(const struct world *w, const char *fmt, ...)
 {
     va_list args;
 

@@ -22,37 +22,37 @@ struct shard_answer {
 
 /* The process that has the shard now. */
 struct shard_life {
-    struct process *process;   /* NULL: none, or it has not come so far */
-    struct fiber *fiber;       /* the shard's thread */
-    struct fiber *log_fiber;   /* the log's */
-    uint64_t troubled_disk_us; /* what it had spent on files when the log last failed */
+    struct process *process; /* NULL: none, or it has not come so far */
+    struct fiber *fiber;     /* the shard's thread */
+    struct fiber *log_fiber; /* the log's */
+    uint64_t failed_disk_us; /* what it had spent on files when the log last failed */
     struct shard *core;
     struct wal_queue *queue;
     struct wal_writer *writer;
 };
 
 /* What is known of a rank at a shard (agree.h). Incarnations; 0: none. */
-struct book_rank {
-    uint64_t refused;    /* up to it: by this process or one before */
-    uint64_t forgotten;  /* ... when this process began */
-    uint64_t died_alone; /* the shard's decision, as nobody could tell the others */
+struct record_rank {
+    uint64_t refused;        /* up to it: by this process or one before */
+    uint64_t refused_before; /* ... when this process began */
+    uint64_t died_alone;     /* the shard's decision, as nobody could tell the others */
     uint64_t suspected,
         suspected_us; /* since then, as it could have been told to all; 0: it is not */
 };
 
 /* What is known of a shard, whatever process runs it. */
-struct shard_book {
+struct shard_record {
     struct history history;
     struct model model;
-    struct model base; /* from which the history begins: what was dealt out, or nothing */
+    struct model base; /* from which the history begins: resharded rows, or nothing */
     struct shard_life life;
-    uint64_t promised;    /* the greatest record that a reply which was sent relied on */
-    uint64_t safe;        /* ... that is on the disk, as the log says; ... */
-    uint64_t written;     /* ... or in its files */
-    uint64_t saved;       /* all up to here is in a checkpoint that is whole */
-    uint64_t due;         /* async: ... that have to be on the disk by now */
-    uint64_t troubled_us; /* when its log last failed */
-    uint64_t n_seen;      /* records after which the living shard was held to the reference */
+    uint64_t promised;  /* the greatest record that a reply which was sent relied on */
+    uint64_t safe;      /* ... that is on the disk, as the log says; ... */
+    uint64_t written;   /* ... or in its files */
+    uint64_t saved;     /* all up to here is in a checkpoint that is whole */
+    uint64_t due;       /* async: ... that have to be on the disk by now */
+    uint64_t failed_us; /* when its log last failed */
+    uint64_t n_seen;    /* records after which the living shard was held to the reference */
     uint64_t
         lost; /* the first record of a gap that no checkpoint has mended; 0: there is none */
     uint64_t gap_first,
@@ -60,7 +60,7 @@ struct shard_book {
     struct shard_answer *
         answers; /* owned: for each rank the newest; its number n stands at n % WORLD_N_ANSWERS */
     uint64_t n_answers[PLAN_N_WORKERS_MAX];
-    struct book_rank ranks[PLAN_N_WORKERS_MAX];
+    struct record_rank ranks[PLAN_N_WORKERS_MAX];
     uint64_t n_starts;
     uint64_t leases_end_ms; /* the shard's time, while it ends leases; else 0 */
 };
@@ -72,12 +72,12 @@ struct world {
     struct plan plan;
     struct push_history push_history;
     struct dice dice;
-    struct shard_book books[PLAN_N_SHARDS_MAX];
+    struct shard_record records[PLAN_N_SHARDS_MAX];
     struct node *nodes;     /* borrowed, as these */
     struct node *old_nodes; /* of the layout before, whose disks are there still */
     uint32_t n_old_nodes;
     struct client *clients;
-    int die_is_cut; /* who dies in an operation of its disk loses its power, too: 1, 0; -1: by dice */
+    int die_loses_power; /* who dies in an operation of its disk loses its power, too: 1, 0; -1: by dice */
     bool is_calm;   /* nothing goes wrong any more */
     bool is_traced; /* every step is shown */
     char what[80];  /* the kind of schedule, for who reads of a failure */
@@ -86,7 +86,7 @@ struct world {
 /* The schedule has broken a promise: says so and how to see it again; the program ends. */
 _Noreturn void world_fail(const struct world *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-void world_tell(const struct world *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void world_trace(const struct world *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 static inline uint64_t world_now_us(const struct world *w)
 {

@@ -88,7 +88,7 @@ static int new_open(struct crash_files *c, long inode)
 }
 
 /* An operation on what has to be there. */
-static int reach(struct crash_files *c, const char *path, struct crash_name **ret)
+static int resolve(struct crash_files *c, const char *path, struct crash_name **ret)
 {
     if (strikes(c))
         return -EIO;
@@ -107,7 +107,7 @@ static int crash_open_read(void *state, const char *path, int *ret_fd)
 {
     struct crash_files *c = state;
     struct crash_name *name;
-    int status = reach(c, path, &name);
+    int status = resolve(c, path, &name);
 
     if (!status)
         *ret_fd = new_open(c, name->live);
@@ -233,7 +233,7 @@ static int crash_rename(void *state, const char *from, const char *to)
     struct crash_files *c = state;
     struct crash_name *old;
     bool is_dir;
-    int status = reach(c, from, &old);
+    int status = resolve(c, from, &old);
 
     if (status)
         return status;
@@ -248,7 +248,7 @@ static int crash_unlink(void *state, const char *path)
 {
     struct crash_files *c = state;
     struct crash_name *name;
-    int status = reach(c, path, &name);
+    int status = resolve(c, path, &name);
 
     if (!status)
         name->live = -1;
@@ -273,7 +273,7 @@ static int crash_rmdir(void *state, const char *path)
 {
     struct crash_files *c = state;
     struct crash_name *name;
-    int status = reach(c, path, &name);
+    int status = resolve(c, path, &name);
 
     if (status)
         return status;
@@ -288,7 +288,7 @@ static int crash_sync_dir(void *state, const char *path)
 {
     struct crash_files *c = state;
     struct crash_name *name;
-    int status = reach(c, path, &name);
+    int status = resolve(c, path, &name);
 
     if (status)
         return status;
@@ -303,7 +303,7 @@ static int crash_list(void *state, const char *path, int (*each)(void *, const c
 {
     struct crash_files *c = state;
     struct crash_name *name;
-    int status = reach(c, path, &name);
+    int status = resolve(c, path, &name);
 
     if (status)
         return status;

@@ -82,7 +82,7 @@ class Daemon:
         return client
 
     def admin(self, command="stats"):
-        with self.connect(wire.DOOR, "operator") as client:
+        with self.connect(wire.LISTENER, "operator") as client:
             answer = client.admin(command)
             assert answer.status == 0, answer.text
             return json.loads(answer.body)

@@ -33,14 +33,14 @@ class Counters:
 
     def __init__(self, daemon):
         self.daemon, self.seen = daemon, {}
-        self.look()
+        self.read()
 
-    def look(self):
+    def read(self):
         stats = self.daemon.admin()
-        net, door, requests = stats["totals"]["net"], stats["door"], stats["totals"]["requests"]
-        now = {"malformed": net["malformed_frames"] + door["malformed_frames"],
-               "refused": net["refused_requests"], "refused_greetings": door["refused_greetings"],
-               "slow": net["slow_peers"] + door["slow_peers"], "expired": net["expired_pulls"],
+        net, listener, requests = stats["totals"]["net"], stats["door"], stats["totals"]["requests"]
+        now = {"malformed": net["malformed_frames"] + listener["malformed_frames"],
+               "refused": net["refused_requests"], "refused_greetings": listener["refused_greetings"],
+               "slow": net["slow_peers"] + listener["slow_peers"], "expired": net["expired_pulls"],
                "repeated": stats["totals"]["counters"]["pushes_repeated"],
                "nan": stats["totals"]["counters"]["nan_pushes"],
                "rows_refused": stats["totals"]["counters"]["rows_refused"],
@@ -53,7 +53,7 @@ class Counters:
 
     def eventually_adds(self, name, n=1):
         self.seen = self.before
-        eventually(lambda: self.look()[name] >= n)
+        eventually(lambda: self.read()[name] >= n)
 
     def start(self):
         self.before = dict(self.now)
@@ -137,11 +137,11 @@ def test_a_broken_frame_ends_its_connection(name, worker, counted):
 
 
 @pytest.mark.parametrize("n", [1, 4, 23, 24, 30])
-def test_a_frame_that_is_cut_off_by_the_peer_changes_nothing(n, worker, shared_psd, counted):
+def test_a_frame_that_the_peer_truncates_changes_nothing(n, worker, shared_psd, counted):
     worker.send(push_frame(HERE[:1], GRAD, table=worker.t)[:n])
     worker.socket.shutdown(socket.SHUT_WR)
     assert worker.is_closed()
-    counted.look()
+    counted.read()
     with shared_psd.connect(role="reader") as client:
         assert rows(client.pull(HERE[:1], table=worker.t)) == [[0, 0, 0, 0]]
 
@@ -156,9 +156,9 @@ def test_a_slow_sender_is_hung_up_on_and_an_idle_peer_is_not(start_psd):
         assert idle.pull(HERE[:1]).status == STATUS["ENOJOIN"]
 
 
-# --- greetings ---
+# --- HELLOs ---
 
-GREETINGS = {
+HELLOS = {
     "version too new": (dict(version=(2, 9)), "EVERSION", "version"),
     "version 0": (dict(version=(0, 0)), "EVERSION", "version"),
     "unknown role": (dict(role="boss"), "EGREETING", "role: found \"boss\""),
@@ -169,9 +169,9 @@ GREETINGS = {
 }
 
 
-@pytest.mark.parametrize("name", GREETINGS)
-def test_a_greeting_that_does_not_fit_is_refused_with_a_sentence(name, shared_psd, counted):
-    fields, status, words = GREETINGS[name]
+@pytest.mark.parametrize("name", HELLOS)
+def test_a_hello_that_does_not_fit_is_refused_with_a_sentence(name, shared_psd, counted):
+    fields, status, words = HELLOS[name]
     with Wire(shared_psd.port) as client:
         answer = client.hello(**fields)
         assert (answer.type, answer.status) == ("hello_reply", STATUS[status])
@@ -180,7 +180,7 @@ def test_a_greeting_that_does_not_fit_is_refused_with_a_sentence(name, shared_ps
     counted.eventually_adds("refused_greetings")
 
 
-def test_bytes_behind_the_greeting_are_refused(shared_psd, counted):
+def test_bytes_behind_the_hello_are_refused(shared_psd, counted):
     with Wire(shared_psd.port) as client:
         client.send(frame("hello", wire.hello()) + frame("beat"))
         answer = client.reply()
@@ -202,7 +202,7 @@ def test_a_first_message_that_is_no_hello_is_refused(shared_psd, counted):
                                   frame("hello", bytes(3000)), frame("hello", wire.hello(name="x" * 64)),
                                   frame("hello", wire.hello(token="x" * 500))],
                          ids=["http", "tls", "magic", "garbage head", "crc", "too long", "name", "token"])
-def test_what_is_no_greeting_at_all_is_hung_up_on(data, shared_psd, counted):
+def test_bytes_that_are_no_hello_are_hung_up_on(data, shared_psd, counted):
     with Wire(shared_psd.port) as client:
         client.send(data)
         assert client.is_closed()
@@ -210,7 +210,7 @@ def test_what_is_no_greeting_at_all_is_hung_up_on(data, shared_psd, counted):
 
 
 @pytest.mark.parametrize("name", [b"nul\x00x", b"a\nb", b"\x1b[31m", b"\xff\xfe", b"\xc0\x80", b"cut\xc3", b"\xc2\x9b2J"])
-def test_a_name_that_is_no_text_is_refused_and_never_cut(name, shared_psd):
+def test_a_name_that_is_no_text_is_refused_and_never_truncated(name, shared_psd):
     with shared_psd.connect() as client:
         assert client.join(job=name).status == STATUS["EPROTO"]
         assert client.table(name=name).status == STATUS["EPROTO"]
@@ -266,7 +266,7 @@ def test_connections_beyond_the_limit_are_refused_and_operators_still_accepted(s
         with Wire(psd.port) as third:
             answer = third.hello()
             assert answer.status != 0 and "--connections-max" in answer.text
-        with psd.connect(wire.DOOR, "operator") as operator:
+        with psd.connect(wire.LISTENER, "operator") as operator:
             assert operator.admin("status").status == 0
 
     def is_free():
@@ -387,7 +387,7 @@ def test_a_gap_in_the_numbers_is_refused_until_the_missing_push_comes(worker, co
 
 def test_push_number_0_is_refused(worker):
     answer = worker.push([A], GRAD, table=worker.t, seq=0)
-    assert answer.status < -10000 or answer.number(7) == 1  # a fault, or long since judged
+    assert answer.status < -10000 or answer.number(7) == 1  # a fault, or acknowledged long since
     assert rows(worker.pull([A], table=worker.t)) == [[0] * 4]
 
 
@@ -660,7 +660,7 @@ def test_the_memory_budget_refuses_new_rows_and_keeps_the_old(start_psd):
 # --- operators ---
 
 def test_an_unknown_command_is_refused_with_those_there_are(shared_psd):
-    with shared_psd.connect(wire.DOOR, "operator") as client:
+    with shared_psd.connect(wire.LISTENER, "operator") as client:
         answer = client.admin("reboot")
         assert answer.status != 0 and "status" in answer.text and "reboot" in answer.text
         assert client.admin("checkpoint").status != 0  # no data directory
@@ -669,9 +669,9 @@ def test_an_unknown_command_is_refused_with_those_there_are(shared_psd):
         assert client.is_closed()
 
 
-def test_a_worker_at_the_door_gets_the_map(shared_psd):
+def test_a_worker_at_the_listener_gets_the_map(shared_psd):
     with Wire(shared_psd.port) as client:
-        answer = client.hello(shard=wire.DOOR)
+        answer = client.hello(shard=wire.LISTENER)
         assert answer.status == 0
         assert answer.fields[4] == [f"127.0.0.1:{shared_psd.port}".encode()]
         assert answer.number(6) == N_SHARDS and answer.number(7)

@@ -56,7 +56,7 @@ def test_a_machine_with_other_cores_keeps_the_shards_and_the_clocks_of_jobs(star
     assert psd.n_shards == 1
 
 
-def test_a_data_directory_that_cannot_be_opened_is_told_once(start_psd, tmp_path, cores):
+def test_a_data_directory_that_cannot_be_opened_is_reported_once(start_psd, tmp_path, cores):
     data = tmp_path / "data"
     psd = start_psd("--data-dir", str(data), "--shards", "1")
     train(psd, 1)

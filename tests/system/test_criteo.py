@@ -40,7 +40,7 @@ def mean(pairs):
 
 
 @pytest.mark.timeout(1200)
-def test_lock_step_reaches_pytorchs_auc_and_the_other_modes_and_int8_follow(psds, bsp):
+def test_lock_step_has_pytorchs_auc_and_the_other_modes_and_int8_follow(psds, bsp):
     seeds = (1, 2, 3)
     auc, logloss = mean([baseline(psds, bsp, s) for s in seeds])
     assert abs(auc - AUC) < 0.003 and abs(logloss - LOGLOSS) < 0.004, (auc, logloss)

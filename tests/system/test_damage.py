@@ -21,7 +21,7 @@ def segments(data, shard=0):
 def push(p, n):
     for _ in range(n):
         p.step()
-        p.settle()  # a block for each
+        p.wait_acknowledged()  # a block for each
 
 
 def check(p, psd, n_pushes):
@@ -66,7 +66,7 @@ def test_damage_before_the_checkpoint_is_in_nobodys_way(start_psd, pushed):
     assert p.acked == 40
 
 
-def test_who_asks_for_what_is_intact_gets_all_before_the_damage(start_psd, pushed):
+def test_a_restore_of_what_is_intact_gets_all_before_the_damage(start_psd, pushed):
     p, args, data = pushed
     newest = segments(data)[-1]
     damage(newest)
@@ -85,7 +85,7 @@ def test_who_asks_for_what_is_intact_gets_all_before_the_damage(start_psd, pushe
 
 
 @pytest.mark.parametrize("what", ["segment", "shard", "log"])
-def test_removed_files_of_the_log_are_told_at_the_start_and_by_verify(start_psd, pushed, what):
+def test_removed_files_of_the_log_are_reported_at_the_start_and_by_verify(start_psd, pushed, what):
     p, args, data = pushed
     newest = segments(data)[-1]
     if what == "segment":
@@ -104,7 +104,7 @@ def test_removed_files_of_the_log_are_told_at_the_start_and_by_verify(start_psd,
     check(p, psd, 20)
 
 
-def test_a_log_that_was_cut_far_back_is_not_called_torn(start_psd, tmp_path, monkeypatch):
+def test_a_log_that_was_truncated_far_back_is_not_called_torn(start_psd, tmp_path, monkeypatch):
     data = tmp_path / "data"
     args = (*alone(monkeypatch), "--data-dir", str(data))
     psd = start_psd(*args)
@@ -131,7 +131,7 @@ def test_a_log_that_was_cut_far_back_is_not_called_torn(start_psd, tmp_path, mon
     assert p.acked == 40
 
 
-def test_a_data_directory_whose_files_are_gone_is_told(start_psd, tmp_path):
+def test_a_data_directory_whose_files_are_gone_is_reported(start_psd, tmp_path):
     data = tmp_path / "data"
     psd = start_psd("--data-dir", str(data))
     assert "was not there" in psd.log()

@@ -152,16 +152,16 @@ def probabilities(program, env, model, log, device):
 @pytest.mark.parametrize("flags", [(), ("--wide", "--batch-norm", "--dropout", "0.2", "--l2-dense", "0.001", "--l2-embedding", "0.001"),
                                    ("--interaction", "concat", "--compute", "bf16", "--threads", "2")])
 def test_a_run_on_a_device_with_memory_of_its_own_ends_in_the_cpus_bits(flags, log, driver, installed, tmp_path):
-    flags, judged = (*FLAGS, *flags), {}
+    flags, scores = (*FLAGS, *flags), {}
     for device in ("cpu", "cuda", "auto"):
         model = tmp_path / device
         out, err = finish(run(installed, "train", "--data", log, "--valid-fraction", "0.2", "--epochs", "2", *flags, "--local",
                               "--save", model, "--device", device, "--json", "-", env=driver()))
         assert f"computing on {'cpu' if device == 'cpu' else 'far'}: " in err
         r = result(out)
-        judged[device] = (r["auc"], r["logloss"], (model / "checkpoints/00000000000000000001").exists(), sorted(
+        scores[device] = (r["auc"], r["logloss"], (model / "checkpoints/00000000000000000001").exists(), sorted(
             p.read_bytes() for p in model.rglob("*") if p.is_file() and p.name != "MANIFEST"))
-    assert judged["cuda"] == judged["cpu"] and judged["auto"] == judged["cpu"]
+    assert scores["cuda"] == scores["cpu"] and scores["auto"] == scores["cpu"]
 
 
 def test_predictions_are_the_cpus_wherever_they_are_made(log, driver, installed, tmp_path):
@@ -172,14 +172,14 @@ def test_predictions_are_the_cpus_wherever_they_are_made(log, driver, installed,
 
 
 def test_over_servers_lock_step_gives_the_cpus_bits(psds, log, driver, installed):
-    judged = []
+    scores = []
     for device in ("cpu", "cuda"):
         node = psds("--shards", 2)
         out, _ = finish(run(installed, "train", "--data", log, "--valid-fraction", "0.2", *FLAGS, "--servers", node.address, "--device",
                             device, "--json", "-", env=driver()))
         r = result(out)
-        judged.append((r["auc"], r["logloss"]))
-    assert judged[0] == judged[1]
+        scores.append((r["auc"], r["logloss"]))
+    assert scores[0] == scores[1]
 
 
 def test_with_steps_ahead_it_learns(psds, log, driver, installed):

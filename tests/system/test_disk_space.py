@@ -63,11 +63,11 @@ def test_prune_leaves_the_newest_restore_point_and_all_that_it_needs(start_psd, 
     for _ in range(3):
         for _ in range(20):
             p.step()
-        p.settle()
+        p.wait_acknowledged()
         psd.admin("checkpoint")
     for _ in range(20):
         p.step()
-    p.settle()
+    p.wait_acknowledged()
     assert "psd runs on it" in tool("psctl", "prune", data, "--yes")
     psd.kill()
     before = n_bytes(data)
@@ -83,7 +83,7 @@ def test_prune_leaves_the_newest_restore_point_and_all_that_it_needs(start_psd, 
     assert p.acked == 80
 
 
-def test_what_was_set_aside_is_shown_with_its_size_and_pruned(start_psd, tmp_path, monkeypatch):
+def test_archived_data_is_shown_with_its_size_and_pruned(start_psd, tmp_path, monkeypatch):
     data = tmp_path / "data"
     args = (*alone(monkeypatch), "--data-dir", str(data))
     psd = start_psd(*args)
@@ -91,7 +91,7 @@ def test_what_was_set_aside_is_shown_with_its_size_and_pruned(start_psd, tmp_pat
     for _ in range(2):
         for _ in range(20):
             p.step()
-        p.settle()
+        p.wait_acknowledged()
         psd.admin("checkpoint")
     assert psd.stop() == 0
     psd = start_psd(*args, "--at", "1")
@@ -115,7 +115,7 @@ def test_a_damaged_newest_checkpoint_is_not_pruned_upon(start_psd, tmp_path, mon
     for _ in range(2):
         for _ in range(20):
             p.step()
-        p.settle()
+        p.wait_acknowledged()
         psd.admin("checkpoint")
     psd.kill()
     damage(data / "checkpoints/00000000000000000002/shard-000.psc")
@@ -132,7 +132,7 @@ def test_sizes_are_in_the_metrics_and_in_status(start_psd, tmp_path, monkeypatch
     p = one_pusher(psd)
     for _ in range(50):
         p.step()
-    p.settle()
+    p.wait_acknowledged()
     psd.admin("checkpoint")
     eventually(lambda: metrics(psd)["psd_disk_checkpoint_bytes"] == n_bytes(data / "checkpoints"), 30)
     assert metrics(psd)["psd_disk_log_bytes"] > 0
@@ -150,11 +150,11 @@ def test_a_scrub_finds_damage_before_it_is_needed(start_psd, tmp_path, monkeypat
     for _ in range(2):
         for _ in range(30):
             p.step()
-            p.settle()
+            p.wait_acknowledged()
         psd.admin("checkpoint")
     for _ in range(30):
         p.step()
-        p.settle()
+        p.wait_acknowledged()
     runs = metrics(psd)["psd_scrubs_total"]
     eventually(lambda: metrics(psd)["psd_scrubs_total"] > runs + 1, 30)
     assert metrics(psd)["psd_scrub_damaged_files"] == 0 and "scrub:" in psd.log()

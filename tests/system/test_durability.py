@@ -66,7 +66,7 @@ class Pusher:
         """The oldest answer that is awaited."""
         seq, request_id = self.on_its_way.pop(0)
         answer = self.client.wait(request_id)
-        if answer.status == -errno.ENOMEM:  # not judged: it and all behind it are sent again
+        if answer.status == -errno.ENOMEM:  # not acknowledged: it and all behind it are sent again
             self.client.close()
             self.connect(self.psd)
             return
@@ -78,7 +78,7 @@ class Pusher:
             self.take()
         self.push()
 
-    def settle(self):
+    def wait_acknowledged(self):
         while self.on_its_way:
             self.take()
 
@@ -113,9 +113,9 @@ def push_until(pushers, end, rng, n_min=0):
     return True
 
 
-def settle(pushers):
+def wait_acknowledged(pushers):
     for p in pushers:
-        p.settle()
+        p.wait_acknowledged()
     for p in pushers:
         p.check([q for q in pushers if q is not p and q.shard == p.shard])
 
@@ -141,7 +141,7 @@ def test_what_was_acknowledged_survives_kill_9_and_is_applied_once(start_psd, tm
     psd = start_psd(*args)
     for p in pushers:
         p.connect(psd)
-    settle(pushers)
+    wait_acknowledged(pushers)
     assert sum(p.acked for p in pushers) > 10 * ROUNDS
 
 
@@ -177,14 +177,14 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_with_a_longer_log_d
         assert psd.admin("checkpoint")["number"] == n + 1
     for _ in range(50):
         p.step()
-    p.settle()
+    p.wait_acknowledged()
     psd.kill()
     damage(tmp_path / "data/checkpoints/00000000000000000003/shard-000.psc")
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     psd = start_psd(*args)
     assert "00000000000000000003" in psd.log() and "00000000000000000002" in psd.log()
     p.connect(psd)
-    settle([p])
+    wait_acknowledged([p])
     psd.stop()
     damage(sorted((tmp_path / "data/checkpoints").iterdir())[-1] / "shard-000.psc")
     for data in ("copy", "data"):  # with a log behind it, and with none
@@ -201,7 +201,7 @@ def test_a_torn_log_loses_nothing_that_was_acknowledged(start_psd, tmp_path, mon
     p = one_pusher(psd)
     for _ in range(100):
         p.step()
-    p.settle()
+    p.wait_acknowledged()
     psd.kill()
     segment = sorted((tmp_path / "data/log").glob("*/shard-000/*.psl"))[-1]
     with segment.open("ab") as f:
@@ -209,7 +209,7 @@ def test_a_torn_log_loses_nothing_that_was_acknowledged(start_psd, tmp_path, mon
     psd = start_psd(*args)
     p.connect(psd)
     p.step()
-    settle([p])
+    wait_acknowledged([p])
 
 
 def test_a_start_at_a_checkpoint_or_a_clock_has_just_that_state(start_psd, tmp_path, monkeypatch):
@@ -220,7 +220,7 @@ def test_a_start_at_a_checkpoint_or_a_clock_has_just_that_state(start_psd, tmp_p
     for n in range(3):
         for _ in range(20):
             p.step()
-        p.settle()
+        p.wait_acknowledged()
         states.append((p.acked, p.sums()))
         if n < 2:
             psd.admin("checkpoint")
@@ -243,7 +243,7 @@ def test_a_state_that_cannot_be_had_is_refused(start_psd, tmp_path, monkeypatch,
     p = one_pusher(psd)
     for _ in range(5):
         p.step()
-    p.settle()
+    p.wait_acknowledged()
     psd.stop()
     with pytest.raises(RuntimeError, match=says):
         start_psd(*args, "--at", at)
@@ -259,7 +259,7 @@ def test_another_number_of_shards_gets_what_the_log_of_the_old_ones_holds(start_
     psd.admin("checkpoint")
     for _ in range(30):
         p.step()
-    p.settle()
+    p.wait_acknowledged()
     psd.kill()
     for n in (3, 5, 4, 1):
         psd = start_psd(*args, *data, "--shards", str(n))
@@ -275,13 +275,13 @@ def test_a_damaged_log_is_refused_in_any_layout_and_a_state_before_it_is_not(sta
     p = one_pusher(psd)
     for _ in range(20):
         p.step()
-    p.settle()
+    p.wait_acknowledged()
     psd.admin("checkpoint")
     sizes = []
     for n in (1, 29, 30):  # the disk's speed decides how many pushes a block holds, but none holds some of two parts
         for _ in range(n):
             p.step()
-        p.settle()
+        p.wait_acknowledged()
         log = sorted((tmp_path / "data/log").glob("*/shard-000/*.psl"))[-1]
         sizes.append(log.stat().st_size)
     psd.kill()
@@ -324,7 +324,7 @@ def tool(name, *args):
 
 
 @pytest.mark.timeout(180)
-def test_an_asynchronous_log_on_a_full_disk_stops_nobody_and_tells_what_a_crash_would_cost(start_psd, tmp_path):
+def test_an_asynchronous_log_on_a_full_disk_stops_nobody_and_reports_what_a_crash_would_cost(start_psd, tmp_path):
     disk = small_disk(tmp_path, "100m")
     load = ("push", "--rows", "20000", "--dim", "8", "--seconds", "0.3", "--warmup", "0")
     try:
@@ -361,13 +361,13 @@ def test_a_file_that_may_not_grow_is_a_failure_like_others(start_psd, tmp_path, 
     resource.prlimit(psd.process.pid, resource.RLIMIT_FSIZE, (16384, hard))
     while not psd.admin("status")["totals"]["log"]["failures"]:
         p.step()
-    p.settle()
+    p.wait_acknowledged()
     resource.prlimit(psd.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
     p.check([])
     psd.kill()
     psd = start_psd(*alone(monkeypatch), "--data-dir", str(tmp_path / "data"))
     p.connect(psd)
-    settle([p])
+    wait_acknowledged([p])
     assert psd.stop() == 0
 
 
@@ -379,7 +379,7 @@ def test_replies_wait_for_the_disk_and_say_so(start_psd, tmp_path, monkeypatch):
         p = one_pusher(psd)
         for _ in range(10):
             p.step()
-        p.settle()
+        p.wait_acknowledged()
         filler = fill_up(disk)
         deadline = time.monotonic() + 120
         while not psd.admin("status")["totals"]["log"]["failed"]:
@@ -389,12 +389,12 @@ def test_replies_wait_for_the_disk_and_say_so(start_psd, tmp_path, monkeypatch):
         assert not status["healthy"] and "write-ahead log" in status["health"]
         assert any(w["what"] == "acknowledgement" for w in psd.admin("why")["waits"])
         filler.unlink()
-        settle([p])
+        wait_acknowledged([p])
         eventually(lambda: psd.admin("status")["healthy"])
         psd.kill()
         psd = start_psd(*alone(monkeypatch), "--data-dir", str(disk / "data"))
         p.connect(psd)
-        settle([p])
+        wait_acknowledged([p])
         assert psd.stop() == 0
     finally:
         os.system(f"umount -l {disk}")

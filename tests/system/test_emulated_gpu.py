@@ -140,7 +140,7 @@ def test_rows_stay_on_the_device_while_steps_overlap(first_of_two):
 
 # ---- gradients that leave the device encoded ----
 
-# A model with tensors of many blocks, of a part of one, and of a float; a bound at which rows are settled every few steps.
+# A model with tensors of many blocks, of a part of one, and of a float; a bound at which residuals are flushed every few steps.
 ENCODED = ("--format", "criteo", "--job", "ctr", "--bottom", "300,32", "--top", "32", "--dim", "8", "--batch", "64", "--seed", "7", "--wide",
            "--optimizer", "adagrad", "--lr", "0.02", "--residual-max", "30K")
 CODECS = {
@@ -163,8 +163,8 @@ def test_gradients_that_leave_the_device_encoded_are_those_the_host_encodes(trai
     there, there_says = tables_of(train, tmp_path / "there", "on", *CODECS[codecs], data=log)
     here, here_says = tables_of(train, tmp_path / "here", "off", *CODECS[codecs], data=log)
     assert there == here
-    owes = "onebit" in codecs
-    assert (there_says["residual_rows"] > 0) == (there_says["residual_settled"] > 0) == owes
+    has_residuals = "onebit" in codecs
+    assert (there_says["residual_rows"] > 0) == (there_says["residual_settled"] > 0) == has_residuals
     assert there_says["residual_rows"] == here_says["residual_rows"]
     assert there_says["residual_settled"] == here_says["residual_settled"]
 
@@ -188,7 +188,7 @@ def test_residuals_go_from_run_to_run_over_servers(train, log, psds, tmp_path):
 
 
 def test_with_steps_ahead_encoded_gradients_learn(train, psds):
-    """Codecs that are chosen for the link while steps are under way, and settled rows."""
+    """Codecs that are chosen for the link while steps are under way, and flushed residuals."""
     node = psds("--shards", 2)
     got, log = train("cuda", "--servers", node.address, "--mode", "async", "--ahead", "4", "--row-cache", "0", "--epochs", "3",
                      "--push-codec", "onebit", "--dense-push-codec", "auto", "--residual-max", "30K")

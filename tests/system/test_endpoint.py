@@ -28,7 +28,7 @@ def get(psd, path, method="GET"):
 
 
 def work(psd):
-    """Two workers of a bounded-staleness job, some pushes and pulls, a refusal, a malformed frame, a refused greeting."""
+    """Two workers of a bounded-staleness job, some pushes and pulls, a refusal, a malformed frame, a refused HELLO."""
     keys = wire.keys_of(0, psd.n_shards, 3)
     with psd.connect() as a, psd.connect() as b:
         table = a.table(name="emb", dim=4).number(3)
@@ -49,7 +49,7 @@ def work(psd):
         return psd.stats(), get(psd, "/metrics")[1]
 
 
-def test_stats_tell_what_the_workers_did(start_psd):
+def test_stats_report_what_the_workers_did(start_psd):
     psd = start_psd("--shards", "2", "--lease", "300s")
     stats, _ = work(psd)
     total = stats["totals"]
@@ -117,7 +117,7 @@ def test_a_failed_checkpoint_turns_health_red_and_the_next_good_one_green(start_
     data = tmp_path / "d"
     psd = start_psd("--data-dir", str(data))
     (data / "checkpoints").write_text("a file where a directory must be")
-    with psd.connect(wire.DOOR, "operator") as client:
+    with psd.connect(wire.LISTENER, "operator") as client:
         answer = client.admin("checkpoint")
         assert answer.status != 0 and "checkpoints" in answer.text
         eventually(lambda: get(psd, "/healthz")[0] == 503)

@@ -27,11 +27,11 @@ def test_a_frozen_worker_holds_nobody_up_for_longer_than_its_lease(psds, tmp_pat
     workers[1].send_signal(signal.SIGSTOP)
     frozen_at = max((w["clock"] for w in workers_of(node, "live") if w["rank"] == 1), default=0)
     wait_for("the lease's end", lambda: any(w["rank"] == 1 for w in workers_of(node, "dead")))
-    reach = lambda rank, clock: wait_for(f"progress of worker {rank}", lambda: any(
+    advance = lambda rank, clock: wait_for(f"progress of worker {rank}", lambda: any(
         w["rank"] == rank and w["clock"] > clock for w in workers_of(node, "live")))
-    reach(0, frozen_at + 20)
+    advance(0, frozen_at + 20)
     workers[1].send_signal(signal.SIGCONT)
-    reach(1, frozen_at + 20)
+    advance(1, frozen_at + 20)
 
     for w in workers:
         w.send_signal(signal.SIGTERM)

@@ -76,7 +76,7 @@ def test_what_was_not_measured_is_a_dash_and_no_figure(tmp_path):
     assert "End to end" not in text and "Ops at" not in text
 
 
-def test_a_line_that_was_cut_short_is_no_result(tmp_path):
+def test_a_truncated_line_is_no_result(tmp_path):
     write(tmp_path / "phases.jsonl", [PASSED])
     (tmp_path / "bench.jsonl").write_text(json.dumps(STEP) + '\n{"kind":"step","batch":20')
     (tmp_path / "facts.json").write_text('{"date":')
@@ -129,7 +129,7 @@ class Stand:
         assert status == expect, said
         return said, phases
 
-    def check_cut(self, phase, expect, seconds, until=""):
+    def check_stopped(self, phase, expect, seconds, until=""):
         """The same with so little time that the phase, which does not end, is cut; with more, where a slow machine did not get that far."""
         for total in (seconds, 2 * seconds, 5 * seconds):
             status, said, phases = self.run(seconds=total)
@@ -339,10 +339,10 @@ def test_a_program_that_fails_under_a_sanitizer_fails_the_check(stand):
     assert phases["synccheck"] == ("failed", "synccheck found something in steps: it ended with status 1")
 
 
-def test_a_sanitizer_that_is_cut_says_what_passed(stand):
+def test_a_sanitizer_that_is_stopped_says_what_passed(stand):
     stand.program("unit/test_bags", "exit 0")
     stand.tool("compute-sanitizer", RUNS + "[[ $program != *test_bags ]] || exec sleep 100\n" + CLEAN)
-    stand.check_cut("memcheck", 0, seconds=15, until="; passed: steps, buffer_sets")
+    stand.check_stopped("memcheck", 0, seconds=15, until="; passed: steps, buffer_sets")
 
 
 # --- end to end ---
@@ -361,14 +361,14 @@ def test_every_setting_of_a_case_end_to_end_does_something(tmp_path):
 
 # --- cut ---
 
-def test_what_takes_too_long_is_cut_and_what_has_no_time_left_is_skipped(stand):
+def test_a_phase_that_takes_too_long_is_stopped_and_one_without_time_left_is_skipped(stand):
     stand.program("gpu/bench", f"[ $1 = digest ] && echo 1 && exit; echo '{json.dumps(STEP)}' >$3/bench.jsonl; exec sleep 100")
-    said, phases = stand.check_cut("bench", 0, seconds=8)
+    said, phases = stand.check_stopped("bench", 0, seconds=8)
     assert phases["torch"] == phases["synccheck"] == ("skipped", "there was no time left")
     assert "| 65536 | 128 | tf32 |" in said
 
 
 def test_tests_that_hang_fail_the_check(stand):
     stand.program("unit/test_buffer_sets", "exec sleep 100")
-    _, phases = stand.check_cut("tests", 1, seconds=6)
+    _, phases = stand.check_stopped("tests", 1, seconds=6)
     assert phases["three-runs"][0] == "skipped"

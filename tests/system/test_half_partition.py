@@ -31,13 +31,13 @@ class Path:
     def __init__(self, node_port):
         self.node_port, self.port = node_port, free_ports(1)[0]
         self.listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
-        self.pipes, self.pids, self.cut_pid = [], [], None
+        self.pipes, self.pids, self.blocked_pid = [], [], None
         self.is_over = False
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
-    def cut(self, pid):
-        self.cut_pid = pid
+    def block(self, pid):
+        self.blocked_pid = pid
 
     def accept(self):
         client, peer = self.listener.accept()
@@ -67,8 +67,8 @@ class Path:
 
     def run(self):
         while not self.is_over:
-            flowing = [s for client, node, pid in self.pipes if pid is None or pid != self.cut_pid for s in (client, node)]
-            ready = select.select([self.listener, *flowing], [], [], 0.02)[0]
+            forwarding = [s for client, node, pid in self.pipes if pid is None or pid != self.blocked_pid for s in (client, node)]
+            ready = select.select([self.listener, *forwarding], [], [], 0.02)[0]
             if self.listener in ready:
                 self.accept()
             self.move(ready)
@@ -110,7 +110,7 @@ def test_the_nodes_agree_about_a_worker_that_one_of_them_does_not_hear(two_nodes
     clock = lambda node, rank: workers_of(node).get(rank, {}).get("clock", 0)
     wait_for("progress of all", lambda: all(clock(node, rank) > 10 for node in nodes for rank in range(3)))
 
-    path.cut(workers[2].pid)
+    path.block(workers[2].pid)
     wait_for("both nodes' verdict", lambda: all(workers_of(node)[2]["state"] == "dead" for node in nodes), seconds=20)
     ended_at = {workers_of(node)[2]["clock"] for node in nodes}
     assert max(ended_at) - min(ended_at) <= 1  # what was under way when it was cut
@@ -118,7 +118,7 @@ def test_the_nodes_agree_about_a_worker_that_one_of_them_does_not_hear(two_nodes
     wait_for("more steps of the others", lambda: all(clock(node, rank) > before[i] + 20 for i, node in enumerate(nodes) for rank in range(2)))
     assert all(workers_of(node)[rank]["state"] == "live" for node in nodes for rank in range(2))
 
-    path.cut(None)  # it comes back, as a new incarnation, to both
+    path.block(None)  # it comes back, as a new incarnation, to both
     wait_for("its return", lambda: all(workers_of(node)[2]["state"] == "live" for node in nodes))
     assert len({workers_of(node)[2].get("incarnation") for node in nodes}) == 1
     for w in workers:

@@ -112,7 +112,7 @@ def test_peers_that_greet_and_do_nothing_keep_no_worker_out(start_psd):
     assert counts["totals"]["net"]["evicted_peers"] > 0 and counts["door"]["refused_connections"] > 0
 
 
-def test_who_neither_joins_nor_asks_is_hung_up_on(start_psd):
+def test_a_peer_that_neither_joins_nor_asks_is_hung_up_on(start_psd):
     psd = start_psd("--shards", "1", "--idle-timeout", "300ms", data=False)
     with psd.connect() as idle, psd.connect() as asks, psd.connect() as joins, psd.connect(role="reader") as reader:
         assert asks.table().status == 0

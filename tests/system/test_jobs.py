@@ -43,7 +43,7 @@ def test_a_pipe_trains_on_every_row_to_the_same_bits_as_the_file(tmp_path, how):
         assert source.wait() == 0
 
 
-def test_a_pipe_with_a_header_and_standardised_columns_is_looked_at_and_then_read_whole(tmp_path):
+def test_a_pipe_with_a_header_and_standardised_columns_is_checked_and_then_read_whole(tmp_path):
     rows = [f"{i % 2},{i % 7}.5,t{i % 5}" for i in range(3000)]
     log = tmp_path / "log.csv"
     log.write_text("y,a,b\n" + "\n".join(rows) + "\n")
@@ -167,7 +167,7 @@ def check(*flags, status):
     return finish(psworker("train", *SMALL, "--check", *flags), status=status)[1]
 
 
-def test_check_looks_at_the_files(tmp_path):
+def test_check_reads_the_files(tmp_path):
     log = synth(tmp_path / "log.tsv", 300)
     assert check("--data", log, status=0) == ""
     assert "nowhere.tsv" in check("--data", tmp_path / "nowhere.tsv", status=1)

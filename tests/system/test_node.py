@@ -93,7 +93,7 @@ def test_nodes_of_a_cluster_restore_alone_or_together(start_psd, tmp_path):
     maps = []
     for i, node in enumerate(pair):
         with Wire(node.port) as client:
-            answer = client.hello(shard=wire.DOOR)
+            answer = client.hello(shard=wire.LISTENER)
             assert [n.decode() for n in answer.fields[4]] == nodes and answer.number(5) == i
             maps.append(answer.number(7))
     assert maps[0] == maps[1]
@@ -225,7 +225,7 @@ def test_ipv6_names_and_the_config_file_are_understood(start_psd, tmp_path):
     assert psd.stop() == 0
 
 
-def test_sigterm_refuses_who_waits_and_keeps_what_was_acknowledged(start_psd, tmp_path):
+def test_sigterm_refuses_waiting_peers_and_keeps_what_was_acknowledged(start_psd, tmp_path):
     data = str(tmp_path / "data")
     psd = start_psd("--shards", "1", "--data-dir", data)
     with psd.connect() as client:
@@ -286,7 +286,7 @@ def test_a_worker_that_falls_silent_no_longer_holds_the_others_up(start_psd):
                    [w["state"] for w in psd.admin("workers")["jobs"][0]["workers"]] == ["live", "dead"])
 
 
-def test_who_is_awaited_is_listed_with_a_deadline(start_psd):
+def test_an_awaited_worker_is_listed_with_a_deadline(start_psd):
     psd = start_psd("--shards", "1", "--lease", "1s", "--join-timeout", "300s")
     with psd.connect() as client:
         seen, incarnations = {}, itertools.count(1)

@@ -40,7 +40,7 @@ def at(psd):
 
 
 @pytest.mark.parametrize("load", ["pull", "push", "mix"])
-def test_every_load_tells_what_it_measured(start_psd, measure, load):
+def test_every_load_reports_what_it_measured(start_psd, measure, load):
     psd = start_psd("--shards", "2", data=False)
     (line,) = measure(load, *at(psd), *SMALL, "--codec", "int8", "--zipf", "0.9")
     assert set(line) == EVERYWHERE | MEASURED
@@ -224,7 +224,7 @@ def test_settings_are_checked_without_a_server():
     assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
 
 
-def test_rows_that_find_no_room_are_reported(start_psd, measure):
+def test_rows_without_memory_are_reported(start_psd, measure):
     psd = start_psd("--shards", "1", "--memory-max", "1M", data=False)
     (line,) = measure("push", *at(psd), *SMALL, "--dim", "64")
     assert line["rows_refused"] > 0

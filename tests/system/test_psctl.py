@@ -215,18 +215,18 @@ def test_a_server_that_is_not_there_is_named():
 @pytest.mark.parametrize("flags", [[], ["--json"]], ids=lambda f: " ".join(f) or "plain")
 def test_a_node_that_is_gone_when_it_is_asked_why_is_not_said_to_be_well(start_psd, flags):
     psd = start_psd("--shards", "1")
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         def show_the_node_once():
-            guest = door.accept()[0]
-            with guest, socket.create_connection(("127.0.0.1", psd.port)) as node:
-                node.sendall(guest.recv(4096))
-                guest.sendall(node.recv(65536))
-                guest.recv(1)  # its end
-            door.accept()[0].close()
+            client = listener.accept()[0]
+            with client, socket.create_connection(("127.0.0.1", psd.port)) as node:
+                node.sendall(client.recv(4096))
+                client.sendall(node.recv(65536))
+                client.recv(1)  # its end
+            listener.accept()[0].close()
 
         shown = threading.Thread(target=show_the_node_once)
         shown.start()
-        got = psctl("why", "--server", "127.0.0.1:%d" % door.getsockname()[1], *flags)
+        got = psctl("why", "--server", "127.0.0.1:%d" % listener.getsockname()[1], *flags)
         shown.join()
     assert (got.returncode, got.stdout) == (1, "")
     assert got.stderr.startswith("psctl: psd at 127.0.0.1:") and got.stderr.count("\n") == 1

@@ -71,8 +71,8 @@ def test_another_layout_after_a_crash_in_lock_step_has_rows_of_one_clock(start_p
     psd = start_psd(*args_of(tmp_path, "--shards", "3"))
     assert steps_of_rows(psd, 3) == {5.0}
     assert "data is of 2 shards, this psd has 3: " in psd.log()
-    told = [line for line in psd.log().splitlines() if "job job" in line]
-    assert len(told) == 1 and "is brought to 5" in told[0] and "3 pushes" in told[0] and "left out" in told[0], told
+    reported = [line for line in psd.log().splitlines() if "job job" in line]
+    assert len(reported) == 1 and "is brought to 5" in reported[0] and "3 pushes" in reported[0] and "left out" in reported[0], reported
 
 
 def test_the_layout_that_wrote_it_goes_on_in_the_middle_of_the_step(start_psd, torn, tmp_path):

@@ -7,16 +7,16 @@ import subprocess
 import pytest
 
 from conftest import BIN
-from test_durability import DIM, SEED, Pusher, alone, damage, one_pusher, settle
+from test_durability import DIM, SEED, Pusher, alone, damage, one_pusher, wait_acknowledged
 
 
 def steps(psd, p, n):
     for _ in range(n):
         p.step()
-    p.settle()
+    p.wait_acknowledged()
 
 
-def look(psd, p, n_pushes):
+def check_rows(psd, p, n_pushes):
     """The table is as after so many pushes of p."""
     reader = Pusher(0, 0, random.Random(SEED))
     reader.keys, reader.sent, reader.acked = p.keys, p.sent, n_pushes
@@ -58,10 +58,10 @@ def test_a_crash_behind_a_start_at_an_older_state_costs_nothing_that_came_since(
         psd.kill()
     assert names(tmp_path / "data/checkpoints") == ["1", "2.aside", "3"]
     psd = start_psd(*args)  # told nothing: it is forgotten,
-    look(psd, p, 50)
+    check_rows(psd, p, 50)
     psd.kill()
     psd = start_psd(*args, "--at", "1")  # and counts again
-    look(psd, p, 20)
+    check_rows(psd, p, 20)
     psd.stop()
 
 
@@ -77,7 +77,7 @@ def test_a_crash_behind_no_restore_does_not_begin_with_nothing_again(start_psd, 
     psd.kill()
     psd = start_psd(*args, "--no-restore")
     p.connect(psd)
-    settle([p])
+    wait_acknowledged([p])
     assert psd.stop() == 0
     assert {"1.aside", "2.aside"} < set(names(tmp_path / "data/checkpoints"))
     assert (tmp_path / "data/log" / f"{0:020}").exists()
@@ -89,7 +89,7 @@ def test_a_clock_before_the_last_one_that_was_gone_back_to_is_still_there(start_
     known = 60
     for clock in (55, 50, 33, 25):
         psd = start_psd(*args, "--at", f"job:{clock}")
-        look(psd, p, clock)
+        check_rows(psd, p, clock)
         psd.kill()
         known = clock
     with pytest.raises(RuntimeError, match="has not finished 40 steps"):
@@ -97,7 +97,7 @@ def test_a_clock_before_the_last_one_that_was_gone_back_to_is_still_there(start_
     psd = start_psd(*args)
     go_on(psd, p, known)
     steps(psd, p, 5)
-    look(psd, p, known + 5)
+    check_rows(psd, p, known + 5)
     psd.stop()
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_beginning_of_an_epoch_is_not_gone_around(start_psd, tmp_path,
         with pytest.raises(RuntimeError, match="checkpoint 3, with which a newer log begins"):
             start_psd(*args, *at)
     psd = start_psd(*args, "--at", "2")
-    look(psd, p, 40)
+    check_rows(psd, p, 40)
     psd.stop()
 
 
@@ -125,7 +125,7 @@ def test_a_damaged_last_checkpoint_does_not_stop_a_change_of_layout(start_psd, t
     assert f"{3:020}" in psd.log()
     psd.kill()
     psd = start_psd(*args)
-    look(psd, p, 60)
+    check_rows(psd, p, 60)
     psd.stop()
 
 
@@ -135,7 +135,7 @@ def psctl(*words, code=0):
     return done.stdout
 
 
-def test_what_was_set_aside_is_listed_and_checked_and_can_be_gone_back_to(start_psd, tmp_path, monkeypatch):
+def test_archived_checkpoints_are_listed_and_checked_and_can_be_restored(start_psd, tmp_path, monkeypatch):
     """2 is a delta to 1, and both were taken under load: they need each other, and their log."""
     data = tmp_path / "data"
     args = (*alone(monkeypatch), "--data-dir", str(data))
@@ -152,15 +152,15 @@ def test_what_was_set_aside_is_listed_and_checked_and_can_be_gone_back_to(start_
         psctl("export", data / "checkpoints" / name, "--out", tmp_path / f"{name}.npy")
         other = (*alone(monkeypatch), "--data-dir", str(tmp_path / f"to-{name}"))
         psd = start_psd(*other, "--restore", str(data / "checkpoints" / name))
-        look(psd, p, 40)
+        check_rows(psd, p, 40)
         psd.kill()
     psd = start_psd(*args, "--at", "2")
-    look(psd, p, 40)
+    check_rows(psd, p, 40)
     go_on(psd, p, 40)
     steps(psd, p, 5)
     psd.kill()
     psd = start_psd(*args, "--at", "2")  # done once
-    look(psd, p, 45)
+    check_rows(psd, p, 45)
     psd.stop()
     with pytest.raises(RuntimeError, match="no valid checkpoint 7"):
         start_psd(*args, "--at", "7")
@@ -171,13 +171,13 @@ def test_a_checkpoints_short_number_is_its_name(start_psd, tmp_path, monkeypatch
     args = (*alone(monkeypatch), "--data-dir", str(data))
     p = trained(start_psd, args)
     psd = start_psd("--data-dir", str(tmp_path / "to"), *alone(monkeypatch), "--restore", str(data / "checkpoints/1") + "/")
-    look(psd, p, 20)
+    check_rows(psd, p, 20)
     psd.kill()
     assert "whole    checkpoint 1" in psctl("verify", data / "checkpoints/1")
     assert "DRIFT" in psctl("diff", data / "checkpoints/1", data / "checkpoints/2", code=1).upper()
 
 
-def test_psctl_looks_at_all_nodes_and_leaves_no_directory_behind_a_failure(start_psd, tmp_path, monkeypatch):
+def test_psctl_reads_all_nodes_and_leaves_no_directory_behind_a_failure(start_psd, tmp_path, monkeypatch):
     data = tmp_path / "data"
     trained(start_psd, (*alone(monkeypatch), "--data-dir", str(data)))
     for command in ("verify", "checkpoints"):

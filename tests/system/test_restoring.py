@@ -40,7 +40,7 @@ def rows(client, table):
     return answer.body
 
 
-def look(psd, want):
+def check_restoring(psd, want):
     """The table is as it was."""
     with psd.connect(role="reader") as client:
         table = client.table(name="t", dim=DIM, must_exist=True).number(3)
@@ -56,7 +56,7 @@ class Pipe:
         self.content = self.path.read_bytes()
         self.path.unlink()
         os.mkfifo(self.path)
-        self.is_half_read, self.release, self.was_cut = threading.Event(), threading.Event(), False
+        self.is_half_read, self.release, self.was_closed = threading.Event(), threading.Event(), False
         self.thread = threading.Thread(target=self._feed, daemon=True)
         self.thread.start()
 
@@ -72,7 +72,7 @@ class Pipe:
                 self.release.wait()
                 self._write(pipe, self.content[half:])
             except BrokenPipeError:
-                self.was_cut = True
+                self.was_closed = True
 
     @staticmethod
     def _write(pipe, data):
@@ -150,10 +150,10 @@ def test_operators_see_how_far_it_has_come(restoring):
     assert psctl(psd, "workers").returncode == 0
 
 
-def test_workers_come_again_until_it_is_ready(restoring, tmp_path):
+def test_workers_retry_until_it_is_ready(restoring, tmp_path):
     log = synth(tmp_path / "log.tsv", 500)
     psd, pipe, body = restoring()
-    for shard in (0, wire.DOOR):
+    for shard in (0, wire.LISTENER):
         with wire.Wire(psd.port) as client:
             answer = client.hello(role="worker", shard=shard)
             assert answer.status == wire.STATUS["ESTOPPING"] and answer.text.startswith("psd is not ready yet: restoring: ")
@@ -171,7 +171,7 @@ def test_workers_come_again_until_it_is_ready(restoring, tmp_path):
     pipe.release.set()
     out, _ = finish(worker)
     assert result(out)["samples"] == 500
-    look(psd, body)
+    check_restoring(psd, body)
 
 
 def test_a_stop_does_not_wait_for_the_rest_of_the_log(restoring, start_psd, tmp_path):
@@ -181,14 +181,14 @@ def test_a_stop_does_not_wait_for_the_rest_of_the_log(restoring, start_psd, tmp_
     pipe.release.set()
     assert psd.stop() == 0
     pipe.thread.join(60)
-    assert pipe.was_cut, "it has read all"
+    assert pipe.was_closed, "it has read all"
     assert "the next start does it" in psd.log() and "psd ready" not in psd.log()
     again = start_psd("--shards", "1", "--data-dir", str(tmp_path / "data"))
-    look(again, body)
+    check_restoring(again, body)
     assert metric(again, "psd_restore_bytes") == metric(again, "psd_restore_expected_bytes") > len(pipe.content)
 
 
-def test_an_address_that_is_taken_is_told_before_anything_is_restored(restoring, tmp_path):
+def test_an_address_that_is_taken_is_reported_before_anything_is_restored(restoring, tmp_path):
     psd, _, _ = restoring()
     for flag, address in (("--listen", f"127.0.0.1:{psd.port}"), ("--http", psd.http)):
         flags = {"--listen": "127.0.0.1:0", "--http": "127.0.0.1:0", flag: address}
@@ -197,7 +197,7 @@ def test_an_address_that_is_taken_is_told_before_anything_is_restored(restoring,
         assert got.returncode == 1 and f"cannot listen on {address}" in got.stderr
 
 
-def test_the_service_manager_sees_the_progress_and_is_not_told_ready(restoring, tmp_path):
+def test_the_service_manager_sees_the_progress_and_no_ready(restoring, tmp_path):
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(path)

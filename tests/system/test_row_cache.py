@@ -130,14 +130,14 @@ def test_somebody_elses_push_is_seen(psds, tmp_path):
         assert other.hello().status == 0 and other.join(job="other").status == 0
         table = other.table(must_exist=True, name="job/emb").number(3)
         assert other.push([1, 2, 3], wire.floats(*[0.5] * 24), table=table).status == 0
-    told = "the row cache begins anew: another worker pushes"
-    assert any(told in line for line in w.stderr)
+    notice = "the row cache begins anew: another worker pushes"
+    assert any(notice in line for line in w.stderr)
     clock = lambda: max((v["clock"] for j in node.stats()["jobs"] if j["name"] == "job" for v in j["workers"]), default=0)  # reports come later
     before = clock()
     wait_for("many more steps", lambda: clock() > before + 200)
     w.send_signal(signal.SIGTERM)
     _, err = finish(w)
-    assert told not in err  # once
+    assert notice not in err  # once
     node.stop()
 
 

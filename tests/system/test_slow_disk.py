@@ -9,7 +9,7 @@ import test_durability
 import wire
 from conftest import BIN, eventually
 from test_disk_space import metrics, tool
-from test_durability import DIM, alone, one_pusher, settle
+from test_durability import DIM, alone, one_pusher, wait_acknowledged
 
 SLOW_DISK = BIN.parent / "tests/slow_disk.so"
 BYTES_PER_S = 20_000_000
@@ -57,7 +57,7 @@ def test_a_disk_that_is_the_bound_is_said_so_and_pushes_stay_exact(start_psd, sl
         p = one_pusher(psd)
         for _ in range(60):  # in the same line as psbench's
             p.step()
-        p.settle()
+        p.wait_acknowledged()
         began = await_match(BEGAN, psd.log)
         print(load.communicate(timeout=120)[0])
         assert load.returncode == 0
@@ -72,4 +72,4 @@ def test_a_disk_that_is_the_bound_is_said_so_and_pushes_stay_exact(start_psd, sl
     assert psd.stop() == 0
     psd = start_psd(*args)
     p.connect(psd)
-    settle([p])
+    wait_acknowledged([p])

@@ -75,7 +75,7 @@ def test_a_job_without_workers_is_dropped_and_its_places_are_free_again(start_ps
         assert third.table(name="ads/99").number(3) == 600  # a number is not given again
 
 
-def test_a_job_with_workers_is_not_dropped_and_old_numbers_are_told(start_psd):
+def test_a_job_with_workers_is_not_dropped_and_old_numbers_are_reported(start_psd):
     psd = start_psd("--shards", "2")
     fill(psd)
     with psd.connect() as client, psd.connect(role="reader") as reader:
@@ -130,7 +130,7 @@ def test_a_kill_at_any_moment_leaves_each_table_whole_or_gone_and_what_was_answe
     flags = ("--shards", "2", "--data-dir", str(tmp_path / "data"), "--durability", durability)
     dice = random.Random(durability)
     psd = start_psd(*flags)
-    cut_short = 0
+    n_interrupted = 0
     fill(psd, job="stays", tables=1)
     assert psctl(psd, "checkpoint").returncode == 0
     for _ in range(6):
@@ -147,14 +147,14 @@ def test_a_kill_at_any_moment_leaves_each_table_whole_or_gone_and_what_was_answe
         if durability == "fsync":  # else pushes of the last 100 ms may be lost with the process
             assert all(n in (None, ROWS) for n in left), left
         assert not done or left == [None] * 80
-        cut_short += not done
+        n_interrupted += not done
         # In async the kill may have taken the worker's leave with it: then it lives until its lease is over.
         eventually(lambda: psctl(psd, "drop", "ctr", "--yes").returncode == 0)
         psd.kill()  # what was answered is on the disk, whatever --durability is
         psd = start_psd(*flags)
         assert state(psd, tables=40) == [None] * 80
         assert set(state(psd, job="stays", tables=1)) == {ROWS}
-    assert cut_short
+    assert n_interrupted
 
 
 def test_a_checkpoint_after_a_drop_has_neither_its_tables_nor_another_table_under_their_numbers(start_psd, tmp_path):
@@ -194,7 +194,7 @@ def test_what_one_shard_has_dropped_and_another_has_not_goes_with_the_next_drop(
             assert client.join(job="ctr").status == 0
             assert client.push(wire.keys_of(node, 2, ROWS), wire.floats(*[1.0] * DIM * ROWS), table=table).status == 0
             assert client.leave().status == 0
-    with nodes[0].connect(wire.DOOR, "operator") as operator:
+    with nodes[0].connect(wire.LISTENER, "operator") as operator:
         assert operator.admin("drop", "ctr").status == 0
     for psd in nodes:
         assert psd.stop() == 0

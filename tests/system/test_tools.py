@@ -137,8 +137,8 @@ def test_a_damaged_link_takes_the_restore_points_on_it_with_it(copy):
 
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory):
-    """The data of a psd whose one checkpoint was walked so slowly that pushes came meanwhile: without its log it is
+def scanned(tmp_path_factory):
+    """The data of a psd whose one checkpoint was scanned so slowly that pushes came meanwhile: without its log it is
     none. All pushes were acknowledged; then kill -9. The data directory, and how many pushes there were."""
     base = tmp_path_factory.mktemp("walked")
     psd = Daemon(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--shards", "1", "--data-dir", "data",
@@ -158,24 +158,24 @@ def walked(tmp_path_factory):
     return base / "data", seq
 
 
-def test_a_log_that_lacks_what_a_walk_needs_is_damage(walked, tmp_path):
-    data, n_pushes = walked
-    walk = checkpoint.manifest(data)["files"][0]
-    assert walk["through"] - walk["first"] > 10
+def test_a_log_without_records_that_a_checkpoint_needs_is_damage(scanned, tmp_path):
+    data, n_pushes = scanned
+    scan = checkpoint.manifest(data)["files"][0]
+    assert scan["through"] - scan["first"] > 10
     assert psctl_json("verify", data)["damage"] == []
     assert psctl_json("replay", data)["tables"][0]["pushes"] == n_pushes
 
     copy = shutil.copytree(data, tmp_path / "copy")
     segment = sorted(copy.glob("log/*/shard-000/*.psl"))[-1]
-    assert int(segment.stem) == walk["first"] + 1  # a checkpoint begins a segment
+    assert int(segment.stem) == scan["first"] + 1  # a checkpoint begins a segment
     segment.write_bytes(segment.read_bytes()[:200])
     report = psctl_json("verify", copy, code=1)
     assert [c["verdict"] for c in report["checkpoints"]] == ["whole"]
-    needs, cut = report["damage"]
-    assert needs == (f"restore point 1, shard 0: needs records {walk['first'] + 1} to {walk['through']} of its log, "
+    needs, truncation = report["damage"]
+    assert needs == (f"restore point 1, shard 0: needs records {scan['first'] + 1} to {scan['through']} of its log, "
                      "0 are there")
-    assert "it is truncated" in cut
-    assert f"needs the log up to record {walk['through']}" in refused("replay", copy)
+    assert "it is truncated" in truncation
+    assert f"needs the log up to record {scan['through']}" in refused("replay", copy)
 
 
 @pytest.mark.parametrize("place", [0.33, 0.8])
@@ -201,7 +201,7 @@ def test_an_unfinished_checkpoint_is_no_damage(copy):
     assert [c["verdict"] for c in report["checkpoints"]] == ["whole", "whole", "unfinished"]
 
 
-def test_tools_look_on_while_psd_writes(start_psd, tmp_path):
+def test_tools_read_while_psd_writes(start_psd, tmp_path):
     psd = start_psd("--shards", "2", "--data-dir", str(tmp_path / "d"), "--checkpoint-every", "50ms", "--keep", "2")
     with psd.connect() as client:
         table = client.table(name="t", dim=4).number(3)
@@ -215,7 +215,7 @@ def test_tools_look_on_while_psd_writes(start_psd, tmp_path):
     assert [t["rows"] for t in psctl_json("replay", tmp_path / "d")["tables"]] == [50]
 
 
-def test_tools_look_on_while_checkpoints_go_and_the_log_is_cut(start_psd, tmp_path):
+def test_tools_read_while_checkpoints_go_and_the_log_is_truncated(start_psd, tmp_path):
     data = tmp_path / "d"
     psd = start_psd("--shards", "1", "--data-dir", str(data), "--checkpoint-every", "20ms", "--checkpoint-deltas", "2",
                     "--keep", "1", "--durability", "none")  # segments of 64 MiB, which 250 pushes fill
@@ -401,7 +401,7 @@ def test_two_arrays_of_one_name_are_refused_before_anything_is_written(start_psd
 
 # --- diff ---
 
-def test_a_diff_tells_what_came_and_what_moved(killed):
+def test_a_diff_reports_what_came_and_what_moved(killed):
     report = psctl_json("diff", killed, killed, "--at", "2")
     assert report["same"]
     first = killed / "checkpoints/00000000000000000001"
@@ -420,7 +420,7 @@ def test_a_diff_tells_what_came_and_what_moved(killed):
 
 # --- row ---
 
-def test_a_row_says_who_pushed_it_last(start_psd, tmp_path):
+def test_a_row_names_the_worker_that_pushed_it_last(start_psd, tmp_path):
     psd = start_psd("--shards", "2", "--data-dir", str(tmp_path / "d"))
     address = f"127.0.0.1:{psd.port}"
     keys = wire.keys_of(1, 2, 3)
@@ -464,21 +464,21 @@ def test_a_row_on_another_node_is_asked_for_there(start_psd, tmp_path):
             assert (row["shard"], row["node"], row["weights"]) == (shard, shard // 2, [-shard])
 
 
-def test_many_who_ask_for_rows_and_leave_do_no_harm(start_psd):
+def test_many_peers_that_ask_for_rows_and_leave_do_no_harm(start_psd):
     psd = start_psd("--shards", "3")
     for shard in range(3):
         with psd.connect(shard) as client:
             client.table(name="t", dim=4)
 
     def leave_at_once(i):
-        with psd.connect(wire.DOOR, "operator") as client:
+        with psd.connect(wire.LISTENER, "operator") as client:
             client.send(wire.frame("admin", wire.head((1, "row"), (2, f"{i} t"))))
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(leave_at_once, range(100)))
     assert not psctl_json("row", "t", 1, "--server", f"127.0.0.1:{psd.port}", code=1)["found"]
     for argument in ("", "7", "x t", "7 ", "99999999999999999999 t"):
-        with psd.connect(wire.DOOR, "operator") as client:
+        with psd.connect(wire.LISTENER, "operator") as client:
             assert client.admin("row", argument).text.startswith("row: found ")
 
 

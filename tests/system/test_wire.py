@@ -10,12 +10,12 @@ from training import ended_by_itself, finish, in_time, psds, psworker, result, s
 BATCH = 64
 SMALL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", BATCH, "--seed", "7", "--format", "criteo", "--job", "ctr",
          "--optimizer", "adagrad", "--lr", "0.02")
-# A bound so small that rows are settled every few steps, and a warm-up that ends in the first run.
+# A bound so small that residuals are flushed every few steps, and a warm-up that ends in the first run.
 LOSSY = ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.05", "--dense-push-warmup", 5,
          "--residual-max", "100K")
 
 
-def cut(tmp_path, path, rows, name):
+def split(tmp_path, path, rows, name):
     """The first `rows` rows, and the rest."""
     lines = path.read_text().splitlines(keepends=True)
     head, tail = tmp_path / f"{name}-0.tsv", tmp_path / f"{name}-1.tsv"
@@ -43,14 +43,14 @@ def test_a_run_in_two_halves_ends_in_the_same_bits_as_in_one(psds, tmp_path):
     want = local(tmp_path, data, *LOSSY)
     for n_shards in (1, 3):
         node, state = psds("--shards", n_shards), tmp_path / f"state{n_shards}"
-        for half in cut(tmp_path, data, 32 * BATCH, "half"):
+        for half in split(tmp_path, data, 32 * BATCH, "half"):
             r = result(finish(worker(node, half, *LOSSY, "--state-dir", state))[0])
             assert r["residual_settled"] > 0 and r["residual_rows"] > 0
         assert sorted(p.name for p in state.iterdir()) == ["ctr.0.lock", "ctr.0.residuals"]
         assert stopped(node) == want
-    # And without what the first half owed it is another run.
+    # And without the first half's residuals it is another run.
     node = psds("--shards", 1)
-    for half in cut(tmp_path, data, 32 * BATCH, "half"):
+    for half in split(tmp_path, data, 32 * BATCH, "half"):
         finish(worker(node, half, *LOSSY))
     assert stopped(node) != want
 
@@ -74,7 +74,7 @@ def test_a_run_stopped_by_a_signal_goes_on_where_it_was(psds, tmp_path):
 
     node, state, r = in_time(stopped_early)
     assert r["stopped_early"] and 10 <= r["step"] < rows // BATCH
-    _, rest = cut(tmp_path, data, r["step"] * BATCH, "rest")
+    _, rest = split(tmp_path, data, r["step"] * BATCH, "rest")
     _, err = finish(worker(node, rest, *LOSSY, "--state-dir", state))
     assert re.search(rf"rows have residuals of {r['step']} earlier steps", err), err
     assert stopped(node) == want
@@ -95,7 +95,7 @@ def test_what_a_kill_leaves_is_reported_and_used_and_a_bad_file_is_one_sentence(
         return (node, state, flags) if w.returncode == -signal.SIGKILL and any(state.glob("*.residuals")) else None
 
     node, state, flags = in_time(killed)
-    head, _ = cut(tmp_path, data, 4 * BATCH, "head")
+    head, _ = split(tmp_path, data, 4 * BATCH, "head")
     _, err = finish(worker(node, data, *flags))  # goes on behind the last step
     assert re.search(r"did not end by itself; the residuals of \d+ rows are as of its step \d+0:", err), err
 

@@ -1,6 +1,6 @@
 """proto/README.md is enough to write a client: its example in hex is what psd says, byte for byte, and a client made
 from its tables alone (wire.py, standard library only) joins, trains, is refused in every documented way, comes back
-after a lost connection and a lost server, and sends again what was not judged."""
+after a lost connection and a lost server, and sends again what was not acknowledged."""
 
 import errno
 import json
@@ -69,9 +69,9 @@ def test_the_readmes_example_is_what_goes_over_the_wire(start_psd):
     assert [title[0] for title, _ in frames] == list("><" * 9)
     psd = start_psd("--advertise", "127.0.0.1:7070", "--shards", "1", "--lease", "60s", data=False)
     with Wire(psd.port) as client:
-        for (asked, request), (told, reply) in zip(frames[::2], frames[1::2]):
+        for (asked, request), (received, reply) in zip(frames[::2], frames[1::2]):
             client.send(request)
-            assert client.read(len(reply)) == reply, f"{asked}: {told}"
+            assert client.read(len(reply)) == reply, f"{asked}: {received}"
         client.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             client.read(1)
@@ -129,12 +129,12 @@ def test_both_tables_of_statuses_say_the_same_and_their_numbers_are_right():
 # --- a client as "The life of a client" tells ---
 
 class Worker:
-    """One worker at one shard. It keeps every push until it knows that it was judged."""
+    """One worker at one shard. It keeps every push until it knows that it was acknowledged."""
 
     def __init__(self, port, table=None, shard=0, **who):
         self.port, self.shard, self.spec = port, shard, table or {"name": "t"}
         self.who = dict({"job": "job", "incarnation": 1}, **who)
-        self.unjudged, self.next_seq, self.last_acked, self.clock = [], 1, 0, 0
+        self.unacknowledged, self.next_seq, self.last_acked, self.clock = [], 1, 0, 0
         self.wire = None
 
     def __enter__(self):
@@ -145,43 +145,43 @@ class Worker:
         self.wire.close()
 
     def connect(self):
-        """Greets, joins, names its table, sends again what the shard has not judged. Returns the answer to the join."""
+        """Greets, joins, names its table, sends again what the shard has not acknowledged. Returns the answer to the join."""
         if self.wire:
             self.wire.close()
         self.wire = Wire(self.port)
         assert self.wire.hello(shard=self.shard).status == 0
-        clock = self.unjudged[0]["clock"] if self.unjudged else self.clock
+        clock = self.unacknowledged[0]["clock"] if self.unacknowledged else self.clock
         joined = self.wire.join(clock=clock, last_acked=self.last_acked, **self.who)
         assert joined.status == 0, joined.text
         self.number = self.wire.table(**self.spec).number(3)
-        again = [push for push in self.unjudged if push["seq"] > joined.number(3)]
-        self.judged(joined.number(3))
+        again = [push for push in self.unacknowledged if push["seq"] > joined.number(3)]
+        self.acknowledged(joined.number(3))
         for push in again:
             self.send(push)
         return joined
 
-    def judged(self, seq):
+    def acknowledged(self, seq):
         self.last_acked = max(self.last_acked, seq)
-        self.unjudged = [push for push in self.unjudged if push["seq"] > self.last_acked]
+        self.unacknowledged = [push for push in self.unacknowledged if push["seq"] > self.last_acked]
 
     def send(self, push):
         push["request_id"] = next(self.wire.ids)
         self.wire.send(push_frame(table=self.number, **push))
 
     def push(self, key_list, values):
-        """One step, sent; wait() hears how it was judged."""
+        """One step, sent; wait() returns its reply."""
         push = {"key_list": key_list, "values": values, "seq": self.next_seq, "clock": self.clock}
         self.next_seq += 1
         self.clock += 1
-        self.unjudged.append(push)
+        self.unacknowledged.append(push)
         self.send(push)
 
     def wait(self):
         """The answers to all that is under way."""
         answers = []
-        while self.unjudged:
-            answers.append(self.wire.wait(self.unjudged[0]["request_id"]))
-            self.judged(self.unjudged[0]["seq"])
+        while self.unacknowledged:
+            answers.append(self.wire.wait(self.unacknowledged[0]["request_id"]))
+            self.acknowledged(self.unacknowledged[0]["seq"])
         return answers
 
     def pull(self, key_list):
@@ -193,10 +193,10 @@ def test_a_client_trains_loses_its_connection_and_sends_again_exactly_once(share
         for step in range(3):
             worker.push(HERE[:2], GRAD * 2)
         assert [a.status for a in worker.wait()] == [0, 0, 0]
-        # Judged, but the answer is lost; then one that never came.
+        # Acknowledged, but the answer is lost; then one that never came.
         worker.push(HERE[:1], GRAD)
         eventually(lambda: rows(worker.wire.pull(HERE[:1], table=worker.number)) == [[-4, -8, -12, -16]])
-        worker.unjudged.append({"key_list": HERE[:1], "values": GRAD, "seq": 5, "clock": 4})
+        worker.unacknowledged.append({"key_list": HERE[:1], "values": GRAD, "seq": 5, "clock": 4})
         worker.next_seq, worker.clock = 6, 5
         joined = worker.connect()
         assert (joined.number(3), joined.number(4), joined.number(7)) == (4, 4, 1)  # last_applied, clock, resumed
@@ -221,11 +221,11 @@ def test_last_applied_is_raised_to_last_acked(start_psd, keeps):
     with Worker(port) as worker:
         for step in range(2):
             worker.push([1], GRAD)
-        kept = list(worker.unjudged)
+        kept = list(worker.unacknowledged)
         worker.wait()
         restarted(start_psd, psd, port)
         if keeps:
-            worker.unjudged, worker.last_acked = kept, 0
+            worker.unacknowledged, worker.last_acked = kept, 0
         joined = worker.connect()
         assert joined.number(7) == 0  # not resumed
         assert joined.number(3) == (0 if keeps else 2)
@@ -334,7 +334,7 @@ def test_a_push_that_cannot_be_read_or_is_not_its_turn_leaves_its_number_unused(
 
 
 @pytest.mark.parametrize("name", USES_THE_NUMBER_UP)
-def test_a_push_that_is_judged_and_refused_uses_its_number_up(name, joined, shared_psd):
+def test_a_push_that_is_refused_for_good_uses_its_number_up(name, joined, shared_psd):
     fields, status = USES_THE_NUMBER_UP[name]
     assert bad_push(joined, fields).status == STATUS[status]
     again = joined.push(HERE[:1], GRAD, table=joined.t)
@@ -357,7 +357,7 @@ def test_a_table_twice_and_a_clock_that_was_ended_use_the_number_up(shared_psd):
         assert client.leave().status == 0
 
 
-def test_a_refused_push_ticks_and_one_that_was_not_judged_does_not(joined):
+def test_a_refused_push_ticks_and_one_that_was_not_acknowledged_does_not(joined):
     assert bad_push(joined, dict(key_bytes=1 << 20)).number(4) == 0
     assert joined.beat().number(3) == 0
     assert bad_push(joined, dict(values=NAN)).number(4) == 1  # min_clock
@@ -644,7 +644,7 @@ def test_what_an_operator_hears(shared_psd):
     with shared_psd.connect() as worker:
         worker.table(name="asked")
         worker.table(name="asked.dense", kind=wire.DENSE, n_floats=4)
-    with shared_psd.connect(wire.DOOR, "operator") as client:
+    with shared_psd.connect(wire.LISTENER, "operator") as client:
         for command in ("status", "tables", "workers", "why", "stats"):
             assert json.loads(client.admin(command).body)
         assert json.loads(client.admin("row", f"{HERE[0]} asked").body)["found"] is False
@@ -706,7 +706,7 @@ def test_how_a_manifest_sums_a_file(start_psd, tmp_path):
             table = client.table(dim=64).number(3)
             client.join()
             client.push(wire.keys_of(shard, N_SHARDS, 40), floats(*[1.0] * 64) * 40, table=table)
-    with psd.connect(wire.DOOR, "operator") as client:
+    with psd.connect(wire.LISTENER, "operator") as client:
         assert client.admin("checkpoint").status == 0
     manifests = sorted((tmp_path / "data").glob("**/MANIFEST"))
     text = manifests[-1].read_bytes()

@@ -53,7 +53,7 @@ def test_a_model_is_evaluated_alike_from_servers_a_restart_a_checkpoint_and_othe
     assert "node 1 is not among" in err  # half a model is none
 
 
-def test_predictions_are_those_that_eval_judges(psds, tmp_path):
+def test_predictions_are_those_that_eval_scores(psds, tmp_path):
     log = synth(tmp_path / "log.tsv", 3000)
     train("--data", log, "--local", "--save", tmp_path / "model", *SMALL)
     want = evaluate("--data", log, "--checkpoint", tmp_path / "model", *SMALL)
@@ -242,16 +242,16 @@ def test_every_switch_learns(psds, tmp_path, flags):
 def test_threads_change_no_result(tmp_path):
     log = synth(tmp_path / "log.tsv", 6000, cardinality=50)
     flags = ("--data", log, "--format", "criteo", "--bottom", "64", "--top", "128,32", "--dim", "8", "--batch", "300")
-    judged = {}
+    scores = {}
     for n in (1, 2):
         model = tmp_path / f"model{n}"
         out, err = finish(psworker("train", *flags, "--valid-fraction", "0.2", "--local", "--save", model, "--threads", n, "--json", "-"))
         trained = result(out)
         assert f", {n} thread" in err  # the log says how many compute
-        judged[n] = [(r["auc"], r["logloss"]) for r in (trained, *(evaluate(*flags, "--checkpoint", model, "--threads", t)
+        scores[n] = [(r["auc"], r["logloss"]) for r in (trained, *(evaluate(*flags, "--checkpoint", model, "--threads", t)
                                                                    for t in (1, 2)))]
-        assert judged[n][1] == judged[n][2]
-    assert judged[1] == judged[2]
+        assert scores[n][1] == scores[n][2]
+    assert scores[1] == scores[2]
     p = [predictions(*flags, "--labelled", "--checkpoint", tmp_path / "model1", "--threads", n) for n in (1, 2)]
     assert len(p[0]) == 6000 and p[0] == p[1]
 
@@ -313,10 +313,10 @@ def test_a_second_process_of_a_live_rank_waits_and_disturbs_nobody(psds, tmp_pat
 
 
 def test_a_run_that_has_no_data_says_so_in_json(tmp_path):
-    told = tmp_path / "told.json"
-    told.write_text('{"event":"result"}\n')  # another run's
-    _, err = finish(psworker("train", "--local", *SMALL, "--json", told, "--data", tmp_path / "none.tsv"), status=1)
-    assert json.loads(told.read_text()) == {"event": "failure", "error": err.splitlines()[-1].removeprefix("psworker: ")}
+    reported = tmp_path / "told.json"
+    reported.write_text('{"event":"result"}\n')  # another run's
+    _, err = finish(psworker("train", "--local", *SMALL, "--json", reported, "--data", tmp_path / "none.tsv"), status=1)
+    assert json.loads(reported.read_text()) == {"event": "failure", "error": err.splitlines()[-1].removeprefix("psworker: ")}
 
 
 def test_a_token_may_come_from_a_pipe_that_is_read_once(psds, tmp_path):
@@ -396,10 +396,10 @@ def test_a_worker_that_is_gone_is_named_by_those_who_waited_for_it(psds, tmp_pat
     stays, dies = two_workers(node, synth(tmp_path / "log.tsv", 3000))
     dies.kill()
     dies.communicate()
-    told = lambda what: next(line for line in stays.stderr if re.search(what, line))
-    assert told("waiting, ") and told("worker 1 is gone: .*declared dead; the others go on without it")
+    reported = lambda what: next(line for line in stays.stderr if re.search(what, line))
+    assert reported("waiting, ") and reported("worker 1 is gone: .*declared dead; the others go on without it")
     node.proc.send_signal(signal.SIGSTOP)  # one more wait: it is said once
-    assert told("waiting, .*no server says for what")
+    assert reported("waiting, .*no server says for what")
     node.proc.send_signal(signal.SIGCONT)
     before = node.stats()["jobs"][0]["workers"][0]["clock"]
     assert any(json.loads(line)["step"] > before + 1000 for line in stays.stdout)  # many more steps

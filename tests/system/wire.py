@@ -6,7 +6,7 @@ import socket
 import struct
 
 MAGIC = b"PSD1"
-DOOR = 0xFFFFFFFF
+LISTENER = 0xFFFFFFFF
 ZSTD, SUM_BEHIND = 1, 2
 
 TYPES = ("hello hello_reply join join_reply table table_reply pull pull_reply push push_reply "

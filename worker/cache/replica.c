@@ -260,7 +260,7 @@ static int make_table(struct replica *r, uint32_t i, struct copied_table *t, str
         if (status)
             return status;
     }
-    status = shard_table_ask(r->shards[i].shard, &spec, false, &t->id, err);
+    status = shard_table_open(r->shards[i].shard, &spec, false, &t->id, err);
     if (!status)
         t->row_bytes = (uint32_t)sizeof(struct row) + INDEX_BYTES +
                        shard_table(r->shards[i].shard, t->id)->payload_bytes;
@@ -318,7 +318,7 @@ int replica_clear(struct replica *r, struct err *err)
 
 /* ---- turns ---- */
 
-void replica_turn(struct replica *r)
+void replica_begin_interval(struct replica *r)
 {
     for (uint32_t i = 0; i < r->options.n_shards; i++)
         if (r->shards[i].shard)

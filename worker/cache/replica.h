@@ -43,11 +43,11 @@ const struct table_spec *replica_spec(const struct replica *r, uint32_t table);
  * pulls that were sent before must not be received. */
 int replica_clear(struct replica *r, struct err *err) ON_SHARD MUST_CHECK;
 
-/* A turn begins. Each push begins one, too. */
-void replica_turn(struct replica *r) ON_SHARD;
+/* An interval begins. Each push begins one, too. */
+void replica_begin_interval(struct replica *r) ON_SHARD;
 
 /* Writes those of the ascending keys that are missing to ret_keys (which may be `keys`), and returns
- * how many; the others count as wanted in this turn. A key that no server can have a row for is made
+ * how many; the others count as wanted in this interval. A key that no server can have a row for is made
  * here: its table was empty when the first answer came, and the row was never evicted. */
 uint32_t replica_missing(struct replica *r, uint32_t table, const uint64_t *keys, uint32_t n,
                          uint64_t *ret_keys) ON_SHARD;

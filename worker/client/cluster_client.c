@@ -301,7 +301,7 @@ static void on_beat_answered(void *owner, uint32_t shard, const struct suspects 
 
     suspects_answered(cluster->suspects, shard, suspects);
     for (uint32_t i = 0; i < cluster->n_shards; i++)
-        if (suspects_has_news(cluster->suspects, i))
+        if (suspects_has_update(cluster->suspects, i))
             shard_link_beat_soon(cluster->members[i].link);
 }
 

@@ -76,8 +76,8 @@ static void take_residuals(struct error_feedback_index *o, struct error_feedback
     o->at = at;
 }
 
-void error_feedback_index_take(struct error_feedback_index *o, struct error_feedback *index,
-                               const struct ps_push_section *section, uint32_t *space)
+void error_feedback_index_acquire(struct error_feedback_index *o, struct error_feedback *index,
+                                  const struct ps_push_section *section, uint32_t *space)
 {
     uint32_t *at = space + o->n, i;
 

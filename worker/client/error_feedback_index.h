@@ -9,7 +9,7 @@
  *     with feedback, no memory   and the oldest, in fp32        added, and removed (error_feedback_flush.h)
  *     without                    the section's                  added, and removed, if there are any
  *
- * error_feedback_index_prepare() may fail and changes no residual; error_feedback_index_take() cannot
+ * error_feedback_index_prepare() may fail and changes no residual; error_feedback_index_acquire() cannot
  * fail. A row whose residual is removed frees its number: its floats on the device are zeros once it is
  * encoded.
  */
@@ -42,7 +42,7 @@ int error_feedback_index_prepare(struct error_feedback_index *o, struct error_fe
                                  const struct ps_push_section *section) MUST_CHECK;
 
 /* Fills from and at, in `space` for 2 * o->n numbers: the caller's, borrowed as long as these are used. */
-void error_feedback_index_take(struct error_feedback_index *o, struct error_feedback *index,
-                               const struct ps_push_section *section, uint32_t *space);
+void error_feedback_index_acquire(struct error_feedback_index *o, struct error_feedback *index,
+                                  const struct ps_push_section *section, uint32_t *space);
 
 #endif

@@ -182,7 +182,7 @@ static void on_tick(uv_timer_t *timer)
         stop(net);
 }
 
-static void run(void *arg)
+static void thread_main(void *arg)
 {
     struct network_thread *net = arg;
     sigset_t all;
@@ -230,7 +230,7 @@ static int start(struct network_thread *net)
     net->now_ms = net->loop_ms = uv_now(&net->loop);
     uv_timer_init(&net->loop, &net->timer);
     uv_timer_start(&net->timer, on_tick, 0, TICK_MS);
-    status = uv_thread_create(&net->thread, run, net);
+    status = uv_thread_create(&net->thread, thread_main, net);
     if (!status)
         return 0;
     stop(net);

@@ -269,7 +269,7 @@ static int translate(const struct push_encoder *e, struct push_journal_push *p, 
 }
 
 /* The epoch is 0 as long as the worker is the one that it was. */
-static int send_again(struct ps_client *c, struct push_journal_push *p, struct err *err)
+static int resend_push(struct ps_client *c, struct push_journal_push *p, struct err *err)
 {
     struct client_state_identity id;
     uint64_t n_bytes = 0;
@@ -286,7 +286,7 @@ static int send_again(struct ps_client *c, struct push_journal_push *p, struct e
     return 0;
 }
 
-static int send_all_again(struct ps_client *c, struct err *err)
+static int resend_all(struct ps_client *c, struct err *err)
 {
     struct client_state_identity id;
     struct push_journal_push *p;
@@ -297,7 +297,7 @@ static int send_all_again(struct ps_client *c, struct err *err)
         push_journal_drop_found(c->options.journal,
                                 "this worker has had to join as a new incarnation");
     while (!status && (p = push_journal_pop(c->options.journal)) != NULL) {
-        status = send_again(c, p, err);
+        status = resend_push(c, p, err);
         push_journal_format_free_push(p);
     }
     return status;
@@ -313,7 +313,7 @@ static int resend(struct ps_client *c, struct err *err)
         return 0;
     uv_mutex_lock(&c->resend.lock);
     if (atomic_load(&c->resend.is_due) && !c->resend.failure.status &&
-        !send_all_again(c, &c->resend.failure))
+        !resend_all(c, &c->resend.failure))
         atomic_store(&c->resend.is_due, false);
     status = c->resend.failure.status;
     if (status)

@@ -46,7 +46,7 @@ static enum stage next_stage(const struct item *item, uint32_t shard)
     return item->is_agreed && item->stages[shard] == REFUSES ? AGREED : NOTHING;
 }
 
-bool suspects_has_news(const struct suspects_relay *r, uint32_t shard)
+bool suspects_has_update(const struct suspects_relay *r, uint32_t shard)
 {
     for (uint32_t i = 0; i < r->n; i++)
         if (next_stage(&r->items[i], shard) != NOTHING)

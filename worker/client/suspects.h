@@ -41,6 +41,6 @@ void suspects_answered(struct suspects_relay *r, uint32_t shard,
 void suspects_lost(struct suspects_relay *r, uint32_t shard);
 
 /* True if suspects_ask() would name a suspect for this shard. */
-bool suspects_has_news(const struct suspects_relay *r, uint32_t shard);
+bool suspects_has_update(const struct suspects_relay *r, uint32_t shard);
 
 #endif

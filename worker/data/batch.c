@@ -20,7 +20,7 @@ struct item {
 
 /* Of a unique key, by its number: its place among the sorted, and where in `order` its next
  * position goes. */
-struct place {
+struct key_order {
     uint32_t rank, next;
 };
 
@@ -50,12 +50,12 @@ static int resize(void **block, size_t n, size_t item_bytes)
     return 0;
 }
 
-static void *take(const struct batch *b, size_t n_bytes)
+static void *allocate(const struct batch *b, size_t n_bytes)
 {
     return b->memory ? b->memory->alloc(b->memory->arg, n_bytes) : memory_try_alloc(n_bytes);
 }
 
-static void give(const struct batch *b, void *memory, size_t n_bytes)
+static void release(const struct batch *b, void *memory, size_t n_bytes)
 {
     if (!b->memory)
         free(memory);
@@ -94,9 +94,9 @@ int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_
     };
     if (n_bags >= UINT32_MAX)
         return -ENOMEM;
-    b->label = take(b, label_bytes(b));
-    b->numeric = take(b, numeric_bytes(b));
-    b->starts = take(b, starts_bytes(b));
+    b->label = allocate(b, label_bytes(b));
+    b->numeric = allocate(b, numeric_bytes(b));
+    b->starts = allocate(b, starts_bytes(b));
     if (!b->label || !b->numeric || !b->starts || batch_reserve_keys(b, (uint32_t)n_bags)) {
         batch_deinit(b);
         return -ENOMEM;
@@ -107,10 +107,10 @@ int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_
 
 void batch_deinit(struct batch *b)
 {
-    give(b, b->label, label_bytes(b));
-    give(b, b->numeric, numeric_bytes(b));
-    give(b, b->starts, starts_bytes(b));
-    give(b, b->row_of, b->keys_cap * sizeof *b->row_of);
+    release(b, b->label, label_bytes(b));
+    release(b, b->numeric, numeric_bytes(b));
+    release(b, b->starts, starts_bytes(b));
+    release(b, b->row_of, b->keys_cap * sizeof *b->row_of);
     free(b->keys);
     free(b->unique);
     free(b->order);
@@ -130,11 +130,11 @@ void batch_clear(struct batch *b)
 /* Nothing has to be kept: it is filled by dedup, when all keys are there. */
 static int grow_row_of(struct batch *b, size_t cap)
 {
-    uint32_t *larger = take(b, cap * sizeof *larger);
+    uint32_t *larger = allocate(b, cap * sizeof *larger);
 
     if (!larger)
         return -ENOMEM;
-    give(b, b->row_of, b->keys_cap * sizeof *b->row_of);
+    release(b, b->row_of, b->keys_cap * sizeof *b->row_of);
     b->row_of = larger;
     return 0;
 }
@@ -276,33 +276,33 @@ static const struct item *sort_any(const struct scratch *s, uint32_t n)
     return from;
 }
 
-static void write_unique(struct batch *b, const struct item *sorted, struct place *places)
+static void write_unique(struct batch *b, const struct item *sorted, struct key_order *places)
 {
     uint32_t n_before = 0;
 
     for (uint32_t i = 0; i < b->n_unique; i++) {
         b->unique[i] = sorted[i].key;
         b->order_starts[i] = n_before;
-        places[sorted[i].number] = (struct place){ i, n_before };
+        places[sorted[i].number] = (struct key_order){ i, n_before };
         n_before += sorted[i].count;
     }
     b->order_starts[b->n_unique] = n_before;
 }
 
-static void write_positions(struct batch *b, struct place *places)
+static void write_positions(struct batch *b, struct key_order *places)
 {
     for (uint32_t i = 0; i < b->n_keys; i++) {
-        struct place *place = &places[b->row_of[i]];
+        struct key_order *key_order = &places[b->row_of[i]];
 
-        b->row_of[i] = place->rank;
-        b->order[place->next++] = i;
+        b->row_of[i] = key_order->rank;
+        b->order[key_order->next++] = i;
     }
 }
 
 int batch_dedup(struct batch *b)
 {
     const struct item *sorted;
-    struct place *places;
+    struct key_order *places;
     struct scratch s;
 
     b->n_unique = 0;
@@ -313,7 +313,7 @@ int batch_dedup(struct batch *b)
         return -ENOMEM;
     b->n_unique = number_keys(b, &s);
     sorted = sort_hashes(&s, b->n_unique) ? s.swap : sort_any(&s, b->n_unique);
-    places = (struct place *)(void *)s.slots;
+    places = (struct key_order *)(void *)s.slots;
     write_unique(b, sorted, places);
     write_positions(b, places);
     return 0;

@@ -249,7 +249,7 @@ static void the_page_runs_by_a_number_that_is_new_each_time(void **state)
     fixture_deinit(&f);
 }
 
-static void head_tells_the_length_and_sends_no_body(void **state)
+static void head_sends_the_length_and_no_body(void **state)
 {
     static char answer[1 << 16];
     struct fixture f;
@@ -291,7 +291,7 @@ static void rubbish_and_endless_headers_end_their_connection_only(void **state)
 }
 
 /* Told by an answer: left to itself the server waits for the end of a line, and hangs up without a word. */
-static void a_greeting_that_was_meant_for_the_other_port_is_answered(void **state)
+static void a_hello_sent_to_the_http_port_is_answered(void **state)
 {
     const struct hello hello = { .version_min = 1, .version_max = 1, .role = "worker" };
     struct bytes frame = { 0 };
@@ -390,7 +390,7 @@ static uint64_t n_evicted(struct http *h, uint64_t now_ms)
     return counts.evicted;
 }
 
-static void clients_that_drip_keep_nobody_out_and_are_cut_off(void **state)
+static void slow_clients_block_nobody_and_are_closed(void **state)
 {
     enum { N = HTTP_ADDRESS_MAX + 40 };
     struct http_counts counts;
@@ -428,13 +428,13 @@ int main(void)
         cmocka_unit_test(a_host_of_another_name_is_refused),
         cmocka_unit_test(every_answer_says_what_a_browser_may_do_with_it),
         cmocka_unit_test(the_page_runs_by_a_number_that_is_new_each_time),
-        cmocka_unit_test(head_tells_the_length_and_sends_no_body),
+        cmocka_unit_test(head_sends_the_length_and_no_body),
         cmocka_unit_test(rubbish_and_endless_headers_end_their_connection_only),
-        cmocka_unit_test(a_greeting_that_was_meant_for_the_other_port_is_answered),
+        cmocka_unit_test(a_hello_sent_to_the_http_port_is_answered),
         cmocka_unit_test(one_connection_serves_several_requests),
         cmocka_unit_test(a_wrong_or_taken_address_is_refused_with_a_sentence),
         cmocka_unit_test(an_ipv6_address_works),
-        cmocka_unit_test(clients_that_drip_keep_nobody_out_and_are_cut_off),
+        cmocka_unit_test(slow_clients_block_nobody_and_are_closed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,7 +75,7 @@ void fixture_fill(struct shard *shard, uint32_t n_sparse, uint64_t salt)
     for (uint32_t t = 0; t < COUNT_OF(specs); t++) {
         struct table_spec spec = fixture_spec(t);
 
-        assert_int_equal(shard_table_ask(shard, &spec, false, &id, NULL), 0);
+        assert_int_equal(shard_table_open(shard, &spec, false, &id, NULL), 0);
         for (uint64_t i = 0; i < fixture_n_rows(t, n_sparse); i++) {
             for (uint32_t b = 0; b < shard_table(shard, id)->payload_bytes; b++)
                 payload[b] = (uint8_t)hash_mix2(hash_mix2(salt, i), b);
@@ -239,7 +239,7 @@ void fixture_assert_equal(struct shard **a, uint32_t n_a, struct shard **b, uint
     free(y);
 }
 
-int fixture_deal(const struct file_ops *files, struct shard *shard, struct err *err)
+int fixture_load_shard(const struct file_ops *files, struct shard *shard, struct err *err)
 {
     struct loader_facts facts;
     struct checkpoint found;
@@ -260,7 +260,7 @@ int fixture_load(const struct file_ops *files, struct shard **ret_shards, uint32
 
     fixture_new(ret_shards, n_shards, 0, 0);
     for (uint32_t i = 0; i < n_shards && !status; i++)
-        status = fixture_deal(files, ret_shards[i], &err);
+        status = fixture_load_shard(files, ret_shards[i], &err);
     return status;
 }
 

@@ -45,7 +45,7 @@ int fixture_save(const struct file_ops *files, struct shard **shards, uint32_t n
 void fixture_assert_equal(struct shard **a, uint32_t n_a, struct shard **b, uint32_t n_b);
 
 /* Of the newest checkpoint, whole, the rows that are the shard's. */
-int fixture_deal(const struct file_ops *files, struct shard *shard, struct err *err);
+int fixture_load_shard(const struct file_ops *files, struct shard *shard, struct err *err);
 
 /* Loads the newest checkpoint onto n_shards new shards. */
 int fixture_load(const struct file_ops *files, struct shard **ret_shards, uint32_t n_shards);

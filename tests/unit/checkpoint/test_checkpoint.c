@@ -109,7 +109,7 @@ static void a_table_without_rows_and_a_shard_without_tables_are_saved_too(void *
     assert_int_equal(fixture_load(&c.ops, &loaded, 1), 0);
     assert_int_equal(shard_n_tables(loaded), 0);
     shard_free(loaded);
-    assert_int_equal(shard_table_ask(empty, &spec, false, &id, NULL), 0);
+    assert_int_equal(shard_table_open(empty, &spec, false, &id, NULL), 0);
     assert_int_equal(fixture_save(&c.ops, &empty, 1, 2, NULL), 0);
     assert_int_equal(fixture_load(&c.ops, &loaded, 1), 0);
     assert_int_equal(shard_n_tables(loaded), 1);
@@ -134,7 +134,7 @@ static void rows_of_every_width_fit(void **state)
 
         crash_files_init(&c);
         spec.dim = dims[d];
-        assert_int_equal(shard_table_ask(shard, &spec, false, &id, NULL), 0);
+        assert_int_equal(shard_table_open(shard, &spec, false, &id, NULL), 0);
         for (uint32_t i = 0; i < n_rows; i++) {
             floats[0] = (float)i;
             floats[shard_table(shard, id)->payload_bytes / 4 - 1] = -(float)i;
@@ -272,7 +272,7 @@ static void no_sync_has_much_to_do_and_life_is_shown_between_them(void **state)
 
     (void)state;
     spec.dim = 4096; /* with adam's state 48 KiB a row: 160 MiB in all */
-    assert_int_equal(shard_table_ask(shard, &spec, false, &id, NULL), 0);
+    assert_int_equal(shard_table_open(shard, &spec, false, &id, NULL), 0);
     for (uint64_t key = 0; key < 3400; key++)
         assert_int_equal(restore_row(shard, id, key, 0, floats), 0);
     assert_int_equal(
@@ -371,8 +371,8 @@ static void a_shard_that_has_another_table_of_that_name_refuses_to_load(void **s
     fixture_fill(shard, 3, 1);
     assert_int_equal(fixture_save(&c.ops, &shard, 1, 1, NULL), 0);
     spec.dim = 6;
-    assert_int_equal(shard_table_ask(other, &spec, false, &id, &err), 0);
-    assert_int_equal(fixture_deal(&c.ops, other, &err), PS_ECORRUPT);
+    assert_int_equal(shard_table_open(other, &spec, false, &id, &err), 0);
+    assert_int_equal(fixture_load_shard(&c.ops, other, &err), PS_ECORRUPT);
     assert_non_null(strstr(err.text, "emb"));
     shard_free(shard);
     shard_free(other);
@@ -394,7 +394,7 @@ static void a_memory_budget_that_is_too_small_says_so_when_loading(void **state)
                                               .join_ms = 1,
                                               .park_ms = 1 });
     assert_int_equal(fixture_save(&c.ops, &shard, 1, 1, NULL), 0);
-    assert_int_equal(fixture_deal(&c.ops, small, &err), PS_EBUDGET);
+    assert_int_equal(fixture_load_shard(&c.ops, small, &err), PS_EBUDGET);
     assert_non_null(strstr(err.text, "emb"));
     shard_free(shard);
     shard_free(small);

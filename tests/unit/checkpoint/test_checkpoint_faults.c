@@ -62,7 +62,7 @@ after_a_fault_at_any_operation_the_newest_is_the_one_before_or_the_new_one(void 
     fixture_free(next, 2);
 }
 
-static void what_commit_has_acknowledged_survives_a_power_cut(void **state)
+static void a_committed_checkpoint_survives_a_power_cut(void **state)
 {
     struct shard *shards[2];
     struct crash_files c;
@@ -77,7 +77,7 @@ static void what_commit_has_acknowledged_survives_a_power_cut(void **state)
     crash_files_deinit(&c);
 }
 
-static void a_full_disk_gives_its_room_back(void **state)
+static void a_full_disk_gets_its_space_back(void **state)
 {
     struct shard *shards[1];
     struct crash_files c;
@@ -169,7 +169,7 @@ static void damage_every_byte(struct crash_files *c, const char *name)
     assert_int_equal(verify(c, NULL), 0);
 }
 
-static void cut_after_every_byte(struct crash_files *c, const char *name)
+static void truncate_after_every_byte(struct crash_files *c, const char *name)
 {
     char path[CRASH_PATH_MAX];
     struct crash_inode *file;
@@ -187,7 +187,7 @@ static void cut_after_every_byte(struct crash_files *c, const char *name)
     file->n_bytes = whole;
 }
 
-static void every_damaged_byte_cut_and_trailing_byte_is_seen(void **state)
+static void every_damaged_byte_truncation_and_trailing_byte_is_seen(void **state)
 {
     struct shard *shard = fixture_shard(0, 1);
     struct crash_files c;
@@ -198,8 +198,8 @@ static void every_damaged_byte_cut_and_trailing_byte_is_seen(void **state)
     assert_int_equal(fixture_save(&c.ops, &shard, 1, 1, NULL), 0);
     damage_every_byte(&c, "shard-000.psc");
     damage_every_byte(&c, "MANIFEST");
-    cut_after_every_byte(&c, "shard-000.psc");
-    cut_after_every_byte(&c, "MANIFEST");
+    truncate_after_every_byte(&c, "shard-000.psc");
+    truncate_after_every_byte(&c, "MANIFEST");
     shard_free(shard);
     crash_files_deinit(&c);
 }
@@ -314,9 +314,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             after_a_fault_at_any_operation_the_newest_is_the_one_before_or_the_new_one),
-        cmocka_unit_test(what_commit_has_acknowledged_survives_a_power_cut),
-        cmocka_unit_test(a_full_disk_gives_its_room_back),
-        cmocka_unit_test(every_damaged_byte_cut_and_trailing_byte_is_seen),
+        cmocka_unit_test(a_committed_checkpoint_survives_a_power_cut),
+        cmocka_unit_test(a_full_disk_gets_its_space_back),
+        cmocka_unit_test(every_damaged_byte_truncation_and_trailing_byte_is_seen),
         cmocka_unit_test(a_damaged_or_missing_file_makes_the_one_before_the_newest),
         cmocka_unit_test(the_file_of_another_shard_or_checkpoint_is_refused),
 #ifdef PS_FAULTS

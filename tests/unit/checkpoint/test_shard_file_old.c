@@ -2,39 +2,39 @@
 #include "common/crc32c.h"
 #include "tests/unit/checkpoint/shard_file_bytes.h"
 
-struct pen {
+struct field_io {
     uint8_t bytes[1024];
     size_t n;
 };
 
-static void put_bytes(struct pen *p, const void *src, size_t n_bytes)
+static void put_bytes(struct field_io *p, const void *src, size_t n_bytes)
 {
     memcpy(p->bytes + p->n, src, n_bytes);
     p->n += n_bytes;
 }
 
-static void put_u32(struct pen *p, uint32_t value)
+static void put_u32(struct field_io *p, uint32_t value)
 {
     put_bytes(p, &value, 4);
 }
 
-static void put_u64(struct pen *p, uint64_t value)
+static void put_u64(struct field_io *p, uint64_t value)
 {
     put_bytes(p, &value, 8);
 }
 
-static void put_f32(struct pen *p, float value)
+static void put_f32(struct field_io *p, float value)
 {
     put_bytes(p, &value, 4);
 }
 
 /* The crc of what stands from `from` on. */
-static void put_crc(struct pen *p, size_t from)
+static void put_crc(struct field_io *p, size_t from)
 {
     put_u32(p, crc32c_extend(0, p->bytes + from, p->n - from));
 }
 
-static void put_format_1_table(struct pen *p)
+static void put_format_1_table(struct field_io *p)
 {
     size_t from = p->n;
 
@@ -60,7 +60,7 @@ static void put_format_1_table(struct pen *p)
     assert_int_equal(p->n, from + 284);
 }
 
-static void put_format_1_row(struct pen *p, uint64_t key, uint64_t version, float first)
+static void put_format_1_row(struct field_io *p, uint64_t key, uint64_t version, float first)
 {
     put_u64(p, key);
     put_u64(p, version);
@@ -69,7 +69,7 @@ static void put_format_1_row(struct pen *p, uint64_t key, uint64_t version, floa
         put_f32(p, first + (float)i);
 }
 
-static void put_format_1_rows(struct pen *p)
+static void put_format_1_rows(struct field_io *p)
 {
     size_t from = p->n;
     uint32_t crc;
@@ -86,7 +86,7 @@ static void put_format_1_rows(struct pen *p)
     memcpy(p->bytes + from + 16, &crc, 4);
 }
 
-static void put_format_2_rows(struct pen *p)
+static void put_format_2_rows(struct field_io *p)
 {
     const float values[] = { 1, 2, 3, 4, 5, 6, 7, 8 };
     size_t from = p->n;
@@ -106,7 +106,7 @@ static void put_format_2_rows(struct pen *p)
 }
 
 /* n_rows: what the table's record says; one is there. */
-static void put_format_2_table(struct pen *p, uint64_t n_rows)
+static void put_format_2_table(struct field_io *p, uint64_t n_rows)
 {
     shard_file_encode_table(
         p->bytes + p->n,
@@ -118,7 +118,7 @@ static void put_format_2_table(struct pen *p, uint64_t n_rows)
 /* Formats 1 and 2 have the same header and footer, and a checksum of all bytes. */
 static void write_old(struct crash_files *c, uint32_t format, uint64_t version, uint64_t n_rows)
 {
-    struct pen p = { .n = 0 };
+    struct field_io p = { .n = 0 };
     size_t n_before;
     int fd;
 

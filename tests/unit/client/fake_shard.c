@@ -39,7 +39,7 @@ static int fake_hello(struct fake_conn *c, const struct frame_header *h, const u
     r->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
     snprintf(r->nodes[0], sizeof r->nodes[0], "127.0.0.1:%d", c->fake->port);
     if (r->status)
-        snprintf(r->text, sizeof r->text, "the fake refuses this greeting");
+        snprintf(r->text, sizeof r->text, "the fake refuses this hello");
     if (!status)
         status = message_write_hello_reply(out, h->request_id, r);
     free(r);
@@ -143,7 +143,7 @@ static int fake_push(struct fake_conn *c, const struct frame_header *h, const ui
         r.status = PS_ESEQ;
     } else if (refusal == PS_ESEQ || refusal == PS_ENOJOIN || refusal == PS_ESTOPPING ||
                refusal == -ENOMEM) {
-        ; /* not judged: the number is still to come */
+        ; /* not acknowledged: the number is still to come */
     } else if (push->seq <= s->last_seq) {
         r.repeated = true;
         s->n_repeated++;
@@ -274,21 +274,21 @@ static void fake_nonsense(struct fake *f, const struct frame_header *h, bool is_
 static void fake_say(const char *bytes, struct bytes *out)
 {
     const size_t n_bytes = strlen(bytes);
-    uint8_t *room;
+    uint8_t *space;
 
     bytes_consume(out, bytes_len(out));
-    room = bytes_reserve(out, n_bytes);
-    assert(room);
-    memcpy(room, bytes, n_bytes);
+    space = bytes_reserve(out, n_bytes);
+    assert(space);
+    memcpy(space, bytes, n_bytes);
     bytes_commit(out, n_bytes);
 }
 
 static void fake_copy(struct bytes *dst, const struct bytes *src)
 {
-    uint8_t *room = bytes_reserve(dst, bytes_len(src));
+    uint8_t *space = bytes_reserve(dst, bytes_len(src));
 
-    assert(room);
-    memcpy(room, bytes_front(src), bytes_len(src));
+    assert(space);
+    memcpy(space, bytes_front(src), bytes_len(src));
     bytes_commit(dst, bytes_len(src));
 }
 

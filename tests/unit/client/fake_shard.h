@@ -51,7 +51,7 @@ struct fake_plan {
     int fault_type; /* 0: counts all frames, else those of this type */
     enum fake_fault fault;
     int refusal;           /* FAKE_REFUSE: the status; PS_EFENCED also fences */
-    int hello_status;      /* of every greeting */
+    int hello_status;      /* of every HELLO */
     bool holds_pulls;      /* never answers them */
     long mute_from;        /* answers so many frames of each connection, then none; 0: all */
     bool mute_pushes;      /* never answers those */
@@ -60,8 +60,8 @@ struct fake_plan {
     bool fences_all;       /* no incarnation may join */
     bool fences_pushed;    /* an incarnation no longer counts once a push of it is applied */
     uint64_t fenced_below; /* no smaller incarnation may join */
-    int push_status;       /* of every push: one that says that it was not judged */
-    bool hello_passes;     /* hello_status is that of each second greeting only */
+    int push_status;       /* of every push: one that says that it was not acknowledged */
+    bool hello_passes;     /* hello_status is that of each second HELLO only */
     uint64_t join_clock;   /* what shard 0 wants a worker to go on with */
     const char *bytes;     /* answers everything with these, which are no frame */
     uint64_t seed;

@@ -30,7 +30,7 @@ static void the_first_return_is_at_once_and_each_further_one_later(void **state)
     assert_int_equal(cluster_client_rejoin_delay_ms(CLUSTER_CLIENT_FENCES_MAX), 800);
 }
 
-static void who_comes_back_is_greater_than_all_before(void **state)
+static void an_incarnation_that_comes_back_is_greater_than_all_before(void **state)
 {
     (void)state;
     assert_int_equal(cluster_client_next_incarnation(100, 0, 5000, 77),
@@ -51,7 +51,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_is_recent_counts),
         cmocka_unit_test(the_first_return_is_at_once_and_each_further_one_later),
-        cmocka_unit_test(who_comes_back_is_greater_than_all_before),
+        cmocka_unit_test(an_incarnation_that_comes_back_is_greater_than_all_before),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Residuals under a bound: what is sent and what is owed add up to the gradients. */
+/* Residuals under a bound: sent values and residuals add up to the gradients. */
 #include "worker/client/error_feedback_flush.h"
 
 #include <errno.h>
@@ -109,7 +109,7 @@ static int push(struct rig *rig, const struct step *s)
     return 0;
 }
 
-/* The largest difference between what was given and what was sent or is owed. */
+/* The largest difference between the gradients and the sent values with the residuals. */
 static double difference(struct rig *rig)
 {
     const struct error_feedback *r = push_encoder_residual(rig->e, 0);
@@ -255,7 +255,7 @@ static void blocks_of_dense_tables_keep_theirs_whatever_the_bound(void **state)
 }
 
 #ifdef PS_FAULTS
-/* Every allocation of a push that must make room fails once: nothing is owed or paid by it. */
+/* Every allocation of a push that must flush fails once: it changes no residual. */
 static void a_failed_push_in_full_changes_no_residual(void **state)
 {
     struct step s;

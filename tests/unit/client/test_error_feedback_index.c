@@ -1,4 +1,4 @@
-/* Rows encoded elsewhere, what is owed to them kept elsewhere: the pushes are the plain encoder's, byte for byte. */
+/* Rows encoded elsewhere, their residuals kept elsewhere: the pushes are the plain encoder's, byte for byte. */
 #include "worker/client/error_feedback_index.h"
 
 #include <errno.h>
@@ -22,14 +22,14 @@
 #define DIM_MAX 300u
 #define BATCH 40u
 
-/* Somebody who encodes: an array of owed rows, and what becomes of it (dlrm_types.h), in plain C. */
+/* An encoder: an array of residual rows, and what becomes of it (dlrm_types.h), in plain C. */
 struct elsewhere {
     uint32_t dim;
     struct error_feedback index;
     struct error_feedback_index residuals;
     float *rows; /* [index.rows_max][dim] */
     uint8_t *bytes;
-    uint32_t room[2 * N_KEYS];
+    uint32_t numbers[2 * N_KEYS];
 };
 
 /* One of each: who has the floats and encodes them, and who gets them encoded. */
@@ -178,7 +178,7 @@ static int go_through(struct elsewhere *e, const struct batch *b, struct ps_push
 
     if (status)
         return status;
-    error_feedback_index_take(o, &e->index, &b->section, e->room);
+    error_feedback_index_acquire(o, &e->index, &b->section, e->numbers);
     encode(e, b->grads);
     *ret = b->section;
     ret->codec = o->codec;
@@ -217,7 +217,7 @@ static void check_push(struct rig *rig, const struct batch *b)
     }
 }
 
-/* The same rows are owed the same, in the same order, and the encoder that was fed owes nothing. */
+/* The same rows have the same residuals, in the same order, and the encoder's source has none. */
 static void check_residuals(struct rig *rig)
 {
     const struct error_feedback *x = push_encoder_residual(rig->plain, 0),
@@ -263,7 +263,7 @@ static uint64_t run(uint64_t seed, uint32_t dim, enum table_spec_kind kind, uint
 {
     struct batch b = { .grads = memory_alloc(BATCH * dim * sizeof *b.grads) };
     enum codec_id codec = CODEC_ONEBIT;
-    uint64_t settled;
+    uint64_t n_flushed_rows;
     struct rig rig;
 
     set_up(&rig, dim, kind, max_bytes);
@@ -280,10 +280,10 @@ static uint64_t run(uint64_t seed, uint32_t dim, enum table_spec_kind kind, uint
         check_push(&rig, &b);
         check_residuals(&rig);
     }
-    settled = n_flushed(&rig);
+    n_flushed_rows = n_flushed(&rig);
     tear_down(&rig);
     free(b.grads);
-    return settled;
+    return n_flushed_rows;
 }
 
 static void pushes_are_those_of_the_plain_encoder(void **state)
@@ -331,7 +331,7 @@ static void an_encoded_section_leaves_the_tables_residuals_alone(void **state)
 }
 
 #ifdef PS_FAULTS
-/* The k-th allocation of a section's way out fails: nothing that is owed has changed. */
+/* The k-th allocation of a section's way out fails: no residual has changed. */
 static void check_failures(uint64_t seed, enum codec_id codec, bool flushes)
 {
     struct batch b = { .grads = memory_alloc(BATCH * 8 * sizeof *b.grads) };

@@ -27,14 +27,14 @@ static void a_job_reads_what_it_has_pushed(void **state)
     }
 }
 
-static void a_refused_greeting_ends_at_once_with_the_servers_sentence(void **state)
+static void a_refused_hello_ends_at_once_with_the_servers_sentence(void **state)
 {
     const struct fake_plan plan = { .n_shards = 1,
                                     .fault_at = -1,
                                     .hello_status = PS_EGREETING };
 
     (void)state;
-    assert_not_let_in(&plan, PS_EGREETING, "the fake refuses this greeting");
+    assert_not_let_in(&plan, PS_EGREETING, "the fake refuses this hello");
 }
 
 static void a_port_of_http_is_reported_at_once(void **state)
@@ -130,7 +130,7 @@ static void a_pull_that_is_never_answered_ends_at_its_deadline(void **state)
     tear_down(&rig);
 }
 
-static void pushes_wait_for_room_in_the_window(void **state)
+static void pushes_wait_for_space_in_the_window(void **state)
 {
     struct fake_plan plan = { .n_shards = 2, .fault_at = -1 };
     struct ps_options options = make_options(NULL);
@@ -245,7 +245,7 @@ static void a_table_with_another_specification_is_refused_with_the_difference(vo
     tear_down(&rig);
 }
 
-static void a_worker_goes_on_at_the_greatest_clock_that_a_shard_tells(void **state)
+static void a_worker_continues_at_the_greatest_clock_of_all_shards(void **state)
 {
     struct fake_plan plan = { .n_shards = 3, .fault_at = -1, .join_clock = 9 };
     struct rig rig;
@@ -344,18 +344,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_reads_what_it_has_pushed),
-        cmocka_unit_test(a_refused_greeting_ends_at_once_with_the_servers_sentence),
+        cmocka_unit_test(a_refused_hello_ends_at_once_with_the_servers_sentence),
         cmocka_unit_test(a_port_of_http_is_reported_at_once),
         cmocka_unit_test(other_bytes_than_frames_are_a_broken_protocol),
         cmocka_unit_test(a_refused_push_is_reported_once_by_the_next_call),
         cmocka_unit_test(a_refused_pull_says_which_shard_and_why),
         cmocka_unit_test(a_pull_that_is_never_answered_ends_at_its_deadline),
-        cmocka_unit_test(pushes_wait_for_room_in_the_window),
+        cmocka_unit_test(pushes_wait_for_space_in_the_window),
         cmocka_unit_test(
             a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled),
         cmocka_unit_test(a_pull_of_nothing_is_answered_by_every_shard),
         cmocka_unit_test(a_table_with_another_specification_is_refused_with_the_difference),
-        cmocka_unit_test(a_worker_goes_on_at_the_greatest_clock_that_a_shard_tells),
+        cmocka_unit_test(a_worker_continues_at_the_greatest_clock_of_all_shards),
         cmocka_unit_test(a_reader_reads_without_joining),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_call_without_memory_is_refused_and_changes_nothing),

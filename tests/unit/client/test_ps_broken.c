@@ -11,15 +11,15 @@ static uint32_t fault_everywhere(enum fake_fault fault, uint32_t n_shards, bool 
     char address[32];
     struct fake *f;
     struct err err;
-    bool reached = true;
+    bool was_hit = true;
     int status;
 
-    for (plan.fault_at = 0; reached; plan.fault_at++) {
+    for (plan.fault_at = 0; was_hit; plan.fault_at++) {
         f = fake_start(&plan);
         fake_address(f, address);
         status = run_job(address, &stats, &err);
         fake_stop(f);
-        reached = f->n_frames > plan.fault_at;
+        was_hit = f->n_frames > plan.fault_at;
         if (status && !may_fail)
             print_error("fault %d at frame %ld: %s\n", (int)fault, plan.fault_at, err.text);
         if (status)
@@ -191,7 +191,7 @@ static void a_worker_declared_dead_joins_anew_and_says_so_until_it_goes_on(void 
     }
 }
 
-static void a_push_that_was_not_judged_is_sent_again(void **state)
+static void a_push_that_was_not_acknowledged_is_sent_again(void **state)
 {
     static const int passing[] = { PS_ESEQ, PS_ENOJOIN, PS_ESTOPPING, -ENOMEM };
     struct ps_stats stats;
@@ -298,7 +298,7 @@ static void a_rank_that_is_fenced_for_ever_gives_up(void **state)
     assert_not_let_in(&plan, PS_EFENCED, "another process running with the same rank");
 }
 
-static void a_worker_whose_clock_is_behind_joins_as_who_comes_next(void **state)
+static void a_worker_whose_clock_is_behind_joins_as_the_next_incarnation(void **state)
 {
     struct fake_plan plan = { .n_shards = 2,
                               .fault_at = -1,
@@ -341,7 +341,7 @@ static void two_processes_of_one_rank_do_not_fight_for_ever(void **state)
     tear_down(&rig);
 }
 
-static void a_refusal_whose_answer_was_lost_reaches_the_trainer(void **state)
+static void a_refusal_whose_answer_was_lost_is_reported_to_the_trainer(void **state)
 {
     struct fake_plan plan = { .n_shards = 1,
                               .fault_at = 0,
@@ -369,7 +369,7 @@ static void a_full_server_is_waited_for(void **state)
     struct rig rig;
 
     (void)state;
-    set_up(&rig, &plan, NULL); /* refused at the door, and again at the shard */
+    set_up(&rig, &plan, NULL); /* refused at the listener, and again at the shard */
     halt(&rig);
     assert_int_equal(rig.f->n_hellos, 4);
     tear_down(&rig);
@@ -446,14 +446,14 @@ int main(void)
         cmocka_unit_test(a_client_waits_for_servers_that_come_late),
         cmocka_unit_test(servers_that_never_come_end_in_a_sentence),
         cmocka_unit_test(a_worker_declared_dead_joins_anew_and_says_so_until_it_goes_on),
-        cmocka_unit_test(a_push_that_was_not_judged_is_sent_again),
+        cmocka_unit_test(a_push_that_was_not_acknowledged_is_sent_again),
         cmocka_unit_test(a_shard_that_has_lost_pushes_is_joined_anew),
         cmocka_unit_test(a_shard_that_comes_back_with_a_greater_clock_is_joined_anew),
         cmocka_unit_test(a_shard_that_stays_away_ends_every_wait_with_one_sentence),
         cmocka_unit_test(a_rank_that_is_fenced_for_ever_gives_up),
-        cmocka_unit_test(a_worker_whose_clock_is_behind_joins_as_who_comes_next),
+        cmocka_unit_test(a_worker_whose_clock_is_behind_joins_as_the_next_incarnation),
         cmocka_unit_test(two_processes_of_one_rank_do_not_fight_for_ever),
-        cmocka_unit_test(a_refusal_whose_answer_was_lost_reaches_the_trainer),
+        cmocka_unit_test(a_refusal_whose_answer_was_lost_is_reported_to_the_trainer),
         cmocka_unit_test(a_full_server_is_waited_for),
         cmocka_unit_test(a_worker_goes_on_behind_a_push_that_nobody_got),
     };

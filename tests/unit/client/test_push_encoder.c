@@ -174,7 +174,7 @@ static void a_push_equals_rows_encoded_one_by_one_on_any_number_of_shards(void *
     free(values[1]);
 }
 
-static void an_empty_section_reaches_every_shard(void **state)
+static void an_empty_section_is_sent_to_every_shard(void **state)
 {
     const struct table_spec spec = make_spec("emb", 4, TABLE_SPEC_SPARSE);
     const struct ps_push_section push = { .table = 0 };
@@ -221,7 +221,7 @@ static void assigning_a_row_drops_its_residual(void **state)
 
     (void)state;
     set_up(&rig, 1, &spec, 1);
-    push_one(&rig, SECTION_GRADIENT, CODEC_TOPK, 5, grad); /* sends the 4, owes 3 2 1 */
+    push_one(&rig, SECTION_GRADIENT, CODEC_TOPK, 5, grad); /* sends the 4; residuals 3 2 1 */
     push_one(&rig, SECTION_GRADIENT, CODEC_TOPK, 5, (float[4]){ 0 }); /* sends the 3 */
     assert_int_equal(codec_topk.decode(rig.push.requests[0]->sections[0].values, 4, 1, sent),
                      0);
@@ -335,7 +335,7 @@ static void a_pull_without_memory_is_refused(void **state)
     assert_true(k > 4);
 }
 
-/* Every allocation fails once: nothing may be owed or forgotten by the push that failed. */
+/* Every allocation fails once: the push that failed changes no residual. */
 static void a_failed_push_changes_no_residual(void **state)
 {
     const struct table_spec spec = make_spec("emb", 8, TABLE_SPEC_SPARSE);
@@ -373,7 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_equals_rows_encoded_one_by_one_on_any_number_of_shards),
-        cmocka_unit_test(an_empty_section_reaches_every_shard),
+        cmocka_unit_test(an_empty_section_is_sent_to_every_shard),
         cmocka_unit_test(assigning_a_row_drops_its_residual),
         cmocka_unit_test(nan_is_sent_on_for_the_server_to_refuse_and_does_not_stay),
         cmocka_unit_test(what_shards_answer_lands_where_it_was_asked_for),

@@ -234,7 +234,8 @@ static void of_a_damaged_file_nothing_is_taken_that_was_not_put(void **state)
     assert_true(n_idle < 3 * PUSH_JOURNAL_PUSH_HEAD_BYTES);
 }
 
-static void segments_go_when_all_shards_have_judged_them_but_for_the_newest_push(void **state)
+static void
+segments_go_when_all_shards_have_acknowledged_them_but_for_the_newest_push(void **state)
 {
     struct crash_files disk;
     uint64_t first, seq = 0;
@@ -274,7 +275,7 @@ static void segments_go_when_all_shards_have_judged_them_but_for_the_newest_push
     crash_files_deinit(&disk);
 }
 
-static void a_new_incarnation_counts_from_one_and_the_old_one_is_forgotten(void **state)
+static void a_new_incarnation_counts_from_one_and_the_old_one_is_dropped(void **state)
 {
     struct crash_files disk;
     struct ps_origin origin;
@@ -474,8 +475,9 @@ int main(void)
         cmocka_unit_test(a_process_that_dies_at_any_operation_has_kept_all_pushes_before),
         cmocka_unit_test(segments_are_written_over_and_never_mixed_up),
         cmocka_unit_test(of_a_damaged_file_nothing_is_taken_that_was_not_put),
-        cmocka_unit_test(segments_go_when_all_shards_have_judged_them_but_for_the_newest_push),
-        cmocka_unit_test(a_new_incarnation_counts_from_one_and_the_old_one_is_forgotten),
+        cmocka_unit_test(
+            segments_go_when_all_shards_have_acknowledged_them_but_for_the_newest_push),
+        cmocka_unit_test(a_new_incarnation_counts_from_one_and_the_old_one_is_dropped),
         cmocka_unit_test(a_disk_that_fails_at_any_operation_stops_nothing_and_leaves_no_lie),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_nothing_is_read_and_nothing_leaks),

@@ -359,7 +359,8 @@ static void a_push_without_answer_ends_the_job(void **state)
 }
 
 /* One that comes back and back again for the same push, taking or refusing it without a verdict. */
-static void a_push_that_is_never_judged_ends_the_job(struct fake_plan plan, const char *why)
+static void a_push_that_is_never_acknowledged_ends_the_job(struct fake_plan plan,
+                                                           const char *why)
 {
     struct rig rig;
     uint64_t start_ms;
@@ -387,9 +388,9 @@ static void a_push_for_which_there_is_never_memory_ends_the_job(void **state)
     struct fake_plan plan = { .fault_at = -1, .push_status = -ENOMEM };
 
     (void)state;
-    a_push_that_is_never_judged_ends_the_job(plan, "the fake refuses this push");
+    a_push_that_is_never_acknowledged_ends_the_job(plan, "the fake refuses this push");
     plan.push_status = PS_ESEQ;
-    a_push_that_is_never_judged_ends_the_job(plan, "the fake refuses this push");
+    a_push_that_is_never_acknowledged_ends_the_job(plan, "the fake refuses this push");
 }
 
 static void a_push_that_always_breaks_the_connection_ends_the_job(void **state)
@@ -397,7 +398,7 @@ static void a_push_that_always_breaks_the_connection_ends_the_job(void **state)
     struct fake_plan plan = { .fault_at = -1, .push_status = FAKE_HANGS_UP };
 
     (void)state;
-    a_push_that_is_never_judged_ends_the_job(plan, "connection");
+    a_push_that_is_never_acknowledged_ends_the_job(plan, "connection");
 }
 
 static void a_refusal_whose_answer_was_lost_is_reported_all_the_same(void **state)
@@ -502,11 +503,11 @@ static void a_request_without_memory_goes_out_on_the_next_connection(void **stat
 {
     struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
     struct rig rig;
-    bool reached = true;
+    bool was_hit = true;
     long k;
 
     (void)state;
-    for (k = 0; reached; k++) {
+    for (k = 0; was_hit; k++) {
         struct request *push = empty_request(0), *pull = empty_request(600000);
 
         set_up(&rig, &plan);
@@ -517,7 +518,7 @@ static void a_request_without_memory_goes_out_on_the_next_connection(void **stat
         memory_fail_after(-1);
         run_until(&rig, &rig.n_pushed, 1);
         run_until(&rig, &rig.n_pulled, 1);
-        reached = rig.n_reconnected > 0;
+        was_hit = rig.n_reconnected > 0;
         fake_stop(rig.f);
         assert_int_equal(rig.f->shards[0].n_applied, 1);
         tear_down(&rig);

@@ -19,10 +19,10 @@ static struct suspects one(uint32_t rank, uint64_t incarnation)
 static struct suspects ask(struct suspects_relay *r, uint32_t shard)
 {
     struct suspects asked = { 0 };
-    bool has_news = suspects_has_news(r, shard);
+    bool has_update = suspects_has_update(r, shard);
 
     suspects_ask(r, shard, &asked);
-    assert_int_equal(has_news, asked.n > 0);
+    assert_int_equal(has_update, asked.n > 0);
     return asked;
 }
 
@@ -61,7 +61,7 @@ static void agree(struct suspects_relay *r)
     }
 }
 
-static void all_shards_refuse_a_worker_before_one_is_told_that_it_is_dead(void **state)
+static void all_shards_refuse_a_worker_before_it_is_declared_dead(void **state)
 {
     struct suspects_relay *r = set_up();
 
@@ -84,7 +84,7 @@ static void all_shards_refuse_a_worker_before_one_is_told_that_it_is_dead(void *
     suspects_free(NULL);
 }
 
-static void a_shard_that_suspects_it_too_needs_no_telling(void **state)
+static void a_shard_that_suspects_it_too_needs_no_report(void **state)
 {
     struct suspects_relay *r = set_up();
     struct suspects suspected = one(5, 7);
@@ -138,7 +138,7 @@ static void what_was_agreed_stays_when_a_connection_is_lost(void **state)
     suspects_free(r);
 }
 
-static void a_shard_that_has_forgotten_the_end_of_a_suspect_is_told_again(void **state)
+static void a_shard_that_lost_the_end_of_a_suspect_is_asked_again(void **state)
 {
     struct suspects_relay *r = set_up();
     struct suspects suspected = one(5, 7);
@@ -181,7 +181,7 @@ static void more_than_one_message_takes_come_in_the_next_one(void **state)
 
         suspects_answered(r, 0, &suspected);
     }
-    while (suspects_has_news(r, 1)) {
+    while (suspects_has_update(r, 1)) {
         struct suspects asked = ask(r, 1);
 
         assert_true(asked.n <= MESSAGE_SUSPECTS_MAX);
@@ -197,11 +197,11 @@ static void more_than_one_message_takes_come_in_the_next_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_shards_refuse_a_worker_before_one_is_told_that_it_is_dead),
-        cmocka_unit_test(a_shard_that_suspects_it_too_needs_no_telling),
+        cmocka_unit_test(all_shards_refuse_a_worker_before_it_is_declared_dead),
+        cmocka_unit_test(a_shard_that_suspects_it_too_needs_no_report),
         cmocka_unit_test(a_shard_whose_connection_was_lost_is_asked_again),
         cmocka_unit_test(what_was_agreed_stays_when_a_connection_is_lost),
-        cmocka_unit_test(a_shard_that_has_forgotten_the_end_of_a_suspect_is_told_again),
+        cmocka_unit_test(a_shard_that_lost_the_end_of_a_suspect_is_asked_again),
         cmocka_unit_test(two_incarnations_of_a_rank_are_two_suspects),
         cmocka_unit_test(more_than_one_message_takes_come_in_the_next_one),
     };

@@ -10,11 +10,11 @@
 
 static void append(struct bytes *b, const void *src, size_t n_bytes)
 {
-    uint8_t *room = bytes_reserve(b, n_bytes);
+    uint8_t *space = bytes_reserve(b, n_bytes);
 
-    assert_non_null(room);
+    assert_non_null(space);
     if (n_bytes)
-        memcpy(room, src, n_bytes);
+        memcpy(space, src, n_bytes);
     bytes_commit(b, n_bytes);
 }
 
@@ -42,7 +42,7 @@ static void what_was_appended_is_consumed_in_the_same_order(void **state)
     bytes_deinit(&b);
 }
 
-static void room_that_was_consumed_is_used_again(void **state)
+static void space_that_was_consumed_is_reused(void **state)
 {
     struct bytes b = { 0 };
     uint8_t chunk[1000] = { 0 };
@@ -114,7 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_appended_is_consumed_in_the_same_order),
-        cmocka_unit_test(room_that_was_consumed_is_used_again),
+        cmocka_unit_test(space_that_was_consumed_is_reused),
         cmocka_unit_test(an_emptied_buffer_starts_at_its_front_again),
         cmocka_unit_test(a_size_that_cannot_be_is_refused_and_changes_nothing),
 #ifdef PS_FAULTS

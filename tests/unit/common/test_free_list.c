@@ -13,21 +13,21 @@
 #define N_ROUNDS 20000u
 
 struct block {
-    struct shared_free_link spare;
+    struct shared_free_link link;
     uint32_t owner; /* of the thread that has it; 0: nobody's */
 };
 
-static struct block *block_of(struct shared_free_link *spare)
+static struct block *block_of(struct shared_free_link *link)
 {
-    return spare ? CONTAINER_OF(spare, struct block, spare) : NULL;
+    return link ? CONTAINER_OF(link, struct block, link) : NULL;
 }
 
 static void free_all(struct shared_free_list *s)
 {
-    struct shared_free_link *spare;
+    struct shared_free_link *link;
 
-    while ((spare = shared_free_list_pop(s)) != NULL)
-        free(block_of(spare));
+    while ((link = shared_free_list_pop(s)) != NULL)
+        free(block_of(link));
     shared_free_list_deinit(s);
 }
 
@@ -39,11 +39,11 @@ static void the_newest_goes_out_first(void **state)
     (void)state;
     shared_free_list_init(&s, 2, 0);
     assert_null(shared_free_list_pop(&s));
-    assert_true(shared_free_list_push(&s, &a.spare, 10));
-    assert_true(shared_free_list_push(&s, &b.spare, 20));
+    assert_true(shared_free_list_push(&s, &a.link, 10));
+    assert_true(shared_free_list_push(&s, &b.link, 20));
     assert_int_equal(s.n_bytes, 30);
-    assert_ptr_equal(shared_free_list_pop(&s), &b.spare);
-    assert_ptr_equal(shared_free_list_pop(&s), &a.spare);
+    assert_ptr_equal(shared_free_list_pop(&s), &b.link);
+    assert_ptr_equal(shared_free_list_pop(&s), &a.link);
     assert_null(shared_free_list_pop(&s));
     assert_int_equal(s.n_bytes, 0);
     shared_free_list_deinit(&s);
@@ -56,31 +56,31 @@ static void a_few_stay_however_large_and_more_as_long_as_they_are_small(void **s
 
     (void)state;
     shared_free_list_init(&s, 2, 100);
-    assert_true(shared_free_list_push(&s, &blocks[0].spare, 1000));
-    assert_true(shared_free_list_push(&s, &blocks[1].spare, SIZE_MAX / 2));
-    assert_false(shared_free_list_push(&s, &blocks[2].spare, 1));
-    assert_ptr_equal(shared_free_list_pop(&s), &blocks[1].spare);
-    assert_ptr_equal(shared_free_list_pop(&s), &blocks[0].spare);
+    assert_true(shared_free_list_push(&s, &blocks[0].link, 1000));
+    assert_true(shared_free_list_push(&s, &blocks[1].link, SIZE_MAX / 2));
+    assert_false(shared_free_list_push(&s, &blocks[2].link, 1));
+    assert_ptr_equal(shared_free_list_pop(&s), &blocks[1].link);
+    assert_ptr_equal(shared_free_list_pop(&s), &blocks[0].link);
     for (int i = 0; i < 4; i++)
-        assert_true(shared_free_list_push(&s, &blocks[i].spare, 25));
-    assert_false(shared_free_list_push(&s, &blocks[4].spare, 1));
-    assert_true(shared_free_list_push(&s, &blocks[4].spare, 0));
+        assert_true(shared_free_list_push(&s, &blocks[i].link, 25));
+    assert_false(shared_free_list_push(&s, &blocks[4].link, 1));
+    assert_true(shared_free_list_push(&s, &blocks[4].link, 0));
     for (int i = 0; i < 5; i++)
         assert_non_null(shared_free_list_pop(&s));
     assert_int_equal(s.n_bytes, 0);
     shared_free_list_deinit(&s);
 }
 
-static void without_room_for_more_none_stays_beyond_the_few(void **state)
+static void without_space_for_more_none_stays_beyond_the_few(void **state)
 {
     struct block blocks[2] = { 0 };
     struct shared_free_list s;
 
     (void)state;
     shared_free_list_init(&s, 1, 0);
-    assert_true(shared_free_list_push(&s, &blocks[0].spare, 0));
-    assert_false(shared_free_list_push(&s, &blocks[1].spare, 0));
-    assert_ptr_equal(shared_free_list_pop(&s), &blocks[0].spare);
+    assert_true(shared_free_list_push(&s, &blocks[0].link, 0));
+    assert_false(shared_free_list_push(&s, &blocks[1].link, 0));
+    assert_ptr_equal(shared_free_list_pop(&s), &blocks[0].link);
     shared_free_list_deinit(&s);
 }
 
@@ -104,7 +104,7 @@ static void a_free_list_gives_out_the_newest_and_keeps_no_more_than_it_may(void 
 
 struct hand {
     pthread_t thread;
-    struct shared_free_list *spares;
+    struct shared_free_list *list;
     uint32_t id, n_made;
 };
 
@@ -114,7 +114,7 @@ static void *turn_over(void *arg)
     struct hand *h = arg;
 
     for (uint32_t i = 0; i < N_ROUNDS; i++) {
-        struct block *block = block_of(shared_free_list_pop(h->spares));
+        struct block *block = block_of(shared_free_list_pop(h->list));
 
         if (!block) {
             block = memory_alloc(sizeof *block);
@@ -124,7 +124,7 @@ static void *turn_over(void *arg)
         block->owner = h->id;
         assert(block->owner == h->id);
         block->owner = 0;
-        if (!shared_free_list_push(h->spares, &block->spare, sizeof *block))
+        if (!shared_free_list_push(h->list, &block->link, sizeof *block))
             abort();
     }
     return NULL;
@@ -139,7 +139,7 @@ static void threads_that_turn_blocks_over_make_one_each(void **state)
     (void)state;
     shared_free_list_init(&s, COUNT_OF(hands), 0);
     for (uint32_t i = 0; i < COUNT_OF(hands); i++) {
-        hands[i] = (struct hand){ .spares = &s, .id = i + 1 };
+        hands[i] = (struct hand){ .list = &s, .id = i + 1 };
         assert_int_equal(pthread_create(&hands[i].thread, NULL, turn_over, &hands[i]), 0);
     }
     for (uint32_t i = 0; i < COUNT_OF(hands); i++) {
@@ -157,7 +157,7 @@ int main(void)
         cmocka_unit_test(the_newest_goes_out_first),
         cmocka_unit_test(a_free_list_gives_out_the_newest_and_keeps_no_more_than_it_may),
         cmocka_unit_test(a_few_stay_however_large_and_more_as_long_as_they_are_small),
-        cmocka_unit_test(without_room_for_more_none_stays_beyond_the_few),
+        cmocka_unit_test(without_space_for_more_none_stays_beyond_the_few),
         cmocka_unit_test(threads_that_turn_blocks_over_make_one_each),
     };
 

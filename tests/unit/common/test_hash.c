@@ -22,7 +22,7 @@ static void mixing_a_counter_gives_splitmix64(void **state)
         assert_true(hash_mix(1234567 + i * UINT64_C(0x9e3779b97f4a7c15)) == expected[i]);
 }
 
-static void an_input_bit_reaches_half_of_the_output(void **state)
+static void an_input_bit_changes_half_of_the_output(void **state)
 {
     uint64_t i;
     int bit, n_flipped;
@@ -65,7 +65,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixing_a_counter_gives_splitmix64),
-        cmocka_unit_test(an_input_bit_reaches_half_of_the_output),
+        cmocka_unit_test(an_input_bit_changes_half_of_the_output),
         cmocka_unit_test(both_arguments_count),
         cmocka_unit_test(units_lie_in_0_to_1_and_are_even),
     };

@@ -127,7 +127,7 @@ static void long_values_are_whole(void **state)
     assert_reads(text, expected);
 }
 
-static void a_line_over_the_limit_is_refused_and_not_cut(void **state)
+static void a_line_over_the_limit_is_refused_and_not_truncated(void **state)
 {
     static char text[N_TEXT];
 
@@ -218,7 +218,7 @@ int main(void)
         cmocka_unit_test(a_value_may_hold_what_starts_a_comment_elsewhere),
         cmocka_unit_test(quotes_keep_blanks_and_escapes),
         cmocka_unit_test(long_values_are_whole),
-        cmocka_unit_test(a_line_over_the_limit_is_refused_and_not_cut),
+        cmocka_unit_test(a_line_over_the_limit_is_refused_and_not_truncated),
         cmocka_unit_test(lines_that_make_no_sense_are_named),
         cmocka_unit_test(nothing_is_passed_on_after_a_refusal),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),

@@ -127,7 +127,7 @@ static void what_a_peer_sends_cannot_fake_a_second_line(void **state)
     assert_null(strchr(c.text, 0x1b));
 }
 
-static void a_long_line_is_cut_and_says_so(void **state)
+static void a_long_line_is_truncated_and_says_so(void **state)
 {
     struct captured c;
     char text[5000];
@@ -242,7 +242,7 @@ int main(void)
         cmocka_unit_test(an_unknown_level_is_refused_and_changes_nothing),
         cmocka_unit_test(under_journald_a_line_has_its_prefix),
         cmocka_unit_test(what_a_peer_sends_cannot_fake_a_second_line),
-        cmocka_unit_test(a_long_line_is_cut_and_says_so),
+        cmocka_unit_test(a_long_line_is_truncated_and_says_so),
         cmocka_unit_test(errno_survives_a_line),
         cmocka_unit_test(a_few_at_once_and_then_one_a_minute_that_counts),
         cmocka_unit_test(another_kind_has_lines_of_its_own),

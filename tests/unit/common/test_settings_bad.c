@@ -169,7 +169,7 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
     }
 }
 
-static void what_is_too_long_is_refused_and_shown_cut(void **state)
+static void values_that_are_too_long_are_refused_and_shown_truncated(void **state)
 {
     static char text[9000];
     char path[] = "/tmp/test_settings.XXXXXX";
@@ -209,7 +209,7 @@ static void a_list_longer_than_its_limit_is_refused(void **state)
     assert_string_equal(err.text, "--data: \"x\" is one too many: there may be 256");
 }
 
-static void a_long_path_leaves_room_for_what_is_wrong(void **state)
+static void a_long_path_leaves_space_for_the_error(void **state)
 {
     char path[2000];
 
@@ -224,9 +224,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wrong_command_line_is_refused_with_one_sentence),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
-        cmocka_unit_test(what_is_too_long_is_refused_and_shown_cut),
+        cmocka_unit_test(values_that_are_too_long_are_refused_and_shown_truncated),
         cmocka_unit_test(a_list_longer_than_its_limit_is_refused),
-        cmocka_unit_test(a_long_path_leaves_room_for_what_is_wrong),
+        cmocka_unit_test(a_long_path_leaves_space_for_the_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,7 +63,7 @@ static void an_error_takes_one_line(void **state)
     assert_int_equal(err_set(NULL, -EIO, "nobody asked"), -EIO);
 }
 
-static void a_long_sentence_is_cut_and_not_overrun(void **state)
+static void a_long_sentence_is_truncated(void **state)
 {
     struct err err = { 0 };
     char text[1000];
@@ -83,7 +83,7 @@ int main(void)
         cmocka_unit_test(what_only_libuv_returns_has_libuvs_text),
         cmocka_unit_test(a_number_that_means_nothing_has_a_text_too),
         cmocka_unit_test(an_error_takes_one_line),
-        cmocka_unit_test(a_long_sentence_is_cut_and_not_overrun),
+        cmocka_unit_test(a_long_sentence_is_truncated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

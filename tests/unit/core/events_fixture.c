@@ -231,7 +231,7 @@ static int replay_tables(struct shard *s, const struct kept_scan *w)
     enter_shard();
     for (uint32_t i = 0; i < w->facts.n_tables && !status; i++)
         if (w->specs[i].name[0])
-            status = shard_table_ask(s, &w->specs[i], false, &id, &err);
+            status = shard_table_open(s, &w->specs[i], false, &id, &err);
         else if (i == shard_n_tables(s))
             status = shard_skip_tables(s, 1);
     return status;

@@ -48,7 +48,7 @@ uint32_t make_table(struct shard *s, const struct table_spec *spec)
     struct err err = { 0 };
 
     enter_shard();
-    if (shard_table_ask(s, spec, false, &id, &err) != 0)
+    if (shard_table_open(s, spec, false, &id, &err) != 0)
         fail_msg("%s", err.text);
     return id;
 }

@@ -65,7 +65,7 @@ struct push *next_push(const struct worker *w, uint64_t clock);
 struct pull *make_pull(uint64_t clock, uint32_t table, const uint64_t *keys, uint32_t n_keys);
 void free_pull(struct pull *pull);
 
-/* Sends and frees the push; it must be judged and accepted. */
+/* Sends and frees the push; it must be accepted. */
 struct shard_push_result must_push(struct shard *s, struct worker *w, struct push *push);
 
 /* Sends and frees the push, whatever becomes of it. */

@@ -63,7 +63,7 @@ static struct worker *worker_of(struct world *w, uint32_t job, uint32_t rank)
 
 /* --- what may happen --- */
 
-void settle(struct world *w)
+void finish_push(struct world *w)
 {
     struct shard_push_result result;
     enum shard_push_state state;
@@ -98,7 +98,7 @@ void join_one(struct world *w)
     if (!again && roll(&w->dice, 3) == 0)
         join.clock = 0;
     enter_shard();
-    settle(w);
+    finish_push(w);
     (void)!membership_join(shard_membership(w->s), &join, w->now_ms, &worker, &err);
 }
 
@@ -108,7 +108,7 @@ void leave_one(struct world *w)
         worker_of(w, (uint32_t)roll(&w->dice, N_JOBS), (uint32_t)roll(&w->dice, N_WORKERS));
 
     enter_shard();
-    settle(w);
+    finish_push(w);
     if (worker)
         membership_leave(shard_membership(w->s), worker);
     (void)shard_advance(w->s, w->now_ms);
@@ -121,7 +121,7 @@ void time_passes(struct world *w)
     (void)shard_advance(w->s, w->now_ms);
 }
 
-void reach_one(struct world *w)
+void advance_one(struct world *w)
 {
     struct worker *worker =
         worker_of(w, (uint32_t)roll(&w->dice, N_JOBS), (uint32_t)roll(&w->dice, N_WORKERS));
@@ -233,7 +233,7 @@ void table_one(struct world *w)
     if (id < N_TABLES) {
         struct table_spec spec = spec_of(w, id);
 
-        (void)!shard_table_ask(w->s, &spec, false, &id, &err);
+        (void)!shard_table_open(w->s, &spec, false, &id, &err);
     }
 }
 
@@ -313,7 +313,7 @@ bool check(struct world *w)
         shard_free(again);
         if (roll(&w->dice, 4))
             return false;
-        settle(w);
+        finish_push(w);
     }
     again = restore(w);
     assert_same_shard(w->s, again);
@@ -360,7 +360,7 @@ void step(struct world *w)
     else if (dice < 155)
         time_passes(w);
     else if (dice < 158)
-        reach_one(w);
+        advance_one(w);
     else if (dice < 164)
         table_one(w);
     else if (dice < 199)
@@ -399,7 +399,7 @@ struct world begin_world(const char *test, const struct shape *shape, uint64_t r
 void end_world(struct world *w)
 {
     enter_shard();
-    settle(w);
+    finish_push(w);
     assert_true(check(w));
     if (w->going.scan)
         scan_end(w->s, &w->going, SNAPSHOT_SCAN_DROPPED);

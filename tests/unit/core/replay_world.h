@@ -35,11 +35,11 @@ const char *job_name(uint32_t job);
 
 /* --- what may happen --- */
 
-void settle(struct world *w);
+void finish_push(struct world *w);
 void join_one(struct world *w);
 void leave_one(struct world *w);
 void time_passes(struct world *w);
-void reach_one(struct world *w);
+void advance_one(struct world *w);
 void push_one(struct world *w);
 void go_on(struct world *w);
 void table_one(struct world *w);

@@ -248,7 +248,7 @@ static void lock_step_ends_in_the_same_bits_in_any_order_on_any_number_of_shards
 
 #ifdef PS_FAULTS
 /* The k-th allocation fails in the push that completes a clock. Either it is not
- * judged and nothing has changed; or it is, and the clock is combined later: until
+ * acknowledged and nothing has changed; or it is, and the clock is combined later: until
  * then nobody may look. */
 static void
 without_memory_a_clock_is_combined_later_or_lacks_rows_that_are_counted(void **state)

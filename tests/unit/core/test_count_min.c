@@ -67,7 +67,7 @@ static void it_never_undercounts(void **state)
         uint32_t key = zipf(seed, i);
 
         if (i % n_turn == n_turn - 1) {
-            count_min_turn(s);
+            count_min_end_window(s);
             reference_turn(t);
         }
         t->now[key]++;
@@ -124,7 +124,7 @@ static void few_keys_are_overcounted_by_more_than_the_bound(void **state)
     measure(uniform, 3);
 }
 
-static void what_is_older_than_two_turns_is_forgotten(void **state)
+static void counts_older_than_two_windows_are_dropped(void **state)
 {
     struct count_min *s;
 
@@ -132,12 +132,12 @@ static void what_is_older_than_two_turns_is_forgotten(void **state)
     assert_int_equal(count_min_new(&s, NULL), 0);
     for (uint32_t i = 1; i <= 20; i++)
         assert_int_equal(count_min_add(s, 5), least(i, COUNT_MIN_COUNT_MAX));
-    count_min_turn(s);
+    count_min_end_window(s);
     assert_int_equal(count_min_count(s, 5), COUNT_MIN_COUNT_MAX);
     assert_int_equal(count_min_add(s, 5), COUNT_MIN_COUNT_MAX + 1);
-    count_min_turn(s);
+    count_min_end_window(s);
     assert_int_equal(count_min_count(s, 5), 1);
-    count_min_turn(s);
+    count_min_end_window(s);
     assert_int_equal(count_min_count(s, 5), 0);
     count_min_free(s);
 }
@@ -153,17 +153,17 @@ static void it_grows_and_shrinks_with_the_stream_and_with_its_budget(void **stat
     for (uint64_t turn = 0; turn < 3; turn++) {
         for (uint64_t i = 0; i < 3000000; i++)
             (void)count_min_add(s, hash_mix2(turn, i));
-        count_min_turn(s);
+        count_min_end_window(s);
         assert_true(budget.used == count_min_bytes(s));
     }
     assert_true(count_min_bytes(s) == 2 * (UINT64_C(4) << 22)); /* 2^23 cells a row: 16 MiB */
     do {
         before = count_min_bytes(s);
-        count_min_turn(s);
+        count_min_end_window(s);
         assert_true(budget.used == count_min_bytes(s));
     } while (count_min_bytes(s) < before);
     for (int i = 0; i < 30; i++)
-        count_min_turn(s);
+        count_min_end_window(s);
     assert_int_equal(count_min_bytes(s), 2 * 8192);
     count_min_free(s);
     assert_int_equal(budget.used, 0);
@@ -181,7 +181,7 @@ static void a_small_budget_gets_a_small_sketch_and_a_full_one_none(void **state)
     for (uint64_t turn = 0; turn < 3; turn++) {
         for (uint64_t i = 0; i < 1000000; i++)
             (void)count_min_add(s, hash_mix2(turn, i));
-        count_min_turn(s);
+        count_min_end_window(s);
         assert_int_equal(count_min_bytes(s), (1 << 20) / 16);
     }
     count_min_free(s);
@@ -207,10 +207,10 @@ static void without_memory_there_is_none_or_the_old_size_goes_on(void **state)
     for (uint64_t i = 0; i < 1000000; i++)
         (void)count_min_add(s, i);
     memory_fail_after(0);
-    count_min_turn(s);
+    count_min_end_window(s);
     for (uint64_t i = 0; i < 1000000; i += 97)
         assert_true(count_min_count(s, i) >= 1);
-    count_min_turn(s);
+    count_min_end_window(s);
     memory_fail_after(-1);
     assert_int_equal(count_min_count(s, 3), 0);
     assert_int_equal(count_min_add(s, 3), 1);
@@ -225,7 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_never_undercounts),
         cmocka_unit_test(few_keys_are_overcounted_by_more_than_the_bound),
-        cmocka_unit_test(what_is_older_than_two_turns_is_forgotten),
+        cmocka_unit_test(counts_older_than_two_windows_are_dropped),
         cmocka_unit_test(it_grows_and_shrinks_with_the_stream_and_with_its_budget),
         cmocka_unit_test(a_small_budget_gets_a_small_sketch_and_a_full_one_none),
 #ifdef PS_FAULTS

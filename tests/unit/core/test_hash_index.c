@@ -230,7 +230,7 @@ static void a_lookup_in_steps_says_what_holds_at_its_last_step(void **state)
                 keys[k] = roll(&dice, n_keys);
             table_group_begin(t, &g, keys, n, rows);
             churn(t, &dice, n_keys);
-            table_group_ask(t, &g);
+            table_group_prefetch(t, &g);
             churn(t, &dice, n_keys);
             table_group_end(t, &g);
             for (uint32_t k = 0; k < n; k++)

@@ -177,7 +177,7 @@ static void a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more(void 
     membership_free(r);
 }
 
-static void where_nobody_is_left_to_tell_the_other_shards_a_suspect_is_dead(void **state)
+static void without_another_worker_to_relay_a_suspect_is_dead(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *w = suspect_one(r);
@@ -203,7 +203,7 @@ static void a_restart_suspects_nobody(void **state)
     membership_free(r);
 }
 
-static void who_never_comes_is_lost_at_the_join_deadline(void **state)
+static void a_worker_that_never_joins_is_lost_at_the_join_deadline(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *w = must_join(r, ask(0, 2, 1), 0), *found;
@@ -312,7 +312,7 @@ another_process_waits_until_the_living_one_has_been_silent_for_half_a_lease(void
     membership_free(r);
 }
 
-static void a_worker_goes_on_where_a_shard_that_forgot_it_left_off(void **state)
+static void a_worker_continues_where_a_shard_that_lost_it_left_off(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct membership_join join = ask(0, 1, 3);
@@ -477,7 +477,7 @@ static void a_start_that_failed_holds_nobody_to_its_settings(void **state)
     membership_free(r);
 }
 
-static void who_left_a_running_job_comes_back_only_as_somebody_new(void **state)
+static void a_worker_that_left_a_running_job_returns_only_as_a_new_incarnation(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *a = must_join(r, ask(0, 2, 3), 0), *w;
@@ -492,7 +492,7 @@ static void who_left_a_running_job_comes_back_only_as_somebody_new(void **state)
 }
 
 /* Killed in its farewell: the process behind it finds pushes that it takes for open. */
-static void who_left_and_did_not_know_it_finds_its_pushes_judged(void **state)
+static void a_worker_that_left_finds_its_pushes_acknowledged(void **state)
 {
     struct membership_join again = ask(0, 2, 3), other;
     struct membership *r;
@@ -528,7 +528,7 @@ static void who_left_and_did_not_know_it_finds_its_pushes_judged(void **state)
     }
 }
 
-static void the_min_clock_is_that_of_the_slowest_who_counts(void **state)
+static void the_min_clock_is_that_of_the_slowest_live_worker(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *w[3];
@@ -589,7 +589,7 @@ static void what_a_log_says_is_taken_and_its_rank_and_job_go_on(void **state)
     membership_free(r);
 }
 
-static void clocks_that_peers_name_leave_room_for_the_next_steps(void **state)
+static void clocks_that_peers_name_leave_numbers_for_the_next_steps(void **state)
 {
     const uint64_t far = MEMBERSHIP_CLOCK_FAR;
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
@@ -629,7 +629,7 @@ static void a_reconnect_claims_no_push_that_the_shard_knows_it_never_had(void **
     membership_free(r);
 }
 
-static void jobs_that_are_gone_make_room_for_new_ones(void **state)
+static void jobs_that_are_gone_are_replaced_by_new_ones(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *first = NULL, *w;
@@ -713,7 +713,7 @@ static void a_refused_worker_learns_which_incarnation_may_join(void **state)
     membership_free(r);
 }
 
-static void a_clock_that_no_job_reaches_moves_nobody(void **state)
+static void a_clock_beyond_the_job_advances_no_worker(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *w = must_join(r, ask(0, 1, 1), 0);
@@ -736,36 +736,36 @@ int main(void)
         cmocka_unit_test(a_worker_that_is_heard_here_is_refused_once_another_shard_suspects_it),
         cmocka_unit_test(an_incarnation_that_another_shard_suspects_may_not_join_any_more),
         cmocka_unit_test(a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more),
-        cmocka_unit_test(where_nobody_is_left_to_tell_the_other_shards_a_suspect_is_dead),
+        cmocka_unit_test(without_another_worker_to_relay_a_suspect_is_dead),
         cmocka_unit_test(a_restart_suspects_nobody),
-        cmocka_unit_test(who_never_comes_is_lost_at_the_join_deadline),
+        cmocka_unit_test(a_worker_that_never_joins_is_lost_at_the_join_deadline),
         cmocka_unit_test(only_the_incarnation_that_counts_is_found),
         cmocka_unit_test(a_reconnect_of_the_living_changes_nothing),
         cmocka_unit_test(the_dead_come_back_only_as_somebody_new),
         cmocka_unit_test(a_new_incarnation_replaces_a_living_one_without_waiting_for_its_lease),
         cmocka_unit_test(
             another_process_waits_until_the_living_one_has_been_silent_for_half_a_lease),
-        cmocka_unit_test(a_worker_goes_on_where_a_shard_that_forgot_it_left_off),
+        cmocka_unit_test(a_worker_continues_where_a_shard_that_lost_it_left_off),
         cmocka_unit_test(pushes_that_were_lost_are_named_in_every_join_of_the_incarnation),
         cmocka_unit_test(steps_that_nobody_of_a_rank_did_are_counted_at_its_return),
         cmocka_unit_test(a_start_that_failed_holds_nobody_to_its_settings),
         cmocka_unit_test(other_settings_are_refused_by_name_while_the_job_runs),
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
         cmocka_unit_test(a_job_of_which_all_are_gone_starts_afresh),
-        cmocka_unit_test(who_left_a_running_job_comes_back_only_as_somebody_new),
-        cmocka_unit_test(who_left_and_did_not_know_it_finds_its_pushes_judged),
-        cmocka_unit_test(the_min_clock_is_that_of_the_slowest_who_counts),
+        cmocka_unit_test(a_worker_that_left_a_running_job_returns_only_as_a_new_incarnation),
+        cmocka_unit_test(a_worker_that_left_finds_its_pushes_acknowledged),
+        cmocka_unit_test(the_min_clock_is_that_of_the_slowest_live_worker),
         cmocka_unit_test(the_greatest_incarnation_fences_itself_and_nobody_else),
         cmocka_unit_test(what_a_log_says_is_taken_and_its_rank_and_job_go_on),
-        cmocka_unit_test(clocks_that_peers_name_leave_room_for_the_next_steps),
+        cmocka_unit_test(clocks_that_peers_name_leave_numbers_for_the_next_steps),
         cmocka_unit_test(a_reconnect_claims_no_push_that_the_shard_knows_it_never_had),
-        cmocka_unit_test(jobs_that_are_gone_make_room_for_new_ones),
+        cmocka_unit_test(jobs_that_are_gone_are_replaced_by_new_ones),
         cmocka_unit_test(states_have_names),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_join_without_memory_leaves_no_job_behind),
 #endif
         cmocka_unit_test(a_refused_worker_learns_which_incarnation_may_join),
-        cmocka_unit_test(a_clock_that_no_job_reaches_moves_nobody),
+        cmocka_unit_test(a_clock_beyond_the_job_advances_no_worker),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,7 +129,7 @@ static void what_was_made_again_goes_on_as_what_it_was(void **state)
         enter_shard();
         for (uint32_t i = 0; i < shape.n_steps; i++)
             step(&w);
-        settle(&w);
+        finish_push(&w);
         if (w.going.scan)
             scan_end(w.s, &w.going, SNAPSHOT_SCAN_DROPPED);
         kept_scan_free(&w.going);
@@ -158,7 +158,7 @@ static void what_was_made_again_goes_on_as_what_it_was(void **state)
             }
             assert_true(w.dice.n > before);
         }
-        settle(&w), settle(&reference);
+        finish_push(&w), finish_push(&reference);
         assert_same_shard(w.s, reference.s);
         drop_scans(&reference);
         shard_free(w.s);

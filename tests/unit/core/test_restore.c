@@ -70,7 +70,7 @@ static void an_index_that_was_made_ready_does_not_split_on_the_way(void **state)
     }
 }
 
-static void a_table_with_rows_or_without_room_expects_nothing_and_works(void **state)
+static void a_table_with_rows_or_without_memory_expects_nothing_and_works(void **state)
 {
     struct memory_budget small = { .max = 200 << 10 };
     struct table_facts before, after;
@@ -234,7 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_batch_finds_or_makes_each_row_once),
         cmocka_unit_test(an_index_that_was_made_ready_does_not_split_on_the_way),
-        cmocka_unit_test(a_table_with_rows_or_without_room_expects_nothing_and_works),
+        cmocka_unit_test(a_table_with_rows_or_without_memory_expects_nothing_and_works),
         cmocka_unit_test(rows_come_back_as_one_by_one_and_those_of_others_are_left_out),
         cmocka_unit_test(of_a_row_that_is_there_twice_the_last_one_counts),
         cmocka_unit_test(rows_of_no_table_and_blocks_that_are_not_there_are_refused),

@@ -15,7 +15,7 @@ static void push_one(struct shard *s, struct worker *w, uint64_t key, uint64_t c
     must_push(s, w, push);
 }
 
-static struct row_provenance look(struct shard *s, uint64_t key)
+static struct row_provenance query(struct shard *s, uint64_t key)
 {
     struct row_provenance ret;
 
@@ -38,7 +38,7 @@ static void a_row_names_the_push_of_its_version(void **state)
     push_one(s, zero, 5, 0);
     push_one(s, one, 6, 0);
     push_one(s, one, 5, 1);
-    got = look(s, 5);
+    got = query(s, 5);
     assert_int_equal(row_version(got.row), 3);
     assert_string_equal(got.job, "job");
     assert_int_equal(got.push->version, 3);
@@ -47,7 +47,7 @@ static void a_row_names_the_push_of_its_version(void **state)
     assert_int_equal(got.push->seq, 2);
     assert_int_equal(got.push->clock, 1);
     assert_false(got.push->is_combined);
-    got = look(s, 6);
+    got = query(s, 6);
     assert_int_equal(got.push->version, 2);
     assert_int_equal(got.push->seq, 1);
     shard_free(s);
@@ -65,9 +65,9 @@ static void a_combined_clock_is_of_all_its_workers(void **state)
     zero = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2);
     one = join(s, TABLE_SPEC_MODE_BSP, 0, 1, 2);
     push_one(s, zero, 5, 0);
-    assert_null(look(s, 5).row); /* it waits for the other */
+    assert_null(query(s, 5).row); /* it waits for the other */
     push_one(s, one, 6, 0);
-    got = look(s, 5);
+    got = query(s, 5);
     assert_true(got.push->is_combined);
     assert_int_equal(got.push->clock, 0);
     assert_string_equal(got.job, "job");
@@ -86,11 +86,11 @@ static void what_is_long_ago_is_not_remembered(void **state)
     push_one(s, w, 5, 0);
     for (uint64_t i = 1; i < ROW_PROVENANCE_PUSHES; i++)
         push_one(s, w, 6, i);
-    assert_int_equal(look(s, 5).push->seq, 1);
+    assert_int_equal(query(s, 5).push->seq, 1);
     push_one(s, w, 6, ROW_PROVENANCE_PUSHES);
-    assert_non_null(look(s, 5).row);
-    assert_null(look(s, 5).push);
-    assert_int_equal(look(s, 6).push->seq, ROW_PROVENANCE_PUSHES + 1);
+    assert_non_null(query(s, 5).row);
+    assert_null(query(s, 5).push);
+    assert_int_equal(query(s, 6).push->seq, ROW_PROVENANCE_PUSHES + 1);
     shard_free(s);
 }
 
@@ -107,7 +107,7 @@ static void other_shards_keys_and_blocks_that_are_not_there_are_reported(void **
     make_table(s, &dense);
     while (placement_shard(key, 0, 2) == 0)
         key++;
-    got = look(s, key);
+    got = query(s, key);
     assert_int_equal(got.owner, 1);
     assert_null(got.table);
     enter_shard();

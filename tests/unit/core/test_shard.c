@@ -19,21 +19,21 @@ static void a_table_is_made_once_and_found_again(void **state)
 
     (void)state;
     enter_shard();
-    assert_int_equal(shard_table_ask(s, &spec, true, &a, &err), PS_ENOTABLE);
-    assert_int_equal(shard_table_ask(s, &spec, false, &a, &err), 0);
-    assert_int_equal(shard_table_ask(s, &spec, false, &b, &err), 0);
+    assert_int_equal(shard_table_open(s, &spec, true, &a, &err), PS_ENOTABLE);
+    assert_int_equal(shard_table_open(s, &spec, false, &a, &err), 0);
+    assert_int_equal(shard_table_open(s, &spec, false, &b, &err), 0);
     assert_int_equal(a, b);
     assert_int_equal(shard_table(s, a)->payload_bytes, 3 * DIM * sizeof(float));
     other.dim = 8;
     b = 9;
-    assert_int_equal(shard_table_ask(s, &other, false, &b, &err), PS_ESPEC);
+    assert_int_equal(shard_table_open(s, &other, false, &b, &err), PS_ESPEC);
     assert_non_null(strstr(err.text, "dim"));
     assert_int_equal(b, 9);
-    assert_int_equal(shard_table_ask(s, &other, true, &b, &err), 0); /* only the name counts */
+    assert_int_equal(shard_table_open(s, &other, true, &b, &err), 0); /* only the name counts */
     assert_int_equal(b, a);
     snprintf(other.name, sizeof other.name, "second");
     other.dim = 0;
-    assert_int_equal(shard_table_ask(s, &other, false, &b, &err), PS_ESPEC);
+    assert_int_equal(shard_table_open(s, &other, false, &b, &err), PS_ESPEC);
     assert_int_equal(shard_n_tables(s), 1);
     assert_null(shard_table(s, 1));
     shard_free(s);
@@ -59,7 +59,7 @@ static void the_number_of_tables_has_an_end(void **state)
         assert_int_equal(make_table(s, &spec), i);
     }
     snprintf(spec.name, sizeof spec.name, "one-more");
-    assert_int_equal(shard_table_ask(s, &spec, false, &id, &err), -ENOSPC);
+    assert_int_equal(shard_table_open(s, &spec, false, &id, &err), -ENOSPC);
     assert_non_null(strstr(err.text, "--tables-max"));
     snprintf(spec.name, sizeof spec.name, "t%u", config.tables_max - 1);
     assert_int_equal(make_table(s, &spec), config.tables_max - 1); /* found by its name */
@@ -300,7 +300,7 @@ static void rows_know_the_push_that_changed_them_last(void **state)
     shard_free(s);
 }
 
-static void a_long_gradient_is_cut_to_the_norm_before_the_optimizer(void **state)
+static void a_long_gradient_is_clipped_to_the_norm_before_the_optimizer(void **state)
 {
     static const uint64_t keys[] = { 1, 2, 3 };
     const float huge = 3e38f;
@@ -385,7 +385,7 @@ int main(void)
         cmocka_unit_test(a_push_is_applied_once_whatever_the_link_does),
         cmocka_unit_test(the_step_count_is_the_tables_and_an_empty_push_counts),
         cmocka_unit_test(rows_know_the_push_that_changed_them_last),
-        cmocka_unit_test(a_long_gradient_is_cut_to_the_norm_before_the_optimizer),
+        cmocka_unit_test(a_long_gradient_is_clipped_to_the_norm_before_the_optimizer),
         cmocka_unit_test(the_rate_is_that_of_the_pushs_clock),
         cmocka_unit_test(an_assignment_starts_the_state_anew),
     };

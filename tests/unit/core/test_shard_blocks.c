@@ -58,7 +58,7 @@ static void assert_no_blocks_are_marked(const struct lab *l)
     }
 }
 
-static void refuse_without_room(enum table_spec_mode mode, enum section_op op)
+static void refuse_without_space(enum table_spec_mode mode, enum section_op op)
 {
     struct lab l = lab_new(mode, 200 << 10);
     struct table_facts facts;
@@ -89,14 +89,14 @@ static void refuse_without_room(enum table_spec_mode mode, enum section_op op)
     shard_free(l.s);
 }
 
-static void a_push_without_room_for_its_blocks_is_refused_whole(void **state)
+static void a_push_without_memory_for_its_blocks_is_refused_whole(void **state)
 {
     (void)state;
-    refuse_without_room(TABLE_SPEC_MODE_ASYNC, SECTION_ASSIGN);
-    refuse_without_room(TABLE_SPEC_MODE_ASYNC, SECTION_GRADIENT);
-    refuse_without_room(TABLE_SPEC_MODE_BSP, SECTION_ASSIGN);
-    refuse_without_room(TABLE_SPEC_MODE_BSP,
-                        SECTION_GRADIENT); /* told now, not when its clock is */
+    refuse_without_space(TABLE_SPEC_MODE_ASYNC, SECTION_ASSIGN);
+    refuse_without_space(TABLE_SPEC_MODE_ASYNC, SECTION_GRADIENT);
+    refuse_without_space(TABLE_SPEC_MODE_BSP, SECTION_ASSIGN);
+    refuse_without_space(TABLE_SPEC_MODE_BSP,
+                         SECTION_GRADIENT); /* told now, not when its clock is */
 }
 
 static void sparse_rows_take_nothing_from_blocks_that_are_there(void **state)
@@ -155,7 +155,7 @@ static void fail_each_allocation(enum table_spec_mode mode)
     assert_true(n_failed > 2);
 }
 
-static void without_memory_it_is_not_judged_and_comes_again(void **state)
+static void without_memory_it_is_not_committed_and_is_sent_again(void **state)
 {
     (void)state;
     fail_each_allocation(TABLE_SPEC_MODE_ASYNC);
@@ -166,10 +166,10 @@ static void without_memory_it_is_not_judged_and_comes_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_push_without_room_for_its_blocks_is_refused_whole),
+        cmocka_unit_test(a_push_without_memory_for_its_blocks_is_refused_whole),
         cmocka_unit_test(sparse_rows_take_nothing_from_blocks_that_are_there),
 #ifdef PS_FAULTS
-        cmocka_unit_test(without_memory_it_is_not_judged_and_comes_again),
+        cmocka_unit_test(without_memory_it_is_not_committed_and_is_sent_again),
 #endif
     };
 

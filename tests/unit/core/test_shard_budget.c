@@ -159,7 +159,7 @@ static void the_budget_is_never_passed_and_well_used(void **state)
 }
 
 /* Rows of 8 bytes of payload: now the index wants as much as they do. */
-static void rows_make_room_for_the_index_too(void **state)
+static void rows_are_evicted_for_the_index_too(void **state)
 {
     struct table_spec spec = spec_of(1, TABLE_SPEC_VICTIMS_OLDEST, 2 << 20);
     struct load l = load_new(&spec, 0);
@@ -303,7 +303,7 @@ static void a_push_does_not_evict_its_own_rows(void **state)
 }
 
 /* The oldest rows are those that the push comes to last. */
-static void rows_that_a_push_has_still_to_change_do_not_make_room_for_its_new_ones(void **state)
+static void pending_rows_of_a_push_are_not_evicted_for_its_new_ones(void **state)
 {
     struct table_spec spec = spec_of(DIM, TABLE_SPEC_VICTIMS_OLDEST, 64 << 10);
     struct load l = load_new(&spec, 0);
@@ -416,11 +416,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_budget_is_never_passed_and_well_used),
-        cmocka_unit_test(rows_make_room_for_the_index_too),
+        cmocka_unit_test(rows_are_evicted_for_the_index_too),
         cmocka_unit_test(oldest_keeps_the_newest_rows_and_rarest_the_most_pushed),
         cmocka_unit_test(a_push_does_not_evict_its_own_rows),
-        cmocka_unit_test(
-            rows_that_a_push_has_still_to_change_do_not_make_room_for_its_new_ones),
+        cmocka_unit_test(pending_rows_of_a_push_are_not_evicted_for_its_new_ones),
         cmocka_unit_test(blocks_of_a_dense_table_stay_when_the_shard_is_full),
         cmocka_unit_test(a_table_that_comes_late_gets_what_is_left),
 #ifdef PS_FAULTS

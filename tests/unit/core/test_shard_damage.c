@@ -17,7 +17,7 @@ static struct world held_world(const char *test, uint64_t round)
             push_one(&w);
         else
             step(&w);
-    settle(&w);
+    finish_push(&w);
     return w;
 }
 

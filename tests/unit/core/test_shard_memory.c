@@ -214,7 +214,7 @@ static void assert_applied(struct two_tables *t, uint64_t n_refused)
 }
 
 /* Fails the first allocation of a push of many new rows, then the second, ... */
-static void without_memory_a_push_is_not_judged_or_lacks_rows_that_are_counted(void **state)
+static void without_memory_a_push_is_not_committed_or_lacks_rows_that_are_counted(void **state)
 {
     static struct two_tables t;
     struct shard_push_result result;
@@ -266,7 +266,7 @@ static void a_table_or_a_pull_without_memory_is_refused(void **state)
     enter_shard();
     for (long k = 0; status != 0; k++) {
         memory_fail_after(k);
-        status = shard_table_ask(s, &spec, false, &id, &err);
+        status = shard_table_open(s, &spec, false, &id, &err);
         memory_fail_after(-1);
         assert_true(status == 0 || (status == -ENOMEM && shard_n_tables(s) == 0));
     }
@@ -291,7 +291,7 @@ int main(void)
         cmocka_unit_test(a_push_whose_lengths_do_not_fit_reserves_nothing),
         cmocka_unit_test(a_large_message_leaves_no_large_scratch_behind),
 #ifdef PS_FAULTS
-        cmocka_unit_test(without_memory_a_push_is_not_judged_or_lacks_rows_that_are_counted),
+        cmocka_unit_test(without_memory_a_push_is_not_committed_or_lacks_rows_that_are_counted),
         cmocka_unit_test(a_table_or_a_pull_without_memory_is_refused),
 #endif
     };

@@ -177,7 +177,7 @@ static void a_bad_push_is_refused_whole_and_uses_up_its_number(void **state)
     shard_free(s);
 }
 
-static void a_nan_is_kept_aside_with_all_that_is_known_of_it(void **state)
+static void a_nan_is_reported_with_its_table_key_and_worker(void **state)
 {
     static const uint64_t keys[] = { 5, 6 };
     const float g[2 * DIM] = { 0, 0, 0, 0, 0, 0, NAN, 0 };
@@ -471,7 +471,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bad_push_is_refused_whole_and_uses_up_its_number),
-        cmocka_unit_test(a_nan_is_kept_aside_with_all_that_is_known_of_it),
+        cmocka_unit_test(a_nan_is_reported_with_its_table_key_and_worker),
         cmocka_unit_test(a_key_of_another_shard_is_refused_by_pull_and_push),
         cmocka_unit_test(a_bad_pull_is_refused_with_a_sentence),
         cmocka_unit_test(a_push_needs_a_living_worker_and_its_turn),

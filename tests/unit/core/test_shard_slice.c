@@ -86,7 +86,7 @@ static void a_fault_in_the_last_row_leaves_nothing_behind(void **state)
 }
 
 /* Only one that has its row changed already has seen the push. */
-static void who_comes_while_a_push_applies_sees_all_of_it(void **state)
+static void a_request_that_comes_while_a_push_applies_sees_all_of_it(void **state)
 {
     static const uint64_t last = 3 * (N - 1);
     struct lone l = lone_push();
@@ -142,7 +142,7 @@ static void whose_push_is_under_way_does_not_die(void **state)
 }
 
 /* In every slice before it takes effect: the worker's rank is another's. */
-static void who_is_replaced_before_it_takes_effect_changes_nothing(void **state)
+static void a_worker_that_is_replaced_before_it_takes_effect_changes_nothing(void **state)
 {
     (void)state;
     enter_shard();
@@ -234,7 +234,7 @@ static void push_last_rows(struct lone *l, struct worker *w)
 }
 
 /* Between the slices another worker's pushes fill the table. */
-static void rows_that_a_push_has_still_to_change_do_not_make_room_for_others(void **state)
+static void pending_rows_of_a_push_are_not_evicted_for_others(void **state)
 {
     enum { N_OTHERS = 400 };
     static uint64_t keys[N_OTHERS];
@@ -272,7 +272,7 @@ static void rows_that_a_push_has_still_to_change_do_not_make_room_for_others(voi
 
 #ifdef PS_FAULTS
 static void
-without_memory_a_push_in_slices_is_not_judged_or_lacks_rows_that_are_counted(void **state)
+without_memory_a_push_in_slices_is_not_committed_or_lacks_rows_that_are_counted(void **state)
 {
     bool was_unjudged = false, lacked_rows = false, done = false;
 
@@ -311,14 +311,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fault_in_the_last_row_leaves_nothing_behind),
-        cmocka_unit_test(who_comes_while_a_push_applies_sees_all_of_it),
+        cmocka_unit_test(a_request_that_comes_while_a_push_applies_sees_all_of_it),
         cmocka_unit_test(whose_push_is_under_way_does_not_die),
-        cmocka_unit_test(who_is_replaced_before_it_takes_effect_changes_nothing),
+        cmocka_unit_test(a_worker_that_is_replaced_before_it_takes_effect_changes_nothing),
         cmocka_unit_test(what_has_no_place_is_left_out_in_slices_too),
-        cmocka_unit_test(rows_that_a_push_has_still_to_change_do_not_make_room_for_others),
+        cmocka_unit_test(pending_rows_of_a_push_are_not_evicted_for_others),
 #ifdef PS_FAULTS
         cmocka_unit_test(
-            without_memory_a_push_in_slices_is_not_judged_or_lacks_rows_that_are_counted),
+            without_memory_a_push_in_slices_is_not_committed_or_lacks_rows_that_are_counted),
 #endif
     };
 

@@ -26,7 +26,7 @@ static const struct {
 /* A push of a worker that has not been answered. */
 struct asked {
     struct push *push; /* NULL: none */
-    bool mirrored;     /* the reference has had it, and said `want` */
+    bool was_replayed; /* the reference has had it, and said `want` */
     struct shard_push_result want;
     int want_status;
 };
@@ -115,13 +115,13 @@ static void cache(struct pair *p, uint32_t rank)
     struct asked *a = &p->asked[rank];
 
     a->want_status = shard_push(p->reference, p->references[rank], a->push, 0, &a->want);
-    a->mirrored = true;
+    a->was_replayed = true;
 }
 
 /* Has the push under way taken its place in the order? Then the reference gets it now. */
 static void follow(struct pair *p)
 {
-    if (p->under_way < N_WORKERS && !p->asked[p->under_way].mirrored &&
+    if (p->under_way < N_WORKERS && !p->asked[p->under_way].was_replayed &&
         p->s->large.phase >= PUSH_APPLY)
         cache(p, p->under_way);
 }
@@ -131,7 +131,7 @@ static void check_result(struct pair *p, uint32_t rank, int status,
 {
     struct asked *a = &p->asked[rank];
 
-    if (!a->mirrored)
+    if (!a->was_replayed)
         cache(p, rank);
     assert_int_equal(status, a->want_status);
     assert_reported(got, &a->want);

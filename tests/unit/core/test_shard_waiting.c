@@ -129,7 +129,7 @@ static void a_dead_worker_no_longer_holds_up_lock_step(void **state)
     shard_free(s);
 }
 
-static void who_leaves_counts_for_what_it_finished(void **state)
+static void a_worker_that_leaves_counts_for_its_finished_clocks(void **state)
 {
     struct shard *s = unit_shard();
     struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 3),
@@ -169,7 +169,7 @@ static void a_worker_that_comes_back_and_does_its_step_again_counts_once(void **
     shard_free(s);
 }
 
-static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_before(void **state)
+static void a_worker_at_a_clock_without_a_tick_has_finished_those_before(void **state)
 {
     struct shard *s = unit_shard();
     struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
@@ -190,7 +190,7 @@ static void a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_befo
     shard_free(s);
 }
 
-static void a_worker_is_not_where_it_says_before_its_push_was_judged(void **state)
+static void a_worker_does_not_advance_before_its_push_was_acknowledged(void **state)
 {
     struct shard *s = unit_shard();
     struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2),
@@ -362,7 +362,7 @@ static void what_waits_does_not_fill_the_memory(void **state)
     held_bytes = shard_bytes(s);
     assert_true(held_bytes > (uint64_t)3 * N_WIDE * WIDE * sizeof(float));
     assert_int_equal(try_push(s, w[3], wide_push(w[3], 0)).status, PS_EBUDGET);
-    assert_int_equal(w[3]->clock, 1); /* judged: the clock goes on without it */
+    assert_int_equal(w[3]->clock, 1); /* refused for good: the clock goes on without it */
     assert_int_equal(shard_bytes(s), held_bytes);
     must_push(s, w[4], next_push(w[4], 0));
     assert_true(shard_bytes(s) <= 100000);
@@ -385,7 +385,7 @@ static uint64_t fill(struct shard *s, struct worker *w)
 }
 
 /* With a budget and without one. */
-static void who_is_ahead_comes_again_when_the_others_have_caught_up(void **state)
+static void a_worker_that_is_ahead_retries_until_the_others_have_caught_up(void **state)
 {
     static const struct {
         uint64_t memory_max_bytes, held_bytes_max;
@@ -405,7 +405,8 @@ static void who_is_ahead_comes_again_when_the_others_have_caught_up(void **state
         clock = fill(s, a);
         n_bytes = shard_bytes(s) - n_bytes;
         assert_true(clock > 0 && n_bytes <= cases[i].held_bytes_max / 2);
-        assert_int_equal(a->last_seq, clock); /* not judged: its number is still to come */
+        assert_int_equal(a->last_seq,
+                         clock); /* not acknowledged: its number is still to come */
         assert_int_equal(a->clock, clock);
         must_push(s, b, wide_push(b, 0)); /* the clock that is waited for has a place */
         must_push(s, a, wide_push(a, clock));
@@ -448,18 +449,17 @@ int main(void)
         cmocka_unit_test(one_worker_in_lock_step_is_one_worker),
         cmocka_unit_test(nothing_is_applied_until_the_last_worker_has_ticked),
         cmocka_unit_test(a_dead_worker_no_longer_holds_up_lock_step),
-        cmocka_unit_test(who_leaves_counts_for_what_it_finished),
+        cmocka_unit_test(a_worker_that_leaves_counts_for_its_finished_clocks),
         cmocka_unit_test(a_worker_that_comes_back_and_does_its_step_again_counts_once),
-        cmocka_unit_test(
-            a_worker_that_reaches_a_clock_without_a_tick_has_finished_those_before),
-        cmocka_unit_test(a_worker_is_not_where_it_says_before_its_push_was_judged),
+        cmocka_unit_test(a_worker_at_a_clock_without_a_tick_has_finished_those_before),
+        cmocka_unit_test(a_worker_does_not_advance_before_its_push_was_acknowledged),
         cmocka_unit_test(a_job_that_starts_afresh_keeps_what_was_finished),
         cmocka_unit_test(a_gradient_for_a_clock_that_is_over_is_refused),
         cmocka_unit_test(a_table_may_be_in_lock_step_in_an_asynchronous_job),
         cmocka_unit_test(an_assignment_does_not_wait),
         cmocka_unit_test(what_one_worker_may_leave_waiting_has_an_end),
         cmocka_unit_test(what_waits_does_not_fill_the_memory),
-        cmocka_unit_test(who_is_ahead_comes_again_when_the_others_have_caught_up),
+        cmocka_unit_test(a_worker_that_is_ahead_retries_until_the_others_have_caught_up),
         cmocka_unit_test(
             gradients_that_add_up_to_more_than_a_float_holds_leave_numbers_in_the_row),
     };

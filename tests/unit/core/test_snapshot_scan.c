@@ -281,7 +281,7 @@ static void held_pushes_are_read_after_their_clock_was_combined(void **state)
     shard_free(l.s);
 }
 
-static void a_cut_in_lock_step_is_exact_from_clock_to_clock(void **state)
+static void a_sync_point_in_lock_step_is_exact_from_clock_to_clock(void **state)
 {
     struct load l = load_new(TABLE_SPEC_MODE_ASYNC, NULL);
     struct table_spec wide = sparse_spec("wide", 512, TABLE_SPEC_SGD);
@@ -305,7 +305,7 @@ static void a_cut_in_lock_step_is_exact_from_clock_to_clock(void **state)
 
 #ifdef PS_FAULTS
 /* The clock is complete, but there was no memory to combine it. */
-static void a_clock_without_memory_is_no_cut_yet(void **state)
+static void a_clock_without_memory_is_no_sync_point_yet(void **state)
 {
     struct load l = load_new(TABLE_SPEC_MODE_ASYNC, NULL);
     struct table_spec wide = sparse_spec("wide", 512, TABLE_SPEC_SGD);
@@ -357,7 +357,7 @@ static void a_scan_that_finds_no_memory_leaves_no_trace(void **state)
 }
 
 /* failure: what it is told. */
-static void try_without_room(int failure)
+static void try_without_space(int failure)
 {
     struct load l = load_new(TABLE_SPEC_MODE_ASYNC, NULL);
     struct event_log *j = event_log_new();
@@ -377,7 +377,7 @@ static void try_without_room(int failure)
     j->failure = failure;
     shard_set_events(l.s, &j->sink);
     j->n_reserves_left = 0;
-    assert_int_equal(shard_table_ask(l.s, &late, false, &id, &err), failure);
+    assert_int_equal(shard_table_open(l.s, &late, false, &id, &err), failure);
     j->n_reserves_left = 0;
     assert_int_equal(membership_join(shard_membership(l.s), &again, 0, &worker, &err), failure);
     assert_int_equal(l.w->incarnation, 1);
@@ -396,11 +396,11 @@ static void try_without_room(int failure)
     event_log_free(j);
 }
 
-static void what_the_log_has_no_room_for_does_not_happen(void **state)
+static void events_without_space_in_the_log_do_not_happen(void **state)
 {
     (void)state;
-    try_without_room(-ENOMEM);
-    try_without_room(-EAGAIN); /* it is full for now */
+    try_without_space(-ENOMEM);
+    try_without_space(-EAGAIN); /* it is full for now */
 }
 #endif
 
@@ -414,11 +414,11 @@ int main(void)
         cmocka_unit_test(when_too_many_rows_went_no_delta_can_be),
         cmocka_unit_test(no_scan_begins_in_a_push_that_is_half_done),
         cmocka_unit_test(held_pushes_are_read_after_their_clock_was_combined),
-        cmocka_unit_test(a_cut_in_lock_step_is_exact_from_clock_to_clock),
+        cmocka_unit_test(a_sync_point_in_lock_step_is_exact_from_clock_to_clock),
 #ifdef PS_FAULTS
-        cmocka_unit_test(a_clock_without_memory_is_no_cut_yet),
+        cmocka_unit_test(a_clock_without_memory_is_no_sync_point_yet),
         cmocka_unit_test(a_scan_that_finds_no_memory_leaves_no_trace),
-        cmocka_unit_test(what_the_log_has_no_room_for_does_not_happen),
+        cmocka_unit_test(events_without_space_in_the_log_do_not_happen),
 #endif
     };
 

@@ -57,13 +57,13 @@ static void step(struct bench *b, uint32_t rank)
     (void)must_push(b->s, b->w[rank], make_step(b, rank, b->w[rank]->clock));
 }
 
-static enum sync_point cut_after(const struct bench *b, uint64_t n_steps)
+static enum sync_point sync_point_after(const struct bench *b, uint64_t n_steps)
 {
     enter_shard();
     return sync_point_of(b->s, "job", n_steps - 1);
 }
 
-static void a_pull_waits_for_the_bound_and_for_the_last_meeting(void **state)
+static void a_pull_waits_for_the_bound_and_for_the_last_sync_point(void **state)
 {
     struct bench b;
 
@@ -122,7 +122,7 @@ static void no_pull_of_such_a_job_gets_by(void **state)
     bench_deinit(&b);
 }
 
-static void other_jobs_do_not_meet(void **state)
+static void other_jobs_have_no_sync_points(void **state)
 {
     struct table_spec ssp = sparse_spec("ssp", DIM, TABLE_SPEC_SGD);
     struct bench b;
@@ -148,7 +148,7 @@ static void other_jobs_do_not_meet(void **state)
     bench_deinit(&b);
 }
 
-static void where_all_meet_the_state_is_exact_until_somebody_goes_on(void **state)
+static void at_a_sync_point_the_state_is_exact_until_a_worker_goes_on(void **state)
 {
     struct bench b;
 
@@ -159,18 +159,19 @@ static void where_all_meet_the_state_is_exact_until_somebody_goes_on(void **stat
     for (uint32_t i = 0; i + 1 < SYNC_STEPS; i++)
         step(&b, 1);
     assert_false(ready(b.s, b.w[0], SYNC_STEPS, b.table));
-    assert_int_equal(cut_after(&b, SYNC_STEPS - 1), SYNC_POINT_PAST); /* no meeting: as ever */
-    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EARLY);
+    assert_int_equal(sync_point_after(&b, SYNC_STEPS - 1),
+                     SYNC_POINT_PAST); /* no sync point: as ever */
+    assert_int_equal(sync_point_after(&b, SYNC_STEPS), SYNC_POINT_EARLY);
     step(&b, 1);
-    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+    assert_int_equal(sync_point_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
     assert_true(ready(b.s, b.w[0], SYNC_STEPS, b.table));
     step(&b, 0);
-    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_PAST);
+    assert_int_equal(sync_point_after(&b, SYNC_STEPS), SYNC_POINT_PAST);
     bench_deinit(&b);
 }
 
 /* Who leaves, dies or never comes holds nobody up. */
-static void the_wait_ends_with_who_is_waited_for(void **state)
+static void the_wait_ends_with_the_awaited_worker(void **state)
 {
     struct bench b;
     struct shard_push_result result;
@@ -198,14 +199,14 @@ static void the_wait_ends_with_who_is_waited_for(void **state)
             assert_true(shard_advance(b.s, over_ms));
         }
         assert_true(ready(b.s, b.w[0], SYNC_STEPS, b.table));
-        assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+        assert_int_equal(sync_point_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
         result = must_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS));
         assert_int_equal(result.min_clock, SYNC_STEPS + 1);
         bench_deinit(&b);
     }
 }
 
-static void a_push_behind_a_meeting_comes_again_and_leaves_no_trace(void **state)
+static void a_push_behind_a_sync_point_is_retried_and_changes_nothing(void **state)
 {
     struct event_log *j = event_log_new();
     struct shard_push_result result;
@@ -232,7 +233,7 @@ static void a_push_behind_a_meeting_comes_again_and_leaves_no_trace(void **state
     assert_false(membership_advance_clock(b.w[0], SYNC_STEPS + 1));
     for (uint32_t i = 0; i < SYNC_STEPS; i++)
         step(&b, 1);
-    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+    assert_int_equal(sync_point_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
     (void)must_push(b.s, b.w[0], make_step(&b, 0, SYNC_STEPS));
     assert_int_equal(n_of_type(j, SHARD_EVENT_ADVANCE, 0), 0);
     shard_set_events(b.s, NULL);
@@ -241,7 +242,7 @@ static void a_push_behind_a_meeting_comes_again_and_leaves_no_trace(void **state
 }
 
 /* It came back at a clock that other shards have, and asks nothing before it pushes. */
-static void who_passes_a_meeting_by_is_moved_up_to_it_first(void **state)
+static void a_worker_that_skips_a_sync_point_is_moved_up_to_it_first(void **state)
 {
     struct event_log *j = event_log_new();
     struct bench b;
@@ -264,8 +265,8 @@ static void who_passes_a_meeting_by_is_moved_up_to_it_first(void **state)
     bench_deinit(&b);
 }
 
-/* Also where its push was not judged, and it was behind until now: two who came back would wait for each other. */
-static void two_who_pass_a_meeting_by_do_not_wait_for_each_other(void **state)
+/* Also if its push was not acknowledged, and it was behind until now: two that came back would wait for each other. */
+static void two_workers_that_skip_a_sync_point_do_not_wait_for_each_other(void **state)
 {
     struct event_log *j = event_log_new();
     struct bench b;
@@ -280,10 +281,10 @@ static void two_who_pass_a_meeting_by_do_not_wait_for_each_other(void **state)
     assert_int_equal(b.w[0]->clock, SYNC_STEPS);
     assert_int_equal(try_push(b.s, b.w[1], make_step(&b, 1, 2 * SYNC_STEPS)).status, -EBUSY);
     assert_int_equal(b.w[1]->clock, 2 * SYNC_STEPS);
-    assert_int_equal(cut_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+    assert_int_equal(sync_point_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
     for (uint64_t clock = SYNC_STEPS + 1; clock < 2 * SYNC_STEPS; clock++)
         (void)must_push(b.s, b.w[0], make_step(&b, 0, clock));
-    assert_int_equal(cut_after(&b, 2 * SYNC_STEPS), SYNC_POINT_EXACT);
+    assert_int_equal(sync_point_after(&b, 2 * SYNC_STEPS), SYNC_POINT_EXACT);
     (void)must_push(b.s, b.w[1], make_step(&b, 1, 2 * SYNC_STEPS));
     shard_set_events(b.s, NULL);
     event_log_free(j);
@@ -292,39 +293,39 @@ static void two_who_pass_a_meeting_by_do_not_wait_for_each_other(void **state)
 
 /* --- at random --- */
 
-/* Follows the events: what was true when min clock reached each meeting. */
-struct watch {
+/* Follows the events: what was true when min clock was at each sync point. */
+struct monitor {
     struct shard *s;
     struct job *job;
-    uint64_t met, n_reached; /* met: the next meeting */
+    uint64_t next, n_advances; /* next: the next sync point */
     struct shard_events sink;
 };
 
-static int watch_reserve(void *owner, const struct shard_event *event)
+static int monitor_reserve(void *owner, const struct shard_event *event)
 {
     (void)owner;
     (void)event;
     return 0;
 }
 
-/* To be asked between two calls, too: a push is told before it ticks. */
-static void look(struct watch *w)
+/* To be asked between two calls, too: a push is reported before it ticks. */
+static void check_sync_points(struct monitor *w)
 {
     enter_shard();
-    for (; job_min_clock(w->job) >= w->met; w->met += SYNC_STEPS)
-        assert_int_equal(sync_point_of(w->s, "job", w->met - 1), SYNC_POINT_EXACT);
+    for (; job_min_clock(w->job) >= w->next; w->next += SYNC_STEPS)
+        assert_int_equal(sync_point_of(w->s, "job", w->next - 1), SYNC_POINT_EXACT);
 }
 
-static void watch_record(void *owner, const struct shard_event *event)
+static void monitor_record(void *owner, const struct shard_event *event)
 {
-    struct watch *w = owner;
+    struct monitor *w = owner;
 
     if (event->type == SHARD_EVENT_ADVANCE) {
-        w->n_reached++;
-        look(w);
+        w->n_advances++;
+        check_sync_points(w);
     }
     if (event->type == SHARD_EVENT_PUSH)
-        assert_true(event->push.push->clock < w->met);
+        assert_true(event->push.push->clock < w->next);
 }
 
 struct actor {
@@ -365,21 +366,21 @@ static bool try_step(struct bench *b, struct actor *a, uint32_t rank, struct dic
     return status == 0;
 }
 
-static void at_random_every_meeting_is_exact_and_somebody_can_always_go_on(void **state)
+static void at_random_every_sync_point_is_exact_and_a_worker_can_always_go_on(void **state)
 {
     enum { N_EVENTS = 20000 };
-    struct dice dice = dice_of_this_run("meetings");
+    struct dice dice = dice_of_this_run("sync points");
     struct actor actors[N_WORKERS] = { { 0 } };
-    struct watch watch = { .met = SYNC_STEPS };
+    struct monitor monitor = { .next = SYNC_STEPS };
     struct bench b;
 
     (void)state;
     bench_init(&b, TABLE_SPEC_MODE_SSP, 3, N_WORKERS);
-    watch.s = b.s;
-    watch.job = b.w[0]->job;
-    watch.sink = (struct shard_events){ &watch, watch_reserve, watch_record };
+    monitor.s = b.s;
+    monitor.job = b.w[0]->job;
+    monitor.sink = (struct shard_events){ &monitor, monitor_reserve, monitor_record };
     enter_shard();
-    shard_set_events(b.s, &watch.sink);
+    shard_set_events(b.s, &monitor.sink);
     for (uint32_t i = 0; i < N_WORKERS; i++)
         actors[i].incarnation = 1;
     for (uint64_t e = 0; e < N_EVENTS; e++) {
@@ -390,14 +391,14 @@ static void at_random_every_meeting_is_exact_and_somebody_can_always_go_on(void 
             go_or_come(&b, &actors[rank], rank, &dice);
         else if (!actors[rank].is_gone)
             any = try_step(&b, &actors[rank], rank, &dice);
-        look(&watch);
+        check_sync_points(&monitor);
         for (uint32_t i = 0; i < N_WORKERS && !any && e % 64 == 0; i++)
             any = !actors[i].is_gone && try_step(&b, &actors[i], i, &dice);
-        look(&watch);
+        check_sync_points(&monitor);
         assert_true(any || e % 64);
     }
-    assert_true(watch.met > 100 * SYNC_STEPS);
-    assert_true(watch.n_reached > 0);
+    assert_true(monitor.next > 100 * SYNC_STEPS);
+    assert_true(monitor.n_advances > 0);
     shard_set_events(b.s, NULL);
     bench_deinit(&b);
 }
@@ -405,16 +406,16 @@ static void at_random_every_meeting_is_exact_and_somebody_can_always_go_on(void 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pull_waits_for_the_bound_and_for_the_last_meeting),
+        cmocka_unit_test(a_pull_waits_for_the_bound_and_for_the_last_sync_point),
         cmocka_unit_test(a_pull_says_what_it_waits_for),
         cmocka_unit_test(no_pull_of_such_a_job_gets_by),
-        cmocka_unit_test(other_jobs_do_not_meet),
-        cmocka_unit_test(where_all_meet_the_state_is_exact_until_somebody_goes_on),
-        cmocka_unit_test(the_wait_ends_with_who_is_waited_for),
-        cmocka_unit_test(a_push_behind_a_meeting_comes_again_and_leaves_no_trace),
-        cmocka_unit_test(who_passes_a_meeting_by_is_moved_up_to_it_first),
-        cmocka_unit_test(two_who_pass_a_meeting_by_do_not_wait_for_each_other),
-        cmocka_unit_test(at_random_every_meeting_is_exact_and_somebody_can_always_go_on),
+        cmocka_unit_test(other_jobs_have_no_sync_points),
+        cmocka_unit_test(at_a_sync_point_the_state_is_exact_until_a_worker_goes_on),
+        cmocka_unit_test(the_wait_ends_with_the_awaited_worker),
+        cmocka_unit_test(a_push_behind_a_sync_point_is_retried_and_changes_nothing),
+        cmocka_unit_test(a_worker_that_skips_a_sync_point_is_moved_up_to_it_first),
+        cmocka_unit_test(two_workers_that_skip_a_sync_point_do_not_wait_for_each_other),
+        cmocka_unit_test(at_random_every_sync_point_is_exact_and_a_worker_can_always_go_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

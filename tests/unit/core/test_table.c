@@ -84,12 +84,12 @@ typedef uint64_t key_family(uint64_t i);
 static key_family *const families[] = { key_in_order, key_at_random, key_of_equal_low_bits,
                                         key_of_one_slot, key_of_few_lines };
 
-#define TWIN_N_MAX 20000u
+#define REFERENCE_N_MAX 20000u
 #define BATCH 300u
 
 /* The reference is an array of pointers: where key i stands. */
 struct reference {
-    struct row *rows[TWIN_N_MAX];
+    struct row *rows[REFERENCE_N_MAX];
     uint64_t n_rows, n_removed;
 };
 
@@ -134,7 +134,7 @@ static void compare_with_reference(struct table *t, struct reference *reference,
 
 static void does_what_a_trivial_model_does(void **state)
 {
-    static const uint32_t sizes[] = { 1, 30, 700, 3000, TWIN_N_MAX };
+    static const uint32_t sizes[] = { 1, 30, 700, 3000, REFERENCE_N_MAX };
     struct dice dice = dice_of_this_run("table");
     static struct reference reference;
 

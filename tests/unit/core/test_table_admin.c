@@ -334,13 +334,13 @@ a_table_with_other_settings_is_refused_with_the_command_that_changes_them(void *
     (void)state;
     assert_int_equal(set(&w, "lr=0.005", &err), 0);
     enter_shard();
-    assert_int_equal(shard_table_ask(w.s, &spec, false, &id, &err), PS_ESPEC);
+    assert_int_equal(shard_table_open(w.s, &spec, false, &id, &err), PS_ESPEC);
     assert_non_null(strstr(err.text, "learning_rate is 0.005 here"));
     assert_non_null(strstr(err.text, "(psctl set job lr=0.01 changes it)"));
     spec.params.learning_rate = 0.005f;
-    assert_int_equal(shard_table_ask(w.s, &spec, false, &id, &err), 0);
+    assert_int_equal(shard_table_open(w.s, &spec, false, &id, &err), 0);
     spec.dim++;
-    assert_int_equal(shard_table_ask(w.s, &spec, false, &id, &err), PS_ESPEC);
+    assert_int_equal(shard_table_open(w.s, &spec, false, &id, &err), PS_ESPEC);
     assert_null(strstr(err.text, "psctl set"));
     free_world(&w);
 }

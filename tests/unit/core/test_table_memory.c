@@ -71,7 +71,7 @@ static void is_left_as_it_was_by_a_full_budget(void **state)
 }
 
 /* Rows come and go for ever at a full budget: whoever removes a row near the new one has a place. */
-static void a_row_near_by_makes_room_when_the_budget_is_full(void **state)
+static void a_row_near_by_is_evicted_when_the_budget_is_full(void **state)
 {
     enum { NEAR = 8 };
     struct dice dice = dice_of_this_run("table at its budget");
@@ -247,7 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_from_every_budget_just_what_it_holds),
         cmocka_unit_test(is_left_as_it_was_by_a_full_budget),
-        cmocka_unit_test(a_row_near_by_makes_room_when_the_budget_is_full),
+        cmocka_unit_test(a_row_near_by_is_evicted_when_the_budget_is_full),
         cmocka_unit_test(the_index_is_filled_before_a_key_is_refused),
         cmocka_unit_test(a_search_ends_where_every_line_was_passed),
         cmocka_unit_test(rows_that_could_never_be_held_are_refused),

@@ -98,7 +98,7 @@ static void time_without_pushes_makes_no_marks(void **state)
     assert_int_equal(version_age_version(&h, 320), 9);
 }
 
-static void a_span_that_no_clock_reaches_is_never_over(void **state)
+static void a_span_beyond_all_clocks_is_never_over(void **state)
 {
     struct version_age h = { .span = UINT64_MAX };
 
@@ -116,7 +116,7 @@ int main(void)
         cmocka_unit_test(what_is_older_than_the_first_note_is_not_known),
         cmocka_unit_test(a_span_of_0_is_never_over),
         cmocka_unit_test(time_without_pushes_makes_no_marks),
-        cmocka_unit_test(a_span_that_no_clock_reaches_is_never_over),
+        cmocka_unit_test(a_span_beyond_all_clocks_is_never_over),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static void step_draw_sent(struct step *s, struct fixture_rng *rng)
 {
     step_words(s, STEP_N_SENT)[0] = fixture_below(rng, s->n_rows + 1);
     step_draw_places(rng, step_words(s, STEP_SENT_FROM), s->n_rows);
-    step_draw_places(rng, step_words(s, STEP_OWED_AT), STEP_ROWS_MAX);
+    step_draw_places(rng, step_words(s, STEP_RESIDUAL_AT), STEP_ROWS_MAX);
 }
 
 void step_draw_bags(struct step *s, struct fixture_rng *rng)
@@ -191,12 +191,12 @@ static void step_encode(const struct device_ops *on, struct compute *c, const st
                                .n = step_words(s, STEP_N_SENT),
                                .rows = s->at[STEP_ROWS],
                                .from = step_words(s, STEP_SENT_FROM),
-                               .residual = s->at[STEP_OWED],
-                               .residual_at = step_words(s, STEP_OWED_AT),
+                               .residual = s->at[STEP_RESIDUAL],
+                               .residual_at = step_words(s, STEP_RESIDUAL_AT),
                                .bytes = (uint8_t *)s->at[STEP_SENT] };
 
-    on->add_rows(c, STEP_ROWS_MAX, STEP_DIM, s->at[STEP_OWED_BEFORE], STEP_DIM, NULL, 0, NULL,
-                 s->at[STEP_OWED]);
+    on->add_rows(c, STEP_ROWS_MAX, STEP_DIM, s->at[STEP_RESIDUAL_BEFORE], STEP_DIM, NULL, 0,
+                 NULL, s->at[STEP_RESIDUAL]);
     on->encode(c, &e);
     e = (struct device_encode){ .codec = CODEC_FP32,
                                 .dim = STEP_DIM,

@@ -49,8 +49,8 @@ enum {
     X(RUNNING_VAR, IN, STEP_HIDDEN)                             \
     X(N_SENT, IN, 1)                                            \
     X(SENT_FROM, IN, STEP_ROWS_MAX)                             \
-    X(OWED_AT, IN, STEP_ROWS_MAX)                               \
-    X(OWED_BEFORE, IN, STEP_ROWS_MAX * STEP_DIM)                \
+    X(RESIDUAL_AT, IN, STEP_ROWS_MAX)                               \
+    X(RESIDUAL_BEFORE, IN, STEP_ROWS_MAX * STEP_DIM)                \
     X(DROP_KEY, IN, 2)                                          \
     X(T, BETWEEN, STEP_N * STEP_LD)                             \
     X(R, BETWEEN, STEP_N * STEP_WIDTH)                          \
@@ -80,7 +80,7 @@ enum {
     X(DVAR, OUT, STEP_HIDDEN)                                   \
     X(DROWS, OUT, STEP_ROWS_MAX * STEP_DIM)                     \
     X(DWIDE, OUT, STEP_ROWS_MAX)                                \
-    X(OWED, OUT, STEP_ROWS_MAX * STEP_DIM)                      \
+    X(RESIDUAL, OUT, STEP_ROWS_MAX * STEP_DIM)                      \
     X(PLAIN, OUT, STEP_ROWS_MAX * STEP_DIM)                     \
     X(SENT, BYTES, STEP_ROWS_MAX * STEP_SENT_FLOATS)
 

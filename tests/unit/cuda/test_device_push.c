@@ -1,4 +1,4 @@
-/* Whole models on the emulated GPU whose gradients leave encoded: the bytes, and what is owed, of the same steps whose floats
+/* Whole models on the emulated GPU whose gradients leave encoded: the bytes, and the residuals, of the same steps whose floats
  * the CPU encodes. Both models are the GPU's, so the floats are the same. */
 #include "tests/emu/rt.h"
 #include "tests/unit/model/encoded.h"

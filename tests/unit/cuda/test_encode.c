@@ -54,7 +54,7 @@ static uint32_t *draw_places(struct lab *lab, uint32_t n)
 }
 
 /* Rows in order or from anywhere; nothing residual, to all, or to some. */
-enum error_feedback_index { NOTHING_OWED, ALL_OWED, SOME_OWED, OWED_END };
+enum error_feedback_index { NO_RESIDUALS, ALL_RESIDUALS, SOME_RESIDUALS, RESIDUALS_END };
 
 static struct device_encode draw_encode(struct lab *lab, enum codec_id codec, uint32_t dim,
                                         uint32_t kind, enum error_feedback_index residual)
@@ -71,10 +71,10 @@ static struct device_encode draw_encode(struct lab *lab, enum codec_id codec, ui
     *n = lab_below(lab, N_MAX + 1);
     spoil(lab, rows, (size_t)ROWS * dim, kind);
     e.from = lab_below(lab, 2) ? draw_places(lab, *n) : NULL;
-    e.residual_at = residual == SOME_OWED ? draw_places(lab, *n) : NULL;
+    e.residual_at = residual == SOME_RESIDUALS ? draw_places(lab, *n) : NULL;
     e.bytes = lab_blank(lab, *n * codec_by_id(codec)->row_bytes(dim, e.k), lab_below(lab, 4));
     e.residual =
-        residual != NOTHING_OWED ? lab_blank(lab, (size_t)ROWS * dim * sizeof(float), 0) : NULL;
+        residual != NO_RESIDUALS ? lab_blank(lab, (size_t)ROWS * dim * sizeof(float), 0) : NULL;
     return e;
 }
 
@@ -106,8 +106,9 @@ static void rows_and_residuals_have_the_cpus_bits(void **state)
     for (enum codec_id codec = 0; codec < CODEC_ID_END; codec++)
         for (uint32_t i = 0; i < 60; i++) {
             const uint32_t dim = dim_of(lab, i / 3);
-            const struct device_encode e = draw_encode(
-                lab, codec, dim, lab_below(lab, 5), (enum error_feedback_index)(i % OWED_END));
+            const struct device_encode e =
+                draw_encode(lab, codec, dim, lab_below(lab, 5),
+                            (enum error_feedback_index)(i % RESIDUALS_END));
             float *start = lab_floats(lab, (size_t)ROWS * dim, 0);
 
             spoil(lab, start, (size_t)ROWS * dim, (uint32_t[]){ 0, 1, 3, 4 }[i % 4]);

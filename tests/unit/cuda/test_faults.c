@@ -60,7 +60,7 @@ static void check(const struct step *got, const struct step *want)
 }
 
 /* Nothing is under way after a wait, also if that failed: what the host's side holds stays. */
-static void check_settled(const struct trial *t)
+static void check_finished(const struct trial *t)
 {
     float *before = memory_alloc(step_bytes());
 
@@ -84,7 +84,7 @@ static void run_steps(struct trial *t, uint64_t seed, const struct step *want)
         (void)buffer_sets_start(&s, 0, 1);
         status = ops->wait(t->c, 0);
         t->reported = status != 0;
-        check_settled(t);
+        check_finished(t);
         if (status) {
             assert_int_equal(status, PS_EDEVICE);
             assert_memory_equal(ops->failure(t->c), "cuda: ", 6);

@@ -94,12 +94,12 @@ static void each_order_takes_all_threads_and_blocks_once(void **state)
 
 template <bool HAS_BARRIER> static __global__ void reverse(const float *x, float *y)
 {
-    float *room = cuda_compat_shared<float>();
+    float *scratch = cuda_compat_shared<float>();
 
-    room[threadIdx.x] = x[threadIdx.x];
+    scratch[threadIdx.x] = x[threadIdx.x];
     if (HAS_BARRIER)
         __syncthreads();
-    y[threadIdx.x] = room[blockDim.x - 1 - threadIdx.x];
+    y[threadIdx.x] = scratch[blockDim.x - 1 - threadIdx.x];
 }
 
 static void a_missing_barrier_shows_as_nan_in_some_order(void **state)
@@ -132,7 +132,7 @@ static __global__ void leaves_early(void)
 }
 
 /* A barrier for the block where half a warp waits for the other half. */
-static __global__ void meets_elsewhere(void)
+static __global__ void waits_elsewhere(void)
 {
     if (threadIdx.x < 16)
         __syncthreads();
@@ -163,12 +163,12 @@ static __global__ void asks_outside_the_mask(void)
         __shfl_sync(0xffffu, threadIdx.x, 16);
 }
 
-static void barriers_that_not_all_reach_end_the_program(void **state)
+static void a_barrier_that_some_threads_skip_ends_the_program(void **state)
 {
     (void)state;
     emu_order(0);
     assert_aborts("after threads of the block have left", shape(1, 64, 0), leaves_early);
-    assert_aborts("threads wait at different barriers", shape(1, 32, 0), meets_elsewhere);
+    assert_aborts("threads wait at different barriers", shape(1, 32, 0), waits_elsewhere);
     assert_aborts("names a lane that is not there", shape(1, 32, 0), waits_for_who_left);
     assert_aborts("names a lane that is not there", shape(1, 16, 0), asks_a_whole_warp);
     assert_aborts("a lane is not in the mask", shape(1, 32, 0), is_not_in_its_mask);
@@ -294,7 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_order_takes_all_threads_and_blocks_once),
         cmocka_unit_test(a_missing_barrier_shows_as_nan_in_some_order),
-        cmocka_unit_test(barriers_that_not_all_reach_end_the_program),
+        cmocka_unit_test(a_barrier_that_some_threads_skip_ends_the_program),
         cmocka_unit_test(lanes_talk_as_cuda_says),
         cmocka_unit_test(a_product_of_tiles_is_one_whoever_holds_what),
         cmocka_unit_test(tf32_rounds_to_nearest_and_ties_away_from_zero),

@@ -1,5 +1,5 @@
 /*
- * What the tests of this room share: a folder of their own for files, and schemas in a line.
+ * What the tests of this folder share: a folder of their own for files, and schemas in a line.
  */
 #ifndef TESTS_UNIT_DATA_FIXTURE_H
 #define TESTS_UNIT_DATA_FIXTURE_H

@@ -204,7 +204,7 @@ static void processes_that_share_a_cache_do_not_harm_each_other(void **state)
     cache_bench_free(&b);
 }
 
-static void a_feed_tells_its_notices_to_its_caller(void **state)
+static void a_loader_reports_its_notices_to_its_caller(void **state)
 {
     struct batch *batch;
     struct cache_bench b;
@@ -236,7 +236,7 @@ int main(void)
         cmocka_unit_test(a_pass_that_is_given_up_leaves_no_cache),
         cmocka_unit_test(what_a_dead_writer_left_is_removed),
         cmocka_unit_test(processes_that_share_a_cache_do_not_harm_each_other),
-        cmocka_unit_test(a_feed_tells_its_notices_to_its_caller),
+        cmocka_unit_test(a_loader_reports_its_notices_to_its_caller),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

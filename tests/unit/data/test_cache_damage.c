@@ -1,6 +1,6 @@
 #include "tests/unit/data/cache_bench.h"
 
-static void a_cache_cut_short_anywhere_is_reported_and_written_anew(void **state)
+static void a_cache_truncated_anywhere_is_reported_and_written_anew(void **state)
 {
     struct crash_inode *inode;
     struct cache_bench b;
@@ -125,7 +125,7 @@ static void every_failed_allocation_ends_the_pass_with_a_status_or_costs_the_cac
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cache_cut_short_anywhere_is_reported_and_written_anew),
+        cmocka_unit_test(a_cache_truncated_anywhere_is_reported_and_written_anew),
         cmocka_unit_test(a_flipped_bit_anywhere_is_reported_and_written_anew),
         cmocka_unit_test(a_cache_whose_files_fail_costs_no_row),
         cmocka_unit_test(a_full_disk_is_reported_in_a_sentence),

@@ -265,7 +265,7 @@ static uint32_t split_reference(const char *delimiter, const char *line, size_t 
     return n;
 }
 
-static void splitting_agrees_with_a_walk_over_the_bytes(void **state)
+static void splitting_agrees_with_a_scan_of_the_bytes(void **state)
 {
     static const char *const delimiters[] = { ",", "\t", ", ", "aba" };
     uint64_t seed = fixture_seed(__func__), counter = 0;
@@ -417,7 +417,7 @@ int main(void)
         cmocka_unit_test(standardised_columns_have_their_mean_at_zero),
         cmocka_unit_test(quoted_fields_may_hold_the_delimiter),
         cmocka_unit_test(unlabelled_lines_lack_the_label_column_alone),
-        cmocka_unit_test(splitting_agrees_with_a_walk_over_the_bytes),
+        cmocka_unit_test(splitting_agrees_with_a_scan_of_the_bytes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,11 +16,11 @@ static int read_all(const char *path, struct bytes *ret, struct err *err)
     if (status)
         return status;
     while ((status = line_reader_next(r, &line, err)) == 0 && line.bytes) {
-        uint8_t *room = bytes_reserve(ret, line.len + 40);
-        int n = sprintf((char *)room, "%llu:", (unsigned long long)line.number);
+        uint8_t *space = bytes_reserve(ret, line.len + 40);
+        int n = sprintf((char *)space, "%llu:", (unsigned long long)line.number);
 
-        memcpy(room + n, line.bytes, line.len);
-        memcpy(room + n + line.len, line.too_long ? "TOO LONG;" : ";", line.too_long ? 9 : 1);
+        memcpy(space + n, line.bytes, line.len);
+        memcpy(space + n + line.len, line.too_long ? "TOO LONG;" : ";", line.too_long ? 9 : 1);
         bytes_commit(ret, (size_t)n + line.len + (line.too_long ? 9 : 1));
     }
     line_reader_close(r);
@@ -163,7 +163,7 @@ static void frames_and_members_one_after_another_are_one_text(void **state)
     fixture_folder_free(&folder);
 }
 
-static void a_packed_file_cut_anywhere_is_an_error(void **state)
+static void a_packed_file_truncated_anywhere_is_an_error(void **state)
 {
     static const char text[] = "0\t1\t2\n1\t2\t3\n0\t4\t4\n1\t6\t7\n0\t8\t9\n";
     struct fixture_folder folder;
@@ -178,15 +178,15 @@ static void a_packed_file_cut_anywhere_is_an_error(void **state)
         void *packed = gzip ? fixture_gzip(text, sizeof text - 1, &n)
                             : fixture_zstd(text, sizeof text - 1, &n);
 
-        for (size_t cut = 0; cut <= n; cut++) {
+        for (size_t length = 0; length <= n; length++) {
             int status;
 
-            fixture_write(&folder, gzip ? "log.gz" : "log.zst", packed, cut, path);
+            fixture_write(&folder, gzip ? "log.gz" : "log.zst", packed, length, path);
             status = read_all(path, &lines, &err);
-            assert_int_equal(status, cut == n ? 0 : PS_EDATA);
+            assert_int_equal(status, length == n ? 0 : PS_EDATA);
             if (status)
                 fixture_assert_says(&err, gzip ? "log.gz: " : "log.zst: ");
-            if (cut > 4 && cut < n)
+            if (length > 4 && length < n)
                 fixture_assert_says(&err, "ends too early");
             bytes_deinit(&lines);
         }
@@ -388,7 +388,7 @@ int main(void)
         cmocka_unit_test(lines_end_in_lf_or_crlf_or_with_the_file),
         cmocka_unit_test(packed_files_read_as_plain_ones_whatever_their_name),
         cmocka_unit_test(frames_and_members_one_after_another_are_one_text),
-        cmocka_unit_test(a_packed_file_cut_anywhere_is_an_error),
+        cmocka_unit_test(a_packed_file_truncated_anywhere_is_an_error),
         cmocka_unit_test(damaged_packed_files_are_errors),
         cmocka_unit_test(a_name_that_promises_packing_is_held_to_it),
         cmocka_unit_test(what_cannot_be_read_is_an_errno_with_the_path),

@@ -155,7 +155,7 @@ static void a_range_counts_malformed_rows_but_not_empty_lines(void **state)
 
 /* Whatever the files, the range, the batch and the window: the ranks' shares are the
  * range, each row once. */
-static void the_shares_of_all_ranks_are_the_range_and_meet_nowhere(void **state)
+static void the_shares_of_all_ranks_are_the_range_and_do_not_overlap(void **state)
 {
     uint64_t seed = fixture_seed(__func__), counter = 0;
     uint32_t rows[ROWS_MAX];
@@ -226,7 +226,7 @@ static void in_lock_step_n_workers_of_batch_b_see_one_workers_batch_of_n_times_b
     bench_free(&b);
 }
 
-static void files_are_dealt_out_whole(void **state)
+static void files_are_distributed_whole(void **state)
 {
     uint32_t rows[ROWS_MAX];
     struct bench b;
@@ -395,7 +395,7 @@ static void a_file_that_ends_too_early_ends_the_pass_behind_its_rows(void **stat
     bench_free(&b);
 }
 
-static void counts_tell_rows_bad_rows_and_bytes(void **state)
+static void rows_bad_rows_and_bytes_are_counted(void **state)
 {
     struct data_loader_counts counts;
     struct batch batch;
@@ -479,16 +479,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_come_in_file_order_over_all_files),
         cmocka_unit_test(a_range_counts_malformed_rows_but_not_empty_lines),
-        cmocka_unit_test(the_shares_of_all_ranks_are_the_range_and_meet_nowhere),
+        cmocka_unit_test(the_shares_of_all_ranks_are_the_range_and_do_not_overlap),
         cmocka_unit_test(in_lock_step_n_workers_of_batch_b_see_one_workers_batch_of_n_times_b),
-        cmocka_unit_test(files_are_dealt_out_whole),
+        cmocka_unit_test(files_are_distributed_whole),
         cmocka_unit_test(the_seed_alone_decides_how_rows_are_shuffled),
         cmocka_unit_test(malformed_rows_past_the_limit_end_the_pass_with_file_and_line),
         cmocka_unit_test(a_line_over_the_limit_is_a_malformed_row),
         cmocka_unit_test(every_file_has_its_header_and_it_must_be_the_same),
         cmocka_unit_test(unlabelled_files_have_no_label_column),
         cmocka_unit_test(a_file_that_ends_too_early_ends_the_pass_behind_its_rows),
-        cmocka_unit_test(counts_tell_rows_bad_rows_and_bytes),
+        cmocka_unit_test(rows_bad_rows_and_bytes_are_counted),
         cmocka_unit_test(a_pass_that_is_stopped_gives_no_more),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_failed_allocation_ends_the_pass_with_a_status),

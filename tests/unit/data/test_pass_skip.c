@@ -119,7 +119,7 @@ static void what_follows_is_the_same_in_every_order_and_share(void **state)
         }
 }
 
-static void more_than_there_is_leaves_nothing_and_tells_how_much_there_was(void **state)
+static void more_than_there_is_leaves_nothing_and_reports_how_much_there_was(void **state)
 {
     struct seen all, rest;
     struct bench b;
@@ -137,7 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_follows_is_the_same_in_every_order_and_share),
-        cmocka_unit_test(more_than_there_is_leaves_nothing_and_tells_how_much_there_was),
+        cmocka_unit_test(more_than_there_is_leaves_nothing_and_reports_how_much_there_was),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -267,7 +267,7 @@ static void read_adult(const struct schema *s, const char *name, uint64_t rows,
     assert_int_equal(n_rows, rows);
 }
 
-static void the_census_is_read_as_it_was_published(void **state)
+static void the_adult_data_is_read_as_it_was_published(void **state)
 {
     struct schema_text text = { .delimiter = ",\\s",
                                 .columns = ADULT_COLUMNS,
@@ -305,7 +305,7 @@ int main(void)
         cmocka_unit_test(criteo_without_labels_is_read_by_either_preset),
         cmocka_unit_test(the_terabyte_logs_are_read_by_the_same_preset),
         cmocka_unit_test(avazu_has_names_and_no_numeric_column),
-        cmocka_unit_test(the_census_is_read_as_it_was_published),
+        cmocka_unit_test(the_adult_data_is_read_as_it_was_published),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static double auc_of(const struct tally *t)
     return pairs / ((double)t->n_positive * (double)(t->n - t->n_positive));
 }
 
-static void the_planted_model_can_be_learned_and_meets_the_rate(void **state)
+static void the_planted_model_can_be_learned_and_has_the_rate(void **state)
 {
     static const double rates[] = { 0.25, 0.03, 0.5 };
 
@@ -320,7 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_seed_decides_every_byte),
         cmocka_unit_test(parts_written_apart_are_the_whole),
-        cmocka_unit_test(the_planted_model_can_be_learned_and_meets_the_rate),
+        cmocka_unit_test(the_planted_model_can_be_learned_and_has_the_rate),
         cmocka_unit_test(the_feed_reads_what_was_written_packed_or_not),
         cmocka_unit_test(tokens_follow_zipf_within_their_cardinality),
         cmocka_unit_test(options_out_of_range_are_refused),

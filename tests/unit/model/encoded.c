@@ -12,7 +12,7 @@ static uint32_t encoded_width(struct encoded_run *t, uint32_t gradient)
     return n_floats < TABLE_SPEC_DENSE_BLOCK ? n_floats : TABLE_SPEC_DENSE_BLOCK;
 }
 
-/* Of rows: places of what they are owed. */
+/* Of rows: places of their residuals. */
 static uint32_t encoded_n_rows(struct encoded_run *t, uint32_t gradient)
 {
     const uint32_t width = encoded_width(t, gradient);
@@ -55,7 +55,7 @@ struct dlrm *encoded_model(const struct device_ops *device, const struct dlrm_co
     return m;
 }
 
-/* A place for everything that is owed, and something owed there. */
+/* A place for every residual, and a residual there. */
 static void encoded_owe(struct encoded_run *t, uint32_t gradient)
 {
     const uint32_t n = encoded_n_rows(t, gradient), width = encoded_width(t, gradient);
@@ -92,7 +92,7 @@ void encoded_open(struct encoded_run *t, const struct device_ops *plain,
             encoded_owe(t, i);
 }
 
-/* What the device says it owes, asked for in an order of its own. */
+/* The device's residuals, read in an order of its own. */
 static void encoded_check_residuals(struct encoded_run *t, uint32_t gradient)
 {
     const uint32_t n = encoded_n_rows(t, gradient), width = encoded_width(t, gradient);
@@ -107,7 +107,7 @@ static void encoded_check_residuals(struct encoded_run *t, uint32_t gradient)
     for (uint32_t i = 0; i < n_asked; i++)
         if (memcmp(got + (size_t)i * width, t->residual[gradient] + (size_t)at[i] * width,
                    width * sizeof *got) != 0)
-            fail_msg("gradient %u: row %u is owed something else", gradient, at[i]);
+            fail_msg("gradient %u: row %u has another residual", gradient, at[i]);
     free(at);
     free(got);
 }
@@ -159,8 +159,9 @@ static void encoded_draw_batch(struct encoded_run *t, struct encoded_step *s)
     fixture_fill(&t->rng, f->wide, n, 0.7f);
 }
 
-/* Of rows: those of the batch, sometimes more, that are only paid what they are owed. Of tensors: all blocks. */
-static void encoded_draw_flow(struct encoded_run *t, struct encoded_step *s, uint32_t gradient)
+/* Of rows: those of the batch, sometimes more, whose residuals are only sent. Of tensors: all blocks. */
+static void encoded_draw_gradient(struct encoded_run *t, struct encoded_step *s,
+                                  uint32_t gradient)
 {
     const uint32_t n_rows =
         gradient < DLRM_DENSE ? s->f.batch.n_unique : encoded_n_rows(t, gradient);
@@ -239,7 +240,7 @@ void encoded_draw(struct encoded_run *t, struct encoded_step *s)
     encoded_draw_batch(t, s);
     for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
         if (encoded_has(t, i))
-            encoded_draw_flow(t, s, i);
+            encoded_draw_gradient(t, s, i);
     encoded_lay_out(t, s);
 }
 

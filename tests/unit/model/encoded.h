@@ -51,7 +51,7 @@ void encoded_close(struct encoded_run *t);
 size_t encoded_bytes(struct encoded_run *t, const struct encoded_step *s, uint32_t gradient);
 void encoded_draw(struct encoded_run *t, struct encoded_step *s);
 
-/* The step to make; what must come of it is known, and must be owed then. */
+/* The step to make; its result is known, and so are the residuals. */
 struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t set, uint64_t number);
 
 void encoded_begin(struct encoded_run *t, uint32_t set, uint64_t number);

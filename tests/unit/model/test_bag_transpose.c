@@ -7,7 +7,7 @@ struct bench {
     struct bag_transpose_arrays transpose;
 };
 
-static uint32_t *room(size_t n)
+static uint32_t *new_array(size_t n)
 {
     return memory_alloc(
         n * sizeof(uint32_t)); /* as many as it may write: the sanitizer sees the rest */
@@ -22,8 +22,9 @@ static void build(struct bench *b)
     };
 
     b->transpose = (struct bag_transpose_arrays){
-        room(2), room(batch->n_unique + 1),
-        room(bag_transpose_n_spans_max(batch->n_unique, batch->n_keys) + 1), room(batch->n_keys)
+        new_array(2), new_array(batch->n_unique + 1),
+        new_array(bag_transpose_n_spans_max(batch->n_unique, batch->n_keys) + 1),
+        new_array(batch->n_keys)
     };
     bag_transpose_build(&source, &b->transpose);
 }
@@ -35,7 +36,7 @@ static void tear_down(struct bench *b)
     fixture_batch_deinit(&b->batch);
 }
 
-/* Uses of row r, by a walk over all bags, are those of its spans one behind the other. */
+/* Uses of row r, by a scan of all bags, are those of its spans one behind the other. */
 static uint32_t check_row(const struct bench *b, uint32_t r)
 {
     const struct bag_transpose_arrays *u = &b->transpose;
@@ -123,7 +124,7 @@ static void columns_of_one_value_and_rows_of_many_uses_are_no_exception(void **s
 }
 
 /* Of n keys in as few spans as can be, and in as many. */
-static void there_is_room_for_the_spans_of_any_batch(void **state)
+static void there_is_space_for_the_spans_of_any_batch(void **state)
 {
     (void)state;
     assert_int_equal(bag_transpose_n_spans_max(0, 0), 0);
@@ -138,7 +139,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_has_its_bags_in_ascending_order),
         cmocka_unit_test(columns_of_one_value_and_rows_of_many_uses_are_no_exception),
-        cmocka_unit_test(there_is_room_for_the_spans_of_any_batch),
+        cmocka_unit_test(there_is_space_for_the_spans_of_any_batch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -311,7 +311,7 @@ static void steps_with_the_weights_of_a_buffer_set_that_fails_fail_with_it(void 
     fixture_deinit(&f);
 }
 
-static void rows_have_room_to_spare_and_more_of_them_get_other_addresses(void **state)
+static void rows_have_reserved_memory_and_more_of_them_get_other_addresses(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
     struct fixture_rng rng = { 32, 0 };
@@ -426,7 +426,7 @@ static void every_failing_allocation_is_reported_and_can_be_made_good(void **sta
     assert_true(k > 40);
 }
 
-static void a_batch_that_finds_no_room_is_refused_and_the_next_one_is_not(void **state)
+static void a_batch_without_memory_is_refused_and_the_next_one_is_not(void **state)
 {
     static const struct far_device_plan plan = { .late = true, .replays = true };
     struct dlrm_config config = fixture_plain;
@@ -463,13 +463,13 @@ int main(void)
         cmocka_unit_test(dropout_is_replayed_with_the_steps_own_keys),
         cmocka_unit_test(weights_that_did_not_change_are_copied_to_the_device_once),
         cmocka_unit_test(steps_with_the_weights_of_a_buffer_set_that_fails_fail_with_it),
-        cmocka_unit_test(rows_have_room_to_spare_and_more_of_them_get_other_addresses),
+        cmocka_unit_test(rows_have_reserved_memory_and_more_of_them_get_other_addresses),
         cmocka_unit_test(a_device_that_fails_is_reported_with_the_step),
         cmocka_unit_test(a_device_that_cannot_be_opened_says_why),
         cmocka_unit_test(its_intermediates_are_the_cpus),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_failing_allocation_is_reported_and_can_be_made_good),
-        cmocka_unit_test(a_batch_that_finds_no_room_is_refused_and_the_next_one_is_not),
+        cmocka_unit_test(a_batch_without_memory_is_refused_and_the_next_one_is_not),
 #endif
     };
 

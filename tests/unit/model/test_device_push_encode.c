@@ -1,4 +1,4 @@
-/* Gradients that leave a device with memory of its own encoded, with what they are owed kept there. */
+/* Gradients that leave a device with memory of its own encoded, with their residuals kept there. */
 #include <errno.h>
 
 #include "tests/support/far_device.h"
@@ -219,8 +219,8 @@ static void a_failing_device_is_reported_by_its_residuals(void **state)
 }
 
 #ifdef PS_FAULTS
-/* The k-th allocation of the first step that is encoded on the device fails; the same step finds room then, and none is owed anything else. */
-static void a_step_that_finds_no_room_is_refused_and_can_be_made_again(void **state)
+/* The k-th allocation of the first step that is encoded on the device fails; the same step finds memory then, and no residual differs. */
+static void a_step_without_memory_is_refused_and_can_be_repeated(void **state)
 {
     long n_refused = 0;
 
@@ -270,7 +270,7 @@ int main(void)
         cmocka_unit_test(the_cpu_encodes_no_gradients),
         cmocka_unit_test(a_failing_device_is_reported_by_its_residuals),
 #ifdef PS_FAULTS
-        cmocka_unit_test(a_step_that_finds_no_room_is_refused_and_can_be_made_again),
+        cmocka_unit_test(a_step_without_memory_is_refused_and_can_be_repeated),
         cmocka_unit_test(residuals_find_no_space_or_some),
 #endif
     };

@@ -182,7 +182,7 @@ static void the_same_step_gives_the_same_bits(void **state)
     fixture_deinit(&f);
 }
 
-static void a_sample_is_judged_the_same_in_any_company(void **state)
+static void a_sample_is_scored_the_same_in_any_batch(void **state)
 {
     struct fixture_rng rng = { 10, 0 };
     struct fixture f;
@@ -236,7 +236,7 @@ static void a_batch_of_empty_bags_works_without_rows(void **state)
     fixture_deinit(&f);
 }
 
-static void peek_knows_no_other_names(void **state)
+static void the_debug_read_knows_no_other_names(void **state)
 {
     static const char *const names[] = { "",          "d_",        "bag_4",
                                          "bag_0x",    "bot_2_pre", "top_3_out",
@@ -251,7 +251,7 @@ static void peek_knows_no_other_names(void **state)
     fixture_step(&f, 0);
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (debug_read(f.m, names[i], &n))
-            fail_msg("peek answers to \"%s\"", names[i]);
+            fail_msg("the debug read answers to \"%s\"", names[i]);
     assert_non_null(debug_read(f.m, "bag_3", &n));
     fixture_deinit(&f);
 }
@@ -292,10 +292,10 @@ int main(void)
         cmocka_unit_test(normalised_layers_have_four_tensors_more),
         cmocka_unit_test(running_statistics_move_a_tenth_towards_the_batch),
         cmocka_unit_test(the_same_step_gives_the_same_bits),
-        cmocka_unit_test(a_sample_is_judged_the_same_in_any_company),
+        cmocka_unit_test(a_sample_is_scored_the_same_in_any_batch),
         cmocka_unit_test(a_batch_without_samples_moves_nothing),
         cmocka_unit_test(a_batch_of_empty_bags_works_without_rows),
-        cmocka_unit_test(peek_knows_no_other_names),
+        cmocka_unit_test(the_debug_read_knows_no_other_names),
         cmocka_unit_test(every_failing_allocation_is_reported_and_leaks_nothing),
     };
 

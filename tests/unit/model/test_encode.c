@@ -6,7 +6,7 @@
 
 enum { DIM = 300, K = 5, N = 4, ROWS = 6, BYTES_MAX = 4 * DIM };
 
-/* Row i of N is row FROM[i], residual OWED_AT[i]. */
+/* Row i of N is row FROM[i], residual RESIDUAL_AT[i]. */
 static const uint32_t from[N] = { 4, DEVICE_NONE, 0, 2 },
                       residual_at[N] = { 1, 5, DEVICE_NONE, 0 };
 

@@ -191,7 +191,7 @@ static void push(struct golden *g, uint32_t step)
     }
 }
 
-static void check_peek(struct golden *g, const char *name)
+static void check_debug_read(struct golden *g, const char *name)
 {
     uint32_t n = 0;
     const float *got = debug_read(g->m, name, &n);
@@ -266,7 +266,7 @@ static void check_first_step(struct golden *g)
     };
 
     for (size_t i = 0; i < COUNT_OF(names); i++)
-        check_peek(g, names[i]);
+        check_debug_read(g, names[i]);
     for (uint32_t i = 0; i < dlrm_n_tensors(g->m); i++)
         npy_check(g->name, underscored("d_", dlrm_tensor(g->m, i)->name),
                   dlrm_tensor(g->m, i)->grads, 0, -1);

@@ -55,11 +55,11 @@ bool peer_receive(struct peer *p)
     bytes_consume(&p->in, p->frame_bytes);
     p->frame_bytes = 0;
     while (!peer_find_frame(p)) {
-        uint8_t *room = bytes_reserve(&p->in, 1 << 16);
+        uint8_t *space = bytes_reserve(&p->in, 1 << 16);
 
-        assert(room);
+        assert(space);
         peer_turn(p);
-        n = recv(p->fd, room, 1 << 16, MSG_DONTWAIT);
+        n = recv(p->fd, space, 1 << 16, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno == ECONNRESET))
             return false;
         assert(n > 0 || errno == EAGAIN);

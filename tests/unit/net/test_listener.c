@@ -232,7 +232,7 @@ static void a_hello_that_comes_one_byte_at_a_time_is_understood(void **state)
     tear_down(&f);
 }
 
-static void a_hello_cut_off_at_any_byte_is_forgotten(void **state)
+static void a_hello_truncated_at_any_byte_is_dropped(void **state)
 {
     struct bytes frame = good_frame();
     struct fixture f;
@@ -289,7 +289,7 @@ static void every_reason_to_refuse_has_its_status_and_sentence(void **state)
     }
 }
 
-static void a_refusal_reaches_the_client_before_the_end(void **state)
+static void a_refusal_is_sent_to_the_client_before_the_end(void **state)
 {
     struct hello hello = good_hello;
     struct hello_reply reply;
@@ -377,7 +377,7 @@ static void beyond_the_limit_all_but_operators_are_refused(void **state)
 }
 
 /* Nobody is refused: they come again, and operators are let in at once. */
-static void while_it_restores_all_but_operators_are_told_to_come_again(void **state)
+static void while_it_restores_all_but_operators_are_asked_to_retry(void **state)
 {
     const uint32_t shards[] = { 0, MESSAGE_SHARD_LISTENER };
     struct hello hello = good_hello;
@@ -395,7 +395,7 @@ static void while_it_restores_all_but_operators_are_told_to_come_again(void **st
         assert_string_equal(reply.text, "not ready yet: restoring");
         assert_int_equal(reply.n_nodes, 0);
     }
-    assert_int_equal(count(&f).put_off, 2);
+    assert_int_equal(count(&f).retry_later, 2);
     assert_int_equal(count(&f).refused + f.n_refused + f.n_clients, 0);
     snprintf(hello.role, sizeof hello.role, "operator");
     p = knock(&f);
@@ -447,7 +447,7 @@ static void a_client_that_the_owner_refuses_is_closed(void **state)
     tear_down(&f);
 }
 
-static void who_says_nothing_is_hung_up_on_when_the_time_is_over(void **state)
+static void a_silent_peer_is_closed_at_the_deadline(void **state)
 {
     struct fixture f;
 
@@ -500,17 +500,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_accepted_client_is_handed_on_with_its_socket),
         cmocka_unit_test(a_hello_that_comes_one_byte_at_a_time_is_understood),
-        cmocka_unit_test(a_hello_cut_off_at_any_byte_is_forgotten),
+        cmocka_unit_test(a_hello_truncated_at_any_byte_is_dropped),
         cmocka_unit_test(every_reason_to_refuse_has_its_status_and_sentence),
-        cmocka_unit_test(a_refusal_reaches_the_client_before_the_end),
+        cmocka_unit_test(a_refusal_is_sent_to_the_client_before_the_end),
         cmocka_unit_test(bytes_behind_the_hello_and_other_first_words_are_refused),
         cmocka_unit_test(another_protocol_is_hung_up_on_at_once),
         cmocka_unit_test(a_worker_at_the_listener_receives_the_shard_map_only),
         cmocka_unit_test(beyond_the_limit_all_but_operators_are_refused),
-        cmocka_unit_test(while_it_restores_all_but_operators_are_told_to_come_again),
+        cmocka_unit_test(while_it_restores_all_but_operators_are_asked_to_retry),
         cmocka_unit_test(silent_peers_make_place_for_one_that_says_hello),
         cmocka_unit_test(a_client_that_the_owner_refuses_is_closed),
-        cmocka_unit_test(who_says_nothing_is_hung_up_on_when_the_time_is_over),
+        cmocka_unit_test(a_silent_peer_is_closed_at_the_deadline),
         cmocka_unit_test(a_listener_closed_during_handshakes_frees_all),
         cmocka_unit_test(a_port_in_use_is_refused_with_a_sentence),
     };

@@ -59,7 +59,7 @@ static void delivers_the_largest_frame_and_keeps_nothing_of_it(void **state)
     bytes_deinit(&b);
 }
 
-static void a_header_alone_reserves_no_room_for_what_it_promises(void **state)
+static void a_header_alone_reserves_no_memory_for_its_body(void **state)
 {
     struct bytes b = channels_big_frame(FRAME_MAX);
     struct channels f;
@@ -142,7 +142,7 @@ static void may_be_closed_by_its_owner_inside_a_frame(void **state)
     bytes_deinit(&b);
 }
 
-static void a_reply_reaches_the_peer_before_the_close(void **state)
+static void a_reply_is_sent_to_the_peer_before_the_close(void **state)
 {
     struct bytes b = channels_beat(1);
 
@@ -345,12 +345,12 @@ int main(void)
         cmocka_unit_test(delivers_a_frame_that_comes_one_byte_at_a_time),
         cmocka_unit_test(delivers_many_frames_that_come_at_once),
         cmocka_unit_test(delivers_the_largest_frame_and_keeps_nothing_of_it),
-        cmocka_unit_test(a_header_alone_reserves_no_room_for_what_it_promises),
+        cmocka_unit_test(a_header_alone_reserves_no_memory_for_its_body),
         cmocka_unit_test(closes_on_a_frame_that_is_wrong),
         cmocka_unit_test(closes_on_http_before_a_whole_header_has_come),
         cmocka_unit_test(closes_for_the_reason_that_the_owner_gives),
         cmocka_unit_test(may_be_closed_by_its_owner_inside_a_frame),
-        cmocka_unit_test(a_reply_reaches_the_peer_before_the_close),
+        cmocka_unit_test(a_reply_is_sent_to_the_peer_before_the_close),
         cmocka_unit_test(a_large_reply_still_leaves_after_the_close),
         cmocka_unit_test(a_peer_that_never_reads_delays_the_close_no_longer_than_the_limit),
         cmocka_unit_test(a_close_with_nothing_to_write_waits_for_nobody),

@@ -150,7 +150,7 @@ static void a_steady_stream_allocates_nothing(void **state)
 }
 
 /* Room for a frame that the header promises, once that much was sent before: in one piece. */
-static void a_peer_that_has_sent_large_frames_is_given_room_for_the_next_at_once(void **state)
+static void a_peer_that_has_sent_large_frames_gets_a_large_buffer_for_the_next(void **state)
 {
     struct bytes all = { 0 };
     struct channels f;
@@ -227,7 +227,7 @@ int main(void)
         cmocka_unit_test(a_random_stream_in_random_pieces_comes_out_as_it_went_in),
         cmocka_unit_test(a_changed_byte_of_a_large_frame_is_found_however_it_comes),
         cmocka_unit_test(a_steady_stream_allocates_nothing),
-        cmocka_unit_test(a_peer_that_has_sent_large_frames_is_given_room_for_the_next_at_once),
+        cmocka_unit_test(a_peer_that_has_sent_large_frames_gets_a_large_buffer_for_the_next),
         cmocka_unit_test(an_unfinished_frame_is_distinguished_from_an_idle_peer),
 #ifdef PS_FAULTS
         cmocka_unit_test(whichever_allocation_fails_the_channel_closes_and_nothing_leaks),

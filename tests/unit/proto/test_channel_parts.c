@@ -5,7 +5,7 @@
 enum { N_PARTS = 5, PART_BYTES = 300000, BODY_BYTES = N_PARTS * PART_BYTES };
 
 /* A frame that is sent in N_PARTS, the header in the first. */
-struct parts {
+struct chunks {
     struct frame_crc crc;
     uint32_t body_crc;
     int n_sent;
@@ -16,7 +16,7 @@ static uint8_t byte_at(int part, size_t i)
     return (uint8_t)(i * 31 + (size_t)part * 7 + (i >> 11));
 }
 
-static struct bytes next_part(struct parts *p)
+static struct bytes next_part(struct chunks *p)
 {
     const struct frame_header header = { .type = FRAME_PULL_REPLY,
                                          .flags = FRAME_SUM_BEHIND,
@@ -44,11 +44,11 @@ static struct bytes next_part(struct parts *p)
     return b;
 }
 
-static int send_next(struct channels *f, struct parts *p)
+static int send_next(struct channels *f, struct chunks *p)
 {
     struct bytes b = next_part(p);
-    int status = p->n_sent == N_PARTS ? channel_send_last_part(f->channel, &b)
-                                      : channel_send_part(f->channel, &b);
+    int status = p->n_sent == N_PARTS ? channel_send_last_chunk(f->channel, &b)
+                                      : channel_send_chunk(f->channel, &b);
 
     assert_null(b.bytes);
     return status;
@@ -90,18 +90,18 @@ static void wait_for(struct pair *p, int n_frames)
 
 static void what_leaves_in_parts_comes_as_one_frame(void **state)
 {
-    struct parts parts = { 0 };
+    struct chunks chunks = { 0 };
     struct pair p;
 
     (void)state;
     set_up(&p);
     channels_reply(&p.from, 0);
-    while (parts.n_sent < N_PARTS)
-        assert_int_equal(send_next(&p.from, &parts), 0);
+    while (chunks.n_sent < N_PARTS)
+        assert_int_equal(send_next(&p.from, &chunks), 0);
     channels_reply(&p.from, 0);
     wait_for(&p, 3);
     assert_true(p.to.body_bytes == BODY_BYTES);
-    assert_int_equal(p.to.body_crc, parts.body_crc);
+    assert_int_equal(p.to.body_crc, chunks.body_crc);
     assert_true(p.from.channel->bytes_out == p.to.channel->bytes_in);
     tear_down(&p);
     assert_int_equal(p.to.why, 0);
@@ -110,15 +110,15 @@ static void what_leaves_in_parts_comes_as_one_frame(void **state)
 /* Small ones and large ones, after each of the parts. */
 static void frames_sent_meanwhile_come_behind_it_in_their_order(void **state)
 {
-    struct parts parts = { 0 };
+    struct chunks chunks = { 0 };
     struct pair p;
 
     (void)state;
     set_up(&p);
-    for (uint64_t i = 1; parts.n_sent < N_PARTS; i++) {
+    for (uint64_t i = 1; chunks.n_sent < N_PARTS; i++) {
         struct bytes beat = channels_beat(i);
 
-        assert_int_equal(send_next(&p.from, &parts), 0);
+        assert_int_equal(send_next(&p.from, &chunks), 0);
         assert_int_equal(channel_send(p.from.channel, &beat), 0);
         if (i % 2)
             channels_reply(&p.from, 5000);
@@ -129,20 +129,20 @@ static void frames_sent_meanwhile_come_behind_it_in_their_order(void **state)
     wait_for(&p, 1 + N_PARTS + (N_PARTS + 1) / 2);
     assert_int_equal(p.to.last_beat.clock, N_PARTS);
     assert_int_equal(channel_unsent_bytes(p.from.channel), 0);
-    assert_null(p.from.channel->out.parts.frames);
+    assert_null(p.from.channel->out.chunks.frames);
     tear_down(&p);
     assert_int_equal(p.to.why, 0);
 }
 
 static void what_waits_for_the_last_part_counts_as_unsent(void **state)
 {
-    struct parts parts = { 0 };
+    struct chunks chunks = { 0 };
     struct channels f;
     size_t leaving;
 
     (void)state;
     channels_set_up(&f, KEEP);
-    assert_int_equal(send_next(&f, &parts), 0);
+    assert_int_equal(send_next(&f, &chunks), 0);
     leaving = channel_leaving_bytes(f.channel);
     while (f.channel->state == CHANNEL_OPEN)
         channels_reply(&f, 900000);
@@ -153,8 +153,8 @@ static void what_waits_for_the_last_part_counts_as_unsent(void **state)
         channels_turn(&f);
     }
     assert_int_equal(f.channel->state, CHANNEL_CONGESTED); /* it cannot drain before the end */
-    while (parts.n_sent < N_PARTS)
-        assert_int_equal(send_next(&f, &parts), 0);
+    while (chunks.n_sent < N_PARTS)
+        assert_int_equal(send_next(&f, &chunks), 0);
     while (channel_unsent_bytes(f.channel)) {
         (void)channels_read(&f);
         channels_turn(&f);
@@ -167,15 +167,15 @@ static void a_channel_may_close_in_the_middle(void **state)
 {
     (void)state;
     for (int n = 1; n < N_PARTS; n++) {
-        struct parts parts = { 0 };
+        struct chunks chunks = { 0 };
         struct pair p;
 
         set_up(&p);
-        while (parts.n_sent < n)
-            assert_int_equal(send_next(&p.from, &parts), 0);
+        while (chunks.n_sent < n)
+            assert_int_equal(send_next(&p.from, &chunks), 0);
         channels_reply(&p.from, 0);
         channel_fail(p.from.channel, PS_ESTOPPING);
-        assert_int_equal(send_next(&p.from, &parts), UV_ECANCELED);
+        assert_int_equal(send_next(&p.from, &chunks), UV_ECANCELED);
         while (!p.to.n_closed)
             uv_run(&p.from.own.loop, UV_RUN_ONCE);
         assert_int_equal(p.to.n_frames, 0); /* nothing that looks like a frame */
@@ -188,8 +188,8 @@ static void a_channel_may_close_in_the_middle(void **state)
 /* Of a frame with its sum behind it: the beginning alone. Damaged, it is found before the body comes. */
 static void a_damaged_length_is_found_before_the_body(void **state)
 {
-    struct parts parts = { 0 };
-    struct bytes b = next_part(&parts);
+    struct chunks chunks = { 0 };
+    struct bytes b = next_part(&chunks);
 
     (void)state;
     for (size_t i = 8; i < 10; i++) {
@@ -213,12 +213,12 @@ static void whichever_allocation_fails_what_waits_is_sent_or_the_channel_ends(vo
 
     (void)state;
     for (int k = 0; k <= 20; k++) {
-        struct parts parts = { 0 };
+        struct chunks chunks = { 0 };
         struct channels f;
         int status = 0;
 
         channels_set_up(&f, KEEP);
-        assert_int_equal(send_next(&f, &parts), 0);
+        assert_int_equal(send_next(&f, &chunks), 0);
         for (uint64_t i = 0; i < 20 && !status; i++) {
             struct bytes beat = channels_beat(i);
 

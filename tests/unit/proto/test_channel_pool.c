@@ -110,7 +110,7 @@ static void a_sweep_frees_what_nobody_has_needed_since_the_last(void **state)
     assert_true(p.kept_bytes == 0);
 }
 
-static void a_random_run_gives_room_and_keeps_its_books(void **state)
+static void a_random_run_gives_memory_and_counts_it(void **state)
 {
     enum { N = 64 };
     uint64_t seed = 20261120, dice;
@@ -173,7 +173,7 @@ int main(void)
         cmocka_unit_test(keeps_no_more_buffers_than_it_has_lent),
         cmocka_unit_test(never_keeps_more_than_its_bound),
         cmocka_unit_test(a_sweep_frees_what_nobody_has_needed_since_the_last),
-        cmocka_unit_test(a_random_run_gives_room_and_keeps_its_books),
+        cmocka_unit_test(a_random_run_gives_memory_and_counts_it),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_it_says_so_and_still_lends_what_it_has),
 #endif

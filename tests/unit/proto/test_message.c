@@ -333,7 +333,7 @@ static void sentences_are_cleaned_and_names_are_not(void **state)
 }
 
 /* The head of an Admin whose command is n bytes long, by hand. */
-static void strings_that_do_not_fit_are_refused_and_sentences_are_cut(void **state)
+static void strings_that_do_not_fit_are_refused_and_sentences_are_truncated(void **state)
 {
     struct frame_header h = { .type = FRAME_ADMIN };
     struct status_reply reply;
@@ -392,7 +392,7 @@ int main(void)
         cmocka_unit_test(as_many_suspects_as_a_message_takes_come_back_and_no_more),
         cmocka_unit_test(admin_and_its_json_come_back),
         cmocka_unit_test(sentences_are_cleaned_and_names_are_not),
-        cmocka_unit_test(strings_that_do_not_fit_are_refused_and_sentences_are_cut),
+        cmocka_unit_test(strings_that_do_not_fit_are_refused_and_sentences_are_truncated),
         cmocka_unit_test(several_frames_stand_in_one_buffer),
     };
 

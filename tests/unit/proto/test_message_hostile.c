@@ -149,7 +149,7 @@ static int write_any(struct bytes *b, unsigned type)
     return status;
 }
 
-static void assert_judged(int status)
+static void assert_status_known(int status)
 {
     assert_true(status == 0 || status == PS_EPROTO || status == PS_ECOUNT ||
                 status == PS_ECODEC);
@@ -171,15 +171,15 @@ static void no_corrupted_head_does_harm(void **state)
             for (unsigned byte = 0; byte < 256; byte++) {
                 memcpy(head, f.head, f.header.head_bytes);
                 head[i] = (uint8_t)byte;
-                assert_judged(read_any(&f.header, head, f.body, f.body_bytes));
+                assert_status_known(read_any(&f.header, head, f.body, f.body_bytes));
             }
-        for (uint16_t cut = f.header.head_bytes; cut-- > 0;) {
-            uint8_t *rest = malloc(cut + 1u);
+        for (uint16_t length = f.header.head_bytes; length-- > 0;) {
+            uint8_t *rest = malloc(length + 1u);
             struct frame_header h = f.header;
 
-            memcpy(rest + 1, f.head, cut);
-            h.head_bytes = cut;
-            assert_judged(read_any(&h, rest + 1, f.body, f.body_bytes));
+            memcpy(rest + 1, f.head, length);
+            h.head_bytes = length;
+            assert_status_known(read_any(&h, rest + 1, f.body, f.body_bytes));
             free(rest);
         }
         free(head);
@@ -202,7 +202,7 @@ static void no_random_head_does_harm(void **state)
         for (size_t i = 0; i < n; i++)
             bytes[i + 1] = (uint8_t)(hash_mix2(round, i) & (i % 2 ? 0x7f : 0x3a));
         h.head_bytes = (uint16_t)n;
-        assert_judged(read_any(&h, bytes + 1, bytes + 1, n));
+        assert_status_known(read_any(&h, bytes + 1, bytes + 1, n));
         free(bytes);
     }
 }

@@ -81,8 +81,8 @@ static void bombs_and_broken_zstd_are_refused(void **state)
     assert_true(n < 1000);
     assert_int_equal(body_status(z, n, 1u << 20), 0);
     assert_int_equal(body_status(z, n, (1u << 20) - 1), PS_ETOOBIG);
-    for (uint32_t cut = 0; cut < n; cut++)
-        assert_int_equal(body_status(z, cut, 1u << 20), PS_ECORRUPT);
+    for (uint32_t length = 0; length < n; length++)
+        assert_int_equal(body_status(z, length, 1u << 20), PS_ECORRUPT);
     memcpy(twice, z, n);
     memcpy(twice + n, z, n);
     assert_int_equal(body_status(twice, 2 * n, 1u << 22), PS_ECORRUPT);

@@ -322,7 +322,7 @@ static void a_dense_array_has_a_block_for_every_float(void **state)
     assert_int_equal(table_spec_n_blocks(&spec), 1);
 }
 
-static void slots_are_dealt_to_shards_in_equal_runs(void **state)
+static void slots_are_assigned_to_shards_in_equal_runs(void **state)
 {
     uint32_t counts[PLACEMENT_N_SHARDS_MAX];
 
@@ -391,7 +391,7 @@ int main(void)
         cmocka_unit_test(a_difference_is_reported_with_both_values),
         cmocka_unit_test(every_number_has_a_name_and_no_other),
         cmocka_unit_test(a_dense_array_has_a_block_for_every_float),
-        cmocka_unit_test(slots_are_dealt_to_shards_in_equal_runs),
+        cmocka_unit_test(slots_are_assigned_to_shards_in_equal_runs),
         cmocka_unit_test(routes_are_those_of_the_readme),
         cmocka_unit_test(another_cluster_has_another_map_id),
     };

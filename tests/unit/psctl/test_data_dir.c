@@ -3,7 +3,7 @@
  * one before removed, and the log cut. What is read is whole all the same, and is the state at the log's end.
  *
  *     record n makes table n          log     1 ... 7 | 8 ... 11 | 12, 13 | 14, 15
- *                                     before  checkpoint 1 behind record 7, whose walk needs record 8
+ *                                     before  checkpoint 1 behind record 7, whose scan needs record 8
  *                                     then    checkpoint 2 behind record 13, which needs 14, and nothing older
  */
 #include <cjson/cJSON.h>
@@ -35,7 +35,7 @@ struct live {
     struct crash_files disk;
     struct file_ops ops;
     struct manifest *next; /* owned: of checkpoint 2, in the making */
-    long n_looks, at;
+    long n_queries, at;
     bool has_happened;
 };
 
@@ -49,9 +49,9 @@ static struct table_spec spec_of(uint32_t n)
 
 /* --- psd's part --- */
 
-/* The file of a walk during which table n_tables + 1 came, too late for it: one record of the log makes it whole. */
-static void walk(struct live *l, const struct manifest *m, struct shard *s, uint32_t n_tables,
-                 struct shard_file_facts *ret)
+/* The file of a scan during which table n_tables + 1 came, too late for it: one record of the log makes it whole. */
+static void write_scan(struct live *l, const struct manifest *m, struct shard *s,
+                       uint32_t n_tables, struct shard_file_facts *ret)
 {
     const struct shard_file_writer_config config = { .files = &l->disk.ops,
                                                      .data_dir = DATA_DIR,
@@ -85,10 +85,10 @@ static struct manifest *begin_point(struct live *l, uint32_t n_tables)
     for (uint32_t n = 1; n <= n_tables; n++) {
         struct table_spec spec = spec_of(n);
 
-        assert_int_equal(shard_table_ask(s, &spec, false, &id, NULL), 0);
+        assert_int_equal(shard_table_open(s, &spec, false, &id, NULL), 0);
     }
     assert_int_equal(checkpoint_next(&l->disk.ops, DATA_DIR, &m->number, &err), 0);
-    walk(l, m, s, n_tables, &m->files[0]);
+    write_scan(l, m, s, n_tables, &m->files[0]);
     shard_free(s);
     return m;
 }
@@ -156,7 +156,7 @@ static void write_segment(struct live *l, uint32_t first, uint32_t last)
 
 static void turn(struct live *l)
 {
-    if (l->n_looks++ == l->at)
+    if (l->n_queries++ == l->at)
         happen(l);
 }
 
@@ -204,8 +204,8 @@ static void tear_down(struct live *l)
     crash_files_deinit(&l->disk);
 }
 
-/* `look` at every moment, of either kind, at which psd can go on. */
-static void at_any_moment(void (*look)(struct live *l))
+/* `query` at every moment, of either kind, at which psd can go on. */
+static void at_any_moment(void (*query)(struct live *l))
 {
     struct live l = { .has_happened = true };
 
@@ -214,7 +214,7 @@ static void at_any_moment(void (*look)(struct live *l))
 
         do {
             set_up(&l, (enum begun)begun, at++);
-            look(&l);
+            query(&l);
             tear_down(&l);
         } while (l.has_happened);
         assert_true(at > 4);
@@ -229,7 +229,7 @@ static void read_log(struct live *l)
     struct err err = { 0 };
 
     if (verify_wal_read(&l->ops, DATA_DIR, 0, 0, &log, &err))
-        fail_msg("before look %ld: %s", l->at, err.text);
+        fail_msg("before query %ld: %s", l->at, err.text);
     assert_false(verify_wal_is_damaged(&log));
     assert_int_equal(log.n_stretches, 1);
     assert_int_equal(verify_wal_last(&log), N_TABLES);
@@ -238,7 +238,7 @@ static void read_log(struct live *l)
     verify_wal_free(&log);
 }
 
-static void a_log_that_is_cut_while_it_is_read_is_whole(void **state)
+static void a_log_that_is_truncated_while_it_is_read_is_whole(void **state)
 {
     struct live l;
 
@@ -256,10 +256,10 @@ static void verify(struct live *l)
     cJSON *json = NULL, *damage;
 
     if (verify_path(&l->ops, DATA_DIR, VERIFY_QUIETLY, &json, &err))
-        fail_msg("before look %ld: %s", l->at, err.text);
+        fail_msg("before query %ld: %s", l->at, err.text);
     damage = cJSON_GetObjectItemCaseSensitive(json, "damage");
     if (cJSON_GetArraySize(damage))
-        fail_msg("before look %ld: %s", l->at,
+        fail_msg("before query %ld: %s", l->at,
                  cJSON_GetStringValue(cJSON_GetArrayItem(damage, 0)));
     cJSON_Delete(json);
 }
@@ -270,11 +270,11 @@ static void what_psd_does_meanwhile_is_no_damage(void **state)
     at_any_moment(verify);
 }
 
-static int collect(struct live *l, const char *path, const struct recover_shard_at *cut,
+static int collect(struct live *l, const char *path, const struct recover_shard_at *target,
                    uint32_t *ret_n_tables, struct err *err)
 {
     const struct load_cluster_config config = {
-        .files = &l->ops, .paths = &path, .n_paths = 1, .at = *cut
+        .files = &l->ops, .paths = &path, .n_paths = 1, .at = *target
     };
     struct load_cluster_facts facts;
     struct shard *s = NULL;
@@ -293,7 +293,7 @@ static void collect_end(struct live *l)
     uint32_t n_tables;
 
     if (collect(l, DATA_DIR, &(struct recover_shard_at){ 0 }, &n_tables, &err))
-        fail_msg("before look %ld: %s", l->at, err.text);
+        fail_msg("before query %ld: %s", l->at, err.text);
     assert_int_equal(n_tables, N_TABLES);
 }
 
@@ -307,16 +307,16 @@ static void the_state_at_the_end_is_had_whatever_psd_removes(void **state)
 static void collect_point(struct live *l, const char *path, uint64_t number,
                           const char *gone_before, const char *sentence)
 {
-    const struct recover_shard_at cut = { .number = number };
+    const struct recover_shard_at target = { .number = number };
     struct err err = { 0 };
     uint32_t n_tables;
-    int status = collect(l, path, &cut, &n_tables, &err);
+    int status = collect(l, path, &target, &n_tables, &err);
 
     assert_true(status == PS_ENOCHECKPOINT || status == 0);
     if (status == 0)
         assert_int_equal(n_tables, POINT_1_LAST + 1);
     else if (!strstr(err.text, sentence) && !strstr(err.text, gone_before))
-        fail_msg("before look %ld: %s", l->at, err.text);
+        fail_msg("before query %ld: %s", l->at, err.text);
 }
 
 static void collect_path(struct live *l)
@@ -358,7 +358,7 @@ static void a_checkpoint_that_goes_while_it_is_verified_is_no_damage(void **stat
 }
 
 /* As one that only deltas need is kept, or as psd dies before it has removed it. */
-static void a_checkpoint_whose_log_is_cut_is_none_and_no_damage(void **state)
+static void a_checkpoint_whose_log_is_truncated_is_no_restore_point_and_no_damage(void **state)
 {
     struct err err = { 0 };
     cJSON *json = NULL, *points, *damage;
@@ -421,12 +421,12 @@ static void a_state_that_a_damaged_log_leads_to_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_log_that_is_cut_while_it_is_read_is_whole),
+        cmocka_unit_test(a_log_that_is_truncated_while_it_is_read_is_whole),
         cmocka_unit_test(what_psd_does_meanwhile_is_no_damage),
         cmocka_unit_test(the_state_at_the_end_is_had_whatever_psd_removes),
         cmocka_unit_test(a_checkpoint_that_goes_while_it_is_read_is_reported),
         cmocka_unit_test(a_checkpoint_that_goes_while_it_is_verified_is_no_damage),
-        cmocka_unit_test(a_checkpoint_whose_log_is_cut_is_none_and_no_damage),
+        cmocka_unit_test(a_checkpoint_whose_log_is_truncated_is_no_restore_point_and_no_damage),
         cmocka_unit_test(a_state_that_a_damaged_log_leads_to_is_refused),
     };
 

@@ -83,7 +83,7 @@ static void every_byte_of_a_checkpoint_counts(void **state)
     crash_files_deinit(&c);
 }
 
-static void a_file_that_is_cut_off_anywhere_is_damaged(void **state)
+static void a_file_truncated_anywhere_is_damaged(void **state)
 {
     struct crash_files c;
     struct crash_inode *file;
@@ -182,7 +182,7 @@ static struct verify_wal read_log(struct crash_files *c)
     return log;
 }
 
-static void a_log_tells_its_records_and_how_far_it_reaches(void **state)
+static void a_log_reports_its_records_and_its_end(void **state)
 {
     struct crash_files c;
     struct verify_wal log;
@@ -295,10 +295,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_of_a_checkpoint_counts),
-        cmocka_unit_test(a_file_that_is_cut_off_anywhere_is_damaged),
+        cmocka_unit_test(a_file_truncated_anywhere_is_damaged),
         cmocka_unit_test(a_row_in_another_shards_file_is_reported_with_its_key),
         cmocka_unit_test(an_unfinished_one_and_what_is_not_there_are_no_damage),
-        cmocka_unit_test(a_log_tells_its_records_and_how_far_it_reaches),
+        cmocka_unit_test(a_log_reports_its_records_and_its_end),
         cmocka_unit_test(a_log_whose_beginning_is_gone_needs_a_checkpoint),
         cmocka_unit_test(a_log_with_a_hole_needs_a_checkpoint),
         cmocka_unit_test(every_byte_of_a_log_that_was_promised_counts),

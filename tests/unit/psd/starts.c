@@ -82,7 +82,7 @@ static void on_restored(void *arg, const struct start_result *result)
 }
 
 int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *err,
-               const char *const *told)
+               const char *const *options)
 {
     struct start s = { .node = n, .n_shards = n_shards, .is_to_stop = is_to_stop };
     struct start_config config = { .loop = &s.loop,
@@ -95,9 +95,9 @@ int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *e
                                    .shards = s.shards };
 
     enter_main();
-    for (size_t i = 0; told[i]; i += 2)
-        assert_int_equal(settings_set(&settings_psd, &s.settings, told[i], told[i + 1], err),
-                         0);
+    for (size_t i = 0; options[i]; i += 2)
+        assert_int_equal(
+            settings_set(&settings_psd, &s.settings, options[i], options[i + 1], err), 0);
     assert_int_equal(settings_set(&settings_psd, &s.settings, "listen", "127.0.0.1:0", err), 0);
     assert_int_equal(settings_set(&settings_psd, &s.settings, "durability", "fsync", err), 0);
     s.settings.shards = n_shards;
@@ -114,20 +114,20 @@ int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *e
     return s.result.err.status;
 }
 
-void must_start(struct node *n, uint32_t n_shards, const char *const *told)
+void must_start(struct node *n, uint32_t n_shards, const char *const *options)
 {
     struct err err;
 
-    if (start_with(n, n_shards, false, &err, told) != 0)
+    if (start_with(n, n_shards, false, &err, options) != 0)
         fail_msg("%s", err.text);
 }
 
-void must_refuse(struct node *n, uint32_t n_shards, const char *const *told, int want,
+void must_refuse(struct node *n, uint32_t n_shards, const char *const *options, int want,
                  const char *says)
 {
     struct err err;
 
-    assert_int_equal(start_with(n, n_shards, false, &err, told), want);
+    assert_int_equal(start_with(n, n_shards, false, &err, options), want);
     if (!strstr(err.text, says))
         fail_msg("\"%s\" is not in: %s", says, err.text);
 }

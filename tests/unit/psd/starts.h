@@ -16,13 +16,13 @@ enum { N_STEPS = 30 };
 
 /* name, value, name, value ... NULL: as in psd.conf. Its status; the sentence of a failure is in `err`. */
 int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *err,
-               const char *const *told);
+               const char *const *options);
 
 #define START_WITH(...) ((const char *const[]){ "data-dir", NODE_DIR, __VA_ARGS__, NULL })
 #define PLAIN ((const char *const[]){ "data-dir", NODE_DIR, NULL })
 
-void must_start(struct node *n, uint32_t n_shards, const char *const *told);
-void must_refuse(struct node *n, uint32_t n_shards, const char *const *told, int want,
+void must_start(struct node *n, uint32_t n_shards, const char *const *options);
+void must_refuse(struct node *n, uint32_t n_shards, const char *const *options, int want,
                  const char *says);
 
 /* What the next start would find. */

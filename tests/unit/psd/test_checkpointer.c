@@ -310,8 +310,8 @@ static void make_table(struct mail *mail, void *owner)
 
     (void)mail;
     enter_shard();
-    assert_int_equal(shard_table_ask(shard_thread_shard((struct shard_thread *)owner), &spec,
-                                     false, &id, &err),
+    assert_int_equal(shard_table_open(shard_thread_shard((struct shard_thread *)owner), &spec,
+                                      false, &id, &err),
                      0);
 }
 

@@ -129,7 +129,7 @@ static void parked_pulls_go_with_their_connection(void **state)
     tear_down(&f);
 }
 
-static void a_stopped_service_refuses_who_waits(void **state)
+static void a_stopped_service_refuses_waiting_peers(void **state)
 {
     struct fixture f;
     struct peer fast;
@@ -165,7 +165,7 @@ static void a_reader_reads_what_there_is_and_waits_for_nobody(void **state)
     tear_down(&f);
 }
 
-static void a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock(void **state)
+static void a_pull_behind_an_unacknowledged_push_does_not_advance_the_clock(void **state)
 {
     struct fixture f;
     struct peer p, other, again;
@@ -242,7 +242,7 @@ static void a_fenced_worker_learns_how_to_rejoin(void **state)
     tear_down(&f);
 }
 
-static void a_join_tells_of_a_refusal_that_was_missed(void **state)
+static void a_join_reports_a_refusal_that_was_missed(void **state)
 {
     struct join_reply reply;
     struct fixture f;
@@ -397,7 +397,7 @@ static void a_body_is_unpacked_for_nobody_who_may_not_ask(void **state)
     tear_down(&f);
 }
 
-static void who_has_not_joined_has_low_priority(void **state)
+static void a_peer_that_has_not_joined_has_low_priority(void **state)
 {
     struct bytes frame = { 0 };
     struct fixture f;
@@ -492,14 +492,14 @@ int main(void)
         cmocka_unit_test(a_pull_that_is_ahead_waits_while_later_requests_pass),
         cmocka_unit_test(a_worker_that_leaves_lets_the_others_on),
         cmocka_unit_test(parked_pulls_go_with_their_connection),
-        cmocka_unit_test(a_stopped_service_refuses_who_waits),
+        cmocka_unit_test(a_stopped_service_refuses_waiting_peers),
         cmocka_unit_test(a_reader_reads_what_there_is_and_waits_for_nobody),
-        cmocka_unit_test(a_pull_behind_a_push_that_was_not_judged_does_not_move_the_clock),
+        cmocka_unit_test(a_pull_behind_an_unacknowledged_push_does_not_advance_the_clock),
         cmocka_unit_test(a_worker_that_another_suspects_is_refused_and_ends_when_all_agree),
         cmocka_unit_test(a_fenced_worker_learns_how_to_rejoin),
-        cmocka_unit_test(a_join_tells_of_a_refusal_that_was_missed),
+        cmocka_unit_test(a_join_reports_a_refusal_that_was_missed),
         cmocka_unit_test(a_body_is_unpacked_for_nobody_who_may_not_ask),
-        cmocka_unit_test(who_has_not_joined_has_low_priority),
+        cmocka_unit_test(a_peer_that_has_not_joined_has_low_priority),
         cmocka_unit_test(the_greediest_goes_when_connections_hold_too_much),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_allocation_that_fails_is_a_refusal),

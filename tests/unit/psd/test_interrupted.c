@@ -129,7 +129,7 @@ static bool starts_unsynced(long k, long *ret_n_ops)
 }
 
 /* A log that goes on behind a checkpoint may have nothing of what is before it. */
-static void a_checkpoint_that_a_start_goes_on_from_outlives_a_power_cut(void **state)
+static void a_checkpoint_that_a_start_continues_from_survives_a_power_cut(void **state)
 {
     struct node n;
     long n_ops, n_refused = 0, n_any;
@@ -168,7 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_any_operation),
         cmocka_unit_test(also_of_another_layout),
-        cmocka_unit_test(a_checkpoint_that_a_start_goes_on_from_outlives_a_power_cut),
+        cmocka_unit_test(a_checkpoint_that_a_start_continues_from_survives_a_power_cut),
         cmocka_unit_test(one_that_is_to_stop_begins_nothing),
     };
 

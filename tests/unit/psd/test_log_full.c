@@ -138,7 +138,7 @@ static void fill(struct logged *l, struct peer *p, uint64_t seq)
     assert_false(l->f.replies.is_full);
 }
 
-/* The writer's news are a message to this thread: they come after what it has written. */
+/* The writer's progress is a message to this thread: it comes after what was written. */
 static void await_bound(struct logged *l, struct peer *p, struct stats_wait *ret)
 {
     uint64_t give_up_ms = clock_mono_ms() + 60000;
@@ -158,7 +158,7 @@ static void turn(struct peer *p)
         peer_turn(p);
 }
 
-static void pushes_joins_and_tables_wait_until_there_is_room(void **state)
+static void pushes_joins_and_tables_wait_until_there_is_space(void **state)
 {
     struct logged l;
     struct peer p, late, maker;
@@ -262,7 +262,7 @@ static void a_large_push_that_finds_it_full_in_the_middle_begins_again(void **st
     logged_end(&l);
 }
 
-static void who_hangs_up_while_it_waits_is_forgotten(void **state)
+static void a_peer_that_hangs_up_while_deferred_is_dropped(void **state)
 {
     struct logged l;
     struct peer p, late, other;
@@ -288,7 +288,7 @@ static void who_hangs_up_while_it_waits_is_forgotten(void **state)
     logged_end(&l);
 }
 
-static void who_waits_when_the_daemon_stops_is_hung_up_on(void **state)
+static void a_waiting_peer_is_closed_when_the_daemon_stops(void **state)
 {
     struct logged l;
     struct peer p, late;
@@ -400,10 +400,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pushes_wait_for_their_turn_before_it_is_full),
-        cmocka_unit_test(pushes_joins_and_tables_wait_until_there_is_room),
+        cmocka_unit_test(pushes_joins_and_tables_wait_until_there_is_space),
         cmocka_unit_test(a_large_push_that_finds_it_full_in_the_middle_begins_again),
-        cmocka_unit_test(who_hangs_up_while_it_waits_is_forgotten),
-        cmocka_unit_test(who_waits_when_the_daemon_stops_is_hung_up_on),
+        cmocka_unit_test(a_peer_that_hangs_up_while_deferred_is_dropped),
+        cmocka_unit_test(a_waiting_peer_is_closed_when_the_daemon_stops),
         cmocka_unit_test(a_client_that_waited_learns_why_and_leaves_no_connection_behind),
         cmocka_unit_test(a_writer_that_is_just_as_fast_is_never_taken_for_a_lack_of_memory),
     };

@@ -91,27 +91,27 @@ static void wait_until_it_leaves(struct party *all)
     const struct connection *c = all->f.connections.first->next; /* the newest comes first */
 
     assert_true(c->hello.frame_flags != 0);
-    while (!c->channel.out.parts.under_way)
+    while (!c->channel.out.chunks.under_way)
         uv_run(&all->f.loop, UV_RUN_NOWAIT);
 }
 
 static void check_same(struct party *all, const struct pull *pull)
 {
-    struct pull_reply parts, one;
+    struct pull_reply chunks, one;
 
     send_pull(&all->in_parts, 60, pull);
     send_pull(&all->in_one, 61, pull);
-    parts = hear_pull(&all->in_parts, 60);
+    chunks = hear_pull(&all->in_parts, 60);
     one = hear_pull(&all->in_one, 61);
     assert_int_equal(all->in_parts.header.flags, FRAME_SUM_BEHIND);
     assert_int_equal(all->in_one.header.flags, 0);
     assert_int_equal(all->in_parts.header.body_bytes, all->in_one.header.body_bytes);
     assert_memory_equal(all->in_parts.body, all->in_one.body, all->in_one.header.body_bytes);
-    assert_int_equal(parts.status, 0);
-    assert_int_equal(parts.n_sections, one.n_sections);
-    assert_true(parts.version == one.version);
+    assert_int_equal(chunks.status, 0);
+    assert_int_equal(chunks.n_sections, one.n_sections);
+    assert_true(chunks.version == one.version);
     for (uint32_t i = 0; i < one.n_sections; i++)
-        assert_int_equal(parts.sections[i].value_bytes, one.sections[i].value_bytes);
+        assert_int_equal(chunks.sections[i].value_bytes, one.sections[i].value_bytes);
 }
 
 /* Also where rows are longer on the wire than in memory, and sections end in the middle of a part. */
@@ -232,7 +232,7 @@ static void a_worker_that_reads_nothing_holds_nobody_up_for_longer_than_its_leas
     assert_int_equal(join_job(&slow, 1, 1).status, 0);
     now_ms = dispatch_now_ms(all.f.dispatch);
     ask(&slow, 60, N_KEYS);
-    while (!all.f.connections.first->channel.out.parts.under_way)
+    while (!all.f.connections.first->channel.out.chunks.under_way)
         uv_run(&all.f.loop, UV_RUN_NOWAIT);
     for (int i = 0; i < 10; i++) { /* as long as it reads anything */
         read_some(&all, &slow);

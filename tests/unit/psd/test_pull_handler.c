@@ -97,7 +97,7 @@ static void set_up_shard(struct fixture *f)
     enter_shard();
     f->shard = shard_new(&(struct shard_config){
         .n_shards = 1, .lease_ms = 10000, .join_ms = 10000, .park_ms = 10000 });
-    assert_int_equal(shard_table_ask(f->shard, &spec, false, &id, &err), 0);
+    assert_int_equal(shard_table_open(f->shard, &spec, false, &id, &err), 0);
     for (; join.rank < 2; join.rank++)
         assert_int_equal(
             membership_join(shard_membership(f->shard), &join, 0, &f->workers[join.rank], &err),
@@ -117,7 +117,7 @@ static void set_up(struct fixture *f, size_t parked_bytes_max)
                                                  .events = &events,
                                                  .owner = f };
     struct hello hello = { .version_min = 1, .version_max = 1, .role = "worker" };
-    struct connection_worker *who;
+    struct connection_worker *worker;
     int ends[2];
 
     *f = (struct fixture){ .welcome = { .version = 1, .n_nodes = 1, .nodes = { "here:1" } } };
@@ -135,11 +135,11 @@ static void set_up(struct fixture *f, size_t parked_bytes_max)
     connection_set_init(&f->connections, &connections);
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
     assert_int_equal(connection_set_open(&f->connections, ends[0], 1, &hello, NULL), 0);
-    who = &f->connections.first->worker;
-    *who = (struct connection_worker){ .joined = true,
-                                       .job = "job",
-                                       .incarnation = 1,
-                                       .join_number = f->workers[0]->join_number };
+    worker = &f->connections.first->worker;
+    *worker = (struct connection_worker){ .joined = true,
+                                          .job = "job",
+                                          .incarnation = 1,
+                                          .join_number = f->workers[0]->join_number };
     f->peer = (struct peer){ .loop = &f->loop, .fd = ends[1] };
     assert_true(peer_receive(&f->peer));
 }

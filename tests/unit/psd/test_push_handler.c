@@ -99,7 +99,7 @@ static void what_is_found_of_random_pieces_is_what_a_count_of_rows_says(void **s
         random_run(seed);
 }
 
-static void other_frames_are_not_looked_at(void **state)
+static void other_frames_are_not_scanned(void **state)
 {
     struct body b = { .push.n_sections = 1 };
     struct frame_header header;
@@ -188,7 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_found_of_random_pieces_is_what_a_count_of_rows_says),
-        cmocka_unit_test(other_frames_are_not_looked_at),
+        cmocka_unit_test(other_frames_are_not_scanned),
         cmocka_unit_test(a_nan_is_found_wherever_in_a_large_push_it_stands),
     };
 

@@ -7,7 +7,7 @@ static void lag(struct fixture *f, uint64_t appended)
     reply_queue_note(&f->replies, appended);
 }
 
-static void reach(struct fixture *f, uint64_t acknowledged)
+static void acknowledge(struct fixture *f, uint64_t acknowledged)
 {
     enter_shard();
     reply_queue_release(&f->replies, acknowledged);
@@ -34,7 +34,7 @@ static void a_push_is_answered_once_its_record_is_safe_and_a_beat_at_once(void *
     send_push(&p, 1);
     assert_int_equal(beat(&p), 0); /* the first frame that comes back */
     assert_int_equal(f.replies.n_waiting, 1);
-    reach(&f, 1);
+    acknowledge(&f, 1);
     assert_int_equal(hear_push(&p, 1).status, 0);
     assert_int_equal(f.replies.n_waiting, 0);
     peer_close(&p);
@@ -58,12 +58,12 @@ static void replies_wait_for_all_that_came_before_and_go_in_order(void **state)
               1); /* sent again: what it is told, "acknowledged before", is a promise, too */
     assert_int_equal(beat(&p), 0);
     assert_int_equal(f.replies.n_waiting, 3);
-    reach(&f, 6);
+    acknowledge(&f, 6);
     assert_int_equal(f.replies.n_waiting, 3);
-    reach(&f, 7);
+    acknowledge(&f, 7);
     assert_int_equal(hear_push(&p, 1).status, 0);
     assert_int_equal(f.replies.n_waiting, 2);
-    reach(&f, 9);
+    acknowledge(&f, 9);
     assert_int_equal(hear_push(&p, 2).status, 0);
     assert_int_equal(hear_push(&p, 1).status, 0);
     peer_close(&p);
@@ -87,7 +87,7 @@ static void what_a_join_reply_says_of_earlier_pushes_is_durable_when_it_is_sent(
     for (int i = 0; i < 20; i++)
         peer_turn(&again);
     assert_int_equal(f.replies.n_waiting, 1); /* the push's went with its connection */
-    reach(&f, 1);
+    acknowledge(&f, 1);
     assert_int_equal(hear_join(&again).last_applied, 1);
     peer_close(&again);
     tear_down(&f);

@@ -170,9 +170,9 @@ static void large_pushes_come_one_after_the_other(void **state)
     disperse(&all);
 }
 
-/* Of the pushes of two connections that close one is under way, and judged; the other's is not,
+/* Of the pushes of two connections that close one is under way, and committed; the other's is not,
  * and its worker may send it again. */
-static void a_push_whose_connection_closes_is_judged_or_was_never_there(void **state)
+static void a_push_whose_connection_closes_is_committed_or_changes_nothing(void **state)
 {
     struct join_reply joined;
     struct party all;
@@ -239,7 +239,7 @@ static void a_parked_pull_that_is_ready_is_answered_in_slices(void **state)
     disperse(&all);
 }
 
-static void a_service_that_stops_judges_what_is_under_way(void **state)
+static void a_service_that_stops_commits_the_push_under_way(void **state)
 {
     struct party all;
 
@@ -295,10 +295,10 @@ int main(void)
         cmocka_unit_test(a_small_request_passes_a_large_push),
         cmocka_unit_test(a_small_request_passes_a_large_pull),
         cmocka_unit_test(large_pushes_come_one_after_the_other),
-        cmocka_unit_test(a_push_whose_connection_closes_is_judged_or_was_never_there),
+        cmocka_unit_test(a_push_whose_connection_closes_is_committed_or_changes_nothing),
         cmocka_unit_test(a_pull_whose_connection_closes_is_dropped),
         cmocka_unit_test(a_parked_pull_that_is_ready_is_answered_in_slices),
-        cmocka_unit_test(a_service_that_stops_judges_what_is_under_way),
+        cmocka_unit_test(a_service_that_stops_commits_the_push_under_way),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_allocation_that_fails_is_a_refusal_or_the_end),
 #endif

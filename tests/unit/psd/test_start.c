@@ -100,7 +100,7 @@ static void where_it_cannot_be_known_whether_it_was_done_it_is_refused(void **st
 
 /* --- set aside --- */
 
-static void a_start_from_an_older_checkpoint_sets_the_newer_ones_aside(void **state)
+static void a_start_from_an_older_checkpoint_archives_the_newer_ones(void **state)
 {
     struct node n;
 
@@ -129,7 +129,7 @@ static void a_start_from_an_older_checkpoint_sets_the_newer_ones_aside(void **st
     node_end(&n);
 }
 
-static void a_start_with_nothing_sets_all_of_them_aside_and_leaves_a_log_alone(void **state)
+static void a_start_with_nothing_archives_all_of_them_and_leaves_a_log_alone(void **state)
 {
     struct node n;
 
@@ -152,7 +152,7 @@ static void a_start_with_nothing_sets_all_of_them_aside_and_leaves_a_log_alone(v
 }
 
 /* --keep 2 with a damaged one would be one. */
-static void a_checkpoint_that_is_found_damaged_is_set_aside(void **state)
+static void a_damaged_checkpoint_is_archived(void **state)
 {
     struct node n;
 
@@ -188,7 +188,7 @@ static void a_checkpoint_stays_that_another_shard_needs(void **state)
     node_end(&n);
 }
 
-static void another_layout_sets_nothing_aside(void **state)
+static void another_layout_archives_nothing(void **state)
 {
     struct node n;
 
@@ -241,11 +241,11 @@ int main(void)
         cmocka_unit_test(nor_does_one_behind_restore_from_elsewhere),
         cmocka_unit_test(what_was_done_stays_done_in_another_layout),
         cmocka_unit_test(where_it_cannot_be_known_whether_it_was_done_it_is_refused),
-        cmocka_unit_test(a_start_from_an_older_checkpoint_sets_the_newer_ones_aside),
-        cmocka_unit_test(a_start_with_nothing_sets_all_of_them_aside_and_leaves_a_log_alone),
-        cmocka_unit_test(a_checkpoint_that_is_found_damaged_is_set_aside),
+        cmocka_unit_test(a_start_from_an_older_checkpoint_archives_the_newer_ones),
+        cmocka_unit_test(a_start_with_nothing_archives_all_of_them_and_leaves_a_log_alone),
+        cmocka_unit_test(a_damaged_checkpoint_is_archived),
         cmocka_unit_test(a_checkpoint_stays_that_another_shard_needs),
-        cmocka_unit_test(another_layout_sets_nothing_aside),
+        cmocka_unit_test(another_layout_archives_nothing),
         cmocka_unit_test(all_shards_are_of_one_epoch),
         cmocka_unit_test(a_damaged_checkpoint_that_says_all_does_not_stop_a_change_of_layout),
     };

@@ -32,7 +32,7 @@ static struct stats_worker worker(const char *job, uint32_t rank, enum worker_st
     return w;
 }
 
-static void look(struct worker_events *c, struct stats_worker *workers, uint32_t n)
+static void report(struct worker_events *c, struct stats_worker *workers, uint32_t n)
 {
     worker_events_update(c, &(struct shard_report){ .workers = workers, .n_workers = n });
 }
@@ -46,29 +46,29 @@ static void joins_leaves_deaths_and_losses_are_reported_once(void **state)
 
     (void)state;
     enter_main();
-    look(c, w, 2);
+    report(c, w, 2);
     assert_int_equal(lines.n, 1);
     assert_int_equal(lines.level, LOG_LINE_LEVEL_INFO);
     assert_string_equal(lines.last,
                         "job ctr: worker 0 has joined (psworker host:0), now at clock 12");
     w[0].clock = 40;
-    look(c, w, 2);
+    report(c, w, 2);
     assert_int_equal(lines.n, 1);
     w[1].state = WORKER_LOST;
-    look(c, w, 2);
+    report(c, w, 2);
     assert_int_equal(lines.n, 2);
     assert_int_equal(lines.level, LOG_LINE_LEVEL_WARN);
     assert_non_null(strstr(lines.last, "worker 1 has not come within the join timeout"));
     w[0].state = WORKER_DEAD;
-    look(c, w, 2);
+    report(c, w, 2);
     assert_int_equal(lines.n, 3);
     assert_non_null(strstr(lines.last, "(psworker host:0) is declared dead, at clock 40"));
     w[0].state = WORKER_LIVE;
     w[0].incarnation = 8;
-    look(c, w, 2);
+    report(c, w, 2);
     assert_int_equal(lines.n, 4);
     w[0].state = WORKER_LEFT;
-    look(c, w, 2);
+    report(c, w, 2);
     assert_int_equal(lines.n, 5);
     assert_string_equal(lines.last, "job ctr: worker 0 has left, at clock 40");
     worker_events_free(c);
@@ -83,11 +83,11 @@ static void a_suspicion_is_reported_once_and_before_the_death(void **state)
 
     (void)state;
     enter_main();
-    look(c, &w, 1);
+    report(c, &w, 1);
     w.is_suspected = true;
     w.silent_ms = 10250;
-    look(c, &w, 1);
-    look(c, &w, 1);
+    report(c, &w, 1);
+    report(c, &w, 1);
     assert_int_equal(lines.n, 2);
     assert_int_equal(lines.level, LOG_LINE_LEVEL_WARN);
     assert_string_equal(
@@ -97,13 +97,13 @@ static void a_suspicion_is_reported_once_and_before_the_death(void **state)
         "shards of the job refuse it");
     w.state = WORKER_DEAD;
     w.is_suspected = false;
-    look(c, &w, 1);
+    report(c, &w, 1);
     assert_int_equal(lines.n, 3);
     assert_non_null(strstr(lines.last, "is declared dead"));
     worker_events_free(c);
 }
 
-static void reports_in_another_order_and_with_other_jobs_tell_nothing_twice(void **state)
+static void reports_in_another_order_and_with_other_jobs_log_nothing_twice(void **state)
 {
     struct lines lines = { 0 };
     struct worker_events *c = worker_events_new(take, &lines);
@@ -112,12 +112,12 @@ static void reports_in_another_order_and_with_other_jobs_tell_nothing_twice(void
 
     (void)state;
     enter_main();
-    look(c, one, 2);
+    report(c, one, 2);
     assert_int_equal(lines.n, 2);
-    look(c, other, 3);
+    report(c, other, 3);
     assert_int_equal(lines.n, 3);
     assert_non_null(strstr(lines.last, "job c:"));
-    look(c, other, 0);
+    report(c, other, 0);
     assert_int_equal(lines.n, 3);
     worker_events_free(c);
 }
@@ -131,9 +131,9 @@ static void another_incarnation_in_the_same_place_is_another_worker(void **state
 
     (void)state;
     enter_main();
-    look(c, &w, 1);
+    report(c, &w, 1);
     w.incarnation++;
-    look(c, &w, 1);
+    report(c, &w, 1);
     assert_int_equal(lines.n, 2);
     worker_events_free(c);
 }
@@ -147,13 +147,13 @@ static void workers_that_ended_before_the_start_are_not_reported_again(void **st
 
     (void)state;
     enter_main();
-    look(c, w, 2);
+    report(c, w, 2);
     assert_int_equal(lines.n, 0);
     w[0].state = WORKER_LIVE;
     w[0].incarnation++;
-    look(c, w, 2);
+    report(c, w, 2);
     w[0].state = WORKER_DEAD;
-    look(c, w, 2);
+    report(c, w, 2);
     assert_int_equal(lines.n, 2);
     worker_events_free(c);
 }
@@ -175,14 +175,14 @@ static void workers_out_of_checkpoint_and_log_have_not_joined(void **state)
     assert_string_equal(lines.last,
                         "job a: restored at min clock 12; 2 of its 2 workers were live, "
                         "and have a lease to come back");
-    look(c, w, 3);
+    report(c, w, 3);
     assert_int_equal(lines.n, 1);
     w[0].state = WORKER_DEAD; /* and it did not */
-    look(c, w, 3);
+    report(c, w, 3);
     assert_int_equal(lines.n, 2);
     assert_non_null(strstr(lines.last, "declared dead"));
     w[1].incarnation++;
-    look(c, w, 3);
+    report(c, w, 3);
     assert_int_equal(lines.n, 3);
     assert_non_null(strstr(lines.last, "worker 1 has joined"));
     worker_events_free(c);
@@ -193,7 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_leaves_deaths_and_losses_are_reported_once),
         cmocka_unit_test(a_suspicion_is_reported_once_and_before_the_death),
-        cmocka_unit_test(reports_in_another_order_and_with_other_jobs_tell_nothing_twice),
+        cmocka_unit_test(reports_in_another_order_and_with_other_jobs_log_nothing_twice),
         cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
         cmocka_unit_test(workers_that_ended_before_the_start_are_not_reported_again),
         cmocka_unit_test(workers_out_of_checkpoint_and_log_have_not_joined),

@@ -180,7 +180,7 @@ int begin_logged(struct logged_world *l, struct dice dice, const struct shape *s
 void end_logged(struct logged_world *l)
 {
     enter_shard();
-    settle(&l->w);
+    finish_push(&l->w);
     shard_set_events(l->w.s, NULL);
     close_log(l);
     end_world(&l->w);
@@ -246,7 +246,7 @@ void die(struct logged_world *l, long power_cut)
     if (l->w.going.scan)
         scan_end(l->w.s, &l->w.going, SNAPSHOT_SCAN_DROPPED);
     kept_scan_free(&l->w.going);
-    settle(&l->w);
+    finish_push(&l->w);
     shard_free(l->w.s);
     l->w.s = NULL;
     close_log(l);

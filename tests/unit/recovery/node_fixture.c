@@ -241,14 +241,15 @@ struct shard *node_rebuild(struct node *n, uint32_t i, const struct recover_shar
                            int *ret_status, struct recover_shard_facts *ret_facts,
                            struct err *err)
 {
-    const struct recover_shard_config config = { .files = &n->files.ops,
-                                                 .data_dir = NODE_DIR,
-                                                 .shard_index = i,
-                                                 .who = { .shard = i, .n_shards = n->n_shards },
-                                                 .at =
-                                                     at ? *at : (struct recover_shard_at){ 0 },
-                                                 .report = node_hear,
-                                                 .arg = n };
+    const struct recover_shard_config config = {
+        .files = &n->files.ops,
+        .data_dir = NODE_DIR,
+        .shard_index = i,
+        .identity = { .shard = i, .n_shards = n->n_shards },
+        .at = at ? *at : (struct recover_shard_at){ 0 },
+        .report = node_hear,
+        .arg = n
+    };
     struct shard *s = make_shard(i, n->n_shards, 0);
 
     *err = (struct err){ 0 };

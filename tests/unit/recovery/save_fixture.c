@@ -37,8 +37,8 @@ int bed_next(struct bed *b, uint64_t base, struct err *err)
 {
     *b->m = (struct manifest){ .n_nodes = 1,
                                .shards_per_node = 1,
-                               .n_shards = who.n_shards,
-                               .map_id = who.map_id,
+                               .n_shards = identity.n_shards,
+                               .map_id = identity.map_id,
                                .n_files = 1,
                                .base = base };
     b->first++;
@@ -50,7 +50,7 @@ struct shard_file_writer_config bed_config(struct bed *b)
     return (struct shard_file_writer_config){ .files = &b->c.ops,
                                               .data_dir = DATA_DIR,
                                               .number = b->m->number,
-                                              .identity = who,
+                                              .identity = identity,
                                               .base = b->m->base };
 }
 

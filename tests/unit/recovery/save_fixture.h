@@ -13,7 +13,7 @@ enum { DIM = 8, N_KEYS = 5000 };
 
 #define DATA_DIR "data"
 
-static const struct shard_file_identity who = { .n_shards = 1, .map_id = 77 };
+static const struct shard_file_identity identity = { .n_shards = 1, .map_id = 77 };
 
 struct bed {
     struct crash_files c;

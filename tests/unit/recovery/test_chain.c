@@ -196,7 +196,7 @@ static void a_restore_point_that_lacks_a_link_is_not_counted_among_those_kept(vo
     bed_deinit(&b);
 }
 
-static void what_is_set_aside_does_not_count_and_its_number_is_not_used_again(void **state)
+static void an_archived_checkpoint_does_not_count_and_its_number_is_not_reused(void **state)
 {
     struct bed b;
     struct err err;
@@ -220,7 +220,7 @@ static void what_is_set_aside_does_not_count_and_its_number_is_not_used_again(vo
 }
 
 /* However many come after it: or nobody could go back to it. */
-static void what_is_set_aside_keeps_what_it_needs(void **state)
+static void an_archived_checkpoint_keeps_its_chain(void **state)
 {
     struct checkpoint found;
     struct loader_facts facts;
@@ -253,7 +253,7 @@ static void what_is_set_aside_keeps_what_it_needs(void **state)
 
 static void only_the_shard_that_wrote_it_in_that_layout_takes_a_file_whole(void **state)
 {
-    struct shard_file_identity others[] = { who, who, who, who };
+    struct shard_file_identity others[] = { identity, identity, identity, identity };
     struct bed b;
     struct checkpoint found;
     struct err err;
@@ -265,16 +265,16 @@ static void only_the_shard_that_wrote_it_in_that_layout_takes_a_file_whole(void 
     others[2].n_shards = 2;
     others[3].map_id = 78;
     assert_int_equal(checkpoint_find(&b.c.ops, DATA_DIR, 0, &found, NULL, NULL, &err), 0);
-    assert_true(checkpoint_is_of(&found, 0, &who));
+    assert_true(checkpoint_is_of(&found, 0, &identity));
     for (size_t i = 0; i < COUNT_OF(others); i++)
         assert_false(checkpoint_is_of(&found, 0, &others[i]));
-    assert_false(checkpoint_is_of(&found, 1, &who));
+    assert_false(checkpoint_is_of(&found, 1, &identity));
     checkpoint_close(&found);
     bed_deinit(&b);
 }
 
-/* Rows alone, dealt out to three shards: together they have what the one had. */
-static void a_chain_is_dealt_out_to_any_number_of_shards(void **state)
+/* Rows alone, resharded to three shards: together they have what the one had. */
+static void a_chain_is_resharded_to_any_number_of_shards(void **state)
 {
     struct bed b;
     struct checkpoint found;
@@ -316,10 +316,10 @@ static void a_fault_at_any_operation_harms_no_restore_point(void **state)
 {
     (void)state;
     for (int fault = 0; fault < 4; fault++) {
-        bool met = true;
+        bool was_hit = true;
         long k = 0;
 
-        for (; met; k++) {
+        for (; was_hit; k++) {
             struct bed b;
             struct reports reports = { 0 };
             struct err err = { 0 };
@@ -336,7 +336,7 @@ static void a_fault_at_any_operation_harms_no_restore_point(void **state)
             b.c.torn = fault & 1;
             b.c.dies = fault & 2;
             status = bed_try_save(&b, 2, 1, &err);
-            met = b.c.n_ops > k;
+            was_hit = b.c.n_ops > k;
             assert_int_equal(crash_files_n_open(&b.c), 0);
             if (fault & 2)
                 crash_files_power_cut(&b.c);
@@ -380,10 +380,10 @@ int main(void)
         cmocka_unit_test(a_delta_on_another_file_than_its_own_is_refused),
         cmocka_unit_test(what_kept_restore_points_need_is_kept_and_they_say_how_much_log),
         cmocka_unit_test(a_restore_point_that_lacks_a_link_is_not_counted_among_those_kept),
-        cmocka_unit_test(what_is_set_aside_does_not_count_and_its_number_is_not_used_again),
-        cmocka_unit_test(what_is_set_aside_keeps_what_it_needs),
+        cmocka_unit_test(an_archived_checkpoint_does_not_count_and_its_number_is_not_reused),
+        cmocka_unit_test(an_archived_checkpoint_keeps_its_chain),
         cmocka_unit_test(only_the_shard_that_wrote_it_in_that_layout_takes_a_file_whole),
-        cmocka_unit_test(a_chain_is_dealt_out_to_any_number_of_shards),
+        cmocka_unit_test(a_chain_is_resharded_to_any_number_of_shards),
         cmocka_unit_test(a_fault_at_any_operation_harms_no_restore_point),
         cmocka_unit_test(a_chain_is_not_followed_for_ever),
     };

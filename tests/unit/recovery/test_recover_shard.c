@@ -99,7 +99,7 @@ damage_behind_the_newest_checkpoint_is_refused_by_all_and_a_state_before_it_is_n
 }
 
 /* 30 steps; the block of the 20th is damaged: 19 are there, not only the checkpoint's 10. */
-static void what_can_be_read_before_the_damage_is_there_for_who_asks_for_it(void **state)
+static void records_before_the_damage_can_be_recovered_on_request(void **state)
 {
     static const struct recover_shard_at intact = { .intact = true };
     struct crash_inode *file;
@@ -190,7 +190,7 @@ a_log_that_cannot_be_read_behind_a_whole_checkpoint_is_not_taken_for_its_end(voi
 }
 
 static void
-where_the_one_checkpoint_is_damaged_and_the_log_is_cut_there_is_no_empty_start(void **state)
+with_its_only_checkpoint_damaged_and_the_log_truncated_there_is_no_empty_start(void **state)
 {
     static const struct recover_shard_at at = { .job = "job", .clock = 29 };
     struct node n;
@@ -259,7 +259,7 @@ static void the_log_behind_an_older_checkpoint_must_lead_to_what_a_damaged_one_h
     node_end(&n);
 }
 
-/* Nothing is behind it, so that its files would be dealt out as they are. */
+/* Nothing is behind it, so that its files would be resharded as they are. */
 static void
 a_damaged_checkpoint_that_says_all_is_made_up_for_by_the_one_before_and_the_log(void **state)
 {
@@ -297,7 +297,7 @@ static void a_clock_that_is_no_longer_kept_is_distinguished_from_damage(void **s
 
 /* A newer epoch has been served; the checkpoint with which it began is damaged. */
 static void
-an_older_checkpoint_that_says_all_is_not_dealt_out_where_a_newer_epoch_was_served(void **state)
+an_older_checkpoint_that_says_all_is_not_resharded_where_a_newer_epoch_was_served(void **state)
 {
     struct crash_inode *manifest;
     struct node n;
@@ -365,13 +365,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             damage_behind_the_newest_checkpoint_is_refused_by_all_and_a_state_before_it_is_not),
-        cmocka_unit_test(what_can_be_read_before_the_damage_is_there_for_who_asks_for_it),
+        cmocka_unit_test(records_before_the_damage_can_be_recovered_on_request),
         cmocka_unit_test(damage_that_no_restore_point_needs_is_not_in_the_way),
         cmocka_unit_test(a_torn_end_is_no_damage),
         cmocka_unit_test(
             a_log_that_cannot_be_read_behind_a_whole_checkpoint_is_not_taken_for_its_end),
         cmocka_unit_test(
-            where_the_one_checkpoint_is_damaged_and_the_log_is_cut_there_is_no_empty_start),
+            with_its_only_checkpoint_damaged_and_the_log_truncated_there_is_no_empty_start),
         cmocka_unit_test(a_damaged_checkpoint_that_no_log_leads_to_is_no_empty_start),
         cmocka_unit_test(
             the_log_behind_an_older_checkpoint_must_lead_to_what_a_damaged_one_had),
@@ -379,7 +379,7 @@ int main(void)
             a_damaged_checkpoint_that_says_all_is_made_up_for_by_the_one_before_and_the_log),
         cmocka_unit_test(a_clock_that_is_no_longer_kept_is_distinguished_from_damage),
         cmocka_unit_test(
-            an_older_checkpoint_that_says_all_is_not_dealt_out_where_a_newer_epoch_was_served),
+            an_older_checkpoint_that_says_all_is_not_resharded_where_a_newer_epoch_was_served),
         cmocka_unit_test(
             a_clock_of_a_job_that_is_not_in_lock_step_says_that_later_pushes_are_in_it),
     };

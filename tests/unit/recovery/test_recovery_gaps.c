@@ -56,7 +56,7 @@ static void unstash_scans(struct gap_world *g)
 
 /* As wal_thread.h says it: a scan is a checkpoint when its log is durable and has lost nothing since it
  * began. */
-static void judge_scans(struct gap_world *g)
+static void check_scans(struct gap_world *g)
 {
     struct logged_world *l = &g->l;
 
@@ -91,7 +91,7 @@ static void go_on_for(struct gap_world *g, uint32_t n_steps)
         stash_scans(g);
         logged_step(l);
         g->n_gaps += l->queue.n_dropped > n_dropped || l->queue.progress.doubtful > doubtful;
-        judge_scans(g);
+        check_scans(g);
         if (l->durability == WAL_FSYNC && l->queue.lost_first)
             assert_true(wal_queue_acknowledged(&l->queue) < l->queue.lost_first);
     }

@@ -4,7 +4,7 @@
 static const struct shape shape = { .n_keys = 60, .n_large = 50, .limits = true };
 
 /* The record with which the shard has the state after this clock; 0: there is none. */
-static uint64_t cut_record(struct logged_world *l, const char *job, uint64_t clock)
+static uint64_t sync_point_record(struct logged_world *l, const char *job, uint64_t clock)
 {
     struct shard *s = shard_new(&l->w.config);
     uint64_t found = 0;
@@ -22,14 +22,14 @@ static uint64_t cut_record(struct logged_world *l, const char *job, uint64_t clo
     return found;
 }
 
-/* The run goes on behind the cut; what was there before is out of the way. */
-static void go_on_behind(struct logged_world *l, const struct wal_replay *cut)
+/* The run goes on behind the base; what was there before is out of the way. */
+static void go_on_behind(struct logged_world *l, const struct wal_replay *base)
 {
     struct wal_replay r = recovery_of(l, 0);
 
     enter_shard();
     die(l, -1);
-    rise(l, 0, cut->s, &cut->end);
+    rise(l, 0, base->s, &base->end);
     logged_steps(l, 30);
     die(l, 0);
     if (recover(l, &r))
@@ -40,7 +40,7 @@ static void go_on_behind(struct logged_world *l, const struct wal_replay *cut)
     rise(l, 0, r.s, &r.end);
 }
 
-static void at_a_cut_and_the_run_goes_on_behind_it(void **state)
+static void at_a_sync_point_and_the_run_continues_from_it(void **state)
 {
     const struct dice dice = dice_of_this_run("cuts");
     uint64_t n_found = 0, n_not = 0;
@@ -57,7 +57,7 @@ static void at_a_cut_and_the_run_goes_on_behind_it(void **state)
         r = recovery_of(&l, 0);
         r.config.sync_job = job_name((uint32_t)(round % N_JOBS));
         r.config.sync_clock = roll(&l.w.dice, round % 4 ? 6 : 400);
-        wanted = cut_record(&l, r.config.sync_job, r.config.sync_clock);
+        wanted = sync_point_record(&l, r.config.sync_job, r.config.sync_clock);
         if (recover(&l, &r))
             fail_msg("%s", r.err.text);
         assert_int_equal(r.facts.covers_sync_point, wanted != 0);
@@ -252,7 +252,7 @@ static void an_event_that_cannot_have_happened_is_reported_with_its_place(void *
 
         close_log(&l);
         drop_scans(&l.w);
-        settle(&l.w);
+        finish_push(&l.w);
         if (l.w.going.scan)
             scan_end(l.w.s, &l.w.going, SNAPSHOT_SCAN_DROPPED);
         kept_scan_free(&l.w.going);
@@ -268,7 +268,7 @@ static void an_event_that_cannot_have_happened_is_reported_with_its_place(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(at_a_cut_and_the_run_goes_on_behind_it),
+        cmocka_unit_test(at_a_sync_point_and_the_run_continues_from_it),
         cmocka_unit_test(at_any_record),
         cmocka_unit_test(before_the_first_record),
         cmocka_unit_test(when_the_progress_callback_returns_an_error),

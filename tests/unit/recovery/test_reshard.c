@@ -1,4 +1,4 @@
-/* Jobs in lock step whose node died in the middle of a step: rows that are dealt out are of one clock, nothing goes
+/* Jobs in lock step whose node died in the middle of a step: rows that are resharded are of one clock, nothing goes
  * without a sentence, and what cannot be had is refused. */
 #include "tests/unit/recovery/node_fixture.h"
 
@@ -8,8 +8,8 @@ static void assert_reported(const struct node *n, const char *says)
         fail_msg("\"%s\" is not in: %s", says, n->sentence);
 }
 
-static void assert_dealt(struct node *n, const struct recover_shard_at *at, const char *job,
-                         uint64_t n_steps)
+static void assert_resharded(struct node *n, const struct recover_shard_at *at, const char *job,
+                             uint64_t n_steps)
 {
     struct shard *one;
     struct err err;
@@ -54,7 +54,7 @@ static void shards_that_are_a_step_ahead_go_back_to_what_all_have(void **state)
         node_push(&n, 1, "job", 1, 7);
         node_step(&n, 2, "job", 2, 7);
         node_die(&n);
-        assert_dealt(&n, NULL, "job", 7);
+        assert_resharded(&n, NULL, "job", 7);
         assert_reported(&n, "is brought to 7");
         assert_reported(&n, " 5 pushes of later ones are left out");
         assert_int_equal(n.n_reported, 1);
@@ -71,7 +71,7 @@ static void what_waits_on_shards_that_are_as_far_is_left_out_and_reported(void *
     node_push(&n, 0, "job", 1, 4);
     node_push(&n, 1, "job", 0, 4);
     node_die(&n);
-    assert_dealt(&n, NULL, "job", 4);
+    assert_resharded(&n, NULL, "job", 4);
     assert_reported(&n, "as after 4 steps: 2 pushes");
     node_end(&n);
 }
@@ -86,13 +86,13 @@ static void what_waited_at_an_orderly_stop_is_reported_too(void **state)
     node_step(&n, 0, "job", 2, 4);
     node_push(&n, 1, "job", 0, 4);
     node_stop(&n, 3);
-    assert_dealt(&n, NULL, "job", 4);
+    assert_resharded(&n, NULL, "job", 4);
     assert_reported(&n, "is brought to 4");
     node_end(&n);
     make(&n, 2, 4);
     node_push(&n, 1, "job", 0, 4);
     node_stop(&n, 3);
-    assert_dealt(&n, NULL, "job", 4);
+    assert_resharded(&n, NULL, "job", 4);
     assert_reported(&n, "as after 4 steps: 1 pushes");
     node_end(&n);
 }
@@ -113,7 +113,7 @@ static void a_job_that_is_over_is_as_it_was(void **state)
             line_flush(&n.lines[i]);
         }
     node_die(&n);
-    assert_dealt(&n, NULL, "job", 4);
+    assert_resharded(&n, NULL, "job", 4);
     assert_int_equal(n.n_reported, 0);
     node_end(&n);
 }
@@ -134,10 +134,10 @@ static void a_clock_that_is_complete_where_the_log_ends_is_combined(void **state
     file = node_segment(&n, 0, UINT64_MAX);
     n_bytes = file->n_bytes;
     file->n_bytes -= 104; /* the combined clock: a block of one record */
-    assert_dealt(&n, NULL, "job", 5);
+    assert_resharded(&n, NULL, "job", 5);
     assert_int_equal(n.n_reported, 0);
     file->n_bytes = n_bytes - 50;
-    assert_dealt(&n, NULL, "job", 5);
+    assert_resharded(&n, NULL, "job", 5);
     assert_reported(&n, "torn");
     node_end(&n);
 }
@@ -155,9 +155,9 @@ static void shards_that_are_ahead_go_back_to_such_a_clock_too(void **state)
     node_die(&n);
     node_segment(&n, 0, UINT64_MAX)->n_bytes -=
         104; /* the combined clock: a block of one record */
-    assert_dealt(&n, NULL, "job", 5);
+    assert_resharded(&n, NULL, "job", 5);
     assert_reported(&n, "is brought to 5");
-    assert_dealt(&n, &(struct recover_shard_at){ .job = "job", .clock = 5 }, "job", 5);
+    assert_resharded(&n, &(struct recover_shard_at){ .job = "job", .clock = 5 }, "job", 5);
     node_end(&n);
 }
 
@@ -222,12 +222,12 @@ static void the_only_checkpoint_is_gone_below_while_more_may_be_kept(void **stat
     make(&n, 2, 4);
     node_step(&n, 1, "job", 2, 4);
     node_stop(&n, 3);
-    assert_dealt(&n, NULL, "job", 4);
-    assert_dealt(&n, &clock, "job", 3);
+    assert_resharded(&n, NULL, "job", 4);
+    assert_resharded(&n, &clock, "job", 3);
     node_end(&n);
 }
 
-static void a_job_that_would_lose_pushes_by_anothers_cut_is_asked_for(void **state)
+static void a_job_that_would_lose_pushes_by_anothers_sync_point_is_asked_for(void **state)
 {
     static const struct recover_shard_at at = { .job = "job", .clock = 4 };
 
@@ -247,10 +247,10 @@ static void a_job_that_would_lose_pushes_by_anothers_cut_is_asked_for(void **sta
         if (behind) {
             assert_refused(&n, NULL, "pushes of job other would go with it");
             assert_refused(&n, NULL, "--at job:4");
-            assert_dealt(&n, &at, "job", 4);
+            assert_resharded(&n, &at, "job", 4);
         } else {
-            assert_dealt(&n, NULL, "job", 4);
-            assert_dealt(&n, NULL, "other", 3);
+            assert_resharded(&n, NULL, "job", 4);
+            assert_resharded(&n, NULL, "other", 3);
         }
         node_end(&n);
     }
@@ -291,7 +291,7 @@ static void a_job_that_has_just_begun_again_on_a_shard_is_not_behind(void **stat
         }
     (void)node_join_as(&n, 1, "job", TABLE_SPEC_MODE_BSP, 1, 2, 99);
     node_die(&n);
-    assert_dealt(&n, NULL, "job", 4);
+    assert_resharded(&n, NULL, "job", 4);
     node_end(&n);
 }
 
@@ -347,7 +347,7 @@ static void at_any_moment_all_rows_are_of_the_smallest_clock(void **state)
         for (uint32_t i = 0; i < n_shards; i++)
             for (uint32_t k = 0; k < n_workers; k++)
                 least = done[i][k] < least ? done[i][k] : least;
-        assert_dealt(&n, NULL, "job", 1 + least);
+        assert_resharded(&n, NULL, "job", 1 + least);
         node_end(&n);
     }
 }
@@ -365,7 +365,7 @@ int main(void)
         cmocka_unit_test(where_no_restore_point_is_old_enough_it_is_refused),
         cmocka_unit_test(what_is_asked_for_is_given_and_reported),
         cmocka_unit_test(the_only_checkpoint_is_gone_below_while_more_may_be_kept),
-        cmocka_unit_test(a_job_that_would_lose_pushes_by_anothers_cut_is_asked_for),
+        cmocka_unit_test(a_job_that_would_lose_pushes_by_anothers_sync_point_is_asked_for),
         cmocka_unit_test(two_jobs_that_stand_at_different_steps_are_refused),
         cmocka_unit_test(a_job_that_has_just_begun_again_on_a_shard_is_not_behind),
         cmocka_unit_test(steps_of_other_workers_are_not_compared),

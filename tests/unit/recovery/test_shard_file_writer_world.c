@@ -11,7 +11,7 @@
 #define DATA_DIR "data"
 #define KEEP 2u
 
-static const struct shard_file_identity who = { .n_shards = 1, .map_id = 99 };
+static const struct shard_file_identity identity = { .n_shards = 1, .map_id = 99 };
 
 /* A checkpoint under way. */
 struct saving {
@@ -31,7 +31,7 @@ static struct shard_file_writer_config config_of(struct saving *v)
     return (struct shard_file_writer_config){ .files = &v->c.ops,
                                               .data_dir = DATA_DIR,
                                               .number = v->m->number,
-                                              .identity = who,
+                                              .identity = identity,
                                               .base = v->m->base };
 }
 
@@ -42,9 +42,11 @@ static void begin(struct saving *v)
     int status;
 
     enter_shard();
-    *v->m = (struct manifest){
-        .n_nodes = 1, .shards_per_node = 1, .n_shards = 1, .map_id = who.map_id, .n_files = 1
-    };
+    *v->m = (struct manifest){ .n_nodes = 1,
+                               .shards_per_node = 1,
+                               .n_shards = 1,
+                               .map_id = identity.map_id,
+                               .n_files = 1 };
     if (v->newest && snapshot_scan_may_be_delta(v->w.s) && roll(&v->w.dice, 4))
         v->m->base = v->newest;
     assert_int_equal(checkpoint_next(&v->c.ops, DATA_DIR, &v->m->number, &err), 0);
@@ -144,7 +146,7 @@ static struct shard *load(struct saving *v)
         replay_begin(s);
     } else {
         assert_int_equal(status, 0);
-        assert_true(checkpoint_is_of(&found, 0, &who));
+        assert_true(checkpoint_is_of(&found, 0, &identity));
         status =
             loader_load(&(struct loader_config){ .files = &v->c.ops, .checkpoint = &found }, 0,
                         s, v->w.now_ms, &facts, &err);
@@ -168,7 +170,7 @@ static void die(struct saving *v)
     struct shard *again;
 
     enter_shard();
-    settle(&v->w);
+    finish_push(&v->w);
     drop(v);
     if (roll(&v->w.dice, 2))
         crash_files_power_cut(&v->c);
@@ -195,7 +197,7 @@ static void step_of(struct saving *v)
     else if (dice < 155)
         time_passes(&v->w);
     else if (dice < 158)
-        reach_one(&v->w);
+        advance_one(&v->w);
     else if (dice < 164)
         table_one(&v->w);
     else if (dice < 227)

@@ -81,13 +81,13 @@ static void print_sums(const struct sums *s)
                   (unsigned long long)s->n_useless, (unsigned long long)s->n_waited);
 }
 
-/* True if operation k was met. */
+/* True if operation k was carried out. */
 static bool crash_at(struct dice dice, enum wal_durability durability, long k, bool torn,
                      struct sums *sums)
 {
     struct logged_world l;
     char what[60];
-    bool met;
+    bool was_hit;
 
     snprintf(what, sizeof what, "durability %d, operation %ld, torn %d", (int)durability, k,
              torn);
@@ -97,11 +97,11 @@ static bool crash_at(struct dice dice, enum wal_durability durability, long k, b
     l.disk.files.dies = true;
     l.disk.files.torn = torn;
     live(&l, 200);
-    met = l.disk.files.dead;
+    was_hit = l.disk.files.dead;
     crash_and_rise(&l, k % 3 - 1, sums, what);
     live(&l, 10);
     end_logged(&l);
-    return met;
+    return was_hit;
 }
 
 static void after_a_crash_at_any_file_operation(void **state)

@@ -1,31 +1,31 @@
 #include "tests/unit/wal/fixture.h"
 
-static void fixture_push(struct fixture_room *room, uint64_t seed, struct shard_event *e)
+static void fixture_push(struct fixture_storage *storage, uint64_t seed, struct shard_event *e)
 {
-    room->push = (struct push){ .seq = seed % 1000 + 1,
-                                .clock = hash_mix(seed) >> 2,
-                                .n_samples = (uint32_t)seed,
-                                .tick = seed & 1,
-                                .n_sections = (uint32_t)(hash_mix2(seed, 5) % 3) };
-    for (uint32_t i = 0; i < room->push.n_sections; i++)
-        room->push.sections[i] =
+    storage->push = (struct push){ .seq = seed % 1000 + 1,
+                                   .clock = hash_mix(seed) >> 2,
+                                   .n_samples = (uint32_t)seed,
+                                   .tick = seed & 1,
+                                   .n_sections = (uint32_t)(hash_mix2(seed, 5) % 3) };
+    for (uint32_t i = 0; i < storage->push.n_sections; i++)
+        storage->push.sections[i] =
             (struct section){ .table_id = i,
                               .op = (enum section_op)(i % SECTION_OP_END),
                               .codec = CODEC_INT8,
                               .n_keys = 3,
-                              .keys = (const uint8_t *)room->keys + i,
+                              .keys = (const uint8_t *)storage->keys + i,
                               .key_bytes = hash_mix2(seed, i) % 100,
-                              .values = room->values + i,
+                              .values = storage->values + i,
                               .value_bytes = hash_mix2(seed, i + 9) % 500 };
     e->push.worker = (struct shard_event_worker){ "job/one", 3, seed * 7 };
-    e->push.push = &room->push;
+    e->push.push = &storage->push;
     if (seed % 7 == 0)
         e->push.status = PS_ENAN;
 }
 
-static void fixture_table(struct fixture_room *room, uint64_t seed, struct shard_event *e)
+static void fixture_table(struct fixture_storage *storage, uint64_t seed, struct shard_event *e)
 {
-    struct table_spec *spec = &room->spec;
+    struct table_spec *spec = &storage->spec;
 
     *spec = (struct table_spec){ .kind = TABLE_SPEC_SPARSE,
                                  .dim = 5,
@@ -39,41 +39,41 @@ static void fixture_table(struct fixture_room *room, uint64_t seed, struct shard
     e->table.spec = spec;
 }
 
-static void fixture_join(struct fixture_room *room, uint64_t seed, struct shard_event *e)
+static void fixture_join(struct fixture_storage *storage, uint64_t seed, struct shard_event *e)
 {
-    room->join = (struct membership_join){ .job = "j",
-                                           .name = seed % 2 ? "host:123" : NULL,
-                                           .rank = 1,
-                                           .n_workers = 4,
-                                           .incarnation = seed,
-                                           .mode = TABLE_SPEC_MODE_SSP,
-                                           .bound = 4,
-                                           .clock = 17,
-                                           .last_acked = 3 };
-    e->join.join = &room->join;
+    storage->join = (struct membership_join){ .job = "j",
+                                              .name = seed % 2 ? "host:123" : NULL,
+                                              .rank = 1,
+                                              .n_workers = 4,
+                                              .incarnation = seed,
+                                              .mode = TABLE_SPEC_MODE_SSP,
+                                              .bound = 4,
+                                              .clock = 17,
+                                              .last_acked = 3 };
+    e->join.join = &storage->join;
     e->join.now_ms = seed;
 }
 
-static void fixture_rows(struct fixture_room *room, uint64_t seed, struct shard_event *e)
+static void fixture_rows(struct fixture_storage *storage, uint64_t seed, struct shard_event *e)
 {
     e->version += 10; /* of a push that is still to come: greater than the next record's */
     e->rows.table_id = 4;
     e->rows.op = (enum shard_rows_op)(hash_mix(seed) % SHARD_ROWS_OP_END);
     e->rows.n_keys = (uint32_t)(seed % SHARD_EVENT_ROWS_MAX + 1);
-    e->rows.keys = room->keys;
-    e->rows.touches = e->rows.op == SHARD_ROWS_TOUCHES ? room->values : NULL;
+    e->rows.keys = storage->keys;
+    e->rows.touches = e->rows.op == SHARD_ROWS_TOUCHES ? storage->values : NULL;
 }
 
-struct wal_record fixture_record(struct fixture_room *room, uint64_t seed)
+struct wal_record fixture_record(struct fixture_storage *storage, uint64_t seed)
 {
     struct wal_record r = { .unix_ms = 1700000000000 + seed };
     const struct shard_event_worker worker = { "job/one", (uint32_t)seed % 9, seed };
     struct shard_event *e = &r.event;
 
-    for (size_t i = 0; i < COUNT_OF(room->keys); i++)
-        room->keys[i] = hash_mix2(seed / 3, i);
-    for (size_t i = 0; i < COUNT_OF(room->values); i++)
-        room->values[i] = (uint8_t)(i % 5 ? seed : hash_mix2(seed, i));
+    for (size_t i = 0; i < COUNT_OF(storage->keys); i++)
+        storage->keys[i] = hash_mix2(seed / 3, i);
+    for (size_t i = 0; i < COUNT_OF(storage->values); i++)
+        storage->values[i] = (uint8_t)(i % 5 ? seed : hash_mix2(seed, i));
     /* Pushes most of all. */
     *e = (struct shard_event){ .type = (enum shard_event_type)(hash_mix(seed) % 14),
                                .version = seed / 2 };
@@ -84,13 +84,13 @@ struct wal_record fixture_record(struct fixture_room *room, uint64_t seed)
     switch (e->type) {
     case SHARD_EVENT_TABLE:
     case SHARD_EVENT_SPEC:
-        fixture_table(room, seed, e);
+        fixture_table(storage, seed, e);
         break;
     case SHARD_EVENT_DROP:
         e->drop.id = (uint32_t)seed;
         break;
     case SHARD_EVENT_JOIN:
-        fixture_join(room, seed, e);
+        fixture_join(storage, seed, e);
         break;
     case SHARD_EVENT_GONE:
         e->gone.worker = worker;
@@ -105,13 +105,13 @@ struct wal_record fixture_record(struct fixture_room *room, uint64_t seed)
         e->combine.clock = 2 * seed;
         break;
     case SHARD_EVENT_ROWS:
-        fixture_rows(room, seed, e);
+        fixture_rows(storage, seed, e);
         break;
     case SHARD_EVENT_PUSH:
     case SHARD_EVENT_TYPE_END:
     default:
         e->type = SHARD_EVENT_PUSH;
-        fixture_push(room, seed, e);
+        fixture_push(storage, seed, e);
         break;
     }
     return r;
@@ -119,8 +119,8 @@ struct wal_record fixture_record(struct fixture_room *room, uint64_t seed)
 
 bool fixture_is(const struct wal_record *got, uint64_t number, uint64_t seed)
 {
-    static struct fixture_room room;
-    struct wal_record want = fixture_record(&room, seed);
+    static struct fixture_storage storage;
+    struct wal_record want = fixture_record(&storage, seed);
     size_t n = wal_record_bytes(&want);
     uint8_t *a = malloc(n), *b = malloc(n);
     bool same = got->event.type == want.event.type && wal_record_bytes(got) == n;
@@ -199,8 +199,8 @@ void fixture_free(struct fixture_log *l)
 
 int fixture_append(struct fixture_log *l)
 {
-    static struct fixture_room room;
-    struct wal_record r = fixture_record(&room, l->queue.next_number);
+    static struct fixture_storage storage;
+    struct wal_record r = fixture_record(&storage, l->queue.next_number);
     int status = 0;
 
     if (shard_event_is_asked_for(r.event.type))

@@ -22,7 +22,7 @@ static const struct wal_identity fixture_identity = {
 };
 
 /* What a record points to. */
-struct fixture_room {
+struct fixture_storage {
     struct push push;
     struct table_spec spec;
     struct membership_join join;
@@ -31,7 +31,7 @@ struct fixture_room {
 };
 
 /* Record of this seed, of any type; the same bytes each time. */
-struct wal_record fixture_record(struct fixture_room *room, uint64_t seed);
+struct wal_record fixture_record(struct fixture_storage *storage, uint64_t seed);
 
 /* Is it record `number`, as fixture_record() of the seed made it? */
 bool fixture_is(const struct wal_record *got, uint64_t number, uint64_t seed);

@@ -101,7 +101,7 @@ static void sim_run(struct sim *s, uint64_t ms)
 }
 
 /* What came before no longer counts. */
-static void sim_forget(struct sim *s)
+static void sim_reset(struct sim *s)
 {
     s->n_seen = 0;
     s->written_bytes = 0;
@@ -143,7 +143,7 @@ static void pushes_are_spread_and_the_disk_is_used(void **state)
 
         sim_begin(&s, speeds[i] * 1000000, 264000);
         sim_run(&s, 3000);
-        sim_forget(&s);
+        sim_reset(&s);
         sim_run(&s, 8000);
         assert_even(&s, 8000);
         assert_true(s.max_backlog_bytes < MAX_BYTES);
@@ -199,7 +199,7 @@ static void a_disk_that_changes_its_speed_is_followed(void **state)
     sim_run(&s, 3000);
     s.bytes_per_s = 80000000;
     sim_run(&s, 3000);
-    sim_forget(&s);
+    sim_reset(&s);
     s.longest_sync_us = 0;
     sim_run(&s, 5000);
     assert_even(&s, 5000);
@@ -314,7 +314,7 @@ static void a_bound_is_reported_when_it_lasts_and_when_it_ends(void **state)
     (void)state;
     wal_bound_note(&b, now); /* a moment */
     for (uint64_t end = now + 10000; now < end; now += 50)
-        assert_int_equal(wal_bound_tick(&b, now), WAL_BOUND_NO_NEWS);
+        assert_int_equal(wal_bound_tick(&b, now), WAL_BOUND_UNCHANGED);
     assert_false(b.is_on);
     for (uint32_t i = 0; i < 5; i++) { /* twenty seconds with, ten without */
         for (uint64_t end = now + 20000; now < end; now += 50) {

@@ -5,22 +5,23 @@
 #include "tests/support/bad_disk.h"
 #include "tests/unit/wal/fixture.h"
 
-static struct wal_record asked(struct fixture_room *room, size_t value_bytes)
+static struct wal_record asked(struct fixture_storage *storage, size_t value_bytes)
 {
     static const uint8_t values[1 << 20];
 
-    room->push = (struct push){ .seq = 1, .n_sections = 1 };
-    room->push.sections[0] = (struct section){ .values = values, .value_bytes = value_bytes };
+    storage->push = (struct push){ .seq = 1, .n_sections = 1 };
+    storage->push.sections[0] =
+        (struct section){ .values = values, .value_bytes = value_bytes };
     return (struct wal_record){ .event = { .type = SHARD_EVENT_PUSH,
-                                           .push = { { "j", 0, 1 }, &room->push, 0 } } };
+                                           .push = { { "j", 0, 1 }, &storage->push, 0 } } };
 }
 
-static struct wal_record unasked(struct fixture_room *room)
+static struct wal_record unasked(struct fixture_storage *storage)
 {
     return (struct wal_record){ .event = { .type = SHARD_EVENT_ROWS,
                                            .rows = { .op = SHARD_ROWS_GONE,
                                                      .n_keys = SHARD_EVENT_ROWS_MAX,
-                                                     .keys = room->keys } } };
+                                                     .keys = storage->keys } } };
 }
 
 static void start(struct fixture_log *l, struct bad_disk *d, enum wal_durability durability)
@@ -46,14 +47,14 @@ static void append(struct fixture_log *l, const struct wal_record *r)
 /* Any number of rows between the reserve and the push, and the writer takes what is there meanwhile. */
 static void what_was_reserved_is_kept_for_whoever_did(void **state)
 {
-    static struct fixture_room room;
+    static struct fixture_storage storage;
     struct fixture_log l;
     struct bad_disk d;
 
     (void)state;
     start(&l, &d, WAL_FSYNC);
     for (uint32_t i = 0; i < 30; i++) {
-        struct wal_record push = asked(&room, i * 500), rows = unasked(&room);
+        struct wal_record push = asked(&storage, i * 500), rows = unasked(&storage);
 
         assert_int_equal(wal_queue_reserve(&l.queue, wal_record_bytes(&push)), 0);
         for (uint32_t k = 0; k < i; k++) {
@@ -70,10 +71,10 @@ static void what_was_reserved_is_kept_for_whoever_did(void **state)
     stop(&l, &d);
 }
 
-static void while_full_who_asks_waits_and_who_does_not_is_kept_up_to_a_limit(void **state)
+static void while_full_reserved_records_wait_and_others_are_kept_up_to_a_limit(void **state)
 {
-    static struct fixture_room room;
-    const struct wal_record push = asked(&room, 500), rows = unasked(&room);
+    static struct fixture_storage storage;
+    const struct wal_record push = asked(&storage, 500), rows = unasked(&storage);
     struct fixture_log l;
     struct bad_disk d;
     uint64_t lost;
@@ -107,10 +108,11 @@ static void while_full_who_asks_waits_and_who_does_not_is_kept_up_to_a_limit(voi
 }
 
 /* Of a queue that is full, with so many operations of the disk that succeed before one fails. How much is left? */
-static size_t left_when_full_and_failing(enum wal_durability durability, long k, bool *ret_met)
+static size_t left_when_full_and_failing(enum wal_durability durability, long k,
+                                         bool *ret_was_hit)
 {
-    static struct fixture_room room;
-    const struct wal_record push = asked(&room, 500);
+    static struct fixture_storage storage;
+    const struct wal_record push = asked(&storage, 500);
     struct wal_writer_config config;
     struct fixture_log l;
     struct bad_disk d;
@@ -126,7 +128,7 @@ static size_t left_when_full_and_failing(enum wal_durability durability, long k,
     d.files.fail_at = d.files.n_ops + k;
     l.now_ms += 5000; /* a sync is due */
     fixture_work(&l);
-    *ret_met = d.files.n_ops > d.files.fail_at;
+    *ret_was_hit = d.files.n_ops > d.files.fail_at;
     held_bytes = l.queue.held_bytes;
     assert_true(held_bytes <= l.queue.max_bytes + l.queue.block_bytes);
     if (durability == WAL_FSYNC && held_bytes > l.queue.max_bytes / 2)
@@ -145,10 +147,10 @@ static void nobody_waits_for_a_disk_that_fails(void **state)
     (void)state;
     for (enum wal_durability durability = WAL_NONE; durability <= WAL_FSYNC; durability++) {
         uint32_t n_between = 0;
-        bool met = true;
+        bool was_hit = true;
 
-        for (long k = 0; met; k++) {
-            size_t held_bytes = left_when_full_and_failing(durability, k, &met);
+        for (long k = 0; was_hit; k++) {
+            size_t held_bytes = left_when_full_and_failing(durability, k, &was_hit);
 
             n_between += held_bytes > 20000 && held_bytes < 40000;
         }
@@ -159,8 +161,8 @@ static void nobody_waits_for_a_disk_that_fails(void **state)
 /* The last ones of all: nobody waits for them for ever. */
 static void what_was_dropped_at_the_end_is_not_waited_for(void **state)
 {
-    static struct fixture_room room;
-    const struct wal_record push = asked(&room, 500);
+    static struct fixture_storage storage;
+    const struct wal_record push = asked(&storage, 500);
     struct fixture_log l;
     struct bad_disk d;
     uint64_t last;
@@ -219,14 +221,14 @@ static void a_sync_that_is_asked_for_is_done_whatever_the_durability(void **stat
     }
 }
 
-/* True if operation k was met. */
+/* True if operation k was carried out. */
 static bool asked_sync_fails_at(long k)
 {
     struct fixture_log l;
     struct bad_disk d;
     struct wal_end end = { 0 };
     uint64_t through;
-    bool met;
+    bool was_hit;
 
     start(&l, &d, WAL_NONE);
     for (uint32_t i = 0; i < 40; i++) {
@@ -237,7 +239,7 @@ static bool asked_sync_fails_at(long k)
     d.files.fail_at = d.files.n_ops + k;
     wal_writer_sync(l.writer);
     fixture_work(&l);
-    met = d.files.n_ops > d.files.fail_at;
+    was_hit = d.files.n_ops > d.files.fail_at;
     if (l.queue.progress.state == WAL_WRITER_FAILED) {
         assert_int_equal(l.queue.lost_last, through);
         assert_int_equal(l.queue.progress.durable, 0);
@@ -261,7 +263,7 @@ static bool asked_sync_fails_at(long k)
     assert_int_equal(fixture_read(&d.ops, 1, &end), 0);
     assert_int_not_equal(end.verdict, WAL_DAMAGED);
     crash_files_deinit(&d.files);
-    return met;
+    return was_hit;
 }
 
 static void under_none_a_failed_sync_leaves_a_gap_and_what_comes_next_is_safe(void **state)
@@ -316,10 +318,10 @@ static void a_reader_that_is_stopped_leaves_a_log_that_goes_on_there(void **stat
 }
 
 #ifdef PS_FAULTS
-static void without_memory_who_asks_waits_and_the_first_that_does_not_is_kept(void **state)
+static void without_memory_reserved_records_wait_and_the_first_other_is_kept(void **state)
 {
-    static struct fixture_room room;
-    const struct wal_record push = asked(&room, 500), rows = unasked(&room);
+    static struct fixture_storage storage;
+    const struct wal_record push = asked(&storage, 500), rows = unasked(&storage);
     struct fixture_log l;
     struct bad_disk d;
     uint64_t n_kept = 0;
@@ -347,8 +349,8 @@ static void without_memory_who_asks_waits_and_the_first_that_does_not_is_kept(vo
 static void start_large(struct fixture_log *l, struct crash_files *c,
                         enum wal_durability durability, uint32_t n)
 {
-    static struct fixture_room room;
-    const struct wal_record push = asked(&room, 500000);
+    static struct fixture_storage storage;
+    const struct wal_record push = asked(&storage, 500000);
     struct wal_writer_config config = fixture_config(&c->ops, durability);
 
     crash_files_init(c);
@@ -413,7 +415,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_reserved_is_kept_for_whoever_did),
-        cmocka_unit_test(while_full_who_asks_waits_and_who_does_not_is_kept_up_to_a_limit),
+        cmocka_unit_test(while_full_reserved_records_wait_and_others_are_kept_up_to_a_limit),
         cmocka_unit_test(nobody_waits_for_a_disk_that_fails),
         cmocka_unit_test(what_was_dropped_at_the_end_is_not_waited_for),
         cmocka_unit_test(a_sync_that_is_asked_for_is_done_whatever_the_durability),
@@ -422,7 +424,7 @@ int main(void)
         cmocka_unit_test(a_log_that_is_closed_is_written_to_its_end),
         cmocka_unit_test(a_reader_that_is_stopped_leaves_a_log_that_goes_on_there),
 #ifdef PS_FAULTS
-        cmocka_unit_test(without_memory_who_asks_waits_and_the_first_that_does_not_is_kept),
+        cmocka_unit_test(without_memory_reserved_records_wait_and_the_first_other_is_kept),
 #endif
     };
 

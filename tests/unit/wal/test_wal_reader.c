@@ -88,7 +88,7 @@ static void every_flipped_byte_of_a_closed_log_is_damage(void **state)
     crash_files_deinit(&c);
 }
 
-static void every_cut_in_the_last_segment_is_a_torn_tail_and_before_it_damage(void **state)
+static void truncation_is_a_torn_tail_in_the_last_segment_and_damage_before_it(void **state)
 {
     struct crash_files c;
     size_t n_segments = 1;
@@ -270,7 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_flipped_byte_of_a_closed_log_is_damage),
-        cmocka_unit_test(every_cut_in_the_last_segment_is_a_torn_tail_and_before_it_damage),
+        cmocka_unit_test(truncation_is_a_torn_tail_in_the_last_segment_and_damage_before_it),
         cmocka_unit_test(a_missing_segment_is_damage),
         cmocka_unit_test(random_damage_never_harms_and_never_invents),
         cmocka_unit_test(a_damaged_log_is_not_written_to),

@@ -8,8 +8,8 @@
 
 static uint8_t *encoded(uint64_t seed, size_t *ret_bytes)
 {
-    static struct fixture_room room;
-    struct wal_record r = fixture_record(&room, seed);
+    static struct fixture_storage storage;
+    struct wal_record r = fixture_record(&storage, seed);
     const uint32_t before = (uint32_t)seed;
     uint32_t crc = before;
     uint8_t *bytes;
@@ -55,7 +55,7 @@ static void the_crc_of_a_block_is_that_of_all_its_records(void **state)
 
 static void what_is_encoded_is_decoded(void **state)
 {
-    static struct wal_record_storage room;
+    static struct wal_record_storage storage;
     uint32_t n_of[SHARD_EVENT_TYPE_END] = { 0 };
 
     (void)state;
@@ -66,7 +66,7 @@ static void what_is_encoded_is_decoded(void **state)
         uint8_t *bytes = encoded(seed, &n_bytes);
 
         assert_int_equal(n_bytes % 8, 0);
-        assert_null(wal_record_decode(bytes, n_bytes, &room, &got, &used, &reason));
+        assert_null(wal_record_decode(bytes, n_bytes, &storage, &got, &used, &reason));
         assert_int_equal(used, n_bytes);
         assert_true(fixture_is(&got, seed, seed));
         n_of[got.event.type]++;
@@ -79,27 +79,27 @@ static void what_is_encoded_is_decoded(void **state)
     assert_string_equal(wal_record_name(SHARD_EVENT_TYPE_END), "unknown");
 }
 
-static void every_damaged_byte_and_cut_is_refused(void **state)
+static void every_damaged_byte_and_truncation_is_refused(void **state)
 {
-    static struct wal_record_storage room;
+    static struct wal_record_storage storage;
 
     (void)state;
     for (uint64_t seed = 1; seed < 40; seed++) {
         struct wal_record got;
         struct err reason;
         size_t n_bytes, used;
-        uint8_t *bytes = encoded(seed, &n_bytes), *cut;
+        uint8_t *bytes = encoded(seed, &n_bytes), *truncated;
 
         for (size_t i = 0; i < n_bytes; i++) {
             bytes[i] ^= (uint8_t)(1u << seed % 8);
-            assert_non_null(wal_record_decode(bytes, n_bytes, &room, &got, &used, &reason));
+            assert_non_null(wal_record_decode(bytes, n_bytes, &storage, &got, &used, &reason));
             bytes[i] ^= (uint8_t)(1u << seed % 8);
         }
         for (size_t n = 0; n < n_bytes; n++) {
-            cut = malloc(n ? n : 1);
-            memcpy(cut, bytes, n);
-            assert_non_null(wal_record_decode(cut, n, &room, &got, &used, &reason));
-            free(cut);
+            truncated = malloc(n ? n : 1);
+            memcpy(truncated, bytes, n);
+            assert_non_null(wal_record_decode(truncated, n, &storage, &got, &used, &reason));
+            free(truncated);
         }
         free(bytes);
     }
@@ -108,7 +108,7 @@ static void every_damaged_byte_and_cut_is_refused(void **state)
 /* With a right checksum, as a writer with a mistake would leave it: any byte may say anything. */
 static void a_record_of_nonsense_under_a_right_checksum_is_refused_or_safe(void **state)
 {
-    static struct wal_record_storage room;
+    static struct wal_record_storage storage;
     uint32_t n_refused = 0, n_taken = 0;
 
     (void)state;
@@ -125,7 +125,7 @@ static void a_record_of_nonsense_under_a_right_checksum_is_refused_or_safe(void 
 
                 bytes[i] = to[m];
                 (void)wal_record_seal(bytes, &crc);
-                if (wal_record_decode(bytes, n_bytes, &room, &got, &used, &reason)) {
+                if (wal_record_decode(bytes, n_bytes, &storage, &got, &used, &reason)) {
                     n_refused++;
                 } else {
                     n_taken++;
@@ -143,7 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_encoded_is_decoded),
         cmocka_unit_test(the_crc_of_a_block_is_that_of_all_its_records),
-        cmocka_unit_test(every_damaged_byte_and_cut_is_refused),
+        cmocka_unit_test(every_damaged_byte_and_truncation_is_refused),
         cmocka_unit_test(a_record_of_nonsense_under_a_right_checksum_is_refused_or_safe),
     };
 

@@ -11,11 +11,11 @@ struct loop {
     struct mailbox mailbox;
     uv_timer_t patience;
     struct wal_thread *log;
-    uint64_t n_news, acknowledged;
+    uint64_t n_reports, acknowledged;
     char dir[200];
 };
 
-static void on_news(void *owner)
+static void on_progress(void *owner)
 {
     struct loop *l = owner;
     struct wal_thread_view view;
@@ -23,19 +23,19 @@ static void on_news(void *owner)
     wal_thread_view(l->log, &view);
     assert_true(view.acknowledged >= l->acknowledged);
     l->acknowledged = view.acknowledged;
-    l->n_news++;
+    l->n_reports++;
 }
 
 static void on_patience(uv_timer_t *timer)
 {
     (void)timer;
-    fail_msg("no news for 20 s");
+    fail_msg("no progress for 20 s");
 }
 
 static void start(struct loop *l, enum wal_durability durability, uint64_t from)
 {
     struct wal_thread_config config = { .mailbox = &l->mailbox,
-                                        .on_news = on_news,
+                                        .on_progress = on_progress,
                                         .owner = l,
                                         .block_bytes = 20000,
                                         .max_bytes = 200000 };
@@ -75,12 +75,12 @@ static void stop(struct loop *l)
 
 static uint64_t append(struct loop *l, uint64_t seed)
 {
-    static struct fixture_room room;
-    struct wal_record r = fixture_record(&room, seed);
+    static struct fixture_storage storage;
+    struct wal_record r = fixture_record(&storage, seed);
 
     while (shard_event_is_asked_for(r.event.type) &&
            wal_thread_reserve(l->log, wal_record_bytes(&r)) != 0)
-        uv_run(&l->loop, UV_RUN_ONCE); /* FULL: news come when it is over */
+        uv_run(&l->loop, UV_RUN_ONCE); /* FULL: progress comes when it is over */
     return wal_thread_append(l->log, &r, uv_hrtime() / 1000000);
 }
 
@@ -138,7 +138,7 @@ static void under_fsync_the_loop_learns_what_is_durable(void **state)
             while (l.acknowledged < i)
                 uv_run(&l.loop, UV_RUN_ONCE);
     }
-    assert_true(l.n_news >= 20);
+    assert_true(l.n_reports >= 20);
     stop(&l);
     assert_int_equal(count(l.dir, 1, &end), 200);
     assert_int_equal(end.verdict, WAL_CLEAN);
@@ -175,7 +175,7 @@ static void under_async_all_is_durable_soon_and_the_loop_need_not_ask(void **sta
     remove_dir(&l);
 }
 
-static void a_cut_is_done_beside_the_writing(void **state)
+static void a_truncation_runs_beside_the_writing(void **state)
 {
     struct wal_segments all = { 0 };
     struct wal_end end;
@@ -199,7 +199,7 @@ static void a_cut_is_done_beside_the_writing(void **state)
     remove_dir(&l);
 }
 
-static void a_sync_that_is_asked_for_comes_with_news_also_under_none(void **state)
+static void a_requested_sync_reports_progress_also_under_none(void **state)
 {
     struct wal_thread_view view = { 0 };
     struct wal_end end;
@@ -209,13 +209,14 @@ static void a_sync_that_is_asked_for_comes_with_news_also_under_none(void **stat
     make_dir(&l);
     start(&l, WAL_NONE, 1);
     for (uint64_t i = 50; i <= 300; i += 50) {
-        const uint64_t n_before = l.n_news;
+        const uint64_t n_before = l.n_reports;
 
         for (uint64_t number = i - 49; number <= i; number++)
             (void)append(&l, number);
         wal_thread_sync(l.log, i);
-        /* The view may be ahead of the news. */
-        for (; view.progress.durable < i || l.n_news == n_before; wal_thread_view(l.log, &view))
+        /* The view may be ahead of the message. */
+        for (; view.progress.durable < i || l.n_reports == n_before;
+             wal_thread_view(l.log, &view))
             uv_run(&l.loop, UV_RUN_ONCE);
     }
     assert_int_equal(view.lost_first, 0);
@@ -244,8 +245,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(under_fsync_the_loop_learns_what_is_durable),
         cmocka_unit_test(under_async_all_is_durable_soon_and_the_loop_need_not_ask),
-        cmocka_unit_test(a_cut_is_done_beside_the_writing),
-        cmocka_unit_test(a_sync_that_is_asked_for_comes_with_news_also_under_none),
+        cmocka_unit_test(a_truncation_runs_beside_the_writing),
+        cmocka_unit_test(a_requested_sync_reports_progress_also_under_none),
         cmocka_unit_test(a_directory_that_cannot_be_made_is_reported_at_the_start),
     };
 

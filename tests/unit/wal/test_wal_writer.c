@@ -125,7 +125,7 @@ static void under_none_nothing_is_synced_and_a_dead_process_loses_nothing_writte
     crash_files_deinit(&c);
 }
 
-static void a_cut_removes_what_is_below_and_nothing_else(void **state)
+static void a_truncation_removes_older_segments_and_nothing_else(void **state)
 {
     struct crash_files c;
     struct fixture_log l;
@@ -180,7 +180,7 @@ static struct unread unread_of(struct crash_files *c)
     return u;
 }
 
-static void what_was_set_aside_goes_when_the_log_is_cut_behind_it(void **state)
+static void archived_segments_go_when_the_log_is_truncated_behind_them(void **state)
 {
     const struct wal_end at = { .verdict = WAL_STOPPED, .last = 90, .last_present = 90 };
     struct wal_writer_config config;
@@ -341,7 +341,7 @@ static void random_runs_lose_nothing_that_they_must_keep(void **state)
         struct fixture_log l;
         struct wal_end end;
         struct wal_writer_config config = fixture_config(&c.ops, d);
-        uint64_t cut = 1, written = 0;
+        uint64_t first_kept = 1, written = 0;
 
         start(&l, &c, d);
         for (uint64_t i = 0; i < 200; i++) {
@@ -353,20 +353,20 @@ static void random_runs_lose_nothing_that_they_must_keep(void **state)
                 fixture_work(&l);
             else if (dice < 94)
                 l.now_ms += dice * 10;
-            else if (dice < 97 && l.queue.progress.durable > cut)
-                cut += hash_mix2(i, seed) % (l.queue.progress.durable - cut);
+            else if (dice < 97 && l.queue.progress.durable > first_kept)
+                first_kept += hash_mix2(i, seed) % (l.queue.progress.durable - first_kept);
             else if (dice >= 98) {
                 if (dice == 98)
                     assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
                 written = wal_writer_progress(l.writer)->written;
                 fixture_free(&l);
-                if (fixture_read(&c.ops, cut, &end) || end.verdict != WAL_CLEAN ||
+                if (fixture_read(&c.ops, first_kept, &end) || end.verdict != WAL_CLEAN ||
                     end.last != written)
                     fail_msg("seed %llu, step %llu: %s", (unsigned long long)seed,
                              (unsigned long long)i, end.text);
                 assert_int_equal(fixture_open(&l, &config, &end), 0);
             }
-            assert_int_equal(wal_writer_truncate(l.writer, cut, NULL), 0);
+            assert_int_equal(wal_writer_truncate(l.writer, first_kept, NULL), 0);
             assert_true(l.queue.progress.durable <= l.queue.progress.written);
         }
         stop(&l, &c);
@@ -432,8 +432,8 @@ int main(void)
         cmocka_unit_test(under_fsync_a_group_is_acknowledged_after_its_one_sync),
         cmocka_unit_test(under_async_a_record_is_durable_after_the_interval),
         cmocka_unit_test(under_none_nothing_is_synced_and_a_dead_process_loses_nothing_written),
-        cmocka_unit_test(a_cut_removes_what_is_below_and_nothing_else),
-        cmocka_unit_test(what_was_set_aside_goes_when_the_log_is_cut_behind_it),
+        cmocka_unit_test(a_truncation_removes_older_segments_and_nothing_else),
+        cmocka_unit_test(archived_segments_go_when_the_log_is_truncated_behind_them),
         cmocka_unit_test(a_slow_disk_is_reported_and_memory_stays_bounded),
         cmocka_unit_test(keys_and_floats_are_compressed_and_noise_is_not),
         cmocka_unit_test(a_log_of_another_shard_is_refused),

@@ -111,14 +111,14 @@ static void check_and_go_on(struct bad_disk *d, enum wal_durability durability,
                  (unsigned long long)end.last, (unsigned long long)last + 12, end.text);
 }
 
-/* True if operation k was met. */
+/* True if operation k was carried out. */
 static bool crash_at(enum wal_durability durability, enum fault fault, long k, uint64_t seed)
 {
     struct fixture_log l = { 0 };
     struct bad_disk d;
     uint64_t at_least = 0;
     char what[80];
-    bool met;
+    bool was_hit;
 
     snprintf(what, sizeof what, "durability %d, fault %d, operation %ld, seed %llu",
              (int)durability, (int)fault, k, (unsigned long long)seed);
@@ -127,13 +127,13 @@ static bool crash_at(enum wal_durability durability, enum fault fault, long k, u
     d.files.torn = fault == FAULT_TORN || fault == FAULT_TORN_DEATH;
     d.files.dies = fault == FAULT_DEATH || fault == FAULT_TORN_DEATH;
     (void)live(&l, &d, durability, 1, &at_least);
-    met = d.files.n_ops > k;
+    was_hit = d.files.n_ops > k;
     fixture_free(&l);
     assert_int_equal(crash_files_n_open(&d.files), 0);
     bad_disk_power_cut(&d, seed, durability == WAL_NONE);
     check_and_go_on(&d, durability, at_least, what);
     crash_files_deinit(&d.files);
-    return met;
+    return was_hit;
 }
 
 static void a_crash_at_any_operation_loses_nothing_that_was_promised(void **state)
@@ -198,14 +198,14 @@ static bool error_at(enum wal_durability durability, enum fault fault, long k)
     struct bad_disk d;
     struct wal_end end;
     uint64_t at_least = 0, last;
-    bool met;
+    bool was_hit;
     int status;
 
     bad_disk_init(&d);
     d.files.fail_at = k;
     d.files.torn = fault == FAULT_TORN;
     status = live(&l, &d, durability, 1, &at_least);
-    met = d.files.n_ops > k;
+    was_hit = d.files.n_ops > k;
     crash_files_heal(&d.files);
     if (!status) {
         l.now_ms += 5000;
@@ -225,7 +225,7 @@ static bool error_at(enum wal_durability durability, enum fault fault, long k)
         fixture_free(&l);
     }
     crash_files_deinit(&d.files);
-    return met;
+    return was_hit;
 }
 
 static void an_error_at_any_operation_is_mended_and_nothing_is_missing(void **state)
@@ -241,7 +241,7 @@ static void an_error_at_any_operation_is_mended_and_nothing_is_missing(void **st
         }
 }
 
-static void under_fsync_a_full_disk_stops_acknowledging_and_room_mends_it(void **state)
+static void under_fsync_a_full_disk_stops_acknowledging_until_there_is_space(void **state)
 {
     struct fixture_log l = { 0 };
     struct bad_disk d;
@@ -364,7 +364,7 @@ int main(void)
         cmocka_unit_test(a_crash_at_any_operation_loses_nothing_that_was_promised),
         cmocka_unit_test(many_crashes_in_a_row_lose_nothing_that_was_promised),
         cmocka_unit_test(an_error_at_any_operation_is_mended_and_nothing_is_missing),
-        cmocka_unit_test(under_fsync_a_full_disk_stops_acknowledging_and_room_mends_it),
+        cmocka_unit_test(under_fsync_a_full_disk_stops_acknowledging_until_there_is_space),
         cmocka_unit_test(training_goes_on_over_a_full_disk_and_the_gap_is_reported),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_at_any_point_nothing_is_lost_or_leaked),

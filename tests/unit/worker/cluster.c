@@ -20,7 +20,7 @@ static int cluster_table(struct param_store *s, const struct table_spec *spec, u
 
     enter_shard();
     for (uint32_t i = 0; i < c->n_shards; i++)
-        assert_int_equal(shard_table_ask(c->shards[i], spec, false, ret, err), 0);
+        assert_int_equal(shard_table_open(c->shards[i], spec, false, ret, err), 0);
     assert_int_equal(*ret, c->n_tables);
     assert_int_equal(push_encoder_add_table(c->encoder, c->n_tables, spec), 0);
     assert_int_equal(push_encoder_add_table(c->other_encoder, c->n_tables++, spec), 0);

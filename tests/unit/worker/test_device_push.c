@@ -1,4 +1,4 @@
-/* Gradients that leave a device encoded, and what they are owed there: the pushes of a run, and what it leaves in --state-dir, are
+/* Gradients that leave a device encoded, and their residuals there: the pushes of a run, and what it leaves in --state-dir, are
  * the CPU's, byte for byte. */
 #include "tests/unit/worker/training.h"
 
@@ -95,7 +95,7 @@ static void codecs_with_feedback_push_the_cpus_bytes_under_any_bound(void **stat
     }
 }
 
-/* What may be owed has no end, so no device has room for it. */
+/* Residuals without a bound fit no device. */
 static void without_a_bound_the_host_encodes(void **state)
 {
     static const char *const flags[] = { AHEAD, "--push-codec", "onebit", "--residual-max", "0",
@@ -140,7 +140,7 @@ static void assert_same_state(size_t n_least)
     free(a), free(b);
 }
 
-static void forget_state(void)
+static void reset_state(void)
 {
     char path[256];
 
@@ -162,7 +162,7 @@ static void residuals_go_from_run_to_run_and_from_host_to_device(void **state)
     const struct fake_plan plan = training_plan(4);
 
     (void)state;
-    forget_state();
+    reset_state();
     for (int i = 0; i < 6; i++) {
         run_on(false, &plan, feedback, state_dir[0], cpu);
         run_on(i != 2 && i != 3, &plan, feedback, state_dir[1], gpu);
@@ -176,7 +176,7 @@ static void residuals_go_from_run_to_run_and_from_host_to_device(void **state)
     free(cpu), free(gpu);
 }
 
-/* A run that ends without a word has left what was owed after the last step whose number --state-every divides. */
+/* A run that is killed has left the residuals after the last step whose number --state-every divides. */
 static void residuals_are_written_as_of_the_step_that_was_pushed(void **state)
 {
     struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
@@ -184,7 +184,7 @@ static void residuals_are_written_as_of_the_step_that_was_pushed(void **state)
 
     (void)state;
     for (plan.refuse_push = 6; plan.refuse_push < 40; plan.refuse_push += 5) {
-        forget_state();
+        reset_state();
         cpu->is_killed = gpu->is_killed = true;
         run_on(false, &plan, feedback, state_dir[0], cpu);
         run_on(true, &plan, feedback, state_dir[1], gpu);
@@ -202,7 +202,7 @@ static void what_was_found_stays_until_the_first_write(void **state)
     struct fake_plan plan = training_plan(4);
 
     (void)state;
-    forget_state();
+    reset_state();
     run_on(false, &plan, feedback, state_dir[0], cpu);
     run_on(true, &plan, feedback, state_dir[1], gpu);
     plan.refuse_push = 3; /* step 83: 84 is one of 7's */
@@ -214,7 +214,7 @@ static void what_was_found_stays_until_the_first_write(void **state)
     free(cpu), free(gpu);
 }
 
-/* Steps that have begun carry what was owed: at a stop they are finished, and so nothing is lost. */
+/* Steps that have begun carry residuals: at a stop they are finished, and so nothing is lost. */
 static void a_stop_loses_no_residual(void **state)
 {
     struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
@@ -223,7 +223,7 @@ static void a_stop_loses_no_residual(void **state)
     for (uint64_t n = 3; n < 50; n += 9) {
         struct fake_plan plan = training_plan(4);
 
-        forget_state();
+        reset_state();
         plan.stop_after = n;
         run_on(true, &plan, feedback, state_dir[1], gpu);
         must(gpu->status, &gpu->err);
@@ -247,7 +247,7 @@ static void a_device_that_fails_at_the_end_keeps_the_residuals(void **state)
     const struct fake_plan plan = training_plan(4);
 
     (void)state;
-    forget_state();
+    reset_state();
     cpu->is_killed = true;
     run_on(false, &plan, once, state_dir[0], cpu);
     run_with(far_device_ops(&device_cpu, &bad), &plan, once, state_dir[1], gpu);
@@ -267,7 +267,7 @@ static void a_device_that_fails_at_the_end_keeps_the_residuals(void **state)
 #define N_SPARSE 40u
 #define WIDTH 8u
 
-/* A model of two tensors, and the encoder of its tables, which owe something. */
+/* A model of two tensors, and the encoder of its tables, with residuals. */
 struct lab {
     struct dlrm *model;
     struct push_encoder *encoder;
@@ -277,7 +277,7 @@ struct lab {
     uint32_t n;
 };
 
-static void owe(struct error_feedback *r, uint64_t first, uint32_t n)
+static void add_residuals(struct error_feedback *r, uint64_t first, uint32_t n)
 {
     assert_int_equal(error_feedback_reserve(r, n), 0);
     for (uint32_t i = 0; i < n; i++)
@@ -302,7 +302,8 @@ static void add_table(struct lab *l, uint32_t gradient, uint32_t n_floats)
                                                   .n_keys = is_dense ? 1 : N_SPARSE,
                                                   .keys = l->keys };
     /* A dense one to a row that it does not have. */
-    owe(push_encoder_residual(l->encoder, l->n++), is_dense ? 9 : 0, is_dense ? 1 : 30);
+    add_residuals(push_encoder_residual(l->encoder, l->n++), is_dense ? 9 : 0,
+                  is_dense ? 1 : 30);
 }
 
 static void open_lab(struct lab *l)
@@ -398,7 +399,7 @@ static int make_files(void **state)
 
 static int remove_files(void **state)
 {
-    forget_state();
+    reset_state();
     for (int i = 0; i < 2; i++)
         rmdir(state_dir[i]);
     return click_log_remove(state);

@@ -143,8 +143,8 @@ static void check_pull(struct bench *b, const struct batch *batch)
     assert_memory_equal(&got, &want, sizeof got);
 }
 
-static uint32_t tell(struct bench *b, const struct batch *batch, struct rows *grads,
-                     struct ps_push_section *ret)
+static uint32_t report_push(struct bench *b, const struct batch *batch, struct rows *grads,
+                            struct ps_push_section *ret)
 {
     float *all = grads->emb;
 
@@ -172,7 +172,7 @@ static int push(struct bench *b, const struct batch *batch)
     struct ps_push_section sections[N_TABLES];
     struct rows grads;
     struct err err;
-    uint32_t n = tell(b, batch, &grads, sections);
+    uint32_t n = report_push(b, batch, &grads, sections);
     int status = b->cache->ops->push(b->cache, b->clock, 8, true, sections, n, &err);
 
     b->clock += !status;
@@ -183,7 +183,7 @@ static void push_of_somebody_else(struct bench *b, const struct batch *batch)
 {
     struct ps_push_section sections[N_TABLES];
     struct rows grads;
-    uint32_t n = tell(b, batch, &grads, sections);
+    uint32_t n = report_push(b, batch, &grads, sections);
 
     enter_shard();
     cluster_send(b->cluster, "other", b->cluster->other_encoder, ++b->cluster->other_seq,
@@ -441,7 +441,7 @@ static void a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole
     bench_deinit(&b);
 }
 
-static void a_pull_aside_has_the_same_bits_and_leaves_no_trace(void **state)
+static void a_pull_outside_training_has_the_same_bits_and_changes_nothing(void **state)
 {
     struct batch batch = { 3, { 1, 2, 3 } }, other = { 3, { 2, 3, 900 } };
     struct ps_pull_section sections[N_TABLES];
@@ -542,7 +542,7 @@ int main(void)
         cmocka_unit_test(a_worker_declared_dead_begins_with_an_empty_copy),
         cmocka_unit_test(an_answer_that_cannot_be_read_switches_the_copy_off),
         cmocka_unit_test(a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole),
-        cmocka_unit_test(a_pull_aside_has_the_same_bits_and_leaves_no_trace),
+        cmocka_unit_test(a_pull_outside_training_has_the_same_bits_and_changes_nothing),
         cmocka_unit_test(a_copy_that_begins_anew_has_lost_nothing),
 #ifdef PS_FAULTS
         cmocka_unit_test(the_kth_allocation_fails_and_no_bit_is_wrong),

@@ -50,7 +50,7 @@ static void bench_deinit(struct bench *b)
 }
 
 /* The servers' rows from now on hold the clock that the slowest worker has reached. */
-static void reach(struct bench *b, uint64_t min_clock)
+static void advance(struct bench *b, uint64_t min_clock)
 {
     float values[N_KEYS * DIM];
     const struct ps_push_section section = { .table = b->table,
@@ -94,10 +94,10 @@ static void a_row_is_good_for_as_many_clocks_as_the_bound(void **state)
         struct bench b;
 
         bench_init(&b, modes[i], BOUND, i ? BOUND : 100);
-        reach(&b, 5);
+        advance(&b, 5);
         pull(&b, 5, b.keys, 1, row);
         assert_int_equal(n_pulled(&b), 1);
-        reach(&b, 7);
+        advance(&b, 7);
         pull(&b, 5 + BOUND, b.keys, 1, row);
         assert_int_equal(n_pulled(&b), 1);
         assert_true(row[0] == 5 && row[DIM - 1] == 5);
@@ -122,7 +122,7 @@ static void with_a_bound_of_the_job_a_step_that_has_all_its_rows_asks_all_the_sa
         struct bench b;
 
         bench_init(&b, modes[i], BOUND, BOUND);
-        reach(&b, 5);
+        advance(&b, 5);
         for (uint64_t n = 0; n < 3; n++) {
             pull(&b, 5 + n, b.keys, 1, row);
             assert_int_equal(b.cluster->stats.pulls,
@@ -177,14 +177,14 @@ static void at_random_no_row_is_older_than_the_bound(void **state)
 
     (void)state;
     bench_init(&b, TABLE_SPEC_MODE_SSP, BOUND, BOUND);
-    reach(&b, 0);
+    advance(&b, 0);
     for (int i = 0; i < 2000; i++) {
         uint64_t keys[N_KEYS];
         float rows[N_KEYS * DIM];
         uint32_t n_keys = 0;
 
         if (hash_mix2(seed, n++) % 2 && min_clock < clock)
-            reach(&b, ++min_clock);
+            advance(&b, ++min_clock);
         if (clock < min_clock + BOUND)
             clock += hash_mix2(seed, n++) % 2;
         for (uint32_t k = 0; k < N_KEYS; k++)
@@ -214,7 +214,7 @@ static void blocks_that_are_reused_and_used_again_are_not_older_than_the_bound(v
     (void)state;
     bench_init(&b, TABLE_SPEC_MODE_SSP, BOUND, BOUND);
     assert_int_equal(sync_policy_new(&settings, b.reuse, 0, true, &wire, &err), 0);
-    reach(&b, 0);
+    advance(&b, 0);
     for (uint64_t clock = 0; clock < 2000; clock++) {
         const uint64_t keys[] = { b.keys[0], b.keys[1 + clock % (N_KEYS - 1)] };
         float rows[2 * DIM];
@@ -229,7 +229,7 @@ static void blocks_that_are_reused_and_used_again_are_not_older_than_the_bound(v
         if (clock > used_at && clock - used_at > oldest)
             oldest = clock - used_at;
         while (min_clock + BOUND <= clock || (min_clock <= clock && hash_mix2(seed, clock) % 2))
-            reach(&b, ++min_clock);
+            advance(&b, ++min_clock);
     }
     sync_policy_stats(wire, &stats); /* with the steps that have used them again */
     assert_true(stats.staleness_max >= oldest && stats.staleness_max <= BOUND && oldest > 0);
@@ -238,7 +238,7 @@ static void blocks_that_are_reused_and_used_again_are_not_older_than_the_bound(v
     bench_deinit(&b);
 }
 
-static void a_pull_aside_is_answered_by_the_servers_and_not_counted(void **state)
+static void a_pull_outside_training_is_answered_by_the_servers_and_not_counted(void **state)
 {
     const struct param_store_ops *ops;
     struct ps_pull_section section;
@@ -252,9 +252,9 @@ static void a_pull_aside_is_answered_by_the_servers_and_not_counted(void **state
     ops = b.reuse->ops;
     section =
         (struct ps_pull_section){ .table = b.table, .n_keys = 1, .keys = b.keys, .dst = row };
-    reach(&b, 5);
+    advance(&b, 5);
     pull(&b, 5, b.keys, 1, row);
-    reach(&b, 6);
+    advance(&b, 6);
     assert_int_equal(ops->pull_for_eval(b.reuse, 6, &section, 1, &err), 0);
     assert_int_equal(ops->pull_wait(b.reuse, &err), 0);
     assert_true(row[0] == 6);
@@ -299,7 +299,8 @@ static uint32_t check_places(struct place *places, const uint64_t *versions,
 }
 
 /* The servers' rows are others at each reach(), and every key has its own. */
-static void reach_others(struct bench *b, uint64_t min_clock, const uint64_t *keys, uint32_t n)
+static void advance_others(struct bench *b, uint64_t min_clock, const uint64_t *keys,
+                           uint32_t n)
 {
     float values[N_KEYS * DIM];
     const struct ps_push_section section = {
@@ -338,7 +339,7 @@ static void only_the_same_bits_have_the_same_place_and_version(void **state)
                 keys[n_keys++] = key;
         section.n_keys = n_keys;
         if (hash_mix2(seed, n++) % 2)
-            reach_others(&b, min_clock = clock, keys, n_keys);
+            advance_others(&b, min_clock = clock, keys, n_keys);
         if (hash_mix2(seed, n++) % 16 == 0)
             b.cluster->fail = PS_EFENCED;
         memset(versions, 0xff, sizeof versions);
@@ -385,7 +386,7 @@ static void a_row_that_is_not_kept_has_no_version(void **state)
 }
 
 /* More rows than there is room for: those that found none have no version, the others are told again. */
-static void rows_beyond_the_room_have_no_version(void **state)
+static void rows_beyond_the_cache_have_no_version(void **state)
 {
     enum { N = 20000 };
     static struct place places[PLACES_MAX];
@@ -462,7 +463,7 @@ tables_share_one_bound_and_keep_new_rows_in_the_places_of_those_that_went(void *
     assert_int_equal(budget.used, 0);
 }
 
-static void a_bound_without_room_for_a_table_keeps_nothing(void **state)
+static void a_bound_too_small_for_a_table_keeps_nothing(void **state)
 {
     struct memory_budget budget = { .max = 1 };
     struct stale_rows kept;
@@ -483,13 +484,13 @@ int main(void)
         cmocka_unit_test(after_a_failure_nothing_is_left),
         cmocka_unit_test(at_random_no_row_is_older_than_the_bound),
         cmocka_unit_test(blocks_that_are_reused_and_used_again_are_not_older_than_the_bound),
-        cmocka_unit_test(a_pull_aside_is_answered_by_the_servers_and_not_counted),
+        cmocka_unit_test(a_pull_outside_training_is_answered_by_the_servers_and_not_counted),
         cmocka_unit_test(only_the_same_bits_have_the_same_place_and_version),
         cmocka_unit_test(a_row_that_is_not_kept_has_no_version),
-        cmocka_unit_test(rows_beyond_the_room_have_no_version),
+        cmocka_unit_test(rows_beyond_the_cache_have_no_version),
         cmocka_unit_test(
             tables_share_one_bound_and_keep_new_rows_in_the_places_of_those_that_went),
-        cmocka_unit_test(a_bound_without_room_for_a_table_keeps_nothing),
+        cmocka_unit_test(a_bound_too_small_for_a_table_keeps_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

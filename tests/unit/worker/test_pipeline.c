@@ -265,7 +265,7 @@ static void a_worker_declared_dead_goes_on_at_the_clock_of_the_others(void **sta
 
 /* Pushes that are timed are flushed: one flush before, one behind each. */
 static void
-what_was_handed_over_is_not_pushed_again_if_the_wait_for_it_tells_of_death(void **state)
+a_push_that_was_handed_over_is_not_repeated_if_its_wait_reports_a_death(void **state)
 {
     (void)state;
     for (uint64_t n = 0; n < 2 * CODEC_POLICY_FIRST; n++) {
@@ -441,7 +441,7 @@ int main(void)
         cmocka_unit_test(a_worker_declared_dead_does_what_was_under_way_anew),
         cmocka_unit_test(a_worker_declared_dead_goes_on_at_the_clock_of_the_others),
         cmocka_unit_test(
-            what_was_handed_over_is_not_pushed_again_if_the_wait_for_it_tells_of_death),
+            a_push_that_was_handed_over_is_not_repeated_if_its_wait_reports_a_death),
         cmocka_unit_test(a_stop_delivers_what_was_computed_and_nothing_else),
         cmocka_unit_test(a_refused_push_ends_the_run_with_its_sentence),
         cmocka_unit_test(no_more_is_fetched_than_was_allowed),

@@ -196,7 +196,7 @@ static void *small_memory(struct compute *c, size_t n_bytes)
     return small.n_layers < 4 ? small.far->memory_alloc(c, n_bytes) : NULL;
 }
 
-static void a_device_without_room_for_a_step_ends_the_run_with_what_helps(void **state)
+static void a_device_without_memory_for_a_step_ends_the_run_with_advice(void **state)
 {
     static const char *const flags[] = { AHEAD, NULL };
     struct training *gpu = memory_alloc(sizeof *gpu);
@@ -229,7 +229,7 @@ int main(void)
         cmocka_unit_test(validations_find_nothing_under_way),
         cmocka_unit_test(a_refused_push_ends_the_run_with_its_sentence),
         cmocka_unit_test(a_device_that_fails_ends_the_run_at_its_step),
-        cmocka_unit_test(a_device_without_room_for_a_step_ends_the_run_with_what_helps),
+        cmocka_unit_test(a_device_without_memory_for_a_step_ends_the_run_with_advice),
     };
 
     return cmocka_run_group_tests(tests, click_log_write, click_log_remove);

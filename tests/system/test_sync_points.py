@@ -1,5 +1,5 @@
-"""Cuts of jobs in bounded staleness: each time that all have finished --cut-every steps who is ahead waits for the slowest,
-and the state there is exact on every shard of every node, without a word between them."""
+"""Sync points of jobs in bounded staleness: every --cut-every steps all workers wait for the slowest, and the state there is
+exact on every shard of every node, without messages between them."""
 import json
 import random
 import signal
@@ -15,7 +15,7 @@ from test_relayout import DIM, Job, args_of, steps_of_rows
 from training import finish, psds, psworker, synth, wait_for  # noqa: F401 (psds is a fixture)
 
 EBUSY = -16
-CUT = 4
+SYNC_STEPS = 4
 N_STEPS = 300  # of the job that is killed: many more than it has done by then
 
 
@@ -32,84 +32,84 @@ def replay(data, at):
 
 
 @pytest.fixture
-def met(start_psd, tmp_path):
+def at_sync_point(start_psd, tmp_path):
     """Two workers over two shards; rank 0 is as far ahead as it can get when all are dead: behind a cut on shard 1 alone."""
-    psd = start_psd(*args_of(tmp_path, "--shards", "2", "--cut-every", str(CUT)))
+    psd = start_psd(*args_of(tmp_path, "--shards", "2", "--cut-every", str(SYNC_STEPS)))
     job = Job([lambda s=s: psd.connect(s) for s in range(2)], wire.SSP)
     for shard in range(2):
-        for clock in range(CUT):
+        for clock in range(SYNC_STEPS):
             job.push(shard, 0, clock)
-        assert push(job, shard, 0, CUT).status == EBUSY
-        for clock in range(CUT - 1 + shard):
+        assert push(job, shard, 0, SYNC_STEPS).status == EBUSY
+        for clock in range(SYNC_STEPS - 1 + shard):
             job.push(shard, 1, clock)
-    for clock in range(CUT, 2 * CUT):
+    for clock in range(SYNC_STEPS, 2 * SYNC_STEPS):
         job.push(1, 0, clock)
-    assert push(job, 0, 0, CUT).status == EBUSY
-    assert push(job, 1, 0, 2 * CUT).status == EBUSY
-    job.push(0, 1, CUT - 1)
-    job.push(0, 0, CUT)
+    assert push(job, 0, 0, SYNC_STEPS).status == EBUSY
+    assert push(job, 1, 0, 2 * SYNC_STEPS).status == EBUSY
+    job.push(0, 1, SYNC_STEPS - 1)
+    job.push(0, 0, SYNC_STEPS)
     psd.kill()
     return tmp_path
 
 
 def test_a_worker_ahead_waits_at_a_sync_point_and_learns_for_whom(start_psd, tmp_path):
-    psd = start_psd(*args_of(tmp_path, "--shards", "1", "--cut-every", str(CUT)))
+    psd = start_psd(*args_of(tmp_path, "--shards", "1", "--cut-every", str(SYNC_STEPS)))
     job = Job([lambda: psd.connect(0)], wire.SSP)
     fast = job.workers[0, 0]
-    for clock in range(CUT):
+    for clock in range(SYNC_STEPS):
         job.push(0, 0, clock)
-    fast.send(wire.pull_frame([1], clock=CUT, request_id=500))
-    fast.send(wire.frame("pull", wire.head((1, CUT)), b"", 503))  # asks for nothing but leave to begin
+    fast.send(wire.pull_frame([1], clock=SYNC_STEPS, request_id=500))
+    fast.send(wire.frame("pull", wire.head((1, SYNC_STEPS)), b"", 503))  # asks for nothing but leave to begin
     why = "min clock is 0, needs 4, a sync point: worker 1 (wire.py) is at 0"
     eventually(lambda: why in [w["why"] for w in psd.admin("why")["waits"]])
-    fast.send(wire.pull_frame([1], clock=CUT + 1, deadline_ms=400, request_id=501))
+    fast.send(wire.pull_frame([1], clock=SYNC_STEPS + 1, deadline_ms=400, request_id=501))
     answer = fast.wait(501)
     assert (answer.status, answer.text) == (wire.STATUS["EDEADLINE"], why)
-    answer = push(job, 0, 0, CUT)
+    answer = push(job, 0, 0, SYNC_STEPS)
     assert (answer.status, answer.text) == (EBUSY, "a push of clock 4 waits for the sync point at 4: worker 1 is at 0")
-    for clock in range(CUT):
+    for clock in range(SYNC_STEPS):
         job.push(0, 1, clock)
     assert fast.wait(500).status == 0 and fast.wait(503).status == 0
-    job.push(0, 0, CUT)
-    fast.send(wire.pull_frame([1], clock=2 * CUT, request_id=502))
+    job.push(0, 0, SYNC_STEPS)
+    fast.send(wire.pull_frame([1], clock=2 * SYNC_STEPS, request_id=502))
     eventually(lambda: psd.admin("why")["waits"])
     assert job.workers[0, 1].leave().status == 0
     assert fast.wait(502).status == 0
-    assert steps_of_rows(psd, 1) == {2.0 * CUT + 1}
+    assert steps_of_rows(psd, 1) == {2.0 * SYNC_STEPS + 1}
 
 
-def test_a_sync_point_is_exact_in_every_layout_and_other_clocks_are_reported_as_inexact(start_psd, met):
-    state, is_late = replay(met / "data", f"job:{CUT}")
-    assert not is_late and [t["pushes"] for t in state["tables"]] == [2 * CUT]
-    assert replay(met / "data", f"job:{CUT - 1}")[1]
-    for more in (("--restore", str(met / "data"), "--shards", "3"), args_of(met, "--shards", "2")):
-        again = start_psd(*more, "--at", f"job:{CUT}")
+def test_a_sync_point_is_exact_in_every_layout_and_other_clocks_are_reported_as_inexact(start_psd, at_sync_point):
+    state, is_late = replay(at_sync_point / "data", f"job:{SYNC_STEPS}")
+    assert not is_late and [t["pushes"] for t in state["tables"]] == [2 * SYNC_STEPS]
+    assert replay(at_sync_point / "data", f"job:{SYNC_STEPS - 1}")[1]
+    for more in (("--restore", str(at_sync_point / "data"), "--shards", "3"), args_of(at_sync_point, "--shards", "2")):
+        again = start_psd(*more, "--at", f"job:{SYNC_STEPS}")
         assert not any("later ones" in line for line in again.lines), again.log()
-        assert steps_of_rows(again, again.n_shards) == {2.0 * CUT}
+        assert steps_of_rows(again, again.n_shards) == {2.0 * SYNC_STEPS}
         again.stop()
 
 
-def test_workers_go_on_from_a_cut_and_nothing_is_doubled(start_psd, met):
-    psd = start_psd(*args_of(met, "--shards", "2", "--cut-every", str(CUT)), "--at", f"job:{CUT}")
+def test_workers_go_on_from_a_sync_point_and_nothing_is_doubled(start_psd, at_sync_point):
+    psd = start_psd(*args_of(at_sync_point, "--shards", "2", "--cut-every", str(SYNC_STEPS)), "--at", f"job:{SYNC_STEPS}")
     clients = {}
     for shard in range(2):
         for rank in range(2):
             client = clients[shard, rank] = psd.connect(shard)
             joined = client.join(n_workers=2, rank=rank, incarnation=9, mode=wire.SSP, bound=9)
-            assert joined.status == 0 and joined.number(4) == CUT, joined.text
+            assert joined.status == 0 and joined.number(4) == SYNC_STEPS, joined.text
             assert client.table(name="t", dim=DIM, optim=wire.SGD, lr=1.0).status == 0
     keys = [[k for k in range(1, 61) if wire.shard_of(k, 2) == shard] for shard in range(2)]
-    for clock in range(CUT, 2 * CUT):
+    for clock in range(SYNC_STEPS, 2 * SYNC_STEPS):
         for shard in range(2):
             for rank in range(2):
                 values = wire.floats(*[1.0] * (DIM * len(keys[shard])))
-                answer = clients[shard, rank].push(keys[shard], values, seq=clock - CUT + 1, clock=clock)
+                answer = clients[shard, rank].push(keys[shard], values, seq=clock - SYNC_STEPS + 1, clock=clock)
                 assert answer.status == 0, answer.text
-    assert steps_of_rows(psd, 2) == {4.0 * CUT}
+    assert steps_of_rows(psd, 2) == {4.0 * SYNC_STEPS}
 
 
 class Job3(Cluster):
-    """Three psworkers of bounded staleness over two nodes, who meet every ten steps."""
+    """Three psworkers of bounded staleness over two nodes, with a sync point every ten steps."""
 
     def node_flags(self, i):
         """New processes may take the ranks of the killed ones after half a lease, and have to before it is over."""
@@ -131,7 +131,7 @@ def min_clock(cluster):
 
 @pytest.mark.parametrize("more", [(), ("--ahead", 2), ("--reuse-clocks", 6, "--dense-refresh", 5),
                                   ("--reuse-clocks", 6, "--ahead", 2)], ids=["plain", "ahead", "reuse", "both"])
-def test_a_job_that_is_killed_can_be_had_at_each_cut_and_goes_on_from_one(psds, tmp_path, more):
+def test_a_job_that_is_killed_can_be_restored_at_each_sync_point_and_goes_on_from_one(psds, tmp_path, more):
     rng = random.Random(3)
     data = synth(tmp_path / "log.tsv", 3 * 32 * N_STEPS)
     cluster = Job3(psds, tmp_path / "job", data, "--mode", "ssp", "--staleness", 8, "--job", "j", *more, n_workers=3)

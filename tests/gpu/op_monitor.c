@@ -1,4 +1,4 @@
-#include "tests/gpu/watch.h"
+#include "tests/gpu/op_monitor.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -13,9 +13,9 @@ enum { CALLS = 10, WARM = 3, RUNS = 15 };
 static const struct device_ops *const gpu = &device_cuda;
 
 /* A program for measurements: the only file-scope state. */
-static struct watch *watch;
+static struct op_monitor *op_monitor;
 
-double watch_now_s(void)
+double op_monitor_now_s(void)
 {
     struct timespec t;
 
@@ -30,7 +30,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double watch_median(double *values, uint32_t n)
+double op_monitor_median(double *values, uint32_t n)
 {
     qsort(values, n, sizeof *values, compare);
     return n ? values[n / 2] : 0;
@@ -39,7 +39,7 @@ double watch_median(double *values, uint32_t n)
 /* An op that is called again and again: runs of CALLS each, one by one first, then as a graph. The step that it is part of is
  * interrupted meanwhile; it changes nothing that it reads, so the step goes on as if it had been called once. */
 struct timing {
-    struct watch_op op;
+    struct monitored_op op;
     uint32_t run, calls_left, n_eager, n_graph;
     bool is_open, is_graph, is_encode;
     double start_s, eager[RUNS], graph[RUNS];
@@ -47,8 +47,8 @@ struct timing {
 
 static void finish(struct compute *c)
 {
-    gpu->end(c, watch->set);
-    if (!gpu->wait(c, watch->set))
+    gpu->end(c, op_monitor->set);
+    if (!gpu->wait(c, op_monitor->set))
         return;
     fprintf(stderr, "bench: %s\n", gpu->failure(c));
     exit(1);
@@ -59,7 +59,7 @@ static void end_run(struct compute *c, struct timing *t)
     double took;
 
     finish(c);
-    took = (watch_now_s() - t->start_s) / CALLS;
+    took = (op_monitor_now_s() - t->start_s) / CALLS;
     if (t->is_graph && t->n_graph < RUNS)
         t->graph[t->n_graph++] = took;
     if (!t->is_graph && t->run >= WARM && t->n_eager < RUNS)
@@ -69,19 +69,19 @@ static void end_run(struct compute *c, struct timing *t)
 
 static void keep(struct timing *t)
 {
-    assert(watch->n < WATCH_OPS_MAX);
-    t->op.eager_s = watch_median(t->eager, t->n_eager);
-    t->op.graph_s = watch_median(t->graph, t->n_graph);
-    watch->at[watch->n++] = t->op;
-    watch->n_measured++;
+    assert(op_monitor->n < OP_MONITOR_OPS_MAX);
+    t->op.eager_s = op_monitor_median(t->eager, t->n_eager);
+    t->op.graph_s = op_monitor_median(t->graph, t->n_graph);
+    op_monitor->at[op_monitor->n++] = t->op;
+    op_monitor->n_measured++;
 }
 
 /* Whether the op is to be called once more. Recorded runs need no calls. */
 static bool again(struct compute *c, struct timing *t)
 {
-    const uint64_t own_key = UINT64_C(1) << 63 | (uint64_t)watch->n_measured << 1;
+    const uint64_t own_key = UINT64_C(1) << 63 | (uint64_t)op_monitor->n_measured << 1;
 
-    if (!watch->ops || (watch->encodes && !t->is_encode))
+    if (!op_monitor->ops || (op_monitor->encodes && !t->is_encode))
         return t->run++ == 0;
     if (t->calls_left) {
         t->calls_left--;
@@ -95,15 +95,15 @@ static bool again(struct compute *c, struct timing *t)
         t->is_open = t->run < 2 * (WARM + RUNS);
         if (!t->is_open)
             break;
-        t->start_s = watch_now_s();
-        t->is_graph = gpu->begin(c, watch->set, t->run < WARM + RUNS ? 0 : own_key);
+        t->start_s = op_monitor_now_s();
+        t->is_graph = gpu->begin(c, op_monitor->set, t->run < WARM + RUNS ? 0 : own_key);
         if (!t->is_graph) {
             t->calls_left = CALLS - 1;
             return true;
         }
     }
     keep(t);
-    (void)gpu->begin(c, watch->set, 0);
+    (void)gpu->begin(c, op_monitor->set, 0);
     return false;
 }
 
@@ -139,7 +139,7 @@ static void linear_backward(struct compute *c, const struct linear *l, const flo
 
 static double bag_floats(const struct bags *b)
 {
-    return (double)watch->n_rows * b->dim + 2.0 * watch->n_keys +
+    return (double)op_monitor->n_rows * b->dim + 2.0 * op_monitor->n_keys +
            (double)b->n * b->n_fields * b->dim;
 }
 
@@ -213,12 +213,12 @@ static double residual_floats(const struct device_encode *e)
     return e->residual ? 2 * (double)e->dim : 0;
 }
 
-/* What is owed moves on with each call, so what goes out then is not what a step would send. */
+/* Residuals change with each call, so the encoded rows are not those that a step would send. */
 static void encode(struct compute *c, const struct device_encode *e)
 {
     const struct codec *codec = codec_by_id(e->codec);
     /* There is room for more rows than a batch has. */
-    const double n = e->n_max < watch->n_rows ? e->n_max : watch->n_rows;
+    const double n = e->n_max < op_monitor->n_rows ? e->n_max : op_monitor->n_rows;
     struct timing t = timing_of("encode", 0, 0,
                                 n * (e->dim + residual_floats(e) + (e->residual_at ? 1 : 0) +
                                      (double)codec->row_bytes(e->dim, e->k) / 4),
@@ -231,33 +231,33 @@ static void encode(struct compute *c, const struct device_encode *e)
 
 static bool begin(struct compute *c, uint32_t set, uint64_t key)
 {
-    watch->set = set;
-    watch->began_s = watch_now_s();
-    return gpu->begin(c, set, watch->records && !watch->ops ? key : 0);
+    op_monitor->set = set;
+    op_monitor->began_s = op_monitor_now_s();
+    return gpu->begin(c, set, op_monitor->records && !op_monitor->ops ? key : 0);
 }
 
 static void upload(struct compute *c, uint32_t set, void *device, const void *host,
                    size_t n_bytes)
 {
-    watch->in_bytes += (double)n_bytes;
-    if (watch->copies)
+    op_monitor->in_bytes += (double)n_bytes;
+    if (op_monitor->copies)
         gpu->upload(c, set, device, host, n_bytes);
 }
 
 static void download(struct compute *c, uint32_t set, void *host, const void *device,
                      size_t n_bytes)
 {
-    watch->out_bytes += (double)n_bytes;
-    if (watch->copies)
+    op_monitor->out_bytes += (double)n_bytes;
+    if (op_monitor->copies)
         gpu->download(c, set, host, device, n_bytes);
 }
 
 /* The ops of a plain DLRM; others are the GPU's own. */
-const struct device_ops *watch_ops(struct watch *w)
+const struct device_ops *op_monitor_ops(struct op_monitor *w)
 {
     static struct device_ops ops;
 
-    watch = w;
+    op_monitor = w;
     ops = device_cuda;
     ops.begin = begin;
     ops.upload = upload;
