@@ -239,7 +239,8 @@ void agree_turn(struct world *w, uint32_t shard)
             r->suspected = worker->incarnation;
             r->suspected_us = now_us;
         }
-        if (now_us - r->suspected_us > 1000 * (uint64_t)w->plan.lease_ms * AGREE_LEASES)
+        if (now_us - r->suspected_us >
+            1000 * (uint64_t)w->plan.lease_ms * AGREE_LEASES + AGREE_LOG_US)
             world_fail(w, "shard %u: rank %u is suspected for %llu us, and all shards are told",
                        shard, rank, (unsigned long long)(now_us - r->suspected_us));
     }
