@@ -142,6 +142,25 @@ void address_text(const struct sockaddr *address, char dst[static ADDRESS_TEXT_M
     }
 }
 
+struct sockaddr_storage address_host(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+    const struct sockaddr_in6 *v6 = (const void *)address;
+    struct sockaddr_storage host = { .ss_family = address->ss_family };
+    struct sockaddr_in *host_v4 = (void *)&host;
+    struct sockaddr_in6 *host_v6 = (void *)&host;
+
+    if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+        host.ss_family = AF_INET;
+        memcpy(&host_v4->sin_addr, &v6->sin6_addr.s6_addr[12], sizeof host_v4->sin_addr);
+    } else if (address->ss_family == AF_INET) {
+        host_v4->sin_addr = v4->sin_addr;
+    } else if (address->ss_family == AF_INET6) {
+        memcpy(&host_v6->sin6_addr, &v6->sin6_addr, 64 / 8);
+    }
+    return host;
+}
+
 bool address_is_any(const struct sockaddr *address)
 {
     const struct sockaddr_in *v4 = (const void *)address;

@@ -42,6 +42,12 @@ int address_resolve(const char *name, const char *text, struct sockaddr_storage 
 /* Numbers, in the form above; "?" for another family. */
 void address_text(const struct sockaddr *address, char dst[static ADDRESS_TEXT_MAX]);
 
+/*
+ * The host alone, its port 0: two of these are one host's if their bytes are the same. An IPv4 address in IPv6's
+ * clothes is that IPv4 address; of another IPv6 address only the first 64 bits count, as one host has all of its /64.
+ */
+struct sockaddr_storage address_host(const struct sockaddr_storage *address);
+
 /* 0.0.0.0 or [::]: nothing that another host could connect to. */
 bool address_is_any(const struct sockaddr *address);
 

@@ -392,7 +392,7 @@ uint64_t admin_server_n_connections(const struct admin_server *d)
 /* For add_handshake(). */
 struct handshake_list {
     struct admin_server_draft *draft;
-    uint64_t loop_ms, handshake_ms, idle_ms;
+    uint64_t loop_ms, handshake_ms;
 };
 
 /* One more wait, or NULL. */
@@ -421,7 +421,7 @@ static void add_handshake(void *arg, const char *peer, uint64_t since_ms)
     snprintf(wait->why, sizeof wait->why, "it has connected and not said hello");
 }
 
-/* An address whose connections neither join nor ask. */
+/* An address whose connections have not asked for anything, or not for long. */
 static void add_idle(void *arg, const struct connection_limits_address *a)
 {
     struct handshake_list *list = arg;
@@ -430,11 +430,11 @@ static void add_idle(void *arg, const struct connection_limits_address *a)
 
     if (!wait)
         return;
-    wait->until_unix_ms = wait->since_unix_ms + list->idle_ms;
+    wait->until_unix_ms = wait->since_unix_ms + (a->idle_until_ms - a->idle_since_ms);
     snprintf(wait->what, sizeof wait->what, "idle connection");
     snprintf(wait->who, sizeof wait->who, "%.90s", a->text);
     snprintf(wait->why, sizeof wait->why,
-             "%llu of its %llu connections have neither joined a job nor asked for anything",
+             "%llu of its %llu connections have not joined a job and ask for nothing",
              (unsigned long long)a->n_idle, (unsigned long long)a->n_open);
 }
 
@@ -536,8 +536,7 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
 {
     struct handshake_list list = { .draft = draft,
                                    .loop_ms = uv_now(d->config.loop),
-                                   .handshake_ms = in->handshake_ms,
-                                   .idle_ms = in->idle_ms };
+                                   .handshake_ms = in->handshake_ms };
 
     draft->node.n_waits = 0;
     draft->node.waits = draft->waits;

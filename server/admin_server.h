@@ -66,7 +66,6 @@ struct admin_server_draft {
 struct admin_server_inputs {
     const struct listener *listener; /* NULL: closed; the draft keeps its last counts */
     const struct connection_limits *limits;
-    uint64_t idle_ms;
     uint64_t handshake_ms;
     bool ready, stopping;
 };

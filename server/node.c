@@ -146,7 +146,6 @@ static void publish(void *node)
     struct admin_server_inputs in = { .listener = n->listener,
                                       .handshake_ms = n->settings->handshake_timeout_ms,
                                       .limits = n->limits,
-                                      .idle_ms = n->settings->idle_timeout_ms,
                                       .ready = n->state == NODE_SERVING,
                                       .stopping = n->state > NODE_SERVING };
     struct published_report *published;

@@ -351,9 +351,21 @@ int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
     return 0;
 }
 
+/* The peer has asked since the last sweep, or we owe it an answer. Here and not for each frame: a sweep costs the hot
+ * path nothing. */
+static bool is_active(struct connection *c)
+{
+    bool has_asked = c->n_frames != c->n_frames_seen;
+
+    c->n_frames_seen = c->n_frames;
+    return has_asked || c->channel.held || c->parked.n || channel_unsent_bytes(&c->channel);
+}
+
 void connection_set_sweep(struct connection_set *s, uint64_t now_ms)
 {
     for (struct connection *c = s->first; c; c = c->next) {
+        if (is_active(c))
+            connection_entry_touch(c->entry, now_ms);
         if (is_slow(c, now_ms, s->config.frame_timeout_ms)) {
             s->closed.slow++;
             connection_fail(c, -ETIMEDOUT);

@@ -89,6 +89,7 @@ struct connection {
     struct connection *next, *prev; /* in the set */
     size_t reply_bytes;             /* of a reply being made for it */
     uint64_t n_frames;              /* whole ones received */
+    uint64_t n_frames_seen;         /* of them, by the last sweep */
     struct connection_stall in;     /* a frame that is not finished */
     struct connection_stall out;    /* replies that are not read */
 };

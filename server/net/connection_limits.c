@@ -1,7 +1,7 @@
 #include "server/net/connection_limits.h"
 
 #include <errno.h>
-#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,13 +12,14 @@
 
 struct connection_address {
     struct connection_address *next;
-    struct sockaddr_storage key; /* its port is 0 */
+    struct sockaddr_storage key; /* address_host() */
     uint64_t n_open;             /* entries that point here */
     uint64_t n_counted;          /* of these, neither closed nor evicted */
-    uint64_t n_unjoined, n_idle; /* of n_counted; idle: has not asked either */
-    uint64_t idle_since_ms;      /* of the oldest that is idle; 0: none */
-    uint64_t joined_ms;          /* when one was last seen joined; 0: never */
-    uint64_t refused_ms;         /* when one was last refused; 0: never */
+    uint64_t n_unjoined;         /* of n_counted */
+    uint64_t n_silent, n_idle;   /* of n_unjoined: silent for their grace; for the report */
+    uint64_t idle_since_ms, idle_until_ms; /* of the one that is evicted next; 0: none */
+    uint64_t joined_ms;                    /* when one was last seen joined; 0: never */
+    uint64_t refused_ms;                   /* when one was last refused; 0: never */
 };
 
 struct connection_limits {
@@ -80,29 +81,11 @@ void connection_limits_free(struct connection_limits *l)
 
 /* --- addresses --- */
 
-/* The host alone; an IPv4 address in IPv6's clothes is that IPv4 address. */
-static struct sockaddr_storage key_of(const struct sockaddr_storage *address)
-{
-    const struct sockaddr_in *v4 = (const void *)address;
-    const struct sockaddr_in6 *v6 = (const void *)address;
-    struct sockaddr_storage key = { .ss_family = address->ss_family };
-
-    if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-        key.ss_family = AF_INET;
-        memcpy(&((struct sockaddr_in *)&key)->sin_addr, &v6->sin6_addr.s6_addr[12], 4);
-    } else if (address->ss_family == AF_INET) {
-        ((struct sockaddr_in *)&key)->sin_addr = v4->sin_addr;
-    } else if (address->ss_family == AF_INET6) {
-        ((struct sockaddr_in6 *)&key)->sin6_addr = v6->sin6_addr;
-    }
-    return key;
-}
-
 /* NULL: it has no connection, and had no worker a lease ago. */
 static struct connection_address *find_address(const struct connection_limits *l,
                                                const struct sockaddr_storage *address)
 {
-    struct sockaddr_storage key = key_of(address);
+    struct sockaddr_storage key = address_host(address);
     struct connection_address *a = l->addresses;
 
     while (a && memcmp(&a->key, &key, sizeof key) != 0)
@@ -118,7 +101,7 @@ static struct connection_address *upsert_address(struct connection_limits *l,
     if (a)
         return a;
     a = memory_alloc(sizeof *a);
-    *a = (struct connection_address){ .key = key_of(address), .next = l->addresses };
+    *a = (struct connection_address){ .key = address_host(address), .next = l->addresses };
     l->addresses = a;
     return a;
 }
@@ -146,9 +129,63 @@ static void free_old_addresses(struct connection_limits *l, uint64_t now_ms)
 
 /* --- counting --- */
 
-static bool is_idle(const struct connection_entry *entry)
+static uint64_t active_ms(const struct connection_entry *entry)
 {
-    return state_of(entry) == ENTRY_GREETED && !atomic_load(&entry->is_evicted);
+    return atomic_load_explicit(&entry->active_ms, memory_order_relaxed);
+}
+
+/* The shards' clocks may be a moment ahead. */
+static uint64_t silent_ms(const struct connection_entry *entry, uint64_t now_ms)
+{
+    uint64_t since_ms = active_ms(entry);
+
+    return now_ms > since_ms ? now_ms - since_ms : 0;
+}
+
+/* Neither evicted nor a live worker's. */
+static bool is_unjoined(const struct connection_limits *l, const struct connection_entry *entry,
+                        uint64_t now_ms)
+{
+    return !atomic_load(&entry->is_evicted) &&
+           (state_of(entry) != ENTRY_JOINED || silent_ms(entry, now_ms) > l->config.lease_ms);
+}
+
+static bool is_silent(const struct connection_limits *l, const struct connection_entry *entry,
+                      uint64_t now_ms)
+{
+    uint64_t grace_ms = state_of(entry) == ENTRY_GREETED ? CONNECTION_LIMITS_GRACE_MS
+                                                         : CONNECTION_LIMITS_ASKED_GRACE_MS;
+
+    return is_unjoined(l, entry, now_ms) && silent_ms(entry, now_ms) >= grace_ms;
+}
+
+/* So long it may be silent. */
+static uint64_t silence_max_ms(const struct connection_limits *l,
+                               const struct connection_entry *entry)
+{
+    uint64_t asked_ms = l->config.idle_ms * CONNECTION_LIMITS_ASKED_TIMES;
+
+    if (state_of(entry) == ENTRY_GREETED)
+        return l->config.idle_ms;
+    if (state_of(entry) == ENTRY_JOINED && l->config.lease_ms > asked_ms)
+        return l->config.lease_ms;
+    return asked_ms;
+}
+
+/* For the report. */
+static void count_idle(const struct connection_limits *l, const struct connection_entry *entry,
+                       uint64_t now_ms)
+{
+    struct connection_address *a = entry->address;
+    uint64_t until_ms = active_ms(entry) + silence_max_ms(l, entry);
+
+    if (state_of(entry) != ENTRY_GREETED && silent_ms(entry, now_ms) <= l->config.idle_ms)
+        return;
+    a->n_idle++;
+    if (a->idle_until_ms && a->idle_until_ms <= until_ms)
+        return;
+    a->idle_since_ms = active_ms(entry);
+    a->idle_until_ms = until_ms;
 }
 
 static void count_entry(struct connection_limits *l, const struct connection_entry *entry,
@@ -160,17 +197,14 @@ static void count_entry(struct connection_limits *l, const struct connection_ent
         return;
     l->counts.open++;
     a->n_counted++;
-    if (state_of(entry) == ENTRY_JOINED) {
+    if (!is_unjoined(l, entry, now_ms)) {
         a->joined_ms = now_ms;
         return;
     }
     l->counts.unjoined++;
     a->n_unjoined++;
-    if (!is_idle(entry))
-        return;
-    a->n_idle++;
-    if (!a->idle_since_ms)
-        a->idle_since_ms = entry->since_ms;
+    a->n_silent += is_silent(l, entry, now_ms);
+    count_idle(l, entry, now_ms);
 }
 
 static void recount(struct connection_limits *l, uint64_t now_ms)
@@ -179,7 +213,8 @@ static void recount(struct connection_limits *l, uint64_t now_ms)
 
     l->counts.open = l->counts.unjoined = 0;
     for (struct connection_address *a = l->addresses; a; a = a->next)
-        a->n_counted = a->n_unjoined = a->n_idle = a->idle_since_ms = 0;
+        a->n_counted = a->n_unjoined = a->n_silent = a->n_idle = a->idle_since_ms =
+            a->idle_until_ms = 0;
     for (struct connection_entry *entry = l->oldest; entry; entry = next) {
         next = entry->next;
         if (state_of(entry) == ENTRY_CLOSED)
@@ -194,7 +229,6 @@ static void evict(struct connection_limits *l, struct connection_entry *entry)
     atomic_store(&entry->is_evicted, true);
     entry->address->n_counted--;
     entry->address->n_unjoined--;
-    entry->address->n_idle--;
     l->counts.open--;
     l->counts.unjoined--;
     l->counts.evicted++;
@@ -203,12 +237,10 @@ static void evict(struct connection_limits *l, struct connection_entry *entry)
 void connection_limits_sweep(struct connection_limits *l, uint64_t now_ms)
 {
     recount(l, now_ms);
-    for (struct connection_entry *entry = l->oldest; entry; entry = entry->next) {
-        if (now_ms - entry->since_ms <= l->config.idle_ms)
-            break;
-        if (is_idle(entry))
+    for (struct connection_entry *entry = l->oldest; entry; entry = entry->next)
+        if (is_unjoined(l, entry, now_ms) &&
+            silent_ms(entry, now_ms) > silence_max_ms(l, entry))
             evict(l, entry);
-    }
     free_old_addresses(l, now_ms);
 }
 
@@ -223,39 +255,39 @@ static uint64_t places_for(const struct connection_limits *l,
     return a && has_live_worker(l, a, now_ms) ? all : all - all / RESERVED_SHARE;
 }
 
-static struct connection_address *greediest(const struct connection_limits *l)
-{
-    struct connection_address *most = l->addresses;
-
-    for (struct connection_address *a = l->addresses; a; a = a->next)
-        if (a->n_idle > most->n_idle)
-            most = a;
-    return most;
-}
-
-/* Evicts the oldest of an address that is idle; false: there is none. After a recount. */
+/* Evicts the longest silent of an address for which `may_go` is true; false: there is none. After a recount. */
 static bool evict_of(struct connection_limits *l, const struct connection_address *a,
-                     uint64_t grace_ms, uint64_t now_ms)
+                     bool (*may_go)(const struct connection_limits *l,
+                                    const struct connection_entry *entry, uint64_t now_ms),
+                     uint64_t now_ms)
 {
-    struct connection_entry *entry = a && a->n_idle ? l->oldest : NULL;
+    struct connection_entry *longest = NULL;
 
-    while (entry && (entry->address != a || !is_idle(entry)))
-        entry = entry->next;
-    if (!entry || now_ms - entry->since_ms < grace_ms)
-        return false;
-    evict(l, entry);
-    return true;
+    for (struct connection_entry *entry = l->oldest; entry; entry = entry->next)
+        if (entry->address == a && may_go(l, entry, now_ms) &&
+            (!longest || active_ms(entry) < active_ms(longest)))
+            longest = entry;
+    if (longest)
+        evict(l, longest);
+    return longest;
 }
 
-/* Makes a place for a new connection of `a`, where all are taken: of the address with the most that are idle, and at
- * once if that has more than `a`. */
+/* Makes a place for a new connection of `a`, where all are taken: connection_limits.h says of whom. */
 static bool evict_for(struct connection_limits *l, const struct connection_address *a,
                       uint64_t now_ms)
 {
-    const struct connection_address *most = greediest(l);
-    bool has_more = most && most->n_idle > (a ? a->n_unjoined : 0) + 1;
+    const struct connection_address *silent = NULL, *most = l->addresses;
+    uint64_t n_own = a ? a->n_unjoined : 0;
 
-    return evict_of(l, most, has_more ? 0 : CONNECTION_LIMITS_GRACE_MS, now_ms);
+    for (const struct connection_address *b = l->addresses; b; b = b->next) {
+        if ((b == a || b->n_unjoined > n_own) && b->n_silent > (silent ? silent->n_silent : 0))
+            silent = b;
+        if (b->n_unjoined > most->n_unjoined)
+            most = b;
+    }
+    if (silent)
+        return evict_of(l, silent, is_silent, now_ms);
+    return most && most->n_unjoined > n_own + 1 && evict_of(l, most, is_unjoined, now_ms);
 }
 
 static bool is_full(const struct connection_limits *l, const struct connection_address *a,
@@ -287,7 +319,7 @@ int connection_limits_admit(struct connection_limits *l, const struct sockaddr_s
     if (!is_full(l, a, now_ms) && !is_address_full(l, a))
         return 0;
     recount(l, now_ms);
-    if (is_address_full(l, a) && !evict_of(l, a, CONNECTION_LIMITS_GRACE_MS, now_ms)) {
+    if (is_address_full(l, a) && !evict_of(l, a, is_silent, now_ms)) {
         count_refusal(l, a, now_ms);
         return err_set(err, -EMFILE,
                        "connections: %llu of this address have not joined, which is all of "
@@ -313,7 +345,7 @@ struct connection_entry *connection_limits_open(struct connection_limits *l,
     struct connection_address *a = upsert_address(l, address);
 
     entry->address = a;
-    entry->since_ms = now_ms;
+    atomic_init(&entry->active_ms, now_ms);
     entry->prev = l->newest;
     if (entry->prev)
         entry->prev->next = entry;
@@ -347,13 +379,15 @@ static struct connection_limits_address describe(const struct connection_address
                                              .n_unjoined = a->n_unjoined,
                                              .n_idle = a->n_idle,
                                              .idle_since_ms = a->idle_since_ms,
+                                             .idle_until_ms = a->idle_until_ms,
                                              .refused_ms = a->refused_ms };
     char *colon;
 
     address_text((const struct sockaddr *)&a->key, ret.text);
     colon = strrchr(ret.text, ':');
-    if (colon)
-        *colon = '\0';
+    if (colon) /* of IPv6 it is a network */
+        snprintf(colon, sizeof ret.text - (size_t)(colon - ret.text), "%s",
+                 a->key.ss_family == AF_INET6 ? "/64" : "");
     return ret;
 }
 

@@ -5,17 +5,20 @@
  *     connection_limits_admit -> connection_limits_open -> GREETED -> ASKED -> JOINED -> CLOSED -> freed by a sweep
  *                                                        its owner closes it, if connection_entry_is_evicted()
  *
- * A sixteenth of connections_max is kept for addresses that have, or had until a lease ago, a worker that has joined.
- * An address may have address_max connections that have not joined. A connection is idle until it joins or sends a
- * request.
+ * A connection is silent from its last request on. One that has joined and is silent for longer than a lease counts as
+ * not joined. An address is a host, of IPv6 a /64 (address_host()).
  *
- *     no place for                    evicted for the new connection
- *     the new connection's address    its oldest idle connection, once that is CONNECTION_LIMITS_GRACE_MS old
- *     any                             the oldest idle connection of the address with the most idle ones: at once if
- *                                     that address has more than the new one's, else once the connection is
- *                                     CONNECTION_LIMITS_GRACE_MS old
+ * Of connections_max, a sixteenth is kept for addresses that have, or had until a lease ago, a worker that has joined.
+ * An address may have address_max connections that have not joined. Where there is no place, a connection that has not
+ * joined is evicted for the new one. Candidates are the new one's address and those with more of these: the one with
+ * most that are silent for their grace loses its longest silent. If there is none, the address with most that have not
+ * joined loses its longest silent at once, if it still has more than the new one's. A connection that is silent for too
+ * long is evicted anyway:
  *
- * A connection that is idle for idle_ms is evicted, too.
+ *     state             its grace                           too long
+ *     GREETED           CONNECTION_LIMITS_GRACE_MS          idle_ms
+ *     ASKED             CONNECTION_LIMITS_ASKED_GRACE_MS    CONNECTION_LIMITS_ASKED_TIMES as long
+ *     JOINED            the same                            the same, and at least a lease
  *
  * Operators' connections are not counted here (admin_server.h).
  */
@@ -29,14 +32,16 @@
 #include "common/thread_role.h"
 
 #define CONNECTION_LIMITS_GRACE_MS 1000u
+#define CONNECTION_LIMITS_ASKED_GRACE_MS 10000u /* a reader computes between two requests */
+#define CONNECTION_LIMITS_ASKED_TIMES 10u
 
 enum connection_entry_state { ENTRY_GREETED, ENTRY_ASKED, ENTRY_JOINED, ENTRY_CLOSED };
 
 /* One connection. The main thread's, but for the atomic fields. */
 struct connection_entry {
-    _Atomic int state;       /* enum connection_entry_state: written by the shard's thread */
-    _Atomic bool is_evicted; /* written by the main thread */
-    uint64_t since_ms;
+    _Atomic int state;          /* enum connection_entry_state: written by the thread that serves it */
+    _Atomic bool is_evicted;    /* written by the main thread */
+    _Atomic uint64_t active_ms; /* its last request, or its start: written by the thread that serves it */
     struct connection_address *address; /* borrowed from the limits */
     struct connection_entry *next, *prev;
 };
@@ -47,6 +52,13 @@ static inline void connection_entry_set(struct connection_entry *entry,
 {
     if (entry)
         atomic_store_explicit(&entry->state, (int)state, memory_order_release);
+}
+
+/* A request has come, or its answer is still to come. */
+static inline void connection_entry_touch(struct connection_entry *entry, uint64_t now_ms)
+{
+    if (entry)
+        atomic_store_explicit(&entry->active_ms, now_ms, memory_order_relaxed);
 }
 
 static inline bool connection_entry_is_evicted(const struct connection_entry *entry)
@@ -72,10 +84,10 @@ struct connection_limits_counts {
 
 /* The report of one address. Times are those of the calls' now_ms. */
 struct connection_limits_address {
-    char text[ADDRESS_TEXT_MAX];         /* without a port */
-    uint64_t n_open, n_unjoined, n_idle; /* idle: has neither joined nor asked */
-    uint64_t idle_since_ms;              /* of the oldest; 0: none */
-    uint64_t refused_ms;                 /* when one of it was last refused; 0: never */
+    char text[ADDRESS_TEXT_MAX];           /* without a port */
+    uint64_t n_open, n_unjoined, n_idle;   /* idle: has not asked, or is silent for idle_ms */
+    uint64_t idle_since_ms, idle_until_ms; /* of the one that is evicted next; 0: none */
+    uint64_t refused_ms;                   /* when one of it was last refused; 0: never */
 };
 
 struct connection_limits *connection_limits_new(const struct connection_limits_config *config)

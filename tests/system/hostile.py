@@ -5,6 +5,7 @@
 
     hostile.py silent PORT N  peers that connect and say nothing; one that is hung up on begins again
     hostile.py greeted PORT N the same behind a good hello, from 127.0.0.2 and 127.0.0.3
+    hostile.py asked PORT N   the same with one request, from 127.0.0.2 to 127.0.0.9
     hostile.py hoard PORT N   readers of shard 0 that pull 16 MiB of table 0 again and again, and read nothing
 
 They go on until stdin closes. It prints "ready" once all are connected and have sent something."""
@@ -90,9 +91,15 @@ def drip(port, n):
 
 
 def connect(port, what, i):
-    client = socket.create_connection(("127.0.0.1", port), 60, (f"127.0.0.{2 + i % 2}", 0) if what == "greeted" else None)
-    if what == "greeted":
+    n_addresses = {"greeted": 2, "asked": 8}.get(what)
+    client = socket.create_connection(("127.0.0.1", port), 60,
+                                      (f"127.0.0.{2 + i % n_addresses}", 0) if n_addresses else None)
+    if n_addresses:
         client.sendall(wire.frame("hello", wire.hello()))
+    if what == "asked":
+        with contextlib.suppress(OSError):  # one that is refused
+            client.recv(1)
+            client.sendall(wire.frame("table", wire.head((1, wire.spec(name="none")), (2, 1))))
     client.setblocking(False)
     return client
 

@@ -112,8 +112,25 @@ def test_peers_that_greet_and_do_nothing_keep_no_worker_out(start_psd):
     assert counts["totals"]["net"]["evicted_peers"] > 0 and counts["door"]["refused_connections"] > 0
 
 
+def test_peers_that_ask_once_and_fall_silent_keep_no_worker_out(start_psd):
+    psd = start_psd("--shards", "1", "--connections-max", "400", "--idle-timeout", "5s", data=False)
+    with psd.connect() as worker:
+        assert worker.table().status == 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(hostile("asked", psd.port, 600))
+        eventually(lambda: psd.stats()["door"]["unjoined_connections"] >= 370)
+        reader = stack.enter_context(psd.connect(role="reader"))
+        for rank in range(8):
+            assert reader.pull([1]).status == 0
+            start = time.perf_counter()
+            worker = psd.connect()
+            assert worker.join(job=f"job{rank}").status == 0
+            assert time.perf_counter() - start < 2
+            assert worker.beat().status == 0
+
+
 def test_a_peer_that_neither_joins_nor_asks_is_hung_up_on(start_psd):
-    psd = start_psd("--shards", "1", "--idle-timeout", "300ms", data=False)
+    psd = start_psd("--shards", "1", "--idle-timeout", "300ms", "--lease", "300s", data=False)
     with psd.connect() as idle, psd.connect() as asks, psd.connect() as joins, psd.connect(role="reader") as reader:
         assert asks.table().status == 0
         assert reader.pull([1]).status == 0
@@ -121,6 +138,8 @@ def test_a_peer_that_neither_joins_nor_asks_is_hung_up_on(start_psd):
         assert idle.is_closed()
         assert asks.table(must_exist=True).status == 0
         assert joins.beat().status == 0 and reader.pull([1]).status == 0
+        assert asks.is_closed()  # ten times as long
+        assert joins.beat().status == 0
 
 
 def resident_mib(psd):

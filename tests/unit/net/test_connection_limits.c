@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,14 +79,24 @@ static void fill(struct connection_limits *l, const char *text, int n,
     }
 }
 
+/* n connections that have asked, each of an address that has no other. */
+static void fill_from_many(struct connection_limits *l, int n, uint64_t now_ms)
+{
+    char text[INET_ADDRSTRLEN];
+
+    for (int i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "10.1.0.%d", i);
+        fill(l, text, 1, ENTRY_ASKED, now_ms);
+    }
+}
+
 static void places_are_kept_for_addresses_of_live_workers(void **state)
 {
     struct connection_limits *l = limits();
 
     (void)state;
     fill(l, "10.0.0.1", 1, ENTRY_JOINED, 1);
-    fill(l, "10.0.0.2", 80, ENTRY_ASKED, 1);
-    fill(l, "10.0.0.3", 69, ENTRY_ASKED, 1);
+    fill_from_many(l, 149, 1);
     assert_int_equal(count(l, 2).open, MAX - MAX / 16);
     assert_null(enter(l, "10.0.0.3", 3));
     assert_null(enter(l, "10.0.0.4", 3));
@@ -104,8 +115,7 @@ static void an_address_is_a_live_workers_until_a_lease_after_its_connection_brok
     connection_entry_set(worker, ENTRY_JOINED);
     (void)count(l, 1000);
     connection_entry_set(worker, ENTRY_CLOSED);
-    fill(l, "10.0.0.2", 80, ENTRY_ASKED, 2000);
-    fill(l, "10.0.0.3", 70, ENTRY_ASKED, 2000);
+    fill_from_many(l, 150, 2000);
     assert_int_equal(count(l, 2000).open, 150);
     assert_null(enter(l, "10.0.0.4", 3000));
     fill(l, "10.0.0.1", 1, ENTRY_ASKED, 3000);
@@ -179,11 +189,104 @@ static void one_that_neither_joins_nor_asks_goes_when_its_time_is_over(void **st
     connection_limits_free(l);
 }
 
+static void one_that_has_asked_once_and_is_silent_goes_too(void **state)
+{
+    enum { LIMIT_MS = CONNECTION_LIMITS_ASKED_TIMES * IDLE_MS };
+    struct connection_limits *l = limits();
+    struct connection_entry *silent = enter(l, "10.0.0.1", 1), *asks = enter(l, "10.0.0.1", 2);
+
+    (void)state;
+    connection_entry_set(silent, ENTRY_ASKED);
+    connection_entry_set(asks, ENTRY_ASKED);
+    for (uint64_t now_ms = 1000; now_ms <= LIMIT_MS; now_ms += 1000) {
+        connection_entry_touch(asks, now_ms);
+        assert_int_equal(count(l, now_ms).evicted, 0);
+    }
+    assert_int_equal(count(l, LIMIT_MS + 2).evicted, 1);
+    assert_true(connection_entry_is_evicted(silent));
+    assert_false(connection_entry_is_evicted(asks));
+    connection_limits_free(l);
+}
+
+/* Peers that send one request and no more take all places; the readers of 10.0.0.9 go on asking. */
+static void silent_peers_that_have_asked_make_place_for_a_new_one(void **state)
+{
+    struct connection_entry *readers[MAX / 4], *silent;
+    struct connection_limits *l = limits();
+
+    (void)state;
+    for (int i = 0; i < MAX / 4; i++)
+        connection_entry_set(readers[i] = enter(l, "10.0.0.9", 1), ENTRY_ASKED);
+    silent = enter(l, "10.0.0.2", 2);
+    connection_entry_set(silent, ENTRY_ASKED);
+    fill(l, "10.0.0.2", 78, ENTRY_ASKED, 3);
+    fill(l, "10.0.0.3", 31, ENTRY_ASKED, 4);
+    assert_non_null(enter(l, "10.0.0.4", 5)); /* at once, of the address that has most */
+    assert_true(connection_entry_is_evicted(silent));
+    for (int i = 0; i < MAX / 4; i++)
+        connection_entry_touch(readers[i], 20000);
+    for (int i = 0; i < 35; i++)
+        assert_non_null(enter(l, "10.0.0.5", 20000));
+    for (int i = 0; i < MAX / 4; i++)
+        assert_false(connection_entry_is_evicted(readers[i]));
+    assert_int_equal(count(l, 20000).open, 150);
+    connection_limits_free(l);
+}
+
+static void who_has_more_than_others_takes_no_place_of_theirs(void **state)
+{
+    struct connection_limits *l = limits();
+
+    (void)state;
+    fill(l, "10.0.0.1", 60, ENTRY_ASKED, 1); /* silent by then */
+    fill(l, "10.0.0.2", 90, ENTRY_ASKED, 15000);
+    assert_null(enter(l, "10.0.0.2", 16000));
+    assert_int_equal(count(l, 16000).open, 150);
+    connection_limits_free(l);
+}
+
+static void a_worker_that_is_silent_for_a_lease_counts_as_not_joined(void **state)
+{
+    struct connection_limits *l = limits();
+    struct connection_entry *worker = enter(l, "10.0.0.1", 1);
+
+    (void)state;
+    connection_entry_set(worker, ENTRY_JOINED);
+    connection_entry_touch(worker, 5000);
+    fill(l, "10.0.0.1", 80, ENTRY_JOINED, 1);
+    fill(l, "10.0.0.2", 69, ENTRY_JOINED, 5000);
+    assert_int_equal(count(l, 5000).unjoined, 0);
+    assert_null(enter(l, "10.0.0.3", 5000));
+    assert_int_equal(count(l, 2 + LEASE_MS).unjoined, 80);
+    assert_non_null(enter(l, "10.0.0.3", 2 + LEASE_MS));
+    assert_false(connection_entry_is_evicted(worker));
+    connection_limits_free(l);
+}
+
 static void see(void *arg, const struct connection_limits_address *a)
 {
     struct connection_limits_address *ret = arg;
 
     *ret = *a;
+}
+
+static void a_host_has_all_addresses_of_its_64_bits_of_ipv6(void **state)
+{
+    struct connection_limits_address seen = { 0 };
+    struct connection_limits *l = limits();
+    char text[INET6_ADDRSTRLEN];
+
+    (void)state;
+    for (int i = 0; i < ADDRESS_MAX; i++) {
+        snprintf(text, sizeof text, "2001:db8:1:2:%x::%x", (unsigned)i, (unsigned)i);
+        fill(l, text, 1, ENTRY_GREETED, 1);
+    }
+    assert_null(enter(l, "2001:db8:1:2::1", 1));
+    assert_non_null(enter(l, "2001:db8:1:3::1", 1));
+    (void)count(l, 1);
+    connection_limits_each(l, 1, see, &seen);
+    assert_string_equal(seen.text, "[2001:db8:1:2::]/64");
+    connection_limits_free(l);
 }
 
 static void the_report_names_the_address_and_since_when(void **state)
@@ -212,6 +315,11 @@ int main(void)
         cmocka_unit_test(the_oldest_that_does_nothing_goes_for_a_new_one),
         cmocka_unit_test(an_address_with_few_need_not_wait_for_one_with_many),
         cmocka_unit_test(one_that_neither_joins_nor_asks_goes_when_its_time_is_over),
+        cmocka_unit_test(one_that_has_asked_once_and_is_silent_goes_too),
+        cmocka_unit_test(silent_peers_that_have_asked_make_place_for_a_new_one),
+        cmocka_unit_test(who_has_more_than_others_takes_no_place_of_theirs),
+        cmocka_unit_test(a_worker_that_is_silent_for_a_lease_counts_as_not_joined),
+        cmocka_unit_test(a_host_has_all_addresses_of_its_64_bits_of_ipv6),
         cmocka_unit_test(the_report_names_the_address_and_since_when),
     };
 
