@@ -27,6 +27,13 @@
 #define SWEEP_MS 50u
 #define HELLO_BYTES_MAX 2048u /* of a hello frame; a token and two names need a fifth of it */
 
+/* An address that has handshakes which are not CLOSING. */
+struct handshake_host {
+    struct handshake_host *next;
+    struct sockaddr_storage key; /* address_host() */
+    uint32_t n_open;
+};
+
 /* A peer before it is let in: one socket from which exactly one hello is read. */
 struct handshake {
     uv_tcp_t tcp;
@@ -34,6 +41,7 @@ struct handshake {
     enum { READING, ANSWERED, CLOSING } state;
     uint64_t since_ms; /* when this state began */
     struct sockaddr_storage address;
+    struct handshake_host *host; /* borrowed until it is CLOSING */
     char peer[ADDRESS_TEXT_MAX];
     struct hello hello;
     uint64_t request_id;
@@ -52,8 +60,9 @@ struct listener {
     struct handshake *first, *last; /* owned, as long as they are open; the oldest is last */
     struct listener_counts counts;
     char address[ADDRESS_TEXT_MAX];
-    uint32_t n_open;    /* handshakes that are not CLOSING */
-    uint32_t n_handles; /* tcp and timer that have still to close */
+    uint32_t n_open;              /* handshakes that are not CLOSING */
+    struct handshake_host *hosts; /* owned */
+    uint32_t n_handles;           /* tcp and timer that have still to close */
     enum { LISTENER_OPEN, LISTENER_CLOSING } state;
 };
 
@@ -87,6 +96,19 @@ static void on_handshake_closed(uv_handle_t *handle)
     free_when_closed(l);
 }
 
+static void leave_host(struct handshake *h)
+{
+    struct handshake_host **at = &h->listener->hosts, *host = h->host;
+
+    h->host = NULL;
+    if (--host->n_open)
+        return;
+    while (*at != host)
+        at = &(*at)->next;
+    *at = host->next;
+    free(host);
+}
+
 /* Idempotent. */
 static void close_handshake(struct handshake *h)
 {
@@ -94,6 +116,7 @@ static void close_handshake(struct handshake *h)
         return;
     h->state = CLOSING;
     h->listener->n_open--;
+    leave_host(h);
     uv_close((uv_handle_t *)&h->tcp, on_handshake_closed);
 }
 
@@ -409,14 +432,46 @@ static int accept_peer(struct listener *l, struct handshake **ret_handshake)
     return 0;
 }
 
-static void evict_oldest(struct listener *l)
+static void enter_host(struct listener *l, struct handshake *h)
 {
-    struct handshake *oldest = l->last;
+    struct sockaddr_storage key = address_host(&h->address);
+    struct handshake_host *host = l->hosts;
 
-    while (oldest->state == CLOSING)
-        oldest = oldest->prev;
+    while (host && memcmp(&host->key, &key, sizeof key) != 0)
+        host = host->next;
+    if (!host) {
+        host = memory_alloc(sizeof *host);
+        *host = (struct handshake_host){ .key = key, .next = l->hosts };
+        l->hosts = host;
+    }
+    host->n_open++;
+    h->host = host;
+}
+
+static void link_handshake(struct listener *l, struct handshake *h)
+{
+    h->next = l->first;
+    if (h->next)
+        h->next->prev = h;
+    else
+        l->last = h;
+    l->first = h;
+    enter_host(l, h);
+    l->n_open++;
+    l->counts.accepted++;
+    l->counts.handshakes++;
+}
+
+/* The oldest of the address that has most. */
+static void evict_greediest(struct listener *l)
+{
+    struct handshake *most = NULL;
+
+    for (struct handshake *h = l->last; h; h = h->prev)
+        if (h->state != CLOSING && (!most || h->host->n_open > most->host->n_open))
+            most = h;
     l->counts.evicted++;
-    close_handshake(oldest);
+    close_handshake(most);
 }
 
 static void on_connection(uv_stream_t *stream, int status)
@@ -432,16 +487,9 @@ static void on_connection(uv_stream_t *stream, int status)
         l->config.events->on_refused(l->config.owner, "accept", status, status_text(status));
         return;
     }
-    h->next = l->first;
-    if (h->next)
-        h->next->prev = h;
-    else
-        l->last = h;
-    l->first = h;
-    l->counts.accepted++;
-    l->counts.handshakes++;
-    if (++l->n_open > l->config.handshakes_max)
-        evict_oldest(l);
+    link_handshake(l, h);
+    if (l->n_open > l->config.handshakes_max)
+        evict_greediest(l);
 }
 
 /* Closes peers that take too long, over the hello or over reading the refusal. */

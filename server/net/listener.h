@@ -20,8 +20,9 @@
 #include "common/thread_role.h"
 #include "proto/message.h"
 
-/* At a time; then the oldest goes, so that a peer which says hello at once always gets an answer. More than
- * the kernel's backlog, all of which may come before the first hello is read. */
+/* At a time; then the oldest of the address that has most goes, so that a peer which says hello at once always gets an
+ * answer, and one of another address whenever it says it in time. More than the kernel's backlog, all of which may come
+ * before the first hello is read. */
 #define LISTENER_HANDSHAKES_MAX 1024u
 
 struct listener;

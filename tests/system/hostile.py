@@ -3,8 +3,9 @@
     hostile.py zstd PORT N    readers of shard 0 that send compressed frames without an end
     hostile.py drip PORT N    HTTP clients that send a line of their request's head every 0.5 s
 
-    hostile.py silent PORT N  peers that connect and say nothing; one that is hung up on begins again
-    hostile.py greeted PORT N the same behind a good hello, from 127.0.0.2 and 127.0.0.3
+    hostile.py silent PORT N  peers of 127.0.0.2 and 127.0.0.3 that connect and say nothing; one that is hung up on
+                              begins again
+    hostile.py greeted PORT N the same behind a good hello
     hostile.py asked PORT N   the same with one request, from 127.0.0.2 to 127.0.0.9
     hostile.py hoard PORT N   readers of shard 0 that pull 16 MiB of table 0 again and again, and read nothing
 
@@ -91,10 +92,9 @@ def drip(port, n):
 
 
 def connect(port, what, i):
-    n_addresses = {"greeted": 2, "asked": 8}.get(what)
-    client = socket.create_connection(("127.0.0.1", port), 60,
-                                      (f"127.0.0.{2 + i % n_addresses}", 0) if n_addresses else None)
-    if n_addresses:
+    n_addresses = 8 if what == "asked" else 2
+    client = socket.create_connection(("127.0.0.1", port), 60, (f"127.0.0.{2 + i % n_addresses}", 0))
+    if what != "silent":
         client.sendall(wire.frame("hello", wire.hello()))
     if what == "asked":
         with contextlib.suppress(OSError):  # one that is refused

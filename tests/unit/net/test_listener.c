@@ -105,15 +105,24 @@ static void tear_down(struct fixture *f)
     assert_int_equal(uv_loop_close(&f->loop), 0);
 }
 
-static struct peer knock(struct fixture *f)
+/* From 127.0.0.n_host. */
+static struct peer knock_from(struct fixture *f, uint32_t n_host)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET,
+    struct sockaddr_in own = { .sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl((127u << 24) + n_host) },
+                       address = { .sin_family = AF_INET,
                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     struct peer p = { .fd = socket(AF_INET, SOCK_STREAM, 0), .loop = &f->loop };
 
+    assert_int_equal(bind(p.fd, (struct sockaddr *)&own, sizeof own), 0);
     address.sin_port = htons((uint16_t)atoi(strrchr(listener_address(f->listener), ':') + 1));
     assert_int_equal(connect(p.fd, (struct sockaddr *)&address, sizeof address), 0);
     return p;
+}
+
+static struct peer knock(struct fixture *f)
+{
+    return knock_from(f, 1);
 }
 
 static void say_hello(struct peer *p, const struct hello *hello)
@@ -433,6 +442,35 @@ static void silent_peers_make_place_for_one_that_says_hello(void **state)
     tear_down(&f);
 }
 
+/* An address that knocks again and again cuts off no slow peer of another. */
+static void the_oldest_of_the_address_that_has_most_goes(void **state)
+{
+    enum { N_SILENT = 12 };
+    struct bytes frame = good_frame();
+    struct peer silent[N_SILENT], slow;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    slow = knock(&f);
+    peer_send_bytes(&slow, bytes_front(&frame), 10);
+    for (int i = 0; i < N_SILENT; i++) {
+        silent[i] = knock_from(&f, 2);
+        while (count(&f).accepted < 2 + (uint64_t)i)
+            peer_turn(&slow);
+    }
+    peer_send_bytes(&slow, bytes_front(&frame) + 10, bytes_len(&frame) - 10);
+    for (int i = 0; i < 100 && !f.n_clients; i++)
+        peer_turn(&slow);
+    assert_int_equal(f.n_clients, 1);
+    assert_int_equal(count(&f).evicted, N_SILENT - 2);
+    for (int i = 0; i < N_SILENT; i++)
+        peer_close(&silent[i]);
+    peer_close(&slow);
+    bytes_deinit(&frame);
+    tear_down(&f);
+}
+
 static void a_client_that_the_owner_refuses_is_closed(void **state)
 {
     struct bytes frame = good_frame();
@@ -509,6 +547,7 @@ int main(void)
         cmocka_unit_test(beyond_the_limit_all_but_operators_are_refused),
         cmocka_unit_test(while_it_restores_all_but_operators_are_asked_to_retry),
         cmocka_unit_test(silent_peers_make_place_for_one_that_says_hello),
+        cmocka_unit_test(the_oldest_of_the_address_that_has_most_goes),
         cmocka_unit_test(a_client_that_the_owner_refuses_is_closed),
         cmocka_unit_test(a_silent_peer_is_closed_at_the_deadline),
         cmocka_unit_test(a_listener_closed_during_handshakes_frees_all),
