@@ -25,7 +25,8 @@ static void recycle_unpacked(struct connection *c)
 
 static void count_owned(struct connection *c)
 {
-    channel_set_owner_bytes(&c->channel, c->unpacked.cap_bytes + c->reply_bytes);
+    channel_set_owner_bytes(&c->channel,
+                            c->unpacked.cap_bytes + c->reply_bytes + c->queued_bytes);
 }
 
 int request_open_body(struct request *r)
@@ -132,6 +133,7 @@ static void on_closed(void *owner, int why)
     s->closed.bytes_out += c->channel.bytes_out;
     if (is_malformed(why))
         s->closed.malformed++;
+    s->closed.greedy += why == -ENOBUFS;
     s->config.events->on_closed(s->config.owner, c, why);
     connection_entry_set(c->entry, ENTRY_CLOSED);
     bytes_deinit(&c->unpacked);
@@ -211,6 +213,12 @@ void connection_set_reply_bytes(struct connection *c, size_t n_bytes)
     count_owned(c);
 }
 
+void connection_set_queued_bytes(struct connection *c, size_t n_bytes)
+{
+    c->queued_bytes = n_bytes;
+    count_owned(c);
+}
+
 void connection_joined(struct connection *c)
 {
     c->worker.joined = true;
@@ -250,6 +258,11 @@ void connection_close(struct connection *c)
 void connection_fail(struct connection *c, int why)
 {
     channel_fail(&c->channel, why);
+}
+
+void connection_fail_greedy(struct connection *c)
+{
+    channel_abort(&c->channel, -ENOBUFS);
 }
 
 uint64_t connection_delivered_bytes(const struct connection *c)
@@ -302,8 +315,7 @@ static void on_over(void *owner)
                 most = c;
         if (!most || !most->channel.held_bytes)
             return;
-        s->closed.greedy++;
-        channel_abort(&most->channel, -ENOBUFS);
+        connection_fail_greedy(most);
     }
 }
 

@@ -88,6 +88,7 @@ struct connection {
     size_t prechecked_bytes;        /* of the body being received: push_handler.h */
     struct connection *next, *prev; /* in the set */
     size_t reply_bytes;             /* of a reply being made for it */
+    size_t queued_bytes;            /* of its replies that wait: reply_queue.h */
     uint64_t n_frames;              /* whole ones received */
     uint64_t n_frames_seen;         /* of them, by the last sweep */
     struct connection_stall in;     /* a frame that is not finished */
@@ -115,6 +116,12 @@ void connection_left(struct connection *c);
  * until connection_release(); as channel_hold() and channel_release() say. */
 void connection_hold(struct connection *c);
 void connection_release(struct connection *c);
+
+/* So much its replies hold that wait in the reply queue: it counts with what the connection holds. */
+void connection_set_queued_bytes(struct connection *c, size_t n_bytes);
+
+/* Ends one that holds more than others, with -ENOBUFS: what has not been sent is dropped. */
+void connection_fail_greedy(struct connection *c);
 
 void connection_close(struct connection *c);
 void connection_fail(struct connection *c, int why);

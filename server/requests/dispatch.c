@@ -78,6 +78,12 @@ uint64_t dispatch_now_ms(struct dispatch *d)
     return d->now_ms;
 }
 
+/* A beat says that we live, a refusal that nothing happened; a reader reads what is there, safe or not. */
+static bool promises_nothing(const struct request *r, int result)
+{
+    return r->header->type == FRAME_BEAT || result || request_is_from_reader(r);
+}
+
 /* Sends d->out, the reply to *r that says `result`, once all that it may promise is safe.
  * `write_status`: whether there is a reply to send. */
 static int reply(struct dispatch *d, const struct request *r, int result, const char *sentence,
@@ -91,7 +97,7 @@ static int reply(struct dispatch *d, const struct request *r, int result, const 
         request_context_log(&d->context, r->connection, frame_type_name(r->header->type),
                             result, sentence);
     timing.requests->n_refused += result != 0;
-    if (r->header->type == FRAME_BEAT) { /* promises nothing, and says that we live */
+    if (promises_nothing(r, result)) {
         histogram_record(&timing.requests->latency_ns, uv_hrtime() - r->start_ns);
         return connection_send(r->connection, &d->out);
     }
@@ -506,7 +512,8 @@ static void on_closed(void *owner, struct connection *c, int why)
                             "a message or its replies stood still for --frame-timeout");
     else if (why == -ENOBUFS)
         request_context_log(&d->context, c, "closed: greedy peer", why,
-                            "it held most of --client-memory, which is used up");
+                            "it held most of --client-memory, or of the replies that wait for "
+                            "the log, which are as many as may be");
     else if (!is_ordinary(why))
         request_context_log(&d->context, c, "closed: a message", why, NULL);
 }

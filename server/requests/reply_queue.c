@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/memory.h"
 
@@ -18,7 +19,7 @@ struct queued_reply {
 
 static uint64_t bytes_of(const struct bytes *frame)
 {
-    return sizeof(struct queued_reply) + bytes_len(frame);
+    return sizeof(struct queued_reply) + frame->cap_bytes;
 }
 
 void reply_queue_init(struct reply_queue *q)
@@ -44,6 +45,16 @@ static struct queued_reply *dequeue(struct reply_queue *q, struct queued_reply *
     q->n_waiting--;
     q->waiting_bytes -= bytes_of(&reply->frame);
     q->since_ns = q->first ? q->first->since_ns : 0;
+    return reply;
+}
+
+/* Of one whose connection still stands. */
+static struct queued_reply *take(struct reply_queue *q, struct queued_reply **at)
+{
+    struct queued_reply *reply = dequeue(q, at);
+    struct connection *c = reply->connection;
+
+    connection_set_queued_bytes(c, c->queued_bytes - bytes_of(&reply->frame));
     return reply;
 }
 
@@ -82,16 +93,66 @@ static void measure(const struct reply_timing *timing)
     histogram_record(&timing->requests->latency_ns, uv_hrtime() - timing->start_ns);
 }
 
-/* -ENOMEM: its peer asks again, and gets the reply then. */
+/* A reply of 60 bytes comes in a buffer of 4 KiB, which goes back to the loop. Without memory it stays in that. */
+static void shrink(struct connection *c, struct bytes *frame)
+{
+    size_t n_bytes = bytes_len(frame);
+    struct bytes exact = { .end = n_bytes, .cap_bytes = n_bytes };
+
+    if (frame->cap_bytes < 2 * n_bytes)
+        return;
+    exact.bytes = memory_try_alloc(n_bytes);
+    if (!exact.bytes)
+        return;
+    memcpy(exact.bytes, bytes_front(frame), n_bytes);
+    channel_loop_release(c->channel.channels, frame);
+    *frame = exact;
+}
+
+/* The connection that has most in the queue, if `c` had n_bytes more. */
+static struct connection *find_greediest(const struct reply_queue *q, struct connection *c,
+                                         uint64_t n_bytes)
+{
+    struct connection *most = c;
+    uint64_t most_bytes = c->queued_bytes + n_bytes;
+
+    for (const struct queued_reply *i = q->first; i; i = i->next) {
+        if (i->connection == c || i->connection->queued_bytes <= most_bytes)
+            continue;
+        most = i->connection;
+        most_bytes = most->queued_bytes;
+    }
+    return most;
+}
+
+/* -ENOBUFS: it is the connection itself that has most. */
+static int make_space(struct reply_queue *q, struct connection *c, uint64_t n_bytes)
+{
+    while (q->waiting_bytes + n_bytes > REPLY_QUEUE_BYTES_MAX) {
+        struct connection *most = find_greediest(q, c, n_bytes);
+
+        if (most == c)
+            return -ENOBUFS;
+        connection_fail_greedy(most);
+        reply_queue_drop(q, most);
+    }
+    return 0;
+}
+
+/* An error ends the connection: its peer asks again, and gets the reply then. */
 static int enqueue(struct reply_queue *q, struct connection *c, struct bytes *frame,
                    const struct reply_timing *timing)
 {
-    struct queued_reply *reply =
-        q->waiting_bytes + bytes_of(frame) <= REPLY_QUEUE_BYTES_MAX ? acquire(q) : NULL;
+    struct queued_reply *reply = NULL;
+    int status;
 
-    if (!reply) {
+    shrink(c, frame);
+    status = make_space(q, c, bytes_of(frame));
+    if (!status && !(reply = acquire(q)))
+        status = -ENOMEM;
+    if (status) {
         bytes_deinit(frame);
-        return -ENOMEM;
+        return status;
     }
     *reply = (struct queued_reply){ .connection = c,
                                     .number = q->appended,
@@ -103,6 +164,7 @@ static int enqueue(struct reply_queue *q, struct connection *c, struct bytes *fr
     q->last = &reply->next;
     q->n_waiting++;
     q->waiting_bytes += bytes_of(&reply->frame);
+    connection_set_queued_bytes(c, c->queued_bytes + bytes_of(&reply->frame));
     q->since_ns = q->first->since_ns;
     return 0;
 }
@@ -121,7 +183,7 @@ void reply_queue_release(struct reply_queue *q, uint64_t acknowledged)
     if (acknowledged > q->acknowledged)
         q->acknowledged = acknowledged;
     while (q->first && q->first->number <= q->acknowledged) {
-        struct queued_reply *reply = dequeue(q, &q->first);
+        struct queued_reply *reply = take(q, &q->first);
         int status;
 
         measure(&reply->timing);
@@ -143,7 +205,7 @@ void reply_queue_drop(struct reply_queue *q, const struct connection *c)
 
     while (*at) {
         if ((*at)->connection == c)
-            recycle(q, dequeue(q, at));
+            recycle(q, take(q, at));
         else
             at = &(*at)->next;
     }

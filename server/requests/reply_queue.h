@@ -19,7 +19,8 @@
 #include "server/admin/stats.h"
 #include "server/net/connection.h"
 
-/* Of replies that wait. Beyond it the connection is closed, and its client asks again. */
+/* Of replies that wait, as the memory they take. Beyond it the connection that has most of them is closed, and its
+ * client asks again. */
 #define REPLY_QUEUE_BYTES_MAX (UINT64_C(64) << 20)
 
 struct queued_reply;
@@ -57,7 +58,8 @@ static inline void reply_queue_note(struct reply_queue *q, uint64_t number)
     q->appended = number;
 }
 
-/* Sends the frame, now or later; takes it. Not 0: the connection cannot go on. */
+/* Sends the frame, now or later; takes it. While it waits, it counts with what the connection holds. Not 0: the
+ * connection cannot go on. */
 int reply_queue_send(struct reply_queue *q, struct connection *c, struct bytes *frame,
                      const struct reply_timing *timing) ON_SHARD MUST_CHECK;
 

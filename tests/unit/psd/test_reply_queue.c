@@ -118,6 +118,142 @@ static void while_the_log_is_full_pushes_wait_and_nobody_dies_of_it(void **state
     tear_down(&f);
 }
 
+/* --- memory --- */
+
+static void what_promises_nothing_does_not_wait(void **state)
+{
+    struct table_request asked = { .spec = { .name = "none", .dim = DIM }, .must_exist = true };
+    struct fixture f;
+    struct peer reader, p;
+
+    (void)state;
+    set_up(&f);
+    p = worker_of(&f, 0);
+    reader = client(&f, "reader");
+    lag(&f, 1);
+    for (int i = 0; i < 50; i++) {
+        struct bytes frame = { 0 };
+
+        assert_int_equal(message_write_table(&frame, 2, &asked), 0);
+        peer_send(&reader, &frame);
+        assert_int_equal(hear_table(&reader).status, PS_ENOTABLE);
+        send_table(&reader, "made"); /* a reader makes none */
+        assert_int_equal(hear_table(&reader).status, -EPERM);
+    }
+    send_join(&p, 7, 1); /* of two */
+    assert_int_not_equal(hear_join(&p).status, 0);
+    assert_int_equal(f.replies.n_waiting, 0);
+    peer_close(&reader);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_small_reply_that_waits_takes_little_and_counts_for_its_connection(void **state)
+{
+    enum { N = 1000 };
+    size_t held_bytes;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = worker_of(&f, 0);
+    assert_int_equal(beat(&p), 0);
+    held_bytes = f.channels.held_bytes;
+    lag(&f, 1);
+    send_push(&p, 1);
+    for (int i = 1; i < N; i++)
+        send_push(&p, 1); /* again and again */
+    assert_int_equal(beat(&p), 0);
+    assert_int_equal(f.replies.n_waiting, N);
+    assert_in_range(f.replies.waiting_bytes, N * 64, N * 512);
+    assert_int_equal(f.connections.first->queued_bytes, f.replies.waiting_bytes);
+    assert_true(f.channels.held_bytes >= held_bytes + f.replies.waiting_bytes);
+    reach(&f, 1);
+    assert_int_equal(f.connections.first->queued_bytes, 0);
+    assert_int_equal(f.replies.waiting_bytes, 0);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(hear_push(&p, 1).status, 0);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+/* As if replies of 1 MiB had been made for it. The status of the last one. */
+static int queue(struct fixture *f, struct connection *c, int n)
+{
+    static struct stats_requests requests;
+    const struct reply_timing timing = { &requests, 0 };
+    int status = 0;
+
+    enter_shard();
+    for (int i = 0; i < n && !status; i++) {
+        struct bytes frame = { 0 };
+
+        assert_non_null(bytes_reserve(&frame, 1 << 20));
+        bytes_commit(&frame, 1 << 20);
+        status = reply_queue_send(&f->replies, c, &frame, &timing);
+    }
+    return status;
+}
+
+static void when_all_is_full_the_connection_that_has_most_goes(void **state)
+{
+    struct connection_set_counts counts;
+    struct connection *modest;
+    struct fixture f;
+    struct peer p, greedy;
+
+    (void)state;
+    set_up(&f);
+    p = worker_of(&f, 0);
+    modest = f.connections.first;
+    greedy = client(&f, "worker");
+    lag(&f, 1);
+    send_push(&p, 1);
+    assert_int_equal(beat(&p), 0);
+    assert_int_equal(queue(&f, f.connections.first, 60), 0);
+    assert_int_equal(queue(&f, modest, 5), 0);
+    assert_false(peer_receive(&greedy));
+    assert_int_equal(f.replies.n_waiting, 6);
+    assert_int_equal(queue(&f, modest, 70), -ENOBUFS); /* now it is that one */
+    assert_true(f.replies.waiting_bytes <= REPLY_QUEUE_BYTES_MAX);
+    connection_fail(modest, -ENOBUFS); /* as its handler does */
+    while (peer_receive(&p))
+        continue;
+    assert_int_equal(f.replies.waiting_bytes, 0);
+    connection_set_count(&f.connections, &counts);
+    assert_int_equal(counts.greedy, 2);
+    peer_close(&p);
+    peer_close(&greedy);
+    tear_down(&f);
+}
+
+static void replies_that_wait_are_part_of_client_memory(void **state)
+{
+    struct connection_set_counts counts;
+    struct fixture f;
+    struct peer modest, greedy;
+
+    (void)state;
+    set_up(&f);
+    modest = worker_of(&f, 0);
+    lag(&f, 1);
+    send_push(&modest, 1);
+    assert_int_equal(beat(&modest), 0);
+    greedy = client(&f, "worker");
+    assert_int_equal(queue(&f, f.connections.first, 20), 0);
+    f.memory.max_bytes = 16u << 20;
+    assert_false(peer_receive(&greedy));
+    connection_set_count(&f.connections, &counts);
+    assert_int_equal(counts.greedy, 1);
+    assert_int_equal(f.replies.n_waiting, 1);
+    reach(&f, 1);
+    assert_int_equal(hear_push(&modest, 1).status, 0);
+    peer_close(&modest);
+    peer_close(&greedy);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +261,10 @@ int main(void)
         cmocka_unit_test(replies_wait_for_all_that_came_before_and_go_in_order),
         cmocka_unit_test(what_a_join_reply_says_of_earlier_pushes_is_durable_when_it_is_sent),
         cmocka_unit_test(while_the_log_is_full_pushes_wait_and_nobody_dies_of_it),
+        cmocka_unit_test(what_promises_nothing_does_not_wait),
+        cmocka_unit_test(a_small_reply_that_waits_takes_little_and_counts_for_its_connection),
+        cmocka_unit_test(when_all_is_full_the_connection_that_has_most_goes),
+        cmocka_unit_test(replies_that_wait_are_part_of_client_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
