@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/address.h"
 #include "common/clock.h"
 #include "common/memory.h"
 #include "proto/frame.h"
@@ -21,12 +22,14 @@
 #define CONNECTIONS_EXTRA 64u            /* of those that are cut off and not closed yet */
 #define CONNECTION_BYTES_MAX (32u << 10) /* a request's line and headers */
 #define HOST_MAX 256
+#define JIFFIES_MS 20u /* what the kernel's times are exact to, with some to spare */
 
 /* One connection, as long as its descriptor is open. */
 struct http_client {
     struct http_client *next, *prev; /* the older one is next */
-    struct sockaddr_storage address; /* its port is 0 */
+    struct sockaddr_storage address; /* address_host() */
     uint64_t until_ms;
+    uint64_t answered_ms; /* when it was last answered; 0: a request has begun */
     int fd;
     bool is_evicted;
 };
@@ -401,13 +404,8 @@ static void read_address(int fd, struct sockaddr_storage *ret)
     socklen_t n_bytes = sizeof address;
 
     *ret = (struct sockaddr_storage){ 0 };
-    if (getpeername(fd, (struct sockaddr *)&address, &n_bytes))
-        return;
-    ret->ss_family = address.ss_family;
-    if (address.ss_family == AF_INET)
-        ((struct sockaddr_in *)ret)->sin_addr = ((struct sockaddr_in *)&address)->sin_addr;
-    else if (address.ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)ret)->sin6_addr = ((struct sockaddr_in6 *)&address)->sin6_addr;
+    if (!getpeername(fd, (struct sockaddr *)&address, &n_bytes))
+        *ret = address_host(&address);
 }
 
 /* NULL: no memory. */
@@ -445,7 +443,7 @@ static void remove_client(struct http *h, struct http_client *client)
     free(client);
 }
 
-/* A request has been answered: the next one has its own time. */
+/* A request has been answered: the next one has its own time, from its first byte on. */
 static void on_completed(void *arg, struct MHD_Connection *connection, void **request_state,
                          enum MHD_RequestTerminationCode code)
 {
@@ -459,13 +457,38 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **re
     if (!client)
         return;
     uv_mutex_lock(&h->lock);
-    client->until_ms = clock_mono_ms() + HTTP_IDLE_MS + HTTP_REQUEST_MS;
+    client->answered_ms = clock_mono_ms();
+    client->until_ms = client->answered_ms + HTTP_IDLE_MS + HTTP_REQUEST_MS;
     uv_mutex_unlock(&h->lock);
+}
+
+/* libmicrohttpd says nothing of a request before its first line is whole; the kernel knows when bytes came. */
+static bool has_begun(const struct http_client *client, uint64_t now_ms)
+{
+    struct tcp_info info = { 0 };
+    socklen_t n_bytes = sizeof info;
+
+    if (!client->answered_ms || getsockopt(client->fd, IPPROTO_TCP, TCP_INFO, &info, &n_bytes))
+        return false;
+    return client->answered_ms + JIFFIES_MS + info.tcpi_last_data_recv < now_ms;
+}
+
+static void begin_requests(struct http *h)
+{
+    uint64_t now_ms = clock_mono_ms();
+
+    for (struct http_client *i = h->newest; i; i = i->next) {
+        if (!has_begun(i, now_ms))
+            continue;
+        i->answered_ms = 0;
+        i->until_ms = now_ms + HTTP_REQUEST_MS;
+    }
 }
 
 void http_sweep(struct http *h, uint64_t now_ms, struct http_counts *ret)
 {
     uv_mutex_lock(&h->lock);
+    begin_requests(h);
     for (struct http_client *i = h->newest; i; i = i->next)
         if (!i->is_evicted && now_ms > i->until_ms)
             evict(h, i);

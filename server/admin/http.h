@@ -3,9 +3,9 @@
  * libmicrohttpd with a thread of its own, so that a stuck shard cannot take it along.
  * Read-only; GET and HEAD only.
  *
- * A client that drips its request, or reads its answer so, is cut off HTTP_REQUEST_MS after it began. A new
- * client always gets in: where its address has HTTP_ADDRESS_MAX connections, or all have
- * HTTP_CONNECTIONS_MAX, the oldest of them is cut off.
+ * A client that drips its request, or reads its answer so, is cut off HTTP_REQUEST_MS after it began; that a kept
+ * connection's next request has begun is seen by the next sweep. A new client always gets in: where its address (of
+ * IPv6 its /64) has HTTP_ADDRESS_MAX connections, or all have HTTP_CONNECTIONS_MAX, the oldest of them is cut off.
  */
 #ifndef SERVER_ADMIN_HTTP_H
 #define SERVER_ADMIN_HTTP_H

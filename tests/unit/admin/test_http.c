@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -419,6 +420,46 @@ static void slow_clients_block_nobody_and_are_closed(void **state)
     fixture_deinit(&f);
 }
 
+static void get_and_keep(int fd)
+{
+    static const char request[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    char answer[4096] = "";
+    size_t n = 0;
+
+    assert_int_equal(send(fd, request, sizeof request - 1, MSG_NOSIGNAL), sizeof request - 1);
+    while (!strstr(answer, "\r\n\r\nok\n")) {
+        ssize_t more = recv(fd, answer + n, sizeof answer - 1 - n, 0);
+
+        assert_true(more > 0);
+        n += (size_t)more;
+        answer[n] = '\0';
+    }
+}
+
+/* Two whole requests, so that the first one's end has been seen when its time is looked at. */
+static void a_later_request_has_as_long_as_the_first(void **state)
+{
+    enum { N_BYTES = 200 };
+    struct fixture f;
+    struct http *h = started(&f);
+    int fd = connector(http_address(h));
+    char byte;
+
+    (void)state;
+    get_and_keep(fd);
+    get_and_keep(fd);
+    assert_int_equal(n_evicted(h, clock_mono_ms()), 0);
+    for (int i = 0; i < N_BYTES && !n_evicted(h, clock_mono_ms() + HTTP_REQUEST_MS + 1); i++) {
+        assert_int_equal(send(fd, "G", 1, MSG_NOSIGNAL), 1);
+        (void)poll(NULL, 0, 5);
+    }
+    assert_int_equal(n_evicted(h, clock_mono_ms()), 1);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    close(fd);
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_wrong_or_taken_address_is_refused_with_a_sentence),
         cmocka_unit_test(an_ipv6_address_works),
         cmocka_unit_test(slow_clients_block_nobody_and_are_closed),
+        cmocka_unit_test(a_later_request_has_as_long_as_the_first),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
