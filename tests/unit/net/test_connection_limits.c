@@ -82,7 +82,7 @@ static void fill(struct connection_limits *l, const char *text, int n,
 /* n connections that have asked, each of an address that has no other. */
 static void fill_from_many(struct connection_limits *l, int n, uint64_t now_ms)
 {
-    char text[INET_ADDRSTRLEN];
+    char text[32];
 
     for (int i = 0; i < n; i++) {
         snprintf(text, sizeof text, "10.1.0.%d", i);
