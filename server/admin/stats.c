@@ -129,6 +129,14 @@ static struct stats_worker *find_worker(struct shard_report *t, const struct sta
     return NULL;
 }
 
+/* Of a worker at two shards. It has left when it has left both: until then its least clock is not its last one. */
+static enum worker_state state_of(enum worker_state a, enum worker_state b)
+{
+    enum worker_state earlier = a < b ? a : b, later = a < b ? b : a;
+
+    return later == WORKER_LEFT ? earlier : later;
+}
+
 static void add_worker(struct shard_report *t, const struct stats_worker *from)
 {
     struct stats_worker *into = find_worker(t, from);
@@ -137,7 +145,7 @@ static void add_worker(struct shard_report *t, const struct stats_worker *from)
         t->workers[t->n_workers++] = *from;
         return;
     }
-    into->state = from->state > into->state ? from->state : into->state;
+    into->state = state_of(into->state, from->state);
     into->incarnation = most(into->incarnation, from->incarnation);
     into->clock = least(into->clock, from->clock);
     into->last_seq = most(into->last_seq, from->last_seq);

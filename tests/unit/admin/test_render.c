@@ -99,7 +99,27 @@ static void stats_show_each_shard_and_their_total(void **state)
     fixture_deinit(&f);
 }
 
-static void a_table_reports_its_memory_and_which_rows_come_and_go(void **state)
+static void a_worker_has_left_a_node_when_it_has_left_all_shards(void **state)
+{
+    const enum worker_state before[] = { WORKER_EXPECTED, WORKER_LIVE, WORKER_LEFT,
+                                         WORKER_DEAD };
+    struct fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        struct shard_report *total;
+
+        fixture_init(&f);
+        f.shards[0]->workers[0].state = before[i];
+        f.shards[1]->workers[0].state = WORKER_LEFT;
+        total = stats_total(&f.node);
+        assert_int_equal(total->workers[0].state, before[i]);
+        shard_report_free(total);
+        fixture_deinit(&f);
+    }
+}
+
+static void a_table_tells_its_memory_and_which_rows_come_and_go(void **state)
 {
     struct fixture f;
     cJSON *json;
@@ -320,7 +340,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stats_show_each_shard_and_their_total),
-        cmocka_unit_test(a_table_reports_its_memory_and_which_rows_come_and_go),
+        cmocka_unit_test(a_worker_has_left_a_node_when_it_has_left_all_shards),
+        cmocka_unit_test(a_table_tells_its_memory_and_which_rows_come_and_go),
         cmocka_unit_test(the_staleness_histogram_names_each_value_that_was_seen),
         cmocka_unit_test(numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text),
         cmocka_unit_test(a_question_gets_its_part_and_an_unknown_one_nothing),
