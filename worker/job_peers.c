@@ -13,7 +13,8 @@
 #include "worker/client/ps.h"
 #include "worker/client/ps_admin.h"
 
-#define ASK_EVERY_MS 100
+#define ASK_EVERY_MS 100u
+#define ASK_SELDOM_MS 2000u
 #define SAY_EVERY_MS 5000
 #define ANSWER_MS 5000
 #define REPORT_MS 2000 /* until the nodes' reports have this worker's end */
@@ -30,40 +31,8 @@ static bool takes_part(const cJSON *worker)
 {
     const char *state = text_of(worker, "state");
 
-    return strcmp(state, "live") == 0 || strcmp(state, "expected") == 0;
-}
-
-/* How many of one job's workers still take part; ret_who: the first of them. */
-static int count_job(const cJSON *job, char *ret_missing, size_t n_bytes)
-{
-    const cJSON *worker;
-    int n = 0;
-
-    cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
-    {
-        if (takes_part(worker) && n++ == 0)
-            snprintf(
-                ret_missing, n_bytes, "rank %d (%s)",
-                (int)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(worker, "rank")),
-                text_of(worker, "name"));
-    }
-    return n;
-}
-
-/* -1 when the answer is no list of jobs. */
-static int count(const char *json, const char *name, char *ret_missing, size_t n_bytes)
-{
-    cJSON *root = cJSON_Parse(json);
-    const cJSON *jobs = cJSON_GetObjectItemCaseSensitive(root, "jobs"), *job;
-    int n = cJSON_IsArray(jobs) ? 0 : -1;
-
-    cJSON_ArrayForEach(job, jobs)
-    {
-        if (strcmp(text_of(job, "name"), name) == 0)
-            n += count_job(job, ret_missing, n_bytes);
-    }
-    cJSON_Delete(root);
-    return n;
+    return strcmp(state, "live") == 0 || strcmp(state, "suspected") == 0 ||
+           strcmp(state, "expected") == 0;
 }
 
 /* Asks the servers of --servers in turn, until one answers: 0, or why the last one did not. */
@@ -96,19 +65,6 @@ static int put_question(void *arg, const char *server, struct err *err)
     return ps_admin(server, q->settings->token, q->command, "", q->timeout_ms, &q->json, err);
 }
 
-static int ask(const struct settings *s, uint32_t timeout_ms, char *ret_missing, size_t n_bytes,
-               int *ret_n, struct err *err)
-{
-    struct question q = { .settings = s, .command = "workers", .timeout_ms = timeout_ms };
-    int status = try_servers(s, put_question, &q, err);
-
-    if (status)
-        return status;
-    *ret_n = count(q.json, s->job, ret_missing, n_bytes);
-    free(q.json);
-    return *ret_n < 0 ? err_set(err, PS_EPROTO, "the list of workers cannot be read") : 0;
-}
-
 /* For an answer: what is left, in bounds. A server that hangs is not to hold a worker for longer than was said. */
 static uint32_t answer_ms(const struct settings *s, uint64_t waited_ms)
 {
@@ -117,39 +73,6 @@ static uint32_t answer_ms(const struct settings *s, uint64_t waited_ms)
     if (left_ms < WHY_MS)
         return WHY_MS;
     return left_ms < ANSWER_MS ? (uint32_t)left_ms : ANSWER_MS;
-}
-
-/* A question that fails is asked again: what was trained is not thrown away for it. */
-void job_peers_wait(const struct settings *s, const struct stop_signal *stop)
-{
-    const struct timespec pause = { .tv_nsec = ASK_EVERY_MS * 1000000L };
-    const uint64_t since_ms = clock_mono_ms();
-    uint64_t waited_ms = 0, say_ms = SAY_EVERY_MS;
-    char missing[160];
-    struct err err;
-    int n = 0;
-
-    for (;;) {
-        if (ask(s, answer_ms(s, waited_ms), missing, sizeof missing, &n, &err))
-            snprintf(missing, sizeof missing, "unknown, as the node does not answer (%.100s)",
-                     err.text);
-        else if (n == 0)
-            return;
-        if (stop_signal_asked(stop))
-            return;
-        waited_ms = clock_mono_ms() - since_ms;
-        if (waited_ms >= s->finish_timeout_ms) {
-            log_line_warn("going on without the job's other workers (--finish-timeout): %s",
-                          missing);
-            return;
-        }
-        if (waited_ms >= say_ms) {
-            say_ms = waited_ms + SAY_EVERY_MS;
-            log_line_info("waiting for the job's other workers: %s", missing);
-        }
-        sd_notify(0, "WATCHDOG=1");
-        nanosleep(&pause, NULL);
-    }
 }
 
 /* ---- what is waited for ---- */
@@ -257,7 +180,7 @@ void job_peers_why(const struct settings *s, char ret_why[JOB_PEERS_WHY_MAX])
     free(f);
 }
 
-/* ---- lost workers ---- */
+/* ---- how the others ended ---- */
 
 static double number_of(const cJSON *object, const char *name)
 {
@@ -283,6 +206,11 @@ static bool has_been_lost(const cJSON *worker)
     return strcmp(state, "dead") == 0 || strcmp(state, "lost") == 0;
 }
 
+static bool has_left(const cJSON *worker)
+{
+    return strcmp(text_of(worker, "state"), "left") == 0;
+}
+
 /* A node that has not seen this worker leave reports what was before that. */
 static bool knows_the_end(const cJSON *job, uint32_t own_rank)
 {
@@ -291,28 +219,37 @@ static bool knows_the_end(const cJSON *job, uint32_t own_rank)
     cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
     {
         if (number_of(worker, "rank") == (double)own_rank)
-            return strcmp(text_of(worker, "state"), "left") == 0;
+            return has_left(worker);
     }
     return false;
 }
 
-static void add_lost(struct job_peers_lost *lost, const cJSON *worker)
+static void add_worker(struct job_peers_ends *ends, const cJSON *worker, uint32_t own_rank)
 {
     double rank = number_of(worker, "rank"), clock = number_of(worker, "clock");
     uint64_t finished = clock >= 0 && clock < 1e18 ? (uint64_t)clock : 0;
     uint32_t i;
 
-    if (!has_been_lost(worker) || !(rank >= 0 && rank < JOB_PEERS_RANKS_MAX))
+    if (!(rank >= 0 && rank < JOB_PEERS_RANKS_MAX) || (uint32_t)rank == own_rank)
         return;
     i = (uint32_t)rank;
-    if (!lost->is_lost[i] || finished < lost->clock[i])
-        lost->clock[i] = finished;
-    lost->n += !lost->is_lost[i];
-    lost->is_lost[i] = true;
+    if (takes_part(worker) && !ends->at_work[0])
+        snprintf(ends->at_work, sizeof ends->at_work, "rank %u (%.100s)", i,
+                 text_of(worker, "name"));
+    if (has_been_lost(worker)) {
+        if (!ends->is_lost[i] || finished < ends->clock[i])
+            ends->clock[i] = finished;
+        ends->n_lost += !ends->is_lost[i];
+        ends->is_lost[i] = true;
+    } else if (has_left(worker) && !ends->is_lost[i]) {
+        if (finished > ends->clock[i])
+            ends->clock[i] = finished;
+        ends->has_left[i] = true;
+    }
 }
 
 /* False: its report is older than the end of this worker. */
-static bool add_node(struct job_peers_lost *lost, const struct ps_admin_node *node,
+static bool add_node(struct job_peers_ends *ends, const struct ps_admin_node *node,
                      const struct settings *s)
 {
     cJSON *root = node->json ? cJSON_Parse(node->json) : NULL;
@@ -322,19 +259,20 @@ static bool add_node(struct job_peers_lost *lost, const struct ps_admin_node *no
     if (knows)
         cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
         {
-            add_lost(lost, worker);
+            add_worker(ends, worker, s->rank);
         }
+    ends->is_known = ends->is_known || knows;
     cJSON_Delete(root);
     return knows || !node->json;
 }
 
 /* One question to all nodes. False: one of them is behind. */
-static bool ask_lost(const struct settings *s, const struct search *found,
-                     struct job_peers_lost *ret)
+static bool ask_ends(const struct settings *s, const struct search *found, uint32_t timeout_ms,
+                     struct job_peers_ends *ret)
 {
     const struct hello_reply *cluster = &found->cluster;
     const struct ps_admin_plan plan = {
-        .token = s->token, .command = "workers", .argument = "", .timeout_ms = ANSWER_MS
+        .token = s->token, .command = "workers", .argument = "", .timeout_ms = timeout_ms
     };
     struct ps_admin_node *nodes = memory_alloc(cluster->n_nodes * sizeof *nodes);
     bool all = true;
@@ -345,27 +283,127 @@ static bool ask_lost(const struct settings *s, const struct search *found,
     ps_admin_ask(&plan, nodes, cluster->n_nodes);
     for (uint32_t i = 0; i < cluster->n_nodes; i++) {
         all = add_node(ret, &nodes[i], s) && all;
+        if (nodes[i].err.text[0])
+            snprintf(ret->why_unknown, sizeof ret->why_unknown, "%.200s", nodes[i].err.text);
         free(nodes[i].json);
     }
     free(nodes);
     return all;
 }
 
-void job_peers_find_lost(const struct settings *s, struct job_peers_lost *ret)
+/* Waiting for the ends of the others. */
+struct end_wait {
+    const struct settings *settings;
+    const struct stop_signal *stop;
+    uint64_t silence_max_ms; /* without an answer; 0: what is known now is enough */
+    uint64_t since_ms, heard_ms, say_ms;
+    struct search search;
+    bool has_found; /* the cluster */
+};
+
+/* False: a node is behind, or none has answered. */
+static bool ask_once(struct end_wait *w, uint64_t waited_ms, struct job_peers_ends *ret)
 {
-    const struct timespec pause = { .tv_nsec = ASK_EVERY_MS * 1000000L };
-    const uint64_t since_ms = clock_mono_ms();
-    struct search *f = memory_alloc(sizeof *f);
     struct err err = { 0 };
 
-    memset(ret, 0, sizeof *ret);
-    f->settings = s;
-    if (try_servers(s, find_cluster, f, &err))
-        log_line_warn("whether workers of the job were lost is not known: %.200s", err.text);
+    if (!w->has_found && try_servers(w->settings, find_cluster, &w->search, &err)) {
+        snprintf(ret->why_unknown, sizeof ret->why_unknown, "%.200s", err.text);
+        return false;
+    }
+    w->has_found = true;
+    return ask_ends(w->settings, &w->search, answer_ms(w->settings, waited_ms), ret);
+}
+
+/* Is that all that the servers will say, or is the time over? */
+static bool is_over(struct end_wait *w, bool all, const struct job_peers_ends *ends,
+                    uint64_t now_ms)
+{
+    const uint64_t waited_ms = now_ms - w->since_ms;
+
+    if (ends->is_known)
+        w->heard_ms = now_ms;
+    if (ends->is_known && (all || waited_ms >= REPORT_MS) &&
+        (!w->silence_max_ms || !ends->at_work[0]))
+        return true;
+    if (stop_signal_asked(w->stop) || !w->silence_max_ms)
+        return waited_ms >= REPORT_MS || !w->has_found;
+    return now_ms - w->heard_ms >= w->silence_max_ms ||
+           (waited_ms >= REPORT_MS && waited_ms >= w->settings->finish_timeout_ms);
+}
+
+static void say_wait(struct end_wait *w, const struct job_peers_ends *ends, uint64_t now_ms)
+{
+    if (now_ms < w->say_ms)
+        return;
+    w->say_ms = now_ms + SAY_EVERY_MS;
+    if (ends->is_known)
+        log_line_info("waiting for the job's other workers: %s", ends->at_work);
     else
-        while (!ask_lost(s, f, ret) && clock_mono_ms() - since_ms < REPORT_MS)
-            nanosleep(&pause, NULL);
-    free(f);
+        log_line_info("waiting for the servers to say how the job's other workers ended: %s",
+                      ends->why_unknown);
+}
+
+/* Each worker of a job asks all nodes, so that many of them ask less often. */
+static struct timespec pause_of(const struct settings *s)
+{
+    uint64_t ms = s->workers * ASK_EVERY_MS / 10;
+
+    ms = ms < ASK_EVERY_MS ? ASK_EVERY_MS : ms > ASK_SELDOM_MS ? ASK_SELDOM_MS : ms;
+    return (struct timespec){ .tv_sec = (time_t)(ms / 1000),
+                              .tv_nsec = (long)(ms % 1000) * 1000000L };
+}
+
+static void warn_unknown(const struct end_wait *w, struct job_peers_ends *ends)
+{
+    if (!ends->is_known) {
+        if (!ends->why_unknown[0])
+            snprintf(ends->why_unknown, sizeof ends->why_unknown,
+                     "no server knows this worker");
+        log_line_warn("whether workers of the job were lost is not known: %s",
+                      ends->why_unknown);
+    } else if (ends->at_work[0] && w->silence_max_ms) {
+        ends->is_known = false;
+        snprintf(ends->why_unknown, sizeof ends->why_unknown, "%.120s has not ended",
+                 ends->at_work);
+        if (!stop_signal_asked(w->stop))
+            log_line_warn("going on without the job's other workers (--finish-timeout): %s",
+                          ends->at_work);
+    }
+}
+
+/* A question that fails is asked again: what was trained is not thrown away for it. */
+void job_peers_find_ends(const struct settings *s, const struct stop_signal *stop,
+                         uint64_t silence_max_ms, struct job_peers_ends *ret)
+{
+    const uint64_t since_ms = clock_mono_ms();
+    const struct timespec pause = pause_of(s);
+    struct end_wait *w = memory_alloc(sizeof *w);
+    uint64_t now_ms = since_ms;
+    bool all;
+
+    *w = (struct end_wait){ .settings = s,
+                            .stop = stop,
+                            .silence_max_ms = silence_max_ms,
+                            .since_ms = since_ms,
+                            .heard_ms = since_ms,
+                            .say_ms = since_ms + SAY_EVERY_MS };
+    w->search.settings = s;
+    for (;;) {
+        memset(ret, 0, sizeof *ret);
+        all = ask_once(w, now_ms - since_ms, ret);
+        now_ms = clock_mono_ms();
+        if (is_over(w, all, ret, now_ms))
+            break;
+        say_wait(w, ret, now_ms);
+        sd_notify(0, "WATCHDOG=1");
+        nanosleep(&pause, NULL);
+    }
+    warn_unknown(w, ret);
+    /* The others learn it with their next question: until then nobody may take this worker's end for a sign that the
+     * servers can be stopped. */
+    if (ret->is_known && silence_max_ms)
+        nanosleep(&pause, NULL);
+    free(w);
 }
 
 /* ---- dead workers ---- */

@@ -7,23 +7,25 @@
 #include "worker/settings.h"
 #include "worker/stop_signal.h"
 
-/* Returns when no worker of the job is live or expected any more (this one has left), on a stop, or after
- * --finish-timeout, which a log line then says. */
-void job_peers_wait(const struct settings *s, const struct stop_signal *stop);
-
 #define JOB_PEERS_WHY_MAX 320u
 #define JOB_PEERS_RANKS_MAX 1024u
 
-/* Workers that never came, or were declared dead and did not come back: by rank, with the steps that they had
- * finished. */
-struct job_peers_lost {
-    uint32_t n;
-    bool is_lost[JOB_PEERS_RANKS_MAX];
-    uint64_t clock[JOB_PEERS_RANKS_MAX];
+/* How the other workers ended, by rank. */
+struct job_peers_ends {
+    uint32_t n_lost;
+    bool is_lost[JOB_PEERS_RANKS_MAX];   /* never came, or declared dead and not back */
+    bool has_left[JOB_PEERS_RANKS_MAX];  /* said goodbye */
+    uint64_t clock[JOB_PEERS_RANKS_MAX]; /* of both: the steps that they had finished */
+    bool is_known; /* servers have answered, and all whom this worker waited for have ended */
+    char why_unknown[240]; /* else */
+    char at_work[160];     /* "" or the first that is live, suspected or expected */
 };
 
-/* As all nodes that answer say, once they know that this worker has left. The rest is logged. */
-void job_peers_find_lost(const struct settings *s, struct job_peers_lost *ret);
+/* As all nodes that answer say, once they know that this worker has left. Waits until no other worker is live,
+ * suspected or expected: for --finish-timeout at most, for silence_max_ms at most while no server answers, and not
+ * after a stop. Log lines name the worker. silence_max_ms 0: it waits for no other worker and no server. */
+void job_peers_find_ends(const struct settings *s, const struct stop_signal *stop,
+                         uint64_t silence_max_ms, struct job_peers_ends *ret);
 
 /* The reason of this worker's wait, for people: the server's, or why there is none. */
 void job_peers_why(const struct settings *s, char ret_why[JOB_PEERS_WHY_MAX]);

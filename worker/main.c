@@ -41,6 +41,8 @@ struct command_context {
     struct stop_signal *stop;     /* owned */
     bool has_begun;               /* to train */
     struct err loss;              /* "" or what of the job's data was not trained on */
+    struct err ends;              /* "" or why the end of other workers is not known */
+    uint32_t n_early, early_rank; /* others that left before their last step, and the first */
 };
 
 static void notice(void *arg, const char *sentence)
@@ -124,8 +126,6 @@ static int final_validation(struct command_context *r, struct trainer *t,
 {
     int status = 0;
 
-    if (!r->settings.local && r->settings.workers > 1)
-        job_peers_wait(&r->settings, r->stop);
     if (!r->settings.local) { /* this worker has left: what follows is a reader's question */
         r->store->ops->close(r->store);
         r->store = NULL;
@@ -142,25 +142,85 @@ static int final_validation(struct command_context *r, struct trainer *t,
     return status;
 }
 
-/* Nobody takes over the rows of a worker that is gone: a batch belongs to a rank. */
-static void count_lost(struct command_context *r, struct trainer *t)
+/* Rows that a rank has not trained on which left after `clock` steps. Malformed rows make no step: about as many as
+ * this rank has met, and a batch an epoch, do not count. */
+static uint64_t rows_left_out(const struct command_context *r, const struct trainer *t, uint64_t n_rows,
+                              uint32_t rank, uint64_t clock)
+{
+    const struct settings *s = &r->settings;
+    uint64_t rows = setup_n_rows_between(&r->setup, n_rows, rank, clock, UINT64_MAX);
+    uint64_t bad = 4 * t->state.bad.n + (uint64_t)s->batch * s->epochs;
+
+    if (s->bad_rows_max < bad / s->epochs)
+        bad = s->bad_rows_max * s->epochs;
+    return rows > bad ? rows : 0;
+}
+
+/* Nobody takes over the rows of a worker that is gone: a batch belongs to a rank. An early stop ends each where it is. */
+static void add_untrained(struct command_context *r, struct trainer *t, const struct job_peers_ends *ends)
 {
     const struct settings *s = &r->settings;
     const uint64_t n_rows = r->setup.train.end_row ? r->setup.train.end_row : t->n_rows;
-    struct job_peers_lost *lost;
+    const bool has_plan = n_rows && s->share == SHARE_ROWS;
+    uint64_t rows;
+
+    t->state.workers_lost = ends->n_lost;
+    t->state.is_untrained_known = ends->is_known && (!ends->n_lost || has_plan);
+    for (uint32_t i = 0; i < s->workers && has_plan; i++) {
+        if (ends->is_lost[i]) {
+            t->state.rows_untrained += setup_n_rows_between(
+                &r->setup, n_rows, i, ends->clock[i], t->stopped ? t->clock : UINT64_MAX);
+        } else if (ends->has_left[i] && !t->stopped && !s->early_stop) {
+            rows = rows_left_out(r, t, n_rows, i, ends->clock[i]);
+            t->state.rows_untrained += rows;
+            if (rows && !r->n_early++)
+                r->early_rank = i;
+        }
+    }
+}
+
+/* The last validation needs the others' end, and so does the exit code, which answers for the whole job. */
+static void find_ends(struct command_context *r, struct trainer *t, bool validates)
+{
+    const struct settings *s = &r->settings;
+    struct job_peers_ends *ends;
+    uint64_t silence_ms = 0;
 
     t->state.is_untrained_known = true;
     if (s->local || s->workers == 1)
         return;
-    lost = memory_alloc(sizeof *lost);
-    job_peers_find_lost(s, lost);
-    t->state.workers_lost = lost->n;
-    t->state.is_untrained_known = !lost->n || (n_rows && s->share == SHARE_ROWS);
-    for (uint32_t i = 0; i < s->workers && t->state.is_untrained_known; i++)
-        if (lost->is_lost[i])
-            t->state.rows_untrained += setup_n_rows_between(
-                &r->setup, n_rows, i, lost->clock[i], t->stopped ? t->clock : UINT64_MAX);
-    free(lost);
+    if (validates)
+        silence_ms = s->finish_timeout_ms;
+    else if (!s->allow_lost_workers && !stop_signal_asked(r->stop))
+        silence_ms = s->give_up_ms;
+    ends = memory_alloc(sizeof *ends);
+    job_peers_find_ends(s, r->stop, silence_ms, ends);
+    add_untrained(r, t, ends);
+    if (!ends->is_known)
+        err_set(&r->ends, 0, "%s", ends->why_unknown);
+    free(ends);
+}
+
+static void describe_loss(struct command_context *r, const struct progress_state *state, const char *rows)
+{
+    const struct settings *s = &r->settings;
+    const char *flag = "(--allow-lost-workers: exit code 0 all the same)";
+
+    if (state->workers_lost)
+        err_set(&r->loss, 0,
+                "job \"%s\" lost %u of its %u workers: %s, as nobody takes over another rank's "
+                "rows %s",
+                s->job, state->workers_lost, s->workers, rows, flag);
+    else if (r->ends.text[0])
+        err_set(&r->loss, 0, "job \"%s\": %s: %.240s %s", s->job, rows, r->ends.text, flag);
+    else if (r->n_early)
+        err_set(&r->loss, 0,
+                "job \"%s\": %u of its %u workers, rank %u first, left before their last step: "
+                "%s, as nobody takes over another rank's rows %s",
+                s->job, r->n_early, s->workers, r->early_rank, rows, flag);
+    else
+        err_set(&r->loss, 0, "job \"%s\": %s, as the others went on while rank %u was away %s",
+                s->job, rows, s->rank, flag);
 }
 
 /* For the last line, and the exit code. A run that a signal has ended is not held to its plan. */
@@ -169,21 +229,12 @@ static void note_loss(struct command_context *r, const struct progress_state *st
     char rows[64] = "how many rows stay untrained is not known";
 
     if (stop_signal_asked(r->stop) || r->settings.allow_lost_workers ||
-        (!state->workers_lost && !state->rows_untrained))
+        (!state->workers_lost && !state->rows_untrained && !r->ends.text[0]))
         return;
     if (state->is_untrained_known)
         snprintf(rows, sizeof rows, "about %llu rows stay untrained",
                  (unsigned long long)state->rows_untrained);
-    if (!state->workers_lost)
-        err_set(&r->loss, 0,
-                "job \"%s\": %s, as the others went on while rank %u was away "
-                "(--allow-lost-workers: exit code 0 all the same)",
-                r->settings.job, rows, r->settings.rank);
-    else
-        err_set(&r->loss, 0,
-                "job \"%s\" lost %u of its %u workers: %s, as nobody takes over another rank's "
-                "rows (--allow-lost-workers: exit code 0 all the same)",
-                r->settings.job, state->workers_lost, r->settings.workers, rows);
+    describe_loss(r, state, rows);
 }
 
 static int finish(struct command_context *r, struct trainer *t, struct err *err)
@@ -200,10 +251,10 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
     }
     model_tables_stats(r->tables, &t->state.store);
     progress_pause(r->progress);
+    if (!status)
+        find_ends(r, t, validates);
     if (!status && validates)
         status = final_validation(r, t, &result, err);
-    if (!status)
-        count_lost(r, t);
     progress_resume(r->progress);
     if (!status && r->settings.save[0])
         status = param_store_local_save(r->store, r->settings.save, err);

@@ -99,7 +99,7 @@ static const struct setting rows[] = {
     ROW("job", "pull-timeout", SETTING_MS, pull_timeout_ms, "TIME", "30m", 1, 86400000,
         "longest wait for one pull, for other workers included"),
     ROW("job", "finish-timeout", SETTING_MS, finish_timeout_ms, "TIME", "10m", 0, 86400000,
-        "how long rank 0 waits for the others before the last validation"),
+        "how long a worker waits at its end for the job's other workers"),
     ROW("job", "allow-lost-workers", SETTING_FLAG, allow_lost_workers, "yes|no", "no", 0, 0,
         "a job that has lost workers, and so rows, ends with exit code 0 instead of 3"),
 

@@ -88,7 +88,7 @@ def test_over_servers_with_steps_ahead_it_learns(train, psds):
 
 
 JOB_OF_TWO = ("--format", "criteo", "--bottom", "32", "--top", "32,16", "--dim", "8", "--batch", "100", "--wide", "--mode", "async", "--workers", "2",
-              "--warmup", "0")
+              "--warmup", "0", "--allow-lost-workers")
 
 
 @pytest.fixture

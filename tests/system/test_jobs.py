@@ -141,6 +141,98 @@ def test_rows_that_a_worker_was_away_for_are_its_loss(psds, tmp_path):
     assert result(out)["rows_untrained"] >= 5 * 64 and "while this worker was away" in err
 
 
+def one_goes_ahead(node, log, *flags):
+    """Rank 0, and rank 1 as it has made more than 20 steps and is stopped."""
+    ahead, stopped = job(node, log, 0, *flags), job(node, log, 1, *flags, "--progress-every", "10ms")
+    for line in stopped.stdout:
+        if json.loads(line)["step"] > 20:
+            break
+    stopped.send_signal(signal.SIGSTOP)
+    return ahead, stopped
+
+
+def wait_at_the_end(worker):
+    said = ""
+    for line in worker.stderr:
+        said += line
+        if "waiting for the job's other workers: rank 1 (" in line:
+            return
+    raise AssertionError(said)
+
+
+@pytest.mark.parametrize("mode", [("--mode", "async"), ("--mode", "ssp", "--staleness", 100000)], ids=["async", "ssp"])
+def test_a_worker_that_is_killed_while_the_others_end_is_a_loss_in_every_mode(psds, tmp_path, mode):
+    node = psds("--shards", 2)
+    log = synth(tmp_path / "log.tsv", 60000)
+    ends, dies = one_goes_ahead(node, log, *mode)
+    dies.kill()
+    dies.communicate()
+    out, err = finish(ends, status=3)
+    assert result(out)["workers_lost"] == 1 and 0 < result(out)["rows_untrained"] < 30000
+    assert "lost 1 of its 2 workers" in err and "waiting for the job's other workers: rank 1 (" in err
+
+
+@pytest.mark.parametrize("mode", ["async", "bsp"])
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_worker_that_leaves_before_its_last_step_leaves_rows_untrained(psds, tmp_path, mode, allow):
+    node = psds("--shards", 2)
+    log = synth(tmp_path / "log.tsv", 60000)
+    stays, leaves = one_goes_ahead(node, log, "--mode", mode, *(["--allow-lost-workers"] if allow else []))
+    leaves.send_signal(signal.SIGTERM)
+    leaves.send_signal(signal.SIGCONT)
+    out, _ = finish(leaves)
+    done = [json.loads(line)["samples"] for line in out.splitlines() if '"result"' in line][0]
+    out, err = finish(stays, status=0 if allow else 3)
+    if mode == "async" and allow:
+        return  # it may have ended before the other one left
+    said = result(out)
+    assert said["workers_lost"] == 0 and said["samples"] + said["rows_untrained"] + done == 60000
+    assert allow or "1 of its 2 workers, rank 1 first, left before their last step: about" in err
+
+
+def test_an_end_that_nobody_tells_of_is_not_known(psds, tmp_path):
+    log = synth(tmp_path / "log.tsv", 20000)
+    for is_killed in (True, False):
+        node = psds("--shards", 1, "--lease", "300s")
+        ends, hangs = one_goes_ahead(node, log, "--mode", "async", "--give-up", "2s", "--finish-timeout", "600s" if is_killed else "7s")
+        wait_at_the_end(ends)
+        if is_killed:
+            node.kill()
+        out, err = finish(ends, status=3)
+        assert result(out)["rows_untrained"] is None and result(out)["workers_lost"] == 0
+        assert "how many rows stay untrained is not known: " + ("psd at" if is_killed else "rank 1 (psworker") in err
+        hangs.kill()
+        hangs.communicate()
+
+
+def test_a_signal_ends_the_wait_for_the_others(psds, tmp_path):
+    node = psds("--shards", 1, "--lease", "300s")
+    ends, hangs = one_goes_ahead(node, synth(tmp_path / "log.tsv", 20000), "--mode", "async")
+    wait_at_the_end(ends)
+    ends.send_signal(signal.SIGTERM)
+    out, _ = finish(ends, timeout=10)
+    assert result(out)["rows_untrained"] is None
+    hangs.kill()
+    hangs.communicate()
+
+
+def test_a_worker_that_is_killed_at_its_end_has_nothing_to_train_again(psds, tmp_path):
+    node = psds("--shards", 2, "--lease", "300s")
+    log = synth(tmp_path / "log.tsv", 20000)
+    flags = "--mode", "async", "--state-dir", tmp_path / "state"
+    first, other = one_goes_ahead(node, log, *flags)
+    wait_at_the_end(first)
+    first.kill()
+    first.communicate()
+    again = job(node, log, 0, *flags)
+    wait_at_the_end(again)
+    other.send_signal(signal.SIGCONT)
+    out, _ = finish(again)
+    assert result(out)["samples"] == 0 and result(out)["rows_untrained"] == 0
+    finish(other)
+    assert not list((tmp_path / "state").glob("*.pushes"))
+
+
 # --- pushes that a crash of psd has lost ---
 
 def test_a_crash_that_loses_acknowledged_pushes_is_in_the_result(psds, tmp_path):

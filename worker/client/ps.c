@@ -29,6 +29,7 @@ struct ps_client {
     uint32_t n_shards, n_tables;
     struct request_set push_set, pull_set;
     struct ps_tap tap;
+    bool has_left; /* and no push of its run is open */
     /* With a journal: the pushes of the process before are sent again, once, before anything else is asked or pushed;
      * those of this one are kept before they are sent. */
     struct {
@@ -156,8 +157,11 @@ void ps_close(struct ps_client *c)
         return;
     network_thread_free(c->net);
     client_state_deinit(&c->state);
-    if (c->options.journal)
+    if (c->options.journal) {
+        if (c->has_left)
+            push_journal_remove(c->options.journal);
         uv_mutex_destroy(&c->resend.lock);
+    }
     push_encoder_free(c->encoder);
     if (c->n_shards) {
         request_set_deinit(&c->push_set);
@@ -611,8 +615,7 @@ int ps_leave(struct ps_client *c, struct err *err)
     if (left == -ETIMEDOUT)
         left = err_set(&leave_err, PS_EDEADLINE,
                        "the shards have not answered the farewell for %u s", LEAVE_MS / 1000);
-    if (!left && c->options.journal && !c->resend.failure.status)
-        push_journal_remove(c->options.journal);
+    c->has_left = !left && !c->resend.failure.status;
     if (status || !left)
         return status;
     return err_set(err, left, "%s", leave_err.text);

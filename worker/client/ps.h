@@ -75,7 +75,8 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
 int ps_flush(struct ps_client *c, struct err *err) MUST_CHECK;
 
 /* Flushes, then says goodbye: the other workers no longer wait for this one. Only ps_stats()
- * and ps_close() may follow, unless it returns PS_EFENCED. */
+ * and ps_close() may follow, unless it returns PS_EFENCED. The journal stays until ps_close(): a process that is killed
+ * before would else train its run again. */
 int ps_leave(struct ps_client *c, struct err *err) MUST_CHECK;
 
 /* The clock at which the shards want this worker to go on: 0, or more for one that returns.

@@ -208,11 +208,12 @@ static int fake_status(const struct fake_conn *c, const struct frame_header *h,
                        struct bytes *out)
 {
     struct status_reply r = { 0 };
+    const char *json = c->fake->plan.admin ? c->fake->plan.admin : "{\"fake\":true}";
 
     if (c->shard < FAKE_SHARDS_MAX)
         r.min_clock = c->fake->shards[c->shard].clock;
     if (h->type == FRAME_ADMIN)
-        return message_write_admin_reply(out, h->request_id, &r, "{\"fake\":true}", 13);
+        return message_write_admin_reply(out, h->request_id, &r, json, strlen(json));
     return message_write_status_reply(
         out, h->type == FRAME_BEAT ? FRAME_BEAT_REPLY : FRAME_LEAVE_REPLY, h->request_id, &r);
 }

@@ -63,6 +63,7 @@ struct fake_plan {
     int push_status;       /* of every push: one that says that it was not acknowledged */
     bool hello_passes;     /* hello_status is that of each second HELLO only */
     uint64_t join_clock;   /* what shard 0 wants a worker to go on with */
+    const char *admin;     /* the answer to operators; NULL: some */
     const char *bytes;     /* answers everything with these, which are no frame */
     uint64_t seed;
 };

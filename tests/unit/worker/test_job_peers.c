@@ -27,13 +27,72 @@ static void a_server_that_hangs_is_not_asked_for_longer_than_was_said(void **sta
 {
     struct fake *f = start(true);
     struct settings s = { .job = "job", .finish_timeout_ms = 1 };
+    struct job_peers_ends ends;
 
     (void)state;
     set_servers(&s, "", f);
-    job_peers_wait(&s, NULL);
+    job_peers_find_ends(&s, NULL, 1, &ends);
     fake_stop(f);
     assert_in_range(f->n_frames, 0, 1);
+    assert_false(ends.is_known);
+    assert_string_not_equal(ends.why_unknown, "");
     fake_free(f);
+}
+
+#define JOB(others)                                                                     \
+    "{\"jobs\":[{\"name\":\"job\",\"workers\":[{\"rank\":0,\"name\":\"own\",\"state\":" \
+    "\"left\","                                                                         \
+    "\"clock\":9}," others "]}]}"
+
+/* To rank 0, which has left. */
+static struct job_peers_ends ask(const char *json, uint64_t silence_max_ms)
+{
+    struct fake *f =
+        fake_start(&(struct fake_plan){ .n_shards = 1, .fault_at = -1, .admin = json });
+    struct settings s = { .job = "job", .workers = 3, .finish_timeout_ms = 1 };
+    struct job_peers_ends ends;
+
+    set_servers(&s, "", f);
+    job_peers_find_ends(&s, NULL, silence_max_ms, &ends);
+    fake_stop(f);
+    fake_free(f);
+    return ends;
+}
+
+static void a_worker_that_is_live_suspected_or_expected_is_waited_for(void **state)
+{
+    const char *states[] = {
+        JOB("{\"rank\":1,\"name\":\"w1\",\"state\":\"live\",\"clock\":4}"),
+        JOB("{\"rank\":1,\"name\":\"w1\",\"state\":\"suspected\",\"clock\":4}"),
+        JOB("{\"rank\":1,\"name\":\"w1\",\"state\":\"expected\",\"clock\":0}"),
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        struct job_peers_ends ends = ask(states[i], 60000);
+
+        assert_false(ends.is_known);
+        assert_string_equal(ends.why_unknown, "rank 1 (w1) has not ended");
+        assert_int_equal(ends.n_lost, 0);
+        ends = ask(states[i], 0); /* who does not wait */
+        assert_true(ends.is_known);
+        assert_false(ends.has_left[1]);
+    }
+}
+
+static void the_others_ends_and_their_last_steps_are_found(void **state)
+{
+    struct job_peers_ends ends =
+        ask(JOB("{\"rank\":1,\"name\":\"w1\",\"state\":\"left\",\"clock\":7},"
+                "{\"rank\":2,\"name\":\"w2\",\"state\":\"dead\",\"clock\":4}"),
+            60000);
+
+    (void)state;
+    assert_true(ends.is_known && ends.has_left[1] && ends.is_lost[2]);
+    assert_false(ends.has_left[0] || ends.is_lost[1] || ends.has_left[2]);
+    assert_int_equal(ends.n_lost, 1);
+    assert_int_equal(ends.clock[1], 7);
+    assert_int_equal(ends.clock[2], 4);
 }
 
 static void whoever_of_the_servers_answers_is_asked(void **state)
@@ -60,6 +119,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_hangs_is_not_asked_for_longer_than_was_said),
+        cmocka_unit_test(a_worker_that_is_live_suspected_or_expected_is_waited_for),
+        cmocka_unit_test(the_others_ends_and_their_last_steps_are_found),
         cmocka_unit_test(whoever_of_the_servers_answers_is_asked),
     };
 
