@@ -102,11 +102,16 @@ static const char *first_pipe(char *const *files, uint32_t n)
     return NULL;
 }
 
+const char *setup_first_pipe(const struct setup *u)
+{
+    return first_pipe(u->train_files, u->n_train_files);
+}
+
 /* Before anything is trained: a second pass over a pipe would fail hours later. */
 static int check_pipes(const struct setup *u, struct err *err)
 {
     const struct settings *s = u->s;
-    const char *name = first_pipe(u->train_files, u->n_train_files);
+    const char *name = setup_first_pipe(u);
 
     if (name && s->epochs > 1)
         return err_set(err, PS_ESETTING,

@@ -46,6 +46,9 @@ int setup_model(struct setup *u, struct err *err) MUST_CHECK;
 /* The same on a device of the caller's choice: dlrm_new_on(). */
 int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *err) MUST_CHECK;
 
+/* The first file of --data that can be read only once, as a sentence names it; NULL: none. */
+const char *setup_first_pipe(const struct setup *u);
+
 /* Samples that this worker trains on in all epochs, give or take a batch; 0 where the number of rows is not known. */
 uint64_t setup_n_samples(const struct setup *u);
 

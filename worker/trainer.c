@@ -357,6 +357,19 @@ static void count_skipped(struct trainer *t)
         (unsigned long long)stats.skipped_clocks, (unsigned long long)t->state.rows_untrained);
 }
 
+/* A pipe does not go on where the process before this one was killed: its writer may think so. */
+static void warn_skipped_pipe(const struct trainer *t)
+{
+    const char *pipe = t->skip ? setup_first_pipe(t->u) : NULL;
+
+    if (pipe)
+        log_line_warn(
+            "%.200s can be read only once, and the first %llu batches of this worker in "
+            "it are passed over, as training goes on behind them: it has to begin with "
+            "the same rows as the first time",
+            pipe, (unsigned long long)t->skip);
+}
+
 /* The resume point of this worker's earlier process, or, if that has left nothing, where the servers
  * want it to go on: a clock is a batch. */
 static uint32_t find_resume_point(struct trainer *t)
@@ -378,6 +391,7 @@ static uint32_t find_resume_point(struct trainer *t)
             "%s: this worker goes on at clock %llu, behind %llu batches of epoch %u",
             goes_on ? "a process before this one has left its state" : "the job is under way",
             (unsigned long long)t->clock, (unsigned long long)t->skip, t->mark->epoch + 1);
+    warn_skipped_pipe(t);
     return t->mark->epoch;
 }
 

@@ -1,6 +1,8 @@
 """Jobs that start wrong, lose workers, rows or pushes, or read data that comes once: what they say, and their exit codes."""
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -78,6 +80,31 @@ def test_a_stop_ends_a_wait_for_a_silent_pipe(tmp_path):
     w.send_signal(signal.SIGTERM)
     out = w.stdout.read()
     assert w.wait(30) == 0 and result(out)["stopped_early"]
+
+
+def test_a_restart_says_which_rows_of_a_pipe_it_passes_over(psds, tmp_path):
+    node = psds("--shards", 1, "--lease", "60s")
+    log = synth(tmp_path / "log.tsv", 6400)
+    rows = log.read_text()
+    start = lambda: psworker("train", *SMALL, "--servers", node.address, "--data", "-", "--json", "-", "--state-dir", tmp_path / "state",
+                             "--progress-every", "10ms", stdin=subprocess.PIPE)
+    killed = start()
+
+    def feed():
+        with contextlib.suppress(BrokenPipeError):
+            killed.stdin.write(rows[:len(rows) // 2])
+            killed.stdin.flush()
+
+    threading.Thread(target=feed, daemon=True).start()
+    for line in killed.stdout:
+        if json.loads(line)["step"] > 20:
+            break
+    killed.kill()
+    killed.wait()
+    again = start()
+    out, err = again.communicate(rows)
+    n_done = int(re.search(r"standard input can be read only once, and the first (\d+) batches of this worker in it are passed over", err)[1])
+    assert again.returncode == 0 and n_done > 20 and result(out)["samples"] + n_done * 64 == 6400
 
 
 # --- workers and rows that are lost ---
