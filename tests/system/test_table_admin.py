@@ -250,7 +250,7 @@ def test_a_job_goes_on_with_another_learning_rate(start_psd, tmp_path):
     psd.kill()
     psd = start_psd(*flags)
     code, said = train(psd, data, tmp_path / "state2", "--lr", "0.01")
-    assert code != 0 and "learning_rate is 0.005 here, 0.01 was asked for" in said and "psctl set ctr lr=0.01 changes it" in said
+    assert code == 2 and "learning_rate is 0.005 here, 0.01 was asked for" in said and "psctl set ctr lr=0.01 changes it" in said
     code, said = train(psd, data, tmp_path / "state2", "--lr", "0.005")
     assert code == 0, said
     assert psd.stop() == 0
