@@ -217,6 +217,15 @@ def test_a_worker_that_leaves_before_its_last_step_leaves_rows_untrained(psds, t
     assert allow or "1 of its 2 workers, rank 1 first, left before their last step: about" in err
 
 
+def test_a_malformed_row_that_was_a_batch_is_no_step_left_out(psds, tmp_path):
+    node = psds("--shards", 2)
+    log = synth(tmp_path / "log.tsv", 3 * 64 + 1)  # rank 1 has the second batch, and the last row
+    log.write_text(log.read_text()[:-1] + "\tmore\n")
+    both = [job(node, log, rank, "--mode", "async") for rank in range(2)]
+    said = [result(finish(w)[0]) for w in both]
+    assert [r["step"] for r in said] == [2, 1] and [r["rows_untrained"] for r in said] == [0, 0] and said[1]["bad_rows"] == 1
+
+
 def test_an_end_that_nobody_tells_of_is_not_known(psds, tmp_path):
     log = synth(tmp_path / "log.tsv", 20000)
     for is_killed in (True, False):
