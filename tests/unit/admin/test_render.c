@@ -119,7 +119,7 @@ static void a_worker_has_left_a_node_when_it_has_left_all_shards(void **state)
     }
 }
 
-static void a_table_tells_its_memory_and_which_rows_come_and_go(void **state)
+static void a_table_reports_its_memory_and_which_rows_come_and_go(void **state)
 {
     struct fixture f;
     cJSON *json;
@@ -341,7 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stats_show_each_shard_and_their_total),
         cmocka_unit_test(a_worker_has_left_a_node_when_it_has_left_all_shards),
-        cmocka_unit_test(a_table_tells_its_memory_and_which_rows_come_and_go),
+        cmocka_unit_test(a_table_reports_its_memory_and_which_rows_come_and_go),
         cmocka_unit_test(the_staleness_histogram_names_each_value_that_was_seen),
         cmocka_unit_test(numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text),
         cmocka_unit_test(a_question_gets_its_part_and_an_unknown_one_nothing),

@@ -169,7 +169,7 @@ static void a_small_reply_that_waits_takes_little_and_counts_for_its_connection(
     assert_in_range(f.replies.waiting_bytes, N * 64, N * 512);
     assert_int_equal(f.connections.first->queued_bytes, f.replies.waiting_bytes);
     assert_true(f.channels.held_bytes >= held_bytes + f.replies.waiting_bytes);
-    reach(&f, 1);
+    acknowledge(&f, 1);
     assert_int_equal(f.connections.first->queued_bytes, 0);
     assert_int_equal(f.replies.waiting_bytes, 0);
     for (int i = 0; i < N; i++)
@@ -247,7 +247,7 @@ static void replies_that_wait_are_part_of_client_memory(void **state)
     connection_set_count(&f.connections, &counts);
     assert_int_equal(counts.greedy, 1);
     assert_int_equal(f.replies.n_waiting, 1);
-    reach(&f, 1);
+    acknowledge(&f, 1);
     assert_int_equal(hear_push(&modest, 1).status, 0);
     peer_close(&modest);
     peer_close(&greedy);
