@@ -385,6 +385,7 @@ static void start_job(struct membership *r, struct membership_entry *entry,
         memcpy(job->name, join->job, strlen(join->job));
     }
     job->run = ++r->n_runs;
+    job->opener = 0;
     job->mode = join->mode;
     job->bound = join->mode == TABLE_SPEC_MODE_SSP ? join->bound : 0;
     job->n_workers = join->n_workers;
@@ -735,6 +736,15 @@ void membership_renew(struct membership *r, uint64_t now_ms)
 uint64_t membership_n_gone(const struct membership *r)
 {
     return r->n_gone;
+}
+
+uint32_t membership_n_opened(const struct membership *r, uint64_t opener)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        n += r->entries[i]->job.opener == opener && job_is_alive(&r->entries[i]->job);
+    return n;
 }
 
 uint32_t membership_n_jobs(const struct membership *r)

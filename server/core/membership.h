@@ -113,6 +113,7 @@ struct job {
     uint64_t n_fenced, n_deaths, staleness_violations;
     uint64_t n_lost;    /* the sum of its workers' */
     uint64_t parked_ms; /* of pulls that waited, since this process began; for the report */
+    uint64_t opener;    /* connection_worker.opener of the join that started it; 0: not known */
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
 };
 
@@ -216,6 +217,9 @@ void membership_encode(const struct membership *r, struct snapshot_writer *w);
  * bytes are untrusted. PS_ECORRUPT or -ENOMEM: it has some of the jobs. */
 int membership_decode(struct membership *r, struct snapshot_reader *src, uint64_t now_ms)
     MUST_CHECK;
+
+/* Jobs with counted workers which that connection started. */
+uint32_t membership_n_opened(const struct membership *r, uint64_t opener);
 
 uint32_t membership_n_jobs(const struct membership *r);
 struct job *membership_job(struct membership *r, uint32_t i);

@@ -172,7 +172,7 @@ struct shard {
     uint32_t n_tables, tables_cap, n_live;
     struct shard_entry **names;  /* owned: tables_cap lists, by a hash of the table's name */
     uint32_t n_bsp_tables;       /* whose own mode is lock step, whatever the job's */
-    struct memory_budget budget; /* rows, index and sketches of all tables */
+    struct memory_budget budget; /* rows, index and sketches of all tables, and their entries */
     uint32_t sweeps_table;       /* whose turn it is (expire.h) */
     uint64_t version;
     uint64_t mark;   /* counts examined pushes */

@@ -30,6 +30,7 @@ static void init(struct shard *s, const struct shard_config *config)
 static void free_entry(struct shard_entry *entry)
 {
     table_free(entry->table.rows);
+    memory_budget_release(entry->budget.parent, sizeof *entry);
     row_admission_deinit(entry);
     bytes_deinit(&entry->gone);
     free(entry);
@@ -182,6 +183,19 @@ static struct shard_entry *new_entry(struct shard *s, const struct table_spec *s
     return entry;
 }
 
+/* The entry counts as well: thousands of tables without a row take megabytes. */
+static int start_rows(struct shard *s, struct shard_entry *entry)
+{
+    int status = memory_budget_acquire(&s->budget, sizeof *entry);
+
+    if (status)
+        return status;
+    status = table_new(&entry->table.rows, entry->table.payload_bytes, 0, &entry->budget);
+    if (status)
+        memory_budget_release(&s->budget, sizeof *entry);
+    return status;
+}
+
 static int check_limits(const struct shard *s, const struct table_spec *spec, struct err *err)
 {
     if (s->config.tables_max && !s->replay && s->n_live >= s->config.tables_max)
@@ -219,7 +233,7 @@ static int make_table(struct shard *s, const struct table_spec *spec, uint32_t *
     entry = status ? NULL : new_entry(s, spec);
     if (!entry)
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
-    status = table_new(&entry->table.rows, entry->table.payload_bytes, 0, &entry->budget);
+    status = start_rows(s, entry);
     if (status) {
         row_admission_deinit(entry);
         free(entry);

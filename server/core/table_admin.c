@@ -11,7 +11,7 @@ static bool is_of_job(const struct shard_entry *entry, const char *job)
     size_t n = strlen(job);
 
     return entry && strncmp(entry->table.spec.name, job, n) == 0 &&
-           entry->table.spec.name[n] == '/';
+           (entry->table.spec.name[n] == '/' || !entry->table.spec.name[n]);
 }
 
 static void count(const struct shard_entry *entry, struct table_admin_counts *counts)
@@ -54,22 +54,42 @@ bool table_admin_is_held(const struct shard *s, uint32_t id)
     return holder(s, id) != NULL;
 }
 
-static int check_workers(struct shard *s, const char *job, struct err *err) ON_SHARD
+/* Jobs "a" and "a/b" can both have a table "a/b/c". */
+static bool may_share_tables(const char *a, const char *b)
 {
-    for (uint32_t rank = 0;; rank++) {
-        const struct worker *w = membership_worker(s->membership, job, rank);
+    size_t n_a = strlen(a), n_b = strlen(b), n = n_a < n_b ? n_a : n_b;
 
-        if (!w)
-            return 0;
+    return strncmp(a, b, n) == 0 && (n_a == n_b || (n_a < n_b ? b : a)[n] == '/');
+}
+
+static int check_workers_of(const struct job *job, struct err *err)
+{
+    for (uint32_t rank = 0; rank < job->n_workers; rank++) {
+        const struct worker *w = &job->workers[rank];
+
         if (w->state == WORKER_LIVE)
-            return err_set(err, -EBUSY, "job %.64s has workers: rank %u (%s) is live", job,
-                           rank, w->name);
+            return err_set(err, -EBUSY, "job %.64s has workers: rank %u (%s) is live",
+                           job->name, rank, w->name);
         if (w->state == WORKER_EXPECTED)
             return err_set(err, -EBUSY,
                            "job %.64s has begun: rank %u is expected, until --join-timeout is "
                            "over",
-                           job, rank);
+                           job->name, rank);
     }
+    return 0;
+}
+
+static int check_workers(struct shard *s, const char *name, struct err *err) ON_SHARD
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < membership_n_jobs(s->membership) && !status; i++) {
+        const struct job *job = membership_job(s->membership, i);
+
+        if (may_share_tables(job->name, name))
+            status = check_workers_of(job, err);
+    }
+    return status;
 }
 
 /* Nothing changes. */

@@ -1,7 +1,8 @@
 /*
  * An operator's changes to the tables of a job: dropping them, or giving them other settings. The tables of job J are
- * those whose names begin with "J/". Both need a job without expected or live workers: then all shards change
- * them between the same two steps, and no worker goes on with the earlier tables.
+ * the table "J" and those whose names begin with "J/". Both need a job without expected or live workers: then all shards
+ * change them between the same two steps, and no worker goes on with the earlier tables. The same holds for the workers
+ * of jobs "J/..." and, if J has a slash itself, of the jobs whose names J begins with.
  *
  * Each table is one event (shard_events.h): after a crash at any moment it is there whole, or not at all; it has all
  * of the old settings, or all of the new ones. A second call does what the first one has left.
@@ -22,9 +23,9 @@ struct table_admin_counts {
 void table_admin_count(struct shard *s, const char *job, struct table_admin_counts *ret)
     ON_SHARD;
 
-/* Checks that the tables may be dropped, or be given these settings (NULL: dropped). -EBUSY: a worker of the job is
- * live or expected, or pushes of another job are held for one of the tables; err says which. -EINVAL: the job's name
- * is invalid. PS_ESPEC: one of the tables cannot have the settings. */
+/* Checks that the tables may be dropped, or be given these settings (NULL: dropped). -EBUSY: a worker of the job, or of
+ * one that may share its tables, is live or expected, or pushes of another job are held for one of the tables; err says
+ * which. -EINVAL: the job's name is invalid. PS_ESPEC: one of the tables cannot have the settings. */
 int table_admin_check(struct shard *s, const char *job, const char *settings, struct err *err)
     ON_SHARD MUST_CHECK;
 

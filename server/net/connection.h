@@ -64,6 +64,7 @@ struct connection_worker {
     uint32_t rank;
     uint64_t incarnation;
     uint64_t join_number; /* membership.h */
+    uint64_t opener; /* the connection's first join_number, which no other has; 0: none yet */
 };
 
 /* Something that ought to make progress: since when it has been at the same point. */

@@ -224,6 +224,42 @@ static void bind_connection(struct connection *c, const struct join *join,
     c->worker.rank = join->rank;
     c->worker.incarnation = join->incarnation;
     c->worker.join_number = worker->join_number;
+    if (!c->worker.opener)
+        c->worker.opener = worker->join_number;
+}
+
+#define JOBS_OF_ONE_MAX (MEMBERSHIP_N_JOBS_MAX / 4)
+
+/* So that no single client takes all places. */
+static int check_job_share(const struct membership *membership, const struct connection *c,
+                           const struct job *job, const char *name, struct err *err)
+{
+    if (!c->worker.opener || (job && job_is_alive(job)) ||
+        membership_n_opened(membership, c->worker.opener) < JOBS_OF_ONE_MAX)
+        return 0;
+    return err_set(err, -ENOSPC,
+                   "job %.64s: this connection has started %u jobs that have workers, which is "
+                   "its share",
+                   name, JOBS_OF_ONE_MAX);
+}
+
+/* membership_join(), within the connection's share of jobs. */
+static int join_job(struct membership *membership, struct connection *c,
+                    const struct membership_join *member, uint64_t now_ms, struct worker **ret,
+                    struct err *err) ON_SHARD
+{
+    const struct worker *any = membership_worker(membership, member->job, 0);
+    const struct job *job = any ? any->job : NULL;
+    uint64_t run_before = job ? job->run : 0;
+    int status = check_job_share(membership, c, job, member->job, err);
+
+    if (!status)
+        status = membership_join(membership, member, now_ms, ret, err);
+    if (status)
+        return status;
+    if ((*ret)->job->run != run_before)
+        (*ret)->job->opener = c->worker.opener ? c->worker.opener : (*ret)->join_number;
+    return 0;
 }
 
 static void log_lost_pushes(const struct dispatch *d, const struct worker *worker)
@@ -272,7 +308,7 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
     if (request_is_from_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
     shard_finish_push(d->config.shard);
-    status = membership_join(membership, &member, r->now_ms, &worker, err);
+    status = join_job(membership, r->connection, &member, r->now_ms, &worker, err);
     if (status == PS_EFENCED)
         answer->fenced_below = membership_fence(membership, asked->job, asked->rank);
     if (status)

@@ -75,6 +75,19 @@ def test_a_job_without_workers_is_dropped_and_its_places_are_free_again(start_ps
         assert third.table(name="ads/99").number(3) == 600  # a number is not given again
 
 
+def test_tables_without_a_slash_are_dropped_by_their_names(start_psd):
+    psd = start_psd("--shards", "2")
+    for shard in range(2):
+        with psd.connect(shard) as client:
+            assert client.table(name="bare").status == 0 and client.table(name="other").status == 0
+    dropped = psctl(psd, "drop", "bare", "--yes")
+    assert dropped.returncode == 0, dropped.stderr
+    for shard in range(2):
+        with psd.connect(shard) as client:
+            assert client.table(name="bare", must_exist=True).status == STATUS["ENOTABLE"]
+            assert client.table(name="other", must_exist=True).status == 0
+
+
 def test_a_job_with_workers_is_not_dropped_and_old_numbers_are_reported(start_psd):
     psd = start_psd("--shards", "2")
     fill(psd)

@@ -405,10 +405,20 @@ def test_tables_max_and_64_jobs_are_the_most(start_psd):
     with psd.connect() as client:
         assert client.table(name="one.more").status == -errno.ENOSPC
         assert client.table(name="t7").number(3) == 7
-        for i in range(64):
-            assert client.join(job=f"job{i}").status == 0  # the worker before goes on living, unheard of
-        assert client.join(job="one.more").status == -errno.ENOSPC
-        assert client.join(job="job9").status == 0 and client.leave().status == 0
+    for first in range(0, 64, 16):  # a connection's share
+        with psd.connect() as client:
+            for i in range(first, first + 16):
+                assert client.join(job=f"job{i}").status == 0  # the worker before goes on living, unheard of
+            refused = client.join(job="one.more")
+            assert refused.status == -errno.ENOSPC and "share" in refused.text
+            if first == 0:
+                assert client.join(job="job9").status == 0 and client.leave().status == 0
+                assert client.join(job="again").status == 0 and client.leave().status == 0
+                assert client.join(job="job9", incarnation=2).status == 0
+    with psd.connect() as client:
+        refused = client.join(job="one.more")
+        assert refused.status == -errno.ENOSPC and "share" not in refused.text
+        assert client.join(job="job9", incarnation=2).status == 0 and client.leave().status == 0
         assert client.join(job="one.more").status == 0
 
 

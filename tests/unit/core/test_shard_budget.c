@@ -63,7 +63,7 @@ static void assert_within(const struct shard *s)
         const struct memory_budget *b = &s->tables[i]->budget;
 
         assert_true(b->max == 0 || b->used <= b->max);
-        sum += b->used;
+        sum += b->used + sizeof *s->tables[i];
     }
     assert_true(sum == s->budget.used);
     assert_true(s->budget.max == 0 || s->budget.used <= s->budget.max);

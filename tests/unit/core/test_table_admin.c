@@ -156,6 +156,80 @@ static void expected_workers_and_held_pushes_are_in_the_way(void **state)
     free_world(&w);
 }
 
+static int drop_named(struct world *w, const char *name, struct table_admin_counts *ret,
+                      struct err *err)
+{
+    enter_shard();
+    *err = (struct err){ 0 };
+    return table_admin_drop(w->s, name, ret, err);
+}
+
+static void a_table_without_a_slash_is_dropped_by_its_name(void **state)
+{
+    struct world w = make_world();
+    const struct table_spec bare = sparse_spec("bare", DIM, TABLE_SPEC_SGD),
+                            longer = sparse_spec("barely", DIM, TABLE_SPEC_SGD);
+    uint32_t id = make_table(w.s, &bare), other = make_table(w.s, &longer);
+    struct table_admin_counts counts;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(drop_named(&w, "bare", &counts, &err), 0);
+    assert_int_equal(counts.n_tables, 1);
+    assert_null(shard_table(w.s, id));
+    assert_non_null(shard_table(w.s, other));
+    free_world(&w);
+}
+
+static void workers_of_a_job_that_may_share_the_tables_are_in_the_way(void **state)
+{
+    struct world w = make_world();
+    struct membership_join join = { .job = "job/a",
+                                    .n_workers = 1,
+                                    .incarnation = 1,
+                                    .mode = TABLE_SPEC_MODE_ASYNC,
+                                    .name = "j" };
+    struct table_admin_counts counts;
+    struct worker *worker;
+    struct err err = { 0 };
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(membership_join(shard_membership(w.s), &join, 1, &worker, &err), 0);
+    assert_int_equal(drop_named(&w, "job", &counts, &err), -EBUSY);
+    assert_non_null(strstr(err.text, "job job/a has workers"));
+    assert_int_equal(drop_named(&w, "job/a/c", &counts, &err), -EBUSY);
+    assert_int_equal(counts.n_tables, 0);
+    assert_int_equal(drop_named(&w, "jobs", &counts, &err), 0);
+    assert_int_equal(counts.n_tables, 1);
+    leave(&w, worker);
+    assert_int_equal(drop_named(&w, "job", &counts, &err), 0);
+    assert_int_equal(counts.n_tables, 2);
+    free_world(&w);
+}
+
+static void empty_tables_count_against_the_memory_and_give_it_back(void **state)
+{
+    enum { N = 100 };
+    struct world w = make_world();
+    uint64_t before = shard_bytes(w.s);
+    struct table_admin_counts counts;
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        struct table_spec spec = sparse_spec("many/00", DIM, TABLE_SPEC_SGD);
+
+        snprintf(spec.name, sizeof spec.name, "many/%02d", i);
+        (void)make_table(w.s, &spec);
+    }
+    assert_true(shard_bytes(w.s) - before > N * sizeof(struct table_spec));
+    assert_int_equal(drop_named(&w, "many", &counts, &err), 0);
+    assert_int_equal(counts.n_tables, N);
+    assert_int_equal(shard_bytes(w.s), before);
+    free_world(&w);
+}
+
 /* The log up to any event is the shard at that moment: each table is there whole, or gone. */
 static void a_crash_at_any_event_leaves_each_table_whole_or_gone(void **state)
 {
@@ -350,6 +424,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dropped_table_is_gone_with_its_rows_and_its_number),
         cmocka_unit_test(expected_workers_and_held_pushes_are_in_the_way),
+        cmocka_unit_test(a_table_without_a_slash_is_dropped_by_its_name),
+        cmocka_unit_test(workers_of_a_job_that_may_share_the_tables_are_in_the_way),
+        cmocka_unit_test(empty_tables_count_against_the_memory_and_give_it_back),
         cmocka_unit_test(a_crash_at_any_event_leaves_each_table_whole_or_gone),
         cmocka_unit_test(a_log_without_space_stops_in_between_and_the_second_try_ends_it),
         cmocka_unit_test(a_scan_during_which_tables_go_is_whole_and_the_next_one_is_full),
