@@ -46,6 +46,21 @@ static int64_t os_read(void *state, int fd, void *dst, size_t n_bytes)
     return n < 0 ? -errno : n;
 }
 
+static int64_t os_skip(void *state, int fd, uint64_t n_bytes)
+{
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    struct stat found;
+    uint64_t left;
+
+    (void)state;
+    if (at < 0 || fstat(fd, &found) < 0)
+        return -errno;
+    left = found.st_size > at ? (uint64_t)(found.st_size - at) : 0;
+    if (n_bytes > left)
+        n_bytes = left;
+    return lseek(fd, (off_t)n_bytes, SEEK_CUR) < 0 ? -errno : (int64_t)n_bytes;
+}
+
 static int os_write_all(void *state, int fd, const void *src, size_t n_bytes)
 {
     const char *at = src;
@@ -190,4 +205,5 @@ const struct file_ops file_os = {
     .sync_dir = os_sync_dir,
     .list = os_list,
     .write_back = os_write_back,
+    .skip = os_skip,
 };

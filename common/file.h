@@ -32,6 +32,9 @@ struct file_ops {
     /* Begins to write what was written to the file to the disk, and does not wait; a later sync reports failures.
      * NULL: the file system begins when it likes. */
     void (*write_back)(void *state, int fd);
+    /* The next read begins so many bytes further on. How many it were: fewer only at the end of the file.
+     * NULL: what is not needed is read all the same. */
+    int64_t (*skip)(void *state, int fd, uint64_t n_bytes);
 };
 
 extern const struct file_ops file_os;

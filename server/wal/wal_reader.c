@@ -12,6 +12,9 @@
 #include "server/wal/wal_block.h"
 
 #define READ_BYTES ((size_t)256 << 10)
+#define SECTOR_BYTES ((size_t)4096)
+#define UNREADABLE_MAX \
+    1024u /* sectors that a reader passes over; then it takes a file as ended */
 
 struct wal_reader {
     const struct file_ops *files; /* borrowed */
@@ -27,6 +30,9 @@ struct wal_reader {
     uint64_t offset; /* of in's front, in the file */
     bool eof;
     uint64_t n_file_bytes;
+    uint64_t
+        unreadable_end; /* of the last sector of the file that answered -EIO; 0: none has */
+    uint32_t n_unreadable;
 
     uint64_t from, next; /* wanted; the number that comes next */
     const uint8_t *records;
@@ -60,7 +66,7 @@ static void close_file(struct wal_reader *r)
         (void)!r->files->close(r->files->state, r->fd);
     r->fd = -1;
     r->in.start = r->in.end = 0;
-    r->offset = 0;
+    r->offset = r->unreadable_end = 0;
     r->eof = false;
 }
 
@@ -80,6 +86,31 @@ static int open_file(struct wal_reader *r, uint64_t first)
     return 0;
 }
 
+static int fail_read(struct wal_reader *r, int status)
+{
+    return err_set(r->err, status, "cannot read: %s: %s", status_text(status), r->end.path);
+}
+
+/* The sector behind what is in cannot be read: it counts as zeros, which no checksum fits. */
+static int pass_over_sector(struct wal_reader *r, uint8_t *space)
+{
+    uint64_t at = r->offset + bytes_len(&r->in);
+    size_t n_bytes = SECTOR_BYTES - at % SECTOR_BYTES;
+    int64_t n = 0;
+
+    r->unreadable_end = at + n_bytes;
+    if (r->n_unreadable < UNREADABLE_MAX) {
+        r->n_unreadable++;
+        n = r->files->skip(r->files->state, r->fd, n_bytes);
+    }
+    if (n < 0)
+        return fail_read(r, (int)n);
+    memset(space, 0, (size_t)n);
+    bytes_commit(&r->in, (size_t)n);
+    r->eof = n == 0;
+    return 0;
+}
+
 /* Reads until `n_bytes` are in, or the file has ended. */
 static int fill(struct wal_reader *r, size_t n_bytes)
 {
@@ -90,9 +121,15 @@ static int fill(struct wal_reader *r, size_t n_bytes)
         if (!space)
             return err_set(r->err, -ENOMEM, "no memory to read %s", r->end.path);
         n = r->files->read(r->files->state, r->fd, space, READ_BYTES);
+        if (n == -EIO && r->files->skip) {
+            int status = pass_over_sector(r, space);
+
+            if (status)
+                return status;
+            continue;
+        }
         if (n < 0)
-            return err_set(r->err, (int)n, "cannot read: %s: %s", status_text((int)n),
-                           r->end.path);
+            return fail_read(r, (int)n);
         r->eof = n == 0;
         bytes_commit(&r->in, (size_t)n);
         r->n_file_bytes += (uint64_t)n;
@@ -218,7 +255,7 @@ static int end_badly(struct wal_reader *r, const uint32_t seeds[2], const char *
                         .durable = r->end.durable,
                         .goes_on = r->next < r->from };
     uint64_t offset = r->offset, wanted = r->next > r->from ? r->next : r->from;
-    bool gap = false;
+    bool gap = false, is_unreadable;
     int status = 0;
 
     if (s.goes_on && bytes_len(&r->in) >= 8)
@@ -227,11 +264,15 @@ static int end_badly(struct wal_reader *r, const uint32_t seeds[2], const char *
         status = search_here(r, &s);
     if (status || s.is_found)
         return status;
+    is_unreadable = r->unreadable_end > offset;
     status = promised_behind(r, &s.durable, &gap);
     if (status)
         return status;
     note_durable(r, s.durable);
-    end_at(r, s.durable >= wanted ? WAL_DAMAGED : gap ? WAL_GAP : WAL_TORN, offset, why);
+    if (is_unreadable)
+        end_at(r, WAL_DAMAGED, offset, "cannot be read: Input/output error");
+    else
+        end_at(r, s.durable >= wanted ? WAL_DAMAGED : gap ? WAL_GAP : WAL_TORN, offset, why);
     return 0;
 }
 
@@ -342,25 +383,43 @@ static int read_block(struct wal_reader *r, const struct wal_block_head *head)
     return 0;
 }
 
+/* The next so many bytes of the file, or all that it has, without what is not in yet. */
+static int seek(struct wal_reader *r, size_t *left)
+{
+    size_t n_in = bytes_len(&r->in);
+    int64_t n;
+
+    if (*left <= n_in || !r->files->skip)
+        return 0;
+    n = r->files->skip(r->files->state, r->fd, *left - n_in);
+    if (n < 0)
+        return fail_read(r, (int)n);
+    r->in.start = r->in.end = 0;
+    r->offset += n_in + (uint64_t)n;
+    r->n_file_bytes += (uint64_t)n;
+    *left -= n_in + (size_t)n;
+    return 0;
+}
+
 /* A block whose records nobody wants: its header is enough. */
 static int skip_block(struct wal_reader *r, const struct wal_block_head *head)
 {
     size_t left = WAL_BLOCK_HEADER_BYTES + wal_block_padded(head->stored_bytes);
-    int status = 0;
+    int status = seek(r, &left);
 
-    while (left) {
+    while (left && !status) {
         size_t n;
 
         status = fill(r, 8);
-        if (status)
-            return status;
         n = bytes_len(&r->in) & ~(size_t)7; /* what is behind stays aligned */
-        if (!n)
+        if (status || !n)
             break;
         n = n < left ? n : left;
         use(r, n);
         left -= n;
     }
+    if (status)
+        return status;
     if (left)
         return end_badly(r, NULL, "a block is cut off");
     r->next += head->n_records;

@@ -19,6 +19,9 @@
  *
  * Records before the first one that is wanted are not read: the reader goes from block header to block header, and
  * where one of these is damaged it looks for the next. So damage there is neither seen nor in the way.
+ *
+ * A sector that cannot be read (-EIO) is damage like a wrong checksum, if file_ops can skip it. It is never taken for an
+ * unfinished write: the log is WAL_DAMAGED there. Without the header of its segment no block can be checked.
  */
 #ifndef SERVER_WAL_WAL_READER_H
 #define SERVER_WAL_WAL_READER_H
@@ -56,7 +59,7 @@ int wal_reader_open(const struct file_ops *files, const char *dir,
                     struct err *err) MUST_CHECK;
 
 /* *ret: the next record, borrowed until the next call, or NULL at the end. A failure is about this
- * process or device (-ENOMEM, -EIO), not about what the files hold. */
+ * process or device (-ENOMEM, or -EIO without file_ops.skip), not about what the files hold. */
 int wal_reader_next(struct wal_reader *r, const struct wal_record **ret, struct err *err)
     MUST_CHECK;
 
@@ -70,7 +73,7 @@ void wal_reader_where(const struct wal_reader *r, char *dst, size_t dst_bytes);
 /* After wal_reader_next() has returned NULL, or after wal_reader_stop(). */
 const struct wal_end *wal_reader_end(const struct wal_reader *r);
 
-/* Bytes that it has read of files so far. */
+/* Bytes of files that it has read or skipped so far. */
 uint64_t wal_reader_n_file_bytes(const struct wal_reader *r);
 
 /* The identity in the log's first segment; NULL: there is none. */

@@ -6,8 +6,26 @@ import subprocess
 
 import pytest
 
+import conftest
 from conftest import BIN, eventually
 from test_durability import DIM, alone, damage, one_pusher
+
+
+@pytest.fixture
+def bad_sectors(tmp_path, monkeypatch):
+    """bad(path, first): the 4,096 bytes of a file from there on cannot be read any more, by processes started from now on."""
+    if BIN.parent.name != "release":
+        pytest.skip("a library for LD_PRELOAD would come before the sanitizer's")
+    subprocess.run(["make", "-s", "--no-print-directory", f"BUILD={BIN.parents[1]}", f"VARIANT={BIN.parent.name}", "bad-sectors"],
+                   cwd=conftest.__file__.rsplit("/tests/", 1)[0], check=True, timeout=300)
+    places = tmp_path / "bad"
+    monkeypatch.setenv("PS_BAD_SECTORS", str(places))
+    monkeypatch.setenv("LD_PRELOAD", str(BIN.parent / "tests/bad_sectors.so"))
+
+    def bad(path, first):
+        places.write_text(f"{path.stat().st_ino} {first} {first + 4096}")
+
+    return bad
 
 
 def tool(*args):
@@ -64,6 +82,34 @@ def test_damage_before_the_checkpoint_is_in_nobodys_way(start_psd, pushed):
     p.connect(psd)
     p.check([])
     assert p.acked == 40
+
+
+def test_a_sector_that_cannot_be_read_is_damage_like_any_other(start_psd, bad_sectors, pushed):
+    p, args, data = pushed
+    old = segments(data)[0]
+    bad_sectors(old, 0)  # before the checkpoint: nobody needs it
+    got = tool("verify", data)
+    assert got.returncode == 1 and "cannot be read: Input/output error" in got.stdout, got.stdout
+    psd = start_psd(*args)
+    p.connect(psd)
+    p.check([])
+    push(p, 200)
+    psd.kill()
+    newest = segments(data)[-1]
+    assert newest.stat().st_size > 8192
+    bad_sectors(newest, 4096)
+    said = refused(start_psd, *args)
+    assert "damaged behind record" in said and "cannot be read: Input/output error" in said and "--at intact" in said
+    assert "byte " in said and newest.name in tool("verify", data).stdout
+    psd = start_psd(*args, "--at", "intact")
+    reader = psd.connect(0, role="worker")
+    reader.table(name="t", dim=DIM, must_exist=True)
+    applied = reader.join(n_workers=1, rank=0, incarnation=1).number(3)
+    assert 40 < applied < 240, "all before the sector"
+    check(p, psd, applied)
+    assert psd.stop() == 0
+    psd = start_psd(*args)
+    check(p, psd, applied)
 
 
 def test_a_restore_of_what_is_intact_gets_all_before_the_damage(start_psd, pushed):

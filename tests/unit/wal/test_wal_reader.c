@@ -266,6 +266,153 @@ static void damage_before_the_first_record_that_is_wanted_is_not_in_the_way(void
     crash_files_deinit(&c);
 }
 
+/* --- sectors that cannot be read --- */
+
+/* A disk on which some bytes of a file answer -EIO, as Linux does: what is before them is read. */
+struct bad_sectors {
+    struct crash_files files;
+    struct file_ops ops;
+    const struct crash_inode *file;
+    size_t first, end;
+};
+
+static int64_t read_bad(void *state, int fd, void *dst, size_t n_bytes)
+{
+    struct bad_sectors *d = state;
+    const struct crash_open *open = &d->files.opens[fd];
+
+    if (&d->files.inodes[open->inode] == d->file && open->offset < d->end) {
+        if (open->offset >= d->first)
+            return -EIO;
+        if (n_bytes > d->first - open->offset)
+            n_bytes = d->first - open->offset;
+    }
+    return d->files.ops.read(&d->files, fd, dst, n_bytes);
+}
+
+static int64_t skip_bad(void *state, int fd, uint64_t n_bytes)
+{
+    struct bad_sectors *d = state;
+    struct crash_open *open = &d->files.opens[fd];
+    size_t left = d->files.inodes[open->inode].n_bytes - open->offset;
+
+    if (n_bytes > left)
+        n_bytes = left;
+    open->offset += n_bytes;
+    return (int64_t)n_bytes;
+}
+
+static int open_bad(void *state, const char *path, int *ret_fd)
+{
+    struct bad_sectors *d = state;
+
+    return d->files.ops.open_read(&d->files, path, ret_fd);
+}
+
+static int close_bad(void *state, int fd)
+{
+    struct bad_sectors *d = state;
+
+    return d->files.ops.close(&d->files, fd);
+}
+
+static int list_bad(void *state, const char *path, int (*each)(void *, const char *), void *arg)
+{
+    struct bad_sectors *d = state;
+
+    return d->files.ops.list(&d->files, path, each, arg);
+}
+
+enum { N_LONG = 400, SECTOR = 4096 };
+
+/* One closed segment of many sectors. */
+static void make_long(struct bad_sectors *d)
+{
+    struct wal_writer_config config;
+    struct fixture_log l;
+    size_t n;
+
+    crash_files_init(&d->files);
+    config = fixture_config(&d->files.ops, WAL_FSYNC);
+    config.segment_bytes = 1 << 20;
+    assert_int_equal(fixture_reopen(&l, &config), 0);
+    while (l.queue.next_number <= N_LONG) {
+        assert_int_equal(fixture_append(&l), 0);
+        if (l.queue.next_number % 3 == 0)
+            fixture_work(&l);
+    }
+    fixture_work(&l);
+    assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0);
+    fixture_free(&l);
+    d->file = segment_at(&d->files, 0, &n);
+    assert_int_equal(n, 1);
+    assert_true(d->file->n_bytes > 6 * SECTOR);
+    d->ops = (struct file_ops){ .state = d,
+                                .open_read = open_bad,
+                                .read = read_bad,
+                                .close = close_bad,
+                                .list = list_bad,
+                                .skip = skip_bad };
+}
+
+static void
+a_sector_that_cannot_be_read_is_damage_and_before_what_is_wanted_in_nobodys_way(void **state)
+{
+    struct bad_sectors d = { 0 };
+    struct wal_end end;
+    uint64_t from = N_LONG * 2 / 3;
+    size_t wanted;
+
+    (void)state;
+    make_long(&d);
+    wanted = block_of(&d.files, from);
+    for (d.first = 0; d.first < d.file->n_bytes; d.first += SECTOR) {
+        d.end = d.first + SECTOR;
+        assert_int_equal(fixture_read(&d.ops, 1, &end), 0);
+        assert_int_equal(end.verdict, WAL_DAMAGED); /* also at the end: it is not called torn */
+        assert_true(end.offset < d.end && end.last < N_LONG);
+        assert_non_null(strstr(end.text, "cannot be read: Input/output error"));
+        assert_non_null(strstr(end.text, ".psl"));
+        assert_int_equal(fixture_read(&d.ops, from, &end), 0);
+        /* Without its segment's header no block can be checked. */
+        if (end.verdict != (d.first && d.end <= wanted ? WAL_CLEAN : WAL_DAMAGED))
+            fail_msg("bytes from %zu, wanted %zu: %s", d.first, wanted, end.text);
+        if (d.first && d.end <= wanted)
+            assert_int_equal(end.last, N_LONG);
+    }
+    d.first = 0; /* a disk that is gone */
+    d.end = SIZE_MAX;
+    assert_int_equal(fixture_read(&d.ops, 1, &end), 0);
+    assert_int_equal(end.verdict, WAL_DAMAGED);
+    d.ops.skip = NULL;
+    assert_int_equal(fixture_read(&d.ops, 1, &end), -EIO);
+    crash_files_deinit(&d.files);
+}
+
+static void blocks_that_nobody_wants_are_not_read(void **state)
+{
+    struct bad_sectors d = { 0 };
+    struct wal_end end;
+    struct wal_reader *r;
+    const struct wal_record *record;
+
+    (void)state;
+    make_long(&d);
+    assert_int_equal(wal_reader_open(&d.ops, LOG_DIR, NULL, N_LONG, &r, NULL), 0);
+    assert_int_equal(wal_reader_next(r, &record, NULL), 0);
+    assert_int_equal(record->number, N_LONG);
+    assert_int_equal(wal_reader_next(r, &record, NULL), 0);
+    assert_null(record);
+    assert_int_equal(wal_reader_end(r)->verdict, WAL_CLEAN);
+    assert_int_equal(wal_reader_n_file_bytes(r), d.file->n_bytes);
+    wal_reader_free(r);
+    ((struct crash_inode *)d.file)->n_bytes /= 2; /* in the middle of a block */
+    assert_int_equal(fixture_read(&d.ops, N_LONG, &end), 0);
+    assert_int_equal(end.verdict, WAL_TORN);
+    assert_true(end.last_present < N_LONG);
+    crash_files_deinit(&d.files);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +423,9 @@ int main(void)
         cmocka_unit_test(a_damaged_log_is_not_written_to),
         cmocka_unit_test(a_block_inside_of_a_push_is_no_block),
         cmocka_unit_test(damage_before_the_first_record_that_is_wanted_is_not_in_the_way),
+        cmocka_unit_test(
+            a_sector_that_cannot_be_read_is_damage_and_before_what_is_wanted_in_nobodys_way),
+        cmocka_unit_test(blocks_that_nobody_wants_are_not_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
