@@ -144,8 +144,8 @@ static int final_validation(struct command_context *r, struct trainer *t,
 
 /* Rows that a rank has not trained on which left after `clock` steps. Malformed rows make no step: about as many as
  * this rank has met, and a batch an epoch, do not count. */
-static uint64_t rows_left_out(const struct command_context *r, const struct trainer *t, uint64_t n_rows,
-                              uint32_t rank, uint64_t clock)
+static uint64_t rows_left_out(const struct command_context *r, const struct trainer *t,
+                              uint64_t n_rows, uint32_t rank, uint64_t clock)
 {
     const struct settings *s = &r->settings;
     uint64_t rows = setup_n_rows_between(&r->setup, n_rows, rank, clock, UINT64_MAX);
@@ -156,8 +156,10 @@ static uint64_t rows_left_out(const struct command_context *r, const struct trai
     return rows > bad ? rows : 0;
 }
 
-/* Nobody takes over the rows of a worker that is gone: a batch belongs to a rank. An early stop ends each where it is. */
-static void add_untrained(struct command_context *r, struct trainer *t, const struct job_peers_ends *ends)
+/* Nobody takes over the rows of a worker that is gone: a batch belongs to a rank. An early stop ends each worker where
+ * it is. */
+static void add_untrained(struct command_context *r, struct trainer *t,
+                          const struct job_peers_ends *ends)
 {
     const struct settings *s = &r->settings;
     const uint64_t n_rows = r->setup.train.end_row ? r->setup.train.end_row : t->n_rows;
@@ -201,7 +203,8 @@ static void find_ends(struct command_context *r, struct trainer *t, bool validat
     free(ends);
 }
 
-static void describe_loss(struct command_context *r, const struct progress_state *state, const char *rows)
+static void describe_loss(struct command_context *r, const struct progress_state *state,
+                          const char *rows)
 {
     const struct settings *s = &r->settings;
     const char *flag = "(--allow-lost-workers: exit code 0 all the same)";

@@ -1,8 +1,8 @@
 /*
  * An operator's changes to the tables of a job: dropping them, or giving them other settings. The tables of job J are
- * the table "J" and those whose names begin with "J/". Both need a job without expected or live workers: then all shards
- * change them between the same two steps, and no worker goes on with the earlier tables. The same holds for the workers
- * of jobs "J/..." and, if J has a slash itself, of the jobs whose names J begins with.
+ * the table "J" and those whose names begin with "J/". Both need a job without expected or live workers: then all
+ * shards change them between the same two steps, and no worker goes on with the earlier tables. The same holds for the
+ * workers of jobs "J/..." and, if J has a slash itself, of the jobs whose names J begins with.
  *
  * Each table is one event (shard_events.h): after a crash at any moment it is there whole, or not at all; it has all
  * of the old settings, or all of the new ones. A second call does what the first one has left.

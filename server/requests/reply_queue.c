@@ -126,7 +126,7 @@ static struct connection *find_greediest(const struct reply_queue *q, struct con
 }
 
 /* -ENOBUFS: it is the connection itself that has most. */
-static int make_space(struct reply_queue *q, struct connection *c, uint64_t n_bytes)
+static int make_space(struct reply_queue *q, struct connection *c, uint64_t n_bytes) ON_SHARD
 {
     while (q->waiting_bytes + n_bytes > REPLY_QUEUE_BYTES_MAX) {
         struct connection *most = find_greediest(q, c, n_bytes);
@@ -141,7 +141,7 @@ static int make_space(struct reply_queue *q, struct connection *c, uint64_t n_by
 
 /* An error ends the connection: its peer asks again, and gets the reply then. */
 static int enqueue(struct reply_queue *q, struct connection *c, struct bytes *frame,
-                   const struct reply_timing *timing)
+                   const struct reply_timing *timing) ON_SHARD
 {
     struct queued_reply *reply = NULL;
     int status;

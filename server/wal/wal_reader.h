@@ -20,8 +20,8 @@
  * Records before the first one that is wanted are not read: the reader goes from block header to block header, and
  * where one of these is damaged it looks for the next. So damage there is neither seen nor in the way.
  *
- * A sector that cannot be read (-EIO) is damage like a wrong checksum, if file_ops can skip it. It is never taken for an
- * unfinished write: the log is WAL_DAMAGED there. Without the header of its segment no block can be checked.
+ * A sector that cannot be read (-EIO) is damage like a wrong checksum, if file_ops can skip it. It is never taken for
+ * an unfinished write: the log is WAL_DAMAGED there. Without the header of its segment no block can be checked.
  */
 #ifndef SERVER_WAL_WAL_READER_H
 #define SERVER_WAL_WAL_READER_H

@@ -226,7 +226,7 @@ def test_a_malformed_row_that_was_a_batch_is_no_step_left_out(psds, tmp_path):
     assert [r["step"] for r in said] == [2, 1] and [r["rows_untrained"] for r in said] == [0, 0] and said[1]["bad_rows"] == 1
 
 
-def test_an_end_that_nobody_tells_of_is_not_known(psds, tmp_path):
+def test_an_end_that_no_node_reports_is_not_known(psds, tmp_path):
     log = synth(tmp_path / "log.tsv", 20000)
     for is_killed in (True, False):
         node = psds("--shards", 1, "--lease", "300s")
