@@ -60,7 +60,7 @@ Headings in brackets are for readers only. An unknown name is an error.
 | 0 | success; psd: SIGTERM or SIGINT, and the last checkpoint is written | success; also after SIGTERM or SIGINT |
 | 1 | failure; the last line on stderr names the reason | the same |
 | 2 | misuse: a wrong option, setting or argument | misuse; tables, state or workers of other settings |
-| 3 | | the job is done, but has lost workers or rows; \`--allow-lost-workers\` makes it 0 |
+| 3 | | the job is done, but has lost workers or rows, or that is not known; \`--allow-lost-workers\` makes it 0 |
 | 128 + N | | signal N came twice, or before the training began |
 
 The result line of \`psworker --json\` has \`"stopped_early":true\` after a signal. After a failure the last line is
