@@ -8,15 +8,19 @@
 #include <uv.h>
 
 #include "common/clock.h"
+#include "common/file_text.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "proto/placement.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/directory.h"
 #include "server/recovery/disk_usage.h"
 #include "server/recovery/timeline.h"
+#include "server/wal/wal_control.h"
 #include "server/wal/wal_reader.h"
 
 #define MEASURE_MS 10000u
+#define SCRUB_FIRST_MS 10000u           /* a scrub that is overdue at the start */
 #define BURST_BYTES (UINT64_C(1) << 20) /* read between two pauses */
 #define NS_PER_MS UINT64_C(1000000)
 
@@ -73,6 +77,13 @@ static int open_slowly(void *state, const char *path, int *ret_fd)
     struct disk_monitor *w = state;
 
     return w->config.files->open_read(w->config.files->state, path, ret_fd);
+}
+
+static int64_t skip_slowly(void *state, int fd, uint64_t n_bytes)
+{
+    struct disk_monitor *w = state;
+
+    return w->config.files->skip(w->config.files->state, fd, n_bytes);
 }
 
 static int close_slowly(void *state, int fd)
@@ -136,16 +147,17 @@ static int scrub_checkpoints(struct disk_monitor *w)
 }
 
 /* To the end of what can be read from record `from` on. */
-static int read_log(struct disk_monitor *w, const char *dir, uint64_t from, struct wal_end *ret)
+static int read_log(struct disk_monitor *w, const char *dir, uint64_t from, struct wal_end *ret,
+                    struct err *err)
 {
     const struct wal_record *record;
     struct wal_reader *r;
-    int status = wal_reader_open(&w->slow, dir, NULL, from, &r, NULL);
+    int status = wal_reader_open(&w->slow, dir, NULL, from, &r, err);
 
     if (status)
         return status;
     do
-        status = wal_reader_next(r, &record, NULL);
+        status = wal_reader_next(r, &record, err);
     while (!status && record);
     if (!status)
         *ret = *wal_reader_end(r);
@@ -153,18 +165,54 @@ static int read_log(struct disk_monitor *w, const char *dir, uint64_t from, stru
     return status;
 }
 
+/* What the shard's control file says of this epoch; zeros: nothing. */
+static struct wal_control read_control(struct disk_monitor *w, uint64_t epoch, uint32_t shard)
+{
+    struct wal_control c = { 0 };
+    char path[WAL_PATH_MAX];
+
+    if (wal_control_path(w->config.data_dir, shard, path, NULL) ||
+        wal_control_read(w->config.files, path, &c, NULL) || c.epoch != epoch)
+        c = (struct wal_control){ 0 };
+    return c;
+}
+
+/* `before` was read before the log was. The writer may have gone back since: then less was durable. */
+static void check_end(struct disk_monitor *w, const struct wal_control *before, uint32_t shard,
+                      const struct wal_end *end)
+{
+    struct wal_control now = read_control(w, before->epoch, shard);
+    uint64_t durable = now.durable < before->durable ? now.durable : before->durable;
+    struct err text;
+
+    if ((end->verdict != WAL_CLEAN && end->verdict != WAL_TORN) ||
+        end->last_present >= durable || now.segment != before->segment)
+        return;
+    err_set(&text, 0,
+            "the write-ahead log is cut behind record %" PRIu64 ": byte %" PRIu64
+            " of %.150s; records up to %" PRIu64 " were on the disk",
+            end->last_present, end->offset, end->path, durable);
+    add_damage(w, text.text);
+}
+
 /* The writer may have been in the middle of a block that a reader saw, and truncation in the middle of a log: what is
  * damaged stays so. */
-static int scrub_log(struct disk_monitor *w, const char *dir)
+static int scrub_log(struct disk_monitor *w, uint64_t epoch, uint32_t shard, const char *dir)
 {
+    struct wal_control known = read_control(w, epoch, shard);
     struct wal_segments all = { 0 };
     struct wal_end end = { 0 };
-    uint64_t from = 1, damaged = 0;
-    int status = wal_segment_list(w->config.files, dir, &all, NULL);
+    struct err err = { 0 };
+    uint64_t from = 0, damaged = 0;
+    int status = wal_segment_list(w->config.files, dir, &all, &err);
 
-    from = !status && all.n ? all.firsts[0] : 0;
+    if (!status && all.n)
+        from = all.firsts[0];
+    free(all.firsts);
     while (from && !status) {
-        status = read_log(w, dir, from, &end);
+        status = read_log(w, dir, from, &end, &err);
+        if (!status)
+            check_end(w, &known, shard, &end);
         if (status || end.verdict != WAL_DAMAGED || end.is_truncated)
             break;
         from = end.last_present + 1;
@@ -174,7 +222,8 @@ static int scrub_log(struct disk_monitor *w, const char *dir)
         }
         damaged = from;
     }
-    free(all.firsts);
+    if (status && status != -ECANCELED && status != -ENOENT && status != -ENOMEM)
+        add_damage(w, err.text);
     return status == -ECANCELED ? status : 0;
 }
 
@@ -192,7 +241,7 @@ static int scrub_epoch(struct disk_monitor *w, uint64_t epoch)
     status = 0;
     for (uint32_t i = 0; i < n_shards && !status; i++)
         if (timeline_log_dir(data_dir, epoch, i, dir, NULL) == 0)
-            status = scrub_log(w, dir);
+            status = scrub_log(w, epoch, i, dir);
     return status;
 }
 
@@ -209,6 +258,123 @@ static int scrub_logs(struct disk_monitor *w)
     return status;
 }
 
+static bool has_segment(struct disk_monitor *w, const struct wal_control *c, const char *dir)
+{
+    struct wal_segments all = { 0 };
+    int status = wal_segment_list(w->config.files, dir, &all, NULL);
+    bool has = status || (all.n && all.firsts[all.n - 1] >= c->segment);
+
+    free(all.firsts);
+    return has;
+}
+
+/* Is the segment that the control file names there, or a later one? */
+static void check_newest(struct disk_monitor *w, uint32_t shard, const struct wal_control *c)
+{
+    struct wal_control now;
+    char dir[WAL_PATH_MAX];
+    struct err text;
+
+    if (!c->segment || c->is_closed ||
+        timeline_log_dir(w->config.data_dir, c->epoch, shard, dir, NULL) ||
+        has_segment(w, c, dir))
+        return;
+    now = read_control(w, c->epoch, shard);
+    if (now.segment != c->segment) /* the writer gave it up */
+        return;
+    err_set(&text, 0, "segment %020" PRIu64 ".psl of the write-ahead log is gone: %.170s",
+            c->segment, dir);
+    add_damage(w, text.text);
+}
+
+static int count_control(void *arg, const char *name)
+{
+    uint32_t *n = arg, shard;
+    int end = 0;
+
+    if (sscanf(name, "wal-%" SCNu32 ".control%n", &shard, &end) == 1 && end && !name[end] &&
+        shard < PLACEMENT_N_SHARDS_MAX && shard >= *n)
+        *n = shard + 1;
+    return 0;
+}
+
+/* Removed files of logs: only the control files know of them. */
+static void scrub_controls(struct disk_monitor *w)
+{
+    const struct file_ops *files = w->config.files;
+    struct wal_control c;
+    char path[WAL_PATH_MAX];
+    struct err err;
+    uint32_t n = 0;
+
+    (void)!files->list(files->state, w->config.data_dir, count_control, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        int status = wal_control_path(w->config.data_dir, i, path, NULL);
+
+        if (!status)
+            status = wal_control_read(files, path, &c, &err);
+        if (status == PS_ECORRUPT || status == -EIO)
+            add_damage(w, err.text);
+        else if (!status)
+            check_newest(w, i, &c);
+    }
+}
+
+/* --- when it was --- */
+
+#define STATE_FORMAT "psd scrub, format 1\nlast %" PRIu64 "\n"
+
+static bool state_path(const struct disk_monitor *w, const char *suffix,
+                       char ret[static WAL_PATH_MAX])
+{
+    int n = snprintf(ret, WAL_PATH_MAX, "%s/scrub.state%s", w->config.data_dir, suffix);
+
+    return n > 0 && (size_t)n < WAL_PATH_MAX;
+}
+
+/* Unix ms; 0: not known. */
+static uint64_t read_last(struct disk_monitor *w)
+{
+    struct bytes text = { 0 };
+    char path[WAL_PATH_MAX];
+    uint64_t last = 0;
+
+    if (!state_path(w, "", path) || file_text_read(w->config.files, path, 1000, &text) ||
+        sscanf((const char *)text.bytes + text.start, "psd scrub, format 1 last %" SCNu64,
+               &last) != 1)
+        last = 0;
+    bytes_deinit(&text);
+    return last;
+}
+
+/* Without the file the next start counts from itself. */
+static void write_last(struct disk_monitor *w, uint64_t unix_ms)
+{
+    const struct file_ops *files = w->config.files;
+    char path[WAL_PATH_MAX], tmp[WAL_PATH_MAX], text[100];
+    int n = snprintf(text, sizeof text, STATE_FORMAT, unix_ms);
+
+    if (state_path(w, "", path) && state_path(w, ".tmp", tmp) &&
+        file_text_write(files, tmp, text, (size_t)n) == 0)
+        (void)!files->rename(files->state, tmp, path);
+}
+
+/* Restarts do not put a scrub off: it is so long after the last one, or after the first start. */
+static uint64_t first_scrub_ms(struct disk_monitor *w, uint64_t every_ms)
+{
+    uint64_t now_ms = clock_unix_ms(), last_ms = read_last(w), ms = 0;
+
+    if (!last_ms || last_ms > now_ms) {
+        last_ms = now_ms;
+        write_last(w, last_ms);
+    }
+    if (now_ms - last_ms < every_ms)
+        ms = every_ms - (now_ms - last_ms);
+    if (ms < SCRUB_FIRST_MS)
+        ms = every_ms < SCRUB_FIRST_MS ? every_ms : SCRUB_FIRST_MS;
+    return clock_mono_ms() + ms;
+}
+
 static void scrub(struct disk_monitor *w)
 {
     int status;
@@ -221,6 +387,8 @@ static void scrub(struct disk_monitor *w)
         status = scrub_logs(w);
     if (status)
         return;
+    scrub_controls(w);
+    write_last(w, clock_unix_ms());
     log_line_info("scrub: %" PRIu64
                   " bytes of checkpoints and write-ahead logs read again: %" PRIu32
                   " files damaged",
@@ -255,7 +423,7 @@ static void thread_main(void *arg)
     struct disk_monitor *w = arg;
     uint64_t every_ms = w->config.scrub_every_ms, now_ms, ms;
 
-    w->next_scrub_ms = clock_mono_ms() + every_ms;
+    w->next_scrub_ms = every_ms ? first_scrub_ms(w, every_ms) : 0;
     do {
         measure(w);
         now_ms = clock_mono_ms();
@@ -280,7 +448,8 @@ int disk_monitor_start(const struct disk_monitor_config *config, struct disk_mon
                                           .open_read = open_slowly,
                                           .read = read_slowly,
                                           .close = close_slowly,
-                                          .list = list_slowly } };
+                                          .list = list_slowly,
+                                          .skip = config->files->skip ? skip_slowly : NULL } };
     if (uv_mutex_init(&w->lock) || uv_cond_init(&w->wake))
         abort(); /* only without memory */
     w->seen.is_on = true;

@@ -3,7 +3,12 @@
  * of them again at intervals (a scrub), slowly, so that damage is known before the files are needed.
  *
  * A scrub checks every checksum and count, as psctl verify does, at DISK_MONITOR_BYTES_PER_S at most. Files that psd
- * itself removes or truncates meanwhile are not damage. Archived files are not scrubbed.
+ * itself removes or truncates meanwhile are not damage. Archived files are not scrubbed. A sector that cannot be read is
+ * damage, and so are segments that are missing or truncated, if the control files of the logs (wal_control.h) name them.
+ *
+ *     DATA_DIR/scrub.state      when the last scrub ended, or psd first served: Unix ms
+ *
+ * So restarts do not put a scrub off. One that a restart interrupts begins anew.
  */
 #ifndef SERVER_DISK_MONITOR_H
 #define SERVER_DISK_MONITOR_H
@@ -19,7 +24,7 @@ struct disk_monitor;
 struct disk_monitor_config {
     const struct file_ops *files; /* borrowed */
     const char *data_dir;         /* borrowed */
-    uint64_t scrub_every_ms;      /* from the end of one to the next one; 0: none */
+    uint64_t scrub_every_ms;      /* from the end of one to the next one, also across restarts; 0: none */
 };
 
 /* Starts the thread. Statuses of libuv, with a sentence. */

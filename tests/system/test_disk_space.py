@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from conftest import BIN, eventually
+from test_damage import bad_sectors  # noqa: F401
 from test_durability import DIM, alone, damage, one_pusher
 
 
@@ -168,3 +169,46 @@ def test_a_scrub_finds_damage_before_it_is_needed(start_psd, tmp_path, monkeypat
     assert "1 files damaged" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
     damage(path)
     eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
+
+
+def test_a_scrub_tells_of_sectors_that_cannot_be_read_and_of_files_that_are_gone(start_psd, tmp_path, monkeypatch, bad_sectors):
+    data = tmp_path / "data"
+    psd = start_psd(*alone(monkeypatch), "--data-dir", str(data), "--scrub-every", "500ms")
+    p = one_pusher(psd)
+    for _ in range(30):
+        p.step()
+        p.settle()
+    newest = sorted(data.glob("log/*/shard-000/*.psl"))[-1]
+    bad_sectors(newest, 0)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    assert "cannot be read: Input/output error" in psd.log()
+    bad_sectors(data, 0)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
+    newest.rename(tmp_path / "away")
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    assert f"segment {newest.name} of the write-ahead log is gone" in psd.log()
+    (tmp_path / "away").rename(newest)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:len(whole) // 2])
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    assert "the write-ahead log is cut behind record" in psd.log()
+    newest.write_bytes(whole)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
+
+
+def test_restarts_do_not_put_a_scrub_off(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data), "--scrub-every", "100h")
+    psd = start_psd(*args)
+    state = data / "scrub.state"
+    eventually(state.exists)
+    first = int(state.read_text().split()[-1])
+    assert psd.stop() == 0
+    psd = start_psd(*args)
+    assert psd.stop() == 0
+    assert int(state.read_text().split()[-1]) == first, "the first start counts"
+    state.write_text(f"psd scrub, format 1\nlast {first - 101 * 3600 * 1000}\n")
+    psd = start_psd(*args)
+    eventually(lambda: metrics(psd)["psd_scrubs_total"] == 1, 40)
+    assert int(state.read_text().split()[-1]) >= first
