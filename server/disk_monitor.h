@@ -3,8 +3,9 @@
  * of them again at intervals (a scrub), slowly, so that damage is known before the files are needed.
  *
  * A scrub checks every checksum and count, as psctl verify does, at DISK_MONITOR_BYTES_PER_S at most. Files that psd
- * itself removes or truncates meanwhile are not damage. Archived files are not scrubbed. A sector that cannot be read is
- * damage, and so are segments that are missing or truncated, if the control files of the logs (wal_control.h) name them.
+ * itself removes or truncates meanwhile are not damage. Archived files are not scrubbed. A sector that cannot be read
+ * is damage, and so are segments that are missing or truncated, if the control files of the logs (wal_control.h) name
+ * them.
  *
  *     DATA_DIR/scrub.state      when the last scrub ended, or psd first served: Unix ms
  *

@@ -171,13 +171,13 @@ def test_a_scrub_finds_damage_before_it_is_needed(start_psd, tmp_path, monkeypat
     eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
 
 
-def test_a_scrub_tells_of_sectors_that_cannot_be_read_and_of_files_that_are_gone(start_psd, tmp_path, monkeypatch, bad_sectors):
+def test_a_scrub_reports_sectors_that_cannot_be_read_and_files_that_are_gone(start_psd, tmp_path, monkeypatch, bad_sectors):
     data = tmp_path / "data"
     psd = start_psd(*alone(monkeypatch), "--data-dir", str(data), "--scrub-every", "500ms")
     p = one_pusher(psd)
     for _ in range(30):
         p.step()
-        p.settle()
+        p.wait_acknowledged()
     newest = sorted(data.glob("log/*/shard-000/*.psl"))[-1]
     bad_sectors(newest, 0)
     eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
