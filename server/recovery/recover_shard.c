@@ -1,5 +1,6 @@
 #include "server/recovery/recover_shard.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -337,6 +338,31 @@ static int has_newest(const struct attempt *a, bool *ret, struct err *err)
     return status;
 }
 
+static int stop_listing(void *arg, const char *name)
+{
+    (void)arg;
+    (void)name;
+    return 1;
+}
+
+/* Neither the log's directory nor the control file is there: so it is with a copied checkpoint, and where somebody
+ * has removed both. */
+static void report_no_log(const struct attempt *a)
+{
+    const struct file_ops *files = a->config->files;
+    const struct wal_control *c = &a->control;
+    struct err text;
+
+    if (!a->from || c->epoch || c->segment || c->durable ||
+        files->list(files->state, a->log_dir, stop_listing, NULL) != -ENOENT)
+        return;
+    err_set(&text, 0,
+            "shard %" PRIu32 ": checkpoint %" PRIu64
+            " has no write-ahead log beside it: if one was there, what it had is lost",
+            a->config->shard_index, a->facts->number);
+    report(a->config, text.text);
+}
+
 /* Files that were removed or cut behind what can be read leave no other trace. */
 static int check_control(const struct attempt *a, struct err *err)
 {
@@ -345,6 +371,7 @@ static int check_control(const struct attempt *a, struct err *err)
     bool is_short = end->last_read < c->durable, has = false;
     int status;
 
+    report_no_log(a);
     if (c->epoch > a->facts->epoch)
         return refuse_epoch(a, err);
     if (c->epoch < a->facts->epoch || end->verdict == WAL_GAP || end->verdict == WAL_DAMAGED)

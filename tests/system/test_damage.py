@@ -150,6 +150,21 @@ def test_removed_files_of_the_log_are_reported_at_the_start_and_by_verify(start_
     check(p, psd, 20)
 
 
+def test_a_log_that_is_gone_with_its_control_file_is_a_line_at_the_start(start_psd, pushed):
+    p, args, data = pushed
+    shutil.rmtree(data / "log")
+    for control in data.glob("wal-*.control"):
+        control.unlink()
+    psd = start_psd(*args)
+    line = "checkpoint 1 has no write-ahead log beside it"
+    assert line in psd.log()
+    check(p, psd, 20)
+    assert psd.stop() == 0
+    psd = start_psd(*args)
+    assert line not in psd.log()
+    check(p, psd, 20)
+
+
 def test_a_log_that_was_truncated_far_back_is_not_called_torn(start_psd, tmp_path, monkeypatch):
     data = tmp_path / "data"
     args = (*alone(monkeypatch), "--data-dir", str(data))
