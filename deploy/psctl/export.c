@@ -108,6 +108,8 @@ static void add_state(struct export_arrays *a)
         [TABLE_SPEC_ADAM] = { ".state.m", ".state.v" },
         [TABLE_SPEC_FTRL] = { ".state.z", ".state.n" },
     };
+    _Static_assert(sizeof names / sizeof *names == TABLE_SPEC_OPTIM_END,
+                   "names of each optimizer's state");
     const struct table_spec *spec = &a->table->spec;
     uint32_t n = 0, first = spec->dim;
 

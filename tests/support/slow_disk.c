@@ -114,7 +114,7 @@ void slow_disk_init(struct slow_disk *d, const struct file_ops *disk)
     *d = (struct slow_disk){ .disk = disk,
                              .ops = { d, open_read, create, read_some, write_all, write_at,
                                       sync_file, close_file, rename_path, unlink_path, make_dir,
-                                      remove_dir, sync_dir, list, NULL } };
+                                      remove_dir, sync_dir, list, NULL, NULL } };
     status = uv_mutex_init(&d->lock);
     assert(status == 0);
     status = uv_cond_init(&d->changed);

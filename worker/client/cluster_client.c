@@ -305,6 +305,13 @@ static void on_beat_answered(void *owner, uint32_t shard, const struct suspects 
             shard_link_beat_soon(cluster->members[i].link);
 }
 
+static bool has_suspects(void *owner)
+{
+    const struct cluster_client *cluster = owner;
+
+    return suspects_are_open(cluster->suspects);
+}
+
 static void on_lost(void *owner, uint32_t shard)
 {
     const struct cluster_client *cluster = owner;
@@ -367,6 +374,7 @@ static const struct shard_link_events shard_link_events = { .ready = on_ready,
                                                             .may_join = may_join,
                                                             .fill_beat = fill_beat,
                                                             .beat_answered = on_beat_answered,
+                                                            .has_suspects = has_suspects,
                                                             .lost = on_lost,
                                                             .left = on_left,
                                                             .min_clock = on_min_clock,

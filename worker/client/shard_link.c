@@ -64,6 +64,9 @@ struct shard_link {
      * answered, or the shard came back. The last counts once: a shard may come back for ever. */
     uint64_t push_since_ms;
     bool push_resent; /* the shard came back with that push under way */
+    bool was_busy;    /* the last connection ended as a push has to wait for other workers */
+    uint64_t
+        held_until_ms; /* while a suspect is being agreed on requests wait; 0: they do not */
     uint64_t push_notice_ms, pull_notice_ms;
     struct request *pull;     /* owned; NULL: none under way */
     struct pull_reply answer; /* scratch, as it is large */
@@ -107,6 +110,7 @@ static void disconnect(struct shard_link *l)
     l->connector = NULL;
     l->channel = NULL;
     l->beat_id = l->greet_id = 0;
+    l->held_until_ms = 0;
 }
 
 /* Ends the link for good; informs the owner. */
@@ -267,7 +271,7 @@ static void send_push(struct shard_link *l, struct request *r)
     struct push push;
     int status;
 
-    if (l->phase != PHASE_READY)
+    if (l->phase != PHASE_READY || l->held_until_ms)
         return;
     r->request_id = ++l->last_request_id;
     request_push(r, l->tables.shard_ids, &push);
@@ -286,7 +290,7 @@ static void send_pull(struct shard_link *l)
     struct pull pull;
     int status;
 
-    if (l->phase != PHASE_READY)
+    if (l->phase != PHASE_READY || l->held_until_ms)
         return;
     r->request_id = ++l->last_request_id;
     request_pull(r, l->tables.shard_ids,
@@ -304,6 +308,8 @@ static uint64_t send_pending(struct shard_link *l)
     bool asked = !l->pull;
     uint64_t n_resent = 0;
 
+    if (l->held_until_ms)
+        return 0;
     for (p = l->unacked.first; p; p = p->next) {
         if (!asked && p->seq > l->pull->after_seq) {
             send_pull(l);
@@ -358,6 +364,24 @@ static bool check_push_timeout(struct shard_link *l)
     return true;
 }
 
+/* A push that has to wait for a suspect ends its connection, and all shards have to refuse the suspect at the same
+ * time. So behind such an end pushes wait, for a lease at most, until the shards agree. */
+static void hold_for_suspects(struct shard_link *l)
+{
+    if (l->was_busy && l->events->has_suspects(l->owner))
+        l->held_until_ms = l->now_ms + l->lease_ms + 1;
+    l->was_busy = false;
+}
+
+static void release_held(struct shard_link *l)
+{
+    if (!l->held_until_ms ||
+        (l->now_ms < l->held_until_ms && l->events->has_suspects(l->owner)))
+        return;
+    l->held_until_ms = 0;
+    send_pending(l);
+}
+
 static void become_ready(struct shard_link *l)
 {
     bool is_return = l->was_ready && !l->rejoins;
@@ -376,6 +400,7 @@ static void become_ready(struct shard_link *l)
     if (l->phase == PHASE_READY && l->config.joins && l->config.join.relays &&
         l->events->may_join(l->owner))
         send_beat(l);
+    hold_for_suspects(l);
     n_resent = send_pending(l);
     if (is_return) {
         notice(l, "is back; %" PRIu64 " push%s sent again", n_resent,
@@ -552,8 +577,10 @@ static int receive_push(struct shard_link *l, const struct frame_header *h, cons
         return h->request_id > push->request_id && push->next
                    ? PS_EPROTO
                    : 0; /* a repeated answer is ignored */
-    if (handle_curable(l, r.status, r.text))
+    if (handle_curable(l, r.status, r.text)) {
+        l->was_busy = r.status == -EBUSY;
         return 0;
+    }
     if (r.seq != push->seq)
         return PS_EPROTO;
     ack_push(l, &r);
@@ -692,6 +719,9 @@ static void notice_overdue(struct shard_link *l, const char *what, uint64_t sinc
 
 static void tick_ready(struct shard_link *l)
 {
+    release_held(l);
+    if (l->phase != PHASE_READY)
+        return;
     if (l->pull)
         notice_overdue(l, "a pull", l->pull->asked_ms, &l->pull_notice_ms);
     if (l->unacked.first) {

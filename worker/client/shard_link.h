@@ -59,6 +59,9 @@ struct shard_link_events {
     /* The heartbeat was answered; the workers that the shard suspects. */
     void (*beat_answered)(void *owner, uint32_t shard, const struct suspects *suspects);
 
+    /* True while shards of the job are being told of a suspect. */
+    bool (*has_suspects)(void *owner);
+
     /* The connection has ended: its requests get no answer. */
     void (*lost)(void *owner, uint32_t shard);
 

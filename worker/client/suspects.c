@@ -46,6 +46,11 @@ static enum stage next_stage(const struct item *item, uint32_t shard)
     return item->is_agreed && item->stages[shard] == REFUSES ? AGREED : NOTHING;
 }
 
+bool suspects_are_open(const struct suspects_relay *r)
+{
+    return r->n > 0;
+}
+
 bool suspects_has_update(const struct suspects_relay *r, uint32_t shard)
 {
     for (uint32_t i = 0; i < r->n; i++)

@@ -40,6 +40,9 @@ void suspects_answered(struct suspects_relay *r, uint32_t shard,
 /* The connection to the shard was lost. */
 void suspects_lost(struct suspects_relay *r, uint32_t shard);
 
+/* True if there is a suspect that some shard still counts. */
+bool suspects_are_open(const struct suspects_relay *r);
+
 /* True if suspects_ask() would name a suspect for this shard. */
 bool suspects_has_update(const struct suspects_relay *r, uint32_t shard);
 

@@ -142,7 +142,7 @@ static int fake_push(struct fake_conn *c, const struct frame_header *h, const ui
     } else if (push->seq > s->last_seq + 1) {
         r.status = PS_ESEQ;
     } else if (refusal == PS_ESEQ || refusal == PS_ENOJOIN || refusal == PS_ESTOPPING ||
-               refusal == -ENOMEM) {
+               refusal == -ENOMEM || refusal == -EBUSY) {
         ; /* not acknowledged: the number is still to come */
     } else if (push->seq <= s->last_seq) {
         r.repeated = true;

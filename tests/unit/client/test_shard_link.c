@@ -22,7 +22,8 @@ struct rig {
     uint64_t now_ms;
     uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices,
         n_restarts, n_beats, n_lost;
-    bool waits; /* for other shards */
+    bool waits;    /* for other shards */
+    bool suspects; /* of has_suspects() */
     char notice[512];
     int failed;
     char sentence[512];
@@ -137,6 +138,11 @@ static void on_beat_answered(void *owner, uint32_t shard, const struct suspects 
     ((struct rig *)owner)->n_beats++;
 }
 
+static bool has_suspects(void *owner)
+{
+    return ((struct rig *)owner)->suspects;
+}
+
 static void on_lost(void *owner, uint32_t shard)
 {
     (void)shard;
@@ -151,6 +157,7 @@ static const struct shard_link_events events = { .ready = on_ready,
                                                  .may_join = may_join,
                                                  .fill_beat = fill_beat,
                                                  .beat_answered = on_beat_answered,
+                                                 .has_suspects = has_suspects,
                                                  .lost = on_lost,
                                                  .left = on_left,
                                                  .min_clock = on_min_clock,
@@ -188,7 +195,7 @@ static void set_up(struct rig *rig, const struct fake_plan *plan)
     config.join = (struct join){
         .job = "j", .n_workers = 1, .incarnation = 7, .mode = TABLE_SPEC_MODE_ASYNC
     };
-    config.join.relays = plan->push_status == PS_ESTOPPING;
+    config.join.relays = plan->push_status == PS_ESTOPPING || plan->push_status == -EBUSY;
     rig->link = shard_link_new(&rig->channels, &config, &events, rig);
 }
 
@@ -333,6 +340,31 @@ static void a_heartbeat_goes_out_before_pushes_that_end_the_connection(void **st
     run_until(&rig, &rig.n_lost, 5);
     assert_true(rig.n_ready >= 5);
     assert_true(rig.n_beats >= 4); /* the first one may have come too late */
+    tear_down(&rig);
+}
+
+/* All shards have to refuse a suspect at the same time, and a push that waits for it ends its connection. */
+static void pushes_wait_for_a_lease_while_shards_agree_on_a_suspect(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .push_status = -EBUSY };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    rig.suspects = true;
+    run_until(&rig, &rig.n_ready, 1);
+    shard_link_push(rig.link, empty_request(0));
+    run_until(&rig, &rig.n_lost, 1);
+    run_until(&rig, &rig.n_ready, 2);
+    rig.n_beats = 0;
+    run_until(&rig, &rig.n_beats, 2); /* three in a lease */
+    assert_int_equal(rig.n_lost, 1);
+    run_until(&rig, &rig.n_lost, 2); /* the lease is over, and the push is sent */
+    run_until(&rig, &rig.n_ready, 3);
+    rig.n_beats = 0;
+    rig.suspects = false; /* they agree: it is sent at once */
+    run_until(&rig, &rig.n_lost, 3);
+    assert_true(rig.n_beats <= 1);
     tear_down(&rig);
 }
 
@@ -536,6 +568,7 @@ int main(void)
         cmocka_unit_test(
             a_shard_is_joined_once_all_others_are_there_and_meanwhile_not_given_up),
         cmocka_unit_test(a_heartbeat_goes_out_before_pushes_that_end_the_connection),
+        cmocka_unit_test(pushes_wait_for_a_lease_while_shards_agree_on_a_suspect),
         cmocka_unit_test(a_push_without_answer_ends_the_job),
         cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
         cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),
