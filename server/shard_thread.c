@@ -293,8 +293,8 @@ int shard_thread_start(const struct shard_thread_config *config,
         uv_run(&t->loop, UV_RUN_DEFAULT);
         unmake_loop(t);
         free(t);
-        return err_set(err, status, "shard %u: cannot start its thread: %s", config->index,
-                       status_text(status));
+        return err_set(err, status, "shard %u: cannot start its thread: %s (ulimit -v and -u)",
+                       config->index, status_text(status));
     }
     *ret_thread = t;
     return 0;

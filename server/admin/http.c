@@ -636,7 +636,8 @@ int http_start(const char *address, const struct http_names *names,
         close(fd);
         uv_mutex_destroy(&h->lock);
         free(h);
-        return err_set(err, -EIO, "cannot start the HTTP thread for %.100s", address);
+        return err_set(err, -EIO, "cannot start the HTTP thread for %.100s (ulimit -v and -u)",
+                       address);
     }
     *ret_http = h;
     return 0;
