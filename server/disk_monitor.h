@@ -25,7 +25,8 @@ struct disk_monitor;
 struct disk_monitor_config {
     const struct file_ops *files; /* borrowed */
     const char *data_dir;         /* borrowed */
-    uint64_t scrub_every_ms;      /* from the end of one to the next one, also across restarts; 0: none */
+    uint64_t
+        scrub_every_ms; /* from the end of one to the next one, also across restarts; 0: none */
 };
 
 /* Starts the thread. Statuses of libuv, with a sentence. */

@@ -39,9 +39,10 @@ enum connection_entry_state { ENTRY_GREETED, ENTRY_ASKED, ENTRY_JOINED, ENTRY_CL
 
 /* One connection. The main thread's, but for the atomic fields. */
 struct connection_entry {
-    _Atomic int state;          /* enum connection_entry_state: written by the thread that serves it */
-    _Atomic bool is_evicted;    /* written by the main thread */
-    _Atomic uint64_t active_ms; /* its last request, or its start: written by the thread that serves it */
+    _Atomic int state; /* enum connection_entry_state: written by the thread that serves it */
+    _Atomic bool is_evicted; /* written by the main thread */
+    _Atomic uint64_t
+        active_ms; /* its last request, or its start: written by the thread that serves it */
     struct connection_address *address; /* borrowed from the limits */
     struct connection_entry *next, *prev;
 };

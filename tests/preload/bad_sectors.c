@@ -3,6 +3,7 @@
  * where both are asked for, as Linux does. The file that PS_BAD_SECTORS names has "INODE FIRST END": of which file, and
  * which bytes. It may be written and removed while the process runs.
  */
+#undef _FORTIFY_SOURCE /* its inline read() would stand in the way of this one */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
