@@ -16,8 +16,8 @@ MODEL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", BATCH, "--see
 # A few pushes are under way at a time, also where no pull waits for them, so that soon there are as many buffers as there can be.
 WINDOW = ("--window", 65536)
 # What comes as often as time passes, or as the disk is late: psd's reports and its main thread, psworker's look at a long wait, blocks of
-# the write-ahead log. And once, at the end: what all nodes say of workers that were lost, text of any length.
-BESIDE = {"shard_thread_publish", "node_run", "look_after", "wal_block_new", "count_lost"}
+# the write-ahead log. And at the end: what all nodes say of workers that were lost, and asking them until all other workers have ended.
+BESIDE = {"shard_thread_publish", "node_run", "look_after", "wal_block_new", "count_lost", "find_ends"}
 LITTLE = ("--push-codec", "onebit", "--dense-push-codec", "topk", "--dense-push-warmup", 32, "--zstd")
 INT8 = ("--push-codec", "int8", "--pull-codec", "bf16", "--dense-pull-codec", "bf16", "--zstd")
 PULLS = ("--row-cache", 0)
