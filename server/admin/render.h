@@ -11,8 +11,8 @@
 #define RENDER_DISK_MS \
     10000u /* replies that wait longer for their records to be safe: the disk is slow */
 
-/* `what`: "stats" (everything), "status", "tables", "workers", "why". NULL for another word or
- * without memory. */
+/* `what`: "stats" (everything), "status", "tables", "workers" or "why", as in proto/README.md,
+ * "Operators". NULL for another word, or without memory. */
 char *render_json(const struct node_report *node, const char *what);
 
 char *render_metrics(const struct node_report *node);
