@@ -96,7 +96,8 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret);
 struct push_encoder;
 struct push_encoder *ps_encoder(const struct ps_client *c);
 
-/* Operator's question to one node; proto/README.md, "Operators", lists the commands. JSON text, to be freed. No ps_open() needed; blocks up to timeout_ms. */
+/* Operator's question to one node; proto/README.md, "Operators", lists the commands. JSON
+ * text, to be freed. No ps_open() needed; blocks up to timeout_ms. */
 int ps_admin(const char *server, const char *token, const char *command, const char *argument,
              uint32_t timeout_ms, char **ret_json, struct err *err) MUST_CHECK;
 
