@@ -140,9 +140,10 @@ CUDA_HEADERS = $(if $(CUDA_WHEEL),$(abspath $(dir $(CUDA_WHEEL))/../include))
 CUDA_LINK = -Wl,-rpath,$(patsubst %/,%,$(dir $(CUDA_LIB))) -Wl,-rpath,/usr/local/cuda/lib64 \
             $(patsubst %,-L%,$(wildcard $(CUDA)/lib64 $(CUDA)/targets/x86_64-linux/lib)) -lcudart_static $(CUDA_LIB) -ldl -lrt -lpthread
 comma     = ,
+harden_so = $(filter-out -fPIE,$(HARDEN))
 CUDA_FLAGS = -std=c++17 -O3 -I. $(CUDA_HEADERS:%=-I%) --fmad=false -lineinfo $(if $(WERROR),-Werror all-warnings) \
              -Xptxas -warn-spills,-warn-lmem-usage$(if $(WERROR),$(comma)-Werror) \
-             -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-ffp-contract=off \
+             -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-ffp-contract=off $(harden_so:%=-Xcompiler %) \
              $(foreach a,80 90,-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
 cuda_objects = $(patsubst %,$(BUILD)/cuda/%.o,$(wildcard worker/cuda/*.cu worker/cuda/*.c) common/memory.c common/status.c)
 
@@ -170,8 +171,8 @@ $(BUILD)/cuda/%.cu.o: %.cu
 $(BUILD)/cuda/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC   $@"
-	@$(CC) -std=c17 -D_GNU_SOURCE -I. $(CUDA_HEADERS:%=-isystem %) -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off \
-	    -idirafter tests/gpu/missing $(CUDA_TESTS) -MMD -MP -c -o $@ $<
+	@$(CC) -std=c17 -D_GNU_SOURCE -I. $(CUDA_HEADERS:%=-isystem %) -isystem $(CUDA)/include $(WARN) -O2 -g -fPIC $(harden_so) -fvisibility=hidden \
+	    -ffp-contract=off 	    -idirafter tests/gpu/missing $(CUDA_TESTS) -MMD -MP -c -o $@ $<
 
 # What the tests of a folder share: every .c in it that is no test, and those of the folders that helpers.FOLDER names.
 shared   = $(filter-out tests/unit/$(1)/test_%,$(wildcard tests/unit/$(1)/*.c))

@@ -1,6 +1,7 @@
 """psworker_cuda.so as it is shipped: what it asks of a machine, what it shows, for which GPUs it was made."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 
@@ -27,6 +28,15 @@ def test_it_needs_cublaslt_and_the_c_library_alone():
 def test_it_shows_one_symbol():
     symbols = run("nm", "-D", "--defined-only", str(PLUGIN)).split()
     assert symbols[2::3] == ["psworker_cuda"]
+
+
+def test_it_is_hardened_as_the_programs_are():
+    symbols, rest = run("readelf", "-W", "--dyn-syms", str(PLUGIN)), run("readelf", "-W", "-d", "-l", "-n", str(PLUGIN))
+    assert "__stack_chk_fail" in symbols, "no stack protector"
+    assert "__snprintf_chk" in symbols, "no FORTIFY"
+    assert "GNU_RELRO" in rest and "BIND_NOW" in rest, "no full RELRO"
+    assert re.search(r"GNU_STACK.* RW +0x", rest), "an executable stack"
+    assert "SHSTK" in rest, "no shadow stack"
 
 
 def test_another_abi_gets_no_ops():

@@ -115,22 +115,22 @@ def test_the_samples_are_read_back_as_they_are(tmp_path):
     assert got.returncode == 0, got.stderr
 
 
+def readelf(path, flag):
+    got = run("readelf", "-W", flag, path, env={**os.environ, "LC_ALL": "C"})
+    assert got.returncode == 0, got.stderr
+    return got.stdout
+
+
 @pytest.mark.parametrize("program", ["psd", "psworker", "psctl", "psbench"])
 def test_a_program_is_built_as_debian_builds_them(program):
     """PIE, full RELRO, stack protector, FORTIFY, CET, no executable stack: as blhc and checksec would look for."""
     path = BIN / program
     if program == "psbench" and not path.exists():
         pytest.skip("psbench is not built in this folder")
-
-    def readelf(*flags):
-        got = run("readelf", "-W", *flags, path, env={**os.environ, "LC_ALL": "C"})
-        assert got.returncode == 0, got.stderr
-        return got.stdout
-
-    symbols = readelf("--dyn-syms")
+    symbols = readelf(path, "--dyn-syms")
     if "__asan_init" in symbols or "__tsan_init" in symbols:
         pytest.skip("sanitizers watch over this build instead")
-    head, dynamic, segments, notes = readelf("-h"), readelf("-d"), readelf("-l"), readelf("-n")
+    head, dynamic, segments, notes = (readelf(path, flag) for flag in ("-h", "-d", "-l", "-n"))
     assert re.search(r"Type:\s+DYN", head) and re.search(r"FLAGS_1.*PIE", dynamic), "no PIE"
     assert "GNU_RELRO" in segments and re.search(r"FLAGS_1.*NOW", dynamic), "no full RELRO"
     assert re.search(r"GNU_STACK.* RW +0x", segments), "an executable stack"
