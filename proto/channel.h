@@ -162,7 +162,7 @@ int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *c
  * events.frame it may wait until the delivery ends, for others to go with it. */
 int channel_send(struct channel *c, struct bytes *frame);
 
-/* Sends a frame whose end is not made yet, in parts. Each part is written at once; other frames that are sent meanwhile
+/* Sends a frame whose end is not made yet, in chunks. Each is written at once; other frames that are sent meanwhile
  * wait for the last one. The caller checks channel_leaving_bytes() first, and waits for events.written if it is much. A
  * frame that has begun to leave must end, or the channel. */
 int channel_send_chunk(struct channel *c, struct bytes *chunk);

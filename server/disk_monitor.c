@@ -298,26 +298,40 @@ static int count_control(void *arg, const char *name)
     return 0;
 }
 
-/* Removed files of logs: only the control files know of them. */
+/* Zeros: there is none, or it cannot be read. */
+static struct wal_control scrub_control(struct disk_monitor *w, uint32_t shard)
+{
+    struct wal_control c = { 0 };
+    char path[WAL_PATH_MAX];
+    struct err err;
+    int status = wal_control_path(w->config.data_dir, shard, path, NULL);
+
+    if (!status)
+        status = wal_control_read(w->config.files, path, &c, &err);
+    if (status == PS_ECORRUPT || status == -EIO)
+        add_damage(w, err.text);
+    return status ? (struct wal_control){ 0 } : c;
+}
+
+/* Removed files of logs: only the control files know of them. One of an older epoch is left over: another layout had
+ * more shards. */
 static void scrub_controls(struct disk_monitor *w)
 {
     const struct file_ops *files = w->config.files;
-    struct wal_control c;
-    char path[WAL_PATH_MAX];
-    struct err err;
+    struct wal_control *all;
+    uint64_t epoch = 0;
     uint32_t n = 0;
 
     (void)!files->list(files->state, w->config.data_dir, count_control, &n);
+    all = memory_alloc((n + 1) * sizeof *all);
     for (uint32_t i = 0; i < n; i++) {
-        int status = wal_control_path(w->config.data_dir, i, path, NULL);
-
-        if (!status)
-            status = wal_control_read(files, path, &c, &err);
-        if (status == PS_ECORRUPT || status == -EIO)
-            add_damage(w, err.text);
-        else if (!status)
-            check_newest(w, i, &c);
+        all[i] = scrub_control(w, i);
+        epoch = all[i].epoch > epoch ? all[i].epoch : epoch;
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (all[i].epoch == epoch)
+            check_newest(w, i, &all[i]);
+    free(all);
 }
 
 /* --- when it was --- */

@@ -240,7 +240,7 @@ static int archive_unused(const struct start *s, uint64_t above, uint64_t below,
         status = checkpoint_archive(s->config.files, data_dir, number, err);
         if (!status)
             log_line_warn("checkpoint %" PRIu64
-                          " is set aside: it counts no more; psctl prune removes it: "
+                          " is archived: it counts no more; psctl prune removes it: "
                           "%s.aside",
                           number, dir);
     }
@@ -278,7 +278,7 @@ static void tidy(uv_work_t *work)
     if (!status && !s->begins_epoch)
         status = archive_unused(s, s->above, UINT64_MAX, &err);
     if (status)
-        log_line_warn("data that this start did not use could not be set aside: %s", err.text);
+        log_line_warn("data that this start did not use could not be archived: %s", err.text);
 }
 
 static void on_tidy(uv_work_t *work, int status)

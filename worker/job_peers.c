@@ -211,7 +211,8 @@ static bool has_left(const cJSON *worker)
     return strcmp(text_of(worker, "state"), "left") == 0;
 }
 
-/* A node that has not seen this worker leave reports what was before that. */
+/* A node that has not seen this worker leave reports what was before that. A farewell that was lost on its way makes it
+ * a dead one there. */
 static bool knows_the_end(const cJSON *job, uint32_t own_rank)
 {
     const cJSON *worker;
@@ -219,7 +220,7 @@ static bool knows_the_end(const cJSON *job, uint32_t own_rank)
     cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
     {
         if (number_of(worker, "rank") == (double)own_rank)
-            return has_left(worker);
+            return !takes_part(worker);
     }
     return false;
 }

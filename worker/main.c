@@ -142,8 +142,8 @@ static int final_validation(struct command_context *r, struct trainer *t,
     return status;
 }
 
-/* Rows that a rank has not trained on which left after `clock` steps. Malformed rows make no step: about as many as
- * this rank has met, and a batch an epoch, do not count. */
+/* Rows of a rank that left after `clock` steps, as far as it has not trained on them. Malformed rows make no step:
+ * about as many as this rank has met, and a batch an epoch, do not count. */
 static uint64_t rows_left_out(const struct command_context *r, const struct trainer *t,
                               uint64_t n_rows, uint32_t rank, uint64_t clock)
 {

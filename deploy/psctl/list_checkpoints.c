@@ -62,7 +62,7 @@ static void add_to_grid(struct list_checkpoints *p, const struct point *point)
 {
     const struct manifest *m = point->manifest;
     const char *truncated = point->is_log_truncated ? ", no start: log truncated" : "";
-    const char *archived = point->is_archived ? ", set aside" : "";
+    const char *archived = point->is_archived ? ", archived" : "";
     char when[40] = "-", jobs[400];
     time_t seconds = (time_t)(m->unix_ms / 1000);
     struct tm local;

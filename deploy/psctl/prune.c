@@ -63,7 +63,7 @@ static int prune_archived_checkpoints(struct prune *p, struct err *err)
         status = directory_archived_path(p->data_dir, numbers.items[i], dir, err);
         if (status)
             break;
-        add(p, disk_usage_dir(dir, ""), "checkpoint %" PRIu64 ", set aside", numbers.items[i]);
+        add(p, disk_usage_dir(dir, ""), "checkpoint %" PRIu64 ", archived", numbers.items[i]);
         if (p->options->yes)
             directory_remove(&file_os, dir);
     }

@@ -70,7 +70,7 @@ int tensor_files_write_npy(const struct file_ops *files, const char *path,
  *
  * Offsets count from where the data begins. Arrays of 8-byte items come first, so that each is aligned.
  */
-#define SAFETENSORS_NO_NAME "__metadata__" /* bytes of the file that belong to no array */
+#define SAFETENSORS_NO_NAME "__metadata__" /* the metadata: no array may have this name */
 
 struct safetensors_note {
     char name[TENSOR_FILES_NAME_MAX];

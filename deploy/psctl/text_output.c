@@ -261,7 +261,7 @@ static void text_output_disk(const struct text_output *s)
     fprintf(s->out, "disk         checkpoints %s",
             format_bytes(cell, number(d, "checkpoint_bytes")));
     fprintf(s->out, ", write-ahead logs %s", format_bytes(cell, number(d, "log_bytes")));
-    fprintf(s->out, ", set aside %s", format_bytes(cell, number(d, "aside_bytes")));
+    fprintf(s->out, ", archived %s", format_bytes(cell, number(d, "aside_bytes")));
     fprintf(s->out, ", %s free", format_bytes(cell, number(d, "free_bytes")));
     fprintf(s->out, " of %s", format_bytes(cell, number(d, "size_bytes")));
     if (number(d, "scrubbed_unix_ms") > 0)

@@ -425,7 +425,7 @@ static void report_point(struct findings *v, struct point *p, const struct err *
     print_line(
         v,
         "whole    checkpoint %" PRIu64 "%s: %s, %u files, %" PRIu64 " rows, %" PRIu64 " bytes",
-        p->number, p->is_archived ? " (set aside)" : "", kind, m->n_files, n_rows, n_bytes);
+        p->number, p->is_archived ? " (archived)" : "", kind, m->n_files, n_rows, n_bytes);
 }
 
 /* What could not be read because psd has removed it since is no damage. */

@@ -225,7 +225,9 @@ static void put_workers(struct json *j, const struct shard_report *r, const char
         json_open(j, NULL);
         json_u64(j, "rank", w->rank);
         json_text(j, "name", w->name);
-        json_text(j, "state", w->is_suspected ? "suspected" : worker_state_name(w->state));
+        json_text(j, "state",
+                  w->is_suspected && w->state == WORKER_LIVE ? "suspected"
+                                                             : worker_state_name(w->state));
         json_u64(j, "clock", w->clock);
         json_u64(j, "incarnation", w->incarnation);
         json_u64(j, "last_seq", w->last_seq);

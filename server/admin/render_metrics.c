@@ -38,7 +38,9 @@ static const struct family net_families[] = {
     NET("evicted_peers_total", "counter", evicted_peers,
         "Connections closed that did nothing: for too long, or in the way of others."),
     NET("greedy_peers_total", "counter", greedy_peers,
-        "Connections closed as they held most of --client-memory."),
+        "Connections closed as they held most of --client-memory, or of the replies that wait "
+        "for the "
+        "write-ahead log."),
     NET("held_bytes", "gauge", held_bytes,
         "Memory of messages and replies that connections have received or not sent yet."),
     NET("refused_connections_total", "counter", refused_connections,
@@ -589,7 +591,7 @@ char *render_metrics(const struct node_report *node)
     put_jobs(out, node);
     put_workers(out, node, "psd_worker_clock", "Steps that a worker has finished.",
                 worker_clock);
-    put_workers(out, node, "psd_worker_live", "1 while a worker's lease lasts.",
+    put_workers(out, node, "psd_worker_live", "1 while a worker is live or suspected.",
                 worker_is_live);
     failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed) {

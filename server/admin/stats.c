@@ -146,6 +146,7 @@ static void add_worker(struct shard_report *t, const struct stats_worker *from)
         return;
     }
     into->state = state_of(into->state, from->state);
+    into->is_suspected |= from->is_suspected;
     into->incarnation = most(into->incarnation, from->incarnation);
     into->clock = least(into->clock, from->clock);
     into->last_seq = most(into->last_seq, from->last_seq);

@@ -77,8 +77,9 @@ struct stats_net {
     uint64_t refused_handshakes; /* listener only */
     uint64_t slow_peers;         /* closed: a frame or handshake not finished in time */
     uint64_t evicted_peers;      /* closed: idle, and for too long or in the way of another */
-    uint64_t greedy_peers;       /* closed: they held most of --client-memory */
-    uint64_t held_bytes;         /* of messages and replies, now */
+    uint64_t
+        greedy_peers; /* closed: they held most of --client-memory, or of replies that wait for the log */
+    uint64_t held_bytes;                                /* of messages and replies, now */
     uint64_t refused_connections, unjoined_connections; /* listener only: no place; open now */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
 };

@@ -242,7 +242,7 @@ int directory_archive(const struct file_ops *files, const char *data_dir, uint64
     status = files->rename(files->state, from, to);
     if (!status)
         status = files->sync_dir(files->state, base);
-    return status ? err_set(err, status, "cannot set aside: %s: %s", status_text(status), from)
+    return status ? err_set(err, status, "cannot archive: %s: %s", status_text(status), from)
                   : 0;
 }
 

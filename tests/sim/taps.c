@@ -89,7 +89,7 @@ static struct shard_record *record_of_queue(const struct wal_queue *q, uint32_t 
 /* --- what the log records --- */
 
 /* One that a process has freed may stand where another process's begins. */
-static void forget_queue(const struct wal_queue *q)
+static void release_queue_address(const struct wal_queue *q)
 {
     uint32_t shard;
     struct shard_record *rec = record_of_queue(q, &shard);
@@ -106,7 +106,7 @@ void WRAP(wal_queue_init)(struct wal_queue *q, const struct wal_queue_config *co
 
     small.block_bytes = world->plan.block_bytes;
     small.max_bytes = world->plan.queue_bytes;
-    forget_queue(q);
+    release_queue_address(q);
     new_queue = q;
     REAL(wal_queue_init)(q, &small);
 }

@@ -8,7 +8,7 @@ FP32, BF16, FP16 = 0, 1, 2
 
 
 def newest(data_dir):
-    """The newest checkpoint of a data directory that has a manifest and was not set aside."""
+    """The newest checkpoint of a data directory that has a manifest and was not archived."""
     dirs = [d for d in sorted((pathlib.Path(data_dir) / "checkpoints").iterdir())
             if d.suffix != ".aside" and (d / "MANIFEST").exists()]
     assert dirs, f"no checkpoint in {data_dir}"

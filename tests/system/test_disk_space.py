@@ -97,9 +97,9 @@ def test_archived_data_is_shown_with_its_size_and_pruned(start_psd, tmp_path, mo
     assert psd.stop() == 0
     psd = start_psd(*args, "--at", "1")
     eventually(lambda: metrics(psd)["psd_disk_aside_bytes"] > 0)
-    assert "set aside" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
+    assert "archived" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
     listed = tool("psctl", "prune", data)
-    assert "checkpoint 2, set aside" in listed and "bytes" in listed
+    assert "checkpoint 2, archived" in listed and "bytes" in listed
     tool("psctl", "prune", data, "--yes")  # psd runs, and has no use for it
     assert not list((data / "checkpoints").glob("*.aside"))
     assert psd.stop() == 0

@@ -145,8 +145,8 @@ def test_archived_checkpoints_are_listed_and_checked_and_can_be_restored(start_p
     listed = json.loads(psctl("checkpoints", data, "--json"))["checkpoints"]
     assert [(c["number"], c.get("aside", False)) for c in listed] == [(3, False), (1, True), (2, True)]
     assert listed[2]["base"] == 1
-    assert "delta to 1, set aside" in psctl("checkpoints", data)
-    assert "whole    checkpoint 2 (set aside): delta to 1" in psctl("verify", data)
+    assert "delta to 1, archived" in psctl("checkpoints", data)
+    assert "whole    checkpoint 2 (archived): delta to 1" in psctl("verify", data)
     for name in ("2", "2.aside", f"{2:020}.aside"):
         assert "whole    checkpoint 2" in psctl("verify", data / "checkpoints" / name)
         psctl("export", data / "checkpoints" / name, "--out", tmp_path / f"{name}.npy")

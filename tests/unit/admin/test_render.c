@@ -119,6 +119,27 @@ static void a_worker_has_left_a_node_when_it_has_left_all_shards(void **state)
     }
 }
 
+static void
+a_worker_is_suspected_where_one_shard_suspects_it_and_none_knows_better(void **state)
+{
+    struct fixture f;
+    cJSON *json;
+
+    (void)state;
+    for (uint32_t suspecting = 0; suspecting < 2; suspecting++) {
+        fixture_init(&f);
+        f.shards[suspecting]->workers[0].is_suspected = true;
+        json = rendered(&f.node, "workers");
+        assert_text(json, "jobs.0.workers.0.state", "suspected");
+        cJSON_Delete(json);
+        f.shards[!suspecting]->workers[0].state = WORKER_DEAD;
+        json = rendered(&f.node, "workers");
+        assert_text(json, "jobs.0.workers.0.state", worker_state_name(WORKER_DEAD));
+        cJSON_Delete(json);
+        fixture_deinit(&f);
+    }
+}
+
 static void a_table_reports_its_memory_and_which_rows_come_and_go(void **state)
 {
     struct fixture f;
@@ -341,6 +362,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stats_show_each_shard_and_their_total),
         cmocka_unit_test(a_worker_has_left_a_node_when_it_has_left_all_shards),
+        cmocka_unit_test(
+            a_worker_is_suspected_where_one_shard_suspects_it_and_none_knows_better),
         cmocka_unit_test(a_table_reports_its_memory_and_which_rows_come_and_go),
         cmocka_unit_test(the_staleness_histogram_names_each_value_that_was_seen),
         cmocka_unit_test(numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text),

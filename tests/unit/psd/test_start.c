@@ -1,4 +1,4 @@
-/* Options of a start act once; what it is not made of is set aside; all shards are of one history. */
+/* Options of a start act once; what it is not made of is archived; all shards are of one history. */
 #include "common/log_line.h"
 #include "tests/unit/psd/starts.h"
 
@@ -98,7 +98,7 @@ static void where_it_cannot_be_known_whether_it_was_done_it_is_refused(void **st
     node_end(&n);
 }
 
-/* --- set aside --- */
+/* --- archived --- */
 
 static void a_start_from_an_older_checkpoint_archives_the_newer_ones(void **state)
 {

@@ -266,7 +266,7 @@ static void logs_go_with_the_last_checkpoint_of_their_epoch(void **state)
     timeline_remove_unused(&n.files.ops, NODE_DIR, n.epoch);
     assert_false(has_log(&n, 0));
     assert_false(crash_files_is_there(&n.files, NODE_DIR "/log/00000000000000000000"));
-    begin_epoch(&n, 1, "at 1\n"); /* checkpoint 4 is set aside */
+    begin_epoch(&n, 1, "at 1\n"); /* checkpoint 4 is archived */
     node_save(&n, 1);
     timeline_remove_unused(&n.files.ops, NODE_DIR, n.epoch);
     assert_true(has_log(&n, 3));

@@ -39,10 +39,10 @@ static void a_server_that_hangs_is_not_asked_for_longer_than_was_said(void **sta
     fake_free(f);
 }
 
-#define JOB(others)                                                                     \
-    "{\"jobs\":[{\"name\":\"job\",\"workers\":[{\"rank\":0,\"name\":\"own\",\"state\":" \
-    "\"left\","                                                                         \
-    "\"clock\":9}," others "]}]}"
+#define JOB_OF(own, others)                                                                   \
+    "{\"jobs\":[{\"name\":\"job\",\"workers\":[{\"rank\":0,\"name\":\"own\",\"state\":\"" own \
+    "\",\"clock\":9}," others "]}]}"
+#define JOB(others) JOB_OF("left", others)
 
 /* To rank 0, which has left. */
 static struct job_peers_ends ask(const char *json, uint64_t silence_max_ms)
@@ -95,6 +95,20 @@ static void the_others_ends_and_their_last_steps_are_found(void **state)
     assert_int_equal(ends.clock[2], 4);
 }
 
+static void a_worker_whose_farewell_was_lost_has_ended_too(void **state)
+{
+    struct job_peers_ends ends = ask(
+        JOB_OF("dead", "{\"rank\":1,\"name\":\"w1\",\"state\":\"left\",\"clock\":7}"), 60000);
+
+    (void)state;
+    assert_true(ends.is_known && ends.has_left[1]);
+    assert_false(ends.is_lost[0]);
+    assert_int_equal(ends.n_lost, 0);
+    ends =
+        ask(JOB_OF("live", "{\"rank\":1,\"name\":\"w1\",\"state\":\"left\",\"clock\":7}"), 1);
+    assert_false(ends.is_known);
+}
+
 static void whoever_of_the_servers_answers_is_asked(void **state)
 {
     struct fake *f = start(false);
@@ -121,6 +135,7 @@ int main(void)
         cmocka_unit_test(a_server_that_hangs_is_not_asked_for_longer_than_was_said),
         cmocka_unit_test(a_worker_that_is_live_suspected_or_expected_is_waited_for),
         cmocka_unit_test(the_others_ends_and_their_last_steps_are_found),
+        cmocka_unit_test(a_worker_whose_farewell_was_lost_has_ended_too),
         cmocka_unit_test(whoever_of_the_servers_answers_is_asked),
     };
 
