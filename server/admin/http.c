@@ -24,6 +24,12 @@
 #define HOST_MAX 256
 #define JIFFIES_MS 20u /* what the kernel's times are exact to, with some to spare */
 
+/* Of a name without a dot, and of the zone of an IPv6 address. */
+static const char name_chars[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+static const char zone_chars[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+
 /* One connection, as long as its descriptor is open. */
 struct http_client {
     struct http_client *next, *prev; /* the older one is next */
@@ -247,55 +253,112 @@ static enum MHD_Result send_page(struct MHD_Connection *connection)
 
 /* --- the name that was asked for --- */
 
-/* The host of "host:port" or "[::1]:port", in lower case as far as it matters, without a last dot. False: too long. */
+/* The host of "host:port" or "[::1]:port" (brackets stay) without a last dot. False: it is neither, or too long. */
 static bool get_host(const char *text, char dst[static HOST_MAX])
 {
     size_t n =
         text[0] == '[' ? strcspn(text, "]") + (strchr(text, ']') != NULL) : strcspn(text, ":");
+    const char *port = text + n;
 
-    if (n >= HOST_MAX)
+    if (n >= HOST_MAX || (*port && *port != ':') ||
+        (*port && port[1 + strspn(port + 1, "0123456789")]))
         return false;
     memcpy(dst, text, n);
-    while (n && dst[n - 1] == '.')
-        n--;
+    n -= n > 1 && dst[n - 1] == '.';
     dst[n] = '\0';
-    return true;
+    return n > 0;
 }
 
-static bool is_number(const char *host)
+/* "[::1]", "[fe80::1%eth0]" */
+static bool is_ipv6(const char *host)
 {
+    char address[INET6_ADDRSTRLEN];
     uint8_t ignored[sizeof(struct in6_addr)];
+    size_t n = strcspn(host, "%]"),
+           n_zone = host[n] == '%' ? strspn(host + n + 1, zone_chars) : 0;
 
-    return host[0] == '[' || inet_pton(AF_INET, host, ignored) == 1;
+    if (host[0] != '[' || n > sizeof address || (host[n] == '%' && !n_zone))
+        return false;
+    snprintf(address, sizeof address, "%.*s", (int)n - 1, host + 1);
+    return strcmp(host + n + (host[n] == '%') + n_zone, "]") == 0 &&
+           inet_pton(AF_INET6, address, ignored) == 1;
+}
+
+/* A number, localhost, or another name that nobody can register. */
+static bool is_own(const char *host)
+{
+    uint8_t ignored[sizeof(struct in_addr)];
+
+    return is_ipv6(host) || inet_pton(AF_INET, host, ignored) == 1 ||
+           host[strspn(host, name_chars)] == '\0';
 }
 
 static bool is_host_of(const char *host, const char *address)
 {
     char own[HOST_MAX];
 
-    return address && get_host(address, own) && own[0] && strcasecmp(host, own) == 0;
+    return address && get_host(address, own) && strcasecmp(host, own) == 0;
 }
 
-/* A request without the header is no browser's. */
 static bool is_named(const struct http *h, const char *header)
 {
     const struct setting_list *hosts = h->hosts;
     char host[HOST_MAX], machine[HOST_MAX] = "";
 
-    if (!header)
-        return true;
+    for (uint32_t i = 0; hosts && i < hosts->n; i++)
+        if (strcmp(hosts->items[i], "*") == 0)
+            return true;
     if (!get_host(header, host))
         return false;
-    if (is_number(host) || !strchr(host, '.') || is_host_of(host, h->bind) ||
-        is_host_of(host, h->self))
+    if (is_own(host) || is_host_of(host, h->bind) || is_host_of(host, h->self))
         return true;
     (void)gethostname(machine, sizeof machine - 1);
     if (is_host_of(host, machine))
         return true;
     for (uint32_t i = 0; hosts && i < hosts->n; i++)
-        if (strcmp(hosts->items[i], "*") == 0 || is_host_of(host, hosts->items[i]))
+        if (is_host_of(host, hosts->items[i]))
             return true;
     return false;
+}
+
+/* The headers Host of a request. */
+struct host_headers {
+    uint32_t n;
+    bool
+        is_bad; /* a name that ends in a blank: a proxy may take it for a Host that we do not see */
+    const char *first;
+};
+
+static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char *name,
+                                  const char *value)
+{
+    struct host_headers *all = arg;
+    size_t n = strlen(name);
+
+    (void)kind;
+    all->is_bad = all->is_bad || !n || name[n - 1] == ' ' || name[n - 1] == '\t';
+    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) != 0)
+        return MHD_YES;
+    all->first = all->n++ ? all->first : value ? value : "";
+    return MHD_YES;
+}
+
+/* 0, or the code and the sentence of a refusal. A request without the header is no browser's. */
+static unsigned check_host(const struct http *h, struct MHD_Connection *connection,
+                           const char **ret_sentence)
+{
+    struct host_headers all = { 0 };
+
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, see_header, &all);
+    if (all.is_bad || all.n > 1) {
+        *ret_sentence = "a request has one header Host, and no blank before a header's colon\n";
+        return MHD_HTTP_BAD_REQUEST;
+    }
+    if (!all.n || is_named(h, all.first))
+        return 0;
+    *ret_sentence = "the name in the header Host is none of this node's; psd --http-hosts "
+                    "lists more\n";
+    return MHD_HTTP_FORBIDDEN;
 }
 
 static void use_report(void *arg, const struct node_report *node)
@@ -331,7 +394,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
                                   const char *upload_data, size_t *upload_bytes,
                                   void **request_state)
 {
+    const char *sentence;
     struct http *h = arg;
+    unsigned code;
 
     (void)http_version, (void)upload_data;
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
@@ -341,11 +406,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         *request_state = h;
         return MHD_YES;
     }
-    if (!is_named(h, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host")))
-        return send_sentence(
-            connection, MHD_HTTP_FORBIDDEN,
-            "the name in the header Host is none of this node's; psd --http-hosts "
-            "lists more\n");
+    code = check_host(h, connection, &sentence);
+    if (code)
+        return send_sentence(connection, code, sentence);
     if (*upload_bytes)
         return MHD_NO; /* a GET with a body: nobody means that */
     if (strcmp(url, "/") == 0)
@@ -355,6 +418,13 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
             return send_report(h, connection, &endpoints[i]);
     return send_sentence(connection, MHD_HTTP_NOT_FOUND,
                          "no such page; there are / /stats /metrics /healthz /readyz\n");
+}
+
+/* A zero byte would end the path before its end: %00 stays as it is, and no page has it. */
+static size_t unescape(void *arg, struct MHD_Connection *connection, char *text)
+{
+    (void)arg, (void)connection;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
 }
 
 static const char no_handshake[] =
@@ -631,7 +701,8 @@ int http_start(const char *address, const struct http_names *names,
         fd, MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX + CONNECTIONS_EXTRA,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES_MAX,
         MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_MS / 1000, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
+        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);
         uv_mutex_destroy(&h->lock);

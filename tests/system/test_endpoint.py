@@ -99,7 +99,8 @@ def test_health_readiness_and_what_is_not_there(start_psd):
 def test_the_page_of_another_site_may_not_read_along(start_psd):
     """DNS rebinding: its name leads to this node by now, but its browser still says whom it asks for."""
     psd = start_psd("--http-hosts", "stats.example")
-    for host, code in ("evil.example", 403), ("stats.example:80", 200), ("localhost", 200), (psd.http, 200):
+    for host, code in (("evil.example", 403), ("stats.example:80", 200), ("localhost", 200), (psd.http, 200),
+                       ("[::1].evil.example", 403), ("1:evil.example", 403), ("evil\texample", 403)):
         request = urllib.request.Request(f"http://{psd.http}/stats", headers={"Host": host})
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:

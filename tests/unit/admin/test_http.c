@@ -139,6 +139,9 @@ static void another_page_or_method_is_refused_with_a_sentence(void **state)
     assert_answer(h, "GET /favicon.ico", "404", "no such page");
     assert_answer(h, "GET /stats/", "404", "no such page");
     assert_answer(h, "GET /../../etc/passwd", "404", "no such page");
+    assert_answer(h, "GET /%00", "404", "no such page");
+    assert_answer(h, "GET /stats%00x", "404", "no such page");
+    assert_answer(h, "GET /health%7A", "200", "ok\n");
     assert_answer(h, "DELETE /stats", "405", "Allow: GET, HEAD\r\n");
     assert_answer(h, "PUT /stats", "405", "read-only");
     talk(http_address(h),
@@ -169,11 +172,34 @@ static void a_host_of_another_name_is_refused(void **state)
 {
     static const char *const good[] = {
         "127.0.0.1:7071", "localhost:7071", "LocalHost",           "[::1]:80",
-        "10.1.2.3",       "node-3",         "node-1.example:7071", "Stats.Example.:80"
+        "10.1.2.3",       "node-3",         "node-1.example:7071", "Stats.Example.:80",
+        "localhost.",     "localhost:",     "[fe80::1%eth0.7]:80", "[::ffff:127.0.0.1]"
     };
-    static const char *const bad[] = { "evil.example:7071", "127.0.0.1.evil.example",
-                                       "x.node-1.example", "stats.example.org",
-                                       "localhost.evil.example" };
+    static const char *const bad[] = { "evil.example:7071",
+                                       "127.0.0.1.evil.example",
+                                       "x.node-1.example",
+                                       "stats.example.org",
+                                       "localhost.evil.example",
+                                       "[evil.example]",
+                                       "[evil]",
+                                       "[::1].evil.example",
+                                       "[::1]evil.example",
+                                       "[::1",
+                                       "[fe80::1%]",
+                                       "[fe80::1%a/b]",
+                                       "[%eth0]",
+                                       "[]",
+                                       "a:b:c.evil.example",
+                                       "1:evil.example",
+                                       "127.0.0.1:80:evil.example",
+                                       "evil\texample",
+                                       "evil@localhost",
+                                       "localhost..",
+                                       ".",
+                                       "1.2.3",
+                                       "1.2.3.4.5",
+                                       "stats.example:x",
+                                       "" };
     char stats[] = "stats.example", all[] = "*";
     struct setting_list hosts = { 1, { stats } };
     const struct http_names names = { "node-1.example:7070", &hosts };
@@ -195,6 +221,29 @@ static void a_host_of_another_name_is_refused(void **state)
     hosts.items[0] = all;
     assert_int_equal(http_start("127.0.0.1:0", &names, with_report, &f.node, &h, &err), 0);
     assert_true(is_answered(h, bad[0]));
+    http_stop(h);
+    fixture_deinit(&f);
+}
+
+/* A proxy before this node may have chosen the other one. */
+static void a_request_with_an_unclear_host_is_bad(void **state)
+{
+    static const char *const heads[] = { "Host: localhost\r\nHost: evil.example\r\n",
+                                         "Host: evil.example\r\nhost: localhost\r\n",
+                                         "Host: localhost\r\nHost: localhost\r\n",
+                                         "Host : evil.example\r\n", "Host\t: x\r\n" };
+    char request[256], answer[1 << 12];
+    struct fixture f;
+    struct http *h = started(&f);
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        snprintf(request, sizeof request,
+                 "GET /healthz HTTP/1.1\r\n%sConnection: close\r\n\r\n", heads[i]);
+        talk(http_address(h), request, answer, sizeof answer);
+        if (strncmp(answer, "HTTP/1.1 400 ", 13) != 0)
+            fail_msg("%s: %.60s", heads[i], answer);
+    }
     http_stop(h);
     fixture_deinit(&f);
 }
@@ -467,6 +516,7 @@ int main(void)
         cmocka_unit_test(health_and_readiness_turn_to_503_with_a_sentence),
         cmocka_unit_test(another_page_or_method_is_refused_with_a_sentence),
         cmocka_unit_test(a_host_of_another_name_is_refused),
+        cmocka_unit_test(a_request_with_an_unclear_host_is_bad),
         cmocka_unit_test(every_answer_says_what_a_browser_may_do_with_it),
         cmocka_unit_test(the_page_runs_by_a_number_that_is_new_each_time),
         cmocka_unit_test(head_sends_the_length_and_no_body),
