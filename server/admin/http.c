@@ -22,6 +22,7 @@
 #define CONNECTIONS_EXTRA 64u            /* of those that are cut off and not closed yet */
 #define CONNECTION_BYTES_MAX (32u << 10) /* a request's line and headers */
 #define HOST_MAX 256
+#define BACKLOG 4096   /* or as many as net.core.somaxconn allows */
 #define JIFFIES_MS 20u /* what the kernel's times are exact to, with some to spare */
 
 /* Of a name without a dot, and of the zone of an IPv6 address. */
@@ -632,7 +633,7 @@ static int bind_to(const struct addrinfo *info, int *ret_fd)
         return -errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
-    if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, 64) == 0) {
+    if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
         *ret_fd = fd;
         return 0;
     }

@@ -82,7 +82,7 @@ def test_probes_are_answered_beside_clients_that_drip_their_requests(start_psd, 
         assert counts["evicted"] >= 200 and counts["connections"] <= 66
     record_property("slowest_probe_ms", round(max(took) * 1000))
     print(f"slowest of 30 probes: {max(took) * 1000:.0f} ms")
-    assert sorted(took)[-2] < 1  # where the kernel's queue was full, a SYN is sent again after 1 s
+    assert max(took) < 1
 
 
 def test_silent_peers_keep_no_operator_out(start_psd):

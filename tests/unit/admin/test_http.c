@@ -469,6 +469,59 @@ static void slow_clients_block_nobody_and_are_closed(void **state)
     fixture_deinit(&f);
 }
 
+/* Waits at the gate on the way to its first report. */
+struct slow_node {
+    struct node_report *report;
+    uv_sem_t gate;
+    bool is_through;
+};
+
+static void with_report_later(void *node,
+                              void (*use)(void *arg, const struct node_report *report),
+                              void *arg)
+{
+    struct slow_node *slow = node;
+
+    if (!slow->is_through)
+        uv_sem_wait(&slow->gate);
+    slow->is_through = true;
+    use(arg, slow->report);
+}
+
+/* A full backlog drops a SYN, which is sent again 1 s later. */
+static void clients_that_come_at_once_find_a_place_in_the_backlog(void **state)
+{
+    enum { N = 400, TOOK_MAX_MS = 900 };
+    uint64_t start_ms, took_ms = 0;
+    struct fixture f;
+    struct slow_node slow = { .report = &f.node };
+    struct http *h = NULL;
+    struct err err;
+    int fds[N], n = 0;
+
+    (void)state;
+    fixture_init(&f);
+    assert_int_equal(uv_sem_init(&slow.gate, 0), 0);
+    assert_int_equal(http_start("127.0.0.1:0", &no_names, with_report_later, &slow, &h, &err),
+                     0);
+    start_ms = clock_mono_ms();
+    while (n < N && took_ms < TOOK_MAX_MS) {
+        static const char request[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+
+        fds[n] = connector(http_address(h));
+        assert_int_equal(send(fds[n++], request, sizeof request - 1, MSG_NOSIGNAL),
+                         sizeof request - 1);
+        took_ms = clock_mono_ms() - start_ms;
+    }
+    uv_sem_post(&slow.gate);
+    assert_int_equal(n, N);
+    while (n)
+        close(fds[--n]);
+    http_stop(h);
+    uv_sem_destroy(&slow.gate);
+    fixture_deinit(&f);
+}
+
 static void get_and_keep(int fd)
 {
     static const char request[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -526,6 +579,7 @@ int main(void)
         cmocka_unit_test(a_wrong_or_taken_address_is_refused_with_a_sentence),
         cmocka_unit_test(an_ipv6_address_works),
         cmocka_unit_test(slow_clients_block_nobody_and_are_closed),
+        cmocka_unit_test(clients_that_come_at_once_find_a_place_in_the_backlog),
         cmocka_unit_test(a_later_request_has_as_long_as_the_first),
     };
 
