@@ -232,6 +232,12 @@ void membership_leave(struct membership *r, struct worker *worker)
         end_worker(r, worker, WORKER_LEFT);
 }
 
+void membership_give_up(struct membership *r, struct worker *worker)
+{
+    if (worker->state == WORKER_EXPECTED)
+        end_worker(r, worker, WORKER_LOST);
+}
+
 int membership_replay_end(struct membership *r, struct worker *worker, enum worker_state state)
 {
     enum worker_state before = state == WORKER_LOST ? WORKER_EXPECTED : WORKER_LIVE;
@@ -385,7 +391,7 @@ static void start_job(struct membership *r, struct membership_entry *entry,
         memcpy(job->name, join->job, strlen(join->job));
     }
     job->run = ++r->n_runs;
-    job->opener = 0;
+    job->opener = job->host = 0;
     job->mode = join->mode;
     job->bound = join->mode == TABLE_SPEC_MODE_SSP ? join->bound : 0;
     job->n_workers = join->n_workers;
@@ -662,7 +668,7 @@ static int admit(struct membership *r, struct membership_entry *entry,
                        : new_entry(r, join->n_workers, &entry);
     if (status)
         return err_set(err, status, "job %s: %s for %u workers", join->job,
-                       status == -ENOSPC ? "too many jobs run: no place" : "no memory",
+                       status == -ENOSPC ? "too many jobs have workers: no place" : "no memory",
                        join->n_workers);
     if (!goes_on)
         start_job(r, entry, join, now_ms);
@@ -736,15 +742,6 @@ void membership_renew(struct membership *r, uint64_t now_ms)
 uint64_t membership_n_gone(const struct membership *r)
 {
     return r->n_gone;
-}
-
-uint32_t membership_n_opened(const struct membership *r, uint64_t opener)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < r->n_jobs; i++)
-        n += r->entries[i]->job.opener == opener && job_is_alive(&r->entries[i]->job);
-    return n;
 }
 
 uint32_t membership_n_jobs(const struct membership *r)

@@ -114,6 +114,7 @@ struct job {
     uint64_t n_lost;    /* the sum of its workers' */
     uint64_t parked_ms; /* of pulls that waited, since this process began; for the report */
     uint64_t opener;    /* connection_worker.opener of the join that started it; 0: not known */
+    uint64_t host;      /* connection.host of the same; 0: not known */
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
 };
 
@@ -218,8 +219,8 @@ void membership_encode(const struct membership *r, struct snapshot_writer *w);
 int membership_decode(struct membership *r, struct snapshot_reader *src, uint64_t now_ms)
     MUST_CHECK;
 
-/* Jobs with counted workers which that connection started. */
-uint32_t membership_n_opened(const struct membership *r, uint64_t opener);
+/* A worker that is expected is LOST, before its time. Then call shard_advance(). */
+void membership_give_up(struct membership *r, struct worker *worker);
 
 uint32_t membership_n_jobs(const struct membership *r);
 struct job *membership_job(struct membership *r, uint32_t i);

@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/hash.h"
 #include "common/memory.h"
 
 #define KEEPALIVE_S 60u /* finds hosts that are gone without a word */
@@ -151,6 +152,17 @@ static void on_handle_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
+static uint64_t number_host(const struct sockaddr_storage *address)
+{
+    struct sockaddr_storage host = address_host(address);
+    uint64_t words[sizeof host / sizeof(uint64_t)], number = 0;
+
+    memcpy(words, &host, sizeof words);
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        number = hash_mix2(number, words[i]);
+    return number ? number : 1;
+}
+
 static void name_peer(struct connection *c)
 {
     struct sockaddr_storage address = { 0 };
@@ -159,6 +171,7 @@ static void name_peer(struct connection *c)
     if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&address, &n_bytes))
         address.ss_family = AF_UNSPEC;
     address_text((struct sockaddr *)&address, c->peer);
+    c->host = number_host(&address);
 }
 
 /* Fails only before anything is read. */

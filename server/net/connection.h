@@ -79,6 +79,7 @@ struct connection {
     struct connection_entry *entry; /* borrowed: closed with it; NULL: it has none */
     struct hello hello;
     char peer[ADDRESS_TEXT_MAX];
+    uint64_t host;                   /* a number of the peer's address_host(); not 0 */
     struct connection_worker worker; /* the dispatcher's */
     struct {                         /* parked pulls: pull_handler.h counts them */
         uint32_t n;

@@ -9,6 +9,7 @@
 
 #define SHOWN_AT_ONCE 16u  /* so many that are idle are reported before their grace is over */
 #define RESERVED_SHARE 16u /* one of so many places is for addresses of live workers */
+#define HOG_SHARE 2u       /* an address with more than one of so many loses joined ones, too */
 
 struct connection_address {
     struct connection_address *next;
@@ -224,13 +225,15 @@ static void recount(struct connection_limits *l, uint64_t now_ms)
     }
 }
 
-static void evict(struct connection_limits *l, struct connection_entry *entry)
+static void evict(struct connection_limits *l, struct connection_entry *entry, uint64_t now_ms)
 {
+    bool unjoined = is_unjoined(l, entry, now_ms);
+
     atomic_store(&entry->is_evicted, true);
     entry->address->n_counted--;
-    entry->address->n_unjoined--;
+    entry->address->n_unjoined -= unjoined;
     l->counts.open--;
-    l->counts.unjoined--;
+    l->counts.unjoined -= unjoined;
     l->counts.evicted++;
 }
 
@@ -240,7 +243,7 @@ void connection_limits_sweep(struct connection_limits *l, uint64_t now_ms)
     for (struct connection_entry *entry = l->oldest; entry; entry = entry->next)
         if (is_unjoined(l, entry, now_ms) &&
             silent_ms(entry, now_ms) > silence_max_ms(l, entry))
-            evict(l, entry);
+            evict(l, entry, now_ms);
     free_old_addresses(l, now_ms);
 }
 
@@ -250,9 +253,9 @@ void connection_limits_sweep(struct connection_limits *l, uint64_t now_ms)
 static uint64_t places_for(const struct connection_limits *l,
                            const struct connection_address *a, uint64_t now_ms)
 {
-    uint64_t all = l->config.connections_max;
+    uint64_t all = l->config.connections_max, reserved = all / RESERVED_SHARE;
 
-    return a && has_live_worker(l, a, now_ms) ? all : all - all / RESERVED_SHARE;
+    return a && has_live_worker(l, a, now_ms) && a->n_counted < reserved ? all : all - reserved;
 }
 
 /* Evicts the longest silent of an address for which `may_go` is true; false: there is none. After a recount. */
@@ -268,8 +271,25 @@ static bool evict_of(struct connection_limits *l, const struct connection_addres
             (!longest || active_ms(entry) < active_ms(longest)))
             longest = entry;
     if (longest)
-        evict(l, longest);
+        evict(l, longest, now_ms);
     return longest;
+}
+
+static bool is_counted(const struct connection_limits *l, const struct connection_entry *entry,
+                       uint64_t now_ms)
+{
+    (void)l, (void)now_ms;
+    return !atomic_load(&entry->is_evicted) && state_of(entry) != ENTRY_CLOSED;
+}
+
+/* Evicts one of the address, other than `a`, that has more than half of all places; false: none has. */
+static bool evict_of_hog(struct connection_limits *l, const struct connection_address *a,
+                         uint64_t now_ms)
+{
+    for (const struct connection_address *b = l->addresses; b; b = b->next)
+        if (b != a && b->n_counted > l->config.connections_max / HOG_SHARE)
+            return evict_of(l, b, is_counted, now_ms);
+    return false;
 }
 
 /* Makes a place for a new connection of `a`, where all are taken: connection_limits.h says of whom. */
@@ -287,7 +307,9 @@ static bool evict_for(struct connection_limits *l, const struct connection_addre
     }
     if (silent)
         return evict_of(l, silent, is_silent, now_ms);
-    return most && most->n_unjoined > n_own + 1 && evict_of(l, most, is_unjoined, now_ms);
+    if (most && most->n_unjoined > n_own + 1 && evict_of(l, most, is_unjoined, now_ms))
+        return true;
+    return evict_of_hog(l, a, now_ms);
 }
 
 static bool is_full(const struct connection_limits *l, const struct connection_address *a,

@@ -8,12 +8,14 @@
  * A connection is silent from its last request on. One that has joined and is silent for longer than a lease counts as
  * not joined. An address is a host, of IPv6 a /64 (address_host()).
  *
- * Of connections_max, a sixteenth is kept for addresses that have, or had until a lease ago, a worker that has joined.
+ * Of connections_max, a sixteenth is kept for addresses that have, or had until a lease ago, a worker that has joined,
+ * and have fewer connections than that: a worker that has lost its connection finds a place.
  * An address may have address_max connections that have not joined. Where there is no place, a connection that has not
  * joined is evicted for the new one. Candidates are the new one's address and those with more of these: the one with
  * most that are silent for their grace loses its longest silent. If there is none, the address with most that have not
- * joined loses its longest silent at once, if it still has more than the new one's. A connection that is silent for too
- * long is evicted anyway:
+ * joined loses its longest silent at once, if it still has more than the new one's. If there is none either, an address
+ * with more than half of all places loses its longest silent, joined or not, to another address. A connection that is
+ * silent for too long is evicted anyway:
  *
  *     state             its grace                           too long
  *     GREETED           CONNECTION_LIMITS_GRACE_MS          idle_ms

@@ -228,37 +228,123 @@ static void bind_connection(struct connection *c, const struct join *join,
         c->worker.opener = worker->join_number;
 }
 
-#define JOBS_OF_ONE_MAX (MEMBERSHIP_N_JOBS_MAX / 4)
-
-/* So that no single client takes all places. */
-static int check_job_share(const struct membership *membership, const struct connection *c,
-                           const struct job *job, const char *name, struct err *err)
+static bool is_same_worker(const struct connection *a, const struct connection *b)
 {
-    if (!c->worker.opener || (job && job_is_alive(job)) ||
-        membership_n_opened(membership, c->worker.opener) < JOBS_OF_ONE_MAX)
-        return 0;
-    return err_set(err, -ENOSPC,
-                   "job %.64s: this connection has started %u jobs that have workers, which is "
-                   "its share",
-                   name, JOBS_OF_ONE_MAX);
+    return a->worker.joined && a->worker.incarnation == b->worker.incarnation &&
+           a->worker.rank == b->worker.rank && strcmp(a->worker.job, b->worker.job) == 0;
 }
 
-/* membership_join(), within the connection's share of jobs. */
-static int join_job(struct membership *membership, struct connection *c,
+/* Of the worker of `c`, if it has too many: one that is broken and not known to be is the oldest. */
+static void end_oldest_connection(struct dispatch *d, const struct connection *c) ON_SHARD
+{
+    struct connection *oldest = NULL;
+    uint32_t n = 0;
+
+    for (struct connection *i = c->set->first; i; i = i->next) {
+        if (i->channel.state == CHANNEL_CLOSING || !is_same_worker(i, c))
+            continue;
+        n++;
+        if (!oldest || i->worker.join_number < oldest->worker.join_number)
+            oldest = i;
+    }
+    if (n <= DISPATCH_CONNECTIONS_OF_ONE_MAX)
+        return;
+    request_context_log(&d->context, oldest, "closed: connection", -EMFILE,
+                        "its worker has joined on too many later ones");
+    connection_close(oldest);
+}
+
+#define JOBS_OF_ONE_MAX (MEMBERSHIP_N_JOBS_MAX / 4)
+#define JOBS_OF_HOST_MAX (MEMBERSHIP_N_JOBS_MAX / 4 * 3)
+
+/* So that no single client takes all places: of jobs with counted workers. */
+static int check_job_share(struct membership *membership, const struct connection *c,
+                           const struct job *job, const char *name, struct err *err)
+{
+    uint32_t n_own = 0, n_of_host = 0;
+
+    if (job && job_is_alive(job))
+        return 0;
+    for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
+        const struct job *other = membership_job(membership, i);
+
+        if (!job_is_alive(other))
+            continue;
+        n_own += c->worker.opener && other->opener == c->worker.opener;
+        n_of_host += other->host == c->host;
+    }
+    if (n_own >= JOBS_OF_ONE_MAX)
+        return err_set(
+            err, -ENOSPC,
+            "job %.64s: this connection has started %u jobs that have workers, which is "
+            "its share",
+            name, JOBS_OF_ONE_MAX);
+    if (n_of_host >= JOBS_OF_HOST_MAX)
+        return err_set(
+            err, -ENOSPC,
+            "job %.64s: this address has started %u jobs that have workers, which is its share",
+            name, JOBS_OF_HOST_MAX);
+    return 0;
+}
+
+static bool has_live_worker(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->n_workers; i++)
+        if (job->workers[i].state == WORKER_LIVE)
+            return true;
+    return false;
+}
+
+/* The job that has waited longest, without a live worker, for those that never came; or NULL. */
+static struct job *find_waiting_job(struct membership *membership)
+{
+    struct job *oldest = NULL;
+
+    for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
+        struct job *job = membership_job(membership, i);
+
+        if (job_is_alive(job) && !has_live_worker(job) && (!oldest || job->run < oldest->run))
+            oldest = job;
+    }
+    return oldest;
+}
+
+/* Where no place is left, a job without a live worker gives its own up, as if --join-timeout were over for it. */
+static int find_place(struct dispatch *d, const struct membership_join *member, uint64_t now_ms,
+                      struct worker **ret, struct err *err) ON_SHARD
+{
+    struct membership *membership = shard_membership(d->config.shard);
+    int status = membership_join(membership, member, now_ms, ret, err);
+    struct job *job = status == -ENOSPC ? find_waiting_job(membership) : NULL;
+
+    if (!job)
+        return status;
+    for (uint32_t i = 0; i < job->n_workers; i++)
+        membership_give_up(membership, &job->workers[i]);
+    (void)shard_advance(d->config.shard, now_ms);
+    return membership_join(membership, member, now_ms, ret, err);
+}
+
+/* membership_join(), within the shares of jobs that a connection and an address have. */
+static int join_job(struct dispatch *d, struct connection *c,
                     const struct membership_join *member, uint64_t now_ms, struct worker **ret,
                     struct err *err) ON_SHARD
 {
+    struct membership *membership = shard_membership(d->config.shard);
     const struct worker *any = membership_worker(membership, member->job, 0);
-    const struct job *job = any ? any->job : NULL;
+    struct job *job = any ? any->job : NULL;
     uint64_t run_before = job ? job->run : 0;
     int status = check_job_share(membership, c, job, member->job, err);
 
     if (!status)
-        status = membership_join(membership, member, now_ms, ret, err);
+        status = find_place(d, member, now_ms, ret, err);
     if (status)
         return status;
-    if ((*ret)->job->run != run_before)
-        (*ret)->job->opener = c->worker.opener ? c->worker.opener : (*ret)->join_number;
+    job = (*ret)->job;
+    if (job->run != run_before || !job->host) { /* not known: of before a restart */
+        job->opener = c->worker.opener ? c->worker.opener : (*ret)->join_number;
+        job->host = c->host;
+    }
     return 0;
 }
 
@@ -308,12 +394,13 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
     if (request_is_from_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
     shard_finish_push(d->config.shard);
-    status = join_job(membership, r->connection, &member, r->now_ms, &worker, err);
+    status = join_job(d, r->connection, &member, r->now_ms, &worker, err);
     if (status == PS_EFENCED)
         answer->fenced_below = membership_fence(membership, asked->job, asked->rank);
     if (status)
         return status;
     bind_connection(r->connection, asked, worker);
+    end_oldest_connection(d, r->connection);
     log_lost_pushes(d, worker);
     fill_join_reply(d, worker, answer);
     pull_handler_retry(d->pulls);

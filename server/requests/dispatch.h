@@ -10,6 +10,10 @@
 
 #include "server/requests/pull_handler.h"
 
+/* One incarnation of a worker has at most so many connections to a shard; the next JOIN ends that of its oldest JOIN.
+ * A worker of the library has one, and while it reconnects two. */
+#define DISPATCH_CONNECTIONS_OF_ONE_MAX 16u
+
 struct dispatch;
 
 struct dispatch_config {

@@ -74,9 +74,9 @@ class Daemon:
 
     # --- clients ---
 
-    def connect(self, shard=0, role="worker", **more):
-        """Greeted and let in."""
-        client = wire.Wire(self.port)
+    def connect(self, shard=0, role="worker", source=None, **more):
+        """Greeted and let in; `source`: from this address of the machine."""
+        client = wire.Wire(self.port, source=source)
         answer = client.hello(role=role, shard=shard, **more)
         assert answer.status == 0, answer.text
         return client

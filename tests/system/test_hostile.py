@@ -1,6 +1,7 @@
 """Peers that want to keep psd from its work: what a good worker, an operator and a probe still get of it."""
 
 import contextlib
+import errno
 import pathlib
 import subprocess
 import sys
@@ -127,6 +128,69 @@ def test_peers_that_ask_once_and_fall_silent_keep_no_worker_out(start_psd):
             assert worker.join(job=f"job{rank}").status == 0
             assert time.perf_counter() - start < 2
             assert worker.beat().status == 0
+
+
+def join_all(psd, source, n, **join):
+    """Up to n connections of an address that all join; those that it could have."""
+    clients = []
+    for rank in range(n):
+        client = wire.Wire(psd.port, source=source)
+        if client.hello().status:
+            client.close()
+            break
+        clients.append(client)
+        assert client.join(rank=rank, n_workers=1024, job="many", **join).status == 0
+    return clients
+
+
+def test_an_address_that_joins_on_all_connections_keeps_no_worker_out(start_psd):
+    psd = start_psd("--shards", "1", "--connections-max", "320", data=False)
+    with contextlib.ExitStack() as stack:
+        worker = psd.connect(source="127.0.0.9")
+        assert worker.join(job="live", name="live").status == 0
+        many = join_all(psd, "127.0.0.5", 400)
+        for client in many:
+            stack.enter_context(client)
+        assert len(many) >= 250
+        worker.close()
+        worker = stack.enter_context(psd.connect(source="127.0.0.9"))  # on what is kept for it
+        assert worker.join(job="live", name="live").status == 0
+        for i in range(100):
+            new = stack.enter_context(psd.connect(source="127.0.0.10"))
+            assert new.join(job=f"new{i // 10}", rank=i % 10, n_workers=10).status == 0
+        assert worker.beat().status == 0 and new.beat().status == 0
+        one_more = stack.enter_context(wire.Wire(psd.port, source="127.0.0.5"))
+        assert one_more.hello().status == -errno.EMFILE
+        eventually(lambda: psd.stats()["totals"]["net"]["evicted_peers"] >= 60)
+
+
+def test_an_incarnation_has_so_many_connections_to_a_shard(start_psd):
+    psd = start_psd("--shards", "1", data=False)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(psd.connect()) for _ in range(17)]
+        for client in clients:
+            assert client.join().status == 0
+        assert clients[0].is_closed()
+        assert all(client.beat().status == 0 for client in clients[1:])
+
+
+def test_jobs_that_nobody_lives_in_keep_no_job_out(start_psd):
+    """Started by one worker of two, from connections that are gone."""
+    psd = start_psd("--shards", "1", "--lease", "1s", "--join-timeout", "300s", data=False)
+    for first in range(0, 64, 16):
+        with psd.connect(source=f"127.0.0.{2 + first // 48}") as client:
+            for i in range(first, first + 16):
+                assert client.join(job=f"solo{i}", n_workers=2).status == 0
+            refused = client.join(job="solo", n_workers=2)
+            assert refused.status == -errno.ENOSPC and "share" in refused.text
+    with psd.connect(source="127.0.0.2") as client:
+        refused = client.join(job="solo", n_workers=2)
+        assert refused.status == -errno.ENOSPC and "this address" in refused.text
+    with psd.connect() as worker:
+        start = time.monotonic()
+        eventually(lambda: worker.join(job="fresh").status == 0)
+        assert time.monotonic() - start < 10  # a lease, and not the time for joining
+        assert worker.beat().status == 0
 
 
 def test_a_peer_that_neither_joins_nor_asks_is_hung_up_on(start_psd):

@@ -405,8 +405,8 @@ def test_tables_max_and_64_jobs_are_the_most(start_psd):
     with psd.connect() as client:
         assert client.table(name="one.more").status == -errno.ENOSPC
         assert client.table(name="t7").number(3) == 7
-    for first in range(0, 64, 16):  # a connection's share
-        with psd.connect() as client:
+    for first in range(0, 64, 16):  # a connection's share; an address has three times as much
+        with psd.connect(source="127.0.0.2" if first == 48 else None) as client:
             for i in range(first, first + 16):
                 assert client.join(job=f"job{i}").status == 0  # the worker before goes on living, unheard of
             refused = client.join(job="one.more")
@@ -417,7 +417,10 @@ def test_tables_max_and_64_jobs_are_the_most(start_psd):
                 assert client.join(job="job9", incarnation=2).status == 0
     with psd.connect() as client:
         refused = client.join(job="one.more")
-        assert refused.status == -errno.ENOSPC and "share" not in refused.text
+        assert refused.status == -errno.ENOSPC and "this address" in refused.text
+    with psd.connect(source="127.0.0.3") as client:
+        refused = client.join(job="one.more")
+        assert refused.status == -errno.ENOSPC and "too many jobs" in refused.text
         assert client.join(job="job9", incarnation=2).status == 0 and client.leave().status == 0
         assert client.join(job="one.more").status == 0
 

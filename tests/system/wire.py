@@ -222,8 +222,8 @@ class Closed(Exception):
 class Wire:
     """One connection. Requests are numbered; a reply to another request than the last is kept for wait()."""
 
-    def __init__(self, port, host="127.0.0.1", timeout=60):
-        self.socket = socket.create_connection((host, port), timeout=timeout)
+    def __init__(self, port, host="127.0.0.1", timeout=60, source=None):
+        self.socket = socket.create_connection((host, port), timeout, source and (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.ids = itertools.count(1)
         self.kept = {}

@@ -654,6 +654,20 @@ static void jobs_that_are_gone_are_replaced_by_new_ones(void **state)
     membership_free(r);
 }
 
+static void an_expected_worker_can_be_given_up_before_its_time(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = must_join(r, ask(0, 2, 1), 0);
+
+    (void)state;
+    membership_give_up(r, w);
+    assert_int_equal(w->state, WORKER_LIVE);
+    membership_give_up(r, membership_worker(r, "job", 1));
+    assert_int_equal(membership_worker(r, "job", 1)->state, WORKER_LOST);
+    assert_int_equal(membership_n_gone(r), 1);
+    membership_free(r);
+}
+
 static void states_have_names(void **state)
 {
     (void)state;
@@ -760,6 +774,7 @@ int main(void)
         cmocka_unit_test(clocks_that_peers_name_leave_numbers_for_the_next_steps),
         cmocka_unit_test(a_reconnect_claims_no_push_that_the_shard_knows_it_never_had),
         cmocka_unit_test(jobs_that_are_gone_are_replaced_by_new_ones),
+        cmocka_unit_test(an_expected_worker_can_be_given_up_before_its_time),
         cmocka_unit_test(states_have_names),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_join_without_memory_leaves_no_job_behind),

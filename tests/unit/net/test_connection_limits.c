@@ -100,9 +100,46 @@ static void places_are_kept_for_addresses_of_live_workers(void **state)
     assert_int_equal(count(l, 2).open, MAX - MAX / 16);
     assert_null(enter(l, "10.0.0.3", 3));
     assert_null(enter(l, "10.0.0.4", 3));
-    fill(l, "10.0.0.1", MAX / 16, ENTRY_ASKED, 3);
-    assert_null(enter(l, "10.0.0.1", 3));
+    fill(l, "10.0.0.1", MAX / 16 - 1, ENTRY_ASKED, 3);
+    assert_null(enter(l, "10.0.0.1", 3)); /* it has as many as are kept for all */
     assert_int_equal(count(l, 4).refused, 3);
+    connection_limits_free(l);
+}
+
+/* All by one incarnation of one worker, which is allowed. */
+static void an_address_that_joins_on_every_connection_leaves_places_to_others(void **state)
+{
+    struct connection_limits *l = limits();
+    struct connection_entry *worker = enter(l, "10.0.0.1", 1), *silent;
+
+    (void)state;
+    connection_entry_set(worker, ENTRY_JOINED);
+    fill(l, "10.0.0.2", 1, ENTRY_JOINED, 1);
+    silent = enter(l, "10.0.0.2", 1);
+    connection_entry_set(silent, ENTRY_JOINED);
+    fill(l, "10.0.0.2", 147, ENTRY_JOINED, 2);
+    (void)count(l, 3);
+    assert_null(enter(l, "10.0.0.2", 4));
+    connection_entry_set(worker, ENTRY_CLOSED);
+    fill(l, "10.0.0.1", 1, ENTRY_JOINED, 5);
+    fill(l, "10.0.0.1", MAX / 16 - 1, ENTRY_JOINED, 5); /* those kept */
+    fill(l, "10.0.0.3", 60, ENTRY_ASKED, 6);            /* not each other's */
+    assert_true(connection_entry_is_evicted(silent));
+    assert_int_equal(count(l, 6).open, MAX - 1);
+    assert_int_equal(count(l, 6).unjoined, 60);
+    connection_limits_free(l);
+}
+
+static void an_address_with_half_of_the_places_keeps_them(void **state)
+{
+    struct connection_limits *l = limits();
+
+    (void)state;
+    fill(l, "10.0.0.1", MAX / 2 + 5, ENTRY_JOINED, 1);
+    fill(l, "10.0.0.2", 65, ENTRY_JOINED, 1);
+    fill_from_many(l, 5, 1);
+    assert_null(enter(l, "10.0.0.4", 1));
+    assert_int_equal(count(l, 1).evicted, 5);
     connection_limits_free(l);
 }
 
@@ -253,11 +290,11 @@ static void a_worker_that_is_silent_for_a_lease_counts_as_not_joined(void **stat
     (void)state;
     connection_entry_set(worker, ENTRY_JOINED);
     connection_entry_touch(worker, 5000);
-    fill(l, "10.0.0.1", 80, ENTRY_JOINED, 1);
-    fill(l, "10.0.0.2", 69, ENTRY_JOINED, 5000);
+    fill(l, "10.0.0.1", 79, ENTRY_JOINED, 1);
+    fill(l, "10.0.0.2", 70, ENTRY_JOINED, 5000);
     assert_int_equal(count(l, 5000).unjoined, 0);
     assert_null(enter(l, "10.0.0.3", 5000));
-    assert_int_equal(count(l, 2 + LEASE_MS).unjoined, 80);
+    assert_int_equal(count(l, 2 + LEASE_MS).unjoined, 79);
     assert_non_null(enter(l, "10.0.0.3", 2 + LEASE_MS));
     assert_false(connection_entry_is_evicted(worker));
     connection_limits_free(l);
@@ -310,6 +347,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(places_are_kept_for_addresses_of_live_workers),
+        cmocka_unit_test(an_address_that_joins_on_every_connection_leaves_places_to_others),
+        cmocka_unit_test(an_address_with_half_of_the_places_keeps_them),
         cmocka_unit_test(an_address_is_a_live_workers_until_a_lease_after_its_connection_broke),
         cmocka_unit_test(an_address_has_so_many_that_have_not_joined),
         cmocka_unit_test(the_oldest_that_does_nothing_goes_for_a_new_one),

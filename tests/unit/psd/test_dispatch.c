@@ -417,6 +417,32 @@ static void a_peer_that_has_not_joined_has_low_priority(void **state)
     tear_down(&f);
 }
 
+static void a_worker_that_joins_on_one_connection_too_many_loses_its_oldest(void **state)
+{
+    enum { N = DISPATCH_CONNECTIONS_OF_ONE_MAX };
+    struct peer peers[N + 1], other;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    other = worker_of(&f, 1);
+    for (int i = 0; i <= N; i++) {
+        peers[i] = client(&f, "worker");
+        assert_int_equal(join_job(&peers[i], 0, 1).status, 0);
+        if (i == 1)
+            assert_int_equal(join_job(&peers[0], 0, 1).status, 0); /* the newest by that */
+    }
+    assert_false(peer_receive(&peers[1]));
+    assert_int_equal(beat(&peers[0]), 0);
+    assert_int_equal(beat(&peers[2]), 0);
+    assert_int_equal(beat(&peers[N]), 0);
+    assert_int_equal(beat(&other), 0);
+    for (int i = 0; i <= N; i++)
+        peer_close(&peers[i]);
+    peer_close(&other);
+    tear_down(&f);
+}
+
 /* --- memory --- */
 
 /* Replies that the peer does not read, of 1 MiB each. */
@@ -500,6 +526,7 @@ int main(void)
         cmocka_unit_test(a_join_reports_a_refusal_that_was_missed),
         cmocka_unit_test(a_body_is_unpacked_for_nobody_who_may_not_ask),
         cmocka_unit_test(a_peer_that_has_not_joined_has_low_priority),
+        cmocka_unit_test(a_worker_that_joins_on_one_connection_too_many_loses_its_oldest),
         cmocka_unit_test(the_greediest_goes_when_connections_hold_too_much),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_allocation_that_fails_is_a_refusal),
