@@ -7,6 +7,8 @@
 #include "common/clock.h"
 #include "common/memory.h"
 
+#define FULL_SHOWN_MS 60000u /* after a refusal */
+
 /* User and system, of the calling thread. */
 static uint64_t cpu_us(void)
 {
@@ -242,6 +244,26 @@ static void copy_queued_replies(const struct shard_stats_inputs *in,
     wait->since_unix_ms = report->made_unix_ms - (uv_hrtime() - replies->since_ns) / 1000000;
 }
 
+/* Tables were refused a moment ago. */
+static void copy_full_tables(const struct shard_stats_inputs *in, struct shard_report *report)
+    ON_SHARD
+{
+    const struct dispatch_full_tables *full = dispatch_full_tables(in->dispatch);
+    uint64_t ago_ms = uv_now(in->loop) - full->refused_ms;
+    struct stats_wait *wait = &report->waits[report->n_waits];
+
+    if (!full->refused_ms || ago_ms > FULL_SHOWN_MS || report->n_waits == STATS_N_WAITS_MAX)
+        return;
+    report->n_waits++;
+    snprintf(wait->what, sizeof wait->what, "table refused");
+    snprintf(wait->who, sizeof wait->who, "new tables of shard %u", in->shard_number);
+    snprintf(wait->why, sizeof wait->why,
+             "it has %u, which is all of --tables-max; %.64s has %u of them: psctl drop",
+             full->n_tables, full->job, full->n_most);
+    wait->since_unix_ms = report->made_unix_ms - ago_ms;
+    wait->until_unix_ms = wait->since_unix_ms + FULL_SHOWN_MS;
+}
+
 static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
                        struct shard_report *report) ON_SHARD
 {
@@ -253,6 +275,7 @@ static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
                                           STATS_N_WAITS_MAX / 2);
     copy_silent_workers(in, now_ms, report);
     copy_full_log(in, report);
+    copy_full_tables(in, report);
     copy_slow_disk(in, report);
     copy_queued_replies(in, report);
 }

@@ -1,8 +1,12 @@
 #include "server/core/table_admin.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/hash.h"
+#include "common/memory.h"
 #include "server/core/bsp.h"
 #include "server/core/shard_log_events.h"
 
@@ -27,6 +31,59 @@ void table_admin_count(struct shard *s, const char *job, struct table_admin_coun
     for (uint32_t id = 0; id < s->n_tables; id++)
         if (is_of_job(s->tables[id], job))
             count(s->tables[id], ret);
+}
+
+static uint64_t hash_job(const char *table)
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; table[i] && table[i] != '/'; i++)
+        hash = hash_mix2(hash, (uint8_t)table[i]);
+    return hash;
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The longest run of equal numbers; returns its length, at most n. */
+static uint32_t find_longest_run(const uint64_t *sorted, uint32_t n, uint64_t *ret)
+{
+    uint32_t longest = 0;
+
+    for (uint32_t i = 0, first = 0; i < n; i++) {
+        first = sorted[i] == sorted[first] ? first : i;
+        if (i - first + 1 <= longest)
+            continue;
+        longest = i - first + 1;
+        *ret = sorted[i];
+    }
+    return longest;
+}
+
+uint32_t table_admin_most(const struct shard *s, char ret_job[static TABLE_SPEC_NAME_MAX])
+{
+    uint64_t *hashes = memory_try_alloc((s->n_tables + 1) * sizeof *hashes), most = 0;
+    uint32_t n = 0, n_most;
+
+    ret_job[0] = '\0';
+    if (!hashes)
+        return 0;
+    for (uint32_t id = 0; id < s->n_tables; id++)
+        if (s->tables[id])
+            hashes[n++] = hash_job(s->tables[id]->table.spec.name);
+    qsort(hashes, n, sizeof *hashes, compare_u64);
+    n_most = find_longest_run(hashes, n, &most);
+    free(hashes);
+    for (uint32_t id = 0; n_most && !ret_job[0] && id < s->n_tables; id++)
+        if (s->tables[id] && hash_job(s->tables[id]->table.spec.name) == most)
+            snprintf(ret_job, TABLE_SPEC_NAME_MAX, "%.*s",
+                     (int)strcspn(s->tables[id]->table.spec.name, "/"),
+                     s->tables[id]->table.spec.name);
+    return n_most;
 }
 
 /* --- may it be done? --- */

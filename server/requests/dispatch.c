@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "common/memory.h"
+#include "server/core/table_admin.h"
 #include "server/requests/deferred.h"
 #include "server/requests/push_handler.h"
 
@@ -28,7 +29,8 @@ struct dispatch {
     struct push precheck;        /* push_handler_precheck()'s scratch */
     uv_idle_t idle;              /* active while there is more to do than events bring */
     uint64_t n_idle;
-    uint64_t n_left_out;      /* new rows that found no place, as the log has them */
+    uint64_t n_left_out; /* new rows that found no place, as the log has them */
+    struct dispatch_full_tables full_tables;
     uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
     enum { DISPATCH_OPEN, DISPATCH_STOPPED } state;
 };
@@ -155,6 +157,7 @@ static void start_idle(struct dispatch *d)
 
 /* --- table --- */
 
+#define TABLES_COUNTED_EVERY_MS 10000u
 #define TABLES_OF_ONE_MIN 256u /* a client's library has no more (PS_TABLES_MAX) */
 
 /* So that no single client takes all places. */
@@ -173,6 +176,35 @@ static int check_share(struct dispatch *d, const struct connection *c,
                    spec->name, c->n_tables_made);
 }
 
+/* A table was refused, as there are --tables-max. */
+static void note_full(struct dispatch *d, struct err *err) ON_SHARD
+{
+    struct dispatch_full_tables *full = &d->full_tables;
+    uint64_t now_ms = uv_now(d->config.loop);
+    size_t n = strlen(err->text);
+
+    if (!full->counted_ms || now_ms - full->counted_ms >= TABLES_COUNTED_EVERY_MS) {
+        full->n_most = table_admin_most(d->config.shard, full->job);
+        full->counted_ms = now_ms;
+    }
+    full->refused_ms = now_ms;
+    full->n_tables = shard_n_live_tables(d->config.shard);
+    if (full->n_most)
+        snprintf(err->text + n, sizeof err->text - n, "; %.64s has %u of them", full->job,
+                 full->n_most);
+}
+
+/* Who makes many is in the log before they are missed. */
+static void log_many_tables(struct dispatch *d, const struct connection *c) ON_SHARD
+{
+    char more[64];
+
+    if (c->n_tables_made == TABLES_OF_ONE_MIN &&
+        log_line_limit_pass(&d->context.limit, "many tables", 0, uv_now(d->config.loop), more))
+        log_line_info("shard %u: a connection from %s (%s) has made %u tables%s",
+                      d->config.shard_number, c->peer, c->hello.name, c->n_tables_made, more);
+}
+
 static int get_table(struct dispatch *d, const struct request *r,
                      const struct table_request *asked, uint32_t *ret_id, struct err *err)
     ON_SHARD
@@ -183,7 +215,12 @@ static int get_table(struct dispatch *d, const struct request *r,
     if (!status)
         status =
             shard_table_open(d->config.shard, &asked->spec, asked->must_exist, ret_id, err);
-    r->connection->n_tables_made += shard_n_tables(d->config.shard) - n_before;
+    if (status == -ENOSPC && shard_n_live_tables(d->config.shard) >= d->config.tables_max)
+        note_full(d, err);
+    if (shard_n_tables(d->config.shard) == n_before)
+        return status;
+    r->connection->n_tables_made++;
+    log_many_tables(d, r->connection);
     return status;
 }
 
@@ -727,6 +764,11 @@ struct pull_handler *dispatch_pulls(struct dispatch *d)
 const struct stats_requests *dispatch_requests(const struct dispatch *d)
 {
     return d->context.requests;
+}
+
+const struct dispatch_full_tables *dispatch_full_tables(const struct dispatch *d)
+{
+    return &d->full_tables;
 }
 
 void dispatch_count(const struct dispatch *d, struct dispatch_counts *ret)

@@ -33,6 +33,13 @@ struct dispatch_counts {
     struct pull_handler_counts pulls;
 };
 
+/* Of the last table that was refused, as there were --tables-max. Times are the loop's. */
+struct dispatch_full_tables {
+    uint64_t refused_ms, counted_ms; /* 0: never */
+    uint32_t n_tables, n_most;       /* on the shard; of the job that had most of them, */
+    char job[TABLE_SPEC_NAME_MAX];   /* when they were last counted */
+};
+
 struct dispatch *dispatch_new(const struct dispatch_config *config);
 void dispatch_free(struct dispatch *d) ON_SHARD;
 
@@ -60,6 +67,8 @@ struct pull_handler *dispatch_pulls(struct dispatch *d) ON_SHARD;
 
 /* FRAME_TYPE_END of them, by type. */
 const struct stats_requests *dispatch_requests(const struct dispatch *d) ON_SHARD;
+
+const struct dispatch_full_tables *dispatch_full_tables(const struct dispatch *d) ON_SHARD;
 
 void dispatch_count(const struct dispatch *d, struct dispatch_counts *ret) ON_SHARD;
 

@@ -64,6 +64,9 @@ def test_a_job_without_workers_is_dropped_and_its_places_are_free_again(start_ps
         answers = [third.table(name=f"ads/{i}") for i in range(100)]
         full = [a for a in answers if a.status]
         assert len(full) == 12 and all(a.status == -errno.ENOSPC and "--tables-max" in a.text for a in full)
+        assert full[0].text.endswith("ctr has 512 of them")
+        eventually(lambda: "ctr has 512 of them: psctl drop" in psctl(psd, "why").stdout)
+        assert "(wire.py) has made 256 tables" in psd.log()
         assert "ctr has 512" not in psctl(psd, "drop", "ctr").stdout
         got = psctl(psd, "drop", "ctr")
         assert got.returncode == 1 and "--yes would drop 512 tables" in got.stdout and "nothing was dropped" in got.stderr

@@ -126,6 +126,27 @@ static void a_dropped_table_is_gone_with_its_rows_and_its_number(void **state)
     free_world(&w);
 }
 
+static void the_job_with_most_tables_is_found(void **state)
+{
+    struct world w = make_world();
+    char job[TABLE_SPEC_NAME_MAX];
+    struct table_spec spec = sparse_spec("jo", DIM, TABLE_SPEC_SGD);
+    struct table_admin_counts counts;
+    struct err err;
+
+    (void)state;
+    (void)make_table(w.s, &spec);
+    assert_int_equal(table_admin_most(w.s, job), 2);
+    assert_string_equal(job, "job");
+    assert_int_equal(table_admin_drop(w.s, "job", &counts, &err), 0);
+    assert_int_equal(table_admin_most(w.s, job), 1);
+    assert_int_equal(table_admin_drop(w.s, "jo", &counts, &err), 0);
+    assert_int_equal(table_admin_drop(w.s, "jobs", &counts, &err), 0);
+    assert_int_equal(table_admin_most(w.s, job), 0);
+    assert_string_equal(job, "");
+    free_world(&w);
+}
+
 static void expected_workers_and_held_pushes_are_in_the_way(void **state)
 {
     struct world w = make_world();
@@ -423,6 +444,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dropped_table_is_gone_with_its_rows_and_its_number),
+        cmocka_unit_test(the_job_with_most_tables_is_found),
         cmocka_unit_test(expected_workers_and_held_pushes_are_in_the_way),
         cmocka_unit_test(a_table_without_a_slash_is_dropped_by_its_name),
         cmocka_unit_test(workers_of_a_job_that_may_share_the_tables_are_in_the_way),
