@@ -362,6 +362,7 @@ struct shard_report *shard_stats_make(const struct shard_stats_inputs *in)
     copy_net(in, &report->net);
     copy_requests(dispatch_requests(in->dispatch), in->minute, report);
     copy_tables(in->shard, report);
+    pull_handler_count_waiting(dispatch_pulls(in->dispatch));
     copy_jobs(shard_membership(in->shard), now_ms, report);
     copy_waits(in, now_ms, report);
     return report;

@@ -527,7 +527,8 @@ static void put_jobs(FILE *out, const struct node_report *node)
             }
     }
     put_head(out, "psd_job_parked_seconds_total", "counter",
-             "Time that pulls of a job waited for slower workers, of all that wait no longer.");
+             "Time that pulls of a job have waited for slower workers, those that wait now "
+             "included.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
             fprintf(out, "psd_job_parked_seconds_total{shard=\"%" PRIu32 "\"",

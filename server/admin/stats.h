@@ -46,7 +46,8 @@ struct stats_job {
     enum table_spec_mode mode;
     uint32_t bound, n_workers;
     uint64_t min_clock, n_fenced, n_deaths, staleness_violations;
-    uint64_t parked_ms; /* of pulls that have waited for slower workers */
+    uint64_t
+        parked_ms;   /* that pulls have waited for slower workers, those that wait now, too */
     uint64_t n_lost; /* pushes that had been acknowledged, and were not there after a restart */
     struct histogram staleness;
 };

@@ -388,6 +388,7 @@ static void start_job(struct membership *r, struct membership_entry *entry,
     if (strcmp(job->name, join->job) != 0) {
         memset(job->workers, 0, entry->workers_cap * sizeof *job->workers);
         memset(job->name, 0, sizeof job->name);
+        job->parked_ms = 0;
         memcpy(job->name, join->job, strlen(join->job));
     }
     job->run = ++r->n_runs;

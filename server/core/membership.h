@@ -112,7 +112,7 @@ struct job {
     uint64_t started_ms, join_deadline_ms;
     uint64_t n_fenced, n_deaths, staleness_violations;
     uint64_t n_lost;    /* the sum of its workers' */
-    uint64_t parked_ms; /* of pulls that waited, since this process began; for the report */
+    uint64_t parked_ms; /* that pulls have waited, since this process began; for the report */
     uint64_t opener;    /* connection_worker.opener of the join that started it; 0: not known */
     uint64_t host;      /* connection.host of the same; 0: not known */
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */

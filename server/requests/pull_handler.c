@@ -195,7 +195,7 @@ static int park(struct pull_handler *p, const struct request *r)
     p->received = NULL;
     if (parked->pull.deadline_ms && parked->pull.deadline_ms < park_ms)
         park_ms = parked->pull.deadline_ms;
-    parked->since_ms = uv_now(c->tcp.loop);
+    parked->since_ms = parked->counted_ms = uv_now(c->tcp.loop);
     parked->until_ms = parked->since_ms + park_ms;
     if (r->body_bytes)
         memcpy(body, r->body, r->body_bytes);
@@ -210,14 +210,23 @@ static int park(struct pull_handler *p, const struct request *r)
     return 0;
 }
 
+/* In the job's sum, as far as it is not there yet: so the sum has the pulls that wait now, and never falls. */
+static void count_waiting(struct pull_handler *p, struct pending_pull *parked) ON_SHARD
+{
+    struct worker *worker = request_context_waiting_worker(p->request, parked->connection);
+    uint64_t now_ms = uv_now(p->request->loop);
+
+    if (worker)
+        worker->job->parked_ms += now_ms - parked->counted_ms;
+    parked->counted_ms = now_ms;
+}
+
 /* Takes *at out of the list; the caller goes on with it. */
 static struct pending_pull *unpark(struct pull_handler *p, struct pending_pull **at) ON_SHARD
 {
     struct pending_pull *parked = dequeue(&p->parked, at);
-    struct worker *worker = request_context_waiting_worker(p->request, parked->connection);
 
-    if (worker)
-        worker->job->parked_ms += uv_now(p->request->loop) - parked->since_ms;
+    count_waiting(p, parked);
     parked->connection->parked.n--;
     parked->connection->parked.n_bytes -= bytes_len(&parked->body);
     p->parked_bytes -= parked_bytes(parked);
@@ -608,6 +617,12 @@ static uint64_t left_ms(const struct pending_pull *parked, const struct worker *
     uint64_t others_ms = slowest ? patience_ms(slowest, now) : UINT64_MAX;
 
     return others_ms < own_ms ? others_ms : own_ms;
+}
+
+void pull_handler_count_waiting(struct pull_handler *p)
+{
+    for (struct pending_pull *i = p->parked.first; i; i = i->next)
+        count_waiting(p, i);
 }
 
 uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_times *now,

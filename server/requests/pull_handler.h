@@ -82,6 +82,9 @@ struct pull_handler_times {
     uint64_t loop_ms, shard_ms, unix_ms, lease_ms;
 };
 
+/* Adds the time that pulls have waited to the parked_ms of their jobs. */
+void pull_handler_count_waiting(struct pull_handler *p) ON_SHARD;
+
 /* The parked pulls for the node's report, at most n_max; returns how many. */
 uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_times *now,
                              struct stats_wait *ret_waits, uint32_t n_max) ON_SHARD;

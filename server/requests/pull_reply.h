@@ -37,6 +37,7 @@ struct pending_pull {
     struct connection *connection; /* borrowed; pull_handler_drop() comes before it goes */
     uint64_t request_id, start_ns;
     uint64_t since_ms, until_ms; /* parked, by the loop's clock */
+    uint64_t counted_ms;         /* up to then its job has this wait in its parked_ms */
     uint64_t job_run;            /* of the worker's job, when the reply was begun */
     struct worker *worker;       /* borrowed from the membership; NULL: a reader */
     bool holds;                  /* its connection, from its beginning until it is answered */

@@ -172,12 +172,15 @@ def test_a_parked_pull_waits_no_longer_than_the_worker_that_it_waits_for_may(sta
         assert 0 < parked["until_unix_ms"] - now <= 60000 and abs(parked["until_unix_ms"] - expected["until_unix_ms"]) < 1000
         text = ask(psd, "workers")
         assert re.search(r"0 +live .* 0 s ago|0 +live .* ago", text) and re.search(r"1 +expected .* never", text)
-        assert psd.stats()["jobs"][0]["parked_ms"] == 0
+        first = psd.stats()["jobs"][0]["parked_ms"]
+        eventually(lambda: psd.stats()["jobs"][0]["parked_ms"] > max(first, 300))  # while it waits
+        before = psd.stats()["jobs"][0]["parked_ms"]
         with psd.connect() as other:
             assert other.join(rank=1, n_workers=2, mode=wire.BSP).status == 0
             assert other.push([], b"", seq=1, clock=0).status == 0
             assert client.wait(77).status == 0
-        eventually(lambda: psd.stats()["jobs"][0]["parked_ms"] > 0)
+        eventually(lambda: psd.stats()["jobs"][0]["parked_ms"] > before)
+        assert psd.stats()["jobs"][0]["parked_ms"] < before + 60000  # and it is not counted twice
 
 
 def test_a_checkpoint_without_a_data_directory_is_refused_with_a_sentence(start_psd):
