@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log_line.h"
@@ -15,6 +14,8 @@
 
 #define COMMAND_BYTES_MAX 4096u /* head + body of a command */
 #define FULL_SHOWN_MS 60000u    /* after a refusal */
+#define LINES_AT_ONCE 3u
+#define LINE_EVERY_MS 60000u
 
 /* A connection that waits for a checkpoint, or for a row. */
 struct waiter {
@@ -31,7 +32,8 @@ struct admin_server {
     struct channel_loop channels;
     struct connection_set connections;
     struct waiter *waiters; /* owned */
-    uint64_t n_refused, n_evicted;
+    uint64_t n_requests, n_refused, n_evicted;
+    struct log_line_limit limit;
 };
 
 /* A report on its way to JSON. */
@@ -268,6 +270,7 @@ static int on_request(void *owner, struct request *r)
     enter_main();
     if (r->header->type != FRAME_ADMIN)
         return PS_EPROTO;
+    d->n_requests++;
     status = message_read_admin(r->header, r->head, &asked);
     if (status)
         return refuse(d, c, request_id, status, status_text(status));
@@ -314,6 +317,7 @@ struct admin_server *admin_server_new(const struct admin_server_config *config)
                                                  .owner = d };
 
     d->config = *config;
+    d->limit = (struct log_line_limit){ .n_at_once = LINES_AT_ONCE, .every_ms = LINE_EVERY_MS };
     channel_loop_init(&d->channels, config->loop);
     connection_set_init(&d->connections, &connections);
     return d;
@@ -336,28 +340,45 @@ static uint32_t n_operators(const struct admin_server *d)
     return n;
 }
 
-/* False: every operator waits for a reply. */
-static bool evict_oldest(struct admin_server *d)
+/* The oldest that waits for no answer, or NULL. */
+static struct connection *find_oldest(const struct admin_server *d)
 {
     struct connection *oldest = NULL;
 
     for (struct connection *c = d->connections.first; c; c = c->next)
         if (c->channel.state != CHANNEL_CLOSING && !find_waiter(d, c))
             oldest = c;
+    return oldest;
+}
+
+static void evict_oldest(struct admin_server *d)
+{
+    struct connection *oldest = find_oldest(d);
+    char more[64];
+
     if (!oldest)
-        return false;
+        return;
     d->n_evicted++;
+    if (log_line_limit_pass(&d->limit, "evicted", 0, uv_now(d->config.loop), more))
+        log_line_warn("the connection of operator %s (%s) is closed for a new one: %u are the "
+                      "most%s",
+                      oldest->peer, oldest->hello.name, ADMIN_SERVER_CONNECTIONS_MAX, more);
     connection_close(oldest);
-    return true;
+}
+
+int admin_server_admit(const struct admin_server *d, struct err *err)
+{
+    if (n_operators(d) < ADMIN_SERVER_CONNECTIONS_MAX || find_oldest(d))
+        return 0;
+    return err_set(err, -EMFILE, "%u operators are connected, and each waits for an answer",
+                   ADMIN_SERVER_CONNECTIONS_MAX);
 }
 
 int admin_server_receive(struct admin_server *d, int fd, uint64_t request_id,
                          const struct hello *hello)
 {
-    if (n_operators(d) >= ADMIN_SERVER_CONNECTIONS_MAX && !evict_oldest(d)) {
-        close(fd);
-        return -EMFILE;
-    }
+    if (n_operators(d) >= ADMIN_SERVER_CONNECTIONS_MAX)
+        evict_oldest(d);
     return connection_set_open(&d->connections, fd, request_id, hello, NULL);
 }
 
@@ -542,6 +563,7 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
     draft->node.waits = draft->waits;
     draft->node.ready = in->ready;
     draft->node.stopping = in->stopping;
+    draft->node.admin_requests = d->n_requests;
     add_restore(draft);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);

@@ -11,7 +11,7 @@
  * report, without the workers: an unfinished list of workers looks like that of a job that has ended.
  *
  * ADMIN_SERVER_CONNECTIONS_MAX operators have places of their own. One more ends the oldest connection that waits
- * for no reply.
+ * for no reply, with a line in the log; if all wait, it is refused.
  */
 #ifndef SERVER_ADMIN_SERVER_H
 #define SERVER_ADMIN_SERVER_H
@@ -45,7 +45,10 @@ struct admin_server *admin_server_new(const struct admin_server_config *config) 
 /* All connections have closed. NULL is fine. */
 void admin_server_free(struct admin_server *d) ON_MAIN;
 
-/* Takes `fd` whatever is returned. */
+/* -EMFILE and a sentence: there is no place for one more, and no connection that would go for it. */
+int admin_server_admit(const struct admin_server *d, struct err *err) ON_MAIN MUST_CHECK;
+
+/* Takes `fd` whatever is returned. After admin_server_admit(). */
 int admin_server_receive(struct admin_server *d, int fd, uint64_t request_id,
                          const struct hello *hello) ON_MAIN MUST_CHECK;
 

@@ -363,6 +363,14 @@ static int admit(void *owner, const struct sockaddr_storage *address, struct err
     return connection_limits_admit(n->limits, address, uv_now(&n->loop), err);
 }
 
+static int admit_operator(void *owner, struct err *err)
+{
+    struct node *n = owner;
+
+    enter_main();
+    return admin_server_admit(n->admin, err);
+}
+
 static void on_refused(void *owner, const char *peer, int status, const char *sentence)
 {
     struct node *n = owner;
@@ -376,6 +384,7 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
 static const struct listener_events listener_events = { .check_serving = check_serving,
                                                         .on_client = on_client,
                                                         .admit = admit,
+                                                        .admit_operator = admit_operator,
                                                         .on_refused = on_refused };
 
 /* --- the start --- */

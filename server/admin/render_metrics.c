@@ -421,10 +421,13 @@ static void put_codec_bytes(FILE *out, const struct node_report *node, const cha
         }
 }
 
+/* Those of no shard are operators'. */
 static void put_request_counts(FILE *out, const struct node_report *node, const char *name,
-                               const char *help, size_t offset)
+                               const char *help, uint64_t n_of_operators, size_t offset)
 {
     put_head(out, name, "counter", help);
+    fprintf(out, "%s{shard=\"door\",type=\"%s\"} %" PRIu64 "\n", name,
+            frame_type_name(FRAME_ADMIN), n_of_operators);
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (unsigned type = 1; node->shards[s] && type < FRAME_TYPE_END; type += 2) {
             const char *requests = (const char *)&node->shards[s]->requests[type];
@@ -585,8 +588,9 @@ char *render_metrics(const struct node_report *node)
     put_codec_bytes(out, node, "psd_values_sent_bytes_total", "Encoded row values sent.",
                     offsetof(struct shard_counters, value_bytes_out));
     put_request_counts(out, node, "psd_requests_total", "Requests answered.",
-                       offsetof(struct stats_requests, n));
+                       node->admin_requests, offsetof(struct stats_requests, n));
     put_request_counts(out, node, "psd_requests_refused_total", "Requests refused.",
+                       node->listener.refused_requests,
                        offsetof(struct stats_requests, n_refused));
     put_latencies(out, node);
     put_jobs(out, node);

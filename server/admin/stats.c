@@ -221,6 +221,8 @@ struct shard_report *stats_total(const struct node_report *node)
         if (node->shards[i])
             add_shard(t, node->shards[i]);
     add_all(&t->net, &node->listener, sizeof t->net);
+    t->requests[FRAME_ADMIN].n += node->admin_requests;
+    t->requests[FRAME_ADMIN].n_refused += node->listener.refused_requests;
     if (node->n_waits)
         memcpy(&t->waits[t->n_waits], node->waits, node->n_waits * sizeof *t->waits);
     t->n_waits += node->n_waits;

@@ -159,7 +159,8 @@ struct node_report {
     uint64_t virtual_bytes, cpu_us, n_fds, n_fds_max, n_threads; /* of the process */
     bool ready, stopping;
     struct stats_restore restore;
-    struct stats_net listener;
+    struct stats_net listener; /* its refused requests are operators' */
+    uint64_t admin_requests;
     uint64_t http_connections,
         http_evicted; /* now; ever cut off: slow, or the oldest of too many */
     uint32_t n_waits;

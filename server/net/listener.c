@@ -308,6 +308,10 @@ static void on_good_hello(struct handshake *h, struct hello_reply *reply)
     } else if (!is_operator && config->events->admit(config->owner, &h->address, &err)) {
         refuse(reply, err.status, "%s", err.text);
         turn_away(h, reply);
+    } else if (is_operator && config->events->admit_operator &&
+               config->events->admit_operator(config->owner, &err)) {
+        refuse(reply, err.status, "%s", err.text);
+        turn_away(h, reply);
     } else {
         hand_over(h, reply);
     }

@@ -45,6 +45,8 @@ struct listener_events {
     /* Called before on_client(), for a peer that is not an operator: 0 if there is a place. An error and its sentence
      * refuse the peer. */
     int (*admit)(void *owner, const struct sockaddr_storage *address, struct err *err);
+    /* The same for an operator. NULL: always 0. */
+    int (*admit_operator)(void *owner, struct err *err);
     /* A peer was turned away; for a line in the log. */
     void (*on_refused)(void *owner, const char *peer, int status, const char *sentence);
 };

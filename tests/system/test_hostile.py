@@ -193,6 +193,44 @@ def test_jobs_that_nobody_lives_in_keep_no_job_out(start_psd):
         assert worker.beat().status == 0
 
 
+def test_an_operator_whose_place_is_taken_is_named_in_the_log(start_psd):
+    psd = start_psd("--shards", "1", data=False)
+    with contextlib.ExitStack() as stack:
+        operators = [stack.enter_context(psd.connect(wire.LISTENER, "operator")) for _ in range(65)]
+        assert operators[0].is_closed()
+        assert operators[1].admin("status").status == operators[64].admin("status").status == 0
+        eventually(lambda: "is closed for a new one: 64 are the most" in psd.log())
+
+
+def test_an_operator_beside_64_that_wait_is_refused_with_a_sentence(start_psd):
+    psd = start_psd("--shards", "1", "--checkpoint-rate", "1M")
+    with contextlib.ExitStack() as stack:
+        worker = stack.enter_context(psd.connect())
+        table = worker.table(dim=1024).number(3)
+        assert worker.join().status == 0
+        assert worker.push(list(range(1000)), floats(*[1] * 1024) * 1000, table=table).status == 0
+        operators = [stack.enter_context(psd.connect(wire.LISTENER, "operator")) for _ in range(64)]
+        for operator in operators:
+            operator.send(wire.frame("admin", wire.head((1, "checkpoint")), request_id=7))
+        for operator in operators:  # answered at once: the checkpoint is waited for
+            assert operator.admin("checkpoint").status == -errno.EBUSY
+        one_more = stack.enter_context(wire.Wire(psd.port))
+        refused = one_more.hello(role="operator", shard=wire.LISTENER)
+        assert refused.status == -errno.EMFILE and "64 operators are connected" in refused.text
+
+
+def test_requests_of_operators_count(start_psd):
+    psd = start_psd("--shards", "1", data=False)
+    with psd.connect(wire.LISTENER, "operator") as operator:
+        assert operator.admin("status").status == 0 and operator.admin("reboot").status != 0
+    eventually(lambda: psd.stats()["totals"]["requests"]["admin"] | {"n": 2, "n_refused": 1}
+               == psd.stats()["totals"]["requests"]["admin"])
+    with urllib.request.urlopen(f"http://{psd.http}/metrics", timeout=60) as page:
+        metrics = page.read().decode()
+    assert 'psd_requests_total{shard="door",type="admin"} 2\n' in metrics
+    assert 'psd_requests_refused_total{shard="door",type="admin"} 1\n' in metrics
+
+
 def test_a_peer_that_neither_joins_nor_asks_is_hung_up_on(start_psd):
     psd = start_psd("--shards", "1", "--idle-timeout", "300ms", "--lease", "300s", data=False)
     with psd.connect() as idle, psd.connect() as asks, psd.connect() as joins, psd.connect(role="reader") as reader:

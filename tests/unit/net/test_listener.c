@@ -20,7 +20,7 @@ struct fixture {
     struct listener *listener;
     int client_fd, client_status; /* client_status: the status of on_client() */
     uint64_t client_request_id;
-    bool is_full, is_restoring;
+    bool is_full, is_restoring, all_operators_wait;
     struct hello client;
     uint32_t n_clients, n_refused;
     int last_refusal;
@@ -48,6 +48,13 @@ static int admit(void *owner, const struct sockaddr_storage *address, struct err
     return f->is_full ? err_set(err, -EMFILE, "all of --connections-max") : 0;
 }
 
+static int admit_operator(void *owner, struct err *err)
+{
+    const struct fixture *f = owner;
+
+    return f->all_operators_wait ? err_set(err, -EMFILE, "64 operators wait") : 0;
+}
+
 static int check_serving(void *owner, struct err *err)
 {
     const struct fixture *f = owner;
@@ -68,6 +75,7 @@ static void on_refused(void *owner, const char *peer, int status, const char *se
 static const struct listener_events events = { .check_serving = check_serving,
                                                .on_client = on_client,
                                                .admit = admit,
+                                               .admit_operator = admit_operator,
                                                .on_refused = on_refused };
 
 static const struct hello good_hello = {
@@ -382,6 +390,8 @@ static void beyond_the_limit_all_but_operators_are_refused(void **state)
     while (!f.n_clients)
         peer_turn(&p);
     peer_close(&p);
+    f.all_operators_wait = true;
+    assert_int_equal(ask(&f, &hello).status, -EMFILE);
     tear_down(&f);
 }
 
