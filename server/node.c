@@ -54,9 +54,10 @@ struct node {
     struct listener *listener;         /* owned; listens while SERVING; NULL from STOPPING on */
     struct admin_server *admin;        /* owned */
     struct connection_limits *limits;  /* owned */
-    struct channel_memory memory;      /* of all connections' messages and replies */
-    struct disk_monitor *disk; /* owned; NULL: no data directory, or it does not serve yet */
-    struct data_dir_lock lock; /* not taken: no data directory */
+    struct connection_limits_clock limits_clock;
+    struct channel_memory memory; /* of all connections' messages and replies */
+    struct disk_monitor *disk;    /* owned; NULL: no data directory, or it does not serve yet */
+    struct data_dir_lock lock;    /* not taken: no data directory */
     enum { NODE_STARTING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
     _Atomic bool stop_signal_asked; /* shards' threads read it while they restore */
     struct start_progress progress;
@@ -317,6 +318,11 @@ static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
     (void)sd_notifyf(0, "STATUS=%s", text);
 }
 
+static uint64_t limits_now(struct node *n) ON_MAIN
+{
+    return connection_limits_time(&n->limits_clock, uv_now(&n->loop));
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -324,7 +330,7 @@ static void on_tick(uv_timer_t *timer)
 
     enter_main();
     sweep_http(n, now_ms);
-    connection_limits_sweep(n->limits, uv_now(&n->loop));
+    connection_limits_sweep(n->limits, limits_now(n));
     publish(n);
     admin_server_sweep(n->admin);
     feed_watchdog(n, now_ms);
@@ -349,7 +355,7 @@ static int on_client(void *owner, const struct listener_client *client)
     if (hello->shard != MESSAGE_SHARD_LISTENER)
         return shard_thread_receive(
             n->shards[hello->shard], client->fd, client->request_id, hello,
-            connection_limits_open(n->limits, client->address, uv_now(&n->loop)));
+            connection_limits_open(n->limits, client->address, limits_now(n)));
     if (admin_server_receive(n->admin, client->fd, client->request_id, hello))
         log_line_warn("an operator was let in, and lost");
     return 0;
@@ -360,7 +366,7 @@ static int admit(void *owner, const struct sockaddr_storage *address, struct err
     struct node *n = owner;
 
     enter_main();
-    return connection_limits_admit(n->limits, address, uv_now(&n->loop), err);
+    return connection_limits_admit(n->limits, address, limits_now(n), err);
 }
 
 static int admit_operator(void *owner, struct err *err)

@@ -343,9 +343,53 @@ static void the_report_names_the_address_and_since_when(void **state)
     connection_limits_free(l);
 }
 
+static void a_process_that_was_stopped_has_silenced_nobody(void **state)
+{
+    struct connection_limits *l = limits();
+    struct connection_limits_clock clock = { 0 };
+    const uint64_t stopped_ms = (CONNECTION_LIMITS_ASKED_TIMES + 1) * IDLE_MS;
+    struct connection_entry *entry;
+    uint64_t now_ms = 1000;
+
+    (void)state;
+    entry = enter(l, "10.0.0.1", connection_limits_time(&clock, now_ms));
+    connection_entry_set(entry, ENTRY_JOINED);
+    now_ms += stopped_ms;
+    for (uint64_t until_ms = now_ms + CONNECTION_LIMITS_SETTLE_MS; now_ms < until_ms;
+         now_ms += 100)
+        connection_limits_sweep(l, connection_limits_time(&clock, now_ms));
+    assert_false(connection_entry_is_evicted(entry));
+    connection_entry_touch(entry, now_ms); /* its shard has read on */
+    now_ms += 100;
+    assert_int_equal(connection_limits_time(&clock, now_ms), now_ms);
+    connection_limits_sweep(l, now_ms);
+    assert_false(connection_entry_is_evicted(entry));
+    connection_limits_sweep(l, now_ms + stopped_ms); /* what would be without the clock */
+    assert_true(connection_entry_is_evicted(entry));
+    connection_limits_free(l);
+}
+
+static void the_time_of_two_stalls_in_a_row_is_left_out_together(void **state)
+{
+    struct connection_limits_clock clock = { 0 };
+
+    (void)state;
+    assert_int_equal(connection_limits_time(&clock, 1000), 1000);
+    assert_int_equal(connection_limits_time(&clock, 1400), 1400);
+    assert_int_equal(connection_limits_time(&clock, 5000), 1400);
+    assert_int_equal(connection_limits_time(&clock, 5300), 1700);
+    assert_int_equal(connection_limits_time(&clock, 5900), 1700);
+    assert_int_equal(connection_limits_time(&clock, 6300), 2100);
+    assert_int_equal(connection_limits_time(&clock, 6700), 2500);
+    assert_int_equal(connection_limits_time(&clock, 6899), 2699);
+    assert_int_equal(connection_limits_time(&clock, 6900), 6900);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_that_was_stopped_has_silenced_nobody),
+        cmocka_unit_test(the_time_of_two_stalls_in_a_row_is_left_out_together),
         cmocka_unit_test(places_are_kept_for_addresses_of_live_workers),
         cmocka_unit_test(an_address_that_joins_on_every_connection_leaves_places_to_others),
         cmocka_unit_test(an_address_with_half_of_the_places_keeps_them),
