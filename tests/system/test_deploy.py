@@ -98,6 +98,44 @@ def test_systemd_has_nothing_to_say_about_the_units(install, tmp_path, unit):
     assert "Type=notify\n" in text and "WatchdogSec=" in text and "StateDirectory=" in text
 
 
+def settings_of(text):
+    """Of a unit or a settings file: what each section says of each name, the last time that it does."""
+    values, section = {}, None
+    for line in text.splitlines():
+        if head := re.fullmatch(r"\[(\w+)\]", line):
+            section = head[1]
+        elif line and line[0] not in "#;":
+            name, value = line.split("=", 1)
+            values[section, name.strip()] = value.strip()
+    return values
+
+
+@pytest.mark.parametrize("unit,statuses,tries", [("psd.service", {"2"}, {"IntervalSec": "0"}),
+                                                 ("psworker@.service", {"2", "3"}, {"IntervalSec": "5min", "Burst": "30"})])
+def test_systemd_starts_again_what_may_mend_itself_and_nothing_else(install, unit, statuses, tries):
+    """A node for as long as it takes: its disk may be full for hours. Neither what is wrong with the settings, nor a job that is over."""
+    is_set = settings_of((install() / "usr/lib/systemd/system" / unit).read_text())
+    assert is_set["Service", "Restart"] == "on-failure" and is_set["Service", "RestartSec"] == "1s"
+    assert set(is_set["Service", "RestartPreventExitStatus"].split()) == statuses
+    assert {name[10:]: value for (_, name), value in is_set.items() if name.startswith("StartLimit")} == tries
+    assert all(section == "Unit" for section, name in is_set if name.startswith("StartLimit")), "systemd reads it there alone"
+
+
+def test_exit_statuses_are_those_that_the_units_count_on(tmp_path):
+    """2 for settings that are wrong; another one for an address that this machine does not have yet (192.0.2.1: RFC 5737)."""
+    (tmp_path / "bad.conf").write_text("[node]\nlissten = 127.0.0.1:0\n")
+    for program in [["psd"], ["psworker", "train"]]:
+        assert run(BIN / program[0], *program[1:], "--config", tmp_path / "bad.conf").returncode == 2
+    away = run(BIN / "psd", "--listen", "192.0.2.1:7070", "--insecure", "--http", "off", cwd=tmp_path)
+    assert (away.returncode, "cannot listen on 192.0.2.1:7070" in away.stderr) == (1, True), away.stderr
+
+
+def test_the_installed_node_listens_to_its_own_machine_alone_and_keeps_its_data(install):
+    is_set = settings_of((install() / "etc/psd/psd.conf").read_text())
+    assert is_set["node", "listen"] == "127.0.0.1:7070" and is_set["node", "http"] == "127.0.0.1:7071"
+    assert is_set["cluster", "insecure"] == "no" and is_set["data", "data-dir"] == "/var/lib/psd"
+
+
 def test_the_samples_are_what_the_programs_print(tmp_path):
     got = run(ROOT / "deploy/samples.sh", BIN, tmp_path)
     assert got.returncode == 0, got.stderr

@@ -168,6 +168,26 @@ def test_the_process_and_its_disk_are_measured(start_psd, tmp_path):
         assert f"# HELP {old} Deprecated: {new}." in text and f"# TYPE {new} counter" in text
 
 
+def test_metrics_count_a_parked_pull_among_the_waits(start_psd):
+    def waits():
+        return re.search(r"^psd_waits (\S+)$", get(psd, "/metrics")[1], re.M)[1]
+
+    psd = start_psd("--shards", "2", "--lease", "300s")
+    keys = wire.keys_of(0, 2, 1)
+    with psd.connect() as fast, psd.connect() as slow:
+        table = fast.table(name="emb", dim=4).number(3)
+        for rank, client in enumerate([fast, slow]):
+            assert client.join(job="criteo", rank=rank, n_workers=2, mode=wire.BSP).status == 0
+        assert fast.push(keys, GRAD, table=table).status == 0
+        eventually(lambda: waits() == "0")
+        fast.send(wire.pull_frame(keys, table=table, clock=1, request_id=77))
+        eventually(lambda: waits() == "1")
+        assert [w["what"] for w in psd.admin("why")["waits"]] == ["parked pull"]
+        assert slow.push(keys, GRAD, table=table).status == 0
+        assert fast.wait(77).status == 0
+        eventually(lambda: waits() == "0")
+
+
 def test_what_a_restart_has_replayed_has_not_joined(start_psd, tmp_path):
     data = str(tmp_path / "d")
     psd = start_psd("--shards", "1", "--data-dir", data, "--lease", "300s")

@@ -65,6 +65,22 @@ def test_tables_workers_and_waits_are_shown_aligned(start_psd):
     eventually(lambda: "parked pull" not in ask(psd, "why"))
 
 
+def test_a_dense_table_has_only_the_heads_of_its_blocks_beside_its_weights_and_loses_none(start_psd):
+    """Its free places and its index are there for good, and blocks that a refused push made were never rows."""
+    psd = start_psd("--shards", "1", "--memory-max", "1M", "--lease", "300s")
+    with psd.connect() as client:
+        table = client.table(name="top", kind=wire.DENSE, dim=256, n_floats=256 << 11).number(3)
+        assert client.join().status == 0
+        assert client.push([0, 1, 2], floats(*[1] * 256) * 3, table=table).status == 0
+        whole = client.push(range(1 << 11), floats(*[1] * 256) * (1 << 11), table=table, seq=2, clock=1)
+        assert whole.status == wire.STATUS["EBUDGET"], whole.text
+        eventually(lambda: psd.stats()["totals"]["requests"]["push"]["n_refused"] == 1)
+    heads, row = (re.split(r"  +", line.strip()) for line in ask(psd, "tables").splitlines())
+    shown = dict(zip(heads, row))
+    assert (shown["TABLE"], shown["KIND"], shown["ROWS"], shown["REMOVED"]) == ("top", "dense", "3", "0")
+    assert shown["OVERHEAD"] == "16.0 B"
+
+
 def test_a_checkpoint_is_written_on_request(start_psd, tmp_path):
     psd = start_psd("--data-dir", str(tmp_path / "d"))
     assert ask(psd, "checkpoint").startswith("checkpoint 1 is written: full, 0 rows in ")

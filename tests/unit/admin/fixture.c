@@ -29,28 +29,8 @@ static void fixture_job(struct shard_report *r, uint32_t s)
     }
 }
 
-static struct shard_report *fixture_shard(uint32_t s)
+static void fixture_tables(struct shard_report *r, uint32_t s)
 {
-    struct shard_report *r = memory_alloc(sizeof *r);
-
-    r->made_mono_ms = 10000 - 100;
-    r->shard = 2 + s;
-    r->bytes = 1000;
-    r->tables_bytes = 900;
-    r->memory_max_bytes = 5000;
-    r->cpu_us = 12000345 + s;
-    r->version = 50 + s;
-    r->counters.pulls = 20;
-    r->counters.rows_evicted = 5;
-    r->counters.value_bytes_in[CODEC_INT8] = 300;
-    r->counters.value_bytes_out[CODEC_FP32] = 400;
-    r->net.malformed_frames = 1;
-    r->net.refused_requests = 2;
-    r->requests[FRAME_PULL].n = 100;
-    r->requests[FRAME_PULL].n_refused = 1;
-    for (uint64_t i = 1; i <= 100; i++)
-        histogram_record(&r->requests[FRAME_PULL].minute_ns, i * 10000);
-    histogram_merge(&r->requests[FRAME_PULL].latency_ns, &r->requests[FRAME_PULL].minute_ns);
     r->n_tables = 2;
     r->tables = memory_alloc(2 * sizeof *r->tables);
     snprintf(r->tables[0].spec.name, TABLE_SPEC_NAME_MAX, "emb");
@@ -76,7 +56,40 @@ static struct shard_report *fixture_shard(uint32_t s)
     r->tables[0].rows_unadmitted = 77;
     r->tables[0].n_pushes = 30 + s;
     snprintf(r->tables[1].spec.name, TABLE_SPEC_NAME_MAX, "top\\w\"");
+    r->tables[1].spec.kind = TABLE_SPEC_DENSE;
     r->tables[1].n_rows = 3;
+    r->tables[1].slab_bytes = 2 << 20; /* places for more blocks than it will have */
+    r->tables[1].index_bytes = 4096;
+    r->tables[1].payload_bytes = 1024;
+    r->tables[1].row_bytes = 1040;
+}
+
+static struct shard_report *fixture_shard(uint32_t s)
+{
+    struct shard_report *r = memory_alloc(sizeof *r);
+
+    r->made_mono_ms = 10000 - 100;
+    r->shard = 2 + s;
+    r->bytes = 1000;
+    r->tables_bytes = 900;
+    r->memory_max_bytes = 5000;
+    r->cpu_us = 12000345 + s;
+    r->version = 50 + s;
+    r->counters.pulls = 20;
+    r->counters.rows_evicted = 5;
+    r->counters.value_bytes_in[CODEC_INT8] = 300;
+    r->counters.value_bytes_out[CODEC_FP32] = 400;
+    r->net.malformed_frames = 1;
+    r->net.refused_requests = 2;
+    r->requests[FRAME_PULL].n = 100;
+    r->requests[FRAME_PULL].n_refused = 1;
+    for (uint64_t i = 1; i <= 100; i++)
+        histogram_record(&r->requests[FRAME_PULL].minute_ns, i * 10000);
+    histogram_merge(&r->requests[FRAME_PULL].latency_ns, &r->requests[FRAME_PULL].minute_ns);
+    r->requests[FRAME_PULL].n += 900; /* of longer ago */
+    for (uint32_t i = 0; i < 900; i++)
+        histogram_record(&r->requests[FRAME_PULL].latency_ns, 5000000);
+    fixture_tables(r, s);
     fixture_job(r, s);
     r->n_waits = 1;
     r->waits = memory_alloc(sizeof *r->waits);

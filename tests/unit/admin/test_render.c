@@ -63,15 +63,17 @@ static void stats_show_each_shard_and_their_total(void **state)
     assert_number(json, "shards.0.rows", 503);
     assert_number(json, "shards.1.shard", 3);
     assert_number(json, "shards.1.report_age_ms", 100);
-    assert_number(json, "shards.1.requests.pull.n", 100);
+    assert_number(json, "shards.1.requests.pull.n", 1000);
+    assert_number(json, "shards.1.requests.pull.n_minute", 100);
     assert_number(json, "shards.1.requests.pull.n_refused", 1);
     assert_number(json, "shards.0.jobs.0.workers.1.clock", 10);
     assert_number(json, "shards.0.waits.0.until_unix_ms", 9000);
     assert_number(json, "totals.rows", 1006);
     assert_number(json, "totals.bytes", 2000);
     assert_number(json, "totals.counters.pulls", 40);
-    assert_number(json, "totals.requests.pull.n", 200);
-    assert_number(json, "totals.requests.pull.max_ns", 1000000);
+    assert_number(json, "totals.requests.pull.n", 2000);
+    assert_number(json, "totals.requests.pull.n_minute", 200);
+    assert_number(json, "totals.requests.pull.max_ns", 5000000); /* since the start */
     assert_true(at(json, "totals.requests.pull.p50_ns")->valuedouble >= 500000);
     assert_true(at(json, "totals.requests.pull.p99_ns")->valuedouble <= 1000000);
     assert_number(json, "totals.tables_bytes", 1800);
@@ -160,7 +162,8 @@ static void a_table_reports_its_memory_and_which_rows_come_and_go(void **state)
     assert_number(json, "tables.0.row_bytes", 120);
     assert_number(json, "tables.0.payload_bytes", 104);
     assert_number(json, "tables.0.overhead_bytes_per_row", 24);
-    assert_number(json, "tables.1.overhead_bytes_per_row", 0);
+    assert_number(json, "tables.1.overhead_bytes_per_row",
+                  16); /* a dense one's: of a block's head */
     assert_number(json, "tables.0.rows_removed", 18);
     assert_number(json, "tables.0.rows_evicted", 10);
     assert_number(json, "tables.0.rows_idle", 6);
@@ -293,9 +296,9 @@ static void metrics_hold_what_stats_hold(void **state)
 {
     static const char *const lines[] = {
         "# TYPE psd_requests_total counter\n",
-        "\npsd_requests_total{shard=\"2\",type=\"pull\"} 100\n",
-        "\npsd_request_duration_seconds_bucket{shard=\"3\",type=\"pull\",le=\"+Inf\"} 100\n",
-        "\npsd_request_duration_seconds_count{shard=\"3\",type=\"pull\"} 100\n",
+        "\npsd_requests_total{shard=\"2\",type=\"pull\"} 1000\n",
+        "\npsd_request_duration_seconds_bucket{shard=\"3\",type=\"pull\",le=\"+Inf\"} 1000\n",
+        "\npsd_request_duration_seconds_count{shard=\"3\",type=\"pull\"} 1000\n",
         "\npsd_table_rows{shard=\"2\",table=\"emb\"} 500\n",
         "\npsd_table_rows{shard=\"3\",table=\"top\\\\w\\\"\"} 3\n",
         "\npsd_job_staleness_clocks_bucket{shard=\"2\",job=\"criteo\",le=\"0\"} 10\n",
@@ -306,6 +309,7 @@ static void metrics_hold_what_stats_hold(void **state)
         "\npsd_refused_greetings_total{shard=\"door\"} 3\n",
         "\npsd_malformed_frames_total{shard=\"3\"} 1\n",
         "\npsd_healthy 1\n",
+        "\npsd_waits 3\n", /* a parked pull of each shard, and the node's own */
         "\npsd_shard_tables_bytes{shard=\"2\"} 900\n",
         "\npsd_shard_cpu_seconds_total{shard=\"3\"} 12.000346\n",
         "\npsd_rows_evicted_total{shard=\"3\"} 5\n",

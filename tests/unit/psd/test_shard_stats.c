@@ -1,4 +1,4 @@
-/* The waits of a shard's report: since when, and until when, a worker or a full log holds others up. */
+/* A shard's report. Waits: since when, and until when, a worker or a full log holds others up. Latencies: of the last minute. */
 #include "server/shard_stats.h"
 
 #include "common/clock.h"
@@ -24,18 +24,24 @@ static struct worker *join(struct fixture *f, uint32_t rank, uint64_t silent_ms)
     return worker;
 }
 
-static struct shard_report *make_report(struct fixture *f)
+static struct shard_report *make_report_after(struct fixture *f,
+                                              struct shard_stats_minute *minute)
 {
-    static const struct shard_stats_minute no_minute;
-    struct shard_stats_minute minute = no_minute;
     const struct shard_stats_inputs in = { .shard = f->shard,
                                            .dispatch = f->dispatch,
                                            .replies = &f->replies,
                                            .connections = &f->connections,
                                            .loop = &f->loop,
-                                           .minute = &minute,
+                                           .minute = minute,
                                            .lease_ms = LEASE_MS };
-    struct shard_report *report = shard_stats_make(&in);
+
+    return shard_stats_make(&in);
+}
+
+static struct shard_report *make_report(struct fixture *f)
+{
+    struct shard_stats_minute minute = { 0 };
+    struct shard_report *report = make_report_after(f, &minute);
 
     shard_stats_minute_deinit(&minute);
     return report;
@@ -127,12 +133,96 @@ static void a_full_log_is_reported_since_it_became_full(void **state)
     tear_down(&f);
 }
 
+/* --- latencies --- */
+
+#define SLOW_NS UINT64_C(1000000000)
+#define FAST_NS UINT64_C(1000000)
+_Static_assert(SHARD_STATS_N_KEPT *SHARD_STATS_KEPT_EVERY_MS == 60000, "a minute");
+
+/* Pulls that took so long; as if the dispatcher had answered them. */
+static void count_pulls(struct fixture *f, uint64_t n, uint64_t took_ns)
+{
+    const struct stats_requests *pulls = &dispatch_requests(f->dispatch)[FRAME_PULL];
+    struct stats_requests *counted = (struct stats_requests *)(uintptr_t)pulls;
+
+    for (uint64_t i = 0; i < n; i++)
+        histogram_record(&counted->latency_ns, took_ns);
+    counted->n += n;
+}
+
+/* Of pulls, in the report that is made so long after the last one that latencies are kept. */
+static void next_kept(struct fixture *f, struct shard_stats_minute *minute,
+                      struct stats_requests *ret)
+{
+    struct shard_report *report;
+
+    minute->kept_ms -= SHARD_STATS_KEPT_EVERY_MS;
+    report = make_report_after(f, minute);
+    *ret = report->requests[FRAME_PULL];
+    shard_report_free(report);
+}
+
+static void latencies_are_those_of_the_last_minute(void **state)
+{
+    struct shard_stats_minute minute = { .kept_ms = clock_mono_ms() };
+    struct stats_requests pulls;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    enter_shard();
+    count_pulls(&f, 1000, SLOW_NS);
+    for (uint32_t i = 0; i < SHARD_STATS_N_KEPT; i++) {
+        next_kept(&f, &minute, &pulls); /* a minute, from the first report on */
+        assert_int_equal(pulls.minute_ns.n, 1000);
+        assert_true(histogram_quantile(&pulls.minute_ns, 0.5) >= SLOW_NS);
+    }
+    count_pulls(&f, 10, FAST_NS);
+    for (uint32_t i = 0; i < SHARD_STATS_N_KEPT; i++) {
+        next_kept(&f, &minute, &pulls);
+        assert_int_equal(pulls.n, 1010);
+        assert_int_equal(pulls.minute_ns.n, 10); /* the slow ones are over */
+        assert_in_range(histogram_quantile(&pulls.minute_ns, 0.99), FAST_NS, 2 * FAST_NS);
+        assert_int_equal(pulls.latency_ns.n, 1010);
+    }
+    next_kept(&f, &minute, &pulls); /* and these */
+    assert_int_equal(pulls.minute_ns.n, 0);
+    assert_int_equal(histogram_quantile(&pulls.minute_ns, 0.99), 0);
+    shard_stats_minute_deinit(&minute);
+    tear_down(&f);
+}
+
+static void a_report_soon_after_another_begins_no_new_minute(void **state)
+{
+    struct shard_stats_minute minute = { 0 };
+    struct stats_requests pulls;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    enter_shard();
+    count_pulls(&f, 10, FAST_NS);
+    for (uint32_t i = 0; i < 3 * SHARD_STATS_N_KEPT; i++) { /* a few are made each second */
+        struct shard_report *report;
+
+        minute.kept_ms = clock_mono_ms(); /* however slow this machine is */
+        report = make_report_after(&f, &minute);
+        pulls = report->requests[FRAME_PULL];
+        shard_report_free(report);
+        assert_int_equal(pulls.minute_ns.n, 10);
+    }
+    shard_stats_minute_deinit(&minute);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_suspected_worker_has_no_deadline_and_others_have_theirs),
         cmocka_unit_test(a_lease_that_is_over_and_not_yet_ended_has_its_deadline_now),
         cmocka_unit_test(a_full_log_is_reported_since_it_became_full),
+        cmocka_unit_test(latencies_are_those_of_the_last_minute),
+        cmocka_unit_test(a_report_soon_after_another_begins_no_new_minute),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
