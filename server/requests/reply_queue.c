@@ -8,8 +8,6 @@
 
 #define POOLED_MAX 256u /* so many that wait at a time cost no allocation */
 
-#define LONG_BYTES (REPLY_QUEUE_BYTES_MAX / 16) /* a queue that shrinks what it takes */
-
 struct queued_reply {
     struct free_list_link pooled; /* once it is sent */
     struct queued_reply *next;
@@ -95,14 +93,13 @@ static void measure(const struct reply_timing *timing)
     histogram_record(&timing->requests->latency_ns, uv_hrtime() - timing->start_ns);
 }
 
-/* A reply of 60 bytes comes in a buffer of 4 KiB. In a long queue that buffer goes back to the loop; in a short one, or
- * without memory, the reply stays in it, so that pushes usually allocate nothing. */
+/* A reply of 60 bytes comes in a buffer of 4 KiB. */
 static void shrink(const struct reply_queue *q, struct connection *c, struct bytes *frame)
 {
     size_t n_bytes = bytes_len(frame);
     struct bytes exact = { .end = n_bytes, .cap_bytes = n_bytes };
 
-    if (q->waiting_bytes < LONG_BYTES || frame->cap_bytes < 2 * n_bytes)
+    if (q->waiting_bytes < REPLY_QUEUE_LONG_BYTES || frame->cap_bytes < 2 * n_bytes)
         return;
     exact.bytes = memory_try_alloc(n_bytes);
     if (!exact.bytes)

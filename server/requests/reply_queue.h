@@ -23,6 +23,11 @@
  * client asks again. */
 #define REPLY_QUEUE_BYTES_MAX (UINT64_C(64) << 20)
 
+/* As long as less waits, a reply stays in the loop's buffer that it was made in, so pushes usually allocate nothing.
+ * From here on a small one is copied to memory of its own size and its buffer goes back to the loop, unless there is no
+ * memory for that. */
+#define REPLY_QUEUE_LONG_BYTES (REPLY_QUEUE_BYTES_MAX / 16)
+
 struct queued_reply;
 
 /* Pushes that wait for the log, because it is full or they come faster than its disk takes them. */

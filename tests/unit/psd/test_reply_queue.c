@@ -148,10 +148,49 @@ static void what_promises_nothing_does_not_wait(void **state)
     tear_down(&f);
 }
 
+/* The reply to a push, as its handler makes it. Returns by how much the queue grew. */
+static uint64_t queue_small(struct fixture *f, size_t *ret_frame_bytes)
+{
+    static struct stats_requests requests;
+    const struct reply_timing timing = { &requests, 0 };
+    const struct push_reply reply = { .seq = 1 };
+    uint64_t before = f->replies.waiting_bytes;
+    struct bytes frame = { 0 };
+
+    enter_shard();
+    assert_int_equal(channel_loop_acquire(&f->channels, 1, &frame), 0);
+    assert_int_equal(message_write_push_reply(&frame, 1, &reply), 0);
+    *ret_frame_bytes = bytes_len(&frame);
+    assert_int_equal(reply_queue_send(&f->replies, f->connections.first, &frame, &timing), 0);
+    return f->replies.waiting_bytes - before;
+}
+
+static void a_reply_keeps_its_buffer_in_a_short_queue_and_not_in_a_long_one(void **state)
+{
+    enum { N_LONG = 1000, ENTRY_BYTES = 128 };
+    uint64_t n_short = 0, buffer_bytes = 4096; /* of the pool, at least */
+    size_t frame_bytes;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    assert_int_equal(REPLY_QUEUE_LONG_BYTES, 4 << 20);
+    set_up(&f);
+    p = worker_of(&f, 0);
+    lag(&f, 1);
+    for (; f.replies.waiting_bytes < REPLY_QUEUE_LONG_BYTES; n_short++)
+        assert_in_range(queue_small(&f, &frame_bytes), buffer_bytes, 2 * buffer_bytes);
+    assert_in_range(n_short, 500, 1024);
+    for (int i = 0; i < N_LONG; i++)
+        assert_in_range(queue_small(&f, &frame_bytes), frame_bytes, frame_bytes + ENTRY_BYTES);
+    peer_close(&p);
+    tear_down(&f);
+}
+
 static void
 small_replies_of_a_long_queue_take_little_and_count_for_their_connection(void **state)
 {
-    enum { N = 4000, UNSHRUNK = (4 << 20) + 8192 }; /* a short queue keeps the loop's buffers */
+    enum { N = 4000, REPLY_BYTES = 256 };
     size_t held_bytes;
     struct fixture f;
     struct peer p;
@@ -167,7 +206,7 @@ small_replies_of_a_long_queue_take_little_and_count_for_their_connection(void **
         send_push(&p, 1); /* again and again */
     assert_int_equal(beat(&p), 0);
     assert_int_equal(f.replies.n_waiting, N);
-    assert_in_range(f.replies.waiting_bytes, N * 64, UNSHRUNK + N * 512);
+    assert_in_range(f.replies.waiting_bytes, N * 64, REPLY_QUEUE_LONG_BYTES + N * REPLY_BYTES);
     assert_int_equal(f.connections.first->queued_bytes, f.replies.waiting_bytes);
     assert_true(f.channels.held_bytes >= held_bytes + f.replies.waiting_bytes);
     acknowledge(&f, 1);
@@ -263,6 +302,7 @@ int main(void)
         cmocka_unit_test(what_a_join_reply_says_of_earlier_pushes_is_durable_when_it_is_sent),
         cmocka_unit_test(while_the_log_is_full_pushes_wait_and_nobody_dies_of_it),
         cmocka_unit_test(what_promises_nothing_does_not_wait),
+        cmocka_unit_test(a_reply_keeps_its_buffer_in_a_short_queue_and_not_in_a_long_one),
         cmocka_unit_test(
             small_replies_of_a_long_queue_take_little_and_count_for_their_connection),
         cmocka_unit_test(when_all_is_full_the_connection_that_has_most_goes),
