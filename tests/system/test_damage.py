@@ -8,7 +8,7 @@ import pytest
 
 import conftest
 from conftest import BIN, eventually
-from test_durability import DIM, alone, damage, one_pusher
+from test_durability import DIM, damage, node_and_pusher
 
 
 @pytest.fixture
@@ -59,10 +59,7 @@ def refused(start_psd, *args):
 @pytest.fixture
 def pushed(start_psd, tmp_path, monkeypatch):
     """20 pushes, a checkpoint, 20 more, kill -9."""
-    data = tmp_path / "data"
-    args = (*alone(monkeypatch), "--data-dir", str(data))
-    psd = start_psd(*args)
-    p = one_pusher(psd)
+    psd, p, args, data = node_and_pusher(start_psd, tmp_path, monkeypatch)
     push(p, 20)
     psd.admin("checkpoint")
     push(p, 20)
@@ -166,10 +163,7 @@ def test_a_log_that_is_gone_with_its_control_file_is_a_line_at_the_start(start_p
 
 
 def test_a_log_that_was_truncated_far_back_is_not_called_torn(start_psd, tmp_path, monkeypatch):
-    data = tmp_path / "data"
-    args = (*alone(monkeypatch), "--data-dir", str(data))
-    psd = start_psd(*args)
-    p = one_pusher(psd)
+    psd, p, args, data = node_and_pusher(start_psd, tmp_path, monkeypatch)
     push(p, 10)
     psd.admin("checkpoint")
     push(p, 30)

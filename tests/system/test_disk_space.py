@@ -8,8 +8,8 @@ import urllib.request
 import pytest
 
 from conftest import BIN, eventually
-from test_damage import bad_sectors  # noqa: F401
-from test_durability import DIM, alone, damage, one_pusher
+from test_damage import bad_sectors, check, push  # noqa: F401
+from test_durability import alone, damage, node_and_pusher
 
 
 def tool(name, *args, code=0):
@@ -26,13 +26,6 @@ def metrics(psd):
     with urllib.request.urlopen(f"http://{psd.http}/metrics", timeout=60) as page:
         lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
-
-
-def check(p, psd, n_pushes):
-    p.acked = n_pushes
-    p.client = psd.connect(0, role="reader")
-    p.client.table(name="t", dim=DIM, must_exist=True)
-    p.check([])
 
 
 @pytest.mark.timeout(240)
@@ -57,18 +50,11 @@ def test_a_clean_stop_leaves_a_checkpoint_and_no_log(start_psd, tmp_path):
 
 
 def test_prune_leaves_the_newest_restore_point_and_all_that_it_needs(start_psd, tmp_path, monkeypatch):
-    data = tmp_path / "data"
-    args = (*alone(monkeypatch), "--data-dir", str(data))
-    psd = start_psd(*args)
-    p = one_pusher(psd)
+    psd, p, args, data = node_and_pusher(start_psd, tmp_path, monkeypatch)
     for _ in range(3):
-        for _ in range(20):
-            p.step()
-        p.wait_acknowledged()
+        push(p, 20)
         psd.admin("checkpoint")
-    for _ in range(20):
-        p.step()
-    p.wait_acknowledged()
+    push(p, 20)
     assert "psd runs on it" in tool("psctl", "prune", data, "--yes")
     psd.kill()
     before = n_bytes(data)
@@ -85,14 +71,9 @@ def test_prune_leaves_the_newest_restore_point_and_all_that_it_needs(start_psd, 
 
 
 def test_archived_data_is_shown_with_its_size_and_pruned(start_psd, tmp_path, monkeypatch):
-    data = tmp_path / "data"
-    args = (*alone(monkeypatch), "--data-dir", str(data))
-    psd = start_psd(*args)
-    p = one_pusher(psd)
+    psd, p, args, data = node_and_pusher(start_psd, tmp_path, monkeypatch)
     for _ in range(2):
-        for _ in range(20):
-            p.step()
-        p.wait_acknowledged()
+        push(p, 20)
         psd.admin("checkpoint")
     assert psd.stop() == 0
     psd = start_psd(*args, "--at", "1")
@@ -109,14 +90,9 @@ def test_archived_data_is_shown_with_its_size_and_pruned(start_psd, tmp_path, mo
 
 
 def test_a_damaged_newest_checkpoint_is_not_pruned_upon(start_psd, tmp_path, monkeypatch):
-    data = tmp_path / "data"
-    args = (*alone(monkeypatch), "--data-dir", str(data))
-    psd = start_psd(*args)
-    p = one_pusher(psd)
+    psd, p, args, data = node_and_pusher(start_psd, tmp_path, monkeypatch)
     for _ in range(2):
-        for _ in range(20):
-            p.step()
-        p.wait_acknowledged()
+        push(p, 20)
         psd.admin("checkpoint")
     psd.kill()
     damage(data / "checkpoints/00000000000000000002/shard-000.psc")
@@ -128,14 +104,10 @@ def test_a_damaged_newest_checkpoint_is_not_pruned_upon(start_psd, tmp_path, mon
 
 
 def test_sizes_are_in_the_metrics_and_in_status(start_psd, tmp_path, monkeypatch):
-    data = tmp_path / "data"
-    psd = start_psd(*alone(monkeypatch), "--data-dir", str(data))
-    p = one_pusher(psd)
-    for _ in range(50):
-        p.step()
-    p.wait_acknowledged()
+    psd, p, _, data = node_and_pusher(start_psd, tmp_path, monkeypatch)
+    push(p, 50)
     psd.admin("checkpoint")
-    eventually(lambda: metrics(psd)["psd_disk_checkpoint_bytes"] == n_bytes(data / "checkpoints"), 30)
+    eventually(lambda: metrics(psd)["psd_disk_checkpoint_bytes"] == n_bytes(data / "checkpoints"))
     assert metrics(psd)["psd_disk_log_bytes"] > 0
     assert metrics(psd)["psd_disk_free_bytes"] > 0
     disk = psd.admin("status")["disk"]
@@ -145,56 +117,46 @@ def test_sizes_are_in_the_metrics_and_in_status(start_psd, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("what", ["checkpoint", "log"])
 def test_a_scrub_finds_damage_before_it_is_needed(start_psd, tmp_path, monkeypatch, what):
-    data = tmp_path / "data"
-    psd = start_psd(*alone(monkeypatch), "--data-dir", str(data), "--scrub-every", "500ms")
-    p = one_pusher(psd)
+    psd, p, _, data = node_and_pusher(start_psd, tmp_path, monkeypatch, "--scrub-every", "500ms")
     for _ in range(2):
-        for _ in range(30):
-            p.step()
-            p.wait_acknowledged()
+        push(p, 30)
         psd.admin("checkpoint")
-    for _ in range(30):
-        p.step()
-        p.wait_acknowledged()
+    push(p, 30)
     runs = metrics(psd)["psd_scrubs_total"]
-    eventually(lambda: metrics(psd)["psd_scrubs_total"] > runs + 1, 30)
+    eventually(lambda: metrics(psd)["psd_scrubs_total"] > runs + 1)
     assert metrics(psd)["psd_scrub_damaged_files"] == 0 and "scrub:" in psd.log()
     if what == "checkpoint":
         path, says = data / "checkpoints/00000000000000000002/shard-000.psc", "shard-000.psc"
     else:
         path, says = sorted(data.glob("log/*/shard-000/*.psl"))[-1], "the write-ahead log is damaged behind record"
     damage(path)
-    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1)
     assert "scrub: " in psd.log() and says in psd.log() and says[:20] in psd.admin("status")["disk"]["damage"]
     assert "1 files damaged" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
     damage(path)
-    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0)
 
 
 def test_a_scrub_reports_sectors_that_cannot_be_read_and_files_that_are_gone(start_psd, tmp_path, monkeypatch, bad_sectors):
-    data = tmp_path / "data"
-    psd = start_psd(*alone(monkeypatch), "--data-dir", str(data), "--scrub-every", "500ms")
-    p = one_pusher(psd)
-    for _ in range(30):
-        p.step()
-        p.wait_acknowledged()
+    psd, p, _, data = node_and_pusher(start_psd, tmp_path, monkeypatch, "--scrub-every", "500ms")
+    push(p, 30)
     newest = sorted(data.glob("log/*/shard-000/*.psl"))[-1]
     bad_sectors(newest, 0)
-    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1)
     assert "cannot be read: Input/output error" in psd.log()
     bad_sectors(data, 0)
-    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0)
     newest.rename(tmp_path / "away")
-    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1)
     assert f"segment {newest.name} of the write-ahead log is gone" in psd.log()
     (tmp_path / "away").rename(newest)
-    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0)
     whole = newest.read_bytes()
     newest.write_bytes(whole[:len(whole) // 2])
-    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1)
     assert "the write-ahead log is cut behind record" in psd.log()
     newest.write_bytes(whole)
-    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0, 30)
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0)
 
 
 def test_restarts_do_not_put_a_scrub_off(start_psd, tmp_path, monkeypatch):
@@ -210,5 +172,5 @@ def test_restarts_do_not_put_a_scrub_off(start_psd, tmp_path, monkeypatch):
     assert int(state.read_text().split()[-1]) == first, "the first start counts"
     state.write_text(f"psd scrub, format 1\nlast {first - 101 * 3600 * 1000}\n")
     psd = start_psd(*args)
-    eventually(lambda: metrics(psd)["psd_scrubs_total"] == 1, 40)
+    eventually(lambda: metrics(psd)["psd_scrubs_total"] == 1)
     assert int(state.read_text().split()[-1]) >= first

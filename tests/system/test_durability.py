@@ -159,6 +159,14 @@ def alone(monkeypatch):
     return "--shards", "1", "--durability", "fsync", "--lease", "60s"
 
 
+def node_and_pusher(start_psd, tmp_path, monkeypatch, *flags):
+    """A node of one shard, its one worker, its arguments and its data directory."""
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data), *flags)
+    psd = start_psd(*args)
+    return psd, one_pusher(psd), args, data
+
+
 def damage(path, at=None):
     """A bit of the byte there; in the middle unless told."""
     data = bytearray(path.read_bytes())
@@ -341,7 +349,7 @@ def test_an_asynchronous_log_on_a_full_disk_stops_nobody_and_reports_what_a_cras
         assert not status["healthy"] and "lacks records" in status["health"] and "No space" in status["health"]
         eventually(lambda: "the write-ahead log lacks records from" in psd.log())
         filler.unlink()
-        eventually(lambda: psd.admin("status")["healthy"], 60)
+        eventually(lambda: psd.admin("status")["healthy"])
         rows = psd.admin("status")["totals"]["rows"]
         psd.kill()
         whole = tool("psctl", "verify", disk / "data")

@@ -182,6 +182,14 @@ static struct verify_wal read_log(struct crash_files *c)
     return log;
 }
 
+/* A data directory with a log of so many records, and nothing else. */
+static void begin_log(struct crash_files *c, uint32_t n_records)
+{
+    crash_files_init(c);
+    assert_int_equal(c->ops.mkdir(c->ops.state, DATA_DIR), 0);
+    write_log(c, &(struct wal_end){ 0 }, n_records);
+}
+
 static void a_log_reports_its_records_and_its_end(void **state)
 {
     struct crash_files c;
@@ -189,9 +197,7 @@ static void a_log_reports_its_records_and_its_end(void **state)
     char *first;
 
     (void)state;
-    crash_files_init(&c);
-    assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
-    write_log(&c, &(struct wal_end){ 0 }, 7);
+    begin_log(&c, 7);
     log = read_log(&c);
     assert_int_equal(log.n_records, 7);
     assert_int_equal(log.n_stretches, 1);
@@ -212,9 +218,7 @@ static void a_log_whose_beginning_is_gone_needs_a_checkpoint(void **state)
     char *first;
 
     (void)state;
-    crash_files_init(&c);
-    assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
-    write_log(&c, &(struct wal_end){ 0 }, 7);
+    begin_log(&c, 7);
     log = read_log(&c);
     write_log(&c, &log.end, 4);
     verify_wal_free(&log);
@@ -240,9 +244,7 @@ static void a_log_with_a_hole_needs_a_checkpoint(void **state)
     char *first;
 
     (void)state;
-    crash_files_init(&c);
-    assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
-    write_log(&c, &(struct wal_end){ 0 }, 7);
+    begin_log(&c, 7);
     log = read_log(&c);
     log.end.last = 11; /* 8 to 11 were dropped */
     write_log(&c, &log.end, 4);
@@ -268,9 +270,7 @@ static void every_byte_of_a_log_that_was_promised_counts(void **state)
     char *first;
 
     (void)state;
-    crash_files_init(&c);
-    assert_int_equal(c.ops.mkdir(c.ops.state, DATA_DIR), 0);
-    write_log(&c, &(struct wal_end){ 0 }, 5);
+    begin_log(&c, 5);
     file = crash_files_at(&c, name);
     for (size_t i = 0; i < file->n_bytes; i++) {
         struct verify_wal log;
