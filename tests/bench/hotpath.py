@@ -97,9 +97,14 @@ class Bench:
 
     def overhead(self, dim):
         """Bytes held for a row beyond its weights and state, by psd's own count."""
-        time.sleep(1)  # reports are made a few times a second
-        with urllib.request.urlopen(f"http://{self.http}/stats", timeout=10) as page:
-            totals = json.load(page)["totals"]
+        asked = time.monotonic()
+        while True:
+            with urllib.request.urlopen(f"http://{self.http}/stats", timeout=10) as page:
+                stats = json.load(page)
+            if stats["shards"][0]["report_age_ms"] < 1000 * (time.monotonic() - asked):  # it was made after what is measured
+                break
+            time.sleep(0.05)  # reports are made a few times a second
+        totals = stats["totals"]
         return totals["bytes"] / totals["rows"] - 4 * (dim + STATE_FLOATS), totals["rows"]
 
 

@@ -12,6 +12,7 @@ less often is something else that came in the same callback, and is printed as a
 blocks of the log that begin, sweeps of expired rows, growth of a buffer. How often a function ran is how often it was
 called, or, where the compiler put it into its caller, how often one of its instructions ran there.
 """
+import json
 import os
 import re
 import socket
@@ -23,6 +24,7 @@ import time
 # A static function's name is what callgrind knows it by.
 SERVER_ENTRY = ["on_read"]
 WORKER_ENTRY = ["model_tables_push", "cluster_client_push"]
+N_ROWS = 20000
 OURS = ("common/", "proto/", "server/", "worker/")
 
 
@@ -55,13 +57,27 @@ def start_psd(bin_dir, folder, prefix=()):
     return process, f"127.0.0.1:{port}"
 
 
+def wait_for_pushes(bin_dir, address, bench):
+    """Until psbench has made its rows, and pushes run."""
+    n_before = None
+    while bench.poll() is None:
+        got = subprocess.run([f"{bin_dir}/psctl", "tables", "--json", "--server", address], capture_output=True, text=True)
+        tables = json.loads(got.stdout)["tables"] if got.returncode == 0 else []
+        if tables and tables[0]["rows"] == N_ROWS:
+            n_before = tables[0]["pushes"] if n_before is None else n_before
+            if tables[0]["pushes"] > n_before:
+                return
+        time.sleep(0.1)  # between two questions
+    sys.exit("push_path: psbench ended before its pushes were seen")
+
+
 def run_server(bin_dir, folder):
     out = os.path.join(folder, "server.out")
     psd, address = start_psd(bin_dir, folder, callgrind(out, SERVER_ENTRY, "--instr-atstart=no"))
-    bench = subprocess.Popen([f"{bin_dir}/psbench", "push", "--server", address, "--rows", "20000", "--keys-per-request", "100", "--codec",
+    bench = subprocess.Popen([f"{bin_dir}/psbench", "push", "--server", address, "--rows", str(N_ROWS), "--keys-per-request", "100", "--codec",
                               "int8", "--connections", "1", "--depth", "1", "--seconds", "12", "--warmup", "1", "--timeout", "120s"],
                              stdout=subprocess.DEVNULL)
-    time.sleep(8)  # the rows are made, and pushes run
+    wait_for_pushes(bin_dir, address, bench)
     subprocess.run(["callgrind_control", "-i", "on", str(psd.pid)], check=True, stdout=subprocess.DEVNULL)
     bench.wait()
     subprocess.run(["callgrind_control", "-i", "off", str(psd.pid)], check=True, stdout=subprocess.DEVNULL)

@@ -88,7 +88,7 @@ def drip(port, n):
         if not said:
             print("ready", flush=True)
             said = True
-        time.sleep(0.5)
+        time.sleep(0.5)  # the pace is the case
 
 
 def connect(port, what, i):
@@ -114,7 +114,7 @@ def sit(port, what, n):
                     pass
                 clients[i].close()
                 clients[i] = connect(port, what, i)
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks at who was hung up on
 
 
 def readers(port, n):
@@ -132,8 +132,7 @@ def hoard(port, n):
     for client in clients:
         client.sendall(pulls)
     print("ready", flush=True)
-    while clients:
-        time.sleep(1)
+    threading.Event().wait()  # they read nothing; main() ends it
 
 
 def main():

@@ -1,4 +1,6 @@
 """A worker that is stopped for longer than its lease: the others go on, it is fenced when it comes back, the pages say so."""
+import pathlib
+import re
 import signal
 import time
 
@@ -42,6 +44,23 @@ def test_a_frozen_worker_holds_nobody_up_for_longer_than_its_lease(psds, tmp_pat
     assert sum(j["staleness_violations"] for j in job_of(node)) == 0
 
 
+def naps_of(thread):
+    """How often it has gone to sleep by itself (proc(5)); its folder in /proc."""
+    return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (thread / "status").read_text(), re.M)[1])
+
+
+def n_naps(pid):
+    return sum(naps_of(thread) for thread in pathlib.Path(f"/proc/{pid}/task").iterdir())
+
+
+def trainer_waits(pid):
+    """The thread that trains sleeps, and has not woken in a while: it waits for an answer. The others wake for their timers."""
+    trainer = pathlib.Path(f"/proc/{pid}/task/{pid}")
+    before = naps_of(trainer)
+    time.sleep(0.1)  # longer than a step
+    return (trainer / "stat").read_text().rsplit(")", 1)[1].split()[0] == "S" and naps_of(trainer) == before
+
+
 def test_a_machine_that_stood_still_has_given_nobody_up(psds, tmp_path):
     """A push was under way, and the clock says that its answer is later than --give-up: but nobody has looked for it."""
     data = synth(tmp_path / "log.tsv", 1000)
@@ -51,11 +70,12 @@ def test_a_machine_that_stood_still_has_given_nobody_up(psds, tmp_path):
     clock = lambda: max((w["clock"] for w in workers_of(node, "live")), default=0)
     wait_for("its first steps", lambda: clock() > 10)
     node.proc.send_signal(signal.SIGSTOP)
-    time.sleep(0.5)  # by then it waits for an answer
+    wait_for("a wait for an answer", lambda: trainer_waits(w.pid))
     w.send_signal(signal.SIGSTOP)
     time.sleep(7)  # the wait is the case: longer than --give-up
+    n_before = n_naps(w.pid)
     w.send_signal(signal.SIGCONT)
-    time.sleep(0.5)  # it looks at its clock before there is an answer
+    wait_for("looks at its clock before there is an answer", lambda: n_naps(w.pid) > n_before + 20)
     node.proc.send_signal(signal.SIGCONT)
     before = clock()
     wait_for("many more steps", lambda: clock() > before + 100)

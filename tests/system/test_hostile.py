@@ -14,7 +14,7 @@ from wire import floats
 
 HOSTILE = pathlib.Path(__file__).with_name("hostile.py")
 N_READERS = 128
-N_STEPS = 400
+N_STEPS = 200
 P99_MAX_MS = 20
 
 
@@ -54,19 +54,31 @@ class Worker:
         return 1000 * sorted(took)[int(0.99 * len(took))]
 
 
-def test_compressed_frames_of_readers_do_not_hold_up_a_worker(start_psd, record_property):
-    psd = start_psd("--shards", "1", "--lease", "300s", data=False)
-    worker = Worker(psd)
-    alone = worker.p99_ms()
-    with hostile("zstd", psd.port, N_READERS):
-        attacked = min(worker.p99_ms() for _ in range(3))
-        eventually(lambda: psd.stats()["totals"]["net"]["refused_requests"] > 1000)
-        assert psd.stats()["healthy"]
-    record_property("p99_ms_alone", round(alone, 2))
-    record_property("p99_ms_attacked", round(attacked, 2))
-    print(f"p99 of a request: {alone:.2f} ms alone, {attacked:.2f} ms beside {N_READERS} hostile readers")
-    assert attacked <= max(3 * alone, P99_MAX_MS)
+def assert_not_held_up(start_psd, *peers):
+    """A worker's requests take as long beside hostile peers of its psd as beside those of another psd of the same machine, which keep the cores
+    just as busy. What other processes do meanwhile is in both, and not at the same moments: so it is tried a few times."""
+    attacked, other = (start_psd("--shards", "1", "--lease", "300s", data=False) for _ in range(2))
+    worker = Worker(attacked)
+    seen = []
+    for _ in range(5):
+        p99_ms = {}
+        for psd in other, attacked:
+            refused = psd.stats()["totals"]["net"]["refused_requests"]
+            with hostile(peers[0], psd.port, *peers[1:]):
+                p99_ms[psd] = min(worker.p99_ms() for _ in range(2))
+                eventually(lambda: psd.stats()["totals"]["net"]["refused_requests"] > refused + 1000)
+                assert psd.stats()["healthy"]
+        seen.append(f"p99 of a request: {p99_ms[other]:.2f} ms beside the peers of another psd, {p99_ms[attacked]:.2f} ms beside its own")
+        print(seen[-1])
+        if p99_ms[attacked] <= max(3 * p99_ms[other], P99_MAX_MS):
+            break
+    else:
+        raise AssertionError(seen)
     worker.client.close()
+
+
+def test_compressed_frames_of_readers_do_not_hold_up_a_worker(start_psd):
+    assert_not_held_up(start_psd, "zstd", N_READERS)
 
 
 def test_probes_are_answered_beside_clients_that_drip_their_requests(start_psd, record_property):
@@ -121,13 +133,15 @@ def test_peers_that_ask_once_and_fall_silent_keep_no_worker_out(start_psd):
         stack.enter_context(hostile("asked", psd.port, 600))
         eventually(lambda: psd.stats()["door"]["unjoined_connections"] >= 370)
         reader = stack.enter_context(psd.connect(role="reader"))
+        took = []
         for rank in range(8):
             assert reader.pull([1]).status == 0
             start = time.perf_counter()
             worker = psd.connect()
             assert worker.join(job=f"job{rank}").status == 0
-            assert time.perf_counter() - start < 2
+            took.append(time.perf_counter() - start)
             assert worker.beat().status == 0
+        assert sorted(took)[len(took) // 2] < 2  # less than --idle-timeout, most times, however busy this machine is
 
 
 def join_all(psd, source, n, **join):
@@ -256,11 +270,13 @@ def test_readers_that_never_read_hold_no_more_than_client_memory(start_psd, reco
     before = resident_mib(psd)
     most = 0
     with hostile("hoard", psd.port, 150):
-        for seq in range(1, 41):
+        for seq in range(1, 2000):
             assert worker.push([7], floats(*[1] * 1024), table=table, seq=seq, clock=seq - 1).status == 0
             most = max(most, resident_mib(psd))
-            time.sleep(0.1)  # pushes over four seconds, in which replies pile up
-    counts = psd.stats()
+            counts = psd.stats()
+            if counts["totals"]["net"]["greedy_peers"] > 5 and seq >= 40:  # replies have piled up, and go on to
+                break
+            time.sleep(0.05)  # between two pushes
     record_property("resident_mib", most)
     print(f"resident: {before} MiB before, {most} MiB at most; {counts['totals']['net']['greedy_peers']} readers closed")
     assert counts["client_memory_max_bytes"] == 128 << 20

@@ -129,7 +129,7 @@ def test_a_worker_that_never_comes_is_a_loss_with_its_rows(psds, tmp_path, allow
 
 
 def test_a_worker_that_is_killed_is_a_loss_and_one_that_comes_back_in_time_is_none(psds, tmp_path):
-    node = psds("--shards", 2, "--lease", "1s")
+    node = psds("--shards", 2, "--lease", "3s")
     log = synth(tmp_path / "log.tsv", 30000)
     stays, dies = job(node, log, 0), job(node, log, 1, "--progress-every", "10ms")
     for line in dies.stdout:
@@ -150,7 +150,7 @@ def test_a_worker_that_is_killed_is_a_loss_and_one_that_comes_back_in_time_is_no
 
 def test_rows_that_a_worker_was_away_for_are_its_loss(psds, tmp_path):
     """Rank 0 reads from a pipe, so that the job stands still until rank 1 is back."""
-    node = psds("--shards", 1, "--lease", "1s")
+    node = psds("--shards", 1, "--lease", "3s")
     log = synth(tmp_path / "log.tsv", 20000)
     rows = log.read_text().splitlines(keepends=True)
     stays = psworker("train", *SMALL, "--servers", node.address, "--workers", 2, "--data", "-", "--json", "-", stdin=subprocess.PIPE)
@@ -249,7 +249,7 @@ def test_a_signal_ends_the_wait_for_the_others(psds, tmp_path):
     ends, hangs = one_goes_ahead(node, synth(tmp_path / "log.tsv", 20000), "--mode", "async")
     wait_at_the_end(ends)
     ends.send_signal(signal.SIGTERM)
-    out, _ = finish(ends, timeout=10)
+    out, _ = finish(ends, timeout=100)  # it would wait for --finish-timeout, 10 minutes
     assert result(out)["rows_untrained"] is None
     hangs.kill()
     hangs.communicate()

@@ -65,7 +65,7 @@ def test_an_open_loop_sends_at_its_rate(start_psd, measure, arrivals):
     psd = start_psd("--shards", "1", data=False)
     (line,) = measure("pull", *at(psd), *SMALL, "--rate", "200", "--arrivals", arrivals, "--seconds", "1")
     assert line["arrivals"] == arrivals and line["rate"] == 200
-    assert 120 < line["requests"] + line["unsent"] < 280
+    assert line["requests"] + line["unsent"] == pytest.approx(200 * line["seconds"], rel=0.4)  # a busy machine makes it last longer
 
 
 def test_an_open_loop_counts_requests_that_could_not_be_sent(start_psd, measure):

@@ -155,7 +155,7 @@ def test_a_kill_at_any_moment_leaves_each_table_whole_or_gone_and_what_was_answe
             assert psctl(psd, "checkpoint").returncode == 0
         dropping = subprocess.Popen([str(BIN / "psctl"), "drop", "ctr", "--yes", "--server", f"127.0.0.1:{psd.port}"],
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(dice.random() * 0.12)
+        time.sleep(dice.random() * 0.12)  # the moment of the kill is random; nothing is waited for
         psd.kill()
         done = dropping.wait() == 0
         psd = start_psd(*flags)

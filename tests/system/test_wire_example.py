@@ -629,7 +629,7 @@ def test_a_client_with_a_parked_pull_has_to_beat_and_tables_are_no_beat(start_ps
         while 500 not in mute.kept and time.monotonic() < end:
             assert beats.beat().status == 0
             assert mute.table().status == 0
-            time.sleep(0.1)
+            time.sleep(0.1)  # between two heartbeats
         assert mute.wait(500).status == STATUS["EFENCED"]
         assert 500 not in beats.kept and beats.beat().status == 0
         answer = mute.join(job="mute", n_workers=2, mode=wire.BSP)

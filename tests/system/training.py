@@ -99,7 +99,7 @@ class Psd:
                 return m[-1]
             if self.proc.poll() is not None:
                 break
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks at the log
         raise AssertionError(f"psd did not become ready: {self.log.read_text()}")
 
     def get(self, path):
