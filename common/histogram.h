@@ -19,8 +19,6 @@ struct histogram {
 
 void histogram_record(struct histogram *h, uint64_t value);
 
-/* `value` seen n_times at once. */
-
 /* The upper end of the bucket that holds the q-quantile, q in [0, 1]; at most max; 0 when
  * empty. */
 uint64_t histogram_quantile(const struct histogram *h, double q);
