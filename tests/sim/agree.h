@@ -5,9 +5,11 @@
  *     shard S declares an incarnation dead    every other shard has refused it before (proto/README.md, "Suspects"); by itself
  *                                             only where no worker is left at S that could tell the others
  *     S combines a clock without a push that  S has not acknowledged it, and it is the last of its incarnation, unless S was
- *     T has in it                             restarted; and if that was declared dead at S, T took the push before
- *     a suspect                               ends within AGREE_LEASES and AGREE_LOG_US, while a worker that relays is
- *                                             heard at all shards
+ *     T has in it                             restarted; and if that was declared dead at S, T took the push before, unless
+ *                                             S had to decide by itself
+ *     a suspect                               ends within AGREE_LEASES, while a worker that relays is heard at all shards,
+ *                                             and no push of it waits for a log: such a push renews its lease, but lets no
+ *                                             heartbeat of its connection through
  *
  * A shard that is started again has forgotten whom it refused, and is told once more: what it takes until then is allowed.
  */
@@ -17,8 +19,6 @@
 #include "tests/sim/world.h"
 
 #define AGREE_LEASES 2u
-#define AGREE_LOG_US \
-    1000000u /* a push that waits for its log lets no heartbeat of its connection through */
 
 /* The shard has recorded this; the model has it. */
 void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact);
