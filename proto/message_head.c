@@ -120,6 +120,29 @@ static const uint8_t *skip_field(const uint8_t *at, const uint8_t *end, unsigned
     return at && *ret_bytes <= (uint64_t)(end - at) ? at + *ret_bytes : NULL;
 }
 
+/* Counts the fields, those of messages in it included, up to one more than a head may have. What is no message, the
+ * unpacking refuses. */
+static uint32_t count_fields(const ProtobufCMessageDescriptor *descriptor, const uint8_t *at,
+                             size_t n_bytes, uint32_t n)
+{
+    const uint8_t *end = at + n_bytes;
+
+    while (at && at < end && n <= MESSAGE_HEAD_FIELDS_MAX) {
+        const ProtobufCFieldDescriptor *field;
+        uint64_t key, length;
+
+        at = get_varint(at, end, &key);
+        at = at ? skip_field(at, end, key & 7, &length) : NULL;
+        n++;
+        if (!at || !length || key >> 3 > UINT32_MAX)
+            continue;
+        field = protobuf_c_message_descriptor_get_field(descriptor, (unsigned)(key >> 3));
+        if (field && field->type == PROTOBUF_C_TYPE_MESSAGE)
+            n = count_fields(field->descriptor, at - length, length, n);
+    }
+    return n;
+}
+
 static bool has_strings(const ProtobufCMessageDescriptor *descriptor)
 {
     for (unsigned i = 0; i < descriptor->n_fields; i++) {
@@ -170,6 +193,10 @@ int message_head_read(const ProtobufCMessageDescriptor *descriptor,
     ProtobufCMessage *message;
     int status;
 
+    /* A field has two bytes or more. */
+    if (header->head_bytes / 2 > MESSAGE_HEAD_FIELDS_MAX &&
+        count_fields(descriptor, head, header->head_bytes, 0) > MESSAGE_HEAD_FIELDS_MAX)
+        return PS_EPROTO;
     arena.used = 0;
     arena.failed = false;
     message = protobuf_c_message_unpack(descriptor, &allocator, header->head_bytes, head);

@@ -23,6 +23,9 @@
 int message_head_open(struct bytes *out, const ProtobufCMessage *head, size_t body_bytes,
                       struct frame_header *header, uint8_t **ret_body) MUST_CHECK;
 
+/* Of a head, those of its sections included: unpacking takes time for each. 256 sections have less than half of it. */
+#define MESSAGE_HEAD_FIELDS_MAX 4096u
+
 struct message_zstd;
 
 /* The body is written: compresses it where that pays (NULL: does not), writes the header, appends
@@ -34,8 +37,8 @@ void message_head_seal(struct bytes *out, struct frame_header *header, uint8_t *
 int message_head_write(struct bytes *out, enum frame_type type, uint64_t request_id,
                        const ProtobufCMessage *head) MUST_CHECK;
 
-/* Unpacks a head and lets `take` copy from it into ret. PS_EPROTO if it is no such message, or has a string
- * with a NUL in it; -ENOMEM; else what `take` returns. */
+/* Unpacks a head and lets `take` copy from it into ret. PS_EPROTO if it is no such message, has a string with a NUL in
+ * it, or too many fields; -ENOMEM; else what `take` returns. */
 int message_head_read(const ProtobufCMessageDescriptor *descriptor,
                       const struct frame_header *header, const uint8_t *head,
                       int (*take)(const void *message, void *ret), void *ret) MUST_CHECK;

@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "common/status.h"
+#include "proto/message_head.h"
 #include "tests/unit/proto/messages.h"
 
 /* Any reader on any bytes: 0 or a refusal, and what it accepts lies within the body. */
@@ -207,6 +208,36 @@ static void no_random_head_does_harm(void **state)
     }
 }
 
+/* A push whose head is `head` again and again, n times. */
+static int read_repeated(const uint8_t *head, size_t n_bytes, size_t n)
+{
+    struct frame_header h = { .type = FRAME_PUSH, .head_bytes = (uint16_t)(n * n_bytes) };
+    uint8_t *bytes = malloc(n * n_bytes);
+    int status;
+
+    for (size_t i = 0; i < n; i++)
+        memcpy(bytes + i * n_bytes, head, n_bytes);
+    status = read_any(&h, bytes, bytes, 0);
+    free(bytes);
+    return status;
+}
+
+/* Sections, fields that nobody knows, and fields of a section: what it takes to unpack them is the same. */
+static void a_head_of_too_many_fields_is_refused_before_it_is_unpacked(void **state)
+{
+    const uint8_t section[] = { 5 << 3 | 2, 0 }, unknown[] = { 15 << 3, 1 },
+                  full[] = { 5 << 3 | 2, 4, 1 << 3, 1, 1 << 3, 1 };
+
+    (void)state;
+    assert_int_equal(read_repeated(section, 2, MESSAGE_HEAD_FIELDS_MAX), PS_ECOUNT);
+    assert_int_equal(read_repeated(section, 2, MESSAGE_HEAD_FIELDS_MAX + 1), PS_EPROTO);
+    assert_int_equal(read_repeated(section, 2, 32000), PS_EPROTO);
+    assert_int_equal(read_repeated(unknown, 2, MESSAGE_HEAD_FIELDS_MAX), 0);
+    assert_int_equal(read_repeated(unknown, 2, 32000), PS_EPROTO);
+    assert_int_equal(read_repeated(full, 6, MESSAGE_HEAD_FIELDS_MAX / 3), PS_ECOUNT);
+    assert_int_equal(read_repeated(full, 6, MESSAGE_HEAD_FIELDS_MAX / 3 + 1), PS_EPROTO);
+}
+
 /* The `from` in the frame's head is `to`, of as many bytes; then it is read. */
 static int read_replaced(struct bytes *b, const char *from, const char *to)
 {
@@ -326,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_corrupted_head_does_harm),
         cmocka_unit_test(no_random_head_does_harm),
+        cmocka_unit_test(a_head_of_too_many_fields_is_refused_before_it_is_unpacked),
         cmocka_unit_test(a_name_is_utf_8_without_control_characters_and_whole),
         cmocka_unit_test(a_secret_may_have_any_bytes_but_is_read_whole),
         cmocka_unit_test(a_text_is_made_fit_to_be_printed),
