@@ -1,5 +1,6 @@
 #include "common/memory.h"
 
+#include <malloc.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(block, n_bytes) ((void)(block), (void)(n_bytes))
 #endif
 
+#define PAGE_BYTES ((uintptr_t)4096)
 #define HUGE_BYTES ((size_t)2 << 20)
 
 #ifdef PS_FAULTS
@@ -72,6 +74,21 @@ void *memory_try_large(size_t n_bytes)
         return NULL;
     (void)madvise(block, whole, MADV_HUGEPAGE); /* advice: small pages do as well */
     return block;
+}
+
+void memory_map_large_blocks(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 4 << 20);
+}
+
+void memory_drop(uint8_t *bytes, size_t n_bytes)
+{
+    uint8_t *first = bytes + (PAGE_BYTES - (uintptr_t)bytes % PAGE_BYTES) % PAGE_BYTES;
+    uint8_t *end = bytes + n_bytes - (uintptr_t)(bytes + n_bytes) % PAGE_BYTES;
+
+    if (end > first)
+        (void)madvise(first, (size_t)(end - first), MADV_DONTNEED); /* else it is freed later */
 }
 
 void memory_hide(void *block, size_t n_bytes)

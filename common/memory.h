@@ -25,6 +25,14 @@ void *memory_try_realloc(void *block, size_t n_bytes) MUST_CHECK;
  * free(). */
 void *memory_try_large(size_t n_bytes) MUST_CHECK;
 
+/* The allocator maps blocks of 1 MiB and more, always: they grow without a copy, and their memory goes back to the
+ * system with them. (Else it maps fewer of them the more it has seen.) Call it before other threads run. */
+void memory_map_large_blocks(void);
+
+/* Gives the memory of n_bytes in a block back to the system, but for the pages at both ends. Their contents are lost,
+ * and the block is still to be freed: what is large so takes several short calls in place of a long one. */
+void memory_drop(uint8_t *bytes, size_t n_bytes);
+
 /* Marks a pooled block as not to be touched until memory_show(). Builds with AddressSanitizer report any access. */
 void memory_hide(void *block, size_t n_bytes);
 void memory_show(void *block, size_t n_bytes);

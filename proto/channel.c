@@ -18,6 +18,8 @@
 #define EXACT_BYTES (32u << 10)     /* larger frames are read one by one, so that few move */
 #define SLACK_BYTES (4u << 10)      /* for a frame a little larger than the last */
 #define GROW_MIN_BYTES (16u << 10)  /* for the beginning of a new peer's first frame */
+#define GROW_LEFT_BYTES (64u << 10) /* less space than that is too little for a read */
+#define CAUTIOUS_BYTES (1u << 20)
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -50,13 +52,29 @@ static void clear_in(struct channel_in *in)
     in->crc = (struct frame_crc){ 0 };
 }
 
-/* Space for the frame at the front, of which something has come, but for no more than the peer
- * has shown that it fills. */
+/* Of a frame before, for the next one. At low priority memory follows the bytes, as its first touch takes time. */
+static size_t believed_bytes(const struct channel_in *in, size_t n_bytes)
+{
+    return in->is_cautious ? smaller(n_bytes, CAUTIOUS_BYTES) : n_bytes;
+}
+
+/* Space for the frame at the front, of which something has come, but no more than the peer has shown to fill. */
 static size_t wanted_bytes(const struct channel_in *in)
 {
-    size_t shown = larger(2 * bytes_len(&in->buf), larger(in->most_bytes, GROW_MIN_BYTES));
+    size_t shown = larger(2 * bytes_len(&in->buf),
+                          larger(believed_bytes(in, in->most_bytes), GROW_MIN_BYTES));
 
     return in->next_bytes ? smaller(in->next_bytes, shown) : FRAME_HEADER_BYTES;
+}
+
+/* Is there space for what was shown at its beginning, and for a read that is worth its call? (A header always fits.) */
+static bool has_space(const struct channel_in *in)
+{
+    size_t len = bytes_len(&in->buf), cap = in->buf.cap_bytes - in->buf.start;
+    size_t shown = larger(believed_bytes(in, in->most_bytes), GROW_MIN_BYTES);
+
+    return (!in->next_bytes || cap >= smaller(in->next_bytes, shown)) &&
+           cap - len >= smaller(in->next_bytes - len, smaller(len / 4, GROW_LEFT_BYTES));
 }
 
 /* Moves the beginning of a frame to the front of a buffer for cap_bytes. */
@@ -75,22 +93,23 @@ static int move(struct channel_in *in, size_t cap_bytes)
     return 0;
 }
 
-/* Moves it if its buffer is too small for it, or far too large. */
+/* Grows its buffer if that is too small for it, or moves it if that is far too large. */
 static int fit(struct channel_in *in)
 {
     size_t want = wanted_bytes(in);
 
-    if (in->buf.cap_bytes - in->buf.start >= want &&
-        in->buf.cap_bytes <= 4 * want + GROW_MIN_BYTES)
+    if (has_space(in) && in->buf.cap_bytes <= 4 * want + GROW_MIN_BYTES)
         return 0;
-    return move(in, want);
+    if (in->buf.start || in->buf.cap_bytes < GROW_LEFT_BYTES || in->buf.cap_bytes >= want)
+        return move(in, want);
+    return channel_loop_grow(in->channels, &in->buf, want);
 }
 
 /* Between frames. How much is asked for is a guess: where large frames follow each other, the
  * length of one, so that the next begins where the next read begins. */
 static int reserve_next(struct channel_in *in, size_t *ret_bytes)
 {
-    size_t guess = larger(in->last_bytes[0], in->last_bytes[1]);
+    size_t guess = believed_bytes(in, larger(in->last_bytes[0], in->last_bytes[1]));
     size_t cap = larger(guess, smaller(in->most_bytes, READ_MAX_BYTES)) + SLACK_BYTES;
 
     *ret_bytes = guess > EXACT_BYTES ? smaller(guess, READ_MAX_BYTES) : READ_BYTES;
@@ -399,8 +418,7 @@ static void on_linger_end(uv_timer_t *timer)
     finish(timer->data);
 }
 
-/* All is written and the peer knows that no more comes; it now has the rest of the time to hang
- * up. */
+/* All is written and the peer knows that no more comes; it now has the rest of the time to hang up. */
 static void on_shutdown(uv_shutdown_t *req, int status)
 {
     struct channel *c = req->handle->data;
@@ -492,7 +510,7 @@ static void begin_low_turn(struct channel *c)
     c->channels->low_bytes += CHANNEL_LOW_TURN_BYTES;
 }
 
-/* Does its priority let it go on now? */
+/* Does its priority let it read now? */
 static bool has_priority(struct channel *c)
 {
     if (!c->low_priority || c->low_turn == c->channels->turn)
@@ -503,9 +521,22 @@ static bool has_priority(struct channel *c)
     return true;
 }
 
+/* And deliver? Those that have begun a turn may have read; what the frames cost shows only now. */
+static bool may_deliver(struct channel *c)
+{
+    return has_priority(c) && (!c->low_priority || channel_loop_has_low_bytes(c->channels));
+}
+
 void channel_use_unpacked(struct channel *c, size_t n_bytes)
 {
-    use_turn(c, c->low_priority ? CHANNEL_LOW_UNPACK_COST * n_bytes : n_bytes);
+    channel_use_unpacked_slice(c, n_bytes);
+    if (c->low_priority)
+        use_turn(c, (CHANNEL_LOW_UNPACK_COST - 1) * n_bytes);
+}
+
+void channel_use_unpacked_slice(struct channel *c, size_t n_bytes)
+{
+    use_turn(c, n_bytes);
     c->channels->unpacked_bytes += n_bytes;
 }
 
@@ -545,8 +576,7 @@ static void show(struct channel *c, const struct frame_header *header)
                         len - before);
 }
 
-/* What becomes of the buffer when no more can be delivered from it now. `header` is that of the frame
- * at the front, if it has come. */
+/* What becomes of the buffer when no more can be delivered now. `header`: of the frame at the front, if it is there. */
 static void recycle(struct channel *c, const struct frame_header *header)
 {
     struct channel_in *in = &c->in;
@@ -608,7 +638,7 @@ static void deliver(struct channel *c)
         status = scan_frame(c, &header);
         if (!status && (!c->in.next_bytes || bytes_len(&c->in.buf) < c->in.next_bytes))
             break;
-        if (!status && (turn_is_over(c) || !has_priority(c))) {
+        if (!status && (turn_is_over(c) || !may_deliver(c))) {
             c->n_turns_ended++;
             wait_for_turn(c);
             break;
@@ -695,6 +725,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
 
     (void)suggested_bytes;
     c->declined = c->state != CHANNEL_CLOSING && !may_read(c);
+    c->in.is_cautious = c->low_priority;
     *ret_space = (uv_buf_t){ 0 }; /* UV_ENOBUFS follows */
     if (c->state == CHANNEL_CLOSING) {
         *ret_space = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };

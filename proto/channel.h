@@ -48,7 +48,8 @@
  * where the rest has space; a small one's, from the large buffer of many, to one of its own size
  * while it waits, and back for the next read. Its crc is extended as it comes. A header alone
  * reserves nothing: there is space for twice what has come of the frame, or for as much as the largest
- * frame that the peer has sent.
+ * frame that the peer has sent. Of a peer of low priority 1 MiB of that counts. A buffer doubles when it is full, and
+ * from 1 MiB on nothing is copied for that (channel_pool_grow()).
  */
 struct channel_in {
     struct channel_loop *channels; /* borrowed */
@@ -57,6 +58,7 @@ struct channel_in {
     struct frame_crc crc;          /* of that frame, as far as it has come */
     uint32_t last_bytes[2];        /* lengths of the two frames before it */
     uint32_t most_bytes;           /* the largest so far */
+    bool is_cautious;              /* low_priority, at the last read */
 };
 
 /* ---- sending ---- */
@@ -181,6 +183,9 @@ void channel_release(struct channel *c);
 
 /* Inside events.frame: the owner has decompressed n_bytes of it, which count as if they had come. */
 void channel_use_unpacked(struct channel *c, size_t n_bytes);
+
+/* The same of a held frame, which is decompressed a slice at a time. */
+void channel_use_unpacked_slice(struct channel *c, size_t n_bytes);
 
 /* True if the rest of a frame is still to come. (How a slow sender differs from an idle peer.) Not
  * while it is we who do not read. */

@@ -103,21 +103,51 @@ int channel_pool_acquire(struct channel_pool *p, size_t n_bytes, struct bytes *r
     return 0;
 }
 
-void channel_pool_release(struct channel_pool *p, struct bytes *b)
+static bool is_lent(const struct channel_pool *p, const struct bytes *b)
 {
     uint32_t class = class_below(b->cap_bytes);
 
-    bool is_lent = class < CHANNEL_POOL_CLASSES && p->classes[class].n_lent;
+    return class < CHANNEL_POOL_CLASSES && p->classes[class].n_lent;
+}
 
-    if (is_lent)
-        p->classes[class].n_lent--;
-    if (is_lent && b->cap_bytes <= CHANNEL_POOL_KEEP_BYTES &&
-        p->kept_bytes <= CHANNEL_POOL_KEEP_BYTES - b->cap_bytes) {
-        push(p, class, b);
-        *b = (struct bytes){ 0 };
-    } else {
+/* As if it had never been lent. */
+static void uncount_lent(struct channel_pool *p, const struct bytes *b)
+{
+    if (is_lent(p, b))
+        p->classes[class_below(b->cap_bytes)].n_lent--;
+}
+
+int channel_pool_grow(struct channel_pool *p, struct bytes *b, size_t cap_bytes)
+{
+    uint8_t *bytes = memory_try_realloc(b->bytes, cap_bytes);
+
+    if (!bytes)
+        return -ENOMEM;
+    uncount_lent(p, b);
+    p->n_made++;
+    b->bytes = bytes;
+    b->cap_bytes = cap_bytes;
+    return 0;
+}
+
+/* Takes it, and leaves *b empty, if it is to be kept. */
+static bool keep(struct channel_pool *p, struct bytes *b)
+{
+    bool was_lent = is_lent(p, b);
+
+    uncount_lent(p, b);
+    if (!was_lent || b->cap_bytes > CHANNEL_POOL_KEEP_BYTES ||
+        p->kept_bytes > CHANNEL_POOL_KEEP_BYTES - b->cap_bytes)
+        return false;
+    push(p, class_below(b->cap_bytes), b);
+    *b = (struct bytes){ 0 };
+    return true;
+}
+
+void channel_pool_release(struct channel_pool *p, struct bytes *b)
+{
+    if (!keep(p, b))
         bytes_deinit(b);
-    }
 }
 
 void channel_pool_sweep(struct channel_pool *p)
@@ -188,6 +218,55 @@ static void go_first(struct channel_loop *channels, struct channel_loop_line *li
     go(w);
 }
 
+/* Frees the end of a large buffer, or what is left of it. Returns how many bytes. */
+static size_t free_end(struct channel_loop *channels)
+{
+    struct channel_pool_node *node = channels->freed;
+    size_t n_bytes = node->cap_bytes;
+
+    if (n_bytes > 2 * CHANNEL_LOOP_FREE_BYTES) {
+        n_bytes = CHANNEL_LOOP_FREE_BYTES;
+        node->cap_bytes -= n_bytes;
+        memory_drop((uint8_t *)node + node->cap_bytes, n_bytes);
+    } else {
+        channels->freed = node->next;
+        free(node);
+    }
+    channels->freed_bytes -= n_bytes;
+    return n_bytes;
+}
+
+/* Faster than peers fill new ones, and much less than all of it at once. */
+static void free_some(struct channel_loop *channels)
+{
+    size_t n_bytes = channels->freed_bytes / CHANNEL_LOOP_FREE_SHARE, n = 0;
+
+    if (n_bytes > CHANNEL_LOOP_FREE_MAX_BYTES)
+        n_bytes = CHANNEL_LOOP_FREE_MAX_BYTES;
+    do
+        n += free_end(channels);
+    while (n < n_bytes && channels->freed);
+}
+
+/* Is there anything to do without an event? */
+static bool is_idle(const struct channel_loop *channels)
+{
+    return !channels->line.n && !channels->low_line.n && !channels->freed;
+}
+
+static void stay_awake(struct channel_loop *channels);
+
+static void begin_freeing(struct channel_loop *channels, struct bytes *b)
+{
+    struct channel_pool_node *node = (void *)b->bytes;
+
+    *node = (struct channel_pool_node){ channels->freed, b->cap_bytes };
+    channels->freed = node;
+    channels->freed_bytes += node->cap_bytes;
+    *b = (struct bytes){ 0 };
+    stay_awake(channels);
+}
+
 /* Whoever lines up meanwhile comes in the next iteration. (Where somebody else leaves the line
  * meanwhile, it may come now, and finds its turn used up.) */
 static void on_idle(uv_idle_t *idle)
@@ -197,10 +276,20 @@ static void on_idle(uv_idle_t *idle)
     for (size_t n = channels->line.n; n && channels->line.first; n--)
         go_first(channels, &channels->line);
     for (size_t n = channels->low_line.n; n && channels->low_line.first; n--) {
-        if (channels->low_bytes >= CHANNEL_LOW_SHARED_BYTES)
+        if (channels->low_bytes >= CHANNEL_LOW_BEGIN_BYTES)
             break;
         go_first(channels, &channels->low_line);
     }
+    if (channels->freed)
+        free_some(channels);
+    if (is_idle(channels) && !channels->closing)
+        uv_idle_stop(idle);
+}
+
+static void stay_awake(struct channel_loop *channels)
+{
+    if (!channels->closing && !uv_is_active((uv_handle_t *)&channels->idle))
+        uv_idle_start(&channels->idle, on_idle);
 }
 
 static void on_sweep(uv_timer_t *timer)
@@ -238,6 +327,8 @@ void channel_loop_deinit(struct channel_loop *channels)
 {
     assert(!channels->line.n && !channels->low_line.n);
     channel_pool_deinit(&channels->pool);
+    while (channels->freed)
+        free_some(channels);
     message_zstd_deinit(&channels->zstd);
     while (channels->pooled) {
         struct channel_loop_pooled *next = channels->pooled->next;
@@ -252,9 +343,21 @@ int channel_loop_acquire(struct channel_loop *channels, size_t n_bytes, struct b
     return channel_pool_acquire(&channels->pool, n_bytes, ret);
 }
 
+int channel_loop_grow(struct channel_loop *channels, struct bytes *b, size_t cap_bytes)
+{
+    return channel_pool_grow(&channels->pool, b, cap_bytes);
+}
+
 void channel_loop_release(struct channel_loop *channels, struct bytes *b)
 {
-    channel_pool_release(&channels->pool, b);
+    bool has_grown = !is_lent(&channels->pool, b); /* its pages are small */
+
+    if (!keep(&channels->pool, b)) {
+        if (has_grown && b->cap_bytes > 2 * CHANNEL_LOOP_FREE_BYTES && !channels->closing)
+            begin_freeing(channels, b);
+        else
+            bytes_deinit(b);
+    }
     if (channels->pool.kept_bytes && !channels->closing &&
         !uv_is_active((uv_handle_t *)&channels->sweep))
         uv_timer_start(&channels->sweep, on_sweep, CHANNEL_LOOP_SWEEP_MS,
@@ -273,8 +376,7 @@ static void append(struct channel_loop *channels, struct channel_loop_line *line
         line->first = w;
     line->last = w;
     line->n++;
-    if (!channels->closing && !uv_is_active((uv_handle_t *)&channels->idle))
-        uv_idle_start(&channels->idle, on_idle);
+    stay_awake(channels);
 }
 
 void channel_loop_enqueue(struct channel_loop *channels, struct channel_loop_waiter *w,
@@ -291,7 +393,7 @@ void channel_loop_enqueue_low(struct channel_loop *channels, struct channel_loop
 
 bool channel_loop_has_low_turn(const struct channel_loop *channels)
 {
-    return !channels->low_line.first && channels->low_bytes < CHANNEL_LOW_SHARED_BYTES;
+    return !channels->low_line.first && channels->low_bytes < CHANNEL_LOW_BEGIN_BYTES;
 }
 
 void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_waiter *w)
@@ -310,6 +412,6 @@ void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_wait
         line->last = w->prev;
     line->n--;
     *w = (struct channel_loop_waiter){ 0 };
-    if (!channels->line.n && !channels->low_line.n && !channels->closing)
+    if (is_idle(channels) && !channels->closing)
         uv_idle_stop(&channels->idle);
 }

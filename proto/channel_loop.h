@@ -3,7 +3,8 @@
  *
  * Buffers. Between frames a channel owns none. It takes a buffer from the loop when bytes arrive, and gives it back
  * when all bytes in it are delivered. Buffers of sent frames come from the loop, too, and return once they are
- * written. Buffers that were not needed for a while are freed. The loop's zstd, for compressed bodies, is here, too.
+ * written. Buffers that were not needed for a while are freed; large ones that have grown in parts, as to free 64 MiB
+ * of small pages takes milliseconds. The loop's zstd, for compressed bodies, is here, too.
  *
  * Turns. In one iteration of the loop a channel may use up CHANNEL_TURN_BYTES, of frames
  * delivered and replies sent; then the others come. A channel that has more to deliver waits in
@@ -62,6 +63,10 @@ void channel_pool_deinit(struct channel_pool *p);
 /* *ret is set: empty, with space for n_bytes or more. -ENOMEM leaves it alone. */
 int channel_pool_acquire(struct channel_pool *p, size_t n_bytes, struct bytes *ret) MUST_CHECK;
 
+/* Makes *b larger, with what is in it; it came from here. Its bytes are copied only where the allocator cannot move its
+ * pages. Then it is not one of those that are kept, as its pages are small. -ENOMEM leaves it alone. */
+int channel_pool_grow(struct channel_pool *p, struct bytes *b, size_t cap_bytes) MUST_CHECK;
+
 /* Leaves *b empty. */
 void channel_pool_release(struct channel_pool *p, struct bytes *b);
 
@@ -88,9 +93,15 @@ static inline uint64_t channel_memory_used(const struct channel_memory *m)
 #define CHANNEL_TURN_BYTES (512u << 10)
 #define CHANNEL_LOW_TURN_BYTES (32u << 10)  /* of a channel of low priority, used or not */
 #define CHANNEL_LOW_SHARED_BYTES (1u << 20) /* of all of them, in one iteration */
+#define CHANNEL_LOW_BEGIN_BYTES \
+    (CHANNEL_LOW_SHARED_BYTES / \
+     2) /* none begins a turn after so many: what it costs is not known yet */
 #define CHANNEL_LOW_UNPACK_COST \
     8u /* of a byte decompressed: all of a body is one piece of work */
 #define CHANNEL_LOOP_SWEEP_MS 2000u
+#define CHANNEL_LOOP_FREE_BYTES ((size_t)1 << 20)      /* of buffers, in one iteration, */
+#define CHANNEL_LOOP_FREE_MAX_BYTES ((size_t)16 << 20) /* or so many; */
+#define CHANNEL_LOOP_FREE_SHARE 16u /* between them a share of what is to be freed */
 
 /* A channel that waits for its turn; a member of the channel. */
 struct channel_loop_waiter {
@@ -117,6 +128,8 @@ struct channel_loop {
     struct channel_loop_pooled
         *pooled; /* the channels' batches, of malloc: owned; the newest of n_pooled */
     uint32_t n_pooled;
+    struct channel_pool_node *freed; /* owned: the rest of large buffers that are being freed */
+    size_t freed_bytes;              /* so many */
     struct channel_loop_line line, low_line;
     size_t low_bytes;        /* used up by channels of low priority, this turn and in advance */
     uint64_t unpacked_bytes; /* decompressed for their owners, since the start */
@@ -126,7 +139,7 @@ struct channel_loop {
     size_t held_bytes;             /* by this loop's channels */
     uint64_t published_bytes;      /* of them in *memory */
     uv_check_t check;
-    uv_idle_t idle; /* active while a channel waits */
+    uv_idle_t idle; /* active while a channel waits, or a buffer is being freed */
     uv_timer_t sweep;
     bool closing;
     uint8_t trash[16 << 10]; /* target of bytes that are dropped; never read */
@@ -144,6 +157,10 @@ void channel_loop_deinit(struct channel_loop *channels);
 /* Sets *ret to an empty buf with space for n_bytes or more: to be sent, given back, or freed with
  * bytes_deinit(). -ENOMEM leaves *ret alone. */
 int channel_loop_acquire(struct channel_loop *channels, size_t n_bytes, struct bytes *ret)
+    MUST_CHECK;
+
+/* As channel_pool_grow(). */
+int channel_loop_grow(struct channel_loop *channels, struct bytes *b, size_t cap_bytes)
     MUST_CHECK;
 
 /* Takes back any buf, also an empty one or one that did not come from here; leaves *b empty. */
@@ -172,6 +189,12 @@ void channel_loop_enqueue_low(struct channel_loop *channels, struct channel_loop
 
 /* True if this iteration has time for a channel of low priority that has not waited in its line. */
 bool channel_loop_has_low_turn(const struct channel_loop *channels);
+
+/* True if it has time for one that has begun its turn. */
+static inline bool channel_loop_has_low_bytes(const struct channel_loop *channels)
+{
+    return channels->low_bytes < CHANNEL_LOW_SHARED_BYTES;
+}
 
 void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_waiter *w);
 

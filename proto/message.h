@@ -157,7 +157,7 @@ int message_body(struct message_zstd *zstd, const struct frame_header *header,
                  const uint8_t *body, uint32_t max_bytes, struct bytes *scratch,
                  const uint8_t **ret_body, size_t *ret_bytes) MUST_CHECK;
 
-/* The length of that body, without decompressing it. The same errors. */
+/* The length that the body states, without decompressing it. The same errors. */
 int message_body_size(const struct frame_header *header, const uint8_t *body,
                       uint32_t max_bytes, size_t *ret_bytes) MUST_CHECK;
 
@@ -241,7 +241,8 @@ int message_read_admin(const struct frame_header *h, const uint8_t *head, struct
 int message_read_status_reply(const struct frame_header *h, const uint8_t *head,
                               struct status_reply *ret) MUST_CHECK;
 
-/* `body` and `body_bytes` as message_body() gave them; sections borrow it. */
+/* `body` and `body_bytes` as message_body() gave them; sections borrow it. NULL, and what message_body_size() gave: the
+ * head is held against the length, and sections have no keys and values. */
 int message_read_pull(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
                       size_t body_bytes, struct pull *ret) MUST_CHECK;
 int message_read_push(const struct frame_header *h, const uint8_t *head, const uint8_t *body,

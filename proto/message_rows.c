@@ -133,6 +133,12 @@ static int check_values(const Ps__Section *head)
     return 0;
 }
 
+/* NULL where the body is not there yet. */
+static const uint8_t *at_body(const struct body_view *view, size_t at)
+{
+    return view->body ? view->body + at : NULL;
+}
+
 /* Slices the body into sections. `values`: what check_values() or no_values() allows. */
 static int take_sections(Ps__Section *const *heads, size_t n_heads,
                          int (*values)(const Ps__Section *head), const struct body_view *view,
@@ -160,9 +166,9 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
             .k = head->codec == CODEC_TOPK ? head->k : 0,
             .state = head->state != 0,
             .n_keys = head->n_keys,
-            .keys = view->body + at,
+            .keys = at_body(view, at),
             .key_bytes = head->key_bytes,
-            .values = head->value_bytes ? view->body + at + head->key_bytes : NULL,
+            .values = head->value_bytes ? at_body(view, at + head->key_bytes) : NULL,
             .value_bytes = head->value_bytes,
         };
         at += n_bytes;

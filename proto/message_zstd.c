@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#define ZSTD_STATIC_LINKING_ONLY /* ZSTD_d_stableOutBuffer */
 #include <zstd.h>
 
 #include "common/status.h"
@@ -11,6 +12,7 @@ void message_zstd_deinit(struct message_zstd *z)
 {
     ZSTD_freeCCtx(z->compress);
     ZSTD_freeDCtx(z->decompress);
+    ZSTD_freeDCtx(z->slices);
     bytes_deinit(&z->packed);
     *z = (struct message_zstd){ 0 };
 }
@@ -51,8 +53,6 @@ int message_zstd_size(const uint8_t *src, size_t n_bytes, uint32_t max_bytes, si
         return PS_ECORRUPT;
     if (want > max_bytes)
         return PS_ETOOBIG;
-    if (ZSTD_findFrameCompressedSize(src, n_bytes) != n_bytes)
-        return PS_ECORRUPT;
     *ret_bytes = (size_t)want;
     return 0;
 }
@@ -66,6 +66,8 @@ int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n
 
     if (status)
         return status;
+    if (ZSTD_findFrameCompressedSize(src, n_bytes) != n_bytes)
+        return PS_ECORRUPT;
     scratch->start = scratch->end = 0;
     space = bytes_reserve(scratch, want);
     if (!z->decompress)
@@ -76,4 +78,57 @@ int message_zstd_decompress(struct message_zstd *z, const uint8_t *src, size_t n
         return PS_ECORRUPT;
     bytes_commit(scratch, want);
     return 0;
+}
+
+/* It decompresses to where the body is to be, without a window of its own, whatever window the frame names. */
+static struct ZSTD_DCtx_s *new_slices(void)
+{
+    struct ZSTD_DCtx_s *ctx = ZSTD_createDCtx();
+
+    if (ctx &&
+        (ZSTD_isError(ZSTD_DCtx_setParameter(ctx, ZSTD_d_stableOutBuffer, 1)) ||
+         ZSTD_isError(ZSTD_DCtx_setParameter(ctx, ZSTD_d_windowLogMax, ZSTD_WINDOWLOG_MAX)))) {
+        ZSTD_freeDCtx(ctx);
+        ctx = NULL;
+    }
+    return ctx;
+}
+
+int message_zstd_begin(struct message_zstd *z, const uint8_t *src, size_t n_bytes, uint8_t *dst,
+                       size_t dst_bytes, struct message_zstd_slices *ret)
+{
+    if (!z->slices)
+        z->slices = new_slices();
+    if (!z->slices)
+        return -ENOMEM;
+    (void)ZSTD_DCtx_reset(z->slices, ZSTD_reset_session_only);
+    *ret = (struct message_zstd_slices){ .src = src,
+                                         .n_bytes = n_bytes,
+                                         .next_bytes = ZSTD_FRAMEHEADERSIZE_MIN(ZSTD_f_zstd1),
+                                         .dst = dst,
+                                         .dst_bytes = dst_bytes };
+    return 0;
+}
+
+int message_zstd_more(struct message_zstd *z, struct message_zstd_slices *s, size_t slice_bytes,
+                      bool *ret_done)
+{
+    size_t until = s->n_done + slice_bytes, read_until = s->n_read + slice_bytes / 8;
+    ZSTD_outBuffer out = { s->dst, s->dst_bytes, s->n_done };
+
+    /* zstd asks for its next block, and decompresses no more than it is given. (A block may be empty.) */
+    while (s->next_bytes && s->n_done < until && s->n_read < read_until) {
+        size_t left = s->n_bytes - s->n_read;
+        ZSTD_inBuffer in = { s->src + s->n_read, s->next_bytes < left ? s->next_bytes : left,
+                             0 };
+
+        s->next_bytes = ZSTD_decompressStream(z->slices, &out, &in);
+        if (ZSTD_isError(s->next_bytes) || (!in.pos && out.pos == s->n_done))
+            return PS_ECORRUPT;
+        s->n_read += in.pos;
+        s->n_done = out.pos;
+    }
+    *ret_done = !s->next_bytes;
+    return *ret_done && (s->n_done != s->dst_bytes || s->n_read != s->n_bytes) ? PS_ECORRUPT
+                                                                               : 0;
 }

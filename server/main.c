@@ -173,6 +173,7 @@ int main(int argc, char **argv)
     int status = read_settings(argc, argv, &settings);
 
     enter_main();
+    memory_map_large_blocks();
     signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), not the end */
     signal(SIGABRT, on_abort);
     signal(SIGXFSZ, SIG_IGN); /* so is a file that is as large as the system allows it to be */

@@ -13,28 +13,23 @@
 
 /* --- one connection --- */
 
-/* The memory of one body is pooled, and no more, as that may be large. */
-static void recycle_unpacked(struct connection *c)
-{
-    if (c->set->unpacked.bytes) {
-        bytes_deinit(&c->unpacked);
-        return;
-    }
-    c->set->unpacked = c->unpacked;
-    c->unpacked = (struct bytes){ 0 };
-}
-
 static void count_owned(struct connection *c)
 {
     channel_set_owner_bytes(&c->channel,
                             c->unpacked.cap_bytes + c->reply_bytes + c->queued_bytes);
 }
 
+static bool needs_slices(const struct request *r, size_t n_bytes)
+{
+    return r->connection->channel.low_priority &&
+           (n_bytes > CONNECTION_UNPACK_BYTES ||
+            r->header->body_bytes > CONNECTION_UNPACK_BYTES);
+}
+
 int request_open_body(struct request *r)
 {
     struct connection *c = r->connection;
     size_t n_bytes;
-    uint8_t *space;
     int status;
 
     if (!(r->header->flags & FRAME_ZSTD))
@@ -42,14 +37,12 @@ int request_open_body(struct request *r)
     status = message_body_size(r->header, r->body, c->set->config.frame_max_bytes, &n_bytes);
     if (status)
         return status;
-    c->unpacked = c->set->unpacked;
-    c->set->unpacked = (struct bytes){ 0 };
-    c->unpacked.start = c->unpacked.end = 0;
-    space = bytes_reserve(&c->unpacked, n_bytes);
-    if (!space)
-        return -ENOMEM;
+    if (!needs_slices(r, n_bytes))
+        status = channel_loop_acquire(c->channel.channels, n_bytes, &c->unpacked);
+    if (status)
+        return status;
     r->packed = r->body;
-    r->body = space;
+    r->body = c->unpacked.bytes;
     r->body_bytes = n_bytes;
     return 0;
 }
@@ -63,6 +56,36 @@ int request_unpack(struct request *r)
     channel_use_unpacked(&c->channel, r->body_bytes);
     return message_body(&c->channel.channels->zstd, r->header, r->packed,
                         c->set->config.frame_max_bytes, &c->unpacked, &r->body, &r->body_bytes);
+}
+
+int connection_begin_unpacking(struct connection *c, const uint8_t *packed, size_t packed_bytes,
+                               size_t body_bytes, const uint8_t **ret_body)
+{
+    struct channel_loop *channels = c->channel.channels;
+    int status = channel_loop_acquire(channels, body_bytes, &c->unpacked);
+
+    if (status)
+        return status;
+    count_owned(c);
+    *ret_body = c->unpacked.bytes;
+    return message_zstd_begin(&channels->zstd, packed, packed_bytes, c->unpacked.bytes,
+                              body_bytes, &c->unpacking);
+}
+
+int connection_unpack_more(struct connection *c, bool *ret_done)
+{
+    size_t before = c->unpacking.n_done;
+    int status = message_zstd_more(&c->channel.channels->zstd, &c->unpacking,
+                                   CONNECTION_UNPACK_BYTES, ret_done);
+
+    channel_use_unpacked_slice(&c->channel, c->unpacking.n_done - before);
+    return status;
+}
+
+void connection_drop_unpacked(struct connection *c)
+{
+    channel_loop_release(c->channel.channels, &c->unpacked);
+    count_owned(c);
 }
 
 static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
@@ -83,7 +106,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
     c->prechecked_bytes = 0;
     status = c->set->config.events->on_request(c->set->config.owner, &r);
     if (c->unpacked.bytes && !c->channel.held)
-        recycle_unpacked(c);
+        channel_loop_release(c->channel.channels, &c->unpacked);
     else if (c->unpacked.bytes)
         count_owned(c);
     return status;
@@ -137,9 +160,7 @@ static void on_closed(void *owner, int why)
     s->closed.greedy += why == -ENOBUFS;
     s->config.events->on_closed(s->config.owner, c, why);
     connection_entry_set(c->entry, ENTRY_CLOSED);
-    bytes_deinit(&c->unpacked);
-    if (!s->first)
-        bytes_deinit(&s->unpacked);
+    channel_loop_release(c->channel.channels, &c->unpacked);
     free(c);
 }
 
@@ -258,8 +279,7 @@ void connection_hold(struct connection *c)
 
 void connection_release(struct connection *c)
 {
-    recycle_unpacked(c);
-    count_owned(c);
+    connection_drop_unpacked(c);
     channel_release(&c->channel);
 }
 

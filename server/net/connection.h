@@ -32,6 +32,12 @@ struct connection_set;
  * A body may have come compressed, and 2 KiB of it may hold 64 MiB. A handler that reads it calls
  * request_open_body(), holds the head against its length and the peer against what it may ask, and only
  * then calls request_unpack(). Of a plain body both do nothing.
+ *
+ * A long body of a peer that has not joined would hold up all others while it is unpacked. request_open_body() leaves
+ * `body` NULL then, and the handler unpacks it a slice at a time, of one connection at a time:
+ *
+ *     connection_hold -> [no other connection's] -> connection_begin_unpacking -> connection_unpack_more ...
+ *         -> the handler is done with the keys: connection_drop_unpacked | connection_release
  */
 struct request {
     struct connection *connection;
@@ -85,27 +91,41 @@ struct connection {
         uint32_t n;
         size_t n_bytes;
     } parked;
-    struct bytes unpacked;          /* owned: the decompressed body of its request */
-    uint32_t n_tables_made;         /* by its requests */
-    size_t prechecked_bytes;        /* of the body being received: push_handler.h */
-    struct connection *next, *prev; /* in the set */
-    size_t reply_bytes;             /* of a reply being made for it */
-    size_t queued_bytes;            /* of its replies that wait: reply_queue.h */
-    uint64_t n_frames;              /* whole ones received */
-    uint64_t n_frames_seen;         /* of them, by the last sweep */
-    struct connection_stall in;     /* a frame that is not finished */
-    struct connection_stall out;    /* replies that are not read */
+    struct bytes unpacked; /* owned, from the loop: the decompressed body of its request */
+    struct message_zstd_slices unpacking; /* to there, in slices */
+    uint32_t n_tables_made;               /* by its requests */
+    size_t prechecked_bytes;              /* of the body being received: push_handler.h */
+    struct connection *next, *prev;       /* in the set */
+    size_t reply_bytes;                   /* of a reply being made for it */
+    size_t queued_bytes;                  /* of its replies that wait: reply_queue.h */
+    uint64_t n_frames;                    /* whole ones received */
+    uint64_t n_frames_seen;               /* of them, by the last sweep */
+    struct connection_stall in;           /* a frame that is not finished */
+    struct connection_stall out;          /* replies that are not read */
 };
 
 /* Takes the frame, as channel_send() does. */
 int connection_send(struct connection *c, struct bytes *frame);
 
-/* Sets r->body and r->body_bytes to where a compressed body will be, and how long. PS_ECORRUPT if it
- * is not one zstd frame that states its length, PS_ETOOBIG, -ENOMEM. */
+#define CONNECTION_UNPACK_BYTES \
+    (256u << 10) /* of one slice, and of a body that needs no slices */
+
+/* Sets r->body and r->body_bytes to where a compressed body will be, and how long; r->body to NULL if it is to be
+ * unpacked in slices. PS_ECORRUPT if it is not a zstd frame that states its length, PS_ETOOBIG, -ENOMEM. */
 int request_open_body(struct request *r) MUST_CHECK;
 
 /* Fills r->body. PS_ECORRUPT, -ENOMEM. */
 int request_unpack(struct request *r) MUST_CHECK;
+
+/* Memory for the held body, which counts from here on. *ret_body: where it will be. -ENOMEM. */
+int connection_begin_unpacking(struct connection *c, const uint8_t *packed, size_t packed_bytes,
+                               size_t body_bytes, const uint8_t **ret_body) MUST_CHECK;
+
+/* One slice more; *ret_done: it is there. PS_ECORRUPT. */
+int connection_unpack_more(struct connection *c, bool *ret_done) MUST_CHECK;
+
+/* The body of the held frame is not needed any more. */
+void connection_drop_unpacked(struct connection *c);
 
 /* A large reply is being made for it, in so many bytes; 0: no more. */
 void connection_set_reply_bytes(struct connection *c, size_t n_bytes);
@@ -157,7 +177,6 @@ struct connection_set {
     struct connection_set_config config;
     struct connection *first;            /* owned, as long as they are open */
     struct connection_set_counts closed; /* of closed connections, and events */
-    struct bytes unpacked;               /* owned: pooled, for the next compressed body */
 };
 
 void connection_set_init(struct connection_set *s, const struct connection_set_config *config);

@@ -56,7 +56,7 @@ int deferred_add(struct deferred *q, const struct request *r, uint64_t loop_ms)
     entry->request.body = NULL;
     entry->request.body_bytes = 0;
     connection_hold(r->connection);
-    bytes_deinit(&r->connection->unpacked);
+    connection_drop_unpacked(r->connection);
     *q->last = entry;
     q->last = &entry->next;
     return 0;

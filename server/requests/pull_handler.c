@@ -18,9 +18,11 @@ struct pull_handler {
     struct request_context *request; /* borrowed */
     struct pull_context context;
     struct pull_queue parked;
+    struct pull_queue packed;      /* their keys have still to be unpacked, one by one */
     struct pull_queue running;     /* their replies are made in slices; the next one's turn */
     struct pull_queue unread;      /* partly sent; their clients have still to read that */
     struct pending_pull *received; /* owned: the pull being read; NULL: to be acquired */
+    struct pending_pull *unpacked; /* in `running`: the one that was `packed`; NULL: none */
     struct pull_handler_counts counts;
     size_t parked_bytes; /* what all parked ones take */
     bool any_congested;  /* one is ready whose connection takes no answer now */
@@ -76,6 +78,7 @@ struct pull_handler *pull_handler_new(const struct pull_handler_config *config)
         p->config.parked_bytes_max = PULL_HANDLER_PARKED_BYTES_MAX;
     p->request = p->context.request = config->context;
     init_queue(&p->parked);
+    init_queue(&p->packed);
     init_queue(&p->running);
     init_queue(&p->unread);
     return p;
@@ -86,6 +89,7 @@ void pull_handler_free(struct pull_handler *p)
     if (!p)
         return;
     free_queue(&p->parked);
+    free_queue(&p->packed);
     free_queue(&p->running);
     free_queue(&p->unread);
     pull_reply_deinit_context(&p->context);
@@ -97,7 +101,40 @@ void pull_handler_free(struct pull_handler *p)
 
 bool pull_handler_is_busy(const struct pull_handler *p)
 {
-    return p->running.first != NULL;
+    return p->running.first || p->packed.first;
+}
+
+/* It is over, or is done with its keys: those of the next one can be unpacked. */
+static void leave_unpacked(struct pull_handler *p, const struct pending_pull *a)
+{
+    if (p->unpacked == a)
+        p->unpacked = NULL;
+}
+
+static void recycle(struct pull_handler *p, struct pending_pull *a)
+{
+    leave_unpacked(p, a);
+    pull_reply_recycle(&p->context, a);
+}
+
+static void begin_unpacking(struct pull_handler *p) ON_SHARD
+{
+    struct pending_pull *a;
+    int status;
+
+    if (p->unpacked || !p->packed.first)
+        return;
+    a = dequeue(&p->packed, &p->packed.first);
+    status = pull_reply_begin_unpacking(a);
+    if (!status) {
+        p->unpacked = a;
+        enqueue(&p->running, a);
+        return;
+    }
+    status = pull_reply_refuse(&p->context, a, status, status_text(status));
+    if (status)
+        connection_fail(a->connection, status);
+    recycle(p, a);
 }
 
 void pull_handler_more(struct pull_handler *p)
@@ -106,17 +143,22 @@ void pull_handler_more(struct pull_handler *p)
     bool done;
     int status;
 
+    begin_unpacking(p);
     if (!p->running.first)
         return;
     a = dequeue(&p->running, &p->running.first);
     status = pull_reply_more(&p->context, a, &done);
+    if (p->unpacked == a && !done && pull_reply_has_read_keys(a)) {
+        connection_drop_unpacked(a->connection);
+        leave_unpacked(p, a);
+    }
     if (!done) {
         enqueue(a->state == PULL_REPLY_WAITS ? &p->unread : &p->running, a);
         return;
     }
     if (status)
         connection_fail(a->connection, status);
-    pull_reply_recycle(&p->context, a);
+    recycle(p, a);
     if (p->any_congested)
         pull_handler_retry(p);
 }
@@ -357,7 +399,22 @@ static int read_pull(struct pull_handler *p, struct request *r, struct err *err)
     if (!status && r->packed && !p->received->worker)
         status = shard_pull_plan(p->request->shard, pull,
                                  p->request->frame_max_bytes - UINT16_MAX, value_bytes, err);
-    return status ? status : request_unpack(r);
+    return status || !r->body ? status : request_unpack(r);
+}
+
+/* A reader's, whose answer fits in a frame: it goes on in pull_handler_more(). */
+static int hold_packed(struct pull_handler *p, const struct request *r)
+{
+    struct pending_pull *a = p->received;
+
+    connection_hold(a->connection);
+    a->holds = true;
+    a->packed = (struct pull_packed){
+        .header = *r->header, .head = r->head, .packed = r->packed, .body_bytes = r->body_bytes
+    };
+    p->received = NULL;
+    enqueue(&p->packed, a);
+    return 0;
 }
 
 static int receive(struct pull_handler *p, struct request *r) ON_SHARD
@@ -377,6 +434,8 @@ static int receive(struct pull_handler *p, struct request *r) ON_SHARD
         refusal = read_pull(p, r, &err);
     if (refusal)
         return refuse_received(p, refusal, err.text[0] ? err.text : status_text(refusal));
+    if (r->packed && !r->body)
+        return hold_packed(p, r);
     if (worker && !membership_clock_is_near(worker, pull->clock - pull->unfinished))
         return refuse_received(p, PS_EPROTO, "a clock that is out of range");
     /* On the connection before, a pull may come behind the first push of what is sent again on this one. */
@@ -448,7 +507,7 @@ static void refuse(struct pull_handler *p, struct pending_pull *a, int status,
     status = pull_reply_refuse(&p->context, a, status, sentence);
     if (status)
         connection_fail(a->connection, status);
-    pull_reply_recycle(&p->context, a);
+    recycle(p, a);
 }
 
 /* Only its client holds it up; connection_set_sweep() limits how long a client may take to read. */
@@ -509,7 +568,7 @@ static void drop(struct pull_handler *p, struct pending_pull *a)
     channel_loop_release(a->connection->channel.channels, &a->out);
     channel_loop_release(a->connection->channel.channels, &a->known);
     connection_set_reply_bytes(a->connection, 0);
-    pull_reply_recycle(&p->context, a);
+    recycle(p, a);
 }
 
 /* A reply that is partly sent can only be refused by the end of its connection. */
@@ -533,6 +592,7 @@ void pull_handler_refuse_all(struct pull_handler *p, int status, const char *sen
 {
     while (p->parked.first)
         refuse(p, unpark(p, &p->parked.first), status, sentence);
+    refuse_queue(p, &p->packed, status, sentence);
     refuse_queue(p, &p->running, status, sentence);
     refuse_queue(p, &p->unread, status, sentence);
 }
@@ -575,6 +635,7 @@ static void refuse_dropped(struct pull_handler *p, struct pull_queue *queue) ON_
 void pull_handler_refuse_dropped(struct pull_handler *p)
 {
     refuse_dropped(p, &p->parked);
+    refuse_dropped(p, &p->packed);
     refuse_dropped(p, &p->running);
     refuse_dropped(p, &p->unread);
 }
@@ -594,6 +655,7 @@ void pull_handler_drop(struct pull_handler *p, struct connection *c)
 
     while (*(at = find_in_queue(at, c)))
         drop(p, unpark(p, at));
+    drop_from(p, &p->packed, c);
     drop_from(p, &p->running, c);
     drop_from(p, &p->unread, c);
 }

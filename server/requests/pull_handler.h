@@ -16,6 +16,9 @@
  * and the loop's other work: pull_handler_more(). A reply in chunks (pull_reply.h) pauses while its
  * client has much to read: pull_handler_written(). Meanwhile its connection is held, or, if it was
  * parked, no other parked pull of its connection is answered.
+ *
+ * Long compressed keys of a peer that has not joined are unpacked a slice at a time, too, and of one such pull at a
+ * time, until its reply needs them no more. The others wait in the order in which they came.
  */
 #ifndef SERVER_REQUESTS_PULL_HANDLER_H
 #define SERVER_REQUESTS_PULL_HANDLER_H

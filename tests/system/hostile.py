@@ -7,6 +7,8 @@
                               begins again
     hostile.py greeted PORT N the same behind a good hello
     hostile.py asked PORT N   the same with one request, from 127.0.0.2 to 127.0.0.9
+    hostile.py keys PORT N    readers of shard 0 that ask table 0 for keys of 64 MiB in 2 KB, again and again
+    hostile.py unfinished PORT N  readers of shard 0 that send 20 MiB of a frame of 60 MiB, hang up and begin again
     hostile.py hoard PORT N   readers of shard 0 that pull 16 MiB of table 0 again and again, and read nothing
 
 They go on until stdin closes. It prints "ready" once all are connected and have sent something."""
@@ -135,12 +137,42 @@ def hoard(port, n):
     threading.Event().wait()  # they read nothing; main() ends it
 
 
+def unfinished(port, n):
+    data = memoryview(wire.frame("pull", body=bytes(60 << 20)))[: 20 << 20]
+    ready = selectors.DefaultSelector()
+
+    def begin():
+        client = wire.Wire(port)
+        assert client.hello(role="reader").status == 0
+        client.socket.setblocking(False)
+        ready.register(client.socket, selectors.EVENT_WRITE, [client, 0])
+
+    for _ in range(n):
+        begin()
+    print("ready", flush=True)
+    while True:
+        for key, _ in ready.select(1):
+            client, at = key.data
+            try:
+                key.data[1] += client.socket.send(data[at : at + (1 << 18)])
+            except OSError:  # the greediest are hung up on
+                key.data[1] = len(data)
+            if key.data[1] == len(data):
+                ready.unregister(client.socket)
+                client.socket.close()
+                begin()
+
+
 def main():
     what, port, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     if what == "zstd":
         frames = zstd_frames()
         data = memoryview(b"".join(frames[i % len(frames)] for i in range((1 << 20) // 2100)))
         work = lambda: flood(readers(port, n), data)  # noqa: E731
+    elif what == "keys":
+        work = lambda: flood(readers(port, n), memoryview(zstd_frames()[2]))  # noqa: E731
+    elif what == "unfinished":
+        work = lambda: unfinished(port, n)  # noqa: E731
     elif what == "drip":
         work = lambda: drip(port, n)  # noqa: E731
     elif what == "hoard":

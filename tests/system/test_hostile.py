@@ -262,6 +262,42 @@ def resident_mib(psd):
     return psd.stats()["rss_bytes"] >> 20
 
 
+def most_resident_mib(psd, worker, table, what, n_peers):
+    """Beside so many hostile peers, over four seconds in which a worker pushes."""
+    before = resident_mib(psd)
+    most = 0
+    with hostile(what, psd.port, n_peers):
+        for seq in range(1, 41):
+            assert worker.push([7], floats(1), table=table, seq=seq, clock=seq - 1).status == 0
+            most = max(most, resident_mib(psd))
+            time.sleep(0.1)
+    print(f"resident: {before} MiB before, {most} MiB at most beside {n_peers} peers ({what})")
+    return most - before
+
+
+def test_compressed_keys_of_many_readers_take_the_memory_of_one(start_psd, record_property):
+    psd = start_psd("--shards", "1", "--client-memory", "1G", "--lease", "300s", data=False)
+    worker = psd.connect()
+    table = worker.table(dim=1).number(3)
+    assert worker.join().status == 0
+    grown = most_resident_mib(psd, worker, table, "keys", 64)
+    record_property("resident_mib", grown)
+    assert grown < 64 + 64 + 64  # the keys of one, its reply, and what a pool keeps
+    worker.close()
+
+
+def test_unfinished_frames_hold_no_more_than_client_memory(start_psd, record_property):
+    psd = start_psd("--shards", "1", "--client-memory", "128M", "--lease", "300s", data=False)
+    worker = psd.connect()
+    table = worker.table(dim=1).number(3)
+    assert worker.join().status == 0
+    grown = most_resident_mib(psd, worker, table, "unfinished", 50)
+    record_property("resident_mib", grown)
+    assert psd.stats()["totals"]["net"]["greedy_peers"] > 0
+    assert grown < 128 + 64
+    worker.close()
+
+
 def test_readers_that_never_read_hold_no_more_than_client_memory(start_psd, record_property):
     psd = start_psd("--shards", "1", "--client-memory", "128M", "--lease", "300s", data=False)
     worker = psd.connect()

@@ -51,6 +51,8 @@ int channels_on_frame(void *owner, const struct frame_header *header, const uint
     if (f->what == REPLY || f->what == REPLY_AND_CLOSE || f->what == REPLY_AND_REFUSE ||
         f->what == REPLY_BIG)
         channels_reply(f, f->what == REPLY_BIG ? f->big_bytes : 0);
+    if (f->what == UNPACK)
+        channel_use_unpacked(f->channel, f->big_bytes);
     if (f->what == CLOSE || f->what == REPLY_AND_CLOSE)
         channel_close(f->channel);
     if (f->what == HOLD) {

@@ -30,7 +30,8 @@ enum channels_what {
     REPLY_AND_CLOSE,
     REPLY_AND_REFUSE,
     HOLD,
-    REPLY_BIG
+    REPLY_BIG,
+    UNPACK
 };
 
 struct channels_loop {
@@ -46,7 +47,7 @@ struct channels {
     uv_os_sock_t peer;
     enum channels_what what;
     struct channels *releases; /* whose held frame is released when a frame comes here */
-    size_t big_bytes;
+    size_t big_bytes;          /* of a reply, or what a frame unpacks to */
     int n_frames, n_closed, why;
     struct beat last_beat;
     uint64_t body_bytes; /* of all frames */

@@ -168,6 +168,34 @@ static void a_peer_that_has_sent_large_frames_gets_a_large_buffer_for_the_next(v
     bytes_deinit(&all);
 }
 
+/* Each step is a copy, or moves pages: they are few, and there is never space for much more than has come. */
+static void the_buffer_of_an_unfinished_frame_doubles(void **state)
+{
+    struct bytes all = { 0 };
+    uint64_t n_made = 0;
+    struct channels f;
+
+    (void)state;
+    add_frame(&all, 1, 1000000);
+    for (int low = 0; low < 2; low++) {
+        channels_set_up(&f, KEEP);
+        f.channel->low_priority = low;
+        for (size_t at = 0, n; at < bytes_len(&all) - 1; at += n) {
+            n = bytes_len(&all) - 1 - at < 5000 ? bytes_len(&all) - 1 - at : 5000;
+            channels_write_all(&f, bytes_front(&all) + at, n);
+            while (bytes_len(&f.channel->in.buf) < at + n)
+                channels_turn(&f);
+            assert_true(f.channel->in.buf.cap_bytes <= (at + n) * 5 / 2 + (17u << 10));
+        }
+        n_made = f.on->channels.pool.n_made;
+        assert_in_range(n_made, 5, 10);
+        channels_write(&f, bytes_front(&all) + bytes_len(&all) - 1, 1);
+        wait_for(&f, 1);
+        channels_tear_down(&f);
+    }
+    bytes_deinit(&all);
+}
+
 static void an_unfinished_frame_is_distinguished_from_an_idle_peer(void **state)
 {
     struct bytes all = { 0 };
@@ -228,6 +256,7 @@ int main(void)
         cmocka_unit_test(a_changed_byte_of_a_large_frame_is_found_however_it_comes),
         cmocka_unit_test(a_steady_stream_allocates_nothing),
         cmocka_unit_test(a_peer_that_has_sent_large_frames_gets_a_large_buffer_for_the_next),
+        cmocka_unit_test(the_buffer_of_an_unfinished_frame_doubles),
         cmocka_unit_test(an_unfinished_frame_is_distinguished_from_an_idle_peer),
 #ifdef PS_FAULTS
         cmocka_unit_test(whichever_allocation_fails_the_channel_closes_and_nothing_leaks),

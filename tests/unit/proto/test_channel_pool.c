@@ -110,6 +110,34 @@ static void a_sweep_frees_what_nobody_has_needed_since_the_last(void **state)
     assert_true(p.kept_bytes == 0);
 }
 
+static void a_buffer_grows_with_what_is_in_it_and_is_not_kept(void **state)
+{
+    struct channel_pool p = { 0 };
+    struct bytes b = { 0 };
+
+    (void)state;
+    assert_int_equal(channel_pool_acquire(&p, 1u << 20, &b), 0);
+    memset(b.bytes, 7, b.cap_bytes);
+    bytes_commit(&b, b.cap_bytes);
+    for (size_t n = 2u << 20; n <= 16u << 20; n *= 2)
+        assert_int_equal(channel_pool_grow(&p, &b, n), 0);
+    assert_true(b.cap_bytes == 16u << 20 && bytes_len(&b) == 1u << 20);
+    for (size_t i = 0; i < 1u << 20; i++)
+        assert_true(b.bytes[i] == 7);
+    channel_pool_release(&p, &b);
+    assert_true(p.kept_bytes == 0);
+#ifdef PS_FAULTS
+    assert_int_equal(channel_pool_acquire(&p, 1u << 20, &b), 0);
+    memory_fail_after(0);
+    assert_int_equal(channel_pool_grow(&p, &b, 2u << 20), -ENOMEM);
+    memory_fail_after(-1);
+    assert_true(b.cap_bytes == 1u << 20);
+    channel_pool_release(&p, &b);
+    assert_true(p.kept_bytes == 1u << 20);
+#endif
+    channel_pool_deinit(&p);
+}
+
 static void a_random_run_gives_memory_and_counts_it(void **state)
 {
     enum { N = 64 };
@@ -173,6 +201,7 @@ int main(void)
         cmocka_unit_test(keeps_no_more_buffers_than_it_has_lent),
         cmocka_unit_test(never_keeps_more_than_its_bound),
         cmocka_unit_test(a_sweep_frees_what_nobody_has_needed_since_the_last),
+        cmocka_unit_test(a_buffer_grows_with_what_is_in_it_and_is_not_kept),
         cmocka_unit_test(a_random_run_gives_memory_and_counts_it),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_it_says_so_and_still_lends_what_it_has),

@@ -239,6 +239,73 @@ static void what_is_unpacked_at_low_priority_is_paid_back(void **state)
     bytes_deinit(&small);
 }
 
+/* They begin their turns before it is known what their frames cost: the first one ends the turns of the others. */
+static void of_many_that_unpack_much_one_is_served_in_an_iteration(void **state)
+{
+    enum { N_LOW = 64, N_ROUNDS = 3 };
+    static struct channels low[N_LOW];
+    struct bytes small = channels_beat(1);
+    struct channels other;
+    int n = 0, before, round = 0;
+
+    (void)state;
+    channels_set_up(&other, KEEP);
+    for (int i = 0; i < N_LOW; i++) {
+        channels_join(&low[i], &other, UNPACK);
+        low[i].big_bytes = 256u << 10;
+        low[i].channel->low_priority = true;
+        for (int k = 0; k < N_ROUNDS; k++)
+            assert_int_equal(write(low[i].peer, bytes_front(&small), bytes_len(&small)),
+                             bytes_len(&small));
+    }
+    while (n < N_LOW * N_ROUNDS) {
+        assert_int_equal(write(other.peer, bytes_front(&small), bytes_len(&small)),
+                         bytes_len(&small));
+        before = n;
+        uv_run(&other.on->loop, UV_RUN_NOWAIT);
+        assert_int_equal(other.n_frames, ++round);
+        n = 0;
+        for (int i = 0; i < N_LOW; i++)
+            n += low[i].n_frames;
+        assert_in_range(n - before, 0, 1);
+        for (int i = 0; i < N_LOW && n > 5 * N_LOW / 2; i++)
+            assert_true(low[i].n_frames > 0); /* and no one is left behind */
+    }
+    assert_true(round < 4 * N_LOW * N_ROUNDS);
+    for (int i = N_LOW - 1; i >= 0; i--)
+        channels_tear_down(&low[i]);
+    channels_tear_down(&other);
+    bytes_deinit(&small);
+}
+
+static void a_large_buffer_is_freed_in_parts_while_the_loop_goes_round(void **state)
+{
+    enum { N_MIB = 16 };
+    struct channels f;
+    struct bytes b;
+    int n_turns = 0;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    assert_int_equal(channel_loop_acquire(&f.on->channels, 1u << 20, &b), 0);
+    assert_int_equal(channel_loop_grow(&f.on->channels, &b, (size_t)N_MIB << 20), 0);
+    memset(b.bytes, 1, b.cap_bytes);
+    channel_loop_release(&f.on->channels, &b);
+    assert_null(b.bytes);
+    while (f.on->channels.freed) {
+        assert_int_equal(uv_backend_timeout(&f.on->loop), 0);
+        uv_run(&f.on->loop, UV_RUN_NOWAIT);
+        n_turns++;
+    }
+    assert_in_range(n_turns, N_MIB - 2, N_MIB);
+    assert_true(uv_backend_timeout(&f.on->loop) != 0);
+    /* Another is under way when the loop ends. */
+    assert_int_equal(channel_loop_acquire(&f.on->channels, 1u << 20, &b), 0);
+    assert_int_equal(channel_loop_grow(&f.on->channels, &b, (size_t)N_MIB << 20), 0);
+    channel_loop_release(&f.on->channels, &b);
+    channels_tear_down(&f);
+}
+
 /* Each write to such a socket pair is a packet of its own, so that writes can be counted. */
 static void the_replies_of_one_delivery_go_out_together(void **state)
 {
@@ -312,6 +379,8 @@ int main(void)
         cmocka_unit_test(one_that_closes_while_it_waits_leaves_the_line),
         cmocka_unit_test(channels_of_low_priority_share_a_part_of_each_iteration),
         cmocka_unit_test(what_is_unpacked_at_low_priority_is_paid_back),
+        cmocka_unit_test(of_many_that_unpack_much_one_is_served_in_an_iteration),
+        cmocka_unit_test(a_large_buffer_is_freed_in_parts_while_the_loop_goes_round),
         cmocka_unit_test(the_replies_of_one_delivery_go_out_together),
         cmocka_unit_test(what_is_sent_goes_back_to_the_pool),
     };

@@ -1,5 +1,7 @@
 #include <errno.h>
 
+#include <zstd.h>
+
 #include "common/memory.h"
 #include "common/status.h"
 #include "tests/unit/proto/messages.h"
@@ -103,6 +105,73 @@ static void bombs_and_broken_zstd_are_refused(void **state)
     free(zeros);
 }
 
+/* In slices of so many bytes; between them another body is decompressed as a whole. */
+static int unpack_in_slices(const uint8_t *src, size_t n_bytes, size_t want, size_t slice_bytes,
+                            uint8_t *dst)
+{
+    struct message_zstd_slices s;
+    bool done = false;
+    int status = message_zstd_begin(&messages_zstd, src, n_bytes, dst, want, &s);
+
+    while (!status && !done) {
+        size_t read = s.n_read, had = s.n_done;
+
+        status = message_zstd_more(&messages_zstd, &s, slice_bytes, &done);
+        assert_true(s.n_done - had <= slice_bytes + (128u << 10));
+        assert_true(s.n_read - read <= slice_bytes / 8 + (128u << 10) + 8);
+        assert_true(status || done || s.n_read > read);
+        (void)body_status(src, n_bytes, 1u << 22);
+    }
+    return status;
+}
+
+static void a_body_in_slices_is_what_it_is_as_a_whole(void **state)
+{
+    enum { N = 1 << 20 };
+    static const unsigned values[] = { 1, 3, 200, 256 };
+    uint8_t *packed = malloc(ZSTD_compressBound(N)), *ret = malloc(N);
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(values); i++) {
+        uint8_t *bytes = messages_bytes(N, values[i]), *copy;
+        size_t n = ZSTD_compress(packed, ZSTD_compressBound(N), bytes, N, i % 2 ? 19 : 1), want;
+
+        copy = malloc(n); /* its exact size, for the sanitizer */
+        memcpy(copy, packed, n);
+        assert_int_equal(message_zstd_size(copy, n, N, &want), 0);
+        assert_int_equal(want, N);
+        memset(ret, 0, N);
+        assert_int_equal(unpack_in_slices(copy, n, N, 1u << 18, ret), 0);
+        assert_memory_equal(ret, bytes, N);
+        for (size_t missing = 1; missing < n; missing += 1 + n / 4)
+            assert_int_equal(unpack_in_slices(copy, n - missing, N, 1u << 18, ret),
+                             PS_ECORRUPT);
+        free(copy);
+        free(bytes);
+    }
+    free(packed);
+    free(ret);
+}
+
+/* Of three bytes each, which hold nothing: they count as work all the same. Behind them one block of a byte. */
+static void empty_blocks_and_bytes_behind_the_end_are_no_way_around_a_slice(void **state)
+{
+    enum { N = 100000, HEAD = 10 };
+    static const uint8_t header[HEAD] = {
+        0x28, 0xb5, 0x2f, 0xfd, 0x80, 0, 1
+    };                                                      /* it holds 1 byte */
+    static const uint8_t last[4] = { 1 << 3 | 1, 0, 0, 9 }; /* that one */
+    uint8_t *src = calloc(1, HEAD + 3 * N + sizeof last + 1), ret[1];
+
+    (void)state;
+    memcpy(src, header, HEAD);
+    memcpy(src + HEAD + 3 * N, last, sizeof last);
+    assert_int_equal(unpack_in_slices(src, 10 + 3 * N + 4, 1, 1u << 10, ret), 0);
+    assert_int_equal(ret[0], 9);
+    assert_int_equal(unpack_in_slices(src, 10 + 3 * N + 5, 1, 1u << 10, ret), PS_ECORRUPT);
+    free(src);
+}
+
 #ifdef PS_FAULTS
 static void a_body_that_finds_no_memory_is_refused(void **state)
 {
@@ -137,6 +206,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_body_is_compressed_only_where_it_pays),
         cmocka_unit_test(bombs_and_broken_zstd_are_refused),
+        cmocka_unit_test(a_body_in_slices_is_what_it_is_as_a_whole),
+        cmocka_unit_test(empty_blocks_and_bytes_behind_the_end_are_no_way_around_a_slice),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_body_that_finds_no_memory_is_refused),
 #endif

@@ -141,6 +141,107 @@ static void a_small_request_passes_a_large_pull(void **state)
     tear_down(&f);
 }
 
+/* A pull of a reader, whose keys compress well; of the last one comes what is added to the key before it. */
+static void ask_packed_pull(struct peer *p, uint32_t n_keys, uint8_t last)
+{
+    uint8_t *bytes = memory_alloc(n_keys);
+    struct pull pull = { .n_sections = 1,
+                         .sections = {
+                             { .n_keys = n_keys, .keys = bytes, .key_bytes = n_keys } } };
+    struct bytes frame = { 0 };
+
+    memset(bytes, 1, n_keys);
+    bytes[n_keys - 1] = last;
+    assert_int_equal(message_write_pull(&frame, 60, &pull, &zstd), 0);
+    assert_true(bytes_len(&frame) < 4096);
+    free(bytes);
+    peer_send(p, &frame);
+}
+
+enum { N_PACKED = 1 << 20 };
+
+/* One iteration of the loop: how much of any body is unpacked in it, and of how many bodies there is memory. */
+static void turn_and_check(struct fixture *f)
+{
+    uint64_t before = f->channels.unpacked_bytes;
+    uint32_t n = 0;
+
+    enter_shard();
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    assert_true(f->channels.unpacked_bytes - before <= CONNECTION_UNPACK_BYTES + (128u << 10));
+    for (struct connection *c = f->connections.first; c; c = c->next) {
+        n += c->unpacked.bytes != NULL;
+        assert_true(c->channel.held_bytes >= c->unpacked.cap_bytes);
+    }
+    assert_in_range(n, 0, 1);
+}
+
+static void long_keys_of_readers_are_unpacked_in_slices_one_pull_after_the_other(void **state)
+{
+    enum { N = 4 };
+    struct peer worker, p[N];
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    worker = client(&f, "worker");
+    (void)ask_table(&worker, "t");
+    for (size_t i = 0; i < N; i++) {
+        p[i] = client(&f, "reader");
+        ask_packed_pull(&p[i], N_PACKED, i == 1 ? 0 : 1);
+    }
+    while (!has_heard(&p[N - 1]))
+        turn_and_check(&f);
+    assert_true(f.channels.unpacked_bytes == (uint64_t)N * N_PACKED);
+    for (size_t i = 0; i < N; i++) {
+        struct pull_reply reply = hear_pull(&p[i], 60);
+
+        assert_int_equal(reply.status, i == 1 ? PS_EORDER : 0);
+        if (!reply.status)
+            assert_int_equal(reply.sections[0].value_bytes, N_PACKED * DIM * sizeof(float));
+    }
+    assert_int_equal(join_job(&worker, 0, 1).status, 0);
+    ask_packed_pull(&worker, N_PACKED, 1); /* of a worker: at once */
+    assert_int_equal(hear_pull(&worker, 60).status, 0);
+    for (size_t i = 0; i < N; i++)
+        peer_close(&p[i]);
+    peer_close(&worker);
+    tear_down(&f);
+}
+
+/* While they are unpacked, and while they wait for that. */
+static void a_reader_that_goes_leaves_the_others_their_turn(void **state)
+{
+    enum { N = 4 };
+    struct peer worker, p[N];
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    worker = client(&f, "worker");
+    (void)ask_table(&worker, "t");
+    for (size_t i = 0; i < N; i++) {
+        p[i] = client(&f, "reader");
+        ask_packed_pull(&p[i], N_PACKED, 1);
+        wait_until_held(&p[i], &f, (uint32_t)i + 1);
+    }
+    enter_shard();
+    connection_fail(f.connections.first, -ECONNRESET); /* the last one waits */
+    for (struct connection *c = f.connections.first; c; c = c->next)
+        if (c->unpacked.bytes)
+            connection_fail(c, -ECONNRESET);
+    for (bool heard = false; !heard;) {
+        turn_and_check(&f);
+        heard = true;
+        for (const struct connection *c = f.connections.first; c; c = c->next)
+            heard = heard && !c->channel.held;
+    }
+    for (size_t i = 0; i < N; i++)
+        peer_close(&p[i]);
+    peer_close(&worker);
+    tear_down(&f);
+}
+
 /* The third is compressed: its body is unpacked, and goes with it. */
 static void large_pushes_come_one_after_the_other(void **state)
 {
@@ -294,6 +395,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_request_passes_a_large_push),
         cmocka_unit_test(a_small_request_passes_a_large_pull),
+        cmocka_unit_test(long_keys_of_readers_are_unpacked_in_slices_one_pull_after_the_other),
+        cmocka_unit_test(a_reader_that_goes_leaves_the_others_their_turn),
         cmocka_unit_test(large_pushes_come_one_after_the_other),
         cmocka_unit_test(a_push_whose_connection_closes_is_committed_or_changes_nothing),
         cmocka_unit_test(a_pull_whose_connection_closes_is_dropped),
