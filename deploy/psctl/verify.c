@@ -39,6 +39,7 @@ struct findings {
     struct verify_wal *logs; /* owned; by epoch and shard */
     size_t n_logs;
     struct wal_control *controls; /* owned; by shard */
+    uint32_t n_torn;              /* logs with a torn end */
     uint32_t n_controls;
     uint32_t n_damaged;
 };
@@ -336,7 +337,7 @@ static void check_control(struct findings *v, uint32_t shard, const struct wal_c
     if (has_newest && last < c->durable)
         add_damage(v,
                    "log of epoch %" PRIu64
-                   ", shard %u: it is truncated: it ends behind record %" PRIu64
+                   ", shard %u: it is truncated or damaged: it ends behind record %" PRIu64
                    ", byte %" PRIu64 " of %.150s; records up to %" PRIu64 " were on the disk",
                    c->epoch, shard, last, log ? log->end.offset : 0, log ? log->end.path : "",
                    c->durable);
@@ -515,9 +516,11 @@ static void report_log(struct findings *v, const struct verify_wal *log)
                    log->epoch, log->shard_index, end->text, end->n_unread);
         return;
     }
-    if (end->verdict == WAL_TORN)
+    if (end->verdict == WAL_TORN) {
         print_line(v, "note     log of epoch %" PRIu64 ", shard %u: %s", log->epoch,
                    log->shard_index, end->text);
+        v->n_torn++;
+    }
     if (log->n_records == 0)
         print_line(v, "whole    log of epoch %" PRIu64 ", shard %u: no record", log->epoch,
                    log->shard_index);
@@ -698,6 +701,9 @@ int verify_path(const struct file_ops *files, const char *path, enum verify_outp
     if (!status) {
         if (v.n_damaged)
             print_line(&v, "%u things are damaged", v.n_damaged);
+        else if (v.n_torn)
+            print_line(&v, "nothing is damaged; %u logs end torn, and what came behind is lost",
+                       v.n_torn);
         else
             print_line(&v, "nothing is damaged");
         *ret_json = v.root;

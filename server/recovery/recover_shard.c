@@ -320,8 +320,8 @@ static int refuse_short(const struct attempt *a, struct err *err)
 {
     return err_set(err, PS_ECORRUPT,
                    "shard %" PRIu32
-                   ": the write-ahead log is truncated: it ends behind record %" PRIu64
-                   ", byte %" PRIu64 " of segment %.24s; records up to %" PRIu64
+                   ": the write-ahead log is truncated or damaged: it ends behind record "
+                   "%" PRIu64 ", byte %" PRIu64 " of segment %.24s; records up to %" PRIu64
                    " were on the disk" WITHOUT,
                    a->config->shard_index, a->facts->end.last_read, a->facts->end.offset,
                    strrchr(a->facts->end.path, '/') + 1, a->control.durable);
@@ -535,10 +535,27 @@ static int find(const struct recover_shard_config *config, uint64_t below,
                    config->at.number, config->data_dir);
 }
 
+/* An unfinished write, as far as the control file knows. A power cut may have taken its newest knowledge. */
+static void report_torn(const struct recover_shard_config *config, const struct wal_end *end)
+{
+    struct err text;
+
+    err_set(
+        &text, 0,
+        "shard %" PRIu32 ": what came behind record %" PRIu64
+        " of the torn write-ahead log is lost; nothing of it is known to have been on the "
+        "disk. If the power failed and the disk is damaged, pushes acknowledged in the second "
+        "before may be among it",
+        config->shard_index, end->last_present);
+    report(config, text.text);
+}
+
 static void report_end(const struct recover_shard_config *config, const struct wal_end *end)
 {
     if (end->text[0])
         report(config, end->text);
+    if (end->verdict == WAL_TORN)
+        report_torn(config, end);
 }
 
 /* What is too new was there; what is older is no start any more, as its log was truncated. */

@@ -12,6 +12,11 @@
 #define TAIL "crc32c "
 #define TAIL_BYTES 16u /* with 8 digits and a newline */
 #define TEMPORARY ".tmp"
+#define MARK ".mark"
+#define SLOT_BYTES 32u
+#define SLOT_PLACE_BYTES 4096u /* a torn page leaves the other slot whole */
+
+static const char mark_magic[8] = "PSDMARK";
 
 int wal_control_path(const char *data_dir, uint32_t shard_index, char ret[static WAL_PATH_MAX],
                      struct err *err)
@@ -40,6 +45,8 @@ int wal_control_write(const struct file_ops *files, const char *path,
                              "\ndurable %" PRIu64 "\n%s",
                              c->epoch, c->segment, c->durable, c->is_closed ? "closed\n" : "");
 
+    if (c->mark && !c->is_closed)
+        n += snprintf(text + n, sizeof text - (size_t)n, "mark %08" PRIx32 "\n", c->mark);
     n += snprintf(text + n, sizeof text - (size_t)n, TAIL "%08" PRIx32 "\n",
                   crc32c_extend(0, text, (size_t)n));
     snprintf(tmp, sizeof tmp, "%s" TEMPORARY, path);
@@ -80,7 +87,46 @@ static bool parse(const char *text, size_t n_bytes, struct wal_control *ret)
         !end)
         return false;
     ret->is_closed = strncmp(text + end, "closed\n", 7) == 0;
+    if (sscanf(text + end, "mark %8" SCNx32, &ret->mark) != 1)
+        ret->mark = 0;
     return true;
+}
+
+/* What a slot says of this log; 0: nothing. */
+static uint64_t read_slot(const uint8_t *slot, const struct wal_control *c)
+{
+    uint64_t numbers[2];
+    uint32_t mark, crc;
+
+    memcpy(numbers, slot + 8, sizeof numbers);
+    memcpy(&mark, slot + 24, 4);
+    memcpy(&crc, slot + 28, 4);
+    if (memcmp(slot, mark_magic, sizeof mark_magic) != 0 || crc32c_extend(0, slot, 28) != crc ||
+        numbers[0] != c->epoch || mark != c->mark)
+        return 0;
+    return numbers[1];
+}
+
+/* One that cannot be read says nothing, as one that a power cut took. */
+static void read_mark(const struct file_ops *files, const char *path, struct wal_control *c)
+{
+    char mark_path[WAL_PATH_MAX + sizeof MARK];
+    struct bytes found = { 0 };
+    const uint8_t *slots;
+
+    snprintf(mark_path, sizeof mark_path, "%s" MARK, path);
+    if (!c->mark ||
+        file_text_read(files, mark_path, SLOT_PLACE_BYTES + SLOT_BYTES, &found) != 0) {
+        bytes_deinit(&found);
+        return;
+    }
+    slots = found.bytes + found.start;
+    for (size_t at = 0; at + SLOT_BYTES <= bytes_len(&found); at += SLOT_PLACE_BYTES) {
+        uint64_t durable = read_slot(slots + at, c);
+
+        c->durable = durable > c->durable ? durable : c->durable;
+    }
+    bytes_deinit(&found);
 }
 
 int wal_control_read(const struct file_ops *files, const char *path, struct wal_control *ret,
@@ -102,6 +148,7 @@ int wal_control_read(const struct file_ops *files, const char *path, struct wal_
             "damaged, so whether files of the write-ahead log are gone is not known: %s", path);
     if (status)
         return fail(err, status, "read", path);
+    read_mark(files, path, &found);
     *ret = found;
     return 0;
 }
@@ -131,4 +178,30 @@ int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t 
         status = wal_control_write(files, path, &c, err);
     /* Also where nothing is to change: the time before, syncing may have failed. */
     return status ? status : sync_name(files, path, err);
+}
+
+/* --- the mark --- */
+
+int wal_control_mark_create(const struct file_ops *files, const char *path, int *ret_fd)
+{
+    char mark_path[WAL_PATH_MAX + sizeof MARK];
+
+    snprintf(mark_path, sizeof mark_path, "%s" MARK, path);
+    return files->create(files->state, mark_path, ret_fd);
+}
+
+int wal_control_mark_write(const struct file_ops *files, int fd, const struct wal_control *c,
+                           uint32_t n)
+{
+    const uint64_t numbers[] = { c->epoch, c->durable };
+    uint8_t slot[SLOT_BYTES];
+    uint32_t crc;
+
+    memcpy(slot, mark_magic, sizeof mark_magic);
+    memcpy(slot + 8, numbers, sizeof numbers);
+    memcpy(slot + 24, &c->mark, 4);
+    crc = crc32c_extend(0, slot, 28);
+    memcpy(slot + 28, &crc, 4);
+    return files->write_at(files->state, fd, (uint64_t)(n % 2) * SLOT_PLACE_BYTES, slot,
+                           sizeof slot);
 }

@@ -45,6 +45,9 @@ struct wal_writer {
     uint64_t retry_at_ms;
     struct wal_control control; /* as it was written */
     uint64_t control_at_ms;     /* when; monotonic */
+    int mark_fd;                /* -1: there is no mark */
+    uint32_t n_marks;
+    uint64_t marked; /* the mark's number */
     struct wal_progress progress;
     struct err *err; /* where a failure is told: of progress, or of an opener */
 };
@@ -191,14 +194,36 @@ static int write_control(struct wal_writer *w, const struct wal_control *c, stru
     return status;
 }
 
+/* Without a mark it is only later that the control file has what is durable. */
+static void open_mark(struct wal_writer *w)
+{
+    if (w->mark_fd < 0 && w->config.control[0] &&
+        wal_control_mark_create(w->config.files, w->config.control, &w->mark_fd))
+        w->mark_fd = -1;
+}
+
+/* After each sync, before anything of it is acknowledged. If it fails, what it said before is true. */
+static void note_mark(struct wal_writer *w)
+{
+    struct wal_control c = w->control;
+
+    c.durable = w->progress.durable;
+    if (w->mark_fd < 0 || !c.mark || c.durable == w->marked)
+        return;
+    if (wal_control_mark_write(w->config.files, w->mark_fd, &c, w->n_marks++) == 0)
+        w->marked = c.durable;
+}
+
 /* In words that hold whatever happens: under none, names of segments are not durable before wal_writer_sync(). */
 static int note_segment(struct wal_writer *w)
 {
+    open_mark(w);
     return write_control(
         w,
         &(struct wal_control){ .epoch = w->config.identity.map_id,
                                .segment = syncs(w) ? w->segment.first : w->control.segment,
-                               .durable = w->progress.durable },
+                               .durable = w->progress.durable,
+                               .mark = w->mark_fd >= 0 ? w->segment.crc : 0 },
         w->err);
 }
 
@@ -239,6 +264,7 @@ static void note_closed(struct wal_writer *w)
 
     c.durable = w->progress.durable;
     c.is_closed = syncs(w);
+    c.mark = 0;
     (void)!write_control(w, &c, NULL);
 }
 
@@ -483,8 +509,10 @@ static int work(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
         w->progress.state = WAL_WRITER_OK;
         w->progress.err = (struct err){ 0 };
     }
-    if (!status)
+    if (!status) {
+        note_mark(w);
         note_durable(w, now_ms);
+    }
     note_elapsed(w);
     return status;
 }
@@ -601,7 +629,7 @@ int wal_writer_open(const struct wal_writer_config *config, const struct wal_end
     w->config.retry_ms = config->retry_ms ? config->retry_ms : RETRY_MS;
     w->config.segment_bytes = config->segment_bytes ? config->segment_bytes : SEGMENT_BYTES;
     w->last = &w->first;
-    w->fd = -1;
+    w->fd = w->mark_fd = -1;
     wal_portion_init(&w->portion);
     w->busy_since_ns = now_ns(w);
     w->err = err ? err : &unwanted;
@@ -619,6 +647,8 @@ void wal_writer_free(struct wal_writer *w)
     if (!w)
         return;
     drop_file(w);
+    if (w->mark_fd >= 0)
+        (void)!w->config.files->close(w->config.files->state, w->mark_fd);
     wal_block_free(w->first);
     wal_block_free(w->released);
     wal_block_free(w->surplus);

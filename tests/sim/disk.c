@@ -269,6 +269,33 @@ static int disk_write_all(void *state, int fd, const void *src, size_t n_bytes)
     return status;
 }
 
+/* In place: from there on nothing of the file is safe any more, though it was synced. */
+static int disk_write_at(void *state, int fd, uint64_t offset, const void *src, size_t n_bytes)
+{
+    struct disk *d = state;
+    struct disk_inode *inode = &d->inodes[d->opens[fd]];
+    size_t n_before = inode->n_bytes;
+    int status;
+
+    if (offset >= n_before) {
+        uint8_t *zeros = calloc(offset - n_before + n_bytes, 1);
+
+        assert(zeros);
+        memcpy(zeros + (offset - n_before), src, n_bytes);
+        status = disk_write_all(state, fd, zeros, offset - n_before + n_bytes);
+        free(zeros);
+        return status;
+    }
+    assert(offset + n_bytes <= n_before);
+    status = dies(d) ? -EIO : 0;
+    if (status)
+        n_bytes = (size_t)dice_roll(&d->dice, n_bytes + 1);
+    memcpy(inode->bytes + offset, src, n_bytes);
+    if (inode->n_synced > offset)
+        inode->n_synced = offset;
+    return status;
+}
+
 static int disk_sync(void *state, int fd)
 {
     struct disk *d = state;
@@ -412,6 +439,7 @@ void disk_init(struct disk *d, struct dice dice)
                                  .create = disk_create,
                                  .read = disk_read,
                                  .write_all = disk_write_all,
+                                 .write_at = disk_write_at,
                                  .sync = disk_sync,
                                  .close = disk_close,
                                  .rename = disk_rename,

@@ -9,7 +9,8 @@
  *     power cut       of each file what was not synced is there in part: none, all, a beginning, with
  *                     zeros in it; of each directory's changes since its last sync a beginning
  *
- * Files are appended to only, and nothing is renamed into another directory: psd does neither.
+ * Nothing is renamed into another directory: psd does not. What is written over in place counts as not synced, with all
+ * behind it.
  */
 #ifndef TESTS_SIM_DISK_H
 #define TESTS_SIM_DISK_H

@@ -27,6 +27,19 @@ static int bad_write_all(void *state, int fd, const void *src, size_t n_bytes)
     return d->files.ops.write_all(d->files.ops.state, fd, src, n_bytes);
 }
 
+/* What is written over counts as not synced, with all behind it. */
+static int bad_write_at(void *state, int fd, uint64_t offset, const void *src, size_t n_bytes)
+{
+    struct bad_disk *d = state;
+    struct crash_inode *inode = &d->files.inodes[d->files.opens[fd].inode];
+
+    if (d->full && offset + n_bytes > inode->n_bytes)
+        return -ENOSPC;
+    if (inode->n_synced > offset)
+        inode->n_synced = offset;
+    return d->files.ops.write_at(d->files.ops.state, fd, offset, src, n_bytes);
+}
+
 #define PASS_1(name, type)                      \
     static int bad_##name(void *state, type a)  \
     {                                           \
@@ -71,6 +84,7 @@ void bad_disk_init(struct bad_disk *d)
                                 .create = bad_create,
                                 .read = bad_read,
                                 .write_all = bad_write_all,
+                                .write_at = bad_write_at,
                                 .sync = bad_sync,
                                 .close = bad_close,
                                 .rename = bad_rename,

@@ -177,13 +177,58 @@ def test_a_log_that_was_truncated_far_back_is_not_called_torn(start_psd, tmp_pat
         got = tool("verify", data)
         assert got.returncode == 1 and "it is truncated" in got.stdout, got.stdout
         said = refused(start_psd, *args)
-        assert "is truncated: it ends behind record" in said and "were on the disk" in said and "--at intact" in said
-    newest.write_bytes(whole[:-5])  # what a crash leaves behind the last record that was synced is another thing
+        assert "is truncated or damaged: it ends behind record" in said and "were on the disk" in said and "--at intact" in said
     newest.write_bytes(whole)
     psd = start_psd(*args)
     p.connect(psd)
     p.check([])
     assert p.acked == 40
+
+
+def test_no_acknowledged_push_of_the_last_moment_is_missed_without_a_word(start_psd, tmp_path, monkeypatch):
+    """kill -9 right behind the last reply, then the log is cut, or a bit of its last block flipped."""
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    push(p, 200)
+    psd.kill()
+    newest = segments(data)[-1]
+    whole = newest.read_bytes()
+    flipped = whole[:-20] + bytes([whole[-20] ^ 4]) + whole[-19:]
+    for left in (flipped, whole[:-10], *(whole[:len(whole) * n // 4] for n in (3, 2, 1))):
+        newest.write_bytes(left)
+        got = tool("verify", data)
+        assert got.returncode == 1 and "is truncated or damaged" in got.stdout and "were on the disk" in got.stdout, got.stdout
+        said = refused(start_psd, *args)
+        assert "is truncated or damaged: it ends behind record" in said and "were on the disk" in said and "--at intact" in said
+    psd = start_psd(*args, "--at", "intact")
+    applied = psd.connect(0, role="worker")
+    applied.table(name="t", dim=DIM, must_exist=True)
+    n_pushes = applied.join(n_workers=1, rank=0, incarnation=1).number(3)
+    assert 30 < n_pushes < 60, "a quarter of the log"
+    check(p, psd, n_pushes)
+    assert psd.stop() == 0
+    psd = start_psd(*args)  # and it goes on from there, with nothing to miss
+    check(p, psd, n_pushes)
+
+
+def test_a_torn_end_is_no_damage_and_what_is_lost_with_it_is_said(start_psd, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    push(p, 20)
+    psd.kill()
+    with segments(data)[-1].open("ab") as f:
+        f.write(b"half of a block that was never synced")
+    got = tool("verify", data)
+    assert got.returncode == 0 and "nothing is damaged; 1 logs end torn, and what came behind is lost" in got.stdout, got.stdout
+    psd = start_psd(*args)
+    assert "is lost; nothing of it is known to have been on the disk" in psd.log()
+    p.connect(psd)
+    p.check([])
+    assert p.acked == 20
 
 
 def test_a_data_directory_whose_files_are_gone_is_reported(start_psd, tmp_path):
