@@ -128,7 +128,7 @@ static int reserve_event(struct shard *s, struct push_op *op, int outcome)
                    op->push->seq);
 }
 
-/* The number is used up and the clock ticks; no row changes. */
+/* The number is used up and its tick counts; no row changes. */
 static void commit_refusal(struct shard *s, struct push_op *op, int status)
 {
     use_number(s, op);
@@ -137,6 +137,20 @@ static void commit_refusal(struct shard *s, struct push_op *op, int status)
     note_refusal(s, op);
     shard_log_events_push(s, op->worker, op->push, status);
     end_step(s, op);
+}
+
+/* A clock that is out of range moves nothing, and the record in the log has no tick. Records of an older psd, which let
+ * it move the worker's clock, have one; so a replay leads to the clocks of its time. */
+static void commit_refusal_of_clock(struct shard *s, struct push_op *op, int status)
+{
+    const struct push *sent = op->push;
+    const struct push still = {
+        .seq = sent->seq, .clock = sent->clock, .n_samples = sent->n_samples, .tick = false
+    };
+
+    op->push = &still;
+    commit_refusal(s, op, status);
+    op->push = sent;
 }
 
 /* op->fault says why it is not applied. -ENOMEM, -EAGAIN, -EBUSY and the statuses of check_turn() leave the
@@ -156,6 +170,8 @@ static void refuse(struct shard *s, struct push_op *op, int status)
     op->worker->is_behind = !s->replay;
     if (s->replay || is_retried(status))
         op->status = status;
+    else if (!membership_clock_is_near(op->worker, op->push->clock))
+        commit_refusal_of_clock(s, op, status);
     else
         commit_refusal(s, op, status);
     report(s, op->worker, &fault->err, &op->result);

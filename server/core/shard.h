@@ -16,8 +16,8 @@
  *     point wait, and pushes are not committed, until all workers have arrived at it.
  *
  * A push is committed when its sequence number is next: it is applied or refused, its number is used
- * up and its tick counts. So a refusal is sent once and never stops the job. All failures happen
- * before a weight has changed.
+ * up and its tick counts (not that of a clock out of range). So a refusal is sent once and never stops the
+ * job. All failures happen before a weight has changed.
  *
  * README.md beside this file shows the path of a push through server/core.
  */

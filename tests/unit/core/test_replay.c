@@ -243,9 +243,51 @@ static void a_clock_over_a_push_under_way_keeps_its_rows(void **state)
     event_log_free(event_log);
 }
 
+/* The log of an older psd, in which it did move the clock, leads to the clocks of its time; the shard goes on there. */
+static void a_clock_out_of_range_moves_nothing_and_so_does_its_replay(void **state)
+{
+    static const uint64_t far[] = { MEMBERSHIP_CLOCK_FAR + MEMBERSHIP_CLOCK_STEP + 1,
+                                    UINT64_C(1) << 60, MEMBERSHIP_CLOCK_END, UINT64_MAX };
+    const struct shard_config config = { .n_shards = 1, .lease_ms = 1000, .join_ms = 1000 };
+    struct event_log *event_log = event_log_new();
+    struct shard *s = shard_new(&config), *again;
+    struct shard_push_result result;
+    struct push *old;
+    struct worker *w;
+
+    (void)state;
+    enter_shard();
+    shard_set_events(s, &event_log->sink);
+    w = join_job(s, "job", TABLE_SPEC_MODE_BSP);
+    for (size_t i = 0; i < COUNT_OF(far); i++) {
+        struct push *push = next_push(w, far[i]);
+
+        assert_int_equal(shard_push(s, w, push, 0, &result), 0);
+        assert_int_equal(result.status, PS_EPROTO);
+        assert_int_equal(result.min_clock, 0);
+        assert_int_equal(w->last_seq, i + 1);
+        assert_int_equal(w->clock, 0);
+        free_push(push);
+    }
+    assert_int_equal(try_restore(&config, NULL, 0, event_log, event_log->n, 0, &again), 0);
+    assert_same_shard(s, again);
+    shard_free(again);
+    old = event_log->events[2]->push;
+    assert_false(old->tick);
+    old->tick = true;
+    assert_int_equal(old->clock, UINT64_C(1) << 60);
+    assert_int_equal(try_restore(&config, NULL, 0, event_log, event_log->n, 0, &again), 0);
+    assert_int_equal(membership_worker(shard_membership(again), "job", 0)->clock,
+                     (UINT64_C(1) << 60) + 1);
+    shard_free(again);
+    shard_free(s);
+    event_log_free(event_log);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_clock_out_of_range_moves_nothing_and_so_does_its_replay),
         cmocka_unit_test(after_every_event_of_small_runs),
         cmocka_unit_test(with_budgets_admission_and_sweeps),
         cmocka_unit_test(when_all_memory_is_full),
