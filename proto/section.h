@@ -14,6 +14,7 @@
 #include "proto/codec.h"
 
 #define SECTIONS_MAX 256u
+#define SECTION_ASSIGN_MAX 1e15f /* the largest magnitude of an assigned weight */
 
 /*
  * The answer to a section that asks for state, from which a copy of the rows can go on by itself:

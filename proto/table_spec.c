@@ -42,41 +42,51 @@ struct field {
     const char *const *names; /* FIELD_NAME: of the numbers 0..max */
     const char *
         setting; /* its name for table_spec_set(); NULL: a part of the layout, or of the rows' life */
+    double new_max; /* of a table that is made, or set; 0: max */
 };
 
 #define AT(member) offsetof(struct table_spec, member)
-#define U32(name, member, min, max)                       \
-    {                                                     \
-        name, AT(member), FIELD_U32, min, max, NULL, NULL \
+#define U32(name, member, min, max)                          \
+    {                                                        \
+        name, AT(member), FIELD_U32, min, max, NULL, NULL, 0 \
     }
-#define U64(name, member)                                  \
-    {                                                      \
-        name, AT(member), FIELD_U64, 0, 0x1p64, NULL, NULL \
+#define U64(name, member)                                     \
+    {                                                         \
+        name, AT(member), FIELD_U64, 0, 0x1p64, NULL, NULL, 0 \
     }
-#define REAL(name, member, min, max)                        \
-    {                                                       \
-        name, AT(member), FIELD_FLOAT, min, max, NULL, NULL \
+#define REAL(name, member, min, max)                           \
+    {                                                          \
+        name, AT(member), FIELD_FLOAT, min, max, NULL, NULL, 0 \
     }
-#define NAMED(name, member, names)                                        \
-    {                                                                     \
-        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names, NULL \
+/* 0 to new_max; what is stored may have any float. */
+#define REAL_NEW(name, member, new_max)                                  \
+    {                                                                    \
+        name, AT(member), FIELD_FLOAT, 0, ANY_FLOAT, NULL, NULL, new_max \
+    }
+#define NAMED(name, member, names)                                           \
+    {                                                                        \
+        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names, NULL, 0 \
     }
 /* The same of a field that table_spec_set() changes. */
-#define U32_SET(name, member, setting)                            \
-    {                                                             \
-        name, AT(member), FIELD_U32, 0, UINT32_MAX, NULL, setting \
+#define U32_SET(name, member, setting)                               \
+    {                                                                \
+        name, AT(member), FIELD_U32, 0, UINT32_MAX, NULL, setting, 0 \
     }
-#define U64_SET(name, member, setting)                        \
-    {                                                         \
-        name, AT(member), FIELD_U64, 0, 0x1p64, NULL, setting \
+#define U64_SET(name, member, setting)                           \
+    {                                                            \
+        name, AT(member), FIELD_U64, 0, 0x1p64, NULL, setting, 0 \
     }
-#define REAL_SET(name, member, max, setting)                 \
-    {                                                        \
-        name, AT(member), FIELD_FLOAT, 0, max, NULL, setting \
+#define REAL_SET(name, member, max, setting)                    \
+    {                                                           \
+        name, AT(member), FIELD_FLOAT, 0, max, NULL, setting, 0 \
     }
-#define NAMED_SET(name, member, names, setting)                              \
-    {                                                                        \
-        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names, setting \
+#define REAL_SET_NEW(name, member, new_max, setting)                        \
+    {                                                                       \
+        name, AT(member), FIELD_FLOAT, 0, ANY_FLOAT, NULL, setting, new_max \
+    }
+#define NAMED_SET(name, member, names, setting)                                 \
+    {                                                                           \
+        name, AT(member), FIELD_NAME, 0, COUNT_OF(names) - 1, names, setting, 0 \
     }
 #define ANY_FLOAT 3.4028234663852886e38 /* FLT_MAX: finite is enough */
 #define BELOW_1 0x1.fffffep-1           /* the float before 1 */
@@ -88,20 +98,20 @@ static const struct field fields[] = {
     U64("n_floats", n_floats),
     U64("seed", seed),
     NAMED("init", init, init_names),
-    REAL("init_scale", init_scale, 0, ANY_FLOAT),
+    REAL_NEW("init_scale", init_scale, 1e6),
     NAMED("optimizer", optim, optimizer_names),
-    REAL_SET("learning_rate", params.learning_rate, ANY_FLOAT, "lr"),
-    REAL_SET("epsilon", params.epsilon, ANY_FLOAT, "epsilon"),
+    REAL_SET_NEW("learning_rate", params.learning_rate, 1e6, "lr"),
+    REAL_SET_NEW("epsilon", params.epsilon, 1e6, "epsilon"),
     REAL_SET("momentum", params.momentum, BELOW_1, "momentum"),
     REAL("nesterov", params.nesterov, 0, 1),
-    REAL_SET("weight_decay", params.weight_decay, ANY_FLOAT, "weight-decay"),
+    REAL_SET_NEW("weight_decay", params.weight_decay, 1e6, "weight-decay"),
     REAL_SET("beta1", params.beta1, BELOW_1, "beta1"),
     REAL_SET("beta2", params.beta2, BELOW_1, "beta2"),
-    REAL("initial_accumulator", params.initial_accumulator, 0, ANY_FLOAT),
+    REAL_NEW("initial_accumulator", params.initial_accumulator, 1e30),
     REAL_SET("lr_decay", params.lr_decay, ANY_FLOAT, "lr-decay"),
-    REAL("ftrl_beta", params.ftrl_beta, 0, ANY_FLOAT),
-    REAL("ftrl_l1", params.ftrl_l1, 0, ANY_FLOAT),
-    REAL("ftrl_l2", params.ftrl_l2, 0, ANY_FLOAT),
+    REAL_NEW("ftrl_beta", params.ftrl_beta, 1e6),
+    REAL_NEW("ftrl_l1", params.ftrl_l1, 1e6),
+    REAL_NEW("ftrl_l2", params.ftrl_l2, 1e6),
     U32_SET("warmup_clocks", schedule.warmup_clocks, "warmup"),
     NAMED_SET("decay", schedule.decay, decay_names, "decay"),
     U64_SET("decay_start", schedule.decay_start, "decay-start"),
@@ -371,6 +381,60 @@ int table_spec_check(const struct table_spec *spec, struct err *err)
     return status ? status : check_together(spec, err);
 }
 
+/* --- the ranges of new tables --- */
+
+/* The range of one field, where that of a new table is the smaller one. */
+static int check_new_field(const struct table_spec *spec, const struct field *field,
+                           struct err *err)
+{
+    struct field tight = *field;
+
+    if (field->new_max == 0)
+        return 0;
+    tight.max = field->new_max;
+    return check_field(spec, &tight, err);
+}
+
+/* What makes weights infinite though each number is in its range. */
+static int check_growth(const struct table_spec *spec, struct err *err)
+{
+    const struct optimizer_params *p = &spec->params;
+    const double rate = (double)p->learning_rate;
+
+    if ((spec->optim == TABLE_SPEC_SGD || spec->optim == TABLE_SPEC_MOMENTUM) &&
+        rate * (double)p->weight_decay > 2)
+        return err_set(
+            err, PS_ESPEC,
+            "table %s: learning_rate times weight_decay is %.9g; expected at most 2, "
+            "beyond which weights grow without bound",
+            spec->name, rate * (double)p->weight_decay);
+    if (spec->optim == TABLE_SPEC_ADAM && rate > 1e16 * (double)p->epsilon)
+        return err_set(err, PS_ESPEC,
+                       "table %s: epsilon is %.9g; expected at least learning_rate / 1e16",
+                       spec->name, (double)p->epsilon);
+    if (spec->optim == TABLE_SPEC_FTRL && rate < 1e-8)
+        return err_set(err, PS_ESPEC,
+                       "table %s: learning_rate is %.9g; FTRL divides by it: expected at least "
+                       "1e-8",
+                       spec->name, rate);
+    if (spec->optim == TABLE_SPEC_FTRL && p->ftrl_beta == 0 && p->ftrl_l2 == 0 &&
+        p->initial_accumulator == 0)
+        return err_set(err, PS_ESPEC,
+                       "table %s: ftrl_beta, ftrl_l2 and initial_accumulator are 0; FTRL then "
+                       "divides by 0",
+                       spec->name);
+    return 0;
+}
+
+int table_spec_check_new(const struct table_spec *spec, struct err *err)
+{
+    int status = table_spec_check(spec, err);
+
+    for (size_t i = 0; i < COUNT_OF(fields) && !status; i++)
+        status = check_new_field(spec, &fields[i], err);
+    return status ? status : check_growth(spec, err);
+}
+
 static int differ(const char *table, const struct field *field, const struct table_spec *have,
                   const struct table_spec *want, struct err *err)
 {
@@ -547,9 +611,10 @@ static int set_one(struct table_spec *spec, const char *name, const char *value,
         return err_set(err, PS_ESPEC, "setting %s: found \"%.40s\", expected %s", name, value,
                        field->type == FIELD_NAME ? "none, linear, exp or inv_sqrt"
                                                  : "a number");
-    if (!is_dense_lr || spec->kind == TABLE_SPEC_DENSE)
-        *spec = changed;
-    return 0;
+    if (is_dense_lr && spec->kind != TABLE_SPEC_DENSE)
+        return 0;
+    *spec = changed;
+    return check_new_field(spec, field, err);
 }
 
 int table_spec_set(struct table_spec *spec, const char *settings, struct err *err)
@@ -575,6 +640,9 @@ int table_spec_set(struct table_spec *spec, const char *settings, struct err *er
     }
     if (!status)
         status = table_spec_check(&changed, err);
+    /* One from before the ranges of new tables stays as it is, but for what is set. */
+    if (!status && table_spec_check_new(spec, NULL) == 0)
+        status = table_spec_check_new(&changed, err);
     if (!status)
         *spec = changed;
     return status;

@@ -170,6 +170,10 @@ uint64_t table_spec_salt(const struct table_spec *spec);
  * are out of every range. */
 int table_spec_check(const struct table_spec *spec, struct err *err) MUST_CHECK;
 
+/* Checks a table that is to be made, in narrower ranges: those in which gradients of up to 1e15 (psd's --gradient-max)
+ * do not make weights infinite. Tables in logs and checkpoints may be older than these ranges. */
+int table_spec_check_new(const struct table_spec *spec, struct err *err) MUST_CHECK;
+
 /* Changes fields of a table that is there, none of which is a part of its rows' layout or of their life:
  * "lr=0.005,decay=exp". Names are psworker's; dense-lr says nothing of a sparse table. PS_ESPEC with a sentence:
  * *spec is as it was. */

@@ -577,7 +577,7 @@ static int check_limits(const struct settings *s, struct err *err)
                       "--rare-touches and --rare-clocks go together: fewer pushes than that "
                       "within so many clocks");
 
-    if (!status && table_spec_check(&spec, &why))
+    if (!status && table_spec_check_new(&spec, &why))
         status = err_set(err, PS_ESETTING, "%s", why.text);
     return status;
 }

@@ -359,9 +359,10 @@ static int reserve_rows(struct shard *s, struct push_op *op)
  * number. */
 static uint32_t magnitude_max(const struct shard *s, const struct push_section *section)
 {
-    return section->in.sent->op == SECTION_GRADIENT && !s->replay
-               ? shard_magnitude_max(&s->config)
-               : CODEC_FINITE;
+    if (s->replay)
+        return CODEC_FINITE;
+    return section->in.sent->op == SECTION_GRADIENT ? shard_magnitude_max(&s->config)
+                                                    : codec_bytes_of_float(SECTION_ASSIGN_MAX);
 }
 
 /* The next n rows. Those that are too large are clipped, if they are to be. */
@@ -378,7 +379,8 @@ static int check_values(struct shard *s, struct push_op *op, struct push_section
         if (!status)
             return 0;
         fault->is_huge = status == PS_ENAN && section_check_is_huge(&section->in, row);
-        if (!fault->is_huge || !s->config.clip_gradients)
+        if (!fault->is_huge || !s->config.clip_gradients ||
+            section->in.sent->op != SECTION_GRADIENT)
             break;
         section_check_clip(&section->in, row, s->config.gradient_max, s->values);
         op->n_clipped++;

@@ -180,6 +180,12 @@ int section_check_refuse_row(const struct shard_section *section, uint32_t row, 
 {
     const char *name = section->entry->table.spec.name;
 
+    if (status == PS_ENAN && section_check_is_huge(section, row) &&
+        section->sent->op == SECTION_ASSIGN)
+        return err_set(err, status,
+                       "table %s: the row of key %" PRIu64
+                       " holds an assigned weight beyond %g",
+                       name, key, (double)SECTION_ASSIGN_MAX);
     if (status == PS_ENAN && section_check_is_huge(section, row))
         return err_set(err, status,
                        "table %s: the row of key %" PRIu64

@@ -99,7 +99,8 @@ struct shard_counters {
     uint64_t rows_unadmitted, rows_evicted, rows_idle, rows_expired, rows_rare;
     uint64_t nan_pushes, combined_clocks;
     uint64_t value_bytes_in[CODEC_ID_END], value_bytes_out[CODEC_ID_END]; /* as encoded */
-    uint64_t huge_pushes, rows_clipped; /* by gradient_max: refused; in pushes that were not */
+    /* Above gradient_max, or assigned above SECTION_ASSIGN_MAX: refused. Clipped: in pushes that were not. */
+    uint64_t huge_pushes, rows_clipped;
     uint64_t pushes_dropped; /* held for a clock that their worker did not end, or did again */
 };
 

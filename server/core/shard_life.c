@@ -258,7 +258,8 @@ int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_e
     if (must_exist && !entry)
         return err_set(err, PS_ENOTABLE, "no table is called %s", spec->name);
     if (!must_exist)
-        status = table_spec_check(spec, err);
+        status =
+            entry || s->replay ? table_spec_check(spec, err) : table_spec_check_new(spec, err);
     if (!status && !entry)
         return make_table(s, spec, ret_id, err);
     if (!status && !must_exist)

@@ -136,8 +136,9 @@ size_t push_handler_precheck(struct push *scratch, const struct frame_header *he
         first = rows_before(s, body, prechecked_bytes);
         end = rows_before(s, body, n_bytes);
         for (row = first; row < end; row++)
-            if (codec->check(s->values + row * row_bytes, (uint32_t)(row_bytes / 4), 0,
-                             s->op == SECTION_GRADIENT ? max : CODEC_FINITE))
+            if (codec->check(
+                    s->values + row * row_bytes, (uint32_t)(row_bytes / 4), 0,
+                    s->op == SECTION_GRADIENT ? max : codec_bytes_of_float(SECTION_ASSIGN_MAX)))
                 break;
         if (row > first)
             prechecked_bytes = (size_t)(s->values - body) + row * row_bytes;

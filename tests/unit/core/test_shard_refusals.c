@@ -93,6 +93,13 @@ static void nan_in_an_assignment(struct push *p)
     p->sections[0].op = SECTION_ASSIGN;
     minus_infinity(p);
 }
+static void a_huge_weight_assigned(struct push *p)
+{
+    float huge = 1.1e15f;
+
+    p->sections[0].op = SECTION_ASSIGN;
+    memcpy(bytes_of(p->sections[0].values) + 4, &huge, 4);
+}
 static void a_table_twice(struct push *p)
 {
     p->sections[1].table_id = 0;
@@ -119,6 +126,7 @@ static const struct spoiled spoiled[] = {
     { "NaN as the last value", PS_ENAN, nan_at_the_end },
     { "minus infinity", PS_ENAN, minus_infinity },
     { "infinity assigned", PS_ENAN, nan_in_an_assignment },
+    { "1.1e15 assigned", PS_ENAN, a_huge_weight_assigned },
     { "one table in two sections", PS_EPROTO, a_table_twice },
     { "clock 2^64 - 1", PS_EPROTO, clock_out_of_range },
 };
@@ -450,9 +458,9 @@ static void it_is_clipped_instead_if_that_is_asked_for(void **state)
     shard_free(s);
 }
 
-static void an_assignment_may_be_as_large_as_floats_are(void **state)
+static void an_assignment_may_be_larger_than_gradients(void **state)
 {
-    const float row[DIM] = { 3e38f, -3e38f, 0, 1 };
+    const float row[DIM] = { 1e15f, -1e15f, 0, 1 };
     struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_limited_shard(false);
     uint32_t table = make_table(s, &spec);
@@ -479,7 +487,7 @@ int main(void)
         cmocka_unit_test(
             a_finite_gradient_that_would_make_weights_infinite_is_refused_and_counted),
         cmocka_unit_test(it_is_clipped_instead_if_that_is_asked_for),
-        cmocka_unit_test(an_assignment_may_be_as_large_as_floats_are),
+        cmocka_unit_test(an_assignment_may_be_larger_than_gradients),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -378,12 +378,59 @@ static void another_cluster_has_another_map_id(void **state)
     assert_true(placement_map_id(1, both, 2) == placement_map_id(1, one, 1));
 }
 
+/* What a log or a checkpoint of before has is taken; a new table and `psctl set` have narrower ranges. */
+static void new_tables_have_ranges_in_which_no_gradient_makes_infinity(void **state)
+{
+    struct table_spec spec;
+    struct err err;
+
+    (void)state;
+#define REFUSED_NEW(change, field)                                     \
+    do {                                                               \
+        spec = sparse();                                               \
+        change;                                                        \
+        assert_int_equal(table_spec_check(&spec, NULL), 0);            \
+        assert_int_equal(table_spec_check_new(&spec, &err), PS_ESPEC); \
+        assert_non_null(strstr(err.text, field));                      \
+    } while (0)
+    REFUSED_NEW(spec.params.learning_rate = 3e38f, "learning_rate");
+    REFUSED_NEW(spec.params.learning_rate = 1.001e6f, "learning_rate");
+    REFUSED_NEW(spec.params.epsilon = 1e7f, "epsilon");
+    REFUSED_NEW(spec.params.weight_decay = 1e7f, "weight_decay");
+    REFUSED_NEW(spec.init_scale = 1e7f, "init_scale");
+    REFUSED_NEW(spec.params.initial_accumulator = 1e31f, "initial_accumulator");
+    REFUSED_NEW((spec.optim = TABLE_SPEC_SGD, spec.params.learning_rate = 3,
+                 spec.params.weight_decay = 1),
+                "weight_decay");
+    spec = sparse();
+    spec.optim = TABLE_SPEC_FTRL;
+    spec.params = table_spec_optim_defaults(TABLE_SPEC_FTRL);
+    assert_int_equal(table_spec_check_new(&spec, NULL), 0);
+    spec.params.learning_rate = 1e-9f;
+    assert_int_equal(table_spec_check_new(&spec, &err), PS_ESPEC);
+    spec = sparse();
+    spec.optim = TABLE_SPEC_ADAM;
+    spec.params = table_spec_optim_defaults(TABLE_SPEC_ADAM);
+    assert_int_equal(table_spec_check_new(&spec, NULL), 0);
+    spec.params.epsilon = 1e-30f;
+    assert_int_equal(table_spec_check_new(&spec, &err), PS_ESPEC);
+    spec = sparse();
+    assert_int_equal(table_spec_set(&spec, "lr=2e6", &err), PS_ESPEC);
+    assert_int_equal(table_spec_set(&spec, "lr=1e6", &err), 0);
+    spec.params.learning_rate = 3e38f; /* an old one can be cured, and set otherwise */
+    assert_int_equal(table_spec_set(&spec, "lr=2e6", &err), PS_ESPEC);
+    assert_int_equal(table_spec_set(&spec, "clip=1", &err), 0);
+    assert_int_equal(table_spec_set(&spec, "lr=0.5", &err), 0);
+#undef REFUSED_NEW
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_of_every_optimizer_pass),
         cmocka_unit_test(names_are_printable_ascii_without_blanks),
         cmocka_unit_test(numbers_out_of_range_are_refused_by_name),
+        cmocka_unit_test(new_tables_have_ranges_in_which_no_gradient_makes_infinity),
         cmocka_unit_test(rows_of_a_sparse_table_come_and_go_by_its_limits),
         cmocka_unit_test(a_dense_table_has_no_limits_but_any_storage),
         cmocka_unit_test(nan_and_infinity_are_out_of_every_range),
