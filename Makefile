@@ -89,7 +89,8 @@ $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.re
 SIM_WRAPS = clock_unix_ms clock_mono_ms clock_mono_ns log_line_write data_dir_lock_acquire data_dir_lock_release data_dir_lock_abandon close fcntl ioctl \
             setsockopt shutdown pthread_sigmask wal_queue_init wal_queue_append wal_queue_close_gap wal_writer_open wal_writer_report \
             recover_shard_run shard_set_events shard_pull_begin shard_pull_end reply_queue_send reply_queue_drop connection_send \
-            checkpoint_commit client_state_add_pushes client_state_ack membership_join membership_suspect membership_advance
+            checkpoint_commit client_state_add_pushes client_state_ack membership_join membership_suspect membership_advance \
+            suspects_ask suspects_has_update
 $(B)/bin/sim: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(SIM_WRAPS))
 $(B)/bin/sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
 $(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,worker/client $(link.psd))

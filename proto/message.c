@@ -368,14 +368,15 @@ static int take_join(const void *message, void *ret)
         .relays = head->relays != 0,
     };
 
-    if (head->mode <= TABLE_SPEC_MODE_JOB || head->mode >= TABLE_SPEC_MODE_END)
-        return PS_EPROTO;
     m.mode = (enum table_spec_mode)head->mode;
-    if (message_head_name(m.job, sizeof m.job, head->job) ||
-        message_head_name(m.name, sizeof m.name, head->name))
-        return PS_EPROTO;
+    if (head->mode <= TABLE_SPEC_MODE_JOB || head->mode >= TABLE_SPEC_MODE_END)
+        m.wrong = "mode: expected 1, 2 or 3";
+    else if (message_head_name(m.job, sizeof m.job, head->job))
+        m.wrong = "job: expected at most 127 bytes of UTF-8 without control characters";
+    else if (message_head_name(m.name, sizeof m.name, head->name))
+        m.wrong = "name: expected at most 63 bytes of UTF-8 without control characters";
     *(struct join *)ret = m;
-    return 0;
+    return m.wrong ? PS_EPROTO : 0;
 }
 
 int message_read_join(const struct frame_header *h, const uint8_t *head, struct join *ret)
@@ -559,12 +560,15 @@ int message_write_status_reply(struct bytes *out, enum frame_type type, uint64_t
                                const struct status_reply *m)
 {
     Ps__StatusReply head = status_head(m);
-    struct suspect_heads suspects;
+    struct suspect_heads suspects, doubted;
 
     assert(type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY);
     put_suspects(&m->suspects, &suspects);
     head.n_suspects = m->suspects.n;
     head.suspects = suspects.list;
+    put_suspects(&m->doubted, &doubted);
+    head.n_doubted = m->doubted.n;
+    head.doubted = doubted.list;
     return message_head_write(out, type, request_id, &head.base);
 }
 
@@ -590,7 +594,8 @@ static int take_status_reply(const void *message, void *ret)
     struct status_reply m = { .min_clock = head->min_clock };
 
     if (message_head_status(&m.status, head->status) ||
-        take_suspects(head->suspects, head->n_suspects, &m.suspects))
+        take_suspects(head->suspects, head->n_suspects, &m.suspects) ||
+        take_suspects(head->doubted, head->n_doubted, &m.doubted))
         return PS_EPROTO;
     message_head_text(m.text, sizeof m.text, head->text);
     *(struct status_reply *)ret = m;

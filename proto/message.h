@@ -82,6 +82,8 @@ struct join {
     uint64_t clock, last_acked;
     char name[64];
     bool relays; /* it carries suspicions between its shards */
+    /* After a read that failed: which field is wrong, and why; borrowed, static. NULL: the head as a whole. */
+    const char *wrong;
 };
 
 struct join_reply {
@@ -141,6 +143,7 @@ struct status_reply { /* beat, leave, admin */
     char text[MESSAGE_TEXT_MAX];
     uint64_t min_clock;
     struct suspects suspects; /* of a beat */
+    struct suspects doubted;  /* of a beat, with -EINPROGRESS: named in it, and not refused */
 };
 
 struct admin {

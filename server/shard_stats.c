@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "server/core/suspicion.h"
 
 #define FULL_SHOWN_MS 60000u /* after a refusal */
 
@@ -80,7 +81,10 @@ static void copy_worker(const struct worker *worker, uint64_t now_ms, struct sta
                                   .incarnation = worker->incarnation,
                                   .clock = worker->clock,
                                   .last_seq = worker->last_seq,
-                                  .is_suspected = worker->is_suspected };
+                                  .is_suspected = worker->is_suspected,
+                                  .doubts_itself = worker->doubts_itself,
+                                  .reporters = worker->reporters,
+                                  .agreed = worker->agreed };
     snprintf(ret->job, sizeof ret->job, "%s", worker->job->name);
     snprintf(ret->name, sizeof ret->name, "%s", worker->name);
     if (worker->state != WORKER_EXPECTED && worker->state != WORKER_LOST)
@@ -112,6 +116,21 @@ static uint64_t unix_ms(const struct shard_report *report, uint64_t now_ms, uint
     return report->made_unix_ms + at_ms - now_ms;
 }
 
+/* Who has to say so, too, stands there by name: it may be a worker that relays nothing. */
+static void explain_suspect(const struct worker *worker, uint64_t now_ms, uint32_t lease_ms,
+                            char *dst, size_t n_bytes)
+{
+    const struct worker *silent = suspicion_silent_relay(worker, lease_ms, now_ms);
+    int n = snprintf(dst, n_bytes, "%s; it is dead once all shards have refused it",
+                     suspicion_lease_is_over(worker, lease_ms, now_ms)
+                         ? "its lease is over"
+                         : "others say that a shard does not hear it");
+
+    if (silent)
+        snprintf(dst + n, n_bytes - (size_t)n, ", which worker %u (%.40s) does not say yet",
+                 silent->rank, silent->name);
+}
+
 /* True if other workers of its job wait for this one, or will; fills in all but its name. */
 static bool describe_wait(const struct job *job, const struct worker *worker, uint64_t now_ms,
                           const struct shard_stats_inputs *in,
@@ -128,10 +147,10 @@ static bool describe_wait(const struct job *job, const struct worker *worker, ui
     }
     if (worker->is_suspected) {
         snprintf(ret->what, sizeof ret->what, "worker suspected");
-        snprintf(ret->why, sizeof ret->why,
-                 "its lease is over; it is dead once all shards have refused it");
+        explain_suspect(worker, now_ms, in->lease_ms, ret->why, sizeof ret->why);
         ret->since_unix_ms = unix_ms(report, now_ms, worker->last_seen_ms);
-        ret->until_unix_ms = 0; /* it depends on the other shards */
+        /* Then pulls that wait for it are refused. */
+        ret->until_unix_ms = unix_ms(report, now_ms, worker->suspected_ms + in->park_max_ms);
         return true;
     }
     if (worker->state != WORKER_LIVE || now_ms - worker->last_seen_ms <= in->lease_ms / 2)

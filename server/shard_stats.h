@@ -27,7 +27,7 @@ struct shard_stats_inputs {
     const struct connection_set *connections;
     uv_loop_t *loop;
     struct shard_stats_minute *minute;
-    uint32_t shard_number, lease_ms;
+    uint32_t shard_number, lease_ms, park_max_ms;
     uint64_t memory_max_bytes;
 };
 

@@ -55,6 +55,7 @@ void shard_thread_publish(struct shard_thread *t)
                                      .minute = &t->minute,
                                      .shard_number = t->config.core.shard,
                                      .lease_ms = t->config.core.lease_ms,
+                                     .park_max_ms = t->config.core.park_ms,
                                      .memory_max_bytes = t->config.core.memory_max_bytes };
 
     t->reported_ms = clock_mono_ms();
@@ -175,7 +176,8 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                         .lease_ms = t->config.core.lease_ms,
                                         .park_max_ms = t->config.core.park_ms,
                                         .tables_max = t->config.core.tables_max,
-                                        .compress_replies = t->config.compress_replies };
+                                        .compress_replies = t->config.compress_replies,
+                                        .is_alone = t->config.core.n_shards == 1 };
     struct connection_set_config connections = { .channels = &t->channels,
                                                  .frame_max_bytes = t->config.frame_max_bytes,
                                                  .frame_timeout_ms = t->config.frame_timeout_ms,

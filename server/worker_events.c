@@ -13,6 +13,7 @@ struct known {
     enum worker_state state;
     uint64_t incarnation;
     bool is_suspected;
+    uint32_t n_reporters;
 };
 
 struct worker_events {
@@ -62,12 +63,38 @@ static const struct known *find(const struct worker_events *e, const struct stat
     return NULL;
 }
 
+/* "worker 2", "worker 2 and worker 0"; with `before` if there is any, else "". */
+static void name_witnesses(const struct witnesses *all, const char *before, char *dst,
+                           size_t n_bytes)
+{
+    dst[0] = '\0';
+    if (all->n == 1)
+        snprintf(dst, n_bytes, "%sworker %" PRIu32, before, all->ranks[0]);
+    if (all->n == 2)
+        snprintf(dst, n_bytes, "%sworker %" PRIu32 " and worker %" PRIu32, before,
+                 all->ranks[0], all->ranks[1]);
+}
+
+/* Who said it stands in the log: a worker may say of another one what is not so. */
+static void describe_death(const struct stats_worker *w, char *dst, size_t n_bytes)
+{
+    char said[100], agreed[100];
+
+    name_witnesses(&w->reporters, "; suspected elsewhere, by the word of ", said, sizeof said);
+    name_witnesses(&w->agreed, "; refused by all shards, by the word of ", agreed,
+                   sizeof agreed);
+    snprintf(dst, n_bytes,
+             "(%s) is declared dead, at clock %" PRIu64
+             ": not heard of for a lease; the others go on without it%s%s",
+             w->name, w->clock, said, agreed);
+}
+
 static void log_worker(const struct worker_events *e, const struct stats_worker *w)
 {
     enum log_line_level level = w->state == WORKER_DEAD || w->state == WORKER_LOST
                                     ? LOG_LINE_LEVEL_WARN
                                     : LOG_LINE_LEVEL_INFO;
-    char line[320], what[160];
+    char line[560], what[400];
 
     switch (w->state) {
     case WORKER_LIVE:
@@ -78,10 +105,7 @@ static void log_worker(const struct worker_events *e, const struct stats_worker 
         snprintf(what, sizeof what, "has left, at clock %" PRIu64, w->clock);
         break;
     case WORKER_DEAD:
-        snprintf(what, sizeof what,
-                 "(%s) is declared dead, at clock %" PRIu64
-                 ": not heard of for a lease; the others go on without it",
-                 w->name, w->clock);
+        describe_death(w, what, sizeof what);
         break;
     case WORKER_LOST:
         snprintf(what, sizeof what,
@@ -98,13 +122,28 @@ static void log_worker(const struct worker_events *e, const struct stats_worker 
 /* Its silence tells the reader of the log whether it is this node or another that does not hear it. */
 static void log_suspected(const struct worker_events *e, const struct stats_worker *w)
 {
-    char line[400];
+    char line[560], said[100];
 
+    name_witnesses(&w->reporters, ", by the word of ", said, sizeof said);
     snprintf(line, sizeof line,
              "job %.100s: worker %" PRIu32 " (%s) is suspected, at clock %" PRIu64
              ": a shard has not heard of it for a lease (this node for %" PRIu64
-             " ms); the others wait until all shards of the job refuse it",
-             w->job, w->rank, w->name, w->clock, w->silent_ms);
+             " ms)%s%s; the others wait until all shards of the job refuse it",
+             w->job, w->rank, w->name, w->clock, w->silent_ms, said,
+             w->reporters.n && w->doubts_itself ? " and its own" : "");
+    e->on_line(e->arg, LOG_LINE_LEVEL_WARN, line);
+}
+
+/* A second worker will say the same, if it is so. */
+static void log_doubted(const struct worker_events *e, const struct stats_worker *w)
+{
+    char line[400], said[60];
+
+    name_witnesses(&w->reporters, "", said, sizeof said);
+    snprintf(line, sizeof line,
+             "job %.100s: %s says that a shard suspects worker %" PRIu32
+             " (%s), which this node hears; it is refused once another worker says so, too",
+             w->job, said, w->rank, w->name);
     e->on_line(e->arg, LOG_LINE_LEVEL_WARN, line);
 }
 
@@ -114,6 +153,9 @@ static void compare(const struct worker_events *e, const struct stats_worker *w,
 
     if (w->is_suspected && !(before && before->is_suspected))
         log_suspected(e, w);
+    else if (w->state == WORKER_LIVE && !w->is_suspected && w->reporters.n &&
+             !(before && before->n_reporters && before->incarnation == w->incarnation))
+        log_doubted(e, w);
     if (before && before->state == w->state && before->incarnation == w->incarnation)
         return;
     /* A worker is live or expected before it ends: this one ended before this start, and was logged then. */
@@ -137,7 +179,8 @@ static void save_known(struct worker_events *e, const struct shard_report *repor
         *s = (struct known){ .rank = w->rank,
                              .state = w->state,
                              .incarnation = w->incarnation,
-                             .is_suspected = w->is_suspected };
+                             .is_suspected = w->is_suspected,
+                             .n_reporters = w->reporters.n };
         memcpy(s->job, w->job, sizeof s->job);
     }
 }

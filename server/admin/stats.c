@@ -151,6 +151,12 @@ static void add_worker(struct shard_report *t, const struct stats_worker *from)
     into->clock = least(into->clock, from->clock);
     into->last_seq = most(into->last_seq, from->last_seq);
     into->silent_ms = most(into->silent_ms, from->silent_ms);
+    into->is_suspected = into->is_suspected || from->is_suspected;
+    into->doubts_itself = into->doubts_itself || from->doubts_itself;
+    if (from->reporters.n > into->reporters.n)
+        into->reporters = from->reporters;
+    if (from->agreed.n > into->agreed.n)
+        into->agreed = from->agreed;
 }
 
 static void add_refusal(struct shard_report *t, const struct shard_refusal *from)

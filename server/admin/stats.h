@@ -39,6 +39,9 @@ struct stats_worker {
     uint64_t incarnation, clock, last_seq;
     uint64_t silent_ms; /* since its last message */
     bool is_suspected;  /* its lease is over at a shard, and not all shards refuse it yet */
+    bool doubts_itself; /* it says that a shard does not answer it */
+    struct witnesses reporters,
+        agreed; /* who says that a shard suspects it, and that all refuse it */
 };
 
 struct stats_job {

@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "server/core/join_check.h"
 #include "server/core/membership.h"
 #include "server/core/shard_events.h"
 #include "server/core/snapshot_bytes.h"
+#include "server/core/suspicion.h"
 
 #define FORMAT 1u
 #define PLACE_BYTES_MIN 52u
@@ -29,6 +31,7 @@ struct membership {
     struct membership_entry *entries[MEMBERSHIP_N_JOBS_MAX]; /* owned */
     uint32_t n_jobs;
     uint64_t n_runs, n_gone, n_joins;
+    bool has_suspects;
     const struct shard_events *events; /* borrowed; NULL: none */
     const uint64_t *version;           /* the shard's, borrowed; with a log */
 };
@@ -251,23 +254,11 @@ int membership_replay_end(struct membership *r, struct worker *worker, enum work
 
 /* --- leases --- */
 
-static bool lease_is_over(const struct membership *r, const struct worker *w, uint64_t now_ms)
+static void begin_suspicion(struct worker *w, uint64_t now_ms)
 {
-    return w->state == WORKER_LIVE && now_ms > w->last_seen_ms &&
-           now_ms - w->last_seen_ms > r->lease_ms;
-}
-
-/* Is there a worker of the job that tells all shards of those that are suspected? */
-static bool has_relay(const struct membership *r, const struct job *job, uint64_t now_ms)
-{
-    for (uint32_t i = 0; i < job->n_workers; i++) {
-        const struct worker *w = &job->workers[i];
-
-        if (w->state == WORKER_LIVE && w->relays && !w->is_suspected &&
-            !lease_is_over(r, w, now_ms))
-            return true;
-    }
-    return false;
+    w->is_suspected = true;
+    w->suspected_ms = now_ms;
+    w->agreed.n = 0;
 }
 
 static bool advance_worker(struct membership *r, struct worker *w, uint64_t now_ms)
@@ -276,45 +267,70 @@ static bool advance_worker(struct membership *r, struct worker *w, uint64_t now_
         end_worker(r, w, WORKER_LOST);
         return true;
     }
-    if (!w->is_suspected && !lease_is_over(r, w, now_ms))
+    if (!w->is_suspected && !suspicion_lease_is_over(w, r->lease_ms, now_ms))
         return false;
-    if (has_relay(r, w->job, now_ms)) {
-        w->is_suspected = true;
+    if (suspicion_has_relay(w->job, r->lease_ms, now_ms) &&
+        !suspicion_is_agreed(w, r->lease_ms, now_ms)) {
+        if (!w->is_suspected)
+            begin_suspicion(w, now_ms);
         return false;
     }
     end_worker(r, w, WORKER_DEAD);
     return true;
 }
 
-bool membership_suspect(struct membership *r, const struct job *job, uint32_t rank,
-                        uint64_t incarnation, bool is_agreed)
+bool membership_suspect(struct membership *r, const struct job *job,
+                        const struct membership_report *report, uint64_t now_ms)
 {
-    struct worker *w = rank < job->n_workers ? &job->workers[rank] : NULL;
+    struct worker *w = report->rank < job->n_workers ? &job->workers[report->rank] : NULL;
+    uint64_t incarnation = report->incarnation;
 
-    if (!w)
+    if (!w || !job->workers[report->from].relays)
         return false;
-    if (incarnation > w->incarnation ||
-        w->state == WORKER_EXPECTED) { /* its join is on its way */
-        w->is_barred = true;
+    if (report->rank != report->from &&
+        (incarnation > w->incarnation || w->state == WORKER_EXPECTED)) {
+        w->is_barred = true; /* its join is on its way */
         w->barred = incarnation;
     }
     if (w->state != WORKER_LIVE || w->incarnation != incarnation)
         return false; /* it has ended here, or has a successor: it is refused already */
-    w->is_suspected = true;
-    if (is_agreed)
-        end_worker(r, w, WORKER_DEAD);
-    return is_agreed;
+    if (report->rank == report->from)
+        w->doubts_itself = true;
+    else if (!w->is_suspected || !report->is_agreed)
+        (void)suspicion_add(&w->reporters, report->from);
+    else
+        (void)suspicion_add(&w->agreed, report->from);
+    if (!w->is_suspected && suspicion_is_believed(w, r->lease_ms, now_ms))
+        begin_suspicion(w, now_ms);
+    if (!w->is_suspected || !suspicion_is_agreed(w, r->lease_ms, now_ms))
+        return false;
+    end_worker(r, w, WORKER_DEAD);
+    return true;
+}
+
+bool membership_doubts(const struct worker *worker, uint32_t from)
+{
+    return worker->state == WORKER_LIVE && !worker->is_suspected &&
+           suspicion_has(&worker->reporters, from);
+}
+
+bool membership_has_suspects(const struct membership *r)
+{
+    return r->has_suspects;
 }
 
 bool membership_advance(struct membership *r, uint64_t now_ms)
 {
     bool any = false;
 
+    r->has_suspects = false;
     for (uint32_t i = 0; i < r->n_jobs; i++) {
         struct job *job = &r->entries[i]->job;
 
-        for (uint32_t k = 0; k < job->n_workers; k++)
+        for (uint32_t k = 0; k < job->n_workers; k++) {
             any = advance_worker(r, &job->workers[k], now_ms) || any;
+            r->has_suspects = r->has_suspects || job->workers[k].is_suspected;
+        }
     }
     return any;
 }
@@ -408,31 +424,6 @@ static void start_job(struct membership *r, struct membership_entry *entry,
                                            .fenced_below = job->workers[i].fenced_below };
 }
 
-static int check_join(const struct membership_join *join, struct err *err)
-{
-    size_t n_chars = strnlen(join->job, TABLE_SPEC_NAME_MAX);
-
-    if (n_chars == 0 || n_chars == TABLE_SPEC_NAME_MAX)
-        return err_set(err, -EINVAL, "a job's name has 1 to %u characters, not %s",
-                       TABLE_SPEC_NAME_MAX - 1, n_chars ? "more" : "0");
-    if (join->n_workers == 0 || join->n_workers > MEMBERSHIP_N_WORKERS_MAX)
-        return err_set(err, -EINVAL, "job %s: %u workers; expected 1 to %u", join->job,
-                       join->n_workers, MEMBERSHIP_N_WORKERS_MAX);
-    if (join->rank >= join->n_workers)
-        return err_set(err, -EINVAL, "job %s: rank %u of %u workers; ranks count from 0",
-                       join->job, join->rank, join->n_workers);
-    if (join->mode != TABLE_SPEC_MODE_ASYNC && join->mode != TABLE_SPEC_MODE_SSP &&
-        join->mode != TABLE_SPEC_MODE_BSP)
-        return err_set(err, -EINVAL, "job %s: mode number %d; expected async, ssp or bsp",
-                       join->job, (int)join->mode);
-    if (join->clock > MEMBERSHIP_CLOCK_END)
-        return err_set(err, -EINVAL,
-                       "job %s: rank %u says that it has finished %" PRIu64
-                       " steps, which is out of range",
-                       join->job, join->rank, join->clock);
-    return 0;
-}
-
 /* The greatest clock that any worker of the job had; 0: there is no such job. */
 static uint64_t most_clock(const struct membership_entry *entry)
 {
@@ -476,22 +467,6 @@ static int check_range(const struct membership_entry *entry, const struct member
     return 0;
 }
 
-static int check_settings(const struct job *job, const struct membership_join *join,
-                          struct err *err)
-{
-    if (job->n_workers != join->n_workers)
-        return err_set(err, PS_EJOB, "job %s runs with %u workers, rank %u asked for %u",
-                       job->name, job->n_workers, join->rank, join->n_workers);
-    if (job->mode != join->mode)
-        return err_set(err, PS_EJOB, "job %s runs in mode %s, rank %u asked for %s", job->name,
-                       table_spec_mode_name(job->mode), join->rank,
-                       table_spec_mode_name(join->mode));
-    if (job->mode == TABLE_SPEC_MODE_SSP && job->bound != join->bound)
-        return err_set(err, PS_EJOB, "job %s runs with staleness %u, rank %u asked for %u",
-                       job->name, job->bound, join->rank, join->bound);
-    return 0;
-}
-
 /* The previous process had left; this one has found pushes that are acknowledged and takes them for open, as the
  * other one ended before it could remove them. They stay acknowledged, and nothing is left to do. */
 static bool returns(const struct membership_entry *entry, const struct membership_join *join)
@@ -517,7 +492,7 @@ static bool join_is_fenced(const struct membership_entry *entry,
     if (!is_fenced(w, join->incarnation))
         return false;
     if (returns(entry, join))
-        return check_settings(&entry->job, join, NULL) != 0;
+        return join_check_settings(&entry->job, join, NULL) != 0;
     /* Another incarnation than the one that left is barred. */
     return job_alive || w->state != WORKER_LEFT || join->incarnation < w->fenced_below ||
            join->incarnation != w->incarnation;
@@ -540,7 +515,7 @@ static bool is_abandoned(const struct job *job)
 static bool joins_run(const struct membership_entry *entry, const struct membership_join *join)
 {
     return entry && job_is_alive(&entry->job) &&
-           !(is_abandoned(&entry->job) && check_settings(&entry->job, join, NULL));
+           !(is_abandoned(&entry->job) && join_check_settings(&entry->job, join, NULL));
 }
 
 static void set_name(struct worker *w, const char *name)
@@ -571,7 +546,8 @@ static void enter(struct worker *w, const struct membership_join *join, bool ret
 
     w->last_seen_ms = now_ms;
     w->relays = join->relays;
-    w->is_suspected = false;
+    if (!reconnect)
+        suspicion_clear(w);
     w->resumed = reconnect || returns;
     w->n_lost = 0;
     set_name(w, join->name);
@@ -652,7 +628,7 @@ static int admit(struct membership *r, struct membership_entry *entry,
     /* Who has finished steps comes back to a run, also when all others have ended it. */
     bool goes_on = alive || resumes ||
                    (entry && join->clock > 0 && !is_stuck(entry) &&
-                    !check_settings(&entry->job, join, NULL));
+                    !join_check_settings(&entry->job, join, NULL));
     int status;
 
     if (entry && join_is_fenced(entry, join, alive))
@@ -683,7 +659,7 @@ static int admit(struct membership *r, struct membership_entry *entry,
 int membership_join(struct membership *r, const struct membership_join *join, uint64_t now_ms,
                     struct worker **ret_worker, struct err *err)
 {
-    int status = check_join(join, err);
+    int status = join_check_fields(join, err);
     struct membership_entry *entry;
 
     if (status)
@@ -691,7 +667,7 @@ int membership_join(struct membership *r, const struct membership_join *join, ui
     entry = find_job(r, join->job);
     status = check_range(entry, join, err);
     if (!status && joins_run(entry, join)) {
-        status = check_settings(&entry->job, join, err);
+        status = join_check_settings(&entry->job, join, err);
         if (!status)
             status = check_live(r, entry, join, now_ms, err);
     }
@@ -706,14 +682,14 @@ int membership_replay_join(struct membership *r, const struct membership_join *j
                            uint64_t now_ms, struct err *err)
 {
     struct worker *worker;
-    int status = check_join(join, err);
+    int status = join_check_fields(join, err);
     struct membership_entry *entry;
 
     if (status)
         return status;
     entry = find_job(r, join->job);
     if (joins_run(entry, join))
-        status = check_settings(&entry->job, join, err);
+        status = join_check_settings(&entry->job, join, err);
     return status ? status : admit(r, entry, join, now_ms, &worker, err);
 }
 
@@ -734,8 +710,8 @@ void membership_renew(struct membership *r, uint64_t now_ms)
         job->join_deadline_ms = now_ms + r->join_ms;
         for (uint32_t k = 0; k < job->n_workers; k++) {
             job->workers[k].last_seen_ms = now_ms;
-            job->workers[k].is_known = job->workers[k].is_suspected = false;
-            job->workers[k].is_barred = false;
+            job->workers[k].is_known = job->workers[k].is_barred = false;
+            suspicion_clear(&job->workers[k]);
         }
     }
 }

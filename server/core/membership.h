@@ -29,109 +29,22 @@
  * it before all shards refuse it. So this shard suspects the worker first: it refuses the worker's messages, but still
  * counts the worker, and lock step waits for it. Workers of the job that relay (membership_join.relays) get suspicions
  * in replies to heartbeats and carry them to the job's other shards, which then suspect the worker, too. When all
- * shards refuse it, the relaying workers say so, and it is DEAD. If no worker of the job relays, it is DEAD once its
- * lease is over. Suspicions are not in the log or in checkpoints: after a restart all leases begin anew.
+ * shards refuse it, the relaying workers say so, and it is DEAD. suspicion.h has how many of them it takes, as one of
+ * them may be wrong. If no worker of the job relays, it is DEAD once its lease is over. Suspicions are not in the log
+ * or in checkpoints: after a restart all leases begin anew.
  */
 #ifndef SERVER_CORE_MEMBERSHIP_H
 #define SERVER_CORE_MEMBERSHIP_H
 
 #include <stdbool.h>
 
-#include "common/histogram.h"
 #include "common/status.h"
-#include "proto/table_spec.h"
-
-#define MEMBERSHIP_N_JOBS_MAX 64u
-#define MEMBERSHIP_N_WORKERS_MAX 1024u /* of one job */
-/* Clocks stay below this, so clock + bound cannot wrap. */
-#define MEMBERSHIP_CLOCK_END (UINT64_C(1) << 62)
-
-/* Limits of numbers that a peer may send. The top of each range is out of a peer's reach, which leaves space for the
- * next steps and processes of its rank. Numbers in a log or a checkpoint were accepted once, and are not refused
- * again. */
-#define MEMBERSHIP_CLOCK_FAR \
-    (UINT64_C(1) << 53) /* beyond it a clock moves by MEMBERSHIP_CLOCK_STEP at most */
-#define MEMBERSHIP_CLOCK_STEP (UINT64_C(1) << 16)
-#define MEMBERSHIP_ACKED_MAX (UINT64_C(1) << 53)
-#define MEMBERSHIP_INCARNATION_END (UINT64_C(1) << 63)
-/* A fence above this counts only for the incarnation itself: else a rank whose number is near the end would have no
- * next one. It also cures data from before there was an end. */
-#define MEMBERSHIP_FENCE_MAX (UINT64_C(1) << 62)
+#include "server/core/job.h"
 
 struct membership;
-struct job;
 struct shard_events;
 struct snapshot_writer;
 struct snapshot_reader;
-
-enum worker_state { WORKER_EXPECTED, WORKER_LIVE, WORKER_LEFT, WORKER_DEAD, WORKER_LOST };
-
-struct worker {
-    struct job *job; /* borrowed */
-    uint32_t rank;
-    enum worker_state state;
-    char name[64];
-    uint64_t incarnation;
-    uint64_t fenced_below; /* a smaller incarnation is refused */
-    uint64_t clock;        /* steps finished */
-    uint64_t last_seq;     /* of the last push that used up its number */
-    uint64_t refused_seq;  /* of the last push refused, or 0: this incarnation's */
-    int refused_status;
-    uint64_t last_seen_ms;
-    bool relays;       /* it carries suspicions between its shards */
-    bool is_suspected; /* LIVE, but nothing more of this incarnation is taken */
-    bool
-        is_barred; /* another shard suspects incarnation `barred`, which has not joined here, and may not */
-    uint64_t barred;
-    /* Its next push arrived and was not committed (-ENOMEM, -EAGAIN, -EBUSY, PS_ESEQ). Until the push is
-     * sent again, later messages of the worker do not count. */
-    bool is_behind;
-    /* Of its last join, in this process: messages of a connection that joined earlier no longer tell the
-     * worker's position. */
-    uint64_t join_number;
-    bool resumed; /* its last join was a reconnect of the same incarnation */
-    /* It has joined since this process serves: nothing of it was lost since, so the shard knows its last push. */
-    bool is_known;
-    uint64_t
-        n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
-    /* Of this incarnation, since this process began; a join that is repeated gets the same. */
-    uint64_t lost_first, lost_last; /* the last such pushes; 0: none */
-    uint64_t
-        n_skipped; /* clocks between its predecessor's last and its first, which no process of the rank ran */
-};
-
-struct job {
-    char name[TABLE_SPEC_NAME_MAX];
-    uint64_t run; /* a number of its own for each time that a job started (afresh) */
-    enum table_spec_mode mode; /* async, ssp, bsp */
-    uint32_t bound;
-    uint32_t n_workers;
-    struct worker *workers; /* owned, n_workers, by rank */
-    /* Pushes of clocks below this have changed rows; of later ones, none has. */
-    uint64_t applied_end;
-    uint64_t started_ms, join_deadline_ms;
-    uint64_t n_fenced, n_deaths, staleness_violations;
-    uint64_t n_lost;    /* the sum of its workers' */
-    uint64_t parked_ms; /* that pulls have waited, since this process began; for the report */
-    uint64_t opener;    /* connection_worker.opener of the join that started it; 0: not known */
-    uint64_t host;      /* connection.host of the same; 0: not known */
-    struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
-};
-
-/* A join request. */
-struct membership_join {
-    const char *job;
-    uint32_t rank, n_workers;
-    uint64_t incarnation;
-    enum table_spec_mode mode;
-    uint32_t bound; /* of TABLE_SPEC_MODE_SSP; else it says nothing */
-    uint64_t clock; /* steps that it has finished */
-    /* Its last push that this shard acknowledged, maybe before a restart: the next one is the
-     * one behind it. */
-    uint64_t last_acked;
-    const char *name;
-    bool relays; /* not in the log */
-};
 
 struct membership *membership_new(uint32_t lease_ms, uint32_t join_ms);
 void membership_free(struct membership *r);
@@ -167,10 +80,24 @@ bool membership_advance_clock(struct worker *worker, uint64_t clock);
 
 void membership_leave(struct membership *r, struct worker *worker);
 
-/* A worker of the job says that a shard suspects this incarnation of `rank`, or (is_agreed) that all shards do. It is
- * suspected or DEAD then. True if it stopped counting; then call shard_advance(). */
-bool membership_suspect(struct membership *r, const struct job *job, uint32_t rank,
-                        uint64_t incarnation, bool is_agreed);
+/* What a worker of the job says: that a shard suspects this incarnation of `rank`, or (is_agreed) that all shards
+ * refuse it. A worker may say it of itself: a shard has not answered it for a lease. */
+struct membership_report {
+    uint32_t from, rank;
+    uint64_t incarnation;
+    bool is_agreed;
+};
+
+/* The worker is suspected or DEAD then, if that is enough (suspicion.h). Ignored: reports of a worker that does not
+ * relay. True if it stopped counting; then call shard_advance(). */
+bool membership_suspect(struct membership *r, const struct job *job,
+                        const struct membership_report *report, uint64_t now_ms);
+
+/* True if `from` has said that a shard suspects this worker, and this shard does not believe it (yet). */
+bool membership_doubts(const struct worker *worker, uint32_t from);
+
+/* True if any worker is suspected, as of the last membership_advance(). */
+bool membership_has_suspects(const struct membership *r);
 
 /* True if this worker is counted: expected or live. */
 bool job_counts(const struct worker *w);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "common/memory.h"
+#include "server/core/suspicion.h"
 #include "server/core/table_admin.h"
 #include "server/requests/deferred.h"
 #include "server/requests/push_handler.h"
@@ -424,7 +425,7 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
                                             .clock = asked->clock,
                                             .last_acked = asked->last_acked,
                                             .name = asked->name,
-                                            .relays = asked->relays };
+                                            .relays = asked->relays && !d->config.is_alone };
     struct worker *worker;
     int status;
 
@@ -447,10 +448,12 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
 static int on_join(struct dispatch *d, struct request *r) ON_SHARD
 {
     struct join_reply answer = { 0 };
-    struct join asked;
+    struct join asked = { 0 };
     struct err err = { 0 };
     int status = message_read_join(r->header, r->head, &asked);
 
+    if (status && asked.wrong)
+        err_set(&err, status, "a join's %s", asked.wrong);
     if (!status)
         status = join(d, r, &asked, &answer, &err);
     if (deferred_is_wanted(r, &status))
@@ -483,42 +486,74 @@ static int on_push(struct dispatch *d, struct request *r) ON_SHARD
 static int reply_status(struct dispatch *d, const struct request *r, int result,
                         struct status_reply *answer) ON_SHARD
 {
-    answer->status = result;
-    if (result)
+    if (result) {
+        answer->status = result;
         snprintf(answer->text, sizeof answer->text, "%s", status_text(result));
+    }
     return reply(d, r, result, answer->text,
                  message_write_status_reply(&d->out, (enum frame_type)(r->header->type + 1),
                                             r->header->request_id, answer));
 }
 
-/* What a worker has heard of others. True if one of these stopped counting. */
-static bool suspect_workers(struct dispatch *d, const struct worker *from,
-                            const struct suspects *all) ON_SHARD
+/* What a worker has heard of others, and of itself. True if one of these stopped counting. */
+static bool suspect_workers(struct dispatch *d, struct worker *from, const struct suspects *all,
+                            uint64_t now_ms) ON_SHARD
 {
     struct membership *membership = shard_membership(d->config.shard);
     bool any = false;
 
+    from->doubts_itself = false;
     if (all->n)
         shard_finish_push(d->config.shard); /* it may be one of theirs */
     for (uint32_t i = 0; i < all->n; i++) {
-        const struct suspect *s = &all->items[i];
+        const struct membership_report report = { .from = from->rank,
+                                                  .rank = all->items[i].rank,
+                                                  .incarnation = all->items[i].incarnation,
+                                                  .is_agreed = all->items[i].is_agreed };
 
-        if (s->rank != from->rank &&
-            membership_suspect(membership, from->job, s->rank, s->incarnation, s->is_agreed))
+        if (membership_suspect(membership, from->job, &report, now_ms))
             any = true;
     }
     return any;
 }
 
-static void list_suspects(const struct job *job, struct suspects *ret)
+/* For this worker: those that it has not said are refused by all. */
+static void list_suspects(const struct worker *to, struct suspects *ret)
 {
+    const struct job *job = to->job;
+
     for (uint32_t i = 0; i < job->n_workers && ret->n < MESSAGE_SUSPECTS_MAX; i++) {
         const struct worker *w = &job->workers[i];
 
-        if (w->is_suspected)
+        if (w->is_suspected && w != to && !suspicion_has(&w->agreed, to->rank))
             ret->items[ret->n++] = (struct suspect){ .rank = w->rank,
                                                      .incarnation = w->incarnation,
                                                      .clock = w->clock };
+    }
+}
+
+/* Names what this shard does not do: the worker would take a plain answer for a refusal of all that it has ever named
+ * here; older workers take each answer with status 0 so. */
+static void list_doubted(const struct worker *to, const struct suspects *named,
+                         struct status_reply *answer)
+{
+    const struct job *job = to->job;
+
+    for (uint32_t i = 0; i < job->n_workers && !answer->status; i++) {
+        if (!membership_doubts(&job->workers[i], to->rank))
+            continue;
+        answer->status = -EINPROGRESS;
+        snprintf(answer->text, sizeof answer->text,
+                 "rank %u is heard here, so another worker has to say, too, that a shard "
+                 "suspects it",
+                 i);
+    }
+    for (uint32_t i = 0; i < named->n; i++) {
+        const struct suspect *s = &named->items[i];
+
+        if (s->rank < job->n_workers && job->workers[s->rank].incarnation == s->incarnation &&
+            membership_doubts(&job->workers[s->rank], to->rank))
+            answer->doubted.items[answer->doubted.n++] = *s;
     }
 }
 
@@ -533,9 +568,10 @@ static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
     if (!result)
         result = find_worker(d, r, &worker);
     if (!result) {
-        any = suspect_workers(d, worker, &beat.suspects);
+        any = suspect_workers(d, worker, &beat.suspects, r->now_ms);
         answer.min_clock = job_min_clock(worker->job);
-        list_suspects(worker->job, &answer.suspects);
+        list_suspects(worker, &answer.suspects);
+        list_doubted(worker, &beat.suspects, &answer);
     }
     status = reply_status(d, r, result, &answer);
     if (any) {
@@ -710,7 +746,7 @@ void dispatch_tick(struct dispatch *d)
     deferred_each(&d->deferred, renew_lease, d);
     if (shard_advance(d->config.shard, now_ms))
         pull_handler_retry(d->pulls);
-    pull_handler_expire(d->pulls, uv_now(d->config.loop));
+    pull_handler_expire(d->pulls, uv_now(d->config.loop), now_ms);
     if (deferred_is_over(&d->deferred, uv_now(d->config.loop)))
         retry_deferred(d);
     log_left_out(d);

@@ -26,6 +26,8 @@ struct dispatch_config {
     uint32_t tables_max;  /* of the shard (shard_config); 0: no limit */
     uint64_t wait_max_ms; /* of joins and tables, for space in the WAL; 0: deferred.h's */
     bool compress_replies;
+    bool
+        is_alone; /* the cluster has no other shard: there is nobody to agree with on suspects */
 };
 
 struct dispatch_counts {

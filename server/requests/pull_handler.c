@@ -291,11 +291,15 @@ static const struct worker *find_slowest(const struct job *job)
 }
 
 /* How long it may hold the others up: until its join deadline or, if it says nothing, its lease ends. */
-static uint64_t patience_ms(const struct worker *w, const struct pull_handler_times *now)
+static uint64_t patience_ms(const struct pull_handler *p, const struct worker *w,
+                            const struct pull_handler_times *now)
 {
     uint64_t silent_ms = now->shard_ms - w->last_seen_ms, end_ms = w->job->join_deadline_ms;
 
     if (w->state == WORKER_EXPECTED)
+        return end_ms > now->shard_ms ? end_ms - now->shard_ms : 0;
+    end_ms = w->suspected_ms + p->config.park_max_ms;
+    if (w->is_suspected)
         return end_ms > now->shard_ms ? end_ms - now->shard_ms : 0;
     if (silent_ms <= now->lease_ms / 2)
         return UINT64_MAX;
@@ -319,8 +323,9 @@ static void explain(struct pull_handler *p, const struct job *job, const struct 
     if (w->state == WORKER_EXPECTED)
         snprintf(dst + n, n_bytes - (size_t)n, ": worker %u has not joined yet", w->rank);
     else
-        snprintf(dst + n, n_bytes - (size_t)n, ": worker %u (%s) is at %llu", w->rank, w->name,
-                 (unsigned long long)w->clock);
+        snprintf(dst + n, n_bytes - (size_t)n, ": worker %u (%s) is at %llu%s", w->rank,
+                 w->name, (unsigned long long)w->clock,
+                 w->is_suspected ? ", suspected, and not refused by all shards" : "");
 }
 
 /* --- what dispatch calls --- */
@@ -518,10 +523,21 @@ static bool waits_for_its_client(struct pull_handler *p, const struct worker *wo
            shard_pull_ready(p->request->shard, worker, &parked->pull);
 }
 
-void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms)
+/* Does it wait for a suspect that the shards do not agree on? A pull waits so long for a slow worker at most. */
+static bool waits_in_vain(struct pull_handler *p, const struct worker *worker,
+                          uint64_t shard_ms) ON_SHARD
 {
+    const struct worker *slowest = worker ? find_slowest(worker->job) : NULL;
+
+    return slowest && slowest->is_suspected &&
+           shard_ms >= slowest->suspected_ms + p->config.park_max_ms;
+}
+
+void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms, uint64_t shard_ms)
+{
+    bool any_suspects = membership_has_suspects(shard_membership(p->request->shard));
     struct pending_pull **at = &p->parked.first;
-    char sentence[160];
+    char sentence[240];
 
     if (p->any_congested)
         pull_handler_retry(p);
@@ -529,8 +545,9 @@ void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms)
         struct worker *worker = NULL;
         bool is_over = loop_ms >= (*at)->until_ms;
 
-        if (is_over)
+        if (is_over || any_suspects)
             worker = request_context_waiting_worker(p->request, (*at)->connection);
+        is_over = is_over || waits_in_vain(p, worker, shard_ms);
         if (!is_over || waits_for_its_client(p, worker, *at)) {
             at = &(*at)->next;
             continue;
@@ -671,12 +688,12 @@ const struct err *pull_handler_last_refusal(const struct pull_handler *p)
 }
 
 /* Its own deadline, or that of the worker that it waits for, if that comes first. */
-static uint64_t left_ms(const struct pending_pull *parked, const struct worker *worker,
-                        const struct pull_handler_times *now)
+static uint64_t left_ms(const struct pull_handler *p, const struct pending_pull *parked,
+                        const struct worker *worker, const struct pull_handler_times *now)
 {
     const struct worker *slowest = worker ? find_slowest(worker->job) : NULL;
     uint64_t own_ms = parked->until_ms > now->loop_ms ? parked->until_ms - now->loop_ms : 0;
-    uint64_t others_ms = slowest ? patience_ms(slowest, now) : UINT64_MAX;
+    uint64_t others_ms = slowest ? patience_ms(p, slowest, now) : UINT64_MAX;
 
     return others_ms < own_ms ? others_ms : own_ms;
 }
@@ -699,7 +716,7 @@ uint32_t pull_handler_report(struct pull_handler *p, const struct pull_handler_t
 
         *wait =
             (struct stats_wait){ .since_unix_ms = now->unix_ms - (now->loop_ms - i->since_ms),
-                                 .until_unix_ms = now->unix_ms + left_ms(i, worker, now) };
+                                 .until_unix_ms = now->unix_ms + left_ms(p, i, worker, now) };
         snprintf(wait->what, sizeof wait->what, "parked pull");
         snprintf(wait->who, sizeof wait->who, "job %.24s, worker %u (%.40s)", w->job, w->rank,
                  worker ? worker->name : "?");

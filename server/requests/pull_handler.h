@@ -62,8 +62,10 @@ void pull_handler_renew_leases(struct pull_handler *p, uint64_t now_ms) ON_SHARD
 void pull_handler_retry(struct pull_handler *p) ON_SHARD;
 
 /* A few times a second: answers parked pulls of connections that are not congested any more,
- * refuses those whose deadline has passed. `loop_ms`: the clock of the connections' loop. */
-void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms) ON_SHARD;
+ * refuses those whose deadline has passed, and those that wait for a worker which is suspected for
+ * as long as a pull may wait: the shards do not agree. `loop_ms`: the clock of the connections'
+ * loop; `shard_ms`: the shard's. */
+void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms, uint64_t shard_ms) ON_SHARD;
 
 /* The connection is gone. */
 void pull_handler_drop(struct pull_handler *p, struct connection *c) ON_SHARD;

@@ -24,6 +24,9 @@ void agree_suspected(struct world *w, uint32_t shard)
     for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
         const struct worker *worker = worker_of(rec, rank);
 
+        if (worker && worker->is_suspected && w->plan.liar != PLAN_NOBODY)
+            world_fail(w, "shard %u: rank %u is suspected, as rank %u lies", shard, rank,
+                       w->plan.liar);
         if (worker && worker->is_suspected)
             raise_to(&rec->ranks[rank].refused, worker->incarnation);
         if (worker && worker->is_barred)
@@ -71,17 +74,24 @@ static bool could_be_relayed(const struct world *w, const struct shard_record *r
     return false;
 }
 
+/* By the end of its lease here alone: no worker has said that all shards refuse it. */
+static bool dies_alone(const struct shard_record *rec, uint32_t rank)
+{
+    return rec->leases_end_ms && worker_of(rec, rank)->agreed.n == 0;
+}
+
 static void check_death(const struct world *w, uint32_t shard, const struct fact *fact)
 {
     const struct shard_record *rec = &w->records[shard];
+    bool alone = dies_alone(rec, fact->rank);
     uint32_t relay;
 
-    if (rec->leases_end_ms && could_be_relayed(w, rec, fact->rank, &relay))
+    if (alone && could_be_relayed(w, rec, fact->rank, &relay))
         world_fail(w,
                    "shard %u: rank %u is dead by its decision alone, and rank %u could have "
                    "told the other shards",
                    shard, fact->rank, relay);
-    for (uint32_t i = 0; !rec->leases_end_ms && i < w->plan.n_shards; i++)
+    for (uint32_t i = 0; !alone && i < w->plan.n_shards; i++)
         if (i != shard && w->records[i].ranks[fact->rank].refused < fact->incarnation)
             world_fail(w,
                        "shard %u: rank %u, incarnation %llu, is dead, and shard %u would take "
@@ -190,7 +200,7 @@ void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact)
 
     if (fact->type == SHARD_EVENT_GONE) {
         raise_to(&r->refused, fact->incarnation);
-        if (fact->state == WORKER_DEAD && w->records[shard].leases_end_ms)
+        if (fact->state == WORKER_DEAD && dies_alone(&w->records[shard], fact->rank))
             r->died_alone = fact->incarnation;
         if (fact->state == WORKER_DEAD)
             check_death(w, shard, fact);
@@ -222,7 +232,7 @@ static bool is_relayed(const struct world *w, uint32_t rank)
     for (uint32_t i = 0; i < w->plan.n_workers; i++) {
         uint32_t n = 0;
 
-        while (i != rank && n < w->plan.n_shards) {
+        while (i != rank && i != w->plan.mute && n < w->plan.n_shards) {
             const struct worker *other = worker_of(&w->records[n], i);
 
             if (!other || other->state != WORKER_LIVE || !other->relays ||

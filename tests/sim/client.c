@@ -57,6 +57,21 @@ void client_numbers(struct client *c, uint64_t incarnation)
     }
 }
 
+bool client_lies(const struct client *c, uint64_t *ret_incarnation)
+{
+    const struct plan *p = &c->world->plan;
+    const struct process *accused;
+    const struct client_state *s;
+
+    /* Behind the middle of a job the third worker may be through with it. */
+    if (c->rank != p->liar || c->clock >= p->n_steps / 2)
+        return false;
+    accused = c->world->clients[p->accused].process;
+    s = accused ? accused->state : NULL;
+    *ret_incarnation = s ? s->incarnation : 0;
+    return *ret_incarnation != 0;
+}
+
 static void fill_section(struct client *c, uint32_t table, uint64_t *keys,
                          struct ps_push_section *ret)
 {

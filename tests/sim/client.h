@@ -30,4 +30,7 @@ void client_replace(struct client *c, uint64_t for_us);
 /* The push that the running process is making has its number now, and is one of this incarnation (taps.c). */
 void client_numbers(struct client *c, uint64_t incarnation);
 
+/* What this process of the rank adds to a heartbeat that is not so: true, and of which incarnation. */
+bool client_lies(const struct client *c, uint64_t *ret_incarnation);
+
 #endif

@@ -135,6 +135,22 @@ static void make_paths(struct plan *p, struct dice d)
         p->n_paths = (uint32_t)dice_from(&d, 1, 3);
 }
 
+/* The same. A lie about a worker that is heard everywhere changes nothing, as long as the third one is there. */
+static void make_members(struct plan *p, struct dice d)
+{
+    p->liar = p->mute = p->accused = PLAN_NOBODY;
+    if (p->n_workers < PLAN_N_WORKERS_MAX || p->n_shards == 1)
+        return;
+    if (p->lease_ms != PLAN_LEASE_MS) {
+        if (dice_once_in(&d, 3))
+            p->mute = (uint32_t)dice_roll(&d, p->n_workers);
+    } else if (p->mode == TABLE_SPEC_MODE_BSP && p->durability == WAL_FSYNC &&
+               dice_once_in(&d, 2)) {
+        p->liar = (uint32_t)dice_roll(&d, p->n_workers);
+        p->accused = (p->liar + 1 + (uint32_t)dice_roll(&d, p->n_workers - 1)) % p->n_workers;
+    }
+}
+
 void plan_go_on(struct plan *p)
 {
     p->has_moved = true;
@@ -156,6 +172,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_sync_points(p, dice_of(seed, 5));
     make_layout(p, dice_of(seed, 8));
     make_paths(p, dice_of(seed, 9));
+    make_members(p, dice_of(seed, 12));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -222,7 +239,7 @@ void plan_print(const struct plan *p, FILE *to)
         "lease %u ms; "
         "then %u nodes of %u; "
         "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
-        "%u workers crash, %u freeze, %u are replaced, %u paths\n",
+        "%u workers crash, %u freeze, %u are replaced, %u paths, liar %d about %d, mute %d\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
         p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->sync_steps,
         p->asks_seldom ? ", asks seldom" : "", p->n_steps, p->n_tables,
@@ -234,5 +251,5 @@ void plan_print(const struct plan *p, FILE *to)
         p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_next_nodes,
         p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_resets, p->n_kills,
         p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced,
-        p->n_paths);
+        p->n_paths, (int)p->liar, (int)p->accused, (int)p->mute);
 }

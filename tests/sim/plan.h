@@ -18,6 +18,7 @@
 #define PLAN_N_STEPS_MAX 10u
 #define PLAN_DIM_MAX 4u /* of all tables but wide ones */
 #define PLAN_N_KEPT_MAX 3u
+#define PLAN_NOBODY UINT32_MAX
 #define PLAN_LEASE_MS 4000u /* longer than any fault lasts: no worker is declared dead */
 
 struct plan {
@@ -53,6 +54,9 @@ struct plan {
         n_replaced; /* a worker stands still, and somebody starts another one of its rank */
     uint32_t
         n_paths; /* nothing passes between one worker and one node, for longer than a lease */
+    /* One rank says of another one in heartbeats that it is suspected, or refused by all, or says nothing of suspects, though
+     * it relays; PLAN_NOBODY: none does. */
+    uint32_t liar, accused, mute;
     uint32_t n_stops,
         n_checkpoints; /* a node gets SIGTERM; an operator requests a checkpoint */
 };

@@ -10,6 +10,7 @@
  *     reply_queue_send(), connection_send()         a reply leaves that promises something
  *     client_state_add_pushes(), client_state_ack()          a worker numbers a push; it hears that it is applied
  *     membership_join(), _suspect(), _advance()      who takes part; who is suspected
+ *     suspects_ask(), suspects_has_update()  a worker lies of another one, or does not relay
  *     checkpoint_commit()                    a checkpoint is whole
  */
 #include "tests/sim/taps.h"
@@ -30,6 +31,7 @@
 #include "tests/sim/os.h"
 #include "tests/sim/wrap.h"
 #include "worker/client/client_state.h"
+#include "worker/client/suspects.h"
 
 #define PROMISES_MAX 4096u /* a reply that leaves and is not noticed would stay for ever */
 
@@ -316,19 +318,20 @@ static uint32_t shard_of_membership(const struct membership *r)
     return UINT32_MAX;
 }
 
-bool REAL(membership_suspect)(struct membership *r, const struct job *job, uint32_t rank,
-                              uint64_t incarnation, bool is_agreed);
-bool WRAP(membership_suspect)(struct membership *r, const struct job *job, uint32_t rank,
-                              uint64_t incarnation, bool is_agreed);
-bool WRAP(membership_suspect)(struct membership *r, const struct job *job, uint32_t rank,
-                              uint64_t incarnation, bool is_agreed)
+bool REAL(membership_suspect)(struct membership *r, const struct job *job,
+                              const struct membership_report *report, uint64_t now_ms);
+bool WRAP(membership_suspect)(struct membership *r, const struct job *job,
+                              const struct membership_report *report, uint64_t now_ms);
+bool WRAP(membership_suspect)(struct membership *r, const struct job *job,
+                              const struct membership_report *report, uint64_t now_ms)
 {
     uint32_t shard = shard_of_membership(r);
     bool any;
 
-    world_trace(world, "shard %u: hears that rank %u, incarnation %llu, is %s", shard, rank,
-                (unsigned long long)incarnation, is_agreed ? "refused by all" : "suspected");
-    any = REAL(membership_suspect)(r, job, rank, incarnation, is_agreed);
+    world_trace(world, "shard %u: hears from rank %u that rank %u, incarnation %llu, is %s",
+                shard, report->from, report->rank, (unsigned long long)report->incarnation,
+                report->is_agreed ? "refused by all" : "suspected");
+    any = REAL(membership_suspect)(r, job, report, now_ms);
     if (shard < world->plan.n_shards)
         agree_suspected(world, shard);
     return any;
@@ -362,6 +365,31 @@ int WRAP(membership_join)(struct membership *r, const struct membership_join *jo
     if (!status && shard < world->plan.n_shards)
         agree_joined(world, shard, join, *ret_worker);
     return status;
+}
+
+/* --- what workers say of each other --- */
+
+void REAL(suspects_ask)(struct suspects_relay *r, uint32_t shard, struct suspects *ret);
+void WRAP(suspects_ask)(struct suspects_relay *r, uint32_t shard, struct suspects *ret);
+void WRAP(suspects_ask)(struct suspects_relay *r, uint32_t shard, struct suspects *ret)
+{
+    const struct client *c = &world->clients[process_current()->rank];
+    uint64_t incarnation;
+
+    if (c->rank == world->plan.mute)
+        return;
+    REAL(suspects_ask)(r, shard, ret);
+    if (ret->n < MESSAGE_SUSPECTS_MAX && client_lies(c, &incarnation))
+        ret->items[ret->n++] = (struct suspect){ .rank = world->plan.accused,
+                                                 .incarnation = incarnation,
+                                                 .is_agreed = dice_once_in(&machine.dice, 2) };
+}
+
+bool REAL(suspects_has_update)(const struct suspects_relay *r, uint32_t shard);
+bool WRAP(suspects_has_update)(const struct suspects_relay *r, uint32_t shard);
+bool WRAP(suspects_has_update)(const struct suspects_relay *r, uint32_t shard)
+{
+    return process_current()->rank != world->plan.mute && REAL(suspects_has_update)(r, shard);
 }
 
 /* --- pulls --- */

@@ -212,7 +212,8 @@ def test_bytes_that_are_no_hello_are_hung_up_on(data, shared_psd, counted):
 @pytest.mark.parametrize("name", [b"nul\x00x", b"a\nb", b"\x1b[31m", b"\xff\xfe", b"\xc0\x80", b"cut\xc3", b"\xc2\x9b2J"])
 def test_a_name_that_is_no_text_is_refused_and_never_truncated(name, shared_psd):
     with shared_psd.connect() as client:
-        assert client.join(job=name).status == STATUS["EPROTO"]
+        refusal = client.join(job=name)
+        assert refusal.status == STATUS["EPROTO"] and ("join's job" in refusal.text or b"\0" in name)  # no protobuf string at all
         assert client.table(name=name).status == STATUS["EPROTO"]
         assert client.join(job="fine", name=name).status == STATUS["EPROTO"]
         assert "nul" not in [job["name"] for job in shared_psd.admin()["jobs"]]
@@ -594,11 +595,16 @@ BAD_JOINS = {
 }
 
 
+FIELDS = {"no job": "job's name", "rank beyond the workers": "rank 3", "no workers": "0 workers", "too many workers": "1048576 workers",
+          "an unknown mode": "mode: expected 1, 2 or 3", "the job's own mode": "mode: expected 1, 2 or 3"}
+
+
 @pytest.mark.parametrize("name", BAD_JOINS)
 def test_a_join_that_makes_no_sense_is_refused_with_a_sentence(name, shared_psd, counted):
     with shared_psd.connect() as client:
         answer = client.join(**dict({"job": "bad.join"}, **BAD_JOINS[name]))
-        assert answer.type == "join_reply" and answer.status < 0 and answer.text
+        assert answer.type == "join_reply" and answer.status < 0
+        assert FIELDS[name] in answer.text
         assert client.beat().status == STATUS["ENOJOIN"]
     counted.eventually_adds("refused", 2)
 

@@ -294,9 +294,9 @@ class Wire:
         return self.ask("table", head((1, spec(**fields)), (2, int(must_exist))))
 
     def join(self, job="job", rank=0, n_workers=1, incarnation=1, mode=ASYNC, bound=0, clock=0, last_acked=0,
-             name="wire.py"):
+             name="wire.py", relays=0):
         return self.ask("join", head((1, job), (2, rank), (3, n_workers), (4, incarnation), (5, mode), (6, bound),
-                                     (7, clock), (8, last_acked), (9, name)))
+                                     (7, clock), (8, last_acked), (9, name), (10, relays)))
 
     def push(self, key_list, values, **fields):
         request_id = next(self.ids)

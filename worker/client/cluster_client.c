@@ -288,18 +288,32 @@ static bool may_join(void *owner)
     return true;
 }
 
+/* A shard that answers this worker no more may refuse it. Then another shard, which hears it, believes the first worker
+ * that says so. */
+static bool doubts_itself(const struct cluster_client *cluster)
+{
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        if (shard_link_is_silent(cluster->members[i].link))
+            return true;
+    return false;
+}
+
 static void fill_beat(void *owner, uint32_t shard, struct suspects *ret)
 {
     const struct cluster_client *cluster = owner;
 
+    if (doubts_itself(cluster))
+        ret->items[ret->n++] = (struct suspect){ .rank = cluster->options->rank,
+                                                 .incarnation = cluster->origin.incarnation };
     suspects_ask(cluster->suspects, shard, ret);
 }
 
-static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects)
+static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects,
+                             const struct suspects *doubted)
 {
     struct cluster_client *cluster = owner;
 
-    suspects_answered(cluster->suspects, shard, suspects);
+    suspects_answered(cluster->suspects, shard, suspects, doubted);
     for (uint32_t i = 0; i < cluster->n_shards; i++)
         if (suspects_has_update(cluster->suspects, i))
             shard_link_beat_soon(cluster->members[i].link);

@@ -56,6 +56,7 @@ struct shard_link {
 
     uint64_t last_request_id, greet_id, beat_id; /* 0: not asked */
     uint64_t beat_due_ms, beat_sent_ms;
+    uint64_t heard_ms; /* the last frame came */
     uint32_t lease_ms;
     struct join_reply joined;
     struct table_ids tables;
@@ -629,9 +630,9 @@ static int receive_status(struct shard_link *l, const struct frame_header *h,
         l->beat_id = 0;
         if (!l->unacked.first) /* else it is its answer that shows that all is well */
             l->n_attempts = 0;
-        if (!r.status) {
+        if (!r.status || r.status == -EINPROGRESS) {
             l->events->min_clock(l->owner, l->config.shard, r.min_clock);
-            l->events->beat_answered(l->owner, l->config.shard, &r.suspects);
+            l->events->beat_answered(l->owner, l->config.shard, &r.suspects, &r.doubted);
         }
     }
     return 0;
@@ -674,6 +675,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
     struct shard_link *l = owner;
     int status;
 
+    l->heard_ms = l->now_ms;
     l->events->traffic(
         l->owner, FRAME_HEADER_BYTES + (uint64_t)header->head_bytes + header->body_bytes, 0);
     status = receive(l, header, head, body);
@@ -779,6 +781,11 @@ void shard_link_tick(struct shard_link *l, uint64_t now_ms)
 bool shard_link_is_greeted(const struct shard_link *l)
 {
     return l->phase >= PHASE_GREETED && l->phase <= PHASE_READY;
+}
+
+bool shard_link_is_silent(const struct shard_link *l)
+{
+    return l->was_ready && !l->rejoins && l->now_ms - l->heard_ms > l->lease_ms;
 }
 
 void shard_link_beat_soon(struct shard_link *l)

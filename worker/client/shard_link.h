@@ -56,8 +56,9 @@ struct shard_link_events {
     /* Called before a heartbeat is sent: fills in the suspects that it names (zeroed). */
     void (*fill_beat)(void *owner, uint32_t shard, struct suspects *ret);
 
-    /* The heartbeat was answered; the workers that the shard suspects. */
-    void (*beat_answered)(void *owner, uint32_t shard, const struct suspects *suspects);
+    /* The heartbeat was answered; the workers that the shard suspects, and those that it was told of and hears. */
+    void (*beat_answered)(void *owner, uint32_t shard, const struct suspects *suspects,
+                          const struct suspects *doubted);
 
     /* True while shards of the job are being told of a suspect. */
     bool (*has_suspects)(void *owner);
@@ -121,6 +122,9 @@ void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t cloc
 
 /* True if the shard has answered the handshake of this connection. */
 bool shard_link_is_greeted(const struct shard_link *l);
+
+/* True if the shard has answered this worker nothing for a lease, so that it may not hear it any more. */
+bool shard_link_is_silent(const struct shard_link *l);
 
 /* Sends a heartbeat at the next tick: this process stood still for a while, or has a suspicion to relay. */
 void shard_link_beat_soon(struct shard_link *l);

@@ -7,7 +7,7 @@
 /* A limit: a shard repeats its suspects in each reply, so one that finds no space is added later. */
 #define ITEMS_MAX 64u
 
-enum stage { NOTHING, ASKED, REFUSES, AGREED, DONE };
+enum stage { NOTHING, DOUBTED, ASKED, REFUSES, AGREED, DONE };
 
 struct item {
     uint32_t rank;
@@ -41,7 +41,7 @@ void suspects_free(struct suspects_relay *r)
 /* The stage that the next heartbeat to this shard leads to; NOTHING: it need not name the suspect. */
 static enum stage next_stage(const struct item *item, uint32_t shard)
 {
-    if (item->stages[shard] == NOTHING)
+    if (item->stages[shard] < ASKED)
         return ASKED;
     return item->is_agreed && item->stages[shard] == REFUSES ? AGREED : NOTHING;
 }
@@ -54,7 +54,7 @@ bool suspects_are_open(const struct suspects_relay *r)
 bool suspects_has_update(const struct suspects_relay *r, uint32_t shard)
 {
     for (uint32_t i = 0; i < r->n; i++)
-        if (next_stage(&r->items[i], shard) != NOTHING)
+        if (next_stage(&r->items[i], shard) != NOTHING && r->items[i].stages[shard] != DOUBTED)
             return true;
     return false;
 }
@@ -74,14 +74,21 @@ void suspects_ask(struct suspects_relay *r, uint32_t shard, struct suspects *ret
     }
 }
 
-/* NULL: ITEMS_MAX are there. */
-static struct item *upsert(struct suspects_relay *r, const struct suspect *s)
+static struct item *find(struct suspects_relay *r, const struct suspect *s)
 {
     for (uint32_t i = 0; i < r->n; i++)
         if (r->items[i].rank == s->rank && r->items[i].incarnation == s->incarnation)
             return &r->items[i];
-    if (r->n == ITEMS_MAX)
-        return NULL;
+    return NULL;
+}
+
+/* NULL: ITEMS_MAX are there. */
+static struct item *upsert(struct suspects_relay *r, const struct suspect *s)
+{
+    struct item *item = find(r, s);
+
+    if (item || r->n == ITEMS_MAX)
+        return item;
     r->items[r->n] = (struct item){ .rank = s->rank,
                                     .incarnation = s->incarnation,
                                     .stages = memory_alloc(r->n_shards) };
@@ -96,14 +103,24 @@ static bool all_are(const struct suspects_relay *r, const struct item *item, enu
     return true;
 }
 
-/* Marks suspects that all shards refuse as agreed, and removes those that are DONE at all shards. */
+/* As far as is known no shard refuses it. */
+static bool is_unsuspected(const struct suspects_relay *r, const struct item *item)
+{
+    for (uint32_t i = 0; i < r->n_shards; i++)
+        if (item->stages[i] >= ASKED)
+            return false;
+    return true;
+}
+
+/* Marks suspects that all shards refuse as agreed, and removes those that are DONE at all shards, or suspected by none.
+ */
 static void conclude(struct suspects_relay *r)
 {
     for (uint32_t i = 0; i < r->n;) {
         struct item *item = &r->items[i];
 
         item->is_agreed = item->is_agreed || all_are(r, item, REFUSES);
-        if (!all_are(r, item, DONE)) {
+        if (!all_are(r, item, DONE) && !is_unsuspected(r, item)) {
             i++;
             continue;
         }
@@ -113,8 +130,14 @@ static void conclude(struct suspects_relay *r)
 }
 
 void suspects_answered(struct suspects_relay *r, uint32_t shard,
-                       const struct suspects *suspected)
+                       const struct suspects *suspected, const struct suspects *doubted)
 {
+    for (uint32_t i = 0; i < doubted->n; i++) {
+        struct item *item = find(r, &doubted->items[i]);
+
+        if (item)
+            item->stages[shard] = DOUBTED;
+    }
     for (uint32_t i = 0; i < r->n; i++) {
         uint8_t *stage = &r->items[i].stages[shard];
 
@@ -125,7 +148,7 @@ void suspects_answered(struct suspects_relay *r, uint32_t shard,
         struct item *item = upsert(r, &suspected->items[i]);
 
         /* DONE: it was restarted since, and suspects it once more. */
-        if (item && (item->stages[shard] == NOTHING || item->stages[shard] == DONE))
+        if (item && (item->stages[shard] < ASKED || item->stages[shard] == DONE))
             item->stages[shard] = REFUSES;
     }
     conclude(r);

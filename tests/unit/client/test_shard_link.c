@@ -131,8 +131,10 @@ static void fill_beat(void *owner, uint32_t shard, struct suspects *ret)
     *ret = (struct suspects){ 1, { { 5, 6, 0, false } } };
 }
 
-static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects)
+static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects,
+                             const struct suspects *doubted)
 {
+    (void)doubted;
     (void)shard;
     (void)suspects;
     ((struct rig *)owner)->n_beats++;

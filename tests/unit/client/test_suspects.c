@@ -49,7 +49,7 @@ static struct suspects_relay *set_up(void)
 
     for (uint32_t i = 0; i < N_SHARDS; i++)
         assert_silent(r, i);
-    suspects_answered(r, 0, &suspected);
+    suspects_answered(r, 0, &suspected, &nobody);
     return r;
 }
 
@@ -57,7 +57,7 @@ static void agree(struct suspects_relay *r)
 {
     for (uint32_t i = 1; i < N_SHARDS; i++) {
         assert_asks(r, i, false);
-        suspects_answered(r, i, &nobody);
+        suspects_answered(r, i, &nobody, &nobody);
     }
 }
 
@@ -70,14 +70,14 @@ static void all_shards_refuse_a_worker_before_it_is_declared_dead(void **state)
     assert_asks(r, 1, false);
     assert_asks(r, 2, false);
     assert_silent(r, 1); /* once */
-    suspects_answered(r, 1, &nobody);
+    suspects_answered(r, 1, &nobody, &nobody);
     for (uint32_t i = 0; i < N_SHARDS; i++)
         assert_silent(r, i); /* shard 2 has not answered */
-    suspects_answered(r, 2, &nobody);
+    suspects_answered(r, 2, &nobody, &nobody);
     for (uint32_t i = 0; i < N_SHARDS; i++)
         assert_asks(r, i, true);
     for (uint32_t i = 0; i < N_SHARDS; i++)
-        suspects_answered(r, i, &nobody);
+        suspects_answered(r, i, &nobody, &nobody);
     for (uint32_t i = 0; i < N_SHARDS; i++)
         assert_silent(r, i); /* forgotten */
     suspects_free(r);
@@ -90,10 +90,10 @@ static void a_shard_that_suspects_it_too_needs_no_report(void **state)
     struct suspects suspected = one(5, 7);
 
     (void)state;
-    suspects_answered(r, 1, &suspected);
+    suspects_answered(r, 1, &suspected, &nobody);
     assert_silent(r, 1);
     assert_asks(r, 2, false);
-    suspects_answered(r, 2, &suspected); /* it says so of what it has just been told */
+    suspects_answered(r, 2, &suspected, &nobody); /* it says so of what it has just been told */
     for (uint32_t i = 0; i < N_SHARDS; i++)
         assert_asks(r, i, true);
     suspects_free(r);
@@ -107,15 +107,15 @@ static void a_shard_whose_connection_was_lost_is_asked_again(void **state)
     assert_asks(r, 1, false);
     suspects_lost(r, 1); /* before its answer */
     assert_asks(r, 1, false);
-    suspects_answered(r, 1, &nobody);
+    suspects_answered(r, 1, &nobody, &nobody);
     suspects_lost(r, 1); /* after it: it may have been restarted */
     suspects_lost(r, 0);
     assert_asks(r, 2, false);
-    suspects_answered(r, 2, &nobody);
+    suspects_answered(r, 2, &nobody, &nobody);
     assert_silent(r, 2); /* not all refuse it any more */
     for (uint32_t i = 0; i < 2; i++) {
         assert_asks(r, i, false);
-        suspects_answered(r, i, &nobody);
+        suspects_answered(r, i, &nobody, &nobody);
     }
     assert_asks(r, 2, true);
     suspects_free(r);
@@ -131,7 +131,7 @@ static void what_was_agreed_stays_when_a_connection_is_lost(void **state)
         assert_asks(r, i, true);
         suspects_lost(r, i); /* with the answer */
         assert_asks(r, i, true);
-        suspects_answered(r, i, &nobody);
+        suspects_answered(r, i, &nobody, &nobody);
         suspects_lost(r, i);
         assert_silent(r, i); /* it was told */
     }
@@ -146,11 +146,50 @@ static void a_shard_that_lost_the_end_of_a_suspect_is_asked_again(void **state)
     (void)state;
     agree(r);
     assert_asks(r, 1, true);
-    suspects_answered(r, 1, &nobody);
+    suspects_answered(r, 1, &nobody, &nobody);
     suspects_lost(r, 1); /* restarted; what it had not synced is gone */
     assert_silent(r, 1);
-    suspects_answered(r, 1, &suspected);
+    suspects_answered(r, 1, &suspected, &nobody);
     assert_asks(r, 1, true);
+    suspects_free(r);
+}
+
+/* It hears the worker, and believes two that say so. */
+static void a_shard_that_doubts_it_is_asked_with_each_heartbeat(void **state)
+{
+    struct suspects_relay *r = set_up();
+    struct suspects suspected = one(5, 7);
+
+    (void)state;
+    assert_asks(r, 1, false);
+    suspects_answered(r, 1, &nobody, &suspected);
+    assert_false(suspects_has_update(r, 1)); /* not before the next one is due */
+    for (uint32_t i = 0; i < 3; i++) {
+        struct suspects asked = { 0 };
+
+        suspects_ask(r, 1, &asked);
+        assert_int_equal(asked.n, 1);
+        suspects_answered(r, 1, &nobody, &suspected);
+    }
+    assert_asks(r, 2, false);
+    suspects_answered(r, 2, &nobody, &nobody);
+    assert_silent(r, 0); /* shard 1 does not refuse it */
+    suspects_answered(r, 1, &suspected, &nobody);
+    assert_asks(r, 0, true);
+    suspects_free(r);
+}
+
+static void a_suspect_that_no_shard_refuses_is_dropped(void **state)
+{
+    struct suspects_relay *r = set_up();
+    struct suspects suspected = one(5, 7);
+
+    (void)state;
+    suspects_lost(r, 0); /* restarted */
+    assert_true(suspects_are_open(r));
+    assert_asks(r, 0, false);
+    suspects_answered(r, 0, &nobody, &suspected);
+    assert_false(suspects_are_open(r));
     suspects_free(r);
 }
 
@@ -161,7 +200,7 @@ static void two_incarnations_of_a_rank_are_two_suspects(void **state)
 
     (void)state;
     agree(r);
-    suspects_answered(r, 2, &suspected);
+    suspects_answered(r, 2, &suspected, &nobody);
     asked = ask(r, 1);
     assert_int_equal(asked.n, 2);
     assert_true(asked.items[0].is_agreed);
@@ -179,14 +218,14 @@ static void more_than_one_message_takes_come_in_the_next_one(void **state)
     for (uint32_t round = 0; round < 100; round++) { /* more than are kept: no harm */
         struct suspects suspected = one(round, 1);
 
-        suspects_answered(r, 0, &suspected);
+        suspects_answered(r, 0, &suspected, &nobody);
     }
     while (suspects_has_update(r, 1)) {
         struct suspects asked = ask(r, 1);
 
         assert_true(asked.n <= MESSAGE_SUSPECTS_MAX);
         n += asked.n;
-        suspects_answered(r, 1, &nobody);
+        suspects_answered(r, 1, &nobody, &nobody);
         if (n >= 64)
             break;
     }
@@ -202,6 +241,8 @@ int main(void)
         cmocka_unit_test(a_shard_whose_connection_was_lost_is_asked_again),
         cmocka_unit_test(what_was_agreed_stays_when_a_connection_is_lost),
         cmocka_unit_test(a_shard_that_lost_the_end_of_a_suspect_is_asked_again),
+        cmocka_unit_test(a_shard_that_doubts_it_is_asked_with_each_heartbeat),
+        cmocka_unit_test(a_suspect_that_no_shard_refuses_is_dropped),
         cmocka_unit_test(two_incarnations_of_a_rank_are_two_suspects),
         cmocka_unit_test(more_than_one_message_takes_come_in_the_next_one),
     };

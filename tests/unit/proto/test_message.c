@@ -150,8 +150,8 @@ static void enums_out_of_range_are_refused(void **state)
 
 static void join_and_its_reply_come_back(void **state)
 {
-    struct join m = { "", UINT32_MAX,     2,  UINT64_MAX, TABLE_SPEC_MODE_SSP,
-                      4,  UINT64_MAX - 1, 77, "w",        true };
+    struct join m = { "", UINT32_MAX, 2,    UINT64_MAX, TABLE_SPEC_MODE_SSP, 4, UINT64_MAX - 1,
+                      77, "w",        true, NULL };
     struct join got;
     struct join_reply r = { PS_EJOB,        "",         UINT64_MAX,     5,
                             UINT64_MAX - 9, UINT32_MAX, true,           UINT64_MAX - 2,
@@ -203,7 +203,7 @@ static void join_and_its_reply_come_back(void **state)
 
 static void clocks_and_status_replies_come_back(void **state)
 {
-    struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX, { 0 } }, got;
+    struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX, { 0 }, { 0 } }, got;
     struct bytes b = { 0 };
     struct messages_frame f;
     struct beat beat;
@@ -259,7 +259,7 @@ static void as_many_suspects_as_a_message_takes_come_back_and_no_more(void **sta
         if (n)
             beat.suspects.items[n - 1] =
                 (struct suspect){ n, UINT64_MAX - n, UINT64_MAX / n, n % 2 };
-        reply.suspects = beat.suspects;
+        reply.suspects = reply.doubted = beat.suspects;
         assert_int_equal(message_write_beat(&b, 4, &beat), 0);
         f = messages_open(&b);
         assert_int_equal(message_read_beat(&f.header, f.head, &got_beat), 0);
@@ -269,6 +269,7 @@ static void as_many_suspects_as_a_message_takes_come_back_and_no_more(void **sta
         f = messages_open(&b);
         assert_int_equal(message_read_status_reply(&f.header, f.head, &got_reply), 0);
         assert_same(&got_reply.suspects, &beat.suspects);
+        assert_same(&got_reply.doubted, &beat.suspects);
         messages_close(&f, &b);
     }
     /* One more: as the others, whose bytes stand in the head as they came. */
@@ -289,7 +290,7 @@ static void as_many_suspects_as_a_message_takes_come_back_and_no_more(void **sta
 static void admin_and_its_json_come_back(void **state)
 {
     struct admin m = { "checkpoint", "now" }, got;
-    struct status_reply r = { 0, "", 0, { 0 } }, got_reply;
+    struct status_reply r = { 0, "", 0, { 0 }, { 0 } }, got_reply;
     struct bytes b = { 0 };
     struct messages_frame f;
 
@@ -315,7 +316,7 @@ static void admin_and_its_json_come_back(void **state)
 
 static void sentences_are_cleaned_and_names_are_not(void **state)
 {
-    struct status_reply m = { 0, "two\nlines\x1b[31m", 0, { 0 } }, got;
+    struct status_reply m = { 0, "two\nlines\x1b[31m", 0, { 0 }, { 0 } }, got;
     struct admin bad = { "a\nb", "" }, got_bad;
     struct bytes b = { 0 };
     struct messages_frame f;

@@ -108,6 +108,7 @@ void send_join(struct peer *p, uint32_t rank, uint64_t incarnation)
     struct join asked = { .job = "job",
                           .rank = rank,
                           .n_workers = 2,
+                          .relays = true,
                           .incarnation = incarnation,
                           .mode = TABLE_SPEC_MODE_BSP,
                           .name = "client" };

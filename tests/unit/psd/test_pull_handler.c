@@ -247,7 +247,7 @@ static void answers_wait_until_the_ones_before_them_are_read(void **state)
     assert_in_range(n_parked(&f), 1, PULL_HANDLER_PARKED_MAX - 2);
     assert_true(uv_stream_get_write_queue_size(f.connections.first->channel.stream) <
                 10u << 20);
-    pull_handler_expire(f.pulls, UINT64_MAX); /* ready: no deadline ends it */
+    pull_handler_expire(f.pulls, UINT64_MAX, 0); /* ready: no deadline ends it */
     assert_true(n_parked(&f) > 0);
     while (n_heard < PULL_HANDLER_PARKED_MAX) {
         while (n_heard + pull_handler_is_busy(f.pulls) <
@@ -256,7 +256,7 @@ static void answers_wait_until_the_ones_before_them_are_read(void **state)
             assert_int_equal(request_id, 60 + n_heard++);
         }
         peer_turn(&f.peer);
-        pull_handler_expire(f.pulls, 0); /* the next tick */
+        pull_handler_expire(f.pulls, 0, 0); /* the next tick */
     }
     assert_int_equal(n_parked(&f), 0);
     tear_down(&f);

@@ -5,6 +5,7 @@
 #include "serving.h"
 
 #define LEASE_MS 10000u /* of the fixture; its join deadline, too */
+#define PARK_MS 60000u
 
 static struct worker *join(struct fixture *f, uint32_t rank, uint64_t silent_ms)
 {
@@ -13,6 +14,7 @@ static struct worker *join(struct fixture *f, uint32_t rank, uint64_t silent_ms)
                                       .n_workers = 4,
                                       .incarnation = 1,
                                       .mode = TABLE_SPEC_MODE_BSP,
+                                      .relays = true,
                                       .name = "test" };
     uint64_t now_ms = dispatch_now_ms(f->dispatch);
     struct worker *worker;
@@ -33,7 +35,8 @@ static struct shard_report *make_report_after(struct fixture *f,
                                            .connections = &f->connections,
                                            .loop = &f->loop,
                                            .minute = minute,
-                                           .lease_ms = LEASE_MS };
+                                           .lease_ms = LEASE_MS,
+                                           .park_max_ms = PARK_MS };
 
     return shard_stats_make(&in);
 }
@@ -62,7 +65,16 @@ static void assert_near(uint64_t unix_ms, uint64_t wanted_ms)
     assert_in_range(unix_ms, wanted_ms - 1000, wanted_ms + 1000);
 }
 
-static void a_suspected_worker_has_no_deadline_and_others_have_theirs(void **state)
+/* A worker says that a shard suspects rank 1. */
+static void name_suspect(struct fixture *f, struct worker *from)
+{
+    const struct membership_report report = { .from = from->rank, .rank = 1, .incarnation = 1 };
+
+    assert_false(membership_suspect(shard_membership(f->shard), from->job, &report,
+                                    dispatch_now_ms(f->dispatch)));
+}
+
+static void silent_and_suspected_workers_are_waited_for_until_a_deadline(void **state)
 {
     const struct stats_wait *wait;
     struct shard_report *report;
@@ -74,15 +86,20 @@ static void a_suspected_worker_has_no_deadline_and_others_have_theirs(void **sta
     enter_shard();
     (void)join(&f, 0, 0);
     suspect = join(&f, 1, LEASE_MS + 1500);
-    (void)join(&f, 2, 8000);
-    assert_false(membership_suspect(shard_membership(f.shard), suspect->job, 1, 1, false));
+    name_suspect(&f, &suspect->job->workers[0]);
+    assert_false(suspect->is_suspected); /* by the word of one */
+    name_suspect(&f, join(&f, 2, 8000));
+    assert_true(suspect->is_suspected);
+    suspect->suspected_ms -= 1500;
     report = make_report(&f);
     assert_int_equal(report->n_waits, 3);
 
     wait = find_wait(report, "worker suspected");
     assert_string_equal(wait->who, "job job, worker 1 (test)");
     assert_near(wait->since_unix_ms, report->made_unix_ms - LEASE_MS - 1500);
-    assert_int_equal(wait->until_unix_ms, 0);
+    assert_near(wait->until_unix_ms, report->made_unix_ms - 1500 + PARK_MS);
+    assert_string_equal(wait->why, "its lease is over; it is dead once all shards have refused "
+                                   "it, which worker 0 (test) does not say yet");
 
     wait = find_wait(report, "worker silent");
     assert_string_equal(wait->who, "job job, worker 2 (test)");
@@ -218,7 +235,7 @@ static void a_report_soon_after_another_begins_no_new_minute(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_suspected_worker_has_no_deadline_and_others_have_theirs),
+        cmocka_unit_test(silent_and_suspected_workers_are_waited_for_until_a_deadline),
         cmocka_unit_test(a_lease_that_is_over_and_not_yet_ended_has_its_deadline_now),
         cmocka_unit_test(a_full_log_is_reported_since_it_became_full),
         cmocka_unit_test(latencies_are_those_of_the_last_minute),

@@ -97,9 +97,41 @@ static void a_suspicion_is_reported_once_and_before_the_death(void **state)
         "shards of the job refuse it");
     w.state = WORKER_DEAD;
     w.is_suspected = false;
+    w.agreed = (struct witnesses){ 1, { 4 } };
     report(c, &w, 1);
     assert_int_equal(lines.n, 3);
-    assert_non_null(strstr(lines.last, "is declared dead"));
+    assert_string_equal(
+        lines.last,
+        "job ctr: worker 2 (psworker host:2) is declared dead, at clock 12: not heard of for "
+        "a lease; the others go on without it; refused by all shards, by the word of worker 4");
+    worker_events_free(c);
+}
+
+/* A worker may say of another one what is not so. */
+static void who_says_that_a_worker_is_suspected_is_named(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker w = worker("ctr", 2, WORKER_LIVE);
+
+    (void)state;
+    enter_main();
+    report(c, &w, 1);
+    w.reporters = (struct witnesses){ 1, { 4 } };
+    report(c, &w, 1);
+    report(c, &w, 1);
+    assert_int_equal(lines.n, 2);
+    assert_int_equal(lines.level, LOG_LINE_LEVEL_WARN);
+    assert_string_equal(
+        lines.last,
+        "job ctr: worker 4 says that a shard suspects worker 2 (psworker host:2), which this "
+        "node hears; it is refused once another worker says so, too");
+    w.reporters = (struct witnesses){ 2, { 4, 0 } };
+    w.is_suspected = true;
+    report(c, &w, 1);
+    assert_int_equal(lines.n, 3);
+    assert_non_null(strstr(lines.last, "(this node for 0 ms), by the word of worker 4 and "
+                                       "worker 0; the others wait"));
     worker_events_free(c);
 }
 
@@ -193,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_leaves_deaths_and_losses_are_reported_once),
         cmocka_unit_test(a_suspicion_is_reported_once_and_before_the_death),
+        cmocka_unit_test(who_says_that_a_worker_is_suspected_is_named),
         cmocka_unit_test(reports_in_another_order_and_with_other_jobs_log_nothing_twice),
         cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
         cmocka_unit_test(workers_that_ended_before_the_start_are_not_reported_again),
