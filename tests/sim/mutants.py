@@ -37,8 +37,6 @@ MUTANTS = [
      "(w->relays && is_heard(w, lease_ms, now_ms));"),
     ("doubt-as-refusal", "a worker takes a shard that doubts a suspect for one that refuses it",
      "            item->stages[shard] = DOUBTED;", "            item->stages[shard] = ASKED;"),
-    ("unsaid-doubt", "a worker that a shard does not answer does not say so to the others",
-     "    if (doubts_itself(cluster))", "    if (doubts_itself(cluster) && cluster->n_shards == 0)"),
     ("agreed-too-soon", "a worker tells a shard that all refuse a suspect before they do",
      "item->is_agreed || all_are(r, item, REFUSES);", "item->is_agreed || all_are(r, item, NOTHING);"),
     ("untold-suspect", "a worker hears of suspects, and tells no other shard",
