@@ -103,7 +103,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
 
     if (!c->n_frames++)
         connection_entry_set(c->entry, ENTRY_ASKED);
-    c->prechecked_bytes = 0;
+    c->prechecked_bytes = c->partial_bytes = 0;
     status = c->set->config.events->on_request(c->set->config.owner, &r);
     if (c->unpacked.bytes && !c->channel.held)
         channel_loop_release(c->channel.channels, &c->unpacked);

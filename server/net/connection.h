@@ -95,6 +95,7 @@ struct connection {
     struct message_zstd_slices unpacking; /* to there, in slices */
     uint32_t n_tables_made;               /* by its requests */
     size_t prechecked_bytes;              /* of the body being received: push_handler.h */
+    size_t partial_bytes;                 /* of it, that had come then */
     struct connection *next, *prev;       /* in the set */
     size_t reply_bytes;                   /* of a reply being made for it */
     size_t queued_bytes;                  /* of its replies that wait: reply_queue.h */

@@ -17,8 +17,9 @@
 #include "server/requests/deferred.h"
 #include "server/requests/push_handler.h"
 
-#define STEP_MS_MAX 500u /* by which the shard's time moves at once */
-#define LATER 1          /* a handler's answer: none yet, as the write-ahead log is full */
+#define STEP_MS_MAX 500u           /* by which the shard's time moves at once */
+#define PRECHECK_BYTES (32u << 10) /* of a push, come since the last time */
+#define LATER 1 /* a handler's answer: none yet, as the write-ahead log is full */
 
 struct dispatch {
     struct dispatch_config config;
@@ -411,6 +412,32 @@ static void fill_join_reply(const struct dispatch *d, const struct worker *worke
     answer->skipped_clocks = worker->n_skipped;
 }
 
+static bool speaks_for(const struct connection *c, const struct join *asked)
+{
+    return c->worker.joined && c->worker.incarnation == asked->incarnation &&
+           c->worker.rank == asked->rank && strcmp(c->worker.job, asked->job) == 0;
+}
+
+/* Two processes that have chosen one incarnation would number their pushes alike. One that is dead, or whose host is,
+ * holds its next process up for half a lease at most, as in membership_join(). */
+static int check_process(struct dispatch *d, const struct connection *c,
+                         const struct join *asked, uint64_t now_ms, struct err *err) ON_SHARD
+{
+    const struct worker *worker =
+        membership_worker(shard_membership(d->config.shard), asked->job, asked->rank);
+
+    if (!worker || now_ms - worker->last_seen_ms >= d->config.lease_ms / 2 ||
+        strcmp(worker->name, asked->name) == 0)
+        return 0;
+    for (const struct connection *i = c->set->first; i; i = i->next)
+        if (i != c && i->channel.state != CHANNEL_CLOSING && speaks_for(i, asked))
+            return err_set(
+                err, -EBUSY,
+                "job %.64s: another process, %.63s, is rank %u with this incarnation",
+                asked->job, worker->name, asked->rank);
+    return 0;
+}
+
 /* 0 and the answer; else membership_join()'s refusal, of PS_EFENCED with answer->fenced_below. */
 static int join(struct dispatch *d, const struct request *r, const struct join *asked,
                 struct join_reply *answer, struct err *err) ON_SHARD
@@ -432,7 +459,9 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
     if (request_is_from_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
     shard_finish_push(d->config.shard);
-    status = join_job(d, r->connection, &member, r->now_ms, &worker, err);
+    status = check_process(d, r->connection, asked, r->now_ms, err);
+    if (!status)
+        status = join_job(d, r->connection, &member, r->now_ms, &worker, err);
     if (status == PS_EFENCED)
         answer->fenced_below = membership_fence(membership, asked->job, asked->rank);
     if (status)
@@ -672,6 +701,10 @@ static void on_partial(void *owner, struct connection *c, const struct frame_hea
     struct dispatch *d = owner;
 
     enter_shard();
+    /* What a reader pushes is refused, and a head is unpacked each time. */
+    if (!c->worker.joined || n_bytes < c->partial_bytes + PRECHECK_BYTES)
+        return;
+    c->partial_bytes = n_bytes;
     c->prechecked_bytes =
         push_handler_precheck(&d->precheck, header, head, body, n_bytes, c->prechecked_bytes,
                               shard_gradient_max(d->context.shard));

@@ -1,6 +1,9 @@
 """Hostile peers, run as a program of its own so that they take no time from the test's clients:
 
     hostile.py zstd PORT N    readers of shard 0 that send compressed frames without an end
+    hostile.py heads PORT N   readers of shard 0 that send pushes and pulls whose heads name 32,000 empty sections
+    hostile.py bytes PORT N   readers of shard 0 that begin such a push with a body of 32 MiB, and send that byte by byte, 1000
+                              bytes a second from all of them
     hostile.py drip PORT N    HTTP clients that send a line of their request's head every 0.5 s
 
     hostile.py silent PORT N  peers of 127.0.0.2 and 127.0.0.3 that connect and say nothing; one that is hung up on
@@ -43,6 +46,26 @@ def zstd_frames():
                        flags=wire.ZSTD),
             wire.frame("pull", wire.head((3, [one])), body, flags=wire.ZSTD),
             wire.frame("pull", wire.head((3, [right])), body, flags=wire.ZSTD)]
+
+
+N_SECTIONS = 32000
+
+
+def many_sections(type_, **more):
+    return wire.frame(type_, bytes([(5 if type_ == "push" else 3) << 3 | 2, 0]) * N_SECTIONS, **more)
+
+
+def byte_by_byte(port, n):
+    clients = readers(port, n)
+    for client in clients:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(many_sections("push", body_bytes=32 << 20))
+    print("ready", flush=True)
+    while True:
+        for client in clients:
+            with contextlib.suppress(OSError):
+                client.send(b"\0", socket.MSG_DONTWAIT)
+            time.sleep(0.001)  # the pace is the case
 
 
 def flood(clients, data):
@@ -173,6 +196,10 @@ def main():
         work = lambda: flood(readers(port, n), memoryview(zstd_frames()[2]))  # noqa: E731
     elif what == "unfinished":
         work = lambda: unfinished(port, n)  # noqa: E731
+    elif what == "heads":
+        work = lambda: flood(readers(port, n), many_sections("push") + many_sections("pull"))  # noqa: E731
+    elif what == "bytes":
+        work = lambda: byte_by_byte(port, n)  # noqa: E731
     elif what == "drip":
         work = lambda: drip(port, n)  # noqa: E731
     elif what == "hoard":

@@ -564,6 +564,18 @@ def test_two_connections_of_one_incarnation_both_speak_for_it(shared_psd):
         assert first.leave().status == 0
 
 
+def test_two_processes_that_chose_one_incarnation_do_not_both_speak_for_it(shared_psd):
+    with shared_psd.connect() as first, shared_psd.connect() as second:
+        assert first.join(job="same", name="one").status == 0
+        taken = second.join(job="same", name="another")
+        assert taken.status == -errno.EBUSY and "another process, one, is rank 0" in taken.text
+        first.close()
+        deadline = time.monotonic() + 30
+        while (again := second.join(job="same", name="another")).status:  # until the end of the first is seen
+            assert again.status == -errno.EBUSY and time.monotonic() < deadline
+        assert second.leave().status == 0
+
+
 def test_incarnations_fences_and_a_rank_that_is_taken(shared_psd):
     with shared_psd.connect() as client, shared_psd.connect() as other:
         assert client.join(job="ranks", incarnation=10, name="one").status == 0

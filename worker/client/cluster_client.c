@@ -14,7 +14,7 @@
 #include "worker/client/suspects.h"
 
 #define CONNECT_MIN_MS 1000u
-#define RANDOM_RANGE 1000u /* of what two processes of one rank add to their incarnations */
+#define RANDOM_RANGE 60000u /* of what two processes of one rank add to their incarnations */
 
 /* Written by the network thread, read by any. */
 struct counters {
