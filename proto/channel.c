@@ -354,7 +354,7 @@ static void drop_out(struct channel_out *o)
  *         -> linger, when writes are under way: on_shutdown, on_linger_end
  *         -> finish -> on_closed -> events.closed                             (end)
  */
-#define FRAME_TURN_BYTES 1024u /* what a frame uses of a turn beside its bytes */
+#define FRAME_COST(n) (1024u + 16u * (n)) /* of a turn, beside its bytes; n of them are unpacked */
 #define HIGH_WATER_BYTES (8u << 20)
 #define LOW_WATER_BYTES (2u << 20)
 #define LOW_READ_BYTES (64u << 10) /* of one read, at low priority */
@@ -556,7 +556,7 @@ static int deliver_one(struct channel *c, const struct frame_header *header)
     if (status)
         return status;
     status = c->events->frame(c->owner, header, head, head + header->head_bytes);
-    use_turn(c, c->in.next_bytes + FRAME_TURN_BYTES);
+    use_turn(c, c->in.next_bytes + FRAME_COST(header->head_bytes));
     if (!c->held)
         drop_frame(&c->in);
     return status;
