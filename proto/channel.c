@@ -354,7 +354,7 @@ static void drop_out(struct channel_out *o)
  *         -> linger, when writes are under way: on_shutdown, on_linger_end
  *         -> finish -> on_closed -> events.closed                             (end)
  */
-#define FRAME_COST(n) (1024u + 16u * (n)) /* of a turn, beside its bytes; n of them are unpacked */
+#define FRAME_COST(n) (1024u + 16u * (n)) /* beside its bytes; its head has n */
 #define HIGH_WATER_BYTES (8u << 20)
 #define LOW_WATER_BYTES (2u << 20)
 #define LOW_READ_BYTES (64u << 10) /* of one read, at low priority */

@@ -69,13 +69,13 @@ static inline bool connection_entry_is_evicted(const struct connection_entry *en
     return entry && atomic_load_explicit(&entry->is_evicted, memory_order_relaxed);
 }
 
-/* The limits' time. It stands still for CONNECTION_LIMITS_SETTLE_MS after the process did, as when it was stopped:
+/* The limits' time. It stands still for CONNECTION_LIMITS_CATCH_UP_MS after the process did, as when it was stopped:
  * until then shards read what has come meanwhile, and nobody counts as silent for it. Zeroed at first. */
 #define CONNECTION_LIMITS_STALL_MS 500u
-#define CONNECTION_LIMITS_SETTLE_MS 1000u
+#define CONNECTION_LIMITS_CATCH_UP_MS 1000u
 
 struct connection_limits_clock {
-    uint64_t seen_ms, behind_ms, settled_ms;
+    uint64_t seen_ms, behind_ms, caught_up_ms;
 };
 
 /* To be called at least a few times a second. */
@@ -83,11 +83,11 @@ static inline uint64_t connection_limits_time(struct connection_limits_clock *c,
                                               uint64_t now_ms)
 {
     if (c->seen_ms && now_ms - c->seen_ms > CONNECTION_LIMITS_STALL_MS) {
-        c->behind_ms = (now_ms < c->settled_ms ? c->behind_ms : 0) + now_ms - c->seen_ms;
-        c->settled_ms = now_ms + CONNECTION_LIMITS_SETTLE_MS;
+        c->behind_ms = (now_ms < c->caught_up_ms ? c->behind_ms : 0) + now_ms - c->seen_ms;
+        c->caught_up_ms = now_ms + CONNECTION_LIMITS_CATCH_UP_MS;
     }
     c->seen_ms = now_ms;
-    return now_ms < c->settled_ms ? now_ms - c->behind_ms : now_ms;
+    return now_ms < c->caught_up_ms ? now_ms - c->behind_ms : now_ms;
 }
 
 struct connection_limits;

@@ -285,8 +285,8 @@ static void fill_message(enum frame_type type, union message *m)
                                                .nodes = { "a:1", "b:2" },
                                                .version = 1 };
     if (type == FRAME_JOIN)
-        m->join =
-            (struct join){ "job", 1, 4, 77, TABLE_SPEC_MODE_SSP, 4, 17, 3, "host:1", true, NULL };
+        m->join = (struct join){ "job", 1,        4,    77,  TABLE_SPEC_MODE_SSP, 4, 17,
+                                 3,     "host:1", true, NULL };
     if (type == FRAME_JOIN_REPLY)
         m->join_reply = (struct join_reply){ PS_EFENCED, "fenced", 1,       2, 3, 4, true,
                                              5,          6,        PS_ENAN, 7, 8, 9 };

@@ -355,7 +355,7 @@ static void a_process_that_was_stopped_has_silenced_nobody(void **state)
     entry = enter(l, "10.0.0.1", connection_limits_time(&clock, now_ms));
     connection_entry_set(entry, ENTRY_JOINED);
     now_ms += stopped_ms;
-    for (uint64_t until_ms = now_ms + CONNECTION_LIMITS_SETTLE_MS; now_ms < until_ms;
+    for (uint64_t until_ms = now_ms + CONNECTION_LIMITS_CATCH_UP_MS; now_ms < until_ms;
          now_ms += 100)
         connection_limits_sweep(l, connection_limits_time(&clock, now_ms));
     assert_false(connection_entry_is_evicted(entry));

@@ -127,8 +127,9 @@ static int write_any(struct bytes *b, unsigned type)
     struct table_reply table_reply = { 0, "t", 3, messages_spec() };
     struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7, 8, 9, 10 };
     struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true };
-    struct status_reply status_reply = { PS_EFENCED, "no", 9, { 1, { { 3, 2, 1, false } } },
-                                         { 1, { { 4, 3, 2, false } } } };
+    struct status_reply status_reply = {
+        PS_EFENCED, "no", 9, { 1, { { 3, 2, 1, false } } }, { 1, { { 4, 3, 2, false } } }
+    };
     int status;
 
     hello_reply->n_nodes = 3;
