@@ -24,7 +24,7 @@
     X(PS_EDEVICE,   -10006, "the accelerator reported an error")                       \
     X(PS_ESPEC,     -10007, "the table exists with another specification")             \
     X(PS_EBUDGET,   -10008, "the memory budget is reached: new rows are refused")      \
-    X(PS_EFENCED,   -10009, "this incarnation of the worker was declared dead")        \
+    X(PS_EFENCED,   -10009, "this incarnation left, is suspected or dead, or was replaced") \
     X(PS_ESEQ,      -10010, "a push is missing before this one")                       \
     X(PS_EDEADLINE, -10011, "the deadline passed")                                     \
     X(PS_ENAN,      -10012, "the push holds NaN or infinity")                          \

@@ -73,7 +73,7 @@ static const struct family shard_families[] = {
           "Pushes sent again and not applied again."),
     SHARD("pushes_refused_total", "counter", counters.pushes_refused, "Pushes refused."),
     SHARD("pushes_fenced_total", "counter", counters.pushes_fenced,
-          "Pushes of workers declared dead."),
+          "Pushes of workers that are suspected, dead or replaced."),
     SHARD("pushes_dropped_total", "counter", counters.pushes_dropped,
           "Held pushes of a clock that their worker did not end, or did again."),
     SHARD("pushes_not_finite_total", "counter", counters.nan_pushes,
@@ -172,7 +172,8 @@ static const struct family table_families[] = {
 static const struct family job_families[] = {
     JOB("min_clock", "gauge", min_clock,
         "Steps that the slowest counted worker of a job has finished."),
-    JOB("fenced_total", "counter", n_fenced, "Messages of workers declared dead."),
+    JOB("fenced_total", "counter", n_fenced,
+        "Messages of workers that are suspected, dead or replaced."),
     JOB("lost_pushes_total", "counter", n_lost,
         "Pushes that had been acknowledged and were not there after a restart (durability "
         "async)."),

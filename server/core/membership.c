@@ -583,7 +583,7 @@ static int fenced(struct job *job, const struct membership_join *join, struct er
 {
     job->n_fenced++;
     return err_set(err, PS_EFENCED,
-                   "job %s: rank %u has left, was declared dead, or has been replaced since",
+                   "job %s: rank %u has left, is suspected or dead, or has been replaced since",
                    job->name, join->rank);
 }
 

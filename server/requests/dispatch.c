@@ -687,10 +687,9 @@ static void retry_deferred(struct dispatch *d) ON_SHARD
 static void renew_lease(void *owner, const struct request *r)
 {
     struct dispatch *d = owner;
-    struct worker *worker;
 
     enter_shard();
-    (void)!request_context_find_worker(&d->context, r->connection, dispatch_now_ms(d), &worker);
+    request_context_renew_lease(&d->context, r->connection, dispatch_now_ms(d));
 }
 
 /* --- other events of a connection --- */

@@ -539,7 +539,7 @@ void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms, uint64_t shar
     struct pending_pull **at = &p->parked.first;
     char sentence[240];
 
-    if (p->any_congested)
+    if (p->any_congested || any_suspects) /* a suspect's own are refused */
         pull_handler_retry(p);
     while (*at) {
         struct worker *worker = NULL;
@@ -563,15 +563,9 @@ void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms, uint64_t shar
 static void renew_leases(struct pull_handler *p, const struct pull_queue *queue,
                          uint64_t now_ms) ON_SHARD
 {
-    for (struct pending_pull *a = queue->first; a; a = a->next) {
-        const struct connection_worker *w = &a->connection->worker;
-        struct worker *worker;
-
-        if (a->holds && pull_reply_is_alive(a) &&
-            request_context_waiting_worker(p->request, a->connection))
-            (void)!membership_find(shard_membership(p->request->shard), w->job, w->rank,
-                                   w->incarnation, now_ms, &worker);
-    }
+    for (struct pending_pull *a = queue->first; a; a = a->next)
+        if (a->holds && pull_reply_is_alive(a))
+            request_context_renew_lease(p->request, a->connection, now_ms);
 }
 
 void pull_handler_renew_leases(struct pull_handler *p, uint64_t now_ms)

@@ -352,12 +352,9 @@ int push_handler_receive(struct push_handler *p, struct request *r)
 
 void push_handler_renew_leases(struct push_handler *p, uint64_t now_ms)
 {
-    for (const struct pending_push *a = p->first; a; a = a->next) {
-        struct worker *worker;
-
+    for (const struct pending_push *a = p->first; a; a = a->next)
         if (!a->is_running) /* else shard_advance() knows */
-            (void)!request_context_find_worker(p->context, a->connection, now_ms, &worker);
-    }
+            request_context_renew_lease(p->context, a->connection, now_ms);
 }
 
 /* The one that runs, all at once. */

@@ -44,9 +44,18 @@ struct worker *request_context_waiting_worker(struct request_context *x,
             continue;
         worker = &job->workers[w->rank];
         if (worker->state == WORKER_LIVE && worker->incarnation == w->incarnation)
-            return worker;
+            return worker->is_suspected ? NULL : worker;
     }
     return NULL;
+}
+
+void request_context_renew_lease(struct request_context *x, const struct connection *c,
+                                 uint64_t now_ms)
+{
+    struct worker *worker = request_context_waiting_worker(x, c);
+
+    if (worker && now_ms > worker->last_seen_ms)
+        worker->last_seen_ms = now_ms;
 }
 
 void request_context_log(struct request_context *x, const struct connection *c,

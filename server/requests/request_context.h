@@ -30,9 +30,14 @@ int request_context_find_worker(struct request_context *x, const struct connecti
                                 uint64_t now_ms, struct worker **ret_worker)
     ON_SHARD MUST_CHECK;
 
-/* The same, or NULL, for a request that has waited: the worker has sent nothing, so its lease stays as it is. */
+/* The same, or NULL, for a request that has waited: the worker has sent nothing, so its lease stays as it is. NULL also
+ * if it is suspected. */
 struct worker *request_context_waiting_worker(struct request_context *x,
                                               const struct connection *c) ON_SHARD;
+
+/* For a request that keeps its connection from being read: so the worker can send no heartbeat. */
+void request_context_renew_lease(struct request_context *x, const struct connection *c,
+                                 uint64_t now_ms) ON_SHARD;
 
 /* A line in the log about a request or a peer, unless there were too many like it. `what`: static. `sentence`: NULL or
  * "" for the status's own. */

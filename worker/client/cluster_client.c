@@ -263,10 +263,11 @@ static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
     cluster->epoch = client_state_rejoin(cluster->state, incarnation);
     cluster->n_joined = 0;
     count(&cluster->counters.rejoins, 1);
-    snprintf(
-        text, sizeof text,
-        "shard %u at %s had declared this worker dead: joining again as incarnation %" PRIu64,
-        shard, cluster->members[shard].address.text, incarnation);
+    snprintf(text, sizeof text,
+             "shard %u at %s refuses this worker (it was silent for a lease, or its rank was "
+             "taken): "
+             "joining again as incarnation %" PRIu64,
+             shard, cluster->members[shard].address.text, incarnation);
     notice(cluster, text);
     for (i = 0; i < cluster->n_shards; i++) {
         cluster->members[i].joined = false;

@@ -38,8 +38,8 @@ static void an_incarnation_that_comes_back_is_greater_than_all_before(void **sta
     assert_int_equal(cluster_client_next_incarnation(100, 4999, 5000, 77), 5000);
     /* It is behind: past the fence, at which a worker may have left. */
     assert_int_equal(cluster_client_next_incarnation(100, 5000, 5000, 77), 5078);
-    assert_int_equal(cluster_client_next_incarnation(100, 5001, 5000, 1000), 5002);
-    assert_int_equal(cluster_client_next_incarnation(7000, 0, 5000, 1077),
+    assert_int_equal(cluster_client_next_incarnation(100, 5001, 5000, 60000), 5002);
+    assert_int_equal(cluster_client_next_incarnation(7000, 0, 5000, 60077),
                      7078); /* or past oneself */
     assert_int_equal(cluster_client_next_incarnation(7000, 6000, 5000, 0), 7001);
     assert_true(cluster_client_next_incarnation(UINT64_MAX, 0, 5000, 77) == UINT64_MAX);

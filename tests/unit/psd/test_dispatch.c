@@ -191,6 +191,30 @@ static void a_pull_behind_an_unacknowledged_push_does_not_advance_the_clock(void
     tear_down(&f);
 }
 
+static void parked_pulls_of_a_suspect_are_refused(void **state)
+{
+    const struct job *job;
+    struct fixture f;
+    struct peer fast, slow;
+
+    (void)state;
+    set_up(&f);
+    slow = worker_of(&f, 1);
+    fast = worker_ahead(&f);
+    park_pull(&fast);
+    job = membership_worker(shard_membership(f.shard), "job", 0)->job;
+    assert_int_equal(beat_about(&slow, 0, false).status, 0);
+    dispatch_tick(f.dispatch);
+    assert_int_equal(hear_pull(&fast, 60).status, PS_EFENCED);
+    assert_int_equal(count(&f).pulls.parked, 0);
+    assert_int_equal(job->n_fenced, 0); /* it has said nothing since */
+    assert_int_equal(beat(&fast), PS_EFENCED);
+    assert_int_equal(job->n_fenced, 1);
+    peer_close(&fast);
+    peer_close(&slow);
+    tear_down(&f);
+}
+
 static void a_worker_that_another_suspects_is_refused_and_ends_when_all_agree(void **state)
 {
     struct fixture f;
@@ -526,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_stopped_service_refuses_waiting_peers),
         cmocka_unit_test(a_reader_reads_what_there_is_and_waits_for_nobody),
         cmocka_unit_test(a_pull_behind_an_unacknowledged_push_does_not_advance_the_clock),
+        cmocka_unit_test(parked_pulls_of_a_suspect_are_refused),
         cmocka_unit_test(a_worker_that_another_suspects_is_refused_and_ends_when_all_agree),
         cmocka_unit_test(a_fenced_worker_learns_how_to_rejoin),
         cmocka_unit_test(a_join_reports_a_refusal_that_was_missed),
