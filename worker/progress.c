@@ -157,6 +157,19 @@ static void draw_bar(struct progress *p, const struct progress_state *s, double 
     p->drawn = true;
 }
 
+void progress_loss(struct progress_state *state, double loss)
+{
+    if (state->loss_epoch != state->epoch) {
+        state->epoch_loss_sum = 0;
+        state->epoch_loss_n = 0;
+        state->loss_epoch = state->epoch;
+    }
+    state->loss_sum += loss;
+    state->loss_n++;
+    state->epoch_loss_sum += loss;
+    state->epoch_loss_n++;
+}
+
 void progress_step(struct progress *p, struct progress_state *state)
 {
     double now = now_s(), lasted = now - p->last_report, rate;
@@ -277,7 +290,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
 {
     double seconds = now_s() - p->started - p->paused;
     double rate = seconds > 0 ? (double)state->samples / seconds : 0;
-    double loss = state->loss_n ? state->loss_sum / (double)state->loss_n : p->last_loss;
+    double loss = state->epoch_loss_n ? state->epoch_loss_sum / (double)state->epoch_loss_n : 0;
 
     clear_bar(p);
     if (stopped)

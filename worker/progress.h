@@ -22,6 +22,9 @@ struct progress_state {
     uint64_t samples_expected; /* of all epochs; 0: not known */
     double loss_sum;           /* of the batches' mean losses since the last report, */
     uint64_t loss_n;           /* and their number */
+    double epoch_loss_sum;     /* the same of the epoch with the last step */
+    uint64_t epoch_loss_n;
+    uint32_t loss_epoch; /* which one that is */
     struct ps_stats store;
     struct dlrm_row_counts device_rows;
     struct stage_times stages; /* since the start, validations left out */
@@ -34,6 +37,9 @@ struct progress_state {
 
 /* -errno and a sentence if the JSON file cannot be written. */
 int progress_open(const struct settings *s, struct progress **ret, struct err *err) MUST_CHECK;
+
+/* Counts a batch's mean loss, of state->epoch. */
+void progress_loss(struct progress_state *state, double loss);
 
 /* A line or a redrawn bar, if one is due; then the loss sums start anew. */
 void progress_step(struct progress *p, struct progress_state *state);

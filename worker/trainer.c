@@ -85,8 +85,7 @@ static int end_step(struct trainer *t, struct err *err)
                        "the loss is %g at step %llu: training has diverged; a lower --lr or "
                        "--clip-norm may help",
                        loss, (unsigned long long)t->clocks[at]);
-    t->state.loss_sum += loss;
-    t->state.loss_n++;
+    progress_loss(&t->state, loss);
     if (t->keeps && t->n_ended == t->n_begun) {
         model_tables_copy_residuals(t->tables, t->keeps);
         t->keeps = NULL;

@@ -39,7 +39,7 @@ def test_a_pipe_trains_on_every_row_to_the_same_bits_as_the_file(tmp_path, how):
         source = subprocess.Popen(["zstd", "-qc", log] if how == "zstd" else ["cat", log], stdout=subprocess.PIPE)
         stdin = source.stdout
     got, said = predicted(tmp_path, "pipe", path, stdin=stdin)
-    assert said["samples"] == 3000
+    assert said["samples"] == 3000 and said["loss"] == whole["loss"] > 0
     assert got == expected
     if source:
         assert source.wait() == 0
@@ -52,12 +52,12 @@ def test_a_pipe_with_a_header_and_standardised_columns_is_checked_and_then_read_
     flags = ("--delimiter", ",", "--header", "--label", "y", "--numeric", "a", "--categorical", "b", "--numeric-as", "standardise", "--batch", 64,
              "--dim", 4, "--bottom", 4, "--top", 4)
     train = ("train", *flags, "--shuffle", 500, "--local", "--json", "-")
-    finish(psworker(*train, "--save", tmp_path / "file", "--data", log))
+    file, _ = finish(psworker(*train, "--save", tmp_path / "file", "--data", log))
     source = subprocess.Popen(["cat", log], stdout=subprocess.PIPE)
     pipe, _ = finish(psworker(*train, "--save", tmp_path / "pipe", "--data", "-", stdin=source.stdout))
     file_says, pipe_says = [finish(psworker("predict", *flags, "--labelled", "--checkpoint", tmp_path / name, "--data", log))[0]
                             for name in ("file", "pipe")]
-    assert result(pipe)["samples"] == 3000 and pipe_says == file_says and len(file_says.splitlines()) == 3000
+    assert result(pipe)["samples"] == 3000 and result(pipe)["loss"] == result(file)["loss"] and pipe_says == file_says and len(file_says.splitlines()) == 3000
 
 
 @pytest.mark.parametrize("flags,sentence", [

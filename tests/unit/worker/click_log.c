@@ -10,21 +10,14 @@ void must(int status, const struct err *err)
 
 void click_log_settings(struct settings *s, const char *const *more)
 {
-    /* However slow the machine is, no line of progress begins the sums of the loss anew. */
-    const char *flags[40] = { "--data",   click_log_path,
-                              "--format", "criteo",
-                              "--batch",  "16",
-                              "--dim",    "4",
-                              "--bottom", "8",
-                              "--top",    "8",
-                              "--wide",   "--mode",
-                              "async",    "--log-level",
-                              "error",    "--epochs",
-                              "2",        "--progress-every",
-                              "1h" };
+    const char *flags[40] = {
+        "--data", click_log_path, "--format", "criteo",   "--batch", "16",     "--dim",
+        "4",      "--bottom",     "8",        "--top",    "8",       "--wide", "--mode",
+        "async",  "--log-level",  "error",    "--epochs", "2"
+    };
     enum settings_action action;
     struct err err = { 0 };
-    int n = 21;
+    int n = 19;
 
     while (*more)
         flags[n++] = *more++;

@@ -101,8 +101,8 @@ static struct outcome run(const struct device_ops *ops, uint64_t fence_push,
     must(model_tables_create(&s, u.model, 13, store, &t->tables, &err), &err);
     must(progress_open(&s, &t->progress, &err), &err);
     must(trainer_run(t, &err), &err);
-    end = (struct outcome){ the.n_pushes, the.hash, t->state.loss_sum, t->state.device_rows,
-                            t->state.store };
+    end = (struct outcome){ the.n_pushes, the.hash, t->state.epoch_loss_sum,
+                            t->state.device_rows, t->state.store };
     must(progress_close(t->progress, &err), &err);
     model_tables_free(t->tables);
     setup_deinit(&u);

@@ -30,7 +30,7 @@ void training_run(const struct device_ops *ops, const struct param_store_ops *st
     ret->n_applied = fake->n_applied;
     ret->n_fences = fake->n_fences;
     ret->n_samples = t->state.samples;
-    ret->loss_sum = t->state.loss_sum;
+    ret->loss_sum = t->state.epoch_loss_sum;
     memcpy(ret->bytes_of, fake->bytes_of, sizeof ret->bytes_of);
     must(progress_close(t->progress, &ret->err), &ret->err);
     model_tables_free(t->tables);
