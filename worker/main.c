@@ -369,7 +369,7 @@ static int train(struct command_context *r, struct err *err)
     r->stop = stop_signal_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
-    r->setup.stop = r->stop;
+    setup_set_stop(&r->setup, r->stop);
     status = open_store(r, err);
     if (!status)
         status = setup_probe(&r->setup, err);

@@ -281,21 +281,31 @@ uint64_t setup_n_rows_between(const struct setup *u, uint64_t n_rows, uint32_t r
     return end > from ? end - from : 0;
 }
 
+static bool is_stopped(const void *stop)
+{
+    return stop_signal_asked(stop) || stop_signal_early(stop);
+}
+
+void setup_set_stop(struct setup *u, const struct stop_signal *stop)
+{
+    u->stop = stop;
+    input_pipes_set_stop(u->pipes, is_stopped, stop);
+}
+
 int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct err *err)
 {
-    return moments_measure(u->schema, u->pipes, u->train_files, u->n_train_files, MOMENTS_ROWS,
-                           ret_mean, ret_std, err);
+    int status = moments_measure(u->schema, u->pipes, u->train_files, u->n_train_files,
+                                 MOMENTS_ROWS, ret_mean, ret_std, err);
+
+    if (!status && is_stopped(u->stop))
+        status = err_set(err, -ECANCELED, "stopped while the columns' means were measured");
+    return status;
 }
 
 static void warn(void *arg, const char *sentence)
 {
     (void)arg;
     log_line_warn("%s", sentence);
-}
-
-static bool is_stopped(const void *stop)
-{
-    return stop_signal_asked(stop) || stop_signal_early(stop);
 }
 
 static struct data_loader_options feed_of(const struct setup *u, bool training, uint32_t epoch,

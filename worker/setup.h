@@ -18,7 +18,7 @@ struct setup {
     char **train_files, **valid_files; /* owned; valid may be train */
     uint32_t n_train_files, n_valid_files;
     struct input_pipes *pipes;             /* owned: those of the files that can be read once */
-    const struct stop_signal *stop;        /* borrowed; NULL: none. Ends a wait for a pipe */
+    const struct stop_signal *stop;        /* borrowed; NULL: none. setup_set_stop() */
     struct data_loader_range train, valid; /* rows of those files */
     bool has_valid, labelled;
     bool strict;                       /* a malformed row ends the reading: set by predict */
@@ -26,6 +26,9 @@ struct setup {
     struct dlrm *model;                /* owned */
     struct batch_memory *batch_memory; /* owned; NULL without a model */
 };
+
+/* From here on a stop ends every wait for a pipe. Behind setup_data(). */
+void setup_set_stop(struct setup *u, const struct stop_signal *stop);
 
 /* For train: --data trains, and --valid or the end of --data validates. For eval and predict:
  * all of --data is `valid`. `labelled`: the files have the label column. */
@@ -58,7 +61,7 @@ uint64_t setup_n_rows_between(const struct setup *u, uint64_t n_rows, uint32_t r
                               uint64_t from_clock, uint64_t end_clock);
 
 /* Means and deviations over the first rows of the training files: the same for every worker.
- * [n_numeric] each. */
+ * [n_numeric] each. -ECANCELED: a stop came first. */
 int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct err *err)
     MUST_CHECK;
 

@@ -85,6 +85,45 @@ def test_a_stop_ends_a_wait_for_a_silent_pipe(tmp_path):
     assert w.wait(30) == 0 and result(out)["stopped_early"]
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["in mid-line", "in mid-frame"])
+def test_a_stop_of_a_pipe_that_has_stopped_halfway_is_no_error_in_its_data(tmp_path, packed):
+    log = synth(tmp_path / "log.tsv", 20000)
+    data = log.read_bytes()
+    if packed:
+        data = subprocess.run(["zstd", "-qc", log], stdout=subprocess.PIPE, check=True).stdout
+        data = data[:len(data) * 3 // 4]
+    else:
+        data = data[:data.index(b"\n", len(data) // 2) + 30]
+    w = subprocess.Popen([BIN / "psworker", "train", *SMALL, "--local", "--json", "-", "--progress-every", "10ms", "--bad-rows-max", "0", "--data", "-"],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    w.stdin.write(data)
+    w.stdin.flush()
+    for line in w.stdout:
+        if json.loads(line)["samples"] > 1000:
+            break
+    time.sleep(0.5)  # it waits for more
+    w.send_signal(signal.SIGTERM)
+    out, err = w.stdout.read().decode(), w.stderr.read().decode()
+    assert w.wait(30) == 0, err
+    assert result(out)["stopped_early"] and result(out)["bad_rows"] == 0 and result(out)["samples"] % 64 == 0
+
+
+def test_a_start_that_is_stopped_while_columns_are_measured_leaves_the_job(psds, tmp_path):
+    node = psds("--shards", 1, "--lease", "300s")
+    rows = "".join(f"{i % 2},{i % 7}.5,t{i % 5}\n" for i in range(3000))
+    w = psworker("train", "--servers", node.address, "--delimiter", ",", "--header", "--label", "y", "--numeric", "a", "--categorical", "b",
+                 "--numeric-as", "standardise", "--batch", 64, "--dim", 4, "--bottom", 4, "--top", 4, "--data", "-", stdin=subprocess.PIPE)
+    w.stdin.write("y,a,b\n" + rows + "0,1")
+    w.stdin.flush()
+    states = lambda: [worker["state"] for job in node.stats()["jobs"] for worker in job["workers"]]
+    wait_for("the join", lambda: states() == ["live"])
+    time.sleep(0.5)
+    w.send_signal(signal.SIGTERM)
+    assert w.wait(10) == 143
+    wait_for("the farewell", lambda: states() == ["left"])
+    w.stdin.close()
+
+
 def test_a_restart_says_which_rows_of_a_pipe_it_passes_over(psds, tmp_path):
     node = psds("--shards", 1, "--lease", "60s")
     log = synth(tmp_path / "log.tsv", 6400)

@@ -21,13 +21,17 @@ struct input_pipe {
     enum input_pipe_use use;
     bool passed; /* its pass has begun */
     struct bytes kept;
-    size_t n_given;          /* of what is kept, to the current prescan */
-    const atomic_bool *stop; /* borrowed */
+    size_t n_given;                  /* of what is kept, to the current prescan */
+    const atomic_bool *stop;         /* borrowed */
+    const struct input_pipes *pipes; /* borrowed: whose it is */
+    bool ended_by_stop;              /* a stop has ended a read */
     char path[];
 };
 
 struct input_pipes {
     struct input_pipe *first; /* owned */
+    bool (*is_stopped)(const void *arg);
+    const void *stop_arg; /* borrowed */
 };
 
 static bool is_standard_input(const char *path)
@@ -77,6 +81,13 @@ void input_pipes_free(struct input_pipes *pipes)
     free(pipes);
 }
 
+void input_pipes_set_stop(struct input_pipes *pipes, bool (*is_stopped)(const void *arg),
+                          const void *arg)
+{
+    pipes->is_stopped = is_stopped;
+    pipes->stop_arg = arg;
+}
+
 bool input_pipes_is_empty(const struct input_pipes *pipes)
 {
     return !pipes || !pipes->first;
@@ -102,6 +113,7 @@ int input_pipes_add(struct input_pipes *pipes, const char *path, struct err *err
     p->device = st.st_dev;
     p->number = st.st_ino;
     p->fd = is_standard_input(path) ? STDIN_FILENO : -1;
+    p->pipes = pipes;
     memcpy(p->path, path, path_bytes);
     p->next = pipes->first;
     pipes->first = p;
@@ -143,7 +155,9 @@ int input_pipes_begin(struct input_pipes *pipes, const char *path, enum input_pi
 
 static bool is_stopped(const struct input_pipe *p)
 {
-    return p->stop && atomic_load_explicit(p->stop, memory_order_relaxed);
+    return (p->stop && atomic_load_explicit(p->stop, memory_order_relaxed)) ||
+           (p->use == INPUT_PIPE_PRESCAN && p->pipes->is_stopped &&
+            p->pipes->is_stopped(p->pipes->stop_arg));
 }
 
 /* A FIFO without a writer so far gives no event, and one whose writers have gone an end. */
@@ -162,8 +176,14 @@ static int read_pipe(struct input_pipe *p, void *dst, size_t n_bytes, size_t *re
             return err_set(err, -errno, "%s: cannot read: %s", input_pipe_name(p->path),
                            strerror(errno));
     }
+    p->ended_by_stop = p->ended_by_stop || n < 0;
     *ret_n = n > 0 ? (size_t)n : 0;
     return 0;
+}
+
+bool input_pipe_is_stopped(const struct input_pipe *p)
+{
+    return p && p->ended_by_stop;
 }
 
 /* From the pipe, and into what is kept. */

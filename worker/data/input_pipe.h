@@ -35,8 +35,13 @@ int input_pipes_add(struct input_pipes *pipes, const char *path, struct err *err
 
 bool input_pipes_is_empty(const struct input_pipes *pipes);
 
+/* From here on prescans ask is_stopped(arg), too, whether to wait on; arg is borrowed. */
+void input_pipes_set_stop(struct input_pipes *pipes, bool (*is_stopped)(const void *arg),
+                          const void *arg);
+
 /* *ret: the pipe, borrowed, at its first byte; NULL: path is a file, or pipes is NULL. Once *stop is true (it may be
- * NULL) a read ends as at the end of the text. PS_ESETTING: its pass has begun before; -errno. */
+ * NULL) a read ends as at the end of the text (input_pipe_is_stopped()). PS_ESETTING: its pass has begun before;
+ * -errno. */
 int input_pipes_begin(struct input_pipes *pipes, const char *path, enum input_pipe_use use,
                       const atomic_bool *stop, struct input_pipe **ret, struct err *err)
     MUST_CHECK;
@@ -44,5 +49,9 @@ int input_pipes_begin(struct input_pipes *pipes, const char *path, enum input_pi
 /* Up to n_bytes; 0 at the end. Waits for the writer. */
 int input_pipe_read(struct input_pipe *p, void *dst, size_t n_bytes, size_t *ret_n,
                     struct err *err) MUST_CHECK;
+
+/* True once a stop has ended a read: the text ends anywhere, and what it ends with is no whole line or frame.
+ * p may be NULL. */
+bool input_pipe_is_stopped(const struct input_pipe *p);
 
 #endif

@@ -97,7 +97,8 @@ static int start_unpacking(struct input_stream *s, struct err *err)
         s->packing = GZIP;
         return 0;
     }
-    if (ends_with(s->path, ".zst") || ends_with(s->path, ".gz"))
+    if (!input_pipe_is_stopped(s->pipe) &&
+        (ends_with(s->path, ".zst") || ends_with(s->path, ".gz")))
         return err_set(err, PS_EDATA,
                        "%s: its name says that it is packed, its first bytes do not%s", s->path,
                        s->end == 0 ? " (it is empty)" : "");
@@ -232,6 +233,8 @@ int input_stream_read(struct input_stream *s, void *dst, size_t n_bytes, size_t 
         if (s->start == s->end && !s->in_frame)
             return 0;
         status = read_step(s, dst, n_bytes, ret_n_bytes, err);
+        if (!status && *ret_n_bytes == 0 && s->fd_ended && input_pipe_is_stopped(s->pipe))
+            return 0;
         if (!status && *ret_n_bytes == 0 && s->fd_ended && s->in_frame)
             return err_set(err, PS_EDATA, "%s: the packed data ends too early", s->path);
     }

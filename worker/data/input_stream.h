@@ -2,7 +2,7 @@
  * The bytes of a file as its writer had them: plain, or unpacked on the way from zstd or gzip.
  * The first bytes of a file decide its kind, not its name; several zstd frames or gzip members one
  * after another are one text. Packed data that ends too early, or that does not unpack, is
- * PS_EDATA, never a short text.
+ * PS_EDATA, never a short text, unless a stop has ended a read (input_pipe_is_stopped()).
  */
 #ifndef WORKER_DATA_INPUT_STREAM_H
 #define WORKER_DATA_INPUT_STREAM_H

@@ -12,6 +12,7 @@
 
 struct line_reader {
     struct input_stream *source; /* owned */
+    struct input_pipe *pipe;     /* borrowed; NULL: a file */
     struct bytes text;           /* read and not yet handed out */
     const char *path;            /* owned, behind the struct */
     size_t line_bytes; /* of the text's front, handed out and to be consumed at the next call */
@@ -29,6 +30,7 @@ int line_reader_open_pipe(const char *path, struct input_pipe *pipe,
     if (!r)
         return err_set(err, -ENOMEM, "%s: no memory to read it", path);
     r->path = memcpy(r + 1, path, path_bytes);
+    r->pipe = pipe;
     status = input_stream_open(r->path, pipe, &r->source, err);
     if (status) {
         line_reader_close(r);
@@ -97,6 +99,8 @@ static int find_line(struct line_reader *r, size_t *ret_n_bytes, struct err *err
         const uint8_t *front = n ? bytes_front(&r->text) : NULL;
         const uint8_t *lf = n > seen ? memchr(front + seen, '\n', n - seen) : NULL;
 
+        if (!lf && r->ended && input_pipe_is_stopped(r->pipe))
+            n = 0;
         if (lf || n > LINE_READER_LINE_MAX || r->ended) {
             *ret_n_bytes = lf ? (size_t)(lf - front) + 1 : n;
             if (*ret_n_bytes > LINE_READER_LINE_MAX)

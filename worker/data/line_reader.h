@@ -1,7 +1,8 @@
 /*
  * The lines of a file, packed or not (input_stream.h), one after another: borrowed, without their
  * end, counted from 1. Lines end in LF or CR LF, the last one also with the file; a byte order
- * mark before the first is dropped; empty lines are passed over, though counted.
+ * mark before the first is dropped; empty lines are passed over, though counted. A last line that a stop has left
+ * unfinished (input_pipe.h) is dropped.
  */
 #ifndef WORKER_DATA_LINE_READER_H
 #define WORKER_DATA_LINE_READER_H

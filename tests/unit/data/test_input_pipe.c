@@ -129,6 +129,73 @@ static void a_pipe_under_two_names_is_refused_and_a_file_is_none(void **state)
     fixture_folder_free(&folder);
 }
 
+/* A stop is no end of the file: what it leaves unfinished is no line. */
+static void a_line_that_a_stop_leaves_unfinished_is_dropped(void **state)
+{
+    struct input_pipes *pipes = input_pipes_new();
+    atomic_bool stop = false;
+    struct fixture_folder folder;
+    struct line_reader_line line;
+    struct line_reader *r;
+    struct input_pipe *p;
+    char path[FIXTURE_PATH_MAX];
+    struct err err;
+    int writer;
+
+    (void)state;
+    fixture_folder_new(&folder);
+    writer = make_fifo(&folder, path);
+    assert_int_equal(write(writer, "four", 4), 4);
+    assert_int_equal(input_pipes_add(pipes, path, &err), 0);
+    assert_int_equal(input_pipes_begin(pipes, path, INPUT_PIPE_PASS, &stop, &p, &err), 0);
+    assert_int_equal(line_reader_open_pipe(path, p, &r, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(line_reader_next(r, &line, &err), 0);
+        assert_non_null(line.bytes);
+    }
+    assert_false(input_pipe_is_stopped(p));
+    stop = true;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(line_reader_next(r, &line, &err), 0);
+        assert_null(line.bytes);
+    }
+    assert_true(input_pipe_is_stopped(p));
+    line_reader_close(r);
+    close(writer);
+    input_pipes_free(pipes);
+    fixture_folder_free(&folder);
+}
+
+static bool is_true(const void *arg)
+{
+    return *(const bool *)arg;
+}
+
+static void a_stop_ends_a_prescan(void **state)
+{
+    struct input_pipes *pipes = input_pipes_new();
+    struct fixture_folder folder;
+    struct line_reader_line line;
+    struct line_reader *r;
+    char path[FIXTURE_PATH_MAX];
+    bool is_stopped = true;
+    struct err err;
+    int writer;
+
+    (void)state;
+    fixture_folder_new(&folder);
+    writer = make_fifo(&folder, path);
+    assert_int_equal(input_pipes_add(pipes, path, &err), 0);
+    input_pipes_set_stop(pipes, is_true, &is_stopped);
+    assert_int_equal(line_reader_open_prescan(pipes, path, &r, &err), 0);
+    assert_int_equal(line_reader_next(r, &line, &err), 0);
+    assert_null(line.bytes);
+    line_reader_close(r);
+    close(writer);
+    input_pipes_free(pipes);
+    fixture_folder_free(&folder);
+}
+
 static void a_stop_ends_a_wait_for_a_writer_that_never_comes(void **state)
 {
     struct input_pipes *pipes = input_pipes_new();
@@ -177,6 +244,8 @@ int main(void)
         cmocka_unit_test(a_second_pass_is_refused),
         cmocka_unit_test(a_pipe_under_two_names_is_refused_and_a_file_is_none),
         cmocka_unit_test(a_stop_ends_a_wait_for_a_writer_that_never_comes),
+        cmocka_unit_test(a_line_that_a_stop_leaves_unfinished_is_dropped),
+        cmocka_unit_test(a_stop_ends_a_prescan),
         cmocka_unit_test(a_pipe_that_is_gone_is_named),
     };
 
