@@ -80,6 +80,7 @@ static void copy_worker(const struct worker *worker, uint64_t now_ms, struct sta
                                   .state = worker->state,
                                   .incarnation = worker->incarnation,
                                   .clock = worker->clock,
+                                  .n_skipped = worker->n_skipped,
                                   .last_seq = worker->last_seq,
                                   .is_suspected = worker->is_suspected,
                                   .doubts_itself = worker->doubts_itself,

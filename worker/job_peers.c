@@ -187,6 +187,14 @@ static double number_of(const cJSON *object, const char *name)
     return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(object, name));
 }
 
+/* 0 also where it is not there: an older psd leaves out what is newer. */
+static uint64_t count_of(const cJSON *object, const char *name)
+{
+    double n = number_of(object, name);
+
+    return n >= 0 && n < 1e18 ? (uint64_t)n : 0;
+}
+
 static const cJSON *find_job(const cJSON *root, const char *name)
 {
     const cJSON *job;
@@ -227,13 +235,15 @@ static bool knows_the_end(const cJSON *job, uint32_t own_rank)
 
 static void add_worker(struct job_peers_ends *ends, const cJSON *worker, uint32_t own_rank)
 {
-    double rank = number_of(worker, "rank"), clock = number_of(worker, "clock");
-    uint64_t finished = clock >= 0 && clock < 1e18 ? (uint64_t)clock : 0;
+    double rank = number_of(worker, "rank");
+    uint64_t finished = count_of(worker, "clock"), skipped = count_of(worker, "skipped_clocks");
     uint32_t i;
 
     if (!(rank >= 0 && rank < JOB_PEERS_RANKS_MAX) || (uint32_t)rank == own_rank)
         return;
     i = (uint32_t)rank;
+    if (skipped > ends->skipped[i])
+        ends->skipped[i] = skipped;
     if (takes_part(worker) && !ends->at_work[0])
         snprintf(ends->at_work, sizeof ends->at_work, "rank %u (%.100s)", i,
                  text_of(worker, "name"));

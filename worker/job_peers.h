@@ -16,6 +16,8 @@ struct job_peers_ends {
     bool is_lost[JOB_PEERS_RANKS_MAX];   /* never came, or declared dead and not back */
     bool has_left[JOB_PEERS_RANKS_MAX];  /* said goodbye */
     uint64_t clock[JOB_PEERS_RANKS_MAX]; /* of both: the steps that they had finished */
+    uint64_t skipped
+        [JOB_PEERS_RANKS_MAX]; /* of these: that the others went on for while the rank was away */
     bool is_known; /* servers have answered, and all whom this worker waited for have ended */
     char why_unknown[240]; /* else */
     char at_work[160];     /* "" or the first that is live, suspected or expected */

@@ -43,6 +43,8 @@ struct command_context {
     struct err loss;              /* "" or what of the job's data was not trained on */
     struct err ends;              /* "" or why the end of other workers is not known */
     uint32_t n_early, early_rank; /* others that left before their last step, and the first */
+    uint32_t n_away, away_rank; /* others whose steps the job went on without, and the first */
+    bool is_stopped_early;      /* a signal ended the run before its last step */
 };
 
 static void notice(void *arg, const char *sentence)
@@ -142,18 +144,39 @@ static int final_validation(struct command_context *r, struct trainer *t,
     return status;
 }
 
-/* Rows of a rank that left after `clock` steps, as far as it has not trained on them. Malformed rows make no step:
- * about as many as this rank has met, and a batch an epoch, do not count. */
+/* Rows of a rank that left after `clock` steps, as far as it has not trained on them. It has done `skipped` of these
+ * steps less: a new process goes on behind the batches of the time without one, and the same process does its batches
+ * at later clocks. Malformed rows make no step: about as many as this rank has met, and a batch an epoch, do not
+ * count, unless the skipped steps explain what is missing. */
 static uint64_t rows_left_out(const struct command_context *r, const struct trainer *t,
-                              uint64_t n_rows, uint32_t rank, uint64_t clock)
+                              uint64_t n_rows, uint32_t rank, uint64_t clock, uint64_t skipped)
 {
     const struct settings *s = &r->settings;
-    uint64_t rows = setup_n_rows_between(&r->setup, n_rows, rank, clock, UINT64_MAX);
+    uint64_t done = clock > skipped ? clock - skipped : 0;
+    uint64_t rows = setup_n_rows_between(&r->setup, n_rows, rank, done, UINT64_MAX);
     uint64_t bad = 4 * t->state.bad.n + (uint64_t)s->batch * s->epochs;
 
+    if (skipped && !t->state.bad.n &&
+        setup_n_rows_between(&r->setup, n_rows, rank, clock - 1, UINT64_MAX))
+        return rows;
     if (s->bad_rows_max < bad / s->epochs)
         bad = s->bad_rows_max * s->epochs;
     return rows > bad ? rows : 0;
+}
+
+/* Of a rank that has left before its last step, or whose steps the others went on without. */
+static void add_left_out(struct command_context *r, struct trainer *t, uint64_t n_rows,
+                         uint32_t rank, const struct job_peers_ends *ends)
+{
+    uint64_t rows = rows_left_out(r, t, n_rows, rank, ends->clock[rank], ends->skipped[rank]);
+
+    t->state.rows_untrained += rows;
+    if (rows && ends->skipped[rank]) {
+        if (!r->n_away++)
+            r->away_rank = rank;
+    } else if (rows && !r->n_early++) {
+        r->early_rank = rank;
+    }
 }
 
 /* Nobody takes over the rows of a worker that is gone: a batch belongs to a rank. An early stop ends each worker where
@@ -164,19 +187,17 @@ static void add_untrained(struct command_context *r, struct trainer *t,
     const struct settings *s = &r->settings;
     const uint64_t n_rows = r->setup.train.end_row ? r->setup.train.end_row : t->n_rows;
     const bool has_plan = n_rows && s->share == SHARE_ROWS;
-    uint64_t rows;
+    uint64_t done;
 
     t->state.workers_lost = ends->n_lost;
     t->state.is_untrained_known = ends->is_known && (!ends->n_lost || has_plan);
     for (uint32_t i = 0; i < s->workers && has_plan; i++) {
         if (ends->is_lost[i]) {
-            t->state.rows_untrained += setup_n_rows_between(
-                &r->setup, n_rows, i, ends->clock[i], t->stopped ? t->clock : UINT64_MAX);
+            done = ends->clock[i] > ends->skipped[i] ? ends->clock[i] - ends->skipped[i] : 0;
+            t->state.rows_untrained += setup_n_rows_between(&r->setup, n_rows, i, done,
+                                                            t->stopped ? t->clock : UINT64_MAX);
         } else if (ends->has_left[i] && !t->stopped && !s->early_stop) {
-            rows = rows_left_out(r, t, n_rows, i, ends->clock[i]);
-            t->state.rows_untrained += rows;
-            if (rows && !r->n_early++)
-                r->early_rank = i;
+            add_left_out(r, t, n_rows, i, ends);
         }
     }
 }
@@ -221,18 +242,25 @@ static void describe_loss(struct command_context *r, const struct progress_state
                 "job \"%s\": %u of its %u workers, rank %u first, left before their last step: "
                 "%s, as nobody takes over another rank's rows %s",
                 s->job, r->n_early, s->workers, r->early_rank, rows, flag);
+    else if (r->n_away)
+        err_set(&r->loss, 0,
+                "job \"%s\": %u of its %u workers, rank %u first, were away while the others "
+                "went on: %s %s",
+                s->job, r->n_away, s->workers, r->away_rank, rows, flag);
     else
         err_set(&r->loss, 0, "job \"%s\": %s, as the others went on while rank %u was away %s",
                 s->job, rows, s->rank, flag);
 }
 
-/* For the last line, and the exit code. A run that a signal has ended is not held to its plan. */
+/* For the last line, and the exit code. A run that a signal has ended is not held to its plan; one that waits for the
+ * others, having done all its steps, tells what it knows. */
 static void note_loss(struct command_context *r, const struct progress_state *state)
 {
     char rows[64] = "how many rows stay untrained is not known";
 
-    if (stop_signal_asked(r->stop) || r->settings.allow_lost_workers ||
-        (!state->workers_lost && !state->rows_untrained && !r->ends.text[0]))
+    if (r->is_stopped_early || r->settings.allow_lost_workers ||
+        (!state->workers_lost && !state->rows_untrained &&
+         (!r->ends.text[0] || stop_signal_asked(r->stop))))
         return;
     if (state->is_untrained_known)
         snprintf(rows, sizeof rows, "about %llu rows stay untrained",
@@ -246,6 +274,7 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
     struct metrics_result result;
     int status = model_tables_end(r->tables, err);
 
+    r->is_stopped_early = stop_signal_asked(r->stop);
     if (!status)
         status = r->store->ops->leave(r->store, err);
     if (status == PS_EFENCED) { /* joined again: say goodbye as the new incarnation */

@@ -229,6 +229,7 @@ static void put_workers(struct json *j, const struct shard_report *r, const char
                   w->is_suspected && w->state == WORKER_LIVE ? "suspected"
                                                              : worker_state_name(w->state));
         json_u64(j, "clock", w->clock);
+        json_u64(j, "skipped_clocks", w->n_skipped);
         json_u64(j, "incarnation", w->incarnation);
         json_u64(j, "last_seq", w->last_seq);
         json_u64(j, "silent_ms", w->silent_ms);

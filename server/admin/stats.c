@@ -149,6 +149,7 @@ static void add_worker(struct shard_report *t, const struct stats_worker *from)
     into->is_suspected |= from->is_suspected;
     into->incarnation = most(into->incarnation, from->incarnation);
     into->clock = least(into->clock, from->clock);
+    into->n_skipped = most(into->n_skipped, from->n_skipped);
     into->last_seq = most(into->last_seq, from->last_seq);
     into->silent_ms = most(into->silent_ms, from->silent_ms);
     into->is_suspected = into->is_suspected || from->is_suspected;

@@ -38,6 +38,7 @@ struct stats_worker {
     enum worker_state state;
     uint64_t incarnation, clock, last_seq;
     uint64_t silent_ms; /* since its last message */
+    uint64_t n_skipped; /* clocks that the others went on for while it was away */
     bool is_suspected;  /* its lease is over at a shard, and not all shards refuse it yet */
     bool doubts_itself; /* it says that a shard does not answer it */
     struct witnesses reporters,

@@ -73,8 +73,9 @@ struct worker {
         n_lost; /* of its last join: pushes that had been acknowledged to it and are not here */
     /* Of this incarnation, since this process began; a join that is repeated gets the same. */
     uint64_t lost_first, lost_last; /* the last such pushes; 0: none */
-    uint64_t
-        n_skipped; /* clocks between its predecessor's last and its first, which no process of the rank ran */
+    /* Clocks that the others went on for while it was away: its clock was moved up by so many in all. As far as this
+     * process and the log since the checkpoint know. */
+    uint64_t n_skipped;
 };
 
 struct job {

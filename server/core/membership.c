@@ -15,8 +15,7 @@
 #define FORMAT 1u
 #define PLACE_BYTES_MIN 52u
 
-/* Each array is at least twice the one before, so 1024 workers need no more. */
-#define RETIRED_MAX 12u
+#define RETIRED_MAX 12u /* each is at least twice the one before: enough for 1024 workers */
 
 struct membership_entry {
     struct membership *membership; /* borrowed: whose it is */
@@ -553,6 +552,7 @@ static void enter(struct worker *w, const struct membership_join *join, bool ret
     set_name(w, join->name);
     if (returns) {
         w->state = WORKER_LIVE;
+        w->n_skipped += min_clock > w->clock ? min_clock - w->clock : 0;
         if (w->clock < min_clock)
             w->clock = min_clock;
         return;
@@ -570,7 +570,7 @@ static void enter(struct worker *w, const struct membership_join *join, bool ret
     w->incarnation = w->fenced_below = join->incarnation;
     had_finished = join->clock > w->clock ? join->clock : w->clock;
     w->clock = join->clock > min_clock ? join->clock : min_clock;
-    w->n_skipped = w->clock > had_finished ? w->clock - had_finished : 0;
+    w->n_skipped += w->clock > had_finished ? w->clock - had_finished : 0;
     w->lost_first = w->lost_last = 0;
     note_lost(w, join->last_acked, 0);
     w->last_seq = join->last_acked;

@@ -187,7 +187,7 @@ def test_a_worker_that_is_killed_is_a_loss_and_one_that_comes_back_in_time_is_no
         assert result(out)["workers_lost"] == 0 and result(out)["rows_untrained"] == 0 and result(out)["pushes_lost"] == 0
 
 
-def test_rows_that_a_worker_was_away_for_are_its_loss(psds, tmp_path):
+def test_rows_that_a_worker_was_away_for_are_a_loss_to_every_rank(psds, tmp_path):
     """Rank 0 reads from a pipe, so that the job stands still until rank 1 is back."""
     node = psds("--shards", 1, "--lease", "3s")
     log = synth(tmp_path / "log.tsv", 20000)
@@ -205,9 +205,55 @@ def test_rows_that_a_worker_was_away_for_are_its_loss(psds, tmp_path):
     back = job(node, log, 1)
     wait_for("the return", lambda: workers()[1][0] == "live")
     out, _ = stays.communicate("".join(rows[12800:]))
-    assert stays.returncode == 0 and result(out)["workers_lost"] == 0
+    said = result(out)
+    assert stays.returncode == 3 and said["workers_lost"] == 0
     out, err = finish(back, status=3)
     assert result(out)["rows_untrained"] >= 5 * 64 and "while this worker was away" in err
+    assert said["rows_untrained"] == result(out)["rows_untrained"]
+
+
+def test_a_worker_that_was_frozen_trains_all_its_rows_and_nobody_reports_a_loss(psds, tmp_path):
+    node = psds("--shards", 2, "--lease", "1s")
+    log = synth(tmp_path / "log.tsv", 20000)
+    rows = log.read_text().splitlines(keepends=True)
+    stays = psworker("train", *SMALL, "--servers", node.address, "--workers", 2, "--data", "-", "--json", "-", stdin=subprocess.PIPE)
+    frozen = job(node, log, 1, "--progress-every", "10ms")
+    threading.Thread(target=lambda: (stays.stdin.write("".join(rows[:12800])), stays.stdin.flush()), daemon=True).start()
+    for line in frozen.stdout:
+        if json.loads(line)["step"] > 20:
+            break
+    frozen.send_signal(signal.SIGSTOP)
+    workers = lambda: [(w["state"], w["clock"]) for j in node.stats()["jobs"] for w in j["workers"]]
+    wait_for("the death", lambda: len(now := workers()) == 2 and now[1][0] == "dead" and now[0][1] > now[1][1] + 5)
+    frozen.send_signal(signal.SIGCONT)
+    wait_for("the return", lambda: workers()[1][0] == "live")
+    out, err = stays.communicate("".join(rows[12800:]))
+    assert stays.returncode == 0 and result(out)["rows_untrained"] == 0, err
+    out, _ = finish(frozen)
+    assert result(out)["rejoins"] and result(out)["rows_untrained"] == 0
+
+
+def test_a_stop_behind_the_last_step_hides_no_loss_that_is_known(psds, tmp_path):
+    node = psds("--shards", 1, "--lease", "2s")
+    log = synth(tmp_path / "log.tsv", 20000)
+    ends, dies = (job(node, log, rank, "--mode", "async", "--progress-every", "10ms", workers=3) for rank in (0, 1))
+    slow = psworker("train", *SMALL, "--servers", node.address, "--workers", 3, "--rank", 2, "--mode", "async", "--data", "-", stdin=subprocess.PIPE)
+    slow.stdin.write("".join(log.read_text().splitlines(keepends=True)[:6400]))
+    slow.stdin.flush()
+    for line in dies.stdout:
+        if json.loads(line)["step"] > 5:
+            break
+    dies.kill()
+    dies.communicate()
+    wait_for("the death", lambda: [w["state"] for j in node.stats()["jobs"] for w in j["workers"]][1:] == ["dead", "live"])
+    for line in ends.stderr:
+        if "waiting for the job's other workers: rank 2 (" in line:
+            break
+    ends.send_signal(signal.SIGTERM)
+    out, err = finish(ends, timeout=20, status=3)
+    assert result(out)["workers_lost"] == 1 and "lost 1 of its 3 workers" in err
+    slow.kill()
+    slow.communicate()
 
 
 def one_goes_ahead(node, log, *flags):
