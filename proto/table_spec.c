@@ -196,6 +196,17 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
     return (struct optimizer_params){ 0 };
 }
 
+bool table_spec_only_adds(const struct table_spec *spec)
+{
+    const struct optimizer_params params = { .learning_rate = 1 };
+    const struct lr_schedule none = { 0 };
+
+    return spec->kind == TABLE_SPEC_DENSE && spec->optim == TABLE_SPEC_SGD &&
+           spec->clip_norm == 0 && spec->schedule.warmup_clocks == none.warmup_clocks &&
+           spec->schedule.decay == none.decay &&
+           memcmp(&spec->params, &params, sizeof params) == 0;
+}
+
 uint64_t table_spec_n_blocks(const struct table_spec *spec)
 {
     return spec->n_floats / spec->dim + (spec->n_floats % spec->dim != 0);
@@ -504,21 +515,47 @@ static void print_value(const struct table_spec *spec, const struct field *field
     snprintf(dst, NUMBER_TEXT_MAX, "%llu", (unsigned long long)u64_at(spec, field));
 }
 
-/* The command that gives the table what was asked for. */
-static void add_advice(const struct table_spec *want, const struct field *field,
-                       struct err *err)
+/* lr and clip of dense tables have names of their own. */
+static const char *dense_prefix(const struct table_spec *spec, const struct field *field)
 {
-    const char *slash = strchr(want->name, '/'), *setting = field->setting;
-    size_t n = err ? strlen(err->text) : 0;
-    char value[NUMBER_TEXT_MAX];
+    return spec->kind == TABLE_SPEC_DENSE &&
+                   (strcmp(field->setting, "lr") == 0 || strcmp(field->setting, "clip") == 0)
+               ? "dense-"
+               : "";
+}
 
-    if (!err || !slash || !setting)
+/* Of all fields from `first` on that differ and can be changed, as one alone may be invalid: "lr=1,decay=none". */
+static bool print_settings(const struct table_spec *have, const struct table_spec *want,
+                           size_t first, char dst[TABLE_SPEC_SETTINGS_MAX])
+{
+    size_t n = 0;
+
+    for (size_t i = first; i < COUNT_OF(fields) && n < TABLE_SPEC_SETTINGS_MAX; i++) {
+        char value[NUMBER_TEXT_MAX];
+
+        if (!fields[i].setting || is_same(have, want, &fields[i]))
+            continue;
+        print_value(want, &fields[i], value);
+        n += (size_t)snprintf(dst + n, TABLE_SPEC_SETTINGS_MAX - n, "%s%s%s=%s", n ? "," : "",
+                              dense_prefix(want, &fields[i]), fields[i].setting, value);
+    }
+    return n < TABLE_SPEC_SETTINGS_MAX;
+}
+
+/* The command that gives the table what was asked for. One that only adds is changed under its own name alone. */
+static void add_advice(const struct table_spec *have, const struct table_spec *want,
+                       size_t first, struct err *err)
+{
+    const char *slash = strchr(want->name, '/');
+    char settings[TABLE_SPEC_SETTINGS_MAX];
+    size_t n_name, n = err ? strlen(err->text) : 0;
+
+    if (!err || !slash || !fields[first].setting ||
+        !print_settings(have, want, first, settings))
         return;
-    if (strcmp(setting, "lr") == 0 && want->kind == TABLE_SPEC_DENSE)
-        setting = "dense-lr";
-    print_value(want, field, value);
-    snprintf(err->text + n, sizeof err->text - n, " (psctl set %.*s %s=%s changes it)",
-             (int)(slash - want->name), want->name, setting, value);
+    n_name = table_spec_only_adds(have) ? strlen(want->name) : (size_t)(slash - want->name);
+    snprintf(err->text + n, sizeof err->text - n, " (psctl set %.*s %s changes it)",
+             (int)n_name, want->name, settings);
 }
 
 int table_spec_same(const struct table_spec *have, const struct table_spec *want,
@@ -529,7 +566,7 @@ int table_spec_same(const struct table_spec *have, const struct table_spec *want
     for (size_t i = 0; i < COUNT_OF(fields) && !status; i++)
         if (!is_same(have, want, &fields[i])) {
             status = differ(have->name, &fields[i], have, want, err);
-            add_advice(want, &fields[i], err);
+            add_advice(have, want, i, err);
         }
     return status;
 }
@@ -593,25 +630,36 @@ static int write_field(struct table_spec *spec, const struct field *field, const
     return status;
 }
 
-/* "dense-lr" is the learning rate of dense tables, and says nothing of others. */
+/* Does a setting of this name say anything of the table? psworker clips gradients of embedding rows alone, so a job's
+ * dense tables have no part in "clip". */
+static bool concerns(const struct table_spec *spec, const char *name)
+{
+    const bool is_dense = spec->kind == TABLE_SPEC_DENSE;
+
+    if (strcmp(name, "dense-lr") == 0 || strcmp(name, "dense-clip") == 0)
+        return is_dense;
+    return strcmp(name, "clip") != 0 || !is_dense;
+}
+
 static int set_one(struct table_spec *spec, const char *name, const char *value,
                    struct err *err)
 {
-    bool is_dense_lr = strcmp(name, "dense-lr") == 0;
-    const struct field *field = find_setting(is_dense_lr ? "lr" : name);
+    const struct field *field = find_setting(strcmp(name, "dense-lr") == 0     ? "lr"
+                                             : strcmp(name, "dense-clip") == 0 ? "clip"
+                                                                               : name);
     struct table_spec changed = *spec;
 
     if (!field)
         return err_set(err, PS_ESPEC,
                        "setting \"%.40s\": expected one of lr, dense-lr, epsilon, momentum, "
                        "weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, "
-                       "decay-clocks, decay-rate, decay-floor, clip",
+                       "decay-clocks, decay-rate, decay-floor, clip, dense-clip",
                        name);
     if (write_field(&changed, field, value))
         return err_set(err, PS_ESPEC, "setting %s: found \"%.40s\", expected %s", name, value,
                        field->type == FIELD_NAME ? "none, linear, exp or inv_sqrt"
                                                  : "a number");
-    if (is_dense_lr && spec->kind != TABLE_SPEC_DENSE)
+    if (!concerns(spec, name))
         return 0;
     *spec = changed;
     return check_new_field(spec, field, err);

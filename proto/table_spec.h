@@ -174,9 +174,13 @@ int table_spec_check(const struct table_spec *spec, struct err *err) MUST_CHECK;
  * do not make weights infinite. Tables in logs and checkpoints may be older than these ranges. */
 int table_spec_check_new(const struct table_spec *spec, struct err *err) MUST_CHECK;
 
+/* True of a dense table that only adds up what is pushed: SGD of learning rate 1, and all else off. Nothing in it is
+ * trained; psworker keeps statistics of batch norm, means of columns and its stop flag so. */
+bool table_spec_only_adds(const struct table_spec *spec);
+
 /* Changes fields of a table that is there, none of which is a part of its rows' layout or of their life:
- * "lr=0.005,decay=exp". Names are psworker's; dense-lr says nothing of a sparse table. PS_ESPEC with a sentence:
- * *spec is as it was. */
+ * "lr=0.005,decay=exp". Names are psworker's; dense-lr and dense-clip say nothing of a sparse table, and clip nothing
+ * of a dense one, as with psworker. PS_ESPEC with a sentence: *spec is as it was. */
 #define TABLE_SPEC_SETTINGS_MAX 128u
 int table_spec_set(struct table_spec *spec, const char *settings, struct err *err) MUST_CHECK;
 
@@ -184,7 +188,8 @@ int table_spec_set(struct table_spec *spec, const char *settings, struct err *er
 int table_spec_same_layout(const struct table_spec *have, const struct table_spec *want,
                            struct err *err) MUST_CHECK;
 
-/* PS_ESPEC and a sentence "table X: dim is 16 here, 32 was asked for" if they differ. */
+/* PS_ESPEC and a sentence "table X: dim is 16 here, 32 was asked for" if they differ. If the field can be changed, it
+ * ends with the psctl command that changes all such fields. */
 int table_spec_same(const struct table_spec *have, const struct table_spec *want,
                     struct err *err) MUST_CHECK;
 

@@ -78,7 +78,7 @@ static int check(struct table_command *c, struct shard *shard) ON_SHARD
     struct table_admin_counts counts;
     int status = table_admin_check(shard, c->job, is_set(c) ? c->settings : NULL, &c->call.err);
 
-    table_admin_count(shard, c->job, &counts);
+    table_admin_count(shard, c->job, is_set(c), &counts);
     if (!status)
         add_counts(c, &counts);
     return status;

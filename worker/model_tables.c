@@ -116,7 +116,7 @@ static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_i
     struct err unwanted, why;
     int status;
 
-    if (settings_warmup_is_auto(t->s) &&
+    if (settings_warmup_is_auto(t->s) && !table_spec_only_adds(spec) &&
         t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0)
         spec->schedule.warmup_clocks = have.schedule.warmup_clocks;
     status = t->store->ops->table(t->store, spec, ret_id, err);

@@ -11,6 +11,7 @@
 #include "server/core/replay_decisions.h"
 #include "server/core/row_admission.h"
 #include "server/core/row_provenance.h"
+#include "server/core/shard_log_events.h"
 #include "server/core/weights.h"
 
 /* *s is all zeros. */
@@ -249,10 +250,41 @@ static int make_table(struct shard *s, const struct table_spec *spec, uint32_t *
     return 0;
 }
 
+/* What the next checkpoint would need to be a delta: rows of a table that it does not name are no keys. */
+static void need_full_checkpoint(struct shard *s)
+{
+    s->base.counts = s->base.is_there = false;
+}
+
+/* A table that only adds is what its worker says it is. Earlier versions of psctl set changed such tables, too, and the
+ * job could not go on. */
+static int check_same(struct shard *s, struct shard_entry *entry, const struct table_spec *spec,
+                      struct err *err) ON_SHARD
+{
+    const struct shard_event event = { .type = SHARD_EVENT_SPEC,
+                                       .version = s->version,
+                                       .table = { entry->id, spec } };
+    int status = table_spec_same(&entry->table.spec, spec, err);
+
+    if (!status || !table_spec_only_adds(spec) ||
+        table_spec_same_layout(&entry->table.spec, spec, NULL))
+        return status;
+    shard_finish_push(s);
+    shard_log_events_rows(s);
+    status = shard_events_reserve(s->events, &event);
+    if (status)
+        return err_set(err, status, "table %s: %s", spec->name,
+                       status == -EAGAIN ? "the write-ahead log is full" : "no memory");
+    entry->table.spec = *spec;
+    need_full_checkpoint(s);
+    shard_events_record(s->events, &event);
+    return 0;
+}
+
 int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_exist,
                      uint32_t *ret_id, struct err *err)
 {
-    const struct shard_entry *entry = find_table(s, spec->name);
+    struct shard_entry *entry = find_table(s, spec->name);
     int status = 0;
 
     if (must_exist && !entry)
@@ -263,16 +295,10 @@ int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_e
     if (!status && !entry)
         return make_table(s, spec, ret_id, err);
     if (!status && !must_exist)
-        status = table_spec_same(&entry->table.spec, spec, err);
+        status = check_same(s, entry, spec, err);
     if (!status)
         *ret_id = entry->id;
     return status;
-}
-
-/* What the next checkpoint would need to be a delta: rows of a table that it does not name are no keys. */
-static void need_full_checkpoint(struct shard *s)
-{
-    s->base.counts = s->base.is_there = false;
 }
 
 void shard_remove_table(struct shard *s, uint32_t id)

@@ -18,6 +18,13 @@ static bool is_of_job(const struct shard_entry *entry, const char *job)
            (entry->table.spec.name[n] == '/' || !entry->table.spec.name[n]);
 }
 
+/* Has psctl set a say in it? */
+static bool is_settable(const struct shard_entry *entry, const char *job)
+{
+    return is_of_job(entry, job) && (!table_spec_only_adds(&entry->table.spec) ||
+                                     strcmp(entry->table.spec.name, job) == 0);
+}
+
 static void count(const struct shard_entry *entry, struct table_admin_counts *counts)
 {
     counts->n_tables++;
@@ -25,11 +32,12 @@ static void count(const struct shard_entry *entry, struct table_admin_counts *co
     counts->n_bytes += entry->budget.used;
 }
 
-void table_admin_count(struct shard *s, const char *job, struct table_admin_counts *ret)
+void table_admin_count(struct shard *s, const char *job, bool is_set,
+                       struct table_admin_counts *ret)
 {
     *ret = (struct table_admin_counts){ 0 };
     for (uint32_t id = 0; id < s->n_tables; id++)
-        if (is_of_job(s->tables[id], job))
+        if (is_set ? is_settable(s->tables[id], job) : is_of_job(s->tables[id], job))
             count(s->tables[id], ret);
 }
 
@@ -158,7 +166,7 @@ static int check_settings(struct shard *s, const char *job, const char *settings
     for (uint32_t id = 0; id < s->n_tables && !status; id++) {
         struct table_spec spec;
 
-        if (!is_of_job(s->tables[id], job))
+        if (!is_settable(s->tables[id], job))
             continue;
         spec = s->tables[id]->table.spec;
         status = table_spec_set(&spec, settings, err);
@@ -265,7 +273,7 @@ int table_admin_set(struct shard *s, const char *job, const char *settings,
                                            .version = s->version,
                                            .table = { id, &spec } };
 
-        if (!is_of_job(s->tables[id], job))
+        if (!is_settable(s->tables[id], job))
             continue;
         spec = s->tables[id]->table.spec;
         status = table_spec_set(&spec, settings, err);

@@ -4,6 +4,9 @@
  * shards change them between the same two steps, and no worker goes on with the earlier tables. The same holds for the
  * workers of jobs "J/..." and, if J has a slash itself, of the jobs whose names J begins with.
  *
+ * Tables that only add (table_spec_only_adds()) keep their settings: nothing in them is trained, and their worker asks
+ * for these. Under its own name such a table can be changed, too.
+ *
  * Each table is one event (shard_events.h): after a crash at any moment it is there whole, or not at all; it has all
  * of the old settings, or all of the new ones. A second call does what the first one has left.
  *
@@ -19,9 +22,9 @@ struct table_admin_counts {
     uint64_t n_rows, n_bytes;
 };
 
-/* The job's tables here. */
-void table_admin_count(struct shard *s, const char *job, struct table_admin_counts *ret)
-    ON_SHARD;
+/* The job's tables here that would be dropped, or (is_set) be given other settings. */
+void table_admin_count(struct shard *s, const char *job, bool is_set,
+                       struct table_admin_counts *ret) ON_SHARD;
 
 /* The job that has most tables here: what their names have before the first slash. Returns how many; 0: there is none,
  * or no memory to count. Takes a millisecond for 10,000 tables. */

@@ -277,3 +277,80 @@ def test_a_job_goes_on_with_another_learning_rate(start_psd, tmp_path):
         got = psctl(psd, "set", "ctr", bad)
         assert got.returncode == 1 and "setting" in got.stderr, bad
     assert psctl(psd, "set", "nothing", "lr=1").stdout == "job nothing has no tables\n"
+
+
+SETS = {
+    "batch norm": (("--batch-norm", "--lr", "0.01"), "lr=0.005,weight-decay=0.001", ("--batch-norm", "--lr", "0.005", "--weight-decay", "0.001")),
+    "early stop": (("--early-stop", "2", "--eval-every", "10", "--valid-fraction", "0.2", "--lr", "0.01"), "lr=0.005",
+                   ("--early-stop", "2", "--eval-every", "10", "--valid-fraction", "0.2", "--lr", "0.005")),
+    "schedule": (("--lr", "0.01", "--batch-norm"), "warmup=7,decay-clocks=50,decay=linear,decay-floor=0.25",
+                 ("--lr", "0.01", "--batch-norm", "--warmup", "7", "--decay", "linear", "--decay-clocks", "50", "--decay-floor", "0.25")),
+    "clip": (("--lr", "0.01", "--clip-norm", "1"), "clip=2", ("--lr", "0.01", "--clip-norm", "2")),
+    "sgd": (("--lr", "0.01", "--dense-optimizer", "sgd", "--dense-lr", "1", "--batch-norm"), "dense-lr=0.5",
+            ("--lr", "0.01", "--dense-optimizer", "sgd", "--dense-lr", "0.5", "--batch-norm")),
+}
+
+
+@pytest.mark.parametrize("case", SETS)
+def test_a_job_with_tables_that_are_not_trained_goes_on_with_what_was_set(start_psd, tmp_path, case):
+    before, settings, after = SETS[case]
+    data = synth(tmp_path / "log.tsv", 1024)
+    flags = ("--shards", "2", "--data-dir", str(tmp_path / "data"), "--durability", "fsync")
+    psd = start_psd(*flags)
+    code, said = train(psd, data, tmp_path / "state", *before)
+    assert code == 0, said
+    assert psctl(psd, "set", "ctr", settings).returncode == 0
+    psd.kill()
+    psd = start_psd(*flags)
+    code, said = train(psd, data, tmp_path / "state2", *before)
+    assert code == 2 and "psctl set ctr " in said, said
+    code, said = train(psd, data, tmp_path / "state2", *after)
+    assert code == 0, said
+    assert psctl(psd, "checkpoint").returncode == 0
+    psd.kill()
+    psd = start_psd(*flags)
+    code, advice = train(psd, data, tmp_path / "state3", *before)
+    for _ in range(4):  # one command for embeddings, one for dense tables at most
+        if code == 0:
+            break
+        assert code == 2, advice
+        wanted = advice.split("(psctl set ctr ")[1].split(" changes it")[0]
+        assert psctl(psd, "set", "ctr", wanted).returncode == 0, wanted
+        code, advice = train(psd, data, tmp_path / "state3", *before)
+    assert code == 0, advice
+
+
+def test_means_of_columns_keep_their_settings(start_psd, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("y,a,b\n" + "".join(f"{i % 2},{i % 7}.5,t{i % 5}\n" for i in range(500)))
+    psd = start_psd("--shards", "1")
+    run = lambda *flags: subprocess.run([str(BIN / "psworker"), "train", "--servers", f"127.0.0.1:{psd.port}", "--job", "ctr", "--delimiter", ",",
+                                         "--header", "--label", "y", "--numeric", "a", "--categorical", "b", "--numeric-as", "standardise", "--dim", "4",
+                                         "--bottom", "4", "--top", "4", "--data", str(log), *flags], capture_output=True, text=True, timeout=120)
+    assert run("--lr", "0.01").returncode == 0
+    assert psctl(psd, "set", "ctr", "lr=0.005").returncode == 0
+    got = run("--lr", "0.005")
+    assert got.returncode == 0, got.stderr
+
+
+def test_a_job_whose_statistics_an_earlier_set_has_changed_goes_on(start_psd, tmp_path):
+    """Under its own name such a table is changed, as every table of a job was once."""
+    data = synth(tmp_path / "log.tsv", 1024)
+    flags = ("--shards", "2", "--data-dir", str(tmp_path / "data"), "--durability", "fsync")
+    psd = start_psd(*flags)
+    code, said = train(psd, data, tmp_path / "state", "--batch-norm")
+    assert code == 0, said
+    names = [t["name"] for t in json.loads(psctl(psd, "tables", "--json").stdout)["tables"]]
+    statistics = [name for name in names if name.endswith((".mean", ".var"))]
+    assert statistics
+    for name in statistics:
+        got = psctl(psd, "set", name, "lr=0.005,dense-clip=1")
+        assert got.returncode == 0 and "changed 1 tables" in got.stdout, got.stdout + got.stderr
+    psd.kill()
+    psd = start_psd(*flags)
+    code, said = train(psd, data, tmp_path / "state2", "--batch-norm")
+    assert code == 0, said
+    psd.kill()
+    psd = start_psd(*flags)  # the cure is in the log
+    code, said = train(psd, data, tmp_path / "state3", "--batch-norm")
+    assert code == 0, said

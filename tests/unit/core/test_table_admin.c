@@ -352,6 +352,48 @@ static int set(struct world *w, const char *settings, struct err *err)
     return table_admin_set(w->s, "job", settings, &counts, err);
 }
 
+static float rate_of(struct world *w, uint32_t i);
+
+static uint32_t make_adder(struct world *w, const char *name)
+{
+    struct table_spec spec = dense_spec(name, DIM, DIM, TABLE_SPEC_SGD);
+
+    spec.params = (struct optimizer_params){ .learning_rate = 1 };
+    return make_table(w->s, &spec);
+}
+
+static void
+tables_that_only_add_are_left_alone_but_by_their_name_and_get_what_is_asked_for(void **state)
+{
+    struct world w = make_world();
+    struct table_spec spec;
+    struct table_admin_counts counts;
+    struct shard *again;
+    struct err err = { 0 };
+    uint32_t id;
+
+    (void)state;
+    w.ids[2] = id = make_adder(&w, "job/mean");
+    spec = shard_table(w.s, id)->spec;
+    assert_int_equal(set(&w, "lr=0.5,clip=2", &err), 0);
+    assert_true(rate_of(&w, 0) == 0.5f && rate_of(&w, 1) == 0.5f && rate_of(&w, 2) == 1);
+    assert_true(shard_table(w.s, w.ids[0])->spec.clip_norm == 2);
+    assert_true(shard_table(w.s, w.ids[1])->spec.clip_norm ==
+                0); /* psworker clips no dense table */
+    table_admin_count(w.s, "job", true, &counts);
+    assert_int_equal(counts.n_tables, 2);
+    assert_int_equal(table_admin_set(w.s, "job/mean", "lr=0.5,dense-clip=2", &counts, &err), 0);
+    assert_int_equal(counts.n_tables, 1);
+    assert_true(rate_of(&w, 2) == 0.5f && shard_table(w.s, id)->spec.clip_norm == 2);
+    assert_int_equal(shard_table_open(w.s, &spec, false, &id, &err), 0);
+    assert_int_equal(id, w.ids[2]);
+    assert_true(rate_of(&w, 2) == 1 && shard_table(w.s, id)->spec.clip_norm == 0);
+    assert_int_equal(try_restore(&w.config, NULL, 0, w.log, w.log->n, 1, &again), 0);
+    assert_same_shard(w.s, again);
+    shard_free(again);
+    free_world(&w);
+}
+
 static float rate_of(struct world *w, uint32_t i)
 {
     enter_shard();
@@ -454,6 +496,8 @@ int main(void)
         cmocka_unit_test(a_scan_during_which_tables_go_is_whole_and_the_next_one_is_full),
         cmocka_unit_test(settings_change_the_steps_from_then_on_also_when_they_are_replayed),
         cmocka_unit_test(settings_that_no_table_can_have_change_nothing),
+        cmocka_unit_test(
+            tables_that_only_add_are_left_alone_but_by_their_name_and_get_what_is_asked_for),
         cmocka_unit_test(
             a_table_with_other_settings_is_refused_with_the_command_that_changes_them),
     };
