@@ -13,7 +13,11 @@
 #include "server/core/table_admin.h"
 
 #define NO_SHARD UINT32_MAX
-#define WAIT_MS 10000u /* for space in a log, or for the disk */
+/* For space in a log, or for the disk: until the first shard has changed something, and then for the others, which
+ * are to follow it. Meanwhile nobody joins the job. */
+#define WAIT_MS 10000u
+#define WAIT_TO_END_MS 60000u
+#define LOCK_MS (WAIT_MS + WAIT_TO_END_MS + 10000u)
 
 struct table_command {
     struct shard_call call;
@@ -21,9 +25,12 @@ struct table_command {
     table_command_done done; /* NULL: cancelled */
     void *arg;
     char job[TABLE_SPEC_NAME_MAX], settings[TABLE_SPEC_SETTINGS_MAX];
-    enum { COMMAND_CHECK, COMMAND_ACT, COMMAND_SYNC } phase;
+    enum { COMMAND_CHECK, COMMAND_ACT, COMMAND_SYNC, COMMAND_UNLOCK } phase;
+    uint32_t n_locked;  /* shards, from the first one on */
+    bool has_acted;     /* a shard has changed something */
+    struct err failure; /* why the rest is left, in COMMAND_UNLOCK */
     uint64_t record; /* of the shard's log: the last one to be on the disk; 0: not yet known */
-    uint64_t since_ms; /* monotonic: when the shard's turn began */
+    uint64_t since_ms; /* monotonic: when the shard's turn, or the first one's to act, began */
     bool is_idle;      /* the shard was not ready: it is asked again at the next tick */
     struct table_admin_counts counts;
 };
@@ -73,11 +80,20 @@ static void add_counts(struct table_command *c, const struct table_admin_counts 
     c->counts.n_bytes += more->n_bytes;
 }
 
-static int check(struct table_command *c, struct shard *shard) ON_SHARD
+static bool only_checks(const struct table_command *c)
 {
+    return c->kind == TABLE_COMMAND_DROP_CHECK || c->kind == TABLE_COMMAND_SET_CHECK;
+}
+
+static int check(struct table_command *c, struct shard_thread *t) ON_SHARD
+{
+    struct shard *shard = shard_thread_shard(t);
+    const uint64_t now_ms = shard_thread_now_ms(t);
     struct table_admin_counts counts;
     int status = table_admin_check(shard, c->job, is_set(c) ? c->settings : NULL, &c->call.err);
 
+    if (!status && !only_checks(c))
+        status = table_admin_lock(shard, c->job, now_ms, now_ms + LOCK_MS, &c->call.err);
     table_admin_count(shard, c->job, is_set(c), &counts);
     if (!status)
         add_counts(c, &counts);
@@ -94,7 +110,11 @@ static int act(struct table_command *c, struct shard_thread *t) ON_SHARD
             : table_admin_drop(shard_thread_shard(t), c->job, &counts, &c->call.err);
 
     if (counts.n_tables)
-        shard_thread_tables_changed(t);
+        c->has_acted = true;
+    if (!status)
+        table_admin_unlock(shard_thread_shard(t), c->job);
+    /* Also without a changed table: clocks that had waited for space in the log may have been combined. */
+    shard_thread_tables_changed(t);
     return status;
 }
 
@@ -102,11 +122,15 @@ static int ask(struct shard_call *call, struct shard_thread *t) ON_SHARD
 {
     struct table_command *c = CONTAINER_OF(call, struct table_command, call);
 
+    if (c->phase == COMMAND_UNLOCK) {
+        table_admin_unlock(shard_thread_shard(t), c->job);
+        return 0;
+    }
     if (c->phase == COMMAND_SYNC)
         return shard_thread_await_log(t, &c->record, &call->err);
     if (!shard_thread_is_open(t))
         return err_set(&call->err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
-    return c->phase == COMMAND_CHECK ? check(c, shard_thread_shard(t)) : act(c, t);
+    return c->phase == COMMAND_CHECK ? check(c, t) : act(c, t);
 }
 
 /* --- on the main thread --- */
@@ -144,10 +168,27 @@ static void log_end(const struct table_command *c)
                       c->counts.n_tables, c->counts.n_rows);
 }
 
+/* -ETIMEDOUT says that something has changed. */
+static void describe_failure(struct table_command *c)
+{
+    const struct err why = c->phase == COMMAND_UNLOCK ? c->failure : c->call.err;
+    const char *text = why.text[0] ? why.text : status_text(why.status);
+
+    c->call.err = why;
+    if (why.status == -EAGAIN)
+        c->call.err.status = -EBUSY;
+    if (why.status && c->phase == COMMAND_SYNC)
+        err_set(&c->call.err, -ETIMEDOUT, "it is done, but not yet on the disk (%.160s)", text);
+    else if (why.status && c->has_acted)
+        err_set(&c->call.err, -ETIMEDOUT, "only some of the shards have done it: %.160s", text);
+}
+
 static void finish(struct table_command *c) ON_MAIN
 {
-    char *json = c->call.err.status ? NULL : render(c);
+    char *json;
 
+    describe_failure(c);
+    json = c->call.err.status ? NULL : render(c);
     if (!c->call.err.status && !json)
         err_set(&c->call.err, -ENOMEM, "no memory for the answer");
     log_end(c);
@@ -170,15 +211,36 @@ static bool call_shard(struct table_command *c, uint32_t shard) ON_MAIN
 /* The next shard, also of the next phase; NO_SHARD: that was the last one. */
 static uint32_t step(struct table_command *c)
 {
-    bool checks = c->kind == TABLE_COMMAND_DROP_CHECK || c->kind == TABLE_COMMAND_SET_CHECK;
-
     c->record = 0;
-    c->since_ms = clock_mono_ms();
+    if (c->phase != COMMAND_ACT)
+        c->since_ms = clock_mono_ms();
+    c->n_locked += c->phase == COMMAND_CHECK && !only_checks(c);
+    if (c->phase == COMMAND_UNLOCK && c->call.shard + 1 == c->n_locked)
+        return NO_SHARD;
     if (c->call.shard + 1 < c->call.config.map->shards_per_node)
         return c->call.shard + 1;
-    if (checks || c->phase == COMMAND_SYNC)
+    if (only_checks(c) || c->phase == COMMAND_SYNC)
         return NO_SHARD;
+    c->since_ms = clock_mono_ms();
     c->phase = c->phase == COMMAND_CHECK ? COMMAND_ACT : COMMAND_SYNC;
+    return 0;
+}
+
+/* May the shard be asked again? Once one has acted the others are to follow. */
+static bool may_wait(const struct table_command *c)
+{
+    const bool has_begun = c->has_acted && c->phase == COMMAND_ACT;
+
+    return c->done && clock_mono_ms() - c->since_ms < (has_begun ? WAIT_TO_END_MS : WAIT_MS);
+}
+
+/* The first shard that is locked, which are freed then, or NO_SHARD. */
+static uint32_t fail(struct table_command *c)
+{
+    if (!c->n_locked || c->phase == COMMAND_SYNC)
+        return NO_SHARD;
+    c->failure = c->call.err;
+    c->phase = COMMAND_UNLOCK;
     return 0;
 }
 
@@ -188,17 +250,14 @@ static void answered(struct shard_call *answer) ON_MAIN
     struct err *err = &answer->err;
     uint32_t next;
 
-    if (err->status == -EAGAIN && c->done && clock_mono_ms() - c->since_ms < WAIT_MS) {
+    if (err->status == -EAGAIN && may_wait(c)) {
         c->is_idle = true;
         return;
     }
-    if (err->status == -EAGAIN)
-        err->status = -EBUSY;
-    if (err->status == -EBUSY && c->phase == COMMAND_SYNC)
-        err_set(err, -EBUSY, "it is done, but not yet on the disk: ask again");
-    next = err->status ? NO_SHARD : step(c);
-    if (next == NO_SHARD || !call_shard(c, next))
-        finish(c);
+    next = err->status ? fail(c) : step(c);
+    if (next != NO_SHARD && call_shard(c, next))
+        return;
+    finish(c);
 }
 
 int table_command_start(const struct shard_call_config *config, enum table_command_kind kind,
@@ -233,6 +292,7 @@ void table_command_tick(struct table_command *c)
 void table_command_cancel(struct table_command *c)
 {
     c->done = NULL;
-    if (c->is_idle)
-        free(c);
+    if (c->is_idle &&
+        !call_shard(c, c->call.shard)) /* for the last time: no tick comes any more */
+        finish(c);
 }

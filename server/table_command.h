@@ -1,8 +1,13 @@
 /*
  * An operator's command on the tables of a job (server/core/table_admin.h), on all shards of this node, one after the
- * other. First each shard checks that it can; then each executes it; then each syncs its log. So a reply is about
- * state that survives a crash, whatever --durability is. If psd ends in between, some shards have executed the
- * command; the same command again does the rest.
+ * other. First each shard checks that it can, and locks the job: nobody joins it there until the shard has executed the
+ * command. So no worker finds some shards changed and others not. Then each executes it; then each syncs its log: a
+ * reply is about state that survives a crash, whatever --durability is. If psd ends in between, some shards have
+ * executed the command; the same command again does the rest.
+ *
+ *     check all ---> act on all ---> sync all ---> done
+ *         |              |
+ *         +--------------+--> unlock all ---> failure; -ETIMEDOUT if some shards have executed it
  */
 #ifndef SERVER_TABLE_COMMAND_H
 #define SERVER_TABLE_COMMAND_H
@@ -33,7 +38,7 @@ int table_command_start(const struct shard_call_config *config, enum table_comma
 /* A few times a second: goes on where the log was full, or not yet on the disk. May call `done`. */
 void table_command_tick(struct table_command *c) ON_MAIN;
 
-/* `done` is not called any more; executed parts stay executed. */
+/* `done` is not called any more. It goes on as far as no shard has to wait; executed parts stay executed. */
 void table_command_cancel(struct table_command *c) ON_MAIN;
 
 #endif

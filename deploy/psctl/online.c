@@ -482,7 +482,9 @@ static bool command_all(struct node_query *a, const char *command, const char *a
 {
     ask_all_nodes(a, &(struct ps_admin_plan){ .command = command,
                                               .argument = argument,
-                                              .timeout_ms = (uint32_t)a->options->timeout_ms });
+                                              .timeout_ms = (uint32_t)a->options->timeout_ms,
+                                              .beat_ms = BEAT_MS,
+                                              .beat_command = "status" });
     return add_answers(a, ret);
 }
 
@@ -494,9 +496,35 @@ static int print_tables(const struct node_query *a, const char *job, const char 
     if (t->n_tables == 0)
         printf("job %s has no tables\n", job);
     else
-        printf("job %s: %s %.0f tables, %.0f rows, %.1f MiB\n", job, what, t->n_tables,
-               t->n_rows, t->n_bytes / 1048576);
+        printf("job %s%s %.0f tables, %.0f rows, %.1f MiB\n", job, what, t->n_tables, t->n_rows,
+               t->n_bytes / 1048576);
     return EXIT_ANSWERED;
+}
+
+/* Is a failure of this status one before anything was changed? */
+static bool is_refusal(int status)
+{
+    return status == -EBUSY || status == -EINVAL || status == -ENOMEM ||
+           status == -ECONNREFUSED || status == PS_ESPEC || status == PS_ESETTING ||
+           status == PS_ESTOPPING;
+}
+
+static int fail_in_between(const struct node_query *a)
+{
+    uint32_t n_nodes = a->cluster->n_nodes, n_done = 0, n_refused = 0;
+    char sentence[160];
+
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        n_done += a->nodes[i].json != NULL;
+        n_refused += !a->nodes[i].json && is_refusal(a->nodes[i].err.status);
+    }
+    if (n_refused == n_nodes)
+        return fail("nothing was changed");
+    snprintf(sentence, sizeof sentence,
+             "%" PRIu32 " of %" PRIu32 " nodes %s done it: the same command once more does the "
+             "rest, while the job has no workers",
+             n_done, n_nodes, n_done == 1 ? "has" : "have");
+    return fail(sentence);
 }
 
 /* First all nodes are asked whether they can; one that cannot leaves all as they were. */
@@ -510,7 +538,7 @@ static int command_tables(struct node_query *a, const char *const commands[stati
     if (commands[1]) {
         free_answers(a);
         if (!command_all(a, commands[1], argument, &t))
-            return fail("some nodes have done it: the same command once more does the rest");
+            return fail_in_between(a);
     }
     return print_tables(a, job, done, &t);
 }
@@ -523,10 +551,9 @@ int online_drop(const struct options *o, const char *const *words, uint32_t n_wo
 
     (void)n_words;
     if (find_nodes(&a, o)) {
-        code = command_tables(&a, commands, words[0], words[0],
-                              o->yes ? "dropped" : "--yes would drop");
+        code = command_tables(&a, commands, words[0], words[0], o->yes ? ": dropped" : " has");
         if (code == EXIT_ANSWERED && !o->yes)
-            code = fail("nothing was dropped (--yes)");
+            code = fail("nothing was dropped: --yes drops them");
     }
     node_query_deinit(&a);
     return code;
@@ -544,7 +571,7 @@ int online_set(const struct options *o, const char *const *words, uint32_t n_wor
         return fail("set: no job has so long a name, or more than 127 characters of settings");
     snprintf(argument, sizeof argument, "%s %s", words[0], words[1]);
     if (find_nodes(&a, o))
-        code = command_tables(&a, commands, argument, words[0], "changed");
+        code = command_tables(&a, commands, argument, words[0], ": changed");
     node_query_deinit(&a);
     return code;
 }

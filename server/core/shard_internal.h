@@ -164,8 +164,17 @@ struct shard_base {
     uint64_t n_gone;  /* noted, of all tables */
 };
 
+#define SHARD_LOCKED_JOBS_MAX 4u
+
+/* A job whose tables are being changed on all shards: nobody joins it. */
+struct shard_locked_job {
+    char name[TABLE_SPEC_NAME_MAX]; /* "": none */
+    uint64_t until_ms;
+};
+
 struct shard {
     struct shard_config config;
+    struct shard_locked_job locked_jobs[SHARD_LOCKED_JOBS_MAX]; /* table_admin_lock() */
     const struct codec *codecs[CODEC_ID_END]; /* static: the builds for this processor */
     struct membership *membership;            /* owned */
     struct shard_entry **tables; /* owned, tables_cap; each owned, by id; NULL: dropped */

@@ -194,6 +194,60 @@ int table_admin_check(struct shard *s, const char *job, const char *settings, st
     return status || !settings ? status : check_settings(s, job, settings, err);
 }
 
+/* --- no joins meanwhile --- */
+
+static const struct shard_locked_job *find_lock(const struct shard *s, const char *job,
+                                                uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < SHARD_LOCKED_JOBS_MAX; i++) {
+        const struct shard_locked_job *lock = &s->locked_jobs[i];
+
+        if (lock->name[0] && now_ms < lock->until_ms && may_share_tables(lock->name, job))
+            return lock;
+    }
+    return NULL;
+}
+
+int table_admin_may_join(const struct shard *s, const char *job, uint64_t now_ms,
+                         struct err *err)
+{
+    const struct shard_locked_job *lock = find_lock(s, job, now_ms);
+
+    return lock ? err_set(err, -EBUSY,
+                          "the tables of job %.64s are being dropped or changed by an operator",
+                          lock->name)
+                : 0;
+}
+
+int table_admin_lock(struct shard *s, const char *job, uint64_t now_ms, uint64_t until_ms,
+                     struct err *err)
+{
+    int status = table_admin_may_join(s, job, now_ms, err);
+
+    for (uint32_t i = 0; i < SHARD_LOCKED_JOBS_MAX && !status; i++) {
+        struct shard_locked_job *lock = &s->locked_jobs[i];
+
+        if (lock->name[0] && now_ms < lock->until_ms)
+            continue;
+        *lock = (struct shard_locked_job){ .until_ms = until_ms };
+        memcpy(lock->name, job, strnlen(job, sizeof lock->name - 1));
+        return 0;
+    }
+    return status
+               ? status
+               : err_set(err, -EBUSY, "tables of %u jobs are being dropped or changed already",
+                         SHARD_LOCKED_JOBS_MAX);
+}
+
+void table_admin_unlock(struct shard *s, const char *job)
+{
+    for (uint32_t i = 0; i < SHARD_LOCKED_JOBS_MAX; i++)
+        if (strcmp(s->locked_jobs[i].name, job) == 0)
+            s->locked_jobs[i] = (struct shard_locked_job){ 0 };
+}
+
+/* --- before a change --- */
+
 /* What is under way ends first: the push in slices, and clocks that only waited for who is gone. */
 static int begin(struct shard *s, const char *job, const char *settings,
                  struct table_admin_counts *ret, struct err *err) ON_SHARD

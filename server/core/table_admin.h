@@ -37,6 +37,17 @@ uint32_t table_admin_most(const struct shard *s, char ret_job[static TABLE_SPEC_
 int table_admin_check(struct shard *s, const char *job, const char *settings, struct err *err)
     ON_SHARD MUST_CHECK;
 
+/* From here until table_admin_unlock(), or until_ms, nobody joins the job, or one that may share its tables, at this
+ * shard (table_admin_may_join()). So a worker that comes while some shards have been changed finds the change at all of
+ * them. -EBUSY with a sentence: the tables are locked already, or too many others are. */
+int table_admin_lock(struct shard *s, const char *job, uint64_t now_ms, uint64_t until_ms,
+                     struct err *err) ON_SHARD MUST_CHECK;
+void table_admin_unlock(struct shard *s, const char *job) ON_SHARD;
+
+/* 0, or -EBUSY with a sentence: the job's tables are being changed. */
+int table_admin_may_join(const struct shard *s, const char *job, uint64_t now_ms,
+                         struct err *err) ON_SHARD MUST_CHECK;
+
 /* Drops all tables of the job. *ret counts the dropped ones, also on failure: statuses of table_admin_check(), -EAGAIN
  * (the log is full), -ENOMEM. Then end the pulls that would read them. */
 int table_admin_drop(struct shard *s, const char *job, struct table_admin_counts *ret,

@@ -458,6 +458,9 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
 
     if (request_is_from_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
+    status = table_admin_may_join(d->config.shard, asked->job, r->now_ms, err);
+    if (status)
+        return status;
     shard_finish_push(d->config.shard);
     status = check_process(d, r->connection, asked, r->now_ms, err);
     if (!status)

@@ -67,9 +67,8 @@ def test_a_job_without_workers_is_dropped_and_its_places_are_free_again(start_ps
         assert full[0].text.endswith("ctr has 512 of them")
         eventually(lambda: "ctr has 512 of them: psctl drop" in psctl(psd, "why").stdout)
         assert "(wire.py) has made 256 tables" in psd.log()
-        assert "ctr has 512" not in psctl(psd, "drop", "ctr").stdout
         got = psctl(psd, "drop", "ctr")
-        assert got.returncode == 1 and "--yes would drop 512 tables" in got.stdout and "nothing was dropped" in got.stderr
+        assert got.returncode == 1 and got.stdout.startswith("job ctr has 512 tables, 0 rows, ") and "nothing was dropped: --yes drops them" in got.stderr
         got = psctl(psd, "drop", "ctr", "--yes")
         assert (got.returncode, got.stderr) == (0, ""), got.stderr
         assert got.stdout.startswith("job ctr: dropped 512 tables, 0 rows")
@@ -354,3 +353,30 @@ def test_a_job_whose_statistics_an_earlier_set_has_changed_goes_on(start_psd, tm
     psd = start_psd(*flags)  # the cure is in the log
     code, said = train(psd, data, tmp_path / "state3", "--batch-norm")
     assert code == 0, said
+
+
+def test_a_worker_that_joins_during_a_drop_finds_all_shards_changed_or_none(start_psd, tmp_path):
+    shards, tables = 4, 20
+    psd = start_psd("--shards", str(shards), "--data-dir", str(tmp_path / "data"), "--durability", "fsync")
+    dice = random.Random(1)
+    ends = set()
+    for n in range(12):
+        fill(psd, tables=tables, shards=shards)
+        dropping = subprocess.Popen([str(BIN / "psctl"), "drop", "ctr", "--yes", "--server", f"127.0.0.1:{psd.port}"],
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(dice.random() * 0.03)
+        clients = [psd.connect(shard) for shard in range(shards)]
+        for client in reversed(clients):
+            while (joined := client.join(job="ctr", incarnation=int(time.time() * 1000))).status == -errno.EBUSY:
+                time.sleep(0.001)
+            assert joined.status == 0, joined.text
+        there = [answer.status == 0 for client in clients for i in range(tables) for answer in [client.table(name=f"ctr/t{i}", must_exist=True)]]
+        out, err = dropping.communicate(timeout=60)
+        assert all(there) or not any(there), (there, out, err)
+        assert dropping.returncode == 0 if not any(there) else "nothing was changed" in err, (out, err)
+        ends.add(any(there))
+        for client in clients:
+            assert client.leave().status == 0
+            client.close()
+        assert psctl(psd, "drop", "ctr", "--yes").returncode == 0
+    assert False in ends

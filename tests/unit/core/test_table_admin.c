@@ -394,6 +394,32 @@ tables_that_only_add_are_left_alone_but_by_their_name_and_get_what_is_asked_for(
     free_world(&w);
 }
 
+static void nobody_joins_a_job_whose_tables_are_being_changed(void **state)
+{
+    struct world w = make_world();
+    struct err err = { 0 };
+
+    (void)state;
+    enter_shard();
+    assert_int_equal(table_admin_may_join(w.s, "job", 10, &err), 0);
+    assert_int_equal(table_admin_lock(w.s, "job", 10, 20, &err), 0);
+    assert_int_equal(table_admin_may_join(w.s, "job", 19, &err), -EBUSY);
+    assert_non_null(strstr(err.text, "job job are being dropped"));
+    assert_int_equal(table_admin_may_join(w.s, "job/part", 19, &err), -EBUSY);
+    assert_int_equal(table_admin_may_join(w.s, "jobs", 19, &err), 0);
+    assert_int_equal(table_admin_lock(w.s, "job", 19, 30, &err), -EBUSY);
+    assert_int_equal(table_admin_may_join(w.s, "job", 20, &err),
+                     0); /* whoever locked it is gone */
+    assert_int_equal(table_admin_lock(w.s, "job", 20, 30, &err), 0);
+    for (char name[] = "a"; *name < 'd'; ++*name)
+        assert_int_equal(table_admin_lock(w.s, name, 20, 30, &err), 0);
+    assert_int_equal(table_admin_lock(w.s, "more", 20, 30, &err), -EBUSY);
+    table_admin_unlock(w.s, "job");
+    assert_int_equal(table_admin_may_join(w.s, "job", 21, &err), 0);
+    assert_int_equal(table_admin_lock(w.s, "more", 20, 30, &err), 0);
+    free_world(&w);
+}
+
 static float rate_of(struct world *w, uint32_t i)
 {
     enter_shard();
@@ -498,6 +524,7 @@ int main(void)
         cmocka_unit_test(settings_that_no_table_can_have_change_nothing),
         cmocka_unit_test(
             tables_that_only_add_are_left_alone_but_by_their_name_and_get_what_is_asked_for),
+        cmocka_unit_test(nobody_joins_a_job_whose_tables_are_being_changed),
         cmocka_unit_test(
             a_table_with_other_settings_is_refused_with_the_command_that_changes_them),
     };
