@@ -510,6 +510,9 @@ static void report_log(struct findings *v, const struct verify_wal *log)
     data_dir_add_u64(json, "gaps", log->n_stretches ? log->n_stretches - 1 : 0);
     cJSON_AddStringToObject(json, "verdict", wal_reader_verdict_name(end->verdict));
     cJSON_AddItemToArray(v->logs_json, json);
+    if (log->header_text[0])
+        add_damage(v, "log of epoch %" PRIu64 ", shard %u: %s", log->epoch, log->shard_index,
+                   log->header_text);
     if (verify_wal_is_damaged(log)) {
         add_damage(v,
                    "log of epoch %" PRIu64 ", shard %u: %s (%u segments behind are not read)",

@@ -36,9 +36,12 @@ static int read_stretch(struct wal_reader *r, struct verify_wal *log,
         log->n_pushes += record->event.type == SHARD_EVENT_PUSH;
         status = wal_reader_next(r, &record, err);
     }
-    if (!status)
-        log->end = *wal_reader_end(r);
-    return status;
+    if (status)
+        return status;
+    log->end = *wal_reader_end(r);
+    if (log->end.n_headers)
+        memcpy(log->header_text, log->end.header_text, sizeof log->header_text);
+    return 0;
 }
 
 /* Behind a gap the log goes on with the next segment's first record. */

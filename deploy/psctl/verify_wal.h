@@ -21,6 +21,8 @@ struct verify_wal {
     struct verify_wal_stretch *stretches; /* owned */
     uint32_t n_stretches;
     struct wal_end end; /* of the last stretch; its verdict is not WAL_GAP */
+    char header_text
+        [256]; /* a sentence of a segment whose header alone is damaged; "": there is none */
 };
 
 /* Returns 0 also for an empty or damaged log. psd may write and truncate the log meanwhile: then the log is read again

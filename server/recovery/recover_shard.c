@@ -552,6 +552,8 @@ static void report_torn(const struct recover_shard_config *config, const struct 
 
 static void report_end(const struct recover_shard_config *config, const struct wal_end *end)
 {
+    if (end->n_headers)
+        report(config, end->header_text);
     if (end->text[0])
         report(config, end->text);
     if (end->verdict == WAL_TORN)

@@ -26,6 +26,8 @@ struct wal_reader {
     struct wal_segment segment;
     bool has_segment; /* one header has been read: of `whose` */
     struct wal_identity segment_identity;
+    bool has_guess; /* no header is whole: the owner as a damaged one has it */
+    struct wal_identity guess;
     struct bytes in; /* what has been read of the file and not been used */
     uint64_t offset; /* of in's front, in the file */
     bool eof;
@@ -301,16 +303,70 @@ static int check_identity(struct wal_reader *r)
     return 0;
 }
 
-/* A header that cannot be read: its crc as it stands, and as it should be. */
-static int end_at_header(struct wal_reader *r, const char *why)
+/* What a header that is damaged may have as its crc: as it stands, and as it should be. */
+static void read_seeds(const uint8_t header[WAL_SEGMENT_HEADER_BYTES], uint32_t ret[2])
 {
-    uint32_t seeds[2] = { 0 };
+    memcpy(&ret[0], header + 76, 4);
+    ret[1] = crc32c_extend(0, header, 76);
+}
 
-    if (bytes_len(&r->in) >= WAL_SEGMENT_HEADER_BYTES) {
-        memcpy(&seeds[0], bytes_front(&r->in) + 76, 4);
-        seeds[1] = crc32c_extend(0, bytes_front(&r->in), 76);
+/* Which of the two does the block behind the header begin with? It has to be the one with record r->next. */
+static bool find_seed(const struct wal_reader *r, const uint32_t seeds[2], uint32_t *ret)
+{
+    const uint8_t *block = bytes_front(&r->in) + WAL_SEGMENT_HEADER_BYTES;
+    struct wal_block_head head;
+
+    for (int i = 0; i < 2; i++) {
+        *ret = seeds[i];
+        if (!wal_block_decode(block, seeds[i], &head) && head.first == r->next)
+            return true;
     }
-    return end_badly(r, seeds, why);
+    return false;
+}
+
+/* Is the segment of the owner that is expected, although one of the header's fields is damaged? If it is one of the
+ * owner's, the checksum fits the owner that is expected. */
+static bool is_of_owner(struct wal_reader *r, uint32_t crc)
+{
+    const struct wal_identity *want = r->has_segment ? &r->segment_identity : r->identity;
+    uint8_t header[WAL_SEGMENT_HEADER_BYTES];
+    struct wal_identity found;
+
+    memcpy(header, bytes_front(&r->in), sizeof header);
+    wal_segment_identity(header, &found);
+    if (!want) {
+        r->has_guess = true;
+        r->guess = found;
+        return true;
+    }
+    wal_segment_set_identity(header, want);
+    return is_same(&found, want) || crc32c_extend(0, header, 76) == crc;
+}
+
+/* Blocks begin with the header's crc: those that fit it can be read as if the header were whole. */
+static int pass_header(struct wal_reader *r, const char *why)
+{
+    uint32_t seeds[2] = { 0 }, crc;
+    struct err text;
+    int status = fill(r, WAL_SEGMENT_HEADER_BYTES + WAL_BLOCK_HEADER_BYTES);
+
+    if (status)
+        return status;
+    if (bytes_len(&r->in) >= WAL_SEGMENT_HEADER_BYTES)
+        read_seeds(bytes_front(&r->in), seeds);
+    if (bytes_len(&r->in) < WAL_SEGMENT_HEADER_BYTES + WAL_BLOCK_HEADER_BYTES ||
+        seeds[0] == seeds[1] || !find_seed(r, seeds, &crc) || !is_of_owner(r, crc))
+        return end_badly(r, seeds, why);
+    r->segment.crc = crc;
+    err_set(&text, 0,
+            "a segment of the write-ahead log is damaged, but its records are there: %s: "
+            "byte 0 of %s",
+            why, r->end.path);
+    r->end.n_headers++;
+    memcpy(r->end.header_text, text.text, sizeof r->end.header_text);
+    r->end.version = 0;
+    use(r, WAL_SEGMENT_HEADER_BYTES);
+    return 0;
 }
 
 /* The segment at r->at: its header. */
@@ -329,7 +385,7 @@ static int open_segment(struct wal_reader *r)
     if (!wrong && r->segment.first != r->next)
         wrong = "the header names another record than the file's name";
     if (wrong)
-        return end_at_header(r, wrong);
+        return pass_header(r, wrong);
     note_durable(r, r->segment.durable);
     r->end.version = r->segment.version;
     use(r, WAL_SEGMENT_HEADER_BYTES);
@@ -531,7 +587,14 @@ uint64_t wal_reader_n_file_bytes(const struct wal_reader *r)
 
 const struct wal_identity *wal_reader_identity(const struct wal_reader *r)
 {
-    return r->has_segment ? &r->segment_identity : NULL;
+    if (r->has_segment)
+        return &r->segment_identity;
+    return r->has_guess ? &r->guess : NULL;
+}
+
+bool wal_reader_identity_is_sure(const struct wal_reader *r)
+{
+    return r->has_segment;
 }
 
 /* --- opening --- */

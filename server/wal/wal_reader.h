@@ -22,6 +22,9 @@
  *
  * A sector that cannot be read (-EIO) is damage like a wrong checksum, if file_ops can skip it. It is never taken for
  * an unfinished write: the log is WAL_DAMAGED there. Without the header of its segment no block can be checked.
+ *
+ * Where only a segment's header is damaged, its blocks still fit the crc that the header has, or should have: they are
+ * read, and wal_end.header_text names the header.
  */
 #ifndef SERVER_WAL_WAL_READER_H
 #define SERVER_WAL_WAL_READER_H
@@ -49,6 +52,9 @@ struct wal_end {
     uint32_t n_unread; /* segments behind, which no reader reaches */
     bool is_truncated; /* damaged: the log begins behind the first record that was wanted */
     char text[256];    /* a sentence, unless clean or stopped */
+    uint32_t
+        n_headers; /* of segments that are damaged, but were read: their blocks are whole */
+    char header_text[256]; /* a sentence of the last of these */
 };
 
 /* dir: of one shard's log; an absent one is an empty log. identity: the expected owner of the log (else PS_ECLUSTER),
@@ -78,6 +84,9 @@ uint64_t wal_reader_n_file_bytes(const struct wal_reader *r);
 
 /* The identity in the log's first segment; NULL: there is none. */
 const struct wal_identity *wal_reader_identity(const struct wal_reader *r);
+
+/* False: that header is damaged, and its identity may be, too. */
+bool wal_reader_identity_is_sure(const struct wal_reader *r);
 
 /* NULL is fine. */
 void wal_reader_free(struct wal_reader *r);

@@ -34,6 +34,24 @@ void wal_segment_encode(uint8_t dst[static WAL_SEGMENT_HEADER_BYTES],
     memcpy(dst + 76, &header->crc, 4);
 }
 
+void wal_segment_identity(const uint8_t src[static WAL_SEGMENT_HEADER_BYTES],
+                          struct wal_identity *ret)
+{
+    memcpy(&ret->node, src + 16, 4);
+    memcpy(&ret->shard, src + 20, 4);
+    memcpy(&ret->n_shards, src + 24, 4);
+    memcpy(&ret->map_id, src + 32, 8);
+}
+
+void wal_segment_set_identity(uint8_t dst[static WAL_SEGMENT_HEADER_BYTES],
+                              const struct wal_identity *identity)
+{
+    memcpy(dst + 16, &identity->node, 4);
+    memcpy(dst + 20, &identity->shard, 4);
+    memcpy(dst + 24, &identity->n_shards, 4);
+    memcpy(dst + 32, &identity->map_id, 8);
+}
+
 const char *wal_segment_decode(const uint8_t src[static WAL_SEGMENT_HEADER_BYTES],
                                struct wal_segment *ret)
 {

@@ -54,6 +54,12 @@ void wal_segment_encode(uint8_t dst[static WAL_SEGMENT_HEADER_BYTES],
 const char *wal_segment_decode(const uint8_t src[static WAL_SEGMENT_HEADER_BYTES],
                                struct wal_segment *ret);
 
+/* The owner in a header that may be damaged; and the owner put into such a header. */
+void wal_segment_identity(const uint8_t src[static WAL_SEGMENT_HEADER_BYTES],
+                          struct wal_identity *ret);
+void wal_segment_set_identity(uint8_t dst[static WAL_SEGMENT_HEADER_BYTES],
+                              const struct wal_identity *identity);
+
 /* DIR/NUMBER.psl. -ENAMETOOLONG. */
 int wal_segment_path(const char *dir, uint64_t first, char ret[static WAL_PATH_MAX],
                      struct err *err) MUST_CHECK;

@@ -57,6 +57,13 @@ static void flip(struct crash_files *c, struct crash_inode *file, size_t i, uint
     file->bytes[i] ^= mask;
     end = read_all(c);
     file->bytes[i] ^= mask;
+    if (i < WAL_SEGMENT_HEADER_BYTES) { /* its blocks can be read without it */
+        if (end.verdict != WAL_CLEAN || end.n_headers != 1 || end.last != N_RECORDS)
+            fail_msg("segment %zu, byte %zu, mask %x: %s", segment, i, mask, end.text);
+        assert_true(strstr(end.header_text, ".psl") && strstr(end.header_text, "byte 0 of"));
+        return;
+    }
+    assert_int_equal(end.n_headers, 0);
     /* Seen; and where it is not the sign of the log's end itself, known for damage. */
     if (end.verdict == WAL_CLEAN)
         fail_msg("segment %zu, byte %zu, mask %x: not seen", segment, i, mask);
@@ -85,6 +92,30 @@ static void every_flipped_byte_of_a_closed_log_is_damage(void **state)
             flip(&c, file, i, (uint8_t)(1u << (i + s) % 8), s, n_segments);
     }
     assert_int_equal(read_all(&c).verdict, WAL_CLEAN);
+    crash_files_deinit(&c);
+}
+
+/* With more damage than in one field, it may be anybody's log. */
+static void a_segment_with_a_damaged_header_of_another_owner_is_not_read(void **state)
+{
+    static const struct wal_identity other = { .node = 9, .shard = 3, .n_shards = 7 };
+    struct crash_files c;
+    struct crash_inode *file;
+    struct wal_reader *r;
+    size_t n;
+
+    (void)state;
+    make(&c, WAL_FSYNC);
+    file = segment_at(&c, 0, &n);
+    file->bytes[64] ^= 1; /* when it was begun */
+    assert_int_equal(wal_reader_open(&c.ops, LOG_DIR, &other, 1, &r, NULL), 0);
+    assert_int_equal(wal_reader_end(r)->verdict, WAL_DAMAGED);
+    wal_reader_free(r);
+    assert_int_equal(wal_reader_open(&c.ops, LOG_DIR, NULL, 1, &r, NULL), 0);
+    assert_int_equal(wal_reader_identity(r)->map_id, fixture_identity.map_id);
+    wal_reader_free(r);
+    file->bytes[16] ^= 1;
+    assert_int_equal(read_all(&c).verdict, WAL_DAMAGED);
     crash_files_deinit(&c);
 }
 
@@ -274,12 +305,14 @@ struct bad_sectors {
     struct file_ops ops;
     const struct crash_inode *file;
     size_t first, end;
+    uint64_t n_read; /* bytes */
 };
 
 static int64_t read_bad(void *state, int fd, void *dst, size_t n_bytes)
 {
     struct bad_sectors *d = state;
     const struct crash_open *open = &d->files.opens[fd];
+    int64_t n;
 
     if (&d->files.inodes[open->inode] == d->file && open->offset < d->end) {
         if (open->offset >= d->first)
@@ -287,7 +320,9 @@ static int64_t read_bad(void *state, int fd, void *dst, size_t n_bytes)
         if (n_bytes > d->first - open->offset)
             n_bytes = d->first - open->offset;
     }
-    return d->files.ops.read(&d->files, fd, dst, n_bytes);
+    n = d->files.ops.read(&d->files, fd, dst, n_bytes);
+    d->n_read += n > 0 ? (uint64_t)n : 0;
+    return n;
 }
 
 static int64_t skip_bad(void *state, int fd, uint64_t n_bytes)
@@ -325,8 +360,8 @@ static int list_bad(void *state, const char *path, int (*each)(void *, const cha
 
 enum { N_LONG = 400, SECTOR = 4096 };
 
-/* One closed segment of many sectors. */
-static void make_long(struct bad_sectors *d)
+/* One closed segment of many sectors; blocks of as many bytes. */
+static void make_long(struct bad_sectors *d, uint64_t n_records, size_t block_bytes)
 {
     struct wal_writer_config config;
     struct fixture_log l;
@@ -334,11 +369,16 @@ static void make_long(struct bad_sectors *d)
 
     crash_files_init(&d->files);
     config = fixture_config(&d->files.ops, WAL_FSYNC);
-    config.segment_bytes = 1 << 20;
+    config.segment_bytes = 16 << 20;
+    config.zstd = WAL_ZSTD_OFF;
     assert_int_equal(fixture_reopen(&l, &config), 0);
-    while (l.queue.next_number <= N_LONG) {
+    wal_queue_deinit(&l.queue);
+    wal_queue_init(&l.queue, &(struct wal_queue_config){ .durability = WAL_FSYNC,
+                                                         .next_number = 1,
+                                                         .block_bytes = block_bytes });
+    while (l.queue.next_number <= n_records) {
         assert_int_equal(fixture_append(&l), 0);
-        if (l.queue.next_number % 3 == 0)
+        if (block_bytes < SECTOR && l.queue.next_number % 3 == 0)
             fixture_work(&l);
     }
     fixture_work(&l);
@@ -364,7 +404,7 @@ a_sector_that_cannot_be_read_is_damage_and_before_what_is_wanted_in_nobodys_way(
     size_t wanted;
 
     (void)state;
-    make_long(&d);
+    make_long(&d, N_LONG, 2000);
     wanted = block_of(&d.files, from);
     for (d.first = 0; d.first < d.file->n_bytes; d.first += SECTOR) {
         d.end = d.first + SECTOR;
@@ -391,25 +431,31 @@ a_sector_that_cannot_be_read_is_damage_and_before_what_is_wanted_in_nobodys_way(
 
 static void blocks_that_nobody_wants_are_not_read(void **state)
 {
+    enum { BLOCK = 1 << 20, N_BIG = 12000 };
     struct bad_sectors d = { 0 };
     struct wal_end end;
     struct wal_reader *r;
     const struct wal_record *record;
 
     (void)state;
-    make_long(&d);
-    assert_int_equal(wal_reader_open(&d.ops, LOG_DIR, NULL, N_LONG, &r, NULL), 0);
+    make_long(&d, N_BIG, BLOCK);
+    assert_true(d.file->n_bytes > 3 * BLOCK);
+    d.first = BLOCK / 2; /* in a block that nobody wants */
+    d.end = d.first + SECTOR;
+    assert_int_equal(wal_reader_open(&d.ops, LOG_DIR, NULL, N_BIG, &r, NULL), 0);
     assert_int_equal(wal_reader_next(r, &record, NULL), 0);
-    assert_int_equal(record->number, N_LONG);
+    assert_int_equal(record->number, N_BIG);
     assert_int_equal(wal_reader_next(r, &record, NULL), 0);
     assert_null(record);
     assert_int_equal(wal_reader_end(r)->verdict, WAL_CLEAN);
     assert_int_equal(wal_reader_n_file_bytes(r), d.file->n_bytes);
+    assert_true(d.n_read < d.file->n_bytes * 2 / 3);
     wal_reader_free(r);
-    ((struct crash_inode *)d.file)->n_bytes /= 2; /* in the middle of a block */
-    assert_int_equal(fixture_read(&d.ops, N_LONG, &end), 0);
+    d.first = d.end = 0;
+    ((struct crash_inode *)d.file)->n_bytes = BLOCK / 2; /* in the middle of a block */
+    assert_int_equal(fixture_read(&d.ops, N_BIG, &end), 0);
     assert_int_equal(end.verdict, WAL_TORN);
-    assert_true(end.last_present < N_LONG);
+    assert_true(end.last_present < N_BIG);
     crash_files_deinit(&d.files);
 }
 
@@ -417,6 +463,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_flipped_byte_of_a_closed_log_is_damage),
+        cmocka_unit_test(a_segment_with_a_damaged_header_of_another_owner_is_not_read),
         cmocka_unit_test(truncation_is_a_torn_tail_in_the_last_segment_and_damage_before_it),
         cmocka_unit_test(a_missing_segment_is_damage),
         cmocka_unit_test(random_damage_never_harms_and_never_invents),
