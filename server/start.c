@@ -549,10 +549,12 @@ static void sum_facts(struct start *s) ON_MAIN
         s->above = newest_used(s);
     s->epoch = s->tasks[0].facts.epoch;
     s->number = number_of_all(s);
-    if (!s->number)
-        return;
-    s->n_deltas = s->tasks[0].facts.n_links - 1;
-    name_checkpoint(s, s->number); /* where the newest was damaged it is an older one */
+    if (s->number) {
+        s->n_deltas = s->tasks[0].facts.n_links - 1;
+        name_checkpoint(s, s->number); /* where the newest was damaged it is an older one */
+    } else if (s->result.from[0]) {    /* the log alone, or checkpoints of several numbers */
+        snprintf(s->result.from, sizeof s->result.from, "%s", s->config.settings->data_dir);
+    }
 }
 
 static void end_recovering(struct start *s) ON_MAIN

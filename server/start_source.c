@@ -40,25 +40,48 @@ static int clear_options(const struct start_source_config *config, uint64_t epoc
     return timeline_write_beginning(config->files, config->settings->data_dir, epoch, b, err);
 }
 
+/* Of a beginning that is damaged. A start without options forgets it: nothing is known to be above, and logs without
+ * a checkpoint stay. --at intact gives up nothing that can be read, so doing it again does no harm; others might. */
+static int go_without(const struct start_source *o, const struct start_source_config *config,
+                      uint64_t epoch, struct err *err)
+{
+    const char *data_dir = config->settings->data_dir;
+    char nothing[1] = "";
+    const struct timeline_beginning b = { .above = epoch,
+                                          .has_options = true,
+                                          .options = nothing };
+
+    if (!o->options[0]) {
+        log_line_warn("%s: it is written anew", err->text);
+        return timeline_write_beginning(config->files, data_dir, epoch, &b, err);
+    }
+    if (strcmp(o->options, "at intact\n") == 0) {
+        log_line_warn("%s: if at intact was done already, it is done again", err->text);
+        return 0;
+    }
+    return err_set(err, PS_ECORRUPT,
+                   "log/%020" PRIu64 "/BEGINNING in %.60s is damaged: it cannot be known "
+                   "whether at, restore or no-restore was done already; start without them, or "
+                   "with --at intact alone",
+                   epoch, data_dir);
+}
+
 /* With the options that the newest epoch began with. */
 static int compare(struct start_source *o, const struct start_source_config *config,
                    uint64_t epoch, struct err *err)
 {
-    const char *data_dir = config->settings->data_dir;
     struct timeline_beginning b;
-    int status = timeline_read_beginning(config->files, data_dir, epoch, &b, err);
+    int status =
+        timeline_read_beginning(config->files, config->settings->data_dir, epoch, &b, err);
 
     if (!status && o->options[0])
         o->was_done = strcmp(b.options, o->options) == 0;
     else if (!status)
         status = clear_options(config, epoch, &b, err);
+    else if (status == PS_ECORRUPT)
+        status = go_without(o, config, epoch, err);
     timeline_beginning_deinit(&b);
-    if (status == PS_ECORRUPT && o->options[0])
-        return err_set(err, status,
-                       "log/%020" PRIu64 "/BEGINNING in %.60s is damaged: it cannot be known "
-                       "whether at, restore or no-restore was done already; start without them",
-                       epoch, data_dir);
-    return status == PS_ECORRUPT ? 0 : status;
+    return status;
 }
 
 static int recall(struct start_source *o, const struct start_source_config *config,

@@ -353,14 +353,13 @@ static void check_control(struct findings *v, uint32_t shard, const struct wal_c
                    c->epoch, shard, c->segment);
 }
 
-/* Of an older epoch it is left over: another layout had more shards. */
 static void check_controls(const struct bonds *b)
 {
     struct findings *v = b->report;
-    uint64_t epoch = newest_epoch(b);
 
+    wal_control_keep_newest(v->controls, v->n_controls, newest_epoch(b));
     for (uint32_t i = 0; i < v->n_controls; i++)
-        if (v->controls[i].epoch >= epoch && (v->controls[i].segment || v->controls[i].durable))
+        if (v->controls[i].segment || v->controls[i].durable)
             check_control(v, i, &v->controls[i]);
 }
 
@@ -565,37 +564,15 @@ static int scan_logs(struct findings *v, struct err *err)
 
 /* --- control files: before the logs, which psd may write meanwhile --- */
 
-static int count_control(void *arg, const char *name)
+static void on_damaged_control(void *arg, const char *sentence)
 {
-    uint32_t *n = arg, shard;
-    int end = 0;
-
-    if (sscanf(name, "wal-%" SCNu32 ".control%n", &shard, &end) == 1 && end && !name[end] &&
-        shard < MANIFEST_N_FILES_MAX && shard >= *n)
-        *n = shard + 1;
-    return 0;
+    add_damage(arg, "%s", sentence);
 }
 
 static int scan_controls(struct findings *v, struct err *err)
 {
-    char path[WAL_PATH_MAX];
-    int status = v->files->list(v->files->state, v->data_dir, count_control, &v->n_controls);
-
-    if (status && status != -ENOENT)
-        return err_set(err, status, "cannot list: %s: %.200s", status_text(status),
-                       v->data_dir);
-    v->controls = memory_alloc((v->n_controls + 1) * sizeof *v->controls);
-    status = 0;
-    for (uint32_t i = 0; i < v->n_controls && !status; i++) {
-        status = wal_control_path(v->data_dir, i, path, err);
-        if (!status)
-            status = wal_control_read(v->files, path, &v->controls[i], err);
-        if (status != PS_ECORRUPT)
-            continue;
-        add_damage(v, "%s", err->text);
-        status = 0;
-    }
-    return status;
+    return wal_control_read_all(v->files, v->data_dir, on_damaged_control, v, &v->controls,
+                                &v->n_controls, err);
 }
 
 /* --- one path --- */

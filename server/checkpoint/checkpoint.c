@@ -309,9 +309,8 @@ static int find_below(const struct file_ops *files, const char *data_dir, uint64
     }
     if (n_damaged)
         return err_set(err, PS_ECORRUPT,
-                       "no checkpoint of %" PRIu32
-                       " is whole; to start empty, move them away: %.150s/checkpoints",
-                       n_damaged, data_dir);
+                       "no checkpoint of %" PRIu32 " is whole: %.150s/checkpoints", n_damaged,
+                       data_dir);
     if (below)
         return err_set(err, PS_ENOCHECKPOINT, "no checkpoint %" PRIu64 " or older in %.200s",
                        below - 1, data_dir);

@@ -65,6 +65,7 @@ struct attempt {
     uint64_t
         epochs_below; /* what epochs from this one on began with is behind the clock; 0: of none is that known */
     bool was_too_new;              /* a restore point was there, behind the clock */
+    struct err damage;             /* restore points were there, all damaged; status 0: no */
     const struct checkpoint *from; /* NULL: nothing */
     bool is_gone; /* what this attempt would need is not kept any more: no damage */
     struct loader_facts loaded;
@@ -511,11 +512,48 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
     return status;
 }
 
-/* The restore point below `below`; *ret_is_there false: there is none, and from nothing is right, as far as the
- * log goes. */
-static int find(const struct recover_shard_config *config, uint64_t below,
-                struct checkpoint *ret, bool *ret_is_there, struct err *err)
+/* Does the first log begin with its first record? Then it has all that a damaged restore point of it had. */
+static int has_whole_log(const struct recover_shard_config *config, bool *ret, struct err *err)
 {
+    struct wal_segments all = { 0 };
+    char dir[WAL_PATH_MAX];
+    int status = timeline_log_dir(config->data_dir, 0, config->shard_index, dir, err);
+
+    if (!status)
+        status = wal_segment_list(config->files, dir, &all, err);
+    *ret = !status && all.n && all.firsts[0] == 1;
+    free(all.firsts);
+    return status;
+}
+
+int recover_shard_refuse_empty(const struct err *damage, struct err *err)
+{
+    const struct err why = *damage;
+
+    return err_set(err, PS_ECORRUPT,
+                   "%.140s; the write-ahead log alone does not lead there; --no-restore starts "
+                   "empty, and leaves the files",
+                   why.text);
+}
+
+/* No restore point is below `below`, or none that is whole. From nothing is right then, as far as the log goes; but it
+ * is never taken for an empty start. */
+static int find_nothing(const struct attempt *a, struct err *err)
+{
+    bool is_whole = false;
+    int status;
+
+    if (!a->damage.status)
+        return 0;
+    status = has_whole_log(a->config, &is_whole, err);
+    return status || is_whole ? status : recover_shard_refuse_empty(&a->damage, err);
+}
+
+/* The restore point below `below`; *ret_is_there false: there is none, and the log alone is the start. */
+static int find(struct attempt *a, uint64_t below, struct checkpoint *ret, bool *ret_is_there,
+                struct err *err)
+{
+    const struct recover_shard_config *config = a->config;
     int status;
 
     /* An archived checkpoint is a start only if --at names it. */
@@ -526,8 +564,10 @@ static int find(const struct recover_shard_config *config, uint64_t below,
         status = checkpoint_find(config->files, config->data_dir, below, ret, config->report,
                                  config->arg, err);
     *ret_is_there = status == 0;
-    if (status == PS_ENOCHECKPOINT && !config->at.number)
-        return 0;
+    if (status == PS_ECORRUPT)
+        a->damage = *err;
+    if ((status == PS_ENOCHECKPOINT || status == PS_ECORRUPT) && !config->at.number)
+        return find_nothing(a, err);
     if (status || !config->at.number || ret->links[0].number == config->at.number)
         return status;
     checkpoint_close(ret);
@@ -601,6 +641,8 @@ static int after_failure(struct attempt *a, int status, bool damaged, uint64_t *
     if (!status)
         return go_below(a, below, err);
     report(config, err->text);
+    a->damage = *err;
+    a->damage.status = PS_ECORRUPT;
     *below = a->facts->number;
     return 0;
 }
@@ -612,7 +654,7 @@ static int try_below(struct attempt *a, uint64_t *below, bool *ret_is_done, stru
     struct checkpoint found = { 0 };
     enum fit fit = FITS;
     bool is_there, damaged;
-    int status = find(a->config, *below, &found, &is_there, err);
+    int status = find(a, *below, &found, &is_there, err);
 
     if (status)
         return status;

@@ -60,14 +60,17 @@ struct recover_shard_facts {
 void recover_shard_report_later(const struct recover_shard_at *at,
                                 void (*report)(void *arg, const char *sentence), void *arg);
 
+/* PS_ECORRUPT: every checkpoint is damaged, as `damage` says, and no log has what they had. */
+int recover_shard_refuse_empty(const struct err *damage, struct err *err) MUST_CHECK;
+
 /*
  * `shard`: new, of config->who; it may be cleared on the way (shard_clear()). Without restore point and log
  * it stays empty.
  *
- * PS_ECORRUPT: all restore points are corrupt; or acknowledged records are missing or corrupt in the log, or were only
- * in a corrupt restore point. With at.intact only the first of these: no restore point can be read. PS_ECLUSTER:
- * another layout. PS_ENOCHECKPOINT: `at` cannot be recovered. -ENOMEM; statuses of the file system. After a failure
- * the shard is only good for shard_free().
+ * PS_ECORRUPT: all restore points are corrupt, and the log does not begin with record 1; or acknowledged records are
+ * missing or corrupt in the log, or were only in a corrupt restore point. With at.intact only the first of these.
+ * PS_ECLUSTER: another layout. PS_ENOCHECKPOINT: `at` cannot be recovered. -ENOMEM; statuses of the file system. After
+ * a failure the shard is only good for shard_free().
  */
 int recover_shard_run(const struct recover_shard_config *config, struct shard *shard,
                       uint64_t now_ms, struct recover_shard_facts *ret, struct err *err)

@@ -177,29 +177,96 @@ static int inspect_checkpoint(struct restore_source *s, const struct file_ops *f
     return check_exact(s, files, err);
 }
 
-/* No checkpoint yet: the log itself says whose it is. */
-static int inspect_log(struct restore_source *s, const struct file_ops *files, struct err *err)
+static void ignore(void *arg, const char *sentence)
 {
-    const struct wal_identity *identity;
+    (void)arg;
+    (void)sentence;
+}
+
+/* The shards that had a log before the first checkpoint: those whose directories are there, or whose control files. */
+static int count_shards(const struct restore_source *s, const struct file_ops *files,
+                        uint32_t *ret, struct err *err)
+{
+    struct wal_control *controls = NULL;
+    uint32_t n = 0;
+    int status = timeline_n_shards(files, s->data_dir, 0, ret, err);
+
+    if (!status && *ret)
+        status = wal_control_read_all(files, s->data_dir, ignore, NULL, &controls, &n, err);
+    *ret = n > *ret ? n : *ret;
+    free(controls);
+    return status;
+}
+
+/* What the log of one shard says of its node. A node's shards have consecutive numbers. */
+struct origin {
+    struct wal_identity identity;
+    bool is_there, is_sure, fits; /* with the n shards that there are */
+    uint32_t n;                   /* shards of the node */
+};
+
+static int read_origin(const struct restore_source *s, const struct file_ops *files, uint32_t i,
+                       uint32_t n, struct origin *ret, struct err *err)
+{
+    const struct wal_identity *found;
     struct wal_reader *reader;
     char dir[WAL_PATH_MAX];
-    int status = timeline_n_shards(files, s->data_dir, 0, &s->shards_per_node, err);
+    int status = timeline_log_dir(s->data_dir, 0, i, dir, err);
 
-    if (status || s->shards_per_node == 0)
-        return status;
-    status = timeline_log_dir(s->data_dir, 0, 0, dir, err);
     if (!status)
         status = wal_reader_open(files, dir, NULL, 1, &reader, err);
     if (status)
         return status;
-    identity = wal_reader_identity(reader);
-    s->has_log = identity != NULL;
-    if (identity) {
-        s->node = identity->node;
-        s->n_nodes = identity->n_shards / s->shards_per_node;
+    found = wal_reader_identity(reader);
+    *ret = (struct origin){ .is_there = found != NULL, .n = n };
+    if (found) {
+        ret->identity = *found;
+        ret->is_sure = wal_reader_identity_is_sure(reader);
+        if (found->node && found->shard >= i)
+            ret->n = (found->shard - i) / found->node;
+        ret->fits = ret->n > i && found->n_shards % ret->n == 0 &&
+                    found->shard == (uint64_t)found->node * ret->n + i;
     }
     wal_reader_free(reader);
     return 0;
+}
+
+/* No checkpoint yet: the logs themselves say whose they are. A damaged header that makes no sense says nothing; then
+ * each shard finds out whether its log is its own (wal_reader.h). */
+static int inspect_log(struct restore_source *s, const struct file_ops *files, struct err *err)
+{
+    struct origin o = { 0 };
+    uint32_t n;
+    int status = count_shards(s, files, &n, err);
+
+    for (uint32_t i = 0; i < n && !status && !o.fits; i++) {
+        status = read_origin(s, files, i, n, &o, err);
+        if (!status && o.is_sure && !o.fits)
+            return err_set(err, PS_ECORRUPT,
+                           "%.160s/log/%020u/shard-%03" PRIu32 " is of shard %" PRIu32
+                           " of %" PRIu32 ", node %" PRIu32 ", and %" PRIu32
+                           " shards are there: directories of others are gone; make them, "
+                           "empty, to start without",
+                           s->data_dir, 0u, i, o.identity.shard, o.identity.n_shards,
+                           o.identity.node, n);
+    }
+    if (status || !o.fits)
+        return status;
+    s->has_log = true;
+    s->node = o.identity.node;
+    s->shards_per_node = o.n;
+    s->n_nodes = o.identity.n_shards / o.n;
+    return 0;
+}
+
+/* All checkpoints are damaged, as *err says: the log may have all that they had. */
+static int inspect_log_alone(struct restore_source *s, const struct file_ops *files,
+                             struct err *err)
+{
+    const struct err damage = *err;
+    int status = inspect_log(s, files, err);
+
+    return status || s->has_log ? status : recover_shard_refuse_empty(&damage, err);
 }
 
 /* --- opening --- */
@@ -259,6 +326,8 @@ static int open_data_dir(const struct file_ops *files, struct restore_source *s,
         status = checkpoint_find(files, s->data_dir, 0, &s->checkpoint, report, arg, err);
     if (status == PS_ENOCHECKPOINT && !s->at.number)
         return inspect_log(s, files, err);
+    if (status == PS_ECORRUPT && !s->at.number)
+        return inspect_log_alone(s, files, err);
     return status ? status : inspect_checkpoint(s, files, err);
 }
 

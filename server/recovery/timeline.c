@@ -149,7 +149,10 @@ int timeline_n_shards(const struct file_ops *files, const char *data_dir, uint64
     struct numbers shards;
     int status = list_shards(files, data_dir, epoch, &shards, err);
 
-    *ret = (uint32_t)shards.n;
+    *ret = 0;
+    for (size_t i = 0; i < shards.n; i++)
+        if (shards.items[i] >= *ret)
+            *ret = (uint32_t)shards.items[i] + 1;
     free(shards.items);
     return status;
 }
@@ -537,8 +540,10 @@ int timeline_read_beginning(const struct file_ops *files, const char *data_dir, 
     if (!status && !parse((char *)text.bytes + text.start, bytes_len(&text), ret))
         status = PS_ECORRUPT;
     bytes_deinit(&text);
-    if (status == PS_ECORRUPT)
-        return err_set(err, status, "what the log's epoch began with is damaged: %s", path);
+    if (status == PS_ECORRUPT || status == -EIO) /* of a sector: damage like any other */
+        return err_set(err, PS_ECORRUPT, "what the log's epoch began with %s: %s",
+                       status == -EIO ? "cannot be read: Input/output error" : "is damaged",
+                       path);
     if (status && status != -ENOENT)
         return err_set(err, status, "cannot read: %s: %s", status_text(status), path);
     if (!ret->options)

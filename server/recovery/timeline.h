@@ -56,7 +56,7 @@ int timeline_newest(const struct file_ops *files, const char *data_dir, uint64_t
 int timeline_check(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                    uint64_t below, struct err *err) MUST_CHECK;
 
-/* Shards of this node that have a log in an epoch. */
+/* Shards of this node in an epoch, as far as the directories of their logs say: one behind the last that is there. */
 int timeline_n_shards(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                       uint32_t *ret, struct err *err) MUST_CHECK;
 
@@ -104,7 +104,7 @@ int timeline_write_beginning(const struct file_ops *files, const char *data_dir,
                              const struct timeline_beginning *b, struct err *err) MUST_CHECK;
 
 /* Without the file, there were no options and nothing is above. Free with timeline_beginning_deinit(), also on
- * failure. PS_ECORRUPT. */
+ * failure. PS_ECORRUPT, also where the disk cannot read it (-EIO). */
 int timeline_read_beginning(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                             struct timeline_beginning *ret, struct err *err) MUST_CHECK;
 

@@ -7,6 +7,7 @@
 
 #include "common/crc32c.h"
 #include "common/file_text.h"
+#include "common/memory.h"
 
 #define TEXT_MAX 512u
 #define TAIL "crc32c "
@@ -142,15 +143,67 @@ int wal_control_read(const struct file_ops *files, const char *path, struct wal_
     bytes_deinit(&text);
     if (status == -ENOENT)
         return 0;
-    if (status == PS_ECORRUPT)
-        return err_set(
-            err, status,
-            "damaged, so whether files of the write-ahead log are gone is not known: %s", path);
+    if (status == PS_ECORRUPT || status == -EIO) /* of a sector: damage like any other */
+        return err_set(err, PS_ECORRUPT,
+                       "%s, so whether files of the write-ahead log are gone is not known: %s",
+                       status == -EIO ? "cannot be read: Input/output error" : "damaged", path);
     if (status)
         return fail(err, status, "read", path);
     read_mark(files, path, &found);
     *ret = found;
     return 0;
+}
+
+/* --- those of all shards --- */
+
+static int count(void *arg, const char *name)
+{
+    uint32_t *n = arg, shard;
+    int end = 0;
+
+    if (sscanf(name, "wal-%" SCNu32 ".control%n", &shard, &end) == 1 && end && !name[end] &&
+        shard < WAL_CONTROL_N_MAX && shard >= *n)
+        *n = shard + 1;
+    return 0;
+}
+
+int wal_control_read_all(const struct file_ops *files, const char *data_dir,
+                         void (*damaged)(void *arg, const char *sentence), void *arg,
+                         struct wal_control **ret, uint32_t *ret_n, struct err *err)
+{
+    char path[WAL_PATH_MAX];
+    int status;
+
+    *ret = NULL;
+    *ret_n = 0;
+    status = files->list(files->state, data_dir, count, ret_n);
+    if (status && status != -ENOENT)
+        return err_set(err, status, "cannot list: %s: %.200s", status_text(status), data_dir);
+    *ret = memory_alloc((*ret_n + 1) * sizeof **ret);
+    status = 0;
+    for (uint32_t i = 0; i < *ret_n && !status; i++) {
+        struct err why;
+
+        status = wal_control_path(data_dir, i, path, &why);
+        if (!status)
+            status = wal_control_read(files, path, &(*ret)[i], &why);
+        if (status == PS_ECORRUPT) {
+            damaged(arg, why.text);
+            status = 0;
+        } else if (status && err) {
+            *err = why;
+        }
+    }
+    return status;
+}
+
+void wal_control_keep_newest(struct wal_control *all, uint32_t n, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < n; i++)
+        epoch = all[i].epoch > epoch ? all[i].epoch : epoch;
+    for (uint32_t i = 0; i < n; i++)
+        if (all[i].epoch < epoch)
+            all[i] = (struct wal_control){ 0 };
 }
 
 bool wal_control_reset(struct wal_control *c, uint64_t first)

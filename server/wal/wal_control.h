@@ -52,10 +52,22 @@ int wal_control_path(const char *data_dir, uint32_t shard_index, char ret[static
 int wal_control_write(const struct file_ops *files, const char *path,
                       const struct wal_control *c, struct err *err) MUST_CHECK;
 
-/* ret->durable is the mark's, if that is the greater one. *ret zeros: there is no such file. PS_ECORRUPT; statuses of
- * the file system. */
+/* ret->durable is the mark's, if that is the greater one. *ret zeros: there is no such file. PS_ECORRUPT, also where
+ * the disk cannot read it (-EIO); other statuses of the file system. */
 int wal_control_read(const struct file_ops *files, const char *path, struct wal_control *ret,
                      struct err *err) MUST_CHECK;
+
+/* The control files of a data directory, by shard. (*ret)[i] zeros: there is none, or it is damaged; `damaged` gets a
+ * sentence for each of the latter. *ret: the caller's to free, also on failure. Statuses of the file system. */
+#define WAL_CONTROL_N_MAX 1024u
+
+int wal_control_read_all(const struct file_ops *files, const char *data_dir,
+                         void (*damaged)(void *arg, const char *sentence), void *arg,
+                         struct wal_control **ret, uint32_t *ret_n, struct err *err) MUST_CHECK;
+
+/* Zeroes those of epochs before the newest that they name, and before `epoch`: these were left by a layout with more
+ * shards, and say nothing. */
+void wal_control_keep_newest(struct wal_control *all, uint32_t n, uint64_t epoch);
 
 /* Called when the segment with record `first` is abandoned. Forgets the number of the newest segment, as older ones
  * may have been removed since the abandoned one began, and limits `durable` to below `first`. False: there was nothing

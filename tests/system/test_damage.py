@@ -8,7 +8,7 @@ import pytest
 
 import conftest
 from conftest import BIN, eventually
-from test_durability import DIM, damage, node_and_pusher
+from test_durability import DIM, alone, damage, node_and_pusher, one_pusher
 
 
 @pytest.fixture
@@ -107,6 +107,108 @@ def test_a_sector_that_cannot_be_read_is_damage_like_any_other(start_psd, bad_se
     assert psd.stop() == 0
     psd = start_psd(*args)
     check(p, psd, applied)
+
+
+def test_a_control_file_that_cannot_be_read_is_in_nobodys_way(start_psd, bad_sectors, pushed):
+    p, args, data = pushed
+    bad_sectors(data / "wal-000.control", 0)
+    got = tool("verify", data)
+    assert got.returncode == 1 and "wal-000.control" in got.stdout and "1 things are damaged" in got.stdout, got
+    for at, n_pushes in ((), 40), (("--at", "intact"), 40), (("--at", "1"), 20):
+        copy = data.parent / f"copy{''.join(at)}"
+        shutil.copytree(data, copy)
+        bad_sectors(copy / "wal-000.control", 0)
+        psd = start_psd(*args[:-1], str(copy), *at)
+        assert "whether files of the write-ahead log are gone is not known" in psd.log()
+        check(p, psd, n_pushes)
+        assert psd.stop() == 0
+
+
+def test_what_an_epoch_began_with_and_cannot_be_read_is_written_anew(start_psd, bad_sectors, pushed):
+    p, args, data = pushed
+    psd = start_psd(*args, "--at", "1")
+    check(p, psd, 20)
+    psd.kill()
+    began = sorted(data.glob("log/*/BEGINNING"))[-1]
+    bad_sectors(began, 0)
+    assert "BEGINNING" in refused(start_psd, *args, "--at", "1")
+    psd = start_psd(*args)
+    assert "BEGINNING: it is written anew" in psd.log()
+    check(p, psd, 20)
+    psd.kill()
+    psd = start_psd(*args, "--at", "1")
+    check(p, psd, 20)
+
+
+@pytest.mark.parametrize("what", ["MANIFEST", "shard-000.psc"])
+@pytest.mark.parametrize("at", [(), ("--at", "intact")])
+def test_with_the_only_checkpoint_damaged_the_log_has_everything(start_psd, pushed, what, at):
+    p, args, data = pushed
+    path = data / "checkpoints/00000000000000000001" / what
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    psd = start_psd(*args, *at)
+    assert f"rows from {data}, and" in psd.log(), "no checkpoint is named"
+    p.connect(psd)
+    p.check([])
+    assert p.acked == 40
+    assert psd.stop() == 0
+
+
+def test_without_a_whole_checkpoint_or_the_beginning_of_the_log_no_start_is_empty(start_psd, pushed):
+    p, args, data = pushed
+    segments(data)[0].unlink()
+    damage(data / "checkpoints/00000000000000000001/MANIFEST")
+    for at in (), ("--at", "intact"):
+        said = refused(start_psd, *args, *at)
+        assert "no checkpoint of 1 is whole" in said and "--no-restore starts empty" in said
+
+
+def test_a_damaged_header_of_a_segment_costs_nothing(start_psd, pushed):
+    p, args, data = pushed
+    newest = segments(data)[-1]
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:66] + bytes([whole[66] ^ 0x55]) + whole[67:])
+    got = tool("verify", data)
+    assert got.returncode == 1 and "its records are there" in got.stdout and newest.name in got.stdout, got.stdout
+    psd = start_psd(*args)
+    assert "its records are there" in psd.log()
+    p.connect(psd)
+    p.check([])
+    assert p.acked == 40
+
+
+def test_the_advice_for_a_damaged_log_and_beginning_is_no_circle(start_psd, pushed):
+    p, args, data = pushed
+    psd = start_psd(*args, "--at", "1")
+    p.connect(psd)
+    before = p.acked
+    push(p, 30)
+    psd.kill()
+    damage(sorted(data.glob("log/*/BEGINNING"))[-1])
+    damage(segments(data)[-1])
+    assert "--at intact" in refused(start_psd, *args)
+    psd = start_psd(*args, "--at", "intact")
+    reader = psd.connect(0, role="worker")
+    reader.table(name="t", dim=DIM, must_exist=True)
+    applied = reader.join(n_workers=1, rank=0, incarnation=1).number(3)
+    assert before + 5 < applied < before + 30
+    assert psd.stop() == 0
+    start_psd(*args)
+
+
+def test_a_shards_log_that_is_gone_before_the_first_checkpoint_is_named(start_psd, tmp_path):
+    data = tmp_path / "data"
+    args = ("--data-dir", str(data), "--shards", "4")
+    psd = start_psd(*args)
+    bench = [BIN / "psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "40000", "--seconds", "0.3"]
+    subprocess.run([*bench, "--warmup", "0"], check=True, capture_output=True, timeout=100)
+    psd.kill()
+    shutil.rmtree(segments(data, 1)[0].parent)
+    said = refused(start_psd, *args)
+    assert "shard 1: segment" in said and "is gone, with what was acknowledged" in said, said
+    got = tool("verify", data)
+    assert got.returncode == 1 and "shard 1: segment" in got.stdout and "shard 3: records" in got.stdout, got.stdout
 
 
 def test_a_restore_of_what_is_intact_gets_all_before_the_damage(start_psd, pushed):

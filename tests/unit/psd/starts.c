@@ -111,6 +111,7 @@ int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *e
     tear_down(&s);
     settings_free(&settings_psd, &s.settings);
     *err = s.result.err;
+    snprintf(n->sentence, sizeof n->sentence, "%.200s", s.result.from);
     return s.result.err.status;
 }
 

@@ -14,7 +14,8 @@
 
 enum { N_STEPS = 30 };
 
-/* name, value, name, value ... NULL: as in psd.conf. Its status; the sentence of a failure is in `err`. */
+/* name, value, name, value ... NULL: as in psd.conf. Its status; the sentence of a failure is in `err`; what it
+ * began from, in n->sentence. */
 int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *err,
                const char *const *options);
 

@@ -95,6 +95,46 @@ static void where_it_cannot_be_known_whether_it_was_done_it_is_refused(void **st
     must_refuse(&n, 1, START_WITH("at", "2"), PS_ECORRUPT, "BEGINNING");
     must_start(&n, 1, PLAIN);
     assert_holds(&n, 20);
+    must_start(&n, 1, START_WITH("at", "2")); /* written anew, so it can be known again */
+    assert_holds(&n, 20);
+    node_end(&n);
+}
+
+/* Both the beginning and the log are damaged: the start that the refusal names does, and once. */
+static void at_intact_is_done_although_it_cannot_be_known_whether_it_was(void **state)
+{
+    static const char *const intact[] = { "data-dir", NODE_DIR, "at", "intact", NULL };
+    struct node n;
+
+    (void)state;
+    make(&n, 1);
+    must_start(&n, 1, START_WITH("at", "2"));
+    train(&n, 20, 30);
+    node_damage(crash_files_at(&n.files, NODE_DIR "/log/00000000000000000004/BEGINNING"));
+    node_segment(&n, 0, 1)->bytes[80 + 48 + 60] ^= 1;
+    must_refuse(&n, 1, PLAIN, PS_ECORRUPT, "--at intact");
+    must_start(&n, 1, intact);
+    assert_int_equal(newest_epoch(&n), 5);
+    assert_holds(&n, 20);
+    must_start(&n, 1, intact);
+    assert_int_equal(newest_epoch(&n), 5);
+    node_end(&n);
+}
+
+static void a_start_from_the_log_alone_names_no_checkpoint(void **state)
+{
+    struct node n;
+
+    (void)state;
+    node_begin(&n, 1);
+    node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
+    node_steps(&n, "job", 1, 0, 5);
+    node_save(&n, 3);
+    node_die(&n);
+    node_damage(node_part(&n, 1, 0));
+    must_start(&n, 1, PLAIN);
+    assert_string_equal(n.sentence, NODE_DIR);
+    assert_holds(&n, 5);
     node_end(&n);
 }
 
@@ -240,6 +280,8 @@ int main(void)
         cmocka_unit_test(a_crash_behind_no_restore_does_not_begin_with_nothing_again),
         cmocka_unit_test(nor_does_one_behind_restore_from_elsewhere),
         cmocka_unit_test(what_was_done_stays_done_in_another_layout),
+        cmocka_unit_test(at_intact_is_done_although_it_cannot_be_known_whether_it_was),
+        cmocka_unit_test(a_start_from_the_log_alone_names_no_checkpoint),
         cmocka_unit_test(where_it_cannot_be_known_whether_it_was_done_it_is_refused),
         cmocka_unit_test(a_start_from_an_older_checkpoint_archives_the_newer_ones),
         cmocka_unit_test(a_start_with_nothing_archives_all_of_them_and_leaves_a_log_alone),

@@ -26,6 +26,15 @@ static void assert_refused(struct node *n, uint32_t i, const struct recover_shar
         fail_msg("\"%s\" is not in: %s", says, err.text);
 }
 
+static struct crash_inode *manifest_of(struct node *n, uint64_t number)
+{
+    char path[CRASH_PATH_MAX];
+
+    snprintf(path, sizeof path, NODE_DIR "/checkpoints/%020llu/MANIFEST",
+             (unsigned long long)number);
+    return crash_files_at(&n->files, path);
+}
+
 static void assert_collect_refused(struct node *n, const struct recover_shard_at *at, int want,
                                    const char *says)
 {
@@ -201,9 +210,56 @@ with_its_only_checkpoint_damaged_and_the_log_truncated_there_is_no_empty_start(v
     node_die(&n);
     assert_all_there(&n, "job", 30);
     node_damage(node_part(&n, 2, 0));
-    assert_refused(&n, 0, NULL, PS_ECORRUPT, "begins behind the record");
-    assert_refused(&n, 0, &at, PS_ECORRUPT, "begins behind the record");
+    assert_refused(&n, 0, NULL, PS_ECORRUPT, "does not lead there");
+    assert_refused(&n, 0, &at, PS_ECORRUPT, "does not lead there");
+    assert_refused(&n, 0, &(const struct recover_shard_at){ .intact = true }, PS_ECORRUPT,
+                   "does not lead there");
     assert_int_equal(n.n_reported, 1); /* the checkpoint itself */
+    manifest_of(&n, 2)->bytes[40] ^= 1;
+    assert_refused(&n, 0, NULL, PS_ECORRUPT, "does not lead there");
+    assert_collect_refused(&n, NULL, PS_ECORRUPT, "no checkpoint of 1 is whole");
+    node_end(&n);
+}
+
+/* With all damaged, the log alone does, if it is whole from its first record on. */
+static void
+with_its_only_checkpoint_damaged_the_log_from_its_beginning_leads_there(void **state)
+{
+    struct node n;
+
+    (void)state;
+    make(&n, 2);
+    node_die(&n);
+    manifest_of(&n, 1)->bytes[40] ^= 1;
+    assert_all_there(&n, "job", 30);
+    one_shard_at(&n, NULL, 30);
+    manifest_of(&n, 1)->bytes[40] ^= 1;
+    node_part(&n, 1, 0)->bytes[20] ^= 1; /* the header of a file */
+    assert_all_there(&n, "job", 30);
+    manifest_of(&n, 1)->bytes[40] ^= 1;
+    node_damage(node_segment(&n, 0, 8));
+    assert_refused(&n, 0, NULL, PS_ECORRUPT, "--at intact");
+    node_end(&n);
+}
+
+/* The blocks fit the crc that the header has, or should have. */
+static void a_damaged_header_of_a_segment_costs_no_record(void **state)
+{
+    struct crash_inode *file;
+    struct node n;
+
+    (void)state;
+    make(&n, 1);
+    node_die(&n);
+    file = node_segment(&n, 0, UINT64_MAX);
+    for (size_t i = 0; i < 80; i++) {
+        file->bytes[i] ^= 1;
+        assert_all_there(&n, "job", 30);
+        assert_true(n.n_reported > 0);
+        assert_non_null(strstr(n.sentence, "its records are there"));
+        file->bytes[i] ^= 1;
+        n.files.n_opens = 0;
+    }
     node_end(&n);
 }
 
@@ -227,7 +283,7 @@ static void a_damaged_checkpoint_that_no_log_leads_to_is_no_empty_start(void **s
     node_die(&n);
     one_shard_at(&n, NULL, 5);
     node_damage(node_part(&n, 1, 0));
-    assert_refused(&n, 0, NULL, PS_ECORRUPT, "checkpoint 1");
+    assert_refused(&n, 0, NULL, PS_ECORRUPT, "checkpoints/00000000000000000001");
     node_end(&n);
 }
 
@@ -372,6 +428,9 @@ int main(void)
             a_log_that_cannot_be_read_behind_a_whole_checkpoint_is_not_taken_for_its_end),
         cmocka_unit_test(
             with_its_only_checkpoint_damaged_and_the_log_truncated_there_is_no_empty_start),
+        cmocka_unit_test(
+            with_its_only_checkpoint_damaged_the_log_from_its_beginning_leads_there),
+        cmocka_unit_test(a_damaged_header_of_a_segment_costs_no_record),
         cmocka_unit_test(a_damaged_checkpoint_that_no_log_leads_to_is_no_empty_start),
         cmocka_unit_test(
             the_log_behind_an_older_checkpoint_must_lead_to_what_a_damaged_one_had),

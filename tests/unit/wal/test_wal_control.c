@@ -54,6 +54,11 @@ static void what_is_written_is_read_and_each_flipped_bit_is_seen(void **state)
             file->bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
         }
     }
+    c.n_ops = 0; /* a sector that cannot be read */
+    c.fail_at = 1;
+    assert_int_equal(wal_control_read(&c.ops, PATH, &got, &err), PS_ECORRUPT);
+    assert_non_null(strstr(err.text, "cannot be read: Input/output error"));
+    assert_int_equal(got.epoch + got.segment + got.durable, 0);
     crash_files_deinit(&c);
 }
 
