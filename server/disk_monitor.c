@@ -11,7 +11,6 @@
 #include "common/file_text.h"
 #include "common/log_line.h"
 #include "common/memory.h"
-#include "proto/placement.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/directory.h"
 #include "server/recovery/disk_usage.h"
@@ -21,8 +20,10 @@
 
 #define MEASURE_MS 10000u
 #define SCRUB_FIRST_MS 10000u           /* a scrub that is overdue at the start */
+#define SCRUB_RETRY_MS 600000u          /* one that could not be done */
 #define BURST_BYTES (UINT64_C(1) << 20) /* read between two pauses */
 #define NS_PER_MS UINT64_C(1000000)
+#define MOVES_MAX 100u /* truncations under one log's reader */
 
 struct disk_monitor {
     struct disk_monitor_config config;
@@ -33,10 +34,27 @@ struct disk_monitor {
     struct stats_disk seen;
     /* The thread's own: */
     struct file_ops slow;
-    uint64_t n_burst_bytes, n_scrubbed_bytes, next_scrub_ms;
+    uint64_t n_burst_bytes, n_scrubbed_bytes, next_scrub_ms, next_measure_ms;
     uint32_t n_damaged; /* in this scrub */
     char first[200];    /* sentence of it */
 };
+
+/* --- sizes --- */
+
+static void measure(struct disk_monitor *w)
+{
+    struct disk_usage usage;
+
+    disk_usage_read(w->config.files, w->config.data_dir, &usage);
+    uv_mutex_lock(&w->lock);
+    w->seen.checkpoint_bytes = usage.checkpoint_bytes;
+    w->seen.log_bytes = usage.log_bytes;
+    w->seen.archived_bytes = usage.archived_bytes;
+    w->seen.free_bytes = usage.free_bytes;
+    w->seen.size_bytes = usage.size_bytes;
+    uv_mutex_unlock(&w->lock);
+    w->next_measure_ms = clock_mono_ms() + w->config.measure_every_ms;
+}
 
 /* --- waiting --- */
 
@@ -54,7 +72,7 @@ static bool rest(struct disk_monitor *w, uint64_t ms)
     return stops;
 }
 
-/* Reads at the rate. -ECANCELED: to stop. */
+/* Reads at the rate. A scrub may last for hours, so sizes are measured on the way. -ECANCELED: to stop. */
 static int64_t read_slowly(void *state, int fd, void *dst, size_t n_bytes)
 {
     struct disk_monitor *w = state;
@@ -64,6 +82,8 @@ static int64_t read_slowly(void *state, int fd, void *dst, size_t n_bytes)
         return n;
     w->n_scrubbed_bytes += (uint64_t)n;
     w->n_burst_bytes += (uint64_t)n;
+    if (clock_mono_ms() >= w->next_measure_ms)
+        measure(w);
     if (w->n_burst_bytes < BURST_BYTES)
         return n;
     if (rest(w, w->n_burst_bytes * 1000 / DISK_MONITOR_BYTES_PER_S))
@@ -110,25 +130,21 @@ static void add_damage(struct disk_monitor *w, const char *sentence)
         snprintf(w->first, sizeof w->first, "%.199s", sentence);
 }
 
+static void on_damage(void *arg, const char *sentence)
+{
+    add_damage(arg, sentence);
+}
+
+/* Its own files: those that they are deltas to are another checkpoint's. */
 static int scrub_checkpoint(struct disk_monitor *w, uint64_t number)
 {
     char dir[DIRECTORY_PATH_MAX];
-    struct checkpoint c = { 0 };
     struct err err = { 0 };
-    bool unfinished = false;
     int status = directory_number_path(w->config.data_dir, number, dir, &err);
 
     if (!status)
-        status = checkpoint_open_live(&w->slow, dir, &c, &unfinished, &err);
-    if (!status)
-        status = checkpoint_verify(&w->slow, &c, NULL, NULL, &err);
-    checkpoint_close(&c);
-    if (status == -ECANCELED)
-        return status;
-    if (checkpoint_is_damage(status) && !unfinished &&
-        !checkpoint_is_unfinished(w->config.files, dir)) /* else psd has removed it */
-        add_damage(w, err.text);
-    return 0;
+        status = checkpoint_verify_own(&w->slow, dir, on_damage, w, &err);
+    return status == -ECANCELED || status == -ENOMEM ? status : 0;
 }
 
 static int scrub_checkpoints(struct disk_monitor *w)
@@ -165,6 +181,20 @@ static int read_log(struct disk_monitor *w, const char *dir, uint64_t from, stru
     return status;
 }
 
+/* The first segment of a log that begins at record `from` or behind; 0: there is none. */
+static int next_segment(struct disk_monitor *w, const char *dir, uint64_t from, uint64_t *ret,
+                        struct err *err)
+{
+    struct wal_segments all = { 0 };
+    int status = wal_segment_list(w->config.files, dir, &all, err);
+
+    *ret = 0;
+    for (size_t i = all.n; i > 0 && all.firsts[i - 1] >= from; i--)
+        *ret = all.firsts[i - 1];
+    free(all.firsts);
+    return status;
+}
+
 /* What the shard's control file says of this epoch; zeros: nothing. */
 static struct wal_control read_control(struct disk_monitor *w, uint64_t epoch, uint32_t shard)
 {
@@ -195,36 +225,97 @@ static void check_end(struct disk_monitor *w, const struct wal_control *before, 
     add_damage(w, text.text);
 }
 
-/* The writer may have been in the middle of a block that a reader saw, and truncation in the middle of a log: what is
- * damaged stays so. */
+/* A log on its way past. */
+struct log_scrub {
+    const char *dir;
+    struct wal_control known; /* read before the log was */
+    uint32_t shard;
+    uint64_t from; /* to be read next */
+    uint64_t
+        damaged; /* the record at which the reader ended, once: the writer may have been in the middle of a block */
+    uint32_t n_moved; /* times that psd has truncated the log under the reader */
+    char header[sizeof((struct wal_end *)0)->header_text]; /* the last that was told */
+};
+
+/* Truncation removes segments in ascending order. *ret_done: nothing is left. */
+static int follow_truncation(struct disk_monitor *w, struct log_scrub *l, bool *ret_done,
+                             struct err *err)
+{
+    uint64_t first;
+    int status = next_segment(w, l->dir, 1, &first, err);
+
+    if (!status && ++l->n_moved > MOVES_MAX)
+        status = err_set(err, -EBUSY, "psd has truncated the log each time: %.150s", l->dir);
+    *ret_done = !first;
+    l->from = first > l->from ? first : l->from;
+    return status;
+}
+
+/* What is damaged twice stays so. Behind it the log is read on from the next segment. */
+static int pass_damage(struct disk_monitor *w, struct log_scrub *l, const struct wal_end *end,
+                       bool *ret_done, struct err *err)
+{
+    uint64_t at = end->last_present + 1;
+    int status = 0;
+
+    if (l->damaged != at) {
+        l->damaged = l->from = at;
+        return 0;
+    }
+    add_damage(w, end->text);
+    status = next_segment(w, l->dir, at + 1, &l->from, err);
+    *ret_done = !l->from;
+    return status;
+}
+
+/* A segment that is read twice is damaged once. */
+static void add_headers(struct disk_monitor *w, struct log_scrub *l, const struct wal_end *end)
+{
+    if (!end->n_headers || strcmp(l->header, end->header_text) == 0)
+        return;
+    add_damage(w, end->header_text);
+    w->n_damaged += end->n_headers - 1;
+    memcpy(l->header, end->header_text, sizeof l->header);
+}
+
+static int scrub_stretch(struct disk_monitor *w, struct log_scrub *l, bool *ret_done,
+                         struct err *err)
+{
+    struct wal_end end = { 0 };
+    int status = read_log(w, l->dir, l->from, &end, err);
+
+    if (status == -ENOENT || (!status && end.is_truncated))
+        return follow_truncation(w, l, ret_done, err);
+    if (status)
+        return status;
+    add_headers(w, l, &end);
+    if (end.verdict == WAL_DAMAGED)
+        return pass_damage(w, l, &end, ret_done, err);
+    check_end(w, &l->known, l->shard, &end);
+    *ret_done = true;
+    if (end.verdict == WAL_GAP) {
+        status = next_segment(w, l->dir, end.last_present + 2, &l->from, err);
+        *ret_done = !l->from;
+    }
+    return status;
+}
+
 static int scrub_log(struct disk_monitor *w, uint64_t epoch, uint32_t shard, const char *dir)
 {
-    struct wal_control known = read_control(w, epoch, shard);
-    struct wal_segments all = { 0 };
-    struct wal_end end = { 0 };
+    struct log_scrub l = { .dir = dir, .known = read_control(w, epoch, shard), .shard = shard };
     struct err err = { 0 };
-    uint64_t from = 0, damaged = 0;
-    int status = wal_segment_list(w->config.files, dir, &all, &err);
+    int status = next_segment(w, dir, 1, &l.from, &err);
+    bool done = !l.from;
 
-    if (!status && all.n)
-        from = all.firsts[0];
-    free(all.firsts);
-    while (from && !status) {
-        status = read_log(w, dir, from, &end, &err);
-        if (!status)
-            check_end(w, &known, shard, &end);
-        if (status || end.verdict != WAL_DAMAGED || end.is_truncated)
-            break;
-        from = end.last_present + 1;
-        if (damaged == from) {
-            add_damage(w, end.text);
-            break;
-        }
-        damaged = from;
-    }
-    if (status && status != -ECANCELED && status != -ENOENT && status != -ENOMEM)
+    while (!done && !status)
+        status = scrub_stretch(w, &l, &done, &err);
+    if (!status || status == -ECANCELED || status == -ENOMEM)
+        return status;
+    if (status == -EBUSY)
+        log_line_warn("scrub: %s", err.text);
+    else
         add_damage(w, err.text);
-    return status == -ECANCELED ? status : 0;
+    return status == -EBUSY ? status : 0;
 }
 
 static int scrub_epoch(struct disk_monitor *w, uint64_t epoch)
@@ -287,50 +378,17 @@ static void check_newest(struct disk_monitor *w, uint32_t shard, const struct wa
     add_damage(w, text.text);
 }
 
-static int count_control(void *arg, const char *name)
-{
-    uint32_t *n = arg, shard;
-    int end = 0;
-
-    if (sscanf(name, "wal-%" SCNu32 ".control%n", &shard, &end) == 1 && end && !name[end] &&
-        shard < PLACEMENT_N_SHARDS_MAX && shard >= *n)
-        *n = shard + 1;
-    return 0;
-}
-
-/* Zeros: there is none, or it cannot be read. */
-static struct wal_control scrub_control(struct disk_monitor *w, uint32_t shard)
-{
-    struct wal_control c = { 0 };
-    char path[WAL_PATH_MAX];
-    struct err err;
-    int status = wal_control_path(w->config.data_dir, shard, path, NULL);
-
-    if (!status)
-        status = wal_control_read(w->config.files, path, &c, &err);
-    if (status == PS_ECORRUPT || status == -EIO)
-        add_damage(w, err.text);
-    return status ? (struct wal_control){ 0 } : c;
-}
-
-/* Removed files of logs: only the control files know of them. One of an older epoch is left over: another layout had
- * more shards. */
+/* Removed files of logs: only the control files know of them. */
 static void scrub_controls(struct disk_monitor *w)
 {
-    const struct file_ops *files = w->config.files;
     struct wal_control *all;
-    uint64_t epoch = 0;
-    uint32_t n = 0;
+    uint32_t n;
 
-    (void)!files->list(files->state, w->config.data_dir, count_control, &n);
-    all = memory_alloc((n + 1) * sizeof *all);
-    for (uint32_t i = 0; i < n; i++) {
-        all[i] = scrub_control(w, i);
-        epoch = all[i].epoch > epoch ? all[i].epoch : epoch;
-    }
+    if (wal_control_read_all(w->config.files, w->config.data_dir, on_damage, w, &all, &n, NULL))
+        n = 0;
+    wal_control_keep_newest(all, n, 0);
     for (uint32_t i = 0; i < n; i++)
-        if (all[i].epoch == epoch)
-            check_newest(w, i, &all[i]);
+        check_newest(w, i, &all[i]);
     free(all);
 }
 
@@ -389,7 +447,8 @@ static uint64_t first_scrub_ms(struct disk_monitor *w, uint64_t every_ms)
     return clock_mono_ms() + ms;
 }
 
-static void scrub(struct disk_monitor *w)
+/* False: it was interrupted, and does not count. */
+static bool scrub(struct disk_monitor *w)
 {
     int status;
 
@@ -399,8 +458,10 @@ static void scrub(struct disk_monitor *w)
     status = scrub_checkpoints(w);
     if (!status)
         status = scrub_logs(w);
+    if (status && status != -ECANCELED)
+        log_line_warn("scrub: given up, to be done again: %s", status_text(status));
     if (status)
-        return;
+        return false;
     scrub_controls(w);
     write_last(w, clock_unix_ms());
     log_line_info("scrub: %" PRIu64
@@ -414,23 +475,10 @@ static void scrub(struct disk_monitor *w)
     w->seen.scrubbed_unix_ms = clock_unix_ms();
     memcpy(w->seen.damage, w->first, sizeof w->seen.damage);
     uv_mutex_unlock(&w->lock);
+    return true;
 }
 
 /* --- the thread --- */
-
-static void measure(struct disk_monitor *w)
-{
-    struct disk_usage usage;
-
-    disk_usage_read(w->config.files, w->config.data_dir, &usage);
-    uv_mutex_lock(&w->lock);
-    w->seen.checkpoint_bytes = usage.checkpoint_bytes;
-    w->seen.log_bytes = usage.log_bytes;
-    w->seen.archived_bytes = usage.archived_bytes;
-    w->seen.free_bytes = usage.free_bytes;
-    w->seen.size_bytes = usage.size_bytes;
-    uv_mutex_unlock(&w->lock);
-}
 
 static void thread_main(void *arg)
 {
@@ -442,12 +490,15 @@ static void thread_main(void *arg)
         measure(w);
         now_ms = clock_mono_ms();
         if (every_ms && now_ms >= w->next_scrub_ms) {
-            scrub(w);
+            bool counts = scrub(w);
+
             now_ms = clock_mono_ms();
-            w->next_scrub_ms = now_ms + every_ms;
+            w->next_scrub_ms =
+                now_ms + (counts || every_ms < SCRUB_RETRY_MS ? every_ms : SCRUB_RETRY_MS);
         }
-        ms = every_ms && w->next_scrub_ms - now_ms < MEASURE_MS ? w->next_scrub_ms - now_ms
-                                                                : MEASURE_MS;
+        ms = w->next_measure_ms > now_ms ? w->next_measure_ms - now_ms : 0;
+        if (every_ms && w->next_scrub_ms - now_ms < ms)
+            ms = w->next_scrub_ms - now_ms;
     } while (!rest(w, ms));
 }
 
@@ -467,6 +518,8 @@ int disk_monitor_start(const struct disk_monitor_config *config, struct disk_mon
     if (uv_mutex_init(&w->lock) || uv_cond_init(&w->wake))
         abort(); /* only without memory */
     w->seen.is_on = true;
+    if (!w->config.measure_every_ms)
+        w->config.measure_every_ms = MEASURE_MS;
     status = uv_thread_create(&w->thread, thread_main, w);
     if (status) {
         uv_cond_destroy(&w->wake);

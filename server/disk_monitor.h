@@ -2,10 +2,10 @@
  * The disk monitor: a thread that measures the bytes of checkpoints and logs in the data directory. It also reads all
  * of them again at intervals (a scrub), slowly, so that damage is known before the files are needed.
  *
- * A scrub checks every checksum and count, as psctl verify does, at DISK_MONITOR_BYTES_PER_S at most. Files that psd
- * itself removes or truncates meanwhile are not damage. Archived files are not scrubbed. A sector that cannot be read
- * is damage, and so are segments that are missing or truncated, if the control files of the logs (wal_control.h) name
- * them.
+ * A scrub checks every checksum and count, as psctl verify does, at DISK_MONITOR_BYTES_PER_S at most. It reads each
+ * file once, and goes on behind damage. Sizes are measured meanwhile. Files that psd itself removes or truncates
+ * meanwhile are not damage. Archived files are not scrubbed. A sector that cannot be read is damage, and so are
+ * segments that are missing or truncated, if the control files of the logs (wal_control.h) name them.
  *
  *     DATA_DIR/scrub.state      when the last scrub ended, or psd first served: Unix ms
  *
@@ -27,6 +27,7 @@ struct disk_monitor_config {
     const char *data_dir;         /* borrowed */
     uint64_t
         scrub_every_ms; /* from the end of one to the next one, also across restarts; 0: none */
+    uint64_t measure_every_ms; /* sizes, also during a scrub; 0: 10 s */
 };
 
 /* Starts the thread. Statuses of libuv, with a sentence. */

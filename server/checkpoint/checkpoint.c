@@ -132,7 +132,7 @@ static int check_head(const struct link *l, const struct shard_file_reader *r)
         (h->identity.shard != want->shard || h->identity.node != m->node ||
          h->identity.n_shards != m->n_shards || h->identity.map_id != m->map_id))
         return wrong(l, r, "it was written by another shard than the manifest says");
-    if (want->is_delta &&
+    if (want->is_delta && l->link + 1 < l->checkpoint->n_links &&
         h->base_version != l->checkpoint->links[l->link + 1].files[l->file].version)
         return wrong(l, r, "it is a delta to another file than the one that is there");
     return 0;
@@ -398,6 +398,74 @@ int checkpoint_verify(const struct file_ops *files, const struct checkpoint *c,
 
     for (uint32_t i = 0; i < c->links[0].n_files && !status; i++)
         status = checkpoint_chain_read(files, c, i, &visitor, NULL, err);
+    return status;
+}
+
+/* With all manifests that its deltas need, or with its own alone. */
+static int read_own_links(const struct file_ops *files, const char *dir, struct checkpoint *ret,
+                          struct err *err)
+{
+    int status = read_links(files, dir, ret, err);
+
+    if (!status || !checkpoint_is_damage(status))
+        return status;
+    directory_resolve(files, dir, ret->dir);
+    ret->links = memory_alloc(sizeof *ret->links);
+    ret->n_links = 1;
+    status = manifest_read(files, ret->dir, ret->links, err);
+    if (status)
+        checkpoint_close(ret);
+    return status;
+}
+
+/* 0, with its sentence reported, where the status is about a file that should be there. */
+static int report_damage(const struct file_ops *files, const char *dir, int status,
+                         void (*damaged)(void *arg, const char *sentence), void *arg,
+                         const struct err *err)
+{
+    if (!checkpoint_is_damage(status))
+        return status;
+    if (!checkpoint_is_unfinished(files, dir))
+        damaged(arg, err->text);
+    return 0;
+}
+
+static int check_base_is_there(const struct file_ops *files, const struct checkpoint *c,
+                               struct err *err)
+{
+    uint64_t base = c->links[0].base;
+    char dir[CHECKPOINT_PATH_MAX];
+
+    if (!base)
+        return 0;
+    directory_beside(files, c->dir, base, dir);
+    return checkpoint_is_unfinished(files, dir)
+               ? err_set(err, -ENOENT,
+                         "checkpoint %" PRIu64 ", to which it is a delta, is gone: %.160s",
+                         base, c->dir)
+               : 0;
+}
+
+int checkpoint_verify_own(const struct file_ops *files, const char *dir,
+                          void (*damaged)(void *arg, const char *sentence), void *arg,
+                          struct err *err)
+{
+    struct checkpoint_visitor visitor = { .owner = &(struct verifier){ 0 },
+                                          .on_file = on_file,
+                                          .on_piece = on_piece };
+    struct checkpoint c;
+    int status = read_own_links(files, dir, &c, err);
+
+    if (status)
+        return report_damage(files, dir, status, damaged, arg, err);
+    for (uint32_t i = 0; i < c.links[0].n_files && !status; i++) {
+        status = checkpoint_chain_read_link(files, &c, i, 0, &visitor, NULL, err);
+        status = report_damage(files, dir, status, damaged, arg, err);
+    }
+    if (!status)
+        status =
+            report_damage(files, dir, check_base_is_there(files, &c, err), damaged, arg, err);
+    checkpoint_close(&c);
     return status;
 }
 

@@ -109,6 +109,13 @@ void checkpoint_close(struct checkpoint *c);
 int checkpoint_verify(const struct file_ops *files, const struct checkpoint *c,
                       void (*progress)(void *), void *arg, struct err *err) MUST_CHECK;
 
+/* The same of the checkpoint in `dir` alone, in the data directory of a running psd: of its own files, not of those
+ * that they are deltas to. `damaged` gets a sentence for each damaged file; none for one that is unfinished, or that
+ * psd removes meanwhile. Statuses that say nothing about the files. */
+int checkpoint_verify_own(const struct file_ops *files, const char *dir,
+                          void (*damaged)(void *arg, const char *sentence), void *arg,
+                          struct err *err) MUST_CHECK;
+
 /* checkpoint_find() and checkpoint_verify(), newest first, until one is whole: for callers that cannot load twice. */
 int checkpoint_find_whole(const struct file_ops *files, const char *data_dir,
                           struct checkpoint *ret, void (*report)(void *, const char *sentence),

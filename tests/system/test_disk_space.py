@@ -159,6 +159,51 @@ def test_a_scrub_reports_sectors_that_cannot_be_read_and_files_that_are_gone(sta
     eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0)
 
 
+def test_a_scrub_reads_each_file_once_and_counts_it_once(start_psd, tmp_path, monkeypatch):
+    psd, p, args, data = node_and_pusher(start_psd, tmp_path, monkeypatch, "--keep", "5")
+    tool("psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "20000", "--dim", "16", "--seconds", "1",
+         "--warmup", "0")
+    psd.admin("checkpoint")
+    for _ in range(3):
+        p.step()
+        p.wait_acknowledged()
+        psd.admin("checkpoint")
+    first, *deltas = sorted((data / "checkpoints").iterdir())
+    assert len(deltas) == 3 and all(n_bytes(d) < n_bytes(first) / 4 for d in deltas)
+    psd.stop()
+    log = n_bytes(data / "log")
+    assert log < n_bytes(data / "checkpoints") / 10, "checkpoints are what is read"
+    psd = start_psd(*args, "--scrub-every", "700ms")
+    eventually(lambda: metrics(psd)["psd_scrubs_total"] >= 1, 30)
+    now = metrics(psd)
+    read = now["psd_scrub_bytes_total"] / now["psd_scrubs_total"]
+    size = n_bytes(data / "checkpoints") + n_bytes(data / "log")
+    print(f"{size} bytes of checkpoints and logs, {read} read")
+    assert read < 1.2 * size
+    damage(first / "shard-000.psc")
+    eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1, 30)
+    runs = metrics(psd)["psd_scrubs_total"]
+    eventually(lambda: metrics(psd)["psd_scrubs_total"] > runs + 1, 30)
+    assert metrics(psd)["psd_scrub_damaged_files"] == 1
+
+
+def test_control_files_of_another_layout_are_no_damage(start_psd, tmp_path):
+    data = tmp_path / "data"
+    args = ("--data-dir", str(data))
+    psd = start_psd(*args, "--shards", "4")
+    tool("psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "40000", "--seconds", "0.3", "--warmup", "0")
+    psd.kill()
+    psd = start_psd(*args, "--shards", "2", "--keep", "1", "--scrub-every", "300ms")
+    for _ in range(2):
+        psd.admin("checkpoint")
+    assert len(list(data.glob("wal-*.control"))) == 4
+    for _ in range(3):
+        runs = metrics(psd)["psd_scrubs_total"]
+        eventually(lambda: metrics(psd)["psd_scrubs_total"] > runs, 30)
+        assert metrics(psd)["psd_scrub_damaged_files"] == 0, psd.log()
+    assert "nothing is damaged" in tool("psctl", "verify", data)
+
+
 def test_restarts_do_not_put_a_scrub_off(start_psd, tmp_path, monkeypatch):
     data = tmp_path / "data"
     args = (*alone(monkeypatch), "--data-dir", str(data), "--scrub-every", "100h")
