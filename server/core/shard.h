@@ -111,10 +111,9 @@ void shard_free(struct shard *s) ON_SHARD;
  * way and no events may be set. */
 void shard_clear(struct shard *s) ON_SHARD;
 
-/* Creates the table, or finds it with the same specification; one that only adds (table_spec_only_adds())
- * gets the settings that are asked for. With must_exist only the name is compared. PS_ESPEC (err names the
- * field), PS_ENOTABLE (must_exist), -ENOMEM, -ENOSPC (tables_max, or all numbers are used up), -EAGAIN (the
- * log is full). */
+/* Creates the table, or finds it with the same specification; one that only adds (table_spec_only_adds()) gets the
+ * settings that are asked for. With must_exist only the name is compared. PS_ESPEC (err names the field), PS_ENOTABLE
+ * (must_exist), -ENOMEM, -ENOSPC (tables_max, or all numbers are used up), -EAGAIN (the log is full). */
 int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_exist,
                      uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
 

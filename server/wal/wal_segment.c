@@ -229,7 +229,7 @@ static int archive(const struct file_ops *files, const char *dir, uint64_t first
         return status;
     snprintf(archived_path, sizeof archived_path, "%s" UNREAD, path);
     status = files->rename(files->state, path, archived_path);
-    return status ? fail(err, status, "archived", path) : 0;
+    return status ? fail(err, status, "archive", path) : 0;
 }
 
 int wal_segment_archive(const struct file_ops *files, const char *dir, uint64_t first,
