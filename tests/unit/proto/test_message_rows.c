@@ -2,6 +2,7 @@
 
 #include "common/memory.h"
 #include "common/status.h"
+#include "proto/message_head.h"
 #include "tests/unit/proto/messages.h"
 
 static void assert_sections_equal(const struct section *got, const struct section *want,
@@ -243,8 +244,10 @@ static void more_sections_than_the_limit_are_refused(void **state)
     assert_int_equal(push.n_sections, SECTIONS_MAX);
     h.head_bytes += 2;
     assert_int_equal(message_read_push(&h, head, NULL, 0, &push), PS_ECOUNT);
-    h.head_bytes = 65534;
+    h.head_bytes = 2 * MESSAGE_HEAD_FIELDS_MAX;
     assert_int_equal(message_read_push(&h, head, NULL, 0, &push), PS_ECOUNT);
+    h.head_bytes = 65534; /* more fields than are unpacked */
+    assert_int_equal(message_read_push(&h, head, NULL, 0, &push), PS_EPROTO);
     h = (struct frame_header){ .type = FRAME_PULL_REPLY, .head_bytes = 3 + 300 };
     memset(head, 0, 400);
     head[0] = 0x2a; /* PullReply.value_bytes, packed: 300 times 0 */
