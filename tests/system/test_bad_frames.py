@@ -447,7 +447,7 @@ def test_a_compressed_push_is_understood(worker):
 BAD_ZSTD = {
     "garbage": (b"this is no zstd frame", "ECORRUPT"),
     "empty": (b"", None),
-    "cut off": (compress(bytes(100) + GRAD)[:-3], "ECORRUPT"),
+    "cut off": (compress(body_of([A], GRAD))[:-3], "ECORRUPT"),
     "two frames": (compress(body_of([A], GRAD)) * 2, None),
     "bytes behind it": (compress(body_of([A], GRAD)) + b"more", None),
     "a bomb of 256 MiB that does not say its size": (bomb(2048), "ECORRUPT"),

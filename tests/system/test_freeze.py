@@ -66,7 +66,7 @@ def test_a_machine_that_stood_still_has_given_nobody_up(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 1000)
     node = psds("--shards", 2)
     w = psworker("train", "--data", data, "--servers", node.address, "--format", "criteo", "--bottom", "8", "--top", "8", "--dim", "8",
-                 "--batch", "64", "--epochs", "10000", "--give-up", "6s", "--json", "-")
+                 "--batch", "64", "--epochs", "10000", "--window", "65536", "--give-up", "6s", "--json", "-")  # so that it waits soon
     clock = lambda: max((w["clock"] for w in workers_of(node, "live")), default=0)
     wait_for("its first steps", lambda: clock() > 10)
     node.proc.send_signal(signal.SIGSTOP)

@@ -124,7 +124,8 @@ def test_damaged_checkpoints_stop_the_start_with_a_sentence(start_psd, tmp_path)
     shutil.rmtree(data / "log")  # with it nothing would be lost
     for shards in ("1", "2"):
         again = run("--listen", "127.0.0.1:0", "--shards", shards, "--data-dir", str(data))
-        assert again.returncode == 1 and "checkpoint 1, which is damaged" in again.stderr
+        assert again.returncode == 1 and "a chunk fails its checksum" in again.stderr
+        assert "the write-ahead log alone does not lead there; --no-restore starts empty" in again.stderr
 
 
 def test_two_daemons_do_not_share_a_data_directory(start_psd, tmp_path):

@@ -339,10 +339,12 @@ def test_a_job_whose_statistics_an_earlier_set_has_changed_goes_on(start_psd, tm
     psd = start_psd(*flags)
     code, said = train(psd, data, tmp_path / "state", "--batch-norm")
     assert code == 0, said
-    names = [t["name"] for t in json.loads(psctl(psd, "tables", "--json").stdout)["tables"]]
-    statistics = [name for name in names if name.endswith((".mean", ".var"))]
-    assert statistics
-    for name in statistics:
+
+    def statistics():  # a shard reports once a second or so
+        return [t["name"] for t in psd.admin("tables")["tables"] if t["name"].endswith((".mean", ".var"))]
+
+    eventually(statistics)
+    for name in statistics():
         got = psctl(psd, "set", name, "lr=0.005,dense-clip=1")
         assert got.returncode == 0 and "changed 1 tables" in got.stdout, got.stdout + got.stderr
     psd.kill()
