@@ -281,6 +281,7 @@ void connection_release(struct connection *c)
 {
     connection_drop_unpacked(c);
     channel_release(&c->channel);
+    count_owned(c); /* without the frame that was held */
 }
 
 void connection_close(struct connection *c)

@@ -37,6 +37,18 @@ def n_open(psd):
     return psd.admin()["totals"]["net"]["connections"]
 
 
+def test_a_large_push_that_was_answered_is_held_no_more(start_psd):
+    psd = start_psd("--shards", "1")
+    n = 1000000  # keys 1, 2, 3 ...: more than is applied in one piece
+    with psd.connect() as client:
+        table = client.table(dim=1).number(3)
+        assert client.join().status == 0
+        rows = wire.section(table=table, n_keys=n, key_bytes=n, value_bytes=4 * n)
+        client.send(wire.frame("push", wire.head((1, 1), (3, 1), (4, 1), (5, [rows])), bytes([1]) * n + bytes(4 * n), request_id=70))
+        assert client.wait(70).status == 0
+        eventually(lambda: psd.stats()["totals"]["net"]["held_bytes"] < 64 << 10, 30)
+
+
 def test_a_thousand_idle_connections_cost_little_memory(start_psd, descriptors, record_property):
     psd = start_psd(*PSD_ARGS)
     request = wire.pull_frame(list(range(30000)), table=99)
