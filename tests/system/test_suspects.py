@@ -104,6 +104,7 @@ def test_a_lie_about_a_healthy_worker_changes_nothing(start_nodes, lie):
 def test_two_workers_that_say_it_end_a_third_one_everywhere(start_nodes):
     nodes = start_nodes("--lease", f"{LEASE_S}s")
     members = [Member(nodes, rank) for rank in range(3)]
+    wait_for("reports with all of them", lambda: states(nodes, 2) == ["live", "live"])  # else its death is no news to the log
     assert members[0].say(1, (2, 1, False)).status == DOUBTED
     assert members[2].say(1).status == 0
     assert members[1].say(1, (2, 1, False)).status == 0
