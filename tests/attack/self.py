@@ -1,0 +1,5 @@
+exec(open('a4.py').read().split("job='a4'")[0])
+job='L4'; w0=W(job,0,3,10).beater(False); w1=W(job,1,3,11); w2=W(job,2,3,12)
+r=[w1.beat1(i,[(1,11,0)])[0].st for i in (0,1)]; time.sleep(.5); say('names itself at both',r,states(job),[w1.beat1(i)[0].st for i in (0,1)])
+r=[w2.beat1(0,[(1,11,0)])[0].st]; time.sleep(.5); say('then one liar at shard 0',r,states(job),'victim beats',[w1.beat1(i)[0].st for i in (0,1)])
+w0.stop=True; say(A.stop(),B.stop())
