@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 
 #define PAGE_BYTES ((uintptr_t)4096)
 #define HUGE_BYTES ((size_t)2 << 20)
+#define LINE_BYTES ((size_t)64)
 
 #ifdef PS_FAULTS
 static _Thread_local long allocs_left = -1;
@@ -41,16 +43,31 @@ static bool fault(void)
 }
 #endif
 
+/* Not exit(): other threads run. */
+static _Noreturn void stop_without_memory(size_t n_bytes)
+{
+    fprintf(stderr, "out of memory asking for %zu bytes (ulimit -v, or the machine's)\n",
+            n_bytes);
+    _exit(1);
+}
+
 void *memory_alloc(size_t n_bytes)
 {
     void *block = calloc(1, n_bytes ? n_bytes : 1);
 
-    if (!block) {
-        fprintf(stderr, "out of memory asking for %zu bytes (ulimit -v, or the machine's)\n",
-                n_bytes);
-        _exit(1); /* not exit(): other threads run */
-    }
+    if (!block)
+        stop_without_memory(n_bytes);
     return block;
+}
+
+void *memory_alloc_lines(size_t n_bytes)
+{
+    size_t whole = (n_bytes + LINE_BYTES - 1) & ~(LINE_BYTES - 1);
+    void *block = aligned_alloc(LINE_BYTES, whole);
+
+    if (!block)
+        stop_without_memory(n_bytes);
+    return memset(block, 0, whole);
 }
 
 void *memory_try_alloc(size_t n_bytes)

@@ -21,8 +21,8 @@ static void init(struct shard *s, const struct shard_config *config)
     s->config = *config;
     s->budget.max = config->memory_max_bytes;
     s->membership = membership_new(config->lease_ms, config->join_ms);
-    s->gradient = memory_alloc(TABLE_SPEC_DIM_MAX * sizeof *s->gradient);
-    s->values = memory_alloc(TABLE_SPEC_DIM_MAX * sizeof *s->values);
+    s->gradient = memory_alloc_lines(TABLE_SPEC_DIM_MAX * sizeof *s->gradient);
+    s->values = memory_alloc_lines(TABLE_SPEC_DIM_MAX * sizeof *s->values);
     s->pushes = memory_alloc(ROW_PROVENANCE_PUSHES * sizeof *s->pushes);
     for (uint32_t id = 0; id < CODEC_ID_END; id++)
         s->codecs[id] = codec_by_id(id);
