@@ -90,7 +90,7 @@ static int load_tables(struct load *l, const struct shard_file_reader *r) ON_SHA
             return status;
         if (!is_wanted(l, t))
             continue;
-        status = shard_table_open(l->shard, &t->spec, false, &l->ids[i], &why);
+        status = shard_table_restore(l->shard, &t->spec, &l->ids[i], &why);
         if (status)
             return wrong(l, r, fault_of(status), why.text[0] ? why.text : status_text(status));
         if (l->is_whole && l->ids[i] != t->id)

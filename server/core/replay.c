@@ -136,7 +136,7 @@ static int replay_table(struct shard *s, const struct shard_event *event, struct
         return wrong(err, "a table whose number is not next");
     if (strnlen(event->table.spec->name, TABLE_SPEC_NAME_MAX) == TABLE_SPEC_NAME_MAX)
         return wrong(err, "a table whose name has no end");
-    status = shard_table_open(s, event->table.spec, false, &id, err);
+    status = shard_table_restore(s, event->table.spec, &id, err);
     if (status)
         return status == -ENOMEM ? status
                                  : err_set(err, PS_ECORRUPT, "%s", status_text(status));

@@ -338,7 +338,7 @@ int row_admission_restored(struct shard *s, struct shard_entry *entry, const uin
     int status;
 
     s->budget.max += of_shard / 32;
-    entry->budget.max += of_table / 32;
+    entry->budget.max = 0;
     status = table_upsert_batch(entry->table.rows, keys, n, ret_rows);
     s->budget.max = of_shard;
     entry->budget.max = of_table;

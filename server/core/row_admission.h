@@ -36,8 +36,9 @@ void row_admission_begin(struct shard *s, const struct shard_entry *entry, uint6
                          struct row *row);
 
 /* rows[i] = the row of keys[i], or a new one for a checkpoint's row: payload not set, no eviction, no
- * counts. A table that filled its budget may need a little more when it is built in another order, so
- * 1/32 above the budgets is allowed. PS_EBUDGET, -ENOMEM. */
+ * counts. Built in another order, or on another number of shards, the same rows may need more memory: 1/32 above the
+ * shard's budget is allowed, and the table's own limit does not count (no new row fits until it is kept again).
+ * PS_EBUDGET, -ENOMEM. */
 int row_admission_restored(struct shard *s, struct shard_entry *entry, const uint64_t *keys,
                            uint32_t n, struct row **ret_rows) MUST_CHECK;
 

@@ -117,6 +117,10 @@ void shard_clear(struct shard *s) ON_SHARD;
 int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_exist,
                      uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
 
+/* As shard_table_open(), for a table that a checkpoint has: it may be of a time when new tables had wider ranges. */
+int shard_table_restore(struct shard *s, const struct table_spec *spec, uint32_t *ret_id,
+                        struct err *err) ON_SHARD;
+
 /* Table number id, or NULL: there was none, or it was dropped. Ids count from 0; a dropped table's is not
  * given again. */
 struct shard_table *shard_table(struct shard *s, uint32_t id) ON_SHARD;

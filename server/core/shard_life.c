@@ -281,24 +281,43 @@ static int check_same(struct shard *s, struct shard_entry *entry, const struct t
     return 0;
 }
 
-int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_exist,
-                     uint32_t *ret_id, struct err *err)
+/* Makes the table, whose specification has been checked, or compares it with the one that is there. */
+static int open_table(struct shard *s, const struct table_spec *spec, uint32_t *ret_id,
+                      struct err *err) ON_SHARD
 {
     struct shard_entry *entry = find_table(s, spec->name);
-    int status = 0;
+    int status;
 
-    if (must_exist && !entry)
-        return err_set(err, PS_ENOTABLE, "no table is called %s", spec->name);
-    if (!must_exist)
-        status =
-            entry || s->replay ? table_spec_check(spec, err) : table_spec_check_new(spec, err);
-    if (!status && !entry)
+    if (!entry)
         return make_table(s, spec, ret_id, err);
-    if (!status && !must_exist)
-        status = check_same(s, entry, spec, err);
+    status = check_same(s, entry, spec, err);
     if (!status)
         *ret_id = entry->id;
     return status;
+}
+
+int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_exist,
+                     uint32_t *ret_id, struct err *err)
+{
+    const struct shard_entry *entry = find_table(s, spec->name);
+    int status;
+
+    if (must_exist && !entry)
+        return err_set(err, PS_ENOTABLE, "no table is called %s", spec->name);
+    if (must_exist) {
+        *ret_id = entry->id;
+        return 0;
+    }
+    status = entry ? table_spec_check(spec, err) : table_spec_check_new(spec, err);
+    return status ? status : open_table(s, spec, ret_id, err);
+}
+
+int shard_table_restore(struct shard *s, const struct table_spec *spec, uint32_t *ret_id,
+                        struct err *err)
+{
+    int status = table_spec_check(spec, err);
+
+    return status ? status : open_table(s, spec, ret_id, err);
 }
 
 void shard_remove_table(struct shard *s, uint32_t id)

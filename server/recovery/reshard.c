@@ -405,7 +405,7 @@ int reshard_table(struct shard *from, uint32_t from_id, struct shard *to,
 {
     const struct shard_table *table = shard_table(from, from_id);
     uint32_t id;
-    int status = shard_table_open(to, &table->spec, false, &id, err);
+    int status = shard_table_restore(to, &table->spec, &id, err);
 
     if (status)
         return status;

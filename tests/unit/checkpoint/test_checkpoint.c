@@ -401,6 +401,64 @@ static void a_memory_budget_that_is_too_small_says_so_when_loading(void **state)
     crash_files_deinit(&c);
 }
 
+/* Each shard's share of a table's limit holds whole slabs of rows only, so fewer of them on more shards. */
+static void the_rows_of_a_full_table_fit_onto_any_number_of_shards(void **state)
+{
+    struct table_spec spec = fixture_spec(0);
+    const uint64_t rows_max = 10000;
+    struct shard *shard = fixture_shard(0, 1), *shards[N_SHARDS_MAX];
+    float payload[64] = { 0 };
+    struct crash_files c;
+    struct err err;
+    uint64_t n = 0;
+    uint32_t id;
+
+    (void)state;
+    crash_files_init(&c);
+    spec.limits.max_bytes = 100000;
+    assert_int_equal(shard_table_open(shard, &spec, false, &id, &err), 0);
+    while (n < rows_max && restore_row(shard, id, hash_mix(n), row_stamp(1, 1, 0), payload) == 0 &&
+           shard_table(shard, id)->bytes_max > table_bytes(shard_table(shard, id)->rows))
+        n++;
+    assert_in_range(n, 1, rows_max - 1);
+    restore_version(shard, 1);
+    n = table_n_rows(shard_table(shard, id)->rows);
+    assert_int_equal(fixture_save(&c.ops, &shard, 1, 1, NULL), 0);
+    for (uint32_t n_shards = 1; n_shards <= N_SHARDS_MAX; n_shards++) {
+        uint64_t n_loaded = 0;
+
+        assert_int_equal(fixture_load(&c.ops, shards, n_shards), 0);
+        for (uint32_t i = 0; i < n_shards; i++)
+            n_loaded += table_n_rows(shard_table(shards[i], 0)->rows);
+        assert_int_equal(n_loaded, n);
+        fixture_free(shards, n_shards);
+    }
+    shard_free(shard);
+    crash_files_deinit(&c);
+}
+
+/* Made before new tables had ranges of their own. */
+static void a_table_that_would_not_be_made_today_moves_to_other_shards_too(void **state)
+{
+    struct shard *shard = fixture_shard(0, 1), *shards[N_SHARDS_MAX];
+    struct table_spec spec = fixture_spec(0);
+    struct crash_files c;
+    struct err err;
+    uint32_t id;
+
+    (void)state;
+    crash_files_init(&c);
+    spec.params.learning_rate = 3e38f;
+    assert_int_equal(shard_table_open(shard, &spec, false, &id, &err), PS_ESPEC);
+    assert_int_equal(shard_table_restore(shard, &spec, &id, &err), 0);
+    assert_int_equal(fixture_save(&c.ops, &shard, 1, 1, NULL), 0);
+    assert_int_equal(fixture_load(&c.ops, shards, 3), 0);
+    fixture_assert_equal(&shard, 1, shards, 3);
+    fixture_free(shards, 3);
+    shard_free(shard);
+    crash_files_deinit(&c);
+}
+
 static void it_works_on_a_real_disk(void **state)
 {
     char data_dir[] = "/tmp/psd-test-XXXXXX", dir[CHECKPOINT_PATH_MAX], command[64];
@@ -456,6 +514,8 @@ int main(void)
         cmocka_unit_test(no_directory_is_no_checkpoint_and_a_path_too_long_is_refused),
         cmocka_unit_test(a_shard_that_has_another_table_of_that_name_refuses_to_load),
         cmocka_unit_test(a_memory_budget_that_is_too_small_says_so_when_loading),
+        cmocka_unit_test(the_rows_of_a_full_table_fit_onto_any_number_of_shards),
+        cmocka_unit_test(a_table_that_would_not_be_made_today_moves_to_other_shards_too),
         cmocka_unit_test(it_works_on_a_real_disk),
     };
 
