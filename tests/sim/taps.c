@@ -369,6 +369,12 @@ int WRAP(membership_join)(struct membership *r, const struct membership_join *jo
 
 /* --- what workers say of each other --- */
 
+/* Once nothing goes wrong any more it speaks, as it may be the only worker that is left. */
+static bool is_mute(uint32_t rank)
+{
+    return rank == world->plan.mute && !world->is_calm;
+}
+
 void REAL(suspects_ask)(struct suspects_relay *r, uint32_t shard, struct suspects *ret);
 void WRAP(suspects_ask)(struct suspects_relay *r, uint32_t shard, struct suspects *ret);
 void WRAP(suspects_ask)(struct suspects_relay *r, uint32_t shard, struct suspects *ret)
@@ -376,7 +382,7 @@ void WRAP(suspects_ask)(struct suspects_relay *r, uint32_t shard, struct suspect
     const struct client *c = &world->clients[process_current()->rank];
     uint64_t incarnation;
 
-    if (c->rank == world->plan.mute)
+    if (is_mute(c->rank))
         return;
     REAL(suspects_ask)(r, shard, ret);
     if (ret->n < MESSAGE_SUSPECTS_MAX && client_lies(c, &incarnation))
@@ -389,7 +395,7 @@ bool REAL(suspects_has_update)(const struct suspects_relay *r, uint32_t shard);
 bool WRAP(suspects_has_update)(const struct suspects_relay *r, uint32_t shard);
 bool WRAP(suspects_has_update)(const struct suspects_relay *r, uint32_t shard)
 {
-    return process_current()->rank != world->plan.mute && REAL(suspects_has_update)(r, shard);
+    return !is_mute(process_current()->rank) && REAL(suspects_has_update)(r, shard);
 }
 
 /* --- pulls --- */
