@@ -395,8 +395,9 @@ static void on_closed(uv_handle_t *handle)
     if (--c->n_handles_open)
         return;
     drop_out(&c->out);
+    c->closed = &in; /* a held frame is good until it returns */
     c->events->closed(c->owner, c->why);
-    channel_loop_release(channels, &in); /* a held frame was good until now */
+    channel_loop_release(channels, &in);
 }
 
 static void finish(struct channel *c)

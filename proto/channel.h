@@ -115,7 +115,7 @@ struct channel_events {
 
     /* The last call ever made: the channel and its stream may now be freed.
      * `why` is 0 after channel_close(), else what went wrong. A frame that was held is good
-     * until this returns. */
+     * until this returns, or is the owner's by channel_take_held(). */
     void (*closed)(void *owner, int why);
 };
 
@@ -150,7 +150,8 @@ struct channel {
     uint64_t n_turns_ended; /* by CHANNEL_TURN_BYTES, with more to come */
     uv_timer_t linger;
     uv_shutdown_t shutdown;
-    int n_handles_open; /* that a close waits for */
+    int n_handles_open;   /* that a close waits for */
+    struct bytes *closed; /* inside events.closed: the buffer of the held frame */
 };
 
 /* Starts reading. `stream` is open and connected, on the loop's own; the loop outlives the
@@ -180,6 +181,15 @@ void channel_hold(struct channel *c);
 /* Releases the held frame's bytes. Delivery goes on, but not from inside this call; on a channel that is CLOSING
  * nothing happens. */
 void channel_release(struct channel *c);
+
+/* Inside events.closed: the buffer of the held frame becomes the caller's, for channel_loop_release(). */
+static inline struct bytes channel_take_held(struct channel *c)
+{
+    struct bytes held = *c->closed;
+
+    *c->closed = (struct bytes){ 0 };
+    return held;
+}
 
 /* Inside events.frame: the owner has decompressed n_bytes of it, which count as if they had come. */
 void channel_use_unpacked(struct channel *c, size_t n_bytes);

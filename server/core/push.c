@@ -447,9 +447,12 @@ static void fail(struct shard *s, struct push_op *op, int status)
  * checked before. */
 static int check_unchanged(const struct shard *s, struct push_op *op)
 {
+    const struct worker *worker = op->worker;
     bool is_repeated;
-    int status = check_turn(op->worker, op->push, &is_repeated, &op->fault.err);
+    int status = check_turn(worker, op->push, &is_repeated, &op->fault.err);
 
+    if (!status && (worker->incarnation != op->incarnation || worker->job->run != op->run))
+        status = err_set(&op->fault.err, PS_EFENCED, "another process has this rank now");
     if (!status && is_repeated)
         status = err_set(&op->fault.err, PS_ESEQ, "push number %" PRIu64 " came twice at once",
                          op->push->seq);
@@ -491,6 +494,8 @@ static void begin(struct shard *s, struct push_op *op, struct worker *worker,
 
     op->push = push;
     op->worker = worker;
+    op->incarnation = worker->incarnation;
+    op->run = worker->job->run;
     op->fault = (struct push_fault){ 0 };
     op->n_clipped = 0;
     op->status = 0;
@@ -555,9 +560,6 @@ static bool is_answered_early(struct shard *s, struct worker *worker, const stru
     bool is_repeated;
 
     *ret = (struct shard_push_result){ 0 };
-    /* The same worker on another connection: what it has sent before comes first. */
-    if (worker && s->large.worker == worker)
-        shard_finish_push(s);
     *ret_status = check_turn(worker, push, &is_repeated, &err);
     if (*ret_status) {
         s->counters.pushes_fenced += *ret_status == PS_EFENCED;
@@ -599,6 +601,10 @@ int shard_push_begin(struct shard *s, struct worker *worker, const struct push *
 {
     int status;
 
+    /* The same worker on another connection: what it has sent before comes first. */
+    *ret_state = SHARD_PUSH_BUSY;
+    if (shard_is_pushing(s, worker))
+        return 0;
     *ret_state = SHARD_PUSH_DONE;
     if (is_answered_early(s, worker, push, now_ms, ret, &status))
         return status;
@@ -628,6 +634,11 @@ int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *
     *ret = op->result;
     close_op(op);
     return op->status;
+}
+
+bool shard_is_pushing(const struct shard *s, const struct worker *worker)
+{
+    return push_is_running(&s->large) && s->large.worker == worker;
 }
 
 void shard_finish_push(struct shard *s)

@@ -172,7 +172,7 @@ int shard_push(struct shard *s, struct worker *worker, const struct push *push, 
 enum shard_push_state {
     SHARD_PUSH_DONE,
     SHARD_PUSH_RUNNING, /* shard_push_more() goes on with it */
-    SHARD_PUSH_BUSY     /* too large to overtake the one under way: nothing done, begin again */
+    SHARD_PUSH_BUSY /* one under way is the worker's own, or as large: nothing done, begin again */
 };
 
 #define SHARD_SLICE_BYTES (512u << 10)
@@ -183,8 +183,10 @@ int shard_push_begin(struct shard *s, struct worker *worker, const struct push *
 int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *ret,
                     enum shard_push_state *ret_state) ON_SHARD MUST_CHECK;
 
-/* Finishes the push under way at once: before a worker joins or leaves, before a checkpoint, before its
- * bytes are freed. shard_push_more() then returns its result. */
+/* Is a push of this worker between its slices? Its rank is joined, and it leaves, behind that. */
+bool shard_is_pushing(const struct shard *s, const struct worker *worker) ON_SHARD;
+
+/* Finishes the push under way at once, as psd stops. shard_push_more() then returns its result. */
 void shard_finish_push(struct shard *s) ON_SHARD;
 
 /* Counts a push whose sender membership_find() has found fenced. */

@@ -132,7 +132,8 @@ struct push_op {
     enum push_phase phase;
     const struct push *push; /* borrowed, like the worker */
     struct worker *worker;
-    uint32_t section; /* the phase is at this one of push->n_sections */
+    uint64_t incarnation, run; /* of the worker and its job, when it began */
+    uint32_t section;          /* the phase is at this one of push->n_sections */
     struct push_section sections[SECTIONS_MAX];
     uint64_t version;      /* of the rows that it changes */
     struct bsp_held *held; /* between its copy and its place in the queue: owned */

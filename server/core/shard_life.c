@@ -269,7 +269,8 @@ static int check_same(struct shard *s, struct shard_entry *entry, const struct t
     if (!status || !table_spec_only_adds(spec) ||
         table_spec_same_layout(&entry->table.spec, spec, NULL))
         return status;
-    shard_finish_push(s);
+    if (push_is_running(&s->large))
+        return err_set(err, -EAGAIN, "table %s: a large push is under way", spec->name);
     shard_log_events_rows(s);
     status = shard_events_reserve(s->events, &event);
     if (status)
@@ -324,8 +325,7 @@ void shard_remove_table(struct shard *s, uint32_t id)
 {
     struct shard_entry *entry = s->tables[id];
 
-    assert(entry && !entry->changing && s->large.phase != PUSH_CHECK &&
-           s->large.phase != PUSH_APPLY);
+    assert(entry && !entry->changing);
     if (s->row_events.entry == entry)
         s->row_events = (struct shard_row_events){ 0 };
     need_full_checkpoint(s);

@@ -8,6 +8,7 @@
 #include "common/hash.h"
 #include "common/memory.h"
 #include "server/core/bsp.h"
+#include "server/core/push.h"
 #include "server/core/shard_log_events.h"
 
 static bool is_of_job(const struct shard_entry *entry, const char *job)
@@ -248,12 +249,24 @@ void table_admin_unlock(struct shard *s, const char *job)
 
 /* --- before a change --- */
 
-/* What is under way ends first: the push in slices, and clocks that only waited for who is gone. */
+/* Does a push that is between its slices change tables of the job? */
+static bool is_pushed_to(const struct shard *s, const char *job)
+{
+    const struct push_op *op = &s->large;
+
+    for (uint32_t i = 0; push_is_running(op) && i < op->push->n_sections; i++)
+        if (is_of_job(op->sections[i].in.entry, job))
+            return true;
+    return false;
+}
+
+/* What is under way ends first: a push in slices, and clocks that only waited for who is gone. */
 static int begin(struct shard *s, const char *job, const char *settings,
                  struct table_admin_counts *ret, struct err *err) ON_SHARD
 {
     *ret = (struct table_admin_counts){ 0 };
-    shard_finish_push(s);
+    if (is_pushed_to(s, job))
+        return err_set(err, -EAGAIN, "a large push to tables of job %.64s is under way", job);
     (void)bsp_release(s);
     shard_log_events_rows(s);
     return table_admin_check(s, job, settings, err);

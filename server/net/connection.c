@@ -284,6 +284,30 @@ void connection_release(struct connection *c)
     count_owned(c); /* without the frame that was held */
 }
 
+static size_t remains_bytes(const struct connection_remains *r)
+{
+    return r->frame.cap_bytes + r->unpacked.cap_bytes;
+}
+
+void connection_keep_request(struct connection *c, struct connection_remains *ret)
+{
+    *ret = (struct connection_remains){ .channels = c->channel.channels,
+                                        .frame = channel_take_held(&c->channel),
+                                        .unpacked = c->unpacked };
+    c->unpacked = (struct bytes){ 0 };
+    channel_loop_hold_bytes(ret->channels, 0, remains_bytes(ret));
+}
+
+void connection_remains_release(struct connection_remains *r)
+{
+    if (!r->channels)
+        return;
+    channel_loop_hold_bytes(r->channels, remains_bytes(r), 0);
+    channel_loop_release(r->channels, &r->frame);
+    channel_loop_release(r->channels, &r->unpacked);
+    r->channels = NULL;
+}
+
 void connection_close(struct connection *c)
 {
     channel_close(&c->channel);

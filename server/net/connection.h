@@ -140,6 +140,16 @@ void connection_left(struct connection *c);
 void connection_hold(struct connection *c);
 void connection_release(struct connection *c);
 
+/* What a held request of a connection that has closed still stands in. */
+struct connection_remains {
+    struct channel_loop *channels; /* borrowed; NULL: there is nothing */
+    struct bytes frame, unpacked;  /* owned */
+};
+
+/* Inside events.on_closed: the request's bytes stay, and are counted as before, until connection_remains_release(). */
+void connection_keep_request(struct connection *c, struct connection_remains *ret);
+void connection_remains_release(struct connection_remains *r);
+
 /* So much its replies hold that wait in the reply queue: it counts with what the connection holds. */
 void connection_set_queued_bytes(struct connection *c, size_t n_bytes);
 

@@ -1,8 +1,8 @@
 /*
- * Joins and tables that wait for space in the write-ahead log, in the order of arrival: each as it was
- * received, its connection held. Pushes have a queue of their own (push_handler.h).
+ * Joins, tables and leaves that wait for space in the write-ahead log, or for the end of a large push, in the order of
+ * arrival: each as it was received, its connection held. Pushes have a queue of their own (push_handler.h).
  *
- *     received -> waits -> handled again    the log has space
+ *     received -> waits -> handled again    the log has space, or a push has ended
  *                       -> refused          it has waited for DEFERRED_MS: -EBUSY
  *                       -> dropped          its connection closed
  *
@@ -26,7 +26,7 @@ struct deferred {
 void deferred_init(struct deferred *q, uint64_t max_ms);
 void deferred_deinit(struct deferred *q);
 
-/* True if a request with this result is to wait, as the log is full (-EAGAIN). A request that has waited is not: its
+/* True if a request with this result is to wait (-EAGAIN). A request that has waited is not: its
  * *status becomes -EBUSY, and its client asks again. */
 bool deferred_is_wanted(const struct request *r, int *status);
 

@@ -19,14 +19,15 @@
 
 #define STEP_MS_MAX 500u           /* by which the shard's time moves at once */
 #define PRECHECK_BYTES (32u << 10) /* of a push, come since the last time */
-#define LATER 1 /* a handler's answer: none yet, as the write-ahead log is full */
+#define LATER \
+    1 /* a handler's answer: none yet, as the write-ahead log is full or a large push under way */
 
 struct dispatch {
     struct dispatch_config config;
     struct request_context context;
     struct pull_handler *pulls;  /* owned */
     struct push_handler *pushes; /* owned */
-    struct deferred deferred;    /* joins and tables: for space in the write-ahead log */
+    struct deferred deferred;    /* joins, tables, leaves */
     struct bytes out;            /* the reply being made; empty in between */
     struct push precheck;        /* push_handler_precheck()'s scratch */
     uv_idle_t idle;              /* active while there is more to do than events bring */
@@ -126,12 +127,17 @@ static void after_push(struct dispatch *d) ON_SHARD
 
 /* --- in slices --- */
 
+static void retry_deferred(struct dispatch *d) ON_SHARD;
+
+/* Whatever waited for the end of a push goes before the next one begins. */
 static void more_pushes(struct dispatch *d) ON_SHARD
 {
     uint64_t now_ms = dispatch_now_ms(d);
 
-    while (push_handler_more(d->pushes, now_ms))
+    while (push_handler_more(d->pushes, now_ms)) {
         after_push(d);
+        retry_deferred(d);
+    }
 }
 
 static void on_idle(uv_idle_t *idle)
@@ -443,6 +449,7 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
                 struct join_reply *answer, struct err *err) ON_SHARD
 {
     struct membership *membership = shard_membership(d->config.shard);
+    const struct worker *before = membership_worker(membership, asked->job, asked->rank);
     const struct membership_join member = { .job = asked->job,
                                             .rank = asked->rank,
                                             .n_workers = asked->n_workers,
@@ -459,10 +466,11 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
     if (request_is_from_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
     status = table_admin_may_join(d->config.shard, asked->job, r->now_ms, err);
-    if (status)
-        return status;
-    shard_finish_push(d->config.shard);
-    status = check_process(d, r->connection, asked, r->now_ms, err);
+    if (!status)
+        status = check_process(d, r->connection, asked, r->now_ms, err);
+    /* The reply says which pushes of the rank have been applied. */
+    if (!status && before && shard_is_pushing(d->config.shard, before))
+        status = err_set(err, -EAGAIN, "a large push of this rank is under way");
     if (!status)
         status = join_job(d, r->connection, &member, r->now_ms, &worker, err);
     if (status == PS_EFENCED)
@@ -535,8 +543,6 @@ static bool suspect_workers(struct dispatch *d, struct worker *from, const struc
     bool any = false;
 
     from->doubts_itself = false;
-    if (all->n)
-        shard_finish_push(d->config.shard); /* it may be one of theirs */
     for (uint32_t i = 0; i < all->n; i++) {
         const struct membership_report report = { .from = from->rank,
                                                   .rank = all->items[i].rank,
@@ -622,8 +628,11 @@ static int on_leave(struct dispatch *d, struct request *r) ON_SHARD
 
     if (!result)
         result = find_worker(d, r, &worker);
+    if (!result && shard_is_pushing(d->config.shard, worker))
+        result = -EAGAIN; /* on another connection */
+    if (deferred_is_wanted(r, &result))
+        return LATER;
     if (!result) {
-        shard_finish_push(d->config.shard);
         membership_leave(shard_membership(d->config.shard), worker);
         connection_left(r->connection);
         answer.min_clock = job_min_clock(worker->job);
@@ -664,7 +673,7 @@ static int on_request(void *owner, struct request *r)
     return status;
 }
 
-/* Handles the requests that wait for space in the write-ahead log, until one has to wait again. */
+/* Handles the requests that wait, until one has to wait again. */
 static void retry_deferred(struct dispatch *d) ON_SHARD
 {
     const struct request *first;
@@ -734,8 +743,7 @@ static void on_closed(void *owner, struct connection *c, int why)
 
     enter_shard();
     pull_handler_drop(d->pulls, c);
-    push_handler_drop(d->pushes, c, dispatch_now_ms(d));
-    after_push(d);
+    push_handler_drop(d->pushes, c);
     deferred_drop(&d->deferred, c);
     reply_queue_drop(d->config.replies, c);
     if (why == -ETIMEDOUT)

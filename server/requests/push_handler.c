@@ -17,9 +17,10 @@
 
 /* A push and its way back. */
 struct pending_push {
-    struct free_list_link pooled;  /* once it is answered */
-    struct pending_push *next;     /* in the queue */
-    struct connection *connection; /* borrowed; push_handler_drop() comes before it goes */
+    struct free_list_link pooled;      /* once it is answered */
+    struct pending_push *next;         /* in the queue */
+    struct connection *connection;     /* borrowed; NULL: it has closed while the push runs */
+    struct connection_remains remains; /* owned: its bytes, then */
     uint64_t request_id, start_ns;
     uint64_t log_since_ns;  /* it waits for the log; 0: it does not */
     bool is_running, holds; /* holds: its connection */
@@ -90,6 +91,7 @@ static void end_log_wait(struct push_handler *p, struct pending_push *a)
 static void recycle(struct push_handler *p, struct pending_push *a)
 {
     end_log_wait(p, a);
+    connection_remains_release(&a->remains);
     a->is_running = a->holds = false;
     if (!free_list_push(&p->pool, &a->pooled))
         free(a);
@@ -257,8 +259,9 @@ static void answer_first(struct push_handler *p, int status,
 {
     struct pending_push *a = dequeue(p, &p->first);
 
-    status = reply(p, a, status, result);
-    if (status)
+    if (!a->connection)
+        p->context->clock_moved = true;
+    else if ((status = reply(p, a, status, result)) != 0)
         connection_fail(a->connection, status);
     recycle(p, a);
 }
@@ -280,6 +283,9 @@ bool push_handler_more(struct push_handler *p, uint64_t now_ms)
         status = begin(p, a, now_ms, &result, &state);
     }
     a->is_running = state == SHARD_PUSH_RUNNING;
+    if (state == SHARD_PUSH_BUSY && !a->connection)
+        state =
+            SHARD_PUSH_DONE; /* nothing was done, and whoever sends it again does so on another connection */
     if (state == SHARD_PUSH_BUSY)
         begin_log_wait(p, a);
     if (state == SHARD_PUSH_DONE)
@@ -357,19 +363,15 @@ void push_handler_renew_leases(struct push_handler *p, uint64_t now_ms)
             request_context_renew_lease(p->context, a->connection, now_ms);
 }
 
-/* The one that runs, all at once. */
-static void finish_first(struct push_handler *p, uint64_t now_ms) ON_SHARD
-{
-    shard_finish_push(p->context->shard);
-    (void)push_handler_more(p, now_ms);
-}
-
-void push_handler_drop(struct push_handler *p, struct connection *c, uint64_t now_ms)
+void push_handler_drop(struct push_handler *p, struct connection *c)
 {
     struct pending_push **at = &p->first;
 
-    if (p->first && p->first->is_running && p->first->connection == c)
-        finish_first(p, now_ms);
+    if (p->first && p->first->is_running && p->first->connection == c) {
+        connection_keep_request(c, &p->first->remains);
+        p->first->connection = NULL;
+        p->first->holds = false;
+    }
     while (*at) {
         if ((*at)->connection == c)
             recycle(p, dequeue(p, at));
@@ -382,8 +384,10 @@ void push_handler_stop(struct push_handler *p, uint64_t now_ms)
 {
     const struct shard_push_result nothing = { 0 };
 
-    if (p->first && p->first->is_running)
-        finish_first(p, now_ms);
+    if (p->first && p->first->is_running) {
+        shard_finish_push(p->context->shard);
+        (void)push_handler_more(p, now_ms);
+    }
     while (p->first)
         answer_first(p, PS_ESTOPPING, &nothing);
 }

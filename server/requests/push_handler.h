@@ -41,8 +41,8 @@ bool push_handler_is_busy(const struct push_handler *p);
 /* Renews the leases of the workers of queued pushes: a held connection lets no beat through. */
 void push_handler_renew_leases(struct push_handler *p, uint64_t now_ms) ON_SHARD;
 
-/* The connection is gone. A push of its that runs is finished, as its bytes go. */
-void push_handler_drop(struct push_handler *p, struct connection *c, uint64_t now_ms) ON_SHARD;
+/* Inside events.on_closed: its pushes that wait are dropped. One that runs goes on, and keeps its bytes. */
+void push_handler_drop(struct push_handler *p, struct connection *c) ON_SHARD;
 
 /* The daemon is stopping: the push that runs is finished, the others are refused. */
 void push_handler_stop(struct push_handler *p, uint64_t now_ms) ON_SHARD;

@@ -126,6 +126,40 @@ static void a_dropped_table_is_gone_with_its_rows_and_its_number(void **state)
     free_world(&w);
 }
 
+/* Its worker is dead, or it would be in the way itself. */
+static void a_large_push_to_a_table_ends_before_the_table_is_dropped(void **state)
+{
+    enum { N_LARGE = SHARD_SLICE_BYTES / 16 };
+    static uint64_t keys[N_LARGE];
+    static float values[N_LARGE * DIM];
+    struct world w = make_world();
+    struct worker *worker = train(&w);
+    enum shard_push_state push_state;
+    struct shard_push_result result;
+    struct table_admin_counts counts;
+    struct push *push = next_push(worker, 1);
+    struct err err = { 0 };
+
+    (void)state;
+    for (uint32_t i = 0; i < N_LARGE; i++)
+        keys[i] = i;
+    add_gradient(push, w.ids[0], DIM, keys, N_LARGE, values);
+    assert_int_equal(shard_push_begin(w.s, worker, push, 0, &result, &push_state), 0);
+    assert_int_equal(push_state, SHARD_PUSH_RUNNING);
+    leave(&w, worker);
+    assert_int_equal(drop(&w, &counts), -EAGAIN);
+    assert_int_equal(shard_n_live_tables(w.s), N_TABLES);
+    assert_int_equal(table_admin_drop(w.s, "jobs", &counts, &err),
+                     0); /* it names none of these */
+    assert_int_equal(counts.n_tables, 1);
+    while (push_state == SHARD_PUSH_RUNNING)
+        (void)!shard_push_more(w.s, 0, &result, &push_state);
+    assert_int_equal(drop(&w, &counts), 0);
+    assert_int_equal(counts.n_tables, 2);
+    free_push(push);
+    free_world(&w);
+}
+
 static void the_job_with_most_tables_is_found(void **state)
 {
     struct world w = make_world();
@@ -512,6 +546,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dropped_table_is_gone_with_its_rows_and_its_number),
+        cmocka_unit_test(a_large_push_to_a_table_ends_before_the_table_is_dropped),
         cmocka_unit_test(the_job_with_most_tables_is_found),
         cmocka_unit_test(expected_workers_and_held_pushes_are_in_the_way),
         cmocka_unit_test(a_table_without_a_slash_is_dropped_by_its_name),

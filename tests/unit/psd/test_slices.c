@@ -1,5 +1,7 @@
 /* Requests of more than a slice: others are answered meanwhile, and what they change does not
  * depend on it. */
+#include <errno.h>
+
 #include "server/core/shard_internal.h"
 #include "serving.h"
 
@@ -299,6 +301,116 @@ static void a_push_whose_connection_closes_is_committed_or_changes_nothing(void 
     disperse(&all);
 }
 
+/* --- beside a large push --- */
+
+static void ask_leave(struct peer *p)
+{
+    struct bytes frame = { 0 };
+
+    assert_int_equal(message_write_leave(&frame, 4, 0), 0);
+    peer_send(p, &frame);
+}
+
+static bool is_under_way(const struct party *all)
+{
+    return all->f.shard->large.push && all->f.shard->large.push->seq == 1 &&
+           all->f.shard->large.phase != PUSH_DONE;
+}
+
+static void hear_leave(struct peer *p)
+{
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_LEAVE_REPLY);
+}
+
+/* Each of these once ended the push in one piece. */
+static void other_ranks_join_leave_and_are_suspected_between_the_slices(void **state)
+{
+    struct party all;
+    struct peer other;
+
+    (void)state;
+    gather(&all);
+    other = client(&all.f, "worker");
+    ask_push(&all.p[0], 1, N_KEYS, false);
+    wait_until_held(&all.p[0], &all.f, 1);
+    (void)beat_about(&all.p[1], 1, false); /* of itself: nobody is dead */
+    assert_true(is_under_way(&all));
+    assert_int_equal(join_job(&other, 5, 1).status, -EINVAL);
+    assert_true(is_under_way(&all));
+    ask_leave(&all.p[1]);
+    hear_leave(&all.p[1]);
+    assert_true(is_under_way(&all));
+    assert_int_equal(hear_push(&all.p[0], 1).status, 0);
+    assert_int_equal(n_rows(&all.f), N_KEYS); /* nobody else is waited for */
+    peer_close(&other);
+    disperse(&all);
+}
+
+/* Its process has opened another connection: what that one hears tells how the push has ended. */
+static void a_rank_joins_again_and_leaves_behind_its_own_large_push(void **state)
+{
+    struct join_reply joined;
+    struct party all;
+    struct peer again;
+
+    (void)state;
+    gather(&all);
+    again = client(&all.f, "worker");
+    ask_push(&all.p[0], 1, N_KEYS, false);
+    wait_until_held(&all.p[0], &all.f, 1);
+    send_join(&again, 0, 1);
+    wait_until_held(&again, &all.f, 2);
+    assert_true(is_under_way(&all));
+    ask_pull(&all.reader, 60, 0, 10);
+    assert_int_equal(hear_pull(&all.reader, 60).status, 0);
+    assert_true(is_under_way(&all));
+    joined = hear_join(&again);
+    assert_int_equal(joined.status, 0);
+    assert_int_equal(joined.last_applied, 1);
+    assert_int_equal(hear_push(&all.p[0], 1).status, 0);
+    ask_push(&all.p[0], 2, N_KEYS, false);
+    wait_until_held(&all.p[0], &all.f, 1);
+    ask_leave(&again);
+    hear_leave(&again);
+    assert_null(all.f.shard->large.push);
+    assert_int_equal(hear_push(&all.p[0], 2).status, 0);
+    peer_close(&again);
+    disperse(&all);
+}
+
+/* And its bytes count until they are not needed. */
+static void a_push_goes_on_in_slices_when_its_connection_closes(void **state)
+{
+    struct connection_set_counts counts;
+    struct party all;
+
+    (void)state;
+    gather(&all);
+    for (int compress = 0; compress < 2; compress++) {
+        uint64_t seq = 1 + (uint64_t)compress;
+
+        ask_push(&all.p[0], seq, N_KEYS, compress);
+        wait_until_held(&all.p[0], &all.f, 1);
+        peer_close(&all.p[0]);
+        enter_shard();
+        for (struct connection *c = all.f.connections.first; c; c = c->next)
+            if (c->channel.held)
+                connection_close(c);
+        ask_pull(&all.reader, 60, 0, 10);
+        assert_int_equal(hear_pull(&all.reader, 60).status, 0);
+        assert_non_null(all.f.shard->large.push);
+        connection_set_count(&all.f.connections, &counts);
+        assert_true(counts.connections == 2 &&
+                    counts.held_bytes > N_KEYS * DIM * sizeof(float));
+        all.p[0] = client(&all.f, "worker");
+        assert_int_equal(join_job(&all.p[0], 0, 1).last_applied, seq);
+        connection_set_count(&all.f.connections, &counts);
+        assert_true(counts.held_bytes < 10000);
+    }
+    disperse(&all);
+}
+
 static void a_pull_whose_connection_closes_is_dropped(void **state)
 {
     struct fixture f;
@@ -399,6 +511,9 @@ int main(void)
         cmocka_unit_test(a_reader_that_goes_leaves_the_others_their_turn),
         cmocka_unit_test(large_pushes_come_one_after_the_other),
         cmocka_unit_test(a_push_whose_connection_closes_is_committed_or_changes_nothing),
+        cmocka_unit_test(other_ranks_join_leave_and_are_suspected_between_the_slices),
+        cmocka_unit_test(a_rank_joins_again_and_leaves_behind_its_own_large_push),
+        cmocka_unit_test(a_push_goes_on_in_slices_when_its_connection_closes),
         cmocka_unit_test(a_pull_whose_connection_closes_is_dropped),
         cmocka_unit_test(a_parked_pull_that_is_ready_is_answered_in_slices),
         cmocka_unit_test(a_service_that_stops_commits_the_push_under_way),
