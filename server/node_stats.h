@@ -20,7 +20,7 @@ void node_stats_free(struct node_stats *s);
  * the current time are filled in for each reader. */
 void node_stats_publish(struct node_stats *s, const struct node_report *node) ON_MAIN;
 
-/* http.h's with_report: calls `use` with everything. `stats`: the struct node_stats. Any thread. */
+/* A stats_with_report: calls `use` with everything. `stats`: the struct node_stats. Any thread. */
 void node_stats_with_report(void *stats,
                             void (*use)(void *arg, const struct node_report *report),
                             void *arg);

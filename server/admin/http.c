@@ -6,9 +6,12 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +20,7 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "proto/frame.h"
+#include "server/admin/page_cache.h"
 #include "server/admin/render.h"
 
 #define CONNECTIONS_EXTRA 64u            /* of those that are cut off and not closed yet */
@@ -24,6 +28,8 @@
 #define HOST_MAX 256
 #define BACKLOG 4096   /* or as many as net.core.somaxconn allows */
 #define JIFFIES_MS 20u /* what the kernel's times are exact to, with some to spare */
+/* What one write takes, so that many readers of a long text hold nobody else up, and the kernel holds little of it. */
+#define SEND_BUFFER_BYTES (64 << 10)
 
 /* Of a name without a dot, and of the zone of an IPv6 address. */
 static const char name_chars[] =
@@ -39,6 +45,12 @@ struct http_client {
     uint64_t answered_ms; /* when it was last answered; 0: a request has begun */
     int fd;
     bool is_evicted;
+    /* Its request for a cached page. */
+    struct http *http;                 /* borrowed */
+    struct MHD_Connection *connection; /* suspended until the text is made */
+    struct page_waiter waiter;
+    bool is_made;         /* the waiter has the text, or NULL */
+    uint64_t text_number; /* of the text that it is sent; 0: none */
 };
 
 struct http {
@@ -46,7 +58,11 @@ struct http {
     struct http_client *newest; /* owned */
     struct http_counts counts;
     struct MHD_Daemon *daemon; /* owned */
-    http_with_report with_report;
+    uv_thread_t thread;
+    int wake_fd; /* owned; an eventfd; -1: there is no thread */
+    _Atomic bool is_stopping;
+    struct page_cache *pages; /* owned */
+    stats_with_report with_report;
     void *node;                          /* borrowed */
     const struct setting_list *hosts;    /* borrowed; NULL: none */
     char bind[HOST_MAX], self[HOST_MAX]; /* hosts: told to listen on; known to other nodes by */
@@ -73,27 +89,30 @@ static const char *page_text(size_t *ret_bytes)
 
 /* --- answers --- */
 
-/* One answer in the making, on the HTTP thread. */
+/* One short answer in the making, on the HTTP thread. */
 struct reply_stream {
     const struct endpoint *endpoint;
     char *text; /* owned; NULL: no memory */
     unsigned code;
 };
 
+/* Pages of page_cache.h. */
+enum { PAGE_STATS, PAGE_METRICS, N_PAGES };
+
 struct endpoint {
     const char *path, *content_type;
-    void (*make)(struct reply_stream *a, const struct node_report *node);
+    void (*make)(struct reply_stream *a, const struct node_report *node); /* NULL: a page */
+    uint32_t page;
 };
 
-static void make_stats(struct reply_stream *a, const struct node_report *node)
+static char *render_stats(const struct node_report *node)
 {
-    a->text = render_json(node, "stats");
+    return render_json(node, "stats");
 }
 
-static void make_metrics(struct reply_stream *a, const struct node_report *node)
-{
-    a->text = render_metrics(node);
-}
+static const page_cache_render renders[N_PAGES] = {
+    [PAGE_STATS] = render_stats, [PAGE_METRICS] = render_metrics
+};
 
 static void set_sentence(struct reply_stream *a, unsigned code, const char *sentence)
 {
@@ -134,10 +153,10 @@ static void make_ready(struct reply_stream *a, const struct node_report *node)
 }
 
 static const struct endpoint endpoints[] = {
-    { "/stats", "application/json", make_stats },
-    { "/metrics", "text/plain; version=0.0.4; charset=utf-8", make_metrics },
-    { "/healthz", "text/plain; charset=utf-8", make_health },
-    { "/readyz", "text/plain; charset=utf-8", make_ready },
+    { "/stats", "application/json", NULL, PAGE_STATS },
+    { "/metrics", "text/plain; version=0.0.4; charset=utf-8", NULL, PAGE_METRICS },
+    { "/healthz", "text/plain; charset=utf-8", make_health, 0 },
+    { "/readyz", "text/plain; charset=utf-8", make_ready, 0 },
 };
 
 /* Nothing here is for another site's frames, scripts or images. */
@@ -369,8 +388,8 @@ static void use_report(void *arg, const struct node_report *node)
     a->endpoint->make(a, node);
 }
 
-static enum MHD_Result send_report(struct http *h, struct MHD_Connection *connection,
-                                   const struct endpoint *endpoint)
+static enum MHD_Result send_short(struct http *h, struct MHD_Connection *connection,
+                                  const struct endpoint *endpoint)
 {
     struct reply_stream a = { .endpoint = endpoint, .code = MHD_HTTP_OK };
     struct MHD_Response *response;
@@ -384,6 +403,78 @@ static enum MHD_Result send_report(struct http *h, struct MHD_Connection *connec
         free(a.text);
     return send_response(connection, a.code, endpoint->content_type, response);
 }
+
+/* --- pages, whose texts are made on another thread and shared --- */
+
+static struct http_client *client_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}
+
+static void wake_thread(struct http *h)
+{
+    uint64_t one = 1;
+
+    (void)!write(h->wake_fd, &one, sizeof one);
+}
+
+/* The request is then given to on_request() again. */
+static void on_page_made(struct page_waiter *waiter)
+{
+    struct http_client *client = CONTAINER_OF(waiter, struct http_client, waiter);
+    struct http *h = client->http;
+
+    client->is_made = true;
+    MHD_resume_connection(client->connection); /* and it is the HTTP thread's again */
+    wake_thread(h);
+}
+
+/* Takes `text`. */
+static enum MHD_Result send_text(struct http *h, struct http_client *client,
+                                 struct MHD_Connection *connection,
+                                 const struct endpoint *endpoint, struct page_text *text)
+{
+    struct MHD_Response *response;
+
+    if (!text)
+        return send_sentence(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "no memory to make this answer\n");
+    uv_mutex_lock(&h->lock);
+    client->text_number = text->number;
+    uv_mutex_unlock(&h->lock);
+    response = MHD_create_response_from_buffer_with_free_callback_cls(text->n_bytes, text->text,
+                                                                      page_text_release, text);
+    if (!response)
+        page_text_release(text);
+    return send_response(connection, MHD_HTTP_OK, endpoint->content_type, response);
+}
+
+static enum MHD_Result send_page_text(struct http *h, struct MHD_Connection *connection,
+                                      const struct endpoint *endpoint)
+{
+    struct http_client *client = client_of(connection);
+    struct page_text *text;
+
+    if (!client)
+        return MHD_NO; /* there was no memory for it */
+    text = client->is_made ? client->waiter.text : page_cache_find(h->pages, endpoint->page);
+    if (text || client->is_made) {
+        client->is_made = false;
+        client->waiter.text = NULL;
+        return send_text(h, client, connection, endpoint, text);
+    }
+    client->http = h;
+    client->connection = connection;
+    client->waiter.on_made = on_page_made;
+    MHD_suspend_connection(connection);
+    page_cache_wait(h->pages, endpoint->page, &client->waiter);
+    return MHD_YES;
+}
+
+/* --- requests --- */
 
 /*
  * Called when a request's headers are there, and again when all of it is. An answer to the
@@ -416,7 +507,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         return send_page(connection);
     for (size_t i = 0; i < COUNT_OF(endpoints); i++)
         if (strcmp(url, endpoints[i].path) == 0)
-            return send_report(h, connection, &endpoints[i]);
+            return endpoints[i].make ? send_short(h, connection, &endpoints[i])
+                                     : send_page_text(h, connection, &endpoints[i]);
     return send_sentence(connection, MHD_HTTP_NOT_FOUND,
                          "no such page; there are / /stats /metrics /healthz /readyz\n");
 }
@@ -511,6 +603,7 @@ static void remove_client(struct http *h, struct http_client *client)
         client->next->prev = client->prev;
     h->counts.connections--;
     uv_mutex_unlock(&h->lock);
+    page_text_release(client->waiter.text);
     free(client);
 }
 
@@ -518,9 +611,7 @@ static void remove_client(struct http *h, struct http_client *client)
 static void on_completed(void *arg, struct MHD_Connection *connection, void **request_state,
                          enum MHD_RequestTerminationCode code)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct http_client *client = info ? info->socket_context : NULL;
+    struct http_client *client = client_of(connection);
     struct http *h = arg;
 
     (void)request_state;
@@ -528,6 +619,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **re
     if (!client)
         return;
     uv_mutex_lock(&h->lock);
+    client->text_number = 0;
     client->answered_ms = clock_mono_ms();
     client->until_ms = client->answered_ms + HTTP_IDLE_MS + HTTP_REQUEST_MS;
     uv_mutex_unlock(&h->lock);
@@ -556,12 +648,20 @@ static void begin_requests(struct http *h)
     }
 }
 
+/* Too slow for its own time, or for the memory of texts. */
+static bool is_slow(const struct http_client *client, uint64_t now_ms, uint64_t surplus)
+{
+    return now_ms > client->until_ms || (surplus && client->text_number == surplus);
+}
+
 void http_sweep(struct http *h, uint64_t now_ms, struct http_counts *ret)
 {
+    uint64_t surplus = page_cache_surplus(h->pages);
+
     uv_mutex_lock(&h->lock);
     begin_requests(h);
     for (struct http_client *i = h->newest; i; i = i->next)
-        if (!i->is_evicted && now_ms > i->until_ms)
+        if (!i->is_evicted && is_slow(i, now_ms, surplus))
             evict(h, i);
     *ret = h->counts;
     uv_mutex_unlock(&h->lock);
@@ -625,7 +725,7 @@ static int split(const char *address, char host[static HOST_MAX], const char **r
 
 static int bind_to(const struct addrinfo *info, int *ret_fd)
 {
-    int one = 1, seconds = HTTP_IDLE_MS / 1000,
+    int one = 1, seconds = HTTP_IDLE_MS / 1000, send_bytes = SEND_BUFFER_BYTES,
         fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                     info->ai_protocol);
 
@@ -633,6 +733,7 @@ static int bind_to(const struct addrinfo *info, int *ret_fd)
         return -errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes); /* inherited */
     if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
         *ret_fd = fd;
         return 0;
@@ -679,8 +780,66 @@ static void name_socket(int fd, char *dst, size_t n_bytes)
     snprintf(dst, n_bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
 }
 
+/*
+ * libmicrohttpd's loop, on a thread of ours. Its own thread sleeps on ready connections (0.9.75): where epoll_wait()
+ * has given the 128 events that it asks for at a time, it waits for more before it looks at these.
+ */
+static void run(void *arg)
+{
+    struct http *h = arg;
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    struct pollfd fds[] = { { .fd = info->epoll_fd, .events = POLLIN },
+                            { .fd = h->wake_fd, .events = POLLIN } };
+
+    while (!atomic_load(&h->is_stopping)) {
+        MHD_UNSIGNED_LONG_LONG left_ms;
+        int wait_ms = HTTP_IDLE_MS;
+        uint64_t ignored;
+
+        if (MHD_get_timeout(h->daemon, &left_ms) == MHD_YES && left_ms < HTTP_IDLE_MS)
+            wait_ms = (int)left_ms;
+        if (poll(fds, COUNT_OF(fds), wait_ms) > 0 && fds[1].revents)
+            (void)!read(h->wake_fd, &ignored, sizeof ignored); /* before what it tells of */
+        (void)!MHD_run(h->daemon);
+    }
+}
+
+/* Takes `fd`, also when it fails. */
+static int start_thread(struct http *h, int fd)
+{
+    h->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+        HTTP_CONNECTIONS_MAX + CONNECTIONS_EXTRA, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_MS / 1000,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
+    if (!h->daemon) {
+        close(fd);
+        return -EIO;
+    }
+    h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (h->wake_fd < 0)
+        return -errno;
+    if (uv_thread_create(&h->thread, run, h) == 0)
+        return 0;
+    close(h->wake_fd);
+    h->wake_fd = -1;
+    return -EAGAIN;
+}
+
+static void stop_thread(struct http *h)
+{
+    if (h->wake_fd < 0)
+        return;
+    atomic_store(&h->is_stopping, true);
+    wake_thread(h);
+    uv_thread_join(&h->thread);
+    close(h->wake_fd);
+}
+
 int http_start(const char *address, const struct http_names *names,
-               http_with_report with_report, void *node, struct http **ret_http,
+               stats_with_report with_report, void *node, struct http **ret_http,
                struct err *err)
 {
     struct http *h;
@@ -692,24 +851,24 @@ int http_start(const char *address, const struct http_names *names,
     h->with_report = with_report;
     h->node = node;
     h->hosts = names->hosts;
+    h->wake_fd = -1;
     (void)!get_host(address, h->bind);
     (void)!get_host(names->self, h->self);
     name_socket(fd, h->address, sizeof h->address);
     if (uv_mutex_init(&h->lock))
         abort(); /* only without memory */
-    h->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET,
-        fd, MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX + CONNECTIONS_EXTRA,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES_MAX,
-        MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_MS / 1000, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
-    if (!h->daemon) {
+    status = page_cache_start(renders, N_PAGES, with_report, node, &h->pages, err);
+    if (status) {
         close(fd);
-        uv_mutex_destroy(&h->lock);
-        free(h);
-        return err_set(err, -EIO, "cannot start the HTTP thread for %.100s (ulimit -v and -u)",
-                       address);
+    } else {
+        status = start_thread(h, fd);
+        if (status)
+            err_set(err, status, "cannot start the HTTP thread for %.100s (ulimit -v and -u)",
+                    address);
+    }
+    if (status) {
+        http_stop(h);
+        return status;
     }
     *ret_http = h;
     return 0;
@@ -719,7 +878,11 @@ void http_stop(struct http *h)
 {
     if (!h)
         return;
-    MHD_stop_daemon(h->daemon); /* closes the socket, too */
+    page_cache_stop(h->pages); /* before: a suspended connection cannot be closed */
+    stop_thread(h);
+    if (h->daemon)
+        MHD_stop_daemon(h->daemon); /* closes the socket, too */
+    page_cache_free(h->pages);
     uv_mutex_destroy(&h->lock);
     free(h);
 }

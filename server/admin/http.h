@@ -6,6 +6,8 @@
  * A client that drips its request, or reads its answer so, is cut off HTTP_REQUEST_MS after it began; that a kept
  * connection's next request has begun is seen by the next sweep. A new client always gets in: where its address (of
  * IPv6 its /64) has HTTP_ADDRESS_MAX connections, or all have HTTP_CONNECTIONS_MAX, the oldest of them is cut off.
+ *
+ * /stats and /metrics are rendered on a thread of their own and shared (page_cache.h), so probes never wait for them.
  */
 #ifndef SERVER_ADMIN_HTTP_H
 #define SERVER_ADMIN_HTTP_H
@@ -27,15 +29,6 @@ struct http_counts {
 };
 
 /*
- * `with_report` (called on HTTP threads) makes a node_report, calls `use(arg, report)` while it
- * holds whatever keeps the report's pointers alive, and returns. address: "127.0.0.1:7071",
- * "[::1]:7071", "name:7071"; port 0 takes a free one.
- */
-typedef void (*http_with_report)(void *node,
-                                 void (*use)(void *arg, const struct node_report *report),
-                                 void *arg);
-
-/*
  * The names under which a browser may reach this node (the header Host). A page of another site whose own name
  * resolves to this address must not read the node's pages (DNS rebinding). Numbers, localhost, and names without a
  * dot, which cannot be registered, are always allowed.
@@ -46,8 +39,10 @@ struct http_names {
         *hosts; /* more, without port; "*" allows all. Borrowed until http_stop(); NULL: none */
 };
 
+/* address: "127.0.0.1:7071", "[::1]:7071", "name:7071"; port 0 takes a free one. `with_report` is called on two threads
+ * of its own, until http_stop(). */
 int http_start(const char *address, const struct http_names *names,
-               http_with_report with_report, void *node, struct http **ret_http,
+               stats_with_report with_report, void *node, struct http **ret_http,
                struct err *err) MUST_CHECK;
 
 /* Called a few times a second: ends connections that are too slow, and counts them. */

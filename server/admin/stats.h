@@ -181,6 +181,12 @@ struct node_report {
     const struct shard_report *const *shards;
 };
 
+/* Makes a node_report, calls `use(arg, report)` while it holds whatever keeps the report's pointers alive, and returns.
+ * Any thread. */
+typedef void (*stats_with_report)(void *node,
+                                  void (*use)(void *arg, const struct node_report *report),
+                                  void *arg);
+
 void shard_report_free(struct shard_report *report);
 
 /*

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,16 +20,25 @@ static void with_report(void *node, void (*use)(void *arg, const struct node_rep
     use(arg, node);
 }
 
-static int connector(const char *address)
+/* From 127.0.0.`last`. */
+static int connector_from(const char *address, unsigned last)
 {
-    struct sockaddr_in to = { .sin_family = AF_INET };
+    struct sockaddr_in to = { .sin_family = AF_INET }, from = { .sin_family = AF_INET };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    from.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~0xffu) | last);
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
 
     assert_int_equal(strncmp(address, "127.0.0.1:", 10), 0);
     to.sin_port = htons((uint16_t)atoi(address + 10));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     return fd;
+}
+
+static int connector(const char *address)
+{
+    return connector_from(address, 1);
 }
 
 /* Everything that comes back until the server closes. */
@@ -538,6 +548,185 @@ static void get_and_keep(int fd)
     }
 }
 
+/* Sends a request; false if no answer begins within 10 s. */
+static bool is_answered_soon(const struct http *h, const char *path)
+{
+    struct pollfd poll_fd = { .fd = connector(http_address(h)), .events = POLLIN };
+    char request[128];
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path);
+    bool answered;
+
+    assert_int_equal(send(poll_fd.fd, request, (size_t)n, MSG_NOSIGNAL), n);
+    answered = poll(&poll_fd, 1, 10000) == 1;
+    close(poll_fd.fd);
+    return answered;
+}
+
+/* Whose first report is not ready before the gate opens. */
+struct stuck_node {
+    struct node_report *report;
+    uv_sem_t entered, gate;
+    _Atomic uint32_t n;
+};
+
+static void with_report_behind_a_gate(void *node,
+                                      void (*use)(void *arg, const struct node_report *report),
+                                      void *arg)
+{
+    struct stuck_node *stuck = node;
+
+    if (atomic_fetch_add(&stuck->n, 1) == 0) {
+        uv_sem_post(&stuck->entered);
+        uv_sem_wait(&stuck->gate);
+    }
+    use(arg, stuck->report);
+}
+
+/* Readers of a long page, of which one is rendered for all, and a probe meanwhile. */
+static void a_probe_does_not_wait_for_a_page_that_is_being_rendered(void **state)
+{
+    enum { N = 60 };
+    static const char request[] =
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    static char answer[1 << 20];
+    struct stuck_node stuck = { 0 };
+    struct fixture f;
+    struct http *h = NULL;
+    struct err err;
+    int fds[N];
+
+    (void)state;
+    fixture_init(&f);
+    stuck.report = &f.node;
+    assert_int_equal(uv_sem_init(&stuck.entered, 0) | uv_sem_init(&stuck.gate, 0), 0);
+    assert_int_equal(
+        http_start("127.0.0.1:0", &no_names, with_report_behind_a_gate, &stuck, &h, &err), 0);
+    for (int i = 0; i < N; i++) {
+        fds[i] = connector(http_address(h));
+        assert_int_equal(send(fds[i], request, sizeof request - 1, MSG_NOSIGNAL),
+                         sizeof request - 1);
+    }
+    uv_sem_wait(&stuck.entered);
+    assert_true(is_answered_soon(h, "/healthz"));
+    assert_true(is_answered_soon(h, "/"));
+    uv_sem_post(&stuck.gate);
+    for (int i = 0; i < N; i++) {
+        size_t n = 0;
+        ssize_t more;
+
+        while ((more = recv(fds[i], answer + n, sizeof answer - 1 - n, 0)) > 0)
+            n += (size_t)more;
+        answer[n] = '\0';
+        assert_int_equal(strncmp(answer, "HTTP/1.1 200 ", 13), 0);
+        assert_non_null(strstr(answer, "\npsd_ready 1\n"));
+        close(fds[i]);
+    }
+    assert_in_range(atomic_load(&stuck.n), 2, 4); /* the page's, and the probe's */
+    http_stop(h);
+    uv_sem_destroy(&stuck.entered);
+    uv_sem_destroy(&stuck.gate);
+    fixture_deinit(&f);
+}
+
+/* The HTTP thread sleeps meanwhile, and nothing else wakes it. */
+static void a_page_is_sent_when_it_is_made(void **state)
+{
+    static const char request[] = "GET /stats HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct stuck_node stuck = { 0 };
+    struct pollfd reader = { .events = POLLIN };
+    struct fixture f;
+    struct http *h = NULL;
+    struct err err;
+
+    (void)state;
+    fixture_init(&f);
+    stuck.report = &f.node;
+    assert_int_equal(uv_sem_init(&stuck.entered, 0) | uv_sem_init(&stuck.gate, 0), 0);
+    assert_int_equal(
+        http_start("127.0.0.1:0", &no_names, with_report_behind_a_gate, &stuck, &h, &err), 0);
+    reader.fd = connector(http_address(h));
+    assert_int_equal(send(reader.fd, request, sizeof request - 1, MSG_NOSIGNAL),
+                     sizeof request - 1);
+    uv_sem_wait(&stuck.entered);
+    assert_int_equal(poll(&reader, 1, 30), 0);
+    uv_sem_post(&stuck.gate);
+    assert_int_equal(poll(&reader, 1, 5000), 1);
+    close(reader.fd);
+    http_stop(h);
+    uv_sem_destroy(&stuck.entered);
+    uv_sem_destroy(&stuck.gate);
+    fixture_deinit(&f);
+}
+
+/* So many events does libmicrohttpd ask for at a time (MAX_EVENTS). */
+static void requests_that_fill_one_round_of_events_are_answered(void **state)
+{
+    enum { N = 128 };
+    static const char request[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct stuck_node stuck = { .n = 1 }; /* the gate is open */
+    struct pollfd fds[N], blocker;
+    struct fixture f;
+    struct http *h = NULL;
+    struct err err;
+
+    (void)state;
+    fixture_init(&f);
+    stuck.report = &f.node;
+    assert_int_equal(uv_sem_init(&stuck.entered, 0) | uv_sem_init(&stuck.gate, 0), 0);
+    assert_int_equal(
+        http_start("127.0.0.1:0", &no_names, with_report_behind_a_gate, &stuck, &h, &err), 0);
+    for (unsigned i = 0; i < N; i++) {
+        fds[i] = (struct pollfd){ .fd = connector_from(http_address(h), 2 + i % 4),
+                                  .events = POLLIN };
+        get_and_keep(fds[i].fd);
+    }
+    blocker = (struct pollfd){ .fd = connector(http_address(h)), .events = POLLIN };
+    get_and_keep(blocker.fd);
+    atomic_store(&stuck.n, 0);
+    assert_int_equal(send(blocker.fd, request, sizeof request - 1, MSG_NOSIGNAL),
+                     sizeof request - 1);
+    uv_sem_wait(&stuck.entered);
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(send(fds[i].fd, request, sizeof request - 1, MSG_NOSIGNAL),
+                         sizeof request - 1);
+    uv_sem_post(&stuck.gate);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(poll(&fds[i], 1, 10000), 1);
+        close(fds[i].fd);
+    }
+    close(blocker.fd);
+    http_stop(h);
+    uv_sem_destroy(&stuck.entered);
+    uv_sem_destroy(&stuck.gate);
+    fixture_deinit(&f);
+}
+
+/* One that waits for its page is answered, too. */
+static void a_stop_waits_for_no_reader(void **state)
+{
+    struct stuck_node stuck = { 0 };
+    struct fixture f;
+    struct http *h = NULL;
+    struct err err;
+    int fd;
+
+    (void)state;
+    fixture_init(&f);
+    stuck.report = &f.node;
+    assert_int_equal(uv_sem_init(&stuck.entered, 0) | uv_sem_init(&stuck.gate, 1), 0);
+    assert_int_equal(
+        http_start("127.0.0.1:0", &no_names, with_report_behind_a_gate, &stuck, &h, &err), 0);
+    fd = connector(http_address(h));
+    for (int i = 0; i < 50; i++)
+        assert_true(send(fd, "GET /stats HTTP/1.1\r\nHost: x\r\n\r\n", 32, MSG_NOSIGNAL) == 32);
+    uv_sem_wait(&stuck.entered);
+    http_stop(h);
+    close(fd);
+    uv_sem_destroy(&stuck.entered);
+    uv_sem_destroy(&stuck.gate);
+    fixture_deinit(&f);
+}
+
 /* Two whole requests, so that the first one's end has been seen when its time is looked at. */
 static void a_later_request_has_as_long_as_the_first(void **state)
 {
@@ -581,6 +770,10 @@ int main(void)
         cmocka_unit_test(slow_clients_block_nobody_and_are_closed),
         cmocka_unit_test(clients_that_come_at_once_find_a_place_in_the_backlog),
         cmocka_unit_test(a_later_request_has_as_long_as_the_first),
+        cmocka_unit_test(a_probe_does_not_wait_for_a_page_that_is_being_rendered),
+        cmocka_unit_test(a_page_is_sent_when_it_is_made),
+        cmocka_unit_test(requests_that_fill_one_round_of_events_are_answered),
+        cmocka_unit_test(a_stop_waits_for_no_reader),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
