@@ -294,6 +294,8 @@ static int read_control(struct attempt *a, struct err *err)
 
     if (!status)
         status = wal_control_read(config->files, path, &a->control, err);
+    if (!status)
+        status = wal_control_check_mark(&a->control, path, err);
     if (status == PS_ECORRUPT)
         report(config, err->text);
     return status == PS_ECORRUPT ? 0 : status;

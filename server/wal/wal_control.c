@@ -108,16 +108,18 @@ static uint64_t read_slot(const uint8_t *slot, const struct wal_control *c)
     return numbers[1];
 }
 
-/* One that cannot be read says nothing, as one that a power cut took. */
+/* One that cannot be read says nothing. */
 static void read_mark(const struct file_ops *files, const char *path, struct wal_control *c)
 {
     char mark_path[WAL_PATH_MAX + sizeof MARK];
     struct bytes found = { 0 };
     const uint8_t *slots;
 
+    if (!c->mark)
+        return;
     snprintf(mark_path, sizeof mark_path, "%s" MARK, path);
-    if (!c->mark ||
-        file_text_read(files, mark_path, SLOT_PLACE_BYTES + SLOT_BYTES, &found) != 0) {
+    c->mark_status = file_text_read(files, mark_path, SLOT_PLACE_BYTES + SLOT_BYTES, &found);
+    if (c->mark_status) {
         bytes_deinit(&found);
         return;
     }
@@ -154,6 +156,20 @@ int wal_control_read(const struct file_ops *files, const char *path, struct wal_
     return 0;
 }
 
+int wal_control_check_mark(const struct wal_control *c, const char *path, struct err *err)
+{
+    char why[128] = "gone";
+
+    if (!c->mark_status)
+        return 0;
+    if (c->mark_status != -ENOENT)
+        snprintf(why, sizeof why, "cannot be read: %s", status_text(c->mark_status));
+    return err_set(err, PS_ECORRUPT,
+                   "%s, so whether acknowledged records behind %" PRIu64
+                   " of the write-ahead log are missing is not known: %s" MARK,
+                   why, c->durable, path);
+}
+
 /* --- those of all shards --- */
 
 static int count(void *arg, const char *name)
@@ -187,6 +203,8 @@ int wal_control_read_all(const struct file_ops *files, const char *data_dir,
         status = wal_control_path(data_dir, i, path, &why);
         if (!status)
             status = wal_control_read(files, path, &(*ret)[i], &why);
+        if (!status)
+            status = wal_control_check_mark(&(*ret)[i], path, &why);
         if (status == PS_ECORRUPT) {
             damaged(arg, why.text);
             status = 0;
@@ -238,9 +256,16 @@ int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t 
 int wal_control_mark_create(const struct file_ops *files, const char *path, int *ret_fd)
 {
     char mark_path[WAL_PATH_MAX + sizeof MARK];
+    int status;
 
     snprintf(mark_path, sizeof mark_path, "%s" MARK, path);
-    return files->create(files->state, mark_path, ret_fd);
+    status = files->create(files->state, mark_path, ret_fd);
+    if (status)
+        return status;
+    status = sync_name(files, path, NULL);
+    if (status)
+        (void)files->close(files->state, *ret_fd);
+    return status;
 }
 
 int wal_control_mark_write(const struct file_ops *files, int fd, const struct wal_control *c,

@@ -27,7 +27,9 @@
  *
  * The mark says what is durable after each sync, before anything of it is acknowledged. It is written in place, into
  * the slots in turn, and never synced: that costs a system call. So it outlives psd, and whatever was acknowledged and
- * is missing after a kill is noticed. A power cut may leave an old one, or none; then the control file's number counts.
+ * is missing after a kill is noticed. A power cut may leave an old one; then the control file's number counts. Its name
+ * is durable before the control file says "mark", so one that is missing was removed (or an older psd, which did not
+ * sync the name, lost it in a power cut). A start logs that and goes on, as without a control file.
  */
 #ifndef SERVER_WAL_WAL_CONTROL_H
 #define SERVER_WAL_WAL_CONTROL_H
@@ -41,7 +43,8 @@
 struct wal_control {
     uint64_t epoch, segment, durable;
     bool is_closed;
-    uint32_t mark; /* 0: there is no mark, or none that belongs to this control file */
+    uint32_t mark;   /* 0: there is no mark, or none that belongs to this control file */
+    int mark_status; /* of what was read: why the mark cannot be, -ENOENT: it is gone */
 };
 
 /* shard_index: on its node. -ENAMETOOLONG. */
@@ -57,8 +60,13 @@ int wal_control_write(const struct file_ops *files, const char *path,
 int wal_control_read(const struct file_ops *files, const char *path, struct wal_control *ret,
                      struct err *err) MUST_CHECK;
 
+/* PS_ECORRUPT and a sentence, if the mark of what was read is gone or cannot be read. */
+int wal_control_check_mark(const struct wal_control *c, const char *path, struct err *err)
+    MUST_CHECK;
+
 /* The control files of a data directory, by shard. (*ret)[i] zeros: there is none, or it is damaged; `damaged` gets a
- * sentence for each of the latter. *ret: the caller's to free, also on failure. Statuses of the file system. */
+ * sentence for each of the latter, and for each mark that is gone. *ret: the caller's to free, also on failure.
+ * Statuses of the file system. */
 #define WAL_CONTROL_N_MAX 1024u
 
 int wal_control_read_all(const struct file_ops *files, const char *data_dir,
@@ -80,7 +88,7 @@ int wal_control_rewind(const struct file_ops *files, const char *path, uint64_t 
 
 /* --- the mark --- */
 
-/* Makes it, empty, beside the control file; the caller closes it. */
+/* Makes it, empty, beside the control file, and its name durable; the caller closes it. */
 int wal_control_mark_create(const struct file_ops *files, const char *path, int *ret_fd)
     MUST_CHECK;
 

@@ -359,6 +359,29 @@ def test_data_directories_of_before_have_no_control_file_and_open(start_psd, pus
     assert (data / "wal-000.control").exists()
 
 
+def test_a_mark_that_is_gone_is_reported_by_verify_and_at_the_start(start_psd, tmp_path, monkeypatch):
+    """With the newest segment cut besides, nothing else knows of the pushes that were acknowledged last."""
+    data = tmp_path / "data"
+    args = (*alone(monkeypatch), "--data-dir", str(data))
+    psd = start_psd(*args)
+    p = one_pusher(psd)
+    push(p, 40)
+    psd.kill()
+    newest, mark = segments(data)[-1], data / "wal-000.control.mark"
+    said = "gone, so whether acknowledged records behind"
+    assert said not in tool("verify", data).stdout
+    mark.unlink()
+    got = tool("verify", data)
+    assert got.returncode == 1 and said in got.stdout and mark.name in got.stdout, got.stdout
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[: len(whole) // 2])
+    psd = start_psd(*args)
+    assert said in psd.log() and mark.name in psd.log()
+    assert psd.stop() == 0
+    psd = start_psd(*args)
+    assert said not in psd.log()
+
+
 @pytest.mark.parametrize("kib", [200_000, 400_000, 600_000])
 def test_a_process_without_address_space_ends_with_a_sentence_and_an_exit_code(tmp_path, kib):
     psd = subprocess.Popen(["bash", "-c", f"ulimit -v {kib}; exec {BIN}/psd --listen 127.0.0.1:0 --shards 8 --data-dir {tmp_path}/data"],

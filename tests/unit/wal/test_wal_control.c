@@ -24,9 +24,10 @@ static struct wal_control read_control(struct crash_files *c)
 static void what_is_written_is_read_and_each_flipped_bit_is_seen(void **state)
 {
     static const struct wal_control all[] = { { 0 },
-                                              { 7, 153, 190, false, 0 },
-                                              { 7, 153, 190, false, 0x0a0b0c0d },
-                                              { UINT64_MAX, UINT64_MAX, UINT64_MAX, true, 0 } };
+                                              { 7, 153, 190, false, 0, 0 },
+                                              { 7, 153, 190, false, 0x0a0b0c0d, 0 },
+                                              { UINT64_MAX, UINT64_MAX, UINT64_MAX, true, 0,
+                                                0 } };
     struct crash_files c;
     struct wal_control got;
     struct err err;
@@ -132,9 +133,15 @@ static void the_mark_has_what_is_durable_before_it_is_acknowledged(void **state)
 }
 
 /* A flipped bit costs one slot: the other one is a sync older. Of another log's beginning, or gone, it says nothing. */
+static void count_sentence(void *arg, const char *sentence)
+{
+    (void)sentence;
+    ++*(uint32_t *)arg;
+}
+
 static void a_damaged_mark_says_less_and_nothing_wrong(void **state)
 {
-    struct wal_control control = { 7, 1, 3, false, 0x01020304 };
+    struct wal_control control = { 7, 1, 3, false, 0x01020304, 0 };
     struct crash_files c;
     struct crash_inode *file;
     int fd;
@@ -171,6 +178,46 @@ static void a_damaged_mark_says_less_and_nothing_wrong(void **state)
     }
     assert_int_equal(c.ops.close(c.ops.state, fd), 0);
     crash_files_deinit(&c);
+}
+
+/* The control file says that there is one; its name was durable before. */
+static void a_mark_that_is_gone_is_reported(void **state)
+{
+    struct wal_control *all;
+    struct crash_files c;
+    struct fixture_log l;
+    const struct wal_writer_config config = config_of(&c, WAL_FSYNC);
+    struct wal_control got;
+    struct err err = { 0 };
+    uint32_t n, n_reported = 0;
+
+    (void)state;
+    begin_log(&l, &c, &config);
+    assert_int_equal(fixture_append(&l), 0);
+    fixture_work(&l);
+    got = read_control(&c);
+    assert_int_equal(got.durable, 1);
+    assert_int_equal(wal_control_check_mark(&got, PATH, &err), 0);
+    assert_int_equal(
+        wal_control_read_all(&c.ops, LOG_DIR, count_sentence, &n_reported, &all, &n, NULL), 0);
+    free(all);
+    assert_int_equal(n_reported, 0);
+    assert_int_equal(c.ops.unlink(c.ops.state, MARK_PATH), 0);
+    got = read_control(&c);
+    assert_int_equal(got.segment, 1);
+    assert_int_equal(wal_control_check_mark(&got, PATH, &err), PS_ECORRUPT);
+    assert_non_null(strstr(err.text, "gone, so whether acknowledged records behind"));
+    assert_non_null(strstr(err.text, MARK_PATH));
+    assert_int_equal(
+        wal_control_read_all(&c.ops, LOG_DIR, count_sentence, &n_reported, &all, &n, NULL), 0);
+    assert_int_equal(n_reported, 1);
+    assert_int_equal(n, 1);
+    assert_int_equal(all[0].segment, 1);
+    free(all);
+    assert_int_equal(wal_writer_close(l.writer, l.now_ms, 0), 0); /* which says "closed" */
+    got = read_control(&c);
+    assert_int_equal(wal_control_check_mark(&got, PATH, &err), 0);
+    end_log(&l, &c);
 }
 
 /* --at intact, or an older psd: the mark of what was given up is missed by nobody. */
@@ -277,6 +324,7 @@ int main(void)
         cmocka_unit_test(a_writer_notes_its_newest_segment_and_what_is_durable),
         cmocka_unit_test(the_mark_has_what_is_durable_before_it_is_acknowledged),
         cmocka_unit_test(a_damaged_mark_says_less_and_nothing_wrong),
+        cmocka_unit_test(a_mark_that_is_gone_is_reported),
         cmocka_unit_test(a_start_behind_an_older_record_has_no_mark_of_later_ones),
         cmocka_unit_test(a_writer_that_goes_back_takes_back_what_it_noted),
         cmocka_unit_test(without_syncs_no_segment_is_named),
