@@ -145,6 +145,13 @@ def test_data_that_cannot_be_read_is_named_with_file_and_line(content, flags, co
     refused("psworker", ["train", "--local", "--data", log, "--format", "criteo", *flags], code, pattern)
 
 
+@pytest.mark.parametrize("flags", [("--format", "criteo"), ("--header", "--label", "click", "--categorical", "*"),
+                                   ("--format", "criteo", "--numeric-as", "standardise")], ids=" ".join)
+def test_a_device_without_end_is_refused(flags):
+    """What is read before the first batch is kept, so this took all memory."""
+    refused("psworker", ["train", "--local", "--data", "/dev/zero", *flags], 1, "/dev/zero.*(more than 16 MiB|1 MiB)")
+
+
 def test_a_few_malformed_rows_are_counted_and_skipped(tmp_path):
     log = synth(tmp_path / "log.tsv", 500)
     with open(log, "ab") as f:

@@ -1,6 +1,7 @@
 #include "worker/data/line_reader.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ struct line_reader {
     const char *path;            /* owned, behind the struct */
     size_t line_bytes; /* of the text's front, handed out and to be consumed at the next call */
     uint64_t n_lines, n_bytes;
-    bool ended; /* the source has no more */
+    uint64_t n_bytes_before; /* the line that is looked for now */
+    bool ended;              /* the source has no more */
 };
 
 int line_reader_open_pipe(const char *path, struct input_pipe *pipe,
@@ -69,12 +71,24 @@ uint64_t line_reader_bytes(const struct line_reader *r)
     return r->n_bytes;
 }
 
+/* A prescan keeps all that it reads, and a device has no end. */
+static int check_passed_over(const struct line_reader *r, struct err *err)
+{
+    if (r->n_bytes - r->n_bytes_before <= LINE_READER_PASSED_OVER_MAX)
+        return 0;
+    return err_set(err, PS_EDATA,
+                   "%s:%" PRIu64 ": more than %u MiB without a line of at most %u MiB", r->path,
+                   r->n_lines, LINE_READER_PASSED_OVER_MAX >> 20, LINE_READER_LINE_MAX >> 20);
+}
+
 static int read_more(struct line_reader *r, struct err *err)
 {
-    uint8_t *space = bytes_reserve(&r->text, READ_BYTES);
+    int status = check_passed_over(r, err);
+    uint8_t *space = status ? NULL : bytes_reserve(&r->text, READ_BYTES);
     size_t n = 0;
-    int status;
 
+    if (status)
+        return status;
     if (!space)
         return err_set(err, -ENOMEM, "%s: no memory for a line", r->path);
     status = input_stream_read(r->source, space, READ_BYTES, &n, err);
@@ -160,6 +174,7 @@ int line_reader_next(struct line_reader *r, struct line_reader_line *ret_line, s
     size_t n_bytes = 0;
     int status;
 
+    r->n_bytes_before = r->n_bytes + r->line_bytes;
     do {
         *ret_line = (struct line_reader_line){ 0 };
         take(r, r->line_bytes);

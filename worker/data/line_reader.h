@@ -13,6 +13,8 @@
 #include "worker/data/input_pipe.h"
 
 #define LINE_READER_LINE_MAX (1024u * 1024u) /* bytes, with the line's end */
+/* Bytes of a longer line, or of empty lines, one after another: with more of them it is no text of lines (PS_EDATA). */
+#define LINE_READER_PASSED_OVER_MAX (16u * LINE_READER_LINE_MAX)
 
 struct line_reader;
 

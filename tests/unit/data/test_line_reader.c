@@ -314,6 +314,42 @@ static void a_line_over_the_limit_is_passed_over_as_one(void **state)
     fixture_folder_free(&folder);
 }
 
+static void a_text_without_lines_ends(void **state)
+{
+    static const size_t lens[] = { LINE_READER_PASSED_OVER_MAX - 1024,
+                                   LINE_READER_PASSED_OVER_MAX + 2 * 1024 * 1024 };
+    static const char fills[] = { '\0', 'x', '\n' };
+    struct fixture_folder folder;
+    char path[FIXTURE_PATH_MAX], *text = memory_alloc(lens[1] + 4);
+    struct line_reader_line line;
+    struct line_reader *r;
+    struct err err;
+
+    (void)state;
+    fixture_folder_new(&folder);
+    for (size_t i = 0; i < COUNT_OF(lens) * COUNT_OF(fills); i++) {
+        size_t len = lens[i % 2];
+        int status;
+
+        memcpy(text, "a\n", 2);
+        memset(text + 2, fills[i / 2], len);
+        memcpy(text + 2 + len, "\nb", 2);
+        fixture_write(&folder, "log", text, len + 4, path);
+        assert_int_equal(line_reader_open(path, &r, &err), 0);
+        assert_int_equal(line_reader_next(r, &line, &err), 0);
+        status = line_reader_next(r, &line, &err);
+        assert_int_equal(status, i % 2 ? PS_EDATA : 0);
+        if (status && fills[i / 2] != '\n')
+            fixture_assert_says(&err,
+                                "log:2: more than 16 MiB without a line of at most 1 MiB");
+        if (!status)
+            assert_int_equal(line.too_long, fills[i / 2] != '\n');
+        line_reader_close(r);
+    }
+    free(text);
+    fixture_folder_free(&folder);
+}
+
 static void bytes_of_any_value_stay_in_their_line(void **state)
 {
     uint64_t seed = fixture_seed(__func__), counter = 0;
@@ -393,6 +429,7 @@ int main(void)
         cmocka_unit_test(a_name_that_promises_packing_is_held_to_it),
         cmocka_unit_test(what_cannot_be_read_is_an_errno_with_the_path),
         cmocka_unit_test(a_line_over_the_limit_is_passed_over_as_one),
+        cmocka_unit_test(a_text_without_lines_ends),
         cmocka_unit_test(bytes_of_any_value_stay_in_their_line),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_failed_allocation_is_reported),
