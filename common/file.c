@@ -4,9 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/status.h"
 
 static int open_fd(const char *path, int flags, int *ret_fd)
 {
@@ -21,16 +25,50 @@ static int open_fd(const char *path, int flags, int *ret_fd)
     return 0;
 }
 
+/* A file, or a directory, which read() refuses, is ready at once. A FIFO gives no event before its first writer. */
+static int await_first_bytes(int fd)
+{
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
+    struct stat found;
+    int n;
+
+    if (fstat(fd, &found) < 0)
+        return -errno;
+    if (S_ISREG(found.st_mode) || S_ISDIR(found.st_mode))
+        return 0;
+    do
+        n = poll(&ready, 1, FILE_PIPE_WAIT_MS);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n == 0 ? PS_ENOTFILE : 0;
+}
+
+static int open_ready(const char *path, int flags, bool waits, int *ret_fd)
+{
+    int fd = -1, status = open_fd(path, flags | O_NONBLOCK, &fd);
+
+    if (status)
+        return status;
+    if (waits)
+        status = await_first_bytes(fd);
+    if (!status && fcntl(fd, F_SETFL, flags & (O_APPEND | O_ACCMODE)) < 0)
+        status = -errno;
+    if (status)
+        close(fd);
+    else
+        *ret_fd = fd;
+    return status;
+}
+
 static int os_open_read(void *state, const char *path, int *ret_fd)
 {
     (void)state;
-    return open_fd(path, O_RDONLY, ret_fd);
+    return open_ready(path, O_RDONLY, true, ret_fd);
 }
 
 static int os_create(void *state, const char *path, int *ret_fd)
 {
     (void)state;
-    return open_fd(path, O_WRONLY | O_CREAT | O_TRUNC, ret_fd);
+    return open_ready(path, O_WRONLY | O_CREAT | O_TRUNC, false, ret_fd);
 }
 
 static int64_t os_read(void *state, int fd, void *dst, size_t n_bytes)

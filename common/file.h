@@ -37,6 +37,10 @@ struct file_ops {
     int64_t (*skip)(void *state, int fd, uint64_t n_bytes);
 };
 
+/* Never waits for what is no file: a FIFO or a device that has nothing to read for so long is PS_ENOTFILE, and what
+ * nobody reads is not created (-ENXIO). */
 extern const struct file_ops file_os;
+
+#define FILE_PIPE_WAIT_MS 10000
 
 #endif

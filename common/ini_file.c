@@ -5,6 +5,9 @@
 #include <ini.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
 
 #define LINE_BYTES_MAX 4000
 
@@ -153,12 +156,16 @@ int ini_file_read(const char *path,
                   void *arg, struct err *err)
 {
     struct reader r = { .path = path, .each = each, .arg = arg, .err = err };
-    int status;
+    int fd = -1, status = file_os.open_read(file_os.state, path, &fd);
 
-    r.in = fopen(path, "re");
-    if (!r.in)
+    if (status)
         return err_set(err, PS_ESETTING, "%.100s: cannot be read: %s", path,
-                       status_text(-errno));
+                       status_text(status));
+    r.in = fdopen(fd, "r");
+    if (!r.in) {
+        close(fd);
+        return err_set(err, -ENOMEM, "%.100s: no memory to read it", path);
+    }
     status = parse(&r);
     fclose(r.in);
     return status;

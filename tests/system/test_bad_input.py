@@ -1,6 +1,7 @@
 """What a person can get wrong: each ends in one clear sentence that names the thing, and an exit code (2 misuse, 1 failure)."""
 import gzip
 import json
+import os
 import re
 import subprocess
 
@@ -150,6 +151,22 @@ def test_data_that_cannot_be_read_is_named_with_file_and_line(content, flags, co
 def test_a_device_without_end_is_refused(flags):
     """What is read before the first batch is kept, so this took all memory."""
     refused("psworker", ["train", "--local", "--data", "/dev/zero", *flags], 1, "/dev/zero.*(more than 16 MiB|1 MiB)")
+
+
+@pytest.mark.parametrize("program,args,code", [("psd", ("--config",), 2), ("psd", ("--listen", "127.0.0.1:0", "--token-file"), 2), ("psctl", ("verify",), 1),
+                                               ("psctl", ("status", "--token-file"), 1), ("psworker", ("train", "--config"), 2)],
+                         ids=lambda x: " ".join(x) if isinstance(x, tuple) else str(x))
+def test_a_fifo_that_nobody_writes_is_not_waited_for(program, args, code, tmp_path):
+    path = tmp_path / "wal-000.control"
+    os.mkfifo(path)
+    refused(program, [*args, tmp_path if "verify" in args else path], code, "no file, and nothing came from it for 10 s")
+
+
+@pytest.mark.parametrize("flag,text,pattern", [("--config", "nonsense = 1", "nonsense"), ("--token-file", "short", "token-file: found 5 bytes")])
+def test_settings_and_tokens_come_from_pipes_too(flag, text, pattern):
+    """After a while: a shell's <(...) may have to ask for them."""
+    got = subprocess.run(["bash", "-c", f"exec {BIN}/psd --listen 127.0.0.1:0 {flag} <(sleep .3; echo '{text}')"], capture_output=True, text=True, timeout=60)
+    assert got.returncode == 2 and pattern in got.stderr, got
 
 
 def test_a_few_malformed_rows_are_counted_and_skipped(tmp_path):

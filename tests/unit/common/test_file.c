@@ -1,14 +1,17 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "common/file.h"
+#include "common/status.h"
 
 #define PATH_MAX_HERE 300
 
@@ -169,6 +172,27 @@ static void what_fails_returns_its_errno_and_sets_nothing(void **state)
     assert_int_equal(file_os.close(NULL, -1), -EBADF);
 }
 
+static void what_is_no_file_is_never_waited_for_long(void **state)
+{
+    struct folder *f = *state;
+    char byte;
+    int fd = -1, writer;
+
+    assert_int_equal(mkfifo(child(f, "fifo"), 0600), 0);
+    assert_int_equal(file_os.open_read(NULL, f->child, &fd), PS_ENOTFILE);
+    assert_int_equal(fd, -1);
+    assert_int_equal(file_os.create(NULL, f->child, &fd), -ENXIO);
+    writer = open(f->child, O_RDWR);
+    assert_int_equal(write(writer, "x", 1), 1);
+    assert_int_equal(file_os.open_read(NULL, f->child, &fd), 0);
+    assert_int_equal(file_os.read(NULL, fd, &byte, 1), 1);
+    assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, 0); /* more is waited for */
+    close(writer);
+    assert_int_equal(file_os.read(NULL, fd, &byte, 1), 0);
+    assert_int_equal(file_os.close(NULL, fd), 0);
+    assert_int_equal(file_os.unlink(NULL, f->child), 0);
+}
+
 static void a_full_disk_is_reported(void **state)
 {
     int fd;
@@ -194,6 +218,8 @@ int main(void)
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_fails_returns_its_errno_and_sets_nothing,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_no_file_is_never_waited_for_long, make_folder,
+                                        remove_folder),
         cmocka_unit_test(a_full_disk_is_reported),
     };
 
