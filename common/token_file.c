@@ -63,9 +63,9 @@ int token_file_read(const struct file_ops *files, const char *path,
     if (n == 0 || n >= TOKEN_FILE_MAX || memchr(text, '\0', (size_t)n) ||
         memchr(text, '\n', (size_t)n))
         return err_set(err, PS_ESETTING,
-                       "token-file: found %lld bytes in %.150s, expected one line of 1 to %u "
+                       "token-file: found %lld bytes in %.150s, expected one line of %u to %u "
                        "characters",
-                       (long long)n, path, TOKEN_FILE_MAX - 1);
+                       (long long)n, path, TOKEN_FILE_MIN, TOKEN_FILE_MAX - 1);
     memcpy(ret_token, text, (size_t)n);
     ret_token[n] = '\0';
     return 0;

@@ -7,11 +7,13 @@
 #include "common/file.h"
 #include "common/status.h"
 
+#define TOKEN_FILE_MIN \
+    8u /* fewer can be guessed at the rate that connections come: psd refuses them */
 #define TOKEN_FILE_MAX 128u /* a token with NUL: the space that a handshake has for it */
 
 /* Reads the token; "" for the path "", which names no file. A negative errno if the file cannot be read. PS_ESETTING
  * if it is not a line of 1 to TOKEN_FILE_MAX - 1 characters, or if every user of the machine can read or change it.
- * The sentence begins with "token-file: ". */
+ * The sentence begins with "token-file: ", and asks for TOKEN_FILE_MIN, which psd checks, and clients do not. */
 int token_file_read(const struct file_ops *files, const char *path,
                     char ret_token[static TOKEN_FILE_MAX], struct err *err) MUST_CHECK;
 

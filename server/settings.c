@@ -18,7 +18,6 @@
 #define DEV_LISTEN "127.0.0.1:7070"
 #define DEV_HTTP "127.0.0.1:7071"
 #define DEV_DATA_DIR "./psd-data"
-#define TOKEN_BYTES_MIN 8u /* fewer can be guessed at the rate that connections come */
 #define TOKEN_BYTES_MAX (sizeof((struct hello *)0)->token - 1)
 #define GRADIENT_MAX_LEAST 65536u /* above all of fp16: CODEC_MAX_LEAST */
 #define MS(x) (UINT64_C(1) * (x))
@@ -211,11 +210,11 @@ static int check_token_length(const char *setting, const char *token, struct err
 {
     size_t n_bytes = strlen(token);
 
-    return n_bytes >= TOKEN_BYTES_MIN && n_bytes <= TOKEN_BYTES_MAX
+    return n_bytes >= TOKEN_FILE_MIN && n_bytes <= TOKEN_BYTES_MAX
                ? 0
                : err_set(err, PS_ESETTING,
                          "%s: found %zu bytes, expected one line of %u to %zu characters",
-                         setting, n_bytes, TOKEN_BYTES_MIN, TOKEN_BYTES_MAX);
+                         setting, n_bytes, TOKEN_FILE_MIN, TOKEN_BYTES_MAX);
 }
 
 /* One that stands in the settings themselves: without the blanks behind it, as in a file. */

@@ -106,7 +106,7 @@ static void what_is_no_token_is_refused(void **state)
         const char *words;
     } cases[] = { { "", 0, "found 0 bytes in the file" },
                   { " \n", 2, "found 0 bytes" },
-                  { "a\nb\n", 4, "expected one line" },
+                  { "a\nb\n", 4, "expected one line of 8 to 127 characters" },
                   { "a\0b", 3, "found 3 bytes" },
                   { "a\0\0", 3, "found 3 bytes" } };
     char token[TOKEN_FILE_MAX], many[1000];
