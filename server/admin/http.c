@@ -20,22 +20,16 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "proto/frame.h"
+#include "server/admin/http_host.h"
 #include "server/admin/page_cache.h"
 #include "server/admin/render.h"
 
 #define CONNECTIONS_EXTRA 64u            /* of those that are cut off and not closed yet */
 #define CONNECTION_BYTES_MAX (32u << 10) /* a request's line and headers */
-#define HOST_MAX 256
-#define BACKLOG 4096   /* or as many as net.core.somaxconn allows */
+#define BACKLOG 4096                     /* or as many as net.core.somaxconn allows */
 #define JIFFIES_MS 20u /* what the kernel's times are exact to, with some to spare */
 /* What one write takes, so that many readers of a long text hold nobody else up, and the kernel holds little of it. */
 #define SEND_BUFFER_BYTES (64 << 10)
-
-/* Of a name without a dot, and of the zone of an IPv6 address. */
-static const char name_chars[] =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-static const char zone_chars[] =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
 
 /* One connection, as long as its descriptor is open. */
 struct http_client {
@@ -63,10 +57,11 @@ struct http {
     _Atomic bool is_stopping;
     struct page_cache *pages; /* owned */
     stats_with_report with_report;
-    void *node;                          /* borrowed */
-    const struct setting_list *hosts;    /* borrowed; NULL: none */
-    char bind[HOST_MAX], self[HOST_MAX]; /* hosts: told to listen on; known to other nodes by */
-    char address[HOST_MAX + 16];
+    void *node;                       /* borrowed */
+    const struct setting_list *hosts; /* borrowed; NULL: none */
+    char bind[HTTP_HOST_MAX],
+        self[HTTP_HOST_MAX]; /* hosts: told to listen on; known to other nodes by */
+    char address[HTTP_HOST_MAX + 16];
 };
 
 /* --- the stats page, page.html beside this file, as it stands in the program --- */
@@ -273,64 +268,24 @@ static enum MHD_Result send_page(struct MHD_Connection *connection)
 
 /* --- the name that was asked for --- */
 
-/* The host of "host:port" or "[::1]:port" (brackets stay) without a last dot. False: it is neither, or too long. */
-static bool get_host(const char *text, char dst[static HOST_MAX])
-{
-    size_t n =
-        text[0] == '[' ? strcspn(text, "]") + (strchr(text, ']') != NULL) : strcspn(text, ":");
-    const char *port = text + n;
-
-    if (n >= HOST_MAX || (*port && *port != ':') ||
-        (*port && port[1 + strspn(port + 1, "0123456789")]))
-        return false;
-    memcpy(dst, text, n);
-    n -= n > 1 && dst[n - 1] == '.';
-    dst[n] = '\0';
-    return n > 0;
-}
-
-/* "[::1]", "[fe80::1%eth0]" */
-static bool is_ipv6(const char *host)
-{
-    char address[INET6_ADDRSTRLEN];
-    uint8_t ignored[sizeof(struct in6_addr)];
-    size_t n = strcspn(host, "%]"),
-           n_zone = host[n] == '%' ? strspn(host + n + 1, zone_chars) : 0;
-
-    if (host[0] != '[' || n > sizeof address || (host[n] == '%' && !n_zone))
-        return false;
-    snprintf(address, sizeof address, "%.*s", (int)n - 1, host + 1);
-    return strcmp(host + n + (host[n] == '%') + n_zone, "]") == 0 &&
-           inet_pton(AF_INET6, address, ignored) == 1;
-}
-
-/* A number, localhost, or another name that nobody can register. */
-static bool is_own(const char *host)
-{
-    uint8_t ignored[sizeof(struct in_addr)];
-
-    return is_ipv6(host) || inet_pton(AF_INET, host, ignored) == 1 ||
-           host[strspn(host, name_chars)] == '\0';
-}
-
 static bool is_host_of(const char *host, const char *address)
 {
-    char own[HOST_MAX];
+    char own[HTTP_HOST_MAX];
 
-    return address && get_host(address, own) && strcasecmp(host, own) == 0;
+    return address && http_host_get(address, own) && strcasecmp(host, own) == 0;
 }
 
 static bool is_named(const struct http *h, const char *header)
 {
     const struct setting_list *hosts = h->hosts;
-    char host[HOST_MAX], machine[HOST_MAX] = "";
+    char host[HTTP_HOST_MAX], machine[HTTP_HOST_MAX] = "";
 
     for (uint32_t i = 0; hosts && i < hosts->n; i++)
         if (strcmp(hosts->items[i], "*") == 0)
             return true;
-    if (!get_host(header, host))
+    if (!http_host_get(header, host))
         return false;
-    if (is_own(host) || is_host_of(host, h->bind) || is_host_of(host, h->self))
+    if (http_host_is_own(host) || is_host_of(host, h->bind) || is_host_of(host, h->self))
         return true;
     (void)gethostname(machine, sizeof machine - 1);
     if (is_host_of(host, machine))
@@ -344,8 +299,9 @@ static bool is_named(const struct http *h, const char *header)
 /* The headers Host of a request. */
 struct host_headers {
     uint32_t n;
-    bool
-        is_bad; /* a name that ends in a blank: a proxy may take it for a Host that we do not see */
+    /* A name that ends in a blank, or begins like this one: a proxy may take it for a Host that we do not see. To the
+     * name of a header libmicrohttpd appends the lines that it is folded into. */
+    bool is_bad;
     const char *first;
 };
 
@@ -357,8 +313,9 @@ static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char
 
     (void)kind;
     all->is_bad = all->is_bad || !n || name[n - 1] == ' ' || name[n - 1] == '\t';
-    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) != 0)
+    if (strncasecmp(name, MHD_HTTP_HEADER_HOST, 4) != 0)
         return MHD_YES;
+    all->is_bad = all->is_bad || n > 4;
     all->first = all->n++ ? all->first : value ? value : "";
     return MHD_YES;
 }
@@ -371,7 +328,8 @@ static unsigned check_host(const struct http *h, struct MHD_Connection *connecti
 
     MHD_get_connection_values(connection, MHD_HEADER_KIND, see_header, &all);
     if (all.is_bad || all.n > 1) {
-        *ret_sentence = "a request has one header Host, and no blank before a header's colon\n";
+        *ret_sentence = "a request has one header Host, in one line, and no blank before a "
+                        "header's colon\n";
         return MHD_HTTP_BAD_REQUEST;
     }
     if (!all.n || is_named(h, all.first))
@@ -702,7 +660,7 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 }
 
 /* "127.0.0.1:7071", "[::1]:7071", "name:7071" into host and port. */
-static int split(const char *address, char host[static HOST_MAX], const char **ret_port,
+static int split(const char *address, char host[static HTTP_HOST_MAX], const char **ret_port,
                  struct err *err)
 {
     const char *colon = strrchr(address, ':'), *first = address, *end = colon;
@@ -713,12 +671,12 @@ static int split(const char *address, char host[static HOST_MAX], const char **r
     } else if (colon && memchr(address, ':', (size_t)(colon - address))) {
         end = NULL; /* an IPv6 address without brackets: where does it end? */
     }
-    if (!end || end <= first || end - first >= HOST_MAX || !colon[1])
+    if (!end || end <= first || end - first >= HTTP_HOST_MAX || !colon[1])
         return err_set(err, -EINVAL,
                        "the HTTP address is \"%.100s\", HOST:PORT was expected, like "
                        "127.0.0.1:7071 or [::1]:7071",
                        address);
-    snprintf(host, HOST_MAX, "%.*s", (int)(end - first), first);
+    snprintf(host, HTTP_HOST_MAX, "%.*s", (int)(end - first), first);
     *ret_port = colon + 1;
     return 0;
 }
@@ -749,7 +707,7 @@ static int open_listener(const char *address, int *ret_fd, struct err *err)
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
                               .ai_flags = AI_PASSIVE | AI_NUMERICSERV },
                     *found;
-    char host[HOST_MAX];
+    char host[HTTP_HOST_MAX];
     const char *port = NULL;
     int status = split(address, host, &port, err), code;
 
@@ -772,7 +730,7 @@ static void name_socket(int fd, char *dst, size_t n_bytes)
 {
     struct sockaddr_storage bound;
     socklen_t bound_bytes = sizeof bound;
-    char host[HOST_MAX] = "?", port[16] = "0";
+    char host[HTTP_HOST_MAX] = "?", port[16] = "0";
 
     if (getsockname(fd, (struct sockaddr *)&bound, &bound_bytes) == 0)
         (void)!getnameinfo((struct sockaddr *)&bound, bound_bytes, host, sizeof host, port,
@@ -852,8 +810,8 @@ int http_start(const char *address, const struct http_names *names,
     h->node = node;
     h->hosts = names->hosts;
     h->wake_fd = -1;
-    (void)!get_host(address, h->bind);
-    (void)!get_host(names->self, h->self);
+    (void)!http_host_get(address, h->bind);
+    (void)!http_host_get(names->self, h->self);
     name_socket(fd, h->address, sizeof h->address);
     if (uv_mutex_init(&h->lock))
         abort(); /* only without memory */
