@@ -305,6 +305,32 @@ a_check_names_bytes_that_make_no_sense_before_floats_that_are_not_finite(void **
     }
 }
 
+/* No encoder makes one; write-ahead logs may hold them. */
+static void a_negative_scale_is_decoded_as_it_is(void **state)
+{
+    const uint8_t int8[6] = { 0, 0, 0, 0xc0, 3, 0xff }; /* -2, then 3 and -1 */
+    const uint8_t onebit[5] = { 0, 0, 0, 0xc0, 1 };     /* -2, then + and - */
+    const uint8_t infinite[6] = { 0, 0, 0x80, 0xff, 1, 1 };
+    float x[2];
+
+    (void)state;
+    for (unsigned build = SIMD_PLAIN; build < SIMD_END; build++) {
+        const struct codec *codecs[] = { codec_build(CODEC_INT8, (enum simd)build),
+                                         codec_build(CODEC_ONEBIT, (enum simd)build) };
+
+        if (!simd_runs((enum simd)build))
+            continue;
+        assert_int_equal(codecs[0]->check(int8, 2, 0, CODEC_FINITE), 0);
+        assert_int_equal(codecs[0]->decode(int8, 2, 0, x), 0);
+        assert_true(x[0] == -6 && x[1] == 2);
+        assert_int_equal(codecs[1]->check(onebit, 2, 0, CODEC_FINITE), 0);
+        assert_int_equal(codecs[1]->decode(onebit, 2, 0, x), 0);
+        assert_true(x[0] == -2 && x[1] == 2);
+        for (size_t i = 0; i < COUNT_OF(codecs); i++)
+            assert_int_equal(codecs[i]->check(infinite, 2, 0, CODEC_FINITE), PS_ENAN);
+    }
+}
+
 /* The feedback is the header's formula, in this processor's build. */
 static void feedback_keeps_what_was_lost(void **state)
 {
@@ -335,6 +361,7 @@ int main(void)
         cmocka_unit_test(topk_finds_its_values_in_a_valley_too),
         cmocka_unit_test(every_build_says_the_same_of_any_bytes),
         cmocka_unit_test(a_check_knows_which_scales_a_row_of_int8_can_bear),
+        cmocka_unit_test(a_negative_scale_is_decoded_as_it_is),
         cmocka_unit_test(
             a_check_names_bytes_that_make_no_sense_before_floats_that_are_not_finite),
         cmocka_unit_test(feedback_keeps_what_was_lost),
