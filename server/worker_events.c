@@ -156,12 +156,9 @@ static void compare(const struct worker_events *e, const struct stats_worker *w,
     else if (w->state == WORKER_LIVE && !w->is_suspected && w->reporters.n &&
              !(before && before->n_reporters && before->incarnation == w->incarnation))
         log_doubted(e, w);
-    if (before && before->state == w->state && before->incarnation == w->incarnation)
-        return;
-    /* A worker is live or expected before it ends: this one ended before this start, and was logged then. */
-    if (!before && (w->state == WORKER_DEAD || w->state == WORKER_LOST))
-        return;
-    log_worker(e, w);
+    /* Those that ended before this start are known: worker_events_restore(). */
+    if (!before || before->state != w->state || before->incarnation != w->incarnation)
+        log_worker(e, w);
 }
 
 static void save_known(struct worker_events *e, const struct shard_report *report)

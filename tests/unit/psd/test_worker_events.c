@@ -179,12 +179,35 @@ static void workers_that_ended_before_the_start_are_not_reported_again(void **st
 
     (void)state;
     enter_main();
+    worker_events_restore(c, &(struct shard_report){ .workers = w, .n_workers = 2 });
     report(c, w, 2);
     assert_int_equal(lines.n, 0);
     w[0].state = WORKER_LIVE;
     w[0].incarnation++;
     report(c, w, 2);
     w[0].state = WORKER_DEAD;
+    report(c, w, 2);
+    assert_int_equal(lines.n, 2);
+    worker_events_free(c);
+}
+
+/* Reports are further apart than such a life is long. */
+static void a_worker_that_joins_and_dies_between_two_reports_is_reported(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker w[2] = { worker("a", 0, WORKER_DEAD), worker("a", 1, WORKER_LOST) };
+
+    (void)state;
+    enter_main();
+    worker_events_restore(c, &(struct shard_report){ 0 });
+    report(c, w, 1);
+    assert_int_equal(lines.n, 1);
+    assert_int_equal(lines.level, LOG_LINE_LEVEL_WARN);
+    assert_non_null(strstr(lines.last, "worker 0 (psworker host:0) is declared dead"));
+    report(c, w, 2);
+    assert_int_equal(lines.n, 2);
+    assert_non_null(strstr(lines.last, "worker 1 has not come within the join timeout"));
     report(c, w, 2);
     assert_int_equal(lines.n, 2);
     worker_events_free(c);
@@ -229,6 +252,7 @@ int main(void)
         cmocka_unit_test(reports_in_another_order_and_with_other_jobs_log_nothing_twice),
         cmocka_unit_test(another_incarnation_in_the_same_place_is_another_worker),
         cmocka_unit_test(workers_that_ended_before_the_start_are_not_reported_again),
+        cmocka_unit_test(a_worker_that_joins_and_dies_between_two_reports_is_reported),
         cmocka_unit_test(workers_out_of_checkpoint_and_log_have_not_joined),
     };
 
