@@ -57,8 +57,8 @@ struct worker {
     /* Who says of this incarnation that a shard suspects it; and, since it is suspected here, that all refuse it. They
      * stay when it is DEAD, for the log. */
     struct witnesses reporters, agreed;
-    bool
-        is_barred; /* another shard suspects incarnation `barred`, which has not joined here, and may not */
+    /* Another shard suspects incarnation `barred`, the greatest of such, which has not joined here, and may not. */
+    bool is_barred;
     uint64_t barred;
     /* Its next push arrived and was not committed (-ENOMEM, -EAGAIN, -EBUSY, PS_ESEQ). Until the push is
      * sent again, later messages of the worker do not count. */

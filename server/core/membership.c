@@ -287,8 +287,9 @@ bool membership_suspect(struct membership *r, const struct job *job,
     if (!w || !job->workers[report->from].relays)
         return false;
     if (report->rank != report->from &&
-        (incarnation > w->incarnation || w->state == WORKER_EXPECTED)) {
-        w->is_barred = true; /* its join is on its way */
+        (incarnation > w->incarnation || w->state == WORKER_EXPECTED) &&
+        (!w->is_barred || incarnation > w->barred)) {
+        w->is_barred = true; /* its join is on its way; a smaller one has been replaced by it */
         w->barred = incarnation;
     }
     if (w->state != WORKER_LIVE || w->incarnation != incarnation)

@@ -247,6 +247,8 @@ static void an_incarnation_that_another_shard_suspects_may_not_join_any_more(voi
     assert_int_equal(try_join(r, ask_relay(1, 9), 2, &found), PS_EFENCED);
     must_join(r, ask_relay(1, 10), 2);
     assert_false(name_suspect(r, first, 1, 9, false, 2));
+    assert_false(name_suspect(r, first, 1, 8, false, 2)); /* the greater one stays barred */
+    assert_int_equal(try_join(r, ask_relay(0, 9), 2, &found), PS_EFENCED);
     membership_renew(r, 3); /* a restart */
     must_join(r, ask_relay(0, 9), 3);
     membership_free(r);
