@@ -273,10 +273,12 @@ static void bind_connection(struct connection *c, const struct join *join,
         c->worker.opener = worker->join_number;
 }
 
-static bool is_same_worker(const struct connection *a, const struct connection *b)
+static bool speaks_for(const struct connection *c, const char *job, uint32_t rank,
+                       uint64_t incarnation)
 {
-    return a->worker.joined && a->worker.incarnation == b->worker.incarnation &&
-           a->worker.rank == b->worker.rank && strcmp(a->worker.job, b->worker.job) == 0;
+    return c->worker.joined && c->channel.state != CHANNEL_CLOSING &&
+           c->worker.incarnation == incarnation && c->worker.rank == rank &&
+           strcmp(c->worker.job, job) == 0;
 }
 
 /* Of the worker of `c`, if it has too many: one that is broken and not known to be is the oldest. */
@@ -286,7 +288,7 @@ static void end_oldest_connection(struct dispatch *d, const struct connection *c
     uint32_t n = 0;
 
     for (struct connection *i = c->set->first; i; i = i->next) {
-        if (i->channel.state == CHANNEL_CLOSING || !is_same_worker(i, c))
+        if (!speaks_for(i, c->worker.job, c->worker.rank, c->worker.incarnation))
             continue;
         n++;
         if (!oldest || i->worker.join_number < oldest->worker.join_number)
@@ -418,12 +420,6 @@ static void fill_join_reply(const struct dispatch *d, const struct worker *worke
     answer->skipped_clocks = worker->n_skipped;
 }
 
-static bool speaks_for(const struct connection *c, const struct join *asked)
-{
-    return c->worker.joined && c->worker.incarnation == asked->incarnation &&
-           c->worker.rank == asked->rank && strcmp(c->worker.job, asked->job) == 0;
-}
-
 /* Two processes that have chosen one incarnation would number their pushes alike. One that is dead, or whose host is,
  * holds its next process up for half a lease at most, as in membership_join(). */
 static int check_process(struct dispatch *d, const struct connection *c,
@@ -436,7 +432,7 @@ static int check_process(struct dispatch *d, const struct connection *c,
         strcmp(worker->name, asked->name) == 0)
         return 0;
     for (const struct connection *i = c->set->first; i; i = i->next)
-        if (i != c && i->channel.state != CHANNEL_CLOSING && speaks_for(i, asked))
+        if (i != c && speaks_for(i, asked->job, asked->rank, asked->incarnation))
             return err_set(
                 err, -EBUSY,
                 "job %.64s: another process, %.63s, is rank %u with this incarnation",
