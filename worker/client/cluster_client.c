@@ -366,13 +366,20 @@ static void on_traffic(void *owner, uint64_t bytes_in, uint64_t bytes_out)
     count(&cluster->counters.bytes_out, bytes_out);
 }
 
-static void on_reconnected(void *owner, uint32_t shard, uint64_t n_resent)
+static void on_resent(void *owner, uint32_t shard, uint64_t n_pushes)
 {
     struct cluster_client *cluster = owner;
 
     (void)shard;
+    count(&cluster->counters.resent_pushes, n_pushes);
+}
+
+static void on_reconnected(void *owner, uint32_t shard, uint64_t n_resent)
+{
+    struct cluster_client *cluster = owner;
+
     count(&cluster->counters.reconnects, 1);
-    count(&cluster->counters.resent_pushes, n_resent);
+    on_resent(owner, shard, n_resent);
 }
 
 static void on_failed(void *owner, uint32_t shard, int status, const char *sentence)
@@ -395,6 +402,7 @@ static const struct shard_link_events shard_link_events = { .ready = on_ready,
                                                             .min_clock = on_min_clock,
                                                             .traffic = on_traffic,
                                                             .reconnected = on_reconnected,
+                                                            .resent = on_resent,
                                                             .notice = notice,
                                                             .failed = on_failed };
 

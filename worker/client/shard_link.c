@@ -61,13 +61,12 @@ struct shard_link {
     struct join_reply joined;
     struct table_ids tables;
     struct request_queue unacked;
-    /* Since then the first push is unanswered: since it was queued, or the push before it was
-     * answered, or the shard came back. The last counts once: a shard may come back for ever. */
+    /* Since then the first push is unanswered: since it was queued, or the push before it was answered, or the shard
+     * came back. The last counts once: a shard may come back for ever. */
     uint64_t push_since_ms;
     bool push_resent; /* the shard came back with that push under way */
     bool was_busy;    /* the last connection ended as a push has to wait for other workers */
-    uint64_t
-        held_until_ms; /* while a suspect is being agreed on requests wait; 0: they do not */
+    uint64_t held_until_ms; /* until a suspect is agreed on requests wait; 0: they do not */
     uint64_t push_notice_ms, pull_notice_ms;
     struct request *pull;     /* owned; NULL: none under way */
     struct pull_reply answer; /* scratch, as it is large */
@@ -305,13 +304,12 @@ static void send_pull(struct shard_link *l)
 /* Pushes and pull, in the order in which they were asked for; returns how many pushes had been sent before. */
 static uint64_t send_pending(struct shard_link *l)
 {
-    struct request *p;
     bool asked = !l->pull;
     uint64_t n_resent = 0;
 
     if (l->held_until_ms)
         return 0;
-    for (p = l->unacked.first; p; p = p->next) {
+    for (struct request *p = l->unacked.first; p; p = p->next) {
         if (!asked && p->seq > l->pull->after_seq) {
             send_pull(l);
             asked = true;
@@ -365,8 +363,7 @@ static bool check_push_timeout(struct shard_link *l)
     return true;
 }
 
-/* A push that has to wait for a suspect ends its connection, and all shards have to refuse the suspect at the same
- * time. So behind such an end pushes wait, for a lease at most, until the shards agree. */
+/* Behind a push that had to wait for a suspect, pushes wait for all shards to refuse it, for a lease at most. */
 static void hold_for_suspects(struct shard_link *l)
 {
     if (l->was_busy && l->events->has_suspects(l->owner))
@@ -380,7 +377,7 @@ static void release_held(struct shard_link *l)
         (l->now_ms < l->held_until_ms && l->events->has_suspects(l->owner)))
         return;
     l->held_until_ms = 0;
-    send_pending(l);
+    l->events->resent(l->owner, l->config.shard, send_pending(l));
 }
 
 static void become_ready(struct shard_link *l)
@@ -403,11 +400,13 @@ static void become_ready(struct shard_link *l)
         send_beat(l);
     hold_for_suspects(l);
     n_resent = send_pending(l);
-    if (is_return) {
+    if (is_return && l->held_until_ms && l->unacked.first)
+        notice(l, "is back; a push waits until all shards refuse a suspected worker");
+    else if (is_return)
         notice(l, "is back; %" PRIu64 " push%s sent again", n_resent,
                n_resent == 1 ? " was" : "es were");
+    if (is_return)
         l->events->reconnected(l->owner, l->config.shard, n_resent);
-    }
 }
 
 static void send_tables(struct shard_link *l)

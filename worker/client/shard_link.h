@@ -71,6 +71,8 @@ struct shard_link_events {
     void (*traffic)(void *owner, uint64_t bytes_in,
                     uint64_t bytes_out); /* since the last such event */
     void (*reconnected)(void *owner, uint32_t shard, uint64_t n_resent);
+    /* Pushes that waited after that. */
+    void (*resent)(void *owner, uint32_t shard, uint64_t n_pushes);
     void (*notice)(void *owner, const char *sentence);
 
     /* The link has given up: its state is OVER. */

@@ -27,6 +27,7 @@ struct rig {
     char notice[512];
     int failed;
     char sentence[512];
+    uint64_t n_resent;
 };
 
 static void on_ready(void *owner, uint32_t shard, const struct join_reply *joined)
@@ -92,11 +93,16 @@ static void on_traffic(void *owner, uint64_t bytes_in, uint64_t bytes_out)
     (void)bytes_out;
 }
 
-static void on_reconnected(void *owner, uint32_t shard, uint64_t n_resent)
+static void on_resent(void *owner, uint32_t shard, uint64_t n_pushes)
 {
     (void)shard;
-    (void)n_resent;
+    ((struct rig *)owner)->n_resent += n_pushes;
+}
+
+static void on_reconnected(void *owner, uint32_t shard, uint64_t n_resent)
+{
     ((struct rig *)owner)->n_reconnected++;
+    on_resent(owner, shard, n_resent);
 }
 
 static void on_notice(void *owner, const char *sentence)
@@ -165,6 +171,7 @@ static const struct shard_link_events events = { .ready = on_ready,
                                                  .min_clock = on_min_clock,
                                                  .traffic = on_traffic,
                                                  .reconnected = on_reconnected,
+                                                 .resent = on_resent,
                                                  .notice = on_notice,
                                                  .failed = on_failed };
 
@@ -358,15 +365,20 @@ static void pushes_wait_for_a_lease_while_shards_agree_on_a_suspect(void **state
     shard_link_push(rig.link, empty_request(0));
     run_until(&rig, &rig.n_lost, 1);
     run_until(&rig, &rig.n_ready, 2);
+    assert_non_null(strstr(rig.notice, "a push waits until all shards refuse a suspected"));
     rig.n_beats = 0;
     run_until(&rig, &rig.n_beats, 2); /* three in a lease */
     assert_int_equal(rig.n_lost, 1);
+    assert_int_equal(rig.n_reconnected, 1);
+    assert_int_equal(rig.n_resent, 0);
     run_until(&rig, &rig.n_lost, 2); /* the lease is over, and the push is sent */
+    assert_int_equal(rig.n_resent, 1);
     run_until(&rig, &rig.n_ready, 3);
     rig.n_beats = 0;
     rig.suspects = false; /* they agree: it is sent at once */
     run_until(&rig, &rig.n_lost, 3);
     assert_true(rig.n_beats <= 1);
+    assert_int_equal(rig.n_resent, 2);
     tear_down(&rig);
 }
 
