@@ -511,7 +511,7 @@ static void begin_low_turn(struct channel *c)
     c->channels->low_bytes += CHANNEL_LOW_TURN_BYTES;
 }
 
-/* Does its priority let it read now? */
+/* Does its priority let it read or deliver now? */
 static bool has_priority(struct channel *c)
 {
     if (!c->low_priority || c->low_turn == c->channels->turn)
@@ -520,12 +520,6 @@ static bool has_priority(struct channel *c)
         return false;
     begin_low_turn(c);
     return true;
-}
-
-/* And deliver? Those that have begun a turn may have read; what the frames cost shows only now. */
-static bool may_deliver(struct channel *c)
-{
-    return has_priority(c) && (!c->low_priority || channel_loop_has_low_bytes(c->channels));
 }
 
 void channel_use_unpacked(struct channel *c, size_t n_bytes)
@@ -639,7 +633,9 @@ static void deliver(struct channel *c)
         status = scan_frame(c, &header);
         if (!status && (!c->in.next_bytes || bytes_len(&c->in.buf) < c->in.next_bytes))
             break;
-        if (!status && (turn_is_over(c) || !may_deliver(c))) {
+        /* Those that have begun a turn may have read; what the frames cost shows only now. */
+        if (!status && (turn_is_over(c) || !has_priority(c) ||
+                        !channel_loop_has_time(c->channels, c->low_priority, header.flags))) {
             c->n_turns_ended++;
             wait_for_turn(c);
             break;

@@ -202,6 +202,7 @@ static void on_check(uv_check_t *check)
     struct channel_loop *channels = check->data;
 
     channels->turn++;
+    channels->unpacked_before = channels->unpacked_bytes;
     channels->low_bytes -= channels->low_bytes < CHANNEL_LOW_SHARED_BYTES
                                ? channels->low_bytes
                                : CHANNEL_LOW_SHARED_BYTES;

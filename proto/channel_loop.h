@@ -15,6 +15,7 @@
  * Channels of low priority (channel.h) share CHANNEL_LOW_SHARED_BYTES of each iteration, so that any
  * number of them leaves time for the others. Beyond that they wait in a line of their own, in the order
  * of their arrival. Bytes that one decompressed frame takes beyond it are charged to later iterations.
+ * The others share CHANNEL_UNPACK_SHARED_BYTES of decompressed bytes: the next compressed frames wait in the line.
  *
  * Memory. Received and unsent bytes that channels hold, and bytes that their owners hold for them, are summed up;
  * several loops share one limit: struct channel_memory. While the limit is passed, a loop that has more than its share
@@ -30,6 +31,7 @@
 #include <uv.h>
 
 #include "common/bytes.h"
+#include "proto/frame.h"
 #include "proto/message_zstd.h"
 
 /* ---- buffers ---- */
@@ -98,6 +100,8 @@ static inline uint64_t channel_memory_used(const struct channel_memory *m)
      2) /* none begins a turn after so many: what it costs is not known yet */
 #define CHANNEL_LOW_UNPACK_COST \
     8u /* of a byte decompressed: all of a body is one piece of work */
+#define CHANNEL_UNPACK_SHARED_BYTES \
+    (1u << 20) /* decompressed in one iteration: then compressed frames wait for the next */
 #define CHANNEL_LOOP_SWEEP_MS 2000u
 #define CHANNEL_LOOP_FREE_BYTES ((size_t)1 << 20)      /* of buffers, in one iteration, */
 #define CHANNEL_LOOP_FREE_MAX_BYTES ((size_t)16 << 20) /* or so many; */
@@ -132,7 +136,8 @@ struct channel_loop {
     size_t freed_bytes;              /* so many */
     struct channel_loop_line line, low_line;
     size_t low_bytes;        /* used up by channels of low priority, this turn and in advance */
-    uint64_t unpacked_bytes; /* decompressed for their owners, since the start */
+    uint64_t unpacked_bytes; /* decompressed for their owners, since the start, */
+    uint64_t unpacked_before;      /* and of them before this turn */
     struct channel_memory *memory; /* borrowed; NULL: no limit */
     void (*on_over)(void *owner);  /* more is used than may be, and too much of it here */
     void *owner;                   /* borrowed; on_over's */
@@ -190,10 +195,15 @@ void channel_loop_enqueue_low(struct channel_loop *channels, struct channel_loop
 /* True if this iteration has time for a channel of low priority that has not waited in its line. */
 bool channel_loop_has_low_turn(const struct channel_loop *channels);
 
-/* True if it has time for one that has begun its turn. */
-static inline bool channel_loop_has_low_bytes(const struct channel_loop *channels)
+/* True if it has time for a frame of one that has begun its turn. A compressed one of a channel of low priority is
+ * charged for as its bytes are. */
+static inline bool channel_loop_has_time(const struct channel_loop *channels, bool is_low,
+                                         uint8_t frame_flags)
 {
-    return channels->low_bytes < CHANNEL_LOW_SHARED_BYTES;
+    if (is_low)
+        return channels->low_bytes < CHANNEL_LOW_SHARED_BYTES;
+    return !(frame_flags & FRAME_ZSTD) ||
+           channels->unpacked_bytes - channels->unpacked_before < CHANNEL_UNPACK_SHARED_BYTES;
 }
 
 void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_waiter *w);

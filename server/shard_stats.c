@@ -297,6 +297,9 @@ static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
     copy_full_log(in, report);
     copy_full_tables(in, report);
     copy_slow_disk(in, report);
+    report->n_waits += unpack_queue_report(dispatch_bodies(in->dispatch), report->made_unix_ms,
+                                           &report->waits[report->n_waits],
+                                           STATS_N_WAITS_MAX - report->n_waits);
     copy_queued_replies(in, report);
 }
 

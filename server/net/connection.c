@@ -21,9 +21,10 @@ static void count_owned(struct connection *c)
 
 static bool needs_slices(const struct request *r, size_t n_bytes)
 {
-    return r->connection->channel.low_priority &&
-           (n_bytes > CONNECTION_UNPACK_BYTES ||
-            r->header->body_bytes > CONNECTION_UNPACK_BYTES);
+    size_t max_bytes = r->connection->channel.low_priority ? CONNECTION_UNPACK_BYTES
+                                                           : CONNECTION_UNPACK_JOINED_BYTES;
+
+    return n_bytes > max_bytes || r->header->body_bytes > max_bytes;
 }
 
 int request_open_body(struct request *r)
@@ -32,7 +33,7 @@ int request_open_body(struct request *r)
     size_t n_bytes;
     int status;
 
-    if (!(r->header->flags & FRAME_ZSTD))
+    if (!(r->header->flags & FRAME_ZSTD) || r->is_late)
         return 0;
     status = message_body_size(r->header, r->body, c->set->config.frame_max_bytes, &n_bytes);
     if (status)
@@ -53,30 +54,41 @@ int request_unpack(struct request *r)
 
     if (!r->packed)
         return 0;
+    if (r->is_late)
+        return r->unpack_status;
+    if (!r->body)
+        return REQUEST_LATER;
     channel_use_unpacked(&c->channel, r->body_bytes);
     return message_body(&c->channel.channels->zstd, r->header, r->packed,
                         c->set->config.frame_max_bytes, &c->unpacked, &r->body, &r->body_bytes);
 }
 
-int connection_begin_unpacking(struct connection *c, const uint8_t *packed, size_t packed_bytes,
-                               size_t body_bytes, const uint8_t **ret_body)
+void request_hold(struct request *r)
 {
-    struct channel_loop *channels = c->channel.channels;
-    int status = channel_loop_acquire(channels, body_bytes, &c->unpacked);
+    if (!r->is_late)
+        connection_hold(r->connection);
+    r->stays_held = true;
+}
+
+int connection_begin_unpacking(struct connection *c, struct message_zstd *zstd,
+                               const uint8_t *packed, size_t packed_bytes, size_t body_bytes,
+                               const uint8_t **ret_body)
+{
+    int status = channel_loop_acquire(c->channel.channels, body_bytes, &c->unpacked);
 
     if (status)
         return status;
+    c->unpacks_in_slices = true;
     count_owned(c);
     *ret_body = c->unpacked.bytes;
-    return message_zstd_begin(&channels->zstd, packed, packed_bytes, c->unpacked.bytes,
-                              body_bytes, &c->unpacking);
+    return message_zstd_begin(zstd, packed, packed_bytes, c->unpacked.bytes, body_bytes,
+                              &c->unpacking);
 }
 
-int connection_unpack_more(struct connection *c, bool *ret_done)
+int connection_unpack_more(struct connection *c, struct message_zstd *zstd, bool *ret_done)
 {
     size_t before = c->unpacking.n_done;
-    int status = message_zstd_more(&c->channel.channels->zstd, &c->unpacking,
-                                   CONNECTION_UNPACK_BYTES, ret_done);
+    int status = message_zstd_more(zstd, &c->unpacking, CONNECTION_UNPACK_BYTES, ret_done);
 
     channel_use_unpacked_slice(&c->channel, c->unpacking.n_done - before);
     return status;
@@ -84,6 +96,9 @@ int connection_unpack_more(struct connection *c, bool *ret_done)
 
 void connection_drop_unpacked(struct connection *c)
 {
+    c->unpacks_in_slices = false;
+    if (!c->unpacked.bytes)
+        return;
     channel_loop_release(c->channel.channels, &c->unpacked);
     count_owned(c);
 }
@@ -360,16 +375,18 @@ static bool is_slow(struct connection *c, uint64_t now_ms, uint64_t limit_ms)
 
 /* --- the set --- */
 
-/* Closes the greediest, until no more is held than may be. */
+/* Closes the greediest, until no more is held than may be. Bodies that are unpacked in slices are three at most, and
+ * soon go: closed for its body, a worker would only send it again. */
 static void on_over(void *owner)
 {
     struct connection_set *s = owner;
 
     while (channel_loop_is_over(s->config.channels)) {
-        struct connection *most = s->first;
+        struct connection *most = NULL;
 
         for (struct connection *c = s->first; c; c = c->next)
-            if (c->channel.held_bytes > most->channel.held_bytes)
+            if (!c->unpacks_in_slices &&
+                (!most || c->channel.held_bytes > most->channel.held_bytes))
                 most = c;
         if (!most || !most->channel.held_bytes)
             return;

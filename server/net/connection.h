@@ -33,11 +33,12 @@ struct connection_set;
  * request_open_body(), holds the head against its length and the peer against what it may ask, and only
  * then calls request_unpack(). Of a plain body both do nothing.
  *
- * A long body of a peer that has not joined would hold up all others while it is unpacked. request_open_body() leaves
- * `body` NULL then, and the handler unpacks it a slice at a time, of one connection at a time:
+ * A long body would hold up all others while it is unpacked. request_open_body() leaves `body` NULL then, and
+ * request_unpack() returns REQUEST_LATER, which the handler returns, too. It is called again when the body is there
+ * (unpack_queue.h), its connection held:
  *
  *     connection_hold -> [no other connection's] -> connection_begin_unpacking -> connection_unpack_more ...
- *         -> the handler is done with the keys: connection_drop_unpacked | connection_release
+ *         -> handled again -> connection_drop_unpacked | connection_release
  */
 struct request {
     struct connection *connection;
@@ -49,7 +50,12 @@ struct request {
     uint64_t start_ns;       /* when the frame was complete */
     uint64_t now_ms;         /* the shard's time: dispatch.h fills it in */
     bool has_waited;         /* as long as it may (deferred.h): it is answered now */
+    bool is_late;            /* handled again, after its body was unpacked in slices, */
+    int unpack_status;       /* or was not, for this reason: then `packed` is still set */
+    bool stays_held;         /* request_hold()'s */
 };
+
+#define REQUEST_LATER 1 /* a handler's answer: none yet, it is to be called again */
 
 struct connection_events {
     /* Anything but 0 closes the connection for that reason. */
@@ -93,6 +99,7 @@ struct connection {
     } parked;
     struct bytes unpacked; /* owned, from the loop: the decompressed body of its request */
     struct message_zstd_slices unpacking; /* to there, in slices */
+    bool unpacks_in_slices;               /* or has done, and `unpacked` is still in use */
     uint32_t n_tables_made;               /* by its requests */
     size_t prechecked_bytes;              /* of the body being received: push_handler.h */
     size_t partial_bytes;                 /* of it, that had come then */
@@ -109,21 +116,29 @@ struct connection {
 int connection_send(struct connection *c, struct bytes *frame);
 
 #define CONNECTION_UNPACK_BYTES \
-    (256u << 10) /* of one slice, and of a body that needs no slices */
+    (256u << 10) /* of one slice, and of a body of a reader that needs no slices */
+#define CONNECTION_UNPACK_JOINED_BYTES \
+    (512u << 10) /* of a body of a joined worker that needs no slices */
 
 /* Sets r->body and r->body_bytes to where a compressed body will be, and how long; r->body to NULL if it is to be
  * unpacked in slices. PS_ECORRUPT if it is not a zstd frame that states its length, PS_ETOOBIG, -ENOMEM. */
 int request_open_body(struct request *r) MUST_CHECK;
 
-/* Fills r->body. PS_ECORRUPT, -ENOMEM. */
+/* Fills r->body, or returns REQUEST_LATER. PS_ECORRUPT, -ENOMEM; of a late request r->unpack_status. */
 int request_unpack(struct request *r) MUST_CHECK;
 
-/* Memory for the held body, which counts from here on. *ret_body: where it will be. -ENOMEM. */
-int connection_begin_unpacking(struct connection *c, const uint8_t *packed, size_t packed_bytes,
-                               size_t body_bytes, const uint8_t **ret_body) MUST_CHECK;
+/* As connection_hold(). The connection of a late request is held already, and stays so. */
+void request_hold(struct request *r);
+
+/* Memory for the held body, which counts from here on. *ret_body: where it will be. `zstd`: of this body until it is
+ * over. -ENOMEM. */
+int connection_begin_unpacking(struct connection *c, struct message_zstd *zstd,
+                               const uint8_t *packed, size_t packed_bytes, size_t body_bytes,
+                               const uint8_t **ret_body) MUST_CHECK;
 
 /* One slice more; *ret_done: it is there. PS_ECORRUPT. */
-int connection_unpack_more(struct connection *c, bool *ret_done) MUST_CHECK;
+int connection_unpack_more(struct connection *c, struct message_zstd *zstd, bool *ret_done)
+    MUST_CHECK;
 
 /* The body of the held frame is not needed any more. */
 void connection_drop_unpacked(struct connection *c);
@@ -170,7 +185,8 @@ struct connection_set_config {
     uint64_t
         frame_timeout_ms; /* for an unfinished frame, or replies that the peer does not read */
     struct channel_memory *
-        memory; /* borrowed; NULL: no limit. Beyond it the connection that holds most is closed */
+        memory; /* borrowed; NULL: no limit. Beyond it the connection that holds most is closed,
+                 * but for one whose body is unpacked in slices: that one's turn ends by itself */
     bool low_priority; /* of each connection, until its worker has joined (channel.h) */
     const struct hello_reply *welcome;      /* borrowed: the reply to the hello */
     const struct connection_events *events; /* borrowed, static */

@@ -19,8 +19,6 @@
 
 #define STEP_MS_MAX 500u           /* by which the shard's time moves at once */
 #define PRECHECK_BYTES (32u << 10) /* of a push, come since the last time */
-#define LATER \
-    1 /* a handler's answer: none yet, as the write-ahead log is full or a large push under way */
 
 struct dispatch {
     struct dispatch_config config;
@@ -28,6 +26,7 @@ struct dispatch {
     struct pull_handler *pulls;  /* owned */
     struct push_handler *pushes; /* owned */
     struct deferred deferred;    /* joins, tables, leaves */
+    struct unpack_queue *bodies; /* owned: of long pushes and pulls that came compressed */
     struct bytes out;            /* the reply being made; empty in between */
     struct push precheck;        /* push_handler_precheck()'s scratch */
     uv_idle_t idle;              /* active while there is more to do than events bring */
@@ -37,6 +36,8 @@ struct dispatch {
     uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
     enum { DISPATCH_OPEN, DISPATCH_STOPPED } state;
 };
+
+static int on_late(void *owner, struct request *r);
 
 struct dispatch *dispatch_new(const struct dispatch_config *config)
 {
@@ -55,6 +56,8 @@ struct dispatch *dispatch_new(const struct dispatch_config *config)
     d->pulls = pull_handler_new(&pulls);
     d->pushes = push_handler_new(&d->context);
     deferred_init(&d->deferred, config->wait_max_ms);
+    d->bodies = unpack_queue_new(
+        &(struct unpack_queue_config){ config->loop, config->shard_number, on_late, d });
     uv_idle_init(config->loop, &d->idle);
     d->idle.data = d;
     d->loop_ms = uv_now(config->loop);
@@ -68,6 +71,7 @@ void dispatch_free(struct dispatch *d)
         return;
     pull_handler_free(d->pulls);
     push_handler_free(d->pushes);
+    unpack_queue_free(d->bodies);
     deferred_deinit(&d->deferred);
     request_context_deinit(&d->context);
     bytes_deinit(&d->out);
@@ -140,17 +144,34 @@ static void more_pushes(struct dispatch *d) ON_SHARD
     }
 }
 
+static bool is_busy(const struct dispatch *d)
+{
+    return push_handler_is_busy(d->pushes) || pull_handler_is_busy(d->pulls) ||
+           unpack_queue_is_busy(d->bodies);
+}
+
+/* False if what has this turn has nothing to do. */
+static bool do_slice(struct dispatch *d, uint64_t turn) ON_SHARD
+{
+    if (turn % 3 == 0 && push_handler_is_busy(d->pushes))
+        more_pushes(d);
+    else if (turn % 3 == 1 && pull_handler_is_busy(d->pulls))
+        pull_handler_more(d->pulls);
+    else if (turn % 3 == 2 && unpack_queue_is_busy(d->bodies))
+        unpack_queue_more(d->bodies);
+    else
+        return false;
+    return true;
+}
+
 static void on_idle(uv_idle_t *idle)
 {
     struct dispatch *d = idle->data;
 
     enter_shard();
-    if (!pull_handler_is_busy(d->pulls) ||
-        (push_handler_is_busy(d->pushes) && d->n_idle++ % 2 == 0))
-        more_pushes(d);
-    else
-        pull_handler_more(d->pulls);
-    if (!pull_handler_is_busy(d->pulls) && !push_handler_is_busy(d->pushes))
+    while (is_busy(d) && !do_slice(d, d->n_idle++))
+        ;
+    if (!is_busy(d))
         uv_idle_stop(&d->idle);
 }
 
@@ -158,8 +179,7 @@ static void on_idle(uv_idle_t *idle)
  * of it, then whatever else has come. */
 static void start_idle(struct dispatch *d)
 {
-    if (d->state == DISPATCH_OPEN && !uv_is_active((uv_handle_t *)&d->idle) &&
-        (pull_handler_is_busy(d->pulls) || push_handler_is_busy(d->pushes)))
+    if (d->state == DISPATCH_OPEN && !uv_is_active((uv_handle_t *)&d->idle) && is_busy(d))
         uv_idle_start(&d->idle, on_idle);
 }
 
@@ -249,7 +269,7 @@ static int on_table(struct dispatch *d, struct request *r) ON_SHARD
             answer.spec = shard_table(d->config.shard, answer.table_id)->spec;
     }
     if (deferred_is_wanted(r, &status))
-        return LATER;
+        return REQUEST_LATER;
     answer.status = status;
     snprintf(answer.text, sizeof answer.text, "%s", err.text);
     if (asked.must_exist && status == PS_ENOTABLE)
@@ -493,7 +513,7 @@ static int on_join(struct dispatch *d, struct request *r) ON_SHARD
     if (!status)
         status = join(d, r, &asked, &answer, &err);
     if (deferred_is_wanted(r, &status))
-        return LATER;
+        return REQUEST_LATER;
     answer.status = status;
     if (status)
         snprintf(answer.text, sizeof answer.text, "%s",
@@ -627,7 +647,7 @@ static int on_leave(struct dispatch *d, struct request *r) ON_SHARD
     if (!result && shard_is_pushing(d->config.shard, worker))
         result = -EAGAIN; /* on another connection */
     if (deferred_is_wanted(r, &result))
-        return LATER;
+        return REQUEST_LATER;
     if (!result) {
         membership_leave(shard_membership(d->config.shard), worker);
         connection_left(r->connection);
@@ -661,12 +681,23 @@ static int on_request(void *owner, struct request *r)
     r->now_ms = dispatch_now_ms(d);
     d->context.requests[r->header->type].n++;
     status = handlers[r->header->type](d, r);
-    if (status == LATER)
-        status = deferred_add(&d->deferred, r, uv_now(d->config.loop));
+    if (status == REQUEST_LATER)
+        status = r->packed ? unpack_queue_add(d->bodies, r)
+                           : deferred_add(&d->deferred, r, uv_now(d->config.loop));
     if (status)
         bytes_deinit(&d->out);
     start_idle(d);
     return status;
+}
+
+/* Its body is there, or is not. */
+static int on_late(void *owner, struct request *r)
+{
+    struct dispatch *d = owner;
+
+    enter_shard();
+    r->now_ms = dispatch_now_ms(d);
+    return handlers[r->header->type](d, r);
 }
 
 /* Handles the requests that wait, until one has to wait again. */
@@ -681,7 +712,7 @@ static void retry_deferred(struct dispatch *d) ON_SHARD
         r.now_ms = dispatch_now_ms(d);
         r.has_waited = deferred_is_over(&d->deferred, uv_now(d->config.loop));
         status = handlers[r.header->type](d, &r);
-        if (status == LATER)
+        if (status == REQUEST_LATER)
             return;
         deferred_leave(&d->deferred);
         if (status) {
@@ -691,7 +722,7 @@ static void retry_deferred(struct dispatch *d) ON_SHARD
     }
 }
 
-/* For a deferred request: a held connection lets no beat through. */
+/* For a request that waits: a held connection lets no beat through. */
 static void renew_lease(void *owner, const struct request *r)
 {
     struct dispatch *d = owner;
@@ -741,7 +772,9 @@ static void on_closed(void *owner, struct connection *c, int why)
     pull_handler_drop(d->pulls, c);
     push_handler_drop(d->pushes, c);
     deferred_drop(&d->deferred, c);
+    unpack_queue_drop(d->bodies, c);
     reply_queue_drop(d->config.replies, c);
+    start_idle(d);
     if (why == -ETIMEDOUT)
         request_context_log(&d->context, c, "closed: slow peer", why,
                             "a message or its replies stood still for --frame-timeout");
@@ -783,6 +816,7 @@ void dispatch_tick(struct dispatch *d)
     pull_handler_renew_leases(d->pulls, now_ms);
     push_handler_renew_leases(d->pushes, now_ms);
     deferred_each(&d->deferred, renew_lease, d);
+    unpack_queue_each(d->bodies, renew_lease, d);
     if (shard_advance(d->config.shard, now_ms))
         pull_handler_retry(d->pulls);
     pull_handler_expire(d->pulls, uv_now(d->config.loop), now_ms);
@@ -824,6 +858,7 @@ void dispatch_stop(struct dispatch *d)
     if (d->state == DISPATCH_STOPPED)
         return;
     push_handler_stop(d->pushes, dispatch_now_ms(d));
+    unpack_queue_stop(d->bodies, PS_ESTOPPING);
     after_push(d);
     d->state = DISPATCH_STOPPED;
     fail_deferred(d);
@@ -834,6 +869,11 @@ void dispatch_stop(struct dispatch *d)
 struct pull_handler *dispatch_pulls(struct dispatch *d)
 {
     return d->pulls;
+}
+
+const struct unpack_queue *dispatch_bodies(const struct dispatch *d)
+{
+    return d->bodies;
 }
 
 const struct stats_requests *dispatch_requests(const struct dispatch *d)

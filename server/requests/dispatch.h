@@ -9,6 +9,7 @@
 #define SERVER_REQUESTS_DISPATCH_H
 
 #include "server/requests/pull_handler.h"
+#include "server/requests/unpack_queue.h"
 
 /* One incarnation of a worker has at most so many connections to a shard; the next JOIN ends that of its oldest JOIN.
  * A worker of the library has one, and while it reconnects two. */
@@ -66,6 +67,8 @@ void dispatch_tables_changed(struct dispatch *d) ON_SHARD;
 uint64_t dispatch_now_ms(struct dispatch *d) ON_SHARD;
 
 struct pull_handler *dispatch_pulls(struct dispatch *d) ON_SHARD;
+
+const struct unpack_queue *dispatch_bodies(const struct dispatch *d) ON_SHARD;
 
 /* FRAME_TYPE_END of them, by type. */
 const struct stats_requests *dispatch_requests(const struct dispatch *d) ON_SHARD;

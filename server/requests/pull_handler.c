@@ -18,11 +18,9 @@ struct pull_handler {
     struct request_context *request; /* borrowed */
     struct pull_context context;
     struct pull_queue parked;
-    struct pull_queue packed;      /* their keys have still to be unpacked, one by one */
     struct pull_queue running;     /* their replies are made in slices; the next one's turn */
     struct pull_queue unread;      /* partly sent; their clients have still to read that */
     struct pending_pull *received; /* owned: the pull being read; NULL: to be acquired */
-    struct pending_pull *unpacked; /* in `running`: the one that was `packed`; NULL: none */
     struct pull_handler_counts counts;
     size_t parked_bytes; /* what all parked ones take */
     bool any_congested;  /* one is ready whose connection takes no answer now */
@@ -78,7 +76,6 @@ struct pull_handler *pull_handler_new(const struct pull_handler_config *config)
         p->config.parked_bytes_max = PULL_HANDLER_PARKED_BYTES_MAX;
     p->request = p->context.request = config->context;
     init_queue(&p->parked);
-    init_queue(&p->packed);
     init_queue(&p->running);
     init_queue(&p->unread);
     return p;
@@ -89,7 +86,6 @@ void pull_handler_free(struct pull_handler *p)
     if (!p)
         return;
     free_queue(&p->parked);
-    free_queue(&p->packed);
     free_queue(&p->running);
     free_queue(&p->unread);
     pull_reply_deinit_context(&p->context);
@@ -101,40 +97,7 @@ void pull_handler_free(struct pull_handler *p)
 
 bool pull_handler_is_busy(const struct pull_handler *p)
 {
-    return p->running.first || p->packed.first;
-}
-
-/* It is over, or is done with its keys: those of the next one can be unpacked. */
-static void leave_unpacked(struct pull_handler *p, const struct pending_pull *a)
-{
-    if (p->unpacked == a)
-        p->unpacked = NULL;
-}
-
-static void recycle(struct pull_handler *p, struct pending_pull *a)
-{
-    leave_unpacked(p, a);
-    pull_reply_recycle(&p->context, a);
-}
-
-static void begin_unpacking(struct pull_handler *p) ON_SHARD
-{
-    struct pending_pull *a;
-    int status;
-
-    if (p->unpacked || !p->packed.first)
-        return;
-    a = dequeue(&p->packed, &p->packed.first);
-    status = pull_reply_begin_unpacking(a);
-    if (!status) {
-        p->unpacked = a;
-        enqueue(&p->running, a);
-        return;
-    }
-    status = pull_reply_refuse(&p->context, a, status, status_text(status));
-    if (status)
-        connection_fail(a->connection, status);
-    recycle(p, a);
+    return p->running.first;
 }
 
 void pull_handler_more(struct pull_handler *p)
@@ -143,22 +106,20 @@ void pull_handler_more(struct pull_handler *p)
     bool done;
     int status;
 
-    begin_unpacking(p);
     if (!p->running.first)
         return;
     a = dequeue(&p->running, &p->running.first);
     status = pull_reply_more(&p->context, a, &done);
-    if (p->unpacked == a && !done && pull_reply_has_read_keys(a)) {
+    /* Its keys are read, and its client may take its time: others can be unpacked. */
+    if (!done && a->holds && pull_reply_is_partly_sent(a))
         connection_drop_unpacked(a->connection);
-        leave_unpacked(p, a);
-    }
     if (!done) {
         enqueue(a->state == PULL_REPLY_WAITS ? &p->unread : &p->running, a);
         return;
     }
     if (status)
         connection_fail(a->connection, status);
-    recycle(p, a);
+    pull_reply_recycle(&p->context, a);
     if (p->any_congested)
         pull_handler_retry(p);
 }
@@ -351,7 +312,7 @@ static int refuse_received(struct pull_handler *p, int status, const char *sente
 }
 
 /* Ready: at once, or in slices with the connection held. */
-static int answer_received(struct pull_handler *p) ON_SHARD
+static int answer_received(struct pull_handler *p, struct request *r) ON_SHARD
 {
     struct pending_pull *a = p->received;
     struct err err = { 0 };
@@ -359,7 +320,7 @@ static int answer_received(struct pull_handler *p) ON_SHARD
     int status;
 
     if (shard_pull_is_large(p->request->shard, &a->pull)) {
-        connection_hold(a->connection);
+        request_hold(r);
         a->holds = true;
     }
     status = pull_reply_begin(&p->context, a, &err);
@@ -404,22 +365,7 @@ static int read_pull(struct pull_handler *p, struct request *r, struct err *err)
     if (!status && r->packed && !p->received->worker)
         status = shard_pull_plan(p->request->shard, pull,
                                  p->request->frame_max_bytes - UINT16_MAX, value_bytes, err);
-    return status || !r->body ? status : request_unpack(r);
-}
-
-/* A reader's, whose answer fits in a frame: it goes on in pull_handler_more(). */
-static int hold_packed(struct pull_handler *p, const struct request *r)
-{
-    struct pending_pull *a = p->received;
-
-    connection_hold(a->connection);
-    a->holds = true;
-    a->packed = (struct pull_packed){
-        .header = *r->header, .head = r->head, .packed = r->packed, .body_bytes = r->body_bytes
-    };
-    p->received = NULL;
-    enqueue(&p->packed, a);
-    return 0;
+    return status ? status : request_unpack(r);
 }
 
 static int receive(struct pull_handler *p, struct request *r) ON_SHARD
@@ -437,10 +383,10 @@ static int receive(struct pull_handler *p, struct request *r) ON_SHARD
     pull = &p->received->pull;
     if (!refusal)
         refusal = read_pull(p, r, &err);
+    if (refusal == REQUEST_LATER)
+        return refusal;
     if (refusal)
         return refuse_received(p, refusal, err.text[0] ? err.text : status_text(refusal));
-    if (r->packed && !r->body)
-        return hold_packed(p, r);
     if (worker && !membership_clock_is_near(worker, pull->clock - pull->unfinished))
         return refuse_received(p, PS_EPROTO, "a clock that is out of range");
     /* On the connection before, a pull may come behind the first push of what is sent again on this one. */
@@ -449,7 +395,7 @@ static int receive(struct pull_handler *p, struct request *r) ON_SHARD
         (void)shard_advance(p->request->shard, r->now_ms);
         pull_handler_retry(p);
     }
-    return shard_pull_ready(p->request->shard, worker, pull) ? answer_received(p)
+    return shard_pull_ready(p->request->shard, worker, pull) ? answer_received(p, r)
                                                              : park_received(p, r);
 }
 
@@ -512,7 +458,7 @@ static void refuse(struct pull_handler *p, struct pending_pull *a, int status,
     status = pull_reply_refuse(&p->context, a, status, sentence);
     if (status)
         connection_fail(a->connection, status);
-    recycle(p, a);
+    pull_reply_recycle(&p->context, a);
 }
 
 /* Only its client holds it up; connection_set_sweep() limits how long a client may take to read. */
@@ -579,7 +525,7 @@ static void drop(struct pull_handler *p, struct pending_pull *a)
     channel_loop_release(a->connection->channel.channels, &a->out);
     channel_loop_release(a->connection->channel.channels, &a->known);
     connection_set_reply_bytes(a->connection, 0);
-    recycle(p, a);
+    pull_reply_recycle(&p->context, a);
 }
 
 /* A reply that is partly sent can only be refused by the end of its connection. */
@@ -603,7 +549,6 @@ void pull_handler_refuse_all(struct pull_handler *p, int status, const char *sen
 {
     while (p->parked.first)
         refuse(p, unpark(p, &p->parked.first), status, sentence);
-    refuse_queue(p, &p->packed, status, sentence);
     refuse_queue(p, &p->running, status, sentence);
     refuse_queue(p, &p->unread, status, sentence);
 }
@@ -646,7 +591,6 @@ static void refuse_dropped(struct pull_handler *p, struct pull_queue *queue) ON_
 void pull_handler_refuse_dropped(struct pull_handler *p)
 {
     refuse_dropped(p, &p->parked);
-    refuse_dropped(p, &p->packed);
     refuse_dropped(p, &p->running);
     refuse_dropped(p, &p->unread);
 }
@@ -666,7 +610,6 @@ void pull_handler_drop(struct pull_handler *p, struct connection *c)
 
     while (*(at = find_in_queue(at, c)))
         drop(p, unpark(p, at));
-    drop_from(p, &p->packed, c);
     drop_from(p, &p->running, c);
     drop_from(p, &p->unread, c);
 }

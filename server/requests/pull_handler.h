@@ -16,9 +16,6 @@
  * and the loop's other work: pull_handler_more(). A reply in chunks (pull_reply.h) pauses while its
  * client has much to read: pull_handler_written(). Meanwhile its connection is held, or, if it was
  * parked, no other parked pull of its connection is answered.
- *
- * Long compressed keys of a peer that has not joined are unpacked a slice at a time, too, and of one such pull at a
- * time, until its reply needs them no more. The others wait in the order in which they came.
  */
 #ifndef SERVER_REQUESTS_PULL_HANDLER_H
 #define SERVER_REQUESTS_PULL_HANDLER_H
@@ -44,7 +41,7 @@ struct pull_handler_counts {
 struct pull_handler *pull_handler_new(const struct pull_handler_config *config);
 void pull_handler_free(struct pull_handler *p);
 
-/* Replies, now or later. Not 0: the connection cannot go on. */
+/* Replies, now or later. REQUEST_LATER (connection.h). Else not 0: the connection cannot go on. */
 int pull_handler_receive(struct pull_handler *p, struct request *r) ON_SHARD MUST_CHECK;
 
 /* One slice of one of the replies that are made in slices; the next call continues another. */

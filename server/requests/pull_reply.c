@@ -292,38 +292,6 @@ static int send_chunk(struct pull_context *x, struct pending_pull *a, bool *ret_
     return status;
 }
 
-int pull_reply_begin_unpacking(struct pending_pull *a)
-{
-    struct pull_packed *p = &a->packed;
-
-    a->state = PULL_REPLY_PACKED;
-    return connection_begin_unpacking(a->connection, p->packed, p->header.body_bytes,
-                                      p->body_bytes, &p->body);
-}
-
-bool pull_reply_has_read_keys(const struct pending_pull *a)
-{
-    return pull_reply_is_partly_sent(a);
-}
-
-/* A slice more of its keys; with the last one its reply begins. */
-static int unpack_keys(struct pull_context *x, struct pending_pull *a, bool *ret_done) ON_SHARD
-{
-    struct pull_packed *p = &a->packed;
-    struct err err = { 0 };
-    bool is_whole = false;
-    int status = connection_unpack_more(a->connection, &is_whole);
-
-    if (!status && is_whole)
-        status = message_read_pull(&p->header, p->head, p->body, p->body_bytes, &a->pull);
-    if (!status && is_whole)
-        status = pull_reply_begin(x, a, &err);
-    *ret_done = status != 0;
-    return status
-               ? pull_reply_refuse(x, a, status, err.text[0] ? err.text : status_text(status))
-               : 0;
-}
-
 bool pull_reply_can_go_on(struct pending_pull *a)
 {
     if (a->state == PULL_REPLY_WAITS &&
@@ -351,8 +319,6 @@ int pull_reply_more(struct pull_context *x, struct pending_pull *a, bool *ret_do
     struct err err = { 0 };
     int status = 0;
 
-    if (a->state == PULL_REPLY_PACKED)
-        return unpack_keys(x, a, ret_done);
     if (a->state == PULL_REPLY_KEYS)
         return read_keys(x, a, ret_done);
     if (a->state != PULL_REPLY_WHOLE)

@@ -10,10 +10,6 @@
  * earlier ones is unwritten.
  *
  *     pull_reply_begin -> pull_reply_more ... : keys -> pull_reply_more, [PULL_REPLY_WAITS] ... : chunks -> sent
- *
- * The keys of a pull that came compressed may have to be unpacked in slices, too (connection.h):
- *
- *     pull_reply_begin_unpacking -> pull_reply_more ... : unpacked -> as above
  */
 #ifndef SERVER_REQUESTS_PULL_REPLY_H
 #define SERVER_REQUESTS_PULL_REPLY_H
@@ -30,18 +26,9 @@ struct pull_context {
 
 enum pull_reply_state {
     PULL_REPLY_WHOLE,   /* it is sent when all of it is made */
-    PULL_REPLY_PACKED,  /* its keys are being unpacked */
     PULL_REPLY_KEYS,    /* it will be sent in chunks: its keys are being read */
     PULL_REPLY_SENDING, /* the next chunk can be made */
     PULL_REPLY_WAITS    /* for its client to read those before: pull_reply_can_go_on() */
-};
-
-/* A frame whose body is unpacked in slices. */
-struct pull_packed {
-    struct frame_header header;
-    const uint8_t *head, *packed; /* borrowed from the held frame */
-    const uint8_t *body;          /* where it is unpacked to, borrowed from the connection */
-    size_t body_bytes;
 };
 
 struct pending_pull {
@@ -61,7 +48,6 @@ struct pending_pull {
     struct frame_crc crc;        /* of the reply, as far as it is made */
     uint64_t received_bytes;     /* pull_reply_is_alive()'s */
     struct pull pull;
-    struct pull_packed packed; /* if its connection holds it so */
     struct shard_pull_op reading;
 };
 
@@ -76,12 +62,6 @@ void pull_reply_free(struct pending_pull *a);
 
 /* Frees the pooled ones. */
 void pull_reply_deinit_context(struct pull_context *x);
-
-/* Begins to unpack the keys of a->packed; the connection is held. Not 0: why it is refused. */
-int pull_reply_begin_unpacking(struct pending_pull *a) MUST_CHECK;
-
-/* True if it has no use any more for the keys that were unpacked. */
-bool pull_reply_has_read_keys(const struct pending_pull *a);
 
 /* Begins to read the rows of a->pull. Not 0: why it is refused; nothing is to be undone. */
 int pull_reply_begin(struct pull_context *x, struct pending_pull *a, struct err *err)

@@ -342,12 +342,14 @@ int push_handler_receive(struct push_handler *p, struct request *r)
     if (status)
         return status;
     status = read_push(p, a, r);
+    if (status == REQUEST_LATER)
+        return status;
     if (!status)
         status = begin(p, a, r->now_ms, &result, &state);
     if (state == SHARD_PUSH_DONE)
         return reply(p, a, status, &result);
     p->received = NULL;
-    connection_hold(a->connection);
+    request_hold(r);
     a->holds = true;
     if (state == SHARD_PUSH_BUSY)
         begin_log_wait(p, a);

@@ -27,7 +27,7 @@ struct push_handler;
 struct push_handler *push_handler_new(struct request_context *context);
 void push_handler_free(struct push_handler *p);
 
-/* Runs the push and replies, now or later. Not 0: the connection cannot go on. */
+/* Runs the push and replies, now or later. REQUEST_LATER (connection.h). Else not 0: the connection cannot go on. */
 int push_handler_receive(struct push_handler *p, struct request *r) ON_SHARD MUST_CHECK;
 
 /* One slice of the push that runs, or of the first in the queue. now_ms: the shard's time. True

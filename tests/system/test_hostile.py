@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import pathlib
+import select
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import urllib.request
 
 import wire
 from conftest import eventually
+from hostile import bomb
 from wire import floats
 
 HOSTILE = pathlib.Path(__file__).with_name("hostile.py")
@@ -292,6 +294,41 @@ def test_compressed_keys_of_many_readers_take_the_memory_of_one(start_psd, recor
     record_property("resident_mib", grown)
     assert grown < 64 + 64 + 64  # the keys of one, its reply, and what a pool keeps
     worker.close()
+
+
+def test_long_compressed_pushes_of_workers_take_turns(start_psd, record_property):
+    n_workers, n_bytes = 8, 60 << 20
+    psd = start_psd("--shards", "1", "--client-memory", "128M", "--lease", "300s", data=False)
+    with contextlib.ExitStack() as stack:
+        good = stack.enter_context(psd.connect())
+        table = good.table(dim=1).number(3)
+        assert good.join().status == 0
+        before = most = resident_mib(psd)
+        workers = [stack.enter_context(psd.connect()) for _ in range(n_workers)]
+        for rank, worker in enumerate(workers):
+            assert worker.join(job="many", rank=rank, n_workers=n_workers).status == 0
+        # The keys are not in order, which shows only when they are there.
+        one = wire.section(table=table, n_keys=n_bytes // 5, key_bytes=n_bytes // 5, value_bytes=n_bytes // 5 * 4)
+        push = wire.frame("push", wire.head((1, 1), (4, 1), (5, [one])), bomb(n_bytes), flags=wire.ZSTD)
+        for worker in workers:
+            worker.send(push)
+        seq, left = 0, list(workers)
+        while left:  # the good worker's requests pass them
+            seq += 1
+            assert good.push([7], floats(1), table=table, seq=seq, clock=seq - 1).status == 0
+            if seq % 16 == 0:
+                most = max(most, resident_mib(psd))
+            for worker in select.select([worker.socket for worker in left], [], [], 0)[0]:
+                left = [other for other in left if other.socket is not worker]
+        statuses = {worker.reply().status for worker in workers}
+        net = psd.stats()["totals"]["net"]
+    record_property("pushes_meanwhile", seq)
+    record_property("resident_mib", most - before)
+    print(f"{seq} pushes meanwhile; resident: {before} MiB before, {most} MiB at most; {net['greedy_peers']} closed")
+    assert statuses == {wire.STATUS["EORDER"]}
+    assert net["greedy_peers"] == 0
+    assert seq >= n_workers  # all at once: 1; in slices of 256 KiB: hundreds
+    assert most - before < 64 + 64  # the body of one, and what a pool keeps
 
 
 def test_unfinished_frames_hold_no_more_than_client_memory(start_psd, record_property):
