@@ -107,8 +107,7 @@ struct shard_counters {
 struct shard *shard_new(const struct shard_config *config);
 void shard_free(struct shard *s) ON_SHARD;
 
-/* Resets the shard to its new state, at the same address, after a failed restore. No scan may be under
- * way and no events may be set. */
+/* Resets the shard to its new state, at the same address, after a failed restore: no scan, no events. */
 void shard_clear(struct shard *s) ON_SHARD;
 
 /* Creates the table, or finds it with the same specification; one that only adds (table_spec_only_adds()) gets the
@@ -116,17 +115,14 @@ void shard_clear(struct shard *s) ON_SHARD;
  * (must_exist), -ENOMEM, -ENOSPC (tables_max, or all numbers are used up), -EAGAIN (the log is full). */
 int shard_table_open(struct shard *s, const struct table_spec *spec, bool must_exist,
                      uint32_t *ret_id, struct err *err) ON_SHARD MUST_CHECK;
-
-/* As shard_table_open(), for a table that a checkpoint has: it may be of a time when new tables had wider ranges. */
+/* The same for a table of a checkpoint, maybe of a time when new tables had wider ranges. */
 int shard_table_restore(struct shard *s, const struct table_spec *spec, uint32_t *ret_id,
                         struct err *err) ON_SHARD;
 
 /* Table number id, or NULL: there was none, or it was dropped. Ids count from 0; a dropped table's is not
  * given again. */
 struct shard_table *shard_table(struct shard *s, uint32_t id) ON_SHARD;
-/* Ids are below this. */
-uint32_t shard_n_tables(const struct shard *s) ON_SHARD;
-/* Tables that are there. */
+uint32_t shard_n_tables(const struct shard *s) ON_SHARD; /* ids are below this */
 uint32_t shard_n_live_tables(const struct shard *s) ON_SHARD;
 
 /* Removes a table and all its rows. No push may be under way or held for it, and no pull (shard_pull_op)
@@ -146,15 +142,13 @@ struct membership *shard_membership(struct shard *s) ON_SHARD;
  *   - -EBUSY: the push is behind a sync point at which another worker has not arrived;
  *   - PS_ESEQ; PS_ENOJOIN: worker is NULL; PS_EFENCED: worker is not live.
  *
- * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD, PS_ENAN,
- * PS_EPROTO (a table in two sections; a clock out of range; a lock-step clock that the worker has ticked
- * past), PS_EBUDGET and PS_ETOOBIG (too much is held for lock step). One fault refuses the whole push.
+ * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD, PS_ENAN, PS_EPROTO (a table in
+ * two sections; a clock out of range; a lock-step clock that the worker has ticked past), PS_EBUDGET and PS_ETOOBIG (too
+ * much is held for lock step). One fault refuses the whole push.
  *
  * Rows of sparse tables without space in the memory budget, or without memory, refuse nothing: the last
  * ones in ascending order of keys are left out and counted. Blocks of a dense table without space refuse
- * the push (PS_EBUDGET) or leave it uncommitted (-ENOMEM).
- *
- * After it, parked pulls may have become ready. */
+ * the push (PS_EBUDGET) or leave it uncommitted (-ENOMEM). After it, parked pulls may have become ready. */
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,
                struct shard_push_result *ret) ON_SHARD MUST_CHECK;
 
@@ -185,7 +179,6 @@ int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *
 
 /* Is a push of this worker between its slices? Its rank is joined, and it leaves, behind that. */
 bool shard_is_pushing(const struct shard *s, const struct worker *worker) ON_SHARD;
-
 /* Finishes the push under way at once, as psd stops. shard_push_more() then returns its result. */
 void shard_finish_push(struct shard *s) ON_SHARD;
 

@@ -224,7 +224,8 @@ static int read_origin(const struct restore_source *s, const struct file_ops *fi
         ret->is_sure = wal_reader_identity_is_sure(reader);
         if (found->node && found->shard >= i)
             ret->n = (found->shard - i) / found->node;
-        ret->fits = ret->n > i && found->n_shards % ret->n == 0 &&
+        ret->fits = ret->n > i && found->shard < found->n_shards &&
+                    found->n_shards % ret->n == 0 &&
                     found->shard == (uint64_t)found->node * ret->n + i;
     }
     wal_reader_free(reader);

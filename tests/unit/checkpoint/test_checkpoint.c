@@ -417,7 +417,8 @@ static void the_rows_of_a_full_table_fit_onto_any_number_of_shards(void **state)
     crash_files_init(&c);
     spec.limits.max_bytes = 100000;
     assert_int_equal(shard_table_open(shard, &spec, false, &id, &err), 0);
-    while (n < rows_max && restore_row(shard, id, hash_mix(n), row_stamp(1, 1, 0), payload) == 0 &&
+    while (n < rows_max &&
+           restore_row(shard, id, hash_mix(n), row_stamp(1, 1, 0), payload) == 0 &&
            shard_table(shard, id)->bytes_max > table_bytes(shard_table(shard, id)->rows))
         n++;
     assert_in_range(n, 1, rows_max - 1);

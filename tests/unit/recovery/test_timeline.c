@@ -418,9 +418,35 @@ a_checkpoint_that_says_all_is_not_exact_where_a_newer_one_was_passed_over(void *
     node_end(&n);
 }
 
+/* One bit makes 1 shard into 0. */
+static void a_log_whose_damaged_header_names_no_shards_is_of_no_other_node(void **state)
+{
+    static const struct recover_shard_at end = { 0 };
+    struct restore_source s;
+    struct err err;
+    struct node n;
+
+    (void)state;
+    node_begin(&n, 1);
+    node_job(&n, "job", TABLE_SPEC_MODE_ASYNC, 1);
+    node_steps(&n, "job", 1, 0, 5);
+    node_stop_logs(&n);
+    assert_int_equal(restore_source_open(&n.files.ops, NODE_DIR, &end, NULL, NULL, &s, &err),
+                     0);
+    assert_true(s.has_log && s.n_nodes == 1);
+    restore_source_close(&s);
+    node_segment(&n, 0, UINT64_MAX)->bytes[24] ^= 1;
+    assert_int_equal(restore_source_open(&n.files.ops, NODE_DIR, &end, NULL, NULL, &s, &err),
+                     0);
+    assert_false(s.has_log); /* each shard reads what is left of its own */
+    restore_source_close(&s);
+    node_end(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_log_whose_damaged_header_names_no_shards_is_of_no_other_node),
         cmocka_unit_test(one_stands_from_its_manifest_on),
         cmocka_unit_test(a_disk_that_cannot_be_read_is_a_failure_and_no_end_of_the_process),
         cmocka_unit_test(what_one_began_with_is_read_as_it_was_written_or_is_damaged),
