@@ -2,18 +2,15 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/memory.h"
-#include "proto/key_codec.h"
-#include "server/core/expire.h"
-#include "server/core/pending_rows.h"
+#include "server/core/combine.h"
+#include "server/core/lock_step.h"
 #include "server/core/push_apply.h"
 #include "server/core/replay_decisions.h"
-#include "server/core/row_admission.h"
 #include "server/core/row_provenance.h"
 
 #define HELD_BYTES_ALWAYS (UINT64_C(64) << 20) /* however small the budget: the largest frame */
@@ -69,21 +66,49 @@ static uint64_t held_bytes_max(const struct shard *s)
     return max < HELD_BYTES_ALWAYS ? HELD_BYTES_ALWAYS : max;
 }
 
+/* Nobody can add to the queue's first clock any more. */
+static bool is_complete(const struct bsp_queue *q)
+{
+    return q->run != q->job->run || job_all_ticked(q->job, q->first->clock);
+}
+
+static uint64_t bytes_of_clock(const struct bsp_held *first)
+{
+    uint64_t n_bytes = 0;
+
+    for (const struct bsp_held *h = first; h && h->clock == first->clock; h = h->next)
+        n_bytes += h->n_bytes;
+    return n_bytes;
+}
+
+/* Of clocks that are complete. */
+static uint64_t leaving_bytes(const struct shard *s)
+{
+    uint64_t n_bytes = bytes_of_clock(s->large_clock->held);
+
+    for (const struct bsp_queue *q = s->queues; q; q = q->next)
+        n_bytes += is_complete(q) ? bytes_of_clock(q->first) : 0;
+    return n_bytes;
+}
+
 /* Who is ahead gets half of the place, so that the clock that all wait for finds the other
  * half, and is told to come again; when that clock itself does not fit, waiting mends nothing. */
 static int check_bytes(const struct shard *s, const struct worker *worker,
                        const struct push *push, size_t n_bytes, struct err *err)
 {
-    bool is_ahead = push->clock > job_min_clock(worker->job);
+    bool is_ahead = push->clock > job_min_clock(worker->job), is_late;
     uint64_t max = held_bytes_max(s) / (is_ahead ? 2 : 1);
 
     if (s->held_bytes + n_bytes <= max)
         return 0;
-    return err_set(err, is_ahead ? -ENOMEM : PS_EBUDGET,
+    is_late = !is_ahead && s->held_bytes - leaving_bytes(s) + n_bytes <= max;
+    return err_set(err, is_ahead || is_late ? -ENOMEM : PS_EBUDGET,
                    "no place for %zu bytes of a push that must wait for its clock: %" PRIu64
                    " of %" PRIu64 " are taken%s",
                    n_bytes, s->held_bytes, max,
-                   is_ahead ? "; it has one when the slower workers have caught up" : "");
+                   is_ahead  ? "; it has one when the slower workers have caught up"
+                   : is_late ? "; it has one when the clock before is combined"
+                             : "");
 }
 
 static int check_space(const struct shard *s, const struct worker *worker,
@@ -248,343 +273,13 @@ void bsp_tick(struct shard *s, const struct worker *worker, uint64_t clock)
             h->finished = true;
 }
 
-/* Nobody can add to the queue's first clock any more. */
-static bool is_complete(const struct bsp_queue *q)
-{
-    return q->run != q->job->run || job_all_ticked(q->job, q->first->clock);
-}
-
 bool bsp_is_behind(const struct shard *s, const struct job *job)
 {
-    const struct bsp_queue *q = find_queue(s, job, job->run);
+    const struct bsp_queue *q = s->queues;
 
-    return q && q->first && is_complete(q);
-}
-
-/* --- combine --- */
-
-/* One held section and how far the merge has come in it. */
-struct contribution {
-    const struct section *section; /* borrowed from the held push */
-    struct shard_entry *entry;
-    const struct codec *codec;
-    size_t row_bytes;
-    float weight;
-    uint32_t order;       /* by (rank, seq, place in the push) */
-    const uint64_t *keys; /* scratch */
-    uint32_t at;          /* the next key */
-};
-
-/* All that one clock is made of; everything in it is scratch. */
-struct clock_work {
-    struct contribution *contributions; /* sorted by (table, order) */
-    uint32_t n_contributions;
-    struct pending_rows *batches; /* one for each table */
-    uint32_t n_batches;
-    uint64_t n_keys;  /* of all contributions */
-    uint64_t *merged; /* space for n_keys: the batches' keys */
-};
-
-static uint64_t rank_samples(const struct bsp_held *h, uint64_t clock)
-{
-    uint64_t most = 0;
-
-    for (uint32_t rank = h->rank; h && h->clock == clock && h->rank == rank; h = h->next)
-        if (h->n_samples > most)
-            most = h->n_samples;
-    return most;
-}
-
-/* N, and how many ranks take part. */
-static uint64_t all_samples(const struct bsp_held *first, uint64_t *ret_n_ranks)
-{
-    const struct bsp_held *before = NULL;
-    uint64_t total = 0;
-
-    *ret_n_ranks = 0;
-    for (const struct bsp_held *h = first; h && h->clock == first->clock;
-         before = h, h = h->next) {
-        if (before && before->rank == h->rank)
-            continue;
-        total += rank_samples(h, first->clock);
-        ++*ret_n_ranks;
-    }
-    return total;
-}
-
-static int by_table(const void *a, const void *b)
-{
-    const struct contribution *x = a, *y = b;
-
-    if (x->section->table_id != y->section->table_id)
-        return x->section->table_id < y->section->table_id ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
-}
-
-static void add_contribution(const struct shard *s, struct clock_work *work,
-                             const struct section *section, float weight)
-{
-    struct contribution *c = &work->contributions[work->n_contributions];
-
-    *c = (struct contribution){ .section = section,
-                                .entry = s->tables[section->table_id],
-                                .codec = codec_by_id((uint32_t)section->codec),
-                                .weight = weight,
-                                .order = work->n_contributions++ };
-    c->row_bytes = c->codec->row_bytes(c->entry->table.spec.dim, section->k);
-}
-
-static int reserve_work(struct shard *s, struct clock_work *work, const struct bsp_held *first)
-{
-    uint64_t n_sections = 0;
-
-    for (const struct bsp_held *h = first; h && h->clock == first->clock; h = h->next) {
-        n_sections += h->n_sections;
-        for (uint32_t i = 0; i < h->n_sections; i++)
-            work->n_keys += h->sections[i].n_keys;
-    }
-    work->contributions =
-        shard_scratch(&s->contributions, n_sections, sizeof *work->contributions);
-    work->batches = shard_scratch(&s->batches, n_sections, sizeof *work->batches);
-    work->merged = shard_scratch(&s->keys, 2 * work->n_keys, sizeof *work->merged);
-    return work->contributions && work->batches && work->merged ? 0 : -ENOMEM;
-}
-
-static void gather(const struct shard *s, struct clock_work *work, const struct bsp_held *first)
-{
-    uint64_t *keys = work->merged + work->n_keys; /* the upper half of the scratch */
-    uint64_t n_ranks, total = all_samples(first, &n_ranks), samples = 0;
-    const struct bsp_held *before = NULL;
-
-    for (const struct bsp_held *h = first; h && h->clock == first->clock;
-         before = h, h = h->next) {
-        float weight;
-
-        if (!before || before->rank != h->rank)
-            samples = rank_samples(h, first->clock);
-        weight = (float)(total ? (double)samples / (double)total : 1.0 / (double)n_ranks);
-        for (uint32_t i = 0; i < h->n_sections; i++)
-            add_contribution(s, work, &h->sections[i], weight);
-    }
-    qsort(work->contributions, work->n_contributions, sizeof *work->contributions, by_table);
-    for (uint32_t i = 0; i < work->n_contributions; i++) {
-        struct contribution *c = &work->contributions[i];
-        int status =
-            key_codec_decode(c->section->keys, c->section->key_bytes, c->section->n_keys, keys);
-
-        assert(!status); /* it was checked when it came */
-        c->keys = keys;
-        keys += c->section->n_keys;
-    }
-}
-
-/* The least key that any of n contributions is at; false when all are at their end. */
-static bool next_key(const struct contribution *c, uint32_t n, uint64_t *ret_key)
-{
-    bool any = false;
-
-    *ret_key = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (c[i].at == c[i].section->n_keys || (any && c[i].keys[c[i].at] >= *ret_key))
-            continue;
-        *ret_key = c[i].keys[c[i].at];
-        any = true;
-    }
-    return any;
-}
-
-static bool is_at(const struct contribution *c, uint64_t key)
-{
-    return c->at < c->section->n_keys && c->keys[c->at] == key;
-}
-
-/* Writes the union of the keys of n contributions, ascending; returns how many. */
-static uint32_t merge(struct contribution *c, uint32_t n, uint64_t *dst)
-{
-    uint32_t n_merged = 0;
-    uint64_t key;
-
-    while (next_key(c, n, &key)) {
-        for (uint32_t i = 0; i < n; i++)
-            c[i].at += is_at(&c[i], key);
-        dst[n_merged++] = key;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        c[i].at = 0;
-    return n_merged;
-}
-
-/* How many contributions from c on are to the same table. */
-static uint32_t n_of_table(const struct clock_work *work, uint32_t first)
-{
-    uint32_t n = 1;
-
-    while (first + n < work->n_contributions &&
-           work->contributions[first + n].entry == work->contributions[first].entry)
-        n++;
-    return n;
-}
-
-/* One batch of rows for each table. */
-static void make_batches(struct clock_work *work)
-{
-    uint64_t *merged = work->merged;
-
-    for (uint32_t i = 0, n; i < work->n_contributions; i += n) {
-        struct pending_rows *b = &work->batches[work->n_batches++];
-
-        n = n_of_table(work, i);
-        *b = (struct pending_rows){ .entry = work->contributions[i].entry, .keys = merged };
-        b->n_keys = merge(&work->contributions[i], n, merged);
-        merged += b->n_keys;
-    }
-}
-
-static void add_weighted(float *restrict sum, const float *restrict row, float weight,
-                         uint32_t dim)
-{
-    for (uint32_t i = 0; i < dim; i++)
-        sum[i] += weight * row[i];
-}
-
-static void scale(float *restrict row, float weight, uint32_t dim)
-{
-    for (uint32_t i = 0; i < dim; i++)
-        row[i] *= weight;
-}
-
-/* Finite gradients may add up to more than a float holds: infinite, it would leave NaN in the row. */
-static void clamp(float *restrict sum, uint32_t dim)
-{
-    for (uint32_t i = 0; i < dim; i++)
-        sum[i] = sum[i] > FLT_MAX ? FLT_MAX : sum[i] < -FLT_MAX ? -FLT_MAX : sum[i];
-}
-
-/* s->gradient = sum of the weighted rows of `key`, in the order of c. */
-static void sum_rows(struct shard *s, struct contribution *c, uint32_t n, uint64_t key,
-                     uint32_t dim)
-{
-    bool first = true;
-
-    for (uint32_t i = 0; i < n; i++) {
-        float *row = first ? s->gradient : s->values;
-        int status;
-
-        if (!is_at(&c[i], key))
-            continue;
-        status = c[i].codec->decode(c[i].section->values + c[i].at++ * c[i].row_bytes, dim,
-                                    c[i].section->k, row);
-        assert(!status); /* as with the keys */
-        if (first)
-            scale(row, c[i].weight, dim);
-        else
-            add_weighted(s->gradient, row, c[i].weight, dim);
-        first = false;
-    }
-    clamp(s->gradient, dim);
-}
-
-/* The next n rows of the batch, at most SHARD_CHUNK_MAX. */
-static void apply_chunk(struct shard *s, struct pending_rows *b, uint32_t n,
-                        struct contribution *c, uint32_t n_c, const struct optimizer_step *step)
-{
-    const uint64_t *keys = b->keys + b->n_done;
-    struct row *rows[SHARD_CHUNK_MAX];
-
-    table_find_batch(b->entry->table.rows, keys, n, rows);
-    row_admission_rows(s, b->entry, SECTION_GRADIENT, s->version, keys, n, rows);
-    for (uint32_t i = 0; i < n; i++) {
-        sum_rows(s, c, n_c, keys[i], b->entry->table.spec.dim);
-        push_apply_step(s, b->entry, rows[i], s->gradient, step, s->version);
-    }
-    b->n_done += n;
-}
-
-/* For all rows of the batch, before one of them has changed: what the push under way still makes here may take the
- * place of any row that does not wait for this clock, and that row must not be one that the clock has changed. As
- * it is told, all that goes with a clock went before it. */
-static void change_first(struct shard *s, const struct pending_rows *b, uint32_t chunk)
-{
-    for (uint32_t i = 0, n; i < b->n_keys; i += n) {
-        n = b->n_keys - i < chunk ? b->n_keys - i : chunk;
-        push_apply_first(s, b->entry, b->keys + i, n);
-    }
-}
-
-static void apply_batch(struct shard *s, struct pending_rows *b, struct contribution *c,
-                        uint32_t n_c, uint64_t clock)
-{
-    const struct optimizer_step step = optimizer_step_at(b->entry->optim, &b->entry->table.spec,
-                                                         clock, ++b->entry->table.n_pushes);
-    uint32_t chunk = b->entry->chunk_rows;
-
-    change_first(s, b, chunk);
-    while (b->n_done < b->n_keys) {
-        uint32_t n = b->n_keys - b->n_done;
-
-        apply_chunk(s, b, n < chunk ? n : chunk, c, n_c, &step);
-    }
-}
-
-static void apply_clock(struct shard *s, struct clock_work *work, uint64_t run, uint64_t clock)
-{
-    struct contribution *c = work->contributions;
-
-    for (uint32_t i = 0; i < work->n_batches; i++)
-        pending_rows_begin(&work->batches[i]);
-    for (uint32_t i = 0; i < work->n_batches; i++) {
-        struct pending_rows *b = &work->batches[i];
-        uint32_t n = n_of_table(work, (uint32_t)(c - work->contributions));
-
-        expire_note_push(b->entry, run, clock, s->version);
-        apply_batch(s, b, c, n, clock);
-        pending_rows_end(b);
-        c += n;
-    }
-}
-
-static void trim(struct shard *s)
-{
-    struct bytes *all[] = { &s->keys, &s->contributions, &s->batches };
-
-    for (size_t i = 0; i < COUNT_OF(all); i++)
-        shard_trim(all[i]);
-}
-
-/* Scratch to combine the clock of `first`, or less of it. -ENOMEM. */
-static int reserve_combine(struct shard *s, const struct bsp_held *first)
-{
-    struct clock_work work = { 0 };
-    int status = reserve_work(s, &work, first);
-
-    if (status)
-        trim(s);
-    return status;
-}
-
-/* Applies the clock of `first`, of run `run` of its job: that push and the following ones of the same clock, which are
- * sorted by (rank, seq) and hold one incarnation of each rank. NULL: no push of the clock counts. reserve_combine() has
- * passed. */
-static void combine(struct shard *s, const struct bsp_held *first, uint64_t run)
-{
-    struct clock_work work = { 0 };
-
-    if (first) {
-        int status = reserve_work(s, &work, first);
-
-        assert(!status); /* reserve_combine() has been there */
-        gather(s, &work, first);
-        make_batches(&work);
-    }
-    if (work.n_batches) {
-        s->version++;
-        row_provenance_note_clock(s, run, first->clock);
-        s->counters.combined_clocks++;
-        if (s->replay)
-            replay_decisions_begin(s);
-        apply_clock(s, &work, run, first->clock);
-    }
-    trim(s);
+    while (q && (q->job != job || !is_complete(q)))
+        q = q->next;
+    return q || s->large_clock->job == job;
 }
 
 /* --- release --- */
@@ -620,14 +315,29 @@ static bool is_replaced(const struct bsp_queue *q, const struct bsp_held *h)
     return false;
 }
 
-/* Drops what does not count of the queue's first clock. False if that was all of it. */
+/* Which pushes of the queue's first clock count, as of now. True if that has changed since the last time. */
+static bool mark_counting(struct bsp_queue *q)
+{
+    uint64_t clock = q->first->clock;
+    bool any = false;
+
+    for (struct bsp_held *h = q->first; h && h->clock == clock; h = h->next) {
+        bool counts = is_finished(q, h) && !is_replaced(q, h);
+
+        any = any || counts != h->counts;
+        h->counts = counts;
+    }
+    return any;
+}
+
+/* Drops the others. False if that was all of it. */
 static bool drop_void(struct shard *s, struct bsp_queue *q)
 {
     uint64_t clock = q->first->clock;
     struct bsp_held **at = &q->first;
 
     while (*at && (*at)->clock == clock) {
-        if (is_finished(q, *at) && !is_replaced(q, *at)) {
+        if ((*at)->counts) {
             at = &(*at)->next;
             continue;
         }
@@ -637,25 +347,300 @@ static bool drop_void(struct shard *s, struct bsp_queue *q)
     return at != &q->first;
 }
 
-/* The queue's first clock, which is complete. -ENOMEM: all is as it was. */
+static struct shard_event combine_event(const struct shard *s, const struct bsp_queue *q,
+                                        uint64_t clock)
+{
+    return (struct shard_event){ .type = SHARD_EVENT_COMBINE,
+                                 .version = s->version,
+                                 .combine = { q->run, clock } };
+}
+
+/* For all rows of the batch, before one of them has changed: what the push under way still makes here may take the
+ * place of any row that does not wait for this clock, and that row must not be one that the clock has changed. As
+ * it is told, all that goes with a clock went before it. */
+static void change_first(struct shard *s, const struct pending_rows *b)
+{
+    uint32_t chunk = b->entry->chunk_rows;
+
+    for (uint32_t i = 0, n; i < b->n_keys; i += n) {
+        n = b->n_keys - i < chunk ? b->n_keys - i : chunk;
+        push_apply_first(s, b->entry, b->keys + i, n);
+    }
+}
+
+/* The clock takes effect, in a version of its own; w: COMBINE_READY. */
+static void begin_rows(struct shard *s, struct bsp_queue *q, struct combine *w, uint64_t clock)
+{
+    if (!w->n_batches) {
+        w->phase = COMBINE_END;
+        return;
+    }
+    s->version++;
+    row_provenance_note_clock(s, q->run, clock);
+    s->counters.combined_clocks++;
+    if (s->replay)
+        replay_decisions_begin(s);
+    combine_begin(s, w, q->run, clock);
+    for (uint32_t i = 0; w == s->small_clock && i < w->n_batches; i++)
+        change_first(s, &w->batches[i].rows);
+    if (q->run == q->job->run && clock >= q->job->applied_end)
+        q->job->applied_end = clock + 1;
+}
+
+static void combine_at_once(struct shard *s, struct bsp_queue *q, uint64_t clock)
+{
+    struct combine *w = s->small_clock;
+
+    combine_gather(s, w, q->first);
+    (void)combine_keys(w, UINT64_MAX);
+    begin_rows(s, q, w, clock);
+    (void)combine_rows(s, w, UINT64_MAX);
+}
+
+/* The queue's first clock, which is complete, and its pushes marked. -ENOMEM: all is as it was. */
 static int release_clock(struct shard *s, struct bsp_queue *q)
 {
     uint64_t clock = q->first->clock;
-    struct shard_event event = { .type = SHARD_EVENT_COMBINE,
-                                 .version = s->version,
-                                 .combine = { q->run, clock } };
+    struct shard_event event = combine_event(s, q, clock);
+    int status = combine_reserve(s->small_clock, q->first, false);
 
-    if (reserve_combine(s, q->first) != 0 || shard_events_reserve(s->events, &event) != 0)
-        return -ENOMEM;
-    combine(s, drop_void(s, q) ? q->first : NULL, q->run);
-    if (s->version > event.version && q->run == q->job->run && clock >= q->job->applied_end)
-        q->job->applied_end = clock + 1;
+    if (!status && shard_events_reserve(s->events, &event) != 0)
+        status = -ENOMEM;
+    if (!status && drop_void(s, q))
+        combine_at_once(s, q, clock);
+    while (combine_trim(s->small_clock))
+        ;
+    if (status)
+        return status;
     while (q->first && q->first->clock == clock)
         free_first(s, &q->first);
     event.version = s->version;
     shard_events_record(s->events, &event);
     return 0;
 }
+
+/* --- release in slices --- */
+
+/* What has not taken effect is left; the clock is as it was. */
+static void leave_slices(struct shard *s)
+{
+    if (s->large_clock->phase > COMBINE_READY)
+        return;
+    while (combine_trim(s->large_clock))
+        ;
+    s->large_clock->queue = NULL;
+    s->large_clock->job = NULL;
+}
+
+/* One that is tried again and again without space in the log would merge its keys each time: so this is asked for
+ * before, too. False: no memory. */
+static bool begin_slices(struct shard *s, struct bsp_queue *q)
+{
+    struct combine *w = s->large_clock;
+    struct shard_event event = combine_event(s, q, q->first->clock);
+
+    if (shard_events_reserve(s->events, &event) != 0 || combine_reserve(w, q->first, true) != 0)
+        return false;
+    w->queue = q;
+    w->job = q->job;
+    w->run = q->run;
+    w->clock = q->first->clock;
+    combine_gather(s, w, q->first);
+    return true;
+}
+
+/* From the queue to the clock in slices. */
+static void take_pushes(struct combine *w, struct bsp_queue *q)
+{
+    struct bsp_held **at = &w->held;
+
+    w->held = q->first;
+    while (*at && (*at)->clock == w->clock)
+        at = &(*at)->next;
+    q->first = *at;
+    *at = NULL;
+}
+
+static void remove_queue(struct shard *s, struct bsp_queue *q)
+{
+    struct bsp_queue **at = &s->queues;
+
+    while (*at != q)
+        at = &(*at)->next;
+    *at = q->next;
+    recycle_queue(s, q);
+}
+
+/* Others have come in between: a worker that came back may not have ended the clock, or it counts no more. Then
+ * nothing happens, and it is begun again once it is complete. So it is without memory for the log. */
+static void take_effect(struct shard *s)
+{
+    struct combine *w = s->large_clock;
+    struct bsp_queue *q = w->queue;
+    struct shard_event event = combine_event(s, q, w->clock);
+
+    if (q->first->clock != w->clock || !is_complete(q) || mark_counting(q) ||
+        shard_events_reserve(s->events, &event) != 0) {
+        leave_slices(s);
+        return;
+    }
+    (void)drop_void(s, q);
+    take_pushes(w, q);
+    begin_rows(s, q, w, w->clock);
+    event.version = s->version;
+    shard_events_record(s->events, &event);
+    w->queue = NULL;
+    if (!q->first)
+        remove_queue(s, q);
+}
+
+/* One push or buffer after the other: to give back megabytes takes its time. Returns what was used. */
+static uint64_t end_slices(struct shard *s)
+{
+    struct combine *w = s->large_clock;
+
+    s->has_combined = true;
+    w->job = NULL;
+    if (w->held)
+        free_first(s, &w->held);
+    else if (!combine_trim(w))
+        (void)bsp_release_some(s);
+    return SHARD_SLICE_BYTES;
+}
+
+uint64_t bsp_more(struct shard *s, uint64_t n_bytes)
+{
+    struct combine *w = s->large_clock;
+    uint64_t used = 0;
+
+    while (used < n_bytes && w->phase != COMBINE_IDLE) {
+        used += combine_keys(w, n_bytes - used);
+        if (w->phase == COMBINE_READY)
+            take_effect(s);
+        used += combine_rows(s, w, n_bytes > used ? n_bytes - used : 0);
+        if (w->phase == COMBINE_END)
+            used += end_slices(s);
+    }
+    return used;
+}
+
+bool bsp_is_in_slices(const struct shard *s)
+{
+    return s->large_clock->phase != COMBINE_IDLE;
+}
+
+void bsp_finish(struct shard *s)
+{
+    while (s->large_clock->phase > COMBINE_READY)
+        (void)bsp_more(s, SHARD_SLICE_BYTES);
+}
+
+static bool may_begin_slices(const struct shard *s)
+{
+    return s->large_clock->phase == COMBINE_IDLE &&
+           (s->large.phase == PUSH_IDLE || s->large.phase >= PUSH_RELEASE);
+}
+
+static uint64_t cost_of(const struct shard *s, const struct bsp_held *h)
+{
+    uint64_t cost = 0;
+
+    for (uint32_t i = 0; i < h->n_sections; i++)
+        cost += (uint64_t)h->sections[i].n_keys * s->tables[h->sections[i].table_id]->row_cost;
+    return cost;
+}
+
+/* Of the pushes from `first` on that are of its clock, in bytes of a slice. */
+static uint64_t cost_of_clock(const struct shard *s, const struct bsp_held *first, bool all)
+{
+    uint64_t cost = 0;
+
+    for (const struct bsp_held *h = first; h && h->clock == first->clock; h = h->next)
+        cost += all || h->counts ? cost_of(s, h) : 0;
+    return cost;
+}
+
+/* The queue's first clock, if it is complete and costs *n_bytes at most; else in slices, one after the other. True:
+ * that is done. */
+static bool release_small(struct shard *s, struct bsp_queue *q, uint64_t *n_bytes)
+{
+    uint64_t cost;
+
+    if (q == s->large_clock->queue || !is_complete(q))
+        return false;
+    (void)mark_counting(q);
+    cost = cost_of_clock(s, q->first, false);
+    if (cost > *n_bytes) {
+        if (may_begin_slices(s))
+            (void)begin_slices(s, q);
+        return false;
+    }
+    if (release_clock(s, q) != 0)
+        return false;
+    *n_bytes -= cost;
+    return true;
+}
+
+bool bsp_release_some(struct shard *s)
+{
+    struct bsp_queue **at = &s->queues;
+    uint64_t n_bytes = SHARD_SLICE_BYTES;
+    bool any = false;
+
+    while (*at && !s->replay) { /* then the log's owner calls again */
+        struct bsp_queue *q = *at;
+
+        if (!release_small(s, q, &n_bytes)) {
+            at = &q->next;
+            continue;
+        }
+        any = true;
+        if (q->first)
+            continue;
+        *at = q->next;
+        recycle_queue(s, q);
+    }
+    return any;
+}
+
+bool bsp_ends_large_clock(const struct shard *s, const struct worker *worker,
+                          const struct push *push, uint64_t cost)
+{
+    const struct job *job = worker->job;
+    const struct bsp_queue *q = push->tick ? find_queue(s, job, job->run) : NULL;
+
+    const struct bsp_held *first = q ? q->first : NULL;
+
+    while (first && first->clock < worker->clock)
+        first = first->next;
+    if (!first || first->clock > push->clock)
+        return false;
+    for (uint32_t i = 0; i < job->n_workers; i++)
+        if (&job->workers[i] != worker && job_counts(&job->workers[i]) &&
+            job->workers[i].clock <= first->clock)
+            return false;
+    return cost_of_clock(s, first, true) + cost > SHARD_SLICE_BYTES;
+}
+
+bool lock_step_is_combining(const struct shard *s)
+{
+    return bsp_is_in_slices(s);
+}
+
+void lock_step_more(struct shard *s)
+{
+    (void)bsp_more(s, SHARD_SLICE_BYTES);
+}
+
+bool lock_step_has_combined(struct shard *s)
+{
+    bool has = s->has_combined;
+
+    s->has_combined = false;
+    return has;
+}
+
+/* --- release in one piece --- */
 
 int bsp_replay_combine(struct shard *s, uint64_t run, uint64_t clock)
 {
@@ -667,6 +652,7 @@ int bsp_replay_combine(struct shard *s, uint64_t run, uint64_t clock)
     q = *at;
     if (!q || q->first->clock != clock || !is_complete(q))
         return PS_ECORRUPT;
+    (void)mark_counting(q);
     status = release_clock(s, q);
     if (q->first)
         return status;
@@ -675,13 +661,23 @@ int bsp_replay_combine(struct shard *s, uint64_t run, uint64_t clock)
     return status;
 }
 
+static bool release_any(struct shard *s, struct bsp_queue *q)
+{
+    if (!is_complete(q))
+        return false;
+    (void)mark_counting(q);
+    return release_clock(s, q) == 0;
+}
+
 bool bsp_release_clock(struct shard *s)
 {
     struct bsp_queue **at = &s->queues, *q;
 
     if (s->replay)
         return false; /* the log's owner calls again */
-    while (*at && (!is_complete(*at) || release_clock(s, *at) != 0))
+    bsp_finish(s);
+    leave_slices(s);
+    while (*at && !release_any(s, *at))
         at = &(*at)->next;
     q = *at;
     if (!q)
@@ -702,6 +698,11 @@ bool bsp_release(struct shard *s)
     return any;
 }
 
+void lock_step_finish(struct shard *s)
+{
+    (void)bsp_release(s);
+}
+
 static void free_queues(struct shard *s, struct bsp_queue *first)
 {
     struct bsp_queue *next;
@@ -718,6 +719,10 @@ void bsp_deinit(struct shard *s)
 {
     free_queues(s, s->queues);
     free_queues(s, s->pooled_queues);
+    while (s->large_clock->held)
+        free_first(s, &s->large_clock->held);
+    combine_deinit(s->large_clock);
+    combine_deinit(s->small_clock);
     while (s->pooled_held)
         free_pooled(s);
     s->queues = s->pooled_queues = NULL;

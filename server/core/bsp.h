@@ -17,6 +17,8 @@
  * no rank had samples, all ranks weigh the same. The order of arrival and the placement of keys on shards change
  * nothing.
  *
+ * A clock of more than a slice of rows goes on in slices (bsp_more()).
+ *
  * Every push of a job that may use lock-step tables is held, also one without a section for them: the
  * weights of a clock's ranks must not depend on which shard a worker had rows for. Held pushes may take
  * BSP_HELD_BYTES_MAX; with a memory budget, a quarter of it beside the rows (or 64 MiB, if that is
@@ -26,22 +28,7 @@
 #ifndef SERVER_CORE_BSP_H
 #define SERVER_CORE_BSP_H
 
-#include "server/core/shard_internal.h"
-
-/* A push that waits for its clock: an owned copy of its sections for lock-step tables, checked
- * when it came. */
-struct bsp_held {
-    struct bsp_held *next; /* owned */
-    uint32_t n_users;      /* the queue; a scan that has still to read it (snapshot_scan.h) */
-    uint32_t rank;
-    uint64_t incarnation, seq, clock;
-    uint32_t n_samples;
-    bool finished;    /* its worker has ticked past its clock */
-    size_t n_bytes;   /* that it takes, bytes of the sections included */
-    size_t cap_bytes; /* of this allocation, which may have held another one before */
-    uint32_t n_sections;
-    struct section sections[]; /* their bytes stand behind them */
-};
+#include "server/core/held_push.h"
 
 struct bsp_queue {
     struct bsp_queue *next; /* owned */
@@ -73,8 +60,27 @@ void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held);
 /* The worker has finished all steps up to `clock`. */
 void bsp_tick(struct shard *s, const struct worker *worker, uint64_t clock);
 
-/* Combines all clocks that are complete. True if there were any. One for which there is no
- * memory stays complete, and is tried again at the next call. */
+/* Combines clocks that are complete, up to SHARD_SLICE_BYTES of rows; begins in slices with one that is larger, if no
+ * large push is under way. True if any was combined. One for which there is no memory stays complete, and is tried
+ * again at the next call. */
+bool bsp_release_some(struct shard *s);
+
+/* Of the clock in slices, about n_bytes of rows, or to its end, and then of the next one. It takes effect like a large
+ * push, at one moment, when its keys are merged: version, event, step counts. Pulls of its job's lock-step tables wait
+ * until its last row has changed; all others find those rows changed that they ask for. Returns what was used. */
+uint64_t bsp_more(struct shard *s, uint64_t n_bytes);
+
+/* True while there is one. */
+bool bsp_is_in_slices(const struct shard *s);
+
+/* The rest of it at once, if it has taken effect. */
+void bsp_finish(struct shard *s);
+
+/* True if this push, whose rows cost so many bytes, has a tick that would complete a clock that goes on in slices. */
+bool bsp_ends_large_clock(const struct shard *s, const struct worker *worker,
+                          const struct push *push, uint64_t cost);
+
+/* Combines all clocks that are complete, at once. True if there were any. */
 bool bsp_release(struct shard *s);
 
 /* The same for one clock, the first of its job that is complete. */
@@ -93,7 +99,8 @@ struct bsp_held *bsp_make_held(struct shard *s, size_t n_bytes) MUST_CHECK;
 /* One user less. */
 void bsp_release_held(struct shard *s, struct bsp_held *held);
 
-/* True if a complete clock has not been combined: then no row of lock step may be read. */
+/* True if a complete clock of any run of the job has not been combined to its end: then no row of lock step may be
+ * read. */
 bool bsp_is_behind(const struct shard *s, const struct job *job);
 
 void bsp_deinit(struct shard *s);

@@ -20,23 +20,29 @@ void pending_rows_end(struct pending_rows *b)
     *at = b->next;
 }
 
-uint32_t pending_rows_bound(const struct pending_rows *b, uint32_t at, uint64_t key)
+uint32_t pending_rows_bound_keys(const uint64_t *keys, uint32_t n_keys, uint32_t at,
+                                 uint64_t key)
 {
     uint32_t stride = 1, end;
 
-    while (stride < b->n_keys - at && b->keys[at + stride] < key)
+    while (stride < n_keys - at && keys[at + stride] < key)
         stride *= 2;
-    end = stride < b->n_keys - at ? at + stride : b->n_keys;
+    end = stride < n_keys - at ? at + stride : n_keys;
     at += stride / 2;
     while (at < end) {
         uint32_t middle = at + (end - at) / 2;
 
-        if (b->keys[middle] < key)
+        if (keys[middle] < key)
             at = middle + 1;
         else
             end = middle;
     }
     return at;
+}
+
+uint32_t pending_rows_bound(const struct pending_rows *b, uint32_t at, uint64_t key)
+{
+    return pending_rows_bound_keys(b->keys, b->n_keys, at, key);
 }
 
 bool pending_rows_await(const struct shard_entry *entry, uint64_t key)

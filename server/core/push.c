@@ -103,8 +103,10 @@ static void end_step(struct shard *s, struct push_op *op)
     uint64_t n_refused = s->counters.rows_refused;
 
     tick(s, op->worker, op->push);
-    if (s->queues)
+    if (s->queues && op->is_whole)
         (void)bsp_release(s);
+    else if (s->queues)
+        (void)bsp_release_some(s);
     op->result.rows_refused += s->counters.rows_refused - n_refused;
 }
 
@@ -247,7 +249,8 @@ static void commit(struct shard *s, struct push_op *op)
     report(s, op->worker, &op->fault.err, &op->result);
 }
 
-static bool is_large(const struct shard *s, const struct push *push)
+static bool is_large(const struct shard *s, const struct worker *worker,
+                     const struct push *push)
 {
     uint64_t n_bytes = 0;
 
@@ -257,7 +260,8 @@ static bool is_large(const struct shard *s, const struct push *push)
         if (entry)
             n_bytes += (uint64_t)push->sections[i].n_keys * entry->row_cost;
     }
-    return n_bytes > SHARD_SLICE_BYTES;
+    return n_bytes > SHARD_SLICE_BYTES ||
+           (s->queues && bsp_ends_large_clock(s, worker, push, n_bytes));
 }
 
 /* --- CHECK: the sections against their tables --- */
@@ -440,6 +444,7 @@ static void fail(struct shard *s, struct push_op *op, int status)
 {
     op->phase = PUSH_DONE;
     refuse(s, op, status);
+    op->phase = op == &s->large ? PUSH_RELEASE : PUSH_DONE;
     trim(op);
 }
 
@@ -477,13 +482,32 @@ static void take_effect(struct shard *s, struct push_op *op)
     commit(s, op);
 }
 
-static void end_rows(struct push_op *op)
+static void end_rows(const struct shard *s, struct push_op *op)
 {
     for (uint32_t i = 0; i < op->push->n_sections; i++)
         if (!op->sections[i].waits)
             pending_rows_end(&op->sections[i].rows);
-    op->phase = PUSH_DONE;
+    op->phase = op == &s->large ? PUSH_RELEASE : PUSH_DONE;
     trim(op);
+}
+
+/* Clocks that were complete had to wait for the end of this push. Only one that is not to be sent again waits for those
+ * of its job. Returns what was used. */
+static uint64_t release_clocks(struct shard *s, struct push_op *op, uint64_t n_bytes)
+{
+    uint64_t n_refused = s->counters.rows_refused, used;
+
+    if (s->queues)
+        (void)bsp_release_some(s);
+    if (op->status || !bsp_is_in_slices(s) || !bsp_is_behind(s, op->worker->job)) {
+        op->phase = PUSH_DONE;
+        return 0;
+    }
+    used = bsp_more(s, n_bytes);
+    op->result.rows_refused += s->counters.rows_refused - n_refused;
+    op->result.min_clock = job_min_clock(op->worker->job);
+    op->result.version = s->version;
+    return used;
 }
 
 /* The turn has been checked. */
@@ -517,12 +541,14 @@ static void advance(struct shard *s, struct push_op *op, uint64_t n_bytes)
     while (push_is_running(op) && n_bytes) {
         uint64_t cost = 0;
 
-        if (op->section < op->push->n_sections)
+        if (op->phase == PUSH_RELEASE)
+            cost = release_clocks(s, op, n_bytes);
+        else if (op->section < op->push->n_sections)
             cost = work(s, op, n_bytes, &status);
         else if (op->phase == PUSH_CHECK)
             take_effect(s, op);
         else
-            end_rows(op);
+            end_rows(s, op);
         if (status)
             fail(s, op, status);
         n_bytes -= cost < n_bytes ? cost : n_bytes;
@@ -575,8 +601,9 @@ static bool is_answered_early(struct shard *s, struct worker *worker, const stru
 }
 
 static int run_at_once(struct shard *s, struct worker *worker, const struct push *push,
-                       struct shard_push_result *ret)
+                       bool is_whole, struct shard_push_result *ret)
 {
+    s->small.is_whole = is_whole;
     begin(s, &s->small, worker, push);
     advance(s, &s->small, UINT64_MAX);
     *ret = s->small.result;
@@ -592,7 +619,7 @@ int shard_push(struct shard *s, struct worker *worker, const struct push *push, 
     shard_finish_push(s);
     if (is_answered_early(s, worker, push, now_ms, ret, &status))
         return status;
-    return run_at_once(s, worker, push, ret);
+    return run_at_once(s, worker, push, true, ret);
 }
 
 int shard_push_begin(struct shard *s, struct worker *worker, const struct push *push,
@@ -608,9 +635,9 @@ int shard_push_begin(struct shard *s, struct worker *worker, const struct push *
     *ret_state = SHARD_PUSH_DONE;
     if (is_answered_early(s, worker, push, now_ms, ret, &status))
         return status;
-    if (!is_large(s, push))
-        return run_at_once(s, worker, push, ret);
-    if (s->large.phase != PUSH_IDLE) {
+    if (!is_large(s, worker, push))
+        return run_at_once(s, worker, push, false, ret);
+    if (s->large.phase != PUSH_IDLE || bsp_is_in_slices(s)) {
         *ret_state = SHARD_PUSH_BUSY;
         return 0;
     }
@@ -643,7 +670,12 @@ bool shard_is_pushing(const struct shard *s, const struct worker *worker)
 
 void shard_finish_push(struct shard *s)
 {
-    advance(s, &s->large, UINT64_MAX);
+    struct push_op *op = &s->large;
+
+    while (push_is_running(op) && op->phase != PUSH_RELEASE)
+        advance(s, op, SHARD_SLICE_BYTES);
+    if (push_is_running(op))
+        op->phase = PUSH_DONE;
 }
 
 /* --- replay.h --- */

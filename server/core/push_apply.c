@@ -1,12 +1,12 @@
 #include "server/core/push_apply.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
-#include "common/hash.h"
+#include "server/core/combine.h"
 #include "server/core/pending_rows.h"
 #include "server/core/row_admission.h"
+#include "server/core/row_step.h"
 #include "server/core/weights.h"
 
 /* Rows asked for before their turn: about what a miss takes. */
@@ -14,64 +14,6 @@
 
 /* Of one row; behind that the hardware has seen where it goes. */
 #define PREFETCH_BYTES_MAX 1024u
-
-/* In double: the squares of finite floats cannot overflow there. */
-static void clip(float *gradient, uint32_t dim, float clip_norm)
-{
-    double squares = 0.0, norm;
-    float factor;
-
-    for (uint32_t i = 0; i < dim; i++)
-        squares += (double)gradient[i] * (double)gradient[i];
-    norm = sqrt(squares);
-    if (norm <= (double)clip_norm)
-        return;
-    factor = (float)((double)clip_norm / norm);
-    for (uint32_t i = 0; i < dim; i++)
-        gradient[i] *= factor;
-}
-
-static float *state_of(const struct shard_entry *entry, struct row *row)
-{
-    return row->floats + entry->table.weights_bytes / sizeof *row->floats;
-}
-
-/* The noise of rounding is a function of what is changed, and not of when or where. */
-static void step_half(struct shard *s, const struct shard_entry *entry, struct row *row,
-                      const optimizer_gradient *gradient, const struct optimizer_step *step)
-{
-    const struct table_spec *spec = &entry->table.spec;
-    uint64_t noise = hash_mix2(hash_mix2(spec->seed, row->key), step->t);
-
-    weights_load(spec->storage, row->floats, spec->dim, s->values);
-    entry->optim->step(s->values, state_of(entry, row), gradient, spec->dim, step);
-    weights_store(spec->storage, s->values, spec->dim, noise, row->floats);
-}
-
-static void step_row(struct shard *s, const struct shard_entry *entry, struct row *row,
-                     const optimizer_gradient *gradient, const struct optimizer_step *step,
-                     uint64_t version)
-{
-    const struct table_spec *spec = &entry->table.spec;
-
-    if (spec->storage == TABLE_SPEC_FP32)
-        entry->optim->step(row->floats, state_of(entry, row), gradient, spec->dim, step);
-    else
-        step_half(s, entry, row, gradient, step);
-    row_touch(row, version);
-}
-
-void push_apply_step(struct shard *s, const struct shard_entry *entry, struct row *row,
-                     float *gradient, const struct optimizer_step *step, uint64_t version)
-{
-    const struct table_spec *spec = &entry->table.spec;
-
-    if (!row)
-        return;
-    if (spec->clip_norm > 0.0f)
-        clip(gradient, spec->dim, spec->clip_norm);
-    step_row(s, entry, row, gradient, step, version);
-}
 
 /* The state begins as that of the weights that the row now has. */
 static void assign(struct shard *s, const struct shard_entry *entry, struct row *row,
@@ -86,7 +28,7 @@ static void assign(struct shard *s, const struct shard_entry *entry, struct row 
         weights_load(spec->storage, row->floats, spec->dim, s->values);
         weights = s->values;
     }
-    entry->optim->init(weights, state_of(entry, row), spec->dim, &spec->params);
+    entry->optim->init(weights, row_step_state(entry, row), spec->dim, &spec->params);
     row_touch(row, version);
 }
 
@@ -140,14 +82,14 @@ static void change_row(struct shard *s, struct push_section *section, const uint
     int status;
 
     if (is_plain(section)) {
-        step_row(s, entry, row, (const optimizer_gradient *)src, &section->step, version);
+        row_step_plain(s, entry, row, (const optimizer_gradient *)src, &section->step, version);
         return;
     }
     status =
         section->in.codec->decode(src, entry->table.spec.dim, section->in.sent->k, s->gradient);
     assert(!status); /* it was checked */
     if (section->in.sent->op == SECTION_GRADIENT)
-        push_apply_step(s, entry, row, s->gradient, &section->step, version);
+        row_step(s, entry, row, s->gradient, &section->step, version);
     else
         assign(s, entry, row, s->gradient, version);
 }
@@ -200,7 +142,7 @@ void push_apply_rows(struct shard *s, struct push_op *op, struct push_section *s
     uint32_t n_chunks = n / size + (n % size != 0);
     struct chunk chunks[3];
 
-    for (uint32_t i = at; s->large.phase == PUSH_APPLY && op != &s->large && i < end; i += size)
+    for (uint32_t i = at; op != &s->large && push_apply_is_under_way(s) && i < end; i += size)
         push_apply_first(s, b->entry, b->keys + i, end - i < size ? end - i : size);
     /* In step k chunk k asks for its lines, the one before for its rows, and the one before that,
      * for which memory has had all that time, changes. */
@@ -231,6 +173,11 @@ static uint32_t section_of(const struct push_op *op, const struct shard_entry *e
     return i;
 }
 
+bool push_apply_is_under_way(const struct shard *s)
+{
+    return s->large.phase == PUSH_APPLY || s->large_clock->phase == COMBINE_APPLY;
+}
+
 static void change_first(struct shard *s, struct push_section *section, const uint64_t *keys,
                          uint32_t n_keys)
 {
@@ -258,6 +205,8 @@ void push_apply_first(struct shard *s, const struct shard_entry *entry, const ui
     uint32_t i;
 
     assert(n_keys <= SHARD_CHUNK_MAX);
+    if (s->large_clock->phase == COMBINE_APPLY)
+        combine_rows_first(s, s->large_clock, entry, keys, n_keys);
     if (s->large.phase != PUSH_APPLY)
         return;
     i = section_of(&s->large, entry);

@@ -21,7 +21,7 @@
  * Not restored: statistics, a row's flags, and the inputs of admission and eviction (sketches, version
  * ages), which begin as in a new shard. Later evictions may therefore differ.
  *
- * A push in slices that had taken effect but was not finished when the events end is applied whole. Its
+ * A push or clock in slices that had taken effect but was not finished when the events end is applied whole. Its
  * keys without a recorded decision get rows.
  *
  * After any failure the shard is only good for shard_free(): -ENOMEM; PS_ECORRUPT with a sentence: the

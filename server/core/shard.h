@@ -179,7 +179,8 @@ int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *
 
 /* Is a push of this worker between its slices? Its rank is joined, and it leaves, behind that. */
 bool shard_is_pushing(const struct shard *s, const struct worker *worker) ON_SHARD;
-/* Finishes the push under way at once, as psd stops. shard_push_more() then returns its result. */
+/* Finishes the push under way at once, as psd stops. shard_push_more() then returns its result. A clock that it
+ * completed goes on (lock_step.h). */
 void shard_finish_push(struct shard *s) ON_SHARD;
 
 /* Counts a push whose sender membership_find() has found fenced. */

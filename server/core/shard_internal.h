@@ -1,6 +1,7 @@
 /*
  * The struct behind shard.h, and its invariants. Its files, from the interface down: shard_life.c (life,
- * tables), push.c (the push state machine), pull.c (pulls), bsp.c (pushes held for lock step),
+ * tables), push.c (the push state machine), pull.c (pulls), bsp.c (pushes held for lock step), combine.c (a
+ * clock's rows), row_step.c (a step of one row),
  * section_check.c (a section against its table), push_apply.c (changed rows), row_admission.c (does a key
  * get a row), pending_rows.c (rows still to change), shard_log_events.c (redo events). snapshot_scan.h and
  * replay.h are interfaces of their own.
@@ -9,7 +10,7 @@
  *   1. Every row's key routes to this shard; a dense table's keys are below n_blocks.
  *   2. No NaN and no Inf that a peer sent reaches a row.
  *   3. A worker's last_seq is the number of its last acknowledged push; all before it are acknowledged too.
- *   4. held_bytes is the sum of n_bytes over all held pushes of all queues.
+ *   4. held_bytes is the sum of n_bytes over all held pushes of all queues and of the clock in slices.
  *   5. A row that a committed push has still to change is not removed, and no reader finds it before it
  *      is changed.
  */
@@ -119,12 +120,14 @@ struct push_fault {
  *     CHECK    keys and values are held against the tables
  *     APPLY    it has taken effect: version, number, tick are given; rows are found or made,
  *              and change, in any order
+ *     RELEASE  all is done, but a lock-step clock that it has ended is combined, in slices; its worker hears
+ *              of it when that has ended
  *     DONE     `result` holds the status
  *
  * A fault in CHECK leads to DONE, with nothing left behind but the refusal. In APPLY there is
  * none: a key of a sparse table for which there is no memory gets no row, and is counted.
  */
-enum push_phase { PUSH_IDLE, PUSH_CHECK, PUSH_APPLY, PUSH_DONE };
+enum push_phase { PUSH_IDLE, PUSH_CHECK, PUSH_APPLY, PUSH_RELEASE, PUSH_DONE };
 
 struct bsp_held; /* bsp.h */
 
@@ -140,11 +143,13 @@ struct push_op {
     struct push_fault fault;
     uint64_t n_clipped; /* rows */
     int status;         /* shard_push()'s */
+    bool is_whole;      /* nothing that it brings about goes on in slices */
     struct shard_push_result result;
     struct bytes keys, marks; /* owned: the sections' arrays */
 };
 
 struct bsp_queue;        /* bsp.h */
+struct combine;          /* combine.h */
 struct replay_decisions; /* replay_decisions.h */
 struct snapshot_scan;    /* snapshot_scan.h */
 struct row_provenance_push;
@@ -207,8 +212,11 @@ struct shard {
     /* small: pushes that are done in one call; large: the one that goes on in slices. */
     struct push_op small, large;
 
-    /* Scratch memory of one call: grows as needed; large buffers are freed at the end of the call. */
-    struct bytes keys, contributions, batches;
+    /* Owned: the clock that is combined in one call; the one that goes on in slices. */
+    struct combine *small_clock, *large_clock;
+    bool has_combined; /* lock_step_has_combined() */
+
+    /* Scratch memory of one call. */
     float *gradient, *values; /* owned; TABLE_SPEC_DIM_MAX each */
 };
 

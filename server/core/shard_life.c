@@ -6,7 +6,9 @@
 
 #include "common/memory.h"
 #include "server/core/bsp.h"
+#include "server/core/combine.h"
 #include "server/core/expire.h"
+#include "server/core/lock_step.h"
 #include "server/core/push.h"
 #include "server/core/replay_decisions.h"
 #include "server/core/row_admission.h"
@@ -24,6 +26,8 @@ static void init(struct shard *s, const struct shard_config *config)
     s->gradient = memory_alloc_lines(TABLE_SPEC_DIM_MAX * sizeof *s->gradient);
     s->values = memory_alloc_lines(TABLE_SPEC_DIM_MAX * sizeof *s->values);
     s->pushes = memory_alloc(ROW_PROVENANCE_PUSHES * sizeof *s->pushes);
+    s->small_clock = memory_alloc(sizeof *s->small_clock);
+    s->large_clock = memory_alloc(sizeof *s->large_clock);
     for (uint32_t id = 0; id < CODEC_ID_END; id++)
         s->codecs[id] = codec_by_id(id);
 }
@@ -49,9 +53,8 @@ static void deinit(struct shard *s) ON_SHARD
     membership_free(s->membership);
     push_deinit(&s->small);
     push_deinit(&s->large);
-    bytes_deinit(&s->keys);
-    bytes_deinit(&s->contributions);
-    bytes_deinit(&s->batches);
+    free(s->small_clock);
+    free(s->large_clock);
     free(s->gradient);
     free(s->values);
     free(s->pushes);
@@ -269,8 +272,9 @@ static int check_same(struct shard *s, struct shard_entry *entry, const struct t
     if (!status || !table_spec_only_adds(spec) ||
         table_spec_same_layout(&entry->table.spec, spec, NULL))
         return status;
-    if (push_is_running(&s->large))
-        return err_set(err, -EAGAIN, "table %s: a large push is under way", spec->name);
+    if (push_is_running(&s->large) || lock_step_is_combining(s))
+        return err_set(err, -EAGAIN, "table %s: a large push or clock is under way",
+                       spec->name);
     shard_log_events_rows(s);
     status = shard_events_reserve(s->events, &event);
     if (status)
@@ -388,7 +392,7 @@ bool shard_advance(struct shard *s, uint64_t now_ms)
     any = membership_n_gone(s->membership) != s->n_gone;
     s->n_gone = membership_n_gone(s->membership);
     expire_sweep(s, now_ms);
-    return bsp_release(s) || any;
+    return bsp_release_some(s) || any;
 }
 
 uint32_t shard_gradient_max(const struct shard *s)

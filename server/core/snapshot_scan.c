@@ -7,6 +7,7 @@
 
 #include "common/memory.h"
 #include "server/core/bsp.h"
+#include "server/core/push_apply.h"
 #include "server/core/shard_log_events.h"
 #include "server/core/snapshot_meta.h"
 
@@ -104,7 +105,7 @@ int snapshot_scan_begin(struct shard *s, enum snapshot_scan_mode mode,
     int status;
 
     assert(!s->scan);
-    if (s->large.phase == PUSH_APPLY)
+    if (push_apply_is_under_way(s))
         return -EAGAIN;
     if (mode == SNAPSHOT_SCAN_DELTA && !s->base.is_there)
         return -EINVAL;

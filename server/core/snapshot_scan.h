@@ -54,8 +54,8 @@ struct snapshot_scan_slice {
 /* True if the next scan may be a delta: a scan was kept, and not too many rows were removed since. */
 bool snapshot_scan_may_be_delta(const struct shard *s) ON_SHARD;
 
-/* The first moment: the scan needs the events from here on. One scan at a time. -EAGAIN: a push in slices
- * is under way, so ask again after its next slice; -EINVAL: a delta is not possible; -ENOMEM. */
+/* The first moment: the scan needs the events from here on. One scan at a time. -EAGAIN: a push or
+ * clock in slices changes rows, so ask again after its next slice; -EINVAL: a delta is not possible; -ENOMEM. */
 int snapshot_scan_begin(struct shard *s, enum snapshot_scan_mode mode,
                         struct snapshot_scan **ret) ON_SHARD MUST_CHECK;
 

@@ -267,6 +267,8 @@ static int begin(struct shard *s, const char *job, const char *settings,
     *ret = (struct table_admin_counts){ 0 };
     if (is_pushed_to(s, job))
         return err_set(err, -EAGAIN, "a large push to tables of job %.64s is under way", job);
+    if (lock_step_is_combining(s))
+        return err_set(err, -EAGAIN, "a large clock in lock step is being applied");
     (void)bsp_release(s);
     shard_log_events_rows(s);
     return table_admin_check(s, job, settings, err);

@@ -93,6 +93,33 @@ static int read_all(struct wal_replay *r) ON_SHARD
     return status;
 }
 
+static bool is_late(const struct shard *s, const struct shard_event *event) ON_SHARD
+{
+    return event->type == SHARD_EVENT_ROWS && event->rows.op == SHARD_ROWS_LEFT &&
+           event->version <= shard_version(s);
+}
+
+/* A push or clock in slices is in the log before its last row was decided: keys that got no row follow it. Whoever
+ * stops behind it has to know of these. What cannot be read there is none of the records up to here. */
+static void replay_late_rows(struct wal_replay *r) ON_SHARD
+{
+    const struct wal_replay_config *c = r->config;
+    const struct wal_record *record = NULL;
+    struct wal_reader *reader;
+    struct err err = { 0 };
+    int status =
+        wal_reader_open(c->files, c->dir, c->identity, r->facts->last + 1, &reader, &err);
+
+    if (status)
+        return;
+    do {
+        status = wal_reader_next(reader, &record, &err);
+        if (!status && record && is_late(r->shard, &record->event))
+            status = shard_replay(r->shard, &record->event, r->now_ms, &err);
+    } while (!status && record);
+    wal_reader_free(reader);
+}
+
 /* A fuzzy scan without its log is none. */
 static int check_needs(const struct wal_replay *r, const struct wal_end *end)
 {
@@ -122,6 +149,8 @@ int wal_replay_run(struct shard *s, const struct wal_replay_config *config, uint
     *ret_facts = (struct wal_replay_facts){ .from = config->from, .last = config->from - 1 };
     r.number = ret_facts->last;
     status = read_all(&r);
+    if (!status && ret_facts->covers_sync_point)
+        replay_late_rows(&r);
     ret_facts->n_file_bytes = wal_reader_n_file_bytes(r.reader);
     if (!status) {
         *ret_end = *wal_reader_end(r.reader);

@@ -34,7 +34,8 @@ struct wal_replay_config {
     uint64_t
         needs; /* the checkpoint's `through`, without which its scan is not exact; 0: none */
     uint64_t through; /* stops behind this record; 0: at the end */
-    /* Stops behind the event that brings the shard to the state after this clock; NULL: does not. */
+    /* Stops behind the event that brings the shard to the state after this clock, and takes from what follows only the
+     * keys that got no row of it; NULL: does not. */
     const char *sync_job;
     uint64_t sync_clock;
 

@@ -12,9 +12,11 @@
 #include <stdlib.h>
 
 #include "common/memory.h"
+#include "server/core/lock_step.h"
 #include "server/core/suspicion.h"
 #include "server/core/table_admin.h"
 #include "server/requests/deferred.h"
+#include "server/requests/job_share.h"
 #include "server/requests/push_handler.h"
 
 #define STEP_MS_MAX 500u           /* by which the shard's time moves at once */
@@ -120,10 +122,11 @@ static int find_worker(struct dispatch *d, const struct request *r, struct worke
     return request_context_find_worker(&d->context, r->connection, r->now_ms, ret_worker);
 }
 
-/* Pushes may have moved a clock: answers the parked pulls that waited for it. */
+/* Pushes may have moved a clock, or a combined one has changed its last row: answers the parked pulls that waited for
+ * it. */
 static void after_push(struct dispatch *d) ON_SHARD
 {
-    if (!d->context.clock_moved)
+    if (!lock_step_has_combined(d->config.shard) && !d->context.clock_moved)
         return;
     d->context.clock_moved = false;
     pull_handler_retry(d->pulls);
@@ -138,22 +141,31 @@ static void more_pushes(struct dispatch *d) ON_SHARD
 {
     uint64_t now_ms = dispatch_now_ms(d);
 
+    if (!push_handler_runs(d->pushes) && lock_step_is_combining(d->config.shard)) {
+        lock_step_more(d->config.shard);
+        retry_deferred(d);
+    }
     while (push_handler_more(d->pushes, now_ms)) {
         after_push(d);
         retry_deferred(d);
     }
+    after_push(d);
 }
 
-static bool is_busy(const struct dispatch *d)
+static bool is_pushing(const struct dispatch *d) ON_SHARD
 {
-    return push_handler_is_busy(d->pushes) || pull_handler_is_busy(d->pulls) ||
-           unpack_queue_is_busy(d->bodies);
+    return push_handler_is_busy(d->pushes) || lock_step_is_combining(d->config.shard);
+}
+
+static bool is_busy(const struct dispatch *d) ON_SHARD
+{
+    return is_pushing(d) || pull_handler_is_busy(d->pulls) || unpack_queue_is_busy(d->bodies);
 }
 
 /* False if what has this turn has nothing to do. */
 static bool do_slice(struct dispatch *d, uint64_t turn) ON_SHARD
 {
-    if (turn % 3 == 0 && push_handler_is_busy(d->pushes))
+    if (turn % 3 == 0 && is_pushing(d))
         more_pushes(d);
     else if (turn % 3 == 1 && pull_handler_is_busy(d->pulls))
         pull_handler_more(d->pulls);
@@ -177,7 +189,7 @@ static void on_idle(uv_idle_t *idle)
 
 /* The loop goes round while there is more to do than one event should take: each time a slice
  * of it, then whatever else has come. */
-static void start_idle(struct dispatch *d)
+static void start_idle(struct dispatch *d) ON_SHARD
 {
     if (d->state == DISPATCH_OPEN && !uv_is_active((uv_handle_t *)&d->idle) && is_busy(d))
         uv_idle_start(&d->idle, on_idle);
@@ -321,68 +333,13 @@ static void end_oldest_connection(struct dispatch *d, const struct connection *c
     connection_close(oldest);
 }
 
-#define JOBS_OF_ONE_MAX (MEMBERSHIP_N_JOBS_MAX / 4)
-#define JOBS_OF_HOST_MAX (MEMBERSHIP_N_JOBS_MAX / 4 * 3)
-
-/* So that no single client takes all places: of jobs with counted workers. */
-static int check_job_share(struct membership *membership, const struct connection *c,
-                           const struct job *job, const char *name, struct err *err)
-{
-    uint32_t n_own = 0, n_of_host = 0;
-
-    if (job && job_is_alive(job))
-        return 0;
-    for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
-        const struct job *other = membership_job(membership, i);
-
-        if (!job_is_alive(other))
-            continue;
-        n_own += c->worker.opener && other->opener == c->worker.opener;
-        n_of_host += other->host == c->host;
-    }
-    if (n_own >= JOBS_OF_ONE_MAX)
-        return err_set(
-            err, -ENOSPC,
-            "job %.64s: this connection has started %u jobs that have workers, which is "
-            "its share",
-            name, JOBS_OF_ONE_MAX);
-    if (n_of_host >= JOBS_OF_HOST_MAX)
-        return err_set(
-            err, -ENOSPC,
-            "job %.64s: this address has started %u jobs that have workers, which is its share",
-            name, JOBS_OF_HOST_MAX);
-    return 0;
-}
-
-static bool has_live_worker(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->n_workers; i++)
-        if (job->workers[i].state == WORKER_LIVE)
-            return true;
-    return false;
-}
-
-/* The job that has waited longest, without a live worker, for those that never came; or NULL. */
-static struct job *find_waiting_job(struct membership *membership)
-{
-    struct job *oldest = NULL;
-
-    for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
-        struct job *job = membership_job(membership, i);
-
-        if (job_is_alive(job) && !has_live_worker(job) && (!oldest || job->run < oldest->run))
-            oldest = job;
-    }
-    return oldest;
-}
-
 /* Where no place is left, a job without a live worker gives its own up, as if --join-timeout were over for it. */
 static int find_place(struct dispatch *d, const struct membership_join *member, uint64_t now_ms,
                       struct worker **ret, struct err *err) ON_SHARD
 {
     struct membership *membership = shard_membership(d->config.shard);
     int status = membership_join(membership, member, now_ms, ret, err);
-    struct job *job = status == -ENOSPC ? find_waiting_job(membership) : NULL;
+    struct job *job = status == -ENOSPC ? job_share_waiting(membership) : NULL;
 
     if (!job)
         return status;
@@ -401,7 +358,7 @@ static int join_job(struct dispatch *d, struct connection *c,
     const struct worker *any = membership_worker(membership, member->job, 0);
     struct job *job = any ? any->job : NULL;
     uint64_t run_before = job ? job->run : 0;
-    int status = check_job_share(membership, c, job, member->job, err);
+    int status = job_share_check(membership, c, job, member->job, err);
 
     if (!status)
         status = find_place(d, member, now_ms, ret, err);
@@ -859,6 +816,7 @@ void dispatch_stop(struct dispatch *d)
         return;
     push_handler_stop(d->pushes, dispatch_now_ms(d));
     unpack_queue_stop(d->bodies, PS_ESTOPPING);
+    lock_step_finish(d->config.shard);
     after_push(d);
     d->state = DISPATCH_STOPPED;
     fail_deferred(d);

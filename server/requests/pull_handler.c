@@ -279,7 +279,9 @@ static void explain(struct pull_handler *p, const struct job *job, const struct 
         snprintf(dst, n_bytes, "min clock is %llu, needs %llu%s", (unsigned long long)min_clock,
                  (unsigned long long)needs, is_sync_point ? ", a sync point" : "");
 
-    if (!w)
+    if (min_clock >= needs)
+        snprintf(dst, n_bytes, "all have finished the clock before, which is being combined");
+    if (!w || min_clock >= needs)
         return;
     if (w->state == WORKER_EXPECTED)
         snprintf(dst + n, n_bytes - (size_t)n, ": worker %u has not joined yet", w->rank);

@@ -102,6 +102,11 @@ bool push_handler_is_busy(const struct push_handler *p)
     return p->first && (p->first->is_running || reply_queue_takes_pushes(p->context->replies));
 }
 
+bool push_handler_runs(const struct push_handler *p)
+{
+    return p->first && p->first->is_running;
+}
+
 /* --- precheck --- */
 
 static bool is_plain(const struct section *s)

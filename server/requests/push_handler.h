@@ -3,7 +3,8 @@
  * connection held.
  *
  *     received -> finished
- *              -> running -> finished     one of a shard
+ *              -> running -> finished     one of a shard; also while a large lock-step clock that it has completed is
+ *                                         combined
  *              -> queued -> running       the other large ones, in the order of arrival; while the
  *                                         log is full, all, also one that was running and had not
  *                                         taken effect; while its disk is slower than pushes come,
@@ -37,6 +38,9 @@ bool push_handler_more(struct push_handler *p, uint64_t now_ms) ON_SHARD;
 
 /* True if push_handler_more() has work. */
 bool push_handler_is_busy(const struct push_handler *p);
+
+/* True while a push is under way in slices. */
+bool push_handler_runs(const struct push_handler *p);
 
 /* Renews the leases of the workers of queued pushes: a held connection lets no beat through. */
 void push_handler_renew_leases(struct push_handler *p, uint64_t now_ms) ON_SHARD;

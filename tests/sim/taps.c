@@ -21,6 +21,7 @@
 
 #include "server/checkpoint/checkpoint.h"
 #include "server/core/push.h"
+#include "server/core/push_apply.h"
 #include "server/recovery/recover_shard.h"
 #include "server/requests/reply_queue.h"
 #include "server/wal/wal_writer.h"
@@ -285,7 +286,8 @@ bool taps_is_idle(const struct shard_record *rec)
 {
     const struct shard *s = rec->life.core;
 
-    return !s || (!push_is_running(&s->large) && !push_is_running(&s->small));
+    return !s || (!push_is_running(&s->large) && !push_is_running(&s->small) &&
+                  !push_apply_is_under_way(s));
 }
 
 /* A shard's thread has nothing half done here. */

@@ -208,8 +208,8 @@ def push_frame(key_list, values, table=0, seq=1, clock=0, samples=1, tick=True, 
                  blob + values if body is None else body, request_id, flags)
 
 
-def pull_frame(key_list, table=0, clock=0, deadline_ms=0, request_id=1, codec=FP32, **wrong):
-    blob = keys(*key_list)
+def pull_frame(key_list, table=0, clock=0, deadline_ms=0, request_id=1, codec=FP32, key_blob=None, **wrong):
+    blob = keys(*key_list) if key_blob is None else key_blob
     fields = dict(table=table, codec=codec, n_keys=len(key_list), key_bytes=len(blob))
     fields.update(wrong)
     return frame("pull", head((1, clock), (2, deadline_ms), (3, [section(**fields)])), blob, request_id)

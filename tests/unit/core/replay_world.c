@@ -1,5 +1,9 @@
 #include "tests/unit/core/replay_world.h"
 
+#include "server/core/bsp.h"
+#include "server/core/lock_step.h"
+#include "server/core/push_apply.h"
+
 static struct table_spec spec_of(const struct world *w, uint32_t id)
 {
     static const struct {
@@ -204,7 +208,7 @@ void push_one(struct world *w)
         w->n_large++;
         return;
     }
-    w->n_overtaken += w->under_way && w->s->large.phase == PUSH_APPLY;
+    w->n_overtaken += push_apply_is_under_way(w->s);
     free_push(push);
 }
 
@@ -213,9 +217,12 @@ void go_on(struct world *w)
     struct shard_push_result result;
     enum shard_push_state state;
 
-    if (!w->under_way)
-        return;
     enter_shard();
+    if (!w->under_way) {
+        w->n_clock_slices += lock_step_is_combining(w->s);
+        lock_step_more(w->s);
+        return;
+    }
     (void)!shard_push_more(w->s, w->now_ms, &result, &state);
     if (state != SHARD_PUSH_DONE)
         return;
@@ -287,7 +294,7 @@ static void scan_some(struct world *w)
     delta = snapshot_scan_may_be_delta(w->s) && w->n_scans < SCANS_MAX && roll(&w->dice, 4);
     if (try_scan_begin(w->s, delta ? SNAPSHOT_SCAN_DELTA : SNAPSHOT_SCAN_FULL, w->event_log->n,
                        &w->going) != 0)
-        assert_int_equal(w->s->large.phase, PUSH_APPLY);
+        assert_true(push_apply_is_under_way(w->s));
 }
 
 /* --- the crash --- */
@@ -307,14 +314,16 @@ bool check(struct world *w)
     struct shard *again;
 
     enter_shard();
-    if (w->s->large.phase == PUSH_APPLY) {
+    if (push_apply_is_under_way(w->s)) {
         w->n_half_done++;
+        w->n_clocks_half_done += w->s->large.phase != PUSH_APPLY;
         again = restore(w);
         shard_free(again);
         if (roll(&w->dice, 4))
             return false;
         finish_push(w);
     }
+    bsp_finish(w->s);
     again = restore(w);
     assert_same_shard(w->s, again);
     shard_free(again);
@@ -400,6 +409,7 @@ void end_world(struct world *w)
 {
     enter_shard();
     finish_push(w);
+    bsp_finish(w->s);
     assert_true(check(w));
     if (w->going.scan)
         scan_end(w->s, &w->going, SNAPSHOT_SCAN_DROPPED);

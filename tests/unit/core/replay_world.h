@@ -28,7 +28,8 @@ struct world {
 
     struct kept_scan scans[SCANS_MAX], going; /* finished: a full one and deltas */
     size_t n_scans;
-    uint64_t n_checks, n_full, n_deltas, n_large, n_overtaken, n_crashes, n_half_done;
+    uint64_t n_checks, n_full, n_deltas, n_large, n_overtaken, n_crashes, n_half_done,
+        n_clock_slices, n_clocks_half_done;
 };
 
 const char *job_name(uint32_t job);

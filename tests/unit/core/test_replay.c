@@ -21,6 +21,8 @@ static void run(const char *test, const struct shape *shape, uint32_t n_rounds, 
         sum.n_overtaken += w.n_overtaken;
         sum.n_crashes += w.n_crashes;
         sum.n_half_done += w.n_half_done;
+        sum.n_clock_slices += w.n_clock_slices;
+        sum.n_clocks_half_done += w.n_clocks_half_done;
         for (int op = 0; op < SHARD_ROWS_OP_END; op++)
             sum.scans[op].n_slices += n_of_type(w.event_log, SHARD_EVENT_ROWS, op);
         sum.incarnations += n_of_type(w.event_log, SHARD_EVENT_COMBINE, 0);
@@ -29,12 +31,14 @@ static void run(const char *test, const struct shape *shape, uint32_t n_rounds, 
     }
     print_message(
         "%llu checks, %llu full scans, %llu deltas, %llu crashes; %llu large pushes, %llu "
-        "overtaken, %llu half done; %llu clocks combined, %llu ends; rows events: %zu "
+        "overtaken, %llu half done; %llu clocks combined, %llu slices of them, %llu checks of "
+        "half of one; %llu ends; rows events: %zu "
         "gone, %zu left, %zu touches\n",
         (unsigned long long)sum.n_checks, (unsigned long long)sum.n_full,
         (unsigned long long)sum.n_deltas, (unsigned long long)sum.n_crashes,
         (unsigned long long)sum.n_large, (unsigned long long)sum.n_overtaken,
         (unsigned long long)sum.n_half_done, (unsigned long long)sum.incarnations,
+        (unsigned long long)sum.n_clock_slices, (unsigned long long)sum.n_clocks_half_done,
         (unsigned long long)sum.now_ms, sum.scans[0].n_slices, sum.scans[1].n_slices,
         sum.scans[2].n_slices);
     *ret = sum;
@@ -61,7 +65,7 @@ static void with_budgets_admission_and_sweeps(void **state)
 
     (void)state;
     run("with limits", &shape, 6, 13, &sum);
-    assert_true(sum.n_large > 10 && sum.n_overtaken > 0);
+    assert_true(sum.n_large > 10 && sum.n_overtaken > 0 && sum.n_clock_slices > 0);
     for (int op = 0; op < SHARD_ROWS_OP_END; op++)
         assert_true(sum.scans[op].n_slices > 0);
 }

@@ -181,6 +181,7 @@ void end_logged(struct logged_world *l)
 {
     enter_shard();
     finish_push(&l->w);
+    bsp_finish(l->w.s);
     shard_set_events(l->w.s, NULL);
     close_log(l);
     end_world(&l->w);

@@ -74,6 +74,65 @@ static void at_a_sync_point_and_the_run_continues_from_it(void **state)
     assert_true(n_found > 3 && n_not > 0);
 }
 
+/* Is this key without a row, or with one of another version? */
+static bool is_left(struct shard *s, const struct shard_event *e, uint32_t i)
+{
+    const struct row *row = find_row(s, e->rows.table_id, e->rows.keys[i]);
+
+    return !row || row_version(row) != e->version;
+}
+
+/* Of a clock that was recorded before its last row was decided: keys that got no row follow it. Returns how many. */
+static uint64_t check_late_rows(struct logged_world *l, const char *job, uint64_t clock,
+                                uint64_t at)
+{
+    struct wal_replay r = recovery_of(l, 0);
+    uint64_t n_late = 0;
+
+    r.config.sync_job = job;
+    r.config.sync_clock = clock;
+    if (recover(l, &r))
+        fail_msg("%s", r.err.text);
+    assert_int_equal(r.facts.last, at);
+    for (uint64_t i = at; i < l->w.event_log->n; i++) {
+        const struct shard_event *e = &l->w.event_log->events[i]->e;
+
+        if (e->type != SHARD_EVENT_ROWS || e->rows.op != SHARD_ROWS_LEFT ||
+            e->version > shard_version(r.s))
+            continue;
+        for (uint32_t k = 0; k < e->rows.n_keys; k++, n_late++)
+            assert_true(is_left(r.s, e, k));
+    }
+    shard_free(r.s);
+    return n_late;
+}
+
+static void at_a_clock_whose_rows_were_left_out_later(void **state)
+{
+    static const struct shape wide = {
+        .n_keys = 2500, .n_large = 1400, .limits = true, .memory_max_bytes = 1 << 20
+    };
+    const struct dice dice = dice_of_this_run("late rows");
+    uint64_t n_late = 0;
+
+    (void)state;
+    enter_shard();
+    for (uint64_t round = 0; round < 40 && !n_late; round++) {
+        struct logged_world l;
+
+        assert_int_equal(begin_logged(&l, dice, &wide, round, WAL_FSYNC), 0);
+        logged_steps(&l, 300);
+        for (uint64_t clock = 0; clock < 12; clock++) {
+            uint64_t at = sync_point_record(&l, "bsp", clock);
+
+            if (at && l.w.event_log->events[at - 1]->e.type == SHARD_EVENT_COMBINE)
+                n_late += check_late_rows(&l, "bsp", clock, at);
+        }
+        end_logged(&l);
+    }
+    assert_true(n_late > 0);
+}
+
 static void at_any_record(void **state)
 {
     struct logged_world l;
@@ -269,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_a_sync_point_and_the_run_continues_from_it),
+        cmocka_unit_test(at_a_clock_whose_rows_were_left_out_later),
         cmocka_unit_test(at_any_record),
         cmocka_unit_test(before_the_first_record),
         cmocka_unit_test(when_the_progress_callback_returns_an_error),
