@@ -8,6 +8,7 @@
 #include "common/hash.h"
 #include "common/memory.h"
 #include "server/core/bsp.h"
+#include "server/core/lock_step.h"
 #include "server/core/push.h"
 #include "server/core/shard_log_events.h"
 

@@ -56,7 +56,7 @@ static void begin(struct saving *v)
     if (!status)
         return;
     assert_int_equal(status, -EAGAIN);
-    assert_int_equal(v->w.s->large.phase, PUSH_APPLY);
+    assert_true(push_apply_is_under_way(v->w.s));
     v->writer = NULL;
 }
 
