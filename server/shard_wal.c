@@ -42,6 +42,14 @@ static int on_reserve(void *owner, const struct shard_event *event)
     return status;
 }
 
+/* One record of 60 MB makes for a wait of a second, and may be on the disk long before. */
+#define TURN_MS_MAX 10u
+
+static uint64_t turn_ms(uint64_t wait_ms)
+{
+    return wait_ms < TURN_MS_MAX ? wait_ms : TURN_MS_MAX;
+}
+
 /* A moment is over: do pushes go on? */
 static void on_turn(uv_timer_t *timer)
 {
@@ -50,7 +58,7 @@ static void on_turn(uv_timer_t *timer)
 
     enter_shard();
     wait_ms = wal_thread_wait_ms(l->thread, clock_mono_ms());
-    if (wait_ms && uv_timer_start(timer, on_turn, wait_ms, 0) == 0)
+    if (wait_ms && uv_timer_start(timer, on_turn, turn_ms(wait_ms), 0) == 0)
         return;
     l->config.replies->is_paced = false;
     l->config.on_space(l->config.owner);
@@ -62,7 +70,8 @@ static void pace_pushes(struct shard_wal *l, uint64_t now_ms) ON_SHARD
     uint64_t wait_ms = wal_thread_wait_ms(l->thread, now_ms);
 
     if (wait_ms && l->config.timer && !l->config.replies->is_paced)
-        l->config.replies->is_paced = uv_timer_start(l->config.timer, on_turn, wait_ms, 0) == 0;
+        l->config.replies->is_paced =
+            uv_timer_start(l->config.timer, on_turn, turn_ms(wait_ms), 0) == 0;
 }
 
 static void on_event(void *owner, const struct shard_event *event)

@@ -231,7 +231,7 @@ static int begin(struct push_handler *p, struct pending_push *a, uint64_t now_ms
     status = shard_push_begin(shard, worker, &a->push, now_ms, ret, ret_state);
     if (status == -EAGAIN)
         *ret_state = SHARD_PUSH_BUSY;
-    if (*ret_state != SHARD_PUSH_BUSY)
+    if (*ret_state != SHARD_PUSH_BUSY || reply_queue_takes_pushes(p->context->replies))
         end_log_wait(p, a);
     return status == -EAGAIN ? 0 : status;
 }
@@ -259,10 +259,10 @@ static struct pending_push *dequeue(struct push_handler *p, struct pending_push 
     return a;
 }
 
-static void answer_first(struct push_handler *p, int status,
-                         const struct shard_push_result *result) ON_SHARD
+static void answer(struct push_handler *p, struct pending_push **at, int status,
+                   const struct shard_push_result *result) ON_SHARD
 {
-    struct pending_push *a = dequeue(p, &p->first);
+    struct pending_push *a = dequeue(p, at);
 
     if (!a->connection)
         p->context->clock_moved = true;
@@ -271,30 +271,63 @@ static void answer_first(struct push_handler *p, int status,
     recycle(p, a);
 }
 
-bool push_handler_more(struct push_handler *p, uint64_t now_ms)
+/* Those that came while the log took no push, and may go between the slices of the one that runs. Those that have to
+ * wait for its end stay where they are. */
+static void overtake(struct push_handler *p, uint64_t now_ms) ON_SHARD
+{
+    struct pending_push **at = &p->first->next;
+
+    while (*at && reply_queue_takes_pushes(p->context->replies)) {
+        enum shard_push_state state = SHARD_PUSH_BUSY;
+        struct shard_push_result result = { 0 };
+        int status = 0;
+
+        if ((*at)->log_since_ns) {
+            state = SHARD_PUSH_DONE;
+            status = begin(p, *at, now_ms, &result, &state);
+        }
+        if (state == SHARD_PUSH_DONE)
+            answer(p, at, status, &result);
+        else
+            at = &(*at)->next;
+    }
+}
+
+/* One slice of the first. */
+static enum shard_push_state run_first(struct push_handler *p, uint64_t now_ms,
+                                       struct shard_push_result *ret, int *ret_status) ON_SHARD
 {
     enum shard_push_state state = SHARD_PUSH_DONE;
+    struct pending_push *a = p->first;
+
+    if (!a->is_running) {
+        *ret_status = begin(p, a, now_ms, ret, &state);
+        return state;
+    }
+    *ret_status = shard_push_more(p->context->shard, now_ms, ret, &state);
+    /* The log is full: it begins again when there is space, if there is somebody to answer. */
+    if (state == SHARD_PUSH_DONE && *ret_status == -EAGAIN && a->connection)
+        state = SHARD_PUSH_BUSY;
+    return state;
+}
+
+bool push_handler_more(struct push_handler *p, uint64_t now_ms)
+{
     struct shard_push_result result = { 0 };
     struct pending_push *a = p->first;
+    enum shard_push_state state;
     int status;
 
     if (!a)
         return false;
-    if (a->is_running) {
-        status = shard_push_more(p->context->shard, now_ms, &result, &state);
-        if (state == SHARD_PUSH_DONE && status == -EAGAIN)
-            state = SHARD_PUSH_BUSY; /* the log is full: it begins again when there is space */
-    } else {
-        status = begin(p, a, now_ms, &result, &state);
-    }
+    state = run_first(p, now_ms, &result, &status);
     a->is_running = state == SHARD_PUSH_RUNNING;
-    if (state == SHARD_PUSH_BUSY && !a->connection)
-        state =
-            SHARD_PUSH_DONE; /* nothing was done, and whoever sends it again does so on another connection */
     if (state == SHARD_PUSH_BUSY)
         begin_log_wait(p, a);
     if (state == SHARD_PUSH_DONE)
-        answer_first(p, status, &result);
+        answer(p, &p->first, status, &result);
+    else if (a->is_running)
+        overtake(p, now_ms);
     return state == SHARD_PUSH_DONE;
 }
 
@@ -396,5 +429,5 @@ void push_handler_stop(struct push_handler *p, uint64_t now_ms)
         (void)push_handler_more(p, now_ms);
     }
     while (p->first)
-        answer_first(p, PS_ESTOPPING, &nothing);
+        answer(p, &p->first, PS_ESTOPPING, &nothing);
 }

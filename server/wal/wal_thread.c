@@ -306,9 +306,17 @@ uint64_t wal_thread_append(struct wal_thread *t, const struct wal_record *record
     return number;
 }
 
-uint64_t wal_thread_wait_ms(const struct wal_thread *t, uint64_t now_ms)
+uint64_t wal_thread_wait_ms(struct wal_thread *t, uint64_t now_ms)
 {
-    return wal_queue_wait_ms(&t->queue, now_ms);
+    uint64_t wait_ms = wal_queue_wait_ms(&t->queue, now_ms);
+    bool is_over;
+
+    if (!wait_ms)
+        return 0;
+    uv_mutex_lock(&t->lock);
+    is_over = t->queue.held_bytes <= t->queue.pace.low_bytes;
+    uv_mutex_unlock(&t->lock);
+    return is_over ? 0 : wait_ms;
 }
 
 void wal_thread_begin_segment(struct wal_thread *t)

@@ -58,8 +58,8 @@ int wal_thread_reserve(struct wal_thread *t, size_t n_bytes) ON_SHARD MUST_CHECK
 uint64_t wal_thread_append(struct wal_thread *t, const struct wal_record *record,
                            uint64_t now_ms) ON_SHARD;
 
-/* As wal_queue_wait_ms(), on the thread that appends. */
-uint64_t wal_thread_wait_ms(const struct wal_thread *t, uint64_t now_ms) ON_SHARD;
+/* As wal_queue_wait_ms(), on the thread that appends; 0 also once the disk has caught up, before that time is over. */
+uint64_t wal_thread_wait_ms(struct wal_thread *t, uint64_t now_ms) ON_SHARD;
 
 /* As wal_queue_begin_segment(). */
 void wal_thread_begin_segment(struct wal_thread *t) ON_SHARD;

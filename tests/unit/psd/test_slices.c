@@ -379,6 +379,28 @@ static void a_rank_joins_again_and_leaves_behind_its_own_large_push(void **state
     disperse(&all);
 }
 
+/* As pushes do while the log is full, or its disk slow. */
+static void a_push_that_waited_for_the_log_passes_a_large_one(void **state)
+{
+    struct party all;
+
+    (void)state;
+    gather(&all);
+    ask_push(&all.p[0], 1, N_KEYS, false);
+    wait_until_held(&all.p[0], &all.f, 1);
+    all.f.replies.is_paced = true;
+    ask_push(&all.p[1], 1, 1, false);
+    wait_until_held(&all.p[1], &all.f, 2);
+    all.f.replies.is_paced = false;
+    enter_shard();
+    dispatch_resume(all.f.dispatch);
+    assert_int_equal(hear_push(&all.p[1], 1).status, 0);
+    assert_true(is_under_way(&all));
+    assert_int_equal(hear_push(&all.p[0], 1).status, 0);
+    assert_int_equal(n_rows(&all.f), N_KEYS);
+    disperse(&all);
+}
+
 /* And its bytes count until they are not needed. */
 static void a_push_goes_on_in_slices_when_its_connection_closes(void **state)
 {
@@ -515,6 +537,7 @@ int main(void)
         cmocka_unit_test(a_push_whose_connection_closes_is_committed_or_changes_nothing),
         cmocka_unit_test(other_ranks_join_leave_and_are_suspected_between_the_slices),
         cmocka_unit_test(a_rank_joins_again_and_leaves_behind_its_own_large_push),
+        cmocka_unit_test(a_push_that_waited_for_the_log_passes_a_large_one),
         cmocka_unit_test(a_push_goes_on_in_slices_when_its_connection_closes),
         cmocka_unit_test(a_pull_whose_connection_closes_is_dropped),
         cmocka_unit_test(a_parked_pull_that_is_ready_is_answered_in_slices),

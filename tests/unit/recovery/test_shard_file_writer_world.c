@@ -5,6 +5,8 @@
  */
 #include "server/checkpoint/loader.h"
 #include "server/checkpoint/shard_file_writer.h"
+#include "server/core/bsp.h"
+#include "server/core/push_apply.h"
 #include "tests/support/crash_files.h"
 #include "tests/unit/core/replay_world.h"
 
@@ -163,7 +165,7 @@ static struct shard *load(struct saving *v)
     return s;
 }
 
-/* The process dies, and maybe the power goes; what is loaded goes on. A push that is half done is done
+/* The process dies, and maybe the power goes; what is loaded goes on. A push or a clock that is half done is done
  * where it is made again. */
 static void die(struct saving *v)
 {
@@ -171,6 +173,7 @@ static void die(struct saving *v)
 
     enter_shard();
     finish_push(&v->w);
+    bsp_finish(v->w.s);
     drop(v);
     if (roll(&v->w.dice, 2))
         crash_files_power_cut(&v->c);
