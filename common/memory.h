@@ -14,8 +14,8 @@
 /* Zeroed memory, or the process aborts. Release with free(). */
 void *memory_alloc(size_t n_bytes);
 
-/* As memory_alloc(), at the border of a cache line: for an array that a kernel writes and reads again at once. (A vector
- * store that crosses lines is not forwarded to the load behind it.) */
+/* As memory_alloc(), at the border of a cache line: for an array that a kernel writes and reads again at once. (A
+ * vector store that crosses lines is not forwarded to the load behind it.) */
 void *memory_alloc_lines(size_t n_bytes);
 
 /* Zeroed memory or NULL. Release with free(). */

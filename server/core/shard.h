@@ -142,9 +142,9 @@ struct membership *shard_membership(struct shard *s) ON_SHARD;
  *   - -EBUSY: the push is behind a sync point at which another worker has not arrived;
  *   - PS_ESEQ; PS_ENOJOIN: worker is NULL; PS_EFENCED: worker is not live.
  *
- * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD, PS_ENAN, PS_EPROTO (a table in
- * two sections; a clock out of range; a lock-step clock that the worker has ticked past), PS_EBUDGET and PS_ETOOBIG (too
- * much is held for lock step). One fault refuses the whole push.
+ * Refusals: PS_ENOTABLE, PS_EWIDTH (values), PS_ECODEC, PS_ECOUNT, PS_EORDER, PS_ESHARD, PS_ENAN, PS_EPROTO (a table
+ * in two sections; a clock out of range; a lock-step clock that the worker has ticked past), PS_EBUDGET and PS_ETOOBIG
+ * (too much is held for lock step). One fault refuses the whole push.
  *
  * Rows of sparse tables without space in the memory budget, or without memory, refuse nothing: the last
  * ones in ascending order of keys are left out and counted. Blocks of a dense table without space refuse
