@@ -184,11 +184,10 @@ static void check_clock(const struct world *w, uint32_t shard, uint64_t clock)
         if (!is_first_run(&w->records[shard], clock) || !is_first_run(&w->records[i], clock))
             continue;
         for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
-            if (c->incarnations[rank] == other->incarnations[rank])
-                continue;
-            if (c->incarnations[rank])
+            /* Who takes a rank does its clock again: the older process's push stays where that did not come. */
+            if (c->incarnations[rank] > other->incarnations[rank])
                 check_difference(w, shard, i, rank, clock);
-            if (other->incarnations[rank])
+            if (c->incarnations[rank] < other->incarnations[rank])
                 check_difference(w, i, shard, rank, clock);
         }
     }
