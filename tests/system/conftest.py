@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -20,6 +21,15 @@ BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve
 READY = re.compile(r"psd ready: listening on (\S+):(\d+), http (\S+), (\d+) shards, (\d+) tables restored")
 SANITIZER = re.compile(r"Sanitizer|runtime error:|Assertion")
 START_S = 120
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What a passed test wrote goes with it: all of them together write some 20 GB, and a disk with less is enough. A failed one's files stay."""
+    report = (yield).get_result()
+    item.all_passed = report.passed and (call.when == "setup" or item.all_passed)
+    if call.when == "teardown" and item.all_passed and "tmp_path" in item.funcargs:
+        shutil.rmtree(item.funcargs["tmp_path"], ignore_errors=True)
 
 
 class Daemon:

@@ -1,4 +1,5 @@
 """The main job on real click logs, against PyTorch's learning curves (golden/README.md, case 5)."""
+import shutil
 import statistics
 
 import pytest
@@ -17,6 +18,7 @@ def run(psds, seed, *flags, workers=1, mode="bsp"):
                       workers, "--rank", r, *FLAGS, *flags) for r in range(workers)]
     outs = [finish(p, 600)[0] for p in procs]
     node.kill()
+    shutil.rmtree(node.dir)  # 1.2 GB of log
     r = result(outs[0])
     assert r["validation_rows"] == 11000
     print(f"seed {seed} {mode} x{workers} {flags}: AUC {r['auc']:.4f}, log-loss {r['logloss']:.4f}, "
