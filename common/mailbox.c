@@ -42,10 +42,14 @@ static void on_wake(uv_async_t *async)
     struct mail *mail;
     bool is_last = !until;
 
+    if (!is_last && m->begin)
+        m->begin(m->owner);
     while (!is_last && (mail = pop(m))) {
         is_last = mail == until;
         mail->run(mail, m->owner);
     }
+    if (until && m->end)
+        m->end(m->owner);
 }
 
 int mailbox_init(struct mailbox *m, uv_loop_t *loop, void *owner)
@@ -64,6 +68,12 @@ int mailbox_init(struct mailbox *m, uv_loop_t *loop, void *owner)
     }
     uv_unref((uv_handle_t *)&m->async);
     return 0;
+}
+
+void mailbox_set_batch(struct mailbox *m, void (*begin)(void *owner), void (*end)(void *owner))
+{
+    m->begin = begin;
+    m->end = end;
 }
 
 int mailbox_post(struct mailbox *m, struct mail *mail)

@@ -21,11 +21,18 @@ struct mailbox {
     uv_mutex_t lock;
     struct mail *first, **last; /* owned until run */
     void *owner;
+    /* Around each run of mails, on the loop's thread; NULL: nothing is to be done there. */
+    void (*begin)(void *owner);
+    void (*end)(void *owner);
     bool closed;
 };
 
 /* On the loop's thread (or before it runs). The handle keeps no loop alive. */
 int mailbox_init(struct mailbox *m, uv_loop_t *loop, void *owner) MUST_CHECK;
+
+/* Before the first mail is posted: functions to be called before the mails that are there are run, and after, so that
+ * what they do can be done at once. */
+void mailbox_set_batch(struct mailbox *m, void (*begin)(void *owner), void (*end)(void *owner));
 
 /* From any thread. -EPIPE, with the mail still the caller's, once the box is closed. */
 int mailbox_post(struct mailbox *m, struct mail *mail) MUST_CHECK;

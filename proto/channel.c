@@ -866,10 +866,24 @@ int channel_send(struct channel *c, struct bytes *frame)
     if (c->out.chunks.under_way) {
         status = add_waiting(&c->out, frame);
         channel_loop_release(c->channels, frame);
-    } else if (add_frame(&c->out, frame) || !c->delivering) {
+    } else if (add_frame(&c->out, frame) || (!c->delivering && !c->corked)) {
         status = write_batch(&c->out);
     }
     return sent(c, status);
+}
+
+void channel_cork(struct channel *c)
+{
+    c->corked = true;
+}
+
+void channel_uncork(struct channel *c)
+{
+    if (!c->corked)
+        return;
+    c->corked = false;
+    if (c->state != CHANNEL_CLOSING && !c->delivering)
+        (void)sent(c, write_batch(&c->out)); /* if it fails, events.closed follows */
 }
 
 int channel_send_chunk(struct channel *c, struct bytes *chunk)

@@ -138,6 +138,7 @@ struct channel {
     struct channel_in in;
     struct channel_out out;
     bool delivering, held;    /* the frame at the front, by events.frame or its owner */
+    bool corked;              /* by its owner: frames wait for others */
     bool declined;            /* to take what the socket has, just now */
     bool hears_http;          /* what it ended of, as no frame begins so */
     bool stopped;             /* reading, at libuv */
@@ -164,6 +165,11 @@ int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *c
  * the channel's from here on, whatever is returned, and their buffer goes to the loop. Inside
  * events.frame it may wait until the delivery ends, for others to go with it. */
 int channel_send(struct channel *c, struct bytes *frame);
+
+/* Until channel_uncork() frames may wait for others to go with them, as inside events.frame. Nothing happens to a
+ * channel that is CLOSING, nor by channel_uncork() to one that is not corked. */
+void channel_cork(struct channel *c);
+void channel_uncork(struct channel *c);
 
 /* Sends a frame whose end is not made yet, in chunks. Each is written at once; other frames that are sent meanwhile
  * wait for the last one. The caller checks channel_leaving_bytes() first, and waits for events.written if it is much. A

@@ -31,6 +31,7 @@ struct local {
     struct push push; /* scratch */
     struct pull pull;
     struct request_set pull_set, push_set; /* encoded */
+    struct partition partition;            /* of the pull's keys */
     struct bytes out;                      /* owned: the encoded answer */
     const struct ps_pull_section *pulling; /* borrowed between pull_start and pull_wait */
     uint32_t n_pulling;
@@ -98,7 +99,7 @@ static int pull_start(struct param_store *s, uint64_t clock,
     request_set_release(&l->pull_set);
     status = request_set_acquire(&l->pull_set, n);
     if (!status)
-        status = push_encoder_pull(l->encoder, sections, n, request);
+        status = push_encoder_pull(l->encoder, sections, n, &l->partition, request);
     if (status)
         return err_set(err, status, "a pull cannot be encoded: %s", status_text(status));
     request[0]->clock = clock;
@@ -136,7 +137,8 @@ static int pull_wait(struct param_store *s, struct err *err)
         l->stats.rows_pulled += l->pulling[i].n_keys;
     }
     l->stats.pulls++;
-    status = push_encoder_pulled(l->encoder, l->pulling, l->n_pulling, 0, values, value_bytes);
+    status = push_encoder_pulled(l->encoder, l->pulling, l->n_pulling, &l->partition, 0, values,
+                                 value_bytes);
     return status ? err_set(err, status, "an answer makes no sense: %s", status_text(status))
                   : 0;
 }
@@ -213,6 +215,7 @@ static void close_store(struct param_store *s)
     enter_shard();
     shard_free(l->shard);
     push_encoder_free(l->encoder);
+    partition_deinit(&l->partition);
     request_set_deinit(&l->pull_set);
     request_set_deinit(&l->push_set);
     bytes_deinit(&l->out);
@@ -323,6 +326,7 @@ int param_store_local_open(const char *job, const char *checkpoint_dir,
     l->begun_ms = clock_mono_ms();
     l->shard = shard_new(&config);
     l->encoder = push_encoder_new(1);
+    partition_init(&l->partition, 1);
     request_set_init(&l->pull_set, 1, 0);
     request_set_init(&l->push_set, 1, 0);
     if (checkpoint_dir)

@@ -2,12 +2,19 @@
 #include "common/memory.h"
 #include "worker/param_store.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 struct remote {
     struct param_store store;
     struct ps_client *client; /* owned */
+    struct ps_pull *pull;     /* under way: the trainer has one at a time; or NULL */
 };
+
+static struct remote *remote_of(struct param_store *s)
+{
+    return (struct remote *)(void *)s;
+}
 
 static struct ps_client *client(const struct param_store *s)
 {
@@ -29,12 +36,19 @@ static int table_find(struct param_store *s, struct table_spec *spec, uint32_t *
 static int pull_start(struct param_store *s, uint64_t clock,
                       const struct ps_pull_section *sections, uint32_t n, struct err *err)
 {
-    return ps_pull_start(client(s), clock, sections, n, err);
+    struct remote *r = remote_of(s);
+
+    assert(!r->pull);
+    return ps_pull_start(r->client, clock, sections, n, &r->pull, err);
 }
 
 static int pull_wait(struct param_store *s, struct err *err)
 {
-    return ps_pull_wait(client(s), err);
+    struct remote *r = remote_of(s);
+    struct ps_pull *pull = r->pull;
+
+    r->pull = NULL;
+    return ps_pull_wait(r->client, pull, err);
 }
 
 static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
@@ -80,14 +94,23 @@ static void close_store(struct param_store *s)
     free(s);
 }
 
+/* A pull that nobody has waited for is one of the old incarnation. */
 static uint64_t resume(struct param_store *s)
 {
-    return ps_resume(client(s));
+    struct remote *r = remote_of(s);
+    struct err ignored;
+
+    if (r->pull) {
+        ps_pull_cancel(r->client, r->pull);
+        (void)pull_wait(s, &ignored);
+    }
+    return ps_resume(r->client);
 }
 
+/* Of whichever thread. */
 static void cancel(struct param_store *s)
 {
-    ps_pull_cancel(client(s));
+    ps_pull_cancel(client(s), NULL);
 }
 
 static const struct param_store_ops ops = { .table = table,

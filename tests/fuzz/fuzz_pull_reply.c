@@ -48,15 +48,18 @@ static void pull_rows(const struct table_spec *spec, enum codec_id codec, const 
     };
     struct push_encoder *e = push_encoder_new(1);
     struct request *request = request_new(1);
+    struct partition partition;
     int status;
 
     assert(request);
     must(push_encoder_add_table(e, 0, spec));
-    must(push_encoder_pull(e, &section, 1, &request));
-    status = push_encoder_pulled(e, &section, 1, 0, &values, &n_bytes);
+    partition_init(&partition, 1);
+    must(push_encoder_pull(e, &section, 1, &partition, &request));
+    status = push_encoder_pulled(e, &section, 1, &partition, 0, &values, &n_bytes);
     assert(status == 0 || status == PS_ECOUNT || status == PS_ECODEC);
     if (status == 0)
         check_rows(dst, codec, values);
+    partition_deinit(&partition);
     request_free(request);
     push_encoder_free(e);
 }

@@ -1,6 +1,7 @@
 #include "tests/sim/client.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,18 @@
 
 #define FOREVER_MS 3600000u
 
+/* The pull of one step. */
+struct step_pull {
+    struct ps_pull *pull; /* NULL: none is under way */
+    bool is_here;         /* its rows are, or it has none */
+    uint64_t clock;
+    uint32_t n_keys; /* that it asks for */
+    uint8_t numbers[PLAN_N_KEYS_MAX];
+    uint64_t keys[PLAN_N_KEYS_MAX];
+    struct ps_pull_section sections[PLAN_N_TABLES_MAX];
+    float *rows[PLAN_N_TABLES_MAX]; /* owned */
+};
+
 struct client_state {
     struct ps_client *ps;
     uint64_t clock; /* steps that are done */
@@ -17,16 +30,10 @@ struct client_state {
     struct {
         uint64_t clock;
         uint32_t part, n_parts;
-    } push;                 /* that is being made */
-    uint64_t asked, pulled; /* steps whose rows were asked for; that are here */
-    bool is_pulling;
-    uint64_t pull_clock;
-    uint32_t n_keys; /* that it asks for */
-    uint8_t numbers[PLAN_N_KEYS_MAX];
-    uint64_t keys[PLAN_N_KEYS_MAX];
-    struct ps_pull_section sections[PLAN_N_TABLES_MAX];
-    float *rows[PLAN_N_TABLES_MAX];   /* owned */
-    float *values[PLAN_N_TABLES_MAX]; /* owned */
+    } push;                                   /* that is being made */
+    uint64_t asked;                           /* steps whose rows were asked for */
+    struct step_pull pulls[PLAN_N_PULLS_MAX]; /* that of a step at step % PLAN_N_PULLS_MAX */
+    float *values[PLAN_N_TABLES_MAX];         /* owned */
 };
 
 static void start_later(struct client *c, uint64_t delay_us);
@@ -121,96 +128,143 @@ static int push(struct client *c, uint64_t clock, struct err *err)
 
 /* --- pulls --- */
 
+static struct step_pull *pull_of(uint64_t clock)
+{
+    return &state_of()->pulls[clock % PLAN_N_PULLS_MAX];
+}
+
 /* Which keys a pull asks for: a part of all, of all tables. */
-static int start_pull(struct client *c, struct err *err)
+static int start_pull(struct client *c, struct step_pull *pull, struct err *err)
 {
     const struct plan *p = &c->world->plan;
-    struct client_state *s = state_of();
     uint32_t one_in = p->dims[0] > PLAN_DIM_MAX ? 16 : 2;
 
-    s->n_keys = 0;
+    pull->n_keys = 0;
     for (uint32_t key = 0; key < p->n_keys; key++)
-        if (hash_mix2(p->seed ^ c->rank << 8 ^ s->asked, key) % one_in == 0) {
-            s->numbers[s->n_keys] = (uint8_t)key;
-            s->keys[s->n_keys++] = plan_key(key);
+        if (hash_mix2(p->seed ^ c->rank << 8 ^ pull->clock, key) % one_in == 0) {
+            pull->numbers[pull->n_keys] = (uint8_t)key;
+            pull->keys[pull->n_keys++] = plan_key(key);
         }
     for (uint32_t i = 0; i < p->n_tables; i++)
-        s->sections[i] = (struct ps_pull_section){ .table = i,
-                                                   .codec = CODEC_FP32,
-                                                   .n_keys = s->n_keys,
-                                                   .keys = s->keys,
-                                                   .dst = s->rows[i] };
-    s->pull_clock = s->asked++;
-    s->is_pulling = true;
-    return ps_pull_start(s->ps, s->pull_clock, s->sections, p->n_tables, err);
+        pull->sections[i] = (struct ps_pull_section){ .table = i,
+                                                      .codec = CODEC_FP32,
+                                                      .n_keys = pull->n_keys,
+                                                      .keys = pull->keys,
+                                                      .dst = pull->rows[i] };
+    return ps_pull_start(state_of()->ps, pull->clock, pull->sections, p->n_tables, &pull->pull,
+                         err);
 }
 
 /* Is it what the shard had? */
-static bool is_same(const struct client *c, uint32_t shard, const struct shard_answer *a)
+static bool is_same(const struct client *c, uint32_t shard, const struct step_pull *pull,
+                    const struct shard_answer *a)
 {
     const struct plan *p = &c->world->plan;
-    const struct client_state *s = state_of();
 
     for (uint32_t table = 0; table < p->n_tables; table++) {
         uint32_t dim = p->dims[table], n = dim < PLAN_DIM_MAX ? dim : PLAN_DIM_MAX;
 
-        for (uint32_t i = 0; i < s->n_keys; i++)
-            for (uint32_t k = 0; k < n && plan_shard_of(p, s->numbers[i]) == shard; k++)
-                if (s->rows[table][(size_t)i * dim + k] != a->rows[table][s->numbers[i]][k])
+        for (uint32_t i = 0; i < pull->n_keys; i++)
+            for (uint32_t k = 0; k < n && plan_shard_of(p, pull->numbers[i]) == shard; k++)
+                if (pull->rows[table][(size_t)i * dim + k] !=
+                    a->rows[table][pull->numbers[i]][k])
                     return false;
     }
     return true;
 }
 
-static void check_pulled(const struct client *c, uint32_t shard)
+static void check_pulled(const struct client *c, uint32_t shard, const struct step_pull *pull)
 {
     const struct shard_record *rec = &c->world->records[shard];
 
     for (uint32_t i = 0; i < WORLD_N_ANSWERS; i++) {
         const struct shard_answer *a = &rec->answers[c->rank * WORLD_N_ANSWERS + i];
 
-        if (a->n_facts != UINT64_MAX && a->clock == state_of()->pull_clock &&
-            (a->is_mixed || is_same(c, shard, a)))
+        if (a->n_facts != UINT64_MAX && a->clock == pull->clock &&
+            (a->is_mixed || is_same(c, shard, pull, a)))
             return;
     }
     world_fail(c->world, "rank %u, pull of clock %llu: shard %u never had these rows", c->rank,
-               (unsigned long long)state_of()->pull_clock, shard);
+               (unsigned long long)pull->clock, shard);
 }
 
-static int end_pull(struct client *c, struct err *err)
+static int end_pull(struct client *c, struct step_pull *pull, struct err *err)
 {
-    int status = ps_pull_wait(state_of()->ps, err);
+    struct ps_pull *started = pull->pull;
+    int status;
 
-    state_of()->is_pulling = false;
+    pull->pull = NULL;
+    status = ps_pull_wait(state_of()->ps, started, err);
     if (status)
         return status;
-    state_of()->pulled++;
+    pull->is_here = true;
     for (uint32_t i = 0; i < c->world->plan.n_shards; i++)
-        check_pulled(c, i);
+        check_pulled(c, i, pull);
     return 0;
+}
+
+/* Whoever has several under way now and then wants one no longer, and asks again. */
+static int cancel_and_ask(struct client *c, struct step_pull *pull, struct err *err)
+{
+    struct ps_pull *started = pull->pull;
+    int status;
+
+    pull->pull = NULL;
+    ps_pull_cancel(state_of()->ps, started);
+    status = ps_pull_wait(state_of()->ps, started, err);
+    return status == -ECANCELED ? start_pull(c, pull, err) : status;
 }
 
 /* The next step's rows, if it asks for any. */
 static int ask(struct client *c, struct err *err)
 {
     struct client_state *s = state_of();
+    struct step_pull *pull = pull_of(s->asked);
 
-    if (plan_pulls_at(&c->world->plan, c->rank, s->asked))
-        return start_pull(c, err);
-    s->pulled = ++s->asked;
-    return 0;
+    pull->clock = s->asked++;
+    pull->is_here = !plan_pulls_at(&c->world->plan, c->rank, pull->clock);
+    return pull->is_here ? 0 : start_pull(c, pull, err);
 }
 
 /* --- steps --- */
 
+/* Of several under way some other one may be waited for first, or cancelled. */
+static int wait_for_one(struct client *c, struct step_pull *wanted, struct err *err)
+{
+    const struct plan *p = &c->world->plan;
+    struct step_pull *pull = wanted;
+
+    if (p->n_pulls > 1 && dice_once_in(&machine.dice, 3))
+        pull = pull_of(dice_roll(&machine.dice, PLAN_N_PULLS_MAX));
+    if (!pull->pull)
+        pull = wanted;
+    if (p->n_pulls > 1 && dice_once_in(&machine.dice, 8))
+        return cancel_and_ask(c, pull, err);
+    return end_pull(c, pull, err);
+}
+
 static int get_rows(struct client *c, struct err *err)
 {
     struct client_state *s = state_of();
+    uint64_t clock = s->clock;
     int status = 0;
 
-    while (!status && s->pulled <= state_of()->clock)
-        status = s->is_pulling ? end_pull(c, err) : ask(c, err);
+    while (!status && (s->asked <= clock || !pull_of(clock)->is_here))
+        status = s->asked <= clock ? ask(c, err) : wait_for_one(c, pull_of(clock), err);
     return status;
+}
+
+/* May the rows of one more step be asked for while this one is computed? */
+static bool may_ask(const struct plan *p)
+{
+    struct client_state *s = state_of();
+    uint32_t n_under_way = 0;
+
+    for (uint32_t i = 0; i < PLAN_N_PULLS_MAX; i++)
+        n_under_way += s->pulls[i].pull != NULL;
+    return n_under_way < p->n_pulls &&
+           s->asked <= s->clock + (p->n_pulls > 1 ? p->n_pulls : p->ahead) &&
+           s->asked < p->n_steps;
 }
 
 static int step(struct client *c, struct err *err)
@@ -219,8 +273,7 @@ static int step(struct client *c, struct err *err)
     struct client_state *s = state_of();
     int status = get_rows(c, err);
 
-    if (!status && !s->is_pulling && s->asked <= state_of()->clock + p->ahead &&
-        s->asked < p->n_steps)
+    for (uint32_t i = 0; i < p->n_pulls && !status && may_ask(p); i++)
         status = ask(c, err);
     if (status)
         return status;
@@ -245,12 +298,26 @@ static int open_tables(struct client *c, struct err *err)
     return status;
 }
 
+/* Ends it, whatever has become of it. */
+static void drop_pull(struct step_pull *pull)
+{
+    struct err ignored;
+
+    if (!pull->pull)
+        return;
+    ps_pull_cancel(state_of()->ps, pull->pull);
+    if (ps_pull_wait(state_of()->ps, pull->pull, &ignored))
+        pull->is_here = false;
+    pull->pull = NULL;
+}
+
 static void go_on_at(struct client *c, uint64_t clock)
 {
     struct client_state *s = state_of();
 
-    c->clock = s->clock = s->asked = s->pulled = clock;
-    s->is_pulling = false;
+    for (uint32_t i = 0; i < PLAN_N_PULLS_MAX; i++)
+        drop_pull(&s->pulls[i]);
+    c->clock = s->clock = s->asked = clock;
 }
 
 /* 0: all steps are done, and it has left. */
@@ -260,8 +327,9 @@ static int train(struct client *c, struct err *err)
 
     while (!status && state_of()->clock < c->world->plan.n_steps)
         status = step(c, err);
-    if (!status && state_of()->is_pulling)
-        status = end_pull(c, err);
+    for (uint32_t i = 0; i < PLAN_N_PULLS_MAX && !status; i++)
+        if (state_of()->pulls[i].pull)
+            status = end_pull(c, &state_of()->pulls[i], err);
     if (!status)
         status = ps_leave(state_of()->ps, err);
     return status == PS_EDEADLINE && state_of()->clock >= c->world->plan.n_steps ? 0 : status;
@@ -289,9 +357,14 @@ static struct client_state *new_state(const struct plan *p)
 
     assert(s);
     for (uint32_t i = 0; i < p->n_tables; i++) {
-        s->rows[i] = malloc((size_t)p->n_keys * p->dims[i] * sizeof(float));
-        s->values[i] = malloc((size_t)p->n_keys * p->dims[i] * sizeof(float));
-        assert(s->rows[i] && s->values[i]);
+        size_t n_bytes = (size_t)p->n_keys * p->dims[i] * sizeof(float);
+
+        s->values[i] = malloc(n_bytes);
+        assert(s->values[i]);
+        for (uint32_t k = 0; k < PLAN_N_PULLS_MAX; k++) {
+            s->pulls[k].rows[i] = malloc(n_bytes);
+            assert(s->pulls[k].rows[i]);
+        }
     }
     return s;
 }

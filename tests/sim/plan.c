@@ -151,6 +151,14 @@ static void make_members(struct plan *p, struct dice d)
     }
 }
 
+/* The same. */
+static void make_pulls(struct plan *p, struct dice d)
+{
+    p->n_pulls = 1;
+    if (p->mode == TABLE_SPEC_MODE_ASYNC && dice_once_in(&d, 2))
+        p->n_pulls = (uint32_t)dice_from(&d, 2, PLAN_N_PULLS_MAX - 1);
+}
+
 void plan_go_on(struct plan *p)
 {
     p->has_moved = true;
@@ -173,6 +181,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_layout(p, dice_of(seed, 8));
     make_paths(p, dice_of(seed, 9));
     make_members(p, dice_of(seed, 12));
+    make_pulls(p, dice_of(seed, 11));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -232,7 +241,8 @@ void plan_print(const struct plan *p, FILE *to)
 
     fprintf(
         to,
-        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u, sync "
+        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u, %u pulls, "
+        "sync "
         "%u%s), %u "
         "steps, "
         "%u tables (%s%s%s%s%s) of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), "
@@ -241,8 +251,8 @@ void plan_print(const struct plan *p, FILE *to)
         "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
         "%u workers crash, %u freeze, %u are replaced, %u paths, liar %d about %d, mute %d\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
-        p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->sync_steps,
-        p->asks_seldom ? ", asks seldom" : "", p->n_steps, p->n_tables,
+        p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->n_pulls,
+        p->sync_steps, p->asks_seldom ? ", asks seldom" : "", p->n_steps, p->n_tables,
         table_spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
         p->n_tables > 1 ? table_spec_optim_name(p->specs[1].optim) : "",
         p->n_tables > 2 ? ", " : "",

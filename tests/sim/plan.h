@@ -16,7 +16,8 @@
 #define PLAN_N_TABLES_MAX 3u
 #define PLAN_N_KEYS_MAX 48u
 #define PLAN_N_STEPS_MAX 10u
-#define PLAN_DIM_MAX 4u /* of all tables but wide ones */
+#define PLAN_N_PULLS_MAX 4u /* of one worker at a time, and one whose step is being made */
+#define PLAN_DIM_MAX 4u     /* of all tables but wide ones */
 #define PLAN_N_KEPT_MAX 3u
 #define PLAN_NOBODY UINT32_MAX
 #define PLAN_LEASE_MS 4000u /* longer than any fault lasts: no worker is declared dead */
@@ -40,6 +41,7 @@ struct plan {
     uint32_t n_workers, n_samples[PLAN_N_WORKERS_MAX];
     enum table_spec_mode mode;
     uint32_t bound, ahead; /* ahead: pulls of so many steps before the pushes of those before */
+    uint32_t n_pulls;      /* of one worker, at most, that are under way at a time */
     uint32_t n_steps;
     uint32_t sync_steps; /* bounded staleness: a sync point every so many steps; 0: never */
     bool asks_seldom;    /* of the same: some steps pull nothing */

@@ -18,7 +18,7 @@ struct shard_answer {
     float rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX][PLAN_DIM_MAX];
 };
 
-#define WORLD_N_ANSWERS 32u /* kept, of each worker */
+#define WORLD_N_ANSWERS 64u /* kept, of each worker */
 
 /* The process that has the shard now. */
 struct shard_life {

@@ -85,8 +85,9 @@ struct replica {
     struct push_encoder *encoder; /* owned: of replica_read() */
     struct evicted_filter evicted;
     struct request_set pulls; /* owned, as all below: scratch of replica_read() */
-    struct bytes answer;      /* likewise */
-    struct push push;         /* scratch, as the next one */
+    struct partition partition;
+    struct bytes answer; /* likewise */
+    struct push push;    /* scratch, as the next one */
     struct pull pull;
 };
 
@@ -205,6 +206,7 @@ struct replica *replica_new(const struct replica_options *options)
     r->options = *options;
     r->shards = memory_alloc(options->n_shards * sizeof *r->shards);
     request_set_init(&r->pulls, options->n_shards, 0);
+    partition_init(&r->partition, options->n_shards);
     r->encoder = push_encoder_new(options->n_shards);
     return r;
 }
@@ -219,6 +221,7 @@ void replica_free(struct replica *r)
     clear_evicted(&r->evicted);
     bytes_deinit(&r->answer);
     request_set_deinit(&r->pulls);
+    partition_deinit(&r->partition);
     free(r->shards);
     free(r);
 }
@@ -548,7 +551,8 @@ static int read_shard(struct replica *r, uint32_t shard, const uint32_t *table_i
         values[i] = answer;
         answer += value_bytes[i];
     }
-    status = push_encoder_pulled(r->encoder, sections, n, shard, values, value_bytes);
+    status =
+        push_encoder_pulled(r->encoder, sections, n, &r->partition, shard, values, value_bytes);
     return status ? err_set(err, status, "rows cannot be read: %s", status_text(status)) : 0;
 }
 
@@ -559,7 +563,7 @@ int replica_read(struct replica *r, const struct ps_pull_section *sections, uint
     int status = request_set_acquire(&r->pulls, n);
 
     if (!status)
-        status = push_encoder_pull(r->encoder, sections, n, r->pulls.requests);
+        status = push_encoder_pull(r->encoder, sections, n, &r->partition, r->pulls.requests);
     if (status)
         err_set(err, status, "a pull cannot be encoded: %s", status_text(status));
     for (uint32_t i = 0; i < r->n_tables; i++)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "worker/client/pull.h"
 
 #define WAIT_SLICE_NS \
     UINT64_C(3600000000000) /* libuv adds the time-out to the clock: no overflow */
@@ -24,13 +25,40 @@ int client_state_init(struct client_state *s)
     return status;
 }
 
+/* ---- lists of pulls ---- */
+
+static void add_pull(struct ps_pull **list, struct ps_pull *pull)
+{
+    pull->next = *list;
+    pull->link = list;
+    if (pull->next)
+        pull->next->link = &pull->next;
+    *list = pull;
+}
+
+static void remove_pull(struct ps_pull *pull)
+{
+    *pull->link = pull->next;
+    if (pull->next)
+        pull->next->link = pull->link;
+    pull->next = NULL;
+    pull->link = NULL;
+}
+
+static void free_pulls(struct ps_pull **list)
+{
+    struct ps_pull *pull;
+
+    while ((pull = *list)) {
+        remove_pull(pull);
+        pull_free(pull);
+    }
+}
+
 void client_state_deinit(struct client_state *s)
 {
-    uint32_t i;
-
-    for (i = 0; i < s->n_shards; i++)
-        bytes_deinit(&s->answers[i].body);
-    free(s->answers);
+    free_pulls(&s->idle);
+    free_pulls(&s->under_way);
     free(s->acked);
     uv_cond_destroy(&s->changed);
     uv_mutex_destroy(&s->lock);
@@ -41,6 +69,15 @@ static int copy_err(struct err *dst, const struct err *src)
     if (dst)
         *dst = *src;
     return src->status;
+}
+
+/* Under the lock: until somebody wakes this thread, or the deadline, or for no reason. */
+static void sleep_until(uv_cond_t *changed, struct client_state *s, uint64_t now_ns,
+                        uint64_t deadline_ns)
+{
+    uint64_t left_ns = deadline_ns - now_ns;
+
+    uv_cond_timedwait(changed, &s->lock, left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS);
 }
 
 /* Under the lock: waits until done(s, arg), or the failure, or the deadline. */
@@ -54,9 +91,9 @@ static int wait_until(struct client_state *s,
         now = uv_hrtime();
         if (now >= deadline_ns)
             return -ETIMEDOUT;
-        uv_cond_timedwait(&s->changed, &s->lock,
-                          deadline_ns - now < WAIT_SLICE_NS ? deadline_ns - now
-                                                            : WAIT_SLICE_NS);
+        s->n_waiting++;
+        sleep_until(&s->changed, s, now, deadline_ns);
+        s->n_waiting--;
     }
     return s->failure.status ? copy_err(err, &s->failure) : 0;
 }
@@ -67,18 +104,21 @@ static bool is_joined(const struct client_state *s, uint64_t arg)
     return s->phase == CLIENT_STATE_JOINED || s->phase == CLIENT_STATE_REJOINED;
 }
 
-/* Under the lock, unless JOINED: PS_EFENCED once a rejoin is complete. Every caller gets it: the thread that pulls
- * and the one that pushes must both stop before the steps are done again. */
-static int report_rejoin(struct client_state *s, struct err *err)
+static int set_fenced(const struct client_state *s, struct err *err)
 {
-    int status = wait_until(s, is_joined, 0, CLIENT_STATE_NO_DEADLINE, err);
-
-    if (status || s->phase == CLIENT_STATE_JOINED)
-        return status;
     return err_set(err, PS_EFENCED,
                    "the servers had declared this worker dead: it has joined again and goes on "
                    "at clock %llu",
                    (unsigned long long)s->clock);
+}
+
+/* Under the lock, unless JOINED: PS_EFENCED once a rejoin is complete. Every caller gets it: threads that pull
+ * and the one that pushes must all stop before the steps are done again. */
+static int report_rejoin(struct client_state *s, struct err *err)
+{
+    int status = wait_until(s, is_joined, 0, CLIENT_STATE_NO_DEADLINE, err);
+
+    return status || s->phase == CLIENT_STATE_JOINED ? status : set_fenced(s, err);
 }
 
 /* Under the lock. */
@@ -108,16 +148,24 @@ static bool is_within_window(const struct client_state *s, uint64_t max_bytes)
     return fits || s->phase != CLIENT_STATE_JOINED;
 }
 
+/* Under the lock. */
+static int wait_window(struct client_state *s, uint64_t max_bytes, struct err *err)
+{
+    int status = wait_until(s, is_within_window, max_bytes, CLIENT_STATE_NO_DEADLINE, err);
+
+    if (!status && s->phase != CLIENT_STATE_JOINED)
+        status = report_rejoin(s, err);
+    if (!status && s->refusal.status)
+        status = report_refusal(s, err);
+    return status;
+}
+
 int client_state_wait_window(struct client_state *s, uint64_t max_bytes, struct err *err)
 {
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_until(s, is_within_window, max_bytes, CLIENT_STATE_NO_DEADLINE, err);
-    if (!status && s->phase != CLIENT_STATE_JOINED)
-        status = report_rejoin(s, err);
-    if (!status && s->refusal.status)
-        status = report_refusal(s, err);
+    status = wait_window(s, max_bytes, err);
     uv_mutex_unlock(&s->lock);
     return status;
 }
@@ -153,76 +201,176 @@ void client_state_add_pushes(struct client_state *s, uint64_t n_pushes, uint64_t
     uv_mutex_unlock(&s->lock);
 }
 
-void client_state_start_pull(struct client_state *s, uint64_t *ret_id, uint64_t *ret_epoch)
-{
-    uint32_t i;
+/* ---- pulls ---- */
 
-    uv_mutex_lock(&s->lock);
-    *ret_id = ++s->pull_id;
-    *ret_epoch = s->phase == CLIENT_STATE_JOINED ? s->epoch : UINT64_MAX;
-    s->pull_refused = s->pull_cancelled = false;
-    for (i = 0; i < s->n_shards; i++)
-        s->answers[i].arrived = false;
-    uv_mutex_unlock(&s->lock);
-}
-
-static bool is_answered(const struct client_state *s, uint64_t shard)
+int client_state_acquire_pull(struct client_state *s, struct ps_pull **ret, struct err *err)
 {
-    return s->answers[shard].arrived || s->pull_refused || s->pull_cancelled ||
-           s->phase != CLIENT_STATE_JOINED;
-}
-
-int client_state_wait_answer(struct client_state *s, uint32_t shard, uint64_t deadline_ns,
-                             struct err *err)
-{
+    struct ps_pull *pull = NULL;
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_until(s, is_answered, shard, deadline_ns, err);
-    if (!status && s->pull_cancelled)
-        status = err_set(err, -ECANCELED, "the pull was cancelled");
-    else if (!status && !s->answers[shard].arrived && !s->pull_refused)
-        status = report_rejoin(s, err);
+    status = wait_window(s, UINT64_MAX, err);
+    if (!status && s->idle) {
+        pull = s->idle;
+        remove_pull(pull);
+        pull->state = PULL_FILLED;
+    }
+    uv_mutex_unlock(&s->lock);
+    if (status)
+        return status;
+    if (!pull)
+        pull = pull_new(s, s->n_shards);
+    if (!pull)
+        return err_set(err, -ENOMEM, "no memory for one more pull");
+    *ret = pull;
+    return 0;
+}
+
+void client_state_start_pull(struct client_state *s, struct ps_pull *pull, uint64_t *ret_clock)
+{
+    uv_mutex_lock(&s->lock);
+    pull->id = ++s->last_pull_id;
+    pull->epoch = s->phase == CLIENT_STATE_JOINED ? s->epoch : UINT64_MAX;
+    pull->state = PULL_UNDER_WAY;
+    pull->is_refused = pull->is_cancelled = false;
+    for (uint32_t i = 0; i < pull->n_shards; i++)
+        pull->answers[i].arrived = false;
+    add_pull(&s->under_way, pull);
+    *ret_clock = s->clock;
+    uv_mutex_unlock(&s->lock);
+}
+
+int client_state_begin_wait(struct client_state *s, struct ps_pull *pull, uint64_t now_ns,
+                            struct err *err)
+{
+    int status = 0;
+
+    uv_mutex_lock(&s->lock);
+    if (pull->client_state != s || pull->state < PULL_UNDER_WAY)
+        status = err_set(err, -EINVAL, "this pull is not under way: its end was waited for");
+    else if (pull->state == PULL_WAITED_FOR)
+        status = err_set(err, -EINVAL, "another thread waits for this pull already");
+    if (!status) {
+        pull->state = PULL_WAITED_FOR;
+        pull->waited_since_ns = now_ns;
+    }
     uv_mutex_unlock(&s->lock);
     return status;
 }
 
-void client_state_end_pull(struct client_state *s)
+/* Its requests were dropped when the worker joined again. */
+static bool is_fenced(const struct client_state *s, const struct ps_pull *pull)
+{
+    return pull->epoch != s->epoch;
+}
+
+static bool is_decided(const struct client_state *s, const struct ps_pull *pull, uint32_t shard)
+{
+    return pull->is_cancelled || pull->is_refused || pull->answers[shard].arrived ||
+           (is_fenced(s, pull) && is_joined(s, 0));
+}
+
+/* Under the lock, like wait_until(). A fence has no deadline: links give up by themselves. */
+static int wait_decided(struct client_state *s, struct ps_pull *pull, uint32_t shard)
+{
+    while (!s->failure.status && !is_decided(s, pull, shard)) {
+        uint64_t now = uv_hrtime(), deadline_ns = is_fenced(s, pull) ? CLIENT_STATE_NO_DEADLINE
+                                                                     : pull->deadline_ns;
+
+        if (now >= deadline_ns)
+            return -ETIMEDOUT;
+        pull->awaited = shard;
+        sleep_until(&pull->changed, s, now, deadline_ns);
+        pull->awaited = PULL_NO_SHARD;
+    }
+    return 0;
+}
+
+static uint32_t first_refusal(const struct ps_pull *pull)
+{
+    uint32_t i = 0;
+
+    while (i < pull->n_shards && !(pull->answers[i].arrived && pull->answers[i].status))
+        i++;
+    return i;
+}
+
+int client_state_wait_answer(struct client_state *s, struct ps_pull *pull, uint32_t shard,
+                             uint32_t *ret_refused, struct err *err)
+{
+    int status;
+
+    uv_mutex_lock(&s->lock);
+    status = wait_decided(s, pull, shard);
+    if (!status && s->failure.status)
+        status = copy_err(err, &s->failure);
+    else if (!status && pull->is_cancelled)
+        status = err_set(err, -ECANCELED, "the pull was cancelled");
+    else if (!status && !pull->is_refused && !pull->answers[shard].arrived)
+        status = set_fenced(s, err);
+    *ret_refused = pull->is_refused ? first_refusal(pull) : pull->n_shards;
+    uv_mutex_unlock(&s->lock);
+    return status;
+}
+
+void client_state_end_pull(struct client_state *s, struct ps_pull *pull)
 {
     uv_mutex_lock(&s->lock);
-    s->pull_id++;
+    if (pull->state >= PULL_UNDER_WAY)
+        remove_pull(pull);
+    pull->id = 0;
+    pull->state = PULL_IDLE;
+    pull->waited_since_ns = 0;
+    add_pull(&s->idle, pull);
     uv_mutex_unlock(&s->lock);
 }
 
-void client_state_cancel_pull(struct client_state *s)
+static void cancel_pull(struct ps_pull *pull)
+{
+    pull->is_cancelled = true;
+    uv_cond_signal(&pull->changed);
+}
+
+void client_state_cancel_pull(struct client_state *s, struct ps_pull *pull)
 {
     uv_mutex_lock(&s->lock);
-    s->pull_cancelled = true;
-    uv_cond_broadcast(&s->changed);
+    if (pull->client_state == s && pull->state >= PULL_UNDER_WAY)
+        cancel_pull(pull);
     uv_mutex_unlock(&s->lock);
 }
 
-uint32_t client_state_first_silent(struct client_state *s)
+void client_state_cancel_pulls(struct client_state *s)
+{
+    uv_mutex_lock(&s->lock);
+    for (struct ps_pull *pull = s->under_way; pull; pull = pull->next)
+        cancel_pull(pull);
+    uv_mutex_unlock(&s->lock);
+}
+
+uint32_t client_state_first_silent(struct client_state *s, const struct ps_pull *pull)
 {
     uint32_t i;
 
     uv_mutex_lock(&s->lock);
-    for (i = 0; i < s->n_shards && s->answers[i].arrived; i++)
+    for (i = 0; i < pull->n_shards && pull->answers[i].arrived; i++)
         ;
     uv_mutex_unlock(&s->lock);
     return i;
 }
 
-uint32_t client_state_first_refusal(struct client_state *s)
+uint64_t client_state_waited_since(struct client_state *s)
 {
-    uint32_t i;
+    uint64_t since_ns = 0;
 
     uv_mutex_lock(&s->lock);
-    for (i = 0; i < s->n_shards && !(s->answers[i].arrived && s->answers[i].reply.status); i++)
-        ;
+    for (const struct ps_pull *pull = s->under_way; pull; pull = pull->next)
+        if (pull->waited_since_ns && (!since_ns || pull->waited_since_ns < since_ns))
+            since_ns = pull->waited_since_ns;
     uv_mutex_unlock(&s->lock);
-    return i;
+    return since_ns;
 }
+
+/* ---- tables, farewells ---- */
 
 void client_state_start_table(struct client_state *s)
 {
@@ -293,18 +441,27 @@ bool client_state_is_failed(struct client_state *s)
     return failed;
 }
 
+/* Those who wait for pushes, tables and farewells, not for pulls. */
 static void unlock_and_wake(struct client_state *s)
 {
-    uv_cond_broadcast(&s->changed);
+    if (s->n_waiting)
+        uv_cond_broadcast(&s->changed);
     uv_mutex_unlock(&s->lock);
+}
+
+static void unlock_and_wake_all(struct client_state *s)
+{
+    for (struct ps_pull *pull = s->under_way; pull; pull = pull->next)
+        if (pull->awaited != PULL_NO_SHARD)
+            uv_cond_signal(&pull->changed);
+    unlock_and_wake(s);
 }
 
 void client_state_set_shards(struct client_state *s, uint32_t n_shards, uint64_t map_id,
                              uint64_t incarnation)
 {
     uv_mutex_lock(&s->lock);
-    assert(!s->answers);
-    s->answers = memory_alloc(n_shards * sizeof *s->answers);
+    assert(!s->acked);
     s->acked = memory_alloc(n_shards * sizeof *s->acked);
     s->map_id = map_id;
     s->incarnation = incarnation;
@@ -318,7 +475,7 @@ void client_state_joined(struct client_state *s, uint64_t clock)
     if (clock > s->clock)
         s->clock = clock;
     s->phase = s->phase == CLIENT_STATE_OPENING ? CLIENT_STATE_JOINED : CLIENT_STATE_REJOINED;
-    unlock_and_wake(s);
+    unlock_and_wake_all(s);
 }
 
 uint64_t client_state_rejoin(struct client_state *s, uint64_t incarnation)
@@ -332,7 +489,7 @@ uint64_t client_state_rejoin(struct client_state *s, uint64_t incarnation)
     if (s->phase != CLIENT_STATE_OPENING)
         s->phase = CLIENT_STATE_REJOINING;
     s->n_unacked = s->unacked_bytes = 0;
-    unlock_and_wake(s);
+    unlock_and_wake_all(s);
     return epoch;
 }
 
@@ -341,7 +498,7 @@ void client_state_fail(struct client_state *s, int status, const char *sentence)
     uv_mutex_lock(&s->lock);
     if (!s->failure.status)
         err_set(&s->failure, status, "%s", sentence);
-    unlock_and_wake(s);
+    unlock_and_wake_all(s);
 }
 
 void client_state_refuse(struct client_state *s, int status, const char *sentence)
@@ -363,24 +520,21 @@ void client_state_ack(struct client_state *s, uint32_t shard, uint64_t seq, uint
     unlock_and_wake(s);
 }
 
-bool client_state_is_current_pull(struct client_state *s, uint64_t id)
+void client_state_answered(struct client_state *s, struct ps_pull *pull, uint64_t id,
+                           uint32_t shard)
 {
-    bool is_current;
+    bool is_awaited = false;
 
     uv_mutex_lock(&s->lock);
-    is_current = s->pull_id == id;
-    uv_mutex_unlock(&s->lock);
-    return is_current;
-}
-
-void client_state_answered(struct client_state *s, uint64_t id, uint32_t shard)
-{
-    uv_mutex_lock(&s->lock);
-    if (s->pull_id == id) {
-        s->answers[shard].arrived = true;
-        s->pull_refused |= s->answers[shard].reply.status != 0;
+    if (pull->id == id) {
+        pull->answers[shard].arrived = true;
+        pull->is_refused |= pull->answers[shard].status != 0;
+        is_awaited =
+            pull->awaited == shard || (pull->is_refused && pull->awaited != PULL_NO_SHARD);
     }
-    unlock_and_wake(s);
+    uv_mutex_unlock(&s->lock);
+    if (is_awaited) /* or is used again by now, and wakes for no reason */
+        uv_cond_signal(&pull->changed);
 }
 
 void client_state_table_answered(struct client_state *s, const struct table_reply *reply)

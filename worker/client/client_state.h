@@ -1,7 +1,7 @@
 /*
- * The state that the trainer's threads share with the network thread: a monitor, one lock and one
- * condition. The network thread reports events; the trainer's threads (one that pulls, one that
- * pushes: ps.h) wait here and nowhere else.
+ * The state that the trainer's threads share with the network thread: a monitor of one lock, with one condition for
+ * each pull and one for everything else. The network thread reports events; the trainer's threads (some that pull, one
+ * that pushes: ps.h) wait here and nowhere else. Nobody is woken but those who wait for just that.
  *
  *     phase        pushes and pulls      leaves it by
  *     OPENING      not yet               client_state_joined() -> JOINED
@@ -17,24 +17,17 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#include "common/bytes.h"
 #include "proto/message.h"
 
 #define CLIENT_STATE_NO_DEADLINE UINT64_MAX
+
+struct ps_pull;
 
 enum client_state_phase {
     CLIENT_STATE_OPENING,
     CLIENT_STATE_JOINED,
     CLIENT_STATE_REJOINING,
     CLIENT_STATE_REJOINED
-};
-
-/* One shard's answer to the current pull. `reply` and `body` belong to the network thread until
- * `arrived`, then to the trainer's until its next pull. */
-struct client_state_answer {
-    bool arrived;
-    struct pull_reply reply; /* its values point into body */
-    struct bytes body;
 };
 
 /* The shards' answers to the current table request. */
@@ -47,9 +40,10 @@ struct client_state_table {
 
 struct client_state {
     uv_mutex_t lock;
-    uv_cond_t changed;
+    uv_cond_t changed; /* all but pulls */
 
     /* Everything below is under the lock. */
+    uint32_t n_waiting; /* threads that wait for `changed` */
     enum client_state_phase phase;
     uint64_t epoch; /* counts incarnations: requests of an older epoch are dropped */
     uint64_t incarnation, map_id;
@@ -59,11 +53,9 @@ struct client_state {
     uint64_t n_refusals;
     uint64_t unacked_bytes, n_unacked;
     uint32_t n_shards;
-    struct client_state_answer *answers; /* owned, n_shards */
     uint64_t *acked; /* owned, n_shards: number of each shard's last acknowledged push */
-    uint64_t pull_id;
-    bool pull_refused; /* by at least one shard */
-    bool pull_cancelled;
+    uint64_t last_pull_id;
+    struct ps_pull *under_way, *idle; /* owned; the newest first */
     struct client_state_table table;
     uint32_t n_leaving;
 };
@@ -95,26 +87,43 @@ struct client_state_identity {
 void client_state_add_pushes(struct client_state *s, uint64_t n_pushes, uint64_t n_bytes,
                              struct client_state_identity *ret);
 
-/* Starts a pull: its number and epoch. */
-void client_state_start_pull(struct client_state *s, uint64_t *ret_id, uint64_t *ret_epoch);
-
 /* REJOINED -> JOINED. Returns the clock at which the worker continues. */
 uint64_t client_state_resume(struct client_state *s);
 
-/* Waits for the shard's answer, or for any shard's refusal. -ECANCELED with a sentence after
- * client_state_cancel_pull(). */
-int client_state_wait_answer(struct client_state *s, uint32_t shard, uint64_t deadline_ns,
-                             struct err *err) MUST_CHECK;
+/* ---- pulls: the states are drawn in pull.h ---- */
 
-/* Later answers to the current pull are dropped. */
-void client_state_end_pull(struct client_state *s);
+/* A FILLED one, the caller's. Returns what client_state_wait_window(UINT64_MAX) does, or -ENOMEM. */
+int client_state_acquire_pull(struct client_state *s, struct ps_pull **ret, struct err *err)
+    MUST_CHECK;
 
-/* Ends the wait for the current pull, if there is one. Any thread. */
-void client_state_cancel_pull(struct client_state *s);
+/* Under way: with an id and an epoch (UINT64_MAX if its requests will be dropped). *ret_clock: as
+ * client_state_clock(). */
+void client_state_start_pull(struct client_state *s, struct ps_pull *pull, uint64_t *ret_clock);
 
-/* The first shard without an answer, and the first that has refused; n_shards if there is none. */
-uint32_t client_state_first_silent(struct client_state *s);
-uint32_t client_state_first_refusal(struct client_state *s);
+/* This thread waits for it from now on. -EINVAL: it is not under way, or not this client's, or another thread does. */
+int client_state_begin_wait(struct client_state *s, struct ps_pull *pull, uint64_t now_ns,
+                            struct err *err) MUST_CHECK;
+
+/* Waits for the shard's answer, or for any shard's refusal: *ret_refused is the first shard that has refused, n_shards
+ * if there is none. -ETIMEDOUT at the pull's deadline. With a sentence: -ECANCELED after client_state_cancel_pull(),
+ * PS_EFENCED if the worker has joined again since the pull was started. */
+int client_state_wait_answer(struct client_state *s, struct ps_pull *pull, uint32_t shard,
+                             uint32_t *ret_refused, struct err *err) MUST_CHECK;
+
+/* Takes a pull back that is FILLED or waited for. Later answers to it are dropped. */
+void client_state_end_pull(struct client_state *s, struct ps_pull *pull);
+
+/* Ends the wait for a pull that is under way, now or when it begins; nothing happens to another. Any thread. */
+void client_state_cancel_pull(struct client_state *s, struct ps_pull *pull);
+void client_state_cancel_pulls(struct client_state *s);
+
+/* The first shard without an answer; n_shards if there is none. */
+uint32_t client_state_first_silent(struct client_state *s, const struct ps_pull *pull);
+
+/* Since when the pull that has been waited for the longest is, in uv_hrtime(); 0: none is. Any thread. */
+uint64_t client_state_waited_since(struct client_state *s);
+
+/* ---- tables, farewells ---- */
 
 void client_state_start_table(struct client_state *s);
 int client_state_wait_table(struct client_state *s, uint64_t deadline_ns,
@@ -142,9 +151,9 @@ uint64_t client_state_rejoin(struct client_state *s, uint64_t incarnation);
 void client_state_fail(struct client_state *s, int status, const char *sentence);
 void client_state_refuse(struct client_state *s, int status, const char *sentence);
 void client_state_ack(struct client_state *s, uint32_t shard, uint64_t seq, uint64_t n_bytes);
-/* True: the shard's answer may be filled, then client_state_answered() called. */
-bool client_state_is_current_pull(struct client_state *s, uint64_t id);
-void client_state_answered(struct client_state *s, uint64_t id, uint32_t shard);
+/* The shard's answer is filled, if the pull still has this id. */
+void client_state_answered(struct client_state *s, struct ps_pull *pull, uint64_t id,
+                           uint32_t shard);
 void client_state_table_answered(struct client_state *s, const struct table_reply *reply);
 void client_state_left(struct client_state *s);
 

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "worker/client/discovery.h"
+#include "worker/client/pull.h"
 #include "worker/client/shard_link.h"
 #include "worker/client/suspects.h"
 
@@ -183,32 +184,6 @@ static void on_pushed(void *owner, uint32_t shard, const struct request *push,
     client_state_ack(cluster->state, shard, push->seq, bytes_len(&push->bytes));
 }
 
-/* Copies the answer to where the trainer's thread will read it. */
-static void copy_answer(struct client_state_answer *a, const struct pull_reply *reply)
-{
-    size_t n_bytes = 0;
-    uint8_t *dst;
-    uint32_t i;
-
-    a->reply = *reply;
-    for (i = 0; i < reply->n_sections; i++)
-        n_bytes += reply->sections[i].value_bytes;
-    bytes_consume(&a->body, bytes_len(&a->body));
-    dst = bytes_reserve(&a->body, n_bytes);
-    if (!dst) {
-        a->reply.status = -ENOMEM;
-        a->reply.n_sections = 0;
-        return;
-    }
-    for (i = 0; i < reply->n_sections; i++) {
-        a->reply.sections[i].values = dst;
-        if (reply->sections[i].value_bytes)
-            memcpy(dst, reply->sections[i].values, reply->sections[i].value_bytes);
-        dst += reply->sections[i].value_bytes;
-    }
-    bytes_commit(&a->body, n_bytes);
-}
-
 static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
                       const struct pull_reply *reply)
 {
@@ -220,10 +195,10 @@ static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
         atomic_store_explicit(&cluster->counters.staleness_max, ahead, memory_order_relaxed);
     if (!reply->status)
         cluster_client_version_pulled(&cluster->members[shard].version, reply->version);
-    if (!client_state_is_current_pull(cluster->state, pull->pull_id))
+    if (pull->pull->id != pull->pull_id) /* it has ended meanwhile */
         return;
-    copy_answer(&cluster->state->answers[shard], reply);
-    client_state_answered(cluster->state, pull->pull_id, shard);
+    pull_copy_answer(&pull->pull->answers[shard], reply);
+    client_state_answered(cluster->state, pull->pull, pull->pull_id, shard);
 }
 
 static void on_table(void *owner, uint32_t shard, uint32_t table,
@@ -618,6 +593,18 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
         cluster_client_stop(cluster);
 }
 
+void cluster_client_cork(struct cluster_client *cluster)
+{
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        shard_link_cork(cluster->members[i].link);
+}
+
+void cluster_client_uncork(struct cluster_client *cluster)
+{
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        shard_link_uncork(cluster->members[i].link);
+}
+
 /* Each to its shard's link. The epoch may end meanwhile, when a link fails or is fenced. */
 static void hand_out(struct cluster_client *cluster, struct request *r,
                      void (*take)(struct shard_link *l, struct request *r))
@@ -646,12 +633,12 @@ void cluster_client_pull(struct cluster_client *cluster, struct request *first)
     hand_out(cluster, first, shard_link_pull);
 }
 
-void cluster_client_drop_pull(struct cluster_client *cluster)
+void cluster_client_drop_pull(struct cluster_client *cluster, uint64_t pull_id)
 {
     uint32_t i;
 
     for (i = 0; i < cluster->n_shards; i++)
-        shard_link_drop_pull(cluster->members[i].link);
+        shard_link_drop_pull(cluster->members[i].link, pull_id);
 }
 
 void cluster_client_table(struct cluster_client *cluster, const struct table_request *request)

@@ -36,11 +36,15 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms);
 /* Every joined link sends a heartbeat at its next tick: this process stood still for a while. */
 void cluster_client_beat_soon(struct cluster_client *cluster);
 
+/* Requests between the two leave together, as far as they can. */
+void cluster_client_cork(struct cluster_client *cluster);
+void cluster_client_uncork(struct cluster_client *cluster);
+
 /* Takes one request for each shard, from `first` to the last one's `next`; those of an older epoch
  * are freed. */
 void cluster_client_push(struct cluster_client *cluster, struct request *first);
 void cluster_client_pull(struct cluster_client *cluster, struct request *first);
-void cluster_client_drop_pull(struct cluster_client *cluster);
+void cluster_client_drop_pull(struct cluster_client *cluster, uint64_t pull_id);
 
 void cluster_client_table(struct cluster_client *cluster, const struct table_request *request);
 void cluster_client_drop_table(struct cluster_client *cluster);

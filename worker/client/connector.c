@@ -12,11 +12,14 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common/hash.h"
 #include "common/memory.h"
 #include "common/status.h"
 #include "proto/channel.h"
 
 #define KEEPALIVE_S 10
+#define BACKOFF_MIN_MS 50u
+#define BACKOFF_MAX_MS 2000u
 
 struct connector {
     struct channel_loop *channels;         /* borrowed */
@@ -34,6 +37,15 @@ struct connector {
 };
 
 static void try_next(struct connector *d);
+
+uint64_t connector_backoff_ms(uint32_t n_failed, uint64_t seed)
+{
+    uint32_t n = n_failed < 10 ? n_failed : 10, ms = BACKOFF_MIN_MS << n;
+
+    if (ms > BACKOFF_MAX_MS)
+        ms = BACKOFF_MAX_MS;
+    return ms / 2 + (uint64_t)((float)(ms / 2) * hash_unit(hash_mix(seed)));
+}
 
 const char *connector_why(int status)
 {

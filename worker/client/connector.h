@@ -44,6 +44,10 @@ struct channel *connector_channel(struct connector *d);
  * libuv has closed it. NULL is fine. */
 void connector_drop(struct connector *d);
 
+/* The delay before the next attempt after n_failed: 50 ms, 100 ms ... 2 s, each times 0.5 to 1, so that workers do not
+ * come back all at once. seed: any number, of which the factor is made. */
+uint64_t connector_backoff_ms(uint32_t n_failed, uint64_t seed);
+
 /* The failure as a sentence: status_text(), except for the end of the stream. */
 const char *connector_why(int status);
 

@@ -41,7 +41,8 @@ enum command_kind {
 struct command {
     struct mail mail;
     enum command_kind kind;
-    struct table_request request;
+    uint64_t pull_id;             /* DROP_PULL */
+    struct table_request request; /* TABLE */
 };
 
 static void stop(struct network_thread *net)
@@ -56,7 +57,7 @@ static void execute(struct network_thread *net, struct command *c)
 {
     switch (c->kind) {
     case COMMAND_DROP_PULL:
-        cluster_client_drop_pull(net->cluster);
+        cluster_client_drop_pull(net->cluster, c->pull_id);
         return;
     case COMMAND_TABLE:
         cluster_client_table(net->cluster, &c->request);
@@ -96,6 +97,16 @@ static void on_pull(struct mail *mail, void *owner)
     struct network_thread *net = owner;
 
     cluster_client_pull(net->cluster, CONTAINER_OF(mail, struct request, mail));
+}
+
+static void begin_mails(void *owner)
+{
+    cluster_client_cork(((struct network_thread *)owner)->cluster);
+}
+
+static void end_mails(void *owner)
+{
+    cluster_client_uncork(((struct network_thread *)owner)->cluster);
 }
 
 static void post(struct network_thread *net, struct mail *mail)
@@ -142,9 +153,12 @@ static struct command *command_new(enum command_kind kind)
     return c;
 }
 
-void network_thread_drop_pull(struct network_thread *net)
+void network_thread_drop_pull(struct network_thread *net, uint64_t pull_id)
 {
-    post(net, &command_new(COMMAND_DROP_PULL)->mail);
+    struct command *c = command_new(COMMAND_DROP_PULL);
+
+    c->pull_id = pull_id;
+    post(net, &c->mail);
 }
 
 void network_thread_table(struct network_thread *net, const struct table_request *request)
@@ -226,6 +240,7 @@ static int start(struct network_thread *net)
         uv_loop_close(&net->loop);
         return status;
     }
+    mailbox_set_batch(&net->mailbox, begin_mails, end_mails);
     channel_loop_init(&net->channels, &net->loop);
     net->now_ms = net->loop_ms = uv_now(&net->loop);
     uv_timer_init(&net->loop, &net->timer);

@@ -26,7 +26,7 @@ void network_thread_free(struct network_thread *net);
 
 void network_thread_push(struct network_thread *net, uint64_t epoch, struct request **requests);
 void network_thread_pull(struct network_thread *net, uint64_t epoch, struct request **requests);
-void network_thread_drop_pull(struct network_thread *net);
+void network_thread_drop_pull(struct network_thread *net, uint64_t pull_id);
 void network_thread_table(struct network_thread *net, const struct table_request *request);
 void network_thread_drop_table(struct network_thread *net);
 void network_thread_leave(struct network_thread *net);

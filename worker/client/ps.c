@@ -1,11 +1,10 @@
 /*
  * The trainer's half of the library: encodes and decodes, hands requests to the network thread,
- * waits at the client_state. The thread that pulls and the one that pushes use different fields
- * (ps.h, Threads); they share the client_state, the mailbox and counters.
+ * waits at the client_state. Threads that pull and the one that pushes (ps.h, Threads) share the
+ * client_state, the mailbox and counters; each pull has its own struct ps_pull.
  */
 #include "worker/client/ps.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -14,7 +13,9 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "worker/client/argument_check.h"
 #include "worker/client/network_thread.h"
+#include "worker/client/pull.h"
 #include "worker/client/push_encoder.h"
 #include "worker/client/push_journal.h"
 
@@ -27,9 +28,10 @@ struct ps_client {
     struct network_thread *net;   /* owned */
     struct push_encoder *encoder; /* owned */
     uint32_t n_shards, n_tables;
-    struct request_set push_set, pull_set;
+    struct request_set push_set;
     struct ps_tap tap;
-    bool has_left; /* and no push of its run is open */
+    _Atomic bool is_over; /* the farewell was sent */
+    bool has_left;        /* and no push of its run is open */
     /* With a journal: the pushes of the process before are sent again, once, before anything else is asked or pushed;
      * those of this one are kept before they are sent. */
     struct {
@@ -38,24 +40,24 @@ struct ps_client {
         struct err failure;       /* final */
         uint64_t epoch, last_seq; /* of the last push */
     } resend;
-    struct {
-        bool under_way;
-        const struct ps_pull_section *sections; /* borrowed while under way */
-        uint32_t n;
-        uint64_t deadline_ns;
-    } pull;
     _Atomic uint64_t n_ticked; /* steps whose push was handed to the network thread */
     _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, bytes_pushed;
     _Atomic uint64_t park_ns, window_ns;
-    _Atomic uint64_t parked_since_ns, window_since_ns; /* of the wait under way; 0: none */
+    _Atomic uint64_t window_since_ns; /* of the wait under way; 0: none */
     _Atomic uint64_t residual_rows, residual_bytes, residual_flushed;
-    _Atomic uint64_t pulled_clock; /* lowest min clock of the last pull's answers */
+    _Atomic uint64_t
+        pulled_clock; /* lowest min clock of the answers to the last pull that ended */
 };
 
 /* So long from now, in uv_hrtime(). */
 static uint64_t after_ms(uint64_t ms)
 {
     return uv_hrtime() + ms * UINT64_C(1000000);
+}
+
+static int check_not_over(const struct ps_client *c, struct err *err)
+{
+    return atomic_load(&c->is_over) ? err_set(err, -EINVAL, "this client has left") : 0;
 }
 
 /* ---- open, close ---- */
@@ -104,7 +106,6 @@ static void make_buffers(struct ps_client *c)
     c->encoder = push_encoder_new(c->n_shards);
     /* All pushes that fit the window, and the one that exceeds it. */
     request_set_init(&c->push_set, c->n_shards, 2 * (size_t)c->options.window_bytes);
-    request_set_init(&c->pull_set, c->n_shards, 0);
 }
 
 static void open_journal(struct ps_client *c)
@@ -163,10 +164,8 @@ void ps_close(struct ps_client *c)
         uv_mutex_destroy(&c->resend.lock);
     }
     push_encoder_free(c->encoder);
-    if (c->n_shards) {
+    if (c->n_shards)
         request_set_deinit(&c->push_set);
-        request_set_deinit(&c->pull_set);
-    }
     free(c);
 }
 
@@ -176,8 +175,10 @@ void ps_close(struct ps_client *c)
 static int request_table(struct ps_client *c, const struct table_request *request,
                          struct client_state_table *ret, struct err *err)
 {
-    int status;
+    int status = check_not_over(c, err);
 
+    if (status)
+        return status;
     if (c->n_tables == PS_TABLES_MAX)
         return err_set(err, -ENOSPC, "table %s: a client has at most %u tables",
                        request->spec.name, PS_TABLES_MAX);
@@ -351,108 +352,97 @@ static void keep_push(struct ps_client *c, const struct client_state_identity *i
 
 /* ---- pull ---- */
 
-static void end_pull(struct ps_client *c)
-{
-    if (!c->pull.under_way)
-        return;
-    c->pull.under_way = false;
-    client_state_end_pull(&c->state);
-    network_thread_drop_pull(c->net);
-}
-
 /* Steps before `clock` whose push the network thread does not have yet. */
-static uint64_t n_unfinished(const struct ps_client *c, uint64_t clock)
+static uint64_t n_unfinished(const struct ps_client *c, uint64_t clock, uint64_t joined_at)
 {
-    uint64_t finished = atomic_load(&c->n_ticked), joined_at = client_state_clock(&c->state);
+    uint64_t finished = atomic_load(&c->n_ticked);
 
     if (finished < joined_at)
         finished = joined_at;
     return clock > finished ? clock - finished : 0;
 }
 
-static void send_pull(struct ps_client *c, uint64_t clock)
+static void send_pull(struct ps_client *c, struct ps_pull *pull)
 {
-    struct request **requests = c->pull_set.requests;
-    uint64_t id, epoch, unfinished = n_unfinished(c, clock);
+    struct request **requests = pull->requests.requests;
+    uint64_t joined_at, unfinished;
 
-    client_state_start_pull(&c->state, &id, &epoch);
+    client_state_start_pull(&c->state, pull, &joined_at);
+    unfinished = n_unfinished(c, pull->clock, joined_at);
     for (uint32_t i = 0; i < c->n_shards; i++) {
-        requests[i]->pull_id = id;
-        requests[i]->clock = clock;
+        requests[i]->pull = pull;
+        requests[i]->pull_id = pull->id;
+        requests[i]->clock = pull->clock;
         requests[i]->unfinished = unfinished;
         requests[i]->deadline_ms = c->options.pull_ms;
     }
-    network_thread_pull(c->net, epoch, requests);
+    network_thread_pull(c->net, pull->epoch, requests);
+}
+
+/* What can be told without the servers, and an error of an earlier push. */
+static int check_pull(struct ps_client *c, const struct ps_pull_section *sections, uint32_t n,
+                      struct err *err)
+{
+    int status = check_not_over(c, err);
+
+    if (!status)
+        status = argument_check_pull(sections, n, c->n_tables, err);
+    return status ? status : resend(c, err);
 }
 
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
-                  uint32_t n, struct err *err)
+                  uint32_t n, struct ps_pull **ret_pull, struct err *err)
 {
-    uint32_t i;
-    int status = resend(c, err);
+    struct ps_pull *pull;
+    int status = check_pull(c, sections, n, err);
 
     if (!status)
-        status = client_state_wait_window(&c->state, UINT64_MAX, err);
+        status = client_state_acquire_pull(&c->state, &pull, err);
     if (status)
         return status;
-    assert(!c->pull.under_way);
-    status = request_set_acquire(&c->pull_set, n);
-    if (!status)
-        status = push_encoder_pull(c->encoder, sections, n, c->pull_set.requests);
+    status = pull_encode(pull, c->encoder, sections, n);
     if (status) {
-        request_set_release(&c->pull_set);
+        client_state_end_pull(&c->state, pull);
         return err_set(err, status, "pull of clock %" PRIu64 ": %s", clock,
                        status_text(status));
     }
-    send_pull(c, clock);
-    c->pull.under_way = true;
-    c->pull.sections = sections;
-    c->pull.n = n;
-    c->pull.deadline_ns = after_ms((uint64_t)c->options.pull_ms + SLACK_MS);
+    pull->clock = clock;
+    pull->deadline_ns = after_ms((uint64_t)c->options.pull_ms + SLACK_MS);
+    send_pull(c, pull);
     count(&c->n_pulls, 1);
-    for (i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++)
         count(&c->rows_pulled, sections[i].n_keys);
+    *ret_pull = pull;
     return 0;
 }
 
-static int decode_answer(struct ps_client *c, uint32_t shard, struct err *err)
+static int decode_answer(struct ps_client *c, struct ps_pull *pull, uint32_t shard,
+                         struct err *err)
 {
-    const struct pull_reply *reply = &c->state.answers[shard].reply;
-    const uint8_t *values[SECTIONS_MAX];
-    size_t value_bytes[SECTIONS_MAX];
+    int status = pull_decode(pull, c->encoder, shard);
     char name[160];
-    uint32_t i;
-    int status;
 
-    for (i = 0; i < reply->n_sections; i++) {
-        values[i] = reply->sections[i].values;
-        value_bytes[i] = reply->sections[i].value_bytes;
-    }
-    status = push_encoder_pulled(c->encoder, c->pull.sections, c->pull.n, shard, values,
-                                 value_bytes);
-    if (!status) {
-        if (shard == 0 || reply->min_clock < c->pulled_clock)
-            c->pulled_clock = reply->min_clock;
+    if (!status)
         return 0;
-    }
     network_thread_shard_name(c->net, shard, name, sizeof name);
     return err_set(err, status, "%s answered a pull with rows that cannot be read: %s", name,
                    status_text(status));
 }
 
-static int report_refused_pull(struct ps_client *c, uint32_t shard, struct err *err)
+static int report_refused_pull(struct ps_client *c, const struct ps_pull *pull, uint32_t shard,
+                               struct err *err)
 {
-    const struct pull_reply *reply = &c->state.answers[shard].reply;
+    const struct pull_answer *a = &pull->answers[shard];
     char name[160];
 
     network_thread_shard_name(c->net, shard, name, sizeof name);
-    return err_set(err, reply->status, "%s refused a pull: %s", name,
-                   reply->text[0] ? reply->text : status_text(reply->status));
+    return err_set(err, a->status, "%s refused a pull: %s", name,
+                   a->text[0] ? a->text : status_text(a->status));
 }
 
-static int report_late_pull(struct ps_client *c, struct err *err)
+static int report_late_pull(struct ps_client *c, const struct ps_pull *pull, struct err *err)
 {
-    uint32_t shard = client_state_first_silent(&c->state);
+    uint32_t shard = client_state_first_silent(&c->state, pull);
     char name[160] = "a shard";
 
     if (shard < c->n_shards)
@@ -466,55 +456,60 @@ static int report_late_pull(struct ps_client *c, struct err *err)
 
 /* Waits for one shard after the other, and decodes while the next ones are still on their
  * way. */
-static int collect(struct ps_client *c, struct err *err)
+static int collect(struct ps_client *c, struct ps_pull *pull, uint64_t since_ns,
+                   struct err *err)
 {
-    uint32_t shard, refused;
-    uint64_t since_ns;
     int status = 0;
 
-    atomic_store(&c->parked_since_ns, uv_hrtime());
-    for (shard = 0; shard < c->n_shards && !status; shard++) {
-        since_ns = uv_hrtime();
-        status = client_state_wait_answer(&c->state, shard, c->pull.deadline_ns, err);
+    for (uint32_t shard = 0, refused; shard < c->n_shards && !status; shard++) {
+        status = client_state_wait_answer(&c->state, pull, shard, &refused, err);
         count(&c->park_ns, uv_hrtime() - since_ns);
-        if (status)
-            break;
-        refused = client_state_first_refusal(&c->state);
-        status = refused < c->n_shards ? report_refused_pull(c, refused, err)
-                                       : decode_answer(c, shard, err);
+        if (!status && refused < c->n_shards)
+            status = report_refused_pull(c, pull, refused, err);
+        else if (!status)
+            status = decode_answer(c, pull, shard, err);
+        if (shard + 1 < c->n_shards)
+            since_ns = uv_hrtime();
     }
-    atomic_store(&c->parked_since_ns, 0);
-    return status == -ETIMEDOUT ? report_late_pull(c, err) : status;
+    return status == -ETIMEDOUT ? report_late_pull(c, pull, err) : status;
 }
 
-int ps_pull_wait(struct ps_client *c, struct err *err)
+int ps_pull_wait(struct ps_client *c, struct ps_pull *pull, struct err *err)
 {
+    uint64_t since_ns = uv_hrtime(), id;
     int status;
 
-    if (!c->pull.under_way) {
+    if (!pull) {
         status = client_state_wait_window(&c->state, UINT64_MAX, err);
         return status ? status : err_set(err, -EINVAL, "no pull is under way");
     }
-    status = collect(c, err);
+    status = client_state_begin_wait(&c->state, pull, since_ns, err);
     if (status)
-        end_pull(c);
-    c->pull.under_way = false;
+        return status;
+    id = pull->id;
+    status = collect(c, pull, since_ns, err);
+    if (!status)
+        atomic_store(&c->pulled_clock, pull->min_clock);
+    client_state_end_pull(&c->state, pull);
+    if (status)
+        network_thread_drop_pull(c->net, id);
     return status;
 }
 
-void ps_pull_cancel(struct ps_client *c)
+void ps_pull_cancel(struct ps_client *c, struct ps_pull *pull)
 {
-    client_state_cancel_pull(&c->state);
+    if (pull)
+        client_state_cancel_pull(&c->state, pull);
+    else
+        client_state_cancel_pulls(&c->state);
 }
 
 /* A push that was made while the shards declared the worker dead went to nobody, and is dropped like those that were
  * under way. Its step stays finished: pulls behind it say so. */
 uint64_t ps_resume(struct ps_client *c)
 {
-    uint64_t clock, ticked = atomic_load(&c->n_ticked);
+    uint64_t clock = client_state_resume(&c->state), ticked = atomic_load(&c->n_ticked);
 
-    end_pull(c);
-    clock = client_state_resume(&c->state);
     return clock > ticked ? clock : ticked;
 }
 
@@ -564,14 +559,26 @@ static int wait_window(struct ps_client *c, uint64_t max_bytes, struct err *err)
     return status;
 }
 
+/* As check_pull(). */
+static int check_push(struct ps_client *c, const struct ps_push_section *sections, uint32_t n,
+                      struct err *err)
+{
+    int status = check_not_over(c, err);
+
+    if (!status && c->options.reader)
+        status = err_set(err, -EINVAL, "a reader does not push: it has no job");
+    if (!status)
+        status = argument_check_push(sections, n, c->n_tables, err);
+    return status ? status : resend(c, err);
+}
+
 int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
             const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
     uint64_t since_ns = uv_hrtime();
     uint32_t i;
-    int status = resend(c, err);
+    int status = check_push(c, sections, n, err);
 
-    assert(!c->options.reader);
     if (!status)
         status = wait_window(c, c->options.window_bytes, err);
     count(&c->window_ns, uv_hrtime() - since_ns);
@@ -596,19 +603,25 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
 
 int ps_flush(struct ps_client *c, struct err *err)
 {
-    int status = resend(c, err);
+    int status = check_not_over(c, err);
 
+    if (!status)
+        status = resend(c, err);
     return status ? status : wait_window(c, 0, err);
 }
 
 int ps_leave(struct ps_client *c, struct err *err)
 {
-    int status = ps_flush(c, err), left;
+    int status = check_not_over(c, err), left;
     struct err leave_err;
 
-    end_pull(c);
+    if (status)
+        return status;
+    status = ps_flush(c, err);
+    client_state_cancel_pulls(&c->state);
     if (status == PS_EFENCED || client_state_is_failed(&c->state))
         return status;
+    atomic_store(&c->is_over, true);
     client_state_start_leave(&c->state);
     network_thread_leave(c->net);
     left = client_state_wait_left(&c->state, after_ms(LEAVE_MS), &leave_err);
@@ -645,18 +658,18 @@ struct push_encoder *ps_encoder(const struct ps_client *c)
     return c->encoder;
 }
 
-static uint64_t lasted_ns(const _Atomic uint64_t *since_ns, uint64_t now_ns)
+static uint64_t lasted_ns(uint64_t since_ns, uint64_t now_ns)
 {
-    uint64_t since = atomic_load(since_ns);
-
-    return since && now_ns > since ? now_ns - since : 0;
+    return since_ns && now_ns > since_ns ? now_ns - since_ns : 0;
 }
 
-/* Of the thread that pulls, or of the one that pushes. */
+/* Of a thread that pulls, or of the one that pushes. */
 static uint64_t waiting_ns(const struct ps_client *c)
 {
-    uint64_t now = uv_hrtime(), parked = lasted_ns(&c->parked_since_ns, now),
-             window = lasted_ns(&c->window_since_ns, now);
+    struct client_state *locked = (struct client_state *)&c->state; /* reading takes the lock */
+    uint64_t parked_since_ns = client_state_waited_since(locked),
+             window_since_ns = atomic_load(&c->window_since_ns), now = uv_hrtime(),
+             parked = lasted_ns(parked_since_ns, now), window = lasted_ns(window_since_ns, now);
 
     return parked > window ? parked : window;
 }

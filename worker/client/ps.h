@@ -8,13 +8,16 @@
  *
  * Threads:
  *
- *     ps_pull_start(), ps_pull_wait()           one thread at a time } these two may be two
- *     ps_push()                                 one thread at a time } threads, at once
- *     ps_stats(), ps_clock(), ps_pull_cancel()  any thread, at any time
+ *     ps_pull_start(), ps_pull_wait(),          any thread, at any time
+ *     ps_pull_cancel(), ps_stats(), ps_clock()
+ *     ps_push()                                 one thread at a time
  *     all others                                while no other call is under way
  *
- * So a pull that a shard has parked does not delay a push. A pull that is started after ps_push() has returned sees
- * that push; a pull that is started before may or may not.
+ * So a pull that a shard has parked delays neither a push nor another pull. A pull that is started after ps_push() has
+ * returned sees that push; a pull that is started before may or may not.
+ *
+ * A call that cannot be meant returns -EINVAL with a sentence, and has changed nothing: sections of no table, keys that
+ * do not ascend, a push by a reader, anything after ps_leave().
  */
 #ifndef WORKER_CLIENT_PS_H
 #define WORKER_CLIENT_PS_H
@@ -22,6 +25,7 @@
 #include "worker/client/ps_types.h"
 
 struct ps_client;
+struct ps_pull;
 
 /* Connects, learns the cluster, greets and joins every shard. Waits until connect_ms for
  * servers that are not there yet. */
@@ -41,12 +45,15 @@ int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_ta
                   struct err *err) MUST_CHECK;
 
 /* One round trip: all sections, all shards. `clock`: the step that the rows are for. It may be ahead of the pushes, by
- * as many steps as the job's bound allows: the pull carries the number of unfinished steps. `start` returns at once,
- * `wait` fills the dsts. At most one pull is under way at a time, and its sections stay borrowed until wait returns.
+ * as many steps as the job's bound allows: the pull carries the number of unfinished steps. `start` returns at once.
+ * The sections, with what they point to, stay borrowed until `wait` returns: it fills the dsts, and ends the pull,
+ * whatever it returns. Many pulls may be under way at a time, and be waited for in any order. A shard has at most 16 of
+ * a worker; later ones follow as it answers. After ps_resume() a pull from before ends with PS_EFENCED; `cancel` and
+ * then `wait` end any pull at once. `wait` without a pull, or for one that has ended, is -EINVAL.
  *
  * The next call from here to ps_leave() reports an error of an earlier push, and does nothing else:
  *
- *     PS_EFENCED    the servers had declared this worker dead. It has already joined again; the pull and the pushes
+ *     PS_EFENCED    the servers had declared this worker dead. It has already joined again; the pulls and pushes
  *                   that were under way are dropped. All calls return it until ps_resume(), which returns the clock
  *                   to continue at.
  *     another       a push was refused (PS_ENAN ...); err names the shard and the reason. Later pushes are not
@@ -54,15 +61,16 @@ int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_ta
  *
  * A shard that stays away is final: every call then returns the same sentence. */
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
-                  uint32_t n, struct err *err) MUST_CHECK;
-int ps_pull_wait(struct ps_client *c, struct err *err) MUST_CHECK;
+                  uint32_t n, struct ps_pull **ret_pull, struct err *err) MUST_CHECK;
+int ps_pull_wait(struct ps_client *c, struct ps_pull *pull, struct err *err) MUST_CHECK;
 
-/* The ps_pull_wait() that another thread is in ends with -ECANCELED; without one nothing
- * happens. */
-void ps_pull_cancel(struct ps_client *c);
+/* The pull's wait ends with -ECANCELED, also one that has not begun; the answer is dropped. NULL: of all pulls that are
+ * under way now. A pull that has ended is left alone, unless its memory is another pull's by now: who cancels a pull
+ * knows that nobody has waited for it, or gives NULL. */
+void ps_pull_cancel(struct ps_client *c, struct ps_pull *pull);
 
-/* After PS_EFENCED: drops the pull that was under way, lets calls through again and returns the clock to continue at:
- * ps_clock(), or the clock after the last step whose pushes were made, if that is greater. */
+/* After PS_EFENCED: lets calls through again and returns the clock to continue at: ps_clock(), or the clock after the
+ * last step whose pushes were made, if that is greater. */
 uint64_t ps_resume(struct ps_client *c);
 
 /* Sends one numbered push to every shard (also to those that own none of the keys: the

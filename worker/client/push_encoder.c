@@ -1,6 +1,6 @@
 /*
- * One way for both directions: partition the keys by shard, reserve memory for everything that the
- * request needs (all that can fail), then encode, which cannot fail.
+ * One way for both directions: partition the keys by shard (partition.h), reserve memory for everything
+ * that the request needs (all that can fail), then encode, which cannot fail.
  */
 #include "worker/client/push_encoder.h"
 
@@ -13,32 +13,9 @@
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "proto/key_codec.h"
-#include "proto/placement.h"
 #include "worker/client/error_feedback.h"
 #include "worker/client/error_feedback_flush.h"
-
-/*
- * The keys of one push or pull, grouped by the shard that owns them: for each section its keys in their order, and
- * their indices.
- *
- *     keys, order   [all keys]                    section 0: shard 0's, shard 1's ...; section 1 ...
- *     starts        [n_sections][n_shards + 1]    where each group begins in `keys` and `order`
- */
-struct partition {
-    uint32_t n_shards, n_sections;
-    void *memory; /* owned: the three arrays */
-    size_t cap_bytes;
-    uint64_t *starts, *keys;
-    uint32_t *order;
-    uint64_t n_keys;
-};
-
-/* The keys of one section that one shard owns: keys[i] is the section's number indices[i]. */
-struct key_group {
-    const uint64_t *keys;
-    const uint32_t *indices;
-    uint32_t n;
-};
+#include "worker/client/partition.h"
 
 struct table_info {
     char name[TABLE_SPEC_NAME_MAX];
@@ -61,12 +38,12 @@ struct push_section {
     bool is_flushed;
 };
 
-/* Pushes and pulls use different fields, as two threads use them. */
+/* Pulls, on any threads, read the tables' dim and salt alone. */
 struct push_encoder {
     uint32_t n_shards, n_tables;
     const struct codec *codecs[CODEC_ID_END]; /* their builds for this processor */
     struct table_info *tables;     /* owned, PS_TABLES_MAX; the residuals are the pushes' */
-    struct partition push, pull;   /* of the last request each */
+    struct partition push;         /* of the last one */
     struct push_section *sections; /* owned, SECTIONS_MAX: of the current push */
     uint64_t residual_max_bytes;   /* of a sparse table; 0: no bound */
     uint64_t n_flushed;            /* rows */
@@ -75,80 +52,10 @@ struct push_encoder {
     uint32_t dim_max;
 };
 
-/* ---- keys by shard ---- */
-
-static void init_partition(struct partition *p, uint32_t n_shards)
-{
-    *p = (struct partition){ .n_shards = n_shards };
-}
-
-static void deinit_partition(struct partition *p)
-{
-    free(p->memory);
-    init_partition(p, p->n_shards);
-}
-
-/* Drops the last request, and reserves memory for n_sections with n_keys keys in all. -ENOMEM: the
- * partition is empty. */
-static int start_partition(struct partition *p, uint32_t n_sections, uint64_t n_keys)
-{
-    const uint64_t n_starts = (uint64_t)n_sections * (p->n_shards + 1);
-    const size_t n_bytes =
-        n_starts * sizeof *p->starts + n_keys * (sizeof *p->keys + sizeof *p->order);
-    void *grown;
-
-    p->n_sections = 0;
-    p->n_keys = 0;
-    if (n_bytes > p->cap_bytes) {
-        grown = memory_try_realloc(p->memory, n_bytes);
-        if (!grown)
-            return -ENOMEM;
-        p->memory = grown;
-        p->cap_bytes = n_bytes;
-    }
-    p->starts = p->memory;
-    p->keys = p->starts + n_starts;
-    p->order = (uint32_t *)(p->keys + n_keys);
-    return 0;
-}
-
-/* Of the next section: starts[s + 1] counts shard s's keys; sums turn counts into starts. */
-static void partition_section(struct partition *p, const uint64_t *keys, uint32_t n_keys,
-                              uint64_t salt)
-{
-    uint64_t *starts = p->starts + (size_t)p->n_sections * (p->n_shards + 1);
-    uint32_t i;
-
-    memset(starts, 0, (p->n_shards + 1) * sizeof *starts);
-    for (i = 0; i < n_keys; i++)
-        starts[placement_shard(keys[i], salt, p->n_shards) + 1]++;
-    starts[0] = p->n_keys;
-    for (i = 0; i < p->n_shards; i++)
-        starts[i + 1] += starts[i];
-    for (i = 0; i < n_keys; i++) {
-        uint64_t at = starts[placement_shard(keys[i], salt, p->n_shards)]++;
-
-        p->keys[at] = keys[i];
-        p->order[at] = i;
-    }
-    /* Each start has moved to the next shard's: move them back. */
-    memmove(starts + 1, starts, p->n_shards * sizeof *starts);
-    starts[0] = p->n_keys;
-    p->n_keys += n_keys;
-    p->n_sections++;
-}
-
-static struct key_group group_of(const struct partition *p, uint32_t section, uint32_t shard)
-{
-    const uint64_t *starts = p->starts + (size_t)section * (p->n_shards + 1) + shard;
-
-    assert(section < p->n_sections && shard < p->n_shards);
-    return (struct key_group){ p->keys + starts[0], p->order + starts[0],
-                               (uint32_t)(starts[1] - starts[0]) };
-}
+/* ---- keys ---- */
 
 /* Appends the group's keys to `out`, which has space for them, and notes them in the section. */
-static void write_keys(struct key_group g, struct bytes *out, struct section *ret)
+static void write_keys(struct partition_group g, struct bytes *out, struct section *ret)
 {
     uint8_t *dst = out->bytes + out->end;
 
@@ -250,8 +157,7 @@ struct push_encoder *push_encoder_new(uint32_t n_shards)
     e->sections = memory_alloc(SECTIONS_MAX * sizeof *e->sections);
     for (uint32_t id = 0; id < CODEC_ID_END; id++)
         e->codecs[id] = codec_by_id(id);
-    init_partition(&e->push, n_shards);
-    init_partition(&e->pull, n_shards);
+    partition_init(&e->push, n_shards);
     return e;
 }
 
@@ -265,8 +171,7 @@ void push_encoder_free(struct push_encoder *e)
         error_feedback_deinit(&e->tables[i].residual);
         error_feedback_flush_deinit(&e->tables[i].flush);
     }
-    deinit_partition(&e->push);
-    deinit_partition(&e->pull);
+    partition_deinit(&e->push);
     free(e->tables);
     free(e->sections);
     free(e->scratch);
@@ -377,8 +282,8 @@ static int reserve_push(const struct push_encoder *e, uint32_t n, uint32_t shard
     assert(n <= request->cap_sections);
     request->n_sections = n;
     for (uint32_t i = 0; i < n; i++)
-        n_bytes +=
-            group_of(&e->push, i, shard).n * (KEY_CODEC_BYTES_MAX + e->sections[i].row_bytes);
+        n_bytes += partition_group(&e->push, i, shard).n *
+                   (KEY_CODEC_BYTES_MAX + e->sections[i].row_bytes);
     return bytes_reserve(&request->bytes, n_bytes) ? 0 : -ENOMEM;
 }
 
@@ -394,11 +299,11 @@ static int prepare_push(struct push_encoder *e, const struct ps_push_section *gi
             return -ENOMEM;
         n_keys += e->sections[i].given.n_keys;
     }
-    if (start_partition(&e->push, n, n_keys))
+    if (partition_start(&e->push, n, n_keys))
         return -ENOMEM;
     for (i = 0; i < n; i++)
-        partition_section(&e->push, e->sections[i].given.keys, e->sections[i].given.n_keys,
-                          e->sections[i].table->salt);
+        partition_add(&e->push, e->sections[i].given.keys, e->sections[i].given.n_keys,
+                      e->sections[i].table->salt);
     for (i = 0; i < e->n_shards; i++)
         if (reserve_push(e, n, i, requests[i]))
             return -ENOMEM;
@@ -427,7 +332,7 @@ static void write_push_section(const struct push_encoder *e, uint32_t i, uint32_
                                struct request *request)
 {
     const struct push_section *s = &e->sections[i];
-    const struct key_group g = group_of(&e->push, i, shard);
+    const struct partition_group g = partition_group(&e->push, i, shard);
     struct section *out = &request->sections[i];
     uint8_t *dst;
 
@@ -464,8 +369,15 @@ int push_encoder_push(struct push_encoder *e, const struct ps_push_section *give
 
 /* ---- pulls ---- */
 
-static int prepare_pull(struct push_encoder *e, const struct ps_pull_section *sections,
-                        uint32_t n, struct request *const *requests)
+static const struct table_info *pulled_table(const struct push_encoder *e,
+                                             const struct ps_pull_section *s)
+{
+    assert(s->table < e->n_tables);
+    return &e->tables[s->table];
+}
+
+static int prepare_pull(const struct push_encoder *e, const struct ps_pull_section *sections,
+                        uint32_t n, struct partition *p, struct request *const *requests)
 {
     uint64_t n_keys = 0;
     size_t n_bytes;
@@ -473,14 +385,14 @@ static int prepare_pull(struct push_encoder *e, const struct ps_pull_section *se
 
     for (i = 0; i < n; i++)
         n_keys += sections[i].n_keys;
-    if (start_partition(&e->pull, n, n_keys))
+    if (partition_start(p, n, n_keys))
         return -ENOMEM;
     for (i = 0; i < n; i++)
-        partition_section(&e->pull, sections[i].keys, sections[i].n_keys,
-                          table_of(e, sections[i].table)->salt);
+        partition_add(p, sections[i].keys, sections[i].n_keys,
+                      pulled_table(e, &sections[i])->salt);
     for (shard = 0; shard < e->n_shards; shard++) {
         for (i = 0, n_bytes = 1; i < n; i++)
-            n_bytes += (size_t)group_of(&e->pull, i, shard).n * KEY_CODEC_BYTES_MAX;
+            n_bytes += (size_t)partition_group(p, i, shard).n * KEY_CODEC_BYTES_MAX;
         assert(n <= requests[shard]->cap_sections);
         requests[shard]->n_sections = n;
         if (!bytes_reserve(&requests[shard]->bytes, n_bytes))
@@ -489,8 +401,8 @@ static int prepare_pull(struct push_encoder *e, const struct ps_pull_section *se
     return 0;
 }
 
-int push_encoder_pull(struct push_encoder *e, const struct ps_pull_section *sections,
-                      uint32_t n, struct request *const *requests)
+int push_encoder_pull(const struct push_encoder *e, const struct ps_pull_section *sections,
+                      uint32_t n, struct partition *p, struct request *const *requests)
 {
     struct section *out;
     uint32_t i, shard;
@@ -499,7 +411,7 @@ int push_encoder_pull(struct push_encoder *e, const struct ps_pull_section *sect
     for (i = 0; i < n; i++)
         if (!codec_by_id(sections[i].codec) || codec_by_id(sections[i].codec)->feedback)
             return PS_ECODEC;
-    if (prepare_pull(e, sections, n, requests))
+    if (prepare_pull(e, sections, n, p, requests))
         return -ENOMEM;
     for (shard = 0; shard < e->n_shards; shard++) {
         for (i = 0; i < n; i++) {
@@ -507,17 +419,17 @@ int push_encoder_pull(struct push_encoder *e, const struct ps_pull_section *sect
             *out = (struct section){ .table_id = sections[i].table,
                                      .codec = sections[i].codec,
                                      .state = sections[i].sink != NULL };
-            write_keys(group_of(&e->pull, i, shard), &requests[shard]->bytes, out);
+            write_keys(partition_group(p, i, shard), &requests[shard]->bytes, out);
         }
     }
     return 0;
 }
 
-static int decode_section(struct push_encoder *e, const struct ps_pull_section *s,
-                          struct key_group g, const uint8_t *values, size_t value_bytes)
+static int decode_section(const struct push_encoder *e, const struct ps_pull_section *s,
+                          struct partition_group g, const uint8_t *values, size_t value_bytes)
 {
     const struct codec *codec = codec_by_id(s->codec);
-    uint32_t dim = table_of(e, s->table)->dim, i;
+    uint32_t dim = pulled_table(e, s)->dim, i;
     size_t row_bytes = codec->row_bytes(dim, 0);
     int status;
 
@@ -532,17 +444,17 @@ static int decode_section(struct push_encoder *e, const struct ps_pull_section *
     return 0;
 }
 
-int push_encoder_pulled(struct push_encoder *e, const struct ps_pull_section *sections,
-                        uint32_t n, uint32_t shard, const uint8_t *const *values,
-                        const size_t *value_bytes)
+int push_encoder_pulled(const struct push_encoder *e, const struct ps_pull_section *sections,
+                        uint32_t n, const struct partition *p, uint32_t shard,
+                        const uint8_t *const *values, const size_t *value_bytes)
 {
     uint32_t i;
     int status;
 
-    assert(n == e->pull.n_sections);
+    assert(n == p->n_sections);
     for (i = 0; i < n; i++) {
         const struct ps_state_sink *sink = sections[i].sink;
-        struct key_group g = group_of(&e->pull, i, shard);
+        struct partition_group g = partition_group(p, i, shard);
 
         status = sink ? sink->take(sink->arg, &sections[i], shard, g.indices, g.n, values[i],
                                    value_bytes[i])

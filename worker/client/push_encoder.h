@@ -4,8 +4,8 @@
  * push. It does the same for pulls, and decodes their answers. The network client and --local use
  * it, so that both send the same bytes.
  *
- * Two threads may use it at once, one for pushes (push_encoder_push(), push_encoder_residuals()) and one for
- * pulls (push_encoder_pull(), push_encoder_pulled()): these share nothing that changes.
+ * One thread at a time may use it for pushes (push_encoder_push(), push_encoder_residuals()). Meanwhile any others may
+ * pull (push_encoder_pull(), push_encoder_pulled()), each with a partition of its own: they change nothing here.
  *
  * The values sent and the residuals add up to the gradients, to the rounding of one fp32 addition a
  * push, also when the codec changes from push to push:
@@ -20,6 +20,7 @@
 #ifndef WORKER_CLIENT_PUSH_ENCODER_H
 #define WORKER_CLIENT_PUSH_ENCODER_H
 
+#include "worker/client/partition.h"
 #include "worker/client/ps_types.h"
 #include "worker/client/request.h"
 
@@ -39,15 +40,17 @@ int push_encoder_add_table(struct push_encoder *e, uint32_t table,
 int push_encoder_push(struct push_encoder *e, const struct ps_push_section *sections,
                       uint32_t n, struct request *const *requests) MUST_CHECK;
 
-/* The same for a pull. PS_ECODEC: a codec with feedback, which pulls do not have. */
-int push_encoder_pull(struct push_encoder *e, const struct ps_pull_section *sections,
-                      uint32_t n, struct request *const *requests) MUST_CHECK;
+/* The same for a pull. Leaves the sections' keys by shard in *p, for push_encoder_pulled(). PS_ECODEC: a codec with
+ * feedback, which pulls do not have. */
+int push_encoder_pull(const struct push_encoder *e, const struct ps_pull_section *sections,
+                      uint32_t n, struct partition *p, struct request *const *requests)
+    MUST_CHECK;
 
-/* Decodes one shard's answer to the last push_encoder_pull() into the dsts of its sections, or hands it
- * to their sinks. PS_ECOUNT, PS_ECODEC, or the status of a sink. */
-int push_encoder_pulled(struct push_encoder *e, const struct ps_pull_section *sections,
-                        uint32_t n, uint32_t shard, const uint8_t *const *values,
-                        const size_t *value_bytes) MUST_CHECK;
+/* Decodes one shard's answer to the pull that filled *p into the dsts of its sections, or hands it to their sinks.
+ * PS_ECOUNT, PS_ECODEC, or the status of a sink. */
+int push_encoder_pulled(const struct push_encoder *e, const struct ps_pull_section *sections,
+                        uint32_t n, const struct partition *p, uint32_t shard,
+                        const uint8_t *const *values, const size_t *value_bytes) MUST_CHECK;
 
 /* Bounds the memory of each sparse table's residuals; 0: no bound. */
 void push_encoder_bound_residuals(struct push_encoder *e, uint64_t max_bytes);

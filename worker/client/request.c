@@ -63,6 +63,48 @@ void request_pull(const struct request *r, const uint32_t *table_ids, uint32_t d
     copy_sections(r, table_ids, ret->sections);
 }
 
+/* ---- frames ---- */
+
+/* Typical bytes of a frame beside its body; a frame with more grows its buffer. */
+#define HEAD_BYTES 256u
+#define SECTION_HEAD_BYTES 48u
+
+static int reserve_frame(const struct request *r, struct channel_loop *channels,
+                         struct bytes *ret)
+{
+    size_t head_bytes = HEAD_BYTES + r->n_sections * SECTION_HEAD_BYTES;
+
+    return channel_loop_acquire(channels, head_bytes + bytes_len(&r->bytes), ret);
+}
+
+int request_frame_push(const struct request *r, const uint32_t *table_ids,
+                       struct channel_loop *channels, struct message_zstd *zstd,
+                       struct bytes *ret)
+{
+    struct push push;
+    int status = reserve_frame(r, channels, ret);
+
+    if (status)
+        return status;
+    request_push(r, table_ids, &push);
+    return message_write_push(ret, r->request_id, &push, zstd);
+}
+
+int request_frame_pull(const struct request *r, const uint32_t *table_ids, uint64_t now_ms,
+                       struct channel_loop *channels, struct message_zstd *zstd,
+                       struct bytes *ret)
+{
+    uint64_t waited_ms = now_ms - r->asked_ms;
+    uint32_t left_ms = waited_ms < r->deadline_ms ? r->deadline_ms - (uint32_t)waited_ms : 1;
+    struct pull pull;
+    int status = reserve_frame(r, channels, ret);
+
+    if (status)
+        return status;
+    request_pull(r, table_ids, left_ms, &pull);
+    return message_write_pull(ret, r->request_id, &pull, zstd);
+}
+
 /* ---- a set ---- */
 
 void request_set_init(struct request_set *s, uint32_t n_shards, size_t max_bytes)

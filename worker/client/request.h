@@ -12,16 +12,21 @@
 #include "common/bytes.h"
 #include "common/free_list.h"
 #include "common/mailbox.h"
+#include "proto/channel_loop.h"
 #include "proto/message.h"
+
+struct ps_pull;
 
 struct request {
     struct shared_free_link pooled; /* while it is in `home` */
     struct shared_free_list
         *home;            /* borrowed: where request_free() puts it; NULL: it is freed */
     struct mail mail;     /* of a call's first request: posts them all to the network thread */
-    struct request *next; /* of that call, then in a request_queue */
+    struct request *next; /* of that call, then in a request_queue or pull_queue */
     uint64_t epoch;       /* of the client_state: a request of an older one is dropped */
+    struct ps_pull *pull; /* pull: where its answer goes, while its id is pull_id (pull.h) */
     uint64_t pull_id;     /* pull */
+    bool is_dropped;      /* pull: sent, and nobody waits for its answer any more */
     uint64_t request_id;  /* of the last time it was sent; 0: never */
     uint64_t seq;         /* push: its number; 0 until request_queue_add() */
     uint64_t clock;
@@ -50,6 +55,15 @@ void request_free(struct request *r);
 void request_push(const struct request *r, const uint32_t *table_ids, struct push *ret);
 void request_pull(const struct request *r, const uint32_t *table_ids, uint32_t deadline_ms,
                   struct pull *ret);
+
+/* Appends its frame, with its request_id, to *ret: a buffer that comes from the loop's pool, also if it fails. zstd:
+ * NULL: it is not compressed. now_ms: of the link, for what is left of the deadline. */
+int request_frame_push(const struct request *r, const uint32_t *table_ids,
+                       struct channel_loop *channels, struct message_zstd *zstd,
+                       struct bytes *ret) MUST_CHECK;
+int request_frame_pull(const struct request *r, const uint32_t *table_ids, uint64_t now_ms,
+                       struct channel_loop *channels, struct message_zstd *zstd,
+                       struct bytes *ret) MUST_CHECK;
 
 /* ---- a set: one request for each shard, filled by one ps_push() or ps_pull_start() ----
  *

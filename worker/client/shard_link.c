@@ -14,17 +14,12 @@
 #include "common/memory.h"
 #include "proto/channel.h"
 #include "worker/client/connector.h"
+#include "worker/client/pull_queue.h"
 #include "worker/client/table_ids.h"
 
-#define GREET_MS 5000u /* for each step from TCP to ready, and for a farewell */
-#define BACKOFF_MIN_MS 50u
-#define BACKOFF_MAX_MS 2000u
+#define GREET_MS 5000u  /* for each step from TCP to ready, and for a farewell */
 #define NOTICE_MS 5000u /* between two sentences about one absence */
 #define FRAME_LIMIT_MAX (1u << 30)
-
-/* Typical bytes of a frame beside its body; a frame with more grows its buffer. */
-#define HEAD_BYTES 256u
-#define SECTION_HEAD_BYTES 48u
 
 /* Drawn in shard_link.h. */
 enum phase {
@@ -68,7 +63,7 @@ struct shard_link {
     bool was_busy;    /* the last connection ended as a push has to wait for other workers */
     uint64_t held_until_ms; /* until a suspect is agreed on requests wait; 0: they do not */
     uint64_t push_notice_ms, pull_notice_ms;
-    struct request *pull;     /* owned; NULL: none under way */
+    struct pull_queue pulls;
     struct pull_reply answer; /* scratch, as it is large */
     struct bytes body;        /* scratch: decompressed */
 };
@@ -111,6 +106,7 @@ static void disconnect(struct shard_link *l)
     l->channel = NULL;
     l->beat_id = l->greet_id = 0;
     l->held_until_ms = 0;
+    pull_queue_reset(&l->pulls);
 }
 
 /* Ends the link for good; informs the owner. */
@@ -135,22 +131,11 @@ static void finish_leave(struct shard_link *l)
     l->events->left(l->owner, l->config.shard);
 }
 
-/* 50 ms, 100 ms ... 2 s, each times 0.5 to 1, so that workers do not come back all at once. */
-static uint64_t backoff_ms(struct shard_link *l)
-{
-    uint32_t n = l->n_attempts < 10 ? l->n_attempts : 10, ms = BACKOFF_MIN_MS << n;
-    uint64_t random = hash_mix2(l->config.join.incarnation ^ l->config.shard,
-                                l->last_request_id + l->n_attempts);
-
-    l->n_attempts++;
-    if (ms > BACKOFF_MAX_MS)
-        ms = BACKOFF_MAX_MS;
-    return ms / 2 + (uint64_t)((float)(ms / 2) * hash_unit(random));
-}
-
 /* Drops the connection and dials again after the backoff. `how`: the link's state, for people. */
 static void drop_connection(struct shard_link *l, const char *how, const char *why)
 {
+    uint64_t seed = hash_mix2(l->config.join.incarnation ^ l->config.shard, l->last_request_id);
+
     if (l->phase == PHASE_OVER)
         return;
     if (l->phase == PHASE_LEAVING) {
@@ -162,7 +147,8 @@ static void drop_connection(struct shard_link *l, const char *how, const char *w
         l->away_since_ms = l->now_ms;
     set_phase(l, PHASE_AWAY);
     l->events->lost(l->owner, l->config.shard);
-    l->next_try_ms = l->now_ms + backoff_ms(l);
+    l->next_try_ms = l->now_ms + connector_backoff_ms(l->n_attempts, seed + l->n_attempts);
+    l->n_attempts++;
     snprintf(l->why, sizeof l->why, "%s", why);
     if (l->now_ms >= l->next_notice_ms) {
         l->next_notice_ms = l->now_ms + NOTICE_MS;
@@ -256,69 +242,58 @@ static void send_table(struct shard_link *l, struct requested_table *table)
                &frame);
 }
 
-/* A buffer for the request's frame, from the loop's pool. */
-static int reserve_frame(struct shard_link *l, const struct request *p, struct bytes *ret)
-{
-    size_t head_bytes = HEAD_BYTES + p->n_sections * SECTION_HEAD_BYTES;
-
-    return channel_loop_acquire(l->channels, head_bytes + bytes_len(&p->bytes), ret);
-}
-
 /* Nothing happens unless the link is READY. */
 static void send_push(struct shard_link *l, struct request *r)
 {
     struct bytes frame = { 0 };
-    struct push push;
-    int status;
 
     if (l->phase != PHASE_READY || l->held_until_ms)
         return;
     r->request_id = ++l->last_request_id;
-    request_push(r, l->tables.shard_ids, &push);
-    status = reserve_frame(l, r, &frame);
-    if (!status)
-        status = message_write_push(&frame, r->request_id, &push, l->zstd);
-    send_frame(l, "a push", status, &frame);
+    send_frame(l, "a push",
+               request_frame_push(r, l->tables.shard_ids, l->channels, l->zstd, &frame),
+               &frame);
 }
 
-/* Likewise. */
-static void send_pull(struct shard_link *l)
+/* The queue's next one. */
+static void send_pull(struct shard_link *l, const struct request *r)
 {
-    struct request *r = l->pull;
-    uint64_t waited_ms = l->now_ms - r->asked_ms;
     struct bytes frame = { 0 };
-    struct pull pull;
-    int status;
 
-    if (l->phase != PHASE_READY || l->held_until_ms)
-        return;
-    r->request_id = ++l->last_request_id;
-    request_pull(r, l->tables.shard_ids,
-                 waited_ms < r->deadline_ms ? r->deadline_ms - (uint32_t)waited_ms : 1, &pull);
-    status = reserve_frame(l, r, &frame);
-    if (!status)
-        status = message_write_pull(&frame, r->request_id, &pull, l->zstd);
-    send_frame(l, "a pull", status, &frame);
+    pull_queue_sent(&l->pulls, ++l->last_request_id);
+    send_frame(
+        l, "a pull",
+        request_frame_pull(r, l->tables.shard_ids, l->now_ms, l->channels, l->zstd, &frame),
+        &frame);
 }
 
-/* Pushes and pull, in the order in which they were asked for; returns how many pushes had been sent before. */
+/* Those that were asked for before this push, as many as the shard takes at a time. */
+static void send_pulls(struct shard_link *l, uint64_t before_seq)
+{
+    const uint32_t n_max = l->config.joins ? PULL_QUEUE_PARKED_MAX : PULL_QUEUE_READ_MAX;
+
+    while (l->phase == PHASE_READY && !l->held_until_ms) {
+        struct request *r = pull_queue_next(&l->pulls, n_max, l->frame_max_bytes);
+
+        if (!r || r->after_seq >= before_seq)
+            return;
+        send_pull(l, r);
+    }
+}
+
+/* Pushes and pulls, in the order in which they were asked for; returns how many pushes had been sent before. */
 static uint64_t send_pending(struct shard_link *l)
 {
-    bool asked = !l->pull;
     uint64_t n_resent = 0;
 
     if (l->held_until_ms)
         return 0;
     for (struct request *p = l->unacked.first; p; p = p->next) {
-        if (!asked && p->seq > l->pull->after_seq) {
-            send_pull(l);
-            asked = true;
-        }
+        send_pulls(l, p->seq);
         n_resent += p->request_id != 0;
         send_push(l, p);
     }
-    if (!asked)
-        send_pull(l);
+    send_pulls(l, UINT64_MAX);
     return n_resent;
 }
 
@@ -587,15 +562,27 @@ static int receive_push(struct shard_link *l, const struct frame_header *h, cons
     return 0;
 }
 
+/* Answered: its place is free for another one. */
+static void finish_pull(struct shard_link *l, struct request *pull)
+{
+    pull_queue_remove(&l->pulls, pull);
+    request_free(pull);
+    send_pulls(l, UINT64_MAX);
+}
+
 static int receive_pull(struct shard_link *l, const struct frame_header *h, const uint8_t *head,
                         const uint8_t *body)
 {
-    struct request *pull = l->pull;
+    struct request *pull = pull_queue_find(&l->pulls, h->request_id);
     size_t n_bytes;
     int status;
 
-    if (!pull || h->request_id != pull->request_id || l->phase != PHASE_READY)
-        return 0; /* a reply to a pull that was dropped */
+    if (!pull || l->phase != PHASE_READY)
+        return 0;
+    if (pull->is_dropped) {
+        finish_pull(l, pull);
+        return 0;
+    }
     status = message_body(&l->channels->zstd, h, body, l->frame_max_bytes, &l->body, &body,
                           &n_bytes);
     if (!status)
@@ -604,12 +591,11 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
         return status;
     if (!l->answer.status && l->answer.n_sections != pull->n_sections)
         return PS_ECOUNT;
-    l->pull = NULL;
     l->n_attempts = 0;
     if (!l->answer.status)
         l->events->min_clock(l->owner, l->config.shard, l->answer.min_clock);
     l->events->pulled(l->owner, l->config.shard, pull, &l->answer);
-    request_free(pull);
+    finish_pull(l, pull);
     return 0;
 }
 
@@ -723,8 +709,8 @@ static void tick_ready(struct shard_link *l)
     release_held(l);
     if (l->phase != PHASE_READY)
         return;
-    if (l->pull)
-        notice_overdue(l, "a pull", l->pull->asked_ms, &l->pull_notice_ms);
+    if (pull_queue_oldest(&l->pulls))
+        notice_overdue(l, "a pull", pull_queue_oldest(&l->pulls)->asked_ms, &l->pull_notice_ms);
     if (l->unacked.first) {
         notice_overdue(l, "a push", l->push_since_ms, &l->push_notice_ms);
         if (l->now_ms - l->push_since_ms >= l->config.give_up_ms) {
@@ -813,7 +799,7 @@ void shard_link_free(struct shard_link *l)
         return;
     disconnect(l);
     request_queue_clear(&l->unacked);
-    request_free(l->pull);
+    pull_queue_clear(&l->pulls);
     table_ids_deinit(&l->tables);
     bytes_deinit(&l->body);
     free(l);
@@ -834,17 +820,29 @@ void shard_link_push(struct shard_link *l, struct request *push)
 
 void shard_link_pull(struct shard_link *l, struct request *pull)
 {
-    assert(!l->pull);
-    l->pull = pull;
     pull->after_seq = l->unacked.last_seq;
-    pull->asked_ms = l->pull_notice_ms = l->now_ms;
-    send_pull(l);
+    pull->asked_ms = l->now_ms;
+    if (!pull_queue_oldest(&l->pulls))
+        l->pull_notice_ms = l->now_ms;
+    pull_queue_add(&l->pulls, pull);
+    send_pulls(l, UINT64_MAX);
 }
 
-void shard_link_drop_pull(struct shard_link *l)
+void shard_link_drop_pull(struct shard_link *l, uint64_t pull_id)
 {
-    request_free(l->pull);
-    l->pull = NULL;
+    pull_queue_drop(&l->pulls, pull_id);
+}
+
+void shard_link_cork(struct shard_link *l)
+{
+    if (l->channel)
+        channel_cork(l->channel);
+}
+
+void shard_link_uncork(struct shard_link *l)
+{
+    if (l->channel)
+        channel_uncork(l->channel);
 }
 
 void shard_link_table(struct shard_link *l, const struct table_request *request)
@@ -871,7 +869,7 @@ void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t cloc
     disconnect(l);
     l->events->lost(l->owner, l->config.shard);
     request_queue_clear(&l->unacked);
-    shard_link_drop_pull(l);
+    pull_queue_clear(&l->pulls);
     l->rejoins = l->was_ready;
     l->config.sent_seq = 0;
     l->joined.last_applied = 0;

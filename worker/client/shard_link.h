@@ -109,16 +109,21 @@ void shard_link_tick(struct shard_link *l, uint64_t now_ms);
 /* Takes ownership. Sent now, or once the link is READY. */
 void shard_link_push(struct shard_link *l, struct request *push);
 
-/* Takes ownership; one at a time. After shard_link_drop_pull() a late answer is ignored. */
+/* Takes ownership. Sent now, or once the link is READY and the shard has answered enough of the others
+ * (pull_queue.h); answered in any order. After shard_link_drop_pull() a late answer to it is ignored. */
 void shard_link_pull(struct shard_link *l, struct request *pull);
-void shard_link_drop_pull(struct shard_link *l);
+void shard_link_drop_pull(struct shard_link *l, uint64_t pull_id);
+
+/* Requests between the two leave together, as far as they can. */
+void shard_link_cork(struct shard_link *l);
+void shard_link_uncork(struct shard_link *l);
 
 /* Requests a table, now and after every reconnect; tables are numbered from 0.
  * shard_link_drop_table() removes the last one. */
 void shard_link_table(struct shard_link *l, const struct table_request *request);
 void shard_link_drop_table(struct shard_link *l);
 
-/* Drops pushes and pull, and joins as another incarnation after delay_ms. */
+/* Drops pushes and pulls, and joins as another incarnation after delay_ms. */
 void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t clock,
                        uint32_t delay_ms);
 

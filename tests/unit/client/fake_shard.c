@@ -179,6 +179,7 @@ static int fake_pull(struct fake_conn *c, const struct frame_header *h, const ui
     int status = message_read_pull(h, head, body, body_bytes, pull);
 
     s->unfinished = pull->unfinished;
+    s->n_early += pull->clock > s->last_seq;
     if (c->fake->plan.holds_pulls) {
         atomic_fetch_add(&c->fake->n_pulls_held, 1);
         free(pull);
@@ -308,6 +309,57 @@ static int fake_refusal(const struct fake *f, const struct frame_header *h,
     return h->type == FRAME_PUSH ? f->plan.push_status : 0;
 }
 
+/* --- answers that wait --- */
+
+static void fake_hold(struct fake_conn *c, struct bytes *frame)
+{
+    struct fake_answer *a = memory_alloc(sizeof *a);
+
+    *a = (struct fake_answer){ .conn = c, .frame = *frame, .next = c->fake->held };
+    *frame = (struct bytes){ 0 };
+    c->fake->held = a;
+}
+
+/* The one at *at. */
+static struct fake_answer *fake_unhold(struct fake_answer **at)
+{
+    struct fake_answer *a = *at;
+
+    *at = a->next;
+    return a;
+}
+
+static void fake_on_pulse(uv_timer_t *timer)
+{
+    struct fake *f = CONTAINER_OF(timer, struct fake, pulse);
+
+    while (f->held) {
+        struct fake_answer **at = &f->held, *a;
+
+        while ((*at)->next && hash_mix2(f->plan.seed, f->n_dice++) % 3)
+            at = &(*at)->next;
+        a = fake_unhold(at);
+        channel_send(&a->conn->channel, &a->frame);
+        free(a);
+    }
+}
+
+/* Those of a connection that has ended. */
+static void fake_drop_held(struct fake_conn *c)
+{
+    struct fake_answer **at = &c->fake->held, *a;
+
+    while (*at) {
+        if ((*at)->conn != c) {
+            at = &(*at)->next;
+            continue;
+        }
+        a = fake_unhold(at);
+        bytes_deinit(&a->frame);
+        free(a);
+    }
+}
+
 static int fake_on_frame(void *owner, const struct frame_header *h, const uint8_t *head,
                          const uint8_t *body)
 {
@@ -333,6 +385,10 @@ static int fake_on_frame(void *owner, const struct frame_header *h, const uint8_
     }
     if (fault == FAKE_REPEAT)
         fake_copy(&again, &out);
+    if (c->fake->plan.shuffles_pulls && h->type == FRAME_PULL && fault == FAKE_NONE) {
+        fake_hold(c, &out);
+        return 0;
+    }
     channel_send(&c->channel, &out);
     if (fault == FAKE_REPEAT)
         channel_send(&c->channel, &again);
@@ -344,6 +400,7 @@ static void fake_on_closed(void *owner, int why)
     struct fake_conn *c = owner, **at = &c->fake->first;
 
     (void)why;
+    fake_drop_held(c);
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
@@ -374,6 +431,7 @@ static void fake_on_stop(uv_async_t *async)
 
     uv_close((uv_handle_t *)&f->stop, NULL);
     uv_close((uv_handle_t *)&f->listener, NULL);
+    uv_close((uv_handle_t *)&f->pulse, NULL);
     for (c = f->first; c; c = c->next)
         channel_close(&c->channel);
     channel_loop_close(&f->channels);
@@ -402,6 +460,9 @@ struct fake *fake_start(const struct fake_plan *plan)
     assert(uv_loop_init(&f->loop) == 0);
     channel_loop_init(&f->channels, &f->loop);
     assert(uv_async_init(&f->loop, &f->stop, fake_on_stop) == 0);
+    assert(uv_timer_init(&f->loop, &f->pulse) == 0);
+    if (plan->shuffles_pulls)
+        assert(uv_timer_start(&f->pulse, fake_on_pulse, 1, 1) == 0);
     assert(uv_tcp_init(&f->loop, &f->listener) == 0);
     assert(uv_ip4_addr("127.0.0.1", plan->port, &address) == 0);
     assert(uv_tcp_bind(&f->listener, (const struct sockaddr *)&address, 0) == 0);

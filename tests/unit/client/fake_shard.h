@@ -53,6 +53,7 @@ struct fake_plan {
     int refusal;           /* FAKE_REFUSE: the status; PS_EFENCED also fences */
     int hello_status;      /* of every HELLO */
     bool holds_pulls;      /* never answers them */
+    bool shuffles_pulls;   /* answers them a millisecond later or two, in any order */
     long mute_from;        /* answers so many frames of each connection, then none; 0: all */
     bool mute_pushes;      /* never answers those */
     uint64_t map_id;       /* 0: 42 */
@@ -80,6 +81,7 @@ struct fake_shard {
     int refused_status;
     uint64_t n_applied, n_repeated, n_joins, n_left, n_beats;
     uint64_t unfinished; /* of the last pull */
+    uint64_t n_early;    /* pulls that came before as many pushes as their clock says */
     struct fake_row rows[FAKE_ROWS_MAX];
     uint32_t n_rows;
     uint32_t n_tables;
@@ -97,7 +99,10 @@ struct fake {
     uv_sem_t started;
     bool stopped;
     struct fake_conn *first; /* open connections */
-    long n_frames;           /* that the fault counts */
+    uv_timer_t pulse;        /* sends the answers that wait for it */
+    struct fake_answer *held;
+    uint64_t n_dice;
+    long n_frames; /* that the fault counts */
     long n_hellos;
     _Atomic long n_pulls_held;
     struct fake_shard shards[FAKE_SHARDS_MAX];
@@ -111,6 +116,13 @@ struct fake_conn {
     uint32_t shard; /* or MESSAGE_SHARD_LISTENER */
     uint64_t incarnation;
     long n_frames;
+};
+
+/* To a pull. */
+struct fake_answer {
+    struct fake_conn *conn;
+    struct bytes frame;
+    struct fake_answer *next;
 };
 
 struct fake_row *fake_row(struct fake_shard *s, uint64_t key);

@@ -43,9 +43,10 @@ int pull_rows(struct ps_client *c, uint32_t table, uint64_t clock, float *dst, s
     struct ps_pull_section pull = {
         .table = table, .n_keys = N_KEYS, .keys = keys, .dst = dst
     };
-    int status = ps_pull_start(c, clock, &pull, 1, err);
+    struct ps_pull *started;
+    int status = ps_pull_start(c, clock, &pull, 1, &started, err);
 
-    return status ? status : ps_pull_wait(c, err);
+    return status ? status : ps_pull_wait(c, started, err);
 }
 
 int run_job(const char *servers, struct ps_stats *stats, struct err *err)

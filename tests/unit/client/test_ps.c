@@ -108,7 +108,7 @@ static void a_refused_pull_says_which_shard_and_why(void **state)
     assert_non_null(strstr(err.text, "refused a pull: the fake refuses this pull"));
     assert_non_null(strstr(err.text, rig.address));
     assert_int_equal(pull_rows(rig.c, rig.table, 0, rows, &err), 0);
-    assert_int_equal(ps_pull_wait(rig.c, &err), -EINVAL);
+    assert_int_equal(ps_pull_wait(rig.c, NULL, &err), -EINVAL);
     tear_down(&rig);
 }
 
@@ -151,6 +151,7 @@ static void pushes_wait_for_space_in_the_window(void **state)
 
 struct waiter {
     struct ps_client *c;
+    struct ps_pull *pull;
     int status;
     struct err err;
 };
@@ -159,7 +160,7 @@ static void *wait_for_pull(void *arg)
 {
     struct waiter *w = arg;
 
-    w->status = ps_pull_wait(w->c, &w->err);
+    w->status = ps_pull_wait(w->c, w->pull, &w->err);
     return NULL;
 }
 
@@ -179,7 +180,7 @@ a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled(void **
     (void)state;
     set_up(&rig, &plan, NULL);
     pull.table = rig.table;
-    assert_int_equal(ps_pull_start(rig.c, 3, &pull, 1, &err), 0);
+    assert_int_equal(ps_pull_start(rig.c, 3, &pull, 1, &w.pull, &err), 0);
     w.c = rig.c;
     assert_int_equal(pthread_create(&thread, NULL, wait_for_pull, &w), 0);
     for (clock = 0; clock < 3; clock++) {
@@ -188,7 +189,7 @@ a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled(void **
         assert_int_equal(stats.pushes, clock + 1);
     }
     assert_int_equal(ps_flush(rig.c, &err), 0);
-    ps_pull_cancel(rig.c);
+    ps_pull_cancel(rig.c, w.pull);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(w.status, -ECANCELED);
     assert_int_equal(push_step(rig.c, rig.table, 3, &err), 0);
@@ -204,14 +205,15 @@ static void a_pull_of_nothing_is_answered_by_every_shard(void **state)
 {
     struct fake_plan plan = { .n_shards = 3, .fault_at = -1 };
     struct ps_stats stats;
+    struct ps_pull *pull;
     struct rig rig;
     struct err err;
 
     (void)state;
     set_up(&rig, &plan, NULL);
     for (uint64_t clock = 0; clock < 3; clock++) {
-        assert_int_equal(ps_pull_start(rig.c, clock, NULL, 0, &err), 0);
-        assert_int_equal(ps_pull_wait(rig.c, &err), 0);
+        assert_int_equal(ps_pull_start(rig.c, clock, NULL, 0, &pull, &err), 0);
+        assert_int_equal(ps_pull_wait(rig.c, pull, &err), 0);
     }
     ps_stats(rig.c, &stats);
     assert_int_equal(stats.pulls, 3);
@@ -281,6 +283,7 @@ static void a_call_without_memory_is_refused_and_changes_nothing(void **state)
     struct fake_plan plan = { .n_shards = 2, .fault_at = -1 };
     float rows[N_KEYS * FAKE_DIM];
     struct ps_pull_section pull = { .n_keys = N_KEYS, .keys = keys, .dst = rows };
+    struct ps_pull *started;
     struct rig rig;
     struct err err;
     uint64_t clock;
@@ -299,11 +302,11 @@ static void a_call_without_memory_is_refused_and_changes_nothing(void **state)
         }
         for (k = 0, status = -1; status; k++, n_failed += status != 0) {
             memory_fail_after(k);
-            status = ps_pull_start(rig.c, clock + 1, &pull, 1, &err);
+            status = ps_pull_start(rig.c, clock + 1, &pull, 1, &started, &err);
             memory_fail_after(-1);
             assert_true(status == 0 || status == -ENOMEM);
         }
-        assert_int_equal(ps_pull_wait(rig.c, &err), 0);
+        assert_int_equal(ps_pull_wait(rig.c, started, &err), 0);
     }
     assert_true(n_failed > 5);
     assert_int_equal(ps_leave(rig.c, &err), 0);

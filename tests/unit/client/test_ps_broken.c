@@ -378,6 +378,7 @@ static void a_full_server_is_waited_for(void **state)
 /* Declared dead while a push is being made. */
 struct fenced_push {
     struct ps_client *c;
+    struct ps_pull *pull;
     bool asks;
     uv_sem_t joins_again;
 };
@@ -398,7 +399,7 @@ static uint64_t on_push(void *arg, uint32_t shard, const struct request *push)
     (void)shard;
     (void)push;
     if (f->asks) {
-        assert_int_equal(ps_pull_start(f->c, 0, NULL, 0, &err), 0);
+        assert_int_equal(ps_pull_start(f->c, 0, NULL, 0, &f->pull, &err), 0);
         uv_sem_wait(&f->joins_again);
     }
     f->asks = false;
@@ -426,8 +427,9 @@ static void a_worker_goes_on_behind_a_push_that_nobody_got(void **state)
     assert_int_equal(ps_flush(rig.c, &err), PS_EFENCED);
     assert_int_equal(ps_resume(rig.c),
                      1); /* else a pull ahead would say that step 0 is finished, before it is */
-    assert_int_equal(ps_pull_start(rig.c, 2, NULL, 0, &err), 0);
-    assert_int_equal(ps_pull_wait(rig.c, &err), 0);
+    assert_int_equal(ps_pull_wait(rig.c, f.pull, &err), PS_EFENCED);
+    assert_int_equal(ps_pull_start(rig.c, 2, NULL, 0, &f.pull, &err), 0);
+    assert_int_equal(ps_pull_wait(rig.c, f.pull, &err), 0);
     assert_int_equal(push_step(rig.c, rig.table, 1, &err), 0);
     assert_int_equal(ps_flush(rig.c, &err), 0);
     halt(&rig);

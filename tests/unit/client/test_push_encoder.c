@@ -36,6 +36,7 @@ struct rig {
     uint32_t n_shards;
     struct push_encoder *e;
     struct request_set push, pull;
+    struct partition partition; /* of the pull */
 };
 
 /* Empty requests. */
@@ -55,6 +56,7 @@ static void set_up(struct rig *rig, uint32_t n_shards, const struct table_spec *
     *rig = (struct rig){ .n_shards = n_shards, .e = push_encoder_new(n_shards) };
     request_set_init(&rig->push, n_shards, 0);
     request_set_init(&rig->pull, n_shards, 0);
+    partition_init(&rig->partition, n_shards);
     clear(rig);
     for (i = 0; i < n_specs; i++)
         assert_int_equal(push_encoder_add_table(rig->e, i, &specs[i]), 0);
@@ -65,6 +67,7 @@ static void tear_down(struct rig *rig)
     push_encoder_free(rig->e);
     request_set_deinit(&rig->push);
     request_set_deinit(&rig->pull);
+    partition_deinit(&rig->partition);
 }
 
 /* Ascending keys with small and large gaps. */
@@ -185,7 +188,7 @@ static void an_empty_section_is_sent_to_every_shard(void **state)
     (void)state;
     set_up(&rig, 3, &spec, 1);
     assert_int_equal(push_encoder_push(rig.e, &push, 1, rig.push.requests), 0);
-    assert_int_equal(push_encoder_pull(rig.e, &pull, 1, rig.pull.requests), 0);
+    assert_int_equal(push_encoder_pull(rig.e, &pull, 1, &rig.partition, rig.pull.requests), 0);
     for (i = 0; i < 3; i++) {
         assert_int_equal(rig.push.requests[i]->n_sections, 1);
         assert_int_equal(rig.push.requests[i]->sections[0].n_keys, 0);
@@ -283,7 +286,7 @@ static void what_shards_answer_lands_where_it_was_asked_for(void **state)
     for (n_shards = 1; n_shards <= N_SHARDS_MAX; n_shards++) {
         set_up(&rig, n_shards, &spec, 1);
         s.n_keys = make_keys(n_shards + 50, keys);
-        assert_int_equal(push_encoder_pull(rig.e, &s, 1, rig.pull.requests), 0);
+        assert_int_equal(push_encoder_pull(rig.e, &s, 1, &rig.partition, rig.pull.requests), 0);
         for (shard = n_shards; shard-- > 0;) {
             asked = &rig.pull.requests[shard]->sections[0];
             assert_int_equal(
@@ -293,18 +296,21 @@ static void what_shards_answer_lands_where_it_was_asked_for(void **state)
                 codec_fp32.encode(row, 33, 0, bytes + i * sizeof row);
             }
             value_bytes = asked->n_keys * sizeof row + 1;
-            assert_int_equal(push_encoder_pulled(rig.e, &s, 1, shard, &values, &value_bytes),
-                             PS_ECOUNT);
+            assert_int_equal(
+                push_encoder_pulled(rig.e, &s, 1, &rig.partition, shard, &values, &value_bytes),
+                PS_ECOUNT);
             value_bytes--;
-            assert_int_equal(push_encoder_pulled(rig.e, &s, 1, shard, &values, &value_bytes),
-                             0);
+            assert_int_equal(
+                push_encoder_pulled(rig.e, &s, 1, &rig.partition, shard, &values, &value_bytes),
+                0);
         }
         for (i = 0; i < s.n_keys; i++) {
             make_values(keys[i], row, 33);
             assert_memory_equal(dst + (size_t)i * 33, row, sizeof row);
         }
         s.codec = CODEC_TOPK;
-        assert_int_equal(push_encoder_pull(rig.e, &s, 1, rig.pull.requests), PS_ECODEC);
+        assert_int_equal(push_encoder_pull(rig.e, &s, 1, &rig.partition, rig.pull.requests),
+                         PS_ECODEC);
         s.codec = CODEC_FP32;
         tear_down(&rig);
     }
@@ -327,7 +333,7 @@ static void a_pull_without_memory_is_refused(void **state)
     for (k = 0; status; k++) {
         set_up(&rig, 3, &spec, 1);
         memory_fail_after(k);
-        status = push_encoder_pull(rig.e, &s, 1, rig.pull.requests);
+        status = push_encoder_pull(rig.e, &s, 1, &rig.partition, rig.pull.requests);
         memory_fail_after(-1);
         assert_true(status == 0 || status == -ENOMEM);
         tear_down(&rig);

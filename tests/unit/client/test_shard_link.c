@@ -22,6 +22,8 @@ struct rig {
     uint64_t now_ms;
     uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices,
         n_restarts, n_beats, n_lost;
+    uint32_t n_overtook; /* answers to pulls that were asked for before the one answered last */
+    uint64_t last_pulled;
     bool waits;    /* for other shards */
     bool suspects; /* of has_suspects() */
     char notice[512];
@@ -51,10 +53,13 @@ static void on_pushed(void *owner, uint32_t shard, const struct request *push,
 static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
                       const struct pull_reply *reply)
 {
+    struct rig *rig = owner;
+
     (void)shard;
-    (void)pull;
-    (void)reply;
-    ((struct rig *)owner)->n_pulled++;
+    assert_int_equal(reply->status, 0);
+    rig->n_pulled++;
+    rig->n_overtook += pull->pull_id < rig->last_pulled;
+    rig->last_pulled = pull->pull_id;
 }
 
 static void on_table(void *owner, uint32_t shard, uint32_t table,
@@ -180,13 +185,11 @@ static void on_pulse(uv_timer_t *timer)
     (void)timer;
 }
 
-static void set_up(struct rig *rig, const struct fake_plan *plan)
+static void set_up_as(struct rig *rig, const struct fake_plan *plan, bool joins)
 {
-    struct shard_link_config config = { .joins =
-                                            !plan->holds_pulls, /* a reader has no heartbeats */
-                                        .connect_ms = 60000,
-                                        .give_up_ms = 60000,
-                                        .answer_ms = 20000 };
+    struct shard_link_config config = {
+        .joins = joins, .connect_ms = 60000, .give_up_ms = 60000, .answer_ms = 20000
+    };
     char address[32];
     struct err err;
 
@@ -206,6 +209,11 @@ static void set_up(struct rig *rig, const struct fake_plan *plan)
     };
     config.join.relays = plan->push_status == PS_ESTOPPING || plan->push_status == -EBUSY;
     rig->link = shard_link_new(&rig->channels, &config, &events, rig);
+}
+
+static void set_up(struct rig *rig, const struct fake_plan *plan)
+{
+    set_up_as(rig, plan, !plan->holds_pulls); /* a reader has no heartbeats */
 }
 
 static void tear_down(struct rig *rig)
@@ -261,10 +269,93 @@ static void a_pull_without_answer_is_reported_again_and_again(void **state)
     assert_non_null(strstr(rig.notice, " has not answered a pull for 20 s"));
     pass_ms(&rig, 19999);
     assert_int_equal(rig.n_notices, 1);
-    shard_link_drop_pull(rig.link);
+    shard_link_drop_pull(rig.link, 0);
     pass_ms(&rig, 1);
     assert_int_equal(rig.n_notices, 1);
     tear_down(&rig);
+}
+
+static struct request *pull_request(uint64_t pull_id, uint64_t clock)
+{
+    struct request *p = empty_request(600000);
+
+    p->pull_id = pull_id;
+    p->clock = clock;
+    return p;
+}
+
+/* A shard refuses what is beyond, and a dropped pull is one that it still parks. */
+static void a_worker_has_sixteen_pulls_at_a_shard_dropped_ones_included(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1, .holds_pulls = true };
+    struct rig rig;
+
+    (void)state;
+    set_up_as(&rig, &plan, true);
+    run_until(&rig, &rig.n_ready, 1);
+    for (uint64_t id = 1; id <= 20; id++)
+        shard_link_pull(rig.link, pull_request(id, 0));
+    for (uint64_t id = 1; id <= 5; id++)
+        shard_link_drop_pull(rig.link, id);
+    shard_link_pull(rig.link, pull_request(21, 0));
+    shard_link_push(rig.link, empty_request(0)); /* not delayed by those held back */
+    run_until(&rig, &rig.n_pushed, 1);
+    assert_int_equal(rig.f->n_pulls_held, 16);
+    tear_down(&rig);
+}
+
+static void pulls_are_answered_in_any_order_and_dropped_ones_ignored(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 1, .fault_at = -1, .shuffles_pulls = true, .seed = 51000000
+    };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    for (uint64_t id = 1; id <= 100; id++) {
+        shard_link_pull(rig.link, pull_request(id, 0));
+        if (id % 10 == 0)
+            shard_link_drop_pull(rig.link, id);
+    }
+    run_until(&rig, &rig.n_pulled, 90);
+    assert_true(rig.n_overtook > 10);
+    tear_down(&rig);
+    assert_int_equal(rig.n_pulled, 90);
+}
+
+/* Wherever a connection breaks, a pull comes behind the pushes that were made before it, and each push once. */
+static void pushes_and_pulls_are_sent_again_in_the_order_of_the_calls(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 1, .fault_at = 0, .shuffles_pulls = true, .seed = 51000001
+    };
+    bool was_hit = true;
+
+    (void)state;
+    for (plan.fault_at = 2; was_hit; plan.fault_at++) {
+        struct rig rig;
+
+        plan.fault = plan.fault_at % 2 ? FAKE_DROP_AFTER : FAKE_DROP_BEFORE;
+        set_up(&rig, &plan);
+        run_until(&rig, &rig.n_ready, 1);
+        for (uint64_t i = 0; i < 40; i++)
+            if (i % 4 == 1)
+                shard_link_push(rig.link, empty_request(0));
+            else
+                shard_link_pull(rig.link, pull_request(i, (i + 2) / 4)); /* pushes before */
+        run_until(&rig, &rig.n_pushed, 10);
+        run_until(&rig, &rig.n_pulled, 30);
+        fake_stop(rig.f);
+        was_hit = rig.f->n_frames > plan.fault_at;
+        assert_int_equal(rig.n_reconnected, was_hit ? 1 : 0);
+        assert_int_equal(rig.f->shards[0].n_applied, 10);
+        assert_int_equal(rig.f->shards[0].n_early, 0);
+        tear_down(&rig);
+        assert_int_equal(rig.n_pulled, 30);
+    }
+    assert_true(plan.fault_at > 40);
 }
 
 static void a_heartbeat_without_answer_ends_the_connection(void **state)
@@ -577,6 +668,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pull_without_answer_is_reported_again_and_again),
+        cmocka_unit_test(a_worker_has_sixteen_pulls_at_a_shard_dropped_ones_included),
+        cmocka_unit_test(pulls_are_answered_in_any_order_and_dropped_ones_ignored),
+        cmocka_unit_test(pushes_and_pulls_are_sent_again_in_the_order_of_the_calls),
         cmocka_unit_test(a_heartbeat_without_answer_ends_the_connection),
         cmocka_unit_test(heartbeats_go_out_three_times_in_a_lease),
         cmocka_unit_test(

@@ -21,6 +21,8 @@ struct office {
     uv_timer_t deadline;
     uint32_t n_received, n_wanted;
     uint32_t next[N_POSTERS]; /* the number expected from each poster */
+    uint32_t n_batches;
+    bool is_at_work;
 };
 
 struct letter {
@@ -182,6 +184,38 @@ static void closing_runs_what_was_posted_and_takes_no_more(void **state)
     close_office(&office);
 }
 
+static void on_begin(void *owner)
+{
+    struct office *office = owner;
+
+    assert_false(office->is_at_work);
+    office->is_at_work = true;
+    office->n_batches++;
+}
+
+static void on_end(void *owner)
+{
+    struct office *office = owner;
+
+    assert_true(office->is_at_work);
+    office->is_at_work = false;
+}
+
+static void mails_that_wait_are_run_between_begin_and_end(void **state)
+{
+    struct office office;
+
+    (void)state;
+    open_office(&office, 3);
+    mailbox_set_batch(&office.box, on_begin, on_end);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(mailbox_post(&office.box, letter_new(&office, 0, i)), 0);
+    run_until_all_came(&office);
+    assert_int_equal(office.n_batches, 1);
+    assert_false(office.is_at_work);
+    close_office(&office);
+}
+
 static void a_box_keeps_no_loop_alive(void **state)
 {
     struct office office;
@@ -254,6 +288,7 @@ int main(void)
         cmocka_unit_test(mail_of_many_threads_arrives_in_each_ones_order),
         cmocka_unit_test(a_box_closed_under_its_posters_runs_or_refuses_every_mail),
         cmocka_unit_test(closing_runs_what_was_posted_and_takes_no_more),
+        cmocka_unit_test(mails_that_wait_are_run_between_begin_and_end),
         cmocka_unit_test(a_box_keeps_no_loop_alive),
         cmocka_unit_test(mail_that_closes_its_box_lets_the_later_mail_run_once),
         cmocka_unit_test(mail_that_posts_itself_leaves_the_loop_its_turns),

@@ -228,6 +228,31 @@ static void send_takes_the_frame_even_when_it_is_closing(void **state)
     assert_int_equal(f.why, 0);
 }
 
+static void frames_of_a_corked_channel_leave_together(void **state)
+{
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channel_cork(f.channel);
+    for (int i = 0; i < 3; i++)
+        channels_reply(&f, 8);
+    assert_true(channel_leaving_bytes(f.channel) >= 3 * (FRAME_HEADER_BYTES + 8));
+    channel_uncork(f.channel);
+    assert_int_equal(channel_leaving_bytes(f.channel), 0);
+    assert_true(channels_read(&f) >= 3 * (FRAME_HEADER_BYTES + 8));
+    channels_reply(&f, 8); /* at once again */
+    channel_uncork(f.channel);
+    assert_int_equal(channel_leaving_bytes(f.channel), 0);
+    channel_cork(f.channel);
+    channels_reply(&f, 8);
+    channel_close(f.channel); /* what waits still leaves */
+    channel_uncork(f.channel);
+    assert_true(channels_read(&f) >= 2 * (FRAME_HEADER_BYTES + 8));
+    channels_tear_down(&f);
+    assert_int_equal(f.why, 0);
+}
+
 static void a_peer_that_hangs_up_is_reported_by_a_failed_write(void **state)
 {
     struct channels f;
@@ -355,6 +380,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_never_reads_delays_the_close_no_longer_than_the_limit),
         cmocka_unit_test(a_close_with_nothing_to_write_waits_for_nobody),
         cmocka_unit_test(send_takes_the_frame_even_when_it_is_closing),
+        cmocka_unit_test(frames_of_a_corked_channel_leave_together),
         cmocka_unit_test(a_peer_that_hangs_up_is_reported_by_a_failed_write),
         cmocka_unit_test(stops_reading_while_the_peer_reads_no_replies_then_goes_on),
         cmocka_unit_test(the_beginning_of_a_frame_is_acknowledged_at_once),

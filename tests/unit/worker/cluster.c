@@ -77,7 +77,8 @@ static int cluster_pull_start(struct param_store *s, uint64_t clock,
     request_set_release(&c->pull_set);
     status = request_set_acquire(&c->pull_set, n);
     if (!status)
-        status = push_encoder_pull(c->encoder, sections, n, c->pull_set.requests);
+        status =
+            push_encoder_pull(c->encoder, sections, n, &c->partition, c->pull_set.requests);
     for (uint32_t i = 0; i < c->n_shards && !status; i++)
         request_pull(c->pull_set.requests[i], cluster_table_ids, 0, &c->pulls[i]);
     for (uint32_t i = 0; i < c->n_shards && !status; i++)
@@ -95,7 +96,7 @@ static int cluster_decode(struct cluster *c, uint32_t shard)
         if (c->garbles && c->sections[i].sink)
             c->value_bytes[shard][i]--;
     }
-    return push_encoder_pulled(c->encoder, c->sections, c->n, shard, values,
+    return push_encoder_pulled(c->encoder, c->sections, c->n, &c->partition, shard, values,
                                c->value_bytes[shard]);
 }
 
@@ -197,6 +198,7 @@ static void cluster_close(struct param_store *s)
     push_encoder_free(c->encoder);
     push_encoder_free(c->other_encoder);
     request_set_deinit(&c->pull_set);
+    partition_deinit(&c->partition);
     request_set_deinit(&c->push_set);
     free(c);
 }
@@ -241,6 +243,7 @@ struct cluster *cluster_new(uint32_t n_shards, enum table_spec_mode mode,
         cluster_join(c, i, "other", TABLE_SPEC_MODE_ASYNC);
     }
     request_set_init(&c->pull_set, n_shards, 0);
+    partition_init(&c->partition, n_shards);
     request_set_init(&c->push_set, n_shards, 0);
     c->encoder = push_encoder_new(n_shards);
     c->other_encoder = push_encoder_new(n_shards);

@@ -32,6 +32,7 @@ struct cluster {
     size_t value_bytes[SHARDS_MAX][SECTIONS_MAX];
     struct pull pulls[SHARDS_MAX];
     struct request_set pull_set, push_set;
+    struct partition partition; /* of the pull */
     struct push push;
     struct ps_tap tap;
     const struct ps_pull_section *sections;

@@ -1,0 +1,82 @@
+/*
+ * One pull: what was asked for, and the shards' answers. A client has as many of these as were ever under way at one
+ * time; one that has ended is used again, and all are freed when the client closes. So the network thread may still
+ * fill an answer of a pull that has ended meanwhile: the id that it was asked with is no longer the pull's.
+ *
+ *     state        fields belong to                                       leaves it by
+ *     IDLE         the client_state                                       client_state_acquire_pull() -> FILLED
+ *     FILLED       the thread that starts it                              client_state_start_pull() -> UNDER WAY
+ *     UNDER WAY    an answer: the network thread's until it has arrived;  client_state_begin_wait() -> WAITED FOR
+ *                  flags: under the client_state's lock
+ *     WAITED FOR   and what has arrived: the thread that waits            client_state_end_pull() -> IDLE
+ *
+ * No step like the one before it allocates: requests, partition and answers keep their memory.
+ */
+#ifndef WORKER_CLIENT_PULL_H
+#define WORKER_CLIENT_PULL_H
+
+#include <stdatomic.h>
+#include <uv.h>
+
+#include "proto/message.h"
+#include "worker/client/partition.h"
+#include "worker/client/ps_types.h"
+#include "worker/client/request.h"
+
+#define PULL_NO_SHARD UINT32_MAX
+
+struct push_encoder;
+
+/* One shard's answer. */
+struct pull_answer {
+    bool arrived; /* under the client_state's lock */
+    int status;
+    char text[MESSAGE_TEXT_MAX]; /* of a refusal */
+    uint64_t min_clock;
+    struct bytes
+        body; /* owned: how many bytes each section's values have, size_t each; then the values */
+};
+
+enum pull_state { PULL_IDLE, PULL_FILLED, PULL_UNDER_WAY, PULL_WAITED_FOR };
+
+struct ps_pull {
+    const void *client_state; /* borrowed: whose it is; never changes */
+    uint32_t n_shards;
+
+    const struct ps_pull_section *sections; /* borrowed until its end */
+    uint32_t n_sections;
+    uint64_t clock, deadline_ns,
+        min_clock;              /* min_clock: the lowest of the answers that were decoded */
+    struct partition partition; /* of its keys */
+    struct request_set requests;
+    struct pull_answer *answers; /* owned, n_shards */
+
+    /* Under the client_state's lock; the network thread compares the id without it. */
+    _Atomic uint64_t id; /* counts pulls; 0: not under way */
+    enum pull_state state;
+    uint64_t epoch; /* of the client_state when it was started */
+    bool is_refused, is_cancelled;
+    uint32_t awaited;         /* the shard that its thread sleeps for, or PULL_NO_SHARD */
+    uint64_t waited_since_ns; /* 0: nobody waits */
+    uv_cond_t changed;        /* for the thread that waits for it */
+    struct ps_pull *next,
+        **link; /* in the client_state's list of this state; what points to it */
+};
+
+/* FILLED, or NULL without memory. */
+struct ps_pull *pull_new(const void *client_state, uint32_t n_shards) MUST_CHECK;
+/* Once the network thread has ended. */
+void pull_free(struct ps_pull *pull);
+
+/* Encodes one request for each shard. -ENOMEM, PS_ECODEC: there are none. */
+int pull_encode(struct ps_pull *pull, const struct push_encoder *encoder,
+                const struct ps_pull_section *sections, uint32_t n) MUST_CHECK;
+
+/* Copies a shard's answer, which is -ENOMEM if there is no memory for it. The network thread's. */
+void pull_copy_answer(struct pull_answer *a, const struct pull_reply *reply);
+
+/* Decodes an answer that has arrived, and is none of a refusal, into the sections. */
+int pull_decode(struct ps_pull *pull, const struct push_encoder *encoder, uint32_t shard)
+    MUST_CHECK;
+
+#endif
