@@ -403,7 +403,7 @@ static void fold_late(const struct world *w, uint32_t shard, uint64_t last, stru
 {
     const struct history *h = &w->records[shard].history;
 
-    for (uint64_t i = last; i < h->n; i++) {
+    for (uint64_t i = last; i < h->n && !h->facts[i].is_dropped; i++) {
         const struct fact *fact = &h->facts[i];
         const char *wrong;
 

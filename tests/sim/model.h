@@ -27,6 +27,7 @@ struct fact {
     enum shard_rows_op op;
     uint64_t keys;              /* a bit for each */
     uint64_t at_us, at_disk_us; /* when; what its log's thread had spent on files by then */
+    bool is_dropped;            /* by a log that was full: only a checkpoint has it */
 };
 
 struct history {

@@ -199,6 +199,8 @@ void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number)
     if (first && first <= number) {
         rec->gap_first = rec->gap_first ? rec->gap_first : first;
         rec->gap_last = number;
+        for (uint64_t i = first; i <= number; i++)
+            rec->history.facts[i - 1].is_dropped = true;
     }
     note_progress(rec, q);
 }
