@@ -58,7 +58,7 @@ names=$(ls tests/unit/*/test_*.c tests/unit/*/test_*.cpp | sed 's|^tests/unit/||
 programs() { echo "$names" | grep -E "$2" | sed "s|^|build/$1/unit/|"; }
 
 # Those that take longest, so that none of them is left over when the others are done.
-long='core/test_(shard_(damage|budget)|replay)|recovery/test_(wal_replay|recover)|psd/test_interrupted|checkpoint/test_checkpoint_faults|client/test_(push_journal|ps_broken|shard_link)|cuda/test_faults|worker/test_device_cache|wal/test_wal_(reader|writer_faults|queue)'
+long='core/test_(shard_(damage|budget)|replay)|recovery/test_(wal_replay|chain)|psd/test_interrupted|checkpoint/test_checkpoint_faults|client/test_(push_journal|ps_pulls|ps_broken|shard_link)|cuda/test_faults|worker/test_(device_(cache|push)|trainer)|model/test_threads|wal/test_wal_(reader|writer_faults)'
 
 run_one='
     name=$(echo "$1" | sed "s|build/||; s|/|-|g")

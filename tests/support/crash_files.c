@@ -17,9 +17,10 @@ static bool strikes(struct crash_files *c)
     return true;
 }
 
+/* With space for one more; it doubles, as ASan copies all at each step. */
 static void *grown(void *items, long n, size_t item_bytes)
 {
-    void *more = realloc(items, (size_t)(n + 1) * item_bytes);
+    void *more = n & (n - 1) ? items : realloc(items, (size_t)(n ? 2 * n : 1) * item_bytes);
 
     assert(more);
     return more;
