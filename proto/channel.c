@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 
 #include "common/memory.h"
@@ -21,16 +22,6 @@
 #define GROW_LEFT_BYTES (64u << 10) /* less space than that is too little for a read */
 #define CAUTIOUS_BYTES (1u << 20)
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The whole frame at the front is done with. */
 static void drop_frame(struct channel_in *in)
 {
@@ -38,8 +29,7 @@ static void drop_frame(struct channel_in *in)
 
     in->last_bytes[1] = in->last_bytes[0];
     in->last_bytes[0] = n_bytes;
-    if (in->most_bytes < n_bytes)
-        in->most_bytes = n_bytes;
+    in->most_bytes = MAX(in->most_bytes, n_bytes);
     bytes_consume(&in->buf, n_bytes);
     in->next_bytes = 0;
     in->crc = (struct frame_crc){ 0 };
@@ -55,26 +45,26 @@ static void clear_in(struct channel_in *in)
 /* Of a frame before, for the next one. At low priority memory follows the bytes, as its first touch takes time. */
 static size_t believed_bytes(const struct channel_in *in, size_t n_bytes)
 {
-    return in->is_cautious ? smaller(n_bytes, CAUTIOUS_BYTES) : n_bytes;
+    return in->is_cautious ? MIN(n_bytes, CAUTIOUS_BYTES) : n_bytes;
 }
 
 /* Space for the frame at the front, of which something has come, but no more than the peer has shown to fill. */
 static size_t wanted_bytes(const struct channel_in *in)
 {
-    size_t shown = larger(2 * bytes_len(&in->buf),
-                          larger(believed_bytes(in, in->most_bytes), GROW_MIN_BYTES));
+    size_t shown =
+        MAX(2 * bytes_len(&in->buf), MAX(believed_bytes(in, in->most_bytes), GROW_MIN_BYTES));
 
-    return in->next_bytes ? smaller(in->next_bytes, shown) : FRAME_HEADER_BYTES;
+    return in->next_bytes ? MIN(in->next_bytes, shown) : FRAME_HEADER_BYTES;
 }
 
 /* Is there space for what was shown at its beginning, and for a read that is worth its call? (A header always fits.) */
 static bool has_space(const struct channel_in *in)
 {
     size_t len = bytes_len(&in->buf), cap = in->buf.cap_bytes - in->buf.start;
-    size_t shown = larger(believed_bytes(in, in->most_bytes), GROW_MIN_BYTES);
+    size_t shown = MAX(believed_bytes(in, in->most_bytes), GROW_MIN_BYTES);
 
-    return (!in->next_bytes || cap >= smaller(in->next_bytes, shown)) &&
-           cap - len >= smaller(in->next_bytes - len, smaller(len / 4, GROW_LEFT_BYTES));
+    return (!in->next_bytes || cap >= MIN(in->next_bytes, shown)) &&
+           cap - len >= MIN(in->next_bytes - len, MIN(len / 4, GROW_LEFT_BYTES));
 }
 
 /* Moves the beginning of a frame to the front of a buffer for cap_bytes. */
@@ -109,11 +99,11 @@ static int fit(struct channel_in *in)
  * length of one, so that the next begins where the next read begins. */
 static int reserve_next(struct channel_in *in, size_t *ret_bytes)
 {
-    size_t guess = believed_bytes(in, larger(in->last_bytes[0], in->last_bytes[1]));
-    size_t cap = larger(guess, smaller(in->most_bytes, READ_MAX_BYTES)) + SLACK_BYTES;
+    size_t guess = believed_bytes(in, MAX(in->last_bytes[0], in->last_bytes[1]));
+    size_t cap = MAX(guess, MIN(in->most_bytes, READ_MAX_BYTES)) + SLACK_BYTES;
 
-    *ret_bytes = guess > EXACT_BYTES ? smaller(guess, READ_MAX_BYTES) : READ_BYTES;
-    return channel_loop_acquire(in->channels, larger(cap, READ_BYTES), &in->buf);
+    *ret_bytes = guess > EXACT_BYTES ? MIN(guess, READ_MAX_BYTES) : READ_BYTES;
+    return channel_loop_acquire(in->channels, MAX(cap, READ_BYTES), &in->buf);
 }
 
 /* For the rest of an unfinished frame. A small one goes back to where many are read at once: to
@@ -125,8 +115,7 @@ static int reserve_rest(struct channel_in *in, size_t *ret_bytes)
 
     *ret_bytes = in->buf.cap_bytes - in->buf.end;
     if (is_large)
-        *ret_bytes =
-            smaller(smaller(in->next_bytes - bytes_len(&in->buf), *ret_bytes), READ_MAX_BYTES);
+        *ret_bytes = MIN(MIN(in->next_bytes - bytes_len(&in->buf), *ret_bytes), READ_MAX_BYTES);
     return status;
 }
 
@@ -499,7 +488,7 @@ static void use_turn(struct channel *c, size_t n_bytes)
     size_t paid;
 
     (void)turn_is_over(c); /* a new one may have begun */
-    paid = larger(c->turn_bytes, CHANNEL_LOW_TURN_BYTES);
+    paid = MAX(c->turn_bytes, CHANNEL_LOW_TURN_BYTES);
     c->turn_bytes += n_bytes;
     if (c->low_priority && c->turn_bytes > paid)
         c->channels->low_bytes += c->turn_bytes - paid;
@@ -603,7 +592,7 @@ static int scan_frame(struct channel *c, struct frame_header *ret_header)
 
     c->in.next_bytes = 0;
     if (len && !frame_magic_fits(bytes_front(&c->in.buf), len)) {
-        c->hears_http = memcmp(bytes_front(&c->in.buf), "HTTP", smaller(len, 4)) == 0;
+        c->hears_http = memcmp(bytes_front(&c->in.buf), "HTTP", MIN(len, 4)) == 0;
         return PS_EPROTO;
     }
     if (len < FRAME_HEADER_BYTES)
@@ -728,7 +717,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
         *ret_space = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };
     } else if (!c->declined && reserve_read(&c->in, &bytes, &n_bytes) == 0) {
         if (c->low_priority)
-            n_bytes = smaller(n_bytes, LOW_READ_BYTES);
+            n_bytes = MIN(n_bytes, LOW_READ_BYTES);
         *ret_space = (uv_buf_t){ (char *)bytes, n_bytes };
     }
 }
@@ -879,10 +868,10 @@ void channel_cork(struct channel *c)
 
 void channel_uncork(struct channel *c)
 {
-    if (!c->corked)
-        return;
+    const bool writes = c->corked && c->state != CHANNEL_CLOSING && !c->delivering;
+
     c->corked = false;
-    if (c->state != CHANNEL_CLOSING && !c->delivering)
+    if (writes)
         (void)sent(c, write_batch(&c->out)); /* if it fails, events.closed follows */
 }
 

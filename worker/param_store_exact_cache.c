@@ -10,8 +10,93 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
-#include "worker/cache/coherence.h"
+#include "worker/cache/replica.h"
 #include "worker/param_store_proxy.h"
+
+/* --- may the copy be used? From the servers' answers (rules: param_store_exact_cache.h) ---
+ *
+ *     used     --- a doubt, a rejoin --->   emptied: a new generation
+ *              --- too many doubts, rows left out --->   off, for good
+ */
+
+#define COHERENCE_DROPS_MAX 8u /* of the copy, for pushes of others */
+
+struct coherence {
+    struct replica *replica; /* borrowed */
+    bool off;
+    bool
+        limited; /* a server may leave rows out: pushes are acknowledged before the next pull */
+    bool
+        must_count; /* another worker may have pushed: the next pull has to check the step counts */
+    int doubt; /* not resolved: PS_ESEQ, PS_ECOUNT as replica_receive(); -EAGAIN: once; 0: none */
+    uint32_t n_drops;
+    uint64_t generation;  /* how often it was emptied */
+    struct ps_stats seen; /* at the last check */
+};
+
+/* Empties the copy. */
+static void coherence_drop(struct coherence *t) ON_SHARD
+{
+    struct err err;
+
+    t->doubt = 0;
+    t->must_count = false;
+    t->generation++;
+    if (!replica_clear(t->replica, &err))
+        return;
+    t->off = true;
+    log_line_warn("the row cache is off: %s", err.text);
+}
+
+/* The first one stays until it is resolved. */
+static void coherence_doubt(struct coherence *t, int status)
+{
+    if (status && !t->doubt)
+        t->doubt = status;
+}
+
+static void drop_saying(struct coherence *t, const char *why) ON_SHARD
+{
+    t->off = ++t->n_drops >= COHERENCE_DROPS_MAX;
+    log_line_warn("the row cache %s: %s", t->off ? "is off from here on" : "begins anew", why);
+    coherence_drop(t);
+}
+
+static void switch_off(struct coherence *t, const char *why) ON_SHARD
+{
+    log_line_warn("the row cache is off from here on: %s", why);
+    t->off = true;
+    coherence_drop(t);
+}
+
+/* Empties the copy or turns it off, as the doubt requires, and logs why. */
+static void coherence_resolve(struct coherence *t) ON_SHARD
+{
+    if (t->doubt == PS_ESEQ)
+        drop_saying(t,
+                    "another worker pushes to this job's tables, or a server has lost pushes");
+    else if (t->doubt == PS_ECOUNT)
+        switch_off(t, "a server does not send rows with their state");
+    else if (t->doubt == -EAGAIN)
+        coherence_drop(t);
+    else if (t->doubt)
+        switch_off(t, status_text(t->doubt));
+}
+
+/* Resolves the doubt, and compares the client library's counters with those of the last check. */
+static void coherence_check(struct coherence *t, const struct ps_stats *now) ON_SHARD
+{
+    coherence_resolve(t);
+    if (now->rejoins != t->seen.rejoins)
+        coherence_drop(t);
+    if (now->rows_refused != t->seen.rows_refused && !t->off)
+        switch_off(t, "a server has left rows out, for want of memory");
+    if (now->foreign != t->seen.foreign)
+        t->must_count = true;
+    t->seen = *now;
+}
+
+/* --- the copy --- */
 
 /* A pull of what is not held. */
 struct fetch {

@@ -9,7 +9,7 @@
  * read any number of times, in any codec.
  *
  * The copy is exact as long as no other worker pushes, no server refuses a row for want of memory, and no
- * row is admitted late or expires. The owner (param_store_exact_cache.c) checks this with coherence.h
+ * row is admitted late or expires. The owner (param_store_exact_cache.c) checks this
  * and the step counts that the servers send.
  */
 #ifndef WORKER_CACHE_REPLICA_H
