@@ -225,26 +225,48 @@ static bool log_holds_pushes(const struct world *w, const struct shard_record *r
     return q && (atomic_load(&q->state) == WAL_QUEUE_FULL || wal_queue_wait_ms(q, world_ms(w)));
 }
 
-/* Is a worker heard at all shards, that tells each what the others suspect? */
+/* Is this worker heard at all shards, and tells each what the others suspect? */
+static bool is_relay(const struct world *w, uint32_t rank)
+{
+    for (uint32_t n = 0; n < w->plan.n_shards; n++) {
+        const struct worker *worker = worker_of(&w->records[n], rank);
+
+        if (!worker || worker->state != WORKER_LIVE || !worker->relays ||
+            worker->is_suspected || worker->last_seen_ms + w->plan.lease_ms / 2 < world_ms(w) ||
+            log_holds_pushes(w, &w->records[n]))
+            return false;
+    }
+    return rank != w->plan.mute;
+}
+
+/* How many have to tell that shard of the suspect: two if so many others are there, or are to come; one less where it
+ * does not hear the suspect itself. */
+static uint32_t n_needed(const struct world *w, uint32_t shard, uint32_t suspect)
+{
+    const struct worker *it = worker_of(&w->records[shard], suspect);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < w->plan.n_workers && n < 2; i++) {
+        const struct worker *other = worker_of(&w->records[shard], i);
+
+        n += i != suspect && other &&
+             (other->state == WORKER_EXPECTED ||
+              (other->state == WORKER_LIVE && !other->is_suspected));
+    }
+    return n > 1 && it && it->doubts_itself ? n - 1 : n;
+}
+
+/* Is each shard told by as many as it believes? */
 static bool is_relayed(const struct world *w, uint32_t rank)
 {
-    for (uint32_t i = 0; i < w->plan.n_workers; i++) {
-        uint32_t n = 0;
+    uint32_t n_relays = 0;
 
-        while (i != rank && i != w->plan.mute && n < w->plan.n_shards) {
-            const struct worker *other = worker_of(&w->records[n], i);
-
-            if (!other || other->state != WORKER_LIVE || !other->relays ||
-                other->is_suspected ||
-                other->last_seen_ms + w->plan.lease_ms / 2 < world_ms(w) ||
-                log_holds_pushes(w, &w->records[n]))
-                break;
-            n++;
-        }
-        if (n == w->plan.n_shards)
-            return true;
-    }
-    return false;
+    for (uint32_t i = 0; i < w->plan.n_workers; i++)
+        n_relays += i != rank && is_relay(w, i);
+    for (uint32_t shard = 0; shard < w->plan.n_shards; shard++)
+        if (n_relays < n_needed(w, shard, rank))
+            return false;
+    return n_relays > 0;
 }
 
 void agree_turn(struct world *w, uint32_t shard)

@@ -7,9 +7,9 @@
  *     S combines a clock without a push that  S has not acknowledged it, and it is the last of its incarnation, unless S was
  *     T has in it                             restarted; and if that was declared dead at S, T took the push before, unless
  *                                             S had to decide by itself
- *     a suspect                               ends within AGREE_LEASES, while a worker that relays is heard at all shards,
- *                                             and no push of it waits for a log: such a push renews its lease, but lets no
- *                                             heartbeat of its connection through
+ *     a suspect                               ends within AGREE_LEASES, while as many workers that relay are heard at all
+ *                                             shards as each shard believes, and no push of theirs waits for a log: such a
+ *                                             push renews a lease, but lets no heartbeat of its connection through
  *
  * A shard that is started again has forgotten whom it refused, and is told once more: what it takes until then is allowed.
  */
