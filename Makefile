@@ -83,6 +83,7 @@ $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call li
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
 $(B)/bin/bench-client: $(B)/tests/bench-client/bench_client.o $(call libs,$(link.client))
+$(B)/bin/bench-unique: $(B)/tests/bench-client/bench_unique.o $(call libs,common)
 $(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.recovery))
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.recovery))
 # The simulation: all of psd but its main(), and the client library, with libuv's functions from tests/sim and the functions of
@@ -368,6 +369,9 @@ bench-hotpath: all            ## one shard on one core against the limits of the
 bench-client: all $(B)/bin/bench-client ## pulls through the client library, beside psbench
 	@tests/bench/client.py $(B)/bin $(FLAGS)
 
+bench-unique: $(B)/bin/bench-unique ## the different keys of a batch, by hash and by sort
+	@$<
+
 bench-train: all              ## training speed: in one process, with psd, PyTorch; FLAGS=--help
 	@tests/bench/train.py $(B)/bin $(FLAGS)
 
@@ -410,7 +414,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
+.PHONY: alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)
