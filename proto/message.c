@@ -311,6 +311,7 @@ int message_write_table_reply(struct bytes *out, uint64_t request_id,
     head.status = m->status;
     head.text = (char *)m->text;
     head.table_id = m->table_id;
+    head.features = m->features;
     if (m->status == 0) {
         put_spec(&m->spec, &spec, &params);
         head.spec = &spec;
@@ -321,7 +322,7 @@ int message_write_table_reply(struct bytes *out, uint64_t request_id,
 static int take_table_reply(const void *message, void *ret)
 {
     const Ps__TableReply *head = message;
-    struct table_reply m = { .table_id = head->table_id };
+    struct table_reply m = { .table_id = head->table_id, .features = head->features };
 
     if (message_head_status(&m.status, head->status) || (m.status == 0 && !head->spec))
         return PS_EPROTO;

@@ -71,7 +71,12 @@ struct table_reply {
     char text[MESSAGE_TEXT_MAX];
     uint32_t table_id;
     struct table_spec spec;
+    uint32_t
+        features; /* MESSAGE_FEATURE_*: what the shard can do with sections of its tables */
 };
+
+/* Pushes of SECTION_ASSIGN_STATE, pulls with `present`, and scans (section.h). */
+#define MESSAGE_FEATURE_WHOLE_TABLES 1u
 
 struct join {
     char job[TABLE_SPEC_NAME_MAX];

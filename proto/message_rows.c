@@ -42,6 +42,10 @@ static void put_sections(const struct section *sections, uint32_t n_sections,
         head->key_bytes = (uint32_t)s->key_bytes;
         head->value_bytes = (uint32_t)s->value_bytes;
         head->state = s->state;
+        head->steps = s->op == SECTION_ASSIGN_STATE ? s->steps : 0;
+        head->present = s->present;
+        head->scan_bytes = s->scan_bytes;
+        head->cursor = s->scan_bytes ? s->cursor : 0;
         ret->items[i] = head;
         ret->body_bytes += s->key_bytes + s->value_bytes;
     }
@@ -122,8 +126,10 @@ static int check_section(const Ps__Section *head)
 
 static int check_values(const Ps__Section *head)
 {
-    if (head->state)
+    if (head->state || head->present || head->scan_bytes || head->steps > SECTION_STEPS_MAX)
         return PS_EPROTO;
+    if (head->op == SECTION_ASSIGN_STATE && head->codec != CODEC_FP32)
+        return PS_ECODEC;
     if (head->n_keys == 0)
         return head->value_bytes ? PS_ECOUNT : 0;
     if (head->value_bytes == 0 || head->value_bytes % head->n_keys)
@@ -165,6 +171,10 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
             .codec = (enum codec_id)head->codec,
             .k = head->codec == CODEC_TOPK ? head->k : 0,
             .state = head->state != 0,
+            .present = head->present != 0,
+            .scan_bytes = head->scan_bytes,
+            .cursor = head->scan_bytes ? head->cursor : 0,
+            .steps = head->op == SECTION_ASSIGN_STATE ? head->steps : 0,
             .n_keys = head->n_keys,
             .keys = at_body(view, at),
             .key_bytes = head->key_bytes,
@@ -179,7 +189,7 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
 
 static int no_values(const Ps__Section *head)
 {
-    return head->value_bytes ? PS_ECOUNT : 0;
+    return head->value_bytes || (head->scan_bytes && head->n_keys) ? PS_ECOUNT : 0;
 }
 
 static int take_pull(const void *message, void *body_view)

@@ -33,16 +33,42 @@
 /* Another: the shard has no row of the table yet. */
 #define SECTION_STATE_EMPTY 2u
 
+/*
+ * A scan reads a table's rows on one shard, a slice in each answer, in an order that depends on the keys alone. The
+ * shard keeps nothing of it: the cursor says where it goes on, 0 where it begins. So a scan outlives connections and
+ * processes, and each key that is there all the time is in exactly one slice.
+ *
+ *     version u64 | next u64 | n_rows u32 | flags u32 | keys u64 [n_rows] | rows [n_rows]
+ *
+ *     version     rows of this version and older are all there, as they were at it or later
+ *     next        the cursor of the next slice
+ *     flags       SECTION_SCAN_END: this was the last slice
+ *     keys        in no order
+ *     row         as the codec writes it; of a section with state: dim weights, then the optimizer's state, all f32
+ */
+#define SECTION_SCAN_HEAD_BYTES 24u
+#define SECTION_SCAN_END 1u
+
+/* Largest step count that a push can set. */
+#define SECTION_STEPS_MAX ((UINT64_C(1) << 48) - 1)
+
+/* Bytes that say of each key whether it has a row: bit i % 8 of byte i / 8. Bits beyond n_keys are 0. */
+static inline size_t section_present_bytes(uint32_t n_keys)
+{
+    return (size_t)n_keys / 8 + (n_keys % 8 != 0);
+}
+
 /* Bytes before the first row. */
 static inline size_t section_state_bytes(uint32_t n_keys)
 {
-    return SECTION_STATE_HEAD_BYTES + (size_t)n_keys / 8 + (n_keys % 8 != 0);
+    return SECTION_STATE_HEAD_BYTES + section_present_bytes(n_keys);
 }
 
 /* The effect of a push on its rows. */
 enum section_op {
     SECTION_GRADIENT, /* one optimizer step on each row */
     SECTION_ASSIGN,   /* the row's weights become these; its optimizer state starts anew */
+    SECTION_ASSIGN_STATE, /* its weights and its optimizer's state become these: all of them f32, weights first */
     SECTION_OP_END
 };
 
@@ -51,7 +77,14 @@ struct section {
     enum section_op op;  /* push only */
     enum codec_id codec; /* push: of `values`; pull: of the answer */
     uint32_t k;          /* topk: values kept in a row; else 0 */
-    bool state;          /* pull: rows as they are stored, see below; codec is CODEC_FP32 */
+    bool state;          /* pull: rows with their state, see above; codec is CODEC_FP32 */
+    bool
+        present; /* pull, without state: behind the values, which keys have a row (section_present_bytes()) */
+    uint32_t
+        scan_bytes;  /* pull: not 0: a scan, of at most about so many bytes; it has no keys */
+    uint64_t cursor; /* of the scan */
+    uint64_t
+        steps; /* SECTION_ASSIGN_STATE: the table's step count becomes this, if it is less */
     uint32_t n_keys;
     const uint8_t *keys; /* key_codec.h, key_bytes long */
     size_t key_bytes;

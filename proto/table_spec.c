@@ -196,6 +196,26 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
     return (struct optimizer_params){ 0 };
 }
 
+uint32_t table_spec_state_floats(const struct table_spec *spec)
+{
+    switch (spec->optim) {
+    case TABLE_SPEC_SGD:
+        return 0;
+    case TABLE_SPEC_MOMENTUM:
+    case TABLE_SPEC_ADAGRAD:
+        return spec->dim;
+    case TABLE_SPEC_ROWWISE_ADAGRAD:
+        return 1;
+    case TABLE_SPEC_ADAM:
+    case TABLE_SPEC_FTRL:
+        return 2 * spec->dim;
+    case TABLE_SPEC_OPTIM_END:
+        break;
+    }
+    assert(spec->optim < TABLE_SPEC_OPTIM_END);
+    return 0;
+}
+
 bool table_spec_only_adds(const struct table_spec *spec)
 {
     const struct optimizer_params params = { .learning_rate = 1 };

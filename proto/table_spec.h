@@ -163,6 +163,9 @@ const char *table_spec_victims_name(enum table_spec_victims victims);
 /* Number of rows (blocks) of a dense table. */
 uint64_t table_spec_n_blocks(const struct table_spec *spec);
 
+/* The floats of optimizer state in a row, behind its weights (server/core/optimizer.h says what they are). */
+uint32_t table_spec_state_floats(const struct table_spec *spec);
+
 /* Salt for placement_shard(). */
 uint64_t table_spec_salt(const struct table_spec *spec);
 

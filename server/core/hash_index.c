@@ -506,6 +506,100 @@ static uint64_t segment_end(const struct hash_index *x, uint64_t u)
     return high;
 }
 
+#define RANGE_PARTS 1024u
+
+/* Rows of the segment that are in [from, last]: visit(arg, row, their place in the order). */
+static void visit_range(const struct slab *rows, const struct hash_index_segment *segment,
+                        uint64_t from, uint64_t last,
+                        void (*visit)(void *arg, struct row *row, uint64_t order), void *arg)
+{
+    const uint64_t n_lines = hash_index_n_lines(segment);
+
+    for (uint64_t at = 0; at < n_lines + DISTRIBUTE_AHEAD; at++) {
+        const struct hash_index_line *line;
+
+        for (uint32_t i = 0; at < n_lines && i < HASH_INDEX_LINE_PLACES; i++)
+            if (segment->lines[at].tags[i])
+                __builtin_prefetch(slab_at(rows, segment->lines[at].numbers[i]));
+        if (at < DISTRIBUTE_AHEAD)
+            continue;
+        line = &segment->lines[at - DISTRIBUTE_AHEAD];
+        for (uint32_t i = 0; i < HASH_INDEX_LINE_PLACES; i++) {
+            struct row *row = line->tags[i] ? slab_at(rows, line->numbers[i]) : NULL;
+            uint64_t order = row ? hash_index_order(row->key) : 0;
+
+            if (row && order >= from && order <= last)
+                visit(arg, row, order);
+        }
+    }
+}
+
+/* How many rows each part of a range has. */
+struct range_counts {
+    uint64_t from;
+    unsigned shift;
+    uint32_t n[RANGE_PARTS];
+};
+
+static void count_row(void *arg, struct row *row, uint64_t order)
+{
+    struct range_counts *counts = arg;
+
+    (void)row;
+    counts->n[(order - counts->from) >> counts->shift]++;
+}
+
+/* Makes [from, *last] end so soon that it has at most n_max rows of the segment, and some parts of what it was. */
+static void narrow(const struct slab *rows, const struct hash_index_segment *segment,
+                   uint64_t from, uint32_t n_max, uint64_t *last)
+{
+    struct range_counts counts;
+    uint32_t n = 0, i = 0;
+
+    do {
+        counts = (struct range_counts){ .from = from };
+        while ((*last - from) >> counts.shift >= RANGE_PARTS)
+            counts.shift++;
+        visit_range(rows, segment, from, *last, count_row, &counts);
+        for (i = n = 0; i < RANGE_PARTS && n + counts.n[i] <= n_max; i++)
+            n += counts.n[i];
+        if (i < RANGE_PARTS)
+            *last = from + ((uint64_t)(i > 0 ? i : 1) << counts.shift) - 1;
+    } while (
+        i ==
+        0); /* the first part alone has more: keys that were chosen on purpose, or few are wanted */
+}
+
+struct range_rows {
+    struct row **rows; /* borrowed */
+    uint32_t n;
+};
+
+static void take_row(void *arg, struct row *row, uint64_t order)
+{
+    struct range_rows *taken = arg;
+
+    (void)order;
+    taken->rows[taken->n++] = row;
+}
+
+uint32_t hash_index_range(const struct hash_index *x, const struct slab *rows, uint64_t from,
+                          uint32_t n_max, struct row **ret_rows, uint64_t *ret_last)
+{
+    const struct hash_index_segment *segment;
+    struct range_rows taken = { .rows = ret_rows };
+
+    *ret_last = UINT64_MAX;
+    if (!x->n_segments)
+        return 0;
+    segment = hash_index_segment(x, from >> 32 << 20);
+    *ret_last = (segment_end(x, from >> 32) << 32) - 1;
+    if (segment->n_keys > n_max)
+        narrow(rows, segment, from, n_max, ret_last);
+    visit_range(rows, segment, from, *ret_last, take_row, &taken);
+    return taken.n;
+}
+
 void hash_index_expect(struct hash_index *x, const struct slab *rows, uint64_t n_keys)
 {
     uint64_t u = 0;

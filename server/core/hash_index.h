@@ -216,6 +216,19 @@ uint32_t hash_index_remove(struct hash_index *x, const struct slab *rows,
 uint32_t hash_index_near(const struct hash_index *x, const struct slab *rows, uint64_t key,
                          struct row **ret_rows, uint32_t n_max);
 
+/* A key's place in a scan of the index: the bits that its directory is about come first, then the others. So the
+ * keys of a segment are neighbours, however it is split, and the order is a function of the keys alone. */
+static inline uint64_t hash_index_order(uint64_t key)
+{
+    const uint64_t hash = hash_mix(key);
+
+    return hash << 12 | hash >> 52;
+}
+
+/* table_range() */
+uint32_t hash_index_range(const struct hash_index *x, const struct slab *rows, uint64_t from,
+                          uint32_t n_max, struct row **ret_rows, uint64_t *ret_last);
+
 /* Makes sure that one more key finds a place. PS_EBUDGET or -ENOMEM: there is no place; existing keys are found as
  * before. */
 int hash_index_reserve(struct hash_index *x, const struct slab *rows, uint64_t key) MUST_CHECK;

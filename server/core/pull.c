@@ -11,6 +11,7 @@
 #include "server/core/bsp.h"
 #include "server/core/push_apply.h"
 #include "server/core/row_init.h"
+#include "server/core/scan.h"
 #include "server/core/section_check.h"
 #include "server/core/sync_point.h"
 #include "server/core/weights.h"
@@ -28,6 +29,14 @@
 
 /* --- readiness --- */
 
+/* Of a section's answer. */
+static size_t bytes_beside_rows(const struct section *sent)
+{
+    if (sent->state)
+        return section_state_bytes(sent->n_keys);
+    return sent->present ? section_present_bytes(sent->n_keys) : 0;
+}
+
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
                     size_t *ret_value_bytes, struct err *err)
 {
@@ -42,7 +51,14 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
             (status = section_check_codec(s, &section, err)) != 0 ||
             (status = section_check_count(&section, err)) != 0)
             return status;
-        head_bytes = sent->state ? section_state_bytes(sent->n_keys) : 0;
+        if (sent->scan_bytes) {
+            status = scan_plan(&section, max_bytes - total, &ret_value_bytes[i], err);
+            if (status)
+                return status;
+            total += ret_value_bytes[i];
+            continue;
+        }
+        head_bytes = bytes_beside_rows(sent);
         if (head_bytes > max_bytes - total ||
             sent->n_keys > (max_bytes - total - head_bytes) / section.row_bytes)
             return err_set(
@@ -167,6 +183,25 @@ static void put_state_head(const struct shard *s, struct shard_pull_op *op)
     op->value_bytes[op->at] += n_bytes;
 }
 
+/* Which keys have a row stands behind the values. */
+static void open_present(struct shard_pull_op *op)
+{
+    const struct section *sent = op->section.sent;
+
+    op->present = op->dst + sent->n_keys * op->section.row_bytes;
+    memset(op->present, 0, section_present_bytes(sent->n_keys));
+}
+
+static void close_present(struct shard_pull_op *op)
+{
+    const size_t n_bytes = section_present_bytes(op->section.sent->n_keys);
+
+    if (!op->present || op->section.sent->state)
+        return;
+    op->dst += n_bytes;
+    op->value_bytes[op->at] += n_bytes;
+}
+
 static int open_section(const struct shard *s, struct shard_pull_op *op, struct err *err)
 {
     const struct section *sent = &op->pull->sections[op->at];
@@ -182,8 +217,11 @@ static int open_section(const struct shard *s, struct shard_pull_op *op, struct 
     op->copies = is_sent_as_stored(section->entry->table.spec.storage, section->codec->id);
     op->n_read = 0;
     op->value_bytes[op->at] = 0;
-    if (sent->state)
+    op->present = NULL;
+    if (sent->state && !sent->scan_bytes)
         put_state_head(s, op);
+    else if (sent->present && !sent->scan_bytes)
+        open_present(op);
     return section_check_open(section, err);
 }
 
@@ -264,6 +302,13 @@ static void prefetch_space(const uint8_t *dst, size_t n_bytes)
         __builtin_prefetch(dst + at, 1);
 }
 
+static void mark_present(struct shard_pull_op *op, const struct chunk *c)
+{
+    for (uint32_t i = 0, at = op->n_read; i < c->n; i++, at++)
+        if (c->rows[i])
+            op->present[at / 8] = (uint8_t)(op->present[at / 8] | 1u << at % 8);
+}
+
 static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *c,
                  const struct chunk *next)
 {
@@ -281,6 +326,8 @@ static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *
             prefetch_row(next->rows[i], n_bytes);
         encode(s, op, payload_of(s, spec, c->keys[i], c->rows[i]), op->dst);
     }
+    if (op->present)
+        mark_present(op, c);
     op->value_bytes[op->at] += c->n * row_bytes;
 }
 
@@ -324,6 +371,21 @@ static int read_section(struct shard *s, struct shard_pull_op *op, uint64_t *n_b
     return status;
 }
 
+static int read_scan(struct shard *s, struct shard_pull_op *op, uint64_t *n_bytes,
+                     struct err *err)
+{
+    uint64_t used;
+    size_t n_written;
+    int status = scan_slice(s, &op->section, op->dst, &n_written, &used, err);
+
+    if (status)
+        return status;
+    *n_bytes -= used < *n_bytes ? used : *n_bytes;
+    op->dst += n_written;
+    op->value_bytes[op->at] += n_written;
+    return 0;
+}
+
 int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
 {
     uint64_t n_bytes = SHARD_SLICE_BYTES;
@@ -331,12 +393,15 @@ int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
     while (!op->done && n_bytes) {
         int status = open_section(s, op, err);
 
-        if (!status)
+        if (!status && op->section.sent->scan_bytes)
+            status = read_scan(s, op, &n_bytes, err);
+        else if (!status)
             status = read_section(s, op, &n_bytes, err);
         if (status)
             return status;
         if (op->section.keys.n_left)
             continue;
+        close_present(op);
         op->is_open = false;
         op->at++;
         op->done = op->at == op->pull->n_sections;
@@ -444,6 +509,9 @@ bool shard_pull_is_large(const struct shard *s, const struct pull *pull)
 
         if (entry)
             n_bytes += (uint64_t)pull->sections[i].n_keys * entry->row_cost;
+        /* Each looks at a segment of the index, at least. */
+        if (entry && pull->sections[i].scan_bytes)
+            n_bytes += SHARD_SLICE_BYTES / 2;
     }
     return n_bytes > SHARD_SLICE_BYTES;
 }

@@ -202,6 +202,8 @@ static void assign_version(struct shard *s, struct push_op *op)
         struct push_section *section = &op->sections[i];
         struct shard_entry *entry = section->in.entry;
 
+        if (section->in.sent->steps > entry->table.n_pushes)
+            entry->table.n_pushes = section->in.sent->steps;
         if (section->waits || section->in.sent->op != SECTION_GRADIENT)
             continue;
         section->step = optimizer_step_at(entry->optim, &entry->table.spec, op->push->clock,
@@ -279,9 +281,10 @@ static int check_table(struct shard *s, struct push_op *op, const struct section
     section->rows = (struct pending_rows){ .entry = entry, .n_keys = sent->n_keys };
     section->waits = sent->op == SECTION_GRADIENT &&
                      shard_mode_of(entry, op->worker->job) == TABLE_SPEC_MODE_BSP;
-    if (sent->op != SECTION_GRADIENT && sent->op != SECTION_ASSIGN)
+    if ((unsigned)sent->op >= SECTION_OP_END)
         return err_set(&fault->err, PS_EPROTO,
-                       "table %s: operation number %u; expected 0 (gradient) or 1 (assign)",
+                       "table %s: operation number %u; expected 0 (gradient), 1 (assign) or 2 "
+                       "(assign with state)",
                        entry->table.spec.name, (unsigned)sent->op);
     if (entry->mark == s->mark)
         return err_set(&fault->err, PS_EPROTO, "table %s stands in two sections of one push",

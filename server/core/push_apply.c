@@ -32,6 +32,20 @@ static void assign(struct shard *s, const struct shard_entry *entry, struct row 
     row_touch(row, version);
 }
 
+/* The state stands behind the weights, at any address. */
+static void assign_state(const struct shard_entry *entry, struct row *row, const float *weights,
+                         const uint8_t *state, uint64_t version)
+{
+    const struct table_spec *spec = &entry->table.spec;
+
+    if (!row)
+        return;
+    weights_set(spec->storage, weights, spec->dim, row->floats);
+    memcpy(row_step_state(entry, row), state,
+           entry->table.payload_bytes - entry->table.weights_bytes);
+    row_touch(row, version);
+}
+
 static void prefetch_row(const struct row *row, size_t n_bytes)
 {
     const char *bytes = (const char *)row;
@@ -90,8 +104,11 @@ static void change_row(struct shard *s, struct push_section *section, const uint
     assert(!status); /* it was checked */
     if (section->in.sent->op == SECTION_GRADIENT)
         row_step(s, entry, row, s->gradient, &section->step, version);
-    else
+    else if (section->in.sent->op == SECTION_ASSIGN)
         assign(s, entry, row, s->gradient, version);
+    else
+        assign_state(entry, row, s->gradient, src + entry->table.spec.dim * sizeof(float),
+                     version);
 }
 
 /* Rows that have been asked for are found or made, and changed while they are near. */
@@ -176,6 +193,18 @@ static uint32_t section_of(const struct push_op *op, const struct shard_entry *e
 bool push_apply_is_under_way(const struct shard *s)
 {
     return s->large.phase == PUSH_APPLY || s->large_clock->phase == COMBINE_APPLY;
+}
+
+uint64_t push_apply_version(const struct shard *s)
+{
+    uint64_t version = s->version;
+
+    if (s->large.phase == PUSH_APPLY && s->large.version <= version && s->large.version > 0)
+        version = s->large.version - 1;
+    if (s->large_clock->phase == COMBINE_APPLY && s->large_clock->version <= version &&
+        s->large_clock->version > 0)
+        version = s->large_clock->version - 1;
+    return version;
 }
 
 static void change_first(struct shard *s, struct push_section *section, const uint64_t *keys,

@@ -16,6 +16,9 @@ void push_apply_rows(struct shard *s, struct push_op *op, struct push_section *s
 /* True while one that has taken effect has still to change rows. There are never two. */
 bool push_apply_is_under_way(const struct shard *s);
 
+/* The latest version of which every row has been made: that of the shard, but for what is under way. */
+uint64_t push_apply_version(const struct shard *s);
+
 /* Those of these ascending keys that it has still to change. */
 void push_apply_first(struct shard *s, const struct shard_entry *entry, const uint64_t *keys,
                       uint32_t n_keys);

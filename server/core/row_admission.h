@@ -27,7 +27,7 @@ void row_admission_deinit(struct shard_entry *entry);
  * change (pending_rows.h).
  *
  * While the log is replayed the recorded decisions apply, and rows[i] also becomes NULL if it is not older than
- * `version`. A key that is assigned (SECTION_ASSIGN) skips the admission filter. */
+ * `version`. A key that is assigned (SECTION_ASSIGN, _STATE) skips the admission filter. */
 void row_admission_rows(struct shard *s, struct shard_entry *entry, enum section_op op,
                         uint64_t version, const uint64_t *keys, uint32_t n, struct row **rows);
 

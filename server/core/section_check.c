@@ -2,6 +2,8 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
+#include <string.h>
 
 #include "proto/placement.h"
 
@@ -82,8 +84,14 @@ int section_check_sizes(const struct shard *s, struct shard_section *section, st
 
     if (!status)
         status = section_check_open(section, err);
+    if (!status && sent->op == SECTION_ASSIGN_STATE && section->codec->id != CODEC_FP32)
+        status =
+            err_set(err, PS_ECODEC, "table %s: rows with state are assigned as fp32, not as %s",
+                    spec->name, section->codec->name);
     if (status)
         return status;
+    if (sent->op == SECTION_ASSIGN_STATE)
+        section->row_bytes = shard_state_row_bytes(section->entry);
     if (sent->value_bytes != (uint64_t)sent->n_keys * section->row_bytes)
         return err_set(err, PS_EWIDTH,
                        "table %s: %zu bytes of values for %" PRIu32
@@ -153,6 +161,48 @@ static const uint8_t *row_at(const struct shard_section *section, uint32_t row)
     return section->sent->values + row * section->row_bytes;
 }
 
+static float float_at(const uint8_t *bytes, uint32_t i)
+{
+    float x;
+
+    memcpy(&x, bytes + i * sizeof x, sizeof x);
+    return x;
+}
+
+/* Which floats of a row's state are sums of squares, of which an optimizer takes the root. */
+static uint32_t first_sum(const struct table_spec *spec, uint32_t n_state)
+{
+    switch (spec->optim) {
+    case TABLE_SPEC_ADAGRAD:
+    case TABLE_SPEC_ROWWISE_ADAGRAD:
+        return 0;
+    case TABLE_SPEC_ADAM:
+    case TABLE_SPEC_FTRL:
+        return spec->dim;
+    case TABLE_SPEC_SGD:
+    case TABLE_SPEC_MOMENTUM:
+    case TABLE_SPEC_OPTIM_END:
+        break;
+    }
+    return n_state;
+}
+
+/* Why a state cannot be one, or NULL. */
+static const char *state_fault(const struct shard_entry *entry, const uint8_t *row)
+{
+    const struct table_spec *spec = &entry->table.spec;
+    const uint32_t n = entry->optim->state_floats(spec->dim), sums = first_sum(spec, n);
+    const uint8_t *state = row + spec->dim * sizeof(float);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (!isfinite(float_at(state, i)))
+            return "NaN or infinity in its state";
+    for (uint32_t i = sums; i < n; i++)
+        if (float_at(state, i) < 0)
+            return "a negative sum of squares in its state";
+    return NULL;
+}
+
 int section_check_values(const struct shard_section *section, uint32_t from, uint32_t n,
                          uint32_t max, uint32_t *ret_row)
 {
@@ -162,8 +212,11 @@ int section_check_values(const struct shard_section *section, uint32_t from, uin
     const uint8_t *src = row_at(section, i);
     int status = 0;
 
-    for (; i < from + n && !status; i++, src += section->row_bytes)
+    for (; i < from + n && !status; i++, src += section->row_bytes) {
         status = section->codec->check(src, dim, sent->k, max);
+        if (!status && sent->op == SECTION_ASSIGN_STATE && state_fault(section->entry, src))
+            status = PS_ENAN;
+    }
     if (status)
         *ret_row = i - 1;
     return status;
@@ -172,7 +225,9 @@ int section_check_values(const struct shard_section *section, uint32_t from, uin
 bool section_check_is_huge(const struct shard_section *section, uint32_t row)
 {
     return section->codec->check(row_at(section, row), section->entry->table.spec.dim,
-                                 section->sent->k, CODEC_FINITE) == 0;
+                                 section->sent->k, CODEC_FINITE) == 0 &&
+           !(section->sent->op == SECTION_ASSIGN_STATE &&
+             state_fault(section->entry, row_at(section, row)));
 }
 
 int section_check_refuse_row(const struct shard_section *section, uint32_t row, uint64_t key,
@@ -180,8 +235,12 @@ int section_check_refuse_row(const struct shard_section *section, uint32_t row, 
 {
     const char *name = section->entry->table.spec.name;
 
+    if (section->sent->op == SECTION_ASSIGN_STATE &&
+        state_fault(section->entry, row_at(section, row)))
+        return err_set(err, status, "table %s: the row of key %" PRIu64 " has %s", name, key,
+                       state_fault(section->entry, row_at(section, row)));
     if (status == PS_ENAN && section_check_is_huge(section, row) &&
-        section->sent->op == SECTION_ASSIGN)
+        section->sent->op != SECTION_GRADIENT)
         return err_set(err, status,
                        "table %s: the row of key %" PRIu64
                        " holds an assigned weight beyond %g",

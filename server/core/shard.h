@@ -187,7 +187,7 @@ void shard_finish_push(struct shard *s) ON_SHARD;
 void shard_push_fenced(struct shard *s) ON_SHARD;
 
 /* Sizes of the reply: ret_value_bytes[i] for each section, before memory is reserved. For a section that
- * asks for state (section.h): its upper bound. Refuses unknown tables, wrong codecs, more keys than
+ * asks for state, or is a scan (section.h): its upper bound. Refuses unknown tables, wrong codecs, more keys than
  * their bytes can hold, replies above `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ECOUNT, PS_ETOOBIG. */
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
                     size_t *ret_value_bytes, struct err *err) ON_SHARD MUST_CHECK;
@@ -228,7 +228,7 @@ struct shard_pull_op {
     uint32_t at;                  /* the section being read */
     struct shard_section section; /* that one */
     uint32_t n_read;              /* rows of it */
-    uint8_t *present;             /* of a section that asks for state: its bits, in the reply */
+    uint8_t *present;             /* of a section that asks for its bits: these, in the reply */
     bool copies;                  /* its rows are stored as they are sent */
     const uint64_t
         *known;     /* shard_pull_decode_keys(): the next key of those to be read; or NULL */

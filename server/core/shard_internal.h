@@ -218,6 +218,7 @@ struct shard {
 
     /* Scratch memory of one call. */
     float *gradient, *values; /* owned; TABLE_SPEC_DIM_MAX each */
+    struct bytes found;       /* owned: the rows of a scan's slice */
 };
 
 /* Space for n items at the beginning of a scratch buffer, or NULL. The earlier content is lost. */
@@ -237,6 +238,14 @@ static inline void shard_trim(struct bytes *b)
 {
     if (b->cap_bytes > SHARD_SCRATCH_KEEP_BYTES)
         bytes_deinit(b);
+}
+
+/* A row with its state, all of it as floats: section.h. */
+static inline size_t shard_state_row_bytes(const struct shard_entry *entry)
+{
+    const uint32_t dim = entry->table.spec.dim;
+
+    return (dim + (size_t)entry->optim->state_floats(dim)) * sizeof(float);
 }
 
 static inline bool pending_rows_mark_is_set(const struct pending_rows *b, uint32_t i)

@@ -57,6 +57,7 @@ static void deinit(struct shard *s) ON_SHARD
     free(s->large_clock);
     free(s->gradient);
     free(s->values);
+    bytes_deinit(&s->found);
     free(s->pushes);
 }
 

@@ -166,6 +166,12 @@ void table_expect(struct table *t, uint64_t n_rows)
     hash_index_expect(&t->index, &t->rows, n_rows);
 }
 
+uint32_t table_range(const struct table *t, uint64_t from, uint32_t n_max,
+                     struct row **ret_rows, uint64_t *ret_last)
+{
+    return hash_index_range(&t->index, &t->rows, from, n_max, ret_rows, ret_last);
+}
+
 uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, uint32_t n_max)
 {
     return hash_index_near(&t->index, &t->rows, key, ret_rows, n_max);

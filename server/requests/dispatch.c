@@ -279,6 +279,7 @@ static int on_table(struct dispatch *d, struct request *r) ON_SHARD
         status = get_table(d, r, &asked, &answer.table_id, &err);
         if (!status)
             answer.spec = shard_table(d->config.shard, answer.table_id)->spec;
+        answer.features = MESSAGE_FEATURE_WHOLE_TABLES;
     }
     if (deferred_is_wanted(r, &status))
         return REQUEST_LATER;

@@ -111,11 +111,21 @@ int pull_reply_refuse(struct pull_context *x, struct pending_pull *a, int refusa
 }
 
 /* Some sections may have become shorter than planned. */
-static bool has_state(const struct pull *pull)
+static bool is_trimmed(const struct pull *pull)
 {
     uint32_t i = 0;
 
-    while (i < pull->n_sections && !pull->sections[i].state)
+    while (i < pull->n_sections && !pull->sections[i].state && !pull->sections[i].scan_bytes)
+        i++;
+    return i < pull->n_sections;
+}
+
+/* What stands behind the values of a section is known when they are all written. */
+static bool has_present(const struct pull *pull)
+{
+    uint32_t i = 0;
+
+    while (i < pull->n_sections && !pull->sections[i].present)
         i++;
     return i < pull->n_sections;
 }
@@ -171,8 +181,8 @@ static bool is_chunked(const struct pull_context *x, const struct pending_pull *
     for (uint32_t i = 0; i < a->pull.n_sections; i++)
         n_bytes += value_bytes[i];
     return a->holds && !x->request->compress_replies && n_bytes >= LONG_BYTES &&
-           a->connection->hello.frame_flags & FRAME_SUM_BEHIND && !has_state(&a->pull) &&
-           n_keys_of(&a->pull) * sizeof(uint64_t) <= n_bytes / 4;
+           a->connection->hello.frame_flags & FRAME_SUM_BEHIND && !is_trimmed(&a->pull) &&
+           !has_present(&a->pull) && n_keys_of(&a->pull) * sizeof(uint64_t) <= n_bytes / 4;
 }
 
 /* Memory for the next chunk: its slice, behind before_bytes and in front of the sum. */
@@ -315,7 +325,7 @@ bool pull_reply_is_partly_sent(const struct pending_pull *a)
 
 int pull_reply_more(struct pull_context *x, struct pending_pull *a, bool *ret_done)
 {
-    bool trims = has_state(&a->pull);
+    bool trims = is_trimmed(&a->pull);
     struct err err = { 0 };
     int status = 0;
 

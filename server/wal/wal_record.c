@@ -155,7 +155,12 @@ static void fields_section(struct field_io *p, struct section *section)
     u32(p, &value_bytes);
     s.key_bytes = key_bytes;
     s.value_bytes = value_bytes;
-    s.state = false; /* a push asks for nothing */
+    if (s.op == SECTION_ASSIGN_STATE)
+        u64(p, &s.steps);
+    /* A push asks for nothing. */
+    s.state = s.present = false;
+    s.scan_bytes = 0;
+    s.cursor = 0;
     if (p->mode == FIELD_IO_READS)
         *section = s;
 }

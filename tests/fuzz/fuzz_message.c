@@ -247,9 +247,21 @@ static void fill_sections(struct section *s, uint32_t n, bool values)
                                  .n_keys = 4,
                                  .keys = bytes,
                                  .key_bytes = 4 + i };
+        if (s[i].op == SECTION_ASSIGN_STATE)
+            s[i] = (struct section){ .table_id = i,
+                                     .op = SECTION_ASSIGN_STATE,
+                                     .n_keys = 4,
+                                     .keys = bytes,
+                                     .key_bytes = 4 + i,
+                                     .steps = 300 + i };
+        s[i].present = !values && i % 2;
+        if (!values && i % 3 == 2)
+            s[i] = (struct section){
+                .table_id = i, .scan_bytes = 5000, .cursor = UINT64_MAX - i, .state = i % 2
+            };
         if (values) {
             s[i].values = bytes + 10;
-            s[i].value_bytes = i % CODEC_ID_END == CODEC_TOPK ? 4 * 18 : 4 * 16 * (1 + i % 2);
+            s[i].value_bytes = s[i].codec == CODEC_TOPK ? 4 * 18 : 4 * 16 * (1 + i % 2);
         }
     }
 }

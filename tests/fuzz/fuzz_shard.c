@@ -114,21 +114,30 @@ static void add_good_section(struct world *w, struct push *push, uint32_t id)
 {
     static const enum codec_id codecs[] = { CODEC_FP32, CODEC_BF16, CODEC_FP16, CODEC_INT8,
                                             CODEC_TOPK };
-    static float values[N_KEYS_MAX * 300];
+    static float values[N_KEYS_MAX * 3 * 300];
     uint64_t keys[N_KEYS_MAX], dice = number(w, 1), key = number(w, 1) % 6;
     uint32_t n_keys = (uint32_t)(dice % (N_KEYS_MAX + 1));
-    enum section_op op = dice >= 0xf0 ? SECTION_ASSIGN : SECTION_GRADIENT;
+    enum section_op op = dice >= 0xf8   ? SECTION_ASSIGN_STATE
+                         : dice >= 0xf0 ? SECTION_ASSIGN
+                                        : SECTION_GRADIENT;
     enum codec_id codec = codecs[number(w, 1) % COUNT_OF(codecs)];
-    uint32_t bits = (uint32_t)number(w, 4);
+    uint32_t bits = (uint32_t)number(w, 4), n_floats = dims[id];
 
+    enter_shard();
+    if (op == SECTION_ASSIGN_STATE && !shard_table(w->s, id))
+        op = SECTION_ASSIGN;
+    if (op == SECTION_ASSIGN_STATE) {
+        n_floats += table_spec_state_floats(&shard_table(w->s, id)->spec);
+        codec = CODEC_FP32;
+    }
     for (uint32_t i = 0; i < n_keys; i++, key += 1 + bits % 3)
         keys[i] = key;
-    for (size_t i = 0; i < (size_t)n_keys * dims[id]; i++, bits = bits * 2654435761u + 1) {
+    for (size_t i = 0; i < (size_t)n_keys * n_floats; i++, bits = bits * 2654435761u + 1) {
         uint32_t x = i < 8 ? bits : (bits & 0x80ffffffu) | 0x3d000000u;
 
         memcpy(&values[i], &x, sizeof x);
     }
-    (void)add_section(push, id, op, codec, dims[id], keys, n_keys, values);
+    (void)add_section(push, id, op, codec, n_floats, keys, n_keys, values);
 }
 
 /* Anything. */
@@ -208,6 +217,13 @@ static void pull_one(struct world *w)
 
     pull->sections[0].state = dice & 1;
     pull->sections[0].codec = dice & 1 ? CODEC_FP32 : (enum codec_id)(dice % CODEC_ID_END);
+    pull->sections[0].present = dice & 2;
+    if (dice % 7 == 6) {
+        pull->sections[0].n_keys = 0;
+        pull->sections[0].key_bytes = 0;
+        pull->sections[0].scan_bytes = 1 + (uint32_t)keys[0] * 40;
+        pull->sections[0].cursor = keys[1] << 56 | keys[0];
+    }
     enter_shard();
     if (worker && worker->state != WORKER_LIVE)
         worker = NULL;

@@ -75,6 +75,9 @@ int argument_check_pull(const struct ps_pull_section *sections, uint32_t n, uint
                        n_tables, err);
         if (!status && s->sink && !s->sink->take)
             status = err_set(err, -EINVAL, "a pull, section %u: a sink without take()", i);
+        if (!status && s->sink && s->present)
+            status = err_set(err, -EINVAL,
+                             "a pull, section %u: a sink is told which keys have a row", i);
     }
     return status;
 }
@@ -95,6 +98,9 @@ static int check_push(const struct ps_push_section *s, uint32_t i, uint32_t n_ta
         return status;
     if ((uint32_t)s->op >= SECTION_OP_END)
         return err_set(err, -EINVAL, "a push, section %u: no operation %u", i, (uint32_t)s->op);
+    if (s->op == SECTION_ASSIGN_STATE && s->steps > SECTION_STEPS_MAX)
+        return err_set(err, -EINVAL, "a push, section %u: no table has %" PRIu64 " steps", i,
+                       s->steps);
     if (s->encoded && s->op != SECTION_GRADIENT)
         return err_set(err, -EINVAL,
                        "a push, section %u: only gradients may be encoded already", i);

@@ -545,6 +545,7 @@ void client_state_table_answered(struct client_state *s, const struct table_repl
         memcpy(s->table.text, reply->text, sizeof s->table.text);
     } else if (!reply->status) {
         s->table.spec = reply->spec;
+        s->table.missing |= ~reply->features;
     }
     assert(s->table.n_waiting > 0);
     s->table.n_waiting--;

@@ -36,6 +36,7 @@ struct client_state_table {
     int status;         /* the first refusal */
     char text[MESSAGE_TEXT_MAX];
     struct table_spec spec;
+    uint32_t missing; /* MESSAGE_FEATURE_* that some shard has not */
 };
 
 struct client_state {

@@ -22,12 +22,19 @@
 #define LEAVE_MS 10000u
 #define SLACK_MS 2000u /* the servers' own sentence about a deadline comes before ours */
 
+/* What the client knows of a table. */
+struct known_table {
+    struct table_spec spec;
+    uint32_t missing; /* MESSAGE_FEATURE_* that some shard has not */
+};
+
 struct ps_client {
     struct ps_options options;
     struct client_state state;
     struct network_thread *net;   /* owned */
     struct push_encoder *encoder; /* owned */
     uint32_t n_shards, n_tables;
+    struct known_table *tables; /* owned, PS_TABLES_MAX */
     struct request_set push_set;
     struct ps_tap tap;
     _Atomic bool is_over; /* the farewell was sent */
@@ -104,6 +111,7 @@ static void make_buffers(struct ps_client *c)
 {
     c->n_shards = c->state.n_shards;
     c->encoder = push_encoder_new(c->n_shards);
+    c->tables = memory_alloc(PS_TABLES_MAX * sizeof *c->tables);
     /* All pushes that fit the window, and the one that exceeds it. */
     request_set_init(&c->push_set, c->n_shards, 2 * (size_t)c->options.window_bytes);
 }
@@ -164,6 +172,7 @@ void ps_close(struct ps_client *c)
         uv_mutex_destroy(&c->resend.lock);
     }
     push_encoder_free(c->encoder);
+    free(c->tables);
     if (c->n_shards)
         request_set_deinit(&c->push_set);
     free(c);
@@ -199,16 +208,35 @@ static int request_table(struct ps_client *c, const struct table_request *reques
     return status;
 }
 
-static int add_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
-                     struct err *err)
+static int add_table(struct ps_client *c, const struct table_spec *spec, uint32_t missing,
+                     uint32_t *ret_table, struct err *err)
 {
     if (push_encoder_add_table(c->encoder, c->n_tables, spec)) {
         network_thread_drop_table(c->net);
         return err_set(err, -ENOMEM, "table %s: no memory for rows of %u floats", spec->name,
                        spec->dim);
     }
+    c->tables[c->n_tables] = (struct known_table){ *spec, missing };
     *ret_table = c->n_tables++;
     return 0;
+}
+
+const struct table_spec *ps_table_spec(const struct ps_client *c, uint32_t table)
+{
+    return table < c->n_tables ? &c->tables[table].spec : NULL;
+}
+
+/* What a shard of an older version would not understand is not sent to it. */
+static int check_features(const struct ps_client *c, uint32_t table, const char *what,
+                          struct err *err)
+{
+    const struct known_table *t = &c->tables[table];
+
+    if (!(t->missing & MESSAGE_FEATURE_WHOLE_TABLES))
+        return 0;
+    return err_set(err, PS_EVERSION,
+                   "table %s: a psd of this cluster is of an older version, which has no %s",
+                   t->spec.name, what);
 }
 
 int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
@@ -220,7 +248,7 @@ int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_t
 
     if (!status)
         status = request_table(c, &request, &answer, err);
-    return status ? status : add_table(c, spec, ret_table, err);
+    return status ? status : add_table(c, spec, answer.missing, ret_table, err);
 }
 
 int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,
@@ -235,7 +263,7 @@ int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_ta
         status = PS_ESPEC;
     }
     if (!status)
-        status = add_table(c, &answer.spec, ret_table, err);
+        status = add_table(c, &answer.spec, answer.missing, ret_table, err);
     if (!status)
         *spec = answer.spec;
     return status;
@@ -387,6 +415,10 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
 
     if (!status)
         status = argument_check_pull(sections, n, c->n_tables, err);
+    for (uint32_t i = 0; i < n && !status; i++)
+        if (sections[i].scan || sections[i].present)
+            status = check_features(c, sections[i].table,
+                                    sections[i].scan ? "scans" : "presence in pulls", err);
     return status ? status : resend(c, err);
 }
 
@@ -559,6 +591,18 @@ static int wait_window(struct ps_client *c, uint64_t max_bytes, struct err *err)
     return status;
 }
 
+/* Rows that are assigned with their optimizer's state. */
+static int check_state(const struct ps_client *c, const struct ps_push_section *s,
+                       struct err *err)
+{
+    if (s->op != SECTION_ASSIGN_STATE)
+        return 0;
+    if (s->n_keys && !s->state && table_spec_state_floats(&c->tables[s->table].spec))
+        return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
+                       c->tables[s->table].spec.name, s->n_keys);
+    return check_features(c, s->table, "assignment of state", err);
+}
+
 /* As check_pull(). */
 static int check_push(struct ps_client *c, const struct ps_push_section *sections, uint32_t n,
                       struct err *err)
@@ -569,6 +613,8 @@ static int check_push(struct ps_client *c, const struct ps_push_section *section
         status = err_set(err, -EINVAL, "a reader does not push: it has no job");
     if (!status)
         status = argument_check_push(sections, n, c->n_tables, err);
+    for (uint32_t i = 0; i < n && !status; i++)
+        status = check_state(c, &sections[i], err);
     return status ? status : resend(c, err);
 }
 

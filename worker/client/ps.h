@@ -44,6 +44,9 @@ int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_t
 int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,
                   struct err *err) MUST_CHECK;
 
+/* The specification of a table as it was made or found, borrowed; NULL: no such table. */
+const struct table_spec *ps_table_spec(const struct ps_client *c, uint32_t table);
+
 /* One round trip: all sections, all shards. `clock`: the step that the rows are for. It may be ahead of the pushes, by
  * as many steps as the job's bound allows: the pull carries the number of unfinished steps. `start` returns at once.
  * The sections, with what they point to, stay borrowed until `wait` returns: it fills the dsts, and ends the pull,
@@ -103,6 +106,66 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret);
  * between two pushes. */
 struct push_encoder;
 struct push_encoder *ps_encoder(const struct ps_client *c);
+
+/* --- whole tables --- */
+
+/* Sets rows: n ascending keys, n x dim weights, and, unless NULL, n x table_spec_state_floats() of optimizer state
+ * (Adagrad's s, Adam's m and v ...); without, the state begins anew. steps: with state, the table's step count (for
+ * Adam's bias correction) becomes this if it is less. Rows are made where there are none, past the admission filter,
+ * within the table's memory limits; ps_stats().rows_refused counts those that found no place. They travel as pushes of
+ * op SECTION_ASSIGN(_STATE), each applied once, of at most PS_ASSIGN_BYTES of rows: up to there all take effect at one
+ * version of each shard. Returns as ps_push() does; a refusal comes with a later call, and ps_flush() waits for it.
+ * PS_ENAN, before anything is sent: NaN or infinity; err names the key. */
+#define PS_ASSIGN_BYTES ((size_t)8 << 20)
+int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
+              const float *weights, const float *state, uint64_t steps, struct err *err)
+    MUST_CHECK;
+
+/* Scans a table, whether it is trained or not: all shards at once, a slice of each in every call. A key that has a row
+ * from the beginning to the end comes exactly once, with its weights of the beginning or of a later moment; one that
+ * comes or goes meanwhile, once or not at all. The servers keep nothing of a scan: it may stop anywhere, and goes on
+ * after a reconnect, and after a restart of a shard that lost no push. For workers and readers; it moves no clock. */
+struct ps_scan;
+struct ps_scan_options {
+    bool state; /* the optimizer's state, too */
+    uint32_t
+        slice_bytes; /* of each shard in a call; 0: 256 KiB; a shard sends 512 KiB at most */
+};
+
+/* Of one call, in no order; borrowed until the next one. */
+struct ps_scan_rows {
+    size_t n;             /* may be 0 before the end */
+    const uint64_t *keys; /* [n] */
+    const float *weights; /* [n][dim] */
+    const float *state;   /* [n][table_spec_state_floats()], or NULL */
+};
+
+/* `options` NULL: all 0. */
+int ps_scan_start(struct ps_client *c, uint32_t table, const struct ps_scan_options *options,
+                  struct ps_scan **ret_scan, struct err *err) MUST_CHECK;
+
+/* True until every slice has been handed out. */
+bool ps_scan_goes_on(const struct ps_scan *scan);
+
+/* The next slices. After an error the same call can be made again, and nothing is lost or doubled. But -ESTALE is
+ * final: a shard has restarted without pushes that it had applied. PS_EVERSION: a psd of the cluster is too old. */
+int ps_scan_next(struct ps_scan *scan, struct ps_scan_rows *ret, struct err *err) MUST_CHECK;
+
+/* The version of a shard of which the scan has every row, or a later one. 0: it has not answered yet. */
+uint64_t ps_scan_version(const struct ps_scan *scan, uint32_t shard);
+
+/* At any time, before ps_close(). NULL is fine. */
+void ps_scan_free(struct ps_scan *scan);
+
+/* What ps_drop() has dropped. */
+struct ps_dropped {
+    uint64_t n_tables, n_rows, n_bytes;
+};
+
+/* Drops a job's tables on all nodes: those named "job/..." and the table "job". First every node is asked whether it
+ * can. -EBUSY, with nothing changed: the job has workers. No ps_open() needed; blocks up to timeout_ms for each. */
+int ps_drop(const char *server, const char *token, const char *job, uint32_t timeout_ms,
+            struct ps_dropped *ret, struct err *err) MUST_CHECK;
 
 /* Operator's question to one node; proto/README.md, "Operators", lists the commands. JSON
  * text, to be freed. No ps_open() needed; blocks up to timeout_ms. */

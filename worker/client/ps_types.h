@@ -55,6 +55,7 @@ struct ps_options {
 };
 
 struct ps_pull_section;
+struct ps_scan;
 struct request;
 
 /* Takes rows with their optimizer's state (section.h), as one shard has sent them: those of the
@@ -83,6 +84,10 @@ struct ps_pull_section {
     const uint64_t *keys;
     float *dst;
     const struct ps_state_sink *sink; /* borrowed; may be NULL */
+    /* Which keys had a row, section_present_bytes(n_keys); or NULL. Without one the key's row is as it would begin. */
+    uint8_t *present;
+    struct ps_scan *
+        scan; /* ps_tables.c's: the section has no keys, and is the scan's next slice; else NULL */
 
     /* [n_keys] each, or NULL: filled by a store that knows places (worker/param_store.h). */
     uint64_t *versions;
@@ -101,6 +106,9 @@ struct ps_push_section {
     const uint64_t *keys;
     const float *values;
     const uint8_t *encoded; /* or NULL */
+    /* Of SECTION_ASSIGN_STATE: n_keys x table_spec_state_floats(); the table's step count, or 0. */
+    const float *state;
+    uint64_t steps;
 };
 
 struct ps_stats {

@@ -16,11 +16,12 @@
 #include "worker/client/error_feedback.h"
 #include "worker/client/error_feedback_flush.h"
 #include "worker/client/partition.h"
+#include "worker/client/scan.h"
 
 struct table_info {
     char name[TABLE_SPEC_NAME_MAX];
     enum table_spec_kind kind;
-    uint32_t dim;
+    uint32_t dim, n_state; /* floats of a row */
     uint64_t salt;
     struct error_feedback residual;
     struct error_feedback_flush flush; /* of the current push, if its section is flushed */
@@ -123,6 +124,17 @@ static void encode_with_leftover(const struct push_section *s, uint64_t key,
     error_feedback_remove(s->leftover, key);
 }
 
+/* Weights, then the optimizer's state. */
+static void write_state(const struct push_section *s, uint32_t at, const float *values,
+                        uint8_t *dst)
+{
+    const size_t n_state = s->table->n_state, weights_bytes = s->dim * sizeof(float);
+
+    memcpy(dst, values, weights_bytes);
+    if (n_state)
+        memcpy(dst + weights_bytes, s->given.state + at * n_state, n_state * sizeof(float));
+}
+
 /* Writes row `at` of the section, row_bytes, to dst. scratch: 2 * dim floats. */
 static void write_row(const struct push_section *s, uint32_t at, float *scratch, uint8_t *dst)
 {
@@ -134,7 +146,9 @@ static void write_row(const struct push_section *s, uint32_t at, float *scratch,
         return;
     }
     values = s->given.values + (size_t)at * s->dim;
-    if (s->leftover)
+    if (s->given.op == SECTION_ASSIGN_STATE)
+        write_state(s, at, values, dst);
+    else if (s->leftover)
         encode_with_leftover(s, key, values, scratch, dst);
     else if (!s->residual)
         s->codec->encode(values, s->dim, s->k, dst);
@@ -210,6 +224,7 @@ int push_encoder_add_table(struct push_encoder *e, uint32_t table,
     }
     *t = (struct table_info){ .kind = spec->kind,
                               .dim = spec->dim,
+                              .n_state = table_spec_state_floats(spec),
                               .salt = table_spec_salt(spec) };
     memcpy(t->name, spec->name, sizeof t->name);
     error_feedback_init(&t->residual, spec->dim);
@@ -263,13 +278,15 @@ static int prepare_section(struct push_encoder *e, const struct ps_push_section 
     assert((uint32_t)given->codec < CODEC_ID_END);
     assert(!given->encoded || given->op == SECTION_GRADIENT);
     *s = (struct push_section){ .given = *given, .table = t, .dim = t->dim };
-    s->codec = e->codecs[given->op == SECTION_ASSIGN ? CODEC_FP32 : given->codec];
+    s->codec = e->codecs[given->op != SECTION_GRADIENT ? CODEC_FP32 : given->codec];
     if (s->codec->feedback && !given->encoded)
         status = prepare_residuals(e, s);
     else if (t->residual.n_rows && given->op == SECTION_GRADIENT && !given->encoded)
         s->leftover = &t->residual;
     s->k = push_encoder_k(s->codec, s->dim, given->topk_fraction);
     s->row_bytes = s->codec->row_bytes(s->dim, s->k);
+    if (given->op == SECTION_ASSIGN_STATE)
+        s->row_bytes += t->n_state * sizeof(float);
     return status;
 }
 
@@ -337,7 +354,11 @@ static void write_push_section(const struct push_encoder *e, uint32_t i, uint32_
     uint8_t *dst;
 
     *out = (struct section){
-        .table_id = s->given.table, .op = s->given.op, .codec = s->codec->id, .k = s->k
+        .table_id = s->given.table,
+        .op = s->given.op,
+        .codec = s->codec->id,
+        .k = s->k,
+        .steps = s->given.op == SECTION_ASSIGN_STATE ? s->given.steps : 0,
     };
     write_keys(g, &request->bytes, out);
     dst = request->bytes.bytes + request->bytes.end;
@@ -361,7 +382,7 @@ int push_encoder_push(struct push_encoder *e, const struct ps_push_section *give
             touch_residuals(s);
         for (uint32_t shard = 0; shard < e->n_shards; shard++)
             write_push_section(e, i, shard, requests[shard]);
-        if (s->is_flushed || s->given.op == SECTION_ASSIGN)
+        if (s->is_flushed || s->given.op != SECTION_GRADIENT)
             drop_residuals(e, s);
     }
     return 0;
@@ -418,11 +439,33 @@ int push_encoder_pull(const struct push_encoder *e, const struct ps_pull_section
             out = &requests[shard]->sections[i];
             *out = (struct section){ .table_id = sections[i].table,
                                      .codec = sections[i].codec,
-                                     .state = sections[i].sink != NULL };
+                                     .state = sections[i].sink != NULL,
+                                     .present = sections[i].present != NULL };
+            if (sections[i].scan)
+                scan_ask(sections[i].scan, shard, out);
             write_keys(partition_group(p, i, shard), &requests[shard]->bytes, out);
         }
     }
     return 0;
+}
+
+/* The bits stand in the order of the shard's keys. The caller's are of several shards: those of this one are set or
+ * cleared. */
+static void take_present(const struct ps_pull_section *s, struct partition_group g,
+                         const uint8_t *bits)
+{
+    for (uint32_t i = 0; i < g.n; i++) {
+        const uint32_t at = g.indices[i];
+        const uint8_t mask = (uint8_t)(1u << at % 8);
+
+        if (bits[i / 8] >> i % 8 & 1)
+            s->present[at / 8] |= mask;
+        else
+            s->present[at / 8] = (uint8_t)(s->present[at / 8] & ~mask);
+    }
+    if (s->n_keys % 8) /* beyond the last key */
+        s->present[s->n_keys / 8] =
+            (uint8_t)(s->present[s->n_keys / 8] & ((1u << s->n_keys % 8) - 1));
 }
 
 static int decode_section(const struct push_encoder *e, const struct ps_pull_section *s,
@@ -433,8 +476,10 @@ static int decode_section(const struct push_encoder *e, const struct ps_pull_sec
     size_t row_bytes = codec->row_bytes(dim, 0);
     int status;
 
-    if (value_bytes != g.n * row_bytes)
+    if (value_bytes != g.n * row_bytes + (s->present ? section_present_bytes(g.n) : 0))
         return PS_ECOUNT;
+    if (s->present)
+        take_present(s, g, values + g.n * row_bytes);
     for (i = 0; i < g.n; i++) {
         status =
             codec->decode(values + i * row_bytes, dim, 0, s->dst + (size_t)g.indices[i] * dim);
@@ -456,6 +501,12 @@ int push_encoder_pulled(const struct push_encoder *e, const struct ps_pull_secti
         const struct ps_state_sink *sink = sections[i].sink;
         struct partition_group g = partition_group(p, i, shard);
 
+        if (sections[i].scan) {
+            status = scan_take(sections[i].scan, shard, values[i], value_bytes[i]);
+            if (status)
+                return status;
+            continue;
+        }
         status = sink ? sink->take(sink->arg, &sections[i], shard, g.indices, g.n, values[i],
                                    value_bytes[i])
                       : decode_section(e, &sections[i], g, values[i], value_bytes[i]);

@@ -74,6 +74,13 @@ static uint8_t *put_section(uint8_t *at, const struct request *request, const st
     at[4] = (uint8_t)s->op;
     at[5] = (uint8_t)s->codec;
     memcpy(at + 8, &s->k, 4);
+    if (s->op == SECTION_ASSIGN_STATE) {
+        const uint32_t low = (uint32_t)s->steps;
+        const uint16_t high = (uint16_t)(s->steps >> 32);
+
+        memcpy(at + 6, &high, 2);
+        memcpy(at + 8, &low, 4);
+    }
     memcpy(at + 12, &s->n_keys, 4);
     memcpy(at + 16, places, sizeof places);
     return at + SECTION_BYTES;
@@ -185,6 +192,13 @@ static int get_section(struct span *in, const struct push_journal_push *p,
     *ret = (struct section){ .op = (enum section_op)at[4], .codec = (enum codec_id)at[5] };
     memcpy(&ret->table_id, at, 4);
     memcpy(&ret->k, at + 8, 4);
+    if (ret->op == SECTION_ASSIGN_STATE) {
+        uint16_t high;
+
+        memcpy(&high, at + 6, 2);
+        ret->steps = (uint64_t)high << 32 | ret->k;
+        ret->k = 0;
+    }
     memcpy(&ret->n_keys, at + 12, 4);
     memcpy(places, at + 16, sizeof places);
     if (ret->table_id >= p->n_tables || at[4] >= SECTION_OP_END || at[5] >= CODEC_ID_END ||

@@ -45,6 +45,11 @@ static struct request *make_request(uint64_t seq, uint32_t shard)
                                         .key_bytes = 10,
                                         .values = at + 40 * i + 10,
                                         .value_bytes = 30 };
+    for (uint32_t i = 0; i < n_sections; i++)
+        if (sections[i].op == SECTION_ASSIGN_STATE) {
+            sections[i].k = 0;
+            sections[i].steps = dice & SECTION_STEPS_MAX;
+        }
     p->bytes = rows;
     memcpy(p->sections, sections, n_sections * sizeof *sections);
     p->clock = seq + 100;
@@ -77,8 +82,9 @@ static void put(struct push_journal *s, uint64_t incarnation, uint64_t seq, uint
 static bool same_section(const struct section *a, const struct section *b)
 {
     return a->table_id == b->table_id && a->op == b->op && a->codec == b->codec &&
-           a->k == b->k && a->n_keys == b->n_keys && a->key_bytes == b->key_bytes &&
-           a->value_bytes == b->value_bytes && memcmp(a->keys, b->keys, a->key_bytes) == 0 &&
+           a->k == b->k && a->steps == b->steps && a->n_keys == b->n_keys &&
+           a->key_bytes == b->key_bytes && a->value_bytes == b->value_bytes &&
+           memcmp(a->keys, b->keys, a->key_bytes) == 0 &&
            memcmp(a->values, b->values, a->value_bytes) == 0;
 }
 

@@ -152,10 +152,22 @@ static void add_random(struct world *w, struct push *push, uint32_t id, uint32_t
 {
     static const enum codec_id codecs[] = { CODEC_FP32, CODEC_BF16, CODEC_INT8, CODEC_TOPK };
     static uint64_t keys[KEYS_MAX];
-    static float values[KEYS_MAX * DIM_MAX];
-    uint32_t dim = shard_table(w->s, id)->spec.dim, n = pick_keys(w, id, n_wanted, keys);
-    enum section_op op = roll(&w->dice, 10) ? SECTION_GRADIENT : SECTION_ASSIGN;
+    static float values[KEYS_MAX * 3 * DIM_MAX];
+    const struct table_spec *spec = &shard_table(w->s, id)->spec;
+    uint32_t dim = spec->dim, n = pick_keys(w, id, n_wanted, keys);
+    enum section_op op = roll(&w->dice, 10)
+                             ? SECTION_GRADIENT
+                             : SECTION_ASSIGN + (enum section_op)roll(&w->dice, 2);
 
+    if (op == SECTION_ASSIGN_STATE) {
+        dim += table_spec_state_floats(spec);
+        for (uint32_t i = 0; i < n * dim; i++)
+            values[i] =
+                roll(&w->dice, 20000) ? hash_unit(hash_mix2(w->dice.seed, w->dice.n++)) : -1;
+        add_section(push, id, op, CODEC_FP32, dim, keys, n, values)->steps =
+            roll(&w->dice, 100);
+        return;
+    }
     for (uint32_t i = 0; i < n * dim; i++)
         values[i] = roll_float(&w->dice);
     if (n && roll(&w->dice, 25) == 0)

@@ -74,10 +74,21 @@ static enum codec_id pick_codec(struct dice *d)
 static void add_random(struct pair *p, struct push *push, uint32_t table, uint32_t n_wanted)
 {
     static uint64_t keys[N_KEYS_MAX];
-    static float values[4000 * 300];
+    static float values[3 * 4000 * 300];
     uint32_t dim = kinds[table].dim, n = pick_keys(&p->dice, table, n_wanted, keys);
-    enum section_op op = roll(&p->dice, 8) ? SECTION_GRADIENT : SECTION_ASSIGN;
+    enum section_op op = roll(&p->dice, 8)
+                             ? SECTION_GRADIENT
+                             : SECTION_ASSIGN + (enum section_op)roll(&p->dice, 2);
 
+    if (op == SECTION_ASSIGN_STATE) {
+        dim += table_spec_state_floats(&shard_table(p->s, table)->spec);
+        assert_true((uint64_t)n * dim <= COUNT_OF(values));
+        for (uint32_t i = 0; i < n * dim; i++)
+            values[i] = hash_unit(hash_mix2(p->dice.seed, p->dice.n++));
+        add_section(push, table, op, CODEC_FP32, dim, keys, n, values)->steps =
+            roll(&p->dice, 100);
+        return;
+    }
     assert_true((uint64_t)n * dim <= COUNT_OF(values));
     for (uint32_t i = 0; i < n * dim; i++)
         values[i] = roll_float(&p->dice);

@@ -100,7 +100,17 @@ void messages_sections(struct section *s, uint32_t n, const uint8_t *bytes, size
                                  .n_keys = n_keys,
                                  .keys = bytes + at,
                                  .key_bytes = n_keys + (i % 2) * n_keys * 9 };
+        if (s[i].op == SECTION_ASSIGN_STATE) {
+            s[i].codec = CODEC_FP32;
+            s[i].steps = i % 2 ? SECTION_STEPS_MAX : i;
+        }
         s[i].k = s[i].codec == CODEC_TOPK ? 1 + i % 5 : 0;
+        if (!values && i % 5 == 1)
+            s[i].present = true;
+        if (!values && n_keys == 0) {
+            s[i].scan_bytes = 1 + i;
+            s[i].cursor = UINT64_MAX - i;
+        }
         at += s[i].key_bytes;
         if (values && n_keys) {
             s[i].values = bytes + at;

@@ -90,7 +90,7 @@ static void a_cluster_that_cannot_be_is_refused(void **state)
 static void table_and_its_reply_come_back(void **state)
 {
     struct table_request m = { .spec = messages_spec(), .must_exist = true }, got;
-    struct table_reply r = { 0, "made", UINT32_MAX, messages_spec() }, got_reply;
+    struct table_reply r = { 0, "made", UINT32_MAX, messages_spec(), 1 }, got_reply;
     struct bytes b = { 0 };
     struct messages_frame f;
 

@@ -124,7 +124,7 @@ static int write_request(struct bytes *b, unsigned type)
 static int write_any(struct bytes *b, unsigned type)
 {
     struct hello_reply *hello_reply = messages_hello_reply();
-    struct table_reply table_reply = { 0, "t", 3, messages_spec() };
+    struct table_reply table_reply = { 0, "t", 3, messages_spec(), 1 };
     struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7, 8, 9, 10 };
     struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true };
     struct status_reply status_reply = {

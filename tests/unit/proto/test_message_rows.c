@@ -13,6 +13,8 @@ static void assert_sections_equal(const struct section *got, const struct sectio
         assert_true(got[i].codec == want[i].codec && got[i].k == want[i].k);
         assert_true(got[i].n_keys == want[i].n_keys && got[i].key_bytes == want[i].key_bytes);
         assert_true(got[i].value_bytes == want[i].value_bytes);
+        assert_true(got[i].present == want[i].present && got[i].steps == want[i].steps);
+        assert_true(got[i].scan_bytes == want[i].scan_bytes && got[i].cursor == want[i].cursor);
         if (want[i].key_bytes)
             assert_memory_equal(got[i].keys, want[i].keys, want[i].key_bytes);
         if (want[i].value_bytes)
@@ -228,6 +230,53 @@ static void a_pull_with_values_is_refused(void **state)
     messages_close(&f, &b);
 }
 
+/* One section with what the other kind of message has. */
+static int odd_status(const struct section *section, bool is_push)
+{
+    static struct push push, got_push;
+    static struct pull pull, got_pull;
+    struct bytes b = { 0 };
+    struct messages_frame f;
+    int status;
+
+    push = (struct push){ .n_sections = 1 };
+    pull = (struct pull){ .n_sections = 1 };
+    push.sections[0] = pull.sections[0] = *section;
+    status = is_push ? message_write_push(&b, 6, &push, NULL)
+                     : message_write_pull(&b, 6, &pull, NULL);
+    assert_int_equal(status, 0);
+    f = messages_open(&b);
+    status = is_push ? message_read_push(&f.header, f.head, f.body, f.body_bytes, &got_push)
+                     : message_read_pull(&f.header, f.head, f.body, f.body_bytes, &got_pull);
+    messages_close(&f, &b);
+    return status;
+}
+
+static void fields_that_do_not_belong_there_are_refused(void **state)
+{
+    const uint8_t bytes[8] = { 1 };
+    struct section s = { .n_keys = 1, .keys = bytes, .key_bytes = 1 };
+
+    (void)state;
+    s.scan_bytes = 1;
+    assert_int_equal(odd_status(&s, false), PS_ECOUNT);
+    s.n_keys = 0, s.key_bytes = 0;
+    assert_int_equal(odd_status(&s, false), 0);
+    assert_int_equal(odd_status(&s, true), PS_EPROTO);
+    assert_int_equal(odd_status(&(struct section){ .present = true }, true), PS_EPROTO);
+    assert_int_equal(
+        odd_status(&(struct section){ .op = SECTION_ASSIGN_STATE, .codec = CODEC_BF16 }, true),
+        PS_ECODEC);
+    assert_int_equal(odd_status(&(struct section){ .op = SECTION_ASSIGN_STATE,
+                                                   .steps = SECTION_STEPS_MAX + 1 },
+                                true),
+                     PS_EPROTO);
+    assert_int_equal(
+        odd_status(&(struct section){ .op = SECTION_ASSIGN_STATE, .steps = SECTION_STEPS_MAX },
+                   true),
+        0);
+}
+
 /* n_sections empty sections: two bytes each. */
 static void more_sections_than_the_limit_are_refused(void **state)
 {
@@ -346,6 +395,7 @@ int main(void)
         cmocka_unit_test(a_refused_pull_has_no_sections),
         cmocka_unit_test(counts_that_lie_are_refused),
         cmocka_unit_test(a_pull_with_values_is_refused),
+        cmocka_unit_test(fields_that_do_not_belong_there_are_refused),
         cmocka_unit_test(more_sections_than_the_limit_are_refused),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_failing_allocation_of_a_write_leaves_the_buffer_as_it_was),

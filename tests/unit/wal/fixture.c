@@ -8,15 +8,17 @@ static void fixture_push(struct fixture_storage *storage, uint64_t seed, struct 
                                    .tick = seed & 1,
                                    .n_sections = (uint32_t)(hash_mix2(seed, 5) % 3) };
     for (uint32_t i = 0; i < storage->push.n_sections; i++)
-        storage->push.sections[i] =
-            (struct section){ .table_id = i,
-                              .op = (enum section_op)(i % SECTION_OP_END),
-                              .codec = CODEC_INT8,
-                              .n_keys = 3,
-                              .keys = (const uint8_t *)storage->keys + i,
-                              .key_bytes = hash_mix2(seed, i) % 100,
-                              .values = storage->values + i,
-                              .value_bytes = hash_mix2(seed, i + 9) % 500 };
+        storage->push.sections[i] = (struct section){
+            .table_id = i,
+            .op = (enum section_op)((i + seed) % SECTION_OP_END),
+            .steps = (i + seed) % SECTION_OP_END == SECTION_ASSIGN_STATE ? seed * 99 : 0,
+            .codec = CODEC_INT8,
+            .n_keys = 3,
+            .keys = (const uint8_t *)storage->keys + i,
+            .key_bytes = hash_mix2(seed, i) % 100,
+            .values = storage->values + i,
+            .value_bytes = hash_mix2(seed, i + 9) % 500
+        };
     e->push.worker = (struct shard_event_worker){ "job/one", 3, seed * 7 };
     e->push.push = &storage->push;
     if (seed % 7 == 0)

@@ -1,0 +1,356 @@
+/* Whole tables: rows assigned, scanned, dropped. Built on pushes, pulls and operators' commands alone. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/bytes.h"
+#include "common/memory.h"
+#include "worker/client/ps.h"
+#include "worker/client/ps_admin.h"
+#include "worker/client/scan.h"
+
+#define SLICE_BYTES (256u << 10)
+
+/* ---- assign ---- */
+
+struct assignment {
+    const struct table_spec *spec;
+    const uint64_t *keys;
+    const float *weights, *state;
+    size_t n_state; /* floats of a row */
+};
+
+/* The first row with NaN or infinity; n: there is none. */
+static size_t find_bad_row(const float *x, size_t n, size_t n_floats)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool is_bad = false;
+
+        for (size_t k = 0; k < n_floats; k++)
+            is_bad |= !isfinite(x[i * n_floats + k]);
+        if (is_bad)
+            return i;
+    }
+    return n;
+}
+
+static int check_rows(const struct assignment *a, size_t n, struct err *err)
+{
+    size_t bad = find_bad_row(a->weights, n, a->spec->dim);
+    const char *where = "";
+
+    if (bad == n && a->state) {
+        bad = find_bad_row(a->state, n, a->n_state);
+        where = " in its state";
+    }
+    if (bad == n)
+        return 0;
+    return err_set(err, PS_ENAN, "table %s: the row of key %" PRIu64 " has NaN or infinity%s",
+                   a->spec->name, a->keys[bad], where);
+}
+
+static int check_order(const struct assignment *a, size_t n, struct err *err)
+{
+    for (size_t i = 1; i < n; i++)
+        if (a->keys[i - 1] >= a->keys[i])
+            return err_set(err, -EINVAL,
+                           "table %s: key %" PRIu64 " follows %" PRIu64
+                           ": keys must ascend, and each stand there once",
+                           a->spec->name, a->keys[i], a->keys[i - 1]);
+    return 0;
+}
+
+static int check_assignment(const struct assignment *a, size_t n, struct err *err)
+{
+    int status;
+
+    if (n && (!a->keys || !a->weights))
+        return err_set(err, -EINVAL, "table %s: %zu keys to assign, and no array of %s",
+                       a->spec->name, n, a->keys ? "weights" : "keys");
+    status = check_order(a, n, err);
+    return status ? status : check_rows(a, n, err);
+}
+
+int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
+              const float *weights, const float *state, uint64_t steps, struct err *err)
+{
+    struct assignment a = { ps_table_spec(c, table), keys, weights, state, 0 };
+    size_t n_most, row_bytes;
+    int status;
+
+    if (!a.spec)
+        return err_set(err, -EINVAL, "this client has no table %" PRIu32, table);
+    a.n_state = table_spec_state_floats(a.spec);
+    status = check_assignment(&a, n, err);
+    row_bytes = (a.spec->dim + a.n_state) * sizeof(float) + sizeof(uint64_t);
+    n_most = PS_ASSIGN_BYTES / row_bytes; /* of the largest rows there are, some */
+    for (size_t from = 0; from < n && !status; from += n_most) {
+        struct ps_push_section s = { .table = table,
+                                     .op = state ? SECTION_ASSIGN_STATE : SECTION_ASSIGN,
+                                     .codec = CODEC_FP32,
+                                     .n_keys =
+                                         (uint32_t)(n - from < n_most ? n - from : n_most),
+                                     .keys = keys + from,
+                                     .values = weights + from * a.spec->dim,
+                                     .state = state ? state + from * a.n_state : NULL,
+                                     .steps = state ? steps : 0 };
+
+        status = ps_push(c, ps_clock(c), 0, false, &s, 1, err);
+    }
+    return status;
+}
+
+/* ---- scan ---- */
+
+/* Where the scan is on one shard. */
+struct place {
+    uint64_t cursor, next; /* next: behind the slice that has come last */
+    uint64_t version;      /* of the first answer; 0: there was none */
+    bool is_over, will_be_over;
+};
+
+struct ps_scan {
+    struct ps_client *client; /* borrowed */
+    uint32_t table, n_shards, slice_bytes;
+    uint32_t dim, n_state; /* floats of a row */
+    bool has_state, is_stale;
+    struct place *places; /* owned, n_shards */
+    size_t n;             /* rows of the last call */
+    struct bytes keys, weights, state;
+};
+
+int ps_scan_start(struct ps_client *c, uint32_t table, const struct ps_scan_options *options,
+                  struct ps_scan **ret_scan, struct err *err)
+{
+    static const struct ps_scan_options none = { 0 };
+    const struct table_spec *spec = ps_table_spec(c, table);
+    struct ps_scan *scan;
+
+    if (!spec)
+        return err_set(err, -EINVAL, "this client has no table %" PRIu32, table);
+    options = options ? options : &none;
+    scan = memory_try_alloc(sizeof *scan);
+    if (!scan)
+        return err_set(err, -ENOMEM, "table %s: no memory for a scan", spec->name);
+    *scan = (struct ps_scan){ .client = c,
+                              .table = table,
+                              .n_shards = ps_n_shards(c),
+                              .slice_bytes =
+                                  options->slice_bytes ? options->slice_bytes : SLICE_BYTES,
+                              .dim = spec->dim,
+                              .n_state = options->state ? table_spec_state_floats(spec) : 0,
+                              .has_state = options->state };
+    scan->places = memory_try_alloc(scan->n_shards * sizeof *scan->places);
+    if (!scan->places) {
+        ps_scan_free(scan);
+        return err_set(err, -ENOMEM, "table %s: no memory for a scan", spec->name);
+    }
+    *ret_scan = scan;
+    return 0;
+}
+
+void ps_scan_free(struct ps_scan *scan)
+{
+    if (!scan)
+        return;
+    bytes_deinit(&scan->keys);
+    bytes_deinit(&scan->weights);
+    bytes_deinit(&scan->state);
+    free(scan->places);
+    free(scan);
+}
+
+bool ps_scan_goes_on(const struct ps_scan *scan)
+{
+    for (uint32_t i = 0; i < scan->n_shards; i++)
+        if (!scan->places[i].is_over)
+            return true;
+    return false;
+}
+
+uint64_t ps_scan_version(const struct ps_scan *scan, uint32_t shard)
+{
+    return shard < scan->n_shards ? scan->places[shard].version : 0;
+}
+
+void scan_ask(const struct ps_scan *scan, uint32_t shard, struct section *ret)
+{
+    const struct place *place = &scan->places[shard];
+
+    if (place->is_over)
+        return;
+    ret->codec = CODEC_FP32;
+    ret->state = scan->has_state;
+    ret->scan_bytes = scan->slice_bytes;
+    ret->cursor = place->cursor;
+}
+
+/* All space is reserved before anything is taken. */
+static int take_rows(struct ps_scan *scan, const uint8_t *keys, uint32_t n)
+{
+    const size_t weights_bytes = scan->dim * sizeof(float),
+                 state_bytes = scan->n_state * sizeof(float);
+    const uint8_t *row = keys + n * sizeof(uint64_t);
+    uint8_t *weights = bytes_reserve(&scan->weights, n * weights_bytes + 1),
+            *state = bytes_reserve(&scan->state, n * state_bytes + 1),
+            *to = bytes_reserve(&scan->keys, n * sizeof(uint64_t) + 1);
+
+    if (!weights || !state || !to)
+        return -ENOMEM;
+    memcpy(to, keys, n * sizeof(uint64_t));
+    for (uint32_t i = 0; i < n; i++, row += weights_bytes + state_bytes) {
+        memcpy(weights + i * weights_bytes, row, weights_bytes);
+        if (state_bytes)
+            memcpy(state + i * state_bytes, row + weights_bytes, state_bytes);
+    }
+    bytes_commit(&scan->keys, n * sizeof(uint64_t));
+    bytes_commit(&scan->weights, n * weights_bytes);
+    bytes_commit(&scan->state, n * state_bytes);
+    scan->n += n;
+    return 0;
+}
+
+int scan_take(struct ps_scan *scan, uint32_t shard, const uint8_t *values, size_t value_bytes)
+{
+    const size_t row_bytes =
+        sizeof(uint64_t) + (scan->dim + (size_t)scan->n_state) * sizeof(float);
+    struct place *place = &scan->places[shard];
+    uint32_t n, flags;
+    uint64_t version;
+
+    if (place->is_over)
+        return value_bytes ? PS_ECOUNT : 0;
+    if (value_bytes < SECTION_SCAN_HEAD_BYTES)
+        return PS_ECOUNT;
+    memcpy(&version, values, 8);
+    memcpy(&place->next, values + 8, 8);
+    memcpy(&n, values + 16, 4);
+    memcpy(&flags, values + 20, 4);
+    place->will_be_over = flags & SECTION_SCAN_END;
+    if ((value_bytes - SECTION_SCAN_HEAD_BYTES) / row_bytes != n ||
+        (value_bytes - SECTION_SCAN_HEAD_BYTES) % row_bytes ||
+        (!place->will_be_over && place->next <= place->cursor))
+        return PS_ECOUNT;
+    if (version < place->version) {
+        scan->is_stale = true;
+        return -ESTALE;
+    }
+    if (place->cursor == 0 && !place->version)
+        place->version = version;
+    return take_rows(scan, values + SECTION_SCAN_HEAD_BYTES, n);
+}
+
+static void drop_rows(struct ps_scan *scan)
+{
+    scan->n = 0;
+    bytes_consume(&scan->keys, bytes_len(&scan->keys));
+    bytes_consume(&scan->weights, bytes_len(&scan->weights));
+    bytes_consume(&scan->state, bytes_len(&scan->state));
+}
+
+static int report_stale(const struct ps_scan *scan, struct err *err)
+{
+    return err_set(err, -ESTALE,
+                   "table %s: a shard has restarted during the scan, and has lost pushes that "
+                   "it had applied: scan again",
+                   ps_table_spec(scan->client, scan->table)->name);
+}
+
+int ps_scan_next(struct ps_scan *scan, struct ps_scan_rows *ret, struct err *err)
+{
+    struct ps_pull_section section = { .table = scan->table,
+                                       .codec = CODEC_FP32,
+                                       .scan = scan };
+    struct ps_pull *pull;
+    int status;
+
+    drop_rows(scan);
+    *ret = (struct ps_scan_rows){ 0 };
+    if (scan->is_stale)
+        return report_stale(scan, err);
+    if (!ps_scan_goes_on(scan))
+        return 0;
+    status = ps_pull_start(scan->client, 0, &section, 1, &pull, err);
+    if (!status)
+        status = ps_pull_wait(scan->client, pull, err);
+    if (status) {
+        drop_rows(scan);
+        return scan->is_stale ? report_stale(scan, err) : status;
+    }
+    for (uint32_t i = 0; i < scan->n_shards; i++) {
+        struct place *place = &scan->places[i];
+
+        place->cursor = place->next;
+        place->is_over = place->is_over || place->will_be_over;
+    }
+    ret->n = scan->n;
+    ret->keys = (const uint64_t *)(const void *)bytes_front(&scan->keys);
+    ret->weights = (const float *)(const void *)bytes_front(&scan->weights);
+    ret->state =
+        scan->has_state ? (const float *)(const void *)bytes_front(&scan->state) : NULL;
+    return 0;
+}
+
+/* ---- drop ---- */
+
+/* A member of a flat JSON object that a node has made. */
+static uint64_t member_of(const char *json, const char *name)
+{
+    const char *at = strstr(json, name);
+
+    return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+/* Every node has a part of the same tables. */
+static void add_answer(struct ps_dropped *sum, const char *json)
+{
+    const uint64_t n_tables = member_of(json, "\"tables\":");
+
+    sum->n_tables = n_tables > sum->n_tables ? n_tables : sum->n_tables;
+    sum->n_rows += member_of(json, "\"rows\":");
+    sum->n_bytes += member_of(json, "\"bytes\":");
+}
+
+/* One command to all nodes; the first failure. A single node is where it was found, whatever its list says. */
+static int command_nodes(const struct ps_admin_plan *plan, const char *server,
+                         const struct hello_reply *cluster, struct ps_dropped *ret,
+                         struct err *err)
+{
+    struct ps_admin_node *nodes = memory_alloc(cluster->n_nodes * sizeof *nodes);
+    int status = 0;
+
+    *ret = (struct ps_dropped){ 0 };
+    for (uint32_t i = 0; i < cluster->n_nodes; i++)
+        nodes[i].server = cluster->n_nodes > 1 ? cluster->nodes[i] : server;
+    ps_admin_ask(plan, nodes, cluster->n_nodes);
+    for (uint32_t i = 0; i < cluster->n_nodes; i++) {
+        if (nodes[i].json)
+            add_answer(ret, nodes[i].json);
+        else if (!status)
+            status = err_set(err, nodes[i].err.status, "%s", nodes[i].err.text);
+        free(nodes[i].json);
+    }
+    free(nodes);
+    return status;
+}
+
+int ps_drop(const char *server, const char *token, const char *job, uint32_t timeout_ms,
+            struct ps_dropped *ret, struct err *err)
+{
+    struct ps_admin_plan plan = { .token = token ? token : "",
+                                  .command = "drop-check",
+                                  .argument = job,
+                                  .timeout_ms = timeout_ms };
+    struct hello_reply *cluster = memory_alloc(sizeof *cluster);
+    int status = ps_admin_cluster(server, plan.token, timeout_ms, cluster, err);
+
+    if (!status)
+        status = command_nodes(&plan, server, cluster, ret, err);
+    plan.command = "drop";
+    if (!status)
+        status = command_nodes(&plan, server, cluster, ret, err);
+    free(cluster);
+    return status;
+}
