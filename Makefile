@@ -277,7 +277,7 @@ FUZZ = $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_main = $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
 fuzz_crc  = $(if $(filter %/fuzz_frame,$@),,$(filter %/crc32c.o,$^))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(patsubst %,$(B)/tests/fuzz/%.o,harness disk text crc32c) $(SUPPORT) $(fuzz_main) \
-    $(call libs,worker/cache worker/data worker/client $(link.psd))
+    $(call libs,deploy/psctl worker/cache worker/data worker/client $(link.psd))
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	@$(CC) $(LDFLAGS) $(if $(fuzz_main),,-fsanitize=fuzzer) -o $@ $(filter-out %/crc32c.o,$(filter %.o,$^)) $(fuzz_crc) $(filter %.a,$^) $(LDLIBS) -lcmocka

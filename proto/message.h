@@ -71,8 +71,7 @@ struct table_reply {
     char text[MESSAGE_TEXT_MAX];
     uint32_t table_id;
     struct table_spec spec;
-    uint32_t
-        features; /* MESSAGE_FEATURE_*: what the shard can do with sections of its tables */
+    uint32_t features; /* MESSAGE_FEATURE_*: what its sections may ask for */
 };
 
 /* Pushes of SECTION_ASSIGN_STATE, pulls with `present`, and scans (section.h). */

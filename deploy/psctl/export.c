@@ -98,7 +98,7 @@ static void add_floats(struct export_arrays *a, const char *tail, uint32_t first
     t->dims[1] = n_floats;
 }
 
-static void add_state(struct export_arrays *a)
+const char *const *export_state_names(enum table_spec_optim optim)
 {
     static const char *const names[][2] = {
         [TABLE_SPEC_SGD] = { NULL, NULL },
@@ -110,13 +110,20 @@ static void add_state(struct export_arrays *a)
     };
     _Static_assert(sizeof names / sizeof *names == TABLE_SPEC_OPTIM_END,
                    "names of each optimizer's state");
+
+    return names[optim];
+}
+
+static void add_state(struct export_arrays *a)
+{
     const struct table_spec *spec = &a->table->spec;
+    const char *const *names = export_state_names(spec->optim);
     uint32_t n = 0, first = spec->dim;
 
-    while (n < 2 && names[spec->optim][n])
+    while (n < 2 && names[n])
         n++;
     for (uint32_t i = 0; i < n; i++, first += a->n_state / n)
-        add_floats(a, names[spec->optim][i], first, a->n_state / n);
+        add_floats(a, names[i], first, a->n_state / n);
 }
 
 /* --- rows --- */

@@ -48,6 +48,9 @@ struct export_arrays {
     uint32_t n_tensors;
 };
 
+/* What the arrays of an optimizer's state are called behind the table's name: two, NULL where there is none. */
+const char *const *export_state_names(enum table_spec_optim optim);
+
 enum export_extent { EXPORT_WEIGHTS, EXPORT_WITH_STATE };
 
 /* `a` must not move, and the shard not change, while its tensors are in use. Untouched blocks of a dense table get

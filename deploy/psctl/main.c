@@ -9,6 +9,7 @@
 #include "common/address.h"
 #include "deploy/psctl/diff.h"
 #include "deploy/psctl/export.h"
+#include "deploy/psctl/import.h"
 #include "deploy/psctl/list_checkpoints.h"
 #include "deploy/psctl/online.h"
 #include "deploy/psctl/options.h"
@@ -50,6 +51,13 @@ static const struct setting rows[] = {
       "the file, or with npy the directory, to write", offsetof(struct options, out), 0, 0 },
     { "export", "state", SETTING_FLAG, "", "no",
       "the optimizers' state, too", offsetof(struct options, state), 0, 0 },
+    { "import", "make", SETTING_FLAG, "", "no",
+      "make tables that are not there, as the file says", offsetof(struct options, make), 0, 0 },
+    { "import", "set", SETTING_TEXT, "NAME=VALUE,...", "",
+      "settings of tables that are made, as of the command set; empty: the optimizer's own",
+      offsetof(struct options, set), 0, 0 },
+    { "import", "weights", SETTING_FLAG, "", "no",
+      "leave out the optimizers' state, which begins anew", offsetof(struct options, weights), 0, 0 },
     { "compare", "top", SETTING_U32, "N", "10",
       "diff: name so many of the most drifted keys of each table", offsetof(struct options, top), 0, 10000 },
     { "compare", "against", SETTING_TEXT, "PATH", "",
@@ -62,7 +70,8 @@ static const struct setting rows[] = {
 
 static const struct settings_table table = {
     .program = "psctl",
-    .usage = "psctl status|tables|workers|why|checkpoint|row TABLE KEY|drop JOB|set JOB NAME=VALUE,... [options], "
+    .usage = "psctl status|tables|workers|why|checkpoint|row TABLE KEY|drop JOB|set JOB NAME=VALUE,...|import PATH "
+             "[options], "
              "or psctl verify|checkpoints|prune|restore|export|diff|replay PATH [options]",
     .about = "Asks a running psd for its state, or reads the files that psd has written.\n"
              "status: the node, its shards, rows, refusals and checkpoints.\n"
@@ -77,6 +86,10 @@ static const struct settings_table table = {
              "dense-lr, epsilon, momentum, weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, "
              "decay-clocks, decay-rate, decay-floor, clip, dense-clip. Refused while the job has workers; start them "
              "again with the same options.\n"
+             "import PATH: sets rows of tables, also while they train, from a safetensors file, an npy file, or a "
+             "directory of npy files, as export writes them: NAME.keys with NAME.weight and NAME.state.X, or NAME of a "
+             "dense table. All is checked before the first row is sent. The same import once more completes one that "
+             "was interrupted.\n"
              "verify PATH[,PATH...]: checks every checksum, count, row and record of a data directory, or of one "
              "checkpoint.\n"
              "checkpoints PATH[,PATH...]: what a start, or --at, can go back to.\n"
@@ -115,6 +128,7 @@ static const struct command commands[] = {
     { "row", 2, "TABLE KEY", SERVER_FLAGS, online_row },
     { "drop", 1, "JOB", SERVER_FLAGS "yes ", online_drop },
     { "set", 2, "JOB NAME=VALUE[,NAME=VALUE...]", SERVER_FLAGS, online_set },
+    { "import", 1, "PATH", SERVER_FLAGS "table make set weights ", import_run },
     { "verify", 1, "PATH[,PATH...]", " json ", verify_run },
     { "checkpoints", 1, "PATH[,PATH...]", " json ", list_checkpoints_run },
     { "prune", 1, "PATH[,PATH...]", " keep yes json ", prune_run },
@@ -124,8 +138,8 @@ static const struct command commands[] = {
     { "replay", 1, "PATH[,PATH...]", " at table against json ", diff_replay },
 };
 
-#define COMMAND_NAMES                                                                 \
-    "status, tables, workers, why, checkpoint, row, drop, set, verify, checkpoints, " \
+#define COMMAND_NAMES                                                                         \
+    "status, tables, workers, why, checkpoint, row, drop, set, import, verify, checkpoints, " \
     "prune, restore, export, diff or replay"
 
 PRINTF_LIKE(1, 2) static int misused(const char *fmt, ...)

@@ -23,7 +23,9 @@ struct options {
     bool state;
     char out[SETTINGS_TEXT_MAX], to[SETTINGS_TEXT_MAX];
     uint32_t node, nodes, shards;
-    uint32_t keep; /* prune */
+    uint32_t keep;      /* prune */
+    bool make, weights; /* import */
+    char set[SETTINGS_TEXT_MAX];
 };
 
 #endif

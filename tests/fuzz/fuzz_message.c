@@ -305,7 +305,7 @@ static void fill_message(enum frame_type type, union message *m)
     if (type == FRAME_TABLE)
         m->table = (struct table_request){ seed_spec(), true };
     if (type == FRAME_TABLE_REPLY)
-        m->table_reply = (struct table_reply){ 0, "", 3, seed_spec() };
+        m->table_reply = (struct table_reply){ 0, "", 3, seed_spec(), 1 };
     if (type == FRAME_PULL) {
         m->pull =
             (struct pull){ .clock = 9, .unfinished = 2, .deadline_ms = 3, .n_sections = 6 };

@@ -19,7 +19,7 @@ STATUS = {name: -10001 - i for i, name in enumerate(
 
 SPARSE, DENSE = 0, 1
 SGD, MOMENTUM, ADAGRAD = 0, 1, 2
-GRADIENT, ASSIGN = 0, 1
+GRADIENT, ASSIGN, ASSIGN_STATE = 0, 1, 2
 FP32, BF16, FP16, INT8, ONEBIT, TOPK = range(6)
 MODE_JOB, ASYNC, SSP, BSP = range(4)
 
@@ -189,8 +189,10 @@ def spec(name="t", kind=SPARSE, dim=4, n_floats=0, seed=1, init=0, init_scale=0.
                 (9, params), (10, warmup), (11, decay), (16, float(clip)), (17, mode), (18, bound))
 
 
-def section(table=0, op=GRADIENT, codec=FP32, k=0, n_keys=0, key_bytes=0, value_bytes=0, state=False):
-    return head((1, table), (2, op), (3, codec), (4, k), (5, n_keys), (6, key_bytes), (7, value_bytes), (8, int(state)))
+def section(table=0, op=GRADIENT, codec=FP32, k=0, n_keys=0, key_bytes=0, value_bytes=0, state=False, steps=0,
+            present=False, scan_bytes=0, cursor=0):
+    return head((1, table), (2, op), (3, codec), (4, k), (5, n_keys), (6, key_bytes), (7, value_bytes), (8, int(state)),
+                (9, steps), (10, int(present)), (11, scan_bytes), (12, cursor))
 
 
 def floats(*values):

@@ -313,7 +313,8 @@ static void add_answer(struct ps_dropped *sum, const char *json)
     sum->n_bytes += member_of(json, "\"bytes\":");
 }
 
-/* One command to all nodes; the first failure. A single node is where it was found, whatever its list says. */
+/* One command to all nodes; the first failure. The node that was named is asked under that name, because this machine
+ * can reach it by that name. */
 static int command_nodes(const struct ps_admin_plan *plan, const char *server,
                          const struct hello_reply *cluster, struct ps_dropped *ret,
                          struct err *err)
@@ -323,7 +324,7 @@ static int command_nodes(const struct ps_admin_plan *plan, const char *server,
 
     *ret = (struct ps_dropped){ 0 };
     for (uint32_t i = 0; i < cluster->n_nodes; i++)
-        nodes[i].server = cluster->n_nodes > 1 ? cluster->nodes[i] : server;
+        nodes[i].server = i == cluster->node ? server : cluster->nodes[i];
     ps_admin_ask(plan, nodes, cluster->n_nodes);
     for (uint32_t i = 0; i < cluster->n_nodes; i++) {
         if (nodes[i].json)
