@@ -126,6 +126,15 @@ static void read_steps(const struct tensor_inputs *set, struct import_table *t)
     cJSON_Delete(json);
 }
 
+static bool is_name(const char *text, size_t n)
+{
+    bool is_good = n > 0 && n < TABLE_SPEC_NAME_MAX;
+
+    for (size_t i = 0; i < n; i++)
+        is_good = is_good && text[i] > ' ' && text[i] <= '~';
+    return is_good;
+}
+
 static int read_table(const struct tensor_inputs *set, const struct tensor_input *a,
                       struct import_table *ret, struct err *err)
 {
@@ -134,9 +143,11 @@ static int read_table(const struct tensor_inputs *set, const struct tensor_input
     int status = 0;
 
     *ret = (struct import_table){ .keys = is_sparse ? a : NULL, .weights = a };
-    if (n >= sizeof ret->name)
-        return err_set(err, PS_EDATA, "array %.100s: a table's name has at most %u bytes",
-                       a->name, TABLE_SPEC_NAME_MAX - 1);
+    if (!is_name(a->name, n))
+        return err_set(
+            err, PS_EDATA,
+            "array \"%.100s\": a table's name has 1 to %u printable characters, and no blanks",
+            a->name, TABLE_SPEC_NAME_MAX - 1);
     snprintf(ret->name, sizeof ret->name, "%.*s", (int)n, a->name);
     if (is_sparse) {
         ret->weights = find_part(set, ret->name, ".weight");

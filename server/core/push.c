@@ -204,13 +204,15 @@ static void assign_version(struct shard *s, struct push_op *op)
 
         if (section->in.sent->steps > entry->table.n_pushes)
             entry->table.n_pushes = section->in.sent->steps;
-        if (section->waits || section->in.sent->op != SECTION_GRADIENT)
+        if (section->waits)
+            continue;
+        if (op->push->clock >= op->worker->job->applied_end)
+            op->worker->job->applied_end = op->push->clock + 1;
+        if (section->in.sent->op != SECTION_GRADIENT)
             continue;
         section->step = optimizer_step_at(entry->optim, &entry->table.spec, op->push->clock,
                                           ++entry->table.n_pushes);
         expire_note_push(entry, op->worker->job->run, op->push->clock, s->version);
-        if (op->push->clock >= op->worker->job->applied_end)
-            op->worker->job->applied_end = op->push->clock + 1;
     }
     op->version = s->version;
 }

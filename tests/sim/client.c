@@ -30,10 +30,12 @@ struct client_state {
     struct {
         uint64_t clock;
         uint32_t part, n_parts;
+        enum section_op op;
     } push;                                   /* that is being made */
     uint64_t asked;                           /* steps whose rows were asked for */
     struct step_pull pulls[PLAN_N_PULLS_MAX]; /* that of a step at step % PLAN_N_PULLS_MAX */
     float *values[PLAN_N_TABLES_MAX];         /* owned */
+    float *states[PLAN_N_TABLES_MAX];         /* owned */
 };
 
 static void start_later(struct client *c, uint64_t delay_us);
@@ -49,9 +51,9 @@ static struct client_state *state_of(void)
 void client_numbers(struct client *c, uint64_t incarnation)
 {
     struct client_state *s = state_of();
-    struct sent_push like = { .rank = c->rank,
-                              .incarnation = incarnation,
-                              .clock = s->push.clock };
+    struct sent_push like = {
+        .rank = c->rank, .incarnation = incarnation, .clock = s->push.clock, .op = s->push.op
+    };
 
     if (s->incarnation != incarnation)
         s->last_seq = 0;
@@ -104,6 +106,55 @@ static void fill_section(struct client *c, uint32_t table, uint64_t *keys,
                                      .values = s->values[table] };
 }
 
+/* Rows that are set, without or with their state. */
+static void fill_assigned(struct client *c, uint32_t table, uint64_t *keys,
+                          struct ps_push_section *ret)
+{
+    const struct plan *p = &c->world->plan;
+    const uint32_t dim = p->dims[table], n_state = p->widths[table] - dim;
+    struct client_state *s = state_of();
+    uint32_t n = 0;
+
+    for (uint32_t key = 0; key < p->n_keys; key++) {
+        if (!plan_assigns(p, c->rank, s->push.clock, table, key))
+            continue;
+        keys[n] = plan_key(key);
+        for (uint32_t i = 0; i < dim; i++)
+            s->values[table][(size_t)n * dim + i] =
+                plan_assigned(p, c->rank, s->push.clock, table, key, i);
+        for (uint32_t i = 0; i < n_state; i++)
+            s->states[table][(size_t)n * n_state + i] =
+                plan_assigned(p, c->rank, s->push.clock, table, key, dim + i);
+        n++;
+    }
+    *ret = (struct ps_push_section){ .table = table,
+                                     .op = s->push.op,
+                                     .codec = CODEC_FP32,
+                                     .n_keys = n,
+                                     .keys = keys,
+                                     .values = s->values[table],
+                                     .state = s->states[table],
+                                     .steps = plan_steps(p, c->rank, s->push.clock) };
+}
+
+/* Before the gradients of a clock, if the plan says so. */
+static int assign(struct client *c, uint64_t clock, struct err *err)
+{
+    const struct plan *p = &c->world->plan;
+    struct client_state *s = state_of();
+    uint64_t keys[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX];
+    struct ps_push_section sections[PLAN_N_TABLES_MAX];
+
+    s->push.clock = clock;
+    s->push.op = plan_op(p, c->rank, clock);
+    if (s->push.op == SECTION_GRADIENT)
+        return 0;
+    world_trace(c->world, "rank %u assigns at clock %llu", c->rank, (unsigned long long)clock);
+    for (uint32_t table = 0; table < p->n_tables; table++)
+        fill_assigned(c, table, keys[table], &sections[table]);
+    return ps_push(s->ps, clock, p->n_samples[c->rank], false, sections, p->n_tables, err);
+}
+
 static int push(struct client *c, uint64_t clock, struct err *err)
 {
     const struct plan *p = &c->world->plan;
@@ -115,6 +166,7 @@ static int push(struct client *c, uint64_t clock, struct err *err)
 
     world_trace(c->world, "rank %u pushes clock %llu", c->rank, (unsigned long long)clock);
     s->push.clock = clock;
+    s->push.op = SECTION_GRADIENT;
     s->push.n_parts = n_parts;
     for (uint32_t i = 0; i < n_parts && !status; i++) {
         s->push.part = i;
@@ -226,6 +278,84 @@ static int ask(struct client *c, struct err *err)
     return pull->is_here ? 0 : start_pull(c, pull, err);
 }
 
+/* --- scans --- */
+
+/* What a scan has brought of its table. */
+struct scanned {
+    uint32_t table, n[PLAN_N_KEYS_MAX]; /* how often each key came */
+    uint64_t n_starts[PLAN_N_SHARDS_MAX];
+};
+
+static void note_scanned(const struct client *c, const struct ps_scan_rows *rows,
+                         struct scanned *ret)
+{
+    for (size_t i = 0; i < rows->n; i++) {
+        const uint64_t number = (rows->keys[i] - 1) / 3;
+
+        if (number >= c->world->plan.n_keys || plan_key((uint32_t)number) != rows->keys[i])
+            world_fail(c->world, "rank %u: a scan has key %llu", c->rank,
+                       (unsigned long long)rows->keys[i]);
+        ret->n[number]++;
+    }
+}
+
+/* A key whose row has been there since the scan's version came once; no key came twice, whatever happened. A shard that
+ * has restarted may have had that version twice, once of pushes that nobody was told of. */
+static void check_scanned(const struct client *c, const struct ps_scan *scan,
+                          const struct scanned *got)
+{
+    for (uint32_t key = 0; key < c->world->plan.n_keys; key++) {
+        const uint32_t shard = plan_shard_of(&c->world->plan, key);
+        const struct shard_record *rec = &c->world->records[shard];
+        const struct model_row *row = &rec->model.rows[got->table][key];
+        const bool is_due = row->is_there && row->made <= ps_scan_version(scan, shard) &&
+                            rec->n_starts == got->n_starts[shard];
+
+        if (got->n[key] > 1 || (is_due && got->n[key] == 0))
+            world_fail(c->world, "rank %u: a scan of table %u has key %u %u times", c->rank,
+                       got->table, key, got->n[key]);
+    }
+}
+
+/* Rows are read before they are safe, so a restart may lose what a scan has seen. */
+static bool has_restarted(const struct client *c, const struct scanned *got)
+{
+    for (uint32_t i = 0; i < c->world->plan.n_shards; i++)
+        if (c->world->records[i].n_starts != got->n_starts[i])
+            return true;
+    return false;
+}
+
+/* A whole table, in small slices. The rows in them are compared where a shard sends them (taps.c). */
+static int scan(struct client *c, struct err *err)
+{
+    const struct plan *p = &c->world->plan;
+    struct scanned got = { .table = (uint32_t)dice_roll(&machine.dice, p->n_tables) };
+    struct ps_scan_options options = {
+        .state = dice_once_in(&machine.dice, 2),
+        .slice_bytes = (uint32_t)dice_from(&machine.dice, 1, 400),
+    };
+    struct ps_scan_rows rows;
+    struct ps_scan *under_way;
+    int status = ps_scan_start(state_of()->ps, got.table, &options, &under_way, err);
+
+    for (uint32_t i = 0; i < p->n_shards; i++)
+        got.n_starts[i] = c->world->records[i].n_starts;
+    c->is_scanning = true;
+    while (!status && ps_scan_goes_on(under_way)) {
+        status = ps_scan_next(under_way, &rows, err);
+        if (!status)
+            note_scanned(c, &rows, &got);
+    }
+    if (!status)
+        check_scanned(c, under_way, &got);
+    world_trace(c->world, "rank %u has scanned table %u: %s", c->rank, got.table,
+                status_text(status));
+    c->is_scanning = false;
+    ps_scan_free(under_way);
+    return status == -ESTALE && has_restarted(c, &got) ? 0 : status;
+}
+
 /* --- steps --- */
 
 /* Of several under way some other one may be waited for first, or cancelled. */
@@ -278,7 +408,11 @@ static int step(struct client *c, struct err *err)
     if (status)
         return status;
     fiber_sleep(dice_from(&machine.dice, p->compute_us / 4, p->compute_us));
-    status = push(c, state_of()->clock, err);
+    status = assign(c, s->clock, err);
+    if (!status)
+        status = push(c, s->clock, err);
+    if (!status && p->scans && dice_once_in(&machine.dice, 4))
+        status = scan(c, err);
     if (!status)
         c->clock = ++s->clock;
     return status;
@@ -360,7 +494,9 @@ static struct client_state *new_state(const struct plan *p)
         size_t n_bytes = (size_t)p->n_keys * p->dims[i] * sizeof(float);
 
         s->values[i] = malloc(n_bytes);
-        assert(s->values[i]);
+        s->states[i] =
+            malloc((size_t)p->n_keys * (p->widths[i] - p->dims[i]) * sizeof(float) + 1);
+        assert(s->values[i] && s->states[i]);
         for (uint32_t k = 0; k < PLAN_N_PULLS_MAX; k++) {
             s->pulls[k].rows[i] = malloc(n_bytes);
             assert(s->pulls[k].rows[i]);
@@ -396,6 +532,7 @@ static void run(void *owner)
     struct err err = { 0 };
     int status;
 
+    c->is_scanning = false;
     process_current()->state = new_state(p);
     status = ps_open(&options, &state_of()->ps, &err);
     if (!status)

@@ -12,6 +12,7 @@ struct client_state; /* of the process */
 struct client {
     struct world *world; /* borrowed */
     uint32_t rank;
+    bool is_scanning;
     struct process *process; /* NULL: it is down */
     uint64_t n_processes, clock;
     bool is_done;

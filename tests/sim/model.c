@@ -170,6 +170,38 @@ static void step_section(struct model *m, const struct sent_push *push, uint32_t
         step(m, table, s->keys[i], s->values + (size_t)i * m->plan->dims[table]);
 }
 
+/* The row becomes what the push says; without a state that begins anew. */
+static void assign(struct model *m, const struct sent_push *push, uint32_t table, uint32_t key,
+                   const float *from)
+{
+    const uint32_t n =
+        push->op == SECTION_ASSIGN_STATE ? m->plan->widths[table] : m->plan->dims[table];
+    struct model_row *row = &m->rows[table][key];
+    float *values = row_of(m, table, key);
+
+    if (!row->is_there) {
+        if (m->left[table] >> key & 1)
+            return;
+        *row = (struct model_row){ .is_there = true, .made = m->version };
+    }
+    row->version = m->version;
+    optimizer_begin(&m->plan->specs[table], values);
+    memcpy(values, from, n * sizeof *values);
+}
+
+static void assign_section(struct model *m, const struct sent_push *push, uint32_t table)
+{
+    const struct sent_section *s = &push->sections[table];
+    const uint32_t n =
+        push->op == SECTION_ASSIGN_STATE ? m->plan->widths[table] : m->plan->dims[table];
+    const uint64_t steps = plan_steps(m->plan, push->rank, push->clock);
+
+    if (push->op == SECTION_ASSIGN_STATE && steps > m->n_pushes[table])
+        m->n_pushes[table] = steps;
+    for (uint32_t i = 0; i < s->n_keys; i++)
+        assign(m, push, table, s->keys[i], s->values + (size_t)i * n);
+}
+
 /* What was recorded for the version that begins now. */
 static void begin_version(struct model *m)
 {
@@ -331,6 +363,15 @@ static const char *apply_now(struct model *m, const struct sent_push *push)
     return NULL;
 }
 
+/* An assignment waits for no clock, and is no step. */
+static void assign_now(struct model *m, const struct sent_push *push)
+{
+    begin_version(m);
+    for (uint32_t table = 0; table < m->n_tables; table++)
+        assign_section(m, push, table);
+    end_version(m);
+}
+
 /* Bounded staleness: before all that count have reached a sync point, nothing beyond it changes a row. */
 static bool is_early(const struct model *m, const struct sent_push *push)
 {
@@ -366,7 +407,13 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     if (fact->status)
         return "a push that is right was refused";
     m->n_applied++;
-    wrong = m->plan->mode == TABLE_SPEC_MODE_BSP ? hold(m, push) : apply_now(m, push);
+    /* In lock step each push takes part in its clock, also one that has set its rows already. */
+    if (push->op != SECTION_GRADIENT)
+        assign_now(m, push);
+    if (m->plan->mode == TABLE_SPEC_MODE_BSP)
+        wrong = hold(m, push);
+    else if (push->op == SECTION_GRADIENT)
+        wrong = apply_now(m, push);
     tick(m, push);
     return wrong ? wrong : fact->version != m->version ? "a push has another version" : NULL;
 }
@@ -420,6 +467,15 @@ static void drop_held(struct model *m, struct complete *c, uint32_t i, uint32_t 
     c->n -= n;
 }
 
+/* Of a worker whose last pushes are lost there may be an assignment alone, which has changed its rows before. */
+static bool has_gradients(const struct complete *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->first[i].push->op == SECTION_GRADIENT)
+            return true;
+    return false;
+}
+
 static float weight_of(const struct model *m, const struct complete *c, uint32_t rank)
 {
     uint32_t total = 0;
@@ -448,7 +504,7 @@ static void combine_key(struct model *m, const struct complete *c, uint32_t tabl
 
         while (at < s->n_keys && s->keys[at] != key)
             at++;
-        if (at == s->n_keys)
+        if (at == s->n_keys || c->first[i].push->op != SECTION_GRADIENT)
             continue;
         weight = weight_of(m, c, c->first[i].push->rank);
         for (uint32_t k = 0; k < dim; k++) {
@@ -501,7 +557,7 @@ static const char *apply_combine(struct model *m, const struct fact *fact)
         if (!is_finished(m, &c.first[i]) || is_replaced(m, &c, i))
             drop_held(m, &c, i, 1);
     note_combined(m, fact, &c);
-    if (c.n)
+    if (has_gradients(&c))
         combine(m, &c);
     drop_held(m, &c, 0, c.n);
     return fact->version != m->version ? "a combined clock has another version" : NULL;

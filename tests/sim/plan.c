@@ -159,6 +159,13 @@ static void make_pulls(struct plan *p, struct dice d)
         p->n_pulls = (uint32_t)dice_from(&d, 2, PLAN_N_PULLS_MAX - 1);
 }
 
+/* The same. */
+static void make_whole_tables(struct plan *p, struct dice d)
+{
+    p->assigns = dice_once_in(&d, 3);
+    p->scans = dice_once_in(&d, 3);
+}
+
 void plan_go_on(struct plan *p)
 {
     p->has_moved = true;
@@ -182,6 +189,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_paths(p, dice_of(seed, 9));
     make_members(p, dice_of(seed, 12));
     make_pulls(p, dice_of(seed, 11));
+    make_whole_tables(p, dice_of(seed, 13));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -197,7 +205,7 @@ bool plan_pulls_at(const struct plan *p, uint32_t rank, uint64_t clock)
 bool plan_is_exact(const struct plan *p)
 {
     return p->mode == TABLE_SPEC_MODE_BSP && p->durability == WAL_FSYNC &&
-           p->lease_ms == PLAN_LEASE_MS && !p->has_limits && !p->has_moved;
+           p->lease_ms == PLAN_LEASE_MS && !p->has_limits && !p->has_moved && !p->assigns;
 }
 
 uint64_t plan_key(uint32_t key)
@@ -230,6 +238,33 @@ float plan_gradient(const struct plan *p, uint32_t rank, uint64_t clock, uint32_
     return (float)((int)((h >> i % 24) % 33) - 16);
 }
 
+enum section_op plan_op(const struct plan *p, uint32_t rank, uint64_t clock)
+{
+    const uint64_t h = hash_mix2(p->seed ^ 0xa551, clock << 8 | rank);
+
+    return p->assigns && h % 2 ? h % 4 == 1 ? SECTION_ASSIGN : SECTION_ASSIGN_STATE
+                               : SECTION_GRADIENT;
+}
+
+bool plan_assigns(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                  uint32_t key)
+{
+    return draw(p, rank + 100, clock, table, key) % 4 == 0;
+}
+
+float plan_assigned(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                    uint32_t key, uint32_t i)
+{
+    const float value = plan_gradient(p, rank + 100, clock, table, key, i);
+
+    return i < p->dims[table] || value >= 0 ? value : -value;
+}
+
+uint64_t plan_steps(const struct plan *p, uint32_t rank, uint64_t clock)
+{
+    return hash_mix2(p->seed ^ rank, clock) % 20;
+}
+
 uint32_t plan_disk_us_max(const struct plan *p)
 {
     return 10 * p->disk_us;
@@ -243,7 +278,7 @@ void plan_print(const struct plan *p, FILE *to)
         to,
         "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u, %u pulls, "
         "sync "
-        "%u%s), %u "
+        "%u%s%s%s), %u "
         "steps, "
         "%u tables (%s%s%s%s%s) of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), "
         "lease %u ms; "
@@ -252,7 +287,8 @@ void plan_print(const struct plan *p, FILE *to)
         "%u workers crash, %u freeze, %u are replaced, %u paths, liar %d about %d, mute %d\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
         p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->n_pulls,
-        p->sync_steps, p->asks_seldom ? ", asks seldom" : "", p->n_steps, p->n_tables,
+        p->sync_steps, p->asks_seldom ? ", asks seldom" : "", p->assigns ? ", assigns" : "",
+        p->scans ? ", scans" : "", p->n_steps, p->n_tables,
         table_spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
         p->n_tables > 1 ? table_spec_optim_name(p->specs[1].optim) : "",
         p->n_tables > 2 ? ", " : "",

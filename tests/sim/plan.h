@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "proto/section.h"
 #include "proto/table_spec.h"
 #include "server/wal/wal_queue.h"
 #include "tests/sim/dice.h"
@@ -42,6 +43,7 @@ struct plan {
     enum table_spec_mode mode;
     uint32_t bound, ahead; /* ahead: pulls of so many steps before the pushes of those before */
     uint32_t n_pulls;      /* of one worker, at most, that are under way at a time */
+    bool assigns, scans;   /* workers set rows, too, and read whole tables */
     uint32_t n_steps;
     uint32_t sync_steps; /* bounded staleness: a sync point every so many steps; 0: never */
     bool asks_seldom;    /* of the same: some steps pull nothing */
@@ -87,6 +89,15 @@ bool plan_pushes(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t t
                  uint32_t key);
 float plan_gradient(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
                     uint32_t key, uint32_t i);
+
+/* What a worker does before the push of this clock: SECTION_GRADIENT: nothing. Else it assigns some rows, and with their
+ * state a number of steps; component i of the row, its weights first, is small and whole, and in its state not negative. */
+enum section_op plan_op(const struct plan *p, uint32_t rank, uint64_t clock);
+bool plan_assigns(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                  uint32_t key);
+float plan_assigned(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
+                    uint32_t key, uint32_t i);
+uint64_t plan_steps(const struct plan *p, uint32_t rank, uint64_t clock);
 
 /* The longest that the disk takes for one thing, stalls included. */
 uint32_t plan_disk_us_max(const struct plan *p);

@@ -13,13 +13,14 @@ struct sent_section {
     uint8_t keys[PLAN_N_KEYS_MAX]; /* by their numbers */
     size_t key_bytes;
     uint8_t *encoded; /* owned: key_codec.h */
-    float *values;    /* owned: n_keys x dim */
+    float *values;    /* owned: n_keys x dim, or with state x width */
 };
 
 struct sent_push {
     struct sent_push *next;
     uint32_t rank, shard;
     uint64_t incarnation, seq, clock;
+    enum section_op op; /* of all sections */
     bool tick;
     bool is_acked;         /* its worker has the acknowledgement */
     bool is_reported_lost; /* the shard has told it that this one is lost */
@@ -34,7 +35,7 @@ struct push_history {
 void push_history_deinit(struct push_history *l);
 
 /* What a rank pushes to a shard for a clock: one push, or, the last of n_parts with the tick, several, each with a part of
- * the keys. `like`: rank, shard, incarnation, seq, clock. */
+ * the keys; or one that assigns. `like`: rank, shard, incarnation, seq, clock, op. */
 struct sent_push *push_history_make(struct push_history *l, const struct plan *p,
                                     const struct sent_push *like, uint32_t part,
                                     uint32_t n_parts);

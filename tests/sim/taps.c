@@ -446,6 +446,43 @@ static void keep_rows(struct shard_record *rec, struct shard_answer *a)
                        sizeof(float));
 }
 
+/* Of a worker that scans a table. The section of a shard whose end is reached asks for nothing; its pull of clock 0 has
+ * ended long before. */
+static bool is_scan(const struct worker *worker, const struct pull *pull)
+{
+    return pull->n_sections == 1 && (pull->sections[0].scan_bytes ||
+                                     (pull->sections[0].n_keys == 0 && pull->clock == 0 &&
+                                      world->clients[worker->rank].is_scanning));
+}
+
+/* Its rows are those that the shard has now. */
+static void check_slice(uint32_t shard, const struct shard_pull_op *op)
+{
+    const struct section *section = &op->pull->sections[0];
+    const struct model *m = &world->records[shard].model;
+    const uint32_t table = section->table_id,
+                   n = section->state ? world->plan.widths[table] : world->plan.dims[table];
+    const uint8_t *bytes = op->dst - op->value_bytes[0], *row;
+    uint32_t n_rows;
+    uint64_t name, key;
+
+    if (!section->scan_bytes)
+        return;
+    memcpy(&n_rows, bytes + 16, sizeof n_rows);
+    row = bytes + SECTION_SCAN_HEAD_BYTES + n_rows * sizeof name;
+    for (uint32_t i = 0; i < n_rows; i++, row += n * sizeof(float)) {
+        memcpy(&name, bytes + SECTION_SCAN_HEAD_BYTES + i * sizeof name, sizeof name);
+        key = (name - 1) / 3;
+        if (!m->rows[table][key].is_there ||
+            memcmp(row, m->values[table] + key * world->plan.widths[table],
+                   n * sizeof(float)) != 0)
+            world_fail(
+                world,
+                "shard %u: a scan has other values of table %u, key %llu, than the shard",
+                shard, table, (unsigned long long)key);
+    }
+}
+
 void REAL(shard_pull_begin)(struct shard *s, const struct worker *worker,
                             const struct pull *pull, uint8_t *dst, struct shard_pull_op *ret);
 void WRAP(shard_pull_begin)(struct shard *s, const struct worker *worker,
@@ -456,10 +493,12 @@ void WRAP(shard_pull_begin)(struct shard *s, const struct worker *worker,
     uint32_t shard = s->config.shard;
     struct shard_record *rec = &world->records[shard];
     uint32_t rank = worker->rank;
-    struct shard_answer *a =
-        &rec->answers[rank * WORLD_N_ANSWERS + rec->n_answers[rank]++ % WORLD_N_ANSWERS];
+    struct shard_answer *a;
 
     REAL(shard_pull_begin)(s, worker, pull, dst, ret);
+    if (is_scan(worker, pull))
+        return;
+    a = &rec->answers[rank * WORLD_N_ANSWERS + rec->n_answers[rank]++ % WORLD_N_ANSWERS];
     world_trace(world, "shard %u: answers rank %u, clock %llu", shard, worker->rank,
                 (unsigned long long)pull->clock);
     check_bound(shard, pull->clock);
@@ -479,6 +518,11 @@ void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
     struct shard_record *rec = &world->records[s->config.shard];
 
     REAL(shard_pull_end)(s, worker, op);
+    if (worker && is_scan(worker, op->pull)) {
+        if (taps_is_idle(rec))
+            check_slice(s->config.shard, op);
+        return;
+    }
     for (uint32_t i = 0; worker && i < WORLD_N_ANSWERS; i++) {
         struct shard_answer *a = &rec->answers[worker->rank * WORLD_N_ANSWERS + i];
 

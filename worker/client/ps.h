@@ -123,8 +123,10 @@ int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t 
 
 /* Scans a table, whether it is trained or not: all shards at once, a slice of each in every call. A key that has a row
  * from the beginning to the end comes exactly once, with its weights of the beginning or of a later moment; one that
- * comes or goes meanwhile, once or not at all. The servers keep nothing of a scan: it may stop anywhere, and goes on
- * after a reconnect, and after a restart of a shard that lost no push. For workers and readers; it moves no clock. */
+ * comes or goes meanwhile, once or not at all; none comes twice. The servers keep nothing of a scan: it may stop
+ * anywhere, and goes on after a reconnect, and after a restart of a shard. (As what is not on the disk yet can be read,
+ * too, a restart leaves the promise to rows whose pushes were safe when the scan began.) For workers and readers; it
+ * moves no clock. */
 struct ps_scan;
 struct ps_scan_options {
     bool state; /* the optimizer's state, too */
