@@ -104,6 +104,7 @@ static int fake_table(struct fake_conn *c, const struct frame_header *h, const u
     }
     r.table_id = i + 7 * c->shard; /* shards number tables as they like */
     r.spec = s->tables[i < s->n_tables ? i : 0];
+    r.features = c->fake->plan.features;
     return message_write_table_reply(out, h->request_id, &r);
 }
 

@@ -66,6 +66,7 @@ struct fake_plan {
     uint64_t join_clock;   /* what shard 0 wants a worker to go on with */
     const char *admin;     /* the answer to operators; NULL: some */
     const char *bytes;     /* answers everything with these, which are no frame */
+    uint32_t features;     /* of its tables: MESSAGE_FEATURE_*; 0: it is an older psd */
     uint64_t seed;
 };
 

@@ -318,6 +318,47 @@ static void what_shards_answer_lands_where_it_was_asked_for(void **state)
     free(dst);
 }
 
+/* Bits come in the order of each shard's keys, and go into that of all. */
+static void which_keys_have_a_row_is_put_together_from_all_shards(void **state)
+{
+    const struct table_spec spec = make_spec("emb", 1, TABLE_SPEC_SPARSE);
+    float dst[N_KEYS_MAX];
+    uint8_t present[N_KEYS_MAX / 8 + 1], bytes[N_KEYS_MAX * 4 + N_KEYS_MAX / 8 + 1];
+    uint64_t keys[N_KEYS_MAX], got[N_KEYS_MAX];
+    struct ps_pull_section s = { .keys = keys, .dst = dst, .present = present };
+    const uint8_t *values = bytes;
+    size_t value_bytes;
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, 3, &spec, 1);
+    s.n_keys = make_keys(77, keys);
+    memset(present, 0xa5, sizeof present);
+    assert_int_equal(push_encoder_pull(rig.e, &s, 1, &rig.partition, rig.pull.requests), 0);
+    for (uint32_t shard = 0; shard < 3; shard++) {
+        const struct section *asked = &rig.pull.requests[shard]->sections[0];
+        uint8_t *bits = bytes + asked->n_keys * 4;
+
+        assert_true(asked->present);
+        assert_int_equal(key_codec_decode(asked->keys, asked->key_bytes, asked->n_keys, got),
+                         0);
+        memset(bytes, 0, sizeof bytes);
+        for (uint32_t i = 0; i < asked->n_keys; i++)
+            if (hash_mix(got[i]) % 2)
+                bits[i / 8] = (uint8_t)(bits[i / 8] | 1u << i % 8);
+        value_bytes = asked->n_keys * 4;
+        assert_int_equal(
+            push_encoder_pulled(rig.e, &s, 1, &rig.partition, shard, &values, &value_bytes),
+            asked->n_keys ? PS_ECOUNT : 0);
+        value_bytes += section_present_bytes(asked->n_keys);
+        assert_int_equal(
+            push_encoder_pulled(rig.e, &s, 1, &rig.partition, shard, &values, &value_bytes), 0);
+    }
+    for (uint32_t i = 0; i < section_present_bytes(s.n_keys) * 8; i++)
+        assert_int_equal(present[i / 8] >> i % 8 & 1, i < s.n_keys && hash_mix(keys[i]) % 2);
+    tear_down(&rig);
+}
+
 #ifdef PS_FAULTS
 static void a_pull_without_memory_is_refused(void **state)
 {
@@ -384,6 +425,7 @@ int main(void)
         cmocka_unit_test(nan_is_sent_on_for_the_server_to_refuse_and_does_not_stay),
         cmocka_unit_test(what_shards_answer_lands_where_it_was_asked_for),
 #ifdef PS_FAULTS
+        cmocka_unit_test(which_keys_have_a_row_is_put_together_from_all_shards),
         cmocka_unit_test(a_pull_without_memory_is_refused),
         cmocka_unit_test(a_failed_push_changes_no_residual),
 #endif
