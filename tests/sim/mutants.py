@@ -102,10 +102,6 @@ MUTANTS = [
     ("reshard-resets-count", "a change of layout forgets how many steps a table has taken",
      "    restore_counts(to, id, table->n_pushes, shard_version(from));",
      "    restore_counts(to, id, 0, shard_version(from));"),
-    ("assignment-behind-cut", "an assignment of a later step leaves a sync point what it is",
-     "        if (section->waits)\n            continue;\n        if (op->push->clock >= op->worker->job->applied_end)",
-     "        if (section->waits || section->in.sent->op != SECTION_GRADIENT)\n            continue;\n"
-     "        if (op->push->clock >= op->worker->job->applied_end)"),
     ("forgotten-steps", "the log forgets the step count that an assignment has set",
      "    if (s.op == SECTION_ASSIGN_STATE)\n        u64(p, &s.steps);",
      "    if (s.op == SECTION_ASSIGN_STATE)\n        u64(p, &s.steps);\n    if (p->mode == FIELD_IO_READS)\n        s.steps = 0;"),

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/bytes.h"
 #include "common/memory.h"
 #include "worker/client/ps.h"
 #include "worker/client/ps_admin.h"
@@ -104,22 +103,18 @@ int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t 
 
 /* ---- scan ---- */
 
-/* Where the scan is on one shard. */
-struct place {
-    uint64_t cursor, next; /* next: behind the slice that has come last */
-    uint64_t version;      /* of the first answer; 0: there was none */
-    bool is_over, will_be_over;
-};
+void ps_scan_free(struct ps_scan *scan)
+{
+    if (!scan)
+        return;
+    scan_deinit(scan);
+    free(scan);
+}
 
-struct ps_scan {
-    struct ps_client *client; /* borrowed */
-    uint32_t table, n_shards, slice_bytes;
-    uint32_t dim, n_state; /* floats of a row */
-    bool has_state, is_stale;
-    struct place *places; /* owned, n_shards */
-    size_t n;             /* rows of the last call */
-    struct bytes keys, weights, state;
-};
+bool ps_scan_goes_on(const struct ps_scan *scan)
+{
+    return scan_goes_on(scan);
+}
 
 int ps_scan_start(struct ps_client *c, uint32_t table, const struct ps_scan_options *options,
                   struct ps_scan **ret_scan, struct err *err)
@@ -151,103 +146,9 @@ int ps_scan_start(struct ps_client *c, uint32_t table, const struct ps_scan_opti
     return 0;
 }
 
-void ps_scan_free(struct ps_scan *scan)
-{
-    if (!scan)
-        return;
-    bytes_deinit(&scan->keys);
-    bytes_deinit(&scan->weights);
-    bytes_deinit(&scan->state);
-    free(scan->places);
-    free(scan);
-}
-
-bool ps_scan_goes_on(const struct ps_scan *scan)
-{
-    for (uint32_t i = 0; i < scan->n_shards; i++)
-        if (!scan->places[i].is_over)
-            return true;
-    return false;
-}
-
 uint64_t ps_scan_version(const struct ps_scan *scan, uint32_t shard)
 {
     return shard < scan->n_shards ? scan->places[shard].version : 0;
-}
-
-void scan_ask(const struct ps_scan *scan, uint32_t shard, struct section *ret)
-{
-    const struct place *place = &scan->places[shard];
-
-    if (place->is_over)
-        return;
-    ret->codec = CODEC_FP32;
-    ret->state = scan->has_state;
-    ret->scan_bytes = scan->slice_bytes;
-    ret->cursor = place->cursor;
-}
-
-/* All space is reserved before anything is taken. */
-static int take_rows(struct ps_scan *scan, const uint8_t *keys, uint32_t n)
-{
-    const size_t weights_bytes = scan->dim * sizeof(float),
-                 state_bytes = scan->n_state * sizeof(float);
-    const uint8_t *row = keys + n * sizeof(uint64_t);
-    uint8_t *weights = bytes_reserve(&scan->weights, n * weights_bytes + 1),
-            *state = bytes_reserve(&scan->state, n * state_bytes + 1),
-            *to = bytes_reserve(&scan->keys, n * sizeof(uint64_t) + 1);
-
-    if (!weights || !state || !to)
-        return -ENOMEM;
-    memcpy(to, keys, n * sizeof(uint64_t));
-    for (uint32_t i = 0; i < n; i++, row += weights_bytes + state_bytes) {
-        memcpy(weights + i * weights_bytes, row, weights_bytes);
-        if (state_bytes)
-            memcpy(state + i * state_bytes, row + weights_bytes, state_bytes);
-    }
-    bytes_commit(&scan->keys, n * sizeof(uint64_t));
-    bytes_commit(&scan->weights, n * weights_bytes);
-    bytes_commit(&scan->state, n * state_bytes);
-    scan->n += n;
-    return 0;
-}
-
-int scan_take(struct ps_scan *scan, uint32_t shard, const uint8_t *values, size_t value_bytes)
-{
-    const size_t row_bytes =
-        sizeof(uint64_t) + (scan->dim + (size_t)scan->n_state) * sizeof(float);
-    struct place *place = &scan->places[shard];
-    uint32_t n, flags;
-    uint64_t version;
-
-    if (place->is_over)
-        return value_bytes ? PS_ECOUNT : 0;
-    if (value_bytes < SECTION_SCAN_HEAD_BYTES)
-        return PS_ECOUNT;
-    memcpy(&version, values, 8);
-    memcpy(&place->next, values + 8, 8);
-    memcpy(&n, values + 16, 4);
-    memcpy(&flags, values + 20, 4);
-    place->will_be_over = flags & SECTION_SCAN_END;
-    if ((value_bytes - SECTION_SCAN_HEAD_BYTES) / row_bytes != n ||
-        (value_bytes - SECTION_SCAN_HEAD_BYTES) % row_bytes ||
-        (!place->will_be_over && place->next <= place->cursor))
-        return PS_ECOUNT;
-    if (version < place->version) {
-        scan->is_stale = true;
-        return -ESTALE;
-    }
-    if (place->cursor == 0 && !place->version)
-        place->version = version;
-    return take_rows(scan, values + SECTION_SCAN_HEAD_BYTES, n);
-}
-
-static void drop_rows(struct ps_scan *scan)
-{
-    scan->n = 0;
-    bytes_consume(&scan->keys, bytes_len(&scan->keys));
-    bytes_consume(&scan->weights, bytes_len(&scan->weights));
-    bytes_consume(&scan->state, bytes_len(&scan->state));
 }
 
 static int report_stale(const struct ps_scan *scan, struct err *err)
@@ -266,7 +167,7 @@ int ps_scan_next(struct ps_scan *scan, struct ps_scan_rows *ret, struct err *err
     struct ps_pull *pull;
     int status;
 
-    drop_rows(scan);
+    scan_drop_rows(scan);
     *ret = (struct ps_scan_rows){ 0 };
     if (scan->is_stale)
         return report_stale(scan, err);
@@ -276,15 +177,10 @@ int ps_scan_next(struct ps_scan *scan, struct ps_scan_rows *ret, struct err *err
     if (!status)
         status = ps_pull_wait(scan->client, pull, err);
     if (status) {
-        drop_rows(scan);
+        scan_drop_rows(scan);
         return scan->is_stale ? report_stale(scan, err) : status;
     }
-    for (uint32_t i = 0; i < scan->n_shards; i++) {
-        struct place *place = &scan->places[i];
-
-        place->cursor = place->next;
-        place->is_over = place->is_over || place->will_be_over;
-    }
+    scan_commit(scan);
     ret->n = scan->n;
     ret->keys = (const uint64_t *)(const void *)bytes_front(&scan->keys);
     ret->weights = (const float *)(const void *)bytes_front(&scan->weights);

@@ -82,6 +82,34 @@ static void a_pull_waits_for_the_bound_and_for_the_last_sync_point(void **state)
     }
 }
 
+/* It changes rows, though it is no step. */
+static void an_assignment_of_a_later_step_ends_a_sync_point(void **state)
+{
+    const uint64_t key = 1;
+    const float row[DIM] = { 7, 8 };
+    struct bench b;
+    struct push *push;
+
+    (void)state;
+    bench_init(&b, TABLE_SPEC_MODE_SSP, 2, 1);
+    for (uint32_t i = 0; i < SYNC_STEPS; i++) {
+        if (i == SYNC_STEPS - 1) { /* of the last step before it changes nothing */
+            push = next_push(b.w[0], i);
+            push->tick = false;
+            add_assign(push, b.table, DIM, &key, 1, row);
+            must_push(b.s, b.w[0], push);
+        }
+        step(&b, 0);
+    }
+    assert_int_equal(sync_point_after(&b, SYNC_STEPS), SYNC_POINT_EXACT);
+    push = next_push(b.w[0], SYNC_STEPS);
+    push->tick = false;
+    add_assign(push, b.table, DIM, &key, 1, row);
+    must_push(b.s, b.w[0], push);
+    assert_int_equal(sync_point_after(&b, SYNC_STEPS), SYNC_POINT_PAST);
+    bench_deinit(&b);
+}
+
 static void a_pull_says_what_it_waits_for(void **state)
 {
     struct bench b;
@@ -407,6 +435,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pull_waits_for_the_bound_and_for_the_last_sync_point),
+        cmocka_unit_test(an_assignment_of_a_later_step_ends_a_sync_point),
         cmocka_unit_test(a_pull_says_what_it_waits_for),
         cmocka_unit_test(no_pull_of_such_a_job_gets_by),
         cmocka_unit_test(other_jobs_have_no_sync_points),
