@@ -324,7 +324,7 @@ BAD_PUSHES = {
     "rows too wide": (dict(key_list=[A], values=GRAD + GRAD), "EWIDTH"),
     "unknown codec": (dict(key_list=[A], values=GRAD, codec=6), "ECODEC"),
     "codec 2^32 - 1": (dict(key_list=[A], values=GRAD, codec=0xFFFFFFFF), "ECODEC"),
-    "unknown op": (dict(key_list=[A], values=GRAD, op=2), "EPROTO"),
+    "unknown op": (dict(key_list=[A], values=GRAD, op=3), "EPROTO"),
     "top 0 of a row": (dict(key_list=[A], values=b"", codec=wire.TOPK, k=0), "ECODEC"),
     "top 5 of 4": (dict(key_list=[A], values=bytes(30), codec=wire.TOPK, k=5), "ECODEC"),
     "top indexes twice": (dict(key_list=[A], values=struct.pack("<HHff", 1, 1, 1, 1), codec=wire.TOPK, k=2), "ECODEC"),

@@ -699,6 +699,13 @@ uint64_t ps_clock(const struct ps_client *c)
     return clock > previous ? clock : previous;
 }
 
+uint64_t ps_next_clock(const struct ps_client *c)
+{
+    const uint64_t clock = ps_clock(c), ticked = atomic_load(&c->n_ticked);
+
+    return clock > ticked ? clock : ticked;
+}
+
 struct push_encoder *ps_encoder(const struct ps_client *c)
 {
     return c->encoder;

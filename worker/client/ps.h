@@ -95,6 +95,9 @@ int ps_leave(struct ps_client *c, struct err *err) MUST_CHECK;
  * itself, drops what was under way, and says so in `rejoins`. */
 uint64_t ps_clock(const struct ps_client *c);
 
+/* The step after the last one whose push was made, or ps_clock(), if that is greater. */
+uint64_t ps_next_clock(const struct ps_client *c);
+
 uint32_t ps_n_shards(const struct ps_client *c);
 
 /* From the next push on; *tap is copied. */
@@ -113,9 +116,9 @@ struct push_encoder *ps_encoder(const struct ps_client *c);
  * (Adagrad's s, Adam's m and v ...); without, the state begins anew. steps: with state, the table's step count (for
  * Adam's bias correction) becomes this if it is less. Rows are made where there are none, past the admission filter,
  * within the table's memory limits; ps_stats().rows_refused counts those that found no place. They travel as pushes of
- * op SECTION_ASSIGN(_STATE), each applied once, of at most PS_ASSIGN_BYTES of rows: up to there all take effect at one
- * version of each shard. Returns as ps_push() does; a refusal comes with a later call, and ps_flush() waits for it.
- * PS_ENAN, before anything is sent: NaN or infinity; err names the key. */
+ * op SECTION_ASSIGN(_STATE) of the next step (ps_next_clock()), each applied once, of at most PS_ASSIGN_BYTES of rows:
+ * up to there all take effect at one version of each shard. Returns as ps_push() does; a refusal comes with a later
+ * call, and ps_flush() waits for it. PS_ENAN, before anything is sent: NaN or infinity; err names the key. */
 #define PS_ASSIGN_BYTES ((size_t)8 << 20)
 int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
               const float *weights, const float *state, uint64_t steps, struct err *err)

@@ -96,7 +96,7 @@ int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t 
                                      .state = state ? state + from * a.n_state : NULL,
                                      .steps = state ? steps : 0 };
 
-        status = ps_push(c, ps_clock(c), 0, false, &s, 1, err);
+        status = ps_push(c, ps_next_clock(c), 0, false, &s, 1, err);
     }
     return status;
 }
