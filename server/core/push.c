@@ -202,7 +202,8 @@ static void assign_version(struct shard *s, struct push_op *op)
         struct push_section *section = &op->sections[i];
         struct shard_entry *entry = section->in.entry;
 
-        if (section->in.sent->steps > entry->table.n_pushes)
+        if (section->in.sent->op == SECTION_ASSIGN_STATE &&
+            section->in.sent->steps > entry->table.n_pushes)
             entry->table.n_pushes = section->in.sent->steps;
         if (section->waits)
             continue;

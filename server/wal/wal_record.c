@@ -155,7 +155,9 @@ static void fields_section(struct field_io *p, struct section *section)
     u32(p, &value_bytes);
     s.key_bytes = key_bytes;
     s.value_bytes = value_bytes;
-    if (s.op == SECTION_ASSIGN_STATE)
+    if (s.op != SECTION_ASSIGN_STATE)
+        s.steps = 0;
+    else
         u64(p, &s.steps);
     /* A push asks for nothing. */
     s.state = s.present = false;
