@@ -68,6 +68,11 @@ int key_command_print(const struct settings *s, const char *column, const char *
     int status = setup_columns(&u, s, err);
 
     if (!status)
+        status = schema_use_keys(u.schema,
+                                 s->key_scheme == KEYS_BY_POSITION ? SCHEMA_KEYS_BY_POSITION
+                                                                   : SCHEMA_KEYS_BY_NAME,
+                                 err);
+    if (!status)
         status = find_field(u.schema, column, &field, err);
     if (!status)
         status = print_keys(u.schema, field, token, out, err);

@@ -24,6 +24,7 @@
 #include "worker/evaluate.h"
 #include "worker/job_peers.h"
 #include "worker/key_command.h"
+#include "worker/model_record.h"
 #include "worker/progress.h"
 #include "worker/trainer.h"
 
@@ -37,6 +38,7 @@ struct command_context {
     struct push_journal *journal; /* owned; NULL: nothing is kept for a next process */
     struct param_store *store;    /* owned */
     struct model_tables *tables;  /* owned */
+    struct model_record *record;  /* owned */
     struct progress *progress;    /* owned */
     struct stop_signal *stop;     /* owned */
     bool has_begun;               /* to train */
@@ -72,6 +74,7 @@ static int run_deinit(struct command_context *r, int status, struct err *err)
         *err = late;
     }
     model_tables_free(r->tables);
+    model_record_free(r->record);
     if (r->store)
         r->store->ops->close(r->store);
     push_journal_close(r->journal);
@@ -401,13 +404,20 @@ static int train(struct command_context *r, struct err *err)
     setup_set_stop(&r->setup, r->stop);
     status = open_store(r, err);
     if (!status)
+        status = model_record_open(&r->settings, r->setup.schema, r->store, &r->record, err);
+    if (!status)
         status = setup_probe(&r->setup, err);
+    if (!status)
+        status = model_record_make(r->record, &r->settings, r->setup.schema, r->store, err);
     if (!status)
         status =
             model_tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
                                 r->store, &r->tables, err);
     if (!status)
         status = moments_to_tables(r, err);
+    /* Last: a worker that is stopped before its first push leaves the job. */
+    if (!status)
+        status = model_record_fill(r->record, &r->settings, r->setup.schema, r->store, err);
     if (status)
         return status;
     log_line_info("computing on %s", dlrm_device(r->setup.model));
@@ -460,6 +470,8 @@ static int open_trained(struct command_context *r, bool labelled, struct err *er
         status = read_token(&r->settings, err);
     if (!status)
         status = setup_store(&r->settings, false, NULL, NULL, notice, NULL, &r->store, err);
+    if (!status)
+        status = model_record_open(&r->settings, r->setup.schema, r->store, &r->record, err);
     if (!status)
         status =
             model_tables_find(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),

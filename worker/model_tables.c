@@ -9,6 +9,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "worker/model_record.h"
 
 #define CONTROL_BITS 24 /* of a clock, in one float without loss */
 /* A dense array and the table that holds it. */
@@ -49,7 +50,7 @@ static struct table_spec sparse_spec(const struct settings *s, const char *name,
     struct table_spec spec = {
         .kind = TABLE_SPEC_SPARSE,
         .dim = dim,
-        .seed = hash_mix2(s->seed, dim),
+        .seed = model_record_rows_seed(s, dim),
         .init = (enum table_spec_init)s->init,
         .init_scale = s->init_scale,
         .optim = settings_optim(s, false),

@@ -18,6 +18,7 @@
 enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_TF32, COMPUTE_IN_BF16 };
 enum settings_share { SHARE_ROWS, SHARE_FILES };
+enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
 struct settings {
     /* data */
@@ -28,7 +29,9 @@ struct settings {
     char categorical[SETTINGS_TEXT_MAX], ignore[SETTINGS_TEXT_MAX],
         bucketise[SETTINGS_TEXT_MAX];
     char missing[SETTINGS_TEXT_MAX], inner_separator[SETTINGS_TEXT_MAX];
-    char quote[SETTINGS_TEXT_MAX], data_cache[SETTINGS_TEXT_MAX];
+    char quote[SETTINGS_TEXT_MAX], data_cache[SETTINGS_TEXT_MAX],
+        share_table[SETTINGS_TEXT_MAX];
+    int key_scheme; /* enum settings_keys; main resolves KEYS_AUTO (model_record.h) */
     bool header, labelled;
     int missing_as, numeric_as, share;
     float valid_fraction;

@@ -45,7 +45,8 @@ static int open_schema(struct setup *u, struct err *err)
                                       .missing_as = (enum schema_missing)s->missing_as,
                                       .inner_separator = s->inner_separator,
                                       .quote = s->quote,
-                                      .numeric_as = (enum schema_numeric)s->numeric_as };
+                                      .numeric_as = (enum schema_numeric)s->numeric_as,
+                                      .shared = s->share_table };
 
     return u->n_train_files ? schema_open(&text, u->pipes, u->train_files[0], &u->schema, err)
                             : schema_new(&text, NULL, &u->schema, err);
@@ -429,6 +430,8 @@ int setup_check(struct setup *u, const struct settings *s, bool training, bool l
     /* A pipe would have lost the rows that were looked at. */
     if (!status && input_pipes_is_empty(u->pipes)) {
         status = open_schema(u, err);
+        if (!status && s->key_scheme == KEYS_BY_NAME)
+            status = schema_use_keys(u->schema, SCHEMA_KEYS_BY_NAME, err);
         if (!status)
             status = training ? setup_probe(u, err) : probe_batch(u, false, err);
     }

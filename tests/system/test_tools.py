@@ -263,9 +263,9 @@ def test_restore_points_are_listed_and_can_be_gone_back_to(killed):
 
     clock = clocks[2] + 2
     exact = psctl_json("replay", killed, "--at", f"j:{clock}")["tables"]
-    assert {t["pushes"] for t in exact} == {clock}
+    assert {t["pushes"] for t in exact if t["name"] != "j/model"} == {clock}  # the record of the model is not trained
     end = psctl_json("replay", killed)["tables"]
-    assert all(t["pushes"] > clock for t in end)
+    assert all(t["pushes"] > clock for t in end if t["name"] != "j/model")
     assert "checkpoint 9" in refused("replay", killed, "--at", "9")
     assert "10000" in refused("replay", killed, "--at", "j:10000")
     refused("replay", killed, "--at", "j:", code=2)

@@ -65,9 +65,9 @@ def node(tmp_path, monkeypatch):
         psd.kill()
 
 
-def train(bin_dir, psd, data, state):
+def train(bin_dir, psd, data, state, *more):
     worker = subprocess.Popen([pathlib.Path(bin_dir) / "psworker", "train", "--data", data, "--servers", psd.address, "--state-dir", state,
-                               *map(str, FLAGS)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                               *map(str, FLAGS), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return result(finish(worker)[0])
 
 
@@ -86,12 +86,18 @@ def pieces(tmp_path, n):
 
 def run(tmp_path, node, name, first, last, ends):
     """A run in lock step in pieces, the last by other builds of (psd, psworker) than those before. What psd's checkpoint holds at the end."""
+    # What this build begins has keys by position, as before; what it goes on with keeps them by itself.
+    scheme = ("--key-scheme", "position") if first[1] == BIN else ()
     for piece, end in zip(pieces(tmp_path, len(ends) + 1), (*ends, "last")):
         psd_bin, worker_bin = last if end == "last" else first
         psd = node(psd_bin, name)
-        assert train(worker_bin, psd, piece, tmp_path / f"{name}-state")["samples"] > 0
+        assert train(worker_bin, psd, piece, tmp_path / f"{name}-state", *scheme)["samples"] > 0
         psd.kill() if end == "kill" else psd.stop()
-    return read_tables([psd.data])
+        scheme = ()
+    tables = read_tables([psd.data])
+    assert ("ctr/model" in tables) == (first[1] == BIN)  # the record of the model, which no earlier psworker made
+    tables.pop("ctr/model", None)
+    return tables
 
 
 @pytest.fixture
@@ -112,6 +118,15 @@ def test_a_data_directory_and_a_state_directory_of_this_build_go_on_there(before
 
 def test_a_worker_of_before_trains_on_this_psd(before, this, node, tmp_path):
     assert run(tmp_path, node, "worker", (BIN, before), (BIN, before), ("kill",)) == this(("kill",))
+
+
+def test_a_worker_of_before_cannot_train_a_job_whose_keys_are_by_name(before, node, tmp_path):
+    """It has other keys, and would make rows that nobody finds."""
+    psd = node(BIN, "named")
+    piece = pieces(tmp_path, 1)[0]
+    train(BIN, psd, piece, tmp_path / "state")
+    old = subprocess.run([before / "psworker", "train", "--data", piece, "--servers", psd.address, *map(str, FLAGS)], capture_output=True, text=True)
+    assert old.returncode == 2 and "table ctr/emb: seed is " in old.stderr
 
 
 def test_this_worker_trains_on_a_psd_of_before(before, this, node, tmp_path):

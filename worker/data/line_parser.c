@@ -331,7 +331,7 @@ static int bucket_key(const struct line_parser_plan *plan, uint32_t field,
     bucket = (uint64_t)bucket_of(x);
     for (unsigned i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(bucket >> (8 * i));
-    *ret_key = XXH3_64bits_withSeed(bytes, sizeof bytes, field);
+    *ret_key = XXH3_64bits_withSeed(bytes, sizeof bytes, plan->fields[field].seed);
     return 0;
 }
 
@@ -360,7 +360,7 @@ static int add_parts(const struct line_parser_plan *plan, uint32_t field,
         token.at = hit ? hit + separator_len : end;
         if (is_missing(plan, part))
             continue;
-        if (add_key(b, XXH3_64bits_withSeed(part.at, part.len, field)))
+        if (add_key(b, XXH3_64bits_withSeed(part.at, part.len, plan->fields[field].seed)))
             return -ENOMEM;
         ++*ret_n;
     } while (hit);
@@ -380,12 +380,13 @@ static int add_field(const struct line_parser_plan *plan, uint32_t field,
             return status ? status : add_key(b, key);
         }
         if (!plan->inner_separator[0])
-            return add_key(b, XXH3_64bits_withSeed(token.at, token.len, field));
+            return add_key(b,
+                           XXH3_64bits_withSeed(token.at, token.len, plan->fields[field].seed));
         status = add_parts(plan, field, token, b, &n);
     }
     if (status || n || !plan->missing_has_key)
         return status;
-    return add_key(b, XXH3_64bits_withSeed("", 0, field));
+    return add_key(b, XXH3_64bits_withSeed("", 0, plan->fields[field].seed));
 }
 
 int line_parser_keys(const struct line_parser_plan *plan, uint32_t field, char *token,

@@ -6,7 +6,7 @@
  *     label         a token of `positive`, or the number 0 or 1
  *     numeric       log1p(max(x, 0)) in double, rounded to float | (x - mean) / std | x;
  *                   a missing value is 0 after that
- *     categorical   key = XXH3_64(token), seeded by the field's number;
+ *     categorical   key = XXH3_64(token), seeded by the field (schema.h);
  *                   missing: the key of the empty token, or no key
  *     bucket        key = XXH3_64(bucket as 8 bytes, little-endian), seeded likewise;
  *                   missing as above; bucket = -1 below 0, floor(x) below 3,
@@ -37,6 +37,7 @@ struct line_parser_span {
 struct line_parser_field {
     uint16_t column;
     bool is_bucket; /* else categorical */
+    uint64_t seed;  /* of its keys */
 };
 
 struct line_parser_simd;

@@ -159,10 +159,9 @@ SIMD_INLINE void keys(struct line_parser_simd_words *w, const uint64_t *flips,
 }
 
 /* XXH3's default secret, bytes 8 to 23, are the two words. */
-uint64_t line_parser_simd_flip(uint32_t field)
+uint64_t line_parser_simd_flip(uint64_t seed)
 {
-    uint64_t seed = field ^ (uint64_t)__builtin_bswap32(field) << 32;
-
+    seed ^= (uint64_t)__builtin_bswap32((uint32_t)seed) << 32;
     return (UINT64_C(0x1cad21f72c81017c) ^ UINT64_C(0xdb979083e96dd4de)) - seed;
 }
 
@@ -239,6 +238,14 @@ bool line_parser_simd_fits(const struct line_parser_plan *plan)
            !plan->missing[0] && plan->missing_has_key && !plan->inner_separator[0];
 }
 
+void line_parser_simd_set_seeds(struct line_parser_simd *q, const struct line_parser_plan *plan)
+{
+    for (uint32_t f = 0; f < q->n_fields; f++) {
+        q->flips[f] = line_parser_simd_flip(plan->fields[f].seed);
+        q->missing[f] = XXH3_64bits_withSeed("", 0, plan->fields[f].seed);
+    }
+}
+
 struct line_parser_simd *line_parser_simd_new(const struct line_parser_plan *plan,
                                               enum simd build)
 {
@@ -249,10 +256,7 @@ struct line_parser_simd *line_parser_simd_new(const struct line_parser_plan *pla
     q->marks = line_parser_simd_marks(build);
     q->kernels = line_parser_simd_kernels(build);
     q->n_fields = plan->n_fields;
-    for (uint32_t f = 0; f < q->n_fields; f++) {
-        q->flips[f] = line_parser_simd_flip(f);
-        q->missing[f] = XXH3_64bits_withSeed("", 0, f);
-    }
+    line_parser_simd_set_seeds(q, plan);
     return q;
 }
 
@@ -404,7 +408,7 @@ static void parse_fields(const struct line_parser_plan *plan, const struct colum
 
         if (token.len == 0 || is_short((uint32_t)token.len))
             continue;
-        keys[f] = XXH3_64bits_withSeed(token.at, token.len, f);
+        keys[f] = XXH3_64bits_withSeed(token.at, token.len, plan->fields[f].seed);
         n_long--;
     }
 }

@@ -24,6 +24,10 @@ bool line_parser_simd_fits(const struct line_parser_plan *plan);
 struct line_parser_simd *line_parser_simd_new(const struct line_parser_plan *plan,
                                               enum simd build) MUST_CHECK;
 
+/* After a change of the fields' seeds. No thread parses by it. */
+void line_parser_simd_set_seeds(struct line_parser_simd *q,
+                                const struct line_parser_plan *plan);
+
 /* Adds the line to the batch as line_parser_parse() would, or returns false and leaves the batch's
  * counts unchanged. plan->simd is set. */
 bool line_parser_simd_try(const struct line_parser_plan *plan, const char *line, size_t len,
@@ -66,7 +70,7 @@ typedef void line_parser_simd_integers_fn(struct line_parser_simd_words *w, uint
 
 /*
  * words: last 4 bytes + (first 4 bytes << 32) of a token of 4 to 8 bytes. values: its
- * XXH3_64bits_withSeed(token, i), or missing[i] for a length of 0. flips[i] is line_parser_simd_flip(i).
+ * XXH3_64bits_withSeed(token, seed i), or missing[i] for a length of 0. flips[i] is line_parser_simd_flip(seed i).
  */
 typedef void line_parser_simd_keys_fn(struct line_parser_simd_words *w, const uint64_t *flips,
                                       const uint64_t *missing, uint32_t n);
@@ -79,6 +83,6 @@ struct line_parser_simd_kernels {
 const struct line_parser_simd_kernels *line_parser_simd_kernels(enum simd build);
 
 /* The value that XXH3 mixes into a short token with this seed. */
-uint64_t line_parser_simd_flip(uint32_t field);
+uint64_t line_parser_simd_flip(uint64_t seed);
 
 #endif

@@ -73,8 +73,12 @@ static void add_plan(XXH3_state_t *x, const struct line_parser_plan *p)
     add_text(x, p->inner_separator);
     add_bytes(x, &p->numeric_missing, sizeof p->numeric_missing);
     add_bytes(x, p->numeric_columns, p->n_numeric * sizeof *p->numeric_columns);
-    for (uint32_t i = 0; i < p->n_fields; i++)
+    for (uint32_t i = 0; i < p->n_fields; i++) {
         add_number(x, p->fields[i].column | (uint64_t)p->fields[i].is_bucket << 32);
+        if (p->fields[i].seed !=
+            i) /* by position it is, as in caches from before there were seeds */
+            add_number(x, p->fields[i].seed);
+    }
     if (p->numeric_as == LINE_PARSER_STANDARDISE) {
         add_bytes(x, p->mean, p->n_numeric * sizeof *p->mean);
         add_bytes(x, p->std, p->n_numeric * sizeof *p->std);

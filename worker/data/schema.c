@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "common/memory.h"
 #include "worker/data/line_parser_simd.h"
@@ -262,6 +263,9 @@ struct schema {
     struct columns columns; /* owned */
     const char **names,
         **unlabelled_names; /* owned, into columns; unlabelled: without the label's */
+    enum schema_keys keys;
+    uint16_t
+        tables[LINE_PARSER_COLUMNS_MAX]; /* of each field: the first of its group, or itself */
     bool has_header;
     char delimiter[DELIMITER_MAX];
     char *missing, *inner_separator, *label_positive; /* owned */
@@ -608,6 +612,137 @@ static int plan_unlabelled(struct schema *s, struct err *err)
     return 0;
 }
 
+/* ---- the seeds of keys ---- */
+
+uint64_t schema_seed(const char *name)
+{
+    return XXH3_64bits(name, strlen(name));
+}
+
+static void column_id(const struct schema *s, uint32_t column, char ret[SCHEMA_NAME_MAX])
+{
+    snprintf(ret, SCHEMA_NAME_MAX, "%u", column);
+    if (s->columns.names[column][0])
+        snprintf(ret, SCHEMA_NAME_MAX, "%s", s->columns.names[column]);
+}
+
+/* The field of a column that a group names, by name or position. */
+static int find_shared(const struct schema *s, const char *item, size_t len, uint32_t *ret,
+                       struct err *err)
+{
+    uint64_t first, last;
+    uint32_t column = 0;
+    int status = 0;
+
+    if (has_name(&s->columns, item, len) || !parse_range(item, len, &first, &last))
+        status = find_name(&s->columns, "share-table", item, len, &column, err);
+    else if (first != last || first >= s->columns.n)
+        status = err_set(err, PS_ESETTING, "share-table: '%.*s': one column expected, 0 to %u",
+                         (int)len, item, s->columns.n - 1);
+    else
+        column = (uint32_t)first;
+    for (uint32_t f = 0; !status && f < s->plan.n_fields; f++)
+        if (s->plan.fields[f].column == column) {
+            *ret = f;
+            return 0;
+        }
+    return status ? status
+                  : err_set(err, PS_ESETTING,
+                            "share-table: '%.*s' is no categorical column: it has no table",
+                            (int)len, item);
+}
+
+/* One group, "target,history". taken: fields of the groups so far. */
+static int share_group(struct schema *s, const char *group, bool *taken, struct err *err)
+{
+    const char *cursor = group, *item;
+    uint32_t first = 0, f = 0, n = 0;
+    size_t len = 0;
+    int status = 0;
+
+    while (!status && (item = columns_next_item(&cursor, &len)) != NULL) {
+        status =
+            len ? find_shared(s, item, len, &f, err)
+                : err_set(err, PS_ESETTING, "share-table: an empty item in '%.60s'", group);
+        if (status)
+            return status;
+        if (taken[f])
+            return err_set(err, PS_ESETTING, "share-table: '%.*s' stands there twice", (int)len,
+                           item);
+        taken[f] = true;
+        first = n++ ? first : f;
+        if (s->plan.fields[f].is_bucket != s->plan.fields[first].is_bucket)
+            return err_set(
+                err, PS_ESETTING,
+                "share-table: of columns %u and %u one is bucketised: no token is of both",
+                schema_field_column(s, first), schema_field_column(s, f));
+        s->tables[f] = (uint16_t)first;
+    }
+    return status || n > 1
+               ? status
+               : err_set(err, PS_ESETTING,
+                         "share-table: '%.60s': two columns or more expected: a,b;c,d", group);
+}
+
+static int share_tables(struct schema *s, const char *groups, struct err *err)
+{
+    bool taken[LINE_PARSER_COLUMNS_MAX] = { false };
+    char *copy, *rest, *group;
+    int status = copy_text(&copy, groups, err);
+
+    for (uint32_t f = 0; f < s->plan.n_fields; f++)
+        s->tables[f] = (uint16_t)f;
+    rest = !status && copy[0] ? copy : NULL;
+    while (!status && (group = strsep(&rest, ";")) != NULL)
+        status = share_group(s, group, taken, err);
+    free(copy);
+    return status;
+}
+
+/* The seeds of the fields' own names. Two columns of one name would be one feature. */
+static int name_seeds(const struct schema *s, uint64_t *seeds, struct err *err)
+{
+    char name[SCHEMA_NAME_MAX];
+
+    for (uint32_t f = 0; f < s->plan.n_fields; f++) {
+        const unsigned column = schema_field_column(s, f);
+
+        schema_field_id(s, f, name);
+        seeds[f] = schema_seed(name);
+        for (uint32_t i = 0; i < f; i++)
+            if (seeds[i] == seeds[f] && s->tables[f] != s->tables[i])
+                return err_set(
+                    err, PS_ESETTING,
+                    "columns %u and %u are both called '%s', and keys come from names: "
+                    "name them apart, or take --share-table %u,%u or --key-scheme "
+                    "position",
+                    schema_field_column(s, i), column, name, schema_field_column(s, i), column);
+    }
+    return 0;
+}
+
+int schema_use_keys(struct schema *s, enum schema_keys keys, struct err *err)
+{
+    const bool by_name = keys == SCHEMA_KEYS_BY_NAME;
+    uint64_t seeds[LINE_PARSER_COLUMNS_MAX];
+    int status = by_name ? name_seeds(s, seeds, err) : 0;
+
+    if (status)
+        return status;
+    s->keys = keys;
+    for (uint32_t f = 0; f < s->plan.n_fields; f++)
+        s->plan.fields[f].seed = s->unlabelled.fields[f].seed =
+            by_name ? seeds[s->tables[f]] : s->tables[f];
+    if (s->simd)
+        line_parser_simd_set_seeds(s->simd, &s->plan);
+    return 0;
+}
+
+enum schema_keys schema_keys(const struct schema *s)
+{
+    return s->keys;
+}
+
 int schema_new(const struct schema_text *text, const char *first_line,
                struct schema **ret_schema, struct err *err)
 {
@@ -627,6 +762,10 @@ int schema_new(const struct schema_text *text, const char *first_line,
         status = plan_numbers(s, text->numeric_as, err);
     if (!status)
         status = plan_unlabelled(s, err);
+    if (!status)
+        status = share_tables(s, or_empty(text->shared), err);
+    if (!status)
+        status = schema_use_keys(s, text->keys, err);
     if (status) {
         schema_free(s);
         return status;
@@ -706,6 +845,29 @@ const char *schema_numeric_name(const struct schema *s, uint32_t i)
 const char *schema_field_name(const struct schema *s, uint32_t i)
 {
     return s->columns.names[schema_field_column(s, i)];
+}
+
+void schema_numeric_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MAX])
+{
+    column_id(s, numeric_column(s, i), ret);
+}
+
+void schema_field_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MAX])
+{
+    column_id(s, schema_field_column(s, i), ret);
+}
+
+void schema_label_id(const struct schema *s, char ret[SCHEMA_NAME_MAX])
+{
+    ret[0] = '\0';
+    if (schema_has_label(s))
+        column_id(s, s->plan.label_column, ret);
+}
+
+uint32_t schema_field_table(const struct schema *s, uint32_t i)
+{
+    assert(i < s->plan.n_fields);
+    return s->tables[i];
 }
 
 const struct line_parser_plan *schema_plan(const struct schema *s)

@@ -4,9 +4,12 @@
  *     column kinds   label | numeric | categorical | ignored
  *     numeric        log1p(max(x, 0)) | (x - mean) / std | x | bucket -> categorical;
  *                    a missing one is 0 after that
- *     categorical    key = XXH3_64(token), seeded by the number of its field; a missing token
+ *     categorical    key = XXH3_64(token), with its field's seed; a missing token
  *                    has the empty token's key, or leaves the bag empty (missing = "skip");
  *                    an inner separator makes it a bag
+ *     seed           by name: XXH3_64(name of the column), so that the keys of a column stay if others
+ *                    come, go or move; a column without a name has its position, "14", for a name.
+ *                    By position: the number of its field. Columns that share a table have one seed
  *
  * Numerics and fields are numbered in the order of the columns in the file, whatever the order
  * of the lists. line_parser.h has the formulas.
@@ -25,6 +28,7 @@
 
 enum schema_numeric { SCHEMA_LOG1P, SCHEMA_STANDARDISE, SCHEMA_RAW, SCHEMA_BUCKET };
 enum schema_missing { SCHEMA_MISSING_KEY, SCHEMA_MISSING_SKIP };
+enum schema_keys { SCHEMA_KEYS_BY_POSITION, SCHEMA_KEYS_BY_NAME };
 
 /*
  * As settings say it; NULL is as good as "". Lists of columns hold positions ("0,3-7", from 0)
@@ -52,6 +56,9 @@ struct schema_text {
     /* A character around fields that hold the delimiter, doubled inside; "" for none. */
     const char *quote;
     enum schema_numeric numeric_as;
+    /* Groups of categoricals, "target,history;user,author": those of a group have the seed of its first. */
+    const char *shared;
+    enum schema_keys keys;
 };
 
 struct schema;
@@ -71,6 +78,14 @@ int schema_open(const struct schema_text *text, struct input_pipes *pipes, const
 
 void schema_free(struct schema *s);
 
+/* The seed of a column of this name. */
+uint64_t schema_seed(const char *name);
+
+/* Changes the seeds of all fields; nothing reads rows by the schema meanwhile. PS_ESETTING: two columns, by name, would
+ * have one seed and do not share a table; the seeds are then unchanged. */
+int schema_use_keys(struct schema *s, enum schema_keys keys, struct err *err) MUST_CHECK;
+enum schema_keys schema_keys(const struct schema *s);
+
 /* Floats of a sample; and bags of one: categoricals, then bucketised numerics. */
 uint32_t schema_n_numeric(const struct schema *s);
 uint32_t schema_n_fields(const struct schema *s);
@@ -82,6 +97,14 @@ bool schema_has_label(const struct schema *s);
 const char *schema_numeric_name(const struct schema *s, uint32_t i);
 const char *schema_field_name(const struct schema *s, uint32_t i);
 uint32_t schema_field_column(const struct schema *s, uint32_t i);
+
+/* The name of numeric or field i as keys and exports take it: the column's, or its position as text. */
+void schema_numeric_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MAX]);
+void schema_field_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MAX]);
+/* The label's, in the same way; "" for none. */
+void schema_label_id(const struct schema *s, char ret[SCHEMA_NAME_MAX]);
+/* The field that has the table of field i: the first of its group, or i itself. */
+uint32_t schema_field_table(const struct schema *s, uint32_t i);
 
 /* The rules of line_parser_parse(), borrowed; and the same for files without the label's column. */
 const struct line_parser_plan *schema_plan(const struct schema *s);

@@ -112,6 +112,12 @@ static void another_schema_has_another_cache(void **state)
     assert_int_equal(n_files(&b), 6);
     b.options.schema = first;
     assert_int_equal(run_same(&b), 120);
+    assert_int_equal(schema_use_keys(first, SCHEMA_KEYS_BY_NAME, NULL), 0);
+    assert_int_equal(run_same(&b), 0);
+    assert_int_equal(run_same(&b), 120);
+    assert_int_equal(n_files(&b), 8);
+    assert_int_equal(schema_use_keys(first, SCHEMA_KEYS_BY_POSITION, NULL), 0);
+    assert_int_equal(run_same(&b), 120);
     assert_int_equal(b.n_notices, 0);
     schema_free(other);
     cache_bench_free(&b);

@@ -327,7 +327,8 @@ static void the_criteo_sample_takes_the_quick_way_and_is_the_same(void **state)
         print_message("skipped: %s is not there\n", path);
         skip();
     }
-    race_new(&r, &(struct schema_text){ .preset = "criteo" }, NULL);
+    race_new(&r, &(struct schema_text){ .preset = "criteo", .keys = SCHEMA_KEYS_BY_NAME },
+             NULL);
     assert_int_equal(line_reader_open(path, &reader, &err), 0);
     while (line_reader_next(reader, &line, &err) == 0 && line.bytes && n_rows < 30000) {
         race_line(&r, line.bytes, line.len);
@@ -335,6 +336,44 @@ static void the_criteo_sample_takes_the_quick_way_and_is_the_same(void **state)
     }
     assert_true(r.n_quick >= 2 * n_rows);
     line_reader_close(reader);
+    race_free(&r);
+}
+
+/* With seeds by name, and after a change of them. */
+static void whatever_the_seeds_the_keys_are_the_same(void **state)
+{
+    static const char *const tokens[] = { "",        "a",    "abc",      "68fd",
+                                          "68fd1e6", "bcde", "68fd1e64", "a longer token",
+                                          "12345" };
+    struct err err;
+    struct race r;
+
+    (void)state;
+    race_new(&r,
+             &(struct schema_text){
+                 .preset = "criteo", .keys = SCHEMA_KEYS_BY_NAME, .shared = "C1,C9" },
+             NULL);
+    for (uint32_t i = 0; i < 200; i++) {
+        struct batch b = { 0 };
+        char line[1000] = "1";
+        size_t n;
+
+        for (uint32_t c = 1; c < 40; c++)
+            snprintf(line + strlen(line), 40, "\t%s",
+                     c < 14 ? "7" : tokens[(i + c * (1 + i % 7)) % COUNT_OF(tokens)]);
+        n = strlen(line);
+        race_line(&r, line, n);
+        /* The schema's own quick way, too: its constants change with schema_use_keys(). */
+        assert_int_equal(schema_use_keys(r.schema,
+                                         i % 2 ? SCHEMA_KEYS_BY_NAME : SCHEMA_KEYS_BY_POSITION,
+                                         &err),
+                         0);
+        assert_int_equal(batch_init(&b, 2, 13, 26), 0);
+        assert_true(line_parser_simd_try(schema_plan(r.schema), line, n, &b));
+        assert_int_equal(line_parser_parse(schema_plan(r.schema), line, n, &b, &err), 0);
+        assert_memory_equal(b.keys, b.keys + 26, 26 * sizeof *b.keys);
+        batch_deinit(&b);
+    }
     race_free(&r);
 }
 
@@ -348,6 +387,7 @@ int main(void)
         cmocka_unit_test(plans_with_more_to_them_have_no_quick_way),
         cmocka_unit_test(every_build_of_a_kernel_is_the_plain_one),
         cmocka_unit_test(every_build_computes_the_same_words),
+        cmocka_unit_test(whatever_the_seeds_the_keys_are_the_same),
         cmocka_unit_test(the_criteo_sample_takes_the_quick_way_and_is_the_same),
     };
 

@@ -151,6 +151,101 @@ static void a_column_whose_name_is_a_number_is_meant_by_name(void **state)
     schema_free(s);
 }
 
+/* The seed of the field whose column has this name. */
+static uint64_t seed_of(const struct schema *s, const char *name)
+{
+    char id[SCHEMA_NAME_MAX];
+
+    for (uint32_t f = 0; f < schema_n_fields(s); f++) {
+        schema_field_id(s, f, id);
+        if (strcmp(id, name) == 0)
+            return schema_plan(s)->fields[f].seed;
+    }
+    fail_msg("no field %s", name);
+    return 0;
+}
+
+static void a_seed_by_name_is_the_names_hash_and_stays_when_other_columns_go(void **state)
+{
+    struct schema_text text = { .delimiter = ",",
+                                .columns = "y,a,b,c",
+                                .label = "y",
+                                .categorical = "*",
+                                .keys = SCHEMA_KEYS_BY_NAME };
+    struct schema *s = fixture_schema(&text, NULL), *fewer;
+    struct err err;
+
+    (void)state;
+    text.columns = "c,y,b";
+    fewer = fixture_schema(&text, NULL);
+    assert_true(schema_seed("a") == UINT64_C(16629034431890738719)); /* xxhsum -H3 */
+    assert_true(seed_of(s, "a") == schema_seed("a"));
+    assert_true(seed_of(s, "b") == seed_of(fewer, "b"));
+    assert_true(seed_of(s, "c") == seed_of(fewer, "c"));
+    assert_true(schema_plan_unlabelled(fewer)->fields[1].seed == schema_seed("b"));
+    assert_int_equal(schema_use_keys(fewer, SCHEMA_KEYS_BY_POSITION, &err), 0);
+    assert_int_equal(seed_of(fewer, "c"), 0);
+    assert_int_equal(seed_of(fewer, "b"), 1);
+    schema_free(s);
+    schema_free(fewer);
+}
+
+static void a_column_without_a_name_is_called_by_its_position(void **state)
+{
+    struct schema_text text = {
+        .delimiter = ",", .label = "0", .categorical = "2-3", .keys = SCHEMA_KEYS_BY_NAME
+    };
+    struct schema *s = fixture_schema(&text, "1,2,3,4");
+    char label[SCHEMA_NAME_MAX];
+
+    (void)state;
+    assert_true(schema_plan(s)->fields[0].seed == schema_seed("2"));
+    assert_true(schema_plan_unlabelled(s)->fields[1].seed == schema_seed("3"));
+    schema_label_id(s, label);
+    assert_string_equal(label, "0");
+    schema_free(s);
+}
+
+static void columns_that_share_a_table_have_the_seed_of_the_groups_first(void **state)
+{
+    struct schema_text text = { .delimiter = ",",
+                                .columns = "y,a,b,c,d,e",
+                                .label = "y",
+                                .categorical = "*",
+                                .shared = "c,a, e;b,4" };
+
+    (void)state;
+    for (enum schema_keys k = SCHEMA_KEYS_BY_POSITION; k <= SCHEMA_KEYS_BY_NAME; k++) {
+        struct schema *s;
+
+        text.keys = k;
+        s = fixture_schema(&text, NULL);
+        assert_true(seed_of(s, "a") == (k ? schema_seed("c") : 2));
+        assert_true(seed_of(s, "e") == seed_of(s, "c") && seed_of(s, "c") == seed_of(s, "a"));
+        assert_true(seed_of(s, "d") == (k ? schema_seed("b") : 1));
+        assert_int_equal(schema_field_table(s, 4), 2);
+        schema_free(s);
+    }
+}
+
+static void two_columns_of_one_name_need_positions_or_one_table(void **state)
+{
+    struct schema_text text = { .delimiter = ",", .header = true, .categorical = "*" };
+    struct schema *s = fixture_schema(&text, "a,b,a");
+    struct err err;
+
+    (void)state;
+    assert_int_equal(schema_use_keys(s, SCHEMA_KEYS_BY_NAME, &err), PS_ESETTING);
+    fixture_assert_says(&err, "columns 0 and 2 are both called 'a', and keys come from names");
+    assert_int_equal(schema_plan(s)->fields[2].seed, 2);
+    assert_int_equal(schema_keys(s), SCHEMA_KEYS_BY_POSITION);
+    schema_free(s);
+    text.shared = "0,2";
+    s = fixture_schema(&text, "a,b,a");
+    assert_int_equal(schema_use_keys(s, SCHEMA_KEYS_BY_NAME, &err), 0);
+    schema_free(s);
+}
+
 /* Each is a schema with one thing wrong, and what is said about it. */
 static const struct bad_schema {
     struct schema_text text;
@@ -229,6 +324,40 @@ static const struct bad_schema {
     { { .delimiter = ",", .columns = "y,a", .categorical = "a", .label_positive = "a,,b" },
       NULL,
       "label-positive: an empty token" },
+    { { .delimiter = ",", .columns = "y,a,b", .categorical = "a,b", .shared = "a,z" },
+      NULL,
+      "share-table: no column is called 'z'" },
+    { { .delimiter = ",", .columns = "y,a,b", .categorical = "a,b", .shared = "a,7" },
+      NULL,
+      "share-table: '7': one column expected, 0 to 2" },
+    { { .delimiter = ",", .columns = "y,a,b", .categorical = "a,b", .shared = "0-1" },
+      NULL,
+      "share-table: '0-1': one column expected" },
+    { { .delimiter = ",", .columns = "y,a,b", .categorical = "a,b", .shared = "y,a" },
+      NULL,
+      "share-table: 'y' is no categorical column: it has no table" },
+    { { .delimiter = ",", .columns = "y,a,b", .categorical = "a,b", .shared = "a" },
+      NULL,
+      "share-table: 'a': two columns or more expected" },
+    { { .delimiter = ",", .columns = "y,a,b", .categorical = "a,b", .shared = "a,b;" },
+      NULL,
+      "share-table: an empty item in ''" },
+    { { .delimiter = ",", .columns = "y,a,b", .categorical = "a,b", .shared = "a,,b" },
+      NULL,
+      "share-table: an empty item in 'a,,b'" },
+    { { .delimiter = ",", .columns = "y,a,b,c", .categorical = "*", .shared = "a,b;c,b" },
+      NULL,
+      "share-table: 'b' stands there twice" },
+    { { .delimiter = ",",
+        .columns = "a,b",
+        .categorical = "a",
+        .bucketise = "b",
+        .shared = "a,b" },
+      NULL,
+      "share-table: of columns 0 and 1 one is bucketised" },
+    { { .delimiter = ",", .header = true, .categorical = "*", .keys = SCHEMA_KEYS_BY_NAME },
+      "a,b,a",
+      "columns 0 and 2 are both called 'a'" },
     { { .delimiter = ",", .header = true, .categorical = "*", .quote = "\"" },
       "\"a,b",
       "a quote is not closed" },
@@ -350,6 +479,10 @@ int main(void)
         cmocka_unit_test(numerics_may_all_become_categoricals),
         cmocka_unit_test(delimiters_are_spelled_with_escapes),
         cmocka_unit_test(a_column_whose_name_is_a_number_is_meant_by_name),
+        cmocka_unit_test(a_seed_by_name_is_the_names_hash_and_stays_when_other_columns_go),
+        cmocka_unit_test(a_column_without_a_name_is_called_by_its_position),
+        cmocka_unit_test(columns_that_share_a_table_have_the_seed_of_the_groups_first),
+        cmocka_unit_test(two_columns_of_one_name_need_positions_or_one_table),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_settings_name),
         cmocka_unit_test(a_line_of_too_many_columns_is_refused),
         cmocka_unit_test(the_names_that_are_there_are_listed_as_far_as_they_fit),
