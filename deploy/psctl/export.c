@@ -227,6 +227,7 @@ static uint32_t n_tensors(const struct export *e)
 static cJSON *describe(const struct shard_table *t)
 {
     cJSON *object = cJSON_CreateObject();
+    char seed[24]; /* as text: a JSON number is not sure to keep 64 bits */
 
     cJSON_AddStringToObject(object, "name", t->spec.name);
     cJSON_AddStringToObject(object, "kind", table_spec_kind_name(t->spec.kind));
@@ -235,42 +236,102 @@ static cJSON *describe(const struct shard_table *t)
         data_dir_add_u64(object, "n_floats", t->spec.n_floats);
     else
         data_dir_add_u64(object, "rows", table_n_rows(t->rows));
+    /* A key without a row has initial weights: a server of the export needs them, too. */
+    cJSON_AddStringToObject(object, "init", table_spec_init_name(t->spec.init));
+    cJSON_AddNumberToObject(object, "init_scale", (double)t->spec.init_scale);
+    snprintf(seed, sizeof seed, "%" PRIu64, t->spec.seed);
+    cJSON_AddStringToObject(object, "seed", seed);
     cJSON_AddStringToObject(object, "optimizer", table_spec_optim_name(t->spec.optim));
     cJSON_AddStringToObject(object, "storage", table_spec_storage_name(t->spec.storage));
     data_dir_add_u64(object, "steps", t->n_pushes);
     return object;
 }
 
+/* --- the record of a job's model (worker/model_record.h) --- */
+
+#define MODEL_TAIL "/model"
+#define MODEL_BYTES_MAX (UINT64_C(1) << 24)
+
+/* The JSON text in table JOB/model, a byte in each float, for the caller to delete; *ret_job: the length of JOB.
+ * NULL: it is no record, or one that has not been written yet. */
+static cJSON *read_model(const struct export_arrays *a, int *ret_job)
+{
+    const struct table_spec *spec = &a->table->spec;
+    const size_t n_name = strlen(spec->name), n_tail = strlen(MODEL_TAIL);
+    uint64_t n = 0;
+    cJSON *json;
+    char *text;
+
+    if (spec->kind != TABLE_SPEC_DENSE || n_name <= n_tail ||
+        spec->n_floats > MODEL_BYTES_MAX ||
+        strcmp(spec->name + n_name - n_tail, MODEL_TAIL) != 0)
+        return NULL;
+    text = memory_alloc(a->n_items * spec->dim + 1);
+    for (uint64_t i = 0; i < a->n_items; i++) {
+        const float *floats = load_row(a, i);
+
+        for (uint32_t k = 0; k < spec->dim; k++)
+            text[n++] = floats[k] >= 1 && floats[k] < 256 ? (char)(uint8_t)floats[k] : '\0';
+    }
+    text[n] = '\0';
+    json = cJSON_Parse(text);
+    free(text);
+    if (!cJSON_IsString(cJSON_GetObjectItemCaseSensitive(json, "format"))) {
+        cJSON_Delete(json);
+        return NULL;
+    }
+    *ret_job = (int)(n_name - n_tail);
+    return json;
+}
+
 /* --- safetensors --- */
 
-static struct safetensors_note *make_notes(const struct export *e)
+/* Takes the object; the text is the caller's to free. */
+static char *text_of(cJSON *object)
 {
-    struct safetensors_note *notes = memory_alloc((e->n_tables + 1) * sizeof *notes);
+    char *text = cJSON_PrintUnformatted(object);
+
+    cJSON_Delete(object);
+    return text ? text : memory_alloc(1);
+}
+
+/* For each table, and for each model. */
+static struct safetensors_note *make_notes(const struct export *e, uint32_t *ret_n)
+{
+    struct safetensors_note *notes = memory_alloc((2 * e->n_tables + 1) * sizeof *notes);
+    uint32_t n = 0;
 
     for (uint32_t i = 0; i < e->n_tables; i++) {
-        cJSON *object = describe(e->arrays[i].table);
-        char *text = cJSON_PrintUnformatted(object);
+        const struct export_arrays *a = &e->arrays[i];
+        int n_job = 0;
+        cJSON *model = read_model(a, &n_job);
 
-        snprintf(notes[i].name, sizeof notes[i].name, "psd:%s", e->arrays[i].table->spec.name);
-        snprintf(notes[i].text, sizeof notes[i].text, "%s", text ? text : "");
-        free(text);
-        cJSON_Delete(object);
+        snprintf(notes[n].name, sizeof notes[n].name, "psd:%s", a->table->spec.name);
+        notes[n++].text = text_of(describe(a->table));
+        if (!model)
+            continue;
+        snprintf(notes[n].name, sizeof notes[n].name, "psd.model:%.*s", n_job,
+                 a->table->spec.name);
+        notes[n++].text = text_of(model);
     }
+    *ret_n = n;
     return notes;
 }
 
 static int write_safetensors(const struct export *e, struct err *err)
 {
     struct tensor_array *tensors = memory_alloc((n_tensors(e) + 1) * sizeof *tensors);
-    struct safetensors_note *notes = make_notes(e);
-    uint32_t n = 0;
+    uint32_t n = 0, n_notes = 0;
+    struct safetensors_note *notes = make_notes(e, &n_notes);
     int status;
 
     for (uint32_t i = 0; i < e->n_tables; i++)
         for (uint32_t k = 0; k < e->arrays[i].n_tensors; k++)
             tensors[n++] = e->arrays[i].tensors[k];
     status = tensor_files_write_safetensors(&file_os, e->options->out, tensors, n, notes,
-                                            e->n_tables, err);
+                                            n_notes, err);
+    for (uint32_t i = 0; i < n_notes; i++)
+        free(notes[i].text);
     free(tensors);
     free(notes);
     return status;
@@ -322,18 +383,25 @@ static int write_index(const struct export *e, cJSON *root, struct err *err)
 static int write_npy(const struct export *e, struct err *err)
 {
     cJSON *root = cJSON_CreateObject(), *tables = cJSON_AddArrayToObject(root, "tables");
+    cJSON *models = cJSON_AddObjectToObject(root, "models");
     int status = file_os.mkdir(file_os.state, e->options->out);
 
     if (status)
         err_set(err, status, "out: cannot make %.180s: %s", e->options->out,
                 status_text(status));
     for (uint32_t i = 0; i < e->n_tables && !status; i++) {
-        cJSON *item = describe(e->arrays[i].table), *names;
+        cJSON *item = describe(e->arrays[i].table), *names, *model;
+        char job[TABLE_SPEC_NAME_MAX];
+        int n_job = 0;
 
         cJSON_AddItemToArray(tables, item);
         names = cJSON_AddArrayToObject(item, "arrays");
         for (uint32_t k = 0; k < e->arrays[i].n_tensors && !status; k++)
             status = write_array(e, &e->arrays[i].tensors[k], names, err);
+        model = read_model(&e->arrays[i], &n_job);
+        snprintf(job, sizeof job, "%.*s", n_job, e->arrays[i].table->spec.name);
+        if (model)
+            cJSON_AddItemToObject(models, job, model);
     }
     if (!status)
         status = write_index(e, root, err);

@@ -379,6 +379,26 @@ def test_pytorch_takes_the_arrays(killed, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["safetensors", "npy"])
+def test_a_table_that_is_no_record_of_a_model_is_an_array_alone(start_psd, tmp_path, form):
+    psd = start_psd("--shards", "1", "--data-dir", str(tmp_path / "d"))
+    records = {"junk": [1000, 3.5, -1, 300] * 8, "text": b'{"format": 1}', "cut": b'{"format": "psd model 1"', "real": b'{"format":"psd model 1"}'}
+    with psd.connect() as client:
+        for job, floats in records.items():
+            table = client.table(name=f"{job}/model", kind=wire.DENSE, dim=32, n_floats=32).number(3)
+            assert client.join(job=job).status == 0
+            assert client.push([0], struct.pack("<32f", *(list(floats) + [0] * 32)[:32]), table=table, op=wire.ASSIGN).status == 0
+            assert client.leave().status == 0
+        client.table(name="empty/model", kind=wire.DENSE, dim=32, n_floats=32)
+    psd.stop()
+    psctl_json("export", tmp_path / "d", "--format", form, "--out", tmp_path / "out")
+    if form == "npy":
+        models = json.loads((tmp_path / "out/tables.json").read_text())["models"]
+    else:
+        models = {name[10:]: json.loads(text) for name, text in read_safetensors(tmp_path / "out")[1].items() if name.startswith("psd.model:")}
+    assert models == {"real": {"format": "psd model 1"}}
+
+
+@pytest.mark.parametrize("form", ["safetensors", "npy"])
 def test_two_arrays_of_one_name_are_refused_before_anything_is_written(start_psd, tmp_path, form):
     psd = start_psd("--shards", "2", "--data-dir", str(tmp_path / "d"))
     for shard in range(2):
