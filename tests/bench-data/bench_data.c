@@ -3,10 +3,13 @@
  * itself can do with the same bytes: memcpy(), and zstd's unpacking alone. All in one run, the
  * best of several rounds each, so that the ratios mean something on a machine that others use.
  *
- *     bench-data [--rows N] [--batch N] [--window N] [--rounds N] [--json] [FILE]
+ *     bench-data [--rows N] [--batch N] [--window N] [--rounds N] [--json] [--parquet FILE] [FILE]
  *
  * FILE: Criteo text, plain or .zst; without one, rows of worker/data/synth.h. Text, packed text
  * and cache are written to a folder of its own under $TMPDIR, and read from the page cache.
+ *
+ * --parquet: a file with columns called as in Criteo's log (label, I1 .. I13, C1 .. C26), of those that it has; its rows
+ * for each second that a core spends on them are told as well. FILE should have the same rows.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -23,6 +26,7 @@
 #include "worker/data/line_parser_simd.h"
 #include "worker/data/line_reader.h"
 #include "worker/data/loader_pass.h"
+#include "worker/data/parquet_file.h"
 #include "worker/data/synth.h"
 
 #define PATH_MAX_BYTES 512u
@@ -32,24 +36,30 @@ struct bench {
     uint64_t n_rows;
     uint32_t n_batch, n_window, n_rounds;
     bool json;
-    const char *file;
+    const char *file, *parquet;
+    uint64_t n_parquet_rows;
     char folder[PATH_MAX_BYTES / 2], text_path[PATH_MAX_BYTES], zstd_path[PATH_MAX_BYTES];
     char *text; /* owned */
     size_t n_text, n_packed;
     void *packed; /* owned */
-    struct schema *schema;
+    struct schema *schema, *parquet_schema;
 };
 
 /* One thing measured: does it once over all of the text; a number that keeps the compiler from
  * leaving it out. */
 typedef uint64_t work_fn(struct bench *b);
 
-static double seconds(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double seconds(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
 }
 
 static void must(int status, const struct err *err)
@@ -144,10 +154,10 @@ static uint64_t parse(struct bench *b)
 }
 
 /* A whole pass, in this thread. */
-static uint64_t pass_over(struct bench *b, const char *path, uint32_t n_window,
-                          const char *cache)
+static uint64_t pass_with(struct bench *b, const struct schema *schema, const char *path,
+                          uint32_t n_window, const char *cache)
 {
-    struct data_loader_options options = { .schema = b->schema,
+    struct data_loader_options options = { .schema = schema,
                                            .paths = (char *[]){ (char *)(uintptr_t)path },
                                            .n_paths = 1,
                                            .n_ranks = 1,
@@ -163,9 +173,8 @@ static uint64_t pass_over(struct bench *b, const char *path, uint32_t n_window,
     struct err err;
     uint64_t sum = 0;
 
-    must(
-        batch_init(&batch, b->n_batch, schema_n_numeric(b->schema), schema_n_fields(b->schema)),
-        &(struct err){ .text = "no memory" });
+    must(batch_init(&batch, b->n_batch, schema_n_numeric(schema), schema_n_fields(schema)),
+         &(struct err){ .text = "no memory" });
     must(loader_pass_new(&options, NULL, &p, &err), &err);
     do {
         must(loader_pass_fill(p, &batch, &err), &err);
@@ -174,6 +183,12 @@ static uint64_t pass_over(struct bench *b, const char *path, uint32_t n_window,
     loader_pass_free(p);
     batch_deinit(&batch);
     return sum;
+}
+
+static uint64_t pass_over(struct bench *b, const char *path, uint32_t n_window,
+                          const char *cache)
+{
+    return pass_with(b, b->schema, path, n_window, cache);
 }
 
 static uint64_t feed_text(struct bench *b)
@@ -212,12 +227,13 @@ static uint64_t feed_and_write_cache(struct bench *b)
     return pass_over(b, b->text_path, 0, b->folder);
 }
 
-/* The cache's own share of the next two: its rows, but nothing done with a batch of them. */
-static uint64_t rows_of_cache(struct bench *b)
+/* The share of the rows alone in a whole feed: nothing is done with a batch of them. */
+static uint64_t rows_of(struct bench *b, const struct schema *schema, const char *path,
+                        const char *cache)
 {
-    struct data_loader_options options = { .schema = b->schema,
+    struct data_loader_options options = { .schema = schema,
                                            .labelled = true,
-                                           .data_cache = b->folder };
+                                           .data_cache = cache };
     struct file_rows_refusal refusal;
     struct batch batch;
     struct file_rows *rows;
@@ -225,24 +241,39 @@ static uint64_t rows_of_cache(struct bench *b)
     uint64_t sum = 0;
     bool there;
 
-    must(
-        batch_init(&batch, b->n_batch, schema_n_numeric(b->schema), schema_n_fields(b->schema)),
-        &(struct err){ .text = "no memory" });
+    must(batch_init(&batch, b->n_batch, schema_n_numeric(schema), schema_n_fields(schema)),
+         &(struct err){ .text = "no memory" });
     batch_clear(&batch);
-    must(file_rows_open(&options, b->text_path, NULL, &rows, &err), &err);
+    must(file_rows_open(&options, path, NULL, &rows, &err), &err);
     for (;;) {
         must(file_rows_next(rows, &there, &err), &err);
         if (!there)
             break;
+        must(file_rows_fetch(rows, &err), &err);
         must(file_rows_add(rows, &batch, &refusal), &refusal.why);
         if (batch.n < batch.n_max)
             continue;
-        sum += batch.keys[0];
+        sum += batch.n_keys ? batch.keys[0] : 1;
         batch_clear(&batch);
     }
     file_rows_close(rows);
     batch_deinit(&batch);
-    return sum;
+    return sum + 1;
+}
+
+static uint64_t rows_of_cache(struct bench *b)
+{
+    return rows_of(b, b->schema, b->text_path, b->folder);
+}
+
+static uint64_t rows_of_parquet(struct bench *b)
+{
+    return b->parquet ? rows_of(b, b->parquet_schema, b->parquet, NULL) : 0;
+}
+
+static uint64_t feed_parquet(struct bench *b)
+{
+    return b->parquet ? pass_with(b, b->parquet_schema, b->parquet, 0, NULL) : 0;
 }
 
 static uint64_t feed_cache(struct bench *b)
@@ -333,6 +364,35 @@ static void write_file(const char *path, const void *bytes, size_t n_bytes)
     }
 }
 
+/* The columns of a Criteo log that the file has. */
+static void prepare_parquet(struct bench *b)
+{
+    char numeric[256] = "", categorical[512] = "", *at[2] = { numeric, categorical };
+    struct parquet_file *file;
+    struct err err;
+
+    if (!b->parquet)
+        return;
+    must(parquet_file_open(b->parquet, &file, &err), &err);
+    b->n_parquet_rows = parquet_file_n_rows(file);
+    for (uint32_t i = 0; i < parquet_file_n_columns(file); i++) {
+        const char *name = parquet_file_column(file, i)->name;
+        bool is_category = name[0] == 'C';
+
+        if ((name[0] == 'I' || is_category) && strlen(name) <= 3)
+            at[is_category] += sprintf(
+                at[is_category], "%s%s",
+                at[is_category] == (is_category ? categorical : numeric) ? "" : ",", name);
+    }
+    parquet_file_close(file);
+    must(schema_open(&(struct schema_text){ .delimiter = "\\t",
+                                            .label = "label",
+                                            .numeric = numeric,
+                                            .categorical = categorical },
+                     NULL, b->parquet, &b->parquet_schema, &err),
+         &err);
+}
+
 static void prepare(struct bench *b)
 {
     const struct synth_options synth = { .rows = b->n_rows,
@@ -362,6 +422,7 @@ static void prepare(struct bench *b)
     b->n_packed = ZSTD_compress(b->packed, b->n_packed, b->text, b->n_text, 3);
     write_file(b->zstd_path, b->packed, b->n_packed);
     must(schema_new(&(struct schema_text){ .preset = "criteo" }, NULL, &b->schema, &err), &err);
+    prepare_parquet(b);
 }
 
 static void clean_up(struct bench *b)
@@ -371,6 +432,7 @@ static void clean_up(struct bench *b)
     remove(b->zstd_path);
     rmdir(b->folder);
     schema_free(b->schema);
+    schema_free(b->parquet_schema);
     free(b->packed);
     free(b->text);
 }
@@ -393,27 +455,44 @@ static const struct item {
     { "cache", "rows of the cache", rows_of_cache },
     { "feed_cache", "whole feed: cache", feed_cache },
     { "feed_cache_shuffled", "whole feed: cache, shuffled", feed_cache_shuffled },
+    /* Last, and left out of the report without --parquet. */
+    { "parquet", "rows of Parquet", rows_of_parquet },
+    { "feed_parquet", "whole feed: Parquet", feed_parquet },
 };
 
+#define N_PARQUET_ITEMS 2u
+
+/* The best of each: seconds, and seconds of a core. */
+struct times {
+    double wall[COUNT_OF(items)], cpu[COUNT_OF(items)];
+};
+
+static void keep_best(double *best, uint32_t round, double took)
+{
+    if (round == 0 || took < *best)
+        *best = took;
+}
+
 /* Round after round over all of them, so that a slow moment of the machine meets every one. */
-static uint64_t measure(struct bench *b, double best[COUNT_OF(items)])
+static uint64_t measure(struct bench *b, struct times *best)
 {
     uint64_t kept = 0;
 
     for (uint32_t round = 0; round < b->n_rounds; round++)
         for (size_t i = 0; i < COUNT_OF(items); i++) {
-            double start = seconds(), took;
+            double start = seconds(), cpu_start = seconds_of(CLOCK_THREAD_CPUTIME_ID);
 
             kept += items[i].work(b);
-            took = seconds() - start;
-            if (round == 0 || took < best[i])
-                best[i] = took;
+            keep_best(&best->wall[i], round, seconds() - start);
+            keep_best(&best->cpu[i], round, seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_start);
         }
     return kept;
 }
 
-static void report(const struct bench *b, const double best[COUNT_OF(items)], double ns)
+static void report(const struct bench *b, const struct times *times, double ns)
 {
+    const double *best = times->wall;
+    const size_t n = COUNT_OF(items) - (b->parquet ? 0 : N_PARQUET_ITEMS);
     double mb = (double)b->n_text * 1e-6;
 
     if (b->json)
@@ -424,12 +503,16 @@ static void report(const struct bench *b, const double best[COUNT_OF(items)], do
         printf("%.1f MB of text, batches of %u, window of %u rows, best of %u rounds, one "
                "thread\n\n%-32s %8s %9s %9s\n",
                mb, b->n_batch, b->n_window, b->n_rounds, "", "MB/s", "/ memcpy", "/ zstd");
-    for (size_t i = 0; i < COUNT_OF(items); i++)
+    for (size_t i = 0; i < n; i++)
         if (b->json)
             printf(",\"%s_mb_per_s\":%.1f", items[i].name, mb / best[i]);
         else
             printf("%-32s %8.0f %9.3f %9.2f\n", items[i].what, mb / best[i], best[0] / best[i],
                    best[1] / best[i]);
+    for (size_t i = COUNT_OF(items) - N_PARQUET_ITEMS; i < n; i++)
+        printf(b->json ? ",\"%s_rows_per_s\":%.0f" : "%-32s %8.0f rows per second of a core\n",
+               b->json ? items[i].name : items[i].what,
+               (double)b->n_parquet_rows / times->cpu[i]);
     if (b->json)
         printf("}\n");
     else
@@ -439,14 +522,15 @@ static void report(const struct bench *b, const double best[COUNT_OF(items)], do
 static int misuse(void)
 {
     fprintf(stderr, "bench-data [--rows N] [--batch N] [--window N] [--rounds N] [--json] "
-                    "[FILE]\n");
+                    "[--parquet FILE] [FILE]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     struct bench b = { .n_rows = 100000, .n_batch = 2048, .n_window = 10000, .n_rounds = 5 };
-    double best[COUNT_OF(items)] = { 0 }, ns;
+    struct times best = { 0 };
+    double ns;
 
     for (int i = 1; i < argc; i++) {
         uint32_t *to = strcmp(argv[i], "--batch") == 0    ? &b.n_batch
@@ -457,6 +541,8 @@ int main(int argc, char **argv)
 
         if (strcmp(argv[i], "--json") == 0)
             b.json = true;
+        else if (strcmp(argv[i], "--parquet") == 0 && i + 1 < argc)
+            b.parquet = argv[++i];
         else if (argv[i][0] != '-' && !b.file)
             b.file = argv[i];
         else if ((!to && !rows) || ++i == argc || strtoul(argv[i], NULL, 10) == 0)
@@ -467,10 +553,10 @@ int main(int argc, char **argv)
             *to = (uint32_t)strtoul(argv[i], NULL, 10);
     }
     prepare(&b);
-    if (measure(&b, best) == 0)
+    if (measure(&b, &best) == 0)
         fprintf(stderr, "bench-data: nothing was read\n");
     ns = dedup_ns(&b);
-    report(&b, best, ns);
+    report(&b, &best, ns);
     clean_up(&b);
     return 0;
 }

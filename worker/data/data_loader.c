@@ -16,6 +16,8 @@
 #include "common/memory.h"
 #include "worker/data/line_reader.h"
 #include "worker/data/loader_pass.h"
+#include "worker/data/parquet_file.h"
+#include "worker/data/parquet_rows.h"
 
 /* A batch and the counts as they were when it was full. */
 struct place {
@@ -425,8 +427,14 @@ static int count_rows(const char *file, const struct schema *schema, uint64_t *r
     uint64_t n_lines = 0;
     struct line_reader_line line;
     struct line_reader *reader;
-    int status = line_reader_open(file, &reader, err);
+    int status;
 
+    if (parquet_file_is_one(file)) {
+        status = parquet_rows_count(file, &n_lines, err);
+        *rows += n_lines;
+        return status;
+    }
+    status = line_reader_open(file, &reader, err);
     if (status)
         return status;
     while ((status = line_reader_next(reader, &line, err)) == 0 && line.bytes)

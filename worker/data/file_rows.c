@@ -7,6 +7,8 @@
 #include "common/memory.h"
 #include "worker/data/line_parser_simd.h"
 #include "worker/data/line_reader.h"
+#include "worker/data/parquet_file.h"
+#include "worker/data/parquet_rows.h"
 #include "worker/data/row_cache_file.h"
 
 #define SHOWN_PATH_MAX 90u
@@ -21,8 +23,10 @@ struct file_rows {
     struct row_cache_file_key key;             /* if a cache is wanted */
     struct row_cache_file_reader *cached;      /* owned; NULL: the text is read */
     struct line_reader *reader;                /* owned; the text */
+    struct parquet_rows *parquet;              /* owned; in place of the reader */
     struct row_cache_file_writer *writer;      /* owned; NULL: nothing is written */
     struct line_reader_line line;              /* of the text, if no record was made of it */
+    bool at_parquet_row;                       /* in place of the line */
     const struct parsed_row *record;           /* of the row; NULL: not made yet */
     struct batch one;                          /* for a row on its way into a record */
     struct bytes made;                         /* the record, where there is no writer */
@@ -91,6 +95,8 @@ static void finish_writing(struct file_rows *r)
 
 static int parse(struct file_rows *r, struct batch *b, struct err *why)
 {
+    if (r->parquet)
+        return parquet_rows_add(r->parquet, b, why);
     if (r->line.too_long)
         return err_set(why, PS_EDATA, TOO_LONG);
     return line_parser_simd_parse(r->plan, r->line.bytes, r->line.len, b, why);
@@ -144,9 +150,24 @@ static int check_header(struct file_rows *r, struct err *err)
                : 0;
 }
 
+/* Rows that one worker takes of a file, one after another: of the others' nothing is decoded. */
+static uint32_t rows_together(const struct data_loader_options *o)
+{
+    return o->by_rows && o->n_ranks > 1 ? o->batch : PARQUET_ROWS_BLOCK_MAX;
+}
+
 static int open_text(struct file_rows *r, struct err *err)
 {
-    int status = line_reader_open_pipe(file_rows_shown_path(r->path), r->pipe, &r->reader, err);
+    int status;
+
+    if (!r->pipe && parquet_file_is_one(r->path)) {
+        status =
+            parquet_rows_open(r->path, r->plan, rows_together(r->options), &r->parquet, err);
+        if (!status)
+            start_writing(r);
+        return status;
+    }
+    status = line_reader_open_pipe(file_rows_shown_path(r->path), r->pipe, &r->reader, err);
 
     if (!status && schema_has_header(r->options->schema))
         status = check_header(r, err);
@@ -173,18 +194,34 @@ static int write_row(struct file_rows *r, struct err *err)
 
 static bool is_at_row(const struct file_rows *r)
 {
-    return r->cached ? r->record != NULL : r->line.bytes != NULL;
+    return r->cached ? r->record != NULL : r->line.bytes || r->at_parquet_row;
+}
+
+static int next_source_row(struct file_rows *r, struct err *err)
+{
+    int status = 0;
+
+    if (r->parquet) {
+        r->at_parquet_row = parquet_rows_next(r->parquet);
+        r->line.number = parquet_rows_number(r->parquet);
+        r->text_bytes = parquet_rows_bytes(r->parquet);
+    } else {
+        status = line_reader_next(r->reader, &r->line, err);
+        r->text_bytes = line_reader_bytes(r->reader);
+    }
+    return status;
 }
 
 static int next_line(struct file_rows *r, struct err *err)
 {
     struct err why;
-    int status = line_reader_next(r->reader, &r->line, err);
+    int status = next_source_row(r, err);
 
-    r->text_bytes = line_reader_bytes(r->reader);
+    if (!status && r->writer && r->at_parquet_row)
+        status = parquet_rows_fetch(r->parquet, err);
     if (status)
         return status;
-    if (r->line.bytes) {
+    if (is_at_row(r)) {
         status = r->writer ? write_row(r, err) : 0;
     } else {
         if (r->writer && r->record &&
@@ -263,6 +300,7 @@ void file_rows_close(struct file_rows *r)
     row_cache_file_close(r->cached);
     row_cache_file_abort(r->writer);
     line_reader_close(r->reader);
+    parquet_rows_close(r->parquet);
     batch_deinit(&r->one);
     bytes_deinit(&r->made);
     free(r);
@@ -306,6 +344,11 @@ int file_rows_next(struct file_rows *r, bool *ret_there, struct err *err)
     *ret_there = !status && is_at_row(r);
     r->n_rows += *ret_there;
     return status;
+}
+
+int file_rows_fetch(struct file_rows *r, struct err *err)
+{
+    return r->parquet && !r->record ? parquet_rows_fetch(r->parquet, err) : 0;
 }
 
 int file_rows_add_record(const struct parsed_row *record, struct batch *b,

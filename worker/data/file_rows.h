@@ -1,6 +1,6 @@
 /*
- * The rows of one file, one after another, malformed ones among them: from its text, or from
- * the cache of parsed rows. The caller sees no difference.
+ * The rows of one file, one after another, malformed ones among them: from its text, from the columns of a Parquet
+ * file, or from the cache of parsed rows. The caller sees no difference. "Text" is either of the first two below.
  *
  *     no cache wanted          text; a row that nobody takes costs a search for its end
  *     none there, or stale     text; every row is parsed, taken or not, and written
@@ -21,7 +21,7 @@
 
 struct file_rows;
 
-/* A malformed row: its line, and what is wrong. */
+/* A malformed row: its line (of a Parquet file: its row, from 1), and what is wrong. */
 struct file_rows_refusal {
     uint64_t line;
     struct err why;
@@ -35,6 +35,10 @@ void file_rows_close(struct file_rows *r);
 
 /* To the next row; false behind the last. */
 int file_rows_next(struct file_rows *r, bool *ret_there, struct err *err) MUST_CHECK;
+
+/* The row is wanted: reads what it is made of, if that is not in memory. Before file_rows_add() and
+ * file_rows_record(). PS_EDATA: the file is damaged. */
+int file_rows_fetch(struct file_rows *r, struct err *err) MUST_CHECK;
 
 /* Adds the row to the batch, which has space for it; PS_EDATA, with `ret` filled, for a malformed
  * one; -ENOMEM. Once for a row. */

@@ -10,6 +10,7 @@
 #include <zstd.h>
 
 #include "common/memory.h"
+#include "worker/data/parquet_file.h"
 
 #define PACKED_BYTES (128u * 1024u)
 #define MAGIC_BYTES 4u
@@ -97,6 +98,10 @@ static int start_unpacking(struct input_stream *s, struct err *err)
         s->packing = GZIP;
         return 0;
     }
+    if (parquet_file_begins(s->packed, s->end))
+        return err_set(err, PS_EDATA,
+                       "%s: is Parquet, which is read from its end: name a file, not a pipe",
+                       s->path);
     if (!input_pipe_is_stopped(s->pipe) &&
         (ends_with(s->path, ".zst") || ends_with(s->path, ".gz")))
         return err_set(err, PS_EDATA,

@@ -89,8 +89,7 @@ bool line_parser_decimal(const char *text, size_t len, double *ret)
     return true;
 }
 
-/* Does the token stand for a missing value? */
-static bool is_missing(const struct line_parser_plan *plan, struct line_parser_span token)
+bool line_parser_is_missing(const struct line_parser_plan *plan, struct line_parser_span token)
 {
     size_t len = strlen(plan->missing);
 
@@ -98,7 +97,7 @@ static bool is_missing(const struct line_parser_plan *plan, struct line_parser_s
            (len > 0 && token.len == len && memcmp(token.at, plan->missing, len) == 0);
 }
 
-static float transform(const struct line_parser_plan *plan, uint32_t i, double x)
+float line_parser_transform(const struct line_parser_plan *plan, uint32_t i, double x)
 {
     switch (plan->numeric_as) {
     case LINE_PARSER_LOG1P:
@@ -121,11 +120,11 @@ enum line_parser_number line_parser_number(const struct line_parser_plan *plan, 
     double x;
 
     *ret = plan->numeric_missing;
-    if (is_missing(plan, token))
+    if (line_parser_is_missing(plan, token))
         return LINE_PARSER_NUMBER_OK;
     if (!line_parser_decimal(token.at, token.len, &x))
         return LINE_PARSER_NUMBER_MALFORMED;
-    *ret = transform(plan, i, x);
+    *ret = line_parser_transform(plan, i, x);
     return isfinite(*ret) ? LINE_PARSER_NUMBER_OK : LINE_PARSER_NUMBER_TOO_LARGE;
 }
 
@@ -234,8 +233,8 @@ static const char *shown(struct line_parser_span token, char buffer[SHOWN_MAX + 
     return buffer;
 }
 
-static int refuse(const struct line_parser_plan *plan, uint32_t column,
-                  struct line_parser_span token, const char *what, struct err *why)
+int line_parser_refuse(const struct line_parser_plan *plan, uint32_t column,
+                       struct line_parser_span token, const char *what, struct err *why)
 {
     const char *name = plan->names ? plan->names[column] : NULL;
     char buffer[SHOWN_MAX + 4];
@@ -264,47 +263,62 @@ static bool equals(struct line_parser_span token, const char *text)
     return token.len == len && memcmp(token.at, text, len) == 0;
 }
 
-static int parse_label(const struct line_parser_plan *plan,
-                       const struct line_parser_span *spans, float *ret_label, struct err *why)
+int line_parser_label(const struct line_parser_plan *plan, struct line_parser_span token,
+                      float *ret, struct err *why)
 {
-    struct line_parser_span token;
     double x;
 
-    *ret_label = 0;
-    if (plan->label_column == LINE_PARSER_NO_LABEL)
-        return 0;
-    token = spans[plan->label_column];
-    if (is_missing(plan, token))
-        return refuse(plan, plan->label_column, token, "is no label: it is missing", why);
+    *ret = 0;
+    if (line_parser_is_missing(plan, token))
+        return line_parser_refuse(plan, plan->label_column, token, "is no label: it is missing",
+                                  why);
     for (uint32_t i = 0; i < plan->n_positive; i++)
         if (token.len == plan->positive[i].len &&
             memcmp(token.at, plan->positive[i].at, token.len) == 0)
-            *ret_label = 1;
+            *ret = 1;
     if (plan->n_positive)
         return 0;
     if (!line_parser_decimal(token.at, token.len, &x) || (x != 0 && x != 1))
-        return refuse(plan, plan->label_column, token, "is no label: 0 or 1 expected", why);
-    *ret_label = (float)x;
+        return line_parser_refuse(plan, plan->label_column, token,
+                                  "is no label: 0 or 1 expected", why);
+    *ret = (float)x;
+    return 0;
+}
+
+static int parse_label(const struct line_parser_plan *plan,
+                       const struct line_parser_span *spans, float *ret_label, struct err *why)
+{
+    *ret_label = 0;
+    return plan->label_column == LINE_PARSER_NO_LABEL
+               ? 0
+               : line_parser_label(plan, spans[plan->label_column], ret_label, why);
+}
+
+int line_parser_numeric(const struct line_parser_plan *plan, uint32_t i,
+                        struct line_parser_span token, float *ret, struct err *why)
+{
+    const uint32_t column = plan->numeric_columns[i];
+
+    switch (line_parser_number(plan, i, token, ret)) {
+    case LINE_PARSER_NUMBER_OK:
+        break;
+    case LINE_PARSER_NUMBER_MALFORMED:
+        return line_parser_refuse(plan, column, token, "is not a number", why);
+    case LINE_PARSER_NUMBER_TOO_LARGE:
+        return line_parser_refuse(plan, column, token, "is too large a number", why);
+    }
     return 0;
 }
 
 static int parse_numeric(const struct line_parser_plan *plan,
                          const struct line_parser_span *spans, float *numeric, struct err *why)
 {
-    for (uint32_t i = 0; i < plan->n_numeric; i++) {
-        uint32_t column = plan->numeric_columns[i];
-        struct line_parser_span token = spans[column];
+    int status = 0;
 
-        switch (line_parser_number(plan, i, token, &numeric[i])) {
-        case LINE_PARSER_NUMBER_OK:
-            break;
-        case LINE_PARSER_NUMBER_MALFORMED:
-            return refuse(plan, column, token, "is not a number", why);
-        case LINE_PARSER_NUMBER_TOO_LARGE:
-            return refuse(plan, column, token, "is too large a number", why);
-        }
-    }
-    return 0;
+    for (uint32_t i = 0; i < plan->n_numeric && !status; i++)
+        status =
+            line_parser_numeric(plan, i, spans[plan->numeric_columns[i]], &numeric[i], why);
+    return status;
 }
 
 static int64_t bucket_of(double x)
@@ -327,7 +341,8 @@ static int bucket_key(const struct line_parser_plan *plan, uint32_t field,
     double x;
 
     if (!line_parser_decimal(token.at, token.len, &x))
-        return refuse(plan, plan->fields[field].column, token, "is not a number", why);
+        return line_parser_refuse(plan, plan->fields[field].column, token, "is not a number",
+                                  why);
     bucket = (uint64_t)bucket_of(x);
     for (unsigned i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(bucket >> (8 * i));
@@ -345,12 +360,11 @@ static int add_key(struct batch *b, uint64_t key)
 
 /* A key for each part between separators that is not missing. */
 static int add_parts(const struct line_parser_plan *plan, uint32_t field,
-                     struct line_parser_span token, struct batch *b, uint32_t *ret_n)
+                     struct line_parser_span token, struct batch *b)
 {
     size_t separator_len = strlen(plan->inner_separator);
     char *end = token.at + token.len, *hit;
 
-    *ret_n = 0;
     do {
         struct line_parser_span part = { token.at, (size_t)(end - token.at) };
 
@@ -358,33 +372,38 @@ static int add_parts(const struct line_parser_plan *plan, uint32_t field,
         if (hit)
             part.len = (size_t)(hit - part.at);
         token.at = hit ? hit + separator_len : end;
-        if (is_missing(plan, part))
+        if (line_parser_is_missing(plan, part))
             continue;
         if (add_key(b, XXH3_64bits_withSeed(part.at, part.len, plan->fields[field].seed)))
             return -ENOMEM;
-        ++*ret_n;
     } while (hit);
     return 0;
+}
+
+int line_parser_value_keys(const struct line_parser_plan *plan, uint32_t field,
+                           struct line_parser_span token, struct batch *b, struct err *why)
+{
+    uint64_t key = 0;
+    int status;
+
+    if (line_parser_is_missing(plan, token))
+        return 0;
+    if (plan->fields[field].is_bucket) {
+        status = bucket_key(plan, field, token, &key, why);
+        return status ? status : add_key(b, key);
+    }
+    if (!plan->inner_separator[0])
+        return add_key(b, XXH3_64bits_withSeed(token.at, token.len, plan->fields[field].seed));
+    return add_parts(plan, field, token, b);
 }
 
 static int add_field(const struct line_parser_plan *plan, uint32_t field,
                      struct line_parser_span token, struct batch *b, struct err *why)
 {
-    uint64_t key = 0;
-    uint32_t n = 0;
-    int status = 0;
+    uint32_t n_keys_before = b->n_keys;
+    int status = line_parser_value_keys(plan, field, token, b, why);
 
-    if (!is_missing(plan, token)) {
-        if (plan->fields[field].is_bucket) {
-            status = bucket_key(plan, field, token, &key, why);
-            return status ? status : add_key(b, key);
-        }
-        if (!plan->inner_separator[0])
-            return add_key(b,
-                           XXH3_64bits_withSeed(token.at, token.len, plan->fields[field].seed));
-        status = add_parts(plan, field, token, b, &n);
-    }
-    if (status || n || !plan->missing_has_key)
+    if (status || b->n_keys > n_keys_before || !plan->missing_has_key)
         return status;
     return add_key(b, XXH3_64bits_withSeed("", 0, plan->fields[field].seed));
 }

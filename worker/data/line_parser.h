@@ -97,6 +97,34 @@ int line_parser_parse(const struct line_parser_plan *plan, char *line, size_t le
 int line_parser_keys(const struct line_parser_plan *plan, uint32_t field, char *token,
                      size_t len, struct batch *b, struct err *why) MUST_CHECK;
 
+/*
+ * The parts of line_parser_parse(), for values that do not come from a line: `token` is what would stand there as text.
+ * Errors as above.
+ */
+
+/* Whether the token stands for a missing value. */
+bool line_parser_is_missing(const struct line_parser_plan *plan, struct line_parser_span token);
+
+int line_parser_label(const struct line_parser_plan *plan, struct line_parser_span token,
+                      float *ret, struct err *why) MUST_CHECK;
+
+/* line_parser_number() with a sentence. */
+int line_parser_numeric(const struct line_parser_plan *plan, uint32_t i,
+                        struct line_parser_span token, float *ret, struct err *why) MUST_CHECK;
+
+/* What a batch holds for the number x of numeric column i, which is not missing. */
+float line_parser_transform(const struct line_parser_plan *plan, uint32_t i, double x);
+
+/* Adds the keys of one token, none if it is missing: a field without a key then has the one of line_parser_keys(plan,
+ * field, "", 0), if any. */
+int line_parser_value_keys(const struct line_parser_plan *plan, uint32_t field,
+                           struct line_parser_span token, struct batch *b, struct err *why)
+    MUST_CHECK;
+
+/* PS_EDATA, with a sentence about the token and its column. */
+int line_parser_refuse(const struct line_parser_plan *plan, uint32_t column,
+                       struct line_parser_span token, const char *what, struct err *why);
+
 /* PS_EDATA unless the line names the plan's columns in the plan's order; changes the line. */
 int line_parser_check_header(const struct line_parser_plan *plan, char *line, size_t len,
                              struct err *why) MUST_CHECK;

@@ -165,7 +165,7 @@ static int next_own(struct loader_pass *p, bool *ret_there, struct err *err)
         if (status || !*ret_there)
             return status;
     } while (!is_mine(p, p->n_rows++));
-    return 0;
+    return file_rows_fetch(p->rows, err);
 }
 
 /* What came of adding a row to the batch. */

@@ -7,6 +7,8 @@
 #include "common/memory.h"
 #include "worker/data/line_parser_simd.h"
 #include "worker/data/line_reader.h"
+#include "worker/data/parquet_file.h"
+#include "worker/data/parquet_rows.h"
 
 /* Knuth, The Art of Computer Programming 2, 4.2.2, (15) and (16). */
 struct moment {
@@ -58,13 +60,38 @@ static int read_rows(struct measure *m, struct line_reader *reader, struct err *
     return 0;
 }
 
+static int read_parquet(struct measure *m, const char *path, struct err *err)
+{
+    struct parquet_rows *rows;
+    int status = parquet_rows_open(path, &m->plan, PARQUET_ROWS_BLOCK_MAX, &rows, err);
+
+    if (status)
+        return status;
+    while (m->rows_left > 0 && !status && parquet_rows_next(rows)) {
+        m->rows_left--;
+        batch_clear(&m->batch);
+        status = parquet_rows_fetch(rows, err);
+        if (status)
+            break;
+        status = parquet_rows_add(rows, &m->batch, NULL);
+        if (!status)
+            add_row(m);
+        status = status == -ENOMEM ? err_set(err, status, "no memory for a row") : 0;
+    }
+    parquet_rows_close(rows);
+    return status;
+}
+
 static int read_file(struct measure *m, struct input_pipes *pipes, const char *path,
                      const struct schema *schema, struct err *err)
 {
     struct line_reader_line header;
     struct line_reader *reader;
-    int status = line_reader_open_prescan(pipes, path, &reader, err);
+    int status;
 
+    if (parquet_file_is_one(path))
+        return read_parquet(m, path, err);
+    status = line_reader_open_prescan(pipes, path, &reader, err);
     if (status)
         return status;
     if (schema_has_header(schema))

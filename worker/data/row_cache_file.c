@@ -17,6 +17,7 @@
 
 #include "common/crc32c.h"
 #include "common/memory.h"
+#include "worker/data/parquet_file.h"
 
 #define NAME_MAX_BYTES 100u /* of the file's own name in the cache's */
 
@@ -117,6 +118,9 @@ int row_cache_file_key_init(struct row_cache_file_key *key, const char *dir,
     add_text(&x, real);
     add_number(&x, schema_has_header(schema));
     add_plan(&x, plan);
+    /* Under the key of text is what lines made of the file's bytes, in a version that knew lines alone. */
+    if (parquet_file_is_one(file))
+        add_text(&x, "parquet");
     key->fingerprint = XXH3_64bits_digest(&x);
     name = strrchr(real, '/') ? strrchr(real, '/') + 1 : real;
     n = snprintf(key->path, sizeof key->path, "%s/%.*s.%016llx.rows", dir, (int)NAME_MAX_BYTES,

@@ -11,6 +11,7 @@
 #include "common/memory.h"
 #include "worker/data/line_parser_simd.h"
 #include "worker/data/line_reader.h"
+#include "worker/data/parquet_file.h"
 
 /* ---- columns: the name of each, and the list that claims it ---- */
 
@@ -462,8 +463,22 @@ static int use_first_line(struct schema *s, const char *first_line, struct err *
     return status;
 }
 
+static int use_parquet(struct schema *s, const struct parquet_file *file, struct err *err)
+{
+    const uint32_t n = parquet_file_n_columns(file);
+    int status = columns_init(&s->columns, n, err);
+
+    for (uint32_t i = 0; i < n && !status; i++) {
+        const char *name = parquet_file_column(file, i)->name;
+
+        status = columns_set_name(&s->columns, i, name, strlen(name), err);
+    }
+    return status;
+}
+
 static int find_columns(struct schema *s, const struct schema_text *text,
-                        const char *first_line, struct err *err)
+                        const char *first_line, const struct parquet_file *parquet,
+                        struct err *err)
 {
     if (or_empty(text->preset)[0])
         return use_preset(s, text, err);
@@ -474,6 +489,8 @@ static int find_columns(struct schema *s, const struct schema_text *text,
                 "columns: names are given for files that have a header of their own");
         return use_name_list(s, text->columns, err);
     }
+    if (parquet)
+        return use_parquet(s, parquet, err);
     if (!first_line)
         return err_set(err, PS_ESETTING,
                        "the first line of the data is needed to know its columns");
@@ -743,8 +760,9 @@ enum schema_keys schema_keys(const struct schema *s)
     return s->keys;
 }
 
-int schema_new(const struct schema_text *text, const char *first_line,
-               struct schema **ret_schema, struct err *err)
+static int new_schema(const struct schema_text *text, const char *first_line,
+                      const struct parquet_file *parquet, struct schema **ret_schema,
+                      struct err *err)
 {
     struct schema *s = memory_try_alloc(sizeof *s);
     int status;
@@ -753,7 +771,7 @@ int schema_new(const struct schema_text *text, const char *first_line,
         return no_memory(err);
     status = set_texts(s, text, err);
     if (!status)
-        status = find_columns(s, text, first_line, err);
+        status = find_columns(s, text, first_line, parquet, err);
     if (!status)
         status = claim_columns(s, text, err);
     if (!status)
@@ -774,13 +792,35 @@ int schema_new(const struct schema_text *text, const char *first_line,
     return 0;
 }
 
+int schema_new(const struct schema_text *text, const char *first_line,
+               struct schema **ret_schema, struct err *err)
+{
+    return new_schema(text, first_line, NULL, ret_schema, err);
+}
+
+static int open_parquet(const struct schema_text *text, const char *path,
+                        struct schema **ret_schema, struct err *err)
+{
+    struct parquet_file *file;
+    int status = parquet_file_open(path, &file, err);
+
+    if (status)
+        return status;
+    status = new_schema(text, NULL, file, ret_schema, err);
+    parquet_file_close(file);
+    return status;
+}
+
 int schema_open(const struct schema_text *text, struct input_pipes *pipes, const char *path,
                 struct schema **ret_schema, struct err *err)
 {
     bool known = or_empty(text->preset)[0] || or_empty(text->columns)[0];
     char *first_line = NULL;
-    int status = known ? 0 : line_reader_first_line(pipes, path, &first_line, err);
+    int status;
 
+    if (!known && parquet_file_is_one(path))
+        return open_parquet(text, path, ret_schema, err);
+    status = known ? 0 : line_reader_first_line(pipes, path, &first_line, err);
     if (!status)
         status = schema_new(text, first_line, ret_schema, err);
     free(first_line);

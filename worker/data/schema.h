@@ -71,8 +71,8 @@ struct schema;
 int schema_new(const struct schema_text *text, const char *first_line,
                struct schema **ret_schema, struct err *err) MUST_CHECK;
 
-/* The same, with the first line of the file at path, which is read if it is needed: by a prescan, if it is one of the
- * pipes (may be NULL). */
+/* The same, with the first line of the file at path, or the columns of a Parquet file. It is read if it is needed: by a
+ * prescan, if it is one of the pipes (may be NULL). */
 int schema_open(const struct schema_text *text, struct input_pipes *pipes, const char *path,
                 struct schema **ret_schema, struct err *err) MUST_CHECK;
 
