@@ -1,0 +1,319 @@
+/*
+ * psd.h: libpsd, the C library of psd, a parameter server for embedding tables. C99 and C++.
+ *
+ *     psd *c;
+ *     char why[PSD_WHY_MAX];
+ *     if (psd_open(&c, "psd://127.0.0.1:7070/ctr", "rank=0 workers=2 mode=async", why))    fail(why);
+ *     int item = psd_table(c, "item", "dim=16 optimizer=adagrad lr=0.01");
+ *     psd_rows r = { .size = sizeof r, .table = (uint32_t)item, .keys = keys, .n = n, .rows = rows };
+ *     psd_op pull;
+ *     if (psd_pull(c, clock, &r, 1, &pull) || psd_wait(c, pull, 1000))                     fail(psd_error());
+ *     ... r.rows = gradients;
+ *     if (psd_push(c, clock, samples, PSD_TICK, &r, 1))                                    fail(psd_error());
+ *
+ * Results. A function that returns int, int64_t or psd_op returns 0 or more when it worked, and a negative status when
+ * not: a negative errno, or one of PSD_E... below. psd_error() then has a sentence. A call that fails has done nothing,
+ * where its contract does not say otherwise. No misuse ends the process, but for a pointer that points nowhere and a
+ * handle that was closed.
+ *
+ * Threads. Any thread may call any function at any time; psd_close() ends the waits of the others. Pushes of several
+ * threads, and psd_table(), wait for each other. A pull never waits for them.
+ *
+ * Waiting. Every wait has a deadline. A signal whose handler returns ends a wait with -EINTR (not a signal at the very
+ * moment that the wait begins: within 0.2 s a thread that must notice it gives a timeout of 200 and asks again). What
+ * was waited for goes on.
+ *
+ * Processes. After fork() every call of the child with the parent's handle returns -ECHILD at once; the parent is not
+ * disturbed. The library installs no signal handler, raises no SIGPIPE, changes no signal mask, prints nothing, and
+ * never ends the process. Its one thread for a handle blocks all signals, and has ended when psd_close() returns.
+ *
+ * Structs begin with their size: set it to sizeof, and the rest to zero. Later versions add members at the end.
+ */
+#ifndef PSD_H
+#define PSD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PSD_API 1            /* counts the versions of this header */
+#define PSD_WHY_MAX 256      /* bytes of a sentence, with the final NUL */
+#define PSD_SECTIONS_MAX 256 /* psd_rows in one call */
+#define PSD_TABLES_MAX 256   /* tables of a handle */
+
+typedef struct psd psd; /* a worker of a job, or a reader */
+typedef int64_t psd_op; /* the number of a pull, from 1; none is used twice in a handle */
+
+/* Statuses beside errno's, the same numbers as psd logs them. psd_strerror() has a text for each. */
+enum {
+    PSD_EPROTO = -10001,
+    PSD_ECORRUPT = -10002,
+    PSD_ENOTABLE = -10003, /* no such table */
+    PSD_EWIDTH = -10004,
+    PSD_ESHARD = -10005,
+    PSD_EDEVICE = -10006,
+    PSD_ESPEC =
+        -10007, /* the table exists with another specification, or the specification is wrong */
+    PSD_EBUDGET = -10008, /* memory is full: new rows are refused */
+    PSD_EFENCED = -10009, /* the servers had declared this worker dead: psd_resume() */
+    PSD_ESEQ = -10010,
+    PSD_EDEADLINE = -10011, /* a server did not answer in its time */
+    PSD_ENAN = -10012,      /* a push holds NaN or infinity */
+    PSD_EORDER = -10013,
+    PSD_ECODEC = -10014,
+    PSD_EVERSION = -10015,
+    PSD_EGREETING = -10016, /* wrong token, or no psd */
+    PSD_EJOB = -10017,      /* the job runs with another number of workers, mode or staleness */
+    PSD_ETOOBIG = -10018,
+    PSD_ECLUSTER = -10019,
+    PSD_ESTOPPING = -10020, /* the server is stopping */
+    PSD_EDATA = -10021,
+    PSD_ESETTING = -10022, /* an option is unknown, or its value is wrong */
+    PSD_ENOJOIN = -10023,
+    PSD_ECOUNT = -10024,
+    PSD_ENOCHECKPOINT = -10025,
+    PSD_EHTTP = -10026, /* the address is the stats port */
+    PSD_ENOTFILE = -10027
+};
+
+/* How rows travel. fp32 loses nothing; onebit and topk are for pushes, which keep what they lose for later pushes. */
+enum { PSD_FP32, PSD_BF16, PSD_FP16, PSD_INT8, PSD_ONEBIT, PSD_TOPK };
+
+/* What a push does with a row: one step of the table's optimizer; or sets its weights, and starts its optimizer's
+ * state anew. */
+enum { PSD_GRADIENT, PSD_ASSIGN };
+
+/* Flags of psd_push(). */
+enum { PSD_TICK = 1 }; /* this worker has finished step `clock` */
+
+/* Rows of one table: to be pulled (rows is written) or pushed (rows is read). */
+typedef struct psd_rows {
+    uint32_t size;        /* sizeof(psd_rows) */
+    uint32_t table;       /* from psd_table() */
+    uint64_t n;           /* keys, at most 2^32 - 1 */
+    const uint64_t *keys; /* [n], ascending, each once: psd_unique() makes them so */
+    float *rows;          /* [n][dim] of the table; C order */
+    uint32_t codec;       /* PSD_FP32 ... */
+    uint32_t op;          /* push: PSD_GRADIENT or PSD_ASSIGN */
+    float topk;           /* push with PSD_TOPK: share of a row's values that travel; 0: 0.01 */
+    uint32_t reserved;    /* 0 */
+} psd_rows;
+
+/* What a table is. */
+typedef struct psd_table_info {
+    uint32_t size; /* sizeof(psd_table_info) */
+    uint32_t dim;  /* floats of a row; of a dense table, of a block */
+    uint64_t
+        n_floats;   /* of a dense table, else 0. Its keys are 0 .. ceil(n_floats / dim) - 1 */
+    char name[128]; /* in full: "JOB/item" */
+    char optimizer[24];
+    float lr;          /* before the schedule */
+    uint32_t reserved; /* 0 */
+} psd_table_info;
+
+/* Since psd_open(). */
+typedef struct psd_stats {
+    uint32_t size;     /* sizeof(psd_stats) */
+    uint32_t n_shards; /* of the cluster */
+    uint64_t pulls, pushes, rows_pulled, rows_pushed;
+    uint64_t rows_refused; /* pushed rows without a place, as memory was full */
+    uint64_t bytes_in, bytes_out;
+    uint64_t reconnects, resent_pushes, rejoins;
+    uint64_t
+        pushes_lost; /* acknowledged, and gone with a crash of their shard (once for each shard) */
+    uint64_t min_clock;     /* of the slowest worker, as the last answer said */
+    uint64_t staleness_max; /* clocks: the most that a pull was ahead of min_clock */
+    uint64_t wait_ns,
+        push_wait_ns; /* time spent in psd_wait(), and in psd_push() waiting for acknowledgements */
+    uint64_t residual_rows, residual_bytes; /* what onebit and topk keep for later pushes */
+    uint64_t notices_lost;                  /* sentences that nobody took in time */
+} psd_stats;
+
+/* ---- the library ---- */
+
+/* "0.1.0". */
+const char *psd_version(void);
+
+/* A text for a status, for ever; never NULL. Any number will do. */
+const char *psd_strerror(int status);
+
+/* The sentence of this thread's last failed call: the thing, what was found, what was expected. "" before the first.
+ * Valid until the thread's next failed call. */
+const char *psd_error(void);
+
+/* ---- a handle ---- */
+
+/*
+ * Connects to a cluster, and joins a job as one of its workers, or as a reader.
+ *
+ *     url       psd://HOST:PORT[,HOST:PORT...][/JOB]; any one node of the cluster is enough; [::1]:7070 for IPv6
+ *     options   "NAME=VALUE NAME=VALUE ...", NULL is "". Names are psworker's flags, with - or _; a value with blanks
+ *               stands in "double quotes" (\" and \\ inside):
+ *
+ *         reader=no             yes: pulls only, never parked, in no job; psd_push() is refused. JOB then is only the
+ *                               prefix of tables' names, and may be left out
+ *         workers=1 rank=0      of the job
+ *         mode=async            or ssp, bsp
+ *         staleness=4           bound of mode=ssp, in clocks
+ *         token= token-file=    what the servers ask for
+ *         name=                 for people, in psctl and logs; else PROGRAM host:pid
+ *         connect-timeout=60s   how long to wait for servers at the start
+ *         give-up=60s           a server away for longer ends the handle
+ *         pull-timeout=10m      longest life of a pull, time that it waits for other workers included
+ *         push-timeout=10m      longest that a push waits for acknowledgements of earlier ones
+ *         window=64M            unacknowledged pushes that may be under way
+ *         residual-max=256M     memory for what onebit and topk keep of a table
+ *         zstd=no               compress messages where it pays
+ *
+ *     why       gets the sentence of a failure, as psd_error() has it, too; may be NULL
+ *
+ * 0, with the handle in *ret. PSD_ESETTING, PSD_EDEADLINE (no server, for connect-timeout), PSD_EJOB, PSD_EGREETING,
+ * -EINTR, -ENOMEM ...
+ */
+int psd_open(psd **ret, const char *url, const char *options, char why[PSD_WHY_MAX]);
+
+/* Ends the waits of other threads with -ECANCELED, drops what is under way, ends the library's thread, frees all. Takes
+ * up to 1 s; it does not wait for pushes: psd_flush() does. A worker that has not left (psd_leave()) counts as lost
+ * until its lease ends or another process takes its rank. NULL is fine. In a child of fork(): frees nothing. */
+int psd_close(psd *c);
+
+/* The next sentence about what happened meanwhile: connections lost and found, lost pushes, slow servers. Returns its
+ * length, and 0 when there is none. n > 0: bytes of dst; a longer sentence is cut. The handle keeps the last 64. */
+int psd_notice(psd *c, char *dst, size_t n);
+
+/* Fills *ret up to ret->size. */
+int psd_get_stats(psd *c, psd_stats *ret);
+
+/* ---- tables ---- */
+
+/*
+ * Makes a table on all shards, or finds it there with the same specification. A name without "/" is JOB/name. Returns
+ * the table's number, 0 or more; for the same name always the same.
+ *
+ * spec NULL: it has to be there, with whatever specification; PSD_ENOTABLE if it is not. Else "NAME=VALUE ...":
+ *
+ *     dim=N                 floats of a row, 1 to 16384. Has to be given
+ *     floats=N              makes a dense table of N floats in blocks of dim (1024, or N if that is less): all there
+ *                           from the start, for a model's own parameters
+ *     optimizer=adagrad     or sgd, momentum, rowwise_adagrad, adam, ftrl
+ *     lr=X                  else the optimizer's own: 0.1 (sgd, momentum, ftrl), 0.01 (adagrad), 0.001 (adam)
+ *     epsilon momentum nesterov beta1 beta2 weight-decay initial-accumulator lr-decay ftrl-beta ftrl-l1 ftrl-l2
+ *                           of the optimizer
+ *     clip-norm=0           L2 bound on a row's gradient
+ *     init=uniform          or zero, normal; dense: zero
+ *     init-scale=0.05       half width, standard deviation
+ *     seed=1                of the initial weights; with the table's name, so that tables differ
+ *     warmup=0 decay=none decay-start decay-clocks decay-rate decay-floor      of the learning rate
+ *     mode=job staleness    consistency of this table, if not the job's
+ *     table-storage=fp32    or bf16, fp16
+ *     table-max=0 table-full=refuse     bytes over all shards; then refuse new rows, or drop the oldest or rarest
+ *     admit-touches admit-clocks idle-clocks ttl rare-touches rare-clocks      which keys get and keep a row
+ *
+ * PSD_ESETTING, PSD_ESPEC with a sentence that names the word; -ENOSPC beyond PSD_TABLES_MAX. After -EINTR the same
+ * call goes on with the same request.
+ */
+int psd_table(psd *c, const char *name, const char *spec);
+
+/* Fills *ret up to ret->size. PSD_ENOTABLE: no table has this number. */
+int psd_get_table(psd *c, int table, psd_table_info *ret);
+
+/* ---- keys ---- */
+
+/* The seed of a column's keys, from its name. NULL is "". */
+uint64_t psd_seed(const char *column);
+
+/* The key of a token of n bytes: XXH3_64(token, seed), as psworker makes it of the same column. */
+uint64_t psd_key(uint64_t seed, const void *token, size_t n);
+
+/* Of n tokens: token i is bytes[offsets[i] .. offsets[i + 1]), offsets ascend. -EINVAL: they do not. */
+int psd_keys(uint64_t seed, const void *bytes, const int64_t *offsets, size_t n,
+             uint64_t *ret_keys);
+
+/* Of n numbers: the keys of their decimal texts, "-7". */
+int psd_keys_int64(uint64_t seed, const int64_t *numbers, size_t n, uint64_t *ret_keys);
+
+/* The different keys among n, ascending, to `unique` (space for n; may be `keys`); and inverse[i], [n] or NULL: where
+ * keys[i] is in it. Returns how many. c, or NULL: whose memory it works in, again and again; threads that do so at
+ * once, and NULL, take some for the call. -ENOMEM, -EINVAL. */
+int64_t psd_unique(psd *c, const uint64_t *keys, size_t n, uint64_t *unique, int64_t *inverse);
+
+/* ---- pulls ---- */
+
+/*
+ * Starts to pull the rows of n sections, from all shards, and returns at once. `clock`: the step that they are for,
+ * from 0; a reader's is ignored. *rows are copied; the arrays that they point to stay borrowed until psd_wait() ends
+ * the pull, and are written by it alone. A table may stand in several sections. Many pulls may be under way, and end
+ * in any order. A pull that is started after psd_push() has returned sees that push.
+ *
+ * *ret_op, from 1. -EINVAL with the section and what is wrong in it; PSD_EFENCED until psd_resume(); the refusal of an
+ * earlier push, once (PSD_ENAN ...), after which the same call may be made again.
+ */
+int psd_pull(psd *c, uint64_t clock, const psd_rows *rows, int n, psd_op *ret_op);
+
+/*
+ * Waits for a pull, up to timeout_ms: 0 only looks, less than 0 waits as long as pull-timeout.
+ *
+ *     0              the rows are here, the pull has ended
+ *     -ETIMEDOUT     not yet; the pull goes on, and the arrays stay borrowed
+ *     -EINTR         likewise
+ *     -EBUSY         another thread waits for it; likewise
+ *     -EINVAL        no pull under way has this number
+ *     another        the pull has ended: -ECANCELED, PSD_EFENCED, PSD_EDEADLINE (pull-timeout), a shard's refusal
+ */
+int psd_wait(psd *c, psd_op op, int timeout_ms);
+
+/* Its wait, that goes on or is still to come, ends with -ECANCELED, or with 0 where the rows were here already. 0 also
+ * of a pull that has ended. op 0: all pulls that are under way. */
+int psd_cancel(psd *c, psd_op op);
+
+/* A descriptor for poll(): readable while psd_next() has a pull. The handle's; do not read or close it. */
+int psd_fd(psd *c);
+
+/* A pull for which psd_wait() would not have to wait, the first that came so far, each once; 0: there is none. To end
+ * it and to have its rows, call psd_wait(c, op, 0). */
+psd_op psd_next(psd *c);
+
+/* ---- pushes ---- */
+
+/*
+ * Sends the gradients of n sections (n may be 0) to the shards, numbered: each is applied once, also over lost
+ * connections. Copies what it needs, and returns before they are acknowledged; waits, up to push-timeout, while more
+ * than `window` are not. `samples`: in this step, its weight in bsp. A table may stand in one section.
+ *
+ * -EINVAL, PSD_EFENCED, -EINTR, -ENOMEM, PSD_EDEADLINE: nothing was pushed. The refusal of an earlier push (PSD_ENAN
+ * ...), once: this one was not pushed either.
+ */
+int psd_push(psd *c, uint64_t clock, uint32_t samples, int flags, const psd_rows *rows, int n);
+
+/* Waits until all pushes are acknowledged: they then are in the servers' logs. timeout_ms as in psd_wait(); less than 0
+ * is push-timeout. -ETIMEDOUT, -EINTR: not yet. The refusal of a push, once. */
+int psd_flush(psd *c, int timeout_ms);
+
+/* ---- clocks, jobs ---- */
+
+/* The clock at which this worker begins, or goes on after it was lost: 0, or the one after the last that it ticked. */
+int64_t psd_clock(psd *c);
+
+/* After PSD_EFENCED: the worker has joined again, what was under way is dropped. Lets calls through again, and returns
+ * the clock to go on at. */
+int64_t psd_resume(psd *c);
+
+/* Flushes, and says goodbye: the other workers no longer wait for this one. Only psd_close(), psd_notice() and
+ * psd_get_stats() may follow. timeout_ms as in psd_flush(). -EINTR, -ETIMEDOUT, PSD_EFENCED: it has not left. */
+int psd_leave(psd *c, int timeout_ms);
+
+/*
+ * Has every node write a checkpoint, and waits for them, up to timeout_ms; less than 0: as long as each says once a
+ * second that it goes on. Returns the number of nodes N; numbers[i] is the number of node i's checkpoint, for i < N and
+ * i < n_max. Flushes first. -EINTR, -ETIMEDOUT: the servers may finish it all the same.
+ */
+int psd_checkpoint(psd *c, uint64_t *numbers, size_t n_max, int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
