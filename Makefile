@@ -52,7 +52,7 @@ CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFL
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 MODULES  = common proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
-           worker/client worker/data worker/compute worker/model worker/cache worker deploy/psctl
+           worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
@@ -68,13 +68,14 @@ link.wal    = server/wal server/checkpoint server/core proto common
 link.recovery = server/recovery server/wal server/checkpoint server/core proto common
 link.admin  = server/admin server/core proto common
 link.client = worker/client proto common
+link.libpsd = worker/libpsd worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
 link.worker = worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common
 link.psctl  = deploy/psctl worker/client server server/recovery server/wal server/checkpoint server/core proto common
 link.psd    = server server/requests server/net server/recovery server/wal server/checkpoint server/admin server/core proto common
 
-all: $(PROGRAMS) cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
+all: $(PROGRAMS) libpsd cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
 $(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
@@ -82,7 +83,7 @@ $(B)/bin/psctl: $(B)/deploy/psctl/main.o $(call libs,$(link.psctl))
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
-$(B)/bin/bench-client: $(B)/tests/bench-client/bench_client.o $(call libs,$(link.client))
+$(B)/bin/bench-client: $(B)/tests/bench-client/bench_client.o $(call libs,$(link.libpsd))
 $(B)/bin/bench-unique: $(B)/tests/bench-client/bench_unique.o $(call libs,common)
 $(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.recovery))
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.recovery))
@@ -102,6 +103,50 @@ $(B)/bin/%:
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	@$(CC) $(LDFLAGS) $(if $(filter -fPIE,$(flags.$(VARIANT))),-pie) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+
+# ---- libpsd: the same sources as position-independent code, in objects of their own (README.md of worker/libpsd) ----
+
+LIBPSD_SONAME = libpsd.so.1
+LIBPSD_MAP    = worker/libpsd/libpsd.map
+libpsd_src    = $(foreach r,worker/libpsd worker/client proto common,$(call src,$(r)))
+libpsd_o      = $(patsubst %.c,$(B)/pic/%.o,$(libpsd_src)) $(B)/pic/gen/proto/ps.pb-c.o
+LIBPSD_PKGS   = libuv libprotobuf-c libzstd libxxhash libisal
+pic_flags     = $(filter-out -fPIE,$(CFLAGS)) -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections
+
+libpsd: $(B)/lib/libpsd.so $(B)/lib/libpsd.a $(B)/lib/psd.pc ## the C library: libpsd.so.1, libpsd.a, psd.pc
+
+$(B)/pic/gen/%.o: $(B)/gen/%.c
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -Wconversion -Wpedantic,$(pic_flags)) -c -o $@ $<
+
+$(B)/pic/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
+	@mkdir -p $(@D)
+	@echo "  PIC  $@"
+	@$(CC) $(pic_flags) -MMD -MP -c -o $@ $<
+
+$(B)/lib/$(LIBPSD_SONAME): $(libpsd_o) $(LIBPSD_MAP)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CC) $(LDFLAGS) -shared -Wl,-soname,$(LIBPSD_SONAME) -Wl,--version-script=$(LIBPSD_MAP) \
+	    $(if $(findstring sanitize,$(LDFLAGS)),,-Wl$(comma)--no-undefined) -Wl,--gc-sections -Wl,--as-needed \
+	    -o $@ $(filter %.o,$^) $(shell pkg-config --libs $(LIBPSD_PKGS)) -lpthread -lm
+
+$(B)/lib/libpsd.so: $(B)/lib/$(LIBPSD_SONAME)
+	@ln -sf $(LIBPSD_SONAME) $@
+
+# One object of all that the public functions need, whose other names are local: they meet nobody's.
+$(B)/lib/libpsd.a: $(libpsd_o) $(LIBPSD_MAP)
+	@mkdir -p $(@D)
+	@echo "  AR   $@"
+	@sed -n 's/^ *\(psd_[a-z0-9_]*\);$$/\1/p' $(LIBPSD_MAP) >$(B)/lib/libpsd.names
+	@ld -r --gc-sections $$(sed 's/^/-u /' $(B)/lib/libpsd.names) -o $(B)/lib/libpsd.o $(filter %.o,$^)
+	@objcopy --keep-global-symbols=$(B)/lib/libpsd.names --strip-unneeded $(B)/lib/libpsd.o
+	@rm -f $@
+	@ar rcs $@ $(B)/lib/libpsd.o
+
+$(B)/lib/psd.pc: worker/libpsd/psd.pc.in Makefile
+	@mkdir -p $(@D)
+	@sed -e 's|@version@|$(VERSION)|' -e 's|@requires@|$(LIBPSD_PKGS)|' $< >$@
 
 define module_lib
 $(call lib,$(1)): $(patsubst %.c,$(B)/%.o,$(call src,$(1))) $(if $(filter proto,$(1)),$(B)/gen/proto/ps.pb-c.o)
@@ -183,6 +228,7 @@ fixtures = $(patsubst %.c,$(B)/%.o,$(foreach r,$(1) $(helpers.$(1)),$(call share
 helpers.recovery = core checkpoint
 helpers.psctl    = core checkpoint
 helpers.psd      = net core recovery
+helpers.libpsd   = client
 helpers.worker   = model
 helpers.cuda     = model
 
@@ -252,7 +298,7 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(call fixtures,$(1)) $(SUPPORT) $(ca
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net checkpoint wal recovery admin client data model worker psctl psd,$(eval $(call unit_folder,$(r))))
+$(foreach r,common proto core net checkpoint wal recovery admin client libpsd data model worker psctl psd,$(eval $(call unit_folder,$(r))))
 $(B)/unit/worker/test_job_peers: $(B)/tests/unit/client/fake_shard.o
 
 # Those of the CUDA half, on the emulated device.
@@ -405,8 +451,8 @@ push-path: all                ## functions, lines and files that a push runs thr
 sim-mutants:                  ## does the simulation find faults? each of tests/sim/mutants.py within 5,000 schedules; MUTANTS= takes some
 	@tests/sim/mutants.py $(MUTANTS)
 
-install: all                  ## DESTDIR= PREFIX=: programs, units, samples, man pages
-	@deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)"
+install: all                  ## DESTDIR= PREFIX= LIBDIR=: programs, libpsd, units, samples, man pages
+	@CC="$(CC)" deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)"
 
 clean:                        ## remove build/
 	rm -rf $(BUILD)
@@ -414,7 +460,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
+.PHONY: libpsd alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, the plug-in, units, man pages; and sample configurations in
-# $2/etc/psd, where a file that is there already is left alone and the sample put beside it as .new.
+# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, the plug-in, libpsd, units, man pages; and sample configurations
+# in $2/etc/psd, where a file that is there already is left alone and the sample put beside it as .new. $4: the folder of libraries, or
+# nothing: PREFIX/lib, with Debian's name of this machine where there is one (lib/x86_64-linux-gnu).
 set -eu
-bin=$(cd "$1" && pwd) dest=$2 prefix=$3
+bin=$(cd "$1" && pwd) dest=$2 prefix=$3 libdir=${4:-}
 case $dest in "" | /*) ;; *) dest=$PWD/$dest ;; esac
 cd "$(dirname "$0")"
 
@@ -14,6 +15,19 @@ done
 if [ -e "$bin/psworker_cuda.so" ]; then
     install -d "$dest$prefix/lib/psd"
     install -m 644 "$bin/psworker_cuda.so" "$dest$prefix/lib/psd/psworker_cuda.so"
+fi
+# The C library, where it was built.
+if [ -e "$bin/../lib/libpsd.so.1" ]; then
+    if [ -z "$libdir" ]; then
+        machine=$(${CC:-cc} -print-multiarch 2>/dev/null || true)
+        libdir=$prefix/lib${machine:+/$machine}
+    fi
+    install -d "$dest$libdir/pkgconfig" "$dest$prefix/include"
+    install -m 644 "$bin/../lib/libpsd.so.1" "$bin/../lib/libpsd.a" "$dest$libdir"
+    ln -sf libpsd.so.1 "$dest$libdir/libpsd.so"
+    install -m 644 ../worker/libpsd/psd.h "$dest$prefix/include/psd.h"
+    sed "s|@prefix@|$prefix|; s|@libdir@|$libdir|" "$bin/../lib/psd.pc" >"$dest$libdir/pkgconfig/psd.pc"
+    chmod 644 "$dest$libdir/pkgconfig/psd.pc"
 fi
 for unit in psd.service psworker@.service; do
     sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$unit" >"$dest$prefix/lib/systemd/system/$unit"

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Writes the man pages into $2/man1, man5 and man7. $1: the folder of the programs. A page is a file of deploy/man; a line in it
+# Writes the man pages into $2/man1, man3, man5 and man7. $1: the folder of the programs. A page is a file of deploy/man; a line in it
 # such as "@settings psd@" is replaced by what that program prints, so that a page repeats nothing by hand:
-#   @version@ (anywhere), @usage PROGRAM@, @text PROGRAM@, @options PROGRAM@, @settings PROGRAM@, @markdown FILE@
+#   @version@ (anywhere), @usage PROGRAM@, @text PROGRAM@, @options PROGRAM@, @settings PROGRAM@, @markdown FILE@, @header FILE@
+# Each function of libpsd has a page of its name that leads to libpsd(3).
 # Pages of a program that is not in $1 are left out.
 set -eu
 bin=$(cd "$1" && pwd)
@@ -73,18 +74,56 @@ print_markdown() {
         }' "$1"
 }
 
-for source in man/*.[157]; do
+# A C header: its opening comment, then what it declares, each with the comment before it.
+print_header() {
+    awk '
+        function raw(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); sub(/^[.'"'"']/, "\\\\\\&&", text); return text }
+        function flush(    i) {
+            if (n_code) {
+                print ".PP\n.nf"
+                for (i = 1; i <= n_code; i++) print "\\fB" raw(code[i]) "\\fR"
+                print ".fi"
+            }
+            if (n_text) {
+                print n_code ? ".RS 4\n.nf" : ".PP\n.nf"
+                for (i = 1; i <= n_text; i++) print raw(text[i])
+                print n_code ? ".fi\n.RE" : ".fi"
+            }
+            n_code = n_text = 0
+        }
+        /^#|^extern "C"|^}$/ { next }
+        /^\/\* ---- .* ---- \*\/$/ { flush(); sub(/^\/\* ---- /, ""); sub(/ ---- \*\/$/, ""); print ".SS " raw($0); next }
+        /^\/\*/ { flush(); is_text = 1 }
+        is_text {
+            line = $0
+            is_last = sub(/ *\*\/$/, "", line)
+            sub(/^(\/\*| \*) ?/, "", line)
+            if (line != "" || (n_text && !is_last)) text[++n_text] = line
+            if (is_last) is_text = 0
+            next
+        }
+        /^$/ { flush(); next }
+        { code[++n_code] = $0 }
+        END { flush() }' "$1"
+}
+
+for source in man/*.[1357]; do
     page=$(basename "$source")
     section=${page##*.}
     program=${page%.*}
-    case $program in *.conf | psd-concepts) ;; *) [ -x "$bin/$program" ] || continue ;; esac
+    case $program in *.conf | psd-concepts | libpsd) ;; *) [ -x "$bin/$program" ] || continue ;; esac
     mkdir -p "$to/man$section"
     while IFS= read -r line; do
         case $line in
+        "@header "*) file=${line#@header } && print_header "${file%@}" ;;
         "@markdown "*) file=${line#@markdown } && print_markdown "${file%@}" ;;
         "@"*"@") words=${line%@} && print_part "$(echo "${words#@}" | cut -d' ' -f1)" "${words#* }" ;;
         *) printf '%s\n' "$line" ;;
         esac
     done <"$source" | sed "s/@version@/$version/" >"$to/man$section/$page"
     chmod 644 "$to/man$section/$page"
+done
+sed -n 's/^ *\(psd_[a-z0-9_]*\);$/\1/p' ../worker/libpsd/libpsd.map | while read -r name; do
+    echo '.so man3/libpsd.3' >"$to/man3/$name.3"
+    chmod 644 "$to/man3/$name.3"
 done

@@ -1,5 +1,5 @@
 /*
- * bench-client SERVER ROWS KEYS DEPTH SECONDS [THREADS]: pulls through one client of libps, as a reader, of which each
+ * bench-client SERVER ROWS KEYS DEPTH SECONDS [THREADS]: pulls through one handle of libpsd, as a reader, of which each
  * thread has DEPTH / THREADS under way. The rows are those of `psbench pull --dim 16`, which has filled them. Prints
  * pulls a second, from the first answer behind a warm-up of a fifth of SECONDS. tests/bench/client.py compares it with
  * psbench.
@@ -13,14 +13,14 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/memory.h"
-#include "worker/client/ps.h"
+#include "worker/libpsd/psd.h"
 
 #define DIM 16u
 #define N_SETS 512u /* of keys, used in turn */
 #define SECOND_NS UINT64_C(1000000000)
 
 struct bench {
-    struct ps_client *client;
+    psd *client;
     uint32_t table, n_keys, depth, n_threads;
     uint64_t n_rows, start_ns, end_ns; /* of what is counted */
     uint64_t *keys;                    /* owned, N_SETS x n_keys, ascending in each set */
@@ -35,13 +35,13 @@ struct puller {
 
 /* One of a thread's pulls under way. */
 struct slot {
-    struct ps_pull *pull;
-    struct ps_pull_section section;
+    psd_op pull;
+    psd_rows section;
 };
 
-static void die(const char *what, const struct err *err)
+static void die(const char *what)
 {
-    fprintf(stderr, "bench-client: %s: %s\n", what, err->text);
+    fprintf(stderr, "bench-client: %s: %s\n", what, psd_error());
     exit(1);
 }
 
@@ -65,11 +65,9 @@ static void fill_set(const struct bench *b, uint32_t set)
 
 static void start(struct bench *b, struct slot *slot, uint64_t number)
 {
-    struct err err;
-
     slot->section.keys = b->keys + number % N_SETS * b->n_keys;
-    if (ps_pull_start(b->client, 0, &slot->section, 1, &slot->pull, &err))
-        die("a pull", &err);
+    if (psd_pull(b->client, 0, &slot->section, 1, &slot->pull))
+        die("a pull");
 }
 
 static void *pull_all(void *arg)
@@ -79,29 +77,27 @@ static void *pull_all(void *arg)
     uint32_t depth = b->depth / b->n_threads;
     struct slot *slots = memory_alloc(depth * sizeof *slots);
     uint64_t n = 0, now = 0;
-    struct err err;
 
     for (uint32_t i = 0; i < depth; i++) {
-        slots[i].section =
-            (struct ps_pull_section){ .table = b->table,
-                                      .codec = CODEC_FP32,
-                                      .n_keys = b->n_keys,
-                                      .dst = memory_alloc(b->n_keys * DIM * sizeof(float)) };
+        slots[i].section = (psd_rows){ .size = sizeof(psd_rows),
+                                       .table = b->table,
+                                       .n = b->n_keys,
+                                       .rows = memory_alloc(b->n_keys * DIM * sizeof(float)) };
         start(b, &slots[i], p->number * 97 + n++);
     }
     while (now < b->end_ns) {
         struct slot *oldest = &slots[n % depth];
 
-        if (ps_pull_wait(b->client, oldest->pull, &err))
-            die("an answer", &err);
+        if (psd_wait(b->client, oldest->pull, -1))
+            die("an answer");
         now = clock_mono_ns();
         p->n_counted += now >= b->start_ns && now < b->end_ns;
         start(b, oldest, p->number * 97 + n++);
     }
     for (uint32_t i = 0; i < depth; i++) {
-        if (ps_pull_wait(b->client, slots[i].pull, &err))
-            die("an answer", &err);
-        free(slots[i].section.dst);
+        if (psd_wait(b->client, slots[i].pull, -1))
+            die("an answer");
+        free(slots[i].section.rows);
     }
     free(slots);
     return NULL;
@@ -109,14 +105,15 @@ static void *pull_all(void *arg)
 
 static void open_client(struct bench *b, const char *server)
 {
-    const struct ps_options options = { .servers = server,
-                                        .name = "bench-client",
-                                        .reader = true };
-    struct table_spec spec = { .name = "psbench/16/adagrad/fp32" };
-    struct err err;
+    char url[256];
+    int table = -1;
 
-    if (ps_open(&options, &b->client, &err) || ps_table_find(b->client, &spec, &b->table, &err))
-        die("start", &err);
+    snprintf(url, sizeof url, "psd://%s", server);
+    if (!psd_open(&b->client, url, "reader=yes name=bench-client", NULL))
+        table = psd_table(b->client, "psbench/16/adagrad/fp32", NULL);
+    if (table < 0)
+        die("start");
+    b->table = (uint32_t)table;
 }
 
 static void run(struct bench *b, double seconds)
@@ -165,7 +162,7 @@ int main(int argc, char **argv)
         fill_set(&b, i);
     open_client(&b, argv[1]);
     run(&b, seconds);
-    ps_close(b.client);
+    psd_close(b.client);
     free(b.keys);
     return 0;
 }

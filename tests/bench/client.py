@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the client library takes from a shard, beside psbench, which speaks the wire itself.
+"""What libpsd takes from a shard, beside psbench, which speaks the wire itself.
 
     tests/bench/client.py build/release/bin            # a minute; also: make bench-client
     tests/bench/client.py build/release/bin --quick    # does it all run?
@@ -41,7 +41,7 @@ def measure(o, r, server):
                  for _ in range(o.rounds)]
         bare, through = (statistics.median(figures) for figures in zip(*pairs))
         rows.append([keys, depth, threads, f"{bare:,.0f}", f"{through:,.0f}", f"{statistics.median(b / a for a, b in pairs):.2f}"])
-    rig.table(["keys", "under way", "threads", "psbench, pulls/s", "libps, pulls/s", "ratio"], rows)
+    rig.table(["keys", "under way", "threads", "psbench, pulls/s", "libpsd, pulls/s", "ratio"], rows)
 
 
 def main():

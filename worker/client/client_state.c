@@ -8,20 +8,20 @@
 #include "common/memory.h"
 #include "worker/client/pull.h"
 
-#define WAIT_SLICE_NS \
-    UINT64_C(3600000000000) /* libuv adds the time-out to the clock: no overflow */
-
-int client_state_init(struct client_state *s)
+int client_state_init(struct client_state *s, const struct client_state_hooks *hooks)
 {
     int status;
 
     *s = (struct client_state){ 0 };
+    if (hooks)
+        s->hooks = *hooks;
     status = uv_mutex_init(&s->lock);
     if (status)
         return status;
-    status = uv_cond_init(&s->changed);
+    status = wakeup_init(&s->changed, s->hooks.is_interruptible);
     if (status)
         uv_mutex_destroy(&s->lock);
+    s->last_came = &s->first_came;
     return status;
 }
 
@@ -60,7 +60,7 @@ void client_state_deinit(struct client_state *s)
     free_pulls(&s->idle);
     free_pulls(&s->under_way);
     free(s->acked);
-    uv_cond_destroy(&s->changed);
+    wakeup_deinit(&s->changed);
     uv_mutex_destroy(&s->lock);
 }
 
@@ -71,28 +71,22 @@ static int copy_err(struct err *dst, const struct err *src)
     return src->status;
 }
 
-/* Under the lock: until somebody wakes this thread, or the deadline, or for no reason. */
-static void sleep_until(uv_cond_t *changed, struct client_state *s, uint64_t now_ns,
-                        uint64_t deadline_ns)
-{
-    uint64_t left_ns = deadline_ns - now_ns;
-
-    uv_cond_timedwait(changed, &s->lock, left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS);
-}
-
-/* Under the lock: waits until done(s, arg), or the failure, or the deadline. */
+/* Under the lock: waits until done(s, arg), or the failure, or the deadline, or a signal. */
 static int wait_until(struct client_state *s,
                       bool (*done)(const struct client_state *s, uint64_t arg), uint64_t arg,
                       uint64_t deadline_ns, struct err *err)
 {
+    int status = 0;
     uint64_t now;
 
     while (!s->failure.status && !done(s, arg)) {
+        if (status)
+            return status;
         now = uv_hrtime();
         if (now >= deadline_ns)
             return -ETIMEDOUT;
         s->n_waiting++;
-        sleep_until(&s->changed, s, now, deadline_ns);
+        status = wakeup_wait(&s->changed, &s->lock, deadline_ns - now);
         s->n_waiting--;
     }
     return s->failure.status ? copy_err(err, &s->failure) : 0;
@@ -114,9 +108,9 @@ static int set_fenced(const struct client_state *s, struct err *err)
 
 /* Under the lock, unless JOINED: PS_EFENCED once a rejoin is complete. Every caller gets it: threads that pull
  * and the one that pushes must all stop before the steps are done again. */
-static int report_rejoin(struct client_state *s, struct err *err)
+static int report_rejoin(struct client_state *s, uint64_t deadline_ns, struct err *err)
 {
-    int status = wait_until(s, is_joined, 0, CLIENT_STATE_NO_DEADLINE, err);
+    int status = wait_until(s, is_joined, 0, deadline_ns, err);
 
     return status || s->phase == CLIENT_STATE_JOINED ? status : set_fenced(s, err);
 }
@@ -149,23 +143,25 @@ static bool is_within_window(const struct client_state *s, uint64_t max_bytes)
 }
 
 /* Under the lock. */
-static int wait_window(struct client_state *s, uint64_t max_bytes, struct err *err)
+static int wait_window(struct client_state *s, uint64_t max_bytes, uint64_t deadline_ns,
+                       struct err *err)
 {
-    int status = wait_until(s, is_within_window, max_bytes, CLIENT_STATE_NO_DEADLINE, err);
+    int status = wait_until(s, is_within_window, max_bytes, deadline_ns, err);
 
     if (!status && s->phase != CLIENT_STATE_JOINED)
-        status = report_rejoin(s, err);
+        status = report_rejoin(s, deadline_ns, err);
     if (!status && s->refusal.status)
         status = report_refusal(s, err);
     return status;
 }
 
-int client_state_wait_window(struct client_state *s, uint64_t max_bytes, struct err *err)
+int client_state_wait_window(struct client_state *s, uint64_t max_bytes, uint64_t deadline_ns,
+                             struct err *err)
 {
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_window(s, max_bytes, err);
+    status = wait_window(s, max_bytes, deadline_ns, err);
     uv_mutex_unlock(&s->lock);
     return status;
 }
@@ -203,13 +199,14 @@ void client_state_add_pushes(struct client_state *s, uint64_t n_pushes, uint64_t
 
 /* ---- pulls ---- */
 
-int client_state_acquire_pull(struct client_state *s, struct ps_pull **ret, struct err *err)
+int client_state_acquire_pull(struct client_state *s, uint64_t deadline_ns,
+                              struct ps_pull **ret, struct err *err)
 {
     struct ps_pull *pull = NULL;
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_window(s, UINT64_MAX, err);
+    status = wait_window(s, UINT64_MAX, deadline_ns, err);
     if (!status && s->idle) {
         pull = s->idle;
         remove_pull(pull);
@@ -219,11 +216,58 @@ int client_state_acquire_pull(struct client_state *s, struct ps_pull **ret, stru
     if (status)
         return status;
     if (!pull)
-        pull = pull_new(s, s->n_shards);
+        pull = pull_new(s, s->n_shards, s->hooks.is_interruptible);
     if (!pull)
         return err_set(err, -ENOMEM, "no memory for one more pull");
     *ret = pull;
     return 0;
+}
+
+/* Its requests were dropped when the worker joined again. */
+static bool is_fenced(const struct client_state *s, const struct ps_pull *pull)
+{
+    return pull->epoch != s->epoch;
+}
+
+/* Under the lock. No wait for it would last. */
+static bool has_ended(const struct client_state *s, const struct ps_pull *pull)
+{
+    return s->failure.status || pull->is_cancelled || pull->is_refused || !pull->n_missing ||
+           (is_fenced(s, pull) && is_joined(s, 0));
+}
+
+/* Under the lock: it has ended, and nobody waits for it. */
+static void come(struct client_state *s, struct ps_pull *pull)
+{
+    if (!s->hooks.on_came || pull->link_came || pull->is_taken || pull->state != PULL_UNDER_WAY)
+        return;
+    pull->next_came = NULL;
+    pull->link_came = s->last_came;
+    *s->last_came = pull;
+    s->last_came = &pull->next_came;
+    if (s->first_came == pull)
+        s->hooks.on_came(s->hooks.arg);
+}
+
+/* Under the lock. It need not stand there. */
+static void leave_came(struct client_state *s, struct ps_pull *pull)
+{
+    if (!pull->link_came)
+        return;
+    *pull->link_came = pull->next_came;
+    if (pull->next_came)
+        pull->next_came->link_came = pull->link_came;
+    else
+        s->last_came = pull->link_came;
+    pull->link_came = NULL;
+}
+
+/* Under the lock: what has happened may end any pull. */
+static void come_all(struct client_state *s)
+{
+    for (struct ps_pull *pull = s->under_way; pull; pull = pull->next)
+        if (has_ended(s, pull))
+            come(s, pull);
 }
 
 void client_state_start_pull(struct client_state *s, struct ps_pull *pull, uint64_t *ret_clock)
@@ -232,12 +276,42 @@ void client_state_start_pull(struct client_state *s, struct ps_pull *pull, uint6
     pull->id = ++s->last_pull_id;
     pull->epoch = s->phase == CLIENT_STATE_JOINED ? s->epoch : UINT64_MAX;
     pull->state = PULL_UNDER_WAY;
-    pull->is_refused = pull->is_cancelled = false;
+    pull->is_refused = pull->is_cancelled = pull->is_taken = false;
+    pull->n_missing = pull->n_shards;
+    pull->n_decoded = 0;
     for (uint32_t i = 0; i < pull->n_shards; i++)
         pull->answers[i].arrived = false;
     add_pull(&s->under_way, pull);
+    if (has_ended(s, pull))
+        come(s, pull);
     *ret_clock = s->clock;
     uv_mutex_unlock(&s->lock);
+}
+
+struct ps_pull *client_state_next_came(struct client_state *s, void **ret_tag, bool *ret_more)
+{
+    struct ps_pull *pull;
+
+    uv_mutex_lock(&s->lock);
+    pull = s->first_came;
+    if (pull) {
+        leave_came(s, pull);
+        pull->is_taken = true;
+        *ret_tag = pull->tag;
+    }
+    *ret_more = s->first_came != NULL;
+    uv_mutex_unlock(&s->lock);
+    return pull;
+}
+
+bool client_state_has_come(struct client_state *s)
+{
+    bool has_come;
+
+    uv_mutex_lock(&s->lock);
+    has_come = s->first_came != NULL;
+    uv_mutex_unlock(&s->lock);
+    return has_come;
 }
 
 int client_state_begin_wait(struct client_state *s, struct ps_pull *pull, uint64_t now_ns,
@@ -253,15 +327,21 @@ int client_state_begin_wait(struct client_state *s, struct ps_pull *pull, uint64
     if (!status) {
         pull->state = PULL_WAITED_FOR;
         pull->waited_since_ns = now_ns;
+        leave_came(s, pull);
     }
     uv_mutex_unlock(&s->lock);
     return status;
 }
 
-/* Its requests were dropped when the worker joined again. */
-static bool is_fenced(const struct client_state *s, const struct ps_pull *pull)
+void client_state_pause_wait(struct client_state *s, struct ps_pull *pull)
 {
-    return pull->epoch != s->epoch;
+    uv_mutex_lock(&s->lock);
+    pull->state = PULL_UNDER_WAY;
+    pull->waited_since_ns = 0;
+    pull->is_taken = false;
+    if (has_ended(s, pull))
+        come(s, pull);
+    uv_mutex_unlock(&s->lock);
 }
 
 static bool is_decided(const struct client_state *s, const struct ps_pull *pull, uint32_t shard)
@@ -271,16 +351,24 @@ static bool is_decided(const struct client_state *s, const struct ps_pull *pull,
 }
 
 /* Under the lock, like wait_until(). A fence has no deadline: links give up by themselves. */
-static int wait_decided(struct client_state *s, struct ps_pull *pull, uint32_t shard)
+static int wait_decided(struct client_state *s, struct ps_pull *pull, uint32_t shard,
+                        uint64_t until_ns)
 {
+    int status = 0;
+
     while (!s->failure.status && !is_decided(s, pull, shard)) {
         uint64_t now = uv_hrtime(), deadline_ns = is_fenced(s, pull) ? CLIENT_STATE_NO_DEADLINE
                                                                      : pull->deadline_ns;
 
+        if (status)
+            return status;
         if (now >= deadline_ns)
             return -ETIMEDOUT;
+        if (now >= until_ns)
+            return -EAGAIN;
         pull->awaited = shard;
-        sleep_until(&pull->changed, s, now, deadline_ns);
+        status = wakeup_wait(&pull->changed, &s->lock,
+                             (deadline_ns < until_ns ? deadline_ns : until_ns) - now);
         pull->awaited = PULL_NO_SHARD;
     }
     return 0;
@@ -296,12 +384,12 @@ static uint32_t first_refusal(const struct ps_pull *pull)
 }
 
 int client_state_wait_answer(struct client_state *s, struct ps_pull *pull, uint32_t shard,
-                             uint32_t *ret_refused, struct err *err)
+                             uint64_t until_ns, uint32_t *ret_refused, struct err *err)
 {
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_decided(s, pull, shard);
+    status = wait_decided(s, pull, shard, until_ns);
     if (!status && s->failure.status)
         status = copy_err(err, &s->failure);
     else if (!status && pull->is_cancelled)
@@ -320,22 +408,24 @@ void client_state_end_pull(struct client_state *s, struct ps_pull *pull)
         remove_pull(pull);
     pull->id = 0;
     pull->state = PULL_IDLE;
+    pull->tag = NULL;
     pull->waited_since_ns = 0;
     add_pull(&s->idle, pull);
     uv_mutex_unlock(&s->lock);
 }
 
-static void cancel_pull(struct ps_pull *pull)
+static void cancel_pull(struct client_state *s, struct ps_pull *pull)
 {
     pull->is_cancelled = true;
-    uv_cond_signal(&pull->changed);
+    wakeup_signal(&pull->changed);
+    come(s, pull);
 }
 
-void client_state_cancel_pull(struct client_state *s, struct ps_pull *pull)
+void client_state_cancel_pull(struct client_state *s, struct ps_pull *pull, const void *tag)
 {
     uv_mutex_lock(&s->lock);
-    if (pull->client_state == s && pull->state >= PULL_UNDER_WAY)
-        cancel_pull(pull);
+    if (pull->client_state == s && pull->state >= PULL_UNDER_WAY && (!tag || pull->tag == tag))
+        cancel_pull(s, pull);
     uv_mutex_unlock(&s->lock);
 }
 
@@ -343,7 +433,7 @@ void client_state_cancel_pulls(struct client_state *s)
 {
     uv_mutex_lock(&s->lock);
     for (struct ps_pull *pull = s->under_way; pull; pull = pull->next)
-        cancel_pull(pull);
+        cancel_pull(s, pull);
     uv_mutex_unlock(&s->lock);
 }
 
@@ -445,7 +535,7 @@ bool client_state_is_failed(struct client_state *s)
 static void unlock_and_wake(struct client_state *s)
 {
     if (s->n_waiting)
-        uv_cond_broadcast(&s->changed);
+        wakeup_broadcast(&s->changed);
     uv_mutex_unlock(&s->lock);
 }
 
@@ -453,7 +543,8 @@ static void unlock_and_wake_all(struct client_state *s)
 {
     for (struct ps_pull *pull = s->under_way; pull; pull = pull->next)
         if (pull->awaited != PULL_NO_SHARD)
-            uv_cond_signal(&pull->changed);
+            wakeup_signal(&pull->changed);
+    come_all(s);
     unlock_and_wake(s);
 }
 
@@ -526,15 +617,18 @@ void client_state_answered(struct client_state *s, struct ps_pull *pull, uint64_
     bool is_awaited = false;
 
     uv_mutex_lock(&s->lock);
-    if (pull->id == id) {
+    if (pull->id == id && !pull->answers[shard].arrived) {
         pull->answers[shard].arrived = true;
         pull->is_refused |= pull->answers[shard].status != 0;
+        pull->n_missing--;
         is_awaited =
             pull->awaited == shard || (pull->is_refused && pull->awaited != PULL_NO_SHARD);
+        if (has_ended(s, pull))
+            come(s, pull);
     }
     uv_mutex_unlock(&s->lock);
     if (is_awaited) /* or is used again by now, and wakes for no reason */
-        uv_cond_signal(&pull->changed);
+        wakeup_signal(&pull->changed);
 }
 
 void client_state_table_answered(struct client_state *s, const struct table_reply *reply)

@@ -18,6 +18,7 @@
 #include <uv.h>
 
 #include "proto/message.h"
+#include "worker/client/wakeup.h"
 
 #define CLIENT_STATE_NO_DEADLINE UINT64_MAX
 
@@ -39,9 +40,19 @@ struct client_state_table {
     uint32_t missing; /* MESSAGE_FEATURE_* that some shard has not */
 };
 
+/* For a library whose caller is not ours. All zeros: for a program of ours. */
+struct client_state_hooks {
+    bool is_interruptible; /* waits end with -EINTR behind a signal */
+    /* Called by any thread, under the lock, when the first pull has come: client_state_next_came() has it. NULL: pulls
+     * are only waited for. */
+    void (*on_came)(void *arg);
+    void *arg; /* borrowed */
+};
+
 struct client_state {
+    struct client_state_hooks hooks;
     uv_mutex_t lock;
-    uv_cond_t changed; /* all but pulls */
+    struct wakeup changed; /* all but pulls */
 
     /* Everything below is under the lock. */
     uint32_t n_waiting; /* threads that wait for `changed` */
@@ -57,26 +68,30 @@ struct client_state {
     uint64_t *acked; /* owned, n_shards: number of each shard's last acknowledged push */
     uint64_t last_pull_id;
     struct ps_pull *under_way, *idle; /* owned; the newest first */
+    struct ps_pull *first_came,
+        **last_came; /* of those under way: have ended, and nobody waits */
     struct client_state_table table;
     uint32_t n_leaving;
 };
 
-int client_state_init(struct client_state *s) MUST_CHECK;
+/* hooks: copied; NULL: none. */
+int client_state_init(struct client_state *s, const struct client_state_hooks *hooks)
+    MUST_CHECK;
 void client_state_deinit(struct client_state *s);
 
 /* ---- the trainer's threads ----
  *
- * Deadlines are in uv_hrtime(). -ETIMEDOUT comes without a sentence: the caller writes it. No
- * failure has this status. */
+ * Deadlines are in uv_hrtime(). -ETIMEDOUT, and -EINTR (client_state_hooks), come without a sentence: the caller writes
+ * it. No failure has this status. */
 
 int client_state_wait_open(struct client_state *s, uint64_t deadline_ns, struct err *err)
     MUST_CHECK;
 
 /* Waits until at most max_bytes are unacknowledged; 0: until every push is acknowledged. Returns a
  * failure (final), PS_EFENCED (the worker has joined again; until client_state_resume()), or the
- * refusal of a push (once). No deadline: links give up by themselves. */
-int client_state_wait_window(struct client_state *s, uint64_t max_bytes, struct err *err)
-    MUST_CHECK;
+ * refusal of a push (once). Links give up by themselves: a deadline is for those who want less. */
+int client_state_wait_window(struct client_state *s, uint64_t max_bytes, uint64_t deadline_ns,
+                             struct err *err) MUST_CHECK;
 
 /* The incarnation and the cluster that a push is for. */
 struct client_state_identity {
@@ -94,8 +109,8 @@ uint64_t client_state_resume(struct client_state *s);
 /* ---- pulls: the states are drawn in pull.h ---- */
 
 /* A FILLED one, the caller's. Returns what client_state_wait_window(UINT64_MAX) does, or -ENOMEM. */
-int client_state_acquire_pull(struct client_state *s, struct ps_pull **ret, struct err *err)
-    MUST_CHECK;
+int client_state_acquire_pull(struct client_state *s, uint64_t deadline_ns,
+                              struct ps_pull **ret, struct err *err) MUST_CHECK;
 
 /* Under way: with an id and an epoch (UINT64_MAX if its requests will be dropped). *ret_clock: as
  * client_state_clock(). */
@@ -106,16 +121,26 @@ int client_state_begin_wait(struct client_state *s, struct ps_pull *pull, uint64
                             struct err *err) MUST_CHECK;
 
 /* Waits for the shard's answer, or for any shard's refusal: *ret_refused is the first shard that has refused, n_shards
- * if there is none. -ETIMEDOUT at the pull's deadline. With a sentence: -ECANCELED after client_state_cancel_pull(),
- * PS_EFENCED if the worker has joined again since the pull was started. */
+ * if there is none. -ETIMEDOUT at the pull's deadline; before, at until_ns, -EAGAIN. With a sentence: -ECANCELED after
+ * client_state_cancel_pull(), PS_EFENCED if the worker has joined again since the pull was started. */
 int client_state_wait_answer(struct client_state *s, struct ps_pull *pull, uint32_t shard,
-                             uint32_t *ret_refused, struct err *err) MUST_CHECK;
+                             uint64_t until_ns, uint32_t *ret_refused, struct err *err)
+    MUST_CHECK;
+
+/* The thread no longer waits for it; it is under way as before. */
+void client_state_pause_wait(struct client_state *s, struct ps_pull *pull);
+
+/* A pull that has ended and that nobody waits for, the first that came, and its tag; NULL: there is none. Each comes
+ * once, and again after client_state_pause_wait(). *ret_more: there is another one. */
+struct ps_pull *client_state_next_came(struct client_state *s, void **ret_tag, bool *ret_more);
+bool client_state_has_come(struct client_state *s);
 
 /* Takes a pull back that is FILLED or waited for. Later answers to it are dropped. */
 void client_state_end_pull(struct client_state *s, struct ps_pull *pull);
 
-/* Ends the wait for a pull that is under way, now or when it begins; nothing happens to another. Any thread. */
-void client_state_cancel_pull(struct client_state *s, struct ps_pull *pull);
+/* Ends the wait for a pull that is under way, now or when it begins; nothing happens to another, nor, unless tag is NULL,
+ * to one with another tag. Any thread. */
+void client_state_cancel_pull(struct client_state *s, struct ps_pull *pull, const void *tag);
 void client_state_cancel_pulls(struct client_state *s);
 
 /* The first shard without an answer; n_shards if there is none. */

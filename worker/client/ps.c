@@ -33,12 +33,19 @@ struct ps_client {
     struct client_state state;
     struct network_thread *net;   /* owned */
     struct push_encoder *encoder; /* owned */
-    uint32_t n_shards, n_tables;
+    uint32_t n_shards;
+    _Atomic uint32_t n_tables;
     struct known_table *tables; /* owned, PS_TABLES_MAX */
     struct request_set push_set;
     struct ps_tap tap;
     _Atomic bool is_over; /* the farewell was sent */
+    bool is_leaving;      /* and its answers are waited for */
     bool has_left;        /* and no push of its run is open */
+    /* The request for a table whose wait a signal has ended. */
+    struct {
+        bool is_under_way;
+        struct table_request request;
+    } table;
     /* With a journal: the pushes of the process before are sent again, once, before anything else is asked or pushed;
      * those of this one are kept before they are sent. */
     struct {
@@ -60,6 +67,20 @@ struct ps_client {
 static uint64_t after_ms(uint64_t ms)
 {
     return uv_hrtime() + ms * UINT64_C(1000000);
+}
+
+static struct client_state_hooks make_hooks(const struct ps_options *o)
+{
+    return (struct client_state_hooks){ .is_interruptible = o->is_interruptible,
+                                        .on_came = o->on_came,
+                                        .arg = o->came_arg };
+}
+
+/* The caller's own deadline has passed, and nothing has failed. */
+static int report_not_yet(int status, struct err *err)
+{
+    return status == -EINTR ? err_set(err, status, "a signal ended the wait")
+                            : err_set(err, -EAGAIN, "not yet");
 }
 
 static int check_not_over(const struct ps_client *c, struct err *err)
@@ -126,13 +147,17 @@ static void open_journal(struct ps_client *c)
 
 int ps_open(const struct ps_options *options, struct ps_client **ret_client, struct err *err)
 {
-    struct ps_client *c = memory_alloc(sizeof *c);
+    struct ps_client *c = memory_try_alloc(sizeof *c);
+    struct client_state_hooks hooks;
     int status;
 
+    if (!c)
+        return err_set(err, -ENOMEM, "no memory for a client");
     c->options = complete_options(options);
+    hooks = make_hooks(&c->options);
     status = check_options(&c->options, err);
     if (!status) {
-        status = client_state_init(&c->state);
+        status = client_state_init(&c->state, &hooks);
         if (status)
             err_set(err, status, "no lock: %s", status_text(status));
     }
@@ -150,6 +175,8 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
         if (status == -ETIMEDOUT)
             status = err_set(err, PS_EDEADLINE, "the servers at %s are not ready after %u s",
                              c->options.servers, c->options.connect_ms / 1000);
+        else if (status == -EINTR)
+            status = report_not_yet(status, err);
     }
     if (status) {
         ps_close(c);
@@ -180,21 +207,16 @@ void ps_close(struct ps_client *c)
 
 /* ---- tables ---- */
 
-/* Asks all shards; what they answer. */
-static int request_table(struct ps_client *c, const struct table_request *request,
-                         struct client_state_table *ret, struct err *err)
+/* The answers to the request under way. */
+static int wait_table(struct ps_client *c, struct client_state_table *ret, struct err *err)
 {
-    int status = check_not_over(c, err);
-
-    if (status)
-        return status;
-    if (c->n_tables == PS_TABLES_MAX)
-        return err_set(err, -ENOSPC, "table %s: a client has at most %u tables",
-                       request->spec.name, PS_TABLES_MAX);
-    client_state_start_table(&c->state);
-    network_thread_table(c->net, request);
-    status = client_state_wait_table(
+    const struct table_request *request = &c->table.request;
+    int status = client_state_wait_table(
         &c->state, after_ms(2 * (uint64_t)c->options.give_up_ms + SLACK_MS), ret, err);
+
+    if (status == -EINTR)
+        return report_not_yet(status, err);
+    c->table.is_under_way = false;
     if (status == -ETIMEDOUT) {
         status = err_set(err, PS_EDEADLINE, "table %s: the shards have not answered",
                          request->spec.name);
@@ -206,6 +228,43 @@ static int request_table(struct ps_client *c, const struct table_request *reques
                          ret->text[0] ? ret->text : status_text(ret->status));
     }
     return status;
+}
+
+/* The table of an earlier request that nobody has waited for to its end. */
+static int drop_other_table(struct ps_client *c, const struct table_request *request,
+                            struct err *err)
+{
+    struct client_state_table answer = { 0 };
+    int status;
+
+    if (!c->table.is_under_way || memcmp(&c->table.request, request, sizeof *request) == 0)
+        return 0;
+    status = wait_table(c, &answer, err);
+    if (!status)
+        network_thread_drop_table(c->net);
+    return status && status == answer.status ? 0 : status; /* its refusal is not for this one */
+}
+
+/* Asks all shards; what they answer. */
+static int request_table(struct ps_client *c, const struct table_request *request,
+                         struct client_state_table *ret, struct err *err)
+{
+    int status = check_not_over(c, err);
+
+    if (!status)
+        status = drop_other_table(c, request, err);
+    if (status)
+        return status;
+    if (c->n_tables == PS_TABLES_MAX)
+        return err_set(err, -ENOSPC, "table %s: a client has at most %u tables",
+                       request->spec.name, PS_TABLES_MAX);
+    if (!c->table.is_under_way) {
+        c->table.is_under_way = true;
+        c->table.request = *request;
+        client_state_start_table(&c->state);
+        network_thread_table(c->net, request);
+    }
+    return wait_table(c, ret, err);
 }
 
 static int add_table(struct ps_client *c, const struct table_spec *spec, uint32_t missing,
@@ -242,10 +301,12 @@ static int check_features(const struct ps_client *c, uint32_t table, const char 
 int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
              struct err *err)
 {
-    struct table_request request = { .spec = *spec };
+    struct table_request request;
     struct client_state_table answer;
     int status = table_spec_check(spec, err);
 
+    memset(&request, 0, sizeof request); /* its bytes are compared */
+    request.spec = *spec;
     if (!status)
         status = request_table(c, &request, &answer, err);
     return status ? status : add_table(c, spec, answer.missing, ret_table, err);
@@ -254,10 +315,14 @@ int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_t
 int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,
                   struct err *err)
 {
-    struct table_request request = { .spec = *spec, .must_exist = true };
+    struct table_request request;
     struct client_state_table answer;
-    int status = request_table(c, &request, &answer, err);
+    int status;
 
+    memset(&request, 0, sizeof request);
+    request.spec = *spec;
+    request.must_exist = true;
+    status = request_table(c, &request, &answer, err);
     if (!status && table_spec_check(&answer.spec, err)) {
         network_thread_drop_table(c->net);
         status = PS_ESPEC;
@@ -422,14 +487,35 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
     return status ? status : resend(c, err);
 }
 
+static int acquire_pull(struct ps_client *c, struct ps_pull **ret, struct err *err)
+{
+    uint64_t until_ns =
+        c->options.is_interruptible ? after_ms(c->options.pull_ms) : CLIENT_STATE_NO_DEADLINE;
+    int status = client_state_acquire_pull(&c->state, until_ns, ret, err);
+
+    if (status == -EINTR)
+        return report_not_yet(status, err);
+    return status == -ETIMEDOUT
+               ? err_set(err, PS_EDEADLINE, "this worker has not joined again for %u s",
+                         c->options.pull_ms / 1000)
+               : status;
+}
+
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
                   uint32_t n, struct ps_pull **ret_pull, struct err *err)
+{
+    return ps_pull_start_tagged(c, clock, sections, n, NULL, ret_pull, err);
+}
+
+int ps_pull_start_tagged(struct ps_client *c, uint64_t clock,
+                         const struct ps_pull_section *sections, uint32_t n, void *tag,
+                         struct ps_pull **ret_pull, struct err *err)
 {
     struct ps_pull *pull;
     int status = check_pull(c, sections, n, err);
 
     if (!status)
-        status = client_state_acquire_pull(&c->state, &pull, err);
+        status = acquire_pull(c, &pull, err);
     if (status)
         return status;
     status = pull_encode(pull, c->encoder, sections, n);
@@ -438,6 +524,7 @@ int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_sect
         return err_set(err, status, "pull of clock %" PRIu64 ": %s", clock,
                        status_text(status));
     }
+    pull->tag = tag;
     pull->clock = clock;
     pull->deadline_ns = after_ms((uint64_t)c->options.pull_ms + SLACK_MS);
     send_pull(c, pull);
@@ -489,18 +576,21 @@ static int report_late_pull(struct ps_client *c, const struct ps_pull *pull, str
 /* Waits for one shard after the other, and decodes while the next ones are still on their
  * way. */
 static int collect(struct ps_client *c, struct ps_pull *pull, uint64_t since_ns,
-                   struct err *err)
+                   uint64_t until_ns, struct err *err)
 {
+    uint32_t *shard = &pull->n_decoded, refused;
     int status = 0;
 
-    for (uint32_t shard = 0, refused; shard < c->n_shards && !status; shard++) {
-        status = client_state_wait_answer(&c->state, pull, shard, &refused, err);
+    for (; *shard < c->n_shards; ++*shard) {
+        status = client_state_wait_answer(&c->state, pull, *shard, until_ns, &refused, err);
         count(&c->park_ns, uv_hrtime() - since_ns);
         if (!status && refused < c->n_shards)
             status = report_refused_pull(c, pull, refused, err);
         else if (!status)
-            status = decode_answer(c, pull, shard, err);
-        if (shard + 1 < c->n_shards)
+            status = decode_answer(c, pull, *shard, err);
+        if (status)
+            break;
+        if (*shard + 1 < c->n_shards)
             since_ns = uv_hrtime();
     }
     return status == -ETIMEDOUT ? report_late_pull(c, pull, err) : status;
@@ -508,18 +598,28 @@ static int collect(struct ps_client *c, struct ps_pull *pull, uint64_t since_ns,
 
 int ps_pull_wait(struct ps_client *c, struct ps_pull *pull, struct err *err)
 {
+    return ps_pull_wait_until(c, pull, CLIENT_STATE_NO_DEADLINE, err);
+}
+
+int ps_pull_wait_until(struct ps_client *c, struct ps_pull *pull, uint64_t until_ns,
+                       struct err *err)
+{
     uint64_t since_ns = uv_hrtime(), id;
     int status;
 
     if (!pull) {
-        status = client_state_wait_window(&c->state, UINT64_MAX, err);
+        status = client_state_wait_window(&c->state, UINT64_MAX, CLIENT_STATE_NO_DEADLINE, err);
         return status ? status : err_set(err, -EINVAL, "no pull is under way");
     }
     status = client_state_begin_wait(&c->state, pull, since_ns, err);
     if (status)
         return status;
     id = pull->id;
-    status = collect(c, pull, since_ns, err);
+    status = collect(c, pull, since_ns, until_ns, err);
+    if (status == -EAGAIN || status == -EINTR) {
+        client_state_pause_wait(&c->state, pull);
+        return report_not_yet(status, err);
+    }
     if (!status)
         atomic_store(&c->pulled_clock, pull->min_clock);
     client_state_end_pull(&c->state, pull);
@@ -528,10 +628,30 @@ int ps_pull_wait(struct ps_client *c, struct ps_pull *pull, struct err *err)
     return status;
 }
 
+struct ps_pull *ps_pull_next(struct ps_client *c, void **ret_tag, bool *ret_more)
+{
+    return client_state_next_came(&c->state, ret_tag, ret_more);
+}
+
+bool ps_pull_has_next(struct ps_client *c)
+{
+    return client_state_has_come(&c->state);
+}
+
+void ps_pull_cancel_tagged(struct ps_client *c, struct ps_pull *pull, const void *tag)
+{
+    client_state_cancel_pull(&c->state, pull, tag);
+}
+
+void ps_stop(struct ps_client *c, const char *sentence)
+{
+    client_state_fail(&c->state, -ECANCELED, sentence);
+}
+
 void ps_pull_cancel(struct ps_client *c, struct ps_pull *pull)
 {
     if (pull)
-        client_state_cancel_pull(&c->state, pull);
+        client_state_cancel_pull(&c->state, pull, NULL);
     else
         client_state_cancel_pulls(&c->state);
 }
@@ -581,14 +701,29 @@ static void publish_residuals(struct ps_client *c)
     atomic_store_explicit(&c->residual_flushed, residuals.n_flushed, memory_order_relaxed);
 }
 
-static int wait_window(struct ps_client *c, uint64_t max_bytes, struct err *err)
+static int wait_window(struct ps_client *c, uint64_t max_bytes, uint64_t until_ns,
+                       struct err *err)
 {
     int status;
 
     atomic_store(&c->window_since_ns, uv_hrtime());
-    status = client_state_wait_window(&c->state, max_bytes, err);
+    status = client_state_wait_window(&c->state, max_bytes, until_ns, err);
     atomic_store(&c->window_since_ns, 0);
-    return status;
+    return status == -EINTR || status == -ETIMEDOUT ? report_not_yet(status, err) : status;
+}
+
+/* The push may begin. */
+static int wait_push(struct ps_client *c, struct err *err)
+{
+    uint64_t until_ns =
+        c->options.push_ms ? after_ms(c->options.push_ms) : CLIENT_STATE_NO_DEADLINE;
+    int status = wait_window(c, c->options.window_bytes, until_ns, err);
+
+    return status == -EAGAIN ? err_set(err, PS_EDEADLINE,
+                                       "a push waited %u s for the shards to acknowledge "
+                                       "earlier ones; what they wait for `psctl why` shows",
+                                       c->options.push_ms / 1000)
+                             : status;
 }
 
 /* Rows that are assigned with their optimizer's state. */
@@ -626,7 +761,7 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
     int status = check_push(c, sections, n, err);
 
     if (!status)
-        status = wait_window(c, c->options.window_bytes, err);
+        status = wait_push(c, err);
     count(&c->window_ns, uv_hrtime() - since_ns);
     if (status)
         return status;
@@ -649,32 +784,61 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
 
 int ps_flush(struct ps_client *c, struct err *err)
 {
+    return ps_flush_until(c, CLIENT_STATE_NO_DEADLINE, err);
+}
+
+int ps_flush_until(struct ps_client *c, uint64_t until_ns, struct err *err)
+{
     int status = check_not_over(c, err);
 
     if (!status)
         status = resend(c, err);
-    return status ? status : wait_window(c, 0, err);
+    return status ? status : wait_window(c, 0, until_ns, err);
+}
+
+/* The answers to the farewell. */
+static int wait_left(struct ps_client *c, uint64_t until_ns, struct err *err)
+{
+    uint64_t deadline_ns = after_ms(LEAVE_MS);
+    bool is_callers = until_ns < deadline_ns;
+    int status = client_state_wait_left(&c->state, is_callers ? until_ns : deadline_ns, err);
+
+    if (status == -EINTR || (status == -ETIMEDOUT && is_callers))
+        return report_not_yet(status, err);
+    c->is_leaving = false;
+    if (status == -ETIMEDOUT)
+        status = err_set(err, PS_EDEADLINE,
+                         "the shards have not answered the farewell for %u s", LEAVE_MS / 1000);
+    c->has_left = !status && !c->resend.failure.status;
+    return status;
 }
 
 int ps_leave(struct ps_client *c, struct err *err)
 {
-    int status = check_not_over(c, err), left;
-    struct err leave_err;
+    return ps_leave_until(c, CLIENT_STATE_NO_DEADLINE, err);
+}
 
+int ps_leave_until(struct ps_client *c, uint64_t until_ns, struct err *err)
+{
+    struct err leave_err;
+    int status, left;
+
+    if (c->is_leaving)
+        return wait_left(c, until_ns, err);
+    status = check_not_over(c, err);
     if (status)
         return status;
-    status = ps_flush(c, err);
+    status = ps_flush_until(c, until_ns, err);
+    if (status == -EINTR || status == -EAGAIN)
+        return status;
     client_state_cancel_pulls(&c->state);
     if (status == PS_EFENCED || client_state_is_failed(&c->state))
         return status;
     atomic_store(&c->is_over, true);
+    c->is_leaving = true;
     client_state_start_leave(&c->state);
     network_thread_leave(c->net);
-    left = client_state_wait_left(&c->state, after_ms(LEAVE_MS), &leave_err);
-    if (left == -ETIMEDOUT)
-        left = err_set(&leave_err, PS_EDEADLINE,
-                       "the shards have not answered the farewell for %u s", LEAVE_MS / 1000);
-    c->has_left = !left && !c->resend.failure.status;
+    left = wait_left(c, until_ns, &leave_err);
     if (status || !left)
         return status;
     return err_set(err, left, "%s", leave_err.text);

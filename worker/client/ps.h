@@ -9,9 +9,12 @@
  * Threads:
  *
  *     ps_pull_start(), ps_pull_wait(),          any thread, at any time
- *     ps_pull_cancel(), ps_stats(), ps_clock()
- *     ps_push()                                 one thread at a time
- *     all others                                while no other call is under way
+ *     ps_pull_next(), ps_pull_cancel(),
+ *     ps_stats(), ps_clock(), ps_resume(),
+ *     ps_stop()
+ *     ps_push(), ps_flush(), ps_leave()         one thread at a time
+ *     ps_table(), ps_table_find()               one thread at a time
+ *     ps_open(), ps_close(), ps_set_tap()       while no other call is under way
  *
  * So a pull that a shard has parked delays neither a push nor another pull. A pull that is started after ps_push() has
  * returned sees that push; a pull that is started before may or may not.
@@ -36,7 +39,8 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
  * job, within 1 s. NULL is fine. */
 void ps_close(struct ps_client *c);
 
-/* Makes the table on all shards, or finds it there with the same specification. */
+/* Makes the table on all shards, or finds it there with the same specification. -EINTR (options.is_interruptible): the
+ * same call goes on with the request; another one waits for its answer first. */
 int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
              struct err *err) MUST_CHECK;
 
@@ -67,10 +71,27 @@ int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_sect
                   uint32_t n, struct ps_pull **ret_pull, struct err *err) MUST_CHECK;
 int ps_pull_wait(struct ps_client *c, struct ps_pull *pull, struct err *err) MUST_CHECK;
 
+/* The same, for a caller that waits in slices, or for many pulls at once. `tag`, of the caller, not NULL, is what
+ * ps_pull_next() returns. until_ns: in uv_hrtime(). -EAGAIN then, and -EINTR (options.is_interruptible), have not ended
+ * the pull. */
+int ps_pull_start_tagged(struct ps_client *c, uint64_t clock,
+                         const struct ps_pull_section *sections, uint32_t n, void *tag,
+                         struct ps_pull **ret_pull, struct err *err) MUST_CHECK;
+int ps_pull_wait_until(struct ps_client *c, struct ps_pull *pull, uint64_t until_ns,
+                       struct err *err) MUST_CHECK;
+
+/* A pull for which no wait would last and that nobody waits for, the first that came, and its tag; NULL: there is none.
+ * Each comes once, and again behind a wait that did not end it. *ret_more: there is another one. options.on_came. */
+struct ps_pull *ps_pull_next(struct ps_client *c, void **ret_tag, bool *ret_more);
+bool ps_pull_has_next(struct ps_client *c);
+
 /* The pull's wait ends with -ECANCELED, also one that has not begun; the answer is dropped. NULL: of all pulls that are
  * under way now. A pull that has ended is left alone, unless its memory is another pull's by now: who cancels a pull
  * knows that nobody has waited for it, or gives NULL. */
 void ps_pull_cancel(struct ps_client *c, struct ps_pull *pull);
+
+/* The same, of a pull with this tag: one that has ended, and whose memory is another pull's by now, is left alone. */
+void ps_pull_cancel_tagged(struct ps_client *c, struct ps_pull *pull, const void *tag);
 
 /* After PS_EFENCED: lets calls through again and returns the clock to continue at: ps_clock(), or the clock after the
  * last step whose pushes were made, if that is greater. */
@@ -82,13 +103,19 @@ uint64_t ps_resume(struct ps_client *c);
 int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
             const struct ps_push_section *sections, uint32_t n, struct err *err) MUST_CHECK;
 
-/* Waits until every push is acknowledged. */
+/* Waits until every push is acknowledged. ps_flush_until(): -EAGAIN at until_ns, in uv_hrtime(); -EINTR. */
 int ps_flush(struct ps_client *c, struct err *err) MUST_CHECK;
+int ps_flush_until(struct ps_client *c, uint64_t until_ns, struct err *err) MUST_CHECK;
 
 /* Flushes, then says goodbye: the other workers no longer wait for this one. Only ps_stats()
  * and ps_close() may follow, unless it returns PS_EFENCED. The journal stays until ps_close(): a process that is killed
  * before would else train its run again. */
 int ps_leave(struct ps_client *c, struct err *err) MUST_CHECK;
+/* -EAGAIN at until_ns, in uv_hrtime(), and -EINTR: it has not left, and the same call goes on. */
+int ps_leave_until(struct ps_client *c, uint64_t until_ns, struct err *err) MUST_CHECK;
+
+/* Ends every wait, of any thread, with -ECANCELED and this sentence, for good. Any thread. */
+void ps_stop(struct ps_client *c, const char *sentence);
 
 /* The clock at which the shards want this worker to go on: 0, or more for one that returns.
  * Grows after a rejoin: a worker declared dead (PS_EFENCED) joins again as a new incarnation by

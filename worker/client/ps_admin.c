@@ -16,6 +16,7 @@
 #define HELLO_ID 1u
 #define COMMAND_ID 2u
 #define BEAT_ID 3u
+#define CANCEL_MS 50u
 
 /* All queries of one call, on a loop of their own. */
 struct asking {
@@ -25,7 +26,9 @@ struct asking {
     struct hello hello;
     struct admin command, beat;
     struct hello_reply *cluster; /* the query is the handshake; else NULL */
-    uint32_t n_open;
+    struct question *questions;  /* owned by ask() */
+    uint32_t n_questions, n_open;
+    uv_timer_t cancel;
 };
 
 struct question {
@@ -37,6 +40,14 @@ struct question {
     struct address address;
     bool greeted, beat_is_out, over;
 };
+
+static void close_one(struct asking *a)
+{
+    if (--a->n_open)
+        return;
+    channel_loop_close(&a->channels);
+    uv_close((uv_handle_t *)&a->cancel, NULL);
+}
 
 static void end(struct question *q, int status, const char *text)
 {
@@ -52,8 +63,7 @@ static void end(struct question *q, int status, const char *text)
     q->connector = NULL;
     uv_close((uv_handle_t *)&q->silence, NULL);
     uv_close((uv_handle_t *)&q->beat, NULL);
-    if (--a->n_open == 0)
-        channel_loop_close(&a->channels);
+    close_one(a);
 }
 
 /* --- requests --- */
@@ -109,8 +119,8 @@ static void start_command(struct question *q)
 
 static int receive_hello(struct question *q, const struct frame_header *h, const uint8_t *head)
 {
-    struct hello_reply *r = memory_alloc(sizeof *r);
-    int status = message_read_hello_reply(h, head, r);
+    struct hello_reply *r = memory_try_alloc(sizeof *r);
+    int status = r ? message_read_hello_reply(h, head, r) : -ENOMEM;
 
     if (!status && r->status) {
         end(q, r->status, r->text[0] ? r->text : status_text(r->status));
@@ -238,22 +248,37 @@ static void fail_all(struct ps_admin_node *nodes, uint32_t n, int status, const 
         err_set(&nodes[i].err, status, "%s", text);
 }
 
+static void on_cancel(uv_timer_t *timer)
+{
+    struct asking *a = CONTAINER_OF(timer, struct asking, cancel);
+
+    if (!a->plan->is_cancelled(a->plan->arg))
+        return;
+    uv_timer_stop(timer);
+    for (uint32_t i = 0; i < a->n_questions; i++)
+        end(&a->questions[i], -ECANCELED, "nobody waits for the answer");
+}
+
 static void ask(struct asking *a, struct ps_admin_node *nodes, uint32_t n)
 {
-    struct question *all = memory_alloc(n * sizeof *all);
-    int status = uv_loop_init(&a->loop);
+    struct question *all = memory_try_alloc(n * sizeof *all);
+    int status = all ? uv_loop_init(&a->loop) : -ENOMEM;
 
     if (status) {
         fail_all(nodes, n, status, status_text(status));
         free(all);
         return;
     }
+    a->questions = all;
+    a->n_questions = n;
     channel_loop_init(&a->channels, &a->loop);
+    uv_timer_init(&a->loop, &a->cancel);
+    if (a->plan->is_cancelled)
+        uv_timer_start(&a->cancel, on_cancel, CANCEL_MS, CANCEL_MS);
     a->n_open = 1; /* keeps the loop until all have begun */
     for (uint32_t i = 0; i < n; i++)
         start(&all[i], a, &nodes[i], i);
-    if (--a->n_open == 0)
-        channel_loop_close(&a->channels);
+    close_one(a);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     uv_loop_close(&a->loop);
     channel_loop_deinit(&a->channels);
@@ -290,8 +315,12 @@ static bool set_text(char *dst, size_t n_bytes, const char *src)
 static void run(const struct ps_admin_plan *plan, struct hello_reply *cluster,
                 struct ps_admin_node *nodes, uint32_t n)
 {
-    struct asking *a = memory_alloc(sizeof *a);
+    struct asking *a = memory_try_alloc(sizeof *a);
 
+    if (!a) {
+        fail_all(nodes, n, -ENOMEM, status_text(-ENOMEM));
+        return;
+    }
     a->plan = plan;
     a->cluster = cluster;
     a->hello.version_min = PROTO_VERSION_MIN;

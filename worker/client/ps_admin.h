@@ -24,6 +24,8 @@ struct ps_admin_plan {
     uint32_t beat_ms;
     const char *beat_command;
     void (*on_beat)(void *arg, uint32_t i, const char *json);
+    /* Asked 20 times a second: true ends all that is open with -ECANCELED. NULL: never. */
+    bool (*is_cancelled)(void *arg);
     void *arg;
 };
 

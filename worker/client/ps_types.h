@@ -52,6 +52,13 @@ struct ps_options {
     /* Asked by the network thread: true ends every wait, with -ECANCELED, for good. NULL: never. */
     bool (*is_cancelled)(const void *arg);
     const void *cancel_arg; /* borrowed */
+    /* For a caller that is not ours (client_state_hooks). Waits end with -EINTR behind a signal. */
+    bool is_interruptible;
+    uint32_t
+        push_ms; /* longest that ps_push() waits for the window; 0: as long as the links do */
+    /* By any thread, which must not wait in it: ps_pull_next() has a pull, and had none. NULL: it never has. */
+    void (*on_came)(void *arg);
+    void *came_arg; /* borrowed */
 };
 
 struct ps_pull_section;

@@ -9,7 +9,7 @@
 #include "common/memory.h"
 #include "worker/client/push_encoder.h"
 
-struct ps_pull *pull_new(const void *client_state, uint32_t n_shards)
+struct ps_pull *pull_new(const void *client_state, uint32_t n_shards, bool is_interruptible)
 {
     struct ps_pull *pull = memory_try_alloc(sizeof *pull);
 
@@ -20,7 +20,7 @@ struct ps_pull *pull_new(const void *client_state, uint32_t n_shards)
                               .state = PULL_FILLED,
                               .awaited = PULL_NO_SHARD };
     pull->answers = memory_try_alloc(n_shards * sizeof *pull->answers);
-    if (!pull->answers || uv_cond_init(&pull->changed)) {
+    if (!pull->answers || wakeup_init(&pull->changed, is_interruptible)) {
         free(pull->answers);
         free(pull);
         return NULL;
@@ -37,7 +37,7 @@ void pull_free(struct ps_pull *pull)
     free(pull->answers);
     partition_deinit(&pull->partition);
     request_set_deinit(&pull->requests);
-    uv_cond_destroy(&pull->changed);
+    wakeup_deinit(&pull->changed);
     free(pull);
 }
 

@@ -9,6 +9,7 @@
  *     UNDER WAY    an answer: the network thread's until it has arrived;  client_state_begin_wait() -> WAITED FOR
  *                  flags: under the client_state's lock
  *     WAITED FOR   and what has arrived: the thread that waits            client_state_end_pull() -> IDLE
+ *                                                                         client_state_pause_wait() -> UNDER WAY
  *
  * No step like the one before it allocates: requests, partition and answers keep their memory.
  */
@@ -22,6 +23,7 @@
 #include "worker/client/partition.h"
 #include "worker/client/ps_types.h"
 #include "worker/client/request.h"
+#include "worker/client/wakeup.h"
 
 #define PULL_NO_SHARD UINT32_MAX
 
@@ -50,21 +52,28 @@ struct ps_pull {
     struct partition partition; /* of its keys */
     struct request_set requests;
     struct pull_answer *answers; /* owned, n_shards */
+    uint32_t n_decoded;          /* answers of the first shards, by the thread that waits */
+    void *tag;                   /* the caller's, for client_state_next_came() */
 
     /* Under the client_state's lock; the network thread compares the id without it. */
     _Atomic uint64_t id; /* counts pulls; 0: not under way */
     enum pull_state state;
     uint64_t epoch; /* of the client_state when it was started */
     bool is_refused, is_cancelled;
+    bool is_taken;            /* client_state_next_came() has handed it out */
+    uint32_t n_missing;       /* answers that have not arrived */
     uint32_t awaited;         /* the shard that its thread sleeps for, or PULL_NO_SHARD */
     uint64_t waited_since_ns; /* 0: nobody waits */
-    uv_cond_t changed;        /* for the thread that waits for it */
+    struct wakeup changed;    /* for the thread that waits for it */
+    struct ps_pull *next_came,
+        **link_came; /* in the list of those that came; NULL: not in it */
     struct ps_pull *next,
         **link; /* in the client_state's list of this state; what points to it */
 };
 
 /* FILLED, or NULL without memory. */
-struct ps_pull *pull_new(const void *client_state, uint32_t n_shards) MUST_CHECK;
+struct ps_pull *pull_new(const void *client_state, uint32_t n_shards, bool is_interruptible)
+    MUST_CHECK;
 /* Once the network thread has ended. */
 void pull_free(struct ps_pull *pull);
 

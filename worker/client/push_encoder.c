@@ -41,7 +41,8 @@ struct push_section {
 
 /* Pulls, on any threads, read the tables' dim and salt alone. */
 struct push_encoder {
-    uint32_t n_shards, n_tables;
+    uint32_t n_shards;
+    _Atomic uint32_t n_tables; /* one may come while pulls of the others are read */
     const struct codec *codecs[CODEC_ID_END]; /* their builds for this processor */
     struct table_info *tables;     /* owned, PS_TABLES_MAX; the residuals are the pushes' */
     struct partition push;         /* of the last one */

@@ -1,0 +1,112 @@
+/* What moves a worker: pushes, clocks, the end of its part in a job. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/memory.h"
+#include "worker/libpsd/sections.h"
+
+#define FEW_SECTIONS 8u /* stand on the stack */
+
+static int check_push(const psd_rows *rows, int n, int flags, struct err *err)
+{
+    if (flags & ~PSD_TICK)
+        return err_set(err, -EINVAL, "flags are 0x%x; expected 0 or PSD_TICK", (unsigned)flags);
+    return sections_check("push", rows, n, err);
+}
+
+static int push_sections(psd *c, uint64_t clock, uint32_t samples, bool tick,
+                         const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    int status = handle_pass(c, &c->pushing, HANDLE_FOREVER, err);
+
+    if (status)
+        return status;
+    status = ps_push(c->client, clock, samples, tick, sections, n, err);
+    handle_pass_back(c, &c->pushing);
+    return status;
+}
+
+static int push(psd *c, uint64_t clock, uint32_t samples, bool tick, const psd_rows *rows,
+                uint32_t n, struct err *err)
+{
+    struct ps_push_section few[FEW_SECTIONS], *many = NULL;
+    int status;
+
+    if (n > FEW_SECTIONS) {
+        many = memory_try_alloc(n * sizeof *many);
+        if (!many)
+            return err_set(err, -ENOMEM, "no memory for a push of %u sections", n);
+    }
+    status = sections_read_push(rows, n, many ? many : few, err);
+    if (!status)
+        status = push_sections(c, clock, samples, tick, many ? many : few, n, err);
+    free(many);
+    return status;
+}
+
+int psd_push(psd *c, uint64_t clock, uint32_t samples, int flags, const psd_rows *rows, int n)
+{
+    struct err err;
+    int status = handle_enter(c, &err);
+
+    if (status)
+        return handle_fail(&err);
+    status = check_push(rows, n, flags, &err);
+    if (!status)
+        status = push(c, clock, samples, flags & PSD_TICK, rows, (uint32_t)n, &err);
+    return handle_leave(c, status, &err);
+}
+
+int psd_flush(psd *c, int timeout_ms)
+{
+    struct err err;
+    int status = handle_enter(c, &err);
+
+    if (status)
+        return handle_fail(&err);
+    status = ps_flush_until(c->client, handle_until(timeout_ms, c->push_timeout_ms), &err);
+    return handle_leave(c, handle_timed(status, &err), &err);
+}
+
+int psd_leave(psd *c, int timeout_ms)
+{
+    struct err err;
+    int status = handle_enter(c, &err);
+    uint64_t until_ns;
+
+    if (status)
+        return handle_fail(&err);
+    until_ns = handle_until(timeout_ms, c->push_timeout_ms);
+    status = handle_pass(c, &c->pushing, until_ns, &err);
+    if (!status) {
+        status = ps_leave_until(c->client, until_ns, &err);
+        handle_pass_back(c, &c->pushing);
+    }
+    return handle_leave(c, handle_timed(status, &err), &err);
+}
+
+/* Servers give no clock that a number of 63 bits cannot hold, unless they lie. */
+static int64_t positive(uint64_t clock)
+{
+    return clock > INT64_MAX ? INT64_MAX : (int64_t)clock;
+}
+
+int64_t psd_clock(psd *c)
+{
+    struct err err;
+    int status = handle_enter(c, &err);
+
+    if (status)
+        return handle_fail(&err);
+    return handle_leave_with(c, positive(ps_clock(c->client)), &err);
+}
+
+int64_t psd_resume(psd *c)
+{
+    struct err err;
+    int status = handle_enter(c, &err);
+
+    if (status)
+        return handle_fail(&err);
+    return handle_leave_with(c, positive(ps_resume(c->client)), &err);
+}
