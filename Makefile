@@ -85,6 +85,7 @@ $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call li
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
 $(B)/bin/bench-client: $(B)/tests/bench-client/bench_client.o $(call libs,$(link.libpsd))
 $(B)/bin/bench-unique: $(B)/tests/bench-client/bench_unique.o $(call libs,common)
+$(B)/bin/random-calls: $(B)/tests/random-calls/random_calls.o $(call libs,$(link.libpsd))
 $(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.recovery))
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.recovery))
 # The simulation: all of psd but its main(), and the client library, with libuv's functions from tests/sim and the functions of
@@ -384,7 +385,7 @@ fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as CI does
 
 lint:                         ## include order, circles, names, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
-	@$(MAKE) --no-print-directory all $(B)/lib/emu_cuda.a >/dev/null
+	@$(MAKE) --no-print-directory all $(B)/lib/emu_cuda.a $(call lib,worker/libpsd) >/dev/null
 	@tests/lint/run.sh $(B)
 
 cuda-budget:                  ## registers of every kernel against tests/gpu/budget.txt; a spill fails; skipped without nvcc

@@ -91,7 +91,7 @@ print_header() {
             }
             n_code = n_text = 0
         }
-        /^#|^extern "C"|^}$/ { next }
+        /^#|^extern "C"|^}$|clang-format o/ { next }
         /^\/\* ---- .* ---- \*\/$/ { flush(); sub(/^\/\* ---- /, ""); sub(/ ---- \*\/$/, ""); print ".SS " raw($0); next }
         /^\/\*/ { flush(); is_text = 1 }
         is_text {

@@ -276,7 +276,8 @@ void client_state_start_pull(struct client_state *s, struct ps_pull *pull, uint6
     pull->id = ++s->last_pull_id;
     pull->epoch = s->phase == CLIENT_STATE_JOINED ? s->epoch : UINT64_MAX;
     pull->state = PULL_UNDER_WAY;
-    pull->is_refused = pull->is_cancelled = pull->is_taken = false;
+    pull->is_refused = pull->is_taken = false;
+    pull->is_cancelled = s->is_leaving;
     pull->n_missing = pull->n_shards;
     pull->n_decoded = 0;
     for (uint32_t i = 0; i < pull->n_shards; i++)
@@ -490,6 +491,7 @@ int client_state_wait_table(struct client_state *s, uint64_t deadline_ns,
 void client_state_start_leave(struct client_state *s)
 {
     uv_mutex_lock(&s->lock);
+    s->is_leaving = true;
     s->n_leaving = s->n_shards;
     uv_mutex_unlock(&s->lock);
 }

@@ -71,6 +71,7 @@ struct client_state {
     struct ps_pull *first_came,
         **last_came; /* of those under way: have ended, and nobody waits */
     struct client_state_table table;
+    bool is_leaving; /* a pull that starts now ends at once: its shards are gone */
     uint32_t n_leaving;
 };
 
@@ -138,8 +139,8 @@ bool client_state_has_come(struct client_state *s);
 /* Takes a pull back that is FILLED or waited for. Later answers to it are dropped. */
 void client_state_end_pull(struct client_state *s, struct ps_pull *pull);
 
-/* Ends the wait for a pull that is under way, now or when it begins; nothing happens to another, nor, unless tag is NULL,
- * to one with another tag. Any thread. */
+/* Ends the wait for a pull that is under way, now or when it begins; nothing happens to another, nor, unless tag is
+ * NULL, to one with another tag. Any thread. */
 void client_state_cancel_pull(struct client_state *s, struct ps_pull *pull, const void *tag);
 void client_state_cancel_pulls(struct client_state *s);
 

@@ -837,6 +837,7 @@ int ps_leave_until(struct ps_client *c, uint64_t until_ns, struct err *err)
     atomic_store(&c->is_over, true);
     c->is_leaving = true;
     client_state_start_leave(&c->state);
+    client_state_cancel_pulls(&c->state); /* of threads that have started one meanwhile */
     network_thread_leave(c->net);
     left = wait_left(c, until_ns, &leave_err);
     if (status || !left)

@@ -1,9 +1,10 @@
 /*
  * A condition that threads wait for under a lock, as uv_cond_t, and a wait that a signal can end.
  *
- * uv_cond_timedwait() sleeps on when a signal's handler has run. A library's caller must get its thread back then, so an
- * interruptible wakeup sleeps in the kernel's futex(2) itself, with a time-out: that returns EINTR behind any handler,
- * with SA_RESTART or without. A signal that comes between the caller's last look and the kernel's sleep is not seen.
+ * uv_cond_timedwait() sleeps on when a signal's handler has run. A library's caller must get its thread back then, so
+ * an interruptible wakeup sleeps in the kernel's futex(2) itself, with a time-out: that returns EINTR behind any
+ * handler, with SA_RESTART or without. A signal that comes between the caller's last look and the kernel's sleep is
+ * not seen.
  */
 #ifndef WORKER_CLIENT_WAKEUP_H
 #define WORKER_CLIENT_WAKEUP_H

@@ -1,6 +1,6 @@
 /*
- * psd_checkpoint(): asks every node as psctl does, on a thread of its own, whose questions end within 50 ms when nobody waits
- * for them any more.
+ * psd_checkpoint(): asks every node as psctl does, on a thread of its own, whose questions end within 50 ms when
+ * nobody waits for them any more.
  */
 #include <errno.h>
 #include <signal.h>

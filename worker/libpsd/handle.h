@@ -12,7 +12,8 @@
  *         return handle_leave(c, status, &err);
  *     }
  *
- * Locks: `lock` first, then those of worker/client. Nothing is called with `lock` held that waits, but for wakeup_wait().
+ * Locks: `lock` first, then those of worker/client. Nothing is called with `lock` held that waits, but for
+ * wakeup_wait().
  */
 #ifndef WORKER_LIBPSD_HANDLE_H
 #define WORKER_LIBPSD_HANDLE_H
@@ -51,7 +52,8 @@ struct psd {
     _Atomic bool is_closing;
 
     uv_mutex_t lock;
-    struct handle_gate pushing, adding;
+    struct handle_gate
+        changing; /* psd_push(), psd_table(), psd_leave(): of these the engine takes one at a time */
     _Atomic bool is_unique_used;
     struct unique unique; /* of the thread that has set is_unique_used */
 
@@ -71,6 +73,9 @@ struct psd {
 
 /* Keeps the sentence for psd_error(); returns err->status. */
 int handle_fail(const struct err *err);
+
+/* -EINVAL: c is NULL. -ECHILD: it is the parent's. */
+int handle_check_process(const psd *c, struct err *err) MUST_CHECK;
 
 /* The caller is in, or out again with a sentence in *err. */
 int handle_enter(psd *c, struct err *err) MUST_CHECK;

@@ -1,27 +1,16 @@
 /*
  * psd.h: libpsd, the C library of psd, a parameter server for embedding tables. C99 and C++.
  *
- *     psd *c;
- *     char why[PSD_WHY_MAX];
- *     if (psd_open(&c, "psd://127.0.0.1:7070/ctr", "rank=0 workers=2 mode=async", why))    fail(why);
- *     int item = psd_table(c, "item", "dim=16 optimizer=adagrad lr=0.01");
- *     psd_rows r = { .size = sizeof r, .table = (uint32_t)item, .keys = keys, .n = n, .rows = rows };
- *     psd_op pull;
- *     if (psd_pull(c, clock, &r, 1, &pull) || psd_wait(c, pull, 1000))                     fail(psd_error());
- *     ... r.rows = gradients;
- *     if (psd_push(c, clock, samples, PSD_TICK, &r, 1))                                    fail(psd_error());
- *
  * Results. A function that returns int, int64_t or psd_op returns 0 or more when it worked, and a negative status when
  * not: a negative errno, or one of PSD_E... below. psd_error() then has a sentence. A call that fails has done nothing,
  * where its contract does not say otherwise. No misuse ends the process, but for a pointer that points nowhere and a
  * handle that was closed.
  *
- * Threads. Any thread may call any function at any time; psd_close() ends the waits of the others. Pushes of several
- * threads, and psd_table(), wait for each other. A pull never waits for them.
+ * Threads. Any thread may call any function at any time; psd_close() ends the waits of the others. psd_push(),
+ * psd_table() and psd_leave() of several threads wait for each other. A pull never waits for them.
  *
- * Waiting. Every wait has a deadline. A signal whose handler returns ends a wait with -EINTR (not a signal at the very
- * moment that the wait begins: within 0.2 s a thread that must notice it gives a timeout of 200 and asks again). What
- * was waited for goes on.
+ * Waiting. Every wait has a deadline. A signal whose handler returns ends it with -EINTR; what was waited for goes on.
+ * One that comes just when a wait begins may be missed: who must see it waits in slices of 200 ms.
  *
  * Processes. After fork() every call of the child with the parent's handle returns -ECHILD at once; the parent is not
  * disturbed. The library installs no signal handler, raises no SIGPIPE, changes no signal mask, prints nothing, and
@@ -52,50 +41,40 @@ typedef int64_t psd_op; /* the number of a pull, from 1; none is used twice in a
 
 /* Statuses beside errno's, the same numbers as psd logs them. psd_strerror() has a text for each. */
 enum {
-    PSD_EPROTO = -10001,
-    PSD_ECORRUPT = -10002,
-    PSD_ENOTABLE = -10003, /* no such table */
-    PSD_EWIDTH = -10004,
-    PSD_ESHARD = -10005,
-    PSD_EDEVICE = -10006,
-    PSD_ESPEC =
-        -10007, /* the table exists with another specification, or the specification is wrong */
-    PSD_EBUDGET = -10008, /* memory is full: new rows are refused */
-    PSD_EFENCED = -10009, /* the servers had declared this worker dead: psd_resume() */
+    /* clang-format off */
+    PSD_EPROTO = -10001, PSD_ECORRUPT = -10002,
+    PSD_ENOTABLE = -10003,  /* no such table */
+    PSD_EWIDTH = -10004, PSD_ESHARD = -10005, PSD_EDEVICE = -10006,
+    PSD_ESPEC = -10007,     /* the table exists with another specification, or it is wrong */
+    PSD_EBUDGET = -10008,   /* memory is full: new rows are refused */
+    PSD_EFENCED = -10009,   /* the servers had declared this worker dead: psd_resume() */
     PSD_ESEQ = -10010,
     PSD_EDEADLINE = -10011, /* a server did not answer in its time */
     PSD_ENAN = -10012,      /* a push holds NaN or infinity */
-    PSD_EORDER = -10013,
-    PSD_ECODEC = -10014,
-    PSD_EVERSION = -10015,
+    PSD_EORDER = -10013, PSD_ECODEC = -10014, PSD_EVERSION = -10015,
     PSD_EGREETING = -10016, /* wrong token, or no psd */
     PSD_EJOB = -10017,      /* the job runs with another number of workers, mode or staleness */
-    PSD_ETOOBIG = -10018,
-    PSD_ECLUSTER = -10019,
+    PSD_ETOOBIG = -10018, PSD_ECLUSTER = -10019,
     PSD_ESTOPPING = -10020, /* the server is stopping */
     PSD_EDATA = -10021,
-    PSD_ESETTING = -10022, /* an option is unknown, or its value is wrong */
-    PSD_ENOJOIN = -10023,
-    PSD_ECOUNT = -10024,
-    PSD_ENOCHECKPOINT = -10025,
-    PSD_EHTTP = -10026, /* the address is the stats port */
+    PSD_ESETTING = -10022,  /* an option is unknown, or its value is wrong */
+    PSD_ENOJOIN = -10023, PSD_ECOUNT = -10024, PSD_ENOCHECKPOINT = -10025,
+    PSD_EHTTP = -10026,     /* the address is the stats port */
     PSD_ENOTFILE = -10027
+    /* clang-format on */
 };
 
 /* How rows travel. fp32 loses nothing; onebit and topk are for pushes, which keep what they lose for later pushes. */
 enum { PSD_FP32, PSD_BF16, PSD_FP16, PSD_INT8, PSD_ONEBIT, PSD_TOPK };
 
-/* What a push does with a row: one step of the table's optimizer; or sets its weights, and starts its optimizer's
- * state anew. */
+/* A push does one step of the table's optimizer with a row, or sets its weights and starts its optimizer state anew. */
 enum { PSD_GRADIENT, PSD_ASSIGN };
 
-/* Flags of psd_push(). */
-enum { PSD_TICK = 1 }; /* this worker has finished step `clock` */
+enum { PSD_TICK = 1 }; /* a flag of psd_push(): this worker has finished step `clock` */
 
 /* Rows of one table: to be pulled (rows is written) or pushed (rows is read). */
 typedef struct psd_rows {
-    uint32_t size;        /* sizeof(psd_rows) */
-    uint32_t table;       /* from psd_table() */
+    uint32_t size, table; /* sizeof(psd_rows); from psd_table() */
     uint64_t n;           /* keys, at most 2^32 - 1 */
     const uint64_t *keys; /* [n], ascending, each once: psd_unique() makes them so */
     float *rows;          /* [n][dim] of the table; C order */
@@ -107,40 +86,35 @@ typedef struct psd_rows {
 
 /* What a table is. */
 typedef struct psd_table_info {
-    uint32_t size; /* sizeof(psd_table_info) */
-    uint32_t dim;  /* floats of a row; of a dense table, of a block */
-    uint64_t
-        n_floats;   /* of a dense table, else 0. Its keys are 0 .. ceil(n_floats / dim) - 1 */
-    char name[128]; /* in full: "JOB/item" */
+    uint32_t size;     /* sizeof(psd_table_info) */
+    uint32_t dim;      /* floats of a row; of a dense table, of a block */
+    uint64_t n_floats; /* dense: its keys are 0 .. ceil(n_floats / dim) - 1; else 0 */
+    char name[128];    /* in full: "JOB/item" */
     char optimizer[24];
-    float lr;          /* before the schedule */
-    uint32_t reserved; /* 0 */
+    float lr; /* before the schedule */
+    uint32_t reserved;
 } psd_table_info;
 
 /* Since psd_open(). */
 typedef struct psd_stats {
-    uint32_t size;     /* sizeof(psd_stats) */
-    uint32_t n_shards; /* of the cluster */
+    uint32_t size, n_shards; /* sizeof(psd_stats); of the cluster */
     uint64_t pulls, pushes, rows_pulled, rows_pushed;
     uint64_t rows_refused; /* pushed rows without a place, as memory was full */
-    uint64_t bytes_in, bytes_out;
-    uint64_t reconnects, resent_pushes, rejoins;
+    uint64_t bytes_in, bytes_out, reconnects, resent_pushes, rejoins;
     uint64_t
-        pushes_lost; /* acknowledged, and gone with a crash of their shard (once for each shard) */
-    uint64_t min_clock;     /* of the slowest worker, as the last answer said */
+        pushes_lost;    /* acknowledged, and gone with a crash of their shard (once for each) */
+    uint64_t min_clock; /* of the slowest worker, as the last answer said */
     uint64_t staleness_max; /* clocks: the most that a pull was ahead of min_clock */
     uint64_t wait_ns,
-        push_wait_ns; /* time spent in psd_wait(), and in psd_push() waiting for acknowledgements */
+        push_wait_ns; /* spent in psd_wait(); in psd_push() waiting for acknowledgements */
     uint64_t residual_rows, residual_bytes; /* what onebit and topk keep for later pushes */
     uint64_t notices_lost;                  /* sentences that nobody took in time */
 } psd_stats;
 
 /* ---- the library ---- */
 
-/* "0.1.0". */
+/* "0.1.0"; a text for a status, for ever, never NULL: any number will do. */
 const char *psd_version(void);
-
-/* A text for a status, for ever; never NULL. Any number will do. */
 const char *psd_strerror(int status);
 
 /* The sentence of this thread's last failed call: the thing, what was found, what was expected. "" before the first.
@@ -179,16 +153,16 @@ const char *psd_error(void);
 int psd_open(psd **ret, const char *url, const char *options, char why[PSD_WHY_MAX]);
 
 /* Ends the waits of other threads with -ECANCELED, drops what is under way, ends the library's thread, frees all. Takes
- * up to 1 s; it does not wait for pushes: psd_flush() does. A worker that has not left (psd_leave()) counts as lost
- * until its lease ends or another process takes its rank. NULL is fine. In a child of fork(): frees nothing. */
+ * up to 1 s, or as long as the resolver takes for a server's name; it does not wait for pushes: psd_flush() does. A
+ * worker that has not left (psd_leave()) counts as lost until its lease ends or another process takes its rank. NULL
+ * is fine. In a child of fork(): frees nothing. */
 int psd_close(psd *c);
 
 /* The next sentence about what happened meanwhile: connections lost and found, lost pushes, slow servers. Returns its
  * length, and 0 when there is none. n > 0: bytes of dst; a longer sentence is cut. The handle keeps the last 64. */
 int psd_notice(psd *c, char *dst, size_t n);
 
-/* Fills *ret up to ret->size. */
-int psd_get_stats(psd *c, psd_stats *ret);
+int psd_get_stats(psd *c, psd_stats *ret); /* fills *ret up to ret->size */
 
 /* ---- tables ---- */
 
@@ -268,11 +242,12 @@ int psd_pull(psd *c, uint64_t clock, const psd_rows *rows, int n, psd_op *ret_op
  */
 int psd_wait(psd *c, psd_op op, int timeout_ms);
 
-/* Its wait, that goes on or is still to come, ends with -ECANCELED, or with 0 where the rows were here already. 0 also
- * of a pull that has ended. op 0: all pulls that are under way. */
+/* Its wait, that goes on or is still to come, ends with -ECANCELED; it is still to be waited for. Returns 0 also for a
+ * pull that has ended. op 0: all pulls that are under way. */
 int psd_cancel(psd *c, psd_op op);
 
-/* A descriptor for poll(): readable while psd_next() has a pull. The handle's; do not read or close it. */
+/* A descriptor for poll(): readable while psd_next() has a pull, until it returns 0. It may be readable without one.
+ * The handle's; do not read or close it. */
 int psd_fd(psd *c);
 
 /* A pull for which psd_wait() would not have to wait, the first that came so far, each once; 0: there is none. To end

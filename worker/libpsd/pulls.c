@@ -1,12 +1,14 @@
 /*
- * Pulls by number. A number is that of a slot and how often the slot was used, so that a stale or invented one is found out:
+ * Pulls by number. A number is that of a slot and how often the slot was used, so that a stale or invented one is
+ * found out:
  *
  *     psd_op      uses of the slot << 16 | slot        uses count from 1
  *
  *     slot        fields belong to                                    leaves it by
  *     FREE        the list of free ones                               psd_pull() -> UNDER WAY
  *     UNDER WAY   under the handle's lock                             psd_wait() -> WAITED FOR
- *     WAITED FOR  the thread that waits                               its end -> FREE; a time-out, a signal -> UNDER WAY
+ *     WAITED FOR  the thread that waits                               its end -> FREE; a time-out, a signal
+ *                                                                     -> UNDER WAY
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -180,7 +182,8 @@ int psd_pull(psd *c, uint64_t clock, const psd_rows *rows, int n, psd_op *ret_op
 /* ---- wait ---- */
 
 /* This thread waits for it. */
-static int begin_wait(psd *c, psd_op op, struct slot **ret, struct err *err)
+static int begin_wait(psd *c, psd_op op, struct slot **ret, struct ps_pull **ret_pull,
+                      struct err *err)
 {
     struct slot *slot;
     int status = 0;
@@ -193,8 +196,9 @@ static int begin_wait(psd *c, psd_op op, struct slot **ret, struct err *err)
         status = err_set(err, -EBUSY, "another thread waits for this pull");
     else
         slot->state = SLOT_WAITED_FOR;
-    uv_mutex_unlock(&c->lock);
+    *ret_pull = slot ? slot->pull : NULL;
     *ret = slot;
+    uv_mutex_unlock(&c->lock);
     return status;
 }
 
@@ -207,15 +211,16 @@ static void pause_wait(psd *c, struct slot *slot)
 
 int psd_wait(psd *c, psd_op op, int timeout_ms)
 {
+    struct ps_pull *pull;
     struct slot *slot;
     struct err err;
     int status = handle_enter(c, &err);
 
     if (status)
         return handle_fail(&err);
-    status = begin_wait(c, op, &slot, &err);
+    status = begin_wait(c, op, &slot, &pull, &err);
     if (!status) {
-        status = ps_pull_wait_until(c->client, slot->pull, handle_until(timeout_ms, 0), &err);
+        status = ps_pull_wait_until(c->client, pull, handle_until(timeout_ms, 0), &err);
         if (status == -EAGAIN || status == -EINTR)
             pause_wait(c, slot);
         else
@@ -282,7 +287,8 @@ static psd_op take_next(psd *c)
     if (pull) {
         struct slot *slot = tag;
 
-        slot->pull = pull;
+        if (!slot->pull)
+            slot->pull = pull;
         op = number_of(slot);
     }
     uv_mutex_unlock(&c->lock);

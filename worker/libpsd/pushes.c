@@ -17,12 +17,12 @@ static int check_push(const psd_rows *rows, int n, int flags, struct err *err)
 static int push_sections(psd *c, uint64_t clock, uint32_t samples, bool tick,
                          const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
-    int status = handle_pass(c, &c->pushing, HANDLE_FOREVER, err);
+    int status = handle_pass(c, &c->changing, HANDLE_FOREVER, err);
 
     if (status)
         return status;
     status = ps_push(c->client, clock, samples, tick, sections, n, err);
-    handle_pass_back(c, &c->pushing);
+    handle_pass_back(c, &c->changing);
     return status;
 }
 
@@ -68,20 +68,26 @@ int psd_flush(psd *c, int timeout_ms)
     return handle_leave(c, handle_timed(status, &err), &err);
 }
 
+/* No push and no request for a table is under way: behind the farewell they would wait for nobody. */
+static int leave(psd *c, uint64_t until_ns, struct err *err)
+{
+    int status = handle_pass(c, &c->changing, until_ns, err);
+
+    if (status)
+        return status;
+    status = ps_leave_until(c->client, until_ns, err);
+    handle_pass_back(c, &c->changing);
+    return status;
+}
+
 int psd_leave(psd *c, int timeout_ms)
 {
     struct err err;
     int status = handle_enter(c, &err);
-    uint64_t until_ns;
 
     if (status)
         return handle_fail(&err);
-    until_ns = handle_until(timeout_ms, c->push_timeout_ms);
-    status = handle_pass(c, &c->pushing, until_ns, &err);
-    if (!status) {
-        status = ps_leave_until(c->client, until_ns, &err);
-        handle_pass_back(c, &c->pushing);
-    }
+    status = leave(c, handle_until(timeout_ms, c->push_timeout_ms), &err);
     return handle_leave(c, handle_timed(status, &err), &err);
 }
 

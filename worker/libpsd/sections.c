@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define ROWS_BYTES_MIN offsetof(psd_rows, reserved) /* of the first version */
-#define ROWS_BYTES_MAX 1024u
+#define ROWS_BYTES_MAX 512u
 #define TOPK_DEFAULT 0.01f
 
 int sections_check(const char *call, const psd_rows *rows, int n, struct err *err)

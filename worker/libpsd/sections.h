@@ -6,8 +6,8 @@
 
 #include "worker/libpsd/handle.h"
 
-/* Fills ret[0 .. n); n has been checked. -EINVAL with a sentence. What the engine checks, tables, codecs and the order of
- * keys, is left to it. */
+/* Fills ret[0 .. n); n has been checked. -EINVAL with a sentence. What the engine checks, tables, codecs and the
+ * order of keys, is left to it. */
 int sections_read_pull(const psd_rows *rows, uint32_t n, struct ps_pull_section *ret,
                        struct err *err) MUST_CHECK;
 int sections_read_push(const psd_rows *rows, uint32_t n, struct ps_push_section *ret,

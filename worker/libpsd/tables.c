@@ -72,11 +72,11 @@ static int get_table(psd *c, const char *name, const char *words, struct err *er
     if (words)
         status = options_read_spec(&spec, full, words, err);
     if (!status)
-        status = handle_pass(c, &c->adding, HANDLE_FOREVER, err);
+        status = handle_pass(c, &c->changing, HANDLE_FOREVER, err);
     if (status)
         return status;
     status = find_or_add(c, &spec, !words, err);
-    handle_pass_back(c, &c->adding);
+    handle_pass_back(c, &c->changing);
     return status;
 }
 

@@ -424,8 +424,8 @@ int main(void)
         cmocka_unit_test(assigning_a_row_drops_its_residual),
         cmocka_unit_test(nan_is_sent_on_for_the_server_to_refuse_and_does_not_stay),
         cmocka_unit_test(what_shards_answer_lands_where_it_was_asked_for),
-#ifdef PS_FAULTS
         cmocka_unit_test(which_keys_have_a_row_is_put_together_from_all_shards),
+#ifdef PS_FAULTS
         cmocka_unit_test(a_pull_without_memory_is_refused),
         cmocka_unit_test(a_failed_push_changes_no_residual),
 #endif

@@ -465,9 +465,11 @@ static void a_scan_that_fits_in_no_answer_or_memory_is_refused(void **state)
     pull->sections[0].codec = CODEC_BF16;
     assert_int_equal(shard_pull_plan(s, pull, 1024, &value_bytes, &err), PS_ECODEC);
     pull->sections[0].codec = CODEC_FP32;
+#ifdef PS_FAULTS
     memory_fail_after(0);
     assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), -ENOMEM);
     memory_fail_after(-1);
+#endif
     assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), 0);
     free_pull(pull);
     shard_free(s);
