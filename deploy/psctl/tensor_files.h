@@ -74,7 +74,7 @@ int tensor_files_write_npy(const struct file_ops *files, const char *path,
 
 struct safetensors_note {
     char name[TENSOR_FILES_NAME_MAX];
-    const char *text; /* borrowed */
+    char *text; /* borrowed */
 };
 
 /* No two tensors have one name, and none is called SAFETENSORS_NO_NAME. */

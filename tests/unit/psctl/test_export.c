@@ -221,7 +221,8 @@ static void a_safetensors_file_has_keys_first_and_says_where_each_array_is(void 
         "\"k\\\"ey\":{\"dtype\":\"I64\",\"shape\":[9],\"data_offsets\":[0,72]},"
         "\"w\":{\"dtype\":\"F32\",\"shape\":[300000,2],\"data_offsets\":[72,2400072]}}";
     const struct tensor_array tensors[2] = { weights, keys };
-    const struct safetensors_note note = { "note", "said" };
+    static char said[] = "said";
+    const struct safetensors_note note = { "note", said };
     struct crash_files c;
     const struct crash_inode *file;
     uint64_t n_head;
