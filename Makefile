@@ -19,6 +19,8 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
             libxxhash-dev libisal-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd groff-base
+# The Python package, its modules for PyTorch, and its wheel; their tests are skipped without.
+APT_PYTHON = python3-cffi python3-torch python3-setuptools python3-wheel python3-pip python3-venv
 APT_LINT  = clang clang-format binutils universal-ctags
 APT_FUZZ  = clang libclang-rt-dev
 
@@ -148,6 +150,30 @@ $(B)/lib/libpsd.a: $(libpsd_o) $(LIBPSD_MAP)
 $(B)/lib/psd.pc: worker/libpsd/psd.pc.in Makefile
 	@mkdir -p $(@D)
 	@sed -e 's|@version@|$(VERSION)|' -e 's|@requires@|$(LIBPSD_PKGS)|' $< >$@
+
+# ---- the Python package: one wheel with libpsd and the libraries that libpsd needs (worker/python/README.md) ----
+
+PYTHON = /usr/bin/python3
+WHEEL  = $(B)/wheel/psd-$(VERSION)-py3-none-linux_x86_64.whl
+PY_SRC = $(shell find worker/python -name '*.py' -o -name '*.pyi' -o -name '*.toml' -o -name py.typed) worker/python/README.md
+
+wheel: $(WHEEL) ## the Python package, as one file for pip; needs no network
+
+# It finds the libraries beside it, whatever the machine has.
+$(B)/wheel/lib/$(LIBPSD_SONAME): $(libpsd_o) $(LIBPSD_MAP)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	@$(CC) $(LDFLAGS) -shared -Wl,-soname,$(LIBPSD_SONAME) -Wl,--version-script=$(LIBPSD_MAP) -Wl,--no-undefined -Wl,--gc-sections \
+	    -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -s -o $@ $(filter %.o,$^) $(shell pkg-config --libs $(LIBPSD_PKGS)) -lpthread -lm
+
+$(WHEEL): $(B)/wheel/lib/$(LIBPSD_SONAME) $(PY_SRC)
+	@echo "  WHEEL $@"
+	@rm -rf $(B)/wheel/stage && mkdir -p $(B)/wheel/stage && cp -r worker/python/psd worker/python/setup.py worker/python/pyproject.toml \
+	    worker/python/README.md $(B)/wheel/stage && find $(B)/wheel/stage -name __pycache__ -prune -exec rm -r {} +
+	@mkdir -p $(B)/wheel/stage/psd/lib && cp $< $(B)/wheel/stage/psd/lib
+	@ldd $< | sed -n 's,.* => \(/.*/lib\(uv\|protobuf-c\|zstd\|xxhash\|isal\)\.so\.[0-9]*\) .*,\1,p' | xargs cp -L -t $(B)/wheel/stage/psd/lib
+	@cd $(B)/wheel/stage && PSD_VERSION=$(VERSION) $(PYTHON) -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-index --no-deps -w .. .
+	@touch $@
 
 define module_lib
 $(call lib,$(1)): $(patsubst %.c,$(B)/%.o,$(call src,$(1))) $(if $(filter proto,$(1)),$(B)/gen/proto/ps.pb-c.o)
@@ -371,7 +397,7 @@ build-deps:                   ## install the Debian packages that a build needs 
 	@deploy/deps.sh $(APT_BUILD)
 
 deps:                         ## those of the tests, too
-	@deploy/deps.sh $(APT_BUILD) $(APT_TEST)
+	@deploy/deps.sh $(APT_BUILD) $(APT_TEST) $(APT_PYTHON)
 
 # Outside CI the kept inputs are run without libFuzzer where it cannot be installed.
 fuzz-deps:
@@ -461,7 +487,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

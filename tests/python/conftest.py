@@ -1,0 +1,44 @@
+"""The package as it lies in the tree, over the library and the psd that were built: PS_BIN."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
+PACKAGE = ROOT / "worker/python"
+os.environ.setdefault("PSD_LIBRARY", str(BIN.parent / "lib/libpsd.so.1"))
+os.environ.setdefault("PSD_BIN", str(BIN))
+sys.path.insert(0, str(PACKAGE))
+pytest.importorskip("cffi", reason="cffi is missing: apt-get install python3-cffi")
+
+
+@pytest.fixture
+def server():
+    import psd
+
+    with psd.local() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    import psd
+
+    with psd.connect(server.url, job="test") as client:
+        yield client
+
+
+@pytest.fixture
+def python():
+    """Runs a program in a process of its own, and returns what it printed."""
+    import subprocess
+
+    def run(program, *arguments, status=0):
+        env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+        done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout
+    return run

@@ -1,0 +1,387 @@
+"""Client, Table and Pull: libpsd's handle, tables and pulls under way."""
+
+import errno
+import os
+import threading
+import time
+import weakref
+
+import numpy as np
+
+from ._arrays import address, ascends, as_keys, as_rows, check_out
+from ._errors import Closed, Error, ForkError, Timeout, UsageError, check, error_of
+from ._lib import ffi, lib
+
+SLICE_MS = 100  # of a wait, so that Python sees a signal that came at its very start
+CODECS = {"fp32": lib.PSD_FP32, "bf16": lib.PSD_BF16, "fp16": lib.PSD_FP16, "int8": lib.PSD_INT8, "onebit": lib.PSD_ONEBIT,
+          "topk": lib.PSD_TOPK}
+
+
+def _quote(value):
+    text = {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if "\0" in text:
+        raise UsageError("an option holds a NUL character")
+    if text and not any(c in text for c in ' \t\r\n"\\'):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def words(options):
+    """{"connect_timeout": "5s"} as libpsd's text; None is left out."""
+    return " ".join(f"{name.replace('_', '-')}={_quote(value)}" for name, value in options.items() if value is not None).encode()
+
+
+def codec_number(codec):
+    if codec not in CODECS:
+        raise UsageError(f"codec {codec!r} is unknown; expected one of {', '.join(CODECS)}")
+    return CODECS[codec]
+
+
+def again(call, *arguments):
+    """A call that a signal ended is made again, once Python's handler has run and did not raise."""
+    while True:
+        status = call(*arguments)
+        if status != -errno.EINTR:
+            return check(status)
+
+
+def sliced(call, timeout):
+    """Calls call(ms) until it no longer says that the time is over. timeout: seconds; None: as long as libpsd's own bound."""
+    if timeout is not None and not timeout >= 0:
+        raise UsageError(f"a timeout of {timeout} s; expected 0 or more, or None")
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = SLICE_MS if end is None else min(SLICE_MS, max(0, int((end - time.monotonic()) * 1000 + 0.999)))
+        status = call(left)
+        if status not in (-errno.ETIMEDOUT, -errno.EINTR):
+            return check(status)
+        if end is not None and time.monotonic() >= end:
+            raise error_of(-errno.ETIMEDOUT, f"not ready after {timeout:g} s")
+
+
+class _Handle:
+    """A psd *, never used once it is closed, also by threads that are late."""
+
+    def __init__(self, pointer):
+        self.pointer, self.n_users, self.pid = pointer, 0, os.getpid()
+        self.lock = threading.Lock()
+        self.borrowed = {}  # a pull's number -> the arrays that libpsd writes and reads
+
+    def __enter__(self):
+        if os.getpid() != self.pid:  # before the lock, which another thread may have held at the fork
+            raise ForkError("this client belongs to the process that opened it: after fork() open one with psd.connect()", -errno.ECHILD)
+        with self.lock:
+            if self.pointer is None:
+                raise Closed("the client is closed")
+            self.n_users += 1
+            return self.pointer
+
+    def __exit__(self, *_):
+        with self.lock:
+            self.n_users -= 1
+
+    def close(self):
+        if os.getpid() != self.pid:  # libpsd's thread and connections stayed in the parent
+            self.pointer = None
+            return
+        with self.lock:
+            pointer, self.pointer = self.pointer, None
+        if pointer is None:
+            return
+        end = time.monotonic() + 0.2
+        while self.n_users and time.monotonic() < end:  # they enter libpsd, whose waits psd_close() then ends
+            lib.psd_cancel(pointer, 0)
+            time.sleep(0.001)
+        lib.psd_close(pointer)
+        self.borrowed.clear()
+
+
+class Pull:
+    """Rows on their way, for Client.pull() and Table.pull_async(). Its arrays belong to psd until it has ended."""
+
+    def __init__(self, handle, op, results):
+        self._handle, self._op, self._results, self._is_done = handle, op, results, False
+
+    def wait(self, timeout=None):
+        """Returns the rows: a list with an array [n][dim] for each section.
+
+        timeout: seconds; None: pull-timeout. Timeout: not yet, wait() can be called again. Cancelled, Fenced, ConnectionLost and
+        other errors end the pull. KeyboardInterrupt leaves it under way."""
+        if self._op:
+            try:
+                sliced(self._wait_once, timeout)
+            except Timeout:
+                raise
+            except Error as e:
+                if e.status != -errno.EBUSY:
+                    self._end()
+                raise
+            self._end()
+            self._is_done = True
+        elif not self._is_done:
+            raise UsageError("this pull has failed or was cancelled")
+        return self._results
+
+    def done(self):
+        """Whether wait() would return, or raise, at once."""
+        try:
+            self.wait(0)
+        except Timeout:
+            return False
+        return True
+
+    def cancel(self):
+        """Drops it. Its rows are undefined."""
+        if self._op and self._handle.pid == os.getpid():
+            try:
+                with self._handle as c:
+                    lib.psd_cancel(c, self._op)
+                    while lib.psd_wait(c, self._op, SLICE_MS) in (-errno.EINTR, -errno.ETIMEDOUT):
+                        pass
+            except Closed:
+                pass
+        self._end()
+
+    def _wait_once(self, ms):
+        with self._handle as c:
+            return lib.psd_wait(c, self._op, ms)
+
+    def _end(self):
+        self._handle.borrowed.pop(self._op, None)
+        self._op = 0
+
+    def __del__(self):
+        if getattr(self, "_op", 0):
+            self.cancel()
+
+    def __reduce__(self):
+        raise ForkError("a psd.Pull cannot be pickled: it belongs to its process")
+
+
+class Client:
+    """A worker of a job, or a reader; psd.connect() makes it. Threads may share it; processes may not: a DataLoader's workers only
+    prepare batches, or open a client of their own (reader=True)."""
+
+    def __init__(self, url, options, job):
+        if not isinstance(url, str):
+            raise UsageError(f"the address is {type(url).__name__}; expected a text, psd://HOST:PORT")
+        if "://" not in url:
+            url = "psd://" + url
+        if job is not None:
+            if "/" in url.split("://", 1)[1]:
+                raise UsageError(f"{url} names a job already, and job={job!r} another")
+            url = f"{url}/{job}"
+        self.url, self.options = url, {name: value for name, value in options.items() if value is not None}
+        self.is_reader = bool(options.get("reader"))
+        self._tables = {}
+        why, handle = ffi.new("char[]", 256), ffi.new("psd **")
+        while True:
+            status = lib.psd_open(handle, url.encode(), words(self.options), why)
+            if status != -errno.EINTR:
+                break
+        if status:
+            raise error_of(status, ffi.string(why).decode(errors="replace"))
+        self._handle = _Handle(handle[0])
+        self._finalizer = weakref.finalize(self, self._handle.close)
+        self.clock = 0 if self.is_reader else self._call(lib.psd_clock)
+
+    def _call(self, function, *arguments):
+        with self._handle as c:
+            return again(function, c, *arguments)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None and not self.is_reader and not self.closed:
+            self.leave()
+        self.close()
+
+    def __reduce__(self):
+        raise ForkError("a psd.Client cannot be pickled: it belongs to its process; open one there with psd.connect()")
+
+    def __repr__(self):
+        return f"<psd.Client {self.url}{' closed' if self.closed else ''}>"
+
+    @property
+    def closed(self):
+        return self._handle.pointer is None
+
+    def close(self):
+        """Ends all waits with Cancelled, and drops what is under way: flush() first. A worker that has not left counts as lost."""
+        self._finalizer()
+
+    def leave(self, timeout=None):
+        """Flushes, and says goodbye: the other workers no longer wait for this one. Only close(), notices() and stats() may follow."""
+        sliced(lambda ms: self._try(lib.psd_leave, ms), timeout)
+
+    def flush(self, timeout=None):
+        """Waits until all pushes are acknowledged, up to timeout seconds (None: push-timeout). Timeout, or the refusal of a push."""
+        sliced(lambda ms: self._try(lib.psd_flush, ms), timeout)
+
+    def _try(self, function, *arguments):
+        with self._handle as c:
+            return function(c, *arguments)
+
+    def resume(self):
+        """After Fenced: goes on as a new worker; what was under way is dropped. Returns the clock to go on at."""
+        self.clock = self._call(lib.psd_resume)
+        return self.clock
+
+    def table(self, name, dim=None, **spec):
+        """The table `name` of this job. dim=None: it has to be there (NoSuchTable). Else it is made, or has to have the same
+        specification (SpecError); psd.h's psd_table() has the words: optimizer="adagrad", lr=0.01, init="uniform", seed=1,
+        floats=N (dense) ..."""
+        if dim is None and spec and "floats" not in spec:
+            raise UsageError(f"table {name!r}: {next(iter(spec))} is given, and no dim")
+        if not isinstance(name, str) or "\0" in name:
+            raise UsageError(f"a table is named {name!r}; expected a text")
+        text = ffi.NULL if dim is None and not spec else words({"dim": dim, **spec})
+        number = self._call(lib.psd_table, name.encode(), text)
+        if number not in self._tables:
+            self._tables[number] = Table(self, number)
+        return self._tables[number]
+
+    def pull(self, sections, clock=None, codec="fp32"):
+        """Starts one pull of several tables, and returns a Pull whose wait() has an array for each section.
+
+        sections: (table, keys) or (table, keys, out): keys int64 or uint64 [n], ascending, each once (psd.unique()); out float32
+        [n][dim], C-contiguous, written in place. clock: the step that it is for; None: the client's."""
+        rows = ffi.new("psd_rows[]", max(1, len(sections)))
+        op, results, kept, number = ffi.new("psd_op *"), [], [], codec_number(codec)
+        for row, section in zip(rows, sections):
+            table, keys = section[0], as_keys(section[1])
+            if keys.ndim != 1:
+                raise UsageError(f"{table.name}: keys have the shape {list(keys.shape)}; expected one dimension")
+            shape = (len(keys), table.dim)
+            out = np.empty(shape, np.float32) if len(section) < 3 else check_out(section[2], shape)
+            row.size, row.table, row.n = ffi.sizeof("psd_rows"), table._number, len(keys)
+            row.keys, row.rows, row.codec = address(keys, "uint64_t *"), address(out, "float *"), number
+            results.append(out)
+            kept.append((keys, out))
+        self._call(lib.psd_pull, self.clock if clock is None else clock, rows, len(sections), op)
+        self._handle.borrowed[op[0]] = kept
+        return Pull(self._handle, op[0], results)
+
+    def push(self, sections, tick=False, clock=None, samples=1, codec="fp32", assign=False, topk=0):
+        """Sends gradients (assign=True: weights) of several tables; returns before they are acknowledged.
+
+        sections: (table, keys, rows): keys as in pull(), rows float32 [n][dim]. tick: this worker has finished step `clock` (None: the
+        client's, which then is the next). NotFiniteError and other refusals of an earlier push are raised once, by a later call."""
+        rows = ffi.new("psd_rows[]", max(1, len(sections)))
+        kept, number = [], codec_number(codec)
+        for row, (table, keys, values) in zip(rows, sections):
+            keys = as_keys(keys)
+            values = as_rows(values, (keys.size, table.dim), f"{table.name}: rows")
+            row.size, row.table, row.n = ffi.sizeof("psd_rows"), table._number, keys.size
+            row.keys, row.rows, row.codec = address(keys, "uint64_t *"), address(values, "float *"), number
+            row.op, row.topk = lib.PSD_ASSIGN if assign else lib.PSD_GRADIENT, topk
+            kept.append((keys, values))
+        at = self.clock if clock is None else clock
+        self._call(lib.psd_push, at, samples, lib.PSD_TICK if tick else 0, rows, len(sections))
+        if tick:
+            self.clock = at + 1
+
+    def tick(self, samples=1):
+        """This worker has finished its step; the clock is the next."""
+        self.push([], tick=True, samples=samples)
+
+    def checkpoint(self, timeout=None):
+        """Has every node write a checkpoint. Returns their numbers, a tuple with one for each node."""
+        numbers = ffi.new("uint64_t[]", 1024)
+        n = self._call(lib.psd_checkpoint, numbers, 1024, -1 if timeout is None else int(timeout * 1000))
+        return tuple(int(numbers[i]) for i in range(n))
+
+    def stats(self):
+        """Counters since connect(), by the names of struct psd_stats."""
+        stats = ffi.new("psd_stats *", {"size": ffi.sizeof("psd_stats")})
+        self._call(lib.psd_get_stats, stats)
+        return {name: int(getattr(stats, name)) for name, _ in ffi.typeof("psd_stats").fields if name != "size"}
+
+    def notices(self):
+        """Sentences about what happened meanwhile: connections lost and found, lost pushes, slow servers."""
+        text, found = ffi.new("char[]", 1024), []
+        while self._call(lib.psd_notice, text, 1024):
+            found.append(ffi.string(text).decode(errors="replace"))
+        return found
+
+    def unique(self, keys):
+        """As psd.unique(), in memory that the client keeps."""
+        with self._handle as c:
+            return _unique(c, keys)
+
+
+class Table:
+    """A table of a client: Client.table(). `name`, `dim`, `n_floats` (of a dense one, else 0), `optimizer`, `lr`."""
+
+    def __init__(self, client, number):
+        info = ffi.new("psd_table_info *", {"size": ffi.sizeof("psd_table_info")})
+        client._call(lib.psd_get_table, number, info)
+        self.client, self._number = client, number
+        self.name, self.optimizer = ffi.string(info.name).decode(), ffi.string(info.optimizer).decode()
+        self.dim, self.n_floats, self.lr = int(info.dim), int(info.n_floats), float(info.lr)
+
+    def __repr__(self):
+        return f"<psd.Table {self.name} dim={self.dim}>"
+
+    def __reduce__(self):
+        raise ForkError("a psd.Table cannot be pickled: it belongs to its process")
+
+    def pull(self, keys, out=None, timeout=None, codec="fp32"):
+        """The rows of keys, in any order and repeated: float32, the shape of keys and then dim. A key without a row has its initial
+        weights. Keys that ascend, each once, are received in place; out: then float32 [n][dim]."""
+        keys = as_keys(keys)
+        flat = keys.reshape(-1)
+        if ascends(flat):
+            out = np.empty((flat.size, self.dim), np.float32) if out is None else out
+            rows, = self.client.pull([(self, flat, out)], codec=codec).wait(timeout)
+        elif out is not None:
+            raise UsageError("out is given, and the keys do not ascend, each once: psd.unique() makes them so")
+        else:
+            different, inverse = self.client.unique(flat)
+            rows, = self.client.pull([(self, different)], codec=codec).wait(timeout)
+            rows = rows[inverse]
+        return rows.reshape(keys.shape + (self.dim,))
+
+    def pull_async(self, keys, out=None, clock=None, codec="fp32"):
+        """A Pull of keys that ascend, each once."""
+        return self.client.pull([(self, keys) if out is None else (self, keys, out)], clock, codec)
+
+    def _flat(self, keys, rows, what):
+        keys = as_keys(keys)
+        rows = as_rows(rows, keys.shape + (self.dim,), f"{self.name}: {what}")
+        return keys.reshape(-1), rows.reshape(-1, self.dim)
+
+    def push(self, keys, gradients, tick=False, samples=1, codec="fp32"):
+        """One step of the table's optimizer for each key: gradients float32, the shape of keys and then dim. Those of a repeated key
+        are summed."""
+        keys, gradients = self._flat(keys, gradients, "gradients")
+        if not ascends(keys):
+            keys, inverse = self.client.unique(keys)
+            summed = np.zeros((len(keys), self.dim), np.float32)
+            np.add.at(summed, inverse, gradients)
+            gradients = summed
+        self.client.push([(self, keys, gradients)], tick=tick, samples=samples, codec=codec)
+
+    def assign(self, keys, rows):
+        """Sets weights, and starts the optimizer's state of these rows anew. keys in any order, each once; rows float32, the shape of
+        keys and then dim."""
+        keys, rows = self._flat(keys, rows, "rows")
+        if not ascends(keys):
+            order = np.argsort(keys, kind="stable")
+            keys, rows = keys[order], rows[order]
+            if not ascends(keys):
+                raise UsageError(f"{self.name}: a key stands twice: which row it gets is not clear")
+        self.client.push([(self, keys, rows)], assign=True)
+
+
+def _unique(c, keys):
+    flat = as_keys(keys).reshape(-1)
+    different, inverse = np.empty(flat.size, np.uint64), np.empty(flat.size, np.int64)
+    n = check(lib.psd_unique(c, address(flat, "uint64_t *"), flat.size, address(different, "uint64_t *"), address(inverse, "int64_t *")))
+    return different[:n], inverse
+
+
+def unique(keys):
+    """The different keys, uint64 ascending, and int64 [n]: where each of keys is among them. keys: int64 or uint64, any shape."""
+    return _unique(ffi.NULL, keys)
