@@ -245,7 +245,7 @@ class Client:
     def pull(self, sections, clock=None, codec="fp32"):
         """Starts one pull of several tables, and returns a Pull whose wait() has an array for each section.
 
-        sections: (table, keys) or (table, keys, out): keys int64 or uint64 [n], ascending, each once (psd.unique()); out float32
+        sections: (table, keys), (table, keys, out) or (table, keys, out, codec): keys int64 or uint64 [n], ascending, each once (psd.unique()); out float32
         [n][dim], C-contiguous, written in place. clock: the step that it is for; None: the client's."""
         rows = ffi.new("psd_rows[]", max(1, len(sections)))
         op, results, kept, number = ffi.new("psd_op *"), [], [], codec_number(codec)
@@ -256,7 +256,8 @@ class Client:
             shape = (len(keys), table.dim)
             out = np.empty(shape, np.float32) if len(section) < 3 else check_out(section[2], shape)
             row.size, row.table, row.n = ffi.sizeof("psd_rows"), table._number, len(keys)
-            row.keys, row.rows, row.codec = address(keys, "uint64_t *"), address(out, "float *"), number
+            row.keys, row.rows = address(keys, "uint64_t *"), address(out, "float *")
+            row.codec = number if len(section) < 4 else codec_number(section[3])
             results.append(out)
             kept.append((keys, out))
         self._call(lib.psd_pull, self.clock if clock is None else clock, rows, len(sections), op)
@@ -266,15 +267,16 @@ class Client:
     def push(self, sections, tick=False, clock=None, samples=1, codec="fp32", assign=False, topk=0):
         """Sends gradients (assign=True: weights) of several tables; returns before they are acknowledged.
 
-        sections: (table, keys, rows): keys as in pull(), rows float32 [n][dim]. tick: this worker has finished step `clock` (None: the
+        sections: (table, keys, rows) or (table, keys, rows, codec): keys as in pull(), rows float32 [n][dim]. tick: this worker has finished step `clock` (None: the
         client's, which then is the next). NotFiniteError and other refusals of an earlier push are raised once, by a later call."""
         rows = ffi.new("psd_rows[]", max(1, len(sections)))
         kept, number = [], codec_number(codec)
-        for row, (table, keys, values) in zip(rows, sections):
+        for row, (table, keys, values, *own) in zip(rows, sections):
             keys = as_keys(keys)
             values = as_rows(values, (keys.size, table.dim), f"{table.name}: rows")
             row.size, row.table, row.n = ffi.sizeof("psd_rows"), table._number, keys.size
-            row.keys, row.rows, row.codec = address(keys, "uint64_t *"), address(values, "float *"), number
+            row.keys, row.rows = address(keys, "uint64_t *"), address(values, "float *")
+            row.codec = codec_number(own[0]) if own else number
             row.op, row.topk = lib.PSD_ASSIGN if assign else lib.PSD_GRADIENT, topk
             kept.append((keys, values))
         at = self.clock if clock is None else clock
