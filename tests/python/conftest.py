@@ -11,7 +11,7 @@ BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve
 PACKAGE = ROOT / "worker/python"
 os.environ.setdefault("PSD_LIBRARY", str(BIN.parent / "lib/libpsd.so.1"))
 os.environ.setdefault("PSD_BIN", str(BIN))
-sys.path.insert(0, str(PACKAGE))
+sys.path[:0] = [str(PACKAGE), str(ROOT / "tests/system")]
 pytest.importorskip("cffi", reason="cffi is missing: apt-get install python3-cffi")
 
 

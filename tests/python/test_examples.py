@@ -1,0 +1,39 @@
+"""The worked examples learn, also as two workers."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import psd
+from conftest import PACKAGE
+from training import free_ports
+
+pytest.importorskip("torch", reason="torch is missing: apt-get install python3-torch")
+EXAMPLES = PACKAGE / "examples"
+
+
+def start(name, *flags, **env):
+    return subprocess.Popen([sys.executable, EXAMPLES / f"{name}.py", *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", **env})
+
+
+def score(process):
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return float(re.search(r"\d\.\d+", out)[0])
+
+
+@pytest.mark.parametrize("name, least", [("dlrm", 0.78), ("dcn_v2", 0.78), ("two_tower", 0.5)])
+def test_an_example_learns(name, least):
+    assert score(start(name)) > least
+
+
+@pytest.mark.parametrize("name, least", [("dlrm", 0.78), ("dcn_v2", 0.78), ("two_tower", 0.5)])
+def test_an_example_learns_as_two_workers(name, least):
+    port = free_ports(1)[0]
+    with psd.local() as server:
+        both = [start(name, "--url", server.url, "--workers", 2, "--rank", rank, "--steps", 150, MASTER_PORT=str(port)) for rank in range(2)]
+        assert min([score(p) for p in both]) > least
