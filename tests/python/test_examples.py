@@ -1,4 +1,4 @@
-"""The worked examples learn, also as two workers."""
+"""The worked examples learn, also as two workers; the README's programs run."""
 
 import os
 import re
@@ -37,3 +37,12 @@ def test_an_example_learns_as_two_workers(name, least):
     with psd.local() as server:
         both = [start(name, "--url", server.url, "--workers", 2, "--rank", rank, "--steps", 150, MASTER_PORT=str(port)) for rank in range(2)]
         assert min([score(p) for p in both]) > least
+
+
+def test_the_programs_of_the_readme_run(tmp_path):
+    programs = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.S)
+    assert len(programs) == 2
+    for program in programs:
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100,
+                              env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        assert done.returncode == 0, done.stderr

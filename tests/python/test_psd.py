@@ -318,7 +318,7 @@ with psd.local() as server:
 """
 
 
-def test_a_child_of_fork_is_told(python):
+def test_a_child_of_fork_gets_a_fork_error(python):
     said = python(FORKED).split("\n")
     assert "after fork() open one" in said[0] and said[0].endswith("(1, 1)") and said[1] == "(1, 1)"
 
