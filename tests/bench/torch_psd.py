@@ -150,7 +150,7 @@ def auc(labels, scores):
     return float((rank[labels > 0].sum() - n * (n + 1) / 2) / (n * (len(labels) - n)))
 
 
-def meet(folder, rank, n):
+def await_others(folder, rank, n):
     (folder / f"ready-{rank}").touch()
     while len(list(folder.glob("ready-*"))) < n:
         time.sleep(0.001)
@@ -178,7 +178,7 @@ def process(o):
             scores = torch.cat([side.score(numeric[i:i + 2048], ids[i:i + 2048]) for i in range(n_train, len(ids), 2048)])
         print(json.dumps({"auc": auc(labels[n_train:].numpy(), scores.numpy())}), flush=True)
         os._exit(0)
-    meet(folder, rank, n)
+    await_others(folder, rank, n)
     began = time.perf_counter()
     # DDP's processes have to do the same number of steps.
     while time.perf_counter() - began < o.seconds if case != "ddp" else not _all_agree(time.perf_counter() - began >= o.seconds):

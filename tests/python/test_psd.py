@@ -239,6 +239,30 @@ def test_a_time_out_leaves_a_pull_under_way(server):
     c.close()
 
 
+def test_a_pull_lives_no_longer_than_its_time_out(server):
+    with psd.connect(server.url, job="lock", workers=2, mode="bsp", pull_timeout="400ms") as c:
+        table, began = c.table("item", dim=1), time.monotonic()
+        c.tick()
+        pull = c.pull([(table, [1])])
+        with pytest.raises(psd.Error):
+            pull.wait()
+        assert 0.3 < time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("call", [lambda c, t: t.pull([1]), lambda c, t: c.flush()])
+def test_servers_that_are_gone_are_an_error_in_the_time_that_was_given(call):
+    with psd.local() as server:
+        c = psd.connect(server.url, job="j", give_up="1s", push_timeout="2s")
+        table = c.table("item", dim=1)
+        os.kill(server.pid, signal.SIGKILL)
+        table.push([1], np.ones((1, 1), np.float32))
+        began = time.monotonic()
+        with pytest.raises((psd.ConnectionLost, psd.Timeout)) as caught:
+            call(c, table)
+        assert time.monotonic() - began < 8 and "\n" not in str(caught.value)
+        c.close()
+
+
 def test_close_ends_the_waits_of_other_threads(server):
     c, pull = parked(server.url)
     raised = []

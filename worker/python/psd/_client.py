@@ -59,6 +59,12 @@ def sliced(call, timeout):
             raise error_of(-errno.ETIMEDOUT, f"not ready after {timeout:g} s")
 
 
+def seconds_of(text):
+    """libpsd's times: "10m", "500ms"; it has checked them."""
+    number = text.rstrip("mshd")
+    return float(number) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[len(number):], 1)
+
+
 class _Handle:
     """A psd *, never used once it is closed, also by threads that are late."""
 
@@ -181,6 +187,8 @@ class Client:
                 break
         if status:
             raise error_of(status, ffi.string(why).decode(errors="replace"))
+        given = {name.replace("-", "_"): value for name, value in self.options.items()}
+        self._push_timeout = seconds_of(str(given.get("push_timeout", "10m")))
         self._handle = _Handle(handle[0])
         self._finalizer = weakref.finalize(self, self._handle.close)
         self.clock = 0 if self.is_reader else self._call(lib.psd_clock)
@@ -213,11 +221,11 @@ class Client:
 
     def leave(self, timeout=None):
         """Flushes, and says goodbye: the other workers no longer wait for this one. Only close(), notices() and stats() may follow."""
-        sliced(lambda ms: self._try(lib.psd_leave, ms), timeout)
+        sliced(lambda ms: self._try(lib.psd_leave, ms), self._push_timeout if timeout is None else timeout)
 
     def flush(self, timeout=None):
         """Waits until all pushes are acknowledged, up to timeout seconds (None: push-timeout). Timeout, or the refusal of a push."""
-        sliced(lambda ms: self._try(lib.psd_flush, ms), timeout)
+        sliced(lambda ms: self._try(lib.psd_flush, ms), self._push_timeout if timeout is None else timeout)
 
     def _try(self, function, *arguments):
         with self._handle as c:
