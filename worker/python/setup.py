@@ -1,4 +1,5 @@
-"""What pyproject.toml cannot say: the version, which is the Makefile's, and that a wheel with libpsd in it is for one kind of machine."""
+"""What pyproject.toml cannot say: the version, which is the Makefile's, and that a wheel with libpsd in it is for one
+kind of machine."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
-"""DCN-V2: pooled rows and numbers through cross layers and a deep net side by side. A torch optimizer steps the dense part; with several
-workers it is wrapped in DistributedDataParallel, and only the tables are on psd."""
+"""DCN-V2: pooled rows and numbers through cross layers and a deep net side by side. A torch optimizer steps the dense
+part; with several workers it is wrapped in DistributedDataParallel, and only the tables are on psd."""
 
 import os
 
@@ -51,7 +51,9 @@ def main():
             yield pt.KeyedJaggedTensor.from_ids(columns, ids), numbers, y
 
     with connect(flags, "dcn") as client:
-        ebc = pt.EmbeddingBagCollection(client, [pt.EmbeddingBagConfig(c, DIM, [c], optimizer="rowwise_adagrad", lr=0.05) for c in columns])
+        ebc = pt.EmbeddingBagCollection(client,
+                                        [pt.EmbeddingBagConfig(c, DIM, [c], optimizer="rowwise_adagrad", lr=0.05)
+                                         for c in columns])
         model = Dcn(ebc, n_numbers=4)
         if flags.workers > 1:
             os.environ.setdefault("MASTER_ADDR", "127.0.0.1")

@@ -1,4 +1,5 @@
-"""DLRM: numbers through a bottom net, ids as rows of psd, all dot products of them, a top net. The dense part is on psd, too."""
+"""DLRM: numbers through a bottom net, ids as rows of psd, all dot products of them, a top net. The dense part is on
+psd, too."""
 
 import torch
 from torch import nn

@@ -1,5 +1,6 @@
-"""Two towers: a user is the mean of the items in their history, and what they look for is a row of the same item table. Trained with the
-batch's other targets as negatives; the measure is how often the right item is among the first ten of 200."""
+"""Two towers: a user is the mean of the items in their history, and what they look for is a row of the same item
+table. Trained with the batch's other targets as negatives; the measure is how often the right item is among the first
+ten of 200."""
 
 import numpy as np
 import torch
@@ -34,7 +35,8 @@ def batch_of(n, seed, keys):
     lengths = np.concatenate([g.integers(1, 9, n), np.ones(n, np.int64)])
     items = g.integers(0, N_ITEMS // N_TASTES, lengths.sum()) * N_TASTES + np.repeat(np.tile(tastes, 2), lengths)
     values = torch.from_numpy(keys[items].view(np.int64))
-    return pt.KeyedJaggedTensor(["history", "target"], values, lengths=torch.from_numpy(lengths)), tastes, items[lengths[:n].sum():]
+    return pt.KeyedJaggedTensor(["history", "target"], values,
+                                lengths=torch.from_numpy(lengths)), tastes, items[lengths[:n].sum():]
 
 
 def main():
@@ -42,7 +44,9 @@ def main():
     keys = psd.keys("item", [f"item-{i}" for i in range(N_ITEMS)])  # of names, as any other program makes them
     with connect(flags, "two-tower") as client:
         # One table, two features: it is pulled once, and gradients of both meet in a row.
-        ebc = pt.EmbeddingBagCollection(client, [pt.EmbeddingBagConfig("item", DIM, ["history", "target"], lr=0.05, pooling="mean")])
+        ebc = pt.EmbeddingBagCollection(client,
+                                        [pt.EmbeddingBagConfig("item", DIM, ["history", "target"], lr=0.05,
+                                                               pooling="mean")])
         model = TwoTower(ebc)
         opt = pt.Optimizer(model, client, dense="psd", optimizer="adam", lr=0.002)
         first = 1000 + flags.rank * flags.steps
@@ -56,7 +60,8 @@ def main():
             users, _ = model(ids)
             table = model.item(torch.from_numpy(client.table("item").pull(keys)))
             best = (users @ table.t()).topk(10).indices.numpy()
-        print(f"{(best % N_TASTES == tastes[:, None]).mean():.3f} of the first ten items are of the user's taste; by chance {1 / N_TASTES:.3f}")
+        right = (best % N_TASTES == tastes[:, None]).mean()
+        print(f"{right:.3f} of the first ten items are of the user's taste; by chance {1 / N_TASTES:.3f}")
 
 
 if __name__ == "__main__":

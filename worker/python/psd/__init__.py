@@ -8,25 +8,28 @@
 """
 
 from ._client import Client, Pull, Table, unique
-from ._errors import (Cancelled, Closed, ConnectionLost, Error, Fenced, ForkError, GreetingError, JobError, MemoryFull, NoCheckpoint,
-                      NoSuchTable, NotFiniteError, SettingError, SpecError, Timeout, UsageError, WriteError)
+from ._errors import (Cancelled, Closed, ConnectionLost, Error, Fenced, ForkError, GreetingError, JobError, MemoryFull,
+                      NoCheckpoint, NoSuchTable, NotFiniteError, SettingError, SpecError, Timeout, UsageError,
+                      WriteError)
 from ._keys import keys
 from ._lib import ffi as _ffi, lib as _lib
 from ._local import LocalServer, local
 
 __version__ = _ffi.string(_lib.psd_version()).decode()
-__all__ = ["Cancelled", "Client", "Closed", "ConnectionLost", "Error", "Fenced", "ForkError", "GreetingError", "JobError", "LocalServer",
-           "MemoryFull", "NoCheckpoint", "NoSuchTable", "NotFiniteError", "Pull", "SettingError", "SpecError", "Table", "Timeout",
-           "UsageError", "WriteError", "connect", "keys", "local", "unique"]
+__all__ = ["Cancelled", "Client", "Closed", "ConnectionLost", "Error", "Fenced", "ForkError", "GreetingError",
+           "JobError", "LocalServer", "MemoryFull", "NoCheckpoint", "NoSuchTable", "NotFiniteError", "Pull",
+           "SettingError", "SpecError", "Table", "Timeout", "UsageError", "WriteError", "connect", "keys", "local",
+           "unique"]
 
 
 def connect(url, job=None, rank=0, workers=1, mode="async", staleness=None, reader=False, **options):
     """Joins a job as one of its workers; reader=True: only reads, and nobody waits for it. Returns a Client.
 
-    url: "psd://HOST:PORT[,HOST:PORT...][/JOB]", of any one node. mode: async, ssp (with staleness) or bsp. options: those of psd_open()
-    with _ for -: token, token_file, connect_timeout="5s", give_up, pull_timeout, push_timeout, window, name, zstd ...
+    url: "psd://HOST:PORT[,HOST:PORT...][/JOB]", of any one node. mode: async, ssp (with staleness) or bsp. options:
+    those of psd_open() with _ for -: token, token_file, connect_timeout="5s", give_up, pull_timeout, push_timeout,
+    window, name, zstd ...
 
-    SettingError: an option is unknown or wrong. ConnectionLost: no server within connect_timeout (60 s). JobError: the job runs with
-    another number of workers, mode or staleness. GreetingError: wrong token, or no psd."""
+    SettingError: an option is unknown or wrong. ConnectionLost: no server within connect_timeout (60 s). JobError: the
+    job runs with another number of workers, mode or staleness. GreetingError: wrong token, or no psd."""
     given = {"reader": True} if reader else {"rank": rank, "workers": workers, "mode": mode, "staleness": staleness}
     return Client(url, {**given, **options}, job)

@@ -13,8 +13,8 @@ from ._errors import Closed, Error, ForkError, Timeout, UsageError, check, error
 from ._lib import ffi, lib
 
 SLICE_MS = 100  # of a wait, so that Python sees a signal that came at its very start
-CODECS = {"fp32": lib.PSD_FP32, "bf16": lib.PSD_BF16, "fp16": lib.PSD_FP16, "int8": lib.PSD_INT8, "onebit": lib.PSD_ONEBIT,
-          "topk": lib.PSD_TOPK}
+CODECS = {"fp32": lib.PSD_FP32, "bf16": lib.PSD_BF16, "fp16": lib.PSD_FP16, "int8": lib.PSD_INT8,
+          "onebit": lib.PSD_ONEBIT, "topk": lib.PSD_TOPK}
 
 
 def _quote(value):
@@ -28,7 +28,8 @@ def _quote(value):
 
 def words(options):
     """{"connect_timeout": "5s"} as libpsd's text; None is left out."""
-    return " ".join(f"{name.replace('_', '-')}={_quote(value)}" for name, value in options.items() if value is not None).encode()
+    return " ".join(f"{name.replace('_', '-')}={_quote(value)}" for name, value in options.items()
+                    if value is not None).encode()
 
 
 def codec_number(codec):
@@ -46,7 +47,8 @@ def again(call, *arguments):
 
 
 def sliced(call, timeout):
-    """Calls call(ms) until it no longer says that the time is over. timeout: seconds; None: as long as libpsd's own bound."""
+    """Calls call(ms) until it no longer says that the time is over. timeout: seconds; None: as long as libpsd's own
+    bound."""
     if timeout is not None and not timeout >= 0:
         raise UsageError(f"a timeout of {timeout} s; expected 0 or more, or None")
     end = None if timeout is None else time.monotonic() + timeout
@@ -75,7 +77,9 @@ class _Handle:
 
     def __enter__(self):
         if os.getpid() != self.pid:  # before the lock, which another thread may have held at the fork
-            raise ForkError("this client belongs to the process that opened it: after fork() open one with psd.connect()", -errno.ECHILD)
+            raise ForkError("this client belongs to the process that opened it: after fork() open one with "
+                            "psd.connect()",
+                            -errno.ECHILD)
         with self.lock:
             if self.pointer is None:
                 raise Closed("the client is closed")
@@ -111,8 +115,8 @@ class Pull:
     def wait(self, timeout=None):
         """Returns the rows: a list with an array [n][dim] for each section.
 
-        timeout: seconds; None: pull-timeout. Timeout: not yet, wait() can be called again. Cancelled, Fenced, ConnectionLost and
-        other errors end the pull. KeyboardInterrupt leaves it under way."""
+        timeout: seconds; None: pull-timeout. Timeout: not yet, wait() can be called again. Cancelled, Fenced,
+        ConnectionLost and other errors end the pull. KeyboardInterrupt leaves it under way."""
         if self._op:
             try:
                 sliced(self._wait_once, timeout)
@@ -165,8 +169,8 @@ class Pull:
 
 
 class Client:
-    """A worker of a job, or a reader; psd.connect() makes it. Threads may share it; processes may not: a DataLoader's workers only
-    prepare batches, or open a client of their own (reader=True)."""
+    """A worker of a job, or a reader; psd.connect() makes it. Threads may share it; processes may not: a DataLoader's
+    workers only prepare batches, or open a client of their own (reader=True)."""
 
     def __init__(self, url, options, job):
         if not isinstance(url, str):
@@ -216,15 +220,18 @@ class Client:
         return self._handle.pointer is None
 
     def close(self):
-        """Ends all waits with Cancelled, and drops what is under way: flush() first. A worker that has not left counts as lost."""
+        """Ends all waits with Cancelled, and drops what is under way: flush() first. A worker that has not left counts
+        as lost."""
         self._finalizer()
 
     def leave(self, timeout=None):
-        """Flushes, and says goodbye: the other workers no longer wait for this one. Only close(), notices() and stats() may follow."""
+        """Flushes, and says goodbye: the other workers no longer wait for this one. Only close(), notices() and
+        stats() may follow."""
         sliced(lambda ms: self._try(lib.psd_leave, ms), self._push_timeout if timeout is None else timeout)
 
     def flush(self, timeout=None):
-        """Waits until all pushes are acknowledged, up to timeout seconds (None: push-timeout). Timeout, or the refusal of a push."""
+        """Waits until all pushes are acknowledged, up to timeout seconds (None: push-timeout). Timeout, or the refusal
+        of a push."""
         sliced(lambda ms: self._try(lib.psd_flush, ms), self._push_timeout if timeout is None else timeout)
 
     def _try(self, function, *arguments):
@@ -237,9 +244,9 @@ class Client:
         return self.clock
 
     def table(self, name, dim=None, **spec):
-        """The table `name` of this job. dim=None: it has to be there (NoSuchTable). Else it is made, or has to have the same
-        specification (SpecError); psd.h's psd_table() has the words: optimizer="adagrad", lr=0.01, init="uniform", seed=1,
-        floats=N (dense) ..."""
+        """The table `name` of this job. dim=None: it has to be there (NoSuchTable). Else it is made, or has to have
+        the same specification (SpecError); psd.h's psd_table() has the words: optimizer="adagrad", lr=0.01,
+        init="uniform", seed=1, floats=N (dense) ..."""
         if dim is None and spec and "floats" not in spec:
             raise UsageError(f"table {name!r}: {next(iter(spec))} is given, and no dim")
         if not isinstance(name, str) or "\0" in name:
@@ -253,8 +260,9 @@ class Client:
     def pull(self, sections, clock=None, codec="fp32"):
         """Starts one pull of several tables, and returns a Pull whose wait() has an array for each section.
 
-        sections: (table, keys), (table, keys, out) or (table, keys, out, codec): keys int64 or uint64 [n], ascending, each once (psd.unique()); out float32
-        [n][dim], C-contiguous, written in place. clock: the step that it is for; None: the client's."""
+        sections: (table, keys), (table, keys, out) or (table, keys, out, codec): keys int64 or uint64 [n], ascending,
+        each once (psd.unique()); out float32 [n][dim], C-contiguous, written in place. clock: the step that it is for;
+        None: the client's."""
         rows = ffi.new("psd_rows[]", max(1, len(sections)))
         op, results, kept, number = ffi.new("psd_op *"), [], [], codec_number(codec)
         for row, section in zip(rows, sections):
@@ -275,8 +283,9 @@ class Client:
     def push(self, sections, tick=False, clock=None, samples=1, codec="fp32", assign=False, topk=0):
         """Sends gradients (assign=True: weights) of several tables; returns before they are acknowledged.
 
-        sections: (table, keys, rows) or (table, keys, rows, codec): keys as in pull(), rows float32 [n][dim]. tick: this worker has finished step `clock` (None: the
-        client's, which then is the next). NotFiniteError and other refusals of an earlier push are raised once, by a later call."""
+        sections: (table, keys, rows) or (table, keys, rows, codec): keys as in pull(), rows float32 [n][dim]. tick:
+        this worker has finished step `clock` (None: the client's, which then is the next). NotFiniteError and other
+        refusals of an earlier push are raised once, by a later call."""
         rows = ffi.new("psd_rows[]", max(1, len(sections)))
         kept, number = [], codec_number(codec)
         for row, (table, keys, values, *own) in zip(rows, sections):
@@ -338,8 +347,8 @@ class Table:
         raise ForkError("a psd.Table cannot be pickled: it belongs to its process")
 
     def pull(self, keys, out=None, timeout=None, codec="fp32"):
-        """The rows of keys, in any order and repeated: float32, the shape of keys and then dim. A key without a row has its initial
-        weights. Keys that ascend, each once, are received in place; out: then float32 [n][dim]."""
+        """The rows of keys, in any order and repeated: float32, the shape of keys and then dim. A key without a row
+        has its initial weights. Keys that ascend, each once, are received in place; out: then float32 [n][dim]."""
         keys = as_keys(keys)
         flat = keys.reshape(-1)
         if ascends(flat):
@@ -363,8 +372,8 @@ class Table:
         return keys.reshape(-1), rows.reshape(-1, self.dim)
 
     def push(self, keys, gradients, tick=False, samples=1, codec="fp32"):
-        """One step of the table's optimizer for each key: gradients float32, the shape of keys and then dim. Those of a repeated key
-        are summed."""
+        """One step of the table's optimizer for each key: gradients float32, the shape of keys and then dim. Those of
+        a repeated key are summed."""
         keys, gradients = self._flat(keys, gradients, "gradients")
         if not ascends(keys):
             keys, inverse = self.client.unique(keys)
@@ -374,8 +383,8 @@ class Table:
         self.client.push([(self, keys, gradients)], tick=tick, samples=samples, codec=codec)
 
     def assign(self, keys, rows):
-        """Sets weights, and starts the optimizer's state of these rows anew. keys in any order, each once; rows float32, the shape of
-        keys and then dim."""
+        """Sets weights, and starts the optimizer's state of these rows anew. keys in any order, each once; rows
+        float32, the shape of keys and then dim."""
         keys, rows = self._flat(keys, rows, "rows")
         if not ascends(keys):
             order = np.argsort(keys, kind="stable")
@@ -388,10 +397,12 @@ class Table:
 def _unique(c, keys):
     flat = as_keys(keys).reshape(-1)
     different, inverse = np.empty(flat.size, np.uint64), np.empty(flat.size, np.int64)
-    n = check(lib.psd_unique(c, address(flat, "uint64_t *"), flat.size, address(different, "uint64_t *"), address(inverse, "int64_t *")))
+    n = check(lib.psd_unique(c, address(flat, "uint64_t *"), flat.size, address(different, "uint64_t *"),
+                             address(inverse, "int64_t *")))
     return different[:n], inverse
 
 
 def unique(keys):
-    """The different keys, uint64 ascending, and int64 [n]: where each of keys is among them. keys: int64 or uint64, any shape."""
+    """The different keys, uint64 ascending, and int64 [n]: where each of keys is among them. keys: int64 or uint64,
+    any shape."""
     return _unique(ffi.NULL, keys)

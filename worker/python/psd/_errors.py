@@ -87,7 +87,8 @@ _BY_STATUS = {
     -errno.ENOMEM: MemoryFull, -errno.ENOSPC: MemoryFull, -errno.EIO: WriteError,
     lib.PSD_ESETTING: SettingError, lib.PSD_ESPEC: SpecError, lib.PSD_EWIDTH: SpecError, lib.PSD_ENAN: NotFiniteError,
     lib.PSD_ENOTABLE: NoSuchTable, lib.PSD_ENOCHECKPOINT: NoCheckpoint, lib.PSD_EDEADLINE: ConnectionLost,
-    lib.PSD_ESTOPPING: ConnectionLost, lib.PSD_EGREETING: GreetingError, lib.PSD_EHTTP: GreetingError, lib.PSD_EPROTO: ConnectionLost,
+    lib.PSD_ESTOPPING: ConnectionLost, lib.PSD_EGREETING: GreetingError, lib.PSD_EHTTP: GreetingError,
+    lib.PSD_EPROTO: ConnectionLost,
     lib.PSD_EVERSION: GreetingError, lib.PSD_EJOB: JobError, lib.PSD_ENOJOIN: JobError, lib.PSD_EFENCED: Fenced,
     lib.PSD_EBUDGET: MemoryFull, lib.PSD_ECORRUPT: WriteError,
 }
@@ -96,7 +97,8 @@ _BY_STATUS = {
 def error_of(status, sentence=None):
     """The exception for a status, with this thread's last sentence where none is given."""
     if not sentence:
-        sentence = ffi.string(lib.psd_error()).decode(errors="replace") or ffi.string(lib.psd_strerror(int(status))).decode()
+        said = ffi.string(lib.psd_error()) or ffi.string(lib.psd_strerror(int(status)))
+        sentence = said.decode(errors="replace")
     return _BY_STATUS.get(int(status), Error)(sentence, int(status))
 
 

@@ -22,12 +22,13 @@ def _texts(tokens):
 def keys(column, tokens):
     """The keys of a column's tokens: uint64, the shape of tokens.
 
-    column: its name. tokens: str, bytes or integers (a list, or an array of numbers, str, bytes or objects); a number's key is that
-    of its decimal text. Floats and None are refused: UsageError."""
+    column: its name. tokens: str, bytes or integers (a list, or an array of numbers, str, bytes or objects); a
+    number's key is that of its decimal text. Floats and None are refused: UsageError."""
     if not isinstance(column, str) or "\0" in column:
         raise UsageError(f"a column is named {column!r}; expected a text")
     seed = lib.psd_seed(column.encode())
-    a = np.asarray(tokens) if isinstance(tokens, np.ndarray) or np.isscalar(tokens) else np.asarray(tokens, dtype=object)
+    is_typed = isinstance(tokens, np.ndarray) or np.isscalar(tokens)
+    a = np.asarray(tokens) if is_typed else np.asarray(tokens, dtype=object)
     if a.dtype.kind == "O" and a.size and all(type(t) is int and -2**63 <= t < 2**63 for t in a.flat):
         a = a.astype(np.int64)
     found = np.empty(a.size, np.uint64)
@@ -38,7 +39,8 @@ def keys(column, tokens):
         texts = list(_texts(a.reshape(-1).tolist()))
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum([len(t) for t in texts], out=offsets[1:])
-        check(lib.psd_keys(seed, ffi.from_buffer(b"".join(texts) or b"\0"), address(offsets, "int64_t *"), len(texts), address(found, "uint64_t *")))
+        check(lib.psd_keys(seed, ffi.from_buffer(b"".join(texts) or b"\0"), address(offsets, "int64_t *"), len(texts),
+                           address(found, "uint64_t *")))
     else:
         raise UsageError(f"tokens are {a.dtype}; expected str, bytes or integers")
     return found.reshape(a.shape)

@@ -27,7 +27,8 @@ def _open():
     try:
         return ffi.dlopen(where)
     except OSError as e:
-        raise ImportError(f"psd: {where} cannot be opened ({e}); install psd's library, or name its path in PSD_LIBRARY") from None
+        raise ImportError(f"psd: {where} cannot be opened ({e}); install psd's library, or name its path in PSD_LIBRARY"
+                          ) from None
 
 
 lib = _open()

@@ -11,8 +11,9 @@ import time
 from ._errors import ConnectionLost, Error, UsageError
 
 READY = re.compile(rb"psd ready: listening on (\S+):(\d+)")
-# psd itself is this process's child. A subshell beside it holds the end of a pipe, which closes when this process ends, however it
-# ends; then it stops psd, and removes the temporary folder ($2). PR_SET_PDEATHSIG would do so when a thread ends.
+# psd itself is this process's child. A subshell beside it holds the end of a pipe, which closes when this process
+# ends, however it ends; then it stops psd, and removes the temporary folder ($2). PR_SET_PDEATHSIG would do so when a
+# thread ends.
 SCRIPT = """
 exec 3<&0 </dev/null
 { read -r _ <&3
@@ -57,7 +58,8 @@ class LocalServer:
         program = find_psd()
         flags = [f"--{name.replace('_', '-')}" if value is True else f"--{name.replace('_', '-')}={value}"
                  for name, value in flags.items() if value is not None and value is not False]
-        command = [program, "--listen", "127.0.0.1:0", "--http", "off", "--shards", str(shards), "--data-dir", self.data_dir, *flags]
+        command = [program, "--listen", "127.0.0.1:0", "--http", "off", "--shards", str(shards), "--data-dir",
+                   self.data_dir, *flags]
         with open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", SCRIPT, "psd.local", os.path.basename(program)[:15], self._temporary or "", *command],
@@ -123,7 +125,8 @@ class LocalServer:
 
 
 def local(data_dir=None, shards=1, timeout=30, **flags):
-    """Starts a psd on a free port of this machine and returns a LocalServer; `with psd.local() as server:` stops it, too.
+    """Starts a psd on a free port of this machine and returns a LocalServer; `with psd.local() as server:` stops it,
+    too.
 
     data_dir: where it keeps its checkpoints; None: a temporary folder, removed at the end. flags: psd's, with _ for -
     (memory_max="1G"). Error: psd's own sentence when it does not start."""

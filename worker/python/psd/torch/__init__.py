@@ -1,6 +1,8 @@
 """psd for PyTorch: embedding tables on psd as modules, with TorchRec's names.
 
-    ebc = pt.EmbeddingBagCollection(client, [pt.EmbeddingBagConfig("item", 16, ["hist", "target"], lr=0.01)])    # pt = psd.torch
+    import psd.torch as pt
+
+    ebc = pt.EmbeddingBagCollection(client, [pt.EmbeddingBagConfig("item", 16, ["hist", "target"], lr=0.01)])
     model = Net(ebc)
     opt = pt.Optimizer(model, client, dense="psd", lr=0.01)
     for batch in pt.prefetch(loader, opt):
@@ -15,5 +17,5 @@ from ._jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from ._optimizer import Optimizer
 from ._prefetch import prefetch
 
-__all__ = ["EmbeddingBagCollection", "EmbeddingBagConfig", "EmbeddingCollection", "EmbeddingConfig", "JaggedTensor", "KeyedJaggedTensor",
-           "KeyedTensor", "Optimizer", "export", "load", "prefetch", "save"]
+__all__ = ["EmbeddingBagCollection", "EmbeddingBagConfig", "EmbeddingCollection", "EmbeddingConfig", "JaggedTensor",
+           "KeyedJaggedTensor", "KeyedTensor", "Optimizer", "export", "load", "prefetch", "save"]

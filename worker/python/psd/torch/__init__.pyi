@@ -50,26 +50,31 @@ class EmbeddingConfig:
     lr: Optional[float]
     spec: dict[str, Any]
     num_embeddings: int
-    def __init__(self, name: str, embedding_dim: int, feature_names: list[str], optimizer: str = ..., lr: Optional[float] = ...,
+    def __init__(self, name: str, embedding_dim: int, feature_names: list[str], optimizer: str = ...,
+                 lr: Optional[float] = ...,
                  spec: dict[str, Any] = ..., num_embeddings: int = ...) -> None: ...
 
 class EmbeddingBagConfig(EmbeddingConfig):
     pooling: Any
-    def __init__(self, name: str, embedding_dim: int, feature_names: list[str], optimizer: str = ..., lr: Optional[float] = ...,
+    def __init__(self, name: str, embedding_dim: int, feature_names: list[str], optimizer: str = ...,
+                 lr: Optional[float] = ...,
                  spec: dict[str, Any] = ..., num_embeddings: int = ..., pooling: Any = ...) -> None: ...
 
 class EmbeddingBagCollection(torch.nn.Module):
     feature_names: list[str]
-    def __init__(self, client: Client, tables: Iterable[EmbeddingBagConfig], pull_codec: str = ..., push_codec: str = ...) -> None: ...
+    def __init__(self, client: Client, tables: Iterable[EmbeddingBagConfig], pull_codec: str = ...,
+                 push_codec: str = ...) -> None: ...
     def forward(self, jagged: Any) -> KeyedTensor: ...
 
 class EmbeddingCollection(torch.nn.Module):
     feature_names: list[str]
-    def __init__(self, client: Client, tables: Iterable[EmbeddingConfig], pull_codec: str = ..., push_codec: str = ...) -> None: ...
+    def __init__(self, client: Client, tables: Iterable[EmbeddingConfig], pull_codec: str = ...,
+                 push_codec: str = ...) -> None: ...
     def forward(self, jagged: Any) -> dict[str, JaggedTensor]: ...
 
 class Optimizer:
-    def __init__(self, model: torch.nn.Module, client: Client, dense: Union[str, torch.optim.Optimizer, None] = ..., optimizer: str = ...,
+    def __init__(self, model: torch.nn.Module, client: Client, dense: Union[str, torch.optim.Optimizer, None] = ...,
+                 optimizer: str = ...,
                  lr: Optional[float] = ..., name: str = ..., timeout: float = ..., **spec: Any) -> None: ...
     def step(self, samples: Optional[int] = ...) -> None: ...
     def zero_grad(self, set_to_none: bool = ...) -> None: ...

@@ -1,5 +1,5 @@
-"""Embedding tables on psd as modules. What a batch needs of all tables is one pull, into one buffer for each row width; that buffer is a
-leaf tensor, whose gradient already is the push."""
+"""Embedding tables on psd as modules. What a batch needs of all tables is one pull, into one buffer for each row
+width; that buffer is a leaf tensor, whose gradient already is the push."""
 
 import dataclasses
 from typing import Optional
@@ -15,8 +15,8 @@ from ._step import Step
 
 @dataclasses.dataclass
 class EmbeddingConfig:
-    """A table: its name in the job, its width, the features that look rows up in it (several share it), its optimizer on the servers.
-    spec: more words of psd_table(). num_embeddings is TorchRec's, and ignored: tables grow."""
+    """A table: its name in the job, its width, the features that look rows up in it (several share it), its optimizer
+    on the servers. spec: more words of psd_table(). num_embeddings is TorchRec's, and ignored: tables grow."""
 
     name: str
     embedding_dim: int
@@ -57,7 +57,8 @@ class Plan:
         self.jagged, self.batch, self.parts = jagged, batch, parts
 
     def sections(self):
-        return [(table, keys, part.rows[first:first + len(keys)]) for part in self.parts for table, keys, first in part.sections]
+        return [(table, keys, part.rows[first:first + len(keys)])
+                for part in self.parts for table, keys, first in part.sections]
 
 
 class _Collection(torch.nn.Module):
@@ -69,7 +70,8 @@ class _Collection(torch.nn.Module):
         for config in self.configs:
             for feature in config.feature_names:
                 if feature in seen:
-                    raise UsageError(f"feature {feature!r} stands in tables {seen[feature]!r} and {config.name!r}; expected one")
+                    raise UsageError(f"feature {feature!r} stands in tables {seen[feature]!r} and {config.name!r}; "
+                                     "expected one")
                 seen[feature] = config.name
             table = self._open(client, config)
             key = config.embedding_dim, self._pooling(config)
@@ -89,7 +91,8 @@ class _Collection(torch.nn.Module):
     @staticmethod
     def _open(client, config):
         if not client.is_reader:
-            return client.table(config.name, dim=config.embedding_dim, **{"optimizer": config.optimizer, "lr": config.lr, **config.spec})
+            return client.table(config.name, dim=config.embedding_dim,
+                                **{"optimizer": config.optimizer, "lr": config.lr, **config.spec})
         table = client.table(config.name)
         if table.dim != config.embedding_dim:
             raise UsageError(f"table {table.name} has rows of {table.dim} floats; expected {config.embedding_dim}")
@@ -125,12 +128,14 @@ class _Collection(torch.nn.Module):
             raise UsageError(f"lengths add up to {ends[-1]}, and there are {len(values)} ids")
         spans = {key: slice(end - n, end) for key, end, n in zip(keys, ends.tolist(), lengths.sum(1).tolist())}
         rows = {key: i for i, key in enumerate(keys)}
-        return Plan(jagged, lengths.shape[1], [self._plan_group(g, values, lengths, weights, spans, rows) for g in self._groups.values()])
+        return Plan(jagged, lengths.shape[1],
+                    [self._plan_group(g, values, lengths, weights, spans, rows) for g in self._groups.values()])
 
     def _plan_group(self, group, values, lengths, weights, spans, rows):
         n, sections, indices = 0, [], []
         for table, features in group.tables:
-            ids = values[spans[features[0]]] if len(features) == 1 else np.concatenate([values[spans[f]] for f in features])
+            ids = [values[spans[f]] for f in features]
+            ids = ids[0] if len(ids) == 1 else np.concatenate(ids)
             keys, inverse = self._client.unique(ids)
             inverse += n
             sections.append((table, keys, n))
@@ -160,8 +165,9 @@ class EmbeddingBagCollection(_Collection):
 
         ebc = EmbeddingBagCollection(client, [EmbeddingBagConfig("item", 16, ["hist", "target"], lr=0.01)])
 
-    pull_codec, push_codec: fp32, bf16, fp16, int8 (pushes: onebit, topk). Gradients go to the servers in Optimizer.step(). In eval mode, and
-    without gradients, rows are only read. SpecError: the table is there with another specification."""
+    pull_codec, push_codec: fp32, bf16, fp16, int8 (pushes: onebit, topk). Gradients go to the servers in
+    Optimizer.step(). In eval mode, and without gradients, rows are only read. SpecError: the table is there with
+    another specification."""
 
     @staticmethod
     def _pooling(config):
@@ -181,7 +187,8 @@ class EmbeddingBagCollection(_Collection):
             offsets = np.zeros(len(part.lengths), np.int64)
             np.cumsum(part.lengths[:-1], out=offsets[1:])
             leaf = part.leaf if len(part.rows) else part.leaf.new_zeros(1, group.dim)
-            pooled = F.embedding_bag(part.indices, leaf, torch.from_numpy(offsets), mode=group.pooling, per_sample_weights=part.weights)
+            pooled = F.embedding_bag(part.indices, leaf, torch.from_numpy(offsets), mode=group.pooling,
+                                     per_sample_weights=part.weights)
         return pooled.view(n_features, batch, group.dim)
 
     def keyed(self, values):
@@ -199,7 +206,8 @@ class EmbeddingBagCollection(_Collection):
 
 
 class EmbeddingCollection(_Collection):
-    """Rows that are not pooled: KeyedJaggedTensor in, {feature: JaggedTensor} out, whose values are float32 [ids of the feature][dim]."""
+    """Rows that are not pooled: KeyedJaggedTensor in, {feature: JaggedTensor} out, whose values are float32 [ids of
+    the feature][dim]."""
 
     def output(self, plan):
         found = {}
@@ -208,5 +216,6 @@ class EmbeddingCollection(_Collection):
             lengths = torch.from_numpy(part.lengths).view(len(part.group.features), plan.batch)
             counts = lengths.sum(1).tolist()
             weights = [None] * len(counts) if part.weights is None else part.weights.split(counts)
-            found.update((f, JaggedTensor(r, n, w)) for f, r, n, w in zip(part.group.features, rows.split(counts), lengths, weights))
+            for feature, *of_it in zip(part.group.features, rows.split(counts), lengths, weights):
+                found[feature] = JaggedTensor(*of_it)
         return {f: found[f] for f in self.feature_names}

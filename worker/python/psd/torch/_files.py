@@ -14,27 +14,30 @@ from ._jagged import is_jagged
 
 
 def save(path, opt, **extra):
-    """Writes a checkpoint: psd's nodes theirs, and `path` the dense part, the torch optimizer's state, the clock, the numbers of the
-    nodes' checkpoints, and `extra`. Returns those numbers. One worker of a job does so, in lock step at a clock of all."""
+    """Writes a checkpoint: psd's nodes theirs, and `path` the dense part, the torch optimizer's state, the clock, the
+    numbers of the nodes' checkpoints, and `extra`. Returns those numbers. One worker of a job does so, in lock step at
+    a clock of all."""
     if opt.dense:
         opt.dense.refresh()  # in async the others have pushed meanwhile
     numbers = opt.client.checkpoint()
-    torch.save({"psd": 1, "checkpoint": numbers, "clock": opt.client.clock, "model": opt.model.state_dict(), "optimizer": opt.state_dict(),
+    torch.save({"psd": 1, "checkpoint": numbers, "clock": opt.client.clock, "model": opt.model.state_dict(),
+                "optimizer": opt.state_dict(),
                 "tables": [t.name for c in opt.collections for t in _tables(c)], "extra": extra}, path)
     return numbers
 
 
 def load(path, opt):
-    """Brings back the model, the torch optimizer's state and the clock. The servers have their part: psd was started from the
-    checkpoint that save() returned (psd --at N), or still runs. Returns save()'s `extra`.
+    """Brings back the model, the torch optimizer's state and the clock. The servers have their part: psd was started
+    from the checkpoint that save() returned (psd --at N), or still runs. Returns save()'s `extra`.
 
-    UsageError: the servers are at another clock than the file. With dense="psd" the servers' dense part holds, not the file's."""
+    UsageError: the servers are at another clock than the file. With dense="psd" the servers' dense part holds, not the
+    file's."""
     found = torch.load(path, map_location="cpu")
     if not isinstance(found, dict) or found.get("psd") != 1:
         raise UsageError(f"{path} was not written by psd.torch.save()")
     if opt.client.clock != found["clock"]:
-        raise UsageError(f"{path} is of clock {found['clock']}, and this worker goes on at {opt.client.clock}: start psd from its "
-                         f"checkpoint (--at {found['checkpoint'][0]})")
+        raise UsageError(f"{path} is of clock {found['clock']}, and this worker goes on at {opt.client.clock}: start "
+                         f"psd from its checkpoint (--at {found['checkpoint'][0]})")
     opt.model.load_state_dict(found["model"])
     opt.load_state_dict(found["optimizer"])
     if opt.dense:
@@ -49,12 +52,13 @@ def _tables(collection):
 # --- export ---
 
 def export(folder, model, example, keys, net="torchscript", tables="safetensors"):
-    """Writes what another program can serve: for each table a file with its rows, and the net, whose inputs are the pooled rows.
+    """Writes what another program can serve: for each table a file with its rows, and the net, whose inputs are the
+    pooled rows.
 
-    folder: made if it is not there. example: the tuple of the model's arguments, whose tensors become the net's inputs, behind one
-    float32 [batch][sum of dims] for each collection. keys: {table: int64 [n]}, the rows to write, ascending. net: "torchscript", "onnx",
-    "export" (torch.export, PyTorch 2) or None. tables: "safetensors" (arrays keys and rows) or "npy" (NAME.keys.npy, NAME.rows.npy).
-    Returns the names of the files."""
+    folder: made if it is not there. example: the tuple of the model's arguments, whose tensors become the net's
+    inputs, behind one float32 [batch][sum of dims] for each collection. keys: {table: int64 [n]}, the rows to write,
+    ascending. net: "torchscript", "onnx", "export" (torch.export, PyTorch 2) or None. tables: "safetensors" (arrays
+    keys and rows) or "npy" (NAME.keys.npy, NAME.rows.npy). Returns the names of the files."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     collections = [m for m in model.modules() if isinstance(m, _Collection)]
@@ -70,13 +74,14 @@ def export(folder, model, example, keys, net="torchscript", tables="safetensors"
             about.append(facts)
     if net:
         written.append(_write_net(folder, model, collections, example, net))
-    (folder / "model.json").write_text(json.dumps({"tables": about, "net": net, "inputs": [c.feature_names for c in collections]}, indent=1))
+    (folder / "model.json").write_text(json.dumps({"tables": about, "net": net,
+                                                   "inputs": [c.feature_names for c in collections]}, indent=1))
     return written + ["model.json"]
 
 
 def _with_tables(collection):
-    named = {t.name.rpartition("/")[2] if "/" not in c.name else t.name: t for c in collection.configs for t in _tables(collection)}
-    return [(config, named[config.name]) for config in collection.configs]
+    client = collection._client
+    return [(config, client.table(config.name)) for config in collection.configs]
 
 
 def _write_table(folder, name, keys, rows, facts, form):
@@ -139,12 +144,14 @@ class _Net(torch.nn.Module):
 
 def _write_net(folder, model, collections, example, form):
     if any(isinstance(c, EmbeddingCollection) for c in collections):
-        raise UsageError("a net with an EmbeddingCollection has no pooled rows as inputs; export its tables with net=None")
+        raise UsageError("a net with an EmbeddingCollection has no pooled rows as inputs; export its tables with "
+                         "net=None")
     example = example if isinstance(example, tuple) else (example,)
     others = []
     _rebuild(example, lambda t: others.append(t) or t)
     n = len(others[0]) if others else 2
-    inputs = tuple(torch.zeros(n, sum(config.embedding_dim * len(config.feature_names) for config in c.configs)) for c in collections)
+    widths = [sum(config.embedding_dim * len(config.feature_names) for config in c.configs) for c in collections]
+    inputs = tuple(torch.zeros(n, width) for width in widths)
     inputs += tuple(others)
     held, was_training, steps = _Net(model, collections, example), model.training, {c.step for c in collections}
     if form not in ("torchscript", "onnx", "export"):
@@ -170,7 +177,8 @@ def _trace(folder, held, inputs, form):
     if form == "onnx":
         names = [f"input_{i}" for i in range(len(inputs))]
         axes = {name: {0: "batch"} for name in [*names, "output"]}
-        torch.onnx.export(held, inputs, str(folder / "net.onnx"), input_names=names, output_names=["output"], dynamic_axes=axes)
+        torch.onnx.export(held, inputs, str(folder / "net.onnx"), input_names=names, output_names=["output"],
+                          dynamic_axes=axes)
         return "net.onnx"
     torch.export.save(torch.export.export(held, inputs), str(folder / "net.pt2"))
     return "net.pt2"

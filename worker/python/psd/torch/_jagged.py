@@ -1,4 +1,5 @@
-"""Jagged ids of many features. TorchRec's KeyedJaggedTensor is taken by its shape, so that torchrec is never imported."""
+"""Jagged ids of many features. TorchRec's KeyedJaggedTensor is taken by its shape, so that torchrec is never
+imported."""
 
 import torch
 
@@ -25,8 +26,8 @@ class JaggedTensor:
 
 
 class KeyedJaggedTensor:
-    """Ids of features `keys`: values int64 [n], behind each other by feature, then by sample; lengths [features * batch], or offsets
-    with one more; weights float32 [n] or None."""
+    """Ids of features `keys`: values int64 [n], behind each other by feature, then by sample; lengths [features *
+    batch], or offsets with one more; weights float32 [n] or None."""
 
     def __init__(self, keys, values, weights=None, lengths=None, offsets=None):
         if (lengths is None) == (offsets is None):
@@ -109,7 +110,8 @@ def offsets_of(lengths):
 
 
 def is_jagged(thing):
-    return not isinstance(thing, (torch.Tensor, dict)) and all(hasattr(thing, name) for name in ("keys", "values", "lengths", "weights_or_none"))
+    needed = ("keys", "values", "lengths", "weights_or_none")
+    return not isinstance(thing, (torch.Tensor, dict)) and all(hasattr(thing, name) for name in needed)
 
 
 def find_jagged(thing, depth=4):
@@ -118,5 +120,8 @@ def find_jagged(thing, depth=4):
         return [thing]
     if depth == 0 or thing is None or isinstance(thing, (torch.Tensor, str, bytes, int, float)):
         return []
-    inner = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else getattr(thing, "__dict__", {}).values()
+    if isinstance(thing, (list, tuple)):
+        inner = thing
+    else:
+        inner = (thing if isinstance(thing, dict) else getattr(thing, "__dict__", {})).values()
     return [found for part in inner for found in find_jagged(part, depth - 1)]

@@ -12,10 +12,10 @@ class Optimizer:
     """Steps a model whose tables are on psd.
 
     model: has one or several collections in it; may be wrapped in DistributedDataParallel. client: psd.connect()'s.
-    dense: "psd": the model's parameters are a dense table, stepped on the servers by `optimizer` with `lr` (and more words of
-    psd_table()), and pulled with each batch: `model` has to be called as a module. A torch optimizer: it steps them here; each worker has its
-    own, or DDP keeps them the same. None: they are left alone.
-    The first weights on psd are those of rank 0's model; others wait up to `timeout` seconds for them.
+    dense: "psd": the model's parameters are a dense table, stepped on the servers by `optimizer` with `lr` (and more
+    words of psd_table()), and pulled with each batch: `model` has to be called as a module. A torch optimizer: it
+    steps them here; each worker has its own, or DDP keeps them the same. None: they are left alone. The first weights
+    on psd are those of rank 0's model; others wait up to `timeout` seconds for them.
 
         loss(model(batch)).backward()
         opt.step()
@@ -54,11 +54,13 @@ class Optimizer:
         self.model.zero_grad(set_to_none=set_to_none)
 
     def step(self, samples=None):
-        """Sends the gradients of all forwards since the last step, and ticks. samples: in this step; None: of the batches."""
+        """Sends the gradients of all forwards since the last step, and ticks. samples: in this step; None: of the
+        batches."""
         sections, codecs, n = {}, {}, 0
         for collection in self.collections:
             n = max(n, sum(plan.batch for plan in collection.used))
-            codecs.update((table, collection.push_codec) for group in collection._groups.values() for table, _ in group.tables)
+            codecs.update((table, collection.push_codec) for group in collection._groups.values() for table,
+                          _ in group.tables)
             for plan in collection.used:
                 for part in plan.parts:
                     self._gather(part, sections)

@@ -14,16 +14,17 @@ def _pulls_of(module):
             return getattr(module, name)
     held = getattr(module, "_psd_pulls", None)
     if not held:
-        raise UsageError(f"prefetch() was given a {type(module).__name__}; expected a collection, an Optimizer, or a model that has one")
+        raise UsageError(f"prefetch() was given a {type(module).__name__}; expected a collection, an Optimizer, or a "
+                         "model that has one")
     return held[0]
 
 
 def prefetch(loader, module, depth=1):
     """The batches of a loader, each given out with the pulls of the `depth` next ones under way.
 
-    module: the collection, the Optimizer, or its model. A batch's KeyedJaggedTensors are found in it; forward() has to be given these very
-    objects, else it pulls anew. In lock step (bsp) the results are the same as without; in async a pull misses the `depth` last
-    pushes of its own worker."""
+    module: the collection, the Optimizer, or its model. A batch's KeyedJaggedTensors are found in it; forward() has to
+    be given these very objects, else it pulls anew. In lock step (bsp) the results are the same as without; in async a
+    pull misses the `depth` last pushes of its own worker."""
     if depth < 0:
         raise UsageError(f"prefetch() with a depth of {depth}; expected 0 or more")
     pulls, waiting = _pulls_of(module), collections.deque()
