@@ -19,8 +19,8 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
             libxxhash-dev libisal-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd groff-base
-# The Python package, its modules for PyTorch, and its wheel; their tests are skipped without.
-APT_PYTHON = python3-cffi python3-torch python3-setuptools python3-wheel python3-pip python3-venv
+# The Python package and its wheel. Tests of psd.torch are skipped without python3-torch, which is large.
+APT_PYTHON = python3-cffi python3-setuptools python3-wheel python3-pip python3-venv
 APT_LINT  = clang clang-format binutils universal-ctags
 APT_FUZZ  = clang libclang-rt-dev
 

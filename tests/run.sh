@@ -185,7 +185,7 @@ system() {
     variant=$1
     shift
     case $variant in
-    release) [ "$plan" = check ] || build release all golden-tests emu-plugin alloc-counter ;;
+    release) [ "$plan" = check ] || build release all golden-tests emu-plugin alloc-counter wheel ;;
     *) build "$variant" build/"$variant"/bin/psd build/"$variant"/bin/psworker build/"$variant"/bin/psctl ;;
     esac
     PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -rfEs -n "$((jobs + 2))" --timeout=600 --durations=10 --assert=plain --showlocals -p no:cacheprovider \
@@ -218,6 +218,8 @@ else
     # psd, to hold this one's files and wire against it.
     phase "tests of real processes: release" system release $S/test_criteo.py $S/test_bad_*.py \
         $(ls $S/test_*.py | grep -vE "/test_(criteo|bad_.*$([ "$plan" = ci ] || echo '|versions'))\.py\$")
+    # Apart: its conftest.py is another.
+    phase "tests of the Python package" system release tests/python
     # What breaks connections and threads.
     phase "tests of real processes: asan" system asan $([ "$plan" = ci ] || echo "--deselect=$orders") $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py
     phase "tests of real processes: tsan" system tsan $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py

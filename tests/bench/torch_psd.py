@@ -3,7 +3,7 @@
 
     tests/bench/criteo_rows.py LOG.tsv 100000 ROWS.npz
     tests/bench/torch_psd.py build/release ROWS.npz                # 2 processes and psd on the cores that there are
-    tests/bench/torch_psd.py build/release ROWS.npz --auc 5        # one epoch each, over 5 seeds: differences of test AUC
+    tests/bench/torch_psd.py build/release ROWS.npz --auc 5 --batch 128        # one epoch each, over 5 seeds: test AUC
 
 Cases: plain (26 nn.EmbeddingBag(sparse=True), Adagrad on everything), ddp (two of these in DistributedDataParallel over gloo), psd (one
 process, dense part on psd, one batch ahead), psd2 (two, async), psd2-small (bf16 pulls, int8 pushes). Every process has one thread. A
@@ -35,15 +35,18 @@ def read_options():
     p.add_argument("--seconds", type=float, default=5, help="of a measurement [%(default)s]")
     p.add_argument("--cases", default=",".join(CASES), help="[%(default)s]")
     p.add_argument("--auc", type=int, default=0, metavar="SEEDS", help="compare test AUC instead")
+    p.add_argument("--depth", type=int, default=1, help="batches that psd.torch pulls ahead [%(default)s]")
     p.add_argument("--process", help=argparse.SUPPRESS)  # CASE,RANK,BATCH,SEED,FOLDER of one
     return p.parse_args()
 
 
 # --- one process ---
 
-def dlrm(embed):
+def dlrm(embed, seed):
     import torch
     from torch import nn
+
+    torch.manual_seed(seed)  # the same dense part on both sides
 
     def mlp(widths):
         return [layer for a, b in zip(widths, widths[1:]) for layer in (nn.Linear(a, b), nn.ReLU(inplace=True))]
@@ -98,10 +101,10 @@ def jagged_batches(data, batch, rank, n_processes):
 
 
 class Plain:
-    def __init__(self, data, sizes, batch, rank, n):
+    def __init__(self, data, sizes, batch, rank, n, seed):
         import torch
 
-        self.model = dlrm(plain_tables(sizes))
+        self.model = dlrm(plain_tables(sizes), seed)
         if n > 1:
             torch.distributed.init_process_group("gloo", rank=rank, world_size=n)
             self.model = torch.nn.parallel.DistributedDataParallel(self.model)
@@ -119,16 +122,16 @@ class Plain:
 
 
 class OnPsd:
-    def __init__(self, data, batch, rank, n, seed, is_small):
+    def __init__(self, data, batch, rank, n, seed, is_small, depth):
         import psd
         import psd.torch as pt
 
         self.client = psd.connect(os.environ["BENCH_URL"], job="bench", rank=rank, workers=n)
         codecs = {"pull_codec": "bf16", "push_codec": "int8"} if is_small else {}
         tables = [pt.EmbeddingBagConfig(f"c{i}", DIM, [f"c{i}"], lr=0.01, spec={"seed": seed}) for i in range(N_COLUMNS)]
-        self.model = dlrm(pt.EmbeddingBagCollection(self.client, tables, **codecs))
+        self.model = dlrm(pt.EmbeddingBagCollection(self.client, tables, **codecs), seed)
         self.opt = pt.Optimizer(self.model, self.client, dense="psd", lr=0.01)
-        self.batches = pt.prefetch(jagged_batches(data, batch, rank, n), self.opt, depth=1)
+        self.batches = pt.prefetch(jagged_batches(data, batch, rank, n), self.opt, depth)
 
     def step(self, loss_of):
         numeric, _, labels, ids = next(self.batches)
@@ -168,7 +171,8 @@ def process(o):
     numeric, ids, labels = (torch.from_numpy(file[name]) for name in ("numeric", "ids", "labels"))
     data, n_train = (numeric, ids, labels, int(file["n_train"])), int(file["n_train"])
     of_psd = case.startswith("psd")
-    side = OnPsd(data, batch, rank, n, seed, case.endswith("small")) if of_psd else Plain(data, [int(k) for k in file["n_ids"]], batch, rank, n)
+    side = OnPsd(data, batch, rank, n, seed, case.endswith("small"), o.depth) if of_psd else Plain(
+        data, [int(k) for k in file["n_ids"]], batch, rank, n, seed)
     loss_of, n_steps = torch.nn.BCEWithLogitsLoss(), 0
     for _ in range(n_train // batch if o.auc else WARM_UP):
         side.step(loss_of)
@@ -208,7 +212,7 @@ def run_case(o, case, batch, seed):
            "MASTER_PORT": str(20000 + os.getpid() % 20000 + seed)}
     with tempfile.TemporaryDirectory() as folder, psd.local(shards=CASES[case]) as server:
         env["BENCH_URL"] = server.url
-        own = [sys.executable, __file__, o.build, o.rows, "--seconds", str(o.seconds), "--auc", str(o.auc)]
+        own = [sys.executable, __file__, o.build, o.rows, "--seconds", str(o.seconds), "--auc", str(o.auc), "--depth", str(o.depth)]
         running = [subprocess.Popen([*own, "--process", f"{case},{rank},{batch},{seed},{folder}"], env=env, stdout=subprocess.PIPE, text=True)
                    for rank in range(CASES[case])]
         found = [json.loads(p.communicate()[0] or "{}") for p in running]
@@ -223,9 +227,11 @@ def main():
     if o.process:
         return process(o)
     if o.auc:
-        pairs = [[run_case(o, case, 2048, seed)[0]["auc"] for case in ("plain", "psd")] for seed in range(1, o.auc + 1)]
-        plain, on_psd = (statistics.mean(side) for side in zip(*pairs))
-        print(f"AUC over {o.auc} seeds: plain {plain:.4f}, psd {on_psd:.4f}, difference {on_psd - plain:+.4f}")
+        for batch in map(int, o.batch.split(",")):
+            pairs = [[run_case(o, case, batch, seed)[0]["auc"] for case in ("plain", "psd")] for seed in range(1, o.auc + 1)]
+            plain, on_psd = (statistics.mean(side) for side in zip(*pairs))
+            print(f"batch {batch:5} AUC over {o.auc} seeds: plain {plain:.4f}, psd {on_psd:.4f}, difference {on_psd - plain:+.4f}; by seed "
+                  + " ".join(f"{b - a:+.4f}" for a, b in pairs), flush=True)
         return None
     cases = o.cases.split(",")
     for batch in map(int, o.batch.split(",")):

@@ -1,18 +1,16 @@
 """The package as it lies in the tree, over the library and the psd that were built: PS_BIN."""
 
 import os
-import pathlib
+import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
-PACKAGE = ROOT / "worker/python"
+from places import BIN, PACKAGE, ROOT
+
 os.environ.setdefault("PSD_LIBRARY", str(BIN.parent / "lib/libpsd.so.1"))
 os.environ.setdefault("PSD_BIN", str(BIN))
 sys.path[:0] = [str(PACKAGE), str(ROOT / "tests/system")]
-pytest.importorskip("cffi", reason="cffi is missing: apt-get install python3-cffi")
 
 
 @pytest.fixture
@@ -34,8 +32,6 @@ def client(server):
 @pytest.fixture
 def python():
     """Runs a program in a process of its own, and returns what it printed."""
-    import subprocess
-
     def run(program, *arguments, status=0):
         env = {**os.environ, "PYTHONPATH": str(PACKAGE)}
         done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], env=env, capture_output=True, text=True, timeout=300)

@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
-import psd
-from conftest import PACKAGE
+from places import PACKAGE
 from training import free_ports
 
+pytest.importorskip("cffi", reason="cffi is missing: apt-get install python3-cffi")
 pytest.importorskip("torch", reason="torch is missing: apt-get install python3-torch")
+import psd
+
 EXAMPLES = PACKAGE / "examples"
 
 

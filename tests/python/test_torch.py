@@ -1,7 +1,10 @@
 """psd.torch: the same numbers as PyTorch's own modules; prefetch, lock step, checkpoints, exports."""
 
+import ast
 import copy
+import inspect
 import json
+import pathlib
 import pickle
 import struct
 import threading
@@ -9,6 +12,7 @@ import threading
 import numpy as np
 import pytest
 
+pytest.importorskip("cffi", reason="cffi is missing: apt-get install python3-cffi")
 torch = pytest.importorskip("torch", reason="torch is missing: apt-get install python3-torch")
 
 import psd
@@ -333,3 +337,19 @@ def test_workers_of_a_data_loader_only_prepare_batches(client):
         opt.step()
         n += 1
     assert n == client.clock == 6
+
+
+@pytest.mark.parametrize("module", [psd, pt])
+def test_the_stubs_have_the_signatures(module):
+    stub = ast.parse(pathlib.Path(module.__file__).with_suffix(".pyi").read_text())
+    stubs = {node.name: node for node in stub.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    assert set(module.__all__) <= set(stubs) and "__all__" not in stubs
+    for name in module.__all__:
+        real = getattr(module, name)
+        functions = {name: (stubs[name], real)} if inspect.isfunction(real) else {
+            f"{name}.{node.name}": (node, inspect.getattr_static(real, node.name)) for node in stubs[name].body
+            if isinstance(node, ast.FunctionDef) and inspect.isfunction(inspect.getattr_static(real, node.name)) and node.name[0] != "_"}
+        for label, (node, function) in functions.items():
+            given = node.args
+            named = [a.arg for a in given.args] + [a.arg for a in (given.vararg, given.kwarg) if a]
+            assert named == list(inspect.signature(function).parameters), label

@@ -1,34 +1,26 @@
-"""psd.h without its comments, as cffi reads it. tests/python/test_psd.py holds it against psd.h."""
+"""psd.h without its comments, as cffi reads it: make_cdef.py writes this file."""
 
 CDEF = """
 typedef struct psd psd;
 typedef int64_t psd_op;
 enum {
-    PSD_EPROTO = -10001,
-    PSD_ECORRUPT = -10002,
+    PSD_EPROTO = -10001, PSD_ECORRUPT = -10002,
     PSD_ENOTABLE = -10003,
-    PSD_EWIDTH = -10004,
-    PSD_ESHARD = -10005,
-    PSD_EDEVICE = -10006,
+    PSD_EWIDTH = -10004, PSD_ESHARD = -10005, PSD_EDEVICE = -10006,
     PSD_ESPEC = -10007,
     PSD_EBUDGET = -10008,
     PSD_EFENCED = -10009,
     PSD_ESEQ = -10010,
     PSD_EDEADLINE = -10011,
     PSD_ENAN = -10012,
-    PSD_EORDER = -10013,
-    PSD_ECODEC = -10014,
-    PSD_EVERSION = -10015,
+    PSD_EORDER = -10013, PSD_ECODEC = -10014, PSD_EVERSION = -10015,
     PSD_EGREETING = -10016,
     PSD_EJOB = -10017,
-    PSD_ETOOBIG = -10018,
-    PSD_ECLUSTER = -10019,
+    PSD_ETOOBIG = -10018, PSD_ECLUSTER = -10019,
     PSD_ESTOPPING = -10020,
     PSD_EDATA = -10021,
     PSD_ESETTING = -10022,
-    PSD_ENOJOIN = -10023,
-    PSD_ECOUNT = -10024,
-    PSD_ENOCHECKPOINT = -10025,
+    PSD_ENOJOIN = -10023, PSD_ECOUNT = -10024, PSD_ENOCHECKPOINT = -10025,
     PSD_EHTTP = -10026,
     PSD_ENOTFILE = -10027
 };
@@ -36,8 +28,7 @@ enum { PSD_FP32, PSD_BF16, PSD_FP16, PSD_INT8, PSD_ONEBIT, PSD_TOPK };
 enum { PSD_GRADIENT, PSD_ASSIGN };
 enum { PSD_TICK = 1 };
 typedef struct psd_rows {
-    uint32_t size;
-    uint32_t table;
+    uint32_t size, table;
     uint64_t n;
     const uint64_t *keys;
     float *rows;
@@ -56,16 +47,16 @@ typedef struct psd_table_info {
     uint32_t reserved;
 } psd_table_info;
 typedef struct psd_stats {
-    uint32_t size;
-    uint32_t n_shards;
+    uint32_t size, n_shards;
     uint64_t pulls, pushes, rows_pulled, rows_pushed;
     uint64_t rows_refused;
-    uint64_t bytes_in, bytes_out;
-    uint64_t reconnects, resent_pushes, rejoins;
-    uint64_t pushes_lost;
+    uint64_t bytes_in, bytes_out, reconnects, resent_pushes, rejoins;
+    uint64_t
+        pushes_lost;
     uint64_t min_clock;
     uint64_t staleness_max;
-    uint64_t wait_ns, push_wait_ns;
+    uint64_t wait_ns,
+        push_wait_ns;
     uint64_t residual_rows, residual_bytes;
     uint64_t notices_lost;
 } psd_stats;
