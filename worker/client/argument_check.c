@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 /* What a section of a pull and one of a push have in common. */
 struct argument {
@@ -122,4 +123,20 @@ int argument_check_push(const struct ps_push_section *sections, uint32_t n, uint
             is_named[sections[i].table] = true;
     }
     return status;
+}
+
+int argument_check_options(const struct ps_options *o, struct err *err)
+{
+    if (o->reader)
+        return 0;
+    if (!o->job[0] || strlen(o->job) >= TABLE_SPEC_NAME_MAX)
+        return err_set(err, -EINVAL, "job: \"%s\" is no name of 1 to %u characters", o->job,
+                       TABLE_SPEC_NAME_MAX - 1);
+    if (!o->n_workers || o->rank >= o->n_workers)
+        return err_set(err, -EINVAL, "rank %u of %u workers: expected 0 to workers - 1",
+                       o->rank, o->n_workers);
+    if (o->mode != TABLE_SPEC_MODE_ASYNC && o->mode != TABLE_SPEC_MODE_SSP &&
+        o->mode != TABLE_SPEC_MODE_BSP)
+        return err_set(err, -EINVAL, "mode %d: expected async, ssp or bsp", (int)o->mode);
+    return 0;
 }

@@ -106,23 +106,6 @@ static struct ps_options complete_options(const struct ps_options *options)
     return o;
 }
 
-/* -EINVAL with a sentence: a name, rank or mode that no shard accepts. */
-static int check_options(const struct ps_options *o, struct err *err)
-{
-    if (o->reader)
-        return 0;
-    if (!o->job[0] || strlen(o->job) >= TABLE_SPEC_NAME_MAX)
-        return err_set(err, -EINVAL, "job: \"%s\" is no name of 1 to %u characters", o->job,
-                       TABLE_SPEC_NAME_MAX - 1);
-    if (!o->n_workers || o->rank >= o->n_workers)
-        return err_set(err, -EINVAL, "rank %u of %u workers: expected 0 to workers - 1",
-                       o->rank, o->n_workers);
-    if (o->mode != TABLE_SPEC_MODE_ASYNC && o->mode != TABLE_SPEC_MODE_SSP &&
-        o->mode != TABLE_SPEC_MODE_BSP)
-        return err_set(err, -EINVAL, "mode %d: expected async, ssp or bsp", (int)o->mode);
-    return 0;
-}
-
 static void count(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
@@ -155,7 +138,7 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
         return err_set(err, -ENOMEM, "no memory for a client");
     c->options = complete_options(options);
     hooks = make_hooks(&c->options);
-    status = check_options(&c->options, err);
+    status = argument_check_options(&c->options, err);
     if (!status) {
         status = client_state_init(&c->state, &hooks);
         if (status)
