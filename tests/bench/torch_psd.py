@@ -122,7 +122,7 @@ class Plain:
 
 
 class OnPsd:
-    def __init__(self, data, batch, rank, n, seed, is_small, depth):
+    def __init__(self, data, batch, rank, n, seed, is_small, depth, exact_until):
         import psd
         import psd.torch as pt
 
@@ -131,7 +131,7 @@ class OnPsd:
         tables = [pt.EmbeddingBagConfig(f"c{i}", DIM, [f"c{i}"], lr=0.01, spec={"seed": seed}) for i in range(N_COLUMNS)]
         self.model = dlrm(pt.EmbeddingBagCollection(self.client, tables, **codecs), seed)
         self.opt = pt.Optimizer(self.model, self.client, dense="psd", lr=0.01)
-        self.batches = pt.prefetch(jagged_batches(data, batch, rank, n), self.opt, depth)
+        self.batches = pt.prefetch(jagged_batches(data, batch, rank, n), self.opt, depth, exact_until)
 
     def step(self, loss_of):
         numeric, _, labels, ids = next(self.batches)
@@ -171,7 +171,7 @@ def process(o):
     numeric, ids, labels = (torch.from_numpy(file[name]) for name in ("numeric", "ids", "labels"))
     data, n_train = (numeric, ids, labels, int(file["n_train"])), int(file["n_train"])
     of_psd = case.startswith("psd")
-    side = OnPsd(data, batch, rank, n, seed, case.endswith("small"), o.depth) if of_psd else Plain(
+    side = OnPsd(data, batch, rank, n, seed, case.endswith("small"), o.depth, 64 if o.auc else 0) if of_psd else Plain(
         data, [int(k) for k in file["n_ids"]], batch, rank, n, seed)
     loss_of, n_steps = torch.nn.BCEWithLogitsLoss(), 0
     for _ in range(n_train // batch if o.auc else WARM_UP):

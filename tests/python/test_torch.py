@@ -149,9 +149,9 @@ def train(client, n_steps, depth, optimizer="adagrad", lr=0.05):
     return rows_of(client), [p.detach().clone() for p in model.parameters()]
 
 
-@pytest.mark.parametrize("depth", [0, 1, 3])
-def test_prefetch_in_lock_step_changes_no_bit(server, depth):
-    with psd.connect(server.url, job="a", mode="bsp") as a, psd.connect(server.url, job="b", mode="bsp") as b:
+@pytest.mark.parametrize("mode, depth", [("bsp", 0), ("bsp", 1), ("bsp", 3), ("async", 0), ("async", 1)])
+def test_prefetch_changes_no_bit_in_lock_step_or_at_the_start(server, mode, depth):
+    with psd.connect(server.url, job="a", mode=mode) as a, psd.connect(server.url, job="b", mode=mode) as b:
         for c in (a, b):
             for name in FEATURES:
                 c.table(name, dim=DIM, optimizer="adagrad", lr=0.05)
@@ -170,10 +170,34 @@ def test_prefetch_in_lock_step_changes_no_bit(server, depth):
         assert torch.equal(p, q)
 
 
+def test_an_evaluation_between_steps_does_not_wait_for_steps_to_come(server):
+    with psd.connect(server.url, job="j", mode="bsp", pull_timeout="5s") as client:
+        model = Net(pt.EmbeddingBagCollection(client, configs()))
+        opt = pt.Optimizer(model, client)
+        for jagged, y in pt.prefetch([random_batch(i) for i in range(4)], opt, depth=2):
+            nn.functional.mse_loss(model(jagged), y).backward()
+            opt.step()
+            model.eval()
+            with torch.no_grad():
+                model(random_batch(99)[0])
+            model.train()
+        assert client.clock == 4
+
+
+def test_after_the_start_pulls_are_ahead(client):
+    model = Net(pt.EmbeddingBagCollection(client, configs()))
+    opt, ahead = pt.Optimizer(model, client), []
+    for jagged, y in pt.prefetch([random_batch(i) for i in range(6)], opt, depth=2, exact_until=2):
+        ahead.append(opt.pulls.ahead)
+        nn.functional.mse_loss(model(jagged), y).backward()
+        opt.step()
+    assert ahead == [0, 0, 2, 2, 1, 0]
+
+
 def test_a_prefetch_that_is_left_early_leaves_no_pull(client):
     model = Net(pt.EmbeddingBagCollection(client, configs()))
     opt = pt.Optimizer(model, client)
-    for jagged, _ in pt.prefetch([random_batch(i) for i in range(5)], model, depth=2):
+    for jagged, _ in pt.prefetch([random_batch(i) for i in range(5)], model, depth=2, exact_until=0):
         model(jagged)
         break
     opt.zero_grad()

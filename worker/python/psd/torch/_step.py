@@ -24,15 +24,15 @@ class Step:
         self.is_off = False  # export() runs the model without servers
         self.ahead = 0  # batches that are pulled, and not yet given out
 
-    def begin(self, thing):
-        """Starts the pull for what a batch has of the collections' features."""
+    def begin(self, thing, ahead=0):
+        """Starts the pull for what a batch has of the collections' features; for the step after `ahead` others."""
         jagged = find_jagged(thing)
         plans = []
         for collection in self.collections:
             plans += [(collection, collection.plan(j)) for j in jagged if collection.takes(j)]
         sections = [(*section, collection.pull_codec) for collection, plan in plans for section in plan.sections()]
         dense = [self.dense.section()] if self.dense else []
-        pull = self.client.pull(sections + dense, clock=self.client.clock + self.ahead) if sections or dense else None
+        pull = self.client.pull(sections + dense, clock=self.client.clock + ahead) if sections or dense else None
         return Batch(plans, dense, pull)
 
     def enter(self, _, arguments):
