@@ -1,6 +1,6 @@
 /*
- * Arguments of ps_open(), ps_pull_start() and ps_push() that cannot be meant: a caller's mistake ends in a status with a
- * sentence, and does not end its process. What a shard refuses by itself is left to it: a clock out of range, a dense
+ * Arguments of ps_open(), ps_pull_start() and ps_push() that cannot be meant: a caller's mistake ends in a status with
+ * a sentence, and does not end its process. What a shard refuses by itself is left to it: a clock out of range, a dense
  * block that is not there.
  */
 #ifndef WORKER_CLIENT_ARGUMENT_CHECK_H
