@@ -41,9 +41,10 @@ def test_an_example_learns_as_two_workers(name, least):
         assert min([score(p) for p in both]) > least
 
 
-def test_the_programs_of_the_readme_run(tmp_path):
-    programs = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.S)
-    assert len(programs) == 2
+def test_the_programs_of_the_readmes_run(tmp_path):
+    pages = [PACKAGE / "README.md", PACKAGE.parents[1] / "README.md"]
+    programs = [p for page in pages for p in re.findall(r"```python\n(.*?)```", page.read_text(), re.S)]
+    assert len(programs) == 3
     for program in programs:
         done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100,
                               env={**os.environ, "PYTHONPATH": str(PACKAGE)})
