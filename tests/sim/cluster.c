@@ -153,7 +153,7 @@ static void on_end(void *owner)
 {
     struct node *n = owner;
     const struct process *p = n->process;
-    bool has_faults = n->disk.n_faults != n->n_faults, is_off;
+    bool has_faults = n->disk.n_faults != n->n_faults, is_saved, is_off;
 
     /* If it is stopped before it has resharded what --restore names, it says that this is not done. */
     if (p->exit_status && !has_faults && !(n->is_stopping && !n->is_open))
@@ -162,12 +162,14 @@ static void on_end(void *owner)
     if (!p->exit_status && !n->is_stopping)
         world_fail(n->world, "node %u: psd ends by itself", n->index);
     world_trace(n->world, "node %u has ended with %d", n->index, p->exit_status);
-    if (!p->exit_status && n->is_open && n->n_done > n->n_done_before)
+    is_saved = !p->exit_status && n->is_open && n->n_done > n->n_done_before;
+    if (is_saved)
         note_orderly_end(n);
     taps_process_ended(n->world, p);
-    /* Now and then the machine is switched off behind it. By dice of its own, so that all else stays as it is. */
-    is_off =
-        !p->exit_status && hash_mix2(n->world->plan.seed ^ n->number, 77 + n->n_lives) % 3 == 0;
+    /* Now and then the machine is switched off behind it. By dice of its own, so that all else stays as it is. Not behind
+     * a start that was given up, where the next layout is to find what nobody has synced. */
+    is_off = !p->exit_status && (is_saved || !n->is_held) &&
+             hash_mix2(n->world->plan.seed ^ n->number, 77 + n->n_lives) % 3 == 0;
     leave(n, is_off || n->disk.is_gated);
 }
 

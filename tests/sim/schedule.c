@@ -378,15 +378,11 @@ static void begin_nodes(struct schedule *s)
         node_start(&w->nodes[i]);
 }
 
-/* Where a disk has lost what nobody had synced, shards may be of different steps, and psd refuses to reshard them. A start
- * that is given up leaves no last checkpoint that would have it. */
+/* Where a disk has lost what nobody had synced, shards may be of different steps, and psd refuses to reshard them. */
 static bool may_go_on(const struct schedule *s)
 {
     const struct world *w = &s->world;
 
-    for (uint32_t i = 0; i < w->plan.n_nodes; i++)
-        if (!w->nodes[i].is_open && w->nodes[i].disk.is_gated)
-            return false;
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
         const struct model *m = &w->records[i].model, *first = &w->records[0].model;
 
