@@ -55,8 +55,8 @@ def test_training_on_parquet_ends_in_the_bits_of_training_on_text(psds, tmp_path
     for name in FILES:
         columns = FLAT if name == "hyparquet" else COLUMNS
         assert trained(psds, several(SAMPLES / f"{name}.parquet", 3), "--shuffle", 50, columns=columns) == wants[columns], name
-    # Text and Parquet side by side, with the cache of parsed rows.
-    folder = tmp_path / "mixed"
+    # Text and Parquet side by side, with the cache of parsed rows, under a path that is longer than sentences show.
+    folder = tmp_path / ("mixed" * 30)
     folder.mkdir()
     for i, name in enumerate(("arrow-v1.parquet", "rows.tsv.gz", "duckdb-v2.parquet")):
         shutil.copy(SAMPLES / name, folder / f"{i}-{name}")

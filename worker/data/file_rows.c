@@ -167,8 +167,8 @@ static int open_text(struct file_rows *r, struct err *err)
             start_writing(r);
         return status;
     }
-    status = line_reader_open_pipe(file_rows_shown_path(r->path), r->pipe, &r->reader, err);
-
+    status = line_reader_open_pipe(r->pipe ? file_rows_shown_path(r->path) : r->path, r->pipe,
+                                   &r->reader, err);
     if (!status && schema_has_header(r->options->schema))
         status = check_header(r, err);
     if (!status)
