@@ -208,7 +208,7 @@ elif [ "$plan" = soak ]; then
     phase "the simulated cluster" simulate_long
     phase "fuzzing" fuzz "$soak_s"
 else
-    phase "building: asan" build asan unit all
+    phase "building: asan" build asan unit build/asan/bin/psd build/asan/bin/psworker build/asan/bin/psctl
     phase "building: tsan" build tsan $(programs tsan "$threads")
     phase "unit tests: asan" units $(programs asan .)
     phase "unit tests: tsan" units $(programs tsan "$threads")
