@@ -17,6 +17,8 @@ if [ "$plan" != soak ]; then
     export PS_SEED="${PS_SEED:-$((0x${tree:-1}))}"
     echo "PS_SEED=$PS_SEED"
 fi
+# A third of the cases of the longest unit tests, another third with every change; CI takes all (tests/support/share.h).
+[ "$plan" != test ] || export PS_SHARE="${PS_SHARE:-3}"
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp"
 
 if [ ! -d "$PS_SHARED/data/criteo" ]; then
@@ -35,13 +37,15 @@ tally() {
     skipped=$((skipped + $(grep -c '^skipped: ' "$1")))
 }
 
+# Of all processes that have ended, in seconds.
+cpu() { awk '{print int(($16 + $17) / 100)}' "/proc/$$/stat"; }
 # NAME COMMAND...
 phase() {
     echo "$1"
-    name=$1 began=$(date +%s)
+    name=$1 began=$(date +%s) had=$(cpu)
     shift
     "$@"
-    echo "($name: $(($(date +%s) - began)) s)"
+    echo "($name: $(($(date +%s) - began)) s, $(($(cpu) - had)) s of CPU)"
 }
 
 # VARIANT TARGET...

@@ -103,7 +103,7 @@ def test_what_a_kill_leaves_is_reported_and_used_and_a_bad_file_is_one_sentence(
     whole = file.read_bytes()
     file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
     _, err = finish(worker(node, head, *flags))
-    assert re.search(r"ctr\.0\.residuals is damaged: .*; this run begins owing nothing", err), err
+    assert re.search(r"ctr\.0\.residuals is damaged: .*; this run begins without residuals", err), err
     assert "have residuals" not in err
 
     (state / "other.0.residuals").write_bytes(whole)

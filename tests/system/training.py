@@ -28,6 +28,12 @@ def shared(path):
     return p
 
 
+def share(cases):
+    """What this run takes of a long test's cases: all, or each n-th with PS_SHARE=n. PS_SEED says which (tests/support/share.h)."""
+    step = max(int(os.environ.get("PS_SHARE", 1)), 1)
+    return cases[int(os.environ.get("PS_SEED", "0"), 0) % step::step]
+
+
 def golden():
     """Where PyTorch's numbers are unpacked; skipped where they are not, failed in CI."""
     p = pathlib.Path(os.environ.get("PS_GOLDEN", ROOT / "build/golden")).resolve()

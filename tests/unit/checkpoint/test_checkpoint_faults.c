@@ -5,6 +5,7 @@
 #include "common/memory.h"
 #include "server/core/replay.h"
 #include "tests/support/reports.h"
+#include "tests/support/share.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 #define FIRST_DIR DATA_DIR "/checkpoints/00000000000000000001"
@@ -38,9 +39,9 @@ after_a_fault_at_any_operation_the_newest_is_the_one_before_or_the_new_one(void 
     fixture_new(old, 2, 60, 1);
     fixture_new(next, 2, 70, 2);
     for (enum fault fault = 0; fault < N_FAULTS; fault++) {
-        long k = 0;
+        long k = share_first();
 
-        for (; save_with_fault(&c, old, next, 2, fault, k, &status); k++) {
+        for (; save_with_fault(&c, old, next, 2, fault, k, &status); k += share_step()) {
             if (fault >= FAULT_DEATH)
                 crash_files_power_cut(&c);
             else

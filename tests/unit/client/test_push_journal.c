@@ -14,6 +14,7 @@
 #include "common/memory.h"
 #include "tests/support/crash_files.h"
 #include "tests/support/seed.h"
+#include "tests/support/share.h"
 
 #define DIR "state"
 #define N_SHARDS 3u
@@ -222,10 +223,10 @@ static void of_a_damaged_file_nothing_is_taken_that_was_not_put(void **state)
 {
     struct crash_files disk;
     uint64_t first, last;
-    size_t n_bytes = 1, n_idle = 0;
+    size_t n_bytes = SIZE_MAX, n_idle = 0;
 
     (void)state;
-    for (size_t at = 0; at < n_bytes; at++) {
+    for (size_t at = (size_t)share_first(); at < n_bytes; at += (size_t)share_step()) {
         struct crash_inode *inode = one_life(&disk, 3);
         int n_notices = 0;
 
@@ -343,10 +344,10 @@ static void a_disk_that_fails_at_any_operation_stops_nothing_and_leaves_no_lie(v
     bool over = false;
 
     (void)state;
-    for (long k = 0; !over; k++)
+    for (long k = share_first(); !over; k += share_step())
         fail_at(k, false, k % 2 == 0, &over);
     over = false;
-    for (long k = 0; !over; k++)
+    for (long k = share_first(); !over; k += share_step())
         fail_at(k, true, k % 2 == 0, &over);
 }
 
@@ -357,7 +358,7 @@ static void a_process_that_dies_at_any_operation_has_kept_all_pushes_before(void
     bool over = false;
 
     (void)state;
-    for (long k = 0; !over; k++) {
+    for (long k = share_first(); !over; k += share_step()) {
         struct push_journal *s = NULL;
         struct err err;
         uint64_t first, last, seq = 0, died_in = 0;
@@ -392,7 +393,7 @@ static void segments_are_written_over_and_never_mixed_up(void **state)
     uint64_t dice = 0;
 
     (void)state;
-    for (uint64_t run = 0; run < 300; run++) {
+    for (long run = share_first(); run < 300; run += share_step()) {
         struct crash_files disk;
         uint64_t seq = 0, acked = 0, first, last;
         int n_notices = 0;

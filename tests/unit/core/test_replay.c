@@ -1,5 +1,6 @@
 /* Random runs, crashed at random moments: what a shard was is made again from a scan and a event log. */
 #include "replay_world.h"
+#include "tests/support/share.h"
 
 static void run(const char *test, const struct shape *shape, uint32_t n_rounds, uint32_t every,
                 struct world *ret)
@@ -107,7 +108,8 @@ static void seeds_that_failed_once(void **state)
 
     (void)state;
     for (size_t k = 0; k < COUNT_OF(seeds); k++)
-        for (uint64_t round = 0; round < 6; round++) {
+        for (uint64_t round = (uint64_t)share_first(); round < 6;
+             round += (uint64_t)share_step()) {
             struct world w =
                 begin_world_of((struct dice){ .seed = hash_mix(seeds[k]) }, &shape, round);
 
@@ -126,7 +128,8 @@ static void what_was_made_again_goes_on_as_what_it_was(void **state)
     static const struct shape shape = { .n_keys = 400, .n_large = 300, .n_steps = 250 };
 
     (void)state;
-    for (uint64_t round = 0; round < 12; round++) {
+    for (uint64_t round = (uint64_t)share_first(); round < 12;
+         round += (uint64_t)share_step()) {
         struct world w = begin_world("goes on", &shape, round), reference;
         struct event_log *other = event_log_new();
 

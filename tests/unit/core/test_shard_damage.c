@@ -2,6 +2,7 @@
  * event log that ends anywhere. */
 #include "replay_world.h"
 #include "server/core/snapshot_meta.h"
+#include "tests/support/share.h"
 
 static const struct shape small = {
     .n_keys = 40, .n_large = 30, .n_steps = 200, .limits = true
@@ -101,7 +102,8 @@ static void every_bit_of_a_state_may_be_wrong(void **state)
 
     (void)state;
     assert_int_equal(try_state(&w, good.bytes, good.n_bytes), 0);
-    for (size_t i = 0; i<good.n_bytes; i += good.n_bytes> 5000 ? 1 + i % 29 : 1) {
+    for (size_t i = (size_t)share_first(); i < good.n_bytes;
+         i += (size_t)share_step() * (good.n_bytes > 5000 ? 1 + i % 29 : 1)) {
         uint8_t bit = (uint8_t)(1u << roll(&w.dice, 8));
 
         good.bytes[i] ^= bit;
@@ -123,7 +125,8 @@ static void a_state_may_end_anywhere(void **state)
     struct state good = state_of(w.s);
 
     (void)state;
-    for (size_t n = 0; n<good.n_bytes; n += good.n_bytes> 5000 ? 1 + n % 29 : 1)
+    for (size_t n = (size_t)share_first(); n < good.n_bytes;
+         n += (size_t)share_step() * (good.n_bytes > 5000 ? 1 + n % 29 : 1))
         assert_int_equal(try_state(&w, good.bytes, n), PS_ECORRUPT);
     free(good.bytes);
     free_world(&w);
@@ -138,7 +141,7 @@ static void every_beginning_of_an_event_log_is_a_shard(void **state)
         struct world w = held_world("beginnings", round);
         struct shard *again;
 
-        for (size_t n = 0; n <= w.event_log->n; n++) {
+        for (size_t n = (size_t)share_first(); n <= w.event_log->n; n += (size_t)share_step()) {
             assert_int_equal(try_restore(&w.config, NULL, 0, w.event_log, n, w.now_ms, &again),
                              0);
             shard_free(again);
@@ -323,10 +326,11 @@ static void damage(struct dice *d, struct kept_event *k)
 static void events_may_be_anything(void **state)
 {
     struct world w = held_world("events", 2);
+    const uint64_t n = 3000 / (uint64_t)share_step();
     uint64_t n_refused = 0;
 
     (void)state;
-    for (uint32_t i = 0; i < 3000; i++) {
+    for (uint64_t i = 0; i < n; i++) {
         size_t at = (size_t)roll(&w.dice, w.event_log->n),
                other = (size_t)roll(&w.dice, w.event_log->n);
         struct kept_event *was = w.event_log->events[at], *k = keep_event(&was->e);
@@ -342,8 +346,9 @@ static void events_may_be_anything(void **state)
         w.event_log->events[at] = was;
         free_event(k);
     }
-    print_message("%llu of 3000 were refused\n", (unsigned long long)n_refused);
-    assert_true(n_refused > 1000);
+    print_message("%llu of %llu were refused\n", (unsigned long long)n_refused,
+                  (unsigned long long)n);
+    assert_true(n_refused > n / 3);
     free_world(&w);
 }
 
@@ -356,7 +361,7 @@ static void without_memory_a_replay_says_so(void **state)
     long k = 0;
 
     (void)state;
-    for (; status; k += 1 + k / 50) {
+    for (; status; k += share_step() * (1 + k / 50)) {
         memory_fail_after(k);
         status = try_restore(&w.config, w.scans, w.n_scans, w.event_log, w.event_log->n,
                              w.now_ms, &again);

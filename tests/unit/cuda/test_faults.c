@@ -2,6 +2,7 @@
  * cost nothing; and all is given back. */
 #include <errno.h>
 
+#include "tests/support/share.h"
 #include "tests/unit/cuda/buffer_sets.h"
 #include "tests/unit/model/encoded.h"
 #include "tests/unit/model/row_cache_world.h"
@@ -98,7 +99,7 @@ static void run_steps(struct trial *t, uint64_t seed, const struct step *want)
 static long fail_each(uint64_t seed, enum device_products products, enum emu_rt_fault fault,
                       const struct step *want)
 {
-    for (long k = 0;; k++) {
+    for (long k = share_first();; k += share_step()) {
         struct trial t = { 0 };
         bool failed;
 
@@ -262,7 +263,8 @@ static void rows_that_stay_are_right_whatever_call_has_failed(void **state)
     emu_rt_seed(seed);
     assert_true(world_play(&w, &copies, &want));
     /* Each call of the beginning; then steps repeat each other's calls, and some are drawn. */
-    for (long k = 0; failed; k += k < 300 ? 1 : 1 + (long)(hash_mix2(seed, (uint64_t)k) % 9)) {
+    for (long k = share_first(); failed;
+         k += share_step() * (k < 300 ? 1 : 1 + (long)(hash_mix2(seed, (uint64_t)k) % 9))) {
         emu_rt_seed(seed);
         emu_rt_fail(k, EMU_RT_ONCE);
         if (world_play(&w, &keeps, &got)) {
@@ -275,7 +277,7 @@ static void rows_that_stay_are_right_whatever_call_has_failed(void **state)
         emu_rt_fail(-1, EMU_RT_ONCE);
         assert_int_equal(emu_rt_alive(), 0);
     }
-    assert_true(n_reported > 10 * WORLD_STEPS);
+    assert_true(n_reported > 10 * WORLD_STEPS / share_step());
     world_end_free(&want);
     world_deinit(&w);
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "tests/support/share.h"
 #include "worker/data/parquet_file.h"
 
 static const struct data_loader_options all_rows = { .labelled = true,
@@ -67,17 +68,9 @@ static void patient_read(struct patient *p)
     schema_free(own);
 }
 
-/* Under AddressSanitizer a third of them, others with every change of the sources. */
-#ifdef __SANITIZE_ADDRESS__
-#define STRIDE 3u
-#else
-#define STRIDE 1u
-#endif
-
 static void every_byte_of(const char *name, size_t every)
 {
-    const char *given = getenv("PS_SEED");
-    const size_t step = every * STRIDE;
+    const size_t step = every * (size_t)share_step();
     const uint64_t seed = fixture_seed(name);
     uint64_t n = 0;
     struct patient p;
@@ -86,8 +79,7 @@ static void every_byte_of(const char *name, size_t every)
     patient_new(&p, name);
     fd = open(p.path, O_RDWR);
     assert_true(fd >= 0);
-    for (size_t at = 4 + (given ? strtoull(given, NULL, 10) % step : 0); at < p.n_bytes;
-         at += step) {
+    for (size_t at = 4 + every * (size_t)share_first(); at < p.n_bytes; at += step) {
         uint8_t byte = (uint8_t)(p.bytes[at] ^ (1 + fixture_draw(seed, &n, 255)));
 
         assert_true(pwrite(fd, &byte, 1, (off_t)at) == 1);
@@ -166,7 +158,7 @@ static void memory_may_run_out_anywhere(const char *name, const struct schema_te
     schema = parquet_bench_schema(text, path);
     assert_int_equal(parquet_bench_pass(schema, path, &all_rows, &want, &err), 0);
     schema_free(schema);
-    for (k = 0; status; k++) {
+    for (k = share_first(); status; k += share_step()) {
         assert_true(k < 10000);
         schema = NULL;
         memory_fail_after(k);

@@ -1,6 +1,7 @@
 /* Chains of deltas: what they weigh, which are kept, and what happens where a link is damaged or not there. */
 #include "server/checkpoint/loader.h"
 #include "tests/support/reports.h"
+#include "tests/support/share.h"
 #include "tests/unit/recovery/save_fixture.h"
 
 #define DIR(n) DATA_DIR "/checkpoints/0000000000000000000" n
@@ -317,9 +318,9 @@ static void a_fault_at_any_operation_harms_no_restore_point(void **state)
     (void)state;
     for (int fault = 0; fault < 4; fault++) {
         bool was_hit = true;
-        long k = 0;
+        long k = share_first();
 
-        for (; was_hit; k++) {
+        for (; was_hit; k += share_step()) {
             struct bed b;
             struct reports reports = { 0 };
             struct err err = { 0 };

@@ -1,5 +1,6 @@
 /* Whatever happens to a shard and to its disk: what its log gives back is the shard, bit for bit, as it was
  * at some record, and at none before what was promised. */
+#include "tests/support/share.h"
 #include "tests/unit/recovery/logged_world.h"
 
 static const struct shape small = { .n_keys = 60, .n_large = 50, .limits = true };
@@ -112,10 +113,10 @@ static void after_a_crash_at_any_file_operation(void **state)
     (void)state;
     for (enum wal_durability d = WAL_NONE; d <= WAL_FSYNC; d++)
         for (int torn = 0; torn < 2; torn++) {
-            long k = torn;
+            long k = torn + 2 * share_first();
 
             while (crash_at(dice, d, k, torn, &sums))
-                k += 2;
+                k += 2 * share_step();
             assert_true(k > 20);
         }
     print_sums(&sums);

@@ -4,6 +4,7 @@
 #include "common/memory.h"
 #include "server/wal/wal_control.h"
 #include "tests/support/bad_disk.h"
+#include "tests/support/share.h"
 #include "tests/unit/wal/fixture.h"
 
 #define CONTROL LOG_DIR "/wal-000.control"
@@ -142,10 +143,10 @@ static void a_crash_at_any_operation_loses_nothing_that_was_promised(void **stat
     for (enum wal_durability d = WAL_NONE; d <= WAL_FSYNC; d++)
         for (enum fault fault = 0; fault < N_FAULTS; fault++)
             for (uint64_t seed = 0; seed < 5; seed++) {
-                long k = 0;
+                long k = share_first();
 
                 while (crash_at(d, fault, k, seed ? seed * 1000 + (uint64_t)k : 0))
-                    k++;
+                    k += share_step();
                 assert_true(k > 30);
             }
 }
@@ -155,7 +156,8 @@ static void a_crash_at_any_operation_loses_nothing_that_was_promised(void **stat
 static void many_crashes_in_a_row_lose_nothing_that_was_promised(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 60; seed++) {
+    for (uint64_t seed = 1 + (uint64_t)share_first(); seed <= 60;
+         seed += (uint64_t)share_step()) {
         enum wal_durability durability = seed % 2 ? WAL_ASYNC : WAL_FSYNC;
         uint64_t at_least = 0, promise;
         struct bad_disk d;
@@ -233,10 +235,10 @@ static void an_error_at_any_operation_is_mended_and_nothing_is_missing(void **st
     (void)state;
     for (enum wal_durability d = WAL_NONE; d <= WAL_FSYNC; d++)
         for (enum fault fault = FAULT_ERROR; fault <= FAULT_TORN; fault++) {
-            long k = 0;
+            long k = share_first();
 
             while (error_at(d, fault, k))
-                k++;
+                k += share_step();
             assert_true(k > 30);
         }
 }

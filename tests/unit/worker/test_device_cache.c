@@ -5,6 +5,7 @@
 #include "common/hash.h"
 #include "common/memory.h"
 #include "tests/support/far_device.h"
+#include "tests/support/share.h"
 #include "tests/unit/worker/click_log.h"
 #include "worker/param_store_stale_cache.h"
 #include "worker/trainer.h"
@@ -173,7 +174,7 @@ static void validations_between_steps_change_nothing_on_the_device(void **state)
 static void a_worker_declared_dead_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    for (uint64_t fence = 0; fence < N_STEPS; fence += 13) {
+    for (uint64_t fence = 0; fence < N_STEPS; fence += 13 * (uint64_t)share_step()) {
         const struct outcome cpu = run(&device_cpu, fence, whole);
         const struct outcome keeps = run(far(), fence, whole);
 
