@@ -357,7 +357,7 @@ static int on_client(void *owner, const struct listener_client *client)
             n->shards[hello->shard], client->fd, client->request_id, hello,
             connection_limits_open(n->limits, client->address, limits_now(n)));
     if (admin_server_receive(n->admin, client->fd, client->request_id, hello))
-        log_line_warn("an operator was let in, and lost");
+        log_line_warn("an operator's connection was accepted, but could not be opened");
     return 0;
 }
 

@@ -118,8 +118,8 @@ static void on_client(struct mail *mail, void *owner)
         status = connection_set_open(&t->connections, client->fd, client->request_id,
                                      &client->hello, client->entry);
         if (status)
-            log_line_warn("shard %u: %s was let in, but: %s", t->config.core.shard,
-                          client->hello.name, status_text(status));
+            log_line_warn("shard %u: the connection of %s was accepted, but not opened: %s",
+                          t->config.core.shard, client->hello.name, status_text(status));
     } else {
         close(client->fd);
         connection_entry_set(client->entry, ENTRY_CLOSED);

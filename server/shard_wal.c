@@ -104,7 +104,7 @@ static void report_state(struct shard_wal *l, const struct wal_progress *progres
 static void report_truncate(struct shard_wal *l, const struct err *err)
 {
     if (err->status && err->status != l->reported_truncate)
-        log_line_error("the write-ahead log grows, as what a checkpoint has made needless "
+        log_line_error("the write-ahead log grows, as segments that no start needs "
                        "cannot be removed: %s",
                        err->text);
     l->reported_truncate = err->status;

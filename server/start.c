@@ -240,7 +240,7 @@ static int archive_unused(const struct start *s, uint64_t above, uint64_t below,
         status = checkpoint_archive(s->config.files, data_dir, number, err);
         if (!status)
             log_line_warn("checkpoint %" PRIu64
-                          " is archived: it counts no more; psctl prune removes it: "
+                          " is archived: no start uses it; psctl prune removes it: "
                           "%s.aside",
                           number, dir);
     }

@@ -167,7 +167,7 @@ static int read_residuals(struct sync_policy *w, struct err *err)
     if (status == -ENOENT)
         return 0;
     if (status == PS_ECORRUPT) {
-        log_line_warn("%s; this run begins owing nothing", err->text);
+        log_line_warn("%s; this run begins without residuals", err->text);
         return 0;
     }
     if (status)

@@ -118,8 +118,9 @@ static const struct family shard_families[] = {
           "Records dropped because the disk failed and memory was full."),
     SHARD("log_failed", "gauge", log.is_failed,
           "1 while the write-ahead log cannot be written."),
-    SHARD("log_full", "gauge", log.is_full,
-          "1 while no push is accepted because the write-ahead log's disk is slower."),
+    SHARD(
+        "log_full", "gauge", log.is_full,
+        "1 while pushes, joins and tables wait as the memory of the write-ahead log is full."),
     SHARD("log_disk_bytes_per_second", "gauge", log.disk_bytes_per_s,
           "Speed of the write-ahead log's disk, measured in its last syncs; 0: not known."),
     SHARD("log_pushes_waiting", "gauge", log.n_pushes_waiting,
