@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "worker/data/input_pipe.h"
 #include "worker/data/line_parser_simd.h"
 #include "worker/data/line_reader.h"
 #include "worker/data/parquet_file.h"
 #include "worker/data/parquet_rows.h"
 #include "worker/data/row_cache_file.h"
 
-#define SHOWN_PATH_MAX 90u
 #define TOO_LONG "the line is longer than 1 MiB"
 
 struct file_rows {
@@ -32,15 +32,6 @@ struct file_rows {
     struct bytes made;                         /* the record, where there is no writer */
     uint64_t n_rows, n_cached, text_bytes;
 };
-
-const char *file_rows_shown_path(const char *path)
-{
-    size_t len = strlen(path);
-
-    if (len == 1)
-        return input_pipe_name(path);
-    return len > SHOWN_PATH_MAX ? path + len - SHOWN_PATH_MAX : path;
-}
 
 static bool is_stopped(const struct file_rows *r)
 {
@@ -145,9 +136,8 @@ static int check_header(struct file_rows *r, struct err *err)
     if (status || !line.bytes)
         return status;
     status = line_parser_check_header(r->plan, line.bytes, line.len, &why);
-    return status
-               ? err_set(err, status, "%s: header: %s", file_rows_shown_path(r->path), why.text)
-               : 0;
+    return status ? err_set(err, status, "%s: header: %s", input_pipe_name(r->path), why.text)
+                  : 0;
 }
 
 /* Rows that one worker takes of a file, one after another: of the others' nothing is decoded. */
@@ -167,8 +157,7 @@ static int open_text(struct file_rows *r, struct err *err)
             start_writing(r);
         return status;
     }
-    status = line_reader_open_pipe(r->pipe ? file_rows_shown_path(r->path) : r->path, r->pipe,
-                                   &r->reader, err);
+    status = line_reader_open_pipe(r->path, r->pipe, &r->reader, err);
     if (!status && schema_has_header(r->options->schema))
         status = check_header(r, err);
     if (!status)

@@ -60,7 +60,4 @@ int file_rows_finish(struct file_rows *r, struct err *err) MUST_CHECK;
 uint64_t file_rows_text_bytes(const struct file_rows *r);
 uint64_t file_rows_n_cached(const struct file_rows *r);
 
-/* The end of a path that is too long for a sentence. */
-const char *file_rows_shown_path(const char *path);
-
 #endif

@@ -41,7 +41,11 @@ static bool is_standard_input(const char *path)
 
 const char *input_pipe_name(const char *path)
 {
-    return is_standard_input(path) ? "standard input" : path;
+    size_t len = strlen(path);
+
+    if (is_standard_input(path))
+        return "standard input";
+    return len > INPUT_PIPE_NAME_MAX ? path + len - INPUT_PIPE_NAME_MAX : path;
 }
 
 static int stat_input(const char *path, struct stat *ret)

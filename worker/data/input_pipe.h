@@ -24,7 +24,9 @@ enum input_pipe_use { INPUT_PIPE_PRESCAN, INPUT_PIPE_PASS };
 /* True if the path exists and is not a regular file. */
 bool input_pipe_is_one(const char *path);
 
-/* For a sentence: "standard input" for "-", else the path. */
+#define INPUT_PIPE_NAME_MAX 90u
+
+/* A path in a sentence: "standard input" for "-", else its last INPUT_PIPE_NAME_MAX bytes. */
 const char *input_pipe_name(const char *path);
 
 struct input_pipes *input_pipes_new(void);

@@ -18,7 +18,7 @@
 enum packing { PLAIN, ZSTD, GZIP };
 
 struct input_stream {
-    const char *path;        /* owned, behind the struct */
+    const char *name;        /* of its path in sentences; owned, behind the struct */
     struct input_pipe *pipe; /* borrowed; NULL: fd */
     int fd;
     enum packing packing;
@@ -54,7 +54,7 @@ static int refill(struct input_stream *s, struct err *err)
         n = read(s->fd, s->packed + s->end, sizeof s->packed - s->end);
     while (n < 0 && errno == EINTR);
     if (n < 0)
-        return err_set(err, -errno, "%s: cannot read: %s", s->path, strerror(errno));
+        return err_set(err, -errno, "%s: cannot read: %s", s->name, strerror(errno));
     s->end += (size_t)n;
     s->fd_ended = n == 0;
     return 0;
@@ -89,23 +89,23 @@ static int start_unpacking(struct input_stream *s, struct err *err)
     if (is_zstd(s->packed, s->end)) {
         s->packing = ZSTD;
         s->zstd = ZSTD_createDCtx();
-        return s->zstd ? 0 : err_set(err, -ENOMEM, "%s: no memory to unpack it", s->path);
+        return s->zstd ? 0 : err_set(err, -ENOMEM, "%s: no memory to unpack it", s->name);
     }
     if (is_gzip(s->packed, s->end)) {
         /* 15 + 16: the largest window, gzip's header. */
         if (inflateInit2(&s->gzip, 15 + 16) != Z_OK)
-            return err_set(err, -ENOMEM, "%s: no memory to unpack it", s->path);
+            return err_set(err, -ENOMEM, "%s: no memory to unpack it", s->name);
         s->packing = GZIP;
         return 0;
     }
     if (parquet_file_begins(s->packed, s->end))
         return err_set(err, PS_EDATA,
                        "%s: is Parquet, which is read from its end: name a file, not a pipe",
-                       s->path);
+                       s->name);
     if (!input_pipe_is_stopped(s->pipe) &&
-        (ends_with(s->path, ".zst") || ends_with(s->path, ".gz")))
+        (ends_with(s->name, ".zst") || ends_with(s->name, ".gz")))
         return err_set(err, PS_EDATA,
-                       "%s: its name says that it is packed, its first bytes do not%s", s->path,
+                       "%s: its name says that it is packed, its first bytes do not%s", s->name,
                        s->end == 0 ? " (it is empty)" : "");
     return 0;
 }
@@ -113,17 +113,18 @@ static int start_unpacking(struct input_stream *s, struct err *err)
 int input_stream_open(const char *path, struct input_pipe *pipe,
                       struct input_stream **ret_source, struct err *err)
 {
-    size_t path_bytes = strlen(path) + 1;
-    struct input_stream *s = memory_try_alloc(sizeof *s + path_bytes);
+    const char *name = input_pipe_name(path);
+    size_t name_bytes = strlen(name) + 1;
+    struct input_stream *s = memory_try_alloc(sizeof *s + name_bytes);
     int status = 0;
 
     if (!s)
-        return err_set(err, -ENOMEM, "%s: no memory to read it", path);
-    s->path = memcpy(s + 1, path, path_bytes);
+        return err_set(err, -ENOMEM, "%s: no memory to read it", name);
+    s->name = memcpy(s + 1, name, name_bytes);
     s->pipe = pipe;
     s->fd = pipe ? -1 : open(path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0 && !pipe)
-        status = err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
+        status = err_set(err, -errno, "%s: cannot open: %s", name, strerror(errno));
     while (!status && s->end < MAGIC_BYTES && !s->fd_ended)
         status = refill(s, err);
     if (!status)
@@ -156,7 +157,7 @@ static int unpack_zstd(struct input_stream *s, void *dst, size_t n_bytes, size_t
     size_t left = ZSTD_decompressStream(s->zstd, &out, &in);
 
     if (ZSTD_isError(left))
-        return err_set(err, PS_EDATA, "%s: cannot unpack its zstd data: %s", s->path,
+        return err_set(err, PS_EDATA, "%s: cannot unpack its zstd data: %s", s->name,
                        ZSTD_getErrorName(left));
     s->start = in.pos;
     s->in_frame = left != 0;
@@ -171,7 +172,7 @@ static int begin_member(struct input_stream *s, struct err *err)
         return 0;
     if (s->packed[s->start] != 0x1f)
         return err_set(err, PS_EDATA, "%s: bytes that are not gzip follow its gzip data",
-                       s->path);
+                       s->name);
     inflateReset(&s->gzip);
     s->in_frame = true;
     return 0;
@@ -190,7 +191,7 @@ static int unpack_gzip(struct input_stream *s, void *dst, size_t n_bytes, size_t
     s->gzip.avail_out = (uInt)n_bytes;
     z = inflate(&s->gzip, Z_NO_FLUSH);
     if (z != Z_OK && z != Z_STREAM_END && z != Z_BUF_ERROR)
-        return err_set(err, PS_EDATA, "%s: cannot unpack its gzip data: %s", s->path,
+        return err_set(err, PS_EDATA, "%s: cannot unpack its gzip data: %s", s->name,
                        s->gzip.msg ? s->gzip.msg : zError(z));
     s->start = s->end - s->gzip.avail_in;
     s->in_frame = z != Z_STREAM_END;
@@ -241,7 +242,7 @@ int input_stream_read(struct input_stream *s, void *dst, size_t n_bytes, size_t 
         if (!status && *ret_n_bytes == 0 && s->fd_ended && input_pipe_is_stopped(s->pipe))
             return 0;
         if (!status && *ret_n_bytes == 0 && s->fd_ended && s->in_frame)
-            return err_set(err, PS_EDATA, "%s: the packed data ends too early", s->path);
+            return err_set(err, PS_EDATA, "%s: the packed data ends too early", s->name);
     }
     return status;
 }

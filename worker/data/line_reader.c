@@ -15,7 +15,7 @@ struct line_reader {
     struct input_stream *source; /* owned */
     struct input_pipe *pipe;     /* borrowed; NULL: a file */
     struct bytes text;           /* read and not yet handed out */
-    const char *path;            /* owned, behind the struct */
+    const char *name;            /* of its path in sentences; owned, behind the struct */
     size_t line_bytes; /* of the text's front, handed out and to be consumed at the next call */
     uint64_t n_lines, n_bytes;
     uint64_t n_bytes_before; /* the line that is looked for now */
@@ -25,15 +25,16 @@ struct line_reader {
 int line_reader_open_pipe(const char *path, struct input_pipe *pipe,
                           struct line_reader **ret_reader, struct err *err)
 {
-    size_t path_bytes = strlen(path) + 1;
-    struct line_reader *r = memory_try_alloc(sizeof *r + path_bytes);
+    const char *name = input_pipe_name(path);
+    size_t name_bytes = strlen(name) + 1;
+    struct line_reader *r = memory_try_alloc(sizeof *r + name_bytes);
     int status;
 
     if (!r)
-        return err_set(err, -ENOMEM, "%s: no memory to read it", path);
-    r->path = memcpy(r + 1, path, path_bytes);
+        return err_set(err, -ENOMEM, "%s: no memory to read it", name);
+    r->name = memcpy(r + 1, name, name_bytes);
     r->pipe = pipe;
-    status = input_stream_open(r->path, pipe, &r->source, err);
+    status = input_stream_open(path, pipe, &r->source, err);
     if (status) {
         line_reader_close(r);
         return status;
@@ -53,8 +54,7 @@ int line_reader_open_prescan(struct input_pipes *pipes, const char *path,
     struct input_pipe *pipe;
     int status = input_pipes_begin(pipes, path, INPUT_PIPE_PRESCAN, NULL, &pipe, err);
 
-    return status ? status
-                  : line_reader_open_pipe(input_pipe_name(path), pipe, ret_reader, err);
+    return status ? status : line_reader_open_pipe(path, pipe, ret_reader, err);
 }
 
 void line_reader_close(struct line_reader *r)
@@ -77,7 +77,7 @@ static int check_passed_over(const struct line_reader *r, struct err *err)
     if (r->n_bytes - r->n_bytes_before <= LINE_READER_PASSED_OVER_MAX)
         return 0;
     return err_set(err, PS_EDATA,
-                   "%s:%" PRIu64 ": more than %u MiB without a line of at most %u MiB", r->path,
+                   "%s:%" PRIu64 ": more than %u MiB without a line of at most %u MiB", r->name,
                    r->n_lines, LINE_READER_PASSED_OVER_MAX >> 20, LINE_READER_LINE_MAX >> 20);
 }
 
@@ -90,7 +90,7 @@ static int read_more(struct line_reader *r, struct err *err)
     if (status)
         return status;
     if (!space)
-        return err_set(err, -ENOMEM, "%s: no memory for a line", r->path);
+        return err_set(err, -ENOMEM, "%s: no memory for a line", r->name);
     status = input_stream_read(r->source, space, READ_BYTES, &n, err);
     if (status)
         return status;
@@ -205,14 +205,14 @@ int line_reader_first_line(struct input_pipes *pipes, const char *path, char **r
         return status;
     status = line_reader_next(r, &line, err);
     if (!status && (!line.bytes || line.too_long))
-        status = err_set(err, PS_EDATA, "%s: %s", r->path,
+        status = err_set(err, PS_EDATA, "%s: %s", r->name,
                          line.bytes ? "its first line is longer than 1 MiB" : "holds no line");
     if (!status) {
         *ret_line = memory_try_alloc(line.len + 1);
         if (*ret_line)
             memcpy(*ret_line, line.bytes, line.len);
         else
-            status = err_set(err, -ENOMEM, "%s: no memory for its first line", r->path);
+            status = err_set(err, -ENOMEM, "%s: no memory for its first line", r->name);
     }
     line_reader_close(r);
     return status;

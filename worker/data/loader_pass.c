@@ -8,6 +8,7 @@
 #include "common/hash.h"
 #include "common/memory.h"
 #include "worker/data/file_rows.h"
+#include "worker/data/input_pipe.h"
 #include "worker/data/shuffle.h"
 
 struct loader_pass {
@@ -139,7 +140,7 @@ static bool is_mine(const struct loader_pass *p, uint64_t row)
 static int count_bad(struct loader_pass *p, uint32_t file,
                      const struct file_rows_refusal *refusal, struct err *err)
 {
-    const char *path = file_rows_shown_path(p->options.paths[file]);
+    const char *path = input_pipe_name(p->options.paths[file]);
     unsigned long long line = refusal->line;
 
     if (!p->counts.bad_rows)

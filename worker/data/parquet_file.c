@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/memory.h"
+#include "worker/data/input_pipe.h"
 #include "worker/data/parquet_thrift.h"
 
 #define MAGIC "PAR1"
@@ -18,7 +19,6 @@
 #define HEAD_BYTES 512u /* the first page's head begins with small numbers, 0 among them */
 #define TAIL_BYTES 8u   /* the footer's size, and the magic again */
 #define ROWS_MAX (UINT64_C(1) << 48)
-#define SHOWN_PATH_MAX 90u
 
 struct group {
     uint64_t n_rows_end; /* of the rows up to its end */
@@ -35,7 +35,7 @@ struct parquet_file {
     uint32_t n_columns, n_leaves;
     struct group *groups; /* owned, [n_groups] */
     uint32_t n_groups;
-    char path[SHOWN_PATH_MAX + 1];
+    char path[INPUT_PIPE_NAME_MAX + 1]; /* for sentences */
 };
 
 bool parquet_file_begins(const void *bytes, size_t n_bytes)
@@ -594,14 +594,12 @@ static int load_footer(struct parquet_file *f, struct err *err)
 int parquet_file_open(const char *path, struct parquet_file **ret, struct err *err)
 {
     struct parquet_file *f = memory_try_alloc(sizeof *f);
-    size_t len = strlen(path);
     struct stat st;
     int status = 0;
 
     if (!f)
         return err_set(err, -ENOMEM, "%s: no memory to read it", path);
-    snprintf(f->path, sizeof f->path, "%s",
-             len > SHOWN_PATH_MAX ? path + len - SHOWN_PATH_MAX : path);
+    snprintf(f->path, sizeof f->path, "%s", input_pipe_name(path));
     f->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
         status = err_set(err, -errno, "%s: cannot open: %s", f->path, strerror(errno));
