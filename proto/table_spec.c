@@ -310,14 +310,17 @@ static int check_field(const struct table_spec *spec, const struct field *field,
                    field->name, value, field->min, field->max);
 }
 
+static bool is_adagrad(const struct table_spec *spec)
+{
+    return spec->optim == TABLE_SPEC_ADAGRAD || spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD;
+}
+
 /* Would a gradient of zero on a row that never had another be divided by zero? */
 static bool divides_by_zero(const struct table_spec *spec)
 {
-    bool adagrad =
-        spec->optim == TABLE_SPEC_ADAGRAD || spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD;
-
-    return spec->params.epsilon == 0 && (spec->optim == TABLE_SPEC_ADAM ||
-                                         (adagrad && spec->params.initial_accumulator == 0));
+    return spec->params.epsilon == 0 &&
+           (spec->optim == TABLE_SPEC_ADAM ||
+            (is_adagrad(spec) && spec->params.initial_accumulator == 0));
 }
 
 /* A dense array is all there or not at all. */
@@ -685,6 +688,18 @@ static int set_one(struct table_spec *spec, const char *name, const char *value,
     return check_new_field(spec, field, err);
 }
 
+/* As long as epsilon was added, a row could be assigned with a sum of squares of 0. */
+static int check_epsilon(const struct table_spec *before, const struct table_spec *changed,
+                         struct err *err)
+{
+    if (!is_adagrad(before) || before->params.epsilon == 0 || changed->params.epsilon > 0)
+        return 0;
+    return err_set(err, PS_ESPEC,
+                   "table %s: epsilon is %g, and is not set to 0: rows whose sum of squares is "
+                   "0 would become NaN",
+                   before->name, (double)before->params.epsilon);
+}
+
 int table_spec_set(struct table_spec *spec, const char *settings, struct err *err)
 {
     struct table_spec changed = *spec;
@@ -708,6 +723,8 @@ int table_spec_set(struct table_spec *spec, const char *settings, struct err *er
     }
     if (!status)
         status = table_spec_check(&changed, err);
+    if (!status)
+        status = check_epsilon(spec, &changed, err);
     /* One from before the ranges of new tables stays as it is, but for what is set. */
     if (!status && table_spec_check_new(spec, NULL) == 0)
         status = table_spec_check_new(&changed, err);

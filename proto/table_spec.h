@@ -35,6 +35,8 @@ enum table_spec_optim {
     TABLE_SPEC_FTRL,
     TABLE_SPEC_OPTIM_END
 };
+/* Their names, in the order of the enum, as settings list a choice. */
+#define TABLE_SPEC_OPTIM_CHOICE "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl"
 enum table_spec_decay {
     TABLE_SPEC_DECAY_NONE,
     TABLE_SPEC_DECAY_LINEAR,
@@ -150,7 +152,6 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim);
  * functions return -1 for a name that is unknown. */
 const char *table_spec_kind_name(enum table_spec_kind kind);
 const char *table_spec_init_name(enum table_spec_init init);
-/* sgd momentum adagrad rowwise_adagrad adam ftrl */
 const char *table_spec_optim_name(enum table_spec_optim optim);
 const char *table_spec_decay_name(enum table_spec_decay decay);
 /* job async ssp bsp */

@@ -19,7 +19,6 @@
 
 #define MODES "async|ssp|bsp"
 #define TABLE_MODES "job|async|ssp|bsp"
-#define OPTIMIZERS "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl"
 #define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
 #define PULL_CODECS "fp32|bf16|fp16|int8|auto"
 #define PLAIN_CODECS "fp32|bf16|fp16|int8"
@@ -154,11 +153,11 @@ static const struct setting rows[] = {
     ROW("training", "epochs", SETTING_U32, epochs, "N", "1", 1, 100000, "passes over the data"),
     ROW("training", "seed", SETTING_U64, seed, "N", "1", 0, 0,
         "of initial weights, shuffling and dropout"),
-    ROW("training", "optimizer", SETTING_CHOICE, optimizer, OPTIMIZERS, "adagrad", 0, 0,
+    ROW("training", "optimizer", SETTING_CHOICE, optimizer, TABLE_SPEC_OPTIM_CHOICE, "adagrad", 0, 0,
         "of the embedding tables"),
     ROW("training", "lr", SETTING_FLOAT, lr, "X", "0.01", 0, 0,
         "learning rate of the embedding tables"),
-    ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer, "same|" OPTIMIZERS,
+    ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer, "same|" TABLE_SPEC_OPTIM_CHOICE,
         "same", 0, 0,
         "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad)"),
     ROW("training", "dense-lr", SETTING_FLOAT, dense_lr, "X", "0", 0, 0,

@@ -100,7 +100,7 @@ static void add_floats(struct export_arrays *a, const char *tail, uint32_t first
 
 const char *const *export_state_names(enum table_spec_optim optim)
 {
-    static const char *const names[][2] = {
+    static const char *const names[][EXPORT_STATES_MAX] = {
         [TABLE_SPEC_SGD] = { NULL, NULL },
         [TABLE_SPEC_MOMENTUM] = { ".state.b", NULL },
         [TABLE_SPEC_ADAGRAD] = { ".state.s", NULL },
@@ -114,14 +114,22 @@ const char *const *export_state_names(enum table_spec_optim optim)
     return names[optim];
 }
 
+uint32_t export_n_states(enum table_spec_optim optim)
+{
+    const char *const *names = export_state_names(optim);
+    uint32_t n = 0;
+
+    while (n < EXPORT_STATES_MAX && names[n])
+        n++;
+    return n;
+}
+
 static void add_state(struct export_arrays *a)
 {
     const struct table_spec *spec = &a->table->spec;
     const char *const *names = export_state_names(spec->optim);
-    uint32_t n = 0, first = spec->dim;
+    uint32_t n = export_n_states(spec->optim), first = spec->dim;
 
-    while (n < 2 && names[n])
-        n++;
     for (uint32_t i = 0; i < n; i++, first += a->n_state / n)
         add_floats(a, names[i], first, a->n_state / n);
 }

@@ -24,7 +24,9 @@
  * Keys are u64 in psd; the same 64 bits are written as i64, which all of PyTorch can read. Weights are written as
  * fp32 whatever they are stored as.
  */
-#define EXPORT_N_MAX 4u /* of one table: keys, weights, two of state */
+#define EXPORT_STATES_MAX 2u
+#define EXPORT_N_MAX \
+    (2u + EXPORT_STATES_MAX) /* of one table: keys, weights, those of its state */
 
 struct export_item {
     int64_t key;
@@ -48,8 +50,12 @@ struct export_arrays {
     uint32_t n_tensors;
 };
 
-/* What the arrays of an optimizer's state are called behind the table's name: two, NULL where there is none. */
+/* What the arrays of an optimizer's state are called behind the table's name: EXPORT_STATES_MAX, NULL where there is
+ * none. */
 const char *const *export_state_names(enum table_spec_optim optim);
+
+/* How many of them there are. */
+uint32_t export_n_states(enum table_spec_optim optim);
 
 enum export_extent { EXPORT_WEIGHTS, EXPORT_WITH_STATE };
 

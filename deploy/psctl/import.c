@@ -257,9 +257,7 @@ int import_check_numbers(const struct import_table *t, struct err *err)
 static uint32_t state_width(const struct import_table *t, const struct table_spec *spec,
                             uint32_t i)
 {
-    const uint32_t n_arrays =
-        spec->optim == TABLE_SPEC_ADAM || spec->optim == TABLE_SPEC_FTRL ? 2 : 1;
-    const uint32_t width = table_spec_state_floats(spec) / n_arrays;
+    const uint32_t width = table_spec_state_floats(spec) / export_n_states(spec->optim);
     const uint64_t n = t->state[i]->n_bytes / sizeof(float);
 
     if (t->keys)

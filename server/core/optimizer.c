@@ -1,14 +1,17 @@
 /*
- * The optimizers, side by side, and their catalogue. Each has four functions, X_state_floats, X_prepare
- * (where it derives values from a step), X_init and X_step, whose contracts are at struct optimizer.
+ * The optimizers, side by side, and their catalogue. Each has five functions, X_state_floats, X_prepare
+ * (where it derives values from a step), X_init, X_check and X_step, whose contracts are at struct optimizer.
  *
  * X_step is a SIMD_INLINE function, compiled three times by BUILDS() (common/simd.h). All builds leave the
  * same bits.
  */
 #include "server/core/optimizer.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
+
+#include "proto/section.h"
 
 #define BUILDS(name, number, prepare_or_null)                     \
     BUILD(name, , SIMD_TARGET_PLAIN, number, prepare_or_null)     \
@@ -27,8 +30,35 @@
         .state_floats = name##_state_floats,                                              \
         .prepare = (prepare_or_null),                                                     \
         .init = name##_init,                                                              \
+        .check = name##_check,                                                            \
         .step = name##_row##suffix,                                                       \
     };
+
+/* --- what a state may be --- */
+
+static enum optimizer_fault check_magnitude(const optimizer_gradient *x, uint32_t n, double max)
+{
+    const float most = (float)max;
+    bool is_large = false;
+
+    for (uint32_t i = 0; i < n; i++)
+        is_large |= fabsf(x[i]) > most;
+    return is_large ? OPTIMIZER_LARGE : OPTIMIZER_FINE;
+}
+
+/* Sums of squares, which begin at initial_accumulator and never fall from there to 0. `divides`: by the root alone. */
+static enum optimizer_fault check_sums(const optimizer_gradient *sums, uint32_t n,
+                                       const struct optimizer_params *p, bool divides)
+{
+    float least = n ? sums[0] : 0.0f;
+
+    for (uint32_t i = 1; i < n; i++)
+        least = sums[i] < least ? sums[i] : least;
+    if (least < 0.0f)
+        return OPTIMIZER_NEGATIVE;
+    return n && least == 0.0f && divides && p->initial_accumulator > 0.0f ? OPTIMIZER_ZERO
+                                                                          : OPTIMIZER_FINE;
+}
 
 /* Plain gradient descent: w <- w - lr * g. */
 static uint32_t sgd_state_floats(uint32_t dim)
@@ -41,6 +71,13 @@ static void sgd_init(const float *restrict w, float *restrict state, uint32_t di
                      const struct optimizer_params *p)
 {
     (void)w, (void)state, (void)dim, (void)p;
+}
+
+static enum optimizer_fault sgd_check(const optimizer_gradient *state, uint32_t dim,
+                                      const struct optimizer_params *p, double gradient)
+{
+    (void)state, (void)dim, (void)p, (void)gradient;
+    return OPTIMIZER_FINE;
 }
 
 SIMD_INLINE void sgd_step(float *restrict w, float *restrict state,
@@ -72,6 +109,16 @@ static void momentum_init(const float *restrict w, float *restrict b, uint32_t d
 {
     (void)w, (void)p;
     memset(b, 0, dim * sizeof *b);
+}
+
+/* A geometric sum: at most g / (1 - mu), of any mu that the table had or will have. */
+#define MOMENTUM_SUM 0x1p24
+
+static enum optimizer_fault momentum_check(const optimizer_gradient *b, uint32_t dim,
+                                           const struct optimizer_params *p, double gradient)
+{
+    (void)p;
+    return check_magnitude(b, dim, gradient * MOMENTUM_SUM);
 }
 
 SIMD_INLINE void momentum_step(float *restrict w, float *restrict b,
@@ -119,6 +166,14 @@ static void adagrad_init(const float *restrict w, float *restrict sums, uint32_t
     (void)w;
     for (uint32_t i = 0; i < dim; i++)
         sums[i] = p->initial_accumulator;
+}
+
+/* A large sum only makes small steps. */
+static enum optimizer_fault adagrad_check(const optimizer_gradient *sums, uint32_t dim,
+                                          const struct optimizer_params *p, double gradient)
+{
+    (void)gradient;
+    return check_sums(sums, dim, p, p->epsilon == 0.0f);
 }
 
 SIMD_INLINE void adagrad_step(float *restrict w, float *restrict sums,
@@ -169,6 +224,14 @@ static void rowwise_adagrad_init(const float *restrict w, float *restrict sum, u
 {
     (void)w, (void)dim;
     sum[0] = p->initial_accumulator;
+}
+
+static enum optimizer_fault rowwise_adagrad_check(const optimizer_gradient *sum, uint32_t dim,
+                                                  const struct optimizer_params *p,
+                                                  double gradient)
+{
+    (void)dim, (void)gradient;
+    return check_sums(sum, 1, p, p->epsilon == 0.0f);
 }
 
 typedef float lanes16 __attribute__((vector_size(64)));
@@ -281,6 +344,18 @@ static void adam_init(const float *restrict w, float *restrict state, uint32_t d
     memset(state, 0, 2 * dim * sizeof *state);
 }
 
+/* m is a mean of gradients, whose two factors are rounded: to a sum of up to 1.7. v says nothing of m: with betas of
+ * its own it may have fallen faster, even to 0. */
+#define ADAM_MEAN 2.0
+
+static enum optimizer_fault adam_check(const optimizer_gradient *state, uint32_t dim,
+                                       const struct optimizer_params *p, double gradient)
+{
+    enum optimizer_fault fault = check_sums(state + dim, dim, p, false);
+
+    return fault ? fault : check_magnitude(state, dim, ADAM_MEAN * gradient);
+}
+
 SIMD_INLINE void adam_step(float *restrict w, float *restrict state,
                            const optimizer_gradient *restrict g, uint32_t dim,
                            const struct optimizer_step *s)
@@ -335,6 +410,29 @@ static void ftrl_init(const float *restrict w, float *restrict state, uint32_t d
     }
 }
 
+/* A sum that overflows makes z NaN. At the largest gradients that are admitted, this is a hundred million pushes. */
+#define FTRL_SUM_MAX (FLT_MAX / 4)
+#define FTRL_ROUNDING 2.0
+
+/* z and n are the next weight, and so it may be as large as any that is assigned. */
+static enum optimizer_fault ftrl_check(const optimizer_gradient *state, uint32_t dim,
+                                       const struct optimizer_params *p, double gradient)
+{
+    const double alpha = (double)p->learning_rate, beta = (double)p->ftrl_beta,
+                 l1 = (double)p->ftrl_l1, l2 = (double)p->ftrl_l2,
+                 most = FTRL_ROUNDING * (double)SECTION_ASSIGN_MAX;
+    const optimizer_gradient *z = state, *n = state + dim;
+    enum optimizer_fault fault = check_sums(n, dim, p, beta == 0 && l2 == 0);
+
+    (void)gradient;
+    if (!fault)
+        fault = check_magnitude(n, dim, (double)FTRL_SUM_MAX);
+    for (uint32_t i = 0; i < dim && !fault; i++)
+        if (fabs((double)z[i]) > l1 + ((beta + sqrt((double)n[i])) / alpha + l2) * most)
+            fault = OPTIMIZER_LARGE;
+    return fault;
+}
+
 SIMD_INLINE void ftrl_step(float *restrict w, float *restrict state,
                            const optimizer_gradient *restrict g, uint32_t dim,
                            const struct optimizer_step *s)
@@ -383,6 +481,36 @@ const struct optimizer *optimizer_build(enum table_spec_optim id, enum simd buil
 const struct optimizer *optimizer_find(enum table_spec_optim id)
 {
     return (size_t)id < COUNT_OF(catalog) ? catalog[id][simd_best()] : NULL;
+}
+
+enum optimizer_fault optimizer_check_state(const struct optimizer *optim,
+                                           const optimizer_gradient *state,
+                                           const struct table_spec *spec, float gradient_max)
+{
+    const uint32_t n = optim->state_floats(spec->dim);
+    bool is_finite = true;
+
+    for (uint32_t i = 0; i < n; i++)
+        is_finite &= fabsf(state[i]) <= FLT_MAX; /* false for NaN */
+    if (!is_finite)
+        return OPTIMIZER_NOT_FINITE;
+    return optim->check(state, spec->dim, &spec->params,
+                        (double)gradient_max +
+                            (double)spec->params.weight_decay * (double)SECTION_ASSIGN_MAX);
+}
+
+const char *optimizer_fault_text(enum optimizer_fault fault)
+{
+    static const char *const texts[] = {
+        [OPTIMIZER_FINE] = "a state",
+        [OPTIMIZER_NOT_FINITE] = "NaN or infinity in its state",
+        [OPTIMIZER_NEGATIVE] = "a negative sum of squares in its state",
+        [OPTIMIZER_ZERO] = "a sum of squares of 0 in its state, by which this table divides",
+        [OPTIMIZER_LARGE] = "a state that is larger than any training leads to",
+    };
+
+    _Static_assert(COUNT_OF(texts) == OPTIMIZER_FAULT_END, "a text for each fault");
+    return texts[fault];
 }
 
 static double decay(const struct lr_schedule *schedule, uint64_t clock)

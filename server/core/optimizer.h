@@ -39,6 +39,16 @@ struct optimizer_step {
         derived[OPTIMIZER_N_DERIVED]; /* the optimizer's own: prepare() made it of the above */
 };
 
+/* Why floats are not the optimizer state of a row. */
+enum optimizer_fault {
+    OPTIMIZER_FINE,
+    OPTIMIZER_NOT_FINITE,
+    OPTIMIZER_NEGATIVE, /* a sum of squares */
+    OPTIMIZER_ZERO,  /* a sum of squares that never is, in such a table, as it is divided by */
+    OPTIMIZER_LARGE, /* no training leads there; the next steps may make weights infinite */
+    OPTIMIZER_FAULT_END
+};
+
 struct optimizer {
     enum table_spec_optim id;
 
@@ -53,6 +63,11 @@ struct optimizer {
     void (*init)(const float *restrict weights, float *restrict state, uint32_t dim,
                  const struct optimizer_params *params);
 
+    /* Is this, whose floats are finite, the state of a row? `gradient`: the largest magnitude of one, with weight
+     * decay; may be infinite. Every state that pushes lead to is. */
+    enum optimizer_fault (*check)(const optimizer_gradient *state, uint32_t dim,
+                                  const struct optimizer_params *params, double gradient);
+
     /* One step on one row. The three arrays do not overlap. */
     void (*step)(float *restrict weights, float *restrict state,
                  const optimizer_gradient *restrict grad, uint32_t dim,
@@ -65,6 +80,15 @@ const struct optimizer *optimizer_find(enum table_spec_optim id);
 /* One of an optimizer's builds, all of which leave the same bits, for those who compare them;
  * simd_runs(build). */
 const struct optimizer *optimizer_build(enum table_spec_optim id, enum simd build);
+
+/* optimizer->check() of a state that a peer says a row has, whatever its floats are; gradient_max: of a gradient alone.
+ * Weights are of at most SECTION_ASSIGN_MAX. */
+enum optimizer_fault optimizer_check_state(const struct optimizer *optim,
+                                           const optimizer_gradient *state,
+                                           const struct table_spec *spec, float gradient_max);
+
+/* "NaN or infinity in its state": what a row has. */
+const char *optimizer_fault_text(enum optimizer_fault fault);
 
 /* The learning rate at `clock`, by the formula at struct lr_schedule. */
 float optimizer_rate(float learning_rate, const struct lr_schedule *schedule, uint64_t clock);

@@ -271,6 +271,29 @@ static bool is_large(const struct shard *s, const struct worker *worker,
 
 /* --- CHECK: the sections against their tables --- */
 
+/* What both names have before their first slash. */
+static bool is_of_one_family(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "/");
+
+    return n == strcspn(b, "/") && memcmp(a, b, n) == 0;
+}
+
+/* A step count never falls again, and what a learning rate is may depend on it: so other jobs do not set it. Rows that
+ * they assign can be mended. */
+static int check_steps(const struct shard *s, const struct push_op *op,
+                       const struct section *sent, const struct shard_table *table,
+                       struct err *err)
+{
+    if (sent->op != SECTION_ASSIGN_STATE || sent->steps <= table->n_pushes || s->replay ||
+        is_of_one_family(op->worker->job->name, table->spec.name))
+        return 0;
+    return err_set(err, PS_EPROTO,
+                   "table %.80s: job %.64s sets its step count; only jobs of the table's own "
+                   "name, up to the first slash, may",
+                   table->spec.name, op->worker->job->name);
+}
+
 static int check_table(struct shard *s, struct push_op *op, const struct section *sent,
                        struct push_section *section)
 {
@@ -293,7 +316,8 @@ static int check_table(struct shard *s, struct push_op *op, const struct section
         return err_set(&fault->err, PS_EPROTO, "table %s stands in two sections of one push",
                        entry->table.spec.name);
     entry->mark = s->mark;
-    return section_check_sizes(s, &section->in, &fault->err);
+    status = check_steps(s, op, sent, &entry->table, &fault->err);
+    return status ? status : section_check_sizes(s, &section->in, &fault->err);
 }
 
 /* Asked again before it takes effect: the worker may have been moved up meanwhile. */
@@ -385,10 +409,10 @@ static int check_values(struct shard *s, struct push_op *op, struct push_section
     int status;
 
     for (;; from = row + 1) {
-        status = section_check_values(&section->in, from, end - from, max, &row);
+        status = section_check_values(s, &section->in, from, end - from, max, &row);
         if (!status)
             return 0;
-        fault->is_huge = status == PS_ENAN && section_check_is_huge(&section->in, row);
+        fault->is_huge = status == PS_ENAN && section_check_is_huge(s, &section->in, row);
         if (!fault->is_huge || !s->config.clip_gradients ||
             section->in.sent->op != SECTION_GRADIENT)
             break;
@@ -396,7 +420,7 @@ static int check_values(struct shard *s, struct push_op *op, struct push_section
         op->n_clipped++;
     }
     fault->key = section->rows.keys[row];
-    return section_check_refuse_row(&section->in, row, fault->key, status,
+    return section_check_refuse_row(s, &section->in, row, fault->key, status,
                                     s->config.gradient_max, &fault->err);
 }
 

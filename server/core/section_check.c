@@ -161,50 +161,28 @@ static const uint8_t *row_at(const struct shard_section *section, uint32_t row)
     return section->sent->values + row * section->row_bytes;
 }
 
-static float float_at(const uint8_t *bytes, uint32_t i)
+/* Of what the log has it was asked when it came, maybe by an older psd. */
+static enum optimizer_fault state_fault(const struct shard *s,
+                                        const struct shard_section *section, uint32_t row)
 {
-    float x;
-
-    memcpy(&x, bytes + i * sizeof x, sizeof x);
-    return x;
-}
-
-/* Which floats of a row's state are sums of squares, of which an optimizer takes the root. */
-static uint32_t first_sum(const struct table_spec *spec, uint32_t n_state)
-{
-    switch (spec->optim) {
-    case TABLE_SPEC_ADAGRAD:
-    case TABLE_SPEC_ROWWISE_ADAGRAD:
-        return 0;
-    case TABLE_SPEC_ADAM:
-    case TABLE_SPEC_FTRL:
-        return spec->dim;
-    case TABLE_SPEC_SGD:
-    case TABLE_SPEC_MOMENTUM:
-    case TABLE_SPEC_OPTIM_END:
-        break;
-    }
-    return n_state;
-}
-
-/* Why a state cannot be one, or NULL. */
-static const char *state_fault(const struct shard_entry *entry, const uint8_t *row)
-{
+    const struct shard_entry *entry = section->entry;
     const struct table_spec *spec = &entry->table.spec;
-    const uint32_t n = entry->optim->state_floats(spec->dim), sums = first_sum(spec, n);
-    const uint8_t *state = row + spec->dim * sizeof(float);
+    const optimizer_gradient *state =
+        (const optimizer_gradient *)(row_at(section, row) + spec->dim * sizeof(float));
+    const float max = s->config.gradient_max;
+    enum optimizer_fault fault;
 
-    for (uint32_t i = 0; i < n; i++)
-        if (!isfinite(float_at(state, i)))
-            return "NaN or infinity in its state";
-    for (uint32_t i = sums; i < n; i++)
-        if (float_at(state, i) < 0)
-            return "a negative sum of squares in its state";
-    return NULL;
+    if (section->sent->op != SECTION_ASSIGN_STATE)
+        return OPTIMIZER_FINE;
+    fault = optimizer_check_state(entry->optim, state, spec,
+                                  max == 0                   ? INFINITY
+                                  : max > SECTION_ASSIGN_MAX ? max
+                                                             : SECTION_ASSIGN_MAX);
+    return s->replay && fault != OPTIMIZER_NOT_FINITE ? OPTIMIZER_FINE : fault;
 }
 
-int section_check_values(const struct shard_section *section, uint32_t from, uint32_t n,
-                         uint32_t max, uint32_t *ret_row)
+int section_check_values(const struct shard *s, const struct shard_section *section,
+                         uint32_t from, uint32_t n, uint32_t max, uint32_t *ret_row)
 {
     const struct section *sent = section->sent;
     const uint32_t dim = section->entry->table.spec.dim;
@@ -214,7 +192,7 @@ int section_check_values(const struct shard_section *section, uint32_t from, uin
 
     for (; i < from + n && !status; i++, src += section->row_bytes) {
         status = section->codec->check(src, dim, sent->k, max);
-        if (!status && sent->op == SECTION_ASSIGN_STATE && state_fault(section->entry, src))
+        if (!status && state_fault(s, section, i))
             status = PS_ENAN;
     }
     if (status)
@@ -222,30 +200,32 @@ int section_check_values(const struct shard_section *section, uint32_t from, uin
     return status;
 }
 
-bool section_check_is_huge(const struct shard_section *section, uint32_t row)
+bool section_check_is_huge(const struct shard *s, const struct shard_section *section,
+                           uint32_t row)
 {
+    const enum optimizer_fault fault = state_fault(s, section, row);
+
     return section->codec->check(row_at(section, row), section->entry->table.spec.dim,
                                  section->sent->k, CODEC_FINITE) == 0 &&
-           !(section->sent->op == SECTION_ASSIGN_STATE &&
-             state_fault(section->entry, row_at(section, row)));
+           (fault == OPTIMIZER_FINE || fault == OPTIMIZER_LARGE);
 }
 
-int section_check_refuse_row(const struct shard_section *section, uint32_t row, uint64_t key,
-                             int status, float max, struct err *err)
+int section_check_refuse_row(const struct shard *s, const struct shard_section *section,
+                             uint32_t row, uint64_t key, int status, float max, struct err *err)
 {
     const char *name = section->entry->table.spec.name;
+    const enum optimizer_fault fault = state_fault(s, section, row);
+    const bool is_huge = status == PS_ENAN && section_check_is_huge(s, section, row);
 
-    if (section->sent->op == SECTION_ASSIGN_STATE &&
-        state_fault(section->entry, row_at(section, row)))
+    if (fault)
         return err_set(err, status, "table %s: the row of key %" PRIu64 " has %s", name, key,
-                       state_fault(section->entry, row_at(section, row)));
-    if (status == PS_ENAN && section_check_is_huge(section, row) &&
-        section->sent->op != SECTION_GRADIENT)
+                       optimizer_fault_text(fault));
+    if (is_huge && section->sent->op != SECTION_GRADIENT)
         return err_set(err, status,
                        "table %s: the row of key %" PRIu64
                        " holds an assigned weight beyond %g",
                        name, key, (double)SECTION_ASSIGN_MAX);
-    if (status == PS_ENAN && section_check_is_huge(section, row))
+    if (is_huge)
         return err_set(err, status,
                        "table %s: the row of key %" PRIu64
                        " holds a gradient beyond %g (gradient-max)",

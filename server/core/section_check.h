@@ -33,16 +33,19 @@ int section_check_keys(const struct shard *s, struct shard_section *section, uin
                        uint64_t *ret_keys, uint64_t *ret_key, struct err *err) MUST_CHECK;
 
 /* Rows [from, from + n) of the values are what the codec writes, finite, and of no greater magnitude than
- * max (struct codec, check()). PS_ECODEC, PS_ENAN; *ret_row is then the first that is not. */
-int section_check_values(const struct shard_section *section, uint32_t from, uint32_t n,
-                         uint32_t max, uint32_t *ret_row) MUST_CHECK;
+ * max (struct codec, check()); assigned state is one that training can lead to (optimizer_check_state()), but for that
+ * of a log. PS_ECODEC, PS_ENAN; *ret_row is then the first that is not. */
+int section_check_values(const struct shard *s, const struct shard_section *section,
+                         uint32_t from, uint32_t n, uint32_t max, uint32_t *ret_row) MUST_CHECK;
 
 /* The result of section_check_values(), as a sentence; max: of its call, as a float for people. */
-int section_check_refuse_row(const struct shard_section *section, uint32_t row, uint64_t key,
-                             int status, float max, struct err *err);
+int section_check_refuse_row(const struct shard *s, const struct shard_section *section,
+                             uint32_t row, uint64_t key, int status, float max,
+                             struct err *err);
 
-/* A row whose floats are finite; of them, some are above `max`. */
-bool section_check_is_huge(const struct shard_section *section, uint32_t row);
+/* A row whose floats are finite; of them, some are above `max`, or too large for its state. */
+bool section_check_is_huge(const struct shard *s, const struct shard_section *section,
+                           uint32_t row);
 
 /* Makes all floats of such a row -max to max, in the section's own bytes; row: dim floats of scratch. */
 void section_check_clip(const struct shard_section *section, uint32_t row, float max,

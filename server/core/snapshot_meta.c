@@ -195,7 +195,7 @@ static int check_section(struct shard *s, const struct section *sent)
 
         status = section_check_keys(s, &section, n, keys, &wrong_key, &err);
         if (!status)
-            status = section_check_values(&section, 0, n, CODEC_FINITE, &wrong_row);
+            status = section_check_values(s, &section, 0, n, CODEC_FINITE, &wrong_row);
         rest.values += n * section.row_bytes;
     }
     return status ? PS_ECORRUPT : 0;

@@ -56,7 +56,7 @@ static const struct setting rows[] = {
       "of the values: fp32, bf16, fp16, int8, onebit, topk; pulls are fp32 where it needs feedback", AT(codecs), 0, 0 },
     { "load", "compress", SETTING_FLAG, "", "no", "zstd on requests where it pays", AT(compress), 0, 0 },
     { "load", "seed", SETTING_U64, "N", "1", "of the keys and arrivals", AT(seed), 0, 0 },
-    { "table", "optimizer", SETTING_CHOICE, "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl", "adagrad",
+    { "table", "optimizer", SETTING_CHOICE, TABLE_SPEC_OPTIM_CHOICE, "adagrad",
       "of the table psbench/DIM/OPTIMIZER/STORAGE, which is made if it is not there", AT(optimizer), 0, 0 },
     { "table", "storage", SETTING_CHOICE, "fp32|bf16|fp16", "fp32", "of its weights", AT(storage), 0, 0 },
     { "table", "no-fill", SETTING_FLAG, "", "no", "the rows are there already, or are to come with the pushes", AT(no_fill), 0, 0 },

@@ -49,7 +49,7 @@ static void make_tables(struct plan *p, struct dice *d)
                                      .init = TABLE_SPEC_INIT_ZERO,
                                      .optim = draw_optim(d, p->dims[i]),
                                      .mode = TABLE_SPEC_MODE_JOB };
-        snprintf(spec->name, sizeof spec->name, "t%u", i);
+        snprintf(spec->name, sizeof spec->name, "job/t%u", i);
         spec->params = table_spec_optim_defaults(spec->optim);
         spec->params.learning_rate = 1;
         p->widths[i] = p->dims[i] + optimizer_state_floats(spec->optim, p->dims[i]);

@@ -244,7 +244,7 @@ def test_rows_are_assigned_while_others_train_them(start_psd):
     psd = start_psd("--shards", "1")
     with psd.connect() as client:
         assert client.join(job="j").status == 0
-        table = client.table(name="t", dim=2, optim=wire.ADAGRAD, epsilon=0.1).number(3)
+        table = client.table(name="j/t", dim=2, optim=wire.ADAGRAD, epsilon=0.1).number(3)
         first = client.push([4, 8], wire.floats(1, 2, 3, 4), table=table, seq=1)
         state = wire.floats(1, 2, 0.5, 0.25, 3, 4, 4, 9)
         pushed = client.push([8, 9], state, table=table, seq=2, tick=False, op=wire.ASSIGN_STATE, steps=50)

@@ -55,7 +55,7 @@ static const struct setting spec_rows[] = {
     ROW("dim", SETTING_U32, dim, "N", "0", 0, 0),
     ROW("floats", SETTING_U64, floats, "N", "0", 0, 0),
     ROW("seed", SETTING_U64, seed, "N", "1", 0, 0),
-    ROW("optimizer", SETTING_CHOICE, optimizer, "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl", "adagrad", 0, 0),
+    ROW("optimizer", SETTING_CHOICE, optimizer, TABLE_SPEC_OPTIM_CHOICE, "adagrad", 0, 0),
     OWN("lr", lr), OWN("epsilon", epsilon), OWN("momentum", momentum), OWN("beta1", beta1), OWN("beta2", beta2),
     OWN("weight-decay", weight_decay), OWN("initial-accumulator", initial_accumulator), OWN("lr-decay", lr_decay),
     OWN("ftrl-beta", ftrl_beta), OWN("ftrl-l1", ftrl_l1), OWN("ftrl-l2", ftrl_l2), OWN("init-scale", init_scale),

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "fixture.h"
+#include "server/core/replay.h"
 #include "server/core/scan.h"
 #include "server/core/shard_internal.h"
 #include "server/core/weights.h"
@@ -33,7 +34,7 @@ static void a_row_is_set_with_its_state_and_trains_on_like_the_one_it_came_from(
     enter_shard();
     for (int optim = 0; optim < TABLE_SPEC_OPTIM_END; optim++)
         for (int storage = 0; storage < 3; storage++) {
-            struct table_spec spec = sparse_spec("emb", DIM, (enum table_spec_optim)optim);
+            struct table_spec spec = sparse_spec("job/emb", DIM, (enum table_spec_optim)optim);
             struct shard *from = make_shard(0, 1, 0), *to = make_shard(0, 1, 0);
             const uint32_t n_state = table_spec_state_floats(&spec);
             float rows[3 * 3 * DIM], g[3 * DIM];
@@ -86,7 +87,7 @@ static void a_row_is_set_with_its_state_and_trains_on_like_the_one_it_came_from(
 
 static void steps_never_fall(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
+    struct table_spec spec = sparse_spec("job/emb", DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     const float row[DIM] = { 1, 2, 3 };
@@ -103,6 +104,35 @@ static void steps_never_fall(void **state)
         assert_int_equal(shard_table(s, 0)->n_pushes, 7);
     }
     shard_free(s);
+}
+
+static void only_a_job_of_the_tables_name_sets_its_steps(void **state)
+{
+    const char *const names[] = { "job/emb", "job", "job/part/emb", "jobs/emb", "emb", "jo/b" };
+    const float row[DIM] = { 1, 2, 3 };
+    const uint64_t key = 5;
+
+    (void)state;
+    enter_shard();
+    for (uint32_t i = 0; i < COUNT_OF(names); i++) {
+        struct table_spec spec = sparse_spec(names[i], DIM, TABLE_SPEC_SGD);
+        struct shard *s = make_shard(0, 1, 0);
+        struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+        struct push *push = next_push(w, 0);
+        struct shard_push_result result;
+
+        make_table(s, &spec);
+        add_state(push, 0, DIM, &key, 1, row, 0); /* rows are anyone's */
+        must_push(s, w, push);
+        push = next_push(w, 0);
+        add_state(push, 0, DIM, &key, 0, row, SECTION_STEPS_MAX);
+        result = try_push(s, w, push);
+        assert_int_equal(result.status, i < 3 ? 0 : PS_EPROTO);
+        assert_int_equal(shard_table(s, 0)->n_pushes, i < 3 ? SECTION_STEPS_MAX : 0);
+        if (i >= 3)
+            assert_non_null(strstr(result.text, "sets its step count"));
+        shard_free(s);
+    }
 }
 
 static void refuse(enum table_spec_optim optim, uint32_t n_floats, uint32_t at, float bad,
@@ -142,6 +172,232 @@ static void what_is_no_row_is_refused_whole_with_its_key(void **state)
     refuse(TABLE_SPEC_FTRL, 3 * DIM, 3 * DIM - 1, -1, PS_ENAN, "negative sum of squares");
     refuse(TABLE_SPEC_ADAM, 2 * DIM, 0, 0, PS_EWIDTH, "bytes of values");
     refuse(TABLE_SPEC_SGD, 2 * DIM, 0, 0, PS_EWIDTH, "bytes of values");
+}
+
+/* One row, of DIM weights of 0 and a state of n equal floats `first`, then of floats `second`. */
+static struct shard_push_result assign_one(struct shard *s, struct worker *w, float first,
+                                           float second)
+{
+    const struct table_spec *spec = &shard_table(s, 0)->spec;
+    const uint32_t n_state = table_spec_state_floats(spec);
+    const uint64_t key = 5;
+    float row[3 * DIM] = { 0 };
+    struct push *push = next_push(w, 0);
+
+    for (uint32_t i = 0; i < n_state; i++)
+        row[DIM + i] = i < DIM ? first : second;
+    add_state(push, 0, DIM + n_state, &key, 1, row, 0);
+    return try_push(s, w, push);
+}
+
+/* Each of these made weights infinite or NaN within three gradients of 0 to 1e15. */
+static const struct {
+    enum table_spec_optim optim;
+    struct optimizer_params params;
+    float first, second, fine_first, fine_second;
+    bool is_huge;
+    const char *why;
+} bad[] = {
+    { TABLE_SPEC_MOMENTUM,
+      { .learning_rate = 1, .momentum = 0.9f },
+      3e38f,
+      0,
+      -1e16f,
+      0,
+      true,
+      "larger" },
+    { TABLE_SPEC_ADAM,
+      { .learning_rate = 0.001f, .epsilon = 1e-8f, .beta1 = 0.9f, .beta2 = 0.999f },
+      -3e38f,
+      0,
+      -1e15f,
+      0,
+      true,
+      "larger" },
+    { TABLE_SPEC_FTRL,
+      { .learning_rate = 0.1f, .ftrl_beta = 1 },
+      -3e38f,
+      0,
+      1e15f,
+      1e30f,
+      true,
+      "larger" },
+    { TABLE_SPEC_FTRL,
+      { .learning_rate = 0.1f, .ftrl_beta = 1 },
+      0,
+      3e38f,
+      0,
+      1e37f,
+      true,
+      "larger" },
+    { TABLE_SPEC_FTRL,
+      { .learning_rate = 0.1f, .initial_accumulator = 1 },
+      5,
+      0,
+      5,
+      1e-30f,
+      false,
+      "of 0 in" },
+    { TABLE_SPEC_ADAGRAD,
+      { .learning_rate = 0.1f, .initial_accumulator = 1 },
+      0,
+      0,
+      1e-40f,
+      0,
+      false,
+      "of 0 in" },
+    { TABLE_SPEC_ROWWISE_ADAGRAD,
+      { .learning_rate = 0.1f, .initial_accumulator = 1 },
+      0,
+      0,
+      3e38f,
+      0,
+      false,
+      "of 0 in" },
+};
+
+static void a_state_that_no_training_leads_to_is_refused_and_counted(void **state)
+{
+    (void)state;
+    enter_shard();
+    for (uint32_t i = 0; i < COUNT_OF(bad); i++) {
+        struct table_spec spec = sparse_spec("emb", DIM, bad[i].optim);
+        struct shard *s = make_shard(0, 1, 0);
+        struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+        const float gradients[] = { 0, 1e15f, -1e15f };
+        const uint64_t key = 5;
+        struct shard_push_result result;
+
+        s->config.gradient_max = 1e15f;
+        spec.params = bad[i].params;
+        make_table(s, &spec);
+        result = assign_one(s, w, bad[i].first, bad[i].second);
+        assert_int_equal(result.status, PS_ENAN);
+        if (!strstr(result.text, bad[i].why) || !strstr(result.text, "key 5"))
+            fail_msg("\"%s\" does not say \"%s\"", result.text, bad[i].why);
+        assert_int_equal(shard_counters(s)->huge_pushes, bad[i].is_huge);
+        assert_int_equal(shard_counters(s)->nan_pushes, !bad[i].is_huge);
+        assert_int_equal(assign_one(s, w, bad[i].fine_first, bad[i].fine_second).status, 0);
+        for (uint32_t k = 0; k < 3; k++) {
+            const float g[DIM] = { gradients[k], gradients[k], gradients[k] };
+            struct push *push = next_push(w, k);
+
+            add_gradient(push, 0, DIM, &key, 1, g);
+            must_push(s, w, push);
+            assert_true(isfinite(find_row(s, 0, key)->floats[0]));
+        }
+        shard_free(s);
+    }
+}
+
+/* The largest gradients that are admitted, of one sign and of both, and the greatest and smallest parameters. */
+static void draw_extreme(struct dice *dice, struct table_spec *spec)
+{
+    struct optimizer_params *p = &spec->params;
+    const float below_1[] = { 0, 0.5f, 0.9f, 0.9999999f, 0x1.fffffep-1f };
+
+    p->learning_rate = (const float[]){ 1e-8f, 1e-3f, 0.1f, 1, 1e6f }[roll(dice, 5)];
+    p->momentum = below_1[roll(dice, 5)];
+    p->beta1 = below_1[roll(dice, 5)];
+    p->beta2 = below_1[roll(dice, 5)];
+    p->nesterov = (float)roll(dice, 2);
+    p->epsilon = (const float[]){ 1e-10f, 1e-8f, 1e-3f, 0 }[roll(dice, 4)];
+    p->initial_accumulator = (const float[]){ 0, 1e-40f, 1, 1e30f }[roll(dice, 4)];
+    p->ftrl_beta = (const float[]){ 0, 1, 1e6f }[roll(dice, 3)];
+    p->ftrl_l1 = (const float[]){ 0, 1, 1e6f }[roll(dice, 3)];
+    p->ftrl_l2 = (const float[]){ 0, 1, 1e6f }[roll(dice, 3)];
+    p->weight_decay = (const float[]){ 0, 0, 1e-3f, 1 }[roll(dice, 4)];
+    spec->init = TABLE_SPEC_INIT_UNIFORM;
+    spec->init_scale = (const float[]){ 0.01f, 1e6f }[roll(dice, 2)];
+}
+
+static void every_state_that_training_leads_to_is_assigned_again(void **state)
+{
+    struct dice dice = dice_of_this_run("reachable");
+    const uint64_t key = 5;
+    uint64_t n_assigned = 0;
+
+    (void)state;
+    enter_shard();
+    for (uint32_t run = 0; run < 3000; run++) {
+        struct table_spec spec =
+            sparse_spec("emb", DIM, (enum table_spec_optim)roll(&dice, TABLE_SPEC_OPTIM_END));
+        struct shard *from = make_shard(0, 1, 0), *to = make_shard(0, 1, 0);
+        struct worker *a = join(from, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+        struct worker *b = join(to, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+        const uint64_t kind = roll(&dice, 4), n_steps = 1 + roll(&dice, 40);
+        float row[3 * DIM];
+        uint32_t n_state;
+        bool is_sane = true;
+
+        from->config.gradient_max = to->config.gradient_max = 1e15f;
+        do
+            draw_extreme(&dice, &spec);
+        while (table_spec_check_new(&spec, NULL) != 0);
+        n_state = table_spec_state_floats(&spec);
+        make_table(from, &spec);
+        make_table(to, &spec);
+        for (uint64_t clock = 0; clock < n_steps; clock++) {
+            struct push *push = next_push(a, clock);
+            float g[DIM];
+
+            for (uint32_t i = 0; i < DIM; i++)
+                g[i] = kind == 0   ? 1e15f
+                       : kind == 1 ? (roll(&dice, 2) ? 1e15f : -1e15f)
+                       : kind == 2 ? (clock ? 1e-30f : -1e15f)
+                                   : (clock % 7 ? 0 : 1e-20f);
+            add_gradient(push, 0, DIM, &key, 1, g);
+            must_push(from, a, push);
+        }
+        memcpy(row, find_row(from, 0, key)->floats, (DIM + n_state) * sizeof *row);
+        for (uint32_t i = 0; i < DIM + n_state; i++)
+            is_sane = is_sane && isfinite(row[i]) && (i >= DIM || fabsf(row[i]) <= 1e15f);
+        if (is_sane) { /* else the weights themselves are not assigned */
+            struct push *push = next_push(b, 0);
+
+            add_state(push, 0, DIM + n_state, &key, 1, row, 0);
+            must_push(to, b, push);
+            assert_memory_equal(find_row(to, 0, key)->floats, row,
+                                (DIM + n_state) * sizeof *row);
+            n_assigned++;
+        }
+        shard_free(from);
+        shard_free(to);
+    }
+    assert_true(n_assigned > 1000);
+}
+
+/* A log may have what an older psd admitted. */
+static void a_log_with_any_finite_state_is_replayed(void **state)
+{
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAM);
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+    const float rows[][3 * DIM] = {
+        { 1, 1, 1, 3e38f, -3e38f, 3e38f, 0, 0, 0 },
+        { 1, 1, 1, 0, 0, 0, INFINITY, 0, 0 },
+    };
+    const uint64_t key = 5;
+    struct err err = { 0 };
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    replay_begin(s);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct push *push = next_push(w, 0);
+        const struct shard_event event = { .type = SHARD_EVENT_PUSH,
+                                           .version = 1,
+                                           .push = { .worker = { "job", 0, 1 },
+                                                     .push = push } };
+
+        add_state(push, 0, 3 * DIM, &key, 1, rows[i], SECTION_STEPS_MAX); /* by any job */
+        assert_int_equal(shard_replay(s, &event, 1, &err), i ? PS_ECORRUPT : 0);
+        free_push(push);
+    }
+    replay_end(s, 1);
+    assert_memory_equal(find_row(s, 0, key)->floats, rows[0], sizeof rows[0]);
+    shard_free(s);
 }
 
 /* --- presence --- */
@@ -480,7 +736,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_is_set_with_its_state_and_trains_on_like_the_one_it_came_from),
         cmocka_unit_test(steps_never_fall),
+        cmocka_unit_test(only_a_job_of_the_tables_name_sets_its_steps),
         cmocka_unit_test(what_is_no_row_is_refused_whole_with_its_key),
+        cmocka_unit_test(a_state_that_no_training_leads_to_is_refused_and_counted),
+        cmocka_unit_test(every_state_that_training_leads_to_is_assigned_again),
+        cmocka_unit_test(a_log_with_any_finite_state_is_replayed),
         cmocka_unit_test(a_pull_says_which_keys_have_a_row),
         cmocka_unit_test(each_row_comes_once_in_slices_of_any_size),
         cmocka_unit_test(rows_that_stay_come_once_while_others_come_and_go),

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -289,6 +290,39 @@ static void a_difference_is_reported_with_both_values(void **state)
     assert_int_equal(table_spec_same(&have, &want, NULL), PS_ESPEC);
 }
 
+static void settings_list_the_optimizers_in_the_order_of_their_numbers(void **state)
+{
+    char list[200] = "";
+    size_t n = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < TABLE_SPEC_OPTIM_END; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? "|" : "",
+                              table_spec_optim_name((enum table_spec_optim)i));
+    assert_string_equal(TABLE_SPEC_OPTIM_CHOICE, list);
+}
+
+/* Rows may have been assigned with a sum of squares of 0 while epsilon was added to its root. */
+static void epsilon_is_not_set_to_0_where_a_sum_may_be_0(void **state)
+{
+    const enum table_spec_optim optims[] = { TABLE_SPEC_ADAGRAD, TABLE_SPEC_ROWWISE_ADAGRAD };
+
+    (void)state;
+    for (unsigned i = 0; i < COUNT_OF(optims); i++) {
+        struct table_spec spec = sparse();
+        struct err err = { 0 };
+
+        spec.optim = optims[i];
+        spec.params = table_spec_optim_defaults(spec.optim);
+        spec.params.initial_accumulator = 1;
+        assert_int_equal(table_spec_set(&spec, "epsilon=0", &err), PS_ESPEC);
+        assert_non_null(strstr(err.text, "not set to 0"));
+        assert_int_equal(table_spec_set(&spec, "epsilon=1e-30", &err), 0);
+        spec.params.epsilon = 0; /* made so: then no sum is 0 */
+        assert_int_equal(table_spec_set(&spec, "epsilon=0,lr=0.5", &err), 0);
+    }
+}
+
 static void every_number_has_a_name_and_no_other(void **state)
 {
     (void)state;
@@ -436,6 +470,8 @@ int main(void)
         cmocka_unit_test(nan_and_infinity_are_out_of_every_range),
         cmocka_unit_test(every_field_that_differs_is_found),
         cmocka_unit_test(a_difference_is_reported_with_both_values),
+        cmocka_unit_test(settings_list_the_optimizers_in_the_order_of_their_numbers),
+        cmocka_unit_test(epsilon_is_not_set_to_0_where_a_sum_may_be_0),
         cmocka_unit_test(every_number_has_a_name_and_no_other),
         cmocka_unit_test(a_dense_array_has_a_block_for_every_float),
         cmocka_unit_test(slots_are_assigned_to_shards_in_equal_runs),
