@@ -15,6 +15,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "common/address.h"
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
@@ -572,6 +573,21 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
     return 0;
 }
 
+/* No token guards the pages. Who says insecure knows. */
+static void warn_of_open_pages(const struct settings *s)
+{
+    struct sockaddr_storage at;
+    struct err ignored;
+
+    if (s->insecure || address_resolve("http", s->http, &at, &ignored) ||
+        address_is_loopback((const struct sockaddr *)&at))
+        return;
+    log_line_warn(
+        "http: other machines reach %.100s, which asks for no token: each of them can "
+        "read names, addresses and figures of all jobs",
+        s->http);
+}
+
 static int listen_for_http(struct node *n, struct err *err) ON_MAIN
 {
     const struct settings *s = n->settings;
@@ -581,9 +597,11 @@ static int listen_for_http(struct node *n, struct err *err) ON_MAIN
     if (!s->http[0])
         return 0;
     status = http_start(s->http, &names, node_stats_with_report, n->stats, &n->http, err);
-    if (!status)
-        n->report.node.http_address = http_address(n->http);
-    return status;
+    if (status)
+        return status;
+    n->report.node.http_address = http_address(n->http);
+    warn_of_open_pages(s);
+    return 0;
 }
 
 /* The addresses, before anything is done that would have been in vain without them. */

@@ -286,12 +286,11 @@ static int read_at(struct settings *s, struct err *err)
 static int check_pairs(const struct settings *s, struct err *err)
 {
     if (s->memory_max_bytes && s->memory_max_bytes < MEMORY_MAX_LEAST)
-        return err_set(
-            err, PS_ESETTING,
-            "memory-max: %" PRIu64
-            " bytes hold no table; expected 1M or more, with its unit, as in %" PRIu64
-            "G, or 0 for no limit",
-            s->memory_max_bytes, s->memory_max_bytes);
+        return err_set(err, PS_ESETTING,
+                       "memory-max: %" PRIu64
+                       " bytes hold no table; expected 1M or more, with its unit, as in %s, or "
+                       "0 for no limit",
+                       s->memory_max_bytes, s->memory_max_bytes <= 1024 ? "64G" : "64M");
     if (s->memory_max_bytes && s->memory_reserve_bytes > s->memory_max_bytes)
         return err_set(err, PS_ESETTING,
                        "memory-reserve: rows may not have more than memory-max, %" PRIu64

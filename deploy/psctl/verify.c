@@ -353,11 +353,62 @@ static void check_control(struct findings *v, uint32_t shard, const struct wal_c
                    c->epoch, shard, c->segment);
 }
 
+static int stop_listing(void *arg, const char *name)
+{
+    (void)arg;
+    (void)name;
+    return 1;
+}
+
+/* Has the shard neither a log, not even an empty one, nor a control file? */
+static bool is_without_log(const struct findings *v, uint64_t epoch, uint32_t shard)
+{
+    const struct wal_control *c = shard < v->n_controls ? &v->controls[shard] : NULL;
+    char dir[WAL_PATH_MAX];
+
+    return !(c && (c->epoch || c->segment || c->durable)) &&
+           timeline_log_dir(v->data_dir, epoch, shard, dir, NULL) == 0 &&
+           v->files->list(v->files->state, dir, stop_listing, NULL) == -ENOENT;
+}
+
+/* What was behind the checkpoint in a log that was removed together with its control file leaves no trace, but for the
+ * logs of the other shards: psd makes all of them at once. Without those it may be the copy of a checkpoint. */
+static void check_logs_are_there(struct findings *v, const struct manifest *m)
+{
+    uint32_t n_without = 0;
+
+    for (uint32_t i = 0; i < m->n_files; i++)
+        n_without += is_without_log(v, m->map_id, i);
+    if (n_without && n_without == m->n_files)
+        print_line(v,
+                   "note     checkpoint %" PRIu64
+                   " has no write-ahead log beside it: if one was there, what it had is lost",
+                   m->number);
+    for (uint32_t i = 0; i < m->n_files && n_without < m->n_files; i++)
+        if (is_without_log(v, m->map_id, i))
+            add_damage(v,
+                       "log of epoch %" PRIu64
+                       ", shard %u: it is gone, and its control file, too: what was behind "
+                       "checkpoint %" PRIu64 " is lost",
+                       m->map_id, i, m->number);
+}
+
+static void check_newest_logs(const struct bonds *b)
+{
+    struct findings *v = b->report;
+
+    for (size_t i = 0; i < v->n_points; i++)
+        if (v->points[i].verdict == VERIFY_WHOLE && v->points[i].manifest->n_shards &&
+            is_newest(b, &v->points[i]))
+            check_logs_are_there(v, v->points[i].manifest);
+}
+
 static void check_controls(const struct bonds *b)
 {
     struct findings *v = b->report;
 
     wal_control_keep_newest(v->controls, v->n_controls, newest_epoch(b));
+    check_newest_logs(b);
     for (uint32_t i = 0; i < v->n_controls; i++)
         if (v->controls[i].segment || v->controls[i].durable)
             check_control(v, i, &v->controls[i]);

@@ -565,21 +565,16 @@ static bool names_dropped(const struct pull_handler *p, const struct pull *pull)
     return false;
 }
 
-/* The place of the first pull that cannot be answered, or NULL. */
-static struct pending_pull **find_dropped(const struct pull_handler *p,
-                                          struct pull_queue *queue) ON_SHARD
-{
-    for (struct pending_pull **at = &queue->first; *at; at = &(*at)->next)
-        if (names_dropped(p, &(*at)->pull))
-            return at;
-    return NULL;
-}
-
+/* Those whose client has read a part of the answer can only be refused by the end of their connection. */
 static void refuse_dropped(struct pull_handler *p, struct pull_queue *queue) ON_SHARD
 {
-    struct pending_pull **at, *a;
+    struct pending_pull **at = &queue->first, *a;
 
-    while ((at = find_dropped(p, queue)) != NULL) {
+    while ((a = *at)) {
+        if (!names_dropped(p, &a->pull)) {
+            at = &a->next;
+            continue;
+        }
         a = queue == &p->parked ? unpark(p, at) : dequeue(queue, at);
         if (!pull_reply_is_partly_sent(a)) {
             refuse(p, a, PS_ENOTABLE, "the table was dropped meanwhile (psctl drop)");

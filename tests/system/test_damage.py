@@ -211,6 +211,34 @@ def test_a_shards_log_that_is_gone_before_the_first_checkpoint_is_named(start_ps
     assert got.returncode == 1 and "shard 1: segment" in got.stdout and "shard 3: records" in got.stdout, got.stdout
 
 
+def test_verify_finds_a_log_that_is_gone_with_its_control_file(start_psd, tmp_path):
+    data = tmp_path / "data"
+    args = ("--data-dir", str(data), "--shards", "2")
+    psd = start_psd(*args)
+    bench = [BIN / "psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "40000", "--seconds", "0.3"]
+    subprocess.run([*bench, "--warmup", "0"], check=True, capture_output=True, timeout=100)
+    psd.admin("checkpoint")
+    subprocess.run([*bench, "--warmup", "0"], check=True, capture_output=True, timeout=100)
+    psd.kill()
+    got = tool("verify", data)
+    assert got.returncode == 0 and "has no write-ahead log" not in got.stdout, got.stdout
+
+    def remove(shard):
+        shutil.rmtree(segments(data, shard)[0].parent)
+        for path in data.glob(f"wal-{shard:03}.control*"):
+            path.unlink()
+
+    remove(1)
+    got = tool("verify", data)
+    assert got.returncode == 1 and "shard 1: it is gone, and its control file" in got.stdout, got.stdout
+    assert "1 things are damaged" in got.stdout
+    remove(0)  # now it looks like the copy of a checkpoint
+    got = tool("verify", data)
+    assert got.returncode == 0 and "has no write-ahead log beside it" in got.stdout, got.stdout
+    psd = start_psd(*args)
+    assert psd.log().count("has no write-ahead log beside it") == 2
+
+
 def test_a_restore_of_what_is_intact_gets_all_before_the_damage(start_psd, pushed):
     p, args, data = pushed
     newest = segments(data)[-1]

@@ -457,6 +457,7 @@ def test_a_size_without_its_unit_is_refused(tmp_path):
     for size in ("48", "1000000", "1023K"):
         got = psd_once("--dev", "--memory-max", size, "--check")
         assert got.returncode == 2 and "memory-max: " in got.stderr and "1M or more" in got.stderr
+        assert ("as in 64G" if size == "48" else "as in 64M") in got.stderr
     assert psd_once("--dev", "--memory-max", "1M", "--check").returncode == 0
 
 
