@@ -250,6 +250,22 @@ bool bsp_is_before(const struct bsp_held *a, const struct bsp_held *b)
     return a->seq < b->seq;
 }
 
+void bsp_count_held(struct shard *s, const struct bsp_held *held)
+{
+    for (uint32_t i = 0; i < held->n_sections; i++)
+        s->tables[held->sections[i].table_id]->n_held++;
+}
+
+static void uncount_held(struct shard *s, const struct bsp_held *held)
+{
+    for (uint32_t i = 0; i < held->n_sections; i++) {
+        struct shard_entry *entry = s->tables[held->sections[i].table_id];
+
+        assert(entry->n_held > 0);
+        entry->n_held--;
+    }
+}
+
 void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held)
 {
     struct bsp_held **at;
@@ -262,6 +278,7 @@ void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held)
     held->next = *at;
     *at = held;
     s->held_bytes += held->n_bytes;
+    bsp_count_held(s, held);
 }
 
 void bsp_tick(struct shard *s, const struct worker *worker, uint64_t clock)
@@ -282,6 +299,15 @@ bool bsp_is_behind(const struct shard *s, const struct job *job)
     return q || s->large_clock->job == job;
 }
 
+bool bsp_has_complete(const struct shard *s)
+{
+    const struct bsp_queue *q = s->queues;
+
+    while (q && !is_complete(q))
+        q = q->next;
+    return q;
+}
+
 /* --- release --- */
 
 static void free_first(struct shard *s, struct bsp_held **at)
@@ -291,6 +317,13 @@ static void free_first(struct shard *s, struct bsp_held **at)
     *at = h->next;
     s->held_bytes -= h->n_bytes;
     bsp_release_held(s, h);
+}
+
+/* Of a queue. */
+static void remove_first(struct shard *s, struct bsp_held **at)
+{
+    uncount_held(s, *at);
+    free_first(s, at);
 }
 
 /* Has its worker ticked past the push's clock, or reached a later one otherwise? */
@@ -341,7 +374,7 @@ static bool drop_void(struct shard *s, struct bsp_queue *q)
             at = &(*at)->next;
             continue;
         }
-        free_first(s, at);
+        remove_first(s, at);
         s->counters.pushes_dropped++;
     }
     return at != &q->first;
@@ -413,7 +446,7 @@ static int release_clock(struct shard *s, struct bsp_queue *q)
     if (status)
         return status;
     while (q->first && q->first->clock == clock)
-        free_first(s, &q->first);
+        remove_first(s, &q->first);
     event.version = s->version;
     shard_events_record(s->events, &event);
     return 0;
@@ -450,13 +483,13 @@ static bool begin_slices(struct shard *s, struct bsp_queue *q)
 }
 
 /* From the queue to the clock in slices. */
-static void take_pushes(struct combine *w, struct bsp_queue *q)
+static void take_pushes(struct shard *s, struct combine *w, struct bsp_queue *q)
 {
     struct bsp_held **at = &w->held;
 
     w->held = q->first;
-    while (*at && (*at)->clock == w->clock)
-        at = &(*at)->next;
+    for (; *at && (*at)->clock == w->clock; at = &(*at)->next)
+        uncount_held(s, *at);
     q->first = *at;
     *at = NULL;
 }
@@ -485,7 +518,7 @@ static void take_effect(struct shard *s)
         return;
     }
     (void)drop_void(s, q);
-    take_pushes(w, q);
+    take_pushes(s, w, q);
     begin_rows(s, q, w, w->clock);
     event.version = s->version;
     shard_events_record(s->events, &event);
@@ -543,7 +576,8 @@ static bool may_begin_slices(const struct shard *s)
 
 static uint64_t cost_of(const struct shard *s, const struct bsp_held *h)
 {
-    uint64_t cost = 0;
+    /* One without rows takes its time, too. */
+    uint64_t cost = (h->n_sections + UINT64_C(1)) * SHARD_KEY_COST;
 
     for (uint32_t i = 0; i < h->n_sections; i++)
         cost += (uint64_t)h->sections[i].n_keys * s->tables[h->sections[i].table_id]->row_cost;

@@ -57,6 +57,9 @@ int bsp_copy(struct shard *s, const struct worker *worker, const struct push *pu
 /* Takes `held` into its queue. */
 void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held);
 
+/* A push of a checkpoint stands in its queue, and its tables have been found: they count it (shard_entry, n_held). */
+void bsp_count_held(struct shard *s, const struct bsp_held *held);
+
 /* The worker has finished all steps up to `clock`. */
 void bsp_tick(struct shard *s, const struct worker *worker, uint64_t clock);
 
@@ -69,6 +72,9 @@ bool bsp_release_some(struct shard *s);
  * push, at one moment, when its keys are merged: version, event, step counts. Pulls of its job's lock-step tables wait
  * until its last row has changed; all others find those rows changed that they ask for. Returns what was used. */
 uint64_t bsp_more(struct shard *s, uint64_t n_bytes);
+
+/* True if a clock is complete that has not been combined. */
+bool bsp_has_complete(const struct shard *s);
 
 /* True while there is one. */
 bool bsp_is_in_slices(const struct shard *s);

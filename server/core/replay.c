@@ -153,7 +153,7 @@ static int replay_drop(struct shard *s, const struct shard_event *event, struct 
         return wrong(err, "the end of a table that is not there");
     if (replay_waits(s))
         return wrong(err, "the end of a table between a push and its rows");
-    if (table_admin_is_held(s, event->drop.id))
+    if (shard_entry_at(s, event->drop.id)->n_held)
         return wrong(err, "the end of a table for which pushes are held");
     shard_remove_table(s, event->drop.id);
     return 0;

@@ -76,6 +76,7 @@ struct shard_entry {
     uint64_t salt;                 /* for placement_shard() */
     uint64_t key_end;              /* dense: number of blocks; sparse: 0, any key */
     uint64_t mark;                 /* s->mark of the last push that named it */
+    uint64_t n_held; /* sections for it in the pushes that the shard's queues hold (bsp.h) */
     uint32_t
         row_cost; /* of a row, in bytes of a slice: its own, or as many as its key is worth */
     uint32_t

@@ -220,6 +220,8 @@ static int decode_payload(struct shard *s, struct snapshot_reader *src, struct b
         dst += n_bytes;
         status = check_section(s, section);
     }
+    if (!status)
+        bsp_count_held(s, h);
     return status;
 }
 

@@ -12,6 +12,8 @@
 #include "server/core/push.h"
 #include "server/core/shard_log_events.h"
 
+#define SEARCHED_SECTIONS_MAX 65536u /* for a sentence: a millisecond */
+
 static bool is_of_job(const struct shard_entry *entry, const char *job)
 {
     size_t n = strlen(job);
@@ -106,19 +108,31 @@ static bool names_table(const struct bsp_held *h, uint32_t id)
     return false;
 }
 
-/* The queue that holds a push for the table, or NULL. */
-static const struct bsp_queue *holder(const struct shard *s, uint32_t id)
+/* The job whose push for the table is found soon, or NULL: millions of sections may be held. */
+static const struct job *find_holder(const struct shard *s, uint32_t id)
 {
+    uint32_t n_left = SEARCHED_SECTIONS_MAX;
+
     for (const struct bsp_queue *q = s->queues; q; q = q->next)
-        for (const struct bsp_held *h = q->first; h; h = h->next)
+        for (const struct bsp_held *h = q->first; h; h = h->next) {
             if (names_table(h, id))
-                return q;
+                return q->job;
+            if (h->n_sections >= n_left)
+                return NULL;
+            n_left -= h->n_sections + 1;
+        }
     return NULL;
 }
 
-bool table_admin_is_held(const struct shard *s, uint32_t id)
+static int check_not_held(const struct shard *s, const struct shard_entry *entry,
+                          struct err *err)
 {
-    return holder(s, id) != NULL;
+    const struct job *job = entry->n_held ? find_holder(s, entry->id) : NULL;
+
+    if (!entry->n_held)
+        return 0;
+    return err_set(err, -EBUSY, "table %s: pushes of %s%.64s wait for their clock, and name it",
+                   entry->table.spec.name, job ? "job " : "a job", job ? job->name : "");
 }
 
 /* Jobs "a" and "a/b" can both have a table "a/b/c". */
@@ -185,14 +199,9 @@ int table_admin_check(struct shard *s, const char *job, const char *settings, st
         return err_set(err, -EINVAL, "a job's name has 1 to %u characters",
                        TABLE_SPEC_NAME_MAX - 1);
     status = check_workers(s, job, err);
-    for (uint32_t id = 0; id < s->n_tables && !status; id++) {
-        const struct bsp_queue *q = is_of_job(s->tables[id], job) ? holder(s, id) : NULL;
-
-        if (q)
-            status = err_set(err, -EBUSY,
-                             "table %s: pushes of job %.64s wait for their clock, and name it",
-                             s->tables[id]->table.spec.name, q->job->name);
-    }
+    for (uint32_t id = 0; id < s->n_tables && !status; id++)
+        if (is_of_job(s->tables[id], job))
+            status = check_not_held(s, s->tables[id], err);
     return status || !settings ? status : check_settings(s, job, settings, err);
 }
 
@@ -261,18 +270,23 @@ static bool is_pushed_to(const struct shard *s, const char *job)
     return false;
 }
 
-/* What is under way ends first: a push in slices, and clocks that only waited for who is gone. */
+/* What is under way ends first, in slices: a push, and clocks that only waited for who is gone. */
 static int begin(struct shard *s, const char *job, const char *settings,
                  struct table_admin_counts *ret, struct err *err) ON_SHARD
 {
+    int status;
+
     *ret = (struct table_admin_counts){ 0 };
     if (is_pushed_to(s, job))
         return err_set(err, -EAGAIN, "a large push to tables of job %.64s is under way", job);
+    (void)bsp_release_some(s);
     if (lock_step_is_combining(s))
         return err_set(err, -EAGAIN, "a large clock in lock step is being applied");
-    (void)bsp_release(s);
     shard_log_events_rows(s);
-    return table_admin_check(s, job, settings, err);
+    status = table_admin_check(s, job, settings, err);
+    if (status == -EBUSY && bsp_has_complete(s))
+        err->status = status = -EAGAIN; /* its pushes may be the ones that are in the way */
+    return status;
 }
 
 static int reserve(struct shard *s, const struct shard_event *event, const char *table,
@@ -347,6 +361,8 @@ int table_admin_set(struct shard *s, const char *job, const char *settings,
             continue;
         spec = s->tables[id]->table.spec;
         status = table_spec_set(&spec, settings, err);
+        if (!status && table_spec_same(&s->tables[id]->table.spec, &spec, NULL) == 0)
+            continue; /* an earlier call has set it */
         if (!status)
             status = reserve(s, &event, spec.name, err);
         if (!status)

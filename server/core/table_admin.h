@@ -57,9 +57,6 @@ int table_admin_drop(struct shard *s, const char *job, struct table_admin_counts
 int table_admin_set(struct shard *s, const char *job, const char *settings,
                     struct table_admin_counts *ret, struct err *err) ON_SHARD MUST_CHECK;
 
-/* For replay: true if pushes are held for the table. */
-bool table_admin_is_held(const struct shard *s, uint32_t id);
-
 /* For replay: the table's specification from now on. PS_ESPEC with a sentence: it is no specification, or another
  * table's, or rows would have to change. */
 int table_admin_set_spec(struct shard *s, uint32_t id, const struct table_spec *spec,

@@ -364,3 +364,47 @@ def test_readers_that_never_read_hold_no_more_than_client_memory(start_psd, reco
     assert counts["totals"]["net"]["greedy_peers"] > 0
     assert most - before < 128 + 128  # what a pool keeps, and pages of buffers that are larger than what is in them
     worker.close()
+
+
+def test_a_drop_does_not_search_held_pushes_for_each_table(start_psd, record_property):
+    psd = start_psd("--shards", "1", "--lease", "600s", "--join-timeout", "600s")
+    with psd.connect() as holder, psd.connect() as maker, psd.connect(0, "reader") as reader:
+        assert holder.join(job="held", n_workers=2, mode=wire.BSP).status == 0
+        sections = [wire.section(table=holder.table(name=f"held/{i}", dim=1).number(3)) for i in range(256)]
+        for k in range(1024):
+            holder.send(wire.frame("push", wire.head((1, k + 1), (2, k), (3, 1), (4, 1), (5, sections)), b"", k + 100))
+            assert holder.wait(k + 100).status == 0
+        assert all(maker.table(name=f"evil/{i}", dim=1).status == 0 for i in range(2000))
+        table = reader.table(name="held/0", must_exist=True).number(3)
+        with psd.connect(wire.LISTENER, "operator") as operator:
+            start = time.perf_counter()
+            for command in "drop-check", "drop":
+                operator.send(wire.frame("admin", wire.head((1, command), (2, "evil")), b"", 7))
+                assert reader.pull([1], table=table).status == 0
+                assert operator.wait(7).status == 0
+            took = time.perf_counter() - start
+        record_property("drop_ms", round(1000 * took))
+        assert took < 1, "the shard searched for several seconds, and answered nobody meanwhile"
+
+
+def test_no_assigned_state_makes_weights_infinite(start_psd):
+    psd = start_psd("--shards", "1")
+    with psd.connect() as client, psd.connect() as other:
+        assert client.join(job="j").status == 0 and other.join(job="other").status == 0
+        table = client.table(name="j/adam", dim=1, optim=4, epsilon=1e-8).number(3)
+        bad = client.push([1], floats(0, 3e38, 0), table=table, seq=1, tick=False, op=wire.ASSIGN_STATE)
+        assert bad.status == wire.STATUS["ENAN"] and "larger than any training" in bad.text
+        good = client.push([1], floats(0, 1e15, 0), table=table, seq=2, tick=False, op=wire.ASSIGN_STATE)
+        assert good.status == 0
+        for seq in range(3, 9):
+            assert client.push([1], floats(0), table=table, seq=seq, tick=False).status == 0
+        assert abs(wire.rows(client.pull([1], table=table), 1)[0][0]) < 1e30
+        steps = other.push([], b"", table=table, seq=1, tick=False, op=wire.ASSIGN_STATE, steps=2**48 - 1)
+        assert steps.status == wire.STATUS["EPROTO"] and "job other sets its step count" in steps.text
+        assert client.push([], b"", table=table, seq=9, tick=False, op=wire.ASSIGN_STATE, steps=9).status == 0
+
+
+def test_pages_open_to_other_machines_are_warned_of(start_psd):
+    assert "http: other machines reach 0.0.0.0:0" in start_psd("--shards", "1", "--http", "0.0.0.0:0").log()
+    for flags in ("--http", "127.0.0.1:0"), ("--http", "0.0.0.0:0", "--insecure"):
+        assert "other machines reach" not in start_psd("--shards", "1", *flags).log()

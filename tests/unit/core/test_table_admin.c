@@ -2,8 +2,10 @@
 #include "server/core/table_admin.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "events_fixture.h"
+#include "server/core/lock_step.h"
 
 enum { DIM = 4, N_KEYS = 300, N_TABLES = 3 };
 
@@ -208,6 +210,59 @@ static void expected_workers_and_held_pushes_are_in_the_way(void **state)
                         3 * JOIN_MS); /* nobody is expected any more: the clock is combined */
     assert_int_equal(drop(&w, &counts), 0);
     assert_int_equal(counts.n_tables, 2);
+    free_world(&w);
+}
+
+/* As many sections as a worker's held pushes can have, and many tables of the job that is dropped. */
+static void held_pushes_are_not_searched_for_each_table(void **state)
+{
+    enum { N_HELD = SECTIONS_MAX, N_EVIL = 2000 };
+    struct world w = make_world();
+    struct membership_join held = { .job = "held",
+                                    .n_workers = 2,
+                                    .incarnation = 1,
+                                    .mode = TABLE_SPEC_MODE_BSP,
+                                    .name = "h" };
+    struct table_admin_counts counts;
+    struct err err = { 0 };
+    struct worker *worker;
+    char name[64];
+    uint32_t ids[N_HELD];
+    clock_t began;
+
+    (void)state;
+    enter_shard();
+    for (uint32_t i = 0; i < N_HELD + N_EVIL; i++) {
+        struct table_spec spec;
+
+        snprintf(name, sizeof name, i < N_HELD ? "held/%u" : "evil/%u", i);
+        spec = sparse_spec(name, DIM, TABLE_SPEC_SGD);
+        ids[i % N_HELD] =
+            i < N_HELD ? make_table(w.s, &spec) : (make_table(w.s, &spec), ids[i % N_HELD]);
+    }
+    assert_int_equal(membership_join(shard_membership(w.s), &held, 0, &worker, &err), 0);
+    for (uint32_t k = 0; k < BSP_HELD_PUSHES_MAX; k++) {
+        struct push *push = next_push(worker, k);
+
+        for (uint32_t i = 0; i < N_HELD; i++)
+            add_gradient(push, ids[i], DIM, NULL, 0, NULL);
+        must_push(w.s, worker, push);
+    }
+    assert_int_equal(w.s->tables[ids[7]]->n_held, BSP_HELD_PUSHES_MAX);
+    began = clock();
+    enter_shard();
+    assert_int_equal(table_admin_check(w.s, "evil", NULL, &err), 0);
+    assert_int_equal(table_admin_drop(w.s, "evil", &counts, &err), 0);
+    assert_int_equal(counts.n_tables, N_EVIL);
+    assert_true(clock() - began < CLOCKS_PER_SEC); /* seconds to a minute, otherwise */
+    leave(&w, worker);
+    assert_int_equal(table_admin_check(w.s, "held", NULL, &err), -EBUSY);
+    (void)shard_advance(w.s, 3 * JOIN_MS); /* their worker is gone: they are void */
+    while (lock_step_is_combining(w.s) || w.s->queues)
+        (void)shard_advance(w.s, 3 * JOIN_MS), lock_step_more(w.s);
+    assert_int_equal(w.s->tables[ids[7]]->n_held, 0);
+    assert_int_equal(table_admin_drop(w.s, "held", &counts, &err), 0);
+    assert_int_equal(counts.n_tables, N_HELD);
     free_world(&w);
 }
 
@@ -428,6 +483,19 @@ tables_that_only_add_are_left_alone_but_by_their_name_and_get_what_is_asked_for(
     free_world(&w);
 }
 
+static void a_second_call_sets_only_what_the_first_has_left(void **state)
+{
+    struct world w = make_world();
+    struct err err;
+
+    (void)state;
+    assert_int_equal(set(&w, "lr=0.5", &err), 0);
+    assert_int_equal(n_of_type(w.log, SHARD_EVENT_SPEC, -1), 2);
+    assert_int_equal(set(&w, "lr=0.5", &err), 0);
+    assert_int_equal(n_of_type(w.log, SHARD_EVENT_SPEC, -1), 2);
+    free_world(&w);
+}
+
 static void nobody_joins_a_job_whose_tables_are_being_changed(void **state)
 {
     struct world w = make_world();
@@ -549,6 +617,7 @@ int main(void)
         cmocka_unit_test(a_large_push_to_a_table_ends_before_the_table_is_dropped),
         cmocka_unit_test(the_job_with_most_tables_is_found),
         cmocka_unit_test(expected_workers_and_held_pushes_are_in_the_way),
+        cmocka_unit_test(held_pushes_are_not_searched_for_each_table),
         cmocka_unit_test(a_table_without_a_slash_is_dropped_by_its_name),
         cmocka_unit_test(workers_of_a_job_that_may_share_the_tables_are_in_the_way),
         cmocka_unit_test(empty_tables_count_against_the_memory_and_give_it_back),
@@ -559,6 +628,7 @@ int main(void)
         cmocka_unit_test(settings_that_no_table_can_have_change_nothing),
         cmocka_unit_test(
             tables_that_only_add_are_left_alone_but_by_their_name_and_get_what_is_asked_for),
+        cmocka_unit_test(a_second_call_sets_only_what_the_first_has_left),
         cmocka_unit_test(nobody_joins_a_job_whose_tables_are_being_changed),
         cmocka_unit_test(
             a_table_with_other_settings_is_refused_with_the_command_that_changes_them),
