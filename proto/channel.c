@@ -132,206 +132,17 @@ static int reserve_read(struct channel_in *in, uint8_t **ret_space, size_t *ret_
     return 0;
 }
 
-/* ---- sending ---- */
-
-#define SMALL_BYTES 1024u /* copying costs less than an entry of its own */
-#define POOLED_MAX 64u
-#define WAITING_MIN 4u
-
-struct channel_out_batch {
-    struct channel_loop_pooled pooled; /* first: the loop frees it as that */
-    uv_write_t uv;
-    struct channel_out *out; /* borrowed */
-    uint32_t n;
-    size_t n_bytes;
-    struct bytes frames[CHANNEL_OUT_FRAMES]; /* owned */
-};
-
-/* As a loop's channels mostly need no more at a time, those that are written are kept at hand. */
-static struct channel_out_batch *make_batch(struct channel_out *o)
-{
-    struct channel_loop_pooled *pooled = o->channels->pooled;
-    struct channel_out_batch *batch;
-
-    if (pooled) {
-        o->channels->pooled = pooled->next;
-        o->channels->n_pooled--;
-        batch = CONTAINER_OF(pooled, struct channel_out_batch, pooled);
-    } else {
-        batch = memory_alloc(sizeof *batch);
-    }
-    batch->out = o;
-    batch->n = 0;
-    batch->n_bytes = 0;
-    return batch;
-}
-
-static void free_batch(struct channel_loop *channels, struct channel_out_batch *batch)
-{
-    for (uint32_t i = 0; i < batch->n; i++)
-        channel_loop_release(channels, &batch->frames[i]);
-    if (channels->n_pooled == POOLED_MAX) {
-        free(batch);
-        return;
-    }
-    batch->pooled.next = channels->pooled;
-    channels->pooled = &batch->pooled;
-    channels->n_pooled++;
-}
-
-static void on_batch_written(uv_write_t *uv, int status)
-{
-    struct channel_out_batch *batch = CONTAINER_OF(uv, struct channel_out_batch, uv);
-    struct channel_out *o = batch->out;
-
-    free_batch(o->channels, batch);
-    o->n_writes--;
-    o->written(o, status);
-}
-
-/* Copies a small frame behind the last one. */
-static bool join(struct channel_out_batch *batch, const struct bytes *frame)
-{
-    struct bytes *last = &batch->frames[batch->n - 1];
-    size_t n_bytes = bytes_len(frame);
-
-    if (n_bytes > SMALL_BYTES || last->cap_bytes - last->end < n_bytes)
-        return false;
-    memcpy(last->bytes + last->end, bytes_front(frame), n_bytes);
-    bytes_commit(last, n_bytes);
-    return true;
-}
-
-/* Takes the frame. True: the batch is full, write it. */
-static bool add_frame(struct channel_out *o, struct bytes *frame)
-{
-    struct channel_out_batch *batch = o->batch ? o->batch : make_batch(o);
-
-    o->batch = batch;
-    batch->n_bytes += bytes_len(frame);
-    if (batch->n && join(batch, frame)) {
-        channel_loop_release(o->channels, frame);
-    } else {
-        batch->frames[batch->n++] = *frame;
-        *frame = (struct bytes){ 0 };
-    }
-    return batch->n == CHANNEL_OUT_FRAMES || batch->n_bytes > CHANNEL_OUT_BYTES;
-}
-
-/* The n_skip first bytes are written; the rest is for libuv to write. */
-static int write_rest(struct channel_out *o, struct channel_out_batch *batch, uv_buf_t *bytes,
-                      size_t n_skip)
-{
-    uint32_t first = 0;
-    int status;
-
-    for (; n_skip >= bytes[first].len; first++)
-        n_skip -= bytes[first].len;
-    bytes[first].base += n_skip;
-    bytes[first].len -= n_skip;
-    status = uv_write(&batch->uv, o->stream, bytes + first, batch->n - first, on_batch_written);
-    if (status)
-        free_batch(o->channels, batch);
-    else
-        o->n_writes++;
-    return status;
-}
-
-/* On failure the frames are gone. */
-static int write_batch(struct channel_out *o)
-{
-    struct channel_out_batch *batch = o->batch;
-    uv_buf_t bytes[CHANNEL_OUT_FRAMES];
-    int n;
-
-    if (!batch)
-        return 0;
-    o->batch = NULL;
-    o->wrote_turn = o->channels->turn;
-    for (uint32_t i = 0; i < batch->n; i++)
-        bytes[i] = (uv_buf_t){ .base = (char *)batch->frames[i].bytes + batch->frames[i].start,
-                               .len = bytes_len(&batch->frames[i]) };
-    /* What the socket takes at once needs no callback, and its buffers are still warm. */
-    n = uv_try_write(o->stream, bytes, batch->n);
-    if (n == UV_EAGAIN)
-        n = 0;
-    if (n >= 0 && (size_t)n < batch->n_bytes)
-        return write_rest(o, batch, bytes, (size_t)n);
-    free_batch(o->channels, batch);
-    return n < 0 ? n : 0;
-}
-
-/* Takes a whole frame while another leaves in chunks. -ENOMEM: it is still the caller's. */
-static int add_waiting(struct channel_out *o, struct bytes *frame)
-{
-    size_t cap = o->chunks.cap ? 2 * o->chunks.cap : WAITING_MIN;
-    struct bytes *frames = o->chunks.frames;
-
-    if (o->chunks.n_frames == o->chunks.cap) {
-        frames = memory_try_alloc(cap * sizeof *frames);
-        if (!frames)
-            return -ENOMEM;
-        if (o->chunks.n_frames)
-            memcpy(frames, o->chunks.frames, o->chunks.n_frames * sizeof *frames);
-        free(o->chunks.frames);
-        o->chunks.frames = frames;
-        o->chunks.cap = cap;
-    }
-    o->chunks.n_bytes += bytes_len(frame);
-    frames[o->chunks.n_frames++] = *frame;
-    *frame = (struct bytes){ 0 };
-    return 0;
-}
-
-static void drop_waiting(struct channel_out *o, size_t from)
-{
-    for (size_t i = from; i < o->chunks.n_frames; i++)
-        channel_loop_release(o->channels, &o->chunks.frames[i]);
-    free(o->chunks.frames);
-    memset(&o->chunks, 0, sizeof o->chunks);
-}
-
-/* The last chunk has been added: the frames that waited go behind it. As write_batch(). */
-static int end_chunks(struct channel_out *o)
-{
-    int status = 0;
-    size_t i;
-
-    for (i = 0; i < o->chunks.n_frames && !status; i++)
-        if (add_frame(o, &o->chunks.frames[i]))
-            status = write_batch(o);
-    drop_waiting(o, i);
-    return status ? status : write_batch(o);
-}
+/* ---- the channel ---- */
 
 size_t channel_leaving_bytes(const struct channel *c)
 {
-    const struct channel_out *o = &c->out;
-
-    return uv_stream_get_write_queue_size(o->stream) + (o->batch ? o->batch->n_bytes : 0);
+    return uv_stream_get_write_queue_size(c->stream) + c->out.batch_bytes;
 }
 
 size_t channel_unsent_bytes(const struct channel *c)
 {
     return channel_leaving_bytes(c) + c->out.chunks.n_bytes;
 }
-
-/* Has something been sent of which the peer may not know yet? */
-static bool is_fresh(const struct channel_out *o)
-{
-    return o->n_writes || (o->wrote_turn && o->channels->turn - o->wrote_turn <= 1);
-}
-
-/* Drops what has not been handed to libuv. */
-static void drop_out(struct channel_out *o)
-{
-    if (o->batch)
-        free_batch(o->channels, o->batch);
-    o->batch = NULL;
-    drop_waiting(o, 0);
-}
-
-/* ---- the channel ---- */
 
 /*
  * The chain of callbacks, in the order in which bytes meet them:
@@ -344,7 +155,7 @@ static void drop_out(struct channel_out *o)
  *         -> finish -> on_closed -> events.closed                             (end)
  */
 #define FRAME_COST(n) (1024u + 16u * (n)) /* beside its bytes; its head has n */
-#define HIGH_WATER_BYTES (8u << 20)
+#define HIGH_WATER_BYTES (8u << 20)       /* of the memory of what is unsent */
 #define LOW_WATER_BYTES (2u << 20)
 #define LOW_READ_BYTES (64u << 10) /* of one read, at low priority */
 
@@ -358,8 +169,7 @@ static void on_written(struct channel_out *out, int status);
 
 static void count_held(struct channel *c)
 {
-    size_t n_bytes =
-        c->finished ? 0 : c->in.buf.cap_bytes + channel_unsent_bytes(c) + c->owner_bytes;
+    size_t n_bytes = c->finished ? 0 : c->in.buf.cap_bytes + c->out.held_bytes + c->owner_bytes;
 
     if (n_bytes == c->held_bytes)
         return;
@@ -383,7 +193,7 @@ static void on_closed(uv_handle_t *handle)
 
     if (--c->n_handles_open)
         return;
-    drop_out(&c->out);
+    channel_out_drop(&c->out);
     c->closed = &in; /* a held frame is good until it returns */
     c->events->closed(c->owner, c->why);
     channel_loop_release(channels, &in);
@@ -441,7 +251,7 @@ static void end(struct channel *c, int why)
     c->state = CHANNEL_CLOSING;
     c->why = why;
     channel_loop_cancel(c->channels, &c->waiter);
-    if (write_batch(&c->out) == 0 && is_fresh(&c->out))
+    if (channel_out_write(&c->out) == 0 && channel_out_is_fresh(&c->out))
         linger(c);
     else
         finish(c);
@@ -509,6 +319,11 @@ static bool has_priority(struct channel *c)
         return false;
     begin_low_turn(c);
     return true;
+}
+
+void channel_use_turn(struct channel *c, size_t n_bytes)
+{
+    use_turn(c, n_bytes);
 }
 
 void channel_use_unpacked(struct channel *c, size_t n_bytes)
@@ -635,7 +450,7 @@ static void deliver(struct channel *c)
             end(c, status);
     }
     c->delivering = false;
-    status = write_batch(&c->out);
+    status = channel_out_write(&c->out);
     if (status)
         end_broken(c, status);
     recycle(c, &header);
@@ -797,7 +612,7 @@ int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *c
 
 static void drain(struct channel *c)
 {
-    if (c->state != CHANNEL_CONGESTED || channel_unsent_bytes(c) >= LOW_WATER_BYTES)
+    if (c->state != CHANNEL_CONGESTED || c->out.held_bytes >= LOW_WATER_BYTES)
         return;
     c->state = CHANNEL_OPEN;
     if (!c->held)
@@ -824,7 +639,7 @@ static int sent(struct channel *c, int status)
     if (status)
         end_broken(c, status);
     else if (c->state == CHANNEL_OPEN && !c->reads_always &&
-             channel_unsent_bytes(c) > HIGH_WATER_BYTES)
+             c->out.held_bytes > HIGH_WATER_BYTES)
         c->state = CHANNEL_CONGESTED;
     if (!c->delivering) /* else when that ends */
         count_held(c);
@@ -853,10 +668,10 @@ int channel_send(struct channel *c, struct bytes *frame)
     if (status)
         return status;
     if (c->out.chunks.under_way) {
-        status = add_waiting(&c->out, frame);
+        status = channel_out_add_waiting(&c->out, frame);
         channel_loop_release(c->channels, frame);
-    } else if (add_frame(&c->out, frame) || (!c->delivering && !c->corked)) {
-        status = write_batch(&c->out);
+    } else if (channel_out_add(&c->out, frame) || (!c->delivering && !c->corked)) {
+        status = channel_out_write(&c->out);
     }
     return sent(c, status);
 }
@@ -872,7 +687,7 @@ void channel_uncork(struct channel *c)
 
     c->corked = false;
     if (writes)
-        (void)sent(c, write_batch(&c->out)); /* if it fails, events.closed follows */
+        (void)sent(c, channel_out_write(&c->out)); /* if it fails, events.closed follows */
 }
 
 int channel_send_chunk(struct channel *c, struct bytes *chunk)
@@ -882,8 +697,8 @@ int channel_send_chunk(struct channel *c, struct bytes *chunk)
     if (status)
         return status;
     c->out.chunks.under_way = true;
-    (void)add_frame(&c->out, chunk);
-    return sent(c, write_batch(&c->out));
+    (void)channel_out_add(&c->out, chunk);
+    return sent(c, channel_out_write(&c->out));
 }
 
 int channel_send_last_chunk(struct channel *c, struct bytes *chunk)
@@ -892,8 +707,8 @@ int channel_send_last_chunk(struct channel *c, struct bytes *chunk)
 
     if (status)
         return status;
-    (void)add_frame(&c->out, chunk);
-    status = sent(c, end_chunks(&c->out));
+    (void)channel_out_add(&c->out, chunk);
+    status = sent(c, channel_out_end_chunks(&c->out));
     if (!status)
         drain(c);
     return status;

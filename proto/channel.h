@@ -7,7 +7,7 @@
  *
  *     state      delivers  may send  leaves it by
  *     OPEN         yes       yes     channel_close(), any error, end of stream
- *     CONGESTED    no        yes     the queue draining below LOW_WATER_BYTES
+ *     CONGESTED    no        yes     the queue's memory draining below LOW_WATER_BYTES
  *     CLOSING      no        no      libuv's close callback, then events.closed
  *
  * While OPEN it also pauses as long as its owner holds a frame, and, once its turn is used up, until the loop's next
@@ -33,6 +33,7 @@
 #include <uv.h>
 
 #include "proto/channel_loop.h"
+#include "proto/channel_out.h"
 #include "proto/frame.h"
 
 /* ---- receiving ---- */
@@ -59,40 +60,6 @@ struct channel_in {
     uint32_t last_bytes[2];        /* lengths of the two frames before it */
     uint32_t most_bytes;           /* the largest so far */
     bool is_cautious;              /* low_priority, at the last read */
-};
-
-/* ---- sending ---- */
-
-/*
- * The way out of a channel: frames that wait to be handed to libuv, many in one system call.
- *
- *     add_frame ... -> write_batch -> all written at once
- *                                  -> libuv has the rest -> written()
- *
- * A small frame is copied behind the one before it where there is space, so that a run of
- * acknowledgements travels in one buffer. Every buffer goes to the loop once it is written.
- *
- * A frame may leave in chunks, each as soon as it is made. Whole frames that come meanwhile wait for
- * the last chunk:
- *
- *     chunks.under_way -> add_frame, write_batch ... -> end_chunks
- *                        add_waiting ...
- */
-#define CHANNEL_OUT_FRAMES 16u
-#define CHANNEL_OUT_BYTES (256u << 10) /* more than that is not kept waiting */
-
-struct channel_out {
-    uv_stream_t *stream;             /* borrowed */
-    struct channel_loop *channels;   /* borrowed */
-    struct channel_out_batch *batch; /* owned: not yet handed to libuv; or NULL */
-    size_t n_writes;                 /* libuv's, whose callback is to come */
-    uint64_t wrote_turn;             /* the loop's turn of the last write; 0: none */
-    struct {
-        bool under_way;       /* a frame that leaves in chunks */
-        struct bytes *frames; /* owned, and what is in them: n_frames that wait for its end */
-        size_t n_frames, cap, n_bytes;
-    } chunks;
-    void (*written)(struct channel_out *o, int status); /* after each of the n_writes */
 };
 
 /* ---- the channel ---- */
@@ -196,6 +163,9 @@ static inline struct bytes channel_take_held(struct channel *c)
     *c->closed = (struct bytes){ 0 };
     return held;
 }
+
+/* Inside events.frame: what the frame asks for takes as long as n_bytes more would. */
+void channel_use_turn(struct channel *c, size_t n_bytes);
 
 /* Inside events.frame: the owner has decompressed n_bytes of it, which count as if they had come. */
 void channel_use_unpacked(struct channel *c, size_t n_bytes);

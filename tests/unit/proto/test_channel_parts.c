@@ -1,5 +1,6 @@
 /* Frames that leave in parts: what they are at the other end, and what is sent meanwhile. */
 #include "common/memory.h"
+#include "proto/channel_out.h"
 #include "tests/unit/proto/channels.h"
 
 enum { N_PARTS = 5, PART_BYTES = 300000, BODY_BYTES = N_PARTS * PART_BYTES };
@@ -163,6 +164,70 @@ static void what_waits_for_the_last_part_counts_as_unsent(void **state)
     channels_tear_down(&f);
 }
 
+/* So many bytes in a buffer for cap_bytes. */
+static void reply_in(struct channels *f, size_t n_bytes, size_t cap_bytes)
+{
+    struct bytes frame = n_bytes ? channels_big_frame(n_bytes) : channels_beat(7), b;
+
+    assert_int_equal(channel_loop_acquire(f->channel->channels, cap_bytes, &b), 0);
+    memcpy(b.bytes, bytes_front(&frame), bytes_len(&frame));
+    bytes_commit(&b, bytes_len(&frame));
+    bytes_deinit(&frame);
+    assert_int_equal(channel_send(f->channel, &b), 0);
+}
+
+static void read_all(struct channels *f)
+{
+    while (channel_unsent_bytes(f->channel)) {
+        (void)channels_read(f);
+        channels_turn(f);
+    }
+    assert_true(f->channel->held_bytes == f->channel->in.buf.cap_bytes);
+    assert_true(f->channel->out.held_bytes == 0);
+}
+
+static void a_frame_that_stays_moves_from_a_buffer_that_is_far_too_large(void **state)
+{
+    struct channels f;
+    size_t before;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    while (!channel_unsent_bytes(f.channel))
+        channels_reply(&f, 100000);
+    before = f.channel->held_bytes;
+    assert_true(before >= channel_unsent_bytes(f.channel));
+    for (int i = 0; i < 20; i++)
+        reply_in(&f, 0, 4 << 20);
+    for (int i = 0; i < 20; i++)
+        reply_in(&f, 5000, 1 << 20);
+    assert_int_equal(f.channel->state, CHANNEL_OPEN);
+    assert_in_range(f.channel->held_bytes, before + 20 * 5000, before + 20 * 10000 + 40 * 2000);
+    read_all(&f);
+    channels_tear_down(&f);
+}
+
+static void what_is_unsent_counts_as_its_buffers_and_not_as_what_is_in_them(void **state)
+{
+    struct channels f;
+    size_t before;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    while (!channel_unsent_bytes(f.channel))
+        reply_in(&f, 100000, 250000);
+    before = f.channel->held_bytes;
+    for (size_t n = 1; f.channel->state == CHANNEL_OPEN; n++) {
+        reply_in(&f, 100000, 250000);
+        assert_true(f.channel->held_bytes >= before + n * 250000);
+    }
+    assert_true(channel_unsent_bytes(f.channel) < 4 << 20);
+    assert_true(f.channel->held_bytes < 10 << 20);
+    read_all(&f);
+    assert_int_equal(f.channel->state, CHANNEL_OPEN);
+    channels_tear_down(&f);
+}
+
 static void a_channel_may_close_in_the_middle(void **state)
 {
     (void)state;
@@ -241,6 +306,8 @@ int main(void)
         cmocka_unit_test(what_leaves_in_parts_comes_as_one_frame),
         cmocka_unit_test(frames_sent_meanwhile_come_behind_it_in_their_order),
         cmocka_unit_test(what_waits_for_the_last_part_counts_as_unsent),
+        cmocka_unit_test(a_frame_that_stays_moves_from_a_buffer_that_is_far_too_large),
+        cmocka_unit_test(what_is_unsent_counts_as_its_buffers_and_not_as_what_is_in_them),
         cmocka_unit_test(a_channel_may_close_in_the_middle),
         cmocka_unit_test(a_damaged_length_is_found_before_the_body),
 #ifdef PS_FAULTS
