@@ -225,9 +225,14 @@ static inline uint64_t hash_index_order(uint64_t key)
     return hash << 12 | hash >> 52;
 }
 
+/* In bytes of a slice (shard.h): a line that a scan looks at, and a row in it. */
+#define HASH_INDEX_LINE_COST 16u
+#define HASH_INDEX_ROW_COST 20u
+
 /* table_range() */
 uint32_t hash_index_range(const struct hash_index *x, const struct slab *rows, uint64_t from,
-                          uint32_t n_max, struct row **ret_rows, uint64_t *ret_last);
+                          uint32_t n_max, struct row **ret_rows, uint64_t *ret_last,
+                          uint64_t *cost);
 
 /* Makes sure that one more key finds a place. PS_EBUDGET or -ENOMEM: there is no place; existing keys are found as
  * before. */

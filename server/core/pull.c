@@ -40,6 +40,7 @@ static size_t bytes_beside_rows(const struct section *sent)
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
                     size_t *ret_value_bytes, struct err *err)
 {
+    const uint32_t n_scans = scan_n_sections(pull);
     size_t head_bytes, total = 0;
     int status = 0;
 
@@ -52,7 +53,7 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
             (status = section_check_count(&section, err)) != 0)
             return status;
         if (sent->scan_bytes) {
-            status = scan_plan(&section, max_bytes - total, &ret_value_bytes[i], err);
+            status = scan_plan(&section, n_scans, max_bytes - total, &ret_value_bytes[i], err);
             if (status)
                 return status;
             total += ret_value_bytes[i];
@@ -344,18 +345,24 @@ static void emit_state(struct shard_pull_op *op, const struct chunk *c)
     }
 }
 
+/* Of a row, in bytes of a slice. */
+static uint64_t read_cost(const struct shard_entry *entry, enum codec_id codec)
+{
+    return (uint64_t)entry->row_cost * shard_codec_cost(codec);
+}
+
 /* Of one section, for about *n_bytes of rows. */
 static int read_section(struct shard *s, struct shard_pull_op *op, uint64_t *n_bytes,
                         struct err *err)
 {
-    const uint32_t cost = op->section.entry->row_cost;
+    const uint64_t cost = read_cost(op->section.entry, op->section.codec->id);
     struct chunk chunks[2];
     uint32_t at = 0;
     int status = fetch(s, op, &chunks[0], err);
 
     while (!status && chunks[at].n) {
         struct chunk *next = &chunks[1 - at];
-        uint64_t used = (uint64_t)chunks[at].n * cost;
+        uint64_t used = chunks[at].n * cost;
 
         *n_bytes -= used < *n_bytes ? used : *n_bytes;
         next->n = 0;
@@ -376,7 +383,7 @@ static int read_scan(struct shard *s, struct shard_pull_op *op, uint64_t *n_byte
 {
     uint64_t used;
     size_t n_written;
-    int status = scan_slice(s, &op->section, op->dst, &n_written, &used, err);
+    int status = scan_slice(s, &op->section, op->n_scans, op->dst, &n_written, &used, err);
 
     if (status)
         return status;
@@ -391,8 +398,12 @@ int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
     uint64_t n_bytes = SHARD_SLICE_BYTES;
 
     while (!op->done && n_bytes) {
-        int status = open_section(s, op, err);
+        int status;
 
+        /* In a slice of its own: what it costs is not known before. */
+        if (op->pull->sections[op->at].scan_bytes && n_bytes < SHARD_SLICE_BYTES)
+            break;
+        status = open_section(s, op, err);
         if (!status && op->section.sent->scan_bytes)
             status = read_scan(s, op, &n_bytes, err);
         else if (!status)
@@ -490,6 +501,7 @@ void shard_pull_begin(struct shard *s, const struct worker *worker, const struct
     ret->is_open = false;
     ret->known = NULL;
     ret->n_known = 0;
+    ret->n_scans = scan_n_sections(pull);
     ret->done = pull->n_sections == 0;
 }
 
@@ -500,20 +512,20 @@ void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_p
         count_staleness(s, worker, op->pull, op->min_clock);
 }
 
-bool shard_pull_is_large(const struct shard *s, const struct pull *pull)
+uint64_t shard_pull_cost(const struct shard *s, const struct pull *pull)
 {
     uint64_t n_bytes = 0;
 
     for (uint32_t i = 0; i < pull->n_sections; i++) {
-        const struct shard_entry *entry = shard_entry_at(s, pull->sections[i].table_id);
+        const struct section *section = &pull->sections[i];
+        const struct shard_entry *entry = shard_entry_at(s, section->table_id);
 
-        if (entry)
-            n_bytes += (uint64_t)pull->sections[i].n_keys * entry->row_cost;
-        /* Each looks at a segment of the index, at least. */
-        if (entry && pull->sections[i].scan_bytes)
-            n_bytes += SHARD_SLICE_BYTES / 2;
+        if (entry && section->scan_bytes)
+            n_bytes += SHARD_SLICE_BYTES + 1; /* a slice of its own */
+        else if (entry)
+            n_bytes += section->n_keys * read_cost(entry, section->codec);
     }
-    return n_bytes > SHARD_SLICE_BYTES;
+    return n_bytes;
 }
 
 /* Rows are read until they cost a slice, and to the end of the last chunk. */

@@ -10,29 +10,61 @@
 /* Of an answer: so it is one slice, of rows and of heads of rows that are looked at. */
 #define ROWS_MAX 8192u
 
-/* A segment of the index that has been looked at, in bytes of a slice. */
-#define SEGMENT_COST (256u << 10)
+/* Of an answer, at least: to look for one row costs nearly as much as to look for hundreds. */
+#define BYTES_MIN 4096u
+
+/* Of a slice: after so much looking the rows that were found are enough. */
+#define SEARCH_MAX (SHARD_SLICE_BYTES / 2)
 
 #define AHEAD 8u
 
-/* Rows of its answer, at most; one at least, however large. */
-static uint32_t n_rows_max(const struct shard_section *section)
+static size_t min(size_t a, size_t b)
 {
-    const size_t n_bytes = section->sent->scan_bytes < SHARD_SLICE_BYTES
-                               ? section->sent->scan_bytes
-                               : SHARD_SLICE_BYTES;
-    const size_t n = n_bytes / (sizeof(uint64_t) + section->row_bytes);
-
-    return n < 1 ? 1 : n < ROWS_MAX ? (uint32_t)n : ROWS_MAX;
+    return a < b ? a : b;
 }
 
-int scan_plan(struct shard_section *section, size_t max_bytes, size_t *ret_bytes,
-              struct err *err)
+static size_t max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* To read and encode one of its rows, in bytes of a slice. */
+static uint64_t row_cost(const struct shard_section *section)
+{
+    const struct shard_table *t = &section->entry->table;
+    const size_t n_bytes = section->sent->state ? t->payload_bytes : t->weights_bytes;
+
+    return max(sizeof(struct row) + n_bytes, SHARD_SLICE_BYTES / ROWS_MAX) *
+           shard_codec_cost(section->codec->id);
+}
+
+/* Rows of its answer, at most; one at least, however large. */
+static uint32_t n_rows_max(const struct shard_section *section, uint32_t n_scans)
+{
+    const size_t n_bytes =
+        min(max(section->sent->scan_bytes, BYTES_MIN), SHARD_SLICE_BYTES / n_scans);
+    const size_t n = min(n_bytes / (sizeof(uint64_t) + section->row_bytes),
+                         SHARD_SLICE_BYTES / row_cost(section));
+
+    return (uint32_t)min(max(n, 1), ROWS_MAX);
+}
+
+uint32_t scan_n_sections(const struct pull *pull)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < pull->n_sections; i++)
+        n += pull->sections[i].scan_bytes > 0;
+    return n;
+}
+
+int scan_plan(struct shard_section *section, uint32_t n_scans, size_t max_bytes,
+              size_t *ret_bytes, struct err *err)
 {
     if (section->sent->state)
         section->row_bytes = shard_state_row_bytes(section->entry);
-    *ret_bytes =
-        SECTION_SCAN_HEAD_BYTES + n_rows_max(section) * (sizeof(uint64_t) + section->row_bytes);
+    *ret_bytes = SECTION_SCAN_HEAD_BYTES +
+                 n_rows_max(section, n_scans) * (sizeof(uint64_t) + section->row_bytes);
     if (*ret_bytes > max_bytes)
         return err_set(err, PS_ETOOBIG,
                        "table %s: the scans of this pull do not fit in one answer",
@@ -59,16 +91,16 @@ static void change_first(struct shard *s, const struct shard_entry *entry,
     }
 }
 
-/* Rows until there are nearly enough, or enough was looked at. *cursor goes on; false: the scan is over. */
+/* Rows until half of them are there, or enough was looked at. *cursor goes on; false: the scan is over. */
 static bool find_rows(const struct table *t, uint64_t *cursor, uint32_t n_max,
                       struct row **rows, uint32_t *ret_n, uint64_t *ret_used)
 {
     uint64_t last = *cursor - 1;
 
     *ret_n = 0;
-    for (*ret_used = 0; *ret_used < SHARD_SLICE_BYTES && *ret_n < n_max - n_max / 4;
-         *ret_used += SEGMENT_COST) {
-        *ret_n += table_range(t, *cursor, n_max - *ret_n, rows + *ret_n, &last);
+    *ret_used = 0;
+    while (*ret_used < SEARCH_MAX && *ret_n < (n_max + 1) / 2) {
+        *ret_n += table_range(t, *cursor, n_max - *ret_n, rows + *ret_n, &last, ret_used);
         *cursor = last + 1;
         if (last == UINT64_MAX)
             return false;
@@ -102,8 +134,8 @@ static void put_head(uint8_t *dst, uint64_t version, uint64_t next, uint32_t n_r
     memcpy(dst + 20, &flags, 4);
 }
 
-int scan_slice(struct shard *s, struct shard_section *section, uint8_t *dst, size_t *ret_bytes,
-               uint64_t *ret_used, struct err *err)
+int scan_slice(struct shard *s, struct shard_section *section, uint32_t n_scans, uint8_t *dst,
+               size_t *ret_bytes, uint64_t *ret_used, struct err *err)
 {
     const uint64_t version = push_apply_version(s);
     uint64_t cursor = section->sent->cursor;
@@ -114,13 +146,16 @@ int scan_slice(struct shard *s, struct shard_section *section, uint8_t *dst, siz
 
     if (section->sent->state)
         section->row_bytes = shard_state_row_bytes(section->entry);
-    n_max = n_rows_max(section);
+    n_max = n_rows_max(section, n_scans);
     rows = shard_scratch(&s->found, n_max, sizeof *rows);
     if (!rows)
         return err_set(err, -ENOMEM, "%s", status_text(-ENOMEM));
     goes_on = find_rows(section->entry->table.rows, &cursor, n_max, rows, &n, ret_used);
-    if (push_apply_is_under_way(s))
+    *ret_used += n * row_cost(section);
+    if (push_apply_is_under_way(s)) {
         change_first(s, section->entry, rows, n);
+        *ret_used += (uint64_t)n * section->entry->row_cost;
+    }
     put_head(dst, version, cursor, n, goes_on ? 0 : SECTION_SCAN_END);
     at = dst + SECTION_SCAN_HEAD_BYTES;
     for (uint32_t i = 0; i < n; i++, at += sizeof(uint64_t))
@@ -131,6 +166,5 @@ int scan_slice(struct shard *s, struct shard_section *section, uint8_t *dst, siz
         put_row(s, section, rows[i], at);
     }
     *ret_bytes = (size_t)(at - dst);
-    *ret_used += (uint64_t)n * section->entry->row_cost;
     return 0;
 }

@@ -225,7 +225,7 @@ struct shard_pull_op {
     const struct pull *pull;
     uint64_t min_clock, version;  /* when reading began: the answer holds at least these */
     uint8_t *dst;                 /* where the next row goes */
-    uint32_t at;                  /* the section being read */
+    uint32_t at, n_scans;         /* the section being read; scans of the pull */
     struct shard_section section; /* that one */
     uint32_t n_read;              /* rows of it */
     uint8_t *present;             /* of a section that asks for its bits: these, in the reply */
@@ -256,8 +256,8 @@ void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_p
 /* Upper bound of the bytes that a slice writes, for a pull that shard_pull_plan() has accepted and that
  * asks for no state. dst may differ in each slice. */
 size_t shard_pull_slice_bytes(const struct shard *s, const struct pull *pull) ON_SHARD;
-/* True if the pull needs more than one slice. For a pull that shard_pull_plan() has accepted. */
-bool shard_pull_is_large(const struct shard *s, const struct pull *pull) ON_SHARD;
+/* What it costs to answer, in bytes of a slice: more than SHARD_SLICE_BYTES if that takes several, or is a scan's. */
+uint64_t shard_pull_cost(const struct shard *s, const struct pull *pull) ON_SHARD;
 
 /* Sets the receiver of all following changes (shard_events.h; borrowed); NULL: none. To be called
  * between requests, after shard_finish_push(). */

@@ -29,6 +29,7 @@
 #define SHARD_SCRATCH_KEEP_BYTES ((size_t)1 << 20) /* of each scratch buffer, between calls */
 #define SHARD_KEY_COST 128u /* bytes of a slice, at least, that a key takes */
 #define SHARD_CHUNK_MAX 128u
+#define SHARD_TOPK_COST 4u /* times a row's: its bytes are gone through some thirty times */
 
 #define SHARD_TURNOVER_RUNS 16u
 
@@ -269,6 +270,12 @@ static inline enum table_spec_mode shard_mode_of(const struct shard_entry *entry
                                                  const struct job *job)
 {
     return entry->table.spec.mode == TABLE_SPEC_MODE_JOB ? job->mode : entry->table.spec.mode;
+}
+
+/* How many times a row's own cost it takes to encode it. */
+static inline uint64_t shard_codec_cost(enum codec_id codec)
+{
+    return codec == CODEC_TOPK ? SHARD_TOPK_COST : 1;
 }
 
 #endif

@@ -167,9 +167,9 @@ void table_expect(struct table *t, uint64_t n_rows)
 }
 
 uint32_t table_range(const struct table *t, uint64_t from, uint32_t n_max,
-                     struct row **ret_rows, uint64_t *ret_last)
+                     struct row **ret_rows, uint64_t *ret_last, uint64_t *cost)
 {
-    return hash_index_range(&t->index, &t->rows, from, n_max, ret_rows, ret_last);
+    return hash_index_range(&t->index, &t->rows, from, n_max, ret_rows, ret_last, cost);
 }
 
 uint32_t table_near(const struct table *t, uint64_t key, struct row **ret_rows, uint32_t n_max)

@@ -93,10 +93,11 @@ void table_undo(struct table *t, struct row *row);
 bool table_ahead(struct table *t, uint64_t n_rows, void **ret_pages, size_t *ret_bytes);
 
 /* The next rows of a scan of the table, in the order of hash_index_order(): all from `from` on to *ret_last, which
- * is included; UINT64_MAX: the scan is over. At most n_max of them, 1 or more; there may be none. Costs as much as
- * looking at the rows of one segment of the index, some 12,000. */
+ * is included; UINT64_MAX: the scan is over. At most n_max of them, 1 or more; there may be none. Looks at the rows of
+ * one segment of the index, some 12,000, and does so again where few are wanted; *cost, in bytes of a slice, is what
+ * that adds to. */
 uint32_t table_range(const struct table *t, uint64_t from, uint32_t n_max,
-                     struct row **ret_rows, uint64_t *ret_last);
+                     struct row **ret_rows, uint64_t *ret_last, uint64_t *cost);
 
 /* Row numbers are below this; some may be free. */
 uint64_t table_n_numbers(const struct table *t);

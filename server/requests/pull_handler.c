@@ -18,13 +18,22 @@ struct pull_handler {
     struct request_context *request; /* borrowed */
     struct pull_context context;
     struct pull_queue parked;
-    struct pull_queue running;     /* their replies are made in slices; the next one's turn */
+    /* Their replies are made in slices; the next one's turn. Of readers there may be any number. */
+    struct pull_queue of_workers, of_readers;
+    uint64_t n_slices;             /* made so far: workers and readers take turns */
     struct pull_queue unread;      /* partly sent; their clients have still to read that */
     struct pending_pull *received; /* owned: the pull being read; NULL: to be acquired */
     struct pull_handler_counts counts;
-    size_t parked_bytes; /* what all parked ones take */
-    bool any_congested;  /* one is ready whose connection takes no answer now */
+    size_t parked_bytes;   /* what all parked ones take */
+    uint64_t retried_cost; /* of what this retry has answered at once, in bytes of a slice */
+    bool any_congested;    /* one is ready whose connection takes no answer now */
 };
+
+/* What a retry answers at once: 16 pulls of each of thousands of connections may have waited. */
+#define RETRY_COST_MAX (4 * (uint64_t)SHARD_SLICE_BYTES)
+
+/* Rows are paid for by their bytes in the reply, as long as these are a quarter of the rows' own. */
+#define REPLY_SHARE 4u
 
 /* --- a queue --- */
 
@@ -76,7 +85,8 @@ struct pull_handler *pull_handler_new(const struct pull_handler_config *config)
         p->config.parked_bytes_max = PULL_HANDLER_PARKED_BYTES_MAX;
     p->request = p->context.request = config->context;
     init_queue(&p->parked);
-    init_queue(&p->running);
+    init_queue(&p->of_workers);
+    init_queue(&p->of_readers);
     init_queue(&p->unread);
     return p;
 }
@@ -86,7 +96,8 @@ void pull_handler_free(struct pull_handler *p)
     if (!p)
         return;
     free_queue(&p->parked);
-    free_queue(&p->running);
+    free_queue(&p->of_workers);
+    free_queue(&p->of_readers);
     free_queue(&p->unread);
     pull_reply_deinit_context(&p->context);
     pull_reply_free(p->received);
@@ -97,24 +108,45 @@ void pull_handler_free(struct pull_handler *p)
 
 bool pull_handler_is_busy(const struct pull_handler *p)
 {
-    return p->running.first;
+    return p->of_workers.first || p->of_readers.first;
+}
+
+/* The pull begins to run, or goes on. */
+static void run(struct pull_handler *p, struct pending_pull *a)
+{
+    enqueue(a->worker ? &p->of_workers : &p->of_readers, a);
+}
+
+/* The next one's turn. There is one. */
+static struct pull_queue *next_queue(struct pull_handler *p)
+{
+    bool is_readers_turn = p->n_slices++ % 2;
+
+    if (!p->of_workers.first || (is_readers_turn && p->of_readers.first))
+        return &p->of_readers;
+    return &p->of_workers;
 }
 
 void pull_handler_more(struct pull_handler *p)
 {
+    struct pull_queue *queue;
     struct pending_pull *a;
     bool done;
     int status;
 
-    if (!p->running.first)
+    if (!pull_handler_is_busy(p))
         return;
-    a = dequeue(&p->running, &p->running.first);
+    queue = next_queue(p);
+    a = dequeue(queue, &queue->first);
     status = pull_reply_more(&p->context, a, &done);
     /* Its keys are read, and its client may take its time: others can be unpacked. */
     if (!done && a->holds && pull_reply_is_partly_sent(a))
         connection_drop_unpacked(a->connection);
     if (!done) {
-        enqueue(a->state == PULL_REPLY_WAITS ? &p->unread : &p->running, a);
+        if (a->state == PULL_REPLY_WAITS)
+            enqueue(&p->unread, a);
+        else
+            run(p, a);
         return;
     }
     if (status)
@@ -129,20 +161,24 @@ void pull_handler_written(struct pull_handler *p, struct connection *c)
     struct pending_pull **at = find_in_queue(&p->unread.first, c);
 
     if (*at && pull_reply_can_go_on(*at))
-        enqueue(&p->running, dequeue(&p->unread, at));
+        run(p, dequeue(&p->unread, at));
 }
 
 /* Of a pull that is not parked any more. Takes it. Not 0: the connection cannot go on. */
 static int answer(struct pull_handler *p, struct pending_pull *a) ON_SHARD
 {
+    uint64_t cost = shard_pull_cost(p->request->shard, &a->pull);
     struct err err = { 0 };
     bool done = true;
-    int status = pull_reply_begin(&p->context, a, &err);
+    int status;
 
+    p->retried_cost += cost > SHARD_SLICE_BYTES ? 0 : cost;
+    a->runs = cost > SHARD_SLICE_BYTES || p->retried_cost > RETRY_COST_MAX;
+    status = pull_reply_begin(&p->context, a, &err);
     if (status) {
         status = pull_reply_refuse(&p->context, a, status, err.text);
-    } else if (shard_pull_is_large(p->request->shard, &a->pull)) {
-        enqueue(&p->running, a);
+    } else if (a->runs) {
+        run(p, a);
         return 0;
     } else {
         do
@@ -165,7 +201,7 @@ static void rebase(struct pull *pull, const uint8_t *from, const uint8_t *to)
 
 static size_t parked_bytes(const struct pending_pull *parked)
 {
-    return sizeof *parked + bytes_len(&parked->body);
+    return sizeof *parked + parked->body.cap_bytes;
 }
 
 /* -ENOBUFS, which ends the worker, for the connection's own pulls; -ENOMEM, after which it may ask again, for all. */
@@ -313,29 +349,43 @@ static int refuse_received(struct pull_handler *p, int status, const char *sente
     return pull_reply_refuse(&p->context, p->received, status, sentence);
 }
 
+/* At once. A reply that has few bytes for its rows, or is a refusal after all, took longer than these say. */
+static int answer_small(struct pull_handler *p, struct pending_pull *a, uint64_t cost) ON_SHARD
+{
+    struct channel *channel = &a->connection->channel;
+    uint64_t bytes_before = channel->bytes_out, n_sent;
+    bool done = false;
+    int status = 0;
+
+    while (!done)
+        status = pull_reply_more(&p->context, a, &done);
+    n_sent = channel->bytes_out - bytes_before;
+    if (cost / REPLY_SHARE > n_sent)
+        channel_use_turn(channel, cost / REPLY_SHARE - n_sent);
+    return status;
+}
+
 /* Ready: at once, or in slices with the connection held. */
 static int answer_received(struct pull_handler *p, struct request *r) ON_SHARD
 {
+    uint64_t cost = shard_pull_cost(p->request->shard, &p->received->pull);
     struct pending_pull *a = p->received;
     struct err err = { 0 };
-    bool done = false;
     int status;
 
-    if (shard_pull_is_large(p->request->shard, &a->pull)) {
+    a->runs = cost > SHARD_SLICE_BYTES;
+    if (a->runs) {
         request_hold(r);
         a->holds = true;
     }
     status = pull_reply_begin(&p->context, a, &err);
     if (status)
         return refuse_received(p, status, err.text);
-    if (a->holds) {
-        p->received = NULL;
-        enqueue(&p->running, a);
-        return 0;
-    }
-    while (!done)
-        status = pull_reply_more(&p->context, a, &done);
-    return status;
+    if (!a->runs)
+        return answer_small(p, a, cost);
+    p->received = NULL;
+    run(p, a);
+    return 0;
 }
 
 /* Not ready. A pull that cannot be answered at all is refused now, not after a wait. */
@@ -418,7 +468,8 @@ int pull_handler_receive(struct pull_handler *p, struct request *r)
 static bool is_congested(struct pull_handler *p, const struct connection *c)
 {
     bool is_full = c->channel.state == CHANNEL_CONGESTED ||
-                   *find_in_queue(&p->running.first, c) || *find_in_queue(&p->unread.first, c);
+                   *find_in_queue(&p->of_workers.first, c) ||
+                   *find_in_queue(&p->unread.first, c);
 
     p->any_congested = p->any_congested || is_full;
     return is_full;
@@ -431,6 +482,7 @@ void pull_handler_retry(struct pull_handler *p)
     int status;
 
     p->any_congested = false;
+    p->retried_cost = 0;
     while ((parked = *at)) {
         c = parked->connection;
         parked->worker = request_context_waiting_worker(p->request, c);
@@ -518,7 +570,7 @@ static void renew_leases(struct pull_handler *p, const struct pull_queue *queue,
 
 void pull_handler_renew_leases(struct pull_handler *p, uint64_t now_ms)
 {
-    renew_leases(p, &p->running, now_ms);
+    renew_leases(p, &p->of_workers, now_ms);
     renew_leases(p, &p->unread, now_ms);
 }
 
@@ -551,7 +603,8 @@ void pull_handler_refuse_all(struct pull_handler *p, int status, const char *sen
 {
     while (p->parked.first)
         refuse(p, unpark(p, &p->parked.first), status, sentence);
-    refuse_queue(p, &p->running, status, sentence);
+    refuse_queue(p, &p->of_workers, status, sentence);
+    refuse_queue(p, &p->of_readers, status, sentence);
     refuse_queue(p, &p->unread, status, sentence);
 }
 
@@ -588,7 +641,8 @@ static void refuse_dropped(struct pull_handler *p, struct pull_queue *queue) ON_
 void pull_handler_refuse_dropped(struct pull_handler *p)
 {
     refuse_dropped(p, &p->parked);
-    refuse_dropped(p, &p->running);
+    refuse_dropped(p, &p->of_workers);
+    refuse_dropped(p, &p->of_readers);
     refuse_dropped(p, &p->unread);
 }
 
@@ -607,7 +661,8 @@ void pull_handler_drop(struct pull_handler *p, struct connection *c)
 
     while (*(at = find_in_queue(at, c)))
         drop(p, unpark(p, at));
-    drop_from(p, &p->running, c);
+    drop_from(p, &p->of_workers, c);
+    drop_from(p, &p->of_readers, c);
     drop_from(p, &p->unread, c);
 }
 

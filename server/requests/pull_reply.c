@@ -69,7 +69,7 @@ void pull_reply_recycle(struct pull_context *x, struct pending_pull *a)
     bytes_deinit(&a->known);
     a->state = PULL_REPLY_WHOLE;
     a->worker = NULL;
-    a->holds = false;
+    a->holds = a->runs = false;
     a->next = x->pool;
     x->pool = a;
     x->n_pooled++;
@@ -225,8 +225,9 @@ int pull_reply_begin(struct pull_context *x, struct pending_pull *a, struct err 
         status = begin_chunks(x, a, value_bytes);
     else
         status = open_reply(x, a, value_bytes, &a->reading.dst);
-    if (!status && a->out.cap_bytes + a->known.cap_bytes > SMALL_BYTES)
-        connection_set_reply_bytes(a->connection, a->out.cap_bytes + a->known.cap_bytes);
+    if (!status && (a->runs || a->out.cap_bytes > SMALL_BYTES))
+        connection_set_reply_bytes(a->connection,
+                                   sizeof *a + a->out.cap_bytes + a->known.cap_bytes);
     return status ? err_set(err, status, "%s", status_text(status)) : 0;
 }
 

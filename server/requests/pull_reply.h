@@ -40,6 +40,7 @@ struct pending_pull {
     uint64_t counted_ms;         /* up to then its job has this wait in its parked_ms */
     uint64_t job_run;            /* of the worker's job, when the reply was begun */
     struct worker *worker;       /* borrowed from the membership; NULL: a reader */
+    bool runs;                   /* in slices, and counts with what its connection holds */
     bool holds;                  /* its connection, from its beginning until it is answered */
     struct bytes body;           /* owned: the keys, if the request's body is not held */
     struct bytes out;            /* owned: the reply being made, or its next chunk */

@@ -13,10 +13,17 @@
     hostile.py keys PORT N    readers of shard 0 that ask table 0 for keys of 64 MiB in 2 KB, again and again
     hostile.py unfinished PORT N  readers of shard 0 that send 20 MiB of a frame of 60 MiB, hang up and begin again
     hostile.py hoard PORT N   readers of shard 0 that pull 16 MiB of table 0 again and again, and read nothing
+    hostile.py scans PORT N   readers of shard 0 that scan table 0, two times a row in each request, from anywhere
+    hostile.py joined-scans PORT N  the same of workers, which have joined a job of their own
+    hostile.py topk-scans PORT N    readers that scan it for as many bytes as there are, of which they want one float a row
+    hostile.py states PORT N  workers that pull the state of 4,000 keys that are not there, again and again
+    hostile.py unread-scans PORT N  readers that ask for many scans of table 0 at once, of all bytes, and read nothing
+    hostile.py unread-states PORT N  the same, for the state of 15,000 keys of table 0 that are not there
 
 They go on until stdin closes. It prints "ready" once all are connected and have sent something."""
 
 import contextlib
+import random
 import resource
 import selectors
 import socket
@@ -49,6 +56,7 @@ def zstd_frames():
 
 
 N_SECTIONS = 32000
+ALL_BYTES = (1 << 32) - 1
 
 
 def many_sections(type_, **more):
@@ -151,6 +159,45 @@ def readers(port, n):
     return clients
 
 
+def workers(port, n):
+    clients = []
+    for rank in range(n):
+        client = wire.Wire(port)
+        assert client.hello().status == 0
+        assert client.join(job="hostile", rank=rank, n_workers=n, incarnation=1).status == 0
+        clients.append(client.socket)
+    return clients
+
+
+def scans(n_sections, **fields):
+    cursors = [random.getrandbits(64) for _ in range(n_sections)]
+    return wire.frame("pull", wire.head((3, [wire.section(cursor=cursor, **fields) for cursor in cursors])))
+
+
+def many_scans(n_sections, **fields):
+    return b"".join(scans(n_sections, **fields) for _ in range(400))
+
+
+def absent_states(n_keys):
+    return wire.pull_frame(list(range(1 << 40, (1 << 40) + n_keys)), state=True)
+
+
+def send_only(clients, data):
+    """As flood(), but reads nothing."""
+    ready = selectors.DefaultSelector()
+    at = dict.fromkeys(clients, 0)
+    for client in clients:
+        client.setblocking(False)
+        ready.register(client, selectors.EVENT_WRITE)
+    print("ready", flush=True)
+    while True:
+        for key, _ in ready.select(1):
+            try:
+                at[key.fileobj] = (at[key.fileobj] + key.fileobj.send(data[at[key.fileobj]:])) % len(data)
+            except OSError:  # the greediest are hung up on
+                ready.unregister(key.fileobj)
+
+
 def hoard(port, n):
     pulls = wire.pull_frame(list(range(4096)), table=0) * 10
     clients = readers(port, n)
@@ -204,6 +251,18 @@ def main():
         work = lambda: drip(port, n)  # noqa: E731
     elif what == "hoard":
         work = lambda: hoard(port, n)  # noqa: E731
+    elif what == "scans":
+        work = lambda: flood(readers(port, n), many_scans(2, scan_bytes=1))  # noqa: E731
+    elif what == "joined-scans":
+        work = lambda: flood(workers(port, n), many_scans(2, scan_bytes=1))  # noqa: E731
+    elif what == "topk-scans":
+        work = lambda: flood(readers(port, n), scans(1, scan_bytes=ALL_BYTES, codec=wire.TOPK, k=1))  # noqa: E731
+    elif what == "states":
+        work = lambda: flood(workers(port, n), absent_states(4000))  # noqa: E731
+    elif what == "unread-scans":
+        work = lambda: send_only(readers(port, n), many_scans(16, scan_bytes=ALL_BYTES))  # noqa: E731
+    elif what == "unread-states":
+        work = lambda: send_only(readers(port, n), absent_states(15000))  # noqa: E731
     else:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(n + 100, hard)), hard))

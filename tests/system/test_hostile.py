@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 
+import pytest
 import wire
 from conftest import eventually
 from hostile import bomb
@@ -37,11 +38,19 @@ def hostile(*args):
 class Worker:
     """A worker that trains alone, a row at a time."""
 
-    def __init__(self, psd):
+    def __init__(self, psd, n_rows=0, dim=1):
+        """Beside its own table there is table 0, for its peers, with so many rows."""
         self.client = psd.connect()
+        peers = self.client.table(dim=dim, name="peers").number(3)
+        assert peers == 0
         self.table = self.client.table(dim=1).number(3)
         assert self.client.join(incarnation=1).status == 0
         self.clock = 0
+        n = max(1, min(20000, (4 << 20) // (4 * dim)))
+        for first in range(0, n_rows, n):
+            keys = list(range(first, min(first + n, n_rows)))
+            assert self.client.push(keys, floats(1) * dim * len(keys), table=peers, seq=self.clock + 1, clock=self.clock).status == 0
+            self.clock += 1
 
     def p99_ms(self, n_steps=N_STEPS):
         """Of pushes and pulls, each by itself."""
@@ -56,11 +65,11 @@ class Worker:
         return 1000 * sorted(took)[int(0.99 * len(took))]
 
 
-def assert_not_held_up(start_psd, *peers, n_refused=1000):
+def assert_not_held_up(start_psd, *peers, n_refused=1000, **rows):
     """A worker's requests take as long beside hostile peers of its psd as beside those of another psd of the same machine, which keep the cores
     just as busy. What other processes do meanwhile is in both, and not at the same moments: so it is tried a few times."""
     attacked, other = (start_psd("--shards", "1", "--lease", "300s", data=False) for _ in range(2))
-    worker = Worker(attacked)
+    worker, _ = Worker(attacked, **rows), Worker(other, **rows)
     seen = []
     for _ in range(5):
         p99_ms = {}
@@ -89,6 +98,23 @@ def test_heads_of_many_sections_do_not_hold_up_a_worker(start_psd):
 
 def test_a_push_of_many_sections_that_comes_byte_by_byte_does_not_hold_up_a_worker(start_psd):
     assert_not_held_up(start_psd, "bytes", 8, n_refused=0)
+
+
+def test_scans_do_not_hold_up_a_worker(start_psd):
+    """Each looks at thousands of rows for one, as long as its request is."""
+    assert_not_held_up(start_psd, "scans", N_READERS, n_refused=0, n_rows=200000)
+
+
+def test_scans_of_a_joined_worker_do_not_hold_up_another(start_psd):
+    assert_not_held_up(start_psd, "joined-scans", 1, n_refused=0, n_rows=200000)
+
+
+def test_scans_of_large_rows_for_a_few_bytes_do_not_hold_up_a_worker(start_psd):
+    assert_not_held_up(start_psd, "topk-scans", 1, n_refused=0, n_rows=2048, dim=16384)
+
+
+def test_states_of_absent_keys_do_not_hold_up_a_worker(start_psd):
+    assert_not_held_up(start_psd, "states", 1, n_refused=0, n_rows=200000)
 
 
 def test_probes_are_answered_beside_clients_that_drip_their_requests(start_psd, record_property):
@@ -272,13 +298,13 @@ def resident_mib(psd):
     return psd.stats()["rss_bytes"] >> 20
 
 
-def most_resident_mib(psd, worker, table, what, n_peers):
+def most_resident_mib(psd, worker, table, what, n_peers, dim=1):
     """Beside so many hostile peers, over four seconds in which a worker pushes."""
     before = resident_mib(psd)
     most = 0
     with hostile(what, psd.port, n_peers):
         for seq in range(1, 41):
-            assert worker.push([7], floats(1), table=table, seq=seq, clock=seq - 1).status == 0
+            assert worker.push([7], floats(*[1] * dim), table=table, seq=seq, clock=seq - 1).status == 0
             most = max(most, resident_mib(psd))
             time.sleep(0.1)
     print(f"resident: {before} MiB before, {most} MiB at most beside {n_peers} peers ({what})")
@@ -340,6 +366,19 @@ def test_unfinished_frames_hold_no_more_than_client_memory(start_psd, record_pro
     record_property("resident_mib", grown)
     assert psd.stats()["totals"]["net"]["greedy_peers"] > 0
     assert grown < 128 + 64
+    worker.close()
+
+
+@pytest.mark.parametrize("what", ["unread-scans", "unread-states"])
+def test_short_answers_that_nobody_reads_hold_no_more_than_client_memory(start_psd, record_property, what):
+    """Each was planned with megabytes."""
+    psd = start_psd("--shards", "1", "--client-memory", "64M", "--lease", "300s", data=False)
+    worker = psd.connect()
+    table = worker.table(dim=1024).number(3)
+    assert worker.join().status == 0
+    grown = most_resident_mib(psd, worker, table, what, 8, dim=1024)
+    record_property("resident_mib", grown)
+    assert grown < 64 + 64
     worker.close()
 
 

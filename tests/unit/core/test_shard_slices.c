@@ -262,7 +262,7 @@ static void begin_reading(struct pair *p, struct reading *r)
     codec = codec_by_id((uint32_t)id);
     r->row_bytes = codec->row_bytes(kinds[r->table].dim, r->pull->sections[0].k);
     r->bytes = malloc(n * r->row_bytes + 1);
-    assert_true(shard_pull_is_large(p->s, r->pull));
+    assert_true(shard_pull_cost(p->s, r->pull) > SHARD_SLICE_BYTES);
     shard_pull_begin(p->s, NULL, r->pull, r->bytes, &r->run);
 }
 

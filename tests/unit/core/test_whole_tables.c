@@ -478,7 +478,7 @@ static bool scan_once(struct shard *s, uint32_t scan_bytes, bool with_state, uin
     section->cursor = *cursor;
     section->state = with_state;
     assert_int_equal(shard_pull_plan(s, pull, sizeof dst, &value_bytes, &err), 0);
-    assert_false(shard_pull_is_large(s, pull));
+    assert_true(shard_pull_cost(s, pull) > SHARD_SLICE_BYTES); /* a slice of its own */
     assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), 0);
     memcpy(&seen->version, dst, 8);
     memcpy(&n, dst + 16, 4);
@@ -664,9 +664,10 @@ static void keys_chosen_on_purpose_are_scanned_too(void **state)
     struct table_spec spec = sparse_spec("emb", 1, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
-    uint64_t keys[600], cursor = 0, n = 0;
+    static const uint32_t n_wanted[] = { 3, 300 }; /* searched for, and guessed at first */
+    uint64_t keys[600];
     const float one = 1;
-    struct row *found[3];
+    struct row *found[300];
 
     (void)state;
     enter_shard();
@@ -686,18 +687,135 @@ static void keys_chosen_on_purpose_are_scanned_too(void **state)
         add_assign(push, 0, 1, &keys[i], 1, &one);
         must_push(s, w, push);
     }
-    do {
-        uint64_t last, from = cursor;
-        uint32_t got = table_range(shard_table(s, 0)->rows, cursor, 3, found, &last);
+    for (uint32_t k = 0; k < COUNT_OF(n_wanted); k++) {
+        uint64_t cursor = 0, n = 0;
 
-        for (uint32_t i = 0; i < got; i++) {
-            assert_true(hash_index_order(found[i]->key) >= from);
-            assert_true(hash_index_order(found[i]->key) <= last);
+        do {
+            uint64_t last, from = cursor, cost = 0;
+            uint32_t got =
+                table_range(shard_table(s, 0)->rows, cursor, n_wanted[k], found, &last, &cost);
+
+            assert_true(got <= n_wanted[k]);
+            for (uint32_t i = 0; i < got; i++) {
+                assert_true(hash_index_order(found[i]->key) >= from);
+                assert_true(hash_index_order(found[i]->key) <= last);
+            }
+            n += got;
+            cursor = last + 1;
+        } while (cursor);
+        assert_int_equal(n, 600);
+    }
+    shard_free(s);
+}
+
+/* Of a table of many segments: how often one is looked through, for how many rows. */
+static void a_search_for_rows_reads_a_segment_a_few_times(void **state)
+{
+    static const uint32_t n_wanted[] = { 1, 30, 300, 3000, 8192 };
+    const uint64_t once = (HASH_INDEX_LINE_COST + HASH_INDEX_ROW_COST * HASH_INDEX_LINE_PLACES)
+                          << HASH_INDEX_LINES_SHIFT;
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+    struct dice dice = dice_of_this_run("search");
+    static struct row *found[8192];
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    for (uint64_t at = 0; at < 40000; at += 1000)
+        push_keys(s, w, at, 1000, 1);
+    for (uint32_t k = 0; k < COUNT_OF(n_wanted); k++) {
+        uint64_t cost = 0, n = 0, n_searches = 0, cursor = roll(&dice, UINT64_MAX), last;
+
+        for (; n_searches < 20; n_searches++, cursor = last + 1)
+            n += table_range(shard_table(s, 0)->rows, cursor, n_wanted[k], found, &last, &cost);
+        assert_true(cost >= once / 4 * n_searches); /* a segment is half full, after a split */
+        assert_true(cost <= (n_wanted[k] < 100 ? 4 : 2) * once * n_searches);
+        if (n_wanted[k] <= 300)
+            assert_true(n >= n_searches * n_wanted[k] / 2);
+    }
+    shard_free(s);
+}
+
+static struct pull *make_scans(uint32_t n, enum codec_id codec, uint32_t scan_bytes)
+{
+    struct pull *pull = memory_alloc(sizeof *pull);
+
+    pull->n_sections = n;
+    for (uint32_t i = 0; i < n; i++)
+        pull->sections[i] = (struct section){ .codec = codec,
+                                              .k = codec == CODEC_TOPK,
+                                              .scan_bytes = scan_bytes,
+                                              .cursor = i * (UINT64_MAX / n) };
+    return pull;
+}
+
+/* Neither by their number nor by what they ask for. */
+static void scans_are_planned_with_no_more_than_a_slice(void **state)
+{
+    enum { ROW_BYTES = 8 + 4 * DIM };
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    struct err err = { 0 };
+    size_t value_bytes[SECTIONS_MAX];
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    for (uint32_t n = 1; n <= SECTIONS_MAX; n *= 2) {
+        struct pull *pull = make_scans(n, CODEC_FP32, UINT32_MAX);
+        size_t total = 0;
+
+        assert_int_equal(shard_pull_plan(s, pull, 64 << 20, value_bytes, &err), 0);
+        for (uint32_t i = 0; i < n; i++) {
+            total += value_bytes[i];
+            assert_true(value_bytes[i] >= SECTION_SCAN_HEAD_BYTES + ROW_BYTES);
         }
-        n += got;
-        cursor = last + 1;
-    } while (cursor);
-    assert_int_equal(n, 600);
+        assert_true(total <= SHARD_SLICE_BYTES + n * SECTION_SCAN_HEAD_BYTES);
+        free_pull(pull);
+    }
+    shard_free(s);
+}
+
+/* Otherwise a few bytes for each of 8,192 rows of 16 KiB would be one slice. */
+static void a_scan_is_bounded_by_its_rows_own_bytes_too(void **state)
+{
+    struct table_spec spec = sparse_spec("emb", 4096, TABLE_SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    struct pull *pull = make_scans(1, CODEC_TOPK, UINT32_MAX);
+    struct err err = { 0 };
+    size_t value_bytes;
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    assert_int_equal(shard_pull_plan(s, pull, 64 << 20, &value_bytes, &err), 0);
+    assert_true(value_bytes >= SECTION_SCAN_HEAD_BYTES + 1 * (8 + 6));
+    assert_true(value_bytes <= SECTION_SCAN_HEAD_BYTES + 32 * (8 + 6));
+    free_pull(pull);
+    shard_free(s);
+}
+
+/* A client that asks for a byte has its rows in few answers all the same. */
+static void a_scan_has_a_floor_of_bytes(void **state)
+{
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+    struct seen seen = seen_of(10000, DIM);
+    uint64_t cursor = 0;
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    for (uint64_t at = 0; at < 10000; at += 1000)
+        push_keys(s, w, at, 1000, 1);
+    while (scan_once(s, 1, false, &cursor, &seen))
+        ;
+    assert_int_equal(seen.n_rows, 10000);
+    assert_true(seen.n_slices * 4096 / 3 < 10000 * (8 + 4 * DIM));
+    free_seen(&seen);
     shard_free(s);
 }
 
@@ -715,11 +833,11 @@ static void a_scan_that_fits_in_no_answer_or_memory_is_refused(void **state)
     enter_shard();
     make_table(s, &spec);
     pull->sections[0].scan_bytes = 1000;
-    assert_int_equal(shard_pull_plan(s, pull, 1000, &value_bytes, &err), PS_ETOOBIG);
-    assert_int_equal(shard_pull_plan(s, pull, 1024, &value_bytes, &err), 0);
+    assert_int_equal(shard_pull_plan(s, pull, 4000, &value_bytes, &err), PS_ETOOBIG);
+    assert_int_equal(shard_pull_plan(s, pull, 4120, &value_bytes, &err), 0);
     pull->sections[0].state = true;
     pull->sections[0].codec = CODEC_BF16;
-    assert_int_equal(shard_pull_plan(s, pull, 1024, &value_bytes, &err), PS_ECODEC);
+    assert_int_equal(shard_pull_plan(s, pull, 4120, &value_bytes, &err), PS_ECODEC);
     pull->sections[0].codec = CODEC_FP32;
 #ifdef PS_FAULTS
     memory_fail_after(0);
@@ -746,6 +864,10 @@ int main(void)
         cmocka_unit_test(rows_that_stay_come_once_while_others_come_and_go),
         cmocka_unit_test(a_scan_beside_a_push_in_slices_is_of_the_version_that_it_says),
         cmocka_unit_test(keys_chosen_on_purpose_are_scanned_too),
+        cmocka_unit_test(a_search_for_rows_reads_a_segment_a_few_times),
+        cmocka_unit_test(scans_are_planned_with_no_more_than_a_slice),
+        cmocka_unit_test(a_scan_is_bounded_by_its_rows_own_bytes_too),
+        cmocka_unit_test(a_scan_has_a_floor_of_bytes),
         cmocka_unit_test(a_scan_that_fits_in_no_answer_or_memory_is_refused),
     };
 
