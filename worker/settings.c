@@ -8,17 +8,19 @@
 #include "common/memory.h"
 #include "common/number.h"
 #include "worker/client/discovery.h"
+#include "worker/client/ps_settings.h"
 #include "worker/model/dlrm_config.h"
 
 /* clang-format off */
 #define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
     { section, name, type, arg, fallback, help, offsetof(struct settings, field), lo, hi }
 
-#define DIGITS(number) #number
-#define TYPED(number) DIGITS(number) /* as one would type a macro's value */
+/* Of ps_settings.h. */
+#define JOB_ROW(...) ROW("job", __VA_ARGS__),
+#define MODEL_ROW(...) ROW("model", __VA_ARGS__),
+#define TRAINING_ROW(...) ROW("training", __VA_ARGS__),
+#define WIRE_ROW(...) ROW("wire", __VA_ARGS__),
 
-#define MODES "async|ssp|bsp"
-#define TABLE_MODES "job|async|ssp|bsp"
 #define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
 #define PULL_CODECS "fp32|bf16|fp16|int8|auto"
 #define PLAIN_CODECS "fp32|bf16|fp16|int8"
@@ -82,23 +84,16 @@ static const struct setting rows[] = {
         "name of the training run; its tables are NAME/..."),
     ROW("job", "servers", SETTING_TEXT, servers, "HOST:PORT,...", "127.0.0.1:7070", 0, 0,
         "any one of the cluster's nodes is enough"),
-    ROW("job", "token-file", SETTING_TEXT, token_file, "FILE", "", 0, 0,
-        "file that holds the token which the servers ask for"),
-    ROW("job", "workers", SETTING_U32, workers, "N", "1", 1, 1024, "workers of the job"),
-    ROW("job", "rank", SETTING_U32, rank, "R", "0", 0, 1023,
-        "which of them this one is, from 0"),
-    ROW("job", "mode", SETTING_CHOICE, mode, MODES, "bsp", 0, 0,
+    PS_SETTINGS_TOKEN_FILE(JOB_ROW)
+    PS_SETTINGS_WORKERS(JOB_ROW)
+    ROW("job", "mode", SETTING_CHOICE, mode, PS_SETTINGS_MODES, "bsp", 0, 0,
         "asynchronous, bounded staleness, or lock step"),
-    ROW("job", "staleness", SETTING_U32, staleness, "CLOCKS", TYPED(SETTINGS_STALENESS), 0, 1000000,
-        "bound of --mode ssp"),
+    PS_SETTINGS_BOUND(JOB_ROW)
     ROW("job", "ahead", SETTING_U32, ahead, "N", "0", 0, 64,
         "batches pulled while earlier ones compute, where the bound allows: faster, staler"),
     ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0,
         "tables inside this process instead of on servers"),
-    ROW("job", "connect-timeout", SETTING_MS, connect_timeout_ms, "TIME", "60s", 1, 86400000,
-        "how long to wait for servers at the start"),
-    ROW("job", "give-up", SETTING_MS, give_up_ms, "TIME", "60s", 1, 86400000,
-        "a server away for longer ends the job"),
+    PS_SETTINGS_PATIENCE(JOB_ROW)
     ROW("job", "pull-timeout", SETTING_MS, pull_timeout_ms, "TIME", "30m", 1, 86400000,
         "longest wait for one pull, for other workers included"),
     ROW("job", "finish-timeout", SETTING_MS, finish_timeout_ms, "TIME", "10m", 0, 86400000,
@@ -129,32 +124,13 @@ static const struct setting rows[] = {
         "how embedding rows start"),
     ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0.05", 0, 0,
         "half width of uniform, standard deviation of normal"),
-    ROW("model", "table-storage", SETTING_CHOICE, table_storage, "fp32|bf16|fp16", "fp32", 0, 0,
-        "how embedding weights lie in the servers' memory; optimizer state is fp32"),
-    ROW("model", "table-max", SETTING_BYTES, table_max_bytes, "BYTES", "0", 0, 0,
-        "memory of an embedding table over all shards; 0: as the servers allow"),
-    ROW("model", "table-full", SETTING_CHOICE, table_full, "refuse|oldest|rarest", "refuse", 0, 0,
-        "when memory is full: refuse new rows, or drop those pushed longest ago, or least"),
-    ROW("model", "admit-touches", SETTING_U32, admit_touches, "N", "1", 0, TABLE_SPEC_ADMIT_MAX,
-        "a key gets a row at its N-th push within admit-clocks"),
-    ROW("model", "admit-clocks", SETTING_U64, admit_clocks, "CLOCKS", "0", 0, 0,
-        "window of admit-touches"),
-    ROW("model", "idle-clocks", SETTING_U64, idle_clocks, "CLOCKS", "0", 0, 0,
-        "drop rows not pushed for so many clocks; 0: never"),
-    ROW("model", "ttl", SETTING_MS, ttl_ms, "TIME", "0", 0, UINT64_C(4294967295000),
-        "drop rows not pushed for so long, in whole seconds; 0: never"),
-    ROW("model", "rare-touches", SETTING_U32, rare_touches, "N", "0", 0, TABLE_SPEC_RARE_MAX,
-        "drop rows with fewer pushes in rare-clocks; 0: none"),
-    ROW("model", "rare-clocks", SETTING_U64, rare_clocks, "CLOCKS", "0", 0, 0,
-        "window of rare-touches"),
+    PS_SETTINGS_ROWS(MODEL_ROW)
 
     ROW("training", "batch", SETTING_U32, batch, "N", "128", 1, 1048576,
         "samples of a mini-batch, for each worker"),
     ROW("training", "epochs", SETTING_U32, epochs, "N", "1", 1, 100000, "passes over the data"),
-    ROW("training", "seed", SETTING_U64, seed, "N", "1", 0, 0,
-        "of initial weights, shuffling and dropout"),
-    ROW("training", "optimizer", SETTING_CHOICE, optimizer, TABLE_SPEC_OPTIM_CHOICE, "adagrad", 0, 0,
-        "of the embedding tables"),
+    PS_SETTINGS_SEED(TRAINING_ROW, "of initial weights, shuffling and dropout")
+    PS_SETTINGS_OPTIMIZER(TRAINING_ROW)
     ROW("training", "lr", SETTING_FLOAT, lr, "X", "0.01", 0, 0,
         "learning rate of the embedding tables"),
     ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer, "same|" TABLE_SPEC_OPTIM_CHOICE,
@@ -165,8 +141,7 @@ static const struct setting rows[] = {
     ROW("training", "epsilon", SETTING_FLOAT, epsilon, "X", "0", 0, 0,
         "of Adagrad and Adam; 0: the optimizer's own default"),
     ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD"),
-    ROW("training", "nesterov", SETTING_FLAG, nesterov, "yes|no", "no", 0, 0,
-        "Nesterov's form of momentum SGD"),
+    PS_SETTINGS_NESTEROV(TRAINING_ROW)
     ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam"),
     ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0.999", 0, 0, "of Adam"),
     ROW("training", "weight-decay", SETTING_FLOAT, weight_decay, "X", "0", 0, 0,
@@ -176,29 +151,19 @@ static const struct setting rows[] = {
     ROW("training", "ftrl-beta", SETTING_FLOAT, ftrl_beta, "X", "1", 0, 0, "of FTRL-proximal"),
     ROW("training", "ftrl-l1", SETTING_FLOAT, ftrl_l1, "X", "0", 0, 0, "of FTRL-proximal"),
     ROW("training", "ftrl-l2", SETTING_FLOAT, ftrl_l2, "X", "0", 0, 0, "of FTRL-proximal"),
-    ROW("training", "clip-norm", SETTING_FLOAT, clip_norm, "X", "0", 0, 0,
-        "L2 bound on the gradient of an embedding row; 0: none"),
+    PS_SETTINGS_CLIP(TRAINING_ROW)
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
         "are not in lock step, else 0"),
-    ROW("training", "decay", SETTING_CHOICE, decay, "none|linear|exp|inv_sqrt", "none", 0, 0,
-        "how the learning rate falls after decay-start"),
-    ROW("training", "decay-start", SETTING_U64, decay_start, "CLOCK", "0", 0, 0,
-        "clock at which decay begins"),
-    ROW("training", "decay-clocks", SETTING_U64, decay_clocks, "CLOCKS", "10000", 1, UINT32_MAX,
-        "time scale of the decay"),
-    ROW("training", "decay-rate", SETTING_FLOAT, decay_rate, "X", "0.5", 0, 0,
-        "factor of exp for every decay-clocks"),
-    ROW("training", "decay-floor", SETTING_FLOAT, decay_floor, "X", "0", 0, 0,
-        "the decay's factor does not fall below it"),
-    ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, TABLE_MODES, "job", 0, 0,
+    PS_SETTINGS_DECAY(TRAINING_ROW)
+    ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
-    ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", TYPED(SETTINGS_STALENESS),
-        0, 1000000, "bound of --embedding-mode ssp"),
-    ROW("training", "dense-mode", SETTING_CHOICE, dense_mode, TABLE_MODES, "job", 0, 0,
+    ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
+        0, PS_SETTINGS_STALENESS_MAX, "bound of --embedding-mode ssp"),
+    ROW("training", "dense-mode", SETTING_CHOICE, dense_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the dense tables, if not the job's"),
-    ROW("training", "dense-staleness", SETTING_U32, dense_staleness, "CLOCKS", TYPED(SETTINGS_STALENESS), 0, 1000000,
-        "bound of --dense-mode ssp"),
+    ROW("training", "dense-staleness", SETTING_U32, dense_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
+        0, PS_SETTINGS_STALENESS_MAX, "bound of --dense-mode ssp"),
     ROW("training", "eval-every", SETTING_U64, eval_every, "BATCHES", "0", 0, 0,
         "validate this often; 0: at the end of each epoch"),
     ROW("training", "early-stop", SETTING_U32, early_stop, "N", "0", 0, 0,
@@ -228,16 +193,13 @@ static const struct setting rows[] = {
         "of several workers, each reuses rows while the slowest is so close behind"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
-    ROW("wire", "zstd", SETTING_FLAG, zstd, "yes|no", "no", 0, 0,
-        "compress messages where it pays"),
-    ROW("wire", "residual-max", SETTING_BYTES, residual_max_bytes, "BYTES", "256M", 0, 0,
-        "memory for the residuals of onebit and topk of an embedding table; 0: no limit"),
+    PS_SETTINGS_ZSTD(WIRE_ROW)
+    PS_SETTINGS_RESIDUALS(WIRE_ROW)
     ROW("wire", "state-dir", SETTING_TEXT, state_dir, "DIR", "", 0, 0,
         "directory for the state from which a killed worker resumes exactly where it stopped"),
     ROW("wire", "state-every", SETTING_U64, state_every, "STEPS", "1000", 0, 0,
         "write the residuals this often, beside the end of a run; 0: only then"),
-    ROW("wire", "window", SETTING_BYTES, window_bytes, "BYTES", "64M", 65536, UINT32_MAX,
-        "unacknowledged pushes that may be under way"),
+    PS_SETTINGS_WINDOW(WIRE_ROW)
 
     ROW("machine", "device", SETTING_CHOICE, device, "auto|cpu|cuda", "auto", 0, 0,
         "where the model computes; auto: on a GPU if there is one, else on the CPU"),

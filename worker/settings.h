@@ -109,8 +109,6 @@ struct optimizer_params settings_optim_params(const struct settings *s, bool den
 /* Batches that may be pulled before the push of the batch before them: --ahead, at most the strictest
  * bound of the tables. */
 uint32_t settings_ahead(const struct settings *s);
-/* The default bound of ssp. */
-#define SETTINGS_STALENESS 4
 /* Clocks over which the learning rate rises. Adagrad's first steps have full length whatever the
  * gradient. Those that several workers make at once from the same weights add up to one step that is
  * far too long, from which some runs never recover (deploy/docs/benchmarks.md). */

@@ -6,6 +6,7 @@
 #include <systemd/sd-daemon.h>
 
 #include "common/log_line.h"
+#include "worker/client/ps_settings.h"
 #include "worker/evaluate.h"
 #include "worker/wait_monitor.h"
 
@@ -407,7 +408,7 @@ static int epochs(struct trainer *t, struct err *err)
 /* A bound that the user chose and no cache or pull uses. */
 static void warn_unused_bound(const char *prefix, uint32_t bound, bool is_ssp)
 {
-    if (bound != SETTINGS_STALENESS && !is_ssp)
+    if (bound != PS_SETTINGS_STALENESS && !is_ssp)
         log_line_warn("--%sstaleness %u has no effect: it is the bound of --%smode ssp", prefix,
                       bound, prefix);
 }

@@ -11,74 +11,62 @@
 #include "common/hash.h"
 #include "common/memory.h"
 #include "common/token_file.h"
+#include "worker/client/ps_settings.h"
 
 #define DENSE_BLOCK TABLE_SPEC_DENSE_BLOCK
 
 /* clang-format off */
-#define ROW(name, type, field, arg, fallback, lo, hi) \
-    { "libpsd", name, type, arg, fallback, "", offsetof(struct options, field), lo, hi }
+#define ROW(name, type, field, arg, fallback, lo, hi, help) \
+    { "libpsd", name, type, arg, fallback, help, offsetof(struct options, field), lo, hi },
 
 static const struct setting rows[] = {
-    ROW("reader", SETTING_FLAG, reader, "yes|no", "no", 0, 0),
-    ROW("workers", SETTING_U32, workers, "N", "1", 1, 1024),
-    ROW("rank", SETTING_U32, rank, "R", "0", 0, 1023),
-    ROW("mode", SETTING_CHOICE, mode, "async|ssp|bsp", "async", 0, 0),
-    ROW("staleness", SETTING_U32, staleness, "CLOCKS", "4", 0, 1000000),
-    ROW("token", SETTING_TEXT, token, "TEXT", "", 0, 0),
-    ROW("token-file", SETTING_TEXT, token_file, "FILE", "", 0, 0),
-    ROW("name", SETTING_TEXT, name, "TEXT", "", 0, 0),
-    ROW("connect-timeout", SETTING_MS, connect_timeout_ms, "TIME", "60s", 1, 86400000),
-    ROW("give-up", SETTING_MS, give_up_ms, "TIME", "60s", 1, 86400000),
-    ROW("pull-timeout", SETTING_MS, pull_timeout_ms, "TIME", "10m", 1, 86400000),
-    ROW("push-timeout", SETTING_MS, push_timeout_ms, "TIME", "10m", 1, 86400000),
-    ROW("window", SETTING_BYTES, window_bytes, "BYTES", "64M", 65536, UINT32_MAX),
-    ROW("residual-max", SETTING_BYTES, residual_max_bytes, "BYTES", "256M", 0, 0),
-    ROW("zstd", SETTING_FLAG, zstd, "yes|no", "no", 0, 0),
+    ROW("reader", SETTING_FLAG, reader, "yes|no", "no", 0, 0, "")
+    ROW("mode", SETTING_CHOICE, mode, PS_SETTINGS_MODES, "async", 0, 0, "")
+    ROW("token", SETTING_TEXT, token, "TEXT", "", 0, 0, "")
+    ROW("name", SETTING_TEXT, name, "TEXT", "", 0, 0, "")
+    ROW("pull-timeout", SETTING_MS, pull_timeout_ms, "TIME", "10m", 1, PS_SETTINGS_TIME_MAX, "")
+    ROW("push-timeout", SETTING_MS, push_timeout_ms, "TIME", "10m", 1, PS_SETTINGS_TIME_MAX, "")
+    PS_SETTINGS_WORKERS(ROW)
+    PS_SETTINGS_BOUND(ROW)
+    PS_SETTINGS_TOKEN_FILE(ROW)
+    PS_SETTINGS_PATIENCE(ROW)
+    PS_SETTINGS_WINDOW(ROW)
+    PS_SETTINGS_RESIDUALS(ROW)
+    PS_SETTINGS_ZSTD(ROW)
 };
 #undef ROW
 
 /* What psd_table() reads, before it is a table_spec. Floats of -1: the optimizer's own. */
 struct spec_words {
     uint32_t dim, admit_touches, rare_touches, staleness;
-    uint64_t floats, seed, warmup, decay_start, decay_clocks, admit_clocks, idle_clocks, rare_clocks, ttl_ms, max_bytes;
-    int optimizer, init, decay, mode, storage, full;
+    uint64_t floats, seed, warmup, decay_start, decay_clocks;
+    uint64_t table_max_bytes, admit_clocks, idle_clocks, rare_clocks, ttl_ms;
+    int optimizer, init, decay, mode, table_storage, table_full;
     float lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator, lr_decay, ftrl_beta, ftrl_l1, ftrl_l2;
     float clip_norm, init_scale, decay_rate, decay_floor;
     bool nesterov;
 };
 
-#define ROW(name, type, field, arg, fallback, lo, hi) \
-    { "libpsd", name, type, arg, fallback, "", offsetof(struct spec_words, field), lo, hi }
-#define OWN(name, field) ROW(name, SETTING_FLOAT, field, "X", NULL, 0, UINT64_MAX)
+#define ROW(name, type, field, arg, fallback, lo, hi, help) \
+    { "libpsd", name, type, arg, fallback, help, offsetof(struct spec_words, field), lo, hi },
+#define OWN(name, field) ROW(name, SETTING_FLOAT, field, "X", NULL, 0, UINT64_MAX, "")
 
 static const struct setting spec_rows[] = {
-    ROW("dim", SETTING_U32, dim, "N", "0", 0, 0),
-    ROW("floats", SETTING_U64, floats, "N", "0", 0, 0),
-    ROW("seed", SETTING_U64, seed, "N", "1", 0, 0),
-    ROW("optimizer", SETTING_CHOICE, optimizer, TABLE_SPEC_OPTIM_CHOICE, "adagrad", 0, 0),
-    OWN("lr", lr), OWN("epsilon", epsilon), OWN("momentum", momentum), OWN("beta1", beta1), OWN("beta2", beta2),
-    OWN("weight-decay", weight_decay), OWN("initial-accumulator", initial_accumulator), OWN("lr-decay", lr_decay),
-    OWN("ftrl-beta", ftrl_beta), OWN("ftrl-l1", ftrl_l1), OWN("ftrl-l2", ftrl_l2), OWN("init-scale", init_scale),
-    ROW("nesterov", SETTING_FLAG, nesterov, "yes|no", "no", 0, 0),
-    ROW("clip-norm", SETTING_FLOAT, clip_norm, "X", "0", 0, 0),
-    ROW("init", SETTING_CHOICE, init, "auto|zero|uniform|normal", "auto", 0, 0),
-    ROW("warmup", SETTING_U64, warmup, "CLOCKS", "0", 0, UINT32_MAX),
-    ROW("decay", SETTING_CHOICE, decay, "none|linear|exp|inv_sqrt", "none", 0, 0),
-    ROW("decay-start", SETTING_U64, decay_start, "CLOCK", "0", 0, 0),
-    ROW("decay-clocks", SETTING_U64, decay_clocks, "CLOCKS", "10000", 1, UINT32_MAX),
-    ROW("decay-rate", SETTING_FLOAT, decay_rate, "X", "0.5", 0, 0),
-    ROW("decay-floor", SETTING_FLOAT, decay_floor, "X", "0", 0, 0),
-    ROW("mode", SETTING_CHOICE, mode, "job|async|ssp|bsp", "job", 0, 0),
-    ROW("staleness", SETTING_U32, staleness, "CLOCKS", "4", 0, 1000000),
-    ROW("table-storage", SETTING_CHOICE, storage, "fp32|bf16|fp16", "fp32", 0, 0),
-    ROW("table-max", SETTING_BYTES, max_bytes, "BYTES", "0", 0, 0),
-    ROW("table-full", SETTING_CHOICE, full, "refuse|oldest|rarest", "refuse", 0, 0),
-    ROW("admit-touches", SETTING_U32, admit_touches, "N", "1", 0, TABLE_SPEC_ADMIT_MAX),
-    ROW("admit-clocks", SETTING_U64, admit_clocks, "CLOCKS", "0", 0, 0),
-    ROW("idle-clocks", SETTING_U64, idle_clocks, "CLOCKS", "0", 0, 0),
-    ROW("ttl", SETTING_MS, ttl_ms, "TIME", "0", 0, UINT64_C(4294967295000)),
-    ROW("rare-touches", SETTING_U32, rare_touches, "N", "0", 0, TABLE_SPEC_RARE_MAX),
-    ROW("rare-clocks", SETTING_U64, rare_clocks, "CLOCKS", "0", 0, 0),
+    ROW("dim", SETTING_U32, dim, "N", "0", 0, 0, "")
+    ROW("floats", SETTING_U64, floats, "N", "0", 0, 0, "")
+    ROW("init", SETTING_CHOICE, init, "auto|zero|uniform|normal", "auto", 0, 0, "")
+    ROW("warmup", SETTING_U64, warmup, "CLOCKS", "0", 0, UINT32_MAX, "")
+    ROW("mode", SETTING_CHOICE, mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0, "")
+    OWN("lr", lr) OWN("epsilon", epsilon) OWN("momentum", momentum) OWN("beta1", beta1) OWN("beta2", beta2)
+    OWN("weight-decay", weight_decay) OWN("initial-accumulator", initial_accumulator) OWN("lr-decay", lr_decay)
+    OWN("ftrl-beta", ftrl_beta) OWN("ftrl-l1", ftrl_l1) OWN("ftrl-l2", ftrl_l2) OWN("init-scale", init_scale)
+    PS_SETTINGS_SEED(ROW, "")
+    PS_SETTINGS_OPTIMIZER(ROW)
+    PS_SETTINGS_NESTEROV(ROW)
+    PS_SETTINGS_CLIP(ROW)
+    PS_SETTINGS_DECAY(ROW)
+    PS_SETTINGS_BOUND(ROW)
+    PS_SETTINGS_ROWS(ROW)
 };
 #undef ROW
 #undef OWN
@@ -289,8 +277,8 @@ static struct table_spec_limits read_limits(const struct spec_words *w)
                                        .ttl_s = (uint32_t)(w->ttl_ms / 1000),
                                        .rare_touches = w->rare_touches,
                                        .rare_clocks = w->rare_clocks,
-                                       .victims = (enum table_spec_victims)w->full,
-                                       .max_bytes = w->max_bytes };
+                                       .victims = (enum table_spec_victims)w->table_full,
+                                       .max_bytes = w->table_max_bytes };
 }
 
 static uint32_t block_of(uint64_t n_floats)
@@ -331,7 +319,7 @@ static void fill_spec(struct table_spec *spec, const struct spec_words *w)
     spec->clip_norm = w->clip_norm;
     spec->mode = (enum table_spec_mode)w->mode;
     spec->bound = spec->mode == TABLE_SPEC_MODE_SSP ? w->staleness : 0;
-    spec->storage = (enum table_spec_storage)w->storage;
+    spec->storage = (enum table_spec_storage)w->table_storage;
     spec->limits = read_limits(w);
 }
 
