@@ -53,43 +53,63 @@ static int read_rows(const psd_rows *rows, uint32_t i, psd_rows *ret, struct err
     return 0;
 }
 
+/* Makes the engine's section i in ret[] of one that has been read. */
+typedef int section_fill(const psd_rows *r, uint32_t i, void *ret, struct err *err);
+
+static int read_all(const psd_rows *rows, uint32_t n, section_fill *fill, void *ret,
+                    struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < n && !status; i++) {
+        psd_rows r;
+
+        status = read_rows(rows, i, &r, err);
+        if (!status)
+            status = fill(&r, i, ret, err);
+    }
+    return status;
+}
+
+static int fill_pull(const psd_rows *r, uint32_t i, void *ret, struct err *err)
+{
+    struct ps_pull_section *sections = ret;
+
+    (void)err;
+    sections[i] = (struct ps_pull_section){ .table = r->table,
+                                            .codec = (enum codec_id)r->codec,
+                                            .n_keys = (uint32_t)r->n,
+                                            .keys = r->keys,
+                                            .dst = r->rows };
+    return 0;
+}
+
+static int fill_push(const psd_rows *r, uint32_t i, void *ret, struct err *err)
+{
+    struct ps_push_section *sections = ret;
+
+    if (!(r->topk >= 0 && r->topk <= 1))
+        return err_set(err, -EINVAL, "section %u: topk is %g; expected a share from 0 to 1", i,
+                       (double)r->topk);
+    sections[i] =
+        (struct ps_push_section){ .table = r->table,
+                                  .op = (enum section_op)r->op,
+                                  .codec = (enum codec_id)r->codec,
+                                  .topk_fraction = r->topk > 0 ? r->topk : TOPK_DEFAULT,
+                                  .n_keys = (uint32_t)r->n,
+                                  .keys = r->keys,
+                                  .values = r->rows };
+    return 0;
+}
+
 int sections_read_pull(const psd_rows *rows, uint32_t n, struct ps_pull_section *ret,
                        struct err *err)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        psd_rows r;
-        int status = read_rows(rows, i, &r, err);
-
-        if (status)
-            return status;
-        ret[i] = (struct ps_pull_section){ .table = r.table,
-                                           .codec = (enum codec_id)r.codec,
-                                           .n_keys = (uint32_t)r.n,
-                                           .keys = r.keys,
-                                           .dst = r.rows };
-    }
-    return 0;
+    return read_all(rows, n, fill_pull, ret, err);
 }
 
 int sections_read_push(const psd_rows *rows, uint32_t n, struct ps_push_section *ret,
                        struct err *err)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        psd_rows r;
-        int status = read_rows(rows, i, &r, err);
-
-        if (status)
-            return status;
-        if (!(r.topk >= 0 && r.topk <= 1))
-            return err_set(err, -EINVAL, "section %u: topk is %g; expected a share from 0 to 1",
-                           i, (double)r.topk);
-        ret[i] = (struct ps_push_section){ .table = r.table,
-                                           .op = (enum section_op)r.op,
-                                           .codec = (enum codec_id)r.codec,
-                                           .topk_fraction = r.topk > 0 ? r.topk : TOPK_DEFAULT,
-                                           .n_keys = (uint32_t)r.n,
-                                           .keys = r.keys,
-                                           .values = r.rows };
-    }
-    return 0;
+    return read_all(rows, n, fill_push, ret, err);
 }
