@@ -53,6 +53,7 @@ static int find_nodes(struct asking *a)
     }
     if (status)
         return status;
+    a->err.status = 0; /* of a server before it that did not answer */
     a->n_nodes = a->cluster.n_nodes;
     for (uint32_t i = 0; i < a->n_nodes; i++)
         a->nodes[i].server = a->cluster.nodes[i];

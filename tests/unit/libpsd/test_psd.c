@@ -105,6 +105,28 @@ static void test_rows_that_are_pushed_are_pulled(void **state)
     close_all(&h);
 }
 
+/* The first server of the list is away. */
+static void test_any_server_of_the_list_will_do(void **state)
+{
+    struct fake *f =
+        fake_start(&(struct fake_plan){ .n_shards = 1, .admin = "{\"number\":7}" });
+    char address[32], url[128], why[PSD_WHY_MAX];
+    uint64_t number = 0;
+    psd *c;
+
+    (void)state;
+    fake_address(f, address);
+    snprintf(url, sizeof url, "psd://127.0.0.1:1,%s/j", address);
+    if (psd_open(&c, url, NULL, why))
+        fail_msg("%s", why);
+    if (psd_checkpoint(c, &number, 1, 10000) != 1)
+        fail_msg("%s", psd_error());
+    assert_int_equal(number, 7);
+    assert_int_equal(psd_close(c), 0);
+    fake_stop(f);
+    fake_free(f);
+}
+
 static void test_pulls_end_in_any_order_and_once(void **state)
 {
     struct handle h;
@@ -696,6 +718,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_that_are_pushed_are_pulled),
+        cmocka_unit_test(test_any_server_of_the_list_will_do),
         cmocka_unit_test(test_pulls_end_in_any_order_and_once),
         cmocka_unit_test(test_a_descriptor_is_readable_when_a_pull_has_come),
         cmocka_unit_test(test_a_cancelled_pull_comes_too),
