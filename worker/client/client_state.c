@@ -463,11 +463,17 @@ uint64_t client_state_waited_since(struct client_state *s)
 
 /* ---- tables, farewells ---- */
 
-void client_state_start_table(struct client_state *s)
+int client_state_start_table(struct client_state *s, struct err *err)
 {
+    int status = 0;
+
     uv_mutex_lock(&s->lock);
-    s->table = (struct client_state_table){ .n_waiting = s->n_shards };
+    if (s->failure.status)
+        status = copy_err(err, &s->failure);
+    else
+        s->table = (struct client_state_table){ .n_waiting = s->n_shards };
     uv_mutex_unlock(&s->lock);
+    return status;
 }
 
 static bool is_table_answered(const struct client_state *s, uint64_t arg)

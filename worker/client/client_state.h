@@ -152,7 +152,8 @@ uint64_t client_state_waited_since(struct client_state *s);
 
 /* ---- tables, farewells ---- */
 
-void client_state_start_table(struct client_state *s);
+/* The failure: none is to be asked for any more. */
+int client_state_start_table(struct client_state *s, struct err *err) MUST_CHECK;
 int client_state_wait_table(struct client_state *s, uint64_t deadline_ns,
                             struct client_state_table *ret, struct err *err) MUST_CHECK;
 

@@ -242,9 +242,11 @@ static int request_table(struct ps_client *c, const struct table_request *reques
         return err_set(err, -ENOSPC, "table %s: a client has at most %u tables",
                        request->spec.name, PS_TABLES_MAX);
     if (!c->table.is_under_way) {
+        status = client_state_start_table(&c->state, err);
+        if (status)
+            return status;
         c->table.is_under_way = true;
         c->table.request = *request;
-        client_state_start_table(&c->state);
         network_thread_table(c->net, request);
     }
     return wait_table(c, ret, err);

@@ -247,6 +247,28 @@ static void a_table_with_another_specification_is_refused_with_the_difference(vo
     tear_down(&rig);
 }
 
+/* The answers to one that is under way then are nobody's. */
+static void behind_a_failure_no_table_is_asked_for(void **state)
+{
+    struct fake_plan plan = { .n_shards = 2, .fault_at = -1 };
+    struct rig rig;
+    struct err err;
+
+    (void)state;
+    set_up(&rig, &plan, NULL);
+    ps_stop(rig.c, "stopped");
+    for (int i = 0; i < 100; i++) {
+        struct table_spec spec = make_spec("more");
+        uint32_t table;
+
+        spec.name[0] = (char)('a' + i % 20);
+        assert_int_equal(ps_table(rig.c, &spec, &table, &err), -ECANCELED);
+        assert_string_equal(err.text, "stopped");
+        usleep(500);
+    }
+    tear_down(&rig);
+}
+
 static void a_worker_continues_at_the_greatest_clock_of_all_shards(void **state)
 {
     struct fake_plan plan = { .n_shards = 3, .fault_at = -1, .join_clock = 9 };
@@ -358,6 +380,7 @@ int main(void)
             a_push_does_not_wait_for_a_pull_of_another_thread_which_can_be_cancelled),
         cmocka_unit_test(a_pull_of_nothing_is_answered_by_every_shard),
         cmocka_unit_test(a_table_with_another_specification_is_refused_with_the_difference),
+        cmocka_unit_test(behind_a_failure_no_table_is_asked_for),
         cmocka_unit_test(a_worker_continues_at_the_greatest_clock_of_all_shards),
         cmocka_unit_test(a_reader_reads_without_joining),
 #ifdef PS_FAULTS
