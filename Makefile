@@ -90,6 +90,7 @@ $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data)
 $(B)/bin/bench-client: $(B)/tests/bench-client/bench_client.o $(call libs,$(link.libpsd))
 $(B)/bin/bench-unique: $(B)/tests/bench-client/bench_unique.o $(call libs,common)
 $(B)/bin/random-calls: $(B)/tests/random-calls/random_calls.o $(call libs,$(link.libpsd))
+$(B)/bin/starved: $(B)/tests/random-calls/starved.o $(call libs,$(link.libpsd))
 $(B)/bin/bench-log: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-log/*.c)) $(call libs,$(link.recovery))
 $(B)/bin/bench-store: $(B)/tests/bench-store/bench_store.o $(call libs,$(link.recovery))
 # The simulation: all of psd but its main(), and the client library, with libuv's functions from tests/sim and the functions of

@@ -1,6 +1,7 @@
 #include "common/memory.h"
 
 #include <malloc.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +22,54 @@
 
 #ifdef PS_FAULTS
 static _Thread_local long allocs_left = -1;
+static _Thread_local bool is_exempt;
+static _Atomic long any_left = -1, any_fail_left, any_failed; /* of all threads */
 
 void memory_fail_after(long n_allocs)
 {
     allocs_left = n_allocs;
 }
 
+void memory_exempt_this_thread(void)
+{
+    is_exempt = true;
+}
+
+void memory_fail_anywhere(long n_allocs, long n_fail)
+{
+    any_left = -1; /* while the others are set */
+    any_fail_left = n_fail;
+    any_failed = 0;
+    any_left = n_allocs;
+}
+
+long memory_n_failed_anywhere(void)
+{
+    return any_failed;
+}
+
+/* Counts down to 0; false: it is there. */
+static bool take_one(_Atomic long *left)
+{
+    long n = *left;
+
+    while (n > 0 && !atomic_compare_exchange_weak(left, &n, n - 1))
+        ;
+    return n > 0;
+}
+
+static bool fault_anywhere(void)
+{
+    if (is_exempt || any_left < 0 || take_one(&any_left) || !take_one(&any_fail_left))
+        return false;
+    any_failed++;
+    return true;
+}
+
 static bool fault(void)
 {
+    if (fault_anywhere())
+        return true;
     if (allocs_left < 0)
         return false;
     if (allocs_left == 0)
@@ -46,8 +87,11 @@ static bool fault(void)
 /* Not exit(): other threads run. */
 static _Noreturn void stop_without_memory(size_t n_bytes)
 {
-    fprintf(stderr, "out of memory asking for %zu bytes (ulimit -v, or the machine's)\n",
-            n_bytes);
+    if (n_bytes)
+        fprintf(stderr, "out of memory asking for %zu bytes (ulimit -v, or the machine's)\n",
+                n_bytes);
+    else
+        fprintf(stderr, "out of memory (ulimit -v, or the machine's)\n");
     _exit(1);
 }
 
@@ -68,6 +112,13 @@ void *memory_alloc_lines(size_t n_bytes)
     if (!block)
         stop_without_memory(n_bytes);
     return memset(block, 0, whole);
+}
+
+void *memory_need(void *made)
+{
+    if (!made)
+        stop_without_memory(0);
+    return made;
 }
 
 void *memory_try_alloc(size_t n_bytes)

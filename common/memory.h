@@ -2,7 +2,8 @@
  * Three ways to ask for memory.
  *
  * memory_alloc() is for bookkeeping whose size we choose: it never returns NULL, because a daemon that cannot get
- * 200 bytes has no better move than to stop. memory_try_alloc() is for a size that a peer, a file or a setting
+ * 200 bytes has no better move than to stop. A library in another's process has one: nothing that libpsd links calls
+ * it (tests/lint/check_no_exit.sh). memory_try_alloc() is for a size that a peer, a file or a setting
  * chooses: it may return NULL, and every caller has a test that makes it do so. memory_map() is for large arrays
  * that live long and are read at random.
  */
@@ -17,6 +18,9 @@ void *memory_alloc(size_t n_bytes);
 /* As memory_alloc(), at the border of a cache line: for an array that a kernel writes and reads again at once. (A
  * vector store that crosses lines is not forwarded to the load behind it.) */
 void *memory_alloc_lines(size_t n_bytes);
+
+/* What was made of memory; NULL: there was none, and the process aborts likewise. */
+void *memory_need(void *made);
 
 /* Zeroed memory or NULL. Release with free(). */
 void *memory_try_alloc(size_t n_bytes) MUST_CHECK;
@@ -67,6 +71,14 @@ void memory_map_from(memory_source *source);
 /* Let `n_allocs` more memory_try_*() calls of this thread succeed, then fail each
  * one; -1 switches the fault off. Test builds only. */
 void memory_fail_after(long n_allocs);
+
+/* The same for all threads together, but for those that are exempt: then n_fail calls fail, and all succeed again.
+ * n_allocs -1 switches the fault off. */
+void memory_fail_anywhere(long n_allocs, long n_fail);
+void memory_exempt_this_thread(void);
+
+/* How many calls have failed since memory_fail_anywhere(). */
+long memory_n_failed_anywhere(void);
 #endif
 
 #endif

@@ -130,7 +130,8 @@ int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *c
 
 /* Sends *frame, one whole frame (see message_*), and leaves *frame empty: the bytes are
  * the channel's from here on, whatever is returned, and their buffer goes to the loop. Inside
- * events.frame it may wait until the delivery ends, for others to go with it. */
+ * events.frame it may wait until the delivery ends, for others to go with it. Not 0: the channel ends; -ENOMEM: for
+ * want of memory. */
 int channel_send(struct channel *c, struct bytes *frame);
 
 /* Until channel_uncork() frames may wait for others to go with them, as inside events.frame. Nothing happens to a

@@ -61,7 +61,7 @@ static void unhold(struct channel_out *o, struct channel_out_batch *batch, size_
 
 /* --- a batch --- */
 
-/* As a loop's channels mostly need no more at a time, those that are written are kept at hand. */
+/* As a loop's channels mostly need no more at a time, those that are written are kept at hand. NULL without memory. */
 static struct channel_out_batch *make_batch(struct channel_out *o)
 {
     struct channel_loop_pooled *pooled = o->channels->pooled;
@@ -72,7 +72,9 @@ static struct channel_out_batch *make_batch(struct channel_out *o)
         o->channels->n_pooled--;
         batch = CONTAINER_OF(pooled, struct channel_out_batch, pooled);
     } else {
-        batch = memory_alloc(sizeof *batch);
+        batch = memory_try_alloc(sizeof *batch);
+        if (!batch)
+            return NULL;
     }
     batch->out = o;
     batch->n = 0;
@@ -122,9 +124,15 @@ static bool join(struct channel_out_batch *batch, const struct bytes *frame)
 
 bool channel_out_add(struct channel_out *o, struct bytes *frame)
 {
-    struct channel_out_batch *batch = o->batch ? o->batch : make_batch(o);
+    struct channel_out_batch *batch = o->batch;
 
-    o->batch = batch;
+    if (!batch && !o->has_lost)
+        o->batch = batch = make_batch(o);
+    o->has_lost = !batch;
+    if (!batch) {
+        channel_loop_release(o->channels, frame);
+        return true;
+    }
     o->batch_bytes += bytes_len(frame);
     if (batch->n && join(batch, frame)) {
         channel_loop_release(o->channels, frame);
@@ -192,7 +200,7 @@ int channel_out_write(struct channel_out *o)
     int n;
 
     if (!batch)
-        return 0;
+        return o->has_lost ? -ENOMEM : 0;
     o->batch = NULL;
     o->batch_bytes = 0;
     o->wrote_turn = o->channels->turn;

@@ -38,6 +38,7 @@ struct channel_out {
         held_bytes;  /* memory of all that is here or with libuv: buffers, not their contents */
     size_t n_writes; /* libuv's, whose callback is to come */
     uint64_t wrote_turn; /* the loop's turn of the last write; 0: none */
+    bool has_lost;       /* a frame, without memory for its batch: the end */
     struct {
         bool under_way;       /* a frame that leaves in chunks */
         struct bytes *frames; /* owned, and what is in them: n_frames that wait for its end */
@@ -46,7 +47,7 @@ struct channel_out {
     void (*written)(struct channel_out *o, int status); /* after each of the n_writes */
 };
 
-/* Takes the frame. True: the batch is full, write it. */
+/* Takes the frame. True: write the batch, as it is full, or as it and what comes behind it are lost without memory. */
 bool channel_out_add(struct channel_out *o, struct bytes *frame);
 
 /* Hands the batch, if there is one, to the socket and libuv. On failure the frames are gone. */

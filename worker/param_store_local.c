@@ -93,17 +93,19 @@ static int pull_start(struct param_store *s, uint64_t clock,
                       const struct ps_pull_section *sections, uint32_t n, struct err *err)
 {
     struct local *l = local_of(s);
-    struct request **request = l->pull_set.requests;
+    struct request *request;
     int status;
 
     request_set_release(&l->pull_set);
     status = request_set_acquire(&l->pull_set, n);
     if (!status)
-        status = push_encoder_pull(l->encoder, sections, n, &l->partition, request);
+        status =
+            push_encoder_pull(l->encoder, sections, n, &l->partition, l->pull_set.requests);
     if (status)
         return err_set(err, status, "a pull cannot be encoded: %s", status_text(status));
-    request[0]->clock = clock;
-    request_pull(request[0], l->ids, 0, &l->pull);
+    request = l->pull_set.requests[0];
+    request->clock = clock;
+    request_pull(request, l->ids, 0, &l->pull);
     l->pulling = sections;
     l->n_pulling = n;
     return 0;
@@ -329,7 +331,9 @@ int param_store_local_open(const char *job, const char *checkpoint_dir,
     partition_init(&l->partition, 1);
     request_set_init(&l->pull_set, 1, 0);
     request_set_init(&l->push_set, 1, 0);
-    if (checkpoint_dir)
+    if (!l->encoder)
+        status = err_set(err, -ENOMEM, "no memory for pushes");
+    if (!status && checkpoint_dir)
         status = load_all(l, checkpoint_dir, err);
     if (!status)
         status = membership_join(shard_membership(l->shard), &join, 0, &worker, err);

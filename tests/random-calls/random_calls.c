@@ -3,6 +3,8 @@
  * workers and readers of running psds. Nothing that it does may end the process or hang: every call returns within its
  * deadline, and a failed one has a sentence. Prints the seed, and how many calls had which result.
  *
+ * In builds with PS_FAULTS memory is out now and then in half of the rounds, for a few allocations of any thread.
+ *
  * Pointers are those of arrays that are large enough, or NULL: what points nowhere no library can tell.
  */
 #include <errno.h>
@@ -17,6 +19,7 @@
 
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/memory.h"
 #include "worker/libpsd/psd.h"
 
 #define N_THREADS 3u
@@ -30,6 +33,7 @@ struct run {
     const char *url;
     psd *c; /* of this round */
     _Atomic uint64_t n_calls, n_failed, slowest_ms;
+    _Atomic long n_without_memory; /* allocations that were made to fail */
     _Atomic int bad;
 };
 
@@ -296,8 +300,51 @@ static void *call_all(void *arg)
     return NULL;
 }
 
+/* ---- memory that is out ---- */
+
+struct drought {
+    uint64_t seed;
+    _Atomic bool is_over;
+    _Atomic long *n_failed;
+    pthread_t thread;
+};
+
+#ifdef PS_FAULTS
+static void *fail_allocations(void *arg)
+{
+    struct drought *d = arg;
+
+    for (uint64_t i = 0; !d->is_over; i++) {
+        const uint64_t dice = hash_mix2(d->seed, i);
+
+        memory_fail_anywhere((long)(dice % 200), (long)(dice >> 32) % 4);
+        nanosleep(&(struct timespec){ .tv_nsec = (long)(dice % 8000000) }, NULL);
+        *d->n_failed += memory_n_failed_anywhere();
+    }
+    memory_fail_anywhere(-1, 0);
+    return NULL;
+}
+#endif
+
+static void begin_drought(struct drought *d)
+{
+#ifdef PS_FAULTS
+    if (pthread_create(&d->thread, NULL, fail_allocations, d))
+        abort();
+#endif
+    (void)d;
+}
+
+static void end_drought(struct drought *d)
+{
+    d->is_over = true;
+#ifdef PS_FAULTS
+    pthread_join(d->thread, NULL);
+#endif
+}
+
 /* A handle, and threads that use it; and its end, with or without what is under way. */
-static void round_of(struct run *r, struct caller *callers, uint64_t seed)
+static void use_handle(struct run *r, struct caller *callers, uint64_t seed)
 {
     static const char *const options[] = {
         "connect-timeout=5s give-up=3s pull-timeout=2s push-timeout=2s",
@@ -330,6 +377,17 @@ static void round_of(struct run *r, struct caller *callers, uint64_t seed)
         r->bad = 1;
 }
 
+static void round_of(struct run *r, struct caller *callers, uint64_t seed)
+{
+    struct drought d = { .seed = seed, .n_failed = &r->n_without_memory };
+
+    if (seed & 1)
+        begin_drought(&d);
+    use_handle(r, callers, seed);
+    if (seed & 1)
+        end_drought(&d);
+}
+
 int main(int argc, char **argv)
 {
     static struct caller callers[N_THREADS];
@@ -348,8 +406,9 @@ int main(int argc, char **argv)
         r.url = argv[3 + n % (uint64_t)(argc - 3)];
         round_of(&r, callers, hash_mix2(seed, n));
     }
-    printf("%llu handles, %llu calls, %llu failed, the slowest %llu ms\n",
-           (unsigned long long)n, (unsigned long long)r.n_calls, (unsigned long long)r.n_failed,
-           (unsigned long long)r.slowest_ms);
+    printf(
+        "%llu handles, %llu calls, %llu failed, the slowest %llu ms; %ld allocations failed\n",
+        (unsigned long long)n, (unsigned long long)r.n_calls, (unsigned long long)r.n_failed,
+        (unsigned long long)r.slowest_ms, r.n_without_memory);
     return r.bad;
 }

@@ -364,6 +364,14 @@ static void set_sock(struct handle *h, struct sock *s)
     s->handle = h;
 }
 
+int uv_tcp_init_ex(uv_loop_t *loop, uv_tcp_t *tcp, unsigned family)
+{
+    (void)family;
+    uv_tcp_init(loop, tcp);
+    set_sock(handle_of(tcp), sock_new(process_current()));
+    return 0;
+}
+
 int uv_tcp_open(uv_tcp_t *tcp, uv_os_sock_t fd)
 {
     struct handle *h = handle_of(tcp);
@@ -453,12 +461,11 @@ int uv_tcp_connect(uv_connect_t *req, uv_tcp_t *tcp, const struct sockaddr *addr
                    uv_connect_cb on_done)
 {
     struct handle *h = handle_of(tcp);
-    struct sock *s = sock_new(process_current());
+    struct sock *s = h->sock;
     struct request *r = calloc(1, sizeof *r);
 
-    assert(r);
+    assert(s && r);
     memcpy(&s->address, address, sizeof s->address);
-    set_sock(h, s);
     s->is_connecting = true;
     req->handle = (uv_stream_t *)tcp;
     *r = (struct request){ .req = (uv_req_t *)(void *)req,

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 
 import pytest
 from conftest import BIN, ROOT
@@ -132,7 +133,7 @@ def test_no_thread_and_no_descriptor_stays(library, start_psd):
 
 
 def test_calls_at_random_end_no_process(start_psd):
-    """Under AddressSanitizer, with three threads. PS_SEED repeats a run."""
+    """Under AddressSanitizer, with three threads, and without memory now and then. PS_SEED repeats a run."""
     build = os.path.relpath(os.environ.get("PS_BUILD", BIN.parents[1]), ROOT)  # as in the lists of dependencies
     program = f"{build}/asan/bin/random-calls"
     made = subprocess.run(["make", "-s", "--no-print-directory", f"BUILD={build}", "VARIANT=asan", "-j2", program], cwd=ROOT,
@@ -141,4 +142,23 @@ def test_calls_at_random_end_no_process(start_psd):
     seed = os.environ.get("PS_SEED", "1")
     urls = [f"psd://127.0.0.1:{start_psd('--shards', n).port}" for n in ["1", "3"]]
     got = run(ROOT / program, seed, 15, *urls)
-    assert re.search(r"(\d+) handles, (\d+) calls, (\d+) failed", got), got
+    counts = re.search(r"(\d+) handles, (\d+) calls, (\d+) failed, .* (\d+) allocations failed", got)
+    assert counts and int(counts[4]) > 10, got
+
+
+@pytest.mark.skipif(not IS_PLAIN, reason="a sanitizer needs address space of its own")
+def test_without_memory_the_process_lives_and_pushes_arrive_once(start_psd, tmp_path):
+    """The address space is full, also while the psd restarts."""
+    build = os.path.relpath(os.environ.get("PS_BUILD", BIN.parents[1]), ROOT)
+    run("make", "-s", "--no-print-directory", f"BUILD={build}", f"{build}/release/bin/starved", cwd=ROOT)
+    data = str(tmp_path / "data")
+    psd = start_psd("--shards", "2", "--data-dir", data)
+    program = subprocess.Popen([ROOT / build / "release/bin/starved", f"psd://127.0.0.1:{psd.port}/j"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert program.stdout.readline() == "starved\n", program.stderr.read()
+    assert psd.stop() == 0
+    start_psd("--shards", "2", "--listen", f"127.0.0.1:{psd.port}", "--data-dir", data)
+    time.sleep(0.5)
+    out, errors = program.communicate("\n", timeout=120)
+    assert program.returncode == 0, errors
+    assert int(re.fullmatch(r"(\d+) calls found no memory\n", out)[1]) > 100

@@ -207,7 +207,7 @@ struct replica *replica_new(const struct replica_options *options)
     r->shards = memory_alloc(options->n_shards * sizeof *r->shards);
     request_set_init(&r->pulls, options->n_shards, 0);
     partition_init(&r->partition, options->n_shards);
-    r->encoder = push_encoder_new(options->n_shards);
+    r->encoder = memory_need(push_encoder_new(options->n_shards));
     return r;
 }
 

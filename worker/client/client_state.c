@@ -556,16 +556,21 @@ static void unlock_and_wake_all(struct client_state *s)
     unlock_and_wake(s);
 }
 
-void client_state_set_shards(struct client_state *s, uint32_t n_shards, uint64_t map_id,
-                             uint64_t incarnation)
+int client_state_set_shards(struct client_state *s, uint32_t n_shards, uint64_t map_id,
+                            uint64_t incarnation)
 {
+    uint64_t *acked = memory_try_alloc(n_shards * sizeof *acked);
+
+    if (!acked)
+        return -ENOMEM;
     uv_mutex_lock(&s->lock);
     assert(!s->acked);
-    s->acked = memory_alloc(n_shards * sizeof *s->acked);
+    s->acked = acked;
     s->map_id = map_id;
     s->incarnation = incarnation;
     s->n_shards = n_shards;
     uv_mutex_unlock(&s->lock);
+    return 0;
 }
 
 void client_state_joined(struct client_state *s, uint64_t clock)

@@ -169,9 +169,9 @@ bool client_state_is_failed(struct client_state *s);
 
 /* ---- the network thread ---- */
 
-/* The cluster is found. `incarnation`: of the worker that will join. */
-void client_state_set_shards(struct client_state *s, uint32_t n_shards, uint64_t map_id,
-                             uint64_t incarnation);
+/* The cluster is found. `incarnation`: of the worker that will join. -ENOMEM. */
+int client_state_set_shards(struct client_state *s, uint32_t n_shards, uint64_t map_id,
+                            uint64_t incarnation) MUST_CHECK;
 void client_state_joined(struct client_state *s, uint64_t clock);
 /* Drops all unacknowledged pushes; returns the new epoch. */
 uint64_t client_state_rejoin(struct client_state *s, uint64_t incarnation);

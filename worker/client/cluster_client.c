@@ -47,7 +47,8 @@ struct cluster_client {
     struct ps_origin origin; /* its incarnation is the one that counts */
     struct cluster_client_fences fences;
     bool failed, has_pushed;
-    bool abandons; /* the start has failed: links say goodbye */
+    bool lacks_table; /* the last one that was asked for: no link has it */
+    bool abandons;    /* the start has failed: links say goodbye */
     uint32_t n_left;
     struct counters counters;
 };
@@ -195,7 +196,7 @@ static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
         atomic_store_explicit(&cluster->counters.staleness_max, ahead, memory_order_relaxed);
     if (!reply->status)
         cluster_client_version_pulled(&cluster->members[shard].version, reply->version);
-    if (pull->pull->id != pull->pull_id) /* it has ended meanwhile */
+    if (pull_has_ended(pull))
         return;
     pull_copy_answer(&pull->pull->answers[shard], reply);
     client_state_answered(cluster->state, pull->pull, pull->pull_id, shard);
@@ -449,8 +450,8 @@ static void check_origin(struct cluster_client *cluster, uint32_t n_shards, uint
     cluster->epoch = client_state_rejoin(cluster->state, o->incarnation);
 }
 
-static void make_link(struct cluster_client *cluster, uint32_t shard,
-                      const struct hello_reply *r)
+static int make_link(struct cluster_client *cluster, uint32_t shard,
+                     const struct hello_reply *r)
 {
     struct shard_link_config config = make_link_config(cluster->options, &cluster->origin,
                                                        cluster->now_ms - cluster->started_ms);
@@ -462,6 +463,24 @@ static void make_link(struct cluster_client *cluster, uint32_t shard,
     config.join.relays = r->n_nodes * r->shards_per_node > 1;
     cluster->members[shard].link =
         shard_link_new(cluster->channels, &config, &shard_link_events, cluster);
+    return cluster->members[shard].link ? 0 : -ENOMEM;
+}
+
+/* All of them, or none. */
+static int make_links(struct cluster_client *cluster, uint32_t n_shards,
+                      const struct hello_reply *r)
+{
+    uint32_t i = 0;
+
+    while (i < n_shards && !make_link(cluster, i, r))
+        i++;
+    if (i == n_shards)
+        return 0;
+    while (i-- > 0) {
+        shard_link_free(cluster->members[i].link);
+        cluster->members[i].link = NULL;
+    }
+    return -ENOMEM;
 }
 
 /* A cluster of one node is reached where it was found, whatever it calls itself. */
@@ -476,29 +495,58 @@ static int set_address(struct cluster_client *cluster, uint32_t shard,
     return 0;
 }
 
+static int set_addresses(struct cluster_client *cluster, uint32_t n_shards,
+                         const struct address *found, const struct hello_reply *r)
+{
+    char text[512];
+
+    for (uint32_t i = 0; i < n_shards; i++) {
+        if (!set_address(cluster, i, found, r))
+            continue;
+        snprintf(text, sizeof text,
+                 "psd at %s says that node %u is at \"%s\", which is no HOST:PORT", found->text,
+                 i / r->shards_per_node, r->nodes[i / r->shards_per_node]);
+        fail(cluster, PS_ECLUSTER, text);
+        return PS_ECLUSTER;
+    }
+    return 0;
+}
+
+/* Links to n_shards, whose addresses are set. -ENOMEM: there are none. */
+static int make_cluster(struct cluster_client *cluster, uint32_t n_shards,
+                        const struct hello_reply *r)
+{
+    int status;
+
+    cluster->suspects = suspects_new(n_shards);
+    if (!cluster->suspects)
+        return -ENOMEM;
+    status = client_state_set_shards(cluster->state, n_shards, r->map_id,
+                                     cluster->origin.incarnation);
+    if (status)
+        return status;
+    check_origin(cluster, n_shards, r->map_id);
+    cluster->clock = cluster->origin.clock;
+    status = make_links(cluster, n_shards, r);
+    if (!status)
+        cluster->n_shards = n_shards;
+    return status;
+}
+
 static void on_found(void *owner, const struct address *address, const struct hello_reply *r)
 {
     struct cluster_client *cluster = owner;
-    uint32_t n_shards = r->n_nodes * r->shards_per_node, i;
+    uint32_t n_shards = r->n_nodes * r->shards_per_node;
     char text[512];
 
-    cluster->members = memory_alloc(n_shards * sizeof *cluster->members);
-    for (i = 0; i < n_shards; i++) {
-        if (set_address(cluster, i, address, r)) {
-            snprintf(text, sizeof text,
-                     "psd at %s says that node %u is at \"%s\", which is no HOST:PORT",
-                     address->text, i / r->shards_per_node, r->nodes[i / r->shards_per_node]);
-            fail(cluster, PS_ECLUSTER, text);
-            return;
-        }
-    }
-    client_state_set_shards(cluster->state, n_shards, r->map_id, cluster->origin.incarnation);
-    check_origin(cluster, n_shards, r->map_id);
-    cluster->clock = cluster->origin.clock;
-    cluster->suspects = suspects_new(n_shards);
-    for (i = 0; i < n_shards; i++)
-        make_link(cluster, i, r);
-    cluster->n_shards = n_shards;
+    cluster->members = memory_try_alloc(n_shards * sizeof *cluster->members);
+    if (cluster->members && set_addresses(cluster, n_shards, address, r))
+        return;
+    if (cluster->members && !make_cluster(cluster, n_shards, r))
+        return;
+    snprintf(text, sizeof text, "no memory for links to the %u shards of psd at %s", n_shards,
+             address->text);
+    fail(cluster, -ENOMEM, text);
 }
 
 static void on_not_found(void *owner, int status, const char *sentence)
@@ -513,9 +561,11 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
                                           const struct address *servers, uint32_t n_servers,
                                           struct client_state *state)
 {
-    struct cluster_client *cluster = memory_alloc(sizeof *cluster);
+    struct cluster_client *cluster = memory_try_alloc(sizeof *cluster);
     struct hello hello;
 
+    if (!cluster)
+        return NULL;
     cluster->channels = channels;
     cluster->options = options;
     cluster->state = state;
@@ -525,7 +575,10 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
     hello = make_hello(options);
     cluster->discovery = discovery_new(channels, servers, n_servers, &hello,
                                        options->connect_ms, &discovery_events, cluster);
-    return cluster;
+    if (cluster->discovery)
+        return cluster;
+    free(cluster);
+    return NULL;
 }
 
 void cluster_client_stop(struct cluster_client *cluster)
@@ -605,7 +658,8 @@ void cluster_client_uncork(struct cluster_client *cluster)
         shard_link_uncork(cluster->members[i].link);
 }
 
-/* Each to its shard's link. The epoch may end meanwhile, when a link fails or is fenced. */
+/* Each to its shard's link. The epoch may end meanwhile, when a link fails or is fenced; and a pull that has ended was
+ * to be dropped before it came here. */
 static void hand_out(struct cluster_client *cluster, struct request *r,
                      void (*take)(struct shard_link *l, struct request *r))
 {
@@ -613,7 +667,8 @@ static void hand_out(struct cluster_client *cluster, struct request *r,
 
     for (uint32_t i = 0; r; r = next, i++) {
         next = r->next;
-        if (i < cluster->n_shards && r->epoch == cluster->epoch && !cluster->failed)
+        if (i < cluster->n_shards && r->epoch == cluster->epoch && !cluster->failed &&
+            !(r->pull && pull_has_ended(r)))
             take(cluster->members[i].link, r);
         else
             request_free(r);
@@ -633,18 +688,34 @@ void cluster_client_pull(struct cluster_client *cluster, struct request *first)
     hand_out(cluster, first, shard_link_pull);
 }
 
-void cluster_client_drop_pull(struct cluster_client *cluster, uint64_t pull_id)
+void cluster_client_drop_ended_pulls(struct cluster_client *cluster)
 {
-    uint32_t i;
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        shard_link_drop_ended_pulls(cluster->members[i].link);
+}
 
-    for (i = 0; i < cluster->n_shards; i++)
-        shard_link_drop_pull(cluster->members[i].link, pull_id);
+/* To a table that no link has space for. */
+static void refuse_table(struct cluster_client *cluster)
+{
+    struct table_reply reply = { .status = -ENOMEM };
+
+    cluster->lacks_table = true;
+    snprintf(reply.text, sizeof reply.text, "no memory for one more table");
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
+        client_state_table_answered(cluster->state, &reply);
 }
 
 void cluster_client_table(struct cluster_client *cluster, const struct table_request *request)
 {
     uint32_t i;
 
+    cluster->lacks_table = false;
+    for (i = 0; i < cluster->n_shards; i++) {
+        if (shard_link_reserve_table(cluster->members[i].link)) {
+            refuse_table(cluster);
+            return;
+        }
+    }
     for (i = 0; i < cluster->n_shards; i++)
         cluster->members[i].has_table = false;
     for (i = 0; i < cluster->n_shards; i++)
@@ -655,7 +726,7 @@ void cluster_client_drop_table(struct cluster_client *cluster)
 {
     uint32_t i;
 
-    for (i = 0; i < cluster->n_shards; i++)
+    for (i = 0; i < cluster->n_shards && !cluster->lacks_table; i++)
         shard_link_drop_table(cluster->members[i].link);
 }
 

@@ -15,11 +15,12 @@
 
 struct cluster_client;
 
-/* Starts at the first cluster_client_tick(). options (defaults filled in) and state are borrowed. */
+/* Starts at the first cluster_client_tick(). options (defaults filled in) and state are borrowed. NULL without memory.
+ */
 struct cluster_client *cluster_client_new(struct channel_loop *channels,
                                           const struct ps_options *options,
                                           const struct address *servers, uint32_t n_servers,
-                                          struct client_state *state);
+                                          struct client_state *state) MUST_CHECK;
 
 /* Frees all links; calls after that do nothing. The loop needs to run on until libuv has closed
  * the connections. */
@@ -40,12 +41,13 @@ void cluster_client_beat_soon(struct cluster_client *cluster);
 void cluster_client_cork(struct cluster_client *cluster);
 void cluster_client_uncork(struct cluster_client *cluster);
 
-/* Takes one request for each shard, from `first` to the last one's `next`; those of an older epoch
- * are freed. */
+/* Takes one request for each shard, from `first` to the last one's `next`; those of an older epoch, and of a pull that
+ * has ended, are freed. */
 void cluster_client_push(struct cluster_client *cluster, struct request *first);
 void cluster_client_pull(struct cluster_client *cluster, struct request *first);
-void cluster_client_drop_pull(struct cluster_client *cluster, uint64_t pull_id);
+void cluster_client_drop_ended_pulls(struct cluster_client *cluster);
 
+/* Without memory at one link no link has the table, and it is answered with -ENOMEM. */
 void cluster_client_table(struct cluster_client *cluster, const struct table_request *request);
 void cluster_client_drop_table(struct cluster_client *cluster);
 void cluster_client_leave(struct cluster_client *cluster);

@@ -7,6 +7,7 @@
  */
 #include "worker/client/connector.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "proto/channel.h"
 
 #define KEEPALIVE_S 10
+#define FIRST_FD_MAX 4096 /* a loop's first descriptors mostly are below */
 #define BACKOFF_MIN_MS 50u
 #define BACKOFF_MAX_MS 2000u
 
@@ -86,6 +88,8 @@ static void on_channel_closed(void *owner, int why)
     d->why = why ? why : UV_EOF;
     if (why == PS_EPROTO && d->channel.hears_http)
         d->why = PS_EHTTP;
+    else if (why == UV_ENOBUFS) /* no memory for what comes */
+        d->why = -ENOMEM;
     finish(d);
 }
 
@@ -114,12 +118,44 @@ static void on_connected(uv_connect_t *connect, int status)
         uv_close((uv_handle_t *)&d->tcp, on_tcp_closed);
 }
 
+/*
+ * A loop's table has an entry for each descriptor up to the largest, and doubles. If libuv finds no memory for that it
+ * ends the process: so we ask for as much before. (Only another thread that takes it in between can still do harm.)
+ */
+static int probe_table(int fd)
+{
+    void *probe = memory_try_alloc(2 * ((size_t)fd + 64) * sizeof(void *));
+
+    free(probe);
+    return probe ? 0 : -ENOMEM;
+}
+
+int connector_loop_init(uv_loop_t *loop)
+{
+    int status = probe_table(FIRST_FD_MAX);
+
+    return status ? status : uv_loop_init(loop);
+}
+
+/* The socket is made, and the loop has space for it. */
+static int make_socket(struct connector *d, int family)
+{
+    int fd, status = uv_tcp_init_ex(d->channels->loop, &d->tcp, (unsigned)family);
+
+    if (status) {
+        uv_tcp_init(d->channels->loop, &d->tcp); /* to be closed */
+        return status;
+    }
+    status = uv_fileno((uv_handle_t *)&d->tcp, &fd);
+    return status ? status : probe_table(fd);
+}
+
 static void start_connect(struct connector *d, const struct sockaddr *address)
 {
-    int status;
+    int status = make_socket(d, address->sa_family);
 
-    uv_tcp_init(d->channels->loop, &d->tcp);
-    status = uv_tcp_connect(&d->connect, &d->tcp, address, on_connected);
+    if (!status)
+        status = uv_tcp_connect(&d->connect, &d->tcp, address, on_connected);
     if (status) {
         d->why = status;
         uv_close((uv_handle_t *)&d->tcp, on_tcp_closed);
@@ -159,11 +195,13 @@ static int resolve_name(struct connector *d, const struct address *address)
 int connector_new(struct channel_loop *channels, const struct address *address,
                   const struct connector_events *events, void *owner, struct connector **ret)
 {
-    struct connector *d = memory_alloc(sizeof *d);
+    struct connector *d = memory_try_alloc(sizeof *d);
     int port = (int)strtol(address->port, NULL, 10), status;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
 
+    if (!d)
+        return -ENOMEM;
     d->channels = channels;
     d->events = events;
     d->owner = owner;

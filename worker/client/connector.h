@@ -30,8 +30,11 @@ struct connector_events {
     void (*closed)(void *owner, int why);
 };
 
+/* As uv_loop_init(): for the loop of connectors. -ENOMEM. */
+int connector_loop_init(uv_loop_t *loop) MUST_CHECK;
+
 /* Starts an attempt. `address` is copied. No event comes from inside this call. A numeric
- * address needs no resolver. */
+ * address needs no resolver. -ENOMEM, or a status of libuv's. */
 int connector_new(struct channel_loop *channels, const struct address *address,
                   const struct connector_events *events, void *owner, struct connector **ret)
     MUST_CHECK;

@@ -37,8 +37,10 @@ struct discovery *discovery_new(struct channel_loop *channels, const struct addr
                                 uint32_t limit_ms, const struct discovery_events *events,
                                 void *owner)
 {
-    struct discovery *s = memory_alloc(sizeof *s);
+    struct discovery *s = memory_try_alloc(sizeof *s);
 
+    if (!s)
+        return NULL;
     s->channels = channels;
     s->events = events;
     s->owner = owner;
@@ -140,11 +142,12 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
                     const uint8_t *body)
 {
     struct discovery *s = owner;
-    struct hello_reply *r = memory_alloc(sizeof *r);
-    int status = header->type == FRAME_HELLO_REPLY ? message_read_hello_reply(header, head, r)
-                                                   : PS_EPROTO;
+    struct hello_reply *r = memory_try_alloc(sizeof *r);
+    int status = r ? PS_EPROTO : -ENOMEM;
 
     (void)body;
+    if (r && header->type == FRAME_HELLO_REPLY)
+        status = message_read_hello_reply(header, head, r);
     if (status)
         next(s, connector_why(status));
     else

@@ -22,12 +22,12 @@ struct discovery_events {
     void (*failed)(void *owner, int status, const char *sentence);
 };
 
-/* Starts at the first discovery_tick(). Everything is copied; hello->shard and map_id are set here.
- */
+/* Starts at the first discovery_tick(). Everything is copied; hello->shard and map_id are set here. NULL without
+ * memory. */
 struct discovery *discovery_new(struct channel_loop *channels, const struct address *servers,
                                 uint32_t n_servers, const struct hello *hello,
                                 uint32_t limit_ms, const struct discovery_events *events,
-                                void *owner);
+                                void *owner) MUST_CHECK;
 
 /* No event follows. The loop must run on until libuv has closed its handles. NULL is fine. */
 void discovery_free(struct discovery *s);

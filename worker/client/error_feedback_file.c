@@ -439,7 +439,9 @@ int error_feedback_file_read(const struct file_ops *files, const char *dir,
         status = check_file(&r);
     if (status)
         return status;
-    into = memory_alloc((n_tables + 1) * sizeof *into);
+    into = memory_try_alloc((n_tables + 1) * sizeof *into);
+    if (!into)
+        return err_set(err, -ENOMEM, "no memory to read %s", path);
     for (i = 0; i < n_tables; i++) {
         error_feedback_init(&into[i], push_encoder_residual(e, i)->dim);
         into[i].rows_max = push_encoder_residual(e, i)->rows_max;

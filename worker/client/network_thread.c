@@ -1,7 +1,9 @@
 #include "worker/client/network_thread.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +11,7 @@
 #include "common/mailbox.h"
 #include "common/memory.h"
 #include "worker/client/cluster_client.h"
+#include "worker/client/connector.h"
 #include "worker/client/discovery.h"
 
 #define TICK_MS 20u
@@ -28,21 +31,14 @@ struct network_thread {
         stop_by_ms; /* 0: not stopping; then, or once all links have left, the thread ends */
     struct channel_loop channels;
     struct mailbox mailbox;
+    /* Commands that need no memory, as each is posted once at a time. */
+    struct mail drop_table, leave, stop, drop_ended_pulls;
+    _Atomic bool is_drop_posted; /* drop_ended_pulls */
 };
 
-enum command_kind {
-    COMMAND_DROP_PULL,
-    COMMAND_TABLE,
-    COMMAND_DROP_TABLE,
-    COMMAND_LEAVE,
-    COMMAND_STOP
-};
-
-struct command {
+struct table_command {
     struct mail mail;
-    enum command_kind kind;
-    uint64_t pull_id;             /* DROP_PULL */
-    struct table_request request; /* TABLE */
+    struct table_request request;
 };
 
 static void stop(struct network_thread *net)
@@ -53,36 +49,50 @@ static void stop(struct network_thread *net)
     mailbox_close(&net->mailbox);
 }
 
-static void execute(struct network_thread *net, struct command *c)
+static void on_table(struct mail *mail, void *owner)
 {
-    switch (c->kind) {
-    case COMMAND_DROP_PULL:
-        cluster_client_drop_pull(net->cluster, c->pull_id);
-        return;
-    case COMMAND_TABLE:
-        cluster_client_table(net->cluster, &c->request);
-        return;
-    case COMMAND_DROP_TABLE:
-        cluster_client_drop_table(net->cluster);
-        return;
-    case COMMAND_LEAVE:
-        cluster_client_leave(net->cluster);
-        return;
-    case COMMAND_STOP:
-        if (cluster_client_abandon(net->cluster))
-            net->stop_by_ms = net->now_ms + ABANDON_MS;
-        else
-            stop(net);
-        return;
-    }
+    struct network_thread *net = owner;
+    struct table_command *c = CONTAINER_OF(mail, struct table_command, mail);
+
+    cluster_client_table(net->cluster, &c->request);
+    free(c);
 }
 
-static void on_command(struct mail *mail, void *owner)
+static void on_drop_table(struct mail *mail, void *owner)
 {
-    struct command *c = CONTAINER_OF(mail, struct command, mail);
+    struct network_thread *net = owner;
 
-    execute(owner, c);
-    free(c);
+    (void)mail;
+    cluster_client_drop_table(net->cluster);
+}
+
+static void on_leave(struct mail *mail, void *owner)
+{
+    struct network_thread *net = owner;
+
+    (void)mail;
+    cluster_client_leave(net->cluster);
+}
+
+static void on_stop(struct mail *mail, void *owner)
+{
+    struct network_thread *net = owner;
+
+    (void)mail;
+    if (cluster_client_abandon(net->cluster))
+        net->stop_by_ms = net->now_ms + ABANDON_MS;
+    else
+        stop(net);
+}
+
+/* A pull that ends from here on posts anew; one whose requests are still behind this mail is dropped there. */
+static void on_drop_ended_pulls(struct mail *mail, void *owner)
+{
+    struct network_thread *net = owner;
+
+    (void)mail;
+    atomic_store(&net->is_drop_posted, false);
+    cluster_client_drop_ended_pulls(net->cluster);
 }
 
 static void on_push(struct mail *mail, void *owner)
@@ -144,39 +154,33 @@ void network_thread_pull(struct network_thread *net, uint64_t epoch, struct requ
     post_requests(net, epoch, requests, on_pull);
 }
 
-static struct command *command_new(enum command_kind kind)
+void network_thread_drop_ended_pulls(struct network_thread *net)
 {
-    struct command *c = memory_alloc(sizeof *c);
-
-    c->mail.run = on_command;
-    c->kind = kind;
-    return c;
+    if (!atomic_exchange(&net->is_drop_posted, true))
+        post(net, &net->drop_ended_pulls);
 }
 
-void network_thread_drop_pull(struct network_thread *net, uint64_t pull_id)
+int network_thread_table(struct network_thread *net, const struct table_request *request)
 {
-    struct command *c = command_new(COMMAND_DROP_PULL);
+    struct table_command *c = memory_try_alloc(sizeof *c);
 
-    c->pull_id = pull_id;
-    post(net, &c->mail);
-}
-
-void network_thread_table(struct network_thread *net, const struct table_request *request)
-{
-    struct command *c = command_new(COMMAND_TABLE);
-
+    if (!c)
+        return -ENOMEM;
+    c->mail.run = on_table;
     c->request = *request;
     post(net, &c->mail);
+    return 0;
 }
 
+/* The one before was run before the last table was answered. */
 void network_thread_drop_table(struct network_thread *net)
 {
-    post(net, &command_new(COMMAND_DROP_TABLE)->mail);
+    post(net, &net->drop_table);
 }
 
 void network_thread_leave(struct network_thread *net)
 {
-    post(net, &command_new(COMMAND_LEAVE)->mail);
+    post(net, &net->leave);
 }
 
 /* The links' time stands still while this process is stopped: no server is given up for answers that this process
@@ -213,11 +217,21 @@ static void thread_main(void *arg)
     channel_loop_deinit(&net->channels);
 }
 
+/* NULL without memory. */
 static char *copy_text(const char *text)
 {
-    char *copy = memory_alloc(text ? strlen(text) + 1 : 1);
+    char *copy = memory_try_alloc(text ? strlen(text) + 1 : 1);
 
-    return text ? strcpy(copy, text) : copy;
+    return copy && text ? strcpy(copy, text) : copy;
+}
+
+static int copy_options(struct network_thread *net, const struct ps_options *options)
+{
+    net->options = *options;
+    net->options.token = net->token = copy_text(options->token);
+    net->options.name = net->name = copy_text(options->name);
+    net->options.job = net->job = copy_text(options->job);
+    return net->token && net->name && net->job ? 0 : -ENOMEM;
 }
 
 static void free_memory(struct network_thread *net)
@@ -231,7 +245,7 @@ static void free_memory(struct network_thread *net)
 
 static int start(struct network_thread *net)
 {
-    int status = uv_loop_init(&net->loop);
+    int status = connector_loop_init(&net->loop);
 
     if (status)
         return status;
@@ -256,29 +270,59 @@ static int start(struct network_thread *net)
     return status;
 }
 
+/* All but the thread. */
+static int make_cluster(struct network_thread *net, struct client_state *state, struct err *err)
+{
+    const struct ps_options *options = &net->options;
+    struct address *servers = memory_try_alloc(DISCOVERY_SERVERS_MAX * sizeof *servers);
+    uint32_t n_servers;
+    int status = servers ? 0 : -ENOMEM;
+
+    net->state = state;
+    if (!status) {
+        status = address_list(options->servers ? options->servers : "", DISCOVERY_SERVERS_MAX,
+                              servers, &n_servers, err);
+        if (!status)
+            net->cluster =
+                cluster_client_new(&net->channels, options, servers, n_servers, state);
+    }
+    free(servers);
+    if (!status && !net->cluster)
+        status = -ENOMEM;
+    return status == -ENOMEM ? err_set(err, status, "no memory for a network thread") : status;
+}
+
+/* Zeroed, but for its options and mails. NULL without memory. */
+static struct network_thread *make(const struct ps_options *options)
+{
+    struct network_thread *net = memory_try_alloc(sizeof *net);
+
+    if (!net)
+        return NULL;
+    net->drop_table.run = on_drop_table;
+    net->leave.run = on_leave;
+    net->stop.run = on_stop;
+    net->drop_ended_pulls.run = on_drop_ended_pulls;
+    if (!copy_options(net, options))
+        return net;
+    free_memory(net);
+    return NULL;
+}
+
 int network_thread_new(const struct ps_options *options, struct client_state *state,
                        struct network_thread **ret, struct err *err)
 {
-    struct address *servers = memory_alloc(DISCOVERY_SERVERS_MAX * sizeof *servers);
-    struct network_thread *net = memory_alloc(sizeof *net);
-    uint32_t n_servers;
+    struct network_thread *net = make(options);
     int status;
 
-    net->options = *options;
-    net->options.token = net->token = copy_text(options->token);
-    net->options.name = net->name = copy_text(options->name);
-    net->options.job = net->job = copy_text(options->job);
-    net->state = state;
-    status = address_list(options->servers ? options->servers : "", DISCOVERY_SERVERS_MAX,
-                          servers, &n_servers, err);
+    if (!net)
+        return err_set(err, -ENOMEM, "no memory for a network thread");
+    status = make_cluster(net, state, err);
     if (!status) {
-        net->cluster =
-            cluster_client_new(&net->channels, &net->options, servers, n_servers, state);
         status = start(net);
         if (status)
             err_set(err, status, "the network thread cannot start: %s", status_text(status));
     }
-    free(servers);
     if (status)
         free_memory(net);
     else
@@ -290,7 +334,7 @@ void network_thread_free(struct network_thread *net)
 {
     if (!net)
         return;
-    post(net, &command_new(COMMAND_STOP)->mail);
+    post(net, &net->stop);
     uv_thread_join(&net->thread);
     mailbox_deinit(&net->mailbox);
     free_memory(net);

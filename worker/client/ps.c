@@ -111,13 +111,16 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-static void make_buffers(struct ps_client *c)
+static int make_buffers(struct ps_client *c, struct err *err)
 {
     c->n_shards = c->state.n_shards;
     c->encoder = push_encoder_new(c->n_shards);
-    c->tables = memory_alloc(PS_TABLES_MAX * sizeof *c->tables);
+    c->tables = memory_try_alloc(PS_TABLES_MAX * sizeof *c->tables);
     /* All pushes that fit the window, and the one that exceeds it. */
     request_set_init(&c->push_set, c->n_shards, 2 * (size_t)c->options.window_bytes);
+    return c->encoder && c->tables
+               ? 0
+               : err_set(err, -ENOMEM, "no memory for pushes to %u shards", c->n_shards);
 }
 
 static void open_journal(struct ps_client *c)
@@ -161,13 +164,13 @@ int ps_open(const struct ps_options *options, struct ps_client **ret_client, str
         else if (status == -EINTR)
             status = report_not_yet(status, err);
     }
-    if (status) {
+    if (!status)
+        status = make_buffers(c, err);
+    if (status)
         ps_close(c);
-        return status;
-    }
-    make_buffers(c);
-    *ret_client = c;
-    return 0;
+    else
+        *ret_client = c;
+    return status;
 }
 
 void ps_close(struct ps_client *c)
@@ -245,9 +248,10 @@ static int request_table(struct ps_client *c, const struct table_request *reques
         status = client_state_start_table(&c->state, err);
         if (status)
             return status;
+        if (network_thread_table(c->net, request))
+            return err_set(err, -ENOMEM, "table %s: no memory", request->spec.name);
         c->table.is_under_way = true;
         c->table.request = *request;
-        network_thread_table(c->net, request);
     }
     return wait_table(c, ret, err);
 }
@@ -540,6 +544,8 @@ static int report_refused_pull(struct ps_client *c, const struct ps_pull *pull, 
     char name[160];
 
     network_thread_shard_name(c->net, shard, name, sizeof name);
+    if (a->is_lost)
+        return err_set(err, a->status, "no memory for what %s answered a pull", name);
     return err_set(err, a->status, "%s refused a pull: %s", name,
                    a->text[0] ? a->text : status_text(a->status));
 }
@@ -589,7 +595,7 @@ int ps_pull_wait(struct ps_client *c, struct ps_pull *pull, struct err *err)
 int ps_pull_wait_until(struct ps_client *c, struct ps_pull *pull, uint64_t until_ns,
                        struct err *err)
 {
-    uint64_t since_ns = uv_hrtime(), id;
+    uint64_t since_ns = uv_hrtime();
     int status;
 
     if (!pull) {
@@ -599,7 +605,6 @@ int ps_pull_wait_until(struct ps_client *c, struct ps_pull *pull, uint64_t until
     status = client_state_begin_wait(&c->state, pull, since_ns, err);
     if (status)
         return status;
-    id = pull->id;
     status = collect(c, pull, since_ns, until_ns, err);
     if (status == -EAGAIN || status == -EINTR) {
         client_state_pause_wait(&c->state, pull);
@@ -609,7 +614,7 @@ int ps_pull_wait_until(struct ps_client *c, struct ps_pull *pull, uint64_t until
         atomic_store(&c->pulled_clock, pull->min_clock);
     client_state_end_pull(&c->state, pull);
     if (status)
-        network_thread_drop_pull(c->net, id);
+        network_thread_drop_ended_pulls(c->net);
     return status;
 }
 

@@ -262,7 +262,7 @@ static void on_cancel(uv_timer_t *timer)
 static void ask(struct asking *a, struct ps_admin_node *nodes, uint32_t n)
 {
     struct question *all = memory_try_alloc(n * sizeof *all);
-    int status = all ? uv_loop_init(&a->loop) : -ENOMEM;
+    int status = all ? connector_loop_init(&a->loop) : -ENOMEM;
 
     if (status) {
         fail_all(nodes, n, status, status_text(status));

@@ -215,10 +215,12 @@ static int command_nodes(const struct ps_admin_plan *plan, const char *server,
                          const struct hello_reply *cluster, struct ps_dropped *ret,
                          struct err *err)
 {
-    struct ps_admin_node *nodes = memory_alloc(cluster->n_nodes * sizeof *nodes);
+    struct ps_admin_node *nodes = memory_try_alloc(cluster->n_nodes * sizeof *nodes);
     int status = 0;
 
     *ret = (struct ps_dropped){ 0 };
+    if (!nodes)
+        return err_set(err, -ENOMEM, "no memory to ask %u nodes", cluster->n_nodes);
     for (uint32_t i = 0; i < cluster->n_nodes; i++)
         nodes[i].server = i == cluster->node ? server : cluster->nodes[i];
     ps_admin_ask(plan, nodes, cluster->n_nodes);
@@ -240,8 +242,9 @@ int ps_drop(const char *server, const char *token, const char *job, uint32_t tim
                                   .command = "drop-check",
                                   .argument = job,
                                   .timeout_ms = timeout_ms };
-    struct hello_reply *cluster = memory_alloc(sizeof *cluster);
-    int status = ps_admin_cluster(server, plan.token, timeout_ms, cluster, err);
+    struct hello_reply *cluster = memory_try_alloc(sizeof *cluster);
+    int status = cluster ? ps_admin_cluster(server, plan.token, timeout_ms, cluster, err)
+                         : err_set(err, -ENOMEM, "no memory to drop the tables of job %s", job);
 
     if (!status)
         status = command_nodes(&plan, server, cluster, ret, err);

@@ -80,6 +80,7 @@ void pull_copy_answer(struct pull_answer *a, const struct pull_reply *reply)
     a->text[0] = '\0';
     if (reply->status)
         snprintf(a->text, sizeof a->text, "%s", reply->text);
+    a->is_lost = !dst;
     if (!dst)
         return;
     for (uint32_t i = 0; i < reply->n_sections; i++, dst += sizeof(size_t))

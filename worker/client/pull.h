@@ -17,6 +17,7 @@
 #define WORKER_CLIENT_PULL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <uv.h>
 
 #include "proto/message.h"
@@ -33,6 +34,7 @@ struct push_encoder;
 struct pull_answer {
     bool arrived; /* under the client_state's lock */
     int status;
+    bool is_lost;                /* it came, and there was no memory for it */
     char text[MESSAGE_TEXT_MAX]; /* of a refusal */
     uint64_t min_clock;
     struct bytes
@@ -76,6 +78,12 @@ struct ps_pull *pull_new(const void *client_state, uint32_t n_shards, bool is_in
     MUST_CHECK;
 /* Once the network thread has ended. */
 void pull_free(struct ps_pull *pull);
+
+/* True if nobody waits for the answer to a pull's request. Any thread. */
+static inline bool pull_has_ended(const struct request *r)
+{
+    return r->pull->id != r->pull_id;
+}
 
 /* Encodes one request for each shard. -ENOMEM, PS_ECODEC: there are none. */
 int pull_encode(struct ps_pull *pull, const struct push_encoder *encoder,

@@ -2,6 +2,8 @@
 
 #include <assert.h>
 
+#include "worker/client/pull.h"
+
 void pull_queue_add(struct pull_queue *q, struct request *pull)
 {
     pull->next = NULL;
@@ -70,20 +72,21 @@ void pull_queue_remove(struct pull_queue *q, struct request *pull)
     r->next = NULL;
 }
 
-void pull_queue_drop(struct pull_queue *q, uint64_t pull_id)
+void pull_queue_drop_ended(struct pull_queue *q)
 {
+    struct request *next;
     bool is_sent = true;
 
-    for (struct request *r = q->first; r; r = r->next) {
+    for (struct request *r = q->first; r; r = next) {
+        next = r->next;
         is_sent = is_sent && r != q->next;
-        if (r->pull_id != pull_id || r->is_dropped)
+        if (!pull_has_ended(r))
             continue;
         r->is_dropped = true;
         if (is_sent)
-            return;
+            continue;
         pull_queue_remove(q, r);
         request_free(r);
-        return;
     }
 }
 

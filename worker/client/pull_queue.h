@@ -43,8 +43,8 @@ const struct request *pull_queue_oldest(const struct pull_queue *q);
 /* It is the caller's then. */
 void pull_queue_remove(struct pull_queue *q, struct request *pull);
 
-/* Nobody waits for this pull any more; it need not be there. */
-void pull_queue_drop(struct pull_queue *q, uint64_t pull_id);
+/* Nobody waits any more for those whose pull has ended (pull.h). */
+void pull_queue_drop_ended(struct pull_queue *q);
 
 /* The connection has ended: none is sent. */
 void pull_queue_reset(struct pull_queue *q);

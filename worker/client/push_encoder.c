@@ -164,12 +164,18 @@ static void write_row(const struct push_section *s, uint32_t at, float *scratch,
 
 struct push_encoder *push_encoder_new(uint32_t n_shards)
 {
-    struct push_encoder *e = memory_alloc(sizeof *e);
+    struct push_encoder *e = memory_try_alloc(sizeof *e);
 
     assert(n_shards > 0);
+    if (!e)
+        return NULL;
     e->n_shards = n_shards;
-    e->tables = memory_alloc(PS_TABLES_MAX * sizeof *e->tables);
-    e->sections = memory_alloc(SECTIONS_MAX * sizeof *e->sections);
+    e->tables = memory_try_alloc(PS_TABLES_MAX * sizeof *e->tables);
+    e->sections = memory_try_alloc(SECTIONS_MAX * sizeof *e->sections);
+    if (!e->tables || !e->sections) {
+        push_encoder_free(e);
+        return NULL;
+    }
     for (uint32_t id = 0; id < CODEC_ID_END; id++)
         e->codecs[id] = codec_by_id(id);
     partition_init(&e->push, n_shards);

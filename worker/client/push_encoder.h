@@ -27,6 +27,7 @@
 struct push_encoder;
 struct error_feedback;
 
+/* NULL without memory. */
 struct push_encoder *push_encoder_new(uint32_t n_shards);
 void push_encoder_free(struct push_encoder *e);
 

@@ -362,7 +362,11 @@ int push_journal_open(const struct push_journal_options *options, struct push_jo
     status = read_segments(options, &found, err);
     if (status)
         return status;
-    s = memory_alloc(sizeof *s);
+    s = memory_try_alloc(sizeof *s);
+    if (!s) {
+        drop_pushes(&found);
+        return err_set(err, -ENOMEM, "no memory to keep pushes in %s", options->dir);
+    }
     s->options = *options;
     if (!s->options.segment_bytes)
         s->options.segment_bytes = SEGMENT_BYTES;

@@ -110,7 +110,7 @@ int request_frame_pull(const struct request *r, const uint32_t *table_ids, uint6
 void request_set_init(struct request_set *s, uint32_t n_shards, size_t max_bytes)
 {
     s->n_shards = n_shards;
-    s->requests = memory_alloc(n_shards * sizeof(struct request *));
+    s->requests = NULL;
     shared_free_list_init(&s->free_list, 2 * n_shards, max_bytes);
 }
 
@@ -170,6 +170,10 @@ static struct request *acquire(struct shared_free_list *home, uint32_t n_section
 
 int request_set_acquire(struct request_set *s, uint32_t n_sections)
 {
+    if (!s->requests)
+        s->requests = memory_try_alloc(s->n_shards * sizeof(struct request *));
+    if (!s->requests)
+        return -ENOMEM;
     for (uint32_t i = 0; i < s->n_shards; i++) {
         s->requests[i] = acquire(&s->free_list, n_sections);
         if (!s->requests[i]) {
@@ -182,14 +186,14 @@ int request_set_acquire(struct request_set *s, uint32_t n_sections)
 
 void request_set_release(struct request_set *s)
 {
-    for (uint32_t i = 0; i < s->n_shards; i++)
+    for (uint32_t i = 0; s->requests && i < s->n_shards; i++)
         request_free(s->requests[i]);
     request_set_reset(s);
 }
 
 void request_set_reset(struct request_set *s)
 {
-    for (uint32_t i = 0; i < s->n_shards; i++)
+    for (uint32_t i = 0; s->requests && i < s->n_shards; i++)
         s->requests[i] = NULL;
 }
 

@@ -72,7 +72,7 @@ int request_frame_pull(const struct request *r, const uint32_t *table_ids, uint6
 
 /* Zeroed: of no shard. */
 struct request_set {
-    struct request **requests; /* owned, n_shards: NULLs between calls */
+    struct request **requests; /* owned, n_shards: NULLs between calls; NULL before the first */
     uint32_t n_shards;
     struct shared_free_list free_list; /* answered requests: their home */
 };

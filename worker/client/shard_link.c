@@ -205,8 +205,9 @@ static void send_frame(struct shard_link *l, const char *what, int status, struc
 
 /* ---- requests: each function sends one and notes its number; a failure drops the connection ---- */
 
-static void send_hello(struct shard_link *l)
+static void send_hello(void *owner)
 {
+    struct shard_link *l = owner;
     struct bytes frame = { 0 };
 
     set_phase(l, PHASE_HANDSHAKE);
@@ -649,11 +650,6 @@ static int receive(struct shard_link *l, const struct frame_header *h, const uin
 
 /* ---- the timer, and the owner's calls ---- */
 
-static void on_connected(void *owner)
-{
-    send_hello(owner);
-}
-
 static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
                     const uint8_t *body)
 {
@@ -677,7 +673,7 @@ static void on_closed(void *owner, int why)
     lose(l, connector_why(why));
 }
 
-static const struct connector_events connector_events = { on_connected, on_frame, on_closed };
+static const struct connector_events connector_events = { send_hello, on_frame, on_closed };
 
 static void start_dial(struct shard_link *l)
 {
@@ -782,8 +778,10 @@ struct shard_link *shard_link_new(struct channel_loop *channels,
                                   const struct shard_link_config *config,
                                   const struct shard_link_events *events, void *owner)
 {
-    struct shard_link *l = memory_alloc(sizeof *l);
+    struct shard_link *l = memory_try_alloc(sizeof *l);
 
+    if (!l)
+        return NULL;
     l->channels = channels;
     l->zstd = config->compress ? &channels->zstd : NULL;
     l->config = *config;
@@ -828,9 +826,9 @@ void shard_link_pull(struct shard_link *l, struct request *pull)
     send_pulls(l, UINT64_MAX);
 }
 
-void shard_link_drop_pull(struct shard_link *l, uint64_t pull_id)
+void shard_link_drop_ended_pulls(struct shard_link *l)
 {
-    pull_queue_drop(&l->pulls, pull_id);
+    pull_queue_drop_ended(&l->pulls);
 }
 
 void shard_link_cork(struct shard_link *l)
@@ -843,6 +841,11 @@ void shard_link_uncork(struct shard_link *l)
 {
     if (l->channel)
         channel_uncork(l->channel);
+}
+
+int shard_link_reserve_table(struct shard_link *l)
+{
+    return table_ids_reserve(&l->tables);
 }
 
 void shard_link_table(struct shard_link *l, const struct table_request *request)

@@ -96,10 +96,11 @@ struct shard_link_config {
 
 struct shard_link;
 
-/* Starts to connect at the next shard_link_tick(). `config` is copied. */
+/* Starts to connect at the next shard_link_tick(). `config` is copied. NULL without memory. */
 struct shard_link *shard_link_new(struct channel_loop *channels,
                                   const struct shard_link_config *config,
-                                  const struct shard_link_events *events, void *owner);
+                                  const struct shard_link_events *events, void *owner)
+    MUST_CHECK;
 
 /* Drops everything; no event follows. The loop must run on until libuv has closed the connection. */
 void shard_link_free(struct shard_link *l);
@@ -110,16 +111,18 @@ void shard_link_tick(struct shard_link *l, uint64_t now_ms);
 void shard_link_push(struct shard_link *l, struct request *push);
 
 /* Takes ownership. Sent now, or once the link is READY and the shard has answered enough of the others
- * (pull_queue.h); answered in any order. After shard_link_drop_pull() a late answer to it is ignored. */
+ * (pull_queue.h); answered in any order. After shard_link_drop_ended_pulls() a late answer to one that has ended is
+ * ignored. */
 void shard_link_pull(struct shard_link *l, struct request *pull);
-void shard_link_drop_pull(struct shard_link *l, uint64_t pull_id);
+void shard_link_drop_ended_pulls(struct shard_link *l);
 
 /* Requests between the two leave together, as far as they can. */
 void shard_link_cork(struct shard_link *l);
 void shard_link_uncork(struct shard_link *l);
 
-/* Requests a table, now and after every reconnect; tables are numbered from 0.
+/* Requests a table, now and after every reconnect; tables are numbered from 0. Its space was reserved before.
  * shard_link_drop_table() removes the last one. */
+int shard_link_reserve_table(struct shard_link *l) MUST_CHECK;
 void shard_link_table(struct shard_link *l, const struct table_request *request);
 void shard_link_drop_table(struct shard_link *l);
 

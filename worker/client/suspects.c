@@ -23,9 +23,10 @@ struct suspects_relay {
 
 struct suspects_relay *suspects_new(uint32_t n_shards)
 {
-    struct suspects_relay *r = memory_alloc(sizeof *r);
+    struct suspects_relay *r = memory_try_alloc(sizeof *r);
 
-    r->n_shards = n_shards;
+    if (r)
+        r->n_shards = n_shards;
     return r;
 }
 
@@ -82,16 +83,19 @@ static struct item *find(struct suspects_relay *r, const struct suspect *s)
     return NULL;
 }
 
-/* NULL: ITEMS_MAX are there. */
+/* NULL: ITEMS_MAX are there, or there is no memory. */
 static struct item *upsert(struct suspects_relay *r, const struct suspect *s)
 {
     struct item *item = find(r, s);
+    uint8_t *stages;
 
     if (item || r->n == ITEMS_MAX)
         return item;
-    r->items[r->n] = (struct item){ .rank = s->rank,
-                                    .incarnation = s->incarnation,
-                                    .stages = memory_alloc(r->n_shards) };
+    stages = memory_try_alloc(r->n_shards);
+    if (!stages)
+        return NULL;
+    r->items[r->n] =
+        (struct item){ .rank = s->rank, .incarnation = s->incarnation, .stages = stages };
     return &r->items[r->n++];
 }
 

@@ -30,7 +30,8 @@
 
 struct suspects_relay;
 
-struct suspects_relay *suspects_new(uint32_t n_shards);
+/* NULL without memory. */
+struct suspects_relay *suspects_new(uint32_t n_shards) MUST_CHECK;
 /* NULL is fine. */
 void suspects_free(struct suspects_relay *r);
 

@@ -1,8 +1,8 @@
 #include "worker/client/table_ids.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/memory.h"
 
@@ -11,19 +11,24 @@ void table_ids_deinit(struct table_ids *t)
     free(t->items);
 }
 
-struct requested_table *table_ids_add(struct table_ids *t, const struct table_request *request)
+int table_ids_reserve(struct table_ids *t)
 {
+    uint32_t cap = t->cap ? t->cap * 2 : 8;
     struct requested_table *items;
 
-    assert(t->n < PS_TABLES_MAX);
-    if (t->n == t->cap) {
-        t->cap = t->cap ? t->cap * 2 : 8;
-        items = memory_alloc(t->cap * sizeof *items);
-        if (t->n)
-            memcpy(items, t->items, t->n * sizeof *items);
-        free(t->items);
-        t->items = items;
-    }
+    if (t->n < t->cap)
+        return 0;
+    items = memory_try_realloc(t->items, cap * sizeof *items);
+    if (!items)
+        return -ENOMEM;
+    t->items = items;
+    t->cap = cap;
+    return 0;
+}
+
+struct requested_table *table_ids_add(struct table_ids *t, const struct table_request *request)
+{
+    assert(t->n < PS_TABLES_MAX && t->n < t->cap);
     t->items[t->n] = (struct requested_table){ .request = *request };
     t->shard_ids[t->n] = 0;
     return &t->items[t->n++];

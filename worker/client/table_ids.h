@@ -31,7 +31,11 @@ struct table_ids {
 
 void table_ids_deinit(struct table_ids *t);
 
-/* Adds an unknown table; at most PS_TABLES_MAX. Pointers to items are valid until the next call. */
+/* Makes space for one more table, so that table_ids_add() finds it. Pointers to items are valid until the next call.
+ * -ENOMEM. */
+int table_ids_reserve(struct table_ids *t) MUST_CHECK;
+
+/* Adds an unknown table; at most PS_TABLES_MAX. Its space is reserved. */
 struct requested_table *table_ids_add(struct table_ids *t, const struct table_request *request);
 
 /* Makes all tables unknown. */

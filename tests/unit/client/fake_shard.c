@@ -443,6 +443,9 @@ static void fake_run(void *arg)
     struct fake *f = arg;
     sigset_t all;
 
+#ifdef PS_FAULTS
+    memory_exempt_this_thread();
+#endif
     sigfillset(&all); /* SIGPIPE */
     pthread_sigmask(SIG_BLOCK, &all, NULL);
     uv_sem_post(&f->started);

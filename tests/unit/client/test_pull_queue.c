@@ -10,14 +10,21 @@
 #include <cmocka.h>
 
 #include "common/hash.h"
+#include "worker/client/pull.h"
 
 #define N_MAX 64u
+#define N_STEPS 20000u
+
+/* Number 3's id is 3 until it has ended. */
+static struct ps_pull pulls[N_STEPS + 1];
 
 static struct request *new_pull(uint64_t pull_id, size_t n_bytes)
 {
     struct request *r = request_new(0);
 
     assert_non_null(r);
+    pulls[pull_id].id = pull_id;
+    r->pull = &pulls[pull_id];
     r->pull_id = pull_id;
     assert_non_null(bytes_reserve(&r->bytes, n_bytes + 1));
     bytes_commit(&r->bytes, n_bytes);
@@ -97,9 +104,11 @@ static void a_dropped_pull_counts_until_its_answer_or_the_end_of_the_connection(
         pull_queue_add(&q, new_pull(id, 10));
     assert_int_equal(send_all(&q, &last), 4);
     for (uint64_t id = 1; id <= 3; id++)
-        pull_queue_drop(&q, id);
-    pull_queue_drop(&q, 5); /* it was not sent: it goes at once */
-    pull_queue_drop(&q, 5);
+        pulls[id].id = 0;
+    pull_queue_drop_ended(&q);
+    pulls[5].id = 77; /* and is used again; it was not sent: it goes at once */
+    pull_queue_drop_ended(&q);
+    pull_queue_drop_ended(&q);
     assert_int_equal(send_all(&q, &last), 0);
     assert_int_equal(pull_queue_oldest(&q)->pull_id, 4);
     assert_true(pull_queue_find(&q, 2)->is_dropped);
@@ -187,7 +196,8 @@ static void random_step(struct pull_queue *q, struct model *m, uint64_t dice, ui
         answer(q, m->items[i].request_id);
         remove_item(m, i);
     } else if (what < 15 && m->n) {
-        pull_queue_drop(q, id);
+        pulls[id].id = 0;
+        pull_queue_drop_ended(q);
         drop_item(m, i);
     } else if (what == 15 && dice >> 32 & 1) {
         pull_queue_reset(q);
@@ -204,7 +214,7 @@ static void random_steps_end_as_in_a_trivial_model(void **state)
 
     (void)state;
     printf("seed %llu\n", (unsigned long long)seed);
-    for (uint64_t i = 0; i < 20000; i++) {
+    for (uint64_t i = 0; i < N_STEPS; i++) {
         random_step(&q, &m, hash_mix2(seed, i), &last);
         check_same(&q, &m);
     }

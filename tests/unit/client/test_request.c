@@ -160,7 +160,7 @@ static void a_call_that_finds_no_memory_leaves_nothing_half_made(void **state)
             break;
         assert_int_equal(status, -ENOMEM);
         for (uint32_t i = 0; i < N_SHARDS; i++)
-            assert_null(s.requests[i]);
+            assert_true(!s.requests || !s.requests[i]);
     }
     assert_true(n > 0);
     request_set_release(&s);

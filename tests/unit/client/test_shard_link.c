@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/client/fake_shard.h"
+#include "worker/client/pull.h"
 
 struct rig {
     uv_loop_t loop;
@@ -244,12 +245,32 @@ static void run_until(struct rig *rig, const uint32_t *count, uint32_t n)
     }
 }
 
+/* Number 3's id is 3 until it has ended. */
+static struct ps_pull pulls[101];
+
+static void end_pull(struct rig *rig, uint64_t id)
+{
+    pulls[id].id = UINT64_MAX;
+    shard_link_drop_ended_pulls(rig->link);
+}
+
 static struct request *empty_request(uint32_t deadline_ms)
 {
     struct request *p = request_new(0);
 
     assert_non_null(p);
     p->deadline_ms = deadline_ms;
+    return p;
+}
+
+static struct request *pull_request(uint64_t pull_id, uint64_t clock)
+{
+    struct request *p = empty_request(600000);
+
+    pulls[pull_id].id = pull_id;
+    p->pull = &pulls[pull_id];
+    p->pull_id = pull_id;
+    p->clock = clock;
     return p;
 }
 
@@ -261,7 +282,7 @@ static void a_pull_without_answer_is_reported_again_and_again(void **state)
     (void)state;
     set_up(&rig, &plan);
     run_until(&rig, &rig.n_ready, 1);
-    shard_link_pull(rig.link, empty_request(600000));
+    shard_link_pull(rig.link, pull_request(0, 0));
     pass_ms(&rig, 19999);
     assert_int_equal(rig.n_notices, 0);
     pass_ms(&rig, 1);
@@ -270,19 +291,10 @@ static void a_pull_without_answer_is_reported_again_and_again(void **state)
     assert_non_null(strstr(rig.notice, " has not answered a pull for 20 s"));
     pass_ms(&rig, 19999);
     assert_int_equal(rig.n_notices, 1);
-    shard_link_drop_pull(rig.link, 0);
+    end_pull(&rig, 0);
     pass_ms(&rig, 1);
     assert_int_equal(rig.n_notices, 1);
     tear_down(&rig);
-}
-
-static struct request *pull_request(uint64_t pull_id, uint64_t clock)
-{
-    struct request *p = empty_request(600000);
-
-    p->pull_id = pull_id;
-    p->clock = clock;
-    return p;
 }
 
 /* A shard refuses what is beyond, and a dropped pull is one that it still parks. */
@@ -297,7 +309,7 @@ static void a_worker_has_sixteen_pulls_at_a_shard_dropped_ones_included(void **s
     for (uint64_t id = 1; id <= 20; id++)
         shard_link_pull(rig.link, pull_request(id, 0));
     for (uint64_t id = 1; id <= 5; id++)
-        shard_link_drop_pull(rig.link, id);
+        end_pull(&rig, id);
     shard_link_pull(rig.link, pull_request(21, 0));
     shard_link_push(rig.link, empty_request(0)); /* not delayed by those held back */
     run_until(&rig, &rig.n_pushed, 1);
@@ -318,7 +330,7 @@ static void pulls_are_answered_in_any_order_and_dropped_ones_ignored(void **stat
     for (uint64_t id = 1; id <= 100; id++) {
         shard_link_pull(rig.link, pull_request(id, 0));
         if (id % 10 == 0)
-            shard_link_drop_pull(rig.link, id);
+            end_pull(&rig, id);
     }
     run_until(&rig, &rig.n_pulled, 90);
     assert_true(rig.n_overtook > 10);
@@ -646,7 +658,7 @@ static void a_request_without_memory_goes_out_on_the_next_connection(void **stat
 
     (void)state;
     for (k = 0; was_hit; k++) {
-        struct request *push = empty_request(0), *pull = empty_request(600000);
+        struct request *push = empty_request(0), *pull = pull_request(0, 0);
 
         set_up(&rig, &plan);
         run_until(&rig, &rig.n_ready, 1);

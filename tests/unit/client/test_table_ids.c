@@ -16,8 +16,10 @@ static void tables_are_known_one_by_one_and_after_a_reset_again(void **state)
 
     (void)state;
     assert_true(table_ids_all_known(&t));
-    for (uint32_t i = 0; i < N_TABLES; i++)
+    for (uint32_t i = 0; i < N_TABLES; i++) {
+        assert_int_equal(table_ids_reserve(&t), 0);
         table_ids_add(&t, &request)->request_id = 100 + i;
+    }
     for (uint32_t round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < N_TABLES; i++) {
             struct requested_table *item = table_ids_find(&t, 100 + i);

@@ -1,5 +1,7 @@
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +116,45 @@ static void what_we_size_ourselves_never_fails_on_demand(void **state)
     assert_non_null(block);
     free(block);
 }
+
+static void *count_failures(void *arg)
+{
+    long n = 0;
+
+    if (arg)
+        memory_exempt_this_thread();
+    for (int i = 0; i < 10; i++) {
+        void *block = memory_try_alloc(8);
+
+        n += !block;
+        free(block);
+    }
+    return (void *)n;
+}
+
+static long failures_of_a_thread(bool is_exempt)
+{
+    pthread_t thread;
+    void *n;
+
+    assert_int_equal(pthread_create(&thread, NULL, count_failures, is_exempt ? &thread : NULL),
+                     0);
+    assert_int_equal(pthread_join(thread, &n), 0);
+    return (long)n;
+}
+
+static void some_allocations_of_any_thread_fail_on_demand(void **state)
+{
+    (void)state;
+    memory_fail_anywhere(5, 9);
+    assert_int_equal(failures_of_a_thread(true), 0);
+    assert_int_equal(failures_of_a_thread(false), 5); /* 5 .. 9 */
+    assert_int_equal(failures_of_a_thread(false), 4); /* 10 .. 13 */
+    assert_int_equal(memory_n_failed_anywhere(), 9);
+    memory_fail_anywhere(0, 100);
+    memory_fail_anywhere(-1, 0);
+    assert_int_equal(failures_of_a_thread(false), 0);
+}
 #endif
 
 int main(void)
@@ -127,6 +168,7 @@ int main(void)
 #ifdef PS_FAULTS
         cmocka_unit_test(the_kth_allocation_and_all_after_it_fail_on_demand),
         cmocka_unit_test(what_we_size_ourselves_never_fails_on_demand),
+        cmocka_unit_test(some_allocations_of_any_thread_fail_on_demand),
 #endif
     };
 

@@ -362,6 +362,23 @@ static void without_memory_for_what_comes_it_closes(void **state)
     channels_tear_down(&f);
     bytes_deinit(&b);
 }
+
+static void without_memory_for_what_is_sent_it_closes(void **state)
+{
+    struct bytes first = channels_beat(1), second = channels_beat(2);
+    struct channels f;
+
+    (void)state;
+    channels_set_up(&f, KEEP);
+    channel_cork(f.channel);
+    memory_fail_after(0);
+    assert_int_equal(channel_send(f.channel, &first), -ENOMEM);
+    memory_fail_after(-1);
+    assert_null(first.bytes);
+    assert_int_equal(channel_send(f.channel, &second), UV_ECANCELED); /* none goes without it */
+    channels_tear_down(&f);
+    assert_int_equal(f.why, -ENOMEM);
+}
 #endif
 
 int main(void)
@@ -386,6 +403,7 @@ int main(void)
         cmocka_unit_test(the_beginning_of_a_frame_is_acknowledged_at_once),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_for_what_comes_it_closes),
+        cmocka_unit_test(without_memory_for_what_is_sent_it_closes),
 #endif
     };
 
