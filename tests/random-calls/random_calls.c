@@ -24,6 +24,7 @@
 
 #define N_THREADS 3u
 #define N_OPS 64u
+#define N_SCANS 4u
 #define N_KEYS_MAX 64u
 #define DIM_MAX 64u
 #define CALL_MS_MAX 5000u /* give-up, and what a slow machine takes */
@@ -44,7 +45,9 @@ struct caller {
     psd_op ops[N_OPS];
     uint64_t keys[N_OPS][N_KEYS_MAX];
     float rows[N_OPS][N_KEYS_MAX * DIM_MAX]; /* borrowed by the pull of the same number */
+    uint8_t present[N_OPS][N_KEYS_MAX / 8];
     uint64_t clock;
+    psd_scan scans[N_SCANS];
 };
 
 static uint64_t roll(struct caller *t, uint64_t n)
@@ -134,6 +137,8 @@ static psd_rows section(struct caller *t, uint32_t i)
         r.topk = once_in(t, 2) ? 0.5f : -3;
     if (once_in(t, 100))
         r.reserved = number(t);
+    if (once_in(t, 4))
+        r.present = t->present[i];
     return r;
 }
 
@@ -185,10 +190,80 @@ static void push(struct caller *t)
     memcpy(keys, t->keys[i], sizeof keys);
     r.keys = r.keys ? keys : NULL;
     r.rows = r.rows ? values : NULL;
+    r.present = once_in(t, 50) ? r.present : NULL;
+    r.steps = once_in(t, 50);
     space.rows[0] = r;
     CALL(psd_push(handle(t), clock, (uint32_t)roll(t, 10), once_in(t, 20) ? 7 : PSD_TICK,
                   space.rows, once_in(t, 20) ? 0 : 1));
     t->clock++;
+}
+
+/* Of no pull: its arrays are this call's. */
+static void assign(struct caller *t)
+{
+    static _Thread_local float values[N_KEYS_MAX * DIM_MAX], state[2 * N_KEYS_MAX * DIM_MAX];
+    uint32_t i = (uint32_t)roll(t, N_OPS);
+    uint64_t keys[N_KEYS_MAX];
+    union space space = { 0 };
+    psd_rows r;
+
+    if (t->ops[i])
+        return;
+    r = section(t, i);
+    fill_rows(t, i);
+    memcpy(values, t->rows[i], sizeof values);
+    memcpy(state, t->rows[i], sizeof values);
+    memcpy(keys, t->keys[i], sizeof keys);
+    r.keys = r.keys ? keys : NULL;
+    r.rows = r.rows ? values : NULL;
+    r.present = once_in(t, 50) ? r.present : NULL;
+    r.state = once_in(t, 2) ? state : NULL;
+    r.steps = once_in(t, 3) ? number(t) : 0;
+    space.rows[0] = r;
+    CALL(psd_assign(handle(t), once_in(t, 100) ? NULL : space.rows));
+}
+
+/* What is lent is read, so that the sanitizer looks at it. */
+static void read_lent(const psd_rows *r, int64_t n)
+{
+    volatile uint64_t sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += r->keys[i] + (uint64_t)(r->rows[i] > 0) +
+               (uint64_t)(r->state ? r->state[i] > 0 : 0);
+}
+
+static void scan(struct caller *t)
+{
+    psd_scan *own = &t->scans[roll(t, N_SCANS)],
+             one = once_in(t, 10) ? (psd_scan)hash_mix2(t->seed, t->n_dice) : *own;
+    union space space = { 0 };
+    psd_rows *r = space.rows;
+    int64_t n = -1;
+
+    if (!*own) {
+        CALL(*own = psd_scan_start(handle(t), (int)number(t), (int)roll(t, 20) % 3));
+        *own = *own < 0 ? 0 : *own;
+    } else if (once_in(t, 8)) {
+        CALL(psd_scan_end(handle(t), one));
+        *own = one == *own ? 0 : *own;
+    } else {
+        r->size = once_in(t, 30) ? number(t) % 4096 : sizeof *r;
+        CALL(n = psd_scan_next(handle(t), one, once_in(t, 50) ? NULL : r, timeout(t)));
+        if (r->size == sizeof *r && r->n)
+            read_lent(r, n);
+    }
+}
+
+static void drop(struct caller *t)
+{
+    static const char *const names[] = { "j1", "j2/a", "x", "", "j", NULL };
+    psd_dropped dropped = { .size = once_in(t, 10) ? number(t) % 5000 : sizeof dropped };
+    char space[5000];
+
+    memcpy(space, &dropped, sizeof dropped);
+    CALL(psd_drop(handle(t), names[roll(t, sizeof names / sizeof *names)],
+                  once_in(t, 5) ? NULL : (psd_dropped *)(void *)space, (int)roll(t, 100)));
 }
 
 static void wait_or_cancel(struct caller *t)
@@ -279,7 +354,7 @@ static void *call_all(void *arg)
     uint64_t end_ms = clock_mono_ms() + 200 + roll(t, 800);
 
     while (clock_mono_ms() < end_ms && !t->run->bad) {
-        switch (roll(t, 6)) {
+        switch (roll(t, 8)) {
         case 0:
         case 1:
             pull(t);
@@ -293,8 +368,16 @@ static void *call_all(void *arg)
         case 4:
             others(t);
             break;
-        default:
+        case 5:
             table(t);
+            break;
+        case 6:
+            assign(t);
+            break;
+        default:
+            scan(t);
+            if (once_in(t, 50))
+                drop(t);
         }
     }
     return NULL;

@@ -446,13 +446,17 @@ static void keep_rows(struct shard_record *rec, struct shard_answer *a)
                        sizeof(float));
 }
 
-/* Of a worker that scans a table. The section of a shard whose end is reached asks for nothing; its pull of clock 0 has
- * ended long before. */
+/* Of a worker that scans a table; with state, behind it a section of no keys that asks for the table's step count. The
+ * section of a shard whose end is reached asks for nothing; its pull of clock 0 has ended long before. */
 static bool is_scan(const struct worker *worker, const struct pull *pull)
 {
-    return pull->n_sections == 1 && (pull->sections[0].scan_bytes ||
-                                     (pull->sections[0].n_keys == 0 && pull->clock == 0 &&
-                                      world->clients[worker->rank].is_scanning));
+    const struct section *sections = pull->sections;
+
+    if (pull->n_sections == 2 ? !sections[1].state || sections[1].n_keys
+                              : pull->n_sections != 1)
+        return false;
+    return sections[0].scan_bytes || (sections[0].n_keys == 0 && pull->clock == 0 &&
+                                      world->clients[worker->rank].is_scanning);
 }
 
 /* Its rows are those that the shard has now. */
@@ -462,7 +466,8 @@ static void check_slice(uint32_t shard, const struct shard_pull_op *op)
     const struct model *m = &world->records[shard].model;
     const uint32_t table = section->table_id,
                    n = section->state ? world->plan.widths[table] : world->plan.dims[table];
-    const uint8_t *bytes = op->dst - op->value_bytes[0], *row;
+    const size_t steps_bytes = op->pull->n_sections == 2 ? op->value_bytes[1] : 0;
+    const uint8_t *bytes = op->dst - steps_bytes - op->value_bytes[0], *row;
     uint32_t n_rows;
     uint64_t name, key;
 

@@ -37,9 +37,9 @@ def pkg_config(root, *words):
     return folder.parent, flags.split()
 
 
-def example(tmp_path):
-    source = tmp_path / "demo.c"
-    source.write_text(re.search(r"```c\n(.*?)```", PAGE.read_text(), re.S)[1])
+def example(tmp_path, number=0):
+    source = tmp_path / f"demo{number}.c"
+    source.write_text(re.findall(r"```c\n(.*?)```", PAGE.read_text(), re.S)[number])
     return source
 
 
@@ -55,6 +55,29 @@ def test_the_example_is_built_with_pkg_config_and_runs(root, tmp_path, start_psd
     assert run(tmp_path / "demo", url, env={**os.environ, "LD_LIBRARY_PATH": str(libdir)}) == EXPECTED
     assert "libpsd.so.1" in run("readelf", "-d", tmp_path / "demo")
     assert "no psd://" in run(tmp_path / "demo", "7070", status=1, env={**os.environ, "LD_LIBRARY_PATH": str(libdir)})
+
+
+@pytest.mark.skipif(not IS_PLAIN, reason="a sanitizer's library needs a sanitizer's program")
+def test_the_second_example_copies_a_table_with_its_state(root, tmp_path, start_psd):
+    libdir, flags = pkg_config(root, "--cflags", "--libs")
+    for number, name in enumerate(["demo", "copy"]):
+        run("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-o", tmp_path / name, example(tmp_path, number), *flags)
+    env = {**os.environ, "LD_LIBRARY_PATH": str(libdir)}
+    here, there = (start_psd("--shards", n, "--data-dir", str(tmp_path / n)) for n in ["2", "3"])
+    urls = [f"psd://127.0.0.1:{psd.port}/demo" for psd in (here, there)]
+    assert run(tmp_path / "demo", urls[0], env=env) == EXPECTED
+    assert "no table is called demo/item" in run(tmp_path / "copy", *urls, "item", env=env, status=1)
+    arrays = tmp_path / "arrays"
+    assert here.stop() == 0
+    run(BIN / "psctl", "export", tmp_path / "2", "--out", arrays, "--state")
+    run(BIN / "psctl", "import", arrays, "--server", f"127.0.0.1:{there.port}", "--make", "--weights")  # state begins anew
+    here = start_psd("--shards", "2", "--data-dir", str(tmp_path / "2"))
+    assert run(tmp_path / "copy", f"psd://127.0.0.1:{here.port}/demo", urls[1], "item", env=env) == "3 rows\n"
+    assert there.stop() == 0
+    run(BIN / "psctl", "export", tmp_path / "3", "--out", tmp_path / "again", "--state")
+    before, after = arrays.read_bytes(), (tmp_path / "again").read_bytes()
+    assert before[-216:] == after[-216:]  # 3 keys, and of 8 floats each weights and sums
+    assert b'\\"steps\\":100' in before and b'\\"steps\\":100' in after
 
 
 @pytest.mark.skipif(not IS_PLAIN, reason="a sanitizer's library needs a sanitizer's program")

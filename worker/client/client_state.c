@@ -239,7 +239,8 @@ static bool has_ended(const struct client_state *s, const struct ps_pull *pull)
 /* Under the lock: it has ended, and nobody waits for it. */
 static void come(struct client_state *s, struct ps_pull *pull)
 {
-    if (!s->hooks.on_came || pull->link_came || pull->is_taken || pull->state != PULL_UNDER_WAY)
+    if (!s->hooks.on_came || !pull->tag || pull->link_came || pull->is_taken ||
+        pull->state != PULL_UNDER_WAY)
         return;
     pull->next_came = NULL;
     pull->link_came = s->last_came;

@@ -131,8 +131,8 @@ int client_state_wait_answer(struct client_state *s, struct ps_pull *pull, uint3
 /* The thread no longer waits for it; it is under way as before. */
 void client_state_pause_wait(struct client_state *s, struct ps_pull *pull);
 
-/* A pull that has ended and that nobody waits for, the first that came, and its tag; NULL: there is none. Each comes
- * once, and again after client_state_pause_wait(). *ret_more: there is another one. */
+/* A pull with a tag that has ended and that nobody waits for, the first that came, and its tag; NULL: there is none.
+ * Each comes once, and again after client_state_pause_wait(). *ret_more: there is another one. */
 struct ps_pull *client_state_next_came(struct client_state *s, void **ret_tag, bool *ret_more);
 bool client_state_has_come(struct client_state *s);
 

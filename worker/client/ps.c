@@ -490,6 +490,13 @@ static int acquire_pull(struct ps_client *c, struct ps_pull **ret, struct err *e
                : status;
 }
 
+int ps_ready_until(struct ps_client *c, uint64_t until_ns, struct err *err)
+{
+    int status = client_state_wait_window(&c->state, UINT64_MAX, until_ns, err);
+
+    return status == -EINTR || status == -ETIMEDOUT ? report_not_yet(status, err) : status;
+}
+
 int ps_pull_start(struct ps_client *c, uint64_t clock, const struct ps_pull_section *sections,
                   uint32_t n, struct ps_pull **ret_pull, struct err *err)
 {
@@ -772,11 +779,6 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
     return 0;
 }
 
-int ps_flush(struct ps_client *c, struct err *err)
-{
-    return ps_flush_until(c, CLIENT_STATE_NO_DEADLINE, err);
-}
-
 int ps_flush_until(struct ps_client *c, uint64_t until_ns, struct err *err)
 {
     int status = check_not_over(c, err);
@@ -801,11 +803,6 @@ static int wait_left(struct ps_client *c, uint64_t until_ns, struct err *err)
                          "the shards have not answered the farewell for %u s", LEAVE_MS / 1000);
     c->has_left = !status && !c->resend.failure.status;
     return status;
-}
-
-int ps_leave(struct ps_client *c, struct err *err)
-{
-    return ps_leave_until(c, CLIENT_STATE_NO_DEADLINE, err);
 }
 
 int ps_leave_until(struct ps_client *c, uint64_t until_ns, struct err *err)

@@ -80,8 +80,13 @@ int ps_pull_start_tagged(struct ps_client *c, uint64_t clock,
 int ps_pull_wait_until(struct ps_client *c, struct ps_pull *pull, uint64_t until_ns,
                        struct err *err) MUST_CHECK;
 
-/* A pull for which no wait would last and that nobody waits for, the first that came, and its tag; NULL: there is none.
- * Each comes once, and again behind a wait that did not end it. *ret_more: there is another one. options.on_came. */
+/* Waits while the worker joins again, as ps_pull_start() does, and returns what that would; -EAGAIN at until_ns, in
+ * uv_hrtime(), and -EINTR. */
+int ps_ready_until(struct ps_client *c, uint64_t until_ns, struct err *err) MUST_CHECK;
+
+/* A pull with a tag for which no wait would last and that nobody waits for, the first that came, and its tag; NULL:
+ * there is none. Each comes once, and again behind a wait that did not end it. *ret_more: there is another one.
+ * options.on_came. */
 struct ps_pull *ps_pull_next(struct ps_client *c, void **ret_tag, bool *ret_more);
 bool ps_pull_has_next(struct ps_client *c);
 
@@ -104,15 +109,21 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
             const struct ps_push_section *sections, uint32_t n, struct err *err) MUST_CHECK;
 
 /* Waits until every push is acknowledged. ps_flush_until(): -EAGAIN at until_ns, in uv_hrtime(); -EINTR. */
-int ps_flush(struct ps_client *c, struct err *err) MUST_CHECK;
 int ps_flush_until(struct ps_client *c, uint64_t until_ns, struct err *err) MUST_CHECK;
+MUST_CHECK static inline int ps_flush(struct ps_client *c, struct err *err)
+{
+    return ps_flush_until(c, UINT64_MAX, err);
+}
 
 /* Flushes, then says goodbye: the other workers no longer wait for this one. Only ps_stats()
  * and ps_close() may follow, unless it returns PS_EFENCED. The journal stays until ps_close(): a process that is killed
- * before would else train its run again. */
-int ps_leave(struct ps_client *c, struct err *err) MUST_CHECK;
-/* -EAGAIN at until_ns, in uv_hrtime(), and -EINTR: it has not left, and the same call goes on. */
+ * before would else train its run again. ps_leave_until(): -EAGAIN at until_ns, in uv_hrtime(), and -EINTR: it has not
+ * left, and the same call goes on. */
 int ps_leave_until(struct ps_client *c, uint64_t until_ns, struct err *err) MUST_CHECK;
+MUST_CHECK static inline int ps_leave(struct ps_client *c, struct err *err)
+{
+    return ps_leave_until(c, UINT64_MAX, err);
+}
 
 /* Ends every wait, of any thread, with -ECANCELED and this sentence, for good. Any thread. */
 void ps_stop(struct ps_client *c, const char *sentence);
@@ -151,6 +162,15 @@ int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t 
               const float *weights, const float *state, uint64_t steps, struct err *err)
     MUST_CHECK;
 
+/* The parts of it, for a caller that waits between them: what it checks first, and one push of n keys, at most
+ * ps_assign_rows_max() of the table. */
+int ps_assign_check(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
+                    const float *weights, const float *state, struct err *err) MUST_CHECK;
+int ps_assign_slice(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
+                    const float *weights, const float *state, uint64_t steps, struct err *err)
+    MUST_CHECK;
+size_t ps_assign_rows_max(const struct table_spec *spec);
+
 /* Scans a table, whether it is trained or not: all shards at once, a slice of each in every call. A key that has a row
  * from the beginning to the end comes exactly once, with its weights of the beginning or of a later moment; one that
  * comes or goes meanwhile, once or not at all; none comes twice. The servers keep nothing of a scan: it may stop
@@ -170,6 +190,7 @@ struct ps_scan_rows {
     const uint64_t *keys; /* [n] */
     const float *weights; /* [n][dim] */
     const float *state;   /* [n][table_spec_state_floats()], or NULL */
+    uint64_t steps; /* with state: the table's step count, the largest of a shard so far */
 };
 
 /* `options` NULL: all 0. */
@@ -182,6 +203,9 @@ bool ps_scan_goes_on(const struct ps_scan *scan);
 /* The next slices. After an error the same call can be made again, and nothing is lost or doubled. But -ESTALE is
  * final: a shard has restarted without pushes that it had applied. PS_EVERSION: a psd of the cluster is too old. */
 int ps_scan_next(struct ps_scan *scan, struct ps_scan_rows *ret, struct err *err) MUST_CHECK;
+/* -EAGAIN at until_ns, in uv_hrtime(), and -EINTR: the slices are on their way, and the same call goes on. */
+int ps_scan_next_until(struct ps_scan *scan, uint64_t until_ns, struct ps_scan_rows *ret,
+                       struct err *err) MUST_CHECK;
 
 /* The version of a shard of which the scan has every row, or a later one. 0: it has not answered yet. */
 uint64_t ps_scan_version(const struct ps_scan *scan, uint32_t shard);

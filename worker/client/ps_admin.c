@@ -353,14 +353,20 @@ static int outcome(const struct ps_admin_node *node, struct err *err)
     return node->err.status;
 }
 
+int ps_admin_find(const struct ps_admin_plan *plan, const char *server, struct hello_reply *ret,
+                  struct err *err)
+{
+    struct ps_admin_node node = { .server = server };
+
+    run(plan, ret, &node, 1);
+    return outcome(&node, err);
+}
+
 int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
                      struct hello_reply *ret, struct err *err)
 {
-    const struct ps_admin_plan plan = { .token = token, .timeout_ms = timeout_ms };
-    struct ps_admin_node node = { .server = server };
-
-    run(&plan, ret, &node, 1);
-    return outcome(&node, err);
+    return ps_admin_find(&(struct ps_admin_plan){ .token = token, .timeout_ms = timeout_ms },
+                         server, ret, err);
 }
 
 int ps_admin(const char *server, const char *token, const char *command, const char *argument,

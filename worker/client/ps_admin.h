@@ -35,5 +35,8 @@ void ps_admin_ask(const struct ps_admin_plan *plan, struct ps_admin_node *nodes,
 /* The cluster, from this node's handshake. */
 int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
                      struct hello_reply *ret, struct err *err) MUST_CHECK;
+/* The same, with the plan's token, timeout_ms and is_cancelled(). */
+int ps_admin_find(const struct ps_admin_plan *plan, const char *server, struct hello_reply *ret,
+                  struct err *err) MUST_CHECK;
 
 #endif

@@ -72,32 +72,52 @@ static int check_assignment(const struct assignment *a, size_t n, struct err *er
     return status ? status : check_rows(a, n, err);
 }
 
-int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
-              const float *weights, const float *state, uint64_t steps, struct err *err)
+int ps_assign_check(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
+                    const float *weights, const float *state, struct err *err)
 {
     struct assignment a = { ps_table_spec(c, table), keys, weights, state, 0 };
-    size_t n_most, row_bytes;
-    int status;
 
     if (!a.spec)
         return err_set(err, -EINVAL, "this client has no table %" PRIu32, table);
     a.n_state = table_spec_state_floats(a.spec);
-    status = check_assignment(&a, n, err);
-    row_bytes = (a.spec->dim + a.n_state) * sizeof(float) + sizeof(uint64_t);
-    n_most = PS_ASSIGN_BYTES / row_bytes; /* of the largest rows there are, some */
-    for (size_t from = 0; from < n && !status; from += n_most) {
-        struct ps_push_section s = { .table = table,
-                                     .op = state ? SECTION_ASSIGN_STATE : SECTION_ASSIGN,
-                                     .codec = CODEC_FP32,
-                                     .n_keys =
-                                         (uint32_t)(n - from < n_most ? n - from : n_most),
-                                     .keys = keys + from,
-                                     .values = weights + from * a.spec->dim,
-                                     .state = state ? state + from * a.n_state : NULL,
-                                     .steps = state ? steps : 0 };
+    return check_assignment(&a, n, err);
+}
 
-        status = ps_push(c, ps_next_clock(c), 0, false, &s, 1, err);
-    }
+/* Of the largest rows there are, some. */
+size_t ps_assign_rows_max(const struct table_spec *spec)
+{
+    return PS_ASSIGN_BYTES /
+           (((size_t)spec->dim + table_spec_state_floats(spec)) * sizeof(float) +
+            sizeof(uint64_t));
+}
+
+int ps_assign_slice(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
+                    const float *weights, const float *state, uint64_t steps, struct err *err)
+{
+    const struct ps_push_section s = { .table = table,
+                                       .op = state ? SECTION_ASSIGN_STATE : SECTION_ASSIGN,
+                                       .codec = CODEC_FP32,
+                                       .n_keys = (uint32_t)n,
+                                       .keys = keys,
+                                       .values = weights,
+                                       .state = state,
+                                       .steps = state ? steps : 0 };
+
+    return ps_push(c, ps_next_clock(c), 0, false, &s, 1, err);
+}
+
+int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,
+              const float *weights, const float *state, uint64_t steps, struct err *err)
+{
+    int status = ps_assign_check(c, table, keys, n, weights, state, err);
+    const struct table_spec *spec = status ? NULL : ps_table_spec(c, table);
+    const size_t n_most = spec ? ps_assign_rows_max(spec) : 0;
+
+    for (size_t from = 0; from < n && !status; from += n_most)
+        status = ps_assign_slice(c, table, keys + from, n - from < n_most ? n - from : n_most,
+                                 weights + from * spec->dim,
+                                 state ? state + from * table_spec_state_floats(spec) : NULL,
+                                 steps, err);
     return status;
 }
 
@@ -105,8 +125,15 @@ int ps_assign(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t 
 
 void ps_scan_free(struct ps_scan *scan)
 {
+    struct err ignored;
+
     if (!scan)
         return;
+    if (scan->pull) { /* it borrows the scan until its end, which is at once */
+        ps_pull_cancel(scan->client, scan->pull);
+        while (ps_pull_wait(scan->client, scan->pull, &ignored) == -EINTR)
+            ;
+    }
     scan_deinit(scan);
     free(scan);
 }
@@ -142,6 +169,12 @@ int ps_scan_start(struct ps_client *c, uint32_t table, const struct ps_scan_opti
         ps_scan_free(scan);
         return err_set(err, -ENOMEM, "table %s: no memory for a scan", spec->name);
     }
+    scan->steps_sink = (struct ps_state_sink){ scan_take_steps, scan };
+    scan->sections[0] =
+        (struct ps_pull_section){ .table = table, .codec = CODEC_FP32, .scan = scan };
+    scan->sections[1] = (struct ps_pull_section){ .table = table,
+                                                  .codec = CODEC_FP32,
+                                                  .sink = &scan->steps_sink };
     *ret_scan = scan;
     return 0;
 }
@@ -159,33 +192,52 @@ static int report_stale(const struct ps_scan *scan, struct err *err)
                    ps_table_spec(scan->client, scan->table)->name);
 }
 
-int ps_scan_next(struct ps_scan *scan, struct ps_scan_rows *ret, struct err *err)
+/* Of the next slices; none while one is under way. */
+static int start_pull(struct ps_scan *scan, uint64_t until_ns, struct err *err)
 {
-    struct ps_pull_section section = { .table = scan->table,
-                                       .codec = CODEC_FP32,
-                                       .scan = scan };
-    struct ps_pull *pull;
     int status;
 
     scan_drop_rows(scan);
-    *ret = (struct ps_scan_rows){ 0 };
     if (scan->is_stale)
         return report_stale(scan, err);
-    if (!ps_scan_goes_on(scan))
+    status = ps_ready_until(scan->client, until_ns, err);
+    if (status)
+        return status;
+    return ps_pull_start(scan->client, 0, scan->sections, scan->has_state ? 2 : 1, &scan->pull,
+                         err);
+}
+
+int ps_scan_next(struct ps_scan *scan, struct ps_scan_rows *ret, struct err *err)
+{
+    return ps_scan_next_until(scan, UINT64_MAX, ret, err);
+}
+
+int ps_scan_next_until(struct ps_scan *scan, uint64_t until_ns, struct ps_scan_rows *ret,
+                       struct err *err)
+{
+    int status = 0;
+
+    *ret = (struct ps_scan_rows){ .steps = scan->steps };
+    if (!scan->pull && !scan->is_stale && !ps_scan_goes_on(scan))
         return 0;
-    status = ps_pull_start(scan->client, 0, &section, 1, &pull, err);
-    if (!status)
-        status = ps_pull_wait(scan->client, pull, err);
+    if (!scan->pull)
+        status = start_pull(scan, until_ns, err);
+    if (status)
+        return status;
+    status = ps_pull_wait_until(scan->client, scan->pull, until_ns, err);
+    if (status == -EAGAIN || status == -EINTR)
+        return status;
+    scan->pull = NULL;
     if (status) {
         scan_drop_rows(scan);
         return scan->is_stale ? report_stale(scan, err) : status;
     }
     scan_commit(scan);
     ret->n = scan->n;
+    ret->steps = scan->steps;
     ret->keys = (const uint64_t *)(const void *)bytes_front(&scan->keys);
     ret->weights = (const float *)(const void *)bytes_front(&scan->weights);
-    ret->state =
-        scan->has_state ? (const float *)(const void *)bytes_front(&scan->state) : NULL;
+    ret->state = scan->n_state ? (const float *)(const void *)bytes_front(&scan->state) : NULL;
     return 0;
 }
 

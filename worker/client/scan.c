@@ -87,6 +87,22 @@ int scan_take(struct ps_scan *scan, uint32_t shard, const uint8_t *values, size_
     return take_rows(scan, values + SECTION_SCAN_HEAD_BYTES, n);
 }
 
+int scan_take_steps(void *arg, const struct ps_pull_section *s, uint32_t shard,
+                    const uint32_t *numbers, uint32_t n, const uint8_t *values,
+                    size_t value_bytes)
+{
+    struct ps_scan *scan = arg;
+    uint64_t steps;
+
+    (void)s, (void)shard, (void)numbers;
+    if (n || value_bytes != section_state_bytes(0))
+        return PS_ECOUNT;
+    memcpy(&steps, values, sizeof steps);
+    if (steps > scan->steps)
+        scan->steps = steps;
+    return 0;
+}
+
 void scan_drop_rows(struct ps_scan *scan)
 {
     scan->n = 0;

@@ -13,6 +13,7 @@
 #include "worker/client/ps_types.h"
 
 struct ps_client;
+struct ps_pull;
 
 /* Where the scan is on one shard. */
 struct scan_place {
@@ -29,6 +30,13 @@ struct ps_scan {
     struct scan_place *places; /* owned, n_shards */
     size_t n;                  /* rows of the last call */
     struct bytes keys, weights, state;
+    uint64_t steps; /* with state: the table's, the largest of a shard so far */
+
+    /* The pull under way, or NULL; and what it borrows: the scan, and with state a section of no keys, whose answer has
+     * the table's step count. */
+    struct ps_pull *pull;
+    struct ps_pull_section sections[2];
+    struct ps_state_sink steps_sink;
 };
 
 /* Frees what it owns. */
@@ -43,6 +51,11 @@ void scan_ask(const struct ps_scan *scan, uint32_t shard, struct section *ret);
 /* The shard's answer to that. PS_ECOUNT, -ENOMEM, -ESTALE. */
 int scan_take(struct ps_scan *scan, uint32_t shard, const uint8_t *values, size_t value_bytes)
     MUST_CHECK;
+
+/* A struct ps_state_sink's take(), of a scan: the step count. PS_ECOUNT. */
+int scan_take_steps(void *arg, const struct ps_pull_section *s, uint32_t shard,
+                    const uint32_t *numbers, uint32_t n, const uint8_t *values,
+                    size_t value_bytes) MUST_CHECK;
 
 /* Before the next call, or after one that failed. */
 void scan_drop_rows(struct ps_scan *scan);

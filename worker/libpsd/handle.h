@@ -30,6 +30,7 @@
 #define HANDLE_FOREVER UINT64_MAX
 
 struct handle_ops;
+struct handle_scans;
 
 /* Lets one thread in at a time. Under the handle's lock. */
 struct handle_gate {
@@ -45,7 +46,7 @@ struct psd {
     uint64_t push_timeout_ms;
     bool is_reader;
     char job[TABLE_SPEC_NAME_MAX];
-    char servers[HANDLE_SERVERS_BYTES], token[TOKEN_FILE_MAX]; /* for psd_checkpoint() */
+    char servers[HANDLE_SERVERS_BYTES], token[TOKEN_FILE_MAX]; /* for node_commands.c */
 
     _Atomic uint32_t
         n_users; /* threads between handle_enter() and handle_leave(), the last they touch */
@@ -60,9 +61,12 @@ struct psd {
     /* Tables, in the order of their numbers; a number and what it says never change. */
     uint32_t n_tables;
     struct table_spec *tables; /* owned, PS_TABLES_MAX */
+    bool is_dropped
+        [PS_TABLES_MAX]; /* by psd_drop() of this handle: its name may have a newer number */
 
-    struct handle_ops *ops; /* owned: pulls.c */
-    int fd;                 /* eventfd */
+    struct handle_ops *ops;     /* owned: pulls.c */
+    struct handle_scans *scans; /* owned: scans.c */
+    int fd;                     /* eventfd */
     _Atomic bool uses_fd;
 
     /* Notices [first, first + n) of the ring. */
@@ -104,5 +108,11 @@ int handle_fill(void *dst, const void *src, size_t n_bytes, struct err *err) MUS
 
 struct handle_ops *handle_ops_new(void);
 void handle_ops_free(struct handle_ops *ops);
+
+/* ---- scans.c ---- */
+
+struct handle_scans *handle_scans_new(void);
+/* Before ps_close(). */
+void handle_scans_free(struct handle_scans *scans);
 
 #endif

@@ -81,6 +81,7 @@ static const uint32_t *map_mark(void)
 
 static void free_handle(psd *c)
 {
+    handle_scans_free(c->scans);
     ps_close(c->client);
     if (c->is_parents)
         munmap((void *)(uintptr_t)c->is_parents, (size_t)sysconf(_SC_PAGESIZE));
@@ -116,9 +117,10 @@ static psd *make_handle(void)
     c->is_parents = map_mark();
     c->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->ops = handle_ops_new();
+    c->scans = handle_scans_new();
     c->tables = memory_try_alloc(PS_TABLES_MAX * sizeof *c->tables);
     c->notices = memory_try_alloc(HANDLE_NOTICES_MAX * sizeof *c->notices);
-    if (c->fd >= 0 && c->ops && c->tables && c->notices)
+    if (c->fd >= 0 && c->ops && c->scans && c->tables && c->notices)
         return c;
     free_handle(c);
     return NULL;

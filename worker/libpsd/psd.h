@@ -1,13 +1,13 @@
 /*
  * psd.h: libpsd, the C library of psd, a parameter server for embedding tables. C99 and C++.
  *
- * Results. A function that returns int, int64_t or psd_op returns 0 or more when it worked, and a negative status when
- * not: a negative errno, or one of PSD_E... below. psd_error() then has a sentence. A call that fails has done nothing,
- * where its contract does not say otherwise. No misuse ends the process, but for a pointer that points nowhere and a
- * handle that was closed.
+ * Results. A function that returns int, int64_t, psd_op or psd_scan returns 0 or more when it worked, and a negative
+ * status when not: a negative errno, or one of PSD_E... below. psd_error() then has a sentence. A call that fails has
+ * done nothing, where its contract does not say otherwise. No misuse ends the process, but for a pointer that points
+ * nowhere and a handle that was closed.
  *
  * Threads. Any thread may call any function at any time; psd_close() ends the waits of the others. psd_push(),
- * psd_table() and psd_leave() of several threads wait for each other. A pull never waits for them.
+ * psd_assign(), psd_table() and psd_leave() of several threads wait for each other. A pull never waits for them.
  *
  * Waiting. Every wait has a deadline. A signal whose handler returns ends it with -EINTR; what was waited for goes on.
  * One that comes just when a wait begins may be missed: who must see it waits in slices of 200 ms.
@@ -35,9 +35,11 @@ extern "C" {
 #define PSD_WHY_MAX 256      /* bytes of a sentence, with the final NUL */
 #define PSD_SECTIONS_MAX 256 /* psd_rows in one call */
 #define PSD_TABLES_MAX 256   /* tables of a handle */
+#define PSD_SCANS_MAX 64     /* scans of a handle that have not ended */
 
-typedef struct psd psd; /* a worker of a job, or a reader */
-typedef int64_t psd_op; /* the number of a pull, from 1; none is used twice in a handle */
+typedef struct psd psd;   /* a worker of a job, or a reader */
+typedef int64_t psd_op;   /* the number of a pull, from 1; none is used twice in a handle */
+typedef int64_t psd_scan; /* the number of a scan, likewise */
 
 /* Statuses beside errno's, the same numbers as psd logs them. psd_strerror() has a text for each. */
 enum {
@@ -67,12 +69,14 @@ enum {
 /* How rows travel. fp32 loses nothing; onebit and topk are for pushes, which keep what they lose for later pushes. */
 enum { PSD_FP32, PSD_BF16, PSD_FP16, PSD_INT8, PSD_ONEBIT, PSD_TOPK };
 
-/* A push does one step of the table's optimizer with a row, or sets its weights and starts its optimizer state anew. */
+/* A push does one step of the table's optimizer with a row, or sets its weights and starts its optimizer state anew;
+ * psd_assign() sets many rows, and state. */
 enum { PSD_GRADIENT, PSD_ASSIGN };
 
-enum { PSD_TICK = 1 }; /* a flag of psd_push(): this worker has finished step `clock` */
+enum { PSD_TICK = 1 };  /* a flag of psd_push(): this worker has finished step `clock` */
+enum { PSD_STATE = 1 }; /* a flag of psd_scan_start(): rows come with their optimizer's state */
 
-/* Rows of one table: to be pulled (rows is written) or pushed (rows is read). */
+/* Rows of one table: to be pulled (rows is written), pushed or assigned (rows is read), or those of a scan. */
 typedef struct psd_rows {
     uint32_t size, table; /* sizeof(psd_rows); from psd_table() */
     uint64_t n;           /* keys, at most 2^32 - 1 */
@@ -82,6 +86,13 @@ typedef struct psd_rows {
     uint32_t op;          /* push: PSD_GRADIENT or PSD_ASSIGN */
     float topk;           /* push with PSD_TOPK: share of a row's values that travel; 0: 0.01 */
     uint32_t reserved;    /* 0 */
+    /* Only psd_pull(), NULL or [(n + 7) / 8]: bit i % 8 of byte i / 8 is set if key i has a row. Bits beyond n are 0.
+     * (What is pulled of a key without one are its initial weights.) PSD_EVERSION: a psd is too old to say. */
+    uint8_t *present;
+    /* Only psd_assign() and scans, NULL or [n][n_state of the table]: the optimizer's state of each row (Adagrad's
+     * sums, Adam's m and v ...); and the table's step count that goes with it, for Adam's bias correction. */
+    const float *state;
+    uint64_t steps;
 } psd_rows;
 
 /* What a table is. */
@@ -91,9 +102,15 @@ typedef struct psd_table_info {
     uint64_t n_floats; /* dense: its keys are 0 .. ceil(n_floats / dim) - 1; else 0 */
     char name[128];    /* in full: "JOB/item" */
     char optimizer[24];
-    float lr; /* before the schedule */
-    uint32_t reserved;
+    float lr;         /* before the schedule */
+    uint32_t n_state; /* floats of a row's optimizer state: psd_rows.state */
 } psd_table_info;
+
+/* What psd_drop() has dropped, of all nodes. */
+typedef struct psd_dropped {
+    uint32_t size, tables; /* sizeof(psd_dropped) */
+    uint64_t rows, bytes;  /* of memory */
+} psd_dropped;
 
 /* Since psd_open(). */
 typedef struct psd_stats {
@@ -243,7 +260,7 @@ int psd_pull(psd *c, uint64_t clock, const psd_rows *rows, int n, psd_op *ret_op
 int psd_wait(psd *c, psd_op op, int timeout_ms);
 
 /* Its wait, that goes on or is still to come, ends with -ECANCELED; it is still to be waited for. Returns 0 also for a
- * pull that has ended. op 0: all pulls that are under way. */
+ * pull that has ended. op 0: all pulls that are under way, and all psd_scan_next(). */
 int psd_cancel(psd *c, psd_op op);
 
 /* A descriptor for poll(): readable while psd_next() has a pull, until it returns 0. It may be readable without one.
@@ -270,6 +287,61 @@ int psd_push(psd *c, uint64_t clock, uint32_t samples, int flags, const psd_rows
  * is push-timeout. -ETIMEDOUT, -EINTR: not yet. The refusal of a push, once. */
 int psd_flush(psd *c, int timeout_ms);
 
+/* ---- whole tables ---- */
+
+/*
+ * Sets rows, also those that are not there yet: their weights, and with rows->state the optimizer's state; else that
+ * begins anew. Of any number of keys: they travel in pushes of at most 8 MiB, each of which is applied once, and takes
+ * effect at one version of each shard. It waits as psd_push() does, is no step, and moves no clock. With state or
+ * steps, the table's step count becomes rows->steps, if it is less. codec, op and topk are ignored.
+ *
+ * Returns how many keys it took, from the first on: fewer than n only if a signal came, push-timeout passed or memory
+ * was short behind some of them; the rest is for the next call. psd_flush() waits until all are safe.
+ * psd_stats.rows_refused counts those for which memory was full.
+ *
+ * Nothing is sent, and the sentence has the key, if keys do not ascend (-EINVAL) or a value is NaN or infinity
+ * (PSD_ENAN). -EINVAL: a reader's handle, too. PSD_EVERSION: a psd is too old for state. Others as psd_push(); the
+ * refusal of an earlier push may come when some rows were sent.
+ */
+int64_t psd_assign(psd *c, const psd_rows *rows);
+
+/*
+ * Begins to walk a sparse or dense table, trained meanwhile or not; for workers and readers. A key that has a row from
+ * the first psd_scan_next() to the last comes exactly once, with its weights of the first one or of a later moment; one
+ * that comes or goes meanwhile comes once or not at all; none comes twice. It goes on over lost connections and
+ * restarts of servers, which keep nothing of it. flags: 0 or PSD_STATE. -ENOSPC beyond PSD_SCANS_MAX of a handle.
+ */
+psd_scan psd_scan_start(psd *c, int table, int flags);
+
+/*
+ * The next rows: fills *ret up to ret->size, with n, keys (in no order), rows and, of PSD_STATE, state; steps then are
+ * the table's (the last call's are the ones to assign). The arrays are the handle's, and valid until the scan's next
+ * call, whatever that returns, or psd_close(). Each shard's part is at most 256 KiB, or a row. timeout_ms as in
+ * psd_wait().
+ *
+ *     1 and more     so many keys
+ *     0              all have come
+ *     -ETIMEDOUT     not yet; the same call goes on. -EINTR, -EBUSY (another thread is in it): likewise
+ *     -EINVAL        no scan has this number
+ *     -ESTALE        final: a server has restarted without pushes whose rows had come. Scan again
+ *     another        nothing is lost or doubled: the same call goes on. -ECANCELED: psd_cancel(c, 0)
+ */
+int64_t psd_scan_next(psd *c, psd_scan scan, psd_rows *ret, int timeout_ms);
+
+/* Ends a scan, at its end or before, and frees its memory. psd_close() does so, too. */
+int psd_scan_end(psd *c, psd_scan scan);
+
+/*
+ * Drops a job's tables on all nodes, with their rows: those named NAME/..., and the table NAME; so "JOB/TABLE" is one
+ * table. Asks every node first whether it can. Any handle of the cluster will do, also one that has left. ret: NULL, or
+ * filled up to ret->size. timeout_ms as in psd_checkpoint().
+ *
+ * -EBUSY, with nothing changed: the job has workers (this one, too: psd_leave() first), or is being dropped. -EINTR,
+ * -ETIMEDOUT, a node's failure: some may be dropped; the same call does the rest. Numbers of dropped tables are refused
+ * from then on (PSD_ENOTABLE), in every handle; psd_table() of this one has new ones.
+ */
+int psd_drop(psd *c, const char *name, psd_dropped *ret, int timeout_ms);
+
 /* ---- clocks, jobs ---- */
 
 /* The clock at which this worker begins, or goes on after it was lost: 0, or the one after the last that it ticked. */
@@ -279,8 +351,8 @@ int64_t psd_clock(psd *c);
  * the clock to go on at. */
 int64_t psd_resume(psd *c);
 
-/* Flushes, and says goodbye: the other workers no longer wait for this one. Only psd_close(), psd_notice() and
- * psd_get_stats() may follow. timeout_ms as in psd_flush(). -EINTR, -ETIMEDOUT, PSD_EFENCED: it has not left. */
+/* Flushes, and says goodbye: the other workers no longer wait for this one. Only psd_close(), psd_notice(), psd_drop()
+ * and psd_get_stats() may follow. timeout_ms as in psd_flush(). -EINTR, -ETIMEDOUT, PSD_EFENCED: it has not left. */
 int psd_leave(psd *c, int timeout_ms);
 
 /*

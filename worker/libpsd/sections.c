@@ -75,12 +75,14 @@ static int fill_pull(const psd_rows *r, uint32_t i, void *ret, struct err *err)
 {
     struct ps_pull_section *sections = ret;
 
-    (void)err;
+    if (r->state || r->steps)
+        return err_set(err, -EINVAL, "section %u: state and steps are not pulled", i);
     sections[i] = (struct ps_pull_section){ .table = r->table,
                                             .codec = (enum codec_id)r->codec,
                                             .n_keys = (uint32_t)r->n,
                                             .keys = r->keys,
-                                            .dst = r->rows };
+                                            .dst = r->rows,
+                                            .present = r->present };
     return 0;
 }
 
@@ -91,6 +93,12 @@ static int fill_push(const psd_rows *r, uint32_t i, void *ret, struct err *err)
     if (!(r->topk >= 0 && r->topk <= 1))
         return err_set(err, -EINVAL, "section %u: topk is %g; expected a share from 0 to 1", i,
                        (double)r->topk);
+    if (r->op > PSD_ASSIGN)
+        return err_set(err, -EINVAL, "a push, section %u: no operation %u", i, r->op);
+    if (r->state || r->steps || r->present)
+        return err_set(err, -EINVAL, "section %u: %s", i,
+                       r->present ? "present is for pulls"
+                                  : "state and steps are for psd_assign()");
     sections[i] =
         (struct ps_push_section){ .table = r->table,
                                   .op = (enum section_op)r->op,
@@ -112,4 +120,14 @@ int sections_read_push(const psd_rows *rows, uint32_t n, struct ps_push_section 
                        struct err *err)
 {
     return read_all(rows, n, fill_push, ret, err);
+}
+
+int sections_read_assign(const psd_rows *rows, psd_rows *ret, struct err *err)
+{
+    int status = rows ? read_rows(rows, 0, ret, err)
+                      : err_set(err, -EINVAL, "psd_assign() has no rows: NULL");
+
+    if (!status && ret->present)
+        status = err_set(err, -EINVAL, "psd_assign(): present is for pulls");
+    return status;
 }

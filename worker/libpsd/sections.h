@@ -13,6 +13,9 @@ int sections_read_pull(const psd_rows *rows, uint32_t n, struct ps_pull_section 
 int sections_read_push(const psd_rows *rows, uint32_t n, struct ps_push_section *ret,
                        struct err *err) MUST_CHECK;
 
+/* Fills *ret, up to what is checked with its table. -EINVAL with a sentence. */
+int sections_read_assign(const psd_rows *rows, psd_rows *ret, struct err *err) MUST_CHECK;
+
 /* 0 <= n <= PSD_SECTIONS_MAX, and an array if there are any. */
 int sections_check(const char *call, const psd_rows *rows, int n, struct err *err) MUST_CHECK;
 

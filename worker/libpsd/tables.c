@@ -20,13 +20,13 @@ static int full_name(const psd *c, const char *name, char dst[TABLE_SPEC_NAME_MA
                : 0;
 }
 
-/* The number of a table that this handle has, or -1. */
+/* The number of a table that this handle has, and has not dropped, or -1. */
 static int find_table(psd *c, const char *name)
 {
     uint32_t i = 0;
 
     uv_mutex_lock(&c->lock);
-    while (i < c->n_tables && strcmp(c->tables[i].name, name) != 0)
+    while (i < c->n_tables && (c->is_dropped[i] || strcmp(c->tables[i].name, name) != 0))
         i++;
     i = i < c->n_tables ? i : UINT32_MAX;
     uv_mutex_unlock(&c->lock);
@@ -112,6 +112,7 @@ int psd_get_table(psd *c, int table, psd_table_info *ret)
         filled.dim = spec->dim;
         filled.n_floats = spec->n_floats;
         filled.lr = spec->params.learning_rate;
+        filled.n_state = table_spec_state_floats(spec);
         snprintf(filled.name, sizeof filled.name, "%s", spec->name);
         snprintf(filled.optimizer, sizeof filled.optimizer, "%s",
                  table_spec_optim_name(spec->optim));

@@ -108,18 +108,39 @@ static int fake_table(struct fake_conn *c, const struct frame_header *h, const u
     return message_write_table_reply(out, h->request_id, &r);
 }
 
-static void fake_apply(struct fake_shard *s, const struct section *section)
+/* Floats of a row's state in the section's table. */
+static uint32_t fake_n_state(const struct fake_conn *c, const struct section *section)
 {
+    const struct fake_shard *s = &c->fake->shards[c->shard];
+
+    assert(section->table_id - 7 * c->shard < s->n_tables);
+    return table_spec_state_floats(&s->tables[section->table_id - 7 * c->shard]);
+}
+
+static void fake_apply(struct fake_conn *c, const struct section *section)
+{
+    struct fake_shard *s = &c->fake->shards[c->shard];
+    const uint32_t n_state = section->op == SECTION_ASSIGN_STATE ? fake_n_state(c, section) : 0;
+    const uint8_t *at = section->values;
     uint64_t keys[FAKE_ROWS_MAX];
     float row[FAKE_DIM];
     uint32_t i, k;
 
+    s->n_rows_pushed += section->n_keys;
+    if (section->steps > s->steps)
+        s->steps = section->steps;
+    if (c->fake->plan.counts_rows)
+        return;
     assert(section->n_keys <= FAKE_ROWS_MAX && section->codec == CODEC_FP32);
+    assert(section->value_bytes == section->n_keys * (FAKE_DIM + n_state) * sizeof(float));
     assert(key_codec_decode(section->keys, section->key_bytes, section->n_keys, keys) == 0);
-    for (i = 0; i < section->n_keys; i++) {
-        assert(codec_fp32.decode(section->values + i * 4 * FAKE_DIM, FAKE_DIM, 0, row) == 0);
+    for (i = 0; i < section->n_keys; i++, at += (FAKE_DIM + n_state) * sizeof(float)) {
+        struct fake_row *to = fake_row(s, keys[i]);
+
+        assert(codec_fp32.decode(at, FAKE_DIM, 0, row) == 0);
         for (k = 0; k < FAKE_DIM; k++)
-            fake_row(s, keys[i])->values[k] += row[k];
+            to->values[k] = row[k] + (section->op == SECTION_GRADIENT ? to->values[k] : 0);
+        memcpy(to->state, at + FAKE_DIM * sizeof(float), n_state * sizeof(float));
     }
 }
 
@@ -158,7 +179,7 @@ static int fake_push(struct fake_conn *c, const struct frame_header *h, const ui
             s->fenced = c->incarnation;
         s->n_applied++;
         for (i = 0; i < push->n_sections && !refusal; i++)
-            fake_apply(s, &push->sections[i]);
+            fake_apply(c, &push->sections[i]);
         if (push->tick && push->clock + 1 > s->clock)
             s->clock = push->clock + 1;
     }
@@ -168,15 +189,93 @@ static int fake_push(struct fake_conn *c, const struct frame_header *h, const ui
     return message_write_push_reply(out, h->request_id, &r);
 }
 
+/* The cursor counts rows, which only grow in number. */
+static uint32_t fake_slice(const struct fake_conn *c, const struct section *section)
+{
+    const uint64_t n_left = c->fake->shards[c->shard].n_rows - section->cursor;
+
+    return n_left < c->fake->plan.scans ? (uint32_t)n_left : c->fake->plan.scans;
+}
+
+static size_t fake_value_bytes(const struct fake_conn *c, const struct section *section)
+{
+    const size_t row_bytes =
+        (FAKE_DIM + (section->state ? fake_n_state(c, section) : 0)) * sizeof(float);
+
+    if (section->scan_bytes && c->fake->plan.scans)
+        return SECTION_SCAN_HEAD_BYTES +
+               fake_slice(c, section) * (sizeof(uint64_t) + row_bytes);
+    if (section->state)
+        return section_state_bytes(0);
+    return section->n_keys * FAKE_DIM * sizeof(float) +
+           (section->present ? section_present_bytes(section->n_keys) : 0);
+}
+
+static void fake_scan(const struct fake_conn *c, const struct section *section, uint8_t *dst)
+{
+    const struct fake_shard *s = &c->fake->shards[c->shard];
+    const uint32_t n = fake_slice(c, section),
+                   n_state = section->state ? fake_n_state(c, section) : 0;
+    const uint64_t version = s->n_applied + 1, next = section->cursor + n;
+    const uint32_t flags = next == s->n_rows ? SECTION_SCAN_END : 0;
+    const struct fake_row *rows = s->rows + section->cursor;
+
+    memcpy(dst, &version, 8);
+    memcpy(dst + 8, &next, 8);
+    memcpy(dst + 16, &n, 4);
+    memcpy(dst + 20, &flags, 4);
+    dst += SECTION_SCAN_HEAD_BYTES;
+    for (uint32_t i = 0; i < n; i++, dst += sizeof(uint64_t))
+        memcpy(dst, &rows[i].key, sizeof(uint64_t));
+    for (uint32_t i = 0; i < n; i++, dst += (FAKE_DIM + n_state) * sizeof(float)) {
+        memcpy(dst, rows[i].values, sizeof rows[i].values);
+        memcpy(dst + sizeof rows[i].values, rows[i].state, n_state * sizeof(float));
+    }
+}
+
+static int fake_read(const struct fake_conn *c, const struct section *section, uint8_t *dst)
+{
+    struct fake_shard *s = &c->fake->shards[c->shard];
+    uint8_t *present = dst + section->n_keys * FAKE_DIM * sizeof(float);
+    uint64_t keys[FAKE_ROWS_MAX];
+    int status = key_codec_decode(section->keys, section->key_bytes, section->n_keys, keys);
+
+    if (section->present && section->n_keys)
+        memset(present, 0, section_present_bytes(section->n_keys));
+    for (uint32_t k = 0; k < section->n_keys && !status; k++) {
+        const uint32_t n_before = s->n_rows;
+
+        codec_fp32.encode(fake_row(s, keys[k])->values, FAKE_DIM, 0,
+                          dst + k * FAKE_DIM * sizeof(float));
+        if (section->present && s->n_rows == n_before)
+            present[k / 8] |= (uint8_t)(1u << k % 8);
+        if (section->present) /* asking makes no row */
+            s->n_rows = n_before;
+    }
+    return status;
+}
+
+static int fake_fill(const struct fake_conn *c, const struct section *section, uint8_t *dst)
+{
+    const struct fake_shard *s = &c->fake->shards[c->shard];
+
+    if (section->scan_bytes && c->fake->plan.scans)
+        fake_scan(c, section, dst);
+    else if (section->state)
+        memcpy(memset(dst, 0, section_state_bytes(0)), &s->steps, sizeof s->steps);
+    else
+        return fake_read(c, section, dst);
+    return 0;
+}
+
 static int fake_pull(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
                      const uint8_t *body, size_t body_bytes, int refusal, struct bytes *out)
 {
     struct fake_shard *s = &c->fake->shards[c->shard];
     struct pull *pull = memory_alloc(sizeof *pull);
     struct pull_reply r = { .status = refusal, .min_clock = s->clock };
-    uint8_t *values[SECTIONS_MAX];
-    uint64_t keys[FAKE_ROWS_MAX];
-    uint32_t i, k;
+    uint8_t *values = NULL;
+    uint32_t i;
     int status = message_read_pull(h, head, body, body_bytes, pull);
 
     s->unfinished = pull->unfinished;
@@ -190,16 +289,11 @@ static int fake_pull(struct fake_conn *c, const struct frame_header *h, const ui
     if (refusal)
         snprintf(r.text, sizeof r.text, "the fake refuses this pull");
     for (i = 0; i < r.n_sections; i++)
-        r.sections[i].value_bytes = pull->sections[i].n_keys * FAKE_DIM * sizeof(float);
+        r.sections[i].value_bytes = fake_value_bytes(c, &pull->sections[i]);
     if (!status)
-        status = message_begin_pull_reply(out, h->request_id, &r, values);
-    for (i = 0; i < r.n_sections && !status; i++) {
-        status = key_codec_decode(pull->sections[i].keys, pull->sections[i].key_bytes,
-                                  pull->sections[i].n_keys, keys);
-        for (k = 0; k < pull->sections[i].n_keys && !status; k++)
-            codec_fp32.encode(fake_row(s, keys[k])->values, FAKE_DIM, 0,
-                              values[i] + k * FAKE_DIM * sizeof(float));
-    }
+        status = message_begin_pull_reply(out, h->request_id, &r, &values);
+    for (i = 0; i < r.n_sections && !status; values += r.sections[i++].value_bytes)
+        status = fake_fill(c, &pull->sections[i], values);
     free(pull);
     if (!status)
         message_pack_pull_reply(out, &c->fake->channels.zstd);

@@ -1,7 +1,8 @@
 /*
  * A node with a few shards on a thread of its own: enough of psd to talk to, and it
  * misbehaves on request. Tables add what is pushed (4 floats a row, fp32), so a push that is
- * lost or applied twice shows in the sums.
+ * lost or applied twice shows in the sums; what is assigned they set. With plan.scans they answer scans, a few rows at
+ * a time.
  *
  *     struct fake *f = fake_start(&(struct fake_plan){ .n_shards = 2, .fault_at = 3, ... });
  *     ... clients talk to fake_address(f) ...
@@ -26,6 +27,7 @@
 #include "proto/codec_catalog.h"
 #include "proto/key_codec.h"
 #include "proto/message.h"
+#include "proto/table_spec.h"
 
 /* What the node is told to do wrong, and what it is made of. */
 #define FAKE_DIM 4u
@@ -67,12 +69,14 @@ struct fake_plan {
     const char *admin;     /* the answer to operators; NULL: some */
     const char *bytes;     /* answers everything with these, which are no frame */
     uint32_t features;     /* of its tables: MESSAGE_FEATURE_*; 0: it is an older psd */
+    uint32_t scans;   /* rows of an answer to a scan; 0: it answers one as a pull of no keys */
+    bool counts_rows; /* of a push, and keeps none */
     uint64_t seed;
 };
 
 struct fake_row {
     uint64_t key;
-    float values[FAKE_DIM];
+    float values[FAKE_DIM], state[2 * FAKE_DIM];
 };
 
 struct fake_shard {
@@ -85,6 +89,7 @@ struct fake_shard {
     uint64_t n_early;    /* pulls that came before as many pushes as their clock says */
     struct fake_row rows[FAKE_ROWS_MAX];
     uint32_t n_rows;
+    uint64_t n_rows_pushed, steps; /* assigned */
     uint32_t n_tables;
     struct table_spec tables[8];
 };

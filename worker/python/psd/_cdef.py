@@ -3,6 +3,7 @@
 CDEF = """
 typedef struct psd psd;
 typedef int64_t psd_op;
+typedef int64_t psd_scan;
 enum {
     PSD_EPROTO = -10001, PSD_ECORRUPT = -10002,
     PSD_ENOTABLE = -10003,
@@ -27,6 +28,7 @@ enum {
 enum { PSD_FP32, PSD_BF16, PSD_FP16, PSD_INT8, PSD_ONEBIT, PSD_TOPK };
 enum { PSD_GRADIENT, PSD_ASSIGN };
 enum { PSD_TICK = 1 };
+enum { PSD_STATE = 1 };
 typedef struct psd_rows {
     uint32_t size, table;
     uint64_t n;
@@ -36,6 +38,9 @@ typedef struct psd_rows {
     uint32_t op;
     float topk;
     uint32_t reserved;
+    uint8_t *present;
+    const float *state;
+    uint64_t steps;
 } psd_rows;
 typedef struct psd_table_info {
     uint32_t size;
@@ -44,8 +49,12 @@ typedef struct psd_table_info {
     char name[128];
     char optimizer[24];
     float lr;
-    uint32_t reserved;
+    uint32_t n_state;
 } psd_table_info;
+typedef struct psd_dropped {
+    uint32_t size, tables;
+    uint64_t rows, bytes;
+} psd_dropped;
 typedef struct psd_stats {
     uint32_t size, n_shards;
     uint64_t pulls, pushes, rows_pulled, rows_pushed;
@@ -82,6 +91,11 @@ int psd_fd(psd *c);
 psd_op psd_next(psd *c);
 int psd_push(psd *c, uint64_t clock, uint32_t samples, int flags, const psd_rows *rows, int n);
 int psd_flush(psd *c, int timeout_ms);
+int64_t psd_assign(psd *c, const psd_rows *rows);
+psd_scan psd_scan_start(psd *c, int table, int flags);
+int64_t psd_scan_next(psd *c, psd_scan scan, psd_rows *ret, int timeout_ms);
+int psd_scan_end(psd *c, psd_scan scan);
+int psd_drop(psd *c, const char *name, psd_dropped *ret, int timeout_ms);
 int64_t psd_clock(psd *c);
 int64_t psd_resume(psd *c);
 int psd_leave(psd *c, int timeout_ms);
