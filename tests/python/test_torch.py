@@ -375,5 +375,5 @@ def test_the_stubs_have_the_signatures(module):
             if isinstance(node, ast.FunctionDef) and inspect.isfunction(inspect.getattr_static(real, node.name)) and node.name[0] != "_"}
         for label, (node, function) in functions.items():
             given = node.args
-            named = [a.arg for a in given.args] + [a.arg for a in (given.vararg, given.kwarg) if a]
+            named = [a.arg for a in given.args + given.kwonlyargs] + [a.arg for a in (given.vararg, given.kwarg) if a]
             assert named == list(inspect.signature(function).parameters), label

@@ -7,17 +7,17 @@
         item.push(keys, gradients, tick=True)
 """
 
-from ._client import Client, Pull, Table, unique
-from ._errors import (Cancelled, Closed, ConnectionLost, Error, Fenced, ForkError, GreetingError, JobError, MemoryFull,
-                      NoCheckpoint, NoSuchTable, NotFiniteError, SettingError, SpecError, Timeout, UsageError,
-                      WriteError)
+from ._client import Client, Pull, Scan, Table, unique
+from ._errors import (Busy, Cancelled, Closed, ConnectionLost, Error, Fenced, ForkError, GreetingError, JobError,
+                      MemoryFull, NoCheckpoint, NoSuchTable, NotFiniteError, SettingError, SpecError, Timeout,
+                      UsageError, WriteError)
 from ._keys import keys
 from ._lib import ffi as _ffi, lib as _lib
 from ._local import LocalServer, local
 
 __version__ = _ffi.string(_lib.psd_version()).decode()
-__all__ = ["Cancelled", "Client", "Closed", "ConnectionLost", "Error", "Fenced", "ForkError", "GreetingError",
-           "JobError", "LocalServer", "MemoryFull", "NoCheckpoint", "NoSuchTable", "NotFiniteError", "Pull",
+__all__ = ["Busy", "Cancelled", "Client", "Closed", "ConnectionLost", "Error", "Fenced", "ForkError", "GreetingError",
+           "JobError", "LocalServer", "MemoryFull", "NoCheckpoint", "NoSuchTable", "NotFiniteError", "Pull", "Scan",
            "SettingError", "SpecError", "Table", "Timeout", "UsageError", "WriteError", "connect", "keys", "local",
            "unique"]
 

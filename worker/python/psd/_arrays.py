@@ -45,5 +45,13 @@ def check_out(out, shape):
     return out
 
 
+def copied(pointer, dtype, shape):
+    """An array of the caller's own of what libpsd lends."""
+    array = np.empty(shape, dtype)
+    if array.size:
+        ffi.memmove(array, pointer, array.nbytes)
+    return array
+
+
 def address(array, kind):
     return ffi.cast(kind, array.ctypes.data)

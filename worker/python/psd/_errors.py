@@ -60,6 +60,10 @@ class Fenced(Error):
     """The servers had declared this worker dead. Client.resume() goes on."""
 
 
+class Busy(Error):
+    """Somebody else is at it: the job has workers, or another thread waits for this pull or scan."""
+
+
 class Cancelled(Error):
     """The client was closed, or the pull cancelled, meanwhile."""
 
@@ -84,7 +88,7 @@ class WriteError(Error, OSError):
 
 _BY_STATUS = {
     -errno.EINVAL: UsageError, -errno.ETIMEDOUT: Timeout, -errno.ECANCELED: Cancelled, -errno.ECHILD: ForkError,
-    -errno.ENOMEM: MemoryFull, -errno.ENOSPC: MemoryFull, -errno.EIO: WriteError,
+    -errno.EBUSY: Busy, -errno.ENOMEM: MemoryFull, -errno.ENOSPC: MemoryFull, -errno.EIO: WriteError,
     lib.PSD_ESETTING: SettingError, lib.PSD_ESPEC: SpecError, lib.PSD_EWIDTH: SpecError, lib.PSD_ENAN: NotFiniteError,
     lib.PSD_ENOTABLE: NoSuchTable, lib.PSD_ENOCHECKPOINT: NoCheckpoint, lib.PSD_EDEADLINE: ConnectionLost,
     lib.PSD_ESTOPPING: ConnectionLost, lib.PSD_EGREETING: GreetingError, lib.PSD_EHTTP: GreetingError,
