@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "server/core/suspicion.h"
+#include "server/core/sync_point.h"
 
 #define FULL_SHOWN_MS 60000u /* after a refusal */
 
@@ -77,12 +78,13 @@ static void copy_job(const struct job *job, struct stats_job *ret)
 static void copy_worker(const struct worker *worker, uint64_t now_ms, struct stats_worker *ret)
 {
     *ret = (struct stats_worker){ .rank = worker->rank,
-                                  .state = worker->state,
+                                  .state = worker->is_given_up ? WORKER_DEAD : worker->state,
                                   .incarnation = worker->incarnation,
                                   .clock = worker->clock,
                                   .n_skipped = worker->n_skipped,
                                   .last_seq = worker->last_seq,
-                                  .is_suspected = worker->is_suspected,
+                                  .is_suspected = worker->is_suspected && !worker->is_given_up,
+                                  .is_given_up = worker->is_given_up,
                                   .doubts_itself = worker->doubts_itself,
                                   .reporters = worker->reporters,
                                   .agreed = worker->agreed };
@@ -135,10 +137,21 @@ static void explain_suspect(const struct worker *worker, uint64_t now_ms, uint32
 /* True if other workers of its job wait for this one, or will; fills in all but its name. */
 static bool describe_wait(const struct job *job, const struct worker *worker, uint64_t now_ms,
                           const struct shard_stats_inputs *in,
-                          const struct shard_report *report, struct stats_wait *ret)
+                          const struct shard_report *report, struct stats_wait *ret) ON_SHARD
 {
     uint64_t lease_end_ms = worker->last_seen_ms + in->lease_ms;
 
+    if (worker->is_given_up && !sync_point_n_held(in->shard, job))
+        return false; /* nobody is here that could wait for it, and nothing */
+    if (worker->is_given_up) {
+        snprintf(ret->what, sizeof ret->what, "worker given up");
+        snprintf(ret->why, sizeof ret->why,
+                 "no worker of the job is heard; pushes of others wait for it");
+        ret->since_unix_ms = unix_ms(report, now_ms, worker->last_seen_ms);
+        ret->until_unix_ms =
+            unix_ms(report, now_ms, worker->given_up_ms + MEMBERSHIP_GIVEN_UP_MS);
+        return true;
+    }
     if (worker->state == WORKER_EXPECTED && job->n_workers > 1) {
         snprintf(ret->what, sizeof ret->what, "worker expected");
         snprintf(ret->why, sizeof ret->why, "it has not joined; the others' pulls wait for it");
@@ -222,7 +235,8 @@ static void name_pushes(const struct shard_stats_inputs *in, struct stats_wait *
         bool is_live = false;
 
         for (uint32_t rank = 0; rank < job->n_workers; rank++)
-            is_live = is_live || job->workers[rank].state == WORKER_LIVE;
+            is_live = is_live || (job->workers[rank].state == WORKER_LIVE &&
+                                  !job->workers[rank].is_given_up);
         n_live += is_live;
         live = is_live ? job : live;
     }

@@ -12,7 +12,7 @@ struct known {
     uint32_t rank;
     enum worker_state state;
     uint64_t incarnation;
-    bool is_suspected;
+    bool is_suspected, is_given_up;
     uint32_t n_reporters;
 };
 
@@ -80,6 +80,14 @@ static void describe_death(const struct stats_worker *w, char *dst, size_t n_byt
 {
     char said[100], agreed[100];
 
+    if (w->is_given_up) {
+        snprintf(dst, n_bytes,
+                 "(%s) is declared dead, at clock %" PRIu64
+                 ": this node has heard no worker of the job for a lease; nothing is combined "
+                 "without it, and it counts again if one comes back",
+                 w->name, w->clock);
+        return;
+    }
     name_witnesses(&w->reporters, "; suspected elsewhere, by the word of ", said, sizeof said);
     name_witnesses(&w->agreed, "; refused by all shards, by the word of ", agreed,
                    sizeof agreed);
@@ -147,6 +155,17 @@ static void log_doubted(const struct worker_events *e, const struct stats_worker
     e->on_line(e->arg, LOG_LINE_LEVEL_WARN, line);
 }
 
+static void log_return(const struct worker_events *e, const struct stats_worker *w)
+{
+    char line[400];
+
+    snprintf(line, sizeof line,
+             "job %.100s: worker %" PRIu32 " (%s) counts again, at clock %" PRIu64
+             ": this node hears workers of the job again, and it has a lease to be heard, too",
+             w->job, w->rank, w->name, w->clock);
+    e->on_line(e->arg, LOG_LINE_LEVEL_INFO, line);
+}
+
 static void compare(const struct worker_events *e, const struct stats_worker *w, size_t place)
 {
     const struct known *before = find(e, w, place);
@@ -157,7 +176,10 @@ static void compare(const struct worker_events *e, const struct stats_worker *w,
              !(before && before->n_reporters && before->incarnation == w->incarnation))
         log_doubted(e, w);
     /* Those that ended before this start are known: worker_events_restore(). */
-    if (!before || before->state != w->state || before->incarnation != w->incarnation)
+    if (before && before->is_given_up && w->state == WORKER_LIVE &&
+        before->incarnation == w->incarnation)
+        log_return(e, w);
+    else if (!before || before->state != w->state || before->incarnation != w->incarnation)
         log_worker(e, w);
 }
 
@@ -177,6 +199,7 @@ static void save_known(struct worker_events *e, const struct shard_report *repor
                              .state = w->state,
                              .incarnation = w->incarnation,
                              .is_suspected = w->is_suspected,
+                             .is_given_up = w->is_given_up,
                              .n_reporters = w->reporters.n };
         memcpy(s->job, w->job, sizeof s->job);
     }

@@ -153,6 +153,7 @@ static void add_worker(struct shard_report *t, const struct stats_worker *from)
     into->last_seq = most(into->last_seq, from->last_seq);
     into->silent_ms = most(into->silent_ms, from->silent_ms);
     into->is_suspected = into->is_suspected || from->is_suspected;
+    into->is_given_up = into->is_given_up || from->is_given_up;
     into->doubts_itself = into->doubts_itself || from->doubts_itself;
     if (from->reporters.n > into->reporters.n)
         into->reporters = from->reporters;

@@ -40,6 +40,7 @@ struct stats_worker {
     uint64_t silent_ms; /* since its last message */
     uint64_t n_skipped; /* clocks that the others went on for while it was away */
     bool is_suspected;  /* its lease is over at a shard, and not all shards refuse it yet */
+    bool is_given_up;   /* as no worker of the job is heard: DEAD for now */
     bool doubts_itself; /* it says that a shard does not answer it */
     struct witnesses reporters,
         agreed; /* who says that a shard suspects it, and that all refuse it */

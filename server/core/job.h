@@ -52,6 +52,11 @@ struct worker {
     bool relays;           /* it carries suspicions between its shards */
     bool is_suspected;     /* LIVE, but nothing more of this incarnation is taken */
     uint64_t suspected_ms; /* since then */
+    bool is_reported;      /* that it is suspected: to a worker that relays */
+    /* LIVE, but its lease is over, and this shard hears no worker of the job that could tell others of it: nothing is
+     * decided, and it is reported as dead. */
+    bool is_given_up;
+    uint64_t given_up_ms; /* since then */
     bool
         doubts_itself; /* its last heartbeat said that a shard has not answered it for a lease */
     /* Who says of this incarnation that a shard suspects it; and, since it is suspected here, that all refuse it. They

@@ -8,32 +8,9 @@
 #include "common/memory.h"
 #include "server/core/join_check.h"
 #include "server/core/membership.h"
+#include "server/core/membership_internal.h"
 #include "server/core/shard_events.h"
-#include "server/core/snapshot_bytes.h"
 #include "server/core/suspicion.h"
-
-#define FORMAT 1u
-#define PLACE_BYTES_MIN 52u
-
-#define RETIRED_MAX 12u /* each is at least twice the one before: enough for 1024 workers */
-
-struct membership_entry {
-    struct membership *membership; /* borrowed: whose it is */
-    struct job job;
-    uint32_t workers_cap; /* of job.workers; fences of ranks beyond n_workers stay */
-    struct worker *retired[RETIRED_MAX]; /* owned: became too small; pointers stay good */
-    uint32_t n_retired;
-};
-
-struct membership {
-    uint32_t lease_ms, join_ms;
-    struct membership_entry *entries[MEMBERSHIP_N_JOBS_MAX]; /* owned */
-    uint32_t n_jobs;
-    uint64_t n_runs, n_gone, n_joins;
-    bool has_suspects;
-    const struct shard_events *events; /* borrowed; NULL: none */
-    const uint64_t *version;           /* the shard's, borrowed; with a log */
-};
 
 /* NULL: there is no such job. */
 static struct membership_entry *find_job(const struct membership *r, const char *name)
@@ -61,6 +38,11 @@ struct membership *membership_new(uint32_t lease_ms, uint32_t join_ms)
     r->lease_ms = lease_ms;
     r->join_ms = join_ms;
     return r;
+}
+
+void membership_set_alone(struct membership *r)
+{
+    r->is_alone = true;
 }
 
 static void free_entry(struct membership_entry *entry)
@@ -127,9 +109,18 @@ bool job_counts(const struct worker *w)
 bool job_is_alive(const struct job *job)
 {
     for (uint32_t i = 0; i < job->n_workers; i++)
-        if (job_counts(&job->workers[i]))
+        if (job_counts(&job->workers[i]) && !job->workers[i].is_given_up)
             return true;
     return false;
+}
+
+bool job_is_deserted(const struct job *job)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < job->n_workers; i++)
+        any = any || job->workers[i].is_given_up;
+    return any && !job_is_alive(job);
 }
 
 uint64_t job_min_clock(const struct job *job)
@@ -159,6 +150,27 @@ bool job_all_ticked(const struct job *job, uint64_t clock)
     return true;
 }
 
+/* A worker of the job is heard again. The others have a lease to be heard, too, as after a restart; a suspect, of which
+ * others may know, stays one. */
+static void end_silence(struct worker *w, uint64_t now_ms)
+{
+    if (w->is_given_up && !w->is_suspected && now_ms > w->last_seen_ms)
+        w->last_seen_ms = now_ms;
+    w->is_given_up = false;
+}
+
+void membership_hear(struct worker *worker, uint64_t now_ms)
+{
+    const struct job *job = worker->job;
+
+    if (now_ms > worker->last_seen_ms)
+        worker->last_seen_ms = now_ms;
+    if (!worker->is_given_up)
+        return;
+    for (uint32_t i = 0; i < job->n_workers; i++)
+        end_silence(&job->workers[i], now_ms);
+}
+
 int membership_find(struct membership *r, const char *job, uint32_t rank, uint64_t incarnation,
                     uint64_t now_ms, struct worker **ret_worker)
 {
@@ -169,8 +181,7 @@ int membership_find(struct membership *r, const char *job, uint32_t rank, uint64
         return PS_ENOJOIN;
     w = &entry->job.workers[rank];
     if (w->state == WORKER_LIVE && w->incarnation == incarnation && !w->is_suspected) {
-        if (now_ms > w->last_seen_ms)
-            w->last_seen_ms = now_ms;
+        membership_hear(w, now_ms);
         *ret_worker = w;
         return 0;
     }
@@ -219,11 +230,11 @@ bool membership_advance_clock(struct worker *worker, uint64_t clock)
 static void end_worker(struct membership *r, struct worker *w, enum worker_state state)
 {
     w->state = state;
-    w->is_suspected = false;
     if (state == WORKER_DEAD) {
         w->fenced_below = w->incarnation == UINT64_MAX ? UINT64_MAX : w->incarnation + 1;
-        w->job->n_deaths++;
+        w->job->n_deaths += !w->is_given_up;
     }
+    w->is_suspected = w->is_given_up = false;
     r->n_gone++;
     report_gone(r, w);
 }
@@ -238,6 +249,13 @@ void membership_give_up(struct membership *r, struct worker *worker)
 {
     if (worker->state == WORKER_EXPECTED)
         end_worker(r, worker, WORKER_LOST);
+}
+
+void membership_end_deserted(struct membership *r, const struct job *job)
+{
+    for (uint32_t i = 0; i < job->n_workers; i++)
+        if (job->workers[i].is_given_up)
+            end_worker(r, &job->workers[i], WORKER_DEAD);
 }
 
 int membership_replay_end(struct membership *r, struct worker *worker, enum worker_state state)
@@ -257,7 +275,36 @@ static void begin_suspicion(struct worker *w, uint64_t now_ms)
 {
     w->is_suspected = true;
     w->suspected_ms = now_ms;
+    w->is_reported = false;
     w->agreed.n = 0;
+}
+
+/* Leases do not end in one moment: a worker that was suspected while others were heard is as silent as they are, if
+ * nobody knows of it. True once nobody can come back any more. */
+static bool give_up(struct worker *w, uint64_t now_ms)
+{
+    if (!w->is_given_up) {
+        w->is_given_up = true;
+        w->given_up_ms = now_ms;
+        w->is_suspected = w->is_suspected && !suspicion_is_private(w);
+        w->job->n_deaths++;
+    }
+    return now_ms > w->given_up_ms && now_ms - w->given_up_ms > MEMBERSHIP_GIVEN_UP_MS;
+}
+
+/* Its lease is over, or other shards suspect it. Is it dead? */
+static bool decide(const struct membership *r, struct worker *w, uint64_t now_ms)
+{
+    if (w->is_suspected && suspicion_is_agreed(w, r->lease_ms, now_ms))
+        return true;
+    if (suspicion_has_relay(w->job, r->lease_ms, now_ms)) {
+        if (!w->is_suspected)
+            begin_suspicion(w, now_ms);
+        return false;
+    }
+    if (!r->is_alone && suspicion_is_deserted(w->job, r->lease_ms, now_ms))
+        return give_up(w, now_ms);
+    return true;
 }
 
 static bool advance_worker(struct membership *r, struct worker *w, uint64_t now_ms)
@@ -268,12 +315,8 @@ static bool advance_worker(struct membership *r, struct worker *w, uint64_t now_
     }
     if (!w->is_suspected && !suspicion_lease_is_over(w, r->lease_ms, now_ms))
         return false;
-    if (suspicion_has_relay(w->job, r->lease_ms, now_ms) &&
-        !suspicion_is_agreed(w, r->lease_ms, now_ms)) {
-        if (!w->is_suspected)
-            begin_suspicion(w, now_ms);
+    if (!decide(r, w, now_ms))
         return false;
-    }
     end_worker(r, w, WORKER_DEAD);
     return true;
 }
@@ -505,7 +548,7 @@ static bool is_abandoned(const struct job *job)
     for (uint32_t i = 0; i < job->n_workers; i++) {
         const struct worker *w = &job->workers[i];
 
-        if (w->state == WORKER_LIVE || w->clock || w->last_seq)
+        if ((w->state == WORKER_LIVE && !w->is_given_up) || w->clock || w->last_seq)
             return false;
     }
     return true;
@@ -516,6 +559,15 @@ static bool joins_run(const struct membership_entry *entry, const struct members
 {
     return entry && job_is_alive(&entry->job) &&
            !(is_abandoned(&entry->job) && join_check_settings(&entry->job, join, NULL));
+}
+
+/* Is it one of a worker that is live here, or given up? */
+static bool reconnects(const struct membership_entry *entry, const struct membership_join *join)
+{
+    const struct worker *w =
+        entry && join->rank < entry->job.n_workers ? &entry->job.workers[join->rank] : NULL;
+
+    return w && w->state == WORKER_LIVE && w->incarnation == join->incarnation;
 }
 
 static void set_name(struct worker *w, const char *name)
@@ -544,6 +596,8 @@ static void enter(struct worker *w, const struct membership_join *join, bool ret
     bool reconnect = w->state == WORKER_LIVE && w->incarnation == join->incarnation;
     uint64_t min_clock = job_min_clock(w->job), had_finished;
 
+    for (uint32_t i = 0; i < w->job->n_workers; i++)
+        end_silence(&w->job->workers[i], now_ms);
     w->last_seen_ms = now_ms;
     w->relays = join->relays;
     if (!reconnect)
@@ -627,7 +681,7 @@ static int admit(struct membership *r, struct membership_entry *entry,
     bool alive = joins_run(entry, join);
     bool resumes = entry && returns(entry, join);
     /* Who has finished steps comes back to a run, also when all others have ended it. */
-    bool goes_on = alive || resumes ||
+    bool goes_on = alive || resumes || reconnects(entry, join) ||
                    (entry && join->clock > 0 && !is_stuck(entry) &&
                     !join_check_settings(&entry->job, join, NULL));
     int status;
@@ -648,8 +702,10 @@ static int admit(struct membership *r, struct membership_entry *entry,
         return err_set(err, status, "job %s: %s for %u workers", join->job,
                        status == -ENOSPC ? "too many jobs have workers: no place" : "no memory",
                        join->n_workers);
-    if (!goes_on)
+    if (!goes_on) {
+        membership_end_deserted(r, &entry->job);
         start_job(r, entry, join, now_ms);
+    }
     *ret_worker = &entry->job.workers[join->rank];
     (*ret_worker)->join_number = ++r->n_joins;
     enter(*ret_worker, join, resumes, now_ms);
@@ -667,7 +723,7 @@ int membership_join(struct membership *r, const struct membership_join *join, ui
         return status;
     entry = find_job(r, join->job);
     status = check_range(entry, join, err);
-    if (!status && joins_run(entry, join)) {
+    if (!status && (joins_run(entry, join) || reconnects(entry, join))) {
         status = join_check_settings(&entry->job, join, err);
         if (!status)
             status = check_live(r, entry, join, now_ms, err);
@@ -742,134 +798,4 @@ const char *worker_state_name(enum worker_state state)
                                          [WORKER_LOST] = "lost" };
 
     return (size_t)state < COUNT_OF(names) ? names[state] : "unknown";
-}
-
-/* --- as bytes --- */
-
-static void encode_worker(struct snapshot_writer *w, const struct worker *worker)
-{
-    snapshot_put_u32(w, (uint32_t)worker->state);
-    snapshot_put_u64(w, worker->incarnation);
-    snapshot_put_u64(w, worker->fenced_below);
-    snapshot_put_u64(w, worker->clock);
-    snapshot_put_u64(w, worker->last_seq);
-    snapshot_put_u64(w, worker->refused_seq);
-    snapshot_put_u32(w, (uint32_t)worker->refused_status);
-    snapshot_put_text(w, worker->name);
-}
-
-static void encode_job(struct snapshot_writer *w, const struct membership_entry *entry)
-{
-    const struct job *job = &entry->job;
-
-    snapshot_put_text(w, job->name);
-    snapshot_put_u64(w, job->run);
-    snapshot_put_u32(w, (uint32_t)job->mode);
-    snapshot_put_u32(w, job->bound);
-    snapshot_put_u64(w, job->applied_end);
-    snapshot_put_u32(w, job->n_workers);
-    snapshot_put_u32(w, entry->workers_cap);
-    for (uint32_t i = 0; i < entry->workers_cap; i++)
-        encode_worker(w, &job->workers[i]);
-}
-
-void membership_encode(const struct membership *r, struct snapshot_writer *w)
-{
-    snapshot_put_u32(w, FORMAT);
-    snapshot_put_u64(w, r->n_runs);
-    snapshot_put_u32(w, r->n_jobs);
-    for (uint32_t i = 0; i < r->n_jobs; i++)
-        encode_job(w, r->entries[i]);
-}
-
-static void decode_worker(struct snapshot_reader *src, struct worker *worker)
-{
-    worker->state = (enum worker_state)snapshot_get_upto(src, WORKER_LOST);
-    worker->incarnation = snapshot_get_u64(src);
-    worker->fenced_below = snapshot_get_u64(src);
-    worker->clock = snapshot_get_u64(src);
-    worker->last_seq = snapshot_get_u64(src);
-    worker->refused_seq = snapshot_get_u64(src);
-    worker->refused_status = (int)snapshot_get_u32(src);
-    snapshot_get_text(src, worker->name, sizeof worker->name);
-    src->bad = src->bad || worker->clock > MEMBERSHIP_CLOCK_END ||
-               (worker->refused_seq != 0) != (worker->refused_status != 0) ||
-               worker->refused_seq > worker->last_seq;
-}
-
-/* Another one of that name, or with that run? */
-static bool is_known_job(const struct membership *r, const struct job *job)
-{
-    for (uint32_t i = 0; i < r->n_jobs; i++)
-        if (strcmp(r->entries[i]->job.name, job->name) == 0 ||
-            r->entries[i]->job.run == job->run)
-            return true;
-    return false;
-}
-
-static void decode_head(struct membership *r, struct snapshot_reader *src,
-                        struct membership_entry *entry)
-{
-    struct job *job = &entry->job;
-
-    entry->membership = r;
-    snapshot_get_text(src, job->name, sizeof job->name);
-    job->run = snapshot_get_u64(src);
-    job->mode = (enum table_spec_mode)snapshot_get_upto(src, TABLE_SPEC_MODE_BSP);
-    job->bound = snapshot_get_u32(src);
-    job->applied_end = snapshot_get_u64(src);
-    job->n_workers = snapshot_get_upto(src, MEMBERSHIP_N_WORKERS_MAX);
-    entry->workers_cap = snapshot_get_upto(src, MEMBERSHIP_N_WORKERS_MAX);
-    src->bad = src->bad || !job->name[0] || job->run == 0 || job->run > r->n_runs ||
-               job->mode == TABLE_SPEC_MODE_JOB || is_known_job(r, job) ||
-               job->n_workers == 0 || (job->bound && job->mode != TABLE_SPEC_MODE_SSP) ||
-               job->applied_end > MEMBERSHIP_CLOCK_END || entry->workers_cap < job->n_workers ||
-               (entry->workers_cap & (entry->workers_cap - 1)) ||
-               entry->workers_cap > (size_t)(src->end - src->at) / PLACE_BYTES_MIN;
-}
-
-/* The entry is the membership's, however it ends. */
-static int decode_job(struct membership *r, struct snapshot_reader *src,
-                      struct membership_entry *entry)
-{
-    struct job *job = &entry->job;
-
-    decode_head(r, src, entry);
-    r->entries[r->n_jobs++] = entry;
-    if (src->bad)
-        return PS_ECORRUPT;
-    job->workers = memory_try_alloc(entry->workers_cap * sizeof *job->workers);
-    if (!job->workers)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < entry->workers_cap; i++) {
-        job->workers[i].job = job;
-        job->workers[i].rank = i;
-        decode_worker(src, &job->workers[i]);
-    }
-    return src->bad ? PS_ECORRUPT : 0;
-}
-
-int membership_decode(struct membership *r, struct snapshot_reader *src, uint64_t now_ms)
-{
-    uint32_t format = snapshot_get_u32(src), n_jobs;
-    int status = 0;
-
-    r->n_runs = snapshot_get_u64(src);
-    n_jobs = snapshot_get_upto(src, MEMBERSHIP_N_JOBS_MAX);
-    if (src->bad || format != FORMAT || r->n_jobs)
-        return PS_ECORRUPT;
-    for (uint32_t i = 0; i < n_jobs && !status; i++) {
-        struct membership_entry *entry = memory_try_alloc(sizeof *entry);
-
-        status = entry ? decode_job(r, src, entry) : -ENOMEM;
-    }
-    if (status) {
-        /* What a half-read job might be asked for. */
-        for (uint32_t i = 0; i < r->n_jobs; i++)
-            if (!r->entries[i]->job.workers)
-                r->entries[i]->job.n_workers = r->entries[i]->workers_cap = 0;
-        return status;
-    }
-    membership_renew(r, now_ms);
-    return 0;
 }

@@ -5,7 +5,7 @@
  *     worker     counted in min clock   next state
  *     EXPECTED   yes, with clock 0      join -> LIVE; the job's join deadline -> LOST
  *     LIVE       yes                    leave -> LEFT; lease over: suspected (is_suspected), then DEAD
- *                                       when all shards agree
+ *                                       when all shards agree; or given up (is_given_up)
  *     LEFT       no                     a join by a new incarnation, or by the same one if it does not
  *                                       know that all of its pushes are committed -> LIVE
  *     DEAD,LOST  no                     a join by a new incarnation -> LIVE
@@ -30,8 +30,22 @@
  * counts the worker, and lock step waits for it. Workers of the job that relay (membership_join.relays) get suspicions
  * in replies to heartbeats and carry them to the job's other shards, which then suspect the worker, too. When all
  * shards refuse it, the relaying workers say so, and it is DEAD. suspicion.h has how many of them it takes, as one of
- * them may be wrong. If no worker of the job relays, it is DEAD once its lease is over. Suspicions are not in the log
- * or in checkpoints: after a restart all leases begin anew.
+ * them may be wrong. If those workers of the job that are heard do not relay, it is DEAD once its lease is over.
+ * Suspicions are not in the log or in checkpoints: after a restart all leases begin anew.
+ *
+ * Silence of all. A shard that hears no worker of a job cannot tell whether they are gone, or it is cut off while they
+ * go on at other shards. So it decides nothing:
+ *
+ *     HEARD      a message of any worker of the job came within a lease; else, and if one may relay, -> GIVEN UP
+ *     GIVEN UP   its workers are reported as dead, and the job as over: it can start afresh, or its tables be dropped.
+ *                But they count, so nothing is combined; and none is refused but suspects that others know of.
+ *                A message or a join of one of them, by the same incarnation or a new one -> HEARD: all go on as if
+ *                nothing had been, and each of the others has a lease to be heard. Who is not is suspected then
+ *                A join that starts the job afresh, the end of its tables, a new job that needs its place -> DEAD
+ *                After MEMBERSHIP_GIVEN_UP_MS -> DEAD
+ *
+ * The log has GIVEN UP only once it is DEAD, before the join that follows: a restart finds LIVE workers, which have a
+ * lease to come back, and are given up again. A cluster of one shard has nobody to agree with: there they are DEAD.
  */
 #ifndef SERVER_CORE_MEMBERSHIP_H
 #define SERVER_CORE_MEMBERSHIP_H
@@ -41,6 +55,10 @@
 #include "common/status.h"
 #include "server/core/job.h"
 
+/* Who is given up for so long is dead, so that what its job still holds is combined. Three times the time in which a
+ * worker that cannot reach this shard ends with a sentence, wherever else it is heard (psworker --give-up). */
+#define MEMBERSHIP_GIVEN_UP_MS UINT64_C(180000)
+
 struct membership;
 struct shard_events;
 struct snapshot_writer;
@@ -48,6 +66,9 @@ struct snapshot_reader;
 
 struct membership *membership_new(uint32_t lease_ms, uint32_t join_ms);
 void membership_free(struct membership *r);
+
+/* The cluster has no other shard: there is nobody to agree with. */
+void membership_set_alone(struct membership *r);
 
 /* *ret_worker is borrowed and keeps its address for the membership's life. A job that starts afresh
  * keeps no old worker, so connections hold {job name, rank, incarnation} and call membership_find() for
@@ -64,6 +85,10 @@ int membership_join(struct membership *r, const struct membership_join *join, ui
  * it is suspected or dead, left, or has a newer incarnation; PS_ENOJOIN if there is no such job or rank. */
 int membership_find(struct membership *r, const char *job, uint32_t rank, uint64_t incarnation,
                     uint64_t now_ms, struct worker **ret_worker) MUST_CHECK;
+
+/* A message of this worker has come, or it is being worked at: its lease begins anew, and so do those of workers that
+ * are given up with it. */
+void membership_hear(struct worker *worker, uint64_t now_ms);
 
 /* True if a peer may report this clock for the worker. */
 bool membership_clock_is_near(const struct worker *worker, uint64_t clock);
@@ -108,12 +133,18 @@ uint64_t job_min_clock(const struct job *job);
 /* True if every counted worker has finished step `clock`. */
 bool job_all_ticked(const struct job *job, uint64_t clock);
 
-/* True if any worker is counted. */
+/* True if any worker is counted and not given up. */
 bool job_is_alive(const struct job *job);
+
+/* True if all that are counted are given up, and any is. */
+bool job_is_deserted(const struct job *job);
 
 /* Ends leases (silent for longer than lease_ms) and join deadlines that are over. True if a
  * worker stopped counting. */
 bool membership_advance(struct membership *r, uint64_t now_ms);
+
+/* Workers of the job that are given up are DEAD: it is over here. */
+void membership_end_deserted(struct membership *r, const struct job *job);
 
 /* Workers that have left, died or been lost since the start. Waiters for a min clock check again when it
  * changes. */

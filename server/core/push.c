@@ -601,12 +601,6 @@ void shard_push_fenced(struct shard *s)
     s->counters.pushes_fenced++;
 }
 
-static void renew_lease(struct worker *worker, uint64_t now_ms)
-{
-    if (now_ms > worker->last_seen_ms)
-        worker->last_seen_ms = now_ms;
-}
-
 /* Everything that needs no look at its rows. True if that was all. */
 static bool is_answered_early(struct shard *s, struct worker *worker, const struct push *push,
                               uint64_t now_ms, struct shard_push_result *ret, int *ret_status)
@@ -624,7 +618,7 @@ static bool is_answered_early(struct shard *s, struct worker *worker, const stru
         report(s, worker, &err, ret);
         return true;
     }
-    renew_lease(worker, now_ms);
+    membership_hear(worker, now_ms);
     if (is_repeated)
         report_repeated(s, worker, push, ret);
     return is_repeated;
@@ -682,7 +676,7 @@ int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *
 
     assert(op->phase != PUSH_IDLE);
     if (push_is_running(op))
-        renew_lease(op->worker, now_ms);
+        membership_hear(op->worker, now_ms);
     advance(s, op, SHARD_SLICE_BYTES);
     *ret_state = SHARD_PUSH_RUNNING;
     if (op->phase != PUSH_DONE)

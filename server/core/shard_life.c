@@ -23,6 +23,8 @@ static void init(struct shard *s, const struct shard_config *config)
     s->config = *config;
     s->budget.max = config->memory_max_bytes;
     s->membership = membership_new(config->lease_ms, config->join_ms);
+    if (config->n_shards == 1)
+        membership_set_alone(s->membership);
     s->gradient = memory_alloc_lines(TABLE_SPEC_DIM_MAX * sizeof *s->gradient);
     s->values = memory_alloc_lines(TABLE_SPEC_DIM_MAX * sizeof *s->values);
     s->pushes = memory_alloc(ROW_PROVENANCE_PUSHES * sizeof *s->pushes);
@@ -386,8 +388,8 @@ bool shard_advance(struct shard *s, uint64_t now_ms)
     bool any;
 
     /* Whose push is under way has been heard of. */
-    if (push_is_running(&s->large) && now_ms > s->large.worker->last_seen_ms)
-        s->large.worker->last_seen_ms = now_ms;
+    if (push_is_running(&s->large))
+        membership_hear(s->large.worker, now_ms);
     (void)membership_advance(s->membership, now_ms);
     /* By this, or by leaving since the last time. */
     any = membership_n_gone(s->membership) != s->n_gone;

@@ -32,6 +32,20 @@ bool suspicion_has_relay(const struct job *job, uint32_t lease_ms, uint64_t now_
     return false;
 }
 
+bool suspicion_is_deserted(const struct job *job, uint32_t lease_ms, uint64_t now_ms)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        const struct worker *w = &job->workers[i];
+
+        if (is_heard(w, lease_ms, now_ms))
+            return false;
+        any = any || (w->state == WORKER_LIVE && (w->relays || !w->is_known));
+    }
+    return any;
+}
+
 bool suspicion_has(const struct witnesses *all, uint32_t rank)
 {
     for (uint32_t i = 0; i < all->n; i++)
@@ -73,6 +87,11 @@ bool suspicion_is_agreed(const struct worker *w, uint32_t lease_ms, uint64_t now
            (w->agreed.n > 0 && suspicion_lease_is_over(w, lease_ms, now_ms));
 }
 
+bool suspicion_is_private(const struct worker *w)
+{
+    return !w->is_reported && w->reporters.n == 0 && w->agreed.n == 0;
+}
+
 const struct worker *suspicion_silent_relay(const struct worker *w, uint32_t lease_ms,
                                             uint64_t now_ms)
 {
@@ -87,7 +106,7 @@ const struct worker *suspicion_silent_relay(const struct worker *w, uint32_t lea
 
 void suspicion_clear(struct worker *w)
 {
-    w->is_suspected = w->doubts_itself = false;
-    w->suspected_ms = 0;
+    w->is_suspected = w->is_reported = w->doubts_itself = w->is_given_up = false;
+    w->suspected_ms = w->given_up_ms = 0;
     w->reporters = w->agreed = (struct witnesses){ 0 };
 }

@@ -108,28 +108,30 @@ static bool names_table(const struct bsp_held *h, uint32_t id)
     return false;
 }
 
-/* The job whose push for the table is found soon, or NULL: millions of sections may be held. */
-static const struct job *find_holder(const struct shard *s, uint32_t id)
+/* The job whose push for the table is found, or NULL. A job whose workers are all given up is none: begin() ends what it
+ * waits for. *n_left: sections that may still be looked at, as millions may be held; 0 if the search had to stop. */
+static const struct job *find_holder(const struct shard *s, uint32_t id, uint32_t *n_left)
 {
-    uint32_t n_left = SEARCHED_SECTIONS_MAX;
-
-    for (const struct bsp_queue *q = s->queues; q; q = q->next)
+    for (const struct bsp_queue *q = s->queues; q; q = q->next) {
+        if (job_is_deserted(q->job))
+            continue;
         for (const struct bsp_held *h = q->first; h; h = h->next) {
             if (names_table(h, id))
                 return q->job;
-            if (h->n_sections >= n_left)
+            *n_left -= h->n_sections < *n_left ? h->n_sections + 1 : *n_left;
+            if (!*n_left)
                 return NULL;
-            n_left -= h->n_sections + 1;
         }
+    }
     return NULL;
 }
 
 static int check_not_held(const struct shard *s, const struct shard_entry *entry,
-                          struct err *err)
+                          uint32_t *n_left, struct err *err)
 {
-    const struct job *job = entry->n_held ? find_holder(s, entry->id) : NULL;
+    const struct job *job = entry->n_held ? find_holder(s, entry->id, n_left) : NULL;
 
-    if (!entry->n_held)
+    if (!entry->n_held || (!job && *n_left))
         return 0;
     return err_set(err, -EBUSY, "table %s: pushes of %s%.64s wait for their clock, and name it",
                    entry->table.spec.name, job ? "job " : "a job", job ? job->name : "");
@@ -148,7 +150,7 @@ static int check_workers_of(const struct job *job, struct err *err)
     for (uint32_t rank = 0; rank < job->n_workers; rank++) {
         const struct worker *w = &job->workers[rank];
 
-        if (w->state == WORKER_LIVE)
+        if (w->state == WORKER_LIVE && !w->is_given_up)
             return err_set(err, -EBUSY, "job %.64s has workers: rank %u (%s) is live",
                            job->name, rank, w->name);
         if (w->state == WORKER_EXPECTED)
@@ -193,6 +195,7 @@ static int check_settings(struct shard *s, const char *job, const char *settings
 int table_admin_check(struct shard *s, const char *job, const char *settings, struct err *err)
 {
     size_t n_chars = strnlen(job, TABLE_SPEC_NAME_MAX);
+    uint32_t n_left = SEARCHED_SECTIONS_MAX;
     int status;
 
     if (n_chars == 0 || n_chars == TABLE_SPEC_NAME_MAX)
@@ -201,7 +204,7 @@ int table_admin_check(struct shard *s, const char *job, const char *settings, st
     status = check_workers(s, job, err);
     for (uint32_t id = 0; id < s->n_tables && !status; id++)
         if (is_of_job(s->tables[id], job))
-            status = check_not_held(s, s->tables[id], err);
+            status = check_not_held(s, s->tables[id], &n_left, err);
     return status || !settings ? status : check_settings(s, job, settings, err);
 }
 
@@ -270,6 +273,17 @@ static bool is_pushed_to(const struct shard *s, const char *job)
     return false;
 }
 
+/* All nodes have said that no worker of these jobs is live: who is given up is dead. */
+static void end_deserted(struct shard *s, const char *name) ON_SHARD
+{
+    for (uint32_t i = 0; i < membership_n_jobs(s->membership); i++) {
+        const struct job *job = membership_job(s->membership, i);
+
+        if (may_share_tables(job->name, name) && job_is_deserted(job))
+            membership_end_deserted(s->membership, job);
+    }
+}
+
 /* What is under way ends first, in slices: a push, and clocks that only waited for who is gone. */
 static int begin(struct shard *s, const char *job, const char *settings,
                  struct table_admin_counts *ret, struct err *err) ON_SHARD
@@ -279,6 +293,7 @@ static int begin(struct shard *s, const char *job, const char *settings,
     *ret = (struct table_admin_counts){ 0 };
     if (is_pushed_to(s, job))
         return err_set(err, -EAGAIN, "a large push to tables of job %.64s is under way", job);
+    end_deserted(s, job);
     (void)bsp_release_some(s);
     if (lock_step_is_combining(s))
         return err_set(err, -EAGAIN, "a large clock in lock step is being applied");

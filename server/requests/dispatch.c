@@ -535,12 +535,14 @@ static void list_suspects(const struct worker *to, struct suspects *ret)
     const struct job *job = to->job;
 
     for (uint32_t i = 0; i < job->n_workers && ret->n < MESSAGE_SUSPECTS_MAX; i++) {
-        const struct worker *w = &job->workers[i];
+        struct worker *w = &job->workers[i];
 
-        if (w->is_suspected && w != to && !suspicion_has(&w->agreed, to->rank))
-            ret->items[ret->n++] = (struct suspect){ .rank = w->rank,
-                                                     .incarnation = w->incarnation,
-                                                     .clock = w->clock };
+        if (!w->is_suspected || w == to || suspicion_has(&w->agreed, to->rank))
+            continue;
+        w->is_reported = true;
+        ret->items[ret->n++] = (struct suspect){ .rank = w->rank,
+                                                 .incarnation = w->incarnation,
+                                                 .clock = w->clock };
     }
 }
 

@@ -37,7 +37,7 @@ int job_share_check(struct membership *membership, const struct connection *c,
 static bool has_live_worker(const struct job *job)
 {
     for (uint32_t i = 0; i < job->n_workers; i++)
-        if (job->workers[i].state == WORKER_LIVE)
+        if (job->workers[i].state == WORKER_LIVE && !job->workers[i].is_given_up)
             return true;
     return false;
 }

@@ -54,8 +54,8 @@ void request_context_renew_lease(struct request_context *x, const struct connect
 {
     struct worker *worker = request_context_waiting_worker(x, c);
 
-    if (worker && now_ms > worker->last_seen_ms)
-        worker->last_seen_ms = now_ms;
+    if (worker)
+        membership_hear(worker, now_ms);
 }
 
 void request_context_log(struct request_context *x, const struct connection *c,

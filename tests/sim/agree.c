@@ -1,6 +1,7 @@
 #include "tests/sim/agree.h"
 
 #include "server/core/shard_internal.h"
+#include "server/core/suspicion.h"
 
 static const struct worker *worker_of(const struct shard_record *rec, uint32_t rank)
 {
@@ -27,7 +28,7 @@ void agree_suspected(struct world *w, uint32_t shard)
         if (worker && worker->is_suspected && w->plan.liar != PLAN_NOBODY)
             world_fail(w, "shard %u: rank %u is suspected, as rank %u lies", shard, rank,
                        w->plan.liar);
-        if (worker && worker->is_suspected)
+        if (worker && worker->is_suspected && !suspicion_is_private(worker))
             raise_to(&rec->ranks[rank].refused, worker->incarnation);
         if (worker && worker->is_barred)
             raise_to(&rec->ranks[rank].refused, worker->barred);
@@ -47,51 +48,27 @@ void agree_started(struct world *w, uint32_t shard)
 
 /* --- deaths --- */
 
-void agree_begin_leases(struct world *w, uint32_t shard, uint64_t now_ms)
+void agree_begin_join(struct world *w, uint32_t shard)
 {
-    w->records[shard].leases_end_ms = now_ms;
+    w->records[shard].is_joining = true;
 }
 
-void agree_end_leases(struct world *w, uint32_t shard)
+void agree_end_join(struct world *w, uint32_t shard)
 {
-    w->records[shard].leases_end_ms = 0;
-    agree_suspected(w, shard);
+    w->records[shard].is_joining = false;
 }
 
-/* Is there somebody, as the shard knows, that could tell the others of this rank? */
-static bool could_be_relayed(const struct world *w, const struct shard_record *rec,
-                             uint32_t rank, uint32_t *ret_relay)
+/* The job starts afresh: who has been given up is dead with its steps, and none of the next ones is combined without it. */
+static bool dies_with_run(const struct shard_record *rec)
 {
-    for (uint32_t i = 0; i < w->plan.n_workers; i++) {
-        const struct worker *other = worker_of(rec, i);
-
-        if (i == rank || !other || other->state != WORKER_LIVE || !other->relays ||
-            other->is_suspected || other->last_seen_ms + w->plan.lease_ms < rec->leases_end_ms)
-            continue;
-        *ret_relay = i;
-        return true;
-    }
-    return false;
-}
-
-/* By the end of its lease here alone: no worker has said that all shards refuse it. */
-static bool dies_alone(const struct shard_record *rec, uint32_t rank)
-{
-    return rec->leases_end_ms && worker_of(rec, rank)->agreed.n == 0;
+    return rec->is_joining;
 }
 
 static void check_death(const struct world *w, uint32_t shard, const struct fact *fact)
 {
-    const struct shard_record *rec = &w->records[shard];
-    bool alone = dies_alone(rec, fact->rank);
-    uint32_t relay;
-
-    if (alone && could_be_relayed(w, rec, fact->rank, &relay))
-        world_fail(w,
-                   "shard %u: rank %u is dead by its decision alone, and rank %u could have "
-                   "told the other shards",
-                   shard, fact->rank, relay);
-    for (uint32_t i = 0; !alone && i < w->plan.n_shards; i++)
+    if (dies_with_run(&w->records[shard]))
+        return;
+    for (uint32_t i = 0; i < w->plan.n_shards; i++)
         if (i != shard && w->records[i].ranks[fact->rank].refused < fact->incarnation)
             world_fail(w,
                        "shard %u: rank %u, incarnation %llu, is dead, and shard %u would take "
@@ -138,12 +115,7 @@ static bool took_push_since(const struct history *h, uint32_t rank, uint64_t inc
     return false;
 }
 
-/* Shard `has` combined the clock with this incarnation's push, shard `lacks` without.
- *
- * died_alone: `lacks` declared it dead by itself, and `has` could not know. Shards hear of each other through workers alone,
- * and no other one was left at `lacks` (check_death() holds it to that). So the last worker of a job, with its path to one node
- * cut, dies there after a lease, while other nodes take the push that it has its rows for: seed 42064004, where the other
- * worker has left. The only way to agree would be to wait without end for a worker that may be gone. */
+/* Shard `has` combined the clock with this incarnation's push, shard `lacks` without. */
 static void check_difference(const struct world *w, uint32_t has, uint32_t lacks, uint32_t rank,
                              uint64_t clock)
 {
@@ -156,8 +128,7 @@ static void check_difference(const struct world *w, uint32_t has, uint32_t lacks
                    "clock %llu has rank %u in shard %u and not in shard %u, and it was not the "
                    "last, or acknowledged",
                    (unsigned long long)clock, rank, has, lacks);
-    if (death && without->ranks[rank].died_alone < incarnation &&
-        with->ranks[rank].refused_before < incarnation &&
+    if (death && with->ranks[rank].refused_before < incarnation &&
         took_push_since(&with->history, rank, incarnation, clock, death->at_us))
         world_fail(w,
                    "clock %llu: shard %u took the push of rank %u, which was dead at shard %u",
@@ -199,8 +170,6 @@ void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact)
 
     if (fact->type == SHARD_EVENT_GONE) {
         raise_to(&r->refused, fact->incarnation);
-        if (fact->state == WORKER_DEAD && dies_alone(&w->records[shard], fact->rank))
-            r->died_alone = fact->incarnation;
         if (fact->state == WORKER_DEAD)
             check_death(w, shard, fact);
     } else if (fact->type == SHARD_EVENT_JOIN && fact->incarnation) {
@@ -273,6 +242,7 @@ void agree_turn(struct world *w, uint32_t shard)
 {
     uint64_t now_us = machine_now_us();
 
+    agree_suspected(w, shard);
     for (uint32_t rank = 0; w->plan.n_shards > 1 && rank < w->plan.n_workers; rank++) {
         struct record_rank *r = &w->records[shard].ranks[rank];
         const struct worker *worker = worker_of(&w->records[shard], rank);

@@ -3,10 +3,9 @@
  * what a shard goes on without is nothing that another one still takes.
  *
  *     shard S declares an incarnation dead    every other shard has refused it before (proto/README.md, "Suspects"); by itself
- *                                             only where no worker is left at S that could tell the others
+ *                                             only where the job starts afresh, as S heard no worker of it
  *     S combines a clock without a push that  S has not acknowledged it, and it is the last of its incarnation, unless S was
- *     T has in it                             restarted; and if that was declared dead at S, T took the push before, unless
- *                                             S had to decide by itself
+ *     T has in it                             restarted; and if that was declared dead at S, T took the push before
  *     a suspect                               ends within AGREE_LEASES, while as many workers that relay are heard at all
  *                                             shards as each shard believes, and no push of theirs waits for a log: such a
  *                                             push renews a lease, but lets no heartbeat of its connection through
@@ -23,9 +22,9 @@
 /* The shard has recorded this; the model has it. */
 void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact);
 
-/* Its leases are about to end, and have: whoever dies between the two does so by its decision alone. */
-void agree_begin_leases(struct world *w, uint32_t shard, uint64_t now_ms);
-void agree_end_leases(struct world *w, uint32_t shard);
+/* A join is looked at, and has been: it may start the job afresh. */
+void agree_begin_join(struct world *w, uint32_t shard);
+void agree_end_join(struct world *w, uint32_t shard);
 
 /* It may suspect others than before. */
 void agree_suspected(struct world *w, uint32_t shard);

@@ -322,6 +322,16 @@ void node_ask_checkpoint(struct node *n)
 
 /* --- checks --- */
 
+/* For a worker, and not only as it hears none any more, which it does for longer than a schedule lasts. */
+static bool is_waiting(const struct shard_record *rec)
+{
+    const struct worker *any;
+
+    enter_shard();
+    any = membership_worker(shard_membership(rec->life.core), "job", 0);
+    return rec->model.n_held && !(any && job_is_deserted(any->job));
+}
+
 bool node_is_safe(const struct node *n)
 {
     bool is_none = n->world->plan.durability == WAL_NONE;
@@ -332,7 +342,7 @@ bool node_is_safe(const struct node *n)
         const struct shard_record *rec = record_of(n, i);
         const struct wal_queue *q = rec->life.queue;
 
-        if (!q || !rec->life.core || !taps_is_idle(rec) || rec->lost || rec->model.n_held ||
+        if (!q || !rec->life.core || !taps_is_idle(rec) || rec->lost || is_waiting(rec) ||
             (is_none ? q->progress.written < q->kept_last
                      : q->progress.durable < rec->history.n))
             return false;

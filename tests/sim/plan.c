@@ -135,6 +135,13 @@ static void make_paths(struct plan *p, struct dice d)
         p->n_paths = (uint32_t)dice_from(&d, 1, 3);
 }
 
+/* The same. Where there is another node that hears them. */
+static void make_isolations(struct plan *p, struct dice d)
+{
+    if (p->lease_ms != PLAN_LEASE_MS && p->n_nodes > 1 && dice_once_in(&d, 2))
+        p->n_isolations = (uint32_t)dice_from(&d, 1, 2);
+}
+
 /* The same. A lie about a worker that is heard everywhere changes nothing, as long as the third one is there. */
 static void make_members(struct plan *p, struct dice d)
 {
@@ -187,6 +194,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_sync_points(p, dice_of(seed, 5));
     make_layout(p, dice_of(seed, 8));
     make_paths(p, dice_of(seed, 9));
+    make_isolations(p, dice_of(seed, 14));
     make_members(p, dice_of(seed, 12));
     make_pulls(p, dice_of(seed, 11));
     make_whole_tables(p, dice_of(seed, 13));
@@ -284,7 +292,8 @@ void plan_print(const struct plan *p, FILE *to)
         "lease %u ms; "
         "then %u nodes of %u; "
         "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
-        "%u workers crash, %u freeze, %u are replaced, %u paths, liar %d about %d, mute %d\n",
+        "%u workers crash, %u freeze, %u are replaced, %u paths, %u isolations, liar %d about "
+        "%d, mute %d\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
         p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->n_pulls,
         p->sync_steps, p->asks_seldom ? ", asks seldom" : "", p->assigns ? ", assigns" : "",
@@ -297,5 +306,5 @@ void plan_print(const struct plan *p, FILE *to)
         p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_next_nodes,
         p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_resets, p->n_kills,
         p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced,
-        p->n_paths, (int)p->liar, (int)p->accused, (int)p->mute);
+        p->n_paths, p->n_isolations, (int)p->liar, (int)p->accused, (int)p->mute);
 }

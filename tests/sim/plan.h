@@ -58,6 +58,8 @@ struct plan {
         n_replaced; /* a worker stands still, and somebody starts another one of its rank */
     uint32_t
         n_paths; /* nothing passes between one worker and one node, for longer than a lease */
+    uint32_t
+        n_isolations; /* nothing passes between any worker and one node, for longer than a lease */
     /* One rank says of another one in heartbeats that it is suspected, or refused by all, or says nothing of suspects as
      * long as things go wrong, though it relays; PLAN_NOBODY: none does. */
     uint32_t liar, accused, mute;

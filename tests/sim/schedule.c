@@ -137,15 +137,10 @@ static void on_path_reset(void *owner, uint64_t node, void *data)
 }
 
 /* What is under way arrives behind it, or is lost. */
-static void on_path(struct schedule *s)
+static void hold_path(struct schedule *s, const struct client *c, uint32_t node,
+                      unsigned directions, uint64_t for_us)
 {
-    struct dice *d = &s->path_dice;
-    uint64_t lease_us = 1000 * (uint64_t)s->world.plan.lease_ms,
-             for_us = dice_from(d, lease_us, 3 * lease_us);
-    const struct client *c = &s->clients[dice_roll(d, s->world.plan.n_workers)];
-    uint32_t node = (uint32_t)dice_roll(d, s->world.plan.n_nodes);
-    unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_WORKER);
-    bool is_reset = dice_once_in(d, 2);
+    bool is_reset = dice_once_in(&s->path_dice, 2);
 
     if (!c->process)
         return;
@@ -157,6 +152,29 @@ static void on_path(struct schedule *s)
     paths_hold(c->process, node, directions, machine_now_us() + for_us);
     if (is_reset)
         events_in(&machine.events, for_us, on_path_reset, c->process, node, NULL);
+}
+
+static void on_path(struct schedule *s)
+{
+    struct dice *d = &s->path_dice;
+    uint64_t lease_us = 1000 * (uint64_t)s->world.plan.lease_ms,
+             for_us = dice_from(d, lease_us, 3 * lease_us);
+    const struct client *c = &s->clients[dice_roll(d, s->world.plan.n_workers)];
+    uint32_t node = (uint32_t)dice_roll(d, s->world.plan.n_nodes);
+
+    hold_path(s, c, node, (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_WORKER), for_us);
+}
+
+/* All workers, which come back one after another. */
+static void on_isolation(struct schedule *s)
+{
+    struct dice *d = &s->path_dice;
+    uint64_t lease_us = 1000 * (uint64_t)s->world.plan.lease_ms;
+    uint32_t node = (uint32_t)dice_roll(d, s->world.plan.n_nodes);
+
+    for (uint32_t i = 0; i < s->world.plan.n_workers; i++)
+        hold_path(s, &s->clients[i], node, PATH_TO_NODE | PATH_TO_WORKER,
+                  dice_from(d, lease_us, 3 * lease_us));
 }
 
 static void on_checkpoint(struct schedule *s)
@@ -221,6 +239,7 @@ static void plan_all_faults(struct schedule *s)
     plan_faults(s, p->n_checkpoints, on_checkpoint);
     plan_faults(s, 2, on_crash_check);
     plan_faults(s, p->n_paths, on_path);
+    plan_faults(s, p->n_isolations, on_isolation);
     events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
 

@@ -350,9 +350,8 @@ bool WRAP(membership_advance)(struct membership *r, uint64_t now_ms)
 
     if (shard >= world->plan.n_shards)
         return REAL(membership_advance)(r, now_ms);
-    agree_begin_leases(world, shard, now_ms);
     any = REAL(membership_advance)(r, now_ms);
-    agree_end_leases(world, shard);
+    agree_suspected(world, shard);
     return any;
 }
 
@@ -364,9 +363,14 @@ int WRAP(membership_join)(struct membership *r, const struct membership_join *jo
                           uint64_t now_ms, struct worker **ret_worker, struct err *err)
 {
     uint32_t shard = shard_of_membership(r);
-    int status = REAL(membership_join)(r, join, now_ms, ret_worker, err);
+    int status;
 
-    if (!status && shard < world->plan.n_shards)
+    if (shard >= world->plan.n_shards)
+        return REAL(membership_join)(r, join, now_ms, ret_worker, err);
+    agree_begin_join(world, shard);
+    status = REAL(membership_join)(r, join, now_ms, ret_worker, err);
+    agree_end_join(world, shard);
+    if (!status)
         agree_joined(world, shard, join, *ret_worker);
     return status;
 }

@@ -35,7 +35,6 @@ struct shard_life {
 struct record_rank {
     uint64_t refused;        /* up to it: by this process or one before */
     uint64_t refused_before; /* ... when this process began */
-    uint64_t died_alone;     /* the shard's decision, as nobody could tell the others */
     uint64_t suspected,
         suspected_us; /* since then, as it could have been told to all; 0: it is not */
 };
@@ -62,7 +61,7 @@ struct shard_record {
     uint64_t n_answers[PLAN_N_WORKERS_MAX];
     struct record_rank ranks[PLAN_N_WORKERS_MAX];
     uint64_t n_starts;
-    uint64_t leases_end_ms; /* the shard's time, while it ends leases; else 0 */
+    bool is_joining; /* the shard looks at a join */
 };
 
 struct node;

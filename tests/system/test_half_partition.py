@@ -6,8 +6,10 @@ import select
 import signal
 import socket
 import threading
+import time
 
 import pytest
+from checkpoint import read_tables
 from training import finish, free_ports, psds, psworker, result, synth, wait_for  # noqa: F401
 
 
@@ -26,18 +28,18 @@ def owner_of(peer, pids):
 
 
 class Path:
-    """The network before a node: connections to `port` go on to the node, until those of one process are cut: their bytes stand still."""
+    """The network before a node: connections to `port` go on to the node, until those of some processes are cut: their bytes stand still."""
 
     def __init__(self, node_port):
         self.node_port, self.port = node_port, free_ports(1)[0]
         self.listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
-        self.pipes, self.pids, self.blocked_pid = [], [], None
+        self.pipes, self.pids, self.blocked = [], [], set()
         self.is_over = False
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
-    def block(self, pid):
-        self.blocked_pid = pid
+    def block(self, *pids):
+        self.blocked = set(pids)
 
     def accept(self):
         client, peer = self.listener.accept()
@@ -67,7 +69,7 @@ class Path:
 
     def run(self):
         while not self.is_over:
-            forwarding = [s for client, node, pid in self.pipes if pid is None or pid != self.blocked_pid for s in (client, node)]
+            forwarding = [s for client, node, pid in self.pipes if pid not in self.blocked for s in (client, node)]
             ready = select.select([self.listener, *forwarding], [], [], 0.02)[0]
             if self.listener in ready:
                 self.accept()
@@ -83,14 +85,24 @@ class Path:
 
 
 @pytest.fixture
-def two_nodes(psds):
-    """Two nodes of a shard; the path to the second one can be cut for one worker."""
-    listen = [f"127.0.0.1:{p}" for p in free_ports(2)]
-    path = Path(int(listen[1].split(":")[1]))
-    cluster = f"{listen[0]},127.0.0.1:{path.port}"
-    nodes = [psds("--shards", 1, "--lease", "2s", "--cluster", cluster, "--node", i, listen=listen[i]) for i in range(2)]
-    yield nodes, path, cluster
-    path.close()
+def start_two_nodes(psds):
+    """Two nodes of a shard; the path to the second one can be cut for some workers."""
+    paths = []
+
+    def start():
+        listen = [f"127.0.0.1:{p}" for p in free_ports(2)]
+        paths.append(Path(int(listen[1].split(":")[1])))
+        cluster = f"{listen[0]},127.0.0.1:{paths[-1].port}"
+        return [psds("--shards", 1, "--lease", "2s", "--cluster", cluster, "--node", i, listen=listen[i]) for i in range(2)], paths[-1], cluster
+
+    yield start
+    for path in paths:
+        path.close()
+
+
+@pytest.fixture
+def two_nodes(start_two_nodes):
+    return start_two_nodes()
 
 
 def workers_of(node):
@@ -118,7 +130,7 @@ def test_the_nodes_agree_about_a_worker_that_one_of_them_does_not_hear(two_nodes
     wait_for("more steps of the others", lambda: all(clock(node, rank) > before[i] + 20 for i, node in enumerate(nodes) for rank in range(2)))
     assert all(workers_of(node)[rank]["state"] == "live" for node in nodes for rank in range(2))
 
-    path.block(None)  # it comes back, as a new incarnation, to both
+    path.block()  # it comes back, as a new incarnation, to both
     wait_for("its return", lambda: all(workers_of(node)[2]["state"] == "live" for node in nodes))
     assert len({workers_of(node)[2].get("incarnation") for node in nodes}) == 1
     for w in workers:
@@ -126,3 +138,44 @@ def test_the_nodes_agree_about_a_worker_that_one_of_them_does_not_hear(two_nodes
     for w in workers:
         assert result(finish(w)[0])["stopped_early"]
     assert all(j["staleness_violations"] == 0 for node in nodes for s in node.stats()["shards"] for j in s["jobs"])
+
+
+def train_two(nodes, path, cluster, data, disturb):
+    """Two workers in lock step; what they say of themselves, and all rows in the end."""
+    flags = ("--data", data, "--servers", cluster, "--format", "criteo", "--mode", "bsp", "--workers", 2, "--bottom", "32", "--top", "32",
+             "--dim", "8", "--batch", "64", "--seed", 7, "--epochs", "12", "--give-up", "60s", "--json", "-")
+    workers = []
+    for rank in range(2):
+        workers.append(psworker("train", *flags, "--rank", rank))
+        path.pids.append(workers[-1].pid)
+    disturb([w.pid for w in workers])
+    said = [result(finish(w)[0]) for w in workers]
+    for node in nodes:
+        node.stop()
+    return said, read_tables([node.data for node in nodes])
+
+
+def test_a_node_that_hears_no_worker_for_a_while_combines_what_the_other_one_does(two_nodes, start_two_nodes, tmp_path):
+    """All of its leases end; the workers come back one after another. The rows are those of a run that nothing has disturbed."""
+    data = synth(tmp_path / "log.tsv", 10000)
+    nodes, path, cluster = two_nodes
+    state = lambda node: {rank: w["state"] for rank, w in workers_of(node).items()}
+
+    def isolate(pids):
+        wait_for("progress", lambda: all(workers_of(node).get(rank, {}).get("clock", 0) > 10 for node in nodes for rank in range(2)))
+        path.block(*pids)
+        wait_for("the end of all leases", lambda: set(state(nodes[1]).values()) == {"dead"})
+        assert set(state(nodes[0]).values()) == {"live"}
+        path.block(pids[1])  # the first one is back, and has to wait for the other one
+        before = workers_of(nodes[1])[0]["clock"]
+        wait_for("its return", lambda: state(nodes[1])[0] == "live")
+        time.sleep(0.5)  # less than a lease
+        assert workers_of(nodes[1])[0]["clock"] <= before + 1
+        path.block()
+        wait_for("both at work", lambda: min(w["clock"] for w in workers_of(nodes[1]).values()) > before + 5)
+
+    said, rows = train_two(nodes, path, cluster, data, isolate)
+    assert [[s[key] for key in ("rejoins", "workers_lost", "rows_untrained")] for s in said] == [[0, 0, 0]] * 2
+    log = nodes[1].log.read_text()
+    assert "this node has heard no worker of the job for a lease" in log and "counts again" in log
+    assert rows == train_two(*start_two_nodes(), data, lambda pids: None)[1]

@@ -136,6 +136,23 @@ def test_a_worker_that_the_only_other_one_accuses_has_a_lease_to_come_back(start
     assert all(job["deaths"] == 0 for node in nodes for shard in node.stats()["shards"] for job in shard["jobs"])
 
 
+def test_a_node_that_hears_no_worker_combines_nothing_until_all_are_back(start_nodes):
+    nodes = start_nodes("--lease", f"{LEASE_S}s")
+    members = [Member(nodes, rank, n_workers=2) for rank in range(2)]
+    assert [members[0].push(3.0), members[1].push(30.0)] == [[0, 0]] * 2
+    until = time.monotonic() + 1.5 * LEASE_S
+    while time.monotonic() < until:
+        assert [member.say(0).status for member in members] == [0, 0]
+        time.sleep(0.2)
+    wait_for("its states", lambda: states(nodes, 0) == states(nodes, 1) == ["live", "dead"], seconds=LEASE_S)
+    assert members[0].push(3.0) == [0, 0]  # it goes on at both, and its clock waits for the other one
+    early = members[0].wires[1].pull(wire.keys_of(1, 2, 1), clock=2, deadline_ms=1000)
+    assert early.status == EDEADLINE and "worker 1 (w1) is at 1" in early.text
+    assert members[1].push(30.0) == [0, 0]
+    assert members[0].row(0, 2) == members[0].row(1, 2) == -33.0
+    assert states(nodes, 0) == states(nodes, 1) == ["live", "live"]
+
+
 def test_a_worker_that_relays_nothing_holds_the_job_up_until_a_deadline(start_nodes):
     """It says that it relays, so its shards wait for its word."""
     nodes = start_nodes("--lease", "1s", "--park-max", "8s")

@@ -1,46 +1,5 @@
 /* Whom a shard believes about a worker that it hears, or does not hear any more. */
-#include "server/core/membership.h"
-
-#include "fixture.h"
-
-static struct membership_join ask(uint32_t rank, uint32_t n_workers, uint64_t incarnation)
-{
-    return (struct membership_join){ .job = "job",
-                                     .rank = rank,
-                                     .n_workers = n_workers,
-                                     .incarnation = incarnation,
-                                     .mode = TABLE_SPEC_MODE_SSP,
-                                     .bound = 4,
-                                     .name = "host:1" };
-}
-
-static int try_join(struct membership *r, struct membership_join join, uint64_t now_ms,
-                    struct worker **ret_worker)
-{
-    struct err err = { 0 };
-    int status = membership_join(r, &join, now_ms, ret_worker, &err);
-
-    assert_int_equal(status, err.status);
-    assert_true(!status == !err.text[0]); /* every refusal has a sentence */
-    return status;
-}
-
-static struct worker *must_join(struct membership *r, struct membership_join join,
-                                uint64_t now_ms)
-{
-    struct worker *w = NULL;
-
-    assert_int_equal(try_join(r, join, now_ms, &w), 0);
-    return w;
-}
-
-static struct membership_join ask_relay(uint32_t rank, uint64_t incarnation)
-{
-    struct membership_join join = ask(rank, 3, incarnation);
-
-    join.relays = true;
-    return join;
-}
+#include "membership_fixture.h"
 
 /* Rank `from` says of `rank`, incarnation `incarnation`, that a shard suspects it, or that all do. */
 static bool name_suspect(struct membership *r, const struct worker *w, uint32_t from,
@@ -49,23 +8,6 @@ static bool name_suspect(struct membership *r, const struct worker *w, uint32_t 
     const struct membership_report report = { from, w->rank, incarnation, is_agreed };
 
     return membership_suspect(r, w->job, &report, now_ms);
-}
-
-/* Three that relay, of which rank 2 is returned. */
-static struct worker *join_three(struct membership *r)
-{
-    struct worker *w = NULL;
-
-    for (uint32_t rank = 0; rank < 3; rank++)
-        w = must_join(r, ask_relay(rank, 7), 0);
-    return w;
-}
-
-static void hear(struct membership *r, uint32_t rank, uint64_t now_ms)
-{
-    struct worker *found;
-
-    assert_int_equal(membership_find(r, "job", rank, 7, now_ms, &found), 0);
 }
 
 /* Three that relay; rank 2 has been silent for longer than its lease, at `1 + LEASE_MS`. */
@@ -268,15 +210,17 @@ static void a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more(void 
     membership_free(r);
 }
 
-static void without_another_worker_to_relay_a_suspect_is_dead(void **state)
+static void a_suspect_that_those_who_are_left_do_not_relay_is_dead(void **state)
 {
     struct membership *r = membership_new(LEASE_MS, JOIN_MS);
     struct worker *w = suspect_one(r);
+    struct membership_join mute = ask_relay(1, 8);
 
     (void)state;
+    mute.relays = false;
     membership_leave(r, &w->job->workers[0]);
     assert_false(membership_advance(r, 2 + LEASE_MS));
-    membership_leave(r, &w->job->workers[1]);
+    must_join(r, mute, 2 + LEASE_MS);
     assert_true(membership_advance(r, 2 + LEASE_MS));
     assert_int_equal(w->state, WORKER_DEAD);
     membership_free(r);
@@ -310,7 +254,7 @@ int main(void)
             a_worker_that_has_not_come_back_since_a_restart_is_asked_for_its_word_too),
         cmocka_unit_test(an_incarnation_that_another_shard_suspects_may_not_join_any_more),
         cmocka_unit_test(a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more),
-        cmocka_unit_test(without_another_worker_to_relay_a_suspect_is_dead),
+        cmocka_unit_test(a_suspect_that_those_who_are_left_do_not_relay_is_dead),
         cmocka_unit_test(a_restart_suspects_nobody),
     };
 

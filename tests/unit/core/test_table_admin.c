@@ -6,6 +6,7 @@
 
 #include "events_fixture.h"
 #include "server/core/lock_step.h"
+#include "server/core/sync_point.h"
 
 enum { DIM = 4, N_KEYS = 300, N_TABLES = 3 };
 
@@ -40,11 +41,12 @@ static void push_all(struct world *w, struct worker *worker)
     (void)must_push(w->s, worker, push);
 }
 
-static struct world make_world(void)
+static struct world make_world_of(uint32_t n_shards)
 {
-    struct world w = {
-        .config = { .n_shards = 1, .lease_ms = LEASE_MS, .join_ms = JOIN_MS, .park_ms = 1 }
-    };
+    struct world w = { .config = { .n_shards = n_shards,
+                                   .lease_ms = LEASE_MS,
+                                   .join_ms = JOIN_MS,
+                                   .park_ms = 1 } };
 
     w.s = shard_new(&w.config);
     w.log = event_log_new();
@@ -56,6 +58,11 @@ static struct world make_world(void)
         w.ids[i] = make_table(w.s, &spec);
     }
     return w;
+}
+
+static struct world make_world(void)
+{
+    return make_world_of(1);
 }
 
 static void free_world(struct world *w)
@@ -263,6 +270,38 @@ static void held_pushes_are_not_searched_for_each_table(void **state)
     assert_int_equal(w.s->tables[ids[7]]->n_held, 0);
     assert_int_equal(table_admin_drop(w.s, "held", &counts, &err), 0);
     assert_int_equal(counts.n_tables, N_HELD);
+    free_world(&w);
+}
+
+/* The shard hears no worker of the job: what waits for one of them goes with the tables. */
+static void workers_that_are_given_up_are_dead_when_their_tables_go(void **state)
+{
+    struct world w = make_world_of(2);
+    struct worker *worker = join(w.s, TABLE_SPEC_MODE_BSP, 0, 0, 2);
+    struct table_admin_counts counts;
+    const float values[DIM] = { 0 };
+    struct err err = { 0 };
+    struct push *push;
+    uint64_t key = 0;
+
+    (void)state;
+    enter_shard();
+    worker->relays = true;
+    join(w.s, TABLE_SPEC_MODE_BSP, 0, 1, 2)->relays = true;
+    while (placement_shard(key, 0, 2) != 0)
+        key++;
+    push = next_push(worker, 0);
+    add_gradient(push, w.ids[0], DIM, &key, 1, values);
+    (void)must_push(w.s, worker, push);
+    assert_int_equal(drop(&w, &counts), -EBUSY);
+    (void)shard_advance(w.s, 2 * LEASE_MS);
+    assert_true(job_is_deserted(worker->job) && sync_point_n_held(w.s, worker->job) == 1);
+    assert_int_equal(table_admin_check(w.s, "job", NULL, &err), 0);
+    assert_true(job_is_deserted(worker->job)); /* other nodes may say no */
+    assert_int_equal(drop(&w, &counts), 0);
+    assert_int_equal(counts.n_tables, 2);
+    assert_int_equal(worker->state, WORKER_DEAD);
+    assert_int_equal(sync_point_n_held(w.s, worker->job), 0);
     free_world(&w);
 }
 
@@ -618,6 +657,7 @@ int main(void)
         cmocka_unit_test(the_job_with_most_tables_is_found),
         cmocka_unit_test(expected_workers_and_held_pushes_are_in_the_way),
         cmocka_unit_test(held_pushes_are_not_searched_for_each_table),
+        cmocka_unit_test(workers_that_are_given_up_are_dead_when_their_tables_go),
         cmocka_unit_test(a_table_without_a_slash_is_dropped_by_its_name),
         cmocka_unit_test(workers_of_a_job_that_may_share_the_tables_are_in_the_way),
         cmocka_unit_test(empty_tables_count_against_the_memory_and_give_it_back),

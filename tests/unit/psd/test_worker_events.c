@@ -75,6 +75,32 @@ static void joins_leaves_deaths_and_losses_are_reported_once(void **state)
     worker_events_free(NULL);
 }
 
+static void a_node_that_hears_nobody_says_so_and_when_that_is_over(void **state)
+{
+    struct lines lines = { 0 };
+    struct worker_events *c = worker_events_new(take, &lines);
+    struct stats_worker w[2] = { worker("ctr", 0, WORKER_LIVE), worker("ctr", 1, WORKER_LIVE) };
+
+    (void)state;
+    report(c, w, 2);
+    w[0].state = w[1].state = WORKER_DEAD;
+    w[0].is_given_up = w[1].is_given_up = true;
+    report(c, w, 2);
+    report(c, w, 2);
+    assert_int_equal(lines.n, 4);
+    assert_non_null(strstr(lines.last, "is declared dead, at clock"));
+    assert_non_null(strstr(lines.last, "this node has heard no worker of the job"));
+    w[0].state = WORKER_LIVE;
+    w[0].is_given_up = false;
+    report(c, w, 2);
+    assert_int_equal(lines.n, 5);
+    assert_non_null(strstr(lines.last, "worker 0 (psworker host:0) counts again"));
+    w[1].is_given_up = false; /* it is dead for good, which is no news */
+    report(c, w, 2);
+    assert_int_equal(lines.n, 5);
+    worker_events_free(c);
+}
+
 static void a_suspicion_is_reported_once_and_before_the_death(void **state)
 {
     struct lines lines = { 0 };
@@ -247,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_leaves_deaths_and_losses_are_reported_once),
+        cmocka_unit_test(a_node_that_hears_nobody_says_so_and_when_that_is_over),
         cmocka_unit_test(a_suspicion_is_reported_once_and_before_the_death),
         cmocka_unit_test(who_says_that_a_worker_is_suspected_is_named),
         cmocka_unit_test(reports_in_another_order_and_with_other_jobs_log_nothing_twice),
