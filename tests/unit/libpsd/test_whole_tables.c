@@ -474,7 +474,9 @@ static void *scan_for_long(void *arg)
     psd_rows got = { .size = sizeof got };
     struct waiter *w = arg;
 
-    w->result = psd_scan_next(w->c, w->scan, &got, -1);
+    do /* the other one looks, too */
+        w->result = psd_scan_next(w->c, w->scan, &got, -1);
+    while (w->result == -EBUSY);
     return NULL;
 }
 
