@@ -55,7 +55,7 @@ LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -fno-exceptions -fno-rtti
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
-MODULES  = common proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
+MODULES  = common common/http proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
            worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
@@ -70,14 +70,14 @@ link.net    = server/net server/core proto common
 link.checkpoint = server/checkpoint server/core proto common
 link.wal    = server/wal server/checkpoint server/core proto common
 link.recovery = server/recovery server/wal server/checkpoint server/core proto common
-link.admin  = server/admin server/core proto common
+link.admin  = server/admin common/http server/core proto common
 link.client = worker/client proto common
 link.libpsd = worker/libpsd worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
 link.worker = worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common
 link.psctl  = deploy/psctl worker/client server server/recovery server/wal server/checkpoint server/core proto common
-link.psd    = server server/requests server/net server/recovery server/wal server/checkpoint server/admin server/core proto common
+link.psd    = server server/requests server/net server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
 
 all: $(PROGRAMS) libpsd cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 

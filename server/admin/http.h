@@ -3,9 +3,7 @@
  * libmicrohttpd with a thread of its own, so that a stuck shard cannot take it along.
  * Read-only; GET and HEAD only.
  *
- * A client that drips its request, or reads its answer so, is cut off HTTP_REQUEST_MS after it began; that a kept
- * connection's next request has begun is seen by the next sweep. A new client always gets in: where its address (of
- * IPv6 its /64) has HTTP_ADDRESS_MAX connections, or all have HTTP_CONNECTIONS_MAX, the oldest of them is cut off.
+ * Connections and their limits are common/http/http_server.h's.
  *
  * /stats and /metrics are rendered on a thread of their own and shared (page_cache.h), so probes never wait for them.
  */
@@ -28,11 +26,7 @@ struct http_counts {
     uint64_t evicted; /* of the total: too slow, or the oldest of too many */
 };
 
-/*
- * The names under which a browser may reach this node (the header Host). A page of another site whose own name
- * resolves to this address must not read the node's pages (DNS rebinding). Numbers, localhost, and names without a
- * dot, which cannot be registered, are always allowed.
- */
+/* The names under which a browser may reach this node (http_server.h). */
 struct http_names {
     const char *self; /* HOST:PORT, as other nodes know it; "": none */
     const struct setting_list
