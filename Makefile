@@ -56,7 +56,7 @@ CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFL
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 MODULES  = common common/http proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
-           worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker deploy/psctl
+           worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker worker/serve deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
@@ -75,7 +75,7 @@ link.client = worker/client proto common
 link.libpsd = worker/libpsd worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
-link.worker = worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common
+link.worker = worker/serve worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
 link.psctl  = deploy/psctl worker/client server server/recovery server/wal server/checkpoint server/core proto common
 link.psd    = server server/requests server/net server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
 
@@ -353,7 +353,7 @@ FUZZ = $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_main = $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
 fuzz_crc  = $(if $(filter %/fuzz_frame,$@),,$(filter %/crc32c.o,$^))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(patsubst %,$(B)/tests/fuzz/%.o,harness disk text crc32c) $(SUPPORT) $(fuzz_main) \
-    $(call libs,deploy/psctl worker/cache worker/data worker/client $(link.psd))
+    $(call libs,deploy/psctl worker/cache worker/serve worker/data worker/client $(link.psd))
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	@$(CC) $(LDFLAGS) $(if $(fuzz_main),,-fsanitize=fuzzer) -o $@ $(filter-out %/crc32c.o,$(filter %.o,$^)) $(fuzz_crc) $(filter %.a,$^) $(LDLIBS) -lcmocka
@@ -448,6 +448,9 @@ bench-client: all $(B)/bin/bench-client ## pulls through the client library, bes
 bench-unique: $(B)/bin/bench-unique ## the different keys of a batch, by hash and by sort
 	@$<
 
+bench-serve: all              ## scores over HTTP, beside PyTorch with the same weights
+	@tests/bench/serve.py $(B)/bin $(FLAGS)
+
 bench-train: all              ## training speed: in one process, with psd, PyTorch; FLAGS=--help
 	@tests/bench/train.py $(B)/bin $(FLAGS)
 
@@ -490,7 +493,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -29,7 +29,7 @@ if [ -e "$bin/../lib/libpsd.so.1" ]; then
     sed "s|@prefix@|$prefix|; s|@libdir@|$libdir|" "$bin/../lib/psd.pc" >"$dest$libdir/pkgconfig/psd.pc"
     chmod 644 "$dest$libdir/pkgconfig/psd.pc"
 fi
-for unit in psd.service psworker@.service; do
+for unit in psd.service psworker@.service psserve@.service; do
     sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$unit" >"$dest$prefix/lib/systemd/system/$unit"
     chmod 644 "$dest$prefix/lib/systemd/system/$unit"
 done

@@ -1,6 +1,7 @@
 #include "worker/job_peers.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
@@ -456,4 +457,23 @@ void job_peers_log_dead(const struct settings *s, struct job_peers_dead *dead)
     }
     cJSON_Delete(root);
     free(q.json);
+}
+
+/* ---- the job's clock ---- */
+
+int job_peers_clock(const struct settings *s, uint32_t timeout_ms, uint64_t *ret,
+                    struct err *err)
+{
+    struct question q = { .settings = s, .command = "workers", .timeout_ms = timeout_ms };
+    int status = try_servers(s, put_question, &q, err);
+    cJSON *root = status ? NULL : cJSON_Parse(q.json);
+    const cJSON *job = find_job(root, s->job);
+
+    if (!status && !job)
+        status = err_set(err, -ENOENT, "the servers know no job \"%s\"", s->job);
+    if (!status)
+        *ret = count_of(job, "min_clock");
+    cJSON_Delete(root);
+    free(q.json);
+    return status;
 }

@@ -32,6 +32,11 @@ void job_peers_find_ends(const struct settings *s, const struct stop_signal *sto
 /* The reason of this worker's wait, for people: the server's, or why there is none. */
 void job_peers_why(const struct settings *s, char ret_why[JOB_PEERS_WHY_MAX]);
 
+/* The job's clock: the steps that all its workers have finished, as the first server of --servers that answers has it.
+ * -ENOENT: it knows no such job. */
+int job_peers_clock(const struct settings *s, uint32_t timeout_ms, uint64_t *ret,
+                    struct err *err) MUST_CHECK;
+
 /* The ranks that have been logged as dead; zeroed by the caller. */
 struct job_peers_dead {
     bool is_logged[JOB_PEERS_RANKS_MAX];

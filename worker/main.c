@@ -1,5 +1,5 @@
 /*
- * psworker: the training job. `psworker train|eval|predict|synth|key`, one function each.
+ * psworker: the training job. `psworker train|eval|predict|serve|synth|key`, one function each.
  *
  * Exit codes: 0 done, 1 failed (one sentence says why), 2 misuse (the sentence names the
  * setting), 3 done, but the job has lost workers or rows (the sentence says how many).
@@ -26,6 +26,7 @@
 #include "worker/key_command.h"
 #include "worker/model_record.h"
 #include "worker/progress.h"
+#include "worker/serve/serve.h"
 #include "worker/trainer.h"
 
 /* What all commands share. */
@@ -545,6 +546,14 @@ static int predict(struct command_context *r, struct err *err)
     return status;
 }
 
+static int serve(struct command_context *r, struct err *err)
+{
+    r->stop = stop_signal_start();
+    if (!r->stop)
+        return err_set(err, -EAGAIN, "no thread can be started");
+    return serve_run(&r->settings, r->stop, err);
+}
+
 static int synth(struct command_context *r, struct err *err)
 {
     struct synth_options options = { .rows = r->settings.rows,
@@ -575,8 +584,8 @@ static const struct command {
     int n_words;
     int (*run)(struct command_context *r, struct err *err);
 } commands[] = {
-    { "train", 0, train_or_leave }, { "eval", 0, eval }, { "predict", 0, predict },
-    { "synth", 0, synth },          { "key", 2, key },
+    { "train", 0, train_or_leave }, { "eval", 0, eval },   { "predict", 0, predict },
+    { "serve", 0, serve },          { "synth", 0, synth }, { "key", 2, key },
 };
 
 static const struct command *find_command(const char *name)
@@ -617,10 +626,11 @@ static int refuse_place(int argc, char **argv, struct err *err)
         if (find_command(argv[i]))
             return err_set(err, PS_ESETTING, "the command comes first: psworker %s ...",
                            argv[i]);
-    return err->status ? err->status
-                       : err_set(err, PS_ESETTING,
-                                 "which command? psworker train|eval|predict|synth|key; --help "
-                                 "tells more");
+    return err->status
+               ? err->status
+               : err_set(err, PS_ESETTING,
+                         "which command? psworker train|eval|predict|serve|synth|key; --help "
+                         "tells more");
 }
 
 /* What no second try mends: settings that make no sense, or are not those that a table was made with or that the
@@ -675,7 +685,8 @@ int main(int argc, char **argv)
     r->state_fd = -1;
     if (!command && argc > 1 && argv[1][0] != '-') {
         err_set(&err, PS_ESETTING,
-                "\"%.64s\" is no command; use train, eval, predict, synth or key", argv[1]);
+                "\"%.64s\" is no command; use train, eval, predict, serve, synth or key",
+                argv[1]);
         free(r);
         return fail(2, &err);
     }

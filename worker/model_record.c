@@ -198,9 +198,8 @@ static cJSON *describe(const struct settings *s, const struct schema *schema)
     return root;
 }
 
-/* For the caller to free. */
-static int describe_text(const struct settings *s, const struct schema *schema, char **ret,
-                         struct err *err)
+int model_record_describe(const struct settings *s, const struct schema *schema, char **ret,
+                          struct err *err)
 {
     cJSON *root = describe(s, schema);
 
@@ -571,7 +570,7 @@ int model_record_make(struct model_record *r, const struct settings *s,
     /* Jobs from before the record stay as they are. */
     if (r->is_there || (r->has_rows && s->key_scheme != KEYS_BY_NAME))
         return 0;
-    status = describe_text(s, schema, &text, err);
+    status = model_record_describe(s, schema, &text, err);
     if (status)
         return status;
     status = make(r, s, schema, store, text, err);
@@ -590,7 +589,7 @@ int model_record_fill(struct model_record *r, const struct settings *s,
 
     if (!r->is_there || s->rank != 0)
         return 0;
-    status = describe_text(s, schema, &text, err);
+    status = model_record_describe(s, schema, &text, err);
     if (status)
         return status;
     status = fill(r, store, text, err);
@@ -605,4 +604,283 @@ void model_record_free(struct model_record *r)
     free(r->keys);
     free(r->values);
     free(r);
+}
+
+/* ---- the model of a record, for who has no settings of it ---- */
+
+static const char *member_text(const cJSON *object, const char *name)
+{
+    const char *text = cJSON_GetStringValue(get(object, name));
+
+    return text ? text : "";
+}
+
+/* The place of the text in a list that ends with NULL; -1: it is not there. */
+static int index_of(const char *const *list, const char *text)
+{
+    for (int i = 0; list[i]; i++)
+        if (strcmp(list[i], text) == 0)
+            return i;
+    return -1;
+}
+
+/* Lists of columns in settings are divided at commas, and blanks around a name do not count. */
+static int check_name(const struct settings *s, const char *name, struct err *err)
+{
+    const size_t len = strlen(name);
+
+    if (len && !strchr(name, ',') && strcmp(name, "*") != 0 && name[0] != ' ' &&
+        name[len - 1] != ' ')
+        return 0;
+    return err_set(err, PS_ESPEC,
+                   "job \"%s\": its record has a column '%.40s', which no list can name: give "
+                   "--format, --columns or --data as in its training",
+                   s->job, name);
+}
+
+/* Adds the names of these items to the list, of those with this `kind` alone; NULL: all. */
+static int put_names(FILE *out, const struct settings *s, const cJSON *items, const char *kind,
+                     struct err *err)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, items)
+    {
+        const char *name = member_text(item, "name");
+
+        if (kind && strcmp(member_text(item, "kind"), kind) != 0)
+            continue;
+        if (check_name(s, name, err))
+            return PS_ESPEC;
+        fprintf(out, "%s%s", ftell(out) ? "," : "", name);
+    }
+    return 0;
+}
+
+/* Groups of features that share a table: "a,b;c,d". */
+static void put_shared(FILE *out, const cJSON *features)
+{
+    const cJSON *first, *item;
+
+    cJSON_ArrayForEach(first, features)
+    {
+        const char *name = member_text(first, "name");
+        uint32_t n = 0;
+
+        if (strcmp(member_text(first, "table"), name) != 0)
+            continue;
+        for (item = first->next; item; item = item->next) {
+            if (strcmp(member_text(item, "table"), name) != 0)
+                continue;
+            if (!n++)
+                fprintf(out, "%s%s", ftell(out) ? ";" : "", name);
+            fprintf(out, ",%s", member_text(item, "name"));
+        }
+    }
+}
+
+enum list {
+    LIST_COLUMNS,
+    LIST_NUMERIC,
+    LIST_CATEGORICAL,
+    LIST_BUCKETISE,
+    LIST_SHARED,
+    N_LISTS
+};
+
+/* The lists of a schema's settings, each to be freed. */
+static int make_lists(const struct settings *s, const cJSON *root, char *lists[N_LISTS],
+                      struct err *err)
+{
+    const cJSON *numeric = get(get(root, "numeric"), "columns");
+    const cJSON *features = get(root, "features");
+    int status = 0;
+
+    for (int i = 0; i < N_LISTS && !status; i++) {
+        size_t n_bytes;
+        FILE *out = open_memstream(&lists[i], &n_bytes);
+
+        if (!out)
+            return err_set(err, -ENOMEM, "no memory for the names of columns");
+        if (i == LIST_COLUMNS || i == LIST_NUMERIC)
+            status = put_names(out, s, numeric, NULL, err);
+        if (!status && (i == LIST_COLUMNS || i == LIST_CATEGORICAL))
+            status = put_names(out, s, features, "token", err);
+        if (!status && (i == LIST_COLUMNS || i == LIST_BUCKETISE))
+            status = put_names(out, s, features, "bucket", err);
+        if (i == LIST_SHARED)
+            put_shared(out, features);
+        if (fclose(out) && !status)
+            status = err_set(err, -ENOMEM, "no memory for the names of columns");
+    }
+    return status;
+}
+
+static int adopt_schema(struct settings *s, const cJSON *root, struct schema **ret,
+                        struct err *err)
+{
+    static const char *const transforms[] = { "log1p", "standardise", "raw", NULL };
+    const int as = index_of(transforms, member_text(get(root, "numeric"), "transform"));
+    char *lists[N_LISTS] = { NULL };
+    int status = make_lists(s, root, lists, err);
+    struct schema_text text;
+
+    if (!status && as < 0)
+        status =
+            err_set(err, PS_ESPEC, "job \"%s\": its record has an unknown transform", s->job);
+    if (!status) {
+        s->numeric_as = as;
+        text = (struct schema_text){
+            .delimiter = "\001", /* there are no lines */
+            .columns = lists[LIST_COLUMNS],
+            .numeric = lists[LIST_NUMERIC],
+            .categorical = lists[LIST_CATEGORICAL],
+            .bucketise = lists[LIST_BUCKETISE],
+            .shared = lists[LIST_SHARED],
+            .missing = member_text(root, "missing"),
+            .missing_as = strcmp(member_text(root, "missing_as"), "skip") == 0
+                              ? SCHEMA_MISSING_SKIP
+                              : SCHEMA_MISSING_KEY,
+            .inner_separator = member_text(root, "inner_separator"),
+            .numeric_as = (enum schema_numeric)as,
+        };
+        status = schema_new(&text, NULL, ret, err);
+    }
+    for (int i = 0; i < N_LISTS; i++)
+        free(lists[i]);
+    return status;
+}
+
+/* The widths of an MLP's hidden layers, "512,256". False: it has none, not even a last one. */
+static bool widths_of(const cJSON *layers, const char *prefix, char ret[SETTINGS_TEXT_MAX])
+{
+    const cJSON *layer;
+    size_t n = 0, n_before = 0;
+    bool has_any = false;
+
+    cJSON_ArrayForEach(layer, layers)
+    {
+        if (strncmp(member_text(layer, "name"), prefix, strlen(prefix)) != 0 ||
+            n + 16 > SETTINGS_TEXT_MAX)
+            continue;
+        n_before = n; /* the last one stands in no setting */
+        n += (size_t)snprintf(ret + n, SETTINGS_TEXT_MAX - n, "%s%u", n ? "," : "",
+                              (unsigned)cJSON_GetNumberValue(get(layer, "out")));
+        has_any = true;
+    }
+    ret[n_before] = '\0';
+    return has_any;
+}
+
+static bool has_batch_norm(const cJSON *layers)
+{
+    const cJSON *layer;
+
+    cJSON_ArrayForEach(layer, layers)
+    {
+        if (cJSON_IsTrue(get(layer, "batch_norm")))
+            return true;
+    }
+    return false;
+}
+
+static int refuse_setting(const struct settings *s, const char *name, struct err *err)
+{
+    return err_set(err, PS_ESPEC,
+                   "--%s: the model of job \"%s\" has another one, as its record says: leave "
+                   "it out",
+                   name, s->job);
+}
+
+/* What is given, and so differs from the fallback, has to be the record's. */
+static int adopt_shape(struct settings *s, const struct settings *fallback, const cJSON *model,
+                       struct err *err)
+{
+    const cJSON *layers = get(model, "layers");
+    const double dim = cJSON_GetNumberValue(get(model, "dim"));
+    struct settings *to = memory_alloc(sizeof *to);
+    const char *wrong = NULL;
+
+    *to = *s;
+    to->dim = dim >= 1 && dim <= 4096 ? (uint32_t)dim : 0;
+    to->interaction = strcmp(member_text(model, "interaction"), "concat") == 0;
+    to->self_interaction = cJSON_IsTrue(get(model, "self_interaction"));
+    to->wide = cJSON_IsTrue(get(model, "wide"));
+    to->batch_norm = has_batch_norm(layers);
+    if (!widths_of(layers, "bot.", to->bottom))
+        memcpy(to->bottom, s->bottom, sizeof to->bottom); /* nothing asks for it */
+    if (!to->dim || strcmp(member_text(model, "kind"), "dlrm") != 0 ||
+        !widths_of(layers, "top.", to->top))
+        wrong = "job";
+    else if (s->dim != fallback->dim && s->dim != to->dim)
+        wrong = "dim";
+    else if (strcmp(s->bottom, fallback->bottom) != 0 && strcmp(s->bottom, to->bottom) != 0)
+        wrong = "bottom";
+    else if (strcmp(s->top, fallback->top) != 0 && strcmp(s->top, to->top) != 0)
+        wrong = "top";
+    else if (s->interaction != fallback->interaction && s->interaction != to->interaction)
+        wrong = "interaction";
+    else if (s->self_interaction && !to->self_interaction)
+        wrong = "self-interaction";
+    else if (s->wide && !to->wide)
+        wrong = "wide";
+    else if (s->batch_norm && !to->batch_norm)
+        wrong = "batch-norm";
+    if (!wrong)
+        *s = *to;
+    free(to);
+    return wrong ? refuse_setting(s, wrong, err) : 0;
+}
+
+/* The record's text, to be freed; NULL: there is none. */
+static int adopt_text(const struct settings *s, struct param_store *store, char **ret,
+                      struct err *err)
+{
+    struct model_record *r = memory_alloc(sizeof *r);
+    int status;
+
+    *ret = NULL;
+    *r = (struct model_record){ .spec = record_spec(s, 0, 0) };
+    status = find(store, &r->spec, &r->id, &r->is_there, err);
+    if (!status && r->is_there)
+        status = record_arrays(r, err);
+    if (!status && r->is_there)
+        status = record_read(r, store, ret, err);
+    model_record_free(r);
+    return status;
+}
+
+int model_record_adopt(struct settings *s, struct param_store *store, struct schema **ret,
+                       struct err *err)
+{
+    char *text, program[] = "psworker", *argv[] = { program, NULL };
+    struct settings *fallback = memory_alloc(sizeof *fallback);
+    enum settings_action action;
+    cJSON *root = NULL;
+    int status = adopt_text(s, store, &text, err);
+
+    if (!status)
+        status = settings_load(&settings_worker, 1, argv, 1, fallback, &action, err);
+    if (!status) {
+        root = text ? cJSON_Parse(text) : NULL;
+        if (!text || !text[0])
+            status = err_set(err, PS_ENOTABLE,
+                             "job \"%s\" has no record of its columns: has its training begun? "
+                             "An older job's columns and shape are given as in its training "
+                             "(--format, --columns or --data)",
+                             s->job);
+        else if (strcmp(member_text(root, "format"), FORMAT) != 0)
+            status =
+                err_set(err, PS_ESPEC,
+                        "job \"%s\": its record is of another version of psworker", s->job);
+    }
+    if (!status)
+        status = adopt_shape(s, fallback, get(root, "model"), err);
+    if (!status)
+        status = adopt_schema(s, root, ret, err);
+    cJSON_Delete(root);
+    settings_free(&settings_worker, fallback);
+    free(fallback);
+    free(text);
+    return status;
 }

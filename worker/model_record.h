@@ -41,4 +41,15 @@ int model_record_fill(struct model_record *r, const struct settings *s,
 
 void model_record_free(struct model_record *r);
 
+/* The text of a record of this model, to be freed. -ENOMEM. */
+int model_record_describe(const struct settings *s, const struct schema *schema, char **ret,
+                          struct err *err) MUST_CHECK;
+
+/* The columns and the model's shape as the job's record has them, for who has no settings of them: a schema without a
+ * label, and s->dim, bottom, top, interaction, wide and the like. PS_ENOTABLE: there is no
+ * record, or it is not filled yet. PS_ESPEC: it is of another version, a column of it cannot be named in settings, or
+ * one of these settings is given and differs. */
+int model_record_adopt(struct settings *s, struct param_store *store, struct schema **ret,
+                       struct err *err) MUST_CHECK;
+
 #endif

@@ -72,6 +72,10 @@ struct param_store {
 int param_store_remote_open(const struct ps_options *options, struct param_store **ret,
                             struct err *err) MUST_CHECK;
 
+/* Another store on the same client, of param_store_remote_open(), with a pull of its own under way: one for each thread
+ * that reads. Closed before the first. table_find() of one at a time. */
+struct param_store *param_store_remote_view(struct param_store *s);
+
 /* One shard in this process. checkpoint_dir: data directory (its newest checkpoint) or one
  * checkpoint to start from, several comma-separated for several nodes; NULL: empty. */
 int param_store_local_open(const char *job, const char *checkpoint_dir,

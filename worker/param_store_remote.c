@@ -4,10 +4,11 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct remote {
     struct param_store store;
-    struct ps_client *client; /* owned */
+    struct ps_client *client; /* owned, but by a reader's view */
     struct ps_pull *pull;     /* under way: the trainer has one at a time; or NULL */
 };
 
@@ -128,6 +129,59 @@ static const struct param_store_ops ops = { .table = table,
                                             .resume = resume,
                                             .cancel = cancel,
                                             .overlaps = true };
+
+/* ---- a view of the same client, for another thread ---- */
+
+/* A client has a number for each time that it was asked for a table: here they are asked for once. */
+static int view_find(struct param_store *s, struct table_spec *spec, uint32_t *ret_table,
+                     struct err *err)
+{
+    const struct table_spec *known;
+
+    for (uint32_t i = 0; (known = ps_table_spec(client(s), i)) != NULL; i++)
+        if (strcmp(known->name, spec->name) == 0) {
+            *spec = *known;
+            *ret_table = i;
+            return 0;
+        }
+    return table_find(s, spec, ret_table, err);
+}
+
+static void close_view(struct param_store *s)
+{
+    struct err ignored;
+
+    if (remote_of(s)->pull) {
+        ps_pull_cancel(client(s), remote_of(s)->pull);
+        (void)pull_wait(s, &ignored);
+    }
+    free(s);
+}
+
+static const struct param_store_ops view_ops = { .table = table,
+                                                 .table_find = view_find,
+                                                 .pull_start = pull_start,
+                                                 .pull_wait = pull_wait,
+                                                 .push = push,
+                                                 .flush = flush,
+                                                 .leave = leave,
+                                                 .clock = clock_of,
+                                                 .stats = stats,
+                                                 .encoder = encoder,
+                                                 .set_tap = set_tap,
+                                                 .close = close_view,
+                                                 .resume = resume,
+                                                 .cancel = cancel,
+                                                 .overlaps = true };
+
+struct param_store *param_store_remote_view(struct param_store *s)
+{
+    struct remote *r = memory_alloc(sizeof *r);
+
+    assert(s->ops == &ops);
+    *r = (struct remote){ .store.ops = &view_ops, .client = client(s) };
+    return &r->store;
+}
 
 int param_store_remote_open(const struct ps_options *options, struct param_store **ret,
                             struct err *err)

@@ -206,7 +206,7 @@ static const struct setting rows[] = {
     ROW("machine", "device-cache", SETTING_BYTES, device_cache_bytes, "BYTES", "1G", 0, 0,
         "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
-        "threads that share a step on the CPU; they change no result"),
+        "threads that share a step on the CPU, or score requests (serve); they change no result"),
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,
@@ -216,13 +216,32 @@ static const struct setting rows[] = {
     ROW("output", "output", SETTING_TEXT, output, "FILE", "-", 0, 0,
         "file that predict and synth write; - for stdout; predict replaces it only when all rows are written"),
     ROW("output", "checkpoint", SETTING_TEXT, checkpoint, "DIR,...", "", 0, 0,
-        "eval and predict: read the model from a checkpoint instead of servers"),
+        "eval, predict, serve: read the model from a checkpoint instead of servers"),
     ROW("output", "save", SETTING_TEXT, save, "DIR", "", 0, 0,
         "train --local: write the model there as a checkpoint at the end"),
     ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000,
         "time between progress lines"),
     ROW("output", "log-level", SETTING_TEXT, log_line_level, "LEVEL", "info", 0, 0,
         "error, warn, info or debug"),
+
+    ROW("serve", "http", SETTING_TEXT, http, "HOST:PORT", "127.0.0.1:7080", 0, 0,
+        "address that answers POST /score, GET /model, /metrics and /healthz; port 0: a free one"),
+    ROW("serve", "http-hosts", SETTING_LIST, http_hosts, "NAMES", "", 0, 0,
+        "more names under which it is reached, as in the header Host; *: any"),
+    ROW("serve", "http-token-file", SETTING_TEXT, http_token_file, "FILE", "", 0, 0,
+        "file that holds the token which requests bring (Authorization: Bearer TOKEN)"),
+    ROW("serve", "insecure", SETTING_FLAG, insecure, "yes|no", "no", 0, 0,
+        "answer other machines without a token: each of them can read the model's scores"),
+    ROW("serve", "max-age", SETTING_MS, max_age_ms, "TIME", "2s", 10, 86400000,
+        "no score is of parameters older than this; they are pulled anew twice as often"),
+    ROW("serve", "deadline", SETTING_MS, deadline_ms, "TIME", "1s", 1, 600000,
+        "a request that has not been scored by then is answered with status 503"),
+    ROW("serve", "body-max", SETTING_BYTES, body_max_bytes, "BYTES", "4M", 1024, UINT32_MAX,
+        "longest body of a request"),
+    ROW("serve", "connections-max", SETTING_U32, connections_max, "N", "256", 1, 65536,
+        "connections; a new one takes the place of the oldest that waits for no score"),
+    ROW("serve", "in-flight-max", SETTING_U32, in_flight_max, "N", "1024", 1, 65536,
+        "requests that are read or scored at a time; others are answered with status 503"),
 
     ROW("synth", "rows", SETTING_U64, rows, "N", "100000", 1, 1000000000000, "rows to write"),
     ROW("synth", "cardinality", SETTING_U64, cardinality, "N", "10000", 1, 1000000000,
@@ -240,10 +259,13 @@ static const struct setting rows[] = {
 
 const struct settings_table settings_worker = {
     .program = "psworker",
-    .usage = "psworker train|eval|predict|synth|key COLUMN TOKEN [--config FILE] [options]",
+    .usage =
+        "psworker train|eval|predict|serve|synth|key COLUMN TOKEN [--config FILE] [options]",
     .about =
         "Trains a DLRM-like model on click logs. Its tables stand on psd servers, or inside "
         "this process with --local.\n"
+        "serve: scores rows of HTTP requests with the model of a job, while it trains, or of a "
+        "checkpoint.\n"
         "key COLUMN TOKEN: the row of the embedding tables that a token of this column has, as "
         "psctl row takes it.",
     .rows = rows,
@@ -563,8 +585,32 @@ static int check_servers(const struct settings *s, struct err *err)
     return status ? err_set(err, PS_ESETTING, "--servers: %s", why.text) : 0;
 }
 
+static int check_serve(const struct settings *s, struct err *err)
+{
+    struct sockaddr_storage at;
+    int status = want(err, !s->local || s->checkpoint[0],
+                      "--local needs --checkpoint DIR to read the model from");
+
+    if (!status)
+        status = want(err, s->device != DEVICE_CUDA,
+                      "--device cuda: serve computes on the CPU; leave it out");
+    if (!status)
+        status = address_resolve("http", s->http, &at, err);
+    if (status == -EADDRNOTAVAIL)
+        status = err->status = PS_ESETTING;
+    if (!status)
+        status = want(err,
+                      s->http_token_file[0] || s->insecure ||
+                          address_is_loopback((const struct sockaddr *)&at),
+                      "--http: other machines reach this address: give --http-token-file, "
+                      "listen on 127.0.0.1, or say --insecure if everybody there may ask for "
+                      "scores");
+    return status;
+}
+
 int settings_check(const struct settings *s, const char *command, struct err *err)
 {
+    bool serves = strcmp(command, "serve") == 0;
     bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
     int status = check_numbers(s, err);
 
@@ -576,7 +622,9 @@ int settings_check(const struct settings *s, const char *command, struct err *er
         status =
             want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,
                  "--job: a name of 1 to 63 characters without blanks and slashes is expected");
-    if (!status && (reads || strcmp(command, "train") == 0))
+    if (!status && serves)
+        status = check_serve(s, err);
+    if (!status && (reads || serves || strcmp(command, "train") == 0))
         status = check_servers(s, err);
     if (!status && strcmp(command, "train") == 0)
         status = check_train(s, err);

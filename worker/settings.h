@@ -87,6 +87,13 @@ struct settings {
         save[SETTINGS_TEXT_MAX];
     char log_line_level[SETTINGS_TEXT_MAX];
     uint64_t progress_every_ms;
+    /* serve */
+    char http[SETTINGS_TEXT_MAX], http_token_file[SETTINGS_TEXT_MAX];
+    char http_token[TOKEN_FILE_MAX]; /* that file's content; serve reads it */
+    struct setting_list http_hosts;
+    bool insecure;
+    uint64_t max_age_ms, deadline_ms, body_max_bytes;
+    uint32_t connections_max, in_flight_max;
     /* synth */
     uint64_t rows, cardinality;
     uint32_t numeric_columns, categorical_columns;

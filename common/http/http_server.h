@@ -20,7 +20,8 @@
 
 struct http_server;
 
-/* On the server's thread, but is_unwanted(). `state`: the connection's, state_bytes, zeroed before its first request. */
+/* On the server's thread, but is_unwanted(). `state`: the connection's, of state_bytes, zeroed before its first
+ * request. */
 struct http_server_events {
     /* Of libmicrohttpd, with the owner for its first argument. */
     MHD_AccessHandlerCallback on_request;

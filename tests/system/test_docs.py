@@ -25,6 +25,7 @@ PRINTED = {
     "tutorial.md": ["the same predictions", "nothing is damaged", "pushed by    job first"],
     "operations.md": ["nothing is damaged", "archived", "all are the same"],
     "monitoring.md": ["ok\n", "ready\n", "nothing waits"],
+    "serving.md": ['{"scores":[', '"clock":null,"age_s":null}', '"age_s":0.'],
 }
 
 # The pages use the default ports, which other tests use too: these stand before the programs in PATH, and name free ones
@@ -67,9 +68,9 @@ def test_the_commands_of_a_page_succeed(page, tmp_path):
     for name, text in SHIMS.items():
         (shims / name).write_text(f"#!/bin/sh\n{text}\n")
         (shims / name).chmod(0o755)
-    ports = dict(zip(["7070", "7071", "7072", "7073"], free_ports(4)))
+    ports = dict(zip(["7070", "7071", "7072", "7073", "7080"], free_ports(5)))
     script = "set -eu\n" + "".join(commands(page))
-    script = re.sub(r"127\.0\.0\.1:(707[0-3])\b", lambda match: f"127.0.0.1:{ports[match[1]]}", script)
+    script = re.sub(r"127\.0\.0\.1:(707[0-3]|7080)\b", lambda match: f"127.0.0.1:{ports[match[1]]}", script)
     env = {**os.environ, "PATH": f"{shims}:{BIN}:{os.environ['PATH']}", "BIN": str(BIN), "LOGS": str(logs),
            **{f"P{port}": str(free) for port, free in ports.items()}}
     with open(tmp_path / "printed", "w") as out:
