@@ -50,8 +50,8 @@ def value(i, text):
 
 @contextlib.contextmanager
 def serving(o, *flags):
-    process = subprocess.Popen([o.bin / "psworker", "serve", "--http", "127.0.0.1:0", "--job", JOB, *map(str, flags)], stderr=subprocess.PIPE,
-                               text=True)
+    process = subprocess.Popen([o.bin / "psworker", "serve", "--http", "127.0.0.1:0", "--job", JOB, "--deadline", "60s", *map(str, flags)],
+                               stderr=subprocess.PIPE, text=True)
     try:
         while not (found := re.search(r"http://(\S+):(\d+)/score", process.stderr.readline())):
             assert process.poll() is None

@@ -232,3 +232,12 @@ def test_a_rate_that_is_none_is_refused_before_anything_runs():
     process = start("wire.py", BIN, "--quick", "--rates", "fast")
     _, errors = process.communicate(timeout=280)
     assert process.returncode == 1 and "rate" in errors.splitlines()[-1] and errors.count("\n") == 1
+
+
+@needs_torch
+def test_scores_over_http_are_those_of_pytorch_and_both_are_timed():
+    process = start("serve.py", BIN, "--quick")
+    said, errors = process.communicate(timeout=550)
+    assert process.returncode == 0, errors
+    rows = rows_of(said)
+    assert len(rows) == 14 and all(float(r["p50, ms"]) > 0 and float(r["rows/s"].replace(",", "")) > 0 for r in rows)
