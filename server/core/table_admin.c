@@ -108,8 +108,8 @@ static bool names_table(const struct bsp_held *h, uint32_t id)
     return false;
 }
 
-/* The job whose push for the table is found, or NULL. A job whose workers are all given up is none: begin() ends what it
- * waits for. *n_left: sections that may still be looked at, as millions may be held; 0 if the search had to stop. */
+/* The job whose push for the table is found, or NULL. A job whose workers are all given up is none: begin() ends what
+ * it waits for. *n_left: sections that may still be looked at, as millions may be held; 0 if the search had to stop. */
 static const struct job *find_holder(const struct shard *s, uint32_t id, uint32_t *n_left)
 {
     for (const struct bsp_queue *q = s->queues; q; q = q->next) {

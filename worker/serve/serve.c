@@ -46,15 +46,15 @@ static int begin(struct serving *v, const struct settings *s, struct stop_signal
 /* Until a stop, or the model is lost. */
 static int serve(struct serving *v, const struct stop_signal *stop, struct err *err)
 {
-    uint64_t told_ms = 0;
+    uint64_t notified_ms = 0;
 
     while (!stop_signal_asked(stop)) {
         tick(v->server);
         if (served_model_has_failed(v->model, err))
             return err->status;
-        if (clock_mono_ms() - told_ms < WATCHDOG_MS)
+        if (clock_mono_ms() - notified_ms < WATCHDOG_MS)
             continue;
-        told_ms = clock_mono_ms();
+        notified_ms = clock_mono_ms();
         sd_notify(0, "WATCHDOG=1");
     }
     return 0;

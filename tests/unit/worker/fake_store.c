@@ -136,7 +136,8 @@ static uint64_t fake_hash_bytes(uint64_t h, const uint8_t *bytes, size_t n_bytes
 /* A push as the wire has it, if it has been encoded. */
 static uint64_t fake_hash_push(const struct fake *f)
 {
-    const struct request *push = f->set.requests ? f->set.requests[0] : NULL; /* none was encoded */
+    const struct request *push =
+        f->set.requests ? f->set.requests[0] : NULL; /* none was encoded */
     uint32_t n_sections = push ? push->n_sections : 0;
     uint64_t h = n_sections;
 
