@@ -30,8 +30,6 @@ MUTANTS = [
      "    if (suspicion_has_relay(w->job, r->lease_ms, now_ms)) {", "    if (suspicion_has_relay(w->job, r->lease_ms, now_ms) && now_ms == 0) {"),
     ("dead-when-deserted", "a shard that hears no worker of a job declares all of them dead",
      "    if (!r->is_alone && suspicion_is_deserted(w->job, r->lease_ms, now_ms))", "    if (!r->is_alone && now_ms == 0)"),
-    ("no-lease-to-return", "the first worker that a shard hears again has the others suspected at once",
-     "    if (w->is_given_up && !w->is_suspected && now_ms > w->last_seen_ms)\n        w->last_seen_ms = now_ms;\n", ""),
     ("one-witness", "one worker is believed about another one that the shard hears",
      "        n += other != w && may_relay(other, lease_ms, now_ms);",
      "        n += other != w && may_relay(other, lease_ms, now_ms) && n == 0;"),
