@@ -42,10 +42,10 @@ cpu() { awk '{print int(($16 + $17) / 100)}' "/proc/$$/stat"; }
 # NAME COMMAND...
 phase() {
     echo "$1"
-    name=$1 began=$(date +%s) had=$(cpu)
+    name=$1 began=$(date +%s) cpu_before=$(cpu)
     shift
     "$@"
-    echo "($name: $(($(date +%s) - began)) s, $(($(cpu) - had)) s of CPU)"
+    echo "($name: $(($(date +%s) - began)) s, $(($(cpu) - cpu_before)) s of CPU)"
 }
 
 # VARIANT TARGET...
