@@ -1,69 +1,16 @@
 /* libpsd as a program of a stranger would use and misuse it, on a node that the test controls. */
 #include <poll.h>
-#include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/memory.h"
-#include "tests/unit/client/fixture.h"
-#include "worker/libpsd/psd.h"
+#include "libpsd_fixture.h"
 
 #define SPEC "dim=4 optimizer=sgd lr=0.1 init=zero"
 
-struct handle {
-    struct fake *f;
-    psd *c;
-    int table;
-    uint64_t keys[N_KEYS];
-    float rows[N_KEYS * FAKE_DIM];
-    psd_rows section;
-};
-
-static void url_of(const struct fake *f, char dst[64])
-{
-    char address[32];
-
-    fake_address(f, address);
-    snprintf(dst, 64, "psd://%s/j", address);
-}
-
-static void open_with(struct handle *h, const struct fake_plan *plan, const char *options)
-{
-    char url[64], why[PSD_WHY_MAX];
-
-    *h = (struct handle){ .f = fake_start(plan) };
-    url_of(h->f, url);
-    if (psd_open(&h->c, url, options, why))
-        fail_msg("%s", why);
-    h->table = psd_table(h->c, "emb", SPEC);
-    if (h->table < 0)
-        fail_msg("%s", psd_error());
-    memcpy(h->keys, keys, sizeof keys);
-    h->section = (psd_rows){ .size = sizeof h->section,
-                             .table = (uint32_t)h->table,
-                             .n = N_KEYS,
-                             .keys = h->keys,
-                             .rows = h->rows };
-}
-
 static void open_on(struct handle *h, const struct fake_plan *plan)
 {
-    open_with(h, plan, "");
-}
-
-static void close_all(struct handle *h)
-{
-    assert_int_equal(psd_close(h->c), 0);
-    fake_stop(h->f);
-    fake_free(h->f);
-}
-
-static void assert_says(int64_t status, int64_t expected, const char *words)
-{
-    assert_int_equal(status, expected);
-    if (!strstr(psd_error(), words))
-        fail_msg("\"%s\" does not say \"%s\"", psd_error(), words);
+    open_handle(h, plan, "", SPEC);
 }
 
 static psd_op start_pull(struct handle *h)
@@ -74,14 +21,6 @@ static psd_op start_pull(struct handle *h)
         fail_msg("%s", psd_error());
     assert_true(op > 0);
     return op;
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* ---- what works ---- */
@@ -405,9 +344,9 @@ static void test_a_wait_has_its_own_deadline(void **state)
     psd_op op;
 
     (void)state;
-    open_with(&h,
-              &(struct fake_plan){ .n_shards = 2, .holds_pulls = true, .mute_pushes = true },
-              "window=65536 push-timeout=100ms pull-timeout=300ms");
+    open_handle(&h,
+                &(struct fake_plan){ .n_shards = 2, .holds_pulls = true, .mute_pushes = true },
+                "window=65536 push-timeout=100ms pull-timeout=300ms", SPEC);
     op = start_pull(&h);
     assert_int_equal(psd_wait(h.c, op, 0), -ETIMEDOUT);
     assert_says(psd_wait(h.c, op, 50), -ETIMEDOUT, "not within");
@@ -418,27 +357,6 @@ static void test_a_wait_has_its_own_deadline(void **state)
     assert_says(psd_wait(h.c, op, -1), PSD_EDEADLINE, "has not answered a pull");
     assert_true(now_ms() - began < 10000);
     close_all(&h);
-}
-
-static void on_alarm(int number)
-{
-    (void)number;
-}
-
-/* SIGALRM in 100 ms, with a handler that asks for SA_RESTART. */
-static uint64_t alarm_soon(void)
-{
-    const struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
-    const struct itimerspec soon = { .it_value.tv_nsec = 100000000 };
-    static timer_t timer;
-    static bool is_made;
-
-    sigaction(SIGALRM, &action, NULL);
-    if (!is_made)
-        assert_int_equal(timer_create(CLOCK_MONOTONIC, NULL, &timer), 0);
-    is_made = true;
-    assert_int_equal(timer_settime(timer, 0, &soon, NULL), 0);
-    return now_ms();
 }
 
 static void assert_interrupted(int status, uint64_t began)
@@ -595,7 +513,8 @@ static void test_notices_can_be_read(void **state)
     struct handle h;
 
     (void)state;
-    open_with(&h, &(struct fake_plan){ .n_shards = 1, .fault_at = 1, .fault_type = 0 }, "");
+    open_handle(&h, &(struct fake_plan){ .n_shards = 1, .fault_at = 1, .fault_type = 0 }, "",
+                SPEC);
     assert_int_equal(psd_notice(h.c, text, sizeof text), 0);
     fake_stop(h.f);
     (void)!psd_push(h.c, 0, 1, PSD_TICK, &h.section, 1);

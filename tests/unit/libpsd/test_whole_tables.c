@@ -1,102 +1,25 @@
 /* Whole tables through libpsd, on a node that the test controls: rows that are set, scans, drops, and what is there. */
 #include <math.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/memory.h"
-#include "tests/unit/client/fixture.h"
-#include "worker/libpsd/psd.h"
+#include "libpsd_fixture.h"
 
 #define ADAM "dim=4 optimizer=adam lr=0.1 init=zero"
-#define N_STATE (2 * FAKE_DIM)
 #define MANY 800000u /* keys, of which a slice has less than half */
-
-struct handle {
-    struct fake *f;
-    psd *c;
-    int table;
-    uint64_t keys[N_KEYS];
-    float rows[N_KEYS * FAKE_DIM], state[N_KEYS * N_STATE];
-    psd_rows section;
-};
-
-static void url_of(const struct fake *f, char dst[64])
-{
-    char address[32];
-
-    fake_address(f, address);
-    snprintf(dst, 64, "psd://%s/j", address);
-}
 
 static void open_on(struct handle *h, const struct fake_plan *plan, const char *options)
 {
     struct fake_plan newer = *plan;
-    char url[64], why[PSD_WHY_MAX];
 
     newer.features = MESSAGE_FEATURE_WHOLE_TABLES;
-    *h = (struct handle){ .f = fake_start(&newer) };
-    url_of(h->f, url);
-    if (psd_open(&h->c, url, options, why))
-        fail_msg("%s", why);
-    h->table = psd_table(h->c, "emb", ADAM);
-    if (h->table < 0)
-        fail_msg("%s", psd_error());
-    memcpy(h->keys, keys, sizeof keys);
+    open_handle(h, &newer, options, ADAM);
     for (uint32_t i = 0; i < N_KEYS * FAKE_DIM; i++)
         h->rows[i] = (float)i + 0.25f;
     for (uint32_t i = 0; i < N_KEYS * N_STATE; i++)
         h->state[i] = (float)i + 1000;
-    h->section = (psd_rows){ .size = sizeof h->section,
-                             .table = (uint32_t)h->table,
-                             .n = N_KEYS,
-                             .keys = h->keys,
-                             .rows = h->rows };
-}
-
-static void close_all(struct handle *h)
-{
-    assert_int_equal(psd_close(h->c), 0);
-    fake_stop(h->f);
-    fake_free(h->f);
-}
-
-static void assert_says(int64_t status, int64_t expected, const char *words)
-{
-    assert_int_equal(status, expected);
-    if (!strstr(psd_error(), words))
-        fail_msg("\"%s\" does not say \"%s\"", psd_error(), words);
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static void on_alarm(int number)
-{
-    (void)number;
-}
-
-/* SIGALRM in 100 ms, with a handler that asks for SA_RESTART. */
-static uint64_t alarm_soon(void)
-{
-    const struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
-    const struct itimerspec soon = { .it_value.tv_nsec = 100000000 };
-    static timer_t timer;
-    static bool is_made;
-
-    sigaction(SIGALRM, &action, NULL);
-    if (!is_made)
-        assert_int_equal(timer_create(CLOCK_MONOTONIC, NULL, &timer), 0);
-    is_made = true;
-    assert_int_equal(timer_settime(timer, 0, &soon, NULL), 0);
-    return now_ms();
 }
 
 static psd_scan start_scan(const struct handle *h, int flags)
