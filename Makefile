@@ -275,8 +275,8 @@ $(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/
 	@$(CXX) -o $@ $(filter %.o,$^) $(CUDA_LINK) -lm
 
 # What make gpu-check runs beside them.
-GPU_PROGRAMS = $(addprefix $(BUILD)/cuda/gpu/,facts bench)
-$(BUILD)/cuda/gpu/facts: $(BUILD)/cuda/tests/gpu/facts.cu.o
+GPU_PROGRAMS = $(addprefix $(BUILD)/cuda/gpu/,facts products bench)
+$(addprefix $(BUILD)/cuda/gpu/,facts products): $(BUILD)/cuda/gpu/%: $(BUILD)/cuda/tests/gpu/%.cu.o
 $(BUILD)/cuda/gpu/bench: $(patsubst %,$(BUILD)/cuda/%.o,$(filter-out tests/gpu/real.c,$(gpu_files)) tests/gpu/bench.c tests/gpu/bench_model.c \
     tests/gpu/op_monitor.c worker/data/batch.c) $(cuda_objects)
 $(GPU_PROGRAMS):
@@ -432,6 +432,11 @@ gpu-programs: $(GPU_TESTS) $(GPU_PROGRAMS)
 gpu-check:                    ## all that a GPU has to show, in one command of under 9 minutes: facts, tests, sanitizers, speed, PyTorch, psd; a table last
 	@tests/gpu/check.sh "$(MAKE)" $(BUILD) "$(CUDA_LACK)"
 
+gpu-pack:                     ## build/gpu-pack.tar.gz: gpu-check with all programs and data, for a machine with a GPU and little else
+	@[ -z "$(CUDA_LACK)" ] || { echo "gpu-pack: there is no $(CUDA_LACK), so nothing for a GPU can be built" >&2; exit 1; }
+	@$(MAKE) --no-print-directory VARIANT=release all gpu-programs
+	@tests/gpu/pack.sh $(BUILD)
+
 cuda-coverage:                ## which lines of the kernels the tests on the emulated device run; under 95 % fails
 	@$(MAKE) --no-print-directory VARIANT=cover $(patsubst tests/unit/%,$(BUILD)/cover/unit/%,$(basename $(wildcard tests/unit/cuda/test_*.c*)))
 	@tests/emu/coverage.py $(BUILD)/cover
@@ -493,7 +498,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -394,10 +394,13 @@ static bool is_as_promised(const struct product *p, const cublasLtMatmulAlgo_t *
     return algo->data[0] == purpose(p, align);
 }
 
-static bool has_bias(const struct product *p)
+/* The library wants none where no epilogue takes one. */
+static bool is_bias_right(const struct product *p)
 {
     const size_t n = p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p->n : p->m;
 
+    if (p->desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
+        return !p->desc.bias;
     return emu_memory_is_device(p->desc.bias, n * sizeof *p->desc.bias);
 }
 
@@ -418,8 +421,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
     p->from[B] = b;
     p->to = to;
     sound = whole && is_as_promised(p, algo) &&
-            emu_memory_is_device(workspace, n_workspace_bytes) &&
-            (p->desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias(p));
+            emu_memory_is_device(workspace, n_workspace_bytes) && is_bias_right(p);
     if (!sound || lt.refused & p->desc.epilogue) {
         free(p);
         return sound ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;

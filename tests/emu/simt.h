@@ -129,6 +129,14 @@ template <typename T> T __shfl_down_sync(unsigned mask, T value, unsigned by, in
     return emu_exchange(mask, value, lane, lane + by < end ? lane + by : lane);
 }
 
+/* Likewise for lanes before the segment. */
+template <typename T> T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+    const unsigned lane = emu_lane(), first = lane & ~((unsigned)width - 1);
+
+    return emu_exchange(mask, value, lane, lane >= first + by ? lane - by : lane);
+}
+
 static inline unsigned __ballot_sync(unsigned mask, int predicate)
 {
     unsigned ballot = 0;

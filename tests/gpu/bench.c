@@ -1,10 +1,11 @@
 /*
  * bench: what a training step costs on the GPU, op by op and as a whole.
  *
- *     bench run FACTS FOLDER [BATCH]
+ *     bench run FACTS FOLDER [BATCH [DIM]]
  *                                FOLDER/bench.jsonl, one object a line, and FOLDER/rows-N.u32: the row that each of
  *                                the batch's bags holds, n x 26, for other programs that make the same step
- *     bench digest BATCH         a number for each kind of steps; the same in every run, with graphs and without
+ *     bench digest BATCH [KIND]  a number for each kind of steps (fp32, tf32, bf16); the same in every run, with graphs
+ *                                and without
  *
  * Floors: arrays moved once at the speed of a copy, products at the rate of a large product, both from FACTS
  * (tests/gpu/facts.cu). A step's floor is the sum of its ops' larger ones. Times of ops are of many calls one after
@@ -312,7 +313,8 @@ static void write_rows(const char *folder, const struct batch *b)
     }
 }
 
-static void run_batch(FILE *out, const struct rates *r, const char *folder, uint32_t n)
+static void run_batch(FILE *out, const struct rates *r, const char *folder, uint32_t n,
+                      uint32_t only_dim)
 {
     static const uint32_t dims[] = { 128, 16, 64 };
     struct batch batch;
@@ -321,21 +323,22 @@ static void run_batch(FILE *out, const struct rates *r, const char *folder, uint
     write_rows(folder, &batch);
     for (size_t d = 0; d < COUNT_OF(dims); d++)
         for (size_t k = 0; k < COUNT_OF(kinds); k++)
-            run_one(out, r, &batch, dims[d], kinds[k]);
+            if (!only_dim || only_dim == dims[d])
+                run_one(out, r, &batch, dims[d], kinds[k]);
     batch_deinit(&batch);
 }
 
-/* What matters most comes first: there may be no time for all. only: a batch, or 0. */
-static int run(const char *facts, const char *folder, uint32_t only)
+/* What matters most comes first: there may be no time for all. 0: all batches, all dims. */
+static int run(const char *facts, const char *folder, uint32_t only, uint32_t only_dim)
 {
     static const uint32_t batches[] = { 65536, 2048, 8192 };
     const struct rates r = read_rates(facts);
     FILE *out = create(folder, "bench.jsonl");
 
     for (size_t b = 0; b < COUNT_OF(batches) && !only; b++)
-        run_batch(out, &r, folder, batches[b]);
+        run_batch(out, &r, folder, batches[b], only_dim);
     if (only)
-        run_batch(out, &r, folder, only);
+        run_batch(out, &r, folder, only, only_dim);
     return fclose(out) ? 1 : 0;
 }
 
@@ -361,7 +364,7 @@ static uint64_t digest_of(struct bench_model *x, struct op_monitor *w, bool reco
     return first;
 }
 
-static int digest(uint32_t n)
+static int digest(uint32_t n, const char *only)
 {
     static const enum device_products all[] = { DEVICE_FP32, DEVICE_TF32, DEVICE_BF16 };
     static const uint32_t dims[] = { 16, 128 };
@@ -376,6 +379,8 @@ static int digest(uint32_t n)
         struct op_monitor w;
         uint64_t eager, graph;
 
+        if (only && strcmp(only, bench_products_name(products)) != 0)
+            continue;
         bench_model_init(&x, &w, &batch, dim, products);
         eager = digest_of(&x, &w, false);
         graph = digest_of(&x, &w, true);
@@ -398,12 +403,14 @@ static uint32_t batch_of(const char *text)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc == 4 && !strcmp(argv[1], "run"))
-        return run(argv[2], argv[3], 0);
-    if (argc == 5 && !strcmp(argv[1], "run") && batch_of(argv[4]))
-        return run(argv[2], argv[3], batch_of(argv[4]));
-    if (argc == 3 && !strcmp(argv[1], "digest") && batch_of(argv[2]))
-        return digest(batch_of(argv[2]));
-    fprintf(stderr, "usage: bench run FACTS FOLDER [BATCH] | bench digest BATCH\n");
+        return run(argv[2], argv[3], 0, 0);
+    if ((argc == 5 || argc == 6) && !strcmp(argv[1], "run") && batch_of(argv[4]))
+        return run(argv[2], argv[3], batch_of(argv[4]),
+                   argv[5] ? (uint32_t)atoi(argv[5]) : 0);
+    if ((argc == 3 || argc == 4) && !strcmp(argv[1], "digest") && batch_of(argv[2]))
+        return digest(batch_of(argv[2]), argv[3]);
+    fprintf(stderr, "usage: bench run FACTS FOLDER [BATCH [DIM]] | bench digest BATCH [KIND]\n");
     return 2;
 }

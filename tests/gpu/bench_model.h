@@ -24,7 +24,7 @@ struct bench_model {
 
 const char *bench_products_name(enum device_products products);
 
-/* Keys: in each field a few are frequent and many are rare, as in click logs. Free it with batch_deinit(). */
+/* Keys as frequent as in Criteo's click logs, field by field. Free it with batch_deinit(). */
 void bench_batch_fill(struct batch *b, uint32_t n);
 
 void bench_model_init(struct bench_model *x, struct op_monitor *w, const struct batch *batch,

@@ -2,7 +2,8 @@
 # Everything that needs a GPU, in one command of less than nine minutes: make gpu-check (README.md beside this file).
 # usage: check.sh MAKE BUILD LACK [PROGRAMS]    LACK: what is missing of nvcc and libcublasLt; PROGRAMS: a folder with all
 # programs, instead of those that are built. Results go to $OUT, or BUILD/gpu; all else to BUILD/gpu-scratch. $PSD_BIN: psd and psworker that
-# were built elsewhere. Exits 1 where there is no GPU or no python3, a phase failed, or time cut a test.
+# were built elsewhere. $GPU_CHECK_PARTS: some of "correctness speed end-to-end". Exits 1 where there is no GPU or no python3, a phase failed, or
+# time cut a test.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 export PATH=$PATH:/usr/local/cuda/bin # compute-sanitizer, where nobody has put it there
@@ -11,7 +12,8 @@ out=${OUT:-$build/gpu} scratch=$build/gpu-scratch total=${GPU_CHECK_SECONDS:-530
 bin=$build/release/bin
 [ -z "${PSD_BIN:-}" ] || bin=$(realpath -m "$PSD_BIN")
 units="bags elementwise sums upload interact encode gemm buffer_sets model device_push"
-results="facts.json bench.jsonl torch.jsonl end_to_end.jsonl phases.jsonl table.md logs.tar.gz"
+parts=${GPU_CHECK_PARTS:-correctness speed end-to-end}
+results="facts.json products.jsonl bench.jsonl torch.jsonl end_to_end.jsonl phases.jsonl table.md logs.tar.gz"
 
 # --- phases ---
 
@@ -66,7 +68,7 @@ phase() {
 # Whether a phase failed, or one was cut that has to end.
 is_bad() {
     grep -q '"result":"failed"' "$out/phases.jsonl" ||
-        grep -qE '"phase":"(build[^"]*|facts|tests|three-runs)","result":"cut"' "$out/phases.jsonl"
+        grep -qE '"phase":"(build[^"]*|facts|tests|three-runs|memcheck|racecheck|initcheck|synccheck)","result":"cut"' "$out/phases.jsonl"
 }
 
 stop() {
@@ -135,6 +137,32 @@ end_to_end() {
 export -f build build_programs unit_tests three_runs torch build_psd use_psd_bin end_to_end
 export make build programs scratch units bin
 
+# --- parts ---
+
+correctness() {
+    phase tests 90 bash -c unit_tests
+    phase three-runs 30 bash -c three_runs
+    # Side by side: none is measured, and a small model in each leaves most of the GPU idle.
+    local tool
+    for tool in memcheck racecheck initcheck synccheck; do
+        phase "$tool" 120 tests/gpu/sanitizer.sh "$tool" "$programs" "$scratch/logs" $units &
+    done
+    wait
+}
+
+speed() {
+    phase products 40 "$programs/gpu/products" "$scratch/products.jsonl"
+    phase bench 90 "$programs/gpu/bench" run "$scratch/facts.json" "$scratch" ${GPU_CHECK_BATCH:-}
+    phase torch 110 bash -c 'torch 100'
+}
+
+ends() {
+    if phase build-psd 100 bash -c build_psd; then
+        phase end-to-end 90 bash -c 'end_to_end speed'
+        phase auc 60 bash -c 'end_to_end auc'
+    fi
+}
+
 # --- all of it ---
 
 [ -z "$lack" ] || stop "there is no $lack, so nothing for a GPU can be built"
@@ -144,19 +172,14 @@ trap 'tar czf "$out/logs.tar.gz" -C "$scratch" logs' EXIT
 phase build-facts 60 bash -c 'build_programs "$build/cuda/gpu/facts"' || exit 1
 phase facts 40 "$programs/gpu/facts" "$scratch/facts.json" || exit 1
 if phase build 150 bash -c 'build_programs gpu-programs'; then
-    phase tests 90 bash -c unit_tests
-    phase three-runs 30 bash -c three_runs
-    phase bench 90 "$programs/gpu/bench" run "$scratch/facts.json" "$scratch"
-    phase torch 110 bash -c 'torch 100'
-    if phase build-psd 100 bash -c build_psd; then
-        phase end-to-end 90 bash -c 'end_to_end speed'
-        phase auc 60 bash -c 'end_to_end auc'
-    fi
-    # Side by side: none is measured, and a small model in each leaves most of the GPU idle.
-    for tool in memcheck racecheck initcheck synccheck; do
-        phase "$tool" 120 tests/gpu/sanitizer.sh "$tool" "$programs" "$scratch/logs" $units &
+    for part in $parts; do
+        case $part in
+        correctness) correctness ;;
+        speed) speed ;;
+        end-to-end) ends ;;
+        *) stop "GPU_CHECK_PARTS: $part is none of correctness, speed, end-to-end" ;;
+        esac
     done
-    wait
 fi
 command -v python3 >/dev/null || stop "there is no python3 to make the table; the results are in $out"
 python3 tests/gpu/report.py "$out" | tee "$out/table.md" || exit 1

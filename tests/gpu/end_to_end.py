@@ -13,18 +13,20 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import rig  # noqa: E402
 
-ROWS, QUICK_ROWS, QUICK_BATCHES, DIM, SEEDS = 1_500_000, 20_000, 32, 16, [1, 2, 3]
+ROWS, QUICK_ROWS, QUICK_BATCHES, SEEDS = 1_500_000, 20_000, 32, [1, 2, 3]
 EPOCHS = 4  # the first does not count
 MLPS = ["--bottom", "512,256", "--top", "1024,1024,512,256"]
 QUICK_MLPS = ["--bottom", "32", "--top", "32"]
 LITTLE = ["--push-codec", "int8", "--pull-codec", "bf16", "--dense-pull-codec", "bf16"]
 # The row cache of a job's only worker pulls nothing ahead.
 OVERLAP = ["--mode", "ssp", "--staleness", 4, "--ahead", 3, "--row-cache", 0]
+TF32 = ["--compute", "tf32"]  # it does nothing on a CPU
 CASES = [
-    ("batch 8192, int8 pushes, bf16 pulls, ahead 3", 8192, [*OVERLAP, *LITTLE]),
-    ("batch 65536, int8 pushes, bf16 pulls, ahead 3", 65536, [*OVERLAP, *LITTLE]),
-    ("batch 8192, fp32 on the wire, in step, with the row cache", 8192, []),
-    ("batch 8192, in this process", 8192, ["--local"]),
+    ("batch 65536, dim 128, TF32, int8 pushes, bf16 pulls, ahead 3", 65536, 128, [*OVERLAP, *LITTLE, *TF32]),
+    ("batch 65536, dim 16, TF32, int8 pushes, bf16 pulls, ahead 3", 65536, 16, [*OVERLAP, *LITTLE, *TF32]),
+    ("batch 8192, dim 16, TF32, int8 pushes, bf16 pulls, ahead 3", 8192, 16, [*OVERLAP, *LITTLE, *TF32]),
+    ("batch 65536, dim 128, TF32, fp32 on the wire, in step, with the row cache", 65536, 128, TF32),
+    ("batch 65536, dim 128, TF32, in this process", 65536, 128, ["--local", *TF32]),
 ]
 
 
@@ -60,14 +62,15 @@ class Ends:
 
     def speed(self):
         path, n_train, quick = self.rig.scratch / "synthetic.tsv", self.n_rows - self.n_rows // 20, self.o.quick
-        flags = ["--data-cache", self.rig.scratch / "cache", "--dim", DIM]
+        flags = ["--data-cache", self.rig.scratch / "cache"]
         self.rig.call([self.o.bin / "psworker", "synth", "--rows", self.n_rows, "--seed", 1, "--output", path])
         # A small model fills the cache.
         self.train(path, n_train, [*flags, "--local", "--device", "cpu", "--bottom", 8, "--top", 8, "--batch", 8192])
-        for name, batch, more in CASES:
+        for name, batch, dim, more in CASES:
             batch //= QUICK_BATCHES if quick else 1
-            self.note({"case": f"{self.o.device}, {name}", "batch": batch, "dim": DIM}, self.train, path, n_train,
-                      [*flags, "--device", self.o.device, *(QUICK_MLPS if quick else MLPS), "--batch", batch, "--epochs", EPOCHS, *more])
+            flags_of_case = [*flags, "--device", self.o.device, "--dim", dim, *(QUICK_MLPS if quick else MLPS), "--batch", batch,
+                             "--epochs", EPOCHS, *(word for word in more if self.o.device != "cpu" or word not in TF32)]
+            self.note({"case": f"{self.o.device}, {name}", "batch": batch, "dim": dim}, self.train, path, n_train, flags_of_case)
 
     def auc(self):
         """The test AUC of both devices, seed by seed."""

@@ -20,6 +20,7 @@ class Results:
         self.steps = [line for line in bench if line["kind"] == "step"]
         self.ops = [line for line in bench if line["kind"] == "op"]
         self.encodes = [line for line in bench if line["kind"] == "encode"]
+        self.products = read_lines(folder / "products.jsonl")
         self.torch = read_lines(folder / "torch.jsonl")
         self.ends = read_lines(folder / "end_to_end.jsonl")
 
@@ -63,7 +64,7 @@ def key_of(line):
 
 def best_torch(results, key):
     """(samples a second, the way) of the fastest way that ran, or (None, None)."""
-    ran = [(line["samples_per_s"], line["way"]) for line in results.torch if key_of(line) == key and "samples_per_s" in line]
+    ran = [(line["samples_per_s"], " ".join(filter(None, (line["way"], line.get("lookup"))))) for line in results.torch if key_of(line) == key and "samples_per_s" in line]
     return max(ran, default=(None, None))
 
 
@@ -123,6 +124,15 @@ def ops(results):
             *table(["op", "graph us", "eager us", "floor bytes us", "floor FLOPs us", "/ floor"], rows)]
 
 
+def products(results):
+    rows = [[p["products"], p["product"], f"{p['m']} x {p['n']} x {p['k']}", p["operands"], p["epilogue"], number(p["first_us"], "{:,.1f}"),
+             number(p.get("best_us"), "{:,.1f}"), number(p.get("tflop_s")), p.get("best_kernel") or DASH] for p in results.products]
+    if not rows:
+        return []
+    return ["Products by cublasLt, its first choice and the fastest of eight; how operands lie (T: transposed, column-major), what is fused:", "",
+            *table(["kind", "product", "m x n x k", "operands", "fused", "first us", "fastest us", "TFLOP/s", "kernel of the fastest"], rows)]
+
+
 def encodes(results):
     rows = [[e["batch"], e["dim"], e["codec"], number(e["graph_us"], "{:,.1f}"), number(e["eager_us"], "{:,.1f}"),
              number(e["floor_bytes_us"], "{:,.1f}"), number(e["ratio"], "{:.2f}"), number(e["out_bytes"] / 2**20, "{:,.1f}"),
@@ -159,7 +169,7 @@ def auc_differences(results):
 
 def report(folder):
     results = Results(folder)
-    sections = ["# gpu-check", ""], about(results), steps(results), ops(results), encodes(results), ends(results), phases(results)
+    sections = ["# gpu-check", ""], about(results), steps(results), ops(results), products(results), encodes(results), ends(results), phases(results)
     return "\n".join(line for section in sections for line in section)
 
 

@@ -5,6 +5,8 @@
 # What it finds in the kernels of cublasLt does not count: nobody here can mend them, and the tools do not know all of their barriers. racecheck
 # looks at a kernel alone, so it leaves them out. initcheck has to see what they write, or all that reads it would be a finding:
 # there they are told by name afterwards. tests/system/test_gpu_check.py holds that no kernel of ours has such a name.
+# On an H100 cublasLt 13.1's bf16 products (nvjet: writes by the bulk copy engine) end racecheck with an internal error, and initcheck does not see what
+# they write. So these two tools take steps in fp32 and TF32 alone; in bf16 the same kernels of ours run.
 set -u
 tool=${1:?"usage: sanitizer.sh TOOL PROGRAMS LOGS UNIT..."} programs=${2:?} logs=${3:?}
 shift 3
@@ -32,7 +34,7 @@ finding() {
 passes() {
     local what=$1 log=$logs/$tool-$1.log status found
     shift
-    compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 10000 $options "$@" >"$log" 2>&1
+    compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 1000 $options "$@" >"$log" 2>&1
     status=$?
     grep -qi 'device not supported' "$log" && { echo "compute-sanitizer does not support this device"; exit 3; }
     grep -qv '^=========' "$log" || { echo "compute-sanitizer has not run $what: $(tail -n1 "$log")"; return 1; }
@@ -44,8 +46,14 @@ passes() {
 command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed"; exit 3; }
 options=""
 [ "$tool" != racecheck ] || options=$(exclusion)
-passes steps "$programs/gpu/bench" digest 48 || exit 1
-echo "passed steps"
+case $tool in
+racecheck | initcheck) kinds="fp32 tf32" ;;
+*) kinds="fp32 tf32 bf16" ;;
+esac
+for kind in $kinds; do
+    passes "$kind-steps" "$programs/gpu/bench" digest 48 "$kind" || exit 1
+    echo "passed $kind-steps"
+done
 for unit in buffer_sets $(printf '%s\n' "$@" | grep -vx buffer_sets); do
     case $unit in model | device_push) continue ;; esac # they take long, and have no op that the others lack
     passes "$unit" "$programs/unit/test_$unit" || exit 1

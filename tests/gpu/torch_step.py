@@ -4,8 +4,9 @@
     torch_step.py FOLDER SECONDS      # FOLDER: where `bench run` has left rows-N.u32; torch.jsonl goes there too
 
 The model, the batches and the rows that bags hold are those of tests/gpu/bench.c. Ways: eager; a CUDA graph of that; compiled by
-torch.compile; a CUDA graph of that. One line a case; what there is no time for is left out with a line that says so. Exits 3 with a
-sentence where PyTorch or its GPU is missing.
+torch.compile; a CUDA graph of that; each with rows looked up by an index and, at the largest batch and dim, by F.embedding and
+F.embedding_bag, whose gradients PyTorch makes in other ways. One line a case; what there is no time for is left out with a line
+that says so. Exits 3 with a sentence where PyTorch or its GPU is missing.
 """
 import json
 import pathlib
@@ -16,6 +17,19 @@ import time
 BATCHES, DIMS, TABLES, NUMERIC = [65536, 2048, 8192], [128, 16, 64], 26, 13
 COMPILE_S = 25  # that a compiled case takes at least, cold
 WARM, RUNS = 5, 30
+
+
+LOOKUPS = ["embedding", "index", "bag"]
+
+
+def look_up(torch, how, rows, row_of):
+    """batch x TABLES x dim of rows."""
+    if how == "embedding":
+        return torch.nn.functional.embedding(row_of, rows)
+    if how == "bag":
+        flat = torch.nn.functional.embedding_bag(row_of.reshape(-1, 1), rows, mode="sum")
+        return flat.view(*row_of.shape, rows.shape[1])
+    return rows[row_of]
 
 
 def model_class(torch):
@@ -34,16 +48,16 @@ def model_class(torch):
             layers = [layer for a, b in zip(widths, widths[1:]) for layer in (torch.nn.Linear(a, b), torch.nn.ReLU())]
             return torch.nn.Sequential(*(layers if last_relu else layers[:-1]))
 
-        def forward(self, numeric, rows, row_of):
+        def forward(self, numeric, found):
             bottom = self.bottom(numeric)
-            vectors = torch.cat([bottom[:, None], rows[row_of].to(bottom.dtype)], 1)
+            vectors = torch.cat([bottom[:, None], found.to(bottom.dtype)], 1)
             pairs = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.i, self.j]
             return self.top(torch.cat([bottom, pairs], 1)).squeeze(1)
 
     return Dlrm
 
 
-def make_step(torch, folder, batch, dim, products, compiles):
+def make_step(torch, folder, batch, dim, products, lookup, compiles):
     """A step without arguments, and the number of its rows."""
     torch.manual_seed(0)
     row_of = torch.frombuffer(bytearray((folder / f"rows-{batch}.u32").read_bytes()), dtype=torch.int32)
@@ -55,7 +69,7 @@ def make_step(torch, folder, batch, dim, products, compiles):
 
     def loss_of():
         with torch.autocast("cuda", torch.bfloat16, enabled=products == "bf16"):
-            logit = net(numeric, rows, row_of)
+            logit = net(numeric, look_up(torch, lookup, rows, row_of))
         return torch.nn.functional.binary_cross_entropy_with_logits(logit.float(), label)
 
     loss_of = torch.compile(loss_of) if compiles else loss_of
@@ -96,7 +110,7 @@ def measure(torch, folder, case, compiles):
     names = ("compiled", "compiled-graph") if compiles else ("eager", "graph")
     lines = []
     try:
-        step, n_rows = make_step(torch, folder, case["batch"], case["dim"], case["products"], compiles)
+        step, n_rows = make_step(torch, folder, case["batch"], case["dim"], case["products"], case["lookup"], compiles)
         warm_up(torch, step)
         for name, make in zip(names, (lambda: step, lambda: graph_of(torch, step))):
             us = median_us(torch, make())
@@ -128,16 +142,18 @@ def main():
         print(f"torch_step.py: {why}")
         sys.exit(3)
     torch.set_float32_matmul_precision("high")
-    cases = [{"batch": batch, "dim": dim, "products": products}
-             for batch in BATCHES for dim in DIMS for products in ("tf32", "bf16")]
+    cases = [{"batch": batch, "dim": dim, "products": products, "lookup": lookup}
+             for batch in BATCHES for dim in DIMS for lookup in LOOKUPS for products in ("tf32", "bf16")
+             if lookup == LOOKUPS[0] or (batch, dim) == (BATCHES[0], DIMS[0])]
     cases = [case for case in cases if (folder / f"rows-{case['batch']}.u32").exists()]
     if not cases:
         print("torch_step.py: there are no rows-N.u32: the benchmark has not run")
         sys.exit(3)
     with open(folder / "torch.jsonl", "w") as out:
-        for compiles in (False, True):
-            # Compiled ones take long: dim 128 of each batch first.
-            for case in sorted(cases, key=lambda case: compiles and DIMS.index(case["dim"])):
+        # What matters most first: the largest batch and dim, compiled. Then what takes little; compiled ones take long.
+        ways = [(cases[:2], True), (cases, False), (sorted(cases[2:], key=lambda case: DIMS.index(case["dim"])), True)]
+        for some, compiles in ways:
+            for case in some:
                 late = end - time.monotonic() < (COMPILE_S if compiles else 2)
                 lines = [{**case, "way": "compiled" if compiles else "eager", "why": "skipped: there was no time left"}] if late \
                     else measure(torch, folder, case, compiles)

@@ -25,7 +25,9 @@ OP = {"kind": "op", "batch": 65536, "dim": 128, "products": "tf32", "op": "bag s
       "floor_bytes_us": 15.02, "floor_flop_us": None, "floor_us": 15.02, "ratio": 2.0}
 ENCODE = {"kind": "encode", "batch": 65536, "dim": 128, "products": "tf32", "codec": "onebit", "graph_us": 50.0, "eager_us": 60.0,
           "floor_bytes_us": 25.0, "ratio": 2.0, "out_bytes": 3 * 2**20, "whole_samples_per_s": 5120000}
-RESULTS = {"facts.json", "bench.jsonl", "torch.jsonl", "end_to_end.jsonl", "phases.jsonl", "table.md", "logs.tar.gz"}
+PRODUCT = {"products": "tf32", "product": "dx", "m": 1024, "n": 65536, "k": 512, "operands": "NN", "epilogue": "none", "first_us": 400.0,
+           "best_us": 300.0, "best_choice": 2, "tflop_s": 229.06, "kernel": "a", "best_kernel": "b"}
+RESULTS = {"facts.json", "products.jsonl", "bench.jsonl", "torch.jsonl", "end_to_end.jsonl", "phases.jsonl", "table.md", "logs.tar.gz"}
 PASSED = {"phase": "facts", "result": "passed", "seconds": 3, "why": ""}
 
 
@@ -49,15 +51,18 @@ def test_the_table_says_what_was_measured(tmp_path):
     write(tmp_path / "phases.jsonl", [PASSED])
     (tmp_path / "facts.json").write_text(json.dumps(FACTS))
     write(tmp_path / "bench.jsonl", [OP, STEP, ENCODE])
-    write(tmp_path / "torch.jsonl", [torch_line("eager", 4e6), torch_line("graph", 8.192e6), torch_line("eager", 9e9, dim=16)])
+    write(tmp_path / "products.jsonl", [PRODUCT, {**{key: PRODUCT[key] for key in list(PRODUCT)[:7]}, "first_us": None}])
+    write(tmp_path / "torch.jsonl", [torch_line("eager", 4e6), torch_line("graph", 8.192e6, lookup="bag"), torch_line("eager", 9e9, dim=16)])
     write(tmp_path / "end_to_end.jsonl", [{"case": "GPU", "shards": 8, "result": {"steady_samples_per_s": 123456.7, "samples_per_s": 9, "bottleneck": "pull"}},
                                           {"case": "broken", "shards": 8, "why": "psworker ended with status 1"},
                                           *({"case": f"AUC, {device}", "device": device, "seed": seed, "shards": 8, "result": {"auc": auc}}
                                             for device, seed, auc in (("cuda", 1, 0.7501), ("cpu", 1, 0.75), ("cuda", 2, 0.7)))])
     text = report(tmp_path)
     assert "2001-02-03 04:05 UTC: Some GPU, 7 SMs, compute capability 9.0, 8 GiB; driver for CUDA 13.1, cublasLt 13.1.3." in text
-    assert "| 65536 | 128 | tf32 | 2,000 | 2,100 | 1,000 | 2.00 | 32.77 | 4.10 | 8.19 (graph) | 4.00 |" in text
+    assert "| 65536 | 128 | tf32 | 2,000 | 2,100 | 1,000 | 2.00 | 32.77 | 4.10 | 8.19 (graph bag) | 4.00 |" in text
     assert "| bag sum | 30.0 | 31.0 | 15.0 | - | 2.00 |" in text
+    assert "| tf32 | dx | 1024 x 65536 x 512 | NN | none | 400.0 | 300.0 | 229 | b |" in text
+    assert "| tf32 | dx | 1024 x 65536 x 512 | NN | none | - | - | - | - |" in text
     assert "| 65536 | 128 | onebit | 50.0 | 60.0 | 25.0 | 2.00 | 3.0 | 5.12 |" in text
     assert "| GPU | 8 | 123,457 | pull | - | - |" in text
     assert "| broken | 8 | - | - | - | psworker ended with status 1 |" in text
@@ -99,6 +104,7 @@ class Stand:
             self.program(f"unit/test_{unit}", "exit 0")
         self.program("gpu/facts", f"echo '{json.dumps(FACTS)}' >$1")
         self.program("gpu/bench", f"[ $1 = digest ] && echo 1234 || {{ echo '{json.dumps(STEP)}' >$3/bench.jsonl; touch $3/rows-9.u32; }}")
+        self.program("gpu/products", f"echo '{json.dumps(PRODUCT)}' >$1")
         self.tool("pkg-config", "exit 1")
         self.tool("compute-sanitizer", "echo Device not supported; exit 1")
 
@@ -296,7 +302,7 @@ def test_a_sanitizer_that_finds_something_fails_the_check(stand):
     _, phases = stand.check(1)
     assert phases["initcheck"] == ("failed", "initcheck found something in bags: Uninitialized __global__ memory read of size 4 bytes "
                                              "at bag_sum(float *)+0x70")
-    ran = ["steps", "buffer_sets", *(unit for unit in UNITS if unit not in ("buffer_sets", "model", "device_push"))]
+    ran = ["fp32-steps", "tf32-steps", "bf16-steps", "buffer_sets", *(unit for unit in UNITS if unit not in ("buffer_sets", "model", "device_push"))]
     assert phases["memcheck"] == ("passed", "passed: " + ", ".join(ran))
 
 
@@ -304,7 +310,7 @@ def test_a_race_is_reported_in_one_sentence(stand):
     race = "Error: Race reported between Write access at topk(float *)+0x1 and Read access at topk(float *)+0x2 [8 hazards]"
     stand.tool("compute-sanitizer", RUNS + f"[ $tool != racecheck ] || {{ echo '========= {race}'; exit 9; }}\n" + CLEAN)
     _, phases = stand.check(1)
-    assert phases["racecheck"] == ("failed", f"racecheck found something in steps: {race}")
+    assert phases["racecheck"] == ("failed", f"racecheck found something in fp32-steps: {race}")
 
 
 @pytest.mark.parametrize("kernel", ["nvjet_hsh_64x8", "cublasLt::splitKreduce_kernel", "void cutlass::Kernel2"])
@@ -330,19 +336,19 @@ def test_no_kernel_of_ours_is_taken_for_the_librarys():
 def test_a_sanitizer_that_runs_nothing_does_not_pass(stand):
     stand.tool("compute-sanitizer", f"echo '========= COMPUTE-SANITIZER'; {CLEAN}")
     _, phases = stand.check(1)
-    assert phases["memcheck"] == ("failed", "compute-sanitizer has not run steps: ========= ERROR SUMMARY: 0 errors")
+    assert phases["memcheck"] == ("failed", "compute-sanitizer has not run fp32-steps: ========= ERROR SUMMARY: 0 errors")
 
 
 def test_a_program_that_fails_under_a_sanitizer_fails_the_check(stand):
     stand.tool("compute-sanitizer", RUNS + "echo 'memory of this kind is not supported'; exit 1")
     _, phases = stand.check(1)
-    assert phases["synccheck"] == ("failed", "synccheck found something in steps: it ended with status 1")
+    assert phases["synccheck"] == ("failed", "synccheck found something in fp32-steps: it ended with status 1")
 
 
-def test_a_sanitizer_that_is_stopped_says_what_passed(stand):
+def test_a_sanitizer_that_is_stopped_fails_the_check_and_says_what_passed(stand):
     stand.program("unit/test_bags", "exit 0")
     stand.tool("compute-sanitizer", RUNS + "[[ $program != *test_bags ]] || exec sleep 100\n" + CLEAN)
-    stand.check_stopped("memcheck", 0, seconds=15, until="; passed: steps, buffer_sets")
+    stand.check_stopped("memcheck", 1, seconds=15, until="; passed: fp32-steps, tf32-steps, bf16-steps, buffer_sets")
 
 
 # --- end to end ---
@@ -353,9 +359,9 @@ def test_every_setting_of_a_case_end_to_end_does_something(tmp_path):
                          text=True, timeout=300)
     assert got.returncode == 0, got.stderr
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert len(lines) == 10 and not [line["why"] for line in lines if "why" in line]
+    assert len(lines) == 11 and not [line["why"] for line in lines if "why" in line]
     speeds = [line["result"]["steady_samples_per_s"] for line in lines if not line["case"].startswith("AUC")]
-    assert len(speeds) == 4 and all(speed > 0 for speed in speeds)
+    assert len(speeds) == 5 and all(speed > 0 for speed in speeds)
     assert all(0 <= line["result"]["auc"] <= 1 for line in lines if line["case"].startswith("AUC"))
 
 
@@ -364,8 +370,17 @@ def test_every_setting_of_a_case_end_to_end_does_something(tmp_path):
 def test_a_phase_that_takes_too_long_is_stopped_and_one_without_time_left_is_skipped(stand):
     stand.program("gpu/bench", f"[ $1 = digest ] && echo 1 && exit; echo '{json.dumps(STEP)}' >$3/bench.jsonl; exec sleep 100")
     said, phases = stand.check_stopped("bench", 0, seconds=8)
-    assert phases["torch"] == phases["synccheck"] == ("skipped", "there was no time left")
+    assert phases["torch"] == phases["build-psd"] == ("skipped", "there was no time left")
     assert "| 65536 | 128 | tf32 |" in said
+
+
+def test_parts_of_it_may_be_asked_for(stand):
+    stand.env = {"GPU_CHECK_PARTS": "speed"}
+    _, phases = stand.check(0)
+    assert {"facts", "products", "bench", "torch"} <= set(phases) and not {"tests", "memcheck", "build-psd"} & set(phases)
+    stand.env = {"GPU_CHECK_PARTS": "all"}
+    said, _ = stand.check(1)
+    assert "GPU_CHECK_PARTS: all is none of correctness, speed, end-to-end" in said
 
 
 def test_tests_that_hang_fail_the_check(stand):

@@ -4,10 +4,13 @@
  *
  * The terms and the use of the sums are values of two small structs:
  *
- *     struct term     { typedef ... sum;  void add(sum &to, size_t sample, uint32_t column) const; }
+ *     struct term     { typedef ... sum, value;
+ *                       value load(size_t sample, uint32_t column) const;
+ *                       void add(sum &to, value, uint32_t column) const; }
  *     struct finish   { void put(uint32_t column, const sum &total) const; }
  *
- * A sum is added to another with +=.
+ * A sum is added to another with +=. A thread loads COLUMN_SUMS_TOGETHER values before it adds the first: one after the
+ * other, each load would wait for the memory.
  */
 #ifndef WORKER_CUDA_COLUMN_SUMS_H
 #define WORKER_CUDA_COLUMN_SUMS_H
@@ -15,7 +18,7 @@
 #include "worker/compute/device.h"
 #include "worker/cuda/cuda_compat.h"
 
-enum { COLUMN_SUMS_WIDE = 32, COLUMN_SUMS_DEEP = 8 };
+enum { COLUMN_SUMS_WIDE = 32, COLUMN_SUMS_DEEP = 8, COLUMN_SUMS_TOGETHER = 8 };
 
 /* Two sums that are made together. */
 struct column_sums_pair {
@@ -41,6 +44,44 @@ template <typename Sum> static __forceinline__ __device__ Sum column_sums_fold(c
     return total;
 }
 
+/* Values first, first + COLUMN_SUMS_DEEP ... before `end` of a column, ascending. */
+template <typename Term>
+static __forceinline__ __device__ void column_sums_add(const Term &term, uint32_t first,
+                                                       uint32_t end, uint32_t o,
+                                                       typename Term::sum &sum)
+{
+    typename Term::value v[COLUMN_SUMS_TOGETHER];
+
+    for (uint32_t s = first; s < end; s += COLUMN_SUMS_DEEP * COLUMN_SUMS_TOGETHER) {
+        CUDA_COMPAT_UNROLL_8
+        for (uint32_t k = 0; k < COLUMN_SUMS_TOGETHER; k++)
+            if (s + k * COLUMN_SUMS_DEEP < end)
+                v[k] = term.load(s + k * COLUMN_SUMS_DEEP, o);
+        CUDA_COMPAT_UNROLL_8
+        for (uint32_t k = 0; k < COLUMN_SUMS_TOGETHER; k++)
+            if (s + k * COLUMN_SUMS_DEEP < end)
+                term.add(sum, v[k], o);
+    }
+}
+
+/* The sums of blocks, as terms of the whole. */
+template <typename Sum> struct column_sums_parts {
+    typedef Sum sum, value;
+    const Sum *parts;
+    uint32_t width;
+
+    __device__ Sum load(size_t i, uint32_t o) const
+    {
+        return parts[i * width + o];
+    }
+
+    __device__ void add(Sum &to, const Sum &part, uint32_t o) const
+    {
+        (void)o;
+        to += part;
+    }
+};
+
 template <typename Term>
 static __global__ void __launch_bounds__(COLUMN_SUMS_WIDE *COLUMN_SUMS_DEEP)
     column_sums_part(Term term, uint32_t n, uint32_t block, uint32_t width,
@@ -50,11 +91,8 @@ static __global__ void __launch_bounds__(COLUMN_SUMS_WIDE *COLUMN_SUMS_DEEP)
                    end = first + block < n ? first + block : n;
     typename Term::sum sum = {};
 
-    if (o < width) {
-        CUDA_COMPAT_UNROLL_4
-        for (uint32_t s = first + threadIdx.y; s < end; s += COLUMN_SUMS_DEEP)
-            term.add(sum, s, o);
-    }
+    if (o < width)
+        column_sums_add(term, first + threadIdx.y, end, o, sum);
     sum = column_sums_fold(sum);
     if (threadIdx.y == 0 && o < width)
         parts[(size_t)blockIdx.x * width + o] = sum;
@@ -67,11 +105,8 @@ static __global__ void __launch_bounds__(COLUMN_SUMS_WIDE *COLUMN_SUMS_DEEP)
     const uint32_t o = blockIdx.y * COLUMN_SUMS_WIDE + threadIdx.x;
     Sum sum = {};
 
-    if (o < width) {
-        CUDA_COMPAT_UNROLL_4
-        for (uint32_t i = threadIdx.y; i < n_parts; i += COLUMN_SUMS_DEEP)
-            sum += parts[(size_t)i * width + o];
-    }
+    if (o < width)
+        column_sums_add(column_sums_parts<Sum>{ parts, width }, threadIdx.y, n_parts, o, sum);
     sum = column_sums_fold(sum);
     if (threadIdx.y == 0 && o < width)
         finish.put(o, sum);

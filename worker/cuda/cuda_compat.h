@@ -18,9 +18,11 @@
 #ifdef PS_EMU
 #define CUDA_COMPAT_UNROLL_4
 #define CUDA_COMPAT_UNROLL_8
+#define CUDA_COMPAT_UNROLL_16
 #else
 #define CUDA_COMPAT_UNROLL_4 _Pragma("unroll 4")
 #define CUDA_COMPAT_UNROLL_8 _Pragma("unroll 8")
+#define CUDA_COMPAT_UNROLL_16 _Pragma("unroll 16")
 #endif
 
 enum { CUDA_COMPAT_WARP = 32, CUDA_COMPAT_THREADS = 256 };

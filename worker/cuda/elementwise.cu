@@ -126,6 +126,44 @@ cudaError_t kernels_pad(cudaStream_t stream, uint32_t n, uint32_t width, const f
                               ldy);
 }
 
+enum {
+    SIDE = 32,
+    SIDE_THREADS = 8
+}; /* of a square of floats; of the threads that take it, as many rows */
+
+/* A block takes a square of y: rows of x come and rows of y leave in one piece each. One float a row is spare, so that a
+ * column of the square lies in all banks of the shared memory. */
+static __global__ void __launch_bounds__(SIDE *SIDE_THREADS)
+    transpose(uint32_t n, uint32_t width, const float *x, float *y, uint32_t n_rows,
+              uint32_t ld)
+{
+    float *square = cuda_compat_shared<float>();
+    const uint32_t row = blockIdx.y * SIDE, column = blockIdx.x * SIDE;
+
+    for (uint32_t i = threadIdx.y; i < SIDE; i += SIDE_THREADS) {
+        const uint32_t s = column + i, o = row + threadIdx.x;
+
+        square[i * (SIDE + 1) + threadIdx.x] =
+            s < n && o < width ? x[(size_t)s * width + o] : 0.0f;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.y; i < SIDE; i += SIDE_THREADS)
+        if (row + i < n_rows && column + threadIdx.x < ld)
+            y[(size_t)(row + i) * ld + column + threadIdx.x] =
+                square[threadIdx.x * (SIDE + 1) + i];
+}
+
+cudaError_t kernels_transpose(cudaStream_t stream, uint32_t n, uint32_t width, const float *x,
+                              float *y, uint32_t n_rows, uint32_t ld)
+{
+    const struct cuda_compat_shape shape = {
+        dim3(cuda_compat_ceil_div(ld, SIDE), cuda_compat_ceil_div(n_rows, SIDE)),
+        dim3(SIDE, SIDE_THREADS), SIDE * (SIDE + 1) * sizeof(float)
+    };
+
+    return cuda_compat_launch(transpose, shape, stream, n, width, x, y, n_rows, ld);
+}
+
 /* N halves that are stored at once. */
 template <int N> struct alignas(2 * N) halves {
     uint16_t at[N];

@@ -219,13 +219,27 @@ struct workspace {
     uint32_t n_bad;             /* threads that have met a float that is not finite */
 };
 
-/* Which digit the k-th largest has, by the first thread. */
+/* Which digit the k-th largest has, by the first warp: a lane adds up so many neighbouring digits, lane 0 the largest. */
 static __forceinline__ __device__ void choose_digit(struct workspace *workspace, uint32_t shift)
 {
-    uint32_t digit = DIGITS - 1;
+    constexpr uint32_t EACH = DIGITS / CUDA_COMPAT_WARP;
+    const uint32_t lane = threadIdx.x;
+    uint32_t digit = DIGITS - 1 - lane * EACH, k = workspace->k, mine = 0, up_to;
 
-    for (; workspace->n_of[digit] < workspace->k; digit--)
-        workspace->k -= workspace->n_of[digit];
+    for (uint32_t i = 0; i < EACH; i++)
+        mine += workspace->n_of[digit - i];
+    up_to = mine;
+    for (uint32_t by = 1; by < CUDA_COMPAT_WARP; by *= 2) {
+        const uint32_t other = __shfl_up_sync(CUDA_COMPAT_ALL_LANES, up_to, by);
+
+        up_to += lane >= by ? other : 0;
+    }
+    if (k > up_to || k <= up_to - mine)
+        return;
+    k -= up_to - mine;
+    for (; workspace->n_of[digit] < k; digit--)
+        k -= workspace->n_of[digit];
+    workspace->k = k;
     workspace->known |= digit << shift;
 }
 
@@ -246,7 +260,7 @@ static __forceinline__ __device__ void find_threshold(const struct encode_row &r
                 atomicAdd(&workspace->n_of[magnitude >> shift & (DIGITS - 1)], 1u);
         }
         __syncthreads();
-        if (threadIdx.x == 0)
+        if (threadIdx.x < CUDA_COMPAT_WARP)
             choose_digit(workspace, (uint32_t)shift);
         __syncthreads();
     }

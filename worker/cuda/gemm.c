@@ -9,6 +9,7 @@
 struct gemm {
     struct gemm_plans *plans; /* owned */
     bool rounds;              /* operands are bf16 */
+    bool turns;               /* dx takes W transposed: TF32 products read it faster so */
     uint32_t pad;             /* numbers that rows of operands are a multiple of */
     struct scratch x, dy, w, result;
 };
@@ -18,6 +19,7 @@ struct gemm *gemm_new(enum device_products how, size_t n_workspace_bytes, struct
     struct gemm *p = memory_alloc(sizeof *p);
 
     p->rounds = how == DEVICE_BF16;
+    p->turns = how == DEVICE_TF32;
     p->pad = how == DEVICE_BF16 ? 8 : how == DEVICE_TF32 ? 4 : 1;
     p->plans =
         gemm_plans_new(how == DEVICE_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -95,6 +97,16 @@ static bool stage(struct gemm *p, cudaStream_t stream, const struct scratch *pla
                             kernels_pad(stream, n, width, rows, width, place->memory, ret->ld));
 }
 
+/* W transposed, padded(in) rows of padded(out). */
+static bool stage_turned(struct gemm *p, cudaStream_t stream, const struct linear *l,
+                         struct operand *ret, struct cuda_error *f)
+{
+    *ret = (struct operand){ p->w.memory, padded(p, l->out) };
+    return cuda_error_check(
+        f, "transposing",
+        kernels_transpose(stream, l->out, l->in, l->w, p->w.memory, padded(p, l->in), ret->ld));
+}
+
 /* W with its rows, too, filled up with zeros: they are k of dx. */
 static bool stage_square(struct gemm *p, cudaStream_t stream, const struct linear *l,
                          struct operand *ret, struct cuda_error *f)
@@ -141,20 +153,20 @@ static bool make_dx(struct gemm *p, cudaStream_t stream, const struct linear *l,
                     const struct operand *dy, float *dx, const struct relu_mask *mask,
                     struct cuda_error *f)
 {
-    const bool direct = padded(p, l->in) == l->in;
-    float *d = direct ? dx : p->result.memory;
+    const enum gemm_plans_kind kind = p->turns ? GEMM_PLANS_DX_TURNED : GEMM_PLANS_DX;
+    const uint32_t in = padded(p, l->in);
+    float *d = in == l->in ? dx : p->result.memory;
     struct operand w;
     bool fused;
 
-    if (!stage_square(p, stream, l, &w, f) ||
-        !gemm_plans_run(
-            p->plans, stream,
-            &(struct gemm_plans_shape){ GEMM_PLANS_DX, w.ld, l->n, dy->ld, w.ld, dy->ld, w.ld },
-            &(struct gemm_plans_operands){ w.at, dy->at, d, NULL }, &fused, f))
+    if (!(p->turns ? stage_turned : stage_square)(p, stream, l, &w, f) ||
+        !gemm_plans_run(p->plans, stream,
+                        &(struct gemm_plans_shape){ kind, in, l->n, dy->ld, w.ld, dy->ld, in },
+                        &(struct gemm_plans_operands){ w.at, dy->at, d, NULL }, &fused, f))
         return false;
-    if (!direct)
+    if (d != dx)
         return cuda_error_check(
-            f, "mask", kernels_add_rows(stream, l->n, l->in, d, w.ld, NULL, 0, mask, dx));
+            f, "mask", kernels_add_rows(stream, l->n, l->in, d, in, NULL, 0, mask, dx));
     return !mask || cuda_error_check(f, "mask", kernels_mask(stream, l->n, l->in, mask, dx));
 }
 

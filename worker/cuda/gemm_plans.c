@@ -106,6 +106,7 @@ static cublasLtEpilogue_t epilogue_of(enum gemm_plans_kind kind)
     case GEMM_PLANS_DW:
         return CUBLASLT_EPILOGUE_BGRADB;
     case GEMM_PLANS_DX:
+    case GEMM_PLANS_DX_TURNED:
         break;
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
@@ -123,11 +124,15 @@ static cublasStatus_t set_bias(struct plan *plan, const float *bias)
                                           sizeof bias);
 }
 
+static bool turns_a(enum gemm_plans_kind kind)
+{
+    return kind != GEMM_PLANS_DX && kind != GEMM_PLANS_DW;
+}
+
 static cublasStatus_t make_layouts(const struct gemm_plans *p, struct plan *plan)
 {
     const struct gemm_plans_shape *s = &plan->key.shape;
-    const bool ta = s->kind == GEMM_PLANS_FORWARD || s->kind == GEMM_PLANS_FORWARD_RELU,
-               tb = s->kind == GEMM_PLANS_DW;
+    const bool ta = turns_a(s->kind), tb = s->kind == GEMM_PLANS_DW;
     cublasStatus_t status = cublasLtMatrixLayoutCreate(
         &plan->layout[A], p->type, ta ? s->k : s->m, ta ? s->m : s->k, s->lda);
 
@@ -142,9 +147,7 @@ static cublasStatus_t make_layouts(const struct gemm_plans *p, struct plan *plan
 static cublasStatus_t make_desc(const struct gemm_plans *p, struct plan *plan)
 {
     const enum gemm_plans_kind kind = plan->key.shape.kind;
-    const cublasOperation_t ta = kind == GEMM_PLANS_FORWARD || kind == GEMM_PLANS_FORWARD_RELU
-                                     ? CUBLAS_OP_T
-                                     : CUBLAS_OP_N,
+    const cublasOperation_t ta = turns_a(kind) ? CUBLAS_OP_T : CUBLAS_OP_N,
                             tb = kind == GEMM_PLANS_DW ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t status = cublasLtMatmulDescCreate(&plan->desc, p->compute, CUDA_R_32F);
 
@@ -277,12 +280,13 @@ static bool is_good(struct gemm_plans *p, cudaStream_t stream, struct plan *plan
         return sums_floats(p, stream, plan, o, f);
     case GEMM_PLANS_FORWARD:
     case GEMM_PLANS_DX:
+    case GEMM_PLANS_DX_TURNED:
         break;
     }
     return run(p, stream, plan, o, o->bias) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Fused if that is wanted, can be had and is good; else plain. */
+/* Fused if that is wanted, can be had and is good; else plain, without the bias, which the library refuses then. */
 static bool choose_epilogue(struct gemm_plans *p, cudaStream_t stream, struct plan *plan,
                             const struct gemm_plans_operands *o, struct cuda_error *f)
 {
@@ -291,8 +295,9 @@ static bool choose_epilogue(struct gemm_plans *p, cudaStream_t stream, struct pl
     plan->fused = plan->fused && is_good(p, stream, plan, o, f);
     if (cuda_error_is_set(f))
         return false;
-    return plan->fused || cuda_error_check_lt(f, "a product that has no algorithm",
-                                              choose(p, plan, CUBLASLT_EPILOGUE_DEFAULT));
+    return plan->fused || (cuda_error_check_lt(f, "planning a product", set_bias(plan, NULL)) &&
+                           cuda_error_check_lt(f, "a product that has no algorithm",
+                                               choose(p, plan, CUBLASLT_EPILOGUE_DEFAULT)));
 }
 
 static struct plan *add(struct gemm_plans *p, const struct key *key)

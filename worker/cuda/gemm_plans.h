@@ -9,6 +9,7 @@
  *     GEMM_PLANS_FORWARD        op(A) = A^T, op(B) = B    + bias[m]
  *     GEMM_PLANS_FORWARD_RELU   likewise, max(0, .); a NaN stays one
  *     GEMM_PLANS_DX             op(A) = A,   op(B) = B
+ *     GEMM_PLANS_DX_TURNED      op(A) = A^T, op(B) = B    A is W, transposed beforehand
  *     GEMM_PLANS_DW             op(A) = A,   op(B) = B^T  bias[n] = the sum of B over k
  *
  * The bias and the ReLU are fused into the product if cublasLt can, which depends on shape and version. If it cannot,
@@ -32,6 +33,7 @@ enum gemm_plans_kind {
     GEMM_PLANS_FORWARD,
     GEMM_PLANS_FORWARD_RELU,
     GEMM_PLANS_DX,
+    GEMM_PLANS_DX_TURNED,
     GEMM_PLANS_DW
 };
 

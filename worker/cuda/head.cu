@@ -72,13 +72,19 @@ static cudaError_t launch_slope_of_x(cudaStream_t stream, const struct linear *l
 
 /* Columns 0 .. in - 1 are dw, column `in` is db. */
 struct head_weights {
-    typedef float sum;
+    typedef float sum, value;
     const float *x, *dy;
     uint32_t in;
 
-    __device__ void add(float &to, size_t s, uint32_t o) const
+    __device__ float load(size_t s, uint32_t o) const
     {
-        to += o < in ? dy[s] * x[s * in + o] : dy[s];
+        return o < in ? dy[s] * x[s * in + o] : dy[s];
+    }
+
+    __device__ void add(float &to, float v, uint32_t o) const
+    {
+        (void)o;
+        to += v;
     }
 };
 
@@ -109,13 +115,19 @@ cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l, c
 }
 
 struct head_bias {
-    typedef float sum;
+    typedef float sum, value;
     const float *dy;
     uint32_t width;
 
-    __device__ void add(float &to, size_t s, uint32_t o) const
+    __device__ float load(size_t s, uint32_t o) const
     {
-        to += dy[s * width + o];
+        return dy[s * width + o];
+    }
+
+    __device__ void add(float &to, float v, uint32_t o) const
+    {
+        (void)o;
+        to += v;
     }
 };
 

@@ -128,23 +128,33 @@ static __global__ void __launch_bounds__(WARPS *CUDA_COMPAT_WARP)
                 x[i * warp_layout<DIM, ROWS>::Z_LD + lane];
 }
 
-/* G, rounded: pairs are read as they stand, and written on both sides of the diagonal. */
+/* G, rounded: pairs are read as they stand, TILE rows of them at once, and written on both sides of the diagonal. */
 template <int ROWS>
 static __forceinline__ __device__ void stage_slopes(const struct interact &it, const float *dz,
                                                     float *g)
 {
     const uint32_t lane = threadIdx.x, ld = ROWS + SKEW;
+    float slope[TILE];
 
-    CUDA_COMPAT_UNROLL_4
-    for (uint32_t i = 0; i < ROWS; i++) {
-        float slope = 0;
+    for (uint32_t first = 0; first < ROWS; first += TILE) {
+        CUDA_COMPAT_UNROLL_16
+        for (uint32_t k = 0; k < TILE; k++) {
+            const uint32_t i = first + k;
 
-        if (i < it.n_vectors && lane < i + it.self)
-            slope = wmma::__float_to_tf32(dz[interact_row(i, it.self) + lane]);
-        if (lane < i)
-            g[i * ld + lane] = g[lane * ld + i] = slope;
-        else if (lane == i)
-            g[i * ld + i] = 2 * slope;
+            slope[k] = 0;
+            if (i < it.n_vectors && lane < i + it.self)
+                slope[k] = dz[interact_row(i, it.self) + lane];
+        }
+        CUDA_COMPAT_UNROLL_16
+        for (uint32_t k = 0; k < TILE; k++) {
+            const uint32_t i = first + k;
+            const float rounded = wmma::__float_to_tf32(slope[k]);
+
+            if (lane < i)
+                g[i * ld + lane] = g[lane * ld + i] = rounded;
+            else if (lane == i)
+                g[i * ld + i] = 2 * rounded;
+        }
     }
     __syncwarp();
 }

@@ -51,6 +51,10 @@ EXTERN_C cudaError_t kernels_pad(cudaStream_t stream, uint32_t n, uint32_t width
 EXTERN_C cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t width,
                                      const float *x, uint32_t ldx, uint16_t *y, uint32_t ldy);
 
+/* y [n_rows][ld] = x [n][width] transposed; what is behind it in y, rows and columns, is 0. n_rows: at least width. */
+EXTERN_C cudaError_t kernels_transpose(cudaStream_t stream, uint32_t n, uint32_t width,
+                                       const float *x, float *y, uint32_t n_rows, uint32_t ld);
+
 /* linear_forward and linear_backward of a layer of one output. */
 EXTERN_C cudaError_t kernels_head_forward(cudaStream_t stream, const struct linear *l,
                                           enum device_act act, float *y, uint32_t ldy);

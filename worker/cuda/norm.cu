@@ -13,12 +13,18 @@ static __forceinline__ __device__ float inverse_std(float var)
  * deviations from the mean, so the variance keeps all but log10(n) of a double's 16 digits. */
 struct norm_spread {
     typedef struct column_sums_pair sum;
+    typedef float value;
     const float *x;
     uint32_t width;
 
-    __device__ void add(struct column_sums_pair &to, size_t s, uint32_t o) const
+    __device__ float load(size_t s, uint32_t o) const
     {
-        const double d = (double)x[s * width + o] - (double)x[o];
+        return x[s * width + o];
+    }
+
+    __device__ void add(struct column_sums_pair &to, float v, uint32_t o) const
+    {
+        const double d = (double)v - (double)x[o];
 
         to.a += d;
         to.b += d * d;
@@ -130,14 +136,21 @@ struct norm_back {
 
 struct norm_slopes {
     typedef struct column_sums_pair sum;
+    struct value {
+        float d, xhat;
+    };
     struct norm_back w;
 
-    __device__ void add(struct column_sums_pair &to, size_t s, uint32_t o) const
+    __device__ struct value load(size_t s, uint32_t o) const
     {
-        const double d = (double)w.masked<1>(s, o).at[0];
+        return { w.masked<1>(s, o).at[0], w.xhat<1>(s, o).at[0] };
+    }
 
-        to.a += d;
-        to.b += d * (double)w.xhat<1>(s, o).at[0];
+    __device__ void add(struct column_sums_pair &to, const struct value &v, uint32_t o) const
+    {
+        (void)o;
+        to.a += (double)v.d;
+        to.b += (double)v.d * (double)v.xhat;
     }
 };
 

@@ -2,9 +2,9 @@
 #include "worker/cuda/cuda_compat.h"
 #include "worker/cuda/kernels.h"
 
-/* A thread asks for its part of so many rows before it stores the first: with so many blocks 512 KB are under way at a
- * time, several times what the bus holds for its delay, on a quarter of an H200's multiprocessors at most. */
-enum { AT_ONCE = 4, BLOCKS_MAX = 32 };
+/* A thread asks for its part of so many rows before it stores the first: with so many blocks 128 KB are under way at a
+ * time, as much as the bus holds for its delay, and most multiprocessors are left to products that want one alone. */
+enum { AT_ONCE = 4, BLOCKS_MAX = 8 };
 
 /* Neighbouring threads read neighbouring floats of the host's memory, and all that they read is needed: so the bus
  * carries it nearly as fast as a copy (Min et al., EMOGI, VLDB 2021). */

@@ -23,7 +23,7 @@ struct CMUnitTest {
 
 /* Of the test that runs, and where it goes when it has failed or will not run. */
 enum { CMOCKA_FAILED = 1, CMOCKA_SKIPPED };
-static jmp_buf cmocka_out;
+__attribute__((weak)) jmp_buf cmocka_out; /* one for all files of a program */
 
 #define fail_msg(...)                          \
     do {                                       \
@@ -90,6 +90,7 @@ static inline int cmocka_run(const struct CMUnitTest *tests, size_t n, int (*ope
     void *state = NULL;
     int n_failed = 0;
 
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a crash leaves what was said before */
     if (cmocka_try(open, NULL, &state)) {
         printf("[  FAILED  ] before the first test\n");
         return 1;

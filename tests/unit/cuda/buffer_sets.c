@@ -70,7 +70,7 @@ struct step *buffer_sets_one_by_one(uint64_t seed, enum device_products products
     for (uint32_t i = 0; i < n; i++) {
         buffer_sets_draw(&s.host[0], seed, i, bags);
         assert_false(buffer_sets_start(&s, 0, 0));
-        assert_int_equal(ops->wait(s.rig.c, 0), 0);
+        rig_wait(&s.rig, 0);
         done[i] = buffer_sets_copy(&s.host[0]);
     }
     buffer_sets_close(&s);
@@ -93,7 +93,7 @@ uint32_t buffer_sets_at_once(struct buffer_sets *s, uint64_t seed, uint64_t key,
         const uint32_t set = i % DEVICE_BUFFER_SETS;
 
         if (i >= DEVICE_BUFFER_SETS) {
-            assert_int_equal(ops->wait(s->rig.c, set), 0);
+            rig_wait(&s->rig, set);
             n_wrong += step_difference(&s->host[set], &want[i - DEVICE_BUFFER_SETS]) != NULL;
         }
         if (i < n) {

@@ -55,19 +55,25 @@ float *rig_floats(struct rig *r, size_t n)
     return memory;
 }
 
+void rig_wait(struct rig *r, uint32_t set)
+{
+    if (ops->wait(r->c, set))
+        fail_msg("%s", ops->failure(r->c));
+}
+
 float *rig_put(struct rig *r, const float *x, size_t n, size_t shift)
 {
     float *memory = rig_floats(r, n + shift) + shift;
 
     ops->upload(r->c, 0, memory, x, n * sizeof *x);
-    assert_int_equal(ops->wait(r->c, 0), 0);
+    rig_wait(r, 0);
     return memory;
 }
 
 void rig_get(struct rig *r, float *x, const float *memory, size_t n)
 {
     ops->download(r->c, 0, x, memory, n * sizeof *x);
-    assert_int_equal(ops->wait(r->c, 0), 0);
+    rig_wait(r, 0);
 }
 
 float *rig_random(struct rig *r, size_t n)

@@ -40,6 +40,9 @@ void rig_close(struct rig *r);
 float *rig_floats(struct rig *r, size_t n);
 
 /* Likewise, of these values; `shift` floats behind an address that is aligned. */
+/* Fails with the device's sentence. */
+void rig_wait(struct rig *r, uint32_t set);
+
 float *rig_put(struct rig *r, const float *x, size_t n, size_t shift);
 
 void rig_get(struct rig *r, float *x, const float *memory, size_t n);

@@ -144,6 +144,12 @@ static void check_grads(struct lab *lab, const struct job *j)
     check_double(lab, j, j->dz, 1, 0, 1, j->dweights);
 }
 
+/* Where kernels reach it. */
+static const uint32_t *on_device(struct lab *lab, const uint32_t *from, size_t n)
+{
+    return memcpy(lab_blank(lab, n * sizeof *from, 0), from, n * sizeof *from);
+}
+
 static void bags_and_rows_sum_in_the_cpus_order(void **state)
 {
     struct lab *lab = *state;
@@ -160,8 +166,8 @@ static void bags_and_rows_sum_in_the_cpus_order(void **state)
                                  .n_fields = n_fields,
                                  .dim = dim,
                                  .n_rows = batch.n_unique,
-                                 .starts = batch.starts,
-                                 .row_of = batch.row_of } };
+                                 .starts = on_device(lab, batch.starts, batch.n * n_fields + 1),
+                                 .row_of = on_device(lab, batch.row_of, batch.n_keys) } };
         run(lab, &j, i % 2 ? 4 * lab_below(lab, 2) : lab_below(lab, 4), i % 3 == 0);
         check_sums(lab, &j);
         check_grads(lab, &j);

@@ -98,9 +98,9 @@ static bool is_left_under_way(uint64_t seed)
     memcpy(p, blank, sizeof blank);
     for (uint32_t set = 0; set < 2; set++)
         (void)buffer_sets_start(&s, set, 0);
-    assert_int_equal(ops->wait(s.rig.c, 0), 0);
+    rig_wait(&s.rig, 0);
     is_left = memcmp(p, blank, sizeof blank) == 0;
-    assert_int_equal(ops->wait(s.rig.c, 1), 0);
+    rig_wait(&s.rig, 1);
     assert_memory_not_equal(p, blank, sizeof blank);
     buffer_sets_close(&s);
     return is_left;
@@ -176,7 +176,7 @@ static bool start_and_wait(struct buffer_sets *s, uint32_t set, uint64_t key)
 
     buffer_sets_draw(&s->host[set], 1, key, BUFFER_SETS_OWN_BAGS);
     recorded = buffer_sets_start(s, set, key);
-    assert_int_equal(ops->wait(s->rig.c, set), 0);
+    rig_wait(&s->rig, set);
     return recorded;
 }
 
@@ -260,7 +260,7 @@ static void other_threads_get_pinned_memory_while_a_step_is_recorded(void **stat
     assert_int_equal(pthread_join(other, &got), 0);
     ops->end(s.rig.c, 0);
     assert_non_null(got);
-    assert_int_equal(ops->wait(s.rig.c, 0), 0);
+    rig_wait(&s.rig, 0);
     assert_true(start_and_wait(&s, 0, 5)); /* nor did that spoil the record */
     buffer_sets_close(&s);
 }

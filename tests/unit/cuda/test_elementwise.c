@@ -201,6 +201,26 @@ static void operands_of_products_are_filled_up_with_zeros(void **state)
         check_operand(*state, 9, cases[i].width, cases[i].ldx, cases[i].ldy);
 }
 
+static void a_transposed_matrix_has_zeros_behind_it(void **state)
+{
+    static const struct {
+        uint32_t n, width, n_rows, ld;
+    } cases[] = { { 37, 70, 72, 40 }, { 32, 32, 32, 32 }, { 1, 5, 5, 1 }, { 64, 33, 36, 64 } };
+    struct lab *lab = *state;
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const uint32_t n = cases[i].n, width = cases[i].width, ld = cases[i].ld;
+        float *x = lab_floats(lab, (size_t)n * width, 0),
+              *y = lab_blank(lab, (size_t)cases[i].n_rows * ld * sizeof *y, 0);
+
+        lab_ran(kernels_transpose(NULL, n, width, x, y, cases[i].n_rows, ld));
+        for (uint32_t o = 0; o < cases[i].n_rows; o++)
+            for (uint32_t s = 0; s < ld; s++)
+                assert_true(y[o * ld + s] == (o < width && s < n ? x[s * width + o] : 0));
+        lab_sweep(lab);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +228,7 @@ int main(void)
         cmocka_unit_test(what_follows_a_product_is_done_in_place),
         cmocka_unit_test(axpy_and_dropout_have_the_cpus_bits),
         cmocka_unit_test(operands_of_products_are_filled_up_with_zeros),
+        cmocka_unit_test(a_transposed_matrix_has_zeros_behind_it),
     };
 
     return cmocka_run_group_tests(tests, lab_open, lab_close);

@@ -251,7 +251,7 @@ struct dlrm_step encoded_prepare(struct encoded_run *t, uint32_t set, uint64_t n
 
     encoded_draw(t, s);
     step = fixture_step_of(&s->f, number);
-    assert_int_equal(dlrm_step(t->plain, &step, &s->f.loss), 0);
+    fixture_must(t->plain, dlrm_step(t->plain, &step, &s->f.loss));
     for (uint32_t i = 0; i < dlrm_n_gradients(t->m); i++)
         if (encoded_has(t, i))
             encoded_encode(t, s, i);

@@ -172,11 +172,19 @@ struct dlrm_step fixture_step_of(const struct fixture *f, uint64_t number)
                                .number = number };
 }
 
+void fixture_must(const struct dlrm *m, int status)
+{
+    struct err err;
+
+    if (status && dlrm_failed(m, status, &err))
+        fail_msg("%s", err.text);
+}
+
 void fixture_step(struct fixture *f, uint64_t number)
 {
     const struct dlrm_step step = fixture_step_of(f, number);
 
-    assert_int_equal(dlrm_step(f->m, &step, &f->loss), 0);
+    fixture_must(f->m, dlrm_step(f->m, &step, &f->loss));
 }
 
 void fixture_predict(struct fixture *f)

@@ -80,6 +80,9 @@ struct dlrm_config fixture_config(struct fixture_rng *rng, struct fixture_most m
 void fixture_init_on(struct fixture *f, const struct device_ops *ops,
                      const struct dlrm_config *config, uint32_t n, struct fixture_rng *rng);
 
+/* Fails with the device's sentence if a step has failed. */
+void fixture_must(const struct dlrm *m, int status);
+
 void fixture_init(struct fixture *f, const struct dlrm_config *config, uint32_t n,
                   struct fixture_rng *rng);
 void fixture_deinit(struct fixture *f);
