@@ -48,11 +48,12 @@ static void linear_forward(struct compute *c, const struct linear *l, enum devic
 }
 
 static void linear_backward(struct compute *c, const struct linear *l, const float *dy,
-                            float *dx, const struct relu_mask *mask, float *dw, float *db)
+                            float *dx, const struct relu_mask *mask, float *dw, float *db,
+                            float *sums)
 {
     const double start = timed_now_s(), n = l->n, in = l->in, out = l->out;
 
-    cpu->linear_backward(c, l, dy, dx, mask, dw, db);
+    cpu->linear_backward(c, l, dy, dx, mask, dw, db, sums);
     note(start, "linear backward", l->in, l->out,
          n * in + n * out + (dx ? n * in + in * out : 0) + (mask ? n * in : 0) + in * out,
          (dx ? 4 : 2) * n * in * out);

@@ -407,10 +407,10 @@ int main(int argc, char **argv)
     if (argc == 4 && !strcmp(argv[1], "run"))
         return run(argv[2], argv[3], 0, 0);
     if ((argc == 5 || argc == 6) && !strcmp(argv[1], "run") && batch_of(argv[4]))
-        return run(argv[2], argv[3], batch_of(argv[4]),
-                   argv[5] ? (uint32_t)atoi(argv[5]) : 0);
+        return run(argv[2], argv[3], batch_of(argv[4]), argv[5] ? (uint32_t)atoi(argv[5]) : 0);
     if ((argc == 3 || argc == 4) && !strcmp(argv[1], "digest") && batch_of(argv[2]))
         return digest(batch_of(argv[2]), argv[3]);
-    fprintf(stderr, "usage: bench run FACTS FOLDER [BATCH [DIM]] | bench digest BATCH [KIND]\n");
+    fprintf(stderr,
+            "usage: bench run FACTS FOLDER [BATCH [DIM]] | bench digest BATCH [KIND]\n");
     return 2;
 }

@@ -2,7 +2,7 @@
 # Everything that needs a GPU, in one command of less than nine minutes: make gpu-check (README.md beside this file).
 # usage: check.sh MAKE BUILD LACK [PROGRAMS]    LACK: what is missing of nvcc and libcublasLt; PROGRAMS: a folder with all
 # programs, instead of those that are built. Results go to $OUT, or BUILD/gpu; all else to BUILD/gpu-scratch. $PSD_BIN: psd and psworker that
-# were built elsewhere. $GPU_CHECK_PARTS: some of "correctness speed end-to-end". Exits 1 where there is no GPU or no python3, a phase failed, or
+# were built elsewhere. $GPU_CHECK_PARTS: some of "correctness speed auc end-to-end". Exits 1 where there is no GPU or no python3, a phase failed, or
 # time cut a test.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
@@ -12,7 +12,7 @@ out=${OUT:-$build/gpu} scratch=$build/gpu-scratch total=${GPU_CHECK_SECONDS:-530
 bin=$build/release/bin
 [ -z "${PSD_BIN:-}" ] || bin=$(realpath -m "$PSD_BIN")
 units="bags elementwise sums upload interact encode gemm buffer_sets model device_push"
-parts=${GPU_CHECK_PARTS:-correctness speed end-to-end}
+parts=${GPU_CHECK_PARTS:-correctness speed auc end-to-end} bin_is_built=""
 results="facts.json products.jsonl bench.jsonl torch.jsonl end_to_end.jsonl phases.jsonl table.md logs.tar.gz"
 
 # --- phases ---
@@ -152,15 +152,14 @@ correctness() {
 
 speed() {
     phase products 40 "$programs/gpu/products" "$scratch/products.jsonl"
-    phase bench 90 "$programs/gpu/bench" run "$scratch/facts.json" "$scratch" ${GPU_CHECK_BATCH:-}
-    phase torch 110 bash -c 'torch 100'
+    phase bench "${GPU_CHECK_BENCH_SECONDS:-90}" "$programs/gpu/bench" run "$scratch/facts.json" "$scratch" ${GPU_CHECK_BATCH:-}
+    phase torch "${GPU_CHECK_TORCH_SECONDS:-110}" bash -c "torch $((${GPU_CHECK_TORCH_SECONDS:-110} - 10))"
 }
 
+# PART SECONDS PHASE
 ends() {
-    if phase build-psd 100 bash -c build_psd; then
-        phase end-to-end 90 bash -c 'end_to_end speed'
-        phase auc 60 bash -c 'end_to_end auc'
-    fi
+    [ -n "$bin_is_built" ] || phase build-psd 100 bash -c build_psd && bin_is_built=yes || return
+    phase "$3" "$2" bash -c "end_to_end $1"
 }
 
 # --- all of it ---
@@ -176,8 +175,9 @@ if phase build 150 bash -c 'build_programs gpu-programs'; then
         case $part in
         correctness) correctness ;;
         speed) speed ;;
-        end-to-end) ends ;;
-        *) stop "GPU_CHECK_PARTS: $part is none of correctness, speed, end-to-end" ;;
+        auc) ends auc 60 auc ;;
+        end-to-end) ends speed 110 end-to-end ;;
+        *) stop "GPU_CHECK_PARTS: $part is none of correctness, speed, auc, end-to-end" ;;
         esac
     done
 fi

@@ -125,7 +125,8 @@ static void linear_forward(struct compute *c, const struct linear *l, enum devic
 }
 
 static void linear_backward(struct compute *c, const struct linear *l, const float *dy,
-                            float *dx, const struct relu_mask *mask, float *dw, float *db)
+                            float *dx, const struct relu_mask *mask, float *dw, float *db,
+                            float *sums)
 {
     const double n = l->n, in = l->in, out = l->out;
     struct timing t = timing_of("linear backward", l->in, l->out,
@@ -134,7 +135,7 @@ static void linear_backward(struct compute *c, const struct linear *l, const flo
                                 (dx ? 4 : 2) * n * in * out);
 
     while (again(c, &t))
-        gpu->linear_backward(c, l, dy, dx, mask, dw, db);
+        gpu->linear_backward(c, l, dy, dx, mask, dw, db, sums);
 }
 
 static double bag_floats(const struct bags *b)

@@ -22,7 +22,7 @@ WARM, RUNS = 5, 30
 LOOKUPS = ["embedding", "index", "bag"]
 
 
-def look_up(torch, how, rows, row_of):
+def gather_rows(torch, how, rows, row_of):
     """batch x TABLES x dim of rows."""
     if how == "embedding":
         return torch.nn.functional.embedding(row_of, rows)
@@ -69,7 +69,7 @@ def make_step(torch, folder, batch, dim, products, lookup, compiles):
 
     def loss_of():
         with torch.autocast("cuda", torch.bfloat16, enabled=products == "bf16"):
-            logit = net(numeric, look_up(torch, lookup, rows, row_of))
+            logit = net(numeric, gather_rows(torch, lookup, rows, row_of))
         return torch.nn.functional.binary_cross_entropy_with_logits(logit.float(), label)
 
     loss_of = torch.compile(loss_of) if compiles else loss_of

@@ -126,8 +126,9 @@ static const struct relu_mask *to_mask(const struct far_run *r, const uint64_t *
 /* Out of six. */
 static struct linear to_linear(const struct far_run *r, const uint64_t *a)
 {
-    return (struct linear){ (uint32_t)a[0], (uint32_t)a[1], (uint32_t)a[2],
-                            at(r, a[3]),    at(r, a[4]),    at(r, a[5]) };
+    return (struct linear){
+        (uint32_t)a[0], (uint32_t)a[1], (uint32_t)a[2], at(r, a[3]), at(r, a[4]), at(r, a[5]), 0
+    };
 }
 
 #define LINEAR(l) \
@@ -152,12 +153,14 @@ static void run_linear_backward(const struct far_run *r, const uint64_t *a)
     struct relu_mask mask;
 
     r->cpu->linear_backward(r->c, &l, at(r, a[6]), at(r, a[7]), to_mask(r, a + 8, &mask),
-                            at(r, a[11]), at(r, a[12]));
+                            at(r, a[11]), at(r, a[12]), NULL);
 }
 
 static void linear_backward(struct compute *c, const struct linear *l, const float *dy,
-                            float *dx, const struct relu_mask *mask, float *dw, float *db)
+                            float *dx, const struct relu_mask *mask, float *dw, float *db,
+                            float *sums)
 {
+    (void)sums; /* CPUs make none */
     ADD(c, run_linear_backward, LINEAR(l), of_pointer(dy), of_pointer(dx), mask_y(mask),
         mask_ldy(mask), mask_scale(mask), of_pointer(dw), of_pointer(db));
 }
@@ -356,8 +359,8 @@ static void wide_grad(struct compute *c, const struct bags *b, const float *dz, 
 
 static struct interact to_interact(const uint64_t *a)
 {
-    return (struct interact){ (uint32_t)a[0], (uint32_t)a[1], (uint32_t)a[2], (uint32_t)a[3],
-                              a[4] != 0 };
+    return (struct interact){ (uint32_t)a[0], (uint32_t)a[1], (uint32_t)a[2],
+                              (uint32_t)a[3], a[4] != 0,      0 };
 }
 
 #define INTERACT(it) (it)->n, (it)->n_vectors, (it)->dim, (it)->direct, (it)->self

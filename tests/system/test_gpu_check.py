@@ -304,6 +304,8 @@ def test_a_sanitizer_that_finds_something_fails_the_check(stand):
                                              "at bag_sum(float *)+0x70")
     ran = ["fp32-steps", "tf32-steps", "bf16-steps", "buffer_sets", *(unit for unit in UNITS if unit not in ("buffer_sets", "model", "device_push"))]
     assert phases["memcheck"] == ("passed", "passed: " + ", ".join(ran))
+    without_bf16 = [unit for unit in ran if unit not in ("bf16-steps", "buffer_sets", "gemm")]
+    assert phases["racecheck"] == ("passed", "passed: " + ", ".join(without_bf16))
 
 
 def test_a_race_is_reported_in_one_sentence(stand):
@@ -380,7 +382,7 @@ def test_parts_of_it_may_be_asked_for(stand):
     assert {"facts", "products", "bench", "torch"} <= set(phases) and not {"tests", "memcheck", "build-psd"} & set(phases)
     stand.env = {"GPU_CHECK_PARTS": "all"}
     said, _ = stand.check(1)
-    assert "GPU_CHECK_PARTS: all is none of correctness, speed, end-to-end" in said
+    assert "GPU_CHECK_PARTS: all is none of correctness, speed, auc, end-to-end" in said
 
 
 def test_tests_that_hang_fail_the_check(stand):

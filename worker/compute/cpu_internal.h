@@ -105,7 +105,7 @@ static inline struct relu_mask cpu_mask_at(const struct relu_mask *mask, uint32_
 void cpu_linear_forward(struct compute *c, const struct linear *l, enum device_act act,
                         float *y, uint32_t ldy);
 void cpu_linear_backward(struct compute *c, const struct linear *l, const float *dy, float *dx,
-                         const struct relu_mask *mask, float *dw, float *db);
+                         const struct relu_mask *mask, float *dw, float *db, float *sums);
 void cpu_logit_forward(struct compute *c, const struct linear *l, enum device_act act, float *y,
                        uint32_t ldy);
 void cpu_logit_backward(struct compute *c, const struct linear *l, const float *dy, float *dx,

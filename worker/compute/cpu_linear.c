@@ -341,7 +341,7 @@ void cpu_linear_forward(struct compute *c, const struct linear *l, enum device_a
 }
 
 void cpu_linear_backward(struct compute *c, const struct linear *l, const float *dy, float *dx,
-                         const struct relu_mask *mask, float *dw, float *db)
+                         const struct relu_mask *mask, float *dw, float *db, float *sums)
 {
     const uint32_t block = device_block(l->n), n_blocks = cpu_ceil_div(l->n, block);
     struct blas_backward_job job = { .l = l,
@@ -352,6 +352,7 @@ void cpu_linear_backward(struct compute *c, const struct linear *l, const float 
                                      .block = block,
                                      .dw_rows = dw_rows_by_blas(l->out) };
 
+    (void)sums; /* this device does not offer them, nor rows with gaps */
     if (l->out == 1) {
         cpu_logit_backward(c, l, dy, dx, mask, dw, db);
         return;

@@ -31,7 +31,7 @@
 struct compute;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 5u
+#define DEVICE_ABI 6u
 
 #define DEVICE_THREADS_MAX 64u
 
@@ -68,7 +68,15 @@ struct linear {
     const float *x; /* n x in */
     const float *w; /* out x in */
     const float *b; /* out */
+    uint32_t
+        ldx; /* floats from a row of x, and of dx, to the next; 0: in. More only where the device asks for it
+                     * (row_floats): the floats between are zeros, and a gradient there is nobody's. */
 };
+
+static inline HOST_DEVICE uint32_t linear_ldx(const struct linear *l)
+{
+    return l->ldx ? l->ldx : l->in;
+}
 
 /* The gradient through ReLU and the scale after it: d -> y > 0 ? d * scale : 0. Dropout has the same gradient: what it
  * dropped is 0 in y, and it multiplied the rest by scale. ReLU's derivative at 0 is 0. */
@@ -123,6 +131,7 @@ struct bags {
 struct interact {
     uint32_t n, n_vectors, dim, direct;
     bool self;
+    uint32_t ldr; /* floats from a row of R to the next, as linear's ldx; 0: without gaps */
 };
 
 /* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
@@ -184,6 +193,8 @@ struct device_ops {
 
     bool shares_memory;   /* with the host: host pointers are valid here, no copy is needed */
     bool wants_transpose; /* bags.transpose */
+    bool makes_sums;      /* linear_backward's sums */
+    uint32_t row_floats;  /* R's rows are wanted at multiples of so many; 0: without gaps */
 
     /* PS_ESETTING and a sentence, or the errno of a thread that does not start. */
     int (*open)(const struct device_options *options, struct compute **ret_c, struct err *err);
@@ -237,9 +248,11 @@ struct device_ops {
 
     /* dx [n][in] = dy W, then through `mask`              NULL: not wanted; no mask
      * dw [out][in] = dy^T X                               NULL, with db: not wanted
-     * db [out] = sum of dy over samples, in blocks */
+     * db [out] = sum of dy over samples, in blocks        NULL: not wanted
+     * sums [in] = that of dx; only if makes_sums          NULL: not wanted. With ldx > in there is neither mask nor sums */
     void (*linear_backward)(struct compute *c, const struct linear *l, const float *dy,
-                            float *dx, const struct relu_mask *mask, float *dw, float *db);
+                            float *dx, const struct relu_mask *mask, float *dw, float *db,
+                            float *sums);
 
     /* mean, var, inv_std: of x; as kept. */
     void (*norm_batch)(struct compute *c, const struct norm *nm, const float *x);

@@ -6,7 +6,7 @@
  *
  *     struct term     { typedef ... sum, value;
  *                       value load(size_t sample, uint32_t column) const;
- *                       void add(sum &to, value, uint32_t column) const; }
+ *                       void add(sum &to, value, size_t sample, uint32_t column) const; }
  *     struct finish   { void put(uint32_t column, const sum &total) const; }
  *
  * A sum is added to another with +=. A thread loads COLUMN_SUMS_TOGETHER values before it adds the first: one after the
@@ -50,7 +50,7 @@ static __forceinline__ __device__ void column_sums_add(const Term &term, uint32_
                                                        uint32_t end, uint32_t o,
                                                        typename Term::sum &sum)
 {
-    typename Term::value v[COLUMN_SUMS_TOGETHER];
+    typename Term::value v[COLUMN_SUMS_TOGETHER] = {};
 
     for (uint32_t s = first; s < end; s += COLUMN_SUMS_DEEP * COLUMN_SUMS_TOGETHER) {
         CUDA_COMPAT_UNROLL_8
@@ -60,7 +60,7 @@ static __forceinline__ __device__ void column_sums_add(const Term &term, uint32_
         CUDA_COMPAT_UNROLL_8
         for (uint32_t k = 0; k < COLUMN_SUMS_TOGETHER; k++)
             if (s + k * COLUMN_SUMS_DEEP < end)
-                term.add(sum, v[k], o);
+                term.add(sum, v[k], s + k * COLUMN_SUMS_DEEP, o);
     }
 }
 
@@ -75,9 +75,9 @@ template <typename Sum> struct column_sums_parts {
         return parts[i * width + o];
     }
 
-    __device__ void add(Sum &to, const Sum &part, uint32_t o) const
+    __device__ void add(Sum &to, const Sum &part, size_t i, uint32_t o) const
     {
-        (void)o;
+        (void)i, (void)o;
         to += part;
     }
 };

@@ -66,7 +66,8 @@ void *cuda_scratch(struct compute *c, size_t n_bytes, struct cuda_error *f);
 void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum device_act act,
                              float *y, uint32_t ldy);
 void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const float *dy,
-                              float *dx, const struct relu_mask *mask, float *dw, float *db);
+                              float *dx, const struct relu_mask *mask, float *dw, float *db,
+                              float *sums);
 void cuda_ops_norm_batch(struct compute *c, const struct norm *nm, const float *x);
 void cuda_ops_norm_running(struct compute *c, const struct norm *nm);
 void cuda_ops_norm_apply(struct compute *c, const struct norm *nm, enum device_act act,

@@ -30,19 +30,23 @@ void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum dev
 
 /* Of no samples. */
 static void clear_gradients(const struct cuda_target *t, const struct linear *l, float *dw,
-                            float *db)
+                            float *db, float *sums)
 {
-    if (!dw)
-        return;
-    (void)check(t, "linear_backward",
-                cudaMemsetAsync(dw, 0, (size_t)l->in * l->out * sizeof *dw, t->stream));
-    (void)check(t, "linear_backward", cudaMemsetAsync(db, 0, l->out * sizeof *db, t->stream));
+    const size_t n_bytes[] = { (size_t)l->in * l->out * sizeof *dw, l->out * sizeof *db,
+                               l->in * sizeof *sums };
+    float *const all[] = { dw, db, sums };
+
+    for (int i = 0; i < 3; i++)
+        if (all[i])
+            (void)check(t, "linear_backward",
+                        cudaMemsetAsync(all[i], 0, n_bytes[i], t->stream));
 }
 
 void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const float *dy,
-                              float *dx, const struct relu_mask *mask, float *dw, float *db)
+                              float *dx, const struct relu_mask *mask, float *dw, float *db,
+                              float *sums)
 {
-    const uint32_t width = l->out == 1 ? l->in : l->out;
+    const uint32_t width = l->in > l->out ? l->in : l->out;
 
     for (uint32_t i = 0; i < n_targets(c); i++) {
         const struct cuda_target *t = &c->targets[i];
@@ -51,13 +55,16 @@ void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const f
         if (!scratch)
             return;
         if (!l->n)
-            clear_gradients(t, l, dw, db);
+            clear_gradients(t, l, dw, db, sums);
         else if (l->out == 1)
             (void)check(t, "linear_backward",
                         kernels_head_backward(t->stream, l, dy, dx, mask, dw, db, scratch));
         else
-            (void)gemm_backward(c->products, t->stream, l, dy, dx, mask, dw, db, scratch,
+            (void)gemm_backward(c->products, t->stream, l, dy, dx, mask, dw, db, sums, scratch,
                                 t->fault);
+        if (l->n && l->out == 1 && sums)
+            (void)check(t, "linear_backward",
+                        kernels_bias_grad(t->stream, l->n, l->in, dx, sums, scratch));
     }
 }
 

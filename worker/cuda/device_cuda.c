@@ -315,6 +315,8 @@ static const char *cuda_failure(const struct compute *c)
 const struct device_ops device_cuda = {
     .name = "cuda",
     .wants_transpose = true,
+    .makes_sums = true,
+    .row_floats = 8, /* as rows of operands of any kind are padded (gemm.c) */
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,

@@ -234,6 +234,7 @@ static __forceinline__ __device__ void choose_digit(struct workspace *workspace,
 
         up_to += lane >= by ? other : 0;
     }
+    __syncwarp(); /* all have read k */
     if (k > up_to || k <= up_to - mine)
         return;
     k -= up_to - mine;

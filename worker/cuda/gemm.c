@@ -6,6 +6,8 @@
 #include "worker/cuda/kernels.h"
 #include "worker/cuda/scratch.h"
 
+enum { SUMS_FUSED_MIN = 512 };
+
 struct gemm {
     struct gemm_plans *plans; /* owned */
     bool rounds;              /* operands are bf16 */
@@ -82,19 +84,18 @@ struct operand {
 };
 
 static bool stage(struct gemm *p, cudaStream_t stream, const struct scratch *place,
-                  const float *rows, uint32_t n, uint32_t width, struct operand *ret,
-                  struct cuda_error *f)
+                  const float *rows, uint32_t n, uint32_t width, uint32_t ld,
+                  struct operand *ret, struct cuda_error *f)
 {
-    *ret = (struct operand){ rows, padded(p, width) };
-    if (!p->rounds && ret->ld == width && (uintptr_t)rows % (p->pad * sizeof(float)) == 0)
+    *ret = (struct operand){ rows, ld };
+    if (!p->rounds && ld % p->pad == 0 && (uintptr_t)rows % (p->pad * sizeof(float)) == 0)
         return true;
-    ret->at = place->memory;
+    *ret = (struct operand){ place->memory, padded(p, width) };
     if (p->rounds)
         return cuda_error_check(
-            f, "rounding",
-            kernels_to_bf16(stream, n, width, rows, width, place->memory, ret->ld));
+            f, "rounding", kernels_to_bf16(stream, n, width, rows, ld, place->memory, ret->ld));
     return cuda_error_check(f, "padding",
-                            kernels_pad(stream, n, width, rows, width, place->memory, ret->ld));
+                            kernels_pad(stream, n, width, rows, ld, place->memory, ret->ld));
 }
 
 /* W transposed, padded(in) rows of padded(out). */
@@ -115,7 +116,7 @@ static bool stage_square(struct gemm *p, cudaStream_t stream, const struct linea
     const size_t row_bytes = padded(p, l->in) * number_bytes(p);
 
     if (!n_more)
-        return stage(p, stream, &p->w, l->w, l->out, l->in, ret, f);
+        return stage(p, stream, &p->w, l->w, l->out, l->in, l->in, ret, f);
     *ret = (struct operand){ p->w.memory, padded(p, l->in) };
     return cuda_error_check(
                f, "padding",
@@ -136,11 +137,11 @@ bool gemm_forward(struct gemm *p, cudaStream_t stream, const struct linear *l,
     struct operand x, w;
     bool fused;
 
-    if (!stage(p, stream, &p->x, l->x, l->n, l->in, &x, f) ||
-        !stage(p, stream, &p->w, l->w, l->out, l->in, &w, f) ||
+    if (!stage(p, stream, &p->x, l->x, l->n, l->in, linear_ldx(l), &x, f) ||
+        !stage(p, stream, &p->w, l->w, l->out, l->in, l->in, &w, f) ||
         !gemm_plans_run(
             p->plans, stream,
-            &(struct gemm_plans_shape){ kind, l->out, l->n, x.ld, w.ld, x.ld, ldy },
+            &(struct gemm_plans_shape){ kind, l->out, l->n, padded(p, l->in), w.ld, x.ld, ldy },
             &(struct gemm_plans_operands){ w.at, x.at, y, (float *)(uintptr_t)l->b }, &fused,
             f))
         return false;
@@ -148,63 +149,84 @@ bool gemm_forward(struct gemm *p, cudaStream_t stream, const struct linear *l,
            cuda_error_check(f, "bias", kernels_bias(stream, l->n, l->out, l->b, act, y, ldy));
 }
 
+/* What follows the product: dx without gaps, through the mask, and its sums. *d is the product, `ld` floats a row. */
+static bool finish_dx(cudaStream_t stream, const struct linear *l, float *d, uint32_t ld,
+                      float *dx, const struct relu_mask *mask, float *sums, void *scratch,
+                      struct cuda_error *f)
+{
+    if (sums && mask && d == dx)
+        return cuda_error_check(
+            f, "mask", kernels_mask_sums(stream, l->n, l->in, mask, dx, sums, scratch));
+    if (d != dx &&
+        !cuda_error_check(f, "mask",
+                          kernels_add_rows(stream, l->n, l->in, d, ld, NULL, 0, mask, dx)))
+        return false;
+    if (d == dx && mask &&
+        !cuda_error_check(f, "mask", kernels_mask(stream, l->n, l->in, mask, dx)))
+        return false;
+    return !sums || cuda_error_check(f, "sums",
+                                     kernels_bias_grad(stream, l->n, l->in, dx, sums, scratch));
+}
+
 /* dX' [in x n] = W' dY' */
 static bool make_dx(struct gemm *p, cudaStream_t stream, const struct linear *l,
                     const struct operand *dy, float *dx, const struct relu_mask *mask,
-                    struct cuda_error *f)
+                    float *sums, void *scratch, struct cuda_error *f)
 {
     const enum gemm_plans_kind kind = p->turns ? GEMM_PLANS_DX_TURNED : GEMM_PLANS_DX;
-    const uint32_t in = padded(p, l->in);
-    float *d = in == l->in ? dx : p->result.memory;
+    const uint32_t in = padded(p, l->in), ldx = linear_ldx(l);
+    const bool direct = ldx >= in; /* what is written to dx's gaps is nobody's */
+    float *d = direct ? dx : p->result.memory;
     struct operand w;
     bool fused;
 
     if (!(p->turns ? stage_turned : stage_square)(p, stream, l, &w, f) ||
         !gemm_plans_run(p->plans, stream,
-                        &(struct gemm_plans_shape){ kind, in, l->n, dy->ld, w.ld, dy->ld, in },
+                        &(struct gemm_plans_shape){ kind, in, l->n, padded(p, l->out), w.ld,
+                                                    dy->ld, direct ? ldx : in },
                         &(struct gemm_plans_operands){ w.at, dy->at, d, NULL }, &fused, f))
         return false;
-    if (d != dx)
-        return cuda_error_check(
-            f, "mask", kernels_add_rows(stream, l->n, l->in, d, in, NULL, 0, mask, dx));
-    return !mask || cuda_error_check(f, "mask", kernels_mask(stream, l->n, l->in, mask, dx));
+    return finish_dx(stream, l, d, in, dx, mask, sums, scratch, f);
 }
 
-/* dW' [in x out] = X' dY'^T. *ret_summed: db is made. */
+/* dW' [in x out] = X' dY'^T. *ret_summed: db is made. Only with bf16 products of wide layers does cublasLt sum in less time than a
+ * kernel that reads dY once more (tests/gpu/results). */
 static bool make_dw(struct gemm *p, cudaStream_t stream, const struct linear *l,
                     const struct operand *dy, float *dw, float *db, bool *ret_summed,
                     struct cuda_error *f)
 {
     const bool direct = !is_padded(p, l->in, l->out);
+    const bool sums = direct && p->rounds && l->out >= SUMS_FUSED_MIN;
+    const uint32_t in = padded(p, l->in);
     float *d = direct ? dw : p->result.memory;
     struct operand x;
 
-    if (!stage(p, stream, &p->x, l->x, l->n, l->in, &x, f) ||
-        !gemm_plans_run(
-            p->plans, stream,
-            &(struct gemm_plans_shape){ GEMM_PLANS_DW, x.ld, dy->ld, l->n, x.ld, dy->ld, x.ld },
-            &(struct gemm_plans_operands){ x.at, dy->at, d, direct ? db : NULL }, ret_summed,
-            f))
+    if (!stage(p, stream, &p->x, l->x, l->n, l->in, linear_ldx(l), &x, f) ||
+        !gemm_plans_run(p->plans, stream,
+                        &(struct gemm_plans_shape){ GEMM_PLANS_DW, in, padded(p, l->out), l->n,
+                                                    x.ld, dy->ld, in },
+                        &(struct gemm_plans_operands){ x.at, dy->at, d, sums ? db : NULL },
+                        ret_summed, f))
         return false;
-    return direct || cuda_error_check(
-                         f, "weight gradient",
-                         kernels_add_rows(stream, l->out, l->in, d, x.ld, NULL, 0, NULL, dw));
+    return direct ||
+           cuda_error_check(f, "weight gradient",
+                            kernels_add_rows(stream, l->out, l->in, d, in, NULL, 0, NULL, dw));
 }
 
 bool gemm_backward(struct gemm *p, cudaStream_t stream, const struct linear *l, const float *dy,
-                   float *dx, const struct relu_mask *mask, float *dw, float *db, void *scratch,
-                   struct cuda_error *f)
+                   float *dx, const struct relu_mask *mask, float *dw, float *db, float *sums,
+                   void *scratch, struct cuda_error *f)
 {
     struct operand y;
     bool summed;
 
-    if (!stage(p, stream, &p->dy, dy, l->n, l->out, &y, f) ||
-        (dx && !make_dx(p, stream, l, &y, dx, mask, f)))
+    if (!stage(p, stream, &p->dy, dy, l->n, l->out, l->out, &y, f) ||
+        (dx && !make_dx(p, stream, l, &y, dx, mask, sums, scratch, f)))
         return false;
     if (!dw)
         return true;
     return make_dw(p, stream, l, &y, dw, db, &summed, f) &&
-           (summed ||
+           (summed || !db ||
             cuda_error_check(f, "bias gradient",
                              kernels_bias_grad(stream, l->n, l->out, dy, db, scratch)));
 }

@@ -16,7 +16,7 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
 {
     const size_t s = cuda_compat_row();
     const uint32_t lane = threadIdx.x;
-    const float *x = l.x + s * l.in;
+    const float *x = l.x + s * linear_ldx(&l);
     float sum = 0, total = 0;
 
     if (s < l.n)
@@ -57,13 +57,14 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
         for (uint32_t k = 0; k < N; k++)
             d.at[k] = y.at[k] > 0.0f ? d.at[k] * mask.scale : 0.0f;
     }
-    dev_store(dx + s * l.in + i, d);
+    dev_store(dx + s * linear_ldx(&l) + i, d);
 }
 
 static cudaError_t launch_slope_of_x(cudaStream_t stream, const struct linear *l,
                                      const float *dy, const struct relu_mask &mask, float *dx)
 {
-    if (dev_by_fours(l->w, l->in) && dev_by_fours(mask.y, mask.ldy) && dev_by_fours(dx, l->in))
+    if (dev_by_fours(l->w, l->in) && dev_by_fours(mask.y, mask.ldy) &&
+        dev_by_fours(dx, linear_ldx(l)))
         return cuda_compat_launch(slope_of_x<4>, cuda_compat_grid(l->n, l->in / 4), stream, *l,
                                   dy, mask, dx);
     return cuda_compat_launch(slope_of_x<1>, cuda_compat_grid(l->n, l->in), stream, *l, dy,
@@ -74,27 +75,30 @@ static cudaError_t launch_slope_of_x(cudaStream_t stream, const struct linear *l
 struct head_weights {
     typedef float sum, value;
     const float *x, *dy;
-    uint32_t in;
+    uint32_t in, ldx;
 
     __device__ float load(size_t s, uint32_t o) const
     {
-        return o < in ? dy[s] * x[s * in + o] : dy[s];
+        return o < in ? dy[s] * x[s * ldx + o] : dy[s];
     }
 
-    __device__ void add(float &to, float v, uint32_t o) const
+    __device__ void add(float &to, float v, size_t s, uint32_t o) const
     {
-        (void)o;
+        (void)s, (void)o;
         to += v;
     }
 };
 
 struct head_weights_finish {
-    float *dw, *db;
+    float *dw, *db; /* db NULL: not wanted */
     uint32_t in;
 
     __device__ void put(uint32_t o, const float &total) const
     {
-        *(o < in ? dw + o : db) = total;
+        if (o < in)
+            dw[o] = total;
+        else if (db)
+            *db = total;
     }
 };
 
@@ -103,7 +107,7 @@ cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l, c
                                   void *scratch)
 {
     const struct relu_mask none = {};
-    const struct head_weights term = { l->x, dy, l->in };
+    const struct head_weights term = { l->x, dy, l->in, linear_ldx(l) };
     const struct head_weights_finish finish = { dw, db, l->in };
     cudaError_t error = cudaSuccess;
 
@@ -124,9 +128,9 @@ struct head_bias {
         return dy[s * width + o];
     }
 
-    __device__ void add(float &to, float v, uint32_t o) const
+    __device__ void add(float &to, float v, size_t s, uint32_t o) const
     {
-        (void)o;
+        (void)s, (void)o;
         to += v;
     }
 };
@@ -145,6 +149,40 @@ cudaError_t kernels_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width, c
 {
     const struct head_bias term = { dy, width };
     const struct head_bias_finish finish = { db };
+
+    return column_sums_sum(stream, term, finish, n, width, scratch);
+}
+
+/* Of what the mask leaves, which goes back to where it was read. */
+struct masked_bias {
+    typedef float sum;
+    struct value {
+        float d, y;
+    };
+    struct relu_mask mask;
+    float *d;
+    uint32_t width;
+
+    __device__ struct value load(size_t s, uint32_t o) const
+    {
+        return { d[s * width + o], mask.y[s * mask.ldy + o] };
+    }
+
+    __device__ void add(float &to, const struct value &v, size_t s, uint32_t o) const
+    {
+        const float left = v.y > 0.0f ? v.d * mask.scale : 0.0f;
+
+        d[s * width + o] = left;
+        to += left;
+    }
+};
+
+cudaError_t kernels_mask_sums(cudaStream_t stream, uint32_t n, uint32_t width,
+                              const struct relu_mask *mask, float *d, float *sums,
+                              void *scratch)
+{
+    const struct masked_bias term = { *mask, d, width };
+    const struct head_bias_finish finish = { sums };
 
     return column_sums_sum(stream, term, finish, n, width, scratch);
 }

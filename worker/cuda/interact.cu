@@ -50,7 +50,7 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t n_pairs = interact_row(it.n_vectors, it.self);
     const struct vectors v = stage(it, t + (size_t)blockIdx.x * it.n_vectors * it.dim, staged);
 
-    r += (size_t)blockIdx.x * (it.direct + n_pairs);
+    r += blockIdx.x * interact_ldr(it);
     for (uint32_t d = threadIdx.x; d < it.direct; d += THREADS)
         r[d] = v.at[d];
     for (uint32_t p = threadIdx.x; p < n_pairs; p += THREADS) {
@@ -70,8 +70,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const size_t at = (size_t)blockIdx.x * it.n_vectors * it.dim;
     const struct vectors v = stage(it, t + at, staged);
-    const float *dz =
-        dr + (size_t)blockIdx.x * (it.direct + interact_row(it.n_vectors, it.self)) + it.direct;
+    const float *dz = dr + blockIdx.x * interact_ldr(it) + it.direct;
 
     for (uint32_t k = threadIdx.x; k < it.n_vectors * it.dim; k += THREADS) {
         const uint32_t i = k / it.dim;

@@ -13,6 +13,12 @@ static __forceinline__ __host__ __device__ uint32_t interact_row(uint32_t i, uin
     return self ? i * (i + 1) / 2 : i * (i - 1) / 2;
 }
 
+/* Floats from a row of R to the next. */
+static __forceinline__ __host__ __device__ size_t interact_ldr(const struct interact &it)
+{
+    return it.ldr ? it.ldr : it.direct + interact_row(it.n_vectors, it.self);
+}
+
 /* True if there is a kernel for this shape, at these addresses. dt may be NULL. */
 bool interact_tf32_fits(const struct interact *it, const float *t, const float *dt);
 

@@ -117,7 +117,7 @@ static __global__ void __launch_bounds__(WARPS *CUDA_COMPAT_WARP)
     if (s >= it.n)
         return;
     t += s * it.n_vectors * DIM;
-    r += s * (it.direct + interact_row(it.n_vectors, it.self));
+    r += s * interact_ldr(it);
     stage<DIM, ROWS>(t, it.n_vectors, x);
     for (uint32_t d = lane; d < it.direct; d += CUDA_COMPAT_WARP)
         r[d] = t[d];
@@ -195,7 +195,7 @@ static __global__ void __launch_bounds__(WARPS *CUDA_COMPAT_WARP)
         return;
     t += s * it.n_vectors * DIM;
     dt += s * it.n_vectors * DIM;
-    dr += s * (it.direct + interact_row(it.n_vectors, it.self)) + it.direct;
+    dr += s * interact_ldr(it) + it.direct;
     stage<DIM, ROWS>(t, it.n_vectors, x);
     stage_slopes<ROWS>(it, dr, g);
     for (int i = 0; i < ROWS / TILE; i++)

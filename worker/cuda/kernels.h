@@ -36,11 +36,15 @@ EXTERN_C size_t kernels_bag_grad_bytes(uint32_t n_spans_max, uint32_t dim);
  *
  *     bias        y[s] = act(y[s] + b), in place; n x width
  *     mask        d through mask, in place; n x width without gaps
- *     bias_grad   db[width] = sum of dy[n][width] over samples */
+ *     bias_grad   db[width] = sum of dy[n][width] over samples
+ *     mask_sums   mask, and sums[width] of what it leaves over samples */
 EXTERN_C cudaError_t kernels_bias(cudaStream_t stream, uint32_t n, uint32_t width,
                                   const float *b, enum device_act act, float *y, uint32_t ldy);
 EXTERN_C cudaError_t kernels_mask(cudaStream_t stream, uint32_t n, uint32_t width,
                                   const struct relu_mask *mask, float *d);
+EXTERN_C cudaError_t kernels_mask_sums(cudaStream_t stream, uint32_t n, uint32_t width,
+                                       const struct relu_mask *mask, float *d, float *sums,
+                                       void *scratch);
 EXTERN_C cudaError_t kernels_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width,
                                        const float *dy, float *db, void *scratch);
 

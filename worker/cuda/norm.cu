@@ -22,10 +22,11 @@ struct norm_spread {
         return x[s * width + o];
     }
 
-    __device__ void add(struct column_sums_pair &to, float v, uint32_t o) const
+    __device__ void add(struct column_sums_pair &to, float v, size_t s, uint32_t o) const
     {
         const double d = (double)v - (double)x[o];
 
+        (void)s;
         to.a += d;
         to.b += d * d;
     }
@@ -146,9 +147,10 @@ struct norm_slopes {
         return { w.masked<1>(s, o).at[0], w.xhat<1>(s, o).at[0] };
     }
 
-    __device__ void add(struct column_sums_pair &to, const struct value &v, uint32_t o) const
+    __device__ void add(struct column_sums_pair &to, const struct value &v, size_t s,
+                        uint32_t o) const
     {
-        (void)o;
+        (void)s, (void)o;
         to.a += (double)v.d;
         to.b += (double)v.d * (double)v.xhat;
     }

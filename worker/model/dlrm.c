@@ -38,6 +38,12 @@ static void plan(struct dlrm *m)
                                  .norm = cfg->batch_norm,
                                  .dropout = cfg->dropout },
              m->tensors, &m->n_tensors);
+    m->ldr = m->r_width;
+    if (m->pairs && m->ops->row_floats > 1) {
+        m->ldr =
+            (m->r_width + m->ops->row_floats - 1) / m->ops->row_floats * m->ops->row_floats;
+        m->top.layers[0].ldx = m->ldr;
+    }
     m->bottom.ops = m->top.ops = m->ops;
     m->bottom.c = m->top.c = m->c;
 }
@@ -95,10 +101,10 @@ static int alloc_vectors(struct dlrm *m)
         return -ENOMEM;
     if (!m->pairs)
         return 0;
-    m->r = device_memory_alloc(m, sample_bytes(m, m->r_width));
+    m->r = device_memory_alloc(m, sample_bytes(m, m->ldr));
     if (!m->r)
         return -ENOMEM;
-    m->dr = device_memory_alloc(m, sample_bytes(m, m->r_width));
+    m->dr = device_memory_alloc(m, sample_bytes(m, m->ldr));
     return m->dr ? 0 : -ENOMEM;
 }
 
@@ -166,8 +172,8 @@ void dlrm_free(struct dlrm *m)
     device_buffers_deinit(&m->buffers);
     device_memory_free(m, m->t, t_bytes(m));
     device_memory_free(m, m->dt, t_bytes(m));
-    device_memory_free(m, m->r, sample_bytes(m, m->r_width));
-    device_memory_free(m, m->dr, sample_bytes(m, m->r_width));
+    device_memory_free(m, m->r, sample_bytes(m, m->ldr));
+    device_memory_free(m, m->dr, sample_bytes(m, m->ldr));
     m->ops->close(m->c);
     free(m);
 }
@@ -295,8 +301,9 @@ static uint32_t dense_floats(const struct dlrm *m)
 
 static struct interact interact_of(const struct dlrm *m, uint32_t n)
 {
-    return (struct interact){ n, m->n_vectors, m->config.dim, dense_floats(m),
-                              m->config.self_interaction };
+    return (struct interact){
+        n, m->n_vectors, m->config.dim, dense_floats(m), m->config.self_interaction, m->ldr
+    };
 }
 
 /* Tensors where the step's ops find them. */
@@ -340,7 +347,7 @@ static void backward_vectors(struct dlrm *m, const struct dlrm_io *io)
         return;
     last = mlp_last(&m->bottom);
     if (m->pairs)
-        m->ops->add_rows(m->c, io->n, dim, m->dr, m->r_width, m->dt, ld, mlp_mask(last, &mask),
+        m->ops->add_rows(m->c, io->n, dim, m->dr, m->ldr, m->dt, ld, mlp_mask(last, &mask),
                          last->dy);
     else
         m->ops->add_rows(m->c, io->n, dim, m->dt, ld, NULL, 0, mlp_mask(last, &mask), last->dy);

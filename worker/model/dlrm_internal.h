@@ -3,7 +3,7 @@
  * device's memory:
  *
  *     T        [n][n_vectors][dim]   D (written there by the bottom MLP), then the bags
- *     R        [n][r_width]          T itself for concat and without fields
+ *     R        [n][r_width], ldr     T itself for concat and without fields
  *     dT, dR   like T and R          their gradients; dT is what comes through the pairs
  *                                    alone, dR itself for concat
  */
@@ -18,7 +18,7 @@ struct dlrm {
     struct dlrm_config config;
     const struct device_ops *ops;
     struct compute *c; /* owned */
-    uint32_t n_vectors, r_width;
+    uint32_t n_vectors, r_width, ldr;
     bool pairs;             /* R holds products: not concat, and there are fields */
     struct mlp bottom, top; /* bottom: without layers when there are no numeric columns */
     uint32_t n_tensors;

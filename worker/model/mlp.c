@@ -143,7 +143,9 @@ void mlp_deinit(struct mlp *mlp)
 
 static struct linear linear_of(const struct mlp_layer *l, uint32_t n)
 {
-    return (struct linear){ n, l->in, l->out, l->x, l->w->device.values, l->b->device.values };
+    return (struct linear){
+        n, l->in, l->out, l->x, l->w->device.values, l->b->device.values, l->ldx
+    };
 }
 
 static struct norm norm_of(const struct mlp_layer *l, uint32_t n)
@@ -223,15 +225,21 @@ static void backward_norm(const struct mlp *mlp, const struct mlp_layer *l, uint
 
 void mlp_backward(struct mlp *mlp, uint32_t n, float *dx)
 {
+    bool has_sums =
+        false; /* of dy: the layer above has made them, so the bias has its gradient */
+
     for (uint32_t i = mlp->n_layers; i-- > 0;) {
         const struct mlp_layer *l = &mlp->layers[i], *below = i ? l - 1 : NULL;
         const struct linear linear = linear_of(l, n);
         struct relu_mask mask;
+        const struct relu_mask *through = below ? mlp_mask(below, &mask) : NULL;
+        float *sums = through && mlp->ops->makes_sums ? below->b->device.grads : NULL;
 
         if (l->gamma)
             backward_norm(mlp, l, n);
-        mlp->ops->linear_backward(mlp->c, &linear, l->dy, below ? below->dy : dx,
-                                  below ? mlp_mask(below, &mask) : NULL, l->w->device.grads,
-                                  l->b->device.grads);
+        mlp->ops->linear_backward(mlp->c, &linear, l->dy, below ? below->dy : dx, through,
+                                  l->w->device.grads, has_sums ? NULL : l->b->device.grads,
+                                  sums);
+        has_sums = sums != NULL;
     }
 }

@@ -28,7 +28,8 @@ struct mlp_layer {
     struct dlrm_tensor *w, *b;                     /* borrowed */
     struct dlrm_tensor *gamma, *beta, *mean, *var; /* borrowed; NULL without norm */
     const float *x;                                /* borrowed, of the last forward */
-    float *pre;                                    /* owned */
+    uint32_t ldx; /* floats from a row of x to the next; 0: in */
+    float *pre;   /* owned */
     float *stats; /* owned: mean, var, inv_std of the norm, out each */
     float *y;     /* own_y, or borrowed by mlp_place_output() */
     uint32_t ldy;

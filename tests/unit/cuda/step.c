@@ -104,7 +104,7 @@ void step_draw_bags(struct step *s, struct fixture_rng *rng)
 static struct linear step_linear(const struct step *s, enum step_array x, uint32_t in,
                                  enum step_array w, enum step_array b, uint32_t out)
 {
-    return (struct linear){ STEP_N, in, out, s->at[x], s->at[w], s->at[b] };
+    return (struct linear){ STEP_N, in, out, s->at[x], s->at[w], s->at[b], 0 };
 }
 
 /* All that ops are told of a step; pointers into its arrays. */
@@ -129,7 +129,7 @@ static void step_shapes(const struct step *s, bool wants_transpose, struct step_
                        step_words(s, STEP_FIRST) },
         .bags = { STEP_N, STEP_FIELDS, STEP_DIM, s->n_rows, step_words(s, STEP_STARTS),
                   step_words(s, STEP_ROW_OF), wants_transpose ? &h->transpose : NULL },
-        .interact = { STEP_N, STEP_VECTORS, STEP_DIM, STEP_DIM, false },
+        .interact = { STEP_N, STEP_VECTORS, STEP_DIM, STEP_DIM, false, 0 },
         .norm = { STEP_N, STEP_HIDDEN, s->at[STEP_GAMMA], s->at[STEP_BETA],
                   s->at[STEP_RUNNING_MEAN], s->at[STEP_RUNNING_VAR], s->at[STEP_MEAN],
                   s->at[STEP_VAR], s->at[STEP_INV_STD] },
@@ -167,17 +167,19 @@ static void step_backward(const struct device_ops *on, struct compute *c, const 
     float *const *at = s->at;
 
     on->wide_grad(c, &h->bags, at[STEP_DZ], at[STEP_DWIDE]);
-    on->linear_backward(c, &h->head, at[STEP_DZ], at[STEP_DY], NULL, at[STEP_DW3],
-                        at[STEP_DB3]);
+    on->linear_backward(c, &h->head, at[STEP_DZ], at[STEP_DY], NULL, at[STEP_DW3], at[STEP_DB3],
+                        NULL);
     on->norm_backward(
         c, &h->norm, &h->top_mask, at[STEP_PRE], at[STEP_DY],
         &(struct norm_grads){ at[STEP_DGAMMA], at[STEP_DBETA], at[STEP_DMEAN], at[STEP_DVAR] });
-    on->linear_backward(c, &h->top, at[STEP_DY], at[STEP_DR], NULL, at[STEP_DW2], at[STEP_DB2]);
+    on->linear_backward(c, &h->top, at[STEP_DY], at[STEP_DR], NULL, at[STEP_DW2], at[STEP_DB2],
+                        NULL);
     on->interact_backward(c, &h->interact, at[STEP_T], at[STEP_DR], at[STEP_DT]);
     on->bag_grad(c, &h->bags, at[STEP_DT] + STEP_DIM, STEP_LD, at[STEP_DROWS]);
     on->add_rows(c, STEP_N, STEP_DIM, at[STEP_DR], STEP_WIDTH, at[STEP_DT], STEP_LD,
                  &h->bottom_mask, at[STEP_DD]);
-    on->linear_backward(c, &h->bottom, at[STEP_DD], NULL, NULL, at[STEP_DW1], at[STEP_DB1]);
+    on->linear_backward(c, &h->bottom, at[STEP_DD], NULL, NULL, at[STEP_DW1], at[STEP_DB1],
+                        NULL);
     on->axpy(c, STEP_HIDDEN * STEP_WIDTH, 0.01f, at[STEP_W2], at[STEP_DW2]);
 }
 

@@ -112,8 +112,8 @@ static void exact_interactions_are_the_cpus_bit_for_bit(void **state)
 
     for (uint32_t i = 0; i < 24; i++) {
         const uint32_t dim = 1 + lab_below(lab, i % 6 ? 40 : 200);
-        const struct interact it = { lab_below(lab, 3), 1 + lab_below(lab, 40), dim,
-                                     lab_below(lab, 2) ? dim : 0, lab_below(lab, 2) == 0 };
+        const struct interact it = { lab_below(lab, 3),           1 + lab_below(lab, 40), dim,
+                                     lab_below(lab, 2) ? dim : 0, lab_below(lab, 2) == 0, 0 };
         const struct job j = run(lab, KERNELS_FP32, it, lab_below(lab, 2));
 
         check_cpu(lab, &j);
@@ -125,7 +125,8 @@ static void exact_interactions_are_the_cpus_bit_for_bit(void **state)
 static void a_sample_that_shared_memory_does_not_hold_is_read_where_it_is(void **state)
 {
     struct lab *lab = *state;
-    const struct job j = run(lab, KERNELS_FP32, (struct interact){ 1, 50, 260, 260, true }, 0);
+    const struct job j =
+        run(lab, KERNELS_FP32, (struct interact){ 1, 50, 260, 260, true, 0 }, 0);
 
     check_cpu(lab, &j);
     lab_sweep(lab);
@@ -139,9 +140,10 @@ static void tensor_cores_are_within_tf32_of_double(void **state)
 
     for (size_t i = 0; i < COUNT_OF(dims); i++)
         for (size_t k = 0; k < COUNT_OF(vectors); k++) {
-            const struct interact it = { 1 + lab_below(lab, 3), vectors[k], dims[i],
-                                         lab_below(lab, 2) ? dims[i] : 0,
-                                         lab_below(lab, 2) == 0 };
+            const struct interact it = {
+                1 + lab_below(lab, 3),  vectors[k], dims[i], lab_below(lab, 2) ? dims[i] : 0,
+                lab_below(lab, 2) == 0, 0
+            };
             const struct job j = run(lab, KERNELS_TF32, it, 0);
 
             check_reference(lab, &j, 1e-3);
@@ -155,10 +157,10 @@ static void shapes_that_tensor_cores_do_not_take_are_exact(void **state)
     static const struct {
         struct interact it;
         size_t shift; /* 1: at no multiple of 16 bytes */
-    } cases[] = { { { 2, 33, 16, 16, false }, 0 },
-                  { { 2, 9, 24, 0, true }, 0 },
-                  { { 0, 27, 16, 16, false }, 0 },
-                  { { 2, 5, 16, 16, false }, 1 } };
+    } cases[] = { { { 2, 33, 16, 16, false, 0 }, 0 },
+                  { { 2, 9, 24, 0, true, 0 }, 0 },
+                  { { 0, 27, 16, 16, false, 0 }, 0 },
+                  { { 2, 5, 16, 16, false, 0 }, 1 } };
     struct lab *lab = *state;
 
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -172,7 +174,7 @@ static void shapes_that_tensor_cores_do_not_take_are_exact(void **state)
 static void a_nan_stays_in_its_sample(void **state)
 {
     struct lab *lab = *state;
-    const struct interact it = { 3, 20, 32, 32, false };
+    const struct interact it = { 3, 20, 32, 32, false, 0 };
     const size_t per_t = 20 * 32, per_r = 32 + 190;
     float *t = lab_floats(lab, 3 * per_t, 0), *r = lab_floats(lab, 3 * per_r, 0),
           *dt = lab_floats(lab, 3 * per_t, 0);

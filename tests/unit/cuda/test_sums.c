@@ -207,7 +207,7 @@ static void check_head(struct lab *lab, const struct head_job *j)
 
     assert_int_equal(device_cpu.reserve(lab->cpu, n, in, 1), 0);
     device_cpu.linear_forward(lab->cpu, &j->l, j->act, y, j->ldy);
-    device_cpu.linear_backward(lab->cpu, &j->l, j->dy, dx, j->mask, dw, db);
+    device_cpu.linear_backward(lab->cpu, &j->l, j->dy, dx, j->mask, dw, db, NULL);
     lab_same(j->y, y, (size_t)n * j->ldy);
     lab_same(j->dx, dx, (size_t)n * in);
     for (uint32_t i = 0; i <= in; i++) {
@@ -233,7 +233,7 @@ static void a_layer_of_one_output_is_the_cpus(void **state)
                                         1.25f };
         struct head_job j = {
             .l = { n, in, 1, lab_floats(lab, (size_t)n * in, 0), lab_floats(lab, in, 0),
-                   lab_floats(lab, 1, 0) },
+                   lab_floats(lab, 1, 0), 0 },
             .act = i % 2 ? DEVICE_RELU : DEVICE_LINEAR,
             .mask = i % 3 ? &mask : NULL,
             .dy = lab_floats(lab, n, 0),
@@ -260,7 +260,7 @@ static void of_a_layer_of_one_output_either_gradient_may_be_left_out(void **stat
 {
     struct lab *lab = *state;
     const struct linear l = {
-        70, 9, 1, lab_floats(lab, 630, 0), lab_floats(lab, 9, 0), lab_floats(lab, 1, 0)
+        70, 9, 1, lab_floats(lab, 630, 0), lab_floats(lab, 9, 0), lab_floats(lab, 1, 0), 0
     };
     float *dy = lab_floats(lab, 70, 0);
     float *dx = lab_blank(lab, 630 * sizeof *dx, 0), *dw = lab_blank(lab, 9 * sizeof *dw, 0),

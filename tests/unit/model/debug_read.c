@@ -81,7 +81,7 @@ static const float *columns(struct dlrm *m, const float *from, uint32_t ld, uint
 static const float *read_pre(struct dlrm *m, const struct mlp_layer *l, uint32_t *ret_n)
 {
     const struct linear linear = {
-        m->n, l->in, l->out, l->x, l->w->device.values, l->b->device.values
+        m->n, l->in, l->out, l->x, l->w->device.values, l->b->device.values, l->ldx
     };
     struct reading a;
     float *to = start(m, &a, (size_t)m->n * l->out);
@@ -117,11 +117,15 @@ static const float *read_d_out(struct dlrm *m, const struct mlp *mlp, uint32_t i
     if (!to)
         return NULL;
     if (i + 1 < mlp->n_layers) {
-        const struct linear linear = {
-            m->n, next->in, next->out, next->x, next->w->device.values, next->b->device.values
-        };
+        const struct linear linear = { m->n,
+                                       next->in,
+                                       next->out,
+                                       next->x,
+                                       next->w->device.values,
+                                       next->b->device.values,
+                                       next->ldx };
 
-        m->ops->linear_backward(m->c, &linear, next->dy, to, NULL, NULL, NULL);
+        m->ops->linear_backward(m->c, &linear, next->dy, to, NULL, NULL, NULL, NULL);
     } else if (mlp == &m->top) {
         m->ops->add_rows(m->c, m->n, l->out, l->dy, l->out, NULL, 0, NULL, to);
     } else if (m->pairs) {

@@ -59,7 +59,7 @@ static void check_linear_backward(struct compute *c, const struct linear *l,
     float *dy = floats(rng, n * out), *dx = floats(rng, n * in);
     float *dw = floats(rng, out * in), *db = floats(rng, out);
 
-    ops->linear_backward(c, l, dy, dx, mask, dw, db);
+    ops->linear_backward(c, l, dy, dx, mask, dw, db, NULL);
     for (size_t k = 0; k < out * in; k++) {
         double want = 0;
 
@@ -96,7 +96,7 @@ static void a_linear_layer_is_its_formula_forward_and_backward(void **state)
         float *x = floats(&rng, (size_t)n * in), *w = floats(&rng, (size_t)out * in),
               *b = floats(&rng, out);
         float *y = floats(&rng, (size_t)n * ldy), *below = floats(&rng, (size_t)n * ldm);
-        const struct linear l = { n, in, out, x, w, b };
+        const struct linear l = { n, in, out, x, w, b, 0 };
         const struct relu_mask mask = { below, ldm, 1.25f };
 
         assert_int_equal(ops->reserve(c, n, in, out), 0);
@@ -115,7 +115,7 @@ static void a_product_gives_the_same_bits_again(void **state)
     const uint32_t n = 129, in = 367, out = 255;
     float *x = floats(&rng, n * in), *w = floats(&rng, out * in), *b = floats(&rng, out);
     float *first = floats(&rng, n * out), *again = floats(&rng, n * out + 1);
-    const struct linear l = { n, in, out, x, w, b };
+    const struct linear l = { n, in, out, x, w, b, 0 };
 
     assert_int_equal(ops->reserve(c, n, in, out), 0);
     ops->linear_forward(c, &l, DEVICE_RELU, first, out);
@@ -130,7 +130,7 @@ static void a_nan_passes_through_relu(void **state)
 {
     struct compute *c = *state;
     const float x[2] = { 1, NAN }, w[1] = { 1 }, b[1] = { 0 };
-    const struct linear l = { 2, 1, 1, x, w, b };
+    const struct linear l = { 2, 1, 1, x, w, b, 0 };
     float y[2] = { 0 };
 
     assert_int_equal(ops->reserve(c, 2, 1, 1), 0);
@@ -142,13 +142,13 @@ static void relu_has_no_slope_at_zero(void **state)
 {
     const float w[1] = { 1 }, b[1] = { 0 }, dy[3] = { 3, 3, 3 };
     const float below[3] = { 0, -0.0f, 1e-30f };
-    const struct linear l = { 3, 1, 1, below, w, b };
+    const struct linear l = { 3, 1, 1, below, w, b, 0 };
     const struct relu_mask mask = { below, 1, 2 };
     float dx[3] = { 9, 9, 9 }, dw[1], db[1], sum[3] = { 9, 9, 9 };
     struct compute *c = *state;
 
     assert_int_equal(ops->reserve(c, 3, 1, 1), 0);
-    ops->linear_backward(c, &l, dy, dx, &mask, dw, db);
+    ops->linear_backward(c, &l, dy, dx, &mask, dw, db, NULL);
     assert_true(dx[0] == 0 && dx[1] == 0 && dx[2] == 6);
     ops->add_rows(c, 3, 1, dy, 1, dy, 1, &mask, sum);
     assert_true(sum[0] == 0 && sum[1] == 0 && sum[2] == 12);
@@ -262,7 +262,7 @@ static void interaction_takes_pairs_row_by_row_below_the_diagonal(void **state)
         check_interact(c,
                        &(struct interact){ fixture_below(&rng, 3), 1 + fixture_below(&rng, 40),
                                            dim, fixture_below(&rng, 2) ? dim : 0,
-                                           fixture_below(&rng, 2) == 0 },
+                                           fixture_below(&rng, 2) == 0, 0 },
                        &rng);
     }
 }

@@ -150,7 +150,7 @@ static struct layer layer_new(struct fixture_rng *rng, uint32_t n, uint32_t in, 
                        .dw = floats(rng, (size_t)in * out),
                        .db = floats(rng, out) };
 
-    a.l = (struct linear){ n, in, out, a.x, a.w, a.b };
+    a.l = (struct linear){ n, in, out, a.x, a.w, a.b, 0 };
     a.mask = (struct relu_mask){ a.below, in, 1.5f };
     return a;
 }
@@ -175,7 +175,7 @@ static void check_fused(struct compute *c, struct layer *a)
     const size_t n_y = (size_t)a->l.n * a->l.out, n_x = (size_t)a->l.n * a->l.in;
     float *y = memory_alloc(n_y * sizeof *y + 1), *dx = memory_alloc(n_x * sizeof *dx + 1);
     float *none = memory_alloc(a->l.out * sizeof *none);
-    const struct linear without = { a->l.n, a->l.in, a->l.out, a->x, a->w, none };
+    const struct linear without = { a->l.n, a->l.in, a->l.out, a->x, a->w, none, 0 };
 
     ops->linear_forward(c, &without, DEVICE_LINEAR, y, a->l.out);
     ops->linear_forward(c, &a->l, DEVICE_RELU, a->y, a->l.out);
@@ -184,8 +184,8 @@ static void check_fused(struct compute *c, struct layer *a)
 
         assert_true(a->y[i] == (v > 0 ? v : 0));
     }
-    ops->linear_backward(c, &a->l, a->dy, dx, NULL, a->dw, a->db);
-    ops->linear_backward(c, &a->l, a->dy, a->dx, &a->mask, NULL, NULL);
+    ops->linear_backward(c, &a->l, a->dy, dx, NULL, a->dw, a->db, NULL);
+    ops->linear_backward(c, &a->l, a->dy, a->dx, &a->mask, NULL, NULL, NULL);
     for (size_t i = 0; i < n_x; i++)
         assert_true(a->dx[i] == (a->below[i] > 0 ? dx[i] * 1.5f : 0));
     free(y), free(dx), free(none);
@@ -229,8 +229,8 @@ static void nor_does_it_change_openblas(void **state)
         assert_int_equal(ops->reserve(two, a.l.n, a.l.in, a.l.out), 0);
         ops->linear_forward(one, &a.l, DEVICE_RELU, a.y, a.l.out);
         ops->linear_forward(two, &a.l, DEVICE_RELU, b.y, a.l.out);
-        ops->linear_backward(one, &a.l, a.dy, a.dx, &a.mask, a.dw, a.db);
-        ops->linear_backward(two, &a.l, a.dy, b.dx, &a.mask, b.dw, b.db);
+        ops->linear_backward(one, &a.l, a.dy, a.dx, &a.mask, a.dw, a.db, NULL);
+        ops->linear_backward(two, &a.l, a.dy, b.dx, &a.mask, b.dw, b.db, NULL);
         assert_memory_equal(a.y, b.y, n_y * sizeof *a.y);
         assert_memory_equal(a.dx, b.dx, n_x * sizeof *a.dx);
         assert_memory_equal(a.dw, b.dw, n_w * sizeof *a.dw);
@@ -295,7 +295,7 @@ static void a_layer_in_bf16_is_its_formula_to_within_the_rounding(void **state)
 
         assert_int_equal(ops->reserve(c, a.l.n, a.l.in, a.l.out), 0);
         ops->linear_forward(c, &a.l, DEVICE_LINEAR, a.y, a.l.out);
-        ops->linear_backward(c, &a.l, a.dy, a.dx, NULL, a.dw, a.db);
+        ops->linear_backward(c, &a.l, a.dy, a.dx, NULL, a.dw, a.db, NULL);
         check_rounded(&a);
         layer_free(&a);
     }
