@@ -155,14 +155,14 @@ size_t channel_unsent_bytes(const struct channel *c)
  *         -> finish -> on_closed -> events.closed                             (end)
  */
 #define FRAME_COST(n) (1024u + 16u * (n)) /* beside its bytes; its head has n */
-#define HIGH_WATER_BYTES (8u << 20)       /* of the memory of what is unsent */
+#define READ_COST_SHARE 4u /* a byte that is only received costs less than one that is used */
+#define HIGH_WATER_BYTES (8u << 20) /* of the memory of what is unsent */
 #define LOW_WATER_BYTES (2u << 20)
 #define LOW_READ_BYTES (64u << 10) /* of one read, at low priority */
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space);
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space);
 static void on_turn(struct channel_loop_waiter *w);
-static void on_low_turn(struct channel_loop_waiter *w);
 static void on_written(struct channel_out *out, int status);
 
 /* --- memory --- */
@@ -204,6 +204,8 @@ static void finish(struct channel *c)
     if (c->finished)
         return;
     c->finished = true;
+    if (c->turn.is_low)
+        channel_loop_remove_low(c->channels);
     count_held(c);
     c->n_handles_open = 1;
     uv_close((uv_handle_t *)c->stream, on_closed);
@@ -284,52 +286,42 @@ void channel_fail(struct channel *c, int why)
 
 /* --- turns --- */
 
-static bool turn_is_over(struct channel *c)
+void channel_set_low_priority(struct channel *c, bool is_low)
 {
-    if (c->turn != c->channels->turn) {
-        c->turn = c->channels->turn;
-        c->turn_bytes = 0;
-    }
-    return c->turn_bytes >= (c->low_priority ? CHANNEL_LOW_TURN_BYTES : CHANNEL_TURN_BYTES);
+    if (c->turn.is_low == is_low)
+        return;
+    c->turn.is_low = is_low;
+    if (c->finished)
+        return;
+    if (is_low)
+        channel_loop_add_low(c->channels);
+    else
+        channel_loop_remove_low(c->channels);
+}
+
+uint64_t channel_waited_ns(const struct channel *c, uint64_t now_ns)
+{
+    uint64_t since_ns = channel_loop_polled_ns(c->channels);
+
+    if (c->waiter.since_ns && c->waiter.since_ns < since_ns)
+        since_ns = c->waiter.since_ns;
+    return now_ns > since_ns ? now_ns - since_ns : 0;
 }
 
 static void use_turn(struct channel *c, size_t n_bytes)
 {
-    size_t paid;
-
-    (void)turn_is_over(c); /* a new one may have begun */
-    paid = MAX(c->turn_bytes, CHANNEL_LOW_TURN_BYTES);
-    c->turn_bytes += n_bytes;
-    if (c->low_priority && c->turn_bytes > paid)
-        c->channels->low_bytes += c->turn_bytes - paid;
-}
-
-static void begin_low_turn(struct channel *c)
-{
-    c->low_turn = c->channels->turn;
-    c->channels->low_bytes += CHANNEL_LOW_TURN_BYTES;
-}
-
-/* Does its priority let it read or deliver now? */
-static bool has_priority(struct channel *c)
-{
-    if (!c->low_priority || c->low_turn == c->channels->turn)
-        return true;
-    if (!channel_loop_has_low_turn(c->channels))
-        return false;
-    begin_low_turn(c);
-    return true;
+    channel_turn_use(&c->turn, c->channels, n_bytes, n_bytes);
 }
 
 void channel_use_turn(struct channel *c, size_t n_bytes)
 {
-    use_turn(c, n_bytes);
+    channel_turn_use(&c->turn, c->channels, n_bytes, 0);
 }
 
 void channel_use_unpacked(struct channel *c, size_t n_bytes)
 {
     channel_use_unpacked_slice(c, n_bytes);
-    if (c->low_priority)
+    if (c->turn.is_low)
         use_turn(c, (CHANNEL_LOW_UNPACK_COST - 1) * n_bytes);
 }
 
@@ -337,6 +329,13 @@ void channel_use_unpacked_slice(struct channel *c, size_t n_bytes)
 {
     use_turn(c, n_bytes);
     c->channels->unpacked_bytes += n_bytes;
+}
+
+/* The frame itself is counted when it has been delivered. */
+void channel_use_work(struct channel *c, size_t n_bytes)
+{
+    if (n_bytes > c->in.next_bytes)
+        channel_turn_use(&c->turn, c->channels, 0, n_bytes - c->in.next_bytes);
 }
 
 static bool waits(const struct channel *c)
@@ -355,6 +354,7 @@ static int deliver_one(struct channel *c, const struct frame_header *header)
     if (status)
         return status;
     status = c->events->frame(c->owner, header, head, head + header->head_bytes);
+    c->waiter.since_ns = 0;
     use_turn(c, c->in.next_bytes + FRAME_COST(header->head_bytes));
     if (!c->held)
         drop_frame(&c->in);
@@ -420,8 +420,8 @@ static int scan_frame(struct channel *c, struct frame_header *ret_header)
 
 static void wait_for_turn(struct channel *c)
 {
-    if (c->low_priority)
-        channel_loop_enqueue_low(c->channels, &c->waiter, on_low_turn);
+    if (c->turn.is_low)
+        channel_loop_enqueue_low(c->channels, &c->waiter, on_turn);
     else
         channel_loop_enqueue(c->channels, &c->waiter, on_turn);
 }
@@ -438,8 +438,7 @@ static void deliver(struct channel *c)
         if (!status && (!c->in.next_bytes || bytes_len(&c->in.buf) < c->in.next_bytes))
             break;
         /* Those that have begun a turn may have read; what the frames cost shows only now. */
-        if (!status && (turn_is_over(c) || !has_priority(c) ||
-                        !channel_loop_has_time(c->channels, c->low_priority, header.flags))) {
+        if (!status && !channel_turn_takes_frame(&c->turn, c->channels, header.flags)) {
             c->n_turns_ended++;
             wait_for_turn(c);
             break;
@@ -457,15 +456,13 @@ static void deliver(struct channel *c)
     count_held(c);
 }
 
+/* It may also read in this turn: nobody who has waited for less goes before it. */
 static void on_turn(struct channel_loop_waiter *w)
 {
-    deliver(CONTAINER_OF(w, struct channel, waiter));
-}
+    struct channel *c = CONTAINER_OF(w, struct channel, waiter);
 
-static void on_low_turn(struct channel_loop_waiter *w)
-{
-    begin_low_turn(CONTAINER_OF(w, struct channel, waiter));
-    on_turn(w);
+    channel_turn_begin(&c->turn, c->channels);
+    deliver(c);
 }
 
 /* What kept us from delivering is over: first the frames that have come, then new ones. */
@@ -474,7 +471,7 @@ static void go_on(struct channel *c)
     int status;
 
     if (bytes_len(&c->in.buf))
-        channel_loop_enqueue(c->channels, &c->waiter, on_turn);
+        wait_for_turn(c);
     else
         clear_in(&c->in);
     if (!c->stopped)
@@ -514,8 +511,8 @@ bool channel_mid_frame(const struct channel *c)
 
 static bool may_read(struct channel *c)
 {
-    return c->state == CHANNEL_OPEN && !c->held && !waits(c) && !turn_is_over(c) &&
-           has_priority(c);
+    return c->state == CHANNEL_OPEN && !c->held && !waits(c) &&
+           channel_turn_goes_on(&c->turn, c->channels);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space)
@@ -525,13 +522,15 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
     uint8_t *bytes;
 
     (void)suggested_bytes;
+    if (c->channels->n_low)
+        channel_loop_note_read(c->channels);
     c->declined = c->state != CHANNEL_CLOSING && !may_read(c);
-    c->in.is_cautious = c->low_priority;
+    c->in.is_cautious = c->turn.is_low;
     *ret_space = (uv_buf_t){ 0 }; /* UV_ENOBUFS follows */
     if (c->state == CHANNEL_CLOSING) {
         *ret_space = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };
     } else if (!c->declined && reserve_read(&c->in, &bytes, &n_bytes) == 0) {
-        if (c->low_priority)
+        if (c->turn.is_low)
             n_bytes = MIN(n_bytes, LOW_READ_BYTES);
         *ret_space = (uv_buf_t){ (char *)bytes, n_bytes };
     }
@@ -546,7 +545,7 @@ static void on_declined(struct channel *c)
         c->stopped = true;
     } else if (!waits(c)) {
         c->n_turns_ended++;
-        if (!has_priority(c))
+        if (!channel_turn_has_begun(&c->turn, c->channels))
             wait_for_turn(c);
     }
 }
@@ -582,7 +581,8 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
     deliver(c);
     if (!channel_mid_frame(c))
         return;
-    use_turn(c, (size_t)n_bytes);
+    channel_turn_use(&c->turn, c->channels, (size_t)n_bytes,
+                     c->turn.is_low ? (size_t)n_bytes : (size_t)n_bytes / READ_COST_SHARE);
     if ((size_t)n_bytes < space->len)
         acknowledge(c);
 }

@@ -99,7 +99,6 @@ struct channel {
     int why;
     uint32_t frame_max_bytes;
     bool reads_always;            /* the owner's, after the start: never CONGESTED */
-    bool low_priority;            /* the owner's, at any time */
     uint64_t bytes_in, bytes_out; /* on the wire, headers included */
 
     struct channel_in in;
@@ -111,11 +110,9 @@ struct channel {
     bool stopped;             /* reading, at libuv */
     bool lingering, finished; /* see channel_close() */
     struct channel_loop_waiter waiter;
-    uint64_t turn; /* the loop's, in which turn_bytes were used */
-    size_t turn_bytes;
+    struct channel_turn turn;
     size_t held_bytes, owner_bytes; /* as the loop counts them; of them, its owner's */
-    uint64_t low_turn;      /* the loop's, in which it may go on though its priority is low */
-    uint64_t n_turns_ended; /* by CHANNEL_TURN_BYTES, with more to come */
+    uint64_t n_turns_ended;         /* by CHANNEL_TURN_BYTES, with more to come */
     uv_timer_t linger;
     uv_shutdown_t shutdown;
     int n_handles_open;   /* that a close waits for */
@@ -165,7 +162,18 @@ static inline struct bytes channel_take_held(struct channel *c)
     return held;
 }
 
-/* Inside events.frame: what the frame asks for takes as long as n_bytes more would. */
+/* Low for peers that may be many, and are to leave time for the others. False at first. At any time. */
+void channel_set_low_priority(struct channel *c, bool is_low);
+
+/* Inside events.frame, on a channel of low priority: for how long, at most, its frame has waited for its turn. */
+uint64_t channel_waited_ns(const struct channel *c, uint64_t now_ns);
+
+/* Inside events.frame: the owner's work on it is worth so many bytes, where these are more than the frame's. It counts
+ * where channels share turns. */
+void channel_use_work(struct channel *c, size_t n_bytes);
+
+/* Inside events.frame: n_bytes more count for how long the channel's own turn may be. What they cost the others is for
+ * channel_use_work(). */
 void channel_use_turn(struct channel *c, size_t n_bytes);
 
 /* Inside events.frame: the owner has decompressed n_bytes of it, which count as if they had come. */

@@ -7,6 +7,7 @@
 #include "common/memory.h"
 
 #define SMALLEST_LOG2 12u
+#define SLEPT_NS UINT64_C(50000) /* no look at sockets that are ready takes so long */
 
 /* Lies in the free buffer itself. */
 struct channel_pool_node {
@@ -197,15 +198,25 @@ bool channel_loop_is_over(const struct channel_loop *channels)
            channels->held_bytes > m->max_bytes / m->n_loops;
 }
 
+/* What channels of low priority have of an iteration: less while the others could use more of it, too. */
+static size_t low_shared_bytes(const struct channel_loop *channels)
+{
+    bool is_busy = channels->is_contended || channels->line.first ||
+                   channels->used_bytes >= CHANNEL_SHARED_BYTES;
+
+    return is_busy ? CHANNEL_LOW_BUSY_BYTES : CHANNEL_LOW_SHARED_BYTES;
+}
+
 static void on_check(uv_check_t *check)
 {
     struct channel_loop *channels = check->data;
+    size_t low_bytes = low_shared_bytes(channels);
 
     channels->turn++;
     channels->unpacked_before = channels->unpacked_bytes;
-    channels->low_bytes -= channels->low_bytes < CHANNEL_LOW_SHARED_BYTES
-                               ? channels->low_bytes
-                               : CHANNEL_LOW_SHARED_BYTES;
+    channels->low_bytes -= channels->low_bytes < low_bytes ? channels->low_bytes : low_bytes;
+    channels->used_bytes = 0;
+    channels->is_contended = false;
     if (channel_loop_is_over(channels))
         channels->on_over(channels->owner);
 }
@@ -268,19 +279,30 @@ static void begin_freeing(struct channel_loop *channels, struct bytes *b)
     stay_awake(channels);
 }
 
+/* May one more channel of this kind begin a turn? What it costs is not known yet. */
+static bool may_begin(const struct channel_loop *channels, bool is_low)
+{
+    if (is_low)
+        return channels->low_bytes < CHANNEL_LOW_BEGIN_BYTES;
+    return !channels->n_low || channels->used_bytes < CHANNEL_SHARED_BEGIN_BYTES;
+}
+
 /* Whoever lines up meanwhile comes in the next iteration. (Where somebody else leaves the line
  * meanwhile, it may come now, and finds its turn used up.) */
+static void go_through(struct channel_loop *channels, bool is_low)
+{
+    struct channel_loop_line *line = is_low ? &channels->low_line : &channels->line;
+
+    for (size_t n = line->n; n && line->first && may_begin(channels, is_low); n--)
+        go_first(channels, line);
+}
+
 static void on_idle(uv_idle_t *idle)
 {
     struct channel_loop *channels = idle->data;
 
-    for (size_t n = channels->line.n; n && channels->line.first; n--)
-        go_first(channels, &channels->line);
-    for (size_t n = channels->low_line.n; n && channels->low_line.first; n--) {
-        if (channels->low_bytes >= CHANNEL_LOW_BEGIN_BYTES)
-            break;
-        go_first(channels, &channels->low_line);
-    }
+    go_through(channels, false);
+    go_through(channels, true);
     if (channels->freed)
         free_some(channels);
     if (is_idle(channels) && !channels->closing)
@@ -306,11 +328,14 @@ void channel_loop_init(struct channel_loop *channels, uv_loop_t *loop)
 {
     *channels = (struct channel_loop){ .loop = loop, .turn = 1 };
     uv_check_init(loop, &channels->check);
+    uv_prepare_init(loop, &channels->prepare);
     uv_idle_init(loop, &channels->idle);
     uv_timer_init(loop, &channels->sweep);
-    channels->check.data = channels->idle.data = channels->sweep.data = channels;
+    channels->check.data = channels->prepare.data = channels;
+    channels->idle.data = channels->sweep.data = channels;
     uv_check_start(&channels->check, on_check);
     uv_unref((uv_handle_t *)&channels->check);
+    uv_unref((uv_handle_t *)&channels->prepare);
     uv_unref((uv_handle_t *)&channels->sweep);
 }
 
@@ -320,6 +345,7 @@ void channel_loop_close(struct channel_loop *channels)
         return;
     channels->closing = true;
     uv_close((uv_handle_t *)&channels->check, NULL);
+    uv_close((uv_handle_t *)&channels->prepare, NULL);
     uv_close((uv_handle_t *)&channels->idle, NULL);
     uv_close((uv_handle_t *)&channels->sweep, NULL);
 }
@@ -371,6 +397,8 @@ static void append(struct channel_loop *channels, struct channel_loop_line *line
     if (w->go)
         return;
     *w = (struct channel_loop_waiter){ .go = go, .prev = line->last, .line = line };
+    if (line == &channels->low_line)
+        w->since_ns = uv_hrtime();
     if (line->last)
         line->last->next = w;
     else
@@ -392,9 +420,41 @@ void channel_loop_enqueue_low(struct channel_loop *channels, struct channel_loop
     append(channels, &channels->low_line, w, go);
 }
 
-bool channel_loop_has_low_turn(const struct channel_loop *channels)
+static void on_prepare(uv_prepare_t *prepare)
 {
-    return !channels->low_line.first && channels->low_bytes < CHANNEL_LOW_BEGIN_BYTES;
+    struct channel_loop *channels = prepare->data;
+
+    channels->polled_ns[1] = channels->polled_ns[0];
+    channels->polled_ns[0] = uv_hrtime();
+    channels->has_read = false;
+}
+
+/* Where the loop has slept, what woke it has not waited. */
+void channel_loop_note_read(struct channel_loop *channels)
+{
+    uint64_t now_ns;
+
+    if (channels->has_read)
+        return;
+    channels->has_read = true;
+    now_ns = uv_hrtime();
+    if (now_ns - channels->polled_ns[0] > SLEPT_NS)
+        channels->polled_ns[0] = channels->polled_ns[1] = now_ns;
+}
+
+void channel_loop_add_low(struct channel_loop *channels)
+{
+    if (channels->n_low++ || channels->closing)
+        return;
+    channels->polled_ns[0] = channels->polled_ns[1] = uv_hrtime();
+    channels->used_bytes = 0;
+    uv_prepare_start(&channels->prepare, on_prepare);
+}
+
+void channel_loop_remove_low(struct channel_loop *channels)
+{
+    if (!--channels->n_low && !channels->closing)
+        uv_prepare_stop(&channels->prepare);
 }
 
 void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_waiter *w)
@@ -412,7 +472,93 @@ void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_wait
     else
         line->last = w->prev;
     line->n--;
-    *w = (struct channel_loop_waiter){ 0 };
+    *w = (struct channel_loop_waiter){ .since_ns = w->since_ns };
     if (is_idle(channels) && !channels->closing)
         uv_idle_stop(&channels->idle);
+}
+
+/* ---- turns ---- */
+
+static bool are_shared(const struct channel_turn *t, const struct channel_loop *channels)
+{
+    return t->is_low || channels->n_low;
+}
+
+static void charge(const struct channel_turn *t, struct channel_loop *channels, size_t cost)
+{
+    if (t->is_low)
+        channels->low_bytes += cost;
+    else
+        channels->used_bytes += cost;
+}
+
+/* A new one may have begun. */
+static void update(struct channel_turn *t, const struct channel_loop *channels)
+{
+    if (t->number == channels->turn)
+        return;
+    t->number = channels->turn;
+    if (t->cost)
+        t->last_cost = t->cost;
+    t->n_bytes = t->cost = 0;
+}
+
+void channel_turn_use(struct channel_turn *t, struct channel_loop *channels, size_t n_bytes,
+                      size_t cost)
+{
+    size_t paid;
+
+    update(t, channels);
+    paid = t->begun == t->number && t->paid > t->cost ? t->paid : t->cost;
+    t->n_bytes += n_bytes;
+    t->cost += cost;
+    if (t->cost > paid && are_shared(t, channels))
+        charge(t, channels, t->cost - paid);
+}
+
+/* What it will cost is what the last one did, or, the first time, what a peer of low priority may use. */
+void channel_turn_begin(struct channel_turn *t, struct channel_loop *channels)
+{
+    size_t most = t->is_low ? CHANNEL_LOW_TURN_BYTES : CHANNEL_SHARED_BEGIN_BYTES;
+
+    if (!are_shared(t, channels))
+        return;
+    update(t, channels);
+    t->begun = t->number;
+    t->paid = t->last_cost ? t->last_cost : CHANNEL_LOW_TURN_BYTES;
+    if (t->paid < CHANNEL_TURN_LEAST_BYTES)
+        t->paid = CHANNEL_TURN_LEAST_BYTES;
+    if (t->paid > most)
+        t->paid = most;
+    charge(t, channels, t->paid);
+}
+
+bool channel_turn_has_begun(struct channel_turn *t, struct channel_loop *channels)
+{
+    if (!are_shared(t, channels) || t->begun == channels->turn)
+        return true;
+    if ((t->is_low ? &channels->low_line : &channels->line)->first ||
+        !may_begin(channels, t->is_low))
+        return false;
+    channel_turn_begin(t, channels);
+    return true;
+}
+
+bool channel_turn_goes_on(struct channel_turn *t, struct channel_loop *channels)
+{
+    update(t, channels);
+    return t->n_bytes < (t->is_low ? CHANNEL_LOW_TURN_BYTES : CHANNEL_TURN_BYTES) &&
+           channel_turn_has_begun(t, channels);
+}
+
+bool channel_turn_takes_frame(struct channel_turn *t, struct channel_loop *channels,
+                              uint8_t frame_flags)
+{
+    if (!channel_turn_goes_on(t, channels))
+        return false;
+    if (t->is_low)
+        return channels->low_bytes < CHANNEL_LOW_SHARED_BYTES;
+    return channel_loop_has_time(channels) &&
+           (!(frame_flags & FRAME_ZSTD) ||
+            channels->unpacked_bytes - channels->unpacked_before < CHANNEL_UNPACK_SHARED_BYTES);
 }

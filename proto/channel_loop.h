@@ -17,6 +17,11 @@
  * of their arrival. Bytes that one decompressed frame takes beyond it are charged to later iterations.
  * The others share CHANNEL_UNPACK_SHARED_BYTES of decompressed bytes: the next compressed frames wait in the line.
  *
+ * While a channel of low priority is open, the others share CHANNEL_SHARED_BYTES of each iteration, too, so that the
+ * sockets are looked at again before long, however many channels flood. Both kinds begin a turn with what their last
+ * one took, which counts at once. Where both want more than there is, each iteration has CHANNEL_SHARED_BYTES for the
+ * one kind and CHANNEL_LOW_BUSY_BYTES for the other.
+ *
  * Memory. Received and unsent bytes that channels hold, and bytes that their owners hold for them, are summed up;
  * several loops share one limit: struct channel_memory. While the limit is passed, a loop that has more than its share
  * notifies its owner once an iteration, and the owner ends channels.
@@ -93,7 +98,12 @@ static inline uint64_t channel_memory_used(const struct channel_memory *m)
 /* ---- the loop ---- */
 
 #define CHANNEL_TURN_BYTES (512u << 10)
-#define CHANNEL_LOW_TURN_BYTES (32u << 10)  /* of a channel of low priority, used or not */
+#define CHANNEL_LOW_TURN_BYTES (32u << 10)  /* of a channel of low priority */
+#define CHANNEL_TURN_LEAST_BYTES (4u << 10) /* with which a turn begins, used or not */
+#define CHANNEL_SHARED_BYTES \
+    (192u << 10) /* of all others, in one iteration, while one of low priority is open */
+#define CHANNEL_SHARED_BEGIN_BYTES (CHANNEL_SHARED_BYTES / 2) /* as CHANNEL_LOW_BEGIN_BYTES */
+#define CHANNEL_LOW_BUSY_BYTES (256u << 10) /* of those of low priority, while others wait */
 #define CHANNEL_LOW_SHARED_BYTES (1u << 20) /* of all of them, in one iteration */
 #define CHANNEL_LOW_BEGIN_BYTES \
     (CHANNEL_LOW_SHARED_BYTES / \
@@ -112,6 +122,8 @@ struct channel_loop_waiter {
     void (*go)(struct channel_loop_waiter *w); /* NULL: does not wait */
     struct channel_loop_waiter *next, *prev;
     struct channel_loop_line *line;
+    uint64_t
+        since_ns; /* in the line of low priority, and beyond it, until a frame is delivered */
 };
 
 struct channel_loop_line {
@@ -135,8 +147,13 @@ struct channel_loop {
     struct channel_pool_node *freed; /* owned: the rest of large buffers that are being freed */
     size_t freed_bytes;              /* so many */
     struct channel_loop_line line, low_line;
-    size_t low_bytes;        /* used up by channels of low priority, this turn and in advance */
-    uint64_t unpacked_bytes; /* decompressed for their owners, since the start, */
+    uint32_t n_low;        /* channels of low priority that are open */
+    size_t low_bytes;      /* used up by channels of low priority, this turn and in advance */
+    size_t used_bytes;     /* by the others, this turn, while there are some of low priority */
+    bool is_contended;     /* this turn has more work of the others than frames */
+    uint64_t polled_ns[2]; /* at the sockets, while n_low: the last time, and the time before */
+    bool has_read;         /* something since then */
+    uint64_t unpacked_bytes;       /* decompressed for their owners, since the start, */
     uint64_t unpacked_before;      /* and of them before this turn */
     struct channel_memory *memory; /* borrowed; NULL: no limit */
     void (*on_over)(void *owner);  /* more is used than may be, and too much of it here */
@@ -144,7 +161,8 @@ struct channel_loop {
     size_t held_bytes;             /* by this loop's channels */
     uint64_t published_bytes;      /* of them in *memory */
     uv_check_t check;
-    uv_idle_t idle; /* active while a channel waits, or a buffer is being freed */
+    uv_prepare_t prepare; /* active while n_low */
+    uv_idle_t idle;       /* active while a channel waits, or a buffer is being freed */
     uv_timer_t sweep;
     bool closing;
     uint8_t trash[16 << 10]; /* target of bytes that are dropped; never read */
@@ -192,20 +210,52 @@ void channel_loop_enqueue(struct channel_loop *channels, struct channel_loop_wai
 void channel_loop_enqueue_low(struct channel_loop *channels, struct channel_loop_waiter *w,
                               void (*go)(struct channel_loop_waiter *w));
 
-/* True if this iteration has time for a channel of low priority that has not waited in its line. */
-bool channel_loop_has_low_turn(const struct channel_loop *channels);
+/* A channel of low priority has opened, or closed; or a channel has become one, or is none any more. */
+void channel_loop_add_low(struct channel_loop *channels);
+void channel_loop_remove_low(struct channel_loop *channels);
 
-/* True if it has time for a frame of one that has begun its turn. A compressed one of a channel of low priority is
- * charged for as its bytes are. */
-static inline bool channel_loop_has_time(const struct channel_loop *channels, bool is_low,
-                                         uint8_t frame_flags)
+/* True if the iteration has time for more work of channels that are not of low priority. */
+static inline bool channel_loop_has_time(const struct channel_loop *channels)
 {
-    if (is_low)
-        return channels->low_bytes < CHANNEL_LOW_SHARED_BYTES;
-    return !(frame_flags & FRAME_ZSTD) ||
-           channels->unpacked_bytes - channels->unpacked_before < CHANNEL_UNPACK_SHARED_BYTES;
+    return !channels->n_low || channels->used_bytes < CHANNEL_SHARED_BYTES;
 }
 
+/* When the loop last looked at the sockets and did not find what it finds there now. */
+static inline uint64_t channel_loop_polled_ns(const struct channel_loop *channels)
+{
+    return channels->polled_ns[1];
+}
+
+/* The first read since the loop has looked. */
+void channel_loop_note_read(struct channel_loop *channels);
+
 void channel_loop_cancel(struct channel_loop *channels, struct channel_loop_waiter *w);
+
+/* ---- turns ---- */
+
+/* A channel's. What it costs counts where turns are shared; its own limit is in bytes. */
+struct channel_turn {
+    bool is_low;          /* its channel is of low priority */
+    uint64_t number;      /* the loop's turn in which all this was used: */
+    size_t n_bytes, cost; /* so far; */
+    size_t last_cost;     /* of the last turn that had any */
+    uint64_t begun;       /* the loop's turn in which it may go on, where turns are shared, */
+    size_t paid;          /* and so much of its cost has been counted then */
+};
+
+void channel_turn_use(struct channel_turn *t, struct channel_loop *channels, size_t n_bytes,
+                      size_t cost);
+
+/* Begins one, where turns are shared, for a channel that has waited in its line. */
+void channel_turn_begin(struct channel_turn *t, struct channel_loop *channels);
+
+/* True if it has begun, or begins now, as nobody of its kind waits and the iteration has time. */
+bool channel_turn_has_begun(struct channel_turn *t, struct channel_loop *channels);
+
+/* True if it has begun and is not over; and if there is time for one frame more. A compressed one of a channel of low
+ * priority is charged for as its bytes are. */
+bool channel_turn_goes_on(struct channel_turn *t, struct channel_loop *channels);
+bool channel_turn_takes_frame(struct channel_turn *t, struct channel_loop *channels,
+                              uint8_t frame_flags);
 
 #endif

@@ -9,7 +9,8 @@
 #include "server/core/suspicion.h"
 #include "server/core/sync_point.h"
 
-#define FULL_SHOWN_MS 60000u /* after a refusal */
+#define FULL_SHOWN_MS 60000u    /* after a refusal */
+#define READ_WAIT_SHOWN_MS 100u /* from there on a read waits for long */
 
 /* User and system, of the calling thread. */
 static uint64_t cpu_us(void)
@@ -298,6 +299,26 @@ static void copy_full_tables(const struct shard_stats_inputs *in, struct shard_r
     wait->until_unix_ms = wait->since_unix_ms + FULL_SHOWN_MS;
 }
 
+/* Many readers wait for each other, if training leaves them their share. */
+static void copy_waiting_reads(const struct shard_stats_inputs *in, struct shard_report *report)
+{
+    struct stats_wait *wait = &report->waits[report->n_waits];
+    const struct channel_loop_line *line = &in->connections->config.channels->low_line;
+    uint64_t ms = line->first ? (uv_hrtime() - line->first->since_ns) / 1000000 : 0;
+
+    if (ms < READ_WAIT_SHOWN_MS || report->n_waits == STATS_N_WAITS_MAX)
+        return;
+    report->n_waits++;
+    snprintf(wait->what, sizeof wait->what, "reads");
+    snprintf(wait->who, sizeof wait->who, "%zu readers' connections to shard %u", line->n,
+             in->shard_number);
+    snprintf(wait->why, sizeof wait->why,
+             "shard %u is busy: readers have their share of its time, and these more requests "
+             "than that; more shards or fewer readers help",
+             in->shard_number);
+    wait->since_unix_ms = report->made_unix_ms - ms;
+}
+
 static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
                        struct shard_report *report) ON_SHARD
 {
@@ -315,6 +336,7 @@ static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
                                            &report->waits[report->n_waits],
                                            STATS_N_WAITS_MAX - report->n_waits);
     copy_queued_replies(in, report);
+    copy_waiting_reads(in, report);
 }
 
 static void copy_net(const struct shard_stats_inputs *in, struct stats_net *net) ON_SHARD
@@ -398,6 +420,7 @@ struct shard_report *shard_stats_make(const struct shard_stats_inputs *in)
         shard_wal_report(in->log, &report->log, report->log_line_error);
     copy_net(in, &report->net);
     copy_requests(dispatch_requests(in->dispatch), in->minute, report);
+    histogram_merge(&report->read_wait_ns, &in->connections->read_wait_ns);
     copy_tables(in->shard, report);
     pull_handler_count_waiting(dispatch_pulls(in->dispatch));
     copy_jobs(shard_membership(in->shard), now_ms, report);

@@ -171,6 +171,7 @@ static void on_stop(struct mail *mail, void *owner)
 static void make_shard(struct shard_thread *t) ON_SHARD
 {
     struct dispatch_config dispatch = { .loop = &t->loop,
+                                        .channels = &t->channels,
                                         .shard_number = t->config.core.shard,
                                         .frame_max_bytes = t->config.frame_max_bytes,
                                         .lease_ms = t->config.core.lease_ms,

@@ -462,12 +462,13 @@ static void put_histogram(FILE *out, const char *name, const char *labels,
     fprintf(out, "%s_count{%s} %" PRIu64 "\n", name, labels, n);
 }
 
+static const uint64_t ns_limits[] = { 10000,      25000,      50000,     100000,    250000,
+                                      500000,     1000000,    2500000,   5000000,   10000000,
+                                      25000000,   50000000,   100000000, 250000000, 1000000000,
+                                      5000000000, 30000000000 };
+
 static void put_latencies(FILE *out, const struct node_report *node)
 {
-    static const uint64_t limits[] = { 10000,      25000,      50000,     100000,    250000,
-                                       500000,     1000000,    2500000,   5000000,   10000000,
-                                       25000000,   50000000,   100000000, 250000000, 1000000000,
-                                       5000000000, 30000000000 };
     const char *name = "psd_request_duration_seconds";
     char labels[128];
 
@@ -478,8 +479,24 @@ static void put_latencies(FILE *out, const struct node_report *node)
             snprintf(labels, sizeof labels, "shard=\"%" PRIu32 "\",type=\"%s\"",
                      node->shards[s]->shard, frame_type_name(type));
             put_histogram(out, name, labels, &node->shards[s]->requests[type].latency_ns,
-                          limits, COUNT_OF(limits), 1e9);
+                          ns_limits, COUNT_OF(ns_limits), 1e9);
         }
+}
+
+static void put_read_waits(FILE *out, const struct node_report *node)
+{
+    const char *name = "psd_read_wait_seconds";
+    char labels[32];
+
+    put_head(out, name, "histogram",
+             "At most so long a reader's request waited for its turn, before it was read.");
+    for (uint32_t s = 0; s < node->n_shards; s++) {
+        if (!node->shards[s])
+            continue;
+        snprintf(labels, sizeof labels, "shard=\"%" PRIu32 "\"", node->shards[s]->shard);
+        put_histogram(out, name, labels, &node->shards[s]->read_wait_ns, ns_limits,
+                      COUNT_OF(ns_limits), 1e9);
+    }
 }
 
 /* shard="0",job="..." as text, to be freed; NULL without memory. */
@@ -595,6 +612,7 @@ char *render_metrics(const struct node_report *node)
                        node->listener.refused_requests,
                        offsetof(struct stats_requests, n_refused));
     put_latencies(out, node);
+    put_read_waits(out, node);
     put_jobs(out, node);
     put_workers(out, node, "psd_worker_clock", "Steps that a worker has finished.",
                 worker_clock);

@@ -189,6 +189,7 @@ static void add_shard(struct shard_report *t, const struct shard_report *from)
         histogram_merge(&t->requests[type].latency_ns, &from->requests[type].latency_ns);
         histogram_merge(&t->requests[type].minute_ns, &from->requests[type].minute_ns);
     }
+    histogram_merge(&t->read_wait_ns, &from->read_wait_ns);
     for (uint32_t i = 0; i < from->n_tables; i++)
         add_table(t, i, &from->tables[i]);
     for (uint32_t i = 0; i < from->n_jobs; i++)

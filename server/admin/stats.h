@@ -118,6 +118,8 @@ struct shard_report {
     struct shard_refusal last_refusal;
     struct stats_net net;
     struct stats_requests requests[FRAME_TYPE_END];
+    struct histogram
+        read_wait_ns; /* of requests of peers that have not joined, for their turn */
     struct stats_log log;
     char log_line_error[200]; /* "" while it works */
     uint32_t n_tables, n_jobs, n_workers, n_waits;

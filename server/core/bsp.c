@@ -565,7 +565,7 @@ bool bsp_is_in_slices(const struct shard *s)
 void bsp_finish(struct shard *s)
 {
     while (s->large_clock->phase > COMBINE_READY)
-        (void)bsp_more(s, SHARD_SLICE_BYTES);
+        (void)bsp_more(s, s->slice_bytes);
 }
 
 static bool may_begin_slices(const struct shard *s)
@@ -618,7 +618,7 @@ static bool release_small(struct shard *s, struct bsp_queue *q, uint64_t *n_byte
 bool bsp_release_some(struct shard *s)
 {
     struct bsp_queue **at = &s->queues;
-    uint64_t n_bytes = SHARD_SLICE_BYTES;
+    uint64_t n_bytes = s->slice_bytes;
     bool any = false;
 
     while (*at && !s->replay) { /* then the log's owner calls again */
@@ -653,7 +653,7 @@ bool bsp_ends_large_clock(const struct shard *s, const struct worker *worker,
         if (&job->workers[i] != worker && job_counts(&job->workers[i]) &&
             job->workers[i].clock <= first->clock)
             return false;
-    return cost_of_clock(s, first, true) + cost > SHARD_SLICE_BYTES;
+    return cost_of_clock(s, first, true) + cost > s->slice_bytes;
 }
 
 bool lock_step_is_combining(const struct shard *s)
@@ -663,7 +663,7 @@ bool lock_step_is_combining(const struct shard *s)
 
 void lock_step_more(struct shard *s)
 {
-    (void)bsp_more(s, SHARD_SLICE_BYTES);
+    (void)bsp_more(s, s->slice_bytes);
 }
 
 bool lock_step_has_combined(struct shard *s)

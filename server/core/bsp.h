@@ -63,7 +63,7 @@ void bsp_count_held(struct shard *s, const struct bsp_held *held);
 /* The worker has finished all steps up to `clock`. */
 void bsp_tick(struct shard *s, const struct worker *worker, uint64_t clock);
 
-/* Combines clocks that are complete, up to SHARD_SLICE_BYTES of rows; begins in slices with one that is larger, if no
+/* Combines clocks that are complete, up to a slice of rows; begins in slices with one that is larger, if no
  * large push is under way. True if any was combined. One for which there is no memory stays complete, and is tried
  * again at the next call. */
 bool bsp_release_some(struct shard *s);

@@ -395,13 +395,13 @@ static int read_scan(struct shard *s, struct shard_pull_op *op, uint64_t *n_byte
 
 int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
 {
-    uint64_t n_bytes = SHARD_SLICE_BYTES;
+    uint64_t n_bytes = s->slice_bytes;
 
     while (!op->done && n_bytes) {
         int status;
 
         /* In a slice of its own: what it costs is not known before. */
-        if (op->pull->sections[op->at].scan_bytes && n_bytes < SHARD_SLICE_BYTES)
+        if (op->pull->sections[op->at].scan_bytes && n_bytes < s->slice_bytes)
             break;
         status = open_section(s, op, err);
         if (!status && op->section.sent->scan_bytes)
@@ -526,6 +526,11 @@ uint64_t shard_pull_cost(const struct shard *s, const struct pull *pull)
             n_bytes += section->n_keys * read_cost(entry, section->codec);
     }
     return n_bytes;
+}
+
+bool shard_pull_is_large(const struct shard *s, const struct pull *pull)
+{
+    return shard_pull_cost(s, pull) > s->slice_bytes;
 }
 
 /* Rows are read until they cost a slice, and to the end of the last chunk. */

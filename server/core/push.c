@@ -254,8 +254,7 @@ static void commit(struct shard *s, struct push_op *op)
     report(s, op->worker, &op->fault.err, &op->result);
 }
 
-static bool is_large(const struct shard *s, const struct worker *worker,
-                     const struct push *push)
+uint64_t shard_push_cost(const struct shard *s, const struct push *push)
 {
     uint64_t n_bytes = 0;
 
@@ -265,8 +264,21 @@ static bool is_large(const struct shard *s, const struct worker *worker,
         if (entry)
             n_bytes += (uint64_t)push->sections[i].n_keys * entry->row_cost;
     }
-    return n_bytes > SHARD_SLICE_BYTES ||
+    return n_bytes;
+}
+
+static bool is_large(const struct shard *s, const struct worker *worker,
+                     const struct push *push) ON_SHARD
+{
+    uint64_t n_bytes = shard_push_cost(s, push);
+
+    return n_bytes > s->slice_bytes ||
            (s->queues && bsp_ends_large_clock(s, worker, push, n_bytes));
+}
+
+void shard_set_slice(struct shard *s, uint64_t n_bytes)
+{
+    s->slice_bytes = n_bytes;
 }
 
 /* --- CHECK: the sections against their tables --- */
@@ -677,7 +689,7 @@ int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *
     assert(op->phase != PUSH_IDLE);
     if (push_is_running(op))
         membership_hear(op->worker, now_ms);
-    advance(s, op, SHARD_SLICE_BYTES);
+    advance(s, op, s->slice_bytes);
     *ret_state = SHARD_PUSH_RUNNING;
     if (op->phase != PUSH_DONE)
         return 0;
@@ -697,7 +709,7 @@ void shard_finish_push(struct shard *s)
     struct push_op *op = &s->large;
 
     while (push_is_running(op) && op->phase != PUSH_RELEASE)
-        advance(s, op, SHARD_SLICE_BYTES);
+        advance(s, op, s->slice_bytes);
     if (push_is_running(op))
         op->phase = PUSH_DONE;
 }

@@ -6,18 +6,17 @@
  *
  * Consistency (deploy/docs/concepts.md, "Modes"):
  *   - asynchronous and bounded-staleness (SSP) tables: a push is applied when it arrives;
- *   - lock-step (BSP) tables: the gradients of clock c are held until every counted worker has ticked
- *     past c. Then they are combined in rank order, weighted by n_samples / total, and applied once.
- *     Assignments, which initialise tables, are applied when they arrive;
- *   - a worker is counted while it is expected (not yet joined, until the join deadline) or live
- *     (lease);
- *   - pull(c, s) is answered once min clock >= c - s; s is the strictest bound of the tables in the
- *     pull. An SSP job also has sync points (shard_config.sync_steps): pulls of steps behind a sync
- *     point wait, and pushes are not committed, until all workers have arrived at it.
+ *   - lock-step (BSP) tables: the gradients of clock c are held until every counted worker has ticked past c. Then they
+ *     are combined in rank order, weighted by n_samples / total, and applied once. Assignments, which initialise
+ *     tables, are applied when they arrive;
+ *   - a worker is counted while it is expected (not yet joined, until the join deadline) or live (lease);
+ *   - pull(c, s) is answered once min clock >= c - s; s is the strictest bound of the tables in the pull. An SSP job
+ *     also has sync points (shard_config.sync_steps): pulls of steps behind a sync point wait, and pushes are not
+ *     committed, until all workers have arrived at it.
  *
- * A push is committed when its sequence number is next: it is applied or refused, its number is used
- * up and its tick counts (not that of a clock out of range). So a refusal is sent once and never stops the
- * job. All failures happen before a weight has changed.
+ * A push is committed when its sequence number is next: it is applied or refused, its number is used up and its tick
+ * counts (not that of a clock out of range). So a refusal is sent once and never stops the job. All failures happen
+ * before a weight has changed.
  *
  * README.md beside this file shows the path of a push through server/core.
  */
@@ -81,8 +80,7 @@ struct shard_push_result {
     uint64_t rows_refused; /* new rows that found no place in the budget during this call */
 };
 
-/* The last refused push, kept for the operator. table is "" and key 0 if the refusal concerns no
- * table. */
+/* The last refused push, kept for the operator. table is "" and key 0 if the refusal concerns no table. */
 struct shard_refusal {
     uint64_t n; /* how many so far */
     int status;
@@ -125,8 +123,8 @@ struct shard_table *shard_table(struct shard *s, uint32_t id) ON_SHARD;
 uint32_t shard_n_tables(const struct shard *s) ON_SHARD; /* ids are below this */
 uint32_t shard_n_live_tables(const struct shard *s) ON_SHARD;
 
-/* Removes a table and all its rows. No push may be under way or held for it, and no pull (shard_pull_op)
- * may go on with it. The next checkpoint is a full one. For table_admin.c and replay. */
+/* Removes a table and all its rows. No push may be under way or held for it, and no pull (shard_pull_op) may go on with
+ * it. The next checkpoint is a full one. For table_admin.c and replay. */
 void shard_remove_table(struct shard *s, uint32_t id) ON_SHARD;
 
 /* The next n ids are those of tables that a checkpoint has as dropped. -ENOMEM, -ENOSPC. */
@@ -146,22 +144,21 @@ struct membership *shard_membership(struct shard *s) ON_SHARD;
  * in two sections; a clock out of range; a lock-step clock that the worker has ticked past), PS_EBUDGET and PS_ETOOBIG
  * (too much is held for lock step). One fault refuses the whole push.
  *
- * Rows of sparse tables without space in the memory budget, or without memory, refuse nothing: the last
- * ones in ascending order of keys are left out and counted. Blocks of a dense table without space refuse
- * the push (PS_EBUDGET) or leave it uncommitted (-ENOMEM). After it, parked pulls may have become ready. */
+ * Rows of sparse tables without space in the memory budget, or without memory, refuse nothing: the last ones in
+ * ascending order of keys are left out and counted. Blocks of a dense table without space refuse the push (PS_EBUDGET)
+ * or leave it uncommitted (-ENOMEM). After it, parked pulls may have become ready. */
 int shard_push(struct shard *s, struct worker *worker, const struct push *push, uint64_t now_ms,
                struct shard_push_result *ret) ON_SHARD MUST_CHECK;
 
 /*
- * shard_push() in slices of about SHARD_SLICE_BYTES of rows, so that a large push delays other requests
- * by one slice at most. The meaning of a push is the same: it is checked whole, and takes its place in
- * the order of pushes (number, version, step count, tick) at one moment, before its first row changes.
- * From then on, a reader or writer of a row that the push has still to change gets that row changed
- * first, so the push appears atomic. Only the order of requests for budget and admission may differ.
+ * shard_push() in slices, so that a large push delays other requests by one slice at most. The meaning of a push is the
+ * same: it is checked whole, and takes its place in the order of pushes (number, version, step count, tick) at one
+ * moment, before its first row changes. From then on, a reader or writer of a row that the push has still to change
+ * gets that row changed first, so the push appears atomic. Only requests for budget and admission may change places.
  *
- * One push in slices is under way at a time; smaller ones overtake it. *push, the bytes it points to and
- * *worker stay borrowed meanwhile. ret is filled, as of that moment, when all rows have changed; the
- * status returned then is shard_push()'s.
+ * One push in slices is under way at a time; smaller ones overtake it. *push, the bytes it points to and *worker stay
+ * borrowed meanwhile. ret is filled, as of that moment, when all rows have changed; the status returned then is
+ * shard_push()'s.
  */
 enum shard_push_state {
     SHARD_PUSH_DONE,
@@ -170,6 +167,13 @@ enum shard_push_state {
 };
 
 #define SHARD_SLICE_BYTES (512u << 10)
+#define SHARD_SMALL_SLICE_BYTES (128u << 10)
+
+/* Of all slices from here on; a push, pull or clock of more rows is large. At first, and at most, SHARD_SLICE_BYTES. */
+void shard_set_slice(struct shard *s, uint64_t n_bytes) ON_SHARD;
+/* Of its rows, in bytes of a slice; a pull's scan costs more than any slice. */
+uint64_t shard_push_cost(const struct shard *s, const struct push *push) ON_SHARD;
+uint64_t shard_pull_cost(const struct shard *s, const struct pull *pull) ON_SHARD;
 
 int shard_push_begin(struct shard *s, struct worker *worker, const struct push *push,
                      uint64_t now_ms, struct shard_push_result *ret,
@@ -186,9 +190,9 @@ void shard_finish_push(struct shard *s) ON_SHARD;
 /* Counts a push whose sender membership_find() has found fenced. */
 void shard_push_fenced(struct shard *s) ON_SHARD;
 
-/* Sizes of the reply: ret_value_bytes[i] for each section, before memory is reserved. For a section that
- * asks for state, or is a scan (section.h): its upper bound. Refuses unknown tables, wrong codecs, more keys than
- * their bytes can hold, replies above `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ECOUNT, PS_ETOOBIG. */
+/* Sizes of the reply: ret_value_bytes[i] for each section, before memory is reserved. For a section that asks for
+ * state, or is a scan (section.h): its upper bound. Refuses unknown tables, wrong codecs, more keys than their bytes
+ * can hold, replies above `max_bytes`: PS_ENOTABLE, PS_ECODEC, PS_ECOUNT, PS_ETOOBIG. */
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
                     size_t *ret_value_bytes, struct err *err) ON_SHARD MUST_CHECK;
 
@@ -196,21 +200,19 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
 bool shard_pull_ready(struct shard *s, const struct worker *worker, const struct pull *pull)
     ON_SHARD;
 
-/* The min clock of its job that a pull waits for; 0: none. *ret_is_sync_point: the wait is for a sync
- * point, not for the staleness bound. */
+/* The min clock of its job that a pull waits for; 0: none. *ret_is_sync_point: it waits for a sync point, not for the
+ * staleness bound. */
 uint64_t shard_pull_needs(const struct shard *s, const struct job *job, const struct pull *pull,
                           bool *ret_is_sync_point) ON_SHARD;
 
-/* Encodes the rows into dst (one section behind the other). A key without a
- * row reads as its initial weights; pulling makes no row. Counts the staleness that the answer
- * really has, when worker is given; without, min clock is 0. PS_ECOUNT, PS_EORDER, PS_ESHARD,
- * -ENOMEM: nothing counted, dst undefined. */
+/* Encodes the rows into dst (one section behind the other). A key without a row reads as its initial weights; pulling
+ * makes no row. Counts the staleness that the answer really has, when worker is given; without, min clock is 0.
+ * PS_ECOUNT, PS_EORDER, PS_ESHARD, -ENOMEM: nothing counted, dst undefined. */
 int shard_pull(struct shard *s, struct worker *worker, const struct pull *pull, uint8_t *dst,
                uint64_t *ret_min_clock, uint64_t *ret_version, struct err *err)
     ON_SHARD MUST_CHECK;
 
-/* A section of a pull or push, resolved against its table. section_check.h fills it; private to the
- * shard. */
+/* A section of a pull or push, resolved against its table. section_check.h fills it; private to the shard. */
 struct shard_section {
     const struct section *sent; /* borrowed: as it was received */
     struct shard_entry *entry;
@@ -219,8 +221,8 @@ struct shard_section {
     struct key_codec_reader keys; /* those that have still to be read */
 };
 
-/* A pull in slices. Each row is read whole; between slices other requests change rows. *pull, the bytes
- * it points to and dst stay borrowed. */
+/* A pull in slices. Each row is read whole; between slices other requests change rows. *pull, its bytes and dst stay
+ * borrowed. */
 struct shard_pull_op {
     const struct pull *pull;
     uint64_t min_clock, version;  /* when reading began: the answer holds at least these */
@@ -242,9 +244,8 @@ struct shard_pull_op {
 /* worker NULL: a reader; its min clock is 0. */
 void shard_pull_begin(struct shard *s, const struct worker *worker, const struct pull *pull,
                       uint8_t *dst, struct shard_pull_op *ret) ON_SHARD;
-/* Before the first slice: decodes the keys of all sections, one behind the other, into `keys`, which
- * stays borrowed. One call decodes some tens of thousands; the last one sets run->known. After that no
- * slice is refused. Refusals as shard_pull(). */
+/* Before the first slice: decodes the keys of all sections, one behind the other, into `keys`, which stays borrowed. A
+ * call decodes some tens of thousands; the last one sets run->known. Then no slice is refused. As shard_pull(). */
 int shard_pull_decode_keys(struct shard *s, struct shard_pull_op *op, uint64_t *keys,
                            struct err *err) ON_SHARD MUST_CHECK;
 /* One slice more. Refusals as shard_pull(). */
@@ -253,28 +254,27 @@ int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
 /* Counts a pull that was read to its end, as shard_pull() does. */
 void shard_pull_end(struct shard *s, struct worker *worker, const struct shard_pull_op *op)
     ON_SHARD;
-/* Upper bound of the bytes that a slice writes, for a pull that shard_pull_plan() has accepted and that
- * asks for no state. dst may differ in each slice. */
+/* Upper bound of the bytes that a slice writes, for such a pull without state. dst may differ in each slice. */
 size_t shard_pull_slice_bytes(const struct shard *s, const struct pull *pull) ON_SHARD;
-/* What it costs to answer, in bytes of a slice: more than SHARD_SLICE_BYTES if that takes several, or is a scan's. */
-uint64_t shard_pull_cost(const struct shard *s, const struct pull *pull) ON_SHARD;
+/* True if it needs more than one slice, or scans: in slices of its own, of up to SHARD_SLICE_BYTES. For one planned. */
+bool shard_pull_is_large(const struct shard *s, const struct pull *pull) ON_SHARD;
 
-/* Sets the receiver of all following changes (shard_events.h; borrowed); NULL: none. To be called
- * between requests, after shard_finish_push(). */
+/* Sets the receiver of all following changes (shard_events.h; borrowed); NULL: none. Between requests, after
+ * shard_finish_push(). */
 void shard_set_events(struct shard *s, const struct shard_events *events) ON_SHARD;
 
-/* Advances the time: ends leases and join deadlines, and applies lock-step clocks that waited for dead
- * workers. True if a parked pull may have become ready. Also to be called after membership_leave(). */
+/* Advances the time: ends leases and join deadlines, and applies lock-step clocks that waited for dead workers. True if
+ * a parked pull may have become ready. Also to be called after membership_leave(). */
 bool shard_advance(struct shard *s, uint64_t now_ms) ON_SHARD;
 
-/* Restores a row from a checkpoint; stamp as row_stamp(), payload: payload_bytes of the table, or NULL:
- * initial weights. Keys of other shards: 0, nothing done. PS_ENOTABLE; PS_ECORRUPT (a block that the
- * dense table does not have); PS_EBUDGET: no silent loss; -ENOMEM. */
+/* Restores a row from a checkpoint; stamp as row_stamp(), payload: payload_bytes of the table, NULL: initial weights.
+ * Keys of other shards: 0, nothing done. PS_ENOTABLE; PS_ECORRUPT (a block that the dense table does not have);
+ * PS_EBUDGET: no silent loss; -ENOMEM. */
 int restore_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
                 const void *payload) ON_SHARD MUST_CHECK;
 
-/* Restores many rows, in the format of a scan: key u64, stamp u64, payload. restore_gone() removes rows
- * by keys u64. *ret_n_ours: rows or keys of this shard; others are skipped. */
+/* Restores many rows, in the format of a scan: key u64, stamp u64, payload. restore_gone() removes rows by keys u64.
+ * *ret_n_ours: rows or keys of this shard; others are skipped. */
 int restore_rows(struct shard *s, uint32_t table_id, const uint8_t *rows, uint32_t n_rows,
                  uint32_t *ret_n_ours) ON_SHARD MUST_CHECK;
 int restore_gone(struct shard *s, uint32_t table_id, const uint8_t *keys, uint32_t n_keys,

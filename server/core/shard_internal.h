@@ -216,7 +216,8 @@ struct shard {
 
     /* Owned: the clock that is combined in one call; the one that goes on in slices. */
     struct combine *small_clock, *large_clock;
-    bool has_combined; /* lock_step_has_combined() */
+    bool has_combined;    /* lock_step_has_combined() */
+    uint64_t slice_bytes; /* shard_set_slice() */
 
     /* Scratch memory of one call. */
     float *gradient, *values; /* owned; TABLE_SPEC_DIM_MAX each */

@@ -22,6 +22,7 @@ static void init(struct shard *s, const struct shard_config *config)
     assert(config->n_shards > 0 && config->shard < config->n_shards);
     s->config = *config;
     s->budget.max = config->memory_max_bytes;
+    s->slice_bytes = SHARD_SLICE_BYTES;
     s->membership = membership_new(config->lease_ms, config->join_ms);
     if (config->n_shards == 1)
         membership_set_alone(s->membership);

@@ -21,8 +21,8 @@ static void count_owned(struct connection *c)
 
 static bool needs_slices(const struct request *r, size_t n_bytes)
 {
-    size_t max_bytes = r->connection->channel.low_priority ? CONNECTION_UNPACK_BYTES
-                                                           : CONNECTION_UNPACK_JOINED_BYTES;
+    size_t max_bytes = r->connection->channel.turn.is_low ? CONNECTION_UNPACK_BYTES
+                                                          : CONNECTION_UNPACK_JOINED_BYTES;
 
     return n_bytes > max_bytes || r->header->body_bytes > max_bytes;
 }
@@ -116,6 +116,8 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
                          .start_ns = uv_hrtime() };
     int status;
 
+    if (c->channel.turn.is_low)
+        histogram_record(&c->set->read_wait_ns, channel_waited_ns(&c->channel, r.start_ns));
     if (!c->n_frames++)
         connection_entry_set(c->entry, ENTRY_ASKED);
     c->prechecked_bytes = c->partial_bytes = 0;
@@ -226,7 +228,8 @@ static int open_socket(struct connection *c, int fd)
     name_peer(c);
     status = channel_start(&c->channel, (uv_stream_t *)&c->tcp, config->channels,
                            config->frame_max_bytes, &channel_events, c);
-    c->channel.low_priority = config->low_priority;
+    if (!status)
+        channel_set_low_priority(&c->channel, config->low_priority);
     return status;
 }
 
@@ -271,14 +274,14 @@ void connection_set_queued_bytes(struct connection *c, size_t n_bytes)
 void connection_joined(struct connection *c)
 {
     c->worker.joined = true;
-    c->channel.low_priority = false;
+    channel_set_low_priority(&c->channel, false);
     connection_entry_set(c->entry, ENTRY_JOINED);
 }
 
 void connection_left(struct connection *c)
 {
     c->worker.joined = false;
-    c->channel.low_priority = c->set->config.low_priority;
+    channel_set_low_priority(&c->channel, c->set->config.low_priority);
     connection_entry_set(c->entry, ENTRY_ASKED);
 }
 

@@ -18,6 +18,7 @@
 #include <uv.h>
 
 #include "common/address.h"
+#include "common/histogram.h"
 #include "proto/channel.h"
 #include "proto/message.h"
 #include "server/net/connection_limits.h"
@@ -204,6 +205,7 @@ struct connection_set {
     struct connection_set_config config;
     struct connection *first;            /* owned, as long as they are open */
     struct connection_set_counts closed; /* of closed connections, and events */
+    struct histogram read_wait_ns;       /* of frames at low priority: channel_waited_ns() */
 };
 
 void connection_set_init(struct connection_set *s, const struct connection_set_config *config);

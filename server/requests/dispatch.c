@@ -50,6 +50,7 @@ struct dispatch *dispatch_new(const struct dispatch_config *config)
     d->config = *config;
     d->context = (struct request_context){ .shard = config->shard,
                                            .loop = config->loop,
+                                           .channels = config->channels,
                                            .replies = config->replies,
                                            .shard_number = config->shard_number,
                                            .frame_max_bytes = config->frame_max_bytes,
@@ -162,6 +163,13 @@ static bool is_busy(const struct dispatch *d) ON_SHARD
     return is_pushing(d) || pull_handler_is_busy(d->pulls) || unpack_queue_is_busy(d->bodies);
 }
 
+/* So long no reader's request waits for a slice, nor for a request that is done in one piece. */
+static void set_slice(struct dispatch *d) ON_SHARD
+{
+    shard_set_slice(d->config.shard,
+                    d->config.channels->n_low ? SHARD_SMALL_SLICE_BYTES : SHARD_SLICE_BYTES);
+}
+
 /* False if what has this turn has nothing to do. */
 static bool do_slice(struct dispatch *d, uint64_t turn) ON_SHARD
 {
@@ -181,6 +189,8 @@ static void on_idle(uv_idle_t *idle)
     struct dispatch *d = idle->data;
 
     enter_shard();
+    set_slice(d);
+    d->config.channels->is_contended = is_pushing(d);
     while (is_busy(d) && !do_slice(d, d->n_idle++))
         ;
     if (!is_busy(d))
@@ -639,6 +649,7 @@ static int on_request(void *owner, struct request *r)
     if (d->state == DISPATCH_STOPPED)
         return PS_ESTOPPING;
     r->now_ms = dispatch_now_ms(d);
+    set_slice(d);
     d->context.requests[r->header->type].n++;
     status = handlers[r->header->type](d, r);
     if (status == REQUEST_LATER)

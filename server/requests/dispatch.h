@@ -18,10 +18,11 @@
 struct dispatch;
 
 struct dispatch_config {
-    struct shard *shard;         /* borrowed */
-    uv_loop_t *loop;             /* borrowed */
-    struct reply_queue *replies; /* borrowed */
-    uint32_t shard_number;       /* of the cluster; for the log */
+    struct shard *shard;           /* borrowed */
+    uv_loop_t *loop;               /* borrowed */
+    struct channel_loop *channels; /* borrowed: those of the loop */
+    struct reply_queue *replies;   /* borrowed */
+    uint32_t shard_number;         /* of the cluster; for the log */
     uint32_t frame_max_bytes, lease_ms;
     uint64_t park_max_ms;
     uint32_t tables_max;  /* of the shard (shard_config); 0: no limit */

@@ -164,16 +164,29 @@ void pull_handler_written(struct pull_handler *p, struct connection *c)
         run(p, dequeue(&p->unread, at));
 }
 
+/* In one piece? One push may make many ready: some of these run in slices, and more while there are readers. */
+static bool is_answered_at_once(struct pull_handler *p, const struct pending_pull *a) ON_SHARD
+{
+    struct channel_loop *channels = p->request->channels;
+    uint64_t cost = shard_pull_cost(p->request->shard, &a->pull);
+
+    if (shard_pull_is_large(p->request->shard, &a->pull) || !channel_loop_has_time(channels) ||
+        p->retried_cost + cost > RETRY_COST_MAX)
+        return false;
+    p->retried_cost += cost;
+    if (channels->n_low)
+        channels->used_bytes += cost;
+    return true;
+}
+
 /* Of a pull that is not parked any more. Takes it. Not 0: the connection cannot go on. */
 static int answer(struct pull_handler *p, struct pending_pull *a) ON_SHARD
 {
-    uint64_t cost = shard_pull_cost(p->request->shard, &a->pull);
     struct err err = { 0 };
     bool done = true;
     int status;
 
-    p->retried_cost += cost > SHARD_SLICE_BYTES ? 0 : cost;
-    a->runs = cost > SHARD_SLICE_BYTES || p->retried_cost > RETRY_COST_MAX;
+    a->runs = !is_answered_at_once(p, a);
     status = pull_reply_begin(&p->context, a, &err);
     if (status) {
         status = pull_reply_refuse(&p->context, a, status, err.text);
@@ -357,6 +370,8 @@ static int answer_small(struct pull_handler *p, struct pending_pull *a, uint64_t
     bool done = false;
     int status = 0;
 
+    if (channel->channels->n_low)
+        channel_use_work(channel, cost);
     while (!done)
         status = pull_reply_more(&p->context, a, &done);
     n_sent = channel->bytes_out - bytes_before;
@@ -373,7 +388,7 @@ static int answer_received(struct pull_handler *p, struct request *r) ON_SHARD
     struct err err = { 0 };
     int status;
 
-    a->runs = cost > SHARD_SLICE_BYTES;
+    a->runs = shard_pull_is_large(p->request->shard, &a->pull);
     if (a->runs) {
         request_hold(r);
         a->holds = true;

@@ -365,6 +365,8 @@ static int read_push(struct push_handler *p, struct pending_push *a, struct requ
         status = find_worker(p, a, r->now_ms, &worker);
     if (!status)
         status = request_unpack(r);
+    if (!status && p->context->channels->n_low)
+        channel_use_work(&r->connection->channel, shard_push_cost(p->context->shard, &a->push));
     if (!status && r->prechecked_bytes)
         push_handler_set_finite(&a->push, r->body, r->prechecked_bytes);
     return status;

@@ -10,10 +10,11 @@
 #include "server/requests/reply_queue.h"
 
 struct request_context {
-    struct shard *shard;         /* borrowed */
-    uv_loop_t *loop;             /* borrowed */
-    struct reply_queue *replies; /* borrowed */
-    uint32_t shard_number;       /* of the cluster; for the log */
+    struct shard *shard;           /* borrowed */
+    uv_loop_t *loop;               /* borrowed */
+    struct channel_loop *channels; /* borrowed */
+    struct reply_queue *replies;   /* borrowed */
+    uint32_t shard_number;         /* of the cluster; for the log */
     uint32_t frame_max_bytes;
     bool compress_replies;
     bool clock_moved; /* by a push, perhaps: parked pulls are to be tried again */

@@ -72,7 +72,7 @@ static struct unpack_line *line_of(struct unpack_queue *q, const struct request 
 {
     if (r->header->type == FRAME_PUSH)
         return &q->lines[LINE_PUSHES];
-    return &q->lines[r->connection->channel.low_priority ? LINE_READERS : LINE_PULLS];
+    return &q->lines[r->connection->channel.turn.is_low ? LINE_READERS : LINE_PULLS];
 }
 
 int unpack_queue_add(struct unpack_queue *q, struct request *r)

@@ -136,7 +136,7 @@ static void run_timers(struct loop *l)
     }
 }
 
-/* --- idle, check, async, signals --- */
+/* --- idle, check, prepare, async, signals --- */
 
 int uv_idle_init(uv_loop_t *loop, uv_idle_t *idle)
 {
@@ -171,6 +171,25 @@ int uv_check_start(uv_check_t *check, uv_check_cb on_check)
 {
     handle_of(check)->is_active = true;
     handle_of(check)->on_check = on_check;
+    return 0;
+}
+
+int uv_prepare_init(uv_loop_t *loop, uv_prepare_t *prepare)
+{
+    (void)handle_new(loop, prepare, UV_PREPARE);
+    return 0;
+}
+
+int uv_prepare_start(uv_prepare_t *prepare, uv_prepare_cb on_prepare)
+{
+    handle_of(prepare)->is_active = true;
+    handle_of(prepare)->on_prepare = on_prepare;
+    return 0;
+}
+
+int uv_prepare_stop(uv_prepare_t *prepare)
+{
+    handle_of(prepare)->is_active = false;
     return 0;
 }
 
@@ -329,6 +348,8 @@ static void run_all(struct loop *l, uv_handle_type type)
             continue;
         if (type == UV_IDLE)
             h->on_idle((uv_idle_t *)h->uv);
+        else if (type == UV_PREPARE)
+            h->on_prepare((uv_prepare_t *)h->uv);
         else
             h->on_check((uv_check_t *)h->uv);
     }
@@ -399,6 +420,7 @@ int uv_run(uv_loop_t *loop, uv_run_mode mode)
             machine.on_turn(l->process);
         wait_for_work(l);
         l->now_ms = machine_ms();
+        run_all(l, UV_PREPARE);
         poll(l);
         run_all(l, UV_CHECK);
         run_closing(l);

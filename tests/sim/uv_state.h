@@ -39,9 +39,10 @@ struct handle {
     /* timer */
     uv_timer_cb on_timer;
     uint64_t due_ms, repeat_ms, order;
-    /* idle, check, async, signal: */
+    /* idle, check, prepare, async, signal: */
     uv_idle_cb on_idle;
     uv_check_cb on_check;
+    uv_prepare_cb on_prepare;
     uv_async_cb on_async;
     uv_signal_cb on_signal;
     int signal_number;

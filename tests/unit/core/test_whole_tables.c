@@ -751,6 +751,30 @@ static struct pull *make_scans(uint32_t n, enum codec_id codec, uint32_t scan_by
     return pull;
 }
 
+/* As while readers are connected. */
+static void scans_end_when_slices_are_small(void **state)
+{
+    static uint8_t dst[4 * (SECTION_SCAN_HEAD_BYTES + 4096)];
+    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
+    struct shard *s = make_shard(0, 1, 0);
+    struct err err = { 0 };
+    struct pull *pull = make_scans(4, CODEC_FP32, 4096);
+    size_t value_bytes[SECTIONS_MAX];
+    uint64_t version, min_clock;
+
+    (void)state;
+    enter_shard();
+    make_table(s, &spec);
+    for (uint64_t key = 0; key < 3000; key++)
+        assert_int_equal(restore_row(s, 0, key, key + 1, NULL), 0);
+    shard_set_slice(s, SHARD_SMALL_SLICE_BYTES);
+    assert_true(shard_pull_is_large(s, pull));
+    assert_int_equal(shard_pull_plan(s, pull, sizeof dst, value_bytes, &err), 0);
+    assert_int_equal(shard_pull(s, NULL, pull, dst, &min_clock, &version, &err), 0);
+    free_pull(pull);
+    shard_free(s);
+}
+
 /* Neither by their number nor by what they ask for. */
 static void scans_are_planned_with_no_more_than_a_slice(void **state)
 {
@@ -865,6 +889,7 @@ int main(void)
         cmocka_unit_test(a_scan_beside_a_push_in_slices_is_of_the_version_that_it_says),
         cmocka_unit_test(keys_chosen_on_purpose_are_scanned_too),
         cmocka_unit_test(a_search_for_rows_reads_a_segment_a_few_times),
+        cmocka_unit_test(scans_end_when_slices_are_small),
         cmocka_unit_test(scans_are_planned_with_no_more_than_a_slice),
         cmocka_unit_test(a_scan_is_bounded_by_its_rows_own_bytes_too),
         cmocka_unit_test(a_scan_has_a_floor_of_bytes),

@@ -179,7 +179,7 @@ static void the_buffer_of_an_unfinished_frame_doubles(void **state)
     add_frame(&all, 1, 1000000);
     for (int low = 0; low < 2; low++) {
         channels_set_up(&f, KEEP);
-        f.channel->low_priority = low;
+        channel_set_low_priority(f.channel, low);
         for (size_t at = 0, n; at < bytes_len(&all) - 1; at += n) {
             n = bytes_len(&all) - 1 - at < 5000 ? bytes_len(&all) - 1 - at : 5000;
             channels_write_all(&f, bytes_front(&all) + at, n);

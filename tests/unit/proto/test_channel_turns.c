@@ -186,7 +186,7 @@ static void channels_of_low_priority_share_a_part_of_each_iteration(void **state
         assert_int_equal(message_write_beat(&all, i, &(struct beat){ .clock = i }), 0);
     for (int i = 0; i < N_LOW; i++) {
         channels_join(&low[i], &other, KEEP);
-        low[i].channel->low_priority = true;
+        channel_set_low_priority(low[i].channel, true);
         assert_int_equal(write(low[i].peer, bytes_front(&all), bytes_len(&all)),
                          bytes_len(&all));
     }
@@ -221,7 +221,8 @@ static void what_is_unpacked_at_low_priority_is_paid_back(void **state)
     channels_set_up(&other, KEEP);
     channels_join(&greedy, &other, KEEP);
     channels_join(&low, &other, KEEP);
-    greedy.channel->low_priority = low.channel->low_priority = true;
+    channel_set_low_priority(greedy.channel, true);
+    channel_set_low_priority(low.channel, true);
     channel_use_unpacked(greedy.channel, CHANNEL_LOW_SHARED_BYTES);
     assert_int_equal(other.on->channels.unpacked_bytes, CHANNEL_LOW_SHARED_BYTES);
     assert_int_equal(write(low.peer, bytes_front(&small), bytes_len(&small)),
@@ -253,7 +254,7 @@ static void of_many_that_unpack_much_one_is_served_in_an_iteration(void **state)
     for (int i = 0; i < N_LOW; i++) {
         channels_join(&low[i], &other, UNPACK);
         low[i].big_bytes = 256u << 10;
-        low[i].channel->low_priority = true;
+        channel_set_low_priority(low[i].channel, true);
         for (int k = 0; k < N_ROUNDS; k++)
             assert_int_equal(write(low[i].peer, bytes_front(&small), bytes_len(&small)),
                              bytes_len(&small));

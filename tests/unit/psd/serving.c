@@ -7,6 +7,7 @@ void set_up_waiting(struct fixture *f, uint64_t wait_max_ms)
         .n_shards = 1, .lease_ms = 10000, .join_ms = 10000, .park_ms = 10000
     };
     struct dispatch_config dispatch = { .loop = &f->loop,
+                                        .channels = &f->channels,
                                         .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
                                         .lease_ms = 10000,
                                         .park_max_ms = 10000,

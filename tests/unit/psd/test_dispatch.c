@@ -435,13 +435,13 @@ static void a_peer_that_has_not_joined_has_low_priority(void **state)
     (void)state;
     set_up(&f);
     p = client(&f, "worker");
-    assert_true(f.connections.first->channel.low_priority);
+    assert_true(f.connections.first->channel.turn.is_low);
     assert_int_equal(join_job(&p, 0, 1).status, 0);
-    assert_false(f.connections.first->channel.low_priority);
+    assert_false(f.connections.first->channel.turn.is_low);
     assert_int_equal(message_write_leave(&frame, 4, 0), 0);
     peer_send(&p, &frame);
     assert_true(peer_receive(&p));
-    assert_true(f.connections.first->channel.low_priority);
+    assert_true(f.connections.first->channel.turn.is_low);
     peer_close(&p);
     tear_down(&f);
 }

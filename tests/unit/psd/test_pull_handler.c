@@ -129,6 +129,7 @@ static void set_up(struct fixture *f, size_t parked_bytes_max)
     set_up_shard(f);
     f->context = (struct request_context){ .shard = f->shard,
                                            .loop = &f->loop,
+                                           .channels = &f->channels,
                                            .frame_max_bytes = FRAME_MAX_BYTES };
     request_context_init(&f->context);
     f->pulls = pull_handler_new(&pulls);

@@ -232,6 +232,41 @@ static void a_report_soon_after_another_begins_no_new_minute(void **state)
     tear_down(&f);
 }
 
+/* --- readers --- */
+
+static void go(struct channel_loop_waiter *w)
+{
+    (void)w;
+}
+
+static void readers_that_wait_for_long_are_reported(void **state)
+{
+    struct channel_loop_waiter waiters[2] = { { 0 } };
+    const struct stats_wait *wait;
+    struct shard_report *report;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    enter_shard();
+    for (size_t i = 0; i < COUNT_OF(waiters); i++)
+        channel_loop_enqueue_low(&f.channels, &waiters[i], go);
+    report = make_report(&f);
+    for (uint32_t i = 0; i < report->n_waits; i++)
+        assert_string_not_equal(report->waits[i].what, "reads");
+    shard_report_free(report);
+    waiters[0].since_ns -= UINT64_C(3000000000);
+    report = make_report(&f);
+    wait = find_wait(report, "reads");
+    assert_string_equal(wait->who, "2 readers' connections to shard 0");
+    assert_in_range(report->made_unix_ms - wait->since_unix_ms, 3000, 60000);
+    assert_int_equal(wait->until_unix_ms, 0);
+    shard_report_free(report);
+    for (size_t i = 0; i < COUNT_OF(waiters); i++)
+        channel_loop_cancel(&f.channels, &waiters[i]);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_full_log_is_reported_since_it_became_full),
         cmocka_unit_test(latencies_are_those_of_the_last_minute),
         cmocka_unit_test(a_report_soon_after_another_begins_no_new_minute),
+        cmocka_unit_test(readers_that_wait_for_long_are_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
