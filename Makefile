@@ -450,6 +450,9 @@ bench-hotpath: all            ## one shard on one core against the limits of the
 bench-client: all $(B)/bin/bench-client ## pulls through the client library, beside psbench
 	@tests/bench/client.py $(B)/bin $(FLAGS)
 
+bench-reads: all              ## latency of a reader, alone and beside pushes; FLAGS=--help
+	@tests/bench/reads.py $(B)/bin $(FLAGS)
+
 bench-unique: $(B)/bin/bench-unique ## the different keys of a batch, by hash and by sort
 	@$<
 
@@ -498,7 +501,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

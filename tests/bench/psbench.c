@@ -50,6 +50,11 @@ static const struct setting rows[] = {
     { "load", "spin", SETTING_FLAG, "", "no",
       "poll without sleeping: costs a core, spares the server the wake-ups; an open loop always does, limits try both",
       AT(spin), 0, 0 },
+    { "load", "reader", SETTING_FLAG, "", "no", "pull as a reader, which joins no job; the rows are there already", AT(reader),
+      0, 0 },
+    { "load", "pause-us", SETTING_U64, "N", "0",
+      "closed loop: between an answer and the request that it brings, half to one and a half times so long", AT(pause_us), 0,
+      60000000 },
     { "load", "zipf", SETTING_FLOAT, "A", "0", "row number i is asked for in proportion to 1 / i^A; 0: uniform",
       AT(zipf), 0, 10 },
     { "load", "codec", SETTING_LIST, "NAME", "fp32",
@@ -115,6 +120,11 @@ static int check(const struct psbench_settings *s, struct err *err)
         return err_set(err, PS_ESETTING, "local: found grow, expected pull, push or mix");
     if (s->local && s->spin)
         return err_set(err, PS_ESETTING, "spin: is for answers of a server; leave out local");
+    if (s->reader && (s->local || s->limits || s->n_loads != 1 || s->loads[0] != PSBENCH_PULL))
+        return err_set(err, PS_ESETTING, "reader: pulls from a server, and does nothing else");
+    if (s->pause_us && (s->rate > 0 || s->spin || s->local))
+        return err_set(err, PS_ESETTING,
+                       "pause-us: is for the closed loop; leave out rate and spin");
     if (s->token[0] && s->token_file[0])
         return err_set(err, PS_ESETTING,
                        "token and token-file: both are given, expected one of them");

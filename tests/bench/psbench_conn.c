@@ -78,6 +78,16 @@ static void on_connected(void *owner)
     send_frame(c, message_write_hello(&frame, CONTROL_ID, &hello), &frame);
 }
 
+static void ask_table(struct psbench_conn *c)
+{
+    struct table_request request;
+    struct bytes frame = { 0 };
+
+    psbench_handshake_table(c->config.settings, &request);
+    c->phase = NAMING;
+    send_frame(c, message_write_table(&frame, CONTROL_ID, &request), &frame);
+}
+
 static int take_hello(struct psbench_conn *c, const struct frame_header *h, const uint8_t *head)
 {
     struct hello_reply *r = memory_alloc(sizeof *r);
@@ -90,9 +100,14 @@ static int take_hello(struct psbench_conn *c, const struct frame_header *h, cons
     } else if (!status) {
         if (r->frame_max_bytes)
             connector_channel(c->connector)->frame_max_bytes = r->frame_max_bytes;
-        c->phase = JOINING;
-        psbench_handshake_join(c->config.rank, c->config.n_ranks, c->config.incarnation, &join);
-        send_frame(c, message_write_join(&frame, CONTROL_ID, &join), &frame);
+        if (c->config.settings->reader) {
+            ask_table(c);
+        } else {
+            c->phase = JOINING;
+            psbench_handshake_join(c->config.rank, c->config.n_ranks, c->config.incarnation,
+                                   &join);
+            send_frame(c, message_write_join(&frame, CONTROL_ID, &join), &frame);
+        }
     }
     free(r);
     return status;
@@ -100,8 +115,6 @@ static int take_hello(struct psbench_conn *c, const struct frame_header *h, cons
 
 static int take_join(struct psbench_conn *c, const struct frame_header *h, const uint8_t *head)
 {
-    struct table_request request;
-    struct bytes frame = { 0 };
     struct join_reply r;
     int status = message_read_join_reply(h, head, &r);
 
@@ -110,10 +123,8 @@ static int take_join(struct psbench_conn *c, const struct frame_header *h, const
             fail(c, "joining", r.text);
         return status;
     }
-    psbench_handshake_table(c->config.settings, &request);
     c->push.clock = c->pull.clock = r.clock;
-    c->phase = NAMING;
-    send_frame(c, message_write_table(&frame, CONTROL_ID, &request), &frame);
+    ask_table(c);
     return 0;
 }
 
@@ -294,6 +305,7 @@ static int take_answer(struct psbench_conn *c, const struct frame_header *h, int
     }
     if (is_in_window(c, c->pace.open_loop ? slot->due_ns : now_ns))
         histogram_record(&counts->latency_ns, now_ns - slot->due_ns);
+    psbench_pace_answered(&c->pace, now_ns);
     send_due(c);
     if (is_over(c) && c->phase == LOADING)
         c->phase = DRAINING;
@@ -405,7 +417,7 @@ struct psbench_conn *psbench_conn_new(const struct psbench_conn_config *config)
 
     c->config = *config;
     psbench_slots_init(&c->slots, s->depth);
-    if (!s->no_fill && s->load != PSBENCH_GROW)
+    if (!s->no_fill && !s->reader && s->load != PSBENCH_GROW)
         c->fill =
             psbench_fill_new(s, config->shard, config->n_shards, config->rank, config->n_ranks);
     make_sections(c);
@@ -486,7 +498,7 @@ void psbench_conn_beat(struct psbench_conn *c)
 {
     struct bytes frame = { 0 };
 
-    if (c->phase >= FILLING && c->phase <= DRAINING)
+    if (c->phase >= FILLING && c->phase <= DRAINING && !c->config.settings->reader)
         send_frame(
             c, message_write_beat(&frame, BEAT_ID, &(struct beat){ .clock = c->push.clock }),
             &frame);
@@ -497,5 +509,10 @@ void psbench_conn_leave(struct psbench_conn *c)
     struct bytes frame = { 0 };
 
     c->phase = LEAVING;
+    if (c->config.settings->reader) {
+        c->phase = GONE;
+        c->config.gone(c->config.owner);
+        return;
+    }
     send_frame(c, message_write_leave(&frame, CONTROL_ID, c->push.clock), &frame);
 }

@@ -20,6 +20,8 @@ void psbench_handshake_hello(const struct psbench_settings *s, struct hello *ret
                            .role = "worker",
                            .name = "psbench",
                            .frame_flags = FRAME_FLAGS_KNOWN };
+    if (s->reader)
+        memcpy(ret->role, "reader", sizeof "reader");
     memcpy(ret->token, s->token, strnlen(s->token, sizeof ret->token - 1));
 }
 
@@ -45,6 +47,7 @@ void psbench_handshake_table(const struct psbench_settings *s, struct table_requ
                                              .storage = (enum table_spec_storage)s->storage,
                                              .mode = TABLE_SPEC_MODE_JOB } };
     ret->spec.params = table_spec_optim_defaults(ret->spec.optim);
+    ret->must_exist = s->reader;
     memcpy(ret->spec.name, s->table, sizeof ret->spec.name);
 }
 

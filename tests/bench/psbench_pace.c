@@ -14,6 +14,7 @@ void psbench_pace_start(struct psbench_pace *p, const struct psbench_settings *s
 {
     *p = (struct psbench_pace){ .open_loop = s->rate > 0,
                                 .poisson = s->arrivals == PSBENCH_POISSON,
+                                .pause_ns = 1e3 * (double)s->pause_us,
                                 .start_ns = now_ns,
                                 .seed = hash_mix2(s->seed, i) };
     if (!p->open_loop)
@@ -27,7 +28,15 @@ void psbench_pace_start(struct psbench_pace *p, const struct psbench_settings *s
 
 uint64_t psbench_pace_due(const struct psbench_pace *p, uint64_t now_ns)
 {
-    return p->open_loop ? p->start_ns + (uint64_t)p->due_ns : now_ns;
+    if (p->open_loop)
+        return p->start_ns + (uint64_t)p->due_ns;
+    return p->paused_ns > now_ns ? p->paused_ns : now_ns;
+}
+
+void psbench_pace_answered(struct psbench_pace *p, uint64_t now_ns)
+{
+    if (p->pause_ns > 0)
+        p->paused_ns = now_ns + (uint64_t)(p->pause_ns * (0.5 + unit(p)));
 }
 
 void psbench_pace_next(struct psbench_pace *p)

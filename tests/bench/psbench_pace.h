@@ -17,9 +17,11 @@
 
 struct psbench_pace {
     bool open_loop, poisson;
-    double gap_ns; /* on average, of one connection */
-    double due_ns; /* of the next request, since start_ns */
+    double gap_ns;   /* on average, of one connection */
+    double due_ns;   /* of the next request, since start_ns */
+    double pause_ns; /* closed loop: behind an answer, on average */
     uint64_t start_ns, seed, n_drawn;
+    uint64_t paused_ns; /* until then */
 };
 
 /* For connection number i of n. */
@@ -28,6 +30,9 @@ void psbench_pace_start(struct psbench_pace *p, const struct psbench_settings *s
 
 /* When the next request is due: in the closed loop, now. */
 uint64_t psbench_pace_due(const struct psbench_pace *p, uint64_t now_ns);
+
+/* Closed loop: an answer has come, which brings the next request, after the pause. */
+void psbench_pace_answered(struct psbench_pace *p, uint64_t now_ns);
 
 /* It has been sent. */
 void psbench_pace_next(struct psbench_pace *p);

@@ -36,7 +36,7 @@ struct run {
     struct psbench_conn **conns; /* owned, n_conns */
     uint32_t n_shards, n_conns, n_waiting;
     struct psbench_window window;
-    uint64_t stage_ns, beat_ms;
+    uint64_t stage_ns, beat_ms, tick_ms;
     double server_cpu_before, client_cpu_before;
     int status;
     struct err *err;
@@ -237,7 +237,9 @@ static void on_tick(uv_timer_t *timer)
         end(r, PS_EDEADLINE, "the last requests are not answered after 10 s");
     }
     for (uint32_t i = 0; i < r->n_conns && r->stage < DRAINING; i++)
-        psbench_conn_wait(r->conns[i], TICK_MS);
+        psbench_conn_wait(r->conns[i], r->tick_ms);
+    if (r->settings->pause_us && (r->stage == WARMING || r->stage == MEASURING))
+        for_each(r, psbench_conn_turn);
     if (r->stage != OVER && now_ms - r->beat_ms >= BEAT_MS) {
         r->beat_ms = now_ms;
         for_each(r, psbench_conn_beat);
@@ -282,7 +284,8 @@ int psbench_run(const struct psbench_settings *settings, struct psbench_pools *p
                                        &discovery_events, &r));
     uv_idle_init(&r.loop, &r.spin);
     uv_timer_init(&r.loop, &r.timer);
-    uv_timer_start(&r.timer, on_tick, 0, TICK_MS);
+    r.tick_ms = settings->pause_us ? 1 : TICK_MS;
+    uv_timer_start(&r.timer, on_tick, 0, r.tick_ms);
     uv_run(&r.loop, UV_RUN_DEFAULT);
     clean_up(&r);
     return r.status;

@@ -34,7 +34,9 @@ struct psbench_settings {
     int arrivals; /* enum psbench_arrivals */
     int optimizer, storage;
     bool compress, no_fill, limits;
-    bool spin; /* also in the closed loop */
+    bool spin;         /* also in the closed loop */
+    bool reader;       /* joins no job */
+    uint64_t pause_us; /* between an answer and the request that it brings, on average */
 
     /* One case of those that were asked for (psbench_cases.h). */
     enum psbench_load load;

@@ -52,6 +52,17 @@ def test_every_load_reports_what_it_measured(start_psd, measure, load):
     eventually(lambda: (psd.admin()["totals"]["counters"]["pulls"] > 0) == (load != "push"))
 
 
+def test_a_reader_pulls_beside_a_job_and_pauses(start_psd, measure):
+    psd = start_psd("--shards", "1", data=False)
+    measure("pull", *at(psd), *SMALL)
+    (line,) = measure("pull", *at(psd), *SMALL, "--reader", "--connections", "2", "--depth", "1", "--pause-us", "2000")
+    assert line["errors"] == 0 and 0 < line["requests"] <= 2 * 0.3 / 0.001 + 2
+    refused = psbench("push", *at(psd), *SMALL, "--reader")
+    assert refused.returncode == 2 and "reader: pulls" in refused.stderr
+    refused = psbench("pull", *at(psd), *SMALL, "--spin", "--pause-us", "5")
+    assert refused.returncode == 2 and "pause-us: is for the closed loop" in refused.stderr
+
+
 def test_loads_codecs_and_keys_are_combined(start_psd, measure):
     psd = start_psd("--shards", "1", data=False)
     lines = measure("pull,push", *at(psd), *SMALL, "--codec", "fp32,onebit", "--keys-per-request", "50",
