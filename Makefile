@@ -88,6 +88,7 @@ $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call li
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
 $(B)/bin/bench-client: $(B)/tests/bench-client/bench_client.o $(call libs,$(link.libpsd))
+$(B)/bin/bench-cache: $(B)/tests/bench-client/bench_cache.o $(call libs,$(link.libpsd))
 $(B)/bin/bench-unique: $(B)/tests/bench-client/bench_unique.o $(call libs,common)
 $(B)/bin/random-calls: $(B)/tests/random-calls/random_calls.o $(call libs,$(link.libpsd))
 $(B)/bin/starved: $(B)/tests/random-calls/starved.o $(call libs,$(link.libpsd))
@@ -447,7 +448,7 @@ bench: all                    ## psbench in many settings (figures: deploy/docs/
 bench-hotpath: all            ## one shard on one core against the limits of the machine
 	@tests/bench/hotpath.py $(B)/bin $(FLAGS)
 
-bench-client: all $(B)/bin/bench-client ## pulls through the client library, beside psbench
+bench-client: all $(B)/bin/bench-client $(B)/bin/bench-cache ## pulls through the client library, beside psbench; its cache
 	@tests/bench/client.py $(B)/bin $(FLAGS)
 
 bench-reads: all              ## latency of a reader, alone and beside pushes; FLAGS=--help

@@ -20,10 +20,20 @@ uint64_t clock_mono_ms(void)
     return clock_ms(CLOCK_MONOTONIC);
 }
 
-uint64_t clock_mono_ns(void)
+static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t clock_mono_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t clock_boot_ns(void)
+{
+    return clock_ns(CLOCK_BOOTTIME);
 }

@@ -8,4 +8,7 @@ uint64_t clock_unix_ms(void);
 uint64_t clock_mono_ms(void);
 uint64_t clock_mono_ns(void);
 
+/* As clock_mono_ns(), and goes on while the machine sleeps. */
+uint64_t clock_boot_ns(void);
+
 #endif

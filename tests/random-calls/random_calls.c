@@ -306,6 +306,7 @@ static void others(struct caller *t)
     uint64_t ids[50], unique[50], numbers[2];
     int64_t inverse[50];
     psd_stats stats = { .size = sizeof stats };
+    psd_cache_stats cache = { .size = sizeof cache };
     char text[300];
 
     for (uint32_t i = 0; i < 50; i++)
@@ -325,6 +326,7 @@ static void others(struct caller *t)
         return;
     case 4:
         CALL(psd_get_stats(handle(t), once_in(t, 9) ? NULL : &stats));
+        CALL(psd_get_cache_stats(handle(t), once_in(t, 9) ? NULL : &cache));
         return;
     case 5:
         CALL(psd_unique(handle(t), ids, roll(t, 51), once_in(t, 9) ? NULL : unique, inverse));
@@ -433,6 +435,7 @@ static void use_handle(struct run *r, struct caller *callers, uint64_t seed)
     static const char *const options[] = {
         "connect-timeout=5s give-up=3s pull-timeout=2s push-timeout=2s",
         "reader=yes give-up=3s connect-timeout=5s pull-timeout=2s",
+        "reader=yes cache=1M max-age=20ms give-up=3s connect-timeout=5s pull-timeout=2s",
         "mode=ssp staleness=3 give-up=3s connect-timeout=5s pull-timeout=300ms "
         "push-timeout=300ms",
         "rank=0 workers=2 mode=bsp connect-timeout=3s give-up=3s pull-timeout=100ms "
@@ -444,7 +447,8 @@ static void use_handle(struct run *r, struct caller *callers, uint64_t seed)
     char why[PSD_WHY_MAX] = "", url[300];
 
     snprintf(url, sizeof url, "%s/j%llu", r->url, (unsigned long long)(seed % 5));
-    if (psd_open(&r->c, url, options[hash_mix2(seed, 1) % 7], why)) {
+    if (psd_open(&r->c, url, options[hash_mix2(seed, 1) % (sizeof options / sizeof *options)],
+                 why)) {
         r->bad |= !why[0];
         return;
     }

@@ -31,6 +31,7 @@
 
 struct handle_ops;
 struct handle_scans;
+struct row_cache;
 
 /* Lets one thread in at a time. Under the handle's lock. */
 struct handle_gate {
@@ -58,11 +59,14 @@ struct psd {
     _Atomic bool is_unique_used;
     struct unique unique; /* of the thread that has set is_unique_used */
 
-    /* Tables, in the order of their numbers; a number and what it says never change. */
-    uint32_t n_tables;
+    /* Tables, in the order of their numbers; a number and what it says never change. n_tables grows under the lock,
+     * behind the table that it counts: it may be read without. */
+    _Atomic uint32_t n_tables;
     struct table_spec *tables; /* owned, PS_TABLES_MAX */
-    bool is_dropped
-        [PS_TABLES_MAX]; /* by psd_drop() of this handle: its name may have a newer number */
+    /* By psd_drop() of this handle: its name may have a newer number. Set under the lock. */
+    _Atomic bool is_dropped[PS_TABLES_MAX];
+
+    struct row_cache *cache; /* owned; NULL: every pull goes to the servers */
 
     struct handle_ops *ops;     /* owned: pulls.c */
     struct handle_scans *scans; /* owned: scans.c */

@@ -8,9 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/memory.h"
 #include "worker/client/push_encoder.h"
 #include "worker/libpsd/options.h"
+#include "worker/libpsd/row_cache.h"
 
 /* ---- notices ---- */
 
@@ -88,6 +90,7 @@ static void free_handle(psd *c)
     if (c->fd >= 0)
         close(c->fd);
     handle_ops_free(c->ops);
+    row_cache_free(c->cache);
     unique_deinit(&c->unique);
     free(c->tables);
     free(c->notices);
@@ -165,6 +168,17 @@ static int open_client(psd *c, const struct options *o, struct err *err)
     return status;
 }
 
+static int open_cache(psd *c, const struct options *o, struct err *err)
+{
+    if (!o->cache_bytes)
+        return 0;
+    c->cache =
+        row_cache_new(o->cache_bytes, o->max_age_ms * UINT64_C(1000000), clock_boot_ns());
+    return c->cache ? 0
+                    : err_set(err, -ENOMEM, "no memory for a cache of %llu bytes",
+                              (unsigned long long)o->cache_bytes);
+}
+
 static int open_handle(psd **ret, const struct options *o, struct err *err)
 {
     psd *c = make_handle();
@@ -177,7 +191,9 @@ static int open_handle(psd **ret, const struct options *o, struct err *err)
     memcpy(c->job, o->job, sizeof c->job);
     memcpy(c->servers, o->servers, sizeof c->servers);
     memcpy(c->token, o->token, sizeof c->token); /* options_read() has checked its length */
-    status = open_client(c, o, err);
+    status = open_cache(c, o, err);
+    if (!status)
+        status = open_client(c, o, err);
     if (status)
         free_handle(c);
     else
@@ -275,6 +291,32 @@ int psd_get_stats(psd *c, psd_stats *ret)
     uv_mutex_lock(&c->lock);
     filled.notices_lost = c->notices_lost;
     uv_mutex_unlock(&c->lock);
+    status = handle_fill(ret, &filled, sizeof filled, &err);
+    return handle_leave(c, status, &err);
+}
+
+int psd_get_cache_stats(psd *c, psd_cache_stats *ret)
+{
+    struct row_cache_stats s = { 0 };
+    psd_cache_stats filled = { 0 };
+    struct err err;
+    int status = handle_enter(c, &err);
+
+    if (status)
+        return handle_fail(&err);
+    if (c->cache) {
+        row_cache_stats(c->cache, &s);
+        filled = (psd_cache_stats){ .hits = s.n_hits,
+                                    .misses = s.n_misses,
+                                    .puts = s.n_put,
+                                    .evictions = s.n_evicted,
+                                    .left_out = s.n_left_out,
+                                    .rows = s.n_rows,
+                                    .bytes = s.n_bytes,
+                                    .bytes_max = s.max_bytes,
+                                    .oldest_age_ns = s.oldest_age_ns,
+                                    .max_age_ns = row_cache_max_age(c->cache) };
+    }
     status = handle_fill(ret, &filled, sizeof filled, &err);
     return handle_leave(c, status, &err);
 }

@@ -12,8 +12,11 @@
 #include "common/memory.h"
 #include "common/token_file.h"
 #include "worker/client/ps_settings.h"
+#include "worker/libpsd/row_cache.h"
 
 #define DENSE_BLOCK TABLE_SPEC_DENSE_BLOCK
+#define CACHE_BYTES_MAX (UINT64_C(1) << 40)
+#define CACHE_AGE_MS_MAX UINT64_C(86400000)
 
 /* clang-format off */
 #define ROW(name, type, field, arg, fallback, lo, hi, help) \
@@ -33,6 +36,8 @@ static const struct setting rows[] = {
     PS_SETTINGS_WINDOW(ROW)
     PS_SETTINGS_RESIDUALS(ROW)
     PS_SETTINGS_ZSTD(ROW)
+    ROW("cache", SETTING_BYTES, cache_bytes, "BYTES", "0", 0, 0, "")
+    ROW("max-age", SETTING_MS, max_age_ms, "TIME", "0", 0, 0, "")
 };
 #undef ROW
 
@@ -221,6 +226,31 @@ static int read_token(struct options *o, struct err *err)
     return status;
 }
 
+/* Without cache=, max-age= bounds nothing; without max-age=, nobody knows what cache= may hand out. */
+static int check_cache(const struct options *o, struct err *err)
+{
+    if (!o->cache_bytes)
+        return o->max_age_ms
+                   ? err_set(err, PS_ESETTING,
+                             "max-age: it is the bound of cache=BYTES, which is not given")
+                   : 0;
+    if (!o->reader)
+        return err_set(
+            err, PS_ESETTING,
+            "cache: a worker trains on the rows that the servers have now; it is for "
+            "reader=yes");
+    if (o->cache_bytes < ROW_CACHE_BYTES_MIN || o->cache_bytes > CACHE_BYTES_MAX)
+        return err_set(err, PS_ESETTING, "cache: %llu bytes; expected 1M to 1024G",
+                       (unsigned long long)o->cache_bytes);
+    if (!o->max_age_ms)
+        return err_set(err, PS_ESETTING,
+                       "cache: it needs max-age=TIME, how old a row may be, 1ms to 24h");
+    if (o->max_age_ms > CACHE_AGE_MS_MAX)
+        return err_set(err, PS_ESETTING, "max-age: %llu ms; expected 1ms to 24h",
+                       (unsigned long long)o->max_age_ms);
+    return 0;
+}
+
 int options_read(struct options *ret, const char *url, const char *words, struct err *err)
 {
     int status;
@@ -234,6 +264,8 @@ int options_read(struct options *ret, const char *url, const char *words, struct
     if (!status && ret->rank >= ret->workers)
         status = err_set(err, PS_ESETTING, "rank: %u of %u workers; expected 0 to workers - 1",
                          ret->rank, ret->workers);
+    if (!status)
+        status = check_cache(ret, err);
     if (!status)
         status = read_token(ret, err);
     if (!status && !ret->name[0])

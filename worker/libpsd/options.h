@@ -17,6 +17,7 @@ struct options {
     char token[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX], name[SETTINGS_TEXT_MAX];
     uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, push_timeout_ms;
     uint64_t window_bytes, residual_max_bytes;
+    uint64_t cache_bytes, max_age_ms; /* 0: no cache */
 };
 
 /* -EINVAL: the URL; PS_ESETTING: a word; what token_file_read() returns. */

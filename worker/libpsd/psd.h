@@ -128,6 +128,18 @@ typedef struct psd_stats {
     uint64_t notices_lost;                  /* sentences that nobody took in time */
 } psd_stats;
 
+/* Of a reader with cache=, since psd_open(); without one, zeros. */
+typedef struct psd_cache_stats {
+    uint32_t size, reserved;   /* sizeof(psd_cache_stats); 0 */
+    uint64_t hits, misses;     /* keys of pulls: in the cache; not there, or too old */
+    uint64_t puts;             /* rows put into it */
+    uint64_t evictions;        /* rows that others drove out before they were too old */
+    uint64_t left_out;         /* rows not put: too long, or another thread put one beside it */
+    uint64_t rows;             /* in it, with those that are too old and not yet overwritten */
+    uint64_t bytes, bytes_max; /* in use, of keys, rows and its own tables; of cache= */
+    uint64_t oldest_age_ns, max_age_ns; /* the oldest row handed out, how old; of max-age= */
+} psd_cache_stats;
+
 /* ---- the library ---- */
 
 /* "0.1.0"; a text for a status, for ever, never NULL: any number will do. */
@@ -161,6 +173,8 @@ const char *psd_error(void);
  *         window=64M            unacknowledged pushes that may be under way
  *         residual-max=256M     memory for what onebit and topk keep of a table
  *         zstd=no               compress messages where it pays
+ *         cache=0               a reader's: memory for rows that it has pulled, from 1M; with max-age
+ *         max-age=              how old a row of the cache may be, 1ms to 24h, from when it was asked for
  *
  *     why       gets the sentence of a failure, as psd_error() has it, too; may be NULL
  *
@@ -179,7 +193,8 @@ int psd_close(psd *c);
  * length, and 0 when there is none. n > 0: bytes of dst; a longer sentence is cut. The handle keeps the last 64. */
 int psd_notice(psd *c, char *dst, size_t n);
 
-int psd_get_stats(psd *c, psd_stats *ret); /* fills *ret up to ret->size */
+int psd_get_stats(psd *c, psd_stats *ret);             /* fills *ret up to ret->size */
+int psd_get_cache_stats(psd *c, psd_cache_stats *ret); /* likewise */
 
 /* ---- tables ---- */
 
@@ -242,6 +257,10 @@ int64_t psd_unique(psd *c, const uint64_t *keys, size_t n, uint64_t *unique, int
  * the pull, and are written by it alone. A table may stand in several sections. Many pulls may be under way, and end
  * in any order. A pull that is started after psd_push() has returned sees that push.
  *
+ * A reader with cache= looks there first, and pulls the keys that are missing or too old. Each row that it hands out
+ * was current at a moment that is at most max-age before psd_wait() has ended the pull, or behind psd_pull(). It writes
+ * into the arrays from here on. If all rows are there, the pull has ended, whether servers answer or not.
+ *
  * *ret_op, from 1. -EINVAL with the section and what is wrong in it; PSD_EFENCED until psd_resume(); the refusal of an
  * earlier push, once (PSD_ENAN ...), after which the same call may be made again.
  */
@@ -268,7 +287,7 @@ int psd_cancel(psd *c, psd_op op);
 int psd_fd(psd *c);
 
 /* A pull for which psd_wait() would not have to wait, the first that came so far, each once; 0: there is none. To end
- * it and to have its rows, call psd_wait(c, op, 0). */
+ * it and to have its rows, call psd_wait(c, op, 0): with cache= -ETIMEDOUT, rarely, and the pull comes once more. */
 psd_op psd_next(psd *c);
 
 /* ---- pushes ---- */
@@ -338,7 +357,8 @@ int psd_scan_end(psd *c, psd_scan scan);
  *
  * -EBUSY, with nothing changed: the job has workers (this one, too: psd_leave() first), or is being dropped. -EINTR,
  * -ETIMEDOUT, a node's failure: some may be dropped; the same call does the rest. Numbers of dropped tables are refused
- * from then on (PSD_ENOTABLE), in every handle; psd_table() of this one has new ones.
+ * from then on (PSD_ENOTABLE), in every handle; psd_table() of this one has new ones. Another reader's cache may hand
+ * out their rows for up to max-age.
  */
 int psd_drop(psd *c, const char *name, psd_dropped *ret, int timeout_ms);
 

@@ -22,14 +22,23 @@ __all__ = ["Busy", "Cancelled", "Client", "Closed", "ConnectionLost", "Error", "
            "unique"]
 
 
-def connect(url, job=None, rank=0, workers=1, mode="async", staleness=None, reader=False, **options):
+def _time(seconds):
+    """As libpsd reads it: whole milliseconds, rounded down. Text stays, and so does what is no number, to be refused."""
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    return f"{int(seconds * 1000)}ms" if is_number and abs(seconds) < 1e9 else seconds
+
+
+def connect(url, job=None, rank=0, workers=1, mode="async", staleness=None, reader=False, cache=None, max_age=None, **options):
     """Joins a job as one of its workers; reader=True: only reads, and nobody waits for it. Returns a Client.
 
     url: "psd://HOST:PORT[,HOST:PORT...][/JOB]", of any one node. mode: async, ssp (with staleness) or bsp. options:
     those of psd_open() with _ for -: token, token_file, connect_timeout="5s", give_up, pull_timeout, push_timeout,
     window, name, zstd ...
 
+    cache, max_age: memory for the rows that a reader has pulled ("256M"), and how old one may be, in seconds or "2s", counted
+    from when it was asked for. Pulls then ask the servers for the keys that are missing or too old. Client.cache_stats.
+
     SettingError: an option is unknown or wrong. ConnectionLost: no server within connect_timeout (60 s). JobError: the
     job runs with another number of workers, mode or staleness. GreetingError: wrong token, or no psd."""
     given = {"reader": True} if reader else {"rank": rank, "workers": workers, "mode": mode, "staleness": staleness}
-    return Client(url, {**given, **options}, job)
+    return Client(url, {**given, "cache": cache, "max_age": _time(max_age), **options}, job)

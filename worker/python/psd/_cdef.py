@@ -69,6 +69,16 @@ typedef struct psd_stats {
     uint64_t residual_rows, residual_bytes;
     uint64_t notices_lost;
 } psd_stats;
+typedef struct psd_cache_stats {
+    uint32_t size, reserved;
+    uint64_t hits, misses;
+    uint64_t puts;
+    uint64_t evictions;
+    uint64_t left_out;
+    uint64_t rows;
+    uint64_t bytes, bytes_max;
+    uint64_t oldest_age_ns, max_age_ns;
+} psd_cache_stats;
 const char *psd_version(void);
 const char *psd_strerror(int status);
 const char *psd_error(void);
@@ -76,6 +86,7 @@ int psd_open(psd **ret, const char *url, const char *options, char why[256]);
 int psd_close(psd *c);
 int psd_notice(psd *c, char *dst, size_t n);
 int psd_get_stats(psd *c, psd_stats *ret);
+int psd_get_cache_stats(psd *c, psd_cache_stats *ret);
 int psd_table(psd *c, const char *name, const char *spec);
 int psd_get_table(psd *c, int table, psd_table_info *ret);
 uint64_t psd_seed(const char *column);

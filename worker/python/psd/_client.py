@@ -465,6 +465,15 @@ class Client:
         self._call(lib.psd_get_stats, stats)
         return {name: int(getattr(stats, name)) for name, _ in ffi.typeof("psd_stats").fields if name != "size"}
 
+    @property
+    def cache_stats(self):
+        """Of a reader with cache=, since connect(), by the names of struct psd_cache_stats: hits, misses, evictions, rows,
+        bytes, oldest_age_ns ... Without a cache, zeros."""
+        stats = ffi.new("psd_cache_stats *", {"size": ffi.sizeof("psd_cache_stats")})
+        self._call(lib.psd_get_cache_stats, stats)
+        return {name: int(getattr(stats, name)) for name, _ in ffi.typeof("psd_cache_stats").fields
+                if name not in ("size", "reserved")}
+
     def notices(self):
         """Sentences about what happened meanwhile: connections lost and found, lost pushes, slow servers."""
         text, found = ffi.new("char[]", 1024), []
