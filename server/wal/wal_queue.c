@@ -6,6 +6,7 @@
 #define BLOCK_BYTES ((size_t)1 << 20)
 #define MAX_BYTES ((size_t)64 << 20)
 #define SMALL_BYTES ((size_t)16 << 10)
+#define SWEEP_MS 2000u
 
 void wal_queue_init(struct wal_queue *q, const struct wal_queue_config *config)
 {
@@ -26,17 +27,32 @@ void wal_queue_deinit(struct wal_queue *q)
     wal_block_free(q->next);
     wal_block_free(q->small);
     wal_block_free(q->pool);
+    wal_block_free(q->surplus);
     *q = (struct wal_queue){ 0 };
 }
 
 /* --- blocks that are empty --- */
 
-/* Keeps it for later, up to half of what may wait: fresh memory costs more than the copy. False:
- * it is the caller's to free. */
+/* Out of the pool; it is the caller's. */
+static struct wal_block *take_block(struct wal_queue *q, struct wal_block **at)
+{
+    struct wal_block *block = *at;
+
+    *at = block->next;
+    block->next = NULL;
+    q->pool_bytes -= block->cap_bytes;
+    if (q->pool_bytes < q->pool_least_bytes)
+        q->pool_least_bytes = q->pool_bytes;
+    return block;
+}
+
+/* Keeps it for later, as long as no more is kept and held than may wait: fresh memory costs several times the copy, and
+ * the shard waits for it. A very long one would be held for few records. False: it is the caller's to free. */
 static bool pool_block(struct wal_queue *q, struct wal_block *block)
 {
     wal_block_clear(block);
-    if (q->pool_bytes + block->cap_bytes > q->max_bytes / 2)
+    if (block->cap_bytes > q->max_bytes / 2 ||
+        q->held_bytes + q->pool_bytes + block->cap_bytes > q->max_bytes)
         return false;
     block->next = q->pool;
     q->pool = block;
@@ -44,19 +60,57 @@ static bool pool_block(struct wal_queue *q, struct wal_block *block)
     return true;
 }
 
+/* The pool's newest is the writer's to free. */
+static void drop_block(struct wal_queue *q)
+{
+    struct wal_block *block = take_block(q, &q->pool);
+
+    block->next = q->surplus;
+    q->surplus = block;
+}
+
+/* Now and then: beyond half of what may wait, what was not needed since the last time is dropped. */
+static void sweep_pool(struct wal_queue *q)
+{
+    size_t unused_bytes = q->pool_least_bytes;
+
+    if (q->appended_ms - q->swept_ms < SWEEP_MS)
+        return;
+    while (q->pool && q->pool->cap_bytes <= unused_bytes && q->pool_bytes > q->max_bytes / 2) {
+        unused_bytes -= q->pool->cap_bytes;
+        drop_block(q);
+    }
+    q->pool_least_bytes = q->pool_bytes;
+    q->swept_ms = q->appended_ms;
+}
+
+/* Of a fresh block. Pushes of as many rows differ a little in length: a block that one has had does for the next. */
+static size_t fresh_bytes(const struct wal_queue *q, size_t n_bytes)
+{
+    const size_t step = q->block_bytes < 4 ? 1 : q->block_bytes / 4;
+    size_t rounded = (n_bytes + step - 1) / step * step;
+
+    if (n_bytes <= q->block_bytes)
+        return q->block_bytes;
+    return n_bytes <= WAL_RECORD_BYTES_MAX && rounded > WAL_RECORD_BYTES_MAX
+               ? WAL_RECORD_BYTES_MAX
+               : rounded;
+}
+
+/* The shortest that is long enough; or a fresh one, in place of those that are too short. */
 static struct wal_block *acquire_block(struct wal_queue *q, size_t n_bytes)
 {
-    struct wal_block **at = &q->pool, *block;
+    struct wal_block **best = NULL;
 
-    while (*at && (*at)->cap_bytes < n_bytes)
-        at = &(*at)->next;
-    block = *at;
-    if (!block)
-        return wal_block_new(n_bytes > q->block_bytes ? n_bytes : q->block_bytes);
-    *at = block->next;
-    block->next = NULL;
-    q->pool_bytes -= block->cap_bytes;
-    return block;
+    for (struct wal_block **at = &q->pool; *at; at = &(*at)->next)
+        if ((*at)->cap_bytes >= n_bytes && (!best || (*at)->cap_bytes < (*best)->cap_bytes))
+            best = at;
+    if (best)
+        return take_block(q, best);
+    n_bytes = fresh_bytes(q, n_bytes);
+    while (q->pool && q->held_bytes + q->pool_bytes + n_bytes > q->max_bytes)
+        drop_block(q);
+    return wal_block_new(n_bytes);
 }
 
 /* --- appending --- */
@@ -189,6 +243,7 @@ uint64_t wal_queue_append(struct wal_queue *q, const struct wal_record *record, 
     size_t n_bytes = wal_record_bytes(record);
 
     numbered.number = q->next_number++;
+    q->appended_ms = now_ms;
     if (q->state != WAL_QUEUE_DROPS)
         block = open_block(q, record, n_bytes, now_ms);
     if (!block) {
@@ -254,18 +309,21 @@ static void note_progress(struct wal_queue *q, const struct wal_progress *progre
 struct wal_block *wal_queue_recycle(struct wal_queue *q, struct wal_block *first,
                                     const struct wal_progress *progress)
 {
-    struct wal_block *surplus = NULL;
+    struct wal_block *surplus;
 
     while (first) {
         struct wal_block *next = first->next;
 
         q->held_bytes -= first->cap_bytes;
         if (!pool_block(q, first)) {
-            first->next = surplus;
-            surplus = first;
+            first->next = q->surplus;
+            q->surplus = first;
         }
         first = next;
     }
+    sweep_pool(q);
+    surplus = q->surplus;
+    q->surplus = NULL;
     note_progress(q, progress);
     update_state(q);
     return surplus;

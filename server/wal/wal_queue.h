@@ -67,8 +67,10 @@ struct wal_queue {
     struct wal_block *next; /* owned, empty: the block that reserve() has promised */
     struct wal_block
         *small; /* owned, empty: for records without a reservation, when memory is out */
-    struct wal_block *pool; /* owned, empty */
-    size_t pool_bytes;
+    struct wal_block *pool;              /* owned, empty */
+    struct wal_block *surplus;           /* owned, empty: the writer's to free */
+    size_t pool_bytes, pool_least_bytes; /* now; since swept_ms */
+    uint64_t appended_ms, swept_ms;      /* the last record's moment */
     size_t held_bytes; /* of all blocks that hold records, here and with the writer */
 
     uint64_t next_number;

@@ -411,6 +411,61 @@ static void a_log_that_is_closed_is_written_to_its_end(void **state)
     crash_files_deinit(&c);
 }
 
+enum { POOL_BLOCK = 1000, POOL_MAX = 40 * POOL_BLOCK };
+
+/* Appends pushes of about value_bytes until the blocks that hold records take n_bytes, and the disk takes all of them.
+ * Returns how many blocks were too many. */
+static uint32_t hold_and_write(struct wal_queue *q, size_t value_bytes, size_t n_bytes,
+                               uint64_t now_ms)
+{
+    static struct fixture_storage storage;
+    const struct wal_progress progress = { .state = WAL_WRITER_OK };
+    struct wal_block *surplus;
+    uint32_t n_surplus = 0;
+
+    for (uint32_t i = 0; i == 0 || q->held_bytes < n_bytes; i++) {
+        const struct wal_record push = asked(&storage, value_bytes + i % 10 * 8);
+
+        assert_int_equal(wal_queue_reserve(q, wal_record_bytes(&push)), 0);
+        (void)wal_queue_append(q, &push, now_ms);
+        assert_true(q->held_bytes + q->pool_bytes <= q->max_bytes);
+    }
+    surplus = wal_queue_recycle(q, wal_queue_drain(q), &progress);
+    for (const struct wal_block *b = surplus; b; b = b->next)
+        n_surplus++;
+    wal_block_free(surplus);
+    return n_surplus;
+}
+
+/* While pushes come faster than the disk takes them, and need much: all blocks are used again, though pushes differ a
+ * little in length, and also once they are longer than before. What is held and kept is no more than may wait. Half
+ * stays when pushes need no more than that. */
+static void blocks_are_used_again_while_they_are_needed(void **state)
+{
+    struct wal_queue q;
+    uint64_t now_ms = 5000;
+
+    (void)state;
+    wal_queue_init(&q, &(struct wal_queue_config){ .next_number = 1,
+                                                   .block_bytes = POOL_BLOCK,
+                                                   .max_bytes = POOL_MAX });
+    for (size_t value_bytes = 500; value_bytes < 2000; value_bytes += 600) {
+        uint32_t n_surplus = 0;
+
+        for (uint32_t round = 0; round < 5; round++)
+            (void)hold_and_write(&q, value_bytes, POOL_MAX - 4000, now_ms);
+        for (uint32_t round = 0; round < 50; round++, now_ms += 100) {
+            n_surplus += hold_and_write(&q, value_bytes, POOL_MAX - 4000, now_ms);
+            assert_true(q.pool_bytes > POOL_MAX / 2);
+        }
+        assert_in_range(n_surplus, 0, 4); /* of the 4000 that were not needed */
+    }
+    for (uint32_t round = 0; round < 4; round++, now_ms += 2000)
+        (void)hold_and_write(&q, 500, 1, now_ms);
+    assert_in_range(q.pool_bytes, POOL_MAX / 2 - 3000, POOL_MAX / 2);
+    wal_queue_deinit(&q);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_sync_that_is_asked_for_is_done_whatever_the_durability),
         cmocka_unit_test(under_none_a_failed_sync_leaves_a_gap_and_what_comes_next_is_safe),
         cmocka_unit_test(what_waits_is_synced_a_portion_at_a_time),
+        cmocka_unit_test(blocks_are_used_again_while_they_are_needed),
         cmocka_unit_test(a_log_that_is_closed_is_written_to_its_end),
         cmocka_unit_test(a_reader_that_is_stopped_leaves_a_log_that_goes_on_there),
 #ifdef PS_FAULTS
