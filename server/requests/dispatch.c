@@ -137,16 +137,18 @@ static void after_push(struct dispatch *d) ON_SHARD
 
 static void retry_deferred(struct dispatch *d) ON_SHARD;
 
-/* Whatever waited for the end of a push goes before the next one begins. */
+/* Whatever waited for the end of a push goes before the next one begins. Many pushes may have waited for the log: while
+ * there are readers they go on a slice at a time. */
 static void more_pushes(struct dispatch *d) ON_SHARD
 {
-    uint64_t now_ms = dispatch_now_ms(d);
+    const uint64_t max_bytes = d->config.channels->n_low ? SHARD_SMALL_SLICE_BYTES : UINT64_MAX;
+    uint64_t now_ms = dispatch_now_ms(d), n_bytes = 0;
 
     if (!push_handler_runs(d->pushes) && lock_step_is_combining(d->config.shard)) {
         lock_step_more(d->config.shard);
         retry_deferred(d);
     }
-    while (push_handler_more(d->pushes, now_ms)) {
+    while (push_handler_more(d->pushes, now_ms, max_bytes, &n_bytes)) {
         after_push(d);
         retry_deferred(d);
     }

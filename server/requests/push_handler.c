@@ -24,6 +24,7 @@ struct pending_push {
     uint64_t request_id, start_ns;
     uint64_t log_since_ns;  /* it waits for the log; 0: it does not */
     bool is_running, holds; /* holds: its connection */
+    bool came_behind;       /* others, whose turn it was */
     struct push push;       /* its sections point into the request's body */
 };
 
@@ -34,6 +35,7 @@ struct push_handler {
     struct pending_push **last;    /* where the next one is queued */
     struct pending_push *received; /* owned: the one being read; NULL: to be acquired */
     struct free_list pool;         /* owned: answered, for the next ones */
+    bool is_behind; /* the queue has had its time and could go on: others go behind it */
 };
 
 struct push_handler *push_handler_new(struct request_context *context)
@@ -271,25 +273,29 @@ static void answer(struct push_handler *p, struct pending_push **at, int status,
     recycle(p, a);
 }
 
-/* Those that came while the log took no push, and may go between the slices of the one that runs. Those that have to
- * wait for its end stay where they are. */
-static void overtake(struct push_handler *p, uint64_t now_ms) ON_SHARD
+/* Those that came while no push was taken, and may go between the slices of the one that runs; of max_bytes. Those that
+ * have to wait for its end stay where they are. */
+static void overtake(struct push_handler *p, uint64_t now_ms, uint64_t max_bytes) ON_SHARD
 {
     struct pending_push **at = &p->first->next;
+    uint64_t n_bytes = 0;
 
-    while (*at && reply_queue_takes_pushes(p->context->replies)) {
+    while (*at && n_bytes < max_bytes && reply_queue_takes_pushes(p->context->replies)) {
+        uint64_t cost = shard_push_cost(p->context->shard, &(*at)->push);
         enum shard_push_state state = SHARD_PUSH_BUSY;
         struct shard_push_result result = { 0 };
         int status = 0;
 
-        if ((*at)->log_since_ns) {
+        if ((*at)->log_since_ns || (*at)->came_behind) {
             state = SHARD_PUSH_DONE;
             status = begin(p, *at, now_ms, &result, &state);
         }
-        if (state == SHARD_PUSH_DONE)
+        if (state == SHARD_PUSH_DONE) {
             answer(p, at, status, &result);
-        else
+            n_bytes += cost;
+        } else {
             at = &(*at)->next;
+        }
     }
 }
 
@@ -311,15 +317,18 @@ static enum shard_push_state run_first(struct push_handler *p, uint64_t now_ms,
     return state;
 }
 
-bool push_handler_more(struct push_handler *p, uint64_t now_ms)
+bool push_handler_more(struct push_handler *p, uint64_t now_ms, uint64_t max_bytes,
+                       uint64_t *n_bytes)
 {
     struct shard_push_result result = { 0 };
     struct pending_push *a = p->first;
     enum shard_push_state state;
     int status;
 
-    if (!a)
+    p->is_behind = a && !a->is_running && *n_bytes >= max_bytes;
+    if (!a || p->is_behind)
         return false;
+    *n_bytes += shard_push_cost(p->context->shard, &a->push);
     state = run_first(p, now_ms, &result, &status);
     a->is_running = state == SHARD_PUSH_RUNNING;
     if (state == SHARD_PUSH_BUSY)
@@ -327,7 +336,7 @@ bool push_handler_more(struct push_handler *p, uint64_t now_ms)
     if (state == SHARD_PUSH_DONE)
         answer(p, &p->first, status, &result);
     else if (a->is_running)
-        overtake(p, now_ms);
+        overtake(p, now_ms, max_bytes);
     return state == SHARD_PUSH_DONE;
 }
 
@@ -349,6 +358,7 @@ static int acquire_received(struct push_handler *p, const struct request *r)
     a->request_id = r->header->request_id;
     a->start_ns = r->start_ns;
     a->log_since_ns = 0;
+    a->came_behind = false;
     a->push.seq = 0;
     return 0;
 }
@@ -384,7 +394,10 @@ int push_handler_receive(struct push_handler *p, struct request *r)
     status = read_push(p, a, r);
     if (status == REQUEST_LATER)
         return status;
-    if (!status)
+    a->came_behind = !status && p->is_behind && p->first;
+    if (a->came_behind)
+        state = SHARD_PUSH_BUSY;
+    else if (!status)
         status = begin(p, a, r->now_ms, &result, &state);
     if (state == SHARD_PUSH_DONE)
         return reply(p, a, status, &result);
@@ -427,8 +440,10 @@ void push_handler_stop(struct push_handler *p, uint64_t now_ms)
     const struct shard_push_result nothing = { 0 };
 
     if (p->first && p->first->is_running) {
+        uint64_t n_bytes = 0;
+
         shard_finish_push(p->context->shard);
-        (void)push_handler_more(p, now_ms);
+        (void)push_handler_more(p, now_ms, UINT64_MAX, &n_bytes);
     }
     while (p->first)
         answer(p, &p->first, PS_ESTOPPING, &nothing);

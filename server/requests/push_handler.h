@@ -31,10 +31,11 @@ void push_handler_free(struct push_handler *p);
 /* Runs the push and replies, now or later. REQUEST_LATER (connection.h). Else not 0: the connection cannot go on. */
 int push_handler_receive(struct push_handler *p, struct request *r) ON_SHARD MUST_CHECK;
 
-/* One slice of the push that runs, or of the first in the queue. now_ms: the shard's time. True
- * once that push has been answered: call it again at once. The sender may have sent another push,
- * which must not get ahead of the queue. */
-bool push_handler_more(struct push_handler *p, uint64_t now_ms) ON_SHARD;
+/* One slice of the push that runs, or of the first in the queue; the latter only while *n_bytes, to which it adds what
+ * pushes cost (shard_push_cost()), is below max_bytes. now_ms: the shard's time. True once that push has been answered:
+ * call it again at once. The sender may have sent another push, which must not get ahead of the queue. */
+bool push_handler_more(struct push_handler *p, uint64_t now_ms, uint64_t max_bytes,
+                       uint64_t *n_bytes) ON_SHARD;
 
 /* True if push_handler_more() has work. */
 bool push_handler_is_busy(const struct push_handler *p);

@@ -189,6 +189,41 @@ static void without_a_reader_an_iteration_takes_all_that_has_come(void **state)
     disperse(&all);
 }
 
+/* When the log has room again, what waited for it does not come all at once; and the next pushes of those that are
+ * answered first do not get ahead of the others. */
+static void pushes_that_waited_for_the_log_go_on_a_slice_at_a_time(void **state)
+{
+    const uint64_t slice_max = SHARD_SMALL_SLICE_BYTES + PUSH_COST;
+    uint64_t n_before = 0;
+    struct peer reader;
+    struct party all;
+
+    (void)state;
+    gather(&all);
+    reader = client(&all.f, "reader");
+    all.f.replies.is_full = true;
+    push_all(&all);
+    for (uint32_t i = 0; i < 20; i++)
+        turn(&all);
+    assert_int_equal(n_pushed(&all), 0);
+    all.f.replies.is_full = false;
+    enter_shard();
+    dispatch_resume(all.f.dispatch);
+    while (n_pushed(&all) < (uint64_t)N_WORKERS * N_KEYS) {
+        turn(&all);
+        assert_in_range((n_pushed(&all) - n_before) * SHARD_KEY_COST, 1, slice_max);
+        n_before = n_pushed(&all);
+    }
+    for (uint32_t i = 0; i < N_WORKERS; i++)
+        assert_int_equal(hear_push(&all.p[i], 1).status, 0);
+    for (uint32_t i = 0; i < N_WORKERS; i++)
+        for (uint64_t seq = 2; seq <= N_PUSHES; seq++)
+            assert_int_equal(hear_push(&all.p[i], seq).status, 0);
+    assert_int_equal(n_pushed(&all), (uint64_t)N_WORKERS * N_PUSHES * N_KEYS);
+    peer_close(&reader);
+    disperse(&all);
+}
+
 /* Readers that ask for more than there is leave pushes about half of it. */
 static void reads_leave_pushes_their_share(void **state)
 {
@@ -253,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_read_waits_for_a_bounded_part_of_what_is_pushed),
         cmocka_unit_test(workers_take_turns_in_what_readers_leave_them),
+        cmocka_unit_test(pushes_that_waited_for_the_log_go_on_a_slice_at_a_time),
         cmocka_unit_test(without_a_reader_an_iteration_takes_all_that_has_come),
         cmocka_unit_test(reads_leave_pushes_their_share),
         cmocka_unit_test(the_waits_of_reads_are_counted),
