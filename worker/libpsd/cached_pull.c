@@ -8,6 +8,10 @@
 #include "common/memory.h"
 #include "worker/libpsd/row_cache.h"
 
+/* So many keys are looked up in much less time than that, unless the thread loses its core meanwhile. */
+#define QUICK_KEYS 256u
+#define QUICK_NS UINT64_C(10000000)
+
 struct cached_miss {
     uint32_t section; /* number of the one asked for */
     uint32_t n;       /* keys */
@@ -84,6 +88,19 @@ bool cached_lookup_next(struct cached_lookup *lookup)
         }
     }
     return false;
+}
+
+bool cached_lookup_took_too_long(const struct cached_lookup *lookup)
+{
+    const uint64_t max_age_ns = row_cache_max_age(lookup->c->cache),
+                   oldest_ns = lookup->oldest_ns;
+    uint64_t now_ns = lookup->now_ns;
+
+    if (oldest_ns == UINT64_MAX)
+        return false;
+    if (lookup->n_keys > QUICK_KEYS || now_ns + QUICK_NS > oldest_ns + max_age_ns)
+        now_ns = clock_boot_ns();
+    return now_ns > oldest_ns + max_age_ns;
 }
 
 void cached_lookup_count(const struct cached_lookup *lookup)

@@ -32,6 +32,10 @@ void cached_lookup_start(struct cached_lookup *lookup, psd *c,
 /* Looks on, up to the end of the first batch with a missing key. False: there is no more. */
 bool cached_lookup_next(struct cached_lookup *lookup);
 
+/* True if a row that was found has become too old while the others were looked up. The clock is asked where that may be
+ * so: it costs as much as a key. */
+bool cached_lookup_took_too_long(const struct cached_lookup *lookup);
+
 /* Counts what was found and what not. */
 void cached_lookup_count(const struct cached_lookup *lookup);
 

@@ -200,15 +200,15 @@ static int end_hit(struct handle_ops *ops, psd_op op, struct err *err)
     return err_set(err, -EINVAL, "no pull under way has number %lld", (long long)op);
 }
 
-/* Sets a flag of one that is held, has this number (0: any) and not yet the flag; false: there was none. */
-static bool flag_hit(struct handle_ops *ops, uint32_t index, psd_op op, uint64_t flag)
+/* Sets a flag of one that is held, has this number (0: any) and not yet the flag. Its number; 0: there was none. */
+static psd_op flag_hit(struct handle_ops *ops, uint32_t index, psd_op op, uint64_t flag)
 {
     uint64_t word = atomic_load(&ops->hits[index]);
 
     while ((word & HIT_HELD) && !(word & flag) && (!op || number_of_hit(index, word) == op))
         if (atomic_compare_exchange_weak(&ops->hits[index], &word, word | flag))
-            return true;
-    return false;
+            return number_of_hit(index, word);
+    return 0;
 }
 
 /* op 0: all. */
@@ -229,10 +229,11 @@ static bool has_hit(const struct handle_ops *ops)
 /* One that psd_next() has not had; 0: there is none. */
 static psd_op next_hit(struct handle_ops *ops)
 {
-    for (uint32_t i = 0; i < HITS_MAX; i++)
-        if (flag_hit(ops, i, 0, HIT_TAKEN))
-            return number_of_hit(i, atomic_load(&ops->hits[i]));
-    return 0;
+    psd_op op = 0;
+
+    for (uint32_t i = 0; i < HITS_MAX && !op; i++)
+        op = flag_hit(ops, i, 0, HIT_TAKEN);
+    return op;
 }
 
 /* ---- start ---- */
@@ -303,7 +304,7 @@ static int start_checked(psd *c, const struct ps_pull_section *sections, uint32_
 
     cached_lookup_start(&lookup, c, sections, n);
     is_missing = cached_lookup_next(&lookup);
-    *ret = is_missing ? 0 : take_hit(c->ops);
+    *ret = is_missing || cached_lookup_took_too_long(&lookup) ? 0 : take_hit(c->ops);
     if (*ret) {
         if (slot)
             free_slot(c, slot);

@@ -3,8 +3,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/memory.h"
 #include "tests/unit/client/fixture.h"
+#include "worker/libpsd/cached_pull.h"
 #include "worker/libpsd/psd.h"
 
 #define CACHED "reader=yes cache=1M max-age=1h"
@@ -337,6 +339,30 @@ static void test_what_became_too_old_meanwhile_is_pulled_again(void **state)
     close_all(&h);
 }
 
+/* The thread has lost its core between the look at the clock and the rows. */
+static void test_a_lookup_that_took_too_long_is_no_hit(void **state)
+{
+    const struct timespec age = { .tv_nsec = 210000000 };
+    const uint64_t began_ns = clock_boot_ns(), bound_ns = 200000000;
+    struct cached_lookup lookup;
+    struct handle h;
+
+    (void)state;
+    open_on(&h, &(struct fake_plan){ .n_shards = 2 }, "reader=yes cache=1M max-age=200ms");
+    pull(&h, 0, 5);
+    nanosleep(&age, NULL);
+    cached_lookup_start(
+        &lookup, h.c, &(struct ps_pull_section){ .n_keys = 5, .keys = keys, .dst = h.rows }, 1);
+    lookup.now_ns = began_ns;
+    assert_false(cached_lookup_next(&lookup));
+    lookup.now_ns = lookup.oldest_ns + bound_ns - 1;
+    assert_true(cached_lookup_took_too_long(&lookup));
+    lookup.oldest_ns = clock_boot_ns() + bound_ns;
+    lookup.now_ns = lookup.oldest_ns + bound_ns - 1;
+    assert_false(cached_lookup_took_too_long(&lookup));
+    close_all(&h);
+}
+
 static void test_a_handle_without_a_cache_has_no_counts(void **state)
 {
     struct handle h;
@@ -409,6 +435,7 @@ int main(void)
         cmocka_unit_test(test_what_this_handle_has_dropped_is_not_handed_out),
         cmocka_unit_test(test_rows_outlive_their_node),
         cmocka_unit_test(test_what_became_too_old_meanwhile_is_pulled_again),
+        cmocka_unit_test(test_a_lookup_that_took_too_long_is_no_hit),
         cmocka_unit_test(test_a_handle_without_a_cache_has_no_counts),
 #ifdef PS_FAULTS
         cmocka_unit_test(test_each_allocation_may_fail),
