@@ -1,6 +1,5 @@
 /*
- * The arithmetic of the model, op for op, as a table of functions. device_cpu is one table; another device is another
- * table.
+ * The arithmetic of the model, op for op, as a table of functions: device_cpu, or another device's.
  *
  * The CPU's op is the definition: a fixed order of sums, whatever the number of threads, without fused multiply-adds.
  * The three matrix products are the exception: their order is their kernel's (gemm_kernels.h, or OpenBLAS). Tests hold
@@ -8,8 +7,7 @@
  * wait() reports their failures. One thread at a time uses a compute.
  *
  * Pointers are the device's memory (memory_alloc()). Matrices are row-major without gaps unless an ld (floats from one
- * row to the next) says so. Outputs do not overlap inputs unless "in place" is said. n is samples and may be 0. C and
- * C++ both read this header.
+ * row to the next) says so. Outputs do not overlap inputs unless "in place" is said. n is samples and may be 0.
  *
  * Buffer sets: one step in flight each, with its own memory for inputs and outputs, so that copies and ops overlap:
  *
@@ -32,7 +30,6 @@ struct compute;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
 #define DEVICE_ABI 6u
-
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -65,18 +62,10 @@ enum device_act { DEVICE_LINEAR, DEVICE_RELU };
 /* Y = X W^T + b */
 struct linear {
     uint32_t n, in, out;
-    const float *x; /* n x in */
-    const float *w; /* out x in */
-    const float *b; /* out */
+    const float *x, *w, *b; /* n x in, out x in, out */
     uint32_t
-        ldx; /* floats from a row of x, and of dx, to the next; 0: in. More only where the device asks for it
-                     * (row_floats): the floats between are zeros, and a gradient there is nobody's. */
+        ldx; /* of x, and of dx, which has no mask then; 0: in. The gaps are zeros (row_floats) */
 };
-
-static inline HOST_DEVICE uint32_t linear_ldx(const struct linear *l)
-{
-    return l->ldx ? l->ldx : l->in;
-}
 
 /* The gradient through ReLU and the scale after it: d -> y > 0 ? d * scale : 0. Dropout has the same gradient: what it
  * dropped is 0 in y, and it multiplied the rest by scale. ReLU's derivative at 0 is 0. */
@@ -131,7 +120,7 @@ struct bags {
 struct interact {
     uint32_t n, n_vectors, dim, direct;
     bool self;
-    uint32_t ldr; /* floats from a row of R to the next, as linear's ldx; 0: without gaps */
+    uint32_t ldr; /* of R, as linear's ldx; 0: without gaps */
 };
 
 /* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
@@ -185,7 +174,6 @@ struct device_encode {
 };
 
 #define DEVICE_NONE UINT32_MAX
-
 #define DEVICE_BUFFER_SETS 4u
 
 struct device_ops {
@@ -222,8 +210,7 @@ struct device_ops {
     void (*download)(struct compute *c, uint32_t set, void *host, const void *device,
                      size_t n_bytes);
 
-    /* As upload(), from the device's own memory, in one order with the uploads of all buffer sets that filled
-     * `from`. */
+    /* As upload(), from the device's own memory, in one order with the uploads of all sets that filled `from`. */
     void (*upload_from_device)(struct compute *c, uint32_t set, void *device, const void *from,
                                size_t n_bytes);
 
@@ -249,7 +236,7 @@ struct device_ops {
     /* dx [n][in] = dy W, then through `mask`              NULL: not wanted; no mask
      * dw [out][in] = dy^T X                               NULL, with db: not wanted
      * db [out] = sum of dy over samples, in blocks        NULL: not wanted
-     * sums [in] = that of dx; only if makes_sums          NULL: not wanted. With ldx > in there is neither mask nor sums */
+     * sums [in] = that of dx; only if makes_sums          NULL: not wanted */
     void (*linear_backward)(struct compute *c, const struct linear *l, const float *dy,
                             float *dx, const struct relu_mask *mask, float *dw, float *db,
                             float *sums);

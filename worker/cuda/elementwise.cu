@@ -131,8 +131,8 @@ enum {
     SIDE_THREADS = 8
 }; /* of a square of floats; of the threads that take it, as many rows */
 
-/* A block takes a square of y: rows of x come and rows of y leave in one piece each. One float a row is spare, so that a
- * column of the square lies in all banks of the shared memory. */
+/* A block takes a square of y: rows of x come and rows of y leave in one piece each. One float a row is spare, so
+ * that a column of the square lies in all banks of the shared memory. */
 static __global__ void __launch_bounds__(SIDE *SIDE_THREADS)
     transpose(uint32_t n, uint32_t width, const float *x, float *y, uint32_t n_rows,
               uint32_t ld)

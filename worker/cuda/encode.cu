@@ -219,7 +219,7 @@ struct workspace {
     uint32_t n_bad;             /* threads that have met a float that is not finite */
 };
 
-/* Which digit the k-th largest has, by the first warp: a lane adds up so many neighbouring digits, lane 0 the largest. */
+/* Which digit the k-th largest has, by the first warp: a lane adds up EACH neighbouring digits, lane 0 the largest. */
 static __forceinline__ __device__ void choose_digit(struct workspace *workspace, uint32_t shift)
 {
     constexpr uint32_t EACH = DIGITS / CUDA_COMPAT_WARP;

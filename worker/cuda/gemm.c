@@ -189,8 +189,8 @@ static bool make_dx(struct gemm *p, cudaStream_t stream, const struct linear *l,
     return finish_dx(stream, l, d, in, dx, mask, sums, scratch, f);
 }
 
-/* dW' [in x out] = X' dY'^T. *ret_summed: db is made. Only with bf16 products of wide layers does cublasLt sum in less time than a
- * kernel that reads dY once more (tests/gpu/results). */
+/* dW' [in x out] = X' dY'^T. *ret_summed: db is made. Only with bf16 products of wide layers does cublasLt sum in less
+ * time than a kernel that reads dY once more (tests/gpu/README.md, results). */
 static bool make_dw(struct gemm *p, cudaStream_t stream, const struct linear *l,
                     const struct operand *dy, float *dw, float *db, bool *ret_summed,
                     struct cuda_error *f)

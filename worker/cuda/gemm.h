@@ -25,7 +25,8 @@ void gemm_free(struct gemm *p); /* NULL is fine */
 /* Reserves memory for layers of this shape, up to n_max samples; as scratch_reserve(). */
 cudaError_t gemm_reserve(struct gemm *p, uint32_t n_max, uint32_t in, uint32_t out);
 
-/* device_ops.linear_forward and linear_backward. scratch: kernels_sums_bytes(), of l->n and the larger of in and out. False with `f` set. */
+/* device_ops.linear_forward and linear_backward. scratch: kernels_sums_bytes(), of l->n and the larger of in and out.
+ * False with `f` set. */
 bool gemm_forward(struct gemm *p, cudaStream_t stream, const struct linear *l,
                   enum device_act act, float *y, uint32_t ldy, struct cuda_error *f);
 bool gemm_backward(struct gemm *p, cudaStream_t stream, const struct linear *l, const float *dy,

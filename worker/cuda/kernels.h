@@ -24,6 +24,12 @@
  * on tensor cores, if the shape permits: dim 16, 32, 64 or 128, at most 32 vectors. */
 enum kernels_math { KERNELS_FP32, KERNELS_TF32 };
 
+/* Floats from a row of x, and of dx, to the next. */
+static inline HOST_DEVICE uint32_t linear_ldx(const struct linear *l)
+{
+    return l->ldx ? l->ldx : l->in;
+}
+
 /* Bytes of `scratch`, aligned to 16, for an op over n samples that makes sums of `width` columns: norm_batch and
  * norm_backward, bias_grad, head_backward (width: in), loss (width: 1). It grows with both. Scratch holds nothing from
  * one op to the next. */
