@@ -173,53 +173,50 @@ static void pull(struct caller *t)
                   n > 2 ? -n : n, once_in(t, 100) ? NULL : &t->ops[i]));
 }
 
+/* A section of no pull: its arrays are this call's. */
+static psd_rows own_section(struct caller *t, uint32_t i, float *values, uint64_t *keys)
+{
+    psd_rows r = section(t, i);
+
+    fill_rows(t, i);
+    memcpy(values, t->rows[i], sizeof t->rows[i]);
+    memcpy(keys, t->keys[i], sizeof t->keys[i]);
+    r.keys = r.keys ? keys : NULL;
+    r.rows = r.rows ? values : NULL;
+    r.present = once_in(t, 50) ? r.present : NULL;
+    return r;
+}
+
 static void push(struct caller *t)
 {
     static _Thread_local float values[N_KEYS_MAX * DIM_MAX];
     uint32_t i = (uint32_t)roll(t, N_OPS);
     uint64_t keys[N_KEYS_MAX];
     union space space = { 0 };
-    psd_rows r;
     uint64_t clock = once_in(t, 30) ? hash_mix2(t->seed, t->n_dice) : t->clock;
 
     if (t->ops[i])
         return;
-    r = section(t, i);
-    fill_rows(t, i);
-    memcpy(values, t->rows[i], sizeof values);
-    memcpy(keys, t->keys[i], sizeof keys);
-    r.keys = r.keys ? keys : NULL;
-    r.rows = r.rows ? values : NULL;
-    r.present = once_in(t, 50) ? r.present : NULL;
-    r.steps = once_in(t, 50);
-    space.rows[0] = r;
+    space.rows[0] = own_section(t, i, values, keys);
+    space.rows[0].steps = once_in(t, 50);
     CALL(psd_push(handle(t), clock, (uint32_t)roll(t, 10), once_in(t, 20) ? 7 : PSD_TICK,
                   space.rows, once_in(t, 20) ? 0 : 1));
     t->clock++;
 }
 
-/* Of no pull: its arrays are this call's. */
 static void assign(struct caller *t)
 {
     static _Thread_local float values[N_KEYS_MAX * DIM_MAX], state[2 * N_KEYS_MAX * DIM_MAX];
     uint32_t i = (uint32_t)roll(t, N_OPS);
     uint64_t keys[N_KEYS_MAX];
     union space space = { 0 };
-    psd_rows r;
 
     if (t->ops[i])
         return;
-    r = section(t, i);
-    fill_rows(t, i);
-    memcpy(values, t->rows[i], sizeof values);
-    memcpy(state, t->rows[i], sizeof values);
-    memcpy(keys, t->keys[i], sizeof keys);
-    r.keys = r.keys ? keys : NULL;
-    r.rows = r.rows ? values : NULL;
-    r.present = once_in(t, 50) ? r.present : NULL;
-    r.state = once_in(t, 2) ? state : NULL;
-    r.steps = once_in(t, 3) ? number(t) : 0;
-    space.rows[0] = r;
+    space.rows[0] = own_section(t, i, values, keys);
+    memcpy(state, values, sizeof values);
+    space.rows[0].state = once_in(t, 2) ? state : NULL;
+    space.rows[0].steps = once_in(t, 3) ? number(t) : 0;
     CALL(psd_assign(handle(t), once_in(t, 100) ? NULL : space.rows));
 }
 

@@ -42,6 +42,12 @@ def push(p, n):
         p.wait_acknowledged()  # a block for each
 
 
+def push_rows(psd):
+    """To every shard."""
+    subprocess.run([BIN / "psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "40000", "--seconds", "0.3", "--warmup", "0"],
+                   check=True, capture_output=True, timeout=100)
+
+
 def check(p, psd, n_pushes):
     """The state is that of so many pushes."""
     p.acked = n_pushes
@@ -201,8 +207,7 @@ def test_a_shards_log_that_is_gone_before_the_first_checkpoint_is_named(start_ps
     data = tmp_path / "data"
     args = ("--data-dir", str(data), "--shards", "4")
     psd = start_psd(*args)
-    bench = [BIN / "psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "40000", "--seconds", "0.3"]
-    subprocess.run([*bench, "--warmup", "0"], check=True, capture_output=True, timeout=100)
+    push_rows(psd)
     psd.kill()
     shutil.rmtree(segments(data, 1)[0].parent)
     said = refused(start_psd, *args)
@@ -215,10 +220,9 @@ def test_verify_finds_a_log_that_is_gone_with_its_control_file(start_psd, tmp_pa
     data = tmp_path / "data"
     args = ("--data-dir", str(data), "--shards", "2")
     psd = start_psd(*args)
-    bench = [BIN / "psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "40000", "--seconds", "0.3"]
-    subprocess.run([*bench, "--warmup", "0"], check=True, capture_output=True, timeout=100)
+    push_rows(psd)
     psd.admin("checkpoint")
-    subprocess.run([*bench, "--warmup", "0"], check=True, capture_output=True, timeout=100)
+    push_rows(psd)
     psd.kill()
     got = tool("verify", data)
     assert got.returncode == 0 and "has no write-ahead log" not in got.stdout, got.stdout
