@@ -48,6 +48,8 @@ class Path:
         except OSError:
             client.close()  # the node is not there yet
             return
+        for s in client, node:  # small messages go at once, as those of psd and psworker do
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.pipes.append((client, node, owner_of(peer, self.pids)))
 
     def move(self, ready):
