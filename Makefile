@@ -427,7 +427,13 @@ gpu-tests:                    ## kernels, layers, steps and models on this machi
 	@$(MAKE) --no-print-directory $(GPU_TESTS)
 	@for t in $(GPU_TESTS); do echo "$$t"; $(RUN) $$t || bad=1; done; exit $${bad:-0}
 
+ifeq ($(CUDA_LACK),)
 gpu-programs: $(GPU_TESTS) $(GPU_PROGRAMS)
+	@echo "$(words $^) programs for a GPU are built"
+else
+gpu-programs:
+	@echo "no $(CUDA_LACK): the programs for a GPU are not built"
+endif
 
 # In build/gpu, or $OUT. Says what is missing and fails where there is no GPU.
 gpu-check:                    ## all that a GPU has to show, in one command of under 9 minutes: facts, tests, sanitizers, speed, PyTorch, psd; a table last
