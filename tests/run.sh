@@ -17,8 +17,8 @@ if [ "$plan" != soak ]; then
     export PS_SEED="${PS_SEED:-$((0x${tree:-1}))}"
     echo "PS_SEED=$PS_SEED"
 fi
-# A third of the cases of the longest unit tests, another third with every change; CI takes all (tests/support/share.h).
-[ "$plan" != test ] || export PS_SHARE="${PS_SHARE:-3}"
+# A sixth of the cases of the longest tests, another sixth with every change; CI takes all (tests/support/share.h).
+[ "$plan" != test ] || export PS_SHARE="${PS_SHARE:-6}"
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp"
 
 if [ ! -d "$PS_SHARED/data/criteo" ]; then
@@ -72,10 +72,10 @@ run_one='
     else
         echo "FAIL  $1 (exit $?)"; tail -n 60 "'$log'/$name.log"
     fi'
-# PROGRAM...; one more at a time than there are cores: some wait for most of their time.
+# PROGRAM...; more at a time than there are cores: some wait for most of their time.
 units() {
     { printf '%s\n' "$@" | grep -E "$long"; printf '%s\n' "$@" | grep -vE "$long"; } |
-        xargs -P "$((jobs + 1))" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
+        xargs -P "$((jobs + 2))" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
     tally "$log/unit.txt"
 }
 # As on a machine that has nothing but the repository. The other unit tests do not know where the data would be.
@@ -183,23 +183,54 @@ telling="$S/test_golden.py
 orders=$S/test_oracle.py::test_two_workers_end_in_the_same_bits_in_twenty_orders_of_arrival
 # How many of these the last line of pytest has, in $said.
 said_of() { echo "$said" | grep -oE "[0-9]+ ($1)" | awk '{n += $1} END {print n + 0}'; }
-# VARIANT TEST...; more at a time than there are cores: many of these tests wait for most of their time.
+# SUITE VARIANT PROCESSES TEST...
 # A failure shows the values of variables, shortened: whole tables that differ would be compared line by line for minutes.
-system() {
-    variant=$1
-    shift
-    case $variant in
-    release) [ "$plan" = check ] || build release all golden-tests emu-plugin alloc-counter wheel ;;
-    *) build "$variant" build/"$variant"/bin/psd build/"$variant"/bin/psworker build/"$variant"/bin/psctl ;;
-    esac
-    PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -rfEs -n "$((jobs + 2))" --timeout=600 --durations=10 --assert=plain --showlocals -p no:cacheprovider \
-        "$@" >"$log/system-$variant.txt" 2>&1
-    status=$?
-    sed 's/^SKIPPED \[\([0-9]*\)\] /skipped: /' "$log/system-$variant.txt" | tail -n 60
-    said=$(tail -n1 "$log/system-$variant.txt")
+run_pytest() {
+    suite=$1 variant=$2 processes=$3
+    shift 3
+    PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -rfEs -n "$processes" --timeout=600 --durations=10 --assert=plain --showlocals -p no:cacheprovider \
+        "$@" >"$log/system-$suite.txt" 2>&1
+    echo $? >"$log/system-$suite.status"
+}
+# SUITE: shows and counts what it has brought.
+tally_pytest() {
+    status=$(cat "$log/system-$1.status")
+    echo "tests of real processes: $1"
+    sed 's/^SKIPPED \[\([0-9]*\)\] /skipped: /' "$log/system-$1.txt" | tail -n 60
+    said=$(tail -n1 "$log/system-$1.txt")
     p=$(said_of passed) s=$(said_of skipped) f=$(said_of 'failed|error')
-    { [ $status -ne 0 ] || [ "$p" = 0 ]; } && [ "$f" = 0 ] && f=1
+    { [ "$status" -ne 0 ] || [ "$p" = 0 ]; } && [ "$f" = 0 ] && f=1
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+# The few that tell most, of programs that are built.
+system_shortly() {
+    run_pytest release release $((jobs + 2)) $telling
+    tally_pytest release
+}
+
+# All; more at a time than there are cores: many of these tests wait for most of their time. What takes longest first; processes are
+# given the rest in portions, so behind it what is short. CI alone builds an earlier psd, to hold this one's files and wire against it.
+system_release() {
+    run_pytest release release $((jobs + 3)) $S/test_criteo.py $S/test_bad_*.py \
+        $(ls $S/test_*.py | grep -vE "/test_(criteo|hostile|bad_.*$([ "$plan" = ci ] || echo '|versions'))\.py\$")
+}
+# Beside it: the Python package (apart, as its conftest.py is another), and with sanitizers what breaks connections and threads.
+system_others() {
+    run_pytest python release "$jobs" tests/python
+    run_pytest asan asan "$jobs" $([ "$plan" = ci ] || echo "--deselect=$orders") $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py
+    run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py
+}
+system() {
+    PS_PORTS_FROM=$((jobs + 3)) system_others &
+    others=$!
+    system_release
+    wait $others
+    # By themselves: how long a worker waits is held to a bound.
+    run_pytest hostile release "$jobs" $S/test_hostile.py
+    for suite in release hostile python asan tsan; do
+        tally_pytest $suite
+    done
 }
 
 # --- plans ---
@@ -207,26 +238,18 @@ system() {
 if [ "$plan" = check ]; then
     phase "building" build release build/release/bin/psd build/release/bin/psworker build/release/bin/psctl unit golden-tests
     phase "unit tests: release" units $(programs release .)
-    phase "tests of real processes: release" system release $telling
+    phase "tests of real processes: release" system_shortly
 elif [ "$plan" = soak ]; then
     phase "the simulated cluster" simulate_long
     phase "fuzzing" fuzz "$soak_s"
 else
     phase "building: asan" build asan unit build/asan/bin/psd build/asan/bin/psworker build/asan/bin/psctl
-    phase "building: tsan" build tsan $(programs tsan "$threads")
-    phase "unit tests: asan" units $(programs asan .)
-    phase "unit tests: tsan" units $(programs tsan "$threads")
+    phase "building: tsan" build tsan $(programs tsan "$threads") build/tsan/bin/psd build/tsan/bin/psworker build/tsan/bin/psctl
+    phase "building: release" build release all golden-tests emu-plugin alloc-counter wheel build/release/bin/sim
+    phase "unit tests: asan, tsan" units $(programs asan .) $(programs tsan "$threads")
     phase "the simulated cluster" simulate_shortly $([ "$plan" = ci ] && echo 1 || echo 2)
     phase "fuzzing: inputs that are kept" fuzz --replay
-    # What takes longest first; processes are given the rest in portions, so behind it what is short. CI alone builds an earlier
-    # psd, to hold this one's files and wire against it.
-    phase "tests of real processes: release" system release $S/test_criteo.py $S/test_bad_*.py \
-        $(ls $S/test_*.py | grep -vE "/test_(criteo|bad_.*$([ "$plan" = ci ] || echo '|versions'))\.py\$")
-    # Apart: its conftest.py is another.
-    phase "tests of the Python package" system release tests/python
-    # What breaks connections and threads.
-    phase "tests of real processes: asan" system asan $([ "$plan" = ci ] || echo "--deselect=$orders") $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py
-    phase "tests of real processes: tsan" system tsan $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py
+    phase "tests of real processes" system
 fi
 if [ "$plan" = ci ]; then
     phase "unit tests: asan, without the data" units_without_data $(echo "$with_data" | sed 's|^|build/asan/unit/|')

@@ -7,7 +7,7 @@ import collections
 
 import allocations
 import pytest
-from training import finish, psds, psworker, synth  # noqa: F401 (psds is a fixture)
+from training import finish, psds, psworker, share, synth  # noqa: F401 (psds is a fixture)
 
 BATCH, N = 128, 200
 SLACK = 24  # of N more steps: chance, in how much was under way at a time
@@ -58,7 +58,7 @@ def train_counted(folder, data, *flags, rank=0, workers=1):
     return psworker("train", "--data", data, *MODEL, *WINDOW, *flags, *many, env=allocations.counted(folder / f"worker{rank}"))
 
 
-@pytest.mark.parametrize("flags", [(), LITTLE, ("--threads", 2), ("--push-codec", "onebit", "--residual-max", 4096)])
+@pytest.mark.parametrize("flags", share([(), LITTLE, ("--threads", 2), ("--push-codec", "onebit", "--residual-max", 4096)]))
 def test_steps_in_one_process_allocate_nothing(logs, tmp_path, flags):
     counts = []
     for n in (N, 2 * N):
@@ -109,11 +109,11 @@ def check_over_servers(psds, tmp_path, *case, workers):
                 raise
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", share(list(CASES)))
 def test_steps_over_servers_allocate_nothing(psds, logs, tmp_path, name):
     check_over_servers(psds, tmp_path, logs, *CASES[name], workers=1)
 
 
-@pytest.mark.parametrize("flags", [("--mode", "bsp"), ("--mode", "async", "--reuse-clocks", 4, "--ahead", 1)])
+@pytest.mark.parametrize("flags", share([("--mode", "bsp"), ("--mode", "async", "--reuse-clocks", 4, "--ahead", 1)]))
 def test_steps_of_two_workers_allocate_nothing(psds, logs, tmp_path, flags):
     check_over_servers(psds, tmp_path, logs, flags, (), workers=2)

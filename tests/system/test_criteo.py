@@ -26,8 +26,13 @@ def run(psds, seed, *flags, workers=1, mode="bsp"):
     return r["auc"], r["logloss"]
 
 
+# A part of a run (PS_SHARE) takes one. That one's figures are off by up to 0.003 where the mean's are off by 0.001: the benchmarks have them.
+SEEDS = share([1, 2, 3])
+ONE_OFF = 0.005
+
+
 def mean(psds, *flags, **how):
-    runs = [run(psds, seed, *flags, **how) for seed in (1, 2, 3)]
+    runs = [run(psds, seed, *flags, **how) for seed in SEEDS]
     return [statistics.mean(figure) for figure in zip(*runs)]
 
 
@@ -40,7 +45,8 @@ WAYS = [(0.003, (), {"workers": 2, "mode": "async"}), (0.003, ("--staleness", 4)
 @pytest.mark.timeout(1200)
 def test_lock_step_has_pytorchs_auc_and_the_other_modes_and_int8_follow(psds):
     auc, logloss = mean(psds)
-    assert abs(auc - AUC) < 0.003 and abs(logloss - LOGLOSS) < 0.004, (auc, logloss)
+    one = 0 if len(SEEDS) == 3 else ONE_OFF
+    assert abs(auc - AUC) < max(0.003, one) and abs(logloss - LOGLOSS) < max(0.004, one), (auc, logloss)
     for off, flags, how in share(WAYS):
         got, _ = mean(psds, *flags, **how)
-        assert abs(got - auc) < off, (flags, how, got, auc)
+        assert abs(got - auc) < max(off, one), (flags, how, got, auc)

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from checkpoint import read_tables
-from training import BIN, ROOT, finish, keyless_log, psds, result, synth, wait_for  # noqa: F401  (a fixture)
+from training import BIN, ROOT, finish, keyless_log, psds, result, share, synth, wait_for  # noqa: F401  (a fixture)
 
 FLAGS = ("--format", "criteo", "--bottom", "32", "--top", "32,16", "--dim", "8", "--batch", "250", "--valid-fraction", "0.2")
 DRIVER = "int cuInit(unsigned f) { return (int)f; }\nint cuDeviceGetCount(int *n) { *n = 1; return 0; }\n"
@@ -54,7 +54,7 @@ def train(psworker, environment, log):
     return run
 
 
-@pytest.mark.parametrize("compute, apart", [("fp32", 1e-5), ("tf32", 1e-3), ("bf16", 5e-3)])
+@pytest.mark.parametrize("compute, apart", share([("fp32", 1e-5), ("tf32", 1e-3), ("bf16", 5e-3)]))
 def test_a_run_in_one_process_learns_what_the_cpus_does(train, compute, apart):
     gpu, log_text = train("cuda", "--local", "--compute", compute)
     cpu, _ = train("cpu", "--local")
@@ -118,7 +118,7 @@ def first_of_two(psds, psworker, environment, log, tmp_path):
         process.wait()
 
 
-@pytest.mark.parametrize("clocks", ("7", "1000"))
+@pytest.mark.parametrize("clocks", share(("7", "1000")))
 def test_rows_that_stay_on_the_device_change_no_bit(first_of_two, clocks):
     want, copied, _ = first_of_two("--reuse-clocks", clocks, "--device-cache", "0")
     got, kept, log_text = first_of_two("--reuse-clocks", clocks)
@@ -158,7 +158,7 @@ def tables_of(train, folder, way, *flags, data):
     return read_tables([folder]), got
 
 
-@pytest.mark.parametrize("codecs", CODECS)
+@pytest.mark.parametrize("codecs", share(list(CODECS)))
 def test_gradients_that_leave_the_device_encoded_are_those_the_host_encodes(train, log, tmp_path, codecs):
     there, there_says = tables_of(train, tmp_path / "there", "on", *CODECS[codecs], data=log)
     here, here_says = tables_of(train, tmp_path / "here", "off", *CODECS[codecs], data=log)

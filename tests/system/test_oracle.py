@@ -7,7 +7,7 @@ import time
 
 import pytest
 from checkpoint import read_tables
-from training import finish, free_ports, in_time, psds, psworker, synth, train  # noqa: F401 (psds is a fixture)
+from training import finish, free_ports, in_time, psds, psworker, share, synth, train  # noqa: F401 (psds is a fixture)
 
 SMALL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", "64", "--seed", "7", "--format", "criteo")
 
@@ -81,7 +81,7 @@ class Slices(threading.Thread):
                 return
 
 
-@pytest.mark.parametrize("n_shards, n_nodes", [(1, 1), (4, 1), (2, 2), (3, 1)])
+@pytest.mark.parametrize("n_shards, n_nodes", share([(1, 1), (4, 1), (2, 2), (3, 1)]))
 def test_two_workers_end_in_the_same_bits_in_twenty_orders_of_arrival(psds, tmp_path, n_shards, n_nodes):
     """Five in each of the layouts."""
     data = synth(tmp_path / "log.tsv", 6000)

@@ -8,7 +8,7 @@ import struct
 import pytest
 import wire
 from checkpoint import read_tables
-from training import finish, free_ports, in_time, psds, psworker, restarted, synth, train, wait_for  # noqa: F401
+from training import finish, free_ports, in_time, psds, psworker, restarted, share, synth, train, wait_for  # noqa: F401
 
 SMALL = ("--format", "criteo", "--bottom", "32", "--top", "32", "--dim", "8", "--batch", "64", "--seed", "7")
 SIZES = ("0", "256M", "1")  # none; all rows; next to none, so that rows go all the time
@@ -23,7 +23,7 @@ def trained(psds, data, *flags, n_shards=1, runs=1, psd_flags=()):
     return read_tables([node.data]), last
 
 
-@pytest.mark.parametrize("optimizer", ("sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "ftrl"))
+@pytest.mark.parametrize("optimizer", share(("sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "ftrl")))
 def test_the_bits_at_the_end_are_those_without_a_cache(psds, tmp_path, optimizer):
     data = synth(tmp_path / "log.tsv", 2000)
     storage = {"momentum": "bf16", "adam": "bf16", "adagrad": "fp16", "ftrl": "fp16"}.get(optimizer, "fp32")
@@ -36,7 +36,7 @@ def test_the_bits_at_the_end_are_those_without_a_cache(psds, tmp_path, optimizer
         assert r["rows_cached"] > 0 and r["bytes_in"] < plain["bytes_in"]
 
 
-@pytest.mark.parametrize("codec", ("bf16", "int8", "onebit", "topk"))
+@pytest.mark.parametrize("codec", share(("bf16", "int8", "onebit", "topk")))
 def test_lossy_codecs_end_in_the_same_bits_too(psds, tmp_path, codec):
     data = synth(tmp_path / "log.tsv", 1500)
     pull = codec if codec in ("bf16", "int8") else "fp16"

@@ -12,7 +12,7 @@ import wire
 from conftest import BIN, eventually
 from test_recovery import Cluster
 from test_relayout import DIM, Job, args_of, steps_of_rows
-from training import finish, psds, psworker, synth, wait_for  # noqa: F401 (psds is a fixture)
+from training import finish, psds, psworker, share, synth, wait_for  # noqa: F401 (psds is a fixture)
 
 EBUSY = -16
 SYNC_STEPS = 4
@@ -129,8 +129,8 @@ def min_clock(cluster):
     return min((w["clock"] for j in jobs for w in j["workers"]), default=0) if len(jobs) == len(cluster.nodes) else 0
 
 
-@pytest.mark.parametrize("more", [(), ("--ahead", 2), ("--reuse-clocks", 6, "--dense-refresh", 5),
-                                  ("--reuse-clocks", 6, "--ahead", 2)], ids=["plain", "ahead", "reuse", "both"])
+@pytest.mark.parametrize("more", share([(), ("--ahead", 2), ("--reuse-clocks", 6, "--dense-refresh", 5), ("--reuse-clocks", 6, "--ahead", 2)]),
+                         ids=lambda more: " ".join(map(str, more)) or "plain")
 def test_a_job_that_is_killed_can_be_restored_at_each_sync_point_and_goes_on_from_one(psds, tmp_path, more):
     rng = random.Random(3)
     data = synth(tmp_path / "log.tsv", 3 * 32 * N_STEPS)

@@ -29,8 +29,9 @@ def shared(path):
 
 
 def share(cases):
-    """What this run takes of a long test's cases: all, or each n-th with PS_SHARE=n. PS_SEED says which (tests/support/share.h)."""
-    step = max(int(os.environ.get("PS_SHARE", 1)), 1)
+    """What this run takes of a long test's cases: all, or each n-th with PS_SHARE=n, but one at least. PS_SEED says which
+    (tests/support/share.h)."""
+    step = min(max(int(os.environ.get("PS_SHARE", 1)), 1), len(cases))
     return cases[int(os.environ.get("PS_SEED", "0"), 0) % step::step]
 
 
@@ -46,9 +47,10 @@ def golden():
 
 def free_ports(n):
     """Ports that nobody listens at, below those that the kernel gives to outgoing connections, so that none is taken before a psd has it, nor
-    while it is down between two lives. Test processes side by side draw from different ones."""
-    first = 10000 + 5000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4)
-    drawn = random.SystemRandom().sample(range(first, first + 5000), 100 + n)
+    while it is down between two lives. Test processes side by side draw from different ones; PS_PORTS_FROM: so many run beside these."""
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + int(os.environ.get("PS_PORTS_FROM", 0))
+    first = 10000 + 2500 * (process % 9)
+    drawn = random.SystemRandom().sample(range(first, first + 2500), 100 + n)
     return list(itertools.islice(filter(is_free, drawn), n))
 
 

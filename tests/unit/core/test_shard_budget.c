@@ -3,6 +3,7 @@
 
 #include "fixture.h"
 #include "server/core/shard_internal.h"
+#include "tests/support/share.h"
 
 #define DIM 64u /* where nothing else is said */
 #define DIM_MAX 256u
@@ -130,32 +131,33 @@ static void the_budget_is_never_passed_and_well_used(void **state)
                     { 10 << 20, DIM, 0.8 },
                     { 40 << 20, DIM_MAX, 0.95 } };
 
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(budgets); i++)
-        for (int victims = 0; victims < TABLE_SPEC_VICTIMS_END; victims++) {
-            bool whole = (i + (size_t)victims) % 2; /* the shard's budget, or the table's own */
-            struct table_spec spec = spec_of(budgets[i].dim, (enum table_spec_victims)victims,
-                                             whole ? 0 : budgets[i].bytes);
-            struct load l = load_new(&spec, whole ? budgets[i].bytes : 0);
-            double used;
+    enum { N_CASES = COUNT_OF(budgets) * TABLE_SPEC_VICTIMS_END };
 
-            fill_ten_times(&l, budgets[i].bytes, budgets[i].dim);
-            assert_whole(&l);
-            used = (double)shard_bytes(l.s) / (double)budgets[i].bytes;
-            print_message("%5llu KiB, %s: %.3f used by %llu rows; %llu evicted, %llu refused\n",
-                          (unsigned long long)budgets[i].bytes >> 10,
-                          table_spec_victims_name((enum table_spec_victims)victims), used,
-                          (unsigned long long)n_rows(&l),
-                          (unsigned long long)shard_counters(l.s)->rows_evicted,
-                          (unsigned long long)shard_counters(l.s)->rows_refused);
-            assert_true(used >= budgets[i].least);
-            if (victims == TABLE_SPEC_VICTIMS_NONE)
-                assert_true(shard_counters(l.s)->rows_evicted == 0);
-            else
-                assert_true(shard_counters(l.s)->rows_refused == 0 ||
-                            budgets[i].bytes < (1 << 20));
-            shard_free(l.s);
-        }
+    (void)state;
+    for (long n = share_first_of(N_CASES); n < N_CASES; n += share_step_of(N_CASES)) {
+        const size_t i = (size_t)n % COUNT_OF(budgets);
+        const enum table_spec_victims victims =
+            (enum table_spec_victims)((size_t)n / COUNT_OF(budgets));
+        bool whole = (i + (size_t)victims) % 2; /* the shard's budget, or the table's own */
+        struct table_spec spec = spec_of(budgets[i].dim, victims, whole ? 0 : budgets[i].bytes);
+        struct load l = load_new(&spec, whole ? budgets[i].bytes : 0);
+        double used;
+
+        fill_ten_times(&l, budgets[i].bytes, budgets[i].dim);
+        assert_whole(&l);
+        used = (double)shard_bytes(l.s) / (double)budgets[i].bytes;
+        print_message("%5llu KiB, %s: %.3f used by %llu rows; %llu evicted, %llu refused\n",
+                      (unsigned long long)budgets[i].bytes >> 10,
+                      table_spec_victims_name(victims), used, (unsigned long long)n_rows(&l),
+                      (unsigned long long)shard_counters(l.s)->rows_evicted,
+                      (unsigned long long)shard_counters(l.s)->rows_refused);
+        assert_true(used >= budgets[i].least);
+        if (victims == TABLE_SPEC_VICTIMS_NONE)
+            assert_true(shard_counters(l.s)->rows_evicted == 0);
+        else
+            assert_true(shard_counters(l.s)->rows_refused == 0 || budgets[i].bytes < (1 << 20));
+        shard_free(l.s);
+    }
 }
 
 /* Rows of 8 bytes of payload: now the index wants as much as they do. */
@@ -386,7 +388,7 @@ static void a_failed_allocation_under_eviction_leaves_a_whole_shard(void **state
     (void)state;
     spec.limits.admit_touches = 2; /* the sketch is allocated, too */
     spec.limits.admit_clocks = 8;
-    for (long k = 0; !all_worked; k++) {
+    for (long k = share_first(); !all_worked; k += share_step()) {
         struct load l = load_new(&spec, 0);
         int status = 0;
 

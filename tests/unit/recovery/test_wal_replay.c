@@ -130,7 +130,8 @@ static void after_many_crashes_in_a_row(void **state)
     struct sums sums = { 0 };
 
     (void)state;
-    for (uint64_t round = 0; round < 12; round++) {
+    for (uint64_t round = (uint64_t)share_first_of(12); round < 12;
+         round += (uint64_t)share_step_of(12)) {
         const struct shape *shape = round % 4 == 3 ? &large : &small;
         struct logged_world l;
         char what[40];
@@ -150,7 +151,7 @@ static void after_many_crashes_in_a_row(void **state)
         end_logged(&l);
     }
     print_sums(&sums);
-    assert_true(sums.n_from_scans > 0 && sums.n_lost > 0);
+    assert_true(!share_is_all() || (sums.n_from_scans > 0 && sums.n_lost > 0));
 }
 
 /* FULL: pushes, joins and clocks wait, all else goes on, and nothing of it is missing. */

@@ -3,6 +3,7 @@
 #include "tests/unit/worker/training.h"
 
 #include "common/file.h"
+#include "tests/support/share.h"
 #include "worker/device_push.h"
 
 #define FLAGS_MAX 16
@@ -183,7 +184,8 @@ static void residuals_are_written_as_of_the_step_that_was_pushed(void **state)
     struct fake_plan plan = training_plan(4);
 
     (void)state;
-    for (plan.refuse_push = 6; plan.refuse_push < 40; plan.refuse_push += 5) {
+    for (plan.refuse_push = 6 + 5 * (uint64_t)share_first_of(7); plan.refuse_push < 40;
+         plan.refuse_push += 5 * (uint64_t)share_step_of(7)) {
         reset_state();
         cpu->is_killed = gpu->is_killed = true;
         run_on(false, &plan, feedback, state_dir[0], cpu);
@@ -220,7 +222,8 @@ static void a_stop_loses_no_residual(void **state)
     struct training *cpu = memory_alloc(sizeof *cpu), *gpu = memory_alloc(sizeof *gpu);
 
     (void)state;
-    for (uint64_t n = 3; n < 50; n += 9) {
+    for (uint64_t n = 3 + 9 * (uint64_t)share_first_of(6); n < 50;
+         n += 9 * (uint64_t)share_step_of(6)) {
         struct fake_plan plan = training_plan(4);
 
         reset_state();

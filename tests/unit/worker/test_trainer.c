@@ -1,5 +1,6 @@
 /* The trainer on a device with memory of its own, three steps under way, pushes what it pushes on the CPU:
  * every batch once, in order, the same bits; also past a death, a stop, a validation, a failure. */
+#include "tests/support/share.h"
 #include "tests/unit/worker/training.h"
 
 #define AHEAD "--ahead", "3"
@@ -123,7 +124,9 @@ static void a_worker_declared_dead_drops_what_is_under_way(void **state)
 
     (void)state;
     training_run(&device_cpu, &fake_overlaps, &plan, flags, cpu);
-    for (uint64_t n = 0; n < 24; n++) {
+    /* Pulls and pushes in turn: in odd steps. */
+    for (uint64_t n = (uint64_t)share_first_of(24); n < 24;
+         n += (uint64_t)share_step_of(24) | 1) {
         plan = training_plan(4);
         plan.seed = n;
         if (n % 2)
