@@ -1,6 +1,7 @@
 """The package as it lies in the tree, over the library and the psd that were built: PS_BIN."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ from places import BIN, PACKAGE, ROOT
 os.environ.setdefault("PSD_LIBRARY", str(BIN.parent / "lib/libpsd.so.1"))
 os.environ.setdefault("PSD_BIN", str(BIN))
 sys.path[:0] = [str(PACKAGE), str(ROOT / "tests/system")]
+# A shell's background job ignores it, and so would all processes of these tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
