@@ -312,10 +312,11 @@ static void copy_waiting_reads(const struct shard_stats_inputs *in, struct shard
     snprintf(wait->what, sizeof wait->what, "reads");
     snprintf(wait->who, sizeof wait->who, "%zu readers' connections to shard %u", line->n,
              in->shard_number);
-    snprintf(wait->why, sizeof wait->why,
-             "shard %u is busy: readers have their share of its time, and these more requests "
-             "than that; more shards or fewer readers help",
-             in->shard_number);
+    snprintf(
+        wait->why, sizeof wait->why,
+        "shard %u is busy: readers have their share of its time, and send more requests than "
+        "fit in it; more shards or fewer readers help",
+        in->shard_number);
     wait->since_unix_ms = report->made_unix_ms - ms;
 }
 

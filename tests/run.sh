@@ -77,6 +77,7 @@ units() {
     { printf '%s\n' "$@" | grep -E "$long"; printf '%s\n' "$@" | grep -vE "$long"; } |
         xargs -P "$((jobs + 2))" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
     tally "$log/unit.txt"
+    [ "$(grep -cE '^(ok|FAIL) ' "$log/unit.txt")" = $# ] || { echo "FAIL  unit tests: not all programs have ended"; failed=$((failed + 1)); }
 }
 # As on a machine that has nothing but the repository. The other unit tests do not know where the data would be.
 with_data=$(grep -l PS_SHARED tests/unit/*/test_*.c | sed 's|^tests/unit/||; s|\.c$||')
@@ -222,10 +223,12 @@ system_others() {
     run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py
 }
 system() {
+    trap 'trap - INT TERM; kill 0' INT TERM # those beside it, too, which a shell lets ignore ^C
     PS_PORTS_FROM=$((jobs + 3)) system_others &
     others=$!
     system_release
     wait $others
+    trap - INT TERM
     # By themselves: how long a worker waits is held to a bound.
     run_pytest hostile release "$jobs" $S/test_hostile.py
     for suite in release hostile python asan tsan; do

@@ -165,7 +165,7 @@ static bool is_busy(const struct dispatch *d) ON_SHARD
     return is_pushing(d) || pull_handler_is_busy(d->pulls) || unpack_queue_is_busy(d->bodies);
 }
 
-/* So long no reader's request waits for a slice, nor for a request that is done in one piece. */
+/* While there are readers slices are small: a reader's request waits for one at most. */
 static void set_slice(struct dispatch *d) ON_SHARD
 {
     shard_set_slice(d->config.shard,

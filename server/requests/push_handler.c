@@ -281,12 +281,13 @@ static void overtake(struct push_handler *p, uint64_t now_ms, uint64_t max_bytes
     uint64_t n_bytes = 0;
 
     while (*at && n_bytes < max_bytes && reply_queue_takes_pushes(p->context->replies)) {
-        uint64_t cost = shard_push_cost(p->context->shard, &(*at)->push);
         enum shard_push_state state = SHARD_PUSH_BUSY;
         struct shard_push_result result = { 0 };
+        uint64_t cost = 0;
         int status = 0;
 
         if ((*at)->log_since_ns || (*at)->came_behind) {
+            cost = shard_push_cost(p->context->shard, &(*at)->push);
             state = SHARD_PUSH_DONE;
             status = begin(p, *at, now_ms, &result, &state);
         }

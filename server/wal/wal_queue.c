@@ -7,6 +7,7 @@
 #define MAX_BYTES ((size_t)64 << 20)
 #define SMALL_BYTES ((size_t)16 << 10)
 #define SWEEP_MS 2000u
+#define POOL_FIT 4u /* times as long as wanted, a block is still taken */
 
 void wal_queue_init(struct wal_queue *q, const struct wal_queue_config *config)
 {
@@ -84,7 +85,8 @@ static void sweep_pool(struct wal_queue *q)
     q->swept_ms = q->appended_ms;
 }
 
-/* Of a fresh block. Pushes of as many rows differ a little in length: a block that one has had does for the next. */
+/* Of a fresh block. Pushes of equally many rows differ a little in length, so lengths are rounded up: a block made for
+ * one then fits the next. */
 static size_t fresh_bytes(const struct wal_queue *q, size_t n_bytes)
 {
     const size_t step = q->block_bytes < 4 ? 1 : q->block_bytes / 4;
@@ -97,20 +99,22 @@ static size_t fresh_bytes(const struct wal_queue *q, size_t n_bytes)
                : rounded;
 }
 
-/* The shortest that is long enough; or a fresh one, in place of those that are too short. */
+/* The shortest that is long enough, and not many times as long, as a block counts whole; or a fresh one, in place of
+ * those that do not do. */
 static struct wal_block *acquire_block(struct wal_queue *q, size_t n_bytes)
 {
+    const size_t n_fresh = fresh_bytes(q, n_bytes);
     struct wal_block **best = NULL;
 
     for (struct wal_block **at = &q->pool; *at; at = &(*at)->next)
-        if ((*at)->cap_bytes >= n_bytes && (!best || (*at)->cap_bytes < (*best)->cap_bytes))
+        if ((*at)->cap_bytes >= n_bytes && (*at)->cap_bytes / POOL_FIT <= n_fresh &&
+            (!best || (*at)->cap_bytes < (*best)->cap_bytes))
             best = at;
     if (best)
         return take_block(q, best);
-    n_bytes = fresh_bytes(q, n_bytes);
-    while (q->pool && q->held_bytes + q->pool_bytes + n_bytes > q->max_bytes)
+    while (q->pool && q->held_bytes + q->pool_bytes + n_fresh > q->max_bytes)
         drop_block(q);
-    return wal_block_new(n_bytes);
+    return wal_block_new(n_fresh);
 }
 
 /* --- appending --- */

@@ -158,12 +158,19 @@ speed() {
 
 # PART SECONDS PHASE
 ends() {
-    [ -n "$bin_is_built" ] || phase build-psd 100 bash -c build_psd && bin_is_built=yes || return
+    if [ -z "$bin_is_built" ]; then
+        phase build-psd 100 bash -c build_psd && bin_is_built=yes || bin_is_built=no
+    fi
+    [ $bin_is_built = yes ] || { skip "$3" "there is no psd"; return; }
     phase "$3" "$2" bash -c "end_to_end $1"
 }
 
 # --- all of it ---
 
+for part in $parts; do
+    case $part in correctness | speed | auc | end-to-end) continue ;; esac
+    stop "GPU_CHECK_PARTS: $part is none of correctness, speed, auc, end-to-end"
+done
 [ -z "$lack" ] || stop "there is no $lack, so nothing for a GPU can be built"
 mkdir -p "$out" && rm -rf "$scratch" && mkdir -p "$scratch/logs" || stop "$out or $scratch cannot be written"
 (cd "$out" && rm -f $results)
@@ -177,7 +184,6 @@ if phase build 150 bash -c 'build_programs gpu-programs'; then
         speed) speed ;;
         auc) ends auc 60 auc ;;
         end-to-end) ends speed 110 end-to-end ;;
-        *) stop "GPU_CHECK_PARTS: $part is none of correctness, speed, auc, end-to-end" ;;
         esac
     done
 fi

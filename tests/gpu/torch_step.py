@@ -4,7 +4,7 @@
     torch_step.py FOLDER SECONDS      # FOLDER: where `bench run` has left rows-N.u32; torch.jsonl goes there too
 
 The model, the batches and the rows that bags hold are those of tests/gpu/bench.c. Ways: eager; a CUDA graph of that; compiled by
-torch.compile; a CUDA graph of that; each with rows looked up by an index and, at the largest batch and dim, by F.embedding and
+torch.compile; a CUDA graph of that; each with rows looked up by F.embedding and, at the largest batch and dim, by an index and by
 F.embedding_bag, whose gradients PyTorch makes in other ways. One line a case; what there is no time for is left out with a line
 that says so. Exits 3 with a sentence where PyTorch or its GPU is missing.
 """

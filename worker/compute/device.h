@@ -236,7 +236,7 @@ struct device_ops {
     /* dx [n][in] = dy W, then through `mask`              NULL: not wanted; no mask
      * dw [out][in] = dy^T X                               NULL, with db: not wanted
      * db [out] = sum of dy over samples, in blocks        NULL: not wanted
-     * sums [in] = that of dx; only if makes_sums          NULL: not wanted */
+     * sums [in] = that of dx; if makes_sums, without ldx  NULL: not wanted */
     void (*linear_backward)(struct compute *c, const struct linear *l, const float *dy,
                             float *dx, const struct relu_mask *mask, float *dw, float *db,
                             float *sums);

@@ -48,6 +48,8 @@ void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const f
 {
     const uint32_t width = l->in > l->out ? l->in : l->out;
 
+    assert(!sums || linear_ldx(l) == l->in);
+
     for (uint32_t i = 0; i < n_targets(c); i++) {
         const struct cuda_target *t = &c->targets[i];
         void *scratch = cuda_scratch(c, kernels_sums_bytes(l->n, width), t->fault);

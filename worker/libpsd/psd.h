@@ -257,9 +257,9 @@ int64_t psd_unique(psd *c, const uint64_t *keys, size_t n, uint64_t *unique, int
  * the pull, and are written by it alone. A table may stand in several sections. Many pulls may be under way, and end
  * in any order. A pull that is started after psd_push() has returned sees that push.
  *
- * A reader with cache= looks there first, and pulls the keys that are missing or too old. Each row that it hands out
- * was current at a moment that is at most max-age before psd_wait() has ended the pull, or behind psd_pull(). It writes
- * into the arrays from here on. If all rows are there, this call ends the pull, whether servers answer or not.
+ * A reader with cache= looks there first, and pulls the keys that are missing or too old. Each row was current at some
+ * moment after this call began, or at most max-age before psd_wait() has ended the pull. It writes into the arrays from
+ * here on. If all rows are there, no server is asked, unless 512 such pulls are not yet waited for.
  *
  * *ret_op, from 1. -EINVAL with the section and what is wrong in it; PSD_EFENCED until psd_resume(); the refusal of an
  * earlier push, once (PSD_ENAN ...), after which the same call may be made again.

@@ -381,7 +381,7 @@ static inline bool read_entry(const struct batch *b, struct shard *s, _Atomic ui
     const uint64_t ahead = (value - tail) & POSITION_MASK;
     const _Atomic uint64_t *words = entry_at(ring, value);
 
-    if ((value ^ seen) & ~USES_MASK || ahead >= TWO_LAPS ||
+    if (!(value & LIVE_BIT) || (value ^ seen) & ~USES_MASK || ahead >= TWO_LAPS ||
         offset_of(value) + (uint64_t)b->entry_units > ring->n_units ||
         load(&words[0]) != b->ask->keys[i])
         return false;
