@@ -374,7 +374,7 @@ check: deps                   ## in 2 minutes: unit tests of the release build, 
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh check
 
-test: deps                    ## in 12 minutes: all tests, sanitizers included; a short run of the simulation and of the fuzz targets
+test: deps                    ## in 13 minutes: all tests, sanitizers included; a short run of the simulation and of the fuzz targets
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh test
 
