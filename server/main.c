@@ -136,14 +136,17 @@ static int check_threads(const struct settings *settings)
     return status;
 }
 
-/* Others' abort(), as libuv's where the system has no memory for it, says nothing. */
+/* Others' abort(), as libuv's where the system has no memory for it, says nothing. A watchdog's SIGABRT comes from no
+ * abort() that would end the process behind this: the raised signal does, once this has returned. */
 static void on_abort(int number)
 {
-    static const char sentence[] = "psd: aborted: the system gave no memory or thread (ulimit "
-                                   "-v, -u), or this is a fault of psd\n";
+    static const char sentence[] =
+        "psd: aborted: by the watchdog, for want of memory or threads "
+        "(ulimit -v, -u), or by a fault of psd\n";
 
-    (void)number;
     (void)!write(STDERR_FILENO, sentence, sizeof sentence - 1);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
 }
 
 static int run(const struct settings *settings) ON_MAIN

@@ -269,6 +269,20 @@ def test_a_client_learns_the_service_manager_protocol(tmp_path):
         assert process.wait(120) == 0
 
 
+def test_it_ends_when_the_watchdog_aborts_it(tmp_path):
+    """SIGABRT is what systemd sends to a psd that stands still; SIGKILL comes behind TimeoutStopSec only."""
+    process = subprocess.Popen([str(BIN / "psd"), "--listen", "127.0.0.1:0", "--http", "off"], cwd=tmp_path, text=True, stderr=subprocess.PIPE,
+                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+    try:
+        assert "psd ready" in process.stderr.readline()
+        process.send_signal(signal.SIGABRT)
+        assert "aborted: by the watchdog" in process.communicate(timeout=60)[1]
+        assert process.returncode == -signal.SIGABRT
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_worker_that_falls_silent_no_longer_holds_the_others_up(start_psd):
     psd = start_psd("--shards", "1", "--lease", "3s")  # so long nobody keeps this process from beating
     with psd.connect() as fast, psd.connect() as silent:
