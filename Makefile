@@ -23,6 +23,9 @@ APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-ti
 APT_PYTHON = python3-cffi python3-setuptools python3-wheel python3-pip python3-venv
 APT_LINT  = clang clang-format binutils universal-ctags
 APT_FUZZ  = clang libclang-rt-dev
+# What builds the Debian packages; what looks at them, and boots a machine that installs them.
+APT_DEB   = debhelper dh-python python3-setuptools python3-wheel
+APT_DEB_TEST = lintian systemd-container
 
 # What Debian builds its packages with (dpkg-buildflags, hardening=+all). HARDEN= is without, to measure what it costs.
 HARDEN   = -fstack-protector-strong -fstack-clash-protection -fcf-protection -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
@@ -118,6 +121,7 @@ LIBPSD_MAP    = worker/libpsd/libpsd.map
 libpsd_src    = $(foreach r,worker/libpsd worker/client proto common,$(call src,$(r)))
 libpsd_o      = $(patsubst %.c,$(B)/pic/%.o,$(libpsd_src)) $(B)/pic/gen/proto/ps.pb-c.o
 LIBPSD_PKGS   = libuv libprotobuf-c libzstd libxxhash libisal
+APT_LIBPSD    = libuv1-dev libprotobuf-c-dev libzstd-dev libxxhash-dev libisal-dev
 pic_flags     = $(filter-out -fPIE,$(CFLAGS)) -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections
 
 libpsd: $(B)/lib/libpsd.so $(B)/lib/libpsd.a $(B)/lib/psd.pc ## the C library: libpsd.so.1, libpsd.a, psd.pc
@@ -378,7 +382,7 @@ test: deps                    ## in 13 minutes: all tests, sanitizers included; 
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh test
 
-ci: deps fuzz-deps            ## make test, unit tests without the real data, kernels, 20 s for each fuzz target
+ci: deps fuzz-deps deb-test-deps ## make test, unit tests without the real data, kernels, 20 s for each fuzz target
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh ci
 
@@ -499,6 +503,20 @@ push-path: all                ## functions, lines and files that a push runs thr
 sim-mutants:                  ## does the simulation find faults? each of tests/sim/mutants.py within 5,000 schedules; MUTANTS= takes some
 	@tests/sim/mutants.py $(MUTANTS)
 
+DEB_DIR = $(BUILD)/deb
+# After the version, such as +2: of packages that are newer than those of the same version.
+DEB_SUFFIX =
+deb: deb-deps                 ## build/deb/*.deb: psd, psworker, psctl, libpsd1, libpsd-dev, python3-psd, with nvcc psd-cuda; DEB_SUFFIX=+2
+	@$(MAKE) --no-print-directory VARIANT=release all
+	@deploy/deb.sh "$(BUILD)" "$(DEB_DIR)" "$(VERSION)$(DEB_SUFFIX)" "$(if $(CUDA_LACK),no,yes)" "$(APT_LIBPSD)" $(APT_BUILD) \
+	    $(filter-out debhelper dh-python,$(APT_DEB))
+
+deb-deps:
+	@deploy/deps.sh $(APT_BUILD) $(APT_DEB)
+
+deb-test-deps:
+	@deploy/deps.sh $(APT_DEB) $(APT_DEB_TEST)
+
 install: all                  ## DESTDIR= PREFIX= LIBDIR=: programs, libpsd, units, samples, man pages
 	@CC="$(CC)" deploy/install.sh "$(B)/bin" "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)"
 
@@ -508,7 +526,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -7,7 +7,7 @@ bin=$(cd "$1" && pwd) dest=$2 prefix=$3 libdir=${4:-}
 case $dest in "" | /*) ;; *) dest=$PWD/$dest ;; esac
 cd "$(dirname "$0")"
 
-install -d "$dest$prefix/bin" "$dest$prefix/lib/systemd/system" "$dest/etc/psd/jobs"
+install -d "$dest$prefix/bin" "$dest$prefix/lib/systemd/system" "$dest/etc/psd/jobs" "$dest/etc/psd/nodes"
 for program in psd psworker psctl psbench; do
     [ ! -x "$bin/$program" ] || install -m 755 "$bin/$program" "$dest$prefix/bin/$program"
 done
@@ -29,7 +29,7 @@ if [ -e "$bin/../lib/libpsd.so.1" ]; then
     sed "s|@prefix@|$prefix|; s|@libdir@|$libdir|" "$bin/../lib/psd.pc" >"$dest$libdir/pkgconfig/psd.pc"
     chmod 644 "$dest$libdir/pkgconfig/psd.pc"
 fi
-for unit in psd.service psworker@.service psserve@.service; do
+for unit in psd.service psd@.service psworker@.service psserve@.service; do
     sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "$unit" >"$dest$prefix/lib/systemd/system/$unit"
     chmod 644 "$dest$prefix/lib/systemd/system/$unit"
 done
