@@ -138,7 +138,8 @@ static struct job job_of(const struct interact *it, const float *t)
     return (struct job){ .it = it,
                          .t = t,
                          .t_ld = (size_t)it->n_vectors * it->dim,
-                         .r_ld = it->direct + row_start(it->n_vectors, it->self) };
+                         .r_ld = it->ldr ? it->ldr
+                                         : it->direct + row_start(it->n_vectors, it->self) };
 }
 
 static void forward_task(void *job, uint32_t task, uint32_t thread)

@@ -16,6 +16,7 @@ static cudaError_t run_both(void *arg)
     return error ? error : kernels_interact_backward(NULL, j->math, &j->it, j->t, j->dr, j->dt);
 }
 
+/* Floats of R without gaps, and from a row to the next. */
 static size_t r_width(const struct interact *it)
 {
     const size_t v = it->n_vectors;
@@ -23,10 +24,22 @@ static size_t r_width(const struct interact *it)
     return it->direct + (it->self ? v * (v + 1) / 2 : v * (v - 1) / 2);
 }
 
+static size_t r_step(const struct interact *it)
+{
+    return it->ldr ? it->ldr : r_width(it);
+}
+
+/* A width that leaves gaps in R, or none. */
+static struct interact with_gaps(struct lab *lab, struct interact it)
+{
+    it.ldr = lab_below(lab, 2) ? (uint32_t)r_width(&it) + lab_below(lab, 9) : 0;
+    return it;
+}
+
 /* Inputs, and both outputs in every order. */
 static struct job run(struct lab *lab, enum kernels_math math, struct interact it, size_t shift)
 {
-    const size_t n_t = (size_t)it.n * it.n_vectors * it.dim, n_r = it.n * r_width(&it);
+    const size_t n_t = (size_t)it.n * it.n_vectors * it.dim, n_r = it.n * r_step(&it);
     struct job j = {
         .math = math,
         .it = it,
@@ -43,10 +56,11 @@ static struct job run(struct lab *lab, enum kernels_math math, struct interact i
     return j;
 }
 
+/* Gaps in R stay as they were. */
 static void check_cpu(struct lab *lab, const struct job *j)
 {
     const size_t n_t = (size_t)j->it.n * j->it.n_vectors * j->it.dim,
-                 n_r = j->it.n * r_width(&j->it);
+                 n_r = j->it.n * r_step(&j->it);
     float *r = lab_blank(lab, n_r * sizeof(float), 0),
           *dt = lab_blank(lab, n_t * sizeof(float), 0);
 
@@ -97,12 +111,16 @@ static void reference(const struct interact *it, const float *t, const float *dr
 
 static void check_reference(struct lab *lab, const struct job *j, double tolerance)
 {
-    const size_t per_t = (size_t)j->it.n_vectors * j->it.dim, per_r = r_width(&j->it);
+    const size_t per_t = (size_t)j->it.n_vectors * j->it.dim, per_r = r_step(&j->it),
+                 width = r_width(&j->it);
     const struct sums r = sums_of(lab, j->it.n * per_r), dt = sums_of(lab, j->it.n * per_t);
 
-    for (size_t s = 0; s < j->it.n; s++)
+    for (size_t s = 0; s < j->it.n; s++) {
         reference(&j->it, j->t + s * per_t, j->dr + s * per_r, r, s * per_r, dt, s * per_t);
-    lab_near(j->r, r.at, r.magnitude, j->it.n * per_r, tolerance);
+        lab_near(j->r + s * per_r, r.at + s * per_r, r.magnitude + s * per_r, width, tolerance);
+        for (size_t i = width; i < per_r; i++)
+            assert_true(isnan(j->r[s * per_r + i])); /* as it was */
+    }
     lab_near(j->dt, dt.at, dt.magnitude, j->it.n * per_t, tolerance);
 }
 
@@ -114,7 +132,7 @@ static void exact_interactions_are_the_cpus_bit_for_bit(void **state)
         const uint32_t dim = 1 + lab_below(lab, i % 6 ? 40 : 200);
         const struct interact it = { lab_below(lab, 3),           1 + lab_below(lab, 40), dim,
                                      lab_below(lab, 2) ? dim : 0, lab_below(lab, 2) == 0, 0 };
-        const struct job j = run(lab, KERNELS_FP32, it, lab_below(lab, 2));
+        const struct job j = run(lab, KERNELS_FP32, with_gaps(lab, it), lab_below(lab, 2));
 
         check_cpu(lab, &j);
         check_reference(lab, &j, 1e-5);
@@ -144,7 +162,7 @@ static void tensor_cores_are_within_tf32_of_double(void **state)
                 1 + lab_below(lab, 3),  vectors[k], dims[i], lab_below(lab, 2) ? dims[i] : 0,
                 lab_below(lab, 2) == 0, 0
             };
-            const struct job j = run(lab, KERNELS_TF32, it, 0);
+            const struct job j = run(lab, KERNELS_TF32, with_gaps(lab, it), 0);
 
             check_reference(lab, &j, 1e-3);
             lab_sweep(lab);
@@ -160,7 +178,8 @@ static void shapes_that_tensor_cores_do_not_take_are_exact(void **state)
     } cases[] = { { { 2, 33, 16, 16, false, 0 }, 0 },
                   { { 2, 9, 24, 0, true, 0 }, 0 },
                   { { 0, 27, 16, 16, false, 0 }, 0 },
-                  { { 2, 5, 16, 16, false, 0 }, 1 } };
+                  { { 2, 5, 16, 16, false, 0 }, 1 },
+                  { { 3, 6, 12, 12, false, 32 }, 0 } };
     struct lab *lab = *state;
 
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
