@@ -144,15 +144,6 @@ static double bag_floats(const struct bags *b)
            (double)b->n * b->n_fields * b->dim;
 }
 
-static void bag_sum(struct compute *c, const struct bags *b, const float *rows, float *sums,
-                    uint32_t ld)
-{
-    struct timing t = timing_of("bag sum", 0, 0, bag_floats(b), 0);
-
-    while (again(c, &t))
-        gpu->bag_sum(c, b, rows, sums, ld);
-}
-
 static void bag_grad(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
                      float *drows)
 {
@@ -167,27 +158,35 @@ static double pairs(const struct interact *it)
     return (double)it->n_vectors * (it->n_vectors + (it->self ? 1.0 : -1.0)) / 2;
 }
 
-static void interact_forward(struct compute *c, const struct interact *it, const float *x,
-                             float *r)
+/* T's vectors that are no bags are read, rows in place of the others. */
+static double sources_floats(const struct bags *b, const struct interact *it)
 {
-    struct timing t =
-        timing_of("interaction forward", 0, 0,
-                  it->n * ((double)it->n_vectors * it->dim + it->direct + pairs(it)),
-                  2.0 * it->n * pairs(it) * it->dim);
-
-    while (again(c, &t))
-        gpu->interact_forward(c, it, x, r);
+    return (double)op_monitor->n_rows * b->dim + 2.0 * op_monitor->n_keys +
+           (double)it->n * (it->n_vectors - b->n_fields) * it->dim;
 }
 
-static void interact_backward(struct compute *c, const struct interact *it, const float *x,
-                              const float *dr, float *dt)
+static void interact_bags_forward(struct compute *c, const struct bags *b, const float *rows,
+                                  const struct interact *it, float *x, float *r)
 {
-    struct timing t = timing_of("interaction backward", 0, 0,
-                                it->n * (2.0 * it->n_vectors * it->dim + pairs(it)),
-                                4.0 * it->n * pairs(it) * it->dim);
+    struct timing t = timing_of("bags and interaction forward", 0, 0,
+                                sources_floats(b, it) + it->n * (it->direct + pairs(it)),
+                                2.0 * it->n * pairs(it) * it->dim);
 
     while (again(c, &t))
-        gpu->interact_backward(c, it, x, dr, dt);
+        gpu->interact_bags_forward(c, b, rows, it, x, r);
+}
+
+static void interact_bags_backward(struct compute *c, const struct bags *b, const float *rows,
+                                   const struct interact *it, float *x, const float *dr,
+                                   float *dt)
+{
+    struct timing t =
+        timing_of("interaction backward", 0, 0,
+                  sources_floats(b, it) + it->n * ((double)it->n_vectors * it->dim + pairs(it)),
+                  4.0 * it->n * pairs(it) * it->dim);
+
+    while (again(c, &t))
+        gpu->interact_bags_backward(c, b, rows, it, x, dr, dt);
 }
 
 static void loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
@@ -265,10 +264,9 @@ const struct device_ops *op_monitor_ops(struct op_monitor *w)
     ops.download = download;
     ops.linear_forward = linear_forward;
     ops.linear_backward = linear_backward;
-    ops.bag_sum = bag_sum;
     ops.bag_grad = bag_grad;
-    ops.interact_forward = interact_forward;
-    ops.interact_backward = interact_backward;
+    ops.interact_bags_forward = interact_bags_forward;
+    ops.interact_bags_backward = interact_bags_backward;
     ops.loss = loss;
     ops.add_rows = add_rows;
     ops.encode = encode;

@@ -29,7 +29,7 @@
 struct compute;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 6u
+#define DEVICE_ABI 7u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -43,8 +43,7 @@ struct compute;
 enum device_products { DEVICE_FP32, DEVICE_TF32, DEVICE_BF16, DEVICE_BLAS };
 
 struct device_options {
-    /* That share an op, the caller's among them: 1 to DEVICE_THREADS_MAX. */
-    uint32_t n_threads;
+    uint32_t n_threads; /* that share an op, the caller's among them: 1 to DEVICE_THREADS_MAX */
     enum device_products products;
 };
 
@@ -64,7 +63,7 @@ struct linear {
     uint32_t n, in, out;
     const float *x, *w, *b; /* n x in, out x in, out */
     uint32_t
-        ldx; /* of x, and of dx, which has no mask then; 0: in. The gaps are zeros (row_floats) */
+        ldx; /* of x, and of dx, which has no mask then; 0: in. Gaps are zeros (row_floats) */
 };
 
 /* The gradient through ReLU and the scale after it: d -> y > 0 ? d * scale : 0. Dropout has the same gradient: what it
@@ -89,10 +88,8 @@ struct norm {
     float *mean, *var, *inv_std; /* width each: inputs of norm_apply and norm_backward */
 };
 
-/*
- * Loss gradients of gamma and beta. Of the running statistics: DEVICE_NORM_MOMENTUM * (running - batch), which SGD
- * subtracts at rate 1; the batch's variance is unbiased (n - 1; of one sample: 0).
- */
+/* Loss gradients of gamma and beta. Of the running statistics: DEVICE_NORM_MOMENTUM * (running - batch), which SGD
+ * subtracts at rate 1; the batch's variance is unbiased (n - 1; of one sample: 0). */
 struct norm_grads {
     float *gamma, *beta, *running_mean, *running_var; /* width each */
 };
@@ -100,20 +97,16 @@ struct norm_grads {
 #define DEVICE_NORM_EPSILON 1e-5f
 #define DEVICE_NORM_MOMENTUM 0.1f
 
-/* Bag b = s * n_fields + f, of sample s and field f, gathers the rows
- * row_of[starts[b]] .. row_of[starts[b + 1] - 1]. */
+/* Bag b = s * n_fields + f, of sample s and field f, gathers rows row_of[starts[b]] .. row_of[starts[b + 1] - 1]. */
 struct bags {
     uint32_t n, n_fields, dim, n_rows;
-    const uint32_t *starts; /* n * n_fields + 1, never falling */
-    const uint32_t *row_of; /* each < n_rows */
-    const struct bag_transpose
-        *transpose; /* NULL unless wants_transpose; n_rows is unused with it */
+    const uint32_t *starts;                /* n * n_fields + 1, never falling */
+    const uint32_t *row_of;                /* each < n_rows */
+    const struct bag_transpose *transpose; /* NULL unless wants_transpose; instead of n_rows */
 };
 
 /*
- * Naumov et al. 2019:
- *
- *     T [n][n_vectors][dim] -> R [n][direct + pairs]
+ *     T [n][n_vectors][dim] -> R [n][direct + pairs]   (Naumov et al. 2019)
  *     direct   T's first vector as it is (direct = dim), or not (direct = 0)
  *     pairs    T_i . T_j row by row below the diagonal: i outer, j < i inner (j <= i with self)
  */
@@ -218,8 +211,7 @@ struct device_ops {
     void (*upload_rows)(struct compute *c, uint32_t set, const struct row_upload *u);
 
     /* Ops follow, up to end(). True: a record of this key was run; no op may be called, end() comes next. The same key
-     * means the same ops with the same arguments, so what differs from step to step is in the device's memory. 0 is
-     * never recorded. */
+     * means the same ops and arguments, so what differs between steps is the device's memory. 0 is never recorded. */
     bool (*begin)(struct compute *c, uint32_t set, uint64_t key);
     void (*end)(struct compute *c, uint32_t set);
 
@@ -268,13 +260,20 @@ struct device_ops {
     void (*wide_grad)(struct compute *c, const struct bags *b, const float *dz,
                       float *dweights);
 
-    /* Each product sums over d ascending. dt [n][n_vectors][dim] is what comes through the
-     * pairs alone, summed over j ascending, without j = i unless `self`: a diagonal pair counts
-     * twice. */
+    /* Each product sums over d ascending. dt [n][n_vectors][dim] is what comes through the pairs alone, summed over j
+     * ascending, without j = i unless `self`: a diagonal pair counts twice. */
     void (*interact_forward)(struct compute *c, const struct interact *it, const float *t,
                              float *r);
     void (*interact_backward)(struct compute *c, const struct interact *it, const float *t,
                               const float *dr, float *dt);
+
+    /* bag_sum into T's last b->n_fields vectors, and interact_forward; interact_backward after it. Those vectors are
+     * theirs: a bag of one row may not be there, so T, b and rows stay in between. NULL: one by one is as fast. */
+    void (*interact_bags_forward)(struct compute *c, const struct bags *b, const float *rows,
+                                  const struct interact *it, float *t, float *r);
+    void (*interact_bags_backward)(struct compute *c, const struct bags *b, const float *rows,
+                                   const struct interact *it, float *t, const float *dr,
+                                   float *dt);
 
     /* p = 1 / (1 + exp(-z)) */
     void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);

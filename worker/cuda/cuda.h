@@ -87,6 +87,11 @@ void cuda_ops_interact_forward(struct compute *c, const struct interact *it, con
                                float *r);
 void cuda_ops_interact_backward(struct compute *c, const struct interact *it, const float *t,
                                 const float *dr, float *dt);
+void cuda_ops_interact_bags_forward(struct compute *c, const struct bags *b, const float *rows,
+                                    const struct interact *it, float *t, float *r);
+void cuda_ops_interact_bags_backward(struct compute *c, const struct bags *b, const float *rows,
+                                     const struct interact *it, float *t, const float *dr,
+                                     float *dt);
 void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p);
 void cuda_ops_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
                    double *ret);

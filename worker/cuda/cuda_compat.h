@@ -138,6 +138,17 @@ static __forceinline__ __device__ void dev_store(float *x,
     *(struct cuda_compat_floats<N> *)x = v;
 }
 
+/* For what nobody reads soon: caches keep what is read instead. */
+static __forceinline__ __device__ void dev_store_once(struct cuda_compat_floats<4> *at,
+                                                      const struct cuda_compat_floats<4> &v)
+{
+#ifdef PS_EMU
+    *at = v;
+#else
+    __stcs((float4 *)at, make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
+#endif
+}
+
 /* True if rows `ld` floats apart can be read by fours. NULL can. */
 static inline bool dev_by_fours(const void *x, size_t ld)
 {

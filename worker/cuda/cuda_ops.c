@@ -176,6 +176,25 @@ void cuda_ops_interact_backward(struct compute *c, const struct interact *it, co
                     kernels_interact_backward(c->targets[i].stream, c->math, it, t, dr, dt));
 }
 
+void cuda_ops_interact_bags_forward(struct compute *c, const struct bags *b, const float *rows,
+                                    const struct interact *it, float *t, float *r)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(
+            &c->targets[i], "interact_bags_forward",
+            kernels_interact_bags_forward(c->targets[i].stream, c->math, b, rows, it, t, r));
+}
+
+void cuda_ops_interact_bags_backward(struct compute *c, const struct bags *b, const float *rows,
+                                     const struct interact *it, float *t, const float *dr,
+                                     float *dt)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "interact_bags_backward",
+                    kernels_interact_bags_backward(c->targets[i].stream, c->math, b, rows, it,
+                                                   t, dr, dt));
+}
+
 void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)

@@ -100,9 +100,10 @@ cudaError_t kernels_interact_forward(cudaStream_t stream, enum kernels_math math
                                      const struct interact *it, const float *t, float *r)
 {
     const struct cuda_compat_shape shape = shape_of(it);
+    const struct interact_sources all_in_t = {};
 
-    if (math == KERNELS_TF32 && interact_tf32_fits(it, t, NULL))
-        return interact_tf32_forward(stream, it, t, r);
+    if (math == KERNELS_TF32 && interact_tf32_fits(it, t, NULL)) /* t is read alone: no bags */
+        return interact_tf32_forward(stream, it, &all_in_t, (float *)(uintptr_t)t, r);
     return cuda_compat_launch(forward, shape, stream, *it, shape.n_shared > 0, t, r);
 }
 
@@ -111,8 +112,52 @@ cudaError_t kernels_interact_backward(cudaStream_t stream, enum kernels_math mat
                                       const float *dr, float *dt)
 {
     const struct cuda_compat_shape shape = shape_of(it);
+    const struct interact_sources all_in_t = {};
 
     if (math == KERNELS_TF32 && interact_tf32_fits(it, t, dt))
-        return interact_tf32_backward(stream, it, t, dr, dt);
+        return interact_tf32_backward(stream, it, &all_in_t, t, dr, dt);
     return cuda_compat_launch(backward, shape, stream, *it, shape.n_shared > 0, t, dr, dt);
+}
+
+/* Whether bags of one row are read where they stand. */
+static bool gathers(enum kernels_math math, const float *rows, const struct interact *it,
+                    const float *t, const float *dt)
+{
+    return math == KERNELS_TF32 && interact_tf32_fits(it, t, dt) && dev_by_fours(rows, it->dim);
+}
+
+static cudaError_t sum_into(cudaStream_t stream, const struct bags *b, const float *rows,
+                            const struct interact *it, float *t)
+{
+    return kernels_bag_sum(stream, b, rows, t + (it->n_vectors - b->n_fields) * it->dim,
+                           it->n_vectors * it->dim);
+}
+
+cudaError_t kernels_interact_bags_forward(cudaStream_t stream, enum kernels_math math,
+                                          const struct bags *b, const float *rows,
+                                          const struct interact *it, float *t, float *r)
+{
+    const struct interact_sources from = { b->n_fields, b->starts, b->row_of, rows };
+    cudaError_t error;
+
+    if (gathers(math, rows, it, t, NULL))
+        return interact_tf32_forward(stream, it, &from, t, r);
+    error = sum_into(stream, b, rows, it, t);
+    return error ? error : kernels_interact_forward(stream, math, it, t, r);
+}
+
+/* Where dt lies so that the exact way is taken, T is not complete yet. */
+cudaError_t kernels_interact_bags_backward(cudaStream_t stream, enum kernels_math math,
+                                           const struct bags *b, const float *rows,
+                                           const struct interact *it, float *t, const float *dr,
+                                           float *dt)
+{
+    const struct interact_sources from = { b->n_fields, b->starts, b->row_of, rows };
+    cudaError_t error = cudaSuccess;
+
+    if (gathers(math, rows, it, t, dt))
+        return interact_tf32_backward(stream, it, &from, t, dr, dt);
+    if (gathers(math, rows, it, t, NULL))
+        error = sum_into(stream, b, rows, it, t);
+    return error ? error : kernels_interact_backward(stream, math, it, t, dr, dt);
 }

@@ -104,6 +104,17 @@ EXTERN_C cudaError_t kernels_interact_backward(cudaStream_t stream, enum kernels
                                                const struct interact *it, const float *t,
                                                const float *dr, float *dt);
 
+/* The same bits as kernels_bag_sum() and then those above. With KERNELS_TF32 a bag of one row is not in t: it is read
+ * where it stands. t: in and out; dt's alignment may be another than t's. */
+EXTERN_C cudaError_t kernels_interact_bags_forward(cudaStream_t stream, enum kernels_math math,
+                                                   const struct bags *b, const float *rows,
+                                                   const struct interact *it, float *t,
+                                                   float *r);
+EXTERN_C cudaError_t kernels_interact_bags_backward(cudaStream_t stream, enum kernels_math math,
+                                                    const struct bags *b, const float *rows,
+                                                    const struct interact *it, float *t,
+                                                    const float *dr, float *dt);
+
 EXTERN_C cudaError_t kernels_prob(cudaStream_t stream, uint32_t n, const float *z, float *p);
 EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *z,
                                   const float *y, float *dz, double *ret, void *scratch);

@@ -317,21 +317,43 @@ static void aim(struct dlrm *m, const struct dlrm_io *io)
     }
 }
 
-static void forward(struct dlrm *m, const struct dlrm_io *io, enum mlp_pass pass)
+/* The bags' sums in T, unless the interaction makes them as it goes, and R. */
+static void forward_vectors(struct dlrm *m, const struct dlrm_io *io)
 {
     const struct interact interact = interact_of(m, io->n);
-    const struct mlp_layer *head = mlp_last(&m->top);
 
-    if (m->config.n_numeric)
-        mlp_forward(&m->bottom, io->n, io->numeric, pass, NULL);
+    if (m->pairs && m->ops->interact_bags_forward) {
+        m->ops->interact_bags_forward(m->c, &io->bags, io->rows, &interact, m->t, m->r);
+        return;
+    }
     if (m->config.n_fields)
         m->ops->bag_sum(m->c, &io->bags, io->rows, m->t + dense_floats(m),
                         m->n_vectors * m->config.dim);
     if (m->pairs)
         m->ops->interact_forward(m->c, &interact, m->t, m->r);
+}
+
+static void forward(struct dlrm *m, const struct dlrm_io *io, enum mlp_pass pass)
+{
+    const struct mlp_layer *head = mlp_last(&m->top);
+
+    if (m->config.n_numeric)
+        mlp_forward(&m->bottom, io->n, io->numeric, pass, NULL);
+    forward_vectors(m, io);
     mlp_forward(&m->top, io->n, m->pairs ? m->r : m->t, pass, io->drop_keys);
     if (m->config.wide)
         m->ops->wide_sum(m->c, &io->bags, io->wide, head->y);
+}
+
+static void backward_pairs(struct dlrm *m, const struct dlrm_io *io)
+{
+    const struct interact interact = interact_of(m, io->n);
+
+    if (m->ops->interact_bags_backward)
+        m->ops->interact_bags_backward(m->c, &io->bags, io->rows, &interact, m->t, m->dr,
+                                       m->dt);
+    else
+        m->ops->interact_backward(m->c, &interact, m->t, m->dr, m->dt);
 }
 
 /* T's gradient to the bags' rows and to the bottom MLP, which gets R's direct part too. */
@@ -372,14 +394,13 @@ static void backward_l2(struct dlrm *m, const struct dlrm_io *io)
 
 static void backward(struct dlrm *m, const struct dlrm_io *io)
 {
-    const struct interact interact = interact_of(m, io->n);
     const struct mlp_layer *head = mlp_last(&m->top);
 
     if (m->config.wide)
         m->ops->wide_grad(m->c, &io->bags, head->dy, io->wide_grads);
     mlp_backward(&m->top, io->n, m->pairs ? m->dr : m->dt);
     if (m->pairs)
-        m->ops->interact_backward(m->c, &interact, m->t, m->dr, m->dt);
+        backward_pairs(m, io);
     backward_vectors(m, io);
     backward_l2(m, io);
 }

@@ -2,7 +2,8 @@
  * struct dlrm, private to dlrm.c and to the tests that read intermediates (tests/unit/model/debug_read.c). In the
  * device's memory:
  *
- *     T        [n][n_vectors][dim]   D (written there by the bottom MLP), then the bags
+ *     T        [n][n_vectors][dim]   D (written there by the bottom MLP), then the bags, as far as
+ *                                    device_ops.interact_bags_forward() does not read them in place
  *     R        [n][r_width], ldr     T itself for concat and without fields
  *     dT, dR   like T and R          their gradients; dT is what comes through the pairs
  *                                    alone, dR itself for concat

@@ -183,6 +183,26 @@ static void step_backward(const struct device_ops *on, struct compute *c, const 
     on->axpy(c, STEP_HIDDEN * STEP_WIDTH, 0.01f, at[STEP_W2], at[STEP_DW2]);
 }
 
+/* The interaction once more, with the sums of bags in it where the device has that. */
+static void step_bags(const struct device_ops *on, struct compute *c, const struct step *s,
+                      const struct step_shapes *h)
+{
+    float *const *at = s->at;
+
+    on->linear_forward(c, &h->bottom, DEVICE_RELU, at[STEP_T_OF_BAGS], STEP_LD);
+    if (on->interact_bags_forward) {
+        on->interact_bags_forward(c, &h->bags, at[STEP_ROWS], &h->interact, at[STEP_T_OF_BAGS],
+                                  at[STEP_R_OF_BAGS]);
+        on->interact_bags_backward(c, &h->bags, at[STEP_ROWS], &h->interact, at[STEP_T_OF_BAGS],
+                                   at[STEP_DR], at[STEP_DT_OF_BAGS]);
+        return;
+    }
+    on->bag_sum(c, &h->bags, at[STEP_ROWS], at[STEP_T_OF_BAGS] + STEP_DIM, STEP_LD);
+    on->interact_forward(c, &h->interact, at[STEP_T_OF_BAGS], at[STEP_R_OF_BAGS]);
+    on->interact_backward(c, &h->interact, at[STEP_T_OF_BAGS], at[STEP_DR],
+                          at[STEP_DT_OF_BAGS]);
+}
+
 /* Rows by topk, what is residual to them moving; their gradients as they are. */
 static void step_encode(const struct device_ops *on, struct compute *c, const struct step *s)
 {
@@ -217,6 +237,7 @@ void step_ops(const struct device_ops *on, struct compute *c, const struct step 
     step_shapes(s, on->wants_transpose, &h);
     step_forward(on, c, s, &h);
     step_backward(on, c, s, &h);
+    step_bags(on, c, s, &h);
     step_encode(on, c, s);
 }
 

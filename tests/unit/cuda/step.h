@@ -54,6 +54,7 @@ enum {
     X(DROP_KEY, IN, 2)                                          \
     X(T, BETWEEN, STEP_N * STEP_LD)                             \
     X(R, BETWEEN, STEP_N * STEP_WIDTH)                          \
+    X(T_OF_BAGS, BETWEEN, STEP_N * STEP_LD)                     \
     X(PRE, BETWEEN, STEP_N * STEP_HIDDEN)                       \
     X(Y, BETWEEN, STEP_N * STEP_HIDDEN)                         \
     X(Z, BETWEEN, STEP_N)                                       \
@@ -66,6 +67,8 @@ enum {
     X(VAR, BETWEEN, STEP_HIDDEN)                                \
     X(INV_STD, BETWEEN, STEP_HIDDEN)                            \
     X(P, OUT, STEP_N)                                           \
+    X(R_OF_BAGS, OUT, STEP_N * STEP_WIDTH)                      \
+    X(DT_OF_BAGS, OUT, STEP_N * STEP_LD)                        \
     X(LOSS, OUT, 2)                                             \
     X(EVALUATED, OUT, STEP_N * STEP_HIDDEN)                     \
     X(DW1, OUT, STEP_DIM * STEP_NUMERIC)                        \

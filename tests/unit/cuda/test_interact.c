@@ -212,6 +212,123 @@ static void a_nan_stays_in_its_sample(void **state)
     lab_sweep(lab);
 }
 
+/* Interactions with the sums of bags in them. */
+struct bags_job {
+    enum kernels_math math;
+    struct bags b;
+    struct interact it;
+    const float *rows, *own, *dr; /* own: what stands in T, the bags' places NaN */
+    float *t, *r, *dt;
+    size_t n_t;
+};
+
+static cudaError_t run_bags(void *arg)
+{
+    struct bags_job *j = arg;
+    cudaError_t error;
+
+    memcpy(j->t, j->own, j->n_t * sizeof *j->t);
+    error = kernels_interact_bags_forward(NULL, j->math, &j->b, j->rows, &j->it, j->t, j->r);
+    return error ? error
+                 : kernels_interact_bags_backward(NULL, j->math, &j->b, j->rows, &j->it, j->t,
+                                                  j->dr, j->dt);
+}
+
+/* The same by the ops one after the other. */
+static void check_bags(struct lab *lab, const struct bags_job *j)
+{
+    const size_t n_r = j->it.n * r_step(&j->it), ld = (size_t)j->it.n_vectors * j->it.dim;
+    float *t = lab_blank(lab, j->n_t * sizeof *t, 0), *r = lab_blank(lab, n_r * sizeof *r, 0),
+          *dt = lab_blank(lab, j->n_t * sizeof *dt, (uintptr_t)j->dt % 16);
+
+    memcpy(t, j->own, j->n_t * sizeof *t);
+    lab_ran(kernels_bag_sum(NULL, &j->b, j->rows,
+                            t + (j->it.n_vectors - j->b.n_fields) * j->it.dim, (uint32_t)ld));
+    lab_ran(kernels_interact_forward(NULL, j->math, &j->it, t, r));
+    lab_ran(kernels_interact_backward(NULL, j->math, &j->it, t, j->dr, dt));
+    lab_same(j->r, r, n_r);
+    lab_same(j->dt, dt, j->n_t);
+}
+
+/* Of bags of no row, of one, or, if it is wanted, of several. Where rows, or dt, lie at no multiple of 16 bytes, there is
+ * another way to the same bits. */
+static void run_with_bags(struct lab *lab, enum kernels_math math, struct interact it,
+                          uint32_t n_own, uint32_t keys_end, size_t rows_shift, size_t dt_shift)
+{
+    const uint32_t n_fields = it.n_vectors - n_own, n_bags = it.n * n_fields, n_rows = 9;
+    const size_t ld = (size_t)it.n_vectors * it.dim, n_t = it.n * ld, n_r = it.n * r_step(&it);
+    uint32_t *starts = lab_blank(lab, (n_bags + 1) * sizeof *starts, 0), n_keys = 0,
+             *row_of = lab_blank(lab, (n_bags * 20 + 1) * sizeof *row_of, 0);
+    float *rows = lab_floats(lab, n_rows * it.dim, rows_shift), *own = lab_floats(lab, n_t, 0);
+    struct bags_job j;
+
+    for (uint32_t d = 0; d < it.dim; d++) /* the sum of a bag of this row is 0, not -0 */
+        rows[d] = -0.0f;
+    starts[0] = 0;
+    for (uint32_t bag = 0; bag < n_bags; bag++) {
+        for (uint32_t k = lab_below(lab, lab_below(lab, 4) ? 2 : keys_end); k; k--)
+            row_of[n_keys++] = lab_below(lab, n_rows);
+        starts[bag + 1] = n_keys;
+    }
+    for (size_t i = 0; i < n_t; i++)
+        if (i % ld >= (size_t)n_own * it.dim)
+            own[i] = NAN;
+    j = (struct bags_job){ .math = math,
+                           .b = { it.n, n_fields, it.dim, n_rows, starts, row_of, NULL },
+                           .it = it,
+                           .rows = rows,
+                           .own = own,
+                           .dr = lab_floats(lab, n_r, 0),
+                           .t = lab_blank(lab, n_t * sizeof(float), 0),
+                           .r = lab_blank(lab, n_r * sizeof(float), 0),
+                           .dt = lab_blank(lab, n_t * sizeof(float), dt_shift * sizeof(float)),
+                           .n_t = n_t };
+    lab_each_order(lab, run_bags, &j,
+                   (struct lab_out[]){ { j.r, n_r * sizeof(float), NULL },
+                                       { j.dt, n_t * sizeof(float), NULL },
+                                       { 0 } });
+    check_bags(lab, &j);
+    lab_sweep(lab);
+}
+
+static void bags_that_the_interaction_gathers_end_in_the_same_bits(void **state)
+{
+    static const uint32_t dims[] = { 16, 32, 64, 128 };
+    static const uint32_t vectors[] = { 1, 2, 9, 16, 17, 27, 32 };
+    struct lab *lab = *state;
+
+    for (size_t i = 0; i < COUNT_OF(dims); i++)
+        for (size_t k = 0; k < COUNT_OF(vectors); k++) {
+            const uint32_t n_own = vectors[k] > 1 ? lab_below(lab, 2) : 0;
+            const struct interact it = {
+                3, vectors[k], dims[i], lab_below(lab, 3) ? dims[i] : 0, lab_below(lab, 2) == 0,
+                0
+            };
+
+            run_with_bags(lab, KERNELS_TF32, with_gaps(lab, it), n_own, k % 2 ? 2 : 20, 0, 0);
+        }
+}
+
+static void bags_that_it_does_not_gather_do_too(void **state)
+{
+    static const struct {
+        enum kernels_math math;
+        struct interact it;
+        size_t rows_shift, dt_shift;
+    } cases[] = { { KERNELS_FP32, { 3, 27, 16, 16, false, 0 }, 0, 0 },
+                  { KERNELS_FP32, { 3, 7, 5, 5, true, 0 }, 1, 1 },
+                  { KERNELS_TF32, { 3, 9, 24, 24, false, 0 }, 0, 0 },
+                  { KERNELS_TF32, { 3, 33, 16, 0, false, 0 }, 0, 0 },
+                  { KERNELS_TF32, { 3, 27, 32, 32, false, 384 }, 1, 0 },
+                  { KERNELS_TF32, { 3, 27, 32, 32, false, 384 }, 0, 1 },
+                  { KERNELS_TF32, { 0, 27, 32, 32, false, 384 }, 0, 0 } };
+    struct lab *lab = *state;
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        run_with_bags(lab, cases[i].math, cases[i].it, 1, 20, cases[i].rows_shift,
+                      cases[i].dt_shift);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +337,8 @@ int main(void)
         cmocka_unit_test(tensor_cores_are_within_tf32_of_double),
         cmocka_unit_test(shapes_that_tensor_cores_do_not_take_are_exact),
         cmocka_unit_test(a_nan_stays_in_its_sample),
+        cmocka_unit_test(bags_that_the_interaction_gathers_end_in_the_same_bits),
+        cmocka_unit_test(bags_that_it_does_not_gather_do_too),
     };
 
     return cmocka_run_group_tests(tests, lab_open, lab_close);
