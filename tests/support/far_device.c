@@ -94,7 +94,7 @@ static void *real_of(struct compute *c, const void *device)
     return b->real + ((uintptr_t)device - b->at);
 }
 
-static void *far_memory_alloc(struct compute *c, size_t n_bytes)
+static void *far_memory_alloc_zeroed(struct compute *c, size_t n_bytes)
 {
     struct block *b = c->blocks;
 
@@ -113,6 +113,16 @@ static void *far_memory_alloc(struct compute *c, size_t n_bytes)
     c->region_used += (n_bytes + 2 * GAP_BYTES - 1) / GAP_BYTES * GAP_BYTES;
     the.counts.n_allocs++;
     return (void *)b->at;
+}
+
+/* What nobody has written is NaN. */
+static void *far_memory_alloc(struct compute *c, size_t n_bytes)
+{
+    void *memory = far_memory_alloc_zeroed(c, n_bytes);
+
+    if (memory)
+        memset(real_of(c, memory), 0xff, n_bytes);
+    return memory;
 }
 
 static void far_memory_free(struct compute *c, void *memory, size_t n_bytes)
@@ -475,6 +485,7 @@ const struct device_ops *far_device_ops(const struct device_ops *cpu,
                                .describe = far_describe,
                                .reserve = far_reserve,
                                .memory_alloc = far_memory_alloc,
+                               .memory_alloc_zeroed = far_memory_alloc_zeroed,
                                .memory_free = far_memory_free,
                                .host_alloc = far_host_memory,
                                .host_free = far_host_memory_free,

@@ -188,8 +188,9 @@ struct device_ops {
      * linear or loss op. -ENOMEM. */
     int (*reserve)(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out);
 
-    /* The device's memory, zeroed; NULL: none is left. */
+    /* The device's memory; NULL: none is left. initcheck and the emulated device's NaNs find who reads it unwritten. */
     void *(*memory_alloc)(struct compute *c, size_t n_bytes);
+    void *(*memory_alloc_zeroed)(struct compute *c, size_t n_bytes);
     void (*memory_free)(struct compute *c, void *memory, size_t n_bytes);
 
     /* The host's memory, zeroed, for the fastest copies (pinned, where that means something); NULL: none is left. Any

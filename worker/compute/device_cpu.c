@@ -138,6 +138,7 @@ static int cpu_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t 
     return status || !c->tiles ? status : reserve_tiles(c, n_max, in, out);
 }
 
+/* Zeroed, as all pages of the system are. */
 static void *cpu_memory_alloc(struct compute *c, size_t n_bytes)
 {
     (void)c;
@@ -196,6 +197,7 @@ const struct device_ops device_cpu = {
     .describe = cpu_describe,
     .reserve = cpu_reserve,
     .memory_alloc = cpu_memory_alloc,
+    .memory_alloc_zeroed = cpu_memory_alloc,
     .memory_free = cpu_memory_free,
     .host_alloc = cpu_memory_alloc,
     .host_free = cpu_memory_free,

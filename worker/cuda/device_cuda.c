@@ -129,10 +129,18 @@ static int cuda_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t
 
 static void *cuda_memory_alloc(struct compute *c, size_t n_bytes)
 {
-    const cudaStream_t stream = c->streams[CUDA_COMPUTE];
     void *memory = NULL;
 
-    if (cudaMalloc(&memory, n_bytes) != cudaSuccess)
+    (void)c;
+    return cudaMalloc(&memory, n_bytes) == cudaSuccess ? memory : NULL;
+}
+
+static void *cuda_memory_alloc_zeroed(struct compute *c, size_t n_bytes)
+{
+    const cudaStream_t stream = c->streams[CUDA_COMPUTE];
+    void *memory = cuda_memory_alloc(c, n_bytes);
+
+    if (!memory)
         return NULL;
     if (cudaMemsetAsync(memory, 0, n_bytes, stream) == cudaSuccess &&
         cudaStreamSynchronize(stream) == cudaSuccess)
@@ -322,6 +330,7 @@ const struct device_ops device_cuda = {
     .describe = cuda_describe,
     .reserve = cuda_reserve,
     .memory_alloc = cuda_memory_alloc,
+    .memory_alloc_zeroed = cuda_memory_alloc_zeroed,
     .memory_free = cuda_memory_free,
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,

@@ -35,6 +35,14 @@ static bool grows(enum device_buffers_array a)
            a == BUFFER_WIDE || a == BUFFER_ROW_GRADS || a == BUFFER_WIDE_GRADS;
 }
 
+/* What is between the gradients of tensors leaves with them. Indices are some even where a copy in has failed, so that
+ * the ops behind it stay within their arrays. */
+static bool is_zeroed(enum device_buffers_array a)
+{
+    return a == BUFFER_GRADS || a == BUFFER_STARTS || a == BUFFER_ROW_OF ||
+           a == BUFFER_TRANSPOSE;
+}
+
 /* 0: the model has none, or the device no use for it. */
 static size_t bytes_of(const struct device_buffers *p, const struct device_buffers_set *s,
                        enum device_buffers_array a)
@@ -98,7 +106,8 @@ static int alloc_array(const struct device_buffers *p, struct device_buffers_set
 
     if (!n_bytes)
         return 0;
-    s->arrays[a] = p->ops->memory_alloc(p->c, n_bytes);
+    s->arrays[a] =
+        (is_zeroed(a) ? p->ops->memory_alloc_zeroed : p->ops->memory_alloc)(p->c, n_bytes);
     return s->arrays[a] ? 0 : -ENOMEM;
 }
 

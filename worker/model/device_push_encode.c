@@ -141,7 +141,7 @@ static int alloc_memory(const struct device_push_encode *f,
     r->n_bytes = words_bytes(f, r);
     for (uint32_t p = 0; p <= DLRM_DENSE; p++)
         r->n_bytes += r->bytes_cap[p];
-    r->memory = f->ops->memory_alloc(f->c, r->n_bytes);
+    r->memory = f->ops->memory_alloc_zeroed(f->c, r->n_bytes); /* indices: see device_buffers */
     return r->memory ? 0 : -ENOMEM;
 }
 
@@ -175,7 +175,7 @@ int device_push_encode_reserve_residual(struct device_push_encode *f, uint32_t g
     if (!n_rows)
         return 0;
     at->residual =
-        f->ops->memory_alloc(f->c, (size_t)n_rows * at->width * sizeof *at->residual);
+        f->ops->memory_alloc_zeroed(f->c, (size_t)n_rows * at->width * sizeof *at->residual);
     if (!at->residual)
         return -ENOMEM;
     at->n_residual_rows = n_rows;

@@ -73,7 +73,7 @@ int device_row_cache_reserve(struct device_row_cache *r, uint32_t set, uint32_t 
     p->cap = n;
     p->host = r->ops->host_alloc(r->c, n * sizeof *p->host);
     if (p->host)
-        p->device = r->ops->memory_alloc(r->c, n * sizeof *p->device);
+        p->device = r->ops->memory_alloc_zeroed(r->c, n * sizeof *p->device); /* indices */
     if (p->device)
         return 0;
     drop_plan(r, p);

@@ -101,7 +101,7 @@ static int alloc_vectors(struct dlrm *m)
         return -ENOMEM;
     if (!m->pairs)
         return 0;
-    m->r = device_memory_alloc(m, sample_bytes(m, m->ldr));
+    m->r = m->ops->memory_alloc_zeroed(m->c, sample_bytes(m, m->ldr)); /* its gaps stay zeros */
     if (!m->r)
         return -ENOMEM;
     m->dr = device_memory_alloc(m, sample_bytes(m, m->ldr));

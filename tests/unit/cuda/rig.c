@@ -47,7 +47,7 @@ void rig_close(struct rig *r)
 float *rig_floats(struct rig *r, size_t n)
 {
     const size_t n_bytes = (n ? n : 1) * sizeof(float);
-    float *memory = ops->memory_alloc(r->c, n_bytes);
+    float *memory = ops->memory_alloc_zeroed(r->c, n_bytes);
 
     assert_non_null(memory);
     assert_true(r->n_owned < RIG_OWNED_MAX);

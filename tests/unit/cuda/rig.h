@@ -36,7 +36,7 @@ void rig_sweep(struct rig *r);
 
 void rig_close(struct rig *r);
 
-/* Of the device. */
+/* Of the device, zeroed: with a dependency lost, ops read before it is written, and rows' numbers have to be some. */
 float *rig_floats(struct rig *r, size_t n);
 
 /* Likewise, of these values; `shift` floats behind an address that is aligned. */

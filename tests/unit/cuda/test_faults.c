@@ -27,7 +27,7 @@ static void open_all(struct trial *t, enum device_products products)
         t->c = NULL;
         return;
     }
-    t->device = ops->memory_alloc(t->c, step_bytes());
+    t->device = ops->memory_alloc_zeroed(t->c, step_bytes());
     t->host = ops->host_alloc(t->c, step_bytes());
     if (t->device && t->host && !step_reserve(ops, t->c))
         t->reported = false;
@@ -289,6 +289,7 @@ static void memory_that_there_is_not_is_no_memory(void **state)
     (void)state;
     emu_rt_fail(0, EMU_RT_EVER);
     assert_null(ops->memory_alloc(r.c, 100));
+    assert_null(ops->memory_alloc_zeroed(r.c, 100));
     assert_null(ops->host_alloc(r.c, 100));
     assert_true(ops->reserve(r.c, 100, 13, 17) < 0);
     emu_rt_fail(-1, EMU_RT_EVER);

@@ -24,7 +24,7 @@ static struct bench bench_new(const struct far_device_plan *p)
 
     assert_int_equal(b.ops->open(&(struct device_options){ .n_threads = 1 }, &b.c, NULL), 0);
     b.x = b.ops->memory_alloc(b.c, N * sizeof(float));
-    b.y = b.ops->memory_alloc(b.c, N * sizeof(float));
+    b.y = b.ops->memory_alloc_zeroed(b.c, N * sizeof(float));
     return b;
 }
 
