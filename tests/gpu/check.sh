@@ -59,7 +59,7 @@ phase() {
     0) note "$name" passed $((SECONDS - start)) "$ran" ;;
     3) note "$name" skipped $((SECONDS - start)) "$(last_of "$log")" ;;
     124 | 137) note "$name" cut $((SECONDS - start)) "it took longer than $limit s; what it had written counts${ran:+; $ran}" ;;
-    *) note "$name" failed $((SECONDS - start)) "$(last_of "$log")" ;;
+    *) note "$name" failed $((SECONDS - start)) "$(last_of "$log")${ran:+; $ran}" ;;
     esac
     keep
     return $status

@@ -301,11 +301,20 @@ def test_a_sanitizer_that_finds_something_fails_the_check(stand):
     stand.tool("compute-sanitizer", RUNS + f"[ $tool != initcheck ] || [[ $program != *test_bags ]] || {{ {finding('bag_sum')}; }}\n" + CLEAN)
     _, phases = stand.check(1)
     assert phases["initcheck"] == ("failed", "initcheck found something in bags: Uninitialized __global__ memory read of size 4 bytes "
-                                             "at bag_sum(float *)+0x70")
-    ran = ["fp32-steps", "tf32-steps", "bf16-steps", "buffer_sets", *(unit for unit in UNITS if unit not in ("buffer_sets", "model", "device_push"))]
-    assert phases["memcheck"] == ("passed", "passed: " + ", ".join(ran))
-    without_bf16 = [unit for unit in ran if unit not in ("bf16-steps", "buffer_sets", "gemm")]
-    assert phases["racecheck"] == ("passed", "passed: " + ", ".join(without_bf16))
+                                             "at bag_sum(float *)+0x70; passed: fp32-steps, encode")
+    units = [unit for unit in UNITS if unit not in ("encode", "buffer_sets", "gemm", "model", "device_push")]
+    gemm_and_encode = [unit for unit in UNITS if unit in ("encode", "gemm")]
+    assert phases["memcheck"] == ("passed", "passed: " + ", ".join(["fp32-steps", "tf32-steps", "bf16-steps", "buffer_sets", *units, *gemm_and_encode]))
+    assert phases["racecheck"] == ("passed", "passed: " + ", ".join(["fp32-steps", "tf32-steps", "encode", *units, "buffer_sets", "gemm"]))
+
+
+def test_racecheck_and_initcheck_take_tests_without_bf16(stand):
+    stand.tool("compute-sanitizer", RUNS + f'echo "$program ${{RIG_WITHOUT_BF16:-}}" >>{stand.tools}/$tool\n' + CLEAN)
+    stand.check(0)
+    for tool, without in (("memcheck", ""), ("racecheck", "1"), ("initcheck", "1"), ("synccheck", "")):
+        lines = (stand.tools / tool).read_text().splitlines()
+        assert f"{stand.programs}/unit/test_gemm {without}" in lines
+        assert ("bf16 " in lines) == (not without)
 
 
 def test_a_race_is_reported_in_one_sentence(stand):

@@ -22,6 +22,8 @@ struct rig rig_open(uint64_t seed, enum device_products products)
     struct rig r = { .rng = { seed, 0 } };
     struct err err;
 
+    if (getenv("RIG_WITHOUT_BF16") && products == DEVICE_BF16)
+        products = DEVICE_TF32;
     emu_rt_seed(seed);
     if (ops->open(&(struct device_options){ 1, products }, &r.c, &err))
         fail_msg("%s", err.text);

@@ -28,7 +28,8 @@ uint64_t rig_seed(void);
 /* First thing in a test of what no real GPU can be made to do, or be asked. */
 void rig_needs_emulation(void);
 
-/* The scheduler's order and the inputs come from `seed`. */
+/* The scheduler's order and the inputs come from `seed`. With RIG_WITHOUT_BF16 in the environment products in bf16 are in
+ * TF32: for tools that do not know the library's kernels for them (tests/gpu/sanitizer.sh). */
 struct rig rig_open(uint64_t seed, enum device_products products);
 
 /* All that was handed out is freed. */
