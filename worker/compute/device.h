@@ -36,7 +36,7 @@ struct compute;
  * Kinds of matrix products. Sums and results are fp32. A device without TF32 or BF16 computes in fp32 (describe()).
  *
  *     DEVICE_FP32   by the device's best kernel
- *     DEVICE_TF32   inputs rounded to ten bits of mantissa, by units that GPUs have
+ *     DEVICE_TF32   inputs rounded to ten bits of mantissa, by units that GPUs have, or not
  *     DEVICE_BF16   inputs rounded to bf16, to nearest even, except of layers of one output
  *     DEVICE_BLAS   by the device's library, to compare with
  */

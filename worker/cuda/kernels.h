@@ -65,6 +65,11 @@ EXTERN_C cudaError_t kernels_to_bf16(cudaStream_t stream, uint32_t n, uint32_t w
 EXTERN_C cudaError_t kernels_transpose(cudaStream_t stream, uint32_t n, uint32_t width,
                                        const float *x, float *y, uint32_t n_rows, uint32_t ld);
 
+/* linear_forward of a layer of at most KERNELS_NARROW_IN inputs. */
+#define KERNELS_NARROW_IN 16u
+EXTERN_C cudaError_t kernels_narrow_forward(cudaStream_t stream, const struct linear *l,
+                                            enum device_act act, float *y, uint32_t ldy);
+
 /* linear_forward and linear_backward of a layer of one output. */
 EXTERN_C cudaError_t kernels_head_forward(cudaStream_t stream, const struct linear *l,
                                           enum device_act act, float *y, uint32_t ldy);

@@ -221,19 +221,19 @@ static void what_is_not_fused_is_done_after_the_product(void **state)
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
         const enum device_products products = kinds[k].products;
         const double tolerance = kinds[k].tolerance;
-        struct emu_lt_counts all = products_of(products, tolerance, 16, 24), none;
+        struct emu_lt_counts all = products_of(products, tolerance, 24, 24), none;
 
         /* Two forward; two weight gradients of one plan; two dx of one plan. What is fused is tried first. */
         assert_int_equal(all.products, 8);
         assert_int_equal(all.fused, 4);
         if (products == DEVICE_BF16) { /* of a wide layer the sums are fused, too */
-            all = products_of(products, tolerance, 16, 512);
+            all = products_of(products, tolerance, 24, 512);
             assert_int_equal(all.products, 9);
             assert_int_equal(all.fused, 7);
         }
         for (enum emu_lt_when when = EMU_LT_AT_ONCE; when <= EMU_LT_LATE; when++) {
             emu_lt_refuse(CUBLASLT_EPILOGUE_RELU_BIAS | CUBLASLT_EPILOGUE_BGRADB, when);
-            none = products_of(products, tolerance, 16, 24);
+            none = products_of(products, tolerance, 24, 24);
             emu_lt_refuse(0, when);
             assert_int_equal(none.products, 6);
             assert_int_equal(none.fused, 0);
@@ -250,8 +250,8 @@ static void a_plan_is_made_once_for_each_shape(void **state)
     (void)state;
     rig_needs_emulation();
     r = rig_open(rig_seed(), DEVICE_TF32);
-    a = layer_of(&r, 20, 16, 24, 0);
-    b = layer_of(&r, 12, 16, 24, 0);
+    a = layer_of(&r, 20, 20, 24, 0);
+    b = layer_of(&r, 12, 20, 24, 0);
     emu_lt_counts(NULL);
     for (int i = 0; i < 3; i++) {
         check_layer(&r, &a, 2e-3);
@@ -266,15 +266,16 @@ static void a_plan_is_made_once_for_each_shape(void **state)
 
 static void check_nan(struct rig *r)
 {
-    struct layer a = layer_of(r, 9, 8, 16, 0);
+    enum { IN = 24 }; /* products of few are no library's */
+    struct layer a = layer_of(r, 9, IN, 16, 0);
     float got[9 * 16];
     struct linear l;
     float *y;
 
-    a.x[2 * 8 + 1] = NAN;
+    a.x[2 * IN + 1] = NAN;
     l = linear_on_device(r, &a);
     y = rig_floats(r, 9 * 16);
-    assert_int_equal(ops->reserve(r->c, 9, 8, 16), 0);
+    assert_int_equal(ops->reserve(r->c, 9, IN, 16), 0);
     ops->begin(r->c, 0, 0);
     ops->linear_forward(r->c, &l, DEVICE_RELU, y, 16);
     ops->end(r->c, 0);
@@ -369,6 +370,50 @@ static void rows_with_gaps_are_read_and_written_in_place(void **state)
     }
 }
 
+/* In TF32 they are sums of fp32, by a kernel of ours. */
+static void layers_of_few_inputs_are_exact_in_tf32(void **state)
+{
+    static const uint32_t n_of[] = { 0, 1, 127, 128, 129, 300 };
+    static const uint32_t outs[] = { 2, 3, 4, 64, 130, 512, 516, 700 };
+
+    (void)state;
+    for (uint32_t i = 0; i < COUNT_OF(n_of) * COUNT_OF(outs); i++) {
+        struct rig r = rig_open(rig_seed() + i, DEVICE_TF32);
+        struct layer a =
+            layer_of(&r, n_of[i / COUNT_OF(outs)], 1 + i % 16, outs[i % COUNT_OF(outs)], i % 3);
+        struct emu_lt_counts counts;
+
+        assert_int_equal(ops->reserve(r.c, a.l.n, a.l.in, a.l.out), 0);
+        emu_lt_counts(NULL);
+        check_forward(&r, &a, i % 2 ? DEVICE_RELU : DEVICE_LINEAR, 1e-6);
+        emu_lt_counts(&counts);
+        assert_int_equal(counts.products, 0);
+        layer_free(&a);
+        rig_close(&r);
+    }
+}
+
+static void a_nan_stays_in_its_sample_of_few_inputs(void **state)
+{
+    enum { N = 9, IN = 13, OUT = 16 };
+    struct rig r = rig_open(rig_seed(), DEVICE_TF32);
+    struct layer a = layer_of(&r, N, IN, OUT, 0);
+    float got[N * OUT], *y = rig_floats(&r, N * OUT);
+    struct linear l;
+
+    (void)state;
+    a.x[2 * IN + 12] = NAN;
+    l = linear_on_device(&r, &a);
+    ops->begin(r.c, 0, 0);
+    ops->linear_forward(r.c, &l, DEVICE_RELU, y, OUT);
+    ops->end(r.c, 0);
+    rig_get(&r, got, y, N * OUT);
+    for (int i = 0; i < N * OUT; i++)
+        assert_true(isnan(got[i]) == (i / OUT == 2));
+    layer_free(&a);
+    rig_close(&r);
+}
+
 static void what_is_not_wanted_is_not_made(void **state)
 {
     struct rig r = rig_open(rig_seed(), DEVICE_TF32);
@@ -428,6 +473,8 @@ int main(void)
         cmocka_unit_test(a_nan_passes_through_relu_also_where_the_library_drops_it),
         cmocka_unit_test(bias_gradients_are_floats_also_where_the_librarys_are_halves),
         cmocka_unit_test(rows_with_gaps_are_read_and_written_in_place),
+        cmocka_unit_test(layers_of_few_inputs_are_exact_in_tf32),
+        cmocka_unit_test(a_nan_stays_in_its_sample_of_few_inputs),
         cmocka_unit_test(what_is_not_wanted_is_not_made),
         cmocka_unit_test(the_gradients_of_no_samples_are_zero),
     };
