@@ -59,14 +59,12 @@ void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const f
         if (!l->n)
             clear_gradients(t, l, dw, db, sums);
         else if (l->out == 1)
-            (void)check(t, "linear_backward",
-                        kernels_head_backward(t->stream, l, dy, dx, mask, dw, db, scratch));
+            (void)check(
+                t, "linear_backward",
+                kernels_head_backward(t->stream, l, dy, dx, mask, dw, db, sums, scratch));
         else
             (void)gemm_backward(c->products, t->stream, l, dy, dx, mask, dw, db, sums, scratch,
                                 t->fault);
-        if (l->n && l->out == 1 && sums)
-            (void)check(t, "linear_backward",
-                        kernels_bias_grad(t->stream, l->n, l->in, dx, sums, scratch));
     }
 }
 

@@ -102,22 +102,6 @@ struct head_weights_finish {
     }
 };
 
-cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l, const float *dy,
-                                  float *dx, const struct relu_mask *mask, float *dw, float *db,
-                                  void *scratch)
-{
-    const struct relu_mask none = {};
-    const struct head_weights term = { l->x, dy, l->in, linear_ldx(l) };
-    const struct head_weights_finish finish = { dw, db, l->in };
-    cudaError_t error = cudaSuccess;
-
-    if (dw)
-        error = column_sums_sum(stream, term, finish, l->n, l->in + 1, scratch);
-    if (error || !dx)
-        return error;
-    return launch_slope_of_x(stream, l, dy, mask ? *mask : none, dx);
-}
-
 struct head_bias {
     typedef float sum, value;
     const float *dy;
@@ -185,4 +169,76 @@ cudaError_t kernels_mask_sums(cudaStream_t stream, uint32_t n, uint32_t width,
     const struct head_bias_finish finish = { sums };
 
     return column_sums_sum(stream, term, finish, n, width, scratch);
+}
+
+/* Column o < in: dw, and the sum of dx, which is made as x is read: through the mask, which reads it, too. Column
+ * `in`: db. The same sums in the same order as one by one. */
+struct head_all {
+    struct sum {
+        float w, dx;
+
+        __device__ void operator+=(const struct sum &more)
+        {
+            w += more.w;
+            dx += more.dx;
+        }
+    };
+    struct value {
+        float x, dy, w;
+    };
+    const float *x, *dy, *w;
+    float *dx, scale;
+    uint32_t in, ldx;
+
+    __device__ struct value load(size_t s, uint32_t o) const
+    {
+        return o < in ? value{ x[s * ldx + o], dy[s], w[o] } : value{ 1, dy[s], 0 };
+    }
+
+    __device__ void add(struct sum &to, const struct value &v, size_t s, uint32_t o) const
+    {
+        const float d = v.x > 0.0f ? v.w * v.dy * scale : 0.0f;
+
+        to.w += v.dy * v.x;
+        if (o < in)
+            dx[s * ldx + o] = d;
+        to.dx += d;
+    }
+};
+
+struct head_all_finish {
+    float *dw, *db, *sums;
+    uint32_t in;
+
+    __device__ void put(uint32_t o, const struct head_all::sum &total) const
+    {
+        if (o < in) {
+            dw[o] = total.w;
+            sums[o] = total.dx;
+        } else if (db) {
+            *db = total.w;
+        }
+    }
+};
+
+cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l, const float *dy,
+                                  float *dx, const struct relu_mask *mask, float *dw, float *db,
+                                  float *sums, void *scratch)
+{
+    const struct relu_mask none = {};
+    const struct head_weights term = { l->x, dy, l->in, linear_ldx(l) };
+    const struct head_weights_finish finish = { dw, db, l->in };
+    cudaError_t error = cudaSuccess;
+
+    if (dw && sums && mask && mask->y == l->x && mask->ldy == linear_ldx(l)) {
+        const struct head_all all = { l->x, dy, l->w, dx, mask->scale, l->in, linear_ldx(l) };
+        const struct head_all_finish all_finish = { dw, db, sums, l->in };
+
+        return column_sums_sum(stream, all, all_finish, l->n, l->in + 1, scratch);
+    }
+    if (dw)
+        error = column_sums_sum(stream, term, finish, l->n, l->in + 1, scratch);
+    if (!error && dx)
+        error = launch_slope_of_x(stream, l, dy, mask ? *mask : none, dx);
+    return error || !sums ? error : kernels_bias_grad(stream, l->n, l->in, dx, sums, scratch);
 }

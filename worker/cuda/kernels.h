@@ -70,13 +70,14 @@ EXTERN_C cudaError_t kernels_transpose(cudaStream_t stream, uint32_t n, uint32_t
 EXTERN_C cudaError_t kernels_narrow_forward(cudaStream_t stream, const struct linear *l,
                                             enum device_act act, float *y, uint32_t ldy);
 
-/* linear_forward and linear_backward of a layer of one output. */
+/* linear_forward and linear_backward of a layer of one output; `sums` without ldx. Where the mask reads x, too, all is
+ * made as x is read. */
 EXTERN_C cudaError_t kernels_head_forward(cudaStream_t stream, const struct linear *l,
                                           enum device_act act, float *y, uint32_t ldy);
 EXTERN_C cudaError_t kernels_head_backward(cudaStream_t stream, const struct linear *l,
                                            const float *dy, float *dx,
                                            const struct relu_mask *mask, float *dw, float *db,
-                                           void *scratch);
+                                           float *sums, void *scratch);
 
 EXTERN_C cudaError_t kernels_norm_batch(cudaStream_t stream, const struct norm *nm,
                                         const float *x, void *scratch);

@@ -181,7 +181,7 @@ struct head_job {
     enum device_act act;
     const struct relu_mask *mask;
     const float *dy;
-    float *y, *dx, *dw, *db;
+    float *y, *dx, *dw, *db, *sums; /* sums NULL: not wanted */
     uint32_t ldy;
     void *scratch;
 };
@@ -193,7 +193,7 @@ static cudaError_t run_head(void *arg)
 
     return error ? error
                  : kernels_head_backward(NULL, &j->l, j->dy, j->dx, j->mask, j->dw, j->db,
-                                         j->scratch);
+                                         j->sums, j->scratch);
 }
 
 static void check_head(struct lab *lab, const struct head_job *j)
@@ -221,6 +221,15 @@ static void check_head(struct lab *lab, const struct head_job *j)
     }
     lab_near(j->dw, want, magnitude, in, EXACT);
     lab_near(j->db, want + in, magnitude + in, 1, EXACT);
+    for (uint32_t i = 0; i < in && j->sums; i++) {
+        want[i] = magnitude[i] = 0;
+        for (size_t s = 0; s < n; s++) {
+            want[i] += (double)dx[s * in + i];
+            magnitude[i] += fabs((double)dx[s * in + i]);
+        }
+    }
+    if (j->sums)
+        lab_near(j->sums, want, magnitude, in, EXACT);
 }
 
 static void a_layer_of_one_output_is_the_cpus(void **state)
@@ -256,6 +265,51 @@ static void a_layer_of_one_output_is_the_cpus(void **state)
     }
 }
 
+/* As in a model: the mask reads the layer's input. All is made at once then, to the bits of one by one. */
+static void a_layer_of_one_output_is_made_at_once_where_the_mask_reads_x(void **state)
+{
+    struct lab *lab = *state;
+
+    for (uint32_t i = 0; i < COUNT_OF(sizes); i++) {
+        const uint32_t n = sizes[i], in = width_of(lab, i, 300);
+        const float *x = lab_floats(lab, (size_t)n * in, 0);
+        float *copy = lab_blank(lab, (size_t)n * in * sizeof *copy, 0);
+        const struct relu_mask mask = { x, in, i % 2 ? 1.25f : 1 },
+                               other = { copy, in, mask.scale };
+        struct head_job j = {
+            .l = { n, in, 1, x, lab_floats(lab, in, 0), lab_floats(lab, 1, 0), 0 },
+            .mask = &mask,
+            .dy = lab_floats(lab, n, 0),
+            .ldy = 1,
+            .y = lab_blank(lab, n * sizeof(float), 0),
+            .dx = lab_blank(lab, (size_t)n * in * sizeof(float), 0),
+            .dw = lab_blank(lab, in * sizeof(float), 0),
+            .db = lab_blank(lab, sizeof(float), 0),
+            .sums = lab_blank(lab, in * sizeof(float), 0),
+            .scratch = lab_blank(lab, kernels_sums_bytes(n, in), 0),
+        };
+        float *dw = lab_blank(lab, in * sizeof *dw, 0), *db = lab_blank(lab, sizeof *db, 0),
+              *sums = lab_blank(lab, in * sizeof *sums, 0),
+              *dx = lab_blank(lab, (size_t)n * in * sizeof *dx, 0);
+
+        lab_each_order(lab, run_head, &j,
+                       (struct lab_out[]){ { j.dx, (size_t)n * in * sizeof(float), NULL },
+                                           { j.dw, in * sizeof(float), NULL },
+                                           { j.db, sizeof(float), NULL },
+                                           { j.sums, in * sizeof(float), NULL },
+                                           { 0 } });
+        check_head(lab, &j);
+        if (n)
+            memcpy(copy, x, (size_t)n * in * sizeof *copy);
+        lab_ran(kernels_head_backward(NULL, &j.l, j.dy, dx, &other, dw, db, sums, j.scratch));
+        lab_same(j.dx, dx, (size_t)n * in);
+        lab_same(j.dw, dw, in);
+        lab_same(j.db, db, 1);
+        lab_same(j.sums, sums, in);
+        lab_sweep(lab);
+    }
+}
+
 static void of_a_layer_of_one_output_either_gradient_may_be_left_out(void **state)
 {
     struct lab *lab = *state;
@@ -269,10 +323,10 @@ static void of_a_layer_of_one_output_either_gradient_may_be_left_out(void **stat
 
     for (int i = 0; i < 70; i++)
         dy[i] = fabsf(dy[i]);
-    lab_ran(kernels_head_backward(NULL, &l, dy, dx, NULL, NULL, NULL, NULL));
+    lab_ran(kernels_head_backward(NULL, &l, dy, dx, NULL, NULL, NULL, NULL, NULL));
     assert_true(dx[629] == dy[69] * l.w[8] && dw[0] != dw[0]);
     dx[0] = NAN;
-    lab_ran(kernels_head_backward(NULL, &l, dy, NULL, NULL, dw, db, scratch));
+    lab_ran(kernels_head_backward(NULL, &l, dy, NULL, NULL, dw, db, NULL, scratch));
     assert_true(dx[0] != dx[0] && dw[8] == dw[8] && fabsf(*db) > 1);
     lab_sweep(lab);
 }
@@ -380,6 +434,7 @@ int main(void)
         cmocka_unit_test(a_variance_survives_an_odd_first_sample),
         cmocka_unit_test(running_statistics_are_the_cpus),
         cmocka_unit_test(a_layer_of_one_output_is_the_cpus),
+        cmocka_unit_test(a_layer_of_one_output_is_made_at_once_where_the_mask_reads_x),
         cmocka_unit_test(of_a_layer_of_one_output_either_gradient_may_be_left_out),
         cmocka_unit_test(bias_gradients_are_sums_over_samples),
         cmocka_unit_test(probabilities_and_loss_are_the_cpus),
