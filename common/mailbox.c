@@ -35,9 +35,8 @@ static struct mail *newest(struct mailbox *m)
  * which post mails cannot keep the loop from its sockets. One at a time, so that a mail that
  * closes the box leaves none behind.
  */
-static void on_wake(uv_async_t *async)
+void mailbox_run(struct mailbox *m)
 {
-    struct mailbox *m = CONTAINER_OF(async, struct mailbox, async);
     const struct mail *until = newest(m);
     struct mail *mail;
     bool is_last = !until;
@@ -50,6 +49,11 @@ static void on_wake(uv_async_t *async)
     }
     if (until && m->end)
         m->end(m->owner);
+}
+
+static void on_wake(uv_async_t *async)
+{
+    mailbox_run(CONTAINER_OF(async, struct mailbox, async));
 }
 
 int mailbox_init(struct mailbox *m, uv_loop_t *loop, void *owner)
@@ -76,22 +80,64 @@ void mailbox_set_batch(struct mailbox *m, void (*begin)(void *owner), void (*end
     m->end = end;
 }
 
+/* Under the lock: mailbox_close() may not close the handle between the check and the call. */
+static void wake(struct mailbox *m)
+{
+    int status = uv_async_send(&m->async);
+
+    assert(status == 0);
+    (void)status;
+}
+
+/* Under the lock. -EPIPE: the box is closed. */
+static int add(struct mailbox *m, struct mail *mail)
+{
+    if (m->closed)
+        return -EPIPE;
+    mail->next = NULL;
+    *m->last = mail;
+    m->last = &mail->next;
+    return 0;
+}
+
 int mailbox_post(struct mailbox *m, struct mail *mail)
 {
-    int status = -EPIPE;
+    int status;
 
     uv_mutex_lock(&m->lock);
-    if (!m->closed) {
-        mail->next = NULL;
-        *m->last = mail;
-        m->last = &mail->next;
-        /* Under the lock: mailbox_close() may not close the handle between the check and the
-         * call. */
-        status = uv_async_send(&m->async);
-        assert(status == 0);
-    }
+    status = add(m, mail);
+    if (!status)
+        wake(m);
     uv_mutex_unlock(&m->lock);
     return status;
+}
+
+int mailbox_add(struct mailbox *m, struct mail *mail)
+{
+    int status;
+
+    uv_mutex_lock(&m->lock);
+    status = add(m, mail);
+    uv_mutex_unlock(&m->lock);
+    return status;
+}
+
+void mailbox_wake(struct mailbox *m)
+{
+    uv_mutex_lock(&m->lock);
+    if (!m->closed)
+        wake(m);
+    uv_mutex_unlock(&m->lock);
+}
+
+bool mailbox_has_mail(struct mailbox *m)
+{
+    bool has_mail;
+
+    uv_mutex_lock(&m->lock);
+    has_mail = m->first != NULL;
+    uv_mutex_unlock(&m->lock);
+    return has_mail;
 }
 
 void mailbox_close(struct mailbox *m)

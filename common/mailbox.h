@@ -37,6 +37,18 @@ void mailbox_set_batch(struct mailbox *m, void (*begin)(void *owner), void (*end
 /* From any thread. -EPIPE, with the mail still the caller's, once the box is closed. */
 int mailbox_post(struct mailbox *m, struct mail *mail) MUST_CHECK;
 
+/* The same without waking the loop: the mail waits for the next mailbox_run(), mailbox_post() or mailbox_wake(). */
+int mailbox_add(struct mailbox *m, struct mail *mail) MUST_CHECK;
+
+/* Wakes the loop, as mailbox_post() does. Any thread. Nothing happens to a box that is closed. */
+void mailbox_wake(struct mailbox *m);
+
+/* Any thread. */
+bool mailbox_has_mail(struct mailbox *m);
+
+/* On the loop's thread: runs the mails that are there. The loop does so by itself when it is woken. */
+void mailbox_run(struct mailbox *m);
+
 /* On the loop's thread: runs what is there, then takes no more. The async handle closes with
  * the loop; mailbox_deinit() after uv_loop_close(). */
 void mailbox_close(struct mailbox *m);

@@ -206,6 +206,7 @@ static void finish(struct channel *c)
     c->finished = true;
     if (c->turn.is_low)
         channel_loop_remove_low(c->channels);
+    c->channels->n_ended++;
     count_held(c);
     c->n_handles_open = 1;
     uv_close((uv_handle_t *)c->stream, on_closed);

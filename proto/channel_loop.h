@@ -158,6 +158,7 @@ struct channel_loop {
     struct channel_memory *memory; /* borrowed; NULL: no limit */
     void (*on_over)(void *owner);  /* more is used than may be, and too much of it here */
     void *owner;                   /* borrowed; on_over's */
+    uint64_t n_ended;              /* channels, since the start */
     size_t held_bytes;             /* by this loop's channels */
     uint64_t published_bytes;      /* of them in *memory */
     uv_check_t check;

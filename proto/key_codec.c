@@ -5,7 +5,10 @@
 
 #include "common/status.h"
 
-static uint8_t *put(uint8_t *dst, uint64_t value)
+#define TOP_BITS UINT64_C(0x8080808080808080) /* the last byte of a number has none */
+
+/* The definition of put(). */
+static uint8_t *put_slowly(uint8_t *dst, uint64_t value)
 {
     while (value >= 0x80) {
         *dst++ = (uint8_t)(value | 0x80);
@@ -13,6 +16,28 @@ static uint8_t *put(uint8_t *dst, uint64_t value)
     }
     *dst++ = (uint8_t)value;
     return dst;
+}
+
+/* 7 bits to each byte, from the lowest on. */
+static uint64_t spread(uint64_t x)
+{
+    x = (x & UINT64_C(0x0fffffff)) | (x & UINT64_C(0x00fffffff0000000)) << 4;
+    x = (x & UINT64_C(0x00003fff00003fff)) | (x & UINT64_C(0x0fffc0000fffc000)) << 2;
+    return (x & UINT64_C(0x007f007f007f007f)) | (x & UINT64_C(0x3f803f803f803f80)) << 1;
+}
+
+/* Without a branch for each byte. At dst there is space for KEY_CODEC_BYTES_MAX. */
+static uint8_t *put(uint8_t *dst, uint64_t value)
+{
+    unsigned n_more;
+    uint64_t word;
+
+    if (value >= UINT64_C(1) << 56)
+        return put_slowly(dst, value);
+    n_more = (63u - (unsigned)__builtin_clzll(value | 1)) / 7; /* bytes before the last */
+    word = spread(value) | (TOP_BITS & ((UINT64_C(1) << 8 * n_more) - 1));
+    memcpy(dst, &word, sizeof word);
+    return dst + n_more + 1;
 }
 
 /* One number out of [src, end); NULL if it is cut, too long, or does not end in its shortest
@@ -78,7 +103,6 @@ static int next_key(struct key_codec_reader *r, uint64_t *ret_key)
     return 0;
 }
 
-#define TOP_BITS UINT64_C(0x8080808080808080) /* the last byte of a number has none */
 #define LOW_BITS UINT64_C(0x0101010101010101)
 
 /* The 7 bits of each byte, the lowest byte's lowest. */

@@ -475,6 +475,19 @@ uint64_t uv_hrtime(void)
     return UINT64_C(1000000000) + machine_now_us() * 1000;
 }
 
+/* For threads that sleep at a loop's sockets themselves, as callers of libpsd do: here nobody does. */
+int uv_backend_fd(const uv_loop_t *loop)
+{
+    (void)loop;
+    return -1;
+}
+
+int uv_backend_timeout(const uv_loop_t *loop)
+{
+    (void)loop;
+    return -1;
+}
+
 /* --- the rest of the system --- */
 
 uint64_t uv_get_free_memory(void)

@@ -111,6 +111,17 @@ void uv_mutex_lock(uv_mutex_t *mutex)
     lock(mutex_of(mutex));
 }
 
+int uv_mutex_trylock(uv_mutex_t *mutex)
+{
+    if (!machine.running)
+        return 0;
+    fiber_yield();
+    if (mutex_of(mutex)->owner)
+        return UV_EBUSY;
+    lock(mutex_of(mutex));
+    return 0;
+}
+
 void uv_mutex_unlock(uv_mutex_t *mutex)
 {
     if (!machine.running)

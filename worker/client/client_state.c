@@ -8,6 +8,8 @@
 #include "common/memory.h"
 #include "worker/client/pull.h"
 
+#define DRIVE_NS UINT64_C(10000000) /* of a wait, in which its thread may drive */
+
 int client_state_init(struct client_state *s, const struct client_state_hooks *hooks)
 {
     int status;
@@ -18,7 +20,7 @@ int client_state_init(struct client_state *s, const struct client_state_hooks *h
     status = uv_mutex_init(&s->lock);
     if (status)
         return status;
-    status = wakeup_init(&s->changed, s->hooks.is_interruptible);
+    status = wakeup_init(&s->changed, false);
     if (status)
         uv_mutex_destroy(&s->lock);
     s->last_came = &s->first_came;
@@ -60,6 +62,7 @@ void client_state_deinit(struct client_state *s)
     free_pulls(&s->idle);
     free_pulls(&s->under_way);
     free(s->acked);
+    wakeup_fds_deinit(&s->fds);
     wakeup_deinit(&s->changed);
     uv_mutex_destroy(&s->lock);
 }
@@ -71,25 +74,194 @@ static int copy_err(struct err *dst, const struct err *src)
     return src->status;
 }
 
-/* Under the lock: waits until done(s, arg), or the failure, or the deadline, or a signal. */
-static int wait_until(struct client_state *s,
+/* ---- threads that wait ---- */
+
+/* One of them. Under the lock, but while it is awake. */
+struct waiter {
+    struct wakeup *wakeup; /* that it sleeps at, unless it is interruptible */
+    int fd; /* that it sleeps at, if it is; -1: it has none yet, or there is none */
+    struct signals *signals;
+    struct ps_pull *pull; /* that it waits for, or NULL: */
+    bool (*done)(const struct client_state *s, uint64_t arg);
+    uint64_t arg;
+
+    uint64_t until_ns;        /* it may drive so long; 0: it has not waited yet */
+    bool drives, was_refused; /* the network was not to be driven, when it last tried */
+    bool is_called; /* to drive in another one's place, or as what it waits for has come */
+    struct waiter *next, **link; /* in the list of those that sleep; NULL: it does not */
+};
+
+void client_state_set_network(struct client_state *s,
+                              const struct client_state_network *network)
+{
+    s->network = *network;
+}
+
+static void wake_at(const struct client_state *s, int fd, struct wakeup *wakeup)
+{
+    if (!s->hooks.is_interruptible)
+        wakeup_broadcast(wakeup);
+    else
+        wakeup_write(fd);
+}
+
+/* Under the lock: one that sleeps. */
+static void wake(const struct client_state *s, struct waiter *w)
+{
+    if (w->is_called)
+        return;
+    w->is_called = true;
+    wake_at(s, w->fd, w->wakeup);
+}
+
+static int sleep_until_woken(struct client_state *s, struct waiter *w, uint64_t timeout_ns)
+{
+    int status;
+
+    if (s->hooks.is_interruptible && w->fd < 0)
+        w->fd = wakeup_fds_take(&s->fds);
+    w->next = s->asleep;
+    w->link = &s->asleep;
+    if (w->next)
+        w->next->link = &w->next;
+    s->asleep = w;
+    if (w->pull)
+        w->pull->waiter = w;
+    if (s->hooks.is_interruptible) {
+        uv_mutex_unlock(&s->lock);
+        status = wakeup_sleep(w->fd, timeout_ns, w->signals);
+        uv_mutex_lock(&s->lock);
+    } else {
+        status = wakeup_wait(w->wakeup, &s->lock, timeout_ns, w->signals);
+    }
+    if (w->pull)
+        w->pull->waiter = NULL;
+    *w->link = w->next;
+    if (w->next)
+        w->next->link = w->link;
+    w->was_refused = w->is_called = false;
+    return status;
+}
+
+/* Under the lock: one that sleeps, and has not for long, drives on. False: there is none. */
+static bool call_next(struct client_state *s)
+{
+    const uint64_t now_ns = uv_hrtime();
+
+    for (struct waiter *next = s->asleep; next; next = next->next) {
+        if (next->is_called || now_ns >= next->until_ns)
+            continue;
+        wake(s, next);
+        return true;
+    }
+    return false;
+}
+
+static void stop_driving(struct client_state *s, struct waiter *w, bool is_for_long)
+{
+    s->network.leave(s->network.arg, w->signals, is_for_long);
+    w->drives = s->has_driver = false;
+}
+
+static int drive(struct client_state *s, struct waiter *w, uint64_t timeout_ns)
+{
+    int status;
+
+    if (w->pull)
+        w->pull->is_driven = true;
+    uv_mutex_unlock(&s->lock);
+    status = s->network.turn(s->network.arg, w->signals, timeout_ns);
+    uv_mutex_lock(&s->lock);
+    if (w->pull)
+        w->pull->is_driven = false;
+    if (status != -EAGAIN)
+        return status;
+    stop_driving(s, w, false);
+    s->may_drive = false;
+    w->was_refused = true;
+    return 0;
+}
+
+/* What it waits for may have come meanwhile. */
+static void start_driving(struct client_state *s, struct waiter *w)
+{
+    s->has_driver = true;
+    uv_mutex_unlock(&s->lock);
+    w->drives = s->network.enter(s->network.arg);
+    uv_mutex_lock(&s->lock);
+    s->has_driver = s->may_drive = w->drives;
+    w->was_refused = !w->drives;
+}
+
+/* Drives the network or sleeps, up to timeout_ns, and then what it waits for may have come. -EINTR behind a signal. */
+static int wait_a_turn(struct client_state *s, struct waiter *w, uint64_t now_ns,
+                       uint64_t timeout_ns)
+{
+    uint64_t left_ns;
+
+    if (s->hooks.is_interruptible)
+        signals_hold(w->signals);
+    if (!w->until_ns)
+        w->until_ns = now_ns + DRIVE_NS;
+    left_ns = now_ns < w->until_ns ? w->until_ns - now_ns : 0;
+    if (w->drives && left_ns)
+        return drive(s, w, timeout_ns < left_ns ? timeout_ns : left_ns);
+    if (w->drives)
+        stop_driving(s, w, !call_next(s));
+    else if (s->network.enter && !s->has_driver && !w->was_refused && left_ns) {
+        start_driving(s, w);
+        return 0;
+    }
+    return sleep_until_woken(s, w, timeout_ns);
+}
+
+/* Another one drives on. Also one that was called and need not wait any more calls the next one. */
+static void end_waiting(struct client_state *s, struct waiter *w)
+{
+    if (w->drives)
+        stop_driving(s, w, false);
+    wakeup_fds_give(&s->fds, w->fd);
+    if (!s->has_driver && s->may_drive)
+        (void)call_next(s);
+}
+
+/* Under the lock: what happens here need not happen by the driver's hand. */
+static void wake_driver(struct client_state *s)
+{
+    if (s->has_driver)
+        s->network.wake(s->network.arg);
+}
+
+/* Under the lock, unlock() follows: waits until done(s, arg), or the failure, or the deadline, or a signal. */
+static int wait_until(struct client_state *s, struct signals *signals,
                       bool (*done)(const struct client_state *s, uint64_t arg), uint64_t arg,
                       uint64_t deadline_ns, struct err *err)
 {
+    struct waiter w = {
+        .wakeup = &s->changed, .fd = -1, .signals = signals, .done = done, .arg = arg
+    };
     int status = 0;
-    uint64_t now;
 
     while (!s->failure.status && !done(s, arg)) {
+        uint64_t now = uv_hrtime();
+
+        if (!status && now >= deadline_ns)
+            status = -ETIMEDOUT;
         if (status)
-            return status;
-        now = uv_hrtime();
-        if (now >= deadline_ns)
-            return -ETIMEDOUT;
-        s->n_waiting++;
-        status = wakeup_wait(&s->changed, &s->lock, deadline_ns - now);
-        s->n_waiting--;
+            break;
+        status = wait_a_turn(s, &w, now, deadline_ns - now);
     }
-    return s->failure.status ? copy_err(err, &s->failure) : 0;
+    end_waiting(s, &w);
+    if (s->failure.status)
+        return copy_err(err, &s->failure);
+    return done(s, arg) ? 0 : status;
+}
+
+/* Handlers of signals that were held run without the lock. */
+static void unlock(struct client_state *s, struct signals *signals)
+{
+    uv_mutex_unlock(&s->lock);
+    signals_release(signals);
 }
 
 static bool is_joined(const struct client_state *s, uint64_t arg)
@@ -108,9 +280,10 @@ static int set_fenced(const struct client_state *s, struct err *err)
 
 /* Under the lock, unless JOINED: PS_EFENCED once a rejoin is complete. Every caller gets it: threads that pull
  * and the one that pushes must all stop before the steps are done again. */
-static int report_rejoin(struct client_state *s, uint64_t deadline_ns, struct err *err)
+static int report_rejoin(struct client_state *s, struct signals *signals, uint64_t deadline_ns,
+                         struct err *err)
 {
-    int status = wait_until(s, is_joined, 0, deadline_ns, err);
+    int status = wait_until(s, signals, is_joined, 0, deadline_ns, err);
 
     return status || s->phase == CLIENT_STATE_JOINED ? status : set_fenced(s, err);
 }
@@ -126,11 +299,12 @@ static int report_refusal(struct client_state *s, struct err *err)
 
 int client_state_wait_open(struct client_state *s, uint64_t deadline_ns, struct err *err)
 {
+    struct signals signals = { 0 };
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_until(s, is_joined, 0, deadline_ns, err);
-    uv_mutex_unlock(&s->lock);
+    status = wait_until(s, &signals, is_joined, 0, deadline_ns, err);
+    unlock(s, &signals);
     return status;
 }
 
@@ -143,13 +317,13 @@ static bool is_within_window(const struct client_state *s, uint64_t max_bytes)
 }
 
 /* Under the lock. */
-static int wait_window(struct client_state *s, uint64_t max_bytes, uint64_t deadline_ns,
-                       struct err *err)
+static int wait_window(struct client_state *s, struct signals *signals, uint64_t max_bytes,
+                       uint64_t deadline_ns, struct err *err)
 {
-    int status = wait_until(s, is_within_window, max_bytes, deadline_ns, err);
+    int status = wait_until(s, signals, is_within_window, max_bytes, deadline_ns, err);
 
     if (!status && s->phase != CLIENT_STATE_JOINED)
-        status = report_rejoin(s, deadline_ns, err);
+        status = report_rejoin(s, signals, deadline_ns, err);
     if (!status && s->refusal.status)
         status = report_refusal(s, err);
     return status;
@@ -158,11 +332,12 @@ static int wait_window(struct client_state *s, uint64_t max_bytes, uint64_t dead
 int client_state_wait_window(struct client_state *s, uint64_t max_bytes, uint64_t deadline_ns,
                              struct err *err)
 {
+    struct signals signals = { 0 };
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_window(s, max_bytes, deadline_ns, err);
-    uv_mutex_unlock(&s->lock);
+    status = wait_window(s, &signals, max_bytes, deadline_ns, err);
+    unlock(s, &signals);
     return status;
 }
 
@@ -202,21 +377,22 @@ void client_state_add_pushes(struct client_state *s, uint64_t n_pushes, uint64_t
 int client_state_acquire_pull(struct client_state *s, uint64_t deadline_ns,
                               struct ps_pull **ret, struct err *err)
 {
+    struct signals signals = { 0 };
     struct ps_pull *pull = NULL;
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_window(s, UINT64_MAX, deadline_ns, err);
+    status = wait_window(s, &signals, UINT64_MAX, deadline_ns, err);
     if (!status && s->idle) {
         pull = s->idle;
         remove_pull(pull);
         pull->state = PULL_FILLED;
     }
-    uv_mutex_unlock(&s->lock);
+    unlock(s, &signals);
     if (status)
         return status;
     if (!pull)
-        pull = pull_new(s, s->n_shards, s->hooks.is_interruptible);
+        pull = pull_new(s, s->n_shards);
     if (!pull)
         return err_set(err, -ENOMEM, "no memory for one more pull");
     *ret = pull;
@@ -246,6 +422,7 @@ static void come(struct client_state *s, struct ps_pull *pull)
     pull->link_came = s->last_came;
     *s->last_came = pull;
     s->last_came = &pull->next_came;
+    s->n_came++;
     if (s->first_came == pull)
         s->hooks.on_came(s->hooks.arg);
 }
@@ -261,6 +438,7 @@ static void leave_came(struct client_state *s, struct ps_pull *pull)
     else
         s->last_came = pull->link_came;
     pull->link_came = NULL;
+    s->n_came--;
 }
 
 /* Under the lock: what has happened may end any pull. */
@@ -271,8 +449,11 @@ static void come_all(struct client_state *s)
             come(s, pull);
 }
 
-void client_state_start_pull(struct client_state *s, struct ps_pull *pull, uint64_t *ret_clock)
+uint32_t client_state_start_pull(struct client_state *s, struct ps_pull *pull,
+                                 uint64_t *ret_clock)
 {
+    uint32_t n_came;
+
     uv_mutex_lock(&s->lock);
     pull->id = ++s->last_pull_id;
     pull->epoch = s->phase == CLIENT_STATE_JOINED ? s->epoch : UINT64_MAX;
@@ -287,7 +468,9 @@ void client_state_start_pull(struct client_state *s, struct ps_pull *pull, uint6
     if (has_ended(s, pull))
         come(s, pull);
     *ret_clock = s->clock;
+    n_came = s->n_came;
     uv_mutex_unlock(&s->lock);
+    return n_came;
 }
 
 struct ps_pull *client_state_next_came(struct client_state *s, void **ret_tag, bool *ret_more)
@@ -335,15 +518,29 @@ int client_state_begin_wait(struct client_state *s, struct ps_pull *pull, uint64
     return status;
 }
 
+/* Under the lock: what its thread has to release. */
+static struct signals take_signals(struct ps_pull *pull)
+{
+    struct signals signals = { 0 };
+
+    if (pull->signals.are_held)
+        signals = pull->signals;
+    pull->signals.are_held = false;
+    return signals;
+}
+
 void client_state_pause_wait(struct client_state *s, struct ps_pull *pull)
 {
+    struct signals signals;
+
     uv_mutex_lock(&s->lock);
+    signals = take_signals(pull);
     pull->state = PULL_UNDER_WAY;
     pull->waited_since_ns = 0;
     pull->is_taken = false;
     if (has_ended(s, pull))
         come(s, pull);
-    uv_mutex_unlock(&s->lock);
+    unlock(s, &signals);
 }
 
 static bool is_decided(const struct client_state *s, const struct ps_pull *pull, uint32_t shard)
@@ -356,24 +553,30 @@ static bool is_decided(const struct client_state *s, const struct ps_pull *pull,
 static int wait_decided(struct client_state *s, struct ps_pull *pull, uint32_t shard,
                         uint64_t until_ns)
 {
+    struct waiter w = { .wakeup = &pull->changed,
+                        .fd = -1,
+                        .signals = &pull->signals,
+                        .pull = pull,
+                        .until_ns = pull->waited_since_ns + DRIVE_NS };
     int status = 0;
 
     while (!s->failure.status && !is_decided(s, pull, shard)) {
         uint64_t now = uv_hrtime(), deadline_ns = is_fenced(s, pull) ? CLIENT_STATE_NO_DEADLINE
                                                                      : pull->deadline_ns;
 
+        if (!status && now >= deadline_ns)
+            status = -ETIMEDOUT;
+        if (!status && now >= until_ns)
+            status = -EAGAIN;
         if (status)
-            return status;
-        if (now >= deadline_ns)
-            return -ETIMEDOUT;
-        if (now >= until_ns)
-            return -EAGAIN;
+            break;
         pull->awaited = shard;
-        status = wakeup_wait(&pull->changed, &s->lock,
-                             (deadline_ns < until_ns ? deadline_ns : until_ns) - now);
+        status =
+            wait_a_turn(s, &w, now, (deadline_ns < until_ns ? deadline_ns : until_ns) - now);
         pull->awaited = PULL_NO_SHARD;
     }
-    return 0;
+    end_waiting(s, &w);
+    return s->failure.status || is_decided(s, pull, shard) ? 0 : status;
 }
 
 static uint32_t first_refusal(const struct ps_pull *pull)
@@ -405,7 +608,10 @@ int client_state_wait_answer(struct client_state *s, struct ps_pull *pull, uint3
 
 void client_state_end_pull(struct client_state *s, struct ps_pull *pull)
 {
+    struct signals signals;
+
     uv_mutex_lock(&s->lock);
+    signals = take_signals(pull);
     if (pull->state >= PULL_UNDER_WAY)
         remove_pull(pull);
     pull->id = 0;
@@ -413,13 +619,15 @@ void client_state_end_pull(struct client_state *s, struct ps_pull *pull)
     pull->tag = NULL;
     pull->waited_since_ns = 0;
     add_pull(&s->idle, pull);
-    uv_mutex_unlock(&s->lock);
+    unlock(s, &signals);
 }
 
 static void cancel_pull(struct client_state *s, struct ps_pull *pull)
 {
     pull->is_cancelled = true;
-    wakeup_signal(&pull->changed);
+    if (pull->waiter)
+        wake(s, pull->waiter);
+    wake_driver(s);
     come(s, pull);
 }
 
@@ -486,12 +694,13 @@ static bool is_table_answered(const struct client_state *s, uint64_t arg)
 int client_state_wait_table(struct client_state *s, uint64_t deadline_ns,
                             struct client_state_table *ret, struct err *err)
 {
+    struct signals signals = { 0 };
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_until(s, is_table_answered, 0, deadline_ns, err);
+    status = wait_until(s, &signals, is_table_answered, 0, deadline_ns, err);
     *ret = s->table;
-    uv_mutex_unlock(&s->lock);
+    unlock(s, &signals);
     return status;
 }
 
@@ -511,11 +720,12 @@ static bool have_left(const struct client_state *s, uint64_t arg)
 
 int client_state_wait_left(struct client_state *s, uint64_t deadline_ns, struct err *err)
 {
+    struct signals signals = { 0 };
     int status;
 
     uv_mutex_lock(&s->lock);
-    status = wait_until(s, have_left, 0, deadline_ns, err);
-    uv_mutex_unlock(&s->lock);
+    status = wait_until(s, &signals, have_left, 0, deadline_ns, err);
+    unlock(s, &signals);
     return status;
 }
 
@@ -543,16 +753,18 @@ bool client_state_is_failed(struct client_state *s)
 /* Those who wait for pushes, tables and farewells, not for pulls. */
 static void unlock_and_wake(struct client_state *s)
 {
-    if (s->n_waiting)
-        wakeup_broadcast(&s->changed);
+    for (struct waiter *w = s->asleep; w; w = w->next)
+        if (!w->pull && (s->failure.status || w->done(s, w->arg)))
+            wake(s, w);
     uv_mutex_unlock(&s->lock);
 }
 
 static void unlock_and_wake_all(struct client_state *s)
 {
-    for (struct ps_pull *pull = s->under_way; pull; pull = pull->next)
-        if (pull->awaited != PULL_NO_SHARD)
-            wakeup_signal(&pull->changed);
+    for (struct waiter *w = s->asleep; w; w = w->next)
+        if (w->pull)
+            wake(s, w);
+    wake_driver(s);
     come_all(s);
     unlock_and_wake(s);
 }
@@ -629,20 +841,25 @@ void client_state_answered(struct client_state *s, struct ps_pull *pull, uint64_
                            uint32_t shard)
 {
     bool is_awaited = false;
+    int fd = -1;
 
     uv_mutex_lock(&s->lock);
     if (pull->id == id && !pull->answers[shard].arrived) {
         pull->answers[shard].arrived = true;
         pull->is_refused |= pull->answers[shard].status != 0;
         pull->n_missing--;
-        is_awaited =
-            pull->awaited == shard || (pull->is_refused && pull->awaited != PULL_NO_SHARD);
+        is_awaited = pull->waiter && !pull->waiter->is_called &&
+                     (pull->awaited == shard || pull->is_refused);
+        if (is_awaited) {
+            pull->waiter->is_called = true;
+            fd = pull->waiter->fd;
+        }
         if (has_ended(s, pull))
             come(s, pull);
     }
     uv_mutex_unlock(&s->lock);
-    if (is_awaited) /* or is used again by now, and wakes for no reason */
-        wakeup_signal(&pull->changed);
+    if (is_awaited) /* or another thread sleeps there by now, and wakes for no reason */
+        wake_at(s, fd, &pull->changed);
 }
 
 void client_state_table_answered(struct client_state *s, const struct table_reply *reply)

@@ -1,7 +1,16 @@
 /*
- * The state that the trainer's threads share with the network thread: a monitor of one lock, with one condition for
- * each pull and one for everything else. The network thread reports events; the trainer's threads (some that pull, one
- * that pushes: ps.h) wait here and nowhere else. Nobody is woken but those who wait for just that.
+ * The state that the trainer's threads share with the network thread (below: the thread that runs the loop just now,
+ * network_thread.h): a monitor of one lock, with one condition for each pull and one for everything else. The network
+ * thread reports events; the trainer's threads (some that pull, one that pushes: ps.h) wait here and nowhere else.
+ * Nobody is woken but those who wait for just that.
+ *
+ * A thread that waits need not sleep until another one has read its answer: the first one drives the network itself,
+ * between two looks at what it waits for (struct client_state_network). The others sleep. The driver wakes one of them
+ * when it is done, to drive in its place.
+ *
+ * A thread drives in the first 10 ms of its wait only. After that it sleeps, and is woken once: when what it waits for
+ * is there. For while a thread works, signals to the process reach other threads (signals.h); one that waits for long
+ * is asleep, and a signal ends its wait at once, however busy the network is with the answers of others.
  *
  *     phase        pushes and pulls      leaves it by
  *     OPENING      not yet               client_state_joined() -> JOINED
@@ -18,6 +27,7 @@
 #include <uv.h>
 
 #include "proto/message.h"
+#include "worker/client/signals.h"
 #include "worker/client/wakeup.h"
 
 #define CLIENT_STATE_NO_DEADLINE UINT64_MAX
@@ -49,13 +59,33 @@ struct client_state_hooks {
     void *arg; /* borrowed */
 };
 
+/* The network, driven by a thread that waits. Each function is called without the lock, but for leave() and wake(). */
+struct client_state_network {
+    /* No other thread runs the network from here on, until leave(). False: it is not to be driven now. */
+    bool (*enter)(void *arg);
+    /* Sleeps until there is something to do, or for timeout_ns, and does it. 0; -EINTR behind a signal; -EAGAIN: it is
+     * not to be driven any more. */
+    int (*turn)(void *arg, const struct signals *signals, uint64_t timeout_ns);
+    /* is_for_long: nobody is to drive in its place soon. */
+    void (*leave)(void *arg, const struct signals *signals, bool is_for_long);
+    /* Ends the sleep of a turn() under way. Any thread. */
+    void (*wake)(void *arg);
+    void *arg; /* borrowed */
+};
+
+struct waiter;
+
 struct client_state {
     struct client_state_hooks hooks;
+    struct client_state_network network; /* NULLs: threads that wait sleep */
     uv_mutex_t lock;
-    struct wakeup changed; /* all but pulls */
+    struct wakeup changed; /* all but pulls; of threads whose waits are not interruptible */
 
     /* Everything below is under the lock. */
-    uint32_t n_waiting; /* threads that wait for `changed` */
+    struct wakeup_fds fds; /* that threads of interruptible waits sleep at */
+    bool has_driver,
+        may_drive; /* may_drive: the network could be driven, when that was last tried */
+    struct waiter *asleep; /* borrowed: threads that wait and do not drive; the newest first */
     enum client_state_phase phase;
     uint64_t epoch; /* counts incarnations: requests of an older epoch are dropped */
     uint64_t incarnation, map_id;
@@ -70,6 +100,7 @@ struct client_state {
     struct ps_pull *under_way, *idle; /* owned; the newest first */
     struct ps_pull *first_came,
         **last_came; /* of those under way: have ended, and nobody waits */
+    uint32_t n_came;
     struct client_state_table table;
     bool is_leaving; /* a pull that starts now ends at once: its shards are gone */
     uint32_t n_leaving;
@@ -79,6 +110,10 @@ struct client_state {
 int client_state_init(struct client_state *s, const struct client_state_hooks *hooks)
     MUST_CHECK;
 void client_state_deinit(struct client_state *s);
+
+/* Before any thread waits. */
+void client_state_set_network(struct client_state *s,
+                              const struct client_state_network *network);
 
 /* ---- the trainer's threads ----
  *
@@ -114,8 +149,9 @@ int client_state_acquire_pull(struct client_state *s, uint64_t deadline_ns,
                               struct ps_pull **ret, struct err *err) MUST_CHECK;
 
 /* Under way: with an id and an epoch (UINT64_MAX if its requests will be dropped). *ret_clock: as
- * client_state_clock(). */
-void client_state_start_pull(struct client_state *s, struct ps_pull *pull, uint64_t *ret_clock);
+ * client_state_clock(). Returns how many pulls client_state_next_came() has. */
+uint32_t client_state_start_pull(struct client_state *s, struct ps_pull *pull,
+                                 uint64_t *ret_clock);
 
 /* This thread waits for it from now on. -EINVAL: it is not under way, or not this client's, or another thread does. */
 int client_state_begin_wait(struct client_state *s, struct ps_pull *pull, uint64_t now_ns,

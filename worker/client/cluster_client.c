@@ -28,6 +28,7 @@ struct member {
     struct shard_link *link; /* owned */
     struct address address;
     bool joined;    /* in this epoch */
+    bool is_ready;  /* its link is */
     bool has_table; /* of the table under way */
     uint64_t min_clock;
     uint64_t
@@ -42,11 +43,11 @@ struct cluster_client {
     struct discovery *discovery;      /* owned; NULL once the links are made */
     struct member *members; /* owned; good for reading from any thread once the state is open */
     struct suspects_relay *suspects; /* owned; NULL until the links are made */
-    uint32_t n_shards, n_joined;
+    uint32_t n_shards, n_joined, n_ready;
     uint64_t now_ms, started_ms, epoch, clock;
     struct ps_origin origin; /* its incarnation is the one that counts */
     struct cluster_client_fences fences;
-    bool failed, has_pushed;
+    bool failed, has_pushed, is_leaving;
     bool lacks_table; /* the last one that was asked for: no link has it */
     bool abandons;    /* the start has failed: links say goodbye */
     uint32_t n_left;
@@ -148,11 +149,23 @@ static void count_lost(struct cluster_client *cluster, uint32_t shard,
         notice(cluster, text);
 }
 
+static void set_ready(struct cluster_client *cluster, uint32_t shard, bool is_ready)
+{
+    struct member *m = &cluster->members[shard];
+
+    if (m->is_ready && !is_ready)
+        cluster->n_ready--;
+    else if (!m->is_ready && is_ready)
+        cluster->n_ready++;
+    m->is_ready = is_ready;
+}
+
 static void on_ready(void *owner, uint32_t shard, const struct join_reply *joined)
 {
     struct cluster_client *cluster = owner;
     struct member *m = &cluster->members[shard];
 
+    set_ready(cluster, shard, true);
     set_clock(cluster, joined->clock);
     count_lost(cluster, shard, joined);
     if (joined->skipped_clocks > load(&cluster->counters.skipped_clocks))
@@ -198,7 +211,7 @@ static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
         cluster_client_version_pulled(&cluster->members[shard].version, reply->version);
     if (pull_has_ended(pull))
         return;
-    pull_copy_answer(&pull->pull->answers[shard], reply);
+    pull_take_answer(pull->pull, shard, reply);
     client_state_answered(cluster->state, pull->pull, pull->pull_id, shard);
 }
 
@@ -305,8 +318,9 @@ static bool has_suspects(void *owner)
 
 static void on_lost(void *owner, uint32_t shard)
 {
-    const struct cluster_client *cluster = owner;
+    struct cluster_client *cluster = owner;
 
+    set_ready(cluster, shard, false);
     suspects_lost(cluster->suspects, shard);
 }
 
@@ -646,6 +660,12 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
         cluster_client_stop(cluster);
 }
 
+bool cluster_client_is_steady(const struct cluster_client *cluster)
+{
+    return cluster->n_ready && cluster->n_ready == cluster->n_shards && !cluster->discovery &&
+           !cluster->failed && !cluster->is_leaving;
+}
+
 void cluster_client_cork(struct cluster_client *cluster)
 {
     for (uint32_t i = 0; i < cluster->n_shards; i++)
@@ -734,6 +754,7 @@ void cluster_client_leave(struct cluster_client *cluster)
 {
     uint32_t i;
 
+    cluster->is_leaving = true;
     for (i = 0; i < cluster->n_shards; i++)
         shard_link_leave(cluster->members[i].link);
 }

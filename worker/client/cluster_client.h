@@ -37,6 +37,9 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms);
 /* Every joined link sends a heartbeat at its next tick: this process stood still for a while. */
 void cluster_client_beat_soon(struct cluster_client *cluster);
 
+/* True if every link is READY: until one is lost, no address is looked up and no connection is made. */
+bool cluster_client_is_steady(const struct cluster_client *cluster);
+
 /* Requests between the two leave together, as far as they can. */
 void cluster_client_cork(struct cluster_client *cluster);
 void cluster_client_uncork(struct cluster_client *cluster);

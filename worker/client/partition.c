@@ -41,10 +41,24 @@ int partition_start(struct partition *p, uint32_t n_sections, uint64_t n_keys)
     return 0;
 }
 
-/* starts[s + 1] counts shard s's keys; sums turn counts into starts. */
-void partition_add(struct partition *p, const uint64_t *keys, uint32_t n_keys, uint64_t salt)
+/* All keys are the only shard's. */
+static void add_whole(struct partition *p, uint64_t *starts, const uint64_t *keys,
+                      uint32_t n_keys)
 {
-    uint64_t *starts = p->starts + (size_t)p->n_sections * (p->n_shards + 1);
+    uint32_t *order = p->order + p->n_keys;
+
+    starts[0] = p->n_keys;
+    starts[1] = p->n_keys + n_keys;
+    if (n_keys)
+        memcpy(p->keys + p->n_keys, keys, n_keys * sizeof *keys);
+    for (uint32_t i = 0; i < n_keys; i++)
+        order[i] = i;
+}
+
+/* starts[s + 1] counts shard s's keys; sums turn counts into starts. */
+static void add_by_shard(struct partition *p, uint64_t *starts, const uint64_t *keys,
+                         uint32_t n_keys, uint64_t salt)
+{
     uint32_t i;
 
     memset(starts, 0, (p->n_shards + 1) * sizeof *starts);
@@ -62,6 +76,16 @@ void partition_add(struct partition *p, const uint64_t *keys, uint32_t n_keys, u
     /* Each start has moved to the next shard's: move them back. */
     memmove(starts + 1, starts, p->n_shards * sizeof *starts);
     starts[0] = p->n_keys;
+}
+
+void partition_add(struct partition *p, const uint64_t *keys, uint32_t n_keys, uint64_t salt)
+{
+    uint64_t *starts = p->starts + (size_t)p->n_sections * (p->n_shards + 1);
+
+    if (p->n_shards == 1)
+        add_whole(p, starts, keys, n_keys);
+    else
+        add_by_shard(p, starts, keys, n_keys, salt);
     p->n_keys += n_keys;
     p->n_sections++;
 }

@@ -448,8 +448,8 @@ static void send_pull(struct ps_client *c, struct ps_pull *pull)
 {
     struct request **requests = pull->requests.requests;
     uint64_t joined_at, unfinished;
+    uint32_t n_came = client_state_start_pull(&c->state, pull, &joined_at);
 
-    client_state_start_pull(&c->state, pull, &joined_at);
     unfinished = n_unfinished(c, pull->clock, joined_at);
     for (uint32_t i = 0; i < c->n_shards; i++) {
         requests[i]->pull = pull;
@@ -458,7 +458,7 @@ static void send_pull(struct ps_client *c, struct ps_pull *pull)
         requests[i]->unfinished = unfinished;
         requests[i]->deadline_ms = c->options.pull_ms;
     }
-    network_thread_pull(c->net, pull->epoch, requests);
+    network_thread_pull(c->net, pull->epoch, requests, n_came);
 }
 
 /* What can be told without the servers, and an error of an earlier push. */
@@ -534,7 +534,7 @@ int ps_pull_start_tagged(struct ps_client *c, uint64_t clock,
 static int decode_answer(struct ps_client *c, struct ps_pull *pull, uint32_t shard,
                          struct err *err)
 {
-    int status = pull_decode(pull, c->encoder, shard);
+    int status = pull_decode(pull, shard);
     char name[160];
 
     if (!status)

@@ -2,9 +2,9 @@
  * libps: the client library. Row values in, row values out; it chooses the shard, encodes,
  * reconnects and resends.
  *
- * A client owns one network thread with a libuv loop and one link to each shard of the cluster. Every wait has a
- * deadline; when a shard is away the library reconnects, reports it through on_notice, resends unacknowledged pushes,
- * and gives up with a sentence after `give_up_ms`.
+ * A client owns one libuv loop, run by threads that wait and else by a thread of its own, and one link to each shard of
+ * the cluster. Every wait has a deadline; when a shard is away the library reconnects, reports it through on_notice,
+ * resends unacknowledged pushes, and gives up with a sentence after `give_up_ms`.
  *
  * Threads:
  *

@@ -49,9 +49,13 @@ struct ps_options {
     void (*on_warning)(void *arg,
                        const char *sentence); /* reports lost pushes; NULL: on_notice */
     void *notice_arg;
-    /* Asked by the network thread: true ends every wait, with -ECANCELED, for good. NULL: never. */
+    /* Asked by the thread that runs the network: true ends every wait, with -ECANCELED, for good. NULL: never. */
     bool (*is_cancelled)(const void *arg);
     const void *cancel_arg; /* borrowed */
+    /* Threads that wait do the network's work, and those that pull and push send: for callers whose answers are soon
+     * there. False: all is the network thread's, beside them; for those who have something else to do meanwhile.
+     * Only with is_interruptible. */
+    bool drives;
     /* For a caller that is not ours (client_state_hooks). Waits end with -EINTR behind a signal. */
     bool is_interruptible;
     uint32_t

@@ -9,7 +9,7 @@
 #include "common/memory.h"
 #include "worker/client/push_encoder.h"
 
-struct ps_pull *pull_new(const void *client_state, uint32_t n_shards, bool is_interruptible)
+struct ps_pull *pull_new(const void *client_state, uint32_t n_shards)
 {
     struct ps_pull *pull = memory_try_alloc(sizeof *pull);
 
@@ -20,7 +20,7 @@ struct ps_pull *pull_new(const void *client_state, uint32_t n_shards, bool is_in
                               .state = PULL_FILLED,
                               .awaited = PULL_NO_SHARD };
     pull->answers = memory_try_alloc(n_shards * sizeof *pull->answers);
-    if (!pull->answers || wakeup_init(&pull->changed, is_interruptible)) {
+    if (!pull->answers || wakeup_init(&pull->changed, false)) {
         free(pull->answers);
         free(pull);
         return NULL;
@@ -53,6 +53,7 @@ int pull_encode(struct ps_pull *pull, const struct push_encoder *encoder,
         request_set_release(&pull->requests);
         return status;
     }
+    pull->encoder = encoder;
     pull->sections = sections;
     pull->n_sections = n;
     pull->min_clock = UINT64_MAX;
@@ -68,21 +69,16 @@ static size_t values_bytes(const struct pull_reply *reply)
     return n_bytes;
 }
 
-void pull_copy_answer(struct pull_answer *a, const struct pull_reply *reply)
+/* -ENOMEM. */
+static int copy_values(struct pull_answer *a, const struct pull_reply *reply)
 {
     const size_t n_bytes = reply->n_sections * sizeof(size_t) + values_bytes(reply);
     uint8_t *dst;
 
     bytes_consume(&a->body, bytes_len(&a->body));
     dst = bytes_reserve(&a->body, n_bytes);
-    a->status = dst ? reply->status : -ENOMEM;
-    a->min_clock = reply->min_clock;
-    a->text[0] = '\0';
-    if (reply->status)
-        snprintf(a->text, sizeof a->text, "%s", reply->text);
-    a->is_lost = !dst;
     if (!dst)
-        return;
+        return -ENOMEM;
     for (uint32_t i = 0; i < reply->n_sections; i++, dst += sizeof(size_t))
         memcpy(dst, &reply->sections[i].value_bytes, sizeof(size_t));
     for (uint32_t i = 0; i < reply->n_sections; i++) {
@@ -91,25 +87,73 @@ void pull_copy_answer(struct pull_answer *a, const struct pull_reply *reply)
         dst += reply->sections[i].value_bytes;
     }
     bytes_commit(&a->body, n_bytes);
+    return 0;
 }
 
-int pull_decode(struct ps_pull *pull, const struct push_encoder *encoder, uint32_t shard)
+static int decode(struct ps_pull *pull, uint32_t shard, const uint8_t *const *values,
+                  const size_t *value_bytes)
+{
+    return push_encoder_pulled(pull->encoder, pull->sections, pull->n_sections,
+                               &pull->partition, shard, values, value_bytes);
+}
+
+/* From where it has been received. */
+static int decode_reply(struct ps_pull *pull, uint32_t shard, const struct pull_reply *reply)
+{
+    const uint8_t *values[SECTIONS_MAX];
+    size_t value_bytes[SECTIONS_MAX];
+
+    assert(reply->n_sections == pull->n_sections && pull->n_sections <= SECTIONS_MAX);
+    for (uint32_t i = 0; i < reply->n_sections; i++) {
+        values[i] = reply->sections[i].values;
+        value_bytes[i] = reply->sections[i].value_bytes;
+    }
+    return decode(pull, shard, values, value_bytes);
+}
+
+void pull_take_answer(struct ps_pull *pull, uint32_t shard, const struct pull_reply *reply)
+{
+    struct pull_answer *a = &pull->answers[shard];
+
+    a->is_lost = false;
+    a->status = reply->status;
+    a->min_clock = reply->min_clock;
+    a->text[0] = '\0';
+    a->is_decoded = pull->is_driven && pull->awaited == shard && !reply->status;
+    if (reply->status) {
+        snprintf(a->text, sizeof a->text, "%s", reply->text);
+    } else if (a->is_decoded) {
+        a->decode_status = decode_reply(pull, shard, reply);
+    } else {
+        a->status = copy_values(a, reply);
+        a->is_lost = a->status != 0;
+    }
+}
+
+static int decode_copy(struct ps_pull *pull, uint32_t shard)
 {
     const struct pull_answer *a = &pull->answers[shard];
     const uint8_t *sizes = bytes_front(&a->body),
                   *next = sizes + pull->n_sections * sizeof(size_t);
     const uint8_t *values[SECTIONS_MAX];
     size_t value_bytes[SECTIONS_MAX];
-    int status;
 
-    assert(!a->status && pull->n_sections <= SECTIONS_MAX);
+    assert(pull->n_sections <= SECTIONS_MAX);
     for (uint32_t i = 0; i < pull->n_sections; i++) {
         memcpy(&value_bytes[i], sizes + i * sizeof(size_t), sizeof(size_t));
         values[i] = next;
         next += value_bytes[i];
     }
-    status = push_encoder_pulled(encoder, pull->sections, pull->n_sections, &pull->partition,
-                                 shard, values, value_bytes);
+    return decode(pull, shard, values, value_bytes);
+}
+
+int pull_decode(struct ps_pull *pull, uint32_t shard)
+{
+    const struct pull_answer *a = &pull->answers[shard];
+    int status;
+
+    assert(!a->status);
+    status = a->is_decoded ? a->decode_status : decode_copy(pull, shard);
     if (!status && a->min_clock < pull->min_clock)
         pull->min_clock = a->min_clock;
     return status;

@@ -24,17 +24,21 @@
 #include "worker/client/partition.h"
 #include "worker/client/ps_types.h"
 #include "worker/client/request.h"
+#include "worker/client/signals.h"
 #include "worker/client/wakeup.h"
 
 #define PULL_NO_SHARD UINT32_MAX
 
 struct push_encoder;
+struct waiter;
 
 /* One shard's answer. */
 struct pull_answer {
     bool arrived; /* under the client_state's lock */
     int status;
-    bool is_lost;                /* it came, and there was no memory for it */
+    bool is_lost;    /* it came, and there was no memory for it */
+    bool is_decoded; /* when it came: `body` is not used; decode_status is how that went */
+    int decode_status;
     char text[MESSAGE_TEXT_MAX]; /* of a refusal */
     uint64_t min_clock;
     struct bytes
@@ -47,6 +51,7 @@ struct ps_pull {
     const void *client_state; /* borrowed: whose it is; never changes */
     uint32_t n_shards;
 
+    const struct push_encoder *encoder;     /* borrowed */
     const struct ps_pull_section *sections; /* borrowed until its end */
     uint32_t n_sections;
     uint64_t clock, deadline_ns,
@@ -54,19 +59,24 @@ struct ps_pull {
     struct partition partition; /* of its keys */
     struct request_set requests;
     struct pull_answer *answers; /* owned, n_shards */
-    uint32_t n_decoded;          /* answers of the first shards, by the thread that waits */
-    void *tag;                   /* the caller's, for client_state_next_came() */
+    bool
+        is_driven; /* the thread that waits for it drives the network, and nobody else does: it looks */
+    uint32_t n_decoded; /* answers of the first shards, by the thread that waits */
+    void *tag;          /* the caller's, for client_state_next_came() */
 
     /* Under the client_state's lock; the network thread compares the id without it. */
     _Atomic uint64_t id; /* counts pulls; 0: not under way */
     enum pull_state state;
     uint64_t epoch; /* of the client_state when it was started */
     bool is_refused, is_cancelled;
-    bool is_taken;            /* client_state_next_came() has handed it out */
-    uint32_t n_missing;       /* answers that have not arrived */
-    uint32_t awaited;         /* the shard that its thread sleeps for, or PULL_NO_SHARD */
+    bool is_taken;      /* client_state_next_came() has handed it out */
+    uint32_t n_missing; /* answers that have not arrived */
+    uint32_t awaited;   /* the shard that its thread waits for, or PULL_NO_SHARD */
+    struct waiter
+        *waiter; /* borrowed: that thread, while it sleeps (client_state.c); else NULL */
+    struct signals signals;   /* that thread's: held from its first sleep to the wait's end */
     uint64_t waited_since_ns; /* 0: nobody waits */
-    struct wakeup changed;    /* for the thread that waits for it */
+    struct wakeup changed;    /* for that thread, if its wait is not interruptible */
     struct ps_pull *next_came,
         **link_came; /* in the list of those that came; NULL: not in it */
     struct ps_pull *next,
@@ -74,8 +84,7 @@ struct ps_pull {
 };
 
 /* FILLED, or NULL without memory. */
-struct ps_pull *pull_new(const void *client_state, uint32_t n_shards, bool is_interruptible)
-    MUST_CHECK;
+struct ps_pull *pull_new(const void *client_state, uint32_t n_shards) MUST_CHECK;
 /* Once the network thread has ended. */
 void pull_free(struct ps_pull *pull);
 
@@ -89,11 +98,12 @@ static inline bool pull_has_ended(const struct request *r)
 int pull_encode(struct ps_pull *pull, const struct push_encoder *encoder,
                 const struct ps_pull_section *sections, uint32_t n) MUST_CHECK;
 
-/* Copies a shard's answer, which is -ENOMEM if there is no memory for it. The network thread's. */
-void pull_copy_answer(struct pull_answer *a, const struct pull_reply *reply);
+/* A shard's answer, for the thread that runs the network: decoded into the sections if it is the thread that waits for
+ * this answer; else copied, and -ENOMEM if there is no memory for it. So the sections are decoded in the order of the
+ * shards, by the thread that waits. */
+void pull_take_answer(struct ps_pull *pull, uint32_t shard, const struct pull_reply *reply);
 
-/* Decodes an answer that has arrived, and is none of a refusal, into the sections. */
-int pull_decode(struct ps_pull *pull, const struct push_encoder *encoder, uint32_t shard)
-    MUST_CHECK;
+/* Decodes an answer that has arrived, and is none of a refusal, into the sections, unless it is there. */
+int pull_decode(struct ps_pull *pull, uint32_t shard) MUST_CHECK;
 
 #endif

@@ -86,6 +86,7 @@ int handle_leave(psd *c, int status, const struct err *err)
 
 int handle_pass(psd *c, struct handle_gate *gate, uint64_t until_ns, struct err *err)
 {
+    struct signals signals = { 0 };
     int status = 0;
 
     uv_mutex_lock(&c->lock);
@@ -96,12 +97,13 @@ int handle_pass(psd *c, struct handle_gate *gate, uint64_t until_ns, struct err 
             status = err_set(err, -ECANCELED, "the handle is being closed");
         else if (now >= until_ns)
             status = err_set(err, -EAGAIN, "another thread is in psd_push() or psd_table()");
-        else if (wakeup_wait(&gate->freed, &c->lock, until_ns - now) && gate->is_busy)
+        else if (wakeup_wait(&gate->freed, &c->lock, until_ns - now, &signals) && gate->is_busy)
             status = err_set(err, -EINTR, "a signal ended the wait");
     }
     if (!status)
         gate->is_busy = true;
     uv_mutex_unlock(&c->lock);
+    signals_release(&signals);
     return status;
 }
 

@@ -120,6 +120,7 @@ static void ask(void *arg)
 /* The caller's wait: 0 when all is asked. */
 static int wait_for_answers(struct asking *a, uint64_t until_ns, struct err *err)
 {
+    struct signals signals = { 0 };
     int status = 0;
 
     uv_mutex_lock(&a->lock);
@@ -131,12 +132,14 @@ static int wait_for_answers(struct asking *a, uint64_t until_ns, struct err *err
             status = err_set(err, -ECANCELED, "the handle is being closed");
         else if (!left_ns)
             status = err_set(err, -EAGAIN, "the servers are still at it");
-        else if (wakeup_wait(&a->ended, &a->lock, left_ns < slice_ns ? left_ns : slice_ns) &&
+        else if (wakeup_wait(&a->ended, &a->lock, left_ns < slice_ns ? left_ns : slice_ns,
+                             &signals) &&
                  !a->has_ended)
             status =
                 err_set(err, -EINTR, "a signal ended the wait; the servers are still at it");
     }
     uv_mutex_unlock(&a->lock);
+    signals_release(&signals);
     return status;
 }
 
@@ -205,11 +208,13 @@ static int command(const struct asking *what, uint64_t until_ns, reader *read, v
     a->argument = what->argument;
     status = uv_mutex_init(&a->lock);
     if (!status)
-        status = wakeup_init(&a->ended, true);
-    if (status)
-        err_set(err, status, "no lock: %s", status_text(status));
-    else
-        status = ask_and_wait(a, until_ns, read, ret, err);
+        status = wakeup_init(&a->ended, true); /* cannot fail */
+    if (status) {
+        free(a);
+        return err_set(err, status, "no lock: %s", status_text(status));
+    }
+    status = ask_and_wait(a, until_ns, read, ret, err);
+    wakeup_deinit(&a->ended);
     uv_mutex_destroy(&a->lock);
     free(a);
     return status;

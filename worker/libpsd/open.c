@@ -94,6 +94,7 @@ static void free_handle(psd *c)
     unique_deinit(&c->unique);
     free(c->tables);
     free(c->notices);
+    wakeup_deinit(&c->changing.freed);
     uv_mutex_destroy(&c->lock);
     free(c);
 }
@@ -102,8 +103,7 @@ static int init_waits(psd *c)
 {
     int status = uv_mutex_init(&c->lock);
 
-    return status ? status
-                  : wakeup_init(&c->changing.freed, true); /* takes nothing, and cannot fail */
+    return status ? status : wakeup_init(&c->changing.freed, true); /* cannot fail */
 }
 
 static psd *make_handle(void)
@@ -158,6 +158,7 @@ static int open_client(psd *c, const struct options *o, struct err *err)
                                   .compress = o->zstd,
                                   .on_notice = on_notice,
                                   .notice_arg = c,
+                                  .drives = true,
                                   .is_interruptible = true,
                                   .on_came = on_came,
                                   .came_arg = c };

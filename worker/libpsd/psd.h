@@ -7,14 +7,18 @@
  * nowhere and a handle that was closed.
  *
  * Threads. Any thread may call any function at any time; psd_close() ends the waits of the others. psd_push(),
- * psd_assign(), psd_table() and psd_leave() of several threads wait for each other. A pull never waits for them.
+ * psd_assign(), psd_table() and psd_leave() of several threads wait for each other. A pull never waits for them. A
+ * thread that has not waited for long reads the answers of all: no other thread is woken for that.
  *
- * Waiting. Every wait has a deadline. A signal whose handler returns ends it with -EINTR; what was waited for goes on.
- * One that comes just when a wait begins may be missed: who must see it waits in slices of 200 ms.
+ * Waiting. Every wait has a deadline. A handler of a signal that runs on the thread that waits ends the wait with
+ * -EINTR, within 0.2 s of the signal; what was waited for goes on. A signal that comes before the wait begins does not,
+ * nor one that another thread handles: in the first 10 ms of a wait its thread reads answers, and one to the process
+ * goes to any thread that does not block it. Who must see these, too, waits in slices of 200 ms.
  *
  * Processes. After fork() every call of the child with the parent's handle returns -ECHILD at once; the parent is not
- * disturbed. The library installs no signal handler, raises no SIGPIPE, changes no signal mask, prints nothing, and
- * never ends the process. Its one thread for a handle blocks all signals, and has ended when psd_close() returns.
+ * disturbed. The library installs no signal handler, raises no SIGPIPE, leaves signal masks as they were (inside a call
+ * signals may have to wait for 10 ms, and SIGPIPE for its end), prints nothing, and never ends the process. Its one
+ * thread for a handle blocks all signals, and has ended when psd_close() returns.
  *
  * Structs begin with their size: set it to sizeof, and the rest to zero. Later versions add members at the end.
  */

@@ -1,5 +1,14 @@
 #include "tests/unit/client/fixture.h"
 
+static bool drives;
+
+int all_drive(void **state)
+{
+    (void)state;
+    drives = true;
+    return 0;
+}
+
 struct table_spec make_spec(const char *name)
 {
     struct table_spec spec = { .kind = TABLE_SPEC_SPARSE,
@@ -16,6 +25,8 @@ struct ps_options make_options(const char *servers)
                                 .name = "test",
                                 .job = "j",
                                 .n_workers = 1,
+                                .drives = drives,
+                                .is_interruptible = drives,
                                 .mode = TABLE_SPEC_MODE_ASYNC };
 }
 

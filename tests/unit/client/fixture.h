@@ -23,6 +23,9 @@
 struct table_spec make_spec(const char *name);
 struct ps_options make_options(const char *servers);
 
+/* A group's set-up: its clients' threads do the network's work while they wait (ps_options.drives). */
+int all_drive(void **state);
+
 static const uint64_t keys[N_KEYS] = { 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, UINT64_MAX };
 
 void values_of_step(uint32_t step, float *values);

@@ -389,5 +389,6 @@ int main(void)
         cmocka_unit_test(an_operator_gets_the_json_text),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) +
+           cmocka_run_group_tests_name("threads that drive", tests, all_drive, NULL);
 }

@@ -460,5 +460,6 @@ int main(void)
         cmocka_unit_test(a_worker_goes_on_behind_a_push_that_nobody_got),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) +
+           cmocka_run_group_tests_name("threads that drive", tests, all_drive, NULL);
 }

@@ -1,6 +1,8 @@
 /* Many pulls under way at once, from several threads; and calls that cannot be meant. */
 #include "tests/unit/client/fixture.h"
 
+#include <time.h>
+
 #include "common/hash.h"
 
 #define N_ROWS 96u /* keys 1 .. N_ROWS of the tests here */
@@ -597,6 +599,43 @@ static void random_calls_never_end_the_process(void **state)
     free(pulls);
 }
 
+/* ---- who does the network's work ---- */
+
+static uint64_t own_cpu_ns(void)
+{
+    struct timespec spent;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+    return (uint64_t)spent.tv_sec * 1000000000u + (uint64_t)spent.tv_nsec;
+}
+
+static void a_thread_that_waits_reads_its_answers_itself(void **state)
+{
+    struct ps_options options = make_options("");
+    struct ps_stats before, after;
+    float rows[N_KEYS * FAKE_DIM];
+    uint64_t own_ns;
+    struct rig rig;
+    struct err err;
+
+    (void)state;
+    options.drives = options.is_interruptible = true;
+    set_up(&rig, &(struct fake_plan){ .n_shards = 1 }, &options);
+    for (uint32_t i = 0; i < 50; i++)
+        assert_int_equal(pull_rows(rig.c, rig.table, 0, rows, &err), 0);
+    ps_stats(rig.c, &before);
+    own_ns = own_cpu_ns();
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_int_equal(pull_rows(rig.c, rig.table, 0, rows, &err), 0);
+    own_ns = own_cpu_ns() - own_ns;
+    ps_stats(rig.c, &after);
+    if (after.net_ns - before.net_ns > own_ns / 2)
+        fail_msg("the network thread took %llu ns, its caller %llu",
+                 (unsigned long long)(after.net_ns - before.net_ns),
+                 (unsigned long long)own_ns);
+    tear_down(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -612,7 +651,9 @@ int main(void)
         cmocka_unit_test(a_push_that_cannot_be_meant_is_refused_with_a_sentence),
         cmocka_unit_test(nothing_is_called_after_the_farewell),
         cmocka_unit_test(random_calls_never_end_the_process),
+        cmocka_unit_test(a_thread_that_waits_reads_its_answers_itself),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) +
+           cmocka_run_group_tests_name("threads that drive", tests, all_drive, NULL);
 }

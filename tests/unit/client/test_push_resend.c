@@ -251,5 +251,6 @@ int main(void)
         cmocka_unit_test(a_model_without_the_table_is_reported_and_nothing_is_sent),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) +
+           cmocka_run_group_tests_name("threads that drive", tests, all_drive, NULL);
 }

@@ -184,6 +184,38 @@ static void closing_runs_what_was_posted_and_takes_no_more(void **state)
     close_office(&office);
 }
 
+/* Mail that is only added waits until somebody runs the box, or wakes the loop. */
+static void added_mail_wakes_nobody(void **state)
+{
+    struct office office;
+    struct mail *late;
+
+    (void)state;
+    open_office(&office, 3);
+    uv_run(&office.loop, UV_RUN_NOWAIT);
+    assert_false(mailbox_has_mail(&office.box));
+    assert_int_equal(mailbox_add(&office.box, letter_new(&office, 0, 0)), 0);
+    assert_int_equal(mailbox_add(&office.box, letter_new(&office, 0, 1)), 0);
+    start_deadline(&office);
+    uv_run(&office.loop, UV_RUN_NOWAIT);
+    assert_true(mailbox_has_mail(&office.box));
+    assert_int_equal(office.n_received, 0);
+    mailbox_run(&office.box);
+    assert_int_equal(office.n_received, 2);
+    assert_false(mailbox_has_mail(&office.box));
+    assert_int_equal(mailbox_add(&office.box, letter_new(&office, 0, 2)), 0);
+    mailbox_wake(&office.box);
+    uv_run(&office.loop, UV_RUN_DEFAULT); /* until the third one stops it */
+    assert_int_equal(office.n_received, 3);
+    uv_close((uv_handle_t *)&office.deadline, NULL);
+    mailbox_close(&office.box);
+    late = letter_new(&office, 0, 3);
+    assert_int_equal(mailbox_add(&office.box, late), -EPIPE);
+    free(CONTAINER_OF(late, struct letter, mail));
+    mailbox_wake(&office.box); /* nothing happens */
+    close_office(&office);
+}
+
 static void on_begin(void *owner)
 {
     struct office *office = owner;
@@ -288,6 +320,7 @@ int main(void)
         cmocka_unit_test(mail_of_many_threads_arrives_in_each_ones_order),
         cmocka_unit_test(a_box_closed_under_its_posters_runs_or_refuses_every_mail),
         cmocka_unit_test(closing_runs_what_was_posted_and_takes_no_more),
+        cmocka_unit_test(added_mail_wakes_nobody),
         cmocka_unit_test(mails_that_wait_are_run_between_begin_and_end),
         cmocka_unit_test(a_box_keeps_no_loop_alive),
         cmocka_unit_test(mail_that_closes_its_box_lets_the_later_mail_run_once),

@@ -56,6 +56,24 @@ static size_t reference_encode(const uint64_t *keys, uint32_t n_keys, uint8_t *d
     return n;
 }
 
+/* The numbers around each power of two: where a byte more is needed. */
+static void numbers_of_each_length_equal_the_references_bytes(void **state)
+{
+    uint8_t ours[2 * KEY_CODEC_BYTES_MAX], theirs[2 * KEY_CODEC_BYTES_MAX];
+
+    (void)state;
+    for (unsigned bit = 1; bit < 64; bit++)
+        for (uint64_t step = (UINT64_C(1) << bit) - 1; step <= (UINT64_C(1) << bit) + 1;
+             step++) {
+            const uint64_t keys[] = { 5, 5 + step };
+            size_t n_bytes = key_codec_encode(keys, 2, ours);
+
+            assert_int_equal(n_bytes, reference_encode(keys, 2, theirs));
+            assert_memory_equal(ours, theirs, n_bytes);
+            assert_round_trip(keys, 2, n_bytes);
+        }
+}
+
 static void random_keys_come_back_and_equal_the_references_bytes(void **state)
 {
     static uint64_t keys[N_MAX];
@@ -249,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_extremes_of_a_key_come_back),
+        cmocka_unit_test(numbers_of_each_length_equal_the_references_bytes),
         cmocka_unit_test(random_keys_come_back_and_equal_the_references_bytes),
         cmocka_unit_test(malformed_keys_are_refused),
         cmocka_unit_test(a_count_that_lies_is_refused_before_the_keys_are_touched),
