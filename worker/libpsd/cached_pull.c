@@ -90,26 +90,27 @@ bool cached_lookup_next(struct cached_lookup *lookup)
     return false;
 }
 
-bool cached_lookup_took_too_long(const struct cached_lookup *lookup)
+bool cached_lookup_took_too_long(struct cached_lookup *lookup)
 {
     const uint64_t max_age_ns = row_cache_max_age(lookup->c->cache),
                    oldest_ns = lookup->oldest_ns;
-    uint64_t now_ns = lookup->now_ns;
 
     if (oldest_ns == UINT64_MAX)
         return false;
-    if (lookup->n_keys > QUICK_KEYS || now_ns + QUICK_NS > oldest_ns + max_age_ns)
-        now_ns = clock_boot_ns();
-    return now_ns > oldest_ns + max_age_ns;
+    if (lookup->n_keys > QUICK_KEYS || lookup->now_ns + QUICK_NS > oldest_ns + max_age_ns)
+        lookup->now_ns = clock_boot_ns();
+    return lookup->now_ns > oldest_ns + max_age_ns;
+}
+
+static void count(const psd *c, uint64_t n_hits, uint64_t n_misses, uint64_t oldest_ns,
+                  uint64_t now_ns)
+{
+    row_cache_count(c->cache, n_hits, n_misses, oldest_ns < now_ns ? now_ns - oldest_ns : 0);
 }
 
 void cached_lookup_count(const struct cached_lookup *lookup)
 {
-    uint64_t age_ns =
-        lookup->oldest_ns < lookup->now_ns ? lookup->now_ns - lookup->oldest_ns : 0;
-
-    row_cache_count(lookup->c->cache, lookup->n_keys - lookup->n_missing, lookup->n_missing,
-                    age_ns);
+    count(lookup->c, lookup->n_keys, 0, lookup->oldest_ns, lookup->now_ns);
 }
 
 /* ---- memory ---- */
@@ -144,6 +145,9 @@ static int keep_asked(struct cached_pull *p, const struct ps_pull_section *secti
     p->indices = (uint32_t *)(void *)(at + asked_bytes + miss_bytes + key_bytes);
     memcpy(p->asked, sections, asked_bytes);
     p->n_asked = n;
+    p->n_keys = 0;
+    for (uint32_t i = 0; i < n; i++)
+        p->n_keys += sections[i].n_keys;
     p->n_misses = 0;
     p->oldest_ns = UINT64_MAX;
     p->is_whole = false;
@@ -245,6 +249,7 @@ int cached_pull_start(struct cached_pull *p, struct cached_lookup *lookup,
     *ret_n = p->n_misses;
     p->sent_ns = lookup->now_ns;
     p->oldest_ns = lookup->oldest_ns;
+    p->n_missing = lookup->n_missing;
     return status;
 }
 
@@ -254,6 +259,7 @@ int cached_pull_start_whole(struct cached_pull *p, const struct ps_pull_section 
     int status = keep_asked(p, sections, n, 0, err);
 
     p->is_whole = true;
+    p->n_missing = p->n_keys;
     p->sent_ns = clock_boot_ns();
     return status;
 }
@@ -297,9 +303,13 @@ bool cached_pull_end(struct cached_pull *p, psd *c)
     for (uint32_t i = 0; i < p->n_asked && p->is_whole; i++)
         put(p, c, &p->asked[i], now_ns);
     if (p->is_whole || p->oldest_ns == UINT64_MAX || now_ns < p->oldest_ns ||
-        now_ns - p->oldest_ns <= row_cache_max_age(c->cache))
+        now_ns - p->oldest_ns <= row_cache_max_age(c->cache)) {
+        count(c, p->n_keys - p->n_missing, p->n_missing, p->oldest_ns, now_ns);
         return false;
+    }
     p->n_misses = 0;
+    p->n_missing = p->n_keys;
+    p->oldest_ns = UINT64_MAX;
     p->is_whole = true;
     p->sent_ns = now_ns;
     return true;

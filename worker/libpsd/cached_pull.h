@@ -34,9 +34,9 @@ bool cached_lookup_next(struct cached_lookup *lookup);
 
 /* True if a row that was found has become too old while the others were looked up. The clock is asked where that may be
  * so: it costs as much as a key. */
-bool cached_lookup_took_too_long(const struct cached_lookup *lookup);
+bool cached_lookup_took_too_long(struct cached_lookup *lookup);
 
-/* Counts what was found and what not. */
+/* Counts its keys, which all were found, and are handed out now. */
 void cached_lookup_count(const struct cached_lookup *lookup);
 
 struct cached_miss; /* the missing keys of one section */
@@ -54,7 +54,8 @@ struct cached_pull {
     size_t n_memory, n_row_memory;
 
     uint64_t sent_ns, oldest_ns;
-    bool is_whole; /* all keys are under way */
+    uint64_t n_keys, n_missing; /* of all that was asked for */
+    bool is_whole;              /* all keys are under way */
 };
 
 /* The look has found that a key is missing: looks on to its end. ret_sections [look->n] are to be pulled. -ENOMEM. */
@@ -66,7 +67,7 @@ int cached_pull_start(struct cached_pull *p, struct cached_lookup *lookup,
 int cached_pull_start_whole(struct cached_pull *p, const struct ps_pull_section *sections,
                             uint32_t n, struct err *err) MUST_CHECK;
 
-/* The rows have come. False: the caller's arrays are filled. True: p->asked is to be pulled. */
+/* The rows have come. False: the caller's arrays are filled, and the keys counted. True: p->asked is to be pulled. */
 bool cached_pull_end(struct cached_pull *p, psd *c);
 
 void cached_pull_deinit(struct cached_pull *p);

@@ -288,10 +288,7 @@ static int send_missing(psd *c, struct slot *slot, struct cached_lookup *lookup,
         free_slot(c, slot);
         return status;
     }
-    status = send_pull(c, 0, slot, whole ? p->asked : slot->sections, n, ret, err);
-    if (!status)
-        cached_lookup_count(lookup);
-    return status;
+    return send_pull(c, 0, slot, whole ? p->asked : slot->sections, n, ret, err);
 }
 
 /* The rows that are in the cache are copied here and now. `slot`, or NULL, has the sections. */
@@ -403,10 +400,10 @@ static int restart_pull(psd *c, struct slot *slot, struct ps_pull **ret_pull, st
     struct cached_pull *p = &slot->cached;
     int status = ps_pull_start_tagged(c->client, 0, p->asked, p->n_asked, slot, ret_pull, err);
 
-    if (status) /* a signal: this wait cannot be made again */
-        return status == -EINTR || status == -EAGAIN
-                   ? err_set(err, -ECANCELED, "a signal ended the pull as it began again")
-                   : status;
+    if (status == -EINTR) /* this wait cannot be made again */
+        return err_set(err, -ECANCELED, "a signal ended the pull as it began again");
+    if (status)
+        return status;
     uv_mutex_lock(&c->lock);
     slot->pull = *ret_pull;
     if (slot->is_cancelled || slot->n_cancelled != c->ops->n_cancelled)
