@@ -293,6 +293,64 @@ def test_an_interrupt_ends_a_wait_within_a_fifth_of_a_second(server):
     c.close()
 
 
+def test_a_handler_may_close_the_client_of_the_call_that_it_interrupts(python):
+    program = """
+import os, signal, numpy as np, psd
+for name in ["push", "table"]:
+    with psd.local() as server:
+        client = psd.connect(server.url, job="a", window="1M", push_timeout="20s", give_up="20s")
+        table, keys, rows = client.table("item", dim=1024), np.arange(1000), np.ones((1000, 1024), np.float32)
+        signal.signal(signal.SIGALRM, lambda *_: client.close())
+        os.kill(server.pid, signal.SIGSTOP)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            for i in range(20):
+                table.push(keys, rows, tick=True) if name == "push" else client.table(f"t{i}", dim=4)
+        except (psd.Closed, psd.Cancelled) as e:
+            print(name, type(e).__name__)
+        os.kill(server.pid, signal.SIGCONT)
+"""
+    ends = python(program).split()
+    assert ends[::2] == ["push", "table"] and set(ends[1::2]) <= {"Closed", "Cancelled"}, ends
+
+
+def test_no_sigpipe_is_left_to_a_caller_that_blocks_it(python):
+    program = """
+import os, signal, threading, numpy as np, psd
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+for _ in range(12):
+    with psd.local() as server:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+        client = psd.connect(server.url, job="a", give_up="1s")
+        table, keys = client.table("item", dim=8), np.arange(26)
+        table.pull(keys)
+        os.kill(server.pid, signal.SIGKILL)
+        pulls = [table.pull_async(keys) for _ in range(1000)]
+        client.close()
+        assert signal.SIGPIPE not in signal.sigpending()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+signal.pthread_kill(threading.get_ident(), signal.SIGPIPE)  # the caller's own stays
+with psd.local() as server, psd.connect(server.url, job="a") as client:
+    client.table("item", dim=8).pull(keys)
+assert signal.SIGPIPE in signal.sigpending()
+print("alive", flush=True)
+os._exit(0)
+"""
+    assert python(program) == "alive\n"
+
+
+def test_a_table_of_another_client_is_refused(server):
+    with psd.connect(server.url, job="a") as a, psd.connect(server.url, job="b") as b:
+        wide, narrow, keys = a.table("item", dim=4096), b.table("item", dim=4), np.arange(3)
+        for call in [lambda: a.pull([(narrow, keys)]), lambda: a.push([(narrow, keys, np.zeros((3, 4), np.float32))])]:
+            with pytest.raises(psd.UsageError, match="table 'b/item' is another client's"):
+                call()
+        with pytest.raises(psd.UsageError, match="a table is a str"):
+            a.pull([("item", keys)])
+        assert wide.pull(keys).shape == (3, 4096)
+
+
 def test_a_handler_that_returns_does_not_end_a_wait(server):
     c, pull = parked(server.url)
     calls = []

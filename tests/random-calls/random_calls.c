@@ -269,7 +269,9 @@ static void wait_or_cancel(struct caller *t)
     uint32_t i = (uint32_t)roll(t, N_OPS);
     psd_op op = once_in(t, 5) ? (psd_op)hash_mix2(t->seed, t->n_dice) : t->ops[i];
 
-    if (once_in(t, 4))
+    if (once_in(t, 2000))
+        CALL(psd_end_waits(handle(t)));
+    else if (once_in(t, 4))
         CALL(psd_cancel(handle(t), once_in(t, 100) ? 0 : op));
     else
         CALL(psd_wait(handle(t), op == t->ops[i] ? 0 : op, timeout(t)));

@@ -168,6 +168,7 @@ struct pipe_guard {
     sigset_t before;
     int cancel_state;
     uint64_t n_ended; /* connections, before */
+    bool was_pending; /* the caller's own SIGPIPE, which it has blocked */
 };
 
 static void guard_pipe(const struct network_thread *net, struct pipe_guard *g)
@@ -179,16 +180,16 @@ static void guard_pipe(const struct network_thread *net, struct pipe_guard *g)
     g->n_ended = atomic_load(&net->n_ended);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &g->cancel_state);
     pthread_sigmask(SIG_BLOCK, &set, &g->before);
+    g->was_pending = signals_have_pipe(&g->before);
 }
 
 /* A write that broke has ended its channel, and its SIGPIPE still waits. */
-static void drop_pipe(const struct network_thread *net, uint64_t n_ended,
-                      const sigset_t *before)
+static void drop_pipe(const struct network_thread *net, uint64_t n_ended, bool was_pending)
 {
     const struct timespec at_once = { 0 };
     sigset_t set;
 
-    if (sigismember(before, SIGPIPE) || n_ended == atomic_load(&net->n_ended))
+    if (was_pending || n_ended == atomic_load(&net->n_ended))
         return;
     sigemptyset(&set);
     sigaddset(&set, SIGPIPE);
@@ -198,7 +199,7 @@ static void drop_pipe(const struct network_thread *net, uint64_t n_ended,
 
 static void unguard_pipe(const struct network_thread *net, const struct pipe_guard *g)
 {
-    drop_pipe(net, g->n_ended, &g->before);
+    drop_pipe(net, g->n_ended, g->was_pending);
     pthread_sigmask(SIG_SETMASK, &g->before, NULL);
     pthread_setcancelstate(g->cancel_state, NULL);
 }
@@ -294,7 +295,7 @@ static void leave(void *arg, const struct signals *signals, bool is_for_long)
 {
     struct network_thread *net = arg;
 
-    drop_pipe(net, net->n_ended_before, &signals->before);
+    drop_pipe(net, net->n_ended_before, signals->had_pipe);
     atomic_store(&net->has_driver, false);
     if (is_for_long || atomic_load(&net->own_thread) == OWN_THREAD_ASLEEP)
         wake_own_thread(net);

@@ -16,6 +16,14 @@ static void block_all(sigset_t *set)
         sigdelset(set, faults[i]);
 }
 
+bool signals_have_pipe(const sigset_t *mask)
+{
+    sigset_t waiting;
+
+    return sigismember(mask, SIGPIPE) == 1 && sigpending(&waiting) == 0 &&
+           sigismember(&waiting, SIGPIPE) == 1;
+}
+
 void signals_hold(struct signals *s)
 {
     sigset_t all;
@@ -25,6 +33,7 @@ void signals_hold(struct signals *s)
     block_all(&all);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &s->cancel_state);
     pthread_sigmask(SIG_BLOCK, &all, &s->before);
+    s->had_pipe = signals_have_pipe(&s->before);
     s->asleep = s->before;
     sigaddset(&s->asleep, SIGPIPE);
     s->are_held = true;

@@ -19,7 +19,11 @@ struct signals {
     bool are_held;
     sigset_t before, asleep; /* masks of the thread: of its own, and while it sleeps */
     int cancel_state;
+    bool had_pipe; /* signals_have_pipe(), before */
 };
+
+/* True if a SIGPIPE waits that the thread had blocked, with this mask: it is the caller's own. */
+bool signals_have_pipe(const sigset_t *mask);
 
 /* From here on they wait; nor is the thread cancelled. Nothing happens if they are held already. */
 void signals_hold(struct signals *s);

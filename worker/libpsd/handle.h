@@ -51,7 +51,8 @@ struct psd {
 
     _Atomic uint32_t
         n_users; /* threads between handle_enter() and handle_leave(), the last they touch */
-    _Atomic bool is_closing;
+    _Atomic bool is_closing; /* no call is let in, and no wait goes on */
+    _Atomic bool is_closed;  /* psd_close() was called */
 
     uv_mutex_t lock;
     struct handle_gate

@@ -229,14 +229,31 @@ int psd_open(psd **ret, const char *url, const char *options, char why[PSD_WHY_M
 
 /* ---- close ---- */
 
+static void end_waits(psd *c)
+{
+    atomic_store(&c->is_closing, true);
+    ps_stop(c->client, "the handle is being closed");
+    uv_mutex_lock(&c->lock);
+    wakeup_broadcast(&c->changing.freed);
+    uv_mutex_unlock(&c->lock);
+}
+
+int psd_end_waits(psd *c)
+{
+    struct err err;
+    int status = handle_enter(c, &err);
+
+    if (status)
+        return status == -ECANCELED ? 0 : handle_fail(&err);
+    end_waits(c);
+    return handle_leave(c, 0, &err);
+}
+
 /* Until the other threads are out, whose waits have ended. They cannot signal that: the handle is gone then. */
 static void wait_for_others(psd *c)
 {
     const struct timespec pause = { .tv_nsec = 1000000 };
 
-    uv_mutex_lock(&c->lock);
-    wakeup_broadcast(&c->changing.freed);
-    uv_mutex_unlock(&c->lock);
     while (atomic_load(&c->n_users))
         nanosleep(&pause, NULL);
 }
@@ -249,11 +266,11 @@ int psd_close(psd *c)
         return 0;
     if (handle_check_process(c, &err))
         return handle_fail(&err);
-    if (atomic_exchange(&c->is_closing, true)) {
+    if (atomic_exchange(&c->is_closed, true)) {
         err_set(&err, -EALREADY, "another thread closes this handle");
         return handle_fail(&err);
     }
-    ps_stop(c->client, "the handle is being closed");
+    end_waits(c);
     wait_for_others(c);
     free_handle(c);
     return 0;

@@ -8,7 +8,8 @@
  *
  * Threads. Any thread may call any function at any time; psd_close() ends the waits of the others. psd_push(),
  * psd_assign(), psd_table() and psd_leave() of several threads wait for each other. A pull never waits for them. A
- * thread that has not waited for long reads the answers of all: no other thread is woken for that.
+ * thread that has not waited for long reads the answers of all: no other thread is woken for that. A call is
+ * not to be ended by pthread_cancel() or longjmp().
  *
  * Waiting. Every wait has a deadline. A handler of a signal that runs on the thread that waits ends the wait with
  * -EINTR, within 0.2 s of the signal; what was waited for goes on. A signal that comes before the wait begins does not,
@@ -172,7 +173,8 @@ const char *psd_error(void);
  *         name=                 for people, in psctl and logs; else PROGRAM host:pid
  *         connect-timeout=60s   how long to wait for servers at the start
  *         give-up=60s           a server away for longer ends the handle
- *         pull-timeout=10m      longest life of a pull, time that it waits for other workers included
+ *         pull-timeout=10m      longest life of a pull, time that it waits for other workers included; 2 s more where
+ *                               servers are silent
  *         push-timeout=10m      longest that a push waits for acknowledgements of earlier ones
  *         window=64M            unacknowledged pushes that may be under way
  *         residual-max=256M     memory for what onebit and topk keep of a table
@@ -192,6 +194,10 @@ int psd_open(psd **ret, const char *url, const char *options, char why[PSD_WHY_M
  * worker that has not left (psd_leave()) counts as lost until its lease ends or another process takes its rank. NULL
  * is fine. In a child of fork(): frees nothing. */
 int psd_close(psd *c);
+
+/* The first half of psd_close(), for a program that cannot say yet that no other thread will use the handle: all waits
+ * end with -ECANCELED, and so does every later call; the handle stays, for psd_close(). */
+int psd_end_waits(psd *c);
 
 /* The next sentence about what happened meanwhile: connections lost and found, lost pushes, slow servers. Returns its
  * length, and 0 when there is none. n > 0: bytes of dst; a longer sentence is cut. The handle keeps the last 64. */
@@ -225,8 +231,8 @@ int psd_get_cache_stats(psd *c, psd_cache_stats *ret); /* likewise */
  *     table-max=0 table-full=refuse     bytes over all shards; then refuse new rows, or drop the oldest or rarest
  *     admit-touches admit-clocks idle-clocks ttl rare-touches rare-clocks      which keys get and keep a row
  *
- * PSD_ESETTING, PSD_ESPEC with a sentence that names the word; -ENOSPC beyond PSD_TABLES_MAX. After -EINTR the same
- * call goes on with the same request.
+ * PSD_ESETTING, PSD_ESPEC with a sentence that names the word; -ENOSPC beyond PSD_TABLES_MAX; PSD_EDEADLINE behind
+ * twice give-up and 2 s: servers may be away once meanwhile. After -EINTR the same call goes on with the same request.
  */
 int psd_table(psd *c, const char *name, const char *spec);
 

@@ -441,6 +441,29 @@ static void test_close_ends_the_waits_of_other_threads(void **state)
     assert_int_equal(b.status, -ECANCELED);
 }
 
+static void test_waits_end_before_the_handle_is_freed(void **state)
+{
+    struct waiter a;
+    pthread_t thread;
+    struct handle h;
+    psd_op op;
+
+    (void)state;
+    assert_says(psd_end_waits(NULL), -EINVAL, "NULL");
+    open_on(&h, &(struct fake_plan){ .n_shards = 2, .holds_pulls = true });
+    a = (struct waiter){ .c = h.c, .op = start_pull(&h) };
+    pthread_create(&thread, NULL, wait_for_long, &a);
+    while (psd_wait(h.c, a.op, 0) != -EBUSY) /* until the other one waits */
+        usleep(1000);
+    assert_int_equal(psd_end_waits(h.c), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(a.status, -ECANCELED);
+    assert_says(psd_pull(h.c, 0, &h.section, 1, &op), -ECANCELED, "closed");
+    assert_says(psd_flush(h.c, -1), -ECANCELED, "closed");
+    assert_int_equal(psd_end_waits(h.c), 0);
+    close_all(&h);
+}
+
 /* ---- processes ---- */
 
 static bool is_refused_in_child(struct handle *h, psd_op op)
@@ -650,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_a_wait_has_its_own_deadline),
         cmocka_unit_test(test_a_signal_ends_every_wait),
         cmocka_unit_test(test_close_ends_the_waits_of_other_threads),
+        cmocka_unit_test(test_waits_end_before_the_handle_is_freed),
         cmocka_unit_test(test_a_child_is_refused_at_once_and_disturbs_nobody),
         cmocka_unit_test(test_signals_stay_the_programs),
         cmocka_unit_test(test_notices_can_be_read),

@@ -84,6 +84,7 @@ const char *psd_strerror(int status);
 const char *psd_error(void);
 int psd_open(psd **ret, const char *url, const char *options, char why[256]);
 int psd_close(psd *c);
+int psd_end_waits(psd *c);
 int psd_notice(psd *c, char *dst, size_t n);
 int psd_get_stats(psd *c, psd_stats *ret);
 int psd_get_cache_stats(psd *c, psd_cache_stats *ret);

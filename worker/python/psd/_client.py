@@ -1,6 +1,5 @@
 """Client, Table, Pull and Scan: libpsd's handle, tables, pulls under way, walks of a table."""
 
-import contextlib
 import errno
 import os
 import threading
@@ -40,14 +39,6 @@ def codec_number(codec):
     return CODECS[codec]
 
 
-def again(call, *arguments):
-    """A call that a signal ended is made again, once Python's handler has run and did not raise."""
-    while True:
-        status = call(*arguments)
-        if status != -errno.EINTR:
-            return check(status)
-
-
 def sliced(call, timeout):
     """Calls call(ms) until it no longer says that the time is over. timeout: seconds; None: as long as libpsd's own
     bound."""
@@ -77,15 +68,16 @@ def seconds_of(text):
 
 
 class _Handle:
-    """A psd *, never used once it is closed, also by threads that are late."""
+    """A psd *, never used once it is closed: who is late, or is in a call, when close() comes is the one that frees it.
+    close() may be called by any thread, and by a handler of a signal that ended a wait."""
 
     def __init__(self, pointer):
-        self.pointer, self.n_users, self.n_lent, self.pid = pointer, 0, 0, os.getpid()
-        self.closes_last = None  # the pointer that the last lending() closes
+        self.pointer, self.n_users, self.pid = pointer, 0, os.getpid()
+        self.closes_last = None  # the pointer that the last user closes
         self.lock = threading.RLock()  # of a handler of a signal, too, that closes the client
         self.borrowed = {}  # a pull's number -> the arrays that libpsd writes and reads
 
-    def _enter(self, n_lent=0):
+    def __enter__(self):
         if os.getpid() != self.pid:  # before the lock, which another thread may have held at the fork
             raise ForkError("this client belongs to the process that opened it: after fork() open one with "
                             "psd.connect()",
@@ -94,30 +86,16 @@ class _Handle:
             if self.pointer is None:
                 raise Closed("the client is closed")
             self.n_users += 1
-            self.n_lent += n_lent
             return self.pointer
 
-    def __enter__(self):
-        return self._enter()
-
     def __exit__(self, *_):
+        closes = None
         with self.lock:
             self.n_users -= 1
-
-    @contextlib.contextmanager
-    def lending(self):
-        """While libpsd's memory is read: close(), by another thread or a handler of a signal, frees it behind that."""
-        pointer, closes = self._enter(1), None
-        try:
-            yield pointer
-        finally:
-            with self.lock:
-                self.n_users -= 1
-                self.n_lent -= 1
-                if not self.n_lent:
-                    closes, self.closes_last = self.closes_last, None
-            if closes:
-                lib.psd_close(closes)
+            if not self.n_users:
+                closes, self.closes_last = self.closes_last, None
+        if closes:
+            lib.psd_close(closes)
 
     def close(self):
         if os.getpid() != self.pid:  # libpsd's thread and connections stayed in the parent
@@ -127,16 +105,16 @@ class _Handle:
             pointer, self.pointer = self.pointer, None
         if pointer is None:
             return
+        lib.psd_end_waits(pointer)
         end = time.monotonic() + 0.2
-        while self.n_users and time.monotonic() < end:  # they enter libpsd, whose waits psd_close() then ends
-            lib.psd_cancel(pointer, 0)
+        while self.n_users and time.monotonic() < end:  # a handler of a signal waits for its own thread in vain
             time.sleep(0.001)
         with self.lock:
-            is_lent = self.n_lent > 0
-            self.closes_last = pointer if is_lent else None
-        if not is_lent:
+            is_used = self.n_users > 0
+            self.closes_last = pointer if is_used else None
+        if not is_used:
             lib.psd_close(pointer)
-        self.borrowed.clear()
+            self.borrowed.clear()
 
 
 class Pull:
@@ -236,7 +214,7 @@ class Scan:
         found = []
 
         def once(ms):
-            with self._handle.lending() as c:
+            with self._handle as c:
                 n = lib.psd_scan_next(c, self._number, rows, ms)
                 if n > 0:
                     found.append(self._copied(rows, n))
@@ -329,8 +307,20 @@ class Client:
         self.clock = 0 if self.is_reader else self._call(lib.psd_clock)
 
     def _call(self, function, *arguments):
-        with self._handle as c:
-            return again(function, c, *arguments)
+        """What a signal ended is called again, once Python's handler has run, unless it raised or closed the client."""
+        while True:
+            with self._handle as c:
+                status = function(c, *arguments)
+                if status != -errno.EINTR:
+                    return check(status)
+
+    def _table_number(self, table):
+        """Of one of this client's tables: another's numbers are other tables."""
+        if not isinstance(table, Table):
+            raise UsageError(f"a table is a {type(table).__name__}; expected one of Client.table()")
+        if table.client is not self:
+            raise UsageError(f"table {table.name!r} is another client's: make it here with table()")
+        return table._number
 
     def __enter__(self):
         return self
@@ -398,11 +388,12 @@ class Client:
         op, results, bits, kept, number = ffi.new("psd_op *"), [], [], [], codec_number(codec)
         for row, section in zip(rows, sections):
             table, keys = section[0], as_keys(section[1])
+            table_number = self._table_number(table)
             if keys.ndim != 1:
                 raise UsageError(f"{table.name}: keys have the shape {list(keys.shape)}; expected one dimension")
             shape = (len(keys), table.dim)
             out = np.empty(shape, np.float32) if len(section) < 3 else check_out(section[2], shape)
-            row.size, row.table, row.n = ffi.sizeof("psd_rows"), table._number, len(keys)
+            row.size, row.table, row.n = ffi.sizeof("psd_rows"), table_number, len(keys)
             row.keys, row.rows = address(keys, "uint64_t *"), address(out, "float *")
             row.codec = number if len(section) < 4 else codec_number(section[3])
             results.append(out)
@@ -423,9 +414,9 @@ class Client:
         rows = ffi.new("psd_rows[]", max(1, len(sections)))
         kept, number = [], codec_number(codec)
         for row, (table, keys, values, *own) in zip(rows, sections):
-            keys = as_keys(keys)
+            row.table, keys = self._table_number(table), as_keys(keys)
             values = as_rows(values, (keys.size, table.dim), f"{table.name}: rows")
-            row.size, row.table, row.n = ffi.sizeof("psd_rows"), table._number, keys.size
+            row.size, row.n = ffi.sizeof("psd_rows"), keys.size
             row.keys, row.rows = address(keys, "uint64_t *"), address(values, "float *")
             row.codec = codec_number(own[0]) if own else number
             row.op, row.topk = lib.PSD_ASSIGN if assign else lib.PSD_GRADIENT, topk
