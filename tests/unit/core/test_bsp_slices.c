@@ -243,12 +243,17 @@ static void assert_same(struct pair *p)
     const struct shard_config config = {
         .n_shards = 1, .lease_ms = LEASE_MS, .join_ms = JOIN_MS, .park_ms = 1000
     };
+    const size_t n_before = p->log->n;
     struct shard *again;
 
     enter_shard();
-    assert_int_equal(try_restore(&config, NULL, 0, p->log, p->log->n, 0, &again), 0);
+    assert_int_equal(try_restore(&config, NULL, 0, p->log, n_before, 0, &again), 0);
     bsp_finish(p->sliced.s);
     follow(p);
+    if (p->log->n > n_before) { /* the last slice had time for the next clock, too */
+        shard_free(again);
+        assert_int_equal(try_restore(&config, NULL, 0, p->log, p->log->n, 0, &again), 0);
+    }
     assert_same_shard(p->sliced.s, p->whole.s);
     assert_same_shard(p->sliced.s, again);
     shard_free(again);
