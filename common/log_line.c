@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,8 @@ static const struct level_name level_names[] = {
     [LOG_LINE_LEVEL_DEBUG] = { "debug", "<7>" },
 };
 
-/* The one choice that a whole process shares; written before any thread starts. */
-static enum log_line_level chosen_level = LOG_LINE_LEVEL_INFO;
+/* The one choice that a whole process shares. */
+static _Atomic int chosen_level = LOG_LINE_LEVEL_INFO;
 
 int log_line_set_level(const char *name)
 {
@@ -33,7 +34,7 @@ int log_line_set_level(const char *name)
 
     for (i = 0; i < COUNT_OF(level_names); i++)
         if (strcmp(name, level_names[i].name) == 0) {
-            chosen_level = (enum log_line_level)i;
+            atomic_store_explicit(&chosen_level, (int)i, memory_order_relaxed);
             return 0;
         }
     return -EINVAL;
@@ -85,7 +86,7 @@ void log_line_write(enum log_line_level level, const char *fmt, ...)
     int saved_errno = errno, n;
     ssize_t written;
 
-    if (level > chosen_level)
+    if ((int)level > atomic_load_explicit(&chosen_level, memory_order_relaxed))
         return;
     head = write_head(line, sizeof line, level);
     space = sizeof line - head - 1; /* and the end of line */

@@ -17,7 +17,7 @@ enum log_line_level {
     LOG_LINE_LEVEL_DEBUG
 };
 
-/* Once, before any thread starts. Name: error warn info debug; -EINVAL for another. */
+/* Any thread. Name: error warn info debug; -EINVAL for another. */
 int log_line_set_level(const char *name);
 
 void log_line_write(enum log_line_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -539,6 +539,66 @@ static void print_wrapped(FILE *out, const char *text, size_t column, size_t ind
     fputc('\n', out);
 }
 
+static bool list_is_equal(const struct setting_list *a, const struct setting_list *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (strcmp(a->items[i], b->items[i]) != 0)
+            return false;
+    return true;
+}
+
+/* Of all types but the list. */
+static size_t row_bytes(const struct setting *row)
+{
+    static const size_t n_bytes[] = {
+        [SETTING_TEXT] = SETTINGS_TEXT_MAX, [SETTING_U32] = sizeof(uint32_t),
+        [SETTING_U64] = sizeof(uint64_t),   [SETTING_FLOAT] = sizeof(float),
+        [SETTING_BYTES] = sizeof(uint64_t), [SETTING_MS] = sizeof(uint64_t),
+        [SETTING_FLAG] = sizeof(bool),      [SETTING_CHOICE] = sizeof(int),
+    };
+
+    assert(row->type != SETTING_LIST);
+    return n_bytes[row->type];
+}
+
+bool settings_row_is_equal(const struct setting *row, const void *a, const void *b)
+{
+    const void *left = (const char *)a + row->offset, *right = (const char *)b + row->offset;
+
+    if (row->type == SETTING_TEXT)
+        return strcmp(left, right) == 0;
+    if (row->type == SETTING_LIST)
+        return list_is_equal(left, right);
+    return memcmp(left, right, row_bytes(row)) == 0;
+}
+
+void settings_row_copy(const struct setting *row, void *to, const void *from)
+{
+    memcpy((char *)to + row->offset, (const char *)from + row->offset, row_bytes(row));
+}
+
+void settings_copy(const struct settings_table *table, void *to, const void *from)
+{
+    for (size_t i = 0; i < table->n_rows; i++) {
+        const struct setting *row = &table->rows[i];
+        const struct setting_list *list = (const void *)((const char *)from + row->offset);
+        struct setting_list *copy = field_of(to, row);
+
+        if (row->type != SETTING_LIST) {
+            settings_row_copy(row, to, from);
+            continue;
+        }
+        for (uint32_t j = 0; j < list->n; j++) {
+            size_t n_bytes = strlen(list->items[j]) + 1;
+
+            copy->items[j] = memcpy(memory_alloc(n_bytes), list->items[j], n_bytes);
+        }
+        copy->n = list->n;
+    }
+}
+
 /* Is this row the first of its section? A section's rows need not stand together. */
 static bool opens_section(const struct settings_table *table, size_t row)
 {

@@ -10,6 +10,7 @@
 #ifndef COMMON_SETTINGS_H
 #define COMMON_SETTINGS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "common/status.h"
@@ -75,6 +76,15 @@ int settings_load(const struct settings_table *table, int argc, char **argv, int
 /* One value, as a preset or a test would type it. */
 int settings_set(const struct settings_table *table, void *settings, const char *name,
                  const char *text, struct err *err) MUST_CHECK;
+
+/* True if the setting has the same value in both. */
+bool settings_row_is_equal(const struct setting *row, const void *a, const void *b);
+
+/* A setting that is no list: its value, from one to the other. */
+void settings_row_copy(const struct setting *row, void *to, const void *from);
+
+/* A copy with lists of its own. *to is zeroed. */
+void settings_copy(const struct settings_table *table, void *to, const void *from);
 
 /* Frees the lists. */
 void settings_free(const struct settings_table *table, void *settings);

@@ -25,7 +25,8 @@ static int misuse(const struct err *err)
 }
 
 /* -1: go on and run. */
-static int read_settings(int argc, char **argv, struct settings *settings)
+static int read_settings(int argc, char **argv, struct settings *settings,
+                         struct settings_reload *reload)
 {
     enum settings_action action;
     struct err err = { 0 };
@@ -46,6 +47,7 @@ static int read_settings(int argc, char **argv, struct settings *settings)
     case SETTINGS_CHECK:
         break;
     }
+    settings_reload_init(reload, argc, argv, settings);
     if (settings_complete(settings, &err))
         return misuse(&err);
     if (log_line_set_level(settings->log_line_level)) {
@@ -149,11 +151,11 @@ static void on_abort(int number)
     (void)raise(number);
 }
 
-static int run(const struct settings *settings) ON_MAIN
+static int run(struct settings *settings, struct settings_reload *reload) ON_MAIN
 {
     int status = check_threads(settings) || reserve(settings->memory_reserve_bytes)
                      ? 1
-                     : node_run(settings);
+                     : node_run(settings, reload);
 
     memory_reserve_deinit();
     return status;
@@ -173,7 +175,8 @@ static void raise_descriptor_limit(void)
 int main(int argc, char **argv)
 {
     struct settings settings = { 0 };
-    int status = read_settings(argc, argv, &settings);
+    struct settings_reload reload = { 0 };
+    int status = read_settings(argc, argv, &settings, &reload);
 
     enter_main();
     memory_map_large_blocks();
@@ -183,8 +186,9 @@ int main(int argc, char **argv)
     raise_descriptor_limit();
     if (status < 0) {
         start_source_choose_shards(&settings, &file_os);
-        status = run(&settings);
+        status = run(&settings, &reload);
     }
+    settings_reload_deinit(&reload);
     settings_free(&settings_psd, &settings);
     return status;
 }

@@ -41,7 +41,8 @@
 static const int caught_signals[] = { SIGTERM, SIGINT, SIGHUP };
 
 struct node {
-    const struct settings *settings;
+    struct settings *settings;
+    struct settings_reload *reload; /* borrowed; NULL: SIGHUP does nothing */
     struct hello_reply map;
     uv_loop_t loop;
     uv_timer_t timer;
@@ -239,13 +240,41 @@ static void begin_stop(struct node *n) ON_MAIN
         end(n);
 }
 
+static struct connection_limits_config limits_of(const struct settings *s)
+{
+    return (struct connection_limits_config){ .connections_max = s->connections_max,
+                                              .address_max = s->address_connections_max,
+                                              .idle_ms = s->idle_timeout_ms,
+                                              .lease_ms = s->lease_ms };
+}
+
+/* Settings that can change while psd runs; the others are named. */
+static void reload(struct node *n) ON_MAIN
+{
+    struct settings_reload_changes changes;
+    struct connection_limits_config limits;
+    struct err err;
+
+    if (settings_reload_run(n->reload, n->settings, &changes, &err)) {
+        log_line_error("SIGHUP: all settings stay as they are: %s", err.text);
+        return;
+    }
+    limits = limits_of(n->settings);
+    connection_limits_set(n->limits, &limits);
+    log_line_info("SIGHUP: settings were read again; in force now: %s",
+                  changes.applied[0] ? changes.applied : "nothing that had changed");
+    if (changes.waiting[0])
+        log_line_warn("SIGHUP: changed, and in force after a restart: %s", changes.waiting);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct node *n = handle->data;
 
     enter_main();
     if (number == SIGHUP) {
-        log_line_info("SIGHUP: settings are read at the start only; restart to change them");
+        if (n->reload)
+            reload(n);
         return;
     }
     if (n->stop_signal_asked) {
@@ -523,10 +552,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .refresh = publish,
                                          .check_serving = check_serving,
                                          .node = n };
-    struct connection_limits_config limits = { .connections_max = s->connections_max,
-                                               .address_max = s->address_connections_max,
-                                               .idle_ms = s->idle_timeout_ms,
-                                               .lease_ms = s->lease_ms };
+    struct connection_limits_config limits = limits_of(s);
 
     n->stats = node_stats_new(n->shards, s->shards);
     n->limits = connection_limits_new(&limits);
@@ -702,13 +728,14 @@ static void log_empty(const struct data_dir_lock *lock)
             lock->data_dir);
 }
 
-int node_run(const struct settings *settings)
+int node_run(struct settings *settings, struct settings_reload *reload)
 {
     struct node *n = memory_alloc(sizeof *n);
     struct err err = { 0 };
     int status, exit_status = 1;
 
     n->settings = settings;
+    n->reload = reload;
     n->limit = (struct log_line_limit){ .n_at_once = REFUSED_LINES_AT_ONCE,
                                         .every_ms = REFUSED_LINE_EVERY_MS };
     n->lock.fd = -1;

@@ -12,13 +12,14 @@
 #define SERVER_NODE_H
 
 #include "common/thread_role.h"
-#include "server/settings.h"
+#include "server/settings_reload.h"
 
 /* Reports to the service manager that the process still starts or stops, and is not stuck: it may take `more_ms`
  * more. */
 void node_extend_timeout(uint64_t more_ms);
 
-/* Until a signal or a failure ends it. The exit status: 0, or 1 with a sentence in the log. */
-int node_run(const struct settings *settings) ON_MAIN;
+/* Until a signal or a failure ends it. SIGHUP reads settings again, into *settings; NULL: there is nothing to read. The
+ * exit status: 0, or 1 with a sentence in the log. */
+int node_run(struct settings *settings, struct settings_reload *reload) ON_MAIN;
 
 #endif

@@ -32,16 +32,22 @@ struct connection_limits {
         counts; /* as of the last sweep, and what was opened since */
 };
 
-struct connection_limits *connection_limits_new(const struct connection_limits_config *config)
+void connection_limits_set(struct connection_limits *l,
+                           const struct connection_limits_config *config)
 {
-    struct connection_limits *l = memory_alloc(sizeof *l);
-
     l->config = *config;
     if (!l->config.address_max) {
         l->config.address_max = config->connections_max / 2;
         if (l->config.address_max < CONNECTION_LIMITS_ADDRESS_MIN)
             l->config.address_max = CONNECTION_LIMITS_ADDRESS_MIN;
     }
+}
+
+struct connection_limits *connection_limits_new(const struct connection_limits_config *config)
+{
+    struct connection_limits *l = memory_alloc(sizeof *l);
+
+    connection_limits_set(l, config);
     return l;
 }
 

@@ -117,6 +117,10 @@ struct connection_limits_address {
 struct connection_limits *connection_limits_new(const struct connection_limits_config *config)
     ON_MAIN;
 
+/* From here on other limits. Connections that pass them stay, and go as they would for a new one. */
+void connection_limits_set(struct connection_limits *l,
+                           const struct connection_limits_config *config) ON_MAIN;
+
 /* No entry is used any more. NULL is fine. */
 void connection_limits_free(struct connection_limits *l) ON_MAIN;
 

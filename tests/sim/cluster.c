@@ -118,7 +118,7 @@ static void run(void *owner)
     if (status)
         world_fail(n->world, "node %u: settings: %s", n->index, err.text);
     free(a);
-    p->exit_status = node_run(&settings);
+    p->exit_status = node_run(&settings, NULL);
     settings_free(&settings_psd, &settings);
 }
 

@@ -93,7 +93,7 @@ def test_systemd_has_nothing_to_say_about_the_units(install, tmp_path, unit):
     path.write_text(text.replace("ExecStart=/usr/bin/", f"ExecStart={root}/usr/bin/"))
     got = run("systemd-analyze", "verify", "--man=no", path)
     assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
-    got = run("systemd-analyze", "security", "--offline=true", "--threshold=30", path)
+    got = run("systemd-analyze", "security", "--offline=true", "--threshold=15", path)
     assert got.returncode == 0, got.stdout
     assert "Type=notify\n" in text and "WatchdogSec=" in text and ("StateDirectory=" in text or unit == "psserve@.service")
 

@@ -243,11 +243,33 @@ def test_sigterm_refuses_waiting_peers_and_keeps_what_was_acknowledged(start_psd
     assert pull_rows(again, [1]) == [[-1, -2, -3, -4]]
 
 
-def test_sighup_is_survived(start_psd):
-    psd = start_psd()
-    psd.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "SIGHUP" in psd.log())
-    assert psd.admin("status")["ready"]
+def test_sighup_reads_the_settings_again(start_psd, tmp_path):
+    """A new secret counts for who comes, not for who is there; a bad file changes nothing."""
+    conf, secret = tmp_path / "psd.conf", tmp_path / "token"
+    secret.write_text("first-secret\n")
+    secret.chmod(0o600)
+    conf.write_text(f"token-file = {secret}\nlog-max = 1G\nlease = 60s\n")
+    psd = start_psd("--config", str(conf), "--shards", "1")
+
+    def reload(sentence):
+        psd.process.send_signal(signal.SIGHUP)
+        eventually(lambda: sentence in psd.log())
+
+    def greeted(token):
+        with wire.Wire(psd.port) as client:
+            return client.hello(token=token).status
+
+    with psd.connect(token="first-secret") as there:
+        assert there.join().status == 0
+        secret.write_text("other-secret\n")
+        conf.write_text(f"token-file = {secret}\nlog-max = 2G\nlease = 50s\nconnections-max = 5000\n")
+        reload("in force now: connections-max, log-max, the secret in token-file")
+        assert "SIGHUP: changed, and in force after a restart: lease" in psd.log()
+        assert [greeted("first-secret"), greeted("other-secret")] == [STATUS["EGREETING"], 0]
+        assert there.beat().status == 0
+        conf.write_text(f"token-file = {secret}\nlog-max = much\n")
+        reload(f'all settings stay as they are: {conf}:2: log-max: "much" is not a size')
+        assert there.beat().status == 0
 
 
 def test_a_client_learns_the_service_manager_protocol(tmp_path):

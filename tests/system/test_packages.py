@@ -125,12 +125,16 @@ import numpy as np, psd
 keys = np.arange(16)
 with psd.connect(sys.argv[1], job="count") as client:
     table = client.table("sums", dim=2, optimizer="sgd", lr=1.0, init="zero")
-    n = 0
-    while n < 50 or not select.select([sys.stdin], [], [], 0)[0]:
+    n, told, asked = 0, 50, ""
+    while n < told or asked != "stop":
+        if n >= told and select.select([sys.stdin], [], [], 0)[0]:
+            asked = sys.stdin.readline().strip() or "stop"
+            told += 50 if asked == "more" else 0
+            continue
         table.push(keys, -np.ones((16, 2), np.float32), tick=True)
         n += 1
         time.sleep(0.001)
-        if n == 50:
+        if n == told:
             print("counting", flush=True)
     client.flush()
     rows = table.pull(keys)
@@ -200,6 +204,12 @@ def test_a_host_installs_trains_removes_and_purges(host, packages, tmp_path):
     assert "ready, ok" in host.run("psctl", "status")
     assert host.run("systemctl", "is-enabled", "psd").strip() == "enabled"
 
+    conf, pid = host.root / "etc/psd/psd.conf", main_pid(host, "psd")
+    conf.write_text(conf.read_text().replace("log-max = 8G\n", "log-max = 4G\n"))
+    host.run("systemctl", "reload", "psd")
+    wait_for("settings that were read again", lambda: "in force now: log-max" in host.journal("psd"))
+    assert main_pid(host, "psd") == pid
+
     text = job(2)
     host.write("etc/psd/jobs/adult.conf", text.format(data="/srv"))
     host.run("systemctl", "start", "psworker@adult")
@@ -217,10 +227,10 @@ def test_a_host_installs_trains_removes_and_purges(host, packages, tmp_path):
 
     host.run("dpkg", "--remove", *built(packages))
     assert state_of(host, "psd") == "inactive" and not (host.root / "usr/bin/psd").exists()
-    assert (host.root / "etc/psd/psd.conf").exists() and not (host.root / "usr/lib/python3/dist-packages/psd").exists()
+    assert conf.exists() and not (host.root / "usr/lib/python3/dist-packages/psd").exists()
     said = host.run("dpkg", "--purge", *built(packages))
     assert "are left in /var/lib/psd" in said and "is left in /var/lib/psworker" in said
-    assert not (host.root / "etc/psd/psd.conf").exists()
+    assert not conf.exists()
     assert list((host.root / "var/lib/private/psd/checkpoints").iterdir()), "a purge leaves the tables"
 
     install(host, [package(packages, name) for name in NAMES])
@@ -278,7 +288,10 @@ def test_an_upgrade_under_training_loses_no_push(host, packages, tmp_path):
         assert main_pid(host, unit) not in (0, before[unit]) and host.property(unit, "NRestarts") == "0", host.journal(unit)
     assert "checkpoint-every = 9m\n" in conf.read_text() and (conf.parent / "psd.conf.dpkg-dist").exists()
 
-    time.sleep(0.5)  # some pushes to the new ones
+    for counter in counters:  # pushes to the new ones
+        counter.stdin.write("more\n")
+        counter.stdin.flush()
+        assert counter.stdout.readline() == "counting\n"
     for counter in counters:
         said, _ = counter.communicate("stop\n", timeout=120)
         n = re.search(r"pushed (\d+)", said)[1]
