@@ -129,7 +129,7 @@ with psd.connect(sys.argv[1], job="count") as client:
     while n < told or asked != "stop":
         if n >= told and select.select([sys.stdin], [], [], 0)[0]:
             asked = sys.stdin.readline().strip() or "stop"
-            told += 50 if asked == "more" else 0
+            told = n + 50 if asked == "more" else told
             continue
         table.push(keys, -np.ones((16, 2), np.float32), tick=True)
         n += 1
