@@ -42,7 +42,8 @@
     X(PS_ECOUNT,    -10024, "counts and lengths do not match")                         \
     X(PS_ENOCHECKPOINT, -10025, "no valid checkpoint")                                 \
     X(PS_EHTTP,     -10026, "it answers HTTP: is this the stats port?")                \
-    X(PS_ENOTFILE,  -10027, "it is no file, and nothing came from it for 10 s")
+    X(PS_ENOTFILE,  -10027, "it is no file, and nothing came from it for 10 s") \
+    X(PS_EMOVED,    -10028, "another node serves these shards now")
 /* clang-format on */
 
 enum ps_status {

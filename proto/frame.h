@@ -28,23 +28,31 @@
 
 /* One list gives the number, the name on the stats page, and the direction. A request's reply
  * is the number after it. */
-#define FRAME_TYPE_LIST(X)                  \
-    X(FRAME_HELLO, 1, "hello")              \
-    X(FRAME_HELLO_REPLY, 2, "hello_reply")  \
-    X(FRAME_JOIN, 3, "join")                \
-    X(FRAME_JOIN_REPLY, 4, "join_reply")    \
-    X(FRAME_TABLE, 5, "table")              \
-    X(FRAME_TABLE_REPLY, 6, "table_reply")  \
-    X(FRAME_PULL, 7, "pull")                \
-    X(FRAME_PULL_REPLY, 8, "pull_reply")    \
-    X(FRAME_PUSH, 9, "push")                \
-    X(FRAME_PUSH_REPLY, 10, "push_reply")   \
-    X(FRAME_BEAT, 11, "beat")               \
-    X(FRAME_BEAT_REPLY, 12, "beat_reply")   \
-    X(FRAME_LEAVE, 13, "leave")             \
-    X(FRAME_LEAVE_REPLY, 14, "leave_reply") \
-    X(FRAME_ADMIN, 15, "admin")             \
-    X(FRAME_ADMIN_REPLY, 16, "admin_reply")
+#define FRAME_TYPE_LIST(X)                    \
+    X(FRAME_HELLO, 1, "hello")                \
+    X(FRAME_HELLO_REPLY, 2, "hello_reply")    \
+    X(FRAME_JOIN, 3, "join")                  \
+    X(FRAME_JOIN_REPLY, 4, "join_reply")      \
+    X(FRAME_TABLE, 5, "table")                \
+    X(FRAME_TABLE_REPLY, 6, "table_reply")    \
+    X(FRAME_PULL, 7, "pull")                  \
+    X(FRAME_PULL_REPLY, 8, "pull_reply")      \
+    X(FRAME_PUSH, 9, "push")                  \
+    X(FRAME_PUSH_REPLY, 10, "push_reply")     \
+    X(FRAME_BEAT, 11, "beat")                 \
+    X(FRAME_BEAT_REPLY, 12, "beat_reply")     \
+    X(FRAME_LEAVE, 13, "leave")               \
+    X(FRAME_LEAVE_REPLY, 14, "leave_reply")   \
+    X(FRAME_ADMIN, 15, "admin")               \
+    X(FRAME_ADMIN_REPLY, 16, "admin_reply")   \
+    X(FRAME_FOLLOW, 17, "follow")             \
+    X(FRAME_FOLLOW_REPLY, 18, "follow_reply") \
+    X(FRAME_FILE, 19, "file")                 \
+    X(FRAME_FILE_REPLY, 20, "file_reply")     \
+    X(FRAME_FETCH, 21, "fetch")               \
+    X(FRAME_FETCH_REPLY, 22, "fetch_reply")   \
+    X(FRAME_WATCH, 23, "watch")               \
+    X(FRAME_WATCH_REPLY, 24, "watch_reply")
 
 enum frame_type {
 #define X(name, value, text) name = value,

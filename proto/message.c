@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "proto/message_groups.h"
 #include "proto/message_head.h"
 #include "proto/message_zstd.h"
 #include "proto/placement.h"
@@ -219,6 +220,7 @@ int message_write_hello_reply(struct bytes *out, uint64_t request_id,
 {
     Ps__HelloReply head = PS__HELLO_REPLY__INIT;
     char *nodes[MESSAGE_NODES_MAX];
+    struct message_groups groups;
 
     assert(m->n_nodes <= MESSAGE_NODES_MAX);
     for (uint32_t i = 0; i < m->n_nodes; i++)
@@ -232,6 +234,10 @@ int message_write_hello_reply(struct bytes *out, uint64_t request_id,
     head.shards_per_node = m->shards_per_node;
     head.map_id = m->map_id;
     head.frame_max_bytes = m->frame_max_bytes;
+    message_groups_put(&m->groups, &groups);
+    head.n_groups = m->groups.n;
+    head.groups = groups.list;
+    head.groups_number = m->groups.number;
     return message_head_write(out, FRAME_HELLO_REPLY, request_id, &head.base);
 }
 
@@ -262,7 +268,9 @@ static int take_hello_reply(const void *message, void *ret)
     for (uint32_t i = 0; i < m->n_nodes; i++)
         if (message_head_name(m->nodes[i], sizeof m->nodes[i], head->nodes[i]))
             return PS_EPROTO;
-    return 0;
+    if (head->n_groups && head->n_groups != head->n_nodes)
+        return PS_EPROTO;
+    return message_groups_take(head->groups, head->n_groups, head->groups_number, &m->groups);
 }
 
 int message_read_hello_reply(const struct frame_header *h, const uint8_t *head,

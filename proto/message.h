@@ -25,14 +25,13 @@
 
 #include "common/bytes.h"
 #include "proto/frame.h"
+#include "proto/group.h"
 #include "proto/section.h"
 #include "proto/table_spec.h"
 
 #define PROTO_VERSION_MIN 1u
 #define PROTO_VERSION_MAX 1u
 #define MESSAGE_TEXT_MAX 256u /* a sentence in a reply, with NUL; longer is cut */
-#define MESSAGE_NODES_MAX 64u
-#define MESSAGE_ADDRESS_MAX 128u /* "host:port" with NUL */
 #define MESSAGE_SHARD_LISTENER UINT32_MAX
 
 struct hello {
@@ -59,6 +58,7 @@ struct hello_reply {
     uint64_t map_id;
     uint32_t frame_max_bytes;
     char nodes[MESSAGE_NODES_MAX][MESSAGE_ADDRESS_MAX];
+    struct groups groups; /* none: nodes have no standbys */
 };
 
 struct table_request {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/status.h"
-#include "proto/message.h"
+#include "proto/message_replication.h"
 #include "proto/message_zstd.h"
 #include "tests/fuzz/harness.h"
 
@@ -37,13 +37,49 @@ union message {
     struct admin admin;
     struct beat beat;
     uint64_t clock;
+    struct follow follow;
+    struct follow_reply follow_reply;
+    struct file_request file;
+    struct file_reply file_reply;
+    struct fetch fetch;
+    struct fetch_reply fetch_reply;
+    struct watch watch;
+    struct watch_reply watch_reply;
 };
+
+/* Of the frames between nodes, and of those who watch them. */
+static int read_replication(const struct frame *f, union message *ret)
+{
+    const struct frame_header *h = &f->header;
+
+    switch ((int)h->type) {
+    case FRAME_FOLLOW:
+        return message_read_follow(h, f->head, f->body, f->body_bytes, &ret->follow);
+    case FRAME_FOLLOW_REPLY:
+        return message_read_follow_reply(h, f->head, f->body, f->body_bytes,
+                                         &ret->follow_reply);
+    case FRAME_FILE:
+        return message_read_file(h, f->head, &ret->file);
+    case FRAME_FILE_REPLY:
+        return message_read_file_reply(h, f->head, f->body, f->body_bytes, &ret->file_reply);
+    case FRAME_FETCH:
+        return message_read_fetch(h, f->head, &ret->fetch);
+    case FRAME_FETCH_REPLY:
+        return message_read_fetch_reply(h, f->head, f->body, f->body_bytes, &ret->fetch_reply);
+    case FRAME_WATCH:
+        return message_read_watch(h, f->head, &ret->watch);
+    case FRAME_WATCH_REPLY:
+        return message_read_watch_reply(h, f->head, &ret->watch_reply);
+    default:
+        return PS_EPROTO;
+    }
+}
 
 static int read_message(const struct frame *f, union message *ret)
 {
     const struct frame_header *h = &f->header;
 
-    switch (h->type) {
+    switch ((int)h->type) {
     case FRAME_HELLO:
         return message_read_hello(h, f->head, &ret->hello);
     case FRAME_HELLO_REPLY:
@@ -74,10 +110,9 @@ static int read_message(const struct frame *f, union message *ret)
     case FRAME_LEAVE_REPLY:
     case FRAME_ADMIN_REPLY:
         return message_read_status_reply(h, f->head, &ret->status_reply);
-    case FRAME_TYPE_END:
-        break;
+    default:
+        return read_replication(f, ret);
     }
-    return PS_EPROTO;
 }
 
 static int write_pull_reply(struct bytes *out, uint64_t id, const struct pull_reply *m)
@@ -97,11 +132,37 @@ static int write_pull_reply(struct bytes *out, uint64_t id, const struct pull_re
     return 0;
 }
 
+static int write_replication(const struct frame *f, const union message *m, struct bytes *out)
+{
+    uint64_t id = f->header.request_id;
+
+    switch ((int)f->header.type) {
+    case FRAME_FOLLOW:
+        return message_write_follow(out, id, &m->follow);
+    case FRAME_FOLLOW_REPLY:
+        return message_write_follow_reply(out, id, &m->follow_reply);
+    case FRAME_FILE:
+        return message_write_file(out, id, &m->file);
+    case FRAME_FILE_REPLY:
+        return message_write_file_reply(out, id, &m->file_reply);
+    case FRAME_FETCH:
+        return message_write_fetch(out, id, &m->fetch);
+    case FRAME_FETCH_REPLY:
+        return message_write_fetch_reply(out, id, &m->fetch_reply);
+    case FRAME_WATCH:
+        return message_write_watch(out, id, &m->watch);
+    case FRAME_WATCH_REPLY:
+        return message_write_watch_reply(out, id, &m->watch_reply);
+    default:
+        return PS_EPROTO;
+    }
+}
+
 static int write_message(const struct frame *f, const union message *m, struct bytes *out)
 {
     uint64_t id = f->header.request_id;
 
-    switch (f->header.type) {
+    switch ((int)f->header.type) {
     case FRAME_HELLO:
         return message_write_hello(out, id, &m->hello);
     case FRAME_HELLO_REPLY:
@@ -134,10 +195,9 @@ static int write_message(const struct frame *f, const union message *m, struct b
     case FRAME_ADMIN_REPLY:
         return message_write_admin_reply(out, id, &m->status_reply, (const char *)f->body,
                                          f->body_bytes);
-    case FRAME_TYPE_END:
-        break;
+    default:
+        return write_replication(f, m, out);
     }
-    return PS_EPROTO;
 }
 
 /* Takes a whole frame apart. */
@@ -181,6 +241,16 @@ static uint64_t digest_message(const struct frame *f, const union message *m)
         digest_sections(m->push.sections, m->push.n_sections, &digest);
     if (f->header.type == FRAME_PULL)
         digest_sections(m->pull.sections, m->pull.n_sections, &digest);
+    if (f->header.type == FRAME_FOLLOW)
+        harness_digest(&digest, m->follow.terms,
+                       message_terms_bytes(m->follow.n_terms, m->follow.n_shards));
+    if (f->header.type == FRAME_FOLLOW_REPLY)
+        harness_digest(&digest, m->follow_reply.terms,
+                       message_terms_bytes(m->follow_reply.n_terms, m->follow_reply.n_shards));
+    if (f->header.type == FRAME_FILE_REPLY)
+        harness_digest(&digest, m->file_reply.bytes, m->file_reply.n_bytes);
+    if (f->header.type == FRAME_FETCH_REPLY)
+        harness_digest(&digest, m->fetch_reply.records, m->fetch_reply.record_bytes);
     for (uint32_t i = 0; f->header.type == FRAME_PULL_REPLY && i < m->pull_reply.n_sections;
          i++)
         harness_digest(&digest, m->pull_reply.sections[i].values,
@@ -285,6 +355,31 @@ static struct table_spec seed_spec(void)
                                             TABLE_SPEC_VICTIMS_OLDEST, 1 << 20 } };
 }
 
+static void fill_replication(enum frame_type type, union message *m)
+{
+    static const uint8_t bytes[100] = { 1, 2, 3 };
+
+    if (type == FRAME_FOLLOW)
+        m->follow = (struct follow){ 5,         7, 1,     4096, "lease=10000", "avx2",
+                                     "a.b:700", 2, { 9 }, 2,    bytes };
+    if (type == FRAME_FOLLOW_REPLY)
+        m->follow_reply =
+            (struct follow_reply){ 0, "", 5, 7, FOLLOW_GO_ON, 2, { 8, 9 }, 1, bytes };
+    if (type == FRAME_FILE)
+        m->file = (struct file_request){ "00000000000000000007/MANIFEST", 300, 400 };
+    if (type == FRAME_FILE_REPLY)
+        m->file_reply = (struct file_reply){ 0, "", 500, bytes, 40 };
+    if (type == FRAME_FETCH)
+        m->fetch = (struct fetch){ 5, 400, 300, 200, 77, 1000, 65536 };
+    if (type == FRAME_FETCH_REPLY)
+        m->fetch_reply = (struct fetch_reply){ 0, "", 5, 400, 500, 450, 78, 3, bytes, 40 };
+    if (type == FRAME_WATCH)
+        m->watch = (struct watch){ 5, 10000 };
+    if (type == FRAME_WATCH_REPLY)
+        m->watch_reply =
+            (struct watch_reply){ .groups = { 3, 2, { { 5, true, "a:1", "b:2" } } } };
+}
+
 static void fill_message(enum frame_type type, union message *m)
 {
     *m = (union message){ 0 };
@@ -338,6 +433,7 @@ static void fill_message(enum frame_type type, union message *m)
         m->beat = (struct beat){ 12345, { 1, { { 1, 1700, 0, true } } } };
     if (type == FRAME_LEAVE)
         m->clock = 12345;
+    fill_replication(type, m);
 }
 
 bool harness_seed(uint32_t i, struct bytes *out)

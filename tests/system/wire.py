@@ -10,7 +10,8 @@ LISTENER = 0xFFFFFFFF
 ZSTD, SUM_BEHIND = 1, 2
 
 TYPES = ("hello hello_reply join join_reply table table_reply pull pull_reply push push_reply "
-         "beat beat_reply leave leave_reply admin admin_reply").split()
+         "beat beat_reply leave leave_reply admin admin_reply follow follow_reply file file_reply fetch fetch_reply "
+         "watch watch_reply").split()
 TYPE = {name: number for number, name in enumerate(TYPES, 1)}
 
 STATUS = {name: -10001 - i for i, name in enumerate(

@@ -2,7 +2,51 @@
 
 #include "common/status.h"
 #include "proto/message_head.h"
+#include "proto/message_replication.h"
 #include "tests/unit/proto/messages.h"
+
+/* Of the frames between nodes, and of those who watch them. */
+static int read_replication(const struct frame_header *h, const uint8_t *head,
+                            const uint8_t *body, size_t n)
+{
+    static union {
+        struct follow follow;
+        struct follow_reply follow_reply;
+        struct file_request file;
+        struct file_reply file_reply;
+        struct fetch fetch;
+        struct fetch_reply fetch_reply;
+        struct watch watch;
+        struct watch_reply watch_reply;
+    } m;
+    int status;
+
+    switch (h->type) {
+    case FRAME_FOLLOW:
+        status = message_read_follow(h, head, body, n, &m.follow);
+        if (!status)
+            assert_true(message_terms_bytes(m.follow.n_terms, m.follow.n_shards) <= n);
+        return status;
+    case FRAME_FOLLOW_REPLY:
+        status = message_read_follow_reply(h, head, body, n, &m.follow_reply);
+        if (!status)
+            assert_true(message_terms_bytes(m.follow_reply.n_terms, m.follow_reply.n_shards) <=
+                        n);
+        return status;
+    case FRAME_FILE:
+        return message_read_file(h, head, &m.file);
+    case FRAME_FILE_REPLY:
+        return message_read_file_reply(h, head, body, n, &m.file_reply);
+    case FRAME_FETCH:
+        return message_read_fetch(h, head, &m.fetch);
+    case FRAME_FETCH_REPLY:
+        return message_read_fetch_reply(h, head, body, n, &m.fetch_reply);
+    case FRAME_WATCH:
+        return message_read_watch(h, head, &m.watch);
+    default:
+        return message_read_watch_reply(h, head, &m.watch_reply);
+    }
+}
 
 /* Any reader on any bytes: 0 or a refusal, and what it accepts lies within the body. */
 static int read_any(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
@@ -59,8 +103,12 @@ static int read_any(const struct frame_header *h, const uint8_t *head, const uin
         return message_read_leave(h, head, &m.clock);
     case FRAME_ADMIN:
         return message_read_admin(h, head, &m.admin);
-    default:
+    case FRAME_BEAT_REPLY:
+    case FRAME_LEAVE_REPLY:
+    case FRAME_ADMIN_REPLY:
         return message_read_status_reply(h, head, &m.status);
+    default:
+        return read_replication(h, head, body, n);
     }
 }
 
@@ -120,6 +168,39 @@ static int write_request(struct bytes *b, unsigned type)
     }
 }
 
+static int write_replication(struct bytes *b, unsigned type)
+{
+    static const uint8_t bytes[100] = { 1, 2, 3 };
+    struct follow follow = {
+        5, 7, 1, 4096, "lease=10000", "avx2", "a.b:700", 2, { 9 }, 2, bytes
+    };
+    struct follow_reply follow_reply = { 0, "", 5, 7, FOLLOW_GO_ON, 2, { 8, 9 }, 1, bytes };
+    struct file_request file = { "00000000000000000007/MANIFEST", 300, 400 };
+    struct file_reply file_reply = { 0, "", 500, bytes, 40 };
+    struct fetch fetch = { 5, 400, 300, 200, 77, 1000, 65536 };
+    struct fetch_reply fetch_reply = { 0, "", 5, 400, 500, 450, 78, 3, bytes, 40 };
+    struct watch_reply watch_reply = { .groups = { 3, 2, { { 5, true, "a:1", "b:2" } } } };
+
+    switch (type) {
+    case FRAME_FOLLOW:
+        return message_write_follow(b, 1, &follow);
+    case FRAME_FOLLOW_REPLY:
+        return message_write_follow_reply(b, 1, &follow_reply);
+    case FRAME_FILE:
+        return message_write_file(b, 1, &file);
+    case FRAME_FILE_REPLY:
+        return message_write_file_reply(b, 1, &file_reply);
+    case FRAME_FETCH:
+        return message_write_fetch(b, 1, &fetch);
+    case FRAME_FETCH_REPLY:
+        return message_write_fetch_reply(b, 1, &fetch_reply);
+    case FRAME_WATCH:
+        return message_write_watch(b, 1, &(struct watch){ 5, 10000 });
+    default:
+        return message_write_watch_reply(b, 1, &watch_reply);
+    }
+}
+
 /* One frame of type `type`, with all fields in use. */
 static int write_any(struct bytes *b, unsigned type)
 {
@@ -146,8 +227,10 @@ static int write_any(struct bytes *b, unsigned type)
         status = message_write_admin_reply(b, 1, &status_reply, "{}", 2);
     else if (type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY)
         status = message_write_status_reply(b, (enum frame_type)type, 1, &status_reply);
-    else
+    else if (type < FRAME_FOLLOW)
         status = write_request(b, type);
+    else
+        status = write_replication(b, type);
     free(hello_reply);
     return status;
 }
