@@ -483,6 +483,25 @@ static void add_full(const struct connection_limits *limits, struct handshake_li
              (unsigned long long)counts.open, (unsigned long long)counts.unjoined);
 }
 
+/* One line for all of them: each waits for the same. */
+static void add_watches(const struct watch_server *watches, struct handshake_list *list) ON_MAIN
+{
+    struct watch_server_counts counts;
+    struct stats_wait *wait;
+
+    watch_server_count(watches, &counts);
+    if (!counts.waiting)
+        return;
+    wait = add_wait(list->draft, clock_unix_ms() - (list->loop_ms - counts.oldest_ms));
+    if (!wait)
+        return;
+    wait->until_unix_ms = wait->since_unix_ms + (counts.until_ms - counts.oldest_ms);
+    snprintf(wait->what, sizeof wait->what, "watch");
+    snprintf(wait->who, sizeof wait->who, "%llu clients", (unsigned long long)counts.waiting);
+    snprintf(wait->why, sizeof wait->why,
+             "they are told once another psd is the primary of this node's shards");
+}
+
 static void add_restore(struct admin_server_draft *draft)
 {
     const struct stats_restore *restore = &draft->node.restore;
@@ -529,10 +548,12 @@ static void count_net(const struct admin_server *d, const struct admin_server_in
                       struct stats_net *net) ON_MAIN
 {
     struct connection_set_counts operators;
+    struct watch_server_counts watches;
     struct connection_limits_counts limits;
     struct listener_counts listener;
 
     connection_set_count(&d->connections, &operators);
+    watch_server_count(in->watches, &watches);
     connection_limits_count(in->limits, &limits);
     net->refused_requests = d->n_refused;
     net->refused_connections = limits.refused;
@@ -540,16 +561,16 @@ static void count_net(const struct admin_server *d, const struct admin_server_in
     if (!in->listener)
         return;
     listener_count(in->listener, &listener);
-    net->connections = listener.handshakes + operators.connections;
+    net->connections = listener.handshakes + operators.connections + watches.net.connections;
     net->connections_total = listener.accepted;
-    net->bytes_in = listener.bytes_in + operators.bytes_in;
-    net->bytes_out = listener.bytes_out + operators.bytes_out;
-    net->malformed_frames = listener.malformed + operators.malformed;
+    net->bytes_in = listener.bytes_in + operators.bytes_in + watches.net.bytes_in;
+    net->bytes_out = listener.bytes_out + operators.bytes_out + watches.net.bytes_out;
+    net->malformed_frames = listener.malformed + operators.malformed + watches.net.malformed;
     net->refused_handshakes = listener.refused;
-    net->slow_peers = listener.slow + operators.slow;
-    net->evicted_peers = listener.evicted + d->n_evicted;
-    net->greedy_peers = operators.greedy;
-    net->held_bytes = operators.held_bytes;
+    net->slow_peers = listener.slow + operators.slow + watches.net.slow;
+    net->evicted_peers = listener.evicted + d->n_evicted + watches.n_evicted;
+    net->greedy_peers = operators.greedy + watches.net.greedy;
+    net->held_bytes = operators.held_bytes + watches.net.held_bytes;
 }
 
 void admin_server_publish(const struct admin_server *d, const struct admin_server_inputs *in,
@@ -567,6 +588,7 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
     add_restore(draft);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);
+    add_watches(in->watches, &list);
     add_full(in->limits, &list);
     connection_limits_each(in->limits, list.loop_ms, add_idle, &list);
     if (in->listener)

@@ -21,6 +21,7 @@
 #include "server/net/listener.h"
 #include "server/node_stats.h"
 #include "server/row_lookup.h"
+#include "server/watch_server.h"
 
 #define ADMIN_SERVER_CONNECTIONS_MAX 64u
 
@@ -68,6 +69,7 @@ struct admin_server_draft {
 
 struct admin_server_inputs {
     const struct listener *listener; /* NULL: closed; the draft keeps its last counts */
+    const struct watch_server *watches;
     const struct connection_limits *limits;
     uint64_t handshake_ms;
     bool ready, stopping;

@@ -7,6 +7,7 @@
 #include "server/node.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@
 #include "server/node_stats.h"
 #include "server/shard_thread.h"
 #include "server/start.h"
+#include "server/watch_server.h"
 #include "server/worker_events.h"
 
 #define TICK_MS 100u
@@ -55,6 +57,8 @@ struct node {
     struct http *http;                 /* owned; NULL: off */
     struct listener *listener;         /* owned; listens while SERVING; NULL from STOPPING on */
     struct admin_server *admin;        /* owned */
+    struct group_view *groups;         /* owned: which psd is the primary */
+    struct watch_server *watches;      /* owned: of those who ask that */
     struct connection_limits *limits;  /* owned */
     struct connection_limits_clock limits_clock;
     struct channel_memory memory; /* of all connections' messages and replies */
@@ -148,6 +152,7 @@ static void publish(void *node)
     struct node *n = node;
     struct admin_server_inputs in = { .listener = n->listener,
                                       .handshake_ms = n->settings->handshake_timeout_ms,
+                                      .watches = n->watches,
                                       .limits = n->limits,
                                       .ready = n->state == NODE_SERVING,
                                       .stopping = n->state > NODE_SERVING };
@@ -186,6 +191,7 @@ static void end(struct node *n) ON_MAIN
     listener_close(n->listener);
     n->listener = NULL;
     admin_server_close(n->admin);
+    watch_server_close(n->watches);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_stop(n->shards[i]);
     for (uint32_t i = 0; i < n->settings->shards; i++)
@@ -232,6 +238,7 @@ static void begin_stop(struct node *n) ON_MAIN
     listener_close(n->listener);
     n->listener = NULL;
     admin_server_close(n->admin);
+    watch_server_close(n->watches);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_drain(n->shards[i]);
     if (n->checkpointer)
@@ -363,6 +370,7 @@ static void on_tick(uv_timer_t *timer)
     connection_limits_sweep(n->limits, limits_now(n));
     publish(n);
     admin_server_sweep(n->admin);
+    watch_server_sweep(n->watches);
     feed_watchdog(n, now_ms);
     if (n->state != NODE_SERVING && now_ms - n->extended_ms > EXTEND_MS / 4) {
         n->extended_ms = now_ms;
@@ -386,6 +394,11 @@ static int on_client(void *owner, const struct listener_client *client)
         return shard_thread_receive(
             n->shards[hello->shard], client->fd, client->request_id, hello,
             connection_limits_open(n->limits, client->address, limits_now(n)));
+    if (strcmp(hello->role, "watcher") == 0) {
+        if (watch_server_receive(n->watches, client->fd, client->request_id, hello))
+            log_line_warn("a watcher's connection was accepted, but could not be opened");
+        return 0;
+    }
     if (admin_server_receive(n->admin, client->fd, client->request_id, hello))
         log_line_warn("an operator's connection was accepted, but could not be opened");
     return 0;
@@ -504,7 +517,8 @@ static int start_shards(struct node *n, struct err *err) ON_MAIN
                                           .compress_replies = s->compress_replies,
                                           .checkpoint_bytes_per_s =
                                               s->checkpoint_bytes_per_s / s->shards,
-                                          .welcome = &n->map };
+                                          .welcome = &n->map,
+                                          .groups = n->groups };
     uint32_t i;
     int status = 0;
 
@@ -552,6 +566,10 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .refresh = publish,
                                          .check_serving = check_serving,
                                          .node = n };
+    struct watch_server_config watches = { .loop = &n->loop,
+                                           .welcome = &n->map,
+                                           .groups = n->groups,
+                                           .frame_timeout_ms = s->frame_timeout_ms };
     struct connection_limits_config limits = limits_of(s);
 
     n->stats = node_stats_new(n->shards, s->shards);
@@ -564,6 +582,7 @@ static void make_helpers(struct node *n) ON_MAIN
     admin.checkpointer = n->checkpointer;
     admin.shards = (struct shard_call_config){ &n->mailbox, &n->map, n->shards };
     n->admin = admin_server_new(&admin);
+    n->watches = watch_server_new(&watches);
     n->report.node =
         (struct node_report){ .version = PS_VERSION,
                               .address = "",
@@ -586,6 +605,7 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
                                         .token = s->token,
                                         .handshake_ms = s->handshake_timeout_ms,
                                         .map = &n->map,
+                                        .groups = n->groups,
                                         .events = &listener_events,
                                         .owner = n };
     int status = listener_open(&listener, &n->listener, err);
@@ -686,6 +706,7 @@ static void unmake(struct node *n) ON_MAIN
     assert(status == 0);
     mailbox_deinit(&n->mailbox);
     admin_server_free(n->admin);
+    watch_server_free(n->watches);
     connection_limits_free(n->limits);
     checkpointer_free(n->checkpointer);
     node_stats_free(n->stats);
@@ -741,6 +762,9 @@ int node_run(struct settings *settings, struct settings_reload *reload)
     n->lock.fd = -1;
     n->watchdog_ms = watchdog_ms();
     status = cluster_map(settings, &n->map, &err);
+    n->groups = group_view_new(&n->map);
+    if (!n->groups && !status)
+        status = err_set(&err, -ENOMEM, "no memory for a lock");
     if (!status && settings->data_dir[0])
         status = data_dir_lock_acquire(settings->data_dir, &n->lock, &err);
     if (!status)
@@ -759,6 +783,7 @@ int node_run(struct settings *settings, struct settings_reload *reload)
         data_dir_lock_abandon(&n->lock);
     else
         data_dir_lock_release(&n->lock);
+    group_view_free(n->groups);
     free(n);
     return exit_status;
 }

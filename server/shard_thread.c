@@ -178,6 +178,7 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                         .park_max_ms = t->config.core.park_ms,
                                         .tables_max = t->config.core.tables_max,
                                         .compress_replies = t->config.compress_replies,
+                                        .groups = t->config.groups,
                                         .is_alone = t->config.core.n_shards == 1 };
     struct connection_set_config connections = { .channels = &t->channels,
                                                  .frame_max_bytes = t->config.frame_max_bytes,
@@ -185,6 +186,7 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                                  .memory = t->config.client_memory,
                                                  .low_priority = true,
                                                  .welcome = t->config.welcome,
+                                                 .groups = t->config.groups,
                                                  .events = &dispatch_events };
     struct shard_checkpoint_config save = { .loop = &t->loop,
                                             .bytes_per_s = t->config.checkpoint_bytes_per_s };

@@ -31,6 +31,7 @@ struct shard_thread_config {
     bool compress_replies;
     uint64_t checkpoint_bytes_per_s;   /* shard_checkpoint.h */
     const struct hello_reply *welcome; /* borrowed; filled in before the first connection */
+    struct group_view *groups;         /* borrowed; NULL: this node has no standby */
 };
 
 int shard_thread_start(const struct shard_thread_config *config,

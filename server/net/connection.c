@@ -411,6 +411,8 @@ static int welcome(struct connection *c, uint64_t request_id)
     int status;
 
     reply.version = message_common_version(&c->hello);
+    if (c->set->config.groups)
+        group_view_get(c->set->config.groups, &reply.groups);
     status = message_write_hello_reply(&frame, request_id, &reply);
     if (status) {
         bytes_deinit(&frame);

@@ -22,6 +22,7 @@
 #include "proto/channel.h"
 #include "proto/message.h"
 #include "server/net/connection_limits.h"
+#include "server/net/group_view.h"
 
 struct connection;
 struct connection_set;
@@ -189,7 +190,8 @@ struct connection_set_config {
         memory; /* borrowed; NULL: no limit. Beyond it the connection that holds most is closed,
                  * but for one whose body is unpacked in slices: that one's turn ends by itself */
     bool low_priority; /* of each connection, until its worker has joined (channel.h) */
-    const struct hello_reply *welcome;      /* borrowed: the reply to the hello */
+    const struct hello_reply *welcome;      /* borrowed: the reply to the hello, */
+    struct group_view *groups;              /* borrowed: and what these say; NULL: nothing */
     const struct connection_events *events; /* borrowed, static */
     void *owner;                            /* borrowed */
 };

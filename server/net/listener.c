@@ -184,20 +184,32 @@ static int refuse(struct hello_reply *reply, int status, const char *fmt, ...)
     return status;
 }
 
-/* The operators' role goes to the listener, the others also to a shard. */
+static bool has_role(const struct hello *hello, const char *role)
+{
+    return strcmp(hello->role, role) == 0;
+}
+
+/* Of the shards' rows. */
+static bool is_client(const struct hello *hello)
+{
+    return has_role(hello, "worker") || has_role(hello, "reader");
+}
+
+/* Operators and watchers go to the listener, the others also to a shard. */
 static int check_role(const struct listener_config *config, const struct hello *hello,
                       struct hello_reply *reply)
 {
     bool to_listener = hello->shard == MESSAGE_SHARD_LISTENER;
 
-    if (strcmp(hello->role, "operator") == 0)
+    if (has_role(hello, "operator") || has_role(hello, "watcher"))
         return to_listener ? 0
                            : refuse(reply, PS_EGREETING,
-                                    "role operator: connects to the listener, not shard %u",
-                                    hello->shard);
-    if (strcmp(hello->role, "worker") != 0 && strcmp(hello->role, "reader") != 0)
+                                    "role %s: connects to the listener, not shard %u",
+                                    hello->role, hello->shard);
+    if (!is_client(hello))
         return refuse(reply, PS_EGREETING,
-                      "role: found \"%s\", expected worker, reader or operator", hello->role);
+                      "role: found \"%s\", expected worker, reader, operator or watcher",
+                      hello->role);
     if (!to_listener && hello->shard >= config->map->shards_per_node)
         return refuse(reply, PS_EGREETING, "shard: found %u, this node has 0 to %u",
                       hello->shard, config->map->shards_per_node - 1);
@@ -290,25 +302,42 @@ static void send_map(struct handshake *h)
     struct hello_reply map = *h->listener->config.map;
 
     map.version = message_common_version(&h->hello);
+    if (h->listener->config.groups)
+        group_view_get(h->listener->config.groups, &map.groups);
     send_reply(h, &map);
+}
+
+/* A worker or a reader. */
+static void on_client_hello(struct handshake *h, struct hello_reply *reply)
+{
+    const struct listener_config *config = &h->listener->config;
+    struct err err = { 0 };
+
+    if (config->groups && !group_view_is_primary(config->groups)) {
+        group_view_refuse(config->groups, reply);
+        ask_to_retry(h, reply);
+    } else if (config->events->check_serving &&
+               config->events->check_serving(config->owner, &err)) {
+        refuse(reply, err.status, "%s", err.text);
+        ask_to_retry(h, reply);
+    } else if (h->hello.shard == MESSAGE_SHARD_LISTENER) {
+        send_map(h);
+    } else if (config->events->admit(config->owner, &h->address, &err)) {
+        refuse(reply, err.status, "%s", err.text);
+        turn_away(h, reply);
+    } else {
+        hand_over(h, reply);
+    }
 }
 
 static void on_good_hello(struct handshake *h, struct hello_reply *reply)
 {
     const struct listener_config *config = &h->listener->config;
-    bool is_operator = strcmp(h->hello.role, "operator") == 0;
     struct err err = { 0 };
 
-    if (!is_operator && config->events->check_serving &&
-        config->events->check_serving(config->owner, &err)) {
-        refuse(reply, err.status, "%s", err.text);
-        ask_to_retry(h, reply);
-    } else if (!is_operator && h->hello.shard == MESSAGE_SHARD_LISTENER) {
-        send_map(h);
-    } else if (!is_operator && config->events->admit(config->owner, &h->address, &err)) {
-        refuse(reply, err.status, "%s", err.text);
-        turn_away(h, reply);
-    } else if (is_operator && config->events->admit_operator &&
+    if (is_client(&h->hello)) {
+        on_client_hello(h, reply);
+    } else if (has_role(&h->hello, "operator") && config->events->admit_operator &&
                config->events->admit_operator(config->owner, &err)) {
         refuse(reply, err.status, "%s", err.text);
         turn_away(h, reply);

@@ -6,8 +6,11 @@
  *     worker    0 .. n-1           that shard's connection
  *     reader    0 .. n-1           that shard's connection
  *     operator  MESSAGE_SHARD_LISTENER an operator's connection
+ *     watcher   MESSAGE_SHARD_LISTENER a watcher's connection
  *     worker    MESSAGE_SHARD_LISTENER answered with the map of the cluster, and no more
  *     reader    MESSAGE_SHARD_LISTENER the same
+ *
+ * Where another psd is the primary, workers and readers are refused with PS_EMOVED, and told who it is.
  *
  * Runs on the main thread.
  */
@@ -19,6 +22,7 @@
 #include "common/address.h"
 #include "common/thread_role.h"
 #include "proto/message.h"
+#include "server/net/group_view.h"
 
 /* At a time; then the oldest of the address that has most goes, so that a peer which says hello at once always gets an
  * answer, and one of another address whenever it says it in time. More than the kernel's backlog, all of which may come
@@ -39,10 +43,10 @@ struct listener_events {
     /* A peer whose handshake is complete. 0: `fd` is taken. Else the connection is closed without a
      * reply, and on_refused() gets the status. */
     int (*on_client)(void *owner, const struct listener_client *client);
-    /* Called for a peer that is not an operator: 0 if the node serves workers. An error and its sentence refuse the
+    /* Called for a worker or a reader: 0 if the node serves workers. An error and its sentence refuse the
      * peer, which retries later. NULL: always 0. */
     int (*check_serving)(void *owner, struct err *err);
-    /* Called before on_client(), for a peer that is not an operator: 0 if there is a place. An error and its sentence
+    /* Called before on_client(), for a worker or a reader: 0 if there is a place. An error and its sentence
      * refuse the peer. */
     int (*admit)(void *owner, const struct sockaddr_storage *address, struct err *err);
     /* The same for an operator. NULL: always 0. */
@@ -58,12 +62,13 @@ struct listener_config {
     uint64_t handshake_ms;
     uint32_t handshakes_max;              /* 0: LISTENER_HANDSHAKES_MAX */
     const struct hello_reply *map;        /* borrowed: version, nodes, shards, map_id */
+    struct group_view *groups;            /* borrowed; NULL: this is the primary */
     const struct listener_events *events; /* borrowed, static */
     void *owner;                          /* borrowed */
 };
 
 struct listener_counts {
-    uint64_t retry_later; /* refused by check_serving(): they retry later */
+    uint64_t retry_later; /* refused by check_serving() or with PS_EMOVED: they retry later */
     uint64_t handshakes, accepted, refused, malformed, slow, evicted, failed_accepts, bytes_in,
         bytes_out;
 };

@@ -18,6 +18,7 @@ struct fixture {
     struct hello_reply map;
     struct listener_config config;
     struct listener *listener;
+    struct group_view *groups;
     int client_fd, client_status; /* client_status: the status of on_client() */
     uint64_t client_request_id;
     bool is_full, is_restoring, all_operators_wait;
@@ -92,12 +93,14 @@ static void set_up(struct fixture *f)
     };
     snprintf(f->map.nodes[0], MESSAGE_ADDRESS_MAX, "here:1");
     assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->groups = group_view_new(&f->map);
     f->config = (struct listener_config){ .loop = &f->loop,
                                           .listen = "127.0.0.1:0",
                                           .token = "",
                                           .handshake_ms = 60000,
                                           .handshakes_max = 3,
                                           .map = &f->map,
+                                          .groups = f->groups,
                                           .events = &events,
                                           .owner = f };
     assert_int_equal(listener_open(&f->config, &f->listener, &err), 0);
@@ -110,6 +113,7 @@ static void tear_down(struct fixture *f)
         close(f->client_fd);
     listener_close(f->listener);
     uv_run(&f->loop, UV_RUN_DEFAULT);
+    group_view_free(f->groups);
     assert_int_equal(uv_loop_close(&f->loop), 0);
 }
 
@@ -294,6 +298,12 @@ static void every_reason_to_refuse_has_its_status_and_sentence(void **state)
         { { 1, 1, "worker", "secret", 2, 0, "", 0 }, PS_EGREETING, "found 2" },
         { { 1, 1, "king", "secret", 0, 0, "", 0 }, PS_EGREETING, "king" },
         { { 1, 1, "operator", "secret", 0, 0, "", 0 }, PS_EGREETING, "operator" },
+        { { 1, 1, "watcher", "secret", 0, 0, "", 0 }, PS_EGREETING, "watcher" },
+        { { 1, 1, "watcher", "", MESSAGE_SHARD_LISTENER, 0, "", 0 }, PS_EGREETING, "none" },
+        { { 1, 1, "watcher", "secret", MESSAGE_SHARD_LISTENER, 78, "", 0 },
+          PS_ECLUSTER,
+          "map" },
+        { { 1, 1, "watcher", "secret", MESSAGE_SHARD_LISTENER, 77, "", 0 }, 0, NULL },
     };
 
     (void)state;
@@ -429,6 +439,65 @@ static void while_it_restores_all_but_operators_are_asked_to_retry(void **state)
     tear_down(&f);
 }
 
+/* Also while it restores: where to go is known before the data is there. */
+static void clients_of_another_primary_are_told_who_it_is(void **state)
+{
+    static const char *const roles[] = { "worker", "reader" };
+    const uint32_t shards[] = { 0, MESSAGE_SHARD_LISTENER };
+    struct group own = { .term = 7, .primary = "there:2", .standby = "here:1" };
+    struct hello hello = good_hello;
+    struct hello_reply reply;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    f.is_restoring = true;
+    enter_main();
+    group_view_set_own(f.groups, GROUP_VIEW_OTHER, &own);
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(hello.role, sizeof hello.role, "%s", roles[i / 2]);
+        hello.shard = shards[i % 2];
+        reply = ask(&f, &hello);
+        assert_int_equal(reply.status, PS_EMOVED);
+        assert_int_equal(reply.n_nodes, 1);
+        assert_int_equal(reply.map_id, 77);
+        assert_int_equal(reply.groups.items[0].term, 7);
+        assert_string_equal(reply.groups.items[0].primary, "there:2");
+        assert_non_null(strstr(reply.text, "there:2"));
+    }
+    assert_int_equal(count(&f).retry_later, 4);
+    assert_int_equal(count(&f).refused + f.n_refused + f.n_clients, 0);
+    snprintf(hello.role, sizeof hello.role, "watcher");
+    hello.shard = MESSAGE_SHARD_LISTENER;
+    p = knock(&f);
+    say_hello(&p, &hello);
+    while (!f.n_clients)
+        peer_turn(&p);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void the_map_names_the_groups_if_there_are_some(void **state)
+{
+    struct group own = { .term = 7, .primary = "here:1", .standby = "there:2" };
+    struct hello hello = good_hello;
+    struct hello_reply reply;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    hello.shard = MESSAGE_SHARD_LISTENER;
+    assert_int_equal(ask(&f, &hello).groups.n, 0);
+    enter_main();
+    group_view_set_own(f.groups, GROUP_VIEW_PRIMARY, &own);
+    reply = ask(&f, &hello);
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(reply.groups.n, 1);
+    assert_string_equal(reply.groups.items[0].standby, "there:2");
+    tear_down(&f);
+}
+
 static void silent_peers_make_place_for_one_that_says_hello(void **state)
 {
     enum { N_SILENT = 8 };
@@ -559,6 +628,8 @@ int main(void)
         cmocka_unit_test(silent_peers_make_place_for_one_that_says_hello),
         cmocka_unit_test(the_oldest_of_the_address_that_has_most_goes),
         cmocka_unit_test(a_client_that_the_owner_refuses_is_closed),
+        cmocka_unit_test(clients_of_another_primary_are_told_who_it_is),
+        cmocka_unit_test(the_map_names_the_groups_if_there_are_some),
         cmocka_unit_test(a_silent_peer_is_closed_at_the_deadline),
         cmocka_unit_test(a_listener_closed_during_handshakes_frees_all),
         cmocka_unit_test(a_port_in_use_is_refused_with_a_sentence),
