@@ -16,9 +16,9 @@ VERSION  = 0.1.0
 # What a Debian 12 machine needs to build and test this, and why is in README.md.
 APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
             libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
-            libxxhash-dev libisal-dev
+            libxxhash-dev libisal-dev libcurl4-openssl-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
-            systemd groff-base
+            systemd groff-base etcd-server
 # The Python package and its wheel. Tests of psd.torch are skipped without python3-torch, which is large.
 APT_PYTHON = python3-cffi python3-setuptools python3-wheel python3-pip python3-venv
 APT_LINT  = clang clang-format binutils universal-ctags
@@ -58,7 +58,7 @@ LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -fno-exceptions -fno-rtti
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
-MODULES  = common common/http proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
+MODULES  = common common/http proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server/cluster server \
            worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker worker/serve deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
@@ -72,6 +72,7 @@ link.core   = server/core proto common
 link.net    = server/net server/core proto common
 link.checkpoint = server/checkpoint server/core proto common
 link.wal    = server/wal server/checkpoint server/core proto common
+link.cluster = server/cluster common
 link.recovery = server/recovery server/wal server/checkpoint server/core proto common
 link.admin  = server/admin common/http server/core proto common
 link.client = worker/client proto common
@@ -80,11 +81,13 @@ link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
 link.worker = worker/serve worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
 link.psctl  = deploy/psctl worker/client server server/recovery server/wal server/checkpoint server/core proto common
-link.psd    = server server/requests server/net server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
+link.psd    = server server/cluster server/requests server/net server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
 
 all: $(PROGRAMS) libpsd cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
+# Of psd alone, for etcd: server/cluster/etcd_http.c. What else links server/cluster does not use that file.
+$(B)/bin/psd $(B)/unit/cluster/%: LDLIBS += -Wl,--as-needed -lcurl
 $(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
 $(B)/bin/psctl: $(B)/deploy/psctl/main.o $(call libs,$(link.psctl))
 $(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
@@ -333,7 +336,7 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(call fixtures,$(1)) $(SUPPORT) $(ca
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net checkpoint wal recovery admin client libpsd data model worker psctl psd,$(eval $(call unit_folder,$(r))))
+$(foreach r,common proto core net checkpoint wal recovery admin cluster client libpsd data model worker psctl psd,$(eval $(call unit_folder,$(r))))
 $(B)/unit/worker/test_job_peers: $(B)/tests/unit/client/fake_shard.o
 
 # Those of the CUDA half, on the emulated device.

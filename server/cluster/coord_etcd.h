@@ -1,0 +1,29 @@
+/*
+ * etcd 3.4 as a coordination service (coord.h), through its JSON gateway: HTTP/1.1 on the client port, libcurl on
+ * libuv.
+ *
+ * One endpoint is used at a time. Whatever goes wrong there (no connection, no answer in its time, an answer that is
+ * not etcd's, a member without a leader) moves calls and watches to the next one. A call repeats until its deadline.
+ * The first attempt at an endpoint has COORD_ETCD_ATTEMPT_MS, and each round over all of them twice as long.
+ *
+ * A watch that is silent looks like one without changes. So while there is one, keys that have changed are asked for
+ * at its own endpoint every COORD_ETCD_PROBE_MS; an endpoint that does not answer, or a watch that twice has not seen
+ * what the answer shows, ends that stream, and the next one goes on from the revision after the last that was seen.
+ */
+#ifndef SERVER_CLUSTER_COORD_ETCD_H
+#define SERVER_CLUSTER_COORD_ETCD_H
+
+#include <uv.h>
+
+#include "server/cluster/coord.h"
+
+#define COORD_ETCD_ENDPOINTS_MAX 8u
+#define COORD_ETCD_ATTEMPT_MS 500u
+#define COORD_ETCD_PROBE_MS 1000u
+
+/* url: etcd://HOST:PORT[,HOST:PORT...]/CLUSTER; CLUSTER is 1 to 64 letters, digits, "_", "-", ".". Connects to nothing
+ * yet. PS_ESETTING: *err has the fault. *ret is freed by its close(). */
+int coord_etcd_open(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err)
+    MUST_CHECK;
+
+#endif

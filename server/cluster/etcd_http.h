@@ -1,0 +1,54 @@
+/*
+ * HTTP requests of coord_etcd.c: libcurl's multi interface on a libuv loop.
+ *
+ * Within curl's own callbacks nothing of curl may be called: it refuses a request that is added there, and the request
+ * is lost. So they only keep bytes; on_data and on_done are called when curl has returned.
+ */
+#ifndef SERVER_CLUSTER_ETCD_HTTP_H
+#define SERVER_CLUSTER_ETCD_HTTP_H
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <uv.h>
+
+#include "common/bytes.h"
+
+struct etcd_http {
+    uv_loop_t *loop;                             /* borrowed */
+    CURLM *multi;                                /* owned */
+    struct curl_slist *headers, *stream_headers; /* owned */
+    uv_timer_t timer;
+    uint32_t n_handles;                   /* of libuv, that are not closed */
+    size_t max_bytes;                     /* of an answer, or of what is unread of a stream */
+    void (*on_data)(struct etcd_http *h); /* streams may have new bytes */
+    void (*on_closed)(struct etcd_http *h);
+};
+
+/* One request. Zeroed but for http and on_done: none is under way. */
+struct etcd_http_transfer {
+    struct etcd_http *http; /* borrowed */
+    CURL *easy;             /* owned; NULL: not under way */
+    const char *address;    /* borrowed */
+    char *body;             /* owned */
+    struct bytes in;        /* what has come */
+    bool is_too_long;
+    int status; /* on_done: 0, -ETIMEDOUT, -ECONNREFUSED, -ECONNRESET for all else */
+    char error[CURL_ERROR_SIZE]; /* ... its sentence */
+    void (*on_done)(struct etcd_http_transfer *t);
+};
+
+/* Set max_bytes, on_data and on_closed. */
+void etcd_http_open(struct etcd_http *h, uv_loop_t *loop);
+
+/* No request is under way. on_closed is called later. */
+void etcd_http_close(struct etcd_http *h);
+
+/* Posts the body to http://ADDRESS/PATH. timeout_ms 0: a stream, which has no end. Call it from the loop, not from
+ * on_done or on_data. 0, or -ENOMEM. */
+int etcd_http_start(struct etcd_http_transfer *t, const char *address, const char *path,
+                    const char *body, uint64_t timeout_ms) MUST_CHECK;
+
+/* Ends the request, if one is under way, and frees what has come. */
+void etcd_http_stop(struct etcd_http_transfer *t);
+
+#endif
