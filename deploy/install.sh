@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, the plug-in, libpsd, units, man pages; and sample configurations
+# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, completions, the plug-in, libpsd, units, man pages; and sample configurations
 # in $2/etc/psd, where a file that is there already is left alone and the sample put beside it as .new. $4: the folder of libraries, or
 # nothing: PREFIX/lib, with Debian's name of this machine where there is one (lib/x86_64-linux-gnu).
 set -eu
@@ -11,6 +11,13 @@ install -d "$dest$prefix/bin" "$dest$prefix/lib/systemd/system" "$dest/etc/psd/j
 for program in psd psworker psctl psbench; do
     [ ! -x "$bin/$program" ] || install -m 755 "$bin/$program" "$dest$prefix/bin/$program"
 done
+# What completes psctl's words in a shell, where each shell looks for it.
+if [ -x "$bin/psctl" ]; then
+    case $prefix in /usr) zsh=vendor-completions ;; *) zsh=site-functions ;; esac
+    install -d "$dest$prefix/share/bash-completion/completions" "$dest$prefix/share/zsh/$zsh"
+    "$bin/psctl" completion bash >"$dest$prefix/share/bash-completion/completions/psctl"
+    "$bin/psctl" completion zsh >"$dest$prefix/share/zsh/$zsh/_psctl"
+fi
 # The GPU's half of psworker, where it was built: psworker looks there (worker/cuda_plugin.h).
 if [ -e "$bin/psworker_cuda.so" ]; then
     install -d "$dest$prefix/lib/psd"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes the man pages into $2/man1, man3, man5 and man7. $1: the folder of the programs. A page is a file of deploy/man; a line in it
 # such as "@settings psd@" is replaced by what that program prints, so that a page repeats nothing by hand:
-#   @version@ (anywhere), @usage PROGRAM@, @text PROGRAM@, @options PROGRAM@, @settings PROGRAM@, @markdown FILE@, @header FILE@
+#   @version@ (anywhere), @usage PROGRAM@, @text PROGRAM@, @options PROGRAM@, @settings PROGRAM@, @examples PROGRAM@, @markdown FILE@, @header FILE@
 # Each function of libpsd has a page of its name that leads to libpsd(3).
 # Pages of a program that is not in $1 are left out.
 set -eu
@@ -32,6 +32,17 @@ print_part() {
             printf ".TP\n.B %s\n", plain($2)
             print plain($4 ($3 == "" ? "" : " [" $3 "]"))
         }'
+}
+
+# The examples of each command of a program that has "help COMMAND".
+print_examples() {
+    ./help.sh "$bin/$1" | awk -F'\t' '$1 == "command" { sub(/ .*/, "", $2); print $2 }' | while read -r command; do
+        "$bin/$1" help "$command" | awk '
+            function plain(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); return text }
+            !is_on     { is_on = $0 == "examples:"; next }
+            /^      /  { sub(/^ +/, ""); print plain(toupper(substr($0, 1, 1)) substr($0, 2)) "."; next }
+                       { sub(/^ +/, ""); printf ".TP\n.B %s\n", plain($0) }'
+    done
 }
 
 # The Markdown of deploy/docs: headings, paragraphs, lists, tables of two columns or more, code.
@@ -116,6 +127,7 @@ for source in man/*.[1357]; do
     while IFS= read -r line; do
         case $line in
         "@header "*) file=${line#@header } && print_header "${file%@}" ;;
+        "@examples "*) file=${line#@examples } && print_examples "${file%@}" ;;
         "@markdown "*) file=${line#@markdown } && print_markdown "${file%@}" ;;
         "@"*"@") words=${line%@} && print_part "$(echo "${words#@}" | cut -d' ' -f1)" "${words#* }" ;;
         *) printf '%s\n' "$line" ;;

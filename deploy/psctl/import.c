@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "common/token_file.h"
+#include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/export.h"
 #include "deploy/psctl/tensor_input.h"
@@ -392,6 +393,7 @@ static int leave(struct import *w, struct err *err)
 /* A client for the tables of one job. */
 static int join(struct import *w, const char *table, struct err *err)
 {
+    uint32_t timeout_ms = cluster_query_timeout_ms(w->options, true);
     char job[TABLE_SPEC_NAME_MAX];
     struct ps_options options = { .servers = w->options->server,
                                   .token = w->token,
@@ -399,8 +401,8 @@ static int join(struct import *w, const char *table, struct err *err)
                                   .job = w->job,
                                   .n_workers = 1,
                                   .mode = TABLE_SPEC_MODE_ASYNC,
-                                  .connect_ms = (uint32_t)w->options->timeout_ms,
-                                  .give_up_ms = (uint32_t)w->options->timeout_ms,
+                                  .connect_ms = timeout_ms,
+                                  .give_up_ms = timeout_ms,
                                   .window_bytes = 32u << 20,
                                   .on_notice = on_notice,
                                   .is_cancelled = is_interrupted,

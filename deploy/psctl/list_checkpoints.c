@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "deploy/psctl/data_dir.h"
-#include "deploy/psctl/text_output.h"
+#include "deploy/psctl/text_grid.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/directory.h"
 #include "server/recovery/timeline.h"
@@ -17,7 +17,7 @@
 struct list_checkpoints {
     bool json;
     cJSON *root;
-    struct text_output_grid grid;
+    struct text_grid grid;
     uint32_t n_added, n_absent; /* absent: no manifest yet, or no more */
 };
 
@@ -70,17 +70,16 @@ static void add_to_grid(struct list_checkpoints *p, const struct point *point)
     if (localtime_r(&seconds, &local))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
     format_jobs(m, jobs, sizeof jobs);
-    text_output_grid_add(&p->grid, "%" PRIu64, m->number);
-    text_output_grid_add(&p->grid, "%s", when);
+    text_grid_add(&p->grid, "%" PRIu64, m->number);
+    text_grid_add(&p->grid, "%s", when);
     if (m->base)
-        text_output_grid_add(&p->grid, "delta to %" PRIu64 "%s%s", m->base, archived,
-                             truncated);
+        text_grid_add(&p->grid, "delta to %" PRIu64 "%s%s", m->base, archived, truncated);
     else
-        text_output_grid_add(&p->grid, "full%s%s", archived, truncated);
-    text_output_grid_add(&p->grid, "%u", m->n_files);
-    text_output_grid_add(&p->grid, "%" PRIu64, point->n_rows);
-    text_output_grid_add(&p->grid, "%" PRIu64, point->n_bytes);
-    text_output_grid_add(&p->grid, "%s", jobs);
+        text_grid_add(&p->grid, "full%s%s", archived, truncated);
+    text_grid_add(&p->grid, "%u", m->n_files);
+    text_grid_add(&p->grid, "%" PRIu64, point->n_rows);
+    text_grid_add(&p->grid, "%" PRIu64, point->n_bytes);
+    text_grid_add(&p->grid, "%s", jobs);
 }
 
 static void add_to_json(struct list_checkpoints *p, const struct point *point)
@@ -191,14 +190,15 @@ static int add_all(struct list_checkpoints *p, const char *data_dir, struct err 
 static int run_one(const struct options *o, const char *path)
 {
     struct list_checkpoints p = { .json = o->json, .root = cJSON_CreateArray() };
+    struct terminal terminal;
     struct err err = { 0 };
     int status;
 
-    text_output_grid_init(&p.grid, heads, COUNT_OF(heads));
+    text_grid_init(&p.grid, heads, COUNT_OF(heads));
     status = add_all(&p, path, &err);
     if (status) {
         cJSON_Delete(p.root);
-        text_output_grid_drop(&p.grid);
+        text_grid_drop(&p.grid);
         err.status = status;
         return data_dir_fail(&err);
     }
@@ -210,7 +210,8 @@ static int run_one(const struct options *o, const char *path)
         return EXIT_ANSWERED;
     }
     cJSON_Delete(p.root);
-    text_output_grid_finish(&p.grid, stdout);
+    terminal = terminal_of(stdout, o->output == OPTIONS_WIDE);
+    text_grid_finish(&p.grid, &terminal, stdout);
     return EXIT_ANSWERED;
 }
 

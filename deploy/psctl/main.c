@@ -4,9 +4,14 @@
  */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/address.h"
+#include "common/memory.h"
+#include "common/number.h"
+#include "common/suggest.h"
+#include "deploy/psctl/command.h"
 #include "deploy/psctl/diff.h"
 #include "deploy/psctl/export.h"
 #include "deploy/psctl/import.h"
@@ -17,18 +22,26 @@
 #include "deploy/psctl/restore.h"
 #include "deploy/psctl/verify.h"
 
-#define WORDS_MAX 4u /* the command and what stands behind it */
+#define WORDS_MAX 5u /* the command and what stands behind it */
+#define NODE_MAX 1023u
+
+static int print_help(const struct options *o, const char *const *words, uint32_t n_words);
+static int print_completion(const struct options *o, const char *const *words,
+                            uint32_t n_words);
 
 /* clang-format off */
 static const struct setting rows[] = {
     { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070",
-      "the node to ask", offsetof(struct options, server), 0, 0 },
+      "a node of the cluster", offsetof(struct options, server), 0, 0 },
     { "server", "token-file", SETTING_TEXT, "FILE", "",
       "the file with the cluster's secret; empty: none",
       offsetof(struct options, token_file), 0, 0 },
-    { "server", "timeout", SETTING_MS, "TIME", "30s",
-      "how long to wait for the answer; for checkpoint: the longest silence of a node",
-      offsetof(struct options, timeout_ms), 1, 86400000 },
+    { "server", "timeout", SETTING_MS, "TIME", "0ms",
+      "the longest silence of a node that is waited for; 0ms: 8s, for checkpoint, drop, set and import 30s",
+      offsetof(struct options, timeout_ms), 0, 86400000 },
+    { "server", "node", SETTING_TEXT, "N", "",
+      "ask this node alone; restore: for which node of the new cluster; empty: all, restore: 0",
+      offsetof(struct options, node_text), 0, 0 },
     { "changes", "yes", SETTING_FLAG, "", "no",
       "drop, prune: do it; without it they say what would go", offsetof(struct options, yes), 0, 0 },
     { "files", "at", SETTING_TEXT, "STATE", "",
@@ -38,8 +51,6 @@ static const struct setting rows[] = {
       "only these tables; empty: all", offsetof(struct options, tables), 0, 0 },
     { "restore", "to", SETTING_TEXT, "DATA_DIR", "",
       "the data directory to make", offsetof(struct options, to), 0, 0 },
-    { "restore", "node", SETTING_U32, "N", "0",
-      "for which node of the new cluster", offsetof(struct options, node), 0, 1023 },
     { "restore", "nodes", SETTING_U32, "N", "1",
       "how many nodes the new cluster has", offsetof(struct options, nodes), 1, 1024 },
     { "restore", "shards", SETTING_U32, "N", "0",
@@ -64,83 +75,104 @@ static const struct setting rows[] = {
       "replay: what the result must be the same as", offsetof(struct options, against), 0, 0 },
     { "prune", "keep", SETTING_U32, "N", "1",
       "prune: so many restore points stay, the newest", offsetof(struct options, keep), 1, 1000000 },
+    { "output", "output", SETTING_CHOICE, "text|wide|json", "text",
+      "or -o: wide: all columns and lines; json: as --json", offsetof(struct options, output), 0, 0 },
     { "output", "json", SETTING_FLAG, "", "no",
       "one JSON object; of a node: its answer as it came", offsetof(struct options, json), 0, 0 },
 };
 
 static const struct settings_table table = {
     .program = "psctl",
-    .usage = "psctl status|tables|workers|why|checkpoint|row TABLE KEY|drop JOB|set JOB NAME=VALUE,...|import PATH "
-             "[options], "
-             "or psctl verify|checkpoints|prune|restore|export|diff|replay PATH [options]",
-    .about = "Asks a running psd for its state, or reads the files that psd has written.\n"
-             "status: the node, its shards, rows, refusals and checkpoints.\n"
-             "tables: each table, its optimizer, rows and traffic.\n"
-             "workers: each job's workers, their clocks and the staleness they saw.\n"
-             "why: what waits now on any node of the cluster, with its cause, start and deadline.\n"
-             "checkpoint: every node of the cluster writes one now; waits for them.\n"
-             "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
-             "drop JOB: removes all tables of a job, with their rows, from every node; --yes does it. Refused while "
-             "the job has workers.\n"
-             "set JOB NAME=VALUE,...: changes the learning rate and its schedule in the tables that a job trains: lr, "
-             "dense-lr, epsilon, momentum, weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, "
-             "decay-clocks, decay-rate, decay-floor, clip, dense-clip. Refused while the job has workers; start them "
-             "again with the same options.\n"
-             "import PATH: sets rows of tables, also while they train, from a safetensors file, an npy file, or a "
-             "directory of npy files, as export writes them: NAME.keys with NAME.weight and NAME.state.X, or NAME of a "
-             "dense table. All is checked before the first row is sent. The same import once more completes one that "
-             "was interrupted.\n"
-             "verify PATH[,PATH...]: checks every checksum, count, row and record of a data directory, or of one "
-             "checkpoint.\n"
-             "checkpoints PATH[,PATH...]: what a start, or --at, can go back to.\n"
-             "prune PATH[,PATH...]: files that no start needs, with their size; --yes removes them; while psd runs, "
-             "only those that a start has archived.\n"
-             "restore PATH --to DATA_DIR: the state of other files as a data directory of any layout.\n"
-             "export PATH --out PATH: tables as arrays that PyTorch and NumPy read.\n"
-             "diff A B: rows new, gone, changed, and drifted most.\n"
-             "replay PATH: replays checkpoint and write-ahead log; checksums of the tables, and where they differ from "
-             "--against.\n"
-             "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER, as checkpoints shows it; of a cluster, those "
+    .usage = "psctl COMMAND [options], or psctl help COMMAND",
+    .about = "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER, as checkpoints shows it; of a cluster, those "
              "of all nodes with commas: n0,n1 (verify and checkpoints then answer for each; with --json a line each). "
-             "Nothing is written there but by prune --yes, also while psd runs.",
+             "Nothing is written there but by prune --yes, also while psd runs.\n"
+             "Tables fold to the width of the terminal, or to COLUMNS; without either they have all columns. Colours "
+             "are for terminals; NO_COLOR switches them off.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),
 };
+
+#define OUTPUT_FLAGS " json output "
+#define SERVER_FLAGS " server token-file timeout" OUTPUT_FLAGS
+#define CLUSTER_FLAGS SERVER_FLAGS "node "
+
+static const struct command commands[] = {
+    { "status", "", 0, 0, CLUSTER_FLAGS, "the nodes, their shards, rows, refusals and checkpoints.",
+      { { "psctl status --server 10.0.0.1:7070", "all nodes of the cluster of that node" },
+        { "psctl status --node 2", "node 2 alone" } }, online_status },
+    { "tables", "", 0, 0, CLUSTER_FLAGS,
+      "each table, its optimizer, rows and traffic; a line for all dense tables of a job, but with -o wide.",
+      { { "psctl tables", "summed over the cluster" },
+        { "psctl tables -o wide", "all columns, and each dense table" } }, online_tables },
+    { "workers", "", 0, 0, CLUSTER_FLAGS, "each job's workers, their clocks and the staleness they saw.",
+      { { "psctl workers", "the jobs of the cluster; a worker's clock is that of the shard furthest behind" } },
+      online_workers },
+    { "jobs", "", 0, 0, CLUSTER_FLAGS, "a line for each job: mode, workers, clocks, deaths, waits, staleness.",
+      { { "psctl jobs", "all jobs" },
+        { "psctl jobs -o json | jq .jobs[].name", "their names, for a script (a cluster of one node)" } },
+      online_jobs },
+    { "why", "", 0, 0, CLUSTER_FLAGS,
+      "what waits now on any node of the cluster, with its cause, start and deadline.",
+      { { "psctl why", "all waits" },
+        { "psctl why --node 1", "those of node 1" } }, online_why },
+    { "checkpoint", "", 0, 0, CLUSTER_FLAGS, "every node of the cluster writes one now; waits for them.",
+      { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint },
+    { "row", "TABLE KEY", 2, 2, SERVER_FLAGS, "a row's values, state and version, and who pushed it last.",
+      { { "psctl row criteo/emb 42", "the row of key 42" },
+        { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } }, online_row },
+    { "drop", "JOB", 1, 1, SERVER_FLAGS "yes ",
+      "removes all tables of a job, with their rows, from every node; --yes does it. Refused while the job has "
+      "workers.",
+      { { "psctl drop criteo", "says what would go, and ends with 1" },
+        { "psctl drop criteo --yes", "removes it" } }, online_drop },
+    { "set", "JOB NAME=VALUE,...", 2, 2, SERVER_FLAGS,
+      "changes the learning rate and its schedule in the tables that a job trains: lr, "
+      "dense-lr, epsilon, momentum, weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, "
+      "decay-clocks, decay-rate, decay-floor, clip, dense-clip. Refused while the job has workers; start them "
+      "again with the same options.",
+      { { "psctl set criteo lr=0.005,warmup=100", "for all of its tables" } }, online_set },
+    { "import", "PATH", 1, 1, SERVER_FLAGS "table make set weights ",
+      "sets rows of tables, also while they train, from a safetensors file, an npy file, or a "
+      "directory of npy files, as export writes them: NAME.keys with NAME.weight and NAME.state.X, or NAME of a "
+      "dense table. All is checked before the first row is sent. The same import once more completes one that "
+      "was interrupted.",
+      { { "psctl import model.safetensors", "all tables of the file" },
+        { "psctl import arrays --table criteo/emb --weights", "one table, without its optimizer's state" } },
+      import_run },
+    { "verify", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS,
+      "checks every checksum, count, row and record of a data directory, or of one checkpoint.",
+      { { "psctl verify /var/lib/psd", "also while psd runs" } }, verify_run },
+    { "checkpoints", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS, "what a start, or --at, can go back to.",
+      { { "psctl checkpoints /var/lib/psd", "the restore points, with the clocks of their jobs" } },
+      list_checkpoints_run },
+    { "prune", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS "keep yes ",
+      "files that no start needs, with their size; --yes removes them; while psd runs, "
+      "only those that a start has archived.",
+      { { "psctl prune /var/lib/psd", "what would go" },
+        { "psctl prune /var/lib/psd --yes --keep 3", "removes it, but leaves three restore points" } }, prune_run },
+    { "restore", "PATH --to DATA_DIR", 1, 1, OUTPUT_FLAGS "to node nodes shards at table ",
+      "the state of other files as a data directory of any layout.",
+      { { "psctl restore /var/lib/psd --to backup", "a copy, also while psd runs" },
+        { "psctl restore n0,n1 --to new --shards 4", "two nodes as one with four shards" } }, restore_run },
+    { "export", "PATH --out PATH", 1, 1, OUTPUT_FLAGS "format out table at state ",
+      "tables as arrays that PyTorch and NumPy read.",
+      { { "psctl export /var/lib/psd --out model.safetensors", "all tables in one file" },
+        { "psctl export /var/lib/psd --out arrays --format npy --state", "a file for each array, with states" } },
+      export_run },
+    { "diff", "A B", 2, 2, OUTPUT_FLAGS "at table top ", "rows new, gone, changed, and drifted most.",
+      { { "psctl diff backup /var/lib/psd --top 3", "ends with 1 if they differ" } }, diff_run },
+    { "replay", "PATH", 1, 1, OUTPUT_FLAGS "at table against ",
+      "replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.",
+      { { "psctl replay /var/lib/psd --at criteo:1000", "the state at clock 1000" } }, diff_replay },
+    { "completion", "bash|zsh", 1, 1, " ", "a script that completes psctl's words in a shell.",
+      { { "source <(psctl completion bash)", "for this shell; packages install it for all" } }, print_completion },
+    { "help", "[COMMAND]", 0, 1, " ", "all commands, or one with its settings and examples.",
+      { { "psctl help row", "the same as psctl row --help" } }, print_help },
+};
 /* clang-format on */
 
-struct command {
-    const char *name;
-    uint32_t n_words;  /* behind the name */
-    const char *words; /* for people */
-    const char *flags; /* that it takes, each between blanks */
-    int (*run)(const struct options *o, const char *const *words, uint32_t n_words);
-};
-
-#define SERVER_FLAGS " server token-file timeout json "
-
-/* Without `run`: asked of a node, and shown. */
-static const struct command commands[] = {
-    { "status", 0, "", SERVER_FLAGS, NULL },
-    { "tables", 0, "", SERVER_FLAGS, NULL },
-    { "workers", 0, "", SERVER_FLAGS, NULL },
-    { "why", 0, "", SERVER_FLAGS, online_why },
-    { "checkpoint", 0, "", SERVER_FLAGS, online_checkpoint },
-    { "row", 2, "TABLE KEY", SERVER_FLAGS, online_row },
-    { "drop", 1, "JOB", SERVER_FLAGS "yes ", online_drop },
-    { "set", 2, "JOB NAME=VALUE[,NAME=VALUE...]", SERVER_FLAGS, online_set },
-    { "import", 1, "PATH", SERVER_FLAGS "table make set weights ", import_run },
-    { "verify", 1, "PATH[,PATH...]", " json ", verify_run },
-    { "checkpoints", 1, "PATH[,PATH...]", " json ", list_checkpoints_run },
-    { "prune", 1, "PATH[,PATH...]", " keep yes json ", prune_run },
-    { "restore", 1, "PATH[,PATH...]", " to node nodes shards at table json ", restore_run },
-    { "export", 1, "PATH[,PATH...]", " format out table at state json ", export_run },
-    { "diff", 2, "A B", " at table top json ", diff_run },
-    { "replay", 1, "PATH[,PATH...]", " at table against json ", diff_replay },
-};
-
-#define COMMAND_NAMES                                                                         \
-    "status, tables, workers, why, checkpoint, row, drop, set, import, verify, checkpoints, " \
-    "prune, restore, export, diff or replay"
+static const struct command_list list = { commands, COUNT_OF(commands), &table };
 
 PRINTF_LIKE(1, 2) static int misused(const char *fmt, ...)
 {
@@ -174,29 +206,66 @@ static bool is_flag(const char *text)
     return strncmp(text, "--", 2) == 0;
 }
 
-/* Takes all that is no flag out of argv, wherever between the flags it stands; returns how many there were,
- * of which WORDS_MAX are kept. */
-static uint32_t take_words(int *argc, char **argv, const char *words[static WORDS_MAX])
+static char *join(const char *a, const char *b)
 {
-    uint32_t n = 0;
-    int kept = 1;
+    size_t n = strlen(a), m = strlen(b);
+    char *text = memory_alloc(n + m + 1);
 
-    for (int i = 1; i < *argc; i++) {
-        bool flag = strncmp(argv[i], "-", 1) == 0;
+    memcpy(text, a, n);
+    memcpy(text + n, b, m);
+    return text;
+}
 
-        if (!flag) {
-            if (n < WORDS_MAX)
-                words[n] = argv[i];
-            n++;
+/* -h, -o json, -ojson and -o=json as the flags that they stand for; else the argument itself. *ret_owned is to be
+ * freed. */
+static char *long_flag(char *arg, char **ret_owned)
+{
+    *ret_owned = NULL;
+    if (strcmp(arg, "-h") == 0)
+        return *ret_owned = join("--help", "");
+    if (strncmp(arg, "-o", 2) != 0)
+        return arg;
+    if (!arg[2])
+        return *ret_owned = join("--output", "");
+    return *ret_owned = join("--output=", arg + 2 + (arg[2] == '='));
+}
+
+/* The command line, taken apart. */
+struct line {
+    int argc; /* the flags, behind the program's name */
+    char **argv;
+    char **owned; /* as many as there were arguments */
+    int n_owned;
+    const char *words[WORDS_MAX];
+    uint32_t n_words; /* of which WORDS_MAX are kept */
+};
+
+/* Words may stand anywhere between the flags. */
+static void take_words(int argc, char **argv, struct line *ret)
+{
+    *ret = (struct line){ .argv = argv, .argc = 1, .n_owned = argc };
+    ret->owned = memory_alloc((size_t)(argc + 1) * sizeof *ret->owned);
+    for (int i = 1; i < argc; i++) {
+        char *arg = long_flag(argv[i], &ret->owned[i]);
+
+        if (arg[0] != '-') {
+            if (ret->n_words < WORDS_MAX)
+                ret->words[ret->n_words] = arg;
+            ret->n_words++;
             continue;
         }
-        argv[kept++] = argv[i];
-        if (is_flag(argv[i]) && has_value(argv[i]) && i + 1 < *argc)
-            argv[kept++] = argv[++i];
+        argv[ret->argc++] = arg;
+        if (is_flag(arg) && has_value(arg) && i + 1 < argc)
+            argv[ret->argc++] = argv[++i];
     }
-    argv[kept] = NULL;
-    *argc = kept;
-    return n;
+    argv[ret->argc] = NULL;
+}
+
+static void line_deinit(struct line *line)
+{
+    for (int i = 0; i < line->n_owned; i++)
+        free(line->owned[i]);
+    free(line->owned);
 }
 
 /* A setting's name, from its flag; NULL: it is none of ours, which settings_load() tells. */
@@ -215,27 +284,53 @@ static const char *setting_of(const char *flag)
 /* A flag that says nothing to this command, or NULL. */
 static const char *find_stray(const struct command *command, int argc, char **argv)
 {
-    char token[40];
-
     for (int i = 1; i < argc; i++) {
         const char *name = is_flag(argv[i]) ? setting_of(argv[i]) : NULL;
 
         if (!name)
             continue;
-        snprintf(token, sizeof token, " %s ", name);
-        if (!strstr(command->flags, token))
+        if (!command_takes(command, name))
             return name;
         i += has_value(argv[i]);
     }
     return NULL;
 }
 
-static const struct command *find_command(const char *name)
+static int refuse_command(const char *name)
 {
+    struct suggest near;
+
+    suggest_init(&near, name);
     for (size_t i = 0; i < COUNT_OF(commands); i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return &commands[i];
-    return NULL;
+        suggest_offer(&near, commands[i].name);
+    if (near.name)
+        return misused("unknown command \"%.100s\"; did you mean \"%s\"?", name, near.name);
+    return misused("unknown command \"%.100s\"; psctl help lists what there is", name);
+}
+
+/* --- help --- */
+
+static int print_completion(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    (void)o;
+    (void)n_words;
+    if (command_print_completion(&list, words[0], stdout))
+        return EXIT_ANSWERED;
+    return misused("completion: found \"%.100s\", expected bash or zsh", words[0]);
+}
+
+static int print_help(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    const struct command *command = n_words ? command_find(&list, words[0]) : NULL;
+
+    (void)o;
+    if (n_words && !command)
+        return refuse_command(words[0]);
+    if (command)
+        command_print_help_of(&list, command, stdout);
+    else
+        command_print_help(&list, stdout);
+    return EXIT_ANSWERED;
 }
 
 /* --- running --- */
@@ -243,18 +338,19 @@ static const struct command *find_command(const char *name)
 static int check_words(const struct command *command, const char *const *words,
                        uint32_t n_words)
 {
-    if (n_words - 1 == command->n_words)
-        return 0;
-    if (n_words - 1 > command->n_words)
+    if (n_words - 1 > command->n_words_max)
         return misused("%s: has no use for \"%.100s\"", command->name,
-                       words[command->n_words + 1]);
-    return misused("%s: expected psctl %s %s", command->name, command->name, command->words);
+                       words[command->n_words_max + 1]);
+    if (n_words - 1 < command->n_words_min)
+        return misused("%s: expected psctl %s %s", command->name, command->name,
+                       command->words);
+    return 0;
 }
 
 static int run(const struct options *o, const struct command *command, const char *const *words,
                uint32_t n_words)
 {
-    int code = command->run ? command->run(o, words, n_words) : online_show(o, command->name);
+    int code = command->run(o, words, n_words);
 
     if (fflush(stdout) != 0) {
         fputs("psctl: cannot write the answer to standard output\n", stderr);
@@ -274,58 +370,74 @@ static int check_server(const struct options *o)
                : EXIT_ANSWERED;
 }
 
+/* Settings that depend on each other, or that no type of the table says. */
+static int complete(struct options *o)
+{
+    uint64_t n = 0;
+
+    o->has_node = o->node_text[0] != '\0';
+    if (o->has_node && (number_read_u64(o->node_text, &n) || n > NODE_MAX))
+        return misused("node: \"%.60s\" is not a whole number from 0 to %u", o->node_text,
+                       NODE_MAX);
+    o->node = (uint32_t)n;
+    if (o->json && o->output == OPTIONS_WIDE)
+        return misused("output: --json and -o wide exclude each other");
+    o->json = o->json || o->output == OPTIONS_JSON;
+    o->output = o->json ? OPTIONS_JSON : o->output;
+    return check_server(o);
+}
+
 /* What is asked, and whether all that was said has a use for it. */
-static int check_command(int argc, char **argv, const char *const *words, uint32_t n_words,
-                         const struct command **ret)
+static int check_command(const struct line *line, const struct command **ret)
 {
     const char *stray;
 
-    *ret = find_command(words[0]);
+    *ret = command_find(&list, line->words[0]);
     if (!*ret)
-        return misused("unknown command \"%.100s\", expected %s", words[0], COMMAND_NAMES);
-    stray = find_stray(*ret, argc, argv);
+        return refuse_command(line->words[0]);
+    stray = find_stray(*ret, line->argc, line->argv);
     if (stray)
         return misused("%s: has no use for --%s", (*ret)->name, stray);
-    return check_words(*ret, words, n_words);
+    return check_words(*ret, line->words, line->n_words);
 }
 
 /* Settings alone may be looked at without a command, but not with a wrong one. */
-static int act(const struct options *o, enum settings_action action, int argc, char **argv,
-               const char *const *words, uint32_t n_words)
+static int act(struct options *o, enum settings_action action, const struct line *line)
 {
     const struct command *command = NULL;
-    int code = check_server(o);
+    int code = complete(o);
 
-    if (!code && n_words)
-        code = check_command(argc, argv, words, n_words, &command);
+    if (!code && line->n_words)
+        code = check_command(line, &command);
     if (code || action == SETTINGS_CHECK)
         return code;
     if (action == SETTINGS_PRINT_CONFIG)
         settings_print_config(&table, o, stdout);
     else if (command)
-        code = run(o, command, words + 1, n_words - 1);
+        code = run(o, command, line->words + 1, line->n_words - 1);
     else
-        code = misused("what to ask? %s (psctl --help)", COMMAND_NAMES);
+        code = misused("what to ask? psctl help lists the commands");
     return code;
 }
 
 int main(int argc, char **argv)
 {
-    const char *words[WORDS_MAX] = { NULL };
-    uint32_t n_words = take_words(&argc, argv, words);
     struct options options = { 0 };
     enum settings_action action;
     struct err err = { 0 };
-    int code = EXIT_ANSWERED;
+    struct line line;
+    int code;
 
-    if (settings_load(&table, argc, argv, 1, &options, &action, &err) != 0)
-        return misused("%s", err.text);
-    if (action == SETTINGS_HELP)
-        settings_print_help(&table, stdout);
+    take_words(argc, argv, &line);
+    if (settings_load(&table, line.argc, line.argv, 1, &options, &action, &err) != 0)
+        code = misused("%s", err.text);
+    else if (action == SETTINGS_HELP)
+        code = print_help(&options, line.words, line.n_words ? 1 : 0);
     else if (action == SETTINGS_VERSION)
-        printf("psctl %s\n", PS_VERSION);
+        code = printf("psctl %s\n", PS_VERSION) > 0 ? EXIT_ANSWERED : EXIT_FAILED;
     else
-        code = act(&options, action, argc, argv, words, n_words);
+        code = act(&options, action, &line);
     settings_free(&table, &options);
+    line_deinit(&line);
     return code;
 }

@@ -4,11 +4,14 @@
 
 #include "deploy/psctl/options.h"
 
-/* psctl why: the waits on all nodes of the cluster. */
-int online_why(const struct options *o, const char *const *words, uint32_t n_words);
+/* These functions return the exit code: EXIT_FAILED if a node has not answered. */
+int online_status(const struct options *o, const char *const *words, uint32_t n_words);
+int online_tables(const struct options *o, const char *const *words, uint32_t n_words);
+int online_workers(const struct options *o, const char *const *words, uint32_t n_words);
+int online_jobs(const struct options *o, const char *const *words, uint32_t n_words);
 
-/* psctl COMMAND: asks one node, and prints the answer. These functions return the exit code. */
-int online_show(const struct options *o, const char *command);
+/* The waits on all nodes of the cluster. */
+int online_why(const struct options *o, const char *const *words, uint32_t n_words);
 
 /* psctl row TABLE KEY: asks the named node, then the node that keeps the row. */
 int online_row(const struct options *o, const char *const *words, uint32_t n_words);

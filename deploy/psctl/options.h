@@ -8,12 +8,22 @@
 
 enum options_exit { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_MISUSED = 2 };
 
+enum options_output { OPTIONS_TEXT, OPTIONS_WIDE, OPTIONS_JSON };
+
 enum options_format { FORMAT_SAFETENSORS, FORMAT_NPY };
 
 struct options {
     char server[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
     uint64_t timeout_ms;
     bool json, yes;
+    int output; /* enum options_output; OPTIONS_JSON is the same as json */
+    /* --node, as it was typed and as a number: of restore the new node, of commands that ask a cluster the only one
+     * that is asked. */
+    char node_text[SETTINGS_TEXT_MAX];
+    bool has_node;
+    uint32_t node;
+    uint64_t every_ms; /* top, watch */
+    uint32_t count;    /* the same: so many times; 0: until it is stopped */
     /* Of the commands that read files. */
     char at[SETTINGS_TEXT_MAX];
     struct setting_list tables;
@@ -22,7 +32,7 @@ struct options {
     int format; /* enum options_format */
     bool state;
     char out[SETTINGS_TEXT_MAX], to[SETTINGS_TEXT_MAX];
-    uint32_t node, nodes, shards;
+    uint32_t nodes, shards;
     uint32_t keep;      /* prune */
     bool make, weights; /* import */
     char set[SETTINGS_TEXT_MAX];

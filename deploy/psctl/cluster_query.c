@@ -1,0 +1,163 @@
+#include "deploy/psctl/cluster_query.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+#include "deploy/psctl/data_dir.h"
+
+#define SENSELESS "the answer makes no sense"
+
+/* A node listens from its start on, but for a while in which it reserves memory. */
+const char *cluster_query_hint(int status)
+{
+    return status == -ECONNREFUSED
+               ? ": no psd listens there, or it has just been started, as its log says"
+               : "";
+}
+
+uint32_t cluster_query_timeout_ms(const struct options *o, bool is_change)
+{
+    if (o->timeout_ms)
+        return (uint32_t)o->timeout_ms;
+    return is_change ? CLUSTER_QUERY_CHANGE_MS : CLUSTER_QUERY_READ_MS;
+}
+
+static bool set_count(struct cluster_query *q)
+{
+    q->n = q->options->has_node ? 1 : q->cluster->n_nodes;
+    if (!q->options->has_node || q->options->node < q->cluster->n_nodes)
+        return true;
+    fprintf(stderr,
+            "psctl: node: found %" PRIu32 ", expected 0 to %" PRIu32
+            ", as the cluster has %" PRIu32 " nodes\n",
+            q->options->node, q->cluster->n_nodes - 1, q->cluster->n_nodes);
+    return false;
+}
+
+bool cluster_query_open(struct cluster_query *q, const struct options *o)
+{
+    struct err err = { 0 };
+
+    *q = (struct cluster_query){ .options = o, .cluster = memory_alloc(sizeof *q->cluster) };
+    if (!token_file_read(&file_os, o->token_file, q->token, &err) &&
+        !ps_admin_cluster(o->server, q->token, cluster_query_timeout_ms(o, false), q->cluster,
+                          &err))
+        return set_count(q);
+    fprintf(stderr, "psctl: %s%s\n", err.text, cluster_query_hint(err.status));
+    return false;
+}
+
+static void free_answers(struct cluster_query *q)
+{
+    for (uint32_t i = 0; q->nodes && i < q->n; i++)
+        free(q->nodes[i].json);
+    free(q->nodes);
+    q->nodes = NULL;
+}
+
+void cluster_query_close(struct cluster_query *q)
+{
+    free_answers(q);
+    free(q->cluster);
+}
+
+void cluster_query_ask(struct cluster_query *q, const struct ps_admin_plan *plan)
+{
+    struct ps_admin_plan complete = *plan;
+
+    free_answers(q);
+    complete.token = q->token;
+    complete.timeout_ms = cluster_query_timeout_ms(q->options, plan->beat_ms != 0);
+    q->nodes = memory_alloc(q->n * sizeof *q->nodes);
+    for (uint32_t i = 0; i < q->n; i++)
+        q->nodes[i].server = cluster_query_number(q, i) == q->cluster->node
+                                 ? q->options->server
+                                 : cluster_query_address(q, i);
+    ps_admin_ask(&complete, q->nodes, q->n);
+}
+
+bool cluster_query_is_alone(const struct cluster_query *q)
+{
+    return q->n == 1;
+}
+
+uint32_t cluster_query_number(const struct cluster_query *q, uint32_t i)
+{
+    return q->options->has_node ? q->options->node : i;
+}
+
+const char *cluster_query_address(const struct cluster_query *q, uint32_t i)
+{
+    return q->cluster->nodes[cluster_query_number(q, i)];
+}
+
+const char *cluster_query_failure(const struct cluster_query *q, uint32_t i)
+{
+    return q->nodes[i].json ? "" : q->nodes[i].err.text;
+}
+
+uint32_t cluster_query_print_failures(const struct cluster_query *q)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < q->n; i++) {
+        if (q->nodes[i].json)
+            continue;
+        n++;
+        fprintf(stderr, "psctl: ");
+        if (!cluster_query_is_alone(q))
+            fprintf(stderr, "node %" PRIu32 ": ", cluster_query_number(q, i));
+        fprintf(stderr, "%s%s\n", q->nodes[i].err.text,
+                cluster_query_hint(q->nodes[i].err.status));
+    }
+    return n;
+}
+
+cJSON *cluster_query_answers(const struct cluster_query *q, uint32_t *ret_n_failed)
+{
+    cJSON *root = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(root, "nodes");
+    uint32_t n_failed = 0;
+
+    for (uint32_t i = 0; i < q->n; i++) {
+        const char *json = q->nodes[i].json;
+        cJSON *item = json ? cJSON_Parse(json) : NULL, *node;
+
+        if (!cJSON_IsObject(item)) {
+            cJSON_Delete(item);
+            item = cJSON_CreateObject();
+            cJSON_AddStringToObject(item, "error", json ? SENSELESS : q->nodes[i].err.text);
+            n_failed++;
+        }
+        node = cJSON_CreateNumber(cluster_query_number(q, i));
+        if (cJSON_HasObjectItem(item, "node"))
+            cJSON_ReplaceItemInObjectCaseSensitive(item, "node", node);
+        else
+            cJSON_AddItemToObject(item, "node", node);
+        cJSON_AddItemToArray(list, item);
+    }
+    if (ret_n_failed)
+        *ret_n_failed = n_failed;
+    return root;
+}
+
+int cluster_query_print_json(const struct cluster_query *q)
+{
+    uint32_t n_failed;
+    const char *json;
+
+    if (!cluster_query_is_alone(q)) {
+        data_dir_print_json(cluster_query_answers(q, &n_failed));
+        return n_failed ? EXIT_FAILED : EXIT_ANSWERED;
+    }
+    json = q->nodes[0].json;
+    if (!json) {
+        cluster_query_print_failures(q);
+        return EXIT_FAILED;
+    }
+    printf("%s%s", json, json[0] && json[strlen(json) - 1] == '\n' ? "" : "\n");
+    return EXIT_ANSWERED;
+}

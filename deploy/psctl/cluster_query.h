@@ -1,0 +1,58 @@
+/* One question to all nodes of a cluster at once, or with --node to one. A node that does not answer costs the deadline
+ * once, however many there are. */
+#ifndef DEPLOY_PSCTL_CLUSTER_QUERY_H
+#define DEPLOY_PSCTL_CLUSTER_QUERY_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+
+#include "common/token_file.h"
+#include "deploy/psctl/options.h"
+#include "worker/client/ps_admin.h"
+
+/* --timeout 0ms: of what only looks, and of what changes something. */
+#define CLUSTER_QUERY_READ_MS 8000u
+#define CLUSTER_QUERY_CHANGE_MS 30000u
+
+/* --timeout, or what it stands for. */
+uint32_t cluster_query_timeout_ms(const struct options *o, bool is_change);
+
+struct cluster_query {
+    const struct options *options; /* borrowed */
+    char token[TOKEN_FILE_MAX];
+    struct hello_reply *cluster; /* owned */
+    uint32_t n;                  /* nodes that are asked */
+    struct ps_admin_node
+        *nodes; /* owned, n of them with their answers; NULL before the first question */
+};
+
+/* Asks the node in the options for the list of all. False: no answer, or no such node; stderr says why.
+ * cluster_query_close() in either case. */
+bool cluster_query_open(struct cluster_query *q, const struct options *o);
+void cluster_query_close(struct cluster_query *q);
+
+/* Sends the plan, whose token and timeout are filled in, and waits for all answers. Those before are freed. The node
+ * that --server named is asked under that name, because this machine can reach it by that name. */
+void cluster_query_ask(struct cluster_query *q, const struct ps_admin_plan *plan);
+
+/* One node is asked: a cluster of one, or --node. */
+bool cluster_query_is_alone(const struct cluster_query *q);
+
+/* Of nodes[i]: its number in the cluster; its address there; why there is no answer, "" if there is one. */
+uint32_t cluster_query_number(const struct cluster_query *q, uint32_t i);
+const char *cluster_query_address(const struct cluster_query *q, uint32_t i);
+const char *cluster_query_failure(const struct cluster_query *q, uint32_t i);
+/* What makes a failure of this status clearer: ": no psd listens there ...", or "". */
+const char *cluster_query_hint(int status);
+
+/* A line on stderr for each node that has not answered. Returns how many. */
+uint32_t cluster_query_print_failures(const struct cluster_query *q);
+
+/* The answers, parsed: {"nodes":[...]}, each with its number and, where there is no answer, an error. *ret_n_failed may
+ * be NULL. The caller's to delete. */
+cJSON *cluster_query_answers(const struct cluster_query *q, uint32_t *ret_n_failed);
+
+/* One node: its answer as it came. Several: the object above, in a line. Returns the exit code. */
+int cluster_query_print_json(const struct cluster_query *q);
+
+#endif
