@@ -30,6 +30,7 @@
 #include "server/net/listener.h"
 #include "server/node_stats.h"
 #include "server/shard_thread.h"
+#include "server/standby_server.h"
 #include "server/start.h"
 #include "server/watch_server.h"
 #include "server/worker_events.h"
@@ -39,6 +40,7 @@
 #define PROGRESS_MS 2000u
 #define REFUSED_LINES_AT_ONCE 5u
 #define REFUSED_LINE_EVERY_MS 200u
+#define NODE_EXIT_DEPOSED 3 /* psd.service starts it again, too */
 
 static const int caught_signals[] = { SIGTERM, SIGINT, SIGHUP };
 
@@ -59,6 +61,7 @@ struct node {
     struct admin_server *admin;        /* owned */
     struct group_view *groups;         /* owned: which psd is the primary */
     struct watch_server *watches;      /* owned: of those who ask that */
+    struct standby_server *standbys;   /* owned */
     struct connection_limits *limits;  /* owned */
     struct connection_limits_clock limits_clock;
     struct channel_memory memory; /* of all connections' messages and replies */
@@ -125,7 +128,7 @@ static void update_restore(struct node *n) ON_MAIN
 {
     struct stats_restore *restore = &n->report.node.restore;
 
-    restore->is_on = n->state == NODE_STARTING;
+    restore->is_on = n->state == NODE_STARTING && !standby_server_is_waiting(n->standbys, NULL);
     restore->since_unix_ms = n->report.node.started_unix_ms;
     restore->n_bytes = atomic_load(&n->progress.n_bytes);
     restore->n_total_bytes = atomic_load(&n->progress.n_total_bytes);
@@ -143,6 +146,8 @@ static int check_serving(void *node, struct err *err)
     enter_main();
     if (n->state != NODE_STARTING)
         return 0;
+    if (standby_server_is_waiting(n->standbys, err))
+        return err->status;
     stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
     return err_set(err, PS_ESTOPPING, "psd is not ready yet: %s", text);
 }
@@ -160,6 +165,7 @@ static void publish(void *node)
 
     enter_main();
     update_restore(n);
+    standby_server_report(n->standbys, &n->report.node.standby);
     disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
     /* Before that its workers come out of checkpoint and log. */
@@ -192,6 +198,7 @@ static void end(struct node *n) ON_MAIN
     n->listener = NULL;
     admin_server_close(n->admin);
     watch_server_close(n->watches);
+    standby_server_close(n->standbys);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_stop(n->shards[i]);
     for (uint32_t i = 0; i < n->settings->shards; i++)
@@ -239,6 +246,7 @@ static void begin_stop(struct node *n) ON_MAIN
     n->listener = NULL;
     admin_server_close(n->admin);
     watch_server_close(n->watches);
+    standby_server_close(n->standbys);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_drain(n->shards[i]);
     if (n->checkpointer)
@@ -291,6 +299,8 @@ static void on_signal(uv_signal_t *handle, int number)
     n->stop_signal_asked = true;
     if (n->state == NODE_SERVING)
         begin_stop(n); /* else what is under way sees stop_signal_asked */
+    else if (standby_server_is_waiting(n->standbys, NULL))
+        end(n);
     else if (n->state == NODE_STARTING)
         report_restore_ends(); /* at its threads' next look at stop_signal_asked */
 }
@@ -371,6 +381,7 @@ static void on_tick(uv_timer_t *timer)
     publish(n);
     admin_server_sweep(n->admin);
     watch_server_sweep(n->watches);
+    standby_server_tick(n->standbys);
     feed_watchdog(n, now_ms);
     if (n->state != NODE_SERVING && now_ms - n->extended_ms > EXTEND_MS / 4) {
         n->extended_ms = now_ms;
@@ -399,6 +410,11 @@ static int on_client(void *owner, const struct listener_client *client)
             log_line_warn("a watcher's connection was accepted, but could not be opened");
         return 0;
     }
+    if (strcmp(hello->role, "standby") == 0) {
+        if (standby_server_receive(n->standbys, client->fd, client->request_id, hello))
+            log_line_warn("a standby's connection was accepted, but could not be opened");
+        return 0;
+    }
     if (admin_server_receive(n->admin, client->fd, client->request_id, hello))
         log_line_warn("an operator's connection was accepted, but could not be opened");
     return 0;
@@ -420,6 +436,14 @@ static int admit_operator(void *owner, struct err *err)
     return admin_server_admit(n->admin, err);
 }
 
+static int admit_standby(void *owner, struct err *err)
+{
+    struct node *n = owner;
+
+    enter_main();
+    return standby_server_admit(n->standbys, err);
+}
+
 static void on_refused(void *owner, const char *peer, int status, const char *sentence)
 {
     struct node *n = owner;
@@ -434,6 +458,7 @@ static const struct listener_events listener_events = { .check_serving = check_s
                                                         .on_client = on_client,
                                                         .admit = admit,
                                                         .admit_operator = admit_operator,
+                                                        .admit_standby = admit_standby,
                                                         .on_refused = on_refused };
 
 /* --- the start --- */
@@ -475,8 +500,12 @@ static void note_restored_workers(struct node *n) ON_MAIN
     published_report_release(published);
 }
 
-static void serve(struct node *n) ON_MAIN
+/* Once it is known that this psd is the primary. */
+static void serve(void *node)
 {
+    struct node *n = node;
+
+    enter_main();
     note_restored_workers(n);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_serve(n->shards[i]);
@@ -492,6 +521,7 @@ static void serve(struct node *n) ON_MAIN
 static void on_restored(void *arg, const struct start_result *result)
 {
     struct node *n = arg;
+    struct err err = { 0 };
 
     enter_main();
     n->restored = *result;
@@ -505,8 +535,20 @@ static void on_restored(void *arg, const struct start_result *result)
                       result->n_tables, result->n_rows, result->from, result->n_records);
     if (n->stop_signal_asked)
         end(n);
-    else
-        serve(n);
+    else if (standby_server_begin(n->standbys, result->epoch, &err))
+        fail(n, &err);
+}
+
+/* Another psd is the primary: nothing that this one does counts any more. The service manager starts it again. */
+static void on_deposed(void *owner, const char *sentence)
+{
+    struct node *n = owner;
+
+    enter_main();
+    log_line_error("this psd is not the primary any more: %s", sentence);
+    n->exit_status = NODE_EXIT_DEPOSED;
+    if (n->state < NODE_STOPPING)
+        end(n);
 }
 
 static int start_shards(struct node *n, struct err *err) ON_MAIN
@@ -570,8 +612,18 @@ static void make_helpers(struct node *n) ON_MAIN
                                            .welcome = &n->map,
                                            .groups = n->groups,
                                            .frame_timeout_ms = s->frame_timeout_ms };
+    struct standby_server_config standbys = { .loop = &n->loop,
+                                              .settings = s,
+                                              .files = &file_os,
+                                              .welcome = &n->map,
+                                              .memory = &n->memory,
+                                              .serve = serve,
+                                              .deposed = on_deposed,
+                                              .owner = n };
     struct connection_limits_config limits = limits_of(s);
 
+    standbys.shards = (struct shard_call_config){ &n->mailbox, &n->map, n->shards };
+    n->standbys = standby_server_new(&standbys);
     n->stats = node_stats_new(n->shards, s->shards);
     n->limits = connection_limits_new(&limits);
     n->events = worker_events_new(NULL, NULL);
@@ -707,6 +759,7 @@ static void unmake(struct node *n) ON_MAIN
     mailbox_deinit(&n->mailbox);
     admin_server_free(n->admin);
     watch_server_free(n->watches);
+    standby_server_free(n->standbys);
     connection_limits_free(n->limits);
     checkpointer_free(n->checkpointer);
     node_stats_free(n->stats);

@@ -371,6 +371,7 @@ static void open_shard(struct mail *mail, void *owner)
 
 static void open_all(struct start *s) ON_MAIN
 {
+    s->result.epoch = s->epoch;
     s->n_outstanding = s->config.n_shards;
     for (uint32_t i = 0; i < s->config.n_shards; i++) {
         int status;

@@ -48,6 +48,7 @@ struct start_result {
     uint32_t n_tables;
     uint64_t n_rows, n_records;     /* records of logs that were replayed, */
     uint64_t n_log_bytes;           /* and their bytes, if the logs continue */
+    uint64_t epoch;                 /* of the logs */
     char from[CHECKPOINT_PATH_MAX]; /* the (first) checkpoint or data directory; "" for none */
 };
 

@@ -206,10 +206,11 @@ static int check_role(const struct listener_config *config, const struct hello *
                            : refuse(reply, PS_EGREETING,
                                     "role %s: connects to the listener, not shard %u",
                                     hello->role, hello->shard);
-    if (!is_client(hello))
-        return refuse(reply, PS_EGREETING,
-                      "role: found \"%s\", expected worker, reader, operator or watcher",
-                      hello->role);
+    if (!is_client(hello) && !has_role(hello, "standby"))
+        return refuse(
+            reply, PS_EGREETING,
+            "role: found \"%s\", expected worker, reader, operator, standby or watcher",
+            hello->role);
     if (!to_listener && hello->shard >= config->map->shards_per_node)
         return refuse(reply, PS_EGREETING, "shard: found %u, this node has 0 to %u",
                       hello->shard, config->map->shards_per_node - 1);
@@ -307,7 +308,7 @@ static void send_map(struct handshake *h)
     send_reply(h, &map);
 }
 
-/* A worker or a reader. */
+/* A worker, a reader, or a standby that comes to a shard. */
 static void on_client_hello(struct handshake *h, struct hello_reply *reply)
 {
     const struct listener_config *config = &h->listener->config;
@@ -333,10 +334,15 @@ static void on_client_hello(struct handshake *h, struct hello_reply *reply)
 static void on_good_hello(struct handshake *h, struct hello_reply *reply)
 {
     const struct listener_config *config = &h->listener->config;
+    bool is_standby = has_role(&h->hello, "standby");
     struct err err = { 0 };
 
-    if (is_client(&h->hello)) {
+    if (is_client(&h->hello) || (is_standby && h->hello.shard != MESSAGE_SHARD_LISTENER)) {
         on_client_hello(h, reply);
+    } else if (is_standby && config->events->admit_standby &&
+               config->events->admit_standby(config->owner, &err)) {
+        refuse(reply, err.status, "%s", err.text);
+        turn_away(h, reply);
     } else if (has_role(&h->hello, "operator") && config->events->admit_operator &&
                config->events->admit_operator(config->owner, &err)) {
         refuse(reply, err.status, "%s", err.text);
