@@ -58,7 +58,7 @@ LDLIBS  += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lisal -lpthread -lm
 CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -fno-exceptions -fno-rtti
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
-MODULES  = common common/http proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/admin server \
+MODULES  = common common/http proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/replication server/admin server \
            worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker worker/serve deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
@@ -73,6 +73,7 @@ link.net    = server/net server/core proto common
 link.checkpoint = server/checkpoint server/core proto common
 link.wal    = server/wal server/checkpoint server/core proto common
 link.recovery = server/recovery server/wal server/checkpoint server/core proto common
+link.replication = server/replication server/recovery server/wal server/checkpoint server/core proto common
 link.admin  = server/admin common/http server/core proto common
 link.client = worker/client proto common
 link.libpsd = worker/libpsd worker/client proto common
@@ -80,7 +81,7 @@ link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
 link.worker = worker/serve worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
 link.psctl  = deploy/psctl worker/client server server/recovery server/wal server/checkpoint server/core proto common
-link.psd    = server server/requests server/net server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
+link.psd    = server server/requests server/net server/replication server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
 
 all: $(PROGRAMS) libpsd cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 
@@ -333,7 +334,7 @@ $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(call fixtures,$(1)) $(SUPPORT) $(ca
 	@echo "  LINK $$@"
 	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
 endef
-$(foreach r,common proto core net checkpoint wal recovery admin client libpsd data model worker psctl psd,$(eval $(call unit_folder,$(r))))
+$(foreach r,common proto core net checkpoint wal recovery replication admin client libpsd data model worker psctl psd,$(eval $(call unit_folder,$(r))))
 $(B)/unit/worker/test_job_peers: $(B)/tests/unit/client/fake_shard.o
 
 # Those of the CUDA half, on the emulated device.
