@@ -78,6 +78,7 @@ struct fetch_reply {
     int status;
     char text[MESSAGE_TEXT_MAX];
     uint64_t term, first, appended, durable, sent_ms;
+    bool in_sync; /* the primary's replies wait for this standby */
     uint32_t n_records;
     const uint8_t *records; /* borrowed */
     size_t record_bytes;

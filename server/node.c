@@ -1,5 +1,6 @@
 /*
- * In the order of a node's life: start -> restored -> serve -> (tick ...) -> begin_stop -> end.
+ * In the order of a node's life: start -> restored -> serve -> (tick ...) -> begin_stop -> end; of a standby start ->
+ * (rebuild -> restored ->) promoted -> serve.
  *
  * The shards' threads and libuv's pool restore, so that this thread is free meanwhile: it listens from the start on,
  * shows operators how far the restore has come, and tells workers to come again.
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "common/address.h"
@@ -28,7 +28,10 @@
 #include "server/net/connection_limits.h"
 #include "server/net/listener.h"
 #include "server/node_stats.h"
+#include "server/service_manager.h"
 #include "server/shard_thread.h"
+#include "server/standby_report.h"
+#include "server/standby_role.h"
 #include "server/start.h"
 #include "server/worker_events.h"
 
@@ -59,7 +62,11 @@ struct node {
     struct channel_memory memory; /* of all connections' messages and replies */
     struct disk_monitor *disk;    /* owned; NULL: no data directory, or it does not serve yet */
     struct data_dir_lock lock;    /* not taken: no data directory */
-    enum { NODE_STARTING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
+    struct standby *standby;      /* owned; NULL: this psd follows nobody */
+    char primary[MESSAGE_ADDRESS_MAX]; /* whom it follows; "": nobody */
+    char own_address[MESSAGE_ADDRESS_MAX];
+    bool has_cluster_file;
+    enum { NODE_STARTING, NODE_FOLLOWING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
     _Atomic bool stop_signal_asked; /* shards' threads read it while they restore */
     struct start_progress progress;
     int exit_status;
@@ -69,36 +76,6 @@ struct node {
     struct start_result restored;
     struct log_line_limit limit; /* of refused peers */
 };
-
-/* --- the service manager (sd_notify(3)); nothing happens where there is none --- */
-
-static void notify_ready(const char *status)
-{
-    (void)sd_notifyf(0, "READY=1\nSTATUS=%s", status);
-}
-
-static void notify_stopping(const char *status)
-{
-    (void)sd_notifyf(0, "STOPPING=1\nSTATUS=%s", status);
-}
-
-void node_extend_timeout(uint64_t more_ms)
-{
-    (void)sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%" PRIu64, more_ms * 1000);
-}
-
-/* Within how many ms the manager wants a sign of life; 0: it does not. */
-static uint64_t watchdog_ms(void)
-{
-    uint64_t usec = 0;
-
-    return sd_watchdog_enabled(0, &usec) > 0 ? usec / 1000 : 0;
-}
-
-static void notify_alive(void)
-{
-    (void)sd_notify(0, "WATCHDOG=1");
-}
 
 /* --- the restore --- */
 
@@ -120,7 +97,8 @@ static void update_restore(struct node *n) ON_MAIN
 {
     struct stats_restore *restore = &n->report.node.restore;
 
-    restore->is_on = n->state == NODE_STARTING;
+    restore->is_on =
+        n->state == NODE_STARTING || strcmp(n->report.node.standby.state, "rebuilding") == 0;
     restore->since_unix_ms = n->report.node.started_unix_ms;
     restore->n_bytes = atomic_load(&n->progress.n_bytes);
     restore->n_total_bytes = atomic_load(&n->progress.n_total_bytes);
@@ -136,6 +114,8 @@ static int check_serving(void *node, struct err *err)
     char text[STATS_RESTORE_TEXT_MAX];
 
     enter_main();
+    if (n->state == NODE_FOLLOWING)
+        return standby_report_refusal(n->standby, n->primary, err);
     if (n->state != NODE_STARTING)
         return 0;
     stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
@@ -153,6 +133,8 @@ static void publish(void *node)
     struct published_report *published;
 
     enter_main();
+    if (n->state == NODE_FOLLOWING)
+        standby_report(n->standby, n->primary, &n->report.node.standby);
     update_restore(n);
     disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
@@ -173,9 +155,11 @@ static void on_handle_closed(uv_handle_t *handle)
 }
 
 /* Nothing is under way any more: threads and handles close, and the loop runs out. */
-static void end(struct node *n) ON_MAIN
+static void close_all(void *node)
 {
-    n->state = NODE_ENDING;
+    struct node *n = node;
+
+    enter_main();
     publish(n);
     disk_monitor_close(n->disk);
     n->disk = NULL;
@@ -193,6 +177,17 @@ static void end(struct node *n) ON_MAIN
         uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
     uv_close((uv_handle_t *)&n->timer, on_handle_closed);
     mailbox_close(&n->mailbox);
+}
+
+static void end(struct node *n) ON_MAIN
+{
+    bool follows = n->state == NODE_FOLLOWING;
+
+    n->state = NODE_ENDING;
+    if (follows)
+        standby_stop(n->standby, close_all, n);
+    else
+        close_all(n);
 }
 
 static void fail(struct node *n, const struct err *err) ON_MAIN
@@ -219,14 +214,17 @@ static void on_last_checkpoint(void *arg, const struct checkpointer_record *reco
 static void report_restore_ends(void)
 {
     log_line_info("stopping: the restore is given up");
-    notify_stopping("giving up the restore");
+    service_manager_stopping("giving up the restore");
 }
 
-static void begin_stop(struct node *n) ON_MAIN
+static void begin_stop(void *node)
 {
+    struct node *n = node;
+
+    enter_main();
     n->state = NODE_STOPPING;
     log_line_info("stopping");
-    notify_stopping("writing the last checkpoint");
+    service_manager_stopping("writing the last checkpoint");
     publish(n);
     listener_close(n->listener);
     n->listener = NULL;
@@ -235,6 +233,20 @@ static void begin_stop(struct node *n) ON_MAIN
         shard_thread_drain(n->shards[i]);
     if (n->checkpointer)
         checkpointer_request(n->checkpointer, on_last_checkpoint, n);
+    else
+        end(n);
+}
+
+/* What a standby's shards hold is worth a checkpoint if it is what the primary's held. */
+static void stop_following(struct node *n) ON_MAIN
+{
+    struct standby_view view;
+
+    standby_see(n->standby, &view);
+    if (view.state == STANDBY_REBUILDING)
+        report_restore_ends();
+    else if (view.is_exact)
+        standby_stop(n->standby, begin_stop, n);
     else
         end(n);
 }
@@ -255,6 +267,8 @@ static void on_signal(uv_signal_t *handle, int number)
     n->stop_signal_asked = true;
     if (n->state == NODE_SERVING)
         begin_stop(n); /* else what is under way sees stop_signal_asked */
+    else if (n->state == NODE_FOLLOWING)
+        stop_following(n);
     else if (n->state == NODE_STARTING)
         report_restore_ends(); /* at its threads' next look at stop_signal_asked */
 }
@@ -279,7 +293,7 @@ static void feed_watchdog(struct node *n, uint64_t now_ms)
         if (now_ms > shard_thread_alive_ms(n->shards[i]) + n->watchdog_ms / 2)
             return;
     n->fed_ms = now_ms;
-    notify_alive();
+    service_manager_alive();
 }
 
 static void tick_checkpointer(struct node *n, uint64_t now_ms) ON_MAIN
@@ -287,6 +301,19 @@ static void tick_checkpointer(struct node *n, uint64_t now_ms) ON_MAIN
     checkpointer_tick(n->checkpointer, now_ms);
     if (checkpointer_is_triggered(n->checkpointer, &n->trigger, now_ms))
         checkpointer_request(n->checkpointer, on_periodic_checkpoint, n);
+}
+
+/* Its checkpoints are its own: so its log stays short. */
+static void tick_standby(struct node *n, uint64_t now_ms) ON_MAIN
+{
+    struct standby_view view;
+
+    standby_tick(n->standby, now_ms);
+    if (n->state != NODE_FOLLOWING)
+        return;
+    standby_see(n->standby, &view);
+    if (view.state == STANDBY_FOLLOWING && view.is_exact)
+        tick_checkpointer(n, now_ms);
 }
 
 static void sweep_http(struct node *n, uint64_t now_ms)
@@ -316,7 +343,7 @@ static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
                  "; workers were refused %" PRIu64 " times and asked to retry",
                  counts.retry_later);
     log_line_info("%s%s", text, waiting);
-    (void)sd_notifyf(0, "STATUS=%s", text);
+    service_manager_status(text);
 }
 
 static uint64_t limits_now(struct node *n) ON_MAIN
@@ -334,10 +361,12 @@ static void on_tick(uv_timer_t *timer)
     connection_limits_sweep(n->limits, limits_now(n));
     publish(n);
     admin_server_sweep(n->admin);
+    if (n->state == NODE_FOLLOWING)
+        tick_standby(n, now_ms);
     feed_watchdog(n, now_ms);
     if (n->state != NODE_SERVING && now_ms - n->extended_ms > EXTEND_MS / 4) {
         n->extended_ms = now_ms;
-        node_extend_timeout(EXTEND_MS);
+        service_manager_extend(EXTEND_MS);
     }
     if (n->state == NODE_STARTING && n->checkpointer)
         log_progress(n, now_ms);
@@ -404,7 +433,7 @@ static void announce(struct node *n) ON_MAIN
              listener_address(n->listener), n->http ? http_address(n->http) : "off",
              n->settings->shards, n->restored.n_tables);
     log_line_info("psd ready: %s", status);
-    notify_ready(status);
+    service_manager_ready(status);
     cluster_warn_open(n->settings, listener_address(n->listener));
     if (!n->settings->data_dir[0])
         log_line_warn("no data-dir is set: nothing is kept, and all tables are lost when psd "
@@ -433,16 +462,22 @@ static void note_restored_workers(struct node *n) ON_MAIN
     published_report_release(published);
 }
 
+static void begin_trigger(struct node *n)
+{
+    n->trigger = (struct checkpointer_trigger){ .settings = n->settings,
+                                                .since_ms = clock_mono_ms(),
+                                                .found_bytes = n->restored.n_log_bytes };
+}
+
 static void serve(struct node *n) ON_MAIN
 {
     note_restored_workers(n);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_serve(n->shards[i]);
     n->state = NODE_SERVING;
-    n->trigger = (struct checkpointer_trigger){ .settings = n->settings,
-                                                .since_ms = clock_mono_ms(),
-                                                .found_bytes = n->restored.n_log_bytes };
-    start_disk_monitor(n);
+    begin_trigger(n);
+    if (!n->disk)
+        start_disk_monitor(n);
     publish(n);
     announce(n);
 }
@@ -453,6 +488,13 @@ static void on_restored(void *arg, const struct start_result *result)
 
     enter_main();
     n->restored = *result;
+    if (n->state == NODE_FOLLOWING) {
+        begin_trigger(n);
+        standby_rebuilt(n->standby, result);
+        if (n->stop_signal_asked && n->state == NODE_FOLLOWING)
+            end(n);
+        return;
+    }
     if (result->err.status) {
         fail(n, &result->err);
         return;
@@ -465,6 +507,104 @@ static void on_restored(void *arg, const struct start_result *result)
         end(n);
     else
         serve(n);
+}
+
+/* --- a standby --- */
+
+static void restore(struct node *n, const uint64_t *keep) ON_MAIN
+{
+    const struct start_config config = { .loop = &n->loop,
+                                         .mailbox = &n->mailbox,
+                                         .checkpointer = n->checkpointer,
+                                         .is_to_stop = &n->stop_signal_asked,
+                                         .progress = &n->progress,
+                                         .files = &file_os,
+                                         .settings = n->settings,
+                                         .n_nodes = n->map.n_nodes,
+                                         .n_shards = n->settings->shards,
+                                         .shards = n->shards,
+                                         .follows = keep != NULL,
+                                         .keep = keep };
+
+    start_run(&config, on_restored, n);
+}
+
+static void on_rebuild(void *node, const uint64_t *keep)
+{
+    enter_main();
+    restore(node, keep);
+}
+
+static void on_again(void *node, const char *why)
+{
+    struct node *n = node;
+
+    enter_main();
+    log_line_info("starting again: %s", why);
+    n->exit_status = NODE_AGAIN;
+    end(n);
+}
+
+static void on_promoted(void *node)
+{
+    struct node *n = node;
+
+    enter_main();
+    n->report.node.standby = (struct stats_standby){ 0 };
+    serve(n);
+}
+
+static void on_standby_failed(void *node, const struct err *err)
+{
+    enter_main();
+    fail(node, err);
+}
+
+static const struct standby_events standby_events = { .rebuild = on_rebuild,
+                                                      .again = on_again,
+                                                      .promoted = on_promoted,
+                                                      .failed = on_standby_failed };
+
+static int promote(void *node, const char *argument,
+                   void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
+{
+    struct node *n = node;
+    unsigned promises = 0;
+
+    enter_main();
+    if (strstr(argument, "the-other-is-dead"))
+        promises |= STANDBY_OTHER_IS_DEAD;
+    if (strstr(argument, "accept-loss"))
+        promises |= STANDBY_ACCEPT_LOSS;
+    if (n->state == NODE_FOLLOWING)
+        return standby_promote(n->standby, promises, done, arg, err);
+    return err_set(err, -EBUSY, "promote: this psd is no standby");
+}
+
+static int start_following(struct node *n, struct err *err) ON_MAIN
+{
+    const struct standby_config config = { .loop = &n->loop,
+                                           .mailbox = &n->mailbox,
+                                           .files = &file_os,
+                                           .settings = n->settings,
+                                           .map = &n->map,
+                                           .own_address = n->own_address,
+                                           .primary = n->primary,
+                                           .shards = n->shards,
+                                           .events = &standby_events,
+                                           .node = n };
+    char status_line[256];
+    int status = standby_start(&config, &n->standby, err);
+
+    if (status)
+        return status;
+    n->state = NODE_FOLLOWING;
+    start_disk_monitor(n);
+    snprintf(status_line, sizeof status_line, "listening on %.100s, standby of %.100s",
+             listener_address(n->listener), n->primary);
+    log_line_info("psd: %s", status_line);
+    service_manager_ready(status_line);
+    return 0;
 }
 
 static int start_shards(struct node *n, struct err *err) ON_MAIN
@@ -522,6 +662,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .client_memory = &n->memory,
                                          .refresh = publish,
                                          .check_serving = check_serving,
+                                         .promote = promote,
                                          .node = n };
     struct connection_limits_config limits = { .connections_max = s->connections_max,
                                                .address_max = s->address_connections_max,
@@ -568,8 +709,11 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
         status = listener_listen(n->listener, err);
     if (status)
         return status;
-    cluster_name_self(s, listener_address(n->listener), &n->map);
-    n->report.node.address = n->map.nodes[n->map.node];
+    cluster_own_address(s, listener_address(n->listener), n->own_address);
+    if (!n->has_cluster_file)
+        cluster_name_self(s, listener_address(n->listener), &n->map);
+    n->report.node.address =
+        n->primary[0] || n->has_cluster_file ? n->own_address : n->map.nodes[n->map.node];
     return 0;
 }
 
@@ -615,16 +759,6 @@ static int listen_to_all(struct node *n, struct err *err) ON_MAIN
 /* Timer, signals, addresses and pages; then the restore, which goes on by itself. */
 static void start(struct node *n) ON_MAIN
 {
-    struct start_config restore = { .loop = &n->loop,
-                                    .mailbox = &n->mailbox,
-                                    .checkpointer = n->checkpointer,
-                                    .is_to_stop = &n->stop_signal_asked,
-                                    .progress = &n->progress,
-                                    .files = &file_os,
-                                    .settings = n->settings,
-                                    .n_nodes = n->map.n_nodes,
-                                    .n_shards = n->settings->shards,
-                                    .shards = n->shards };
     struct err err = { 0 };
     int status = 0;
 
@@ -642,15 +776,17 @@ static void start(struct node *n) ON_MAIN
     publish(n);
     n->progress_ms = clock_mono_ms();
     status = status ? status : listen_to_all(n, &err);
-    if (!status && n->report.node.last_checkpoint_number)
+    if (!status && n->report.node.last_checkpoint_number && !n->primary[0])
         log_line_info("loading %.200s: checkpoint %" PRIu64 " of %" PRIu64
                       " bytes, and the write-ahead log behind it",
                       n->settings->data_dir, n->report.node.last_checkpoint_number,
                       n->report.node.last_checkpoint_bytes);
+    if (!status && n->primary[0])
+        status = start_following(n, &err);
     if (status)
         fail(n, &err);
-    else
-        start_run(&restore, on_restored, n);
+    else if (!n->primary[0])
+        restore(n, NULL);
 }
 
 static void unmake(struct node *n) ON_MAIN
@@ -661,6 +797,7 @@ static void unmake(struct node *n) ON_MAIN
     mailbox_deinit(&n->mailbox);
     admin_server_free(n->admin);
     connection_limits_free(n->limits);
+    standby_free(n->standby);
     checkpointer_free(n->checkpointer);
     node_stats_free(n->stats);
     worker_events_free(n->events);
@@ -712,10 +849,14 @@ int node_run(const struct settings *settings)
     n->limit = (struct log_line_limit){ .n_at_once = REFUSED_LINES_AT_ONCE,
                                         .every_ms = REFUSED_LINE_EVERY_MS };
     n->lock.fd = -1;
-    n->watchdog_ms = watchdog_ms();
+    n->watchdog_ms = service_manager_watchdog_ms();
     status = cluster_map(settings, &n->map, &err);
     if (!status && settings->data_dir[0])
         status = data_dir_lock_acquire(settings->data_dir, &n->lock, &err);
+    if (!status)
+        status = standby_role_read(&file_os, settings, n->primary, &err);
+    if (!status)
+        status = cluster_map_of_file(settings, &file_os, &n->map, &n->has_cluster_file, &err);
     if (!status)
         status = make(n, &err);
     if (status) {
@@ -728,7 +869,7 @@ int node_run(const struct settings *settings)
         unmake(n);
         exit_status = n->exit_status;
     }
-    if (exit_status)
+    if (exit_status == 1)
         data_dir_lock_abandon(&n->lock);
     else
         data_dir_lock_release(&n->lock);

@@ -36,6 +36,7 @@ struct settings {
     uint32_t checkpoint_deltas, keep;
     uint32_t cut_every; /* steps */
     uint64_t scrub_every_ms;
+    char standby[SETTINGS_TEXT_MAX];
     struct setting_list restore;
     char at[SETTINGS_TEXT_MAX];
     uint64_t at_number;               /* of a checkpoint; 0: none is named */

@@ -31,6 +31,12 @@ static const struct setting rows[] = {
       offsetof(struct options, timeout_ms), 1, 86400000 },
     { "changes", "yes", SETTING_FLAG, "", "no",
       "drop, prune: do it; without it they say what would go", offsetof(struct options, yes), 0, 0 },
+    { "promote", "the-other-is-dead", SETTING_FLAG, "", "no",
+      "though the primary still answers, or did a moment ago: nobody is to use it any more",
+      offsetof(struct options, other_is_dead), 0, 0 },
+    { "promote", "accept-loss", SETTING_FLAG, "", "no",
+      "without what the primary may have acknowledged and the standby does not have",
+      offsetof(struct options, accept_loss), 0, 0 },
     { "files", "at", SETTING_TEXT, "STATE", "",
       "the state of checkpoint NUMBER, of JOB:CLOCK, or intact: all that can be read; empty: the newest",
       offsetof(struct options, at), 0, 0 },
@@ -70,7 +76,7 @@ static const struct setting rows[] = {
 
 static const struct settings_table table = {
     .program = "psctl",
-    .usage = "psctl status|tables|workers|why|checkpoint|row TABLE KEY|drop JOB|set JOB NAME=VALUE,...|import PATH "
+    .usage = "psctl status|tables|workers|why|checkpoint|promote|row TABLE KEY|drop JOB|set JOB NAME=VALUE,...|import PATH "
              "[options], "
              "or psctl verify|checkpoints|prune|restore|export|diff|replay PATH [options]",
     .about = "Asks a running psd for its state, or reads the files that psd has written.\n"
@@ -79,6 +85,8 @@ static const struct settings_table table = {
              "workers: each job's workers, their clocks and the staleness they saw.\n"
              "why: what waits now on any node of the cluster, with its cause, start and deadline.\n"
              "checkpoint: every node of the cluster writes one now; waits for them.\n"
+             "promote: the standby at --server becomes the primary, in a term of its own. Refused while the primary "
+             "answers, and where the standby was not in sync with it.\n"
              "row TABLE KEY: a row's values, state and version, and who pushed it last.\n"
              "drop JOB: removes all tables of a job, with their rows, from every node; --yes does it. Refused while "
              "the job has workers.\n"
@@ -125,6 +133,7 @@ static const struct command commands[] = {
     { "workers", 0, "", SERVER_FLAGS, NULL },
     { "why", 0, "", SERVER_FLAGS, online_why },
     { "checkpoint", 0, "", SERVER_FLAGS, online_checkpoint },
+    { "promote", 0, "", SERVER_FLAGS "the-other-is-dead accept-loss ", online_promote },
     { "row", 2, "TABLE KEY", SERVER_FLAGS, online_row },
     { "drop", 1, "JOB", SERVER_FLAGS "yes ", online_drop },
     { "set", 2, "JOB NAME=VALUE[,NAME=VALUE...]", SERVER_FLAGS, online_set },
@@ -138,8 +147,9 @@ static const struct command commands[] = {
     { "replay", 1, "PATH[,PATH...]", " at table against json ", diff_replay },
 };
 
-#define COMMAND_NAMES                                                                         \
-    "status, tables, workers, why, checkpoint, row, drop, set, import, verify, checkpoints, " \
+#define COMMAND_NAMES                                                                     \
+    "status, tables, workers, why, checkpoint, promote, row, drop, set, import, verify, " \
+    "checkpoints, "                                                                       \
     "prune, restore, export, diff or replay"
 
 PRINTF_LIKE(1, 2) static int misused(const char *fmt, ...)

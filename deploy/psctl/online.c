@@ -257,6 +257,23 @@ int online_show(const struct options *o, const char *command)
     return code;
 }
 
+int online_promote(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    char argument[64], *json = NULL;
+    struct err err = { 0 };
+    int code;
+
+    (void)words;
+    (void)n_words;
+    snprintf(argument, sizeof argument, "%s %s", o->other_is_dead ? "the-other-is-dead" : "",
+             o->accept_loss ? "accept-loss" : "");
+    if (ask(o, o->server, "promote", argument, &json, &err) != 0)
+        return fail_with(&err);
+    code = print_answer(o, "promote", json);
+    free(json);
+    return code;
+}
+
 /* The address of the node that keeps the row, where it is another one: the caller's to free, or NULL. */
 static char *other_node(const char *json)
 {

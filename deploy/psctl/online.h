@@ -10,6 +10,9 @@ int online_why(const struct options *o, const char *const *words, uint32_t n_wor
 /* psctl COMMAND: asks one node, and prints the answer. These functions return the exit code. */
 int online_show(const struct options *o, const char *command);
 
+/* psctl promote: of the named node. */
+int online_promote(const struct options *o, const char *const *words, uint32_t n_words);
+
 /* psctl row TABLE KEY: asks the named node, then the node that keeps the row. */
 int online_row(const struct options *o, const char *const *words, uint32_t n_words);
 

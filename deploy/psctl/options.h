@@ -14,6 +14,7 @@ struct options {
     char server[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
     uint64_t timeout_ms;
     bool json, yes;
+    bool other_is_dead, accept_loss; /* promote */
     /* Of the commands that read files. */
     char at[SETTINGS_TEXT_MAX];
     struct setting_list tables;

@@ -490,6 +490,11 @@ static void text_output_why(const struct text_output *s)
     }
 }
 
+static void text_output_promote(const struct text_output *s)
+{
+    fprintf(s->out, "this psd is the primary now\n");
+}
+
 static void text_output_checkpoint(const struct text_output *s)
 {
     double base = number(s->root, "base");
@@ -573,6 +578,7 @@ static const struct {
     { "workers", "jobs", text_output_workers },
     { "why", "waits", text_output_why },
     { "checkpoint", "number", text_output_checkpoint },
+    { "promote", "role", text_output_promote },
     { "row", "found", text_output_row },
 };
 

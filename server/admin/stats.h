@@ -156,6 +156,19 @@ struct stats_restore {
 void stats_restore_text(const struct stats_restore *restore, uint64_t now_unix_ms,
                         char dst[static STATS_RESTORE_TEXT_MAX]);
 
+/* A node and the other psd that holds the same shards (server/replication). */
+struct stats_standby {
+    bool is_on; /* there is, or was, another one */
+    char role[16], state[32];
+    char peer[128]; /* its address; "": none is known */
+    uint64_t term;
+    bool in_sync;
+    bool is_missing; /* a standby is known, and is not in sync */
+    uint64_t lag_records, lag_ms;
+    char wait[160]; /* why it waits for a person or its peer; "": it does not */
+    uint64_t wait_since_unix_ms;
+};
+
 /* The report of the node as a whole. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
@@ -166,6 +179,7 @@ struct node_report {
     uint64_t virtual_bytes, cpu_us, n_fds, n_fds_max, n_threads; /* of the process */
     bool ready, stopping;
     struct stats_restore restore;
+    struct stats_standby standby;
     struct stats_net listener; /* its refused requests are operators' */
     uint64_t admin_requests;
     uint64_t http_connections,

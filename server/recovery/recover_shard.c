@@ -419,9 +419,9 @@ static int replay_followed(struct attempt *a, enum fit *ret_fit, struct err *err
         *ret_fit = TOO_NEW;
         return 0;
     }
-    status = replay(a,
-                    &(struct wal_replay_config){ .from = loaded->first + 1, .through = keep },
-                    &done, err);
+    status =
+        replay(a, &(struct wal_replay_config){ .from = loaded->first + 1, .through = keep },
+               &done, err);
     if (status || keep != UINT64_MAX)
         return status;
     status = check_promised(a, err);

@@ -56,7 +56,8 @@ struct recover_shard_facts {
         n_pushes;         /* n_bytes: read of files; the others: replayed from the log */
     uint64_t n_log_bytes; /* the same */
     struct wal_end end;
-    uint64_t needs; /* of a standby: before this record has come its rows are of different moments */
+    uint64_t
+        needs; /* of a standby: before this record has come its rows are of different moments */
     /* A job's clock was asked for, and the shard has pushes of later ones, too: recover_shard_report_later(). */
     bool has_later;
 };

@@ -145,7 +145,14 @@ static int replay_one(struct follower *f, uint64_t now_ms, struct err *err) ON_S
                        record.number, wal_record_name(record.event.type), why.text);
     f->replayed = record.number;
     f->ahead += n_bytes;
-    return replay_waits(f->shard) ? 0 : append_ahead(f, err);
+    if (!replay_waits(f->shard))
+        return append_ahead(f, err);
+    return record.event.type == SHARD_EVENT_ROWS
+               ? 0
+               : err_set(err, PS_ECORRUPT,
+                         "record %" PRIu64 " (%s) of the primary stands between rows and their "
+                         "push",
+                         record.number, wal_record_name(record.event.type));
 }
 
 int follower_run(struct follower *f, uint64_t now_ms, struct err *err)

@@ -200,7 +200,7 @@ static int fetch_reply_status(const struct fetch_reply *m)
         assert_true(got.term == m->term && got.first == m->first &&
                     got.n_records == m->n_records);
         assert_true(got.appended == m->appended && got.durable == m->durable &&
-                    got.sent_ms == m->sent_ms);
+                    got.sent_ms == m->sent_ms && got.in_sync == m->in_sync);
         assert_true(got.record_bytes == m->record_bytes);
     }
     messages_close(&f, &b);
