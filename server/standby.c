@@ -182,8 +182,6 @@ void standby_ask(struct standby *s, int written)
 
 /* --- what the primary says --- */
 
-static void follow(struct standby *s) ON_MAIN;
-
 /* Does anything have to be given up? -EDOM: more than a rebuild up to `keep` can do. */
 static int judge_keep(struct standby *s, const struct follow_reply *reply, bool *ret_cuts)
 {
@@ -227,7 +225,7 @@ static void go_on(struct standby *s, const struct follow_reply *reply) ON_MAIN
 
     if (judge_keep(s, reply, &cuts)) {
         s->wants_copy = true;
-        follow(s);
+        standby_follow(s);
         return;
     }
     if (cuts)
@@ -322,12 +320,13 @@ static uint64_t term_of_last(const struct standby *s)
     return 0;
 }
 
-static void follow(struct standby *s)
+void standby_follow(struct standby *s)
 {
     bool has = s->terms.history && !s->wants_copy;
     struct follow *m = memory_alloc(sizeof *m);
     uint8_t *terms = memory_alloc(message_terms_bytes(s->terms.n, standby_n_shards(s)) + 1);
 
+    standby_set_state(s, STANDBY_SPARE);
     standby_update_last(s);
     *m = (struct follow){ .memory_max = s->config.settings->memory_max_bytes,
                           .n_shards = standby_n_shards(s),
@@ -434,7 +433,7 @@ static int on_welcome(void *owner, const struct hello_reply *reply)
     enter_main();
     if (!is_same_map(reply, s->config.map))
         return note_cluster(s, reply);
-    follow(s);
+    standby_follow(s);
     return s->session.state == SESSION_WELCOME ? 0 : UV_ECANCELED;
 }
 

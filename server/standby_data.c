@@ -33,7 +33,8 @@ void standby_rebuilt(struct standby *s, const struct start_result *result)
         standby_fail(s);
         return;
     }
-    s->is_loaded = true;
+    s->is_loaded = s->asks_again =
+        true; /* a copy, or a log with a torn end, has other records than it was told */
     s->epoch = result->epoch;
     standby_update_last(s);
     if (s->theirs.history)

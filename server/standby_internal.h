@@ -26,6 +26,7 @@ struct standby {
     bool is_refusing;  /* it lives, and does not want us */
     char why[256];
     bool is_loaded;      /* the shards have this node's data */
+    bool asks_again;     /* FOLLOW, before it fetches */
     bool wants_copy;     /* whatever the two logs have in common */
     bool was_standby;    /* what is in the directory is a copy of somebody's */
     bool has_cluster;    /* cluster_file.h */
@@ -92,6 +93,9 @@ void standby_dial_later(struct standby *s, const char *why) ON_MAIN;
 
 /* Sends the frame in s->session.out, if it could be written. */
 void standby_ask(struct standby *s, int written) ON_MAIN;
+
+/* FOLLOW: the answer decides. */
+void standby_follow(struct standby *s) ON_MAIN;
 
 bool standby_is_answering(const struct standby *s) ON_MAIN;
 

@@ -283,8 +283,13 @@ static void start_fetching(struct standby *s) ON_MAIN
 
 static void on_adopted(struct standby *s) ON_MAIN
 {
+    bool asks = s->asks_again;
+
+    s->asks_again = false;
     if (s->err.status)
         standby_fail(s);
+    else if (asks && !s->is_promoting && s->session.state == SESSION_WELCOME)
+        standby_follow(s);
     else if (!s->is_promoting && s->session.state == SESSION_WELCOME && !s->n_outstanding)
         start_fetching(s);
     else
