@@ -530,6 +530,20 @@ static void add_restore(struct admin_server_draft *draft)
     snprintf(wait->why, sizeof wait->why, "%s", text);
 }
 
+/* The primary of the last run that may not know all that it promised. */
+static void add_standby(struct admin_server_draft *draft)
+{
+    const struct stats_standby *standby = &draft->node.standby;
+    struct stats_wait *wait =
+        standby->wait[0] ? add_wait(draft, standby->wait_since_unix_ms) : NULL;
+
+    if (!wait)
+        return;
+    snprintf(wait->what, sizeof wait->what, "standby");
+    snprintf(wait->who, sizeof wait->who, "%.90s", standby->peer);
+    snprintf(wait->why, sizeof wait->why, "%s", standby->wait);
+}
+
 static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,
                            struct admin_server_draft *draft) ON_MAIN
 {
@@ -598,6 +612,7 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
     draft->node.stopping = in->stopping;
     draft->node.admin_requests = d->n_requests;
     add_restore(draft);
+    add_standby(draft);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);
     add_full(in->limits, &list);

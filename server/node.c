@@ -32,6 +32,7 @@
 #include "server/shard_thread.h"
 #include "server/standby_report.h"
 #include "server/standby_role.h"
+#include "server/standby_server.h"
 #include "server/start.h"
 #include "server/worker_events.h"
 
@@ -40,6 +41,7 @@
 #define PROGRESS_MS 2000u
 #define REFUSED_LINES_AT_ONCE 5u
 #define REFUSED_LINE_EVERY_MS 200u
+#define NODE_EXIT_DEPOSED 3 /* psd.service starts it again, too */
 
 static const int caught_signals[] = { SIGTERM, SIGINT, SIGHUP };
 
@@ -57,12 +59,14 @@ struct node {
     struct http *http;                 /* owned; NULL: off */
     struct listener *listener;         /* owned; listens while SERVING; NULL from STOPPING on */
     struct admin_server *admin;        /* owned */
+    struct standby_server *standbys;   /* owned */
     struct connection_limits *limits;  /* owned */
     struct connection_limits_clock limits_clock;
     struct channel_memory memory; /* of all connections' messages and replies */
     struct disk_monitor *disk;    /* owned; NULL: no data directory, or it does not serve yet */
     struct data_dir_lock lock;    /* not taken: no data directory */
     struct standby *standby;      /* owned; NULL: this psd follows nobody */
+    bool standby_is_over;         /* standby_stop() */
     char primary[MESSAGE_ADDRESS_MAX]; /* whom it follows; "": nobody */
     char own_address[MESSAGE_ADDRESS_MAX];
     bool has_cluster_file;
@@ -79,32 +83,20 @@ struct node {
 
 /* --- the restore --- */
 
-static uint64_t n_rows(const struct node *n) ON_MAIN
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < n->settings->shards; i++) {
-        struct published_report *published = shard_thread_report(n->shards[i]);
-
-        sum += published ? stats_n_rows(published->report) : 0;
-        published_report_release(published);
-    }
-    return sum;
-}
-
 /* What it came to stays readable. */
 static void update_restore(struct node *n) ON_MAIN
 {
     struct stats_restore *restore = &n->report.node.restore;
 
     restore->is_on =
-        n->state == NODE_STARTING || strcmp(n->report.node.standby.state, "rebuilding") == 0;
+        (n->state == NODE_STARTING && !standby_server_is_waiting(n->standbys, NULL)) ||
+        strcmp(n->report.node.standby.state, "rebuilding") == 0;
     restore->since_unix_ms = n->report.node.started_unix_ms;
     restore->n_bytes = atomic_load(&n->progress.n_bytes);
     restore->n_total_bytes = atomic_load(&n->progress.n_total_bytes);
     restore->n_records = atomic_load(&n->progress.n_records);
     if (restore->is_on)
-        restore->n_rows = n_rows(n);
+        restore->n_rows = node_stats_n_rows(n->stats);
 }
 
 /* PS_ESTOPPING is the one status that clients of every age take as "come again". */
@@ -118,6 +110,8 @@ static int check_serving(void *node, struct err *err)
         return standby_report_refusal(n->standby, n->primary, err);
     if (n->state != NODE_STARTING)
         return 0;
+    if (standby_server_is_waiting(n->standbys, err))
+        return err->status;
     stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
     return err_set(err, PS_ESTOPPING, "psd is not ready yet: %s", text);
 }
@@ -135,6 +129,8 @@ static void publish(void *node)
     enter_main();
     if (n->state == NODE_FOLLOWING)
         standby_report(n->standby, n->primary, &n->report.node.standby);
+    else
+        standby_server_report(n->standbys, &n->report.node.standby);
     update_restore(n);
     disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
@@ -169,6 +165,7 @@ static void close_all(void *node)
     listener_close(n->listener);
     n->listener = NULL;
     admin_server_close(n->admin);
+    standby_server_close(n->standbys);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_stop(n->shards[i]);
     for (uint32_t i = 0; i < n->settings->shards; i++)
@@ -181,17 +178,21 @@ static void close_all(void *node)
 
 static void end(struct node *n) ON_MAIN
 {
-    bool follows = n->state == NODE_FOLLOWING;
+    bool has_standby = n->standby && !n->standby_is_over;
 
     n->state = NODE_ENDING;
-    if (follows)
+    n->standby_is_over = true;
+    if (has_standby)
         standby_stop(n->standby, close_all, n);
     else
         close_all(n);
 }
 
-static void fail(struct node *n, const struct err *err) ON_MAIN
+static void fail(void *node, const struct err *err)
 {
+    struct node *n = node;
+
+    enter_main();
     log_line_error("%s", err->text);
     n->exit_status = 1;
     end(n);
@@ -229,6 +230,7 @@ static void begin_stop(void *node)
     listener_close(n->listener);
     n->listener = NULL;
     admin_server_close(n->admin);
+    standby_server_close(n->standbys);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_drain(n->shards[i]);
     if (n->checkpointer)
@@ -245,10 +247,12 @@ static void stop_following(struct node *n) ON_MAIN
     standby_see(n->standby, &view);
     if (view.state == STANDBY_REBUILDING)
         report_restore_ends();
-    else if (view.is_exact)
-        standby_stop(n->standby, begin_stop, n);
-    else
+    else if (!view.is_exact)
         end(n);
+    if (view.state == STANDBY_REBUILDING || !view.is_exact)
+        return;
+    n->standby_is_over = true;
+    standby_stop(n->standby, begin_stop, n);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -269,6 +273,8 @@ static void on_signal(uv_signal_t *handle, int number)
         begin_stop(n); /* else what is under way sees stop_signal_asked */
     else if (n->state == NODE_FOLLOWING)
         stop_following(n);
+    else if (standby_server_is_waiting(n->standbys, NULL))
+        end(n);
     else if (n->state == NODE_STARTING)
         report_restore_ends(); /* at its threads' next look at stop_signal_asked */
 }
@@ -309,8 +315,6 @@ static void tick_standby(struct node *n, uint64_t now_ms) ON_MAIN
     struct standby_view view;
 
     standby_tick(n->standby, now_ms);
-    if (n->state != NODE_FOLLOWING)
-        return;
     standby_see(n->standby, &view);
     if (view.state == STANDBY_FOLLOWING && view.is_exact)
         tick_checkpointer(n, now_ms);
@@ -363,6 +367,7 @@ static void on_tick(uv_timer_t *timer)
     admin_server_sweep(n->admin);
     if (n->state == NODE_FOLLOWING)
         tick_standby(n, now_ms);
+    standby_server_tick(n->standbys);
     feed_watchdog(n, now_ms);
     if (n->state != NODE_SERVING && now_ms - n->extended_ms > EXTEND_MS / 4) {
         n->extended_ms = now_ms;
@@ -386,6 +391,11 @@ static int on_client(void *owner, const struct listener_client *client)
         return shard_thread_receive(
             n->shards[hello->shard], client->fd, client->request_id, hello,
             connection_limits_open(n->limits, client->address, limits_now(n)));
+    if (strcmp(hello->role, "standby") == 0) {
+        if (standby_server_receive(n->standbys, client->fd, client->request_id, hello))
+            log_line_warn("a standby's connection was accepted, but could not be opened");
+        return 0;
+    }
     if (admin_server_receive(n->admin, client->fd, client->request_id, hello))
         log_line_warn("an operator's connection was accepted, but could not be opened");
     return 0;
@@ -407,6 +417,16 @@ static int admit_operator(void *owner, struct err *err)
     return admin_server_admit(n->admin, err);
 }
 
+static int admit_standby(void *owner, struct err *err)
+{
+    struct node *n = owner;
+
+    enter_main();
+    if (n->state == NODE_FOLLOWING)
+        return standby_report_refusal(n->standby, n->primary, err);
+    return standby_server_admit(n->standbys, err);
+}
+
 static void on_refused(void *owner, const char *peer, int status, const char *sentence)
 {
     struct node *n = owner;
@@ -421,6 +441,7 @@ static const struct listener_events listener_events = { .check_serving = check_s
                                                         .on_client = on_client,
                                                         .admit = admit,
                                                         .admit_operator = admit_operator,
+                                                        .admit_standby = admit_standby,
                                                         .on_refused = on_refused };
 
 /* --- the start --- */
@@ -469,8 +490,12 @@ static void begin_trigger(struct node *n)
                                                 .found_bytes = n->restored.n_log_bytes };
 }
 
-static void serve(struct node *n) ON_MAIN
+/* Once it is known that this psd is the primary. */
+static void serve(void *node)
 {
+    struct node *n = node;
+
+    enter_main();
     note_restored_workers(n);
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_serve(n->shards[i]);
@@ -485,6 +510,7 @@ static void serve(struct node *n) ON_MAIN
 static void on_restored(void *arg, const struct start_result *result)
 {
     struct node *n = arg;
+    struct err err = { 0 };
 
     enter_main();
     n->restored = *result;
@@ -505,14 +531,31 @@ static void on_restored(void *arg, const struct start_result *result)
                       result->n_tables, result->n_rows, result->from, result->n_records);
     if (n->stop_signal_asked)
         end(n);
-    else
-        serve(n);
+    else if (standby_server_begin(n->standbys, result->epoch, &err))
+        fail(n, &err);
+}
+
+/* Another psd is the primary: nothing that this one does counts any more. The next start follows it; the service
+ * manager makes that start where this psd has served. */
+static void on_deposed(void *owner, const char *sentence)
+{
+    struct node *n = owner;
+    struct err err = { 0 };
+
+    enter_main();
+    log_line_error("this psd is not the primary any more: %s", sentence);
+    if (standby_role_follow(&file_os, n->settings, &err))
+        log_line_error("%s", err.text);
+    n->exit_status = n->state == NODE_STARTING && !err.status ? NODE_AGAIN : NODE_EXIT_DEPOSED;
+    if (n->state < NODE_STOPPING)
+        end(n);
 }
 
 /* --- a standby --- */
 
-static void restore(struct node *n, const uint64_t *keep) ON_MAIN
+static void restore(void *node, const uint64_t *keep)
 {
+    struct node *n = node;
     const struct start_config config = { .loop = &n->loop,
                                          .mailbox = &n->mailbox,
                                          .checkpointer = n->checkpointer,
@@ -526,13 +569,8 @@ static void restore(struct node *n, const uint64_t *keep) ON_MAIN
                                          .follows = keep != NULL,
                                          .keep = keep };
 
-    start_run(&config, on_restored, n);
-}
-
-static void on_rebuild(void *node, const uint64_t *keep)
-{
     enter_main();
-    restore(node, keep);
+    start_run(&config, on_restored, n);
 }
 
 static void on_again(void *node, const char *why)
@@ -549,36 +587,31 @@ static void on_promoted(void *node)
 {
     struct node *n = node;
 
+    struct err err = { 0 };
+
     enter_main();
-    n->report.node.standby = (struct stats_standby){ 0 };
-    serve(n);
+    n->state = NODE_STARTING;
+    if (standby_server_begin(n->standbys, n->restored.epoch, &err))
+        fail(n, &err);
 }
 
-static void on_standby_failed(void *node, const struct err *err)
-{
-    enter_main();
-    fail(node, err);
-}
-
-static const struct standby_events standby_events = { .rebuild = on_rebuild,
-                                                      .again = on_again,
-                                                      .promoted = on_promoted,
-                                                      .failed = on_standby_failed };
+static const struct standby_events standby_events = {
+    .rebuild = restore, .again = on_again, .promoted = on_promoted, .failed = fail
+};
 
 static int promote(void *node, const char *argument,
                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
 {
     struct node *n = node;
-    unsigned promises = 0;
+    unsigned promises = standby_promises(argument);
 
     enter_main();
-    if (strstr(argument, "the-other-is-dead"))
-        promises |= STANDBY_OTHER_IS_DEAD;
-    if (strstr(argument, "accept-loss"))
-        promises |= STANDBY_ACCEPT_LOSS;
     if (n->state == NODE_FOLLOWING)
         return standby_promote(n->standby, promises, done, arg, err);
-    return err_set(err, -EBUSY, "promote: this psd is no standby");
+    if (standby_server_promote(n->standbys, promises & STANDBY_ACCEPT_LOSS, err))
+        return err->status;
+    done(arg, err);
+    return 0;
 }
 
 static int start_following(struct node *n, struct err *err) ON_MAIN
@@ -593,17 +626,14 @@ static int start_following(struct node *n, struct err *err) ON_MAIN
                                            .shards = n->shards,
                                            .events = &standby_events,
                                            .node = n };
-    char status_line[256];
     int status = standby_start(&config, &n->standby, err);
 
     if (status)
         return status;
     n->state = NODE_FOLLOWING;
     start_disk_monitor(n);
-    snprintf(status_line, sizeof status_line, "listening on %.100s, standby of %.100s",
-             listener_address(n->listener), n->primary);
-    log_line_info("psd: %s", status_line);
-    service_manager_ready(status_line);
+    log_line_info("listening on %s, standby of %s", listener_address(n->listener), n->primary);
+    service_manager_ready("a standby");
     return 0;
 }
 
@@ -664,11 +694,21 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .check_serving = check_serving,
                                          .promote = promote,
                                          .node = n };
+    struct standby_server_config standbys = { .loop = &n->loop,
+                                              .settings = s,
+                                              .files = &file_os,
+                                              .welcome = &n->map,
+                                              .memory = &n->memory,
+                                              .serve = serve,
+                                              .deposed = on_deposed,
+                                              .owner = n };
     struct connection_limits_config limits = { .connections_max = s->connections_max,
                                                .address_max = s->address_connections_max,
                                                .idle_ms = s->idle_timeout_ms,
                                                .lease_ms = s->lease_ms };
 
+    standbys.shards = (struct shard_call_config){ &n->mailbox, &n->map, n->shards };
+    n->standbys = standby_server_new(&standbys);
     n->stats = node_stats_new(n->shards, s->shards);
     n->limits = connection_limits_new(&limits);
     n->events = worker_events_new(NULL, NULL);
@@ -717,21 +757,6 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
     return 0;
 }
 
-/* No token guards the pages. Who says insecure knows. */
-static void warn_of_open_pages(const struct settings *s)
-{
-    struct sockaddr_storage at;
-    struct err ignored;
-
-    if (s->insecure || address_resolve("http", s->http, &at, &ignored) ||
-        address_is_loopback((const struct sockaddr *)&at))
-        return;
-    log_line_warn(
-        "http: other machines reach %.100s, which asks for no token: each of them can "
-        "read names, addresses and figures of all jobs",
-        s->http);
-}
-
 static int listen_for_http(struct node *n, struct err *err) ON_MAIN
 {
     const struct settings *s = n->settings;
@@ -744,7 +769,7 @@ static int listen_for_http(struct node *n, struct err *err) ON_MAIN
     if (status)
         return status;
     n->report.node.http_address = http_address(n->http);
-    warn_of_open_pages(s);
+    cluster_warn_open_pages(s);
     return 0;
 }
 
@@ -796,6 +821,7 @@ static void unmake(struct node *n) ON_MAIN
     assert(status == 0);
     mailbox_deinit(&n->mailbox);
     admin_server_free(n->admin);
+    standby_server_free(n->standbys);
     connection_limits_free(n->limits);
     standby_free(n->standby);
     checkpointer_free(n->checkpointer);
@@ -826,19 +852,6 @@ static int make(struct node *n, struct err *err) ON_MAIN
     return status;
 }
 
-/* What is gone as a whole leaves no trace in itself: who knows that it was there reads this. */
-static void log_empty(const struct data_dir_lock *lock)
-{
-    if (lock->is_new)
-        log_line_info("data-dir: %s was not there: it is made, and psd starts with no tables",
-                      lock->data_dir);
-    else if (lock->is_emptied)
-        log_line_warn(
-            "data-dir: %s was a psd's before, and its checkpoints and write-ahead logs are "
-            "gone: psd starts with no tables",
-            lock->data_dir);
-}
-
 int node_run(const struct settings *settings)
 {
     struct node *n = memory_alloc(sizeof *n);
@@ -862,7 +875,7 @@ int node_run(const struct settings *settings)
     if (status) {
         log_line_error("%s", err.text);
     } else {
-        log_empty(&n->lock);
+        data_dir_lock_log(&n->lock);
         make_helpers(n);
         start(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);

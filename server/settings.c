@@ -122,6 +122,16 @@ static const struct setting rows[] = {
       "follow the psd there: copy its data, and all that changes, until psctl promote makes this one the primary; needs "
       "a data-dir, and the primary's settings. Applied until then: a promoted psd goes on as the primary",
       AT(standby), 0, 0 },
+    { "standby", "standby-ack", SETTING_CHOICE, "no|got|disk", "got",
+      "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "
+      "only while it is in sync",
+      AT(standby_ack), 0, 0 },
+    { "standby", "standby-patience", SETTING_MS, "TIME", "2s",
+      "replies wait so long for a standby that is silent; then it is out of sync, and no reply waits for it",
+      AT(standby_patience_ms), 50, DAY_MS },
+    { "standby", "standby-log-max", SETTING_BYTES, "BYTES", "8G",
+      "the write-ahead logs keep so much for a standby that is away; one that comes later copies all anew",
+      AT(standby_log_max_bytes), 1 << 20, UINT64_C(1) << 50 },
 
     { "data", "data-dir", SETTING_TEXT, "DIR", "",
       "checkpoints, the write-ahead logs, and a lock against a second psd; empty: nothing is kept",

@@ -37,6 +37,8 @@ struct settings {
     uint32_t cut_every; /* steps */
     uint64_t scrub_every_ms;
     char standby[SETTINGS_TEXT_MAX];
+    int standby_ack; /* enum terms_ack */
+    uint64_t standby_patience_ms, standby_log_max_bytes;
     struct setting_list restore;
     char at[SETTINGS_TEXT_MAX];
     uint64_t at_number;               /* of a checkpoint; 0: none is named */

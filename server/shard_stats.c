@@ -275,7 +275,9 @@ static void copy_queued_replies(const struct shard_stats_inputs *in,
              (unsigned long long)replies->n_waiting, in->shard_number);
     snprintf(wait->why, sizeof wait->why, "%.159s",
              report->log_line_error[0] ? report->log_line_error
-                                       : "the write-ahead log is being synced");
+             : replies->by_standby < replies->by_log
+                 ? "the standby, which is in sync, has not acknowledged the records yet"
+                 : "the write-ahead log is being synced");
     wait->since_unix_ms = report->made_unix_ms - (uv_hrtime() - replies->since_ns) / 1000000;
 }
 

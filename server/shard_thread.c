@@ -91,6 +91,8 @@ static void update_log_counters(struct shard_thread *t) ON_SHARD
     if (!t->wal)
         return;
     shard_wal_report(t->wal, &log, error);
+    fetch_handler_stored(dispatch_fetches(t->dispatch), log.durable, log.bytes);
+    shard_wal_pin(t->wal, fetch_handler_pin(dispatch_fetches(t->dispatch)));
     atomic_store(&t->log_bytes, log.bytes);
     atomic_store(&t->log_has_gap, log.has_gap && !log.is_failed);
 }
@@ -182,6 +184,14 @@ static void on_stop(struct mail *mail, void *owner)
 
 /* --- the thread --- */
 
+static void on_space(void *owner)
+{
+    struct shard_thread *t = owner;
+
+    enter_shard();
+    dispatch_resume(t->dispatch);
+}
+
 static void make_shard(struct shard_thread *t) ON_SHARD
 {
     struct dispatch_config dispatch = { .loop = &t->loop,
@@ -192,6 +202,8 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                         .park_max_ms = t->config.core.park_ms,
                                         .tables_max = t->config.core.tables_max,
                                         .compress_replies = t->config.compress_replies,
+                                        .on_space = on_space,
+                                        .owner = t,
                                         .is_alone = t->config.core.n_shards == 1 };
     struct connection_set_config connections = { .channels = &t->channels,
                                                  .frame_max_bytes = t->config.frame_max_bytes,
@@ -428,14 +440,6 @@ uint64_t shard_thread_now_ms(struct shard_thread *t)
     return dispatch_now_ms(t->dispatch);
 }
 
-static void on_space(void *owner)
-{
-    struct shard_thread *t = owner;
-
-    enter_shard();
-    dispatch_resume(t->dispatch);
-}
-
 /* The standby's log may take records again, or more of it is durable. */
 static void on_progress(void *owner)
 {
@@ -460,9 +464,51 @@ static int open_log(struct shard_thread *t, const struct wal_writer_config *conf
                                     .follows = follows };
     int status = shard_wal_open(&log, end, &t->wal, err);
 
-    if (!status)
-        shard_checkpoint_follow(t->checkpoint, t->wal);
-    return status;
+    if (status)
+        return status;
+    shard_checkpoint_follow(t->checkpoint, t->wal);
+    fetch_handler_log(dispatch_fetches(t->dispatch), config->files, config->dir, end->last);
+    return 0;
+}
+
+uint64_t shard_thread_standby(struct shard_thread *t, enum shard_thread_standby what,
+                              const struct fetch_standby *standby)
+{
+    struct fetch_handler *f = dispatch_fetches(t->dispatch);
+    const uint64_t last = t->wal ? shard_wal_last(t->wal) : 0;
+
+    if (!t->wal)
+        return 0;
+    switch (what) {
+    case SHARD_STANDBY_HOLD:
+        fetch_handler_hold(f, standby->keep + 1, standby->pin_bytes_max);
+        break;
+    case SHARD_STANDBY_BEGIN:
+        fetch_handler_begin(f, standby, last);
+        shard_wal_ship(t->wal, f);
+        break;
+    case SHARD_STANDBY_END:
+        shard_wal_ship(t->wal, NULL);
+        fetch_handler_end(f);
+        break;
+    case SHARD_STANDBY_CLOSE_GATE:
+        fetch_handler_close_gate(f);
+        break;
+    case SHARD_STANDBY_OPEN_GATE:
+        fetch_handler_open_gate(f);
+        break;
+    case SHARD_STANDBY_SEAL:
+        fetch_handler_seal(f);
+        break;
+    }
+    shard_wal_pin(t->wal, fetch_handler_pin(f));
+    dispatch_standby_moved(t->dispatch);
+    return last;
+}
+
+const struct fetch_view *shard_thread_fetch_view(const struct shard_thread *t)
+{
+    return fetch_handler_view(dispatch_fetches(t->dispatch));
 }
 
 int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config *config,

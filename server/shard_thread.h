@@ -18,6 +18,7 @@
 #include "server/admin/stats.h"
 #include "server/core/shard.h"
 #include "server/net/connection_limits.h"
+#include "server/requests/fetch_handler.h"
 #include "server/shard_checkpoint.h"
 #include "server/shard_follower.h"
 
@@ -85,6 +86,23 @@ void shard_thread_tables_changed(struct shard_thread *t) ON_SHARD;
  * *record: 0 at the first call; unchanged until the result is not -EAGAIN. */
 int shard_thread_await_log(struct shard_thread *t, uint64_t *record, struct err *err)
     ON_SHARD MUST_CHECK;
+
+/* What the main thread has the standby's part do (standby_server.h). */
+enum shard_thread_standby {
+    SHARD_STANDBY_HOLD,  /* the log keeps all that it has from standby->keep + 1 on */
+    SHARD_STANDBY_BEGIN, /* the standby may fetch */
+    SHARD_STANDBY_END,
+    SHARD_STANDBY_CLOSE_GATE,
+    SHARD_STANDBY_OPEN_GATE,
+    SHARD_STANDBY_SEAL
+};
+
+/* Returns the log's newest record; 0 without a log. standby: for HOLD and BEGIN. */
+uint64_t shard_thread_standby(struct shard_thread *t, enum shard_thread_standby what,
+                              const struct fetch_standby *standby) ON_SHARD;
+
+/* How far the standby is. Any thread, once the shard's log is open. */
+const struct fetch_view *shard_thread_fetch_view(const struct shard_thread *t);
 
 /* The shard's time (dispatch.h). */
 uint64_t shard_thread_now_ms(struct shard_thread *t) ON_SHARD;

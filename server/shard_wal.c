@@ -22,6 +22,8 @@ struct shard_wal {
     struct wal_bound bound;
     struct push_waits waits; /* as the last tick saw them */
     uint64_t bound_over_ns;  /* of waits.over_ns, what was there when the bound was told */
+    struct fetch_handler *fetches; /* borrowed; NULL: no standby follows */
+    uint64_t pin, unpinned; /* a truncation waits below `pin`; what it would have been, or 0 */
 };
 
 /* --- the shard's events, as records --- */
@@ -34,6 +36,8 @@ static int on_reserve(void *owner, const struct shard_event *event)
 
     enter_shard();
     status = wal_thread_reserve(l->thread, wal_record_bytes(&record));
+    if (l->fetches && fetch_handler_is_full(l->fetches))
+        status = -EAGAIN;
     /* The state that the reservation saw: the writer may have made space since. Its notification, which ends
      * the waiting, is still to come. */
     if (status == -EAGAIN && !l->config.replies->is_full) {
@@ -77,13 +81,17 @@ static void pace_pushes(struct shard_wal *l, uint64_t now_ms) ON_SHARD
 
 static void on_event(void *owner, const struct shard_event *event)
 {
-    const struct wal_record record = { .unix_ms = clock_unix_ms(), .event = *event };
+    struct wal_record record = { .unix_ms = clock_unix_ms(), .event = *event };
     struct shard_wal *l = owner;
     uint64_t now_ms = clock_mono_ms();
 
     enter_shard();
     l->last = wal_thread_append(l->thread, &record, now_ms);
     reply_queue_note(l->config.replies, l->last);
+    if (l->fetches) {
+        record.number = l->last;
+        fetch_handler_append(l->fetches, &record);
+    }
     pace_pushes(l, now_ms);
 }
 
@@ -215,6 +223,7 @@ int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *
         return status;
     }
     l->config = *config;
+    l->pin = UINT64_MAX;
     l->shard = config->writer->identity.shard;
     if (config->timer)
         config->timer->data = l;
@@ -296,9 +305,28 @@ int shard_wal_await(struct shard_wal *l, uint64_t first, uint64_t through, struc
 void shard_wal_checkpointed(struct shard_wal *l, uint64_t first, uint64_t needed)
 {
     wal_thread_close_gap(l->thread, first);
+    if (needed > l->pin) {
+        l->unpinned = needed;
+        needed = l->pin;
+    }
     wal_thread_truncate(l->thread, needed);
     on_progress(
         l); /* the gap is none any more: replies behind it may go, and no writer says so */
+}
+
+void shard_wal_ship(struct shard_wal *l, struct fetch_handler *fetches)
+{
+    l->fetches = fetches;
+}
+
+void shard_wal_pin(struct shard_wal *l, uint64_t number)
+{
+    l->pin = number;
+    if (!l->unpinned)
+        return;
+    wal_thread_truncate(l->thread, l->unpinned < number ? l->unpinned : number);
+    if (l->unpinned <= number)
+        l->unpinned = 0;
 }
 
 void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error[static 200])

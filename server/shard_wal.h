@@ -15,6 +15,7 @@
 #ifndef SERVER_SHARD_WAL_H
 #define SERVER_SHARD_WAL_H
 
+#include "server/requests/fetch_handler.h"
 #include "server/requests/reply_queue.h"
 #include "server/wal/wal_thread.h"
 
@@ -71,6 +72,12 @@ int shard_wal_await(struct shard_wal *l, uint64_t first, uint64_t through, struc
 /* A checkpoint whose scan began behind record `first` is safe, and recovery needs no record below
  * `needed`. */
 void shard_wal_checkpointed(struct shard_wal *l, uint64_t first, uint64_t needed) ON_SHARD;
+
+/* The standby's part gets each record from now on; NULL: nobody does. It is borrowed. */
+void shard_wal_ship(struct shard_wal *l, struct fetch_handler *fetches) ON_SHARD;
+
+/* No segment with this record or a later one is removed; UINT64_MAX: any may be. */
+void shard_wal_pin(struct shard_wal *l, uint64_t number) ON_SHARD;
 
 /* True while pushes wait for the log's disk; fills *ret except its name (who). False: the disk keeps up, or its speed
  * is not known yet. */

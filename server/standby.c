@@ -1,7 +1,7 @@
 /*
  * In the order of a standby's life: read -> dial -> welcome -> follow -> (copy ->) rebuild -> adopt -> fetch. The
  * functions stand in the reverse order, the last step first; from `rebuild` on they are in standby_data.c and
- * standby_shards.c.
+ * standby_fetch.c.
  */
 #include "server/standby_internal.h"
 

@@ -99,6 +99,9 @@ enum standby_promise {
     STANDBY_ACCEPT_LOSS = 1 << 1    /* of what the primary may have acknowledged meanwhile */
 };
 
+/* Of psctl's words: "the-other-is-dead", "accept-loss". */
+unsigned standby_promises(const char *words);
+
 /* `done` is called once, later: status 0, this psd is the primary now; else a sentence, and it follows as before.
  * -EBUSY: one is under way. */
 int standby_promote(struct standby *s, unsigned promises,

@@ -1,4 +1,4 @@
-/* A standby from inside: for standby.c (the primary is asked), standby_data.c and standby_shards.c alone. */
+/* A standby from inside: for standby.c (the primary is asked), standby_data.c and standby_fetch.c alone. */
 #ifndef SERVER_STANDBY_INTERNAL_H
 #define SERVER_STANDBY_INTERNAL_H
 
@@ -107,7 +107,7 @@ void standby_begin_copy(struct standby *s) ON_MAIN;
 void standby_fail_copy(struct standby *s, const char *why) ON_MAIN;
 int standby_on_file(struct standby *s, const struct file_reply *reply) ON_MAIN;
 
-/* --- standby_shards.c --- */
+/* --- standby_fetch.c --- */
 
 /* The log has nothing that the primary has not: its terms are this log's, and the shards fetch. */
 void standby_adopt(struct standby *s) ON_MAIN;

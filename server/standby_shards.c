@@ -1,348 +1,171 @@
-/*
- * The shards of a standby: they fetch, and they become a primary's. In the order of steps: adopt -> fetch -> seal ->
- * begin a term -> lead; the last one stands first.
- */
-#include "server/standby_internal.h"
+#include "server/standby_shards.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/clock.h"
-#include "common/hash.h"
-#include "common/log_line.h"
 #include "common/memory.h"
-#include "server/standby_role.h"
 
-#define SEAL_MS_MAX 30000u /* for the log to take what has come */
+/* One shard's part of what is asked. */
+struct shard_step {
+    struct shard_call call;
+    struct standby_shards *shards;
+    enum shard_thread_standby what;
+    struct fetch_standby standby;
+    uint64_t last;
+};
 
-static void stop_shard(struct mail *mail, void *owner)
+/* An order that nobody waits for. */
+struct shard_order {
+    struct mail mail;
+    enum shard_thread_standby what;
+};
+
+struct standby_shards {
+    struct shard_call_config config;
+    uint32_t n, n_outstanding;
+    void (*done)(void *owner);
+    void *owner;
+    struct shard_step *steps;    /* owned, n */
+    struct sync_shard *as_found; /* owned, n */
+};
+
+struct standby_shards *standby_shards_new(const struct shard_call_config *config, uint32_t n,
+                                          void (*done)(void *owner), void *owner)
 {
+    struct standby_shards *s = memory_alloc(sizeof *s);
+
+    s->config = *config;
+    s->n = n;
+    s->done = done;
+    s->owner = owner;
+    s->steps = memory_alloc(n * sizeof *s->steps);
+    s->as_found = memory_alloc(n * sizeof *s->as_found);
+    return s;
+}
+
+void standby_shards_free(struct standby_shards *s)
+{
+    if (!s)
+        return;
+    free(s->steps);
+    free(s->as_found);
+    free(s);
+}
+
+static void on_order(struct mail *mail, void *owner)
+{
+    struct shard_order *order = CONTAINER_OF(mail, struct shard_order, mail);
+
     enter_shard();
-    shard_follower_stop(shard_thread_follower(owner));
-    standby_send_back(CONTAINER_OF(mail, struct standby_task, mail));
+    (void)shard_thread_standby(owner, order->what, NULL);
+    free(order);
 }
 
-/* --- the end of a promotion --- */
-
-static void answer_promotion(struct standby *s, const struct err *err) ON_MAIN
+void standby_shards_order(struct standby_shards *s, enum shard_thread_standby what)
 {
-    void (*promoted)(void *arg, const struct err *err) = s->promoted;
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct shard_order *order = memory_alloc(sizeof *order);
 
-    s->is_promoting = false;
-    s->promoted = NULL;
-    if (promoted)
-        promoted(s->promoted_arg, err);
-    else if (err->status)
-        log_line_error("this standby was to take over, and cannot: %s", err->text);
+        *order = (struct shard_order){ .mail.run = on_order, .what = what };
+        if (shard_thread_post(s->config.shards[i], &order->mail))
+            free(order); /* it stops */
+    }
 }
 
-static void refuse_promotion(struct standby *s, const struct err *err) ON_MAIN
+static int ask_shard(struct shard_call *call, struct shard_thread *t)
 {
-    standby_set_state(s, STANDBY_SPARE);
-    s->retry_ms = clock_mono_ms();
-    answer_promotion(s, err);
-}
+    struct shard_step *step = CONTAINER_OF(call, struct shard_step, call);
 
-static void on_led(struct standby *s) ON_MAIN
-{
-    const struct err none = { 0 };
-
-    standby_set_state(s, STANDBY_PRIMARY);
-    log_line_info("this psd is the primary now, in term %" PRIu64, s->term);
-    s->config.events->promoted(s->config.node);
-    answer_promotion(s, &none);
-}
-
-static void lead_shard(struct mail *mail, void *owner)
-{
     enter_shard();
-    shard_thread_lead(owner);
-    standby_send_back(CONTAINER_OF(mail, struct standby_task, mail));
+    if (step->what == SHARD_STANDBY_HOLD)
+        (void)shard_thread_standby(t, SHARD_STANDBY_END, NULL);
+    step->last = shard_thread_standby(t, step->what, &step->standby);
+    return 0;
 }
 
-static void on_term_begun(struct standby *s) ON_MAIN
+static void on_answered(struct shard_call *call)
 {
-    if (s->err.status) {
-        free(s->terms.items[--s->terms.n].first);
-        s->terms.role = TERMS_STANDBY;
-        refuse_promotion(s, &s->err);
-        return;
-    }
-    standby_on_shards(s, lead_shard, on_led);
+    struct standby_shards *s = CONTAINER_OF(call, struct shard_step, call)->shards;
+
+    enter_main();
+    if (--s->n_outstanding == 0)
+        s->done(s->owner);
 }
 
-static int write_promotion(struct standby *s, struct err *err)
+void standby_shards_ask(struct standby_shards *s, enum shard_thread_standby what,
+                        const struct fetch_standby *standby, const uint64_t *keep)
 {
-    int status = standby_role_promoted(s->config.files, s->config.settings->data_dir,
-                                       s->config.primary, err);
+    assert(!s->n_outstanding);
+    s->n_outstanding = s->n;
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct shard_step *step = &s->steps[i];
 
-    return status ? status : standby_write_terms(s, err);
-}
-
-static void begin_term(struct standby *s) ON_MAIN
-{
-    uint64_t seed = hash_mix2(clock_unix_ms(), clock_mono_ns() ^ (uintptr_t)s);
-
-    standby_set_state(s, STANDBY_PROMOTING);
-    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
-        struct shard_follower_view view;
-
-        standby_see_shard(s, i, &view);
-        s->keep[i] = view.applied + 1;
-    }
-    s->term = terms_promoted(&s->terms, seed);
-    terms_begin(&s->terms, s->term, s->keep);
-    s->terms.role = TERMS_PRIMARY;
-    s->terms.in_sync = false;
-    standby_start_job(s, write_promotion, on_term_begun);
-}
-
-/* --- sealing --- */
-
-/* 0: they have applied all that has come; -EAGAIN: not yet; else they cannot. */
-static int check_sealed(const struct standby *s, struct err *err) ON_MAIN
-{
-    struct shard_follower_view view;
-    bool is_over = clock_mono_ms() - s->since_ms > SEAL_MS_MAX;
-    int status = 0;
-
-    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
-        standby_see_shard(s, i, &view);
-        if (view.state == SHARD_FOLLOWER_FAILED)
-            return err_set(err, PS_ECORRUPT, "shard %" PRIu32 ": %s", i, view.why);
-        if (!view.is_exact)
-            return err_set(err, -ENODATA,
-                           "shard %" PRIu32
-                           " has not got all that its copy needs: start it again as a standby",
-                           i);
-        if (!view.is_drained && is_over && !(s->promises & STANDBY_ACCEPT_LOSS))
-            return err_set(err, -EIO, "shard %" PRIu32 ": %s (--accept-loss goes without)", i,
-                           view.why);
-        if (!view.is_drained && !is_over)
-            status = -EAGAIN;
-    }
-    return status;
-}
-
-void standby_try_begin_term(struct standby *s)
-{
-    struct err err = { 0 };
-    int status;
-
-    if (s->is_working || s->n_outstanding)
-        return;
-    status = check_sealed(s, &err);
-    if (status == -EAGAIN)
-        standby_set_why(s, "its log has still to take what has come");
-    else if (status)
-        refuse_promotion(s, &err);
-    else
-        begin_term(s);
-}
-
-/* From here on no shard asks for anything: the primary that was has no acknowledgement more. */
-static void seal(struct standby *s) ON_MAIN
-{
-    standby_set_state(s, STANDBY_SEALING);
-    standby_on_shards(s, stop_shard, standby_try_begin_term);
-}
-
-/* Once nothing else is under way: standby_tick() calls. */
-void standby_begin_promotion(struct standby *s)
-{
-    if (s->is_working || s->n_outstanding ||
-        (s->state != STANDBY_SPARE && s->state != STANDBY_FOLLOWING))
-        return;
-    standby_session_drop(&s->session);
-    if (s->is_loaded) {
-        seal(s);
-        return;
-    }
-    s->theirs.history = 0;
-    standby_keep_all(s);
-    standby_rebuild(s);
-}
-
-/* --- following --- */
-
-static void on_shards_stopped(struct standby *s) ON_MAIN
-{
-    standby_update_last(s);
-}
-
-/* The session is over, and with it the fetches. */
-void standby_stop_following(struct standby *s, const char *why)
-{
-    standby_session_drop(&s->session);
-    standby_dial_later(s, why);
-    s->n_failed = 0;
-    s->retry_ms = clock_mono_ms();
-    if (!s->n_outstanding)
-        standby_on_shards(s, stop_shard, on_shards_stopped);
-}
-
-static void on_forgotten(struct standby *s) ON_MAIN
-{
-    if (s->err.status)
-        standby_fail(s);
-    else
-        s->config.events->again(s->config.node, s->why);
-}
-
-/* What is here is of no use: the next life copies. */
-void standby_forget(struct standby *s, const char *why)
-{
-    standby_session_drop(&s->session);
-    standby_set_why(s, why);
-    standby_set_state(s, STANDBY_READING);
-    s->terms.history = 0;
-    s->terms.in_sync = false;
-    s->terms.role = TERMS_STANDBY;
-    while (s->terms.n)
-        free(s->terms.items[--s->terms.n].first);
-    standby_start_job(s, standby_write_terms, on_forgotten);
-}
-
-static void on_sync_noted(struct standby *s) ON_MAIN
-{
-    if (s->err.status) {
-        log_line_error("%s", s->err.text);
-        s->terms.in_sync = !s->terms.in_sync; /* tried again */
-    } else {
-        log_line_info("this standby is %s with %s",
-                      s->terms.in_sync ? "in sync" : "not in sync", s->config.primary);
+        *step = (struct shard_step){
+            .call = { .config = s->config, .ask = ask_shard, .answered = on_answered },
+            .shards = s,
+            .what = what,
+            .standby = *standby
+        };
+        step->standby.keep = keep ? keep[i] : 0;
+        if (shard_call_start(&step->call, i))
+            s->n_outstanding--; /* it stops, and so does the node: nobody waits for `done` */
     }
 }
 
-void standby_watch_shards(struct standby *s)
+uint64_t standby_shards_last(const struct standby_shards *s, uint32_t shard)
 {
-    struct shard_follower_view view;
-    bool in_sync = true;
-    char why[256];
+    return s->steps[shard].last;
+}
 
-    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
-        standby_see_shard(s, i, &view);
-        in_sync = in_sync && view.is_in_sync;
-        if (view.state != SHARD_FOLLOWER_FAILED && !view.why[0])
+const struct fetch_view *standby_shards_view(const struct standby_shards *s, uint32_t shard)
+{
+    return shard_thread_fetch_view(s->config.shards[shard]);
+}
+
+const struct sync_shard *standby_shards_look(struct standby_shards *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct fetch_view *view = standby_shards_view(s, i);
+
+        s->as_found[i] =
+            (struct sync_shard){ .is_connected = atomic_load(&view->is_connected),
+                                 .is_closed = atomic_load(&view->is_closed),
+                                 .received = atomic_load(&view->received),
+                                 .closed_at = atomic_load(&view->closed_at),
+                                 .heard_ms = atomic_load(&view->heard_ms),
+                                 .caught_up_ms = atomic_load(&view->caught_up_ms) };
+    }
+    return s->as_found;
+}
+
+uint64_t standby_shards_greater_term(const struct standby_shards *s)
+{
+    uint64_t greatest = 0;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        const uint64_t term = atomic_load(&standby_shards_view(s, i)->greater_term);
+
+        greatest = term > greatest ? term : greatest;
+    }
+    return greatest;
+}
+
+void standby_shards_lag(const struct standby_shards *s, uint64_t *ret_records, uint64_t *ret_ms)
+{
+    const uint64_t now_ms = clock_mono_ms();
+
+    *ret_records = *ret_ms = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct fetch_view *view = standby_shards_view(s, i);
+        const uint64_t received = atomic_load(&view->received),
+                       appended = atomic_load(&view->appended),
+                       sent_ms = atomic_load(&view->sent_ms);
+
+        if (appended <= received)
             continue;
-        snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
-        if (view.state != SHARD_FOLLOWER_FAILED)
-            standby_set_why(s, why);
-        else if (view.needs_copy && !s->is_working)
-            standby_forget(s, why);
-        else if (!view.needs_copy)
-            standby_stop_following(s, why);
-        return;
+        *ret_records += appended - received;
+        if (sent_ms && now_ms > sent_ms && now_ms - sent_ms > *ret_ms)
+            *ret_ms = now_ms - sent_ms;
     }
-    standby_set_why(s, "");
-    if (in_sync == s->terms.in_sync || s->is_working)
-        return;
-    s->terms.in_sync = in_sync;
-    standby_start_job(s, standby_write_terms, on_sync_noted);
-}
-
-static void fetch_shard(struct mail *mail, void *owner)
-{
-    struct standby_task *task = CONTAINER_OF(mail, struct standby_task, mail);
-    struct shard_follower *f = shard_thread_follower(owner);
-    struct shard_follower_view view;
-
-    enter_shard();
-    shard_follower_see(f, &view);
-    if (task->standby->keep[task->index] < view.received)
-        shard_follower_drop(f); /* what has come last is nobody's any more */
-    shard_follower_start(f, &task->primary);
-    standby_send_back(task);
-}
-
-static void on_fetching(struct standby *s) ON_MAIN
-{
-    if (s->state == STANDBY_SPARE) /* it was lost meanwhile */
-        standby_on_shards(s, stop_shard, on_shards_stopped);
-}
-
-static void start_fetching(struct standby *s) ON_MAIN
-{
-    standby_set_why(s, "");
-    standby_set_state(s, STANDBY_FOLLOWING);
-    s->n_failed = 0;
-    log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
-    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
-        struct shard_follower_primary *p = &s->tasks[i].primary;
-
-        *p = (struct shard_follower_primary){ .address = s->primary,
-                                              .shard = i,
-                                              .term = s->term };
-        standby_hello_of(s, &p->hello);
-    }
-    standby_on_shards(s, fetch_shard, on_fetching);
-}
-
-static void on_adopted(struct standby *s) ON_MAIN
-{
-    bool asks = s->asks_again;
-
-    s->asks_again = false;
-    if (s->err.status)
-        standby_fail(s);
-    else if (asks && !s->is_promoting && s->session.state == SESSION_WELCOME)
-        standby_follow(s);
-    else if (!s->is_promoting && s->session.state == SESSION_WELCOME && !s->n_outstanding)
-        start_fetching(s);
-    else
-        standby_dial_later(s, s->why);
-}
-
-/* The log has nothing that the primary has not. */
-void standby_adopt(struct standby *s)
-{
-    terms_adopt(&s->terms, &s->theirs);
-    s->terms.timeline = s->epoch;
-    s->terms.role = TERMS_STANDBY;
-    s->terms.in_sync = false;
-    snprintf(s->terms.peer, sizeof s->terms.peer, "%.127s", s->config.primary);
-    standby_start_job(s, standby_write_terms, on_adopted);
-}
-
-/* --- promotion --- */
-
-static int check_promotion(const struct standby *s, unsigned promises, struct err *err) ON_MAIN
-{
-    if (s->is_promoting || s->state >= STANDBY_SEALING)
-        return err_set(err, -EBUSY, "promote: one is under way, or done");
-    if (s->state == STANDBY_COPYING || s->state == STANDBY_READING || !s->terms.history)
-        return err_set(err, -ENODATA,
-                       "promote: this standby has no whole copy of %s: nothing could be served",
-                       s->config.primary);
-    if (standby_is_answering(s) && !(promises & STANDBY_OTHER_IS_DEAD))
-        return err_set(err, -EEXIST,
-                       "promote: %s still answers as the primary: stop it first, or say "
-                       "--the-other-is-dead",
-                       s->config.primary);
-    if (!s->terms.in_sync && !(promises & STANDBY_ACCEPT_LOSS))
-        return err_set(err, -ENODATA,
-                       "promote: this standby was not in sync with %s: what the primary "
-                       "acknowledged last may be missing; --accept-loss goes on without it",
-                       s->config.primary);
-    return 0;
-}
-
-int standby_promote(struct standby *s, unsigned promises,
-                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
-{
-    int status = check_promotion(s, promises, err);
-
-    if (status)
-        return status;
-    s->is_promoting = true;
-    s->promises = promises;
-    s->promoted = done;
-    s->promoted_arg = arg;
-    log_line_info("promotion: %s is not followed any more", s->config.primary);
-    standby_session_drop(&s->session);
-    standby_begin_promotion(s);
-    return 0;
 }

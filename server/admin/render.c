@@ -53,6 +53,15 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
                  node->last_checkpoint_error);
         return -1;
     }
-    snprintf(ret_sentence, n_bytes, "ok");
+    if (node->standby.wait[0]) {
+        snprintf(ret_sentence, n_bytes, "%s", node->standby.wait);
+        return -1;
+    }
+    if (node->standby.is_missing)
+        snprintf(ret_sentence, n_bytes,
+                 "ok, but standby %s is not in sync: a failure of this node may lose pushes",
+                 node->standby.peer);
+    else
+        snprintf(ret_sentence, n_bytes, "ok");
     return 0;
 }

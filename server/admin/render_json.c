@@ -325,6 +325,21 @@ static void put_restore(struct json *j, const struct node_report *node)
     json_close(j);
 }
 
+static void put_replication(struct json *j, const struct stats_standby *standby)
+{
+    if (!standby->is_on)
+        return;
+    json_open(j, "replication");
+    json_text(j, "role", standby->role);
+    json_text(j, "state", standby->state);
+    json_u64(j, "term", standby->term);
+    json_text(j, "peer", standby->peer);
+    json_bool(j, "in_sync", standby->in_sync);
+    json_u64(j, "standby_lag_records", standby->lag_records);
+    json_u64(j, "standby_lag_ms", standby->lag_ms);
+    json_close(j);
+}
+
 static void put_node(struct json *j, const struct node_report *node)
 {
     char sentence[320];
@@ -351,6 +366,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_bool(j, "healthy", ok);
     json_text(j, "health", sentence);
     put_restore(j, node);
+    put_replication(j, &node->standby);
 }
 
 static void put_checkpoints(struct json *j, const struct node_report *node)

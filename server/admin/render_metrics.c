@@ -242,6 +242,24 @@ static void put_process(FILE *out, const struct node_report *node)
             (double)node->n_threads);
 }
 
+static void put_replication(FILE *out, const struct stats_standby *standby)
+{
+    if (!standby->is_on)
+        return;
+    put_one(out, "psd_term", "gauge", "The term of the primary, as this node knows it.",
+            (double)standby->term);
+    put_one(out, "psd_standby_in_sync", "gauge",
+            "1 while the standby has all that the primary acknowledges.", standby->in_sync);
+    put_one(out, "psd_standby_missing", "gauge",
+            "1 while there is to be a standby, and none is in sync.", standby->is_missing);
+    put_one(out, "psd_standby_lag_records", "gauge",
+            "Records of the write-ahead logs that the standby does not have yet.",
+            (double)standby->lag_records);
+    put_one(out, "psd_standby_lag_seconds", "gauge",
+            "How old the state is that the standby has, while it lacks records.",
+            (double)standby->lag_ms / 1000);
+}
+
 static void put_node(FILE *out, const struct node_report *node)
 {
     char sentence[320];
@@ -267,6 +285,7 @@ static void put_node(FILE *out, const struct node_report *node)
             "1 when every shard reports, its write-ahead log works, and the last checkpoint "
             "did not fail.",
             render_health(node, sentence, sizeof sentence) == 0);
+    put_replication(out, &node->standby);
     put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",
             (double)node->started_unix_ms / 1000);
     put_one(out, "psd_resident_memory_bytes", "gauge", "Memory of the process.",

@@ -184,20 +184,32 @@ static int refuse(struct hello_reply *reply, int status, const char *fmt, ...)
     return status;
 }
 
+static bool has_role(const struct hello *hello, const char *role)
+{
+    return strcmp(hello->role, role) == 0;
+}
+
+/* Of the shards' rows. */
+static bool is_client(const struct hello *hello)
+{
+    return has_role(hello, "worker") || has_role(hello, "reader");
+}
+
 /* The operators' role goes to the listener, the others also to a shard. */
 static int check_role(const struct listener_config *config, const struct hello *hello,
                       struct hello_reply *reply)
 {
     bool to_listener = hello->shard == MESSAGE_SHARD_LISTENER;
 
-    if (strcmp(hello->role, "operator") == 0)
+    if (has_role(hello, "operator"))
         return to_listener ? 0
                            : refuse(reply, PS_EGREETING,
                                     "role operator: connects to the listener, not shard %u",
                                     hello->shard);
-    if (strcmp(hello->role, "worker") != 0 && strcmp(hello->role, "reader") != 0)
+    if (!is_client(hello) && !has_role(hello, "standby"))
         return refuse(reply, PS_EGREETING,
-                      "role: found \"%s\", expected worker, reader or operator", hello->role);
+                      "role: found \"%s\", expected worker, reader, operator or standby",
+                      hello->role);
     if (!to_listener && hello->shard >= config->map->shards_per_node)
         return refuse(reply, PS_EGREETING, "shard: found %u, this node has 0 to %u",
                       hello->shard, config->map->shards_per_node - 1);
@@ -296,11 +308,19 @@ static void send_map(struct handshake *h)
 static void on_good_hello(struct handshake *h, struct hello_reply *reply)
 {
     const struct listener_config *config = &h->listener->config;
-    bool is_operator = strcmp(h->hello.role, "operator") == 0;
+    bool is_operator = has_role(&h->hello, "operator");
+    bool is_standby =
+        has_role(&h->hello, "standby") && h->hello.shard == MESSAGE_SHARD_LISTENER;
     struct err err = { 0 };
 
-    if (!is_operator && config->events->check_serving &&
-        config->events->check_serving(config->owner, &err)) {
+    if (is_standby && config->events->admit_standby &&
+        config->events->admit_standby(config->owner, &err)) {
+        refuse(reply, err.status, "%s", err.text);
+        turn_away(h, reply);
+    } else if (is_standby) {
+        hand_over(h, reply);
+    } else if (!is_operator && config->events->check_serving &&
+               config->events->check_serving(config->owner, &err)) {
         refuse(reply, err.status, "%s", err.text);
         ask_to_retry(h, reply);
     } else if (!is_operator && h->hello.shard == MESSAGE_SHARD_LISTENER) {

@@ -6,6 +6,8 @@
  *     worker    0 .. n-1           that shard's connection
  *     reader    0 .. n-1           that shard's connection
  *     operator  MESSAGE_SHARD_LISTENER an operator's connection
+ *     standby   MESSAGE_SHARD_LISTENER a standby's connection, also before the node serves
+ *     standby   0 .. n-1           that shard's connection
  *     worker    MESSAGE_SHARD_LISTENER answered with the map of the cluster, and no more
  *     reader    MESSAGE_SHARD_LISTENER the same
  *
@@ -47,6 +49,8 @@ struct listener_events {
     int (*admit)(void *owner, const struct sockaddr_storage *address, struct err *err);
     /* The same for an operator. NULL: always 0. */
     int (*admit_operator)(void *owner, struct err *err);
+    /* The same for a standby, at the listener. NULL: always 0. */
+    int (*admit_standby)(void *owner, struct err *err);
     /* A peer was turned away; for a line in the log. */
     void (*on_refused)(void *owner, const char *peer, int status, const char *sentence);
 };

@@ -13,8 +13,8 @@
 
 #include "common/memory.h"
 #include "server/core/lock_step.h"
-#include "server/core/suspicion.h"
 #include "server/core/table_admin.h"
+#include "server/requests/beat_suspects.h"
 #include "server/requests/deferred.h"
 #include "server/requests/job_share.h"
 #include "server/requests/push_handler.h"
@@ -25,13 +25,14 @@
 struct dispatch {
     struct dispatch_config config;
     struct request_context context;
-    struct pull_handler *pulls;  /* owned */
-    struct push_handler *pushes; /* owned */
-    struct deferred deferred;    /* joins, tables, leaves */
-    struct unpack_queue *bodies; /* owned: of long pushes and pulls that came compressed */
-    struct bytes out;            /* the reply being made; empty in between */
-    struct push precheck;        /* push_handler_precheck()'s scratch */
-    uv_idle_t idle;              /* active while there is more to do than events bring */
+    struct pull_handler *pulls;    /* owned */
+    struct push_handler *pushes;   /* owned */
+    struct fetch_handler *fetches; /* owned */
+    struct deferred deferred;      /* joins, tables, leaves */
+    struct unpack_queue *bodies;   /* owned: of long pushes and pulls that came compressed */
+    struct bytes out;              /* the reply being made; empty in between */
+    struct push precheck;          /* push_handler_precheck()'s scratch */
+    uv_idle_t idle;                /* active while there is more to do than events bring */
     uint64_t n_idle;
     uint64_t n_left_out; /* new rows that found no place, as the log has them */
     struct dispatch_full_tables full_tables;
@@ -58,6 +59,8 @@ struct dispatch *dispatch_new(const struct dispatch_config *config)
     request_context_init(&d->context);
     d->pulls = pull_handler_new(&pulls);
     d->pushes = push_handler_new(&d->context);
+    d->fetches = fetch_handler_new(&(struct fetch_handler_config){
+        .context = &d->context, .on_space = config->on_space, .owner = config->owner });
     deferred_init(&d->deferred, config->wait_max_ms);
     d->bodies = unpack_queue_new(
         &(struct unpack_queue_config){ config->loop, config->shard_number, on_late, d });
@@ -74,6 +77,7 @@ void dispatch_free(struct dispatch *d)
         return;
     pull_handler_free(d->pulls);
     push_handler_free(d->pushes);
+    fetch_handler_free(d->fetches);
     unpack_queue_free(d->bodies);
     deferred_deinit(&d->deferred);
     request_context_deinit(&d->context);
@@ -507,6 +511,23 @@ static int on_push(struct dispatch *d, struct request *r) ON_SHARD
     return status;
 }
 
+/* --- fetch --- */
+
+void dispatch_standby_moved(struct dispatch *d)
+{
+    if (fetch_handler_has_moved(d->fetches))
+        pull_handler_retry(d->pulls);
+    start_idle(d);
+}
+
+static int on_fetch(struct dispatch *d, struct request *r) ON_SHARD
+{
+    int status = fetch_handler_receive(d->fetches, r);
+
+    dispatch_standby_moved(d);
+    return status;
+}
+
 /* --- beat, leave --- */
 
 static int reply_status(struct dispatch *d, const struct request *r, int result,
@@ -521,68 +542,6 @@ static int reply_status(struct dispatch *d, const struct request *r, int result,
                                             r->header->request_id, answer));
 }
 
-/* What a worker has heard of others, and of itself. True if one of these stopped counting. */
-static bool suspect_workers(struct dispatch *d, struct worker *from, const struct suspects *all,
-                            uint64_t now_ms) ON_SHARD
-{
-    struct membership *membership = shard_membership(d->config.shard);
-    bool any = false;
-
-    from->doubts_itself = false;
-    for (uint32_t i = 0; i < all->n; i++) {
-        const struct membership_report report = { .from = from->rank,
-                                                  .rank = all->items[i].rank,
-                                                  .incarnation = all->items[i].incarnation,
-                                                  .is_agreed = all->items[i].is_agreed };
-
-        if (membership_suspect(membership, from->job, &report, now_ms))
-            any = true;
-    }
-    return any;
-}
-
-/* For this worker: those that it has not said are refused by all. */
-static void list_suspects(const struct worker *to, struct suspects *ret)
-{
-    const struct job *job = to->job;
-
-    for (uint32_t i = 0; i < job->n_workers && ret->n < MESSAGE_SUSPECTS_MAX; i++) {
-        struct worker *w = &job->workers[i];
-
-        if (!w->is_suspected || w == to || suspicion_has(&w->agreed, to->rank))
-            continue;
-        w->is_reported = true;
-        ret->items[ret->n++] = (struct suspect){ .rank = w->rank,
-                                                 .incarnation = w->incarnation,
-                                                 .clock = w->clock };
-    }
-}
-
-/* Names what this shard does not do: the worker would take a plain answer for a refusal of all that it has ever named
- * here; older workers take each answer with status 0 so. */
-static void list_doubted(const struct worker *to, const struct suspects *named,
-                         struct status_reply *answer)
-{
-    const struct job *job = to->job;
-
-    for (uint32_t i = 0; i < job->n_workers && !answer->status; i++) {
-        if (!membership_doubts(&job->workers[i], to->rank))
-            continue;
-        answer->status = -EINPROGRESS;
-        snprintf(answer->text, sizeof answer->text,
-                 "rank %u is heard here, so another worker has to say, too, that a shard "
-                 "suspects it",
-                 i);
-    }
-    for (uint32_t i = 0; i < named->n; i++) {
-        const struct suspect *s = &named->items[i];
-
-        if (s->rank < job->n_workers && job->workers[s->rank].incarnation == s->incarnation &&
-            membership_doubts(&job->workers[s->rank], to->rank))
-            answer->doubted.items[answer->doubted.n++] = *s;
-    }
-}
-
 static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
 {
     struct status_reply answer = { 0 };
@@ -594,10 +553,10 @@ static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
     if (!result)
         result = find_worker(d, r, &worker);
     if (!result) {
-        any = suspect_workers(d, worker, &beat.suspects, r->now_ms);
+        any = beat_suspects_report(shard_membership(d->config.shard), worker, &beat.suspects,
+                                   r->now_ms);
         answer.min_clock = job_min_clock(worker->job);
-        list_suspects(worker, &answer.suspects);
-        list_doubted(worker, &beat.suspects, &answer);
+        beat_suspects_answer(worker, &beat.suspects, &answer);
     }
     status = reply_status(d, r, result, &answer);
     if (any) {
@@ -636,8 +595,9 @@ static int on_leave(struct dispatch *d, struct request *r) ON_SHARD
 /* --- the table --- */
 
 static int (*const handlers[FRAME_TYPE_END])(struct dispatch *d, struct request *r) = {
-    [FRAME_JOIN] = on_join, [FRAME_TABLE] = on_table, [FRAME_PULL] = on_pull,
-    [FRAME_PUSH] = on_push, [FRAME_BEAT] = on_beat,   [FRAME_LEAVE] = on_leave,
+    [FRAME_JOIN] = on_join,   [FRAME_TABLE] = on_table, [FRAME_PULL] = on_pull,
+    [FRAME_PUSH] = on_push,   [FRAME_BEAT] = on_beat,   [FRAME_LEAVE] = on_leave,
+    [FRAME_FETCH] = on_fetch,
 };
 
 static int on_request(void *owner, struct request *r)
@@ -746,6 +706,7 @@ static void on_closed(void *owner, struct connection *c, int why)
     push_handler_drop(d->pushes, c);
     deferred_drop(&d->deferred, c);
     unpack_queue_drop(d->bodies, c);
+    fetch_handler_drop(d->fetches, c);
     reply_queue_drop(d->config.replies, c);
     start_idle(d);
     if (why == -ETIMEDOUT)
@@ -795,6 +756,7 @@ void dispatch_tick(struct dispatch *d)
     pull_handler_expire(d->pulls, uv_now(d->config.loop), now_ms);
     if (deferred_is_over(&d->deferred, uv_now(d->config.loop)))
         retry_deferred(d);
+    fetch_handler_tick(d->fetches);
     log_left_out(d);
     start_idle(d);
 }
@@ -836,8 +798,14 @@ void dispatch_stop(struct dispatch *d)
     after_push(d);
     d->state = DISPATCH_STOPPED;
     fail_deferred(d);
+    fetch_handler_stop(d->fetches);
     pull_handler_refuse_all(d->pulls, PS_ESTOPPING, status_text(PS_ESTOPPING));
     uv_close((uv_handle_t *)&d->idle, NULL);
+}
+
+struct fetch_handler *dispatch_fetches(struct dispatch *d)
+{
+    return d->fetches;
 }
 
 struct pull_handler *dispatch_pulls(struct dispatch *d)

@@ -8,6 +8,7 @@
 #ifndef SERVER_REQUESTS_DISPATCH_H
 #define SERVER_REQUESTS_DISPATCH_H
 
+#include "server/requests/fetch_handler.h"
 #include "server/requests/pull_handler.h"
 #include "server/requests/unpack_queue.h"
 
@@ -28,6 +29,8 @@ struct dispatch_config {
     uint32_t tables_max;  /* of the shard (shard_config); 0: no limit */
     uint64_t wait_max_ms; /* of joins and tables, for space in the WAL; 0: deferred.h's */
     bool compress_replies;
+    void (*on_space)(void *owner); /* of fetch_handler.h; NULL: never */
+    void *owner;                   /* borrowed */
     bool
         is_alone; /* the cluster has no other shard: there is nobody to agree with on suspects */
 };
@@ -66,6 +69,11 @@ void dispatch_tables_changed(struct dispatch *d) ON_SHARD;
 
 /* The shard's time. */
 uint64_t dispatch_now_ms(struct dispatch *d) ON_SHARD;
+
+struct fetch_handler *dispatch_fetches(struct dispatch *d) ON_SHARD;
+
+/* The main thread has given fetch_handler.h an order: tries again what waited for the standby. */
+void dispatch_standby_moved(struct dispatch *d) ON_SHARD;
 
 struct pull_handler *dispatch_pulls(struct dispatch *d) ON_SHARD;
 

@@ -204,6 +204,14 @@ static int answer(struct pull_handler *p, struct pending_pull *a) ON_SHARD
 
 /* --- parking --- */
 
+/* Its job's clock has come, and what it would see is known to the standby, if one is in sync. */
+static bool is_ready(const struct pull_handler *p, const struct worker *worker,
+                     const struct pull *pull) ON_SHARD
+{
+    return shard_pull_ready(p->request->shard, worker, pull) &&
+           (!worker || reply_queue_shows_gone(p->request->replies));
+}
+
 /* Points a section's keys to their copy. */
 static void rebase(struct pull *pull, const uint8_t *from, const uint8_t *to)
 {
@@ -328,7 +336,9 @@ static void explain(struct pull_handler *p, const struct job *job, const struct 
         snprintf(dst, n_bytes, "min clock is %llu, needs %llu%s", (unsigned long long)min_clock,
                  (unsigned long long)needs, is_sync_point ? ", a sync point" : "");
 
-    if (min_clock >= needs)
+    if (!reply_queue_shows_gone(p->request->replies))
+        snprintf(dst, n_bytes, "a worker is gone, and the standby has not acknowledged that");
+    else if (min_clock >= needs)
         snprintf(dst, n_bytes, "all have finished the clock before, which is being combined");
     if (!w || min_clock >= needs)
         return;
@@ -462,8 +472,7 @@ static int receive(struct pull_handler *p, struct request *r) ON_SHARD
         (void)shard_advance(p->request->shard, r->now_ms);
         pull_handler_retry(p);
     }
-    return shard_pull_ready(p->request->shard, worker, pull) ? answer_received(p, r)
-                                                             : park_received(p, r);
+    return is_ready(p, worker, pull) ? answer_received(p, r) : park_received(p, r);
 }
 
 int pull_handler_receive(struct pull_handler *p, struct request *r)
@@ -502,8 +511,7 @@ void pull_handler_retry(struct pull_handler *p)
         c = parked->connection;
         parked->worker = request_context_waiting_worker(p->request, c);
         if (parked->worker &&
-            (!shard_pull_ready(p->request->shard, parked->worker, &parked->pull) ||
-             is_congested(p, c))) {
+            (!is_ready(p, parked->worker, &parked->pull) || is_congested(p, c))) {
             at = &parked->next;
             continue;
         }
@@ -534,8 +542,7 @@ static void refuse(struct pull_handler *p, struct pending_pull *a, int status,
 static bool waits_for_its_client(struct pull_handler *p, const struct worker *worker,
                                  const struct pending_pull *parked) ON_SHARD
 {
-    return worker && is_congested(p, parked->connection) &&
-           shard_pull_ready(p->request->shard, worker, &parked->pull);
+    return worker && is_congested(p, parked->connection) && is_ready(p, worker, &parked->pull);
 }
 
 /* Does it wait for a suspect that the shards do not agree on? A pull waits so long for a slow worker at most. */

@@ -24,7 +24,7 @@ static uint64_t bytes_of(const struct bytes *frame)
 
 void reply_queue_init(struct reply_queue *q)
 {
-    *q = (struct reply_queue){ .pool = { .n_max = POOLED_MAX } };
+    *q = (struct reply_queue){ .pool = { .n_max = POOLED_MAX }, .by_standby = UINT64_MAX };
     q->last = &q->first;
 }
 
@@ -178,10 +178,9 @@ int reply_queue_send(struct reply_queue *q, struct connection *c, struct bytes *
     return connection_send(c, frame);
 }
 
-void reply_queue_release(struct reply_queue *q, uint64_t acknowledged)
+static void send_acknowledged(struct reply_queue *q) ON_SHARD
 {
-    if (acknowledged > q->acknowledged)
-        q->acknowledged = acknowledged;
+    q->acknowledged = q->by_log < q->by_standby ? q->by_log : q->by_standby;
     while (q->first && q->first->number <= q->acknowledged) {
         struct queued_reply *reply = take(q, &q->first);
         int status;
@@ -192,6 +191,19 @@ void reply_queue_release(struct reply_queue *q, uint64_t acknowledged)
             connection_fail(reply->connection, status);
         recycle(q, reply);
     }
+}
+
+void reply_queue_release(struct reply_queue *q, uint64_t acknowledged)
+{
+    if (acknowledged > q->by_log)
+        q->by_log = acknowledged;
+    send_acknowledged(q);
+}
+
+void reply_queue_set_standby(struct reply_queue *q, uint64_t acknowledged)
+{
+    q->by_standby = acknowledged;
+    send_acknowledged(q);
 }
 
 uint64_t reply_queue_waited_ms(const struct reply_queue *q)

@@ -6,6 +6,9 @@
  *     event -> reply_queue_note() -> reply_queue_send() -> waits -> reply_queue_release() -> sent
  *                                            dropped with its connection: the peer asks again
  *
+ * With a standby in sync (server/replication/sync.h) they wait for the standby's acknowledgement, too, whatever
+ * --durability says.
+ *
  * A reply waits for every event before it, not only for its own: a reply that repeats an earlier result (of a repeated
  * push, or the last number of a worker that comes back) promises that result as well.
  */
@@ -37,7 +40,11 @@ struct push_waits {
 };
 
 struct reply_queue {
-    uint64_t appended, acknowledged;    /* numbers of records; equal: nothing is waited for */
+    uint64_t appended, acknowledged; /* numbers of records; equal: nothing is waited for */
+    uint64_t by_log,
+        by_standby; /* acknowledged is the smaller one; UINT64_MAX: nothing is waited for */
+    uint64_t
+        gone; /* the newest record by which a worker was declared gone while a standby follows */
     struct queued_reply *first, **last; /* owned: waiting, by number */
     struct free_list pool;              /* owned: sent, for the next ones */
     uint64_t n_waiting, since_ns;       /* since_ns: of the first */
@@ -70,6 +77,22 @@ int reply_queue_send(struct reply_queue *q, struct connection *c, struct bytes *
 
 /* All records up to `acknowledged` are as durable as --durability demands: sends their replies. */
 void reply_queue_release(struct reply_queue *q, uint64_t acknowledged) ON_SHARD;
+
+/* The standby has all records up to this one; UINT64_MAX: no reply waits for it. */
+void reply_queue_set_standby(struct reply_queue *q, uint64_t acknowledged) ON_SHARD;
+
+/* A worker is gone as of this record. */
+static inline void reply_queue_note_gone(struct reply_queue *q, uint64_t number)
+{
+    q->gone = number;
+}
+
+/* False while the standby may not know of a worker that is gone: the others' pulls wait for that. Else they could see a
+ * clock that was combined without its push, and a promoted standby would combine it with that push. */
+static inline bool reply_queue_shows_gone(const struct reply_queue *q)
+{
+    return q->gone <= q->by_standby;
+}
 
 /* True if the log lets a push begin. */
 static inline bool reply_queue_takes_pushes(const struct reply_queue *q)

@@ -1,0 +1,595 @@
+#include "server/requests/fetch_handler.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/memory.h"
+#include "proto/message_replication.h"
+#include "server/replication/record_ring.h"
+#include "server/wal/wal_reader.h"
+
+#define REPLY_SLACK_BYTES 65536u /* of a frame, for its head */
+
+/* A fetch that is not answered yet. */
+struct waiting_fetch {
+    struct connection *connection;       /* borrowed: f->connection */
+    uint64_t request_id, next, until_ms; /* loop time */
+    uint32_t max_bytes;
+    struct reply_timing timing;
+};
+
+/* Records read from the log's segments, by libuv's pool. */
+struct segment_job {
+    uv_work_t work;
+    bool is_running;
+    struct wal_reader *reader; /* owned: goes on at `next`; NULL: none */
+    uint64_t next;
+    uint64_t first; /* asked for */
+    size_t max_bytes;
+    struct bytes records; /* owned */
+    uint32_t n_records;
+    struct err err;
+};
+
+struct fetch_handler {
+    struct fetch_handler_config config;
+    struct fetch_view view;
+    uv_prepare_t prepare; /* active while a turn of the loop has brought records */
+    const struct file_ops *files;
+    char dir[WAL_PATH_MAX];
+    struct record_ring ring;
+    struct gate gate;
+    struct fetch_standby standby;
+    enum { FETCH_OFF, FETCH_ON, FETCH_STOPPED } state;
+    bool begins;                   /* no connection has fetched since fetch_handler_begin() */
+    struct connection *connection; /* borrowed: the standby's; NULL: none */
+    uint64_t sent_through;         /* on it */
+    struct waiting_fetch waiting[FETCH_HANDLER_WAITING_MAX]; /* in their order */
+    uint32_t n_waiting;
+    struct segment_job job;
+    uint64_t log_durable, stored_bytes;
+    uint64_t pin; /* UINT64_MAX: none */
+    uint64_t pin_stored_bytes, pin_bytes_max;
+    bool was_full, has_moved;
+};
+
+static struct reply_queue *replies_of(const struct fetch_handler *f)
+{
+    return f->config.context->replies;
+}
+
+struct fetch_handler *fetch_handler_new(const struct fetch_handler_config *config)
+{
+    struct fetch_handler *f = memory_alloc(sizeof *f);
+
+    f->config = *config;
+    f->pin = UINT64_MAX;
+    uv_prepare_init(config->context->loop, &f->prepare);
+    f->prepare.data = f;
+    return f;
+}
+
+void fetch_handler_free(struct fetch_handler *f)
+{
+    if (!f)
+        return;
+    assert(!f->job.is_running);
+    wal_reader_free(f->job.reader);
+    bytes_deinit(&f->job.records);
+    record_ring_deinit(&f->ring);
+    free(f);
+}
+
+void fetch_handler_stop(struct fetch_handler *f)
+{
+    if (f->state == FETCH_STOPPED)
+        return;
+    fetch_handler_refuse_all(f);
+    f->state = FETCH_STOPPED;
+    uv_close((uv_handle_t *)&f->prepare, NULL);
+}
+
+void fetch_handler_log(struct fetch_handler *f, const struct file_ops *files, const char *dir,
+                       uint64_t last)
+{
+    f->files = files;
+    snprintf(f->dir, sizeof f->dir, "%s", dir);
+    atomic_store(&f->view.appended, last);
+}
+
+const struct fetch_view *fetch_handler_view(const struct fetch_handler *f)
+{
+    return &f->view;
+}
+
+static uint64_t appended(const struct fetch_handler *f)
+{
+    return atomic_load_explicit(&f->view.appended, memory_order_relaxed);
+}
+
+/* --- what replies wait for --- */
+
+static void publish_gate(struct fetch_handler *f)
+{
+    atomic_store(&f->view.received, f->gate.received);
+    atomic_store(&f->view.durable, f->gate.durable);
+    atomic_store(&f->view.applied, f->gate.applied);
+    atomic_store(&f->view.closed_at, f->gate.closed_at);
+    atomic_store(&f->view.caught_up_ms, f->gate.caught_up_ms);
+    atomic_store(&f->view.is_closed, f->gate.mode != GATE_OPEN);
+}
+
+/* What the standby has, or the gate, has changed. */
+static void move_gate(struct fetch_handler *f) ON_SHARD
+{
+    struct reply_queue *replies = replies_of(f);
+    const bool shows_gone = reply_queue_shows_gone(replies);
+
+    f->ring.keeps = f->gate.mode == GATE_WAITS;
+    publish_gate(f);
+    reply_queue_set_standby(replies, gate_acknowledged(&f->gate));
+    f->has_moved = f->has_moved || (!shows_gone && reply_queue_shows_gone(replies));
+    if (f->was_full && !record_ring_is_full(&f->ring)) {
+        f->was_full = false;
+        replies->is_full = false;
+        f->config.on_space(f->config.owner);
+    }
+}
+
+bool fetch_handler_has_moved(struct fetch_handler *f)
+{
+    const bool has_moved = f->has_moved;
+
+    f->has_moved = false;
+    return has_moved;
+}
+
+/* --- pins --- */
+
+uint64_t fetch_handler_pin(const struct fetch_handler *f)
+{
+    return f->pin;
+}
+
+static void set_pin(struct fetch_handler *f, uint64_t number)
+{
+    f->pin = number;
+    atomic_store(&f->view.is_pinned, number != UINT64_MAX);
+}
+
+void fetch_handler_hold(struct fetch_handler *f, uint64_t number, uint64_t bytes_max)
+{
+    set_pin(f, number);
+    f->pin_stored_bytes = f->stored_bytes;
+    f->pin_bytes_max = bytes_max;
+}
+
+/* Records that the standby has on its disk nobody will ask for again. */
+static void move_pin(struct fetch_handler *f)
+{
+    if (f->pin == UINT64_MAX || f->gate.durable + 1 <= f->pin)
+        return;
+    set_pin(f, f->gate.durable + 1);
+    if (f->gate.received == appended(f))
+        f->pin_stored_bytes = f->stored_bytes;
+}
+
+void fetch_handler_stored(struct fetch_handler *f, uint64_t durable, uint64_t stored_bytes)
+{
+    f->log_durable = durable;
+    f->stored_bytes = stored_bytes;
+    if (f->pin == UINT64_MAX || stored_bytes - f->pin_stored_bytes <= f->pin_bytes_max)
+        return;
+    set_pin(f, UINT64_MAX);
+    log_line_warn("shard %u: the log keeps no more for the standby, which is more than "
+                  "--standby-log-max behind: it has to copy again",
+                  f->config.context->shard_number);
+}
+
+/* --- answers --- */
+
+static struct waiting_fetch take_first(struct fetch_handler *f)
+{
+    struct waiting_fetch first = f->waiting[0];
+
+    f->n_waiting--;
+    memmove(f->waiting, f->waiting + 1, f->n_waiting * sizeof *f->waiting);
+    return first;
+}
+
+static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
+                       struct fetch_reply *reply) ON_SHARD
+{
+    struct bytes frame = { 0 };
+    int status;
+
+    reply->term = f->standby.term;
+    reply->appended = appended(f);
+    reply->durable = f->log_durable < reply->appended ? f->log_durable : reply->appended;
+    reply->in_sync = f->gate.mode == GATE_WAITS;
+    reply->sent_ms = clock_mono_ms();
+    histogram_record(&w->timing.requests->latency_ns, uv_hrtime() - w->timing.start_ns);
+    w->timing.requests->n_refused += reply->status != 0;
+    status = message_write_fetch_reply(&frame, w->request_id, reply);
+    if (status)
+        bytes_deinit(&frame);
+    else
+        status = connection_send(w->connection, &frame);
+    if (status)
+        connection_fail(w->connection, status);
+}
+
+static void send_records(struct fetch_handler *f, uint64_t first, const uint8_t *records,
+                         size_t n_bytes, uint32_t n_records) ON_SHARD
+{
+    struct waiting_fetch w = take_first(f);
+    struct fetch_reply reply = {
+        .first = first, .n_records = n_records, .records = records, .record_bytes = n_bytes
+    };
+
+    if (n_records)
+        f->sent_through = first + n_records - 1;
+    send_reply(f, &w, &reply);
+}
+
+static void refuse_first(struct fetch_handler *f, int status, const char *sentence) ON_SHARD
+{
+    struct waiting_fetch w = take_first(f);
+    struct fetch_reply reply = { .status = status };
+
+    snprintf(reply.text, sizeof reply.text, "%.*s", (int)sizeof reply.text - 1, sentence);
+    send_reply(f, &w, &reply);
+}
+
+/* --- from the log's segments --- */
+
+static void end_reading(struct segment_job *job)
+{
+    wal_reader_free(job->reader);
+    job->reader = NULL;
+}
+
+/* Appends the record, as it stands in a block. */
+static int add_record(struct segment_job *job, const struct wal_record *record)
+{
+    const size_t n_bytes = wal_record_bytes(record);
+    uint8_t *dst = bytes_reserve(&job->records, n_bytes);
+    uint32_t unused = 0;
+
+    if (!dst)
+        return err_set(&job->err, -ENOMEM, "no memory for records");
+    memset(dst, 0, n_bytes);
+    wal_record_encode(dst, record);
+    (void)wal_record_seal(dst, &unused);
+    bytes_commit(&job->records, n_bytes);
+    job->n_records++;
+    job->next = record->number + 1;
+    return 0;
+}
+
+/* The end of what is there. A log that is being written ends anywhere; it may have lost records, too. */
+static int judge_end(struct segment_job *job)
+{
+    const struct wal_end *end = wal_reader_end(job->reader);
+
+    if (end->verdict != WAL_GAP && end->verdict != WAL_DAMAGED)
+        return 0;
+    return err_set(&job->err, -ENODATA, "the log does not have record %" PRIu64 ": %.180s",
+                   job->next, end->text);
+}
+
+static void read_segments(uv_work_t *work)
+{
+    struct fetch_handler *f = work->data;
+    struct segment_job *job = &f->job;
+    const struct wal_record *record = NULL;
+    int status = 0;
+
+    enter_pool();
+    if (job->reader && job->next != job->first)
+        end_reading(job);
+    job->next = job->first;
+    if (!job->reader)
+        status = wal_reader_open(f->files, f->dir, NULL, job->first, &job->reader, &job->err);
+    if (status)
+        job->reader = NULL;
+    while (!status && bytes_len(&job->records) < job->max_bytes) {
+        status = wal_reader_next(job->reader, &record, &job->err);
+        if (status || !record)
+            break;
+        status = add_record(job, record);
+    }
+    if (!status && !record && !job->n_records)
+        status = judge_end(job);
+    if (status || !record)
+        end_reading(job);
+    job->err.status = status;
+}
+
+static void answer_all(struct fetch_handler *f) ON_SHARD;
+
+static void note_lost(struct fetch_handler *f)
+{
+    if (f->job.err.status == -ENODATA && f->job.next > atomic_load(&f->view.lost_through))
+        atomic_store(&f->view.lost_through, f->job.next);
+}
+
+static void on_read(uv_work_t *work, int canceled)
+{
+    struct fetch_handler *f = work->data;
+    struct segment_job *job = &f->job;
+    const bool is_wanted = f->n_waiting && f->waiting[0].next == job->first;
+
+    (void)canceled;
+    enter_shard();
+    job->is_running = false;
+    note_lost(f);
+    if (job->err.status && is_wanted) {
+        refuse_first(f, job->err.status, job->err.text);
+    } else if (job->n_records && is_wanted) {
+        send_records(f, job->first, bytes_front(&job->records), bytes_len(&job->records),
+                     job->n_records);
+        answer_all(f);
+    } /* else it is not written yet: the tick tries again */
+    bytes_deinit(&job->records);
+}
+
+static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w) ON_SHARD
+{
+    struct segment_job *job = &f->job;
+
+    if (job->is_running || !f->files)
+        return;
+    job->first = w->next;
+    job->max_bytes = w->max_bytes;
+    job->n_records = 0;
+    job->err = (struct err){ 0 };
+    job->work.data = f;
+    job->is_running = true;
+    if (uv_queue_work(f->config.context->loop, &job->work, read_segments, on_read))
+        abort(); /* only for a NULL callback */
+}
+
+/* --- the order of fetches --- */
+
+/* False: the first one waits. */
+static bool answer_first(struct fetch_handler *f) ON_SHARD
+{
+    const struct waiting_fetch *w = &f->waiting[0];
+    struct record_ring_part part;
+
+    if (w->next > appended(f)) {
+        if (uv_now(f->config.context->loop) < w->until_ms)
+            return false;
+        send_records(f, w->next, NULL, 0, 0);
+        return true;
+    }
+    if (!record_ring_has(&f->ring, w->next)) {
+        start_reading(f, w);
+        return false;
+    }
+    part = record_ring_read(&f->ring, w->next, w->max_bytes);
+    send_records(f, w->next, part.records, part.n_bytes, part.n_records);
+    return true;
+}
+
+/* The next one goes on where the one before it has ended. */
+static void answer_all(struct fetch_handler *f)
+{
+    while (f->n_waiting && f->state == FETCH_ON) {
+        if (f->waiting[0].next <= f->sent_through)
+            f->waiting[0].next = f->sent_through + 1;
+        if (!answer_first(f))
+            return;
+    }
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct fetch_handler *f = prepare->data;
+
+    enter_shard();
+    uv_prepare_stop(prepare);
+    answer_all(f);
+}
+
+/* --- for the log --- */
+
+bool fetch_handler_is_full(const struct fetch_handler *f)
+{
+    return record_ring_is_full(&f->ring);
+}
+
+void fetch_handler_append(struct fetch_handler *f, const struct wal_record *record)
+{
+    if (f->state != FETCH_ON)
+        return; /* the shard stops */
+    atomic_store_explicit(&f->view.appended, record->number, memory_order_relaxed);
+    record_ring_append(&f->ring, record);
+    f->was_full = f->was_full || record_ring_is_full(&f->ring);
+    if (record->event.type == SHARD_EVENT_GONE)
+        reply_queue_note_gone(replies_of(f), record->number);
+    if (f->n_waiting)
+        uv_prepare_start(&f->prepare, on_prepare);
+}
+
+/* --- orders --- */
+
+void fetch_handler_begin(struct fetch_handler *f, const struct fetch_standby *standby,
+                         uint64_t last)
+{
+    if (f->state == FETCH_STOPPED)
+        return;
+    if (f->state == FETCH_ON)
+        fetch_handler_end(f);
+    f->state = FETCH_ON;
+    f->standby = *standby;
+    f->begins = true;
+    atomic_store(&f->view.appended, last);
+    f->gate.ack = standby->ack;
+    gate_begin(&f->gate, standby->keep);
+    record_ring_init(&f->ring, f->config.ring_bytes, last);
+    fetch_handler_hold(f, standby->keep + 1, standby->pin_bytes_max);
+    move_gate(f);
+}
+
+void fetch_handler_end(struct fetch_handler *f)
+{
+    struct connection *c = f->connection;
+
+    if (f->state != FETCH_ON)
+        return;
+    f->n_waiting = 0;
+    f->connection = NULL;
+    f->begins = false;
+    atomic_store(&f->view.is_connected, false);
+    f->state = FETCH_OFF;
+    record_ring_deinit(&f->ring);
+    uv_prepare_stop(&f->prepare);
+    gate_open(&f->gate);
+    move_gate(f);
+    if (c)
+        connection_close(c);
+}
+
+void fetch_handler_close_gate(struct fetch_handler *f)
+{
+    gate_close(&f->gate, appended(f));
+    move_gate(f);
+}
+
+void fetch_handler_open_gate(struct fetch_handler *f)
+{
+    gate_open(&f->gate);
+    move_gate(f);
+}
+
+void fetch_handler_seal(struct fetch_handler *f)
+{
+    gate_seal(&f->gate);
+    move_gate(f);
+}
+
+/* --- requests --- */
+
+/* A sentence if this connection may not fetch. */
+static int check_standby(struct fetch_handler *f, const struct connection *c,
+                         const struct fetch *asked, struct err *err) ON_SHARD
+{
+    if (strcmp(c->hello.role, "standby") != 0)
+        return err_set(err, -EPERM, "role %.20s: fetches nothing", c->hello.role);
+    if (f->gate.mode == GATE_SEALED)
+        return err_set(err, PS_EMOVED, "another psd is the primary");
+    if (f->state != FETCH_ON || (f->connection != c && !f->begins))
+        return err_set(err, -ESTALE, "this standby does not follow: FOLLOW first");
+    if (strcmp(c->hello.name, f->standby.name) != 0)
+        return err_set(err, -EBUSY, "%.63s follows, and %.63s does not", f->standby.name,
+                       c->hello.name);
+    if (asked->term > f->standby.term) {
+        atomic_store(&f->view.greater_term, asked->term);
+        gate_seal(&f->gate);
+        move_gate(f);
+        return err_set(err, PS_EMOVED, "term %" PRIu64 " is over: %" PRIu64 " has begun",
+                       f->standby.term, asked->term);
+    }
+    if (asked->term < f->standby.term)
+        return err_set(err, -ESTALE,
+                       "term %" PRIu64 " is over, this is term %" PRIu64 ": FOLLOW first",
+                       asked->term, f->standby.term);
+    return 0;
+}
+
+/* It is the standby's from now on, and no reader's: no --idle-timeout, no small slices for it. */
+static void take_connection(struct fetch_handler *f, struct connection *c) ON_SHARD
+{
+    f->connection = c;
+    f->begins = false;
+    f->sent_through = 0;
+    channel_set_low_priority(&c->channel, false);
+    connection_entry_set(c->entry, ENTRY_JOINED);
+    atomic_store(&f->view.is_connected, true);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static struct waiting_fetch waiting_of(const struct fetch_handler *f, const struct request *r,
+                                       const struct fetch *asked) ON_SHARD
+{
+    const struct request_context *x = f->config.context;
+
+    return (struct waiting_fetch){
+        .connection = r->connection,
+        .request_id = r->header->request_id,
+        .next = asked->next,
+        .until_ms = uv_now(x->loop) + least(asked->wait_ms, FETCH_HANDLER_WAIT_MS_MAX),
+        .max_bytes = least(asked->max_bytes ? asked->max_bytes : FETCH_HANDLER_BYTES_DEFAULT,
+                           x->frame_max_bytes - REPLY_SLACK_BYTES),
+        .timing = { &x->requests[FRAME_FETCH], r->start_ns }
+    };
+}
+
+int fetch_handler_receive(struct fetch_handler *f, struct request *r)
+{
+    struct waiting_fetch w;
+    struct fetch asked;
+    struct err err = { 0 };
+    int status = message_read_fetch(r->header, r->head, &asked);
+
+    if (status)
+        return status;
+    w = waiting_of(f, r, &asked);
+    status = check_standby(f, r->connection, &asked, &err);
+    if (status) {
+        struct fetch_reply reply = { .status = status };
+
+        memcpy(reply.text, err.text, sizeof reply.text);
+        request_context_log(f->config.context, r->connection, "fetch", status, err.text);
+        send_reply(f, &w, &reply);
+        return 0;
+    }
+    if (f->connection == r->connection && f->n_waiting == FETCH_HANDLER_WAITING_MAX)
+        return PS_EPROTO;
+    status = gate_fetch(&f->gate, &asked, appended(f), clock_mono_ms());
+    if (status)
+        return status;
+    if (f->connection != r->connection)
+        take_connection(f, r->connection);
+    if (!f->n_waiting)
+        f->sent_through = asked.next - 1;
+    atomic_store(&f->view.heard_ms, clock_mono_ms());
+    atomic_store(&f->view.sent_ms, asked.heard_ms);
+    record_ring_release(&f->ring, f->gate.received);
+    move_pin(f);
+    move_gate(f);
+    f->waiting[f->n_waiting++] = w;
+    answer_all(f);
+    return 0;
+}
+
+void fetch_handler_drop(struct fetch_handler *f, const struct connection *c)
+{
+    if (f->connection != c)
+        return;
+    f->connection = NULL;
+    f->n_waiting = 0;
+    atomic_store(&f->view.is_connected, false);
+}
+
+void fetch_handler_tick(struct fetch_handler *f)
+{
+    answer_all(f);
+}
+
+void fetch_handler_refuse_all(struct fetch_handler *f)
+{
+    while (f->n_waiting)
+        refuse_first(f, PS_ESTOPPING, status_text(PS_ESTOPPING));
+}

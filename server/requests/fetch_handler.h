@@ -1,0 +1,112 @@
+/*
+ * A shard's records for its standby: FETCH, a long poll, and what replies wait for because of it.
+ *
+ *     fetch_handler_append()     each record as it is logged, while a standby follows
+ *     fetch_handler_receive()    acknowledges what came before it, and asks for more: answered from the ring
+ *                                (record_ring.h), else from the log's segments (a job of libuv's pool), else once there
+ *                                is more, or its time is over
+ *
+ * The main thread (standby_server.h) says whom it answers, and closes and opens the gate (gate.h). It reads how far the
+ * standby is in struct fetch_view, at any time.
+ *
+ * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way. When it ends, the standby has to
+ * follow anew (FOLLOW at the listener) before another one may fetch.
+ */
+#ifndef SERVER_REQUESTS_FETCH_HANDLER_H
+#define SERVER_REQUESTS_FETCH_HANDLER_H
+
+#include <stdatomic.h>
+
+#include "server/replication/gate.h"
+#include "server/requests/request_context.h"
+#include "server/wal/wal_record.h"
+#include "server/wal/wal_segment.h"
+
+#define FETCH_HANDLER_WAITING_MAX 2u
+#define FETCH_HANDLER_WAIT_MS_MAX 60000u
+#define FETCH_HANDLER_BYTES_DEFAULT (1u << 20)
+
+struct fetch_handler;
+
+/* Written by the shard's thread; read by any. Times are clock_mono_ms(). */
+struct fetch_view {
+    _Atomic uint64_t appended, received, durable, applied; /* records */
+    _Atomic uint64_t closed_at, heard_ms, caught_up_ms;    /* gate.h */
+    _Atomic uint64_t sent_ms;      /* of the newest reply that the standby has, as it says */
+    _Atomic uint64_t greater_term; /* that a fetch named; 0: none did */
+    _Atomic uint64_t lost_through; /* the log does not have these records; 0: it has all */
+    _Atomic bool is_connected, is_closed, is_pinned;
+};
+
+struct fetch_handler_config {
+    struct request_context *context; /* borrowed */
+    void (*on_space)(void *owner);   /* the ring was full, and takes pushes again */
+    void *owner;                     /* borrowed */
+    size_t ring_bytes;               /* 0: record_ring.h's */
+};
+
+struct fetch_handler *fetch_handler_new(const struct fetch_handler_config *config) ON_SHARD;
+
+/* No job of it is under way: the loop has ended. NULL is fine. */
+void fetch_handler_free(struct fetch_handler *f) ON_SHARD;
+
+/* The loop is to end: its handles close. */
+void fetch_handler_stop(struct fetch_handler *f) ON_SHARD;
+
+/* The log is open, and ends with record `last`. files, dir: borrowed, copied. */
+void fetch_handler_log(struct fetch_handler *f, const struct file_ops *files, const char *dir,
+                       uint64_t last) ON_SHARD;
+
+const struct fetch_view *fetch_handler_view(const struct fetch_handler *f);
+
+/* --- for the log --- */
+
+/* True if no push may come: the standby has not acknowledged what fills the ring. */
+bool fetch_handler_is_full(const struct fetch_handler *f) ON_SHARD;
+
+/* From fetch_handler_begin() to fetch_handler_end(). */
+void fetch_handler_append(struct fetch_handler *f, const struct wal_record *record) ON_SHARD;
+
+/* For the replies of fetches: the log is on the disk up to here. stored_bytes: written since it was opened. */
+void fetch_handler_stored(struct fetch_handler *f, uint64_t durable, uint64_t stored_bytes)
+    ON_SHARD;
+
+/* The first record that the log has to keep; UINT64_MAX: none. */
+uint64_t fetch_handler_pin(const struct fetch_handler *f) ON_SHARD;
+
+/* --- orders of the main thread --- */
+
+/* Who fetches, from now on: the standby of that name, that has all up to `keep`. */
+struct fetch_standby {
+    uint64_t term, keep;
+    enum terms_ack ack;
+    char name[64]; /* of its hello */
+    uint64_t pin_bytes_max;
+};
+
+/* The log keeps records from this one on, until the standby has written them or too many come behind. */
+void fetch_handler_hold(struct fetch_handler *f, uint64_t number, uint64_t bytes_max) ON_SHARD;
+void fetch_handler_begin(struct fetch_handler *f, const struct fetch_standby *standby,
+                         uint64_t last) ON_SHARD; /* last: the log's newest record */
+void fetch_handler_end(struct fetch_handler *f) ON_SHARD;
+void fetch_handler_close_gate(struct fetch_handler *f) ON_SHARD;
+void fetch_handler_open_gate(struct fetch_handler *f) ON_SHARD;
+
+/* Another psd is the primary: no reply goes out any more that waits for the standby. */
+void fetch_handler_seal(struct fetch_handler *f) ON_SHARD;
+
+/* --- requests --- */
+
+int fetch_handler_receive(struct fetch_handler *f, struct request *r) ON_SHARD MUST_CHECK;
+void fetch_handler_drop(struct fetch_handler *f, const struct connection *c) ON_SHARD;
+
+/* A few times a second. */
+void fetch_handler_tick(struct fetch_handler *f) ON_SHARD;
+
+/* Answers what waits, with PS_ESTOPPING. */
+void fetch_handler_refuse_all(struct fetch_handler *f) ON_SHARD;
+
+/* True once if pulls that waited for a GONE (reply_queue_shows_gone()) may be tried again. */
+bool fetch_handler_has_moved(struct fetch_handler *f) ON_SHARD;
+
+#endif

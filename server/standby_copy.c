@@ -1,0 +1,189 @@
+#include "server/standby_copy.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+#include "common/thread_role.h"
+#include "proto/message_replication.h"
+
+#define FILE_BYTES_MAX (4u << 20) /* of a reply */
+
+struct standby_copy {
+    uv_loop_t *loop;              /* borrowed */
+    const struct file_ops *files; /* borrowed */
+    struct standby_files open;    /* owned */
+    struct connection *copier;    /* borrowed; NULL: none */
+    uv_work_t work;
+    bool is_reading;            /* `open` stays as it is */
+    struct standby_files later; /* owned: of a copy that begins meanwhile */
+    struct connection *reader;  /* borrowed: who waits for it; NULL: it has gone */
+    const struct standby_file *file;
+    struct file_request asked;
+    uint64_t request_id;
+    struct bytes bytes; /* owned: what was read */
+    int status;
+};
+
+struct standby_copy *standby_copy_new(uv_loop_t *loop, const struct file_ops *files)
+{
+    struct standby_copy *c = memory_alloc(sizeof *c);
+
+    c->loop = loop;
+    c->files = files;
+    return c;
+}
+
+void standby_copy_free(struct standby_copy *c)
+{
+    if (!c)
+        return;
+    bytes_deinit(&c->bytes);
+    standby_files_close(c->files, &c->open);
+    standby_files_close(c->files, &c->later);
+    free(c);
+}
+
+const struct connection *standby_copy_of(const struct standby_copy *c)
+{
+    return c->copier;
+}
+
+/* What is open is open for `copier` alone. */
+static void settle(struct standby_copy *c)
+{
+    if (c->is_reading)
+        return;
+    standby_files_close(c->files, &c->open);
+    c->open = c->later;
+    c->later = (struct standby_files){ 0 };
+}
+
+void standby_copy_begin(struct standby_copy *c, struct connection *connection,
+                        struct standby_files *files)
+{
+    standby_files_close(c->files, &c->later);
+    c->later = *files;
+    *files = (struct standby_files){ 0 };
+    c->copier = connection;
+    settle(c);
+}
+
+void standby_copy_drop(struct standby_copy *c, const struct connection *connection)
+{
+    if (c->reader && (c->reader == connection || !connection))
+        c->reader = NULL;
+    if (!c->copier || (connection && c->copier != connection))
+        return;
+    c->copier = NULL;
+    standby_files_close(c->files, &c->later);
+    settle(c);
+}
+
+static int send_reply(struct connection *connection, uint64_t request_id,
+                      const struct file_reply *reply)
+{
+    struct bytes frame = { 0 };
+    int status = message_write_file_reply(&frame, request_id, reply);
+
+    if (status)
+        bytes_deinit(&frame);
+    return status ? status : connection_send(connection, &frame);
+}
+
+static int refuse(const struct request *r, int status, const char *sentence)
+{
+    struct file_reply reply = { .status = status };
+
+    snprintf(reply.text, sizeof reply.text, "%s", sentence);
+    return send_reply(r->connection, r->header->request_id, &reply);
+}
+
+static void run(uv_work_t *work)
+{
+    struct standby_copy *c = work->data;
+
+    enter_pool();
+    c->status = standby_files_read(c->file, c->asked.offset, c->asked.max_bytes, &c->bytes);
+}
+
+static void answer(struct standby_copy *c, struct connection *connection)
+{
+    struct file_reply reply = { .status = c->status };
+    int status;
+
+    if (c->status) {
+        snprintf(reply.text, sizeof reply.text, "cannot read %.100s: %s", c->asked.name,
+                 status_text(c->status));
+    } else {
+        reply.file_bytes = c->file->n_bytes;
+        reply.n_bytes = bytes_len(&c->bytes);
+        reply.bytes = reply.n_bytes ? bytes_front(&c->bytes) : NULL;
+    }
+    status = send_reply(connection, c->request_id, &reply);
+    connection_release(connection);
+    if (status)
+        connection_fail(connection, status);
+}
+
+static void on_read(uv_work_t *work, int canceled)
+{
+    struct standby_copy *c = work->data;
+    struct connection *reader = c->reader;
+
+    (void)canceled;
+    enter_main();
+    c->is_reading = false;
+    c->reader = NULL;
+    if (reader)
+        answer(c, reader);
+    bytes_deinit(&c->bytes);
+    if (!c->copier || c->later.items)
+        settle(c);
+}
+
+static int list(struct standby_copy *c, const struct request *r)
+{
+    struct bytes text = { 0 };
+    struct file_reply reply = { 0 };
+    int status = standby_files_list(&c->open, &text);
+
+    if (!status) {
+        reply.file_bytes = reply.n_bytes = bytes_len(&text);
+        reply.bytes = text.bytes ? bytes_front(&text) : NULL;
+        status = send_reply(r->connection, r->header->request_id, &reply);
+    }
+    bytes_deinit(&text);
+    return status;
+}
+
+int standby_copy_request(struct standby_copy *c, struct request *r)
+{
+    struct file_request asked;
+    int status = message_read_file(r->header, r->head, &asked);
+
+    if (status)
+        return status;
+    if (c->copier != r->connection)
+        return refuse(r, -EPERM, "this standby does not copy: FOLLOW first");
+    if (c->is_reading) /* for one that has gone */
+        return refuse(r, -EBUSY, "a file is being read: ask again");
+    if (!asked.name[0])
+        return list(c, r);
+    c->file = standby_files_find(&c->open, asked.name);
+    if (!c->file)
+        return refuse(r, -ENOENT, "the restore point has no such file");
+    if (!asked.max_bytes || asked.max_bytes > FILE_BYTES_MAX)
+        asked.max_bytes = FILE_BYTES_MAX;
+    c->asked = asked;
+    c->request_id = r->header->request_id;
+    c->reader = r->connection;
+    c->work.data = c;
+    c->is_reading = true;
+    connection_hold(r->connection);
+    if (uv_queue_work(c->loop, &c->work, run, on_read))
+        abort(); /* only for a NULL callback */
+    return 0;
+}

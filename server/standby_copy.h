@@ -1,0 +1,31 @@
+/*
+ * A standby that copies the newest restore point: FILE, one piece at a time, read by libuv's pool. The files are open
+ * (standby_files.h) until its connection ends.
+ */
+#ifndef SERVER_STANDBY_COPY_H
+#define SERVER_STANDBY_COPY_H
+
+#include "server/net/connection.h"
+#include "server/standby_files.h"
+
+struct standby_copy;
+
+struct standby_copy *standby_copy_new(uv_loop_t *loop, const struct file_ops *files);
+
+/* No read is under way: the loop has ended. NULL is fine. */
+void standby_copy_free(struct standby_copy *c);
+
+/* Takes the files; those of before are closed. */
+void standby_copy_begin(struct standby_copy *c, struct connection *connection,
+                        struct standby_files *files) ON_MAIN;
+
+/* A FILE. Anything but 0 ends the connection. */
+int standby_copy_request(struct standby_copy *c, struct request *r) ON_MAIN MUST_CHECK;
+
+/* The connection is gone; or (NULL) whichever copies does so no more. */
+void standby_copy_drop(struct standby_copy *c, const struct connection *connection) ON_MAIN;
+
+/* Who copies; NULL: nobody. */
+const struct connection *standby_copy_of(const struct standby_copy *c);
+
+#endif

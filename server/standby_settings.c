@@ -1,0 +1,70 @@
+#include "server/standby_settings.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+void standby_settings_text(const struct settings *s, const struct hello_reply *map,
+                           char ret[static MESSAGE_SETTINGS_MAX])
+{
+    /* A cluster of one node has the node's address in its map, and the standby's is another. */
+    const uint64_t map_id = map->n_nodes > 1 ? map->map_id : 0;
+
+    snprintf(ret, MESSAGE_SETTINGS_MAX,
+             "shards=%" PRIu32 " node=%" PRIu32 " cluster=%016" PRIx64 " cut-every=%" PRIu32
+             " lease=%" PRIu64 "ms join-timeout=%" PRIu64 "ms frame-max=%" PRIu64
+             " gradient-max=%.9g gradient-over=%d tables-max=%" PRIu32,
+             s->shards, map->node, map_id, s->cut_every, s->lease_ms, s->join_timeout_ms,
+             s->frame_max_bytes, (double)s->gradient_max, s->gradient_over, s->tables_max);
+}
+
+/* The length of the word at `text`; the one behind it begins at *ret_next. */
+static size_t word(const char *text, const char **ret_next)
+{
+    const size_t n = strcspn(text, " ");
+
+    *ret_next = text + n + strspn(text + n, " ");
+    return n;
+}
+
+int standby_settings_compare(const char *primary, const char *standby, struct err *err)
+{
+    while (*primary || *standby) {
+        const char *next_primary, *next_standby;
+        const size_t a = word(primary, &next_primary), b = word(standby, &next_standby);
+
+        if (a != b || memcmp(primary, standby, a) != 0)
+            return err_set(
+                err, PS_ECLUSTER,
+                "the standby has %.*s, the primary %.*s: give both the same settings",
+                b ? (int)b : 7, b ? standby : "no more", a ? (int)a : 7,
+                a ? primary : "no more");
+        primary = next_primary;
+        standby = next_standby;
+    }
+    return 0;
+}
+
+int standby_settings_check(const struct settings *s, const struct hello_reply *map,
+                           const struct follow *asked, struct err *err)
+{
+    char ours[MESSAGE_SETTINGS_MAX];
+    int status;
+
+    if (asked->n_shards != s->shards)
+        return err_set(err, PS_ECLUSTER,
+                       "the standby has %u shards, the primary %u: give both the same --shards",
+                       asked->n_shards, s->shards);
+    standby_settings_text(s, map, ours);
+    status = standby_settings_compare(ours, asked->settings, err);
+    if (status)
+        return status;
+    if (asked->memory_max < s->memory_max_bytes)
+        return err_set(err, PS_ECLUSTER,
+                       "the standby has --memory-max %" PRIu64 ", the primary %" PRIu64
+                       ": it could not hold the primary's rows",
+                       asked->memory_max, s->memory_max_bytes);
+    if (!asked->address[0])
+        return err_set(err, PS_EPROTO, "a standby says under which address it listens");
+    return 0;
+}

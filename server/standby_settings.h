@@ -1,0 +1,22 @@
+/*
+ * Settings that a primary and its standby have in common, as text: NAME=VALUE, separated by blanks, in a fixed order. A
+ * standby with other ones would decide otherwise once it is the primary.
+ */
+#ifndef SERVER_STANDBY_SETTINGS_H
+#define SERVER_STANDBY_SETTINGS_H
+
+#include "proto/message_replication.h"
+#include "server/settings.h"
+
+void standby_settings_text(const struct settings *s, const struct hello_reply *map,
+                           char ret[static MESSAGE_SETTINGS_MAX]);
+
+/* Settings, layout, memory and address of one that asks to follow. PS_ECLUSTER, PS_EPROTO, with a sentence. */
+int standby_settings_check(const struct settings *s, const struct hello_reply *map,
+                           const struct follow *asked, struct err *err) MUST_CHECK;
+
+/* 0, or PS_ECLUSTER with a sentence that names the first one that differs. */
+int standby_settings_compare(const char *primary, const char *standby, struct err *err)
+    MUST_CHECK;
+
+#endif
