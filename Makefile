@@ -265,6 +265,7 @@ $(BUILD)/cuda/%.c.o: %.c
 shared   = $(filter-out tests/unit/$(1)/test_%,$(wildcard tests/unit/$(1)/*.c))
 fixtures = $(patsubst %.c,$(B)/%.o,$(foreach r,$(1) $(helpers.$(1)),$(call shared,$(r))))
 helpers.recovery = core checkpoint
+helpers.replication = core
 helpers.psctl    = core checkpoint
 helpers.psd      = net core recovery
 helpers.libpsd   = client

@@ -24,7 +24,8 @@ struct waiter {
     struct connection *connection; /* borrowed; on_closed() comes before it goes */
     uint64_t request_id;
     struct row_lookup *row_lookup;   /* borrowed, or NULL */
-    struct table_command *on_tables; /* borrowed, or NULL; neither: it is for a checkpoint */
+    struct table_command *on_tables; /* borrowed, or NULL; neither: it is for a checkpoint, */
+    bool is_promotion;               /* or this */
 };
 
 struct admin_server {
@@ -223,13 +224,43 @@ static void tick_tables(struct admin_server *d) ON_MAIN
     }
 }
 
+/* --- promotion --- */
+
+static void on_promotion(void *arg, const struct err *err)
+{
+    struct admin_server *d = arg;
+    struct waiter *waiter = d->waiters, *next;
+
+    enter_main();
+    for (; waiter; waiter = next) {
+        next = waiter->next;
+        if (waiter->is_promotion)
+            answer_waiter(waiter, err, "{\"role\":\"primary\"}\n");
+    }
+}
+
+static int promote(struct admin_server *d, struct connection *c, uint64_t request_id,
+                   const char *argument) ON_MAIN
+{
+    struct err err = { 0 };
+
+    if (find_waiter(d, c))
+        return refuse_second(d, c, request_id);
+    if (!d->config.promote)
+        return refuse(d, c, request_id, -EINVAL, "promote: this psd follows nobody");
+    add_waiter(d, c, request_id)->is_promotion = true;
+    if (d->config.promote(d->config.node, argument, on_promotion, d, &err))
+        on_promotion(d, &err);
+    return 0;
+}
+
 /* --- the connections' events --- */
 
 static int show(struct admin_server *d, struct connection *c, uint64_t request_id,
                 const char *what)
 {
     struct rendering rendering = { .what = what };
-    char sentence[160];
+    char sentence[200];
     int status;
 
     d->config.refresh(d->config.node);
@@ -237,7 +268,7 @@ static int show(struct admin_server *d, struct connection *c, uint64_t request_i
     if (!rendering.json) {
         snprintf(sentence, sizeof sentence,
                  "command: found \"%s\", expected status, tables, workers, why, stats, "
-                 "checkpoint, row, drop or set",
+                 "checkpoint, row, drop, set or promote",
                  what);
         return refuse(d, c, request_id, -EINVAL, sentence);
     }
@@ -282,6 +313,8 @@ static int on_request(void *owner, struct request *r)
         return query_row(d, c, request_id, asked.argument);
     if (table_command_kind(asked.command) != TABLE_COMMAND_END)
         return command_tables(d, c, request_id, &asked);
+    if (strcmp(asked.command, "promote") == 0)
+        return promote(d, c, request_id, asked.argument);
     return show(d, c, request_id, asked.command);
 }
 

@@ -6,8 +6,9 @@
  *     checkpoint                          takes one, and replies when it is done
  *     row                                 row_lookup.h
  *     drop-check drop set-check set       table_command.h
+ *     promote                             this psd becomes the primary (standby.h)
  *
- * A connection waits for one reply of the last two at a time. While the node restores its data it answers only the
+ * A connection waits for one reply of the last four at a time. While the node restores its data it answers only the
  * report, without the workers: an unfinished list of workers looks like that of a job that has ended.
  *
  * ADMIN_SERVER_CONNECTIONS_MAX operators have places of their own. One more ends the oldest connection that waits
@@ -38,6 +39,9 @@ struct admin_server_config {
     void (*refresh)(void *node); /* publishes the newest report */
     /* 0 if the node has restored its data. Else a status and a sentence for requests that need them. NULL: always 0. */
     int (*check_serving)(void *node, struct err *err);
+    /* 0: `done` follows, once, later. NULL: there is no such command. */
+    int (*promote)(void *node, const char *argument,
+                   void (*done)(void *arg, const struct err *err), void *arg, struct err *err);
     void *node; /* borrowed */
 };
 

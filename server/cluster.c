@@ -1,11 +1,15 @@
 #include "server/cluster.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/address.h"
 #include "common/log_line.h"
+#include "common/memory.h"
 #include "proto/placement.h"
+#include "server/cluster_file.h"
 
 static uint64_t make_id(struct hello_reply *map)
 {
@@ -33,7 +37,7 @@ static int check_self(const struct settings *s, const struct hello_reply *map, s
     if (s->node >= map->n_nodes)
         return err_set(err, PS_ECLUSTER, "node: found %u, the cluster list has 0 to %u",
                        s->node, map->n_nodes - 1);
-    if (s->advertise[0] && strcmp(s->advertise, map->nodes[s->node]) != 0)
+    if (!s->standby[0] && s->advertise[0] && strcmp(s->advertise, map->nodes[s->node]) != 0)
         return err_set(
             err, PS_ECLUSTER,
             "advertise: found %.80s, but node %u of the cluster list is %s (see --node)",
@@ -62,19 +66,59 @@ int cluster_map(const struct settings *s, struct hello_reply *ret, struct err *e
     return 0;
 }
 
-void cluster_name_self(const struct settings *s, const char *listening, struct hello_reply *map)
+int cluster_map_of_file(const struct settings *s, const struct file_ops *files,
+                        struct hello_reply *map, bool *ret_is_there, struct err *err)
+{
+    struct hello_reply *found;
+    int status;
+
+    *ret_is_there = false;
+    if (s->cluster.n || !s->data_dir[0])
+        return 0;
+    found = memory_alloc(sizeof *found);
+    status = cluster_file_read(files, s->data_dir, found, err);
+    if (!status && found->n_nodes && found->shards_per_node == s->shards) {
+        *ret_is_there = true;
+        found->version = map->version;
+        found->frame_max_bytes = map->frame_max_bytes;
+        *map = *found;
+    }
+    free(found);
+    return status;
+}
+
+void cluster_choose_shards(struct settings *s, const struct file_ops *files)
+{
+    struct hello_reply *found = memory_alloc(sizeof *found);
+    struct err unwanted;
+
+    if (s->shards_are_chosen && s->data_dir[0] && !s->cluster.n &&
+        cluster_file_read(files, s->data_dir, found, &unwanted) == 0 && found->n_nodes)
+        s->shards = found->shards_per_node;
+    free(found);
+}
+
+void cluster_own_address(const struct settings *s, const char *listening,
+                         char ret[static MESSAGE_ADDRESS_MAX])
 {
     const char *port = strrchr(listening, ':');
     char host[MESSAGE_ADDRESS_MAX - 8] = "localhost";
 
+    if (s->advertise[0]) {
+        snprintf(ret, MESSAGE_ADDRESS_MAX, "%.127s", s->advertise);
+    } else if (strncmp(listening, "0.0.0.0:", 8) == 0 || strncmp(listening, "[::]:", 5) == 0) {
+        (void)gethostname(host, sizeof host - 1);
+        snprintf(ret, MESSAGE_ADDRESS_MAX, "%.100s%.8s", host, port);
+    } else {
+        snprintf(ret, MESSAGE_ADDRESS_MAX, "%.127s", listening);
+    }
+}
+
+void cluster_name_self(const struct settings *s, const char *listening, struct hello_reply *map)
+{
     if (s->cluster.n || s->advertise[0])
         return;
-    if (strncmp(listening, "0.0.0.0:", 8) == 0 || strncmp(listening, "[::]:", 5) == 0) {
-        (void)gethostname(host, sizeof host - 1);
-        snprintf(map->nodes[0], MESSAGE_ADDRESS_MAX, "%.100s%.8s", host, port);
-    } else {
-        snprintf(map->nodes[0], MESSAGE_ADDRESS_MAX, "%.127s", listening);
-    }
+    cluster_own_address(s, listening, map->nodes[0]);
     map->map_id = make_id(map);
 }
 
@@ -86,4 +130,19 @@ void cluster_warn_open(const struct settings *s, const char *listening)
             "listening on %s without a token: whoever reaches it can read and change all "
             "tables (--token-file)",
             listening);
+}
+
+/* Who says insecure knows. */
+void cluster_warn_open_pages(const struct settings *s)
+{
+    struct sockaddr_storage at;
+    struct err ignored;
+
+    if (s->insecure || address_resolve("http", s->http, &at, &ignored) ||
+        address_is_loopback((const struct sockaddr *)&at))
+        return;
+    log_line_warn(
+        "http: other machines reach %.100s, which asks for no token: each of them can "
+        "read names, addresses and figures of all jobs",
+        s->http);
 }

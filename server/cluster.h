@@ -6,6 +6,7 @@
 #ifndef SERVER_CLUSTER_H
 #define SERVER_CLUSTER_H
 
+#include "common/file.h"
 #include "common/thread_role.h"
 #include "proto/message.h"
 #include "server/settings.h"
@@ -17,10 +18,25 @@
  */
 int cluster_map(const struct settings *s, struct hello_reply *ret, struct err *err) MUST_CHECK;
 
+/* The same from DATA_DIR/CLUSTER (cluster_file.h), where there is one and no --cluster: *ret_is_there. */
+int cluster_map_of_file(const struct settings *s, const struct file_ops *files,
+                        struct hello_reply *map, bool *ret_is_there, struct err *err)
+    MUST_CHECK;
+
+/* The number of shards in that file, if --shards is not set. One that cannot be read stops the start later. */
+void cluster_choose_shards(struct settings *s, const struct file_ops *files);
+
+/* Where others reach this node: --advertise, or where it listens. */
+void cluster_own_address(const struct settings *s, const char *listening,
+                         char ret[static MESSAGE_ADDRESS_MAX]);
+
 /* `listening`: where the listener really listens, in numbers. Only for a node that stands alone
  * without --advertise; also makes map_id. */
 void cluster_name_self(const struct settings *s, const char *listening,
                        struct hello_reply *map);
+
+/* Warns if other machines can reach the pages: no token guards them. */
+void cluster_warn_open_pages(const struct settings *s);
 
 /* Warns if other machines can reach the node and no token is asked for. */
 void cluster_warn_open(const struct settings *s, const char *listening);

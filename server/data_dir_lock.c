@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
+#include "common/log_line.h"
 
 #define PATH_BYTES 1100
 
@@ -121,4 +122,16 @@ void data_dir_lock_abandon(struct data_dir_lock *lock)
         (void)rmdir(lock->data_dir);
     }
     data_dir_lock_release(lock);
+}
+
+void data_dir_lock_log(const struct data_dir_lock *lock)
+{
+    if (lock->is_new)
+        log_line_info("data-dir: %s was not there: it is made, and psd starts with no tables",
+                      lock->data_dir);
+    else if (lock->is_emptied)
+        log_line_warn(
+            "data-dir: %s was a psd's before, and its checkpoints and write-ahead logs are "
+            "gone: psd starts with no tables",
+            lock->data_dir);
 }

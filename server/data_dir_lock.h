@@ -18,6 +18,9 @@ struct data_dir_lock {
 int data_dir_lock_acquire(const char *data_dir, struct data_dir_lock *ret, struct err *err)
     MUST_CHECK;
 
+/* Of a directory that is new, or was emptied: what is gone as a whole leaves no trace in itself. */
+void data_dir_lock_log(const struct data_dir_lock *lock);
+
 /* Gives it back. One that is not taken is fine. */
 void data_dir_lock_release(struct data_dir_lock *lock);
 

@@ -10,7 +10,9 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "common/memory_reserve.h"
+#include "server/cluster.h"
 #include "server/node.h"
+#include "server/service_manager.h"
 #include "server/start_source.h"
 
 #define READY_MS 90000u              /* from then on, as deploy/psd.service has it */
@@ -65,7 +67,7 @@ static int reserve(uint64_t n_bytes)
     struct err err = { 0 };
     int status;
 
-    node_extend_timeout(READY_MS + n_bytes / RESERVE_BYTES_PER_MS);
+    service_manager_extend(READY_MS + n_bytes / RESERVE_BYTES_PER_MS);
     status = memory_reserve_init(n_bytes, &err);
     if (status)
         log_line_error("memory-reserve: %s", err.text);
@@ -157,6 +159,11 @@ static int run(struct settings *settings, struct settings_reload *reload) ON_MAI
                      ? 1
                      : node_run(settings, reload);
 
+    while (status == NODE_AGAIN) {
+        cluster_choose_shards(settings, &file_os);
+        status = node_run(settings, reload);
+    }
+
     memory_reserve_deinit();
     return status;
 }
@@ -186,6 +193,7 @@ int main(int argc, char **argv)
     raise_descriptor_limit();
     if (status < 0) {
         start_source_choose_shards(&settings, &file_os);
+        cluster_choose_shards(&settings, &file_os);
         status = run(&settings, &reload);
     }
     settings_reload_deinit(&reload);

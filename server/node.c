@@ -1,5 +1,6 @@
 /*
- * In the order of a node's life: start -> restored -> serve -> (tick ...) -> begin_stop -> end.
+ * In the order of a node's life: start -> restored -> serve -> (tick ...) -> begin_stop -> end; of a standby start ->
+ * (rebuild -> restored ->) promoted -> serve.
  *
  * The shards' threads and libuv's pool restore, so that this thread is free meanwhile: it listens from the start on,
  * shows operators how far the restore has come, and tells workers to come again.
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "common/address.h"
@@ -29,7 +29,10 @@
 #include "server/net/connection_limits.h"
 #include "server/net/listener.h"
 #include "server/node_stats.h"
+#include "server/service_manager.h"
 #include "server/shard_thread.h"
+#include "server/standby_report.h"
+#include "server/standby_role.h"
 #include "server/standby_server.h"
 #include "server/start.h"
 #include "server/watch_server.h"
@@ -67,7 +70,12 @@ struct node {
     struct channel_memory memory; /* of all connections' messages and replies */
     struct disk_monitor *disk;    /* owned; NULL: no data directory, or it does not serve yet */
     struct data_dir_lock lock;    /* not taken: no data directory */
-    enum { NODE_STARTING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
+    struct standby *standby;      /* owned; NULL: this psd follows nobody */
+    bool standby_is_over;         /* standby_stop() */
+    char primary[MESSAGE_ADDRESS_MAX]; /* whom it follows; "": nobody */
+    char own_address[MESSAGE_ADDRESS_MAX];
+    bool has_cluster_file;
+    enum { NODE_STARTING, NODE_FOLLOWING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
     _Atomic bool stop_signal_asked; /* shards' threads read it while they restore */
     struct start_progress progress;
     int exit_status;
@@ -78,63 +86,22 @@ struct node {
     struct log_line_limit limit; /* of refused peers */
 };
 
-/* --- the service manager (sd_notify(3)); nothing happens where there is none --- */
-
-static void notify_ready(const char *status)
-{
-    (void)sd_notifyf(0, "READY=1\nSTATUS=%s", status);
-}
-
-static void notify_stopping(const char *status)
-{
-    (void)sd_notifyf(0, "STOPPING=1\nSTATUS=%s", status);
-}
-
-void node_extend_timeout(uint64_t more_ms)
-{
-    (void)sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%" PRIu64, more_ms * 1000);
-}
-
-/* Within how many ms the manager wants a sign of life; 0: it does not. */
-static uint64_t watchdog_ms(void)
-{
-    uint64_t usec = 0;
-
-    return sd_watchdog_enabled(0, &usec) > 0 ? usec / 1000 : 0;
-}
-
-static void notify_alive(void)
-{
-    (void)sd_notify(0, "WATCHDOG=1");
-}
-
 /* --- the restore --- */
-
-static uint64_t n_rows(const struct node *n) ON_MAIN
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < n->settings->shards; i++) {
-        struct published_report *published = shard_thread_report(n->shards[i]);
-
-        sum += published ? stats_n_rows(published->report) : 0;
-        published_report_release(published);
-    }
-    return sum;
-}
 
 /* What it came to stays readable. */
 static void update_restore(struct node *n) ON_MAIN
 {
     struct stats_restore *restore = &n->report.node.restore;
 
-    restore->is_on = n->state == NODE_STARTING && !standby_server_is_waiting(n->standbys, NULL);
+    restore->is_on =
+        (n->state == NODE_STARTING && !standby_server_is_waiting(n->standbys, NULL)) ||
+        strcmp(n->report.node.standby.state, "rebuilding") == 0;
     restore->since_unix_ms = n->report.node.started_unix_ms;
     restore->n_bytes = atomic_load(&n->progress.n_bytes);
     restore->n_total_bytes = atomic_load(&n->progress.n_total_bytes);
     restore->n_records = atomic_load(&n->progress.n_records);
     if (restore->is_on)
-        restore->n_rows = n_rows(n);
+        restore->n_rows = node_stats_n_rows(n->stats);
 }
 
 /* PS_ESTOPPING is the one status that clients of every age take as "come again". */
@@ -144,6 +111,8 @@ static int check_serving(void *node, struct err *err)
     char text[STATS_RESTORE_TEXT_MAX];
 
     enter_main();
+    if (n->state == NODE_FOLLOWING)
+        return standby_report_refusal(n->standby, n->primary, err);
     if (n->state != NODE_STARTING)
         return 0;
     if (standby_server_is_waiting(n->standbys, err))
@@ -164,8 +133,11 @@ static void publish(void *node)
     struct published_report *published;
 
     enter_main();
+    if (n->state == NODE_FOLLOWING)
+        standby_report(n->standby, n->primary, &n->report.node.standby);
+    else
+        standby_server_report(n->standbys, &n->report.node.standby);
     update_restore(n);
-    standby_server_report(n->standbys, &n->report.node.standby);
     disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
     /* Before that its workers come out of checkpoint and log. */
@@ -185,9 +157,11 @@ static void on_handle_closed(uv_handle_t *handle)
 }
 
 /* Nothing is under way any more: threads and handles close, and the loop runs out. */
-static void end(struct node *n) ON_MAIN
+static void close_all(void *node)
 {
-    n->state = NODE_ENDING;
+    struct node *n = node;
+
+    enter_main();
     publish(n);
     disk_monitor_close(n->disk);
     n->disk = NULL;
@@ -209,8 +183,23 @@ static void end(struct node *n) ON_MAIN
     mailbox_close(&n->mailbox);
 }
 
-static void fail(struct node *n, const struct err *err) ON_MAIN
+static void end(struct node *n) ON_MAIN
 {
+    bool has_standby = n->standby && !n->standby_is_over;
+
+    n->state = NODE_ENDING;
+    n->standby_is_over = true;
+    if (has_standby)
+        standby_stop(n->standby, close_all, n);
+    else
+        close_all(n);
+}
+
+static void fail(void *node, const struct err *err)
+{
+    struct node *n = node;
+
+    enter_main();
     log_line_error("%s", err->text);
     n->exit_status = 1;
     end(n);
@@ -233,14 +222,17 @@ static void on_last_checkpoint(void *arg, const struct checkpointer_record *reco
 static void report_restore_ends(void)
 {
     log_line_info("stopping: the restore is given up");
-    notify_stopping("giving up the restore");
+    service_manager_stopping("giving up the restore");
 }
 
-static void begin_stop(struct node *n) ON_MAIN
+static void begin_stop(void *node)
 {
+    struct node *n = node;
+
+    enter_main();
     n->state = NODE_STOPPING;
     log_line_info("stopping");
-    notify_stopping("writing the last checkpoint");
+    service_manager_stopping("writing the last checkpoint");
     publish(n);
     listener_close(n->listener);
     n->listener = NULL;
@@ -255,31 +247,20 @@ static void begin_stop(struct node *n) ON_MAIN
         end(n);
 }
 
-static struct connection_limits_config limits_of(const struct settings *s)
+/* What a standby's shards hold is worth a checkpoint if it is what the primary's held. */
+static void stop_following(struct node *n) ON_MAIN
 {
-    return (struct connection_limits_config){ .connections_max = s->connections_max,
-                                              .address_max = s->address_connections_max,
-                                              .idle_ms = s->idle_timeout_ms,
-                                              .lease_ms = s->lease_ms };
-}
+    struct standby_view view;
 
-/* Settings that can change while psd runs; the others are named. */
-static void reload(struct node *n) ON_MAIN
-{
-    struct settings_reload_changes changes;
-    struct connection_limits_config limits;
-    struct err err;
-
-    if (settings_reload_run(n->reload, n->settings, &changes, &err)) {
-        log_line_error("SIGHUP: all settings stay as they are: %s", err.text);
+    standby_see(n->standby, &view);
+    if (view.state == STANDBY_REBUILDING)
+        report_restore_ends();
+    else if (!view.is_exact)
+        end(n);
+    if (view.state == STANDBY_REBUILDING || !view.is_exact)
         return;
-    }
-    limits = limits_of(n->settings);
-    connection_limits_set(n->limits, &limits);
-    log_line_info("SIGHUP: settings were read again; in force now: %s",
-                  changes.applied[0] ? changes.applied : "nothing that had changed");
-    if (changes.waiting[0])
-        log_line_warn("SIGHUP: changed, and in force after a restart: %s", changes.waiting);
+    n->standby_is_over = true;
+    standby_stop(n->standby, begin_stop, n);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -289,7 +270,7 @@ static void on_signal(uv_signal_t *handle, int number)
     enter_main();
     if (number == SIGHUP) {
         if (n->reload)
-            reload(n);
+            settings_reload_take(n->reload, n->settings, n->limits);
         return;
     }
     if (n->stop_signal_asked) {
@@ -299,6 +280,8 @@ static void on_signal(uv_signal_t *handle, int number)
     n->stop_signal_asked = true;
     if (n->state == NODE_SERVING)
         begin_stop(n); /* else what is under way sees stop_signal_asked */
+    else if (n->state == NODE_FOLLOWING)
+        stop_following(n);
     else if (standby_server_is_waiting(n->standbys, NULL))
         end(n);
     else if (n->state == NODE_STARTING)
@@ -325,7 +308,7 @@ static void feed_watchdog(struct node *n, uint64_t now_ms)
         if (now_ms > shard_thread_alive_ms(n->shards[i]) + n->watchdog_ms / 2)
             return;
     n->fed_ms = now_ms;
-    notify_alive();
+    service_manager_alive();
 }
 
 static void tick_checkpointer(struct node *n, uint64_t now_ms) ON_MAIN
@@ -333,6 +316,17 @@ static void tick_checkpointer(struct node *n, uint64_t now_ms) ON_MAIN
     checkpointer_tick(n->checkpointer, now_ms);
     if (checkpointer_is_triggered(n->checkpointer, &n->trigger, now_ms))
         checkpointer_request(n->checkpointer, on_periodic_checkpoint, n);
+}
+
+/* Its checkpoints are its own: so its log stays short. */
+static void tick_standby(struct node *n, uint64_t now_ms) ON_MAIN
+{
+    struct standby_view view;
+
+    standby_tick(n->standby, now_ms);
+    standby_see(n->standby, &view);
+    if (view.state == STANDBY_FOLLOWING && view.is_exact)
+        tick_checkpointer(n, now_ms);
 }
 
 static void sweep_http(struct node *n, uint64_t now_ms)
@@ -362,7 +356,7 @@ static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
                  "; workers were refused %" PRIu64 " times and asked to retry",
                  counts.retry_later);
     log_line_info("%s%s", text, waiting);
-    (void)sd_notifyf(0, "STATUS=%s", text);
+    service_manager_status(text);
 }
 
 static uint64_t limits_now(struct node *n) ON_MAIN
@@ -381,11 +375,13 @@ static void on_tick(uv_timer_t *timer)
     publish(n);
     admin_server_sweep(n->admin);
     watch_server_sweep(n->watches);
+    if (n->state == NODE_FOLLOWING)
+        tick_standby(n, now_ms);
     standby_server_tick(n->standbys);
     feed_watchdog(n, now_ms);
     if (n->state != NODE_SERVING && now_ms - n->extended_ms > EXTEND_MS / 4) {
         n->extended_ms = now_ms;
-        node_extend_timeout(EXTEND_MS);
+        service_manager_extend(EXTEND_MS);
     }
     if (n->state == NODE_STARTING && n->checkpointer)
         log_progress(n, now_ms);
@@ -441,6 +437,8 @@ static int admit_standby(void *owner, struct err *err)
     struct node *n = owner;
 
     enter_main();
+    if (n->state == NODE_FOLLOWING)
+        return standby_report_refusal(n->standby, n->primary, err);
     return standby_server_admit(n->standbys, err);
 }
 
@@ -471,7 +469,7 @@ static void announce(struct node *n) ON_MAIN
              listener_address(n->listener), n->http ? http_address(n->http) : "off",
              n->settings->shards, n->restored.n_tables);
     log_line_info("psd ready: %s", status);
-    notify_ready(status);
+    service_manager_ready(status);
     cluster_warn_open(n->settings, listener_address(n->listener));
     if (!n->settings->data_dir[0])
         log_line_warn("no data-dir is set: nothing is kept, and all tables are lost when psd "
@@ -500,6 +498,13 @@ static void note_restored_workers(struct node *n) ON_MAIN
     published_report_release(published);
 }
 
+static void begin_trigger(struct node *n)
+{
+    n->trigger = (struct checkpointer_trigger){ .settings = n->settings,
+                                                .since_ms = clock_mono_ms(),
+                                                .found_bytes = n->restored.n_log_bytes };
+}
+
 /* Once it is known that this psd is the primary. */
 static void serve(void *node)
 {
@@ -510,10 +515,9 @@ static void serve(void *node)
     for (uint32_t i = 0; i < n->settings->shards; i++)
         shard_thread_serve(n->shards[i]);
     n->state = NODE_SERVING;
-    n->trigger = (struct checkpointer_trigger){ .settings = n->settings,
-                                                .since_ms = clock_mono_ms(),
-                                                .found_bytes = n->restored.n_log_bytes };
-    start_disk_monitor(n);
+    begin_trigger(n);
+    if (!n->disk)
+        start_disk_monitor(n);
     publish(n);
     announce(n);
 }
@@ -525,6 +529,13 @@ static void on_restored(void *arg, const struct start_result *result)
 
     enter_main();
     n->restored = *result;
+    if (n->state == NODE_FOLLOWING) {
+        begin_trigger(n);
+        standby_rebuilt(n->standby, result);
+        if (n->stop_signal_asked && n->state == NODE_FOLLOWING)
+            end(n);
+        return;
+    }
     if (result->err.status) {
         fail(n, &result->err);
         return;
@@ -539,16 +550,106 @@ static void on_restored(void *arg, const struct start_result *result)
         fail(n, &err);
 }
 
-/* Another psd is the primary: nothing that this one does counts any more. The service manager starts it again. */
+/* Another psd is the primary: nothing that this one does counts any more. The next start follows it; the service
+ * manager makes that start where this psd has served. */
 static void on_deposed(void *owner, const char *sentence)
 {
     struct node *n = owner;
+    struct err err = { 0 };
 
     enter_main();
     log_line_error("this psd is not the primary any more: %s", sentence);
-    n->exit_status = NODE_EXIT_DEPOSED;
+    if (standby_role_follow(&file_os, n->settings, &err))
+        log_line_error("%s", err.text);
+    n->exit_status = n->state == NODE_STARTING && !err.status ? NODE_AGAIN : NODE_EXIT_DEPOSED;
     if (n->state < NODE_STOPPING)
         end(n);
+}
+
+/* --- a standby --- */
+
+static void restore(void *node, const uint64_t *keep)
+{
+    struct node *n = node;
+    const struct start_config config = { .loop = &n->loop,
+                                         .mailbox = &n->mailbox,
+                                         .checkpointer = n->checkpointer,
+                                         .is_to_stop = &n->stop_signal_asked,
+                                         .progress = &n->progress,
+                                         .files = &file_os,
+                                         .settings = n->settings,
+                                         .n_nodes = n->map.n_nodes,
+                                         .n_shards = n->settings->shards,
+                                         .shards = n->shards,
+                                         .follows = keep != NULL,
+                                         .keep = keep };
+
+    enter_main();
+    start_run(&config, on_restored, n);
+}
+
+static void on_again(void *node, const char *why)
+{
+    struct node *n = node;
+
+    enter_main();
+    log_line_info("starting again: %s", why);
+    n->exit_status = NODE_AGAIN;
+    end(n);
+}
+
+static void on_promoted(void *node)
+{
+    struct node *n = node;
+
+    struct err err = { 0 };
+
+    enter_main();
+    n->state = NODE_STARTING;
+    if (standby_server_begin(n->standbys, n->restored.epoch, &err))
+        fail(n, &err);
+}
+
+static const struct standby_events standby_events = {
+    .rebuild = restore, .again = on_again, .promoted = on_promoted, .failed = fail
+};
+
+static int promote(void *node, const char *argument,
+                   void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
+{
+    struct node *n = node;
+    unsigned promises = standby_promises(argument);
+
+    enter_main();
+    if (n->state == NODE_FOLLOWING)
+        return standby_promote(n->standby, promises, done, arg, err);
+    if (standby_server_promote(n->standbys, promises & STANDBY_ACCEPT_LOSS, err))
+        return err->status;
+    done(arg, err);
+    return 0;
+}
+
+static int start_following(struct node *n, struct err *err) ON_MAIN
+{
+    const struct standby_config config = { .loop = &n->loop,
+                                           .mailbox = &n->mailbox,
+                                           .files = &file_os,
+                                           .settings = n->settings,
+                                           .map = &n->map,
+                                           .own_address = n->own_address,
+                                           .primary = n->primary,
+                                           .shards = n->shards,
+                                           .events = &standby_events,
+                                           .node = n };
+    int status = standby_start(&config, &n->standby, err);
+
+    if (status)
+        return status;
+    n->state = NODE_FOLLOWING;
+    start_disk_monitor(n);
+    log_line_info("listening on %s, standby of %s", listener_address(n->listener), n->primary);
+    service_manager_ready("a standby");
+    return 0;
 }
 
 static int start_shards(struct node *n, struct err *err) ON_MAIN
@@ -607,6 +708,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .client_memory = &n->memory,
                                          .refresh = publish,
                                          .check_serving = check_serving,
+                                         .promote = promote,
                                          .node = n };
     struct watch_server_config watches = { .loop = &n->loop,
                                            .welcome = &n->map,
@@ -620,7 +722,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                               .serve = serve,
                                               .deposed = on_deposed,
                                               .owner = n };
-    struct connection_limits_config limits = limits_of(s);
+    struct connection_limits_config limits = settings_connection_limits(s);
 
     standbys.shards = (struct shard_call_config){ &n->mailbox, &n->map, n->shards };
     n->standbys = standby_server_new(&standbys);
@@ -666,24 +768,12 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
         status = listener_listen(n->listener, err);
     if (status)
         return status;
-    cluster_name_self(s, listener_address(n->listener), &n->map);
-    n->report.node.address = n->map.nodes[n->map.node];
+    cluster_own_address(s, listener_address(n->listener), n->own_address);
+    if (!n->has_cluster_file)
+        cluster_name_self(s, listener_address(n->listener), &n->map);
+    n->report.node.address =
+        n->primary[0] || n->has_cluster_file ? n->own_address : n->map.nodes[n->map.node];
     return 0;
-}
-
-/* No token guards the pages. Who says insecure knows. */
-static void warn_of_open_pages(const struct settings *s)
-{
-    struct sockaddr_storage at;
-    struct err ignored;
-
-    if (s->insecure || address_resolve("http", s->http, &at, &ignored) ||
-        address_is_loopback((const struct sockaddr *)&at))
-        return;
-    log_line_warn(
-        "http: other machines reach %.100s, which asks for no token: each of them can "
-        "read names, addresses and figures of all jobs",
-        s->http);
 }
 
 static int listen_for_http(struct node *n, struct err *err) ON_MAIN
@@ -698,7 +788,7 @@ static int listen_for_http(struct node *n, struct err *err) ON_MAIN
     if (status)
         return status;
     n->report.node.http_address = http_address(n->http);
-    warn_of_open_pages(s);
+    cluster_warn_open_pages(s);
     return 0;
 }
 
@@ -713,16 +803,6 @@ static int listen_to_all(struct node *n, struct err *err) ON_MAIN
 /* Timer, signals, addresses and pages; then the restore, which goes on by itself. */
 static void start(struct node *n) ON_MAIN
 {
-    struct start_config restore = { .loop = &n->loop,
-                                    .mailbox = &n->mailbox,
-                                    .checkpointer = n->checkpointer,
-                                    .is_to_stop = &n->stop_signal_asked,
-                                    .progress = &n->progress,
-                                    .files = &file_os,
-                                    .settings = n->settings,
-                                    .n_nodes = n->map.n_nodes,
-                                    .n_shards = n->settings->shards,
-                                    .shards = n->shards };
     struct err err = { 0 };
     int status = 0;
 
@@ -740,15 +820,17 @@ static void start(struct node *n) ON_MAIN
     publish(n);
     n->progress_ms = clock_mono_ms();
     status = status ? status : listen_to_all(n, &err);
-    if (!status && n->report.node.last_checkpoint_number)
+    if (!status && n->report.node.last_checkpoint_number && !n->primary[0])
         log_line_info("loading %.200s: checkpoint %" PRIu64 " of %" PRIu64
                       " bytes, and the write-ahead log behind it",
                       n->settings->data_dir, n->report.node.last_checkpoint_number,
                       n->report.node.last_checkpoint_bytes);
+    if (!status && n->primary[0])
+        status = start_following(n, &err);
     if (status)
         fail(n, &err);
-    else
-        start_run(&restore, on_restored, n);
+    else if (!n->primary[0])
+        restore(n, NULL);
 }
 
 static void unmake(struct node *n) ON_MAIN
@@ -761,6 +843,7 @@ static void unmake(struct node *n) ON_MAIN
     watch_server_free(n->watches);
     standby_server_free(n->standbys);
     connection_limits_free(n->limits);
+    standby_free(n->standby);
     checkpointer_free(n->checkpointer);
     node_stats_free(n->stats);
     worker_events_free(n->events);
@@ -789,19 +872,6 @@ static int make(struct node *n, struct err *err) ON_MAIN
     return status;
 }
 
-/* What is gone as a whole leaves no trace in itself: who knows that it was there reads this. */
-static void log_empty(const struct data_dir_lock *lock)
-{
-    if (lock->is_new)
-        log_line_info("data-dir: %s was not there: it is made, and psd starts with no tables",
-                      lock->data_dir);
-    else if (lock->is_emptied)
-        log_line_warn(
-            "data-dir: %s was a psd's before, and its checkpoints and write-ahead logs are "
-            "gone: psd starts with no tables",
-            lock->data_dir);
-}
-
 int node_run(struct settings *settings, struct settings_reload *reload)
 {
     struct node *n = memory_alloc(sizeof *n);
@@ -813,7 +883,7 @@ int node_run(struct settings *settings, struct settings_reload *reload)
     n->limit = (struct log_line_limit){ .n_at_once = REFUSED_LINES_AT_ONCE,
                                         .every_ms = REFUSED_LINE_EVERY_MS };
     n->lock.fd = -1;
-    n->watchdog_ms = watchdog_ms();
+    n->watchdog_ms = service_manager_watchdog_ms();
     status = cluster_map(settings, &n->map, &err);
     n->groups = group_view_new(&n->map);
     if (!n->groups && !status)
@@ -821,18 +891,22 @@ int node_run(struct settings *settings, struct settings_reload *reload)
     if (!status && settings->data_dir[0])
         status = data_dir_lock_acquire(settings->data_dir, &n->lock, &err);
     if (!status)
+        status = standby_role_read(&file_os, settings, n->primary, &err);
+    if (!status)
+        status = cluster_map_of_file(settings, &file_os, &n->map, &n->has_cluster_file, &err);
+    if (!status)
         status = make(n, &err);
     if (status) {
         log_line_error("%s", err.text);
     } else {
-        log_empty(&n->lock);
+        data_dir_lock_log(&n->lock);
         make_helpers(n);
         start(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);
         unmake(n);
         exit_status = n->exit_status;
     }
-    if (exit_status)
+    if (exit_status == 1)
         data_dir_lock_abandon(&n->lock);
     else
         data_dir_lock_release(&n->lock);

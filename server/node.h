@@ -4,6 +4,7 @@
  *
  *     STARTING   the listener is open to operators, and puts workers off; restoring
  *                                             -> SERVING, or ENDING with a sentence, or by SIGTERM
+ *     FOLLOWING  the same, of a standby (standby.h); promoted -> SERVING, or ENDING, to begin again
  *     SERVING    the listener is open to all  SIGTERM or SIGINT -> STOPPING
  *     STOPPING   the listener is closed, shards are drained, the last checkpoint is written -> ENDING
  *     ENDING     threads and handles close    -> node_run() returns
@@ -14,12 +15,11 @@
 #include "common/thread_role.h"
 #include "server/settings_reload.h"
 
-/* Reports to the service manager that the process still starts or stops, and is not stuck: it may take `more_ms`
- * more. */
-void node_extend_timeout(uint64_t more_ms);
+#define NODE_AGAIN (-1)
 
 /* Until a signal or a failure ends it. SIGHUP reads settings again, into *settings; NULL: there is nothing to read. The
- * exit status: 0, or 1 with a sentence in the log. */
+ * exit status: 0, or 1 with a sentence in the log. NODE_AGAIN: it is to be called once more, as a standby cannot go on
+ * with what its shards hold. */
 int node_run(struct settings *settings, struct settings_reload *reload) ON_MAIN;
 
 #endif

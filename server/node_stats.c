@@ -140,3 +140,16 @@ void node_stats_with_report(void *stats,
     free(v->reports);
     free(v);
 }
+
+uint64_t node_stats_n_rows(const struct node_stats *s)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < s->n_shards; i++) {
+        struct published_report *published = shard_thread_report(s->shards[i]);
+
+        sum += published ? stats_n_rows(published->report) : 0;
+        published_report_release(published);
+    }
+    return sum;
+}

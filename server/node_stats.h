@@ -25,4 +25,7 @@ void node_stats_with_report(void *stats,
                             void (*use)(void *arg, const struct node_report *report),
                             void *arg);
 
+/* Rows that the shards hold, as their newest reports say. */
+uint64_t node_stats_n_rows(const struct node_stats *s);
+
 #endif

@@ -118,6 +118,10 @@ static const struct setting rows[] = {
       "zstd on the answers to pulls, for networks slower than a core compresses",
       AT(compress_replies), 0, 0 },
 
+    { "standby", "standby", SETTING_TEXT, "HOST:PORT", "",
+      "follow the psd there: copy its data, and all that changes, until psctl promote makes this one the primary; needs "
+      "a data-dir, and the primary's settings. Applied until then: a promoted psd goes on as the primary",
+      AT(standby), 0, 0 },
     { "standby", "standby-ack", SETTING_CHOICE, "no|got|disk", "got",
       "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "
       "only while it is in sync",
@@ -338,6 +342,24 @@ static int check_pairs(const struct settings *s, struct err *err)
     return 0;
 }
 
+static int check_standby(const struct settings *s, struct err *err)
+{
+    struct err why = { 0 };
+    struct address primary;
+
+    if (!s->standby[0])
+        return 0;
+    if (address_parse(s->standby, strlen(s->standby), &primary, &why))
+        return err_set(err, PS_ESETTING, "standby: %.200s", why.text);
+    if (!s->data_dir[0])
+        return err_set(err, PS_ESETTING, "standby: needs a data-dir to copy to");
+    if (s->at[0] || s->restore.n || s->no_restore)
+        return err_set(err, PS_ESETTING,
+                       "standby: its data is the primary's: at, restore and no-restore cannot "
+                       "be given with it");
+    return 0;
+}
+
 static uint64_t default_client_memory(const struct settings *s)
 {
     uint64_t there = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
@@ -381,6 +403,8 @@ int settings_complete(struct settings *s, struct err *err)
         status = read_at(s, err);
     if (!status)
         status = check_pairs(s, err);
+    if (!status)
+        status = check_standby(s, err);
     if (!status)
         status = read_token(s, err);
     return status ? status : check_address_is_guarded(s, err);

@@ -36,6 +36,7 @@ struct settings {
     uint32_t checkpoint_deltas, keep;
     uint32_t cut_every; /* steps */
     uint64_t scrub_every_ms;
+    char standby[SETTINGS_TEXT_MAX];
     int standby_ack; /* enum terms_ack */
     uint64_t standby_patience_ms, standby_log_max_bytes;
     struct setting_list restore;

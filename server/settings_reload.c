@@ -124,3 +124,30 @@ int settings_reload_run(struct settings_reload *r, struct settings *s,
     free(fresh);
     return status;
 }
+
+struct connection_limits_config settings_connection_limits(const struct settings *s)
+{
+    return (struct connection_limits_config){ .connections_max = s->connections_max,
+                                              .address_max = s->address_connections_max,
+                                              .idle_ms = s->idle_timeout_ms,
+                                              .lease_ms = s->lease_ms };
+}
+
+void settings_reload_take(struct settings_reload *r, struct settings *s,
+                          struct connection_limits *limits)
+{
+    struct settings_reload_changes changes;
+    struct connection_limits_config config;
+    struct err err;
+
+    if (settings_reload_run(r, s, &changes, &err)) {
+        log_line_error("SIGHUP: all settings stay as they are: %s", err.text);
+        return;
+    }
+    config = settings_connection_limits(s);
+    connection_limits_set(limits, &config);
+    log_line_info("SIGHUP: settings were read again; in force now: %s",
+                  changes.applied[0] ? changes.applied : "nothing that had changed");
+    if (changes.waiting[0])
+        log_line_warn("SIGHUP: changed, and in force after a restart: %s", changes.waiting);
+}

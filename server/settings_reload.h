@@ -5,6 +5,7 @@
 #ifndef SERVER_SETTINGS_RELOAD_H
 #define SERVER_SETTINGS_RELOAD_H
 
+#include "server/net/connection_limits.h"
 #include "server/settings.h"
 
 struct settings_reload {
@@ -28,5 +29,11 @@ struct settings_reload_changes {
  * connections-per-address, idle-timeout, log-level). PS_ESETTING and a sentence: nothing has changed. */
 int settings_reload_run(struct settings_reload *r, struct settings *s,
                         struct settings_reload_changes *ret, struct err *err) MUST_CHECK;
+
+/* The same with all that it takes, and lines in the log. */
+void settings_reload_take(struct settings_reload *r, struct settings *s,
+                          struct connection_limits *limits) ON_MAIN;
+
+struct connection_limits_config settings_connection_limits(const struct settings *s);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "server/core/replay.h"
 #include "server/prefault.h"
 #include "server/shard_stats.h"
 
@@ -32,7 +33,10 @@ struct shard_thread {
     struct shard *shard; /* owned, by the thread */
     struct prefault prefault;
     struct reply_queue replies;
-    struct shard_wal *wal;               /* owned, by the thread; NULL: nothing is logged */
+    struct shard_wal *wal; /* owned, by the thread; NULL: nothing is logged */
+    struct shard_follower
+        *follower; /* owned, by the thread; NULL: it has never been a standby's */
+    bool follows;  /* it is one now: the shard is being replayed */
     struct shard_checkpoint *checkpoint; /* owned, by the thread */
     struct dispatch *dispatch;           /* owned, by the thread */
     struct connection_set connections;
@@ -100,6 +104,8 @@ static void on_tick(uv_timer_t *timer)
     enter_shard();
     if (t->state != SHARD_LOADING)
         dispatch_tick(t->dispatch);
+    if (t->follows)
+        shard_follower_tick(t->follower);
     prefault_tick(&t->prefault);
     atomic_store(&t->checkpoint_bytes, shard_checkpoint_bytes(t->checkpoint));
     connection_set_sweep(&t->connections, uv_now(&t->loop));
@@ -149,7 +155,11 @@ static void on_drain(struct mail *mail, void *owner)
     (void)mail;
     enter_shard();
     t->state = SHARD_DRAINED;
-    dispatch_stop(t->dispatch);
+    /* What a standby's jobs have complete is its primary's to combine: a last checkpoint is to be what the log says. */
+    if (t->follows)
+        shard_follower_stop(t->follower);
+    else
+        dispatch_stop(t->dispatch);
     connection_set_close_all(&t->connections);
     shard_checkpoint_hurry(t->checkpoint, true);
 }
@@ -160,6 +170,10 @@ static void on_stop(struct mail *mail, void *owner)
 
     enter_shard();
     on_drain(mail, owner);
+    if (t->follows) {
+        replay_end(t->shard, dispatch_now_ms(t->dispatch));
+        dispatch_stop(t->dispatch);
+    }
     prefault_stop(&t->prefault);
     shard_checkpoint_stop(t->checkpoint);
     uv_close((uv_handle_t *)&t->timer, NULL);
@@ -241,6 +255,7 @@ static void thread_main(void *arg)
     shard_thread_publish(t);
     shard_stats_minute_deinit(&t->minute);
     shard_checkpoint_free(t->checkpoint);
+    shard_follower_free(t->follower);
     close_log(t);
     dispatch_free(t->dispatch);
     reply_queue_deinit(&t->replies);
@@ -427,8 +442,18 @@ uint64_t shard_thread_now_ms(struct shard_thread *t)
     return dispatch_now_ms(t->dispatch);
 }
 
-int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config *config,
-                          const struct wal_end *end, struct err *err)
+/* The standby's log may take records again, or more of it is durable. */
+static void on_progress(void *owner)
+{
+    struct shard_thread *t = owner;
+
+    enter_shard();
+    if (t->follows)
+        shard_follower_tick(t->follower);
+}
+
+static int open_log(struct shard_thread *t, const struct wal_writer_config *config,
+                    const struct wal_end *end, bool follows, struct err *err) ON_SHARD
 {
     struct shard_wal_config log = { .shard = t->shard,
                                     .replies = &t->replies,
@@ -436,7 +461,9 @@ int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config
                                     .timer = &t->log_timer,
                                     .writer = config,
                                     .on_space = on_space,
-                                    .owner = t };
+                                    .on_progress = follows ? on_progress : NULL,
+                                    .owner = t,
+                                    .follows = follows };
     int status = shard_wal_open(&log, end, &t->wal, err);
 
     if (status)
@@ -487,6 +514,54 @@ uint64_t shard_thread_standby(struct shard_thread *t, enum shard_thread_standby 
 const struct fetch_view *shard_thread_fetch_view(const struct shard_thread *t)
 {
     return fetch_handler_view(dispatch_fetches(t->dispatch));
+}
+
+int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config *config,
+                          const struct wal_end *end, struct err *err)
+{
+    return open_log(t, config, end, false, err);
+}
+
+static uint64_t time_of_shard(void *owner)
+{
+    struct shard_thread *t = owner;
+
+    enter_shard();
+    return dispatch_now_ms(t->dispatch);
+}
+
+int shard_thread_open_standby_log(struct shard_thread *t,
+                                  const struct wal_writer_config *config,
+                                  const struct wal_end *end, uint64_t needs, struct err *err)
+{
+    struct shard_follower_config follower = { .channels = &t->channels,
+                                              .shard = t->shard,
+                                              .needs = needs,
+                                              .now_ms = time_of_shard,
+                                              .owner = t,
+                                              .shard_number = t->config.core.shard };
+    int status = open_log(t, config, end, true, err);
+
+    if (status)
+        return status;
+    follower.wal = t->wal;
+    t->follower = shard_follower_new(&follower);
+    t->follows = true;
+    return 0;
+}
+
+struct shard_follower *shard_thread_follower(struct shard_thread *t)
+{
+    return t->follower;
+}
+
+void shard_thread_lead(struct shard_thread *t)
+{
+    shard_follower_stop(t->follower);
+    shard_follower_drop(t->follower);
+    t->follows = false;
+    replay_end(t->shard, dispatch_now_ms(t->dispatch));
+    shard_wal_lead(t->wal);
 }
 
 struct shard *shard_thread_shard(struct shard_thread *t)

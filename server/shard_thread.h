@@ -20,6 +20,7 @@
 #include "server/net/connection_limits.h"
 #include "server/requests/fetch_handler.h"
 #include "server/shard_checkpoint.h"
+#include "server/shard_follower.h"
 
 struct shard_thread;
 
@@ -111,6 +112,19 @@ uint64_t shard_thread_now_ms(struct shard_thread *t) ON_SHARD;
 /* The shard is as it was: from here on what changes it is logged. */
 int shard_thread_open_log(struct shard_thread *t, const struct wal_writer_config *config,
                           const struct wal_end *end, struct err *err) ON_SHARD MUST_CHECK;
+
+/* The same of a standby's: the shard is being replayed, and its log takes records of its primary. `needs`: see
+ * server/replication/follower.h. */
+int shard_thread_open_standby_log(struct shard_thread *t,
+                                  const struct wal_writer_config *config,
+                                  const struct wal_end *end, uint64_t needs, struct err *err)
+    ON_SHARD MUST_CHECK;
+
+/* From that call on: any thread for shard_follower_see(), else the shard's. NULL before. */
+struct shard_follower *shard_thread_follower(struct shard_thread *t);
+
+/* A standby's shard becomes the primary's: from here on what changes it is logged. */
+void shard_thread_lead(struct shard_thread *t) ON_SHARD;
 
 /* Posts a report of the shard's state. */
 void shard_thread_publish(struct shard_thread *t) ON_SHARD;

@@ -15,6 +15,7 @@ struct shard_wal {
     struct shard_events events; /* the shard's */
     uint64_t last;              /* number of the last event's record */
     enum wal_writer_state reported;
+    char failure[200];     /* its sentence */
     int reported_truncate; /* status of the last truncation */
     bool reported_gap;     /* of records that no checkpoint holds */
     uint32_t shard;        /* its number, for the log */
@@ -102,6 +103,8 @@ static void report_state(struct shard_wal *l, const struct wal_progress *progres
     if (progress->state == l->reported)
         return;
     l->reported = progress->state;
+    snprintf(l->failure, sizeof l->failure, "%.199s",
+             progress->state == WAL_WRITER_FAILED ? progress->err.text : "");
     if (progress->state == WAL_WRITER_FAILED)
         log_line_error("the write-ahead log cannot be written: %s; tried again every second",
                        progress->err.text);
@@ -198,6 +201,8 @@ static void on_progress(void *owner)
         l->config.on_space(l->config.owner);
     }
     reply_queue_release(l->config.replies, view.acknowledged);
+    if (l->config.on_progress)
+        l->config.on_progress(l->config.owner);
 }
 
 /* --- for the shard's thread --- */
@@ -228,9 +233,42 @@ int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *
                         config->writer->durability == WAL_FSYNC ? end->last : UINT64_MAX);
     l->last = end->last;
     l->events = (struct shard_events){ l, on_reserve, on_event };
-    shard_set_events(config->shard, &l->events);
+    if (!config->follows)
+        shard_set_events(config->shard, &l->events);
     *ret = l;
     return 0;
+}
+
+/* --- a standby's --- */
+
+int shard_wal_reserve_copy(struct shard_wal *l, size_t n_bytes)
+{
+    return l->reported == WAL_WRITER_FAILED ? -EAGAIN : wal_thread_reserve(l->thread, n_bytes);
+}
+
+uint64_t shard_wal_copy(struct shard_wal *l, const struct wal_record *record)
+{
+    l->last = wal_thread_append(l->thread, record, clock_mono_ms());
+    reply_queue_note(l->config.replies, l->last);
+    return l->last;
+}
+
+void shard_wal_lead(struct shard_wal *l)
+{
+    shard_set_events(l->config.shard, &l->events);
+}
+
+uint64_t shard_wal_durable(const struct shard_wal *l)
+{
+    struct wal_thread_view view;
+
+    wal_thread_view(l->thread, &view);
+    return view.progress.durable;
+}
+
+const char *shard_wal_failure(const struct shard_wal *l)
+{
+    return l->failure;
 }
 
 void shard_wal_begin_segment(struct shard_wal *l)

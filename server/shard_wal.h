@@ -5,6 +5,12 @@
  *     shard_wal_open()     once the shard is as it was (restore.c)
  *     ...                  events, notifications of the writer
  *     shard_wal_close()    writes what is there
+ *
+ * A standby's log takes its primary's records as they are, under the same numbers, and no events:
+ *
+ *     shard_wal_open()     with `follows`
+ *     ...                  shard_wal_reserve_copy(), shard_wal_copy()
+ *     shard_wal_lead()     the shard is the primary's from here on: its events are recorded
  */
 #ifndef SERVER_SHARD_WAL_H
 #define SERVER_SHARD_WAL_H
@@ -25,12 +31,29 @@ struct shard_wal_config {
     size_t queue_max_bytes; /* wal_queue.h; 0: its own */
     void (*on_space)(
         void *owner); /* the log took no events, or no pushes, and takes them again */
-    void *owner;      /* borrowed */
+    void (*on_progress)(void *owner); /* each news of the writer; NULL: nobody asks */
+    void *owner;                      /* borrowed */
+    bool follows;                     /* records come from a primary, until shard_wal_lead() */
 };
 
 /* Opens the log behind *end, and subscribes to the shard's events. Statuses of wal_thread_start(). */
 int shard_wal_open(const struct shard_wal_config *config, const struct wal_end *end,
                    struct shard_wal **ret, struct err *err) ON_SHARD MUST_CHECK;
+
+/* 0: shard_wal_copy() may follow, of a record of so many bytes. -EAGAIN: the disk fails, or is behind by as much as may
+ * wait; on_progress comes before it is different. -ENOMEM. */
+int shard_wal_reserve_copy(struct shard_wal *l, size_t n_bytes) ON_SHARD MUST_CHECK;
+
+/* Appends a primary's record, and returns its number: one more than the last one's. */
+uint64_t shard_wal_copy(struct shard_wal *l, const struct wal_record *record) ON_SHARD;
+
+void shard_wal_lead(struct shard_wal *l) ON_SHARD;
+
+/* All records up to this one are on the disk. */
+uint64_t shard_wal_durable(const struct shard_wal *l) ON_SHARD;
+
+/* The disk's failure, as a sentence; "" while it works. */
+const char *shard_wal_failure(const struct shard_wal *l) ON_SHARD;
 
 /* The number of the last record: all that the shard is, is in records up to it. */
 uint64_t shard_wal_last(const struct shard_wal *l) ON_SHARD;

@@ -54,6 +54,7 @@ struct start {
     bool has_later;          /* recover_shard_facts: any of them */
     bool goes_back;          /* all are resharded once more, at a clock */
     struct task *tasks;      /* owned, n_shards */
+    uint64_t *needs;         /* owned, n_shards: recover_shard_facts */
     struct wal_end *ends; /* owned, n_shards: where the logs continue, unless an epoch begins */
     bool begins_epoch;
     uint64_t epoch; /* of the logs */
@@ -83,6 +84,7 @@ static void finish(struct start *s) ON_MAIN
     reshard_free(s->reshard);
     free(s->tasks);
     free(s->ends);
+    free(s->needs);
     free(s);
 }
 
@@ -326,6 +328,9 @@ static int open_log(struct task *task, struct shard_thread *t) ON_SHARD
         wal_control_path(s->config.settings->data_dir, task->index, writer.control, &task->err);
     if (status)
         return status;
+    if (s->config.follows)
+        return shard_thread_open_standby_log(t, &writer, &s->ends[task->index],
+                                             s->needs[task->index], &task->err);
     return shard_thread_open_log(t, &writer, s->begins_epoch ? &start : &s->ends[task->index],
                                  &task->err);
 }
@@ -541,6 +546,7 @@ static void sum_facts(struct start *s) ON_MAIN
         const struct recover_shard_facts *facts = &s->tasks[i].facts;
 
         s->ends[i] = facts->end;
+        s->needs[i] = facts->needs;
         s->result.n_records += facts->n_records;
         s->result.n_log_bytes += s->begins_epoch ? 0 : facts->n_log_bytes;
         s->has_later = s->has_later || facts->has_later;
@@ -580,6 +586,10 @@ static void recover_own(struct mail *mail, void *owner)
                                            .shard_index = task->index,
                                            .identity = identity(s, task->index),
                                            .at = s->source.at,
+                                           .follows = s->config.follows,
+                                           .keep = s->config.follows
+                                                       ? s->config.keep[task->index]
+                                                       : UINT64_MAX,
                                            .progress = on_recovered,
                                            .report = report_restore,
                                            .arg = task };
@@ -776,8 +786,13 @@ static void on_source_found(uv_work_t *work, int status)
     } else if (s->source.is_own &&
                restore_source_is_of(&s->source.sources[0], settings->node, s->config.n_nodes,
                                     s->config.n_shards)) {
-        s->begins_epoch = settings->at[0] && !s->source.was_done;
+        s->begins_epoch = !s->config.follows && settings->at[0] && !s->source.was_done;
         on_shards(s, recover_own, end_recovering);
+    } else if (s->config.follows) {
+        err_set(&s->result.err, PS_ECLUSTER,
+                "%.200s is of another layout than the primary: it cannot go on as its standby",
+                settings->data_dir);
+        finish(s);
     } else if (s->source.n_sources) {
         begin_resharding(s);
     } else {
@@ -796,6 +811,7 @@ void start_run(const struct start_config *config,
     s->reshard = reshard_new();
     s->tasks = memory_alloc(config->n_shards * sizeof *s->tasks);
     s->ends = memory_alloc(config->n_shards * sizeof *s->ends);
+    s->needs = memory_alloc(config->n_shards * sizeof *s->needs);
     s->above = UINT64_MAX;
     for (uint32_t i = 0; i < config->n_shards; i++)
         s->tasks[i] = (struct task){ .start = s, .index = i };

@@ -8,6 +8,8 @@
  *                                                    epoch of the log (timeline.h) begins
  *     other data (--restore), or another layout      the old shards are rebuilt one by one, and
  *                                                    their rows resharded; a new epoch begins
+ *     this node's own data, as a standby             every shard is recovered, up to a record at most,
+ *                                                    and goes on as its primary's follower
  *     nothing, or --no-restore                       empty shards; with --no-restore, a new epoch
  *
  * A new epoch begins with a checkpoint of its own (server/recovery/timeline.h). Until that is written the epoch before
@@ -39,6 +41,9 @@ struct start_config {
     const struct settings *settings; /* borrowed */
     uint32_t n_nodes, n_shards;
     struct shard_thread *const *shards; /* borrowed: nothing changes them before `done` */
+    bool follows; /* of a standby: without the options at, restore, no-restore */
+    const uint64_t *
+        keep; /* borrowed, n_shards: the last record to be recovered; UINT64_MAX: all there is */
 };
 
 /* err.status 0: n_tables and n_rows of this node are loaded, 0 of them when there was nothing to

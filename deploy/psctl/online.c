@@ -168,21 +168,41 @@ int online_why(const struct options *o, const char *const *words, uint32_t n_wor
     return code;
 }
 
-/* --- row --- */
+/* --- promote --- */
 
-#define N_HOPS_MAX 2u /* the node that was named, and the one that it names */
-
-/* *ret_json is the caller's to free. */
-static int ask(const struct options *o, const char *server, const char *argument,
-               char **ret_json, struct err *err)
+/* Of one node. *ret_json is the caller's to free. */
+static int ask(const struct options *o, const char *server, const char *command,
+               const char *argument, char **ret_json, struct err *err)
 {
+    bool is_change = strcmp(command, "row") != 0;
     char token[TOKEN_FILE_MAX];
     int status = token_file_read(&file_os, o->token_file, token, err);
 
     return status ? status
-                  : ps_admin(server, token, "row", argument, cluster_query_timeout_ms(o, false),
-                             ret_json, err);
+                  : ps_admin(server, token, command, argument,
+                             cluster_query_timeout_ms(o, is_change), ret_json, err);
 }
+
+int online_promote(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    char argument[64], *json = NULL;
+    struct err err = { 0 };
+    int code;
+
+    (void)words;
+    (void)n_words;
+    snprintf(argument, sizeof argument, "%s %s", o->other_is_dead ? "the-other-is-dead" : "",
+             o->accept_loss ? "accept-loss" : "");
+    if (ask(o, o->server, "promote", argument, &json, &err) != 0)
+        return fail_with(&err);
+    code = print_answer(o, "promote", json);
+    free(json);
+    return code;
+}
+
+/* --- row --- */
+
+#define N_HOPS_MAX 2u /* the node that was named, and the one that it names */
 
 /* The address of the node that keeps the row, where it is another one: the caller's to free, or NULL. */
 static char *other_node(const char *json)
@@ -227,7 +247,7 @@ int online_row(const struct options *o, const char *const *words, uint32_t n_wor
     for (uint32_t i = 0; i < N_HOPS_MAX && (i == 0 || server); i++) {
         free(json);
         json = NULL;
-        if (ask(o, server ? server : o->server, argument, &json, &err) != 0) {
+        if (ask(o, server ? server : o->server, "row", argument, &json, &err) != 0) {
             code = fail_with(&err);
             break;
         }

@@ -13,6 +13,9 @@ int online_jobs(const struct options *o, const char *const *words, uint32_t n_wo
 /* The waits on all nodes of the cluster. */
 int online_why(const struct options *o, const char *const *words, uint32_t n_words);
 
+/* psctl promote: of the named node. */
+int online_promote(const struct options *o, const char *const *words, uint32_t n_words);
+
 /* psctl row TABLE KEY: asks the named node, then the node that keeps the row. */
 int online_row(const struct options *o, const char *const *words, uint32_t n_words);
 

@@ -22,8 +22,9 @@ struct options {
     char node_text[SETTINGS_TEXT_MAX];
     bool has_node;
     uint32_t node;
-    uint64_t every_ms; /* top, watch */
-    uint32_t count;    /* the same: so many times; 0: until it is stopped */
+    uint64_t every_ms;               /* top, watch */
+    uint32_t count;                  /* the same: so many times; 0: until it is stopped */
+    bool other_is_dead, accept_loss; /* promote */
     /* Of the commands that read files. */
     char at[SETTINGS_TEXT_MAX];
     struct setting_list tables;

@@ -518,6 +518,11 @@ static void text_output_why(struct text_output *s)
     }
 }
 
+static void text_output_promote(struct text_output *s)
+{
+    fprintf(s->out, "this psd is the primary now\n");
+}
+
 static void text_output_checkpoint(struct text_output *s)
 {
     double base = field_number(s->root, "base");
@@ -660,6 +665,7 @@ static const struct {
     { "jobs", "jobs", text_output_jobs },
     { "why", "waits", text_output_why },
     { "checkpoint", "number", text_output_checkpoint },
+    { "promote", "role", text_output_promote },
     { "row", "found", text_output_row },
 };
 

@@ -255,6 +255,12 @@ bool replay_waits(const struct shard *s)
     return s->replay && bytes_len(&s->replay->waiting) > 0;
 }
 
+void replay_forget_rows(struct shard *s)
+{
+    if (s->replay)
+        replay_decisions_end(s);
+}
+
 int shard_replay(struct shard *s, const struct shard_event *event, uint64_t now_ms,
                  struct err *err)
 {

@@ -356,7 +356,7 @@ static void report_no_log(const struct attempt *a)
     const struct wal_control *c = &a->control;
     struct err text;
 
-    if (!a->from || c->epoch || c->segment || c->durable ||
+    if (!a->from || a->config->follows || c->epoch || c->segment || c->durable ||
         files->list(files->state, a->log_dir, stop_listing, NULL) != -ENOENT)
         return;
     err_set(&text, 0,
@@ -403,6 +403,29 @@ static int replay_all(struct attempt *a, struct err *err) ON_SHARD
     if (!status)
         status = go_around(a, check_promised(a, err), err);
     return status ? status : go_around(a, check_control(a, err), err);
+}
+
+/* A standby's shard. What a checkpoint's scan needs of the log may still be the primary's alone. Records behind `keep`
+ * are given up, whatever was known of them. */
+static int replay_followed(struct attempt *a, enum fit *ret_fit, struct err *err) ON_SHARD
+{
+    const uint64_t keep = a->config->keep;
+    const struct loader_facts *loaded = &a->loaded;
+    struct wal_replay_facts done;
+    int status;
+
+    a->facts->needs = loaded->through > loaded->first ? loaded->through : loaded->first;
+    if (keep < a->facts->needs) {
+        *ret_fit = TOO_NEW;
+        return 0;
+    }
+    status =
+        replay(a, &(struct wal_replay_config){ .from = loaded->first + 1, .through = keep },
+               &done, err);
+    if (status || keep != UINT64_MAX)
+        return status;
+    status = check_promised(a, err);
+    return status ? status : check_control(a, err);
 }
 
 /* --- the restore point --- */
@@ -464,6 +487,8 @@ static int replay_by_options(struct attempt *a, enum fit *ret_fit, struct err *e
     uint64_t from;
 
     *ret_fit = FITS;
+    if (a->config->follows)
+        return replay_followed(a, ret_fit, err);
     if (a->config->at.job)
         return replay_to_clock(a, ret_fit, err);
     return a->config->at.number ? replay_scan(a, &from, err) : replay_all(a, err);
@@ -510,7 +535,10 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
         status = replay_by_options(a, ret_fit, err);
         *ret_damaged = status == PS_ECORRUPT && config->at.intact;
     }
-    replay_end(a->shard, a->now_ms);
+    if (config->follows && !status && *ret_fit == FITS)
+        replay_forget_rows(a->shard);
+    else
+        replay_end(a->shard, a->now_ms);
     return status;
 }
 
@@ -605,6 +633,11 @@ static void report_end(const struct recover_shard_config *config, const struct w
 /* What is too new was there; what is older is no start any more, as its log was truncated. */
 static int refuse_clock(const struct recover_shard_config *config, struct err *err)
 {
+    if (config->follows)
+        return err_set(err, PS_ENOCHECKPOINT,
+                       "no checkpoint of before record %" PRIu64 " of shard %" PRIu32
+                       " is kept: all behind it would have to be given up",
+                       config->keep, config->shard_index);
     return err_set(err, PS_ENOCHECKPOINT,
                    "at: what is kept of job %s begins behind step %" PRIu64, config->at.job,
                    config->at.clock);
@@ -622,6 +655,8 @@ static int go_below(struct attempt *a, uint64_t *below, struct err *err)
     a->was_too_new = true;
     if (a->facts->number != a->facts->epoch)
         return 0;
+    if (config->follows) /* its records are of one timeline */
+        return refuse_clock(config, err);
     status = timeline_read_beginning(config->files, config->data_dir, a->facts->epoch, &b, err);
     if (!status)
         *below = a->epochs_below = b.above < *below ? b.above + 1 : *below;

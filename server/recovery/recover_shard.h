@@ -37,6 +37,10 @@ struct recover_shard_config {
     uint32_t shard_index;                /* on its node */
     struct shard_file_identity identity; /* but for its epoch, which is found */
     struct recover_shard_at at;
+    /* The shard of a standby (server/replication): `at` is zeros, and on success the replay goes on, with the record
+     * behind facts->end.last, which the primary has. `keep`: the last record to be recovered; UINT64_MAX: all. */
+    bool follows;
+    uint64_t keep;
     /* At the beginning of each attempt, now and then, and at the end. Anything but 0 before the end ends the recovery
      * with that status. NULL is fine. */
     int (*progress)(void *arg, const struct recover_shard_progress *progress);
@@ -52,6 +56,8 @@ struct recover_shard_facts {
         n_pushes;         /* n_bytes: read of files; the others: replayed from the log */
     uint64_t n_log_bytes; /* the same */
     struct wal_end end;
+    uint64_t
+        needs; /* of a standby: before this record has come its rows are of different moments */
     /* A job's clock was asked for, and the shard has pushes of later ones, too: recover_shard_report_later(). */
     bool has_later;
 };
@@ -69,7 +75,7 @@ int recover_shard_refuse_empty(const struct err *damage, struct err *err) MUST_C
  *
  * PS_ECORRUPT: all restore points are corrupt, and the log does not begin with record 1; or acknowledged records are
  * missing or corrupt in the log, or were only in a corrupt restore point. With at.intact only the first of these.
- * PS_ECLUSTER: another layout. PS_ENOCHECKPOINT: `at` cannot be recovered. -ENOMEM; statuses of the file system. After
+ * PS_ECLUSTER: another layout. PS_ENOCHECKPOINT: `at` or `keep` cannot be recovered. -ENOMEM; statuses of the file system. After
  * a failure the shard is only good for shard_free().
  */
 int recover_shard_run(const struct recover_shard_config *config, struct shard *shard,

@@ -16,7 +16,7 @@
 #include "proto/message.h"
 #include "tests/bench/psbench_pool.h"
 #include "tests/bench/psbench_types.h"
-#include "worker/client/connector.h"
+#include "proto/connector.h"
 
 struct psbench_conn;
 

@@ -10,7 +10,7 @@
 #include "common/memory.h"
 #include "proto/channel.h"
 #include "proto/placement.h"
-#include "worker/client/connector.h"
+#include "proto/connector.h"
 
 #define GREET_MS 5000u /* for one server */
 #define NOTICE_MS 3000u

@@ -10,7 +10,7 @@
 
 #include "common/memory.h"
 #include "proto/channel.h"
-#include "worker/client/connector.h"
+#include "proto/connector.h"
 #include "worker/client/ps.h"
 
 #define HELLO_ID 1u

@@ -13,7 +13,7 @@
 #include "common/hash.h"
 #include "common/memory.h"
 #include "proto/channel.h"
-#include "worker/client/connector.h"
+#include "proto/connector.h"
 #include "worker/client/pull_queue.h"
 #include "worker/client/table_ids.h"
 

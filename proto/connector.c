@@ -5,7 +5,7 @@
  *                                     ^            | refused, and more addresses
  *                                     +- on_tcp_closed
  */
-#include "worker/client/connector.h"
+#include "proto/connector.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -27,6 +27,7 @@ struct connector {
     struct channel_loop *channels;         /* borrowed */
     const struct connector_events *events; /* borrowed, static */
     void *owner;                           /* borrowed until dropped */
+    uint32_t frame_max_bytes;
     bool dropped;
     bool resolving;
     bool open; /* the channel has the stream */
@@ -104,7 +105,7 @@ static void on_connected(uv_connect_t *connect, int status)
         uv_tcp_nodelay(&d->tcp, 1);
         uv_tcp_keepalive(&d->tcp, 1, KEEPALIVE_S);
         status = channel_start(&d->channel, (uv_stream_t *)&d->tcp, d->channels,
-                               FRAME_MAX_BYTES_DEFAULT, &channel_events, d);
+                               d->frame_max_bytes, &channel_events, d);
         if (!status) {
             d->open = true;
             d->channel.reads_always = true; /* what is sent is bounded by the client's window */
@@ -205,6 +206,7 @@ int connector_new(struct channel_loop *channels, const struct address *address,
     d->channels = channels;
     d->events = events;
     d->owner = owner;
+    d->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
     if (uv_ip4_addr(address->host, port, &v4) == 0) {
         start_connect(d, (const struct sockaddr *)&v4);
     } else if (uv_ip6_addr(address->host, port, &v6) == 0) {
@@ -218,6 +220,11 @@ int connector_new(struct channel_loop *channels, const struct address *address,
     }
     *ret = d;
     return 0;
+}
+
+void connector_set_frame_max(struct connector *d, uint32_t n_bytes)
+{
+    d->frame_max_bytes = n_bytes;
 }
 
 struct channel *connector_channel(struct connector *d)

@@ -6,8 +6,8 @@
  *
  * Every function runs on the loop's thread.
  */
-#ifndef WORKER_CLIENT_CONNECTOR_H
-#define WORKER_CLIENT_CONNECTOR_H
+#ifndef PROTO_CONNECTOR_H
+#define PROTO_CONNECTOR_H
 
 #include <uv.h>
 
@@ -39,6 +39,9 @@ int connector_new(struct channel_loop *channels, const struct address *address,
                   const struct connector_events *events, void *owner, struct connector **ret)
     MUST_CHECK;
 
+/* Before events.connected: the largest frame that is received, head and body; else it is FRAME_MAX_BYTES_DEFAULT. */
+void connector_set_frame_max(struct connector *d, uint32_t n_bytes);
+
 /* The channel for sending frames, from events.connected to the end; a call that fails is followed by events.closed.
  * Borrowed. */
 struct channel *connector_channel(struct connector *d);
@@ -47,8 +50,8 @@ struct channel *connector_channel(struct connector *d);
  * libuv has closed it. NULL is fine. */
 void connector_drop(struct connector *d);
 
-/* The delay before the next attempt after n_failed: 50 ms, 100 ms ... 2 s, each times 0.5 to 1, so that workers do not
- * come back all at once. seed: any number, of which the factor is made. */
+/* The delay before the next attempt after n_failed: 50 ms, 100 ms ... 2 s, each times 0.5 to 1, so that those
+ * who come back do not come all at once. seed: any number, of which the factor is made. */
 uint64_t connector_backoff_ms(uint32_t n_failed, uint64_t seed);
 
 /* The failure as a sentence: status_text(), except for the end of the stream. */

@@ -1,0 +1,428 @@
+/*
+ * In the order of a connection's life:
+ *
+ *     start -> dial -> on_connected -> on_welcome -> fetch -> on_records -> fetch ... -> on_closed -> dial
+ */
+#include "server/shard_follower.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "proto/channel.h"
+#include "proto/connector.h"
+#include "proto/message_replication.h"
+#include "server/replication/follower.h"
+
+#define FETCHES_MAX 2u
+#define HEAD_BYTES_MAX 4096u /* of a reply, beside its records */
+
+struct shard_follower {
+    struct shard_follower_config config;
+    struct shard_follower_primary primary;
+    struct follower follower;
+    enum shard_follower_state state;
+    struct connector *connector; /* owned; NULL: no connection */
+    struct bytes out;            /* a frame being made; empty in between */
+    bool is_welcome, is_stuck;   /* the log takes no records */
+    uint32_t n_fetches;          /* under way */
+    uint64_t request_id;
+    uint64_t told_next, told_durable; /* by the last fetch */
+    uint64_t sent_ms;                 /* the primary's clock, as it said last */
+    uint64_t asked_ms;                /* monotonic: of the oldest question without an answer */
+    uint32_t n_failed;                /* attempts in a row */
+    uint64_t retry_ms;
+    uint64_t durable;
+    char refusal[200]; /* why this side ends the connection; "": it does not */
+    uv_mutex_t lock;
+    struct shard_follower_view view; /* under the lock */
+};
+
+/* --- what others see --- */
+
+static void set_why(struct shard_follower *f, const char *why)
+{
+    uv_mutex_lock(&f->lock);
+    snprintf(f->view.why, sizeof f->view.why, "%.199s", why);
+    uv_mutex_unlock(&f->lock);
+}
+
+static void update_view(struct shard_follower *f) ON_SHARD
+{
+    struct shard_follower_view *v = &f->view;
+
+    f->durable = shard_wal_durable(f->config.wal);
+    uv_mutex_lock(&f->lock);
+    v->state = f->state;
+    v->received = f->follower.received;
+    v->applied = f->follower.applied;
+    v->is_drained = follower_n_waiting(&f->follower) == 0;
+    v->durable = f->durable;
+    v->is_exact = follower_is_exact(&f->follower);
+    if (v->applied >= v->appended)
+        v->behind_ms = 0;
+    else if (!v->behind_ms)
+        v->behind_ms = clock_mono_ms();
+    uv_mutex_unlock(&f->lock);
+}
+
+static void note_reply(struct shard_follower *f, const struct fetch_reply *reply)
+{
+    f->sent_ms = reply->sent_ms;
+    uv_mutex_lock(&f->lock);
+    f->view.heard_ms = clock_mono_ms();
+    f->view.appended = reply->appended;
+    f->view.is_in_sync = reply->in_sync;
+    uv_mutex_unlock(&f->lock);
+}
+
+void shard_follower_see(struct shard_follower *f, struct shard_follower_view *ret)
+{
+    uv_mutex_lock(&f->lock);
+    *ret = f->view;
+    uv_mutex_unlock(&f->lock);
+}
+
+/* --- the end of a connection --- */
+
+static void hang_up(struct shard_follower *f) ON_SHARD
+{
+    connector_drop(f->connector);
+    f->connector = NULL;
+    f->is_welcome = false;
+    f->n_fetches = 0;
+}
+
+static void give_up(struct shard_follower *f, const char *why, bool needs_copy) ON_SHARD;
+
+/* Tried again, a little later. A connection that has fetched was the session's: the main thread begins another. */
+static void lose(struct shard_follower *f, const char *why) ON_SHARD
+{
+    if (f->state == SHARD_FOLLOWER_FETCHING) {
+        give_up(f, why, false);
+        return;
+    }
+    hang_up(f);
+    f->retry_ms = clock_mono_ms() + connector_backoff_ms(f->n_failed, f->request_id);
+    f->n_failed++;
+    set_why(f, why);
+    update_view(f);
+}
+
+/* What the main thread decides about. */
+static void give_up(struct shard_follower *f, const char *why, bool needs_copy)
+{
+    hang_up(f);
+    f->state = SHARD_FOLLOWER_FAILED;
+    uv_mutex_lock(&f->lock);
+    f->view.needs_copy = needs_copy;
+    uv_mutex_unlock(&f->lock);
+    set_why(f, why);
+    update_view(f);
+}
+
+/* --- fetching --- */
+
+static int send_out(struct shard_follower *f)
+{
+    return channel_send(connector_channel(f->connector), &f->out);
+}
+
+static void fetch(struct shard_follower *f) ON_SHARD
+{
+    const struct fetch m = { .term = f->primary.term,
+                             .next = f->follower.received + 1,
+                             .durable = f->durable,
+                             .applied = f->follower.applied,
+                             .heard_ms = f->sent_ms,
+                             .wait_ms = SHARD_FOLLOWER_WAIT_MS,
+                             .max_bytes = SHARD_FOLLOWER_FETCH_BYTES };
+    int status = message_write_fetch(&f->out, ++f->request_id, &m);
+
+    if (!status)
+        status = send_out(f);
+    if (status) {
+        bytes_deinit(&f->out);
+        lose(f, status_text(status));
+        return;
+    }
+    if (!f->n_fetches++)
+        f->asked_ms = clock_mono_ms();
+    f->told_next = m.next;
+    f->told_durable = m.durable;
+}
+
+/* The first fetch asks; a second one only tells. */
+static void fetch_more(struct shard_follower *f) ON_SHARD
+{
+    bool has_news = f->durable > f->told_durable || f->follower.received + 1 > f->told_next;
+
+    if (!f->is_welcome || f->is_stuck || f->n_fetches >= FETCHES_MAX)
+        return;
+    if (!f->n_fetches || has_news)
+        fetch(f);
+}
+
+/* Replays what has come. False: the shard is of no use any more. */
+static bool follow(struct shard_follower *f) ON_SHARD
+{
+    struct err err = { 0 };
+    int status = follower_run(&f->follower, f->config.now_ms(f->config.owner), &err);
+    const char *failure = shard_wal_failure(f->config.wal);
+    bool was_stuck = f->is_stuck;
+
+    f->is_stuck = status == -EAGAIN;
+    if (f->is_stuck) {
+        char why[200];
+
+        snprintf(why, sizeof why, "this standby's log takes no records: %.150s",
+                 failure[0] ? failure : "its disk is behind");
+        set_why(f, why);
+    } else if (was_stuck) {
+        set_why(f, "");
+    }
+    if (!status || f->is_stuck)
+        return true;
+    log_line_error("shard %" PRIu32 ": %s", f->config.shard_number, err.text);
+    give_up(f, err.text, true);
+    return false;
+}
+
+/* The connection's end follows. */
+static int refuse(struct shard_follower *f, int status, const char *why)
+{
+    snprintf(f->refusal, sizeof f->refusal, "%.199s", why);
+    return status;
+}
+
+/* It has another term, or it has not got what is asked for any more: the main thread asks it what to do. */
+static int on_refusal(struct shard_follower *f, const struct fetch_reply *reply) ON_SHARD
+{
+    char why[200];
+
+    snprintf(why, sizeof why, "the primary refuses: %.170s",
+             reply->text[0] ? reply->text : status_text(reply->status));
+    uv_mutex_lock(&f->lock);
+    f->view.greater_term = reply->term > f->primary.term ? reply->term : 0;
+    uv_mutex_unlock(&f->lock);
+    give_up(f, why, false);
+    return UV_ECANCELED;
+}
+
+static int on_records(struct shard_follower *f, const struct frame_header *header,
+                      const uint8_t *head, const uint8_t *body) ON_SHARD
+{
+    struct fetch_reply reply;
+    struct err err = { 0 };
+    int status = message_read_fetch_reply(header, head, body, header->body_bytes, &reply);
+
+    if (status)
+        return refuse(f, status, "the primary's answer makes no sense");
+    if (reply.status)
+        return on_refusal(f, &reply);
+    if (reply.term != f->primary.term || !f->n_fetches)
+        return refuse(f, PS_EPROTO, "the primary answers with another term");
+    f->n_fetches--;
+    f->asked_ms = clock_mono_ms();
+    f->n_failed = 0;
+    if (reply.n_records)
+        status = follower_add(&f->follower, reply.first, reply.n_records, reply.records,
+                              reply.record_bytes, &err);
+    if (status)
+        return refuse(f, status, err.text);
+    note_reply(f, &reply);
+    fetch_more(f); /* acknowledges them */
+    if (f->connector && follow(f)) {
+        update_view(f);
+        fetch_more(f);
+    }
+    return f->connector ? 0 : UV_ECANCELED;
+}
+
+/* --- the connection --- */
+
+static int on_welcome(struct shard_follower *f, const struct frame_header *header,
+                      const uint8_t *head) ON_SHARD
+{
+    struct hello_reply *reply = memory_alloc(sizeof *reply);
+    int status = header->type == FRAME_HELLO_REPLY
+                     ? message_read_hello_reply(header, head, reply)
+                     : PS_EPROTO;
+    char why[200];
+
+    snprintf(why, sizeof why, "%.190s",
+             status           ? "it is no psd that a standby can follow"
+             : reply->text[0] ? reply->text
+                              : status_text(reply->status));
+    status = status ? status : reply->status;
+    free(reply);
+    if (status)
+        return refuse(f, status, why);
+    f->is_welcome = true;
+    f->state = SHARD_FOLLOWER_FETCHING;
+    set_why(f, "");
+    update_view(f);
+    fetch_more(f);
+    return f->connector ? 0 : UV_ECANCELED;
+}
+
+static void on_connected(void *owner)
+{
+    struct shard_follower *f = owner;
+    int status;
+
+    enter_shard();
+    status = message_write_hello(&f->out, ++f->request_id, &f->primary.hello);
+    if (!status)
+        status = send_out(f);
+    if (status) {
+        bytes_deinit(&f->out);
+        lose(f, status_text(status));
+        return;
+    }
+    f->asked_ms = clock_mono_ms();
+}
+
+static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
+                    const uint8_t *body)
+{
+    struct shard_follower *f = owner;
+
+    enter_shard();
+    if (!f->is_welcome)
+        return on_welcome(f, header, head);
+    if (header->type != FRAME_FETCH_REPLY)
+        return refuse(f, PS_EPROTO, "the primary answers what was not asked");
+    return on_records(f, header, head, body);
+}
+
+static void on_closed(void *owner, int why)
+{
+    struct shard_follower *f = owner;
+
+    enter_shard();
+    f->connector = NULL;
+    lose(f, f->refusal[0] ? f->refusal : connector_why(why));
+}
+
+static const struct connector_events connector_events = { on_connected, on_frame, on_closed };
+
+static void dial(struct shard_follower *f) ON_SHARD
+{
+    int status = connector_new(f->config.channels, &f->primary.address, &connector_events, f,
+                               &f->connector);
+
+    f->refusal[0] = '\0';
+    if (status) {
+        f->connector = NULL;
+        lose(f, connector_why(status));
+        return;
+    }
+    connector_set_frame_max(f->connector, (uint32_t)WAL_RECORD_BYTES_MAX + HEAD_BYTES_MAX);
+    f->asked_ms = clock_mono_ms();
+}
+
+/* --- for the shard's thread --- */
+
+static int reserve(void *owner, size_t n_bytes)
+{
+    struct shard_follower *f = owner;
+
+    enter_shard();
+    return shard_wal_reserve_copy(f->config.wal, n_bytes);
+}
+
+static uint64_t append(void *owner, const struct wal_record *record)
+{
+    struct shard_follower *f = owner;
+
+    enter_shard();
+    return shard_wal_copy(f->config.wal, record);
+}
+
+struct shard_follower *shard_follower_new(const struct shard_follower_config *config)
+{
+    struct shard_follower *f = memory_alloc(sizeof *f);
+    const struct follower_log log = { f, reserve, append };
+
+    f->config = *config;
+    if (uv_mutex_init(&f->lock))
+        abort();
+    follower_init(&f->follower, config->shard, &log, shard_wal_last(config->wal),
+                  config->needs);
+    update_view(f);
+    return f;
+}
+
+void shard_follower_free(struct shard_follower *f)
+{
+    if (!f)
+        return;
+    follower_deinit(&f->follower);
+    bytes_deinit(&f->out);
+    uv_mutex_destroy(&f->lock);
+    free(f);
+}
+
+void shard_follower_start(struct shard_follower *f,
+                          const struct shard_follower_primary *primary)
+{
+    f->primary = *primary;
+    f->primary.hello.shard = primary->shard;
+    f->state = SHARD_FOLLOWER_DIALLING;
+    f->n_failed = 0;
+    f->retry_ms = 0;
+    uv_mutex_lock(&f->lock);
+    f->view.appended = f->view.heard_ms = f->view.greater_term = 0;
+    f->view.is_in_sync = f->view.needs_copy = false;
+    uv_mutex_unlock(&f->lock);
+    set_why(f, "the connection is being opened");
+    update_view(f);
+    dial(f);
+}
+
+void shard_follower_stop(struct shard_follower *f)
+{
+    if (!f || f->state == SHARD_FOLLOWER_IDLE)
+        return;
+    hang_up(f);
+    if (f->state != SHARD_FOLLOWER_FAILED && !follow(f))
+        return;
+    f->state = SHARD_FOLLOWER_IDLE;
+    if (!f->is_stuck)
+        set_why(f, "");
+    update_view(f);
+}
+
+void shard_follower_drop(struct shard_follower *f)
+{
+    if (!f)
+        return;
+    follower_stop(&f->follower);
+    f->is_stuck = false;
+    update_view(f);
+}
+
+void shard_follower_tick(struct shard_follower *f)
+{
+    uint64_t now_ms = clock_mono_ms();
+
+    if (!f || f->state == SHARD_FOLLOWER_FAILED || (f->is_stuck && !follow(f)))
+        return;
+    if (f->state == SHARD_FOLLOWER_IDLE) {
+        update_view(f);
+        return;
+    }
+    if (f->connector && (f->n_fetches || !f->is_welcome) &&
+        now_ms - f->asked_ms > SHARD_FOLLOWER_SILENCE_MS)
+        lose(f, "the primary has not answered for 5 s");
+    if (!f->connector && now_ms >= f->retry_ms)
+        dial(f);
+    update_view(f);
+    fetch_more(f);
+}

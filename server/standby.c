@@ -1,0 +1,617 @@
+/*
+ * In the order of a standby's life: read -> dial -> welcome -> follow -> (copy ->) rebuild -> adopt -> fetch. The
+ * functions stand in the reverse order, the last step first; from `rebuild` on they are in standby_data.c and
+ * standby_fetch.c.
+ */
+#include "server/standby_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "proto/connector.h"
+#include "server/cluster_file.h"
+#include "server/replication/log_end.h"
+#include "server/standby_settings.h"
+
+#define ANSWERS_MS 2000u /* since its last word a primary counts as one that answers */
+
+/* --- small things --- */
+
+void standby_set_state(struct standby *s, enum standby_state state)
+{
+    s->state = state;
+    s->since_ms = clock_mono_ms();
+    s->since_unix_ms = clock_unix_ms();
+}
+
+/* A line of the log for each new reason. */
+void standby_set_why(struct standby *s, const char *why)
+{
+    if (why[0] && strcmp(why, s->why) != 0)
+        log_line_warn("standby of %s: %s", s->config.primary, why);
+    snprintf(s->why, sizeof s->why, "%s", why);
+}
+
+static void end_if_stopped(struct standby *s) ON_MAIN
+{
+    void (*stopped)(void *arg) = s->stopped;
+
+    if (s->state != STANDBY_STOPPED || s->is_working || s->n_outstanding || !stopped)
+        return;
+    s->stopped = NULL;
+    stopped(s->stopped_arg);
+}
+
+/* --- jobs and rounds --- */
+
+static void run_job(uv_work_t *work)
+{
+    struct standby *s = work->data;
+
+    enter_pool();
+    s->err.status = s->job(s, &s->err);
+}
+
+static void on_job(uv_work_t *work, int status)
+{
+    struct standby *s = work->data;
+
+    enter_main();
+    assert(status == 0);
+    s->is_working = false;
+    if (s->state == STANDBY_STOPPED)
+        end_if_stopped(s);
+    else
+        s->then(s);
+}
+
+void standby_start_job(struct standby *s, int (*job)(struct standby *s, struct err *err),
+                       void (*then)(struct standby *s))
+{
+    assert(!s->is_working);
+    s->is_working = true;
+    s->err = (struct err){ 0 };
+    s->job = job;
+    s->then = then;
+    if (uv_queue_work(s->config.loop, &s->work, run_job, on_job))
+        abort(); /* only for a NULL callback */
+}
+
+static void on_task_back(struct mail *mail, void *owner)
+{
+    struct standby *s = CONTAINER_OF(mail, struct standby_task, mail)->standby;
+
+    (void)owner;
+    enter_main();
+    if (--s->n_outstanding)
+        return;
+    if (s->state == STANDBY_STOPPED)
+        end_if_stopped(s);
+    else
+        s->then_shards(s);
+}
+
+void standby_send_back(struct standby_task *task)
+{
+    int status;
+
+    task->mail.run = on_task_back;
+    status = mailbox_post(task->standby->config.mailbox, &task->mail);
+    assert(status == 0); /* the main thread's box outlives the shards */
+}
+
+void standby_on_shards(struct standby *s, void (*run)(struct mail *mail, void *owner),
+                       void (*then)(struct standby *s))
+{
+    assert(!s->n_outstanding);
+    s->then_shards = then;
+    s->n_outstanding = standby_n_shards(s);
+    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
+        int status;
+
+        s->tasks[i].mail.run = run;
+        status = shard_thread_post(s->config.shards[i], &s->tasks[i].mail);
+        assert(status == 0); /* they are stopped behind standby_stop() */
+    }
+}
+
+void standby_see_shard(const struct standby *s, uint32_t i, struct shard_follower_view *ret)
+{
+    shard_follower_see(shard_thread_follower(s->config.shards[i]), ret);
+}
+
+/* What the shards have, in memory, too. */
+void standby_update_last(struct standby *s)
+{
+    struct shard_follower_view view;
+
+    for (uint32_t i = 0; i < standby_n_shards(s) && s->is_loaded; i++) {
+        standby_see_shard(s, i, &view);
+        s->last[i] = view.received;
+    }
+}
+
+int standby_write_terms(struct standby *s, struct err *err)
+{
+    return terms_write(s->config.files, s->config.settings->data_dir, &s->terms, err);
+}
+
+void standby_fail(struct standby *s)
+{
+    struct err err = s->err;
+
+    s->config.events->failed(s->config.node, &err);
+}
+
+void standby_hello_of(const struct standby *s, struct hello *ret)
+{
+    *ret = (struct hello){ .version_min = PROTO_VERSION_MIN,
+                           .version_max = PROTO_VERSION_MAX,
+                           .role = "standby",
+                           .shard = MESSAGE_SHARD_LISTENER,
+                           .frame_flags = FRAME_SUM_BEHIND };
+    snprintf(ret->token, sizeof ret->token, "%.127s", s->config.settings->token);
+    snprintf(ret->name, sizeof ret->name, "%.63s", s->config.own_address);
+}
+
+void standby_dial_later(struct standby *s, const char *why)
+{
+    standby_set_why(s, why);
+    standby_set_state(s, STANDBY_SPARE);
+    s->retry_ms = clock_mono_ms() + connector_backoff_ms(s->n_failed, clock_mono_ns());
+    s->n_failed++;
+}
+
+void standby_ask(struct standby *s, int written)
+{
+    if (!written)
+        written = standby_session_ask(&s->session);
+    if (written) {
+        bytes_deinit(&s->session.out);
+        standby_session_drop(&s->session);
+        standby_dial_later(s, status_text(written));
+    }
+}
+
+/* --- what the primary says --- */
+
+/* Does anything have to be given up? -EDOM: more than a rebuild up to `keep` can do. */
+static int judge_keep(struct standby *s, const struct follow_reply *reply, bool *ret_cuts)
+{
+    *ret_cuts = false;
+    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
+        bool cuts = reply->keep[i] < s->last[i];
+
+        if (cuts && !reply->keep[i])
+            return -EDOM;
+        *ret_cuts = *ret_cuts || cuts;
+        s->keep[i] = cuts || s->is_loaded ? reply->keep[i] : UINT64_MAX;
+    }
+    return 0;
+}
+
+static void say_cut(const struct standby *s, const struct follow_reply *reply)
+{
+    for (uint32_t i = 0; i < standby_n_shards(s); i++)
+        if (reply->keep[i] < s->last[i])
+            log_line_warn("shard %" PRIu32 ": records %" PRIu64 " to %" PRIu64
+                          " are given up: the primary does not have them",
+                          i, reply->keep[i] + 1, s->last[i]);
+}
+
+/* Records in memory alone are dropped as they are; of what is applied a shard gets rid by a new life alone. */
+static bool is_applied_beyond(const struct standby *s, const struct follow_reply *reply) ON_MAIN
+{
+    struct shard_follower_view view;
+
+    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
+        standby_see_shard(s, i, &view);
+        if (view.applied > reply->keep[i])
+            return true;
+    }
+    return false;
+}
+
+static void go_on(struct standby *s, const struct follow_reply *reply) ON_MAIN
+{
+    bool cuts;
+
+    if (judge_keep(s, reply, &cuts)) {
+        s->wants_copy = true;
+        standby_follow(s);
+        return;
+    }
+    if (cuts)
+        say_cut(s, reply);
+    if (!s->is_loaded) {
+        standby_rebuild(s);
+    } else if (is_applied_beyond(s, reply)) {
+        standby_session_drop(&s->session);
+        s->config.events->again(s->config.node, "records are given up");
+    } else {
+        standby_adopt(s);
+    }
+}
+
+static void copy_all(struct standby *s) ON_MAIN
+{
+    if (!s->is_loaded) {
+        standby_begin_copy(s);
+        return;
+    }
+    standby_session_drop(&s->session);
+    s->config.events->again(s->config.node, "the primary has to be copied");
+}
+
+static void take_over(struct standby *s) ON_MAIN
+{
+    log_line_warn("%s says that this standby has to take over: it has lost records that this "
+                  "one has acknowledged",
+                  s->config.primary);
+    standby_session_drop(&s->session);
+    s->is_promoting = true;
+    s->promises = STANDBY_OTHER_IS_DEAD;
+}
+
+static int refuse(struct standby *s, int status, const char *why) ON_MAIN
+{
+    s->is_refusing = true;
+    return standby_session_refuse(&s->session, status, why);
+}
+
+/* A promotion elsewhere counts more than what the old primary says. */
+static int check_term(struct standby *s, const struct follow_reply *reply) ON_MAIN
+{
+    char why[256];
+    uint64_t mine = s->terms.history == reply->history ? terms_last(&s->terms) : 0;
+
+    if (reply->n_shards != standby_n_shards(s))
+        return refuse(s, PS_EPROTO, "its answer is of another number of shards");
+    if (reply->term >= mine)
+        return 0;
+    snprintf(why, sizeof why,
+             "it is the primary of term %" PRIu64 ", and this standby has seen term %" PRIu64
+             ": another psd is the primary",
+             reply->term, mine);
+    return refuse(s, PS_ECLUSTER, why);
+}
+
+static int on_follow(struct standby *s, const struct follow_reply *reply) ON_MAIN
+{
+    char why[MESSAGE_TEXT_MAX];
+    int status;
+
+    snprintf(why, sizeof why, "%.250s",
+             reply->text[0] ? reply->text : status_text(reply->status));
+    if (reply->status)
+        return refuse(s, reply->status, why);
+    status = check_term(s, reply);
+    if (!status)
+        status = terms_take(&s->theirs, reply->history, reply->terms, reply->n_terms,
+                            reply->n_shards);
+    if (status)
+        return s->session.refusal[0] ? status
+                                     : refuse(s, status, "its list of terms makes no sense");
+    s->is_refusing = false;
+    s->term = reply->term;
+    if (reply->action == FOLLOW_GO_ON)
+        go_on(s, reply);
+    else if (reply->action == FOLLOW_COPY)
+        copy_all(s);
+    else
+        take_over(s);
+    return s->session.state == SESSION_WELCOME ? 0 : UV_ECANCELED;
+}
+
+/* The term of the newest record. */
+static uint64_t term_of_last(const struct standby *s)
+{
+    for (uint32_t i = s->terms.n; i > 0; i--)
+        for (uint32_t shard = 0; shard < standby_n_shards(s); shard++)
+            if (s->terms.items[i - 1].first[shard] <= s->last[shard])
+                return s->terms.items[i - 1].term;
+    return 0;
+}
+
+void standby_follow(struct standby *s)
+{
+    bool has = s->terms.history && !s->wants_copy;
+    struct follow *m = memory_alloc(sizeof *m);
+    uint8_t *terms = memory_alloc(message_terms_bytes(s->terms.n, standby_n_shards(s)) + 1);
+
+    standby_set_state(s, STANDBY_SPARE);
+    standby_update_last(s);
+    *m = (struct follow){ .memory_max = s->config.settings->memory_max_bytes,
+                          .n_shards = standby_n_shards(s),
+                          .terms = terms };
+    standby_settings_text(s->config.settings, s->config.map, m->settings);
+    snprintf(m->address, sizeof m->address, "%.127s", s->config.own_address);
+    if (has) {
+        m->term = term_of_last(s);
+        m->history = s->terms.history;
+        m->n_terms = s->terms.n;
+        memcpy(m->last, s->last, standby_n_shards(s) * sizeof *m->last);
+        terms_put(&s->terms, terms);
+    }
+    standby_ask(s, message_write_follow(&s->session.out, ++s->session.request_id, m));
+    free(terms);
+    free(m);
+}
+
+static int on_reply(void *owner, const struct frame_header *header, const uint8_t *head,
+                    const uint8_t *body)
+{
+    struct standby *s = owner;
+    struct follow_reply *follow_reply;
+    struct file_reply file_reply;
+    int status = PS_EPROTO;
+
+    enter_main();
+    if (header->type == FRAME_FOLLOW_REPLY && s->state == STANDBY_SPARE && !s->is_working) {
+        follow_reply = memory_alloc(sizeof *follow_reply);
+        status =
+            message_read_follow_reply(header, head, body, header->body_bytes, follow_reply);
+        if (!status)
+            status = on_follow(s, follow_reply);
+        free(follow_reply);
+    } else if (header->type == FRAME_FILE_REPLY && s->state == STANDBY_COPYING) {
+        status = message_read_file_reply(header, head, body, header->body_bytes, &file_reply);
+        if (!status)
+            status = standby_on_file(s, &file_reply);
+    }
+    if (status && status != UV_ECANCELED && !s->session.refusal[0])
+        (void)standby_session_refuse(&s->session, status, "its answer makes no sense");
+    return status;
+}
+
+/* --- the cluster --- */
+
+static bool is_same_map(const struct hello_reply *a, const struct hello_reply *b)
+{
+    return a->map_id == b->map_id && a->n_nodes == b->n_nodes && a->node == b->node &&
+           a->shards_per_node == b->shards_per_node;
+}
+
+static void on_cluster_written(struct standby *s) ON_MAIN
+{
+    if (s->err.status)
+        standby_fail(s);
+    else
+        s->config.events->again(s->config.node, "the primary's cluster is noted");
+}
+
+static int write_cluster(struct standby *s, struct err *err)
+{
+    int status =
+        cluster_file_write(s->config.files, s->config.settings->data_dir,
+                           (const struct hello_reply *)(const void *)s->piece.bytes, err);
+
+    return status;
+}
+
+/* Without --cluster a standby is of its primary's cluster, whatever that is called. */
+static int note_cluster(struct standby *s, const struct hello_reply *theirs) ON_MAIN
+{
+    const struct settings *settings = s->config.settings;
+    uint8_t *dst;
+
+    if (settings->cluster.n || s->has_cluster || s->is_loaded ||
+        (!settings->shards_are_chosen && settings->shards != theirs->shards_per_node)) {
+        char why[256];
+
+        snprintf(why, sizeof why,
+                 "it is node %" PRIu32 " of %" PRIu32 " of cluster %016" PRIx64
+                 ", with %" PRIu32 " shards; this standby is of %016" PRIx64 ", node %" PRIu32
+                 ", %" PRIu32 " shards (%s)",
+                 theirs->node, theirs->n_nodes, theirs->map_id, theirs->shards_per_node,
+                 s->config.map->map_id, s->config.map->node, settings->shards,
+                 settings->cluster.n ? "--cluster, --node" : "the data directory's CLUSTER");
+        return refuse(s, PS_ECLUSTER, why);
+    }
+    bytes_consume(&s->piece, bytes_len(&s->piece));
+    dst = bytes_reserve(&s->piece, sizeof *theirs);
+    if (!dst)
+        return -ENOMEM;
+    memcpy(dst, theirs, sizeof *theirs);
+    bytes_commit(&s->piece, sizeof *theirs);
+    standby_session_drop(&s->session);
+    standby_start_job(s, write_cluster, on_cluster_written);
+    return UV_ECANCELED;
+}
+
+static int on_welcome(void *owner, const struct hello_reply *reply)
+{
+    struct standby *s = owner;
+
+    enter_main();
+    if (!is_same_map(reply, s->config.map))
+        return note_cluster(s, reply);
+    standby_follow(s);
+    return s->session.state == SESSION_WELCOME ? 0 : UV_ECANCELED;
+}
+
+static void on_lost(void *owner, const char *why)
+{
+    struct standby *s = owner;
+
+    enter_main();
+    s->is_refusing = s->is_refusing && s->session.refusal[0];
+    if (s->state == STANDBY_FOLLOWING)
+        standby_stop_following(s, why);
+    else if (s->state == STANDBY_SPARE)
+        standby_dial_later(s, why);
+    else if (s->state == STANDBY_COPYING && !s->is_working)
+        standby_fail_copy(s, why);
+    else
+        standby_set_why(s, why); /* what is under way ends first */
+}
+
+static const struct standby_session_events session_events = { on_welcome, on_reply, on_lost };
+
+static void dial(struct standby *s) ON_MAIN
+{
+    struct hello hello;
+
+    standby_hello_of(s, &hello);
+    standby_session_dial(&s->session, &s->primary, &hello);
+}
+
+/* --- what the directory holds --- */
+
+static int read_directory(struct standby *s, struct err *err)
+{
+    const char *data_dir = s->config.settings->data_dir;
+    struct hello_reply *map = memory_alloc(sizeof *map);
+    int status = cluster_file_read(s->config.files, data_dir, map, err);
+
+    s->has_cluster = map->n_nodes > 0;
+    free(map);
+    if (status)
+        return status;
+    status = terms_read(s->config.files, data_dir, standby_n_shards(s), &s->terms, err);
+    if (status == PS_ECORRUPT) {
+        log_line_warn("%s: what the directory holds is copied anew", err->text);
+        status = 0;
+        s->terms.n_shards = standby_n_shards(s);
+    }
+    s->was_standby = s->terms.role == TERMS_STANDBY;
+    if (!status)
+        status = log_end_read(s->config.files, data_dir, standby_n_shards(s), &s->epoch,
+                              s->last, err);
+    return status;
+}
+
+static void on_read(struct standby *s) ON_MAIN
+{
+    if (s->err.status) {
+        standby_fail(s);
+        return;
+    }
+    if (s->epoch != s->terms.timeline) /* a start with --at or --restore, meanwhile */
+        s->terms.history = 0;
+    standby_set_state(s, STANDBY_SPARE);
+    dial(s);
+}
+
+/* --- for the node --- */
+
+int standby_start(const struct standby_config *config, struct standby **ret, struct err *err)
+{
+    struct standby *s;
+    struct address primary;
+    int status = address_parse(config->primary, strlen(config->primary), &primary, err);
+
+    if (status)
+        return status;
+    s = memory_alloc(sizeof *s);
+    s->config = *config;
+    s->primary = primary;
+    s->last = memory_alloc((standby_n_shards(s) + 1) * sizeof *s->last);
+    s->keep = memory_alloc((standby_n_shards(s) + 1) * sizeof *s->keep);
+    s->tasks = memory_alloc((standby_n_shards(s) + 1) * sizeof *s->tasks);
+    for (uint32_t i = 0; i < standby_n_shards(s); i++)
+        s->tasks[i] = (struct standby_task){ .standby = s, .index = i };
+    s->work.data = s;
+    s->copy.fd = -1;
+    standby_session_init(&s->session, config->loop, &session_events, s);
+    standby_set_state(s, STANDBY_READING);
+    standby_start_job(s, read_directory, on_read);
+    *ret = s;
+    return 0;
+}
+
+void standby_tick(struct standby *s, uint64_t now_ms)
+{
+    standby_session_tick(&s->session, now_ms);
+    if (s->state == STANDBY_FOLLOWING && !s->n_outstanding)
+        standby_watch_shards(s);
+    if (s->state == STANDBY_SEALING)
+        standby_try_begin_term(s);
+    if (s->is_promoting)
+        standby_begin_promotion(s);
+    if (s->state == STANDBY_SPARE && !s->is_promoting && s->session.state == SESSION_IDLE &&
+        !s->is_working && !s->n_outstanding && now_ms >= s->retry_ms)
+        dial(s);
+}
+
+static uint64_t heard_ms(const struct standby *s)
+{
+    uint64_t heard_ms = s->session.heard_ms;
+    struct shard_follower_view view;
+
+    for (uint32_t i = 0; i < standby_n_shards(s) && s->is_loaded; i++) {
+        standby_see_shard(s, i, &view);
+        if (view.heard_ms > heard_ms)
+            heard_ms = view.heard_ms;
+    }
+    return heard_ms;
+}
+
+bool standby_is_answering(const struct standby *s)
+{
+    return (s->session.state == SESSION_WELCOME || s->is_refusing) &&
+           clock_mono_ms() - heard_ms(s) < ANSWERS_MS;
+}
+
+static void see_shards(const struct standby *s, struct standby_view *ret) ON_MAIN
+{
+    uint64_t now_ms = clock_mono_ms();
+    struct shard_follower_view view;
+
+    ret->is_exact = true;
+    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
+        standby_see_shard(s, i, &view);
+        ret->is_exact = ret->is_exact && view.is_exact;
+        if (view.appended > view.applied)
+            ret->lag_records += view.appended - view.applied;
+        if (view.behind_ms && now_ms - view.behind_ms > ret->lag_ms)
+            ret->lag_ms = now_ms - view.behind_ms;
+    }
+}
+
+void standby_see(const struct standby *s, struct standby_view *ret)
+{
+    *ret = (struct standby_view){ .state = s->state,
+                                  .is_answering = standby_is_answering(s),
+                                  .in_sync = s->terms.in_sync,
+                                  .term = s->term ? s->term : terms_last(&s->terms),
+                                  .since_unix_ms = s->since_unix_ms,
+                                  .n_bytes = s->copy.n_bytes,
+                                  .n_total_bytes = s->copy.n_total_bytes };
+    snprintf(ret->why, sizeof ret->why, "%s", s->why);
+    if (s->is_loaded)
+        see_shards(s, ret);
+}
+
+/* --- the end --- */
+
+void standby_stop(struct standby *s, void (*done)(void *arg), void *arg)
+{
+    standby_set_state(s, STANDBY_STOPPED);
+    standby_session_close(&s->session);
+    s->stopped = done;
+    s->stopped_arg = arg;
+    end_if_stopped(s);
+}
+
+void standby_free(struct standby *s)
+{
+    if (!s)
+        return;
+    standby_session_deinit(&s->session);
+    copy_deinit(&s->copy);
+    bytes_deinit(&s->piece);
+    terms_deinit(&s->terms);
+    terms_deinit(&s->theirs);
+    free(s->tasks);
+    free(s->keep);
+    free(s->last);
+    free(s);
+}

@@ -1,0 +1,117 @@
+/*
+ * A psd that follows a primary, on the main thread. It asks: FOLLOW and FILE here, FETCH on each shard's thread
+ * (shard_follower.h).
+ *
+ *     state        meaning                                        leaves it by
+ *     READING      what the data directory holds                  -> SPARE
+ *     SPARE        the primary is dialled, and asked              GO_ON -> REBUILDING, or FOLLOWING; COPY -> COPYING;
+ *                                                                 TAKE_OVER, promote -> REBUILDING, SEALING
+ *     COPYING      its newest restore point comes                 -> REBUILDING; a failure -> SPARE
+ *     REBUILDING   as a start (start.h), up to what both have     -> FOLLOWING, or SEALING
+ *     FOLLOWING    its records come                               the connection's end -> SPARE; promote -> SEALING
+ *     SEALING      nothing is fetched; what has come is applied   -> PROMOTING
+ *     PROMOTING    a new term is written                          -> PRIMARY
+ *     PRIMARY      the shards may serve                           -
+ *     STOPPED      nothing is under way, or is to be              -
+ *
+ * FOLLOWING is in sync while the primary says that its replies wait for this standby.
+ *
+ * Where the shards hold what the primary does not have, or are of no use, the node ends and begins again (events.again):
+ * the next life asks anew before it loads anything.
+ *
+ * DATA_DIR/TERMS (server/replication/terms.h) says that the directory is a standby's, from before the first file of a
+ * copy is written. It has the primary's list of terms once the log behind what both have is gone, and before the first
+ * record is asked for: so a term in the list never names records of another one.
+ */
+#ifndef SERVER_STANDBY_H
+#define SERVER_STANDBY_H
+
+#include "common/address.h"
+#include "server/settings.h"
+#include "server/shard_thread.h"
+#include "server/start.h"
+
+struct standby;
+
+enum standby_state {
+    STANDBY_READING,
+    STANDBY_SPARE,
+    STANDBY_COPYING,
+    STANDBY_REBUILDING,
+    STANDBY_FOLLOWING,
+    STANDBY_SEALING,
+    STANDBY_PROMOTING,
+    STANDBY_PRIMARY,
+    STANDBY_STOPPED
+};
+
+struct standby_events {
+    /* start_run() with `follows` and this `keep`, borrowed until standby_rebuilt(). */
+    void (*rebuild)(void *node, const uint64_t *keep);
+    /* The cluster that the primary is of is written (cluster_file.h), or its shards cannot go on: the node is to end,
+     * and to begin again. */
+    void (*again)(void *node, const char *why);
+    /* The shards are this node's, and its log is of a term of its own. */
+    void (*promoted)(void *node);
+    void (*failed)(void *node, const struct err *err);
+};
+
+struct standby_config {
+    uv_loop_t *loop;                     /* borrowed: the main thread's, */
+    struct mailbox *mailbox;             /* borrowed: and its mailbox */
+    const struct file_ops *files;        /* borrowed */
+    const struct settings *settings;     /* borrowed */
+    const struct hello_reply *map;       /* borrowed: of this node */
+    const char *own_address;             /* borrowed: where clients will reach it */
+    const char *primary;                 /* borrowed: HOST:PORT */
+    struct shard_thread *const *shards;  /* borrowed: settings->shards of them */
+    const struct standby_events *events; /* borrowed, static */
+    void *node;                          /* borrowed */
+};
+
+struct standby_view {
+    enum standby_state state;
+    bool is_answering; /* the primary has, a moment ago */
+    bool in_sync;      /* all that the primary acknowledges is here, as far as is known */
+    bool is_exact;     /* the shards are what the primary's were: a checkpoint may be taken */
+    uint64_t term;     /* of the primary that was followed last */
+    uint64_t lag_records, lag_ms;
+    uint64_t since_unix_ms;          /* in this state */
+    uint64_t n_bytes, n_total_bytes; /* COPYING */
+    char why[256];                   /* what it waits for, as a sentence; "": it follows */
+};
+
+/* PS_ESETTING and a sentence: config->primary is no address. */
+int standby_start(const struct standby_config *config, struct standby **ret, struct err *err)
+    ON_MAIN MUST_CHECK;
+
+/* After events.rebuild. */
+void standby_rebuilt(struct standby *s, const struct start_result *result) ON_MAIN;
+
+/* A few times a second. */
+void standby_tick(struct standby *s, uint64_t now_ms) ON_MAIN;
+
+void standby_see(const struct standby *s, struct standby_view *ret) ON_MAIN;
+
+/* How far a person goes. */
+enum standby_promise {
+    STANDBY_OTHER_IS_DEAD = 1 << 0, /* though it answers, or did a moment ago */
+    STANDBY_ACCEPT_LOSS = 1 << 1    /* of what the primary may have acknowledged meanwhile */
+};
+
+/* Of psctl's words: "the-other-is-dead", "accept-loss". */
+unsigned standby_promises(const char *words);
+
+/* `done` is called once, later: status 0, this psd is the primary now; else a sentence, and it follows as before.
+ * -EBUSY: one is under way. */
+int standby_promote(struct standby *s, unsigned promises,
+                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
+    ON_MAIN MUST_CHECK;
+
+/* `done` is called once, later or at once, when nothing is under way; the shards follow nobody then. */
+void standby_stop(struct standby *s, void (*done)(void *arg), void *arg) ON_MAIN;
+
+/* The loop has ended behind standby_stop(). NULL is fine. */
+void standby_free(struct standby *s) ON_MAIN;
+
+#endif

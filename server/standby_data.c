@@ -1,0 +1,192 @@
+/* A standby's data: the copy of its primary's newest restore point, and the start of the shards from what is there. */
+#include "server/standby_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+
+#define COPY_RETRY_MS 10000u /* after one that a disk or a file has ended */
+
+/* --- rebuilding --- */
+
+static bool is_of_data(int status)
+{
+    return status == PS_ECORRUPT || status == PS_ENOCHECKPOINT || status == PS_ECLUSTER;
+}
+
+void standby_rebuilt(struct standby *s, const struct start_result *result)
+{
+    s->err = result->err;
+    if (s->state == STANDBY_STOPPED || s->err.status == PS_ESTOPPING)
+        return;
+    if (s->err.status && is_of_data(s->err.status) && !s->is_promoting) {
+        standby_forget(s, s->err.text);
+        return;
+    }
+    if (s->err.status) {
+        standby_fail(s);
+        return;
+    }
+    s->is_loaded = s->asks_again =
+        true; /* a copy, or a log with a torn end, has other records than it was told */
+    s->epoch = result->epoch;
+    standby_update_last(s);
+    if (s->theirs.history)
+        standby_adopt(s);
+    else
+        standby_dial_later(s, s->why);
+}
+
+void standby_rebuild(struct standby *s)
+{
+    standby_set_state(s, STANDBY_REBUILDING);
+    s->config.events->rebuild(s->config.node, s->keep);
+}
+
+void standby_keep_all(struct standby *s)
+{
+    for (uint32_t i = 0; i < standby_n_shards(s); i++)
+        s->keep[i] = UINT64_MAX;
+}
+
+/* --- copying --- */
+
+static void ask_for_file(struct standby *s, const struct file_request *m) ON_MAIN
+{
+    standby_ask(s, message_write_file(&s->session.out, ++s->session.request_id, m));
+}
+
+static void end_copy(struct standby *s) ON_MAIN
+{
+    copy_deinit(&s->copy);
+    bytes_deinit(&s->piece);
+}
+
+/* Not over at once: what has ended it may last, as a full disk does. */
+void standby_fail_copy(struct standby *s, const char *why)
+{
+    char sentence[256];
+
+    snprintf(sentence, sizeof sentence, "the copy is given up: %.220s", why);
+    end_copy(s);
+    standby_session_drop(&s->session);
+    standby_dial_later(s, sentence);
+    s->retry_ms = clock_mono_ms() + COPY_RETRY_MS;
+}
+
+static void go_on_copying(struct standby *s) ON_MAIN
+{
+    struct file_request next;
+
+    if (s->err.status) {
+        standby_fail_copy(s, s->err.text);
+    } else if (s->session.state != SESSION_WELCOME) {
+        standby_fail_copy(s, s->why[0] ? s->why : "the connection was lost");
+    } else if (copy_next(&s->copy, &next)) {
+        ask_for_file(s, &next);
+    } else {
+        log_line_info("copied %" PRIu64 " bytes in %" PRIu32 " files from %s", s->copy.n_bytes,
+                      s->copy.n, s->config.primary);
+        end_copy(s);
+        standby_keep_all(s);
+        standby_rebuild(s);
+    }
+}
+
+static int add_piece(struct standby *s, struct err *err)
+{
+    return copy_add(&s->copy, &s->piece_reply, err);
+}
+
+/* The frame's bytes are borrowed. */
+static int keep_piece(struct standby *s, const struct file_reply *reply)
+{
+    uint8_t *dst;
+
+    bytes_consume(&s->piece, bytes_len(&s->piece));
+    dst = bytes_reserve(&s->piece, reply->n_bytes + 1);
+    if (!dst)
+        return -ENOMEM;
+    if (reply->n_bytes)
+        memcpy(dst, reply->bytes, reply->n_bytes);
+    bytes_commit(&s->piece, reply->n_bytes);
+    s->piece_reply = *reply;
+    s->piece_reply.bytes = dst;
+    return 0;
+}
+
+int standby_on_file(struct standby *s, const struct file_reply *reply)
+{
+    struct err err = { 0 };
+    int status = reply->status;
+
+    if (status) {
+        err_set(&err, status, "%s", reply->text[0] ? reply->text : status_text(status));
+    } else if (!s->copy.items && !s->copy.n_total_bytes) { /* the list */
+        status = copy_list(&s->copy, (const char *)reply->bytes, reply->n_bytes, &err);
+    } else {
+        status = keep_piece(s, reply);
+        if (!status) {
+            standby_start_job(s, add_piece, go_on_copying);
+            return 0;
+        }
+        err_set(&err, status, "%s", status_text(status));
+    }
+    if (status) {
+        standby_fail_copy(s, err.text);
+        return UV_ECANCELED;
+    }
+    s->err = err; /* none */
+    go_on_copying(s);
+    return s->session.state == SESSION_WELCOME ? 0 : UV_ECANCELED;
+}
+
+/* From here on the directory is a standby's. */
+static int prepare_copy(struct standby *s, struct err *err)
+{
+    const char *data_dir = s->config.settings->data_dir;
+    int status = copy_prepare(s->config.files, data_dir, !s->was_standby, err);
+
+    if (status)
+        return status;
+    while (s->terms.n)
+        free(s->terms.items[--s->terms.n].first);
+    s->terms.history = 0;
+    s->terms.in_sync = false;
+    s->terms.role = TERMS_STANDBY;
+    snprintf(s->terms.peer, sizeof s->terms.peer, "%.127s", s->config.primary);
+    return standby_write_terms(s, err);
+}
+
+static void on_prepared(struct standby *s) ON_MAIN
+{
+    const struct file_request list = { .max_bytes = COPY_PIECE_BYTES };
+
+    if (s->err.status) {
+        standby_fail_copy(s, s->err.text);
+        return;
+    }
+    s->was_standby = true;
+    memset(s->last, 0, standby_n_shards(s) * sizeof *s->last);
+    copy_init(&s->copy, s->config.files, s->config.settings->data_dir);
+    if (s->session.state == SESSION_WELCOME)
+        ask_for_file(s, &list);
+    else
+        standby_fail_copy(s, "the connection was lost");
+}
+
+void standby_begin_copy(struct standby *s)
+{
+    standby_set_state(s, STANDBY_COPYING);
+    log_line_info("%s has to be copied from %s: %s", s->config.settings->data_dir,
+                  s->config.primary,
+                  s->was_standby ? "what was copied before is removed"
+                                 : "checkpoints and logs that are there are archived");
+    standby_start_job(s, prepare_copy, on_prepared);
+}

@@ -1,0 +1,359 @@
+/*
+ * The shards of a standby: they fetch, and they become a primary's. In the order of steps: adopt -> fetch -> seal ->
+ * begin a term -> lead; the last one stands first.
+ */
+#include "server/standby_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "server/standby_role.h"
+
+#define SEAL_MS_MAX 30000u /* for the log to take what has come */
+
+static void stop_shard(struct mail *mail, void *owner)
+{
+    enter_shard();
+    shard_follower_stop(shard_thread_follower(owner));
+    standby_send_back(CONTAINER_OF(mail, struct standby_task, mail));
+}
+
+/* --- the end of a promotion --- */
+
+static void answer_promotion(struct standby *s, const struct err *err) ON_MAIN
+{
+    void (*promoted)(void *arg, const struct err *err) = s->promoted;
+
+    s->is_promoting = false;
+    s->promoted = NULL;
+    if (promoted)
+        promoted(s->promoted_arg, err);
+    else if (err->status)
+        log_line_error("this standby was to take over, and cannot: %s", err->text);
+}
+
+static void refuse_promotion(struct standby *s, const struct err *err) ON_MAIN
+{
+    standby_set_state(s, STANDBY_SPARE);
+    s->retry_ms = clock_mono_ms();
+    answer_promotion(s, err);
+}
+
+static void on_led(struct standby *s) ON_MAIN
+{
+    const struct err none = { 0 };
+
+    standby_set_state(s, STANDBY_PRIMARY);
+    log_line_info("this psd is the primary now, in term %" PRIu64, s->term);
+    s->config.events->promoted(s->config.node);
+    answer_promotion(s, &none);
+}
+
+static void lead_shard(struct mail *mail, void *owner)
+{
+    enter_shard();
+    shard_thread_lead(owner);
+    standby_send_back(CONTAINER_OF(mail, struct standby_task, mail));
+}
+
+static void on_term_begun(struct standby *s) ON_MAIN
+{
+    if (s->err.status) {
+        free(s->terms.items[--s->terms.n].first);
+        s->terms.role = TERMS_STANDBY;
+        refuse_promotion(s, &s->err);
+        return;
+    }
+    standby_on_shards(s, lead_shard, on_led);
+}
+
+static int write_promotion(struct standby *s, struct err *err)
+{
+    int status = standby_role_promoted(s->config.files, s->config.settings->data_dir,
+                                       s->config.primary, err);
+
+    return status ? status : standby_write_terms(s, err);
+}
+
+static void begin_term(struct standby *s) ON_MAIN
+{
+    uint64_t seed = hash_mix2(clock_unix_ms(), clock_mono_ns() ^ (uintptr_t)s);
+
+    standby_set_state(s, STANDBY_PROMOTING);
+    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
+        struct shard_follower_view view;
+
+        standby_see_shard(s, i, &view);
+        s->keep[i] = view.applied + 1;
+    }
+    s->term = terms_promoted(&s->terms, seed);
+    terms_begin(&s->terms, s->term, s->keep);
+    s->terms.role = TERMS_PRIMARY;
+    s->terms.in_sync = false;
+    standby_start_job(s, write_promotion, on_term_begun);
+}
+
+/* --- sealing --- */
+
+/* 0: they have applied all that has come; -EAGAIN: not yet; else they cannot. */
+static int check_sealed(const struct standby *s, struct err *err) ON_MAIN
+{
+    struct shard_follower_view view;
+    bool is_over = clock_mono_ms() - s->since_ms > SEAL_MS_MAX;
+    int status = 0;
+
+    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
+        standby_see_shard(s, i, &view);
+        if (view.state == SHARD_FOLLOWER_FAILED)
+            return err_set(err, PS_ECORRUPT, "shard %" PRIu32 ": %s", i, view.why);
+        if (!view.is_exact)
+            return err_set(err, -ENODATA,
+                           "shard %" PRIu32
+                           " has not got all that its copy needs: start it again as a standby",
+                           i);
+        if (!view.is_drained && is_over && !(s->promises & STANDBY_ACCEPT_LOSS))
+            return err_set(err, -EIO, "shard %" PRIu32 ": %s (--accept-loss goes without)", i,
+                           view.why);
+        if (!view.is_drained && !is_over)
+            status = -EAGAIN;
+    }
+    return status;
+}
+
+void standby_try_begin_term(struct standby *s)
+{
+    struct err err = { 0 };
+    int status;
+
+    if (s->is_working || s->n_outstanding)
+        return;
+    status = check_sealed(s, &err);
+    if (status == -EAGAIN)
+        standby_set_why(s, "its log has still to take what has come");
+    else if (status)
+        refuse_promotion(s, &err);
+    else
+        begin_term(s);
+}
+
+/* From here on no shard asks for anything: the primary that was has no acknowledgement more. */
+static void seal(struct standby *s) ON_MAIN
+{
+    standby_set_state(s, STANDBY_SEALING);
+    standby_on_shards(s, stop_shard, standby_try_begin_term);
+}
+
+/* Once nothing else is under way: standby_tick() calls. */
+void standby_begin_promotion(struct standby *s)
+{
+    if (s->is_working || s->n_outstanding ||
+        (s->state != STANDBY_SPARE && s->state != STANDBY_FOLLOWING))
+        return;
+    standby_session_drop(&s->session);
+    if (s->is_loaded) {
+        seal(s);
+        return;
+    }
+    s->theirs.history = 0;
+    standby_keep_all(s);
+    standby_rebuild(s);
+}
+
+/* --- following --- */
+
+static void on_shards_stopped(struct standby *s) ON_MAIN
+{
+    standby_update_last(s);
+}
+
+/* The session is over, and with it the fetches. */
+void standby_stop_following(struct standby *s, const char *why)
+{
+    standby_session_drop(&s->session);
+    standby_dial_later(s, why);
+    s->n_failed = 0;
+    s->retry_ms = clock_mono_ms();
+    if (!s->n_outstanding)
+        standby_on_shards(s, stop_shard, on_shards_stopped);
+}
+
+static void on_forgotten(struct standby *s) ON_MAIN
+{
+    if (s->err.status)
+        standby_fail(s);
+    else
+        s->config.events->again(s->config.node, s->why);
+}
+
+/* What is here is of no use: the next life copies. */
+void standby_forget(struct standby *s, const char *why)
+{
+    standby_session_drop(&s->session);
+    standby_set_why(s, why);
+    standby_set_state(s, STANDBY_READING);
+    s->terms.history = 0;
+    s->terms.in_sync = false;
+    s->terms.role = TERMS_STANDBY;
+    while (s->terms.n)
+        free(s->terms.items[--s->terms.n].first);
+    standby_start_job(s, standby_write_terms, on_forgotten);
+}
+
+static void on_sync_noted(struct standby *s) ON_MAIN
+{
+    if (s->err.status) {
+        log_line_error("%s", s->err.text);
+        s->terms.in_sync = !s->terms.in_sync; /* tried again */
+    } else {
+        log_line_info("this standby is %s with %s",
+                      s->terms.in_sync ? "in sync" : "not in sync", s->config.primary);
+    }
+}
+
+void standby_watch_shards(struct standby *s)
+{
+    struct shard_follower_view view;
+    bool in_sync = true;
+    char why[256];
+
+    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
+        standby_see_shard(s, i, &view);
+        in_sync = in_sync && view.is_in_sync;
+        if (view.state != SHARD_FOLLOWER_FAILED && !view.why[0])
+            continue;
+        snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
+        if (view.state != SHARD_FOLLOWER_FAILED)
+            standby_set_why(s, why);
+        else if (view.needs_copy && !s->is_working)
+            standby_forget(s, why);
+        else if (!view.needs_copy)
+            standby_stop_following(s, why);
+        return;
+    }
+    standby_set_why(s, "");
+    if (in_sync == s->terms.in_sync || s->is_working)
+        return;
+    s->terms.in_sync = in_sync;
+    standby_start_job(s, standby_write_terms, on_sync_noted);
+}
+
+static void fetch_shard(struct mail *mail, void *owner)
+{
+    struct standby_task *task = CONTAINER_OF(mail, struct standby_task, mail);
+    struct shard_follower *f = shard_thread_follower(owner);
+    struct shard_follower_view view;
+
+    enter_shard();
+    shard_follower_see(f, &view);
+    if (task->standby->keep[task->index] < view.received)
+        shard_follower_drop(f); /* what has come last is nobody's any more */
+    shard_follower_start(f, &task->primary);
+    standby_send_back(task);
+}
+
+static void on_fetching(struct standby *s) ON_MAIN
+{
+    if (s->state == STANDBY_SPARE) /* it was lost meanwhile */
+        standby_on_shards(s, stop_shard, on_shards_stopped);
+}
+
+static void start_fetching(struct standby *s) ON_MAIN
+{
+    standby_set_why(s, "");
+    standby_set_state(s, STANDBY_FOLLOWING);
+    s->n_failed = 0;
+    log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
+    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
+        struct shard_follower_primary *p = &s->tasks[i].primary;
+
+        *p = (struct shard_follower_primary){ .address = s->primary,
+                                              .shard = i,
+                                              .term = s->term };
+        standby_hello_of(s, &p->hello);
+    }
+    standby_on_shards(s, fetch_shard, on_fetching);
+}
+
+static void on_adopted(struct standby *s) ON_MAIN
+{
+    bool asks = s->asks_again;
+
+    s->asks_again = false;
+    if (s->err.status)
+        standby_fail(s);
+    else if (asks && !s->is_promoting && s->session.state == SESSION_WELCOME)
+        standby_follow(s);
+    else if (!s->is_promoting && s->session.state == SESSION_WELCOME && !s->n_outstanding)
+        start_fetching(s);
+    else
+        standby_dial_later(s, s->why);
+}
+
+/* The log has nothing that the primary has not. */
+void standby_adopt(struct standby *s)
+{
+    terms_adopt(&s->terms, &s->theirs);
+    s->terms.timeline = s->epoch;
+    s->terms.role = TERMS_STANDBY;
+    s->terms.in_sync = false;
+    snprintf(s->terms.peer, sizeof s->terms.peer, "%.127s", s->config.primary);
+    standby_start_job(s, standby_write_terms, on_adopted);
+}
+
+/* --- promotion --- */
+
+static int check_promotion(const struct standby *s, unsigned promises, struct err *err) ON_MAIN
+{
+    if (s->is_promoting || s->state >= STANDBY_SEALING)
+        return err_set(err, -EBUSY, "promote: one is under way, or done");
+    if (s->state == STANDBY_COPYING || s->state == STANDBY_READING || !s->terms.history)
+        return err_set(err, -ENODATA,
+                       "promote: this standby has no whole copy of %s: nothing could be served",
+                       s->config.primary);
+    if (standby_is_answering(s) && !(promises & STANDBY_OTHER_IS_DEAD))
+        return err_set(err, -EEXIST,
+                       "promote: %s still answers as the primary: stop it first, or say "
+                       "--the-other-is-dead",
+                       s->config.primary);
+    if (!s->terms.in_sync && !(promises & STANDBY_ACCEPT_LOSS))
+        return err_set(err, -ENODATA,
+                       "promote: this standby was not in sync with %s: what the primary "
+                       "acknowledged last may be missing; --accept-loss goes on without it",
+                       s->config.primary);
+    return 0;
+}
+
+unsigned standby_promises(const char *words)
+{
+    unsigned promises = 0;
+
+    if (strstr(words, "the-other-is-dead"))
+        promises |= STANDBY_OTHER_IS_DEAD;
+    if (strstr(words, "accept-loss"))
+        promises |= STANDBY_ACCEPT_LOSS;
+    return promises;
+}
+
+int standby_promote(struct standby *s, unsigned promises,
+                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
+{
+    int status = check_promotion(s, promises, err);
+
+    if (status)
+        return status;
+    s->is_promoting = true;
+    s->promises = promises;
+    s->promoted = done;
+    s->promoted_arg = arg;
+    log_line_info("promotion: %s is not followed any more", s->config.primary);
+    standby_session_drop(&s->session);
+    standby_begin_promotion(s);
+    return 0;
+}

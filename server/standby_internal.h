@@ -1,0 +1,123 @@
+/* A standby from inside: for standby.c (the primary is asked), standby_data.c and standby_fetch.c alone. */
+#ifndef SERVER_STANDBY_INTERNAL_H
+#define SERVER_STANDBY_INTERNAL_H
+
+#include "server/replication/copy.h"
+#include "server/replication/terms.h"
+#include "server/standby.h"
+#include "server/standby_session.h"
+
+/* One shard's part of a step: goes to the shard's thread and back. */
+struct standby_task {
+    struct mail mail;
+    struct standby *standby;
+    uint32_t index;
+    struct shard_follower_primary primary;
+};
+
+struct standby {
+    struct standby_config config;
+    enum standby_state state;
+    uint64_t since_unix_ms, since_ms; /* in this state */
+    struct address primary;
+    struct standby_session session;
+    uint64_t retry_ms; /* the next dial */
+    uint32_t n_failed; /* in a row */
+    bool is_refusing;  /* it lives, and does not want us */
+    char why[256];
+    bool is_loaded;      /* the shards have this node's data */
+    bool asks_again;     /* FOLLOW, before it fetches */
+    bool wants_copy;     /* whatever the two logs have in common */
+    bool was_standby;    /* what is in the directory is a copy of somebody's */
+    bool has_cluster;    /* cluster_file.h */
+    struct terms terms;  /* this directory's */
+    struct terms theirs; /* as the last reply had them */
+    uint64_t epoch, term;
+    uint64_t *last, *keep; /* owned, n_shards */
+    struct copy copy;
+    struct bytes piece; /* owned: of the file under way */
+    struct file_reply piece_reply;
+    /* One job on the pool at a time. */
+    uv_work_t work;
+    int (*job)(struct standby *s, struct err *err);
+    void (*then)(struct standby *s);
+    struct err err; /* the job's */
+    bool is_working;
+    /* One round of all shards at a time. */
+    struct standby_task *tasks; /* owned, n_shards */
+    uint32_t n_outstanding;
+    void (*then_shards)(struct standby *s);
+    /* The promotion that is asked for; NULL: none, or TAKE_OVER asks for it. */
+    bool is_promoting;
+    unsigned promises;
+    void (*promoted)(void *arg, const struct err *err);
+    void *promoted_arg;
+    void (*stopped)(void *arg);
+    void *stopped_arg;
+};
+
+static inline uint32_t standby_n_shards(const struct standby *s)
+{
+    return s->config.settings->shards;
+}
+
+/* --- standby.c --- */
+
+void standby_set_state(struct standby *s, enum standby_state state);
+
+/* A line of the log for each new reason. */
+void standby_set_why(struct standby *s, const char *why);
+
+/* `job` on libuv's pool; then `then`, unless the standby is stopped meanwhile, with s->err. */
+void standby_start_job(struct standby *s, int (*job)(struct standby *s, struct err *err),
+                       void (*then)(struct standby *s)) ON_MAIN;
+
+/* `run` on each shard's thread, with the task's mail, which it gives to standby_send_back(); then `then`. */
+void standby_on_shards(struct standby *s, void (*run)(struct mail *mail, void *owner),
+                       void (*then)(struct standby *s)) ON_MAIN;
+void standby_send_back(struct standby_task *task);
+
+void standby_see_shard(const struct standby *s, uint32_t i, struct shard_follower_view *ret);
+
+/* What the shards have, in memory, too. */
+void standby_update_last(struct standby *s) ON_MAIN;
+
+/* A job. */
+int standby_write_terms(struct standby *s, struct err *err);
+
+/* events.failed, with s->err. */
+void standby_fail(struct standby *s) ON_MAIN;
+
+void standby_hello_of(const struct standby *s, struct hello *ret);
+void standby_dial_later(struct standby *s, const char *why) ON_MAIN;
+
+/* Sends the frame in s->session.out, if it could be written. */
+void standby_ask(struct standby *s, int written) ON_MAIN;
+
+/* FOLLOW: the answer decides. */
+void standby_follow(struct standby *s) ON_MAIN;
+
+bool standby_is_answering(const struct standby *s) ON_MAIN;
+
+/* --- standby_data.c --- */
+
+void standby_keep_all(struct standby *s);
+void standby_rebuild(struct standby *s) ON_MAIN;
+void standby_begin_copy(struct standby *s) ON_MAIN;
+void standby_fail_copy(struct standby *s, const char *why) ON_MAIN;
+int standby_on_file(struct standby *s, const struct file_reply *reply) ON_MAIN;
+
+/* --- standby_fetch.c --- */
+
+/* The log has nothing that the primary has not: its terms are this log's, and the shards fetch. */
+void standby_adopt(struct standby *s) ON_MAIN;
+
+/* What is here is of no use: the next life copies. */
+void standby_forget(struct standby *s, const char *why) ON_MAIN;
+
+void standby_stop_following(struct standby *s, const char *why) ON_MAIN;
+void standby_watch_shards(struct standby *s) ON_MAIN;
+void standby_begin_promotion(struct standby *s) ON_MAIN;
+void standby_try_begin_term(struct standby *s) ON_MAIN;
+
+#endif

@@ -1,0 +1,77 @@
+#include "server/standby_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *state_name(const struct standby_view *v)
+{
+    static const char *const names[] = {
+        [STANDBY_READING] = "reading",     [STANDBY_SPARE] = "spare",
+        [STANDBY_COPYING] = "copying",     [STANDBY_REBUILDING] = "rebuilding",
+        [STANDBY_FOLLOWING] = "following", [STANDBY_SEALING] = "sealing",
+        [STANDBY_PROMOTING] = "promoting", [STANDBY_PRIMARY] = "primary",
+        [STANDBY_STOPPED] = "stopped"
+    };
+
+    return v->state == STANDBY_FOLLOWING && v->in_sync ? "in sync" : names[v->state];
+}
+
+static void describe(const struct standby_view *v, const char *primary, char *dst,
+                     size_t dst_bytes)
+{
+    switch (v->state) {
+    case STANDBY_READING:
+        snprintf(dst, dst_bytes, "the data directory is read");
+        break;
+    case STANDBY_SPARE:
+        snprintf(dst, dst_bytes, "%.60s is asked to be followed%s%.60s", primary,
+                 v->why[0] ? ": " : "", v->why);
+        break;
+    case STANDBY_COPYING:
+        snprintf(dst, dst_bytes, "copying from %.60s: %" PRIu64 " of %" PRIu64 " bytes",
+                 primary, v->n_bytes, v->n_total_bytes);
+        break;
+    case STANDBY_REBUILDING:
+        snprintf(dst, dst_bytes, "the shards are loaded");
+        break;
+    case STANDBY_FOLLOWING:
+        snprintf(dst, dst_bytes, "%.150s", v->why);
+        break;
+    case STANDBY_SEALING:
+    case STANDBY_PROMOTING:
+        snprintf(dst, dst_bytes, "it becomes the primary%s%.100s", v->why[0] ? ": " : "",
+                 v->why);
+        break;
+    case STANDBY_PRIMARY:
+    case STANDBY_STOPPED:
+        break;
+    }
+}
+
+void standby_report(const struct standby *s, const char *primary, struct stats_standby *ret)
+{
+    struct standby_view v;
+
+    standby_see(s, &v);
+    *ret = (struct stats_standby){ .is_on = true,
+                                   .term = v.term,
+                                   .in_sync = v.state == STANDBY_FOLLOWING && v.in_sync,
+                                   .lag_records = v.lag_records,
+                                   .lag_ms = v.lag_ms };
+    snprintf(ret->role, sizeof ret->role, "standby");
+    snprintf(ret->state, sizeof ret->state, "%s", state_name(&v));
+    snprintf(ret->peer, sizeof ret->peer, "%.127s", primary);
+    describe(&v, primary, ret->wait, sizeof ret->wait);
+}
+
+int standby_report_refusal(const struct standby *s, const char *primary, struct err *err)
+{
+    struct standby_view v;
+
+    standby_see(s, &v);
+    return err_set(err, PS_EMOVED, "this psd is a standby of %.100s (%s): %s", primary,
+                   state_name(&v),
+                   v.state == STANDBY_SEALING || v.state == STANDBY_PROMOTING
+                       ? "it becomes the primary, try again"
+                       : "ask there, or promote this one (psctl promote)");
+}

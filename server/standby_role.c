@@ -1,0 +1,113 @@
+#include "server/standby_role.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/file_text.h"
+#include "common/log_line.h"
+#include "server/replication/terms.h"
+
+#define PATH_BYTES 1100u
+
+static int path_of(const char *data_dir, char ret[static PATH_BYTES], struct err *err)
+{
+    int n = snprintf(ret, PATH_BYTES, "%s/PROMOTED", data_dir);
+
+    return n < 0 || (size_t)n + sizeof ".tmp" > PATH_BYTES
+               ? err_set(err, -ENAMETOOLONG, "the data directory's path is too long")
+               : 0;
+}
+
+int standby_role_promoted(const struct file_ops *files, const char *data_dir,
+                          const char *primary, struct err *err)
+{
+    char path[PATH_BYTES], tmp[PATH_BYTES + 8];
+    int status = path_of(data_dir, path, err);
+
+    if (status)
+        return status;
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    status = file_text_write(files, tmp, primary, strlen(primary));
+    if (!status)
+        status = files->rename(files->state, tmp, path);
+    if (!status)
+        status = files->sync_dir(files->state, data_dir);
+    return status ? err_set(err, status, "cannot write: %s: %s", status_text(status), path) : 0;
+}
+
+/* True if a promotion was of a standby of just that primary. */
+static int is_done(const struct file_ops *files, const struct settings *s, bool *ret,
+                   struct err *err)
+{
+    struct bytes text = { 0 };
+    char path[PATH_BYTES];
+    int status = path_of(s->data_dir, path, err);
+
+    *ret = false;
+    if (status)
+        return status;
+    status = file_text_read(files, path, MESSAGE_ADDRESS_MAX, &text);
+    *ret = !status && strcmp((const char *)text.bytes + text.start, s->standby) == 0;
+    bytes_deinit(&text);
+    if (status && status != -ENOENT && status != PS_ECORRUPT)
+        return err_set(err, status, "cannot read: %s: %s", status_text(status), path);
+    return 0;
+}
+
+static int judge(const struct file_ops *files, const struct settings *s, const struct terms *t,
+                 char ret_primary[static MESSAGE_ADDRESS_MAX], struct err *err)
+{
+    bool done = false;
+    int status = 0;
+
+    if (t->role == TERMS_STANDBY) {
+        snprintf(ret_primary, MESSAGE_ADDRESS_MAX, "%.127s",
+                 s->standby[0] ? s->standby : t->peer);
+        return 0;
+    }
+    if (s->standby[0] && t->history)
+        status = is_done(files, s, &done, err);
+    if (status || !s->standby[0])
+        return status;
+    if (done)
+        log_line_info("standby %s is done: this psd was promoted, and goes on as the primary",
+                      s->standby);
+    else
+        snprintf(ret_primary, MESSAGE_ADDRESS_MAX, "%.127s", s->standby);
+    return 0;
+}
+
+int standby_role_read(const struct file_ops *files, const struct settings *s,
+                      char ret_primary[static MESSAGE_ADDRESS_MAX], struct err *err)
+{
+    struct terms terms = { 0 };
+    int status;
+
+    ret_primary[0] = '\0';
+    if (!s->data_dir[0])
+        return 0;
+    status = terms_read(files, s->data_dir, s->shards, &terms, err);
+    if (status == PS_ECORRUPT && s->standby[0]) {
+        log_line_warn("%s", err->text);
+        status = 0;
+    }
+    if (!status)
+        status = judge(files, s, &terms, ret_primary, err);
+    terms_deinit(&terms);
+    return status;
+}
+
+int standby_role_follow(const struct file_ops *files, const struct settings *s, struct err *err)
+{
+    struct terms terms = { 0 };
+    int status = terms_read(files, s->data_dir, s->shards, &terms, err);
+
+    if (!status) {
+        terms.role = TERMS_STANDBY;
+        terms.in_sync = false;
+        status = terms_write(files, s->data_dir, &terms, err);
+    }
+    terms_deinit(&terms);
+    return status;
+}
