@@ -43,6 +43,10 @@ struct shard_link_events {
     void (*pulled)(void *owner, uint32_t shard, const struct request *pull,
                    const struct pull_reply *reply);
 
+    /* The handshake was answered by a node of the cluster, maybe with a refusal; the reply says what it knows of the
+     * groups. False: the link drops this connection, as the node is behind, or as the owner has moved the link. */
+    bool (*greeted)(void *owner, uint32_t shard, const struct hello_reply *reply);
+
     /* A table that shard_link_table() asked for is known or refused. */
     void (*table)(void *owner, uint32_t shard, uint32_t table, const struct table_reply *reply);
 
@@ -129,6 +133,10 @@ void shard_link_drop_table(struct shard_link *l);
 /* Drops pushes and pulls, and joins as another incarnation after delay_ms. */
 void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t clock,
                        uint32_t delay_ms);
+
+/* The shard is at another address: drops the connection, or the attempt of one, and dials there at the next tick. What
+ * follows is as after every lost connection. */
+void shard_link_move(struct shard_link *l, const struct address *address);
 
 /* True if the shard has answered the handshake of this connection. */
 bool shard_link_is_greeted(const struct shard_link *l);
