@@ -1,6 +1,7 @@
 /*
  * The cluster's client: finds all shards, keeps a link to each, and decides for all of them when the worker has joined,
- * when it needs a new incarnation, and where a link goes when another psd has become its shard's primary. Results go to the client_state.
+ * when it needs a new incarnation, and where the links go when another psd has become a node's primary. Results go to
+ * the client_state.
  *
  * Time is an argument. All functions run on the loop's thread, but for those marked "any thread".
  */
@@ -37,7 +38,8 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms);
 /* Every joined link sends a heartbeat at its next tick: this process stood still for a while. */
 void cluster_client_beat_soon(struct cluster_client *cluster);
 
-/* True if every link is READY, and no connection to a watched psd is under way: until one is lost, no address is looked up and no connection is made. */
+/* True if every link is READY, and no connection to ask for a primary is under way: until one is lost, no address is
+ * looked up and no connection is made. */
 bool cluster_client_is_steady(const struct cluster_client *cluster);
 
 /* Requests between the two leave together, as far as they can. */

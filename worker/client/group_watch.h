@@ -2,11 +2,11 @@
  * Which psd is the primary of each node's shards, as a client knows it: the greatest term that anybody has said counts,
  * and a smaller one is never believed again.
  *
- * Where a node has, or had, a standby, the primary and the standby are watched (watcher.h): so the client hears of a new
- * primary from either of them, also when the old one is still there, or stands still. Where no node has one, nobody is
- * watched, and nothing is sent. One thing more: while a node's shards are away, and the user has named servers that the
- * list of nodes does not have, these are asked, too: a client that starts after a standby has taken over knows it from
- * there.
+ * Where a node has, or had, a standby, the primary and the standby are watched: so the client hears of a
+ * new primary from either of them, also when the old one is still there, or stands still. Where no node has one, nobody
+ * is watched, and nothing is sent. One thing more: while a node's shards are away, and the user has named servers that
+ * the list of nodes does not have, these are asked, too: a client that starts after a standby has taken over knows it
+ * from there.
  *
  * Time is an argument; all functions run on the loop's thread.
  */

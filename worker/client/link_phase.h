@@ -9,8 +9,8 @@
 
 #include "proto/channel.h"
 #include "worker/client/connector.h"
+#include "worker/client/link_types.h"
 #include "worker/client/pull_queue.h"
-#include "worker/client/shard_link.h"
 #include "worker/client/table_ids.h"
 
 /* Drawn in shard_link.h. */

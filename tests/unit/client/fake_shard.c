@@ -569,7 +569,7 @@ static void fake_on_connection(uv_stream_t *listener, int status)
         channel_close(&c->channel);
 }
 
-static void fake_tell_watcher(struct fake_conn *c)
+static void fake_inform_watcher(struct fake_conn *c)
 {
     struct bytes out = { 0 };
 
@@ -584,8 +584,8 @@ static void fake_on_become(uv_async_t *async)
 
     const bool was_stuck = f->role == FAKE_STUCK;
 
-    f->role = f->news.role;
-    f->group = f->news.group;
+    f->role = f->next.role;
+    f->group = f->next.group;
     f->number++;
     if (f->heir_of)
         memcpy(f->shards, f->heir_of->shards, sizeof f->shards);
@@ -593,7 +593,7 @@ static void fake_on_become(uv_async_t *async)
         if (was_stuck || f->role == FAKE_DEAD || (f->role == FAKE_STANDBY && !c->is_watcher))
             channel_close(&c->channel);
         else if (c->watch_id && f->role != FAKE_STUCK)
-            fake_tell_watcher(c);
+            fake_inform_watcher(c);
     }
     uv_sem_post(&f->has_become);
 }
@@ -601,12 +601,12 @@ static void fake_on_become(uv_async_t *async)
 void fake_become(struct fake *f, enum fake_role role, uint64_t term, const struct fake *primary,
                  const struct fake *standby, const struct fake *heir_of)
 {
-    struct fake_news news = { .role = role, .group = { .term = term, .in_sync = true } };
+    struct fake_next next = { .role = role, .group = { .term = term, .in_sync = true } };
 
-    snprintf(news.group.primary, sizeof news.group.primary, "127.0.0.1:%d", primary->port);
+    snprintf(next.group.primary, sizeof next.group.primary, "127.0.0.1:%d", primary->port);
     if (standby)
-        snprintf(news.group.standby, sizeof news.group.standby, "127.0.0.1:%d", standby->port);
-    f->news = news;
+        snprintf(next.group.standby, sizeof next.group.standby, "127.0.0.1:%d", standby->port);
+    f->next = next;
     f->heir_of = heir_of;
     uv_async_send(&f->become);
     uv_sem_wait(&f->has_become);

@@ -130,10 +130,10 @@ struct fake {
     uv_sem_t has_become;
     const struct fake
         *heir_of; /* its shards' state is copied from there; NULL: it has its own */
-    struct fake_news {
+    struct fake_next {
         enum fake_role role;
         struct group group;
-    } news; /* of fake_become() */
+    } next; /* of fake_become() */
     _Atomic long n_pulls_held;
     struct fake_shard shards[FAKE_SHARDS_MAX];
 };

@@ -182,7 +182,7 @@ static void groups_of_another_cluster_and_addresses_that_are_none_are_ignored(vo
     tear_down(&f);
 }
 
-static void one_node_is_reached_where_it_was_found(void **state)
+static void one_node_is_where_it_was_found(void **state)
 {
     struct fixture f;
     struct err err;
@@ -275,7 +275,7 @@ int main(void)
         cmocka_unit_test(a_greater_term_moves_the_node_and_a_smaller_one_is_never_believed),
         cmocka_unit_test(one_term_has_one_primary),
         cmocka_unit_test(groups_of_another_cluster_and_addresses_that_are_none_are_ignored),
-        cmocka_unit_test(one_node_is_reached_where_it_was_found),
+        cmocka_unit_test(one_node_is_where_it_was_found),
         cmocka_unit_test(a_list_with_no_address_is_refused),
         cmocka_unit_test(nobody_is_asked_where_nobody_has_a_standby),
         cmocka_unit_test(whatever_is_said_the_greatest_term_counts),
