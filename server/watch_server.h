@@ -1,6 +1,6 @@
 /*
- * The watchers' connections, on the main thread. Each asks at a time for what the groups are (FRAME_WATCH), and gets its
- * answer once they are newer than what it knows, or when its time is over.
+ * The watchers' connections, on the main thread. Each asks for the groups (FRAME_WATCH), once at a time, and gets its
+ * answer when they are newer than what it knows, or its time is over.
  *
  * WATCH_SERVER_CONNECTIONS_MAX watchers have places of their own. One more ends the oldest of its own address, if that
  * has more than a sixteenth of the places, or else the oldest of all. What one of them holds is a few hundred bytes: it

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "worker/client/discovery.h"
+#include "worker/client/group_watch.h"
 #include "worker/client/pull.h"
 #include "worker/client/shard_link.h"
 #include "worker/client/suspects.h"
@@ -41,7 +42,11 @@ struct cluster_client {
     const struct ps_options *options; /* borrowed */
     struct client_state *state;       /* borrowed */
     struct discovery *discovery;      /* owned; NULL once the links are made */
+    uv_mutex_t
+        addresses; /* of the members', from when the state is open: another thread reads them */
+    struct group_watch *groups; /* owned; NULL until the links are made */
     struct member *members; /* owned; good for reading from any thread once the state is open */
+    uint32_t shards_per_node;
     struct suspects_relay *suspects; /* owned; NULL until the links are made */
     uint32_t n_shards, n_joined, n_ready;
     uint64_t now_ms, started_ms, epoch, clock;
@@ -149,6 +154,22 @@ static void count_lost(struct cluster_client *cluster, uint32_t shard,
         notice(cluster, text);
 }
 
+static uint32_t node_of(const struct cluster_client *cluster, uint32_t shard)
+{
+    return shard / cluster->shards_per_node;
+}
+
+/* Is a shard of its node not ready? */
+static bool is_node_away(const struct cluster_client *cluster, uint32_t node)
+{
+    uint32_t first = node * cluster->shards_per_node;
+
+    for (uint32_t i = first; i < first + cluster->shards_per_node; i++)
+        if (!cluster->members[i].is_ready)
+            return true;
+    return false;
+}
+
 static void set_ready(struct cluster_client *cluster, uint32_t shard, bool is_ready)
 {
     struct member *m = &cluster->members[shard];
@@ -158,6 +179,8 @@ static void set_ready(struct cluster_client *cluster, uint32_t shard, bool is_re
     else if (!m->is_ready && is_ready)
         cluster->n_ready++;
     m->is_ready = is_ready;
+    group_watch_set_away(cluster->groups, node_of(cluster, shard),
+                         is_node_away(cluster, node_of(cluster, shard)));
 }
 
 static void on_ready(void *owner, uint32_t shard, const struct join_reply *joined)
@@ -213,6 +236,15 @@ static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
         return;
     pull_take_answer(pull->pull, shard, reply);
     client_state_answered(cluster->state, pull->pull, pull->pull_id, shard);
+}
+
+static bool on_greeted(void *owner, uint32_t shard, const struct hello_reply *reply)
+{
+    struct cluster_client *cluster = owner;
+
+    group_watch_learn(cluster->groups, &reply->groups);
+    return reply->status ||
+           !group_watch_is_behind(cluster->groups, node_of(cluster, shard), &reply->groups);
 }
 
 static void on_table(void *owner, uint32_t shard, uint32_t table,
@@ -381,6 +413,7 @@ static void on_failed(void *owner, uint32_t shard, int status, const char *sente
 static const struct shard_link_events shard_link_events = { .ready = on_ready,
                                                             .pushed = on_pushed,
                                                             .pulled = on_pulled,
+                                                            .greeted = on_greeted,
                                                             .table = on_table,
                                                             .fenced = on_fenced,
                                                             .may_join = may_join,
@@ -497,33 +530,52 @@ static int make_links(struct cluster_client *cluster, uint32_t n_shards,
     return -ENOMEM;
 }
 
-/* A cluster of one node is reached where it was found, whatever it calls itself. */
-static int set_address(struct cluster_client *cluster, uint32_t shard,
-                       const struct address *found, const struct hello_reply *r)
+/* A node's shards are served by another psd: their links go there, as after every lost connection. */
+static void on_moved(void *owner, uint32_t node, const struct address *from,
+                     const struct address *to, uint64_t term)
 {
-    const char *node = r->nodes[shard / r->shards_per_node];
-
-    if (r->n_nodes > 1)
-        return address_parse(node, strlen(node), &cluster->members[shard].address, NULL);
-    cluster->members[shard].address = *found;
-    return 0;
-}
-
-static int set_addresses(struct cluster_client *cluster, uint32_t n_shards,
-                         const struct address *found, const struct hello_reply *r)
-{
+    struct cluster_client *cluster = owner;
+    uint32_t first = node * cluster->shards_per_node;
     char text[512];
 
-    for (uint32_t i = 0; i < n_shards; i++) {
-        if (!set_address(cluster, i, found, r))
-            continue;
-        snprintf(text, sizeof text,
-                 "psd at %s says that node %u is at \"%s\", which is no HOST:PORT", found->text,
-                 i / r->shards_per_node, r->nodes[i / r->shards_per_node]);
-        fail(cluster, PS_ECLUSTER, text);
-        return PS_ECLUSTER;
-    }
-    return 0;
+    snprintf(text, sizeof text, "node %u: primary moved from %s to %s (term %" PRIu64 ")", node,
+             from->text, to->text, term);
+    notice(cluster, text);
+    uv_mutex_lock(&cluster->addresses);
+    for (uint32_t i = first; i < first + cluster->shards_per_node; i++)
+        cluster->members[i].address = *to;
+    uv_mutex_unlock(&cluster->addresses);
+    for (uint32_t i = first; i < first + cluster->shards_per_node && i < cluster->n_shards; i++)
+        shard_link_move(cluster->members[i].link, to);
+}
+
+/* Where each node is, to begin with. */
+static int find_nodes(struct cluster_client *cluster, uint32_t n_shards,
+                      const struct address *found, const struct hello_reply *r)
+{
+    struct hello hello = make_hello(cluster->options);
+    struct group_watch_config config = { .channels = cluster->channels,
+                                         .hello = &hello,
+                                         .found = found,
+                                         .reply = r,
+                                         .moved = on_moved,
+                                         .owner = cluster };
+    struct err err = { 0 };
+    char text[512];
+    int status;
+
+    config.servers = discovery_servers(cluster->discovery, &config.n_servers);
+    status = group_watch_new(&config, &cluster->groups, &err);
+    cluster->shards_per_node = r->shards_per_node;
+    for (uint32_t i = 0; i < n_shards && !status; i++)
+        cluster->members[i].address = *group_watch_at(cluster->groups, node_of(cluster, i));
+    if (!status)
+        return 0;
+    status = status == -ENOMEM ? status : PS_ECLUSTER;
+    snprintf(text, sizeof text, "psd at %s describes a cluster that cannot be reached: %.300s",
+             found->text, err.text);
+    fail(cluster, status, text);
+    return status;
 }
 
 /* Links to n_shards, whose addresses are set. -ENOMEM: there are none. */
@@ -554,7 +606,7 @@ static void on_found(void *owner, const struct address *address, const struct he
     char text[512];
 
     cluster->members = memory_try_alloc(n_shards * sizeof *cluster->members);
-    if (cluster->members && set_addresses(cluster, n_shards, address, r))
+    if (cluster->members && find_nodes(cluster, n_shards, address, r))
         return;
     if (cluster->members && !make_cluster(cluster, n_shards, r))
         return;
@@ -580,6 +632,10 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
 
     if (!cluster)
         return NULL;
+    if (uv_mutex_init(&cluster->addresses)) {
+        free(cluster);
+        return NULL;
+    }
     cluster->channels = channels;
     cluster->options = options;
     cluster->state = state;
@@ -591,6 +647,7 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
                                        options->connect_ms, &discovery_events, cluster);
     if (cluster->discovery)
         return cluster;
+    uv_mutex_destroy(&cluster->addresses);
     free(cluster);
     return NULL;
 }
@@ -602,6 +659,8 @@ void cluster_client_stop(struct cluster_client *cluster)
     for (i = 0; i < cluster->n_shards; i++)
         shard_link_free(cluster->members[i].link);
     cluster->n_shards = 0;
+    group_watch_free(cluster->groups);
+    cluster->groups = NULL;
     discovery_free(cluster->discovery);
     cluster->discovery = NULL;
 }
@@ -627,6 +686,7 @@ void cluster_client_free(struct cluster_client *cluster)
         return;
     cluster_client_stop(cluster);
     suspects_free(cluster->suspects);
+    uv_mutex_destroy(&cluster->addresses);
     free(cluster->members);
     free(cluster);
 }
@@ -653,6 +713,8 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
     }
     if (cluster->discovery)
         discovery_tick(cluster->discovery, now_ms);
+    if (cluster->groups && !cluster->failed)
+        group_watch_tick(cluster->groups, now_ms);
     for (i = 0; i < cluster->n_shards && !cluster->failed; i++)
         shard_link_tick(cluster->members[i].link, now_ms);
     /* Who has pushed may come back as the same incarnation: it does not leave. */
@@ -663,7 +725,7 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
 bool cluster_client_is_steady(const struct cluster_client *cluster)
 {
     return cluster->n_ready && cluster->n_ready == cluster->n_shards && !cluster->discovery &&
-           !cluster->failed && !cluster->is_leaving;
+           group_watch_is_quiet(cluster->groups) && !cluster->failed && !cluster->is_leaving;
 }
 
 void cluster_client_cork(struct cluster_client *cluster)
@@ -776,8 +838,10 @@ void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats 
     ret->skipped_clocks = load(&c->skipped_clocks);
 }
 
-void cluster_client_shard_name(const struct cluster_client *cluster, uint32_t shard, char *dst,
+void cluster_client_shard_name(struct cluster_client *cluster, uint32_t shard, char *dst,
                                size_t n_bytes)
 {
+    uv_mutex_lock(&cluster->addresses);
     snprintf(dst, n_bytes, "shard %u at %s", shard, cluster->members[shard].address.text);
+    uv_mutex_unlock(&cluster->addresses);
 }

@@ -1,6 +1,7 @@
 /*
  * The cluster's client: finds all shards, keeps a link to each, and decides for all of them when the worker has joined,
- * and when it needs a new incarnation. Results go to the client_state.
+ * when it needs a new incarnation, and where the links go when another psd has become a node's primary. Results go to
+ * the client_state.
  *
  * Time is an argument. All functions run on the loop's thread, but for those marked "any thread".
  */
@@ -37,7 +38,8 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms);
 /* Every joined link sends a heartbeat at its next tick: this process stood still for a while. */
 void cluster_client_beat_soon(struct cluster_client *cluster);
 
-/* True if every link is READY: until one is lost, no address is looked up and no connection is made. */
+/* True if every link is READY, and no connection to ask for a primary is under way: until one is lost, no address is
+ * looked up and no connection is made. */
 bool cluster_client_is_steady(const struct cluster_client *cluster);
 
 /* Requests between the two leave together, as far as they can. */
@@ -60,7 +62,7 @@ void cluster_client_leave(struct cluster_client *cluster);
 void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats *ret);
 
 /* Any thread, once the state is JOINED: "shard 3 at host:port". */
-void cluster_client_shard_name(const struct cluster_client *cluster, uint32_t shard, char *dst,
+void cluster_client_shard_name(struct cluster_client *cluster, uint32_t shard, char *dst,
                                size_t n_bytes);
 
 /* ---- fencing: the servers declare this worker dead ----

@@ -120,21 +120,37 @@ static bool is_cluster(const struct hello_reply *r)
            r->shards_per_node <= PLACEMENT_N_SHARDS_MAX / r->n_nodes;
 }
 
+/* A standby: it knows who serves its shards. */
+static bool knows_primary(const struct hello_reply *r)
+{
+    return r->status == PS_EMOVED && is_cluster(r) && r->groups.n == r->n_nodes &&
+           r->node < r->n_nodes && r->groups.items[r->node].term &&
+           r->groups.items[r->node].primary[0];
+}
+
+static void find(struct discovery *s, const struct hello_reply *r)
+{
+    connector_drop(s->connector);
+    s->connector = NULL;
+    s->over = true;
+    s->events->found(s->owner, &s->servers[s->at], r);
+}
+
 static void receive_reply(struct discovery *s, const struct hello_reply *r)
 {
     const char *text = r->text[0] ? r->text : status_text(r->status);
 
-    if (r->status == PS_ESTOPPING || r->status == -ENOMEM || r->status == -EMFILE) {
+    if (knows_primary(r)) {
+        find(s, r);
+    } else if (r->status == PS_EMOVED || r->status == PS_ESTOPPING || r->status == -ENOMEM ||
+               r->status == -EMFILE) {
         next(s, text);
     } else if (r->status) {
         fail(s, r->status, text);
     } else if (!is_cluster(r)) {
         fail(s, PS_ECLUSTER, "its handshake describes no cluster");
     } else {
-        connector_drop(s->connector);
-        s->connector = NULL;
-        s->over = true;
-        s->events->found(s->owner, &s->servers[s->at], r);
+        find(s, r);
     }
 }
 
@@ -176,6 +192,12 @@ static void give_up(struct discovery *s)
 
     snprintf(why, sizeof why, "%s", s->why[0] ? s->why : "no answer to the handshake");
     next(s, why);
+}
+
+const struct address *discovery_servers(const struct discovery *s, uint32_t *ret_n)
+{
+    *ret_n = s->n_servers;
+    return s->servers;
 }
 
 void discovery_tick(struct discovery *s, uint64_t now_ms)

@@ -15,7 +15,8 @@
 struct discovery;
 
 struct discovery_events {
-    /* `reply` is that of the server at `address`, status 0, counts checked. Discovery is over. */
+    /* `reply` is that of the server at `address`, counts checked: status 0, or PS_EMOVED with groups that name the
+     * primary. Discovery is over. */
     void (*found)(void *owner, const struct address *address, const struct hello_reply *reply);
     void (*notice)(void *owner, const char *sentence);
     /* A refusal that waiting cannot mend, or limit_ms are over. */
@@ -31,6 +32,9 @@ struct discovery *discovery_new(struct channel_loop *channels, const struct addr
 
 /* No event follows. The loop must run on until libuv has closed its handles. NULL is fine. */
 void discovery_free(struct discovery *s);
+
+/* All of the list. Borrowed. */
+const struct address *discovery_servers(const struct discovery *s, uint32_t *ret_n);
 
 void discovery_tick(struct discovery *s, uint64_t now_ms);
 

@@ -1,207 +1,17 @@
-/* From top to bottom: how a connection ends, requests, replies, the timer, the public functions. */
+/* From top to bottom: requests, replies, the timer, the public functions. How a connection ends: link_phase.c. */
 #include "worker/client/shard_link.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/hash.h"
 #include "common/memory.h"
-#include "proto/channel.h"
-#include "proto/connector.h"
-#include "worker/client/pull_queue.h"
-#include "worker/client/table_ids.h"
+#include "worker/client/link_phase.h"
 
-#define GREET_MS 5000u  /* for each step from TCP to ready, and for a farewell */
-#define NOTICE_MS 5000u /* between two sentences about one absence */
+#define GREET_MS 5000u /* for each step from TCP to ready, and for a farewell */
 #define FRAME_LIMIT_MAX (1u << 30)
-
-/* Drawn in shard_link.h. */
-enum phase {
-    PHASE_AWAY,
-    PHASE_DIALING,
-    PHASE_HANDSHAKE,
-    PHASE_GREETED,
-    PHASE_JOINING,
-    PHASE_TABLES,
-    PHASE_READY,
-    PHASE_LEAVING,
-    PHASE_OVER
-};
-
-struct shard_link {
-    struct channel_loop *channels; /* borrowed */
-    struct message_zstd *zstd;     /* borrowed, of requests; NULL: they are not compressed */
-    const struct shard_link_events *events; /* borrowed, static */
-    void *owner;                            /* borrowed */
-    struct shard_link_config config;
-    enum phase phase;
-    struct connector *connector; /* owned; NULL: no connection */
-    struct channel *channel;     /* borrowed: the connector's, once it is connected */
-    uint32_t frame_max_bytes;    /* the shard's limit */
-    bool was_ready, rejoins;     /* rejoins: until the new incarnation is ready */
-    uint64_t now_ms, phase_since_ms, away_since_ms, next_try_ms, next_notice_ms;
-    uint32_t n_attempts;        /* since the last reply */
-    char why[MESSAGE_TEXT_MAX]; /* the last connection ended */
-
-    uint64_t last_request_id, greet_id, beat_id; /* 0: not asked */
-    uint64_t beat_due_ms, beat_sent_ms;
-    uint64_t heard_ms; /* the last frame came */
-    uint32_t lease_ms;
-    struct join_reply joined;
-    struct table_ids tables;
-    struct request_queue unacked;
-    /* Since then the first push is unanswered: since it was queued, or the push before it was answered, or the shard
-     * came back. The last counts once: a shard may come back for ever. */
-    uint64_t push_since_ms;
-    bool push_resent; /* the shard came back with that push under way */
-    bool was_busy;    /* the last connection ended as a push has to wait for other workers */
-    uint64_t held_until_ms; /* until a suspect is agreed on requests wait; 0: they do not */
-    uint64_t push_notice_ms, pull_notice_ms;
-    struct pull_queue pulls;
-    struct pull_reply answer; /* scratch, as it is large */
-    struct bytes body;        /* scratch: decompressed */
-};
-
-/* ---- phases, and how a connection ends ---- */
-
-static void sentence(const struct shard_link *l, char *dst, size_t n_bytes, const char *fmt,
-                     va_list args)
-{
-    int n = snprintf(dst, n_bytes, "shard %u at %s ", l->config.shard, l->config.address.text);
-
-    vsnprintf(dst + n, n_bytes - (size_t)n, fmt, args);
-}
-
-/* A sentence for people that begins with "shard 3 at host:port ". */
-PRINTF_LIKE(2, 3) static void notice(struct shard_link *l, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-
-    va_start(args, fmt);
-    sentence(l, text, sizeof text, fmt, args);
-    va_end(args);
-    l->events->notice(l->owner, text);
-}
-
-static void set_phase(struct shard_link *l, enum phase phase)
-{
-    if (l->phase == PHASE_GREETED)
-        l->away_since_ms += l->now_ms - l->phase_since_ms; /* the shard was there */
-    l->phase = phase;
-    l->phase_since_ms = l->now_ms;
-}
-
-/* Drops the connection, if there is one. */
-static void disconnect(struct shard_link *l)
-{
-    connector_drop(l->connector);
-    l->connector = NULL;
-    l->channel = NULL;
-    l->beat_id = l->greet_id = 0;
-    l->held_until_ms = 0;
-    pull_queue_reset(&l->pulls);
-}
-
-/* Ends the link for good; informs the owner. */
-PRINTF_LIKE(3, 4) static void give_up(struct shard_link *l, int status, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-
-    disconnect(l);
-    set_phase(l, PHASE_OVER);
-    va_start(args, fmt);
-    sentence(l, text, sizeof text, fmt, args);
-    va_end(args);
-    l->events->failed(l->owner, l->config.shard, status, text);
-}
-
-/* Ends the link: the shard has confirmed the farewell, or needs none. */
-static void finish_leave(struct shard_link *l)
-{
-    disconnect(l);
-    set_phase(l, PHASE_OVER);
-    l->events->left(l->owner, l->config.shard);
-}
-
-/* Drops the connection and dials again after the backoff. `how`: the link's state, for people. */
-static void drop_connection(struct shard_link *l, const char *how, const char *why)
-{
-    uint64_t seed = hash_mix2(l->config.join.incarnation ^ l->config.shard, l->last_request_id);
-
-    if (l->phase == PHASE_OVER)
-        return;
-    if (l->phase == PHASE_LEAVING) {
-        finish_leave(l);
-        return;
-    }
-    disconnect(l);
-    if (l->phase == PHASE_READY)
-        l->away_since_ms = l->now_ms;
-    set_phase(l, PHASE_AWAY);
-    l->events->lost(l->owner, l->config.shard);
-    l->next_try_ms = l->now_ms + connector_backoff_ms(l->n_attempts, seed + l->n_attempts);
-    l->n_attempts++;
-    snprintf(l->why, sizeof l->why, "%s", why);
-    if (l->now_ms >= l->next_notice_ms) {
-        l->next_notice_ms = l->now_ms + NOTICE_MS;
-        notice(l, "%s: %s; trying again", how, l->why);
-    }
-}
-
-static void lose(struct shard_link *l, const char *why)
-{
-    drop_connection(l, l->was_ready ? "is away" : "is not there yet", why);
-}
-
-/* Was the request refused without a decision, so that another try may succeed? */
-static bool is_transient(int status)
-{
-    return status == PS_ESTOPPING || status == PS_ENOJOIN || status == PS_ESEQ ||
-           status == -ENOMEM || status == -EMFILE || /* connections-max: some end */
-           status == -EBUSY; /* others come to a sync point, or the rank's process ends */
-}
-
-/* The shard refused `what`: drops the connection or ends the link. */
-static void handle_refusal(struct shard_link *l, const char *what, int status, const char *text)
-{
-    if (!text[0])
-        text = status_text(status);
-    if (is_transient(status))
-        drop_connection(l, "does not take this worker yet", text);
-    else
-        give_up(l, status, "refused %s: %s", what, text);
-}
-
-/* Sends the result of a message_write_*() that returned `status`, and takes the frame. A failure
- * drops the connection; a frame beyond the limit of the shard ends the link. */
-static void send_frame(struct shard_link *l, const char *what, int status, struct bytes *frame)
-{
-    size_t n_bytes = bytes_len(frame);
-
-    if (status == PS_ETOOBIG ||
-        (!status && n_bytes - FRAME_HEADER_BYTES > l->frame_max_bytes)) {
-        bytes_deinit(frame);
-        give_up(l, PS_ETOOBIG,
-                "takes frames of %u bytes, and %s has more: make the batch smaller",
-                l->frame_max_bytes, what);
-        return;
-    }
-    if (status) {
-        bytes_deinit(frame);
-        lose(l, connector_why(status));
-        return;
-    }
-    (void)channel_send(l->channel, frame); /* if it fails, events.closed follows */
-    l->events->traffic(l->owner, 0, n_bytes);
-}
 
 /* ---- requests: each function sends one and notes its number; a failure drops the connection ---- */
 
@@ -210,12 +20,12 @@ static void send_hello(void *owner)
     struct shard_link *l = owner;
     struct bytes frame = { 0 };
 
-    set_phase(l, PHASE_HANDSHAKE);
+    link_phase_set(l, PHASE_HANDSHAKE);
     l->channel = connector_channel(l->connector);
     l->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
     l->greet_id = ++l->last_request_id;
-    send_frame(l, "a handshake", message_write_hello(&frame, l->greet_id, &l->config.hello),
-               &frame);
+    link_phase_send(l, "a handshake",
+                    message_write_hello(&frame, l->greet_id, &l->config.hello), &frame);
 }
 
 static void send_join(struct shard_link *l)
@@ -223,7 +33,7 @@ static void send_join(struct shard_link *l)
     struct join join = l->config.join;
     struct bytes frame = { 0 };
 
-    set_phase(l, PHASE_JOINING);
+    link_phase_set(l, PHASE_JOINING);
     join.last_acked = l->unacked.last_acked;
     /* A shard that knows nothing of this worker any more must take what is sent again. */
     if (l->unacked.first)
@@ -231,7 +41,7 @@ static void send_join(struct shard_link *l)
     else if (l->config.sent_seq > l->unacked.last_seq)
         join.clock = l->config.sent_clock;
     l->greet_id = ++l->last_request_id;
-    send_frame(l, "a join", message_write_join(&frame, l->greet_id, &join), &frame);
+    link_phase_send(l, "a join", message_write_join(&frame, l->greet_id, &join), &frame);
 }
 
 static void send_table(struct shard_link *l, struct requested_table *table)
@@ -239,8 +49,8 @@ static void send_table(struct shard_link *l, struct requested_table *table)
     struct bytes frame = { 0 };
 
     table->request_id = ++l->last_request_id;
-    send_frame(l, "a table", message_write_table(&frame, table->request_id, &table->request),
-               &frame);
+    link_phase_send(l, "a table",
+                    message_write_table(&frame, table->request_id, &table->request), &frame);
 }
 
 /* Nothing happens unless the link is READY. */
@@ -251,9 +61,9 @@ static void send_push(struct shard_link *l, struct request *r)
     if (l->phase != PHASE_READY || l->held_until_ms)
         return;
     r->request_id = ++l->last_request_id;
-    send_frame(l, "a push",
-               request_frame_push(r, l->tables.shard_ids, l->channels, l->zstd, &frame),
-               &frame);
+    link_phase_send(l, "a push",
+                    request_frame_push(r, l->tables.shard_ids, l->channels, l->zstd, &frame),
+                    &frame);
 }
 
 /* The queue's next one. */
@@ -262,7 +72,7 @@ static void send_pull(struct shard_link *l, const struct request *r)
     struct bytes frame = { 0 };
 
     pull_queue_sent(&l->pulls, ++l->last_request_id);
-    send_frame(
+    link_phase_send(
         l, "a pull",
         request_frame_pull(r, l->tables.shard_ids, l->now_ms, l->channels, l->zstd, &frame),
         &frame);
@@ -307,17 +117,17 @@ static void send_beat(struct shard_link *l)
     l->beat_sent_ms = l->now_ms;
     l->beat_due_ms = l->now_ms + l->lease_ms / 3;
     l->events->fill_beat(l->owner, l->config.shard, &beat.suspects);
-    send_frame(l, "a heartbeat", message_write_beat(&frame, l->beat_id, &beat), &frame);
+    link_phase_send(l, "a heartbeat", message_write_beat(&frame, l->beat_id, &beat), &frame);
 }
 
 static void send_leave(struct shard_link *l)
 {
     struct bytes frame = { 0 };
 
-    set_phase(l, PHASE_LEAVING);
+    link_phase_set(l, PHASE_LEAVING);
     l->greet_id = ++l->last_request_id;
-    send_frame(l, "a farewell", message_write_leave(&frame, l->greet_id, l->config.join.clock),
-               &frame);
+    link_phase_send(l, "a farewell",
+                    message_write_leave(&frame, l->greet_id, l->config.join.clock), &frame);
 }
 
 /* ---- replies ---- */
@@ -329,8 +139,8 @@ static bool check_push_timeout(struct shard_link *l)
 
     l->push_notice_ms = l->now_ms;
     if (l->unacked.first && l->push_resent && waited_ms >= l->config.give_up_ms) {
-        give_up(l, PS_EDEADLINE, "has not taken a push for %" PRIu64 " s: %s", waited_ms / 1000,
-                l->why);
+        link_phase_give_up(l, PS_EDEADLINE, "has not taken a push for %" PRIu64 " s: %s",
+                           waited_ms / 1000, l->why);
         return false;
     }
     if (!l->push_resent)
@@ -363,7 +173,7 @@ static void become_ready(struct shard_link *l)
 
     if (!check_push_timeout(l))
         return;
-    set_phase(l, PHASE_READY);
+    link_phase_set(l, PHASE_READY);
     l->was_ready = true;
     l->rejoins = false;
     l->next_notice_ms = 0;
@@ -377,17 +187,18 @@ static void become_ready(struct shard_link *l)
     hold_for_suspects(l);
     n_resent = send_pending(l);
     if (is_return && l->held_until_ms && l->unacked.first)
-        notice(l, "is back; a push waits until all shards refuse a suspected worker");
+        link_phase_notice(l,
+                          "is back; a push waits until all shards refuse a suspected worker");
     else if (is_return)
-        notice(l, "is back; %" PRIu64 " push%s sent again", n_resent,
-               n_resent == 1 ? " was" : "es were");
+        link_phase_notice(l, "is back; %" PRIu64 " push%s sent again", n_resent,
+                          n_resent == 1 ? " was" : "es were");
     if (is_return)
         l->events->reconnected(l->owner, l->config.shard, n_resent);
 }
 
 static void send_tables(struct shard_link *l)
 {
-    set_phase(l, PHASE_TABLES);
+    link_phase_set(l, PHASE_TABLES);
     table_ids_reset(&l->tables);
     for (uint32_t i = 0; i < l->tables.n && l->phase == PHASE_TABLES; i++)
         send_table(l, &l->tables.items[i]);
@@ -410,13 +221,19 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
 
     if (status || l->phase != PHASE_HANDSHAKE || h->request_id != l->greet_id)
         return status ? status : PS_EPROTO;
+    if (r.map_id == l->config.hello.map_id &&
+        !l->events->greeted(l->owner, l->config.shard, &r)) {
+        if (l->phase == PHASE_HANDSHAKE)
+            link_phase_lose(l, "it is the primary of an earlier term");
+        return 0;
+    }
     if (r.status) {
-        handle_refusal(l, "the handshake", r.status, r.text);
+        link_phase_refused(l, "the handshake", r.status, r.text);
         return 0;
     }
     if (r.map_id != l->config.hello.map_id) {
-        give_up(l, PS_ECLUSTER,
-                "belongs to another cluster than the server that was asked first");
+        link_phase_give_up(l, PS_ECLUSTER,
+                           "belongs to another cluster than the server that was asked first");
         return 0;
     }
     if (r.frame_max_bytes && r.frame_max_bytes <= FRAME_LIMIT_MAX) {
@@ -424,7 +241,7 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
         l->channel->frame_max_bytes = r.frame_max_bytes;
     }
     if (l->config.joins) {
-        set_phase(l, PHASE_GREETED);
+        link_phase_set(l, PHASE_GREETED);
         join_with_others(l);
     } else {
         send_tables(l);
@@ -474,28 +291,29 @@ static int receive_join(struct shard_link *l, const struct frame_header *h, cons
         return 0;
     }
     if (r.status) {
-        handle_refusal(l, "to let the worker join", r.status, r.text);
+        link_phase_refused(l, "to let the worker join", r.status, r.text);
         return 0;
     }
     if (r.last_applied < l->unacked.last_acked || r.last_applied > last_sent(l)) {
-        notice(l,
-               "has applied push %" PRIu64 ", and had acknowledged %" PRIu64 " of %" PRIu64
-               ": joining anew",
-               r.last_applied, l->unacked.last_acked, last_sent(l));
+        link_phase_notice(l,
+                          "has applied push %" PRIu64 ", and had acknowledged %" PRIu64
+                          " of %" PRIu64 ": joining anew",
+                          r.last_applied, l->unacked.last_acked, last_sent(l));
         l->events->fenced(l->owner, l->config.shard, 0);
         return 0;
     }
     if (l->was_ready && !l->rejoins && r.clock > l->config.join.clock) {
-        notice(l,
-               "wants this worker to go on at clock %" PRIu64 ", and it has finished %" PRIu64
-               " steps: joining anew",
-               r.clock, l->config.join.clock);
+        link_phase_notice(l,
+                          "wants this worker to go on at clock %" PRIu64
+                          ", and it has finished %" PRIu64 " steps: joining anew",
+                          r.clock, l->config.join.clock);
         l->events->fenced(l->owner, l->config.shard, 0);
         return 0;
     }
     if ((l->was_ready || l->config.sent_seq) && !l->rejoins && !r.resumed)
-        notice(l, "has been restarted: it goes on from its newest checkpoint, or from "
-                  "nothing if it has none; what it acknowledged after that is gone");
+        link_phase_notice(l,
+                          "has been restarted: it goes on from its newest checkpoint, or from "
+                          "nothing if it has none; what it acknowledged after that is gone");
     l->joined = r;
     l->lease_ms = r.lease_ms;
     ack_applied(l);
@@ -514,8 +332,8 @@ static int receive_table(struct shard_link *l, const struct frame_header *h,
     if (status || !table || table->known)
         return status;
     is_first = !table->ever_known;
-    if (r.status && (is_transient(r.status) || !is_first)) {
-        handle_refusal(l, "a table", r.status, r.text);
+    if (r.status && (link_phase_is_transient(r.status) || !is_first)) {
+        link_phase_refused(l, "a table", r.status, r.text);
         return 0;
     }
     if (!r.status)
@@ -531,11 +349,11 @@ static int receive_table(struct shard_link *l, const struct frame_header *h,
 static bool handle_curable(struct shard_link *l, int status, const char *text)
 {
     if (status == PS_EFENCED && l->phase == PHASE_LEAVING)
-        finish_leave(l);
+        link_phase_finish_leave(l);
     else if (status == PS_EFENCED)
         l->events->fenced(l->owner, l->config.shard, 0);
-    else if (is_transient(status))
-        lose(l, text[0] ? text : status_text(status));
+    else if (link_phase_is_transient(status))
+        link_phase_lose(l, text[0] ? text : status_text(status));
     else
         return false;
     return true;
@@ -610,7 +428,7 @@ static int receive_status(struct shard_link *l, const struct frame_header *h,
         return status;
     if (h->type == FRAME_LEAVE_REPLY) {
         if (l->phase == PHASE_LEAVING && h->request_id == l->greet_id)
-            finish_leave(l);
+            link_phase_finish_leave(l);
     } else if (l->beat_id && h->request_id == l->beat_id &&
                !handle_curable(l, r.status, r.text)) {
         l->beat_id = 0;
@@ -661,7 +479,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
         l->owner, FRAME_HEADER_BYTES + (uint64_t)header->head_bytes + header->body_bytes, 0);
     status = receive(l, header, head, body);
     if (status)
-        lose(l, connector_why(status));
+        link_phase_lose(l, connector_why(status));
     return 0;
 }
 
@@ -670,7 +488,7 @@ static void on_closed(void *owner, int why)
     struct shard_link *l = owner;
 
     l->connector = NULL;
-    lose(l, connector_why(why));
+    link_phase_lose(l, connector_why(why));
 }
 
 static const struct connector_events connector_events = { send_hello, on_frame, on_closed };
@@ -679,11 +497,11 @@ static void start_dial(struct shard_link *l)
 {
     int status;
 
-    set_phase(l, PHASE_DIALING);
+    link_phase_set(l, PHASE_DIALING);
     status =
         connector_new(l->channels, &l->config.address, &connector_events, l, &l->connector);
     if (status)
-        lose(l, connector_why(status));
+        link_phase_lose(l, connector_why(status));
 }
 
 /* Repeats a notice while an answer is overdue. */
@@ -694,10 +512,10 @@ static void notice_overdue(struct shard_link *l, const char *what, uint64_t sinc
         l->now_ms - *notice_ms < l->config.answer_ms)
         return;
     *notice_ms = l->now_ms;
-    notice(l,
-           "has not answered %s for %" PRIu64
-           " s; if it waits for other workers or its disk, `psctl why` shows it",
-           what, (l->now_ms - since_ms) / 1000);
+    link_phase_notice(l,
+                      "has not answered %s for %" PRIu64
+                      " s; if it waits for other workers or its disk, `psctl why` shows it",
+                      what, (l->now_ms - since_ms) / 1000);
 }
 
 static void tick_ready(struct shard_link *l)
@@ -710,13 +528,13 @@ static void tick_ready(struct shard_link *l)
     if (l->unacked.first) {
         notice_overdue(l, "a push", l->push_since_ms, &l->push_notice_ms);
         if (l->now_ms - l->push_since_ms >= l->config.give_up_ms) {
-            give_up(l, PS_EDEADLINE, "has not answered a push for %" PRIu64 " s",
-                    (l->now_ms - l->push_since_ms) / 1000);
+            link_phase_give_up(l, PS_EDEADLINE, "has not answered a push for %" PRIu64 " s",
+                               (l->now_ms - l->push_since_ms) / 1000);
             return;
         }
     }
     if (l->beat_id && l->now_ms - l->beat_sent_ms >= l->config.answer_ms)
-        lose(l, "no answer to a heartbeat");
+        link_phase_lose(l, "no answer to a heartbeat");
     else if (l->config.joins && !l->beat_id && l->now_ms >= l->beat_due_ms &&
              l->events->may_join(l->owner))
         send_beat(l);
@@ -734,13 +552,14 @@ static void tick_away(struct shard_link *l)
     if (away_ms >= (l->was_ready ? l->config.give_up_ms : l->config.connect_ms)) {
         if (l->phase != PHASE_AWAY)
             snprintf(l->why, sizeof l->why, "no answer to %s", step[l->phase]);
-        give_up(l, PS_EDEADLINE, "has been away for %" PRIu64 " s: %s", away_ms / 1000, l->why);
+        link_phase_give_up(l, PS_EDEADLINE, "has been away for %" PRIu64 " s: %s",
+                           away_ms / 1000, l->why);
     } else if (l->phase == PHASE_AWAY) {
         if (l->now_ms >= l->next_try_ms)
             start_dial(l);
     } else if (l->now_ms - l->phase_since_ms >= GREET_MS) {
         snprintf(why, sizeof why, "no answer to %s for %u s", step[l->phase], GREET_MS / 1000);
-        lose(l, why);
+        link_phase_lose(l, why);
     }
 }
 
@@ -754,9 +573,24 @@ void shard_link_tick(struct shard_link *l, uint64_t now_ms)
     else if (l->phase == PHASE_GREETED)
         join_with_others(l); /* no timer: a link to a shard that is away ends the wait */
     else if (l->phase == PHASE_LEAVING && now_ms - l->phase_since_ms >= GREET_MS)
-        finish_leave(l);
+        link_phase_finish_leave(l);
     else if (l->phase < PHASE_READY)
         tick_away(l);
+}
+
+void shard_link_move(struct shard_link *l, const struct address *address)
+{
+    l->config.address = *address;
+    if (l->phase >= PHASE_LEAVING)
+        return;
+    link_phase_disconnect(l);
+    if (l->phase == PHASE_READY)
+        l->away_since_ms = l->now_ms;
+    link_phase_set(l, PHASE_AWAY);
+    l->n_attempts = 0;
+    l->next_try_ms = l->now_ms;
+    snprintf(l->why, sizeof l->why, "another psd is its primary");
+    l->events->lost(l->owner, l->config.shard);
 }
 
 bool shard_link_is_greeted(const struct shard_link *l)
@@ -795,7 +629,7 @@ void shard_link_free(struct shard_link *l)
 {
     if (!l)
         return;
-    disconnect(l);
+    link_phase_disconnect(l);
     request_queue_clear(&l->unacked);
     pull_queue_clear(&l->pulls);
     table_ids_deinit(&l->tables);
@@ -869,7 +703,7 @@ void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t cloc
 {
     if (l->phase == PHASE_OVER)
         return;
-    disconnect(l);
+    link_phase_disconnect(l);
     l->events->lost(l->owner, l->config.shard);
     request_queue_clear(&l->unacked);
     pull_queue_clear(&l->pulls);
@@ -878,7 +712,7 @@ void shard_link_rejoin(struct shard_link *l, uint64_t incarnation, uint64_t cloc
     l->joined.last_applied = 0;
     l->config.join.incarnation = incarnation;
     l->config.join.clock = clock;
-    set_phase(l, PHASE_AWAY);
+    link_phase_set(l, PHASE_AWAY);
     l->away_since_ms = l->now_ms;
     l->next_try_ms = l->now_ms + delay_ms;
 }
@@ -896,5 +730,5 @@ void shard_link_leave(struct shard_link *l)
     if (has_joined && l->config.joins)
         send_leave(l);
     else
-        finish_leave(l);
+        link_phase_finish_leave(l);
 }

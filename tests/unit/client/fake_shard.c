@@ -21,6 +21,41 @@ struct fake_row *fake_row(struct fake_shard *s, uint64_t key)
     return &s->rows[s->n_rows++];
 }
 
+static void fake_groups(const struct fake *f, struct groups *ret)
+{
+    ret->number = f->number;
+    ret->n = f->group.term ? (f->plan.n_nodes ? f->plan.n_nodes : 1) : 0;
+    if (ret->n)
+        ret->items[f->plan.node] = f->group;
+}
+
+static int fake_answer_watch(struct fake_conn *c, uint64_t id, struct bytes *out)
+{
+    struct watch_reply *r = memory_alloc(sizeof *r);
+    int status;
+
+    fake_groups(c->fake, &r->groups);
+    status = message_write_watch_reply(out, id, r);
+    free(r);
+    return status;
+}
+
+static int fake_watch(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
+                      struct bytes *out)
+{
+    struct watch watch;
+    int status = message_read_watch(h, head, &watch);
+
+    assert(c->is_watcher && !c->watch_id);
+    c->fake->n_watches++;
+    if (status)
+        return status;
+    if (c->fake->number > watch.above)
+        return fake_answer_watch(c, h->request_id, out);
+    c->watch_id = h->request_id;
+    return 0;
+}
+
 static int fake_hello(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
                       struct bytes *out)
 {
@@ -33,11 +68,18 @@ static int fake_hello(struct fake_conn *c, const struct frame_header *h, const u
         r->status = c->fake->plan.hello_status;
     c->fake->n_hellos++;
     r->version = 1;
-    r->n_nodes = 1;
+    r->n_nodes = c->fake->plan.n_nodes ? c->fake->plan.n_nodes : 1;
+    r->node = c->fake->plan.node;
     r->shards_per_node = c->fake->plan.n_shards;
     r->map_id = c->fake->plan.map_id ? c->fake->plan.map_id : 42;
     r->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
-    snprintf(r->nodes[0], sizeof r->nodes[0], "127.0.0.1:%d", c->fake->port);
+    for (uint32_t i = 0; i < r->n_nodes; i++)
+        snprintf(r->nodes[i], sizeof r->nodes[i], "127.0.0.1:%d",
+                 c->fake->plan.node_ports[i] ? c->fake->plan.node_ports[i] : c->fake->port);
+    fake_groups(c->fake, &r->groups);
+    c->is_watcher = strcmp(hello.role, "watcher") == 0;
+    if (c->fake->role == FAKE_STANDBY && !c->is_watcher)
+        r->status = PS_EMOVED;
     if (r->status)
         snprintf(r->text, sizeof r->text, "the fake refuses this hello");
     if (!status)
@@ -329,6 +371,8 @@ static int fake_serve(struct fake_conn *c, const struct frame_header *h, const u
         ;
     else if (h->type == FRAME_HELLO)
         status = fake_hello(c, h, head, out);
+    else if (h->type == FRAME_WATCH)
+        status = fake_watch(c, h, head, out);
     else if (h->type == FRAME_JOIN)
         status = fake_join(c, h, head, out);
     else if (h->type == FRAME_TABLE)
@@ -464,6 +508,10 @@ static int fake_on_frame(void *owner, const struct frame_header *h, const uint8_
     struct bytes out = { 0 }, again = { 0 };
     int status;
 
+    if (c->fake->role == FAKE_STUCK) {
+        bytes_deinit(&out);
+        return 0;
+    }
     if (fault == FAKE_DROP_BEFORE ||
         (h->type == FRAME_PUSH && c->fake->plan.push_status == FAKE_HANGS_UP))
         return UV_ECONNRESET;
@@ -517,6 +565,51 @@ static void fake_on_connection(uv_stream_t *listener, int status)
                          FRAME_MAX_BYTES_DEFAULT, &events, c) == 0);
     c->next = f->first;
     f->first = c;
+    if (f->role == FAKE_DEAD)
+        channel_close(&c->channel);
+}
+
+static void fake_inform_watcher(struct fake_conn *c)
+{
+    struct bytes out = { 0 };
+
+    assert(!fake_answer_watch(c, c->watch_id, &out));
+    c->watch_id = 0;
+    channel_send(&c->channel, &out);
+}
+
+static void fake_on_become(uv_async_t *async)
+{
+    struct fake *f = CONTAINER_OF(async, struct fake, become);
+
+    const bool was_stuck = f->role == FAKE_STUCK;
+
+    f->role = f->next.role;
+    f->group = f->next.group;
+    f->number++;
+    if (f->heir_of)
+        memcpy(f->shards, f->heir_of->shards, sizeof f->shards);
+    for (struct fake_conn *c = f->first; c; c = c->next) {
+        if (was_stuck || f->role == FAKE_DEAD || (f->role == FAKE_STANDBY && !c->is_watcher))
+            channel_close(&c->channel);
+        else if (c->watch_id && f->role != FAKE_STUCK)
+            fake_inform_watcher(c);
+    }
+    uv_sem_post(&f->has_become);
+}
+
+void fake_become(struct fake *f, enum fake_role role, uint64_t term, const struct fake *primary,
+                 const struct fake *standby, const struct fake *heir_of)
+{
+    struct fake_next next = { .role = role, .group = { .term = term, .in_sync = true } };
+
+    snprintf(next.group.primary, sizeof next.group.primary, "127.0.0.1:%d", primary->port);
+    if (standby)
+        snprintf(next.group.standby, sizeof next.group.standby, "127.0.0.1:%d", standby->port);
+    f->next = next;
+    f->heir_of = heir_of;
+    uv_async_send(&f->become);
+    uv_sem_wait(&f->has_become);
 }
 
 static void fake_on_stop(uv_async_t *async)
@@ -525,6 +618,7 @@ static void fake_on_stop(uv_async_t *async)
     struct fake_conn *c;
 
     uv_close((uv_handle_t *)&f->stop, NULL);
+    uv_close((uv_handle_t *)&f->become, NULL);
     uv_close((uv_handle_t *)&f->listener, NULL);
     uv_close((uv_handle_t *)&f->pulse, NULL);
     for (c = f->first; c; c = c->next)
@@ -558,6 +652,8 @@ struct fake *fake_start(const struct fake_plan *plan)
     assert(uv_loop_init(&f->loop) == 0);
     channel_loop_init(&f->channels, &f->loop);
     assert(uv_async_init(&f->loop, &f->stop, fake_on_stop) == 0);
+    assert(uv_async_init(&f->loop, &f->become, fake_on_become) == 0);
+    assert(uv_sem_init(&f->has_become, 0) == 0);
     assert(uv_timer_init(&f->loop, &f->pulse) == 0);
     if (plan->shuffles_pulls)
         assert(uv_timer_start(&f->pulse, fake_on_pulse, 1, 1) == 0);
@@ -588,5 +684,6 @@ void fake_stop(struct fake *f)
 void fake_free(struct fake *f)
 {
     uv_sem_destroy(&f->started);
+    uv_sem_destroy(&f->has_become);
     free(f);
 }

@@ -6,6 +6,7 @@
  *
  *     struct fake *f = fake_start(&(struct fake_plan){ .n_shards = 2, .fault_at = 3, ... });
  *     ... clients talk to fake_address(f) ...
+ *     fake_become(f, FAKE_STANDBY, ...);     it is a standby from here on, or dead, or the primary again
  *     fake_stop(f);      the thread has ended: f->shards may be looked at
  *     fake_free(f);
  */
@@ -27,6 +28,7 @@
 #include "proto/codec_catalog.h"
 #include "proto/key_codec.h"
 #include "proto/message.h"
+#include "proto/message_replication.h"
 #include "proto/table_spec.h"
 
 /* What the node is told to do wrong, and what it is made of. */
@@ -46,11 +48,22 @@ enum fake_fault {
     FAKE_REFUSE_DROP  /* refuses, and hangs up instead of saying so */
 };
 
+/* What a node of a pair is. */
+enum fake_role {
+    FAKE_PRIMARY, /* serves; also a node without a standby */
+    FAKE_STANDBY, /* sends workers and readers to the primary, as it knows it */
+    FAKE_DEAD,    /* hangs up on everybody */
+    FAKE_STUCK    /* keeps its connections, and does nothing */
+};
+
 struct fake_plan {
     uint32_t n_shards;
-    int port;       /* 0: any */
-    long fault_at;  /* number of the frame, from 0, of all that arrive; see fault_type */
-    int fault_type; /* 0: counts all frames, else those of this type */
+    uint32_t n_nodes;  /* in its list; 0: 1 */
+    uint32_t node;     /* in the list of nodes */
+    int node_ports[4]; /* of them; 0: its own */
+    int port;          /* 0: any */
+    long fault_at;     /* number of the frame, from 0, of all that arrive; see fault_type */
+    int fault_type;    /* 0: counts all frames, else those of this type */
     enum fake_fault fault;
     int refusal;           /* FAKE_REFUSE: the status; PS_EFENCED also fences */
     int hello_status;      /* of every HELLO */
@@ -109,7 +122,18 @@ struct fake {
     struct fake_answer *held;
     uint64_t n_dice;
     long n_frames; /* that the fault counts */
-    long n_hellos;
+    long n_hellos, n_watches;
+    enum fake_role role;
+    struct group group; /* as it knows it; term 0: there are no groups */
+    uint64_t number;    /* of its changes */
+    uv_async_t become;
+    uv_sem_t has_become;
+    const struct fake
+        *heir_of; /* its shards' state is copied from there; NULL: it has its own */
+    struct fake_next {
+        enum fake_role role;
+        struct group group;
+    } next; /* of fake_become() */
     _Atomic long n_pulls_held;
     struct fake_shard shards[FAKE_SHARDS_MAX];
 };
@@ -122,6 +146,8 @@ struct fake_conn {
     uint32_t shard; /* or MESSAGE_SHARD_LISTENER */
     uint64_t incarnation;
     long n_frames;
+    bool is_watcher;
+    uint64_t watch_id; /* of a request that waits; 0: none */
 };
 
 /* To a pull. */
@@ -136,6 +162,11 @@ struct fake_row *fake_row(struct fake_shard *s, uint64_t key);
 struct fake *fake_start(const struct fake_plan *plan);
 
 void fake_address(const struct fake *f, char dst[static 32]);
+
+/* From here on it is this, and says so: in the group of its node `primary` and `standby` have this term. Who watches is
+ * told. heir_of: it begins with the state of that one's shards, which must not be serving; NULL: with its own. */
+void fake_become(struct fake *f, enum fake_role role, uint64_t term, const struct fake *primary,
+                 const struct fake *standby, const struct fake *heir_of);
 
 void fake_stop(struct fake *f);
 

@@ -24,6 +24,8 @@ struct rig {
     uint64_t now_ms;
     uint32_t n_ready, n_pushed, n_refused, n_pulled, n_reconnected, n_left, n_notices,
         n_restarts, n_beats, n_lost;
+    uint32_t n_greeted;
+    bool is_behind;      /* answer to events.greeted */
     uint32_t n_overtook; /* answers to pulls that were asked for before the one answered last */
     uint64_t last_pulled;
     bool waits;    /* for other shards */
@@ -164,9 +166,20 @@ static void on_lost(void *owner, uint32_t shard)
     ((struct rig *)owner)->n_lost++;
 }
 
+static bool on_greeted(void *owner, uint32_t shard, const struct hello_reply *reply)
+{
+    struct rig *rig = owner;
+
+    (void)shard;
+    rig->n_greeted++;
+    assert_int_equal(reply->map_id, 42);
+    return !rig->is_behind;
+}
+
 static const struct shard_link_events events = { .ready = on_ready,
                                                  .pushed = on_pushed,
                                                  .pulled = on_pulled,
+                                                 .greeted = on_greeted,
                                                  .table = on_table,
                                                  .fenced = on_fenced,
                                                  .may_join = may_join,

@@ -85,7 +85,7 @@ static void what_is_set_stands_beside_the_addresses_of_the_other_nodes(void **st
     group_view_free(f.view);
 }
 
-static void only_what_is_new_is_told_and_a_smaller_term_never(void **state)
+static void only_what_is_new_counts_and_a_smaller_term_never(void **state)
 {
     struct fixture f;
 
@@ -184,7 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_standby_there_are_no_groups),
         cmocka_unit_test(what_is_set_stands_beside_the_addresses_of_the_other_nodes),
-        cmocka_unit_test(only_what_is_new_is_told_and_a_smaller_term_never),
+        cmocka_unit_test(only_what_is_new_counts_and_a_smaller_term_never),
         cmocka_unit_test(a_refusal_names_the_cluster_and_the_primary),
         cmocka_unit_test(other_threads_read_whole_groups),
     };

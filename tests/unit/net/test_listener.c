@@ -440,7 +440,7 @@ static void while_it_restores_all_but_operators_are_asked_to_retry(void **state)
 }
 
 /* Also while it restores: where to go is known before the data is there. */
-static void clients_of_another_primary_are_told_who_it_is(void **state)
+static void clients_of_another_primary_learn_who_it_is(void **state)
 {
     static const char *const roles[] = { "worker", "reader" };
     const uint32_t shards[] = { 0, MESSAGE_SHARD_LISTENER };
@@ -628,7 +628,7 @@ int main(void)
         cmocka_unit_test(silent_peers_make_place_for_one_that_says_hello),
         cmocka_unit_test(the_oldest_of_the_address_that_has_most_goes),
         cmocka_unit_test(a_client_that_the_owner_refuses_is_closed),
-        cmocka_unit_test(clients_of_another_primary_are_told_who_it_is),
+        cmocka_unit_test(clients_of_another_primary_learn_who_it_is),
         cmocka_unit_test(the_map_names_the_groups_if_there_are_some),
         cmocka_unit_test(a_silent_peer_is_closed_at_the_deadline),
         cmocka_unit_test(a_listener_closed_during_handshakes_frees_all),
