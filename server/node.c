@@ -30,7 +30,7 @@
 #include "server/net/listener.h"
 #include "server/node_stats.h"
 #include "server/service_manager.h"
-#include "server/shard_thread.h"
+#include "server/shard_threads.h"
 #include "server/standby_report.h"
 #include "server/standby_role.h"
 #include "server/standby_server.h"
@@ -137,6 +137,8 @@ static void publish(void *node)
         standby_report(n->standby, n->primary, &n->report.node.standby);
     else
         standby_server_report(n->standbys, &n->report.node.standby);
+    standby_report_groups(&n->report.node.standby, n->report.node.address,
+                          n->state == NODE_SERVING, n->groups);
     update_restore(n);
     disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
@@ -173,10 +175,7 @@ static void close_all(void *node)
     admin_server_close(n->admin);
     watch_server_close(n->watches);
     standby_server_close(n->standbys);
-    for (uint32_t i = 0; i < n->settings->shards; i++)
-        shard_thread_stop(n->shards[i]);
-    for (uint32_t i = 0; i < n->settings->shards; i++)
-        shard_thread_join(n->shards[i]);
+    shard_threads_end(n->shards, n->settings->shards);
     for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
         uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
     uv_close((uv_handle_t *)&n->timer, on_handle_closed);
@@ -239,8 +238,7 @@ static void begin_stop(void *node)
     admin_server_close(n->admin);
     watch_server_close(n->watches);
     standby_server_close(n->standbys);
-    for (uint32_t i = 0; i < n->settings->shards; i++)
-        shard_thread_drain(n->shards[i]);
+    shard_threads_drain(n->shards, n->settings->shards);
     if (n->checkpointer)
         checkpointer_request(n->checkpointer, on_last_checkpoint, n);
     else
@@ -660,29 +658,15 @@ static int start_shards(struct node *n, struct err *err) ON_MAIN
                                           .compress_replies = s->compress_replies,
                                           .checkpoint_bytes_per_s =
                                               s->checkpoint_bytes_per_s / s->shards,
+                                          .client_memory = &n->memory,
                                           .welcome = &n->map,
                                           .groups = n->groups };
-    uint32_t i;
-    int status = 0;
 
-    config.client_memory = &n->memory;
     n->memory.max_bytes = s->client_memory_bytes;
     n->memory.n_loops = s->shards + 1;
     settings_shard(s, n->map.n_nodes * s->shards, &config.core);
-    n->shards = memory_alloc(s->shards * sizeof(struct shard_thread *));
-    for (i = 0; i < s->shards && !status; i++) {
-        config.index = i;
-        config.core.shard = n->map.node * s->shards + i;
-        status = shard_thread_start(&config, &n->shards[i], err);
-    }
-    if (!status)
-        return 0;
-    for (uint32_t j = 0; j + 1 < i; j++) {
-        shard_thread_stop(n->shards[j]);
-        shard_thread_join(n->shards[j]);
-    }
-    free(n->shards);
-    return status;
+    config.core.shard = n->map.node * s->shards;
+    return shard_threads_start(&config, s->shards, &n->shards, err);
 }
 
 /* The helpers on the main thread: none of these can fail. */

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *state_name(const struct standby_view *v)
 {
@@ -74,4 +75,20 @@ int standby_report_refusal(const struct standby *s, const char *primary, struct 
                    v.state == STANDBY_SEALING || v.state == STANDBY_PROMOTING
                        ? "it becomes the primary, try again"
                        : "ask there, or promote this one (psctl promote)");
+}
+
+void standby_report_groups(const struct stats_standby *report, const char *own_address,
+                           bool serves, struct group_view *groups)
+{
+    bool is_primary = strcmp(report->role, "primary") == 0;
+    struct group group = { .term = report->term, .in_sync = report->in_sync };
+
+    /* Until a primary has begun its term nobody knows who is the one: workers are told to come again. */
+    if (!report->is_on || (is_primary && !serves))
+        return;
+    snprintf(group.primary, sizeof group.primary, "%s",
+             is_primary ? own_address : report->peer);
+    snprintf(group.standby, sizeof group.standby, "%s",
+             is_primary ? report->peer : own_address);
+    group_view_set_own(groups, is_primary ? GROUP_VIEW_PRIMARY : GROUP_VIEW_OTHER, &group);
 }
