@@ -1,0 +1,72 @@
+"""A pair of psd under faults of all kinds, while three jobs train, one for each mode of consistency. Each acknowledged push is applied
+once, whatever happens. Rounds: PS_HA_ROUNDS, 2 for each fault; their stalls are printed."""
+
+import os
+import random
+import signal
+import statistics
+
+import pytest
+
+from networks import Networks
+from pair import Pair
+
+ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 2))
+
+
+def kill(pair, dice):
+    pair.serving().kill()
+    pair.promote()
+    pair.other().start()
+
+
+def stop(pair, dice):
+    pair.serving().signal(signal.SIGSTOP)
+    pair.promote("--the-other-is-dead")
+    pair.counters[dice.randrange(3)].ask("go")
+    pair.other().signal(signal.SIGCONT)
+    pair.await_deposed()
+    pair.other().start()
+
+
+def cut(pair, dice):
+    pair.networks.cut(pair.serving().name)
+    pair.promote("--the-other-is-dead")
+    pair.counters[dice.randrange(3)].ask("go")
+    pair.networks.heal()
+    pair.await_deposed()
+    pair.other().start()
+
+
+def drop(pair, dice):
+    """One way between the two: the primary goes on alone."""
+    names = [pair.serving().name, pair.other().name]
+    dice.shuffle(names)
+    pair.networks.drop(*names)
+    pair.stalls()
+    pair.networks.heal()
+
+
+def kill_standby(pair, dice):
+    pair.other().kill()
+    pair.stalls()
+    pair.other().start()
+
+
+@pytest.mark.parametrize("durability", ["fsync", "async"])
+@pytest.mark.parametrize("fault", [kill, stop, cut, drop, kill_standby])
+def test_no_push_is_lost_or_applied_twice(tmp_path, fault, durability):
+    seed = int(os.environ.get("PS_SEED", "1"), 0)
+    print(f"PS_SEED={seed}")
+    dice = random.Random(f"{seed} {fault.__name__} {durability}")
+    longest = []
+    with Networks("abw") as networks, Pair(networks, tmp_path, "--durability", durability) as pair:
+        pair.count("async", "ssp", "bsp")
+        for _ in range(ROUNDS):
+            pair.stalls()
+            fault(pair, dice)
+            pair.await_sync()
+            longest += pair.stalls()
+        pair.check()
+    print(f"{fault.__name__} x {ROUNDS}, {durability}: a push took at most {max(longest):.0f} ms, "
+          f"median of the longest {statistics.median(longest):.0f} ms")
