@@ -11,6 +11,7 @@
 #include "common/memory.h"
 #include "common/memory_reserve.h"
 #include "server/node.h"
+#include "server/node_stats.h"
 #include "server/start_source.h"
 
 #define READY_MS 90000u              /* from then on, as deploy/psd.service has it */
@@ -186,6 +187,7 @@ int main(int argc, char **argv)
     raise_descriptor_limit();
     if (status < 0) {
         start_source_choose_shards(&settings, &file_os);
+        node_stats_set_metrics_tables(settings.metrics_tables);
         status = run(&settings, &reload);
     }
     settings_reload_deinit(&reload);

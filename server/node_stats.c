@@ -27,6 +27,13 @@ struct view {
     const struct shard_report **reports; /* owned, n_shards */
 };
 
+static uint32_t metrics_tables;
+
+void node_stats_set_metrics_tables(uint32_t n)
+{
+    metrics_tables = n;
+}
+
 struct node_stats *node_stats_new(struct shard_thread *const *shards, uint32_t n_shards)
 {
     struct node_stats *s = memory_alloc(sizeof *s);
@@ -120,6 +127,7 @@ static void fill_view(struct node_stats *s, struct view *v)
     v->node.waits = v->waits;
     v->node.n_shards = s->n_shards;
     v->node.shards = v->reports;
+    v->node.metrics_tables = metrics_tables;
     v->node.clock_unix_ms = clock_unix_ms();
     v->node.clock_mono_ms = clock_mono_ms();
     measure_process(&v->node);

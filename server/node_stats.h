@@ -12,6 +12,9 @@
 
 struct node_stats;
 
+/* How many tables have samples of their own in /metrics. Before any thread starts. */
+void node_stats_set_metrics_tables(uint32_t n) ON_MAIN;
+
 /* `shards` is borrowed and lives longer than the last reader. */
 struct node_stats *node_stats_new(struct shard_thread *const *shards, uint32_t n_shards);
 void node_stats_free(struct node_stats *s);
