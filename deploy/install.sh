@@ -47,9 +47,10 @@ sample() {
 sample psd.conf "$dest/etc/psd/psd.conf"
 sample psworker.conf "$dest/etc/psd/jobs/criteo.conf"
 
-for folder in prometheus grafana; do
+for folder in prometheus grafana samples; do
     install -d "$dest$prefix/share/psd/$folder"
     install -m 644 "$folder"/* "$dest$prefix/share/psd/$folder"
 done
+chmod 755 "$dest$prefix/share/psd/samples/slurm.sh"
 ./man.sh "$bin" "$dest$prefix/share/man"
 echo "installed under $dest$prefix; samples in $dest/etc/psd"
