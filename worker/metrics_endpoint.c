@@ -13,7 +13,6 @@
 #include "common/http/http_server.h"
 #include "common/log_line.h"
 #include "common/memory.h"
-#include "worker/progress.h"
 
 #define REQUEST_MS 10000u /* from a request's first byte to its answer's last */
 #define IDLE_MS 60000u
@@ -22,9 +21,7 @@
 
 /* What is shown. */
 struct figures {
-    uint32_t epoch;
-    uint64_t clock, steps, samples, n_bad_rows;
-    struct ps_stats store;
+    struct metrics_endpoint_state state;
     bool has_rates;
     double samples_per_s, loss, seconds;
     struct stage_times stages;
@@ -85,12 +82,13 @@ static void put_training(FILE *out, const struct settings *s, const struct figur
     const struct metrics_result *valid = &f->validation;
     const bool is_validated = f->n_validations > 0;
 
-    put_count(out, s, "epoch", "gauge", "The epoch under way, from 1.", f->epoch + UINT64_C(1));
+    put_count(out, s, "epoch", "gauge", "The epoch under way, from 1.",
+              f->state.epoch + UINT64_C(1));
     put_count(out, s, "clock", "gauge",
-              "Steps that this worker has finished, as servers count.", f->clock);
-    put_count(out, s, "steps_total", "counter", "Steps of this process.", f->steps);
+              "Steps that this worker has finished, as servers count.", f->state.clock);
+    put_count(out, s, "steps_total", "counter", "Steps of this process.", f->state.steps);
     put_count(out, s, "samples_total", "counter", "Samples that this process has trained on.",
-              f->samples);
+              f->state.samples);
     put_number(out, s, "samples_per_second", "Samples a second, between the last two reports.",
                f->has_rates, f->samples_per_s);
     put_number(out, s, "loss", "Mean loss of the steps between the last two reports.",
@@ -104,7 +102,7 @@ static void put_training(FILE *out, const struct settings *s, const struct figur
     put_number(out, s, "validation_rows", "Rows of the last validation.", is_validated,
                (double)valid->n);
     put_count(out, s, "bad_rows_total", "counter", "Malformed rows that were skipped.",
-              f->n_bad_rows);
+              f->state.n_bad_rows);
 }
 
 static void put_stages(FILE *out, const struct settings *s, const struct figures *f)
@@ -171,7 +169,7 @@ static char *render(struct metrics_endpoint *m, size_t *ret_bytes)
     fprintf(out, ",version=\"%s\"} 1\n", PS_VERSION);
     put_training(out, m->s, &figures);
     put_stages(out, m->s, &figures);
-    put_store(out, m->s, &figures.store);
+    put_store(out, m->s, &figures.state.store);
     if (fclose(out) == 0)
         return text;
     free(text);
@@ -311,17 +309,13 @@ static void sweep(struct metrics_endpoint *m)
     http_server_sweep(m->http, now_ms, &ignored);
 }
 
-void metrics_endpoint_set_state(struct metrics_endpoint *m, const struct progress_state *state)
+void metrics_endpoint_set_state(struct metrics_endpoint *m,
+                                const struct metrics_endpoint_state *state)
 {
     if (!m)
         return;
     pthread_mutex_lock(&m->lock);
-    m->figures.epoch = state->epoch;
-    m->figures.clock = state->clock;
-    m->figures.steps = state->step;
-    m->figures.samples = state->samples;
-    m->figures.n_bad_rows = state->bad.n;
-    m->figures.store = state->store;
+    m->figures.state = *state;
     pthread_mutex_unlock(&m->lock);
     sweep(m);
 }

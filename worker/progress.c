@@ -177,12 +177,24 @@ void progress_loss(struct progress_state *state, double loss)
     state->epoch_loss_n++;
 }
 
+static void show_state(struct progress *p, const struct progress_state *state)
+{
+    const struct metrics_endpoint_state shown = { .epoch = state->epoch,
+                                                  .clock = state->clock,
+                                                  .steps = state->step,
+                                                  .samples = state->samples,
+                                                  .n_bad_rows = state->bad.n,
+                                                  .store = state->store };
+
+    metrics_endpoint_set_state(p->endpoint, &shown);
+}
+
 void progress_step(struct progress *p, struct progress_state *state)
 {
     double now = now_s(), lasted = now - p->last_report, rate;
     struct stage_times stages;
 
-    metrics_endpoint_set_state(p->endpoint, state);
+    show_state(p, state);
     if ((now - p->last_report) * 1e9 < (double)p->every_ns)
         return;
     rate = (double)(state->samples - p->last_samples) / lasted;

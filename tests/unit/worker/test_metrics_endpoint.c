@@ -16,7 +16,6 @@
 
 #include "common/memory.h"
 #include "worker/metrics_endpoint.h"
-#include "worker/progress.h"
 
 #define ANSWER_BYTES (64u << 10)
 
@@ -61,7 +60,7 @@ static void assert_has(const char *text, const char *what)
 static void without_an_address_there_is_none(void **state)
 {
     const struct settings s = settings_of("");
-    const struct progress_state progress = { 0 };
+    const struct metrics_endpoint_state progress = { 0 };
     const struct stage_times stages = { { 0 } };
     struct metrics_endpoint *m;
     struct err err;
@@ -79,10 +78,10 @@ static void without_an_address_there_is_none(void **state)
 static void it_says_what_it_was_told(void **state)
 {
     const struct settings s = settings_of("127.0.0.1:0");
-    const struct progress_state progress = {
+    const struct metrics_endpoint_state progress = {
         .epoch = 1,
         .clock = 70,
-        .step = 60,
+        .steps = 60,
         .samples = 6000,
         .store = { .min_clock = 68, .pushes_lost = 2, .reconnects = 5, .park_ns = 1500000000 }
     };
@@ -153,7 +152,7 @@ static void others_are_refused(void **state)
 
 static void *train(void *arg)
 {
-    struct progress_state progress = { 0 };
+    struct metrics_endpoint_state progress = { 0 };
     const struct stage_times stages = { { 0 } };
 
     for (uint32_t i = 0; i < 20000; i++) {
