@@ -424,7 +424,7 @@ static void without_memory_there_is_no_text(void **state)
     fixture_deinit(&f);
 }
 
-static void a_job_tells_its_bound_and_an_async_one_has_none(void **state)
+static void a_job_shows_its_bound_and_an_async_one_has_none(void **state)
 {
     struct fixture f;
     char *text;
@@ -495,7 +495,7 @@ int main(void)
         cmocka_unit_test(tables_beyond_the_limit_are_one_sum_on_each_shard),
         cmocka_unit_test(the_tables_that_are_shown_are_the_first_shards),
         cmocka_unit_test(without_memory_there_is_no_text),
-        cmocka_unit_test(a_job_tells_its_bound_and_an_async_one_has_none),
+        cmocka_unit_test(a_job_shows_its_bound_and_an_async_one_has_none),
         cmocka_unit_test(promtool_has_no_complaint_about_the_metrics),
     };
 

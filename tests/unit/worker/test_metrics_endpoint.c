@@ -75,7 +75,7 @@ static void without_an_address_there_is_none(void **state)
     metrics_endpoint_close(m);
 }
 
-static void it_says_what_it_was_told(void **state)
+static void it_shows_the_last_step_and_validation(void **state)
 {
     const struct settings s = settings_of("127.0.0.1:0");
     const struct metrics_endpoint_state progress = {
@@ -187,7 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_an_address_there_is_none),
-        cmocka_unit_test(it_says_what_it_was_told),
+        cmocka_unit_test(it_shows_the_last_step_and_validation),
         cmocka_unit_test(others_are_refused),
         cmocka_unit_test(it_answers_while_the_trainer_goes_on),
     };
