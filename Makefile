@@ -18,7 +18,7 @@ APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-c
             libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
             libxxhash-dev libisal-dev libcurl4-openssl-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
-            systemd groff-base etcd-server
+            systemd groff-base etcd-server python3-yaml
 # The Python package and its wheel. Tests of psd.torch are skipped without python3-torch, which is large.
 APT_PYTHON = python3-cffi python3-setuptools python3-wheel python3-pip python3-venv
 APT_LINT  = clang clang-format binutils universal-ctags

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, completions, the plug-in, libpsd, units, man pages; and sample configurations
+# Installs the programs of folder $1 under $2$3 (DESTDIR, PREFIX): programs, completions, the plug-in, libpsd, units, man pages, and in
+# share/psd what watches them and how they are started elsewhere; and sample configurations
 # in $2/etc/psd, where a file that is there already is left alone and the sample put beside it as .new. $4: the folder of libraries, or
 # nothing: PREFIX/lib, with Debian's name of this machine where there is one (lib/x86_64-linux-gnu).
 set -eu
@@ -53,5 +54,10 @@ sample() {
 sample psd.conf "$dest/etc/psd/psd.conf"
 sample psworker.conf "$dest/etc/psd/jobs/criteo.conf"
 
+for folder in prometheus grafana samples; do
+    install -d "$dest$prefix/share/psd/$folder"
+    install -m 644 "$folder"/* "$dest$prefix/share/psd/$folder"
+done
+chmod 755 "$dest$prefix/share/psd/samples/slurm.sh"
 ./man.sh "$bin" "$dest$prefix/share/man"
 echo "installed under $dest$prefix; samples in $dest/etc/psd"

@@ -510,8 +510,7 @@ static void serve(void *node)
 
     enter_main();
     note_restored_workers(n);
-    for (uint32_t i = 0; i < n->settings->shards; i++)
-        shard_thread_serve(n->shards[i]);
+    shard_threads_serve(n->shards, n->settings->shards);
     n->state = NODE_SERVING;
     begin_trigger(n);
     if (!n->disk)
@@ -729,6 +728,7 @@ static void make_helpers(struct node *n) ON_MAIN
                               .node = n->map.node,
                               .n_nodes = n->map.n_nodes,
                               .shards_per_node = s->shards,
+                              .metrics_tables = s->metrics_tables,
                               .started_unix_ms = clock_unix_ms(),
                               .pid = (uint64_t)getpid(),
                               .memory_max_bytes = s->memory_max_bytes,

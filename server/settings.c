@@ -107,6 +107,9 @@ static const struct setting rows[] = {
       "tables of a shard, of all jobs; more are refused, until psctl drop JOB has removed a job's. One connection "
       "makes at most a quarter of them, or 256",
       AT(tables_max), 1, SHARD_TABLE_NUMBERS_MAX },
+    { "limits", "metrics-tables", SETTING_U32, "N", "8",
+      "tables of a node that have samples of their own in /metrics: the first ones; the others are one sum",
+      AT(metrics_tables), 0, SHARD_TABLE_NUMBERS_MAX },
     { "limits", "gradient-max", SETTING_FLOAT, "X", "1e15",
       "the largest magnitude of a gradient: a larger one is finite, but makes weights or optimizer state infinite; "
       "65536 or more; 0: no limit",

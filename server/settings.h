@@ -22,7 +22,7 @@ struct settings {
     char token[SETTINGS_TEXT_MAX]; /* after settings_complete(): the token itself */
     bool insecure;                 /* no token, and an address that other machines reach */
     uint64_t memory_max_bytes, memory_reserve_bytes, frame_max_bytes, client_memory_bytes;
-    uint32_t connections_max, address_connections_max, tables_max;
+    uint32_t connections_max, address_connections_max, tables_max, metrics_tables;
     uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, handshake_timeout_ms,
         idle_timeout_ms;
     float gradient_max;

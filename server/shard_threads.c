@@ -26,6 +26,12 @@ int shard_threads_start(const struct shard_thread_config *first, uint32_t n,
     return 0;
 }
 
+void shard_threads_serve(struct shard_thread **shards, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        shard_thread_serve(shards[i]);
+}
+
 void shard_threads_drain(struct shard_thread **shards, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)

@@ -9,7 +9,8 @@
 int shard_threads_start(const struct shard_thread_config *first, uint32_t n,
                         struct shard_thread ***ret, struct err *err) ON_MAIN MUST_CHECK;
 
-/* shard_thread_drain() of each. */
+/* shard_thread_serve() of each, or shard_thread_drain(). */
+void shard_threads_serve(struct shard_thread **shards, uint32_t n) ON_MAIN;
 void shard_threads_drain(struct shard_thread **shards, uint32_t n) ON_MAIN;
 
 /* Ends their loops, and waits for all of them. */

@@ -383,7 +383,9 @@ static int prepare(struct command_context *r, struct err *err)
     if (status)
         return status;
     progress_pause(r->progress);
-    status = setup_data(&r->setup, &r->settings, true, true, err);
+    status = progress_listen(r->progress, &r->settings, err);
+    if (!status)
+        status = setup_data(&r->setup, &r->settings, true, true, err);
     if (!status)
         status = setup_model(&r->setup, err);
     if (!status && r->settings.save[0])

@@ -11,13 +11,15 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "worker/metrics_endpoint.h"
 
 #define BAR_CELLS 24
 
 struct progress {
-    FILE *json;    /* owned unless stdout; NULL without --json */
-    bool terminal; /* stderr is one: draw a bar */
-    bool drawn;    /* a bar stands on the current line */
+    FILE *json;                        /* owned unless stdout; NULL without --json */
+    struct metrics_endpoint *endpoint; /* owned; NULL without --metrics-listen */
+    bool terminal;                     /* stderr is one: draw a bar */
+    bool drawn;                        /* a bar stands on the current line */
     uint64_t every_ns;
     double started, paused_at, paused; /* seconds */
     double last_report;
@@ -52,6 +54,11 @@ int progress_open(const struct settings *s, struct progress **ret, struct err *e
     p->last_report = p->started;
     *ret = p;
     return 0;
+}
+
+int progress_listen(struct progress *p, const struct settings *s, struct err *err)
+{
+    return metrics_endpoint_open(s, &p->endpoint, err);
 }
 
 /* JSON has no NaN: what cannot be said is null. */
@@ -170,11 +177,24 @@ void progress_loss(struct progress_state *state, double loss)
     state->epoch_loss_n++;
 }
 
+static void show_state(struct progress *p, const struct progress_state *state)
+{
+    const struct metrics_endpoint_state shown = { .epoch = state->epoch,
+                                                  .clock = state->clock,
+                                                  .steps = state->step,
+                                                  .samples = state->samples,
+                                                  .n_bad_rows = state->bad.n,
+                                                  .store = state->store };
+
+    metrics_endpoint_set_state(p->endpoint, &shown);
+}
+
 void progress_step(struct progress *p, struct progress_state *state)
 {
     double now = now_s(), lasted = now - p->last_report, rate;
     struct stage_times stages;
 
+    show_state(p, state);
     if ((now - p->last_report) * 1e9 < (double)p->every_ns)
         return;
     rate = (double)(state->samples - p->last_samples) / lasted;
@@ -186,6 +206,7 @@ void progress_step(struct progress *p, struct progress_state *state)
     state->loss_n = 0;
     p->last_report = now;
     p->last_samples = state->samples;
+    metrics_endpoint_set_rates(p->endpoint, rate, p->last_loss, &stages, lasted);
     if (p->terminal)
         draw_bar(p, state, rate, p->last_loss);
     else
@@ -211,6 +232,7 @@ void progress_validation(struct progress *p, const struct progress_state *state,
                          const struct metrics_result *result)
 {
     clear_bar(p);
+    metrics_endpoint_set_validation(p->endpoint, result);
     if (isfinite(result->auc))
         p->last_auc = result->auc;
     log_line_info(
@@ -375,6 +397,7 @@ int progress_close(struct progress *p, struct err *err)
     if (!p)
         return 0;
     clear_bar(p);
+    metrics_endpoint_close(p->endpoint);
     if (p->json && (ferror(p->json) || (p->json == stdout ? fflush(stdout) : fclose(p->json))))
         status = err_set(err, -EIO, "--json: not all of it could be written");
     free(p);

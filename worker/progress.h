@@ -1,6 +1,6 @@
 /*
  * The output of a run: a bar on a terminal, a line every few seconds elsewhere, and one JSON
- * object a line in a file (--json). It measures nothing but time.
+ * object a line in a file (--json). The same figures are /metrics of --metrics-listen. It measures nothing but time.
  */
 #ifndef WORKER_PROGRESS_H
 #define WORKER_PROGRESS_H
@@ -18,6 +18,7 @@ struct progress;
 struct progress_state {
     uint32_t epoch, n_epochs;  /* epoch from 0 */
     uint64_t step;             /* of this worker */
+    uint64_t clock;            /* steps finished, as the servers count them */
     uint64_t samples;          /* trained on so far, all epochs */
     uint64_t samples_expected; /* of all epochs; 0: not known */
     double loss_sum;           /* of the batches' mean losses since the last report, */
@@ -35,8 +36,11 @@ struct progress_state {
     bool is_untrained_known;
 };
 
-/* -errno and a sentence if the JSON file cannot be written. */
+/* -errno and a sentence if the JSON file cannot be written. *s stays until progress_close(). */
 int progress_open(const struct settings *s, struct progress **ret, struct err *err) MUST_CHECK;
+
+/* /metrics from here on, if --metrics-listen names an address; -errno and a sentence if it cannot be had. */
+int progress_listen(struct progress *p, const struct settings *s, struct err *err) MUST_CHECK;
 
 /* Counts a batch's mean loss, of state->epoch. */
 void progress_loss(struct progress_state *state, double loss);

@@ -221,13 +221,15 @@ static const struct setting rows[] = {
         "train --local: write the model there as a checkpoint at the end"),
     ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000,
         "time between progress lines"),
+    ROW("output", "metrics-listen", SETTING_TEXT, metrics_listen, "HOST:PORT", "", 0, 0,
+        "train: address that answers GET /metrics, for Prometheus; port 0: a free one; empty: none"),
     ROW("output", "log-level", SETTING_TEXT, log_line_level, "LEVEL", "info", 0, 0,
         "error, warn, info or debug"),
 
     ROW("serve", "http", SETTING_TEXT, http, "HOST:PORT", "127.0.0.1:7080", 0, 0,
         "address that answers POST /score, GET /model, /metrics and /healthz; port 0: a free one"),
     ROW("serve", "http-hosts", SETTING_LIST, http_hosts, "NAMES", "", 0, 0,
-        "more names under which it is reached, as in the header Host; *: any"),
+        "more names under which it, or metrics-listen, is reached, as in the header Host; *: any"),
     ROW("serve", "http-token-file", SETTING_TEXT, http_token_file, "FILE", "", 0, 0,
         "file that holds the token which requests bring (Authorization: Bearer TOKEN)"),
     ROW("serve", "insecure", SETTING_FLAG, insecure, "yes|no", "no", 0, 0,
@@ -538,6 +540,19 @@ static int check_train(const struct settings *s, struct err *err)
     return status;
 }
 
+/* A host that has no address is a mistake of the settings, too. */
+static int check_metrics_listen(const struct settings *s, struct err *err)
+{
+    struct sockaddr_storage at;
+    int status = s->metrics_listen[0]
+                     ? address_resolve("metrics-listen", s->metrics_listen, &at, err)
+                     : 0;
+
+    if (status == -EADDRNOTAVAIL)
+        status = err->status = PS_ESETTING;
+    return status;
+}
+
 static int check_layers(const struct settings *s, struct err *err)
 {
     uint32_t widths[SETTINGS_LAYERS_MAX], n;
@@ -628,6 +643,8 @@ int settings_check(const struct settings *s, const char *command, struct err *er
         status = check_servers(s, err);
     if (!status && strcmp(command, "train") == 0)
         status = check_train(s, err);
+    if (!status && strcmp(command, "train") == 0)
+        status = check_metrics_listen(s, err);
     if (!status && reads)
         status = want(err, s->data.n > 0,
                       "--data: what to read is missing; name a file or a directory");

@@ -87,6 +87,7 @@ struct settings {
         save[SETTINGS_TEXT_MAX];
     char log_line_level[SETTINGS_TEXT_MAX];
     uint64_t progress_every_ms;
+    char metrics_listen[SETTINGS_TEXT_MAX];
     /* serve */
     char http[SETTINGS_TEXT_MAX], http_token_file[SETTINGS_TEXT_MAX];
     char http_token[TOKEN_FILE_MAX]; /* that file's content; serve reads it */

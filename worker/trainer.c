@@ -183,6 +183,7 @@ static void refresh(struct trainer *t)
     t->state.step = totals.steps;
     t->state.samples = totals.samples;
     t->clock = pipeline_clock(t->pipeline);
+    t->state.clock = t->clock;
     stages_now(t, &t->state.stages);
 }
 

@@ -8,7 +8,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "server/admin/render.h"
 
@@ -16,11 +18,12 @@
 struct family {
     const char *name, *type, *help;
     size_t offset;
+    bool is_no_sum; /* of a table: that of two tables means nothing */
 };
 
-#define NET(name, type, field, help)                               \
-    {                                                              \
-        "psd_" name, type, help, offsetof(struct stats_net, field) \
+#define NET(name, type, field, help)                                      \
+    {                                                                     \
+        "psd_" name, type, help, offsetof(struct stats_net, field), false \
     }
 static const struct family net_families[] = {
     NET("connections", "gauge", connections, "Connections open now."),
@@ -53,9 +56,9 @@ static const struct family net_families[] = {
     NET("pulls_expired_total", "counter", expired_pulls, "Parked pulls whose deadline passed."),
 };
 
-#define SHARD(name, type, field, help)                                \
-    {                                                                 \
-        "psd_" name, type, help, offsetof(struct shard_report, field) \
+#define SHARD(name, type, field, help)                                       \
+    {                                                                        \
+        "psd_" name, type, help, offsetof(struct shard_report, field), false \
     }
 static const struct family shard_families[] = {
     SHARD("shard_bytes", "gauge", bytes, "Memory of rows, index and held pushes."),
@@ -118,6 +121,8 @@ static const struct family shard_families[] = {
           "Records dropped because the disk failed and memory was full."),
     SHARD("log_failed", "gauge", log.is_failed,
           "1 while the write-ahead log cannot be written."),
+    SHARD("log_has_gap", "gauge", log.has_gap,
+          "1 while records are missing from the write-ahead log, until the next checkpoint."),
     SHARD(
         "log_full", "gauge", log.is_full,
         "1 while pushes, joins and tables wait as the memory of the write-ahead log is full."),
@@ -129,9 +134,13 @@ static const struct family shard_families[] = {
           "Replies that wait until their event is on the disk."),
 };
 
-#define TABLE(name, type, field, help)                                     \
-    {                                                                      \
-        "psd_table_" name, type, help, offsetof(struct stats_table, field) \
+#define TABLE(name, type, field, help)                                            \
+    {                                                                             \
+        "psd_table_" name, type, help, offsetof(struct stats_table, field), false \
+    }
+#define TABLE_EACH(name, type, field, help)                                      \
+    {                                                                            \
+        "psd_table_" name, type, help, offsetof(struct stats_table, field), true \
     }
 static const struct family table_families[] = {
     TABLE("rows", "gauge", n_rows, "Rows of a table on a shard."),
@@ -141,11 +150,11 @@ static const struct family table_families[] = {
     TABLE("index_bytes", "gauge", index_bytes, "Memory of a table's index."),
     TABLE("sketch_bytes", "gauge", count_min_bytes,
           "Memory of the counters of keys that have no row yet."),
-    TABLE("memory_max_bytes", "gauge", bytes_max,
-          "Budget of a table on a shard; 0 is none of its own."),
-    TABLE("row_bytes", "gauge", row_bytes, "Memory of one row, its head included."),
-    TABLE("payload_bytes", "gauge", payload_bytes,
-          "Memory of one row's weights and optimizer state."),
+    TABLE_EACH("memory_max_bytes", "gauge", bytes_max,
+               "Budget of a table on a shard; 0 is none of its own."),
+    TABLE_EACH("row_bytes", "gauge", row_bytes, "Memory of one row, its head included."),
+    TABLE_EACH("payload_bytes", "gauge", payload_bytes,
+               "Memory of one row's weights and optimizer state."),
     TABLE("pushes_total", "counter", n_pushes,
           "Pushes of a table: its optimizer's step count."),
     TABLE("rows_pulled_total", "counter", rows_pulled, "Rows of a table read."),
@@ -166,9 +175,9 @@ static const struct family table_families[] = {
           "Rows of a table removed as too few pushes came in rare_clocks."),
 };
 
-#define JOB(name, type, field, help)                                   \
-    {                                                                  \
-        "psd_job_" name, type, help, offsetof(struct stats_job, field) \
+#define JOB(name, type, field, help)                                          \
+    {                                                                         \
+        "psd_job_" name, type, help, offsetof(struct stats_job, field), false \
     }
 static const struct family job_families[] = {
     JOB("min_clock", "gauge", min_clock,
@@ -398,34 +407,100 @@ static void put_shards(FILE *out, const struct node_report *node)
                         : 0.0);
 }
 
-static void put_overheads(FILE *out, const struct node_report *node)
+static uint32_t n_tables_of(const struct node_report *node, uint32_t s)
+{
+    return node->shards[s] ? node->shards[s]->n_tables : 0;
+}
+
+static bool has_name(const struct shard_report *first, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(first->tables[i].spec.name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Which tables have samples of their own, one flag for each table of each shard in their order: the first
+ * node->metrics_tables of the first shard that has any. That order is the same from scrape to scrape. NULL without
+ * memory. */
+static bool *choose_tables(const struct node_report *node)
+{
+    const struct shard_report *first = NULL;
+    size_t n = 0;
+    uint32_t n_own;
+    bool *is_own;
+
+    for (uint32_t s = 0; s < node->n_shards; s++) {
+        if (!first && n_tables_of(node, s))
+            first = node->shards[s];
+        n += n_tables_of(node, s);
+    }
+    is_own = memory_try_alloc(n + 1);
+    if (!is_own || !first)
+        return is_own;
+    n_own = node->metrics_tables < first->n_tables ? node->metrics_tables : first->n_tables;
+    n = 0;
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (uint32_t t = 0; t < n_tables_of(node, s); t++) {
+            const char *name = node->shards[s]->tables[t].spec.name;
+
+            is_own[n++] = (t < n_own && strcmp(first->tables[t].spec.name, name) == 0) ||
+                          has_name(first, n_own, name);
+        }
+    return is_own;
+}
+
+static void put_overheads(FILE *out, const struct node_report *node, const bool *is_own)
 {
     const char *name = "psd_table_row_overhead_bytes";
 
     put_head(out, name, "gauge",
              "Memory of rows and index beyond weights and optimizer state, of each row.");
     for (uint32_t s = 0; s < node->n_shards; s++)
-        for (uint32_t t = 0; node->shards[s] && t < node->shards[s]->n_tables; t++) {
+        for (uint32_t t = 0; t < n_tables_of(node, s); t++) {
+            if (!*is_own++)
+                continue;
             fprintf(out, "%s{shard=\"%" PRIu32 "\"", name, node->shards[s]->shard);
             put_label(out, "table", node->shards[s]->tables[t].spec.name);
             fprintf(out, "} %.3f\n", stats_overhead(&node->shards[s]->tables[t]));
         }
 }
 
-static void put_tables(FILE *out, const struct node_report *node)
+/* Returns the flags behind this shard's. The sum of the others has no label `table`: no table has that name. */
+static const bool *put_tables_of(FILE *out, const struct shard_report *shard,
+                                 const struct family *f, const bool *is_own)
+{
+    uint64_t sum = 0;
+    uint32_t n_others = 0;
+
+    for (uint32_t t = 0; t < shard->n_tables; t++) {
+        uint64_t value = field(&shard->tables[t], f);
+
+        if (!*is_own++) {
+            sum += value;
+            n_others++;
+            continue;
+        }
+        fprintf(out, "%s{shard=\"%" PRIu32 "\"", f->name, shard->shard);
+        put_label(out, "table", shard->tables[t].spec.name);
+        fprintf(out, "} %" PRIu64 "\n", value);
+    }
+    if (n_others && !f->is_no_sum)
+        fprintf(out, "%s{shard=\"%" PRIu32 "\"} %" PRIu64 "\n", f->name, shard->shard, sum);
+    return is_own;
+}
+
+static void put_tables(FILE *out, const struct node_report *node, const bool *is_own)
 {
     for (size_t i = 0; i < COUNT_OF(table_families); i++) {
-        const struct family *f = &table_families[i];
+        const bool *at = is_own;
 
-        put_head(out, f->name, f->type, f->help);
+        put_head(out, table_families[i].name, table_families[i].type, table_families[i].help);
         for (uint32_t s = 0; s < node->n_shards; s++)
-            for (uint32_t t = 0; node->shards[s] && t < node->shards[s]->n_tables; t++) {
-                fprintf(out, "%s{shard=\"%" PRIu32 "\"", f->name, node->shards[s]->shard);
-                put_label(out, "table", node->shards[s]->tables[t].spec.name);
-                fprintf(out, "} %" PRIu64 "\n", field(&node->shards[s]->tables[t], f));
-            }
+            if (node->shards[s])
+                at = put_tables_of(out, node->shards[s], &table_families[i], at);
     }
-    put_overheads(out, node);
+    put_overheads(out, node, is_own);
 }
 
 static void put_codec_bytes(FILE *out, const struct node_report *node, const char *name,
@@ -554,6 +629,24 @@ static void put_staleness(FILE *out, const struct node_report *node)
         }
 }
 
+static void put_bounds(FILE *out, const struct node_report *node)
+{
+    const char *name = "psd_job_staleness_bound_clocks";
+
+    put_head(out, name, "gauge",
+             "Clocks that a pull may be ahead of the job's min clock; not of an async job.");
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
+            const struct stats_job *job = &node->shards[s]->jobs[n];
+
+            if (job->mode == TABLE_SPEC_MODE_ASYNC)
+                continue;
+            fprintf(out, "%s{shard=\"%" PRIu32 "\"", name, node->shards[s]->shard);
+            put_label(out, "job", job->name);
+            fprintf(out, "} %" PRIu32 "\n", job->mode == TABLE_SPEC_MODE_SSP ? job->bound : 0);
+        }
+}
+
 static void put_jobs(FILE *out, const struct node_report *node)
 {
     for (size_t i = 0; i < COUNT_OF(job_families); i++) {
@@ -577,6 +670,7 @@ static void put_jobs(FILE *out, const struct node_report *node)
             put_label(out, "job", node->shards[s]->jobs[n].name);
             fprintf(out, "} %.3f\n", (double)node->shards[s]->jobs[n].parked_ms / 1000);
         }
+    put_bounds(out, node);
     put_staleness(out, node);
 }
 
@@ -605,21 +699,14 @@ static void put_workers(FILE *out, const struct node_report *node, const char *n
         }
 }
 
-char *render_metrics(const struct node_report *node)
+static void put_all(FILE *out, const struct node_report *node, const bool *is_own)
 {
-    char *text = NULL;
-    size_t n_bytes;
-    FILE *out = open_memstream(&text, &n_bytes);
-    bool failed;
-
-    if (!out)
-        return NULL;
     put_node(out, node);
     put_disk(out, &node->disk);
     put_process(out, node);
     put_net(out, node);
     put_shards(out, node);
-    put_tables(out, node);
+    put_tables(out, node, is_own);
     put_codec_bytes(out, node, "psd_values_received_bytes_total",
                     "Encoded row values received.",
                     offsetof(struct shard_counters, value_bytes_in));
@@ -637,6 +724,22 @@ char *render_metrics(const struct node_report *node)
                 worker_clock);
     put_workers(out, node, "psd_worker_live", "1 while a worker is live or suspected.",
                 worker_is_live);
+}
+
+char *render_metrics(const struct node_report *node)
+{
+    bool *is_own = choose_tables(node);
+    char *text = NULL;
+    size_t n_bytes;
+    FILE *out = is_own ? open_memstream(&text, &n_bytes) : NULL;
+    bool failed;
+
+    if (!out) {
+        free(is_own);
+        return NULL;
+    }
+    put_all(out, node, is_own);
+    free(is_own);
     failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed) {
         free(text);

@@ -194,6 +194,8 @@ struct node_report {
     /* The one under way: since 0: none; number 0: none yet; until 0: it is late. */
     uint64_t checkpoint_number, checkpoint_since_unix_ms, checkpoint_until_unix_ms;
     struct stats_disk disk;
+    uint32_t
+        metrics_tables; /* that have samples of their own in /metrics; the others are summed */
     /* n_shards of this node, each NULL before its first report; borrowed. */
     const struct shard_report *const *shards;
 };

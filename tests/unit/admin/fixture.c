@@ -122,6 +122,7 @@ void fixture_init(struct fixture *f)
                                     .rss_bytes = 1 << 20,
                                     .ready = true,
                                     .listener = { .refused_handshakes = 3 },
+                                    .metrics_tables = 8,
                                     .n_waits = 1,
                                     .waits = f->waits,
                                     .shards = f->shards };

@@ -331,6 +331,123 @@ static void metrics_hold_what_stats_hold(void **state)
     fixture_deinit(&f);
 }
 
+static unsigned count(const char *text, const char *what)
+{
+    unsigned n = 0;
+
+    for (text = strstr(text, what); text; text = strstr(text + 1, what))
+        n++;
+    return n;
+}
+
+static void tables_beyond_the_limit_are_one_sum_on_each_shard(void **state)
+{
+    struct fixture f;
+    char *text;
+
+    (void)state;
+    fixture_init(&f);
+    f.node.metrics_tables = 1;
+    text = render_metrics(&f.node);
+    assert_non_null(strstr(text, "\npsd_table_rows{shard=\"2\",table=\"emb\"} 500\n"));
+    assert_non_null(strstr(text, "\npsd_table_rows{shard=\"3\",table=\"emb\"} 500\n"));
+    assert_non_null(strstr(text, "\npsd_table_rows{shard=\"3\"} 3\n"));
+    assert_int_equal(count(text, "\npsd_table_rows{"), 4);
+    /* What is of one row has no sum. */
+    assert_int_equal(count(text, "\npsd_table_row_bytes{"), 2);
+    assert_int_equal(count(text, "\npsd_table_row_overhead_bytes{"), 2);
+    assert_null(strstr(text, "table=\"top"));
+    free(text);
+
+    f.node.metrics_tables = 0;
+    text = render_metrics(&f.node);
+    assert_null(strstr(text, "table=\""));
+    assert_non_null(strstr(text, "\npsd_table_rows{shard=\"2\"} 503\n"));
+    assert_int_equal(count(text, "\npsd_table_rows{"), 2);
+    assert_int_equal(count(text, "\npsd_table_row_bytes{"), 0);
+    assert_int_equal(count(text, "# TYPE psd_table_row_bytes gauge\n"), 1);
+    free(text);
+    fixture_deinit(&f);
+}
+
+/* Shards that made their tables in another order, or that lack one, agree on which are shown. */
+static void the_tables_that_are_shown_are_the_first_shards(void **state)
+{
+    struct stats_table tables[2];
+    struct shard_report *last;
+    struct fixture f;
+    char *text;
+
+    (void)state;
+    fixture_init(&f);
+    last = (struct shard_report *)(uintptr_t)f.shards[1];
+    memcpy(tables, last->tables, sizeof tables);
+    last->tables[0] = tables[1];
+    last->tables[1] = tables[0];
+    f.node.metrics_tables = 1;
+    text = render_metrics(&f.node);
+    assert_non_null(strstr(text, "\npsd_table_rows{shard=\"3\",table=\"emb\"} 500\n"));
+    assert_non_null(strstr(text, "\npsd_table_rows{shard=\"3\"} 3\n"));
+    free(text);
+
+    last->n_tables = 1; /* the other one is not there yet */
+    text = render_metrics(&f.node);
+    assert_null(strstr(text, "\npsd_table_rows{shard=\"3\",table"));
+    assert_non_null(strstr(text, "\npsd_table_rows{shard=\"3\"} 3\n"));
+    free(text);
+
+    f.node.shards = (const struct shard_report *const[]){ NULL, last };
+    text = render_metrics(&f.node);
+    assert_non_null(strstr(text, "\npsd_table_rows{shard=\"3\",table=\"top"));
+    assert_int_equal(count(text, "\npsd_table_rows{"), 1);
+    free(text);
+    memcpy(last->tables, tables, sizeof tables);
+    fixture_deinit(&f);
+}
+
+static void without_memory_there_is_no_text(void **state)
+{
+    struct fixture f;
+    char *text;
+
+    (void)state;
+    fixture_init(&f);
+#ifdef PS_FAULTS
+    memory_fail_after(0);
+    text = render_metrics(&f.node);
+    memory_fail_after(-1);
+    assert_null(text);
+#endif
+    text = render_metrics(&f.node);
+    assert_non_null(text);
+    free(text);
+    fixture_deinit(&f);
+}
+
+static void a_job_shows_its_bound_and_an_async_one_has_none(void **state)
+{
+    struct fixture f;
+    char *text;
+
+    (void)state;
+    fixture_init(&f);
+    f.shards[0]->jobs[0].mode = TABLE_SPEC_MODE_SSP;
+    f.shards[0]->jobs[0].bound = 4;
+    f.shards[1]->jobs[0].mode = TABLE_SPEC_MODE_BSP;
+    f.shards[1]->jobs[0].bound = 4; /* of no use in lock step */
+    text = render_metrics(&f.node);
+    assert_non_null(
+        strstr(text, "\npsd_job_staleness_bound_clocks{shard=\"2\",job=\"criteo\"} 4\n"));
+    assert_non_null(
+        strstr(text, "\npsd_job_staleness_bound_clocks{shard=\"3\",job=\"criteo\"} 0\n"));
+    free(text);
+    f.shards[0]->jobs[0].mode = TABLE_SPEC_MODE_ASYNC;
+    text = render_metrics(&f.node);
+    assert_int_equal(count(text, "\npsd_job_staleness_bound_clocks{"), 1);
+    free(text);
+    fixture_deinit(&f);
+}
+
 static void promtool_has_no_complaint_about_the_metrics(void **state)
 {
     char path[] = "/tmp/psd-metrics-XXXXXX", command[128], complaint[200] = "";
@@ -375,6 +492,10 @@ int main(void)
         cmocka_unit_test(a_node_before_its_first_reports_is_shown_too),
         cmocka_unit_test(health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed),
         cmocka_unit_test(metrics_hold_what_stats_hold),
+        cmocka_unit_test(tables_beyond_the_limit_are_one_sum_on_each_shard),
+        cmocka_unit_test(the_tables_that_are_shown_are_the_first_shards),
+        cmocka_unit_test(without_memory_there_is_no_text),
+        cmocka_unit_test(a_job_shows_its_bound_and_an_async_one_has_none),
         cmocka_unit_test(promtool_has_no_complaint_about_the_metrics),
     };
 
