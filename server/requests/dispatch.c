@@ -596,6 +596,8 @@ static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
     if (!result) {
         any = suspect_workers(d, worker, &beat.suspects, r->now_ms);
         answer.min_clock = job_min_clock(worker->job);
+        if (d->config.groups)
+            answer.groups_number = group_view_number(d->config.groups);
         list_suspects(worker, &answer.suspects);
         list_doubted(worker, &beat.suspects, &answer);
     }
