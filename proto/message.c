@@ -562,6 +562,7 @@ static Ps__StatusReply status_head(const struct status_reply *m)
     head.status = m->status;
     head.text = (char *)m->text;
     head.min_clock = m->min_clock;
+    head.groups_number = m->groups_number;
     return head;
 }
 
@@ -600,7 +601,8 @@ int message_write_admin_reply(struct bytes *out, uint64_t request_id,
 static int take_status_reply(const void *message, void *ret)
 {
     const Ps__StatusReply *head = message;
-    struct status_reply m = { .min_clock = head->min_clock };
+    struct status_reply m = { .min_clock = head->min_clock,
+                              .groups_number = head->groups_number };
 
     if (message_head_status(&m.status, head->status) ||
         take_suspects(head->suspects, head->n_suspects, &m.suspects) ||

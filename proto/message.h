@@ -148,6 +148,7 @@ struct status_reply { /* beat, leave, admin */
     uint64_t min_clock;
     struct suspects suspects; /* of a beat */
     struct suspects doubted;  /* of a beat, with -EINPROGRESS: named in it, and not refused */
+    uint64_t groups_number;   /* of a beat: as hello_reply.groups.number; 0: there are none */
 };
 
 struct admin {

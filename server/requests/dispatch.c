@@ -556,6 +556,8 @@ static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
         any = beat_suspects_report(shard_membership(d->config.shard), worker, &beat.suspects,
                                    r->now_ms);
         answer.min_clock = job_min_clock(worker->job);
+        if (d->config.groups)
+            answer.groups_number = group_view_number(d->config.groups);
         beat_suspects_answer(worker, &beat.suspects, &answer);
     }
     status = reply_status(d, r, result, &answer);

@@ -1,146 +1,81 @@
-"""Two psd that hold the same shards, on hosts of their own, and workers that count on a third one."""
+"""A primary and its standby, real processes on ports of this machine. Logs are in their folders."""
 
 import json
-import os
-import pathlib
 import signal
 import subprocess
-import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
-WAIT_S = 60
-DEPOSED = 3  # exit status of a psd that hears of a greater term
+from training import BIN, free_ports, wait_for
 
 
-def wait_until(what, is_true, seconds=WAIT_S):
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.01)
+def knows_standbys():
+    said = subprocess.run([BIN / "psd", "--help"], capture_output=True, text=True, check=False)
+    return "--standby " in said.stdout
 
 
 class Member:
-    """One psd, started again and again with one command line."""
+    """One psd of a pair. A second start() has the same port and data."""
 
-    def __init__(self, pair, name, *args):
-        self.pair, self.name = pair, name
-        self.address = f"{pair.networks.address(name)}:7070"
-        self.log = pair.folder / f"{name}.log"
-        self.args = ["--listen", self.address, "--http", "off", "--insecure", "--shards", "2", "--data-dir", str(pair.folder / name), *args]
-        self.process = None
+    def __init__(self, folder, port, *flags):
+        folder.mkdir(parents=True)
+        self.address = f"127.0.0.1:{port}"
+        self.data, self.log = folder / "data", folder / "psd.log"
+        self.flags = flags
+        self.proc = None
 
-    def start(self):
-        assert self.process is None or self.process.poll() is not None, f"{self.name} still runs"
-        with open(self.log, "a") as log:
-            self.process = subprocess.Popen(self.pair.networks.inside(self.name, BIN / "psd", *self.args), stderr=log)
+    def start(self, *more):
+        with open(self.log, "a", encoding="utf-8") as log:
+            self.proc = subprocess.Popen(
+                [BIN / "psd", "--listen", self.address, "--http", "", "--data-dir", self.data, *self.flags, *more],
+                stdout=log, stderr=log)
 
-    def signal(self, number):
-        self.process.send_signal(number)
+    def psctl(self, *words):
+        return subprocess.run([BIN / "psctl", *words, "--server", self.address], capture_output=True, text=True,
+                              timeout=60, check=False)
 
-    def has_ended(self):
-        return self.process.poll() is not None
+    def says(self, words):
+        return words in self.log.read_text()
 
-    def kill(self):
-        self.signal(signal.SIGKILL)
-        self.process.wait()
-
-    def report(self):
-        """Its /stats as an operator gets it; None: it does not answer."""
-        got = self.pair.psctl("status", "-o", "json", "--node", "0", "--timeout", "2s", server=self.address)
-        try:
-            return json.loads(got.stdout) if got.returncode == 0 else None
-        except ValueError:
-            return None
+    def await_ready(self):
+        wait_for("psd's start", lambda: self.says("psd ready: "))
 
     def replication(self):
-        return (self.report() or {}).get("replication") or {}
+        said = self.psctl("status", "--json")
+        return {} if said.returncode else json.loads(said.stdout).get("replication", {})
 
-
-class Counter:
-    def __init__(self, pair, mode):
-        self.mode = mode
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "worker/python"), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}
-        self.log = open(pair.folder / f"{mode}.log", "w")
-        command = pair.networks.inside("w", sys.executable, ROOT / "tests/ha/counter.py", f"psd://{pair.members[0].address}", mode)
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        assert self.answer() == {"joined": True}
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        assert line, f"the {self.mode} worker has ended: {pathlib.Path(self.log.name).read_text()[-2000:]}"
-        return json.loads(line)
-
-    def ask(self, what):
-        self.process.stdin.write(what + "\n")
-        self.process.stdin.flush()
-        return self.answer()
+    def promote(self):
+        """Says how long it took until the promotion was answered. The first tries may still see the primary's end."""
+        began = time.monotonic()
+        wait_for("the promotion", lambda: self.psctl("promote").returncode == 0, 20)
+        return time.monotonic() - began
 
 
 class Pair:
-    def __init__(self, networks, folder, *args):
-        self.networks, self.folder = networks, folder
-        self.members = [Member(self, "a", *args)]
-        self.members.append(Member(self, "b", "--standby", self.members[0].address, *args))
-        self.counters = []
-        self.primary = 0
+    def __init__(self, folder, *flags):
+        ports = free_ports(2)
+        self.primary, self.standby = (Member(folder / name, port, "--shards", "2", *flags)
+                                      for name, port in zip("ab", ports))
+        self.primary.start()
+        self.primary.await_ready()
+        self.standby.start("--standby", self.primary.address)
+        self.await_in_sync()
 
-    def __enter__(self):
-        try:
-            for member in self.members:
-                member.start()
-            self.await_sync()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+    def await_in_sync(self):
+        wait_for("a standby in sync", lambda: self.standby.replication().get("in_sync"), 60)
 
-    def __exit__(self, *_):
-        for counter in self.counters:
-            counter.process.kill()
-            counter.process.wait()
-            counter.process.stdout.close()
-            counter.process.stdin.close()
-            counter.log.close()
-        for member in self.members:
-            if member.process and not member.has_ended():
-                member.signal(signal.SIGCONT)
-                member.kill()
+    @property
+    def servers(self):
+        return f"{self.primary.address},{self.standby.address}"
 
-    def count(self, *modes):
-        self.counters = [Counter(self, mode) for mode in modes]
+    def fail_over(self):
+        """kill -9 of the primary; the standby takes its place. The killed one can be started again as the standby."""
+        self.primary.proc.kill()
+        self.primary.proc.wait()
+        self.standby.promote()
+        self.primary, self.standby = self.standby, self.primary
 
-    def psctl(self, *args, server):
-        return subprocess.run(self.networks.inside("w", BIN / "psctl", *args, "--server", server), capture_output=True, text=True)
-
-    def serving(self):
-        return self.members[self.primary]
-
-    def other(self):
-        return self.members[1 - self.primary]
-
-    def await_sync(self):
-        """Both say so: the standby hears of it a moment later."""
-        wait_until("a standby in sync", lambda: all(m.replication().get("in_sync") for m in (self.serving(), self.other())))
-
-    def promote(self, *flags):
-        got = self.psctl("promote", *flags, server=self.other().address)
-        assert got.returncode == 0, got.stdout + got.stderr
-        self.primary = 1 - self.primary
-
-    def await_deposed(self):
-        """The old primary, which still ran, has heard of its successor."""
-        wait_until("the end of the old primary", self.other().has_ended)
-        assert self.other().process.returncode == DEPOSED, self.other().log.read_text()[-3000:]
-
-    def stalls(self):
-        """The longest push of each worker since this was last asked, in ms; each has pushed since."""
-        return [counter.ask("go")["longest_ms"] for counter in self.counters]
-
-    def check(self):
-        """Each push is applied once."""
-        for counter in self.counters:
-            got = counter.ask("stop")
-            assert got["lowest"] == got["highest"] == got["pushed"] and got["lost"] == 0, (counter.mode, got)
-            counter.process.wait(timeout=WAIT_S)
+    def end(self):
+        for member in (self.primary, self.standby):
+            if member.proc.poll() is None:
+                member.proc.send_signal(signal.SIGKILL)
+                member.proc.wait()

@@ -9,7 +9,7 @@ import statistics
 import pytest
 
 from networks import Networks
-from pair import Pair
+from pair_on_hosts import Pair
 
 ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 2))
 

@@ -247,6 +247,13 @@ static bool on_greeted(void *owner, uint32_t shard, const struct hello_reply *re
            !group_watch_is_behind(cluster->groups, node_of(cluster, shard), &reply->groups);
 }
 
+static void on_groups_changed(void *owner, uint32_t shard)
+{
+    struct cluster_client *cluster = owner;
+
+    group_watch_ask(cluster->groups, node_of(cluster, shard));
+}
+
 static void on_table(void *owner, uint32_t shard, uint32_t table,
                      const struct table_reply *reply)
 {
@@ -419,6 +426,7 @@ static const struct shard_link_events shard_link_events = { .ready = on_ready,
                                                             .may_join = may_join,
                                                             .fill_beat = fill_beat,
                                                             .beat_answered = on_beat_answered,
+                                                            .groups_changed = on_groups_changed,
                                                             .has_suspects = has_suspects,
                                                             .lost = on_lost,
                                                             .left = on_left,

@@ -420,10 +420,18 @@ void group_watch_set_away(struct group_watch *g, uint32_t node, bool is_away)
         watcher_set_hurry(&p->watchers[i], is_away);
 }
 
+void group_watch_ask(struct group_watch *g, uint32_t node)
+{
+    struct place *p = &g->places[node];
+
+    if (!p->known.term)
+        watcher_set(&p->watchers[0], &p->at);
+}
+
 void group_watch_tick(struct group_watch *g, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        for (size_t k = 0; g->places[i].known.term && k < COUNT_OF(g->places[i].watchers); k++)
+        for (size_t k = 0; k < COUNT_OF(g->places[i].watchers); k++)
             watcher_tick(&g->places[i].watchers[k], now_ms);
     tick_seeker(g, now_ms);
 }

@@ -50,6 +50,9 @@ void group_watch_learn(struct group_watch *g, const struct groups *groups);
 bool group_watch_is_behind(const struct group_watch *g, uint32_t node,
                            const struct groups *groups);
 
+/* The node has something to say of its group: it is asked, if it is not yet. */
+void group_watch_ask(struct group_watch *g, uint32_t node);
+
 /* A shard of the node is not there, or all of them are. */
 void group_watch_set_away(struct group_watch *g, uint32_t node, bool is_away);
 

@@ -36,6 +36,7 @@ struct shard_link {
     struct connector *connector; /* owned; NULL: no connection */
     struct channel *channel;     /* borrowed: the connector's, once it is connected */
     uint32_t frame_max_bytes;    /* the shard's limit */
+    uint64_t groups_number;      /* the newest that it has named */
     bool was_ready, rejoins;     /* rejoins: until the new incarnation is ready */
     uint64_t now_ms, phase_since_ms, away_since_ms, next_try_ms, next_notice_ms;
     uint32_t n_attempts;        /* since the last reply */

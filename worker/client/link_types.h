@@ -45,6 +45,9 @@ struct shard_link_events {
     void (*beat_answered)(void *owner, uint32_t shard, const struct suspects *suspects,
                           const struct suspects *doubted);
 
+    /* The node knows more of the groups than when it answered the handshake: it may have a standby now. */
+    void (*groups_changed)(void *owner, uint32_t shard);
+
     /* True while shards of the job are being told of a suspect. */
     bool (*has_suspects)(void *owner);
 

@@ -236,6 +236,7 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
                            "belongs to another cluster than the server that was asked first");
         return 0;
     }
+    l->groups_number = r.groups.number;
     if (r.frame_max_bytes && r.frame_max_bytes <= FRAME_LIMIT_MAX) {
         l->frame_max_bytes = r.frame_max_bytes;
         l->channel->frame_max_bytes = r.frame_max_bytes;
@@ -418,6 +419,14 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
     return 0;
 }
 
+static void note_groups(struct shard_link *l, uint64_t number)
+{
+    if (number <= l->groups_number)
+        return;
+    l->groups_number = number;
+    l->events->groups_changed(l->owner, l->config.shard);
+}
+
 static int receive_status(struct shard_link *l, const struct frame_header *h,
                           const uint8_t *head)
 {
@@ -437,6 +446,7 @@ static int receive_status(struct shard_link *l, const struct frame_header *h,
         if (!r.status || r.status == -EINPROGRESS) {
             l->events->min_clock(l->owner, l->config.shard, r.min_clock);
             l->events->beat_answered(l->owner, l->config.shard, &r.suspects, &r.doubted);
+            note_groups(l, r.groups_number);
         }
     }
     return 0;

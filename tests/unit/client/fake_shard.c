@@ -350,6 +350,8 @@ static int fake_status(const struct fake_conn *c, const struct frame_header *h,
 
     if (c->shard < FAKE_SHARDS_MAX)
         r.min_clock = c->fake->shards[c->shard].clock;
+    if (h->type == FRAME_BEAT)
+        r.groups_number = c->fake->number;
     if (h->type == FRAME_ADMIN)
         return message_write_admin_reply(out, h->request_id, &r, json, strlen(json));
     return message_write_status_reply(

@@ -122,7 +122,8 @@ struct fake {
     struct fake_answer *held;
     uint64_t n_dice;
     long n_frames; /* that the fault counts */
-    long n_hellos, n_watches;
+    long n_hellos;
+    _Atomic long n_watches;
     enum fake_role role;
     struct group group; /* as it knows it; term 0: there are no groups */
     uint64_t number;    /* of its changes */

@@ -196,6 +196,29 @@ static void without_a_standby_nobody_is_watched(void **state)
     fake_free(f);
 }
 
+/* The first standby comes when the job has begun: the answer to a heartbeat says so. */
+static void a_standby_that_comes_later_is_known_in_time(void **state)
+{
+    struct fake_plan plan = { .n_shards = 2, .fault_at = -1 };
+    struct pair p = { .term = 1 };
+
+    (void)state;
+    p.nodes[0] = fake_start(&plan);
+    snprintf(p.servers, sizeof p.servers, "127.0.0.1:%d", p.nodes[0]->port);
+    open_client(&p);
+    step(&p);
+    plan.node_ports[0] = p.nodes[0]->port;
+    p.nodes[1] = fake_start(&plan);
+    fake_become(p.nodes[1], FAKE_STANDBY, 1, p.nodes[0], p.nodes[1], NULL);
+    fake_become(p.nodes[0], FAKE_PRIMARY, 1, p.nodes[0], p.nodes[1], NULL);
+    while (!p.nodes[1]->n_watches) /* a third of a lease */
+        uv_sleep(1);
+    move_primary(&p, FAKE_STUCK);
+    step(&p);
+    assert_int_equal(p.n_moved, 1);
+    end(&p);
+}
+
 /* The list of nodes knows only the one that is gone; the user has named both. */
 static void a_client_that_starts_later_finds_who_took_over(void **state)
 {
@@ -290,6 +313,7 @@ int main(void)
         cmocka_unit_test(a_client_that_asks_the_standby_first_finds_the_primary),
         cmocka_unit_test(an_earlier_term_is_not_believed),
         cmocka_unit_test(without_a_standby_nobody_is_watched),
+        cmocka_unit_test(a_standby_that_comes_later_is_known_in_time),
         cmocka_unit_test(a_client_that_starts_later_finds_who_took_over),
         cmocka_unit_test(each_push_arrives_once_however_often_the_primary_moves),
     };

@@ -166,6 +166,12 @@ static void on_lost(void *owner, uint32_t shard)
     ((struct rig *)owner)->n_lost++;
 }
 
+static void on_groups_changed(void *owner, uint32_t shard)
+{
+    (void)owner;
+    (void)shard;
+}
+
 static bool on_greeted(void *owner, uint32_t shard, const struct hello_reply *reply)
 {
     struct rig *rig = owner;
@@ -185,6 +191,7 @@ static const struct shard_link_events events = { .ready = on_ready,
                                                  .may_join = may_join,
                                                  .fill_beat = fill_beat,
                                                  .beat_answered = on_beat_answered,
+                                                 .groups_changed = on_groups_changed,
                                                  .has_suspects = has_suspects,
                                                  .lost = on_lost,
                                                  .left = on_left,
