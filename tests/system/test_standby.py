@@ -4,14 +4,14 @@ PS_ROUNDS=200 makes as many rounds of the first test; without it there are a few
 
 import os
 import random
-import re
 import signal
+import socket
 import time
 
 import pytest
 
 import wire
-from conftest import Daemon, SANITIZER, eventually
+from conftest import Daemon, SANITIZER
 from test_durability import DIM, N_SHARDS, N_WORKERS, Pusher, push_until
 from training import free_ports
 
@@ -41,8 +41,10 @@ class Member(Daemon):
         assert sum(words in line for line in self.lines) >= n, self.log()
 
     def in_sync(self):
-        eventually(lambda: self.process.poll() is not None or self.state() == "in sync")
-        assert self.process.poll() is None, self.log()
+        end = time.monotonic() + 20
+        while self.state() != "in sync":
+            assert self.process.poll() is None and time.monotonic() < end, f"{self.state()}: {self.log()}"
+            time.sleep(0.02)
 
     def order(self, words=""):
         with self.connect(wire.LISTENER, "operator") as client:
@@ -128,3 +130,178 @@ def test_what_was_acknowledged_survives_kill_9_of_the_primary_and_is_applied_onc
         for p in pushers:
             p.client.close()
     assert sum(p.acked for p in pushers) > 10 * ROUNDS
+
+
+# --- both of them come and go ---
+
+def two(pair, *more):
+    """A primary, its standby, and pushers that are at work."""
+    rng = random.Random(SEED)
+    args = ("--durability", "fsync", *more)
+    primary = pair("a", *args)
+    primary.await_ready()
+    standby = standby_of(pair, "b", "a", *args)
+    pushers = [Pusher(rank, shard, rng) for rank in range(N_WORKERS) for shard in range(N_SHARDS)]
+    for p in pushers:
+        p.connect(primary)
+    standby.in_sync()
+    return primary, standby, pushers, rng, args
+
+
+@pytest.mark.timeout(240)
+def test_a_standby_that_was_killed_goes_on_without_a_copy(pair):
+    primary, standby, pushers, rng, args = two(pair)
+    for kill in (True, False, True):
+        assert push_until(pushers, time.monotonic() + 0.3, rng, n_min=20)
+        standby.kill() if kill else standby.stop()
+        assert push_until(pushers, time.monotonic() + 0.3, rng, n_min=20)
+        standby = standby_of(pair, "b", "a", *args)
+        standby.in_sync()
+        assert "has to be copied" not in standby.log(), standby.log()
+    check(pushers)
+    primary.kill()
+    for p in pushers:
+        p.client.close()
+    standby.promote()
+    for p in pushers:
+        p.connect(standby)
+    check(pushers)
+
+
+@pytest.mark.timeout(240)
+def test_a_primary_that_starts_again_is_followed_again(pair):
+    primary, standby, pushers, rng, args = two(pair)
+    for stop in (True, False):
+        assert push_until(pushers, time.monotonic() + 0.3, rng, n_min=20)
+        primary.stop() if stop else primary.kill()
+        for p in pushers:
+            p.client.close()
+        primary = pair("a", *args)
+        primary.await_ready()
+        for p in pushers:
+            p.connect(primary)
+        standby.in_sync()
+        check(pushers)
+    assert sum("has to be copied" in line for line in standby.lines) == 1, standby.log()
+
+
+@pytest.mark.timeout(240)
+def test_a_checkpoint_and_the_log_behind_it_are_copied(pair):
+    """The copy is of a primary under load; what it has is the standby's after a kill."""
+    rng = random.Random(SEED)
+    primary = pair("a", "--durability", "fsync", "--keep", "1")
+    primary.await_ready()
+    pushers = [Pusher(rank, shard, rng) for rank in range(N_WORKERS) for shard in range(N_SHARDS)]
+    for p in pushers:
+        p.connect(primary)
+    for n in range(4):
+        assert push_until(pushers, time.monotonic() + 0.2, rng, n_min=20)
+        assert primary.admin("checkpoint")["number"] == n + 1
+    standby = standby_of(pair, "b", "a", "--durability", "fsync")
+    assert push_until(pushers, time.monotonic() + 0.5, rng, n_min=20)
+    standby.in_sync()
+    standby.says("copied ")
+    check(pushers)
+    primary.kill()
+    for p in pushers:
+        p.client.close()
+    standby.promote()
+    for p in pushers:
+        p.connect(standby)
+    check(pushers)
+    for p in pushers:
+        p.client.close()
+    standby.kill()
+    again = pair("b", "--durability", "fsync")
+    again.await_ready()
+    for p in pushers:
+        p.connect(again)
+    check(pushers)
+
+
+# --- promotion ---
+
+def test_promotion_is_refused_while_the_primary_answers(pair):
+    primary, standby, pushers, rng, _ = two(pair)
+    assert push_until(pushers, time.monotonic() + 0.1, rng, n_min=20)
+    answer = standby.order()
+    assert answer.status != 0 and "still answers as the primary" in answer.text
+    check(pushers)
+    answer = primary.order()
+    assert answer.status != 0 and "the primary already" in answer.text
+    for p in pushers:
+        p.client.close()
+    answer = standby.order("the-other-is-dead")
+    assert answer.status == 0, answer.text
+    standby.await_ready()
+    for p in pushers:
+        p.connect(standby)
+    check(pushers)
+
+
+def test_a_standby_that_has_nothing_is_not_promoted(pair):
+    standby = standby_of(pair, "b", "a")
+    standby.says("connection refused")
+    answer = standby.order("the-other-is-dead accept-loss")
+    assert answer.status != 0 and "no whole copy" in answer.text
+
+
+def test_workers_are_told_where_the_primary_is(pair):
+    primary, standby, *_ = two(pair)
+    client = wire.Wire(standby.port)
+    answer = client.hello(shard=0)
+    assert answer.status == -10028, answer.text
+    assert f"127.0.0.1:{primary.port}" in answer.text
+
+
+# --- what a standby cannot follow ---
+
+@pytest.mark.parametrize("args, says", [
+    (("--lease", "61s"), "lease"),
+    (("--cut-every", "7"), "cut-every"),
+    (("--frame-max", "1M"), "frame-max"),
+    (("--memory-max", "64M"), "memory"),
+    (("--shards", "3"), "3 shards"),
+])
+def test_other_settings_are_named(pair, args, says):
+    primary = pair("a", "--memory-max", "128M")
+    primary.await_ready()
+    more = () if "--memory-max" in args else ("--memory-max", "128M")
+    standby = standby_of(pair, "b", "a", *more, *args)
+    standby.says(says)
+    assert "following" not in standby.log()
+
+
+def test_another_program_on_the_port_is_named(pair):
+    primary = pair("a")
+    primary.await_ready()
+    standby = pair("b", "--standby", primary.http)
+    standby.says("it answers HTTP")
+
+
+def test_another_cluster_is_named(pair, tmp_path):
+    primary, standby, *_ = two(pair)
+    standby.stop()
+    other = pair("c")
+    other.await_ready()
+    standby = standby_of(pair, "b", "c")
+    standby.says("of cluster")
+    assert "following" not in standby.log() and "has to be copied" not in standby.log()
+
+
+def test_a_psd_that_knows_no_standbys_is_named(pair):
+    """It ends the connection at a frame that it does not know."""
+    with socket.create_server(("127.0.0.1", pair.port("a"))) as listener:
+        standby = standby_of(pair, "b", "a", "--shards", "1")
+
+        def greet():
+            connection, _ = listener.accept()
+            connection.recv(4096)
+            connection.sendall(wire.frame("hello_reply", wire.head((1, 0), (3, 1), (4, 1), (6, 1), (7, 5), (8, 1 << 20),
+                                                                   (9, f"127.0.0.1:{pair.port('a')}"))))
+            connection.recv(4096)
+            connection.close()
+
+        for _ in range(3):
+            greet()
+    standby.says("older psd")
