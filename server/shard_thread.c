@@ -497,6 +497,9 @@ uint64_t shard_thread_standby(struct shard_thread *t, enum shard_thread_standby 
     case SHARD_STANDBY_OPEN_GATE:
         fetch_handler_open_gate(f);
         break;
+    case SHARD_STANDBY_IN_SYNC:
+        fetch_handler_set_in_sync(f);
+        break;
     case SHARD_STANDBY_SEAL:
         fetch_handler_seal(f);
         break;

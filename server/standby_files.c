@@ -10,6 +10,7 @@
 
 #include "common/memory.h"
 #include "server/checkpoint/checkpoint.h"
+#include "server/recovery/timeline.h"
 
 void standby_files_close(const struct file_ops *files, struct standby_files *f)
 {
@@ -172,4 +173,19 @@ int standby_files_read(const struct standby_file *file, uint64_t offset, uint32_
     }
     bytes_commit(ret, n_bytes);
     return 0;
+}
+
+int standby_files_has_log(const struct file_ops *files, const char *data_dir, uint64_t timeline,
+                          uint32_t shard_index, uint64_t first, uint64_t lost_through,
+                          bool *ret, struct err *err)
+{
+    struct wal_segments segments = { 0 };
+    char dir[WAL_PATH_MAX];
+    int status = timeline_log_dir(data_dir, timeline, shard_index, dir, err);
+
+    if (!status)
+        status = wal_segment_list(files, dir, &segments, err);
+    *ret = !status && segments.n && segments.firsts[0] <= first && first > lost_through;
+    free(segments.firsts);
+    return status;
 }

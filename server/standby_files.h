@@ -10,6 +10,8 @@
 #ifndef SERVER_STANDBY_FILES_H
 #define SERVER_STANDBY_FILES_H
 
+#include <stdbool.h>
+
 #include "common/bytes.h"
 #include "common/file.h"
 #include "proto/message_replication.h"
@@ -32,6 +34,12 @@ struct standby_files {
 int standby_files_open(const struct file_ops *files, const char *data_dir, uint64_t timeline,
                        uint32_t n_shards, struct standby_files *ret, uint64_t *ret_firsts,
                        struct err *err) MUST_CHECK;
+
+/* Does the log of this node's shard have all records from `first` on? lost_through: it lacks some up to this one. For the
+ * pool. */
+int standby_files_has_log(const struct file_ops *files, const char *data_dir, uint64_t timeline,
+                          uint32_t shard_index, uint64_t first, uint64_t lost_through,
+                          bool *ret, struct err *err) MUST_CHECK;
 
 /* A zeroed one is fine. */
 void standby_files_close(const struct file_ops *files, struct standby_files *f);

@@ -12,18 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/message_replication.h"
 #include "server/peer_inquiry.h"
-#include "server/recovery/timeline.h"
 #include "server/standby_copy.h"
 #include "server/standby_settings.h"
 #include "server/standby_shards.h"
-#include "server/wal/wal_segment.h"
 
 #define FOLLOW_BYTES_MAX (1u << 20) /* of a FOLLOW: 64 terms of 1024 shards take half of it */
 #define CONNECT_MS 10000u
@@ -75,8 +72,9 @@ struct standby_server {
     bool has_begun;   /* a term of this run is in `terms` */
     uint64_t since_ms, asked_ms;
     struct sync sync;
-    bool is_followed;   /* the shards' fetches are for `name` */
-    bool was_connected; /* all of them were */
+    bool is_followed;                       /* the shards' fetches are for `name` */
+    bool was_connected;                     /* all of them were */
+    struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
     char name[64], follower[MESSAGE_ADDRESS_MAX];
     struct follower_request request;
@@ -95,6 +93,7 @@ struct standby_server {
     } inquiry;
     struct standby_shards *shards; /* owned */
     struct log_line_limit limit;   /* of refusals */
+    char sentence[256];            /* of its end */
     struct err write_err;          /* of the last write of TERMS */
 };
 
@@ -140,16 +139,6 @@ static void start_job(struct standby_server *s, void (*run)(struct standby_serve
 static void write_terms(struct standby_server *s)
 {
     s->job.err.status = terms_write(s->config.files, data_dir(s), &s->terms, &s->job.err);
-}
-
-static uint64_t random_number(void)
-{
-    uint64_t number = 0;
-
-    while (!number)
-        if (getrandom(&number, sizeof number, 0) != sizeof number)
-            number = clock_unix_ms() * UINT64_C(0x9e3779b97f4a7c15) ^ uv_hrtime();
-    return number;
 }
 
 /* Of the one that asks, on every shard; go_on() once that is done. keep: of each. */
@@ -212,7 +201,7 @@ static void on_term_written(struct standby_server *s)
 static void begin_term(struct standby_server *s) ON_MAIN
 {
     const uint64_t term = s->terms.role == TERMS_STANDBY
-                              ? terms_promoted(&s->terms, random_number())
+                              ? terms_promoted(&s->terms, terms_random())
                               : terms_last(&s->terms) + 1;
     uint64_t *first = memory_alloc(s->n_shards * sizeof *first);
 
@@ -238,6 +227,22 @@ static void depose(struct standby_server *s, const char *sentence) ON_MAIN
     s->config.deposed(s->config.owner, sentence);
 }
 
+static void on_role_written(struct standby_server *s)
+{
+    if (s->job.err.status)
+        log_line_error("this psd does not note that it is a standby now: %s", s->job.err.text);
+    depose(s, s->sentence);
+}
+
+/* Another psd says that it is the primary: the next start follows it. */
+static void depose_for_good(struct standby_server *s, const char *sentence) ON_MAIN
+{
+    snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
+    s->terms.role = TERMS_STANDBY;
+    s->terms.in_sync = false;
+    start_job(s, write_terms, on_role_written);
+}
+
 /* --- the peer of the last run --- */
 
 static void ask_peer(struct standby_server *s)
@@ -254,10 +259,9 @@ static void on_peer_answer(struct standby_server *s)
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED)
         return;
     if (!s->job.err.status && answer->is_primary && answer->term > terms_last(&s->terms)) {
-        snprintf(sentence, sizeof sentence,
-                 "%.128s is the primary, of term %" PRIu64 ": start this psd as its standby",
+        snprintf(sentence, sizeof sentence, "%.128s is the primary, of term %" PRIu64,
                  s->terms.peer, answer->term);
-        depose(s, sentence);
+        depose_for_good(s, sentence);
         return;
     }
     /* With fsync this log has all that was acknowledged, and the peer says that it is not the primary. */
@@ -304,7 +308,7 @@ int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err
     if (!s->terms.history) {
         s->terms.timeline = timeline;
     } else if (s->terms.timeline != timeline) {
-        terms_begin_history(&s->terms, random_number(), timeline, s->n_shards);
+        terms_begin_history(&s->terms, terms_random(), timeline, s->n_shards);
     }
     if (!s->terms.history) {
         s->state = SERVER_SERVING;
@@ -430,27 +434,6 @@ static void refuse_follow(struct standby_server *s) ON_MAIN
     answer_follow(s);
 }
 
-/* Everything in the log is there from this record on? For the pool. */
-static int has_log(struct standby_server *s, uint32_t i, uint64_t first, bool *ret)
-{
-    const struct fetch_view *view = standby_shards_view(s->shards, i);
-    struct wal_segments segments = { 0 };
-    char dir[WAL_PATH_MAX];
-    int status;
-
-    *ret = first > s->request.last[i];
-    if (*ret)
-        return 0;
-    status = timeline_log_dir(data_dir(s), s->terms.timeline, i, dir, &s->job.err);
-    if (!status)
-        status = wal_segment_list(s->config.files, dir, &segments, &s->job.err);
-    if (!status)
-        *ret = segments.n && segments.firsts[0] <= first &&
-               first > atomic_load(&view->lost_through);
-    free(segments.firsts);
-    return status;
-}
-
 /* GO_ON where the log has all that it takes, else COPY; TERMS, if this is the first standby or another one. */
 static void decide(struct standby_server *s)
 {
@@ -459,7 +442,12 @@ static void decide(struct standby_server *s)
     int status = 0;
 
     for (uint32_t i = 0; i < s->n_shards && !status && q->action == FOLLOW_GO_ON; i++) {
-        status = has_log(s, i, q->keep[i] + 1, &has);
+        has = q->keep[i] >= q->last[i];
+        if (!has)
+            status = standby_files_has_log(
+                s->config.files, data_dir(s), s->terms.timeline, i, q->keep[i] + 1,
+                atomic_load(&standby_shards_view(s->shards, i)->lost_through), &has,
+                &s->job.err);
         if (!has)
             q->action = FOLLOW_COPY;
     }
@@ -498,6 +486,7 @@ static void begin_following(struct standby_server *s) ON_MAIN
     if (q->action == FOLLOW_GO_ON) {
         s->is_followed = true;
         s->was_connected = false;
+        s->follower_connection = q->connection;
         s->followed_ms = clock_mono_ms();
         s->sync.ends = false;
         snprintf(s->name, sizeof s->name, "%s", q->name);
@@ -518,7 +507,7 @@ static void start_deciding(struct standby_server *s) ON_MAIN
 
         for (uint32_t i = 0; i < s->n_shards; i++)
             first[i] = 1;
-        terms_begin_history(&s->terms, random_number(), s->terms.timeline, s->n_shards);
+        terms_begin_history(&s->terms, terms_random(), s->terms.timeline, s->n_shards);
         terms_begin(&s->terms, 1, first);
         free(first);
     }
@@ -527,15 +516,6 @@ static void start_deciding(struct standby_server *s) ON_MAIN
     s->terms.in_sync = false;
     snprintf(s->terms.peer, sizeof s->terms.peer, "%s", q->asked.address);
     start_job(s, decide, on_decided);
-}
-
-static uint64_t sum_behind(const uint64_t *last, const uint64_t *keep, uint32_t n)
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        sum += last[i] - keep[i];
-    return sum;
 }
 
 /* It has what this psd acknowledged and has lost, or a greater term. */
@@ -550,6 +530,13 @@ static void hand_over(struct standby_server *s) ON_MAIN
     q->action = FOLLOW_TAKE_OVER;
     answer_follow(s);
     depose(s, sentence);
+}
+
+static bool has_more(const uint64_t *last, const uint64_t *keep, uint32_t n)
+{
+    while (n > 0 && last[n - 1] <= keep[n - 1])
+        n--;
+    return n > 0;
 }
 
 /* The shards keep their logs now, and have said where these end. */
@@ -568,7 +555,7 @@ static void judge(struct standby_server *s) ON_MAIN
     } else if (s->state == SERVER_SERVING) {
         start_deciding(s);
     } else if (is_common && s->config.settings->durability != WAL_FSYNC &&
-               sum_behind(q->asked.last, q->keep, s->n_shards)) {
+               has_more(q->asked.last, q->keep, s->n_shards)) {
         hand_over(s);
     } else {
         begin_term(s); /* goes on once it serves */
@@ -695,6 +682,8 @@ static void on_closed(void *owner, struct connection *c, int why)
         if (s->request.step == FOLLOW_LEAVING)
             end_request(s);
     }
+    if (s->follower_connection == c)
+        s->follower_connection = NULL;
     standby_copy_drop(s->copy, c);
 }
 
@@ -793,8 +782,10 @@ static void on_sync_written(struct standby_server *s)
                        s->job.err.text);
     s->write_err = s->job.err;
     sync_written(&s->sync, s->job.err.status, clock_mono_ms());
-    if (s->sync.state == SYNC_IN)
-        log_line_info("standby %.63s is in sync", s->name);
+    if (s->sync.state != SYNC_IN)
+        return;
+    log_line_info("standby %.63s is in sync", s->name);
+    order_shards(s, SHARD_STANDBY_IN_SYNC);
 }
 
 /* A standby that never came, or has gone, is not waited for: another one may follow. */
@@ -810,7 +801,8 @@ static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
     if (n == s->n_shards)
         s->was_connected = true;
     else if (s->sync.state == SYNC_OUT &&
-             (s->was_connected || now_ms - s->followed_ms > CONNECT_MS)) {
+             (s->was_connected ||
+              (!s->follower_connection && now_ms - s->followed_ms > CONNECT_MS))) {
         log_line_warn("standby %.63s has gone", s->name);
         s->is_followed = false;
         order_shards(s, SHARD_STANDBY_END);

@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "common/bytes.h"
+#include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/file_text.h"
 #include "common/memory.h"
@@ -50,6 +52,16 @@ uint64_t terms_promoted(const struct terms *t, uint64_t random)
 {
     return (terms_last(t) / TERMS_PROMOTION_STEP + 1) * TERMS_PROMOTION_STEP +
            random % (TERMS_PROMOTION_STEP / 2);
+}
+
+uint64_t terms_random(void)
+{
+    uint64_t number = 0;
+
+    while (!number)
+        if (getrandom(&number, sizeof number, 0) != sizeof number)
+            number = clock_unix_ms() * UINT64_C(0x9e3779b97f4a7c15);
+    return number;
 }
 
 void terms_begin_history(struct terms *t, uint64_t history, uint64_t timeline,

@@ -68,6 +68,9 @@ int terms_write(const struct file_ops *files, const char *data_dir, const struct
 /* Begins a term with these records (n_shards of them, copied). term is above terms_last(). */
 void terms_begin(struct terms *t, uint64_t term, const uint64_t *first);
 
+/* For a new history; not 0. */
+uint64_t terms_random(void);
+
 /* Begins a history without terms. history: not 0. */
 void terms_begin_history(struct terms *t, uint64_t history, uint64_t timeline,
                          uint32_t n_shards);

@@ -46,6 +46,7 @@ struct fetch_handler {
     struct gate gate;
     struct fetch_standby standby;
     enum { FETCH_OFF, FETCH_ON, FETCH_STOPPED } state;
+    bool is_in_sync;
     bool begins;                   /* no connection has fetched since fetch_handler_begin() */
     struct connection *connection; /* borrowed: the standby's; NULL: none */
     uint64_t sent_through;         /* on it */
@@ -213,6 +214,7 @@ static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
     reply->durable = f->log_durable < reply->appended ? f->log_durable : reply->appended;
     reply->in_sync = f->gate.mode == GATE_WAITS;
     reply->sent_ms = clock_mono_ms();
+    reply->in_sync = f->is_in_sync;
     histogram_record(&w->timing.requests->latency_ns, uv_hrtime() - w->timing.start_ns);
     w->timing.requests->n_refused += reply->status != 0;
     status = message_write_fetch_reply(&frame, w->request_id, reply);
@@ -451,6 +453,7 @@ void fetch_handler_end(struct fetch_handler *f)
     f->state = FETCH_OFF;
     record_ring_deinit(&f->ring);
     uv_prepare_stop(&f->prepare);
+    f->is_in_sync = false;
     gate_open(&f->gate);
     move_gate(f);
     if (c)
@@ -463,14 +466,21 @@ void fetch_handler_close_gate(struct fetch_handler *f)
     move_gate(f);
 }
 
+void fetch_handler_set_in_sync(struct fetch_handler *f)
+{
+    f->is_in_sync = f->gate.mode == GATE_WAITS;
+}
+
 void fetch_handler_open_gate(struct fetch_handler *f)
 {
+    f->is_in_sync = false;
     gate_open(&f->gate);
     move_gate(f);
 }
 
 void fetch_handler_seal(struct fetch_handler *f)
 {
+    f->is_in_sync = false;
     gate_seal(&f->gate);
     move_gate(f);
 }
@@ -571,6 +581,9 @@ int fetch_handler_receive(struct fetch_handler *f, struct request *r)
     move_gate(f);
     f->waiting[f->n_waiting++] = w;
     answer_all(f);
+    /* The first one has nothing to bring, and the standby may soon have more to tell. */
+    if (f->n_waiting == FETCH_HANDLER_WAITING_MAX && f->waiting[0].next > appended(f))
+        send_records(f, f->waiting[0].next, NULL, 0, 0);
     return 0;
 }
 

@@ -9,7 +9,8 @@
  * The main thread (standby_server.h) says whom it answers, and closes and opens the gate (gate.h). It reads how far the
  * standby is in struct fetch_view, at any time.
  *
- * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way. When it ends, the standby has to
+ * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way: a second one, by which the
+ * standby tells what it has, is answered for the first one, without records if there are none. When it ends, the standby has to
  * follow anew (FOLLOW at the listener) before another one may fetch.
  */
 #ifndef SERVER_REQUESTS_FETCH_HANDLER_H
@@ -91,6 +92,9 @@ void fetch_handler_begin(struct fetch_handler *f, const struct fetch_standby *st
 void fetch_handler_end(struct fetch_handler *f) ON_SHARD;
 void fetch_handler_close_gate(struct fetch_handler *f) ON_SHARD;
 void fetch_handler_open_gate(struct fetch_handler *f) ON_SHARD;
+
+/* TERMS says on the disk that the standby is in sync: so its replies say. Until the gate opens. */
+void fetch_handler_set_in_sync(struct fetch_handler *f) ON_SHARD;
 
 /* Another psd is the primary: no reply goes out any more that waits for the standby. */
 void fetch_handler_seal(struct fetch_handler *f) ON_SHARD;

@@ -372,7 +372,8 @@ static void fill_replication(enum frame_type type, union message *m)
     if (type == FRAME_FETCH)
         m->fetch = (struct fetch){ 5, 400, 300, 200, 77, 1000, 65536 };
     if (type == FRAME_FETCH_REPLY)
-        m->fetch_reply = (struct fetch_reply){ 0, "", 5, 400, 500, 450, 78, 3, bytes, 40 };
+        m->fetch_reply =
+            (struct fetch_reply){ 0, "", 5, 400, 500, 450, 78, true, 3, bytes, 40 };
     if (type == FRAME_WATCH)
         m->watch = (struct watch){ 5, 10000 };
     if (type == FRAME_WATCH_REPLY)

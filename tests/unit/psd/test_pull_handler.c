@@ -28,6 +28,7 @@ struct fixture {
     struct shard *shard;
     struct pull_handler *pulls;
     struct request_context context;
+    struct reply_queue replies;
     struct connection_set connections;
     struct hello_reply welcome;
     struct worker *workers[2];
@@ -130,7 +131,9 @@ static void set_up(struct fixture *f, size_t parked_bytes_max)
     f->context = (struct request_context){ .shard = f->shard,
                                            .loop = &f->loop,
                                            .channels = &f->channels,
+                                           .replies = &f->replies,
                                            .frame_max_bytes = FRAME_MAX_BYTES };
+    reply_queue_init(&f->replies);
     request_context_init(&f->context);
     f->pulls = pull_handler_new(&pulls);
     connection_set_init(&f->connections, &connections);
@@ -158,6 +161,7 @@ static void tear_down(struct fixture *f)
     channel_loop_deinit(&f->channels);
     pull_handler_free(f->pulls);
     request_context_deinit(&f->context);
+    reply_queue_deinit(&f->replies);
     shard_free(f->shard);
 }
 
