@@ -443,7 +443,7 @@ static void on_lost(void *owner, const char *why)
 
     enter_main();
     s->is_refusing = s->is_refusing && s->session.refusal[0];
-    if (s->state == STANDBY_SPARE && was_asked)
+    if (s->state == STANDBY_SPARE && s->session.is_cut_off)
         why = "it ended the connection when it was asked to be followed: is it an older psd?";
     if (s->state == STANDBY_FOLLOWING)
         standby_stop_following(s, why);

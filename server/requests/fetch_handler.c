@@ -212,7 +212,6 @@ static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
     reply->term = f->standby.term;
     reply->appended = appended(f);
     reply->durable = f->log_durable < reply->appended ? f->log_durable : reply->appended;
-    reply->in_sync = f->gate.mode == GATE_WAITS;
     reply->sent_ms = clock_mono_ms();
     reply->in_sync = f->is_in_sync;
     histogram_record(&w->timing.requests->latency_ns, uv_hrtime() - w->timing.start_ns);

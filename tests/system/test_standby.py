@@ -241,7 +241,7 @@ def test_promotion_is_refused_while_the_primary_answers(pair):
 
 def test_a_standby_that_has_nothing_is_not_promoted(pair):
     standby = standby_of(pair, "b", "a")
-    standby.says("connection refused")
+    standby.says("Connection refused")
     answer = standby.order("the-other-is-dead accept-loss")
     assert answer.status != 0 and "no whole copy" in answer.text
 
@@ -297,8 +297,8 @@ def test_a_psd_that_knows_no_standbys_is_named(pair):
         def greet():
             connection, _ = listener.accept()
             connection.recv(4096)
-            connection.sendall(wire.frame("hello_reply", wire.head((1, 0), (3, 1), (4, 1), (6, 1), (7, 5), (8, 1 << 20),
-                                                                   (9, f"127.0.0.1:{pair.port('a')}"))))
+            connection.sendall(wire.frame("hello_reply", wire.head((3, 1), (4, f"127.0.0.1:{pair.port('a')}"), (6, 1), (7, 5),
+                                                                   (8, 1 << 20))))
             connection.recv(4096)
             connection.close()
 

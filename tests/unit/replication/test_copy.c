@@ -153,6 +153,10 @@ static void archives_what_is_not_a_copy(void **state)
                                                 "00000000000000000001.psl.unread"));
     assert_int_equal(copy_all(&disk, &err), 0);
     assert_whole(&disk);
+    assert_int_equal(copy_prepare(&disk.ops, DIR, true, &err),
+                     0); /* the same number once more */
+    assert_is(&disk, DIR "/checkpoints/" N20 ".aside/MANIFEST", contents[3]);
+    assert_false(crash_files_is_there(&disk, DIR "/checkpoints/" N20 "/MANIFEST"));
     crash_files_deinit(&disk);
 }
 
