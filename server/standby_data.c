@@ -43,18 +43,6 @@ void standby_rebuilt(struct standby *s, const struct start_result *result)
         standby_dial_later(s, s->why);
 }
 
-void standby_rebuild(struct standby *s)
-{
-    standby_set_state(s, STANDBY_REBUILDING);
-    s->config.events->rebuild(s->config.node, s->keep);
-}
-
-void standby_keep_all(struct standby *s)
-{
-    for (uint32_t i = 0; i < standby_n_shards(s); i++)
-        s->keep[i] = UINT64_MAX;
-}
-
 /* --- copying --- */
 
 static void ask_for_file(struct standby *s, const struct file_request *m) ON_MAIN

@@ -1,4 +1,5 @@
-/* A standby from inside: for standby.c (the primary is asked), standby_data.c and standby_fetch.c alone. */
+/* A standby from inside: for standby.c (what the primary says), standby_data.c, standby_fetch.c and standby_steps.c alone.
+ */
 #ifndef SERVER_STANDBY_INTERNAL_H
 #define SERVER_STANDBY_INTERNAL_H
 
@@ -61,7 +62,7 @@ static inline uint32_t standby_n_shards(const struct standby *s)
     return s->config.settings->shards;
 }
 
-/* --- standby.c --- */
+/* --- standby_steps.c --- */
 
 void standby_set_state(struct standby *s, enum standby_state state);
 
@@ -99,10 +100,14 @@ void standby_follow(struct standby *s) ON_MAIN;
 
 bool standby_is_answering(const struct standby *s) ON_MAIN;
 
-/* --- standby_data.c --- */
-
 void standby_keep_all(struct standby *s);
 void standby_rebuild(struct standby *s) ON_MAIN;
+
+/* standby_stop()'s end, once nothing is under way. */
+void standby_end_if_stopped(struct standby *s) ON_MAIN;
+
+/* --- standby_data.c --- */
+
 void standby_begin_copy(struct standby *s) ON_MAIN;
 void standby_fail_copy(struct standby *s, const char *why) ON_MAIN;
 int standby_on_file(struct standby *s, const struct file_reply *reply) ON_MAIN;
