@@ -10,8 +10,8 @@
  * standby is in struct fetch_view, at any time.
  *
  * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way: a second one, by which the
- * standby tells what it has, is answered for the first one, without records if there are none. When it ends, the standby has to
- * follow anew (FOLLOW at the listener) before another one may fetch.
+ * standby tells what it has, is answered for the first one, without records if there are none. When the connection
+ * ends, the standby has to follow anew (FOLLOW at the listener) before another one may fetch.
  */
 #ifndef SERVER_REQUESTS_FETCH_HANDLER_H
 #define SERVER_REQUESTS_FETCH_HANDLER_H
