@@ -591,7 +591,7 @@ static void on_promoted(void *node)
 
     enter_main();
     n->state = NODE_STARTING;
-    if (standby_server_begin(n->standbys, n->restored.epoch, &err))
+    if (standby_server_begin_promoted(n->standbys, &err))
         fail(n, &err);
 }
 

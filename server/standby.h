@@ -16,8 +16,8 @@
  *
  * FOLLOWING is in sync while the primary says that its replies wait for this standby.
  *
- * Where the shards hold what the primary does not have, or are of no use, the node ends and begins again (events.again):
- * the next life asks anew before it loads anything.
+ * Where the shards hold what the primary does not have, or are of no use, the node ends and begins again
+ * (events.again): the next life asks anew before it loads anything.
  *
  * DATA_DIR/TERMS (server/replication/terms.h) says that the directory is a standby's, from before the first file of a
  * copy is written. It has the primary's list of terms once the log behind what both have is gone, and before the first

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/hash.h"
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "server/standby_role.h"
@@ -84,8 +83,6 @@ static int write_promotion(struct standby *s, struct err *err)
 
 static void begin_term(struct standby *s) ON_MAIN
 {
-    uint64_t seed = hash_mix2(clock_unix_ms(), clock_mono_ns() ^ (uintptr_t)s);
-
     standby_set_state(s, STANDBY_PROMOTING);
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_view view;
@@ -93,7 +90,7 @@ static void begin_term(struct standby *s) ON_MAIN
         standby_see_shard(s, i, &view);
         s->keep[i] = view.applied + 1;
     }
-    s->term = terms_promoted(&s->terms, seed);
+    s->term = terms_promoted(&s->terms, terms_random());
     terms_begin(&s->terms, s->term, s->keep);
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;

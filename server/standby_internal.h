@@ -1,5 +1,4 @@
-/* A standby from inside: for standby.c (what the primary says), standby_data.c, standby_fetch.c and standby_steps.c alone.
- */
+/* A standby from inside: for standby.c, standby_data.c, standby_fetch.c and standby_steps.c alone. */
 #ifndef SERVER_STANDBY_INTERNAL_H
 #define SERVER_STANDBY_INTERNAL_H
 

@@ -57,7 +57,8 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
                                    .term = v.term,
                                    .in_sync = v.state == STANDBY_FOLLOWING && v.in_sync,
                                    .lag_records = v.lag_records,
-                                   .lag_ms = v.lag_ms };
+                                   .lag_ms = v.lag_ms,
+                                   .wait_since_unix_ms = v.since_unix_ms };
     snprintf(ret->role, sizeof ret->role, "standby");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(&v));
     snprintf(ret->peer, sizeof ret->peer, "%.127s", primary);

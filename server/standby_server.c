@@ -286,14 +286,14 @@ static int read_terms(struct standby_server *s, struct err *err)
 
 int standby_server_begin_promoted(struct standby_server *s, struct err *err)
 {
-    int status = read_terms(s, err);
-
-    if (status)
-        return status;
+    if (read_terms(s, err))
+        return err->status;
     s->has_begun = true;
     s->state = SERVER_SERVING;
     log_serving(s);
     s->config.serve(s->config.owner);
+    if (s->terms.peer[0])
+        step_shards(s, SHARD_STANDBY_HOLD, NULL); /* it may come back */
     return 0;
 }
 

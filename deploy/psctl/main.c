@@ -76,8 +76,8 @@ static const struct setting rows[] = {
 
 static const struct settings_table table = {
     .program = "psctl",
-    .usage = "psctl status|tables|workers|why|checkpoint|promote|row TABLE KEY|drop JOB|set JOB NAME=VALUE,...|import PATH "
-             "[options], "
+    .usage = "psctl status|tables|workers|why|checkpoint|promote|row TABLE KEY|drop JOB|set JOB NAME=VALUE,...|"
+             "import PATH [options], "
              "or psctl verify|checkpoints|prune|restore|export|diff|replay PATH [options]",
     .about = "Asks a running psd for its state, or reads the files that psd has written.\n"
              "status: the node, its shards, rows, refusals and checkpoints.\n"

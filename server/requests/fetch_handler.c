@@ -103,6 +103,11 @@ void fetch_handler_log(struct fetch_handler *f, const struct file_ops *files, co
     atomic_store(&f->view.appended, last);
 }
 
+void fetch_handler_lead(struct fetch_handler *f, uint64_t last)
+{
+    atomic_store(&f->view.appended, last);
+}
+
 const struct fetch_view *fetch_handler_view(const struct fetch_handler *f)
 {
     return &f->view;

@@ -58,6 +58,9 @@ void fetch_handler_stop(struct fetch_handler *f) ON_SHARD;
 void fetch_handler_log(struct fetch_handler *f, const struct file_ops *files, const char *dir,
                        uint64_t last) ON_SHARD;
 
+/* The log ends with this record now: it was a standby's until a moment ago. */
+void fetch_handler_lead(struct fetch_handler *f, uint64_t last) ON_SHARD;
+
 const struct fetch_view *fetch_handler_view(const struct fetch_handler *f);
 
 /* --- for the log --- */

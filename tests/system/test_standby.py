@@ -1,6 +1,7 @@
 """A pair of psd: kill -9 of the primary at any moment, and what it acknowledged is at its promoted standby, once.
 
-PS_ROUNDS=200 makes as many rounds of the first test; without it there are a few. The seed is printed; PS_SEED repeats it."""
+PS_ROUNDS=200 makes as many rounds of the first test; without it there are a few. The seed is printed; PS_SEED
+repeats it."""
 
 import os
 import random
@@ -297,8 +298,8 @@ def test_a_psd_that_knows_no_standbys_is_named(pair):
         def greet():
             connection, _ = listener.accept()
             connection.recv(4096)
-            connection.sendall(wire.frame("hello_reply", wire.head((3, 1), (4, f"127.0.0.1:{pair.port('a')}"), (6, 1), (7, 5),
-                                                                   (8, 1 << 20))))
+            own = f"127.0.0.1:{pair.port('a')}"
+            connection.sendall(wire.frame("hello_reply", wire.head((3, 1), (4, own), (6, 1), (7, 5), (8, 1 << 20))))
             connection.recv(4096)
             connection.close()
 

@@ -1,6 +1,6 @@
 /* Whatever happens to a primary's shard: a standby that gets its records in pieces, some twice, with a log that is full
- * now and then and with connections that end anywhere, is at each promotion that shard as it was at some record, and its
- * log has the primary's records up to there. */
+ * now and then and with connections that end anywhere, is at each promotion that shard as it was at some record, and
+ * its log has the primary's records up to there. */
 #include "server/replication/follower.h"
 
 #include "tests/support/seed.h"
