@@ -157,7 +157,7 @@ static int run(struct settings *settings) ON_MAIN
                      ? 1
                      : node_run(settings);
 
-    while (status == NODE_AGAIN) {
+    while (status == NODE_RESTART) {
         cluster_choose_shards(settings, &file_os);
         status = node_run(settings);
     }

@@ -15,9 +15,9 @@
 #include "common/thread_role.h"
 #include "server/settings.h"
 
-#define NODE_AGAIN (-1)
+#define NODE_RESTART (-1)
 
-/* Until a signal or a failure ends it. The exit status: 0, or 1 with a sentence in the log. NODE_AGAIN: it is to be
+/* Until a signal or a failure ends it. The exit status: 0, or 1 with a sentence in the log. NODE_RESTART: it is to be
  * called once more, as a standby cannot go on with what its shards hold. */
 int node_run(const struct settings *settings) ON_MAIN;
 

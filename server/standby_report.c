@@ -6,7 +6,7 @@
 static const char *state_name(const struct standby_view *v)
 {
     static const char *const names[] = {
-        [STANDBY_READING] = "reading",     [STANDBY_SPARE] = "spare",
+        [STANDBY_READING] = "reading",     [STANDBY_DIALLING] = "spare",
         [STANDBY_COPYING] = "copying",     [STANDBY_REBUILDING] = "rebuilding",
         [STANDBY_FOLLOWING] = "following", [STANDBY_SEALING] = "sealing",
         [STANDBY_PROMOTING] = "promoting", [STANDBY_PRIMARY] = "primary",
@@ -23,7 +23,7 @@ static void describe(const struct standby_view *v, const char *primary, char *ds
     case STANDBY_READING:
         snprintf(dst, dst_bytes, "the data directory is read");
         break;
-    case STANDBY_SPARE:
+    case STANDBY_DIALLING:
         snprintf(dst, dst_bytes, "%.60s is asked to be followed%s%.60s", primary,
                  v->why[0] ? ": " : "", v->why);
         break;

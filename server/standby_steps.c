@@ -1,4 +1,4 @@
-/* The steps that a standby's life is made of: standby.c, standby_data.c and standby_fetch.c take them. */
+/* The steps that a standby's life is made of: standby_dialog.c, standby_data.c and standby_fetch.c take them. */
 #include "server/standby_internal.h"
 
 #include <assert.h>
@@ -156,7 +156,7 @@ void standby_hello_of(const struct standby *s, struct hello *ret)
 void standby_dial_later(struct standby *s, const char *why)
 {
     standby_set_why(s, why);
-    standby_set_state(s, STANDBY_SPARE);
+    standby_set_state(s, STANDBY_DIALLING);
     s->retry_ms = clock_mono_ms() + connector_backoff_ms(s->n_failed, clock_mono_ns());
     s->n_failed++;
 }
@@ -190,7 +190,7 @@ void standby_follow(struct standby *s)
     struct follow *m = memory_alloc(sizeof *m);
     uint8_t *terms = memory_alloc(message_terms_bytes(s->terms.n, standby_n_shards(s)) + 1);
 
-    standby_set_state(s, STANDBY_SPARE);
+    standby_set_state(s, STANDBY_DIALLING);
     standby_update_last(s);
     *m = (struct follow){ .memory_max = s->config.settings->memory_max_bytes,
                           .n_shards = standby_n_shards(s),

@@ -20,12 +20,12 @@
 static int archive(const struct file_ops *files, const char *data_dir, uint64_t number,
                    struct err *err)
 {
-    char aside[DIRECTORY_PATH_MAX];
-    int status = directory_archived_path(data_dir, number, aside, err);
+    char archived[DIRECTORY_PATH_MAX];
+    int status = directory_archived_path(data_dir, number, archived, err);
 
     if (status)
         return status;
-    directory_remove(files, aside);
+    directory_remove(files, archived);
     return checkpoint_archive(files, data_dir, number, err);
 }
 

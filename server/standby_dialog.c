@@ -20,21 +20,21 @@
 /* --- what the primary says --- */
 
 /* Does anything have to be given up? -EDOM: more than a rebuild up to `keep` can do. */
-static int judge_keep(struct standby *s, const struct follow_reply *reply, bool *ret_cuts)
+static int check_keep(struct standby *s, const struct follow_reply *reply, bool *ret_drops)
 {
-    *ret_cuts = false;
+    *ret_drops = false;
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
-        bool cuts = reply->keep[i] < s->last[i];
+        bool drops = reply->keep[i] < s->last[i];
 
-        if (cuts && !reply->keep[i])
+        if (drops && !reply->keep[i])
             return -EDOM;
-        *ret_cuts = *ret_cuts || cuts;
-        s->keep[i] = cuts || s->is_loaded ? reply->keep[i] : UINT64_MAX;
+        *ret_drops = *ret_drops || drops;
+        s->keep[i] = drops || s->is_loaded ? reply->keep[i] : UINT64_MAX;
     }
     return 0;
 }
 
-static void say_cut(const struct standby *s, const struct follow_reply *reply)
+static void log_dropped(const struct standby *s, const struct follow_reply *reply)
 {
     for (uint32_t i = 0; i < standby_n_shards(s); i++)
         if (reply->keep[i] < s->last[i])
@@ -58,20 +58,20 @@ static bool is_applied_beyond(const struct standby *s, const struct follow_reply
 
 static void go_on(struct standby *s, const struct follow_reply *reply) ON_MAIN
 {
-    bool cuts;
+    bool drops;
 
-    if (judge_keep(s, reply, &cuts)) {
+    if (check_keep(s, reply, &drops)) {
         s->wants_copy = true;
         standby_follow(s);
         return;
     }
-    if (cuts)
-        say_cut(s, reply);
+    if (drops)
+        log_dropped(s, reply);
     if (!s->is_loaded) {
         standby_rebuild(s);
     } else if (is_applied_beyond(s, reply)) {
         standby_session_drop(&s->session);
-        s->config.events->again(s->config.node, "records are given up");
+        s->config.events->restart(s->config.node, "records are given up");
     } else {
         standby_adopt(s);
     }
@@ -84,7 +84,7 @@ static void copy_all(struct standby *s) ON_MAIN
         return;
     }
     standby_session_drop(&s->session);
-    s->config.events->again(s->config.node, "the primary has to be copied");
+    s->config.events->restart(s->config.node, "the primary has to be copied");
 }
 
 static void take_over(struct standby *s) ON_MAIN
@@ -156,7 +156,7 @@ static int on_reply(void *owner, const struct frame_header *header, const uint8_
     int status = PS_EPROTO;
 
     enter_main();
-    if (header->type == FRAME_FOLLOW_REPLY && s->state == STANDBY_SPARE && !s->is_working) {
+    if (header->type == FRAME_FOLLOW_REPLY && s->state == STANDBY_DIALLING && !s->is_working) {
         follow_reply = memory_alloc(sizeof *follow_reply);
         status =
             message_read_follow_reply(header, head, body, header->body_bytes, follow_reply);
@@ -186,7 +186,7 @@ static void on_cluster_written(struct standby *s) ON_MAIN
     if (s->err.status)
         standby_fail(s);
     else
-        s->config.events->again(s->config.node, "the primary's cluster is noted");
+        s->config.events->restart(s->config.node, "the primary's cluster is noted");
 }
 
 static int write_cluster(struct standby *s, struct err *err)
@@ -245,11 +245,11 @@ static void on_lost(void *owner, const char *why)
 
     enter_main();
     s->is_refusing = s->is_refusing && s->session.refusal[0];
-    if (s->state == STANDBY_SPARE && s->session.is_cut_off)
+    if (s->state == STANDBY_DIALLING && s->session.ended_instead)
         why = "it ended the connection when it was asked to be followed: is it an older psd?";
     if (s->state == STANDBY_FOLLOWING)
         standby_stop_following(s, why);
-    else if (s->state == STANDBY_SPARE)
+    else if (s->state == STANDBY_DIALLING)
         standby_dial_later(s, why);
     else if (s->state == STANDBY_COPYING && !s->is_working)
         standby_fail_copy(s, why);
@@ -300,7 +300,7 @@ static void on_read(struct standby *s) ON_MAIN
     }
     if (s->epoch != s->terms.timeline) /* a start with --at or --restore, meanwhile */
         s->terms.history = 0;
-    standby_set_state(s, STANDBY_SPARE);
+    standby_set_state(s, STANDBY_DIALLING);
     dial(s);
 }
 
@@ -340,7 +340,7 @@ void standby_tick(struct standby *s, uint64_t now_ms)
         standby_try_begin_term(s);
     if (s->is_promoting)
         standby_begin_promotion(s);
-    if (s->state == STANDBY_SPARE && !s->is_promoting && s->session.state == SESSION_IDLE &&
+    if (s->state == STANDBY_DIALLING && !s->is_promoting && s->session.state == SESSION_IDLE &&
         !s->is_working && !s->n_outstanding && now_ms >= s->retry_ms)
         dial(s);
 }
