@@ -1,11 +1,12 @@
 """A primary and its standby, which is the test's own: what it gets, what replies wait for, and who is the primary after a restart."""
 
+import subprocess
 import threading
 
 import pytest
 
 import wire
-from conftest import Daemon, eventually
+from conftest import BIN, Daemon, eventually
 from fake_standby import COPY, GO_ON, TAKE_OVER, Refused, Standby
 from training import free_ports
 
@@ -231,3 +232,76 @@ def test_without_data_dir_there_is_no_standby(start_psd):
     with pytest.raises(Refused, match="--data-dir"):
         Standby(psd).follow()
     assert "replication" not in psd.admin("status")
+
+
+def test_lies_of_a_standby_end_its_connection_and_nothing_else(start_psd):
+    psd = start_psd(*ARGS, "--standby-patience", "500ms")
+    worker = Worker(psd)
+    standby = follow(psd)
+    await_sync(psd)
+    worker.push(5)
+    standby.stop()
+    for lie in (lambda last: dict(next_=last + 100), lambda last: dict(next_=1), lambda last: dict(durable=last + 1),
+                lambda last: dict(next_=(1 << 64) - 1)):
+        with pytest.raises(wire.Closed):
+            standby.fetch(standby.clients[0], 0, **lie(standby.last()[0]))
+        worker.push()
+        standby.close()
+        assert standby.follow() == GO_ON
+        standby.start()
+        await_sync(psd)
+        standby.stop()
+    client = standby.clients[0]
+    for _ in range(4):  # two may be under way
+        client.send(wire.frame("fetch", wire.head((1, standby.term), (2, standby.last()[0] + 1), (5, 60000)), request_id=next(client.ids)))
+    assert client.is_closed()
+    standby.close()
+    worker.push()
+    for garbage in (b"PSD1" + bytes(20), wire.frame("follow", b"\xff\xff"), wire.frame("fetch", b"\x01"), wire.frame("push", b""),
+                    wire.frame("follow", wire.head((1, 1)), bytes(8 * 3 * 64))):
+        for shard in (0, wire.LISTENER):
+            with psd.connect(shard, "standby") as client:
+                client.send(garbage)
+                try:
+                    client.reply()  # a refusal
+                except wire.Closed:
+                    pass
+    worker.push()
+    worker.close()
+
+
+def test_a_full_ring_holds_pushes_up_for_the_patience(start_psd):
+    psd = start_psd("--shards", "1", "--memory-max", "256M", "--standby-patience", "6s")
+    standby = follow(psd)
+    await_sync(psd)
+    bench = subprocess.Popen([str(BIN / "psbench"), "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "1000", "--dim", "256",
+                              "--keys-per-request", "1000", "--connections", "16", "--depth", "8", "--seconds", "12", "--warmup", "0"],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    eventually(lambda: psd.stats()["shards"][0]["log"]["records"] > 20)
+    standby.stop()
+    eventually(lambda: psd.stats()["shards"][0]["log"]["pushes_waiting"])
+    assert standby_of(psd)["in_sync"]
+    n_held = psd.stats()["shards"][0]["log"]["records"]
+    said = bench.communicate()[0]
+    assert bench.returncode == 0, said
+    assert psd.stats()["shards"][0]["log"]["records"] > n_held  # they went on
+    assert not standby_of(psd)["in_sync"]
+    standby.close()
+
+
+def test_a_slow_standby_gets_all_of_it(start_psd):
+    psd = start_psd(*ARGS)
+    worker = Worker(psd)
+    worker.push(50)
+    standby = Standby(psd)
+    assert standby.follow() == COPY
+    assert standby.follow() == GO_ON
+    clients = [standby.shard(i) for i in range(psd.n_shards)]
+    for i, client in enumerate(clients):
+        while standby.last()[i] < 50:
+            standby.fetch(client, i, max_bytes=1)  # a record at a time
+            worker.push()
+    for client in clients:
+        client.close()
+    worker.close()
+    standby.close()
