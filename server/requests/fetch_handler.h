@@ -46,7 +46,7 @@ struct fetch_handler_config {
     size_t ring_bytes;               /* 0: record_ring.h's */
 };
 
-struct fetch_handler *fetch_handler_new(const struct fetch_handler_config *config) ON_SHARD;
+struct fetch_handler *fetch_handler_new(const struct fetch_handler_config *config);
 
 /* No job of it is under way: the loop has ended. NULL is fine. */
 void fetch_handler_free(struct fetch_handler *f) ON_SHARD;

@@ -397,7 +397,7 @@ static uint64_t sync_due_ms(const struct wal_writer *w)
 
 /* none: what was written is kept no more, in files that are closed. If they cannot be synced it may be lost,
  * and calling again would not report it (invariant 2). */
-static int sync_note_write(struct wal_writer *w, uint64_t unix_ms)
+static int sync_written(struct wal_writer *w, uint64_t unix_ms)
 {
     const struct file_ops *files = w->config.files;
     struct wal_progress *p = &w->progress;
@@ -429,7 +429,7 @@ static int sync_due(struct wal_writer *w, uint64_t unix_ms)
     if (syncs(w))
         status = sync_file(w);
     else if (w->sync_asked)
-        status = sync_note_write(w, unix_ms);
+        status = sync_written(w, unix_ms);
     if (!status && !w->unwritten)
         w->sync_asked = false;
     return status;
