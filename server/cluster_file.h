@@ -1,7 +1,7 @@
 /*
- * The cluster as a standby's primary has named it. A psd that is started without --cluster is the only node of a cluster
- * that is named after its own address; a standby goes on as the node that its primary was, under that name. DATA_DIR/
- * CLUSTER keeps it, so that clients know it again after every start.
+ * The cluster as a standby's primary has named it. A psd without --cluster is the only node of a cluster that is named
+ * after its own address. A standby goes on as the node that its primary was, under that name: DATA_DIR/CLUSTER keeps
+ * it, so that clients know the node again after every start.
  *
  *     psd cluster, format 1
  *     map 0123456789abcdef
@@ -16,8 +16,8 @@
 #include "common/file.h"
 #include "proto/message.h"
 
-/* Fills n_nodes, node, shards_per_node, map_id and nodes. n_nodes 0: there is no such file. PS_ECORRUPT with a sentence;
- * statuses of the file system. */
+/* Fills n_nodes, node, shards_per_node, map_id and nodes. n_nodes 0: there is no such file. PS_ECORRUPT with a
+ * sentence; statuses of the file system. */
 int cluster_file_read(const struct file_ops *files, const char *data_dir,
                       struct hello_reply *ret, struct err *err) MUST_CHECK;
 

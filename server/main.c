@@ -159,7 +159,7 @@ static int run(struct settings *settings, struct settings_reload *reload) ON_MAI
                      ? 1
                      : node_run(settings, reload);
 
-    while (status == NODE_AGAIN) {
+    while (status == NODE_RESTART) {
         cluster_choose_shards(settings, &file_os);
         status = node_run(settings, reload);
     }

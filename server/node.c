@@ -558,7 +558,8 @@ static void on_deposed(void *owner, const char *sentence)
     log_line_error("this psd is not the primary any more: %s", sentence);
     if (standby_role_follow(&file_os, n->settings, &err))
         log_line_error("%s", err.text);
-    n->exit_status = n->state == NODE_STARTING && !err.status ? NODE_AGAIN : NODE_EXIT_DEPOSED;
+    n->exit_status =
+        n->state == NODE_STARTING && !err.status ? NODE_RESTART : NODE_EXIT_DEPOSED;
     if (n->state < NODE_STOPPING)
         end(n);
 }
@@ -585,13 +586,13 @@ static void restore(void *node, const uint64_t *keep)
     start_run(&config, on_restored, n);
 }
 
-static void on_again(void *node, const char *why)
+static void on_restart(void *node, const char *why)
 {
     struct node *n = node;
 
     enter_main();
     log_line_info("starting again: %s", why);
-    n->exit_status = NODE_AGAIN;
+    n->exit_status = NODE_RESTART;
     end(n);
 }
 
@@ -603,12 +604,12 @@ static void on_promoted(void *node)
 
     enter_main();
     n->state = NODE_STARTING;
-    if (standby_server_begin(n->standbys, n->restored.epoch, &err))
+    if (standby_server_begin_promoted(n->standbys, &err))
         fail(n, &err);
 }
 
 static const struct standby_events standby_events = {
-    .rebuild = restore, .again = on_again, .promoted = on_promoted, .failed = fail
+    .rebuild = restore, .restart = on_restart, .promoted = on_promoted, .failed = fail
 };
 
 static int promote(void *node, const char *argument,

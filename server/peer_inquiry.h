@@ -1,6 +1,6 @@
 /*
- * One question to another psd, in libuv's pool: is it the primary of this node's shards? It is greeted as a watcher, and
- * its greeting names the groups as it knows them.
+ * One question to another psd, in libuv's pool: is it the primary of this node's shards? It is greeted as a watcher,
+ * and its greeting names the groups as it knows them.
  */
 #ifndef SERVER_PEER_INQUIRY_H
 #define SERVER_PEER_INQUIRY_H

@@ -122,8 +122,8 @@ static const struct setting rows[] = {
       AT(compress_replies), 0, 0 },
 
     { "standby", "standby", SETTING_TEXT, "HOST:PORT", "",
-      "follow the psd there: copy its data, and all that changes, until psctl promote makes this one the primary; needs "
-      "a data-dir, and the primary's settings. Applied until then: a promoted psd goes on as the primary",
+      "follow the psd there: copy its data, and all that changes, until psctl promote makes this one the primary; "
+      "needs a data-dir, and the primary's settings. Applied until then: a promoted psd goes on as the primary",
       AT(standby), 0, 0 },
     { "standby", "standby-ack", SETTING_CHOICE, "no|got|disk", "got",
       "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "

@@ -32,7 +32,7 @@ struct shard_follower {
     bool is_welcome, is_stuck;   /* the log takes no records */
     uint32_t n_fetches;          /* under way */
     uint64_t request_id;
-    uint64_t told_next, told_durable; /* by the last fetch */
+    uint64_t sent_next, sent_durable; /* by the last fetch */
     uint64_t sent_ms;                 /* the primary's clock, as it said last */
     uint64_t asked_ms;                /* monotonic: of the oldest question without an answer */
     uint32_t n_failed;                /* attempts in a row */
@@ -153,18 +153,18 @@ static void fetch(struct shard_follower *f) ON_SHARD
     }
     if (!f->n_fetches++)
         f->asked_ms = clock_mono_ms();
-    f->told_next = m.next;
-    f->told_durable = m.durable;
+    f->sent_next = m.next;
+    f->sent_durable = m.durable;
 }
 
 /* The first fetch asks; a second one only tells. */
 static void fetch_more(struct shard_follower *f) ON_SHARD
 {
-    bool has_news = f->durable > f->told_durable || f->follower.received + 1 > f->told_next;
+    bool has_progress = f->durable > f->sent_durable || f->follower.received + 1 > f->sent_next;
 
     if (!f->is_welcome || f->is_stuck || f->n_fetches >= FETCHES_MAX)
         return;
-    if (!f->n_fetches || has_news)
+    if (!f->n_fetches || has_progress)
         fetch(f);
 }
 

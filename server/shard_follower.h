@@ -1,5 +1,6 @@
 /*
- * A standby's shard on its loop: asks its primary's shard for records, and follows them (server/replication/follower.h).
+ * A standby's shard on its loop: asks its primary's shard for records, and follows them
+ * (server/replication/follower.h).
  *
  *     state      meaning                                              leaves it by
  *     IDLE       nothing is asked for                                 shard_follower_start()
@@ -8,10 +9,10 @@
  *     FAILED     the connection has ended, or its records cannot be   shard_follower_stop()
  *                this shard's
  *
- * A fetch says what all before has come to: the primary's replies wait for that. The next one is sent as soon as a reply
- * is in memory, before it is replayed; a second one, beside one that waits for records, tells of what has become
- * durable. While the log takes no records, because its disk fails or is behind, none is sent: what has come stays in
- * memory, which is one reply or two, and the primary goes on without this standby before long.
+ * A fetch acknowledges all before it, and the primary's replies wait for that. The next one is sent as soon as a reply
+ * is in memory, before it is replayed. A second one, beside one that waits for records, tells what has become durable.
+ * While the log takes no records, because its disk fails or is behind, none is sent: what has come stays in memory,
+ * which is one reply or two, and the primary goes on without this standby before long.
  *
  * An answer that does not come within SHARD_FOLLOWER_SILENCE_MS ends the connection.
  */

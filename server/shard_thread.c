@@ -562,6 +562,7 @@ void shard_thread_lead(struct shard_thread *t)
     t->follows = false;
     replay_end(t->shard, dispatch_now_ms(t->dispatch));
     shard_wal_lead(t->wal);
+    fetch_handler_lead(dispatch_fetches(t->dispatch), shard_wal_last(t->wal));
 }
 
 struct shard *shard_thread_shard(struct shard_thread *t)

@@ -3,12 +3,12 @@
  * (shard_follower.h).
  *
  *     state        meaning                                        leaves it by
- *     READING      what the data directory holds                  -> SPARE
- *     SPARE        the primary is dialled, and asked              GO_ON -> REBUILDING, or FOLLOWING; COPY -> COPYING;
+ *     READING      what the data directory holds                  -> DIALLING
+ *     DIALLING     the primary is dialled, and asked              GO_ON -> REBUILDING, or FOLLOWING; COPY -> COPYING;
  *                                                                 TAKE_OVER, promote -> REBUILDING, SEALING
- *     COPYING      its newest restore point comes                 -> REBUILDING; a failure -> SPARE
+ *     COPYING      its newest restore point comes                 -> REBUILDING; a failure -> DIALLING
  *     REBUILDING   as a start (start.h), up to what both have     -> FOLLOWING, or SEALING
- *     FOLLOWING    its records come                               the connection's end -> SPARE; promote -> SEALING
+ *     FOLLOWING    its records come                               the connection's end -> DIALLING; promote -> SEALING
  *     SEALING      nothing is fetched; what has come is applied   -> PROMOTING
  *     PROMOTING    a new term is written                          -> PRIMARY
  *     PRIMARY      the shards may serve                           -
@@ -16,8 +16,8 @@
  *
  * FOLLOWING is in sync while the primary says that its replies wait for this standby.
  *
- * Where the shards hold what the primary does not have, or are of no use, the node ends and begins again (events.again):
- * the next life asks anew before it loads anything.
+ * Where the shards hold what the primary does not have, or are of no use, the node ends and begins again
+ * (events.restart): the next life asks anew before it loads anything.
  *
  * DATA_DIR/TERMS (server/replication/terms.h) says that the directory is a standby's, from before the first file of a
  * copy is written. It has the primary's list of terms once the log behind what both have is gone, and before the first
@@ -35,7 +35,7 @@ struct standby;
 
 enum standby_state {
     STANDBY_READING,
-    STANDBY_SPARE,
+    STANDBY_DIALLING,
     STANDBY_COPYING,
     STANDBY_REBUILDING,
     STANDBY_FOLLOWING,
@@ -50,7 +50,7 @@ struct standby_events {
     void (*rebuild)(void *node, const uint64_t *keep);
     /* The cluster that the primary is of is written (cluster_file.h), or its shards cannot go on: the node is to end,
      * and to begin again. */
-    void (*again)(void *node, const char *why);
+    void (*restart)(void *node, const char *why);
     /* The shards are this node's, and its log is of a term of its own. */
     void (*promoted)(void *node);
     void (*failed)(void *node, const struct err *err);

@@ -26,14 +26,14 @@ void standby_rebuilt(struct standby *s, const struct start_result *result)
     if (s->state == STANDBY_STOPPED || s->err.status == PS_ESTOPPING)
         return;
     if (s->err.status && is_of_data(s->err.status) && !s->is_promoting) {
-        standby_forget(s, s->err.text);
+        standby_discard(s, s->err.text);
         return;
     }
     if (s->err.status) {
         standby_fail(s);
         return;
     }
-    s->is_loaded = s->asks_again =
+    s->is_loaded = s->asks_twice =
         true; /* a copy, or a log with a torn end, has other records than it was told */
     s->epoch = result->epoch;
     standby_update_last(s);
@@ -41,18 +41,6 @@ void standby_rebuilt(struct standby *s, const struct start_result *result)
         standby_adopt(s);
     else
         standby_dial_later(s, s->why);
-}
-
-void standby_rebuild(struct standby *s)
-{
-    standby_set_state(s, STANDBY_REBUILDING);
-    s->config.events->rebuild(s->config.node, s->keep);
-}
-
-void standby_keep_all(struct standby *s)
-{
-    for (uint32_t i = 0; i < standby_n_shards(s); i++)
-        s->keep[i] = UINT64_MAX;
 }
 
 /* --- copying --- */

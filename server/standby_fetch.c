@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/hash.h"
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "server/standby_role.h"
@@ -41,7 +40,7 @@ static void answer_promotion(struct standby *s, const struct err *err) ON_MAIN
 
 static void refuse_promotion(struct standby *s, const struct err *err) ON_MAIN
 {
-    standby_set_state(s, STANDBY_SPARE);
+    standby_set_state(s, STANDBY_DIALLING);
     s->retry_ms = clock_mono_ms();
     answer_promotion(s, err);
 }
@@ -84,8 +83,6 @@ static int write_promotion(struct standby *s, struct err *err)
 
 static void begin_term(struct standby *s) ON_MAIN
 {
-    uint64_t seed = hash_mix2(clock_unix_ms(), clock_mono_ns() ^ (uintptr_t)s);
-
     standby_set_state(s, STANDBY_PROMOTING);
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_view view;
@@ -93,7 +90,7 @@ static void begin_term(struct standby *s) ON_MAIN
         standby_see_shard(s, i, &view);
         s->keep[i] = view.applied + 1;
     }
-    s->term = terms_promoted(&s->terms, seed);
+    s->term = terms_promoted(&s->terms, terms_random());
     terms_begin(&s->terms, s->term, s->keep);
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;
@@ -154,7 +151,7 @@ static void seal(struct standby *s) ON_MAIN
 void standby_begin_promotion(struct standby *s)
 {
     if (s->is_working || s->n_outstanding ||
-        (s->state != STANDBY_SPARE && s->state != STANDBY_FOLLOWING))
+        (s->state != STANDBY_DIALLING && s->state != STANDBY_FOLLOWING))
         return;
     standby_session_drop(&s->session);
     if (s->is_loaded) {
@@ -184,16 +181,16 @@ void standby_stop_following(struct standby *s, const char *why)
         standby_on_shards(s, stop_shard, on_shards_stopped);
 }
 
-static void on_forgotten(struct standby *s) ON_MAIN
+static void on_discarded(struct standby *s) ON_MAIN
 {
     if (s->err.status)
         standby_fail(s);
     else
-        s->config.events->again(s->config.node, s->why);
+        s->config.events->restart(s->config.node, s->why);
 }
 
 /* What is here is of no use: the next life copies. */
-void standby_forget(struct standby *s, const char *why)
+void standby_discard(struct standby *s, const char *why)
 {
     standby_session_drop(&s->session);
     standby_set_why(s, why);
@@ -203,7 +200,7 @@ void standby_forget(struct standby *s, const char *why)
     s->terms.role = TERMS_STANDBY;
     while (s->terms.n)
         free(s->terms.items[--s->terms.n].first);
-    standby_start_job(s, standby_write_terms, on_forgotten);
+    standby_start_job(s, standby_write_terms, on_discarded);
 }
 
 static void on_sync_noted(struct standby *s) ON_MAIN
@@ -232,7 +229,7 @@ void standby_watch_shards(struct standby *s)
         if (view.state != SHARD_FOLLOWER_FAILED)
             standby_set_why(s, why);
         else if (view.needs_copy && !s->is_working)
-            standby_forget(s, why);
+            standby_discard(s, why);
         else if (!view.needs_copy)
             standby_stop_following(s, why);
         return;
@@ -260,7 +257,7 @@ static void fetch_shard(struct mail *mail, void *owner)
 
 static void on_fetching(struct standby *s) ON_MAIN
 {
-    if (s->state == STANDBY_SPARE) /* it was lost meanwhile */
+    if (s->state == STANDBY_DIALLING) /* it was lost meanwhile */
         standby_on_shards(s, stop_shard, on_shards_stopped);
 }
 
@@ -283,9 +280,9 @@ static void start_fetching(struct standby *s) ON_MAIN
 
 static void on_adopted(struct standby *s) ON_MAIN
 {
-    bool asks = s->asks_again;
+    bool asks = s->asks_twice;
 
-    s->asks_again = false;
+    s->asks_twice = false;
     if (s->err.status)
         standby_fail(s);
     else if (asks && !s->is_promoting && s->session.state == SESSION_WELCOME)

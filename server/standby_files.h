@@ -2,8 +2,8 @@
  * The files of the newest restore point, for a standby that copies them: all are open from the list on, so that a
  * checkpoint that is removed meanwhile stays readable.
  *
- *     log/EPOCH/BEGINNING, if there is one; shards' files, the oldest checkpoint's first; then the manifests, the newest
- *     one last
+ *     log/EPOCH/BEGINNING, if there is one; shards' files, the oldest checkpoint's first; then the manifests, the
+ *     newest one last
  *
  * Names are relative to the data directory.
  */
@@ -29,14 +29,14 @@ struct standby_files {
     uint32_t n;
 };
 
-/* ret_firsts (n_shards): the record behind which each shard's log is needed; 0: from its beginning. Without a checkpoint
- * there are no files. For the pool. After a failure *ret is closed. */
+/* ret_firsts (n_shards): the record behind which each shard's log is needed; 0: from its beginning. Without a
+ * checkpoint there are no files. For the pool. After a failure *ret is closed. */
 int standby_files_open(const struct file_ops *files, const char *data_dir, uint64_t timeline,
                        uint32_t n_shards, struct standby_files *ret, uint64_t *ret_firsts,
                        struct err *err) MUST_CHECK;
 
-/* Does the log of this node's shard have all records from `first` on? lost_through: it lacks some up to this one. For the
- * pool. */
+/* Does the log of this node's shard have all records from `first` on? lost_through: it lacks some up to this one. For
+ * the pool. */
 int standby_files_has_log(const struct file_ops *files, const char *data_dir, uint64_t timeline,
                           uint32_t shard_index, uint64_t first, uint64_t lost_through,
                           bool *ret, struct err *err) MUST_CHECK;

@@ -1,4 +1,4 @@
-/* A standby from inside: for standby.c (the primary is asked), standby_data.c and standby_fetch.c alone. */
+/* A standby from inside: for standby_dialog.c, standby_data.c, standby_fetch.c and standby_steps.c alone. */
 #ifndef SERVER_STANDBY_INTERNAL_H
 #define SERVER_STANDBY_INTERNAL_H
 
@@ -26,7 +26,7 @@ struct standby {
     bool is_refusing;  /* it lives, and does not want us */
     char why[256];
     bool is_loaded;      /* the shards have this node's data */
-    bool asks_again;     /* FOLLOW, before it fetches */
+    bool asks_twice;     /* FOLLOW, before it fetches */
     bool wants_copy;     /* whatever the two logs have in common */
     bool was_standby;    /* what is in the directory is a copy of somebody's */
     bool has_cluster;    /* cluster_file.h */
@@ -61,7 +61,7 @@ static inline uint32_t standby_n_shards(const struct standby *s)
     return s->config.settings->shards;
 }
 
-/* --- standby.c --- */
+/* --- standby_steps.c --- */
 
 void standby_set_state(struct standby *s, enum standby_state state);
 
@@ -99,10 +99,14 @@ void standby_follow(struct standby *s) ON_MAIN;
 
 bool standby_is_answering(const struct standby *s) ON_MAIN;
 
-/* --- standby_data.c --- */
-
 void standby_keep_all(struct standby *s);
 void standby_rebuild(struct standby *s) ON_MAIN;
+
+/* standby_stop()'s end, once nothing is under way. */
+void standby_end_if_stopped(struct standby *s) ON_MAIN;
+
+/* --- standby_data.c --- */
+
 void standby_begin_copy(struct standby *s) ON_MAIN;
 void standby_fail_copy(struct standby *s, const char *why) ON_MAIN;
 int standby_on_file(struct standby *s, const struct file_reply *reply) ON_MAIN;
@@ -113,7 +117,7 @@ int standby_on_file(struct standby *s, const struct file_reply *reply) ON_MAIN;
 void standby_adopt(struct standby *s) ON_MAIN;
 
 /* What is here is of no use: the next life copies. */
-void standby_forget(struct standby *s, const char *why) ON_MAIN;
+void standby_discard(struct standby *s, const char *why) ON_MAIN;
 
 void standby_stop_following(struct standby *s, const char *why) ON_MAIN;
 void standby_watch_shards(struct standby *s) ON_MAIN;

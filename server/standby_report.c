@@ -7,7 +7,7 @@
 static const char *state_name(const struct standby_view *v)
 {
     static const char *const names[] = {
-        [STANDBY_READING] = "reading",     [STANDBY_SPARE] = "spare",
+        [STANDBY_READING] = "reading",     [STANDBY_DIALLING] = "spare",
         [STANDBY_COPYING] = "copying",     [STANDBY_REBUILDING] = "rebuilding",
         [STANDBY_FOLLOWING] = "following", [STANDBY_SEALING] = "sealing",
         [STANDBY_PROMOTING] = "promoting", [STANDBY_PRIMARY] = "primary",
@@ -24,7 +24,7 @@ static void describe(const struct standby_view *v, const char *primary, char *ds
     case STANDBY_READING:
         snprintf(dst, dst_bytes, "the data directory is read");
         break;
-    case STANDBY_SPARE:
+    case STANDBY_DIALLING:
         snprintf(dst, dst_bytes, "%.60s is asked to be followed%s%.60s", primary,
                  v->why[0] ? ": " : "", v->why);
         break;
@@ -58,7 +58,8 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
                                    .term = v.term,
                                    .in_sync = v.state == STANDBY_FOLLOWING && v.in_sync,
                                    .lag_records = v.lag_records,
-                                   .lag_ms = v.lag_ms };
+                                   .lag_ms = v.lag_ms,
+                                   .wait_since_unix_ms = v.since_unix_ms };
     snprintf(ret->role, sizeof ret->role, "standby");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(&v));
     snprintf(ret->peer, sizeof ret->peer, "%.127s", primary);

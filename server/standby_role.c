@@ -55,8 +55,9 @@ static int is_done(const struct file_ops *files, const struct settings *s, bool 
     return 0;
 }
 
-static int judge(const struct file_ops *files, const struct settings *s, const struct terms *t,
-                 char ret_primary[static MESSAGE_ADDRESS_MAX], struct err *err)
+static int decide_role(const struct file_ops *files, const struct settings *s,
+                       const struct terms *t, char ret_primary[static MESSAGE_ADDRESS_MAX],
+                       struct err *err)
 {
     bool done = false;
     int status = 0;
@@ -93,7 +94,7 @@ int standby_role_read(const struct file_ops *files, const struct settings *s,
         status = 0;
     }
     if (!status)
-        status = judge(files, s, &terms, ret_primary, err);
+        status = decide_role(files, s, &terms, ret_primary, err);
     terms_deinit(&terms);
     return status;
 }

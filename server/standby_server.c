@@ -1,6 +1,6 @@
 /*
- * In the order of a standby's life: hello -> FOLLOW (leaving -> holding -> deciding -> beginning -> answered) -> FILE ...
- * -> FOLLOW -> FETCH at the shards -> the tick: in sync, or not.
+ * In the order of a standby's life: hello -> FOLLOW (leaving -> holding -> deciding -> beginning -> answered) ->
+ * FILE ... -> FOLLOW -> FETCH at the shards -> the tick: in sync, or not.
  *
  * One job of libuv's pool is under way at a time: it reads and writes what this thread leaves alone meanwhile.
  */
@@ -18,6 +18,7 @@
 #include "common/memory.h"
 #include "proto/message_replication.h"
 #include "server/peer_inquiry.h"
+#include "server/pool_job.h"
 #include "server/standby_copy.h"
 #include "server/standby_settings.h"
 #include "server/standby_shards.h"
@@ -76,17 +77,11 @@ struct standby_server {
     bool was_connected;                     /* all of them were */
     struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
-    char name[64], follower[MESSAGE_ADDRESS_MAX];
+    char name[64];
     struct follower_request request;
     struct standby_files files; /* owned: what the one that asks will copy */
     struct standby_copy *copy;  /* owned */
-    struct {
-        uv_work_t work;
-        bool is_running;
-        void (*run)(struct standby_server *s);
-        void (*done)(struct standby_server *s) ON_MAIN;
-        struct err err;
-    } job;
+    struct pool_job job;
     struct {
         struct peer_inquiry asked;
         struct peer_answer answer;
@@ -104,40 +99,16 @@ static const char *data_dir(const struct standby_server *s)
 
 /* --- the pool's job --- */
 
-static void run_job(uv_work_t *work)
+static void start_job(struct standby_server *s, void (*run)(void *server),
+                      void (*done)(void *server)) ON_MAIN
 {
-    struct standby_server *s = work->data;
-
-    enter_pool();
-    s->job.run(s);
+    pool_job_start(&s->job, s->config.loop, run, done);
 }
 
-static void on_job(uv_work_t *work, int canceled)
+static void write_terms(void *server)
 {
-    struct standby_server *s = work->data;
+    struct standby_server *s = server;
 
-    (void)canceled;
-    enter_main();
-    s->job.is_running = false;
-    if (!s->is_closed)
-        s->job.done(s);
-}
-
-static void start_job(struct standby_server *s, void (*run)(struct standby_server *s),
-                      void (*done)(struct standby_server *s)) ON_MAIN
-{
-    assert(!s->job.is_running);
-    s->job.work.data = s;
-    s->job.run = run;
-    s->job.done = done;
-    s->job.err = (struct err){ 0 };
-    s->job.is_running = true;
-    if (uv_queue_work(s->config.loop, &s->job.work, run_job, on_job))
-        abort(); /* only for a NULL callback */
-}
-
-static void write_terms(struct standby_server *s)
-{
     s->job.err.status = terms_write(s->config.files, data_dir(s), &s->terms, &s->job.err);
 }
 
@@ -174,8 +145,11 @@ static void log_serving(const struct standby_server *s)
                       s->terms.peer);
 }
 
-static void on_term_written(struct standby_server *s)
+static void on_term_written(void *server)
 {
+    struct standby_server *s = server;
+
+    enter_main();
     if (s->job.err.status) {
         s->write_err = s->job.err;
         log_line_error("the new term is not written, and no worker is served: %s",
@@ -193,8 +167,10 @@ static void on_term_written(struct standby_server *s)
     sync_init(&s->sync, s->config.settings->standby_patience_ms, false, clock_mono_ms());
     log_serving(s);
     s->config.serve(s->config.owner);
-    if (s->request.step != FOLLOW_NONE)
+    if (s->request.step == FOLLOW_HOLDING)
         go_on(s);
+    else if (s->terms.peer[0])
+        step_shards(s, SHARD_STANDBY_HOLD, NULL); /* it may come back */
 }
 
 /* A term that begins behind each shard's newest record; once a run, however often its write fails. */
@@ -203,13 +179,11 @@ static void begin_term(struct standby_server *s) ON_MAIN
     const uint64_t term = s->terms.role == TERMS_STANDBY
                               ? terms_promoted(&s->terms, terms_random())
                               : terms_last(&s->terms) + 1;
-    uint64_t *first = memory_alloc(s->n_shards * sizeof *first);
 
-    for (uint32_t i = 0; i < s->n_shards; i++)
-        first[i] = atomic_load(&standby_shards_view(s->shards, i)->appended) + 1;
-    if (!s->has_begun)
-        terms_begin(&s->terms, term, first);
-    free(first);
+    if (!s->has_begun) {
+        standby_shards_next(s->shards, s->request.first);
+        terms_begin(&s->terms, term, s->request.first);
+    }
     s->has_begun = true;
     s->state = SERVER_BEGINNING;
     s->terms.role = TERMS_PRIMARY;
@@ -227,8 +201,11 @@ static void depose(struct standby_server *s, const char *sentence) ON_MAIN
     s->config.deposed(s->config.owner, sentence);
 }
 
-static void on_role_written(struct standby_server *s)
+static void on_role_written(void *server)
 {
+    struct standby_server *s = server;
+
+    enter_main();
     if (s->job.err.status)
         log_line_error("this psd does not note that it is a standby now: %s", s->job.err.text);
     depose(s, s->sentence);
@@ -245,16 +222,20 @@ static void depose_for_good(struct standby_server *s, const char *sentence) ON_M
 
 /* --- the peer of the last run --- */
 
-static void ask_peer(struct standby_server *s)
+static void ask_peer(void *server)
 {
+    struct standby_server *s = server;
+
     s->job.err.status = peer_inquiry_ask(&s->inquiry.asked, &s->inquiry.answer, &s->job.err);
 }
 
-static void on_peer_answer(struct standby_server *s)
+static void on_peer_answer(void *server)
 {
+    struct standby_server *s = server;
     const struct peer_answer *answer = &s->inquiry.answer;
     char sentence[256];
 
+    enter_main();
     s->asked_ms = clock_mono_ms();
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED)
         return;
@@ -291,16 +272,35 @@ static void start_inquiry(struct standby_server *s) ON_MAIN
     start_job(s, ask_peer, on_peer_answer);
 }
 
-int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err *err)
+static int read_terms(struct standby_server *s, struct err *err)
 {
     const uint64_t now_ms = clock_mono_ms();
-    int status = 0;
 
     s->since_ms = now_ms;
     sync_init(&s->sync, s->config.settings->standby_patience_ms, false, now_ms);
     s->terms.n_shards = s->n_shards;
-    if (data_dir(s)[0])
-        status = terms_read(s->config.files, data_dir(s), s->n_shards, &s->terms, err);
+    return data_dir(s)[0]
+               ? terms_read(s->config.files, data_dir(s), s->n_shards, &s->terms, err)
+               : 0;
+}
+
+int standby_server_begin_promoted(struct standby_server *s, struct err *err)
+{
+    if (read_terms(s, err))
+        return err->status;
+    s->has_begun = true;
+    s->state = SERVER_SERVING;
+    log_serving(s);
+    s->config.serve(s->config.owner);
+    if (s->terms.peer[0])
+        step_shards(s, SHARD_STANDBY_HOLD, NULL); /* it may come back */
+    return 0;
+}
+
+int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err *err)
+{
+    int status = read_terms(s, err);
+
     if (status)
         return status;
     s->was_in_sync = s->terms.history && s->terms.timeline == timeline &&
@@ -435,8 +435,10 @@ static void refuse_follow(struct standby_server *s) ON_MAIN
 }
 
 /* GO_ON where the log has all that it takes, else COPY; TERMS, if this is the first standby or another one. */
-static void decide(struct standby_server *s)
+static void decide(void *server)
 {
+    struct standby_server *s = server;
+
     struct follower_request *q = &s->request;
     bool has = true;
     int status = 0;
@@ -459,10 +461,12 @@ static void decide(struct standby_server *s)
     s->job.err.status = status;
 }
 
-static void on_decided(struct standby_server *s)
+static void on_decided(void *server)
 {
+    struct standby_server *s = server;
     struct follower_request *q = &s->request;
 
+    enter_main();
     q->err = s->job.err;
     if (q->err.status || !q->connection) {
         if (!q->err.status)
@@ -490,7 +494,6 @@ static void begin_following(struct standby_server *s) ON_MAIN
         s->followed_ms = clock_mono_ms();
         s->sync.ends = false;
         snprintf(s->name, sizeof s->name, "%s", q->name);
-        snprintf(s->follower, sizeof s->follower, "%s", q->asked.address);
     }
     log_line_info("standby %.63s, %.100s, %s", q->name, q->asked.address,
                   q->action == FOLLOW_GO_ON ? "follows" : "copies the newest restore point");
@@ -503,13 +506,8 @@ static void start_deciding(struct standby_server *s) ON_MAIN
 
     q->step = FOLLOW_DECIDING;
     if (!s->terms.history) {
-        uint64_t *first = memory_alloc(s->n_shards * sizeof *first);
-
-        for (uint32_t i = 0; i < s->n_shards; i++)
-            first[i] = 1;
         terms_begin_history(&s->terms, terms_random(), s->terms.timeline, s->n_shards);
-        terms_begin(&s->terms, 1, first);
-        free(first);
+        terms_begin(&s->terms, 1, NULL);
     }
     s->terms.role = TERMS_PRIMARY;
     s->terms.ack = s->config.settings->standby_ack;
@@ -545,8 +543,7 @@ static void judge(struct standby_server *s) ON_MAIN
     struct follower_request *q = &s->request;
     bool is_common;
 
-    for (uint32_t i = 0; i < s->n_shards; i++)
-        q->last[i] = standby_shards_last(s->shards, i);
+    standby_shards_last(s->shards, q->last);
     is_common = terms_common(&s->terms, &q->theirs, q->last, q->asked.last, q->keep);
     q->action = is_common ? FOLLOW_GO_ON : FOLLOW_COPY;
     q->is_judged = true;
@@ -601,9 +598,9 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
     status = standby_settings_check(s->config.settings, s->config.welcome, &q->asked, err);
     if (status)
         return status;
-    if (s->is_followed && strcmp(s->follower, q->asked.address) != 0)
+    if (s->is_followed && strcmp(s->terms.peer, q->asked.address) != 0)
         return err_set(err, -EBUSY, "%.100s is the standby, and there is one at a time",
-                       s->follower);
+                       s->terms.peer);
     if (s->state != SERVER_SERVING && strcmp(s->terms.peer, q->asked.address) != 0)
         return err_set(err, PS_ESTOPPING, "%.100s was the standby, and is awaited",
                        s->terms.peer);
@@ -613,7 +610,8 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
 /* The standby of before, most often the same one, is not waited for any more: then the new one begins. */
 static void tick_follow(struct standby_server *s) ON_MAIN
 {
-    if (s->request.step != FOLLOW_LEAVING || s->job.is_running)
+    if (s->request.step != FOLLOW_LEAVING || s->job.is_running ||
+        standby_shards_is_busy(s->shards))
         return;
     if (s->state != SERVER_SERVING && s->state != SERVER_AWAITED)
         return;
@@ -721,6 +719,7 @@ struct standby_server *standby_server_new(const struct standby_server_config *co
                                                  .owner = s };
 
     s->config = *config;
+    s->job.owner = s;
     s->n_shards = n;
     s->limit = (struct log_line_limit){ .n_at_once = REFUSED_LINES_AT_ONCE,
                                         .every_ms = REFUSED_LINE_EVERY_MS };
@@ -754,7 +753,7 @@ void standby_server_close(struct standby_server *s)
 {
     if (s->is_closed)
         return;
-    s->is_closed = true;
+    s->is_closed = s->job.is_abandoned = true;
     connection_set_close_all(&s->connections);
     channel_loop_close(&s->channels);
 }
@@ -775,13 +774,16 @@ static void check_term(struct standby_server *s) ON_MAIN
     depose(s, sentence);
 }
 
-static void on_sync_written(struct standby_server *s)
+static void on_sync_note_write(void *server)
 {
+    struct standby_server *s = server;
+
+    enter_main();
     if (s->job.err.status && !s->write_err.status)
         log_line_error("whether the standby is in sync is not written, and replies wait: %s",
                        s->job.err.text);
     s->write_err = s->job.err;
-    sync_written(&s->sync, s->job.err.status, clock_mono_ms());
+    sync_note_write(&s->sync, s->job.err.status, clock_mono_ms());
     if (s->sync.state != SYNC_IN)
         return;
     log_line_info("standby %.63s is in sync", s->name);
@@ -826,11 +828,11 @@ static void tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
         break;
     case SYNC_WRITE_YES:
         s->terms.in_sync = true;
-        start_job(s, write_terms, on_sync_written);
+        start_job(s, write_terms, on_sync_note_write);
         break;
     case SYNC_WRITE_NO:
         s->terms.in_sync = false;
-        start_job(s, write_terms, on_sync_written);
+        start_job(s, write_terms, on_sync_note_write);
         break;
     }
 }

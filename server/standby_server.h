@@ -45,6 +45,9 @@ void standby_server_free(struct standby_server *s) ON_MAIN;
 int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err *err)
     ON_MAIN MUST_CHECK;
 
+/* The same after a promotion: TERMS has the term that has begun, and this psd serves at once. */
+int standby_server_begin_promoted(struct standby_server *s, struct err *err) ON_MAIN MUST_CHECK;
+
 /* -EMFILE and a sentence: there are too many standbys' connections. */
 int standby_server_admit(const struct standby_server *s, struct err *err) ON_MAIN MUST_CHECK;
 

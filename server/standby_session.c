@@ -107,6 +107,7 @@ static void on_closed(void *owner, int why)
 
     enter_main();
     s->connector = NULL;
+    s->ended_instead = s->state == SESSION_WELCOME && s->is_asking && why == UV_EOF;
     lose(s, s->refusal[0] ? s->refusal : connector_why(why));
 }
 
@@ -120,6 +121,7 @@ void standby_session_dial(struct standby_session *s, const struct address *addre
     s->state = SESSION_DIALLING;
     s->hello = *hello;
     s->refusal[0] = '\0';
+    s->ended_instead = false;
     s->asked_ms = clock_mono_ms();
     status = connector_new(&s->channels, address, &connector_events, s, &s->connector);
     if (status) {

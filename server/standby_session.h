@@ -39,6 +39,7 @@ struct standby_session {
     struct bytes out; /* a frame being made; empty in between */
     uint64_t request_id;
     bool is_asking;
+    bool ended_instead;          /* the peer has ended it, instead of an answer */
     uint64_t asked_ms, heard_ms; /* monotonic; 0: never */
     char refusal[256];           /* why this side ends it */
 };

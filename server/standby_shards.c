@@ -113,9 +113,21 @@ void standby_shards_ask(struct standby_shards *s, enum shard_thread_standby what
     }
 }
 
-uint64_t standby_shards_last(const struct standby_shards *s, uint32_t shard)
+bool standby_shards_is_busy(const struct standby_shards *s)
 {
-    return s->steps[shard].last;
+    return s->n_outstanding > 0;
+}
+
+void standby_shards_last(const struct standby_shards *s, uint64_t *ret)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        ret[i] = s->steps[i].last;
+}
+
+void standby_shards_next(const struct standby_shards *s, uint64_t *ret)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        ret[i] = atomic_load(&standby_shards_view(s, i)->appended) + 1;
 }
 
 const struct fetch_view *standby_shards_view(const struct standby_shards *s, uint32_t shard)

@@ -1,6 +1,6 @@
 /*
- * The shards as the standby's server sees them: orders to each of them (shard_thread_standby()), and how far the standby
- * is on them (struct fetch_view).
+ * The shards as the standby's server sees them: orders to each of them (shard_thread_standby()), and how far the
+ * standby is on them (struct fetch_view).
  */
 #ifndef SERVER_STANDBY_SHARDS_H
 #define SERVER_STANDBY_SHARDS_H
@@ -20,17 +20,22 @@ void standby_shards_free(struct standby_shards *s);
 /* Nobody waits for it; in the order of calls. */
 void standby_shards_order(struct standby_shards *s, enum shard_thread_standby what) ON_MAIN;
 
-/* One at a time. SHARD_STANDBY_HOLD ends the fetches of the standby before. keep: of each shard, or NULL: all 0; else as
- * *standby. */
+/* One at a time. SHARD_STANDBY_HOLD ends the fetches of the standby before. keep: of each shard, or NULL: all 0; else
+ * as *standby. */
 void standby_shards_ask(struct standby_shards *s, enum shard_thread_standby what,
                         const struct fetch_standby *standby, const uint64_t *keep) ON_MAIN;
 
-/* As the last standby_shards_ask() found it. */
-uint64_t standby_shards_last(const struct standby_shards *s, uint32_t shard);
+bool standby_shards_is_busy(const struct standby_shards *s);
+
+/* The newest records, as the last standby_shards_ask() found them. */
+void standby_shards_last(const struct standby_shards *s, uint64_t *ret);
 
 /* --- once the logs are open --- */
 
 const struct fetch_view *standby_shards_view(const struct standby_shards *s, uint32_t shard);
+
+/* The records that come next, before there was a standby: as the logs' ends were found. */
+void standby_shards_next(const struct standby_shards *s, uint64_t *ret);
 
 /* All of them; borrowed until the next call. */
 const struct sync_shard *standby_shards_look(struct standby_shards *s);

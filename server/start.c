@@ -266,7 +266,8 @@ static int finish_epoch(const struct start *s, struct err *err)
     return status;
 }
 
-/* Nothing depends on it: a failure is logged, and the next start does it again. */
+/* Nothing depends on it: a failure is logged, and the next start does it again. But a standby goes on with other
+ * records than those that a newer checkpoint has: no later start may find that one. */
 static void tidy(uv_work_t *work)
 {
     struct start *s = work->data;
@@ -279,7 +280,9 @@ static void tidy(uv_work_t *work)
     /* In its own epoch, a checkpoint newer than those it was made of is damaged. */
     if (!status && !s->begins_epoch)
         status = archive_unused(s, s->above, UINT64_MAX, &err);
-    if (status)
+    if (status && s->config.follows)
+        s->result.err = err;
+    else if (status)
         log_line_warn("data that this start did not use could not be archived: %s", err.text);
 }
 
@@ -540,6 +543,15 @@ static uint64_t newest_used(const struct start *s)
     return newest;
 }
 
+/* Records are given up: a checkpoint that has some of them is none for any shard. */
+static bool gives_up(const struct start *s)
+{
+    for (uint32_t i = 0; s->config.follows && i < s->config.n_shards; i++)
+        if (s->config.keep[i] != UINT64_MAX)
+            return true;
+    return false;
+}
+
 static void sum_facts(struct start *s) ON_MAIN
 {
     for (uint32_t i = 0; i < s->config.n_shards; i++) {
@@ -552,7 +564,7 @@ static void sum_facts(struct start *s) ON_MAIN
         s->has_later = s->has_later || facts->has_later;
         note_used(s, facts->number);
     }
-    if (!s->begins_epoch && !s->above)
+    if (!s->begins_epoch && !s->above && !gives_up(s))
         s->above = newest_used(s);
     s->epoch = s->tasks[0].facts.epoch;
     s->number = number_of_all(s);

@@ -291,8 +291,8 @@ static void put_node(FILE *out, const struct node_report *node)
             "Records of write-ahead logs that the start has replayed.",
             (double)node->restore.n_records);
     put_one(out, "psd_healthy", "gauge",
-            "1 when every shard reports, its write-ahead log works, and the last checkpoint "
-            "did not fail.",
+            "1 when every shard reports, its write-ahead log works, the last checkpoint "
+            "did not fail, and the node waits for no standby.",
             render_health(node, sentence, sizeof sentence) == 0);
     put_replication(out, &node->standby);
     put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",

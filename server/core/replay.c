@@ -255,7 +255,7 @@ bool replay_waits(const struct shard *s)
     return s->replay && bytes_len(&s->replay->waiting) > 0;
 }
 
-void replay_forget_rows(struct shard *s)
+void replay_drop_rows(struct shard *s)
 {
     if (s->replay)
         replay_decisions_end(s);

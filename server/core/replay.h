@@ -54,7 +54,7 @@ int shard_replay(struct shard *s, const struct shard_event *event, uint64_t now_
 bool replay_waits(const struct shard *s) ON_SHARD;
 
 /* Those ROWS have not happened: they may come again. */
-void replay_forget_rows(struct shard *s) ON_SHARD;
+void replay_drop_rows(struct shard *s) ON_SHARD;
 
 /* Also without any event, also after a failure. Then call shard_set_events(). */
 void replay_end(struct shard *s, uint64_t now_ms) ON_SHARD;

@@ -536,7 +536,7 @@ static int try(struct attempt *a, enum fit *ret_fit, bool *ret_damaged, struct e
         *ret_damaged = status == PS_ECORRUPT && config->at.intact;
     }
     if (config->follows && !status && *ret_fit == FITS)
-        replay_forget_rows(a->shard);
+        replay_drop_rows(a->shard);
     else
         replay_end(a->shard, a->now_ms);
     return status;

@@ -75,8 +75,8 @@ int recover_shard_refuse_empty(const struct err *damage, struct err *err) MUST_C
  *
  * PS_ECORRUPT: all restore points are corrupt, and the log does not begin with record 1; or acknowledged records are
  * missing or corrupt in the log, or were only in a corrupt restore point. With at.intact only the first of these.
- * PS_ECLUSTER: another layout. PS_ENOCHECKPOINT: `at` or `keep` cannot be recovered. -ENOMEM; statuses of the file system. After
- * a failure the shard is only good for shard_free().
+ * PS_ECLUSTER: another layout. PS_ENOCHECKPOINT: `at` or `keep` cannot be recovered. -ENOMEM; statuses of the file
+ * system. After a failure the shard is only good for shard_free().
  */
 int recover_shard_run(const struct recover_shard_config *config, struct shard *shard,
                       uint64_t now_ms, struct recover_shard_facts *ret, struct err *err)

@@ -16,6 +16,19 @@
 
 /* --- what was there --- */
 
+/* An older one of that number, which was archived before, makes room. */
+static int archive(const struct file_ops *files, const char *data_dir, uint64_t number,
+                   struct err *err)
+{
+    char archived[DIRECTORY_PATH_MAX];
+    int status = directory_archived_path(data_dir, number, archived, err);
+
+    if (status)
+        return status;
+    directory_remove(files, archived);
+    return checkpoint_archive(files, data_dir, number, err);
+}
+
 static int clear_checkpoints(const struct file_ops *files, const char *data_dir, bool keeps,
                              struct err *err)
 {
@@ -30,7 +43,7 @@ static int clear_checkpoints(const struct file_ops *files, const char *data_dir,
         if (status)
             break;
         if (keeps && !checkpoint_is_unfinished(files, dir))
-            status = checkpoint_archive(files, data_dir, numbers.items[i], err);
+            status = archive(files, data_dir, numbers.items[i], err);
         else
             directory_remove(files, dir);
     }

@@ -171,5 +171,5 @@ void follower_stop(struct follower *f)
     bytes_consume(&f->in, bytes_len(&f->in));
     f->ahead = 0;
     f->received = f->replayed = f->applied;
-    replay_forget_rows(f->shard);
+    replay_drop_rows(f->shard);
 }

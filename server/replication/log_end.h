@@ -1,5 +1,5 @@
-/* The last records of a node's logs, without the shards: what a standby says that it has, before it is asked to load it.
- * A start may find a few less (rows whose push is not there). */
+/* The last records of a node's logs, without the shards: what a standby says that it has, before it loads it. A start
+ * may find a few less (rows whose push is not there). */
 #ifndef SERVER_REPLICATION_LOG_END_H
 #define SERVER_REPLICATION_LOG_END_H
 

@@ -103,7 +103,7 @@ enum sync_order sync_step(struct sync *s, const struct sync_shard *shards, uint3
     return SYNC_NOTHING;
 }
 
-void sync_written(struct sync *s, int status, uint64_t now_ms)
+void sync_note_write(struct sync *s, int status, uint64_t now_ms)
 {
     assert(s->writes);
     s->writes = false;

@@ -29,7 +29,7 @@ enum sync_order {
     SYNC_NOTHING,
     SYNC_CLOSE_GATES,
     SYNC_OPEN_GATES,
-    SYNC_WRITE_YES, /* TERMS.in_sync; then sync_written() */
+    SYNC_WRITE_YES, /* TERMS.in_sync; then sync_note_write() */
     SYNC_WRITE_NO
 };
 
@@ -46,7 +46,7 @@ struct sync_shard {
 
 struct sync {
     enum sync_state state;
-    bool writes;       /* sync_written() is still to come */
+    bool writes;       /* sync_note_write() is still to come */
     bool ends;         /* the standby is to go, in sync or not */
     uint64_t since_ms; /* of the state */
     uint64_t retry_ms; /* not before */
@@ -61,7 +61,7 @@ enum sync_order sync_step(struct sync *s, const struct sync_shard *shards, uint3
                           bool is_followed, uint64_t now_ms);
 
 /* The write that was ordered has ended; status 0: it is on the disk. */
-void sync_written(struct sync *s, int status, uint64_t now_ms);
+void sync_note_write(struct sync *s, int status, uint64_t now_ms);
 
 /* "out of sync", "joining", "in sync", "leaving" */
 const char *sync_state_name(enum sync_state state);

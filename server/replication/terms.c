@@ -86,7 +86,8 @@ void terms_begin(struct terms *t, uint64_t term, const uint64_t *first)
     struct terms_item item = { term, memory_alloc(t->n_shards * sizeof *first) };
 
     assert(term > terms_last(t));
-    memcpy(item.first, first, t->n_shards * sizeof *first);
+    for (uint32_t i = 0; i < t->n_shards; i++)
+        item.first[i] = first ? first[i] : 1;
     while (t->n >= TERMS_KEPT_MAX)
         drop_oldest(t);
     t->items[t->n++] = item;

@@ -65,7 +65,7 @@ int terms_read(const struct file_ops *files, const char *data_dir, uint32_t n_sh
 int terms_write(const struct file_ops *files, const char *data_dir, const struct terms *t,
                 struct err *err) MUST_CHECK;
 
-/* Begins a term with these records (n_shards of them, copied). term is above terms_last(). */
+/* Begins a term with these records (n_shards of them, copied; NULL: all 1). term is above terms_last(). */
 void terms_begin(struct terms *t, uint64_t term, const uint64_t *first);
 
 /* For a new history; not 0. */

@@ -1,6 +1,6 @@
 /*
- * Suspects, in a worker's beat and in its reply: workers whose lease is over at a shard, and who are dead once all shards
- * refuse them (server/core/suspicion.h).
+ * Suspects, in a worker's beat and in its reply: workers whose lease is over at a shard, and who are dead once all
+ * shards refuse them (server/core/suspicion.h).
  */
 #ifndef SERVER_REQUESTS_BEAT_SUSPECTS_H
 #define SERVER_REQUESTS_BEAT_SUSPECTS_H

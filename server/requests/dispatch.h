@@ -71,7 +71,7 @@ void dispatch_tables_changed(struct dispatch *d) ON_SHARD;
 /* The shard's time. */
 uint64_t dispatch_now_ms(struct dispatch *d) ON_SHARD;
 
-struct fetch_handler *dispatch_fetches(struct dispatch *d) ON_SHARD;
+struct fetch_handler *dispatch_fetches(struct dispatch *d);
 
 /* The main thread has given fetch_handler.h an order: tries again what waited for the standby. */
 void dispatch_standby_moved(struct dispatch *d) ON_SHARD;

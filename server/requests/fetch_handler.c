@@ -103,6 +103,11 @@ void fetch_handler_log(struct fetch_handler *f, const struct file_ops *files, co
     atomic_store(&f->view.appended, last);
 }
 
+void fetch_handler_lead(struct fetch_handler *f, uint64_t last)
+{
+    atomic_store(&f->view.appended, last);
+}
+
 const struct fetch_view *fetch_handler_view(const struct fetch_handler *f)
 {
     return &f->view;
@@ -212,7 +217,6 @@ static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
     reply->term = f->standby.term;
     reply->appended = appended(f);
     reply->durable = f->log_durable < reply->appended ? f->log_durable : reply->appended;
-    reply->in_sync = f->gate.mode == GATE_WAITS;
     reply->sent_ms = clock_mono_ms();
     reply->in_sync = f->is_in_sync;
     histogram_record(&w->timing.requests->latency_ns, uv_hrtime() - w->timing.start_ns);

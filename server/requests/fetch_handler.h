@@ -10,8 +10,8 @@
  * standby is in struct fetch_view, at any time.
  *
  * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way: a second one, by which the
- * standby tells what it has, is answered for the first one, without records if there are none. When it ends, the standby has to
- * follow anew (FOLLOW at the listener) before another one may fetch.
+ * standby tells what it has, is answered for the first one, without records if there are none. When the connection
+ * ends, the standby has to follow anew (FOLLOW at the listener) before another one may fetch.
  */
 #ifndef SERVER_REQUESTS_FETCH_HANDLER_H
 #define SERVER_REQUESTS_FETCH_HANDLER_H
@@ -46,7 +46,7 @@ struct fetch_handler_config {
     size_t ring_bytes;               /* 0: record_ring.h's */
 };
 
-struct fetch_handler *fetch_handler_new(const struct fetch_handler_config *config) ON_SHARD;
+struct fetch_handler *fetch_handler_new(const struct fetch_handler_config *config);
 
 /* No job of it is under way: the loop has ended. NULL is fine. */
 void fetch_handler_free(struct fetch_handler *f) ON_SHARD;
@@ -57,6 +57,9 @@ void fetch_handler_stop(struct fetch_handler *f) ON_SHARD;
 /* The log is open, and ends with record `last`. files, dir: borrowed, copied. */
 void fetch_handler_log(struct fetch_handler *f, const struct file_ops *files, const char *dir,
                        uint64_t last) ON_SHARD;
+
+/* The log ends with this record now: it was a standby's until a moment ago. */
+void fetch_handler_lead(struct fetch_handler *f, uint64_t last) ON_SHARD;
 
 const struct fetch_view *fetch_handler_view(const struct fetch_handler *f);
 

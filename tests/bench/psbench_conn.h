@@ -13,10 +13,10 @@
 
 #include <uv.h>
 
+#include "proto/connector.h"
 #include "proto/message.h"
 #include "tests/bench/psbench_pool.h"
 #include "tests/bench/psbench_types.h"
-#include "proto/connector.h"
 
 struct psbench_conn;
 

@@ -1,130 +1,308 @@
-"""A pair of psd: kill -9 of the primary at any moment, and what it acknowledged is at its promoted standby, once.
+"""A primary and its standby, which is the test's own: what it gets, what replies wait for, and who is the primary after a restart."""
 
-PS_ROUNDS=200 makes as many rounds of the first test; without it there are a few. The seed is printed; PS_SEED repeats it."""
-
-import os
-import random
-import re
-import signal
-import time
+import subprocess
+import threading
 
 import pytest
 
 import wire
-from conftest import Daemon, SANITIZER, eventually
-from test_durability import DIM, N_SHARDS, N_WORKERS, Pusher, push_until
+from conftest import BIN, Daemon, eventually
+from fake_standby import COPY, GO_ON, TAKE_OVER, Refused, Standby
 from training import free_ports
 
-ROUNDS = int(os.environ.get("PS_ROUNDS", "4"))
-SEED = int(os.environ.get("PS_SEED", random.SystemRandom().randrange(1 << 32)))
+ARGS = ["--shards", "2", "--memory-max", "64M"]
 
 
-class Member(Daemon):
-    """One psd of a pair, with the port that it was given."""
-
-    def __init__(self, cwd, port, *args):
-        self.given = port
-        super().__init__(["--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", *args], cwd, awaited=False)
-        self.port = port
-
-    def state(self):
-        """"": it does not answer just now, as it begins again."""
-        try:
-            return self.admin("status").get("replication", {}).get("state", "")
-        except (OSError, wire.Closed):
-            return ""
-
-    def says(self, words, n=1):
-        end = time.monotonic() + 15
-        while sum(words in line for line in self.lines) < n and self.process.poll() is None and time.monotonic() < end:
-            time.sleep(0.02)
-        assert sum(words in line for line in self.lines) >= n, self.log()
-
-    def in_sync(self):
-        eventually(lambda: self.process.poll() is not None or self.state() == "in sync")
-        assert self.process.poll() is None, self.log()
-
-    def order(self, words=""):
-        with self.connect(wire.LISTENER, "operator") as client:
-            return client.admin("promote", words)
-
-    def promote(self, words=""):
-        """Refused as long as the primary still answers."""
-        end = time.monotonic() + 20
-        while True:
-            answer = self.order(words)
-            if answer.status == 0 or time.monotonic() > end:
-                break
-            time.sleep(0.01)
-        assert answer.status == 0, answer.text
-        self.await_ready()
+def standby_of(psd):
+    return psd.admin("status")["replication"]
 
 
-@pytest.fixture
-def pair(tmp_path):
-    """member(name, *args): a psd with data directory and port of that name."""
-    members, ports = [], {}
-
-    def start(name, *args):
-        port = ports.setdefault(name, free_ports(1)[0])
-        members.append(Member(tmp_path, port, "--data-dir", str(tmp_path / name), "--shards", str(N_SHARDS), "--lease",
-                              "60s", *args))
-        return members[-1]
-
-    start.port = lambda name: ports.setdefault(name, free_ports(1)[0])
-    yield start
-    for member in members:
-        was_killed = member.process.poll() == -signal.SIGKILL
-        status = member.process.poll() if member.process.poll() == 3 else member.stop()
-        assert was_killed or status in (0, 3), member.log()
-        assert not SANITIZER.search(member.log()), member.log()
+def follow(psd, **more):
+    standby = Standby(psd, **more)
+    assert standby.follow() == COPY
+    standby.copied = standby.files()
+    assert standby.follow() == GO_ON
+    standby.start()
+    return standby
 
 
-def standby_of(start, name, primary, *args, host="127.0.0.1"):
-    """host: spelt otherwise, --standby is another option than the one that a promotion was done with."""
-    member = start(name, "--standby", f"{host}:{start.port(primary)}", *args)
-    member.says("listening on")
-    return member
+def await_sync(psd):
+    eventually(lambda: standby_of(psd)["in_sync"])
 
 
-def check(pushers):
-    for p in pushers:
-        p.wait_acknowledged()
-    for p in pushers:
-        p.check([q for q in pushers if q is not p and q.shard == p.shard])
+class Worker:
+    """One connection to each shard; pushes are numbered."""
+
+    def __init__(self, psd, table="t"):
+        self.clients = [psd.connect(i) for i in range(psd.n_shards)]
+        self.tables = [c.table(name=table, dim=4).number(3) for c in self.clients]
+        self.keys = [wire.keys_of(i, psd.n_shards, 3) for i in range(psd.n_shards)]
+        answers = [c.join(incarnation=1) for c in self.clients]
+        assert all(a.status == 0 for a in answers), answers[0].text
+        self.seq = max(a.number(3) for a in answers)
+
+    def push(self, n=1):
+        for _ in range(n):
+            self.seq += 1
+            for client, table, keys in zip(self.clients, self.tables, self.keys):
+                answer = client.push(keys, wire.floats(*range(12)), table=table, seq=self.seq, clock=self.seq - 1)
+                assert answer.status == 0, answer.text
+
+    def close(self):
+        for client in self.clients:
+            client.close()
 
 
-@pytest.mark.timeout(60 + 30 * ROUNDS)
-@pytest.mark.parametrize("durability", ["fsync", "async"])
-def test_what_was_acknowledged_survives_kill_9_of_the_primary_and_is_applied_once(pair, durability):
-    print(f"PS_SEED={SEED}")
-    rng = random.Random(SEED)
-    pushers = [Pusher(rank, shard, rng) for rank in range(N_WORKERS) for shard in range(N_SHARDS)]
-    args = ("--durability", durability, "--checkpoint-deltas", "3", "--keep", "2")
-    names = ["a", "b"]
-    primary = pair("a", *args)
-    primary.await_ready()
-    for n in range(ROUNDS):
-        every = rng.choice(("0s", "100ms", "300ms"))
-        standby = standby_of(pair, names[1], names[0], *args, "--checkpoint-every", every,
-                             host=("127.0.0.1", "localhost")[n // 2 % 2])
-        for p in pushers:
-            p.connect(primary)
-        if rng.randrange(2):
-            push_until(pushers, time.monotonic() + rng.uniform(0, 0.3), rng)
-        standby.in_sync()
-        assert push_until(pushers, time.monotonic() + rng.uniform(0.05, 0.8), rng, n_min=10)
-        primary.process.send_signal(signal.SIGKILL)
-        push_until(pushers, time.monotonic() + 5, rng)  # what is on its way gets lost, or does not
-        primary.kill()
-        for p in pushers:
-            p.client.close()
-        standby.promote()
-        names.reverse()
-        primary = standby
-        for p in pushers:
-            p.connect(primary)
-        check(pushers)
-        for p in pushers:
-            p.client.close()
-    assert sum(p.acked for p in pushers) > 10 * ROUNDS
+def test_a_standby_gets_every_record_once_and_in_order(start_psd):
+    psd = start_psd(*ARGS)
+    worker = Worker(psd)
+    worker.push(20)
+    standby = follow(psd)
+    assert standby.copied == {}  # there is no checkpoint yet
+    worker.push(30)
+    eventually(lambda: standby_of(psd)["in_sync"] and standby_of(psd)["standby_lag_records"] == 0)
+    for i in range(psd.n_shards):
+        assert standby.last()[i] == psd.stats()["shards"][i]["log"]["records"] >= 50
+    worker.close()
+    standby.close()
+    assert not standby.failures
+
+
+def test_a_checkpoint_is_copied_with_what_it_needs(start_psd):
+    psd = start_psd(*ARGS)
+    worker = Worker(psd)
+    worker.push(5)
+    psd.admin("checkpoint")
+    worker.push(5)
+    psd.admin("checkpoint")
+    standby = Standby(psd)
+    assert standby.follow() == COPY
+    files = standby.files()
+    names = list(files)
+    assert names[-1] == "checkpoints/00000000000000000002/MANIFEST"
+    assert len(names) == 6
+    data = next(psd.process.args[i + 1] for i, a in enumerate(psd.process.args) if a == "--data-dir")
+    for name, content in files.items():
+        assert content == open(f"{data}/{name}", "rb").read()
+    standby.close()
+    worker.close()
+
+
+def test_replies_wait_for_the_standby_while_it_is_in_sync_and_for_its_patience(start_psd):
+    psd = start_psd(*ARGS, "--standby-patience", "1s")
+    worker = Worker(psd)
+    standby = follow(psd)
+    await_sync(psd)
+    standby.stop()  # it is silent, and its connections are open
+    waits = []
+    pusher = threading.Thread(target=worker.push)
+    pusher.start()
+    eventually(lambda: waits.extend(w for w in psd.admin("why")["waits"] if w["what"] == "acknowledgement") or waits)
+    assert "standby" in waits[0]["why"]
+    pusher.join()
+    assert not standby_of(psd)["in_sync"]
+    standby.close()
+    worker.push()
+    worker.close()
+
+
+def test_a_standby_that_leaves_is_out_of_sync_and_may_come_back(start_psd):
+    psd = start_psd(*ARGS, "--standby-patience", "1h")
+    worker = Worker(psd)
+    standby = follow(psd)
+    await_sync(psd)
+    standby.close()
+    eventually(lambda: not standby_of(psd)["in_sync"])
+    worker.push(10)
+    assert standby.follow() == GO_ON  # what came meanwhile is in the log's segments
+    standby.start()
+    await_sync(psd)
+    worker.push(3)
+    worker.close()
+    standby.close()
+    assert not standby.failures
+
+
+def restart(psd, tmp_path, data, *more):
+    """It is not ready yet, and has said why."""
+    port = free_ports(1)[0]
+    again = Daemon(["--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", *ARGS, *data, *more], tmp_path, awaited=False)
+    again.port, again.n_shards = port, psd.n_shards
+    eventually(lambda: any("workers are refused until it follows" in line for line in again.lines))
+    return again
+
+
+def kill(psd, standby):
+    standby.stops.set()
+    psd.kill()
+    standby.close()
+    standby.failures.clear()
+
+
+def test_a_primary_whose_standby_was_in_sync_waits_for_it_after_a_restart(start_psd, tmp_path):
+    data = ["--data-dir", str(tmp_path / "d"), "--durability", "fsync"]
+    psd = start_psd(*ARGS, *data)
+    worker = Worker(psd)
+    standby = follow(psd)
+    await_sync(psd)
+    worker.push(10)
+    kill(psd, standby)
+    again = restart(psd, tmp_path, data)
+    with wire.Wire(again.port) as client:
+        refused = client.hello()
+        assert refused.status == wire.STATUS["ESTOPPING"] and "standby 127.0.0.1:9" in refused.text
+    assert [w["what"] for w in again.admin("why")["waits"]] == ["standby"]
+    standby.psd = again
+    assert standby.follow() == GO_ON
+    again.await_ready()
+    standby.start()
+    await_sync(again)
+    assert standby_of(again)["term"] == 2
+    worker = Worker(again)
+    assert worker.seq == 10
+    worker.push()
+    worker.close()
+    standby.close()
+    assert again.stop() == 0
+
+
+def test_a_standby_that_has_more_takes_over(start_psd, tmp_path):
+    data = ["--data-dir", str(tmp_path / "d"), "--durability", "async"]
+    psd = start_psd(*ARGS, *data)
+    worker = Worker(psd)
+    worker.push()
+    standby = follow(psd)
+    await_sync(psd)
+    kill(psd, standby)
+    again = restart(psd, tmp_path, data)
+    standby.psd = again
+    assert standby.follow(last=[n + 5 for n in standby.last()]) == TAKE_OVER
+    assert again.process.wait(60) == 3
+    assert "becomes the primary" in again.log()
+
+
+def test_a_fetch_of_a_greater_term_deposes_the_primary(tmp_path):
+    psd = Daemon(["--listen", f"127.0.0.1:{free_ports(1)[0]}", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "d"), *ARGS], tmp_path)
+    standby = follow(psd)
+    await_sync(psd)
+    standby.stop()
+    with pytest.raises(Refused) as refused:
+        standby.fetch(standby.clients[0], 0, term=65536)
+    assert refused.value.status == -10028
+    assert psd.process.wait(60) == 3
+    assert "65536" in psd.log()
+    standby.close()
+
+
+def test_who_may_not_follow(start_psd):
+    psd = start_psd(*ARGS)
+    standby = follow(psd)
+    other = Standby(psd, name="standby-2", address="127.0.0.1:10", settings=standby.settings)
+    with pytest.raises(Refused, match="one at a time"):
+        other.follow()
+    client = other.shard(0)
+    with pytest.raises(Refused, match="standby-2 does not|does not follow"):
+        other.fetch(client, 0, term=standby.term)
+    other.address = standby.address
+    other.memory = 1 << 20
+    with pytest.raises(Refused, match="--memory-max"):
+        other.follow()
+    other.memory = 1 << 50
+    other.settings = standby.settings.replace("lease=10000ms", "lease=9000ms")
+    with pytest.raises(Refused, match="lease=9000ms, the primary lease=10000ms"):
+        other.follow()
+    other.close()
+    await_sync(psd)
+    standby.close()
+
+
+def test_a_standby_without_a_hello_of_its_role_gets_nothing(start_psd):
+    psd = start_psd(*ARGS)
+    with psd.connect(0) as client:
+        assert client.ask("fetch", wire.head((1, 1), (2, 1))).status == -1
+    with psd.connect(0, role="standby") as client:
+        assert client.ask("fetch", wire.head((1, 1), (2, 1))).status == -116
+    with psd.connect(wire.LISTENER, "standby") as client:
+        assert client.ask("file", wire.head((1, ""))).status == -1
+        assert "FOLLOW first" in client.ask("file", wire.head((1, "../../etc/passwd"))).text
+
+
+def test_without_data_dir_there_is_no_standby(start_psd):
+    psd = start_psd(*ARGS, data=False)
+    with pytest.raises(Refused, match="--data-dir"):
+        Standby(psd).follow()
+    assert "replication" not in psd.admin("status")
+
+
+def test_lies_of_a_standby_end_its_connection_and_nothing_else(start_psd):
+    psd = start_psd(*ARGS, "--standby-patience", "500ms")
+    worker = Worker(psd)
+    standby = follow(psd)
+    await_sync(psd)
+    worker.push(5)
+    standby.stop()
+    for lie in (lambda last: dict(next_=last + 100), lambda last: dict(next_=1), lambda last: dict(durable=last + 1),
+                lambda last: dict(next_=(1 << 64) - 1)):
+        with pytest.raises(wire.Closed):
+            standby.fetch(standby.clients[0], 0, **lie(standby.last()[0]))
+        worker.push()
+        standby.close()
+        assert standby.follow() == GO_ON
+        standby.start()
+        await_sync(psd)
+        standby.stop()
+    client = standby.clients[0]
+    for _ in range(4):  # two may be under way
+        client.send(wire.frame("fetch", wire.head((1, standby.term), (2, standby.last()[0] + 1), (5, 60000)), request_id=next(client.ids)))
+    assert client.is_closed()
+    standby.close()
+    worker.push()
+    for garbage in (b"PSD1" + bytes(20), wire.frame("follow", b"\xff\xff"), wire.frame("fetch", b"\x01"), wire.frame("push", b""),
+                    wire.frame("follow", wire.head((1, 1)), bytes(8 * 3 * 64))):
+        for shard in (0, wire.LISTENER):
+            with psd.connect(shard, "standby") as client:
+                client.send(garbage)
+                try:
+                    client.reply()  # a refusal
+                except wire.Closed:
+                    pass
+    worker.push()
+    worker.close()
+
+
+def test_a_full_ring_holds_pushes_up_for_the_patience(start_psd):
+    psd = start_psd("--shards", "1", "--memory-max", "256M", "--standby-patience", "6s")
+    standby = follow(psd)
+    await_sync(psd)
+    bench = subprocess.Popen([str(BIN / "psbench"), "push", "--server", f"127.0.0.1:{psd.port}",
+                              "--rows", "2500", "--no-fill", "--dim", "256",
+                              "--keys-per-request", "1000", "--connections", "16", "--depth", "8", "--seconds", "12", "--warmup", "0"],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    eventually(lambda: psd.stats()["shards"][0]["log"]["records"] > 20)
+    standby.stop()
+    eventually(lambda: psd.stats()["shards"][0]["log"]["pushes_waiting"])
+    assert standby_of(psd)["in_sync"]
+    n_held = psd.stats()["shards"][0]["log"]["records"]
+    said = bench.communicate()[0]
+    assert bench.returncode == 0, said
+    assert psd.stats()["shards"][0]["log"]["records"] > n_held  # they went on
+    assert not standby_of(psd)["in_sync"]
+    standby.close()
+
+
+def test_a_slow_standby_gets_all_of_it(start_psd):
+    psd = start_psd(*ARGS)
+    worker = Worker(psd)
+    worker.push(50)
+    standby = Standby(psd)
+    assert standby.follow() == COPY
+    assert standby.follow() == GO_ON
+    clients = [standby.shard(i) for i in range(psd.n_shards)]
+    for i, client in enumerate(clients):
+        while standby.last()[i] < 50:
+            standby.fetch(client, i, max_bytes=1)  # a record at a time
+            worker.push()
+    for client in clients:
+        client.close()
+    worker.close()
+    standby.close()

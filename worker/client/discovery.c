@@ -9,8 +9,8 @@
 
 #include "common/memory.h"
 #include "proto/channel.h"
-#include "proto/placement.h"
 #include "proto/connector.h"
+#include "proto/placement.h"
 
 #define GREET_MS 5000u /* for one server */
 #define NOTICE_MS 3000u

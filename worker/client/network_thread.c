@@ -14,8 +14,8 @@
 
 #include "common/mailbox.h"
 #include "common/memory.h"
-#include "worker/client/cluster_client.h"
 #include "proto/connector.h"
+#include "worker/client/cluster_client.h"
 #include "worker/client/discovery.h"
 
 #define TICK_MS 20u

@@ -1,6 +1,6 @@
 /* Whatever happens to a primary's shard: a standby that gets its records in pieces, some twice, with a log that is full
- * now and then and with connections that end anywhere, is at each promotion that shard as it was at some record, and its
- * log has the primary's records up to there. */
+ * now and then and with connections that end anywhere, is at each promotion that shard as it was at some record, and
+ * its log has the primary's records up to there. */
 #include "server/replication/follower.h"
 
 #include "tests/support/seed.h"
@@ -26,7 +26,7 @@ struct pair {
 };
 
 struct counts {
-    uint64_t n_records, n_promotions, n_full, n_cut, n_held;
+    uint64_t n_records, n_promotions, n_full, n_short, n_held;
 };
 
 /* --- the primary's records --- */
@@ -157,7 +157,7 @@ static void promote(struct pair *p, struct counts *sums)
     struct shard *reference;
 
     enter_shard();
-    sums->n_cut += p->f.received > p->f.applied;
+    sums->n_short += p->f.received > p->f.applied;
     follower_stop(&p->f);
     replay_end(p->s, p->w.now_ms);
     assert_int_equal(try_restore(&p->w.config, NULL, 0, p->w.event_log, p->f.applied,
@@ -207,7 +207,7 @@ static void is_the_primary_at_some_record(void **state)
     print_message("%llu records, %llu promotions, %llu of them before all that was received; "
                   "%llu times full, %llu times rows that waited for their push\n",
                   (unsigned long long)sums.n_records, (unsigned long long)sums.n_promotions,
-                  (unsigned long long)sums.n_cut, (unsigned long long)sums.n_full,
+                  (unsigned long long)sums.n_short, (unsigned long long)sums.n_full,
                   (unsigned long long)sums.n_held);
     assert_true(sums.n_full > 0 && sums.n_held > 0);
 }

@@ -43,14 +43,14 @@ static void a_standby_is_waited_for_before_it_is_in_sync_and_until_it_is_not(voi
     shard.received = 11;
     assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_WRITE_YES);
     assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_NOTHING);
-    sync_written(&s, 0, 100);
+    sync_note_write(&s, 0, 100);
     assert_int_equal(s.state, SYNC_IN);
     assert_string_equal(sync_state_name(s.state), "in sync");
     shard.heard_ms = 200;
     assert_int_equal(sync_step(&s, &shard, 1, true, 200 + PATIENCE_MS), SYNC_NOTHING);
     assert_int_equal(sync_step(&s, &shard, 1, true, 201 + PATIENCE_MS), SYNC_WRITE_NO);
     assert_int_equal(sync_step(&s, &shard, 1, true, 202 + PATIENCE_MS), SYNC_NOTHING);
-    sync_written(&s, 0, 2000);
+    sync_note_write(&s, 0, 2000);
     assert_int_equal(sync_step(&s, &shard, 1, true, 2000), SYNC_OPEN_GATES);
     assert_int_equal(s.state, SYNC_OUT);
 }
@@ -64,10 +64,10 @@ static void replies_wait_as_long_as_it_cannot_be_written_that_it_is_out_of_sync(
     sync_init(&s, PATIENCE_MS, true, 100);
     shard.is_connected = false;
     assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_WRITE_NO);
-    sync_written(&s, -5, 100);
+    sync_note_write(&s, -5, 100);
     assert_int_equal(sync_step(&s, &shard, 1, true, 101), SYNC_NOTHING);
     assert_int_equal(sync_step(&s, &shard, 1, true, 100 + SYNC_RETRY_MS), SYNC_WRITE_NO);
-    sync_written(&s, 0, 1200);
+    sync_note_write(&s, 0, 1200);
     assert_int_equal(sync_step(&s, &shard, 1, true, 1200), SYNC_OPEN_GATES);
 }
 
@@ -81,10 +81,10 @@ static void a_write_of_yes_that_failed_is_taken_back(void **state)
     assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_CLOSE_GATES);
     shard.is_closed = true;
     assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_WRITE_YES);
-    sync_written(&s, -5, 100); /* the disk may say yes all the same */
+    sync_note_write(&s, -5, 100); /* the disk may say yes all the same */
     assert_int_equal(s.state, SYNC_LEAVING);
     assert_int_equal(sync_step(&s, &shard, 1, true, 100 + SYNC_RETRY_MS), SYNC_WRITE_NO);
-    sync_written(&s, 0, 1100);
+    sync_note_write(&s, 0, 1100);
     assert_int_equal(sync_step(&s, &shard, 1, true, 1100), SYNC_OPEN_GATES);
 }
 
@@ -228,7 +228,7 @@ static void end_write(struct world *w)
         return;
     if (!status)
         w->may_be_yes = w->writes_yes;
-    sync_written(&w->sync, status, w->now_ms);
+    sync_note_write(&w->sync, status, w->now_ms);
     w->n_in_sync += w->sync.state == SYNC_IN;
 }
 

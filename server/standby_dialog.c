@@ -5,7 +5,6 @@
  */
 #include "server/standby_internal.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,189 +14,27 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
-#include "proto/connector.h"
 #include "server/cluster_file.h"
 #include "server/replication/log_end.h"
-#include "server/standby_settings.h"
-
-#define ANSWERS_MS 2000u /* since its last word a primary counts as one that answers */
-
-/* --- small things --- */
-
-void standby_set_state(struct standby *s, enum standby_state state)
-{
-    s->state = state;
-    s->since_ms = clock_mono_ms();
-    s->since_unix_ms = clock_unix_ms();
-}
-
-/* A line of the log for each new reason. */
-void standby_set_why(struct standby *s, const char *why)
-{
-    if (why[0] && strcmp(why, s->why) != 0)
-        log_line_warn("standby of %s: %s", s->config.primary, why);
-    snprintf(s->why, sizeof s->why, "%s", why);
-}
-
-static void end_if_stopped(struct standby *s) ON_MAIN
-{
-    void (*stopped)(void *arg) = s->stopped;
-
-    if (s->state != STANDBY_STOPPED || s->is_working || s->n_outstanding || !stopped)
-        return;
-    s->stopped = NULL;
-    stopped(s->stopped_arg);
-}
-
-/* --- jobs and rounds --- */
-
-static void run_job(uv_work_t *work)
-{
-    struct standby *s = work->data;
-
-    enter_pool();
-    s->err.status = s->job(s, &s->err);
-}
-
-static void on_job(uv_work_t *work, int status)
-{
-    struct standby *s = work->data;
-
-    enter_main();
-    assert(status == 0);
-    s->is_working = false;
-    if (s->state == STANDBY_STOPPED)
-        end_if_stopped(s);
-    else
-        s->then(s);
-}
-
-void standby_start_job(struct standby *s, int (*job)(struct standby *s, struct err *err),
-                       void (*then)(struct standby *s))
-{
-    assert(!s->is_working);
-    s->is_working = true;
-    s->err = (struct err){ 0 };
-    s->job = job;
-    s->then = then;
-    if (uv_queue_work(s->config.loop, &s->work, run_job, on_job))
-        abort(); /* only for a NULL callback */
-}
-
-static void on_task_back(struct mail *mail, void *owner)
-{
-    struct standby *s = CONTAINER_OF(mail, struct standby_task, mail)->standby;
-
-    (void)owner;
-    enter_main();
-    if (--s->n_outstanding)
-        return;
-    if (s->state == STANDBY_STOPPED)
-        end_if_stopped(s);
-    else
-        s->then_shards(s);
-}
-
-void standby_send_back(struct standby_task *task)
-{
-    int status;
-
-    task->mail.run = on_task_back;
-    status = mailbox_post(task->standby->config.mailbox, &task->mail);
-    assert(status == 0); /* the main thread's box outlives the shards */
-}
-
-void standby_on_shards(struct standby *s, void (*run)(struct mail *mail, void *owner),
-                       void (*then)(struct standby *s))
-{
-    assert(!s->n_outstanding);
-    s->then_shards = then;
-    s->n_outstanding = standby_n_shards(s);
-    for (uint32_t i = 0; i < standby_n_shards(s); i++) {
-        int status;
-
-        s->tasks[i].mail.run = run;
-        status = shard_thread_post(s->config.shards[i], &s->tasks[i].mail);
-        assert(status == 0); /* they are stopped behind standby_stop() */
-    }
-}
-
-void standby_see_shard(const struct standby *s, uint32_t i, struct shard_follower_view *ret)
-{
-    shard_follower_see(shard_thread_follower(s->config.shards[i]), ret);
-}
-
-/* What the shards have, in memory, too. */
-void standby_update_last(struct standby *s)
-{
-    struct shard_follower_view view;
-
-    for (uint32_t i = 0; i < standby_n_shards(s) && s->is_loaded; i++) {
-        standby_see_shard(s, i, &view);
-        s->last[i] = view.received;
-    }
-}
-
-int standby_write_terms(struct standby *s, struct err *err)
-{
-    return terms_write(s->config.files, s->config.settings->data_dir, &s->terms, err);
-}
-
-void standby_fail(struct standby *s)
-{
-    struct err err = s->err;
-
-    s->config.events->failed(s->config.node, &err);
-}
-
-void standby_hello_of(const struct standby *s, struct hello *ret)
-{
-    *ret = (struct hello){ .version_min = PROTO_VERSION_MIN,
-                           .version_max = PROTO_VERSION_MAX,
-                           .role = "standby",
-                           .shard = MESSAGE_SHARD_LISTENER,
-                           .frame_flags = FRAME_SUM_BEHIND };
-    snprintf(ret->token, sizeof ret->token, "%.127s", s->config.settings->token);
-    snprintf(ret->name, sizeof ret->name, "%.63s", s->config.own_address);
-}
-
-void standby_dial_later(struct standby *s, const char *why)
-{
-    standby_set_why(s, why);
-    standby_set_state(s, STANDBY_SPARE);
-    s->retry_ms = clock_mono_ms() + connector_backoff_ms(s->n_failed, clock_mono_ns());
-    s->n_failed++;
-}
-
-void standby_ask(struct standby *s, int written)
-{
-    if (!written)
-        written = standby_session_ask(&s->session);
-    if (written) {
-        bytes_deinit(&s->session.out);
-        standby_session_drop(&s->session);
-        standby_dial_later(s, status_text(written));
-    }
-}
 
 /* --- what the primary says --- */
 
 /* Does anything have to be given up? -EDOM: more than a rebuild up to `keep` can do. */
-static int judge_keep(struct standby *s, const struct follow_reply *reply, bool *ret_cuts)
+static int check_keep(struct standby *s, const struct follow_reply *reply, bool *ret_drops)
 {
-    *ret_cuts = false;
+    *ret_drops = false;
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
-        bool cuts = reply->keep[i] < s->last[i];
+        bool drops = reply->keep[i] < s->last[i];
 
-        if (cuts && !reply->keep[i])
+        if (drops && !reply->keep[i])
             return -EDOM;
-        *ret_cuts = *ret_cuts || cuts;
-        s->keep[i] = cuts || s->is_loaded ? reply->keep[i] : UINT64_MAX;
+        *ret_drops = *ret_drops || drops;
+        s->keep[i] = drops || s->is_loaded ? reply->keep[i] : UINT64_MAX;
     }
     return 0;
 }
 
-static void say_cut(const struct standby *s, const struct follow_reply *reply)
+static void log_dropped(const struct standby *s, const struct follow_reply *reply)
 {
     for (uint32_t i = 0; i < standby_n_shards(s); i++)
         if (reply->keep[i] < s->last[i])
@@ -221,20 +58,20 @@ static bool is_applied_beyond(const struct standby *s, const struct follow_reply
 
 static void go_on(struct standby *s, const struct follow_reply *reply) ON_MAIN
 {
-    bool cuts;
+    bool drops;
 
-    if (judge_keep(s, reply, &cuts)) {
+    if (check_keep(s, reply, &drops)) {
         s->wants_copy = true;
         standby_follow(s);
         return;
     }
-    if (cuts)
-        say_cut(s, reply);
+    if (drops)
+        log_dropped(s, reply);
     if (!s->is_loaded) {
         standby_rebuild(s);
     } else if (is_applied_beyond(s, reply)) {
         standby_session_drop(&s->session);
-        s->config.events->again(s->config.node, "records are given up");
+        s->config.events->restart(s->config.node, "records are given up");
     } else {
         standby_adopt(s);
     }
@@ -247,7 +84,7 @@ static void copy_all(struct standby *s) ON_MAIN
         return;
     }
     standby_session_drop(&s->session);
-    s->config.events->again(s->config.node, "the primary has to be copied");
+    s->config.events->restart(s->config.node, "the primary has to be copied");
 }
 
 static void take_over(struct standby *s) ON_MAIN
@@ -310,41 +147,6 @@ static int on_follow(struct standby *s, const struct follow_reply *reply) ON_MAI
     return s->session.state == SESSION_WELCOME ? 0 : UV_ECANCELED;
 }
 
-/* The term of the newest record. */
-static uint64_t term_of_last(const struct standby *s)
-{
-    for (uint32_t i = s->terms.n; i > 0; i--)
-        for (uint32_t shard = 0; shard < standby_n_shards(s); shard++)
-            if (s->terms.items[i - 1].first[shard] <= s->last[shard])
-                return s->terms.items[i - 1].term;
-    return 0;
-}
-
-void standby_follow(struct standby *s)
-{
-    bool has = s->terms.history && !s->wants_copy;
-    struct follow *m = memory_alloc(sizeof *m);
-    uint8_t *terms = memory_alloc(message_terms_bytes(s->terms.n, standby_n_shards(s)) + 1);
-
-    standby_set_state(s, STANDBY_SPARE);
-    standby_update_last(s);
-    *m = (struct follow){ .memory_max = s->config.settings->memory_max_bytes,
-                          .n_shards = standby_n_shards(s),
-                          .terms = terms };
-    standby_settings_text(s->config.settings, s->config.map, m->settings);
-    snprintf(m->address, sizeof m->address, "%.127s", s->config.own_address);
-    if (has) {
-        m->term = term_of_last(s);
-        m->history = s->terms.history;
-        m->n_terms = s->terms.n;
-        memcpy(m->last, s->last, standby_n_shards(s) * sizeof *m->last);
-        terms_put(&s->terms, terms);
-    }
-    standby_ask(s, message_write_follow(&s->session.out, ++s->session.request_id, m));
-    free(terms);
-    free(m);
-}
-
 static int on_reply(void *owner, const struct frame_header *header, const uint8_t *head,
                     const uint8_t *body)
 {
@@ -354,7 +156,7 @@ static int on_reply(void *owner, const struct frame_header *header, const uint8_
     int status = PS_EPROTO;
 
     enter_main();
-    if (header->type == FRAME_FOLLOW_REPLY && s->state == STANDBY_SPARE && !s->is_working) {
+    if (header->type == FRAME_FOLLOW_REPLY && s->state == STANDBY_DIALLING && !s->is_working) {
         follow_reply = memory_alloc(sizeof *follow_reply);
         status =
             message_read_follow_reply(header, head, body, header->body_bytes, follow_reply);
@@ -384,7 +186,7 @@ static void on_cluster_written(struct standby *s) ON_MAIN
     if (s->err.status)
         standby_fail(s);
     else
-        s->config.events->again(s->config.node, "the primary's cluster is noted");
+        s->config.events->restart(s->config.node, "the primary's cluster is noted");
 }
 
 static int write_cluster(struct standby *s, struct err *err)
@@ -443,9 +245,11 @@ static void on_lost(void *owner, const char *why)
 
     enter_main();
     s->is_refusing = s->is_refusing && s->session.refusal[0];
+    if (s->state == STANDBY_DIALLING && s->session.ended_instead)
+        why = "it ended the connection when it was asked to be followed: is it an older psd?";
     if (s->state == STANDBY_FOLLOWING)
         standby_stop_following(s, why);
-    else if (s->state == STANDBY_SPARE)
+    else if (s->state == STANDBY_DIALLING)
         standby_dial_later(s, why);
     else if (s->state == STANDBY_COPYING && !s->is_working)
         standby_fail_copy(s, why);
@@ -496,7 +300,7 @@ static void on_read(struct standby *s) ON_MAIN
     }
     if (s->epoch != s->terms.timeline) /* a start with --at or --restore, meanwhile */
         s->terms.history = 0;
-    standby_set_state(s, STANDBY_SPARE);
+    standby_set_state(s, STANDBY_DIALLING);
     dial(s);
 }
 
@@ -536,28 +340,9 @@ void standby_tick(struct standby *s, uint64_t now_ms)
         standby_try_begin_term(s);
     if (s->is_promoting)
         standby_begin_promotion(s);
-    if (s->state == STANDBY_SPARE && !s->is_promoting && s->session.state == SESSION_IDLE &&
+    if (s->state == STANDBY_DIALLING && !s->is_promoting && s->session.state == SESSION_IDLE &&
         !s->is_working && !s->n_outstanding && now_ms >= s->retry_ms)
         dial(s);
-}
-
-static uint64_t heard_ms(const struct standby *s)
-{
-    uint64_t heard_ms = s->session.heard_ms;
-    struct shard_follower_view view;
-
-    for (uint32_t i = 0; i < standby_n_shards(s) && s->is_loaded; i++) {
-        standby_see_shard(s, i, &view);
-        if (view.heard_ms > heard_ms)
-            heard_ms = view.heard_ms;
-    }
-    return heard_ms;
-}
-
-bool standby_is_answering(const struct standby *s)
-{
-    return (s->session.state == SESSION_WELCOME || s->is_refusing) &&
-           clock_mono_ms() - heard_ms(s) < ANSWERS_MS;
 }
 
 static void see_shards(const struct standby *s, struct standby_view *ret) ON_MAIN
@@ -598,7 +383,7 @@ void standby_stop(struct standby *s, void (*done)(void *arg), void *arg)
     standby_session_close(&s->session);
     s->stopped = done;
     s->stopped_arg = arg;
-    end_if_stopped(s);
+    standby_end_if_stopped(s);
 }
 
 void standby_free(struct standby *s)

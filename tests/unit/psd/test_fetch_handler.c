@@ -1,0 +1,225 @@
+/* A shard's part of a standby: what it gets, what replies wait for, and what the log keeps for it. */
+#include "proto/message_replication.h"
+#include "serving.h"
+
+#define TERM 5u
+
+static const struct fetch_standby standby_of_nobody = {
+    .term = TERM, .keep = 0, .ack = TERMS_ACK_GOT, .name = "", .pin_bytes_max = 1000
+};
+
+static struct fetch_handler *fetches(struct fixture *f)
+{
+    enter_shard();
+    return dispatch_fetches(f->dispatch);
+}
+
+static void begin(struct fixture *f, const char *name)
+{
+    struct fetch_standby standby = standby_of_nobody;
+
+    enter_shard();
+    snprintf(standby.name, sizeof standby.name, "%s", name);
+    fetch_handler_begin(fetches(f), &standby, 0);
+}
+
+static void append(struct fixture *f, uint64_t number, enum shard_event_type type)
+{
+    static const uint64_t keys[] = { 1, 2, 3 };
+    struct wal_record record = { .number = number, .event.type = type };
+
+    enter_shard();
+    if (type == SHARD_EVENT_ROWS) {
+        record.event.rows.keys = keys;
+        record.event.rows.n_keys = 3;
+    } else {
+        record.event.gone.worker = (struct shard_event_worker){ .job = "job" };
+    }
+    reply_queue_note(&f->replies, number);
+    fetch_handler_append(fetches(f), &record);
+}
+
+static void ask(struct peer *p, uint64_t request_id, const struct fetch *m)
+{
+    struct bytes frame = { 0 };
+
+    assert_int_equal(message_write_fetch(&frame, request_id, m), 0);
+    peer_send(p, &frame);
+}
+
+static struct fetch_reply hear(struct peer *p, uint64_t request_id)
+{
+    struct fetch_reply got;
+
+    assert_true(peer_receive(p));
+    assert_int_equal(p->header.type, FRAME_FETCH_REPLY);
+    assert_int_equal(p->header.request_id, request_id);
+    assert_int_equal(
+        message_read_fetch_reply(&p->header, p->head, p->body, p->header.body_bytes, &got), 0);
+    return got;
+}
+
+static void a_fetch_waits_for_records_and_tells_what_came_before(void **state)
+{
+    const struct fetch_view *view;
+    struct fetch_reply got;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    view = fetch_handler_view(fetches(&f));
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1 });
+    assert_int_equal(hear(&p, 1).status, -ESTALE); /* nobody follows */
+    begin(&f, f.connections.first->hello.name);
+    append(&f, 1, SHARD_EVENT_ROWS);
+    append(&f, 2, SHARD_EVENT_ROWS);
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 1, .wait_ms = 60000 });
+    got = hear(&p, 2);
+    assert_int_equal(got.first, 1);
+    assert_int_equal(got.n_records, 2);
+    assert_int_equal(got.appended, 2);
+    assert_true(atomic_load(&view->is_connected));
+    ask(&p, 3, &(struct fetch){ .term = TERM, .next = 3, .wait_ms = 60000 });
+    ask(&p, 4, &(struct fetch){ .term = TERM, .next = 3, .durable = 2, .wait_ms = 60000 });
+    assert_int_equal(hear(&p, 3).n_records, 0); /* the second one told something */
+    assert_int_equal(atomic_load(&view->received), 2);
+    assert_int_equal(atomic_load(&view->durable), 2);
+    append(&f, 3, SHARD_EVENT_ROWS);
+    got = hear(&p, 4);
+    assert_int_equal(got.first, 3);
+    assert_int_equal(got.n_records, 1);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void replies_wait_for_the_standby_while_the_gate_is_closed(void **state)
+{
+    struct push push = { .seq = 1, .n_samples = 1, .tick = true };
+    struct bytes frame = { 0 };
+    struct fixture f;
+    struct peer p, worker;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    worker = worker_of(&f, 0);
+    enter_shard();
+    reply_queue_release(&f.replies, UINT64_MAX); /* --durability async */
+    fetch_handler_close_gate(fetches(&f));
+    append(&f, 1, SHARD_EVENT_ROWS);
+    assert_int_equal(message_write_push(&frame, 101, &push, NULL), 0);
+    peer_send(&worker, &frame);
+    assert_int_equal(beat(&worker), 0);
+    assert_int_equal(f.replies.n_waiting, 1);
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1 });
+    assert_int_equal(hear(&p, 1).n_records, 1); /* it has it now, and has not said so */
+    assert_int_equal(f.replies.n_waiting, 1);
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 2 });
+    assert_int_equal(hear_push(&worker, 1).status, 0);
+    append(&f, 2, SHARD_EVENT_ROWS);
+    push.seq = 2;
+    push.clock = 1;
+    assert_int_equal(message_write_push(&frame, 102, &push, NULL), 0);
+    peer_send(&worker, &frame);
+    assert_int_equal(beat(&worker), 0);
+    assert_int_equal(f.replies.n_waiting, 1);
+    enter_shard();
+    fetch_handler_open_gate(fetches(&f));
+    assert_int_equal(hear_push(&worker, 2).status, 0);
+    peer_close(&p);
+    peer_close(&worker);
+    tear_down(&f);
+}
+
+static void a_worker_that_is_gone_is_shown_once_the_standby_knows(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    enter_shard();
+    append(&f, 1, SHARD_EVENT_GONE);
+    assert_true(reply_queue_shows_gone(&f.replies)); /* it is not in sync */
+    fetch_handler_close_gate(fetches(&f));
+    assert_false(reply_queue_shows_gone(&f.replies));
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1 });
+    assert_int_equal(hear(&p, 1).n_records, 1);
+    assert_false(reply_queue_shows_gone(&f.replies));
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 2 });
+    assert_int_equal(hear(&p, 2).n_records, 0);
+    assert_true(reply_queue_shows_gone(&f.replies));
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void a_greater_term_seals_the_shard(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    enter_shard();
+    fetch_handler_close_gate(fetches(&f));
+    ask(&p, 1, &(struct fetch){ .term = TERM - 1, .next = 1 });
+    assert_int_equal(hear(&p, 1).status, -ESTALE);
+    ask(&p, 2, &(struct fetch){ .term = TERM + 1, .next = 1 });
+    assert_int_equal(hear(&p, 2).status, PS_EMOVED);
+    assert_int_equal(atomic_load(&fetch_handler_view(fetches(&f))->greater_term), TERM + 1);
+    append(&f, 1, SHARD_EVENT_ROWS);
+    fetch_handler_open_gate(fetches(&f));
+    reply_queue_release(&f.replies, UINT64_MAX);
+    assert_true(f.replies.acknowledged < 1);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static void the_log_keeps_what_the_standby_has_not_written_up_to_a_bound(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    assert_true(fetch_handler_pin(fetches(&f)) == UINT64_MAX);
+    begin(&f, f.connections.first->hello.name);
+    assert_int_equal(fetch_handler_pin(fetches(&f)), 1);
+    enter_shard();
+    append(&f, 1, SHARD_EVENT_ROWS);
+    append(&f, 2, SHARD_EVENT_ROWS);
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1 });
+    assert_int_equal(hear(&p, 1).n_records, 2);
+    fetch_handler_stored(fetches(&f), 2, 900);
+    assert_int_equal(fetch_handler_pin(fetches(&f)), 1);
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 3, .durable = 1 });
+    assert_int_equal(hear(&p, 2).n_records, 0);
+    assert_int_equal(fetch_handler_pin(fetches(&f)), 2);
+    fetch_handler_stored(fetches(&f), 2, 1800); /* it had all at 900 */
+    assert_int_equal(fetch_handler_pin(fetches(&f)), 2);
+    fetch_handler_stored(fetches(&f), 2, 1901);
+    assert_true(fetch_handler_pin(fetches(&f)) == UINT64_MAX);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fetch_waits_for_records_and_tells_what_came_before),
+        cmocka_unit_test(replies_wait_for_the_standby_while_the_gate_is_closed),
+        cmocka_unit_test(a_worker_that_is_gone_is_shown_once_the_standby_knows),
+        cmocka_unit_test(a_greater_term_seals_the_shard),
+        cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
