@@ -13,8 +13,10 @@
 #include "common/suggest.h"
 #include "deploy/psctl/command.h"
 #include "deploy/psctl/diff.h"
+#include "deploy/psctl/doctor.h"
 #include "deploy/psctl/export.h"
 #include "deploy/psctl/import.h"
+#include "deploy/psctl/latency.h"
 #include "deploy/psctl/list_checkpoints.h"
 #include "deploy/psctl/online.h"
 #include "deploy/psctl/options.h"
@@ -37,7 +39,8 @@ static const struct setting rows[] = {
       "the file with the cluster's secret; empty: none",
       offsetof(struct options, token_file), 0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "0ms",
-      "the longest silence of a node that is waited for; 0ms: 8s, for checkpoint, drop, set and import 30s",
+      "the longest silence of a node that is waited for; 0ms: 8s, for doctor 3s, for checkpoint, drop, set and import "
+      "30s",
       offsetof(struct options, timeout_ms), 0, 86400000 },
     { "server", "node", SETTING_TEXT, "N", "",
       "ask this node alone; restore: for which node of the new cluster; empty: all, restore: 0",
@@ -75,6 +78,8 @@ static const struct setting rows[] = {
       "replay: what the result must be the same as", offsetof(struct options, against), 0, 0 },
     { "prune", "keep", SETTING_U32, "N", "1",
       "prune: so many restore points stay, the newest", offsetof(struct options, keep), 1, 1000000 },
+    { "report", "every", SETTING_MS, "TIME", "2s",
+      "doctor, latency: the time between their two reports", offsetof(struct options, every_ms), 100, 3600000 },
     { "output", "output", SETTING_CHOICE, "text|wide|json", "text",
       "or -o: wide: all columns and lines; json: as --json", offsetof(struct options, output), 0, 0 },
     { "output", "json", SETTING_FLAG, "", "no",
@@ -116,6 +121,16 @@ static const struct command commands[] = {
       "what waits now on any node of the cluster, with its cause, start and deadline.",
       { { "psctl why", "all waits" },
         { "psctl why --node 1", "those of node 1" } }, online_why },
+    { "latency", "", 0, 0, CLUSTER_FLAGS "every ",
+      "how long requests of each type took in the last minute, with histograms, and what the slowest waited for. "
+      "Compares two reports, --every apart.",
+      { { "psctl latency", "all nodes together" },
+        { "psctl latency --node 1 --every 10s", "one node; what was waited for in ten seconds" } }, latency_run },
+    { "doctor", "", 0, 0, CLUSTER_FLAGS "every ",
+      "what is wrong with the cluster, or will be, in sentences: problems, warnings, notes. Compares two reports, --every "
+      "apart. Ends with 1 if there is a problem.",
+      { { "psctl doctor", "all nodes, jobs and disks" },
+        { "psctl doctor -o json", "the same for a program" } }, doctor_run },
     { "checkpoint", "", 0, 0, CLUSTER_FLAGS, "every node of the cluster writes one now; waits for them.",
       { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint },
     { "row", "TABLE KEY", 2, 2, SERVER_FLAGS, "a row's values, state and version, and who pushed it last.",
