@@ -1,6 +1,5 @@
 #include "deploy/psctl/doctor.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -511,15 +510,15 @@ static void examine_jobs(struct examination *e)
 /* --- waits --- */
 
 /* What has its own sentence above, or is no fault. */
-static bool is_told(const char *what)
+static bool has_own_sentence(const char *what)
 {
-    static const char *const told[] = {
+    static const char *const named[] = {
         "parked pull",   "checkpoint",           "acknowledgement",        "restore",
         "worker silent", "write-ahead log full", "write-ahead log's disk", "greeting"
     };
 
-    for (size_t i = 0; i < COUNT_OF(told); i++)
-        if (strcmp(told[i], what) == 0)
+    for (size_t i = 0; i < COUNT_OF(named); i++)
+        if (strcmp(named[i], what) == 0)
             return true;
     return false;
 }
@@ -548,7 +547,8 @@ static void examine_waits(struct examination *e)
     {
         double ms = field_number(e->merged, "now_unix_ms") - field_number(w, "since_unix_ms");
 
-        if (is_told(field_text(w, "what")) || stood_before(waits, w) || ms < WAIT_MIN_MS)
+        if (has_own_sentence(field_text(w, "what")) || stood_before(waits, w) ||
+            ms < WAIT_MIN_MS)
             continue;
         say(e, WARNING, NO_NODE, "%s, for %s: %s; %s", field_text(w, "what"),
             field_format_lasting(lasting, ms), field_text(w, "who"), field_text(w, "why"));
@@ -642,13 +642,13 @@ static bool has_problem(const cJSON *findings)
 
 static void print_all_well(const cJSON *after)
 {
-    uint32_t n_shards = 0;
+    int n_nodes = cJSON_GetArraySize(field_child(after, "nodes")), n_shards = 0;
     const cJSON *node;
 
     cJSON_ArrayForEach(node, field_child(after, "nodes")) n_shards +=
-        (uint32_t)cJSON_GetArraySize(field_child(node, "shards"));
-    printf("nothing is wrong with %d nodes of %" PRIu32 " shards\n",
-           cJSON_GetArraySize(field_child(after, "nodes")), n_shards);
+        cJSON_GetArraySize(field_child(node, "shards"));
+    printf("nothing is wrong: %d node%s, %d shard%s\n", n_nodes, n_nodes == 1 ? "" : "s",
+           n_shards, n_shards == 1 ? "" : "s");
 }
 
 static int print(const struct options *o, const cJSON *before, const cJSON *after)

@@ -12,9 +12,10 @@
 #include "deploy/psctl/text_grid.h"
 
 #define N_BUCKETS_MAX 1024u
-#define BAR_MAX 30     /* characters of the longest bar */
-#define BUSY_CPU 0.9   /* share of a core */
-#define SHARE_MIN 0.01 /* of the time; what was waited for less is not worth a sentence */
+#define BAR_MAX 30       /* characters of the longest bar */
+#define BUSY_CPU 0.9     /* share of a core */
+#define SHARE_MIN 0.01   /* of the time; what was waited for less is not worth a sentence */
+#define HISTOGRAM_MIN 20 /* fewer requests than that make none */
 #define SENTENCE_MAX 400
 
 /* Of the requests of one type on all nodes. */
@@ -280,7 +281,7 @@ void latency_print(const cJSON *before, const cJSON *after, const struct termina
     cJSON_ArrayForEach(type, types_of(after))
     {
         add_times(after, type->string, &t);
-        if (t.n_all > 0 && strcmp(type->string, "admin") != 0)
+        if (t.n_all >= HISTOGRAM_MIN)
             print_histogram(type->string, &t, terminal, out);
     }
     fputc('\n', out);

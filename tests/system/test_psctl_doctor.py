@@ -47,7 +47,7 @@ def test_nothing_is_wrong_with_what_is_well(two_nodes):
     got = doctor(two_nodes[1])
     assert got.returncode == 0
     if has_huge_pages(two_nodes[0]):
-        assert got.stdout.splitlines()[-1] == "nothing is wrong with 2 nodes of 2 shards"
+        assert got.stdout.splitlines()[-1] == "nothing is wrong: 2 nodes, 2 shards"
     assert all(f["severity"] != "problem" for f in json.loads(doctor(two_nodes[0], "-o", "json").stdout)["findings"])
 
 
