@@ -142,7 +142,7 @@ static double first_of(const cJSON *item)
 {
     double n = 0;
 
-    for (const char *at = item->string; *at >= '0' && *at <= '9'; at++)
+    for (const char *at = item->string; at && *at >= '0' && *at <= '9'; at++)
         n = n * 10 + (*at - '0');
     return n;
 }

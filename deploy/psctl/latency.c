@@ -12,6 +12,7 @@
 #include "deploy/psctl/text_grid.h"
 
 #define N_BUCKETS_MAX 1024u
+#define N_REQUESTS_MAX 1e18
 #define BAR_MAX 30       /* characters of the longest bar */
 #define BUSY_CPU 0.9     /* share of a core */
 #define SHARE_MIN 0.01   /* of the time; what was waited for less is not worth a sentence */
@@ -31,6 +32,8 @@ static void add_bucket(struct times *t, double last_ns, double n)
 {
     uint32_t at = 0;
 
+    if (!(last_ns >= 0) || !(n > 0 && n < N_REQUESTS_MAX)) /* no histogram of psd's */
+        return;
     while (at < t->n_buckets && t->last_ns[at] < last_ns)
         at++;
     t->n_all += n;

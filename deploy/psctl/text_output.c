@@ -283,7 +283,8 @@ static void add_to_sum(cJSON *sum, const cJSON *table)
     for (size_t i = 0; i < COUNT_OF(numbers); i++) {
         cJSON *item = cJSON_GetObjectItemCaseSensitive(sum, numbers[i]);
 
-        cJSON_SetNumberValue(item, item->valuedouble + field_number(table, numbers[i]));
+        cJSON_SetNumberValue(item,
+                             field_number(sum, numbers[i]) + field_number(table, numbers[i]));
     }
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         if (strcmp(field_text(sum, texts[i]), field_text(table, texts[i])) != 0)

@@ -170,6 +170,39 @@ static void latency_is_shown_with_what_was_waited_for(void **state)
     cJSON_Delete(after);
 }
 
+/* Answers of something else crash nothing. */
+static void answers_without_sense_are_survived(void **state)
+{
+    static const char *const texts[] = {
+        "{}",
+        "{\"nodes\":[7,\"x\",null,[]]}",
+        "{\"nodes\":[{\"shards\":[1],\"jobs\":[[]],\"waits\":{},\"tables\":[{}]}]}",
+        "{\"nodes\":[{\"totals\":{\"requests\":[{\"minute_ns\":[[1,2]]}]}},{\"totals\":{"
+        "\"requests\":{\"pull\":"
+        "{\"minute_ns\":[1,[],[\"a\",2],[-1,3],[1e999,1e999],[5,-1],[1e300,3]]}}}}]}",
+        "{\"nodes\":[{\"jobs\":[{\"name\":\"j\",\"staleness\":[1]}]},{\"jobs\":[{\"name\":"
+        "\"j\",\"staleness\":[2],"
+        "\"workers\":[{}]}]}]}",
+    };
+    struct top_view views[] = { { .has_keys = true, .selected = 9 }, { .is_open = true } };
+    FILE *out = fopen("/dev/null", "w");
+
+    (void)state;
+    assert_non_null(out);
+    for (size_t i = 0; i < COUNT_OF(texts) * COUNT_OF(texts); i++) {
+        cJSON *a = cJSON_Parse(texts[i / COUNT_OF(texts)]),
+              *b = cJSON_Parse(texts[i % COUNT_OF(texts)]);
+
+        for (size_t k = 0; k < COUNT_OF(views); k++)
+            top_print(a, b, &views[k], out);
+        latency_print(a, b, &views[0].terminal, out);
+        cJSON_Delete(latency_report(a, b));
+        cJSON_Delete(a);
+        cJSON_Delete(b);
+    }
+    fclose(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +212,7 @@ int main(void)
         cmocka_unit_test(keys_sort_select_open_and_end),
         cmocka_unit_test(histograms_of_all_nodes_are_one),
         cmocka_unit_test(latency_is_shown_with_what_was_waited_for),
+        cmocka_unit_test(answers_without_sense_are_survived),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
