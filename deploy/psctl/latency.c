@@ -87,7 +87,7 @@ static const cJSON *types_of(const cJSON *answers)
     {
         const cJSON *requests = field_child(field_child(node, "totals"), "requests");
 
-        if (requests)
+        if (cJSON_IsObject(requests))
             return requests;
     }
     return NULL;
