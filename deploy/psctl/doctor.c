@@ -13,9 +13,11 @@
 #include "deploy/psctl/terminal.h"
 
 /* From where on something is worth a sentence. */
-#define OLD_REPORT_MS 3000     /* a shard's; it makes about one a second */
-#define DISK_FULL_S 86400      /* the disk is full in less, at its rate */
-#define DISK_LOW 0.05          /* share of the disk that is free */
+#define OLD_REPORT_MS 3000 /* a shard's; it makes about one a second */
+#define DISK_FULL_S 86400  /* the disk is full in less, at its rate */
+#define DISK_LOW 0.05      /* share of the disk that is free */
+#define FILL_TIMES \
+    60 /* a rate foretells no more than so many times what it was measured over */
 #define FILL_OVER_MIN_MS 10000 /* a rate that was measured over less says little */
 #define MEMORY_HIGH 0.9        /* share of the budget */
 #define HOT_TIMES 2.0          /* rows a second of a shard, against the others' mean */
@@ -102,7 +104,8 @@ static void examine_disk_space(struct examination *e, const cJSON *disk, double 
         measured[FIELD_CELL_MAX];
 
     field_format_bytes(left, free);
-    if (rate > 0 && over >= FILL_OVER_MIN_MS && free / rate < DISK_FULL_S)
+    if (rate > 0 && over >= FILL_OVER_MIN_MS && free / rate < DISK_FULL_S &&
+        free / rate * 1000 < FILL_TIMES * over)
         say(e, is_low || free / rate < 3600 ? PROBLEM : WARNING, n,
             "its disk is full in %s at the rate of the last %s: %s/s, %s are free; "
             "psctl prune removes what no start needs",

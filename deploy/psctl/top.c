@@ -430,18 +430,23 @@ struct screen {
     int signals; /* signalfd of those that end top */
 };
 
-static bool screen_open(struct screen *s)
+/* Before other threads are started, such as those that look names up: they block what this one does. */
+static void block_signals(sigset_t *ret)
+{
+    sigemptyset(ret);
+    sigaddset(ret, SIGTERM);
+    sigaddset(ret, SIGINT);
+    sigaddset(ret, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, ret, NULL);
+}
+
+static bool screen_open(struct screen *s, const sigset_t *set)
 {
     struct termios raw;
-    sigset_t set;
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    if (tcgetattr(STDIN_FILENO, &s->before) != 0 || sigprocmask(SIG_BLOCK, &set, NULL) != 0)
+    if (tcgetattr(STDIN_FILENO, &s->before) != 0)
         return false;
-    s->signals = signalfd(-1, &set, SFD_CLOEXEC);
+    s->signals = signalfd(-1, set, SFD_CLOEXEC);
     raw = s->before;
     raw.c_lflag &= (tcflag_t) ~(ICANON | ECHO | ISIG);
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
@@ -532,13 +537,13 @@ static uint32_t show(const cJSON *before, const cJSON *after, struct top_view *v
 }
 
 /* Until q, a signal, or --count frames. */
-static void run_on_screen(struct cluster_query *q, const struct options *o)
+static void run_on_screen(struct cluster_query *q, const struct options *o, const sigset_t *set)
 {
     cJSON *before = cluster_rates_ask(q), *after = cJSON_Duplicate(before, true);
     struct top_view view = { .sort = TOP_BY_NUMBER, .has_keys = true };
     struct screen screen = { .signals = -1 };
     uint32_t n_frames = 0, n_jobs;
-    bool goes_on = screen_open(&screen), is_pressed;
+    bool goes_on = screen_open(&screen, set), is_pressed;
 
     while (goes_on && (!o->count || n_frames <= o->count)) { /* the first has no rates yet */
         uint64_t until_ms = clock_mono_ms() + o->every_ms;
@@ -584,15 +589,19 @@ int top_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     struct options hasty = *o;
     struct cluster_query q;
+    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     int code = EXIT_FAILED;
+    sigset_t set;
 
     (void)words;
     (void)n_words;
+    if (is_screen)
+        block_signals(&set);
     hasty.timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_MS;
     if (cluster_query_open(&q, &hasty)) {
         code = EXIT_ANSWERED;
-        if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
-            run_on_screen(&q, &hasty);
+        if (is_screen)
+            run_on_screen(&q, &hasty, &set);
         else
             code = run_as_text(&q, &hasty);
     }

@@ -20,7 +20,7 @@ static const char before_json[] =
     "\"checkpoints\":{\"last_unix_ms\":990000,\"last_number\":3,\"last_error\":\"\",\"every_"
     "ms\":60000},"
     "\"disk\":{\"free_bytes\":600000000000,\"size_bytes\":1000000000000,\"log_bytes\":1048576,"
-    "\"fill_bytes_per_s\":0,\"fill_over_ms\":60000,\"damaged_files\":0},"
+    "\"fill_bytes_per_s\":0,\"fill_over_ms\":600000,\"damaged_files\":0},"
     "\"totals\":{\"rows\":10,\"bytes\":100,\"counters\":{\"rows_refused\":0,\"nan_pushes\":0},"
     "\"net\":{}},"
     "\"shards\":[{\"shard\":0,\"reported\":true,\"report_age_ms\":100,\"cpu_seconds\":1,"
@@ -118,7 +118,7 @@ static const struct fault faults[] = {
     { { { "nodes.0.disk.fill_bytes_per_s", "55555555" } },
       "warning",
       0,
-      { "its disk is full in 3 h at the rate of the last 60 s: 53.0 MiB/s, 558.8 GiB are "
+      { "its disk is full in 3 h at the rate of the last 10 min: 53.0 MiB/s, 558.8 GiB are "
         "free" } },
     { { { "nodes.0.disk.fill_bytes_per_s", "1000000000" } },
       "problem",
