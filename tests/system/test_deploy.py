@@ -38,7 +38,7 @@ def test_install_puts_everything_below_destdir(install):
 
 
 @pytest.mark.parametrize("prefix, zsh", [("/usr", "vendor-completions"), ("/usr/local", "site-functions")])
-def test_completions_are_installed_where_the_shells_look(install, prefix, zsh):
+def test_completions_are_installed_for_both_shells(install, prefix, zsh):
     share = install(prefix) / prefix[1:] / "share"
     for shell, path in [("bash", "bash-completion/completions/psctl"), ("zsh", f"zsh/{zsh}/_psctl")]:
         assert (share / path).read_text() == run(BIN / "psctl", "completion", shell).stdout
