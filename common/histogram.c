@@ -130,3 +130,9 @@ uint64_t histogram_count_le(const struct histogram *h, uint64_t limit)
         n += get(&h->counts[b]);
     return n;
 }
+
+uint64_t histogram_bucket(const struct histogram *h, unsigned bucket, uint64_t *ret_last)
+{
+    *ret_last = bucket_last(bucket);
+    return get(&h->counts[bucket]);
+}

@@ -30,6 +30,9 @@ void histogram_merge(struct histogram *into, const struct histogram *from);
 void histogram_difference(struct histogram *into, const struct histogram *now,
                           const struct histogram *before);
 
+/* How many values are in this bucket, of HISTOGRAM_N_BUCKETS, and the greatest that may be. */
+uint64_t histogram_bucket(const struct histogram *h, unsigned bucket, uint64_t *ret_last);
+
 /* Values <= limit, to within a bucket. For Prometheus' cumulative buckets. */
 uint64_t histogram_count_le(const struct histogram *h, uint64_t limit);
 

@@ -558,7 +558,7 @@ static void note_done(const struct checkpointer *k, struct checkpointer_trigger 
     t->n_done = n_done;
 }
 
-bool checkpointer_is_triggered(const struct checkpointer *k, struct checkpointer_trigger *t,
+bool checkpointer_is_triggered(struct checkpointer *k, struct checkpointer_trigger *t,
                                uint64_t now_ms)
 {
     uint64_t every_ms = t->settings->checkpoint_every_ms;
@@ -566,6 +566,7 @@ bool checkpointer_is_triggered(const struct checkpointer *k, struct checkpointer
 
     if (k->state != IDLE)
         return false;
+    k->record.every_ms = every_ms;
     note_done(k, t);
     t->tried_bytes = n_bytes;
     if (every_ms && checkpointer_is_due(k, t->since_ms, every_ms, now_ms))

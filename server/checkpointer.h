@@ -51,6 +51,7 @@ struct checkpointer_record {
     uint64_t busy_since_unix_ms; /* 0: no checkpoint runs */
     uint64_t busy_number;        /* of the one that runs; 0: it has none yet */
     uint64_t until_unix_ms;      /* when it will count as late, unless it moves; 0: it does */
+    uint64_t every_ms;           /* of the trigger; 0: none, or not asked yet */
 };
 
 typedef void (*checkpointer_on_done)(void *arg, const struct checkpointer_record *record);
@@ -107,7 +108,7 @@ struct checkpointer_trigger {
 };
 
 /* True if no checkpoint runs, and the next one is due. */
-bool checkpointer_is_triggered(const struct checkpointer *k, struct checkpointer_trigger *t,
+bool checkpointer_is_triggered(struct checkpointer *k, struct checkpointer_trigger *t,
                                uint64_t now_ms) ON_MAIN;
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,8 +12,18 @@
 #include "common/memory.h"
 #include "common/memory_reserve.h"
 
+#define SAMPLE_EVERY_MS 10000u
+#define N_SAMPLES 60u /* ten minutes */
+
+/* The free space of the last ten minutes, so that the rate at which the disk fills is known. */
+struct disk_history {
+    uint64_t mono_ms[N_SAMPLES], free_bytes[N_SAMPLES];
+    uint32_t n, next;
+};
+
 struct node_stats {
     uv_mutex_t lock;
+    struct disk_history disk;
     struct node_report node;
     struct stats_wait waits[NODE_STATS_N_WAITS_MAX];
     struct shard_thread *const *shards; /* borrowed */
@@ -46,6 +57,35 @@ void node_stats_free(struct node_stats *s)
     free(s);
 }
 
+/* The disk is measured no more often than that. */
+static void note_disk(struct disk_history *h, const struct stats_disk *disk)
+{
+    uint32_t last = (h->next + N_SAMPLES - 1) % N_SAMPLES;
+    uint64_t now_ms = clock_mono_ms();
+
+    if (!disk->is_on || !disk->size_bytes ||
+        (h->n && now_ms < h->mono_ms[last] + SAMPLE_EVERY_MS))
+        return;
+    h->mono_ms[h->next] = now_ms;
+    h->free_bytes[h->next] = disk->free_bytes;
+    h->next = (h->next + 1) % N_SAMPLES;
+    h->n += h->n < N_SAMPLES;
+}
+
+/* From the oldest sample to the newest. */
+static void measure_fill(const struct disk_history *h, struct stats_disk *disk)
+{
+    uint32_t oldest = h->n < N_SAMPLES ? 0 : h->next,
+             last = (h->next + N_SAMPLES - 1) % N_SAMPLES;
+
+    if (h->n < 2)
+        return;
+    disk->fill_over_ms = h->mono_ms[last] - h->mono_ms[oldest];
+    if (h->free_bytes[last] < h->free_bytes[oldest])
+        disk->fill_bytes_per_s =
+            (h->free_bytes[oldest] - h->free_bytes[last]) * 1000 / disk->fill_over_ms;
+}
+
 void node_stats_publish(struct node_stats *s, const struct node_report *node)
 {
     uint32_t n_waits =
@@ -54,6 +94,8 @@ void node_stats_publish(struct node_stats *s, const struct node_report *node)
     uv_mutex_lock(&s->lock);
     s->node = *node;
     s->node.n_waits = n_waits;
+    note_disk(&s->disk, &node->disk);
+    measure_fill(&s->disk, &s->node.disk);
     if (n_waits)
         memcpy(s->waits, node->waits, n_waits * sizeof *s->waits);
     uv_mutex_unlock(&s->lock);
@@ -89,6 +131,20 @@ static uint64_t count_entries(const char *path)
     return n;
 }
 
+/* The mode stands in brackets: always [madvise] never. Without the file the kernel has none. */
+static bool has_huge_pages(void)
+{
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    char modes[64] = "";
+    bool is_on;
+
+    if (!file)
+        return false;
+    is_on = fgets(modes, sizeof modes, file) != NULL && !strstr(modes, "[never]");
+    fclose(file);
+    return is_on && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
+}
+
 static void measure_process(struct node_report *node)
 {
     struct rusage usage = { 0 };
@@ -103,6 +159,7 @@ static void measure_process(struct node_report *node)
     node->n_fds = n_fds ? n_fds - 1 : 0; /* one was the directory itself */
     node->n_fds_max = limit.rlim_cur;
     node->n_threads = count_entries("/proc/self/task");
+    node->has_huge_pages = has_huge_pages();
 }
 
 static void fill_view(struct node_stats *s, struct view *v)

@@ -48,6 +48,22 @@ static void set_number(cJSON *object, const char *name, double value)
         cJSON_AddNumberToObject(object, name, value);
 }
 
+/* In the place of the item of this name, if there is one. */
+static void set_item(cJSON *object, const char *name, cJSON *item)
+{
+    if (item_of(object, name))
+        cJSON_ReplaceItemInObjectCaseSensitive(object, name, item);
+    else
+        cJSON_AddItemToObject(object, name, item);
+}
+
+static cJSON *list_of(cJSON *all, const char *name)
+{
+    cJSON *list = item_of(all, name);
+
+    return list ? list : cJSON_AddArrayToObject(all, name);
+}
+
 static void apply(cJSON *into, const cJSON *from, const struct field_rule *rules, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -130,11 +146,9 @@ static void add_worker(cJSON *list, const cJSON *from)
     }
     apply(into, from, worker_rules, COUNT_OF(worker_rules));
     if (!field_text(into, "name")[0])
-        cJSON_ReplaceItemInObjectCaseSensitive(into, "name",
-                                               cJSON_CreateString(field_text(from, "name")));
+        set_item(into, "name", cJSON_CreateString(field_text(from, "name")));
     if (rank_of_state(field_text(from, "state")) > rank_of_state(field_text(into, "state")))
-        cJSON_ReplaceItemInObjectCaseSensitive(into, "state",
-                                               cJSON_CreateString(field_text(from, "state")));
+        set_item(into, "state", cJSON_CreateString(field_text(from, "state")));
 }
 
 /* What its keys begin with: "16-31" is behind "5". */
@@ -142,7 +156,7 @@ static double first_of(const cJSON *item)
 {
     double n = 0;
 
-    for (const char *at = item->string; *at >= '0' && *at <= '9'; at++)
+    for (const char *at = item->string; at && *at >= '0' && *at <= '9'; at++)
         n = n * 10 + (*at - '0');
     return n;
 }
@@ -170,11 +184,10 @@ static void add_job(cJSON *into, const cJSON *from)
     const cJSON *worker;
 
     apply(into, from, job_rules, COUNT_OF(job_rules));
-    cJSON_ReplaceItemInObjectCaseSensitive(
-        into, "staleness",
-        add_staleness(field_child(into, "staleness"), field_child(from, "staleness")));
+    set_item(into, "staleness",
+             add_staleness(field_child(into, "staleness"), field_child(from, "staleness")));
     cJSON_ArrayForEach(worker, field_child(from, "workers"))
-        add_worker(item_of(into, "workers"), worker);
+        add_worker(list_of(into, "workers"), worker);
 }
 
 static void add_jobs(cJSON *list, const cJSON *from)
@@ -218,13 +231,6 @@ static void add_waits(cJSON *list, const cJSON *from, double ms)
 }
 
 /* --- all --- */
-
-static cJSON *list_of(cJSON *all, const char *name)
-{
-    cJSON *list = item_of(all, name);
-
-    return list ? list : cJSON_AddArrayToObject(all, name);
-}
 
 cJSON *cluster_report_merge(const cJSON *answers)
 {

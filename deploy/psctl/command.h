@@ -24,6 +24,7 @@ struct command {
     const char *about; /* sentences */
     struct command_example examples[COMMAND_EXAMPLES_MAX];
     int (*run)(const struct options *o, const char *const *words, uint32_t n_words);
+    bool is_repeatable; /* it only asks: psctl watch runs it again and again */
 };
 
 /* All borrowed. */

@@ -6,28 +6,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "common/address.h"
 #include "common/memory.h"
 #include "common/number.h"
 #include "common/suggest.h"
+#include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/command.h"
 #include "deploy/psctl/diff.h"
+#include "deploy/psctl/doctor.h"
 #include "deploy/psctl/export.h"
 #include "deploy/psctl/import.h"
+#include "deploy/psctl/latency.h"
 #include "deploy/psctl/list_checkpoints.h"
 #include "deploy/psctl/online.h"
 #include "deploy/psctl/options.h"
 #include "deploy/psctl/prune.h"
 #include "deploy/psctl/restore.h"
+#include "deploy/psctl/terminal.h"
+#include "deploy/psctl/top.h"
 #include "deploy/psctl/verify.h"
 
 #define WORDS_MAX 5u /* the command and what stands behind it */
 #define NODE_MAX 1023u
+#define REPEAT_BUFFER (1u << 18)
 
 static int print_help(const struct options *o, const char *const *words, uint32_t n_words);
 static int print_completion(const struct options *o, const char *const *words,
                             uint32_t n_words);
+static int repeat(const struct options *o, const char *const *words, uint32_t n_words);
 
 /* clang-format off */
 static const struct setting rows[] = {
@@ -37,7 +46,8 @@ static const struct setting rows[] = {
       "the file with the cluster's secret; empty: none",
       offsetof(struct options, token_file), 0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "0ms",
-      "the longest silence of a node that is waited for; 0ms: 8s, for checkpoint, drop, set and import 30s",
+      "the longest silence of a node that is waited for; 0ms: 8s, for doctor 3s, for checkpoint, drop, set and import "
+      "30s",
       offsetof(struct options, timeout_ms), 0, 86400000 },
     { "server", "node", SETTING_TEXT, "N", "",
       "ask this node alone; restore: for which node of the new cluster; empty: all, restore: 0",
@@ -81,6 +91,11 @@ static const struct setting rows[] = {
       "replay: what the result must be the same as", offsetof(struct options, against), 0, 0 },
     { "prune", "keep", SETTING_U32, "N", "1",
       "prune: so many restore points stay, the newest", offsetof(struct options, keep), 1, 1000000 },
+    { "report", "every", SETTING_MS, "TIME", "2s",
+      "top, watch: the time from one to the next; doctor, latency: between their two reports",
+      offsetof(struct options, every_ms), 100, 3600000 },
+    { "report", "count", SETTING_U32, "N", "0",
+      "top, watch: so many times; 0: until it is stopped", offsetof(struct options, count), 0, 1000000 },
     { "output", "output", SETTING_CHOICE, "text|wide|json", "text",
       "or -o: wide: all columns and lines; json: as --json", offsetof(struct options, output), 0, 0 },
     { "output", "json", SETTING_FLAG, "", "no",
@@ -106,42 +121,64 @@ static const struct settings_table table = {
 static const struct command commands[] = {
     { "status", "", 0, 0, CLUSTER_FLAGS, "the nodes, their shards, rows, refusals and checkpoints.",
       { { "psctl status --server 10.0.0.1:7070", "all nodes of the cluster of that node" },
-        { "psctl status --node 2", "node 2 alone" } }, online_status },
+        { "psctl status --node 2", "node 2 alone" } }, online_status, true },
     { "tables", "", 0, 0, CLUSTER_FLAGS,
       "each table, its optimizer, rows and traffic; a line for all dense tables of a job, but with -o wide.",
       { { "psctl tables", "summed over the cluster" },
-        { "psctl tables -o wide", "all columns, and each dense table" } }, online_tables },
+        { "psctl tables -o wide", "all columns, and each dense table" } }, online_tables, true },
     { "workers", "", 0, 0, CLUSTER_FLAGS, "each job's workers, their clocks and the staleness they saw.",
       { { "psctl workers", "the jobs of the cluster; a worker's clock is that of the shard furthest behind" } },
-      online_workers },
+      online_workers, true },
     { "jobs", "", 0, 0, CLUSTER_FLAGS, "a line for each job: mode, workers, clocks, deaths, waits, staleness.",
       { { "psctl jobs", "all jobs" },
         { "psctl jobs -o json | jq .jobs[].name", "their names, for a script (a cluster of one node)" } },
-      online_jobs },
+      online_jobs, true },
     { "why", "", 0, 0, CLUSTER_FLAGS,
       "what waits now on any node of the cluster, with its cause, start and deadline.",
       { { "psctl why", "all waits" },
-        { "psctl why --node 1", "those of node 1" } }, online_why },
+        { "psctl watch why", "the same, again and again" },
+        { "psctl why --node 1", "those of node 1" } }, online_why, true },
+    { "latency", "", 0, 0, CLUSTER_FLAGS "every ",
+      "how long requests of each type took in the last minute, with histograms, and what the slowest waited for. "
+      "Compares two reports, --every apart.",
+      { { "psctl latency", "all nodes together" },
+        { "psctl latency --node 1 --every 10s", "one node; what was waited for in ten seconds" } }, latency_run, true },
+    { "top", "", 0, 0, CLUSTER_FLAGS "every count ",
+      "shards and jobs with their rates, again and again; at a terminal keys sort the shards, and open a job with its "
+      "workers and tables.",
+      { { "psctl top", "keys: r, l, m, g, n sort; arrows and Enter open a job; q ends" },
+        { "psctl top --count 1 --every 5s >load.txt", "one frame as text: the rates of five seconds" } },
+      top_run, false },
+    { "watch", "COMMAND ...", 1, WORDS_MAX - 1, CLUSTER_FLAGS "every count ",
+      "runs one of the commands that only ask, every --every, until it is stopped.",
+      { { "psctl watch workers", "every 2 s" },
+        { "psctl watch doctor --every 30s", "problems as they come" } }, repeat, false },
+    { "doctor", "", 0, 0, CLUSTER_FLAGS "every ",
+      "what is wrong with the cluster, or will be, in sentences: problems, warnings, notes. Compares two reports, "
+      "--every apart. Ends with 1 if there is a problem.",
+      { { "psctl doctor", "all nodes, jobs and disks" },
+        { "psctl doctor -o json", "the same for a program" } }, doctor_run, true },
     { "checkpoint", "", 0, 0, CLUSTER_FLAGS, "every node of the cluster writes one now; waits for them.",
-      { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint },
+      { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint, false },
     { "promote", "", 0, 0, SERVER_FLAGS "the-other-is-dead accept-loss ",
       "the standby at --server becomes the primary, in a term of its own. Refused while the primary answers, and where "
       "the standby was not in sync with it.",
-      { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" } }, online_promote },
+      { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" } }, online_promote, false },
     { "row", "TABLE KEY", 2, 2, SERVER_FLAGS, "a row's values, state and version, and who pushed it last.",
       { { "psctl row criteo/emb 42", "the row of key 42" },
-        { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } }, online_row },
+        { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } },
+      online_row, true },
     { "drop", "JOB", 1, 1, SERVER_FLAGS "yes ",
       "removes all tables of a job, with their rows, from every node; --yes does it. Refused while the job has "
       "workers.",
       { { "psctl drop criteo", "says what would go, and ends with 1" },
-        { "psctl drop criteo --yes", "removes it" } }, online_drop },
+        { "psctl drop criteo --yes", "removes it" } }, online_drop, false },
     { "set", "JOB NAME=VALUE,...", 2, 2, SERVER_FLAGS,
       "changes the learning rate and its schedule in the tables that a job trains: lr, "
       "dense-lr, epsilon, momentum, weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, "
       "decay-clocks, decay-rate, decay-floor, clip, dense-clip. Refused while the job has workers; start them "
       "again with the same options.",
-      { { "psctl set criteo lr=0.005,warmup=100", "for all of its tables" } }, online_set },
+      { { "psctl set criteo lr=0.005,warmup=100", "for all of its tables" } }, online_set, false },
     { "import", "PATH", 1, 1, SERVER_FLAGS "table make set weights ",
       "sets rows of tables, also while they train, from a safetensors file, an npy file, or a "
       "directory of npy files, as export writes them: NAME.keys with NAME.weight and NAME.state.X, or NAME of a "
@@ -149,36 +186,38 @@ static const struct command commands[] = {
       "was interrupted.",
       { { "psctl import model.safetensors", "all tables of the file" },
         { "psctl import arrays --table criteo/emb --weights", "one table, without its optimizer's state" } },
-      import_run },
+      import_run, false },
     { "verify", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS,
       "checks every checksum, count, row and record of a data directory, or of one checkpoint.",
-      { { "psctl verify /var/lib/psd", "also while psd runs" } }, verify_run },
+      { { "psctl verify /var/lib/psd", "also while psd runs" } }, verify_run, false },
     { "checkpoints", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS, "what a start, or --at, can go back to.",
       { { "psctl checkpoints /var/lib/psd", "the restore points, with the clocks of their jobs" } },
-      list_checkpoints_run },
+      list_checkpoints_run, false },
     { "prune", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS "keep yes ",
       "files that no start needs, with their size; --yes removes them; while psd runs, "
       "only those that a start has archived.",
       { { "psctl prune /var/lib/psd", "what would go" },
-        { "psctl prune /var/lib/psd --yes --keep 3", "removes it, but leaves three restore points" } }, prune_run },
+        { "psctl prune /var/lib/psd --yes --keep 3", "removes it, but leaves three restore points" } },
+      prune_run, false },
     { "restore", "PATH --to DATA_DIR", 1, 1, OUTPUT_FLAGS "to node nodes shards at table ",
       "the state of other files as a data directory of any layout.",
       { { "psctl restore /var/lib/psd --to backup", "a copy, also while psd runs" },
-        { "psctl restore n0,n1 --to new --shards 4", "two nodes as one with four shards" } }, restore_run },
+        { "psctl restore n0,n1 --to new --shards 4", "two nodes as one with four shards" } }, restore_run, false },
     { "export", "PATH --out PATH", 1, 1, OUTPUT_FLAGS "format out table at state ",
       "tables as arrays that PyTorch and NumPy read.",
       { { "psctl export /var/lib/psd --out model.safetensors", "all tables in one file" },
         { "psctl export /var/lib/psd --out arrays --format npy --state", "a file for each array, with states" } },
-      export_run },
+      export_run, false },
     { "diff", "A B", 2, 2, OUTPUT_FLAGS "at table top ", "rows new, gone, changed, and drifted most.",
-      { { "psctl diff backup /var/lib/psd --top 3", "ends with 1 if they differ" } }, diff_run },
+      { { "psctl diff backup /var/lib/psd --top 3", "ends with 1 if they differ" } }, diff_run, false },
     { "replay", "PATH", 1, 1, OUTPUT_FLAGS "at table against ",
       "replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.",
-      { { "psctl replay /var/lib/psd --at criteo:1000", "the state at clock 1000" } }, diff_replay },
+      { { "psctl replay /var/lib/psd --at criteo:1000", "the state at clock 1000" } }, diff_replay, false },
     { "completion", "bash|zsh", 1, 1, " ", "a script that completes psctl's words in a shell.",
-      { { "source <(psctl completion bash)", "for this shell; packages install it for all" } }, print_completion },
+      { { "source <(psctl completion bash)", "for this shell; packages install it for all" } },
+      print_completion, false },
     { "help", "[COMMAND]", 0, 1, " ", "all commands, or one with its settings and examples.",
-      { { "psctl help row", "the same as psctl row --help" } }, print_help },
+      { { "psctl help row", "the same as psctl row --help" } }, print_help, false },
 };
 /* clang-format on */
 
@@ -369,6 +408,66 @@ static int run(const struct options *o, const struct command *command, const cha
     return code;
 }
 
+/* --- watch --- */
+
+/* Runs the command with what it writes to stderr behind what it writes to stdout: one screen shows both. */
+static int run_to_screen(const struct options *o, const struct command *command,
+                         const char *const *words, uint32_t n_words)
+{
+    FILE *errors = tmpfile();
+    int own = dup(STDERR_FILENO), code, c;
+    bool is_kept = errors && own >= 0 && dup2(fileno(errors), STDERR_FILENO) >= 0;
+
+    code = command->run(o, words, n_words);
+    fflush(stderr);
+    if (is_kept) {
+        dup2(own, STDERR_FILENO);
+        rewind(errors);
+        while ((c = getc(errors)) != EOF)
+            putchar(c);
+    }
+    if (own >= 0)
+        close(own);
+    if (errors)
+        fclose(errors);
+    return code;
+}
+
+static void print_repeat_head(const struct options *o, const char *name)
+{
+    struct terminal terminal = terminal_of(stdout, false);
+    time_t seconds = time(NULL);
+    char when[16] = "";
+    struct tm local;
+
+    if (localtime_r(&seconds, &local))
+        strftime(when, sizeof when, "%H:%M:%S", &local);
+    printf("%severy %.1f s: psctl %s, %s%s\n", terminal_begin(&terminal, TERMINAL_BOLD),
+           (double)o->every_ms / 1000, name, when, terminal_end(&terminal, TERMINAL_BOLD));
+}
+
+/* check_command() has looked at the words. */
+static int repeat(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    const struct command *command = command_find(&list, words[0]);
+    bool is_screen = isatty(STDOUT_FILENO);
+    int code = EXIT_ANSWERED;
+
+    setvbuf(stdout, NULL, _IOFBF, REPEAT_BUFFER); /* a screen at once */
+    for (uint32_t i = 0; !o->count || i < o->count; i++) {
+        if (i)
+            cluster_rates_wait(o->every_ms);
+        if (is_screen)
+            fputs("\033[H\033[2J", stdout);
+        print_repeat_head(o, words[0]);
+        code = is_screen ? run_to_screen(o, command, words + 1, n_words - 1)
+                         : command->run(o, words + 1, n_words - 1);
+        if (fflush(stdout) != 0)
+            return EXIT_FAILED;
+    }
+    return code;
+}
+
 /* Whether or not the command asks a node: a wrong setting is wrong. */
 static int check_server(const struct options *o)
 {
@@ -397,10 +496,23 @@ static int complete(struct options *o)
     return check_server(o);
 }
 
+/* The command behind `watch`. */
+static int check_repeated(const struct line *line)
+{
+    const struct command *command = command_find(&list, line->words[1]);
+
+    if (!command)
+        return refuse_command(line->words[1]);
+    if (!command->is_repeatable)
+        return misused("watch: %s is no command that only asks", command->name);
+    return check_words(command, line->words + 1, line->n_words - 1);
+}
+
 /* What is asked, and whether all that was said has a use for it. */
 static int check_command(const struct line *line, const struct command **ret)
 {
     const char *stray;
+    int code;
 
     *ret = command_find(&list, line->words[0]);
     if (!*ret)
@@ -408,7 +520,8 @@ static int check_command(const struct line *line, const struct command **ret)
     stray = find_stray(*ret, line->argc, line->argv);
     if (stray)
         return misused("%s: has no use for --%s", (*ret)->name, stray);
-    return check_words(*ret, line->words, line->n_words);
+    code = check_words(*ret, line->words, line->n_words);
+    return code || (*ret)->run != repeat ? code : check_repeated(line);
 }
 
 /* Settings alone may be looked at without a command, but not with a wrong one. */

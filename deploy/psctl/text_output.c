@@ -283,10 +283,12 @@ static void add_to_sum(cJSON *sum, const cJSON *table)
     for (size_t i = 0; i < COUNT_OF(numbers); i++) {
         cJSON *item = cJSON_GetObjectItemCaseSensitive(sum, numbers[i]);
 
-        cJSON_SetNumberValue(item, item->valuedouble + field_number(table, numbers[i]));
+        cJSON_SetNumberValue(item,
+                             field_number(sum, numbers[i]) + field_number(table, numbers[i]));
     }
     for (size_t i = 0; i < COUNT_OF(texts); i++)
-        if (strcmp(field_text(sum, texts[i]), field_text(table, texts[i])) != 0)
+        if (field_child(sum, texts[i]) &&
+            strcmp(field_text(sum, texts[i]), field_text(table, texts[i])) != 0)
             cJSON_ReplaceItemInObjectCaseSensitive(sum, texts[i], cJSON_CreateString("mixed"));
     if (field_number(table, "pushes") > field_number(sum, "pushes"))
         cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(sum, "pushes"),

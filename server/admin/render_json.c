@@ -69,8 +69,26 @@ static void put_codecs(struct json *j, const struct shard_counters *c)
     json_close(j);
 }
 
+/* [[greatest value of a bucket, how many values are in it], ...], without empty ones. */
+static void put_histogram(struct json *j, const char *key, const struct histogram *h)
+{
+    json_open_list(j, key);
+    for (unsigned i = 0; h->n && i < HISTOGRAM_N_BUCKETS; i++) {
+        uint64_t last, n = histogram_bucket(h, i, &last);
+
+        if (!n)
+            continue;
+        json_open_list(j, NULL);
+        json_u64(j, NULL, last);
+        json_u64(j, NULL, n);
+        json_close_list(j);
+    }
+    json_close_list(j);
+}
+
 /* A reply's number is its request's plus 1; requests are odd. */
-static void put_requests(struct json *j, const struct stats_requests *requests)
+static void put_requests(struct json *j, const struct stats_requests *requests,
+                         enum detail detail)
 {
     json_open(j, "requests");
     for (unsigned type = 1; type < FRAME_TYPE_END; type += 2) {
@@ -83,6 +101,8 @@ static void put_requests(struct json *j, const struct stats_requests *requests)
         json_u64(j, "p50_ns", histogram_quantile(&r->minute_ns, 0.5));
         json_u64(j, "p99_ns", histogram_quantile(&r->minute_ns, 0.99));
         json_u64(j, "max_ns", r->latency_ns.max);
+        if (detail == WITH_LISTS)
+            put_histogram(j, "minute_ns", &r->minute_ns);
         json_close(j);
     }
     json_close(j);
@@ -289,7 +309,7 @@ static uint64_t violations(const struct shard_report *r)
 }
 
 /* What a shard and the total of the shards have alike, but for lists. */
-static void put_numbers(struct json *j, const struct shard_report *r)
+static void put_numbers(struct json *j, const struct shard_report *r, enum detail detail)
 {
     json_u64(j, "rows", stats_n_rows(r));
     json_u64(j, "bytes", r->bytes);
@@ -301,7 +321,7 @@ static void put_numbers(struct json *j, const struct shard_report *r)
     json_u64(j, "staleness_violations", violations(r));
     put_counters(j, &r->counters);
     put_net(j, "net", &r->net);
-    put_requests(j, r->requests);
+    put_requests(j, r->requests, detail);
     put_codecs(j, &r->counters);
     put_log(j, r);
     put_refusal(j, &r->last_refusal);
@@ -361,6 +381,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_u64(j, "memory_reserve_left_bytes", node->memory_reserve_left_bytes);
     json_u64(j, "client_memory_max_bytes", node->client_memory_max_bytes);
     json_seconds(j, "cpu_seconds", node->cpu_us);
+    json_bool(j, "huge_pages", node->has_huge_pages);
     json_bool(j, "ready", node->ready);
     json_bool(j, "stopping", node->stopping);
     json_bool(j, "healthy", ok);
@@ -379,6 +400,7 @@ static void put_checkpoints(struct json *j, const struct node_report *node)
     json_u64(j, "last_bytes", node->last_checkpoint_bytes);
     json_u64(j, "last_rows", node->last_checkpoint_rows);
     json_u64(j, "last_took_ms", node->last_checkpoint_took_ms);
+    json_u64(j, "every_ms", node->checkpoint_every_ms);
     json_text(j, "last_error", node->last_checkpoint_error);
     if (node->checkpoint_since_unix_ms) {
         json_open(j, "under_way");
@@ -400,6 +422,8 @@ static void put_disk(struct json *j, const struct stats_disk *disk)
     json_u64(j, "aside_bytes", disk->archived_bytes);
     json_u64(j, "free_bytes", disk->free_bytes);
     json_u64(j, "size_bytes", disk->size_bytes);
+    json_u64(j, "fill_bytes_per_s", disk->fill_bytes_per_s);
+    json_u64(j, "fill_over_ms", disk->fill_over_ms);
     json_u64(j, "scrubs", disk->n_scrubs);
     json_u64(j, "scrubbed_bytes", disk->scrubbed_bytes);
     json_u64(j, "scrubbed_unix_ms", disk->scrubbed_unix_ms);
@@ -421,7 +445,7 @@ static void put_shard(struct json *j, const struct node_report *node, uint32_t i
                  node->clock_mono_ms > r->made_mono_ms ? node->clock_mono_ms - r->made_mono_ms
                                                        : 0);
         json_u64(j, "version", r->version);
-        put_numbers(j, r);
+        put_numbers(j, r, NUMBERS_ONLY);
     }
     if (r && detail == WITH_LISTS) {
         put_tables(j, r);
@@ -451,7 +475,7 @@ static void put_status(struct json *j, const struct node_report *node,
     json_u64(j, "evicted", node->http_evicted);
     json_close(j);
     json_open(j, "totals");
-    put_numbers(j, total);
+    put_numbers(j, total, detail);
     json_close(j);
     put_shards(j, node, detail);
 }

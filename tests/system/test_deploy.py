@@ -37,6 +37,15 @@ def test_install_puts_everything_below_destdir(install):
     assert {p.name for p in root.iterdir()} == {"opt", "etc"}
 
 
+@pytest.mark.parametrize("prefix, zsh", [("/usr", "vendor-completions"), ("/usr/local", "site-functions")])
+def test_completions_are_installed_for_both_shells(install, prefix, zsh):
+    share = install(prefix) / prefix[1:] / "share"
+    for shell, path in [("bash", "bash-completion/completions/psctl"), ("zsh", f"zsh/{zsh}/_psctl")]:
+        assert (share / path).read_text() == run(BIN / "psctl", "completion", shell).stdout
+    listed = (ROOT / "deploy/debian/psctl.install").read_text()
+    assert "usr/share/bash-completion/completions/psctl\n" in listed and "usr/share/zsh/vendor-completions/_psctl\n" in listed
+
+
 PAGES = ["psd.1", "psworker.1", "psctl.1", "psbench.1", "psd.conf.5", "psworker.conf.5", "psd-concepts.7"]
 
 

@@ -24,7 +24,7 @@ PRINTED = {
     "README.md": ["job clicks: ssp with bound 4", " 0 staleness violations", "of 2, pid"],
     "tutorial.md": ["the same predictions", "nothing is damaged", "pushed by    job first"],
     "operations.md": ["nothing is damaged", "archived", "all are the same"],
-    "monitoring.md": ["ok\n", "ready\n", "nothing waits"],
+    "monitoring.md": ["ok\n", "ready\n", "nothing waits", "REQUEST ", "no job has come"],
     "serving.md": ['{"scores":[', '"clock":null,"age_s":null}'],
 }
 
@@ -37,7 +37,7 @@ exec "$BIN/psd" "$@" 2>"$LOGS/psd.$$" """,
 " train "* | " eval "* | " predict "*) set -- "$@" --servers 127.0.0.1:$P7070 ;; esac
 case " $* " in " train "*" --servers "*) : >"$LOGS/train.$$" ;; esac
 exec "$BIN/psworker" "$@" """,
-    "psctl": """case "$1" in status | tables | workers | why | checkpoint | row) set -- "$@" --server 127.0.0.1:$P7070 ;; esac
+    "psctl": """case "$1" in status | tables | workers | jobs | why | checkpoint | row | doctor | latency | top | watch) set -- "$@" --server 127.0.0.1:$P7070 ;; esac
 exec "$BIN/psctl" "$@" """,
     # At least so long, and until every psd is ready and every worker has joined: a machine that is busy takes its time.
     "sleep": """/bin/sleep "$1"

@@ -203,6 +203,26 @@ static void what_came_since_a_copy_is_the_difference(void **state)
     assert_int_equal(since.n + since.max + histogram_quantile(&since, 0.5), 0);
 }
 
+static void the_buckets_have_all_values_and_each_its_own(void **state)
+{
+    static struct histogram h;
+    uint64_t last, before = 0, n = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < 5000; i++)
+        histogram_record(&h, i * i);
+    for (unsigned b = 0; b < HISTOGRAM_N_BUCKETS; b++) {
+        uint64_t in_it = histogram_bucket(&h, b, &last);
+
+        assert_true(b == 0 || last > before);
+        n += in_it;
+        assert_int_equal(n, histogram_count_le(&h, last));
+        before = last;
+    }
+    assert_int_equal(n, 5000);
+    assert_true(last == UINT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +234,7 @@ int main(void)
         cmocka_unit_test(merged_is_as_if_recorded_together),
         cmocka_unit_test(another_thread_may_read_while_one_writes),
         cmocka_unit_test(what_came_since_a_copy_is_the_difference),
+        cmocka_unit_test(the_buckets_have_all_values_and_each_its_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,8 +29,9 @@ static const struct command commands[] = {
       " out mode ",
       "copies it. Twice.",
       { { "x copy a", "copies a" } },
-      NULL },
-    { "stop", "", 0, 0, " yes ", "stops it.", { { NULL, NULL } }, NULL },
+      NULL,
+      false },
+    { "stop", "", 0, 0, " yes ", "stops it.", { { NULL, NULL } }, NULL, false },
 };
 
 static const struct command_list list = { commands, COUNT_OF(commands), &settings };

@@ -73,6 +73,18 @@ static void no_line_is_wider_than_the_terminal(void **state)
     }
 }
 
+static void tables_without_their_fields_are_survived(void **state)
+{
+    char *text = print("tables",
+                       "{\"tables\":[{\"name\":\"j/a\",\"kind\":\"dense\"},"
+                       "{\"name\":\"j/b\",\"kind\":\"dense\",\"rows\":2},7,{}]}",
+                       0, false);
+
+    (void)state;
+    assert_non_null(strstr(text, "j (2 dense)"));
+    free(text);
+}
+
 static void another_programs_answer_is_refused(void **state)
 {
     struct text_output_view view = { .out = stdout };
@@ -91,6 +103,7 @@ int main(void)
         cmocka_unit_test(dense_tables_of_a_job_are_one_line),
         cmocka_unit_test(wide_has_each_table),
         cmocka_unit_test(no_line_is_wider_than_the_terminal),
+        cmocka_unit_test(tables_without_their_fields_are_survived),
         cmocka_unit_test(another_programs_answer_is_refused),
     };
 

@@ -1,0 +1,696 @@
+#include "deploy/psctl/doctor.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/psctl/cluster_query.h"
+#include "deploy/psctl/cluster_rates.h"
+#include "deploy/psctl/cluster_report.h"
+#include "deploy/psctl/data_dir.h"
+#include "deploy/psctl/field.h"
+#include "deploy/psctl/terminal.h"
+
+/* From where on something is worth a sentence. */
+#define OLD_REPORT_MS 3000 /* a shard's; it makes about one a second */
+#define DISK_FULL_S 86400  /* the disk is full in less, at its rate */
+#define DISK_LOW 0.05      /* share of the disk that is free */
+#define FILL_TIMES \
+    60 /* a rate foretells no more than so many times what it was measured over */
+#define FILL_OVER_MIN_MS 10000 /* a rate that was measured over less says little */
+#define MEMORY_HIGH 0.9        /* share of the budget */
+#define HOT_TIMES 2.0          /* rows a second of a shard, against the others' mean */
+#define HOT_ROWS_PER_S 1000.0  /* and at least so many */
+#define BUSY_CPU 0.9           /* share of a core */
+#define SLOW_SHARE 0.5         /* clocks a second of a worker, against the others' */
+#define SILENT_MS 3000         /* of a worker; it sends something every second */
+#define WAITED_SHARE 0.2       /* of the time between the reports, that pulls waited */
+#define WAIT_MIN_MS 2000       /* a wait that is younger is none */
+#define CHECKPOINT_TIMES 3     /* older than so many intervals */
+#define CHECKPOINT_SLACK_MS 60000
+#define CHECKPOINT_AGE_MS 86400000.0 /* without an interval */
+#define CLOCKS_APART_MS 5000
+
+#define NO_NODE (-1)
+#define SENTENCE_MAX 500
+#define TIMEOUT_MS 3000 /* twice, and --every: within 10 s */
+
+enum severity { PROBLEM, WARNING, NOTE, N_SEVERITIES };
+
+static const char *const severities[] = { "problem", "warning", "note" };
+
+struct examination {
+    const cJSON *before, *after;
+    cJSON *merged; /* owned: tables, jobs and waits of all nodes */
+    cJSON *findings[N_SEVERITIES];
+};
+
+PRINTF_LIKE(4, 5)
+static void say(struct examination *e, enum severity severity, double node, const char *fmt,
+                ...)
+{
+    cJSON *finding = cJSON_CreateObject();
+    char sentence[SENTENCE_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, args);
+    va_end(args);
+    cJSON_AddStringToObject(finding, "severity", severities[severity]);
+    if (node != NO_NODE)
+        cJSON_AddNumberToObject(finding, "node", node);
+    cJSON_AddStringToObject(finding, "text", sentence);
+    cJSON_AddItemToArray(e->findings[severity], finding);
+}
+
+/* By how much a number of a group has grown since the earlier report. */
+static double grown(const cJSON *before, const cJSON *after, const char *group,
+                    const char *name)
+{
+    return before ? field_number(field_child(after, group), name) -
+                        field_number(field_child(before, group), name)
+                  : 0;
+}
+
+/* --- a node --- */
+
+static void examine_state(struct examination *e, const cJSON *node, double n)
+{
+    if (field_child(node, "restoring"))
+        say(e, NOTE, n, "it is not ready yet, it is %s",
+            field_text(field_child(node, "restoring"), "text"));
+    else if (field_is_true(node, "stopping"))
+        say(e, WARNING, n, "it is stopping");
+    else if (!field_is_true(node, "ready"))
+        say(e, WARNING, n, "it is not ready yet");
+    if (!field_is_true(node, "healthy"))
+        say(e, PROBLEM, n, "it is not healthy: %s", field_text(node, "health"));
+    if (field_child(node, "huge_pages") && !field_is_true(node, "huge_pages"))
+        say(e, WARNING, n,
+            "huge pages are off, so each row costs a TLB miss: write madvise to "
+            "/sys/kernel/mm/transparent_hugepage/enabled");
+    if (strcmp(field_text(node, "durability"), "off") == 0)
+        say(e, NOTE, n, "it keeps nothing on disk: a restart loses all rows (--data-dir)");
+}
+
+static void examine_disk_space(struct examination *e, const cJSON *disk, double n)
+{
+    double rate = field_number(disk, "fill_bytes_per_s"),
+           free = field_number(disk, "free_bytes"), size = field_number(disk, "size_bytes"),
+           over = field_number(disk, "fill_over_ms");
+    bool is_low = size > 0 && free < DISK_LOW * size;
+    char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
+        measured[FIELD_CELL_MAX];
+
+    field_format_bytes(left, free);
+    if (rate > 0 && over >= FILL_OVER_MIN_MS && free / rate < DISK_FULL_S &&
+        free / rate * 1000 < FILL_TIMES * over)
+        say(e, is_low || free / rate < 3600 ? PROBLEM : WARNING, n,
+            "its disk is full in %s at the rate of the last %s: %s/s, %s are free; "
+            "psctl prune removes what no start needs",
+            field_format_lasting(lasting, free / rate * 1000),
+            field_format_lasting(measured, over), field_format_bytes(speed, rate), left);
+    else if (is_low)
+        say(e, WARNING, n,
+            "its disk is nearly full: %s are free of %s; psctl prune removes what "
+            "no start needs",
+            left, field_format_bytes(speed, size));
+}
+
+static void examine_disk(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *disk = field_child(node, "disk");
+
+    if (!disk)
+        return;
+    examine_disk_space(e, disk, n);
+    if (field_number(disk, "damaged_files") > 0)
+        say(e, PROBLEM, n,
+            "%.0f files on its disk are damaged: %s; a checkpoint now replaces them, "
+            "psctl verify names all",
+            field_number(disk, "damaged_files"), field_text(disk, "damage"));
+}
+
+static void examine_checkpoints(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *c = field_child(node, "checkpoints");
+    double now = field_number(node, "now_unix_ms"), last = field_number(c, "last_unix_ms"),
+           every = field_number(c, "every_ms"),
+           age = now - (last > 0 ? last : field_number(node, "started_unix_ms")),
+           limit =
+               every > 0 ? CHECKPOINT_TIMES * every + CHECKPOINT_SLACK_MS : CHECKPOINT_AGE_MS;
+    char old[FIELD_CELL_MAX], interval[FIELD_CELL_MAX], bytes[FIELD_CELL_MAX];
+
+    if (strcmp(field_text(node, "durability"), "off") == 0 || field_child(node, "restoring"))
+        return;
+    if (field_text(c, "last_error")[0])
+        say(e, PROBLEM, n, "its last checkpoint failed: %s", field_text(c, "last_error"));
+    if (age < limit || field_child(c, "under_way") ||
+        field_number(field_child(node, "totals"), "rows") == 0)
+        return;
+    field_format_bytes(bytes, field_number(field_child(node, "disk"), "log_bytes"));
+    field_format_lasting(old, age);
+    if (every > 0)
+        say(e, WARNING, n,
+            "its checkpoint is too old: %s%s, and one is due every %s; a start replays "
+            "%s of write-ahead log",
+            last > 0 ? "" : "none for ", old, field_format_lasting(interval, every), bytes);
+    else
+        say(e, WARNING, n,
+            "its checkpoint is too old: %s%s, and --checkpoint-every is 0; a start "
+            "replays %s of write-ahead log (psctl checkpoint)",
+            last > 0 ? "" : "none for ", old, bytes);
+}
+
+static void examine_memory(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *totals = field_child(node, "totals"),
+                *old = field_child(cluster_rates_node_before(e->before, node), "totals");
+    double bytes = field_number(totals, "bytes"), max = field_number(node, "memory_max_bytes"),
+           refused = grown(old, totals, "counters", "rows_refused");
+    char held[FIELD_CELL_MAX], limit[FIELD_CELL_MAX];
+
+    if (refused > 0)
+        say(e, PROBLEM, n,
+            "its memory is full: %.0f new rows were refused in the last seconds "
+            "(--memory-max, --table-full)",
+            refused);
+    else if (max > 0 && bytes > MEMORY_HIGH * max)
+        say(e, WARNING, n, "its memory is nearly full: rows take %s of %s (--memory-max)",
+            field_format_bytes(held, bytes), field_format_bytes(limit, max));
+}
+
+/* What peers do wrong, as far as it has happened between the reports. */
+static void examine_peers(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *totals = field_child(node, "totals"),
+                *old = field_child(cluster_rates_node_before(e->before, node), "totals"),
+                *refusal = field_child(totals, "last_refusal");
+    double nans = grown(old, totals, "counters", "nan_pushes"),
+           malformed = grown(old, totals, "net", "malformed_frames"),
+           greedy = grown(old, totals, "net", "greedy_peers");
+
+    if (nans > 0)
+        say(e, PROBLEM, n,
+            "%.0f pushes with NaN were refused in the last seconds: table %s, worker %s: %s",
+            nans, field_text(refusal, "table"), field_text(refusal, "worker"),
+            field_text(refusal, "text"));
+    if (malformed > 0)
+        say(e, WARNING, n,
+            "%.0f broken messages came in the last seconds; its log names the peers",
+            malformed);
+    if (greedy > 0)
+        say(e, WARNING, n,
+            "%.0f connections were closed in the last seconds because they held most of "
+            "--client-memory",
+            greedy);
+}
+
+/* --- shards --- */
+
+static void examine_log(struct examination *e, const cJSON *node, const cJSON *shard, double n)
+{
+    const cJSON *log = field_child(shard, "log"),
+                *old = cluster_rates_shard_before(e->before, node, shard);
+    double number = field_number(shard, "shard"),
+           waited = grown(old, shard, "log", "push_wait_us") / 1e6;
+    char speed[FIELD_CELL_MAX];
+
+    if (field_is_true(log, "failed"))
+        say(e, PROBLEM, n, "the write-ahead log of shard %.0f cannot be written: %s", number,
+            field_text(log, "error"));
+    if (field_is_true(log, "gap"))
+        say(e, PROBLEM, n,
+            "the write-ahead log of shard %.0f has a gap: %.0f records were lost on a "
+            "failing disk; until the next checkpoint a restart loses what came after it",
+            number, field_number(log, "dropped"));
+    if (field_is_true(log, "full") || waited > 0)
+        say(e, WARNING, n,
+            "the disk of shard %.0f is slower than its pushes: it takes %s/s, %.0f pushes "
+            "wait now, and pushes waited %.1f s in the last seconds",
+            number, field_format_bytes(speed, field_number(log, "disk_bytes_per_s")),
+            field_number(log, "pushes_waiting"), waited);
+}
+
+static void examine_shard(struct examination *e, const cJSON *node, const cJSON *shard,
+                          double n)
+{
+    struct cluster_rates r = cluster_rates_of(e->before, node, shard);
+    double number = field_number(shard, "shard"), age = field_number(shard, "report_age_ms");
+    char lasting[FIELD_CELL_MAX];
+
+    if (field_is_true(shard, "reported") && age > OLD_REPORT_MS)
+        say(e, PROBLEM, n, "shard %.0f has not reported for %s: it is stuck", number,
+            field_format_lasting(lasting, age));
+    if (r.cpu > BUSY_CPU)
+        say(e, WARNING, n,
+            "shard %.0f is busy for %.0f %% of the time: more shards, or fewer rows a "
+            "step, make training faster",
+            number, r.cpu > 1 ? 100 : r.cpu * 100);
+    examine_log(e, node, shard, n);
+}
+
+/* The table of which a shard has handled most rows between the reports, and its share. */
+static const char *busiest_table(const struct examination *e, const cJSON *node,
+                                 const cJSON *shard, double *ret_share)
+{
+    const cJSON *old =
+                    field_child(cluster_rates_shard_before(e->before, node, shard), "tables"),
+                *table;
+    const char *name = "";
+    double most = 0, all = 0;
+
+    cJSON_ArrayForEach(table, field_child(shard, "tables"))
+    {
+        const cJSON *was = field_find(old, "name", field_text(table, "name"));
+        double n = field_number(table, "rows_pulled") + field_number(table, "rows_pushed") -
+                   field_number(was, "rows_pulled") - field_number(was, "rows_pushed");
+
+        all += n;
+        if (n > most) {
+            most = n;
+            name = field_text(table, "name");
+        }
+    }
+    *ret_share = all > 0 ? most / all : 0;
+    return name;
+}
+
+static void examine_load(struct examination *e)
+{
+    const cJSON *node, *shard, *hot_node = NULL, *hot = NULL;
+    double sum = 0, most = 0, mean, share;
+    uint32_t n = 0;
+    char rate[FIELD_CELL_MAX], others[FIELD_CELL_MAX];
+    const char *table;
+
+    cJSON_ArrayForEach(node, field_child(e->after, "nodes"))
+    {
+        cJSON_ArrayForEach(shard, field_child(node, "shards"))
+        {
+            struct cluster_rates r = cluster_rates_of(e->before, node, shard);
+
+            n += r.seconds > 0;
+            sum += r.rows;
+            if (r.rows > most) {
+                most = r.rows;
+                hot = shard;
+                hot_node = node;
+            }
+        }
+    }
+    mean = n > 1 ? (sum - most) / (n - 1) : 0;
+    if (n < 2 || most < HOT_ROWS_PER_S || most < HOT_TIMES * mean)
+        return;
+    table = busiest_table(e, hot_node, hot, &share);
+    say(e, WARNING, field_number(hot_node, "node"),
+        "shard %.0f is hot: %s rows/s, the others %s on average; table %s is %.0f %% of it: a "
+        "few of "
+        "its keys are in most steps, and a worker's row cache keeps their reads away",
+        field_number(hot, "shard"), field_format_short(rate, most),
+        field_format_short(others, mean), table, share * 100);
+}
+
+static void examine_node(struct examination *e, const cJSON *node)
+{
+    double n = field_number(node, "node");
+    const cJSON *shard;
+
+    if (field_child(node, "error")) {
+        say(e, PROBLEM, n, "it does not answer: %s; jobs that need its rows wait for it",
+            field_text(node, "error"));
+        return;
+    }
+    examine_state(e, node, n);
+    examine_disk(e, node, n);
+    examine_checkpoints(e, node, n);
+    examine_memory(e, node, n);
+    examine_peers(e, node, n);
+    cJSON_ArrayForEach(shard, field_child(node, "shards")) examine_shard(e, node, shard, n);
+}
+
+/* --- jobs --- */
+
+/* Of a list of the first node that has answered and has it, in the earlier reports. */
+static const cJSON *job_before(const cJSON *merged, const cJSON *job)
+{
+    return field_find(field_child(merged, "jobs"), "name", field_text(job, "name"));
+}
+
+static const cJSON *worker_of(const cJSON *job, double rank)
+{
+    const cJSON *w;
+
+    cJSON_ArrayForEach(w, field_child(job, "workers")) if (field_number(w, "rank") ==
+                                                           rank) return w;
+    return NULL;
+}
+
+static bool is_state(const cJSON *worker, const char *state)
+{
+    return strcmp(field_text(worker, "state"), state) == 0;
+}
+
+/* What is known of a job's workers between the reports. */
+struct pace {
+    uint32_t n_live;
+    double greatest;                  /* clock */
+    const cJSON *slowest;             /* live, of the least clock */
+    double its_clocks, others_clocks; /* each second: its own; mean of the other live ones */
+};
+
+static struct pace pace_of(const cJSON *job, const cJSON *old, double seconds)
+{
+    struct pace p = { 0 };
+    double sum = 0;
+    const cJSON *w;
+
+    cJSON_ArrayForEach(w, field_child(job, "workers"))
+    {
+        double clock = field_number(w, "clock");
+
+        if (!is_state(w, "live") && !is_state(w, "suspected"))
+            continue;
+        p.n_live++;
+        p.greatest = clock > p.greatest ? clock : p.greatest;
+        sum += clock - field_number(worker_of(old, field_number(w, "rank")), "clock");
+        if (!p.slowest || clock < field_number(p.slowest, "clock"))
+            p.slowest = w;
+    }
+    if (!p.slowest || !old || seconds <= 0)
+        return p;
+    p.its_clocks = field_number(p.slowest, "clock") -
+                   field_number(worker_of(old, field_number(p.slowest, "rank")), "clock");
+    p.others_clocks = p.n_live > 1 ? (sum - p.its_clocks) / (p.n_live - 1) / seconds : 0;
+    p.its_clocks /= seconds;
+    return p;
+}
+
+/* Why a worker is behind. */
+static void put_cause(const struct pace *p, char *dst, size_t n_bytes)
+{
+    double silent = field_number(p->slowest, "silent_ms");
+    char lasting[FIELD_CELL_MAX];
+
+    if (silent > SILENT_MS)
+        snprintf(dst, n_bytes,
+                 "nothing was heard of it for %s: its process is stopped or hangs, or its "
+                 "network is cut",
+                 field_format_lasting(lasting, silent));
+    else if (p->its_clocks > 0)
+        snprintf(dst, n_bytes,
+                 "it is heard, and finishes %.1f clocks/s: it reads its data, or computes, "
+                 "more slowly",
+                 p->its_clocks);
+    else
+        snprintf(dst, n_bytes,
+                 "it is heard, and has finished no clock in the last seconds: it reads "
+                 "its data, or computes");
+}
+
+static void examine_pace(struct examination *e, const cJSON *job, const cJSON *old,
+                         double seconds)
+{
+    struct pace p = pace_of(job, old, seconds);
+    double bound = field_number(job, "bound"), behind, waited;
+    bool is_async = strcmp(field_text(job, "mode"), "async") == 0,
+         is_ssp = strcmp(field_text(job, "mode"), "ssp") == 0;
+    char cause[300], who[FIELD_CELL_MAX + 40];
+
+    if (p.n_live < 2)
+        return;
+    behind = p.greatest - field_number(p.slowest, "clock");
+    waited =
+        old && seconds > 0
+            ? (field_number(job, "parked_ms") - field_number(old, "parked_ms")) / 1000 / seconds
+            : 0;
+    put_cause(&p, cause, sizeof cause);
+    snprintf(who, sizeof who, "worker %.0f (%.60s)", field_number(p.slowest, "rank"),
+             field_text(p.slowest, "name"));
+    if (!is_async && behind > 0 &&
+        (waited > WAITED_SHARE || field_number(p.slowest, "silent_ms") > SILENT_MS))
+        say(e, WARNING, NO_NODE,
+            "job %s: %s is slow, %.0f clocks behind, and the others' pulls waited "
+            "%.0f %% of the time; %s",
+            field_text(job, "name"), who, behind, waited > 1 ? 100 : waited * 100, cause);
+    else if (is_async && (p.its_clocks < SLOW_SHARE * p.others_clocks ||
+                          field_number(p.slowest, "silent_ms") > SILENT_MS))
+        say(e, WARNING, NO_NODE,
+            "job %s: %s is slow, %.0f clocks behind, the others finish %.1f clocks/s; %s",
+            field_text(job, "name"), who, behind, p.others_clocks, cause);
+    if (is_ssp && bound > 0 && waited > WAITED_SHARE &&
+        field_number(job, "staleness_p99") >= bound)
+        say(e, NOTE, NO_NODE,
+            "job %s: staleness is pinned at its bound of %.0f: 99 %% of the pulls reach "
+            "it (--staleness)",
+            field_text(job, "name"), bound);
+}
+
+static void examine_workers(struct examination *e, const cJSON *job)
+{
+    const cJSON *w;
+
+    cJSON_ArrayForEach(w, field_child(job, "workers"))
+    {
+        double rank = field_number(w, "rank");
+
+        if (is_state(w, "dead"))
+            say(e, PROBLEM, NO_NODE,
+                "job %s: worker %.0f (%s) is dead at clock %.0f; start it again "
+                "with the same options, and it goes on",
+                field_text(job, "name"), rank, field_text(w, "name"), field_number(w, "clock"));
+        else if (is_state(w, "lost"))
+            say(e, PROBLEM, NO_NODE, "job %s: worker %.0f never came (--join-timeout)",
+                field_text(job, "name"), rank);
+    }
+}
+
+static void examine_job(struct examination *e, const cJSON *job, const cJSON *merged_before,
+                        double seconds)
+{
+    const cJSON *old = job_before(merged_before, job);
+    double violations = field_number(job, "staleness_violations"),
+           lost = field_number(job, "lost_pushes"), was_lost = field_number(old, "lost_pushes");
+
+    examine_workers(e, job);
+    examine_pace(e, job, old, seconds);
+    if (violations > 0)
+        say(e, PROBLEM, NO_NODE,
+            "job %s: %.0f pulls were answered beyond the bound: a fault of psd",
+            field_text(job, "name"), violations);
+    if (lost > 0)
+        say(e, old && lost > was_lost ? PROBLEM : NOTE, NO_NODE,
+            "job %s: %.0f pushes that were acknowledged are lost since a restart "
+            "(--durability)",
+            field_text(job, "name"), lost);
+}
+
+static double longest_seconds(const struct examination *e)
+{
+    const cJSON *node;
+    double most = 0, s;
+
+    cJSON_ArrayForEach(node, field_child(e->after, "nodes"))
+    {
+        s = cluster_rates_seconds(e->before, node);
+        most = s > most ? s : most;
+    }
+    return most;
+}
+
+static void examine_jobs(struct examination *e)
+{
+    cJSON *before = cluster_report_merge(e->before);
+    double seconds = longest_seconds(e);
+    const cJSON *job;
+
+    cJSON_ArrayForEach(job, field_child(e->merged, "jobs"))
+        examine_job(e, job, before, seconds);
+    cJSON_Delete(before);
+}
+
+/* --- waits --- */
+
+/* What has its own sentence above, or is no fault. */
+static bool has_own_sentence(const char *what)
+{
+    static const char *const named[] = {
+        "parked pull",   "checkpoint",           "acknowledgement",        "restore",
+        "worker silent", "write-ahead log full", "write-ahead log's disk", "greeting"
+    };
+
+    for (size_t i = 0; i < COUNT_OF(named); i++)
+        if (strcmp(named[i], what) == 0)
+            return true;
+    return false;
+}
+
+static bool stood_before(const cJSON *waits, const cJSON *wait)
+{
+    const cJSON *w;
+
+    cJSON_ArrayForEach(w, waits)
+    {
+        if (w == wait)
+            return false;
+        if (strcmp(field_text(w, "what"), field_text(wait, "what")) == 0 &&
+            strcmp(field_text(w, "who"), field_text(wait, "who")) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void examine_waits(struct examination *e)
+{
+    const cJSON *waits = field_child(e->merged, "waits"), *w;
+    char lasting[FIELD_CELL_MAX];
+
+    cJSON_ArrayForEach(w, waits)
+    {
+        double ms = field_number(e->merged, "now_unix_ms") - field_number(w, "since_unix_ms");
+
+        if (has_own_sentence(field_text(w, "what")) || stood_before(waits, w) ||
+            ms < WAIT_MIN_MS)
+            continue;
+        say(e, WARNING, NO_NODE, "%s, for %s: %s; %s", field_text(w, "what"),
+            field_format_lasting(lasting, ms), field_text(w, "who"), field_text(w, "why"));
+    }
+}
+
+/* --- the cluster --- */
+
+static void examine_cluster(struct examination *e)
+{
+    const cJSON *node, *first = NULL;
+
+    cJSON_ArrayForEach(node, field_child(e->after, "nodes"))
+    {
+        double apart, n = field_number(node, "node");
+
+        if (field_child(node, "error"))
+            continue;
+        if (!first) {
+            first = node;
+            continue;
+        }
+        apart = field_number(node, "now_unix_ms") - field_number(first, "now_unix_ms");
+        if (apart > CLOCKS_APART_MS || apart < -CLOCKS_APART_MS)
+            say(e, WARNING, n,
+                "its clock is %.0f s %s that of node %.0f: logs are hard to compare (NTP)",
+                (apart > 0 ? apart : -apart) / 1000, apart > 0 ? "before" : "behind",
+                field_number(first, "node"));
+        if (strcmp(field_text(node, "version"), field_text(first, "version")) != 0)
+            say(e, NOTE, n, "it runs version %s, node %.0f version %s",
+                field_text(node, "version"), field_number(first, "node"),
+                field_text(first, "version"));
+    }
+}
+
+cJSON *doctor_examine(const cJSON *before, const cJSON *after)
+{
+    struct examination e = { .before = before, .after = after };
+    cJSON *all = cJSON_CreateArray(), *item;
+    const cJSON *node;
+
+    e.merged = cluster_report_merge(after);
+    for (int i = 0; i < N_SEVERITIES; i++)
+        e.findings[i] = cJSON_CreateArray();
+    cJSON_ArrayForEach(node, field_child(after, "nodes")) examine_node(&e, node);
+    examine_cluster(&e);
+    examine_load(&e);
+    examine_jobs(&e);
+    examine_waits(&e);
+    for (int i = 0; i < N_SEVERITIES; i++) {
+        while ((item = cJSON_DetachItemFromArray(e.findings[i], 0)) != NULL)
+            cJSON_AddItemToArray(all, item);
+        cJSON_Delete(e.findings[i]);
+    }
+    cJSON_Delete(e.merged);
+    return all;
+}
+
+/* --- the command --- */
+
+static enum terminal_style style_of(const char *severity)
+{
+    return strcmp(severity, "problem") == 0   ? TERMINAL_RED
+           : strcmp(severity, "warning") == 0 ? TERMINAL_YELLOW
+                                              : TERMINAL_DIM;
+}
+
+static void print_findings(const cJSON *findings)
+{
+    struct terminal terminal = terminal_of(stdout, true);
+    const cJSON *f;
+
+    cJSON_ArrayForEach(f, findings)
+    {
+        enum terminal_style style = style_of(field_text(f, "severity"));
+
+        fputs(terminal_begin(&terminal, style), stdout);
+        fputs(field_text(f, "severity"), stdout);
+        fputs(terminal_end(&terminal, style), stdout);
+        fputs(": ", stdout);
+        if (field_child(f, "node"))
+            printf("node %.0f: ", field_number(f, "node"));
+        field_put(stdout, "", field_text(f, "text"), "\n");
+    }
+}
+
+static bool has_problem(const cJSON *findings)
+{
+    return field_find(findings, "severity", "problem") != NULL;
+}
+
+static void print_all_well(const cJSON *after)
+{
+    int n_nodes = cJSON_GetArraySize(field_child(after, "nodes")), n_shards = 0;
+    const cJSON *node;
+
+    cJSON_ArrayForEach(node, field_child(after, "nodes")) n_shards +=
+        cJSON_GetArraySize(field_child(node, "shards"));
+    printf("nothing is wrong: %d node%s, %d shard%s\n", n_nodes, n_nodes == 1 ? "" : "s",
+           n_shards, n_shards == 1 ? "" : "s");
+}
+
+static int print(const struct options *o, const cJSON *before, const cJSON *after)
+{
+    cJSON *findings = doctor_examine(before, after), *root;
+    int code = has_problem(findings) ? EXIT_FAILED : EXIT_ANSWERED;
+
+    if (o->json) {
+        root = cJSON_CreateObject();
+        cJSON_AddItemToObject(root, "findings", findings);
+        data_dir_print_json(root);
+        return code;
+    }
+    print_findings(findings);
+    if (!field_find(findings, "severity", "problem") &&
+        !field_find(findings, "severity", "warning"))
+        print_all_well(after);
+    cJSON_Delete(findings);
+    return code;
+}
+
+int doctor_run(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    struct options hasty = *o;
+    struct cluster_query q;
+    int code = EXIT_FAILED;
+
+    (void)words;
+    (void)n_words;
+    hasty.timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_MS;
+    if (cluster_query_open(&q, &hasty)) {
+        cJSON *before = cluster_rates_ask(&q), *after;
+
+        cluster_rates_wait(o->every_ms);
+        after = cluster_rates_ask(&q);
+        code = print(o, before, after);
+        cJSON_Delete(before);
+        cJSON_Delete(after);
+    }
+    cluster_query_close(&q);
+    return code;
+}

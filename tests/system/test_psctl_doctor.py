@@ -1,0 +1,161 @@
+"""psctl doctor finds faults that are made here, within seconds, and says nothing of what is well."""
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+import wire
+from conftest import BIN, eventually
+from training import free_ports
+from wire import floats
+
+pytestmark = pytest.mark.timeout(300)
+PR_SET_THP_DISABLE = 41
+
+
+def doctor(psd, *args):
+    got = subprocess.run([str(BIN / "psctl"), "doctor", "--server", f"127.0.0.1:{psd.port}", *args], capture_output=True, text=True,
+                         timeout=120)
+    assert got.stderr == "", got.stderr
+    return got
+
+
+def is_of_the_machine(text):
+    """The disk may be filled by others, and huge pages switched off."""
+    return "its disk is" in text or "huge pages" in text or "is busy for" in text
+
+
+def findings(psd, *args):
+    """What it finds of this cluster, as (severity, text)."""
+    found = json.loads(doctor(psd, "-o", "json", *args).stdout)["findings"]
+    return [(f["severity"], f["text"]) for f in found if not is_of_the_machine(f["text"])]
+
+
+def finds(psd, *words, **more):
+    """Whether a line of it has all the words."""
+    return any(all(word in line for word in words) for line in doctor(psd, "--every", "1s", **more).stdout.splitlines())
+
+
+@pytest.fixture
+def two_nodes(start_psd):
+    ports = free_ports(2)
+    cluster = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return [start_psd("--listen", f"127.0.0.1:{port}", "--cluster", cluster, "--node", str(i), "--shards", "1")
+            for i, port in enumerate(ports)]
+
+
+def test_nothing_is_wrong_with_what_is_well(two_nodes):
+    assert findings(two_nodes[1]) == []
+    got = doctor(two_nodes[1])
+    assert all(is_of_the_machine(line) for line in got.stdout.splitlines() if not line.startswith("nothing is wrong: 2 nodes, 2 shards"))
+
+
+def test_a_node_that_is_killed_or_frozen_is_found_in_ten_seconds(two_nodes):
+    two_nodes[1].process.send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    got = doctor(two_nodes[0])
+    took = time.monotonic() - begin
+    two_nodes[1].process.send_signal(signal.SIGCONT)
+    assert got.returncode == 1 and "problem: node 1: it does not answer: " in got.stdout and "no answer for 3000 ms" in got.stdout
+    assert took < 10
+    two_nodes[1].kill()
+    got = doctor(two_nodes[0])
+    assert got.returncode == 1 and "problem: node 1: it does not answer: " in got.stdout
+    assert [severity for severity, _ in findings(two_nodes[0])] == ["problem"]
+
+
+def test_a_worker_that_is_frozen_is_named_with_what_is_known_of_it(start_psd):
+    psd = start_psd("--shards", "1", "--lease", "300s")
+    with psd.connect() as fast, psd.connect() as slow:
+        table = fast.table(name="emb", dim=4).number(3)
+        for rank, (client, name) in enumerate([(fast, "the fast one"), (slow, "the slow one")]):
+            assert client.join(job="criteo", rank=rank, n_workers=2, mode=wire.BSP, name=name).status == 0
+        assert fast.push([1], floats(1, 2, 3, 4), table=table).status == 0
+        fast.send(wire.pull_frame([1], table=table, clock=1, deadline_ms=60000, request_id=77))
+        eventually(lambda: finds(psd, "job criteo: worker 1 (the slow one) is slow, 1 clocks behind", "nothing was heard of it for"), 60)
+        slow.push([1], floats(1, 2, 3, 4), table=table)
+        assert fast.wait(77).status == 0
+    eventually(lambda: not finds(psd, "is slow"), 60)
+
+
+def test_a_hot_shard_is_named_with_its_table(start_psd):
+    psd = start_psd("--shards", "2", "--lease", "300s")
+    end = threading.Event()
+    with psd.connect() as client:
+        table = client.table(name="criteo/emb", dim=4).number(3)
+        assert client.join(job="criteo").status == 0
+        keys = wire.keys_of(0, 2, 500)
+        assert client.push(keys, floats(1, 2, 3, 4) * 500, table=table).status == 0
+
+        def pull():
+            while not end.is_set():
+                assert client.pull(keys, table=table).status == 0
+
+        puller = threading.Thread(target=pull)
+        puller.start()
+        try:
+            eventually(lambda: finds(psd, "warning: node 0: shard 0 is hot: ", "table criteo/emb is 100 % of it"), 60)
+        finally:
+            end.set()
+            puller.join()
+
+
+def test_a_disk_that_fills_is_found_before_it_is_full(start_psd, tmp_path):
+    psd = start_psd("--shards", "1", "--data-dir", str(tmp_path / "d"))
+    free = shutil.disk_usage(tmp_path).free
+    if free < 2 << 30:
+        pytest.skip("too little space to fill some of it")
+    eventually(lambda: psd.stats()["disk"]["size_bytes"] > 0)
+    try:
+        with open(tmp_path / "filler", "wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, free // 50)
+        eventually(lambda: finds(psd, "node 0: its disk is full in ", " at the rate of the last "), 90)
+    finally:
+        (tmp_path / "filler").unlink()
+
+
+def test_huge_pages_that_are_off_are_named(start_psd):
+    """What the parent is denied its children are denied, too."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0:
+        pytest.skip("this kernel has no switch for huge pages")
+    try:
+        psd = start_psd("--shards", "1")
+    finally:
+        prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
+    assert psd.stats()["huge_pages"] is False
+    assert finds(psd, "warning: node 0: huge pages are off")
+
+
+def test_memory_that_is_full_is_named(start_psd):
+    psd = start_psd("--shards", "1", "--memory-max", "1M", "--lease", "300s")
+    end = threading.Event()
+    with psd.connect() as client:
+        table = client.table(name="emb", dim=32).number(3)
+        assert client.join(job="criteo").status == 0
+
+        def push():
+            clock = 0
+            while not end.is_set():
+                keys = range(1 + clock * 400, 401 + clock * 400)
+                client.push(keys, floats(*[1] * 32) * 400, table=table, seq=clock + 1, clock=clock)
+                clock += 1
+
+        pusher = threading.Thread(target=push)
+        pusher.start()
+        try:
+            eventually(lambda: finds(psd, "node 0: its memory is full: "), 60)
+        finally:
+            end.set()
+            pusher.join()
+
+
+def test_a_node_that_keeps_nothing_says_so(start_psd):
+    psd = start_psd("--shards", "1", data=False)
+    assert findings(psd) == [("note", "it keeps nothing on disk: a restart loses all rows (--data-dir)")]

@@ -1,0 +1,361 @@
+/* Each fault in two reports of a cluster, and the sentence that names it; without one there is none. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "deploy/psctl/doctor.h"
+#include "deploy/psctl/field.h"
+
+/* A cluster of two nodes of one shard, a job of two workers, two seconds apart. Nothing is wrong. */
+static const char before_json[] =
+    "{\"nodes\":["
+    "{\"node\":0,\"version\":\"1\",\"started_unix_ms\":1000,\"now_unix_ms\":1000000,\"ready\":"
+    "true,\"healthy\":true,"
+    "\"huge_pages\":true,\"durability\":\"fsync\",\"memory_max_bytes\":1000,"
+    "\"checkpoints\":{\"last_unix_ms\":990000,\"last_number\":3,\"last_error\":\"\",\"every_"
+    "ms\":60000},"
+    "\"disk\":{\"free_bytes\":600000000000,\"size_bytes\":1000000000000,\"log_bytes\":1048576,"
+    "\"fill_bytes_per_s\":0,\"fill_over_ms\":600000,\"damaged_files\":0},"
+    "\"totals\":{\"rows\":10,\"bytes\":100,\"counters\":{\"rows_refused\":0,\"nan_pushes\":0},"
+    "\"net\":{}},"
+    "\"shards\":[{\"shard\":0,\"reported\":true,\"report_age_ms\":100,\"cpu_seconds\":1,"
+    "\"counters\":{\"rows_pulled\":0,\"rows_pushed\":0},\"net\":{},\"log\":{\"push_wait_us\":0}"
+    ","
+    "\"tables\":[{\"name\":\"j/emb\",\"rows_pulled\":0,\"rows_pushed\":0}]}],"
+    "\"jobs\":[{\"name\":\"j\",\"mode\":\"ssp\",\"bound\":2,\"n_workers\":2,\"min_clock\":10,"
+    "\"parked_ms\":0,"
+    "\"staleness\":{},\"staleness_p99\":0,\"workers\":["
+    "{\"rank\":0,\"name\":\"fast\",\"state\":\"live\",\"clock\":10,\"silent_ms\":100},"
+    "{\"rank\":1,\"name\":\"other\",\"state\":\"live\",\"clock\":10,\"silent_ms\":100}]}],"
+    "\"waits\":[]},"
+    "{\"node\":1,\"version\":\"1\",\"started_unix_ms\":1000,\"now_unix_ms\":1000100,\"ready\":"
+    "true,\"healthy\":true,"
+    "\"huge_pages\":true,\"durability\":\"fsync\",\"memory_max_bytes\":1000,"
+    "\"checkpoints\":{\"last_unix_ms\":990000,\"last_number\":3,\"last_error\":\"\",\"every_"
+    "ms\":60000},"
+    "\"disk\":{\"free_bytes\":600000000000,\"size_bytes\":1000000000000},"
+    "\"totals\":{\"rows\":10,\"bytes\":100,\"counters\":{},\"net\":{}},"
+    "\"shards\":[{\"shard\":1,\"reported\":true,\"report_age_ms\":100,\"cpu_seconds\":1,"
+    "\"counters\":{\"rows_pulled\":0,\"rows_pushed\":0},\"net\":{},\"log\":{},\"tables\":[]}],"
+    "\"jobs\":[],\"waits\":[]}]}";
+
+/* Where the fault is made: a path such as "nodes.0.disk.free_bytes". */
+struct change {
+    const char *path, *json; /* the new value */
+};
+
+static cJSON *item_at(cJSON *root, const char *path, char last[static 64], cJSON **ret_parent)
+{
+    char copy[200], *save = NULL;
+    cJSON *at = root;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    *ret_parent = NULL;
+    for (char *word = strtok_r(copy, ".", &save); word; word = strtok_r(NULL, ".", &save)) {
+        *ret_parent = at;
+        snprintf(last, 64, "%s", word);
+        at = cJSON_IsArray(at) ? cJSON_GetArrayItem(at, atoi(word))
+                               : cJSON_GetObjectItemCaseSensitive(at, word);
+    }
+    return at;
+}
+
+static void apply(cJSON *root, const struct change *change)
+{
+    cJSON *parent, *value = cJSON_Parse(change->json), *old;
+    char last[64];
+
+    assert_non_null(value);
+    old = item_at(root, change->path, last, &parent);
+    assert_non_null(parent);
+    if (cJSON_IsArray(parent))
+        cJSON_ReplaceItemInArray(parent, atoi(last), value);
+    else if (old)
+        cJSON_ReplaceItemInObjectCaseSensitive(parent, last, value);
+    else
+        cJSON_AddItemToObject(parent, last, value);
+}
+
+/* The later reports, two seconds on, with the changes. */
+static cJSON *examine(const struct change *changes, size_t n)
+{
+    static const struct change later[] = {
+        { "nodes.0.now_unix_ms", "1002000" },
+        { "nodes.1.now_unix_ms", "1002100" },
+        { "nodes.0.jobs.0.workers.0.clock", "14" },
+        { "nodes.0.jobs.0.workers.1.clock", "14" },
+    };
+    cJSON *before = cJSON_Parse(before_json), *after = cJSON_Parse(before_json), *findings;
+
+    assert_non_null(before);
+    for (size_t i = 0; i < COUNT_OF(later); i++)
+        apply(after, &later[i]);
+    for (size_t i = 0; i < n; i++)
+        apply(after, &changes[i]);
+    findings = doctor_examine(before, after);
+    cJSON_Delete(before);
+    cJSON_Delete(after);
+    return findings;
+}
+
+struct fault {
+    struct change changes[6];
+    const char *severity;
+    double node; /* -1: of none */
+    const char *words[3];
+};
+
+static const struct fault faults[] = {
+    { { { "nodes.1", "{\"node\":1,\"error\":\"psd at x: connection refused\"}" } },
+      "problem",
+      1,
+      { "it does not answer: psd at x: connection refused" } },
+    { { { "nodes.0.disk.fill_bytes_per_s", "55555555" } },
+      "warning",
+      0,
+      { "its disk is full in 3 h at the rate of the last 10 min: 53.0 MiB/s, 558.8 GiB are "
+        "free" } },
+    { { { "nodes.0.disk.fill_bytes_per_s", "1000000000" } },
+      "problem",
+      0,
+      { "its disk is full in 10 min" } },
+    { { { "nodes.0.disk.free_bytes", "1000000000" } },
+      "warning",
+      0,
+      { "its disk is nearly full: 953.7 MiB are free of 931.3 GiB" } },
+    { { { "nodes.0.disk.damaged_files", "2" }, { "nodes.0.disk.damage", "\"checksum of a\"" } },
+      "problem",
+      0,
+      { "2 files on its disk are damaged: checksum of a" } },
+    { { { "nodes.0.healthy", "false" }, { "nodes.0.health", "\"shard 0 is stuck\"" } },
+      "problem",
+      0,
+      { "it is not healthy: shard 0 is stuck" } },
+    { { { "nodes.0.huge_pages", "false" } }, "warning", 0, { "huge pages are off" } },
+    { { { "nodes.0.checkpoints.last_unix_ms", "100000" } },
+      "warning",
+      0,
+      { "its checkpoint is too old: 15 min, and one is due every 60 s",
+        "1.0 MiB of write-ahead log" } },
+    { { { "nodes.0.checkpoints.last_unix_ms", "0" }, { "nodes.0.started_unix_ms", "1000" } },
+      "warning",
+      0,
+      { "its checkpoint is too old: none for 17 min" } },
+    { { { "nodes.0.checkpoints.last_error", "\"no space\"" } },
+      "problem",
+      0,
+      { "its last checkpoint failed: no space" } },
+    { { { "nodes.0.totals.bytes", "950" } },
+      "warning",
+      0,
+      { "its memory is nearly full: rows take 950 B of 1000 B" } },
+    { { { "nodes.0.totals.counters.rows_refused", "7" } },
+      "problem",
+      0,
+      { "its memory is full: 7 new rows" } },
+    { { { "nodes.0.totals.counters.nan_pushes", "1" },
+        { "nodes.0.totals.last_refusal",
+          "{\"text\":\"a NaN\",\"worker\":\"w1\",\"table\":\"j/emb\"}" } },
+      "problem",
+      0,
+      { "1 pushes with NaN", "table j/emb, worker w1: a NaN" } },
+    { { { "nodes.0.shards.0.log.failed", "true" },
+        { "nodes.0.shards.0.log.error", "\"I/O error\"" } },
+      "problem",
+      0,
+      { "the write-ahead log of shard 0 cannot be written: I/O error" } },
+    { { { "nodes.0.shards.0.log.gap", "true" }, { "nodes.0.shards.0.log.dropped", "5" } },
+      "problem",
+      0,
+      { "the write-ahead log of shard 0 has a gap: 5 records" } },
+    { { { "nodes.0.shards.0.log.push_wait_us", "1500000" },
+        { "nodes.0.shards.0.log.disk_bytes_per_s", "1048576" } },
+      "warning",
+      0,
+      { "the disk of shard 0 is slower than its pushes: it takes 1.0 MiB/s", "1.5 s" } },
+    { { { "nodes.0.shards.0.report_age_ms", "12000" } },
+      "problem",
+      0,
+      { "shard 0 has not reported for 12 s: it is stuck" } },
+    { { { "nodes.0.shards.0.cpu_seconds", "2.96" } },
+      "warning",
+      0,
+      { "shard 0 is busy for 98 % of the time" } },
+    { { { "nodes.0.shards.0.counters.rows_pulled", "40000" },
+        { "nodes.1.shards.0.counters.rows_pulled", "2000" },
+        { "nodes.0.shards.0.tables.0.rows_pulled", "40000" } },
+      "warning",
+      0,
+      { "shard 0 is hot: 20.0 k rows/s, the others 1.0 k on average; table j/emb is 100 % of "
+        "it" } },
+    { { { "nodes.0.jobs.0.workers.1.clock", "12" }, { "nodes.0.jobs.0.parked_ms", "1000" } },
+      "warning",
+      -1,
+      { "job j: worker 1 (other) is slow, 2 clocks behind, and the others' pulls waited 50 %",
+        "it is heard, and finishes 1.0 clocks/s" } },
+    { { { "nodes.0.jobs.0.workers.1.clock", "10" }, { "nodes.0.jobs.0.parked_ms", "1000" } },
+      "warning",
+      -1,
+      { "it is heard, and has finished no clock" } },
+    { { { "nodes.0.jobs.0.workers.1.clock", "12" },
+        { "nodes.0.jobs.0.workers.1.silent_ms", "5000" } },
+      "warning",
+      -1,
+      { "worker 1 (other) is slow",
+        "nothing was heard of it for 5 s: its process is stopped" } },
+    { { { "nodes.0.jobs.0.workers.1.clock", "10" }, { "nodes.0.jobs.0.mode", "\"async\"" } },
+      "warning",
+      -1,
+      { "worker 1 (other) is slow, 4 clocks behind, the others finish 2.0 clocks/s" } },
+    { { { "nodes.0.jobs.0.workers.1.state", "\"dead\"" } },
+      "problem",
+      -1,
+      { "job j: worker 1 (other) is dead at clock 14" } },
+    { { { "nodes.0.jobs.0.workers.1.state", "\"lost\"" } },
+      "problem",
+      -1,
+      { "job j: worker 1 never came" } },
+    { { { "nodes.0.jobs.0.workers.1.clock", "12" },
+        { "nodes.0.jobs.0.parked_ms", "1000" },
+        { "nodes.0.jobs.0.staleness_p99", "2" } },
+      "note",
+      -1,
+      { "job j: staleness is pinned at its bound of 2" } },
+    { { { "nodes.0.jobs.0.staleness_violations", "3" } },
+      "problem",
+      -1,
+      { "3 pulls were answered beyond the bound" } },
+    { { { "nodes.0.jobs.0.lost_pushes", "3" } },
+      "problem",
+      -1,
+      { "3 pushes that were acknowledged are lost" } },
+    { { { "nodes.0.waits", "[{\"what\":\"worker expected\",\"who\":\"job j, worker "
+                           "1\",\"why\":\"it has not joined\","
+                           "\"since_unix_ms\":992000}]" } },
+      "warning",
+      -1,
+      { "worker expected, for 10 s: job j, worker 1; it has not joined" } },
+    { { { "nodes.1.now_unix_ms", "1012000" } },
+      "warning",
+      1,
+      { "its clock is 10 s before that of node 0" } },
+    { { { "nodes.1.version", "\"2\"" } },
+      "note",
+      1,
+      { "it runs version 2, node 0 version 1" } },
+    { { { "nodes.0.durability", "\"off\"" } }, "note", 0, { "it keeps nothing on disk" } },
+    { { { "nodes.0.restoring", "{\"text\":\"restoring: 45 %\"}" } },
+      "note",
+      0,
+      { "it is restoring: 45 %" } },
+    { { { "nodes.0.stopping", "true" } }, "warning", 0, { "it is stopping" } },
+};
+
+static void expect(const struct fault *fault)
+{
+    size_t n = 0;
+    cJSON *findings;
+    const cJSON *f;
+    bool is_found = false;
+    char *all;
+
+    while (n < COUNT_OF(fault->changes) && fault->changes[n].path)
+        n++;
+    findings = examine(fault->changes, n);
+    all = cJSON_Print(findings);
+    cJSON_ArrayForEach(f, findings)
+    {
+        bool is_it = strcmp(field_text(f, "severity"), fault->severity) == 0 &&
+                     (fault->node < 0 ? !field_child(f, "node")
+                                      : field_number(f, "node") == fault->node);
+
+        for (size_t i = 0; i < COUNT_OF(fault->words) && fault->words[i]; i++)
+            is_it = is_it && strstr(field_text(f, "text"), fault->words[i]);
+        is_found = is_found || is_it;
+    }
+    if (!is_found)
+        fail_msg("%s: expected a %s with \"%s\", found %s", fault->changes[0].path,
+                 fault->severity, fault->words[0], all);
+    cJSON_free(all);
+    cJSON_Delete(findings);
+}
+
+static void each_fault_has_its_sentence(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(faults); i++)
+        expect(&faults[i]);
+}
+
+static void nothing_is_said_of_a_cluster_that_is_well(void **state)
+{
+    cJSON *findings = examine(NULL, 0);
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(findings), 0);
+    cJSON_Delete(findings);
+}
+
+static void problems_come_first(void **state)
+{
+    static const struct change changes[] = { { "nodes.0.durability", "\"off\"" },
+                                             { "nodes.0.huge_pages", "false" },
+                                             { "nodes.0.healthy", "false" } };
+    cJSON *findings = examine(changes, COUNT_OF(changes));
+
+    (void)state;
+    assert_string_equal(field_text(cJSON_GetArrayItem(findings, 0), "severity"), "problem");
+    assert_string_equal(field_text(cJSON_GetArrayItem(findings, 1), "severity"), "warning");
+    assert_string_equal(field_text(cJSON_GetArrayItem(findings, 2), "severity"), "note");
+    cJSON_Delete(findings);
+}
+
+/* A node that was started anew between the reports counts from 0: no rate is made of that. */
+static void a_restart_is_no_rate(void **state)
+{
+    static const struct change changes[] = { { "nodes.0.started_unix_ms", "1001000" },
+                                             { "nodes.0.totals.counters.rows_refused", "7" },
+                                             { "nodes.0.shards.0.cpu_seconds", "9" } };
+    cJSON *findings = examine(changes, COUNT_OF(changes));
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(findings), 0);
+    cJSON_Delete(findings);
+}
+
+/* Answers of something else crash nothing. */
+static void answers_without_sense_are_survived(void **state)
+{
+    static const char *const texts[] = {
+        "{}", "[]", "{\"nodes\":7}", "{\"nodes\":[7,\"x\",null,[]]}",
+        "{\"nodes\":[{\"shards\":[1],\"jobs\":[[]],\"waits\":{},\"tables\":[{}]}]}"
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(texts); i++)
+        for (size_t k = 0; k < COUNT_OF(texts); k++) {
+            cJSON *a = cJSON_Parse(texts[i]), *b = cJSON_Parse(texts[k]);
+
+            cJSON_Delete(doctor_examine(a, b));
+            cJSON_Delete(a);
+            cJSON_Delete(b);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_fault_has_its_sentence),
+        cmocka_unit_test(nothing_is_said_of_a_cluster_that_is_well),
+        cmocka_unit_test(problems_come_first),
+        cmocka_unit_test(a_restart_is_no_rate),
+        cmocka_unit_test(answers_without_sense_are_survived),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
