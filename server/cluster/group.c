@@ -121,6 +121,8 @@ static void become_primary(struct group *g)
     g->role = GROUP_PRIMARY;
     g->term = a->term = g->record.term;
     g->log.history = g->record.history;
+    g->log.is_partial = false;
+    g->has_kept = true;
     g->waits = g->record.in_sync;
     g->wait_from = UINT64_MAX;
     g->wait_revision = g->revision;
@@ -390,6 +392,11 @@ static void use_record(struct group *g, const struct group_record *before)
         return;
     }
     g->role = is_standby(g) ? GROUP_STANDBY : GROUP_OUTSIDE;
+    if (g->role == GROUP_STANDBY && g->record.in_sync && !g->has_kept) {
+        g->has_kept = true;
+        g->log.is_partial = false;
+        add_action(g, GROUP_WHOLE);
+    }
     g->is_called = g->accepts_loss = false;
     if (before->term != g->record.term || before->primary_run != g->record.primary_run)
         g->follows = false;
@@ -462,6 +469,7 @@ static void begin_to_follow(struct group *g, const struct group_message *m)
     }
     g->is_rewinding = true;
     g->has_kept = false;
+    g->log.is_partial = true;
     add_action(g, common ? GROUP_REWIND : GROUP_COPY)->last = common;
 }
 
@@ -701,7 +709,7 @@ void group_init(struct group *g, const struct group_config *config,
 {
     *g = (struct group){ .config = *config, .log = *log };
     g->durable = log->last;
-    g->has_kept = log->history != 0;
+    g->has_kept = log->history != 0 && !log->is_partial;
     g->now_ms = g->ticked_ms = g->heard_ms = now_ms;
 }
 

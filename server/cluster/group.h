@@ -70,10 +70,11 @@ enum group_action_kind {
     GROUP_WRITE, /* record, if the key's revision is if_revision: put_if; then group_on_written() */
     GROUP_READ, /* the record is to be read anew: get; then group_on_record() or, if it failed, group_on_unread() */
     GROUP_SYNC, /* the log to the disk now, then group_on_durable() */
-    GROUP_LEAD, /* append LEAD of `term` to the log, serve */
-    GROUP_REWIND, /* set aside what is behind record `last`, then group_on_rewound() */
-    GROUP_COPY,   /* no record is common: all files from the primary, then group_on_rewound() */
-    GROUP_BEGIN,  /* the log on the disk gets the history of config, then group_on_rewound() */
+    GROUP_LEAD, /* append LEAD of `term` to the log, which is not partial; serve */
+    GROUP_REWIND,  /* the log is partial; set aside what is behind `last`; group_on_rewound() */
+    GROUP_COPY,    /* no record is common: likewise, with all files from the primary */
+    GROUP_WHOLE,   /* the log is no longer partial: its directory says so */
+    GROUP_BEGIN,   /* the log on the disk gets the history of config, then group_on_rewound() */
     GROUP_RESTART, /* this process ends, and starts anew */
 };
 
@@ -104,7 +105,7 @@ struct group {
 
     /* STANDBY */
     bool follows, is_rewinding;
-    bool has_kept;                /* all that its disk had at the start of this run */
+    bool has_kept;                /* its disk has all that it had when it was in sync, or led */
     uint64_t followed_run;        /* of the primary */
     uint64_t heard_ms;            /* something of the primary was received */
     int64_t sealed_revision;      /* a transaction on it is under way, or was */

@@ -43,6 +43,8 @@ struct group_lineage {
     struct group_span {
         uint64_t term, first;
     } spans[GROUP_SPANS_MAX];
+    bool
+        is_partial; /* copied or rewound, and not in sync since: may lack acknowledged records */
 };
 
 /* Forgets the oldest term if there are too many. */

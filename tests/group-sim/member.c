@@ -17,7 +17,7 @@ static struct member *other_of(struct member *m)
 
 struct group_lineage member_lineage(const struct member *m, uint64_t last)
 {
-    struct group_lineage l = { .history = m->history };
+    struct group_lineage l = { .history = m->history, .is_partial = m->is_partial };
 
     for (uint64_t i = 0; i < last; i++)
         if (m->entries[i].is_lead)
@@ -140,6 +140,7 @@ static void begin_history(struct member *m, uint64_t history)
 static void lead(struct member *m, uint64_t term)
 {
     m->acked = 0;
+    m->is_partial = false;
     m->peer_follows = false;
     begin_history(m, m->g.log.history);
     append(m, term, ++m->w->n_values, true);
@@ -306,12 +307,16 @@ static void run_actions(struct member *m)
         case GROUP_LEAD:
             lead(m, a.term);
             break;
+        case GROUP_WHOLE:
+            m->is_partial = false;
+            break;
         case GROUP_BEGIN:
         case GROUP_REWIND:
         case GROUP_COPY:
             e = world_event(m->w, EVENT_REWOUND, m->index, 1 + world_draw(m->w, 200));
             e->rewind.last = a.last;
             e->rewind.kind = a.kind;
+            m->is_partial = a.kind != GROUP_BEGIN;
             break;
         case GROUP_RESTART:
             member_kill(m);

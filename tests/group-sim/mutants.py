@@ -56,7 +56,7 @@ MUTANTS = [
     ("promoted-after-restart", "a standby that has restarted takes over with what its disk has",
      "(names_standby(g) && g->config.ack == GROUP_ACK_DURABLE && g->has_kept)", "names_standby(g)"),
     ("promoted-after-copy", "a standby with a new disk takes over by what it has copied so far",
-     "g->has_kept = log->history != 0;", "g->has_kept = true;", "g->is_rewinding = true; g->has_kept = false;", "g->is_rewinding = true;"),
+     "g->has_kept = log->history != 0 && !log->is_partial;", "g->has_kept = true;", "g->is_rewinding = true; g->has_kept = false; g->log.is_partial = true;", "g->is_rewinding = true;"),
     ("promoted-unsynced", "with fsync a standby takes over before its disk has its log",
      "return !g->config.is_synced || g->durable >= g->log.last;", "return true;"),
     ("switched-unsynced", "with fsync a switch does not wait for the standby's disk",

@@ -278,6 +278,7 @@ static void init(struct world *w, uint64_t seed)
         m->index = i;
         m->is_up = false;
         m->person_run = 0;
+        m->is_partial = false;
         m->boot = 0;
         m->disk_lag = w->is_synced ? (world_draw(w, 3) ? 2 : 15) : 5;
         m->rate = 1 + ((double)world_draw(w, 2001) - 1000) / 100000; /* 1 % */

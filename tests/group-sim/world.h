@@ -44,6 +44,7 @@ struct member {
     /* Its log: entries[0 .. last), of which n_disk are on the disk. */
     struct entry entries[WORLD_LOG_MAX];
     uint64_t last, n_disk, history;
+    bool is_partial;
     uint64_t acked; /* by this primary, in its term */
     bool peer_follows;
     uint64_t peer_last, shipped_ms;

@@ -448,11 +448,21 @@ static void a_switch_waits_until_the_standby_is_equal(void **state)
 
 static void two_logs_have_in_common_what_the_same_terms_wrote(void **state)
 {
-    const struct group_lineage a = { 7, 30, 3, { { 1, 1 }, { 4, 10 }, { 5, 21 } } };
-    const struct group_lineage b = { 7, 25, 2, { { 1, 1 }, { 4, 10 } } };
-    const struct group_lineage c = { 7, 12, 2, { { 1, 1 }, { 3, 9 } } };
-    const struct group_lineage other = { 8, 30, 3, { { 1, 1 }, { 4, 10 }, { 5, 21 } } };
-    const struct group_lineage none = { 7, 30, 1, { { 9, 1 } } };
+    const struct group_lineage a = {
+        .history = 7, .last = 30, .n_spans = 3, .spans = { { 1, 1 }, { 4, 10 }, { 5, 21 } }
+    };
+    const struct group_lineage b = {
+        .history = 7, .last = 25, .n_spans = 2, .spans = { { 1, 1 }, { 4, 10 } }
+    };
+    const struct group_lineage c = {
+        .history = 7, .last = 12, .n_spans = 2, .spans = { { 1, 1 }, { 3, 9 } }
+    };
+    const struct group_lineage other = {
+        .history = 8, .last = 30, .n_spans = 3, .spans = { { 1, 1 }, { 4, 10 }, { 5, 21 } }
+    };
+    const struct group_lineage none = {
+        .history = 7, .last = 30, .n_spans = 1, .spans = { { 9, 1 } }
+    };
 
     (void)state;
     assert_int_equal(group_lineage_common(&a, &a), 30);
