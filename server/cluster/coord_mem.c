@@ -554,6 +554,13 @@ struct coord *coord_mem_client(struct coord_mem *m)
     return &client->base;
 }
 
+uint32_t coord_mem_number(const struct coord *c)
+{
+    const struct client *client = (const struct client *)(const void *)c; /* base comes first */
+
+    return client->number;
+}
+
 void coord_mem_set_away(struct coord_mem *m, uint32_t client, bool is_away)
 {
     for (struct client *c = m->clients; c; c = c->next)
@@ -631,11 +638,23 @@ static void sweep_watches(struct coord_mem *m)
     }
 }
 
+void coord_mem_wipe(struct coord_mem *m)
+{
+    for (struct call *k = m->calls; k; k = k->next)
+        k->state = CALL_IS_LOST;
+    m->revision++;
+    while (m->n_items)
+        remove_item(m, &m->items[m->n_items - 1]);
+}
+
 void coord_mem_free(struct coord_mem *m)
 {
+    for (struct call *k = m->calls; k; k = k->next)
+        k->done = NULL;
+    for (struct client *c = m->clients; c; c = c->next)
+        c->is_closing = true;
     close_clients(m);
     sweep_watches(m);
-    assert(!m->clients);
     coord_mem_compact(m);
     free(m->changes);
     free_items(m->items, m->n_items);

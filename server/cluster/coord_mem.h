@@ -23,7 +23,7 @@ struct coord_mem;
 
 struct coord_mem *coord_mem_new(uint64_t seed);
 
-/* Its clients have to be closed. */
+/* Clients that are still open go with it, without a word to their callers. */
 void coord_mem_free(struct coord_mem *m);
 
 /* From now on. */
@@ -32,6 +32,11 @@ void coord_mem_set_faults(struct coord_mem *m, const struct coord_mem_faults *fa
 /* A client of the store; freed by its close(), whose on_closed comes from the next coord_mem_advance(). Clients are
  * numbered 0, 1, ... in the order of these calls. */
 struct coord *coord_mem_client(struct coord_mem *m);
+
+uint32_t coord_mem_number(const struct coord *c);
+
+/* The store loses its keys, and what is under way to and from it. */
+void coord_mem_wipe(struct coord_mem *m);
 
 /* Nothing passes between the store and this client, in either direction; what is under way is lost. */
 void coord_mem_set_away(struct coord_mem *m, uint32_t client, bool is_away);
