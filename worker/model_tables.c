@@ -52,9 +52,9 @@ static struct table_spec sparse_spec(const struct settings *s, const char *name,
         .dim = dim,
         .seed = model_record_rows_seed(s, dim),
         .init = (enum table_spec_init)s->init,
-        .init_scale = s->init_scale,
+        .init_scale = settings_init_scale(s),
         .optim = settings_optim(s, false),
-        .params = settings_optim_params(s, false),
+        .params = settings_optim_params(s, false, settings_optim(s, false)),
         .schedule = settings_schedule(s),
         .clip_norm = s->clip_norm,
         .mode = (enum table_spec_mode)s->embedding_mode,
@@ -96,7 +96,7 @@ static struct table_spec tensor_spec(const struct settings *s, const struct dlrm
     spec.bound = s->dense_mode == TABLE_SPEC_MODE_SSP ? s->dense_staleness : 0;
     if (!tensor->statistic) {
         spec.optim = settings_optim(s, true);
-        spec.params = settings_optim_params(s, true);
+        spec.params = settings_optim_params(s, true, spec.optim);
         spec.schedule = settings_schedule(s);
     }
     return spec;
@@ -108,8 +108,25 @@ static struct table_spec tensor_spec(const struct settings *s, const struct dlrm
 typedef int get_table(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
                       struct err *err);
 
-/* An automatic warm-up is the one that the table was made with: a job may resume with another number of
- * workers. */
+/* What the settings leave to psworker is what the table was made with: by an earlier psworker, with other defaults, or
+ * with another batch or number of workers. */
+static void keep_settings(const struct settings *s, const struct table_spec *have,
+                          struct table_spec *spec)
+{
+    const bool dense = spec->kind == TABLE_SPEC_DENSE;
+
+    if (settings_warmup_is_auto(s))
+        spec->schedule.warmup_clocks = have->schedule.warmup_clocks;
+    if (!dense && !(s->init_scale > 0))
+        spec->init_scale = have->init_scale;
+    if (dense && settings_dense_optim_is_auto(s)) {
+        spec->optim = have->optim;
+        spec->params = settings_optim_params(s, true, have->optim);
+    }
+    if (settings_rate_is_auto(s, dense, spec->optim))
+        spec->params.learning_rate = have->params.learning_rate;
+}
+
 static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
                 struct err *err)
 {
@@ -117,9 +134,9 @@ static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_i
     struct err unwanted, why;
     int status;
 
-    if (settings_warmup_is_auto(t->s) && !table_spec_only_adds(spec) &&
+    if (!table_spec_only_adds(spec) &&
         t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0)
-        spec->schedule.warmup_clocks = have.schedule.warmup_clocks;
+        keep_settings(t->s, &have, spec);
     status = t->store->ops->table(t->store, spec, ret_id, err);
     if (status == PS_ESPEC) {
         why = *err;

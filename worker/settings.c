@@ -7,6 +7,7 @@
 #include "common/address.h"
 #include "common/memory.h"
 #include "common/number.h"
+#include "proto/codec_catalog.h"
 #include "worker/client/discovery.h"
 #include "worker/client/ps_settings.h"
 #include "worker/model/dlrm_config.h"
@@ -122,8 +123,8 @@ static const struct setting rows[] = {
         "L2 penalty on the rows that a batch touches"),
     ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal", "uniform", 0, 0,
         "how embedding rows start"),
-    ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0.05", 0, 0,
-        "half width of uniform, standard deviation of normal"),
+    ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0", 0, 0,
+        "half width of uniform, standard deviation of normal; 0: 0.01"),
     PS_SETTINGS_ROWS(MODEL_ROW)
 
     ROW("training", "batch", SETTING_U32, batch, "N", "128", 1, 1048576,
@@ -131,13 +132,15 @@ static const struct setting rows[] = {
     ROW("training", "epochs", SETTING_U32, epochs, "N", "1", 1, 100000, "passes over the data"),
     PS_SETTINGS_SEED(TRAINING_ROW, "of initial weights, shuffling and dropout")
     PS_SETTINGS_OPTIMIZER(TRAINING_ROW)
-    ROW("training", "lr", SETTING_FLOAT, lr, "X", "0.01", 0, 0,
-        "learning rate of the embedding tables"),
-    ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer, "same|" TABLE_SPEC_OPTIM_CHOICE,
-        "same", 0, 0,
-        "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad)"),
+    ROW("training", "lr", SETTING_FLOAT, lr, "X", "0", 0, 0,
+        "learning rate of the embedding tables; 0: 0.03 for the Adagrads, 0.001 for adam, 0.1 for the others"),
+    ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer,
+        "auto|same|" TABLE_SPEC_OPTIM_CHOICE, "auto", 0, 0,
+        "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad); auto: adam instead of "
+        "Adagrad if a step has 512 samples or more and their gradients go as floats or int8"),
     ROW("training", "dense-lr", SETTING_FLOAT, dense_lr, "X", "0", 0, 0,
-        "learning rate of the dense tables; 0: as --lr"),
+        "learning rate of the dense tables; 0: as --lr, if that is given and both have one optimizer, else "
+        "0.01 for adagrad, 0.001 for adam, 0.1 for the others"),
     ROW("training", "epsilon", SETTING_FLOAT, epsilon, "X", "0", 0, 0,
         "of Adagrad and Adam; 0: the optimizer's own default"),
     ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD"),
@@ -299,22 +302,90 @@ int settings_widths(const char *name, const char *text, uint32_t *ret_widths, ui
     return 0;
 }
 
-enum table_spec_optim settings_optim(const struct settings *s, bool dense)
+/* The start of the rows. With Adagrad for the dense tables wider ones learn less: deploy/docs/benchmarks.md, "The
+ * defaults". PyTorch's DLRM has the same width for a table of 10,000 rows. */
+#define INIT_SCALE 0.01f
+
+float settings_init_scale(const struct settings *s)
 {
-    if (!dense)
-        return (enum table_spec_optim)s->optimizer;
-    if (s->dense_optimizer > 0)
-        return (enum table_spec_optim)(s->dense_optimizer - 1);
-    /* One number for a block of 1024 weights would be no Adagrad: golden rule 12. */
-    return s->optimizer == TABLE_SPEC_ROWWISE_ADAGRAD ? TABLE_SPEC_ADAGRAD
-                                                      : (enum table_spec_optim)s->optimizer;
+    return s->init_scale > 0 ? s->init_scale : INIT_SCALE;
 }
 
-struct optimizer_params settings_optim_params(const struct settings *s, bool dense)
-{
-    struct optimizer_params p = table_spec_optim_defaults(settings_optim(s, dense));
+/* The choices of --dense-optimizer, before the optimizers themselves. */
+enum { DENSE_AUTO, DENSE_SAME, DENSE_OPTIMS };
 
-    p.learning_rate = dense && s->dense_lr > 0 ? s->dense_lr : s->lr;
+/* One number for a block of 1024 weights would be no Adagrad: golden rule 12. */
+static enum table_spec_optim dense_kin(enum table_spec_optim optim)
+{
+    return optim == TABLE_SPEC_ROWWISE_ADAGRAD ? TABLE_SPEC_ADAGRAD : optim;
+}
+
+/* Adagrad's first steps have full length, and its later ones shrink: of few steps, most are of the wrong length. Where
+ * there are many it learns as much as Adam and costs the servers less. Adam's second moment of gradients of onebit or
+ * topk is one of their errors. The figures: deploy/docs/benchmarks.md, "The defaults". */
+#define ADAM_FROM_SAMPLES 512u
+
+static bool adam_suits(const struct settings *s)
+{
+    const uint64_t n_together = settings_dense_is_exact(s) ? s->workers : 1;
+    enum codec_id codec;
+
+    return n_together * s->batch >= ADAM_FROM_SAMPLES &&
+           !settings_codec(s, CODEC_POLICY_DENSE_PUSH, &codec) && !codec_by_id(codec)->feedback;
+}
+
+bool settings_dense_optim_is_auto(const struct settings *s)
+{
+    return s->dense_optimizer == DENSE_AUTO;
+}
+
+enum table_spec_optim settings_optim(const struct settings *s, bool dense)
+{
+    const enum table_spec_optim optim = (enum table_spec_optim)s->optimizer;
+
+    if (!dense)
+        return optim;
+    if (s->dense_optimizer >= DENSE_OPTIMS)
+        return (enum table_spec_optim)(s->dense_optimizer - DENSE_OPTIMS);
+    if (s->dense_optimizer == DENSE_AUTO && dense_kin(optim) == TABLE_SPEC_ADAGRAD &&
+        adam_suits(s))
+        return TABLE_SPEC_ADAM;
+    return dense_kin(optim);
+}
+
+/* The rate that is given for these tables; 0: none is. */
+static float given_rate(const struct settings *s, bool dense, enum table_spec_optim optim)
+{
+    if (!dense)
+        return s->lr;
+    if (s->dense_lr > 0)
+        return s->dense_lr;
+    return optim == dense_kin((enum table_spec_optim)s->optimizer) ? s->lr : 0;
+}
+
+bool settings_rate_is_auto(const struct settings *s, bool dense, enum table_spec_optim optim)
+{
+    return !(given_rate(s, dense, optim) > 0);
+}
+
+/* A row has few steps, so Adagrad's are longer than those of the dense tables. */
+#define ROWS_ADAGRAD_RATE 0.03f
+
+static float rate_of(const struct settings *s, bool dense, enum table_spec_optim optim)
+{
+    if (!settings_rate_is_auto(s, dense, optim))
+        return given_rate(s, dense, optim);
+    return !dense && dense_kin(optim) == TABLE_SPEC_ADAGRAD
+               ? ROWS_ADAGRAD_RATE
+               : table_spec_optim_defaults(optim).learning_rate;
+}
+
+struct optimizer_params settings_optim_params(const struct settings *s, bool dense,
+                                              enum table_spec_optim optim)
+{
+    struct optimizer_params p = table_spec_optim_defaults(optim);
+
+    p.learning_rate = rate_of(s, dense, optim);
     if (s->epsilon > 0)
         p.epsilon = s->epsilon;
     p.momentum = s->momentum;

@@ -111,9 +111,16 @@ int settings_check(const struct settings *s, const char *command, struct err *er
 int settings_widths(const char *name, const char *text, uint32_t *ret_widths, uint32_t max,
                     uint32_t *ret_n, struct err *err) MUST_CHECK;
 
-/* The optimizer and its parameters, of the embedding or the dense tables. */
+/* How wide embedding rows start. */
+float settings_init_scale(const struct settings *s);
+/* The optimizer of the embedding or the dense tables, and its parameters: those of optim, should that be another one
+ * (settings_dense_optim_is_auto()). */
 enum table_spec_optim settings_optim(const struct settings *s, bool dense);
-struct optimizer_params settings_optim_params(const struct settings *s, bool dense);
+struct optimizer_params settings_optim_params(const struct settings *s, bool dense,
+                                              enum table_spec_optim optim);
+/* What was left to psworker, and so may be what a table has already. */
+bool settings_dense_optim_is_auto(const struct settings *s);
+bool settings_rate_is_auto(const struct settings *s, bool dense, enum table_spec_optim optim);
 /* Batches that may be pulled before the push of the batch before them: --ahead, at most the strictest
  * bound of the tables. */
 uint32_t settings_ahead(const struct settings *s);

@@ -110,7 +110,7 @@ class Race:
         o = self.o
         with self.rig.psd() as address:
             everyone = ["--data", self.train, "--servers", address, "--batch", o.batch, "--seed", seed, "--workers", o.workers,
-                        "--progress-every", "20ms", "--threads", 1, *flags, *o.flag]
+                        "--progress-every", "20ms", "--threads", 1, *rig.PLAIN_TRAINING, *flags, *o.flag]
             processes = [self.rig.worker("train", [*everyone, "--rank", rank], name=f"rank{rank}") for rank in range(o.workers)]
             self.wait(processes, "a first batch of each worker", lambda: all(map(samples_of, processes)), START_S)
             brake = Brake([p.pid for p in processes], o.slower, o.slice_ms / 1000, o.turn_ms / 1000 if way == "in turn" else 0)

@@ -67,7 +67,7 @@ class Training:
         """Tables in this process, or on a psd of its own."""
         words = {"CACHE": self.rig.scratch / "cache"}
         flags = ["--data", self.path, "--train-rows", self.n_train, "--batch", self.o.batch, "--threads", threads, "--seed", seed,
-                 *(words.get(flag, flag) for flag in flags)]
+                 *rig.PLAIN_TRAINING, *(words.get(flag, flag) for flag in flags)]
         if "--local" in flags:
             return self.rig.psworker("train", flags)
         with self.rig.psd() as address:

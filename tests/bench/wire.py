@@ -92,7 +92,7 @@ class Wire:
 
     def run(self, flags, data, batch, seed, rate=None):
         """One job on a psd of its own over the link: training, then the test at full speed."""
-        flags = ["--batch", batch, "--seed", seed, "--threads", self.o.threads, *flags]
+        flags = ["--batch", batch, "--seed", seed, "--threads", self.o.threads, *rig.PLAIN_TRAINING, *flags]
         worker, server = (self.link.inside(side) for side in (net.WORKER, net.SERVER))
         with self.rig.psd(listen=f"{net.ADDRESS[net.SERVER]}:0", prefix=server) as address:
             self.link.shape(rate)
@@ -125,7 +125,7 @@ class Wire:
         """Looked for in this process: with bound 0 the same bits as over the wire. None if one epoch does not get there."""
         whole = self.rig.scratch / "rows.tsv"
         worker = self.rig.worker("train", ["--local", "--data", whole, "--train-rows", self.n_train, "--batch", batch, "--seed", seed,
-                                           "--threads", 2, "--eval-every", every, *flags])
+                                           "--threads", 2, "--eval-every", every, *rig.PLAIN_TRAINING, *flags])
         self.rig.result(worker)
         found = [json.loads(line) for line in worker.lines.read_text().splitlines()]
         return next((line["step"] for line in found if line["event"] == "validation" and line["auc"] >= self.o.target_auc), None)

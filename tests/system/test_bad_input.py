@@ -248,7 +248,7 @@ def test_tables_with_another_shape_are_refused_with_the_field_that_differs(psds,
     flags = ("--data", log, "--format", "criteo", "--servers", node.address, "--bottom", "8", "--top", "8")
     train(*flags)
     _, err = finish(psworker("train", *flags, "--lr", "0.5"), status=2)
-    assert re.search(r"learning_rate is 0\.01 here, 0\.5 was", err.splitlines()[-1])
+    assert re.search(r"learning_rate is 0\.03 here, 0\.5 was", err.splitlines()[-1])
     _, err = finish(psworker("train", *flags, "--dim", "4"), status=2)
     assert re.search(r"dim", err.splitlines()[-1])
     _, err = finish(psworker("eval", *flags, "--bottom", "16"), status=2)

@@ -262,7 +262,7 @@ def test_bags_shared_tables_buckets_and_means(psds, tmp_path, missing_as):
     node = psds("--shards", 2)
     flags = ("--job", "odd", "--delimiter", ";", "--header", "--label", "y", "--numeric", "price", "--bucketise", "age", "--numeric-as", "standardise",
              "--categorical", "*", "--missing", "?", "--missing-as", missing_as, "--inner-separator", "|", "--share-table", "target,history",
-             "--dim", 4, "--bottom", "8", "--top", "8,4", "--batch", 64)
+             "--dim", 4, "--bottom", "8", "--top", "8,4", "--batch", 64, "--lr", 0.01, "--init-scale", 0.05)
     train("--data", tmp_path / "log.csv", "--servers", node.address, *flags)
     subprocess.run([BIN / "psctl", "--server", node.address, "checkpoint"], check=True, capture_output=True)
     exported = export(tmp_path, node.data, "safetensors")

@@ -1,0 +1,161 @@
+/* What psworker chooses where nothing is said, and that tables keep what they were made with. */
+#include "tests/unit/worker/click_log.h"
+
+#include "worker/model_tables.h"
+
+#define FLAGS_MAX 12u
+
+struct choice {
+    const char *flags[FLAGS_MAX]; /* up to a NULL */
+    enum table_spec_optim dense;
+    float rate, dense_rate;
+};
+
+static const struct choice choices[] = {
+    /* Few samples a step: Adagrad, and longer steps for rows. */
+    { { "--batch", "128" }, TABLE_SPEC_ADAGRAD, 0.03f, 0.01f },
+    { { "--batch", "511" }, TABLE_SPEC_ADAGRAD, 0.03f, 0.01f },
+    { { "--batch", "512" }, TABLE_SPEC_ADAM, 0.03f, 0.001f },
+    { { "--batch", "512", "--optimizer", "rowwise_adagrad" }, TABLE_SPEC_ADAM, 0.03f, 0.001f },
+    { { "--batch", "128", "--optimizer", "rowwise_adagrad" },
+      TABLE_SPEC_ADAGRAD,
+      0.03f,
+      0.01f },
+    /* Workers in lock step make one step together, others do not. */
+    { { "--mode", "bsp", "--workers", "4", "--batch", "128" }, TABLE_SPEC_ADAM, 0.03f, 0.001f },
+    { { "--mode", "ssp", "--workers", "4", "--batch", "128" },
+      TABLE_SPEC_ADAGRAD,
+      0.03f,
+      0.01f },
+    /* Codecs with error feedback do not go with Adam. */
+    { { "--batch", "2048", "--push-codec", "int8" }, TABLE_SPEC_ADAM, 0.03f, 0.001f },
+    { { "--batch", "2048", "--push-codec", "onebit" }, TABLE_SPEC_ADAGRAD, 0.03f, 0.01f },
+    { { "--batch", "2048", "--dense-push-codec", "topk" }, TABLE_SPEC_ADAGRAD, 0.03f, 0.01f },
+    { { "--batch", "2048", "--push-codec", "auto" }, TABLE_SPEC_ADAGRAD, 0.03f, 0.01f },
+    /* What is given is taken, and the dense tables follow with the same optimizer. */
+    { { "--batch", "128", "--lr", "0.02" }, TABLE_SPEC_ADAGRAD, 0.02f, 0.02f },
+    { { "--batch", "2048", "--lr", "0.02" }, TABLE_SPEC_ADAM, 0.02f, 0.001f },
+    { { "--batch", "2048", "--lr", "0.02", "--dense-optimizer", "same" },
+      TABLE_SPEC_ADAGRAD,
+      0.02f,
+      0.02f },
+    { { "--batch", "2048", "--dense-lr", "0.5" }, TABLE_SPEC_ADAM, 0.03f, 0.5f },
+    { { "--batch", "2048", "--optimizer", "sgd" }, TABLE_SPEC_SGD, 0.1f, 0.1f },
+    { { "--optimizer", "adam" }, TABLE_SPEC_ADAM, 0.001f, 0.001f },
+    { { "--lr", "0.5", "--dense-optimizer", "momentum" }, TABLE_SPEC_MOMENTUM, 0.5f, 0.1f },
+};
+
+static void settings_choose_what_suits_the_steps(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(choices); i++) {
+        const struct choice *want = &choices[i];
+        enum table_spec_optim dense;
+        struct settings s;
+
+        click_log_settings(&s, want->flags);
+        dense = settings_optim(&s, true);
+        if (dense != want->dense)
+            fail_msg("choice %zu: %s", i, table_spec_optim_name(dense));
+        assert_float_equal(
+            settings_optim_params(&s, false, settings_optim(&s, false)).learning_rate,
+            want->rate, 0);
+        assert_float_equal(settings_optim_params(&s, true, dense).learning_rate,
+                           want->dense_rate, 0);
+        settings_free(&settings_worker, &s);
+    }
+}
+
+/* ---- tables that are there ---- */
+
+/* Asks the store for the tables of a run with these flags; what open() says of them. */
+static int open_tables(struct param_store *store, const char *const *flags, struct err *err)
+{
+    const struct dlrm_config config = {
+        .batch_max = 1, .n_numeric = 2, .n_fields = 2, .dim = 4, .top = { 8 }, .n_top = 1
+    };
+    struct model_tables *tables = NULL;
+    struct dlrm *model;
+    struct settings s;
+    int status;
+
+    click_log_settings(&s, flags);
+    must(dlrm_new(&config, &model, err), err);
+    status = model_tables_create(&s, model, 2, store, &tables, err);
+    model_tables_free(tables);
+    dlrm_free(model);
+    settings_free(&settings_worker, &s);
+    return status;
+}
+
+static struct table_spec spec_of(struct param_store *store, const char *name, uint32_t dim)
+{
+    struct table_spec spec = { .dim = dim };
+    struct err err = { 0 };
+    uint32_t id;
+
+    snprintf(spec.name, sizeof spec.name, "%s", name);
+    must(store->ops->table_find(store, &spec, &id, &err), &err);
+    return spec;
+}
+
+static void tables_keep_what_they_were_made_with(void **state)
+{
+    /* As psworkers before this one made them by default. */
+    const char *const old[] = { "--lr", "0.01", "--dense-optimizer", "same", "--init-scale",
+                                "0.05", NULL };
+    const char *const nothing[] = { "--batch", "2048", NULL };
+    const char *const other[] = { "--lr", "0.02", NULL };
+    const char *const other_dense[] = { "--dense-optimizer", "adam", NULL };
+    struct err err = { 0 };
+    struct param_store *store;
+    struct table_spec rows, wide, dense;
+
+    (void)state;
+    must(param_store_local_open("job", NULL, &store, &err), &err);
+    must(open_tables(store, old, &err), &err);
+    must(open_tables(store, nothing, &err), &err);
+    rows = spec_of(store, "job/emb", 4);
+    wide = spec_of(store, "job/wide", 1);
+    dense = spec_of(store, "job/top.0.W", 0);
+    assert_float_equal(rows.params.learning_rate, 0.01f, 0);
+    assert_float_equal(rows.init_scale, 0.05f, 0);
+    assert_float_equal(wide.params.learning_rate, 0.01f, 0);
+    assert_int_equal(dense.optim, TABLE_SPEC_ADAGRAD);
+    assert_float_equal(dense.params.learning_rate, 0.01f, 0);
+    /* What is said must be so. */
+    assert_int_equal(open_tables(store, other, &err), PS_ESPEC);
+    assert_int_equal(open_tables(store, other_dense, &err), PS_ESPEC);
+    store->ops->close(store);
+}
+
+static void new_tables_have_the_defaults(void **state)
+{
+    const char *const flags[] = { "--batch", "2048", NULL };
+    struct err err = { 0 };
+    struct param_store *store;
+    struct table_spec rows, dense;
+
+    (void)state;
+    must(param_store_local_open("job", NULL, &store, &err), &err);
+    must(open_tables(store, flags, &err), &err);
+    rows = spec_of(store, "job/emb", 4);
+    dense = spec_of(store, "job/top.0.W", 0);
+    assert_int_equal(rows.optim, TABLE_SPEC_ADAGRAD);
+    assert_float_equal(rows.params.learning_rate, 0.03f, 0);
+    assert_float_equal(rows.init_scale, 0.01f, 0);
+    assert_int_equal(dense.optim, TABLE_SPEC_ADAM);
+    assert_float_equal(dense.params.learning_rate, 0.001f, 0);
+    store->ops->close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(settings_choose_what_suits_the_steps),
+        cmocka_unit_test(tables_keep_what_they_were_made_with),
+        cmocka_unit_test(new_tables_have_the_defaults),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
