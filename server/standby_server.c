@@ -237,7 +237,7 @@ static void on_peer_answer(void *server)
 
     enter_main();
     s->asked_ms = clock_mono_ms();
-    if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED)
+    if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_SERVING)
         return;
     if (!s->job.err.status && answer->is_primary && answer->term > terms_last(&s->terms)) {
         snprintf(sentence, sizeof sentence, "%.128s is the primary, of term %" PRIu64,
@@ -245,6 +245,8 @@ static void on_peer_answer(void *server)
         depose_for_good(s, sentence);
         return;
     }
+    if (s->state == SERVER_SERVING)
+        return;
     /* With fsync this log has all that was acknowledged, and the peer says that it is not the primary. */
     if (!s->was_in_sync || (!s->job.err.status && answer->term && !answer->is_primary &&
                             s->config.settings->durability == WAL_FSYNC)) {
@@ -811,9 +813,35 @@ static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
     }
 }
 
+/* Its connections ended, or it was silent for half of what is waited for. */
+static bool seems_lost(const struct standby_server *s, uint64_t now_ms) ON_MAIN
+{
+    const struct sync_shard *shards = standby_shards_look(s->shards);
+
+    for (uint32_t i = 0; i < s->n_shards; i++)
+        if (!shards[i].is_connected ||
+            now_ms > shards[i].heard_ms + s->config.settings->standby_patience_ms / 2)
+            return true;
+    return false;
+}
+
+/* A standby that is lost may have been promoted, as where this psd was stopped or cut off: so it is asked before this
+ * one goes on alone, and from then on again and again while there is none. */
+static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_ms) ON_MAIN
+{
+    bool is_in = s->sync.state == SYNC_IN;
+
+    if (!s->terms.peer[0] || now_ms - s->asked_ms < ASK_AGAIN_MS)
+        return false;
+    if (is_in ? !seems_lost(s, now_ms) : s->is_followed || s->sync.state != SYNC_OUT)
+        return false;
+    start_inquiry(s);
+    return true;
+}
+
 static void tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    if (s->job.is_running)
+    if (s->job.is_running || asks_whether_it_is_promoted(s, now_ms))
         return;
     switch (sync_step(&s->sync, standby_shards_look(s->shards), s->n_shards,
                       s->is_followed && s->terms.ack != TERMS_ACK_NO, now_ms)) {
