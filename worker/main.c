@@ -43,6 +43,7 @@ struct command_context {
     struct progress *progress;    /* owned */
     struct stop_signal *stop;     /* owned */
     bool has_begun;               /* to train */
+    bool has_saved;               /* with --keep best: there is a model in --save */
     struct err loss;              /* "" or what of the job's data was not trained on */
     struct err ends;              /* "" or why the end of other workers is not known */
     uint32_t n_early, early_rank; /* others that left before their last step, and the first */
@@ -272,6 +273,30 @@ static void note_loss(struct command_context *r, const struct progress_state *st
     describe_loss(r, state, rows);
 }
 
+/* A validation within the run was the best so far. */
+static int save_best(void *arg, struct err *err)
+{
+    struct command_context *r = arg;
+
+    r->has_saved = true;
+    return param_store_local_save(r->store, r->settings.save, err);
+}
+
+/* --save at the end of the run; valid: its last validation, or NULL. With --keep best an earlier model may stay. */
+static int save_model(struct command_context *r, const struct trainer *t,
+                      const struct metrics_result *valid, struct err *err)
+{
+    const struct settings *s = &r->settings;
+
+    if (s->keep == KEEP_BEST && r->has_saved && !(valid && trainer_is_best(t, valid))) {
+        log_line_info(
+            "--keep best: %s has the model of an earlier validation, which was better",
+            s->save);
+        return 0;
+    }
+    return param_store_local_save(r->store, s->save, err);
+}
+
 static int finish(struct command_context *r, struct trainer *t, struct err *err)
 {
     bool validates = r->setup.has_valid && r->settings.rank == 0 && !stop_signal_asked(r->stop);
@@ -293,7 +318,7 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
         status = final_validation(r, t, &result, err);
     progress_resume(r->progress);
     if (!status && r->settings.save[0])
-        status = param_store_local_save(r->store, r->settings.save, err);
+        status = save_model(r, t, validates ? &result : NULL, err);
     if (!status)
         progress_result(r->progress, &t->state, validates ? &result : NULL, t->stopped);
     if (!status)
@@ -434,7 +459,9 @@ static int train(struct command_context *r, struct err *err)
                            .store = r->store,
                            .tables = r->tables,
                            .progress = r->progress,
-                           .stop = r->stop };
+                           .stop = r->stop,
+                           .on_best = r->settings.keep == KEEP_BEST ? save_best : NULL,
+                           .on_best_arg = r };
     r->has_begun = true;
     status = trainer_run(t, err);
     if (!status)

@@ -37,7 +37,7 @@ void resume_point_write(const struct resume_point *b, uint8_t ret[RESUME_POINT_B
     memcpy(ret + 8, &b->batch, 8);
     memcpy(ret + 16, &b->codec_steps, 8);
     memcpy(ret + 24, &b->settings, 8);
-    memcpy(ret + 32, &b->best_auc, 8);
+    memcpy(ret + 32, &b->best_score, 8);
     memcpy(ret + 40, &b->n_worse, 4);
     memcpy(ret + 44, &stop_set, 4);
     memcpy(ret + 48, &b->control_start, 4);
@@ -57,7 +57,7 @@ int resume_point_read(const uint8_t *bytes, size_t n_bytes, struct resume_point 
     memcpy(&ret->batch, bytes + 8, 8);
     memcpy(&ret->codec_steps, bytes + 16, 8);
     memcpy(&ret->settings, bytes + 24, 8);
-    memcpy(&ret->best_auc, bytes + 32, 8);
+    memcpy(&ret->best_score, bytes + 32, 8);
     memcpy(&ret->n_worse, bytes + 40, 4);
     memcpy(&stop_set, bytes + 44, 4);
     memcpy(&ret->control_start, bytes + 48, 4);

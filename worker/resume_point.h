@@ -7,7 +7,7 @@
  *     8   batches of that epoch that were pushed u64
  *     16  steps of the codecs, those of earlier runs included u64
  *     24  resume_point_settings() u64
- *     32  best validation AUC f64 | 40 validations since then u32 | 44 1: the stop is set u32
+ *     32  best validation's score f64 (trainer.c) | 40 validations since then u32 | 44 1: the stop is set u32
  *     48  the stop counter when the run began f32 | 52 0 u32 | 56 steps of this run u64
  */
 #ifndef WORKER_RESUME_POINT_H
@@ -21,7 +21,7 @@ struct resume_point {
     uint32_t epoch;
     uint64_t batch, steps, codec_steps;
     uint64_t settings; /* resume_point_settings() */
-    double best_auc;
+    double best_score;
     uint32_t n_worse;
     bool stop_set;
     float control_start;

@@ -170,7 +170,9 @@ static const struct setting rows[] = {
     ROW("training", "eval-every", SETTING_U64, eval_every, "BATCHES", "0", 0, 0,
         "validate this often; 0: at the end of each epoch"),
     ROW("training", "early-stop", SETTING_U32, early_stop, "N", "0", 0, 0,
-        "stop after N validations without a better AUC; 0: never"),
+        "stop after N validations without a better one; 0: never"),
+    ROW("training", "early-stop-by", SETTING_CHOICE, best_by, "auc|logloss", "auc", 0, 0,
+        "what makes a validation better, for --early-stop and --keep best"),
 
     ROW("wire", "push-codec", SETTING_CHOICE, push_codec, CODECS, "fp32", 0, 0,
         "encoding of the gradients of embedding rows; auto: chosen by measurements of the link"),
@@ -222,6 +224,8 @@ static const struct setting rows[] = {
         "eval, predict, serve: read the model from a checkpoint instead of servers"),
     ROW("output", "save", SETTING_TEXT, save, "DIR", "", 0, 0,
         "train --local: write the model there as a checkpoint at the end"),
+    ROW("output", "keep", SETTING_CHOICE, keep, "last|best", "last", 0, 0,
+        "which model --save leaves: that of the last step, or of the best validation"),
     ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000,
         "time between progress lines"),
     ROW("output", "metrics-listen", SETTING_TEXT, metrics_listen, "HOST:PORT", "", 0, 0,
@@ -575,6 +579,19 @@ static int check_warmup(const struct settings *s, struct err *err)
                    "--warmup: \"%.40s\" is neither auto nor a number of clocks", s->warmup);
 }
 
+static int check_keep(const struct settings *s, struct err *err)
+{
+    int status =
+        want(err, s->save[0],
+             "--keep best goes with --local --save DIR, which gets a checkpoint at each "
+             "validation that is the best so far");
+
+    return status ? status
+                  : want(err, s->valid.n || s->train_rows || s->valid_fraction > 0,
+                         "--keep best needs validation rows: give --valid, --valid-fraction or "
+                         "--train-rows");
+}
+
 static int check_train(const struct settings *s, struct err *err)
 {
     int status = want(err, s->data.n > 0,
@@ -604,6 +621,8 @@ static int check_train(const struct settings *s, struct err *err)
             want(err, !s->early_stop || s->valid.n || s->train_rows || s->valid_fraction > 0,
                  "--early-stop needs validation rows: give --valid, --valid-fraction or "
                  "--train-rows");
+    if (!status && s->keep == KEEP_BEST)
+        status = check_keep(s, err);
     if (!status)
         status = want(err, !s->checkpoint[0],
                       "--checkpoint is for eval and predict; psd itself starts from "

@@ -17,6 +17,8 @@
 
 enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_TF32, COMPUTE_IN_BF16 };
+enum settings_best { BEST_BY_AUC, BEST_BY_LOGLOSS };
+enum settings_keep { KEEP_LAST, KEEP_BEST };
 enum settings_share { SHARE_ROWS, SHARE_FILES };
 enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
@@ -57,6 +59,7 @@ struct settings {
     uint32_t admit_touches, rare_touches;
     /* training */
     uint32_t batch, epochs, early_stop;
+    int best_by;
     uint64_t seed, eval_every;
     int optimizer, dense_optimizer, embedding_mode, dense_mode;
     uint32_t embedding_staleness, dense_staleness;
@@ -85,6 +88,7 @@ struct settings {
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];
+    int keep;
     char log_line_level[SETTINGS_TEXT_MAX];
     uint64_t progress_every_ms;
     char metrics_listen[SETTINGS_TEXT_MAX];

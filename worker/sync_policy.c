@@ -201,7 +201,7 @@ static void read_resume_point(struct sync_policy *w)
 
     w->resume_point = (struct resume_point){ .settings = resume_point_settings(w->s),
                                              .codec_steps = w->file.steps_before,
-                                             .best_auc = -1 };
+                                             .best_score = -1 };
     w->resumes = n_bytes && !resume_point_read(note, n_bytes, &w->resume_point);
 }
 

@@ -114,7 +114,9 @@ static int begin_steps(struct trainer *t, struct err *err)
         buffers = next_ready(t);
     while (!status && buffers) {
         if (model_tables_stopped(t->tables, buffers)) {
-            t->stopped = "the validation AUC no longer rises";
+            t->stopped = t->s->best_by == BEST_BY_LOGLOSS
+                             ? "the validation log-loss no longer falls"
+                             : "the validation AUC no longer rises";
             break;
         }
         status = begin_step(t, buffers, err);
@@ -210,15 +212,27 @@ static void report(struct trainer *t, struct data_loader *loader)
     sd_notify(0, "WATCHDOG=1");
 }
 
-/* Early stop: AUC has not risen for --early-stop validations in a row. */
-static int check_early_stop(struct trainer *t, double auc, struct err *err)
+/* Above 0, and the larger the better. */
+static double score_of(const struct trainer *t, const struct metrics_result *result)
+{
+    return t->s->best_by == BEST_BY_LOGLOSS ? exp(-result->logloss) : result->auc;
+}
+
+bool trainer_is_best(const struct trainer *t, const struct metrics_result *result)
+{
+    return score_of(t, result) > t->mark->best_score;
+}
+
+/* Early stop: no validation was better for --early-stop of them in a row. */
+static int check_early_stop(struct trainer *t, const struct metrics_result *result,
+                            struct err *err)
 {
     struct resume_point *mark = t->mark;
 
-    if (auc > mark->best_auc) {
-        mark->best_auc = auc;
+    if (trainer_is_best(t, result)) {
+        mark->best_score = score_of(t, result);
         mark->n_worse = 0;
-        return 0;
+        return t->on_best ? t->on_best(t->on_best_arg, err) : 0;
     }
     if (!t->s->early_stop || mark->stop_set || ++mark->n_worse < t->s->early_stop)
         return 0;
@@ -253,7 +267,7 @@ static int validate(struct trainer *t, struct err *err)
     }
     if (!status) {
         progress_validation(t->progress, &t->state, &result);
-        status = check_early_stop(t, result.auc, err);
+        status = check_early_stop(t, &result, err);
     }
     progress_resume(t->progress);
     exclude_validation(t, &before);

@@ -38,10 +38,17 @@ struct trainer {
     struct stage_times outside; /* what stages spent on validations */
     struct resume_point *mark;  /* borrowed from the tables: where the run stands */
     const char *stopped;        /* why the run ends early, or NULL */
+    /* After a validation within the run that was the best so far (--early-stop-by); a failure ends the
+     * run. NULL: nothing is to be done. */
+    int (*on_best)(void *arg, struct err *err);
+    void *on_best_arg;
 };
 
 /* Trains; returns when all epochs are done, on a stop, or with a sentence. The store is
  * flushed. */
 int trainer_run(struct trainer *t, struct err *err) MUST_CHECK;
+
+/* Better than all validations within the run, after which it is asked. */
+bool trainer_is_best(const struct trainer *t, const struct metrics_result *result);
 
 #endif

@@ -47,6 +47,8 @@ WORKER_MISUSE = [
     (["train", "--data", "x", "--valid-fraction", "1"], "valid-fraction"),
     (["train", "--data", "x", "--valid-fraction", "0.1", "--train-rows", "5"], "train-rows"),
     (["train", "--data", "x", "--early-stop", "2"], "early-stop"),
+    (["train", "--data", "x", "--local", "--valid-fraction", "0.1", "--keep", "best"], "keep best.*--save"),
+    (["train", "--data", "x", "--local", "--save", "y", "--keep", "best"], "keep best.*validation rows"),
     (["train", "--data", "x", "--job", "a/b"], "job"),
     (["train", "--data", "x", "--threads", "0"], "threads.*0.*1.*64"),
     (["train", "--data", "x", "--threads", "65"], "threads.*65"),

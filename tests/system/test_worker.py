@@ -345,6 +345,21 @@ def test_early_stop_ends_all_workers(psds, tmp_path):
     assert aucs[-1] <= max(aucs[:-1]) and aucs[-2] <= max(aucs[:-2])
 
 
+@pytest.mark.parametrize("by,best", [("auc", max), ("logloss", min)])
+def test_the_best_model_is_kept(tmp_path, by, best):
+    """A rate at which later passes spoil the model: what --save leaves is the best validation's."""
+    lines = synth(tmp_path / "all.tsv", rows=3000).read_text().splitlines(keepends=True)
+    (tmp_path / "d.tsv").write_text("".join(lines[:2000]))
+    (tmp_path / "v.tsv").write_text("".join(lines[2000:]))
+    model = ("--format", "criteo", "--bottom", "16", "--top", "16", "--dim", "4", "--job", "kept")
+    out = finish(psworker("train", "--local", "--data", tmp_path / "d.tsv", "--valid", tmp_path / "v.tsv", *model, "--batch", 32, "--epochs", 4,
+                          "--lr", 0.3, "--eval-every", 20, "--early-stop-by", by, "--save", tmp_path / "saved", "--keep", "best", "--json", "-"))[0]
+    figures = [json.loads(line)[by] for line in out.splitlines() if '"validation"' in line or '"result"' in line]
+    assert len(figures) > 5 and best(figures) != figures[-1], "the last one is the best: this shows nothing"
+    got = result(finish(psworker("eval", "--local", "--data", tmp_path / "v.tsv", "--checkpoint", tmp_path / "saved", *model, "--json", "-"))[0])
+    assert got[by] == best(figures)
+
+
 def test_a_signal_stops_a_worker_after_its_step_and_the_others_go_on(psds, tmp_path):
     log = synth(tmp_path / "log.tsv", 3000)
     node = psds("--shards", 2)
