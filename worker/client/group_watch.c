@@ -1,6 +1,6 @@
 /*
  * First the watcher: a connection on which one psd is asked who the primaries are (FRAME_WATCH), and asked once more
- * after each answer. It answers at once, and then when something has changed. A failed attempt is repeated for as long as
+ * after each answer. It answers at once, and then when something has changed. A failed attempt is repeated as long as
  * the watcher has an address. Behind it what a client believes, and whom it asks.
  *
  *     state      waits for              leaves it by

@@ -203,7 +203,7 @@ static void join_and_its_reply_come_back(void **state)
 
 static void clocks_and_status_replies_come_back(void **state)
 {
-    struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX, { 0 }, { 0 } }, got;
+    struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX, { 0 }, { 0 }, 7 }, got;
     struct bytes b = { 0 };
     struct messages_frame f;
     struct beat beat;
@@ -290,7 +290,7 @@ static void as_many_suspects_as_a_message_takes_come_back_and_no_more(void **sta
 static void admin_and_its_json_come_back(void **state)
 {
     struct admin m = { "checkpoint", "now" }, got;
-    struct status_reply r = { 0, "", 0, { 0 }, { 0 } }, got_reply;
+    struct status_reply r = { 0, "", 0, { 0 }, { 0 }, 0 }, got_reply;
     struct bytes b = { 0 };
     struct messages_frame f;
 
@@ -316,7 +316,7 @@ static void admin_and_its_json_come_back(void **state)
 
 static void sentences_are_cleaned_and_names_are_not(void **state)
 {
-    struct status_reply m = { 0, "two\nlines\x1b[31m", 0, { 0 }, { 0 } }, got;
+    struct status_reply m = { 0, "two\nlines\x1b[31m", 0, { 0 }, { 0 }, 0 }, got;
     struct admin bad = { "a\nb", "" }, got_bad;
     struct bytes b = { 0 };
     struct messages_frame f;

@@ -209,7 +209,7 @@ static int write_any(struct bytes *b, unsigned type)
     struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7, 8, 9, 10 };
     struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true };
     struct status_reply status_reply = {
-        PS_EFENCED, "no", 9, { 1, { { 3, 2, 1, false } } }, { 1, { { 4, 3, 2, false } } }
+        PS_EFENCED, "no", 9, { 1, { { 3, 2, 1, false } } }, { 1, { { 4, 3, 2, false } } }, 7
     };
     int status;
 
@@ -424,7 +424,7 @@ static void a_text_is_made_fit_to_be_printed(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct status_reply sent = { -1, "", 9, { 0 }, { 0 } }, got;
+        struct status_reply sent = { -1, "", 9, { 0 }, { 0 }, 0 }, got;
         struct messages_frame f;
         struct bytes b = { 0 };
 
