@@ -93,6 +93,14 @@ void standby_tick(struct standby *s, uint64_t now_ms) ON_MAIN;
 
 void standby_see(const struct standby *s, struct standby_view *ret) ON_MAIN;
 
+/* As operators see it. */
+void standby_report(const struct standby *s, const char *primary, struct stats_standby *ret)
+    ON_MAIN;
+
+/* For workers that are refused: PS_EMOVED and a sentence. */
+int standby_report_refusal(const struct standby *s, const char *primary, struct err *err)
+    ON_MAIN;
+
 /* How far a person goes. */
 enum standby_promise {
     STANDBY_OTHER_IS_DEAD = 1 << 0, /* though it answers, or did a moment ago */
