@@ -31,7 +31,7 @@
 #include "server/node_stats.h"
 #include "server/service_manager.h"
 #include "server/shard_threads.h"
-#include "server/standby_report.h"
+#include "server/standby.h"
 #include "server/standby_role.h"
 #include "server/standby_server.h"
 #include "server/start.h"

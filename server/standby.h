@@ -27,6 +27,7 @@
 #define SERVER_STANDBY_H
 
 #include "common/address.h"
+#include "server/net/group_view.h"
 #include "server/settings.h"
 #include "server/shard_thread.h"
 #include "server/start.h"
@@ -93,6 +94,14 @@ void standby_tick(struct standby *s, uint64_t now_ms) ON_MAIN;
 
 void standby_see(const struct standby *s, struct standby_view *ret) ON_MAIN;
 
+/* As operators see it. */
+void standby_report(const struct standby *s, const char *primary, struct stats_standby *ret)
+    ON_MAIN;
+
+/* For workers that are refused: PS_EMOVED and a sentence. */
+int standby_report_refusal(const struct standby *s, const char *primary, struct err *err)
+    ON_MAIN;
+
 /* How far a person goes. */
 enum standby_promise {
     STANDBY_OTHER_IS_DEAD = 1 << 0, /* though it answers, or did a moment ago */
@@ -113,5 +122,10 @@ void standby_stop(struct standby *s, void (*done)(void *arg), void *arg) ON_MAIN
 
 /* The loop has ended behind standby_stop(). NULL is fine. */
 void standby_free(struct standby *s) ON_MAIN;
+
+/* What other nodes and clients hear of this node's two psd: as the report says, of whichever side. `serves`: workers may
+ * come. Nothing where there is, and was, no other one. */
+void standby_report_groups(const struct stats_standby *report, const char *own_address,
+                           bool serves, struct group_view *groups) ON_MAIN;
 
 #endif

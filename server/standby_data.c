@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "server/standby_session.h"
 
 #define COPY_RETRY_MS 10000u /* after one that a disk or a file has ended */
 

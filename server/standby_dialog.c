@@ -16,6 +16,7 @@
 #include "common/memory.h"
 #include "server/cluster_file.h"
 #include "server/replication/log_end.h"
+#include "server/standby_session.h"
 
 /* --- what the primary says --- */
 

@@ -13,7 +13,9 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "server/shard_follower.h"
 #include "server/standby_role.h"
+#include "server/standby_session.h"
 
 #define SEAL_MS_MAX 30000u /* for the log to take what has come */
 

@@ -1,4 +1,4 @@
-#include "server/standby_report.h"
+#include "server/standby.h"
 
 #include <inttypes.h>
 #include <stdio.h>

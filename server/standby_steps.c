@@ -10,6 +10,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/connector.h"
+#include "server/shard_follower.h"
 #include "server/standby_settings.h"
 
 #define ANSWERS_MS 2000u /* since its last word a primary counts as one that answers */
