@@ -599,7 +599,6 @@ static void on_restart(void *node, const char *why)
 static void on_promoted(void *node)
 {
     struct node *n = node;
-
     struct err err = { 0 };
 
     enter_main();
@@ -756,8 +755,9 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
     cluster_own_address(s, listener_address(n->listener), n->own_address);
     if (!n->has_cluster_file)
         cluster_name_self(s, listener_address(n->listener), &n->map);
-    n->report.node.address =
-        n->primary[0] || n->has_cluster_file ? n->own_address : n->map.nodes[n->map.node];
+    n->report.node.address = n->primary[0] || n->has_cluster_file || s->standby[0]
+                                 ? n->own_address
+                                 : n->map.nodes[n->map.node];
     return 0;
 }
 

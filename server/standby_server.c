@@ -4,7 +4,7 @@
  *
  * One job of libuv's pool is under way at a time: it reads and writes what this thread leaves alone meanwhile.
  */
-#include "server/standby_server.h"
+#include "server/standby_server_internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,80 +17,13 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/message_replication.h"
-#include "server/peer_query.h"
-#include "server/pool_job.h"
-#include "server/standby_copy.h"
 #include "server/standby_settings.h"
-#include "server/standby_shards.h"
 
 #define FOLLOW_BYTES_MAX (1u << 20) /* of a FOLLOW: 64 terms of 1024 shards take half of it */
 #define CONNECT_MS 10000u
 #define ASK_EVERY_MS 2000u
 #define REFUSED_LINES_AT_ONCE 5u
 #define REFUSED_LINE_EVERY_MS 10000u
-
-enum server_state {
-    SERVER_OFF,
-    SERVER_ASKING,
-    SERVER_AWAITED,
-    SERVER_BEGINNING,
-    SERVER_SERVING,
-    SERVER_DEPOSED
-};
-
-/* A FOLLOW on its way to its answer. */
-enum follow_step {
-    FOLLOW_NONE,
-    FOLLOW_LEAVING,
-    FOLLOW_HOLDING,
-    FOLLOW_DECIDING,
-    FOLLOW_BEGINNING
-};
-
-struct follower_request {
-    enum follow_step step;
-    bool is_classified;            /* GO_ON or COPY: what is left is to make it so */
-    struct connection *connection; /* borrowed; NULL: it has gone */
-    uint64_t request_id;
-    struct follow asked;
-    struct terms theirs; /* owned */
-    char name[64];
-    uint64_t *last, *keep,
-        *first; /* owned, n_shards: this node's newest records; the answer's; of a copy */
-    enum follow_action action;
-    struct err err;
-};
-
-struct standby_server {
-    struct standby_server_config config;
-    uint32_t n_shards;
-    struct channel_loop channels;
-    struct connection_set connections;
-    enum server_state state;
-    bool is_closed;
-    struct terms terms;
-    bool was_in_sync; /* at the start: the peer may have more, or be the primary */
-    bool has_begun;   /* a term of this run is in `terms` */
-    uint64_t since_ms, asked_ms;
-    struct sync sync;
-    bool is_followed;                       /* the shards' fetches are for `name` */
-    bool was_connected;                     /* all of them were */
-    struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
-    uint64_t followed_ms;
-    char name[64];
-    struct follower_request request;
-    struct standby_files files; /* owned: what the one that asks will copy */
-    struct standby_copy *copy;  /* owned */
-    struct pool_job job;
-    struct {
-        struct peer_query asked;
-        struct peer_answer answer;
-    } query;
-    struct standby_shards *shards; /* owned */
-    struct log_line_limit limit;   /* of refusals */
-    char sentence[256];            /* of its end */
-    struct err write_err;          /* of the last write of TERMS */
-};
 
 static const char *data_dir(const struct standby_server *s)
 {
@@ -322,37 +255,6 @@ int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err
         start_query(s);
     }
     return 0;
-}
-
-static void describe_wait(const struct standby_server *s, struct stats_standby *ret)
-{
-    const uint64_t waited_ms = clock_mono_ms() - s->since_ms;
-
-    ret->wait_since_unix_ms = clock_unix_ms() - waited_ms;
-    if (s->write_err.status)
-        snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %.120s",
-                 s->write_err.text);
-    else if (s->state == SERVER_AWAITED)
-        snprintf(ret->wait, sizeof ret->wait,
-                 "standby %.60s may have more than this node's log: workers are refused until "
-                 "it follows",
-                 s->terms.peer);
-}
-
-bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
-{
-    if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_BEGINNING)
-        return false;
-    if (s->state == SERVER_BEGINNING || s->write_err.status)
-        err_set(ret, PS_ESTOPPING,
-                "psd is not ready yet: its new term goes to the disk%s%.160s",
-                s->write_err.status ? ": " : "", s->write_err.text);
-    else
-        err_set(ret, PS_ESTOPPING,
-                "psd is not ready yet: standby %.100s may have more than its log, and is "
-                "awaited; psctl promote --accept-loss serves without it",
-                s->terms.peer);
-    return true;
 }
 
 int standby_server_promote(struct standby_server *s, bool accept_loss, struct err *err)
@@ -813,29 +715,18 @@ static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
     }
 }
 
-/* Its connections ended, or it was silent for half of what is waited for. */
-static bool seems_lost(const struct standby_server *s, uint64_t now_ms) ON_MAIN
-{
-    const struct sync_shard *shards = standby_shards_look(s->shards);
-
-    for (uint32_t i = 0; i < s->n_shards; i++)
-        if (!shards[i].is_connected ||
-            now_ms > shards[i].heard_ms + s->config.settings->standby_patience_ms / 2)
-            return true;
-    return false;
-}
-
 /* A standby that is lost may have been promoted, as where this psd was stopped or cut off: so it is asked before this
  * one goes on alone, and from then on again and again while there is none. */
 static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
     bool is_in = s->sync.state == SYNC_IN;
 
-    if (!s->terms.peer[0] || now_ms - s->asked_ms < ASK_AGAIN_MS)
+    if (!s->terms.peer[0] || now_ms - s->asked_ms < ASK_EVERY_MS)
         return false;
-    if (is_in ? !seems_lost(s, now_ms) : s->is_followed || s->sync.state != SYNC_OUT)
+    if (is_in ? !sync_seems_lost(&s->sync, standby_shards_query(s->shards), s->n_shards, now_ms)
+              : s->is_followed || s->sync.state != SYNC_OUT)
         return false;
-    start_inquiry(s);
+    start_query(s);
     return true;
 }
 
@@ -893,35 +784,4 @@ void standby_server_tick(struct standby_server *s)
     }
     tick_follow(s);
     tick_waiting(s, now_ms);
-}
-
-/* --- for reports --- */
-
-static const char *state_name(const struct standby_server *s)
-{
-    if (s->state == SERVER_ASKING || s->state == SERVER_AWAITED)
-        return "awaits its standby";
-    if (s->state == SERVER_BEGINNING)
-        return "begins a term";
-    if (s->state == SERVER_DEPOSED)
-        return "deposed";
-    if (standby_copy_of(s->copy))
-        return "standby copies";
-    if (!s->is_followed)
-        return "no standby";
-    return s->sync.state == SYNC_OUT ? "standby follows" : sync_state_name(s->sync.state);
-}
-
-void standby_server_report(const struct standby_server *s, struct stats_standby *ret)
-{
-    *ret = (struct stats_standby){ .is_on = s->terms.history != 0,
-                                   .term = terms_last(&s->terms),
-                                   .in_sync = s->sync.state == SYNC_IN,
-                                   .is_missing = s->terms.peer[0] && s->sync.state != SYNC_IN };
-    describe_wait(s, ret);
-    snprintf(ret->role, sizeof ret->role, "primary");
-    snprintf(ret->state, sizeof ret->state, "%s", state_name(s));
-    snprintf(ret->peer, sizeof ret->peer, "%s", s->terms.peer);
-    if (s->is_followed)
-        standby_shards_lag(s->shards, &ret->lag_records, &ret->lag_ms);
 }

@@ -103,6 +103,15 @@ enum sync_order sync_step(struct sync *s, const struct sync_shard *shards, uint3
     return SYNC_NOTHING;
 }
 
+bool sync_seems_lost(const struct sync *s, const struct sync_shard *shards, uint32_t n,
+                     uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!shards[i].is_connected || now_ms > shards[i].heard_ms + s->patience_ms / 2)
+            return true;
+    return false;
+}
+
 void sync_note_write(struct sync *s, int status, uint64_t now_ms)
 {
     assert(s->writes);

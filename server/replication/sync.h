@@ -60,6 +60,10 @@ void sync_init(struct sync *s, uint64_t patience_ms, bool in_sync, uint64_t now_
 enum sync_order sync_step(struct sync *s, const struct sync_shard *shards, uint32_t n,
                           bool is_followed, uint64_t now_ms);
 
+/* A connection of it ended, or it has been silent for half of the patience. */
+bool sync_seems_lost(const struct sync *s, const struct sync_shard *shards, uint32_t n,
+                     uint64_t now_ms);
+
 /* The write that was ordered has ended; status 0: it is on the disk. */
 void sync_note_write(struct sync *s, int status, uint64_t now_ms);
 

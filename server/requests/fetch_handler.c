@@ -304,12 +304,13 @@ static void read_segments(uv_work_t *work)
         status = wal_reader_open(f->files, f->dir, NULL, job->first, &job->reader, &job->err);
     if (status)
         job->reader = NULL;
-    while (!status && bytes_len(&job->records) < job->max_bytes) {
-        status = wal_reader_next(job->reader, &record, &job->err);
+    do { /* one record at least, whatever the standby's limit */
+        if (!status)
+            status = wal_reader_next(job->reader, &record, &job->err);
         if (status || !record)
             break;
         status = add_record(job, record);
-    }
+    } while (!status && bytes_len(&job->records) < job->max_bytes);
     if (!status && !record && !job->n_records)
         status = classify_end(job);
     if (status || !record)

@@ -1,0 +1,76 @@
+/* What standby_server.c keeps, for standby_server_report.c, which tells operators of it. */
+#ifndef SERVER_STANDBY_SERVER_INTERNAL_H
+#define SERVER_STANDBY_SERVER_INTERNAL_H
+
+#include "common/log_line.h"
+#include "proto/message_replication.h"
+#include "server/peer_query.h"
+#include "server/pool_job.h"
+#include "server/standby_copy.h"
+#include "server/standby_server.h"
+#include "server/standby_shards.h"
+
+enum server_state {
+    SERVER_OFF,
+    SERVER_ASKING,
+    SERVER_AWAITED,
+    SERVER_BEGINNING,
+    SERVER_SERVING,
+    SERVER_DEPOSED
+};
+
+/* A FOLLOW on its way to its answer. */
+enum follow_step {
+    FOLLOW_NONE,
+    FOLLOW_LEAVING,
+    FOLLOW_HOLDING,
+    FOLLOW_DECIDING,
+    FOLLOW_BEGINNING
+};
+
+struct follower_request {
+    enum follow_step step;
+    bool is_classified;            /* GO_ON or COPY: what is left is to make it so */
+    struct connection *connection; /* borrowed; NULL: it has gone */
+    uint64_t request_id;
+    struct follow asked;
+    struct terms theirs; /* owned */
+    char name[64];
+    uint64_t *last, *keep,
+        *first; /* owned, n_shards: this node's newest records; the answer's; of a copy */
+    enum follow_action action;
+    struct err err;
+};
+
+struct standby_server {
+    struct standby_server_config config;
+    uint32_t n_shards;
+    struct channel_loop channels;
+    struct connection_set connections;
+    enum server_state state;
+    bool is_closed;
+    struct terms terms;
+    bool was_in_sync; /* at the start: the peer may have more, or be the primary */
+    bool has_begun;   /* a term of this run is in `terms` */
+    uint64_t since_ms, asked_ms;
+    struct sync sync;
+    bool is_followed;                       /* the shards' fetches are for `name` */
+    bool was_connected;                     /* all of them were */
+    struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
+    uint64_t followed_ms;
+    char name[64];
+    struct follower_request request;
+    struct standby_files files; /* owned: what the one that asks will copy */
+    struct standby_copy *copy;  /* owned */
+    struct pool_job job;
+    struct {
+        struct peer_query asked;
+        struct peer_answer answer;
+    } query;
+    struct standby_shards *shards; /* owned */
+    struct log_line_limit limit;   /* of refusals */
+    char sentence[256];            /* of its end */
+    struct err write_err;          /* of the last write of TERMS */
+};
+
+#endif

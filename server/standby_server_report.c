@@ -1,0 +1,67 @@
+/* The primary's side of a standby, as operators and refused workers see it. */
+#include "server/standby_server_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/clock.h"
+
+static void describe_wait(const struct standby_server *s, struct stats_standby *ret)
+{
+    const uint64_t waited_ms = clock_mono_ms() - s->since_ms;
+
+    ret->wait_since_unix_ms = clock_unix_ms() - waited_ms;
+    if (s->write_err.status)
+        snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %.120s",
+                 s->write_err.text);
+    else if (s->state == SERVER_AWAITED)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "standby %.60s may have more than this node's log: workers are refused until "
+                 "it follows",
+                 s->terms.peer);
+}
+
+bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
+{
+    if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_BEGINNING)
+        return false;
+    if (s->state == SERVER_BEGINNING || s->write_err.status)
+        err_set(ret, PS_ESTOPPING,
+                "psd is not ready yet: its new term goes to the disk%s%.160s",
+                s->write_err.status ? ": " : "", s->write_err.text);
+    else
+        err_set(ret, PS_ESTOPPING,
+                "psd is not ready yet: standby %.100s may have more than its log, and is "
+                "awaited; psctl promote --accept-loss serves without it",
+                s->terms.peer);
+    return true;
+}
+
+static const char *state_name(const struct standby_server *s)
+{
+    if (s->state == SERVER_ASKING || s->state == SERVER_AWAITED)
+        return "awaits its standby";
+    if (s->state == SERVER_BEGINNING)
+        return "begins a term";
+    if (s->state == SERVER_DEPOSED)
+        return "deposed";
+    if (standby_copy_of(s->copy))
+        return "standby copies";
+    if (!s->is_followed)
+        return "no standby";
+    return s->sync.state == SYNC_OUT ? "standby follows" : sync_state_name(s->sync.state);
+}
+
+void standby_server_report(const struct standby_server *s, struct stats_standby *ret)
+{
+    *ret = (struct stats_standby){ .is_on = s->terms.history != 0,
+                                   .term = terms_last(&s->terms),
+                                   .in_sync = s->sync.state == SYNC_IN,
+                                   .is_missing = s->terms.peer[0] && s->sync.state != SYNC_IN };
+    describe_wait(s, ret);
+    snprintf(ret->role, sizeof ret->role, "primary");
+    snprintf(ret->state, sizeof ret->state, "%s", state_name(s));
+    snprintf(ret->peer, sizeof ret->peer, "%s", s->terms.peer);
+    if (s->is_followed)
+        standby_shards_lag(s->shards, &ret->lag_records, &ret->lag_ms);
+}
