@@ -145,10 +145,9 @@ static void publish(void *node)
     /* Before that its workers come out of checkpoint and log. */
     published =
         n->events && n->state >= NODE_SERVING ? shard_thread_report(n->shards[0]) : NULL;
-    if (published) {
+    if (published)
         worker_events_update(n->events, published->report);
-        published_report_release(published);
-    }
+    published_report_release(published);
 }
 
 /* --- the end --- */
