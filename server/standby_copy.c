@@ -52,7 +52,7 @@ const struct connection *standby_copy_of(const struct standby_copy *c)
 }
 
 /* What is open is open for `copier` alone. */
-static void settle(struct standby_copy *c)
+static void use_later(struct standby_copy *c)
 {
     if (c->is_reading)
         return;
@@ -68,7 +68,7 @@ void standby_copy_begin(struct standby_copy *c, struct connection *connection,
     c->later = *files;
     *files = (struct standby_files){ 0 };
     c->copier = connection;
-    settle(c);
+    use_later(c);
 }
 
 void standby_copy_drop(struct standby_copy *c, const struct connection *connection)
@@ -79,7 +79,7 @@ void standby_copy_drop(struct standby_copy *c, const struct connection *connecti
         return;
     c->copier = NULL;
     standby_files_close(c->files, &c->later);
-    settle(c);
+    use_later(c);
 }
 
 static int send_reply(struct connection *connection, uint64_t request_id,
@@ -141,7 +141,7 @@ static void on_read(uv_work_t *work, int canceled)
         answer(c, reader);
     bytes_deinit(&c->bytes);
     if (!c->copier || c->later.items)
-        settle(c);
+        use_later(c);
 }
 
 static int list(struct standby_copy *c, const struct request *r)

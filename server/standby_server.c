@@ -17,7 +17,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/message_replication.h"
-#include "server/peer_inquiry.h"
+#include "server/peer_query.h"
 #include "server/pool_job.h"
 #include "server/standby_copy.h"
 #include "server/standby_settings.h"
@@ -25,7 +25,7 @@
 
 #define FOLLOW_BYTES_MAX (1u << 20) /* of a FOLLOW: 64 terms of 1024 shards take half of it */
 #define CONNECT_MS 10000u
-#define ASK_AGAIN_MS 2000u
+#define ASK_EVERY_MS 2000u
 #define REFUSED_LINES_AT_ONCE 5u
 #define REFUSED_LINE_EVERY_MS 10000u
 
@@ -49,7 +49,7 @@ enum follow_step {
 
 struct follower_request {
     enum follow_step step;
-    bool is_judged;                /* GO_ON or COPY: what is left is to make it so */
+    bool is_classified;            /* GO_ON or COPY: what is left is to make it so */
     struct connection *connection; /* borrowed; NULL: it has gone */
     uint64_t request_id;
     struct follow asked;
@@ -83,9 +83,9 @@ struct standby_server {
     struct standby_copy *copy;  /* owned */
     struct pool_job job;
     struct {
-        struct peer_inquiry asked;
+        struct peer_query asked;
         struct peer_answer answer;
-    } inquiry;
+    } query;
     struct standby_shards *shards; /* owned */
     struct log_line_limit limit;   /* of refusals */
     char sentence[256];            /* of its end */
@@ -188,7 +188,7 @@ static void begin_term(struct standby_server *s) ON_MAIN
     s->state = SERVER_BEGINNING;
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;
-    s->terms.ack = s->config.settings->standby_ack;
+    s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
     start_job(s, write_terms, on_term_written);
 }
 
@@ -226,13 +226,13 @@ static void ask_peer(void *server)
 {
     struct standby_server *s = server;
 
-    s->job.err.status = peer_inquiry_ask(&s->inquiry.asked, &s->inquiry.answer, &s->job.err);
+    s->job.err.status = peer_query_ask(&s->query.asked, &s->query.answer, &s->job.err);
 }
 
 static void on_peer_answer(void *server)
 {
     struct standby_server *s = server;
-    const struct peer_answer *answer = &s->inquiry.answer;
+    const struct peer_answer *answer = &s->query.answer;
     char sentence[256];
 
     enter_main();
@@ -261,11 +261,11 @@ static void on_peer_answer(void *server)
     }
 }
 
-static void start_inquiry(struct standby_server *s) ON_MAIN
+static void start_query(struct standby_server *s) ON_MAIN
 {
-    struct peer_inquiry *asked = &s->inquiry.asked;
+    struct peer_query *asked = &s->query.asked;
 
-    *asked = (struct peer_inquiry){ .node = s->config.welcome->node };
+    *asked = (struct peer_query){ .node = s->config.welcome->node };
     snprintf(asked->peer, sizeof asked->peer, "%s", s->terms.peer);
     snprintf(asked->token, sizeof asked->token, "%.127s", s->config.settings->token);
     s->asked_ms = clock_mono_ms();
@@ -317,7 +317,7 @@ int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err
         begin_term(s);
     } else {
         s->state = SERVER_ASKING;
-        start_inquiry(s);
+        start_query(s);
     }
     return 0;
 }
@@ -510,7 +510,7 @@ static void start_deciding(struct standby_server *s) ON_MAIN
         terms_begin(&s->terms, 1, NULL);
     }
     s->terms.role = TERMS_PRIMARY;
-    s->terms.ack = s->config.settings->standby_ack;
+    s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
     s->terms.in_sync = false;
     snprintf(s->terms.peer, sizeof s->terms.peer, "%s", q->asked.address);
     start_job(s, decide, on_decided);
@@ -538,7 +538,7 @@ static bool has_more(const uint64_t *last, const uint64_t *keep, uint32_t n)
 }
 
 /* The shards keep their logs now, and have said where these end. */
-static void judge(struct standby_server *s) ON_MAIN
+static void classify(struct standby_server *s) ON_MAIN
 {
     struct follower_request *q = &s->request;
     bool is_common;
@@ -546,7 +546,7 @@ static void judge(struct standby_server *s) ON_MAIN
     standby_shards_last(s->shards, q->last);
     is_common = terms_common(&s->terms, &q->theirs, q->last, q->asked.last, q->keep);
     q->action = is_common ? FOLLOW_GO_ON : FOLLOW_COPY;
-    q->is_judged = true;
+    q->is_classified = true;
     if (is_common && terms_last(&q->theirs) > terms_last(&s->terms)) {
         hand_over(s);
     } else if (s->state == SERVER_SERVING) {
@@ -569,10 +569,10 @@ static void go_on(void *server)
         return;
     switch (s->request.step) {
     case FOLLOW_HOLDING:
-        if (s->request.is_judged)
+        if (s->request.is_classified)
             start_deciding(s); /* it serves now */
         else
-            judge(s);
+            classify(s);
         break;
     case FOLLOW_BEGINNING:
         begin_following(s);
@@ -644,7 +644,7 @@ static int on_follow(struct standby_server *s, struct request *r) ON_MAIN
     q->connection = r->connection;
     q->request_id = r->header->request_id;
     q->err = (struct err){ 0 };
-    q->is_judged = false;
+    q->is_classified = false;
     snprintf(q->name, sizeof q->name, "%s", r->connection->hello.name);
     connection_hold(r->connection);
     if (check_follow(s, &q->err))
@@ -793,7 +793,7 @@ static void on_sync_note_write(void *server)
 /* A standby that never came, or has gone, is not waited for: another one may follow. */
 static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    const struct sync_shard *shards = standby_shards_look(s->shards);
+    const struct sync_shard *shards = standby_shards_query(s->shards);
     uint32_t n = 0;
 
     if (!s->is_followed)
@@ -815,7 +815,7 @@ static void tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
     if (s->job.is_running)
         return;
-    switch (sync_step(&s->sync, standby_shards_look(s->shards), s->n_shards,
+    switch (sync_step(&s->sync, standby_shards_query(s->shards), s->n_shards,
                       s->is_followed && s->terms.ack != TERMS_ACK_NO, now_ms)) {
     case SYNC_NOTHING:
         break;
@@ -842,11 +842,11 @@ static void tick_waiting(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
     if (s->state != SERVER_AWAITED || s->job.is_running || s->request.step > FOLLOW_LEAVING)
         return;
-    if (now_ms - s->asked_ms < ASK_AGAIN_MS)
+    if (now_ms - s->asked_ms < ASK_EVERY_MS)
         return;
     s->asked_ms = now_ms;
     if (s->was_in_sync)
-        start_inquiry(s);
+        start_query(s);
     else
         begin_term(s);
 }

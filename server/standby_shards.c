@@ -135,7 +135,7 @@ const struct fetch_view *standby_shards_view(const struct standby_shards *s, uin
     return shard_thread_fetch_view(s->config.shards[shard]);
 }
 
-const struct sync_shard *standby_shards_look(struct standby_shards *s)
+const struct sync_shard *standby_shards_query(struct standby_shards *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         const struct fetch_view *view = standby_shards_view(s, i);

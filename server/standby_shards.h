@@ -38,7 +38,7 @@ const struct fetch_view *standby_shards_view(const struct standby_shards *s, uin
 void standby_shards_next(const struct standby_shards *s, uint64_t *ret);
 
 /* All of them; borrowed until the next call. */
-const struct sync_shard *standby_shards_look(struct standby_shards *s);
+const struct sync_shard *standby_shards_query(struct standby_shards *s);
 
 /* The greatest that a standby has named; 0: none. */
 uint64_t standby_shards_greater_term(const struct standby_shards *s);

@@ -35,8 +35,8 @@ static void drop_oldest(struct record_ring *r)
         r->newest = NULL;
     r->held_bytes -= chunk->cap_bytes;
     r->first = chunk->last + 1;
-    if (!r->spare && chunk->cap_bytes == CHUNK_BYTES)
-        r->spare = chunk;
+    if (!r->pooled && chunk->cap_bytes == CHUNK_BYTES)
+        r->pooled = chunk;
     else
         free(chunk);
 }
@@ -45,7 +45,7 @@ void record_ring_deinit(struct record_ring *r)
 {
     while (r->oldest)
         drop_oldest(r);
-    free(r->spare);
+    free(r->pooled);
     *r = (struct record_ring){ 0 };
 }
 
@@ -57,9 +57,9 @@ static struct record_chunk *space_for(struct record_ring *r, size_t n_bytes)
 
     if (chunk && chunk->cap_bytes - chunk->n_bytes >= n_bytes)
         return chunk;
-    if (cap_bytes == CHUNK_BYTES && r->spare) {
-        chunk = r->spare;
-        r->spare = NULL;
+    if (cap_bytes == CHUNK_BYTES && r->pooled) {
+        chunk = r->pooled;
+        r->pooled = NULL;
     } else {
         chunk = memory_try_large(sizeof *chunk + cap_bytes);
     }

@@ -19,7 +19,7 @@
 
 struct record_ring {
     struct record_chunk *oldest, *newest; /* owned */
-    struct record_chunk *spare;           /* owned, empty */
+    struct record_chunk *pooled;          /* owned, empty */
     size_t max_bytes, held_bytes;
     uint64_t first, last; /* first > last: it is empty */
     bool keeps;

@@ -22,11 +22,11 @@
 #define TEXT_BYTES_MAX \
     (HEAD_BYTES + TERMS_KEPT_MAX * (8 + (1 + MESSAGE_NODE_SHARDS_MAX) * NUMBER_BYTES))
 
-static const char *const ack_names[TERMS_N_ACKS] = { "no", "got", "disk" };
+static const char *const ack_names[TERMS_ACK_END] = { "no", "got", "disk" };
 
 const char *terms_ack_name(enum terms_ack ack)
 {
-    assert(ack < TERMS_N_ACKS);
+    assert(ack < TERMS_ACK_END);
     return ack_names[ack];
 }
 
@@ -339,7 +339,7 @@ static bool parse_head(char **text, struct terms *ret)
         !(timeline = line(text, "timeline ")) ||
         !one_of(line(text, "role "), roles, COUNT_OF(roles), &role) ||
         !one_of(line(text, "in-sync "), answers, COUNT_OF(answers), &in_sync) ||
-        !one_of(line(text, "ack "), ack_names, TERMS_N_ACKS, &ack) ||
+        !one_of(line(text, "ack "), ack_names, TERMS_ACK_END, &ack) ||
         !(peer = line(text, "peer ")) || !(shards = line(text, "shards ")))
         return false;
     if (number_read_u64(timeline, &ret->timeline) || number_read_u64(shards, &n_shards) ||

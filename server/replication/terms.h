@@ -34,7 +34,7 @@
 enum terms_role { TERMS_PRIMARY, TERMS_STANDBY };
 
 /* What a standby has done with a record before the primary's reply goes out. */
-enum terms_ack { TERMS_ACK_NO, TERMS_ACK_GOT, TERMS_ACK_DISK, TERMS_N_ACKS };
+enum terms_ack { TERMS_ACK_NO, TERMS_ACK_GOT, TERMS_ACK_DISK, TERMS_ACK_END };
 
 struct terms_item {
     uint64_t term;

@@ -279,7 +279,7 @@ static int add_record(struct segment_job *job, const struct wal_record *record)
 }
 
 /* The end of what is there. A log that is being written ends anywhere; it may have lost records, too. */
-static int judge_end(struct segment_job *job)
+static int classify_end(struct segment_job *job)
 {
     const struct wal_end *end = wal_reader_end(job->reader);
 
@@ -311,7 +311,7 @@ static void read_segments(uv_work_t *work)
         status = add_record(job, record);
     }
     if (!status && !record && !job->n_records)
-        status = judge_end(job);
+        status = classify_end(job);
     if (status || !record)
         end_reading(job);
     job->err.status = status;

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 REASONS = "tests/lint/one_user_headers.txt"
-REASONS_MAX = 25
+REASONS_MAX = 32
 PRODUCT = ("common", "proto", "server", "worker", "deploy")
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))

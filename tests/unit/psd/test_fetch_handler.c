@@ -59,7 +59,7 @@ static struct fetch_reply hear(struct peer *p, uint64_t request_id)
     return got;
 }
 
-static void a_fetch_waits_for_records_and_tells_what_came_before(void **state)
+static void a_fetch_waits_for_records_and_acknowledges_those_before(void **state)
 {
     const struct fetch_view *view;
     struct fetch_reply got;
@@ -214,7 +214,7 @@ static void the_log_keeps_what_the_standby_has_not_written_up_to_a_bound(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fetch_waits_for_records_and_tells_what_came_before),
+        cmocka_unit_test(a_fetch_waits_for_records_and_acknowledges_those_before),
         cmocka_unit_test(replies_wait_for_the_standby_while_the_gate_is_closed),
         cmocka_unit_test(a_worker_that_is_gone_is_shown_once_the_standby_knows),
         cmocka_unit_test(a_greater_term_seals_the_shard),

@@ -188,7 +188,7 @@ static void release(struct world *w)
     }
 }
 
-static void look(struct world *w, struct sync_shard *ret)
+static void query(struct world *w, struct sync_shard *ret)
 {
     for (uint32_t i = 0; i < N_SHARDS; i++)
         ret[i] = (struct sync_shard){ .is_connected = w->is_connected[i],
@@ -204,7 +204,7 @@ static void step(struct world *w)
     struct sync_shard shards[N_SHARDS];
     enum sync_order order;
 
-    look(w, shards);
+    query(w, shards);
     order = sync_step(&w->sync, shards, N_SHARDS, w->is_followed, w->now_ms);
     for (uint32_t i = 0; i < N_SHARDS; i++) {
         if (order == SYNC_CLOSE_GATES)

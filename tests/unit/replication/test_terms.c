@@ -273,7 +273,7 @@ static void the_oldest_terms_are_dropped(void **state)
     terms_deinit(&t);
 }
 
-static void the_list_travels_as_bytes(void **state)
+static void the_list_is_sent_as_bytes(void **state)
 {
     struct terms t = example(5), back = { .role = TERMS_STANDBY, .peer = "me:1" };
     uint8_t bytes[5 * 3 * 8], damaged[sizeof bytes];
@@ -385,7 +385,7 @@ struct member {
     uint64_t records[400], last;
 };
 
-static uint64_t twins_common(const struct member *a, const struct member *b)
+static uint64_t reference_common(const struct member *a, const struct member *b)
 {
     uint64_t n = 0;
 
@@ -400,7 +400,7 @@ static void follow(struct member *standby, const struct member *primary)
 
     if (!terms_common(&standby->terms, &primary->terms, &standby->last, &primary->last, &keep))
         keep = 0;
-    assert_int_equal(keep, twins_common(standby, primary));
+    assert_int_equal(keep, reference_common(standby, primary));
     terms_adopt(&standby->terms, &primary->terms);
     memcpy(standby->records, primary->records, sizeof standby->records);
     /* It fetches up to where it likes, but not less than it had and keeps. */
@@ -415,7 +415,7 @@ static void begin(struct member *m, uint64_t term)
     terms_begin(&m->terms, term, &(uint64_t){ m->last + 1 });
 }
 
-static void the_common_record_is_that_of_the_twin_in_random_runs(void **state)
+static void the_common_record_is_that_of_the_reference_in_random_runs(void **state)
 {
     uint64_t n_promotions = 0; /* so far apart that no restart of one gets to another */
 
@@ -457,11 +457,11 @@ int main(void)
         cmocka_unit_test(a_file_that_makes_no_sense_is_damage),
         cmocka_unit_test(another_layout_has_no_history_but_the_peer),
         cmocka_unit_test(the_oldest_terms_are_dropped),
-        cmocka_unit_test(the_list_travels_as_bytes),
+        cmocka_unit_test(the_list_is_sent_as_bytes),
         cmocka_unit_test(the_last_common_record_is_the_end_of_the_shorter_log_of_one_term),
         cmocka_unit_test(terms_that_two_began_apart_are_not_common),
         cmocka_unit_test(another_history_or_layout_has_nothing_in_common),
-        cmocka_unit_test(the_common_record_is_that_of_the_twin_in_random_runs),
+        cmocka_unit_test(the_common_record_is_that_of_the_reference_in_random_runs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-#include "server/peer_inquiry.h"
+#include "server/peer_query.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -108,7 +108,7 @@ static int read_reply(int fd, struct bytes *in, uint64_t until_ms, struct hello_
                : message_read_hello_reply(&header, bytes_front(in) + FRAME_HEADER_BYTES, ret);
 }
 
-static int greet(int fd, const struct peer_inquiry *asked, uint64_t until_ms,
+static int greet(int fd, const struct peer_query *asked, uint64_t until_ms,
                  struct hello_reply *ret)
 {
     struct hello hello = { .version_min = PROTO_VERSION_MIN,
@@ -130,7 +130,7 @@ static int greet(int fd, const struct peer_inquiry *asked, uint64_t until_ms,
     return status;
 }
 
-static int read_answer(const struct peer_inquiry *asked, const struct hello_reply *reply,
+static int read_answer(const struct peer_query *asked, const struct hello_reply *reply,
                        struct peer_answer *ret, struct err *err)
 {
     const struct group *group = &reply->groups.items[asked->node];
@@ -147,9 +147,9 @@ static int read_answer(const struct peer_inquiry *asked, const struct hello_repl
     return 0;
 }
 
-int peer_inquiry_ask(const struct peer_inquiry *asked, struct peer_answer *ret, struct err *err)
+int peer_query_ask(const struct peer_query *asked, struct peer_answer *ret, struct err *err)
 {
-    const uint64_t until_ms = clock_mono_ms() + PEER_INQUIRY_MS;
+    const uint64_t until_ms = clock_mono_ms() + PEER_QUERY_MS;
     struct hello_reply reply = { 0 };
     struct sockaddr_storage at;
     int fd = -1, status = address_resolve("peer", asked->peer, &at, err);

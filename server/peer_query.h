@@ -2,15 +2,15 @@
  * One question to another psd, in libuv's pool: is it the primary of this node's shards? It is greeted as a watcher,
  * and its greeting names the groups as it knows them.
  */
-#ifndef SERVER_PEER_INQUIRY_H
-#define SERVER_PEER_INQUIRY_H
+#ifndef SERVER_PEER_QUERY_H
+#define SERVER_PEER_QUERY_H
 
 #include "common/status.h"
 #include "proto/message.h"
 
-#define PEER_INQUIRY_MS 1000u /* for all of it */
+#define PEER_QUERY_MS 1000u /* for all of it */
 
-struct peer_inquiry {
+struct peer_query {
     char peer[MESSAGE_ADDRESS_MAX]; /* HOST:PORT */
     char token[128];                /* as a hello has it */
     uint32_t node;
@@ -22,8 +22,8 @@ struct peer_answer {
     char primary[MESSAGE_ADDRESS_MAX]; /* "": not known */
 };
 
-/* Blocks for PEER_INQUIRY_MS at most. Statuses of sockets, -ETIMEDOUT, PS_EPROTO, or the peer's own refusal. */
-int peer_inquiry_ask(const struct peer_inquiry *asked, struct peer_answer *ret, struct err *err)
+/* Blocks for PEER_QUERY_MS at most. Statuses of sockets, -ETIMEDOUT, PS_EPROTO, or the peer's own refusal. */
+int peer_query_ask(const struct peer_query *asked, struct peer_answer *ret, struct err *err)
     MUST_CHECK;
 
 #endif
