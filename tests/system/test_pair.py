@@ -247,7 +247,7 @@ def test_a_standby_that_has_nothing_is_not_promoted(pair):
     assert answer.status != 0 and "no whole copy" in answer.text
 
 
-def test_workers_are_told_where_the_primary_is(pair):
+def test_a_refused_worker_learns_where_the_primary_is(pair):
     primary, standby, *_ = two(pair)
     client = wire.Wire(standby.port)
     answer = client.hello(shard=0)
