@@ -166,6 +166,7 @@ struct stats_standby {
     uint64_t term;
     bool in_sync;
     bool is_missing; /* a standby is known, and is not in sync */
+    bool is_rising;  /* a standby that becomes the primary: `term` is its own already */
     uint64_t lag_records, lag_ms;
     char wait[160]; /* why it waits for a person or its peer; "": it does not */
     uint64_t wait_since_unix_ms;
