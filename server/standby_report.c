@@ -60,6 +60,7 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
                                    .lag_records = v.lag_records,
                                    .lag_ms = v.lag_ms,
                                    .wait_since_unix_ms = v.since_unix_ms };
+    ret->is_rising = v.state >= STANDBY_SEALING;
     snprintf(ret->role, sizeof ret->role, "standby");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(&v));
     snprintf(ret->peer, sizeof ret->peer, "%.127s", primary);
@@ -84,8 +85,8 @@ void standby_report_groups(const struct stats_standby *report, const char *own_a
     bool is_primary = strcmp(report->role, "primary") == 0;
     struct group group = { .term = report->term, .in_sync = report->in_sync };
 
-    /* Until a primary has begun its term nobody knows who is the one: workers are told to come again. */
-    if (!report->is_on || (is_primary && !serves))
+    /* Until a primary serves nobody says who is the one: workers are told to come again. */
+    if (!report->is_on || (is_primary && !serves) || report->is_rising)
         return;
     snprintf(group.primary, sizeof group.primary, "%s",
              is_primary ? own_address : report->peer);
