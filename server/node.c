@@ -716,22 +716,10 @@ static void make_helpers(struct node *n) ON_MAIN
         checkpointer_find_last(n->checkpointer);
     admin.stats = n->stats;
     admin.checkpointer = n->checkpointer;
-    admin.shards = (struct shard_call_config){ &n->mailbox, &n->map, n->shards };
+    admin.shards = standbys.shards;
     n->admin = admin_server_new(&admin);
     n->watches = watch_server_new(&watches);
-    n->report.node =
-        (struct node_report){ .version = PS_VERSION,
-                              .address = "",
-                              .http_address = s->http,
-                              .durability = s->data_dir[0] ? s->durability_name : "off",
-                              .node = n->map.node,
-                              .n_nodes = n->map.n_nodes,
-                              .shards_per_node = s->shards,
-                              .metrics_tables = s->metrics_tables,
-                              .started_unix_ms = clock_unix_ms(),
-                              .pid = (uint64_t)getpid(),
-                              .memory_max_bytes = s->memory_max_bytes,
-                              .client_memory_max_bytes = s->client_memory_bytes };
+    n->report.node = node_stats_first(s, &n->map);
 }
 
 static int listen_for_frames(struct node *n, struct err *err) ON_MAIN

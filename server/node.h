@@ -17,9 +17,9 @@
 
 #define NODE_RESTART (-1)
 
-/* Until a signal or a failure ends it. SIGHUP reads settings again, into *settings; NULL: there is nothing to read. The
- * exit status: 0, or 1 with a sentence in the log. NODE_RESTART: it is to be called once more, as a standby cannot go on
- * with what its shards hold. */
+/* Until a signal or a failure ends it. SIGHUP reads settings again, into *settings; NULL: there is nothing to read.
+ * The exit status: 0, 1 with a sentence in the log, 3: another psd is the primary. NODE_RESTART: it is to be called
+ * once more, as a standby cannot go on with what its shards hold. */
 int node_run(struct settings *settings, struct settings_reload *reload) ON_MAIN;
 
 #endif

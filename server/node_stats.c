@@ -38,6 +38,22 @@ struct view {
     const struct shard_report **reports; /* owned, n_shards */
 };
 
+struct node_report node_stats_first(const struct settings *s, const struct hello_reply *map)
+{
+    return (struct node_report){ .version = PS_VERSION,
+                                 .address = "",
+                                 .http_address = s->http,
+                                 .durability = s->data_dir[0] ? s->durability_name : "off",
+                                 .node = map->node,
+                                 .n_nodes = map->n_nodes,
+                                 .shards_per_node = s->shards,
+                                 .metrics_tables = s->metrics_tables,
+                                 .started_unix_ms = clock_unix_ms(),
+                                 .pid = (uint64_t)getpid(),
+                                 .memory_max_bytes = s->memory_max_bytes,
+                                 .client_memory_max_bytes = s->client_memory_bytes };
+}
+
 struct node_stats *node_stats_new(struct shard_thread *const *shards, uint32_t n_shards)
 {
     struct node_stats *s = memory_alloc(sizeof *s);

@@ -6,11 +6,15 @@
 #define SERVER_NODE_STATS_H
 
 #include "server/admin/stats.h"
+#include "server/settings.h"
 #include "server/shard_thread.h"
 
 #define NODE_STATS_N_WAITS_MAX 64u
 
 struct node_stats;
+
+/* What does not change while psd runs; the rest is 0. Strings are borrowed. */
+struct node_report node_stats_first(const struct settings *s, const struct hello_reply *map);
 
 /* `shards` is borrowed and lives longer than the last reader. */
 struct node_stats *node_stats_new(struct shard_thread *const *shards, uint32_t n_shards);

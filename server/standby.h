@@ -123,8 +123,8 @@ void standby_stop(struct standby *s, void (*done)(void *arg), void *arg) ON_MAIN
 /* The loop has ended behind standby_stop(). NULL is fine. */
 void standby_free(struct standby *s) ON_MAIN;
 
-/* What other nodes and clients hear of this node's two psd: as the report says, of whichever side. `serves`: workers may
- * come. Nothing where there is, and was, no other one. */
+/* What other nodes and clients hear of this node's two psd: as the report says, of whichever side. `serves`: workers
+ * may come. Nothing where there is, and was, no other one. */
 void standby_report_groups(const struct stats_standby *report, const char *own_address,
                            bool serves, struct group_view *groups) ON_MAIN;
 

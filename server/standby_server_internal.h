@@ -1,4 +1,4 @@
-/* What standby_server.c keeps, for standby_server_report.c, which tells operators of it. */
+/* What standby_server_follow.c keeps, for standby_server_report.c, which tells operators of it. */
 #ifndef SERVER_STANDBY_SERVER_INTERNAL_H
 #define SERVER_STANDBY_SERVER_INTERNAL_H
 

@@ -222,8 +222,8 @@ system_release() {
 # Beside it: the Python package (apart, as its conftest.py is another), and with sanitizers what breaks connections and threads.
 system_others() {
     run_pytest python release "$jobs" tests/python
-    run_pytest asan asan "$jobs" $([ "$plan" = ci ] || echo "--deselect=$orders") $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py
-    run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py
+    run_pytest asan asan "$jobs" $([ "$plan" = ci ] || echo "--deselect=$orders") $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py $S/test_standby.py $S/test_pair.py
+    run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py $S/test_pair.py
 }
 system() {
     trap 'trap - INT TERM; kill 0' INT TERM # those beside it, too, which a shell lets ignore ^C
@@ -234,7 +234,9 @@ system() {
     trap - INT TERM
     # By themselves: how long a worker waits is held to a bound.
     run_pytest hostile release "$jobs" $S/test_hostile.py
-    for suite in release hostile python asan tsan; do
+    # Pairs of psd, whose standbys must not fall behind for want of a core.
+    run_pytest ha release "$jobs" tests/ha
+    for suite in release hostile ha python asan tsan; do
         tally_pytest $suite
     done
 }

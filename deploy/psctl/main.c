@@ -163,7 +163,8 @@ static const struct command commands[] = {
     { "promote", "", 0, 0, SERVER_FLAGS "the-other-is-dead accept-loss ",
       "the standby at --server becomes the primary, in a term of its own. Refused while the primary answers, and where "
       "the standby was not in sync with it.",
-      { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" } }, online_promote, false },
+      { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" } },
+      online_promote, false },
     { "row", "TABLE KEY", 2, 2, SERVER_FLAGS, "a row's values, state and version, and who pushed it last.",
       { { "psctl row criteo/emb 42", "the row of key 42" },
         { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } },

@@ -58,7 +58,7 @@ static int archive_logs(const struct file_ops *files, const char *data_dir, uint
     uint32_t n_shards;
     int status = timeline_n_shards(files, data_dir, epoch, &n_shards, err);
 
-    for (uint32_t i = 0; i < n_shards && !status; i++) {
+    for (uint32_t i = 0; !status && i < n_shards; i++) {
         status = timeline_log_dir(data_dir, epoch, i, dir, err);
         if (!status)
             status = wal_segment_archive(files, dir, 0, err);

@@ -21,17 +21,17 @@ class Networks:
     def __init__(self, names):
         self.prefix = f"psd{os.getpid() % 100000}"
         self.names = list(names)
-        self.hub = f"{self.prefix}hub"
+        self.bridge = f"{self.prefix}bridge"
 
     def __enter__(self):
-        if os.geteuid() or not ip("netns", "add", self.hub, check=False):
+        if os.geteuid() or not ip("netns", "add", self.bridge, check=False):
             pytest.skip("no network namespace can be made here: it takes root")
-        ip("-n", self.hub, "link", "add", "br0", "type", "bridge")
-        ip("-n", self.hub, "link", "set", "br0", "up")
+        ip("-n", self.bridge, "link", "add", "br0", "type", "bridge")
+        ip("-n", self.bridge, "link", "set", "br0", "up")
         for i, name in enumerate(self.names, 1):
             ip("netns", "add", self.namespace(name))
-            ip("link", "add", f"to{i}", "netns", self.hub, "type", "veth", "peer", "name", "eth0", "netns", self.namespace(name))
-            ip("-n", self.hub, "link", "set", f"to{i}", "master", "br0", "up")
+            ip("link", "add", f"to{i}", "netns", self.bridge, "type", "veth", "peer", "name", "eth0", "netns", self.namespace(name))
+            ip("-n", self.bridge, "link", "set", f"to{i}", "master", "br0", "up")
             ip("-n", self.namespace(name), "link", "set", "lo", "up")
             ip("-n", self.namespace(name), "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
             ip("-n", self.namespace(name), "link", "set", "eth0", "up")
@@ -40,7 +40,7 @@ class Networks:
     def __exit__(self, *_):
         for name in self.names:
             ip("netns", "del", self.namespace(name), check=False)
-        ip("netns", "del", self.hub, check=False)
+        ip("netns", "del", self.bridge, check=False)
 
     def namespace(self, name):
         return f"{self.prefix}{name}"
@@ -52,16 +52,16 @@ class Networks:
         """The command line that runs `args` on this host."""
         return ["ip", "netns", "exec", self.namespace(name), *map(str, args)]
 
-    def cut(self, name):
+    def unplug(self, name):
         """Its cable is out: nothing comes or goes, and nobody is told."""
-        ip("-n", self.hub, "link", "set", f"to{self.names.index(name) + 1}", "down")
+        ip("-n", self.bridge, "link", "set", f"to{self.names.index(name) + 1}", "down")
 
     def drop(self, source, target):
         """What `source` sends to `target` is lost; the other direction goes on."""
-        rules = f"table ip cut {{ chain in {{ type filter hook input priority 0; ip saddr {self.address(source)} drop; }}; }}"
+        rules = f"table ip dropped {{ chain in {{ type filter hook input priority 0; ip saddr {self.address(source)} drop; }}; }}"
         subprocess.run(self.inside(target, "nft", rules), check=True)
 
     def heal(self):
         for i, name in enumerate(self.names, 1):
-            ip("-n", self.hub, "link", "set", f"to{i}", "up")
+            ip("-n", self.bridge, "link", "set", f"to{i}", "up")
             subprocess.run(self.inside(name, "nft", "flush ruleset"), check=True)

@@ -29,8 +29,8 @@ def stop(pair, dice):
     pair.other().start()
 
 
-def cut(pair, dice):
-    pair.networks.cut(pair.serving().name)
+def unplug(pair, dice):
+    pair.networks.unplug(pair.serving().name)
     pair.promote("--the-other-is-dead")
     pair.counters[dice.randrange(3)].ask("go")
     pair.networks.heal()
@@ -54,7 +54,7 @@ def kill_standby(pair, dice):
 
 
 @pytest.mark.parametrize("durability", ["fsync", "async"])
-@pytest.mark.parametrize("fault", [kill, stop, cut, drop, kill_standby])
+@pytest.mark.parametrize("fault", [kill, stop, unplug, drop, kill_standby])
 def test_no_push_is_lost_or_applied_twice(tmp_path, fault, durability):
     seed = int(os.environ.get("PS_SEED", "1"), 0)
     print(f"PS_SEED={seed}")

@@ -149,6 +149,11 @@ def test_the_monitoring_page_has_every_metric_and_field(start_psd, tmp_path):
     subprocess.run([BIN / "psworker", "synth", "--rows", "2000", "--output", clicks], check=True, capture_output=True)
     subprocess.run([BIN / "psworker", "train", "--format", "criteo", "--data", clicks, "--valid-fraction", "0.1", "--bottom", "16",
                     "--top", "16", "--servers", f"127.0.0.1:{psd.port}", "--json", lines], check=True, capture_output=True)
+    standby = subprocess.Popen([BIN / "psd", "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--http", "", "--shards", "1", "--data-dir",
+                                tmp_path / "standby", "--standby", f"127.0.0.1:{psd.port}"])
+    eventually(lambda: psd.admin("status").get("replication", {}).get("in_sync"))
+    standby.kill()
+    standby.wait()
     with urllib.request.urlopen(f"http://{psd.http}/metrics", timeout=60) as answer:
         metrics = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.M))
     assert len(metrics) > 50

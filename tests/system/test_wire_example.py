@@ -109,7 +109,7 @@ def table_rows(first_cell):
 
 
 def test_both_tables_of_statuses_say_the_same_and_their_numbers_are_right():
-    requests = "HELLO JOIN TABLE PULL PUSH BEAT LEAVE ADMIN WATCH".split()
+    requests = "HELLO JOIN TABLE PULL PUSH BEAT LEAVE ADMIN FOLLOW FILE FETCH WATCH".split()
     by_status = {request: set() for request in requests}
     for number, name, replies, _ in table_rows("status \\| name"):
         assert int(number) == (STATUS[name[3:]] if name.startswith("PS_") else -getattr(errno, name))

@@ -24,8 +24,8 @@
 #include "common/hash.h"
 #include "common/memory.h"
 #include "proto/channel.h"
-#include "proto/message_replication.h"
 #include "proto/connector.h"
+#include "proto/message_replication.h"
 #include "worker/client/discovery.h"
 
 #define STEP_MS 2000u          /* for TCP, for the handshake, and for an answer that is due */

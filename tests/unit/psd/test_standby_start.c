@@ -168,7 +168,7 @@ static void assert_follows(struct role *r, const char *option, const char *want)
     assert_string_equal(primary, want);
 }
 
-static void follows_whom_it_was_told_or_followed_before(void **state)
+static void follows_the_option_or_whom_it_followed_before(void **state)
 {
     struct role r;
     struct err err;
@@ -213,7 +213,7 @@ int main(void)
         cmocka_unit_test(an_empty_directory_has_no_records),
         cmocka_unit_test(a_cluster_is_written_whole_or_not_at_all),
         cmocka_unit_test(a_damaged_cluster_is_refused),
-        cmocka_unit_test(follows_whom_it_was_told_or_followed_before),
+        cmocka_unit_test(follows_the_option_or_whom_it_followed_before),
         cmocka_unit_test(an_option_is_done_by_a_promotion),
     };
 

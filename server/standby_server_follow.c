@@ -721,7 +721,8 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
 {
     bool is_in = s->sync.state == SYNC_IN;
 
-    if (!s->terms.peer[0] || now_ms - s->asked_ms < ASK_EVERY_MS)
+    if (!s->terms.peer[0] || s->request.step != FOLLOW_NONE ||
+        now_ms - s->asked_ms < ASK_EVERY_MS)
         return false;
     if (is_in ? !sync_seems_lost(&s->sync, standby_shards_query(s->shards), s->n_shards, now_ms)
               : s->is_followed || s->sync.state != SYNC_OUT)
