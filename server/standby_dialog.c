@@ -287,6 +287,7 @@ static int read_directory(struct standby *s, struct err *err)
         s->terms.n_shards = standby_n_shards(s);
     }
     s->was_standby = s->terms.role == TERMS_STANDBY;
+    s->terms.in_sync = false; /* the primary may have gone on alone since this psd's end */
     if (!status)
         status = log_end_read(s->config.files, data_dir, standby_n_shards(s), &s->epoch,
                               s->last, err);

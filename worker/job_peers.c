@@ -36,18 +36,63 @@ static bool takes_part(const cJSON *worker)
            strcmp(state, "expected") == 0;
 }
 
-/* Asks the servers of --servers in turn, until one answers: 0, or why the last one did not. */
-static int try_servers(const struct settings *s,
+/* ---- whom to ask ---- */
+
+/* The two psd of the node that has answered: one of them may be gone by the next question. */
+struct members {
+    char at[2][ADDRESS_SERVER_MAX];
+};
+
+#define SERVERS_MAX (DISCOVERY_SERVERS_MAX + 3u)
+
+struct servers {
+    uint32_t n;
+    char at[SERVERS_MAX][ADDRESS_SERVER_MAX];
+};
+
+static void add_server(struct servers *list, const char *server)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (strcmp(list->at[i], server) == 0)
+            return;
+    if (server[0] && list->n < SERVERS_MAX)
+        snprintf(list->at[list->n++], ADDRESS_SERVER_MAX, "%s", server);
+}
+
+/* First where a standby has taken over, as --servers may name the dead one alone; then --servers. */
+static int list_servers(const struct job_peers *p, const struct members *members,
+                        struct servers *ret, struct err *err)
+{
+    struct address *named = memory_alloc(DISCOVERY_SERVERS_MAX * sizeof *named);
+    struct ps_stats stats = { 0 };
+    uint32_t n;
+    int status = address_list(p->settings->servers, DISCOVERY_SERVERS_MAX, named, &n, err);
+
+    ret->n = 0;
+    if (p->store)
+        p->store->ops->stats(p->store, &stats);
+    if (!status) {
+        add_server(ret, stats.moved_to);
+        for (uint32_t i = 0; i < 2 && members; i++)
+            add_server(ret, members->at[i]);
+        for (uint32_t i = 0; i < n; i++)
+            add_server(ret, named[i].text);
+    }
+    free(named);
+    return status;
+}
+
+/* Asks the servers in turn, until one answers: 0, or why the last one did not. */
+static int try_servers(const struct job_peers *p, const struct members *members,
                        int (*try)(void *arg, const char *server, struct err *err), void *arg,
                        struct err *err)
 {
-    struct address *servers = memory_alloc(DISCOVERY_SERVERS_MAX * sizeof *servers);
-    uint32_t n;
-    int status = address_list(s->servers, DISCOVERY_SERVERS_MAX, servers, &n, err);
+    struct servers *servers = memory_alloc(sizeof *servers);
+    int status = list_servers(p, members, servers, err);
 
     if (!status)
-        for (uint32_t i = 0; i < n && (!i || status); i++)
-            status = try(arg, servers[i].text, err);
+        for (uint32_t i = 0; i < servers->n && (!i || status); i++)
+            status = try(arg, servers->at[i], err);
     free(servers);
     return status;
 }
@@ -136,14 +181,41 @@ struct search {
     const struct settings *settings;
     char server[ADDRESS_SERVER_MAX]; /* that has described the cluster */
     struct hello_reply cluster;
+    struct members members;
 };
+
+/* Its group, as the server has described it; NULL: it has no standby, and never had one. */
+static const struct group *own_group(const struct search *f)
+{
+    const struct groups *groups = &f->cluster.groups;
+
+    return f->cluster.node < groups->n && groups->items[f->cluster.node].term
+               ? &groups->items[f->cluster.node]
+               : NULL;
+}
+
+/* A standby may have described the cluster: its primary is asked. */
+static const char *server_of(const struct search *f, uint32_t node)
+{
+    const struct group *group = own_group(f);
+
+    if (node != f->cluster.node)
+        return f->cluster.nodes[node];
+    return group && group->primary[0] ? group->primary : f->server;
+}
 
 static int find_cluster(void *arg, const char *server, struct err *err)
 {
     struct search *f = arg;
+    const struct group *group;
 
     snprintf(f->server, sizeof f->server, "%s", server);
-    return ps_admin_cluster(server, f->settings->token, WHY_MS, &f->cluster, err);
+    if (ps_admin_cluster(server, f->settings->token, WHY_MS, &f->cluster, err))
+        return err->status;
+    group = own_group(f);
+    snprintf(f->members.at[0], ADDRESS_SERVER_MAX, "%s", group ? group->primary : "");
+    snprintf(f->members.at[1], ADDRESS_SERVER_MAX, "%s", group ? group->standby : "");
+    return 0;
 }
 
 /* Of all nodes of the cluster. */
@@ -159,7 +231,7 @@ static void ask_why(const struct settings *s, const struct search *found,
 
     snprintf(ret_why, JOB_PEERS_WHY_MAX, "the servers know of no wait");
     for (uint32_t i = 0; i < cluster->n_nodes; i++)
-        nodes[i].server = i == cluster->node ? found->server : cluster->nodes[i];
+        nodes[i].server = server_of(found, i);
     ps_admin_ask(&plan, nodes, cluster->n_nodes);
     for (uint32_t i = 0; i < cluster->n_nodes; i++) {
         scan_node(&nodes[i], s, &best, ret_why);
@@ -168,16 +240,16 @@ static void ask_why(const struct settings *s, const struct search *found,
     free(nodes);
 }
 
-void job_peers_why(const struct settings *s, char ret_why[JOB_PEERS_WHY_MAX])
+void job_peers_why(const struct job_peers *p, char ret_why[JOB_PEERS_WHY_MAX])
 {
     struct search *f = memory_alloc(sizeof *f);
     struct err err = { 0 };
 
-    f->settings = s;
-    if (try_servers(s, find_cluster, f, &err))
+    f->settings = p->settings;
+    if (try_servers(p, NULL, find_cluster, f, &err))
         snprintf(ret_why, JOB_PEERS_WHY_MAX, "no server says for what (%.200s)", err.text);
     else
-        ask_why(s, f, ret_why);
+        ask_why(p->settings, f, ret_why);
     free(f);
 }
 
@@ -278,9 +350,9 @@ static bool add_node(struct job_peers_ends *ends, const struct ps_admin_node *no
     return knows || !node->json;
 }
 
-/* One question to all nodes. False: one of them is behind. */
+/* One question to all nodes. False: one of them is behind. *ret_heard: the one that has described them has answered. */
 static bool ask_ends(const struct settings *s, const struct search *found, uint32_t timeout_ms,
-                     struct job_peers_ends *ret)
+                     struct job_peers_ends *ret, bool *ret_heard)
 {
     const struct hello_reply *cluster = &found->cluster;
     const struct ps_admin_plan plan = {
@@ -291,8 +363,9 @@ static bool ask_ends(const struct settings *s, const struct search *found, uint3
 
     memset(ret, 0, sizeof *ret);
     for (uint32_t i = 0; i < cluster->n_nodes; i++)
-        nodes[i].server = i == cluster->node ? found->server : cluster->nodes[i];
+        nodes[i].server = server_of(found, i);
     ps_admin_ask(&plan, nodes, cluster->n_nodes);
+    *ret_heard = nodes[cluster->node].json != NULL;
     for (uint32_t i = 0; i < cluster->n_nodes; i++) {
         all = add_node(ret, &nodes[i], s) && all;
         if (nodes[i].err.text[0])
@@ -305,12 +378,14 @@ static bool ask_ends(const struct settings *s, const struct search *found, uint3
 
 /* Waiting for the ends of the others. */
 struct end_wait {
+    const struct job_peers *peers;
     const struct settings *settings;
     const struct stop_signal *stop;
     uint64_t silence_max_ms; /* without an answer; 0: what is known now is enough */
     uint64_t since_ms, heard_ms, say_ms;
     struct search search;
-    bool has_found; /* the cluster */
+    bool has_found; /* the cluster; false again when the node that has described it is silent */
+    bool has_tried; /* it was found once */
 };
 
 /* False: a node is behind, or none has answered. */
@@ -318,12 +393,14 @@ static bool ask_once(struct end_wait *w, uint64_t waited_ms, struct job_peers_en
 {
     struct err err = { 0 };
 
-    if (!w->has_found && try_servers(w->settings, find_cluster, &w->search, &err)) {
+    if (!w->has_found &&
+        try_servers(w->peers, &w->search.members, find_cluster, &w->search, &err)) {
         snprintf(ret->why_unknown, sizeof ret->why_unknown, "%.200s", err.text);
         return false;
     }
-    w->has_found = true;
-    return ask_ends(w->settings, &w->search, answer_ms(w->settings, waited_ms), ret);
+    w->has_tried = true;
+    return ask_ends(w->settings, &w->search, answer_ms(w->settings, waited_ms), ret,
+                    &w->has_found);
 }
 
 /* Is that all that the servers will say, or is the time over? */
@@ -338,7 +415,7 @@ static bool is_over(struct end_wait *w, bool all, const struct job_peers_ends *e
         (!w->silence_max_ms || !ends->at_work[0]))
         return true;
     if (stop_signal_asked(w->stop) || !w->silence_max_ms)
-        return waited_ms >= REPORT_MS || !w->has_found;
+        return waited_ms >= REPORT_MS || !w->has_tried;
     return now_ms - w->heard_ms >= w->silence_max_ms ||
            (waited_ms >= REPORT_MS && waited_ms >= w->settings->finish_timeout_ms);
 }
@@ -384,16 +461,18 @@ static void warn_unknown(const struct end_wait *w, struct job_peers_ends *ends)
 }
 
 /* A question that fails is asked again: what was trained is not thrown away for it. */
-void job_peers_find_ends(const struct settings *s, const struct stop_signal *stop,
+void job_peers_find_ends(const struct job_peers *p, const struct stop_signal *stop,
                          uint64_t silence_max_ms, struct job_peers_ends *ret)
 {
+    const struct settings *s = p->settings;
     const uint64_t since_ms = clock_mono_ms();
     const struct timespec pause = pause_of(s);
     struct end_wait *w = memory_alloc(sizeof *w);
     uint64_t now_ms = since_ms;
     bool all;
 
-    *w = (struct end_wait){ .settings = s,
+    *w = (struct end_wait){ .peers = p,
+                            .settings = s,
                             .stop = stop,
                             .silence_max_ms = silence_max_ms,
                             .since_ms = since_ms,
@@ -438,14 +517,15 @@ static void log_if_dead(const cJSON *worker, const struct settings *s,
     dead->is_logged[(uint32_t)rank] = is_gone;
 }
 
-void job_peers_log_dead(const struct settings *s, struct job_peers_dead *dead)
+void job_peers_log_dead(const struct job_peers *p, struct job_peers_dead *dead)
 {
+    const struct settings *s = p->settings;
     struct question q = { .settings = s, .command = "workers", .timeout_ms = WHY_MS };
     const cJSON *job, *worker;
     struct err ignored;
     cJSON *root;
 
-    if (try_servers(s, put_question, &q, &ignored))
+    if (try_servers(p, NULL, put_question, &q, &ignored))
         return;
     root = cJSON_Parse(q.json);
     cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(root, "jobs"))
@@ -465,7 +545,8 @@ int job_peers_clock(const struct settings *s, uint32_t timeout_ms, uint64_t *ret
                     struct err *err)
 {
     struct question q = { .settings = s, .command = "workers", .timeout_ms = timeout_ms };
-    int status = try_servers(s, put_question, &q, err);
+    const struct job_peers p = { .settings = s };
+    int status = try_servers(&p, NULL, put_question, &q, err);
     cJSON *root = status ? NULL : cJSON_Parse(q.json);
     const cJSON *job = find_job(root, s->job);
 

@@ -222,7 +222,7 @@ static void find_ends(struct command_context *r, struct trainer *t, bool validat
     else if (!s->allow_lost_workers && !stop_signal_asked(r->stop))
         silence_ms = s->give_up_ms;
     ends = memory_alloc(sizeof *ends);
-    job_peers_find_ends(s, r->stop, silence_ms, ends);
+    job_peers_find_ends(&(struct job_peers){ s, r->store }, r->stop, silence_ms, ends);
     add_untrained(r, t, ends);
     if (!ends->is_known)
         err_set(&r->ends, 0, "%s", ends->why_unknown);

@@ -47,7 +47,7 @@ static void log_wait(struct wait_monitor *w, const char *what, uint64_t ns)
 {
     char why[JOB_PEERS_WHY_MAX];
 
-    job_peers_why(w->s, why);
+    job_peers_why(&(struct job_peers){ w->s, w->store }, why);
     log_line_info("%s, %.1f s so far: %s", what, (double)ns * 1e-9, why);
 }
 
@@ -65,7 +65,7 @@ static void give_up(struct wait_monitor *w, uint64_t ns)
 static void log_dead(struct wait_monitor *w)
 {
     w->after_ms = 0;
-    job_peers_log_dead(w->s, &w->dead);
+    job_peers_log_dead(&(struct job_peers){ w->s, w->store }, &w->dead);
 }
 
 static void check(struct wait_monitor *w)

@@ -75,6 +75,68 @@ static double grown(const cJSON *before, const cJSON *after, const char *group,
 
 /* --- a node --- */
 
+/* It serves nobody for the other member's sake, which examine_replication() says. */
+static bool is_in_replication(const cJSON *node)
+{
+    const cJSON *r = field_child(node, "replication");
+
+    return strcmp(field_text(r, "role"), "standby") == 0 ||
+           strcmp(field_text(r, "state"), "awaits its standby") == 0;
+}
+
+static void examine_standby(struct examination *e, const cJSON *node, const cJSON *r, double n)
+{
+    const char *state = field_text(r, "state"), *primary = field_text(r, "peer");
+    double lag = field_number(r, "standby_lag_records");
+
+    if (strcmp(state, "spare") == 0 || strcmp(state, "stopped") == 0)
+        say(e, PROBLEM, n,
+            "it is a standby and does not follow its primary %s: %s; if that one is dead, "
+            "psctl "
+            "promote makes this one the primary",
+            primary, field_text(node, "health"));
+    else if (strcmp(state, "following") == 0)
+        say(e, WARNING, n,
+            "it is a standby and not in sync with its primary %s: %.0f records behind", primary,
+            lag);
+    else if (!field_is_true(r, "in_sync"))
+        say(e, NOTE, n, "it is a standby of %s, and not in sync yet: %s", primary, state);
+    else if (!field_is_true(node, "healthy"))
+        say(e, PROBLEM, n, "it is a standby, and not healthy: %s", field_text(node, "health"));
+}
+
+/* Of a node that has, or had, another member. */
+static void examine_replication(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *r = field_child(node, "replication");
+    const char *state = field_text(r, "state"), *peer = field_text(r, "peer");
+
+    if (strcmp(field_text(r, "role"), "standby") == 0) {
+        examine_standby(e, node, r, n);
+        return;
+    }
+    if (!r || !peer[0] || field_is_true(r, "in_sync"))
+        return;
+    if (strcmp(state, "awaits its standby") == 0)
+        say(e, PROBLEM, n,
+            "it waits for its standby %s, which may have pushes that this one acknowledged and "
+            "lacks, and refuses workers: start that one; if it is lost for good, psctl promote "
+            "--accept-loss here",
+            peer);
+    else if (strcmp(state, "no standby") == 0)
+        say(e, WARNING, n,
+            "its standby %s is missing: a failure of this node stops its jobs, and its disk "
+            "alone has their pushes; start psd --standby there",
+            peer);
+    else if (strcmp(state, "standby copies") == 0)
+        say(e, NOTE, n, "its standby %s copies, and is not in sync yet", peer);
+    else
+        say(e, WARNING, n,
+            "its standby %s is not in sync (%s), %.0f records behind: a failure of this node "
+            "may lose pushes",
+            peer, state, field_number(r, "standby_lag_records"));
+}
+
 static void examine_state(struct examination *e, const cJSON *node, double n)
 {
     if (field_child(node, "restoring"))
@@ -82,9 +144,9 @@ static void examine_state(struct examination *e, const cJSON *node, double n)
             field_text(field_child(node, "restoring"), "text"));
     else if (field_is_true(node, "stopping"))
         say(e, WARNING, n, "it is stopping");
-    else if (!field_is_true(node, "ready"))
+    else if (!field_is_true(node, "ready") && !is_in_replication(node))
         say(e, WARNING, n, "it is not ready yet");
-    if (!field_is_true(node, "healthy"))
+    if (!field_is_true(node, "healthy") && !is_in_replication(node))
         say(e, PROBLEM, n, "it is not healthy: %s", field_text(node, "health"));
     if (field_child(node, "huge_pages") && !field_is_true(node, "huge_pages"))
         say(e, WARNING, n,
@@ -327,6 +389,7 @@ static void examine_node(struct examination *e, const cJSON *node)
     examine_checkpoints(e, node, n);
     examine_memory(e, node, n);
     examine_peers(e, node, n);
+    examine_replication(e, node, n);
     cJSON_ArrayForEach(shard, field_child(node, "shards")) examine_shard(e, node, shard, n);
 }
 
@@ -517,7 +580,8 @@ static bool has_own_sentence(const char *what)
 {
     static const char *const named[] = {
         "parked pull",   "checkpoint",           "acknowledgement",        "restore",
-        "worker silent", "write-ahead log full", "write-ahead log's disk", "greeting"
+        "worker silent", "write-ahead log full", "write-ahead log's disk", "greeting",
+        "standby"
     };
 
     for (size_t i = 0; i < COUNT_OF(named); i++)

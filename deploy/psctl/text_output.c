@@ -32,6 +32,22 @@ static void put_styled(struct text_output *s, enum terminal_style style, const c
     fputs(terminal_end(&s->terminal, style), s->out);
 }
 
+/* Of a node that has, or had, another member. */
+static void put_replication(struct text_output *s, const cJSON *r)
+{
+    bool is_primary = strcmp(field_text(r, "role"), "primary") == 0;
+
+    if (!field_text(r, "peer")[0])
+        return;
+    field_put(s->out, is_primary ? "standby      " : "standby of   ", field_text(r, "peer"),
+              ": ");
+    put_styled(s, field_is_true(r, "in_sync") ? TERMINAL_GREEN : TERMINAL_YELLOW,
+               field_text(r, "state"));
+    fprintf(s->out, ", %.0f records and %.0f ms behind, term %.0f\n",
+            field_number(r, "standby_lag_records"), field_number(r, "standby_lag_ms"),
+            field_number(r, "term"));
+}
+
 static void text_output_node(struct text_output *s)
 {
     const cJSON *r = s->root;
@@ -56,6 +72,7 @@ static void text_output_node(struct text_output *s)
                   "\n");
     if (field_text(r, "http_address")[0])
         field_put(s->out, "pages        http://", field_text(r, "http_address"), "/\n");
+    put_replication(s, field_child(r, "replication"));
 }
 
 static void text_output_totals(struct text_output *s)

@@ -331,19 +331,21 @@ static void on_read(uv_work_t *work, int canceled)
     struct fetch_handler *f = work->data;
     struct segment_job *job = &f->job;
     const bool is_wanted = f->n_waiting && f->waiting[0].next == job->first;
+    struct bytes records = job->records;
 
     (void)canceled;
     enter_shard();
     job->is_running = false;
+    job->records =
+        (struct bytes){ 0 }; /* the pool's again as soon as the next one is asked for */
     note_lost(f);
     if (job->err.status && is_wanted) {
         refuse_first(f, job->err.status, job->err.text);
     } else if (job->n_records && is_wanted) {
-        send_records(f, job->first, bytes_front(&job->records), bytes_len(&job->records),
-                     job->n_records);
+        send_records(f, job->first, bytes_front(&records), bytes_len(&records), job->n_records);
         answer_all(f);
     } /* else it is not written yet: the tick tries again */
-    bytes_deinit(&job->records);
+    bytes_deinit(&records);
 }
 
 static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w) ON_SHARD

@@ -12,13 +12,13 @@ from pair import Pair, knows_standbys  # noqa: E402 (in this folder; the path is
 
 @pytest.fixture
 def pair(tmp_path):
-    """pair(*flags) starts a primary, and a standby that is in sync with it."""
+    """pair(*flags) starts a primary, and a standby that is in sync with it, or in another `state`."""
     if not knows_standbys():
         pytest.skip("this psd has no --standby")
     pairs = []
 
-    def start(*flags):
-        pairs.append(Pair(tmp_path / f"pair{len(pairs)}", *flags))
+    def start(*flags, **more):
+        pairs.append(Pair(tmp_path / f"pair{len(pairs)}", *flags, **more))
         return pairs[-1]
 
     yield start

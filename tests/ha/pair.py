@@ -51,14 +51,14 @@ class Member:
 
 
 class Pair:
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, *flags, state="in sync"):
         ports = free_ports(2)
         self.primary, self.standby = (Member(folder / name, port, "--shards", "2", *flags)
                                       for name, port in zip("ab", ports))
         self.primary.start()
         self.primary.await_ready()
         self.standby.start("--standby", self.primary.address)
-        self.await_in_sync()
+        wait_for(f"a standby that is {state}", lambda: self.standby.replication().get("state") == state, 60)
 
     def await_in_sync(self):
         wait_for("a standby in sync", lambda: self.standby.replication().get("in_sync"), 60)

@@ -1,16 +1,12 @@
 """Two psd that hold the same shards, on hosts of their own, and workers that count on a third one."""
 
 import json
-import os
-import pathlib
 import signal
 import subprocess
-import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
-WAIT_S = 60
+from counting import BIN, WAIT_S, Counter
+
 DEPOSED = 3  # exit status of a psd that hears of a greater term
 
 
@@ -58,26 +54,6 @@ class Member:
         return (self.report() or {}).get("replication") or {}
 
 
-class Counter:
-    def __init__(self, pair, mode):
-        self.mode = mode
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "worker/python"), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}
-        self.log = open(pair.folder / f"{mode}.log", "w")
-        command = pair.networks.inside("w", sys.executable, ROOT / "tests/ha/counter.py", f"psd://{pair.members[0].address}", mode)
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        assert self.answer() == {"joined": True}
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        assert line, f"the {self.mode} worker has ended: {pathlib.Path(self.log.name).read_text()[-2000:]}"
-        return json.loads(line)
-
-    def ask(self, what):
-        self.process.stdin.write(what + "\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-
 class Pair:
     def __init__(self, networks, folder, *args):
         self.networks, self.folder = networks, folder
@@ -98,18 +74,15 @@ class Pair:
 
     def __exit__(self, *_):
         for counter in self.counters:
-            counter.process.kill()
-            counter.process.wait()
-            counter.process.stdout.close()
-            counter.process.stdin.close()
-            counter.log.close()
+            counter.close()
         for member in self.members:
             if member.process and not member.has_ended():
                 member.signal(signal.SIGCONT)
                 member.kill()
 
     def count(self, *modes):
-        self.counters = [Counter(self, mode) for mode in modes]
+        prefix = self.networks.inside("w")
+        self.counters = [Counter(self.folder, self.members[0].address, mode, prefix) for mode in modes]
 
     def psctl(self, *args, server):
         return subprocess.run(self.networks.inside("w", BIN / "psctl", *args, "--server", server), capture_output=True, text=True)

@@ -57,6 +57,9 @@ struct cluster_client {
     bool abandons;    /* the start has failed: links say goodbye */
     uint32_t n_left;
     struct counters counters;
+    _Atomic bool
+        has_moved; /* a node, to another psd: the last one has moved_shard, under `addresses` */
+    uint32_t moved_shard;
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -552,6 +555,8 @@ static void on_moved(void *owner, uint32_t node, const struct address *from,
     uv_mutex_lock(&cluster->addresses);
     for (uint32_t i = first; i < first + cluster->shards_per_node; i++)
         cluster->members[i].address = *to;
+    cluster->moved_shard = first;
+    atomic_store(&cluster->has_moved, true);
     uv_mutex_unlock(&cluster->addresses);
     for (uint32_t i = first; i < first + cluster->shards_per_node && i < cluster->n_shards; i++)
         shard_link_move(cluster->members[i].link, to);
@@ -829,6 +834,14 @@ void cluster_client_leave(struct cluster_client *cluster)
         shard_link_leave(cluster->members[i].link);
 }
 
+static void put_moved(struct cluster_client *cluster, struct ps_stats *ret)
+{
+    uv_mutex_lock(&cluster->addresses); /* reading takes the lock */
+    snprintf(ret->moved_to, sizeof ret->moved_to, "%s",
+             cluster->members[cluster->moved_shard].address.text);
+    uv_mutex_unlock(&cluster->addresses);
+}
+
 void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats *ret)
 {
     const struct counters *c = &cluster->counters;
@@ -844,6 +857,8 @@ void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats 
     ret->staleness_max = load(&c->staleness_max);
     ret->pushes_lost = load(&c->pushes_lost);
     ret->skipped_clocks = load(&c->skipped_clocks);
+    if (atomic_load(&cluster->has_moved))
+        put_moved((struct cluster_client *)(uintptr_t)cluster, ret);
 }
 
 void cluster_client_shard_name(struct cluster_client *cluster, uint32_t shard, char *dst,

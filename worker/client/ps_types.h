@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "common/address.h"
 #include "common/status.h"
 #include "proto/codec.h"
 #include "proto/section.h"
@@ -148,6 +149,8 @@ struct ps_stats {
      * of them that it had, and those pulled again that it had had before; values' bytes that plain
      * pulls would have brought beyond those that came. */
     uint64_t rows_asked, rows_cached, rows_pulled_again, bytes_saved;
+    char moved_to
+        [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */
 };
 
 #endif

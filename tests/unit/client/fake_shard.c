@@ -78,7 +78,7 @@ static int fake_hello(struct fake_conn *c, const struct frame_header *h, const u
                  c->fake->plan.node_ports[i] ? c->fake->plan.node_ports[i] : c->fake->port);
     fake_groups(c->fake, &r->groups);
     c->is_watcher = strcmp(hello.role, "watcher") == 0;
-    if (c->fake->role == FAKE_STANDBY && !c->is_watcher)
+    if (c->fake->role == FAKE_STANDBY && !c->is_watcher && strcmp(hello.role, "operator") != 0)
         r->status = PS_EMOVED;
     if (r->status)
         snprintf(r->text, sizeof r->text, "the fake refuses this hello");

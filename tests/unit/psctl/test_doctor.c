@@ -110,7 +110,54 @@ struct fault {
     const char *words[3];
 };
 
+/* Of a member, with the words that "..." stands for. */
+#define MEMBER(role, state, in_sync)                         \
+    "{\"role\":\"" role "\",\"state\":\"" state              \
+    "\",\"term\":2,\"peer\":\"b:7070\",\"in_sync\":" in_sync \
+    ",\"standby_lag_records\":7,\"standby_lag_ms\":3}"
+
 static const struct fault faults[] = {
+    { { { "nodes.0.replication", MEMBER("primary", "no standby", "false") } },
+      "warning",
+      0,
+      { "its standby b:7070 is missing", "start psd --standby there" } },
+    { { { "nodes.0.replication", MEMBER("primary", "standby follows", "false") } },
+      "warning",
+      0,
+      { "its standby b:7070 is not in sync (standby follows), 7 records behind" } },
+    { { { "nodes.0.replication", MEMBER("primary", "standby copies", "false") } },
+      "note",
+      0,
+      { "its standby b:7070 copies" } },
+    { { { "nodes.0.replication", MEMBER("primary", "awaits its standby", "false") },
+        { "nodes.0.ready", "false" },
+        { "nodes.0.healthy", "false" } },
+      "problem",
+      0,
+      { "it waits for its standby b:7070", "refuses workers", "psctl promote --accept-loss" } },
+    { { { "nodes.0.replication", MEMBER("standby", "spare", "false") },
+        { "nodes.0.ready", "false" },
+        { "nodes.0.healthy", "false" },
+        { "nodes.0.health", "\"b:7070 is asked: connection refused\"" } },
+      "problem",
+      0,
+      { "does not follow its primary b:7070: b:7070 is asked: connection refused" } },
+    { { { "nodes.0.replication", MEMBER("standby", "following", "false") },
+        { "nodes.0.ready", "false" } },
+      "warning",
+      0,
+      { "a standby and not in sync with its primary b:7070: 7 records behind" } },
+    { { { "nodes.0.replication", MEMBER("standby", "copying", "false") },
+        { "nodes.0.ready", "false" } },
+      "note",
+      0,
+      { "a standby of b:7070, and not in sync yet: copying" } },
+    { { { "nodes.0.replication", MEMBER("standby", "in sync", "true") },
+        { "nodes.0.healthy", "false" },
+        { "nodes.0.health", "\"disk\"" } },
+      "problem",
+      0,
+      { "it is a standby, and not healthy: disk" } },
     { { { "nodes.1", "{\"node\":1,\"error\":\"psd at x: connection refused\"}" } },
       "problem",
       1,
@@ -301,6 +348,30 @@ static void nothing_is_said_of_a_cluster_that_is_well(void **state)
     cJSON_Delete(findings);
 }
 
+/* Nor that a standby in sync, which serves nobody, is not ready; and a fault of one member is one sentence. */
+static void a_pair_that_is_well_is_silent_and_a_fault_of_it_is_one_sentence(void **state)
+{
+    static const struct change
+        primary[] = { { "nodes.0.replication", MEMBER("primary", "in sync", "true") } },
+        standby[] = { { "nodes.0.replication", MEMBER("standby", "in sync", "true") },
+                      { "nodes.0.ready", "false" } },
+        waits[] = { { "nodes.0.replication", MEMBER("primary", "awaits its standby", "false") },
+                    { "nodes.0.ready", "false" },
+                    { "nodes.0.healthy", "false" },
+                    { "nodes.0.waits",
+                      "[{\"what\":\"standby\",\"who\":\"node 0\",\"why\":\"w\","
+                      "\"since_unix_ms\":900000}]" } };
+    cJSON *findings[] = { examine(primary, COUNT_OF(primary)),
+                          examine(standby, COUNT_OF(standby)),
+                          examine(waits, COUNT_OF(waits)) };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(cJSON_GetArraySize(findings[i]), i == 2);
+        cJSON_Delete(findings[i]);
+    }
+}
+
 static void problems_come_first(void **state)
 {
     static const struct change changes[] = { { "nodes.0.durability", "\"off\"" },
@@ -352,6 +423,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fault_has_its_sentence),
         cmocka_unit_test(nothing_is_said_of_a_cluster_that_is_well),
+        cmocka_unit_test(a_pair_that_is_well_is_silent_and_a_fault_of_it_is_one_sentence),
         cmocka_unit_test(problems_come_first),
         cmocka_unit_test(a_restart_is_no_rate),
         cmocka_unit_test(answers_without_sense_are_survived),

@@ -31,7 +31,7 @@ static void a_server_that_hangs_is_not_asked_for_longer_than_was_said(void **sta
 
     (void)state;
     set_servers(&s, "", f);
-    job_peers_find_ends(&s, NULL, 1, &ends);
+    job_peers_find_ends(&(struct job_peers){ .settings = &s }, NULL, 1, &ends);
     fake_stop(f);
     assert_in_range(f->n_frames, 0, 1);
     assert_false(ends.is_known);
@@ -53,7 +53,7 @@ static struct job_peers_ends ask(const char *json, uint64_t silence_max_ms)
     struct job_peers_ends ends;
 
     set_servers(&s, "", f);
-    job_peers_find_ends(&s, NULL, silence_max_ms, &ends);
+    job_peers_find_ends(&(struct job_peers){ .settings = &s }, NULL, silence_max_ms, &ends);
     fake_stop(f);
     fake_free(f);
     return ends;
@@ -109,6 +109,70 @@ static void a_worker_whose_farewell_was_lost_has_ended_too(void **state)
     assert_false(ends.is_known);
 }
 
+/* --- where a standby has taken over --- */
+
+#define ENDED JOB("{\"rank\":1,\"name\":\"w1\",\"state\":\"left\",\"clock\":7}")
+
+struct knowing_store {
+    struct param_store store;
+    char moved_to[32];
+};
+
+static void know(const struct param_store *s, struct ps_stats *ret)
+{
+    const struct knowing_store *k = (const struct knowing_store *)(const void *)s;
+
+    *ret = (struct ps_stats){ 0 };
+    memcpy(ret->moved_to, k->moved_to, sizeof k->moved_to);
+}
+
+static const struct param_store_ops knowing = { .stats = know };
+
+/* Of a job whose --servers names the dead primary alone. */
+static void the_psd_that_took_over_is_asked_though_servers_does_not_name_it(void **state)
+{
+    struct fake *f =
+        fake_start(&(struct fake_plan){ .n_shards = 1, .fault_at = -1, .admin = ENDED });
+    struct knowing_store store = { .store.ops = &knowing };
+    struct settings s = {
+        .job = "job", .workers = 3, .finish_timeout_ms = 60000, .servers = "127.0.0.1:1"
+    };
+    const struct job_peers peers = { &s, &store.store };
+    struct job_peers_ends ends;
+    char why[JOB_PEERS_WHY_MAX];
+
+    (void)state;
+    fake_address(f, store.moved_to);
+    job_peers_find_ends(&peers, NULL, 60000, &ends);
+    assert_true(ends.is_known && ends.has_left[1]);
+    job_peers_why(&peers, why);
+    assert_null(strstr(why, "no server says"));
+    fake_stop(f);
+    fake_free(f);
+}
+
+/* The first of --servers is the standby now, and has nothing to say. */
+static void the_primary_that_a_standby_names_is_asked(void **state)
+{
+    struct fake *standby = fake_start(
+                    &(struct fake_plan){ .n_shards = 1, .fault_at = -1, .admin = "{}" }),
+                *primary = fake_start(
+                    &(struct fake_plan){ .n_shards = 1, .fault_at = -1, .admin = ENDED });
+    struct settings s = { .job = "job", .workers = 3, .finish_timeout_ms = 60000 };
+    struct job_peers_ends ends;
+
+    (void)state;
+    fake_become(standby, FAKE_STANDBY, 7, primary, standby, NULL);
+    fake_become(primary, FAKE_PRIMARY, 7, primary, standby, NULL);
+    set_servers(&s, "", standby);
+    job_peers_find_ends(&(struct job_peers){ .settings = &s }, NULL, 60000, &ends);
+    assert_true(ends.is_known && ends.has_left[1]);
+    fake_stop(standby);
+    fake_stop(primary);
+    fake_free(standby);
+    fake_free(primary);
+}
+
 static void whoever_of_the_servers_answers_is_asked(void **state)
 {
     struct fake *f = start(false);
@@ -118,11 +182,11 @@ static void whoever_of_the_servers_answers_is_asked(void **state)
     (void)state;
     set_servers(&s, "127.0.0.1:1 , ", f);
     do
-        job_peers_why(&s, why);
+        job_peers_why(&(struct job_peers){ .settings = &s }, why);
     while (strstr(why, "no answer for")); /* of a machine that stalls */
     assert_string_equal(why, "the servers know of no wait");
     snprintf(s.servers, sizeof s.servers, "127.0.0.1:1");
-    job_peers_why(&s, why);
+    job_peers_why(&(struct job_peers){ .settings = &s }, why);
     assert_string_equal(why,
                         "no server says for what (psd at 127.0.0.1:1: Connection refused)");
     fake_stop(f);
@@ -136,6 +200,8 @@ int main(void)
         cmocka_unit_test(a_worker_that_is_live_suspected_or_expected_is_waited_for),
         cmocka_unit_test(the_others_ends_and_their_last_steps_are_found),
         cmocka_unit_test(a_worker_whose_farewell_was_lost_has_ended_too),
+        cmocka_unit_test(the_psd_that_took_over_is_asked_though_servers_does_not_name_it),
+        cmocka_unit_test(the_primary_that_a_standby_names_is_asked),
         cmocka_unit_test(whoever_of_the_servers_answers_is_asked),
     };
 

@@ -1,0 +1,152 @@
+"""What a failure loses: the cells of the table in deploy/docs/operations.md that test_faults.py does not have. Workers count."""
+
+import subprocess
+import time
+
+import pytest
+from counting import Counter
+from training import BIN, wait_for
+
+DEPOSED = 3  # exit status of a psd that hears of a greater term
+
+
+@pytest.fixture
+def count(tmp_path):
+    """count(pair) starts a worker that pushes until check()."""
+    counters = []
+
+    def start(pair, mode="async"):
+        counters.append(Counter(tmp_path, pair.servers, mode))
+        counters[-1].ask("go")
+        return counters[-1]
+
+    yield start
+    for counter in counters:
+        counter.close()
+
+
+def push_on(counter, n=20):
+    """So many acknowledged pushes later."""
+    until = counter.ask("go")["pushed"] + n
+    wait_for("pushes", lambda: counter.ask("go")["pushed"] >= until, 60)
+
+
+def kill(*members):
+    for member in members:
+        member.proc.kill()
+    for member in members:
+        member.proc.wait()
+
+
+def check_all_once(counter):
+    got = counter.ask("stop")
+    assert got["lowest"] == got["highest"] == got["pushed"] and got["lost"] == 0, got
+    return got["pushed"]
+
+
+def check_at_most_once(counter):
+    """What is lost, the worker has counted, for each of the shards."""
+    got = counter.ask("stop")
+    assert got["pushed"] - got["lost"] <= got["lowest"] <= got["highest"] <= got["pushed"], got
+
+
+def come_back(pair):
+    """Both, with their command lines, as often as one of them hears that the other one is the primary."""
+    starts = {pair.primary: (), pair.standby: ("--standby", pair.primary.address)}
+
+    def is_in_sync():
+        for member, flags in starts.items():
+            if member.proc.poll() is not None:
+                assert member.proc.returncode in (-9, DEPOSED), member.log.read_text()
+                member.start(*flags)
+        return any(m.replication().get("role") == "standby" and m.replication().get("in_sync") for m in starts)
+
+    wait_for("both members", is_in_sync, 60)
+
+
+@pytest.mark.parametrize("ack, durability", [("got", "async"), ("got", "fsync"), ("disk", "fsync"), ("disk", "async")])
+def test_both_are_killed_at_once_and_come_back(pair, count, ack, durability):
+    p = pair("--standby-ack", ack, "--durability", durability)
+    counter = count(p)
+    for _ in range(2):
+        push_on(counter)
+        kill(p.primary, p.standby)
+        come_back(p)
+    push_on(counter)
+    check_all_once(counter) if durability == "fsync" else check_at_most_once(counter)
+
+
+@pytest.mark.parametrize("ack, durability", [("disk", "fsync"), ("disk", "async"), ("got", "async")])
+def test_a_standby_is_killed_and_then_its_primary(pair, count, ack, durability):
+    p = pair("--standby-ack", ack, "--durability", durability)
+    counter = count(p, "bsp")
+    kill(p.standby)
+    push_on(counter)  # the primary goes on alone
+    p.standby.start("--standby", p.primary.address)
+    p.await_in_sync()
+    push_on(counter)
+    before = check_all_once(counter)
+    p.fail_over()
+    got = count(p, "bsp").ask("stop")
+    assert got["lowest"] == got["highest"] == before + got["pushed"], (before, got)
+
+
+def test_with_standby_ack_no_a_promotion_may_lose_and_says_so(pair, count):
+    p = pair("--standby-ack", "no", state="following")
+    counter = count(p)
+    push_on(counter)
+    assert not p.primary.replication()["in_sync"]
+    kill(p.primary)
+    refused = p.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "--accept-loss" in refused.stderr, refused
+    wait_for("the promotion", lambda: p.standby.psctl("promote", "--accept-loss").returncode == 0, 20)
+    push_on(counter)
+    check_at_most_once(counter)
+
+
+@pytest.mark.parametrize("ack", ["no", "got"])
+def test_a_standby_that_was_not_in_sync_is_promoted_with_accept_loss_alone(pair, count, ack):
+    """The primary comes back as its standby, without what only it had."""
+    p = pair("--standby-ack", ack, "--durability", "fsync", state="in sync" if ack == "got" else "following")
+    counter = count(p)
+    kill(p.standby)
+    push_on(counter)
+    kill(p.primary)
+    p.standby.start("--standby", p.primary.address)
+    wait_for("a refusal", lambda: "--accept-loss" in p.standby.psctl("promote", "--the-other-is-dead").stderr, 20)
+    promoted = p.standby.psctl("promote", "--the-other-is-dead", "--accept-loss")
+    assert promoted.returncode == 0, promoted.stderr
+    push_on(counter)
+    p.primary.start()
+    wait_for("a standby", lambda: p.primary.replication().get("state") == ("in sync" if ack == "got" else "following"), 60)
+    push_on(counter)
+    check_at_most_once(counter)
+
+
+def test_a_primary_whose_standby_is_lost_serves_with_accept_loss(pair, count):
+    p = pair("--durability", "async")
+    counter = count(p)
+    push_on(counter)
+    kill(p.primary, p.standby)
+    p.primary.start()
+    wait_for("the wait", lambda: p.primary.replication().get("state") == "awaits its standby", 20)
+    assert p.standby.address in p.primary.psctl("why").stdout
+    assert p.primary.psctl("promote").returncode == 1
+    assert p.primary.psctl("promote", "--accept-loss").returncode == 0
+    push_on(counter)
+    check_at_most_once(counter)
+
+
+def test_a_standby_comes_back_under_large_pushes(pair):
+    """It reads what it lacks from the log's segments, one answer after the other."""
+    p = pair()
+    kill(p.standby)
+    bench = subprocess.Popen([BIN / "psbench", "push", "--server", p.primary.address, "--rows", "8000", "--no-fill", "--dim", "256",
+                              "--keys-per-request", "1000", "--connections", "4", "--depth", "4", "--seconds", "5", "--warmup", "0"],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    time.sleep(1)  # some hundred megabytes, whatever the machine
+    p.standby.start("--standby", p.primary.address)
+    said = bench.communicate()[0]
+    assert bench.returncode == 0, said + p.primary.log.read_text()
+    p.await_in_sync()
+    assert not p.standby.says("makes no sense"), p.standby.log.read_text()
