@@ -110,8 +110,8 @@ MUTANTS = [
      "        if (last == UINT64_MAX)\n            return false;",
      "        if (last == UINT64_MAX || *ret_n == n_max)\n            return false;"),
     ("no-last-checkpoint", "an orderly stop takes no checkpoint and syncs nothing (durability none)",
-     "        shard_thread_drain(n->shards[i]);\n    if (n->checkpointer)",
-     "        shard_thread_drain(n->shards[i]);\n    if (n->checkpointer && (n->settings->durability != WAL_NONE || checkpointer_record(n->checkpointer)->busy_since_unix_ms))"),
+     "    shard_threads_drain(n->shards, n->settings->shards);\n    if (n->checkpointer)",
+     "    shard_threads_drain(n->shards, n->settings->shards);\n    if (n->checkpointer && (n->settings->durability != WAL_NONE || checkpointer_record(n->checkpointer)->busy_since_unix_ms))"),
 ]
 
 FOLDERS = ("common", "proto", "server", "worker")
