@@ -11,6 +11,7 @@
 #include "common/memory.h"
 #include "common/memory_reserve.h"
 #include "server/cluster.h"
+#include "server/cluster/coord_etcd.h"
 #include "server/node.h"
 #include "server/service_manager.h"
 #include "server/start_source.h"
@@ -191,6 +192,7 @@ int main(int argc, char **argv)
     signal(SIGABRT, on_abort);
     signal(SIGXFSZ, SIG_IGN); /* so is a file that is as large as the system allows it to be */
     raise_descriptor_limit();
+    settings.open_coord = coord_etcd_open;
     if (status < 0) {
         start_source_choose_shards(&settings, &file_os);
         cluster_choose_shards(&settings, &file_os);

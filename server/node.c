@@ -634,6 +634,8 @@ static int start_following(struct node *n, struct err *err) ON_MAIN
                                            .map = &n->map,
                                            .own_address = n->own_address,
                                            .primary = n->primary,
+                                           .coordination =
+                                               standby_server_coordination(n->standbys),
                                            .shards = n->shards,
                                            .events = &standby_events,
                                            .node = n };
@@ -701,6 +703,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                               .files = &file_os,
                                               .welcome = &n->map,
                                               .memory = &n->memory,
+                                              .own_address = n->own_address,
                                               .serve = serve,
                                               .deposed = on_deposed,
                                               .owner = n };

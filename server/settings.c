@@ -125,6 +125,13 @@ static const struct setting rows[] = {
       "follow the psd there: copy its data, and all that changes, until psctl promote makes this one the primary; "
       "needs a data-dir, and the primary's settings. Applied until then: a promoted psd goes on as the primary",
       AT(standby), 0, 0 },
+    { "standby", "coord", SETTING_TEXT, "URL", "",
+      "etcd says who is the primary, and a standby in sync takes over by itself: "
+      "etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, the same at both psd",
+      AT(coord), 0, 0 },
+    { "standby", "failover-after", SETTING_MS, "TIME", "700ms",
+      "with coord: a standby takes over once its primary is silent for so long; at once if no process listens there",
+      AT(failover_after_ms), 300, DAY_MS },
     { "standby", "standby-ack", SETTING_CHOICE, "no|got|disk", "got",
       "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "
       "only while it is in sync",
@@ -350,6 +357,12 @@ static int check_standby(const struct settings *s, struct err *err)
     struct err why = { 0 };
     struct address primary;
 
+    if (s->coord[0] && strncmp(s->coord, "etcd://", 7) != 0)
+        return err_set(err, PS_ESETTING,
+                       "coord: expected etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, got %.100s",
+                       s->coord);
+    if (s->coord[0] && !s->data_dir[0])
+        return err_set(err, PS_ESETTING, "coord: needs a data-dir");
     if (!s->standby[0])
         return 0;
     if (address_parse(s->standby, strlen(s->standby), &primary, &why))

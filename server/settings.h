@@ -6,11 +6,14 @@
 #define SERVER_SETTINGS_H
 
 #include <stdbool.h>
+#include <uv.h>
 
 #include "common/settings.h"
 #include "proto/table_spec.h"
 #include "server/core/shard.h"
 #include "server/wal/wal_queue.h"
+
+struct coord; /* server/cluster/coord.h */
 
 struct settings {
     bool dev;
@@ -37,6 +40,10 @@ struct settings {
     uint32_t cut_every; /* steps */
     uint64_t scrub_every_ms;
     char standby[SETTINGS_TEXT_MAX];
+    char coord[SETTINGS_TEXT_MAX];
+    /* main()'s: the service that coord names. NULL in programs without one. */
+    int (*open_coord)(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err);
+    uint64_t failover_after_ms;
     int standby_ack; /* enum terms_ack */
     uint64_t standby_patience_ms, standby_log_max_bytes;
     struct setting_list restore;

@@ -140,7 +140,8 @@ static void fetch(struct shard_follower *f) ON_SHARD
                              .durable = f->durable,
                              .applied = f->follower.applied,
                              .heard_ms = f->sent_ms,
-                             .wait_ms = SHARD_FOLLOWER_WAIT_MS,
+                             .wait_ms = f->primary.wait_ms ? f->primary.wait_ms
+                                                           : SHARD_FOLLOWER_WAIT_MS,
                              .max_bytes = SHARD_FOLLOWER_FETCH_BYTES };
     int status = message_write_fetch(&f->out, ++f->request_id, &m);
 

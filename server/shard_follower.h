@@ -52,6 +52,7 @@ struct shard_follower_primary {
     struct address address;
     struct hello hello; /* but for the shard */
     uint32_t shard;     /* on its node */
+    uint32_t wait_ms;   /* for a first record; 0: SHARD_FOLLOWER_WAIT_MS */
     uint64_t term;
 };
 

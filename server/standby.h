@@ -27,6 +27,7 @@
 #define SERVER_STANDBY_H
 
 #include "common/address.h"
+#include "server/coordination.h"
 #include "server/net/group_view.h"
 #include "server/settings.h"
 #include "server/shard_thread.h"
@@ -65,6 +66,7 @@ struct standby_config {
     const struct hello_reply *map;       /* borrowed: of this node */
     const char *own_address;             /* borrowed: where clients will reach it */
     const char *primary;                 /* borrowed: HOST:PORT */
+    struct coordination *coordination;   /* borrowed; NULL: a person promotes */
     struct shard_thread *const *shards;  /* borrowed: settings->shards of them */
     const struct standby_events *events; /* borrowed, static */
     void *node;                          /* borrowed */
@@ -105,6 +107,7 @@ int standby_report_refusal(const struct standby *s, const char *primary, struct 
 /* How far a person goes. */
 enum standby_promise {
     STANDBY_OTHER_IS_DEAD = 1 << 0, /* though it answers, or did a moment ago */
+    STANDBY_BY_ITSELF = 1 << 2,     /* if the claim still says that it may */
     STANDBY_ACCEPT_LOSS = 1 << 1    /* of what the primary may have acknowledged meanwhile */
 };
 

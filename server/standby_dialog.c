@@ -342,6 +342,8 @@ void standby_tick(struct standby *s, uint64_t now_ms)
         standby_try_begin_term(s);
     if (s->is_promoting)
         standby_begin_promotion(s);
+    else if (s->config.coordination)
+        standby_watch_primary(s, now_ms);
     if (s->state == STANDBY_DIALLING && !s->is_promoting && s->session.state == SESSION_IDLE &&
         !s->is_working && !s->n_outstanding && now_ms >= s->retry_ms)
         dial(s);

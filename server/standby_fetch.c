@@ -18,6 +18,7 @@
 #include "server/standby_session.h"
 
 #define SEAL_MS_MAX 30000u /* for the log to take what has come */
+#define HEART_MS 100u      /* with --coord: so often at least a primary is heard */
 
 static void stop_shard(struct mail *mail, void *owner)
 {
@@ -69,6 +70,7 @@ static void on_term_begun(struct standby *s) ON_MAIN
     if (s->err.status) {
         free(s->terms.items[--s->terms.n].first);
         s->terms.role = TERMS_STANDBY;
+        s->term = s->followed_term;
         refuse_promotion(s, &s->err);
         return;
     }
@@ -83,6 +85,43 @@ static int write_promotion(struct standby *s, struct err *err)
     return status ? status : standby_write_terms(s, err);
 }
 
+static void on_claimed(void *standby, const struct err *err)
+{
+    struct standby *s = standby;
+
+    enter_main();
+    if (s->state != STANDBY_PROMOTING)
+        return;
+    s->err = *err;
+    if (err->status)
+        on_term_begun(s);
+    else
+        standby_start_job(s, write_promotion, on_term_begun);
+}
+
+/* The claim first: a promotion that is only in TERMS would be that of nobody. */
+static void claim(struct standby *s) ON_MAIN
+{
+    const struct coordination_claim claim = { .term = s->term, .history = s->terms.history };
+    struct err err = { 0 };
+
+    if (standby_may_claim(s)) {
+        coordination_write(s->config.coordination, &claim, on_claimed, s);
+        return;
+    }
+    err_set(&err, -EEXIST, "the coordination service does not say that this standby may");
+    on_claimed(s, &err);
+}
+
+static uint64_t next_term(const struct standby *s) ON_MAIN
+{
+    const uint64_t term = terms_promoted(&s->terms, terms_random());
+    const struct coordination_claim *c =
+        s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
+
+    return c && term <= c->term ? c->term + 1 : term;
+}
+
 static void begin_term(struct standby *s) ON_MAIN
 {
     standby_set_state(s, STANDBY_PROMOTING);
@@ -92,20 +131,30 @@ static void begin_term(struct standby *s) ON_MAIN
         standby_see_shard(s, i, &view);
         s->keep[i] = view.applied + 1;
     }
-    s->term = terms_promoted(&s->terms, terms_random());
+    s->term = next_term(s);
     terms_begin(&s->terms, s->term, s->keep);
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;
-    standby_start_job(s, write_promotion, on_term_begun);
+    if (s->config.coordination)
+        claim(s);
+    else
+        standby_start_job(s, write_promotion, on_term_begun);
 }
 
 /* --- sealing --- */
+
+/* With fsync what is sealed is on the disk before it is claimed: the claim rests on this log alone. */
+static bool is_undurable(const struct standby *s, const struct shard_follower_view *view)
+{
+    return s->config.coordination && s->config.settings->durability == WAL_FSYNC &&
+           view->durable < view->applied;
+}
 
 /* 0: they have applied all that has come; -EAGAIN: not yet; else they cannot. */
 static int check_sealed(const struct standby *s, struct err *err) ON_MAIN
 {
     struct shard_follower_view view;
-    bool is_over = clock_mono_ms() - s->since_ms > SEAL_MS_MAX;
+    bool is_over = clock_mono_ms() - s->since_ms > SEAL_MS_MAX, is_ready;
     int status = 0;
 
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
@@ -117,10 +166,11 @@ static int check_sealed(const struct standby *s, struct err *err) ON_MAIN
                            "shard %" PRIu32
                            " has not got all that its copy needs: start it again as a standby",
                            i);
-        if (!view.is_drained && is_over && !(s->promises & STANDBY_ACCEPT_LOSS))
+        is_ready = view.is_drained && !is_undurable(s, &view);
+        if (!is_ready && is_over && !(s->promises & STANDBY_ACCEPT_LOSS))
             return err_set(err, -EIO, "shard %" PRIu32 ": %s (--accept-loss goes without)", i,
                            view.why);
-        if (!view.is_drained && !is_over)
+        if (!is_ready && !is_over)
             status = -EAGAIN;
     }
     return status;
@@ -237,6 +287,7 @@ void standby_watch_shards(struct standby *s)
         return;
     }
     standby_set_why(s, "");
+    s->was_in_sync = in_sync;
     if (in_sync == s->terms.in_sync || s->is_working)
         return;
     s->terms.in_sync = in_sync;
@@ -267,14 +318,17 @@ static void start_fetching(struct standby *s) ON_MAIN
 {
     standby_set_why(s, "");
     standby_set_state(s, STANDBY_FOLLOWING);
+    s->followed_term = s->term;
     s->n_failed = 0;
     log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_primary *p = &s->tasks[i].primary;
 
-        *p = (struct shard_follower_primary){ .address = s->primary,
-                                              .shard = i,
-                                              .term = s->term };
+        *p =
+            (struct shard_follower_primary){ .address = s->primary,
+                                             .shard = i,
+                                             .term = s->term,
+                                             .wait_ms = s->config.coordination ? HEART_MS : 0 };
         standby_hello_of(s, &p->hello);
     }
     standby_on_shards(s, fetch_shard, on_fetching);
@@ -301,7 +355,7 @@ void standby_adopt(struct standby *s)
     terms_adopt(&s->terms, &s->theirs);
     s->terms.timeline = s->epoch;
     s->terms.role = TERMS_STANDBY;
-    s->terms.in_sync = false;
+    s->terms.in_sync = s->was_in_sync = false;
     snprintf(s->terms.peer, sizeof s->terms.peer, "%.127s", s->config.primary);
     standby_start_job(s, standby_write_terms, on_adopted);
 }
@@ -321,7 +375,7 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
                        "promote: %s still answers as the primary: stop it first, or say "
                        "--the-other-is-dead",
                        s->config.primary);
-    if (!s->terms.in_sync && !(promises & STANDBY_ACCEPT_LOSS))
+    if (!s->terms.in_sync && !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
         return err_set(err, -ENODATA,
                        "promote: this standby was not in sync with %s: what the primary "
                        "acknowledged last may be missing; --accept-loss goes on without it",

@@ -25,13 +25,16 @@ struct standby {
     uint32_t n_failed; /* in a row */
     bool is_refusing;  /* it lives, and does not want us */
     char why[256];
-    bool is_loaded;      /* the shards have this node's data */
-    bool asks_twice;     /* FOLLOW, before it fetches */
-    bool wants_copy;     /* whatever the two logs have in common */
-    bool was_standby;    /* what is in the directory is a copy of somebody's */
-    bool has_cluster;    /* cluster_file.h */
-    struct terms terms;  /* this directory's */
-    struct terms theirs; /* as the last reply had them */
+    bool is_loaded;   /* the shards have this node's data */
+    bool asks_twice;  /* FOLLOW, before it fetches */
+    bool wants_copy;  /* whatever the two logs have in common */
+    bool was_standby; /* what is in the directory is a copy of somebody's */
+    bool has_cluster; /* cluster_file.h */
+    bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
+    uint64_t followed_term;
+    uint64_t take_over_ms; /* the next try */
+    struct terms terms;    /* this directory's */
+    struct terms theirs;   /* as the last reply had them */
     uint64_t epoch, term;
     uint64_t *last, *keep; /* owned, n_shards */
     struct copy copy;
@@ -99,6 +102,18 @@ void standby_follow(struct standby *s) ON_MAIN;
 
 bool standby_is_answering(const struct standby *s) ON_MAIN;
 
+/* When the primary's last word came. */
+uint64_t standby_heard_ms(const struct standby *s) ON_MAIN;
+
+/* All that was acknowledged is here: the primary has said so in this run, and has not claimed otherwise since. */
+bool standby_is_named(const struct standby *s) ON_MAIN;
+
+/* It has claimed a term, and ended before TERMS had it. One who was a primary in that term has it there. */
+bool standby_is_claimed(const struct standby *s) ON_MAIN;
+
+/* May this psd, whose shards are sealed, claim the next term? */
+bool standby_may_claim(const struct standby *s) ON_MAIN;
+
 void standby_keep_all(struct standby *s);
 void standby_rebuild(struct standby *s) ON_MAIN;
 
@@ -123,5 +138,10 @@ void standby_stop_following(struct standby *s, const char *why) ON_MAIN;
 void standby_watch_shards(struct standby *s) ON_MAIN;
 void standby_begin_promotion(struct standby *s) ON_MAIN;
 void standby_try_begin_term(struct standby *s) ON_MAIN;
+
+/* --- standby_takeover.c --- */
+
+/* Takes over if the primary is silent, and the claim allows it. */
+void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
 
 #endif

@@ -12,6 +12,9 @@
  *     DEPOSED    another psd has a greater term: this one ends
  *
  * Without TERMS, that is, without a standby ever, it is SERVING at once and writes nothing.
+ *
+ * With --coord the group's claim (coordination.h) decides instead of the peer's answer, and each term, and whether the
+ * standby is in sync, is claimed there before it counts.
  */
 #ifndef SERVER_STANDBY_SERVER_H
 #define SERVER_STANDBY_SERVER_H
@@ -30,6 +33,7 @@ struct standby_server_config {
     const struct settings *settings;   /* borrowed */
     const struct file_ops *files;      /* borrowed */
     const struct hello_reply *welcome; /* borrowed */
+    const char *own_address;           /* borrowed; known once the shards are restored */
     struct channel_memory *memory;     /* borrowed */
     struct shard_call_config shards;
     void (*serve)(void *owner);                         /* once: workers may come */
@@ -39,6 +43,9 @@ struct standby_server_config {
 
 struct standby_server *standby_server_new(const struct standby_server_config *config) ON_MAIN;
 void standby_server_free(struct standby_server *s) ON_MAIN;
+
+/* NULL without --coord. */
+struct coordination *standby_server_coordination(const struct standby_server *s) ON_MAIN;
 
 /* The shards are restored, and their logs open, of this timeline (log epoch). Calls serve(), now or later, unless the
  * peer is the primary. A failure: TERMS cannot be read. */

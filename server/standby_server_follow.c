@@ -65,6 +65,16 @@ static void order_shards(struct standby_server *s, enum shard_thread_standby wha
         standby_shards_order(s->shards, what);
 }
 
+static void note_terms(struct standby_server *s, void (*done)(void *server)) ON_MAIN
+{
+    start_job(s, write_terms, done);
+}
+
+static void seal(struct standby_server *s) ON_MAIN
+{
+    order_shards(s, SHARD_STANDBY_SEAL);
+}
+
 /* --- what becomes of this psd --- */
 
 static void go_on(void *server);
@@ -76,6 +86,19 @@ static void log_serving(const struct standby_server *s)
         log_line_info("standby: this psd is the primary, of term %" PRIu64 "%s%.100s",
                       terms_last(&s->terms), s->terms.peer[0] ? ", and its standby is " : "",
                       s->terms.peer);
+}
+
+static void serve_term(struct standby_server *s) ON_MAIN
+{
+    s->write_err = (struct err){ 0 };
+    s->state = SERVER_SERVING;
+    sync_init(&s->sync, s->config.settings->standby_patience_ms, false, clock_mono_ms());
+    log_serving(s);
+    s->config.serve(s->config.owner);
+    if (s->request.step == FOLLOW_HOLDING)
+        go_on(s);
+    else if (s->terms.peer[0])
+        step_shards(s, SHARD_STANDBY_HOLD, NULL); /* it may come back */
 }
 
 static void on_term_written(void *server)
@@ -95,27 +118,18 @@ static void on_term_written(void *server)
             refuse_follow(s);
         return;
     }
-    s->write_err = (struct err){ 0 };
-    s->state = SERVER_SERVING;
-    sync_init(&s->sync, s->config.settings->standby_patience_ms, false, clock_mono_ms());
-    log_serving(s);
-    s->config.serve(s->config.owner);
-    if (s->request.step == FOLLOW_HOLDING)
-        go_on(s);
-    else if (s->terms.peer[0])
-        step_shards(s, SHARD_STANDBY_HOLD, NULL); /* it may come back */
+    if (s->coordination)
+        standby_server_claim_term(s);
+    else
+        serve_term(s);
 }
 
 /* A term that begins behind each shard's newest record; once a run, however often its write fails. */
 static void begin_term(struct standby_server *s) ON_MAIN
 {
-    const uint64_t term = s->terms.role == TERMS_STANDBY
-                              ? terms_promoted(&s->terms, terms_random())
-                              : terms_last(&s->terms) + 1;
-
     if (!s->has_begun) {
         standby_shards_next(s->shards, s->request.first);
-        terms_begin(&s->terms, term, s->request.first);
+        terms_begin(&s->terms, standby_server_next_term(s), s->request.first);
     }
     s->has_begun = true;
     s->state = SERVER_BEGINNING;
@@ -232,6 +246,11 @@ int standby_server_begin_promoted(struct standby_server *s, struct err *err)
     return 0;
 }
 
+struct coordination *standby_server_coordination(const struct standby_server *s)
+{
+    return s->coordination;
+}
+
 int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err *err)
 {
     int status = read_terms(s, err);
@@ -245,7 +264,10 @@ int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err
     } else if (s->terms.timeline != timeline) {
         terms_begin_history(&s->terms, terms_random(), timeline, s->n_shards);
     }
-    if (!s->terms.history) {
+    if (s->coordination) {
+        s->state = SERVER_ASKING;
+        standby_server_check_claim(s);
+    } else if (!s->terms.history) {
         s->state = SERVER_SERVING;
         s->config.serve(s->config.owner);
     } else if (!s->terms.peer[0]) {
@@ -269,7 +291,7 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
             s->terms.peer);
     log_line_warn("promoted with --accept-loss, without what %.128s may have more",
                   s->terms.peer);
-    s->was_in_sync = false;
+    s->was_in_sync = s->is_foreign = false;
     s->asked_ms = 0;
     return 0;
 }
@@ -327,7 +349,7 @@ static void answer_follow(struct standby_server *s) ON_MAIN
     end_request(s);
 }
 
-static void refuse_follow(struct standby_server *s) ON_MAIN
+static void refuse_follow(struct standby_server *s)
 {
     char more[64];
 
@@ -499,6 +521,8 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
                        "a primary without --data-dir has no log that a standby could follow");
     if (s->state == SERVER_DEPOSED || s->state == SERVER_OFF || s->is_closed)
         return err_set(err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
+    if (s->is_foreign)
+        return err_set(err, PS_ESTOPPING, "this psd has not the group's data");
     status = standby_settings_check(s->config.settings, s->config.welcome, &q->asked, err);
     if (status)
         return status;
@@ -609,6 +633,17 @@ int standby_server_receive(struct standby_server *s, int fd, uint64_t request_id
     return connection_set_open(&s->connections, fd, request_id, hello, NULL);
 }
 
+static void on_sync_note_write(void *server);
+
+static const struct standby_server_steps steps = { .write_terms = note_terms,
+                                                   .on_sync_note_write = on_sync_note_write,
+                                                   .start_query = start_query,
+                                                   .begin_term = begin_term,
+                                                   .serve_term = serve_term,
+                                                   .refuse_follow = refuse_follow,
+                                                   .seal = seal,
+                                                   .depose_for_good = depose_for_good };
+
 struct standby_server *standby_server_new(const struct standby_server_config *config)
 {
     struct standby_server *s = memory_alloc(sizeof *s);
@@ -623,10 +658,13 @@ struct standby_server *standby_server_new(const struct standby_server_config *co
                                                  .owner = s };
 
     s->config = *config;
+    s->steps = &steps;
     s->job.owner = s;
     s->n_shards = n;
     s->limit = (struct log_line_limit){ .n_at_once = REFUSED_LINES_AT_ONCE,
                                         .every_ms = REFUSED_LINE_EVERY_MS };
+    if (config->settings->coord[0])
+        s->coordination = standby_server_coordinate(s);
     s->shards = standby_shards_new(&config->shards, n, go_on, s);
     s->request.last = memory_alloc(n * sizeof(uint64_t));
     s->request.keep = memory_alloc(n * sizeof(uint64_t));
@@ -650,6 +688,7 @@ void standby_server_free(struct standby_server *s)
     free(s->request.keep);
     free(s->request.first);
     standby_shards_free(s->shards);
+    coordination_free(s->coordination);
     free(s);
 }
 
@@ -658,6 +697,7 @@ void standby_server_close(struct standby_server *s)
     if (s->is_closed)
         return;
     s->is_closed = s->job.is_abandoned = true;
+    coordination_close(s->coordination);
     connection_set_close_all(&s->connections);
     channel_loop_close(&s->channels);
 }
@@ -721,7 +761,7 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
 {
     bool is_in = s->sync.state == SYNC_IN;
 
-    if (!s->terms.peer[0] || s->request.step != FOLLOW_NONE ||
+    if (s->coordination || !s->terms.peer[0] || s->request.step != FOLLOW_NONE ||
         now_ms - s->asked_ms < ASK_EVERY_MS)
         return false;
     if (is_in ? !sync_seems_lost(&s->sync, standby_shards_query(s->shards), s->n_shards, now_ms)
@@ -733,7 +773,7 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
 
 static void tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    if (s->job.is_running || asks_whether_it_is_promoted(s, now_ms))
+    if (s->job.is_running || s->is_claiming || asks_whether_it_is_promoted(s, now_ms))
         return;
     switch (sync_step(&s->sync, standby_shards_query(s->shards), s->n_shards,
                       s->is_followed && s->terms.ack != TERMS_ACK_NO, now_ms)) {
@@ -747,12 +787,10 @@ static void tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
         order_shards(s, SHARD_STANDBY_OPEN_GATE);
         break;
     case SYNC_WRITE_YES:
-        s->terms.in_sync = true;
-        start_job(s, write_terms, on_sync_note_write);
+        standby_server_write_sync(s, true);
         break;
     case SYNC_WRITE_NO:
-        s->terms.in_sync = false;
-        start_job(s, write_terms, on_sync_note_write);
+        standby_server_write_sync(s, false);
         break;
     }
 }
@@ -760,7 +798,8 @@ static void tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 /* Awaited: the peer is asked again and again; without it only where a person, or a write that failed, says so. */
 static void tick_waiting(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    if (s->state != SERVER_AWAITED || s->job.is_running || s->request.step > FOLLOW_LEAVING)
+    if (s->state != SERVER_AWAITED || s->job.is_running || s->is_foreign ||
+        s->request.step > FOLLOW_LEAVING)
         return;
     if (now_ms - s->asked_ms < ASK_EVERY_MS)
         return;
@@ -779,6 +818,7 @@ void standby_server_tick(struct standby_server *s)
     if (s->is_closed || s->state == SERVER_OFF || s->state == SERVER_DEPOSED)
         return;
     check_term(s);
+    standby_server_check_claim(s);
     if (s->state == SERVER_SERVING) {
         tick_sync(s, now_ms);
         check_follower(s, now_ms);

@@ -6,14 +6,21 @@
 
 #include "common/clock.h"
 
-static void describe_wait(const struct standby_server *s, struct stats_standby *ret)
+static void describe_wait(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
     const uint64_t waited_ms = clock_mono_ms() - s->since_ms;
+    char wait[COORDINATION_WAIT_MAX];
 
     ret->wait_since_unix_ms = clock_unix_ms() - waited_ms;
     if (s->write_err.status)
         snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %.120s",
                  s->write_err.text);
+    else if (s->coordination && coordination_is_waiting(s->coordination, wait))
+        snprintf(ret->wait, sizeof ret->wait, "%s", wait);
+    else if (s->is_foreign && s->state == SERVER_AWAITED)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "its data directory has not the group's data: workers are refused until its "
+                 "standby takes over");
     else if (s->state == SERVER_AWAITED)
         snprintf(ret->wait, sizeof ret->wait,
                  "standby %.60s may have more than this node's log: workers are refused until "
@@ -23,9 +30,17 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
 
 bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
 {
+    char wait[COORDINATION_WAIT_MAX];
+
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_BEGINNING)
         return false;
-    if (s->state == SERVER_BEGINNING || s->write_err.status)
+    if (s->coordination && coordination_is_waiting(s->coordination, wait))
+        err_set(ret, PS_ESTOPPING, "psd is not ready yet: %s", wait);
+    else if (s->is_foreign && s->state == SERVER_AWAITED)
+        err_set(ret, PS_ESTOPPING,
+                "psd is not ready yet: its data directory has not the group's data, and its "
+                "standby is to take over; psctl promote --accept-loss serves without it");
+    else if (s->state == SERVER_BEGINNING || s->write_err.status)
         err_set(ret, PS_ESTOPPING,
                 "psd is not ready yet: its new term goes to the disk%s%.160s",
                 s->write_err.status ? ": " : "", s->write_err.text);

@@ -108,6 +108,7 @@ static void on_closed(void *owner, int why)
     enter_main();
     s->connector = NULL;
     s->ended_instead = s->state == SESSION_WELCOME && s->is_asking && why == UV_EOF;
+    s->is_nobody_there = why == UV_ECONNREFUSED;
     lose(s, s->refusal[0] ? s->refusal : connector_why(why));
 }
 
@@ -121,7 +122,7 @@ void standby_session_dial(struct standby_session *s, const struct address *addre
     s->state = SESSION_DIALLING;
     s->hello = *hello;
     s->refusal[0] = '\0';
-    s->ended_instead = false;
+    s->ended_instead = s->is_nobody_there = false;
     s->asked_ms = clock_mono_ms();
     status = connector_new(&s->channels, address, &connector_events, s, &s->connector);
     if (status) {

@@ -212,7 +212,7 @@ void standby_follow(struct standby *s)
 
 /* --- does it answer? --- */
 
-static uint64_t heard_ms(const struct standby *s)
+uint64_t standby_heard_ms(const struct standby *s)
 {
     uint64_t heard_ms = s->session.heard_ms;
     struct shard_follower_view view;
@@ -228,7 +228,7 @@ static uint64_t heard_ms(const struct standby *s)
 bool standby_is_answering(const struct standby *s)
 {
     return (s->session.state == SESSION_WELCOME || s->is_refusing) &&
-           clock_mono_ms() - heard_ms(s) < ANSWERS_MS;
+           clock_mono_ms() - standby_heard_ms(s) < ANSWERS_MS;
 }
 
 /* --- the shards are loaded --- */
@@ -243,4 +243,28 @@ void standby_rebuild(struct standby *s)
 {
     standby_set_state(s, STANDBY_REBUILDING);
     s->config.events->rebuild(s->config.node, s->keep);
+}
+
+/* --- the claim --- */
+
+bool standby_is_named(const struct standby *s)
+{
+    const struct coordination_claim *c = coordination_claim(s->config.coordination);
+
+    return c && c->in_sync && s->was_in_sync && c->term == s->followed_term &&
+           strcmp(c->standby, s->config.own_address) == 0;
+}
+
+bool standby_is_claimed(const struct standby *s)
+{
+    const struct coordination_claim *c = coordination_claim(s->config.coordination);
+
+    return c && coordination_is_own(s->config.coordination) && s->terms.history &&
+           c->history == s->terms.history && c->term > terms_last(&s->terms);
+}
+
+bool standby_may_claim(const struct standby *s)
+{
+    return coordination_is_known(s->config.coordination) &&
+           (!(s->promises & STANDBY_BY_ITSELF) || standby_is_named(s) || standby_is_claimed(s));
 }

@@ -1,0 +1,299 @@
+#include "server/coordination.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log_line.h"
+#include "common/memory.h"
+#include "server/replication/terms.h"
+
+#define CALL_MS 1000u
+#define RETRY_MS 100u
+#define SLOW_MS 1000u /* a wait that is longer is told */
+#define VALUE_MAX (2 * MESSAGE_ADDRESS_MAX + 256)
+
+struct coordination {
+    struct coordination_config config;
+    struct coord *coord; /* owned; NULL: it could not be opened, or is closed */
+    struct coord_watch *watch;
+    uv_timer_t timer; /* to the next try */
+    char key[32];
+    struct coordination_claim claim;
+    bool is_known, is_there; /* of the claim */
+    int64_t revision;        /* of the claim; 0: it is not there */
+    bool is_away;            /* the service */
+    struct err err;          /* of the last failure */
+    /* What is written. */
+    bool is_writing;
+    struct coordination_claim wanted;
+    char value[VALUE_MAX];
+    int64_t if_revision;
+    uint64_t since_ms;
+    void (*done)(void *arg, const struct err *err);
+    void *arg;
+    uint64_t writer,
+        n_written; /* random; both in each value, so that no other writer's is equal */
+};
+
+/* --- a claim as a text --- */
+
+static void print_claim(const struct coordination *c, char dst[static VALUE_MAX])
+{
+    const struct coordination_claim *w = &c->wanted;
+
+    snprintf(dst, VALUE_MAX,
+             "{\"term\":\"%" PRIu64 "\",\"history\":\"%" PRIu64
+             "\",\"in_sync\":\"%s\",\"primary\":\"%s\",\"standby\":\"%s\",\"writer\":\"%" PRIx64
+             "-%" PRIu64 "\"}",
+             w->term, w->history, w->in_sync ? "yes" : "no", w->primary,
+             w->standby[0] ? w->standby : "-", c->writer, c->n_written);
+}
+
+static int read_claim(const char *text, struct coordination_claim *ret)
+{
+    char in_sync[4];
+    int end = 0;
+
+    *ret = (struct coordination_claim){ 0 };
+    if (sscanf(text,
+               "{\"term\":\"%" SCNu64 "\",\"history\":\"%" SCNu64
+               "\",\"in_sync\":\"%3[a-z]\",\"primary\":\"%127[^\"]\",\"standby\":\"%127[^\"]"
+               "\",\"writer\":\"%*[-0-9a-f]\"}%n",
+               &ret->term, &ret->history, in_sync, ret->primary, ret->standby, &end) != 5 ||
+        !end || text[end])
+        return -EINVAL;
+    ret->in_sync = strcmp(in_sync, "yes") == 0;
+    if (strcmp(ret->standby, "-") == 0)
+        ret->standby[0] = '\0';
+    return 0;
+}
+
+/* --- what is known --- */
+
+static void change(struct coordination *c) ON_MAIN
+{
+    if (c->coord)
+        c->config.on_change(c->config.owner);
+}
+
+/* Older ones are passed over, and what nobody could have written: then no claim of this psd is made any more. */
+static bool take_item(struct coordination *c, const struct coord_item *item)
+{
+    struct coordination_claim claim;
+
+    if (c->is_known && item->mod_revision <= c->revision)
+        return false;
+    if (read_claim(item->value, &claim)) {
+        err_set(&c->err, PS_EPROTO, "%s is no claim of a psd: %.60s", c->key, item->value);
+        log_line_error("coord: %s", c->err.text);
+        return false;
+    }
+    c->claim = claim;
+    c->revision = item->mod_revision;
+    c->is_there = c->is_known = true;
+    return true;
+}
+
+static bool take_absence(struct coordination *c, int64_t revision)
+{
+    if (c->is_known && revision <= c->revision)
+        return false;
+    c->is_known = true;
+    c->is_there = false;
+    c->revision = 0;
+    return true;
+}
+
+static const struct coord_item *find_item(const struct coordination *c,
+                                          const struct coord_item *items, uint32_t n)
+{
+    while (n > 0 && strcmp(items[n - 1].key, c->key) != 0)
+        n--;
+    return n ? &items[n - 1] : NULL;
+}
+
+static void on_event(void *arg, const struct coord_event *event)
+{
+    struct coordination *c = arg;
+    const struct coord_item *item = find_item(c, event->items, event->n_items);
+    bool is_new = false;
+
+    enter_main();
+    if (event->kind == COORD_AWAY) {
+        c->is_away = true;
+        c->err = *event->err;
+        log_line_warn("coord: the service does not answer, and no standby takes over: %s",
+                      c->err.text);
+        return;
+    }
+    if (c->is_away)
+        log_line_info("coord: the service answers again");
+    c->is_away = false;
+    if (event->kind == COORD_REMOVED || (event->kind == COORD_ALL && !item))
+        is_new = (item || event->kind == COORD_ALL) && take_absence(c, event->revision);
+    else if (item)
+        is_new = take_item(c, item);
+    if (is_new)
+        change(c);
+}
+
+bool coordination_is_known(const struct coordination *c)
+{
+    return c->is_known;
+}
+
+bool coordination_is_there(const struct coordination *c)
+{
+    return c->is_known && !c->is_away;
+}
+
+const struct coordination_claim *coordination_claim(const struct coordination *c)
+{
+    return c->is_known && c->is_there ? &c->claim : NULL;
+}
+
+bool coordination_is_own(const struct coordination *c)
+{
+    const struct coordination_claim *claim = coordination_claim(c);
+
+    return claim && strcmp(claim->primary, c->config.own_address) == 0;
+}
+
+bool coordination_is_waiting(const struct coordination *c,
+                             char ret[static COORDINATION_WAIT_MAX])
+{
+    ret[0] = '\0';
+    if (c->is_known && !(c->is_writing && clock_mono_ms() - c->since_ms > SLOW_MS))
+        return false;
+    snprintf(ret, COORDINATION_WAIT_MAX,
+             "the coordination service has to say who is the primary: %.90s",
+             c->err.status ? c->err.text : "it has not answered yet");
+    return true;
+}
+
+/* --- what is written --- */
+
+static void put(struct coordination *c) ON_MAIN;
+
+static void on_retry(uv_timer_t *timer)
+{
+    enter_main();
+    put(timer->data);
+}
+
+static void end_write(struct coordination *c, const struct err *err) ON_MAIN
+{
+    c->is_writing = false;
+    c->done(c->arg, err);
+}
+
+static void note_made(struct coordination *c, int64_t revision)
+{
+    if (c->is_known && revision <= c->revision)
+        return;
+    c->claim = c->wanted;
+    c->is_known = c->is_there = true;
+    c->revision = revision;
+}
+
+static void on_put(void *arg, const struct err *err, const struct coord_result *result)
+{
+    struct coordination *c = arg;
+    const struct coord_item *item;
+    struct err exists = { 0 };
+
+    enter_main();
+    if (!c->coord)
+        return;
+    if (err->status) { /* it may have been made: only the service knows, and it is asked again */
+        c->err = *err;
+        uv_timer_start(&c->timer, on_retry, RETRY_MS, 0);
+        return;
+    }
+    item = result->is_made ? NULL : find_item(c, result->items, result->n_items);
+    if (result->is_made)
+        note_made(c, result->revision);
+    else if (item)
+        (void)take_item(c, item);
+    else
+        (void)take_absence(c, result->revision);
+    /* An earlier try was made, and only its answer was lost. */
+    if (result->is_made || (item && strcmp(item->value, c->value) == 0)) {
+        end_write(c, &exists);
+        return;
+    }
+    err_set(&exists, -EEXIST, "the coordination service names %.100s as the primary",
+            c->is_there ? c->claim.primary : "nobody");
+    end_write(c, &exists);
+    change(c);
+}
+
+static void put(struct coordination *c)
+{
+    const struct coord_write write = {
+        .change = COORD_PUT, .key = c->key, .if_revision = c->if_revision, .value = c->value
+    };
+
+    c->coord->ops->put_if(c->coord, &write, 1, CALL_MS, on_put, c);
+}
+
+void coordination_write(struct coordination *c, const struct coordination_claim *claim,
+                        void (*done)(void *arg, const struct err *err), void *arg)
+{
+    assert(!c->is_writing && c->is_known && c->coord);
+    c->is_writing = true;
+    c->wanted = *claim;
+    snprintf(c->wanted.primary, sizeof c->wanted.primary, "%s", c->config.own_address);
+    c->n_written++;
+    c->if_revision = c->revision;
+    c->since_ms = clock_mono_ms();
+    c->done = done;
+    c->arg = arg;
+    print_claim(c, c->value);
+    put(c);
+}
+
+/* --- begin and end --- */
+
+struct coordination *coordination_new(const struct coordination_config *config)
+{
+    struct coordination *c = memory_alloc(sizeof *c);
+
+    c->config = *config;
+    snprintf(c->key, sizeof c->key, "groups/%" PRIu32, config->group);
+    c->writer = terms_random();
+    if (!config->open)
+        err_set(&c->err, PS_ESETTING, "coord: this program has no coordination service");
+    else if (config->open(config->url, config->loop, &c->coord, &c->err))
+        c->coord = NULL;
+    if (!c->coord) {
+        log_line_error("%s", c->err.text);
+        return c;
+    }
+    uv_timer_init(config->loop, &c->timer);
+    c->timer.data = c;
+    c->watch = c->coord->ops->watch(c->coord, c->key, on_event, c);
+    return c;
+}
+
+void coordination_close(struct coordination *c)
+{
+    struct coord *coord = c ? c->coord : NULL;
+
+    if (!coord)
+        return;
+    c->coord = NULL;
+    uv_close((uv_handle_t *)&c->timer, NULL);
+    coord->ops->unwatch(c->watch);
+    coord->ops->close(coord, NULL, NULL);
+}
+
+void coordination_free(struct coordination *c)
+{
+    free(c);
+}

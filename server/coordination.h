@@ -1,0 +1,73 @@
+/*
+ * Who is the primary of this psd's group, by a coordination service (server/cluster/coord.h): one claim for each group,
+ * under groups/NUMBER, which changes by compare-and-swap alone.
+ *
+ *     who                          writes                                        only over
+ *     a primary that starts        its new term, nobody in sync                  a claim of its own, or none
+ *     a primary                    its standby is in sync, or is not any more    its own, of this term
+ *     a standby that takes over    its new term, nobody in sync                  "this standby is in sync"
+ *
+ * Both members read a claim and write over just that one. So of a primary that stops waiting for its standby, and a
+ * standby that takes over, one succeeds; the other one learns of it. server/replication/README.md, "With a coordination
+ * service".
+ */
+#ifndef SERVER_COORDINATION_H
+#define SERVER_COORDINATION_H
+
+#include <uv.h>
+
+#include "common/thread_role.h"
+#include "proto/message.h"
+#include "server/cluster/coord.h"
+
+#define COORDINATION_WAIT_MAX 160u
+
+struct coordination;
+
+struct coordination_claim {
+    uint64_t term, history;
+    char primary[MESSAGE_ADDRESS_MAX], standby[MESSAGE_ADDRESS_MAX]; /* standby "": none */
+    bool in_sync; /* the standby has all that was acknowledged, and may take over */
+};
+
+struct coordination_config {
+    uv_loop_t *loop; /* borrowed */
+    int (*open)(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err);
+    const char *url; /* borrowed */
+    uint32_t group;
+    const char *own_address; /* borrowed; filled in before a claim is written or compared */
+    void (*on_change)(void *owner); /* another claim is known, or the first */
+    void *owner;                    /* borrowed */
+};
+
+/* Reads the claim, from now on. One whose url is wrong never knows a claim, and says so. */
+struct coordination *coordination_new(const struct coordination_config *config) ON_MAIN;
+
+/* Nothing is written or told any more. A second time, or NULL: nothing. */
+void coordination_close(struct coordination *c) ON_MAIN;
+
+/* The loop has ended behind coordination_close(). NULL is fine. */
+void coordination_free(struct coordination *c) ON_MAIN;
+
+bool coordination_is_known(const struct coordination *c) ON_MAIN;
+
+/* The service can be heard. */
+bool coordination_is_there(const struct coordination *c) ON_MAIN;
+
+/* NULL: there is none, or none is known. Borrowed until the loop's next turn. */
+const struct coordination_claim *coordination_claim(const struct coordination *c) ON_MAIN;
+
+/* The claim names this psd as the primary. */
+bool coordination_is_own(const struct coordination *c) ON_MAIN;
+
+/* Writes a claim of this psd as the primary, over the one that is known. `done` is called once, later: 0, it was made;
+ * -EEXIST, another one is there now, and this one never will be. Until the service has said which of both, it is asked
+ * again: there is no deadline, and coordination_is_waiting() says so. One at a time. */
+void coordination_write(struct coordination *c, const struct coordination_claim *claim,
+                        void (*done)(void *arg, const struct err *err), void *arg) ON_MAIN;
+
+/* A sentence, while something waits for the service. */
+bool coordination_is_waiting(const struct coordination *c,
+                             char ret[static COORDINATION_WAIT_MAX]) ON_MAIN;
+
+#endif

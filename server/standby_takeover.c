@@ -1,0 +1,30 @@
+/* A standby that takes over by itself: when its primary is silent, and the claim says that it may (coordination.h). */
+#include "server/standby_internal.h"
+
+#include "common/clock.h"
+#include "common/log_line.h"
+
+#define RETRY_MS 500u
+
+/* No process listens where the primary was, or nothing is heard of it. */
+static bool is_silent(const struct standby *s, uint64_t now_ms) ON_MAIN
+{
+    if (s->state == STANDBY_DIALLING && s->session.is_nobody_there)
+        return true;
+    return now_ms > standby_heard_ms(s) + s->config.settings->failover_after_ms;
+}
+
+void standby_watch_primary(struct standby *s, uint64_t now_ms)
+{
+    struct err err = { 0 };
+
+    if ((s->state != STANDBY_DIALLING && s->state != STANDBY_FOLLOWING) ||
+        now_ms < s->take_over_ms || !coordination_is_there(s->config.coordination))
+        return;
+    if (!standby_is_claimed(s) && !(standby_is_named(s) && is_silent(s, now_ms)))
+        return;
+    s->take_over_ms = now_ms + RETRY_MS;
+    log_line_warn("%s is silent, and this standby takes over", s->config.primary);
+    if (standby_promote(s, STANDBY_OTHER_IS_DEAD | STANDBY_BY_ITSELF, NULL, NULL, &err))
+        log_line_error("%s", err.text);
+}

@@ -1,0 +1,247 @@
+/* Claims of two members over a service in memory, which loses requests and answers: each claim follows the one that its writer knew. */
+#include "server/coordination.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/hash.h"
+#include "server/cluster/coord_mem.h"
+#include "tests/support/seed.h"
+
+#define KEY "groups/3"
+#define N_CLAIMS 60
+
+struct member {
+    char address[32];
+    struct coordination *coordination;
+    bool is_writing;
+    uint64_t term;
+    uint32_t n_changes, n_made, n_refused;
+};
+
+static struct {
+    uint64_t seed, n_drawn;
+    uv_loop_t loop;
+    struct coord_mem *service;
+    uint64_t now_ms;
+    uint64_t made[10000]; /* claims of this term that were made, as their writers heard */
+} world;
+
+static uint64_t draw(void)
+{
+    return hash_mix2(world.seed, ++world.n_drawn) >> 1;
+}
+
+static int open_memory(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err)
+{
+    (void)loop;
+    if (strcmp(url, "mem") != 0)
+        return err_set(err, PS_ESETTING, "coord: wrong");
+    *ret = coord_mem_client(world.service);
+    return 0;
+}
+
+static void on_change(void *owner)
+{
+    ((struct member *)owner)->n_changes++;
+}
+
+static void begin(struct member *m, const char *address, const char *url)
+{
+    struct coordination_config config = { .loop = &world.loop,
+                                          .open = open_memory,
+                                          .url = url,
+                                          .group = 3,
+                                          .own_address = m->address,
+                                          .on_change = on_change,
+                                          .owner = m };
+
+    *m = (struct member){ 0 };
+    snprintf(m->address, sizeof m->address, "%s", address);
+    m->coordination = coordination_new(&config);
+}
+
+static void set_up(void)
+{
+    memset(&world, 0, sizeof world);
+    world.seed = seed_by_the_clock();
+    assert_int_equal(uv_loop_init(&world.loop), 0);
+    world.service = coord_mem_new(draw());
+    enter_main();
+}
+
+static void tear_down(struct member *a, struct member *b)
+{
+    struct member *both[] = { a, b };
+
+    for (size_t i = 0; i < 2; i++)
+        coordination_close(both[i]->coordination);
+    coord_mem_advance(world.service, world.now_ms + 100000);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    for (size_t i = 0; i < 2; i++)
+        coordination_free(both[i]->coordination);
+    coord_mem_free(world.service);
+    assert_int_equal(uv_loop_close(&world.loop), 0);
+}
+
+static void turn(void)
+{
+    world.now_ms += 5;
+    coord_mem_advance(world.service, world.now_ms);
+    uv_run(&world.loop, UV_RUN_NOWAIT);
+}
+
+static void on_written(void *arg, const struct err *err)
+{
+    struct member *m = arg;
+
+    assert_true(m->is_writing);
+    m->is_writing = false;
+    assert_true(err->status == 0 || err->status == -EEXIST);
+    if (err->status)
+        m->n_refused++;
+    else
+        m->n_made++;
+    if (!err->status)
+        world.made[m->term]++;
+}
+
+/* The next term, over what this member knows. */
+static void claim(struct member *m)
+{
+    const struct coordination_claim *known = coordination_claim(m->coordination);
+    struct coordination_claim next = { .history = 7, .in_sync = m->term & 1 };
+
+    next.term = m->term = known ? known->term + 1 : 1;
+    snprintf(next.standby, sizeof next.standby, "%s", m->term & 2 ? "h:1" : "");
+    m->is_writing = true;
+    coordination_write(m->coordination, &next, on_written, m);
+    assert_true(m->is_writing);
+}
+
+static void a_claim_is_made_once_whatever_is_lost(void **state)
+{
+    const struct coord_mem_faults faults = { 20, 300, 60, 60 }, none = { 0 };
+    struct member members[2];
+    uint64_t last = 0;
+
+    (void)state;
+    set_up();
+    begin(&members[0], "10.0.0.1:1", "mem");
+    begin(&members[1], "10.0.0.2:1", "mem");
+    coord_mem_set_faults(world.service, &faults);
+    for (uint32_t n = 0; n < N_CLAIMS;) {
+        struct member *m = &members[draw() % 2];
+
+        if (!m->is_writing && coordination_is_known(m->coordination)) {
+            claim(m);
+            n++;
+        }
+        turn();
+    }
+    coord_mem_set_faults(world.service, &none);
+    while (members[0].is_writing || members[1].is_writing)
+        turn();
+    for (int i = 0; i < 1000; i++)
+        turn();
+    last = coordination_claim(members[0].coordination)->term;
+    for (size_t i = 1; i < COUNT_OF(world.made); i++)
+        assert_in_range(world.made[i], 0, i <= last ? 1 : 0);
+    assert_in_range(last, members[0].n_made + members[1].n_made, N_CLAIMS);
+    assert_true(members[0].n_made && members[1].n_made && world.made[last]);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(coordination_claim(members[i].coordination)->term, last);
+    assert_true(coordination_is_own(members[0].coordination) !=
+                coordination_is_own(members[1].coordination));
+    print_message("%u claims made, %u refused\n", members[0].n_made + members[1].n_made,
+                  members[0].n_refused + members[1].n_refused);
+    tear_down(&members[0], &members[1]);
+}
+
+static void on_put(void *arg, const struct err *err, const struct coord_result *result)
+{
+    (void)arg;
+    assert_int_equal(err->status, 0);
+    assert_true(result->is_made);
+}
+
+static void what_is_no_claim_is_not_written_over(void **state)
+{
+    static const char *const texts[] = {
+        "", "{}", "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\"}",
+        "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\",\"primary\":"
+        "\"a\",\"standby\":\"-\",\"writer\":\"0\"} "
+    };
+    struct member a, b;
+    char wait[COORDINATION_WAIT_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct coord *c;
+        const struct coord_write write = { .change = COORD_PUT, .key = KEY, .value = texts[i] };
+
+        set_up();
+        begin(&a, "10.0.0.1:1", "mem");
+        begin(&b, "10.0.0.2:1", "wrong");
+        while (!coordination_is_known(a.coordination))
+            turn();
+        assert_null(coordination_claim(a.coordination));
+        c = coord_mem_client(world.service);
+        c->ops->put_if(c, &write, 1, 1000, on_put, NULL);
+        claim(&a); /* over none, but there is one */
+        while (a.is_writing)
+            turn();
+        assert_int_equal(a.n_made, 0);
+        assert_string_equal(coord_mem_find(world.service, KEY)->value, texts[i]);
+        assert_false(coordination_is_own(a.coordination));
+        assert_false(coordination_is_known(b.coordination));
+        assert_true(coordination_is_waiting(b.coordination, wait));
+        assert_non_null(strstr(wait, "coord: wrong"));
+        c->ops->close(c, NULL, NULL);
+        tear_down(&a, &b);
+    }
+}
+
+static void a_service_that_is_away_is_awaited(void **state)
+{
+    struct member a, b;
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    begin(&b, "10.0.0.2:1", "mem");
+    while (!coordination_is_known(a.coordination) || !coordination_is_known(b.coordination))
+        turn();
+    coord_mem_set_away(world.service, 0, true);
+    claim(&a);
+    for (int i = 0; i < 1000; i++)
+        turn();
+    assert_true(a.is_writing);
+    claim(&b); /* meanwhile another one is first */
+    while (b.is_writing)
+        turn();
+    assert_int_equal(b.n_made, 1);
+    coord_mem_set_away(world.service, 0, false);
+    while (a.is_writing)
+        turn();
+    assert_int_equal(a.n_refused, 1);
+    assert_string_equal(coordination_claim(a.coordination)->primary, "10.0.0.2:1");
+    tear_down(&a, &b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_claim_is_made_once_whatever_is_lost),
+        cmocka_unit_test(what_is_no_claim_is_not_written_over),
+        cmocka_unit_test(a_service_that_is_away_is_awaited),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
