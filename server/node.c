@@ -30,7 +30,7 @@
 #include "server/net/listener.h"
 #include "server/node_stats.h"
 #include "server/service_manager.h"
-#include "server/shard_threads.h"
+#include "server/shard_thread.h"
 #include "server/standby.h"
 #include "server/standby_role.h"
 #include "server/standby_server.h"

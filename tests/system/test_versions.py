@@ -16,7 +16,9 @@ from wire import STATUS
 
 BEFORE = "4935f68de7b21a0fb65f4c347fa77c9a47a23af9"
 FLAGS = ("--format", "criteo", "--job", "ctr", "--bottom", "16", "--top", "16", "--dim", "4", "--batch", 64, "--seed", "7", "--push-codec", "onebit",
-         "--dense-push-codec", "topk", "--topk", "0.1", "--device", "cpu", "--json", "-")
+         "--dense-push-codec", "topk", "--topk", "0.1", "--device", "cpu", "--json", "-",
+         # Which of these are chosen where nothing is said differs from version to version.
+         "--lr", "0.01", "--init-scale", "0.05", "--dense-optimizer", "same")
 
 
 def build_before(source):
