@@ -369,8 +369,8 @@ void standby_see(const struct standby *s, struct standby_view *ret)
 {
     *ret = (struct standby_view){ .state = s->state,
                                   .is_answering = standby_is_answering(s),
-                                  .in_sync = s->terms.in_sync,
-                                  .term = s->term ? s->term : terms_last(&s->terms),
+                                  .in_sync = standby_noted_sync(s),
+                                  .term = s->term ? s->term : standby_noted_term(s),
                                   .since_unix_ms = s->since_unix_ms,
                                   .n_bytes = s->copy.n_bytes,
                                   .n_total_bytes = s->copy.n_total_bytes };

@@ -288,7 +288,7 @@ void standby_watch_shards(struct standby *s)
     }
     standby_set_why(s, "");
     s->was_in_sync = in_sync;
-    if (in_sync == s->terms.in_sync || s->is_working)
+    if (s->is_working || in_sync == s->terms.in_sync)
         return;
     s->terms.in_sync = in_sync;
     standby_start_job(s, standby_write_terms, on_sync_noted);
@@ -366,7 +366,8 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
 {
     if (s->is_promoting || s->state >= STANDBY_SEALING)
         return err_set(err, -EBUSY, "promote: one is under way, or done");
-    if (s->state == STANDBY_COPYING || s->state == STANDBY_READING || !s->terms.history)
+    if (s->state == STANDBY_COPYING || s->state == STANDBY_READING ||
+        !(s->is_working ? s->found.history : s->terms.history))
         return err_set(err, -ENODATA,
                        "promote: this standby has no whole copy of %s: nothing could be served",
                        s->config.primary);
@@ -375,7 +376,7 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
                        "promote: %s still answers as the primary: stop it first, or say "
                        "--the-other-is-dead",
                        s->config.primary);
-    if (!s->terms.in_sync && !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
+    if (!standby_noted_sync(s) && !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
         return err_set(err, -ENODATA,
                        "promote: this standby was not in sync with %s: what the primary "
                        "acknowledged last may be missing; --accept-loss goes on without it",

@@ -46,6 +46,10 @@ struct standby {
     void (*then)(struct standby *s);
     struct err err; /* the job's */
     bool is_working;
+    struct { /* of `terms`, as that job found them: it may change them */
+        bool in_sync;
+        uint64_t term, history;
+    } found;
     /* One round of all shards at a time. */
     struct standby_task *tasks; /* owned, n_shards */
     uint32_t n_outstanding;
@@ -143,5 +147,16 @@ void standby_try_begin_term(struct standby *s) ON_MAIN;
 
 /* Takes over if the primary is silent, and the claim allows it. */
 void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
+
+/* Of the main thread, also while a job works: what `terms` says, or said when the job began. */
+static inline bool standby_noted_sync(const struct standby *s)
+{
+    return s->is_working ? s->found.in_sync : s->terms.in_sync;
+}
+
+static inline uint64_t standby_noted_term(const struct standby *s)
+{
+    return s->is_working ? s->found.term : terms_last(&s->terms);
+}
 
 #endif

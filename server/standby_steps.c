@@ -69,6 +69,9 @@ void standby_start_job(struct standby *s, int (*job)(struct standby *s, struct e
                        void (*then)(struct standby *s))
 {
     assert(!s->is_working);
+    s->found.in_sync = s->terms.in_sync;
+    s->found.term = terms_last(&s->terms);
+    s->found.history = s->terms.history;
     s->is_working = true;
     s->err = (struct err){ 0 };
     s->job = job;

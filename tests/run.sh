@@ -251,7 +251,7 @@ elif [ "$plan" = soak ]; then
     phase "the simulated cluster" simulate_long
     phase "fuzzing" fuzz "$soak_s"
 else
-    phase "building: asan" build asan unit build/asan/bin/psd build/asan/bin/psworker build/asan/bin/psctl
+    phase "building: asan" build asan unit build/asan/bin/psd build/asan/bin/psworker build/asan/bin/psctl build/asan/bin/psbench
     phase "building: tsan" build tsan $(programs tsan "$threads") build/tsan/bin/psd build/tsan/bin/psworker build/tsan/bin/psctl
     phase "building: release" build release all golden-tests emu-plugin alloc-counter wheel build/release/bin/sim build/release/bin/group-sim
     phase "unit tests: asan, tsan" units $(programs asan .) $(programs tsan "$threads")
