@@ -372,8 +372,9 @@ void standby_see(const struct standby *s, struct standby_view *ret)
                                   .in_sync = standby_noted_sync(s),
                                   .term = s->term ? s->term : standby_noted_term(s),
                                   .since_unix_ms = s->since_unix_ms,
-                                  .n_bytes = s->copy.n_bytes,
-                                  .n_total_bytes = s->copy.n_total_bytes };
+                                  .n_bytes = s->is_working ? s->found.n_bytes : s->copy.n_bytes,
+                                  .n_total_bytes = s->is_working ? s->found.n_total_bytes
+                                                                 : s->copy.n_total_bytes };
     snprintf(ret->why, sizeof ret->why, "%s", s->why);
     if (s->is_loaded)
         see_shards(s, ret);

@@ -46,9 +46,9 @@ struct standby {
     void (*then)(struct standby *s);
     struct err err; /* the job's */
     bool is_working;
-    struct { /* of `terms`, as that job found them: it may change them */
+    struct { /* of `terms` and `copy`, as that job found them: it may change them */
         bool in_sync;
-        uint64_t term, history;
+        uint64_t term, history, n_bytes, n_total_bytes;
     } found;
     /* One round of all shards at a time. */
     struct standby_task *tasks; /* owned, n_shards */

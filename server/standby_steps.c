@@ -72,6 +72,8 @@ void standby_start_job(struct standby *s, int (*job)(struct standby *s, struct e
     s->found.in_sync = s->terms.in_sync;
     s->found.term = terms_last(&s->terms);
     s->found.history = s->terms.history;
+    s->found.n_bytes = s->copy.n_bytes;
+    s->found.n_total_bytes = s->copy.n_total_bytes;
     s->is_working = true;
     s->err = (struct err){ 0 };
     s->job = job;
