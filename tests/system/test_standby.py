@@ -179,6 +179,7 @@ def test_a_standby_that_has_more_takes_over(start_psd, tmp_path):
     assert standby.follow(last=[n + 5 for n in standby.last()]) == TAKE_OVER
     eventually(lambda: "becomes the primary" in again.log() and "standby of 127.0.0.1" in again.log())
     assert standby_of(again)["role"] == "standby"  # no start by hand
+    assert again.stop() == 0
 
 
 def test_a_fetch_of_a_greater_term_deposes_the_primary(tmp_path):
