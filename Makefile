@@ -390,7 +390,7 @@ test: deps                    ## in 13 minutes: all tests, sanitizers included; 
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh test
 
-ci: deps fuzz-deps deb-test-deps ## make test, unit tests without the real data, kernels, 20 s for each fuzz target
+ci: deps fuzz-deps deb-test-deps ## make test, unit tests without the real data, kernels, 10 s for each fuzz target
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh ci
 
@@ -422,8 +422,8 @@ fuzz-deps:
 fuzz: deps fuzz-deps          ## fuzz every format and message parser, each for SECONDS (600); TARGETS="wal shard_file" takes some
 	@tests/fuzz/run.sh $(SECONDS) $(TARGETS)
 
-fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as CI does
-	@tests/fuzz/run.sh 20 $(TARGETS)
+fuzz-quick: deps fuzz-deps    ## the same for 10 s each, as CI does
+	@tests/fuzz/run.sh 10 $(TARGETS)
 
 lint:                         ## include order, circles, names, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
