@@ -12,7 +12,7 @@
 #include "common/memory.h"
 #include "server/replication/terms.h"
 
-#define CALL_MS 1000u
+#define CALL_MS 5000u
 #define RETRY_MS 100u
 #define SLOW_MS 1000u /* a wait that is longer is told */
 #define VALUE_MAX (2 * MESSAGE_ADDRESS_MAX + 256)
@@ -26,7 +26,8 @@ struct coordination {
     struct coordination_claim claim;
     bool is_known, is_there; /* of the claim */
     int64_t revision;        /* of the claim; 0: it is not there */
-    bool is_away;            /* the service */
+    bool is_away;            /* the service, */
+    uint64_t away_unix_ms;   /* since when */
     struct err err;          /* of the last failure */
     /* What is written. */
     bool is_writing;
@@ -126,6 +127,7 @@ static void on_event(void *arg, const struct coord_event *event)
     enter_main();
     if (event->kind == COORD_AWAY) {
         c->is_away = true;
+        c->away_unix_ms = clock_unix_ms();
         c->err = *event->err;
         log_line_warn("coord: the service does not answer, and no standby takes over: %s",
                       c->err.text);
@@ -174,6 +176,26 @@ bool coordination_is_waiting(const struct coordination *c,
              "the coordination service has to say who is the primary: %.90s",
              c->err.status ? c->err.text : "it has not answered yet");
     return true;
+}
+
+void coordination_report(const struct coordination *c, struct stats_coordination *ret)
+{
+    const struct coordination_claim *claim = c ? coordination_claim(c) : NULL;
+
+    *ret = (struct stats_coordination){ .is_on = c != NULL };
+    if (!c)
+        return;
+    ret->is_away = c->is_away || !c->watch;
+    ret->away_unix_ms = c->away_unix_ms;
+    snprintf(ret->service, sizeof ret->service, "%.159s", c->config.url);
+    snprintf(ret->error, sizeof ret->error, "%.159s", c->err.text);
+    if (!claim)
+        return;
+    ret->has_claim = true;
+    ret->term = claim->term;
+    ret->in_sync = claim->in_sync;
+    snprintf(ret->primary, sizeof ret->primary, "%s", claim->primary);
+    snprintf(ret->standby, sizeof ret->standby, "%s", claim->standby);
 }
 
 /* --- what is written --- */
@@ -272,6 +294,7 @@ struct coordination *coordination_new(const struct coordination_config *config)
     else if (config->open(config->url, config->loop, &c->coord, &c->err))
         c->coord = NULL;
     if (!c->coord) {
+        c->away_unix_ms = clock_unix_ms();
         log_line_error("%s", c->err.text);
         return c;
     }

@@ -18,6 +18,7 @@
 
 #include "common/thread_role.h"
 #include "proto/message.h"
+#include "server/admin/stats.h"
 #include "server/cluster/coord.h"
 
 #define COORDINATION_WAIT_MAX 160u
@@ -65,6 +66,9 @@ bool coordination_is_own(const struct coordination *c) ON_MAIN;
  * again: there is no deadline, and coordination_is_waiting() says so. One at a time. */
 void coordination_write(struct coordination *c, const struct coordination_claim *claim,
                         void (*done)(void *arg, const struct err *err), void *arg) ON_MAIN;
+
+/* For operators. */
+void coordination_report(const struct coordination *c, struct stats_coordination *ret) ON_MAIN;
 
 /* A sentence, while something waits for the service. */
 bool coordination_is_waiting(const struct coordination *c,

@@ -14,7 +14,7 @@
 
 #define PAUSE_MS 50u /* after a round over all endpoints in which none answered */
 #define ATTEMPT_MAX_MS 8000u
-#define CREATED_MS 2000u /* until a watch is confirmed */
+#define ANSWER_MAX_MS 1000u /* the slowest answer that first attempts wait for twice as long */
 
 /* gRPC codes that etcd answers with. */
 enum { GRPC_NOT_FOUND = 5, GRPC_ALREADY = 9, GRPC_INVALID = 3, GRPC_OUT_OF_RANGE = 11 };
@@ -67,6 +67,8 @@ struct coord_etcd {
     struct etcd_http http;
     char endpoints[COORD_ETCD_ENDPOINTS_MAX][ADDRESS_SERVER_MAX];
     uint32_t n_endpoints, current;
+    bool has_answered;
+    uint64_t answer_ms; /* how long answers have taken of late: the slowest, which fades */
     char prefix[80];
     uv_timer_t turn_timer;
     struct call *calls;    /* owned */
@@ -128,6 +130,21 @@ static void endpoint_failed(struct coord_etcd *c, uint32_t endpoint, const struc
             watch_restart(w, why);
 }
 
+/* An answer, or none within that time. */
+static void note_time(struct coord_etcd *c, uint64_t took_ms)
+{
+    c->answer_ms -= c->answer_ms / 8;
+    if (c->answer_ms < took_ms)
+        c->answer_ms = took_ms < ANSWER_MAX_MS ? took_ms : ANSWER_MAX_MS;
+}
+
+static uint64_t first_attempt_ms(const struct coord_etcd *c)
+{
+    const uint64_t least = c->has_answered ? COORD_ETCD_ATTEMPT_MS / 2 : COORD_ETCD_ATTEMPT_MS;
+
+    return 2 * c->answer_ms > least ? 2 * c->answer_ms : least;
+}
+
 /* --- calls --- */
 
 static const char *const paths[] = {
@@ -181,7 +198,8 @@ static void call_retry(struct call *k)
     const struct err why = k->err;
     const uint32_t endpoint = k->endpoint;
 
-    k->n_failed++;
+    if (++k->n_failed % c->n_endpoints == 0 && k->transfer.status == -ETIMEDOUT)
+        note_time(c, now_ms(c) - k->sent_ms);
     k->may_be_made = k->may_be_made || k->transfer.status != -ECONNREFUSED;
     etcd_http_stop(&k->transfer);
     k->start_ms = now_ms(c) + (k->n_failed % c->n_endpoints ? 0 : PAUSE_MS);
@@ -316,19 +334,22 @@ static void on_call_done(struct etcd_http_transfer *t)
         call_retry(k);
         return;
     }
+    note_time(k->c, now_ms(k->c) - k->sent_ms);
+    k->c->has_answered = true;
     use_answer(k, root);
     cJSON_Delete(root);
 }
 
-/* Doubles with each round over all endpoints. */
+/* Doubles with each round over all endpoints, but the second: a member that has no leader yet gives no answer at all,
+ * and is asked again soon. */
 static uint64_t attempt_ms(const struct call *k, uint64_t now)
 {
     const uint64_t left = k->deadline_ms - now;
     const uint32_t round = k->n_failed / k->c->n_endpoints;
-    const uint64_t ms = k->is_pinned ? left
-                        : round < 4  ? (uint64_t)COORD_ETCD_ATTEMPT_MS << round
-                                     : ATTEMPT_MAX_MS;
+    uint64_t ms = k->is_pinned ? left : first_attempt_ms(k->c);
 
+    for (uint32_t i = 1; i < round && ms < ATTEMPT_MAX_MS; i++)
+        ms *= 2;
     return left < ms ? left : ms;
 }
 
@@ -599,6 +620,7 @@ static void read_stream(struct watch *w)
 static void watch_start(struct watch *w, uint64_t now)
 {
     struct coord_etcd *c = w->c;
+    const uint64_t created_ms = 2 * first_attempt_ms(c); /* until a watch is confirmed */
     const bool lists = w->from == 0;
     char *body = lists ? etcd_json_get(c->prefix, w->below, true, 0)
                        : etcd_json_watch(c->prefix, w->below, w->from);
@@ -606,10 +628,10 @@ static void watch_start(struct watch *w, uint64_t now)
 
     w->endpoint = c->current;
     w->state = lists ? WATCH_LISTS : WATCH_OPENS;
-    w->start_ms = now + CREATED_MS;
+    w->start_ms = now + created_ms;
     status =
         etcd_http_start(&w->transfer, c->endpoints[w->endpoint],
-                        lists ? paths[CALL_GET] : "/v3/watch", body, lists ? CREATED_MS : 0);
+                        lists ? paths[CALL_GET] : "/v3/watch", body, lists ? created_ms : 0);
     free(body);
     schedule(c, w->start_ms);
     if (status) {
@@ -647,7 +669,7 @@ static void probe(struct watch *w, uint64_t now)
     if (w->is_probed)
         return;
     k = call_new(c, CALL_GET, etcd_json_get(c->prefix, w->below, true, w->from - 1),
-                 COORD_ETCD_PROBE_MS, on_probe, w);
+                 (uint32_t)(COORD_ETCD_PROBE_MS + first_attempt_ms(c)), on_probe, w);
     k->is_pinned = true;
     k->endpoint = w->endpoint;
     w->is_probed = true;

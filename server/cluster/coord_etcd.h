@@ -4,7 +4,8 @@
  *
  * One endpoint is used at a time. Whatever goes wrong there (no connection, no answer in its time, an answer that is
  * not etcd's, a member without a leader) moves calls and watches to the next one. A call repeats until its deadline.
- * The first attempt at an endpoint has COORD_ETCD_ATTEMPT_MS, and each round over all of them twice as long.
+ * An attempt has COORD_ETCD_ATTEMPT_MS; once etcd has answered, half of that, or twice as long as its slowest answer of
+ * late, up to 2 s. From the third round over all endpoints on it has twice as long as in the round before.
  *
  * A watch that is silent looks like one without changes. So while there is one, keys that have changed are asked for
  * at its own endpoint every COORD_ETCD_PROBE_MS; an endpoint that does not answer, or a watch that twice has not seen
