@@ -30,6 +30,7 @@ struct shard_follower {
     struct connector *connector; /* owned; NULL: no connection */
     struct bytes out;            /* a frame being made; empty in between */
     bool is_welcome, is_stuck;   /* the log takes no records */
+    uint64_t stuck_ms;           /* monotonic: since then */
     uint32_t n_fetches;          /* under way */
     uint64_t request_id;
     uint64_t sent_next, sent_durable; /* by the last fetch */
@@ -179,6 +180,7 @@ static bool follow(struct shard_follower *f) ON_SHARD
 
     f->is_stuck = status == -EAGAIN;
     if (f->is_stuck) {
+        f->stuck_ms = was_stuck ? f->stuck_ms : clock_mono_ms();
         char why[200];
 
         snprintf(why, sizeof why, "this standby's log takes no records: %.150s",
@@ -409,12 +411,24 @@ void shard_follower_drop(struct shard_follower *f)
     update_view(f);
 }
 
+/* Nothing was acknowledged for so long that the primary may go on alone soon: until its next word this shard is not in
+ * sync, whatever the last one said. */
+static void doubt_sync(struct shard_follower *f, uint64_t now_ms)
+{
+    if (!f->is_stuck || now_ms - f->stuck_ms < f->primary.patience_ms / 2)
+        return;
+    uv_mutex_lock(&f->lock);
+    f->view.is_in_sync = false;
+    uv_mutex_unlock(&f->lock);
+}
+
 void shard_follower_tick(struct shard_follower *f)
 {
     uint64_t now_ms = clock_mono_ms();
 
     if (!f || f->state == SHARD_FOLLOWER_FAILED || (f->is_stuck && !follow(f)))
         return;
+    doubt_sync(f, now_ms);
     if (f->state == SHARD_FOLLOWER_IDLE) {
         update_view(f);
         return;

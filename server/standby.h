@@ -84,7 +84,7 @@ struct standby_view {
     char why[256];                   /* what it waits for, as a sentence; "": it follows */
 };
 
-/* PS_ESETTING and a sentence: config->primary is no address. */
+/* PS_ESETTING and a sentence: config->primary is no address, or this psd's own. */
 int standby_start(const struct standby_config *config, struct standby **ret, struct err *err)
     ON_MAIN MUST_CHECK;
 

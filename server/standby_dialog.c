@@ -316,6 +316,10 @@ int standby_start(const struct standby_config *config, struct standby **ret, str
 
     if (status)
         return status;
+    if (strcmp(config->primary, config->own_address) == 0)
+        return err_set(err, PS_ESETTING,
+                       "standby: %.128s is this psd's own address: give that of its primary",
+                       config->primary);
     s = memory_alloc(sizeof *s);
     s->config = *config;
     s->primary = primary;

@@ -18,7 +18,9 @@
 #include "server/standby_session.h"
 
 #define SEAL_MS_MAX 30000u /* for the log to take what has come */
-#define HEART_MS 100u      /* with --coord: so often at least a primary is heard */
+#define NOTE_RETRY_MS 1000u
+#define STEADY_MS 1000u /* what follows for so long does not fail at once */
+#define HEART_MS 100u   /* with --coord: so often at least a primary is heard */
 
 static void stop_shard(struct mail *mail, void *owner)
 {
@@ -222,13 +224,18 @@ static void on_shards_stopped(struct standby *s) ON_MAIN
     standby_update_last(s);
 }
 
-/* The session is over, and with it the fetches. */
+/* The session is over, and with it the fetches. One that lasted is begun again at once; else each try waits longer. */
 void standby_stop_following(struct standby *s, const char *why)
 {
+    const uint64_t now_ms = clock_mono_ms();
+
+    s->is_unsteady = now_ms - s->since_ms < STEADY_MS;
     standby_session_drop(&s->session);
+    if (!s->is_unsteady)
+        s->n_failed = 0;
     standby_dial_later(s, why);
-    s->n_failed = 0;
-    s->retry_ms = clock_mono_ms();
+    if (!s->is_unsteady)
+        s->retry_ms = now_ms;
     if (!s->n_outstanding)
         standby_on_shards(s, stop_shard, on_shards_stopped);
 }
@@ -258,40 +265,51 @@ void standby_discard(struct standby *s, const char *why)
 static void on_sync_noted(struct standby *s) ON_MAIN
 {
     if (s->err.status) {
-        log_line_error("%s", s->err.text);
-        s->terms.in_sync = !s->terms.in_sync; /* tried again */
+        if (!s->note_retry_ms)
+            log_line_error("whether this standby is in sync is not noted: %s", s->err.text);
+        s->terms.in_sync = !s->terms.in_sync;
+        s->note_retry_ms = clock_mono_ms() + NOTE_RETRY_MS;
     } else {
+        s->note_retry_ms = 0;
         log_line_info("this standby is %s with %s",
                       s->terms.in_sync ? "in sync" : "not in sync", s->config.primary);
     }
+}
+
+/* What counts is the shards' word; TERMS, which a full disk may refuse to take, comes after it. */
+static void note_sync(struct standby *s, bool in_sync) ON_MAIN
+{
+    s->was_in_sync = in_sync;
+    if (s->is_working || in_sync == s->terms.in_sync || clock_mono_ms() < s->note_retry_ms)
+        return;
+    s->terms.in_sync = in_sync;
+    standby_start_job(s, standby_write_terms, on_sync_noted);
 }
 
 void standby_watch_shards(struct standby *s)
 {
     struct shard_follower_view view;
     bool in_sync = true;
-    char why[256];
+    char why[256] = "";
 
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         standby_see_shard(s, i, &view);
         in_sync = in_sync && view.is_in_sync;
-        if (view.state != SHARD_FOLLOWER_FAILED && !view.why[0])
+        if (view.why[0] && !why[0])
+            snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
+        if (view.state != SHARD_FOLLOWER_FAILED)
             continue;
         snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
-        if (view.state != SHARD_FOLLOWER_FAILED)
-            standby_set_why(s, why);
-        else if (view.needs_copy && !s->is_working)
-            standby_discard(s, why);
-        else if (!view.needs_copy)
+        if (!view.needs_copy)
             standby_stop_following(s, why);
+        else if (!s->is_working)
+            standby_discard(s, why);
         return;
     }
-    standby_set_why(s, "");
-    s->was_in_sync = in_sync;
-    if (s->is_working || in_sync == s->terms.in_sync)
-        return;
-    s->terms.in_sync = in_sync;
-    standby_start_job(s, standby_write_terms, on_sync_noted);
+    standby_set_why(s, why);
+    if (!why[0] && clock_mono_ms() - s->since_ms >= STEADY_MS)
+        s->told[0] = '\0';
+    note_sync(s, in_sync);
 }
 
 static void fetch_shard(struct mail *mail, void *owner)
@@ -318,9 +336,9 @@ static void start_fetching(struct standby *s) ON_MAIN
 {
     standby_set_why(s, "");
     standby_set_state(s, STANDBY_FOLLOWING);
+    if (!s->is_unsteady || s->followed_term != s->term)
+        log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
     s->followed_term = s->term;
-    s->n_failed = 0;
-    log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_primary *p = &s->tasks[i].primary;
 
@@ -328,6 +346,8 @@ static void start_fetching(struct standby *s) ON_MAIN
             (struct shard_follower_primary){ .address = s->primary,
                                              .shard = i,
                                              .term = s->term,
+                                             .patience_ms =
+                                                 s->config.settings->standby_patience_ms,
                                              .wait_ms = s->config.coordination ? HEART_MS : 0 };
         standby_hello_of(s, &p->hello);
     }

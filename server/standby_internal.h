@@ -21,20 +21,22 @@ struct standby {
     uint64_t since_unix_ms, since_ms; /* in this state */
     struct address primary;
     struct standby_session session;
-    uint64_t retry_ms; /* the next dial */
-    uint32_t n_failed; /* in a row */
-    bool is_refusing;  /* it lives, and does not want us */
-    char why[256];
-    bool is_loaded;   /* the shards have this node's data */
-    bool asks_twice;  /* FOLLOW, before it fetches */
-    bool wants_copy;  /* whatever the two logs have in common */
-    bool was_standby; /* what is in the directory is a copy of somebody's */
-    bool has_cluster; /* cluster_file.h */
+    uint64_t retry_ms;        /* the next dial */
+    uint32_t n_failed;        /* in a row */
+    bool is_refusing;         /* it lives, and does not want us */
+    bool is_unsteady;         /* the last time it followed it was for a moment */
+    char why[256], told[256]; /* told: logged, and not over since */
+    bool is_loaded;           /* the shards have this node's data */
+    bool asks_twice;          /* FOLLOW, before it fetches */
+    bool wants_copy;          /* whatever the two logs have in common */
+    bool was_standby;         /* what is in the directory is a copy of somebody's */
+    bool has_cluster;         /* cluster_file.h */
     bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
     uint64_t followed_term;
-    uint64_t take_over_ms; /* the next try */
-    struct terms terms;    /* this directory's */
-    struct terms theirs;   /* as the last reply had them */
+    uint64_t take_over_ms;  /* the next try */
+    uint64_t note_retry_ms; /* of noting whether it is in sync; 0: the last one was written */
+    struct terms terms;     /* this directory's */
+    struct terms theirs;    /* as the last reply had them */
     uint64_t epoch, term;
     uint64_t *last, *keep; /* owned, n_shards */
     struct copy copy;
@@ -148,10 +150,11 @@ void standby_try_begin_term(struct standby *s) ON_MAIN;
 /* Takes over if the primary is silent, and the claim allows it. */
 void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
 
-/* Of the main thread, also while a job works: what `terms` says, or said when the job began. */
+/* Of the main thread, also while a job works: what `terms` says, or said when the job began, if the shards have not said
+ * otherwise since. */
 static inline bool standby_noted_sync(const struct standby *s)
 {
-    return s->is_working ? s->found.in_sync : s->terms.in_sync;
+    return s->was_in_sync && (s->is_working ? s->found.in_sync : s->terms.in_sync);
 }
 
 static inline uint64_t standby_noted_term(const struct standby *s)

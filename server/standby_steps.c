@@ -27,8 +27,10 @@ void standby_set_state(struct standby *s, enum standby_state state)
 /* A line of the log for each new reason. */
 void standby_set_why(struct standby *s, const char *why)
 {
-    if (why[0] && strcmp(why, s->why) != 0)
+    if (why[0] && strcmp(why, s->told) != 0) {
         log_line_warn("standby of %s: %s", s->config.primary, why);
+        snprintf(s->told, sizeof s->told, "%s", why);
+    }
     snprintf(s->why, sizeof s->why, "%s", why);
 }
 
