@@ -153,3 +153,20 @@ def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start):
     pair.await_in_sync()
     assert pair.primary.replication()["role"] == "primary"
     counter.check()
+
+
+def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(start):
+    """The standby still believes that it is in sync: it stood still while its primary went on alone."""
+    pair, counter = start("--durability", "fsync")
+    pair.standby.proc.send_signal(signal.SIGSTOP)
+    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    counter.ask("go")
+    pair.primary.proc.kill()
+    pair.primary.proc.wait()
+    pair.standby.proc.send_signal(signal.SIGCONT)
+    wait_for("the end of its sessions", lambda: pair.standby.replication().get("state") == "spare", 30)
+    refused = pair.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "--accept-loss" in refused.stderr, refused
+    pair.primary.start()
+    pair.await_in_sync()
+    counter.check()
