@@ -395,8 +395,7 @@ static void on_decided(void *server)
     enter_main();
     q->err = s->job.err;
     if (q->err.status || !q->connection) {
-        if (!q->err.status)
-            standby_files_close(s->config.files, &s->files);
+        standby_files_close(s->config.files, &s->files);
         refuse_follow(s);
         return;
     }
@@ -710,6 +709,9 @@ static void check_term(struct standby_server *s) ON_MAIN
     char sentence[256];
 
     if (term <= terms_last(&s->terms))
+        return;
+    seal(s);
+    if (s->job.is_running) /* it may write TERMS, as the node does for one that is deposed */
         return;
     snprintf(sentence, sizeof sentence,
              "term %" PRIu64 " is over, a standby names %" PRIu64
