@@ -170,3 +170,21 @@ def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(st
     pair.primary.start()
     pair.await_in_sync()
     counter.check()
+
+
+def test_a_second_promotion_is_refused_and_the_first_one_goes_on(start, etcd):
+    pair, counter = start("--failover-after", "1h")
+    pair.primary.proc.send_signal(signal.SIGSTOP)
+    etcd.proc.send_signal(signal.SIGSTOP)
+    first = subprocess.Popen([BIN / "psctl", "promote", "--the-other-is-dead", "--server", pair.standby.address],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for("the promotion", lambda: pair.standby.replication().get("state") == "promoting", 30)
+    refused = pair.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "one is under way" in refused.stderr, refused
+    assert first.poll() is None
+    etcd.proc.send_signal(signal.SIGCONT)
+    assert "is the primary now" in first.communicate(timeout=60)[0]
+    assert first.returncode == 0
+    pair.primary.proc.send_signal(signal.SIGCONT)
+    assert pair.primary.proc.wait(60) == 3
+    counter.check()
