@@ -28,13 +28,15 @@ static void claim(struct standby_server *s, void (*done)(void *server, const str
     coordination_write(s->coordination, &claim, done, s);
 }
 
-/* A claim that is known and names another psd. */
+/* A claim that is known and names another psd, or one of the same name that has begun a term behind this one's. */
 static const struct coordination_claim *claim_of_another(const struct standby_server *s) ON_MAIN
 {
     const struct coordination_claim *c =
         s->coordination ? coordination_claim(s->coordination) : NULL;
+    const bool is_over =
+        c && s->state == SERVER_SERVING && c->term > terms_last(&s->terms);
 
-    return c && !coordination_is_own(s->coordination) ? c : NULL;
+    return c && (is_over || !coordination_is_own(s->coordination)) ? c : NULL;
 }
 
 /* Another claim is there: it is read before anything is tried again. */
@@ -119,10 +121,13 @@ void standby_server_check_claim(struct standby_server *s)
         return;
     if (c) {
         snprintf(sentence, sizeof sentence,
-                 "the coordination service names %.100s as the primary, of term %" PRIu64,
-                 c->primary, c->term);
+                 "the coordination service names %.100s as the primary, of term %" PRIu64 "%s",
+                 c->primary, c->term,
+                 coordination_is_own(s->coordination) ? ": another psd with this one's name"
+                                                      : "");
         s->steps->seal(s);
-        snprintf(s->terms.peer, sizeof s->terms.peer, "%s", c->primary);
+        if (!coordination_is_own(s->coordination))
+            snprintf(s->terms.peer, sizeof s->terms.peer, "%s", c->primary);
         s->steps->depose_for_good(s, sentence);
     } else if (s->state == SERVER_ASKING && !s->has_read_claim &&
                coordination_is_known(s->coordination)) {

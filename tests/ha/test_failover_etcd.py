@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from pair import Pair
+from pair import Member, Pair
 from training import BIN, free_ports, wait_for
 
 COUNTER = pathlib.Path(__file__).with_name("counter.py")
@@ -188,3 +188,19 @@ def test_a_second_promotion_is_refused_and_the_first_one_goes_on(start, etcd):
     pair.primary.proc.send_signal(signal.SIGCONT)
     assert pair.primary.proc.wait(60) == 3
     counter.check()
+
+
+def test_of_two_psd_of_one_name_and_history_the_one_with_the_greater_term_serves(etcd, tmp_path):
+    """As of a virtual machine that is copied while it runs."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    first = Member(tmp_path / "a", free_ports(1)[0], "--shards", "1", "--coord", etcd.url, "--advertise", address)
+    first.start()
+    first.await_ready()
+    second = Member(tmp_path / "b", free_ports(1)[0], *first.flags)
+    shutil.copytree(first.data, second.data)
+    second.start()
+    second.await_ready()
+    assert first.proc.wait(60) == 3
+    assert first.says("another psd with this one's name")
+    second.proc.kill()
+    second.proc.wait()

@@ -213,6 +213,9 @@ def test_who_may_not_follow(start_psd):
     other.settings = standby.settings.replace("lease=10000ms", "lease=9000ms")
     with pytest.raises(Refused, match="lease=9000ms, the primary lease=10000ms"):
         other.follow()
+    other.settings, other.address = standby.settings, f"127.0.0.1:{psd.port}"
+    with pytest.raises(Refused, match="--advertise of its own"):
+        other.follow()
     other.close()
     await_sync(psd)
     standby.close()
