@@ -242,15 +242,17 @@ static void on_promotion(void *arg, const struct err *err)
 static int promote(struct admin_server *d, struct connection *c, uint64_t request_id,
                    const char *argument) ON_MAIN
 {
+    struct waiter *waiter;
     struct err err = { 0 };
 
     if (find_waiter(d, c))
         return refuse_second(d, c, request_id);
     if (!d->config.promote)
         return refuse(d, c, request_id, -EINVAL, "promote: this psd follows nobody");
-    add_waiter(d, c, request_id)->is_promotion = true;
+    waiter = add_waiter(d, c, request_id);
+    waiter->is_promotion = true;
     if (d->config.promote(d->config.node, argument, on_promotion, d, &err))
-        on_promotion(d, &err);
+        answer_waiter(waiter, &err, ""); /* others wait for one that is under way */
     return 0;
 }
 

@@ -66,7 +66,7 @@ static int read_claim(const char *text, struct coordination_claim *ret)
                "\",\"in_sync\":\"%3[a-z]\",\"primary\":\"%127[^\"]\",\"standby\":\"%127[^\"]"
                "\",\"writer\":\"%*[-0-9a-f]\"}%n",
                &ret->term, &ret->history, in_sync, ret->primary, ret->standby, &end) != 5 ||
-        !end || text[end])
+        !end || text[end] || ret->term > TERMS_NUMBER_MAX)
         return -EINVAL;
     ret->in_sync = strcmp(in_sync, "yes") == 0;
     if (strcmp(ret->standby, "-") == 0)

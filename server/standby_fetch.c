@@ -396,7 +396,8 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
                        "promote: %s still answers as the primary: stop it first, or say "
                        "--the-other-is-dead",
                        s->config.primary);
-    if (!standby_noted_sync(s) && !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
+    if ((!standby_noted_sync(s) || standby_lacks_by_claim(s)) &&
+        !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
         return err_set(err, -ENODATA,
                        "promote: this standby was not in sync with %s: what the primary "
                        "acknowledged last may be missing; --accept-loss goes on without it",

@@ -117,6 +117,9 @@ bool standby_is_named(const struct standby *s) ON_MAIN;
 /* It has claimed a term, and ended before TERMS had it. One who was a primary in that term has it there. */
 bool standby_is_claimed(const struct standby *s) ON_MAIN;
 
+/* The claim says that its primary acknowledges, or has acknowledged, without this standby. */
+bool standby_lacks_by_claim(const struct standby *s) ON_MAIN;
+
 /* May this psd, whose shards are sealed, claim the next term? */
 bool standby_may_claim(const struct standby *s) ON_MAIN;
 

@@ -8,8 +8,9 @@ const struct coordination_claim *standby_server_claim_of_another(const struct st
 {
     const struct coordination_claim *c =
         s->coordination ? coordination_claim(s->coordination) : NULL;
+    const bool is_over = c && s->state == SERVER_SERVING && c->term > terms_last(&s->terms);
 
-    return c && !coordination_is_own(s->coordination) ? c : NULL;
+    return c && (is_over || !coordination_is_own(s->coordination)) ? c : NULL;
 }
 
 void standby_server_claim(struct standby_server *s,

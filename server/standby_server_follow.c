@@ -114,8 +114,7 @@ static void on_decided(void *server)
     enter_main();
     q->err = s->job.err;
     if (q->err.status || !q->connection) {
-        if (!q->err.status)
-            standby_files_close(s->config.files, &s->files);
+        standby_files_close(s->config.files, &s->files);
         refuse_follow(s);
         return;
     }
@@ -251,6 +250,11 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
     status = standby_settings_check(s->config.settings, s->config.welcome, &q->asked, err);
     if (status)
         return status;
+    if (strcmp(q->asked.address, s->config.own_address) == 0)
+        return err_set(err, PS_ECLUSTER,
+                       "the standby calls itself %.100s, as this primary does: give each an "
+                       "--advertise of its own",
+                       q->asked.address);
     if (s->is_followed && strcmp(s->terms.peer, q->asked.address) != 0)
         return err_set(err, -EBUSY, "%.100s is the standby, and there is one at a time",
                        s->terms.peer);

@@ -208,10 +208,13 @@ static void check_claim(struct standby_server *s) ON_MAIN
         return;
     if (c) {
         snprintf(sentence, sizeof sentence,
-                 "the coordination service names %.100s as the primary, of term %" PRIu64,
-                 c->primary, c->term);
+                 "the coordination service names %.100s as the primary, of term %" PRIu64 "%s",
+                 c->primary, c->term,
+                 coordination_is_own(s->coordination) ? ": another psd with this one's name"
+                                                      : "");
         standby_server_order(s, SHARD_STANDBY_SEAL);
-        snprintf(s->terms.peer, sizeof s->terms.peer, "%s", c->primary);
+        if (!coordination_is_own(s->coordination))
+            snprintf(s->terms.peer, sizeof s->terms.peer, "%s", c->primary);
         standby_server_depose_for_good(s, sentence);
     } else if (s->state == SERVER_ASKING && !s->has_read_claim &&
                coordination_is_known(s->coordination)) {
@@ -319,6 +322,9 @@ static void check_term(struct standby_server *s) ON_MAIN
     char sentence[256];
 
     if (term <= terms_last(&s->terms))
+        return;
+    standby_server_order(s, SHARD_STANDBY_SEAL);
+    if (s->job.is_running) /* it may write TERMS, as the node does for one that is deposed */
         return;
     snprintf(sentence, sizeof sentence,
              "term %" PRIu64 " is over, a standby names %" PRIu64

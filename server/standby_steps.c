@@ -270,8 +270,20 @@ bool standby_is_claimed(const struct standby *s)
            c->history == s->terms.history && c->term > terms_last(&s->terms);
 }
 
+bool standby_lacks_by_claim(const struct standby *s)
+{
+    const struct coordination_claim *c =
+        s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
+
+    return c && !coordination_is_own(s->config.coordination) &&
+           !(c->in_sync && strcmp(c->standby, s->config.own_address) == 0);
+}
+
 bool standby_may_claim(const struct standby *s)
 {
-    return coordination_is_known(s->config.coordination) &&
-           (!(s->promises & STANDBY_BY_ITSELF) || standby_is_named(s) || standby_is_claimed(s));
+    if (!coordination_is_known(s->config.coordination))
+        return false;
+    if (s->promises & STANDBY_BY_ITSELF)
+        return standby_is_named(s) || standby_is_claimed(s);
+    return (s->promises & STANDBY_ACCEPT_LOSS) || !standby_lacks_by_claim(s);
 }

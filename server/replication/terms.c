@@ -129,13 +129,13 @@ void terms_put(const struct terms *t, uint8_t *dst)
     }
 }
 
-/* Terms ascend, and records have numbers from 1 on. */
+/* Terms ascend, to no greater one than another can follow, and records have numbers from 1 on. */
 static bool makes_sense(const uint8_t *src, uint32_t n_terms, uint32_t n_shards)
 {
     uint64_t before = 0;
 
     for (uint32_t i = 0; i < n_terms; i++) {
-        if (get_u64(src) <= before)
+        if (get_u64(src) <= before || get_u64(src) > TERMS_NUMBER_MAX)
             return false;
         before = get_u64(src);
         src += 8;
@@ -365,7 +365,8 @@ static bool next_number(char **text, uint64_t *ret)
 static bool parse_term(char *rest, struct terms *ret)
 {
     uint64_t term, *first = memory_alloc((ret->n_shards + 1) * sizeof *first);
-    bool good = next_number(&rest, &term) && term > terms_last(ret) && ret->history;
+    bool good = next_number(&rest, &term) && term > terms_last(ret) &&
+                term <= TERMS_NUMBER_MAX && ret->history;
 
     for (uint32_t s = 0; s < ret->n_shards && good; s++)
         good = next_number(&rest, &first[s]) && first[s] > 0;

@@ -1,11 +1,14 @@
 """A pair with etcd: the standby takes over by itself, and each push that was acknowledged is applied once. Stalls are printed."""
 
 import os
+import shutil
 import signal
+import subprocess
 
 import pytest
 from etcd_pair import await_takeover, kill, rejoin
-from training import wait_for
+from pair import Member
+from training import BIN, free_ports, wait_for
 
 ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 2))
 
@@ -60,3 +63,53 @@ def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start, etcd):
     pair.await_in_sync()
     assert pair.primary.replication()["role"] == "primary"
     counter.check()
+
+
+def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(start, etcd):
+    """The standby still believes that it is in sync: it stood still while its primary went on alone."""
+    pair, counter = start(etcd, "--durability", "fsync")
+    pair.standby.proc.send_signal(signal.SIGSTOP)
+    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    counter.ask("go")
+    kill(pair.primary)
+    pair.standby.proc.send_signal(signal.SIGCONT)
+    wait_for("the end of its sessions", lambda: pair.standby.replication().get("state") == "spare", 30)
+    refused = pair.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "--accept-loss" in refused.stderr, refused
+    pair.primary.start()
+    pair.await_in_sync()
+    counter.check()
+
+
+def test_a_second_promotion_is_refused_and_the_first_one_goes_on(start, etcd):
+    pair, counter = start(etcd, "--failover-after", "1h")
+    pair.primary.proc.send_signal(signal.SIGSTOP)
+    etcd.signal(signal.SIGSTOP, 0)
+    first = subprocess.Popen([BIN / "psctl", "promote", "--the-other-is-dead", "--server", pair.standby.address],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for("the promotion", lambda: pair.standby.replication().get("state") == "promoting", 30)
+    refused = pair.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "one is under way" in refused.stderr, refused
+    assert first.poll() is None
+    etcd.heal()
+    assert "is the primary now" in first.communicate(timeout=60)[0]
+    assert first.returncode == 0
+    pair.primary.proc.send_signal(signal.SIGCONT)
+    assert pair.primary.proc.wait(60) == 3
+    counter.check()
+
+
+def test_of_two_psd_of_one_name_and_history_the_one_with_the_greater_term_serves(etcd, tmp_path):
+    """As of a virtual machine that is copied while it runs."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    first = Member(tmp_path / "a", free_ports(1)[0], "--shards", "1", "--coord", etcd.url(), "--advertise", address)
+    first.start()
+    first.await_ready()
+    second = Member(tmp_path / "b", free_ports(1)[0], *first.flags)
+    shutil.copytree(first.data, second.data)
+    second.start()
+    second.await_ready()
+    assert first.proc.wait(60) == 3
+    assert first.says("another psd with this one's name")
+    second.proc.kill()
+    second.proc.wait()

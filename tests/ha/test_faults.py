@@ -53,14 +53,19 @@ def kill_standby(pair, dice):
     pair.other().start()
 
 
-@pytest.mark.parametrize("durability", ["fsync", "async"])
+DISK = pytest.param("disk", marks=pytest.mark.skipif("PS_HA_ROUNDS" not in os.environ, reason="PS_HA_ROUNDS is not set"))
+
+
+@pytest.mark.parametrize("durability", ["fsync", "async", DISK])
 @pytest.mark.parametrize("fault", [kill, stop, unplug, drop, kill_standby])
 def test_no_push_is_lost_or_applied_twice(tmp_path, fault, durability):
+    """disk: of both, fsync here and --standby-ack disk there."""
     seed = int(os.environ.get("PS_SEED", "1"), 0)
     print(f"PS_SEED={seed}")
     dice = random.Random(f"{seed} {fault.__name__} {durability}")
     longest = []
-    with Networks("abw") as networks, Pair(networks, tmp_path, "--durability", durability) as pair:
+    args = ["--durability", "fsync", "--standby-ack", "disk"] if durability == "disk" else ["--durability", durability]
+    with Networks("abw") as networks, Pair(networks, tmp_path, *args) as pair:
         pair.count("async", "ssp", "bsp")
         for _ in range(ROUNDS):
             pair.stalls()

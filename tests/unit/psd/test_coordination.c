@@ -175,8 +175,11 @@ static void what_is_no_claim_is_not_written_over(void **state)
 {
     static const char behind[] = "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\","
                                  "\"primary\":\"a\",\"standby\":\"-\",\"writer\":\"0\"} ";
+    static const char endless[] =
+        "{\"term\":\"18446744073709551615\",\"history\":\"2\",\"in_sync\":\"yes\","
+        "\"primary\":\"a\",\"standby\":\"-\",\"writer\":\"0\"}"; /* no term could follow */
     static const char *const texts[] = {
-        "", "{}", "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\"}", behind
+        "", "{}", "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\"}", behind, endless
     };
     struct member a, b;
     char wait[COORDINATION_WAIT_MAX];
