@@ -33,8 +33,7 @@ static const struct coordination_claim *claim_of_another(const struct standby_se
 {
     const struct coordination_claim *c =
         s->coordination ? coordination_claim(s->coordination) : NULL;
-    const bool is_over =
-        c && s->state == SERVER_SERVING && c->term > terms_last(&s->terms);
+    const bool is_over = c && s->state == SERVER_SERVING && c->term > terms_last(&s->terms);
 
     return c && (is_over || !coordination_is_own(s->coordination)) ? c : NULL;
 }
