@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 from etcd_pair import await_takeover, kill, rejoin
@@ -113,3 +114,16 @@ def test_of_two_psd_of_one_name_and_history_the_one_with_the_greater_term_serves
     assert first.says("another psd with this one's name")
     second.proc.kill()
     second.proc.wait()
+
+
+def test_a_standby_that_stood_still_itself_does_not_take_over(start, etcd):
+    """For longer than --failover-after, and not so long that its primary gives it up."""
+    pair, counter = start(etcd, "--standby-patience", "5s")
+    for _ in range(3):
+        pair.standby.proc.send_signal(signal.SIGSTOP)
+        time.sleep(1)  # its pause is the case
+        pair.standby.proc.send_signal(signal.SIGCONT)
+        pushed = counter.ask("go")["pushed"]
+        wait_for("pushes", lambda n=pushed: counter.ask("go")["pushed"] > n + 20, 30)
+    assert pair.primary.replication()["role"] == "primary" and not pair.standby.says("takes over")
+    counter.check()

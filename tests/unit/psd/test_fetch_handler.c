@@ -186,11 +186,10 @@ static void a_greater_term_seals_the_shard(void **state)
 static void append_large(struct fixture *f, uint64_t number)
 {
     static uint64_t keys[100000];
-    const struct wal_record record = {
-        .number = number,
-        .event = { .type = SHARD_EVENT_ROWS,
-                   .rows = { .keys = keys, .n_keys = COUNT_OF(keys) } }
-    };
+    const struct wal_record record = { .number = number,
+                                       .event = { .type = SHARD_EVENT_ROWS,
+                                                  .rows = { .keys = keys,
+                                                            .n_keys = COUNT_OF(keys) } } };
 
     enter_shard();
     reply_queue_note(&f->replies, number);
