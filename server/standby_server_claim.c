@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/log_line.h"
+#include "server/standby_settings.h"
 
 static const struct err *err_is_moved(struct err *err)
 {
@@ -18,9 +19,9 @@ static const struct err *err_is_moved(struct err *err)
 static void claim(struct standby_server *s, void (*done)(void *server, const struct err *err))
     ON_MAIN
 {
-    struct coordination_claim claim = { .term = terms_last(&s->terms),
-                                        .history = s->terms.history,
-                                        .in_sync = s->terms.in_sync };
+    struct claim claim = { .term = terms_last(&s->terms),
+                           .history = s->terms.history,
+                           .in_sync = s->terms.in_sync };
 
     if (s->state == SERVER_SERVING)
         snprintf(claim.standby, sizeof claim.standby, "%s", s->terms.peer);
@@ -29,10 +30,9 @@ static void claim(struct standby_server *s, void (*done)(void *server, const str
 }
 
 /* A claim that is known and names another psd. */
-static const struct coordination_claim *claim_of_another(const struct standby_server *s) ON_MAIN
+static const struct claim *claim_of_another(const struct standby_server *s) ON_MAIN
 {
-    const struct coordination_claim *c =
-        s->coordination ? coordination_claim(s->coordination) : NULL;
+    const struct claim *c = s->coordination ? coordination_claim(s->coordination) : NULL;
 
     return c && !coordination_is_own(s->coordination) ? c : NULL;
 }
@@ -69,8 +69,7 @@ void standby_server_claim_term(struct standby_server *s)
 /* Above the claim's, too: the disk may be another one. */
 uint64_t standby_server_next_term(const struct standby_server *s)
 {
-    const struct coordination_claim *c =
-        s->coordination ? coordination_claim(s->coordination) : NULL;
+    const struct claim *c = s->coordination ? coordination_claim(s->coordination) : NULL;
     const uint64_t term = s->terms.role == TERMS_STANDBY
                               ? terms_promoted(&s->terms, terms_random())
                               : terms_last(&s->terms) + 1;
@@ -81,7 +80,7 @@ uint64_t standby_server_next_term(const struct standby_server *s)
 /* The claim is known. */
 static void begin_by_claim(struct standby_server *s) ON_MAIN
 {
-    const struct coordination_claim *c = coordination_claim(s->coordination);
+    const struct claim *c = coordination_claim(s->coordination);
 
     s->has_read_claim = true;
     s->is_foreign = c && !s->has_begun && c->history != s->terms.history;
@@ -110,7 +109,7 @@ static void begin_by_claim(struct standby_server *s) ON_MAIN
 /* Who is named as the primary is it. */
 void standby_server_check_claim(struct standby_server *s)
 {
-    const struct coordination_claim *c = claim_of_another(s);
+    const struct claim *c = claim_of_another(s);
     char sentence[256];
 
     if (!s->coordination || s->is_closed || s->is_claiming || s->job.is_running ||
@@ -176,13 +175,16 @@ void standby_server_write_sync(struct standby_server *s, bool in_sync)
 struct coordination *standby_server_coordinate(struct standby_server *s)
 {
     const struct settings *settings = s->config.settings;
-    const struct coordination_config config = { .loop = s->config.loop,
-                                                .open = settings->open_coord,
-                                                .url = settings->coord,
-                                                .group = (uint32_t)s->config.welcome->node,
-                                                .own_address = s->config.own_address,
-                                                .on_change = on_claim,
-                                                .owner = s };
+    struct coordination_config config = { .loop = s->config.loop,
+                                          .open = settings->open_coord,
+                                          .service = settings_coord(settings),
+                                          .group = (uint32_t)s->config.welcome->node,
+                                          .own_address = s->config.own_address,
+                                          .on_change = on_claim,
+                                          .owner = s };
 
+    config.cluster.n_nodes = s->config.welcome->n_nodes;
+    config.cluster.n_shards = settings->shards;
+    standby_settings_shared(settings, config.cluster.settings);
     return coordination_new(&config);
 }

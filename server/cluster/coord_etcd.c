@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "common/address.h"
 #include "common/memory.h"
 #include "server/cluster/etcd_http.h"
 #include "server/cluster/etcd_json.h"
+#include "server/cluster/etcd_url.h"
 
 #define PAUSE_MS 50u /* after a round over all endpoints in which none answered */
 #define ATTEMPT_MAX_MS 8000u
@@ -65,11 +65,10 @@ struct coord_etcd {
     struct coord base;
     uv_loop_t *loop; /* borrowed */
     struct etcd_http http;
-    char endpoints[COORD_ETCD_ENDPOINTS_MAX][ADDRESS_SERVER_MAX];
-    uint32_t n_endpoints, current;
+    struct etcd_url at;
+    uint32_t current; /* endpoint */
     bool has_answered;
     uint64_t answer_ms; /* how long answers have taken of late: the slowest, which fades */
-    char prefix[80];
     uv_timer_t turn_timer;
     struct call *calls;    /* owned */
     struct watch *watches; /* owned */
@@ -124,7 +123,7 @@ static void watch_restart(struct watch *w, const struct err *why);
 static void endpoint_failed(struct coord_etcd *c, uint32_t endpoint, const struct err *why)
 {
     if (endpoint == c->current)
-        c->current = (c->current + 1) % c->n_endpoints;
+        c->current = (c->current + 1) % c->at.n_endpoints;
     for (struct watch *w = c->watches; w; w = w->next)
         if (w->transfer.easy && w->endpoint == endpoint)
             watch_restart(w, why);
@@ -198,11 +197,11 @@ static void call_retry(struct call *k)
     const struct err why = k->err;
     const uint32_t endpoint = k->endpoint;
 
-    if (++k->n_failed % c->n_endpoints == 0 && k->transfer.status == -ETIMEDOUT)
+    if (++k->n_failed % c->at.n_endpoints == 0 && k->transfer.status == -ETIMEDOUT)
         note_time(c, now_ms(c) - k->sent_ms);
     k->may_be_made = k->may_be_made || k->transfer.status != -ECONNREFUSED;
     etcd_http_stop(&k->transfer);
-    k->start_ms = now_ms(c) + (k->n_failed % c->n_endpoints ? 0 : PAUSE_MS);
+    k->start_ms = now_ms(c) + (k->n_failed % c->at.n_endpoints ? 0 : PAUSE_MS);
     schedule(c, k->start_ms);
     if (k->is_pinned)
         call_fail(k, why.status);
@@ -240,7 +239,7 @@ static int64_t written_at(const struct call *k, const struct etcd_json_answer *a
 
 static int read_answer(struct call *k, const cJSON *root, struct etcd_json_answer *a)
 {
-    const char *prefix = k->c->prefix;
+    const char *prefix = k->c->at.prefix;
     int status;
 
     switch (k->kind) {
@@ -278,7 +277,7 @@ static bool read_error(struct call *k, int code, struct err *err)
         const struct err why = *err;
 
         err_set(err, -EINVAL, "etcd at %s refuses the request: %.120s",
-                k->c->endpoints[k->endpoint], why.text);
+                k->c->at.endpoints[k->endpoint], why.text);
         return true;
     }
     return false;
@@ -295,7 +294,7 @@ static void use_answer(struct call *k, const cJSON *root)
     struct etcd_json_answer a = { 0 };
     struct err err = { 0 };
     const int code = etcd_json_error(root, &err);
-    const char *at = k->c->endpoints[k->endpoint];
+    const char *at = k->c->at.endpoints[k->endpoint];
 
     if (was_granted(k, code)) {
         free(k->body);
@@ -345,7 +344,7 @@ static void on_call_done(struct etcd_http_transfer *t)
 static uint64_t attempt_ms(const struct call *k, uint64_t now)
 {
     const uint64_t left = k->deadline_ms - now;
-    const uint32_t round = k->n_failed / k->c->n_endpoints;
+    const uint32_t round = k->n_failed / k->c->at.n_endpoints;
     uint64_t ms = k->is_pinned ? left : first_attempt_ms(k->c);
 
     for (uint32_t i = 1; i < round && ms < ATTEMPT_MAX_MS; i++)
@@ -362,7 +361,7 @@ static void call_start(struct call *k, uint64_t now)
     if (!k->is_pinned)
         k->endpoint = k->c->current;
     k->sent_ms = now;
-    if (etcd_http_start(&k->transfer, k->c->endpoints[k->endpoint], paths[k->kind], k->body,
+    if (etcd_http_start(&k->transfer, k->c->at.endpoints[k->endpoint], paths[k->kind], k->body,
                         attempt_ms(k, now))) {
         err_set(&k->err, -ENOMEM, "etcd was not asked: out of memory");
         call_fail(k, -ENOMEM);
@@ -396,7 +395,8 @@ static void get(struct coord *coord, const char *key, bool is_prefix, uint32_t t
 {
     struct coord_etcd *c = etcd_of(coord);
 
-    call_new(c, CALL_GET, etcd_json_get(c->prefix, key, is_prefix, 0), timeout_ms, done, arg);
+    call_new(c, CALL_GET, etcd_json_get(c->at.prefix, key, is_prefix, 0), timeout_ms, done,
+             arg);
 }
 
 static void put_if(struct coord *coord, const struct coord_write *writes, uint32_t n_writes,
@@ -406,7 +406,7 @@ static void put_if(struct coord *coord, const struct coord_write *writes, uint32
     struct call *k;
 
     assert(n_writes > 0 && n_writes <= COORD_TXN_MAX);
-    k = call_new(c, CALL_PUT_IF, etcd_json_put_if(c->prefix, writes, n_writes), timeout_ms,
+    k = call_new(c, CALL_PUT_IF, etcd_json_put_if(c->at.prefix, writes, n_writes), timeout_ms,
                  done, arg);
     k->writes = memory_alloc(n_writes * sizeof *writes);
     k->n_writes = n_writes;
@@ -470,9 +470,9 @@ static void watch_restart(struct watch *w, const struct err *why)
     etcd_http_stop(&w->transfer);
     w->n_failed++;
     w->state = WATCH_WAITS;
-    w->start_ms = now_ms(c) + (w->n_failed % c->n_endpoints ? 0 : PAUSE_MS);
+    w->start_ms = now_ms(c) + (w->n_failed % c->at.n_endpoints ? 0 : PAUSE_MS);
     schedule(c, w->start_ms);
-    if (w->n_failed >= c->n_endpoints && !w->is_away) {
+    if (w->n_failed >= c->at.n_endpoints && !w->is_away) {
         w->is_away = true;
         report(w, COORD_AWAY, 0, NULL, 0, why);
     }
@@ -502,12 +502,12 @@ static void use_list(struct watch *w, const cJSON *root)
     struct etcd_json_answer a = { 0 };
     struct err err = { 0 };
 
-    if (etcd_json_error(root, &err) || etcd_json_read_items(root, w->c->prefix, &a) ||
+    if (etcd_json_error(root, &err) || etcd_json_read_items(root, w->c->at.prefix, &a) ||
         a.result.revision <= 0) {
         struct err why;
 
         err_set(&why, PS_EPROTO, "etcd at %s cannot be read: %.120s",
-                w->c->endpoints[w->endpoint], err.text[0] ? err.text : "not its JSON");
+                w->c->at.endpoints[w->endpoint], err.text[0] ? err.text : "not its JSON");
         watch_failed(w, &why);
     } else {
         etcd_http_stop(&w->transfer);
@@ -564,11 +564,11 @@ static void use_message(struct watch *w, const cJSON *root)
 {
     struct etcd_json_answer a = { 0 };
     struct err said = { 0 }, err = { 0 };
-    const char *at = w->c->endpoints[w->endpoint];
+    const char *at = w->c->at.endpoints[w->endpoint];
 
     if (etcd_json_error(root, &said))
         err_set(&err, -EIO, "etcd at %s ends the watch: %.120s", at, said.text);
-    else if (etcd_json_read_event(root, w->c->prefix, &a))
+    else if (etcd_json_read_event(root, w->c->at.prefix, &a))
         err_set(&err, PS_EPROTO,
                 "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
     else if (a.is_canceled && a.compact_revision > 0) {
@@ -622,15 +622,15 @@ static void watch_start(struct watch *w, uint64_t now)
     struct coord_etcd *c = w->c;
     const uint64_t created_ms = 2 * first_attempt_ms(c); /* until a watch is confirmed */
     const bool lists = w->from == 0;
-    char *body = lists ? etcd_json_get(c->prefix, w->below, true, 0)
-                       : etcd_json_watch(c->prefix, w->below, w->from);
+    char *body = lists ? etcd_json_get(c->at.prefix, w->below, true, 0)
+                       : etcd_json_watch(c->at.prefix, w->below, w->from);
     int status;
 
     w->endpoint = c->current;
     w->state = lists ? WATCH_LISTS : WATCH_OPENS;
     w->start_ms = now + created_ms;
     status =
-        etcd_http_start(&w->transfer, c->endpoints[w->endpoint],
+        etcd_http_start(&w->transfer, c->at.endpoints[w->endpoint],
                         lists ? paths[CALL_GET] : "/v3/watch", body, lists ? created_ms : 0);
     free(body);
     schedule(c, w->start_ms);
@@ -652,7 +652,7 @@ static void on_probe(void *arg, const struct err *err, const struct coord_result
         return; /* endpoint_failed() restarts it */
     if (result->n_items && w->behind == w->from) {
         err_set(&why, -ETIMEDOUT, "etcd at %s: the watch is silent about a change",
-                w->c->endpoints[w->endpoint]);
+                w->c->at.endpoints[w->endpoint]);
         watch_failed(w, &why);
     } else {
         w->behind = result->n_items ? w->from : 0;
@@ -668,7 +668,7 @@ static void probe(struct watch *w, uint64_t now)
     schedule(c, w->probe_ms);
     if (w->is_probed)
         return;
-    k = call_new(c, CALL_GET, etcd_json_get(c->prefix, w->below, true, w->from - 1),
+    k = call_new(c, CALL_GET, etcd_json_get(c->at.prefix, w->below, true, w->from - 1),
                  (uint32_t)(COORD_ETCD_PROBE_MS + first_attempt_ms(c)), on_probe, w);
     k->is_pinned = true;
     k->endpoint = w->endpoint;
@@ -790,7 +790,7 @@ static void on_turn(uv_timer_t *timer)
             watch_start(w, now);
         else if (w->state == WATCH_OPENS && w->start_ms <= now) {
             err_set(&err, -ETIMEDOUT, "etcd at %s does not confirm the watch",
-                    c->endpoints[w->endpoint]);
+                    c->at.endpoints[w->endpoint]);
             watch_failed(w, &err);
         } else if (w->state == WATCH_STREAMS && w->probe_ms <= now)
             probe(w, now);
@@ -822,34 +822,6 @@ static void close_etcd(struct coord *coord, void (*on_closed)(void *arg), void *
     schedule(c, 0);
 }
 
-static int parse_url(struct coord_etcd *c, const char *url, struct err *err)
-{
-    static const char allowed[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
-    struct address endpoints[COORD_ETCD_ENDPOINTS_MAX];
-    const char *name = strrchr(url, '/');
-    char list[COORD_ETCD_ENDPOINTS_MAX * ADDRESS_SERVER_MAX];
-    struct err why;
-    size_t n;
-
-    if (strncmp(url, "etcd://", 7) != 0 || name < url + 7)
-        return err_set(err, PS_ESETTING,
-                       "%.100s: expected etcd://HOST:PORT[,HOST:PORT...]/CLUSTER", url);
-    n = strlen(name + 1);
-    if (n == 0 || n > 64 || strspn(name + 1, allowed) != n)
-        return err_set(err, PS_ESETTING,
-                       "%.100s: the cluster's name has 1 to 64 letters, digits, _ - .", url);
-    if ((size_t)snprintf(list, sizeof list, "%.*s", (int)(name - url - 7), url + 7) >=
-            sizeof list ||
-        address_list(list, COORD_ETCD_ENDPOINTS_MAX, endpoints, &c->n_endpoints, &why))
-        return err_set(err, PS_ESETTING, "%.60s: expected 1 to %u addresses of etcd: %.100s",
-                       url, COORD_ETCD_ENDPOINTS_MAX, why.text);
-    for (uint32_t i = 0; i < c->n_endpoints; i++)
-        snprintf(c->endpoints[i], sizeof c->endpoints[i], "%s", endpoints[i].text);
-    snprintf(c->prefix, sizeof c->prefix, "/psd/%s/", name + 1);
-    return 0;
-}
-
 static const struct coord_ops ops = {
     .get = get,
     .put_if = put_if,
@@ -861,10 +833,11 @@ static const struct coord_ops ops = {
     .close = close_etcd,
 };
 
-int coord_etcd_open(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err)
+int coord_etcd_open(const struct coord_options *options, uv_loop_t *loop, struct coord **ret,
+                    struct err *err)
 {
     struct coord_etcd *c = memory_alloc(sizeof *c);
-    int status = parse_url(c, url, err);
+    int status = etcd_url_parse(options->url, &c->at, err);
 
     if (status) {
         free(c);
