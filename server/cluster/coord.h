@@ -124,8 +124,8 @@ struct coord_options {
 };
 
 /* PS_ESETTING: *err has the fault. *ret is freed by its close(). */
-typedef int coord_open(const struct coord_options *options, struct uv_loop_s *loop, struct coord **ret,
-                       struct err *err);
+typedef int coord_open(const struct coord_options *options, struct uv_loop_s *loop,
+                       struct coord **ret, struct err *err);
 
 struct coord_watch {
     struct coord *coord;

@@ -8,16 +8,24 @@
 #include <sys/random.h>
 
 #include "common/memory.h"
+#include "server/cluster/etcd_auth.h"
 #include "server/cluster/etcd_http.h"
 #include "server/cluster/etcd_json.h"
 #include "server/cluster/etcd_url.h"
 
 #define PAUSE_MS 50u /* after a round over all endpoints in which none answered */
 #define ATTEMPT_MAX_MS 8000u
+#define AUTH_MS 5000u       /* for a token: a password takes etcd a while */
 #define ANSWER_MAX_MS 1000u /* the slowest answer that first attempts wait for twice as long */
 
 /* gRPC codes that etcd answers with. */
-enum { GRPC_NOT_FOUND = 5, GRPC_ALREADY = 9, GRPC_INVALID = 3, GRPC_OUT_OF_RANGE = 11 };
+enum {
+    GRPC_DENIED = 7,
+    GRPC_NOT_FOUND = 5,
+    GRPC_ALREADY = 9,
+    GRPC_INVALID = 3,
+    GRPC_OUT_OF_RANGE = 11
+};
 
 enum call_kind { CALL_GET, CALL_PUT_IF, CALL_GRANT, CALL_KEEP, CALL_REVOKE };
 
@@ -69,6 +77,7 @@ struct coord_etcd {
     uint32_t current; /* endpoint */
     bool has_answered;
     uint64_t answer_ms; /* how long answers have taken of late: the slowest, which fades */
+    struct etcd_auth auth;
     uv_timer_t turn_timer;
     struct call *calls;    /* owned */
     struct watch *watches; /* owned */
@@ -88,31 +97,6 @@ static uint64_t now_ms(const struct coord_etcd *c)
 {
     uv_update_time(c->loop);
     return uv_now(c->loop);
-}
-
-/* The root of what came, or NULL with a sentence, which may name the peer's own. Not etcd's JSON: PS_EPROTO. */
-static cJSON *transfer_read(struct etcd_http_transfer *t, struct err *err)
-{
-    const char *at = t->address;
-    cJSON *root;
-
-    if (t->is_too_long) {
-        err_set(err, PS_ETOOBIG, "etcd at %s: an answer of more than %u MiB", at,
-                COORD_ANSWER_MAX >> 20);
-        return NULL;
-    }
-    if (t->status) {
-        err_set(err, t->status, "etcd at %s: %.120s", at, t->error);
-        return NULL;
-    }
-    root = cJSON_ParseWithLength((const char *)bytes_front(&t->in), bytes_len(&t->in));
-    if (!cJSON_IsObject(root)) {
-        err_set(err, PS_EPROTO,
-                "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
-        cJSON_Delete(root);
-        return NULL;
-    }
-    return root;
 }
 
 /* --- endpoints --- */
@@ -208,35 +192,6 @@ static void call_retry(struct call *k)
     endpoint_failed(c, endpoint, &why);
 }
 
-/* Of a transaction that was refused after an attempt without an answer: the revision at which its keys are what it
- * would have written, or 0. */
-static int64_t written_at(const struct call *k, const struct etcd_json_answer *a)
-{
-    int64_t revision = 0;
-
-    for (uint32_t i = 0; i < k->n_writes; i++) {
-        const struct coord_write *w = &k->writes[i];
-        const struct coord_item *found = NULL;
-
-        if (w->change == COORD_CHECK)
-            continue;
-        for (uint32_t j = 0; j < a->n_items; j++)
-            if (strcmp(a->items[j].key, w->key) == 0)
-                found = &a->items[j];
-        if ((found != NULL) != (w->change == COORD_PUT))
-            return 0;
-        if (!found)
-            continue;
-        if (strcmp(found->value, w->value) != 0 || found->lease != w->lease ||
-            found->mod_revision <= w->if_revision)
-            return 0;
-        if (revision && revision != found->mod_revision)
-            return 0; /* one transaction writes all of its keys at one revision */
-        revision = found->mod_revision;
-    }
-    return revision ? revision : a->result.revision;
-}
-
 static int read_answer(struct call *k, const cJSON *root, struct etcd_json_answer *a)
 {
     const char *prefix = k->c->at.prefix;
@@ -247,9 +202,10 @@ static int read_answer(struct call *k, const cJSON *root, struct etcd_json_answe
         return etcd_json_read_items(root, prefix, a);
     case CALL_PUT_IF:
         status = etcd_json_read_put_if(root, prefix, a);
-        if (!status && !a->result.is_made && k->may_be_made && written_at(k, a)) {
+        if (!status && !a->result.is_made && k->may_be_made &&
+            etcd_json_written_at(a, k->writes, k->n_writes)) {
             a->result.is_made = true;
-            a->result.revision = written_at(k, a);
+            a->result.revision = etcd_json_written_at(a, k->writes, k->n_writes);
         }
         return status;
     case CALL_GRANT:
@@ -289,6 +245,14 @@ static bool was_granted(const struct call *k, int code)
     return k->kind == CALL_GRANT && code == GRPC_ALREADY && k->may_be_made;
 }
 
+/* What to do about a request that etcd refuses for who asks. */
+static const char *refusal_hint(const struct coord_etcd *c, int code, const struct err *err)
+{
+    if (!c->auth.user[0] && strstr(err->text, "user name is empty"))
+        return ": give coord-user and coord-password-file";
+    return code == GRPC_DENIED ? ": its user needs read and write for /psd/" : "";
+}
+
 static void use_answer(struct call *k, const cJSON *root)
 {
     struct etcd_json_answer a = { 0 };
@@ -304,11 +268,12 @@ static void use_answer(struct call *k, const cJSON *root)
         k->start_ms = now_ms(k->c);
         schedule(k->c, k->start_ms);
     } else if (code) {
-        if (read_error(k, code, &err)) {
+        if (!etcd_auth_is_refused(&k->c->auth, code, err.text) && read_error(k, code, &err)) {
             call_end(k, &err, &a.result);
             return;
         }
-        err_set(&k->err, -EIO, "etcd at %s: %.120s", at, err.text);
+        err_set(&k->err, -EIO, "etcd at %s: %.120s%s", at, err.text,
+                refusal_hint(k->c, code, &err));
         call_retry(k);
     } else if (read_answer(k, root, &a)) {
         err_set(&k->err, PS_EPROTO,
@@ -327,7 +292,7 @@ static void use_answer(struct call *k, const cJSON *root)
 static void on_call_done(struct etcd_http_transfer *t)
 {
     struct call *k = CONTAINER_OF(t, struct call, transfer);
-    cJSON *root = transfer_read(t, &k->err);
+    cJSON *root = etcd_http_read(t, &k->err);
 
     if (!root) {
         call_retry(k);
@@ -528,7 +493,7 @@ static void on_watch_done(struct etcd_http_transfer *t)
     cJSON *root;
 
     if (w->state == WATCH_LISTS) {
-        root = transfer_read(t, &err);
+        root = etcd_http_read(t, &err);
         if (root)
             use_list(w, root);
         else
@@ -566,9 +531,12 @@ static void use_message(struct watch *w, const cJSON *root)
     struct err said = { 0 }, err = { 0 };
     const char *at = w->c->at.endpoints[w->endpoint];
 
-    if (etcd_json_error(root, &said))
+    const int code = etcd_json_error(root, &said);
+
+    if (code) {
+        (void)etcd_auth_is_refused(&w->c->auth, code, said.text);
         err_set(&err, -EIO, "etcd at %s ends the watch: %.120s", at, said.text);
-    else if (etcd_json_read_event(root, w->c->at.prefix, &a))
+    } else if (etcd_json_read_event(root, w->c->at.prefix, &a))
         err_set(&err, PS_EPROTO,
                 "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
     else if (a.is_canceled && a.compact_revision > 0) {
@@ -577,7 +545,9 @@ static void use_message(struct watch *w, const cJSON *root)
         w->state = WATCH_WAITS;
         w->start_ms = now_ms(w->c);
         schedule(w->c, w->start_ms);
-    } else if (a.is_canceled)
+    } else if (a.is_canceled && etcd_auth_is_refused(&w->c->auth, 0, a.reason))
+        err_set(&err, -EACCES, "etcd at %s has cancelled the watch: %.80s", at, a.reason);
+    else if (a.is_canceled)
         err_set(&err, -ECANCELED, "etcd at %s has cancelled the watch", at);
     else if (a.is_created && w->state == WATCH_OPENS) {
         w->state = WATCH_STREAMS;
@@ -757,7 +727,43 @@ static void close_now(struct coord_etcd *c)
     for (struct watch *w = c->watches; w; w = w->next)
         w->state = WATCH_ENDED;
     sweep_watches(c);
+    etcd_auth_deinit(&c->auth);
     uv_close((uv_handle_t *)&c->turn_timer, on_turn_closed);
+}
+
+/* Users' requests wait for a token, at most until their deadline. */
+static void await_token(struct coord_etcd *c, uint64_t now)
+{
+    struct call *next;
+
+    etcd_auth_ask(&c->auth, c->at.endpoints[c->current], now, AUTH_MS);
+    schedule(c, c->auth.retry_ms);
+    for (struct call *k = c->calls; k; k = next) {
+        next = k->next;
+        if (k->transfer.easy)
+            continue;
+        if (k->deadline_ms <= now) {
+            k->err = c->auth.err;
+            call_fail(k, PS_EDEADLINE);
+            next = c->calls;
+        } else
+            schedule(c, k->deadline_ms);
+    }
+    sweep_watches(c);
+}
+
+static void on_auth_done(struct etcd_http_transfer *t)
+{
+    struct coord_etcd *c = CONTAINER_OF(t, struct coord_etcd, auth.transfer);
+    const int status = etcd_auth_read(&c->auth, now_ms(c));
+
+    if (status) {
+        c->current = (c->current + 1) % c->at.n_endpoints;
+        for (struct watch *w = c->watches; w; w = w->next)
+            if (w->state == WATCH_WAITS)
+                watch_restart(w, &c->auth.err);
+    }
+    schedule(c, status ? c->auth.retry_ms : 0);
 }
 
 /* Starts what is due. Requests are begun here alone: curl takes none from within its own callbacks. */
@@ -770,6 +776,11 @@ static void on_turn(uv_timer_t *timer)
     uv_timer_stop(timer);
     if (c->is_closing) {
         close_now(c);
+        return;
+    }
+    c->http.token = c->auth.token;
+    if (etcd_auth_is_awaited(&c->auth)) {
+        await_token(c, now);
         return;
     }
     for (struct call *k = c->calls; k; k = next) {
@@ -839,6 +850,12 @@ int coord_etcd_open(const struct coord_options *options, uv_loop_t *loop, struct
     struct coord_etcd *c = memory_alloc(sizeof *c);
     int status = etcd_url_parse(options->url, &c->at, err);
 
+    if (!status)
+        status = etcd_auth_init(&c->auth, options->user, options->password_file, &c->http,
+                                on_auth_done, err);
+    if (!status)
+        status = etcd_http_set_tls(&c->http, options->ca_file, options->cert_file,
+                                   options->key_file, err);
     if (status) {
         free(c);
         return status;
