@@ -81,17 +81,17 @@ link.libpsd = worker/libpsd worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
 link.worker = worker/serve worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
-link.psctl  = deploy/psctl worker/client server server/recovery server/wal server/checkpoint server/core proto common
+link.psctl  = deploy/psctl worker/client server server/cluster server/recovery server/wal server/checkpoint server/core proto common
 link.psd    = server server/cluster server/requests server/net server/replication server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
 
 all: $(PROGRAMS) libpsd cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
-# Of psd alone, for etcd: server/cluster/etcd_http.c. What else links server/cluster does not use that file.
-$(B)/bin/psd $(B)/unit/cluster/%: LDLIBS += -Wl,--as-needed -lcurl
-$(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
+# For etcd: server/cluster/etcd_http.c. libpsd has none of it.
+$(B)/bin/psd $(B)/bin/psworker $(B)/bin/psctl $(B)/bin/psbench $(B)/unit/cluster/% $(B)/unit/psctl/%: LDLIBS += -Wl,--as-needed -lcurl
+$(B)/bin/psworker: $(B)/worker/main.o $(call libs,server/cluster $(link.worker))
 $(B)/bin/psctl: $(B)/deploy/psctl/main.o $(call libs,$(link.psctl))
-$(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
+$(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/cluster server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
 $(B)/bin/bench-client: $(B)/tests/bench-client/bench_client.o $(call libs,$(link.libpsd))

@@ -104,7 +104,7 @@ static void on_claimed(void *standby, const struct err *err)
 /* The claim first: a promotion that is only in TERMS would be that of nobody. */
 static void claim(struct standby *s) ON_MAIN
 {
-    const struct coordination_claim claim = { .term = s->term, .history = s->terms.history };
+    const struct claim claim = { .term = s->term, .history = s->terms.history };
     struct err err = { 0 };
 
     if (standby_may_claim(s)) {
@@ -118,7 +118,7 @@ static void claim(struct standby *s) ON_MAIN
 static uint64_t next_term(const struct standby *s) ON_MAIN
 {
     const uint64_t term = terms_promoted(&s->terms, terms_random());
-    const struct coordination_claim *c =
+    const struct claim *c =
         s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
 
     return c && term <= c->term ? c->term + 1 : term;

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-const struct coordination_claim *standby_server_claim_of_another(const struct standby_server *s)
+const struct claim *standby_server_claim_of_another(const struct standby_server *s)
 {
-    const struct coordination_claim *c =
+    const struct claim *c =
         s->coordination ? coordination_claim(s->coordination) : NULL;
     const bool is_over = c && s->state == SERVER_SERVING && c->term > terms_last(&s->terms);
 
@@ -16,7 +16,7 @@ const struct coordination_claim *standby_server_claim_of_another(const struct st
 void standby_server_claim(struct standby_server *s,
                           void (*done)(void *server, const struct err *err))
 {
-    struct coordination_claim claim = { .term = terms_last(&s->terms),
+    struct claim claim = { .term = terms_last(&s->terms),
                                         .history = s->terms.history,
                                         .in_sync = s->terms.in_sync };
     struct err err = { 0 };

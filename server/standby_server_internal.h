@@ -116,7 +116,7 @@ void standby_server_depose_for_good(struct standby_server *s, const char *senten
 /* --- standby_server_claim.c: with --coord --- */
 
 /* A claim that is known and names another psd; NULL: none is. */
-const struct coordination_claim *standby_server_claim_of_another(const struct standby_server *s)
+const struct claim *standby_server_claim_of_another(const struct standby_server *s)
     ON_MAIN;
 
 /* As `terms` has it: a term that begins, or whether the standby is in sync. done: clears is_claiming. */

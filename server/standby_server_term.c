@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "server/peer_query.h"
+#include "server/standby_settings.h"
 
 #define ASK_EVERY_MS 2000u
 
@@ -85,7 +86,7 @@ static void on_term_written(void *server)
 /* Above the claim's, too: the disk may be another one. */
 static uint64_t next_term(const struct standby_server *s) ON_MAIN
 {
-    const struct coordination_claim *c =
+    const struct claim *c =
         s->coordination ? coordination_claim(s->coordination) : NULL;
     const uint64_t term = s->terms.role == TERMS_STANDBY
                               ? terms_promoted(&s->terms, terms_random())
@@ -170,7 +171,7 @@ void standby_server_ask_peer(struct standby_server *s)
 /* The claim is known. */
 static void begin_by_claim(struct standby_server *s) ON_MAIN
 {
-    const struct coordination_claim *c = coordination_claim(s->coordination);
+    const struct claim *c = coordination_claim(s->coordination);
 
     s->has_read_claim = true;
     s->is_foreign = c && !s->has_begun && c->history != s->terms.history;
@@ -199,7 +200,7 @@ static void begin_by_claim(struct standby_server *s) ON_MAIN
 /* Who is named as the primary is it: nobody else. Once it is known, a start goes on. */
 static void check_claim(struct standby_server *s) ON_MAIN
 {
-    const struct coordination_claim *c = standby_server_claim_of_another(s);
+    const struct claim *c = standby_server_claim_of_another(s);
     char sentence[256];
 
     if (!s->coordination || s->is_closed || s->is_claiming || s->job.is_running ||
@@ -231,14 +232,17 @@ static void on_claim(void *server)
 struct coordination *standby_server_coordinate(struct standby_server *s)
 {
     const struct settings *settings = s->config.settings;
-    const struct coordination_config config = { .loop = s->config.loop,
-                                                .open = settings->open_coord,
-                                                .url = settings->coord,
-                                                .group = (uint32_t)s->config.welcome->node,
-                                                .own_address = s->config.own_address,
-                                                .on_change = on_claim,
-                                                .owner = s };
+    struct coordination_config config = { .loop = s->config.loop,
+                                          .open = settings->open_coord,
+                                          .service = settings_coord(settings),
+                                          .group = (uint32_t)s->config.welcome->node,
+                                          .own_address = s->config.own_address,
+                                          .on_change = on_claim,
+                                          .owner = s };
 
+    config.cluster.n_nodes = s->config.welcome->n_nodes;
+    config.cluster.n_shards = settings->shards;
+    standby_settings_shared(settings, config.cluster.settings);
     return coordination_new(&config);
 }
 

@@ -256,7 +256,7 @@ void standby_rebuild(struct standby *s)
 
 bool standby_is_named(const struct standby *s)
 {
-    const struct coordination_claim *c = coordination_claim(s->config.coordination);
+    const struct claim *c = coordination_claim(s->config.coordination);
 
     return c && c->in_sync && s->was_in_sync && c->term == s->followed_term &&
            strcmp(c->standby, s->config.own_address) == 0;
@@ -264,7 +264,7 @@ bool standby_is_named(const struct standby *s)
 
 bool standby_is_claimed(const struct standby *s)
 {
-    const struct coordination_claim *c = coordination_claim(s->config.coordination);
+    const struct claim *c = coordination_claim(s->config.coordination);
 
     return c && coordination_is_own(s->config.coordination) && s->terms.history &&
            c->history == s->terms.history && c->term > terms_last(&s->terms);
@@ -272,7 +272,7 @@ bool standby_is_claimed(const struct standby *s)
 
 bool standby_lacks_by_claim(const struct standby *s)
 {
-    const struct coordination_claim *c =
+    const struct claim *c =
         s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
 
     return c && !coordination_is_own(s->config.coordination) &&

@@ -84,7 +84,16 @@ static const struct setting rows[] = {
     ROW("job", "job", SETTING_TEXT, job, "NAME", "job", 0, 0,
         "name of the training run; its tables are NAME/..."),
     ROW("job", "servers", SETTING_TEXT, servers, "HOST:PORT,...", "127.0.0.1:7070", 0, 0,
-        "any one of the cluster's nodes is enough"),
+        "any one of the cluster's nodes is enough; or etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, which says where they are"),
+    ROW("job", "coord-ca", SETTING_TEXT, coord_ca, "FILE", "", 0, 0,
+        "servers by etcd: ask it over TLS, and trust the certificates that this file signs"),
+    ROW("job", "coord-cert", SETTING_TEXT, coord_cert, "FILE", "", 0, 0,
+        "an own certificate for etcd; needs coord-key"),
+    ROW("job", "coord-key", SETTING_TEXT, coord_key, "FILE", "", 0, 0, "the key of coord-cert"),
+    ROW("job", "coord-user", SETTING_TEXT, coord_user, "NAME", "", 0, 0,
+        "etcd's user; needs coord-password-file"),
+    ROW("job", "coord-password-file", SETTING_TEXT, coord_password_file, "FILE", "", 0, 0,
+        "the file with the user's password"),
     PS_SETTINGS_TOKEN_FILE(JOB_ROW)
     PS_SETTINGS_WORKERS(JOB_ROW)
     ROW("job", "mode", SETTING_CHOICE, mode, PS_SETTINGS_MODES, "bsp", 0, 0,
@@ -682,7 +691,7 @@ static int check_servers(const struct settings *s, struct err *err)
     uint32_t n;
     int status;
 
-    if (s->local || s->checkpoint[0])
+    if (s->local || s->checkpoint[0] || strncmp(s->servers, "etcd://", 7) == 0)
         return 0;
     servers = memory_alloc(DISCOVERY_SERVERS_MAX * sizeof *servers);
     status = address_list(s->servers, DISCOVERY_SERVERS_MAX, servers, &n, &why);

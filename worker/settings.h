@@ -41,6 +41,10 @@ struct settings {
     uint32_t shuffle;
     /* job */
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
+    /* Of servers that begins with etcd:// */
+    char coord_ca[SETTINGS_TEXT_MAX], coord_cert[SETTINGS_TEXT_MAX],
+        coord_key[SETTINGS_TEXT_MAX];
+    char coord_user[SETTINGS_TEXT_MAX], coord_password_file[SETTINGS_TEXT_MAX];
     char token[TOKEN_FILE_MAX]; /* the file's content; main reads it */
     uint32_t workers, rank, staleness, ahead;
     int mode;

@@ -18,13 +18,11 @@
 
 #include "server/cluster/coord.h"
 
-#define COORD_ETCD_ENDPOINTS_MAX 8u
 #define COORD_ETCD_ATTEMPT_MS 500u
 #define COORD_ETCD_PROBE_MS 1000u
 
-/* url: etcd://HOST:PORT[,HOST:PORT...]/CLUSTER; CLUSTER is 1 to 64 letters, digits, "_", "-", ".". Connects to nothing
- * yet. PS_ESETTING: *err has the fault. *ret is freed by its close(). */
-int coord_etcd_open(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err)
-    MUST_CHECK;
+/* options->url: etcd_url.h. Connects to nothing yet. */
+int coord_etcd_open(const struct coord_options *options, uv_loop_t *loop, struct coord **ret,
+                    struct err *err) MUST_CHECK;
 
 #endif

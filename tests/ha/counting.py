@@ -18,7 +18,7 @@ class Counter:
         self.mode = mode
         env = {**os.environ, "PYTHONPATH": str(ROOT / "worker/python"), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}
         self.log = open(folder / f"{mode}.log", "w")
-        command = [*prefix, sys.executable, ROOT / "tests/ha/counter.py", f"psd://{servers}", mode]
+        command = [*prefix, sys.executable, ROOT / "tests/ha/counter.py", servers if "://" in servers else f"psd://{servers}", mode]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
         self.longest_ms = 0.0
         assert self.answer() == {"joined": True}

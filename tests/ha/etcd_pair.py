@@ -8,9 +8,9 @@ from training import wait_for
 
 
 class CountedPair(Pair):
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, *flags, servers=None):
         super().__init__(folder, *flags)
-        self.counter = Counter(folder, self.servers, "async")
+        self.counter = Counter(folder, servers or self.servers, "async")
 
     def members(self):
         return self.primary, self.standby

@@ -1,5 +1,6 @@
 """A pair with etcd: the standby takes over by itself, and each push that was acknowledged is applied once. Stalls are printed."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,9 +8,10 @@ import subprocess
 import time
 
 import pytest
-from etcd_pair import await_takeover, kill, rejoin
+from counting import Counter
+from etcd_pair import CountedPair, await_takeover, kill, rejoin
 from pair import Member
-from training import BIN, free_ports, wait_for
+from training import BIN, finish, free_ports, psworker, synth, wait_for
 
 ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 2))
 
@@ -127,3 +129,34 @@ def test_a_standby_that_stood_still_itself_does_not_take_over(start, etcd):
         wait_for("pushes", lambda n=pushed: counter.ask("go")["pushed"] > n + 20, 30)
     assert pair.primary.replication()["role"] == "primary" and not pair.standby.says("takes over")
     counter.check()
+def run(program, *words):
+    return subprocess.run([BIN / program, *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_programs_find_the_nodes_by_etcd(tmp_path, etcd):
+    """psctl, psbench, psworker and the Python package are given etcd's address alone, and a job goes on through a failover."""
+    url = etcd.url()
+    missing = run("psctl", "cluster", "--coord", url)
+    assert missing.returncode == 1 and "no psd has served under this cluster's name" in missing.stderr, missing
+    pair = CountedPair(tmp_path / "pair", "--coord", url, servers=url)
+    try:
+        group = json.loads(run("psctl", "cluster", "--coord", url, "-o", "json").stdout)["groups"][0]
+        assert (group["primary"], group["standby"], group["in_sync"]) == (pair.primary.address, pair.standby.address, True)
+        assert run("psctl", "cluster", "--server", pair.standby.address).stdout.count(pair.standby.address) == 1
+        assert pair.primary.address in run("psctl", "status", "--coord", url).stdout
+        bench = run("psbench", "push", "--server", url, "--rows", "4000", "--keys-per-request", "100", "--seconds", "0.2", "--warmup", "0")
+        assert bench.returncode == 0, bench.stderr
+        worker = psworker("train", "--data", synth(tmp_path / "log.tsv", 4000), "--servers", url, "--format", "criteo", "--job", "j",
+                          "--mode", "async", "--bottom", "32", "--top", "32", "--dim", "8", "--batch", "64", "--epochs", "30", "--json", "-", "--progress-every", "20ms")
+        assert worker.stdout.readline()
+        kill(pair.primary)
+        await_takeover(pair)
+        finish(worker)
+        said = run("psctl", "cluster", "--coord", url)
+        assert said.returncode == 1 and f"{pair.standby.address} does not answer" in said.stdout, said
+        pair.counter.check()
+        pair.counter.close()
+        pair.counter = Counter(tmp_path, url, "async")  # the new primary first
+        pair.counter.push_on()
+    finally:
+        pair.end()
