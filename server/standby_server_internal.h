@@ -9,6 +9,7 @@
 #include "server/pool_job.h"
 #include "server/standby_copy.h"
 #include "server/standby_server.h"
+#include "server/standby_settings.h"
 #include "server/standby_shards.h"
 
 enum server_state {
@@ -77,6 +78,7 @@ struct standby_server {
     struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
     char name[64];
+    char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;
     struct standby_files files; /* owned: what the one that asks will copy */
     struct standby_copy *copy;  /* owned */
