@@ -20,6 +20,7 @@
 #include "server/replication/follower.h"
 
 #define FETCHES_MAX 2u
+#define TELL_MS 1000u        /* for the primary to answer that it has heard */
 #define HEAD_BYTES_MAX 4096u /* of a reply, beside its records */
 
 struct shard_follower {
@@ -39,6 +40,9 @@ struct shard_follower {
     uint32_t n_failed;                /* attempts in a row */
     uint64_t retry_ms;
     uint64_t durable;
+    bool
+        is_telling; /* the primary is told that a row differs: its answer ends the connection */
+    char useless[200]; /* why the shard is not the primary's, and never will be; "": it is */
     char refusal[200]; /* why this side ends the connection; "": it does not */
     uv_mutex_t lock;
     struct shard_follower_view view; /* under the lock */
@@ -105,7 +109,7 @@ static void give_up(struct shard_follower *f, const char *why, bool needs_copy) 
 static void lose(struct shard_follower *f, const char *why) ON_SHARD
 {
     if (f->state == SHARD_FOLLOWER_FETCHING) {
-        give_up(f, why, false);
+        give_up(f, f->is_telling ? f->useless : why, f->is_telling);
         return;
     }
     hang_up(f);
@@ -120,6 +124,9 @@ static void give_up(struct shard_follower *f, const char *why, bool needs_copy)
 {
     hang_up(f);
     f->state = SHARD_FOLLOWER_FAILED;
+    f->is_telling = false;
+    if (needs_copy && why != f->useless)
+        snprintf(f->useless, sizeof f->useless, "%.199s", why);
     uv_mutex_lock(&f->lock);
     f->view.needs_copy = needs_copy;
     uv_mutex_unlock(&f->lock);
@@ -164,10 +171,34 @@ static void fetch_more(struct shard_follower *f) ON_SHARD
 {
     bool has_progress = f->durable > f->sent_durable || f->follower.received + 1 > f->sent_next;
 
-    if (!f->is_welcome || f->is_stuck || f->n_fetches >= FETCHES_MAX)
+    if (!f->is_welcome || f->is_stuck || f->is_telling || f->n_fetches >= FETCHES_MAX)
         return;
     if (!f->n_fetches || has_progress)
         fetch(f);
+}
+
+/* A row differs: the primary hears of it first, so that its operators do, too. Nothing is acknowledged any more. */
+static void tell_difference(struct shard_follower *f, const char *sentence) ON_SHARD
+{
+    struct fetch m = { .term = f->primary.term, .next = f->sent_next };
+    int status;
+
+    snprintf(m.differs, sizeof m.differs, "%.199s", sentence);
+    snprintf(f->useless, sizeof f->useless, "%.199s", sentence);
+    uv_mutex_lock(&f->lock);
+    f->view.is_in_sync = false;
+    uv_mutex_unlock(&f->lock);
+    set_why(f, sentence);
+    status = message_write_fetch(&f->out, ++f->request_id, &m);
+    if (!status)
+        status = send_out(f);
+    if (status) {
+        bytes_deinit(&f->out);
+        give_up(f, sentence, true);
+        return;
+    }
+    f->is_telling = true;
+    f->asked_ms = clock_mono_ms();
 }
 
 /* Replays what has come. False: the shard is of no use any more. */
@@ -192,7 +223,10 @@ static bool follow(struct shard_follower *f) ON_SHARD
     if (!status || f->is_stuck)
         return true;
     log_line_error("shard %" PRIu32 ": %s", f->config.shard_number, err.text);
-    give_up(f, err.text, true);
+    if (f->follower.differs && f->is_welcome)
+        tell_difference(f, err.text);
+    else
+        give_up(f, err.text, true);
     return false;
 }
 
@@ -226,6 +260,8 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
 
     if (status)
         return refuse(f, status, "the primary's answer makes no sense");
+    if (f->is_telling)
+        return reply.status ? refuse(f, UV_EOF, f->useless) : 0;
     if (reply.status)
         return on_refusal(f, &reply);
     if (reply.term != f->primary.term || !f->n_fetches)
@@ -236,8 +272,10 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
     if (reply.n_records)
         status = follower_add(&f->follower, reply.first, reply.n_records, reply.records,
                               reply.record_bytes, &err);
+    if (!status && reply.audit_bytes)
+        status = follower_audit(&f->follower, reply.audit, reply.audit_bytes);
     if (status)
-        return refuse(f, status, err.text);
+        return refuse(f, status, err.text[0] ? err.text : "the primary's audit is none");
     note_reply(f, &reply);
     fetch_more(f); /* acknowledges them */
     if (f->connector && follow(f)) {
@@ -377,6 +415,10 @@ void shard_follower_start(struct shard_follower *f,
 {
     f->primary = *primary;
     f->primary.hello.shard = primary->shard;
+    if (f->useless[0]) {
+        give_up(f, f->useless, true);
+        return;
+    }
     f->state = SHARD_FOLLOWER_DIALLING;
     f->n_failed = 0;
     f->retry_ms = 0;
@@ -394,6 +436,10 @@ void shard_follower_stop(struct shard_follower *f)
     if (!f || f->state == SHARD_FOLLOWER_IDLE)
         return;
     hang_up(f);
+    if (f->useless[0]) {
+        give_up(f, f->useless, true);
+        return;
+    }
     if (f->state != SHARD_FOLLOWER_FAILED && !follow(f))
         return;
     f->state = SHARD_FOLLOWER_IDLE;
@@ -429,6 +475,8 @@ void shard_follower_tick(struct shard_follower *f)
     if (!f || f->state == SHARD_FOLLOWER_FAILED || (f->is_stuck && !follow(f)))
         return;
     doubt_sync(f, now_ms);
+    if (f->is_telling && now_ms - f->asked_ms > TELL_MS)
+        give_up(f, f->useless, true);
     if (f->state == SHARD_FOLLOWER_IDLE) {
         update_view(f);
         return;

@@ -82,6 +82,7 @@ struct standby_view {
     uint64_t since_unix_ms;          /* in this state */
     uint64_t n_bytes, n_total_bytes; /* COPYING */
     char why[256];                   /* what it waits for, as a sentence; "": it follows */
+    char note[200];                  /* what operators should know; "": nothing */
 };
 
 /* PS_ESETTING and a sentence: config->primary is no address, or this psd's own. */

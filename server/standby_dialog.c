@@ -121,6 +121,16 @@ static int check_term(struct standby *s, const struct follow_reply *reply) ON_MA
     return refuse(s, PS_ECLUSTER, why);
 }
 
+static void note_arithmetic(struct standby *s, const char *theirs) ON_MAIN
+{
+    char ours[ARITHMETIC_MAX], note[STANDBY_SETTINGS_NOTE_MAX] = "";
+
+    arithmetic_fingerprint(ours);
+    if (standby_settings_arithmetic_differs(theirs, ours, note) && strcmp(note, s->note) != 0)
+        log_line_warn("%s: %s", s->config.primary, note);
+    snprintf(s->note, sizeof s->note, "%s", note);
+}
+
 static int on_follow(struct standby *s, const struct follow_reply *reply) ON_MAIN
 {
     char why[MESSAGE_TEXT_MAX];
@@ -138,6 +148,7 @@ static int on_follow(struct standby *s, const struct follow_reply *reply) ON_MAI
         return s->session.refusal[0] ? status
                                      : refuse(s, status, "its list of terms makes no sense");
     s->is_refusing = false;
+    note_arithmetic(s, reply->cpu);
     s->term = reply->term;
     if (reply->action == FOLLOW_GO_ON)
         go_on(s, reply);
@@ -380,6 +391,7 @@ void standby_see(const struct standby *s, struct standby_view *ret)
                                   .n_total_bytes = s->is_working ? s->found.n_total_bytes
                                                                  : s->copy.n_total_bytes };
     snprintf(ret->why, sizeof ret->why, "%s", s->why);
+    snprintf(ret->note, sizeof ret->note, "%s", s->note);
     if (s->is_loaded)
         see_shards(s, ret);
 }

@@ -6,6 +6,7 @@
 #include "server/replication/terms.h"
 #include "server/standby.h"
 #include "server/standby_session.h"
+#include "server/standby_settings.h"
 
 /* One shard's part of a step: goes to the shard's thread and back. */
 struct standby_task {
@@ -21,16 +22,17 @@ struct standby {
     uint64_t since_unix_ms, since_ms; /* in this state */
     struct address primary;
     struct standby_session session;
-    uint64_t retry_ms;        /* the next dial */
-    uint32_t n_failed;        /* in a row */
-    bool is_refusing;         /* it lives, and does not want us */
-    bool is_unsteady;         /* the last time it followed it was for a moment */
-    char why[256], told[256]; /* told: logged, and not over since */
-    bool is_loaded;           /* the shards have this node's data */
-    bool asks_twice;          /* FOLLOW, before it fetches */
-    bool wants_copy;          /* whatever the two logs have in common */
-    bool was_standby;         /* what is in the directory is a copy of somebody's */
-    bool has_cluster;         /* cluster_file.h */
+    uint64_t retry_ms;                    /* the next dial */
+    uint32_t n_failed;                    /* in a row */
+    bool is_refusing;                     /* it lives, and does not want us */
+    bool is_unsteady;                     /* the last time it followed it was for a moment */
+    char why[256], told[256];             /* told: logged, and not over since */
+    char note[STANDBY_SETTINGS_NOTE_MAX]; /* about the primary that was followed last */
+    bool is_loaded;                       /* the shards have this node's data */
+    bool asks_twice;                      /* FOLLOW, before it fetches */
+    bool wants_copy;                      /* whatever the two logs have in common */
+    bool was_standby;                     /* what is in the directory is a copy of somebody's */
+    bool has_cluster;                     /* cluster_file.h */
     bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
     uint64_t followed_term;
     uint64_t take_over_ms;       /* the next try */

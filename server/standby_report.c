@@ -64,6 +64,7 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
     snprintf(ret->role, sizeof ret->role, "standby");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(&v));
     snprintf(ret->peer, sizeof ret->peer, "%.127s", primary);
+    snprintf(ret->note, sizeof ret->note, "%s", v.note);
     describe(&v, primary, ret->wait, sizeof ret->wait);
 }
 

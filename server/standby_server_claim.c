@@ -6,8 +6,7 @@
 
 const struct claim *standby_server_claim_of_another(const struct standby_server *s)
 {
-    const struct claim *c =
-        s->coordination ? coordination_claim(s->coordination) : NULL;
+    const struct claim *c = s->coordination ? coordination_claim(s->coordination) : NULL;
     const bool is_over = c && s->state == SERVER_SERVING && c->term > terms_last(&s->terms);
 
     return c && (is_over || !coordination_is_own(s->coordination)) ? c : NULL;
@@ -17,8 +16,8 @@ void standby_server_claim(struct standby_server *s,
                           void (*done)(void *server, const struct err *err))
 {
     struct claim claim = { .term = terms_last(&s->terms),
-                                        .history = s->terms.history,
-                                        .in_sync = s->terms.in_sync };
+                           .history = s->terms.history,
+                           .in_sync = s->terms.in_sync };
     struct err err = { 0 };
 
     if (s->state == SERVER_SERVING)

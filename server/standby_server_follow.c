@@ -46,6 +46,7 @@ static void answer_follow(struct standby_server *s) ON_MAIN
     snprintf(reply->text, sizeof reply->text, "%s", q->err.text);
     reply->term = terms_last(&s->terms);
     reply->history = s->terms.history;
+    arithmetic_fingerprint(reply->cpu);
     if (!reply->status) {
         reply->action = q->action;
         reply->n_shards = s->n_shards;
@@ -127,6 +128,17 @@ static void on_decided(void *server)
     }
 }
 
+static void note_arithmetic(struct standby_server *s) ON_MAIN
+{
+    char ours[ARITHMETIC_MAX], note[STANDBY_SETTINGS_NOTE_MAX] = "";
+
+    arithmetic_fingerprint(ours);
+    if (standby_settings_arithmetic_differs(ours, s->request.asked.cpu, note) &&
+        strcmp(note, s->note) != 0)
+        log_line_warn("standby %.63s: %s", s->request.name, note);
+    snprintf(s->note, sizeof s->note, "%s", note);
+}
+
 static void begin_following(struct standby_server *s) ON_MAIN
 {
     struct follower_request *q = &s->request;
@@ -138,6 +150,7 @@ static void begin_following(struct standby_server *s) ON_MAIN
         s->followed_ms = clock_mono_ms();
         s->sync.ends = false;
         snprintf(s->name, sizeof s->name, "%s", q->name);
+        note_arithmetic(s);
     }
     log_line_info("standby %.63s, %.100s, %s", q->name, q->asked.address,
                   q->action == FOLLOW_GO_ON ? "follows" : "copies the newest restore point");
@@ -247,6 +260,11 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
         return err_set(err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
     if (s->is_foreign)
         return err_set(err, PS_ESTOPPING, "this psd has not the group's data");
+    if (standby_shards_rest_ms(s->shards))
+        return err_set(err, -EBUSY,
+                       "a standby's rows differed again and again: the next copy begins in "
+                       "%" PRIu64 " s",
+                       standby_shards_rest_ms(s->shards) / 1000 + 1);
     status = standby_settings_check(s->config.settings, s->config.welcome, &q->asked, err);
     if (status)
         return status;

@@ -22,6 +22,7 @@
 #include "server/pool_job.h"
 #include "server/standby_copy.h"
 #include "server/standby_server.h"
+#include "server/standby_settings.h"
 #include "server/standby_shards.h"
 
 enum server_state {
@@ -77,6 +78,7 @@ struct standby_server {
     struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
     char name[64];
+    char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;
     struct standby_files files; /* owned: what the one that asks will copy */
     struct standby_copy *copy;  /* owned */
@@ -116,8 +118,7 @@ void standby_server_depose_for_good(struct standby_server *s, const char *senten
 /* --- standby_server_claim.c: with --coord --- */
 
 /* A claim that is known and names another psd; NULL: none is. */
-const struct claim *standby_server_claim_of_another(const struct standby_server *s)
-    ON_MAIN;
+const struct claim *standby_server_claim_of_another(const struct standby_server *s) ON_MAIN;
 
 /* As `terms` has it: a term that begins, or whether the standby is in sync. done: clears is_claiming. */
 void standby_server_claim(struct standby_server *s,

@@ -83,6 +83,9 @@ void standby_server_report(const struct standby_server *s, struct stats_standby 
     snprintf(ret->role, sizeof ret->role, "primary");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(s));
     snprintf(ret->peer, sizeof ret->peer, "%s", s->terms.peer);
+    if (s->state != SERVER_OFF)
+        ret->n_differences = standby_shards_differences(s->shards);
+    snprintf(ret->note, sizeof ret->note, "%s", s->note);
     if (s->is_followed)
         standby_shards_lag(s->shards, &ret->lag_records, &ret->lag_ms);
 }

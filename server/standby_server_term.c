@@ -86,8 +86,7 @@ static void on_term_written(void *server)
 /* Above the claim's, too: the disk may be another one. */
 static uint64_t next_term(const struct standby_server *s) ON_MAIN
 {
-    const struct claim *c =
-        s->coordination ? coordination_claim(s->coordination) : NULL;
+    const struct claim *c = s->coordination ? coordination_claim(s->coordination) : NULL;
     const uint64_t term = s->terms.role == TERMS_STANDBY
                               ? terms_promoted(&s->terms, terms_random())
                               : terms_last(&s->terms) + 1;

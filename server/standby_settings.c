@@ -26,6 +26,18 @@ void standby_settings_text(const struct settings *s, const struct hello_reply *m
              map->node, map_id, shared);
 }
 
+bool standby_settings_arithmetic_differs(const char *primary, const char *standby,
+                                         char ret[static STANDBY_SETTINGS_NOTE_MAX])
+{
+    if (!primary[0] || !standby[0] || strcmp(primary, standby) == 0)
+        return false;
+    snprintf(ret, STANDBY_SETTINGS_NOTE_MAX,
+             "the primary computes as %.40s, the standby as %.40s: rows may come to differ in "
+             "their last bits, and the standby copies anew then",
+             primary, standby);
+    return true;
+}
+
 /* The length of the word at `text`; the one behind it begins at *ret_next. */
 static size_t word(const char *text, const char **ret_next)
 {

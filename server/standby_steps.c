@@ -204,6 +204,7 @@ void standby_follow(struct standby *s)
                           .n_shards = standby_n_shards(s),
                           .terms = terms };
     standby_settings_text(s->config.settings, s->config.map, m->settings);
+    arithmetic_fingerprint(m->cpu);
     snprintf(m->address, sizeof m->address, "%.127s", s->config.own_address);
     if (has) {
         m->term = term_of_last(s);

@@ -357,6 +357,8 @@ static void put_replication(struct json *j, const struct stats_standby *standby)
     json_bool(j, "in_sync", standby->in_sync);
     json_u64(j, "standby_lag_records", standby->lag_records);
     json_u64(j, "standby_lag_ms", standby->lag_ms);
+    json_u64(j, "differences", standby->n_differences);
+    json_text(j, "note", standby->note);
     json_close(j);
 }
 

@@ -267,6 +267,9 @@ static void put_replication(FILE *out, const struct stats_standby *standby)
     put_one(out, "psd_standby_lag_seconds", "gauge",
             "How old the state is that the standby has, while it lacks records.",
             (double)standby->lag_ms / 1000);
+    put_one(out, "psd_standby_differences_total", "counter",
+            "Times that the standby has found a row of its own that is not the primary's.",
+            (double)standby->n_differences);
 }
 
 static void put_coordination(FILE *out, const struct stats_coordination *c)

@@ -168,6 +168,9 @@ struct stats_standby {
     bool is_missing; /* a standby is known, and is not in sync */
     bool is_rising;  /* a standby that becomes the primary: `term` is its own already */
     uint64_t lag_records, lag_ms;
+    uint64_t
+        n_differences; /* of a primary: so often its standby has found a row that is not the same */
+    char note[200]; /* what operators should know of the two; "": nothing */
     char wait[160]; /* why it waits for a person or its peer; "": it does not */
     uint64_t wait_since_unix_ms;
 };

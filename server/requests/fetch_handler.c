@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "proto/message_replication.h"
+#include "server/replication/audit.h"
 #include "server/replication/record_ring.h"
 #include "server/wal/wal_reader.h"
 
@@ -53,6 +54,8 @@ struct fetch_handler {
     struct waiting_fetch waiting[FETCH_HANDLER_WAITING_MAX]; /* in their order */
     uint32_t n_waiting;
     struct segment_job job;
+    struct audit_cursor audited;
+    uint64_t audit_ms; /* loop time: the next one */
     uint64_t log_durable, stored_bytes;
     uint64_t pin; /* UINT64_MAX: none */
     uint64_t pin_stored_bytes, pin_bytes_max;
@@ -231,6 +234,18 @@ static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
         connection_fail(w->connection, status);
 }
 
+/* Some rows as they are now, that is, at the newest record. */
+static void add_audit(struct fetch_handler *f, struct fetch_reply *reply) ON_SHARD
+{
+    const uint64_t now_ms = uv_now(f->config.context->loop);
+
+    if (now_ms < f->audit_ms)
+        return;
+    f->audit_ms = now_ms + AUDIT_EVERY_MS;
+    reply->audit_bytes =
+        (uint32_t)audit_take(f->config.context->shard, appended(f), &f->audited, reply->audit);
+}
+
 static void send_records(struct fetch_handler *f, uint64_t first, const uint8_t *records,
                          size_t n_bytes, uint32_t n_records) ON_SHARD
 {
@@ -241,6 +256,7 @@ static void send_records(struct fetch_handler *f, uint64_t first, const uint8_t 
 
     if (n_records)
         f->sent_through = first + n_records - 1;
+    add_audit(f, &reply);
     send_reply(f, &w, &reply);
 }
 
@@ -519,6 +535,13 @@ static int check_standby(struct fetch_handler *f, const struct connection *c,
         return err_set(err, -ESTALE,
                        "term %" PRIu64 " is over, this is term %" PRIu64 ": FOLLOW first",
                        asked->term, f->standby.term);
+    if (asked->differs[0]) {
+        atomic_fetch_add(&f->view.n_differences, 1);
+        atomic_store(&f->view.differed_ms, clock_mono_ms());
+        log_line_error("shard %" PRIu32 ": standby %.63s copies anew, as it found that %.200s",
+                       f->config.context->shard_number, c->hello.name, asked->differs);
+        return err_set(err, PS_ECORRUPT, "a standby whose rows differ copies anew");
+    }
     return 0;
 }
 

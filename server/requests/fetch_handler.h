@@ -36,6 +36,9 @@ struct fetch_view {
     _Atomic uint64_t sent_ms;      /* of the newest reply that the standby has, as it says */
     _Atomic uint64_t greater_term; /* that a fetch named; 0: none did */
     _Atomic uint64_t lost_through; /* the log does not have these records; 0: it has all */
+    _Atomic uint64_t
+        n_differences; /* so often the standby has found a row that is not this shard's */
+    _Atomic uint64_t differed_ms; /* the last time */
     _Atomic bool is_connected, is_closed, is_pinned;
 };
 

@@ -2,14 +2,17 @@
 told in a sentence, nothing is lost, and tries come in growing intervals."""
 
 import os
+import pathlib
 import random
 import socket
+import struct
 import subprocess
 import threading
 import time
 
 import pytest
 
+import checkpoint
 import wire
 from conftest import eventually
 from test_durability import N_SHARDS, N_WORKERS, Pusher
@@ -368,3 +371,78 @@ def test_a_full_disk_of_the_primary(pair, small_disk):
     for p in pushers:
         p.connect(standby)
     check(pushers)
+
+
+# --- rows that differ ---
+
+def alter_row(path):
+    """One weight of the file's last row; all checksums are right. Returns the row's key."""
+    data = bytearray(path.read_bytes())
+    base, specs = checkpoint.read_head(bytes(data))
+    at = start = checkpoint.HEADER_BYTES + len(specs) * checkpoint.TABLE_BYTES
+    heads, chunks = bytes(data[:start]), []
+    while data[at:at + 4] != b"END\n":
+        table, n_items, n_bytes = struct.unpack_from("<III", data, at + 4)
+        if data[at:at + 4] == b"ROWS":
+            chunks.append((at, n_bytes, checkpoint.ROW_HEAD_BYTES + specs[table][3]))
+        at += checkpoint.CHUNK_BYTES + n_bytes
+    head, n_bytes, row_bytes = chunks[-1]
+    row = head + checkpoint.CHUNK_BYTES + n_bytes - row_bytes
+    data[row + checkpoint.ROW_HEAD_BYTES] ^= 1
+    body = bytes(data[head + checkpoint.CHUNK_BYTES:head + checkpoint.CHUNK_BYTES + n_bytes])
+    struct.pack_into("<I", data, head + 16, wire.crc32c(bytes(data[head:head + 16]) + body))
+    at = start
+    while data[at:at + 4] != b"END\n":
+        heads += bytes(data[at:at + checkpoint.CHUNK_BYTES])
+        at += checkpoint.CHUNK_BYTES + struct.unpack_from("<I", data, at + 12)[0]
+    before = wire.crc32c(bytes(data[at:at + 56]), struct.unpack_from("<I", data, at + 48)[0])
+    struct.pack_into("<I", data, at + 48, wire.crc32c(heads))
+    struct.pack_into("<I", data, at + 52, wire.crc32c(bytes(data[at:at + 52])))
+    path.write_bytes(data)
+    manifest = path.parent / "MANIFEST"
+    whole = wire.crc32c(bytes(data[at:at + 56]), wire.crc32c(heads))
+    text = manifest.read_text()[:-23].replace(f"{before:08x}", f"{whole:08x}")
+    manifest.write_text(text + f'"crc32c": "{wire.crc32c(text.encode()):08x}"\n}}\n')
+    return struct.unpack_from("<Q", data, row)[0]
+
+
+def test_a_row_of_the_standby_that_differs_is_found_and_all_is_copied_anew(pair):
+    primary, standby, pushers, rng, args = two(pair)
+    assert push_until(pushers, time.monotonic() + 0.2, rng, n_min=50)
+    check(pushers)
+    standby.in_sync()
+    assert standby.stop() == 0
+    data = pathlib.Path(standby.process.args[standby.process.args.index("--data-dir") + 1])
+    key = alter_row(sorted(checkpoint.newest(data).glob("shard-*.psc"))[0])
+    standby = standby_of(pair, "b", "a", *args)
+    standby.says(f"the row of table t, key {key} has other values here")
+    primary.says("copies anew, as it found that at record")
+    standby.says("copied ")
+    standby.in_sync()
+    found = primary.admin("status")["replication"]
+    assert found["differences"] == 1 and found["in_sync"], found
+    assert push_until(pushers, time.monotonic() + 0.2, rng, n_min=20)
+    primary.kill()
+    for p in pushers:
+        p.client.close()
+    standby.promote()
+    for p in pushers:
+        p.connect(standby)
+    check(pushers)
+
+
+def test_another_libm_is_told_by_both(pair):
+    """The processor's features that it uses are its own affair: without FMA its logarithm has other last bits."""
+    primary = pair("a")
+    primary.await_ready()
+    os.environ["GLIBC_TUNABLES"] = "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2"
+    try:
+        standby = standby_of(pair, "b", "a")
+    finally:
+        del os.environ["GLIBC_TUNABLES"]
+    standby.in_sync()
+    if "computes as" not in standby.log():
+        pytest.skip("libm computes alike with and without FMA here")
+    primary.says("computes as")
+    for member in (primary, standby):
+        assert "in their last bits" in member.admin("status")["replication"]["note"]
