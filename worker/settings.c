@@ -1,6 +1,7 @@
 #include "worker/settings.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
     { section, name, type, arg, fallback, help, offsetof(struct settings, field), lo, hi }
 
 /* Of ps_settings.h. */
+#define LOADER_THREADS_AUTO 4u /* at most */
 #define JOB_ROW(...) ROW("job", __VA_ARGS__),
 #define MODEL_ROW(...) ROW("model", __VA_ARGS__),
 #define TRAINING_ROW(...) ROW("training", __VA_ARGS__),
@@ -221,6 +223,8 @@ static const struct setting rows[] = {
         "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
         "threads that share a step on the CPU, or score requests (serve); they change no result"),
+    ROW("machine", "loader-threads", SETTING_U32, loader_threads, "N", "0", 0, SETTINGS_LOADER_THREADS_MAX,
+        "threads that read batches ahead; 0: one for each CPU, at most 4; they change no result"),
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,
@@ -439,6 +443,14 @@ uint32_t settings_ahead(const struct settings *s)
     uint32_t dense = bound_of(s, s->dense_mode, s->dense_staleness);
 
     return least(s->ahead, least(sparse, dense));
+}
+
+uint32_t settings_loader_threads(const struct settings *s)
+{
+    cpu_set_t cpus;
+    int n = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+
+    return s->loader_threads ? s->loader_threads : least((uint32_t)n, LOADER_THREADS_AUTO);
 }
 
 struct table_spec_limits settings_limits(const struct settings *s)
