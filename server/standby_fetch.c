@@ -255,43 +255,68 @@ void standby_discard(struct standby *s, const char *why)
     standby_start_job(s, standby_write_terms, on_discarded);
 }
 
+#define NOTE_RETRY_MS 1000u
+
 static void on_sync_noted(struct standby *s) ON_MAIN
 {
     if (s->err.status) {
         log_line_error("%s", s->err.text);
-        s->terms.in_sync = !s->terms.in_sync; /* tried again */
+        s->terms.in_sync = false; /* whatever the disk says: a psd that starts is not in sync */
+        s->note_ms = clock_mono_ms() + NOTE_RETRY_MS;
     } else {
         log_line_info("this standby is %s with %s",
                       s->terms.in_sync ? "in sync" : "not in sync", s->config.primary);
     }
 }
 
+static void note_sync(struct standby *s, bool in_sync, uint64_t now_ms) ON_MAIN
+{
+    if (s->is_working || in_sync == s->terms.in_sync || (in_sync && now_ms < s->note_ms))
+        return;
+    s->terms.in_sync = in_sync;
+    standby_start_job(s, standby_write_terms, on_sync_noted);
+}
+
+/* A shard fetches nothing for a while: its primary may acknowledge without this standby, and nothing says so. From then
+ * on only what the primary says later counts. */
+static void note_lapse(struct standby *s, uint64_t now_ms) ON_MAIN
+{
+    if (!s->stuck_ms)
+        s->stuck_ms = now_ms;
+    if (now_ms - s->stuck_ms <= s->config.settings->standby_patience_ms / 2)
+        return;
+    s->lapsed_ms = now_ms;
+    note_sync(s, false, now_ms);
+}
+
 void standby_watch_shards(struct standby *s)
 {
+    const uint64_t now_ms = clock_mono_ms();
     struct shard_follower_view view;
-    bool in_sync = true;
+    bool says_so = true, is_lapsed = false;
     char why[256];
 
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         standby_see_shard(s, i, &view);
-        in_sync = in_sync && view.is_in_sync;
+        says_so = says_so && view.is_in_sync;
+        is_lapsed = is_lapsed || view.heard_ms <= s->lapsed_ms;
         if (view.state != SHARD_FOLLOWER_FAILED && !view.why[0])
             continue;
         snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
-        if (view.state != SHARD_FOLLOWER_FAILED)
+        if (view.state != SHARD_FOLLOWER_FAILED) {
             standby_set_why(s, why);
-        else if (view.needs_copy && !s->is_working)
+            note_lapse(s, now_ms);
+        } else if (view.needs_copy && !s->is_working) {
             standby_discard(s, why);
-        else if (!view.needs_copy)
+        } else if (!view.needs_copy) {
             standby_stop_following(s, why);
+        }
         return;
     }
     standby_set_why(s, "");
-    s->was_in_sync = in_sync;
-    if (s->is_working || in_sync == s->terms.in_sync)
-        return;
-    s->terms.in_sync = in_sync;
-    standby_start_job(s, standby_write_terms, on_sync_noted);
+    s->stuck_ms = 0;
+    s->was_in_sync = says_so;
+    note_sync(s, says_so && !is_lapsed, now_ms);
 }
 
 static void fetch_shard(struct mail *mail, void *owner)

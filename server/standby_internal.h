@@ -32,7 +32,10 @@ struct standby {
     bool has_cluster; /* cluster_file.h */
     bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
     uint64_t followed_term;
-    uint64_t take_over_ms;       /* the next try */
+    uint64_t stuck_ms;     /* FOLLOWING: since when a shard fetches nothing; 0: all fetch */
+    uint64_t lapsed_ms;    /* what the primary said up to then, of "in sync", is too old */
+    uint64_t note_ms;      /* TERMS is not written again before */
+    uint64_t take_over_ms; /* the next try */
     uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */
     struct terms terms;          /* this directory's */
     struct terms theirs;         /* as the last reply had them */
