@@ -177,6 +177,7 @@ def test_a_second_promotion_is_refused_and_the_first_one_goes_on(start, etcd):
     pair, counter = start("--failover-after", "1h")
     pair.primary.proc.send_signal(signal.SIGSTOP)
     etcd.proc.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, etcd.proc.pid, os.WSTOPPED)  # all of its threads
     first = subprocess.Popen([BIN / "psctl", "promote", "--the-other-is-dead", "--server", pair.standby.address],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for("the promotion", lambda: pair.standby.replication().get("state") == "promoting", 30)
