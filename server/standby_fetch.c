@@ -262,6 +262,8 @@ void standby_discard(struct standby *s, const char *why)
     standby_start_job(s, standby_write_terms, on_discarded);
 }
 
+#define NOTE_RETRY_MS 1000u
+
 static void on_sync_noted(struct standby *s) ON_MAIN
 {
     if (s->err.status) {
@@ -288,6 +290,7 @@ static void note_sync(struct standby *s, bool in_sync) ON_MAIN
 
 void standby_watch_shards(struct standby *s)
 {
+    const uint64_t now_ms = clock_mono_ms();
     struct shard_follower_view view;
     bool in_sync = true;
     char why[256] = "";

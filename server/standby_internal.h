@@ -35,7 +35,7 @@ struct standby {
     bool has_cluster;                     /* cluster_file.h */
     bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
     uint64_t followed_term;
-    uint64_t take_over_ms;       /* the next try */
+    uint64_t take_over_ms; /* the next try */
     uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */
     uint64_t note_retry_ms; /* of noting whether it is in sync; 0: the last one was written */
     struct terms terms;     /* this directory's */

@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import os
 import select
 import shutil
 import signal
@@ -81,6 +82,8 @@ class Etcd:
     def signal(self, number, *members):
         for member in members:
             self.procs[member].send_signal(number)
+            if number == signal.SIGSTOP:
+                os.waitid(os.P_PID, self.procs[member].pid, os.WSTOPPED)  # all of its threads
 
     def kill(self, *members):
         self.signal(signal.SIGKILL, *members)

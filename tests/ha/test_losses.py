@@ -1,5 +1,6 @@
 """What a failure loses: the cells of the table in deploy/docs/operations.md that test_faults.py does not have. Workers count."""
 
+import resource
 import subprocess
 import time
 
@@ -121,6 +122,25 @@ def test_a_standby_that_was_not_in_sync_is_promoted_with_accept_loss_alone(pair,
     wait_for("a standby", lambda: p.primary.replication().get("state") == ("in sync" if ack == "got" else "following"), 60)
     push_on(counter)
     check_at_most_once(counter)
+
+
+def test_a_standby_whose_disk_was_full_does_not_call_itself_in_sync(pair, count):
+    """Its primary went on alone, and died before it could say so."""
+    p = pair("--durability", "fsync")
+    counter = count(p)
+    limits = resource.prlimit(p.standby.proc.pid, resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+    wait_for("a primary that goes on alone", lambda: not counter.ask("go") or p.primary.says("is out of sync"), 60)
+    push_on(counter)
+    wait_for("the standby's word", lambda: not p.standby.replication()["in_sync"], 20)
+    assert "takes no records" in p.standby.psctl("why").stdout
+    kill(p.primary)
+    resource.prlimit(p.standby.proc.pid, resource.RLIMIT_FSIZE, limits)
+    wait_for("a log that is written", lambda: p.standby.says("is written again"), 20)
+    assert "--accept-loss" in p.standby.psctl("promote", "--the-other-is-dead").stderr
+    p.primary.start()
+    p.await_in_sync()
+    push_on(counter)
+    check_all_once(counter)
 
 
 def test_a_primary_whose_standby_is_lost_serves_with_accept_loss(pair, count):
