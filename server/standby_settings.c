@@ -9,13 +9,16 @@ void standby_settings_text(const struct settings *s, const struct hello_reply *m
 {
     /* A cluster of one node has the node's address in its map, and the standby's is another. */
     const uint64_t map_id = map->n_nodes > 1 ? map->map_id : 0;
+    const char *cluster =
+        strrchr(s->coord, '/'); /* of the service, whichever of its hosts are named */
 
     snprintf(ret, MESSAGE_SETTINGS_MAX,
              "shards=%" PRIu32 " node=%" PRIu32 " cluster=%016" PRIx64 " cut-every=%" PRIu32
              " lease=%" PRIu64 "ms join-timeout=%" PRIu64 "ms frame-max=%" PRIu64
-             " gradient-max=%.9g gradient-over=%d tables-max=%" PRIu32,
+             " gradient-max=%.9g gradient-over=%d tables-max=%" PRIu32 "%s%.100s",
              s->shards, map->node, map_id, s->cut_every, s->lease_ms, s->join_timeout_ms,
-             s->frame_max_bytes, (double)s->gradient_max, s->gradient_over, s->tables_max);
+             s->frame_max_bytes, (double)s->gradient_max, s->gradient_over, s->tables_max,
+             cluster ? " coord=" : "", cluster ? cluster + 1 : "");
 }
 
 bool standby_settings_arithmetic_differs(const char *primary, const char *standby,
