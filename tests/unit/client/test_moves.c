@@ -317,7 +317,7 @@ static void a_move_without_memory_is_tried_again(void **state)
 
     (void)state;
     memory_exempt_this_thread();
-    for (k = (long)(seed % 5); n_failed && n_rounds < 60; k += 5, n_rounds++) {
+    for (k = (long)(seed % 2); n_failed && n_rounds < 60; k += 2, n_rounds++) {
         struct pair p;
 
         start_pair(&p, 2);
@@ -333,7 +333,7 @@ static void a_move_without_memory_is_tried_again(void **state)
         assert_int_equal(p.n_moved, 1);
         end(&p);
     }
-    print_message("%u moves, allocations up to the %ld-th failed\n", n_rounds, k - 5);
+    print_message("%u moves, allocations up to the %ld-th failed\n", n_rounds, k - 2);
     assert_true(n_rounds > 2);
 }
 #endif
