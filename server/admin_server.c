@@ -242,15 +242,17 @@ static void on_promotion(void *arg, const struct err *err)
 static int promote(struct admin_server *d, struct connection *c, uint64_t request_id,
                    const char *argument) ON_MAIN
 {
+    struct waiter *waiter;
     struct err err = { 0 };
 
     if (find_waiter(d, c))
         return refuse_second(d, c, request_id);
     if (!d->config.promote)
         return refuse(d, c, request_id, -EINVAL, "promote: this psd follows nobody");
-    add_waiter(d, c, request_id)->is_promotion = true;
+    waiter = add_waiter(d, c, request_id);
+    waiter->is_promotion = true;
     if (d->config.promote(d->config.node, argument, on_promotion, d, &err))
-        on_promotion(d, &err);
+        answer_waiter(waiter, &err, ""); /* others wait for one that is under way */
     return 0;
 }
 
@@ -563,6 +565,19 @@ static void add_standby(struct admin_server_draft *draft)
     snprintf(wait->why, sizeof wait->why, "%s", standby->wait);
 }
 
+static void add_coordination(struct admin_server_draft *draft)
+{
+    const struct stats_coordination *c = &draft->node.coordination;
+    struct stats_wait *wait = c->is_away ? add_wait(draft, c->away_unix_ms) : NULL;
+
+    if (!wait)
+        return;
+    snprintf(wait->what, sizeof wait->what, "coordination");
+    snprintf(wait->who, sizeof wait->who, "%.90s", c->service);
+    snprintf(wait->why, sizeof wait->why,
+             "it does not answer, and no standby takes over until it does: %.90s", c->error);
+}
+
 static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,
                            struct admin_server_draft *draft) ON_MAIN
 {
@@ -635,6 +650,7 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
     draft->node.admin_requests = d->n_requests;
     add_restore(draft);
     add_standby(draft);
+    add_coordination(draft);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);
     add_watches(in->watches, &list);

@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "proto/message.h"
 
-#define PEER_QUERY_MS 1000u /* for all of it */
+#define PEER_QUERY_MS 800u /* for all of it */
 
 struct peer_query {
     char peer[MESSAGE_ADDRESS_MAX]; /* HOST:PORT */

@@ -104,7 +104,7 @@ static void on_claimed(void *standby, const struct err *err)
 /* The claim first: a promotion that is only in TERMS would be that of nobody. */
 static void claim(struct standby *s) ON_MAIN
 {
-    const struct coordination_claim claim = { .term = s->term, .history = s->terms.history };
+    const struct claim claim = { .term = s->term, .history = s->terms.history };
     struct err err = { 0 };
 
     if (standby_may_claim(s)) {
@@ -118,7 +118,7 @@ static void claim(struct standby *s) ON_MAIN
 static uint64_t next_term(const struct standby *s) ON_MAIN
 {
     const uint64_t term = terms_promoted(&s->terms, terms_random());
-    const struct coordination_claim *c =
+    const struct claim *c =
         s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
 
     return c && term <= c->term ? c->term + 1 : term;
@@ -396,7 +396,8 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
                        "promote: %s still answers as the primary: stop it first, or say "
                        "--the-other-is-dead",
                        s->config.primary);
-    if (!standby_noted_sync(s) && !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
+    if ((!standby_noted_sync(s) || standby_lacks_by_claim(s)) &&
+        !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
         return err_set(err, -ENODATA,
                        "promote: this standby was not in sync with %s: what the primary "
                        "acknowledged last may be missing; --accept-loss goes on without it",

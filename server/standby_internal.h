@@ -35,7 +35,8 @@ struct standby {
     bool has_cluster;                     /* cluster_file.h */
     bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
     uint64_t followed_term;
-    uint64_t take_over_ms;  /* the next try */
+    uint64_t take_over_ms;       /* the next try */
+    uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */
     uint64_t note_retry_ms; /* of noting whether it is in sync; 0: the last one was written */
     struct terms terms;     /* this directory's */
     struct terms theirs;    /* as the last reply had them */
@@ -118,6 +119,9 @@ bool standby_is_named(const struct standby *s) ON_MAIN;
 
 /* It has claimed a term, and ended before TERMS had it. One who was a primary in that term has it there. */
 bool standby_is_claimed(const struct standby *s) ON_MAIN;
+
+/* The claim says that its primary acknowledges, or has acknowledged, without this standby. */
+bool standby_lacks_by_claim(const struct standby *s) ON_MAIN;
 
 /* May this psd, whose shards are sealed, claim the next term? */
 bool standby_may_claim(const struct standby *s) ON_MAIN;

@@ -15,6 +15,12 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
     if (s->write_err.status)
         snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %.120s",
                  s->write_err.text);
+    else if (s->coordination && coordination_is_waiting(s->coordination, wait) &&
+             s->state == SERVER_SERVING)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "replies wait until the coordination service has noted whether standby %.48s "
+                 "is in sync",
+                 s->terms.peer);
     else if (s->coordination && coordination_is_waiting(s->coordination, wait))
         snprintf(ret->wait, sizeof ret->wait, "%s", wait);
     else if (s->is_foreign && s->state == SERVER_AWAITED)

@@ -6,8 +6,12 @@
 #define SERVER_STANDBY_SETTINGS_H
 
 #include "proto/message_replication.h"
+#include "server/cluster/claim.h"
 #include "server/replication/arithmetic.h"
 #include "server/settings.h"
+
+/* Those that all nodes of a cluster have in common, too. */
+void standby_settings_shared(const struct settings *s, char ret[static CLAIM_SETTINGS_MAX]);
 
 void standby_settings_text(const struct settings *s, const struct hello_reply *map,
                            char ret[static MESSAGE_SETTINGS_MAX]);

@@ -257,7 +257,7 @@ void standby_rebuild(struct standby *s)
 
 bool standby_is_named(const struct standby *s)
 {
-    const struct coordination_claim *c = coordination_claim(s->config.coordination);
+    const struct claim *c = coordination_claim(s->config.coordination);
 
     return c && c->in_sync && s->was_in_sync && c->term == s->followed_term &&
            strcmp(c->standby, s->config.own_address) == 0;
@@ -265,14 +265,26 @@ bool standby_is_named(const struct standby *s)
 
 bool standby_is_claimed(const struct standby *s)
 {
-    const struct coordination_claim *c = coordination_claim(s->config.coordination);
+    const struct claim *c = coordination_claim(s->config.coordination);
 
     return c && coordination_is_own(s->config.coordination) && s->terms.history &&
            c->history == s->terms.history && c->term > terms_last(&s->terms);
 }
 
+bool standby_lacks_by_claim(const struct standby *s)
+{
+    const struct claim *c =
+        s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
+
+    return c && !coordination_is_own(s->config.coordination) &&
+           !(c->in_sync && strcmp(c->standby, s->config.own_address) == 0);
+}
+
 bool standby_may_claim(const struct standby *s)
 {
-    return coordination_is_known(s->config.coordination) &&
-           (!(s->promises & STANDBY_BY_ITSELF) || standby_is_named(s) || standby_is_claimed(s));
+    if (!coordination_is_known(s->config.coordination))
+        return false;
+    if (s->promises & STANDBY_BY_ITSELF)
+        return standby_is_named(s) || standby_is_claimed(s);
+    return (s->promises & STANDBY_ACCEPT_LOSS) || !standby_lacks_by_claim(s);
 }

@@ -263,7 +263,7 @@ if [ "$plan" = ci ]; then
     phase "unit tests: asan, without the data" units_without_data $(echo "$with_data" | sed 's|^|build/asan/unit/|')
     phase "kernels" kernels
     phase "mutants of the simulation" mutants early-reply repeated-push fenced-lease
-    phase "fuzzing: 20 s each" fuzz 20
+    phase "fuzzing: 10 s each" fuzz 10
 fi
 
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"

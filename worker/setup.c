@@ -19,6 +19,7 @@
 #include "worker/resume_point.h"
 
 #define MOMENTS_ROWS 100000u
+#define QUEUE_MIN 4u /* batches read ahead */
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
 
 static void free_files(char **files, uint32_t n)
@@ -313,6 +314,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
                                           uint64_t skip)
 {
     const struct settings *s = u->s;
+    const uint32_t n_threads = settings_loader_threads(s);
 
     return (struct data_loader_options){
         .schema = u->schema,
@@ -329,7 +331,8 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .skip = skip,
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
-        .queue = 4,
+        .queue = n_threads > QUEUE_MIN ? n_threads : QUEUE_MIN,
+        .n_threads = n_threads,
         .lend = training ? pipeline_n_buffers(settings_ahead(s) + 1) : 1,
         .labelled = u->labelled,
         .data_cache = s->data_cache,

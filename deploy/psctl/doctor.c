@@ -150,6 +150,16 @@ static void examine_replication(struct examination *e, const cJSON *node, double
             peer, state, field_number(r, "standby_lag_records"));
 }
 
+static void examine_coordination(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *c = field_child(node, "coordination");
+
+    if (field_is_true(c, "away"))
+        say(e, WARNING, n,
+            "the coordination service %s does not answer, and no standby takes over: %s",
+            field_text(c, "service"), field_text(c, "error"));
+}
+
 static void examine_state(struct examination *e, const cJSON *node, double n)
 {
     if (field_child(node, "restoring"))
@@ -403,6 +413,7 @@ static void examine_node(struct examination *e, const cJSON *node)
     examine_memory(e, node, n);
     examine_peers(e, node, n);
     examine_replication(e, node, n);
+    examine_coordination(e, node, n);
     cJSON_ArrayForEach(shard, field_child(node, "shards")) examine_shard(e, node, shard, n);
 }
 

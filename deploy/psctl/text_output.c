@@ -48,6 +48,18 @@ static void put_replication(struct text_output *s, const cJSON *r)
             field_number(r, "term"));
 }
 
+static void put_coordination(struct text_output *s, const cJSON *c)
+{
+    if (!c)
+        return;
+    field_put(s->out, "coordination ", field_text(c, "service"), ": ");
+    if (field_is_true(c, "away"))
+        put_styled(s, TERMINAL_RED, "it does not answer, and no standby takes over");
+    else
+        put_styled(s, TERMINAL_GREEN, "it answers");
+    fputc('\n', s->out);
+}
+
 static void text_output_node(struct text_output *s)
 {
     const cJSON *r = s->root;
@@ -73,6 +85,7 @@ static void text_output_node(struct text_output *s)
     if (field_text(r, "http_address")[0])
         field_put(s->out, "pages        http://", field_text(r, "http_address"), "/\n");
     put_replication(s, field_child(r, "replication"));
+    put_coordination(s, field_child(r, "coordination"));
 }
 
 static void text_output_totals(struct text_output *s)

@@ -362,6 +362,28 @@ static void put_replication(struct json *j, const struct stats_standby *standby)
     json_close(j);
 }
 
+static void put_coordination(struct json *j, const struct stats_coordination *c)
+{
+    if (!c->is_on)
+        return;
+    json_open(j, "coordination");
+    json_text(j, "service", c->service);
+    json_bool(j, "away", c->is_away);
+    if (c->is_away) {
+        json_u64(j, "away_unix_ms", c->away_unix_ms);
+        json_text(j, "error", c->error);
+    }
+    if (c->has_claim) {
+        json_open(j, "claim");
+        json_u64(j, "term", c->term);
+        json_text(j, "primary", c->primary);
+        json_text(j, "standby", c->standby);
+        json_bool(j, "in_sync", c->in_sync);
+        json_close(j);
+    }
+    json_close(j);
+}
+
 static void put_node(struct json *j, const struct node_report *node)
 {
     char sentence[320];
@@ -390,6 +412,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_text(j, "health", sentence);
     put_restore(j, node);
     put_replication(j, &node->standby);
+    put_coordination(j, &node->coordination);
 }
 
 static void put_checkpoints(struct json *j, const struct node_report *node)

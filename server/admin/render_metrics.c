@@ -272,6 +272,14 @@ static void put_replication(FILE *out, const struct stats_standby *standby)
             (double)standby->n_differences);
 }
 
+static void put_coordination(FILE *out, const struct stats_coordination *c)
+{
+    if (c->is_on)
+        put_one(out, "psd_coordination_away", "gauge",
+                "1 while the coordination service does not answer: no standby takes over.",
+                c->is_away);
+}
+
 static void put_node(FILE *out, const struct node_report *node)
 {
     char sentence[320];
@@ -298,6 +306,7 @@ static void put_node(FILE *out, const struct node_report *node)
             "did not fail, and the node waits for no standby.",
             render_health(node, sentence, sizeof sentence) == 0);
     put_replication(out, &node->standby);
+    put_coordination(out, &node->coordination);
     put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",
             (double)node->started_unix_ms / 1000);
     put_one(out, "psd_resident_memory_bytes", "gauge", "Memory of the process.",

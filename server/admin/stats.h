@@ -175,6 +175,19 @@ struct stats_standby {
     uint64_t wait_since_unix_ms;
 };
 
+/* The service that says who is the primary (server/coordination.h). */
+struct stats_coordination {
+    bool is_on;
+    bool is_away;          /* it does not answer: no standby takes over */
+    uint64_t away_unix_ms; /* since when */
+    char service[160];     /* its url */
+    char error[160];       /* of its last failure while it is away */
+    bool has_claim;        /* it has one of this node's group: */
+    uint64_t term;
+    char primary[128], standby[128]; /* standby "": none */
+    bool in_sync;
+};
+
 /* The report of the node as a whole. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
@@ -187,6 +200,7 @@ struct node_report {
     bool ready, stopping;
     struct stats_restore restore;
     struct stats_standby standby;
+    struct stats_coordination coordination;
     struct stats_net listener; /* its refused requests are operators' */
     uint64_t admin_requests;
     uint64_t http_connections,

@@ -183,6 +183,7 @@ static bool read_line(const char *line, size_t n_bytes, struct copy_file *ret)
     size_t n_digits, n_name;
     char digits[24], *end;
 
+    ret->name[0] = '\0';
     if (!blank)
         return false;
     n_digits = (size_t)(blank - line);

@@ -140,6 +140,7 @@ static void move_gate(struct fetch_handler *f) ON_SHARD
     const bool shows_gone = reply_queue_shows_gone(replies);
 
     f->ring.keeps = f->gate.mode == GATE_WAITS;
+    f->was_full = f->was_full || record_ring_is_full(&f->ring);
     publish_gate(f);
     reply_queue_set_standby(replies, gate_acknowledged(&f->gate));
     f->has_moved = f->has_moved || (!shows_gone && reply_queue_shows_gone(replies));

@@ -1,5 +1,6 @@
 """A primary and its standby, which is the test's own: what it gets, what replies wait for, and who is the primary after a restart."""
 
+import os
 import subprocess
 import threading
 
@@ -212,6 +213,9 @@ def test_who_may_not_follow(start_psd):
     other.settings = standby.settings.replace("lease=10000ms", "lease=9000ms")
     with pytest.raises(Refused, match="lease=9000ms, the primary lease=10000ms"):
         other.follow()
+    other.settings, other.address = standby.settings, f"127.0.0.1:{psd.port}"
+    with pytest.raises(Refused, match="--advertise of its own"):
+        other.follow()
     other.close()
     await_sync(psd)
     standby.close()
@@ -233,6 +237,22 @@ def test_without_data_dir_there_is_no_standby(start_psd):
     with pytest.raises(Refused, match="--data-dir"):
         Standby(psd).follow()
     assert "replication" not in psd.admin("status")
+
+
+def test_a_follow_whose_terms_cannot_be_written_leaves_no_file_open(start_psd, tmp_path):
+    psd = start_psd(*ARGS, "--data-dir", str(tmp_path / "d"))
+    psd.admin("checkpoint")
+    (tmp_path / "d/TERMS").mkdir()
+    standby = Standby(psd)
+    with pytest.raises(Refused):
+        standby.follow()
+    open_files = len(os.listdir(f"/proc/{psd.process.pid}/fd"))
+    for _ in range(5):
+        with pytest.raises(Refused) as refused:
+            standby.follow()
+        assert "TERMS" in refused.value.text
+    assert len(os.listdir(f"/proc/{psd.process.pid}/fd")) == open_files
+    standby.close()
 
 
 def test_lies_of_a_standby_end_its_connection_and_nothing_else(start_psd):

@@ -182,6 +182,46 @@ static void a_greater_term_seals_the_shard(void **state)
     tear_down(&f);
 }
 
+/* Of half a chunk of the ring and more, so that each has a chunk of its own. */
+static void append_large(struct fixture *f, uint64_t number)
+{
+    static uint64_t keys[100000];
+    const struct wal_record record = { .number = number,
+                                       .event = { .type = SHARD_EVENT_ROWS,
+                                                  .rows = { .keys = keys,
+                                                            .n_keys = COUNT_OF(keys) } } };
+
+    enter_shard();
+    reply_queue_note(&f->replies, number);
+    fetch_handler_append(fetches(f), &record);
+}
+
+/* The ring drops its oldest records until replies wait; what it has then may be as much as it holds. */
+static void pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space(void **state)
+{
+    struct fixture f;
+    struct peer p;
+    uint64_t n;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    for (n = 1; n <= 70; n++)
+        append_large(&f, n);
+    assert_false(fetch_handler_is_full(fetches(&f)));
+    enter_shard();
+    fetch_handler_close_gate(fetches(&f));
+    assert_true(fetch_handler_is_full(fetches(&f)));
+    f.replies.is_full = true; /* as shard_wal.c does for the push that comes now */
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = n });
+    assert_int_equal(hear(&p, 1).n_records, 0);
+    assert_false(fetch_handler_is_full(fetches(&f)));
+    assert_false(f.replies.is_full);
+    peer_close(&p);
+    tear_down(&f);
+}
+
 static void the_log_keeps_what_the_standby_has_not_written_up_to_a_bound(void **state)
 {
     struct fixture f;
@@ -218,6 +258,7 @@ int main(void)
         cmocka_unit_test(replies_wait_for_the_standby_while_the_gate_is_closed),
         cmocka_unit_test(a_worker_that_is_gone_is_shown_once_the_standby_knows),
         cmocka_unit_test(a_greater_term_seals_the_shard),
+        cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
     };
 
