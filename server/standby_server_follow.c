@@ -5,6 +5,7 @@
 #include "server/standby_server_internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
