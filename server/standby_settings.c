@@ -18,12 +18,14 @@ void standby_settings_text(const struct settings *s, const struct hello_reply *m
 {
     /* A cluster of one node has the node's address in its map, and the standby's is another. */
     const uint64_t map_id = map->n_nodes > 1 ? map->map_id : 0;
+    const char *cluster =
+        strrchr(s->coord, '/'); /* of the service, whichever of its hosts are named */
     char shared[CLAIM_SETTINGS_MAX];
 
     standby_settings_shared(s, shared);
     snprintf(ret, MESSAGE_SETTINGS_MAX,
-             "shards=%" PRIu32 " node=%" PRIu32 " cluster=%016" PRIx64 " %s", s->shards,
-             map->node, map_id, shared);
+             "shards=%" PRIu32 " node=%" PRIu32 " cluster=%016" PRIx64 " %s%s%.100s", s->shards,
+             map->node, map_id, shared, cluster ? " coord=" : "", cluster ? cluster + 1 : "");
 }
 
 bool standby_settings_arithmetic_differs(const char *primary, const char *standby,

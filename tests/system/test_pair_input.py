@@ -153,6 +153,7 @@ REFUSED = [
     ((), ("--lease", "61s"), "lease=61000ms, the primary lease=60000ms", "lease=61000ms"),
     (("--memory-max", "128M"), ("--memory-max", "64M"), "could not hold the primary's rows", "could not hold"),
     (("--token-file", "token"), ("--token-file", "other"), "token", "token"),
+    ((), ("--coord", "etcd://127.0.0.1:9/prod"), "coord=prod, the primary no more", "coord=prod"),
     ((), ("--cluster", "10.0.0.1:7070,10.0.0.2:7070", "--node", "0", "--advertise", "10.0.0.1:7070"), "of cluster", None),
 ]
 
@@ -169,7 +170,7 @@ def test_who_is_refused_and_what_both_say(pair, tmp_path, both, args, says, prim
     if primary_says:
         primary.says(primary_says)
     time.sleep(1.5)
-    assert len([line for line in standby.lines if "warn" in line or "error" in line]) == 1, standby.log()
+    assert sum(" warn  standby of" in line or " error " in line for line in standby.lines) == 1, standby.log()
     assert len([line for line in primary.lines if "warn" in line]) <= 6, primary.log()
     assert "following" not in standby.log() and "has to be copied" not in standby.log()
 

@@ -413,6 +413,42 @@ static void refuses_what_is_no_audit(void **state)
     end_pair(&p);
 }
 
+#ifdef PS_FAULTS
+/* Records that there is no memory for are not received: they come again. */
+static void goes_on_after_a_lack_of_memory(void **state)
+{
+    struct dice dice = { 11, 0 };
+    struct counts sums = { 0 };
+    struct err err = { 0 };
+    uint64_t n_refused = 0;
+    struct pair p;
+
+    (void)state;
+    begin_pair(&p, &small, dice, 4);
+    for (int i = 0; i < 200; i++) {
+        uint64_t from = p.f.received, first = from + 1;
+
+        step(&p.w);
+        ship_all(&p);
+        if (p.sent.n_records == from)
+            continue;
+        memory_fail_after(i % 2);
+        if (follower_add(&p.f, first, (uint32_t)(p.sent.n_records - from),
+                         p.sent.bytes + p.sent.starts[from], p.sent.n - p.sent.starts[from],
+                         &err)) {
+            n_refused++;
+            assert_int_equal(err.status, -ENOMEM);
+            assert_int_equal(p.f.received, from);
+        }
+        memory_fail_after(-1);
+        run(&p, &sums);
+    }
+    assert_true(n_refused > 0);
+    promote(&p, &sums);
+    end_pair(&p);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +457,9 @@ int main(void)
         cmocka_unit_test(refuses_a_damaged_record),
         cmocka_unit_test(an_altered_row_is_found),
         cmocka_unit_test(refuses_what_is_no_audit),
+#ifdef PS_FAULTS
+        cmocka_unit_test(goes_on_after_a_lack_of_memory),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
