@@ -159,6 +159,14 @@ cJSON *etcd_http_read(struct etcd_http_transfer *t, struct err *err)
         return NULL;
     }
     root = cJSON_ParseWithLength((const char *)bytes_front(&t->in), bytes_len(&t->in));
+    if (!root && bytes_len(&t->in) &&
+        memmem(bytes_front(&t->in), bytes_len(&t->in), "CommonName", 10)) {
+        err_set(err, -EACCES,
+                "etcd at %s has users, and refuses a certificate with a CommonName: make "
+                "coord-cert without one",
+                at);
+        return NULL;
+    }
     if (!cJSON_IsObject(root)) {
         err_set(err, PS_EPROTO,
                 "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
