@@ -545,9 +545,11 @@ static void use_message(struct watch *w, const cJSON *root)
         w->state = WATCH_WAITS;
         w->start_ms = now_ms(w->c);
         schedule(w->c, w->start_ms);
-    } else if (a.is_canceled && etcd_auth_is_refused(&w->c->auth, 0, a.reason))
+    } else if (a.is_canceled &&
+               a.reason[0]) { /* all that etcd 3.4 says of a token that has ended */
+        etcd_auth_forget(&w->c->auth);
         err_set(&err, -EACCES, "etcd at %s has cancelled the watch: %.80s", at, a.reason);
-    else if (a.is_canceled)
+    } else if (a.is_canceled)
         err_set(&err, -ECANCELED, "etcd at %s has cancelled the watch", at);
     else if (a.is_created && w->state == WATCH_OPENS) {
         w->state = WATCH_STREAMS;
@@ -743,7 +745,8 @@ static void await_token(struct coord_etcd *c, uint64_t now)
         if (k->transfer.easy)
             continue;
         if (k->deadline_ms <= now) {
-            k->err = c->auth.err;
+            if (c->auth.err.status)
+                k->err = c->auth.err;
             call_fail(k, PS_EDEADLINE);
             next = c->calls;
         } else

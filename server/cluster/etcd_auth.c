@@ -29,8 +29,7 @@ int etcd_auth_init(struct etcd_auth *a, const char *user, const char *password_f
 void etcd_auth_deinit(struct etcd_auth *a)
 {
     etcd_http_stop(&a->transfer);
-    free(a->token);
-    a->token = NULL;
+    etcd_auth_forget(a);
 }
 
 bool etcd_auth_is_awaited(const struct etcd_auth *a)
@@ -89,11 +88,17 @@ int etcd_auth_read(struct etcd_auth *a, uint64_t now_ms)
 
 bool etcd_auth_is_refused(struct etcd_auth *a, int code, const char *text)
 {
-    if (code != GRPC_UNAUTHENTICATED && code != GRPC_PERMISSION_DENIED &&
-        !strstr(text, "user name is empty") && !strstr(text, "permission denied") &&
+    if (code == GRPC_PERMISSION_DENIED)
+        return true;
+    if (code != GRPC_UNAUTHENTICATED && !strstr(text, "user name is empty") &&
         !strstr(text, "auth store is old"))
         return false;
+    etcd_auth_forget(a);
+    return true;
+}
+
+void etcd_auth_forget(struct etcd_auth *a)
+{
     free(a->token);
     a->token = NULL;
-    return true;
 }

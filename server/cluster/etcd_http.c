@@ -159,12 +159,17 @@ cJSON *etcd_http_read(struct etcd_http_transfer *t, struct err *err)
         return NULL;
     }
     root = cJSON_ParseWithLength((const char *)bytes_front(&t->in), bytes_len(&t->in));
+    if (!root && bytes_len(&t->in) &&
+        memmem(bytes_front(&t->in), bytes_len(&t->in), "CommonName", 10)) {
+        err_set(err, -EACCES,
+                "etcd at %s has users, and refuses a certificate with a CommonName: make "
+                "coord-cert without one",
+                at);
+        return NULL;
+    }
     if (!cJSON_IsObject(root)) {
         err_set(err, PS_EPROTO,
-                "%s does not answer as etcd 3.4 does: is it etcd's client port%s?", at,
-                memmem(bytes_front(&t->in), bytes_len(&t->in), "HTTPS server", 12)
-                    ? ", and wants TLS (coord-ca)"
-                    : "");
+                "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
         cJSON_Delete(root);
         return NULL;
     }
@@ -212,7 +217,10 @@ static void use_progress(struct etcd_http *h)
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
         t = (struct etcd_http_transfer *)(void *)private;
         t->status = status_of(code);
-        if (code != CURLE_OK && !t->error[0])
+        if (code == CURLE_GOT_NOTHING && !h->ca_file[0])
+            snprintf(t->error, sizeof t->error,
+                     "it ends the connection without an answer: does it want TLS (coord-ca)?");
+        else if (code != CURLE_OK && !t->error[0])
             snprintf(t->error, sizeof t->error, "%s", curl_easy_strerror(code));
         t->on_done(t);
     }

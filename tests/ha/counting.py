@@ -11,15 +11,19 @@ BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve
 WAIT_S = 60
 
 
+def psd_environment():
+    """With the Python package of this tree."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "worker/python"), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}
+
+
 class Counter:
     """prefix: of its command line."""
 
     def __init__(self, folder, servers, mode, prefix=()):
         self.mode = mode
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "worker/python"), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}
         self.log = open(folder / f"{mode}.log", "w")
         command = [*prefix, sys.executable, ROOT / "tests/ha/counter.py", servers if "://" in servers else f"psd://{servers}", mode]
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = subprocess.Popen(command, env=psd_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
         self.longest_ms = 0.0
         assert self.answer() == {"joined": True}
 

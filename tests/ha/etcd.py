@@ -5,9 +5,11 @@ import http.client
 import json
 import os
 import select
+import pathlib
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -15,33 +17,64 @@ import time
 import pytest
 from training import free_ports, wait_for
 
+CERTIFICATES = pathlib.Path(__file__).resolve().parents[1] / "support/certificates.sh"
+
 
 class Etcd:
     """Its members in a folder of their own. Each pair of psd has a cluster's name of its own: url()."""
 
-    def __init__(self, folder, n_members=1):
+    def __init__(self, folder, n_members=1, guarded=False):
+        """guarded: over TLS, with certificates of clients, and user psd has a password."""
         if not shutil.which("etcd"):
             pytest.skip("there is no etcd on PATH (Debian: etcd-server)")
-        self.folder, self.n_clusters = folder, 0
+        self.folder, self.n_clusters, self.context = folder, 0, None
+        if guarded:
+            subprocess.run([CERTIFICATES, folder], check=True)
+            self.context = ssl.create_default_context(cafile=folder / "ca.pem")
+            self.context.load_cert_chain(folder / "client.pem", folder / "client.key")
         ports = free_ports(2 * n_members)
         self.ports, self.peers = ports[:n_members], [f"http://127.0.0.1:{port}" for port in ports[n_members:]]
         self.procs = [None] * n_members
         for member in range(n_members):
             self.start(member)
         wait_for("etcd", lambda: all(self.answers(member) for member in range(n_members)), 60)
+        if guarded:
+            self.make_user()
+
+    def make_user(self):
+        (self.folder / "password").write_text("correct horse\n")
+        (self.folder / "password").chmod(0o600)
+        keys = {"key": base64.b64encode(b"/psd/").decode(), "range_end": base64.b64encode(b"/psd0").decode()}
+        for path, body in (("user/add", {"name": "root", "password": "root"}), ("role/add", {"name": "root"}),
+                           ("user/grant", {"user": "root", "role": "root"}), ("user/add", {"name": "psd", "password": "correct horse"}),
+                           ("role/add", {"name": "psd"}), ("role/grant", {"name": "psd", "perm": {"permType": "READWRITE", **keys}}),
+                           ("user/grant", {"user": "psd", "role": "psd"}), ("enable", {})):
+            assert "header" in self.ask(0, f"/v3/auth/{path}", body, 10), path
+
+    def access(self):
+        """How a program is told to ask it: names of options, without --, and their values."""
+        at = self.folder
+        return {"coord-ca": at / "ca.pem", "coord-cert": at / "client.pem", "coord-key": at / "client.key", "coord-user": "psd",
+                "coord-password-file": at / "password"} if self.context else {}
+
+    def flags(self):
+        return [str(word) for name, value in self.access().items() for word in (f"--{name}", value)]
 
     def start(self, member):
-        own, peer = f"http://127.0.0.1:{self.ports[member]}", self.peers[member]
+        tls = ["--cert-file", self.folder / "server.pem", "--key-file", self.folder / "server.key", "--trusted-ca-file", self.folder / "ca.pem",
+               "--client-cert-auth"] if self.context else []
+        own, peer = f"http{'s' if tls else ''}://127.0.0.1:{self.ports[member]}", self.peers[member]
         everybody = ",".join(f"m{i}={url}" for i, url in enumerate(self.peers))
         with open(self.folder / f"etcd{member}.log", "a", encoding="utf-8") as log:
             self.procs[member] = subprocess.Popen(
                 ["etcd", "--name", f"m{member}", "--data-dir", self.folder / f"m{member}", "--listen-client-urls", own,
                  "--advertise-client-urls", own, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", everybody], stdout=log, stderr=log)
+                 "--initial-cluster", everybody, *tls], stdout=log, stderr=log)
 
     def ask(self, member, path, body, seconds=1):
         """The answer, or None."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[member], timeout=seconds)
+        connection = (http.client.HTTPSConnection("127.0.0.1", self.ports[member], timeout=seconds, context=self.context)
+                      if self.context else http.client.HTTPConnection("127.0.0.1", self.ports[member], timeout=seconds))
         try:
             connection.request("POST", path, json.dumps(body))
             return json.loads(connection.getresponse().read())
@@ -52,7 +85,8 @@ class Etcd:
 
     def answers(self, member):
         """A linearizable read: there is a leader."""
-        return "header" in (self.ask(member, "/v3/kv/range", {"key": "AA=="}) or {})
+        said = self.ask(member, "/v3/kv/range", {"key": "AA=="}) or {}
+        return "header" in said or "user name is empty" in said.get("error", "")
 
     def get(self, key):
         """A value, by any member."""

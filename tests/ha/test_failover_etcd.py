@@ -5,10 +5,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
-from counting import Counter
+from counting import Counter, psd_environment
+from etcd import Etcd
 from etcd_pair import CountedPair, await_takeover, kill, rejoin
 from pair import Member
 from training import BIN, finish, free_ports, psworker, synth, wait_for
@@ -160,3 +162,25 @@ def test_programs_find_the_nodes_by_etcd(tmp_path, etcd):
         pair.counter.push_on()
     finally:
         pair.end()
+
+
+def test_etcd_that_asks_for_certificates_and_a_password(tmp_path):
+    etcd = Etcd(tmp_path, guarded=True)
+    url, pair = etcd.url(), None
+    try:
+        pair = CountedPair(tmp_path / "pair", "--coord", url, *etcd.flags())
+        pair.counter.push_on()
+        kill(pair.primary)
+        await_takeover(pair)
+        assert pair.primary.address in run("psctl", "cluster", "--coord", url, *etcd.flags()).stdout
+        refused = run("psctl", "cluster", "--coord", url, "--timeout", "500ms")
+        assert refused.returncode == 1 and "does it want TLS (coord-ca)" in refused.stderr, refused
+        access = {name.replace("-", "_"): str(value) for name, value in etcd.access().items()}
+        found = subprocess.run([sys.executable, "-c", f"import psd; print(psd.connect('{url}', reader=True, **{access!r}).url)"], text=True,
+                               stdout=subprocess.PIPE, timeout=60, check=False, env=psd_environment())
+        assert found.stdout == f"psd://{pair.primary.address}\n", found
+        pair.counter.check()
+    finally:
+        if pair:
+            pair.end()
+        etcd.end()
