@@ -38,8 +38,10 @@ struct standby {
     uint64_t epoch, term;
     uint64_t *last, *keep; /* owned, n_shards */
     struct copy copy;
-    struct bytes piece; /* owned: of the file under way */
-    struct file_reply piece_reply;
+    struct bytes piece,
+        later; /* owned: of the file under way; the one behind it, that came meanwhile */
+    struct file_reply piece_reply, later_reply;
+    bool has_list, has_later;
     /* One job on the pool at a time. */
     uv_work_t work;
     int (*job)(struct standby *s, struct err *err);
