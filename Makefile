@@ -474,6 +474,9 @@ bench-client: all $(B)/bin/bench-client $(B)/bin/bench-cache ## pulls through th
 bench-reads: all              ## latency of a reader, alone and beside pushes; FLAGS=--help
 	@tests/bench/reads.py $(B)/bin $(FLAGS)
 
+bench-standby: all            ## what a standby costs and how it keeps up: push, follow, join, copy, return; FLAGS=--help
+	@tests/bench/standby.py $(B)/bin $(FLAGS)
+
 bench-unique: $(B)/bin/bench-unique ## the different keys of a batch, by hash and by sort
 	@$<
 
@@ -545,7 +548,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants group-sim group-sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants group-sim group-sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

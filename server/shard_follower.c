@@ -141,16 +141,23 @@ static int send_out(struct shard_follower *f)
     return channel_send(connector_channel(f->connector), &f->out);
 }
 
+/* The primary has said that there is more. */
+static bool is_behind(const struct shard_follower *f) ON_SHARD
+{
+    return f->view.appended > f->follower.received; /* this thread alone writes it */
+}
+
 static void fetch(struct shard_follower *f) ON_SHARD
 {
-    const struct fetch m = { .term = f->primary.term,
-                             .next = f->follower.received + 1,
-                             .durable = f->durable,
-                             .applied = f->follower.applied,
-                             .heard_ms = f->sent_ms,
-                             .wait_ms = f->primary.wait_ms ? f->primary.wait_ms
-                                                           : SHARD_FOLLOWER_WAIT_MS,
-                             .max_bytes = SHARD_FOLLOWER_FETCH_BYTES };
+    const struct fetch m = {
+        .term = f->primary.term,
+        .next = f->follower.received + 1,
+        .durable = f->durable,
+        .applied = f->follower.applied,
+        .heard_ms = f->sent_ms,
+        .wait_ms = f->primary.wait_ms ? f->primary.wait_ms : SHARD_FOLLOWER_WAIT_MS,
+        .max_bytes = is_behind(f) ? SHARD_FOLLOWER_CATCH_UP_BYTES : SHARD_FOLLOWER_FETCH_BYTES
+    };
     int status = message_write_fetch(&f->out, ++f->request_id, &m);
 
     if (!status)
@@ -166,15 +173,21 @@ static void fetch(struct shard_follower *f) ON_SHARD
     f->sent_durable = m.durable;
 }
 
-/* The first fetch asks; a second one only tells. */
-static void fetch_more(struct shard_follower *f) ON_SHARD
+/* The first fetch asks. A second one tells, or asks for what comes behind the first one's answer: so the primary reads
+ * one while this standby replays the other. */
+static bool has_to_fetch(const struct shard_follower *f) ON_SHARD
 {
     bool has_progress = f->durable > f->sent_durable || f->follower.received + 1 > f->sent_next;
 
     if (!f->is_welcome || f->is_stuck || f->is_telling || f->n_fetches >= FETCHES_MAX)
-        return;
-    if (!f->n_fetches || has_progress)
-        fetch(f);
+        return false;
+    return !f->n_fetches || has_progress || is_behind(f);
+}
+
+static void fetch_more(struct shard_follower *f) ON_SHARD
+{
+    while (has_to_fetch(f))
+        fetch(f); /* or the connection is lost */
 }
 
 /* A row differs: the primary hears of it first, so that its operators do, too. Nothing is acknowledged any more. */

@@ -10,7 +10,8 @@
  *                this shard's
  *
  * A fetch acknowledges all before it, and the primary's replies wait for that. The next one is sent as soon as a reply
- * is in memory, before it is replayed. A second one, beside one that waits for records, tells what has become durable.
+ * is in memory, before it is replayed. A second one, beside one that waits for records, tells what has become durable;
+ * as long as the primary has more, it asks for that, too.
  * While the log takes no records, because its disk fails or is behind, none is sent: what has come stays in memory,
  * which is one reply or two, and the primary goes on without this standby before long.
  *
@@ -25,8 +26,9 @@
 #include "server/shard_wal.h"
 
 #define SHARD_FOLLOWER_SILENCE_MS 5000u
-#define SHARD_FOLLOWER_WAIT_MS 500u           /* for a first record */
-#define SHARD_FOLLOWER_FETCH_BYTES (1u << 20) /* of a reply; one record may be longer */
+#define SHARD_FOLLOWER_WAIT_MS 500u              /* for a first record */
+#define SHARD_FOLLOWER_FETCH_BYTES (1u << 20)    /* of a reply; one record may be longer */
+#define SHARD_FOLLOWER_CATCH_UP_BYTES (4u << 20) /* of one that does not bring all */
 
 struct shard_follower;
 

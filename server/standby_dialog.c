@@ -414,6 +414,7 @@ void standby_free(struct standby *s)
     standby_session_deinit(&s->session);
     copy_deinit(&s->copy);
     bytes_deinit(&s->piece);
+    bytes_deinit(&s->later);
     terms_deinit(&s->terms);
     terms_deinit(&s->theirs);
     free(s->tasks);

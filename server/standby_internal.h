@@ -35,7 +35,7 @@ struct standby {
     bool has_cluster;                     /* cluster_file.h */
     bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
     uint64_t followed_term;
-    uint64_t take_over_ms; /* the next try */
+    uint64_t take_over_ms;       /* the next try */
     uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */
     uint64_t note_retry_ms; /* of noting whether it is in sync; 0: the last one was written */
     struct terms terms;     /* this directory's */
@@ -43,8 +43,10 @@ struct standby {
     uint64_t epoch, term;
     uint64_t *last, *keep; /* owned, n_shards */
     struct copy copy;
-    struct bytes piece; /* owned: of the file under way */
-    struct file_reply piece_reply;
+    struct bytes piece,
+        later; /* owned: of the file under way; the one behind it, that came meanwhile */
+    struct file_reply piece_reply, later_reply;
+    bool has_list, has_later;
     /* One job on the pool at a time. */
     uv_work_t work;
     int (*job)(struct standby *s, struct err *err);

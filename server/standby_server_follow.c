@@ -79,6 +79,24 @@ static void refuse_follow(struct standby_server *s) ON_MAIN
     answer_follow(s);
 }
 
+/* A copy from which the log leads nowhere would be followed by another one, without end. */
+static int check_copy(struct standby_server *s)
+{
+    for (uint32_t i = 0; i < s->n_shards; i++) {
+        const uint64_t lost = atomic_load(&standby_shards_view(s->shards, i)->lost_through);
+
+        if (s->request.first[i] >= lost)
+            continue;
+        standby_files_close(s->config.files, &s->files);
+        return err_set(
+            &s->job.err, PS_ENOCHECKPOINT,
+            "shard %" PRIu32 ": the log has lost record %" PRIu64
+            ", and the newest restore point needs it: psctl checkpoint makes another one",
+            i, lost);
+    }
+    return 0;
+}
+
 /* GO_ON where the log has all that it takes, else COPY; TERMS, if this is the first standby or another one. */
 static void decide(void *server)
 {
@@ -102,6 +120,8 @@ static void decide(void *server)
         status =
             standby_files_open(s->config.files, standby_server_data_dir(s), s->terms.timeline,
                                s->n_shards, &s->files, q->first, &s->job.err);
+    if (!status && q->action == FOLLOW_COPY)
+        status = check_copy(s);
     if (!status)
         status =
             terms_write(s->config.files, standby_server_data_dir(s), &s->terms, &s->job.err);

@@ -11,10 +11,13 @@
 #include "common/memory.h"
 #include "proto/message_replication.h"
 #include "server/replication/audit.h"
+#include "server/replication/catch_up.h"
 #include "server/replication/record_ring.h"
 #include "server/wal/wal_reader.h"
 
 #define REPLY_SLACK_BYTES 65536u /* of a frame, for its head */
+#define DOUBT_MS 1000u           /* what cannot be read for so long is lost */
+#define DOUBT_EVERY_MS 100u
 
 /* A fetch that is not answered yet. */
 struct waiting_fetch {
@@ -45,17 +48,21 @@ struct fetch_handler {
     char dir[WAL_PATH_MAX];
     struct record_ring ring;
     struct gate gate;
+    struct catch_up catch_up; /* while the gate is open */
+    bool is_slowing;          /* the log's reader knows */
     struct fetch_standby standby;
     enum { FETCH_OFF, FETCH_ON, FETCH_STOPPED } state;
     bool is_in_sync;
     bool begins;                   /* no connection has fetched since fetch_handler_begin() */
     struct connection *connection; /* borrowed: the standby's; NULL: none */
-    uint64_t sent_through;         /* on it */
+    uint64_t sent_through;         /* on it; none is sent twice */
     struct waiting_fetch waiting[FETCH_HANDLER_WAITING_MAX]; /* in their order */
     uint32_t n_waiting;
     struct segment_job job;
     struct audit_cursor audited;
     uint64_t audit_ms; /* loop time: the next one */
+    uint64_t doubted_ms,
+        read_ms; /* loop time: since when; and when it is read again; 0: all could be read */
     uint64_t log_durable, stored_bytes;
     uint64_t pin; /* UINT64_MAX: none */
     uint64_t pin_stored_bytes, pin_bytes_max;
@@ -157,6 +164,53 @@ bool fetch_handler_has_moved(struct fetch_handler *f)
 
     f->has_moved = false;
     return has_moved;
+}
+
+/* --- pushes wait for a standby that catches up --- */
+
+static bool is_catching_up(const struct fetch_handler *f)
+{
+    return f->state == FETCH_ON && f->gate.mode == GATE_OPEN && f->gate.ack != TERMS_ACK_NO;
+}
+
+static void note_progress(struct fetch_handler *f) ON_SHARD
+{
+    const bool was_slowing = f->is_slowing;
+
+    if (!is_catching_up(f) || !f->connection)
+        return;
+    catch_up_note(&f->catch_up, appended(f), f->gate.received, clock_mono_ms());
+    f->is_slowing = was_slowing || f->catch_up.records_per_s;
+    if (f->is_slowing && !was_slowing)
+        log_line_info("shard %u: pushes are slowed down to %" PRIu64
+                      " records/s until the standby, which is %" PRIu64
+                      " records behind, has caught up",
+                      f->config.context->shard_number, f->catch_up.records_per_s,
+                      appended(f) - f->gate.received);
+}
+
+uint64_t fetch_handler_wait_ms(const struct fetch_handler *f, uint64_t now_ms)
+{
+    return is_catching_up(f) && f->connection
+               ? catch_up_wait_ms(&f->catch_up, appended(f), now_ms)
+               : 0;
+}
+
+bool fetch_handler_slows(const struct fetch_handler *f, uint64_t *ret_behind,
+                         uint64_t *ret_records_per_s)
+{
+    if (!is_catching_up(f) || !f->connection || !f->catch_up.records_per_s)
+        return false;
+    *ret_behind = appended(f) - f->gate.received;
+    *ret_records_per_s = f->catch_up.records_per_s;
+    return true;
+}
+
+/* A standby that follows, or is out of sync again, catches up from here on. */
+static void begin_catching_up(struct fetch_handler *f) ON_SHARD
+{
+    catch_up_begin(&f->catch_up, appended(f), f->gate.received, clock_mono_ms());
+    f->is_slowing = false;
 }
 
 /* --- pins --- */
@@ -337,6 +391,22 @@ static void read_segments(uv_work_t *work)
 
 static void answer_all(struct fetch_handler *f) ON_SHARD;
 
+/* A block that is being written looks like a damaged one with whole ones behind it, if the writer comes that far while
+ * it is read. So it is read again before it counts as lost. */
+static bool is_in_doubt(struct fetch_handler *f) ON_SHARD
+{
+    const uint64_t now_ms = uv_now(f->config.context->loop);
+
+    if (f->job.err.status != -ENODATA) {
+        f->doubted_ms = f->read_ms = 0;
+    } else if (!f->doubted_ms || now_ms - f->doubted_ms < DOUBT_MS) {
+        f->doubted_ms = f->doubted_ms ? f->doubted_ms : now_ms;
+        f->read_ms = now_ms + DOUBT_EVERY_MS;
+    }
+    atomic_store(&f->view.doubted, f->doubted_ms ? f->job.next : 0);
+    return f->read_ms > now_ms;
+}
+
 static void note_lost(struct fetch_handler *f)
 {
     if (f->job.err.status == -ENODATA && f->job.next > atomic_load(&f->view.lost_through))
@@ -355,6 +425,10 @@ static void on_read(uv_work_t *work, int canceled)
     job->is_running = false;
     job->records =
         (struct bytes){ 0 }; /* the pool's again as soon as the next one is asked for */
+    if (is_in_doubt(f)) {
+        bytes_deinit(&records);
+        return; /* the tick tries again */
+    }
     note_lost(f);
     if (job->err.status && is_wanted) {
         refuse_first(f, job->err.status, job->err.text);
@@ -369,7 +443,7 @@ static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w
 {
     struct segment_job *job = &f->job;
 
-    if (job->is_running || !f->files)
+    if (job->is_running || !f->files || uv_now(f->config.context->loop) < f->read_ms)
         return;
     job->first = w->next;
     job->max_bytes = w->max_bytes;
@@ -381,13 +455,52 @@ static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w
         abort(); /* only for a NULL callback */
 }
 
+/* --- from the ring --- */
+
+/* What follows in other chunks, too, as far as it fits: a standby that is behind asks for more than one chunk has. */
+static uint32_t gather(struct fetch_handler *f, const struct waiting_fetch *w,
+                       const struct record_ring_part *first, struct bytes *ret) ON_SHARD
+{
+    struct record_ring_part part = *first;
+    uint32_t n_records = 0;
+
+    while (part.n_records && bytes_len(ret) + part.n_bytes <= w->max_bytes) {
+        uint8_t *dst = bytes_reserve(ret, part.n_bytes);
+
+        if (!dst)
+            break;
+        memcpy(dst, part.records, part.n_bytes);
+        bytes_commit(ret, part.n_bytes);
+        n_records += part.n_records;
+        if (!record_ring_has(&f->ring, w->next + n_records) || bytes_len(ret) == w->max_bytes)
+            break;
+        part = record_ring_read(&f->ring, w->next + n_records, w->max_bytes - bytes_len(ret));
+    }
+    return n_records;
+}
+
+static void send_from_ring(struct fetch_handler *f) ON_SHARD
+{
+    const struct waiting_fetch *w = &f->waiting[0];
+    const struct record_ring_part part = record_ring_read(&f->ring, w->next, w->max_bytes);
+    struct bytes gathered = { 0 };
+    uint32_t n_records = 0;
+
+    if (part.n_bytes < w->max_bytes && record_ring_has(&f->ring, w->next + part.n_records))
+        n_records = gather(f, w, &part, &gathered);
+    if (n_records)
+        send_records(f, w->next, bytes_front(&gathered), bytes_len(&gathered), n_records);
+    else
+        send_records(f, w->next, part.records, part.n_bytes, part.n_records);
+    bytes_deinit(&gathered);
+}
+
 /* --- the order of fetches --- */
 
 /* False: the first one waits. */
 static bool answer_first(struct fetch_handler *f) ON_SHARD
 {
     const struct waiting_fetch *w = &f->waiting[0];
-    struct record_ring_part part;
 
     if (w->next > appended(f)) {
         if (uv_now(f->config.context->loop) < w->until_ms)
@@ -399,8 +512,7 @@ static bool answer_first(struct fetch_handler *f) ON_SHARD
         start_reading(f, w);
         return false;
     }
-    part = record_ring_read(&f->ring, w->next, w->max_bytes);
-    send_records(f, w->next, part.records, part.n_bytes, part.n_records);
+    send_from_ring(f);
     return true;
 }
 
@@ -459,6 +571,7 @@ void fetch_handler_begin(struct fetch_handler *f, const struct fetch_standby *st
     atomic_store(&f->view.appended, last);
     f->gate.ack = standby->ack;
     gate_begin(&f->gate, standby->keep);
+    begin_catching_up(f);
     record_ring_init(&f->ring, f->config.ring_bytes, last);
     fetch_handler_hold(f, standby->keep + 1, standby->pin_bytes_max);
     move_gate(f);
@@ -499,6 +612,7 @@ void fetch_handler_open_gate(struct fetch_handler *f)
 {
     f->is_in_sync = false;
     gate_open(&f->gate);
+    begin_catching_up(f);
     move_gate(f);
 }
 
@@ -550,7 +664,6 @@ static void take_connection(struct fetch_handler *f, struct connection *c) ON_SH
 {
     f->connection = c;
     f->begins = false;
-    f->sent_through = 0;
     channel_set_low_priority(&c->channel, false);
     connection_entry_set(c->entry, ENTRY_JOINED);
     atomic_store(&f->view.is_connected, true);
@@ -601,15 +714,16 @@ int fetch_handler_receive(struct fetch_handler *f, struct request *r)
     status = gate_fetch(&f->gate, &asked, appended(f), clock_mono_ms());
     if (status)
         return status;
-    if (f->connection != r->connection)
+    if (f->connection != r->connection) {
         take_connection(f, r->connection);
-    if (!f->n_waiting)
         f->sent_through = asked.next - 1;
+    }
     atomic_store(&f->view.heard_ms, clock_mono_ms());
     atomic_store(&f->view.sent_ms, asked.heard_ms);
     record_ring_release(&f->ring, f->gate.received);
     move_pin(f);
     move_gate(f);
+    note_progress(f);
     f->waiting[f->n_waiting++] = w;
     answer_all(f);
     /* The first one has nothing to bring, and the standby may soon have more to tell. */
@@ -629,6 +743,7 @@ void fetch_handler_drop(struct fetch_handler *f, const struct connection *c)
 
 void fetch_handler_tick(struct fetch_handler *f)
 {
+    note_progress(f);
     answer_all(f);
 }
 

@@ -9,9 +9,12 @@
  * The main thread (standby_server.h) says whom it answers, and closes and opens the gate (gate.h). It reads how far the
  * standby is in struct fetch_view, at any time.
  *
- * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way: a second one, by which the
- * standby tells what it has, is answered for the first one, without records if there are none. When the connection
- * ends, the standby has to follow anew (FOLLOW at the listener) before another one may fetch.
+ * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way. No record is sent twice on it:
+ * a second fetch, by which the standby tells what it has or asks for more, goes on where the first one's answer ended.
+ * If there are no records, it lets the first one be answered without any. When the connection ends, the standby has to
+ * follow anew (FOLLOW at the listener) before another one may fetch.
+ *
+ * Pushes are slowed down for a standby that is not in sync and does not catch up (server/replication/catch_up.h).
  */
 #ifndef SERVER_REQUESTS_FETCH_HANDLER_H
 #define SERVER_REQUESTS_FETCH_HANDLER_H
@@ -35,6 +38,8 @@ struct fetch_view {
     _Atomic uint64_t closed_at, heard_ms, caught_up_ms;    /* gate.h */
     _Atomic uint64_t sent_ms;      /* of the newest reply that the standby has, as it says */
     _Atomic uint64_t greater_term; /* that a fetch named; 0: none did */
+    _Atomic uint64_t
+        doubted; /* cannot be read now, and is read again before it is lost; 0: none */
     _Atomic uint64_t lost_through; /* the log does not have these records; 0: it has all */
     _Atomic uint64_t
         n_differences; /* so often the standby has found a row that is not this shard's */
@@ -70,6 +75,13 @@ const struct fetch_view *fetch_handler_view(const struct fetch_handler *f);
 
 /* True if no push may come: the standby has not acknowledged what fills the ring. */
 bool fetch_handler_is_full(const struct fetch_handler *f) ON_SHARD;
+
+/* So long after now_ms the next push may come; 0: at once. A standby that pushes outrun catches up meanwhile. */
+uint64_t fetch_handler_wait_ms(const struct fetch_handler *f, uint64_t now_ms) ON_SHARD;
+
+/* Are pushes slowed down because of it? By how much, and how many records it is behind. */
+bool fetch_handler_slows(const struct fetch_handler *f, uint64_t *ret_behind,
+                         uint64_t *ret_records_per_s) ON_SHARD;
 
 /* From fetch_handler_begin() to fetch_handler_end(). */
 void fetch_handler_append(struct fetch_handler *f, const struct wal_record *record) ON_SHARD;

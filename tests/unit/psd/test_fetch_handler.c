@@ -1,6 +1,8 @@
 /* A shard's part of a standby: what it gets, what replies wait for, and what the log keeps for it. */
 #include "proto/message_replication.h"
+#include "server/wal/wal_writer.h"
 #include "serving.h"
+#include "tests/support/crash_files.h"
 
 #define TERM 5u
 
@@ -251,14 +253,142 @@ static void the_log_keeps_what_the_standby_has_not_written_up_to_a_bound(void **
     tear_down(&f);
 }
 
+/* Of a megabyte: a chunk of the ring has one. */
+static void append_long(struct fixture *f, uint64_t number)
+{
+    static uint64_t keys[(1 << 20) / 8 - 64];
+    struct wal_record record = { .number = number, .event.type = SHARD_EVENT_ROWS };
+
+    enter_shard();
+    record.event.rows.keys = keys;
+    record.event.rows.n_keys = COUNT_OF(keys);
+    reply_queue_note(&f->replies, number);
+    fetch_handler_append(fetches(f), &record);
+}
+
+static void
+one_that_is_behind_gets_what_lies_in_several_chunks_by_two_fetches_at_once(void **state)
+{
+    struct fetch_reply got;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    for (uint64_t i = 1; i <= 8; i++)
+        append_long(&f, i);
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .max_bytes = 3u << 20 });
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 1, .max_bytes = 4u << 20 });
+    ask(&p, 3, &(struct fetch){ .term = TERM, .next = 4, .max_bytes = 1 });
+    got = hear(&p, 1);
+    assert_int_equal(got.first, 1);
+    assert_int_equal(got.n_records, 3);
+    got = hear(&p, 2);
+    assert_int_equal(got.first, 4); /* where the one before it has ended */
+    assert_int_equal(got.n_records, 4);
+    got = hear(&p, 3);
+    assert_int_equal(got.first, 8);
+    assert_int_equal(got.n_records, 1);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+/* --- from the log's segments --- */
+
+/* Records 1 to n, each in a block of its own. */
+static void write_log(struct crash_files *disk, uint64_t n)
+{
+    const struct wal_end end = { 0 };
+    struct wal_writer_config config = { .files = &disk->ops,
+                                        .dir = "log",
+                                        .durability = WAL_FSYNC,
+                                        .identity = { .n_shards = 1 } };
+    struct wal_queue queue;
+    struct wal_writer *writer;
+    struct err err = { 0 };
+    uint64_t due;
+
+    assert_int_equal(disk->ops.mkdir(disk->ops.state, "log"), 0);
+    assert_int_equal(wal_writer_open(&config, &end, 1, &writer, &err), 0);
+    wal_queue_init(&queue,
+                   &(struct wal_queue_config){ .durability = WAL_FSYNC, .next_number = 1 });
+    for (uint64_t i = 0; i < n; i++) {
+        const struct wal_record record = {
+            .event = { .type = SHARD_EVENT_COMBINE, .version = 1, .combine = { 1, i } }
+        };
+
+        assert_int_equal(wal_queue_reserve(&queue, wal_record_bytes(&record)), 0);
+        wal_queue_append(&queue, &record, i);
+        wal_writer_drain(writer, &queue);
+        wal_writer_work(writer, i, 1, &due);
+        wal_writer_report(writer, &queue);
+    }
+    wal_writer_free(writer);
+    wal_queue_deinit(&queue);
+}
+
+/* A turn of the shard's loop, and its tick. */
+static void turn(struct fixture *f)
+{
+    enter_shard();
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    fetch_handler_tick(fetches(f));
+}
+
+static void what_looks_damaged_while_it_is_written_is_read_again(void **state)
+{
+    struct crash_files disk;
+    const struct fetch_view *view;
+    struct crash_inode *segment;
+    struct fetch_reply got;
+    struct fixture f;
+    struct peer p;
+    struct fetch_standby standby = standby_of_nobody;
+    uint8_t *middle;
+
+    (void)state;
+    crash_files_init(&disk);
+    write_log(&disk, 8);
+    segment = crash_files_at(&disk, "log/00000000000000000001.psl");
+    middle = segment->bytes + segment->n_bytes / 2;
+    set_up(&f);
+    view = fetch_handler_view(fetches(&f));
+    fetch_handler_log(fetches(&f), &disk.ops, "log", 8);
+    p = client(&f, "standby");
+    enter_shard();
+    snprintf(standby.name, sizeof standby.name, "%s", f.connections.first->hello.name);
+    fetch_handler_begin(fetches(&f), &standby, 8);
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .max_bytes = 1 << 20 });
+    *middle ^= 1; /* half of a block is not there yet */
+    got = hear(&p, 1);
+    assert_in_range(got.n_records, 1, 7);
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = got.n_records + 1 });
+    while (!atomic_load(&view->doubted))
+        turn(&f);
+    *middle ^= 1;
+    while (atomic_load(&view->doubted))
+        turn(&f);
+    got = hear(&p, 2);
+    assert_int_equal(got.status, 0);
+    assert_int_equal(atomic_load(&view->lost_through), 0);
+    peer_close(&p);
+    tear_down(&f);
+    crash_files_deinit(&disk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fetch_waits_for_records_and_acknowledges_those_before),
+        cmocka_unit_test(
+            one_that_is_behind_gets_what_lies_in_several_chunks_by_two_fetches_at_once),
         cmocka_unit_test(replies_wait_for_the_standby_while_the_gate_is_closed),
         cmocka_unit_test(a_worker_that_is_gone_is_shown_once_the_standby_knows),
         cmocka_unit_test(a_greater_term_seals_the_shard),
         cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
+        cmocka_unit_test(what_looks_damaged_while_it_is_written_is_read_again),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
     };
 
