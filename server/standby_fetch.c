@@ -290,7 +290,6 @@ static void note_sync(struct standby *s, bool in_sync) ON_MAIN
 
 void standby_watch_shards(struct standby *s)
 {
-    const uint64_t now_ms = clock_mono_ms();
     struct shard_follower_view view;
     bool in_sync = true;
     char why[256] = "";
