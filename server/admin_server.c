@@ -565,6 +565,23 @@ static void add_standby(struct admin_server_draft *draft)
     snprintf(wait->why, sizeof wait->why, "%s", standby->wait);
 }
 
+static void add_patience(struct admin_server_draft *draft)
+{
+    const struct stats_coordination *c = &draft->node.coordination;
+    struct stats_wait *wait =
+        c->patience_ms > c->failover_after_ms ? add_wait(draft, c->takeover_unix_ms) : NULL;
+
+    if (!wait)
+        return;
+    snprintf(wait->what, sizeof wait->what, "failover");
+    snprintf(wait->who, sizeof wait->who, "the standby");
+    snprintf(wait->why, sizeof wait->why,
+             "%u failovers in ten minutes: it waits %llu ms for a silent primary, not %llu: do "
+             "machines stand still?",
+             c->n_takeovers, (unsigned long long)c->patience_ms,
+             (unsigned long long)c->failover_after_ms);
+}
+
 static void add_coordination(struct admin_server_draft *draft)
 {
     const struct stats_coordination *c = &draft->node.coordination;
@@ -651,6 +668,7 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
     add_restore(draft);
     add_standby(draft);
     add_coordination(draft);
+    add_patience(draft);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);
     add_watches(in->watches, &list);

@@ -49,6 +49,19 @@ static void change(struct coordination *c) ON_MAIN
         c->config.on_change(c->config.owner);
 }
 
+/* As many as make standbys wait longer: said once for each. */
+static void warn_of_takeovers(const struct coordination *c, const struct claim *claim)
+{
+    const uint32_t n = claim_takeovers(claim, clock_unix_ms() / 1000);
+
+    if (n >= CLAIM_TAKEOVERS_MANY &&
+        (!c->is_there || c->claim.n_takeovers != claim->n_takeovers ||
+         memcmp(c->claim.takeovers, claim->takeovers, sizeof claim->takeovers) != 0))
+        log_line_warn("coord: %" PRIu32 " failovers in ten minutes: a standby waits %u times "
+                      "failover-after for a silent primary",
+                      n, 1u << (n / CLAIM_TAKEOVERS_MANY));
+}
+
 /* Older ones are passed over, and what nobody could have written: then no claim of this psd is made any more. */
 static bool take_item(struct coordination *c, const struct coord_item *item)
 {
@@ -61,6 +74,7 @@ static bool take_item(struct coordination *c, const struct coord_item *item)
         log_line_error("coord: %s", c->err.text);
         return false;
     }
+    warn_of_takeovers(c, &claim);
     c->claim = claim;
     c->revision = item->mod_revision;
     c->is_there = c->is_known = true;
@@ -158,6 +172,18 @@ const struct claim *coordination_claim(const struct coordination *c)
     return coordination_is_known(c) && c->is_there ? &c->claim : NULL;
 }
 
+static uint32_t count_takeovers(const struct coordination *c)
+{
+    const struct claim *claim = coordination_claim(c);
+
+    return claim ? claim_takeovers(claim, clock_unix_ms() / 1000) : 0;
+}
+
+uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
+{
+    return failover_after_ms << (count_takeovers(c) / CLAIM_TAKEOVERS_MANY);
+}
+
 bool coordination_is_own(const struct coordination *c)
 {
     const struct claim *claim = coordination_claim(c);
@@ -181,7 +207,8 @@ bool coordination_is_waiting(const struct coordination *c,
     return true;
 }
 
-void coordination_report(const struct coordination *c, struct stats_coordination *ret)
+void coordination_report(const struct coordination *c, uint64_t failover_after_ms,
+                         struct stats_coordination *ret)
 {
     const struct claim *claim = c ? coordination_claim(c) : NULL;
 
@@ -194,6 +221,11 @@ void coordination_report(const struct coordination *c, struct stats_coordination
     snprintf(ret->error, sizeof ret->error, "%.159s", c->err.text);
     if (!claim)
         return;
+    ret->n_takeovers = count_takeovers(c);
+    ret->takeover_unix_ms =
+        claim->n_takeovers ? claim->takeovers[claim->n_takeovers - 1] * 1000 : 0;
+    ret->patience_ms = coordination_patience_ms(c, failover_after_ms);
+    ret->failover_after_ms = failover_after_ms;
     ret->has_claim = true;
     ret->term = claim->term;
     ret->in_sync = claim->in_sync;
@@ -221,6 +253,7 @@ static void note_made(struct coordination *c, int64_t revision)
 {
     if (c->is_known && revision <= c->revision)
         return;
+    warn_of_takeovers(c, &c->wanted);
     c->claim = c->wanted;
     c->is_known = c->is_there = true;
     c->revision = revision;
@@ -280,6 +313,10 @@ void coordination_write(struct coordination *c, const struct claim *claim,
     c->is_writing = true;
     c->writes_config = !c->has_config;
     c->wanted = *claim;
+    if (!claim->n_takeovers && c->is_there) {
+        memcpy(c->wanted.takeovers, c->claim.takeovers, sizeof c->claim.takeovers);
+        c->wanted.n_takeovers = c->claim.n_takeovers;
+    }
     snprintf(c->wanted.primary, sizeof c->wanted.primary, "%s", c->config.own_address);
     c->writer.n++;
     c->if_revision = c->revision;

@@ -61,7 +61,8 @@ void node_publish(void *node)
         standby_report(n->standby, n->primary, &n->report.node.standby);
     else
         standby_server_report(n->standbys, &n->report.node.standby);
-    coordination_report(standby_server_coordination(n->standbys), &n->report.node.coordination);
+    coordination_report(standby_server_coordination(n->standbys),
+                        n->settings->failover_after_ms, &n->report.node.coordination);
     standby_report_groups(&n->report.node.standby, n->report.node.address,
                           n->state == NODE_SERVING, n->groups);
     update_restore(n);

@@ -104,8 +104,16 @@ static void on_claimed(void *standby, const struct err *err)
 /* The claim first: a promotion that is only in TERMS would be that of nobody. */
 static void claim(struct standby *s) ON_MAIN
 {
-    const struct claim claim = { .term = s->term, .history = s->terms.history };
+    const struct claim *known = coordination_claim(s->config.coordination);
+    struct claim claim = { .term = s->term, .history = s->terms.history };
     struct err err = { 0 };
+
+    if (known) {
+        memcpy(claim.takeovers, known->takeovers, sizeof claim.takeovers);
+        claim.n_takeovers = known->n_takeovers;
+    }
+    if (s->promises & STANDBY_BY_ITSELF)
+        claim_add_takeover(&claim, clock_unix_ms() / 1000);
 
     if (standby_may_claim(s)) {
         coordination_write(s->config.coordination, &claim, on_claimed, s);

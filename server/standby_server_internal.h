@@ -70,7 +70,8 @@ struct standby_server {
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
     bool has_read_claim;               /* ASKING: it has decided */
     bool is_claiming;
-    bool is_foreign; /* the claim names this psd, but with other data than it has */
+    bool has_other_data; /* ASKING: the claim names another psd, whose data is not this one's */
+    bool is_foreign;     /* the claim names this psd, but with other data than it has */
     uint64_t since_ms, asked_ms;
     struct sync sync;
     bool is_followed;                       /* the shards' fetches are for `name` */

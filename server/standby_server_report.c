@@ -6,6 +6,13 @@
 
 #include "common/clock.h"
 
+static const char *named_primary(const struct standby_server *s) ON_MAIN
+{
+    const struct claim *c = coordination_claim(s->coordination);
+
+    return c ? c->primary : "another psd";
+}
+
 static void describe_wait(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
     const uint64_t waited_ms = clock_mono_ms() - s->since_ms;
@@ -23,6 +30,11 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
                  s->terms.peer);
     else if (s->coordination && coordination_is_waiting(s->coordination, wait))
         snprintf(ret->wait, sizeof ret->wait, "%s", wait);
+    else if (s->has_other_data)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "%.48s is the primary there, and the data here is not of its cluster: is the "
+                 "name behind --coord's slash right?",
+                 named_primary(s));
     else if (s->is_foreign && s->state == SERVER_AWAITED)
         snprintf(ret->wait, sizeof ret->wait,
                  "its data directory has not the group's data: workers are refused until its "
@@ -42,6 +54,11 @@ bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
         return false;
     if (s->coordination && coordination_is_waiting(s->coordination, wait))
         err_set(ret, PS_ESTOPPING, "psd is not ready yet: %s", wait);
+    else if (s->has_other_data)
+        err_set(ret, PS_ESTOPPING,
+                "psd is not ready yet: %.60s is the primary there, and the data here is not of "
+                "its cluster: is the name behind --coord's slash right?",
+                named_primary(s));
     else if (s->is_foreign && s->state == SERVER_AWAITED)
         err_set(ret, PS_ESTOPPING,
                 "psd is not ready yet: its data directory has not the group's data, and its "

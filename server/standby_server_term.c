@@ -196,6 +196,29 @@ static void begin_by_claim(struct standby_server *s) ON_MAIN
         standby_server_begin_term(s, NULL);
 }
 
+/* A start that finds another primary named, whose history is not that of the data here: as its standby this psd would
+ * give all of it up, and the name of the cluster may be the wrong one. */
+static bool has_other_data(const struct standby_server *s, const struct claim *c) ON_MAIN
+{
+    bool has_records = false;
+
+    for (uint32_t i = 0; i < s->n_shards; i++)
+        has_records = has_records || atomic_load(&standby_shards_view(s->shards, i)->appended);
+    return s->state == SERVER_ASKING && !s->has_begun && has_records &&
+           c->history != s->terms.history;
+}
+
+static void note_other_data(struct standby_server *s, const struct claim *c) ON_MAIN
+{
+    if (!s->has_other_data)
+        log_line_error(
+            "coord: %.100s is the primary there, and the data here is not that of its "
+            "cluster: is the name behind the slash right? No worker is served; with "
+            "--standby %.100s this psd gives up its data and follows",
+            c->primary, c->primary);
+    s->has_other_data = true;
+}
+
 /* Who is named as the primary is it: nobody else. Once it is known, a start goes on. */
 static void check_claim(struct standby_server *s) ON_MAIN
 {
@@ -206,6 +229,11 @@ static void check_claim(struct standby_server *s) ON_MAIN
         s->request.step > FOLLOW_LEAVING || s->state == SERVER_OFF ||
         s->state == SERVER_DEPOSED)
         return;
+    if (c && has_other_data(s, c)) {
+        note_other_data(s, c);
+        return;
+    }
+    s->has_other_data = false;
     if (c) {
         snprintf(sentence, sizeof sentence,
                  "the coordination service names %.100s as the primary, of term %" PRIu64 "%s",

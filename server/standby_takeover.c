@@ -6,6 +6,12 @@
 
 #define RETRY_MS 500u
 
+static uint64_t patience_ms(const struct standby *s) ON_MAIN
+{
+    return coordination_patience_ms(s->config.coordination,
+                                    s->config.settings->failover_after_ms);
+}
+
 /* No process listens where the primary was, or nothing is heard of it. */
 static bool is_silent(const struct standby *s, uint64_t now_ms) ON_MAIN
 {
@@ -13,8 +19,7 @@ static bool is_silent(const struct standby *s, uint64_t now_ms) ON_MAIN
 
     if (s->state == STANDBY_DIALLING && s->session.is_nobody_there)
         return true;
-    return now_ms > (heard_ms > s->woke_ms ? heard_ms : s->woke_ms) +
-                        s->config.settings->failover_after_ms;
+    return now_ms > (heard_ms > s->woke_ms ? heard_ms : s->woke_ms) + patience_ms(s);
 }
 
 /* While this psd stood still it heard nobody: what came meanwhile is read only now. */

@@ -373,6 +373,8 @@ static void put_coordination(struct json *j, const struct stats_coordination *c)
         json_u64(j, "away_unix_ms", c->away_unix_ms);
         json_text(j, "error", c->error);
     }
+    json_u64(j, "takeovers", c->n_takeovers);
+    json_u64(j, "patience_ms", c->patience_ms);
     if (c->has_claim) {
         json_open(j, "claim");
         json_u64(j, "term", c->term);

@@ -178,11 +178,15 @@ struct stats_standby {
 /* The service that says who is the primary (server/coordination.h). */
 struct stats_coordination {
     bool is_on;
-    bool is_away;          /* it does not answer: no standby takes over */
-    uint64_t away_unix_ms; /* since when */
-    char service[160];     /* its url */
-    char error[160];       /* of its last failure while it is away */
-    bool has_claim;        /* it has one of this node's group: */
+    bool is_away;              /* it does not answer: no standby takes over */
+    uint64_t away_unix_ms;     /* since when */
+    char service[160];         /* its url */
+    char error[160];           /* of its last failure while it is away */
+    uint32_t n_takeovers;      /* by a standby itself, in the last ten minutes */
+    uint64_t takeover_unix_ms; /* the last one */
+    uint64_t patience_ms; /* until it does; more than failover_after_ms if there were many */
+    uint64_t failover_after_ms;
+    bool has_claim; /* it has one of this node's group: */
     uint64_t term;
     char primary[128], standby[128]; /* standby "": none */
     bool in_sync;

@@ -13,31 +13,78 @@ void claim_key(uint32_t group, char dst[static CLAIM_KEY_MAX])
 void claim_print(const struct claim *c, const struct claim_writer *writer,
                  char dst[static CLAIM_VALUE_MAX])
 {
+    char takeovers[CLAIM_TAKEOVERS_MAX * 21 + 1] = "-";
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < c->n_takeovers; i++)
+        n += (size_t)snprintf(takeovers + n, sizeof takeovers - n, "%s%" PRIu64, i ? " " : "",
+                              c->takeovers[i]);
     snprintf(dst, CLAIM_VALUE_MAX,
              "{\"term\":\"%" PRIu64 "\",\"history\":\"%" PRIu64
-             "\",\"in_sync\":\"%s\",\"primary\":\"%s\",\"standby\":\"%s\",\"writer\":\"%" PRIx64
-             "-%" PRIu64 "\"}",
+             "\",\"in_sync\":\"%s\",\"primary\":\"%s\",\"standby\":\"%s\",\"takeovers\":\"%s\","
+             "\"writer\":\"%" PRIx64 "-%" PRIu64 "\"}",
              c->term, c->history, c->in_sync ? "yes" : "no", c->primary,
-             c->standby[0] ? c->standby : "-", writer->id, writer->n);
+             c->standby[0] ? c->standby : "-", takeovers, writer->id, writer->n);
+}
+
+/* "-", or numbers between blanks. */
+static int read_takeovers(const char *text, struct claim *ret)
+{
+    int n = 0;
+
+    if (strcmp(text, "-") == 0)
+        return 0;
+    while (*text) {
+        if (ret->n_takeovers == CLAIM_TAKEOVERS_MAX ||
+            sscanf(text, "%20" SCNu64 "%n", &ret->takeovers[ret->n_takeovers], &n) != 1)
+            return -EINVAL;
+        ret->n_takeovers++;
+        text += n;
+        text += *text == ' ';
+    }
+    return 0;
 }
 
 int claim_read(const char *text, struct claim *ret)
 {
-    char in_sync[4];
+    char in_sync[4], takeovers[CLAIM_TAKEOVERS_MAX * 21 + 1];
     int end = 0;
 
     *ret = (struct claim){ 0 };
     if (sscanf(text,
                "{\"term\":\"%" SCNu64 "\",\"history\":\"%" SCNu64
                "\",\"in_sync\":\"%3[a-z]\",\"primary\":\"%127[^\"]\",\"standby\":\"%127[^\"]"
-               "\",\"writer\":\"%*[-0-9a-f]\"}%n",
-               &ret->term, &ret->history, in_sync, ret->primary, ret->standby, &end) != 5 ||
-        !end || text[end])
+               "\",\"takeovers\":\"%189[-0-9 ]\",\"writer\":\"%*[-0-9a-f]\"}%n",
+               &ret->term, &ret->history, in_sync, ret->primary, ret->standby, takeovers,
+               &end) != 6 ||
+        !end || text[end] || read_takeovers(takeovers, ret))
         return -EINVAL;
     ret->in_sync = strcmp(in_sync, "yes") == 0;
     if (strcmp(ret->standby, "-") == 0)
         ret->standby[0] = '\0';
     return 0;
+}
+
+void claim_add_takeover(struct claim *c, uint64_t unix_s)
+{
+    if (c->n_takeovers == CLAIM_TAKEOVERS_MAX) {
+        memmove(c->takeovers, c->takeovers + 1,
+                (CLAIM_TAKEOVERS_MAX - 1) * sizeof *c->takeovers);
+        c->n_takeovers--;
+    }
+    c->takeovers[c->n_takeovers++] = unix_s;
+}
+
+uint32_t claim_takeovers(const struct claim *c, uint64_t unix_s)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->n_takeovers; i++) {
+        const uint64_t at = c->takeovers[i];
+
+        n += (at > unix_s ? at - unix_s : unix_s - at) < CLAIM_TAKEOVERS_S;
+    }
+    return n;
 }
 
 void claim_config_print(const struct claim_config *c, char dst[static CLAIM_VALUE_MAX])

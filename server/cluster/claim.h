@@ -14,8 +14,12 @@
 #include "common/status.h"
 
 #define CLAIM_ADDRESS_MAX 128u /* MESSAGE_ADDRESS_MAX */
+#define CLAIM_TAKEOVERS_MAX 9u
+#define CLAIM_TAKEOVERS_S \
+    600u /* those of so long ago count; each CLAIM_TAKEOVERS_MANY of them double the patience */
+#define CLAIM_TAKEOVERS_MANY 3u
 #define CLAIM_KEY_MAX 32u
-#define CLAIM_VALUE_MAX 512u    /* with NUL */
+#define CLAIM_VALUE_MAX 768u    /* with NUL */
 #define CLAIM_SETTINGS_MAX 320u /* with NUL */
 #define CLAIM_CONFIG_KEY "config"
 
@@ -23,6 +27,9 @@ struct claim {
     uint64_t term, history;
     char primary[CLAIM_ADDRESS_MAX], standby[CLAIM_ADDRESS_MAX]; /* standby "": none */
     bool in_sync; /* the standby has all that was acknowledged, and may take over */
+    /* When a standby has taken over by itself, Unix time in seconds: the last of them, oldest first. */
+    uint32_t n_takeovers;
+    uint64_t takeovers[CLAIM_TAKEOVERS_MAX];
 };
 
 /* Who writes: in each value, so that no other writer's is equal. */
@@ -37,6 +44,11 @@ void claim_print(const struct claim *c, const struct claim_writer *writer,
 
 /* -EINVAL: it is no claim. */
 int claim_read(const char *text, struct claim *ret) MUST_CHECK;
+
+void claim_add_takeover(struct claim *c, uint64_t unix_s);
+
+/* How many of them count. Clocks of members that differ by less than the time do no harm. */
+uint32_t claim_takeovers(const struct claim *c, uint64_t unix_s);
 
 struct claim_config {
     uint32_t n_nodes, n_shards;        /* n_shards: of each node */

@@ -164,6 +164,35 @@ def test_programs_find_the_nodes_by_etcd(tmp_path, etcd):
         pair.end()
 
 
+def test_a_psd_with_the_name_of_another_cluster_keeps_its_data(tmp_path, etcd):
+    """It does not serve, says why, and goes on under its own name."""
+    urls = [etcd.url(), etcd.url()]
+    members = [Member(tmp_path / name, port, "--shards", "2") for name, port in zip("ab", free_ports(2))]
+    try:
+        for member, url in zip(members, urls):
+            member.start("--coord", url)
+            member.await_ready()
+            counter = Counter(member.log.parent, member.address, "async")
+            counter.push_on()
+            counter.check()
+        stranger = members[1]
+        kill(stranger)
+        stranger.start("--coord", urls[0])
+        wait_for("the sentence", lambda: "is the name behind" in stranger.psctl("why").stdout, 30)
+        assert not stranger.status()["ready"]
+        assert stranger.psctl("promote", "--accept-loss").returncode == 1
+        kill(stranger)
+        stranger.start("--coord", urls[1])
+        wait_for("its rows", lambda: stranger.status().get("totals", {}).get("rows") == 64, 30)
+        kill(stranger)
+        stranger.flags = ("--shards", "4")
+        stranger.start("--coord", urls[0], "--data-dir", tmp_path / "new")
+        wait_for("the sentence", lambda: "1 nodes of 2 shards, and this psd is of 1 nodes of 4" in stranger.psctl("why").stdout, 30)
+        assert members[0].status()["ready"]
+    finally:
+        kill(*members)
+
+
 def test_etcd_that_asks_for_certificates_and_a_password(tmp_path):
     etcd = Etcd(tmp_path, guarded=True)
     url, pair = etcd.url(), None

@@ -22,6 +22,8 @@ static void a_claim_is_read_as_it_was_written(void **state)
     (void)state;
     memset(c.primary, 'p', sizeof c.primary - 1);
     memset(c.standby, 's', sizeof c.standby - 1);
+    for (uint32_t i = 0; i < CLAIM_TAKEOVERS_MAX; i++)
+        claim_add_takeover(&c, UINT64_MAX - i);
     claim_print(&c, &writer, text);
     assert_int_equal(claim_read(text, &got), 0);
     assert_memory_equal(&c, &got, sizeof c);
@@ -61,6 +63,24 @@ static void part_of_a_claim_is_none(void **state)
         -EINVAL);
 }
 
+static void takeovers_of_ten_minutes_count(void **state)
+{
+    struct claim c = { 0 };
+
+    (void)state;
+    assert_int_equal(claim_takeovers(&c, 1000), 0);
+    for (uint64_t i = 0; i < 2 * CLAIM_TAKEOVERS_MAX; i++)
+        claim_add_takeover(&c, 1000 + i);
+    assert_int_equal(c.n_takeovers, CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(c.takeovers[0], 1000 + CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(claim_takeovers(&c, 1017), CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(claim_takeovers(&c, 1009 + CLAIM_TAKEOVERS_S), CLAIM_TAKEOVERS_MAX - 1);
+    assert_int_equal(claim_takeovers(&c, 1017 + CLAIM_TAKEOVERS_S), 0);
+    /* Of a member whose clock is behind, or was set back. */
+    assert_int_equal(claim_takeovers(&c, 900), CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(claim_takeovers(&c, 0), 0);
+}
+
 static void another_shape_or_setting_is_named(void **state)
 {
     static const struct {
@@ -94,6 +114,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_claim_is_read_as_it_was_written),
         cmocka_unit_test(part_of_a_claim_is_none),
+        cmocka_unit_test(takeovers_of_ten_minutes_count),
         cmocka_unit_test(another_shape_or_setting_is_named),
     };
 

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "common/clock.h"
 #include "common/hash.h"
 #include "server/cluster/coord_mem.h"
 #include "tests/support/seed.h"
@@ -178,10 +179,12 @@ static void on_put(void *arg, const struct err *err, const struct coord_result *
 static void what_is_no_claim_is_not_written_over(void **state)
 {
     static const char behind[] = "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\","
-                                 "\"primary\":\"a\",\"standby\":\"-\",\"writer\":\"0\"} ";
+                                 "\"primary\":\"a\",\"standby\":\"-\",\"takeovers\":\"-\","
+                                 "\"writer\":\"0\"} ";
     static const char endless[] =
         "{\"term\":\"18446744073709551615\",\"history\":\"2\",\"in_sync\":\"yes\","
-        "\"primary\":\"a\",\"standby\":\"-\",\"writer\":\"0\"}"; /* no term could follow */
+        "\"primary\":\"a\",\"standby\":\"-\",\"takeovers\":\"-\","
+        "\"writer\":\"0\"}"; /* no term could follow */
     static const char *const texts[] = {
         "", "{}", "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\"}", behind, endless
     };
@@ -312,12 +315,44 @@ static void a_config_that_comes_in_between_is_read(void **state)
     tear_down(&a, &b);
 }
 
+/* Both members know of them, and a claim of other things keeps them. */
+static void three_takeovers_double_the_patience(void **state)
+{
+    struct member a, b;
+    struct claim next = { .history = 7 };
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    begin(&b, "10.0.0.2:1", "mem");
+    while (!coordination_is_known(a.coordination) || !coordination_is_known(b.coordination))
+        turn();
+    for (uint32_t i = 0; i < 7; i++) {
+        assert_int_equal(coordination_patience_ms(b.coordination, 700), 700 << (i / 3));
+        claim_add_takeover(&next, clock_unix_ms() / 1000 - (i == 6 ? CLAIM_TAKEOVERS_S : 0));
+        next.term = a.term = i + 1;
+        a.is_writing = true;
+        coordination_write(a.coordination, &next, on_written, &a);
+        for (int n = 0; n < 20; n++)
+            turn();
+        assert_false(a.is_writing);
+    }
+    claim(&a); /* of other things */
+    for (int n = 0; n < 20; n++)
+        turn();
+    assert_int_equal(coordination_claim(b.coordination)->n_takeovers, 7);
+    assert_int_equal(coordination_patience_ms(a.coordination, 700), 2800);
+    assert_int_equal(coordination_patience_ms(b.coordination, 700), 2800);
+    tear_down(&a, &b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_claim_is_made_once_whatever_is_lost),
         cmocka_unit_test(what_is_no_claim_is_not_written_over),
         cmocka_unit_test(a_service_that_is_away_is_awaited),
+        cmocka_unit_test(three_takeovers_double_the_patience),
         cmocka_unit_test(a_psd_of_another_shape_is_kept_out),
         cmocka_unit_test(a_config_that_comes_in_between_is_read),
     };
