@@ -149,7 +149,8 @@ def pushed(args, psd, standby):
     n_rows = full["rows_per_s"] * (full["seconds"] + 1)
     slow = bench(args, psd, "push", *load(args), "--no-fill", "--keys-per-request", 100, "--rate", 200)
     return {"rows_per_s": full["rows_per_s"], "cpu_s_per_m_rows": full["server_cpu_s_per_million_rows"], "p50_us": slow["p50_us"],
-            "p99_us": slow["p99_us"], "shard_s_per_m_rows": shard / n_rows * 1e6, "primary_s": psd.cpu_s() - before, "standby_s": standby and standby.cpu_s() - cpu, "n_rows": n_rows}
+            "p99_us": slow["p99_us"], "shard_s_per_m_rows": shard / n_rows * 1e6, "primary_s": psd.cpu_s() - before,
+                "standby_s": standby and standby.cpu_s() - cpu, "n_rows": n_rows}
 
 
 def part_push(args, say):
@@ -158,13 +159,14 @@ def part_push(args, say):
         for name, runs in cases.items():
             with primary(args) as (psd, join):
                 standby = None
-                bench(args, psd, "push", "--seconds", 0.2, "--warmup", 0, "--dim", 16, "--rows", args.rows) # fills the table
+                bench(args, psd, "push", "--seconds", 0.2, "--warmup", 0, "--dim", 16, "--rows", args.rows)  # fills the table
                 if name == "got":
                     standby = join()
                     in_sync(psd)
                 runs.append(pushed(args, psd, standby))
                 say({"part": "push", "case": name, **runs[-1]})
-    med = {name: {k: statistics.median(r[k] for r in runs) for k in ("rows_per_s", "cpu_s_per_m_rows", "shard_s_per_m_rows", "p50_us", "p99_us")}
+    med = {name: {k: statistics.median(r[k] for r in runs) for k in ("rows_per_s", "cpu_s_per_m_rows",
+        "shard_s_per_m_rows", "p50_us", "p99_us")}
            for name, runs in cases.items()}
     a, b = med["alone"], med["got"]
     rig.table(["push, 1,000 keys, dim 16", "alone", "with a standby, got", "got : alone"], [
@@ -250,7 +252,8 @@ def part_copy(args, say):
         raise rig.Trouble("no copy was done in time: --seconds")
     say({"part": "copy", "mb_per_s": speeds, "alone_p999_us": alone["p999_us"], "copied_p999_us": copied["p999_us"]})
     rig.table(["copy beside pulls", "copies", "MB/s", "pulls p99.9 alone", "beside copies"],
-              [["", len(speeds), f"{statistics.median(speeds):.0f}", f"{alone['p999_us'] / 1e3:.2f} ms", f"{copied['p999_us'] / 1e3:.2f} ms"]])
+              [["", len(speeds), f"{statistics.median(speeds):.0f}", f"{alone['p999_us'] / 1e3:.2f} ms",
+                  f"{copied['p999_us'] / 1e3:.2f} ms"]])
 
 
 def part_return(args, say):
@@ -280,7 +283,8 @@ def part_return(args, say):
                 counter.close()
             p.end()
     exact = all(c["lowest"] == c["highest"] == c["pushed"] for c in counts)
-    say({"part": "return", "durability": args.durability, "returned": returned, "copied": copied, "exact": exact, "pushed": [c["pushed"] for c in counts]})
+    say({"part": "return", "durability": args.durability, "returned": returned, "copied": copied, "exact": exact,
+        "pushed": [c["pushed"] for c in counts]})
     rig.table(["return after kill -9", "rounds", "without a copy", "counted increments"],
               [[f"{args.durability}, a checkpoint every {args.checkpoint_every}", returned, f"{100 * (returned - copied) / returned:.0f} %",
                 "exact" if exact else str(counts)]])
