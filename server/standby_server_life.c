@@ -21,6 +21,8 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
 {
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED)
         return err_set(err, -EBUSY, "promote: this psd is the primary already");
+    if (s->has_other_data && standby_server_is_waiting(s, err))
+        return -EEXIST;
     if (!accept_loss)
         return err_set(
             err, -EPERM,

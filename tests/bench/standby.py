@@ -84,6 +84,11 @@ class Psd:
         fields = pathlib.Path(f"/proc/{self.proc.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def shard_s(self):
+        """CPU of the thread that has computed most: the shard's."""
+        used = [int(path.read_text().split()[0]) for path in pathlib.Path(f"/proc/{self.proc.pid}/task").glob("*/schedstat")]
+        return max(used) / 1e9
+
     def end(self):
         if self.proc.poll() is None:
             self.proc.kill()
@@ -138,12 +143,14 @@ def load(args):
 
 def pushed(args, psd, standby):
     """Rows/s, and rows for each CPU second of both; the latency at a twentieth of the speed."""
-    before, cpu = psd.cpu_s(), standby and standby.cpu_s()
-    full = bench(args, psd, "push", *load(args))
+    before, cpu, shard = psd.cpu_s(), standby and standby.cpu_s(), psd.shard_s()
+    full = bench(args, psd, "push", *load(args), "--no-fill")
+    shard = psd.shard_s() - shard
     n_rows = full["rows_per_s"] * (full["seconds"] + 1)
     slow = bench(args, psd, "push", *load(args), "--no-fill", "--keys-per-request", 100, "--rate", 200)
     return {"rows_per_s": full["rows_per_s"], "cpu_s_per_m_rows": full["server_cpu_s_per_million_rows"], "p50_us": slow["p50_us"],
-            "p99_us": slow["p99_us"], "primary_s": psd.cpu_s() - before, "standby_s": standby and standby.cpu_s() - cpu, "n_rows": n_rows}
+            "p99_us": slow["p99_us"], "shard_s_per_m_rows": shard / n_rows * 1e6, "primary_s": psd.cpu_s() - before,
+                "standby_s": standby and standby.cpu_s() - cpu, "n_rows": n_rows}
 
 
 def part_push(args, say):
@@ -152,19 +159,22 @@ def part_push(args, say):
         for name, runs in cases.items():
             with primary(args) as (psd, join):
                 standby = None
-                bench(args, psd, "push", "--seconds", 0.2, "--warmup", 0, "--dim", 16, "--rows", args.rows) # fills the table
+                bench(args, psd, "push", "--seconds", 0.2, "--warmup", 0, "--dim", 16, "--rows", args.rows)  # fills the table
                 if name == "got":
                     standby = join()
                     in_sync(psd)
                 runs.append(pushed(args, psd, standby))
                 say({"part": "push", "case": name, **runs[-1]})
-    med = {name: {k: statistics.median(r[k] for r in runs) for k in ("rows_per_s", "cpu_s_per_m_rows", "p50_us", "p99_us")}
+    med = {name: {k: statistics.median(r[k] for r in runs) for k in ("rows_per_s", "cpu_s_per_m_rows",
+        "shard_s_per_m_rows", "p50_us", "p99_us")}
            for name, runs in cases.items()}
     a, b = med["alone"], med["got"]
     rig.table(["push, 1,000 keys, dim 16", "alone", "with a standby, got", "got : alone"], [
         ["rows/s", f"{a['rows_per_s']:,.0f}", f"{b['rows_per_s']:,.0f}", f"{b['rows_per_s'] / a['rows_per_s']:.2f}"],
         ["rows for a CPU second of the primary", f"{1e6 / a['cpu_s_per_m_rows']:,.0f}", f"{1e6 / b['cpu_s_per_m_rows']:,.0f}",
          f"{a['cpu_s_per_m_rows'] / b['cpu_s_per_m_rows']:.2f}"],
+        ["rows for a CPU second of its shard's thread", f"{1e6 / a['shard_s_per_m_rows']:,.0f}", f"{1e6 / b['shard_s_per_m_rows']:,.0f}",
+         f"{a['shard_s_per_m_rows'] / b['shard_s_per_m_rows']:.2f}"],
         ["reply p50, 200 pushes/s", f"{a['p50_us']:.0f} us", f"{b['p50_us']:.0f} us", f"+ {(b['p50_us'] - a['p50_us']) / 1e3:.2f} ms"]])
     both = [r["primary_s"] / r["standby_s"] for r in cases["got"] if r["standby_s"]]
     rig.say(f"CPU seconds of the primary : of the standby, for the same rows: {statistics.median(both):.2f}\n")
@@ -242,7 +252,8 @@ def part_copy(args, say):
         raise rig.Trouble("no copy was done in time: --seconds")
     say({"part": "copy", "mb_per_s": speeds, "alone_p999_us": alone["p999_us"], "copied_p999_us": copied["p999_us"]})
     rig.table(["copy beside pulls", "copies", "MB/s", "pulls p99.9 alone", "beside copies"],
-              [["", len(speeds), f"{statistics.median(speeds):.0f}", f"{alone['p999_us'] / 1e3:.2f} ms", f"{copied['p999_us'] / 1e3:.2f} ms"]])
+              [["", len(speeds), f"{statistics.median(speeds):.0f}", f"{alone['p999_us'] / 1e3:.2f} ms",
+                  f"{copied['p999_us'] / 1e3:.2f} ms"]])
 
 
 def part_return(args, say):
@@ -272,7 +283,8 @@ def part_return(args, say):
                 counter.close()
             p.end()
     exact = all(c["lowest"] == c["highest"] == c["pushed"] for c in counts)
-    say({"part": "return", "durability": args.durability, "returned": returned, "copied": copied, "exact": exact, "pushed": [c["pushed"] for c in counts]})
+    say({"part": "return", "durability": args.durability, "returned": returned, "copied": copied, "exact": exact,
+        "pushed": [c["pushed"] for c in counts]})
     rig.table(["return after kill -9", "rounds", "without a copy", "counted increments"],
               [[f"{args.durability}, a checkpoint every {args.checkpoint_every}", returned, f"{100 * (returned - copied) / returned:.0f} %",
                 "exact" if exact else str(counts)]])

@@ -1,6 +1,7 @@
 """A primary and its standby, which is the test's own: what it gets, what replies wait for, and who is the primary after a restart."""
 
 import os
+import pathlib
 import subprocess
 import threading
 
@@ -325,5 +326,34 @@ def test_a_slow_standby_gets_all_of_it(start_psd):
             worker.push()
     for client in clients:
         client.close()
+    worker.close()
+    standby.close()
+
+
+def test_what_the_log_has_lost_is_not_copied_again_and_again(start_psd):
+    """A restore point from which the log does not go on is none, until there is another one."""
+    psd = start_psd(*ARGS, "--durability", "fsync")
+    worker = Worker(psd)
+    worker.push(50)
+    data = next(psd.process.args[i + 1] for i, a in enumerate(psd.process.args) if a == "--data-dir")
+    segment = min(pathlib.Path(data).glob("log/*/shard-000/*.psl"))
+    content = segment.read_bytes()
+    standby = Standby(psd)
+    assert standby.follow() == COPY
+    assert standby.follow() == GO_ON
+    with open(segment, "r+b") as f:
+        f.seek(len(content) // 2)
+        f.write(bytes([content[len(content) // 2] ^ 1]))
+    client = standby.shard(0)
+    with pytest.raises(Refused, match="the log does not have record") as refused:
+        while standby.last()[0] < 50:
+            standby.fetch(client, 0)
+    assert refused.value.status == -61 and 1 < standby.last()[0] < 50
+    with pytest.raises(Refused, match="psctl checkpoint") as refused:
+        standby.follow()
+    assert refused.value.status == -10025
+    assert psd.admin("checkpoint")["number"] == 1
+    assert standby.follow() == COPY
+    client.close()
     worker.close()
     standby.close()
