@@ -5,6 +5,7 @@ cd "$(dirname "$0")/../.." || exit 2
 # terms.c: a random number where the system has none. The others: since when something lasts, for operators.
 allowed='^server/replication/terms\.c:.*number = clock_unix_ms\(\)
 ^server/standby_steps\.c:.*since_unix_ms = clock_unix_ms\(\)
+^server/coordination\.c:.*away_unix_ms = clock_unix_ms\(\)
 ^server/standby_server_report\.c:.*wait_since_unix_ms = clock_unix_ms\(\)'
 files=$(ls server/replication/*.[ch] server/cluster/*.[ch] server/standby*.[ch] server/coordination.[ch] server/shard_follower.[ch] \
     server/peer_query.[ch] server/requests/fetch_handler.[ch] server/requests/reply_queue.[ch] worker/client/group_watch.[ch])

@@ -296,7 +296,7 @@ def small_disk(tmp_path):
     """small_disk(name): the data directory of that name is on a file system of its own."""
     folders = []
 
-    def mount(name, n_bytes="256M"):
+    def mount(name, n_bytes="32M"):
         folder = tmp_path / name
         folder.mkdir()
         got = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={n_bytes}", "tmpfs", str(folder)], check=False)
@@ -311,14 +311,14 @@ def small_disk(tmp_path):
 
 
 def fill(folder):
-    """All but some pages of the disk."""
-    with open(folder / "filler", "wb") as file:
+    """The disk, to its last page. tmpfs refuses now and then although it has space."""
+    while sum(path.stat().st_size for path in folder.glob("filler")) < 16 << 20:
         try:
-            while True:
-                file.write(bytes(1 << 16))
-                file.flush()
+            with open(folder / "filler", "ab", buffering=0) as file:
+                while file.write(bytes(1 << 16)):
+                    pass
         except OSError:
-            pass
+            time.sleep(0.01)
     return folder / "filler"
 
 
