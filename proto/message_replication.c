@@ -283,6 +283,7 @@ int message_write_fetch_reply(struct bytes *out, uint64_t request_id,
     head.durable = m->durable;
     head.sent_ms = m->sent_ms;
     head.in_sync = m->in_sync;
+    head.hands_over = m->hands_over;
     return write_with_body(out, FRAME_FETCH_REPLY, request_id, &head.base, m->records,
                            m->record_bytes);
 }
@@ -303,6 +304,7 @@ static int take_fetch_reply(const void *message, void *ret)
     m->durable = head->durable;
     m->sent_ms = head->sent_ms;
     m->in_sync = head->in_sync;
+    m->hands_over = head->hands_over;
     return 0;
 }
 

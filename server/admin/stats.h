@@ -166,7 +166,8 @@ struct stats_standby {
     uint64_t term;
     bool in_sync;
     bool is_missing; /* a standby is known, and is not in sync */
-    bool is_rising;  /* a standby that becomes the primary: `term` is its own already */
+    /* Between two primaries: a standby that becomes one (`term` is its own already), or a primary that hands over. */
+    bool is_rising;
     uint64_t lag_records, lag_ms;
     char wait[160]; /* why it waits for a person or its peer; "": it does not */
     uint64_t wait_since_unix_ms;

@@ -3,35 +3,17 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
+from etcd import Etcd
 from pair import Pair
-from training import BIN, free_ports, wait_for
+from training import BIN, wait_for
 
 COUNTER = pathlib.Path(__file__).with_name("counter.py")
 PYTHON = pathlib.Path(__file__).resolve().parents[2] / "worker/python"
-
-
-class Etcd:
-    def __init__(self, folder):
-        if not shutil.which("etcd"):
-            pytest.skip("there is no etcd on PATH (Debian: etcd-server)")
-        port, peer_port = free_ports(2)
-        self.url, self.address = f"etcd://127.0.0.1:{port}/t", f"127.0.0.1:{port}"
-        own, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
-        with open(folder / "etcd.log", "a", encoding="utf-8") as log:
-            self.proc = subprocess.Popen(
-                ["etcd", "--name", "m0", "--data-dir", folder / "etcd", "--listen-client-urls", own,
-                 "--advertise-client-urls", own, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", f"m0={peer}"], stdout=log, stderr=log)
-
-    def end(self):
-        self.proc.kill()
-        self.proc.wait()
 
 
 class Counter:
@@ -62,10 +44,8 @@ class Counter:
 
 @pytest.fixture(name="etcd")
 def one_etcd(tmp_path):
-    e = Etcd(tmp_path)
-    yield e
-    e.proc.send_signal(signal.SIGCONT)
-    e.end()
+    with Etcd(tmp_path) as e:
+        yield e
 
 
 @pytest.fixture(name="start")
