@@ -297,7 +297,7 @@ static void turn(struct fixture *f)
     fetch_handler_tick(fetches(f));
 }
 
-static void what_looks_damaged_while_it_is_written_is_read_again(void **state)
+static void a_block_that_is_being_written_is_read_again(void **state)
 {
     struct crash_files disk;
     const struct fetch_view *view;
@@ -347,7 +347,7 @@ int main(void)
         cmocka_unit_test(replies_wait_for_the_standby_while_the_gate_is_closed),
         cmocka_unit_test(a_worker_that_is_gone_is_shown_once_the_standby_knows),
         cmocka_unit_test(a_greater_term_seals_the_shard),
-        cmocka_unit_test(what_looks_damaged_while_it_is_written_is_read_again),
+        cmocka_unit_test(a_block_that_is_being_written_is_read_again),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
     };
 
