@@ -113,7 +113,7 @@ void standby_server_check_claim(struct standby_server *s)
     const struct coordination_claim *c = claim_of_another(s);
     char sentence[256];
 
-    if (!s->coordination || s->is_closed || s->is_claiming || s->job.is_running ||
+    if (!s->coordination || s->is_closed || s->is_claiming || standby_server_is_busy(s) ||
         s->request.step > FOLLOW_LEAVING || s->state == SERVER_OFF ||
         s->state == SERVER_DEPOSED)
         return;

@@ -169,24 +169,17 @@ static void depose_for_good(struct standby_server *s, const char *sentence) ON_M
 
 /* --- the peer of the last run --- */
 
-static void ask_peer(void *server)
+static void on_peer_answer(void *server, const struct err *err,
+                           const struct peer_answer *answer)
 {
     struct standby_server *s = server;
-
-    s->job.err.status = peer_query_ask(&s->query.asked, &s->query.answer, &s->job.err);
-}
-
-static void on_peer_answer(void *server)
-{
-    struct standby_server *s = server;
-    const struct peer_answer *answer = &s->query.answer;
     char sentence[256];
 
     enter_main();
     s->asked_ms = clock_mono_ms();
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_SERVING)
         return;
-    if (!s->job.err.status && answer->is_primary && answer->term > terms_last(&s->terms)) {
+    if (!err->status && answer->is_primary && answer->term > terms_last(&s->terms)) {
         snprintf(sentence, sizeof sentence, "%.128s is the primary, of term %" PRIu64,
                  s->terms.peer, answer->term);
         depose_for_good(s, sentence);
@@ -195,7 +188,7 @@ static void on_peer_answer(void *server)
     if (s->state == SERVER_SERVING)
         return;
     /* With fsync this log has all that was acknowledged, and the peer says that it is not the primary. */
-    if (!s->was_in_sync || (!s->job.err.status && answer->term && !answer->is_primary &&
+    if (!s->was_in_sync || (!err->status && answer->term && !answer->is_primary &&
                             s->config.settings->durability == WAL_FSYNC)) {
         begin_term(s);
         return;
@@ -212,13 +205,13 @@ static void on_peer_answer(void *server)
 
 static void start_query(struct standby_server *s) ON_MAIN
 {
-    struct peer_query *asked = &s->query.asked;
+    const struct peer_answer nothing = { 0 };
+    struct err err = { 0 };
 
-    *asked = (struct peer_query){ .node = s->config.welcome->node };
-    snprintf(asked->peer, sizeof asked->peer, "%s", s->terms.peer);
-    snprintf(asked->token, sizeof asked->token, "%.127s", s->config.settings->token);
     s->asked_ms = clock_mono_ms();
-    start_job(s, ask_peer, on_peer_answer);
+    if (peer_query_start(&s->query, &s->channels, s->terms.peer, s->config.settings->token,
+                         s->config.welcome->node, on_peer_answer, s, &err))
+        on_peer_answer(s, &err, &nothing);
 }
 
 static int read_terms(struct standby_server *s, struct err *err)
@@ -538,7 +531,7 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
 /* The standby of before, most often the same one, is not waited for any more: then the new one begins. */
 static void tick_follow(struct standby_server *s) ON_MAIN
 {
-    if (s->request.step != FOLLOW_LEAVING || s->job.is_running ||
+    if (s->request.step != FOLLOW_LEAVING || standby_server_is_busy(s) ||
         standby_shards_is_busy(s->shards))
         return;
     if (s->state != SERVER_SERVING && s->state != SERVER_AWAITED)
@@ -698,6 +691,7 @@ void standby_server_close(struct standby_server *s)
         return;
     s->is_closed = s->job.is_abandoned = true;
     coordination_close(s->coordination);
+    peer_query_drop(&s->query);
     connection_set_close_all(&s->connections);
     channel_loop_close(&s->channels);
 }
@@ -773,7 +767,7 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
 
 static void tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    if (s->job.is_running || s->is_claiming || asks_whether_it_is_promoted(s, now_ms))
+    if (standby_server_is_busy(s) || s->is_claiming || asks_whether_it_is_promoted(s, now_ms))
         return;
     switch (sync_step(&s->sync, standby_shards_query(s->shards), s->n_shards,
                       s->is_followed && s->terms.ack != TERMS_ACK_NO, now_ms)) {
@@ -798,7 +792,7 @@ static void tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 /* Awaited: the peer is asked again and again; without it only where a person, or a write that failed, says so. */
 static void tick_waiting(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    if (s->state != SERVER_AWAITED || s->job.is_running || s->is_foreign ||
+    if (s->state != SERVER_AWAITED || standby_server_is_busy(s) || s->is_foreign ||
         s->request.step > FOLLOW_LEAVING)
         return;
     if (now_ms - s->asked_ms < ASK_EVERY_MS)
@@ -815,6 +809,7 @@ void standby_server_tick(struct standby_server *s)
     const uint64_t now_ms = clock_mono_ms();
 
     connection_set_sweep(&s->connections, uv_now(s->config.loop));
+    peer_query_tick(&s->query, now_ms);
     if (s->is_closed || s->state == SERVER_OFF || s->state == SERVER_DEPOSED)
         return;
     check_term(s);

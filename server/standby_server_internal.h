@@ -81,15 +81,18 @@ struct standby_server {
     struct standby_files files; /* owned: what the one that asks will copy */
     struct standby_copy *copy;  /* owned */
     struct pool_job job;
-    struct {
-        struct peer_query asked;
-        struct peer_answer answer;
-    } query;
+    struct peer_query query;
     struct standby_shards *shards; /* owned */
     struct log_line_limit limit;   /* of refusals */
     char sentence[256];            /* of its end */
     struct err write_err;          /* of the last write of TERMS */
 };
+
+/* A step is under way: the next one waits for its end. */
+static inline bool standby_server_is_busy(const struct standby_server *s)
+{
+    return s->job.is_running || peer_query_is_running(&s->query);
+}
 
 /* --- standby_server_claim.c: with --coord --- */
 
