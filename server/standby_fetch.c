@@ -19,6 +19,8 @@
 
 #define SEAL_MS_MAX 30000u /* for the log to take what has come */
 #define HEART_MS 100u      /* with --coord: so often at least a primary is heard */
+#define FETCHES_A_PATIENCE \
+    4u /* so often the primary hears of a standby that has nothing to do */
 
 static void stop_shard(struct mail *mail, void *owner)
 {
@@ -103,14 +105,8 @@ static void on_claimed(void *standby, const struct err *err)
 static void claim(struct standby *s) ON_MAIN
 {
     const struct coordination_claim claim = { .term = s->term, .history = s->terms.history };
-    struct err err = { 0 };
 
-    if (standby_may_claim(s)) {
-        coordination_write(s->config.coordination, &claim, on_claimed, s);
-        return;
-    }
-    err_set(&err, -EEXIST, "the coordination service does not say that this standby may");
-    on_claimed(s, &err);
+    coordination_write(s->config.coordination, &claim, on_claimed, s);
 }
 
 static uint64_t next_term(const struct standby *s) ON_MAIN
@@ -124,6 +120,14 @@ static uint64_t next_term(const struct standby *s) ON_MAIN
 
 static void begin_term(struct standby *s) ON_MAIN
 {
+    struct err err = { 0 };
+
+    /* While `terms` has not the new term: a claim of before is held against the last one. */
+    if (s->config.coordination && !standby_may_claim(s)) {
+        err_set(&err, -EEXIST, "the coordination service does not say that this standby may");
+        refuse_promotion(s, &err);
+        return;
+    }
     standby_set_state(s, STANDBY_PROMOTING);
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_view view;
@@ -314,6 +318,15 @@ static void on_fetching(struct standby *s) ON_MAIN
         standby_on_shards(s, stop_shard, on_shards_stopped);
 }
 
+/* A primary with little patience takes a standby that waits longer for one that is lost. */
+static uint32_t wait_ms(const struct standby *s)
+{
+    const uint64_t patience_ms = s->config.settings->standby_patience_ms / FETCHES_A_PATIENCE;
+    const uint32_t most_ms = s->config.coordination ? HEART_MS : SHARD_FOLLOWER_WAIT_MS;
+
+    return patience_ms < most_ms ? (uint32_t)patience_ms : most_ms;
+}
+
 static void start_fetching(struct standby *s) ON_MAIN
 {
     standby_set_why(s, "");
@@ -324,11 +337,9 @@ static void start_fetching(struct standby *s) ON_MAIN
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_primary *p = &s->tasks[i].primary;
 
-        *p =
-            (struct shard_follower_primary){ .address = s->primary,
-                                             .shard = i,
-                                             .term = s->term,
-                                             .wait_ms = s->config.coordination ? HEART_MS : 0 };
+        *p = (struct shard_follower_primary){
+            .address = s->primary, .shard = i, .term = s->term, .wait_ms = wait_ms(s)
+        };
         standby_hello_of(s, &p->hello);
     }
     standby_on_shards(s, fetch_shard, on_fetching);
