@@ -142,6 +142,9 @@ MUTANTS = [
      "s->was_in_sync = c->in_sync && s->config.settings->durability != WAL_FSYNC;", "s->was_in_sync = false;"),
     ("wrong-node", "a standby's log is of the node that its own settings name",
      ".node = n->map.node, .n_nodes = n->map.n_nodes, .n_shards", ".node = n->settings->node, .n_nodes = n->map.n_nodes, .n_shards"),
+    ("old-term", "a primary that comes back goes on in its old term",
+     "if (!s->has_begun) { standby_shards_next(s->shards, s->request.first);",
+     "if (!s->has_begun && !s->terms.n) { standby_shards_next(s->shards, s->request.first);"),
 ]
 
 FOLDERS = ("common", "proto", "server", "worker")
