@@ -1,6 +1,6 @@
+/* Two nodes that are primary and standby of the same shards, and clients that go to whichever serves. */
 #include <errno.h>
 
-/* Two nodes that are primary and standby of the same shards, and clients that go to whichever serves. */
 #include "tests/support/seed.h"
 #include "tests/unit/client/fixture.h"
 
