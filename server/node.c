@@ -396,19 +396,19 @@ static int on_client(void *owner, const struct listener_client *client)
     enter_main();
     if (hello->shard != MESSAGE_SHARD_LISTENER)
         return shard_thread_receive(
-            n->shards[hello->shard], client->fd, client->request_id, hello,
+            n->shards[hello->shard], &client->socket, client->request_id, hello,
             connection_limits_open(n->limits, client->address, limits_now(n)));
     if (strcmp(hello->role, "watcher") == 0) {
-        if (watch_server_receive(n->watches, client->fd, client->request_id, hello))
+        if (watch_server_receive(n->watches, &client->socket, client->request_id, hello))
             log_line_warn("a watcher's connection was accepted, but could not be opened");
         return 0;
     }
     if (strcmp(hello->role, "standby") == 0) {
-        if (standby_server_receive(n->standbys, client->fd, client->request_id, hello))
+        if (standby_server_receive(n->standbys, &client->socket, client->request_id, hello))
             log_line_warn("a standby's connection was accepted, but could not be opened");
         return 0;
     }
-    if (admin_server_receive(n->admin, client->fd, client->request_id, hello))
+    if (admin_server_receive(n->admin, &client->socket, client->request_id, hello))
         log_line_warn("an operator's connection was accepted, but could not be opened");
     return 0;
 }
@@ -656,6 +656,7 @@ static int start_shards(struct node *n, struct err *err) ON_MAIN
     struct shard_thread_config config = { .frame_max_bytes = (uint32_t)s->frame_max_bytes,
                                           .frame_timeout_ms = s->frame_timeout_ms,
                                           .compress_replies = s->compress_replies,
+                                          .tls = s->tls,
                                           .checkpoint_bytes_per_s =
                                               s->checkpoint_bytes_per_s / s->shards,
                                           .client_memory = &n->memory,
@@ -730,7 +731,9 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
     const struct settings *s = n->settings;
     struct listener_config listener = { .loop = &n->loop,
                                         .listen = s->listen,
+                                        .tls = s->tls,
                                         .token = s->token,
+                                        .tokens = &s->tokens,
                                         .handshake_ms = s->handshake_timeout_ms,
                                         .map = &n->map,
                                         .groups = n->groups,

@@ -6,6 +6,7 @@
 #define SERVER_PEER_QUERY_H
 
 #include "common/status.h"
+#include "common/tls.h"
 #include "proto/message.h"
 
 #define PEER_QUERY_MS 1000u /* for all of it */
@@ -13,6 +14,7 @@
 struct peer_query {
     char peer[MESSAGE_ADDRESS_MAX]; /* HOST:PORT */
     char token[128];                /* as a hello has it */
+    struct tls_context *tls;        /* borrowed; NULL: plain */
     uint32_t node;
 };
 

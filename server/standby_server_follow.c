@@ -214,7 +214,8 @@ static void start_query(struct standby_server *s) ON_MAIN
 {
     struct peer_query *asked = &s->query.asked;
 
-    *asked = (struct peer_query){ .node = s->config.welcome->node };
+    *asked =
+        (struct peer_query){ .node = s->config.welcome->node, .tls = s->config.settings->tls };
     snprintf(asked->peer, sizeof asked->peer, "%s", s->terms.peer);
     snprintf(asked->token, sizeof asked->token, "%.127s", s->config.settings->token);
     s->asked_ms = clock_mono_ms();
@@ -627,10 +628,10 @@ int standby_server_admit(const struct standby_server *s, struct err *err)
     return err_set(err, -EMFILE, "%u standbys are connected", n);
 }
 
-int standby_server_receive(struct standby_server *s, int fd, uint64_t request_id,
-                           const struct hello *hello)
+int standby_server_receive(struct standby_server *s, const struct connection_socket *socket,
+                           uint64_t request_id, const struct hello *hello)
 {
-    return connection_set_open(&s->connections, fd, request_id, hello, NULL);
+    return connection_set_open(&s->connections, socket, request_id, hello, NULL);
 }
 
 static void on_sync_note_write(void *server);

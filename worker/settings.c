@@ -86,6 +86,7 @@ static const struct setting rows[] = {
     ROW("job", "servers", SETTING_TEXT, servers, "HOST:PORT,...", "127.0.0.1:7070", 0, 0,
         "any one of the cluster's nodes is enough"),
     PS_SETTINGS_TOKEN_FILE(JOB_ROW)
+    PS_SETTINGS_TLS(JOB_ROW)
     PS_SETTINGS_WORKERS(JOB_ROW)
     ROW("job", "mode", SETTING_CHOICE, mode, PS_SETTINGS_MODES, "bsp", 0, 0,
         "asynchronous, bounded staleness, or lock step"),
