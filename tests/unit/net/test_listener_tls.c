@@ -131,7 +131,15 @@ static void tear_down(struct fixture *f)
     tls_dir_remove(&f->dir);
 }
 
-/* Until the client's end. */
+static bool is_over_at_both(const struct fixture *f)
+{
+    struct listener_counts counts;
+
+    listener_count(f->listener, &counts);
+    return f->is_over && !counts.handshakes;
+}
+
+/* Until both ends are done with each other. */
 static void greet(struct fixture *f, const char *client, const char *ca)
 {
     const char *port = strrchr(listener_address(f->listener), ':') + 1;
@@ -146,8 +154,9 @@ static void greet(struct fixture *f, const char *client, const char *ca)
     f->refused = f->reply_status = f->why = 0;
     assert_int_equal(connector_new(&f->channels, &address, &client_events, f, &f->connector),
                      0);
-    while (!f->is_over)
+    do
         uv_run(&f->loop, UV_RUN_ONCE);
+    while (!is_over_at_both(f));
 }
 
 static void each_end_has_a_sentence_for_each_failure(void **state)
