@@ -11,6 +11,7 @@ import pytest
 
 BIN = pathlib.Path(os.environ["PS_BIN"])
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "adult.data.zst"
+CONFIG = f"--config={DATA.parents[2]}/deploy/adult.conf"
 
 
 def run(*args, **more):
@@ -65,12 +66,12 @@ def test_two_nodes_and_a_job_with_certificates(tmp_path, folder):
     nodes = [Node(tmp_path, at, folder, f"--cluster={a},{b}", f"--node={i}") for i, at in enumerate((a, b))]
     for node in nodes:
         node.wait_for("psd ready")
-    trained = run(BIN / "psworker", "train", f"--servers={a}", "--job=census", "--format=adult", f"--train={DATA}",
+    trained = run(BIN / "psworker", "train", f"--servers={a}", "--job=census", CONFIG, f"--data={DATA}",
                   "--epochs=1", *client(folder, "worker"))
     assert trained.returncode == 0, trained.stderr
     tables = run(BIN / "psctl", "tables", f"--server={a}", *client(folder, "operator"))
     assert tables.returncode == 0 and "census" in tables.stdout, tables.stderr
-    other = run(BIN / "psworker", "train", f"--servers={a}", "--job=other", "--format=adult", f"--train={DATA}",
+    other = run(BIN / "psworker", "train", f"--servers={a}", "--job=other", CONFIG, f"--data={DATA}",
                 "--epochs=1", "--give-up=2s", *client(folder, "worker"))
     assert other.returncode != 0 and "role worker of job census may not use it" in other.stderr, other.stderr
     dropped = run(BIN / "psctl", "drop", "census", "--yes", f"--server={a}", *client(folder, "operator"))
