@@ -95,11 +95,11 @@ uint32_t psbench_handshake_find_pid(const struct psbench_settings *s)
     uint32_t pid = 0;
 
     if (!is_here(s->server) || ps_admin_one(&(struct ps_admin_plan){ .token = s->token,
-                                                                .tls = s->tls,
-                                                                .command = "status",
-                                                                .argument = "",
-                                                                .timeout_ms = ASK_MS },
-                                         s->server, &text, NULL))
+                                                                     .tls = s->tls,
+                                                                     .command = "status",
+                                                                     .argument = "",
+                                                                     .timeout_ms = ASK_MS },
+                                            s->server, &text, NULL))
         return 0;
     json = cJSON_Parse(text);
     if (number(json, "n_nodes") == 1)

@@ -179,8 +179,8 @@ static void run_random(uint64_t seed, int buffer_bytes, bool holds, bool is_low)
         const uint32_t kind = draw(&r, 10);
 
         send_body(&r.ends[draw(&r, 2)], kind == 0  ? draw(&r, 3u << 20)
-                                   : kind < 4 ? draw(&r, 100000)
-                                              : draw(&r, 400));
+                                        : kind < 4 ? draw(&r, 100000)
+                                                   : draw(&r, 400));
         if (draw(&r, 3) == 0)
             uv_run(&r.loop, UV_RUN_NOWAIT);
         release_some(&r);
