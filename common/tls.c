@@ -280,9 +280,12 @@ static int load(const struct tls_files *files, SSL_CTX **ret,
 
 int tls_context_new(const struct tls_files *files, struct tls_context **ret, struct err *err)
 {
-    struct tls_context *t = memory_alloc(sizeof *t);
-    int status = load(files, &t->ssl, t->cluster, &t->expiry, err);
+    struct tls_context *t = memory_try_alloc(sizeof *t);
+    int status;
 
+    if (!t)
+        return err_set(err, -ENOMEM, "tls: no memory");
+    status = load(files, &t->ssl, t->cluster, &t->expiry, err);
     t->bio = status ? NULL : make_bio_method();
     if (!status && !t->bio) {
         SSL_CTX_free(t->ssl);
