@@ -21,8 +21,8 @@ int file_text_write(const struct file_ops *files, const char *path, const char *
 int file_text_read(const struct file_ops *files, const char *path, size_t max_bytes,
                    struct bytes *text) MUST_CHECK;
 
-/* Replaces DIR/NAME in one step: by NAME.tmp, which takes its name. It is on the disk when this returns 0; else the old or
- * the new file is there, and *err says so. */
+/* Replaces DIR/NAME in one step: NAME.tmp takes its name. It is on the disk when this returns 0;
+ * else the old or the new file is there, and *err says so. */
 int file_text_replace(const struct file_ops *files, const char *dir, const char *name,
                       const char *text, size_t n_bytes, struct err *err) MUST_CHECK;
 
@@ -34,7 +34,8 @@ size_t file_text_seal(char *text, size_t n_bytes);
 /* Cuts that line off. False: the last line is not the crc of the bytes before it, or there is a NUL among them. */
 bool file_text_unseal(char *text, size_t n_bytes);
 
-/* The rest of the line at *text if it begins with these words, as a string; *text is the next line. NULL: it does not. */
+/* The rest of the line at *text if it begins with these words, as a string; *text is the next
+ * line. NULL: it does not. */
 char *file_text_line(char **text, const char *words);
 
 #endif

@@ -60,7 +60,8 @@ void shard_thread_publish(struct shard_thread *t)
                                      .shard_number = t->config.core.shard,
                                      .lease_ms = t->config.core.lease_ms,
                                      .park_max_ms = t->config.core.park_ms,
-                                     .memory_max_bytes = t->config.core.memory_max_bytes };
+                                     .memory_max_bytes = t->config.core.memory_max_bytes,
+                                     .follows = t->follows };
 
     t->reported_ms = clock_mono_ms();
     report_publisher_publish(&t->publisher, shard_stats_make(&in));

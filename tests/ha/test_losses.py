@@ -224,13 +224,14 @@ def test_a_standby_that_was_not_in_sync_is_promoted_with_accept_loss_alone(pair,
 
 def test_a_standby_whose_disk_was_full_does_not_call_itself_in_sync(pair, count):
     """Its primary went on alone, and died before it could say so."""
-    p = pair("--durability", "fsync")
+    p = pair("--durability", "fsync", "--lease", "1s")
     counter = count(p)
-    limits = resource.prlimit(p.standby.proc.pid, resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+    limits = resource.prlimit(p.standby.proc.pid, resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
     wait_for("a primary that goes on alone", lambda: not counter.ask("go") or p.primary.says("is out of sync"), 60)
     push_on(counter)
     wait_for("the standby's word", lambda: not p.standby.replication()["in_sync"], 20)
-    assert "takes no records" in p.standby.psctl("why").stdout
+    why = p.standby.psctl("why").stdout
+    assert "takes no records" in why and "worker" not in why, why  # it hears no worker, and waits for none
     kill(p.primary)
     resource.prlimit(p.standby.proc.pid, resource.RLIMIT_FSIZE, limits)
     wait_for("a log that is written", lambda: p.standby.says("is written again"), 20)

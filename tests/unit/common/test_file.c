@@ -204,7 +204,7 @@ static void a_full_disk_is_reported(void **state)
     assert_int_equal(file_os.close(NULL, fd), 0);
 }
 
-static void a_text_is_replaced_whole_and_its_crc_tells_damage(void **state)
+static void a_text_is_replaced_whole_and_its_crc_shows_damage(void **state)
 {
     struct folder *f = *state;
     char text[64] = "number 7\nname a b\n", copy[64], got[64] = "", *rest = copy;
@@ -255,7 +255,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_no_file_is_never_waited_for_long, make_folder,
                                         remove_folder),
         cmocka_unit_test(a_full_disk_is_reported),
-        cmocka_unit_test_setup_teardown(a_text_is_replaced_whole_and_its_crc_tells_damage,
+        cmocka_unit_test_setup_teardown(a_text_is_replaced_whole_and_its_crc_shows_damage,
                                         make_folder, remove_folder),
     };
 
