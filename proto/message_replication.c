@@ -290,6 +290,7 @@ int message_write_fetch_reply(struct bytes *out, uint64_t request_id,
     head.sent_ms = m->sent_ms;
     head.in_sync = m->in_sync;
     head.audit = (ProtobufCBinaryData){ m->audit_bytes, (uint8_t *)m->audit };
+    head.hands_over = m->hands_over;
     return write_with_body(out, FRAME_FETCH_REPLY, request_id, &head.base, m->records,
                            m->record_bytes);
 }
@@ -314,6 +315,7 @@ static int take_fetch_reply(const void *message, void *ret)
     m->audit_bytes = (uint32_t)head->audit.len;
     if (head->audit.len)
         memcpy(m->audit, head->audit.data, head->audit.len);
+    m->hands_over = head->hands_over;
     return 0;
 }
 

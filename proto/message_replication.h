@@ -81,7 +81,8 @@ struct fetch_reply {
     int status;
     char text[MESSAGE_TEXT_MAX];
     uint64_t term, first, appended, durable, sent_ms;
-    bool in_sync; /* the primary's replies wait for this standby */
+    bool in_sync;    /* the primary's replies wait for this standby */
+    bool hands_over; /* it acknowledges nothing more here: the standby is to take over */
     uint32_t n_records;
     const uint8_t *records; /* borrowed */
     size_t record_bytes;

@@ -25,7 +25,7 @@ struct waiter {
     uint64_t request_id;
     struct row_lookup *row_lookup;   /* borrowed, or NULL */
     struct table_command *on_tables; /* borrowed, or NULL; neither: it is for a checkpoint, */
-    bool is_promotion;               /* or this */
+    bool is_promotion, is_switch;    /* or this */
 };
 
 struct admin_server {
@@ -239,6 +239,38 @@ static void on_promotion(void *arg, const struct err *err)
     }
 }
 
+static void on_switch(void *arg, const struct err *err, const char *json)
+{
+    const struct err none = { 0 };
+    struct admin_server *d = arg;
+    struct waiter *waiter = d->waiters, *next;
+
+    enter_main();
+    for (; waiter; waiter = next) {
+        next = waiter->next;
+        if (waiter->is_switch)
+            answer_waiter(waiter, err ? err : &none, json);
+    }
+}
+
+static int switch_over(struct admin_server *d, struct connection *c, uint64_t request_id)
+    ON_MAIN
+{
+    struct err err = { 0 };
+
+    if (find_waiter(d, c))
+        return refuse_second(d, c, request_id);
+    if (!d->config.switch_over)
+        return refuse(d, c, request_id, -EINVAL, "switch: this psd has no standby");
+    for (const struct waiter *w = d->waiters; w; w = w->next)
+        if (w->is_switch)
+            return refuse(d, c, request_id, -EBUSY, "switch: one is under way");
+    add_waiter(d, c, request_id)->is_switch = true;
+    if (d->config.switch_over(d->config.node, on_switch, d, &err))
+        on_switch(d, &err, NULL);
+    return 0;
+}
+
 static int promote(struct admin_server *d, struct connection *c, uint64_t request_id,
                    const char *argument) ON_MAIN
 {
@@ -270,7 +302,7 @@ static int show(struct admin_server *d, struct connection *c, uint64_t request_i
     if (!rendering.json) {
         snprintf(sentence, sizeof sentence,
                  "command: found \"%s\", expected status, tables, workers, why, stats, "
-                 "checkpoint, row, drop, set or promote",
+                 "checkpoint, row, drop, set, promote or switch",
                  what);
         return refuse(d, c, request_id, -EINVAL, sentence);
     }
@@ -317,6 +349,8 @@ static int on_request(void *owner, struct request *r)
         return command_tables(d, c, request_id, &asked);
     if (strcmp(asked.command, "promote") == 0)
         return promote(d, c, request_id, asked.argument);
+    if (strcmp(asked.command, "switch") == 0)
+        return switch_over(d, c, request_id);
     return show(d, c, request_id, asked.command);
 }
 

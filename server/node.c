@@ -338,7 +338,10 @@ static void on_deposed(void *owner, const char *sentence)
     if (standby_role_follow(&file_os, n->settings, &err))
         log_line_error("%s", err.text);
     n->exit_status =
-        n->state == NODE_STARTING && !err.status ? NODE_RESTART : NODE_EXIT_DEPOSED;
+        (n->state == NODE_STARTING || standby_server_has_handed_over(n->standbys)) &&
+                !err.status
+            ? NODE_RESTART
+            : NODE_EXIT_DEPOSED;
     if (n->state < NODE_STOPPING)
         end(n);
 }
@@ -403,6 +406,24 @@ static int promote(void *node, const char *argument,
         return err->status;
     done(arg, err);
     return 0;
+}
+
+static int switch_over(void *node,
+                       void (*done)(void *arg, const struct err *err, const char *json),
+                       void *arg, struct err *err)
+{
+    struct node *n = node;
+    char json[256];
+
+    enter_main();
+    if (n->state == NODE_FOLLOWING) { /* psctl goes on there */
+        snprintf(json, sizeof json, "{\"ask\":\"%.128s\"}\n", n->primary);
+        done(arg, err, json);
+        return 0;
+    }
+    if (n->state != NODE_SERVING)
+        return err_set(err, PS_ESTOPPING, "switch: this psd does not serve");
+    return standby_server_switch(n->standbys, done, arg, err);
 }
 
 static int start_following(struct node *n, struct err *err) ON_MAIN
@@ -473,6 +494,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .refresh = node_publish,
                                          .check_serving = node_check_serving,
                                          .promote = promote,
+                                         .switch_over = switch_over,
                                          .node = n };
     struct watch_server_config watches = { .loop = &n->loop,
                                            .welcome = &n->map,
@@ -486,6 +508,8 @@ static void make_helpers(struct node *n) ON_MAIN
                                               .own_address = n->own_address,
                                               .serve = serve,
                                               .deposed = on_deposed,
+                                              .restart = on_restart,
+                                              .changed = node_publish,
                                               .owner = n };
     struct connection_limits_config limits = settings_connection_limits(s);
 

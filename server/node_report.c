@@ -37,10 +37,12 @@ int node_check_serving(void *node, struct err *err)
     enter_main();
     if (n->state == NODE_FOLLOWING)
         return standby_report_refusal(n->standby, n->primary, err);
-    if (n->state != NODE_STARTING)
+    if (n->state != NODE_STARTING && n->state != NODE_SERVING)
         return 0;
     if (standby_server_is_waiting(n->standbys, err))
         return err->status;
+    if (n->state == NODE_SERVING)
+        return 0;
     stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
     return err_set(err, PS_ESTOPPING, "psd is not ready yet: %s", text);
 }

@@ -32,6 +32,7 @@ struct shard_follower {
     struct bytes out;            /* a frame being made; empty in between */
     bool is_welcome, is_stuck;   /* the log takes no records */
     uint64_t stuck_ms;           /* monotonic: since then */
+    bool is_over;                /* handed over: nothing is fetched any more */
     uint32_t n_fetches;          /* under way */
     uint64_t request_id;
     uint64_t sent_next, sent_durable; /* by the last fetch */
@@ -83,6 +84,7 @@ static void note_reply(struct shard_follower *f, const struct fetch_reply *reply
     f->view.heard_ms = clock_mono_ms();
     f->view.appended = reply->appended;
     f->view.is_in_sync = reply->in_sync;
+    f->view.is_handed_over = reply->hands_over;
     uv_mutex_unlock(&f->lock);
 }
 
@@ -179,7 +181,8 @@ static bool has_to_fetch(const struct shard_follower *f) ON_SHARD
 {
     bool has_progress = f->durable > f->sent_durable || f->follower.received + 1 > f->sent_next;
 
-    if (!f->is_welcome || f->is_stuck || f->is_telling || f->n_fetches >= FETCHES_MAX)
+    if (!f->is_welcome || f->is_stuck || f->is_telling || f->is_over ||
+        f->n_fetches >= FETCHES_MAX)
         return false;
     return !f->n_fetches || has_progress || is_behind(f);
 }
@@ -289,12 +292,15 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
         status = follower_audit(&f->follower, reply.audit, reply.audit_bytes);
     if (status)
         return refuse(f, status, err.text[0] ? err.text : "the primary's audit is none");
+    f->is_over = f->is_over || reply.hands_over;
     note_reply(f, &reply);
     fetch_more(f); /* acknowledges them */
     if (f->connector && follow(f)) {
         update_view(f);
         fetch_more(f);
     }
+    if (reply.hands_over && f->primary.on_handed_over)
+        f->primary.on_handed_over(f->primary.owner);
     return f->connector ? 0 : UV_ECANCELED;
 }
 
@@ -435,9 +441,10 @@ void shard_follower_start(struct shard_follower *f,
     f->state = SHARD_FOLLOWER_DIALLING;
     f->n_failed = 0;
     f->retry_ms = 0;
+    f->is_over = false;
     uv_mutex_lock(&f->lock);
     f->view.appended = f->view.heard_ms = f->view.greater_term = 0;
-    f->view.is_in_sync = f->view.needs_copy = false;
+    f->view.is_in_sync = f->view.needs_copy = f->view.is_handed_over = false;
     uv_mutex_unlock(&f->lock);
     set_why(f, "the connection is being opened");
     update_view(f);
@@ -448,6 +455,9 @@ void shard_follower_stop(struct shard_follower *f)
 {
     if (!f || f->state == SHARD_FOLLOWER_IDLE)
         return;
+    uv_mutex_lock(&f->lock);
+    f->view.is_handed_over = false;
+    uv_mutex_unlock(&f->lock);
     hang_up(f);
     if (f->useless[0]) {
         give_up(f, f->useless, true);
@@ -494,7 +504,7 @@ void shard_follower_tick(struct shard_follower *f)
         update_view(f);
         return;
     }
-    if (f->connector && (f->n_fetches || !f->is_welcome) &&
+    if (f->connector && (f->n_fetches || f->is_over || !f->is_welcome) &&
         now_ms - f->asked_ms > SHARD_FOLLOWER_SILENCE_MS)
         lose(f, "the primary has not answered for 5 s");
     if (!f->connector && now_ms >= f->retry_ms)

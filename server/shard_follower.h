@@ -57,12 +57,15 @@ struct shard_follower_primary {
     uint32_t wait_ms;   /* for a first record; 0: SHARD_FOLLOWER_WAIT_MS */
     uint64_t term;
     uint64_t patience_ms; /* this psd's --standby-patience, which is to be the primary's, too */
+    void (*on_handed_over)(void *owner); /* the view says so; on the shard's thread */
+    void *owner;                         /* borrowed */
 };
 
 /* Numbers of records. */
 struct shard_follower_view {
     enum shard_follower_state state;
-    bool is_in_sync;   /* the primary says that its replies wait for this standby */
+    bool is_in_sync;     /* the primary says that its replies wait for this standby */
+    bool is_handed_over; /* it acknowledges nothing more, and this shard has all that it did */
     bool needs_copy;   /* FAILED: this shard's rows are not the primary's; only a copy helps */
     bool is_exact;     /* follower_is_exact() */
     bool is_drained;   /* all that was received is replayed */

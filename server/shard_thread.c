@@ -506,6 +506,15 @@ uint64_t shard_thread_standby(struct shard_thread *t, enum shard_thread_standby 
     case SHARD_STANDBY_SEAL:
         fetch_handler_seal(f);
         break;
+    case SHARD_STANDBY_PARK:
+        fetch_handler_park(f, dispatch_is_still(t->dispatch), standby->needs_disk);
+        break;
+    case SHARD_STANDBY_UNPARK:
+        fetch_handler_unpark(f);
+        break;
+    case SHARD_STANDBY_HAND_OVER:
+        fetch_handler_hand_over(f);
+        break;
     }
     shard_wal_pin(t->wal, fetch_handler_pin(f));
     dispatch_standby_moved(t->dispatch);

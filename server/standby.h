@@ -109,7 +109,8 @@ int standby_report_refusal(const struct standby *s, const char *primary, struct 
 enum standby_promise {
     STANDBY_OTHER_IS_DEAD = 1 << 0, /* though it answers, or did a moment ago */
     STANDBY_BY_ITSELF = 1 << 2,     /* if the claim still says that it may */
-    STANDBY_ACCEPT_LOSS = 1 << 1    /* of what the primary may have acknowledged meanwhile */
+    STANDBY_ACCEPT_LOSS = 1 << 1,   /* of what the primary may have acknowledged meanwhile */
+    STANDBY_HANDED_OVER = 1 << 3    /* the primary asks for it, and acknowledges nothing more */
 };
 
 /* Of psctl's words: "the-other-is-dead", "accept-loss". */

@@ -4,6 +4,7 @@
  */
 #include "server/standby_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -81,8 +82,10 @@ static void on_term_begun(struct standby *s) ON_MAIN
 
 static int write_promotion(struct standby *s, struct err *err)
 {
-    int status = standby_role_promoted(s->config.files, s->config.settings->data_dir,
-                                       s->config.primary, err);
+    int status = s->config.settings->standby[0]
+                     ? standby_role_promoted(s->config.files, s->config.settings->data_dir,
+                                             s->config.primary, err)
+                     : 0; /* no option that would be done */
 
     return status ? status : standby_write_terms(s, err);
 }
@@ -156,8 +159,8 @@ static void begin_term(struct standby *s) ON_MAIN
 /* With fsync what is sealed is on the disk before it is claimed: the claim rests on this log alone. */
 static bool is_undurable(const struct standby *s, const struct shard_follower_view *view)
 {
-    return s->config.coordination && s->config.settings->durability == WAL_FSYNC &&
-           view->durable < view->applied;
+    return (s->config.coordination || (s->promises & STANDBY_HANDED_OVER)) &&
+           s->config.settings->durability == WAL_FSYNC && view->durable < view->applied;
 }
 
 /* 0: they have applied all that has come; -EAGAIN: not yet; else they cannot. */
@@ -284,6 +287,8 @@ static void on_sync_noted(struct standby *s) ON_MAIN
         log_line_info("this standby is %s with %s",
                       s->terms.in_sync ? "in sync" : "not in sync", s->config.primary);
     }
+    if (s->is_promoting) /* it waited for that */
+        standby_begin_promotion(s);
 }
 
 /* What counts is the shards' word; TERMS, which a full disk may refuse to take, comes after it. */
@@ -342,6 +347,38 @@ static void on_fetching(struct standby *s) ON_MAIN
         standby_on_shards(s, stop_shard, on_shards_stopped);
 }
 
+/* Once it has said so of all shards nothing can be acknowledged any more, and this standby has all that was. */
+static void on_handed_over(struct mail *mail, void *owner)
+{
+    struct standby *s = CONTAINER_OF(mail, struct standby_task, hand_over)->standby;
+    struct shard_follower_view view;
+    struct err err = { 0 };
+    bool is_handed_over = s->state == STANDBY_FOLLOWING && !s->is_promoting;
+
+    (void)owner;
+    enter_main();
+    for (uint32_t i = 0; i < standby_n_shards(s) && is_handed_over; i++) {
+        standby_see_shard(s, i, &view);
+        is_handed_over = view.is_handed_over;
+    }
+    if (!is_handed_over)
+        return;
+    log_line_info("%s hands over to this standby", s->config.primary);
+    if (standby_promote(s, STANDBY_OTHER_IS_DEAD | STANDBY_HANDED_OVER, NULL, NULL, &err))
+        log_line_error("%s", err.text);
+}
+
+static void on_shard_handed_over(void *task)
+{
+    struct standby_task *t = task;
+    int status;
+
+    enter_shard();
+    t->hand_over.run = on_handed_over;
+    status = mailbox_post(t->standby->config.mailbox, &t->hand_over);
+    assert(status == 0); /* the main thread's box outlives the shards */
+}
+
 static void start_fetching(struct standby *s) ON_MAIN
 {
     standby_set_why(s, "");
@@ -358,7 +395,9 @@ static void start_fetching(struct standby *s) ON_MAIN
                                              .term = s->term,
                                              .patience_ms =
                                                  s->config.settings->standby_patience_ms,
-                                             .wait_ms = s->config.coordination ? HEART_MS : 0 };
+                                             .wait_ms = s->config.coordination ? HEART_MS : 0,
+                                             .on_handed_over = on_shard_handed_over,
+                                             .owner = &s->tasks[i] };
         standby_hello_of(s, &p->hello);
     }
     standby_on_shards(s, fetch_shard, on_fetching);
@@ -407,7 +446,7 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
                        "--the-other-is-dead",
                        s->config.primary);
     if ((!standby_noted_sync(s) || standby_lacks_by_claim(s)) &&
-        !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
+        !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF | STANDBY_HANDED_OVER)))
         return err_set(err, -ENODATA,
                        "promote: this standby was not in sync with %s: what the primary "
                        "acknowledged last may be missing; --accept-loss goes on without it",

@@ -11,6 +11,7 @@
 /* One shard's part of a step: goes to the shard's thread and back. */
 struct standby_task {
     struct mail mail;
+    struct mail hand_over; /* the primary has handed this shard over */
     struct standby *standby;
     uint32_t index;
     struct shard_follower_primary primary;

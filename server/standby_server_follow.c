@@ -247,13 +247,8 @@ static void classify(struct standby_server *s) ON_MAIN
 }
 
 /* The next step. */
-void standby_server_go_on_following(void *server)
+void standby_server_go_on_following(struct standby_server *s)
 {
-    struct standby_server *s = server;
-
-    enter_main();
-    if (s->is_closed)
-        return;
     switch (s->request.step) {
     case FOLLOW_HOLDING:
         classify(s);
@@ -279,6 +274,8 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
                        "a primary without --data-dir has no log that a standby could follow");
     if (s->state == SERVER_DEPOSED || s->state == SERVER_OFF || s->is_closed)
         return err_set(err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
+    if (s->switching.step != SWITCH_NONE)
+        return err_set(err, -EBUSY, "this psd hands over to its standby");
     if (s->is_foreign)
         return err_set(err, PS_ESTOPPING, "this psd has not the group's data");
     if (standby_shards_rest_ms(s->shards))
@@ -342,10 +339,15 @@ int standby_server_receive_follow(struct standby_server *s, struct request *r)
     q->err = (struct err){ 0 };
     snprintf(q->name, sizeof q->name, "%s", r->connection->hello.name);
     connection_hold(r->connection);
-    if (check_follow(s, &q->err))
+    if (check_follow(s, &q->err)) {
+        const bool has_failed = strcmp(s->terms.peer, q->asked.address) == 0;
+
         refuse_follow(s);
-    else
+        if (has_failed)
+            standby_server_refuse_hand_over(s);
+    } else {
         q->step = FOLLOW_LEAVING;
+    }
     standby_server_tick_follow(s);
     return 0;
 }

@@ -3,6 +3,7 @@
  *
  *     standby_server_life.c    new and free, connections, the tick
  *     standby_server_follow.c  whom it is followed by: FOLLOW
+ *     standby_server_switch.c  hands over to the standby: psctl switch
  *     standby_server_sync.c    is the standby in sync?
  *     standby_server_term.c    who serves: the start, terms, the claim that names another psd
  *     standby_server_claim.c   what is claimed of the coordination service
@@ -31,6 +32,7 @@ enum server_state {
     SERVER_AWAITED,
     SERVER_BEGINNING,
     SERVER_SERVING,
+    SERVER_HANDED_OVER,
     SERVER_DEPOSED
 };
 
@@ -55,6 +57,8 @@ struct follower_request {
     enum follow_action action;
     struct err err;
 };
+
+enum switch_step { SWITCH_NONE, SWITCH_DRAINING, SWITCH_SEALING, SWITCH_HANDED_OVER };
 
 struct standby_server {
     struct standby_server_config config;
@@ -81,6 +85,13 @@ struct standby_server {
     char name[64];
     char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;
+    struct { /* standby_server_switch.c */
+        enum switch_step step;
+        uv_timer_t timer;
+        uint64_t since_ms;
+        standby_server_switched *done; /* NULL: nobody waits */
+        void *arg;
+    } switching;
     struct standby_files files; /* owned: what the one that asks will copy */
     struct standby_copy *copy;  /* owned */
     struct pool_job job;
@@ -116,6 +127,9 @@ void standby_server_order(struct standby_server *s, enum shard_thread_standby wh
 void standby_server_depose(struct standby_server *s, const char *sentence) ON_MAIN;
 void standby_server_depose_for_good(struct standby_server *s, const char *sentence) ON_MAIN;
 
+/* Tells who asked for a switch how it has ended; err NULL: the standby is the primary. */
+void standby_server_end_switch(struct standby_server *s, const struct err *err) ON_MAIN;
+
 /* --- standby_server_claim.c: with --coord --- */
 
 /* A claim that is known and names another psd; NULL: none is. */
@@ -145,6 +159,14 @@ void standby_server_tick_term(struct standby_server *s, uint64_t now_ms) ON_MAIN
 
 void standby_server_tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN;
 
+/* --- standby_server_switch.c --- */
+
+/* The shards have done what they were asked. */
+void standby_server_go_on_switching(struct standby_server *s) ON_MAIN;
+
+/* The standby asks to follow: it has not taken over, and will not. */
+void standby_server_refuse_hand_over(struct standby_server *s) ON_MAIN;
+
 /* --- standby_server_follow.c --- */
 
 int standby_server_receive_follow(struct standby_server *s, struct request *r) ON_MAIN;
@@ -152,6 +174,6 @@ void standby_server_end_follow(struct standby_server *s);
 void standby_server_tick_follow(struct standby_server *s) ON_MAIN;
 
 /* The shards have done what they were asked. */
-void standby_server_go_on_following(void *server);
+void standby_server_go_on_following(struct standby_server *s) ON_MAIN;
 
 #endif

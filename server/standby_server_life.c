@@ -19,6 +19,10 @@ struct coordination *standby_server_coordination(const struct standby_server *s)
 
 int standby_server_promote(struct standby_server *s, bool accept_loss, struct err *err)
 {
+    if (s->state == SERVER_HANDED_OVER && accept_loss) {
+        standby_server_refuse_hand_over(s);
+        return 0;
+    }
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED)
         return err_set(err, -EBUSY, "promote: this psd is the primary already");
     if (s->has_other_data && standby_server_is_waiting(s, err))
@@ -34,6 +38,11 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
     s->was_in_sync = s->is_foreign = false;
     s->asked_ms = 0;
     return 0;
+}
+
+bool standby_server_has_handed_over(const struct standby_server *s)
+{
+    return s->switching.step == SWITCH_HANDED_OVER;
 }
 
 static int on_request(void *owner, struct request *r)
@@ -84,6 +93,19 @@ int standby_server_receive(struct standby_server *s, int fd, uint64_t request_id
 static const struct connection_events standby_server_events = { .on_request = on_request,
                                                                 .on_closed = on_closed };
 
+static void on_shards(void *server)
+{
+    struct standby_server *s = server;
+
+    enter_main();
+    if (s->is_closed)
+        return;
+    if (s->switching.step != SWITCH_NONE)
+        standby_server_go_on_switching(s);
+    else
+        standby_server_go_on_following(s);
+}
+
 struct standby_server *standby_server_new(const struct standby_server_config *config)
 {
     struct standby_server *s = memory_alloc(sizeof *s);
@@ -104,13 +126,15 @@ struct standby_server *standby_server_new(const struct standby_server_config *co
                                         .every_ms = REFUSED_LINE_EVERY_MS };
     if (config->settings->coord[0])
         s->coordination = standby_server_coordinate(s);
-    s->shards = standby_shards_new(&config->shards, n, standby_server_go_on_following, s);
+    s->shards = standby_shards_new(&config->shards, n, on_shards, s);
     s->request.last = memory_alloc(n * sizeof(uint64_t));
     s->request.keep = memory_alloc(n * sizeof(uint64_t));
     s->request.first = memory_alloc(n * sizeof(uint64_t));
     s->copy = standby_copy_new(config->loop, config->files);
     channel_loop_init(&s->channels, config->loop);
     connection_set_init(&s->connections, &connections);
+    uv_timer_init(config->loop, &s->switching.timer);
+    s->switching.timer.data = s;
     return s;
 }
 
@@ -137,6 +161,7 @@ void standby_server_close(struct standby_server *s)
         return;
     s->is_closed = s->job.is_abandoned = true;
     coordination_close(s->coordination);
+    uv_close((uv_handle_t *)&s->switching.timer, NULL);
     connection_set_close_all(&s->connections);
     channel_loop_close(&s->channels);
 }
@@ -149,7 +174,7 @@ void standby_server_tick(struct standby_server *s)
     if (s->is_closed || s->state == SERVER_OFF || s->state == SERVER_DEPOSED)
         return;
     standby_server_check_terms(s);
-    if (s->state == SERVER_SERVING)
+    if (s->state == SERVER_SERVING && s->switching.step < SWITCH_SEALING)
         standby_server_tick_sync(s, now_ms);
     standby_server_tick_follow(s);
     standby_server_tick_term(s, now_ms);

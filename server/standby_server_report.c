@@ -15,7 +15,9 @@ static const char *named_primary(const struct standby_server *s) ON_MAIN
 
 static void describe_wait(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
-    const uint64_t waited_ms = clock_mono_ms() - s->since_ms;
+    const bool switches = s->switching.step != SWITCH_NONE;
+    const uint64_t waited_ms =
+        clock_mono_ms() - (switches ? s->switching.since_ms : s->since_ms);
     char wait[COORDINATION_WAIT_MAX];
 
     ret->wait_since_unix_ms = clock_unix_ms() - waited_ms;
@@ -35,6 +37,14 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
                  "%.48s is the primary there, and the data here is not of its cluster: is the "
                  "name behind --coord's slash right?",
                  named_primary(s));
+    else if (s->state == SERVER_HANDED_OVER)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "switch: %.60s is to become the primary, and has not said that it is",
+                 s->terms.peer);
+    else if (s->switching.step != SWITCH_NONE)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "switch: pushes wait until standby %.60s has all that is acknowledged",
+                 s->terms.peer);
     else if (s->is_foreign && s->state == SERVER_AWAITED)
         snprintf(ret->wait, sizeof ret->wait,
                  "its data directory has not the group's data: workers are refused until its "
@@ -50,6 +60,12 @@ bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
 {
     char wait[COORDINATION_WAIT_MAX];
 
+    if (s->state == SERVER_HANDED_OVER) {
+        err_set(ret, PS_ESTOPPING,
+                "psd hands over to %.100s, which has not said that it is the primary",
+                s->terms.peer);
+        return true;
+    }
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_BEGINNING)
         return false;
     if (s->coordination && coordination_is_waiting(s->coordination, wait))
@@ -83,6 +99,8 @@ static const char *state_name(const struct standby_server *s)
         return "begins a term";
     if (s->state == SERVER_DEPOSED)
         return "deposed";
+    if (s->switching.step != SWITCH_NONE)
+        return "hands over";
     if (standby_copy_of(s->copy))
         return "standby copies";
     if (!s->is_followed)
@@ -95,6 +113,7 @@ void standby_server_report(const struct standby_server *s, struct stats_standby 
     *ret = (struct stats_standby){ .is_on = s->terms.history != 0,
                                    .term = terms_last(&s->terms),
                                    .in_sync = s->sync.state == SYNC_IN,
+                                   .is_rising = s->state == SERVER_HANDED_OVER,
                                    .is_missing = s->terms.peer[0] && s->sync.state != SYNC_IN };
     describe_wait(s, ret);
     snprintf(ret->role, sizeof ret->role, "primary");

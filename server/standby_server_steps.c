@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/clock.h"
 #include "common/log_line.h"
 
 void standby_server_start_job(struct standby_server *s, void (*run)(void *server),
@@ -26,7 +27,8 @@ void standby_server_ask_shards(struct standby_server *s, enum shard_thread_stand
     struct fetch_standby standby = {
         .term = terms_last(&s->terms),
         .ack = s->terms.ack,
-        .pin_bytes_max = s->config.settings->standby_log_max_bytes / s->n_shards
+        .pin_bytes_max = s->config.settings->standby_log_max_bytes / s->n_shards,
+        .needs_disk = s->config.settings->durability == WAL_FSYNC
     };
 
     snprintf(standby.name, sizeof standby.name, "%s", s->request.name);
@@ -44,10 +46,25 @@ void standby_server_write_terms(struct standby_server *s, void (*done)(void *ser
     standby_server_start_job(s, write_terms, done);
 }
 
+void standby_server_end_switch(struct standby_server *s, const struct err *err)
+{
+    standby_server_switched *done = s->switching.done;
+    char json[256];
+
+    s->switching.done = NULL;
+    if (!done)
+        return;
+    snprintf(json, sizeof json,
+             "{\"role\":\"standby\",\"primary\":\"%s\",\"took_ms\":%" PRIu64 "}\n",
+             s->terms.peer, clock_mono_ms() - s->switching.since_ms);
+    done(s->switching.arg, err, json);
+}
+
 void standby_server_depose(struct standby_server *s, const char *sentence)
 {
     if (s->state == SERVER_DEPOSED)
         return;
+    standby_server_end_switch(s, NULL);
     s->state = SERVER_DEPOSED;
     standby_server_order(s, SHARD_STANDBY_SEAL);
     s->config.deposed(s->config.owner, sentence);
@@ -65,6 +82,7 @@ static void on_role_written(void *server)
 
 void standby_server_depose_for_good(struct standby_server *s, const char *sentence)
 {
+    standby_server_end_switch(s, NULL);
     snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
     s->terms.role = TERMS_STANDBY;
     s->terms.in_sync = false;

@@ -128,7 +128,8 @@ static void on_peer_answer(void *server)
 
     enter_main();
     s->asked_ms = clock_mono_ms();
-    if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_SERVING)
+    if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_SERVING &&
+        s->state != SERVER_HANDED_OVER)
         return;
     if (!s->job.err.status && answer->is_primary && answer->term > terms_last(&s->terms)) {
         snprintf(sentence, sizeof sentence, "%.128s is the primary, of term %" PRIu64,
@@ -136,10 +137,10 @@ static void on_peer_answer(void *server)
         standby_server_depose_for_good(s, sentence);
         return;
     }
-    if (s->state == SERVER_SERVING)
+    if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER)
         return;
     /* With fsync this log has all that was acknowledged, and the peer says that it is not the primary. */
-    if (!s->was_in_sync || (!s->job.err.status && answer->term && !answer->is_primary &&
+    if (!s->was_in_sync || (!s->job.err.status && answer->primary[0] && !answer->is_primary &&
                             s->config.settings->durability == WAL_FSYNC)) {
         standby_server_begin_term(s, NULL);
         return;

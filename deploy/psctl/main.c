@@ -190,6 +190,12 @@ static const struct command commands[] = {
       "the standby was not in sync with it.",
       { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" } },
       online_promote, false },
+    { "switch", "[GROUP]", 0, 1, FOUND_FLAGS,
+      "the standby becomes the primary, and the primary its standby, under load: pushes wait for some milliseconds. "
+      "GROUP: a node's number; without it, of the psd at --server. Refused without a standby in sync.",
+      { { "psctl switch", "of the psd at --server, before its machine is stopped" },
+        { "psctl switch 2", "node 2 of the cluster" } },
+      online_switch, false },
     { "row", "TABLE KEY", 2, 2, FOUND_FLAGS, "a row's values, state and version, and who pushed it last.",
       { { "psctl row criteo/emb 42", "the row of key 42" },
         { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } },

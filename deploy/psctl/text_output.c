@@ -555,6 +555,12 @@ static void text_output_promote(struct text_output *s)
     fprintf(s->out, "this psd is the primary now\n");
 }
 
+static void text_output_switch(struct text_output *s)
+{
+    fprintf(s->out, "%s is the primary now; pushes waited for %.0f ms\n",
+            field_text(s->root, "primary"), field_number(s->root, "took_ms"));
+}
+
 static void text_output_checkpoint(struct text_output *s)
 {
     double base = field_number(s->root, "base");
@@ -698,6 +704,7 @@ static const struct {
     { "why", "waits", text_output_why },
     { "checkpoint", "number", text_output_checkpoint },
     { "promote", "role", text_output_promote },
+    { "switch", "primary", text_output_switch },
     { "row", "found", text_output_row },
 };
 

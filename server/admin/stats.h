@@ -166,7 +166,8 @@ struct stats_standby {
     uint64_t term;
     bool in_sync;
     bool is_missing; /* a standby is known, and is not in sync */
-    bool is_rising;  /* a standby that becomes the primary: `term` is its own already */
+    /* Between two primaries: a standby that becomes one (`term` is its own already), or a primary that hands over. */
+    bool is_rising;
     uint64_t lag_records, lag_ms;
     uint64_t
         n_differences; /* of a primary: so often its standby has found a row that is not the same */

@@ -67,6 +67,7 @@ struct fetch_handler {
     uint64_t pin; /* UINT64_MAX: none */
     uint64_t pin_stored_bytes, pin_bytes_max;
     bool was_full, has_moved;
+    bool is_parked, hands_over; /* a switch */
 };
 
 static struct reply_queue *replies_of(const struct fetch_handler *f)
@@ -151,7 +152,7 @@ static void move_gate(struct fetch_handler *f) ON_SHARD
     publish_gate(f);
     reply_queue_set_standby(replies, gate_acknowledged(&f->gate));
     f->has_moved = f->has_moved || (!shows_gone && reply_queue_shows_gone(replies));
-    if (f->was_full && !record_ring_is_full(&f->ring)) {
+    if (f->was_full && !fetch_handler_is_full(f)) {
         f->was_full = false;
         replies->is_full = false;
         f->config.on_space(f->config.owner);
@@ -276,7 +277,8 @@ static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
     reply->appended = appended(f);
     reply->durable = f->log_durable < reply->appended ? f->log_durable : reply->appended;
     reply->sent_ms = clock_mono_ms();
-    reply->in_sync = f->is_in_sync;
+    reply->hands_over = f->hands_over && !reply->status;
+    reply->in_sync = f->is_in_sync || reply->hands_over; /* it has all, and stays so */
     histogram_record(&w->timing.requests->latency_ns, uv_hrtime() - w->timing.start_ns);
     w->timing.requests->n_refused += reply->status != 0;
     status = message_write_fetch_reply(&frame, w->request_id, reply);
@@ -519,6 +521,8 @@ static bool answer_first(struct fetch_handler *f) ON_SHARD
 /* The next one goes on where the one before it has ended. */
 static void answer_all(struct fetch_handler *f)
 {
+    while (f->n_waiting && f->hands_over)
+        send_records(f, f->waiting[0].next, NULL, 0, 0);
     while (f->n_waiting && f->state == FETCH_ON) {
         if (f->waiting[0].next <= f->sent_through)
             f->waiting[0].next = f->sent_through + 1;
@@ -540,7 +544,7 @@ static void on_prepare(uv_prepare_t *prepare)
 
 bool fetch_handler_is_full(const struct fetch_handler *f)
 {
-    return record_ring_is_full(&f->ring);
+    return f->is_parked || record_ring_is_full(&f->ring);
 }
 
 void fetch_handler_append(struct fetch_handler *f, const struct wal_record *record)
@@ -549,7 +553,7 @@ void fetch_handler_append(struct fetch_handler *f, const struct wal_record *reco
         return; /* the shard stops */
     atomic_store_explicit(&f->view.appended, record->number, memory_order_relaxed);
     record_ring_append(&f->ring, record);
-    f->was_full = f->was_full || record_ring_is_full(&f->ring);
+    f->was_full = f->was_full || fetch_handler_is_full(f);
     if (record->event.type == SHARD_EVENT_GONE)
         reply_queue_note_gone(replies_of(f), record->number);
     if (f->n_waiting)
@@ -623,6 +627,31 @@ void fetch_handler_seal(struct fetch_handler *f)
     move_gate(f);
 }
 
+/* --- a switch --- */
+
+void fetch_handler_park(struct fetch_handler *f, bool is_still, bool needs_disk)
+{
+    const uint64_t has = needs_disk ? f->gate.durable : f->gate.received;
+
+    f->is_parked = f->was_full = true;
+    atomic_store(&f->view.is_drained,
+                 is_still && f->connection && has == appended(f) && !replies_of(f)->n_waiting);
+}
+
+void fetch_handler_unpark(struct fetch_handler *f)
+{
+    f->is_parked = f->hands_over; /* what is handed over stays so */
+    atomic_store(&f->view.is_drained, false);
+    move_gate(f);
+}
+
+void fetch_handler_hand_over(struct fetch_handler *f)
+{
+    f->is_parked = f->was_full = f->hands_over = true;
+    fetch_handler_seal(f);
+    answer_all(f);
+}
+
 /* --- requests --- */
 
 /* A sentence if this connection may not fetch. */
@@ -631,7 +660,7 @@ static int check_standby(struct fetch_handler *f, const struct connection *c,
 {
     if (strcmp(c->hello.role, "standby") != 0)
         return err_set(err, -EPERM, "role %.20s: fetches nothing", c->hello.role);
-    if (f->gate.mode == GATE_SEALED)
+    if (f->gate.mode == GATE_SEALED && !(f->hands_over && c == f->connection))
         return err_set(err, PS_EMOVED, "another psd is the primary");
     if (f->state != FETCH_ON || (f->connection != c && !f->begins))
         return err_set(err, -ESTALE, "this standby does not follow: FOLLOW first");

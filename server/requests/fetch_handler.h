@@ -45,6 +45,7 @@ struct fetch_view {
         n_differences; /* so often the standby has found a row that is not this shard's */
     _Atomic uint64_t differed_ms; /* the last time */
     _Atomic bool is_connected, is_closed, is_pinned;
+    _Atomic bool is_drained; /* as fetch_handler_park() found it */
 };
 
 struct fetch_handler_config {
@@ -101,6 +102,7 @@ struct fetch_standby {
     enum terms_ack ack;
     char name[64]; /* of its hello */
     uint64_t pin_bytes_max;
+    bool needs_disk; /* of a switch */
 };
 
 /* The log keeps records from this one on, until the standby has written them or too many come behind. */
@@ -116,6 +118,17 @@ void fetch_handler_set_in_sync(struct fetch_handler *f) ON_SHARD;
 
 /* Another psd is the primary: no reply goes out any more that waits for the standby. */
 void fetch_handler_seal(struct fetch_handler *f) ON_SHARD;
+
+/* --- a switch: the standby is to become the primary --- */
+
+/* No event goes into the log until fetch_handler_unpark(): pushes wait, unread. May be called again and again; view's
+ * is_drained is true once nothing is left to be done: the standby has all, with `needs_disk` on its disk, and all
+ * replies are out. is_still: the shard is not in the midst of a push. */
+void fetch_handler_park(struct fetch_handler *f, bool is_still, bool needs_disk) ON_SHARD;
+void fetch_handler_unpark(struct fetch_handler *f) ON_SHARD;
+
+/* Seals, and tells the standby so with its next reply. Parked, for good. */
+void fetch_handler_hand_over(struct fetch_handler *f) ON_SHARD;
 
 /* --- requests --- */
 

@@ -203,7 +203,8 @@ static int fetch_reply_status(const struct fetch_reply *m)
         assert_true(got.term == m->term && got.first == m->first &&
                     got.n_records == m->n_records);
         assert_true(got.appended == m->appended && got.durable == m->durable &&
-                    got.sent_ms == m->sent_ms && got.in_sync == m->in_sync);
+                    got.sent_ms == m->sent_ms && got.in_sync == m->in_sync &&
+                    got.hands_over == m->hands_over);
         assert_true(got.record_bytes == m->record_bytes);
         assert_true(got.audit_bytes == m->audit_bytes);
         assert_memory_equal(got.audit, m->audit, m->audit_bytes);
@@ -217,8 +218,9 @@ static void fetch_reply_comes_back(void **state)
     const uint8_t *bytes = (const uint8_t *)"12345678";
 
     (void)state;
-    assert_int_equal(fetch_reply_status(&(struct fetch_reply){
-                         0, "", 5, 400, 500, 450, 78, true, 3, bytes, 8, 2, { 7, 8 } }),
+    assert_int_equal(fetch_reply_status(&(struct fetch_reply){ 0, "", 5, 400, 500, 450, 78,
+                                                               true, true, 3, bytes, 8, 2,
+                                                               { 7, 8 } }),
                      0);
     assert_int_equal(fetch_reply_status(&(struct fetch_reply){ .status = PS_EMOVED }), 0);
     /* Records without bytes, and the reverse; more on the disk than there is; numbers beyond the last. */

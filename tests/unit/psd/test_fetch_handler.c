@@ -378,6 +378,95 @@ static void what_looks_damaged_while_it_is_written_is_read_again(void **state)
     crash_files_deinit(&disk);
 }
 
+static bool is_drained(struct fixture *f)
+{
+    enter_shard();
+    return atomic_load(&fetch_handler_view(fetches(f))->is_drained);
+}
+
+static void send_push(struct peer *worker, uint64_t seq)
+{
+    struct push push = { .seq = seq, .clock = seq - 1, .n_samples = 1, .tick = true };
+    struct bytes frame = { 0 };
+
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
+    peer_send(worker, &frame);
+    assert_int_equal(beat(worker), 0);
+}
+
+static void a_switch_is_drained_once_the_standby_has_all_and_all_replies_are_out(void **state)
+{
+    struct fixture f;
+    struct peer p, worker;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    worker = worker_of(&f, 0);
+    enter_shard();
+    reply_queue_release(&f.replies, UINT64_MAX);
+    fetch_handler_close_gate(fetches(&f));
+    fetch_handler_park(fetches(&f), true, false);
+    assert_false(is_drained(&f)); /* no standby is connected */
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .wait_ms = 60000 });
+    append(&f, 1, SHARD_EVENT_ROWS);
+    assert_int_equal(hear(&p, 1).n_records, 1);
+    assert_true(fetch_handler_is_full(fetches(&f))); /* so its log takes no event */
+    fetch_handler_park(fetches(&f), true, false);
+    assert_false(is_drained(&f));
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 2, .wait_ms = 60000 });
+    assert_int_equal(beat(&worker), 0);
+    fetch_handler_park(fetches(&f), false, false);
+    assert_false(is_drained(&f)); /* a push is under way */
+    fetch_handler_park(fetches(&f), true, true);
+    assert_false(is_drained(&f)); /* it is not on the standby's disk */
+    fetch_handler_park(fetches(&f), true, false);
+    assert_true(is_drained(&f));
+    fetch_handler_unpark(fetches(&f));
+    assert_false(fetch_handler_is_full(fetches(&f)));
+    assert_false(is_drained(&f));
+    peer_close(&p);
+    peer_close(&worker);
+    tear_down(&f);
+}
+
+static void a_shard_that_is_handed_over_says_so_and_acknowledges_nothing(void **state)
+{
+    struct fixture f;
+    struct peer p, worker;
+    struct fetch_reply got;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    worker = worker_of(&f, 0);
+    enter_shard();
+    reply_queue_release(&f.replies, UINT64_MAX);
+    fetch_handler_close_gate(fetches(&f));
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .wait_ms = 60000 });
+    assert_int_equal(beat(&worker), 0);
+    enter_shard();
+    fetch_handler_hand_over(fetches(&f));
+    got = hear(&p, 1); /* at once */
+    assert_true(got.hands_over && got.in_sync && !got.status && !got.n_records);
+    append(&f, 1, SHARD_EVENT_ROWS);
+    send_push(&worker, 1);
+    enter_shard();
+    fetch_handler_open_gate(fetches(&f));
+    fetch_handler_unpark(fetches(&f));
+    assert_true(fetch_handler_is_full(fetches(&f)));
+    assert_int_equal(f.replies.n_waiting, 1);
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 1 }); /* it had asked before it heard */
+    got = hear(&p, 2);
+    assert_true(got.hands_over && !got.n_records);
+    assert_int_equal(f.replies.n_waiting, 1);
+    peer_close(&p);
+    peer_close(&worker);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +476,8 @@ int main(void)
         cmocka_unit_test(replies_wait_for_the_standby_while_the_gate_is_closed),
         cmocka_unit_test(a_worker_that_is_gone_is_shown_once_the_standby_knows),
         cmocka_unit_test(a_greater_term_seals_the_shard),
+        cmocka_unit_test(a_switch_is_drained_once_the_standby_has_all_and_all_replies_are_out),
+        cmocka_unit_test(a_shard_that_is_handed_over_says_so_and_acknowledges_nothing),
         cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
         cmocka_unit_test(what_looks_damaged_while_it_is_written_is_read_again),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
