@@ -19,7 +19,8 @@
 #include "worker/resume_point.h"
 
 #define MOMENTS_ROWS 100000u
-#define QUEUE_MIN 4u /* batches read ahead */
+#define READ_FLOATS_MIN (1u << 20) /* of a batch's rows, as if there was one a sample */
+#define QUEUE_MIN 4u               /* batches read ahead */
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
 
 static void free_files(char **files, uint32_t n)
@@ -445,6 +446,12 @@ int setup_check(struct setup *u, const struct settings *s, bool training, bool l
     return status ? status : check_checkpoints(s, err);
 }
 
+/* To wake threads for the rows of a small batch takes longer than to read them. */
+static bool rows_are_many(const struct settings *s)
+{
+    return (uint64_t)s->batch * s->dim >= READ_FLOATS_MIN;
+}
+
 /* Exact for a job's only worker; with others, rows are reused within the bound. */
 static struct param_store *with_cache(const struct settings *s, struct param_store *store,
                                       const struct ps_options *options)
@@ -452,6 +459,7 @@ static struct param_store *with_cache(const struct settings *s, struct param_sto
     const struct param_store_exact_cache_options exact = {
         .max_bytes = s->row_cache_bytes,
         .mode = options->mode,
+        .n_threads = rows_are_many(s) ? settings_loader_threads(s) : 1,
     };
     const struct param_store_stale_cache_options bounded = { .max_bytes = s->row_cache_bytes,
                                                              .mode = options->mode,
