@@ -389,15 +389,14 @@ static void start_fetching(struct standby *s) ON_MAIN
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_primary *p = &s->tasks[i].primary;
 
-        *p =
-            (struct shard_follower_primary){ .address = s->primary,
-                                             .shard = i,
-                                             .term = s->term,
-                                             .patience_ms =
-                                                 s->config.settings->standby_patience_ms,
-                                             .wait_ms = s->config.coordination ? HEART_MS : 0,
-                                             .on_handed_over = on_shard_handed_over,
-                                             .owner = &s->tasks[i] };
+        *p = (struct shard_follower_primary){ .address = s->primary,
+                                              .shard = i,
+                                              .term = s->term,
+                                              .patience_ms =
+                                                  s->config.settings->standby_patience_ms,
+                                              .wait_ms = s->config.coordination ? HEART_MS : 0,
+                                              .on_handed_over = on_shard_handed_over,
+                                              .owner = &s->tasks[i] };
         standby_hello_of(s, &p->hello);
     }
     standby_on_shards(s, fetch_shard, on_fetching);

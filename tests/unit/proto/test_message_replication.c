@@ -218,9 +218,8 @@ static void fetch_reply_comes_back(void **state)
     const uint8_t *bytes = (const uint8_t *)"12345678";
 
     (void)state;
-    assert_int_equal(fetch_reply_status(&(struct fetch_reply){ 0, "", 5, 400, 500, 450, 78,
-                                                               true, true, 3, bytes, 8, 2,
-                                                               { 7, 8 } }),
+    assert_int_equal(fetch_reply_status(&(struct fetch_reply){
+                         0, "", 5, 400, 500, 450, 78, true, true, 3, bytes, 8, 2, { 7, 8 } }),
                      0);
     assert_int_equal(fetch_reply_status(&(struct fetch_reply){ .status = PS_EMOVED }), 0);
     /* Records without bytes, and the reverse; more on the disk than there is; numbers beyond the last. */
