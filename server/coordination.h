@@ -57,17 +57,18 @@ bool coordination_is_there(const struct coordination *c) ON_MAIN;
 /* NULL: there is none, or none is known. Borrowed until the loop's next turn. */
 const struct claim *coordination_claim(const struct coordination *c) ON_MAIN;
 
-/* How long a standby waits for a silent primary: failover_after_ms, doubled for each three times in ten minutes that one
- * has taken over by itself, so that a machine that often stands still costs no failover each time. */
+/* How long a standby waits for a silent primary: failover_after_ms, doubled for each three times in ten minutes that
+ * one has taken over by itself, so that a machine that often stands still costs no failover each time. */
 uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
     ON_MAIN;
 
 /* The claim names this psd as the primary. */
 bool coordination_is_own(const struct coordination *c) ON_MAIN;
 
-/* Writes a claim of this psd as the primary, over the one that is known, whose takeovers it keeps if it has none itself. `done` is called once, later: 0, it was made;
- * -EEXIST, another one is there now, and this one never will be. Until the service has said which of both, it is asked
- * again: there is no deadline, and coordination_is_waiting() says so. One at a time. */
+/* Writes a claim of this psd as the primary, over the one that is known, whose takeovers it keeps if it has none
+ * itself. `done` is called once, later: 0, it was made; -EEXIST, another one is there now, and this one never will be.
+ * Until the service has said which of both, it is asked again: there is no deadline, and coordination_is_waiting() says
+ * so. One at a time. */
 void coordination_write(struct coordination *c, const struct claim *claim,
                         void (*done)(void *arg, const struct err *err), void *arg) ON_MAIN;
 

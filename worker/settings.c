@@ -86,7 +86,8 @@ static const struct setting rows[] = {
     ROW("job", "job", SETTING_TEXT, job, "NAME", "job", 0, 0,
         "name of the training run; its tables are NAME/..."),
     ROW("job", "servers", SETTING_TEXT, servers, "HOST:PORT,...", "127.0.0.1:7070", 0, 0,
-        "any one of the cluster's nodes is enough; or etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, which says where they are"),
+        "any one of the cluster's nodes is enough; or etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, "
+        "which says where they are"),
     ROW("job", "coord-ca", SETTING_TEXT, coord_ca, "FILE", "", 0, 0,
         "servers by etcd: ask it over TLS, and trust the certificates that this file signs"),
     ROW("job", "coord-cert", SETTING_TEXT, coord_cert, "FILE", "", 0, 0,

@@ -274,10 +274,9 @@ static void put_replication(FILE *out, const struct stats_standby *standby)
 
 static void put_coordination(FILE *out, const struct stats_coordination *c)
 {
-    if (c->is_on)
-        put_one(out, "psd_coordination_away", "gauge",
-                "1 while the coordination service does not answer: no standby takes over.",
-                c->is_away);
+    put_one(out, "psd_coordination_away", "gauge",
+            "1 while the coordination service does not answer: no standby takes over.",
+            c->is_away);
 }
 
 static void put_node(FILE *out, const struct node_report *node)

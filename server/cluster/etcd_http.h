@@ -51,8 +51,8 @@ void etcd_http_open(struct etcd_http *h, uv_loop_t *loop);
 /* No request is under way. on_closed is called later. */
 void etcd_http_close(struct etcd_http *h);
 
-/* Posts the body to http://ADDRESS/PATH, or https with a ca_file. timeout_ms 0: a stream, which has no end. Call it from the loop, not from
- * on_done or on_data. 0, or -ENOMEM. */
+/* Posts the body to http://ADDRESS/PATH, or https with a ca_file. timeout_ms 0: a stream, which has no end. Call it
+ * from the loop, not from on_done or on_data. 0, or -ENOMEM. */
 int etcd_http_start(struct etcd_http_transfer *t, const char *address, const char *path,
                     const char *body, uint64_t timeout_ms) MUST_CHECK;
 
