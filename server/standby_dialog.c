@@ -40,8 +40,10 @@ static void log_dropped(const struct standby *s, const struct follow_reply *repl
     for (uint32_t i = 0; i < standby_n_shards(s); i++)
         if (reply->keep[i] < s->last[i])
             log_line_warn("shard %" PRIu32 ": records %" PRIu64 " to %" PRIu64
-                          " are given up: the primary does not have them",
-                          i, reply->keep[i] + 1, s->last[i]);
+                          " are given up: the primary does not have them (its term is %" PRIu64
+                          ", this log ends in term %" PRIu64 ")",
+                          i, reply->keep[i] + 1, s->last[i], reply->term,
+                          terms_last(&s->terms));
 }
 
 /* Records in memory alone are dropped as they are; of what is applied a shard gets rid by a new life alone. */

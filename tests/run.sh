@@ -223,7 +223,7 @@ system_release() {
 system_others() {
     run_pytest python release "$jobs" tests/python
     run_pytest asan asan "$jobs" $([ "$plan" = ci ] || echo "--deselect=$orders") $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py $S/test_standby.py $S/test_pair.py
-    run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py
+    run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py $S/test_pair.py
 }
 system() {
     trap 'trap - INT TERM; kill 0' INT TERM # those beside it, too, which a shell lets ignore ^C

@@ -16,6 +16,7 @@
 #include "server/wal/wal_reader.h"
 
 #define REPLY_SLACK_BYTES 65536u /* of a frame, for its head */
+#define REPLY_HEAD_BYTES 1024u   /* of most; others grow */
 #define DOUBT_MS 1000u           /* what cannot be read for so long is lost */
 #define DOUBT_EVERY_MS 100u
 
@@ -270,6 +271,7 @@ static struct waiting_fetch take_first(struct fetch_handler *f)
 static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
                        struct fetch_reply *reply) ON_SHARD
 {
+    struct channel_loop *channels = w->connection->channel.channels;
     struct bytes frame = { 0 };
     int status;
 
@@ -281,9 +283,12 @@ static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
     reply->in_sync = f->is_in_sync || reply->hands_over; /* it has all, and stays so */
     histogram_record(&w->timing.requests->latency_ns, uv_hrtime() - w->timing.start_ns);
     w->timing.requests->n_refused += reply->status != 0;
-    status = message_write_fetch_reply(&frame, w->request_id, reply);
+    /* From the pool: new memory for each reply costs the shard more than the records in it. */
+    status = channel_loop_acquire(channels, REPLY_HEAD_BYTES + reply->record_bytes, &frame);
+    if (!status)
+        status = message_write_fetch_reply(&frame, w->request_id, reply);
     if (status)
-        bytes_deinit(&frame);
+        channel_loop_release(channels, &frame);
     else
         status = connection_send(w->connection, &frame);
     if (status)
@@ -485,16 +490,18 @@ static void send_from_ring(struct fetch_handler *f) ON_SHARD
 {
     const struct waiting_fetch *w = &f->waiting[0];
     const struct record_ring_part part = record_ring_read(&f->ring, w->next, w->max_bytes);
+    struct channel_loop *channels = w->connection->channel.channels;
     struct bytes gathered = { 0 };
     uint32_t n_records = 0;
 
-    if (part.n_bytes < w->max_bytes && record_ring_has(&f->ring, w->next + part.n_records))
+    if (part.n_bytes < w->max_bytes && record_ring_has(&f->ring, w->next + part.n_records) &&
+        !channel_loop_acquire(channels, w->max_bytes, &gathered))
         n_records = gather(f, w, &part, &gathered);
     if (n_records)
         send_records(f, w->next, bytes_front(&gathered), bytes_len(&gathered), n_records);
     else
         send_records(f, w->next, part.records, part.n_bytes, part.n_records);
-    bytes_deinit(&gathered);
+    channel_loop_release(channels, &gathered);
 }
 
 /* --- the order of fetches --- */

@@ -184,7 +184,7 @@ def part_push(args, say):
 def part_follow(args, say, speed):
     lags = []
 
-    def look(psd, proc):
+    def note_lags(psd, proc):
         while proc.poll() is None:
             lags.append(psd.lag_ms())
             time.sleep(0.02)
@@ -193,10 +193,10 @@ def part_follow(args, say, speed):
         bench(args, psd, "push", "--seconds", 0.2, "--warmup", 0, "--dim", 16, "--rows", args.rows)
         join()
         in_sync(psd)
-        run = bench(args, psd, "push", *load(args), "--no-fill", "--rate", speed / 2 / 1000, beside=lambda proc: look(psd, proc))
+        run = bench(args, psd, "push", *load(args), "--no-fill", "--rate", speed / 2 / 1000, beside=lambda proc: note_lags(psd, proc))
     lags.sort()
     p99 = lags[len(lags) * 99 // 100]
-    say({"part": "follow", "rows_per_s": run["rows_per_s"], "n_looks": len(lags), "lag_p50_ms": statistics.median(lags), "lag_p99_ms": p99})
+    say({"part": "follow", "rows_per_s": run["rows_per_s"], "n_samples": len(lags), "lag_p50_ms": statistics.median(lags), "lag_p99_ms": p99})
     rig.table(["follow", "rows/s", "lag p50", "lag p99"],
               [["half load", f"{run['rows_per_s']:,.0f}", f"{statistics.median(lags):.0f} ms", f"{p99:.0f} ms"]])
 
