@@ -20,7 +20,7 @@
 #include "server/replication/follower.h"
 
 #define FETCHES_MAX 2u
-#define TELL_MS 1000u        /* for the primary to answer that it has heard */
+#define REPORT_MS 1000u      /* for the primary to answer that it has heard */
 #define HEAD_BYTES_MAX 4096u /* of a reply, beside its records */
 
 struct shard_follower {
@@ -42,7 +42,7 @@ struct shard_follower {
     uint64_t retry_ms;
     uint64_t durable;
     bool
-        is_telling; /* the primary is told that a row differs: its answer ends the connection */
+        is_reporting; /* the primary is told that a row differs: its answer ends the connection */
     char useless[200]; /* why the shard is not the primary's, and never will be; "": it is */
     char refusal[200]; /* why this side ends the connection; "": it does not */
     uv_mutex_t lock;
@@ -111,7 +111,7 @@ static void give_up(struct shard_follower *f, const char *why, bool needs_copy) 
 static void lose(struct shard_follower *f, const char *why) ON_SHARD
 {
     if (f->state == SHARD_FOLLOWER_FETCHING) {
-        give_up(f, f->is_telling ? f->useless : why, f->is_telling);
+        give_up(f, f->is_reporting ? f->useless : why, f->is_reporting);
         return;
     }
     hang_up(f);
@@ -126,7 +126,7 @@ static void give_up(struct shard_follower *f, const char *why, bool needs_copy)
 {
     hang_up(f);
     f->state = SHARD_FOLLOWER_FAILED;
-    f->is_telling = false;
+    f->is_reporting = false;
     if (needs_copy && why != f->useless)
         snprintf(f->useless, sizeof f->useless, "%.199s", why);
     uv_mutex_lock(&f->lock);
@@ -181,7 +181,7 @@ static bool has_to_fetch(const struct shard_follower *f) ON_SHARD
 {
     bool has_progress = f->durable > f->sent_durable || f->follower.received + 1 > f->sent_next;
 
-    if (!f->is_welcome || f->is_stuck || f->is_telling || f->is_over ||
+    if (!f->is_welcome || f->is_stuck || f->is_reporting || f->is_over ||
         f->n_fetches >= FETCHES_MAX)
         return false;
     return !f->n_fetches || has_progress || is_behind(f);
@@ -194,7 +194,7 @@ static void fetch_more(struct shard_follower *f) ON_SHARD
 }
 
 /* A row differs: the primary hears of it first, so that its operators do, too. Nothing is acknowledged any more. */
-static void tell_difference(struct shard_follower *f, const char *sentence) ON_SHARD
+static void report_difference(struct shard_follower *f, const char *sentence) ON_SHARD
 {
     struct fetch m = { .term = f->primary.term, .next = f->sent_next };
     int status;
@@ -213,7 +213,7 @@ static void tell_difference(struct shard_follower *f, const char *sentence) ON_S
         give_up(f, sentence, true);
         return;
     }
-    f->is_telling = true;
+    f->is_reporting = true;
     f->asked_ms = clock_mono_ms();
 }
 
@@ -240,7 +240,7 @@ static bool follow(struct shard_follower *f) ON_SHARD
         return true;
     log_line_error("shard %" PRIu32 ": %s", f->config.shard_number, err.text);
     if (f->follower.differs && f->is_welcome)
-        tell_difference(f, err.text);
+        report_difference(f, err.text);
     else
         give_up(f, err.text, true);
     return false;
@@ -276,7 +276,7 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
 
     if (status)
         return refuse(f, status, "the primary's answer makes no sense");
-    if (f->is_telling)
+    if (f->is_reporting)
         return reply.status ? refuse(f, UV_EOF, f->useless) : 0;
     if (reply.status)
         return on_refusal(f, &reply);
@@ -498,7 +498,7 @@ void shard_follower_tick(struct shard_follower *f)
     if (!f || f->state == SHARD_FOLLOWER_FAILED || (f->is_stuck && !follow(f)))
         return;
     doubt_sync(f, now_ms);
-    if (f->is_telling && now_ms - f->asked_ms > TELL_MS)
+    if (f->is_reporting && now_ms - f->asked_ms > REPORT_MS)
         give_up(f, f->useless, true);
     if (f->state == SHARD_FOLLOWER_IDLE) {
         update_view(f);

@@ -15,6 +15,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "server/cluster_file.h"
+#include "server/replication/arithmetic.h"
 #include "server/replication/log_end.h"
 #include "server/standby_session.h"
 

@@ -323,7 +323,7 @@ void standby_watch_shards(struct standby *s)
     }
     standby_set_why(s, why);
     if (!why[0] && clock_mono_ms() - s->since_ms >= STEADY_MS)
-        s->told[0] = '\0';
+        s->logged[0] = '\0';
     note_sync(s, in_sync);
 }
 

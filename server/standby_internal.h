@@ -23,11 +23,12 @@ struct standby {
     uint64_t since_unix_ms, since_ms; /* in this state */
     struct address primary;
     struct standby_session session;
-    uint64_t retry_ms;                    /* the next dial */
-    uint32_t n_failed;                    /* in a row */
-    bool is_refusing;                     /* it lives, and does not want us */
-    bool is_unsteady;                     /* the last time it followed it was for a moment */
-    char why[256], told[256];             /* told: logged, and not over since */
+    uint64_t retry_ms; /* the next dial */
+    uint32_t n_failed; /* in a row */
+    bool is_refusing;  /* it lives, and does not want us */
+    bool is_unsteady;  /* the last time it followed it was for a moment */
+    char why[256],
+        logged[256]; /* logged: the last reason that is in the log, if it is not over */
     char note[STANDBY_SETTINGS_NOTE_MAX]; /* about the primary that was followed last */
     bool is_loaded;                       /* the shards have this node's data */
     bool asks_twice;                      /* FOLLOW, before it fetches */
@@ -159,8 +160,8 @@ void standby_try_begin_term(struct standby *s) ON_MAIN;
 /* Takes over if the primary is silent, and the claim allows it. */
 void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
 
-/* Of the main thread, also while a job works: what `terms` says, or said when the job began, if the shards have not said
- * otherwise since. */
+/* Of the main thread, also while a job works: what `terms` says, or said when the job began, if the shards have not
+ * said otherwise since. */
 static inline bool standby_noted_sync(const struct standby *s)
 {
     return s->was_in_sync && (s->is_working ? s->found.in_sync : s->terms.in_sync);

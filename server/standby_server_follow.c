@@ -14,6 +14,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/message_replication.h"
+#include "server/replication/arithmetic.h"
 #include "server/standby_settings.h"
 
 void standby_server_end_follow(struct standby_server *s)

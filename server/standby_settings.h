@@ -7,7 +7,6 @@
 
 #include "proto/message_replication.h"
 #include "server/cluster/claim.h"
-#include "server/replication/arithmetic.h"
 #include "server/settings.h"
 
 /* Those that all nodes of a cluster have in common, too. */
@@ -22,8 +21,8 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
 
 #define STANDBY_SETTINGS_NOTE_MAX 200u
 
-/* True, and a sentence for operators: the two compute otherwise (replication/arithmetic.h). That is no reason to refuse:
- * what comes of it an audit finds. "" is a psd that does not say. */
+/* True, and a sentence for operators: the two compute otherwise (replication/arithmetic.h). That is no reason to
+ * refuse: what comes of it an audit finds. "" is a psd that does not say. */
 bool standby_settings_arithmetic_differs(const char *primary, const char *standby,
                                          char ret[static STANDBY_SETTINGS_NOTE_MAX]);
 

@@ -10,6 +10,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/connector.h"
+#include "server/replication/arithmetic.h"
 #include "server/shard_follower.h"
 #include "server/standby_settings.h"
 
@@ -27,9 +28,9 @@ void standby_set_state(struct standby *s, enum standby_state state)
 /* A line of the log for each new reason. */
 void standby_set_why(struct standby *s, const char *why)
 {
-    if (why[0] && strcmp(why, s->told) != 0) {
+    if (why[0] && strcmp(why, s->logged) != 0) {
         log_line_warn("standby of %s: %s", s->config.primary, why);
-        snprintf(s->told, sizeof s->told, "%s", why);
+        snprintf(s->logged, sizeof s->logged, "%s", why);
     }
     snprintf(s->why, sizeof s->why, "%s", why);
 }

@@ -5,7 +5,7 @@
 
 #include "common/crc32c.h"
 
-#define LOOKS_MAX (4 * AUDIT_ROWS_MAX) /* at places of rows, of which some are free */
+#define PLACES_MAX (4 * AUDIT_ROWS_MAX) /* of rows, of which some are free */
 
 struct audit_row {
     uint32_t table, crc;
@@ -50,7 +50,8 @@ size_t audit_take(struct shard *s, uint64_t number, struct audit_cursor *cursor,
     if (!number || !shard_is_between_changes(s))
         return 0;
     memcpy(dst, &number, sizeof number);
-    for (uint32_t i = 0; i < LOOKS_MAX && n_bytes + AUDIT_ROW_BYTES <= MESSAGE_AUDIT_MAX; i++) {
+    for (uint32_t i = 0; i < PLACES_MAX && n_bytes + AUDIT_ROW_BYTES <= MESSAGE_AUDIT_MAX;
+         i++) {
         struct shard_table *t;
         uint32_t table;
         const struct row *row = next_row(s, cursor, &t, &table);

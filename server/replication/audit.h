@@ -25,8 +25,8 @@ struct audit_cursor {
     uint64_t row; /* its number (table.h) */
 };
 
-/* The next rows, as of record `number`, the shard's newest. Returns the bytes; 0: a push is between its slices, or there
- * are no rows there. */
+/* The next rows, as of record `number`, the shard's newest. Returns the bytes; 0: a push is between its slices, or
+ * there are no rows there. */
 size_t audit_take(struct shard *s, uint64_t number, struct audit_cursor *cursor,
                   uint8_t dst[static MESSAGE_AUDIT_MAX]) ON_SHARD;
 

@@ -59,17 +59,17 @@ def synced(tmp_path, monkeypatch):
     return read
 
 
-def cut_power(synced, *members):
+def lose_power(synced, *members):
     """At once, and their disks have what was synced."""
     kill(*members)
-    ends, cut = synced(), 0
+    ends, n_lost = synced(), 0
     for path in (path for member in members for path in member.data.rglob("*") if path.is_file()):
         found = path.stat()
         end = ends.get((found.st_dev, found.st_ino), 0)
         if found.st_size > end:
-            cut += found.st_size - end
+            n_lost += found.st_size - end
             os.truncate(path, end)
-    return cut
+    return n_lost
 
 
 def check_all_once(counter):
@@ -149,7 +149,7 @@ def test_both_lose_power_and_come_back(pair, count, synced, ack, durability):
              state="following" if ack == "no" else "in sync")
     counter = count(p)
     push_on(counter, 300)
-    print(f"{cut_power(synced, p.primary, p.standby)} bytes are cut off")
+    print(f"{lose_power(synced, p.primary, p.standby)} bytes are lost")
     serve_again(p) if ack == "no" else come_back(p)
     push_on(counter)
     check_all_once(counter) if durability == "fsync" else check_at_most_once(counter)
@@ -161,7 +161,7 @@ def test_both_lose_power_and_the_primarys_disk_is_lost(pair, count, synced, ack,
     p = pair("--standby-ack", ack, "--durability", durability, "--log-interval", "300ms")
     counter = count(p)
     push_on(counter, 300)
-    print(f"{cut_power(synced, p.primary, p.standby)} bytes are cut off")
+    print(f"{lose_power(synced, p.primary, p.standby)} bytes are lost")
     shutil.rmtree(p.primary.data)
     p.standby.start("--standby", p.primary.address)
     wait_for("a refusal", lambda: "--accept-loss" in p.standby.psctl("promote", "--the-other-is-dead").stderr, 20)

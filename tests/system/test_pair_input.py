@@ -432,7 +432,7 @@ def test_a_row_of_the_standby_that_differs_is_found_and_all_is_copied_anew(pair)
     check(pushers)
 
 
-def test_another_libm_is_told_by_both(pair):
+def test_another_libm_is_logged_by_both(pair):
     """The processor's features that it uses are its own affair: without FMA its logarithm has other last bits."""
     primary = pair("a")
     primary.await_ready()
