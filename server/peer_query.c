@@ -149,7 +149,7 @@ static int read_answer(const struct peer_query *asked, const struct hello_reply 
 
 int peer_query_ask(const struct peer_query *asked, struct peer_answer *ret, struct err *err)
 {
-    const uint64_t until_ms = clock_mono_ms() + PEER_QUERY_MS;
+    const uint64_t until_ms = clock_mono_ms() + asked->wait_ms;
     struct hello_reply reply = { 0 };
     struct sockaddr_storage at;
     int fd = -1, status = address_resolve("peer", asked->peer, &at, err);

@@ -8,12 +8,13 @@
 #include "common/status.h"
 #include "proto/message.h"
 
-#define PEER_QUERY_MS 800u /* for all of it */
+#define PEER_QUERY_MS 1000u     /* at a start: for all of it */
+#define PEER_QUERY_SOON_MS 400u /* while replies wait for the peer, or may soon */
 
 struct peer_query {
     char peer[MESSAGE_ADDRESS_MAX]; /* HOST:PORT */
     char token[128];                /* as a hello has it */
-    uint32_t node;
+    uint32_t node, wait_ms;
 };
 
 struct peer_answer {
@@ -22,7 +23,7 @@ struct peer_answer {
     char primary[MESSAGE_ADDRESS_MAX]; /* "": not known */
 };
 
-/* Blocks for PEER_QUERY_MS at most. Statuses of sockets, -ETIMEDOUT, PS_EPROTO, or the peer's own refusal. */
+/* Blocks for wait_ms at most. Statuses of sockets, -ETIMEDOUT, PS_EPROTO, or the peer's own refusal. */
 int peer_query_ask(const struct peer_query *asked, struct peer_answer *ret, struct err *err)
     MUST_CHECK;
 

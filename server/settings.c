@@ -145,7 +145,7 @@ static const struct setting rows[] = {
       "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "
       "only while it is in sync",
       AT(standby_ack), 0, 0 },
-    { "standby", "standby-patience", SETTING_MS, "TIME", "1500ms",
+    { "standby", "standby-patience", SETTING_MS, "TIME", "1s",
       "replies wait so long for a standby that is silent; then it is out of sync, and no reply waits for it",
       AT(standby_patience_ms), 50, DAY_MS },
     { "standby", "standby-log-max", SETTING_BYTES, "BYTES", "8G",

@@ -26,7 +26,7 @@
 #include "server/shard_wal.h"
 
 #define SHARD_FOLLOWER_SILENCE_MS 5000u
-#define SHARD_FOLLOWER_WAIT_MS 500u              /* for a first record */
+#define SHARD_FOLLOWER_WAIT_MS 250u              /* for a first record */
 #define SHARD_FOLLOWER_FETCH_BYTES (1u << 20)    /* of a reply; one record may be longer */
 #define SHARD_FOLLOWER_CATCH_UP_BYTES (4u << 20) /* of one that does not bring all */
 

@@ -13,11 +13,28 @@ static const char *named_primary(const struct standby_server *s) ON_MAIN
     return c ? c->primary : "another psd";
 }
 
+/* Since when the standby has been silent, if that makes pulls wait; 0: it does not. */
+static uint64_t pulls_wait_ms(const struct standby_server *s) ON_MAIN
+{
+    const uint64_t now_ms = clock_mono_ms();
+    uint64_t longest_ms = 0;
+
+    for (uint32_t i = 0; i < s->n_shards && s->coordination && s->sync.state == SYNC_IN; i++) {
+        const uint64_t sent_ms = atomic_load(&standby_shards_view(s->shards, i)->sent_ms);
+
+        if (now_ms > sent_ms + FETCH_HANDLER_ALONE_MS && now_ms - sent_ms > longest_ms)
+            longest_ms = now_ms - sent_ms;
+    }
+    return longest_ms;
+}
+
 static void describe_wait(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
     const bool switches = s->switching.step != SWITCH_NONE;
+    const uint64_t silent_ms = pulls_wait_ms(s);
     const uint64_t waited_ms =
-        clock_mono_ms() - (switches ? s->switching.since_ms : s->since_ms);
+        silent_ms ? silent_ms
+                  : clock_mono_ms() - (switches ? s->switching.since_ms : s->since_ms);
     char wait[COORDINATION_WAIT_MAX];
 
     ret->wait_since_unix_ms = clock_unix_ms() - waited_ms;
@@ -28,7 +45,11 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
              s->state == SERVER_SERVING)
         snprintf(ret->wait, sizeof ret->wait,
                  "replies wait until the coordination service has noted whether standby %.48s "
-                 "is in sync",
+                 "is in sync%s",
+                 s->terms.peer, silent_ms ? "; it may be the primary by now: pulls wait" : "");
+    else if (silent_ms)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "standby %.60s does not answer, and may be the primary by now: pulls wait",
                  s->terms.peer);
     else if (s->coordination && coordination_is_waiting(s->coordination, wait))
         snprintf(ret->wait, sizeof ret->wait, "%s", wait);

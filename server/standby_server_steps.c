@@ -28,6 +28,7 @@ void standby_server_ask_shards(struct standby_server *s, enum shard_thread_stand
         .term = terms_last(&s->terms),
         .ack = s->terms.ack,
         .pin_bytes_max = s->config.settings->standby_log_max_bytes / s->n_shards,
+        .takes_over = s->coordination != NULL,
         .needs_disk = s->config.settings->durability == WAL_FSYNC
     };
 

@@ -88,10 +88,11 @@ static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
  * one goes on alone, and from then on again and again while there is none. */
 static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    bool is_in = s->sync.state == SYNC_IN;
+    const bool is_in = s->sync.state == SYNC_IN;
+    const uint64_t every_ms = is_in ? s->sync.patience_ms / 2 : ASK_EVERY_MS;
 
     if (s->coordination || !s->terms.peer[0] || s->request.step != FOLLOW_NONE ||
-        now_ms - s->asked_ms < ASK_EVERY_MS)
+        now_ms - s->asked_ms < every_ms)
         return false;
     if (is_in ? !sync_seems_lost(&s->sync, standby_shards_query(s->shards), s->n_shards, now_ms)
               : s->is_followed || s->sync.state != SYNC_OUT)

@@ -159,7 +159,9 @@ void standby_server_ask_peer(struct standby_server *s)
 {
     struct peer_query *asked = &s->query.asked;
 
-    *asked = (struct peer_query){ .node = s->config.welcome->node };
+    *asked = (struct peer_query){ .node = s->config.welcome->node,
+                                  .wait_ms = s->state < SERVER_SERVING ? PEER_QUERY_MS
+                                                                       : PEER_QUERY_SOON_MS };
     snprintf(asked->peer, sizeof asked->peer, "%s", s->terms.peer);
     snprintf(asked->token, sizeof asked->token, "%.127s", s->config.settings->token);
     s->asked_ms = clock_mono_ms();

@@ -142,17 +142,29 @@ static void publish_gate(struct fetch_handler *f)
     atomic_store(&f->view.is_closed, f->gate.mode != GATE_OPEN);
 }
 
+/* Once the gate is open, a claim says that the standby may not take over. */
+static uint64_t alone_until_ms(const struct fetch_handler *f)
+{
+    if (!f->standby.takes_over || !f->is_in_sync || f->gate.mode != GATE_WAITS)
+        return UINT64_MAX;
+    return atomic_load(&f->view.sent_ms) + FETCH_HANDLER_ALONE_MS;
+}
+
 /* What the standby has, or the gate, has changed. */
 static void move_gate(struct fetch_handler *f) ON_SHARD
 {
     struct reply_queue *replies = replies_of(f);
-    const bool shows_gone = reply_queue_shows_gone(replies);
+    const uint64_t loop_ms = uv_now(f->config.context->loop);
+    const bool shows_all =
+        reply_queue_shows_gone(replies) && reply_queue_is_current(replies, loop_ms);
 
     f->ring.keeps = f->gate.mode == GATE_WAITS;
     f->was_full = f->was_full || record_ring_is_full(&f->ring);
     publish_gate(f);
     reply_queue_set_standby(replies, gate_acknowledged(&f->gate));
-    f->has_moved = f->has_moved || (!shows_gone && reply_queue_shows_gone(replies));
+    replies->alone_until_ms = alone_until_ms(f);
+    f->has_moved = f->has_moved || (!shows_all && reply_queue_shows_gone(replies) &&
+                                    reply_queue_is_current(replies, loop_ms));
     if (f->was_full && !fetch_handler_is_full(f)) {
         f->was_full = false;
         replies->is_full = false;
@@ -617,6 +629,7 @@ void fetch_handler_close_gate(struct fetch_handler *f)
 void fetch_handler_set_in_sync(struct fetch_handler *f)
 {
     f->is_in_sync = f->gate.mode == GATE_WAITS;
+    move_gate(f);
 }
 
 void fetch_handler_open_gate(struct fetch_handler *f)
@@ -755,7 +768,8 @@ int fetch_handler_receive(struct fetch_handler *f, struct request *r)
         f->sent_through = asked.next - 1;
     }
     atomic_store(&f->view.heard_ms, clock_mono_ms());
-    atomic_store(&f->view.sent_ms, asked.heard_ms);
+    if (asked.heard_ms <= clock_mono_ms()) /* no word has been sent later */
+        atomic_store(&f->view.sent_ms, asked.heard_ms);
     record_ring_release(&f->ring, f->gate.received);
     move_pin(f);
     move_gate(f);

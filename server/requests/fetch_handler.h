@@ -30,6 +30,10 @@
 #define FETCH_HANDLER_WAIT_MS_MAX 60000u
 #define FETCH_HANDLER_BYTES_DEFAULT (1u << 20)
 
+/* A standby takes over at the earliest 700 ms (--failover-after) after it has received a word of its primary. So a
+ * primary counts from when it sent the newest word that was answered, and stops answering pulls before that. */
+#define FETCH_HANDLER_ALONE_MS 500u
+
 struct fetch_handler;
 
 /* Written by the shard's thread; read by any. Times are clock_mono_ms(). */
@@ -103,6 +107,7 @@ struct fetch_standby {
     char name[64]; /* of its hello */
     uint64_t pin_bytes_max;
     bool needs_disk; /* of a switch */
+    bool takes_over; /* by itself, if it hears nothing of this psd: with --coord */
 };
 
 /* The log keeps records from this one on, until the standby has written them or too many come behind. */

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -52,6 +53,29 @@ def test_without_etcd_pushes_go_on_while_both_live(start, etcd):
     wait_for("its return", lambda: pair.standby.says("the service answers again"), 60)
     kill(pair.primary)
     await_takeover(pair)
+    counter.check()
+
+
+READS = """
+import sys
+import psd
+with psd.connect(sys.argv[1], job="count-async", reader=True) as client:
+    print("rows", client.table("sums").pull([1, 2]).shape)
+"""
+
+
+def test_a_primary_that_may_have_been_replaced_answers_no_pull(start, etcd):
+    """Its standby is silent, and etcd does not say which of them is the primary."""
+    pair, counter = start(etcd)
+    etcd.signal(signal.SIGSTOP, 0)
+    pair.standby.proc.send_signal(signal.SIGSTOP)
+    wait_for("its wait in why", lambda: "may be the primary by now: pulls wait" in pair.primary.psctl("why").stdout, 30)
+    with subprocess.Popen([sys.executable, "-c", READS, f"psd://{pair.primary.address}"], stdout=subprocess.PIPE, text=True,
+                          env=psd_environment()) as reader:
+        wait_for("a pull that waits", lambda: re.search(r'"parked_pulls": ?[1-9]', pair.primary.psctl("status", "--json").stdout), 30)
+        pair.standby.proc.send_signal(signal.SIGCONT)
+        etcd.heal()
+        assert reader.communicate(timeout=60)[0].startswith("rows")
     counter.check()
 
 

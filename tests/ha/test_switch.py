@@ -185,3 +185,34 @@ def test_the_standby_is_asked_and_names_its_primary(pair):
     said = p.standby.psctl("switch", "0")
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith(p.standby.address)
+
+
+def test_a_standby_whose_disk_refuses_the_new_term_gives_the_primary_back(pair, count):
+    p = pair("--durability", "fsync")
+    counters = count(p, "async")
+    (p.standby.data / "TERMS.tmp").mkdir()  # so it cannot be written
+    said = p.primary.psctl("switch")
+    assert said.returncode == 1 and "has not become the primary: it asks to follow this psd again" in said.stderr
+    assert p.standby.says("this standby was to take over, and cannot")
+    (p.standby.data / "TERMS.tmp").rmdir()
+    stalls(counters)
+    if p.standby.proc.poll() is None:
+        p.standby.proc.kill()
+    p.standby.proc.wait()
+    p.standby.start("--standby", p.primary.address)
+    await_both(p)
+    check_all_once(counters)
+
+
+def test_a_primary_whose_disk_does_not_note_the_switch_hears_of_it_at_its_next_start(pair, count):
+    p = pair("--durability", "fsync")
+    counters = count(p, "async")
+    (p.primary.data / "TERMS.tmp").mkdir()
+    switch(p)
+    assert p.standby.proc.wait(60) == 3
+    assert p.standby.says("this psd does not note that it is a standby now")
+    stalls(counters)
+    (p.standby.data / "TERMS.tmp").rmdir()
+    p.standby.start()
+    await_both(p)
+    check_all_once(counters)

@@ -1,4 +1,5 @@
 /* A shard's part of a standby: what it gets, what replies wait for, and what the log keeps for it. */
+#include "common/clock.h"
 #include "proto/message_replication.h"
 #include "server/wal/wal_writer.h"
 #include "serving.h"
@@ -378,6 +379,49 @@ static void what_looks_damaged_while_it_is_written_is_read_again(void **state)
     crash_files_deinit(&disk);
 }
 
+static bool is_current(struct fixture *f)
+{
+    enter_shard();
+    return reply_queue_is_current(&f->replies, uv_now(&f->loop));
+}
+
+static void a_primary_that_a_standby_may_have_replaced_shows_nothing(void **state)
+{
+    const uint64_t old_ms = clock_mono_ms() - 2 * FETCH_HANDLER_ALONE_MS;
+    struct fetch_standby standby = standby_of_nobody;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    enter_shard();
+    snprintf(standby.name, sizeof standby.name, "%s", f.connections.first->hello.name);
+    standby.takes_over = true;
+    fetch_handler_begin(fetches(&f), &standby, 0);
+    fetch_handler_close_gate(fetches(&f));
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = old_ms });
+    (void)hear(&p, 1);
+    assert_true(is_current(&f)); /* no claim says that it may take over */
+    fetch_handler_set_in_sync(fetches(&f));
+    assert_false(is_current(&f));
+    /* A word that has not been sent yet is none. */
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = UINT64_MAX });
+    (void)hear(&p, 2);
+    assert_false(is_current(&f));
+    ask(&p, 3, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = clock_mono_ms() });
+    (void)hear(&p, 3);
+    assert_true(is_current(&f));
+    ask(&p, 4, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = old_ms });
+    (void)hear(&p, 4);
+    assert_false(is_current(&f));
+    enter_shard();
+    fetch_handler_open_gate(fetches(&f));
+    assert_true(is_current(&f));
+    peer_close(&p);
+    tear_down(&f);
+}
+
 static bool is_drained(struct fixture *f)
 {
     enter_shard();
@@ -476,6 +520,7 @@ int main(void)
         cmocka_unit_test(replies_wait_for_the_standby_while_the_gate_is_closed),
         cmocka_unit_test(a_worker_that_is_gone_is_shown_once_the_standby_knows),
         cmocka_unit_test(a_greater_term_seals_the_shard),
+        cmocka_unit_test(a_primary_that_a_standby_may_have_replaced_shows_nothing),
         cmocka_unit_test(a_switch_is_drained_once_the_standby_has_all_and_all_replies_are_out),
         cmocka_unit_test(a_shard_that_is_handed_over_says_so_and_acknowledges_nothing),
         cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
