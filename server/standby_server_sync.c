@@ -21,6 +21,7 @@ static void on_written(void *server)
     sync_note_write(&s->sync, s->job.err.status, clock_mono_ms());
     if (s->sync.state != SYNC_IN)
         return;
+    s->asked_ms = 0; /* if it is lost soon, it is asked before this psd goes on alone */
     log_line_info("standby %.63s is in sync", s->name);
     standby_server_order(s, SHARD_STANDBY_IN_SYNC);
 }

@@ -176,7 +176,9 @@ static void begin_by_claim(struct standby_server *s) ON_MAIN
     const struct claim *c = coordination_claim(s->coordination);
 
     s->has_read_claim = true;
-    s->is_foreign = c && !s->has_begun && c->history != s->terms.history;
+    /* TERMS has a primary's term before the claim has it: a lower one is of a directory that was put back. */
+    s->is_foreign = c && !s->has_begun &&
+                    (c->history != s->terms.history || c->term > terms_last(&s->terms));
     if (!s->terms.history)
         terms_begin_history(&s->terms, terms_random(), s->terms.timeline, s->n_shards);
     if (s->is_foreign) {

@@ -155,6 +155,8 @@ def test_a_standby_that_stood_still_itself_does_not_take_over(start, etcd):
         wait_for("pushes", lambda n=pushed: counter.ask("go")["pushed"] > n + 20, 30)
     assert pair.primary.replication()["role"] == "primary" and not pair.standby.says("takes over")
     counter.check()
+
+
 def run(program, *words):
     return subprocess.run([BIN / program, *words], capture_output=True, text=True, timeout=60, check=False)
 
@@ -237,3 +239,23 @@ def test_etcd_that_asks_for_certificates_and_a_password(tmp_path):
         if pair:
             pair.end()
         etcd.end()
+
+
+def test_a_directory_that_is_older_than_the_claim_serves_with_accept_loss_alone(etcd, tmp_path):
+    """A backup that was put back: it lacks what its successor has acknowledged."""
+    member = Member(tmp_path / "a", free_ports(1)[0], "--shards", "1", "--coord", etcd.url(), "--durability", "fsync")
+    for n in range(2):
+        member.start()
+        wait_for("psd's start", lambda n=n: member.log.read_text().count("psd ready: ") > n)
+        member.proc.kill()
+        member.proc.wait()
+        if not n:
+            shutil.copytree(member.data, tmp_path / "backup")
+    shutil.rmtree(member.data)
+    shutil.move(tmp_path / "backup", member.data)
+    member.start()
+    wait_for("a refusal", lambda: member.says("has not the group's data"))
+    assert member.psctl("promote", "--accept-loss").returncode == 0
+    wait_for("psd's start", lambda: member.log.read_text().count("psd ready: ") == 3)
+    member.proc.kill()
+    member.proc.wait()
