@@ -149,7 +149,7 @@ static double mb(uint64_t n_bytes)
 }
 
 /* One line when pushes begin to wait for the disk and one when they wait no more. */
-static void report_bound(struct shard_wal *l, const struct wal_thread_view *view)
+static void report_bound(struct shard_wal *l, const struct wal_thread_view *view) ON_SHARD
 {
     const struct push_waits *waits = &l->config.replies->push_waits;
     uint64_t now_ms = clock_mono_ms();

@@ -46,7 +46,7 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
         snprintf(ret->wait, sizeof ret->wait,
                  "replies wait until the coordination service has noted whether standby %.48s "
                  "is in sync%s",
-                 s->terms.peer, silent_ms ? "; it may be the primary by now: pulls wait" : "");
+                 s->terms.peer, silent_ms ? "; pulls wait, too" : "");
     else if (silent_ms)
         snprintf(ret->wait, sizeof ret->wait,
                  "standby %.60s does not answer, and may be the primary by now: pulls wait",

@@ -172,7 +172,7 @@ struct stats_standby {
     uint64_t
         n_differences; /* of a primary: so often its standby has found a row that is not the same */
     char note[200]; /* what operators should know of the two; "": nothing */
-    char wait[200]; /* why it waits for a person or its peer; "": it does not */
+    char wait[160]; /* why it waits for a person or its peer; "": it does not */
     uint64_t wait_since_unix_ms;
 };
 

@@ -37,7 +37,7 @@ static void slow_down(struct catch_up *c, uint64_t pushed, uint64_t taken, uint6
     c->records_per_s = greatest(c->records_per_s, c->least_per_s);
 }
 
-static void judge(struct catch_up *c, uint64_t appended, uint64_t received, uint64_t ms)
+static void end_window(struct catch_up *c, uint64_t appended, uint64_t received, uint64_t ms)
 {
     const uint64_t pushed = appended - c->appended, taken = received - c->received;
     const uint64_t left = appended - received;
@@ -64,7 +64,7 @@ void catch_up_note(struct catch_up *c, uint64_t appended, uint64_t received, uin
 
     if (ms < CATCH_UP_WINDOW_MS)
         return;
-    judge(c, appended, received, ms);
+    end_window(c, appended, received, ms);
     c->since_ms = c->from_ms = now_ms;
     c->appended = c->from = appended;
     c->received = received;

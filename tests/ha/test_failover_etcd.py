@@ -69,7 +69,7 @@ def test_a_primary_that_may_have_been_replaced_answers_no_pull(start, etcd):
     pair, counter = start(etcd)
     etcd.signal(signal.SIGSTOP, 0)
     pair.standby.proc.send_signal(signal.SIGSTOP)
-    wait_for("its wait in why", lambda: "may be the primary by now: pulls wait" in pair.primary.psctl("why").stdout, 30)
+    wait_for("its wait in why", lambda: "pulls wait" in pair.primary.psctl("why").stdout, 30)
     with subprocess.Popen([sys.executable, "-c", READS, f"psd://{pair.primary.address}"], stdout=subprocess.PIPE, text=True,
                           env=psd_environment()) as reader:
         wait_for("a pull that waits", lambda: re.search(r'"parked_pulls": ?[1-9]', pair.primary.psctl("status", "--json").stdout), 30)

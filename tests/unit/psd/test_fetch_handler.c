@@ -338,7 +338,7 @@ static void turn(struct fixture *f)
     fetch_handler_tick(fetches(f));
 }
 
-static void what_looks_damaged_while_it_is_written_is_read_again(void **state)
+static void a_block_that_is_being_written_is_read_again(void **state)
 {
     struct crash_files disk;
     const struct fetch_view *view;
@@ -524,7 +524,7 @@ int main(void)
         cmocka_unit_test(a_switch_is_drained_once_the_standby_has_all_and_all_replies_are_out),
         cmocka_unit_test(a_shard_that_is_handed_over_says_so_and_acknowledges_nothing),
         cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
-        cmocka_unit_test(what_looks_damaged_while_it_is_written_is_read_again),
+        cmocka_unit_test(a_block_that_is_being_written_is_read_again),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
     };
 
