@@ -373,14 +373,14 @@ struct coord_options settings_coord(const struct settings *s)
 
 static int check_coord(const struct settings *s, struct err *err)
 {
-    const bool is_told = s->coord_ca[0] || s->coord_cert[0] || s->coord_key[0] ||
-                         s->coord_user[0] || s->coord_password_file[0];
+    const bool has_options = s->coord_ca[0] || s->coord_cert[0] || s->coord_key[0] ||
+                             s->coord_user[0] || s->coord_password_file[0];
 
     if (!s->coord[0])
-        return is_told ? err_set(err, PS_ESETTING,
-                                 "coord-ca, coord-cert, coord-key, coord-user and "
-                                 "coord-password-file need coord")
-                       : 0;
+        return has_options ? err_set(err, PS_ESETTING,
+                                     "coord-ca, coord-cert, coord-key, coord-user and "
+                                     "coord-password-file need coord")
+                           : 0;
     if (strncmp(s->coord, "etcd://", 7) != 0)
         return err_set(err, PS_ESETTING,
                        "coord: expected etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, got %.100s",

@@ -547,7 +547,7 @@ static void use_message(struct watch *w, const cJSON *root)
         schedule(w->c, w->start_ms);
     } else if (a.is_canceled &&
                a.reason[0]) { /* all that etcd 3.4 says of a token that has ended */
-        etcd_auth_forget(&w->c->auth);
+        etcd_auth_drop(&w->c->auth);
         err_set(&err, -EACCES, "etcd at %s has cancelled the watch: %.80s", at, a.reason);
     } else if (a.is_canceled)
         err_set(&err, -ECANCELED, "etcd at %s has cancelled the watch", at);

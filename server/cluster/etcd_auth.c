@@ -29,7 +29,7 @@ int etcd_auth_init(struct etcd_auth *a, const char *user, const char *password_f
 void etcd_auth_deinit(struct etcd_auth *a)
 {
     etcd_http_stop(&a->transfer);
-    etcd_auth_forget(a);
+    etcd_auth_drop(a);
 }
 
 bool etcd_auth_is_awaited(const struct etcd_auth *a)
@@ -93,11 +93,11 @@ bool etcd_auth_is_refused(struct etcd_auth *a, int code, const char *text)
     if (code != GRPC_UNAUTHENTICATED && !strstr(text, "user name is empty") &&
         !strstr(text, "auth store is old"))
         return false;
-    etcd_auth_forget(a);
+    etcd_auth_drop(a);
     return true;
 }
 
-void etcd_auth_forget(struct etcd_auth *a)
+void etcd_auth_drop(struct etcd_auth *a)
 {
     free(a->token);
     a->token = NULL;

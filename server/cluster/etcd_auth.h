@@ -36,7 +36,7 @@ void etcd_auth_ask(struct etcd_auth *a, const char *address, uint64_t now_ms,
 int etcd_auth_read(struct etcd_auth *a, uint64_t now_ms);
 
 /* The next request waits for another token. */
-void etcd_auth_forget(struct etcd_auth *a);
+void etcd_auth_drop(struct etcd_auth *a);
 
 /* Whether an error of etcd's, its gRPC code and text, is about who asks. A token that it does not know is forgotten. */
 bool etcd_auth_is_refused(struct etcd_auth *a, int code, const char *text);

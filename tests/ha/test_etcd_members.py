@@ -14,7 +14,7 @@ ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 1))
 UNDELAYED_MS = 700  # below the shortest wait that etcd could cause: an attempt that is not answered, and the failover
 
 
-def told(what, stalls):
+def print_stalls(what, stalls):
     print(f"{what}: stall p50 {statistics.median(stalls):.0f} ms, max {max(stalls):.0f} ms, {len(stalls)} rounds")
 
 
@@ -41,7 +41,7 @@ def test_etcds_leader_is_lost_and_no_push_waits(start, etcds, how):
         stalls.append(counter.stall())
         etcds.heal()
     assert pair.primary.replication()["in_sync"]
-    told(f"etcd's leader, {how}", stalls)
+    print_stalls(f"etcd's leader, {how}", stalls)
     assert min(stalls) < UNDELAYED_MS
     counter.check()
 
@@ -60,7 +60,7 @@ def test_etcds_majority_is_away_and_no_push_waits(start, etcds, how):
         stalls.append(counter.stall())
         etcds.heal()
         wait_for("its return", lambda: not any(is_away(member) for member in pair.members()), 30)
-    told(f"etcd's majority away, {how}", stalls)
+    print_stalls(f"etcd's majority away, {how}", stalls)
     assert min(stalls) < UNDELAYED_MS
     kill(pair.primary)
     await_takeover(pair)
@@ -108,7 +108,7 @@ def test_the_primary_and_etcds_leader_die_at_once(start, etcds):
         stalls.append(counter.stall())
         etcds.heal()
         rejoin(pair)
-    told("primary and etcd's leader, kill -9", stalls)
+    print_stalls("primary and etcd's leader, kill -9", stalls)
     counter.check()
 
 
@@ -131,7 +131,7 @@ def test_etcd_is_slow(start, etcds):
         rejoin(pair)
     for way in ways:
         way.close()
-    told("etcd slow by 600 ms, no failure", stalls)
-    told("etcd slow by 600 ms, kill -9 of the primary", failovers)
+    print_stalls("etcd slow by 600 ms, no failure", stalls)
+    print_stalls("etcd slow by 600 ms, kill -9 of the primary", failovers)
     assert min(stalls) < UNDELAYED_MS
     counter.check()

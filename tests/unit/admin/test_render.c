@@ -293,7 +293,7 @@ static void health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed(void **st
 }
 
 static void
-a_coordination_service_that_is_away_is_told_and_is_no_fault_of_the_node(void **state)
+a_coordination_service_that_is_away_is_shown_and_is_no_fault_of_the_node(void **state)
 {
     struct fixture f;
     char sentence[320], *metrics;
@@ -528,7 +528,7 @@ int main(void)
         cmocka_unit_test(a_node_before_its_first_reports_is_shown_too),
         cmocka_unit_test(health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed),
         cmocka_unit_test(
-            a_coordination_service_that_is_away_is_told_and_is_no_fault_of_the_node),
+            a_coordination_service_that_is_away_is_shown_and_is_no_fault_of_the_node),
         cmocka_unit_test(metrics_hold_what_stats_hold),
         cmocka_unit_test(tables_beyond_the_limit_are_one_sum_on_each_shard),
         cmocka_unit_test(the_tables_that_are_shown_are_the_first_shards),
