@@ -172,7 +172,7 @@ const struct claim *coordination_claim(const struct coordination *c)
     return coordination_is_known(c) && c->is_there ? &c->claim : NULL;
 }
 
-static uint32_t count_takeovers(const struct coordination *c)
+static uint32_t count_takeovers(const struct coordination *c) ON_MAIN
 {
     const struct claim *claim = coordination_claim(c);
 
