@@ -134,13 +134,15 @@ static void stop_following(struct node *n) ON_MAIN
 {
     struct standby_view view;
 
-    standby_see(n->standby, &view);
-    if (view.state == STANDBY_REBUILDING)
+    if (n->is_restoring) { /* on_restored() ends it */
         report_restore_ends();
-    else if (!view.is_exact)
-        end(n);
-    if (view.state == STANDBY_REBUILDING || !view.is_exact)
         return;
+    }
+    standby_see(n->standby, &view);
+    if (!view.is_exact) {
+        end(n);
+        return;
+    }
     n->standby_is_over = true;
     standby_stop(n->standby, begin_stop, n);
 }
@@ -305,11 +307,14 @@ static void on_restored(void *arg, const struct start_result *result)
 
     enter_main();
     n->restored = *result;
+    n->is_restoring = false;
+    if (n->state == NODE_FOLLOWING && n->stop_signal_asked) { /* it may have been given up */
+        end(n);
+        return;
+    }
     if (n->state == NODE_FOLLOWING) {
         begin_trigger(n);
         standby_rebuilt(n->standby, result);
-        if (n->stop_signal_asked && n->state == NODE_FOLLOWING)
-            end(n);
         return;
     }
     if (result->err.status) {
@@ -358,6 +363,7 @@ static void restore(void *node, const uint64_t *keep)
                                          .progress = &n->progress,
                                          .files = &file_os,
                                          .settings = n->settings,
+                                         .node = n->map.node,
                                          .n_nodes = n->map.n_nodes,
                                          .n_shards = n->settings->shards,
                                          .shards = n->shards,
@@ -365,6 +371,7 @@ static void restore(void *node, const uint64_t *keep)
                                          .keep = keep };
 
     enter_main();
+    n->is_restoring = true;
     start_run(&config, on_restored, n);
 }
 

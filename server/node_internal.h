@@ -43,6 +43,7 @@ struct node {
     struct data_dir_lock lock;    /* not taken: no data directory */
     struct standby *standby;      /* owned; NULL: this psd follows nobody */
     bool standby_is_over;         /* standby_stop() */
+    bool is_restoring;            /* start_run() is under way */
     char primary[MESSAGE_ADDRESS_MAX]; /* whom it follows; "": nobody */
     char own_address[MESSAGE_ADDRESS_MAX];
     bool has_cluster_file;

@@ -22,6 +22,8 @@
 #define NOTE_RETRY_MS 1000u
 #define STEADY_MS 1000u /* what follows for so long does not fail at once */
 #define HEART_MS 100u   /* with --coord: so often at least a primary is heard */
+#define FETCHES_A_PATIENCE \
+    4u /* so often the primary hears of a standby that has nothing to do */
 
 static void stop_shard(struct mail *mail, void *owner)
 {
@@ -109,7 +111,6 @@ static void claim(struct standby *s) ON_MAIN
 {
     const struct claim *known = coordination_claim(s->config.coordination);
     struct claim claim = { .term = s->term, .history = s->terms.history };
-    struct err err = { 0 };
 
     if (known) {
         memcpy(claim.takeovers, known->takeovers, sizeof claim.takeovers);
@@ -118,12 +119,7 @@ static void claim(struct standby *s) ON_MAIN
     if (s->promises & STANDBY_BY_ITSELF)
         claim_add_takeover(&claim, clock_unix_ms() / 1000);
 
-    if (standby_may_claim(s)) {
-        coordination_write(s->config.coordination, &claim, on_claimed, s);
-        return;
-    }
-    err_set(&err, -EEXIST, "the coordination service does not say that this standby may");
-    on_claimed(s, &err);
+    coordination_write(s->config.coordination, &claim, on_claimed, s);
 }
 
 static uint64_t next_term(const struct standby *s) ON_MAIN
@@ -137,6 +133,14 @@ static uint64_t next_term(const struct standby *s) ON_MAIN
 
 static void begin_term(struct standby *s) ON_MAIN
 {
+    struct err err = { 0 };
+
+    /* While `terms` has not the new term: a claim of before is held against the last one. */
+    if (s->config.coordination && !standby_may_claim(s)) {
+        err_set(&err, -EEXIST, "the coordination service does not say that this standby may");
+        refuse_promotion(s, &err);
+        return;
+    }
     standby_set_state(s, STANDBY_PROMOTING);
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_view view;
@@ -156,11 +160,10 @@ static void begin_term(struct standby *s) ON_MAIN
 
 /* --- sealing --- */
 
-/* With fsync what is sealed is on the disk before it is claimed: the claim rests on this log alone. */
+/* With fsync what is sealed is on the disk before the term begins: what was promised rests on this log alone then. */
 static bool is_undurable(const struct standby *s, const struct shard_follower_view *view)
 {
-    return (s->config.coordination || (s->promises & STANDBY_HANDED_OVER)) &&
-           s->config.settings->durability == WAL_FSYNC && view->durable < view->applied;
+    return s->config.settings->durability == WAL_FSYNC && view->durable < view->applied;
 }
 
 /* 0: they have applied all that has come; -EAGAIN: not yet; else they cannot. */
@@ -379,6 +382,15 @@ static void on_shard_handed_over(void *task)
     assert(status == 0); /* the main thread's box outlives the shards */
 }
 
+/* A primary with little patience takes a standby that waits longer for one that is lost. */
+static uint32_t wait_ms(const struct standby *s)
+{
+    const uint64_t patience_ms = s->config.settings->standby_patience_ms / FETCHES_A_PATIENCE;
+    const uint32_t most_ms = s->config.coordination ? HEART_MS : SHARD_FOLLOWER_WAIT_MS;
+
+    return patience_ms < most_ms ? (uint32_t)patience_ms : most_ms;
+}
+
 static void start_fetching(struct standby *s) ON_MAIN
 {
     standby_set_why(s, "");
@@ -394,7 +406,7 @@ static void start_fetching(struct standby *s) ON_MAIN
                                               .term = s->term,
                                               .patience_ms =
                                                   s->config.settings->standby_patience_ms,
-                                              .wait_ms = s->config.coordination ? HEART_MS : 0,
+                                              .wait_ms = wait_ms(s),
                                               .on_handed_over = on_shard_handed_over,
                                               .owner = &s->tasks[i] };
         standby_hello_of(s, &p->hello);

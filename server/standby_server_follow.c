@@ -304,7 +304,7 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
 /* The standby of before, most often the same one, is not waited for any more: then the new one begins. */
 void standby_server_tick_follow(struct standby_server *s)
 {
-    if (s->request.step != FOLLOW_LEAVING || s->job.is_running ||
+    if (s->request.step != FOLLOW_LEAVING || standby_server_is_busy(s) ||
         standby_shards_is_busy(s->shards))
         return;
     if (s->state != SERVER_SERVING && s->state != SERVER_AWAITED)

@@ -95,10 +95,7 @@ struct standby_server {
     struct standby_files files; /* owned: what the one that asks will copy */
     struct standby_copy *copy;  /* owned */
     struct pool_job job;
-    struct {
-        struct peer_query asked;
-        struct peer_answer answer;
-    } query;
+    struct peer_query query;
     struct standby_shards *shards; /* owned */
     struct log_line_limit limit;   /* of refusals */
     char sentence[256];            /* of its end */
@@ -129,6 +126,12 @@ void standby_server_depose_for_good(struct standby_server *s, const char *senten
 
 /* Tells who asked for a switch how it has ended; err NULL: the standby is the primary. */
 void standby_server_end_switch(struct standby_server *s, const struct err *err) ON_MAIN;
+
+/* A step is under way: the next one waits for its end. */
+static inline bool standby_server_is_busy(const struct standby_server *s)
+{
+    return s->job.is_running || peer_query_is_running(&s->query);
+}
 
 /* --- standby_server_claim.c: with --coord --- */
 

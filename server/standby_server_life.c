@@ -161,6 +161,7 @@ void standby_server_close(struct standby_server *s)
         return;
     s->is_closed = s->job.is_abandoned = true;
     coordination_close(s->coordination);
+    peer_query_drop(&s->query);
     uv_close((uv_handle_t *)&s->switching.timer, NULL);
     connection_set_close_all(&s->connections);
     channel_loop_close(&s->channels);
@@ -171,6 +172,7 @@ void standby_server_tick(struct standby_server *s)
     const uint64_t now_ms = clock_mono_ms();
 
     connection_set_sweep(&s->connections, uv_now(s->config.loop));
+    peer_query_tick(&s->query, now_ms);
     if (s->is_closed || s->state == SERVER_OFF || s->state == SERVER_DEPOSED)
         return;
     standby_server_check_terms(s);

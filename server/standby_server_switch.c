@@ -87,7 +87,7 @@ static void check_drain(struct standby_server *s) ON_MAIN
 {
     if (s->sync.state != SYNC_IN || s->sync.ends || !s->is_followed) {
         cancel(s, "the standby is not in sync any more");
-    } else if (is_drained(s) && !s->job.is_running && !s->is_claiming) {
+    } else if (is_drained(s) && !standby_server_is_busy(s) && !s->is_claiming) {
         s->switching.step = SWITCH_SEALING;
         standby_server_ask_shards(s, SHARD_STANDBY_HAND_OVER, NULL);
     } else if (waited_ms(s) > DRAIN_MS_MAX) {
@@ -142,7 +142,7 @@ static void ask(struct standby_server *s) ON_MAIN
 
     if (is_late && s->coordination && !s->is_claiming)
         begin_anew(s, "it does not claim so");
-    else if (!s->job.is_running)
+    else if (!standby_server_is_busy(s))
         standby_server_ask_peer(s);
     go_on_in(s, is_late ? ASK_LATER_MS : ASK_SOON_MS);
 }

@@ -104,7 +104,7 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
 
 static void step_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    if (s->job.is_running || s->is_claiming || asks_whether_it_is_promoted(s, now_ms))
+    if (standby_server_is_busy(s) || s->is_claiming || asks_whether_it_is_promoted(s, now_ms))
         return;
     switch (sync_step(&s->sync, standby_shards_query(s->shards), s->n_shards,
                       s->is_followed && s->terms.ack != TERMS_ACK_NO, now_ms)) {

@@ -113,17 +113,10 @@ void standby_server_begin_term(struct standby_server *s,
 
 /* --- the peer of the last run --- */
 
-static void ask_peer(void *server)
+static void on_peer_answer(void *server, const struct err *err,
+                           const struct peer_answer *answer)
 {
     struct standby_server *s = server;
-
-    s->job.err.status = peer_query_ask(&s->query.asked, &s->query.answer, &s->job.err);
-}
-
-static void on_peer_answer(void *server)
-{
-    struct standby_server *s = server;
-    const struct peer_answer *answer = &s->query.answer;
     char sentence[256];
 
     enter_main();
@@ -131,7 +124,7 @@ static void on_peer_answer(void *server)
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_SERVING &&
         s->state != SERVER_HANDED_OVER)
         return;
-    if (!s->job.err.status && answer->is_primary && answer->term > terms_last(&s->terms)) {
+    if (!err->status && answer->is_primary && answer->term > terms_last(&s->terms)) {
         snprintf(sentence, sizeof sentence, "%.128s is the primary, of term %" PRIu64,
                  s->terms.peer, answer->term);
         standby_server_depose_for_good(s, sentence);
@@ -140,7 +133,7 @@ static void on_peer_answer(void *server)
     if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER)
         return;
     /* With fsync this log has all that was acknowledged, and the peer says that it is not the primary. */
-    if (!s->was_in_sync || (!s->job.err.status && answer->primary[0] && !answer->is_primary &&
+    if (!s->was_in_sync || (!err->status && answer->primary[0] && !answer->is_primary &&
                             s->config.settings->durability == WAL_FSYNC)) {
         standby_server_begin_term(s, NULL);
         return;
@@ -157,15 +150,14 @@ static void on_peer_answer(void *server)
 
 void standby_server_ask_peer(struct standby_server *s)
 {
-    struct peer_query *asked = &s->query.asked;
+    const uint32_t wait_ms = s->state < SERVER_SERVING ? PEER_QUERY_MS : PEER_QUERY_SOON_MS;
+    const struct peer_answer nothing = { 0 };
+    struct err err = { 0 };
 
-    *asked = (struct peer_query){ .node = s->config.welcome->node,
-                                  .wait_ms = s->state < SERVER_SERVING ? PEER_QUERY_MS
-                                                                       : PEER_QUERY_SOON_MS };
-    snprintf(asked->peer, sizeof asked->peer, "%s", s->terms.peer);
-    snprintf(asked->token, sizeof asked->token, "%.127s", s->config.settings->token);
     s->asked_ms = clock_mono_ms();
-    standby_server_start_job(s, ask_peer, on_peer_answer);
+    if (peer_query_start(&s->query, &s->channels, s->terms.peer, s->config.settings->token,
+                         s->config.welcome->node, wait_ms, on_peer_answer, s, &err))
+        on_peer_answer(s, &err, &nothing);
 }
 
 /* --- with --coord --- */
@@ -230,7 +222,7 @@ static void check_claim(struct standby_server *s) ON_MAIN
     const struct claim *c = standby_server_claim_of_another(s);
     char sentence[256];
 
-    if (!s->coordination || s->is_closed || s->is_claiming || s->job.is_running ||
+    if (!s->coordination || s->is_closed || s->is_claiming || standby_server_is_busy(s) ||
         s->request.step > FOLLOW_LEAVING || s->state == SERVER_OFF ||
         s->state == SERVER_DEPOSED)
         return;
@@ -339,7 +331,7 @@ int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err
 /* Awaited: the peer is asked again and again; without it only where a person, or a write that failed, says so. */
 static void tick_waiting(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    if (s->state != SERVER_AWAITED || s->job.is_running || s->is_foreign ||
+    if (s->state != SERVER_AWAITED || standby_server_is_busy(s) || s->is_foreign ||
         s->request.step > FOLLOW_LEAVING)
         return;
     if (now_ms - s->asked_ms < ASK_EVERY_MS)

@@ -34,7 +34,8 @@ struct segment_job {
     bool is_running;
     struct wal_reader *reader; /* owned: goes on at `next`; NULL: none */
     uint64_t next;
-    uint64_t first; /* asked for */
+    uint64_t first;  /* asked for */
+    bool is_durable; /* that record: it has been written, if the log has it at all */
     size_t max_bytes;
     struct bytes records; /* owned */
     uint32_t n_records;
@@ -368,11 +369,16 @@ static int add_record(struct segment_job *job, const struct wal_record *record)
     return 0;
 }
 
-/* The end of what is there. A log that is being written ends anywhere; it may have lost records, too. */
-static int classify_end(struct segment_job *job)
+/* The end of what is there. A log that is being written ends anywhere; it may have lost records, too, which only a
+ * checkpoint has: then it may end before them as if they were still to come. */
+static int classify_end(struct segment_job *job, bool sees_all)
 {
     const struct wal_end *end = wal_reader_end(job->reader);
 
+    if (sees_all && job->is_durable && end->verdict == WAL_CLEAN)
+        return err_set(&job->err, -ENODATA,
+                       "the log does not have record %" PRIu64 ": a checkpoint has it",
+                       job->next);
     if (end->verdict != WAL_GAP && end->verdict != WAL_DAMAGED)
         return 0;
     return err_set(&job->err, -ENODATA, "the log does not have record %" PRIu64 ": %.180s",
@@ -384,13 +390,15 @@ static void read_segments(uv_work_t *work)
     struct fetch_handler *f = work->data;
     struct segment_job *job = &f->job;
     const struct wal_record *record = NULL;
+    bool is_new; /* else segments may have begun that this reader does not know */
     int status = 0;
 
     enter_pool();
     if (job->reader && job->next != job->first)
         end_reading(job);
     job->next = job->first;
-    if (!job->reader)
+    is_new = !job->reader;
+    if (is_new)
         status = wal_reader_open(f->files, f->dir, NULL, job->first, &job->reader, &job->err);
     if (status)
         job->reader = NULL;
@@ -402,7 +410,7 @@ static void read_segments(uv_work_t *work)
         status = add_record(job, record);
     } while (!status && bytes_len(&job->records) < job->max_bytes);
     if (!status && !record && !job->n_records)
-        status = classify_end(job);
+        status = classify_end(job, is_new);
     if (status || !record)
         end_reading(job);
     job->err.status = status;
@@ -465,6 +473,7 @@ static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w
     if (job->is_running || !f->files || uv_now(f->config.context->loop) < f->read_ms)
         return;
     job->first = w->next;
+    job->is_durable = w->next <= f->log_durable;
     job->max_bytes = w->max_bytes;
     job->n_records = 0;
     job->err = (struct err){ 0 };
