@@ -173,7 +173,7 @@ static void run(void *owner)
     if (status)
         world_fail(n->world, "node %u: settings: %s", n->index, err.text);
     free(a);
-    settings.open_coord = coord_open;
+    settings.open_coord = coord_open_simulated;
     if (n->other)
         settings.standby_log_max_bytes = n->world->plan.pairs.log_max_bytes;
     cluster_choose_shards(&settings, &file_os);

@@ -201,14 +201,15 @@ static void close_client(struct coord *coord, void (*on_closed)(void *arg), void
     arm(0);
 }
 
-int coord_open(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err)
+int coord_open_simulated(const struct coord_options *options, struct uv_loop_s *loop,
+                         struct coord **ret, struct err *err)
 {
     static const struct coord_ops ops = {
         .put_if = put_if, .watch = watch, .unwatch = unwatch, .close = close_client
     };
     struct client *c = calloc(1, sizeof *c);
 
-    (void)url, (void)err;
+    (void)options, (void)err;
     assert(c);
     *c = (struct client){ .base = { &ops },
                           .inner = coord_mem_client(service.m),

@@ -14,7 +14,7 @@ void coord_begin(struct world *w);
 void coord_end(void);
 
 /* For settings.open_coord. */
-int coord_open(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err);
+coord_open coord_open_simulated;
 
 /* What passes is late or lost from now on, or nothing is. */
 void coord_set_bad(bool is_bad);
