@@ -81,19 +81,20 @@ link.libpsd = worker/libpsd worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
 link.worker = worker/serve worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
-link.psctl  = deploy/psctl worker/client server server/recovery server/wal server/checkpoint server/core proto common
+link.psctl  = deploy/psctl worker/client server server/cluster server/recovery server/wal server/checkpoint server/core proto common
 link.psd    = server server/cluster server/requests server/net server/replication server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
 
 all: $(PROGRAMS) libpsd cuda-plugin  ## build every program of this VARIANT (release, debug, asan, tsan)
 
 $(B)/bin/psd: $(B)/server/main.o $(call libs,$(link.psd))
-# Of psd alone, for etcd: server/cluster/etcd_http.c. What else links server/cluster does not use that file.
-$(B)/bin/psd $(B)/unit/cluster/%: LDLIBS += -Wl,--as-needed -lcurl
-$(B)/bin/psworker: $(B)/worker/main.o $(call libs,$(link.worker))
+# For etcd: server/cluster/etcd_http.c. libpsd has none of it.
+$(B)/bin/psd $(B)/bin/psworker $(B)/bin/psctl $(B)/bin/psbench $(B)/unit/cluster/% $(B)/unit/psctl/%: LDLIBS += -Wl,--as-needed -lcurl
+$(B)/bin/psworker: $(B)/worker/main.o $(call libs,server/cluster $(link.worker))
 $(B)/bin/psctl: $(B)/deploy/psctl/main.o $(call libs,$(link.psctl))
-$(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/core proto common)
+$(B)/bin/psbench: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c)) $(call libs,worker/client server/cluster server/core proto common)
 
 $(B)/bin/bench-data: $(B)/tests/bench-data/bench_data.o $(call libs,$(link.data))
+$(B)/bin/bench-feed: $(B)/tests/bench-data/bench_feed.o $(call libs,$(link.data))
 $(B)/bin/bench-client: $(B)/tests/bench-client/bench_client.o $(call libs,$(link.libpsd))
 $(B)/bin/bench-cache: $(B)/tests/bench-client/bench_cache.o $(call libs,$(link.libpsd))
 $(B)/bin/bench-unique: $(B)/tests/bench-client/bench_unique.o $(call libs,common)
@@ -107,7 +108,8 @@ SIM_WRAPS = clock_unix_ms clock_mono_ms clock_mono_ns log_line_write data_dir_lo
             setsockopt shutdown pthread_sigmask wal_queue_init wal_queue_append wal_queue_close_gap wal_writer_open wal_writer_report \
             recover_shard_run shard_set_events shard_pull_begin shard_pull_end reply_queue_send reply_queue_drop connection_send \
             checkpoint_commit client_state_add_pushes client_state_ack membership_join membership_suspect membership_advance \
-            suspects_ask suspects_has_update
+            suspects_ask suspects_has_update follower_init follower_add follower_deinit copy_prepare copy_next record_ring_init \
+            shard_threads_serve sync_step sync_note_write terms_write terms_random fstat pread
 $(B)/bin/sim: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(SIM_WRAPS))
 $(B)/bin/sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
 $(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,worker/client $(link.psd))
@@ -322,10 +324,11 @@ $(eval $(call emu_object,c,$$(CC) $$(CFLAGS)))
 $(eval $(call emu_object,cpp,$$(CXX) $$(CXXFLAGS)))
 $(eval $(call emu_object,cu,$$(CXX) $$(CXXFLAGS),-x c++))
 
-# What counts the allocations of real processes, and what makes their disk slow or bad, for tests (LD_PRELOAD).
+# What counts the allocations of real processes, makes their disk slow or bad, or notes what it has, for tests (LD_PRELOAD).
 alloc-counter: $(B)/tests/count_allocs.so
 slow-disk: $(B)/tests/slow_disk.so
 bad-sectors: $(B)/tests/bad_sectors.so
+power-cut: $(B)/tests/power_cut.so
 $(B)/tests/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -O2 -g -fPIC -shared -fvisibility=hidden -o $@ $< -ldl -lpthread
@@ -390,7 +393,7 @@ test: deps                    ## in 13 minutes: all tests, sanitizers included; 
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh test
 
-ci: deps fuzz-deps deb-test-deps ## make test, unit tests without the real data, kernels, 20 s for each fuzz target
+ci: deps fuzz-deps deb-test-deps ## make test, unit tests without the real data, kernels, 10 s for each fuzz target
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh ci
 
@@ -422,8 +425,8 @@ fuzz-deps:
 fuzz: deps fuzz-deps          ## fuzz every format and message parser, each for SECONDS (600); TARGETS="wal shard_file" takes some
 	@tests/fuzz/run.sh $(SECONDS) $(TARGETS)
 
-fuzz-quick: deps fuzz-deps    ## the same for 20 s each, as CI does
-	@tests/fuzz/run.sh 20 $(TARGETS)
+fuzz-quick: deps fuzz-deps    ## the same for 10 s each, as CI does
+	@tests/fuzz/run.sh 10 $(TARGETS)
 
 lint:                         ## include order, circles, names, thread roles, globals, sizes, docs, format
 	@deploy/deps.sh $(APT_BUILD) $(APT_LINT)
@@ -472,6 +475,9 @@ bench-client: all $(B)/bin/bench-client $(B)/bin/bench-cache ## pulls through th
 bench-reads: all              ## latency of a reader, alone and beside pushes; FLAGS=--help
 	@tests/bench/reads.py $(B)/bin $(FLAGS)
 
+bench-standby: all            ## what a standby costs and how it keeps up: push, follow, join, copy, return; FLAGS=--help
+	@tests/bench/standby.py $(B)/bin $(FLAGS)
+
 bench-unique: $(B)/bin/bench-unique ## the different keys of a batch, by hash and by sort
 	@$<
 
@@ -492,6 +498,9 @@ bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against
 
 bench-data: $(B)/bin/bench-data ## what reading click logs costs; FILE= takes Criteo text
 	@$< $(FILE)
+
+bench-feed: all $(B)/bin/bench-feed ## psworker's feed from its cache: samples per second; BEFORE= another build's bench-feed
+	@$(PYTHON) tests/bench/feed.py $(FLAGS) $(if $(BEFORE),--before $(BEFORE)) $(B)/bin
 
 bench-log: $(B)/bin/bench-log ## what the write-ahead log costs a shard, and what the disk takes; DIR= for the disk
 	@$< $(DIR)
@@ -540,7 +549,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants group-sim group-sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants group-sim group-sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -22,7 +22,7 @@
 #define GROW_LEFT_BYTES (64u << 10) /* less space than that is too little for a read */
 #define CAUTIOUS_BYTES (1u << 20)
 
-/* The whole frame at the front is done with. */
+/* The whole frame at the front is done with. Its owner may have taken it, with the buffer. */
 static void drop_frame(struct channel_in *in)
 {
     uint32_t n_bytes = (uint32_t)in->next_bytes;
@@ -30,7 +30,8 @@ static void drop_frame(struct channel_in *in)
     in->last_bytes[1] = in->last_bytes[0];
     in->last_bytes[0] = n_bytes;
     in->most_bytes = MAX(in->most_bytes, n_bytes);
-    bytes_consume(&in->buf, n_bytes);
+    if (bytes_len(&in->buf))
+        bytes_consume(&in->buf, n_bytes);
     in->next_bytes = 0;
     in->crc = (struct frame_crc){ 0 };
 }
@@ -513,6 +514,14 @@ void channel_hold(struct channel *c)
 {
     assert(c->delivering && !c->held);
     c->held = true;
+}
+
+struct bytes *channel_frame_buffer(struct channel *c)
+{
+    assert(c->delivering && !c->held);
+    return c->in.next_bytes > EXACT_BYTES && bytes_len(&c->in.buf) == c->in.next_bytes
+               ? &c->in.buf
+               : NULL;
 }
 
 void channel_release(struct channel *c)

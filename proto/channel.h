@@ -162,6 +162,11 @@ size_t channel_leaving_bytes(const struct channel *c);
  * channel_release(). That the peer has hung up is noticed only then, or by a write. */
 void channel_hold(struct channel *c);
 
+/* Inside events.frame, of a frame that is not held: the buffer with its bytes, if it is a large one and no others are
+ * there. The owner may take the buffer, and leave any other one without bytes in its place: then the frame's bytes stay
+ * where they are for as long as the owner likes. NULL: they have to be copied. */
+struct bytes *channel_frame_buffer(struct channel *c);
+
 /* Releases the held frame's bytes. Delivery goes on, but not from inside this call; on a channel that is CLOSING
  * nothing happens. */
 void channel_release(struct channel *c);

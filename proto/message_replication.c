@@ -134,6 +134,7 @@ int message_write_follow_reply(struct bytes *out, uint64_t request_id,
     head.text = (char *)m->text;
     head.term = m->term;
     head.history = m->history;
+    head.cpu = (char *)m->cpu;
     if (!m->status) {
         head.action = m->action;
         head.n_keep = m->n_shards;
@@ -155,6 +156,8 @@ static int take_follow_reply(const void *message, void *ret)
     m->term = head->term;
     m->history = head->history;
     m->action = (enum follow_action)head->action;
+    if (message_head_name(m->cpu, sizeof m->cpu, head->cpu))
+        return PS_EPROTO;
     return take_records(head->keep, m->status ? 0 : head->n_keep, &m->n_shards, m->keep);
 }
 
@@ -242,6 +245,7 @@ int message_write_fetch(struct bytes *out, uint64_t request_id, const struct fet
     head.wait_ms = m->wait_ms;
     head.max_bytes = m->max_bytes;
     head.heard_ms = m->heard_ms;
+    head.differs = (char *)m->differs;
     return message_head_write(out, FRAME_FETCH, request_id, &head.base);
 }
 
@@ -249,10 +253,11 @@ int message_write_fetch(struct bytes *out, uint64_t request_id, const struct fet
 static int take_fetch(const void *message, void *ret)
 {
     const Ps__Fetch *head = message;
+    struct fetch *m = ret;
 
     if (!head->next || head->durable >= head->next || head->applied >= head->next)
         return PS_EPROTO;
-    *(struct fetch *)ret = (struct fetch){
+    *m = (struct fetch){
         .term = head->term,
         .next = head->next,
         .durable = head->durable,
@@ -261,6 +266,7 @@ static int take_fetch(const void *message, void *ret)
         .wait_ms = head->wait_ms,
         .max_bytes = head->max_bytes,
     };
+    message_head_text(m->differs, sizeof m->differs, head->differs);
     return 0;
 }
 
@@ -283,6 +289,8 @@ int message_write_fetch_reply(struct bytes *out, uint64_t request_id,
     head.durable = m->durable;
     head.sent_ms = m->sent_ms;
     head.in_sync = m->in_sync;
+    head.audit = (ProtobufCBinaryData){ m->audit_bytes, (uint8_t *)m->audit };
+    head.hands_over = m->hands_over;
     return write_with_body(out, FRAME_FETCH_REPLY, request_id, &head.base, m->records,
                            m->record_bytes);
 }
@@ -293,6 +301,7 @@ static int take_fetch_reply(const void *message, void *ret)
     struct fetch_reply *m = ret;
 
     if (message_head_status(&m->status, head->status) || head->durable > head->appended ||
+        head->audit.len > sizeof m->audit ||
         (head->n_records && (!head->first || head->first > UINT64_MAX - head->n_records)))
         return PS_EPROTO;
     message_head_text(m->text, sizeof m->text, head->text);
@@ -303,6 +312,10 @@ static int take_fetch_reply(const void *message, void *ret)
     m->durable = head->durable;
     m->sent_ms = head->sent_ms;
     m->in_sync = head->in_sync;
+    m->audit_bytes = (uint32_t)head->audit.len;
+    if (head->audit.len)
+        memcpy(m->audit, head->audit.data, head->audit.len);
+    m->hands_over = head->hands_over;
     return 0;
 }
 

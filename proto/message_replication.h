@@ -22,6 +22,7 @@
 #define MESSAGE_FILE_NAME_MAX 128u /* with NUL */
 #define MESSAGE_NODE_SHARDS_MAX 1024u
 #define MESSAGE_TERMS_MAX 64u
+#define MESSAGE_AUDIT_MAX 1544u /* bytes: server/replication/audit.h */
 
 enum follow_action {
     FOLLOW_GO_ON = 1, /* with the record behind `keep`; what is behind it the standby drops */
@@ -53,6 +54,7 @@ struct follow_reply {
     uint64_t keep[MESSAGE_NODE_SHARDS_MAX]; /* FOLLOW_GO_ON; else 0 */
     uint32_t n_terms;
     const uint8_t *terms; /* borrowed */
+    char cpu[64];
 };
 
 struct file_request {
@@ -72,16 +74,20 @@ struct file_reply {
 struct fetch {
     uint64_t term, next, durable, applied, heard_ms;
     uint32_t wait_ms, max_bytes;
+    char differs[MESSAGE_TEXT_MAX]; /* a sentence; "": no row does, as far as is known */
 };
 
 struct fetch_reply {
     int status;
     char text[MESSAGE_TEXT_MAX];
     uint64_t term, first, appended, durable, sent_ms;
-    bool in_sync; /* the primary's replies wait for this standby */
+    bool in_sync;    /* the primary's replies wait for this standby */
+    bool hands_over; /* it acknowledges nothing more here: the standby is to take over */
     uint32_t n_records;
     const uint8_t *records; /* borrowed */
     size_t record_bytes;
+    uint32_t audit_bytes;
+    uint8_t audit[MESSAGE_AUDIT_MAX];
 };
 
 struct watch {

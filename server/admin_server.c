@@ -25,7 +25,7 @@ struct waiter {
     uint64_t request_id;
     struct row_lookup *row_lookup;   /* borrowed, or NULL */
     struct table_command *on_tables; /* borrowed, or NULL; neither: it is for a checkpoint, */
-    bool is_promotion;               /* or this */
+    bool is_promotion, is_switch;    /* or this */
 };
 
 struct admin_server {
@@ -239,18 +239,52 @@ static void on_promotion(void *arg, const struct err *err)
     }
 }
 
+static void on_switch(void *arg, const struct err *err, const char *json)
+{
+    const struct err none = { 0 };
+    struct admin_server *d = arg;
+    struct waiter *waiter = d->waiters, *next;
+
+    enter_main();
+    for (; waiter; waiter = next) {
+        next = waiter->next;
+        if (waiter->is_switch)
+            answer_waiter(waiter, err ? err : &none, json);
+    }
+}
+
+static int switch_over(struct admin_server *d, struct connection *c, uint64_t request_id)
+    ON_MAIN
+{
+    struct err err = { 0 };
+
+    if (find_waiter(d, c))
+        return refuse_second(d, c, request_id);
+    if (!d->config.switch_over)
+        return refuse(d, c, request_id, -EINVAL, "switch: this psd has no standby");
+    for (const struct waiter *w = d->waiters; w; w = w->next)
+        if (w->is_switch)
+            return refuse(d, c, request_id, -EBUSY, "switch: one is under way");
+    add_waiter(d, c, request_id)->is_switch = true;
+    if (d->config.switch_over(d->config.node, on_switch, d, &err))
+        on_switch(d, &err, NULL);
+    return 0;
+}
+
 static int promote(struct admin_server *d, struct connection *c, uint64_t request_id,
                    const char *argument) ON_MAIN
 {
+    struct waiter *waiter;
     struct err err = { 0 };
 
     if (find_waiter(d, c))
         return refuse_second(d, c, request_id);
     if (!d->config.promote)
         return refuse(d, c, request_id, -EINVAL, "promote: this psd follows nobody");
-    add_waiter(d, c, request_id)->is_promotion = true;
+    waiter = add_waiter(d, c, request_id);
+    waiter->is_promotion = true;
     if (d->config.promote(d->config.node, argument, on_promotion, d, &err))
-        on_promotion(d, &err);
+        answer_waiter(waiter, &err, ""); /* others wait for one that is under way */
     return 0;
 }
 
@@ -268,7 +302,7 @@ static int show(struct admin_server *d, struct connection *c, uint64_t request_i
     if (!rendering.json) {
         snprintf(sentence, sizeof sentence,
                  "command: found \"%s\", expected status, tables, workers, why, stats, "
-                 "checkpoint, row, drop, set or promote",
+                 "checkpoint, row, drop, set, promote or switch",
                  what);
         return refuse(d, c, request_id, -EINVAL, sentence);
     }
@@ -332,6 +366,8 @@ static int on_request(void *owner, struct request *r)
         return command_tables(d, c, request_id, &asked);
     if (strcmp(asked.command, "promote") == 0)
         return promote(d, c, request_id, asked.argument);
+    if (strcmp(asked.command, "switch") == 0)
+        return switch_over(d, c, request_id);
     return show(d, c, request_id, asked.command);
 }
 
@@ -580,6 +616,36 @@ static void add_standby(struct admin_server_draft *draft)
     snprintf(wait->why, sizeof wait->why, "%s", standby->wait);
 }
 
+static void add_patience(struct admin_server_draft *draft)
+{
+    const struct stats_coordination *c = &draft->node.coordination;
+    struct stats_wait *wait =
+        c->patience_ms > c->failover_after_ms ? add_wait(draft, c->takeover_unix_ms) : NULL;
+
+    if (!wait)
+        return;
+    snprintf(wait->what, sizeof wait->what, "failover");
+    snprintf(wait->who, sizeof wait->who, "the standby");
+    snprintf(wait->why, sizeof wait->why,
+             "%u failovers in ten minutes: it waits %llu ms for a silent primary, not %llu: do "
+             "machines stand still?",
+             c->n_takeovers, (unsigned long long)c->patience_ms,
+             (unsigned long long)c->failover_after_ms);
+}
+
+static void add_coordination(struct admin_server_draft *draft)
+{
+    const struct stats_coordination *c = &draft->node.coordination;
+    struct stats_wait *wait = c->is_away ? add_wait(draft, c->away_unix_ms) : NULL;
+
+    if (!wait)
+        return;
+    snprintf(wait->what, sizeof wait->what, "coordination");
+    snprintf(wait->who, sizeof wait->who, "%.90s", c->service);
+    snprintf(wait->why, sizeof wait->why,
+             "it does not answer, and no standby takes over until it does: %.90s", c->error);
+}
+
 static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,
                            struct admin_server_draft *draft) ON_MAIN
 {
@@ -652,6 +718,8 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
     draft->node.admin_requests = d->n_requests;
     add_restore(draft);
     add_standby(draft);
+    add_coordination(draft);
+    add_patience(draft);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);
     add_watches(in->watches, &list);

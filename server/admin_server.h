@@ -7,8 +7,9 @@
  *     row                                 row_lookup.h
  *     drop-check drop set-check set       table_command.h
  *     promote                             this psd becomes the primary (standby.h)
+ *     switch                              its standby does (standby_server.h)
  *
- * A connection waits for one reply of the last four at a time. While the node restores its data it answers only the
+ * A connection waits for one reply of the last five at a time. While the node restores its data it answers only the
  * report, without the workers: an unfinished list of workers looks like that of a job that has ended.
  *
  * ADMIN_SERVER_CONNECTIONS_MAX operators have places of their own. One more ends the oldest connection that waits
@@ -42,6 +43,10 @@ struct admin_server_config {
     /* 0: `done` follows, once, later. NULL: there is no such command. */
     int (*promote)(void *node, const char *argument,
                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err);
+    /* The same. json: what psctl is to print. */
+    int (*switch_over)(void *node,
+                       void (*done)(void *arg, const struct err *err, const char *json),
+                       void *arg, struct err *err);
     void *node; /* borrowed */
 };
 

@@ -12,66 +12,34 @@
 #include "common/memory.h"
 #include "server/replication/terms.h"
 
-#define CALL_MS 1000u
+#define CALL_MS 5000u
 #define RETRY_MS 100u
 #define SLOW_MS 1000u /* a wait that is longer is told */
-#define VALUE_MAX (2 * MESSAGE_ADDRESS_MAX + 256)
 
 struct coordination {
     struct coordination_config config;
     struct coord *coord; /* owned; NULL: it could not be opened, or is closed */
     struct coord_watch *watch;
     uv_timer_t timer; /* to the next try */
-    char key[32];
-    struct coordination_claim claim;
+    char key[CLAIM_KEY_MAX];
+    bool has_config;    /* the cluster's is there, */
+    bool is_of_another; /* and is not this psd's */
+    struct claim claim;
     bool is_known, is_there; /* of the claim */
     int64_t revision;        /* of the claim; 0: it is not there */
-    bool is_away;            /* the service */
+    bool is_away;            /* the service, */
+    uint64_t away_unix_ms;   /* since when */
     struct err err;          /* of the last failure */
     /* What is written. */
-    bool is_writing;
-    struct coordination_claim wanted;
-    char value[VALUE_MAX];
+    bool is_writing, writes_config;
+    struct claim wanted;
+    char value[CLAIM_VALUE_MAX], cluster_value[CLAIM_VALUE_MAX];
     int64_t if_revision;
     uint64_t since_ms;
     void (*done)(void *arg, const struct err *err);
     void *arg;
-    uint64_t writer,
-        n_written; /* random; both in each value, so that no other writer's is equal */
+    struct claim_writer writer;
 };
-
-/* --- a claim as a text --- */
-
-static void print_claim(const struct coordination *c, char dst[static VALUE_MAX])
-{
-    const struct coordination_claim *w = &c->wanted;
-
-    snprintf(dst, VALUE_MAX,
-             "{\"term\":\"%" PRIu64 "\",\"history\":\"%" PRIu64
-             "\",\"in_sync\":\"%s\",\"primary\":\"%s\",\"standby\":\"%s\",\"writer\":\"%" PRIx64
-             "-%" PRIu64 "\"}",
-             w->term, w->history, w->in_sync ? "yes" : "no", w->primary,
-             w->standby[0] ? w->standby : "-", c->writer, c->n_written);
-}
-
-static int read_claim(const char *text, struct coordination_claim *ret)
-{
-    char in_sync[4];
-    int end = 0;
-
-    *ret = (struct coordination_claim){ 0 };
-    if (sscanf(text,
-               "{\"term\":\"%" SCNu64 "\",\"history\":\"%" SCNu64
-               "\",\"in_sync\":\"%3[a-z]\",\"primary\":\"%127[^\"]\",\"standby\":\"%127[^\"]"
-               "\",\"writer\":\"%*[-0-9a-f]\"}%n",
-               &ret->term, &ret->history, in_sync, ret->primary, ret->standby, &end) != 5 ||
-        !end || text[end])
-        return -EINVAL;
-    ret->in_sync = strcmp(in_sync, "yes") == 0;
-    if (strcmp(ret->standby, "-") == 0)
-        ret->standby[0] = '\0';
-    return 0;
-}
 
 /* --- what is known --- */
 
@@ -81,18 +49,32 @@ static void change(struct coordination *c) ON_MAIN
         c->config.on_change(c->config.owner);
 }
 
+/* As many as make standbys wait longer: said once for each. */
+static void warn_of_takeovers(const struct coordination *c, const struct claim *claim)
+{
+    const uint32_t n = claim_takeovers(claim, clock_unix_ms() / 1000);
+
+    if (n >= CLAIM_TAKEOVERS_MANY &&
+        (!c->is_there || c->claim.n_takeovers != claim->n_takeovers ||
+         memcmp(c->claim.takeovers, claim->takeovers, sizeof claim->takeovers) != 0))
+        log_line_warn("coord: %" PRIu32 " failovers in ten minutes: a standby waits %u times "
+                      "failover-after for a silent primary",
+                      n, 1u << (n / CLAIM_TAKEOVERS_MANY));
+}
+
 /* Older ones are passed over, and what nobody could have written: then no claim of this psd is made any more. */
 static bool take_item(struct coordination *c, const struct coord_item *item)
 {
-    struct coordination_claim claim;
+    struct claim claim;
 
     if (c->is_known && item->mod_revision <= c->revision)
         return false;
-    if (read_claim(item->value, &claim)) {
+    if (claim_read(item->value, &claim) || claim.term > TERMS_NUMBER_MAX) {
         err_set(&c->err, PS_EPROTO, "%s is no claim of a psd: %.60s", c->key, item->value);
         log_line_error("coord: %s", c->err.text);
         return false;
     }
+    warn_of_takeovers(c, &claim);
     c->claim = claim;
     c->revision = item->mod_revision;
     c->is_there = c->is_known = true;
@@ -109,23 +91,55 @@ static bool take_absence(struct coordination *c, int64_t revision)
     return true;
 }
 
-static const struct coord_item *find_item(const struct coordination *c,
-                                          const struct coord_item *items, uint32_t n)
+static const struct coord_item *find_item(const char *key, const struct coord_item *items,
+                                          uint32_t n)
 {
-    while (n > 0 && strcmp(items[n - 1].key, c->key) != 0)
+    while (n > 0 && strcmp(items[n - 1].key, key) != 0)
         n--;
     return n ? &items[n - 1] : NULL;
+}
+
+/* True if that lets this psd in, which was kept out before. */
+static bool take_config(struct coordination *c, const struct coord_item *item)
+{
+    const bool was_of_another = c->is_of_another;
+    struct claim_config theirs;
+    struct err err = { 0 };
+
+    c->has_config = item != NULL;
+    if (item && claim_config_read(item->value, &theirs))
+        err_set(&err, PS_EPROTO, "coord: " CLAIM_CONFIG_KEY " is not of a psd: %.60s",
+                item->value);
+    else if (item)
+        err.status = claim_config_compare(&theirs, &c->config.cluster, &err);
+    c->is_of_another = err.status != 0;
+    if (err.status) {
+        c->err = err;
+        log_line_error("%s", err.text);
+    }
+    return was_of_another && !c->is_of_another;
+}
+
+/* Of the cluster's config, if the event has something about it. */
+static bool take_config_event(struct coordination *c, const struct coord_event *event)
+{
+    const struct coord_item *item = find_item(CLAIM_CONFIG_KEY, event->items, event->n_items);
+
+    if (event->kind == COORD_ALL || (item && event->kind == COORD_CHANGED))
+        return take_config(c, item);
+    return item && event->kind == COORD_REMOVED && take_config(c, NULL);
 }
 
 static void on_event(void *arg, const struct coord_event *event)
 {
     struct coordination *c = arg;
-    const struct coord_item *item = find_item(c, event->items, event->n_items);
-    bool is_new = false;
+    const struct coord_item *item = find_item(c->key, event->items, event->n_items);
+    bool is_new = false, is_let_in;
 
     enter_main();
     if (event->kind == COORD_AWAY) {
         c->is_away = true;
+        c->away_unix_ms = clock_unix_ms();
         c->err = *event->err;
         log_line_warn("coord: the service does not answer, and no standby takes over: %s",
                       c->err.text);
@@ -134,32 +148,45 @@ static void on_event(void *arg, const struct coord_event *event)
     if (c->is_away)
         log_line_info("coord: the service answers again");
     c->is_away = false;
+    is_let_in = take_config_event(c, event);
     if (event->kind == COORD_REMOVED || (event->kind == COORD_ALL && !item))
         is_new = (item || event->kind == COORD_ALL) && take_absence(c, event->revision);
     else if (item)
         is_new = take_item(c, item);
-    if (is_new)
+    if (is_new || is_let_in)
         change(c);
 }
 
 bool coordination_is_known(const struct coordination *c)
 {
-    return c->is_known;
+    return c->is_known && !c->is_of_another;
 }
 
 bool coordination_is_there(const struct coordination *c)
 {
-    return c->is_known && !c->is_away;
+    return coordination_is_known(c) && !c->is_away;
 }
 
-const struct coordination_claim *coordination_claim(const struct coordination *c)
+const struct claim *coordination_claim(const struct coordination *c)
 {
-    return c->is_known && c->is_there ? &c->claim : NULL;
+    return coordination_is_known(c) && c->is_there ? &c->claim : NULL;
+}
+
+static uint32_t count_takeovers(const struct coordination *c) ON_MAIN
+{
+    const struct claim *claim = coordination_claim(c);
+
+    return claim ? claim_takeovers(claim, clock_unix_ms() / 1000) : 0;
+}
+
+uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
+{
+    return failover_after_ms << (count_takeovers(c) / CLAIM_TAKEOVERS_MANY);
 }
 
 bool coordination_is_own(const struct coordination *c)
 {
-    const struct coordination_claim *claim = coordination_claim(c);
+    const struct claim *claim = coordination_claim(c);
 
     return claim && strcmp(claim->primary, c->config.own_address) == 0;
 }
@@ -168,12 +195,42 @@ bool coordination_is_waiting(const struct coordination *c,
                              char ret[static COORDINATION_WAIT_MAX])
 {
     ret[0] = '\0';
-    if (c->is_known && !(c->is_writing && clock_mono_ms() - c->since_ms > SLOW_MS))
+    if (coordination_is_known(c) && !(c->is_writing && clock_mono_ms() - c->since_ms > SLOW_MS))
         return false;
+    if (c->is_of_another) {
+        snprintf(ret, COORDINATION_WAIT_MAX, "%.159s", c->err.text);
+        return true;
+    }
     snprintf(ret, COORDINATION_WAIT_MAX,
              "the coordination service has to say who is the primary: %.90s",
              c->err.status ? c->err.text : "it has not answered yet");
     return true;
+}
+
+void coordination_report(const struct coordination *c, uint64_t failover_after_ms,
+                         struct stats_coordination *ret)
+{
+    const struct claim *claim = c ? coordination_claim(c) : NULL;
+
+    *ret = (struct stats_coordination){ .is_on = c != NULL };
+    if (!c)
+        return;
+    ret->is_away = c->is_away || !c->watch;
+    ret->away_unix_ms = c->away_unix_ms;
+    snprintf(ret->service, sizeof ret->service, "%.159s", c->config.service.url);
+    snprintf(ret->error, sizeof ret->error, "%.159s", c->err.text);
+    if (!claim)
+        return;
+    ret->n_takeovers = count_takeovers(c);
+    ret->takeover_unix_ms =
+        claim->n_takeovers ? claim->takeovers[claim->n_takeovers - 1] * 1000 : 0;
+    ret->patience_ms = coordination_patience_ms(c, failover_after_ms);
+    ret->failover_after_ms = failover_after_ms;
+    ret->has_claim = true;
+    ret->term = claim->term;
+    ret->in_sync = claim->in_sync;
+    snprintf(ret->primary, sizeof ret->primary, "%s", claim->primary);
+    snprintf(ret->standby, sizeof ret->standby, "%s", claim->standby);
 }
 
 /* --- what is written --- */
@@ -196,6 +253,7 @@ static void note_made(struct coordination *c, int64_t revision)
 {
     if (c->is_known && revision <= c->revision)
         return;
+    warn_of_takeovers(c, &c->wanted);
     c->claim = c->wanted;
     c->is_known = c->is_there = true;
     c->revision = revision;
@@ -215,7 +273,9 @@ static void on_put(void *arg, const struct err *err, const struct coord_result *
         uv_timer_start(&c->timer, on_retry, RETRY_MS, 0);
         return;
     }
-    item = result->is_made ? NULL : find_item(c, result->items, result->n_items);
+    item = result->is_made ? NULL : find_item(c->key, result->items, result->n_items);
+    if (!result->is_made && c->writes_config)
+        (void)take_config(c, find_item(CLAIM_CONFIG_KEY, result->items, result->n_items));
     if (result->is_made)
         note_made(c, result->revision);
     else if (item)
@@ -235,26 +295,35 @@ static void on_put(void *arg, const struct err *err, const struct coord_result *
 
 static void put(struct coordination *c)
 {
-    const struct coord_write write = {
-        .change = COORD_PUT, .key = c->key, .if_revision = c->if_revision, .value = c->value
+    const struct coord_write writes[] = {
+        { .change = COORD_PUT,
+          .key = c->key,
+          .if_revision = c->if_revision,
+          .value = c->value },
+        { .change = COORD_PUT, .key = CLAIM_CONFIG_KEY, .value = c->cluster_value },
     };
 
-    c->coord->ops->put_if(c->coord, &write, 1, CALL_MS, on_put, c);
+    c->coord->ops->put_if(c->coord, writes, c->writes_config ? 2 : 1, CALL_MS, on_put, c);
 }
 
-void coordination_write(struct coordination *c, const struct coordination_claim *claim,
+void coordination_write(struct coordination *c, const struct claim *claim,
                         void (*done)(void *arg, const struct err *err), void *arg)
 {
-    assert(!c->is_writing && c->is_known && c->coord);
+    assert(!c->is_writing && coordination_is_known(c) && c->coord);
     c->is_writing = true;
+    c->writes_config = !c->has_config;
     c->wanted = *claim;
+    if (!claim->n_takeovers && c->is_there) {
+        memcpy(c->wanted.takeovers, c->claim.takeovers, sizeof c->claim.takeovers);
+        c->wanted.n_takeovers = c->claim.n_takeovers;
+    }
     snprintf(c->wanted.primary, sizeof c->wanted.primary, "%s", c->config.own_address);
-    c->n_written++;
+    c->writer.n++;
     c->if_revision = c->revision;
     c->since_ms = clock_mono_ms();
     c->done = done;
     c->arg = arg;
-    print_claim(c, c->value);
+    claim_print(&c->wanted, &c->writer, c->value);
     put(c);
 }
 
@@ -265,19 +334,21 @@ struct coordination *coordination_new(const struct coordination_config *config)
     struct coordination *c = memory_alloc(sizeof *c);
 
     c->config = *config;
-    snprintf(c->key, sizeof c->key, "groups/%" PRIu32, config->group);
-    c->writer = terms_random();
+    claim_key(config->group, c->key);
+    claim_config_print(&config->cluster, c->cluster_value);
+    c->writer.id = terms_random();
     if (!config->open)
         err_set(&c->err, PS_ESETTING, "coord: this program has no coordination service");
-    else if (config->open(config->url, config->loop, &c->coord, &c->err))
+    else if (config->open(&config->service, config->loop, &c->coord, &c->err))
         c->coord = NULL;
     if (!c->coord) {
+        c->away_unix_ms = clock_unix_ms();
         log_line_error("%s", c->err.text);
         return c;
     }
     uv_timer_init(config->loop, &c->timer);
     c->timer.data = c;
-    c->watch = c->coord->ops->watch(c->coord, c->key, on_event, c);
+    c->watch = c->coord->ops->watch(c->coord, "", on_event, c);
     return c;
 }
 

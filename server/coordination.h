@@ -10,6 +10,9 @@
  * Both members read a claim and write over just that one. So of a primary that stops waiting for its standby, and a
  * standby that takes over, one succeeds; the other one learns of it. server/replication/README.md, "With a coordination
  * service".
+ *
+ * The first claim of a cluster also writes what all its nodes share (claim.h). A psd of another shape has no claim: it
+ * may have been given the name of another cluster.
  */
 #ifndef SERVER_COORDINATION_H
 #define SERVER_COORDINATION_H
@@ -18,23 +21,20 @@
 
 #include "common/thread_role.h"
 #include "proto/message.h"
+#include "server/admin/stats.h"
+#include "server/cluster/claim.h"
 #include "server/cluster/coord.h"
 
 #define COORDINATION_WAIT_MAX 160u
 
 struct coordination;
 
-struct coordination_claim {
-    uint64_t term, history;
-    char primary[MESSAGE_ADDRESS_MAX], standby[MESSAGE_ADDRESS_MAX]; /* standby "": none */
-    bool in_sync; /* the standby has all that was acknowledged, and may take over */
-};
-
 struct coordination_config {
-    uv_loop_t *loop; /* borrowed */
-    int (*open)(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err);
-    const char *url; /* borrowed */
+    uv_loop_t *loop;              /* borrowed */
+    coord_open *open;             /* NULL: this program has no service */
+    struct coord_options service; /* borrowed */
     uint32_t group;
+    struct claim_config cluster;
     const char *own_address; /* borrowed; filled in before a claim is written or compared */
     void (*on_change)(void *owner); /* another claim is known, or the first */
     void *owner;                    /* borrowed */
@@ -55,16 +55,26 @@ bool coordination_is_known(const struct coordination *c) ON_MAIN;
 bool coordination_is_there(const struct coordination *c) ON_MAIN;
 
 /* NULL: there is none, or none is known. Borrowed until the loop's next turn. */
-const struct coordination_claim *coordination_claim(const struct coordination *c) ON_MAIN;
+const struct claim *coordination_claim(const struct coordination *c) ON_MAIN;
+
+/* How long a standby waits for a silent primary: failover_after_ms, doubled for each three times in ten minutes that
+ * one has taken over by itself, so that a machine that often stands still costs no failover each time. */
+uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
+    ON_MAIN;
 
 /* The claim names this psd as the primary. */
 bool coordination_is_own(const struct coordination *c) ON_MAIN;
 
-/* Writes a claim of this psd as the primary, over the one that is known. `done` is called once, later: 0, it was made;
- * -EEXIST, another one is there now, and this one never will be. Until the service has said which of both, it is asked
- * again: there is no deadline, and coordination_is_waiting() says so. One at a time. */
-void coordination_write(struct coordination *c, const struct coordination_claim *claim,
+/* Writes a claim of this psd as the primary, over the one that is known, whose takeovers it keeps if it has none
+ * itself. `done` is called once, later: 0, it was made; -EEXIST, another one is there now, and this one never will be.
+ * Until the service has said which of both, it is asked again: there is no deadline, and coordination_is_waiting() says
+ * so. One at a time. */
+void coordination_write(struct coordination *c, const struct claim *claim,
                         void (*done)(void *arg, const struct err *err), void *arg) ON_MAIN;
+
+/* For operators. */
+void coordination_report(const struct coordination *c, uint64_t failover_after_ms,
+                         struct stats_coordination *ret) ON_MAIN;
 
 /* A sentence, while something waits for the service. */
 bool coordination_is_waiting(const struct coordination *c,

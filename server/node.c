@@ -20,135 +20,20 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
-#include "server/admin/http.h"
-#include "server/admin_server.h"
-#include "server/checkpointer.h"
 #include "server/cluster.h"
-#include "server/data_dir_lock.h"
-#include "server/disk_monitor.h"
-#include "server/net/connection_limits.h"
-#include "server/net/listener.h"
-#include "server/node_stats.h"
+#include "server/node_internal.h"
 #include "server/service_manager.h"
 #include "server/shard_thread.h"
-#include "server/standby.h"
 #include "server/standby_role.h"
-#include "server/standby_server.h"
 #include "server/start.h"
-#include "server/watch_server.h"
-#include "server/worker_events.h"
 
 #define TICK_MS 100u
 #define EXTEND_MS 30000u
-#define PROGRESS_MS 2000u
 #define REFUSED_LINES_AT_ONCE 5u
 #define REFUSED_LINE_EVERY_MS 200u
 #define NODE_EXIT_DEPOSED 3 /* psd.service starts it again, too */
 
-static const int caught_signals[] = { SIGTERM, SIGINT, SIGHUP };
-
-struct node {
-    struct settings *settings;
-    struct settings_reload *reload; /* borrowed; NULL: SIGHUP does nothing */
-    struct hello_reply map;
-    uv_loop_t loop;
-    uv_timer_t timer;
-    uv_signal_t signals[COUNT_OF(caught_signals)];
-    struct mailbox mailbox;
-    struct shard_thread **shards;      /* owned, settings->shards of them that run */
-    struct checkpointer *checkpointer; /* owned; NULL without a data directory */
-    struct node_stats *stats;          /* owned */
-    struct worker_events *events;      /* owned */
-    struct http *http;                 /* owned; NULL: off */
-    struct listener *listener;         /* owned; listens while SERVING; NULL from STOPPING on */
-    struct admin_server *admin;        /* owned */
-    struct group_view *groups;         /* owned: which psd is the primary */
-    struct watch_server *watches;      /* owned: of those who ask that */
-    struct standby_server *standbys;   /* owned */
-    struct connection_limits *limits;  /* owned */
-    struct connection_limits_clock limits_clock;
-    struct channel_memory memory; /* of all connections' messages and replies */
-    struct disk_monitor *disk;    /* owned; NULL: no data directory, or it does not serve yet */
-    struct data_dir_lock lock;    /* not taken: no data directory */
-    struct standby *standby;      /* owned; NULL: this psd follows nobody */
-    bool standby_is_over;         /* standby_stop() */
-    char primary[MESSAGE_ADDRESS_MAX]; /* whom it follows; "": nobody */
-    char own_address[MESSAGE_ADDRESS_MAX];
-    bool has_cluster_file;
-    enum { NODE_STARTING, NODE_FOLLOWING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
-    _Atomic bool stop_signal_asked; /* shards' threads read it while they restore */
-    struct start_progress progress;
-    int exit_status;
-    struct admin_server_draft report;
-    uint64_t watchdog_ms, fed_ms, extended_ms, progress_ms;
-    struct checkpointer_trigger trigger;
-    struct start_result restored;
-    struct log_line_limit limit; /* of refused peers */
-};
-
-/* --- the restore --- */
-
-/* What it came to stays readable. */
-static void update_restore(struct node *n) ON_MAIN
-{
-    struct stats_restore *restore = &n->report.node.restore;
-
-    restore->is_on =
-        (n->state == NODE_STARTING && !standby_server_is_waiting(n->standbys, NULL)) ||
-        strcmp(n->report.node.standby.state, "rebuilding") == 0;
-    restore->since_unix_ms = n->report.node.started_unix_ms;
-    restore->n_bytes = atomic_load(&n->progress.n_bytes);
-    restore->n_total_bytes = atomic_load(&n->progress.n_total_bytes);
-    restore->n_records = atomic_load(&n->progress.n_records);
-    if (restore->is_on)
-        restore->n_rows = node_stats_n_rows(n->stats);
-}
-
-/* PS_ESTOPPING is the one status that clients of every age take as "come again". */
-static int check_serving(void *node, struct err *err)
-{
-    struct node *n = node;
-    char text[STATS_RESTORE_TEXT_MAX];
-
-    enter_main();
-    if (n->state == NODE_FOLLOWING)
-        return standby_report_refusal(n->standby, n->primary, err);
-    if (n->state != NODE_STARTING)
-        return 0;
-    if (standby_server_is_waiting(n->standbys, err))
-        return err->status;
-    stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
-    return err_set(err, PS_ESTOPPING, "psd is not ready yet: %s", text);
-}
-
-static void publish(void *node)
-{
-    struct node *n = node;
-    struct admin_server_inputs in = { .listener = n->listener,
-                                      .handshake_ms = n->settings->handshake_timeout_ms,
-                                      .watches = n->watches,
-                                      .limits = n->limits,
-                                      .ready = n->state == NODE_SERVING,
-                                      .stopping = n->state > NODE_SERVING };
-    struct published_report *published;
-
-    enter_main();
-    if (n->state == NODE_FOLLOWING)
-        standby_report(n->standby, n->primary, &n->report.node.standby);
-    else
-        standby_server_report(n->standbys, &n->report.node.standby);
-    standby_report_groups(&n->report.node.standby, n->report.node.address,
-                          n->state == NODE_SERVING, n->groups);
-    update_restore(n);
-    disk_monitor_view(n->disk, &n->report.node.disk);
-    admin_server_publish(n->admin, &in, &n->report);
-    /* Before that its workers come out of checkpoint and log. */
-    published =
-        n->events && n->state >= NODE_SERVING ? shard_thread_report(n->shards[0]) : NULL;
-    if (published)
-        worker_events_update(n->events, published->report);
-    published_report_release(published);
-}
+static const int caught_signals[NODE_N_SIGNALS] = { SIGTERM, SIGINT, SIGHUP };
 
 /* --- the end --- */
 
@@ -163,7 +48,7 @@ static void close_all(void *node)
     struct node *n = node;
 
     enter_main();
-    publish(n);
+    node_publish(n);
     disk_monitor_close(n->disk);
     n->disk = NULL;
     http_stop(n->http);
@@ -231,7 +116,7 @@ static void begin_stop(void *node)
     n->state = NODE_STOPPING;
     log_line_info("stopping");
     service_manager_stopping("writing the last checkpoint");
-    publish(n);
+    node_publish(n);
     listener_close(n->listener);
     n->listener = NULL;
     admin_server_close(n->admin);
@@ -249,13 +134,15 @@ static void stop_following(struct node *n) ON_MAIN
 {
     struct standby_view view;
 
-    standby_see(n->standby, &view);
-    if (view.state == STANDBY_REBUILDING)
+    if (n->is_restoring) { /* on_restored() ends it */
         report_restore_ends();
-    else if (!view.is_exact)
-        end(n);
-    if (view.state == STANDBY_REBUILDING || !view.is_exact)
         return;
+    }
+    standby_see(n->standby, &view);
+    if (!view.is_exact) {
+        end(n);
+        return;
+    }
     n->standby_is_over = true;
     standby_stop(n->standby, begin_stop, n);
 }
@@ -326,50 +213,15 @@ static void tick_standby(struct node *n, uint64_t now_ms) ON_MAIN
         tick_checkpointer(n, now_ms);
 }
 
-static void sweep_http(struct node *n, uint64_t now_ms)
-{
-    struct http_counts counts;
-
-    if (!n->http)
-        return;
-    http_sweep(n->http, now_ms, &counts);
-    n->report.node.http_connections = counts.connections;
-    n->report.node.http_evicted = counts.evicted;
-}
-
-/* For who reads the log alone. */
-static void log_progress(struct node *n, uint64_t now_ms) ON_MAIN
-{
-    char text[STATS_RESTORE_TEXT_MAX], waiting[80] = "";
-    struct listener_counts counts;
-
-    if (n->stop_signal_asked || now_ms - n->progress_ms < PROGRESS_MS)
-        return;
-    n->progress_ms = now_ms;
-    stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
-    listener_count(n->listener, &counts);
-    if (counts.retry_later)
-        snprintf(waiting, sizeof waiting,
-                 "; workers were refused %" PRIu64 " times and asked to retry",
-                 counts.retry_later);
-    log_line_info("%s%s", text, waiting);
-    service_manager_status(text);
-}
-
-static uint64_t limits_now(struct node *n) ON_MAIN
-{
-    return connection_limits_time(&n->limits_clock, uv_now(&n->loop));
-}
-
 static void on_tick(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     uint64_t now_ms = clock_mono_ms();
 
     enter_main();
-    sweep_http(n, now_ms);
-    connection_limits_sweep(n->limits, limits_now(n));
-    publish(n);
+    node_sweep_http(n, now_ms);
+    connection_limits_sweep(n->limits, node_clients_limits_now(n));
+    node_publish(n);
     admin_server_sweep(n->admin);
     watch_server_sweep(n->watches);
     if (n->state == NODE_FOLLOWING)
@@ -381,80 +233,10 @@ static void on_tick(uv_timer_t *timer)
         service_manager_extend(EXTEND_MS);
     }
     if (n->state == NODE_STARTING && n->checkpointer)
-        log_progress(n, now_ms);
+        node_log_progress(n, now_ms);
     if (n->state == NODE_SERVING && n->checkpointer)
         tick_checkpointer(n, now_ms);
 }
-
-/* --- the listener's events --- */
-
-static int on_client(void *owner, const struct listener_client *client)
-{
-    const struct hello *hello = client->hello;
-    struct node *n = owner;
-
-    enter_main();
-    if (hello->shard != MESSAGE_SHARD_LISTENER)
-        return shard_thread_receive(
-            n->shards[hello->shard], &client->socket, client->request_id, hello,
-            connection_limits_open(n->limits, client->address, limits_now(n)));
-    if (strcmp(hello->role, "watcher") == 0) {
-        if (watch_server_receive(n->watches, &client->socket, client->request_id, hello))
-            log_line_warn("a watcher's connection was accepted, but could not be opened");
-        return 0;
-    }
-    if (strcmp(hello->role, "standby") == 0) {
-        if (standby_server_receive(n->standbys, &client->socket, client->request_id, hello))
-            log_line_warn("a standby's connection was accepted, but could not be opened");
-        return 0;
-    }
-    if (admin_server_receive(n->admin, &client->socket, client->request_id, hello))
-        log_line_warn("an operator's connection was accepted, but could not be opened");
-    return 0;
-}
-
-static int admit(void *owner, const struct sockaddr_storage *address, struct err *err)
-{
-    struct node *n = owner;
-
-    enter_main();
-    return connection_limits_admit(n->limits, address, limits_now(n), err);
-}
-
-static int admit_operator(void *owner, struct err *err)
-{
-    struct node *n = owner;
-
-    enter_main();
-    return admin_server_admit(n->admin, err);
-}
-
-static int admit_standby(void *owner, struct err *err)
-{
-    struct node *n = owner;
-
-    enter_main();
-    if (n->state == NODE_FOLLOWING)
-        return standby_report_refusal(n->standby, n->primary, err);
-    return standby_server_admit(n->standbys, err);
-}
-
-static void on_refused(void *owner, const char *peer, int status, const char *sentence)
-{
-    struct node *n = owner;
-    char more[64];
-
-    if (log_line_limit_pass(&n->limit, "refused", 0, uv_now(&n->loop), more))
-        log_line_warn("listener: %s refused: %s%s", peer,
-                      sentence[0] ? sentence : status_text(status), more);
-}
-
-static const struct listener_events listener_events = { .check_serving = check_serving,
-                                                        .on_client = on_client,
-                                                        .admit = admit,
-                                                        .admit_operator = admit_operator,
-                                                        .admit_standby = admit_standby,
-                                                        .on_refused = on_refused };
 
 /* --- the start --- */
 
@@ -514,7 +296,7 @@ static void serve(void *node)
     begin_trigger(n);
     if (!n->disk)
         start_disk_monitor(n);
-    publish(n);
+    node_publish(n);
     announce(n);
 }
 
@@ -525,11 +307,14 @@ static void on_restored(void *arg, const struct start_result *result)
 
     enter_main();
     n->restored = *result;
+    n->is_restoring = false;
+    if (n->state == NODE_FOLLOWING && n->stop_signal_asked) { /* it may have been given up */
+        end(n);
+        return;
+    }
     if (n->state == NODE_FOLLOWING) {
         begin_trigger(n);
         standby_rebuilt(n->standby, result);
-        if (n->stop_signal_asked && n->state == NODE_FOLLOWING)
-            end(n);
         return;
     }
     if (result->err.status) {
@@ -558,7 +343,10 @@ static void on_deposed(void *owner, const char *sentence)
     if (standby_role_follow(&file_os, n->settings, &err))
         log_line_error("%s", err.text);
     n->exit_status =
-        n->state == NODE_STARTING && !err.status ? NODE_RESTART : NODE_EXIT_DEPOSED;
+        (n->state == NODE_STARTING || standby_server_has_handed_over(n->standbys)) &&
+                !err.status
+            ? NODE_RESTART
+            : NODE_EXIT_DEPOSED;
     if (n->state < NODE_STOPPING)
         end(n);
 }
@@ -575,6 +363,7 @@ static void restore(void *node, const uint64_t *keep)
                                          .progress = &n->progress,
                                          .files = &file_os,
                                          .settings = n->settings,
+                                         .node = n->map.node,
                                          .n_nodes = n->map.n_nodes,
                                          .n_shards = n->settings->shards,
                                          .shards = n->shards,
@@ -582,6 +371,7 @@ static void restore(void *node, const uint64_t *keep)
                                          .keep = keep };
 
     enter_main();
+    n->is_restoring = true;
     start_run(&config, on_restored, n);
 }
 
@@ -623,6 +413,24 @@ static int promote(void *node, const char *argument,
         return err->status;
     done(arg, err);
     return 0;
+}
+
+static int switch_over(void *node,
+                       void (*done)(void *arg, const struct err *err, const char *json),
+                       void *arg, struct err *err)
+{
+    struct node *n = node;
+    char json[256];
+
+    enter_main();
+    if (n->state == NODE_FOLLOWING) { /* psctl goes on there */
+        snprintf(json, sizeof json, "{\"ask\":\"%.128s\"}\n", n->primary);
+        done(arg, err, json);
+        return 0;
+    }
+    if (n->state != NODE_SERVING)
+        return err_set(err, PS_ESTOPPING, "switch: this psd does not serve");
+    return standby_server_switch(n->standbys, done, arg, err);
 }
 
 static int start_following(struct node *n, struct err *err) ON_MAIN
@@ -691,9 +499,10 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .welcome = &n->map,
                                          .frame_timeout_ms = s->frame_timeout_ms,
                                          .client_memory = &n->memory,
-                                         .refresh = publish,
-                                         .check_serving = check_serving,
+                                         .refresh = node_publish,
+                                         .check_serving = node_check_serving,
                                          .promote = promote,
+                                         .switch_over = switch_over,
                                          .node = n };
     struct watch_server_config watches = { .loop = &n->loop,
                                            .welcome = &n->map,
@@ -707,6 +516,8 @@ static void make_helpers(struct node *n) ON_MAIN
                                               .own_address = n->own_address,
                                               .serve = serve,
                                               .deposed = on_deposed,
+                                              .restart = on_restart,
+                                              .changed = node_publish,
                                               .owner = n };
     struct connection_limits_config limits = settings_connection_limits(s);
 
@@ -737,7 +548,7 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
                                         .handshake_ms = s->handshake_timeout_ms,
                                         .map = &n->map,
                                         .groups = n->groups,
-                                        .events = &listener_events,
+                                        .events = &node_clients_events,
                                         .owner = n };
     int status = listener_open(&listener, &n->listener, err);
 
@@ -795,7 +606,7 @@ static void start(struct node *n) ON_MAIN
     status = status ? status : uv_timer_start(&n->timer, on_tick, TICK_MS, TICK_MS);
     if (status)
         err_set(&err, status, "cannot catch signals: %s", status_text(status));
-    publish(n);
+    node_publish(n);
     n->progress_ms = clock_mono_ms();
     status = status ? status : listen_to_all(n, &err);
     if (!status && n->report.node.last_checkpoint_number && !n->primary[0])

@@ -140,6 +140,15 @@ static const struct setting rows[] = {
       "etcd says who is the primary, and a standby in sync takes over by itself: "
       "etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, the same at both psd",
       AT(coord), 0, 0 },
+    { "standby", "coord-ca", SETTING_TEXT, "FILE", "",
+      "ask etcd over TLS, and trust the certificates that this file signs; empty: plain HTTP", AT(coord_ca), 0, 0 },
+    { "standby", "coord-cert", SETTING_TEXT, "FILE", "",
+      "this psd's own certificate for etcd; needs coord-key", AT(coord_cert), 0, 0 },
+    { "standby", "coord-key", SETTING_TEXT, "FILE", "", "the key of coord-cert", AT(coord_key), 0, 0 },
+    { "standby", "coord-user", SETTING_TEXT, "NAME", "",
+      "etcd's user; needs coord-password-file", AT(coord_user), 0, 0 },
+    { "standby", "coord-password-file", SETTING_TEXT, "FILE", "",
+      "the file with the user's password", AT(coord_password_file), 0, 0 },
     { "standby", "failover-after", SETTING_MS, "TIME", "700ms",
       "with coord: a standby takes over once its primary is silent for so long; at once if no process listens there",
       AT(failover_after_ms), 300, DAY_MS },
@@ -147,7 +156,7 @@ static const struct setting rows[] = {
       "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "
       "only while it is in sync",
       AT(standby_ack), 0, 0 },
-    { "standby", "standby-patience", SETTING_MS, "TIME", "2s",
+    { "standby", "standby-patience", SETTING_MS, "TIME", "1s",
       "replies wait so long for a standby that is silent; then it is out of sync, and no reply waits for it",
       AT(standby_patience_ms), 50, DAY_MS },
     { "standby", "standby-log-max", SETTING_BYTES, "BYTES", "8G",
@@ -387,17 +396,40 @@ static int check_pairs(const struct settings *s, struct err *err)
     return 0;
 }
 
+struct coord_options settings_coord(const struct settings *s)
+{
+    return (struct coord_options){ .url = s->coord,
+                                   .ca_file = s->coord_ca,
+                                   .cert_file = s->coord_cert,
+                                   .key_file = s->coord_key,
+                                   .user = s->coord_user,
+                                   .password_file = s->coord_password_file };
+}
+
+static int check_coord(const struct settings *s, struct err *err)
+{
+    const bool has_options = s->coord_ca[0] || s->coord_cert[0] || s->coord_key[0] ||
+                             s->coord_user[0] || s->coord_password_file[0];
+
+    if (!s->coord[0])
+        return has_options ? err_set(err, PS_ESETTING,
+                                     "coord-ca, coord-cert, coord-key, coord-user and "
+                                     "coord-password-file need coord")
+                           : 0;
+    if (strncmp(s->coord, "etcd://", 7) != 0)
+        return err_set(err, PS_ESETTING,
+                       "coord: expected etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, got %.100s",
+                       s->coord);
+    return s->data_dir[0] ? 0 : err_set(err, PS_ESETTING, "coord: needs a data-dir");
+}
+
 static int check_standby(const struct settings *s, struct err *err)
 {
     struct err why = { 0 };
     struct address primary;
 
-    if (s->coord[0] && strncmp(s->coord, "etcd://", 7) != 0)
-        return err_set(err, PS_ESETTING,
-                       "coord: expected etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, got %.100s",
-                       s->coord);
-    if (s->coord[0] && !s->data_dir[0])
-        return err_set(err, PS_ESETTING, "coord: needs a data-dir");
+    if (check_coord(s, err))
+        return err->status;
     if (!s->standby[0])
         return 0;
     if (address_parse(s->standby, strlen(s->standby), &primary, &why))

@@ -12,10 +12,9 @@
 #include "common/tls.h"
 #include "common/token_file.h"
 #include "proto/table_spec.h"
+#include "server/cluster/coord.h"
 #include "server/core/shard.h"
 #include "server/wal/wal_queue.h"
-
-struct coord; /* server/cluster/coord.h */
 
 struct settings {
     bool dev;
@@ -48,7 +47,10 @@ struct settings {
     char standby[SETTINGS_TEXT_MAX];
     char coord[SETTINGS_TEXT_MAX];
     /* main()'s: the service that coord names. NULL in programs without one. */
-    int (*open_coord)(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err);
+    coord_open *open_coord;
+    char coord_ca[SETTINGS_TEXT_MAX], coord_cert[SETTINGS_TEXT_MAX],
+        coord_key[SETTINGS_TEXT_MAX];
+    char coord_user[SETTINGS_TEXT_MAX], coord_password_file[SETTINGS_TEXT_MAX];
     uint64_t failover_after_ms;
     int standby_ack; /* enum terms_ack */
     uint64_t standby_patience_ms, standby_log_max_bytes;
@@ -69,6 +71,9 @@ extern const struct settings_table settings_psd;
  * ones, reads the token file, and checks addresses and settings that belong together. PS_ESETTING with a sentence.
  */
 int settings_complete(struct settings *s, struct err *err) MUST_CHECK;
+
+/* Where --coord is. Borrows the settings' texts. */
+struct coord_options settings_coord(const struct settings *s);
 
 /* Each shard's configuration, but for its number. n_shards: of the cluster. */
 void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_config *ret);

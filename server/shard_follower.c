@@ -20,6 +20,7 @@
 #include "server/replication/follower.h"
 
 #define FETCHES_MAX 2u
+#define REPORT_MS 1000u      /* for the primary to answer that it has heard */
 #define HEAD_BYTES_MAX 4096u /* of a reply, beside its records */
 
 struct shard_follower {
@@ -30,6 +31,8 @@ struct shard_follower {
     struct connector *connector; /* owned; NULL: no connection */
     struct bytes out;            /* a frame being made; empty in between */
     bool is_welcome, is_stuck;   /* the log takes no records */
+    uint64_t stuck_ms;           /* monotonic: since then */
+    bool is_over;                /* handed over: nothing is fetched any more */
     uint32_t n_fetches;          /* under way */
     uint64_t request_id;
     uint64_t sent_next, sent_durable; /* by the last fetch */
@@ -38,6 +41,9 @@ struct shard_follower {
     uint32_t n_failed;                /* attempts in a row */
     uint64_t retry_ms;
     uint64_t durable;
+    bool
+        is_reporting; /* the primary is told that a row differs: its answer ends the connection */
+    char useless[200]; /* why the shard is not the primary's, and never will be; "": it is */
     char refusal[200]; /* why this side ends the connection; "": it does not */
     uv_mutex_t lock;
     struct shard_follower_view view; /* under the lock */
@@ -78,6 +84,7 @@ static void note_reply(struct shard_follower *f, const struct fetch_reply *reply
     f->view.heard_ms = clock_mono_ms();
     f->view.appended = reply->appended;
     f->view.is_in_sync = reply->in_sync;
+    f->view.is_handed_over = reply->hands_over;
     uv_mutex_unlock(&f->lock);
 }
 
@@ -104,7 +111,7 @@ static void give_up(struct shard_follower *f, const char *why, bool needs_copy) 
 static void lose(struct shard_follower *f, const char *why) ON_SHARD
 {
     if (f->state == SHARD_FOLLOWER_FETCHING) {
-        give_up(f, why, false);
+        give_up(f, f->is_reporting ? f->useless : why, f->is_reporting);
         return;
     }
     hang_up(f);
@@ -119,6 +126,9 @@ static void give_up(struct shard_follower *f, const char *why, bool needs_copy)
 {
     hang_up(f);
     f->state = SHARD_FOLLOWER_FAILED;
+    f->is_reporting = false;
+    if (needs_copy && why != f->useless)
+        snprintf(f->useless, sizeof f->useless, "%.199s", why);
     uv_mutex_lock(&f->lock);
     f->view.needs_copy = needs_copy;
     uv_mutex_unlock(&f->lock);
@@ -133,16 +143,23 @@ static int send_out(struct shard_follower *f)
     return channel_send(connector_channel(f->connector), &f->out);
 }
 
+/* The primary has said that there is more. */
+static bool is_behind(const struct shard_follower *f) ON_SHARD
+{
+    return f->view.appended > f->follower.received; /* this thread alone writes it */
+}
+
 static void fetch(struct shard_follower *f) ON_SHARD
 {
-    const struct fetch m = { .term = f->primary.term,
-                             .next = f->follower.received + 1,
-                             .durable = f->durable,
-                             .applied = f->follower.applied,
-                             .heard_ms = f->sent_ms,
-                             .wait_ms = f->primary.wait_ms ? f->primary.wait_ms
-                                                           : SHARD_FOLLOWER_WAIT_MS,
-                             .max_bytes = SHARD_FOLLOWER_FETCH_BYTES };
+    const struct fetch m = {
+        .term = f->primary.term,
+        .next = f->follower.received + 1,
+        .durable = f->durable,
+        .applied = f->follower.applied,
+        .heard_ms = f->sent_ms,
+        .wait_ms = f->primary.wait_ms ? f->primary.wait_ms : SHARD_FOLLOWER_WAIT_MS,
+        .max_bytes = is_behind(f) ? SHARD_FOLLOWER_CATCH_UP_BYTES : SHARD_FOLLOWER_FETCH_BYTES
+    };
     int status = message_write_fetch(&f->out, ++f->request_id, &m);
 
     if (!status)
@@ -158,15 +175,46 @@ static void fetch(struct shard_follower *f) ON_SHARD
     f->sent_durable = m.durable;
 }
 
-/* The first fetch asks; a second one only tells. */
-static void fetch_more(struct shard_follower *f) ON_SHARD
+/* The first fetch asks. A second one tells, or asks for what comes behind the first one's answer: so the primary reads
+ * one while this standby replays the other. */
+static bool has_to_fetch(const struct shard_follower *f) ON_SHARD
 {
     bool has_progress = f->durable > f->sent_durable || f->follower.received + 1 > f->sent_next;
 
-    if (!f->is_welcome || f->is_stuck || f->n_fetches >= FETCHES_MAX)
+    if (!f->is_welcome || f->is_stuck || f->is_reporting || f->is_over ||
+        f->n_fetches >= FETCHES_MAX)
+        return false;
+    return !f->n_fetches || has_progress || is_behind(f);
+}
+
+static void fetch_more(struct shard_follower *f) ON_SHARD
+{
+    while (has_to_fetch(f))
+        fetch(f); /* or the connection is lost */
+}
+
+/* A row differs: the primary hears of it first, so that its operators do, too. Nothing is acknowledged any more. */
+static void report_difference(struct shard_follower *f, const char *sentence) ON_SHARD
+{
+    struct fetch m = { .term = f->primary.term, .next = f->sent_next };
+    int status;
+
+    snprintf(m.differs, sizeof m.differs, "%.199s", sentence);
+    snprintf(f->useless, sizeof f->useless, "%.199s", sentence);
+    uv_mutex_lock(&f->lock);
+    f->view.is_in_sync = false;
+    uv_mutex_unlock(&f->lock);
+    set_why(f, sentence);
+    status = message_write_fetch(&f->out, ++f->request_id, &m);
+    if (!status)
+        status = send_out(f);
+    if (status) {
+        bytes_deinit(&f->out);
+        give_up(f, sentence, true);
         return;
-    if (!f->n_fetches || has_progress)
-        fetch(f);
+    }
+    f->is_reporting = true;
+    f->asked_ms = clock_mono_ms();
 }
 
 /* Replays what has come. False: the shard is of no use any more. */
@@ -179,6 +227,7 @@ static bool follow(struct shard_follower *f) ON_SHARD
 
     f->is_stuck = status == -EAGAIN;
     if (f->is_stuck) {
+        f->stuck_ms = was_stuck ? f->stuck_ms : clock_mono_ms();
         char why[200];
 
         snprintf(why, sizeof why, "this standby's log takes no records: %.150s",
@@ -190,7 +239,10 @@ static bool follow(struct shard_follower *f) ON_SHARD
     if (!status || f->is_stuck)
         return true;
     log_line_error("shard %" PRIu32 ": %s", f->config.shard_number, err.text);
-    give_up(f, err.text, true);
+    if (f->follower.differs && f->is_welcome)
+        report_difference(f, err.text);
+    else
+        give_up(f, err.text, true);
     return false;
 }
 
@@ -224,6 +276,8 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
 
     if (status)
         return refuse(f, status, "the primary's answer makes no sense");
+    if (f->is_reporting)
+        return reply.status ? refuse(f, UV_EOF, f->useless) : 0;
     if (reply.status)
         return on_refusal(f, &reply);
     if (reply.term != f->primary.term || !f->n_fetches)
@@ -234,14 +288,19 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
     if (reply.n_records)
         status = follower_add(&f->follower, reply.first, reply.n_records, reply.records,
                               reply.record_bytes, &err);
+    if (!status && reply.audit_bytes)
+        status = follower_audit(&f->follower, reply.audit, reply.audit_bytes);
     if (status)
-        return refuse(f, status, err.text);
+        return refuse(f, status, err.text[0] ? err.text : "the primary's audit is none");
+    f->is_over = f->is_over || reply.hands_over;
     note_reply(f, &reply);
     fetch_more(f); /* acknowledges them */
     if (f->connector && follow(f)) {
         update_view(f);
         fetch_more(f);
     }
+    if (reply.hands_over && f->primary.on_handed_over)
+        f->primary.on_handed_over(f->primary.owner);
     return f->connector ? 0 : UV_ECANCELED;
 }
 
@@ -375,12 +434,17 @@ void shard_follower_start(struct shard_follower *f,
 {
     f->primary = *primary;
     f->primary.hello.shard = primary->shard;
+    if (f->useless[0]) {
+        give_up(f, f->useless, true);
+        return;
+    }
     f->state = SHARD_FOLLOWER_DIALLING;
     f->n_failed = 0;
     f->retry_ms = 0;
+    f->is_over = false;
     uv_mutex_lock(&f->lock);
     f->view.appended = f->view.heard_ms = f->view.greater_term = 0;
-    f->view.is_in_sync = f->view.needs_copy = false;
+    f->view.is_in_sync = f->view.needs_copy = f->view.is_handed_over = false;
     uv_mutex_unlock(&f->lock);
     set_why(f, "the connection is being opened");
     update_view(f);
@@ -391,7 +455,14 @@ void shard_follower_stop(struct shard_follower *f)
 {
     if (!f || f->state == SHARD_FOLLOWER_IDLE)
         return;
+    uv_mutex_lock(&f->lock);
+    f->view.is_handed_over = false;
+    uv_mutex_unlock(&f->lock);
     hang_up(f);
+    if (f->useless[0]) {
+        give_up(f, f->useless, true);
+        return;
+    }
     if (f->state != SHARD_FOLLOWER_FAILED && !follow(f))
         return;
     f->state = SHARD_FOLLOWER_IDLE;
@@ -409,17 +480,31 @@ void shard_follower_drop(struct shard_follower *f)
     update_view(f);
 }
 
+/* Nothing was acknowledged for so long that the primary may go on alone soon: until its next word this shard is not in
+ * sync, whatever the last one said. */
+static void doubt_sync(struct shard_follower *f, uint64_t now_ms)
+{
+    if (!f->is_stuck || now_ms - f->stuck_ms < f->primary.patience_ms / 2)
+        return;
+    uv_mutex_lock(&f->lock);
+    f->view.is_in_sync = false;
+    uv_mutex_unlock(&f->lock);
+}
+
 void shard_follower_tick(struct shard_follower *f)
 {
     uint64_t now_ms = clock_mono_ms();
 
     if (!f || f->state == SHARD_FOLLOWER_FAILED || (f->is_stuck && !follow(f)))
         return;
+    doubt_sync(f, now_ms);
+    if (f->is_reporting && now_ms - f->asked_ms > REPORT_MS)
+        give_up(f, f->useless, true);
     if (f->state == SHARD_FOLLOWER_IDLE) {
         update_view(f);
         return;
     }
-    if (f->connector && (f->n_fetches || !f->is_welcome) &&
+    if (f->connector && (f->n_fetches || f->is_over || !f->is_welcome) &&
         now_ms - f->asked_ms > SHARD_FOLLOWER_SILENCE_MS)
         lose(f, "the primary has not answered for 5 s");
     if (!f->connector && now_ms >= f->retry_ms)

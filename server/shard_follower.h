@@ -10,7 +10,8 @@
  *                this shard's
  *
  * A fetch acknowledges all before it, and the primary's replies wait for that. The next one is sent as soon as a reply
- * is in memory, before it is replayed. A second one, beside one that waits for records, tells what has become durable.
+ * is in memory, before it is replayed. A second one, beside one that waits for records, tells what has become durable;
+ * as long as the primary has more, it asks for that, too.
  * While the log takes no records, because its disk fails or is behind, none is sent: what has come stays in memory,
  * which is one reply or two, and the primary goes on without this standby before long.
  *
@@ -25,8 +26,9 @@
 #include "server/shard_wal.h"
 
 #define SHARD_FOLLOWER_SILENCE_MS 5000u
-#define SHARD_FOLLOWER_WAIT_MS 500u           /* for a first record */
-#define SHARD_FOLLOWER_FETCH_BYTES (1u << 20) /* of a reply; one record may be longer */
+#define SHARD_FOLLOWER_WAIT_MS 250u              /* for a first record */
+#define SHARD_FOLLOWER_FETCH_BYTES (1u << 20)    /* of a reply; one record may be longer */
+#define SHARD_FOLLOWER_CATCH_UP_BYTES (4u << 20) /* of one that does not bring all */
 
 struct shard_follower;
 
@@ -54,12 +56,16 @@ struct shard_follower_primary {
     uint32_t shard;     /* on its node */
     uint32_t wait_ms;   /* for a first record; 0: SHARD_FOLLOWER_WAIT_MS */
     uint64_t term;
+    uint64_t patience_ms; /* this psd's --standby-patience, which is to be the primary's, too */
+    void (*on_handed_over)(void *owner); /* the view says so; on the shard's thread */
+    void *owner;                         /* borrowed */
 };
 
 /* Numbers of records. */
 struct shard_follower_view {
     enum shard_follower_state state;
-    bool is_in_sync;   /* the primary says that its replies wait for this standby */
+    bool is_in_sync;     /* the primary says that its replies wait for this standby */
+    bool is_handed_over; /* it acknowledges nothing more, and this shard has all that it did */
     bool needs_copy;   /* FAILED: this shard's rows are not the primary's; only a copy helps */
     bool is_exact;     /* follower_is_exact() */
     bool is_drained;   /* all that was received is replayed */

@@ -331,7 +331,8 @@ static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
     report->waits = memory_alloc((STATS_N_WAITS_MAX + 1) * sizeof *report->waits);
     report->n_waits = pull_handler_report(dispatch_pulls(in->dispatch), &now, report->waits,
                                           STATS_N_WAITS_MAX / 2);
-    copy_silent_workers(in, now_ms, report);
+    if (!in->follows)
+        copy_silent_workers(in, now_ms, report);
     copy_full_log(in, report);
     copy_full_tables(in, report);
     copy_slow_disk(in, report);

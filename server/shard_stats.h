@@ -29,6 +29,7 @@ struct shard_stats_inputs {
     struct shard_stats_minute *minute;
     uint32_t shard_number, lease_ms, park_max_ms;
     uint64_t memory_max_bytes;
+    bool follows; /* a standby's: its workers talk to the primary */
 };
 
 /* The report is the caller's: shard_report_free(). */

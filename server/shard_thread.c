@@ -60,7 +60,8 @@ void shard_thread_publish(struct shard_thread *t)
                                      .shard_number = t->config.core.shard,
                                      .lease_ms = t->config.core.lease_ms,
                                      .park_max_ms = t->config.core.park_ms,
-                                     .memory_max_bytes = t->config.core.memory_max_bytes };
+                                     .memory_max_bytes = t->config.core.memory_max_bytes,
+                                     .follows = t->follows };
 
     t->reported_ms = clock_mono_ms();
     report_publisher_publish(&t->publisher, shard_stats_make(&in));
@@ -506,6 +507,15 @@ uint64_t shard_thread_standby(struct shard_thread *t, enum shard_thread_standby 
         break;
     case SHARD_STANDBY_SEAL:
         fetch_handler_seal(f);
+        break;
+    case SHARD_STANDBY_PARK:
+        fetch_handler_park(f, dispatch_is_still(t->dispatch), standby->needs_disk);
+        break;
+    case SHARD_STANDBY_UNPARK:
+        fetch_handler_unpark(f);
+        break;
+    case SHARD_STANDBY_HAND_OVER:
+        fetch_handler_hand_over(f);
         break;
     }
     shard_wal_pin(t->wal, fetch_handler_pin(f));

@@ -97,10 +97,13 @@ enum shard_thread_standby {
     SHARD_STANDBY_CLOSE_GATE,
     SHARD_STANDBY_OPEN_GATE,
     SHARD_STANDBY_IN_SYNC,
-    SHARD_STANDBY_SEAL
+    SHARD_STANDBY_SEAL,
+    SHARD_STANDBY_PARK, /* a switch (fetch_handler.h) */
+    SHARD_STANDBY_UNPARK,
+    SHARD_STANDBY_HAND_OVER
 };
 
-/* Returns the log's newest record; 0 without a log. standby: for HOLD and BEGIN. */
+/* Returns the log's newest record; 0 without a log. standby: for HOLD, BEGIN and PARK. */
 uint64_t shard_thread_standby(struct shard_thread *t, enum shard_thread_standby what,
                               const struct fetch_standby *standby) ON_SHARD;
 

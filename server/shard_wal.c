@@ -50,6 +50,15 @@ static int on_reserve(void *owner, const struct shard_event *event)
 /* One record of 60 MB makes for a wait of a second, and may be on the disk long before. */
 #define TURN_MS_MAX 10u
 
+/* For the disk, or for a standby that catches up. */
+static uint64_t push_wait_ms(const struct shard_wal *l, uint64_t now_ms) ON_SHARD
+{
+    const uint64_t disk_ms = wal_thread_wait_ms(l->thread, now_ms);
+    const uint64_t standby_ms = l->fetches ? fetch_handler_wait_ms(l->fetches, now_ms) : 0;
+
+    return standby_ms > disk_ms ? standby_ms : disk_ms;
+}
+
 static uint64_t turn_ms(uint64_t wait_ms)
 {
     return wait_ms < TURN_MS_MAX ? wait_ms : TURN_MS_MAX;
@@ -62,17 +71,17 @@ static void on_turn(uv_timer_t *timer)
     uint64_t wait_ms;
 
     enter_shard();
-    wait_ms = wal_thread_wait_ms(l->thread, clock_mono_ms());
+    wait_ms = push_wait_ms(l, clock_mono_ms());
     if (wait_ms && uv_timer_start(timer, on_turn, turn_ms(wait_ms), 0) == 0)
         return;
     l->config.replies->is_paced = false;
     l->config.on_space(l->config.owner);
 }
 
-/* While the disk is slower than pushes come, the next one waits for its turn. */
+/* While the disk, or a standby, is slower than pushes come, the next one waits for its turn. */
 static void pace_pushes(struct shard_wal *l, uint64_t now_ms) ON_SHARD
 {
-    uint64_t wait_ms = wal_thread_wait_ms(l->thread, now_ms);
+    uint64_t wait_ms = push_wait_ms(l, now_ms);
 
     if (wait_ms && l->config.timer && !l->config.replies->is_paced)
         l->config.replies->is_paced =
@@ -140,13 +149,14 @@ static double mb(uint64_t n_bytes)
 }
 
 /* One line when pushes begin to wait for the disk and one when they wait no more. */
-static void report_bound(struct shard_wal *l, const struct wal_thread_view *view)
+static void report_bound(struct shard_wal *l, const struct wal_thread_view *view) ON_SHARD
 {
     const struct push_waits *waits = &l->config.replies->push_waits;
     uint64_t now_ms = clock_mono_ms();
+    const bool is_standby = l->fetches && fetch_handler_wait_ms(l->fetches, now_ms);
 
-    /* A disk that fails is another matter, with lines of its own. */
-    if (view->progress.state == WAL_WRITER_OK &&
+    /* A disk that fails is another matter, with lines of its own, and so is a standby. */
+    if (view->progress.state == WAL_WRITER_OK && !is_standby &&
         (waits->n_now || waits->n_over != l->waits.n_over))
         wal_bound_note(&l->bound, now_ms);
     switch (wal_bound_tick(&l->bound, now_ms)) {
@@ -170,10 +180,29 @@ static void report_bound(struct shard_wal *l, const struct wal_thread_view *view
     l->waits = *waits;
 }
 
+/* Why pushes wait, if it is because of the standby. */
+static bool is_standby_bound(const struct shard_wal *l, struct stats_wait *ret) ON_SHARD
+{
+    uint64_t behind, records_per_s;
+
+    if (!l->fetches || !fetch_handler_slows(l->fetches, &behind, &records_per_s))
+        return false;
+    snprintf(ret->what, sizeof ret->what, "standby that catches up");
+    snprintf(ret->why, sizeof ret->why,
+             "it is %" PRIu64
+             " records behind, and slower than pushes came: they are held to %" PRIu64
+             " records/s until it is in sync",
+             behind, records_per_s);
+    ret->since_unix_ms = clock_unix_ms();
+    return true;
+}
+
 bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret)
 {
     struct wal_thread_view view;
 
+    if (is_standby_bound(l, ret))
+        return true;
     wal_thread_view(l->thread, &view);
     if (!l->bound.is_on || !view.progress.disk_bytes_per_s)
         return false;

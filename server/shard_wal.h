@@ -79,8 +79,8 @@ void shard_wal_ship(struct shard_wal *l, struct fetch_handler *fetches) ON_SHARD
 /* No segment with this record or a later one is removed; UINT64_MAX: any may be. */
 void shard_wal_pin(struct shard_wal *l, uint64_t number) ON_SHARD;
 
-/* True while pushes wait for the log's disk; fills *ret except its name (who). False: the disk keeps up, or its speed
- * is not known yet. */
+/* True while pushes wait for the log's disk, or for a standby that catches up; fills *ret except its name (who). False:
+ * both keep up, or the disk's speed is not known yet. */
 bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret) ON_SHARD;
 
 void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error[static 200])

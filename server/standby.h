@@ -82,9 +82,10 @@ struct standby_view {
     uint64_t since_unix_ms;          /* in this state */
     uint64_t n_bytes, n_total_bytes; /* COPYING */
     char why[256];                   /* what it waits for, as a sentence; "": it follows */
+    char note[200];                  /* what operators should know; "": nothing */
 };
 
-/* PS_ESETTING and a sentence: config->primary is no address. */
+/* PS_ESETTING and a sentence: config->primary is no address, or this psd's own. */
 int standby_start(const struct standby_config *config, struct standby **ret, struct err *err)
     ON_MAIN MUST_CHECK;
 
@@ -108,7 +109,8 @@ int standby_report_refusal(const struct standby *s, const char *primary, struct 
 enum standby_promise {
     STANDBY_OTHER_IS_DEAD = 1 << 0, /* though it answers, or did a moment ago */
     STANDBY_BY_ITSELF = 1 << 2,     /* if the claim still says that it may */
-    STANDBY_ACCEPT_LOSS = 1 << 1    /* of what the primary may have acknowledged meanwhile */
+    STANDBY_ACCEPT_LOSS = 1 << 1,   /* of what the primary may have acknowledged meanwhile */
+    STANDBY_HANDED_OVER = 1 << 3    /* the primary asks for it, and acknowledges nothing more */
 };
 
 /* Of psctl's words: "the-other-is-dead", "accept-loss". */

@@ -55,6 +55,8 @@ static void end_copy(struct standby *s) ON_MAIN
 {
     copy_deinit(&s->copy);
     bytes_deinit(&s->piece);
+    bytes_deinit(&s->later);
+    s->has_later = false;
 }
 
 /* Not over at once: what has ended it may last, as a full disk does. */
@@ -69,23 +71,13 @@ void standby_fail_copy(struct standby *s, const char *why)
     s->retry_ms = clock_mono_ms() + COPY_RETRY_MS;
 }
 
-static void go_on_copying(struct standby *s) ON_MAIN
+static void finish_copy(struct standby *s) ON_MAIN
 {
-    struct file_request next;
-
-    if (s->err.status) {
-        standby_fail_copy(s, s->err.text);
-    } else if (s->session.state != SESSION_WELCOME) {
-        standby_fail_copy(s, s->why[0] ? s->why : "the connection was lost");
-    } else if (copy_next(&s->copy, &next)) {
-        ask_for_file(s, &next);
-    } else {
-        log_line_info("copied %" PRIu64 " bytes in %" PRIu32 " files from %s", s->copy.n_bytes,
-                      s->copy.n, s->config.primary);
-        end_copy(s);
-        standby_keep_all(s);
-        standby_rebuild(s);
-    }
+    log_line_info("copied %" PRIu64 " bytes in %" PRIu32 " files from %s", s->copy.n_bytes,
+                  s->copy.n, s->config.primary);
+    end_copy(s);
+    standby_keep_all(s);
+    standby_rebuild(s);
 }
 
 static int add_piece(struct standby *s, struct err *err)
@@ -93,20 +85,86 @@ static int add_piece(struct standby *s, struct err *err)
     return copy_add(&s->copy, &s->piece_reply, err);
 }
 
+static void ask_for_next(struct standby *s) ON_MAIN
+{
+    struct file_request next;
+
+    if (copy_next(&s->copy, &next))
+        ask_for_file(s, &next);
+}
+
+static void on_piece_added(struct standby *s) ON_MAIN;
+
+/* While one piece is written, the next one comes. */
+static void take_piece(struct standby *s) ON_MAIN
+{
+    standby_start_job(s, add_piece, on_piece_added);
+    ask_for_next(s);
+}
+
+static void on_piece_added(struct standby *s)
+{
+    const struct bytes written = s->piece;
+
+    if (s->err.status) {
+        standby_fail_copy(s, s->err.text);
+    } else if (s->session.state != SESSION_WELCOME) {
+        standby_fail_copy(s, s->why[0] ? s->why : "the connection was lost");
+    } else if (s->has_later) {
+        s->piece = s->later;
+        s->piece_reply = s->later_reply;
+        s->later = written;
+        s->has_later = false;
+        take_piece(s);
+    } else if (copy_is_whole(&s->copy)) {
+        finish_copy(s);
+    } /* else it is on its way */
+}
+
 /* The frame's bytes are borrowed. */
-static int keep_piece(struct standby *s, const struct file_reply *reply)
+static int keep_piece(const struct file_reply *reply, struct bytes *bytes,
+                      struct file_reply *ret)
 {
     uint8_t *dst;
 
-    bytes_consume(&s->piece, bytes_len(&s->piece));
-    dst = bytes_reserve(&s->piece, reply->n_bytes + 1);
+    bytes_consume(bytes, bytes_len(bytes));
+    dst = bytes_reserve(bytes, reply->n_bytes + 1);
     if (!dst)
         return -ENOMEM;
     if (reply->n_bytes)
         memcpy(dst, reply->bytes, reply->n_bytes);
-    bytes_commit(&s->piece, reply->n_bytes);
-    s->piece_reply = *reply;
-    s->piece_reply.bytes = dst;
+    bytes_commit(bytes, reply->n_bytes);
+    *ret = *reply;
+    ret->bytes = dst;
+    return 0;
+}
+
+static int on_piece(struct standby *s, const struct file_reply *reply) ON_MAIN
+{
+    int status;
+
+    if (s->is_working) {
+        status = keep_piece(reply, &s->later, &s->later_reply);
+        s->has_later = !status;
+        return status;
+    }
+    status = keep_piece(reply, &s->piece, &s->piece_reply);
+    if (!status)
+        take_piece(s);
+    return status;
+}
+
+static int on_list(struct standby *s, const struct file_reply *reply, struct err *err) ON_MAIN
+{
+    int status = copy_list(&s->copy, (const char *)reply->bytes, reply->n_bytes, err);
+
+    if (status)
+        return status;
+    s->has_list = true;
+    if (copy_is_whole(&s->copy))
+        finish_copy(s);
+    else
+        ask_for_next(s);
     return 0;
 }
 
@@ -115,25 +173,23 @@ int standby_on_file(struct standby *s, const struct file_reply *reply)
     struct err err = { 0 };
     int status = reply->status;
 
-    if (status) {
+    if (status)
         err_set(&err, status, "%s", reply->text[0] ? reply->text : status_text(status));
-    } else if (!s->copy.items && !s->copy.n_total_bytes) { /* the list */
-        status = copy_list(&s->copy, (const char *)reply->bytes, reply->n_bytes, &err);
-    } else {
-        status = keep_piece(s, reply);
-        if (!status) {
-            standby_start_job(s, add_piece, go_on_copying);
-            return 0;
-        }
+    else if (!s->has_list)
+        status = on_list(s, reply, &err);
+    else
+        status = on_piece(s, reply);
+    if (!status)
+        return s->session.state == SESSION_WELCOME ? 0 : UV_ECANCELED;
+    if (!err.status)
         err_set(&err, status, "%s", status_text(status));
-    }
-    if (status) {
+    if (!s->is_working) {
         standby_fail_copy(s, err.text);
         return UV_ECANCELED;
     }
-    s->err = err; /* none */
-    go_on_copying(s);
-    return s->session.state == SESSION_WELCOME ? 0 : UV_ECANCELED;
+    standby_session_drop(&s->session); /* on_piece_added() gives the copy up */
+    standby_set_why(s, err.text);
+    return UV_ECANCELED;
 }
 
 /* From here on the directory is a standby's. */
@@ -164,6 +220,7 @@ static void on_prepared(struct standby *s) ON_MAIN
     s->was_standby = true;
     memset(s->last, 0, standby_n_shards(s) * sizeof *s->last);
     copy_init(&s->copy, s->config.files, s->config.settings->data_dir);
+    s->has_list = s->has_later = false;
     if (s->session.state == SESSION_WELCOME)
         ask_for_file(s, &list);
     else

@@ -15,6 +15,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "server/cluster_file.h"
+#include "server/replication/arithmetic.h"
 #include "server/replication/log_end.h"
 #include "server/standby_session.h"
 
@@ -40,8 +41,10 @@ static void log_dropped(const struct standby *s, const struct follow_reply *repl
     for (uint32_t i = 0; i < standby_n_shards(s); i++)
         if (reply->keep[i] < s->last[i])
             log_line_warn("shard %" PRIu32 ": records %" PRIu64 " to %" PRIu64
-                          " are given up: the primary does not have them",
-                          i, reply->keep[i] + 1, s->last[i]);
+                          " are given up: the primary does not have them (its term is %" PRIu64
+                          ", this log ends in term %" PRIu64 ")",
+                          i, reply->keep[i] + 1, s->last[i], reply->term,
+                          terms_last(&s->terms));
 }
 
 /* Records in memory alone are dropped as they are; of what is applied a shard gets rid by a new life alone. */
@@ -121,6 +124,16 @@ static int check_term(struct standby *s, const struct follow_reply *reply) ON_MA
     return refuse(s, PS_ECLUSTER, why);
 }
 
+static void note_arithmetic(struct standby *s, const char *theirs) ON_MAIN
+{
+    char ours[ARITHMETIC_MAX], note[STANDBY_SETTINGS_NOTE_MAX] = "";
+
+    arithmetic_fingerprint(ours);
+    if (standby_settings_arithmetic_differs(theirs, ours, note) && strcmp(note, s->note) != 0)
+        log_line_warn("%s: %s", s->config.primary, note);
+    snprintf(s->note, sizeof s->note, "%s", note);
+}
+
 static int on_follow(struct standby *s, const struct follow_reply *reply) ON_MAIN
 {
     char why[MESSAGE_TEXT_MAX];
@@ -138,6 +151,7 @@ static int on_follow(struct standby *s, const struct follow_reply *reply) ON_MAI
         return s->session.refusal[0] ? status
                                      : refuse(s, status, "its list of terms makes no sense");
     s->is_refusing = false;
+    note_arithmetic(s, reply->cpu);
     s->term = reply->term;
     if (reply->action == FOLLOW_GO_ON)
         go_on(s, reply);
@@ -316,6 +330,10 @@ int standby_start(const struct standby_config *config, struct standby **ret, str
 
     if (status)
         return status;
+    if (strcmp(config->primary, config->own_address) == 0)
+        return err_set(err, PS_ESETTING,
+                       "standby: %.128s is this psd's own address: give that of its primary",
+                       config->primary);
     s = memory_alloc(sizeof *s);
     s->config = *config;
     s->primary = primary;
@@ -377,6 +395,7 @@ void standby_see(const struct standby *s, struct standby_view *ret)
                                   .n_total_bytes = s->is_working ? s->found.n_total_bytes
                                                                  : s->copy.n_total_bytes };
     snprintf(ret->why, sizeof ret->why, "%s", s->why);
+    snprintf(ret->note, sizeof ret->note, "%s", s->note);
     if (s->is_loaded)
         see_shards(s, ret);
 }
@@ -399,6 +418,7 @@ void standby_free(struct standby *s)
     standby_session_deinit(&s->session);
     copy_deinit(&s->copy);
     bytes_deinit(&s->piece);
+    bytes_deinit(&s->later);
     terms_deinit(&s->terms);
     terms_deinit(&s->theirs);
     free(s->tasks);

@@ -4,6 +4,7 @@
  */
 #include "server/standby_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +19,11 @@
 #include "server/standby_session.h"
 
 #define SEAL_MS_MAX 30000u /* for the log to take what has come */
-#define HEART_MS 100u      /* with --coord: so often at least a primary is heard */
+#define NOTE_RETRY_MS 1000u
+#define STEADY_MS 1000u /* what follows for so long does not fail at once */
+#define HEART_MS 100u   /* with --coord: so often at least a primary is heard */
+#define FETCHES_A_PATIENCE \
+    4u /* so often the primary hears of a standby that has nothing to do */
 
 static void stop_shard(struct mail *mail, void *owner)
 {
@@ -79,8 +84,10 @@ static void on_term_begun(struct standby *s) ON_MAIN
 
 static int write_promotion(struct standby *s, struct err *err)
 {
-    int status = standby_role_promoted(s->config.files, s->config.settings->data_dir,
-                                       s->config.primary, err);
+    int status = s->config.settings->standby[0]
+                     ? standby_role_promoted(s->config.files, s->config.settings->data_dir,
+                                             s->config.primary, err)
+                     : 0; /* no option that would be done */
 
     return status ? status : standby_write_terms(s, err);
 }
@@ -102,21 +109,23 @@ static void on_claimed(void *standby, const struct err *err)
 /* The claim first: a promotion that is only in TERMS would be that of nobody. */
 static void claim(struct standby *s) ON_MAIN
 {
-    const struct coordination_claim claim = { .term = s->term, .history = s->terms.history };
-    struct err err = { 0 };
+    const struct claim *known = coordination_claim(s->config.coordination);
+    struct claim claim = { .term = s->term, .history = s->terms.history };
 
-    if (standby_may_claim(s)) {
-        coordination_write(s->config.coordination, &claim, on_claimed, s);
-        return;
+    if (known) {
+        memcpy(claim.takeovers, known->takeovers, sizeof claim.takeovers);
+        claim.n_takeovers = known->n_takeovers;
     }
-    err_set(&err, -EEXIST, "the coordination service does not say that this standby may");
-    on_claimed(s, &err);
+    if (s->promises & STANDBY_BY_ITSELF)
+        claim_add_takeover(&claim, clock_unix_ms() / 1000);
+
+    coordination_write(s->config.coordination, &claim, on_claimed, s);
 }
 
 static uint64_t next_term(const struct standby *s) ON_MAIN
 {
     const uint64_t term = terms_promoted(&s->terms, terms_random());
-    const struct coordination_claim *c =
+    const struct claim *c =
         s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
 
     return c && term <= c->term ? c->term + 1 : term;
@@ -124,6 +133,14 @@ static uint64_t next_term(const struct standby *s) ON_MAIN
 
 static void begin_term(struct standby *s) ON_MAIN
 {
+    struct err err = { 0 };
+
+    /* While `terms` has not the new term: a claim of before is held against the last one. */
+    if (s->config.coordination && !standby_may_claim(s)) {
+        err_set(&err, -EEXIST, "the coordination service does not say that this standby may");
+        refuse_promotion(s, &err);
+        return;
+    }
     standby_set_state(s, STANDBY_PROMOTING);
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_view view;
@@ -143,11 +160,10 @@ static void begin_term(struct standby *s) ON_MAIN
 
 /* --- sealing --- */
 
-/* With fsync what is sealed is on the disk before it is claimed: the claim rests on this log alone. */
+/* With fsync what is sealed is on the disk before the term begins: what was promised rests on this log alone then. */
 static bool is_undurable(const struct standby *s, const struct shard_follower_view *view)
 {
-    return s->config.coordination && s->config.settings->durability == WAL_FSYNC &&
-           view->durable < view->applied;
+    return s->config.settings->durability == WAL_FSYNC && view->durable < view->applied;
 }
 
 /* 0: they have applied all that has come; -EAGAIN: not yet; else they cannot. */
@@ -222,13 +238,18 @@ static void on_shards_stopped(struct standby *s) ON_MAIN
     standby_update_last(s);
 }
 
-/* The session is over, and with it the fetches. */
+/* The session is over, and with it the fetches. One that lasted is begun again at once; else each try waits longer. */
 void standby_stop_following(struct standby *s, const char *why)
 {
+    const uint64_t now_ms = clock_mono_ms();
+
+    s->is_unsteady = now_ms - s->since_ms < STEADY_MS;
     standby_session_drop(&s->session);
+    if (!s->is_unsteady)
+        s->n_failed = 0;
     standby_dial_later(s, why);
-    s->n_failed = 0;
-    s->retry_ms = clock_mono_ms();
+    if (!s->is_unsteady)
+        s->retry_ms = now_ms;
     if (!s->n_outstanding)
         standby_on_shards(s, stop_shard, on_shards_stopped);
 }
@@ -255,43 +276,58 @@ void standby_discard(struct standby *s, const char *why)
     standby_start_job(s, standby_write_terms, on_discarded);
 }
 
+#define NOTE_RETRY_MS 1000u
+
 static void on_sync_noted(struct standby *s) ON_MAIN
 {
     if (s->err.status) {
-        log_line_error("%s", s->err.text);
-        s->terms.in_sync = !s->terms.in_sync; /* tried again */
+        if (!s->note_retry_ms)
+            log_line_error("whether this standby is in sync is not noted: %s", s->err.text);
+        s->terms.in_sync = !s->terms.in_sync;
+        s->note_retry_ms = clock_mono_ms() + NOTE_RETRY_MS;
     } else {
+        s->note_retry_ms = 0;
         log_line_info("this standby is %s with %s",
                       s->terms.in_sync ? "in sync" : "not in sync", s->config.primary);
     }
+    if (s->is_promoting) /* it waited for that */
+        standby_begin_promotion(s);
+}
+
+/* What counts is the shards' word; TERMS, which a full disk may refuse to take, comes after it. */
+static void note_sync(struct standby *s, bool in_sync) ON_MAIN
+{
+    s->was_in_sync = in_sync;
+    if (s->is_working || in_sync == s->terms.in_sync || clock_mono_ms() < s->note_retry_ms)
+        return;
+    s->terms.in_sync = in_sync;
+    standby_start_job(s, standby_write_terms, on_sync_noted);
 }
 
 void standby_watch_shards(struct standby *s)
 {
     struct shard_follower_view view;
     bool in_sync = true;
-    char why[256];
+    char why[256] = "";
 
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         standby_see_shard(s, i, &view);
         in_sync = in_sync && view.is_in_sync;
-        if (view.state != SHARD_FOLLOWER_FAILED && !view.why[0])
+        if (view.why[0] && !why[0])
+            snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
+        if (view.state != SHARD_FOLLOWER_FAILED)
             continue;
         snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
-        if (view.state != SHARD_FOLLOWER_FAILED)
-            standby_set_why(s, why);
-        else if (view.needs_copy && !s->is_working)
-            standby_discard(s, why);
-        else if (!view.needs_copy)
+        if (!view.needs_copy)
             standby_stop_following(s, why);
+        else if (!s->is_working)
+            standby_discard(s, why);
         return;
     }
-    standby_set_why(s, "");
-    s->was_in_sync = in_sync;
-    if (s->is_working || in_sync == s->terms.in_sync)
-        return;
-    s->terms.in_sync = in_sync;
-    standby_start_job(s, standby_write_terms, on_sync_noted);
+    standby_set_why(s, why);
+    if (!why[0] && clock_mono_ms() - s->since_ms >= STEADY_MS)
+        s->logged[0] = '\0';
+    note_sync(s, in_sync);
 }
 
 static void fetch_shard(struct mail *mail, void *owner)
@@ -314,21 +350,65 @@ static void on_fetching(struct standby *s) ON_MAIN
         standby_on_shards(s, stop_shard, on_shards_stopped);
 }
 
+/* Once it has said so of all shards nothing can be acknowledged any more, and this standby has all that was. */
+static void on_handed_over(struct mail *mail, void *owner)
+{
+    struct standby *s = CONTAINER_OF(mail, struct standby_task, hand_over)->standby;
+    struct shard_follower_view view;
+    struct err err = { 0 };
+    bool is_handed_over = s->state == STANDBY_FOLLOWING && !s->is_promoting;
+
+    (void)owner;
+    enter_main();
+    for (uint32_t i = 0; i < standby_n_shards(s) && is_handed_over; i++) {
+        standby_see_shard(s, i, &view);
+        is_handed_over = view.is_handed_over;
+    }
+    if (!is_handed_over)
+        return;
+    log_line_info("%s hands over to this standby", s->config.primary);
+    if (standby_promote(s, STANDBY_OTHER_IS_DEAD | STANDBY_HANDED_OVER, NULL, NULL, &err))
+        log_line_error("%s", err.text);
+}
+
+static void on_shard_handed_over(void *task)
+{
+    struct standby_task *t = task;
+    int status;
+
+    enter_shard();
+    t->hand_over.run = on_handed_over;
+    status = mailbox_post(t->standby->config.mailbox, &t->hand_over);
+    assert(status == 0); /* the main thread's box outlives the shards */
+}
+
+/* A primary with little patience takes a standby that waits longer for one that is lost. */
+static uint32_t wait_ms(const struct standby *s)
+{
+    const uint64_t patience_ms = s->config.settings->standby_patience_ms / FETCHES_A_PATIENCE;
+    const uint32_t most_ms = s->config.coordination ? HEART_MS : SHARD_FOLLOWER_WAIT_MS;
+
+    return patience_ms < most_ms ? (uint32_t)patience_ms : most_ms;
+}
+
 static void start_fetching(struct standby *s) ON_MAIN
 {
     standby_set_why(s, "");
     standby_set_state(s, STANDBY_FOLLOWING);
+    if (!s->is_unsteady || s->followed_term != s->term)
+        log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
     s->followed_term = s->term;
-    s->n_failed = 0;
-    log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_primary *p = &s->tasks[i].primary;
 
-        *p =
-            (struct shard_follower_primary){ .address = s->primary,
-                                             .shard = i,
-                                             .term = s->term,
-                                             .wait_ms = s->config.coordination ? HEART_MS : 0 };
+        *p = (struct shard_follower_primary){ .address = s->primary,
+                                              .shard = i,
+                                              .term = s->term,
+                                              .patience_ms =
+                                                  s->config.settings->standby_patience_ms,
+                                              .wait_ms = wait_ms(s),
+                                              .on_handed_over = on_shard_handed_over,
+                                              .owner = &s->tasks[i] };
         standby_hello_of(s, &p->hello);
     }
     standby_on_shards(s, fetch_shard, on_fetching);
@@ -376,7 +456,8 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
                        "promote: %s still answers as the primary: stop it first, or say "
                        "--the-other-is-dead",
                        s->config.primary);
-    if (!standby_noted_sync(s) && !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF)))
+    if ((!standby_noted_sync(s) || standby_lacks_by_claim(s)) &&
+        !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF | STANDBY_HANDED_OVER)))
         return err_set(err, -ENODATA,
                        "promote: this standby was not in sync with %s: what the primary "
                        "acknowledged last may be missing; --accept-loss goes on without it",

@@ -6,10 +6,12 @@
 #include "server/replication/terms.h"
 #include "server/standby.h"
 #include "server/standby_session.h"
+#include "server/standby_settings.h"
 
 /* One shard's part of a step: goes to the shard's thread and back. */
 struct standby_task {
     struct mail mail;
+    struct mail hand_over; /* the primary has handed this shard over */
     struct standby *standby;
     uint32_t index;
     struct shard_follower_primary primary;
@@ -24,22 +26,29 @@ struct standby {
     uint64_t retry_ms; /* the next dial */
     uint32_t n_failed; /* in a row */
     bool is_refusing;  /* it lives, and does not want us */
-    char why[256];
-    bool is_loaded;   /* the shards have this node's data */
-    bool asks_twice;  /* FOLLOW, before it fetches */
-    bool wants_copy;  /* whatever the two logs have in common */
-    bool was_standby; /* what is in the directory is a copy of somebody's */
-    bool has_cluster; /* cluster_file.h */
+    bool is_unsteady;  /* the last time it followed it was for a moment */
+    char why[256],
+        logged[256]; /* logged: the last reason that is in the log, if it is not over */
+    char note[STANDBY_SETTINGS_NOTE_MAX]; /* about the primary that was followed last */
+    bool is_loaded;                       /* the shards have this node's data */
+    bool asks_twice;                      /* FOLLOW, before it fetches */
+    bool wants_copy;                      /* whatever the two logs have in common */
+    bool was_standby;                     /* what is in the directory is a copy of somebody's */
+    bool has_cluster;                     /* cluster_file.h */
     bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
     uint64_t followed_term;
-    uint64_t take_over_ms; /* the next try */
-    struct terms terms;    /* this directory's */
-    struct terms theirs;   /* as the last reply had them */
+    uint64_t take_over_ms;       /* the next try */
+    uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */
+    uint64_t note_retry_ms; /* of noting whether it is in sync; 0: the last one was written */
+    struct terms terms;     /* this directory's */
+    struct terms theirs;    /* as the last reply had them */
     uint64_t epoch, term;
     uint64_t *last, *keep; /* owned, n_shards */
     struct copy copy;
-    struct bytes piece; /* owned: of the file under way */
-    struct file_reply piece_reply;
+    struct bytes piece,
+        later; /* owned: of the file under way; the one behind it, that came meanwhile */
+    struct file_reply piece_reply, later_reply;
+    bool has_list, has_later;
     /* One job on the pool at a time. */
     uv_work_t work;
     int (*job)(struct standby *s, struct err *err);
@@ -115,6 +124,9 @@ bool standby_is_named(const struct standby *s) ON_MAIN;
 /* It has claimed a term, and ended before TERMS had it. One who was a primary in that term has it there. */
 bool standby_is_claimed(const struct standby *s) ON_MAIN;
 
+/* The claim says that its primary acknowledges, or has acknowledged, without this standby. */
+bool standby_lacks_by_claim(const struct standby *s) ON_MAIN;
+
 /* May this psd, whose shards are sealed, claim the next term? */
 bool standby_may_claim(const struct standby *s) ON_MAIN;
 
@@ -148,10 +160,11 @@ void standby_try_begin_term(struct standby *s) ON_MAIN;
 /* Takes over if the primary is silent, and the claim allows it. */
 void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
 
-/* Of the main thread, also while a job works: what `terms` says, or said when the job began. */
+/* Of the main thread, also while a job works: what `terms` says, or said when the job began, if the shards have not
+ * said otherwise since. */
 static inline bool standby_noted_sync(const struct standby *s)
 {
-    return s->is_working ? s->found.in_sync : s->terms.in_sync;
+    return s->was_in_sync && (s->is_working ? s->found.in_sync : s->terms.in_sync);
 }
 
 static inline uint64_t standby_noted_term(const struct standby *s)

@@ -64,6 +64,7 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
     snprintf(ret->role, sizeof ret->role, "standby");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(&v));
     snprintf(ret->peer, sizeof ret->peer, "%.127s", primary);
+    snprintf(ret->note, sizeof ret->note, "%s", v.note);
     describe(&v, primary, ret->wait, sizeof ret->wait);
 }
 
@@ -86,8 +87,12 @@ void standby_report_groups(const struct stats_standby *report, const char *own_a
     struct group group = { .term = report->term, .in_sync = report->in_sync };
 
     /* Until a primary serves nobody says who is the one: workers are told to come again. */
-    if (!report->is_on || (is_primary && !serves) || report->is_rising)
+    if (!report->is_on || (is_primary && !serves))
         return;
+    if (report->is_rising) {
+        group_view_clear_primary(groups);
+        return;
+    }
     snprintf(group.primary, sizeof group.primary, "%s",
              is_primary ? own_address : report->peer);
     snprintf(group.standby, sizeof group.standby, "%s",

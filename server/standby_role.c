@@ -8,32 +8,13 @@
 #include "common/log_line.h"
 #include "server/replication/terms.h"
 
+#define NAME "PROMOTED"
 #define PATH_BYTES 1100u
-
-static int path_of(const char *data_dir, char ret[static PATH_BYTES], struct err *err)
-{
-    int n = snprintf(ret, PATH_BYTES, "%s/PROMOTED", data_dir);
-
-    return n < 0 || (size_t)n + sizeof ".tmp" > PATH_BYTES
-               ? err_set(err, -ENAMETOOLONG, "the data directory's path is too long")
-               : 0;
-}
 
 int standby_role_promoted(const struct file_ops *files, const char *data_dir,
                           const char *primary, struct err *err)
 {
-    char path[PATH_BYTES], tmp[PATH_BYTES + 8];
-    int status = path_of(data_dir, path, err);
-
-    if (status)
-        return status;
-    snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    status = file_text_write(files, tmp, primary, strlen(primary));
-    if (!status)
-        status = files->rename(files->state, tmp, path);
-    if (!status)
-        status = files->sync_dir(files->state, data_dir);
-    return status ? err_set(err, status, "cannot write: %s: %s", status_text(status), path) : 0;
+    return file_text_replace(files, data_dir, NAME, primary, strlen(primary), err);
 }
 
 /* True if a promotion was of a standby of just that primary. */
@@ -42,11 +23,10 @@ static int is_done(const struct file_ops *files, const struct settings *s, bool 
 {
     struct bytes text = { 0 };
     char path[PATH_BYTES];
-    int status = path_of(s->data_dir, path, err);
+    int status;
 
     *ret = false;
-    if (status)
-        return status;
+    snprintf(path, sizeof path, "%s/" NAME, s->data_dir);
     status = file_text_read(files, path, MESSAGE_ADDRESS_MAX, &text);
     *ret = !status && strcmp((const char *)text.bytes + text.start, s->standby) == 0;
     bytes_deinit(&text);

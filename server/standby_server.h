@@ -9,6 +9,7 @@
  *                are refused until it follows, until it answers that it is the standby, or psctl promote --accept-loss
  *     BEGINNING  the new term goes to the disk
  *     SERVING    workers are served; a standby may follow
+ *     HANDED_OVER  psctl switch: the standby is to take over, and its word is awaited
  *     DEPOSED    another psd has a greater term: this one ends
  *
  * Without TERMS, that is, without a standby ever, it is SERVING at once and writes nothing.
@@ -38,6 +39,8 @@ struct standby_server_config {
     struct shard_call_config shards;
     void (*serve)(void *owner);                         /* once: workers may come */
     void (*deposed)(void *owner, const char *sentence); /* once: this psd is to end */
+    void (*restart)(void *owner, const char *why);      /* the same, to begin again */
+    void (*changed)(void *owner);                       /* its report is another one now */
     void *owner;                                        /* borrowed */
 };
 
@@ -72,6 +75,15 @@ void standby_server_close(struct standby_server *s) ON_MAIN;
  * -EPERM without accept_loss. */
 int standby_server_promote(struct standby_server *s, bool accept_loss, struct err *err)
     ON_MAIN MUST_CHECK;
+
+/* psctl switch: the standby becomes the primary, and this psd its standby. `done` is called once, later, with a
+ * sentence or what psctl prints. -EBUSY, -ENODATA, -ENOTCONN and a sentence: nothing was begun. */
+typedef void standby_server_switched(void *arg, const struct err *err, const char *json);
+int standby_server_switch(struct standby_server *s, standby_server_switched *done, void *arg,
+                          struct err *err) ON_MAIN MUST_CHECK;
+
+/* The standby may be the primary by now: this psd's end is no failure. */
+bool standby_server_has_handed_over(const struct standby_server *s) ON_MAIN;
 
 /* True, and a sentence, while workers are refused because the peer is awaited. */
 bool standby_server_is_waiting(const struct standby_server *s, struct err *ret) ON_MAIN;

@@ -1,4 +1,18 @@
-/* What standby_server_follow.c keeps, for standby_server_report.c, which tells operators of it. */
+/*
+ * A primary's part of its standby from inside: for standby_server_*.c alone.
+ *
+ *     standby_server_life.c    new and free, connections, the tick
+ *     standby_server_follow.c  whom it is followed by: FOLLOW
+ *     standby_server_switch.c  hands over to the standby: psctl switch
+ *     standby_server_sync.c    is the standby in sync?
+ *     standby_server_term.c    who serves: the start, terms, the claim that names another psd
+ *     standby_server_claim.c   what is claimed of the coordination service
+ *     standby_server_steps.c   jobs, orders to the shards, the end
+ *     standby_server_report.c  what operators and refused workers see
+ *
+ * Each calls only those below it. One job of libuv's pool is under way at a time: it reads and writes what this thread
+ * leaves alone meanwhile.
+ */
 #ifndef SERVER_STANDBY_SERVER_INTERNAL_H
 #define SERVER_STANDBY_SERVER_INTERNAL_H
 
@@ -9,6 +23,7 @@
 #include "server/pool_job.h"
 #include "server/standby_copy.h"
 #include "server/standby_server.h"
+#include "server/standby_settings.h"
 #include "server/standby_shards.h"
 
 enum server_state {
@@ -17,6 +32,7 @@ enum server_state {
     SERVER_AWAITED,
     SERVER_BEGINNING,
     SERVER_SERVING,
+    SERVER_HANDED_OVER,
     SERVER_DEPOSED
 };
 
@@ -31,7 +47,6 @@ enum follow_step {
 
 struct follower_request {
     enum follow_step step;
-    bool is_classified;            /* GO_ON or COPY: what is left is to make it so */
     struct connection *connection; /* borrowed; NULL: it has gone */
     uint64_t request_id;
     struct follow asked;
@@ -43,20 +58,9 @@ struct follower_request {
     struct err err;
 };
 
-/* standby_server_follow.c's, for standby_server_claim.c. On the main thread. */
-struct standby_server_steps {
-    void (*write_terms)(struct standby_server *s, void (*done)(void *server));
-    void (*on_sync_note_write)(void *server);
-    void (*start_query)(struct standby_server *s);
-    void (*begin_term)(struct standby_server *s);
-    void (*serve_term)(struct standby_server *s);
-    void (*refuse_follow)(struct standby_server *s);
-    void (*seal)(struct standby_server *s); /* no shard acknowledges anything any more */
-    void (*depose_for_good)(struct standby_server *s, const char *sentence);
-};
+enum switch_step { SWITCH_NONE, SWITCH_DRAINING, SWITCH_SEALING, SWITCH_HANDED_OVER };
 
 struct standby_server {
-    const struct standby_server_steps *steps;
     struct standby_server_config config;
     uint32_t n_shards;
     struct channel_loop channels;
@@ -66,10 +70,12 @@ struct standby_server {
     struct terms terms;
     bool was_in_sync; /* at the start: the peer may have more, or be the primary */
     bool has_begun;   /* a term of this run is in `terms` */
+    void (*begun)(struct standby_server *s, const struct err *err); /* NULL: nobody waits */
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
     bool has_read_claim;               /* ASKING: it has decided */
     bool is_claiming;
-    bool is_foreign; /* the claim names this psd, but with other data than it has */
+    bool has_other_data; /* ASKING: the claim names another psd, whose data is not this one's */
+    bool is_foreign;     /* the claim names this psd, but with other data than it has */
     uint64_t since_ms, asked_ms;
     struct sync sync;
     bool is_followed;                       /* the shards' fetches are for `name` */
@@ -77,33 +83,100 @@ struct standby_server {
     struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
     char name[64];
+    char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;
+    struct { /* standby_server_switch.c */
+        enum switch_step step;
+        uv_timer_t timer;
+        uint64_t since_ms;
+        standby_server_switched *done; /* NULL: nobody waits */
+        void *arg;
+    } switching;
     struct standby_files files; /* owned: what the one that asks will copy */
     struct standby_copy *copy;  /* owned */
     struct pool_job job;
-    struct {
-        struct peer_query asked;
-        struct peer_answer answer;
-    } query;
+    struct peer_query query;
     struct standby_shards *shards; /* owned */
     struct log_line_limit limit;   /* of refusals */
     char sentence[256];            /* of its end */
     struct err write_err;          /* of the last write of TERMS */
 };
 
+static inline const char *standby_server_data_dir(const struct standby_server *s)
+{
+    return s->config.settings->data_dir;
+}
+
+/* --- standby_server_steps.c --- */
+
+void standby_server_start_job(struct standby_server *s, void (*run)(void *server),
+                              void (*done)(void *server)) ON_MAIN;
+void standby_server_write_terms(struct standby_server *s, void (*done)(void *server)) ON_MAIN;
+
+/* For the standby that asks, on every shard; then standby_server_go_on_following(). keep: of each; NULL: all 0. */
+void standby_server_ask_shards(struct standby_server *s, enum shard_thread_standby what,
+                               const uint64_t *keep) ON_MAIN;
+
+/* Nobody waits for it. */
+void standby_server_order(struct standby_server *s, enum shard_thread_standby what) ON_MAIN;
+
+/* The end: another psd is the primary. _for_good: the next start follows it. */
+void standby_server_depose(struct standby_server *s, const char *sentence) ON_MAIN;
+void standby_server_depose_for_good(struct standby_server *s, const char *sentence) ON_MAIN;
+
+/* Tells who asked for a switch how it has ended; err NULL: the standby is the primary. */
+void standby_server_end_switch(struct standby_server *s, const struct err *err) ON_MAIN;
+
+/* A step is under way: the next one waits for its end. */
+static inline bool standby_server_is_busy(const struct standby_server *s)
+{
+    return s->job.is_running || peer_query_is_running(&s->query);
+}
+
 /* --- standby_server_claim.c: with --coord --- */
+
+/* A claim that is known and names another psd; NULL: none is. */
+const struct claim *standby_server_claim_of_another(const struct standby_server *s) ON_MAIN;
+
+/* As `terms` has it: a term that begins, or whether the standby is in sync. done: clears is_claiming. */
+void standby_server_claim(struct standby_server *s,
+                          void (*done)(void *server, const struct err *err)) ON_MAIN;
+
+/* --- standby_server_term.c --- */
 
 struct coordination *standby_server_coordinate(struct standby_server *s) ON_MAIN;
 
-/* Who is named as the primary is it: nobody else. Once it is known, a start goes on. */
-void standby_server_check_claim(struct standby_server *s) ON_MAIN;
+/* A new term: written, claimed, served. begun: once, later; NULL: nobody waits. */
+void standby_server_begin_term(struct standby_server *s,
+                               void (*begun)(struct standby_server *s, const struct err *err))
+    ON_MAIN;
 
-/* The term that is in TERMS; it serves once that is claimed. */
-void standby_server_claim_term(struct standby_server *s) ON_MAIN;
+/* Who is the primary? An answer that names another psd deposes this one. */
+void standby_server_ask_peer(struct standby_server *s) ON_MAIN;
 
-/* Whether the standby is in sync; then standby_server_on_sync_note_write(). Without --coord TERMS alone. */
-void standby_server_write_sync(struct standby_server *s, bool in_sync) ON_MAIN;
+/* Has another psd a greater term, or the claim? */
+void standby_server_check_terms(struct standby_server *s) ON_MAIN;
+void standby_server_tick_term(struct standby_server *s, uint64_t now_ms) ON_MAIN;
 
-uint64_t standby_server_next_term(const struct standby_server *s) ON_MAIN;
+/* --- standby_server_sync.c --- */
+
+void standby_server_tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN;
+
+/* --- standby_server_switch.c --- */
+
+/* The shards have done what they were asked. */
+void standby_server_go_on_switching(struct standby_server *s) ON_MAIN;
+
+/* The standby asks to follow: it has not taken over, and will not. */
+void standby_server_refuse_hand_over(struct standby_server *s) ON_MAIN;
+
+/* --- standby_server_follow.c --- */
+
+int standby_server_receive_follow(struct standby_server *s, struct request *r) ON_MAIN;
+void standby_server_end_follow(struct standby_server *s);
+void standby_server_tick_follow(struct standby_server *s) ON_MAIN;
+
+/* The shards have done what they were asked. */
+void standby_server_go_on_following(struct standby_server *s) ON_MAIN;
 
 #endif

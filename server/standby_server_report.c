@@ -6,17 +6,66 @@
 
 #include "common/clock.h"
 
+static const char *named_primary(const struct standby_server *s) ON_MAIN
+{
+    const struct claim *c = coordination_claim(s->coordination);
+
+    return c ? c->primary : "another psd";
+}
+
+/* Since when the standby has been silent, if that makes pulls wait; 0: it does not. */
+static uint64_t pulls_wait_ms(const struct standby_server *s) ON_MAIN
+{
+    const uint64_t now_ms = clock_mono_ms();
+    uint64_t longest_ms = 0;
+
+    for (uint32_t i = 0; i < s->n_shards && s->coordination && s->sync.state == SYNC_IN; i++) {
+        const uint64_t sent_ms = atomic_load(&standby_shards_view(s->shards, i)->sent_ms);
+
+        if (now_ms > sent_ms + FETCH_HANDLER_ALONE_MS && now_ms - sent_ms > longest_ms)
+            longest_ms = now_ms - sent_ms;
+    }
+    return longest_ms;
+}
+
 static void describe_wait(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
-    const uint64_t waited_ms = clock_mono_ms() - s->since_ms;
+    const bool switches = s->switching.step != SWITCH_NONE;
+    const uint64_t silent_ms = pulls_wait_ms(s);
+    const uint64_t waited_ms =
+        silent_ms ? silent_ms
+                  : clock_mono_ms() - (switches ? s->switching.since_ms : s->since_ms);
     char wait[COORDINATION_WAIT_MAX];
 
     ret->wait_since_unix_ms = clock_unix_ms() - waited_ms;
     if (s->write_err.status)
         snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %.120s",
                  s->write_err.text);
+    else if (s->coordination && coordination_is_waiting(s->coordination, wait) &&
+             s->state == SERVER_SERVING)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "replies wait until the coordination service has noted whether standby %.48s "
+                 "is in sync%s",
+                 s->terms.peer, silent_ms ? "; pulls wait, too" : "");
+    else if (silent_ms)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "standby %.60s does not answer, and may be the primary by now: pulls wait",
+                 s->terms.peer);
     else if (s->coordination && coordination_is_waiting(s->coordination, wait))
         snprintf(ret->wait, sizeof ret->wait, "%s", wait);
+    else if (s->has_other_data)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "%.48s is the primary there, and the data here is not of its cluster: is the "
+                 "name behind --coord's slash right?",
+                 named_primary(s));
+    else if (s->state == SERVER_HANDED_OVER)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "switch: %.60s is to become the primary, and has not said that it is",
+                 s->terms.peer);
+    else if (s->switching.step != SWITCH_NONE)
+        snprintf(ret->wait, sizeof ret->wait,
+                 "switch: pushes wait until standby %.60s has all that is acknowledged",
+                 s->terms.peer);
     else if (s->is_foreign && s->state == SERVER_AWAITED)
         snprintf(ret->wait, sizeof ret->wait,
                  "its data directory has not the group's data: workers are refused until its "
@@ -32,10 +81,21 @@ bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
 {
     char wait[COORDINATION_WAIT_MAX];
 
+    if (s->state == SERVER_HANDED_OVER) {
+        err_set(ret, PS_ESTOPPING,
+                "psd hands over to %.100s, which has not said that it is the primary",
+                s->terms.peer);
+        return true;
+    }
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED && s->state != SERVER_BEGINNING)
         return false;
     if (s->coordination && coordination_is_waiting(s->coordination, wait))
         err_set(ret, PS_ESTOPPING, "psd is not ready yet: %s", wait);
+    else if (s->has_other_data)
+        err_set(ret, PS_ESTOPPING,
+                "psd is not ready yet: %.60s is the primary there, and the data here is not of "
+                "its cluster: is the name behind --coord's slash right?",
+                named_primary(s));
     else if (s->is_foreign && s->state == SERVER_AWAITED)
         err_set(ret, PS_ESTOPPING,
                 "psd is not ready yet: its data directory has not the group's data, and its "
@@ -60,6 +120,8 @@ static const char *state_name(const struct standby_server *s)
         return "begins a term";
     if (s->state == SERVER_DEPOSED)
         return "deposed";
+    if (s->switching.step != SWITCH_NONE)
+        return "hands over";
     if (standby_copy_of(s->copy))
         return "standby copies";
     if (!s->is_followed)
@@ -72,11 +134,15 @@ void standby_server_report(const struct standby_server *s, struct stats_standby 
     *ret = (struct stats_standby){ .is_on = s->terms.history != 0,
                                    .term = terms_last(&s->terms),
                                    .in_sync = s->sync.state == SYNC_IN,
+                                   .is_rising = s->state == SERVER_HANDED_OVER,
                                    .is_missing = s->terms.peer[0] && s->sync.state != SYNC_IN };
     describe_wait(s, ret);
     snprintf(ret->role, sizeof ret->role, "primary");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(s));
     snprintf(ret->peer, sizeof ret->peer, "%s", s->terms.peer);
+    if (s->state != SERVER_OFF)
+        ret->n_differences = standby_shards_differences(s->shards);
+    snprintf(ret->note, sizeof ret->note, "%s", s->note);
     if (s->is_followed)
         standby_shards_lag(s->shards, &ret->lag_records, &ret->lag_ms);
 }

@@ -106,6 +106,9 @@ static void on_closed(void *owner, int why)
     struct standby_session *s = owner;
 
     enter_main();
+    if (s->state == SESSION_DIALLING && (why == PS_EPROTO || why == PS_ECORRUPT) &&
+        !s->refusal[0])
+        (void)standby_session_refuse(s, why, "it is no psd: its answer makes no sense");
     s->connector = NULL;
     s->ended_instead = s->state == SESSION_WELCOME && s->is_asking && why == UV_EOF;
     s->is_nobody_there = why == UV_ECONNREFUSED;

@@ -4,18 +4,40 @@
 #include <stdio.h>
 #include <string.h>
 
+void standby_settings_shared(const struct settings *s, char ret[static CLAIM_SETTINGS_MAX])
+{
+    snprintf(ret, CLAIM_SETTINGS_MAX,
+             "cut-every=%" PRIu32 " lease=%" PRIu64 "ms join-timeout=%" PRIu64
+             "ms frame-max=%" PRIu64 " gradient-max=%.9g gradient-over=%d tables-max=%" PRIu32,
+             s->cut_every, s->lease_ms, s->join_timeout_ms, s->frame_max_bytes,
+             (double)s->gradient_max, s->gradient_over, s->tables_max);
+}
+
 void standby_settings_text(const struct settings *s, const struct hello_reply *map,
                            char ret[static MESSAGE_SETTINGS_MAX])
 {
     /* A cluster of one node has the node's address in its map, and the standby's is another. */
     const uint64_t map_id = map->n_nodes > 1 ? map->map_id : 0;
+    const char *cluster =
+        strrchr(s->coord, '/'); /* of the service, whichever of its hosts are named */
+    char shared[CLAIM_SETTINGS_MAX];
 
+    standby_settings_shared(s, shared);
     snprintf(ret, MESSAGE_SETTINGS_MAX,
-             "shards=%" PRIu32 " node=%" PRIu32 " cluster=%016" PRIx64 " cut-every=%" PRIu32
-             " lease=%" PRIu64 "ms join-timeout=%" PRIu64 "ms frame-max=%" PRIu64
-             " gradient-max=%.9g gradient-over=%d tables-max=%" PRIu32,
-             s->shards, map->node, map_id, s->cut_every, s->lease_ms, s->join_timeout_ms,
-             s->frame_max_bytes, (double)s->gradient_max, s->gradient_over, s->tables_max);
+             "shards=%" PRIu32 " node=%" PRIu32 " cluster=%016" PRIx64 " %s%s%.100s", s->shards,
+             map->node, map_id, shared, cluster ? " coord=" : "", cluster ? cluster + 1 : "");
+}
+
+bool standby_settings_arithmetic_differs(const char *primary, const char *standby,
+                                         char ret[static STANDBY_SETTINGS_NOTE_MAX])
+{
+    if (!primary[0] || !standby[0] || strcmp(primary, standby) == 0)
+        return false;
+    snprintf(ret, STANDBY_SETTINGS_NOTE_MAX,
+             "the primary computes as %.40s, the standby as %.40s: rows may come to differ in "
+             "their last bits, and the standby copies anew then",
+             primary, standby);
+    return true;
 }
 
 /* The length of the word at `text`; the one behind it begins at *ret_next. */

@@ -10,6 +10,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/connector.h"
+#include "server/replication/arithmetic.h"
 #include "server/shard_follower.h"
 #include "server/standby_settings.h"
 
@@ -27,8 +28,10 @@ void standby_set_state(struct standby *s, enum standby_state state)
 /* A line of the log for each new reason. */
 void standby_set_why(struct standby *s, const char *why)
 {
-    if (why[0] && strcmp(why, s->why) != 0)
+    if (why[0] && strcmp(why, s->logged) != 0) {
         log_line_warn("standby of %s: %s", s->config.primary, why);
+        snprintf(s->logged, sizeof s->logged, "%s", why);
+    }
     snprintf(s->why, sizeof s->why, "%s", why);
 }
 
@@ -202,6 +205,7 @@ void standby_follow(struct standby *s)
                           .n_shards = standby_n_shards(s),
                           .terms = terms };
     standby_settings_text(s->config.settings, s->config.map, m->settings);
+    arithmetic_fingerprint(m->cpu);
     snprintf(m->address, sizeof m->address, "%.127s", s->config.own_address);
     if (has) {
         m->term = term_of_last(s);
@@ -254,7 +258,7 @@ void standby_rebuild(struct standby *s)
 
 bool standby_is_named(const struct standby *s)
 {
-    const struct coordination_claim *c = coordination_claim(s->config.coordination);
+    const struct claim *c = coordination_claim(s->config.coordination);
 
     return c && c->in_sync && s->was_in_sync && c->term == s->followed_term &&
            strcmp(c->standby, s->config.own_address) == 0;
@@ -262,14 +266,26 @@ bool standby_is_named(const struct standby *s)
 
 bool standby_is_claimed(const struct standby *s)
 {
-    const struct coordination_claim *c = coordination_claim(s->config.coordination);
+    const struct claim *c = coordination_claim(s->config.coordination);
 
     return c && coordination_is_own(s->config.coordination) && s->terms.history &&
            c->history == s->terms.history && c->term > terms_last(&s->terms);
 }
 
+bool standby_lacks_by_claim(const struct standby *s)
+{
+    const struct claim *c =
+        s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
+
+    return c && !coordination_is_own(s->config.coordination) &&
+           !(c->in_sync && strcmp(c->standby, s->config.own_address) == 0);
+}
+
 bool standby_may_claim(const struct standby *s)
 {
-    return coordination_is_known(s->config.coordination) &&
-           (!(s->promises & STANDBY_BY_ITSELF) || standby_is_named(s) || standby_is_claimed(s));
+    if (!coordination_is_known(s->config.coordination))
+        return false;
+    if (s->promises & STANDBY_BY_ITSELF)
+        return standby_is_named(s) || standby_is_claimed(s);
+    return (s->promises & STANDBY_ACCEPT_LOSS) || !standby_lacks_by_claim(s);
 }

@@ -6,18 +6,35 @@
 
 #define RETRY_MS 500u
 
+static uint64_t patience_ms(const struct standby *s) ON_MAIN
+{
+    return coordination_patience_ms(s->config.coordination,
+                                    s->config.settings->failover_after_ms);
+}
+
 /* No process listens where the primary was, or nothing is heard of it. */
 static bool is_silent(const struct standby *s, uint64_t now_ms) ON_MAIN
 {
+    const uint64_t heard_ms = standby_heard_ms(s);
+
     if (s->state == STANDBY_DIALLING && s->session.is_nobody_there)
         return true;
-    return now_ms > standby_heard_ms(s) + s->config.settings->failover_after_ms;
+    return now_ms > (heard_ms > s->woke_ms ? heard_ms : s->woke_ms) + patience_ms(s);
+}
+
+/* While this psd stood still it heard nobody: what came meanwhile is read only now. */
+static void note_pause(struct standby *s, uint64_t now_ms)
+{
+    if (now_ms > s->ticked_ms + s->config.settings->failover_after_ms / 2)
+        s->woke_ms = now_ms;
+    s->ticked_ms = now_ms;
 }
 
 void standby_watch_primary(struct standby *s, uint64_t now_ms)
 {
     struct err err = { 0 };
 
+    note_pause(s, now_ms);
     if ((s->state != STANDBY_DIALLING && s->state != STANDBY_FOLLOWING) ||
         now_ms < s->take_over_ms || !coordination_is_there(s->config.coordination))
         return;

@@ -183,11 +183,9 @@ static void on_pool(struct start *s, uv_work_cb work, uv_after_work_cb after) ON
 
 static struct shard_file_identity identity(const struct start *s, uint32_t index)
 {
-    return (struct shard_file_identity){
-        .node = s->config.settings->node,
-        .shard = s->config.settings->node * s->config.n_shards + index,
-        .n_shards = s->config.n_nodes * s->config.n_shards
-    };
+    return (struct shard_file_identity){ .node = s->config.node,
+                                         .shard = s->config.node * s->config.n_shards + index,
+                                         .n_shards = s->config.n_nodes * s->config.n_shards };
 }
 
 static void report_restore(void *arg, const char *sentence)
@@ -302,8 +300,8 @@ static struct wal_writer_config writer_of(const struct task *task)
 
     return (struct wal_writer_config){
         .files = s->config.files,
-        .identity = { .node = settings->node,
-                      .shard = settings->node * s->config.n_shards + task->index,
+        .identity = { .node = s->config.node,
+                      .shard = s->config.node * s->config.n_shards + task->index,
                       .n_shards = s->config.n_nodes * s->config.n_shards,
                       .map_id = s->epoch },
         .durability = settings->durability,
@@ -777,6 +775,7 @@ static void find_source(uv_work_t *work)
     struct start *s = work->data;
     const struct start_source_config config = { .files = s->config.files,
                                                 .settings = s->config.settings,
+                                                .node = s->config.node,
                                                 .n_nodes = s->config.n_nodes,
                                                 .report = report_restore };
 
@@ -796,7 +795,7 @@ static void on_source_found(uv_work_t *work, int status)
     if (s->result.err.status) {
         finish(s);
     } else if (s->source.is_own &&
-               restore_source_is_of(&s->source.sources[0], settings->node, s->config.n_nodes,
+               restore_source_is_of(&s->source.sources[0], s->config.node, s->config.n_nodes,
                                     s->config.n_shards)) {
         s->begins_epoch = !s->config.follows && settings->at[0] && !s->source.was_done;
         on_shards(s, recover_own, end_recovering);

@@ -39,7 +39,8 @@ struct start_config {
     struct start_progress *progress; /* borrowed; NULL: no progress is wanted */
     const struct file_ops *files;    /* borrowed */
     const struct settings *settings; /* borrowed */
-    uint32_t n_nodes, n_shards;
+    uint32_t node, n_nodes,
+        n_shards; /* node: of a standby the primary's, whatever --node says */
     struct shard_thread *const *shards; /* borrowed: nothing changes them before `done` */
     bool follows; /* of a standby: without the options at, restore, no-restore */
     const uint64_t *

@@ -110,7 +110,7 @@ static int check_own(const struct start_source *o, const struct start_source_con
                      struct err *err)
 {
     const struct restore_source *s = &o->sources[0];
-    uint32_t node = config->settings->node;
+    uint32_t node = config->node;
 
     if ((!s->has_checkpoint && !s->has_log) ||
         (s->n_nodes == config->n_nodes && s->node == node))

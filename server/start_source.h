@@ -24,7 +24,7 @@ struct start_source {
 struct start_source_config {
     const struct file_ops *files;    /* borrowed */
     const struct settings *settings; /* borrowed until start_source_deinit() */
-    uint32_t n_nodes;
+    uint32_t node, n_nodes;
     void (*report)(void *arg, const char *sentence);
 };
 

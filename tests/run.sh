@@ -56,7 +56,7 @@ build() {
 # --- unit tests ---
 
 # Which unit programs have threads worth watching.
-threads='common/test_(mailbox|histogram|memory_reserve|free_list)|client/|libpsd/|data/test_data_loader|worker/test_(metrics_endpoint|device_cache|batch_memory|pipeline|trainer|device_push|scorer)|model/test_(thread_pool|threads|device)$|net/|psd/|admin/test_http|wal/test_wal_thread'
+threads='common/test_(mailbox|histogram|memory_reserve|free_list)|client/|libpsd/|data/test_data_loader|worker/test_(metrics_endpoint|device_cache|param_store_exact_cache|batch_memory|pipeline|trainer|device_push|scorer)|model/test_(thread_pool|threads|device)$|net/|psd/|admin/test_http|wal/test_wal_thread'
 names=$(ls tests/unit/*/test_*.c tests/unit/*/test_*.cpp | sed 's|^tests/unit/||; s|\.[a-z]*$||')
 # Of this VARIANT, whose names match.
 programs() { echo "$names" | grep -E "$2" | sed "s|^|build/$1/unit/|"; }
@@ -223,7 +223,7 @@ system_release() {
 system_others() {
     run_pytest python release "$jobs" tests/python
     run_pytest asan asan "$jobs" $([ "$plan" = ci ] || echo "--deselect=$orders") $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py $S/test_standby.py $S/test_pair.py
-    run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py
+    run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py $S/test_pair.py
 }
 system() {
     trap 'trap - INT TERM; kill 0' INT TERM # those beside it, too, which a shell lets ignore ^C
@@ -263,7 +263,7 @@ if [ "$plan" = ci ]; then
     phase "unit tests: asan, without the data" units_without_data $(echo "$with_data" | sed 's|^|build/asan/unit/|')
     phase "kernels" kernels
     phase "mutants of the simulation" mutants early-reply repeated-push fenced-lease
-    phase "fuzzing: 20 s each" fuzz 20
+    phase "fuzzing: 10 s each" fuzz 10
 fi
 
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"

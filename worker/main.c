@@ -17,6 +17,8 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "common/token_file.h"
+#include "server/cluster/etcd_lookup.h"
+#include "server/cluster/etcd_url.h"
 #include "worker/atomic_file.h"
 #include "worker/client/push_journal.h"
 #include "worker/compute/device.h"
@@ -681,6 +683,24 @@ static int fail(int exit_code, const struct err *err)
     return exit_code;
 }
 
+/* etcd says once where the nodes are; from then on they say it themselves. */
+static int find_servers(struct settings *s, struct err *err)
+{
+    char url[SETTINGS_TEXT_MAX];
+    const struct coord_options service = { .url = url,
+                                           .ca_file = s->coord_ca,
+                                           .cert_file = s->coord_cert,
+                                           .key_file = s->coord_key,
+                                           .user = s->coord_user,
+                                           .password_file = s->coord_password_file };
+
+    if (s->local || s->checkpoint[0] || !etcd_url_is(s->servers))
+        return 0;
+    snprintf(url, sizeof url, "%s", s->servers);
+    return etcd_lookup_servers(&service, (uint32_t)s->connect_timeout_ms, s->servers,
+                               sizeof s->servers, err);
+}
+
 static int act(struct command_context *r, const struct command *command,
                enum settings_action action, struct err *err)
 {
@@ -706,7 +726,10 @@ static int act(struct command_context *r, const struct command *command,
                     r->settings.log_line_level);
     if (status)
         return status;
-    return action == SETTINGS_CHECK ? check(r, command, err) : command->run(r, err);
+    if (action == SETTINGS_CHECK)
+        return check(r, command, err);
+    status = find_servers(&r->settings, err);
+    return status ? status : command->run(r, err);
 }
 
 int main(int argc, char **argv)

@@ -484,11 +484,28 @@ static uint32_t pull_all_dense(const struct model_tables *t, struct step_buffers
     return n;
 }
 
+bool model_tables_pulls_overlap(const struct model_tables *t)
+{
+    return t->store->ops->pull && sync_policy_always_pulls_dense(t->sync);
+}
+
+static int pull(struct model_tables *t, const struct step_buffers *step, bool is_step,
+                const struct ps_pull_section *sections, uint32_t n, struct err *err)
+{
+    const struct param_store_ops *ops = t->store->ops;
+    int status;
+
+    if (is_step && ops->pull)
+        return ops->pull(t->store, step->clock, sections, n, err);
+    status = (is_step || !ops->pull_for_eval ? ops->pull_start : ops->pull_for_eval)(
+        t->store, step->clock, sections, n, err);
+    return status ? status : ops->pull_wait(t->store, err);
+}
+
 int model_tables_pull(struct model_tables *t, struct step_buffers *step,
                       enum model_tables_want want, struct err *err)
 {
     struct ps_pull_section sections[STEP_BUFFERS_SECTIONS_MAX + 1];
-    const struct param_store_ops *ops = t->store->ops;
     bool is_step = want == MODEL_TABLES_STEP;
     uint32_t n = 0;
     int status = step_buffers_reserve_rows(step, &t->shape, err);
@@ -504,10 +521,7 @@ int model_tables_pull(struct model_tables *t, struct step_buffers *step,
     if (t->has_control && is_step)
         sections[n++] = pull_dense(t, &t->control, step->control);
     step->has_dense = (want & MODEL_TABLES_DENSE) != 0;
-    status = (is_step || !ops->pull_for_eval ? ops->pull_start : ops->pull_for_eval)(
-        t->store, step->clock, sections, n, err);
-    if (!status)
-        status = ops->pull_wait(t->store, err);
+    status = pull(t, step, is_step, sections, n, err);
     if (!status && (is_step || step->has_dense))
         sync_policy_pulled(t->sync, step->clock, step->has_dense);
     return status;

@@ -58,6 +58,9 @@ void model_tables_step_deinit(struct model_tables *t, struct step_buffers *buffe
 int model_tables_pull(struct model_tables *t, struct step_buffers *buffers,
                       enum model_tables_want want, struct err *err) MUST_CHECK;
 
+/* True if pulls of several steps may be under way at once, each on a thread of its own. */
+bool model_tables_pulls_overlap(const struct model_tables *t);
+
 /* Announces the rows of the batch to the store (param_store.h, ahead); 0 at once if the store has no use for it. */
 int model_tables_prefetch(struct model_tables *t, struct step_buffers *buffers, struct err *err)
     MUST_CHECK;

@@ -27,6 +27,9 @@ struct param_store_ops {
     int (*pull_start)(struct param_store *s, uint64_t clock,
                       const struct ps_pull_section *sections, uint32_t n, struct err *err);
     int (*pull_wait)(struct param_store *s, struct err *err);
+    /* Both in one: any number of them at once, each on a thread of its own. NULL: one at a time. */
+    int (*pull)(struct param_store *s, uint64_t clock, const struct ps_pull_section *sections,
+                uint32_t n, struct err *err);
     /* In pull_start's place for what is no step of the training (validation): the rows are as new as
      * the servers have them, and no cache counts them as asked for. NULL: pull_start does that. */
     int (*pull_for_eval)(struct param_store *s, uint64_t clock,
@@ -52,7 +55,7 @@ struct param_store_ops {
     int (*prefetch)(struct param_store *s, const struct ps_pull_section *sections, uint32_t n,
                     struct err *err);
 
-    /* Ends the pull_wait() that another thread is in, with -ECANCELED. NULL: it never waits. */
+    /* Ends the pull_wait() or pull() that other threads are in, with -ECANCELED. NULL: they never wait. */
     void (*cancel)(struct param_store *s);
 
     bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */

@@ -11,6 +11,7 @@
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "worker/cache/replica.h"
+#include "worker/compute/thread_pool.h"
 #include "worker/param_store_proxy.h"
 
 /* --- may the copy be used? From the servers' answers (rules: param_store_exact_cache.h) ---
@@ -112,8 +113,9 @@ struct exact_cache {
     struct param_store_proxy forward;
     uint32_t n_shards, n_tables;
     struct ps_state_sink sink;
-    pthread_mutex_t lock;    /* the copy and the order of pulls and pushes; all below */
-    struct replica *replica; /* owned */
+    pthread_mutex_t lock;        /* the copy and the order of pulls and pushes; all below */
+    struct replica *replica;     /* owned */
+    struct thread_pool *threads; /* owned: read its rows; NULL: none but the caller's */
     struct coherence coherence;
     struct fetch fetch;
     bool is_ahead; /* the fetch is of ahead() */
@@ -525,6 +527,7 @@ static void close_store(struct param_store *s)
     enter_shard();
     m->forward.inner->ops->close(m->forward.inner);
     replica_free(m->replica);
+    thread_pool_free(m->threads);
     pthread_mutex_destroy(&m->lock);
     free(m->fetch.n_pushes);
     free(m->fetch.keys);
@@ -547,6 +550,22 @@ static const struct param_store_ops ops = { .table = param_store_proxy_table,
                                             .prefetch = ahead,
                                             .close = close_store };
 
+static void run_tasks(void *arg, uint32_t n_tasks, thread_pool_task *task, void *job)
+{
+    thread_pool_run(arg, n_tasks, task, job);
+}
+
+/* Without them it is slower, and no more. */
+static struct replica_threads
+start_threads(struct exact_cache *m, const struct param_store_exact_cache_options *options)
+{
+    const uint32_t n = options->n_threads < m->n_shards ? options->n_threads : m->n_shards;
+
+    if (n < 2 || thread_pool_new(n, &m->threads))
+        return (struct replica_threads){ 0 };
+    return (struct replica_threads){ n, run_tasks, m->threads };
+}
+
 struct param_store *
 param_store_exact_cache_new(struct param_store *inner,
                             const struct param_store_exact_cache_options *options)
@@ -563,7 +582,8 @@ param_store_exact_cache_new(struct param_store *inner,
     m->replica = replica_new(&(struct replica_options){ .n_shards = m->n_shards,
                                                         .mode = options->mode,
                                                         .max_bytes = options->max_bytes,
-                                                        .n_turns = 2 });
+                                                        .n_turns = 2,
+                                                        .threads = start_threads(m, options) });
     m->coherence.replica = m->replica;
     m->forward.inner->ops->stats(m->forward.inner, &m->coherence.seen);
     return &m->forward.store;

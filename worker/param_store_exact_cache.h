@@ -33,6 +33,7 @@
 struct param_store_exact_cache_options {
     uint64_t max_bytes;
     enum table_spec_mode mode; /* of the job */
+    uint32_t n_threads;        /* that read rows of the copy, with the caller's; 0: 1 */
 };
 
 /* Takes `inner`, which has set_tap(). */

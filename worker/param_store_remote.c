@@ -52,6 +52,15 @@ static int pull_wait(struct param_store *s, struct err *err)
     return ps_pull_wait(r->client, pull, err);
 }
 
+static int pull(struct param_store *s, uint64_t clock, const struct ps_pull_section *sections,
+                uint32_t n, struct err *err)
+{
+    struct ps_pull *pull;
+    int status = ps_pull_start(client(s), clock, sections, n, &pull, err);
+
+    return status ? status : ps_pull_wait(client(s), pull, err);
+}
+
 static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
                 const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
@@ -118,6 +127,7 @@ static const struct param_store_ops ops = { .table = table,
                                             .table_find = table_find,
                                             .pull_start = pull_start,
                                             .pull_wait = pull_wait,
+                                            .pull = pull,
                                             .push = push,
                                             .flush = flush,
                                             .leave = leave,

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/memory.h"
 
+#define FETCHERS_MAX 3u
 #define POLL_MS 100u /* how often a wait polls the stop signal */
 
 struct pipeline {
@@ -22,16 +23,18 @@ struct pipeline {
     bool threaded;
     struct step_buffers
         *buffers; /* owned, n_buffers: number i stands in buffers[i % n_buffers] */
-    pthread_t fetcher, deliverer;
+    pthread_t fetchers[FETCHERS_MAX], deliverer;
+    uint32_t n_fetchers, n_fetchers_started;
     pthread_mutex_t lock;
     pthread_cond_t changed;
 
     /* Under the lock while the threads run. */
-    uint64_t n_read, n_fetched, n_acquired, n_computed, n_delivered;
+    uint64_t n_read, n_claimed, n_fetched, n_acquired, n_computed, n_delivered;
     uint64_t n_allowed, first_clock; /* of number 0 */
     bool ended;                      /* the loader has no more batches */
-    bool stopping, fetching, delivering;
-    struct err failure; /* the first one */
+    bool stopping, claiming, delivering;
+    uint32_t n_fetching; /* threads that read or pull */
+    struct err failure;  /* the first one */
     bool deliver_failed;
     uint64_t n_steps, n_samples; /* delivered, in all epochs */
 
@@ -98,8 +101,8 @@ static int get_failure(struct pipeline *p, struct err *err)
 /* Is there a permit, and a batch to fetch? */
 static bool may_fetch(const struct pipeline *p)
 {
-    return !p->failure.status && p->n_fetched - p->n_delivered < p->n_permits &&
-           p->n_fetched < p->n_allowed && (p->n_fetched < p->n_read || !p->ended);
+    return !p->failure.status && p->n_claimed - p->n_delivered < p->n_permits &&
+           p->n_claimed < p->n_allowed && (p->n_claimed < p->n_read || !p->ended);
 }
 
 static void count_delivered(struct pipeline *p, const struct step_buffers *step)
@@ -129,11 +132,11 @@ static bool may_deliver(const struct pipeline *p)
  * the lock; it is released while the loader is asked. */
 static int read_batch(struct pipeline *p, struct err *err)
 {
-    struct step_buffers *step = buffers_at(p, p->n_fetched);
+    struct step_buffers *step = buffers_at(p, p->n_claimed);
     struct batch *batch;
     int status;
 
-    if (p->n_read > p->n_fetched)
+    if (p->n_read > p->n_claimed)
         return 0;
     pthread_mutex_unlock(&p->lock);
     status = data_loader_acquire(p->loader, &batch, err);
@@ -146,18 +149,36 @@ static int read_batch(struct pipeline *p, struct err *err)
     return 0;
 }
 
-/* Pulls its rows; the lock likewise. */
-static int fetch_batch(struct pipeline *p, struct err *err)
+/* The next batch is this thread's, once another one has its own. *ret_number: UINT64_MAX if there is none. */
+static int claim_batch(struct pipeline *p, uint64_t *ret_number, struct err *err)
 {
-    uint64_t number = p->n_fetched, clock = p->first_clock + number;
     int status;
 
-    if (p->ended && p->n_read == number)
-        return 0;
-    pthread_mutex_unlock(&p->lock);
-    status = fetch(p, buffers_at(p, number), clock, err);
-    pthread_mutex_lock(&p->lock);
-    if (!status)
+    *ret_number = UINT64_MAX;
+    p->claiming = true;
+    status = read_batch(p, err);
+    if (!status && !p->stopping && p->n_read > p->n_claimed)
+        *ret_number = p->n_claimed++;
+    p->claiming = false;
+    pthread_cond_broadcast(&p->changed);
+    return status;
+}
+
+/* Pulls its rows; the lock likewise. Those that are fetched before an earlier batch wait for it. */
+static int fetch_batch(struct pipeline *p, uint64_t number, struct err *err)
+{
+    struct step_buffers *step = buffers_at(p, number);
+    const uint64_t clock = p->first_clock + number;
+    int status;
+
+    step->is_fetched = false;
+    do { /* a pull that was cancelled is sent again, unless the epoch ends */
+        pthread_mutex_unlock(&p->lock);
+        status = fetch(p, step, clock, err);
+        pthread_mutex_lock(&p->lock);
+    } while (status == -ECANCELED && !p->stopping && !p->failure.status);
+    step->is_fetched = !status;
+    while (p->n_fetched < p->n_claimed && buffers_at(p, p->n_fetched)->is_fetched)
         p->n_fetched++;
     return status;
 }
@@ -166,21 +187,22 @@ static void *fetch_all(void *arg)
 {
     struct pipeline *p = arg;
     struct err err = { 0 };
+    uint64_t number;
     int status;
 
     pthread_mutex_lock(&p->lock);
     while (!p->stopping) {
-        if (!may_fetch(p)) {
+        if (p->claiming || !may_fetch(p)) {
             pthread_cond_wait(&p->changed, &p->lock);
             continue;
         }
-        p->fetching = true;
-        status = read_batch(p, &err);
-        if (!status && !p->stopping)
-            status = fetch_batch(p, &err);
+        p->n_fetching++;
+        status = claim_batch(p, &number, &err);
+        if (!status && number != UINT64_MAX)
+            status = fetch_batch(p, number, &err);
         if (status && status != -ECANCELED)
             set_failure(p, status, &err);
-        p->fetching = false;
+        p->n_fetching--;
         pthread_cond_broadcast(&p->changed);
     }
     pthread_mutex_unlock(&p->lock);
@@ -234,36 +256,44 @@ static void stop_threads(struct pipeline *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Fetch and deliver on threads of their own. -EAGAIN: neither runs. */
-static int start_threads(struct pipeline *p, struct err *err)
+static void join_fetchers(struct pipeline *p)
 {
-    int status = -pthread_create(&p->fetcher, NULL, fetch_all, p);
-
-    if (!status) {
-        status = -pthread_create(&p->deliverer, NULL, deliver_all, p);
-        if (status) {
-            stop_threads(p);
-            pthread_join(p->fetcher, NULL);
-        }
-    }
-    return status ? err_set(err, status, "the pipeline's threads cannot start: %s",
-                            strerror(-status))
-                  : 0;
+    for (uint32_t i = 0; i < p->n_fetchers_started; i++)
+        pthread_join(p->fetchers[i], NULL);
+    p->n_fetchers_started = 0;
 }
 
-/* The fetch thread may be in a pull that a shard has parked: that one is cancelled. Batches that were
+/* Fetch and deliver on threads of their own. -EAGAIN: none runs. */
+static int start_threads(struct pipeline *p, struct err *err)
+{
+    int status = 0;
+
+    while (p->n_fetchers_started < p->n_fetchers && !status) {
+        status = -pthread_create(&p->fetchers[p->n_fetchers_started], NULL, fetch_all, p);
+        p->n_fetchers_started += !status;
+    }
+    if (!status)
+        status = -pthread_create(&p->deliverer, NULL, deliver_all, p);
+    if (!status)
+        return 0;
+    stop_threads(p);
+    join_fetchers(p);
+    return err_set(err, status, "the pipeline's threads cannot start: %s", strerror(-status));
+}
+
+/* The fetch threads may be in pulls that a shard has parked: those are cancelled. Batches that were
  * computed are delivered first, where that is possible. */
 static void end_threads(struct pipeline *p)
 {
     stop_threads(p);
     pthread_mutex_lock(&p->lock);
-    while (p->fetching) {
+    while (p->n_fetching) {
         if (p->store->ops->cancel)
             p->store->ops->cancel(p->store);
         wait_for_change(p);
     }
     pthread_mutex_unlock(&p->lock);
-    pthread_join(p->fetcher, NULL);
+    join_fetchers(p);
     pthread_join(p->deliverer, NULL);
 }
 
@@ -285,6 +315,9 @@ int pipeline_new(struct model_tables *tables, struct param_store *store,
     p->stop = stop;
     p->n_permits = store->ops->overlaps ? n_permits : 1;
     p->threaded = p->n_permits > 1;
+    p->n_fetchers = model_tables_pulls_overlap(tables) ? p->n_permits : 1;
+    if (p->n_fetchers > FETCHERS_MAX)
+        p->n_fetchers = FETCHERS_MAX;
     p->n_buffers = pipeline_n_buffers(p->n_permits);
     p->buffers = memory_alloc(p->n_buffers * sizeof *p->buffers);
     pthread_mutex_init(&p->lock, NULL);
@@ -302,6 +335,11 @@ int pipeline_new(struct model_tables *tables, struct param_store *store,
 uint32_t pipeline_n_permits(const struct pipeline *p)
 {
     return p->n_permits;
+}
+
+uint32_t pipeline_n_fetchers(const struct pipeline *p)
+{
+    return p->n_fetchers;
 }
 
 void pipeline_free(struct pipeline *p)
@@ -324,7 +362,8 @@ int pipeline_begin(struct pipeline *p, struct data_loader *loader, uint64_t cloc
 
     assert(!p->loader);
     p->loader = loader;
-    p->n_read = p->n_fetched = p->n_acquired = p->n_computed = p->n_delivered = 0;
+    p->n_read = p->n_claimed = p->n_fetched = 0;
+    p->n_acquired = p->n_computed = p->n_delivered = 0;
     p->first_clock = clock;
     p->n_allowed = n_allowed;
     p->ended = p->stopping = p->deliver_failed = false;
@@ -352,7 +391,7 @@ static int fetch_here(struct pipeline *p, struct err *err)
     }
     status = fetch(p, step, p->first_clock + p->n_fetched, err);
     if (!status)
-        p->n_fetched++;
+        p->n_claimed = ++p->n_fetched;
     return status;
 }
 
@@ -387,7 +426,7 @@ static bool is_drained(const struct pipeline *p)
 {
     bool all_fetched = p->n_fetched == p->n_allowed || (p->ended && p->n_fetched == p->n_read);
 
-    return all_fetched && !p->fetching && p->n_delivered == p->n_fetched;
+    return all_fetched && !p->n_fetching && p->n_delivered == p->n_fetched;
 }
 
 static int next_of_thread(struct pipeline *p, struct err *err)
@@ -485,7 +524,7 @@ uint64_t pipeline_restart(struct pipeline *p)
     uint64_t clock, resumed_at;
 
     pthread_mutex_lock(&p->lock);
-    while (p->fetching || p->delivering)
+    while (p->n_fetching || p->delivering)
         pthread_cond_wait(&p->changed, &p->lock);
     resumed_at = p->store->ops->resume(p->store);
     model_tables_restart(p->tables);
@@ -494,7 +533,7 @@ uint64_t pipeline_restart(struct pipeline *p)
         clock = resumed_at;
     p->failure.status = 0;
     p->deliver_failed = false;
-    p->n_fetched = p->n_acquired = p->n_computed = p->n_delivered;
+    p->n_claimed = p->n_fetched = p->n_acquired = p->n_computed = p->n_delivered;
     p->first_clock = clock - p->n_delivered;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
@@ -531,7 +570,7 @@ void pipeline_stages(struct pipeline *p, struct stage_times *ret)
 {
     *ret = (struct stage_times){ 0 };
     ret->ns[STAGE_READ] = p->read_ns + (p->loader ? data_loader_busy_ns(p->loader) : 0);
-    ret->ns[STAGE_FETCH] = p->fetch_ns;
+    ret->ns[STAGE_FETCH] = p->fetch_ns / p->n_fetchers;
     ret->ns[STAGE_COMPUTE] = p->compute_ns;
     ret->ns[STAGE_DELIVER] = p->deliver_ns;
 }

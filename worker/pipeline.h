@@ -9,13 +9,16 @@
  * Step buffers are numbered 0, 1, 2 ... in an epoch and go through the stages in that order, so one counter per stage
  * describes the state:
  *
- *     n_delivered <= n_computed <= n_acquired <= n_fetched <= n_read
+ *     n_delivered <= n_computed <= n_acquired <= n_fetched <= n_claimed <= n_read
+ *
+ * Where the store's pulls may overlap (param_store_ops.pull), several threads fetch: each claims a batch, in order, and
+ * pulls it while the others pull theirs. n_fetched counts those before which all are fetched.
  *
  * The caller computes its batches in order: one at a time, or several on a device that copies one batch in while it
  * computes another (pipeline_ready()).
  *
  * Permits: a batch is fetched only while fewer than n_permits batches are between their pull and the hand-over of
- * their push (n_fetched - n_delivered < n_permits). With the job's bound s and n_permits <= s + 1 a pull of clock c is
+ * their push (n_claimed - n_delivered < n_permits). With the job's bound s and n_permits <= s + 1 a pull of clock c is
  * sent after the push of c - s - 1 or later, so it misses no more than the bound allows. Servers check this again, by
  * the number of unfinished steps (ps.h). Hand-over is enough: a shard handles a link's pushes before the pulls behind
  * them.
@@ -55,6 +58,9 @@ uint32_t pipeline_n_buffers(uint32_t n_permits);
 /* Batches that can be between their pull and the hand-over of their push: 1 where the store's calls must not
  * overlap. */
 uint32_t pipeline_n_permits(const struct pipeline *p);
+
+/* Threads that fetch, at least 1: the time of that stage is divided by so many. */
+uint32_t pipeline_n_fetchers(const struct pipeline *p);
 
 /* After pipeline_end(). NULL is fine. */
 void pipeline_free(struct pipeline *p);

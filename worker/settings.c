@@ -1,6 +1,7 @@
 #include "worker/settings.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
     { section, name, type, arg, fallback, help, offsetof(struct settings, field), lo, hi }
 
 /* Of ps_settings.h. */
+#define LOADER_THREADS_AUTO 4u /* at most */
 #define JOB_ROW(...) ROW("job", __VA_ARGS__),
 #define MODEL_ROW(...) ROW("model", __VA_ARGS__),
 #define TRAINING_ROW(...) ROW("training", __VA_ARGS__),
@@ -84,7 +86,17 @@ static const struct setting rows[] = {
     ROW("job", "job", SETTING_TEXT, job, "NAME", "job", 0, 0,
         "name of the training run; its tables are NAME/..."),
     ROW("job", "servers", SETTING_TEXT, servers, "HOST:PORT,...", "127.0.0.1:7070", 0, 0,
-        "any one of the cluster's nodes is enough"),
+        "any one of the cluster's nodes is enough; or etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, "
+        "which says where they are"),
+    ROW("job", "coord-ca", SETTING_TEXT, coord_ca, "FILE", "", 0, 0,
+        "servers by etcd: ask it over TLS, and trust the certificates that this file signs"),
+    ROW("job", "coord-cert", SETTING_TEXT, coord_cert, "FILE", "", 0, 0,
+        "an own certificate for etcd; needs coord-key"),
+    ROW("job", "coord-key", SETTING_TEXT, coord_key, "FILE", "", 0, 0, "the key of coord-cert"),
+    ROW("job", "coord-user", SETTING_TEXT, coord_user, "NAME", "", 0, 0,
+        "etcd's user; needs coord-password-file"),
+    ROW("job", "coord-password-file", SETTING_TEXT, coord_password_file, "FILE", "", 0, 0,
+        "the file with the user's password"),
     PS_SETTINGS_TOKEN_FILE(JOB_ROW)
     PS_SETTINGS_TLS(JOB_ROW)
     PS_SETTINGS_WORKERS(JOB_ROW)
@@ -213,6 +225,9 @@ static const struct setting rows[] = {
         "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
         "threads that share a step on the CPU, or score requests (serve); they change no result"),
+    ROW("machine", "loader-threads", SETTING_U32, loader_threads, "N", "0", 0, SETTINGS_LOADER_THREADS_MAX,
+        "threads that read batches ahead, and a large batch's rows from the row cache; 0: one for each "
+        "CPU, at most 4; they change no result"),
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,
@@ -431,6 +446,14 @@ uint32_t settings_ahead(const struct settings *s)
     uint32_t dense = bound_of(s, s->dense_mode, s->dense_staleness);
 
     return least(s->ahead, least(sparse, dense));
+}
+
+uint32_t settings_loader_threads(const struct settings *s)
+{
+    cpu_set_t cpus;
+    int n = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+
+    return s->loader_threads ? s->loader_threads : least((uint32_t)n, LOADER_THREADS_AUTO);
 }
 
 struct table_spec_limits settings_limits(const struct settings *s)
@@ -683,7 +706,7 @@ static int check_servers(const struct settings *s, struct err *err)
     uint32_t n;
     int status;
 
-    if (s->local || s->checkpoint[0])
+    if (s->local || s->checkpoint[0] || strncmp(s->servers, "etcd://", 7) == 0)
         return 0;
     servers = memory_alloc(DISCOVERY_SERVERS_MAX * sizeof *servers);
     status = address_list(s->servers, DISCOVERY_SERVERS_MAX, servers, &n, &why);

@@ -14,6 +14,7 @@
 #include "proto/table_spec.h"
 #include "worker/codec_policy.h"
 
+#define SETTINGS_LOADER_THREADS_MAX 64u
 #define SETTINGS_LAYERS_MAX 7u /* hidden layers of an MLP */
 
 enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
@@ -44,6 +45,10 @@ struct settings {
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
     char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
     struct tls_context *tls;    /* owned, of these files; main reads them; NULL: plain */
+    /* Of servers that begins with etcd:// */
+    char coord_ca[SETTINGS_TEXT_MAX], coord_cert[SETTINGS_TEXT_MAX],
+        coord_key[SETTINGS_TEXT_MAX];
+    char coord_user[SETTINGS_TEXT_MAX], coord_password_file[SETTINGS_TEXT_MAX];
     char token[TOKEN_FILE_MAX]; /* the file's content; main reads it */
     uint32_t workers, rank, staleness, ahead;
     int mode;
@@ -87,7 +92,7 @@ struct settings {
     /* machine and output */
     int device;
     int device_encode; /* 0: off */
-    uint32_t threads;
+    uint32_t threads, loader_threads;
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];
@@ -131,6 +136,9 @@ bool settings_rate_is_auto(const struct settings *s, bool dense, enum table_spec
 /* Batches that may be pulled before the push of the batch before them: --ahead, at most the strictest
  * bound of the tables. */
 uint32_t settings_ahead(const struct settings *s);
+
+/* --loader-threads; 0 is one for each CPU that this process may use, at most 4. */
+uint32_t settings_loader_threads(const struct settings *s);
 /* Clocks over which the learning rate rises. Adagrad's first steps have full length whatever the
  * gradient. Those that several workers make at once from the same weights add up to one step that is
  * far too long, from which some runs never recover (deploy/docs/benchmarks.md). */

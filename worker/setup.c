@@ -19,6 +19,8 @@
 #include "worker/resume_point.h"
 
 #define MOMENTS_ROWS 100000u
+#define READ_FLOATS_MIN (1u << 20) /* of a batch's rows, as if there was one a sample */
+#define QUEUE_MIN 4u               /* batches read ahead */
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
 
 static void free_files(char **files, uint32_t n)
@@ -313,6 +315,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
                                           uint64_t skip)
 {
     const struct settings *s = u->s;
+    const uint32_t n_threads = settings_loader_threads(s);
 
     return (struct data_loader_options){
         .schema = u->schema,
@@ -329,7 +332,8 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .skip = skip,
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
-        .queue = 4,
+        .queue = n_threads > QUEUE_MIN ? n_threads : QUEUE_MIN,
+        .n_threads = n_threads,
         .lend = training ? pipeline_n_buffers(settings_ahead(s) + 1) : 1,
         .labelled = u->labelled,
         .data_cache = s->data_cache,
@@ -442,6 +446,12 @@ int setup_check(struct setup *u, const struct settings *s, bool training, bool l
     return status ? status : check_checkpoints(s, err);
 }
 
+/* To wake threads for the rows of a small batch takes longer than to read them. */
+static bool rows_are_many(const struct settings *s)
+{
+    return (uint64_t)s->batch * s->dim >= READ_FLOATS_MIN;
+}
+
 /* Exact for a job's only worker; with others, rows are reused within the bound. */
 static struct param_store *with_cache(const struct settings *s, struct param_store *store,
                                       const struct ps_options *options)
@@ -449,6 +459,7 @@ static struct param_store *with_cache(const struct settings *s, struct param_sto
     const struct param_store_exact_cache_options exact = {
         .max_bytes = s->row_cache_bytes,
         .mode = options->mode,
+        .n_threads = rows_are_many(s) ? settings_loader_threads(s) : 1,
     };
     const struct param_store_stale_cache_options bounded = { .max_bytes = s->row_cache_bytes,
                                                              .mode = options->mode,

@@ -45,6 +45,7 @@ struct step_buffers {
     uint32_t *places;
     float *dense, *dense_grads; /* dlrm_dense_floats() */
     bool has_dense;             /* its own pull brought them */
+    bool is_fetched;            /* the pipeline's: its pull has ended well */
     uint64_t since_ns;          /* start of its computation */
     uint64_t compute_ns;        /* duration of its computation */
     float control[STEP_BUFFERS_CONTROL_FLOATS];

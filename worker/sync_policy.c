@@ -294,38 +294,45 @@ static uint64_t dense_age(const struct sync_policy *w, uint64_t clock)
     return clock > w->dense_min_clock ? clock - w->dense_min_clock : 0;
 }
 
+bool sync_policy_always_pulls_dense(const struct sync_policy *w)
+{
+    return strcmp(w->s->dense_refresh, "1") == 0;
+}
+
 bool sync_policy_wants_dense(struct sync_policy *w, uint64_t clock)
 {
-    uint32_t refresh;
+    bool wants;
 
     pthread_mutex_lock(&w->lock);
-    refresh = codec_policy_refresh(&w->codecs);
+    wants = !w->dense_uses || w->dense_uses >= codec_policy_refresh(&w->codecs) ||
+            dense_age(w, clock) > w->bound;
     pthread_mutex_unlock(&w->lock);
-    if (!w->dense_uses || w->dense_uses >= refresh)
-        return true;
-    return dense_age(w, clock) > w->bound;
+    return wants;
 }
 
 void sync_policy_pulled(struct sync_policy *w, uint64_t clock, bool with_dense)
 {
-    uint64_t age = dense_age(w, clock);
-    struct ps_stats stats;
+    struct ps_stats stats = { 0 };
+    uint64_t age;
 
+    if (with_dense)
+        w->store->ops->stats(w->store, &stats);
+    pthread_mutex_lock(&w->lock);
+    age = dense_age(w, clock);
     w->dense_uses++;
-    if (!with_dense) {
-        if (age > w->staleness_max)
-            w->staleness_max = age;
-        return;
+    if (!with_dense && age > w->staleness_max)
+        w->staleness_max = age;
+    if (with_dense) {
+        w->dense_min_clock = stats.pulled_clock;
+        w->dense_uses = 1;
     }
-    w->store->ops->stats(w->store, &stats);
-    w->dense_min_clock = stats.pulled_clock;
-    w->dense_uses = 1;
+    pthread_mutex_unlock(&w->lock);
 }
 
 void sync_policy_reset(struct sync_policy *w)
 {
-    w->dense_uses = 0;
     pthread_mutex_lock(&w->lock);
+    w->dense_uses = 0;
     codec_policy_reset(&w->codecs);
     pthread_mutex_unlock(&w->lock);
 }

@@ -52,6 +52,9 @@ void sync_policy_plan(struct sync_policy *w, struct codec_policy_plan *ret);
 void sync_policy_set_device_encodes(struct sync_policy *w);
 
 /* True if dense tables must be pulled for the step at this clock. */
+/* True if every pull of a step brings the dense tables: then none depends on the one before it. */
+bool sync_policy_always_pulls_dense(const struct sync_policy *w);
+
 bool sync_policy_wants_dense(struct sync_policy *w, uint64_t clock);
 /* The pull of the step at this clock has been answered; with dense tables or without. */
 void sync_policy_pulled(struct sync_policy *w, uint64_t clock, bool with_dense);

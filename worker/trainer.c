@@ -163,14 +163,15 @@ static void stages_now(struct trainer *t, struct stage_times *ret)
 {
     const struct ps_stats *store = &t->state.store;
     struct stage_times waited = { 0 };
+    uint64_t park_ns;
 
     model_tables_stats(t->tables, &t->state.store);
     t->state.device_rows = dlrm_row_counts(t->u->model);
     pipeline_stages(t->pipeline, ret);
     ret->ns[STAGE_NETWORK] = store->net_ns;
-    ret->ns[STAGE_SERVERS] =
-        store->park_ns > store->window_ns ? store->park_ns : store->window_ns;
-    waited.ns[STAGE_FETCH] = store->park_ns;
+    park_ns = store->park_ns / pipeline_n_fetchers(t->pipeline);
+    ret->ns[STAGE_SERVERS] = park_ns > store->window_ns ? park_ns : store->window_ns;
+    waited.ns[STAGE_FETCH] = park_ns;
     waited.ns[STAGE_DELIVER] = store->window_ns;
     *ret = stage_times_since(ret, &waited);
     *ret = stage_times_since(ret, &t->outside);

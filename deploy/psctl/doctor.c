@@ -105,12 +105,25 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
         say(e, PROBLEM, n, "it is a standby, and not healthy: %s", field_text(node, "health"));
 }
 
+/* Do the two have the same rows? */
+static void examine_audit(struct examination *e, const cJSON *r, double n)
+{
+    if (field_text(r, "note")[0])
+        say(e, NOTE, n, "%s", field_text(r, "note"));
+    if (field_number(r, "differences") > 0)
+        say(e, WARNING, n,
+            "its standby %s has found rows that differ, and copied anew, %.0f times: see the "
+            "logs of both, and check their memory and processors",
+            field_text(r, "peer"), field_number(r, "differences"));
+}
+
 /* Of a node that has, or had, another member. */
 static void examine_replication(struct examination *e, const cJSON *node, double n)
 {
     const cJSON *r = field_child(node, "replication");
     const char *state = field_text(r, "state"), *peer = field_text(r, "peer");
 
+    examine_audit(e, r, n);
     if (strcmp(field_text(r, "role"), "standby") == 0) {
         examine_standby(e, node, r, n);
         return;
@@ -135,6 +148,16 @@ static void examine_replication(struct examination *e, const cJSON *node, double
             "its standby %s is not in sync (%s), %.0f records behind: a failure of this node "
             "may lose pushes",
             peer, state, field_number(r, "standby_lag_records"));
+}
+
+static void examine_coordination(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *c = field_child(node, "coordination");
+
+    if (field_is_true(c, "away"))
+        say(e, WARNING, n,
+            "the coordination service %s does not answer, and no standby takes over: %s",
+            field_text(c, "service"), field_text(c, "error"));
 }
 
 static void examine_state(struct examination *e, const cJSON *node, double n)
@@ -390,6 +413,7 @@ static void examine_node(struct examination *e, const cJSON *node)
     examine_memory(e, node, n);
     examine_peers(e, node, n);
     examine_replication(e, node, n);
+    examine_coordination(e, node, n);
     cJSON_ArrayForEach(shard, field_child(node, "shards")) examine_shard(e, node, shard, n);
 }
 

@@ -14,6 +14,8 @@
 #include "common/number.h"
 #include "common/suggest.h"
 #include "deploy/psctl/cert.h"
+#include "deploy/psctl/cluster.h"
+#include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/command.h"
 #include "deploy/psctl/diff.h"
@@ -29,6 +31,9 @@
 #include "deploy/psctl/terminal.h"
 #include "deploy/psctl/top.h"
 #include "deploy/psctl/verify.h"
+#include "server/cluster/etcd_lookup.h"
+#include "server/cluster/etcd_url.h"
+#include "worker/client/ps_admin.h"
 
 #define WORDS_MAX 5u /* the command and what stands behind it */
 #define NODE_MAX 1023u
@@ -43,6 +48,19 @@ static int repeat(const struct options *o, const char *const *words, uint32_t n_
 static const struct setting rows[] = {
     { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070",
       "a node of the cluster", offsetof(struct options, server), 0, 0 },
+    { "server", "coord", SETTING_TEXT, "URL", "",
+      "in place of server: etcd says where the nodes are; etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, as psd has it",
+      offsetof(struct options, coord), 0, 0 },
+    { "server", "coord-ca", SETTING_TEXT, "FILE", "",
+      "ask etcd over TLS, and trust the certificates that this file signs", offsetof(struct options, coord_ca), 0, 0 },
+    { "server", "coord-cert", SETTING_TEXT, "FILE", "",
+      "an own certificate for etcd; needs coord-key", offsetof(struct options, coord_cert), 0, 0 },
+    { "server", "coord-key", SETTING_TEXT, "FILE", "",
+      "the key of coord-cert", offsetof(struct options, coord_key), 0, 0 },
+    { "server", "coord-user", SETTING_TEXT, "NAME", "",
+      "etcd's user; needs coord-password-file", offsetof(struct options, coord_user), 0, 0 },
+    { "server", "coord-password-file", SETTING_TEXT, "FILE", "",
+      "the file with the user's password", offsetof(struct options, coord_password_file), 0, 0 },
     { "server", "token-file", SETTING_TEXT, "FILE", "",
       "the file with the cluster's secret; empty: none",
       offsetof(struct options, token_file), 0, 0 },
@@ -132,12 +150,19 @@ static const struct settings_table table = {
 
 #define OUTPUT_FLAGS " json output "
 #define SERVER_FLAGS " server token-file tls-ca tls-cert tls-key timeout" OUTPUT_FLAGS
-#define CLUSTER_FLAGS SERVER_FLAGS "node "
+#define FOUND_FLAGS SERVER_FLAGS "coord coord-ca coord-cert coord-key coord-user coord-password-file "
+#define CLUSTER_FLAGS FOUND_FLAGS "node "
 
 static const struct command commands[] = {
     { "status", "", 0, 0, CLUSTER_FLAGS, "the nodes, their shards, rows, refusals and checkpoints.",
       { { "psctl status --server 10.0.0.1:7070", "all nodes of the cluster of that node" },
         { "psctl status --node 2", "node 2 alone" } }, online_status, true },
+    { "cluster", "", 0, 0, FOUND_FLAGS,
+      "a line for each group: primary and standby, term, in sync, how far behind, version; then the members that do "
+      "not answer, and who waits for what. Ends with 1 if a member does not answer, or a group has no primary.",
+      { { "psctl cluster", "by a node, and what it knows of the others" },
+        { "psctl cluster --coord etcd://10.0.0.3:2379/prod", "by etcd, also while nodes are away" } },
+      cluster_run, true },
     { "tables", "", 0, 0, CLUSTER_FLAGS,
       "each table, its optimizer, rows and traffic; a line for all dense tables of a job, but with -o wide.",
       { { "psctl tables", "summed over the cluster" },
@@ -181,22 +206,28 @@ static const struct command commands[] = {
       "the standby was not in sync with it.",
       { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" } },
       online_promote, false },
-    { "row", "TABLE KEY", 2, 2, SERVER_FLAGS, "a row's values, state and version, and who pushed it last.",
+    { "switch", "[GROUP]", 0, 1, FOUND_FLAGS,
+      "the standby becomes the primary, and the primary its standby, under load: pushes wait for some milliseconds. "
+      "GROUP: a node's number; without it, of the psd at --server. Refused without a standby in sync.",
+      { { "psctl switch", "of the psd at --server, before its machine is stopped" },
+        { "psctl switch 2", "node 2 of the cluster" } },
+      online_switch, false },
+    { "row", "TABLE KEY", 2, 2, FOUND_FLAGS, "a row's values, state and version, and who pushed it last.",
       { { "psctl row criteo/emb 42", "the row of key 42" },
         { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } },
       online_row, true },
-    { "drop", "JOB", 1, 1, SERVER_FLAGS "yes ",
+    { "drop", "JOB", 1, 1, FOUND_FLAGS "yes ",
       "removes all tables of a job, with their rows, from every node; --yes does it. Refused while the job has "
       "workers.",
       { { "psctl drop criteo", "says what would go, and ends with 1" },
         { "psctl drop criteo --yes", "removes it" } }, online_drop, false },
-    { "set", "JOB NAME=VALUE,...", 2, 2, SERVER_FLAGS,
+    { "set", "JOB NAME=VALUE,...", 2, 2, FOUND_FLAGS,
       "changes the learning rate and its schedule in the tables that a job trains: lr, "
       "dense-lr, epsilon, momentum, weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, "
       "decay-clocks, decay-rate, decay-floor, clip, dense-clip. Refused while the job has workers; start them "
       "again with the same options.",
       { { "psctl set criteo lr=0.005,warmup=100", "for all of its tables" } }, online_set, false },
-    { "import", "PATH", 1, 1, SERVER_FLAGS "table make set weights ",
+    { "import", "PATH", 1, 1, FOUND_FLAGS "table make set weights ",
       "sets rows of tables, also while they train, from a safetensors file, an npy file, or a "
       "directory of npy files, as export writes them: NAME.keys with NAME.weight and NAME.state.X, or NAME of a "
       "dense table. All is checked before the first row is sent. The same import once more completes one that "
@@ -496,9 +527,42 @@ static int check_server(const struct options *o)
     struct address ignored;
     struct err err = { 0 };
 
+    if (o->coord[0]) {
+        struct etcd_url url;
+
+        return etcd_url_parse(o->coord, &url, &err) ? misused("coord: %s", err.text)
+                                                    : EXIT_ANSWERED;
+    }
     return address_parse(o->server, strlen(o->server), &ignored, &err)
                ? misused("server: %s", err.text)
                : EXIT_ANSWERED;
+}
+
+/* --coord stands for the first of its nodes that answers, primaries before standbys. */
+static int find_server(struct options *o)
+{
+    const struct coord_options service = options_coord(o);
+    char servers[SETTINGS_TEXT_MAX], token[TOKEN_FILE_MAX], *rest = servers, *server;
+    struct hello_reply *map = memory_alloc(sizeof *map);
+    const uint32_t timeout_ms = cluster_query_timeout_ms(o, false);
+    struct err err = { 0 };
+    int status = etcd_lookup_servers(&service, timeout_ms, servers, sizeof servers, &err);
+
+    if (!status)
+        status = token_file_read(&file_os, o->token_file, token, &err);
+    while (!status && (server = strsep(&rest, ",")) != NULL) {
+        snprintf(o->server, sizeof o->server, "%s", server);
+        status = ps_admin_find(
+            &(struct ps_admin_plan){ .token = token, .tls = o->tls, .timeout_ms = timeout_ms },
+            server, map, &err);
+        if (!status || !rest)
+            break;
+        status = 0;
+    }
+    free(map);
+    if (status)
+        fprintf(stderr, "psctl: %s%s\n", err.text, cluster_query_hint(err.status));
+    return status ? EXIT_FAILED : EXIT_ANSWERED;
 }
 
 /* Settings that depend on each other, or that no type of the table says. */
@@ -558,6 +622,8 @@ static int act(struct options *o, enum settings_action action, const struct line
         return code;
     if (action == SETTINGS_PRINT_CONFIG)
         settings_print_config(&table, o, stdout);
+    else if (command && o->coord[0] && command->run != cluster_run && find_server(o))
+        code = EXIT_FAILED;
     else if (command)
         code = run(o, command, line->words + 1, line->n_words - 1);
     else

@@ -207,7 +207,7 @@ int online_promote(const struct options *o, const char *const *words, uint32_t n
     return code;
 }
 
-/* --- row --- */
+/* --- row, switch --- */
 
 #define N_HOPS_MAX 2u /* the node that was named, and the one that it names */
 
@@ -224,6 +224,61 @@ static char *other_node(const char *json)
     }
     cJSON_Delete(root);
     return copy;
+}
+
+/* Where the group's primary is, as the psd at --server knows. */
+static int find_group(const struct options *o, const char *word,
+                      char ret[static MESSAGE_ADDRESS_MAX])
+{
+    struct cluster_query q;
+    char sentence[128];
+    char *end = NULL;
+    unsigned long group = strtoul(word, &end, 10);
+    int code = EXIT_FAILED;
+
+    if (!cluster_query_open(&q, o)) {
+        cluster_query_close(&q);
+        return EXIT_FAILED;
+    }
+    if (word[0] < '0' || word[0] > '9' || *end || group >= q.cluster->n_nodes) {
+        snprintf(sentence, sizeof sentence, "switch: found group %.20s, expected 0 to %" PRIu32,
+                 word, q.cluster->n_nodes - 1);
+        fail(sentence);
+    } else {
+        const struct groups *groups = &q.cluster->groups;
+        const bool is_known = group < groups->n && groups->items[group].primary[0];
+
+        snprintf(ret, MESSAGE_ADDRESS_MAX, "%s",
+                 is_known ? groups->items[group].primary : q.cluster->nodes[group]);
+        code = EXIT_ANSWERED;
+    }
+    cluster_query_close(&q);
+    return code;
+}
+
+int online_switch(const struct options *o, const char *const *words, uint32_t n_words)
+{
+    char server[MESSAGE_ADDRESS_MAX], *json = NULL, *other = NULL;
+    struct err err = { 0 };
+    int code = EXIT_FAILED;
+
+    snprintf(server, sizeof server, "%.127s", o->server);
+    if (n_words && find_group(o, words[0], server) != EXIT_ANSWERED)
+        return EXIT_FAILED;
+    for (uint32_t i = 0; i < N_HOPS_MAX; i++) {
+        free(json);
+        json = NULL;
+        if (ask(o, server, "switch", "", &json, &err) != 0)
+            return fail_with(&err);
+        other = other_node(json);
+        if (!other)
+            break;
+        snprintf(server, sizeof server, "%.127s", other);
+        free(other);
+    }
+    code = print_answer(o, "switch", json);
+    free(json);
+    return code;
 }
 
 /* EXIT_FAILED if there is no such row, as grep(1) has it. */

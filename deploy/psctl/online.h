@@ -16,6 +16,9 @@ int online_why(const struct options *o, const char *const *words, uint32_t n_wor
 /* psctl promote: of the named node. */
 int online_promote(const struct options *o, const char *const *words, uint32_t n_words);
 
+/* psctl switch [GROUP]: asks the group's primary, or a psd that names it. */
+int online_switch(const struct options *o, const char *const *words, uint32_t n_words);
+
 /* psctl row TABLE KEY: asks the named node, then the node that keeps the row. */
 int online_row(const struct options *o, const char *const *words, uint32_t n_words);
 

@@ -6,6 +6,7 @@
 
 #include "common/settings.h"
 #include "common/tls.h"
+#include "server/cluster/coord.h"
 
 enum options_exit { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_MISUSED = 2 };
 
@@ -17,6 +18,10 @@ struct options {
     char server[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
     char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
     struct tls_context *tls; /* owned, of these files; NULL: plain */
+    /* In place of --server: etcd says where the nodes are. */
+    char coord[SETTINGS_TEXT_MAX], coord_ca[SETTINGS_TEXT_MAX];
+    char coord_cert[SETTINGS_TEXT_MAX], coord_key[SETTINGS_TEXT_MAX];
+    char coord_user[SETTINGS_TEXT_MAX], coord_password_file[SETTINGS_TEXT_MAX];
     uint64_t timeout_ms;
     bool json, yes;
     int output; /* enum options_output; OPTIONS_JSON is the same as json */
@@ -44,5 +49,15 @@ struct options {
     bool make, weights; /* import */
     char set[SETTINGS_TEXT_MAX];
 };
+
+static inline struct coord_options options_coord(const struct options *o)
+{
+    return (struct coord_options){ .url = o->coord,
+                                   .ca_file = o->coord_ca,
+                                   .cert_file = o->coord_cert,
+                                   .key_file = o->coord_key,
+                                   .user = o->coord_user,
+                                   .password_file = o->coord_password_file };
+}
 
 #endif

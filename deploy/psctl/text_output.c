@@ -48,6 +48,18 @@ static void put_replication(struct text_output *s, const cJSON *r)
             field_number(r, "term"));
 }
 
+static void put_coordination(struct text_output *s, const cJSON *c)
+{
+    if (!c)
+        return;
+    field_put(s->out, "coordination ", field_text(c, "service"), ": ");
+    if (field_is_true(c, "away"))
+        put_styled(s, TERMINAL_RED, "it does not answer, and no standby takes over");
+    else
+        put_styled(s, TERMINAL_GREEN, "it answers");
+    fputc('\n', s->out);
+}
+
 static void text_output_node(struct text_output *s)
 {
     const cJSON *r = s->root;
@@ -73,6 +85,7 @@ static void text_output_node(struct text_output *s)
     if (field_text(r, "http_address")[0])
         field_put(s->out, "pages        http://", field_text(r, "http_address"), "/\n");
     put_replication(s, field_child(r, "replication"));
+    put_coordination(s, field_child(r, "coordination"));
 }
 
 static void text_output_totals(struct text_output *s)
@@ -542,6 +555,12 @@ static void text_output_promote(struct text_output *s)
     fprintf(s->out, "this psd is the primary now\n");
 }
 
+static void text_output_switch(struct text_output *s)
+{
+    fprintf(s->out, "%s is the primary now; pushes waited for %.0f ms\n",
+            field_text(s->root, "primary"), field_number(s->root, "took_ms"));
+}
+
 static void text_output_checkpoint(struct text_output *s)
 {
     double base = field_number(s->root, "base");
@@ -685,6 +704,7 @@ static const struct {
     { "why", "waits", text_output_why },
     { "checkpoint", "number", text_output_checkpoint },
     { "promote", "role", text_output_promote },
+    { "switch", "primary", text_output_switch },
     { "row", "found", text_output_row },
 };
 

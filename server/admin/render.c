@@ -61,6 +61,11 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
         snprintf(ret_sentence, n_bytes,
                  "ok, but standby %s is not in sync: a failure of this node may lose pushes",
                  node->standby.peer);
+    else if (node->coordination.is_away)
+        snprintf(ret_sentence, n_bytes,
+                 "ok, but the coordination service does not answer, and no standby takes over: "
+                 "%s",
+                 node->coordination.error);
     else
         snprintf(ret_sentence, n_bytes, "ok");
     return 0;

@@ -357,6 +357,32 @@ static void put_replication(struct json *j, const struct stats_standby *standby)
     json_bool(j, "in_sync", standby->in_sync);
     json_u64(j, "standby_lag_records", standby->lag_records);
     json_u64(j, "standby_lag_ms", standby->lag_ms);
+    json_u64(j, "differences", standby->n_differences);
+    json_text(j, "note", standby->note);
+    json_close(j);
+}
+
+static void put_coordination(struct json *j, const struct stats_coordination *c)
+{
+    if (!c->is_on)
+        return;
+    json_open(j, "coordination");
+    json_text(j, "service", c->service);
+    json_bool(j, "away", c->is_away);
+    if (c->is_away) {
+        json_u64(j, "away_unix_ms", c->away_unix_ms);
+        json_text(j, "error", c->error);
+    }
+    json_u64(j, "takeovers", c->n_takeovers);
+    json_u64(j, "patience_ms", c->patience_ms);
+    if (c->has_claim) {
+        json_open(j, "claim");
+        json_u64(j, "term", c->term);
+        json_text(j, "primary", c->primary);
+        json_text(j, "standby", c->standby);
+        json_bool(j, "in_sync", c->in_sync);
+        json_close(j);
+    }
     json_close(j);
 }
 
@@ -388,6 +414,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_text(j, "health", sentence);
     put_restore(j, node);
     put_replication(j, &node->standby);
+    put_coordination(j, &node->coordination);
 }
 
 static void put_checkpoints(struct json *j, const struct node_report *node)

@@ -267,6 +267,16 @@ static void put_replication(FILE *out, const struct stats_standby *standby)
     put_one(out, "psd_standby_lag_seconds", "gauge",
             "How old the state is that the standby has, while it lacks records.",
             (double)standby->lag_ms / 1000);
+    put_one(out, "psd_standby_differences_total", "counter",
+            "Times that the standby has found a row of its own that is not the primary's.",
+            (double)standby->n_differences);
+}
+
+static void put_coordination(FILE *out, const struct stats_coordination *c)
+{
+    put_one(out, "psd_coordination_away", "gauge",
+            "1 while the coordination service does not answer: no standby takes over.",
+            c->is_away);
 }
 
 static void put_node(FILE *out, const struct node_report *node)
@@ -295,6 +305,7 @@ static void put_node(FILE *out, const struct node_report *node)
             "did not fail, and the node waits for no standby.",
             render_health(node, sentence, sizeof sentence) == 0);
     put_replication(out, &node->standby);
+    put_coordination(out, &node->coordination);
     put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",
             (double)node->started_unix_ms / 1000);
     put_one(out, "psd_resident_memory_bytes", "gauge", "Memory of the process.",

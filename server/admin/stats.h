@@ -166,10 +166,31 @@ struct stats_standby {
     uint64_t term;
     bool in_sync;
     bool is_missing; /* a standby is known, and is not in sync */
-    bool is_rising;  /* a standby that becomes the primary: `term` is its own already */
+    /* Between two primaries: a standby that becomes one (`term` is its own already), or a primary that hands over. */
+    bool is_rising;
     uint64_t lag_records, lag_ms;
+    uint64_t
+        n_differences; /* of a primary: so often its standby has found a row that is not the same */
+    char note[200]; /* what operators should know of the two; "": nothing */
     char wait[160]; /* why it waits for a person or its peer; "": it does not */
     uint64_t wait_since_unix_ms;
+};
+
+/* The service that says who is the primary (server/coordination.h). */
+struct stats_coordination {
+    bool is_on;
+    bool is_away;              /* it does not answer: no standby takes over */
+    uint64_t away_unix_ms;     /* since when */
+    char service[160];         /* its url */
+    char error[160];           /* of its last failure while it is away */
+    uint32_t n_takeovers;      /* by a standby itself, in the last ten minutes */
+    uint64_t takeover_unix_ms; /* the last one */
+    uint64_t patience_ms; /* until it does; more than failover_after_ms if there were many */
+    uint64_t failover_after_ms;
+    bool has_claim; /* it has one of this node's group: */
+    uint64_t term;
+    char primary[128], standby[128]; /* standby "": none */
+    bool in_sync;
 };
 
 /* The report of the node as a whole. */
@@ -184,6 +205,7 @@ struct node_report {
     bool ready, stopping;
     struct stats_restore restore;
     struct stats_standby standby;
+    struct stats_coordination coordination;
     struct stats_net listener; /* its refused requests are operators' */
     uint64_t admin_requests;
     uint64_t http_connections,

@@ -79,6 +79,7 @@ typedef void coord_on_event(void *arg, const struct coord_event *event);
 
 struct coord;
 struct coord_watch;
+struct uv_loop_s; /* libuv's loop */
 
 /*
  * put_if: 1 to COORD_TXN_MAX writes, copied. An answer that is lost is no failure yet: the transaction is made again,
@@ -113,6 +114,18 @@ struct coord_ops {
 struct coord {
     const struct coord_ops *ops;
 };
+
+/* Where it is, and as whom it is asked. All borrowed; "" or NULL: none. */
+struct coord_options {
+    const char *url;
+    const char *ca_file;              /* whom to trust: asked over TLS */
+    const char *cert_file, *key_file; /* this program's own certificate */
+    const char *user, *password_file;
+};
+
+/* PS_ESETTING: *err has the fault. *ret is freed by its close(). */
+typedef int coord_open(const struct coord_options *options, struct uv_loop_s *loop,
+                       struct coord **ret, struct err *err);
 
 struct coord_watch {
     struct coord *coord;

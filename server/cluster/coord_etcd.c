@@ -7,17 +7,25 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "common/address.h"
 #include "common/memory.h"
+#include "server/cluster/etcd_auth.h"
 #include "server/cluster/etcd_http.h"
 #include "server/cluster/etcd_json.h"
+#include "server/cluster/etcd_url.h"
 
 #define PAUSE_MS 50u /* after a round over all endpoints in which none answered */
 #define ATTEMPT_MAX_MS 8000u
-#define CREATED_MS 2000u /* until a watch is confirmed */
+#define AUTH_MS 5000u       /* for a token: a password takes etcd a while */
+#define ANSWER_MAX_MS 1000u /* the slowest answer that first attempts wait for twice as long */
 
 /* gRPC codes that etcd answers with. */
-enum { GRPC_NOT_FOUND = 5, GRPC_ALREADY = 9, GRPC_INVALID = 3, GRPC_OUT_OF_RANGE = 11 };
+enum {
+    GRPC_DENIED = 7,
+    GRPC_NOT_FOUND = 5,
+    GRPC_ALREADY = 9,
+    GRPC_INVALID = 3,
+    GRPC_OUT_OF_RANGE = 11
+};
 
 enum call_kind { CALL_GET, CALL_PUT_IF, CALL_GRANT, CALL_KEEP, CALL_REVOKE };
 
@@ -65,9 +73,11 @@ struct coord_etcd {
     struct coord base;
     uv_loop_t *loop; /* borrowed */
     struct etcd_http http;
-    char endpoints[COORD_ETCD_ENDPOINTS_MAX][ADDRESS_SERVER_MAX];
-    uint32_t n_endpoints, current;
-    char prefix[80];
+    struct etcd_url at;
+    uint32_t current; /* endpoint */
+    bool has_answered;
+    uint64_t answer_ms; /* how long answers have taken of late: the slowest, which fades */
+    struct etcd_auth auth;
     uv_timer_t turn_timer;
     struct call *calls;    /* owned */
     struct watch *watches; /* owned */
@@ -89,31 +99,6 @@ static uint64_t now_ms(const struct coord_etcd *c)
     return uv_now(c->loop);
 }
 
-/* The root of what came, or NULL with a sentence, which may name the peer's own. Not etcd's JSON: PS_EPROTO. */
-static cJSON *transfer_read(struct etcd_http_transfer *t, struct err *err)
-{
-    const char *at = t->address;
-    cJSON *root;
-
-    if (t->is_too_long) {
-        err_set(err, PS_ETOOBIG, "etcd at %s: an answer of more than %u MiB", at,
-                COORD_ANSWER_MAX >> 20);
-        return NULL;
-    }
-    if (t->status) {
-        err_set(err, t->status, "etcd at %s: %.120s", at, t->error);
-        return NULL;
-    }
-    root = cJSON_ParseWithLength((const char *)bytes_front(&t->in), bytes_len(&t->in));
-    if (!cJSON_IsObject(root)) {
-        err_set(err, PS_EPROTO,
-                "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
-        cJSON_Delete(root);
-        return NULL;
-    }
-    return root;
-}
-
 /* --- endpoints --- */
 
 static void watch_restart(struct watch *w, const struct err *why);
@@ -122,10 +107,25 @@ static void watch_restart(struct watch *w, const struct err *why);
 static void endpoint_failed(struct coord_etcd *c, uint32_t endpoint, const struct err *why)
 {
     if (endpoint == c->current)
-        c->current = (c->current + 1) % c->n_endpoints;
+        c->current = (c->current + 1) % c->at.n_endpoints;
     for (struct watch *w = c->watches; w; w = w->next)
         if (w->transfer.easy && w->endpoint == endpoint)
             watch_restart(w, why);
+}
+
+/* An answer, or none within that time. */
+static void note_time(struct coord_etcd *c, uint64_t took_ms)
+{
+    c->answer_ms -= c->answer_ms / 8;
+    if (c->answer_ms < took_ms)
+        c->answer_ms = took_ms < ANSWER_MAX_MS ? took_ms : ANSWER_MAX_MS;
+}
+
+static uint64_t first_attempt_ms(const struct coord_etcd *c)
+{
+    const uint64_t least = c->has_answered ? COORD_ETCD_ATTEMPT_MS / 2 : COORD_ETCD_ATTEMPT_MS;
+
+    return 2 * c->answer_ms > least ? 2 * c->answer_ms : least;
 }
 
 /* --- calls --- */
@@ -181,48 +181,20 @@ static void call_retry(struct call *k)
     const struct err why = k->err;
     const uint32_t endpoint = k->endpoint;
 
-    k->n_failed++;
+    if (++k->n_failed % c->at.n_endpoints == 0 && k->transfer.status == -ETIMEDOUT)
+        note_time(c, now_ms(c) - k->sent_ms);
     k->may_be_made = k->may_be_made || k->transfer.status != -ECONNREFUSED;
     etcd_http_stop(&k->transfer);
-    k->start_ms = now_ms(c) + (k->n_failed % c->n_endpoints ? 0 : PAUSE_MS);
+    k->start_ms = now_ms(c) + (k->n_failed % c->at.n_endpoints ? 0 : PAUSE_MS);
     schedule(c, k->start_ms);
     if (k->is_pinned)
         call_fail(k, why.status);
     endpoint_failed(c, endpoint, &why);
 }
 
-/* Of a transaction that was refused after an attempt without an answer: the revision at which its keys are what it
- * would have written, or 0. */
-static int64_t written_at(const struct call *k, const struct etcd_json_answer *a)
-{
-    int64_t revision = 0;
-
-    for (uint32_t i = 0; i < k->n_writes; i++) {
-        const struct coord_write *w = &k->writes[i];
-        const struct coord_item *found = NULL;
-
-        if (w->change == COORD_CHECK)
-            continue;
-        for (uint32_t j = 0; j < a->n_items; j++)
-            if (strcmp(a->items[j].key, w->key) == 0)
-                found = &a->items[j];
-        if ((found != NULL) != (w->change == COORD_PUT))
-            return 0;
-        if (!found)
-            continue;
-        if (strcmp(found->value, w->value) != 0 || found->lease != w->lease ||
-            found->mod_revision <= w->if_revision)
-            return 0;
-        if (revision && revision != found->mod_revision)
-            return 0; /* one transaction writes all of its keys at one revision */
-        revision = found->mod_revision;
-    }
-    return revision ? revision : a->result.revision;
-}
-
 static int read_answer(struct call *k, const cJSON *root, struct etcd_json_answer *a)
 {
-    const char *prefix = k->c->prefix;
+    const char *prefix = k->c->at.prefix;
     int status;
 
     switch (k->kind) {
@@ -230,9 +202,10 @@ static int read_answer(struct call *k, const cJSON *root, struct etcd_json_answe
         return etcd_json_read_items(root, prefix, a);
     case CALL_PUT_IF:
         status = etcd_json_read_put_if(root, prefix, a);
-        if (!status && !a->result.is_made && k->may_be_made && written_at(k, a)) {
+        if (!status && !a->result.is_made && k->may_be_made &&
+            etcd_json_written_at(a, k->writes, k->n_writes)) {
             a->result.is_made = true;
-            a->result.revision = written_at(k, a);
+            a->result.revision = etcd_json_written_at(a, k->writes, k->n_writes);
         }
         return status;
     case CALL_GRANT:
@@ -260,7 +233,7 @@ static bool read_error(struct call *k, int code, struct err *err)
         const struct err why = *err;
 
         err_set(err, -EINVAL, "etcd at %s refuses the request: %.120s",
-                k->c->endpoints[k->endpoint], why.text);
+                k->c->at.endpoints[k->endpoint], why.text);
         return true;
     }
     return false;
@@ -272,12 +245,20 @@ static bool was_granted(const struct call *k, int code)
     return k->kind == CALL_GRANT && code == GRPC_ALREADY && k->may_be_made;
 }
 
+/* What to do about a request that etcd refuses for who asks. */
+static const char *refusal_hint(const struct coord_etcd *c, int code, const struct err *err)
+{
+    if (!c->auth.user[0] && strstr(err->text, "user name is empty"))
+        return ": give coord-user and coord-password-file";
+    return code == GRPC_DENIED ? ": its user needs read and write for /psd/" : "";
+}
+
 static void use_answer(struct call *k, const cJSON *root)
 {
     struct etcd_json_answer a = { 0 };
     struct err err = { 0 };
     const int code = etcd_json_error(root, &err);
-    const char *at = k->c->endpoints[k->endpoint];
+    const char *at = k->c->at.endpoints[k->endpoint];
 
     if (was_granted(k, code)) {
         free(k->body);
@@ -287,11 +268,12 @@ static void use_answer(struct call *k, const cJSON *root)
         k->start_ms = now_ms(k->c);
         schedule(k->c, k->start_ms);
     } else if (code) {
-        if (read_error(k, code, &err)) {
+        if (!etcd_auth_is_refused(&k->c->auth, code, err.text) && read_error(k, code, &err)) {
             call_end(k, &err, &a.result);
             return;
         }
-        err_set(&k->err, -EIO, "etcd at %s: %.120s", at, err.text);
+        err_set(&k->err, -EIO, "etcd at %s: %.120s%s", at, err.text,
+                refusal_hint(k->c, code, &err));
         call_retry(k);
     } else if (read_answer(k, root, &a)) {
         err_set(&k->err, PS_EPROTO,
@@ -310,25 +292,28 @@ static void use_answer(struct call *k, const cJSON *root)
 static void on_call_done(struct etcd_http_transfer *t)
 {
     struct call *k = CONTAINER_OF(t, struct call, transfer);
-    cJSON *root = transfer_read(t, &k->err);
+    cJSON *root = etcd_http_read(t, &k->err);
 
     if (!root) {
         call_retry(k);
         return;
     }
+    note_time(k->c, now_ms(k->c) - k->sent_ms);
+    k->c->has_answered = true;
     use_answer(k, root);
     cJSON_Delete(root);
 }
 
-/* Doubles with each round over all endpoints. */
+/* Doubles with each round over all endpoints, but the second: a member that has no leader yet gives no answer at all,
+ * and is asked again soon. */
 static uint64_t attempt_ms(const struct call *k, uint64_t now)
 {
     const uint64_t left = k->deadline_ms - now;
-    const uint32_t round = k->n_failed / k->c->n_endpoints;
-    const uint64_t ms = k->is_pinned ? left
-                        : round < 4  ? (uint64_t)COORD_ETCD_ATTEMPT_MS << round
-                                     : ATTEMPT_MAX_MS;
+    const uint32_t round = k->n_failed / k->c->at.n_endpoints;
+    uint64_t ms = k->is_pinned ? left : first_attempt_ms(k->c);
 
+    for (uint32_t i = 1; i < round && ms < ATTEMPT_MAX_MS; i++)
+        ms *= 2;
     return left < ms ? left : ms;
 }
 
@@ -341,7 +326,7 @@ static void call_start(struct call *k, uint64_t now)
     if (!k->is_pinned)
         k->endpoint = k->c->current;
     k->sent_ms = now;
-    if (etcd_http_start(&k->transfer, k->c->endpoints[k->endpoint], paths[k->kind], k->body,
+    if (etcd_http_start(&k->transfer, k->c->at.endpoints[k->endpoint], paths[k->kind], k->body,
                         attempt_ms(k, now))) {
         err_set(&k->err, -ENOMEM, "etcd was not asked: out of memory");
         call_fail(k, -ENOMEM);
@@ -375,7 +360,8 @@ static void get(struct coord *coord, const char *key, bool is_prefix, uint32_t t
 {
     struct coord_etcd *c = etcd_of(coord);
 
-    call_new(c, CALL_GET, etcd_json_get(c->prefix, key, is_prefix, 0), timeout_ms, done, arg);
+    call_new(c, CALL_GET, etcd_json_get(c->at.prefix, key, is_prefix, 0), timeout_ms, done,
+             arg);
 }
 
 static void put_if(struct coord *coord, const struct coord_write *writes, uint32_t n_writes,
@@ -385,7 +371,7 @@ static void put_if(struct coord *coord, const struct coord_write *writes, uint32
     struct call *k;
 
     assert(n_writes > 0 && n_writes <= COORD_TXN_MAX);
-    k = call_new(c, CALL_PUT_IF, etcd_json_put_if(c->prefix, writes, n_writes), timeout_ms,
+    k = call_new(c, CALL_PUT_IF, etcd_json_put_if(c->at.prefix, writes, n_writes), timeout_ms,
                  done, arg);
     k->writes = memory_alloc(n_writes * sizeof *writes);
     k->n_writes = n_writes;
@@ -449,9 +435,9 @@ static void watch_restart(struct watch *w, const struct err *why)
     etcd_http_stop(&w->transfer);
     w->n_failed++;
     w->state = WATCH_WAITS;
-    w->start_ms = now_ms(c) + (w->n_failed % c->n_endpoints ? 0 : PAUSE_MS);
+    w->start_ms = now_ms(c) + (w->n_failed % c->at.n_endpoints ? 0 : PAUSE_MS);
     schedule(c, w->start_ms);
-    if (w->n_failed >= c->n_endpoints && !w->is_away) {
+    if (w->n_failed >= c->at.n_endpoints && !w->is_away) {
         w->is_away = true;
         report(w, COORD_AWAY, 0, NULL, 0, why);
     }
@@ -481,12 +467,12 @@ static void use_list(struct watch *w, const cJSON *root)
     struct etcd_json_answer a = { 0 };
     struct err err = { 0 };
 
-    if (etcd_json_error(root, &err) || etcd_json_read_items(root, w->c->prefix, &a) ||
+    if (etcd_json_error(root, &err) || etcd_json_read_items(root, w->c->at.prefix, &a) ||
         a.result.revision <= 0) {
         struct err why;
 
         err_set(&why, PS_EPROTO, "etcd at %s cannot be read: %.120s",
-                w->c->endpoints[w->endpoint], err.text[0] ? err.text : "not its JSON");
+                w->c->at.endpoints[w->endpoint], err.text[0] ? err.text : "not its JSON");
         watch_failed(w, &why);
     } else {
         etcd_http_stop(&w->transfer);
@@ -507,7 +493,7 @@ static void on_watch_done(struct etcd_http_transfer *t)
     cJSON *root;
 
     if (w->state == WATCH_LISTS) {
-        root = transfer_read(t, &err);
+        root = etcd_http_read(t, &err);
         if (root)
             use_list(w, root);
         else
@@ -543,11 +529,14 @@ static void use_message(struct watch *w, const cJSON *root)
 {
     struct etcd_json_answer a = { 0 };
     struct err said = { 0 }, err = { 0 };
-    const char *at = w->c->endpoints[w->endpoint];
+    const char *at = w->c->at.endpoints[w->endpoint];
 
-    if (etcd_json_error(root, &said))
+    const int code = etcd_json_error(root, &said);
+
+    if (code) {
+        (void)etcd_auth_is_refused(&w->c->auth, code, said.text);
         err_set(&err, -EIO, "etcd at %s ends the watch: %.120s", at, said.text);
-    else if (etcd_json_read_event(root, w->c->prefix, &a))
+    } else if (etcd_json_read_event(root, w->c->at.prefix, &a))
         err_set(&err, PS_EPROTO,
                 "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
     else if (a.is_canceled && a.compact_revision > 0) {
@@ -556,6 +545,10 @@ static void use_message(struct watch *w, const cJSON *root)
         w->state = WATCH_WAITS;
         w->start_ms = now_ms(w->c);
         schedule(w->c, w->start_ms);
+    } else if (a.is_canceled &&
+               a.reason[0]) { /* all that etcd 3.4 says of a token that has ended */
+        etcd_auth_drop(&w->c->auth);
+        err_set(&err, -EACCES, "etcd at %s has cancelled the watch: %.80s", at, a.reason);
     } else if (a.is_canceled)
         err_set(&err, -ECANCELED, "etcd at %s has cancelled the watch", at);
     else if (a.is_created && w->state == WATCH_OPENS) {
@@ -599,17 +592,18 @@ static void read_stream(struct watch *w)
 static void watch_start(struct watch *w, uint64_t now)
 {
     struct coord_etcd *c = w->c;
+    const uint64_t created_ms = 2 * first_attempt_ms(c); /* until a watch is confirmed */
     const bool lists = w->from == 0;
-    char *body = lists ? etcd_json_get(c->prefix, w->below, true, 0)
-                       : etcd_json_watch(c->prefix, w->below, w->from);
+    char *body = lists ? etcd_json_get(c->at.prefix, w->below, true, 0)
+                       : etcd_json_watch(c->at.prefix, w->below, w->from);
     int status;
 
     w->endpoint = c->current;
     w->state = lists ? WATCH_LISTS : WATCH_OPENS;
-    w->start_ms = now + CREATED_MS;
+    w->start_ms = now + created_ms;
     status =
-        etcd_http_start(&w->transfer, c->endpoints[w->endpoint],
-                        lists ? paths[CALL_GET] : "/v3/watch", body, lists ? CREATED_MS : 0);
+        etcd_http_start(&w->transfer, c->at.endpoints[w->endpoint],
+                        lists ? paths[CALL_GET] : "/v3/watch", body, lists ? created_ms : 0);
     free(body);
     schedule(c, w->start_ms);
     if (status) {
@@ -630,7 +624,7 @@ static void on_probe(void *arg, const struct err *err, const struct coord_result
         return; /* endpoint_failed() restarts it */
     if (result->n_items && w->behind == w->from) {
         err_set(&why, -ETIMEDOUT, "etcd at %s: the watch is silent about a change",
-                w->c->endpoints[w->endpoint]);
+                w->c->at.endpoints[w->endpoint]);
         watch_failed(w, &why);
     } else {
         w->behind = result->n_items ? w->from : 0;
@@ -646,8 +640,8 @@ static void probe(struct watch *w, uint64_t now)
     schedule(c, w->probe_ms);
     if (w->is_probed)
         return;
-    k = call_new(c, CALL_GET, etcd_json_get(c->prefix, w->below, true, w->from - 1),
-                 COORD_ETCD_PROBE_MS, on_probe, w);
+    k = call_new(c, CALL_GET, etcd_json_get(c->at.prefix, w->below, true, w->from - 1),
+                 (uint32_t)(COORD_ETCD_PROBE_MS + first_attempt_ms(c)), on_probe, w);
     k->is_pinned = true;
     k->endpoint = w->endpoint;
     w->is_probed = true;
@@ -735,7 +729,44 @@ static void close_now(struct coord_etcd *c)
     for (struct watch *w = c->watches; w; w = w->next)
         w->state = WATCH_ENDED;
     sweep_watches(c);
+    etcd_auth_deinit(&c->auth);
     uv_close((uv_handle_t *)&c->turn_timer, on_turn_closed);
+}
+
+/* Users' requests wait for a token, at most until their deadline. */
+static void await_token(struct coord_etcd *c, uint64_t now)
+{
+    struct call *next;
+
+    etcd_auth_ask(&c->auth, c->at.endpoints[c->current], now, AUTH_MS);
+    schedule(c, c->auth.retry_ms);
+    for (struct call *k = c->calls; k; k = next) {
+        next = k->next;
+        if (k->transfer.easy)
+            continue;
+        if (k->deadline_ms <= now) {
+            if (c->auth.err.status)
+                k->err = c->auth.err;
+            call_fail(k, PS_EDEADLINE);
+            next = c->calls;
+        } else
+            schedule(c, k->deadline_ms);
+    }
+    sweep_watches(c);
+}
+
+static void on_auth_done(struct etcd_http_transfer *t)
+{
+    struct coord_etcd *c = CONTAINER_OF(t, struct coord_etcd, auth.transfer);
+    const int status = etcd_auth_read(&c->auth, now_ms(c));
+
+    if (status) {
+        c->current = (c->current + 1) % c->at.n_endpoints;
+        for (struct watch *w = c->watches; w; w = w->next)
+            if (w->state == WATCH_WAITS)
+                watch_restart(w, &c->auth.err);
+    }
+    schedule(c, status ? c->auth.retry_ms : 0);
 }
 
 /* Starts what is due. Requests are begun here alone: curl takes none from within its own callbacks. */
@@ -748,6 +779,11 @@ static void on_turn(uv_timer_t *timer)
     uv_timer_stop(timer);
     if (c->is_closing) {
         close_now(c);
+        return;
+    }
+    c->http.token = c->auth.token;
+    if (etcd_auth_is_awaited(&c->auth)) {
+        await_token(c, now);
         return;
     }
     for (struct call *k = c->calls; k; k = next) {
@@ -768,7 +804,7 @@ static void on_turn(uv_timer_t *timer)
             watch_start(w, now);
         else if (w->state == WATCH_OPENS && w->start_ms <= now) {
             err_set(&err, -ETIMEDOUT, "etcd at %s does not confirm the watch",
-                    c->endpoints[w->endpoint]);
+                    c->at.endpoints[w->endpoint]);
             watch_failed(w, &err);
         } else if (w->state == WATCH_STREAMS && w->probe_ms <= now)
             probe(w, now);
@@ -800,34 +836,6 @@ static void close_etcd(struct coord *coord, void (*on_closed)(void *arg), void *
     schedule(c, 0);
 }
 
-static int parse_url(struct coord_etcd *c, const char *url, struct err *err)
-{
-    static const char allowed[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
-    struct address endpoints[COORD_ETCD_ENDPOINTS_MAX];
-    const char *name = strrchr(url, '/');
-    char list[COORD_ETCD_ENDPOINTS_MAX * ADDRESS_SERVER_MAX];
-    struct err why;
-    size_t n;
-
-    if (strncmp(url, "etcd://", 7) != 0 || name < url + 7)
-        return err_set(err, PS_ESETTING,
-                       "%.100s: expected etcd://HOST:PORT[,HOST:PORT...]/CLUSTER", url);
-    n = strlen(name + 1);
-    if (n == 0 || n > 64 || strspn(name + 1, allowed) != n)
-        return err_set(err, PS_ESETTING,
-                       "%.100s: the cluster's name has 1 to 64 letters, digits, _ - .", url);
-    if ((size_t)snprintf(list, sizeof list, "%.*s", (int)(name - url - 7), url + 7) >=
-            sizeof list ||
-        address_list(list, COORD_ETCD_ENDPOINTS_MAX, endpoints, &c->n_endpoints, &why))
-        return err_set(err, PS_ESETTING, "%.60s: expected 1 to %u addresses of etcd: %.100s",
-                       url, COORD_ETCD_ENDPOINTS_MAX, why.text);
-    for (uint32_t i = 0; i < c->n_endpoints; i++)
-        snprintf(c->endpoints[i], sizeof c->endpoints[i], "%s", endpoints[i].text);
-    snprintf(c->prefix, sizeof c->prefix, "/psd/%s/", name + 1);
-    return 0;
-}
-
 static const struct coord_ops ops = {
     .get = get,
     .put_if = put_if,
@@ -839,11 +847,18 @@ static const struct coord_ops ops = {
     .close = close_etcd,
 };
 
-int coord_etcd_open(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err)
+int coord_etcd_open(const struct coord_options *options, uv_loop_t *loop, struct coord **ret,
+                    struct err *err)
 {
     struct coord_etcd *c = memory_alloc(sizeof *c);
-    int status = parse_url(c, url, err);
+    int status = etcd_url_parse(options->url, &c->at, err);
 
+    if (!status)
+        status = etcd_auth_init(&c->auth, options->user, options->password_file, &c->http,
+                                on_auth_done, err);
+    if (!status)
+        status = etcd_http_set_tls(&c->http, options->ca_file, options->cert_file,
+                                   options->key_file, err);
     if (status) {
         free(c);
         return status;

@@ -4,7 +4,8 @@
  *
  * One endpoint is used at a time. Whatever goes wrong there (no connection, no answer in its time, an answer that is
  * not etcd's, a member without a leader) moves calls and watches to the next one. A call repeats until its deadline.
- * The first attempt at an endpoint has COORD_ETCD_ATTEMPT_MS, and each round over all of them twice as long.
+ * An attempt has COORD_ETCD_ATTEMPT_MS; once etcd has answered, half of that, or twice as long as its slowest answer of
+ * late, up to 2 s. From the third round over all endpoints on it has twice as long as in the round before.
  *
  * A watch that is silent looks like one without changes. So while there is one, keys that have changed are asked for
  * at its own endpoint every COORD_ETCD_PROBE_MS; an endpoint that does not answer, or a watch that twice has not seen
@@ -17,13 +18,11 @@
 
 #include "server/cluster/coord.h"
 
-#define COORD_ETCD_ENDPOINTS_MAX 8u
 #define COORD_ETCD_ATTEMPT_MS 500u
 #define COORD_ETCD_PROBE_MS 1000u
 
-/* url: etcd://HOST:PORT[,HOST:PORT...]/CLUSTER; CLUSTER is 1 to 64 letters, digits, "_", "-", ".". Connects to nothing
- * yet. PS_ESETTING: *err has the fault. *ret is freed by its close(). */
-int coord_etcd_open(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err)
-    MUST_CHECK;
+/* options->url: etcd_url.h. Connects to nothing yet. */
+int coord_etcd_open(const struct coord_options *options, uv_loop_t *loop, struct coord **ret,
+                    struct err *err) MUST_CHECK;
 
 #endif

@@ -35,22 +35,83 @@ void etcd_http_stop(struct etcd_http_transfer *t)
         curl_easy_cleanup(t->easy);
     }
     free(t->body);
+    curl_slist_free_all(t->headers);
+    t->headers = NULL;
     bytes_deinit(&t->in);
     t->easy = NULL;
     t->body = NULL;
 }
 
+static void add_header(struct etcd_http_transfer *t, const char *line)
+{
+    t->headers = memory_need(curl_slist_append(t->headers, line));
+}
+
+/* Without Expect a body is not held back; a member that has lost its quorum ends a stream. */
+static void set_headers(struct etcd_http_transfer *t, bool is_stream)
+{
+    const char *token = t->http->token;
+
+    add_header(t, "Expect:");
+    if (is_stream)
+        add_header(t, "Grpc-Metadata-hasleader: true");
+    if (token) {
+        const size_t n = strlen(token) + 20;
+        char *line = memory_alloc(n);
+
+        snprintf(line, n, "Authorization: %s", token);
+        add_header(t, line);
+        free(line);
+    }
+    curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, t->headers);
+}
+
+static void set_tls(struct etcd_http_transfer *t)
+{
+    const struct etcd_http *h = t->http;
+
+    curl_easy_setopt(t->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    curl_easy_setopt(t->easy, CURLOPT_CAINFO, h->ca_file);
+    curl_easy_setopt(t->easy, CURLOPT_CAPATH, NULL);
+    if (!h->cert_file[0])
+        return;
+    curl_easy_setopt(t->easy, CURLOPT_SSLCERT, h->cert_file);
+    curl_easy_setopt(t->easy, CURLOPT_SSLKEY, h->key_file);
+}
+
+static const char *or_none(const char *text)
+{
+    return text ? text : "";
+}
+
+int etcd_http_set_tls(struct etcd_http *h, const char *ca_file, const char *cert_file,
+                      const char *key_file, struct err *err)
+{
+    h->ca_file = or_none(ca_file);
+    h->cert_file = or_none(cert_file);
+    h->key_file = or_none(key_file);
+    if ((h->cert_file[0] != '\0') != (h->key_file[0] != '\0'))
+        return err_set(err, PS_ESETTING, "coord-cert and coord-key: give both, or none");
+    if (h->cert_file[0] && !h->ca_file[0])
+        return err_set(err, PS_ESETTING,
+                       "coord-cert: is for TLS, which coord-ca asks for: give it, too");
+    return 0;
+}
+
 static void set_options(struct etcd_http_transfer *t, const char *path, uint64_t timeout_ms)
 {
     const struct etcd_http *h = t->http;
+    const char *scheme = h->ca_file[0] ? "https" : "http";
     char url[URL_MAX];
 
-    snprintf(url, sizeof url, "http://%s%s", t->address, path);
+    snprintf(url, sizeof url, "%s://%s%s", scheme, t->address, path);
     curl_easy_setopt(t->easy, CURLOPT_URL, url);
-    curl_easy_setopt(t->easy, CURLOPT_PROTOCOLS_STR, "http");
+    curl_easy_setopt(t->easy, CURLOPT_PROTOCOLS_STR, scheme);
+    if (h->ca_file[0])
+        set_tls(t);
     curl_easy_setopt(t->easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(t->easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, timeout_ms ? h->headers : h->stream_headers);
+    set_headers(t, !timeout_ms);
     curl_easy_setopt(t->easy, CURLOPT_POSTFIELDS, t->body);
     curl_easy_setopt(t->easy, CURLOPT_POSTFIELDSIZE, (long)strlen(t->body));
     curl_easy_setopt(t->easy, CURLOPT_WRITEFUNCTION, on_bytes);
@@ -81,6 +142,38 @@ int etcd_http_start(struct etcd_http_transfer *t, const char *address, const cha
     t->easy = NULL;
     etcd_http_stop(t);
     return -ENOMEM;
+}
+
+cJSON *etcd_http_read(struct etcd_http_transfer *t, struct err *err)
+{
+    const char *at = t->address;
+    cJSON *root;
+
+    if (t->is_too_long) {
+        err_set(err, PS_ETOOBIG, "etcd at %s: an answer of more than %u MiB", at,
+                (unsigned)(t->http->max_bytes >> 20));
+        return NULL;
+    }
+    if (t->status) {
+        err_set(err, t->status, "etcd at %s: %.120s", at, t->error);
+        return NULL;
+    }
+    root = cJSON_ParseWithLength((const char *)bytes_front(&t->in), bytes_len(&t->in));
+    if (!root && bytes_len(&t->in) &&
+        memmem(bytes_front(&t->in), bytes_len(&t->in), "CommonName", 10)) {
+        err_set(err, -EACCES,
+                "etcd at %s has users, and refuses a certificate with a CommonName: make "
+                "coord-cert without one",
+                at);
+        return NULL;
+    }
+    if (!cJSON_IsObject(root)) {
+        err_set(err, PS_EPROTO,
+                "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
+        cJSON_Delete(root);
+        return NULL;
+    }
+    return root;
 }
 
 /* --- the loop --- */
@@ -124,7 +217,10 @@ static void use_progress(struct etcd_http *h)
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
         t = (struct etcd_http_transfer *)(void *)private;
         t->status = status_of(code);
-        if (code != CURLE_OK && !t->error[0])
+        if (code == CURLE_GOT_NOTHING && !h->ca_file[0])
+            snprintf(t->error, sizeof t->error,
+                     "it ends the connection without an answer: does it want TLS (coord-ca)?");
+        else if (code != CURLE_OK && !t->error[0])
             snprintf(t->error, sizeof t->error, "%s", curl_easy_strerror(code));
         t->on_done(t);
     }
@@ -203,10 +299,6 @@ void etcd_http_open(struct etcd_http *h, uv_loop_t *loop)
     h->loop = loop;
     curl_global_init(CURL_GLOBAL_DEFAULT);
     h->multi = memory_need(curl_multi_init());
-    /* Without Expect a body is not held back; a member that has lost its quorum ends the stream. */
-    h->headers = memory_need(curl_slist_append(NULL, "Expect:"));
-    h->stream_headers = memory_need(curl_slist_append(NULL, "Expect:"));
-    memory_need(curl_slist_append(h->stream_headers, "Grpc-Metadata-hasleader: true"));
     curl_multi_setopt(h->multi, CURLMOPT_SOCKETFUNCTION, want_socket);
     curl_multi_setopt(h->multi, CURLMOPT_SOCKETDATA, h);
     curl_multi_setopt(h->multi, CURLMOPT_TIMERFUNCTION, want_timer);
@@ -219,8 +311,6 @@ void etcd_http_open(struct etcd_http *h, uv_loop_t *loop)
 void etcd_http_close(struct etcd_http *h)
 {
     curl_multi_cleanup(h->multi);
-    curl_slist_free_all(h->headers);
-    curl_slist_free_all(h->stream_headers);
     curl_global_cleanup();
     uv_close((uv_handle_t *)&h->timer, on_handle_closed);
 }

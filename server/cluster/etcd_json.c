@@ -209,7 +209,27 @@ char *etcd_json_lease(int64_t lease)
     return print(root);
 }
 
+char *etcd_json_authenticate(const char *user, const char *password)
+{
+    cJSON *root = new_object();
+
+    memory_need(cJSON_AddStringToObject(root, "name", user));
+    memory_need(cJSON_AddStringToObject(root, "password", password));
+    return print(root);
+}
+
 /* --- answers --- */
+
+char *etcd_json_read_token(const cJSON *root)
+{
+    const cJSON *token = cJSON_GetObjectItemCaseSensitive(root, "token");
+    const char *text = cJSON_IsString(token) ? token->valuestring : "";
+
+    for (const char *at = text; *at; at++)
+        if (*at <= ' ' || *at > '~')
+            return NULL;
+    return text[0] && strlen(text) < ETCD_JSON_TOKEN_MAX ? memory_need(strdup(text)) : NULL;
+}
 
 /* A number as a text, or, as other versions write small ones, as a number. Absent: 0. */
 static int64_t read_i64(const cJSON *object, const char *name, int *status)
@@ -378,7 +398,7 @@ static int add_event(const cJSON *event, const char *prefix, struct etcd_json_an
 int etcd_json_read_event(const cJSON *root, const char *prefix, struct etcd_json_answer *ret)
 {
     const cJSON *result = cJSON_GetObjectItemCaseSensitive(root, "result"), *events = NULL;
-    const cJSON *event;
+    const cJSON *event, *reason;
     size_t n = 0;
     int status = result ? read_header(result, ret) : PS_EPROTO;
 
@@ -391,6 +411,9 @@ int etcd_json_read_event(const cJSON *root, const char *prefix, struct etcd_json
     ret->is_created = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(result, "created"));
     ret->is_canceled = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(result, "canceled"));
     ret->compact_revision = read_i64(result, "compact_revision", &status);
+    reason = cJSON_GetObjectItemCaseSensitive(result, "cancel_reason");
+    if (cJSON_IsString(reason))
+        snprintf(ret->reason, sizeof ret->reason, "%.95s", reason->valuestring);
     cJSON_ArrayForEach(event, events)
     {
         status = status ? status : add_event(event, prefix, ret);
@@ -417,6 +440,34 @@ int etcd_json_read_lease(const cJSON *root, struct etcd_json_answer *ret)
         status = PS_EPROTO;
     ret->result.ttl_ms = (uint64_t)ttl_s * 1000;
     return status;
+}
+
+int64_t etcd_json_written_at(const struct etcd_json_answer *a, const struct coord_write *writes,
+                             uint32_t n)
+{
+    int64_t revision = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct coord_write *w = &writes[i];
+        const struct coord_item *found = NULL;
+
+        if (w->change == COORD_CHECK)
+            continue;
+        for (uint32_t j = 0; j < a->n_items; j++)
+            if (strcmp(a->items[j].key, w->key) == 0)
+                found = &a->items[j];
+        if ((found != NULL) != (w->change == COORD_PUT))
+            return 0;
+        if (!found)
+            continue;
+        if (strcmp(found->value, w->value) != 0 || found->lease != w->lease ||
+            found->mod_revision <= w->if_revision)
+            return 0;
+        if (revision && revision != found->mod_revision)
+            return 0; /* one transaction writes all of its keys at one revision */
+        revision = found->mod_revision;
+    }
+    return revision ? revision : a->result.revision;
 }
 
 int etcd_json_error(const cJSON *root, struct err *err)

@@ -13,6 +13,8 @@
 
 #include "server/cluster/coord.h"
 
+#define ETCD_JSON_TOKEN_MAX 4096u /* a JWT is long */
+
 /* Base64 (RFC 4648, with padding). encode: dst has 4 * (n_bytes + 2) / 3 + 1 bytes at least. decode: strict; a text
  * with NUL behind it, owned, or NULL; *ret_n_bytes without the NUL. */
 void etcd_json_encode(const void *bytes, size_t n_bytes, char *dst);
@@ -25,6 +27,11 @@ char *etcd_json_watch(const char *prefix, const char *below, int64_t from_revisi
 char *etcd_json_grant(int64_t lease, uint32_t ttl_s);
 char *etcd_json_lease(int64_t lease); /* keepalive, revoke */
 
+char *etcd_json_authenticate(const char *user, const char *password);
+
+/* Of the answer to that: owned, or NULL: there is none that a header could hold. */
+char *etcd_json_read_token(const cJSON *root);
+
 struct etcd_json_answer {
     struct coord_result result; /* its items are those below */
     struct coord_item *items;   /* owned */
@@ -32,7 +39,8 @@ struct etcd_json_answer {
     /* Of a watch's message: */
     bool is_created, is_canceled;
     int64_t compact_revision;
-    bool *removed; /* owned; of each item */
+    char reason[96]; /* why it is cancelled */
+    bool *removed;   /* owned; of each item */
 };
 
 /* The error that an answer carries, as {"error", "code"}, or in a stream {"error": {...}}: its gRPC code, or 0. *err
@@ -42,6 +50,10 @@ int etcd_json_error(const cJSON *root, struct err *err);
 /* Each fills *ret, zeroed before, which etcd_json_free() empties, after a failure, too. Errors: PS_EPROTO, -ENOMEM. */
 int etcd_json_read_items(const cJSON *root, const char *prefix, struct etcd_json_answer *ret);
 int etcd_json_read_put_if(const cJSON *root, const char *prefix, struct etcd_json_answer *ret);
+/* Of a transaction that was refused after an attempt without an answer: the revision at which its keys are what it
+ * would have written, or 0. */
+int64_t etcd_json_written_at(const struct etcd_json_answer *a, const struct coord_write *writes,
+                             uint32_t n);
 int etcd_json_read_event(const cJSON *root, const char *prefix, struct etcd_json_answer *ret);
 int etcd_json_read_lease(const cJSON *root, struct etcd_json_answer *ret);
 void etcd_json_free(struct etcd_json_answer *a);

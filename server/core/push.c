@@ -681,6 +681,11 @@ int shard_push_begin(struct shard *s, struct worker *worker, const struct push *
     return shard_push_more(s, now_ms, ret, ret_state);
 }
 
+bool shard_is_between_changes(const struct shard *s)
+{
+    return s->large.phase == PUSH_IDLE && !bsp_is_in_slices(s);
+}
+
 int shard_push_more(struct shard *s, uint64_t now_ms, struct shard_push_result *ret,
                     enum shard_push_state *ret_state)
 {

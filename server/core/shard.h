@@ -1,8 +1,7 @@
 /*
  * One shard: its tables, its jobs, and pull and push on them. A shard has no sockets, files, clock or
- * threads. Time is an argument; the same calls in the same order give the same bytes.
- *
- * A shard belongs to one thread from shard_new() to shard_free().
+ * threads. Time is an argument; the same calls in the same order give the same bytes. A shard belongs to one thread
+ * from shard_new() to shard_free().
  *
  * Consistency (deploy/docs/concepts.md, "Modes"):
  *   - asynchronous and bounded-staleness (SSP) tables: a push is applied when it arrives;
@@ -186,7 +185,8 @@ bool shard_is_pushing(const struct shard *s, const struct worker *worker) ON_SHA
 /* Finishes the push under way at once, as psd stops. shard_push_more() then returns its result. A clock that it
  * completed goes on (lock_step.h). */
 void shard_finish_push(struct shard *s) ON_SHARD;
-
+/* True if no push and no clock is between its slices: all rows are those of the newest event. */
+bool shard_is_between_changes(const struct shard *s) ON_SHARD;
 /* Counts a push whose sender membership_find() has found fenced. */
 void shard_push_fenced(struct shard *s) ON_SHARD;
 

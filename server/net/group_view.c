@@ -64,6 +64,14 @@ void group_view_set_own(struct group_view *v, enum group_view_role role,
         v->on_change(v->arg);
 }
 
+void group_view_clear_primary(struct group_view *v)
+{
+    struct group own = v->own;
+
+    own.primary[0] = '\0';
+    group_view_set_own(v, GROUP_VIEW_OTHER, &own);
+}
+
 void group_view_on_change(struct group_view *v, void (*on_change)(void *arg), void *arg)
 {
     v->on_change = on_change;

@@ -31,6 +31,9 @@ void group_view_free(struct group_view *v);
 void group_view_set_own(struct group_view *v, enum group_view_role role,
                         const struct group *own) ON_MAIN;
 
+/* Between two primaries: nobody is known to serve this process's own node. */
+void group_view_clear_primary(struct group_view *v) ON_MAIN;
+
 /* One at most; called by group_view_set_own(). on_change NULL: nobody any more. */
 void group_view_on_change(struct group_view *v, void (*on_change)(void *arg), void *arg)
     ON_MAIN;

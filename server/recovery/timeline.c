@@ -438,56 +438,43 @@ void timeline_remove_unused(const struct file_ops *files, const char *data_dir,
 
 /* --- the file BEGINNING --- */
 
+#define BEGINNING "BEGINNING"
 #define HEAD "psd epoch, format 1\nabove "
 #define OPTIONS_LINE "told\n"
-#define TAIL_BYTES 16u      /* crc32c 01234567 newline */
 #define TEXT_MAX (1u << 20) /* what the settings can say is less */
 #define PATH_BYTES (WAL_PATH_MAX + 24)
-
-static void tail(char dst[static TAIL_BYTES + 1], const char *text, size_t n_bytes)
-{
-    snprintf(dst, TAIL_BYTES + 1, "crc32c %08" PRIx32 "\n", crc32c_extend(0, text, n_bytes));
-}
 
 /* To be freed; NULL without memory. */
 static char *print(const struct timeline_beginning *b, size_t *ret_bytes)
 {
-    char *text = NULL, end[TAIL_BYTES + 1];
+    char *text = NULL;
     FILE *out = open_memstream(&text, ret_bytes);
 
     if (!out)
         return NULL;
-    fprintf(out, HEAD "%" PRIu64 "\n%s%s", b->above, b->has_options ? OPTIONS_LINE : "",
-            b->options);
-    fflush(out);
-    tail(end, text, *ret_bytes);
-    fprintf(out, "%s", end);
+    fprintf(out, HEAD "%" PRIu64 "\n%s%s%*s", b->above, b->has_options ? OPTIONS_LINE : "",
+            b->options, (int)FILE_TEXT_TAIL_BYTES, ""); /* room for the last line */
     if (fclose(out) != 0) {
         free(text);
         return NULL;
     }
+    *ret_bytes = file_text_seal(text, *ret_bytes - FILE_TEXT_TAIL_BYTES);
     return text;
 }
 
 /* False: these bytes are no such text. `text` is changed, and ended with NUL. */
 static bool parse(char *text, size_t n_bytes, struct timeline_beginning *ret)
 {
-    char end[TAIL_BYTES + 1], *behind;
-    size_t n = n_bytes - TAIL_BYTES;
+    char *behind;
 
-    if (n_bytes < TAIL_BYTES + sizeof HEAD)
+    if (!file_text_unseal(text, n_bytes) || strncmp(text, HEAD, sizeof HEAD - 1) != 0)
         return false;
-    tail(end, text, n);
-    if (memcmp(end, text + n, TAIL_BYTES) != 0 || strncmp(text, HEAD, sizeof HEAD - 1) != 0)
-        return false;
-    text[n] = '\0';
     ret->above = strtoull(text + sizeof HEAD - 1, &behind, 10);
     if (*behind++ != '\n')
         return false;
     ret->has_options = strncmp(behind, OPTIONS_LINE, sizeof OPTIONS_LINE - 1) == 0;
-    ret->options = memory_alloc(n + 1);
-    snprintf(ret->options, n + 1, "%s",
-             behind + (ret->has_options ? sizeof OPTIONS_LINE - 1 : 0));
+    ret->options =
+        memory_need(strdup(behind + (ret->has_options ? sizeof OPTIONS_LINE - 1 : 0)));
     return true;
 }
 
@@ -498,32 +485,25 @@ static int path_of(const char *data_dir, uint64_t epoch, char ret[static PATH_BY
     int status = epoch_dir(data_dir, epoch, dir, err);
 
     if (!status)
-        snprintf(ret, PATH_BYTES, "%s/BEGINNING", dir);
+        snprintf(ret, PATH_BYTES, "%s/" BEGINNING, dir);
     return status;
 }
 
 int timeline_write_beginning(const struct file_ops *files, const char *data_dir, uint64_t epoch,
                              const struct timeline_beginning *b, struct err *err)
 {
-    char path[PATH_BYTES], tmp[PATH_BYTES + 8], dir[WAL_PATH_MAX], *text;
+    char dir[WAL_PATH_MAX], *text;
     size_t n_bytes;
     int status = epoch_dir(data_dir, epoch, dir, err);
 
-    if (!status)
-        status = path_of(data_dir, epoch, path, err);
     if (status)
         return status;
     text = print(b, &n_bytes);
     if (!text)
-        return err_set(err, -ENOMEM, "no memory to write %s", path);
-    snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    status = file_text_write(files, tmp, text, n_bytes);
+        return err_set(err, -ENOMEM, "no memory to write %s/" BEGINNING, dir);
+    status = file_text_replace(files, dir, BEGINNING, text, n_bytes, err);
     free(text);
-    if (!status)
-        status = files->rename(files->state, tmp, path);
-    if (!status)
-        status = files->sync_dir(files->state, dir);
-    return status ? err_set(err, status, "cannot write: %s: %s", status_text(status), path) : 0;
+    return status;
 }
 
 int timeline_read_beginning(const struct file_ops *files, const char *data_dir, uint64_t epoch,

@@ -134,7 +134,9 @@ int copy_prepare(const struct file_ops *files, const char *data_dir, bool keeps,
 
 void copy_init(struct copy *c, const struct file_ops *files, const char *data_dir)
 {
-    *c = (struct copy){ .files = files, .data_dir = data_dir, .fd = -1 };
+    *c = (struct copy){
+        .files = files, .data_dir = data_dir, .fd = -1, .piece_bytes = COPY_PIECE_BYTES
+    };
 }
 
 void copy_deinit(struct copy *c)
@@ -183,6 +185,7 @@ static bool read_line(const char *line, size_t n_bytes, struct copy_file *ret)
     size_t n_digits, n_name;
     char digits[24], *end;
 
+    ret->name[0] = '\0';
     if (!blank)
         return false;
     n_digits = (size_t)(blank - line);
@@ -220,12 +223,19 @@ int copy_list(struct copy *c, const char *text, size_t n_bytes, struct err *err)
     return 0;
 }
 
-bool copy_next(const struct copy *c, struct file_request *ret)
+bool copy_next(struct copy *c, struct file_request *ret)
 {
-    if (c->at == c->n)
+    const struct copy_file *file = &c->items[c->asked];
+
+    if (c->asked == c->n)
         return false;
-    *ret = (struct file_request){ .offset = c->offset, .max_bytes = COPY_PIECE_BYTES };
-    snprintf(ret->name, sizeof ret->name, "%s", c->items[c->at].name);
+    *ret = (struct file_request){ .offset = c->asked_offset, .max_bytes = c->piece_bytes };
+    snprintf(ret->name, sizeof ret->name, "%s", file->name);
+    c->asked_offset += c->piece_bytes;
+    if (c->asked_offset >= file->n_bytes) {
+        c->asked++;
+        c->asked_offset = 0;
+    }
     return true;
 }
 
@@ -293,14 +303,18 @@ static int finish_file(struct copy *c, struct err *err)
     return 0;
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 int copy_add(struct copy *c, const struct file_reply *reply, struct err *err)
 {
     const struct copy_file *file = &c->items[c->at];
     int status = 0;
 
     if (c->at == c->n || reply->file_bytes != file->n_bytes ||
-        reply->n_bytes > file->n_bytes - c->offset ||
-        (reply->n_bytes == 0 && c->offset < file->n_bytes))
+        reply->n_bytes != least(file->n_bytes - c->offset, c->piece_bytes))
         return err_set(err, PS_EPROTO, "the primary sends something else than was asked for");
     if (c->fd < 0)
         status = open_file(c, err);

@@ -12,10 +12,10 @@
  *
  *     copy_prepare()           the directory has no data any more
  *     copy_list()              as the primary sent it
- *     copy_next(), copy_add()  piece by piece, until copy_next() has no more
+ *     copy_next(), copy_add()  piece by piece, until copy_is_whole(); one may be asked for while one is added
  *     copy_deinit()            also after a failure
  *
- * All of it may take long: of a thread of libuv's pool.
+ * All but copy_next() may take long: of a thread of libuv's pool. copy_next() is the asking thread's.
  */
 #ifndef SERVER_REPLICATION_COPY_H
 #define SERVER_REPLICATION_COPY_H
@@ -40,6 +40,9 @@ struct copy {
     struct copy_file *items;      /* owned */
     uint32_t n, at;               /* files; the one under way */
     uint64_t offset;              /* in it */
+    uint32_t piece_bytes;         /* of a file, in one answer */
+    uint32_t asked;               /* the asking thread's: the file that is asked for next, */
+    uint64_t asked_offset;        /* and where in it */
     int fd;                       /* of it; -1: not open */
     uint64_t n_bytes, n_total_bytes;
 };
@@ -55,10 +58,15 @@ void copy_deinit(struct copy *c);
 /* Lines "BYTES NAME". PS_EPROTO and a sentence: no list, or names that are none of the above; -ENOMEM. */
 int copy_list(struct copy *c, const char *text, size_t n_bytes, struct err *err) MUST_CHECK;
 
-/* What to ask for; false: all is there. */
-bool copy_next(const struct copy *c, struct file_request *ret);
+/* What to ask for; false: all is asked for. */
+bool copy_next(struct copy *c, struct file_request *ret);
 
-/* The answer to that. PS_EPROTO: it does not fit; statuses of the file system, with a sentence. */
+static inline bool copy_is_whole(const struct copy *c)
+{
+    return c->at == c->n;
+}
+
+/* The answers, in the order of questions. PS_EPROTO: it does not fit; statuses of the file system, with a sentence. */
 int copy_add(struct copy *c, const struct file_reply *reply, struct err *err) MUST_CHECK;
 
 #endif

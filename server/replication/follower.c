@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "server/replication/audit.h"
+
 #define N_BYTES_AT 4u /* of a record's header: wal_record.h */
 #define NUMBER_AT 8u
 #define KEPT_BYTES_MAX (4u << 20) /* a longer buffer is freed once it is empty */
@@ -155,12 +157,43 @@ static int replay_one(struct follower *f, uint64_t now_ms, struct err *err) ON_S
                          record.number, wal_record_name(record.event.type));
 }
 
-int follower_run(struct follower *f, uint64_t now_ms, struct err *err)
+int follower_audit(struct follower *f, const uint8_t *bytes, uint32_t n_bytes)
+{
+    const uint64_t number = audit_number(bytes, n_bytes);
+
+    if (!number)
+        return PS_EPROTO;
+    if (f->audit_at || number < f->replayed || number < f->needs)
+        return 0;
+    memcpy(f->audit, bytes, n_bytes);
+    f->audit_bytes = n_bytes;
+    f->audit_at = number;
+    return 0;
+}
+
+/* The primary was there between two events, so no rows wait for their push. */
+static int audit(struct follower *f, struct err *err) ON_SHARD
 {
     int status = 0;
 
-    while (!status && follower_n_waiting(f))
+    if (!f->audit_at || f->replayed < f->audit_at)
+        return 0;
+    if (f->replayed == f->audit_at && !replay_waits(f->shard))
+        status = audit_compare(f->shard, f->audit, f->audit_bytes, err);
+    f->differs = f->differs || status != 0;
+    f->audit_at = 0;
+    return status;
+}
+
+int follower_run(struct follower *f, uint64_t now_ms, struct err *err)
+{
+    int status = audit(f, err);
+
+    while (!status && follower_n_waiting(f)) {
         status = replay_one(f, now_ms, err);
+        if (!status)
+            status = audit(f, err);
+    }
     if (!bytes_len(&f->in) && f->in.cap_bytes > KEPT_BYTES_MAX)
         bytes_deinit(&f->in);
     return status;
@@ -171,5 +204,6 @@ void follower_stop(struct follower *f)
     bytes_consume(&f->in, bytes_len(&f->in));
     f->ahead = 0;
     f->received = f->replayed = f->applied;
+    f->audit_at = 0;
     replay_drop_rows(f->shard);
 }

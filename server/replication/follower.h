@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "common/bytes.h"
+#include "proto/message_replication.h"
 #include "server/core/replay.h"
 #include "server/wal/wal_record.h"
 
@@ -38,6 +39,10 @@ struct follower {
     uint64_t needs;    /* before this one is applied the shard is not exact (recover_shard.h) */
     struct bytes in;   /* owned: records behind `applied` */
     size_t ahead;      /* bytes of them that are replayed and not appended */
+    uint64_t audit_at; /* the record at which `audit` is compared (audit.h); 0: none waits */
+    uint32_t audit_bytes;
+    uint8_t audit[MESSAGE_AUDIT_MAX];
+    bool differs; /* it has found a row that is not the primary's */
 };
 
 /* The shard has all records up to `last`. */
@@ -50,8 +55,11 @@ void follower_deinit(struct follower *f);
 int follower_add(struct follower *f, uint64_t first, uint32_t n_records, const uint8_t *records,
                  size_t n_bytes, struct err *err) MUST_CHECK;
 
+/* An audit that came with the records; one waits at a time. PS_EPROTO: it is none. */
+int follower_audit(struct follower *f, const uint8_t *bytes, uint32_t n_bytes) MUST_CHECK;
+
 /* Until all that was received is replayed, or -EAGAIN. PS_ECORRUPT and a sentence: the shard is not what the primary's
- * was, and is of no use any more; -ENOMEM: the same. */
+ * was (f->differs: by an audit), and is of no use any more; -ENOMEM: the same. */
 int follower_run(struct follower *f, uint64_t now_ms, struct err *err) ON_SHARD MUST_CHECK;
 
 /* Also after a failure of follower_run(). */

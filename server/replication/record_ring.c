@@ -7,6 +7,7 @@
 #include "common/memory.h"
 
 #define CHUNK_BYTES ((size_t)1 << 20)
+#define POOLED_MAX 4u
 
 /* Records that lie together. */
 struct record_chunk {
@@ -35,17 +36,30 @@ static void drop_oldest(struct record_ring *r)
         r->newest = NULL;
     r->held_bytes -= chunk->cap_bytes;
     r->first = chunk->last + 1;
-    if (!r->pooled && chunk->cap_bytes == CHUNK_BYTES)
-        r->pooled = chunk;
-    else
+    if (chunk->cap_bytes != CHUNK_BYTES || r->n_pooled == POOLED_MAX) {
         free(chunk);
+        return;
+    }
+    chunk->next = r->pooled;
+    r->pooled = chunk;
+    r->n_pooled++;
+}
+
+static struct record_chunk *take_pooled(struct record_ring *r)
+{
+    struct record_chunk *chunk = r->pooled;
+
+    r->pooled = chunk->next;
+    r->n_pooled--;
+    return chunk;
 }
 
 void record_ring_deinit(struct record_ring *r)
 {
     while (r->oldest)
         drop_oldest(r);
-    free(r->pooled);
+    while (r->pooled)
+        free(take_pooled(r));
     *r = (struct record_ring){ 0 };
 }
 
@@ -57,12 +71,8 @@ static struct record_chunk *space_for(struct record_ring *r, size_t n_bytes)
 
     if (chunk && chunk->cap_bytes - chunk->n_bytes >= n_bytes)
         return chunk;
-    if (cap_bytes == CHUNK_BYTES && r->pooled) {
-        chunk = r->pooled;
-        r->pooled = NULL;
-    } else {
-        chunk = memory_try_large(sizeof *chunk + cap_bytes);
-    }
+    chunk = cap_bytes == CHUNK_BYTES && r->pooled ? take_pooled(r)
+                                                  : memory_try_large(sizeof *chunk + cap_bytes);
     if (!chunk)
         return NULL;
     *chunk = (struct record_chunk){

@@ -19,7 +19,9 @@
 
 struct record_ring {
     struct record_chunk *oldest, *newest; /* owned */
-    struct record_chunk *pooled;          /* owned, empty */
+    struct record_chunk
+        *pooled; /* owned, empty, of one size: new memory costs as much as what it is for */
+    uint32_t n_pooled;
     size_t max_bytes, held_bytes;
     uint64_t first, last; /* first > last: it is empty */
     bool keeps;

@@ -10,15 +10,14 @@
 
 #include "common/bytes.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
 #include "common/file_text.h"
 #include "common/memory.h"
 #include "common/number.h"
 
+#define NAME "TERMS"
 #define PATH_BYTES 1100u
 #define HEAD_BYTES 512u  /* all lines but those of the terms, at most */
 #define NUMBER_BYTES 21u /* a blank and 20 digits */
-#define TAIL_BYTES 16u   /* "crc32c 01234567\n" */
 #define TEXT_BYTES_MAX \
     (HEAD_BYTES + TERMS_KEPT_MAX * (8 + (1 + MESSAGE_NODE_SHARDS_MAX) * NUMBER_BYTES))
 
@@ -129,13 +128,13 @@ void terms_put(const struct terms *t, uint8_t *dst)
     }
 }
 
-/* Terms ascend, and records have numbers from 1 on. */
+/* Terms ascend, to no greater one than another can follow, and records have numbers from 1 on. */
 static bool makes_sense(const uint8_t *src, uint32_t n_terms, uint32_t n_shards)
 {
     uint64_t before = 0;
 
     for (uint32_t i = 0; i < n_terms; i++) {
-        if (get_u64(src) <= before)
+        if (get_u64(src) <= before || get_u64(src) > TERMS_NUMBER_MAX)
             return false;
         before = get_u64(src);
         src += 8;
@@ -233,15 +232,6 @@ bool terms_common(const struct terms *mine, const struct terms *theirs,
 
 /* --- the file --- */
 
-static int path_of(const char *data_dir, char ret[static PATH_BYTES], struct err *err)
-{
-    int n = snprintf(ret, PATH_BYTES, "%s/TERMS", data_dir);
-
-    return n < 0 || (size_t)n + sizeof ".tmp" > PATH_BYTES
-               ? err_set(err, -ENAMETOOLONG, "the data directory's path is too long")
-               : 0;
-}
-
 static size_t print(const struct terms *t, char *dst, size_t dst_bytes)
 {
     size_t n = (size_t)snprintf(
@@ -257,65 +247,23 @@ static size_t print(const struct terms *t, char *dst, size_t dst_bytes)
             n += (size_t)snprintf(dst + n, dst_bytes - n, " %" PRIu64, t->items[i].first[s]);
         n += (size_t)snprintf(dst + n, dst_bytes - n, "\n");
     }
-    n += (size_t)snprintf(dst + n, dst_bytes - n, "crc32c %08" PRIx32 "\n",
-                          crc32c_extend(0, dst, n));
-    assert(n < dst_bytes);
-    return n;
+    assert(n + FILE_TEXT_TAIL_BYTES < dst_bytes);
+    return file_text_seal(dst, n);
 }
 
 int terms_write(const struct file_ops *files, const char *data_dir, const struct terms *t,
                 struct err *err)
 {
     const size_t text_bytes =
-        HEAD_BYTES + TAIL_BYTES + t->n * (8 + (1 + t->n_shards) * NUMBER_BYTES);
-    char path[PATH_BYTES], tmp[PATH_BYTES + 8], *text;
-    int status = path_of(data_dir, path, err);
+        HEAD_BYTES + FILE_TEXT_TAIL_BYTES + t->n * (8 + (1 + t->n_shards) * NUMBER_BYTES);
+    char *text = memory_try_alloc(text_bytes);
+    int status;
 
-    if (status)
-        return status;
-    text = memory_try_alloc(text_bytes);
     if (!text)
-        return err_set(err, -ENOMEM, "no memory to write %s", path);
-    snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    status = file_text_write(files, tmp, text, print(t, text, text_bytes));
+        return err_set(err, -ENOMEM, "no memory to write %s/" NAME, data_dir);
+    status = file_text_replace(files, data_dir, NAME, text, print(t, text, text_bytes), err);
     free(text);
-    if (!status)
-        status = files->rename(files->state, tmp, path);
-    if (!status)
-        status = files->sync_dir(files->state, data_dir);
-    return status ? err_set(err, status, "cannot write: %s: %s", status_text(status), path) : 0;
-}
-
-/* The rest of the line at *text if it begins with these words, as a string; *text is the next line. NULL: it does
- * not. */
-static char *line(char **text, const char *words)
-{
-    const size_t n = strlen(words);
-    char *rest = *text + n, *end;
-
-    if (strncmp(*text, words, n) != 0)
-        return NULL;
-    end = strchr(rest, '\n');
-    if (!end)
-        return NULL;
-    *end = '\0';
-    *text = end + 1;
-    return rest;
-}
-
-/* Cuts off the last line. False: it is not the crc of the bytes before it. */
-static bool check_crc(char *text, size_t n_bytes)
-{
-    char want[TAIL_BYTES + 1];
-
-    if (n_bytes < TAIL_BYTES)
-        return false;
-    n_bytes -= TAIL_BYTES;
-    snprintf(want, sizeof want, "crc32c %08" PRIx32 "\n", crc32c_extend(0, text, n_bytes));
-    if (memcmp(text + n_bytes, want, TAIL_BYTES) != 0 || memchr(text, '\0', n_bytes))
-        return false;
-    text[n_bytes] = '\0';
-    return true;
+    return status;
 }
 
 static bool one_of(const char *name, const char *const *names, size_t n, size_t *ret)
@@ -335,12 +283,12 @@ static bool parse_head(char **text, struct terms *ret)
     uint64_t n_shards;
     char *end;
 
-    if (!line(text, "psd terms 1") || !(history = line(text, "history ")) ||
-        !(timeline = line(text, "timeline ")) ||
-        !one_of(line(text, "role "), roles, COUNT_OF(roles), &role) ||
-        !one_of(line(text, "in-sync "), answers, COUNT_OF(answers), &in_sync) ||
-        !one_of(line(text, "ack "), ack_names, TERMS_ACK_END, &ack) ||
-        !(peer = line(text, "peer ")) || !(shards = line(text, "shards ")))
+    if (!file_text_line(text, "psd terms 1") || !(history = file_text_line(text, "history ")) ||
+        !(timeline = file_text_line(text, "timeline ")) ||
+        !one_of(file_text_line(text, "role "), roles, COUNT_OF(roles), &role) ||
+        !one_of(file_text_line(text, "in-sync "), answers, COUNT_OF(answers), &in_sync) ||
+        !one_of(file_text_line(text, "ack "), ack_names, TERMS_ACK_END, &ack) ||
+        !(peer = file_text_line(text, "peer ")) || !(shards = file_text_line(text, "shards ")))
         return false;
     if (number_read_u64(timeline, &ret->timeline) || number_read_u64(shards, &n_shards) ||
         n_shards > MESSAGE_NODE_SHARDS_MAX || strlen(peer) >= sizeof ret->peer)
@@ -365,7 +313,8 @@ static bool next_number(char **text, uint64_t *ret)
 static bool parse_term(char *rest, struct terms *ret)
 {
     uint64_t term, *first = memory_alloc((ret->n_shards + 1) * sizeof *first);
-    bool good = next_number(&rest, &term) && term > terms_last(ret) && ret->history;
+    bool good = next_number(&rest, &term) && term > terms_last(ret) &&
+                term <= TERMS_NUMBER_MAX && ret->history;
 
     for (uint32_t s = 0; s < ret->n_shards && good; s++)
         good = next_number(&rest, &first[s]) && first[s] > 0;
@@ -380,9 +329,9 @@ static bool parse(char *text, size_t n_bytes, struct terms *ret)
 {
     char *rest;
 
-    if (!check_crc(text, n_bytes) || !parse_head(&text, ret))
+    if (!file_text_unseal(text, n_bytes) || !parse_head(&text, ret))
         return false;
-    while ((rest = line(&text, "term ")) != NULL)
+    while ((rest = file_text_line(&text, "term ")) != NULL)
         if (!parse_term(rest, ret))
             return false;
     return *text == '\0';
@@ -393,11 +342,10 @@ int terms_read(const struct file_ops *files, const char *data_dir, uint32_t n_sh
 {
     char path[PATH_BYTES];
     struct bytes text = { 0 };
-    int status = path_of(data_dir, path, err);
+    int status;
 
     *ret = (struct terms){ 0 };
-    if (status)
-        return status;
+    snprintf(path, sizeof path, "%s/" NAME, data_dir);
     status = file_text_read(files, path, TEXT_BYTES_MAX, &text);
     if (!status && !parse((char *)text.bytes + text.start, bytes_len(&text), ret))
         status = PS_ECORRUPT;

@@ -27,6 +27,8 @@
 #include "proto/message_replication.h"
 
 #define TERMS_KEPT_MAX 32u /* later ones drop the oldest */
+#define TERMS_NUMBER_MAX \
+    (UINT64_MAX / 2) /* of a term that is believed: others come behind it */
 #define TERMS_PROMOTION_STEP \
     UINT64_C(                \
         65536) /* a promotion begins the next multiple: no restart of the old primary gets there */

@@ -164,6 +164,11 @@ static bool is_pushing(const struct dispatch *d) ON_SHARD
     return push_handler_is_busy(d->pushes) || lock_step_is_combining(d->config.shard);
 }
 
+bool dispatch_is_still(const struct dispatch *d)
+{
+    return !push_handler_runs(d->pushes) && !lock_step_is_combining(d->config.shard);
+}
+
 static bool is_busy(const struct dispatch *d) ON_SHARD
 {
     return is_pushing(d) || pull_handler_is_busy(d->pulls) || unpack_queue_is_busy(d->bodies);

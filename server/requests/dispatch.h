@@ -73,6 +73,9 @@ uint64_t dispatch_now_ms(struct dispatch *d) ON_SHARD;
 
 struct fetch_handler *dispatch_fetches(struct dispatch *d);
 
+/* No push is in the midst of its rows, nor a clock of lock step in its combination. */
+bool dispatch_is_still(const struct dispatch *d) ON_SHARD;
+
 /* The main thread has given fetch_handler.h an order: tries again what waited for the standby. */
 void dispatch_standby_moved(struct dispatch *d) ON_SHARD;
 

@@ -10,10 +10,15 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "proto/message_replication.h"
+#include "server/replication/audit.h"
+#include "server/replication/catch_up.h"
 #include "server/replication/record_ring.h"
 #include "server/wal/wal_reader.h"
 
 #define REPLY_SLACK_BYTES 65536u /* of a frame, for its head */
+#define REPLY_HEAD_BYTES 1024u   /* of most; others grow */
+#define DOUBT_MS 1000u           /* what cannot be read for so long is lost */
+#define DOUBT_EVERY_MS 100u
 
 /* A fetch that is not answered yet. */
 struct waiting_fetch {
@@ -29,7 +34,8 @@ struct segment_job {
     bool is_running;
     struct wal_reader *reader; /* owned: goes on at `next`; NULL: none */
     uint64_t next;
-    uint64_t first; /* asked for */
+    uint64_t first;  /* asked for */
+    bool is_durable; /* that record: it has been written, if the log has it at all */
     size_t max_bytes;
     struct bytes records; /* owned */
     uint32_t n_records;
@@ -44,19 +50,26 @@ struct fetch_handler {
     char dir[WAL_PATH_MAX];
     struct record_ring ring;
     struct gate gate;
+    struct catch_up catch_up; /* while the gate is open */
+    bool is_slowing;          /* the log's reader knows */
     struct fetch_standby standby;
     enum { FETCH_OFF, FETCH_ON, FETCH_STOPPED } state;
     bool is_in_sync;
     bool begins;                   /* no connection has fetched since fetch_handler_begin() */
     struct connection *connection; /* borrowed: the standby's; NULL: none */
-    uint64_t sent_through;         /* on it */
+    uint64_t sent_through;         /* on it; none is sent twice */
     struct waiting_fetch waiting[FETCH_HANDLER_WAITING_MAX]; /* in their order */
     uint32_t n_waiting;
     struct segment_job job;
+    struct audit_cursor audited;
+    uint64_t audit_ms; /* loop time: the next one */
+    uint64_t doubted_ms,
+        read_ms; /* loop time: since when; and when it is read again; 0: all could be read */
     uint64_t log_durable, stored_bytes;
     uint64_t pin; /* UINT64_MAX: none */
     uint64_t pin_stored_bytes, pin_bytes_max;
     bool was_full, has_moved;
+    bool is_parked, hands_over; /* a switch */
 };
 
 static struct reply_queue *replies_of(const struct fetch_handler *f)
@@ -130,17 +143,30 @@ static void publish_gate(struct fetch_handler *f)
     atomic_store(&f->view.is_closed, f->gate.mode != GATE_OPEN);
 }
 
+/* Once the gate is open, a claim says that the standby may not take over. */
+static uint64_t alone_until_ms(const struct fetch_handler *f)
+{
+    if (!f->standby.takes_over || !f->is_in_sync || f->gate.mode != GATE_WAITS)
+        return UINT64_MAX;
+    return atomic_load(&f->view.sent_ms) + FETCH_HANDLER_ALONE_MS;
+}
+
 /* What the standby has, or the gate, has changed. */
 static void move_gate(struct fetch_handler *f) ON_SHARD
 {
     struct reply_queue *replies = replies_of(f);
-    const bool shows_gone = reply_queue_shows_gone(replies);
+    const uint64_t loop_ms = uv_now(f->config.context->loop);
+    const bool shows_all =
+        reply_queue_shows_gone(replies) && reply_queue_is_current(replies, loop_ms);
 
     f->ring.keeps = f->gate.mode == GATE_WAITS;
+    f->was_full = f->was_full || record_ring_is_full(&f->ring);
     publish_gate(f);
     reply_queue_set_standby(replies, gate_acknowledged(&f->gate));
-    f->has_moved = f->has_moved || (!shows_gone && reply_queue_shows_gone(replies));
-    if (f->was_full && !record_ring_is_full(&f->ring)) {
+    replies->alone_until_ms = alone_until_ms(f);
+    f->has_moved = f->has_moved || (!shows_all && reply_queue_shows_gone(replies) &&
+                                    reply_queue_is_current(replies, loop_ms));
+    if (f->was_full && !fetch_handler_is_full(f)) {
         f->was_full = false;
         replies->is_full = false;
         f->config.on_space(f->config.owner);
@@ -153,6 +179,53 @@ bool fetch_handler_has_moved(struct fetch_handler *f)
 
     f->has_moved = false;
     return has_moved;
+}
+
+/* --- pushes wait for a standby that catches up --- */
+
+static bool is_catching_up(const struct fetch_handler *f)
+{
+    return f->state == FETCH_ON && f->gate.mode == GATE_OPEN && f->gate.ack != TERMS_ACK_NO;
+}
+
+static void note_progress(struct fetch_handler *f) ON_SHARD
+{
+    const bool was_slowing = f->is_slowing;
+
+    if (!is_catching_up(f) || !f->connection)
+        return;
+    catch_up_note(&f->catch_up, appended(f), f->gate.received, clock_mono_ms());
+    f->is_slowing = was_slowing || f->catch_up.records_per_s;
+    if (f->is_slowing && !was_slowing)
+        log_line_info("shard %u: pushes are slowed down to %" PRIu64
+                      " records/s until the standby, which is %" PRIu64
+                      " records behind, has caught up",
+                      f->config.context->shard_number, f->catch_up.records_per_s,
+                      appended(f) - f->gate.received);
+}
+
+uint64_t fetch_handler_wait_ms(const struct fetch_handler *f, uint64_t now_ms)
+{
+    return is_catching_up(f) && f->connection
+               ? catch_up_wait_ms(&f->catch_up, appended(f), now_ms)
+               : 0;
+}
+
+bool fetch_handler_slows(const struct fetch_handler *f, uint64_t *ret_behind,
+                         uint64_t *ret_records_per_s)
+{
+    if (!is_catching_up(f) || !f->connection || !f->catch_up.records_per_s)
+        return false;
+    *ret_behind = appended(f) - f->gate.received;
+    *ret_records_per_s = f->catch_up.records_per_s;
+    return true;
+}
+
+/* A standby that follows, or is out of sync again, catches up from here on. */
+static void begin_catching_up(struct fetch_handler *f) ON_SHARD
+{
+    catch_up_begin(&f->catch_up, appended(f), f->gate.received, clock_mono_ms());
+    f->is_slowing = false;
 }
 
 /* --- pins --- */
@@ -211,6 +284,7 @@ static struct waiting_fetch take_first(struct fetch_handler *f)
 static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
                        struct fetch_reply *reply) ON_SHARD
 {
+    struct channel_loop *channels = w->connection->channel.channels;
     struct bytes frame = { 0 };
     int status;
 
@@ -218,16 +292,32 @@ static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
     reply->appended = appended(f);
     reply->durable = f->log_durable < reply->appended ? f->log_durable : reply->appended;
     reply->sent_ms = clock_mono_ms();
-    reply->in_sync = f->is_in_sync;
+    reply->hands_over = f->hands_over && !reply->status;
+    reply->in_sync = f->is_in_sync || reply->hands_over; /* it has all, and stays so */
     histogram_record(&w->timing.requests->latency_ns, uv_hrtime() - w->timing.start_ns);
     w->timing.requests->n_refused += reply->status != 0;
-    status = message_write_fetch_reply(&frame, w->request_id, reply);
+    /* From the pool: new memory for each reply costs the shard more than the records in it. */
+    status = channel_loop_acquire(channels, REPLY_HEAD_BYTES + reply->record_bytes, &frame);
+    if (!status)
+        status = message_write_fetch_reply(&frame, w->request_id, reply);
     if (status)
-        bytes_deinit(&frame);
+        channel_loop_release(channels, &frame);
     else
         status = connection_send(w->connection, &frame);
     if (status)
         connection_fail(w->connection, status);
+}
+
+/* Some rows as they are now, that is, at the newest record. */
+static void add_audit(struct fetch_handler *f, struct fetch_reply *reply) ON_SHARD
+{
+    const uint64_t now_ms = uv_now(f->config.context->loop);
+
+    if (now_ms < f->audit_ms)
+        return;
+    f->audit_ms = now_ms + AUDIT_EVERY_MS;
+    reply->audit_bytes =
+        (uint32_t)audit_take(f->config.context->shard, appended(f), &f->audited, reply->audit);
 }
 
 static void send_records(struct fetch_handler *f, uint64_t first, const uint8_t *records,
@@ -240,6 +330,7 @@ static void send_records(struct fetch_handler *f, uint64_t first, const uint8_t 
 
     if (n_records)
         f->sent_through = first + n_records - 1;
+    add_audit(f, &reply);
     send_reply(f, &w, &reply);
 }
 
@@ -278,11 +369,16 @@ static int add_record(struct segment_job *job, const struct wal_record *record)
     return 0;
 }
 
-/* The end of what is there. A log that is being written ends anywhere; it may have lost records, too. */
-static int classify_end(struct segment_job *job)
+/* The end of what is there. A log that is being written ends anywhere; it may have lost records, too, which only a
+ * checkpoint has: then it may end before them as if they were still to come. */
+static int classify_end(struct segment_job *job, bool sees_all)
 {
     const struct wal_end *end = wal_reader_end(job->reader);
 
+    if (sees_all && job->is_durable && end->verdict == WAL_CLEAN)
+        return err_set(&job->err, -ENODATA,
+                       "the log does not have record %" PRIu64 ": a checkpoint has it",
+                       job->next);
     if (end->verdict != WAL_GAP && end->verdict != WAL_DAMAGED)
         return 0;
     return err_set(&job->err, -ENODATA, "the log does not have record %" PRIu64 ": %.180s",
@@ -294,13 +390,15 @@ static void read_segments(uv_work_t *work)
     struct fetch_handler *f = work->data;
     struct segment_job *job = &f->job;
     const struct wal_record *record = NULL;
+    bool is_new; /* else segments may have begun that this reader does not know */
     int status = 0;
 
     enter_pool();
     if (job->reader && job->next != job->first)
         end_reading(job);
     job->next = job->first;
-    if (!job->reader)
+    is_new = !job->reader;
+    if (is_new)
         status = wal_reader_open(f->files, f->dir, NULL, job->first, &job->reader, &job->err);
     if (status)
         job->reader = NULL;
@@ -312,13 +410,29 @@ static void read_segments(uv_work_t *work)
         status = add_record(job, record);
     } while (!status && bytes_len(&job->records) < job->max_bytes);
     if (!status && !record && !job->n_records)
-        status = classify_end(job);
+        status = classify_end(job, is_new);
     if (status || !record)
         end_reading(job);
     job->err.status = status;
 }
 
 static void answer_all(struct fetch_handler *f) ON_SHARD;
+
+/* A block that is being written looks like a damaged one with whole ones behind it, if the writer comes that far while
+ * it is read. So it is read again before it counts as lost. */
+static bool is_in_doubt(struct fetch_handler *f) ON_SHARD
+{
+    const uint64_t now_ms = uv_now(f->config.context->loop);
+
+    if (f->job.err.status != -ENODATA) {
+        f->doubted_ms = f->read_ms = 0;
+    } else if (!f->doubted_ms || now_ms - f->doubted_ms < DOUBT_MS) {
+        f->doubted_ms = f->doubted_ms ? f->doubted_ms : now_ms;
+        f->read_ms = now_ms + DOUBT_EVERY_MS;
+    }
+    atomic_store(&f->view.doubted, f->doubted_ms ? f->job.next : 0);
+    return f->read_ms > now_ms;
+}
 
 static void note_lost(struct fetch_handler *f)
 {
@@ -338,6 +452,10 @@ static void on_read(uv_work_t *work, int canceled)
     job->is_running = false;
     job->records =
         (struct bytes){ 0 }; /* the pool's again as soon as the next one is asked for */
+    if (is_in_doubt(f)) {
+        bytes_deinit(&records);
+        return; /* the tick tries again */
+    }
     note_lost(f);
     if (job->err.status && is_wanted) {
         refuse_first(f, job->err.status, job->err.text);
@@ -352,9 +470,10 @@ static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w
 {
     struct segment_job *job = &f->job;
 
-    if (job->is_running || !f->files)
+    if (job->is_running || !f->files || uv_now(f->config.context->loop) < f->read_ms)
         return;
     job->first = w->next;
+    job->is_durable = w->next <= f->log_durable;
     job->max_bytes = w->max_bytes;
     job->n_records = 0;
     job->err = (struct err){ 0 };
@@ -364,13 +483,54 @@ static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w
         abort(); /* only for a NULL callback */
 }
 
+/* --- from the ring --- */
+
+/* What follows in other chunks, too, as far as it fits: a standby that is behind asks for more than one chunk has. */
+static uint32_t gather(struct fetch_handler *f, const struct waiting_fetch *w,
+                       const struct record_ring_part *first, struct bytes *ret) ON_SHARD
+{
+    struct record_ring_part part = *first;
+    uint32_t n_records = 0;
+
+    while (part.n_records && bytes_len(ret) + part.n_bytes <= w->max_bytes) {
+        uint8_t *dst = bytes_reserve(ret, part.n_bytes);
+
+        if (!dst)
+            break;
+        memcpy(dst, part.records, part.n_bytes);
+        bytes_commit(ret, part.n_bytes);
+        n_records += part.n_records;
+        if (!record_ring_has(&f->ring, w->next + n_records) || bytes_len(ret) == w->max_bytes)
+            break;
+        part = record_ring_read(&f->ring, w->next + n_records, w->max_bytes - bytes_len(ret));
+    }
+    return n_records;
+}
+
+static void send_from_ring(struct fetch_handler *f) ON_SHARD
+{
+    const struct waiting_fetch *w = &f->waiting[0];
+    const struct record_ring_part part = record_ring_read(&f->ring, w->next, w->max_bytes);
+    struct channel_loop *channels = w->connection->channel.channels;
+    struct bytes gathered = { 0 };
+    uint32_t n_records = 0;
+
+    if (part.n_bytes < w->max_bytes && record_ring_has(&f->ring, w->next + part.n_records) &&
+        !channel_loop_acquire(channels, w->max_bytes, &gathered))
+        n_records = gather(f, w, &part, &gathered);
+    if (n_records)
+        send_records(f, w->next, bytes_front(&gathered), bytes_len(&gathered), n_records);
+    else
+        send_records(f, w->next, part.records, part.n_bytes, part.n_records);
+    channel_loop_release(channels, &gathered);
+}
+
 /* --- the order of fetches --- */
 
 /* False: the first one waits. */
 static bool answer_first(struct fetch_handler *f) ON_SHARD
 {
     const struct waiting_fetch *w = &f->waiting[0];
-    struct record_ring_part part;
 
     if (w->next > appended(f)) {
         if (uv_now(f->config.context->loop) < w->until_ms)
@@ -382,14 +542,15 @@ static bool answer_first(struct fetch_handler *f) ON_SHARD
         start_reading(f, w);
         return false;
     }
-    part = record_ring_read(&f->ring, w->next, w->max_bytes);
-    send_records(f, w->next, part.records, part.n_bytes, part.n_records);
+    send_from_ring(f);
     return true;
 }
 
 /* The next one goes on where the one before it has ended. */
 static void answer_all(struct fetch_handler *f)
 {
+    while (f->n_waiting && f->hands_over)
+        send_records(f, f->waiting[0].next, NULL, 0, 0);
     while (f->n_waiting && f->state == FETCH_ON) {
         if (f->waiting[0].next <= f->sent_through)
             f->waiting[0].next = f->sent_through + 1;
@@ -411,7 +572,7 @@ static void on_prepare(uv_prepare_t *prepare)
 
 bool fetch_handler_is_full(const struct fetch_handler *f)
 {
-    return record_ring_is_full(&f->ring);
+    return f->is_parked || record_ring_is_full(&f->ring);
 }
 
 void fetch_handler_append(struct fetch_handler *f, const struct wal_record *record)
@@ -420,7 +581,7 @@ void fetch_handler_append(struct fetch_handler *f, const struct wal_record *reco
         return; /* the shard stops */
     atomic_store_explicit(&f->view.appended, record->number, memory_order_relaxed);
     record_ring_append(&f->ring, record);
-    f->was_full = f->was_full || record_ring_is_full(&f->ring);
+    f->was_full = f->was_full || fetch_handler_is_full(f);
     if (record->event.type == SHARD_EVENT_GONE)
         reply_queue_note_gone(replies_of(f), record->number);
     if (f->n_waiting)
@@ -442,6 +603,7 @@ void fetch_handler_begin(struct fetch_handler *f, const struct fetch_standby *st
     atomic_store(&f->view.appended, last);
     f->gate.ack = standby->ack;
     gate_begin(&f->gate, standby->keep);
+    begin_catching_up(f);
     record_ring_init(&f->ring, f->config.ring_bytes, last);
     fetch_handler_hold(f, standby->keep + 1, standby->pin_bytes_max);
     move_gate(f);
@@ -476,12 +638,14 @@ void fetch_handler_close_gate(struct fetch_handler *f)
 void fetch_handler_set_in_sync(struct fetch_handler *f)
 {
     f->is_in_sync = f->gate.mode == GATE_WAITS;
+    move_gate(f);
 }
 
 void fetch_handler_open_gate(struct fetch_handler *f)
 {
     f->is_in_sync = false;
     gate_open(&f->gate);
+    begin_catching_up(f);
     move_gate(f);
 }
 
@@ -492,6 +656,31 @@ void fetch_handler_seal(struct fetch_handler *f)
     move_gate(f);
 }
 
+/* --- a switch --- */
+
+void fetch_handler_park(struct fetch_handler *f, bool is_still, bool needs_disk)
+{
+    const uint64_t has = needs_disk ? f->gate.durable : f->gate.received;
+
+    f->is_parked = f->was_full = true;
+    atomic_store(&f->view.is_drained,
+                 is_still && f->connection && has == appended(f) && !replies_of(f)->n_waiting);
+}
+
+void fetch_handler_unpark(struct fetch_handler *f)
+{
+    f->is_parked = f->hands_over; /* what is handed over stays so */
+    atomic_store(&f->view.is_drained, false);
+    move_gate(f);
+}
+
+void fetch_handler_hand_over(struct fetch_handler *f)
+{
+    f->is_parked = f->was_full = f->hands_over = true;
+    fetch_handler_seal(f);
+    answer_all(f);
+}
+
 /* --- requests --- */
 
 /* A sentence if this connection may not fetch. */
@@ -500,7 +689,7 @@ static int check_standby(struct fetch_handler *f, const struct connection *c,
 {
     if (strcmp(c->hello.role, "standby") != 0)
         return err_set(err, -EPERM, "role %.20s: fetches nothing", c->hello.role);
-    if (f->gate.mode == GATE_SEALED)
+    if (f->gate.mode == GATE_SEALED && !(f->hands_over && c == f->connection))
         return err_set(err, PS_EMOVED, "another psd is the primary");
     if (f->state != FETCH_ON || (f->connection != c && !f->begins))
         return err_set(err, -ESTALE, "this standby does not follow: FOLLOW first");
@@ -518,6 +707,13 @@ static int check_standby(struct fetch_handler *f, const struct connection *c,
         return err_set(err, -ESTALE,
                        "term %" PRIu64 " is over, this is term %" PRIu64 ": FOLLOW first",
                        asked->term, f->standby.term);
+    if (asked->differs[0]) {
+        atomic_fetch_add(&f->view.n_differences, 1);
+        atomic_store(&f->view.differed_ms, clock_mono_ms());
+        log_line_error("shard %" PRIu32 ": standby %.63s copies anew, as it found that %.200s",
+                       f->config.context->shard_number, c->hello.name, asked->differs);
+        return err_set(err, PS_ECORRUPT, "a standby whose rows differ copies anew");
+    }
     return 0;
 }
 
@@ -526,7 +722,6 @@ static void take_connection(struct fetch_handler *f, struct connection *c) ON_SH
 {
     f->connection = c;
     f->begins = false;
-    f->sent_through = 0;
     channel_set_low_priority(&c->channel, false);
     connection_entry_set(c->entry, ENTRY_JOINED);
     atomic_store(&f->view.is_connected, true);
@@ -577,15 +772,17 @@ int fetch_handler_receive(struct fetch_handler *f, struct request *r)
     status = gate_fetch(&f->gate, &asked, appended(f), clock_mono_ms());
     if (status)
         return status;
-    if (f->connection != r->connection)
+    if (f->connection != r->connection) {
         take_connection(f, r->connection);
-    if (!f->n_waiting)
         f->sent_through = asked.next - 1;
+    }
     atomic_store(&f->view.heard_ms, clock_mono_ms());
-    atomic_store(&f->view.sent_ms, asked.heard_ms);
+    if (asked.heard_ms <= clock_mono_ms()) /* no word has been sent later */
+        atomic_store(&f->view.sent_ms, asked.heard_ms);
     record_ring_release(&f->ring, f->gate.received);
     move_pin(f);
     move_gate(f);
+    note_progress(f);
     f->waiting[f->n_waiting++] = w;
     answer_all(f);
     /* The first one has nothing to bring, and the standby may soon have more to tell. */
@@ -605,6 +802,7 @@ void fetch_handler_drop(struct fetch_handler *f, const struct connection *c)
 
 void fetch_handler_tick(struct fetch_handler *f)
 {
+    note_progress(f);
     answer_all(f);
 }
 

@@ -9,9 +9,12 @@
  * The main thread (standby_server.h) says whom it answers, and closes and opens the gate (gate.h). It reads how far the
  * standby is in struct fetch_view, at any time.
  *
- * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way: a second one, by which the
- * standby tells what it has, is answered for the first one, without records if there are none. When the connection
- * ends, the standby has to follow anew (FOLLOW at the listener) before another one may fetch.
+ * One connection fetches, and has at most FETCH_HANDLER_WAITING_MAX fetches under way. No record is sent twice on it:
+ * a second fetch, by which the standby tells what it has or asks for more, goes on where the first one's answer ended.
+ * If there are no records, it lets the first one be answered without any. When the connection ends, the standby has to
+ * follow anew (FOLLOW at the listener) before another one may fetch.
+ *
+ * Pushes are slowed down for a standby that is not in sync and does not catch up (server/replication/catch_up.h).
  */
 #ifndef SERVER_REQUESTS_FETCH_HANDLER_H
 #define SERVER_REQUESTS_FETCH_HANDLER_H
@@ -27,6 +30,10 @@
 #define FETCH_HANDLER_WAIT_MS_MAX 60000u
 #define FETCH_HANDLER_BYTES_DEFAULT (1u << 20)
 
+/* A standby takes over at the earliest 700 ms (--failover-after) after it has received a word of its primary. So a
+ * primary counts from when it sent the newest word that was answered, and stops answering pulls before that. */
+#define FETCH_HANDLER_ALONE_MS 500u
+
 struct fetch_handler;
 
 /* Written by the shard's thread; read by any. Times are clock_mono_ms(). */
@@ -35,8 +42,14 @@ struct fetch_view {
     _Atomic uint64_t closed_at, heard_ms, caught_up_ms;    /* gate.h */
     _Atomic uint64_t sent_ms;      /* of the newest reply that the standby has, as it says */
     _Atomic uint64_t greater_term; /* that a fetch named; 0: none did */
+    _Atomic uint64_t
+        doubted; /* cannot be read now, and is read again before it is lost; 0: none */
     _Atomic uint64_t lost_through; /* the log does not have these records; 0: it has all */
+    _Atomic uint64_t
+        n_differences; /* so often the standby has found a row that is not this shard's */
+    _Atomic uint64_t differed_ms; /* the last time */
     _Atomic bool is_connected, is_closed, is_pinned;
+    _Atomic bool is_drained; /* as fetch_handler_park() found it */
 };
 
 struct fetch_handler_config {
@@ -68,6 +81,13 @@ const struct fetch_view *fetch_handler_view(const struct fetch_handler *f);
 /* True if no push may come: the standby has not acknowledged what fills the ring. */
 bool fetch_handler_is_full(const struct fetch_handler *f) ON_SHARD;
 
+/* So long after now_ms the next push may come; 0: at once. A standby that pushes outrun catches up meanwhile. */
+uint64_t fetch_handler_wait_ms(const struct fetch_handler *f, uint64_t now_ms) ON_SHARD;
+
+/* Are pushes slowed down because of it? By how much, and how many records it is behind. */
+bool fetch_handler_slows(const struct fetch_handler *f, uint64_t *ret_behind,
+                         uint64_t *ret_records_per_s) ON_SHARD;
+
 /* From fetch_handler_begin() to fetch_handler_end(). */
 void fetch_handler_append(struct fetch_handler *f, const struct wal_record *record) ON_SHARD;
 
@@ -86,6 +106,8 @@ struct fetch_standby {
     enum terms_ack ack;
     char name[64]; /* of its hello */
     uint64_t pin_bytes_max;
+    bool needs_disk; /* of a switch */
+    bool takes_over; /* by itself, if it hears nothing of this psd: with --coord */
 };
 
 /* The log keeps records from this one on, until the standby has written them or too many come behind. */
@@ -101,6 +123,17 @@ void fetch_handler_set_in_sync(struct fetch_handler *f) ON_SHARD;
 
 /* Another psd is the primary: no reply goes out any more that waits for the standby. */
 void fetch_handler_seal(struct fetch_handler *f) ON_SHARD;
+
+/* --- a switch: the standby is to become the primary --- */
+
+/* No event goes into the log until fetch_handler_unpark(): pushes wait, unread. May be called again and again; view's
+ * is_drained is true once nothing is left to be done: the standby has all, with `needs_disk` on its disk, and all
+ * replies are out. is_still: the shard is not in the midst of a push. */
+void fetch_handler_park(struct fetch_handler *f, bool is_still, bool needs_disk) ON_SHARD;
+void fetch_handler_unpark(struct fetch_handler *f) ON_SHARD;
+
+/* Seals, and tells the standby so with its next reply. Parked, for good. */
+void fetch_handler_hand_over(struct fetch_handler *f) ON_SHARD;
 
 /* --- requests --- */
 

@@ -204,11 +204,13 @@ static int answer(struct pull_handler *p, struct pending_pull *a) ON_SHARD
 
 /* --- parking --- */
 
-/* Its job's clock has come, and what it would see is known to the standby, if one is in sync. */
+/* No other psd can be the primary; its job's clock has come, and what it would see is known to the standby, if one is
+ * in sync. */
 static bool is_ready(const struct pull_handler *p, const struct worker *worker,
                      const struct pull *pull) ON_SHARD
 {
-    return shard_pull_ready(p->request->shard, worker, pull) &&
+    return reply_queue_is_current(p->request->replies, uv_now(p->request->loop)) &&
+           shard_pull_ready(p->request->shard, worker, pull) &&
            (!worker || reply_queue_shows_gone(p->request->replies));
 }
 
@@ -336,7 +338,9 @@ static void explain(struct pull_handler *p, const struct job *job, const struct 
         snprintf(dst, n_bytes, "min clock is %llu, needs %llu%s", (unsigned long long)min_clock,
                  (unsigned long long)needs, is_sync_point ? ", a sync point" : "");
 
-    if (!reply_queue_shows_gone(p->request->replies))
+    if (!reply_queue_is_current(p->request->replies, uv_now(p->request->loop)))
+        snprintf(dst, n_bytes, "the standby does not answer, and may be the primary by now");
+    else if (!reply_queue_shows_gone(p->request->replies))
         snprintf(dst, n_bytes, "a worker is gone, and the standby has not acknowledged that");
     else if (min_clock >= needs)
         snprintf(dst, n_bytes, "all have finished the clock before, which is being combined");
@@ -505,20 +509,22 @@ void pull_handler_retry(struct pull_handler *p)
 {
     struct pending_pull **at = &p->parked.first, *parked;
     struct connection *c;
+    bool is_reader;
     int status;
 
     p->any_congested = false;
     p->retried_cost = 0;
     while ((parked = *at)) {
         c = parked->connection;
-        parked->worker = request_context_waiting_worker(p->request, c);
-        if (parked->worker &&
+        is_reader = strcmp(c->hello.role, "reader") == 0;
+        parked->worker = is_reader ? NULL : request_context_waiting_worker(p->request, c);
+        if ((parked->worker || is_reader) &&
             (!is_ready(p, parked->worker, &parked->pull) || is_congested(p, c))) {
             at = &parked->next;
             continue;
         }
         unpark(p, at);
-        if (parked->worker) {
+        if (parked->worker || is_reader) {
             status = answer(p, parked);
         } else {
             status =

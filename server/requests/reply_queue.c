@@ -24,7 +24,9 @@ static uint64_t bytes_of(const struct bytes *frame)
 
 void reply_queue_init(struct reply_queue *q)
 {
-    *q = (struct reply_queue){ .pool = { .n_max = POOLED_MAX }, .by_standby = UINT64_MAX };
+    *q = (struct reply_queue){ .pool = { .n_max = POOLED_MAX },
+                               .by_standby = UINT64_MAX,
+                               .alone_until_ms = UINT64_MAX };
     q->last = &q->first;
 }
 

@@ -45,6 +45,8 @@ struct reply_queue {
         by_standby; /* acknowledged is the smaller one; UINT64_MAX: nothing is waited for */
     uint64_t
         gone; /* the newest record by which a worker was declared gone while a standby follows */
+    /* loop time, until which no other psd can serve these shards; UINT64_MAX: it is not to be asked */
+    uint64_t alone_until_ms;
     struct queued_reply *first, **last; /* owned: waiting, by number */
     struct free_list pool;              /* owned: sent, for the next ones */
     uint64_t n_waiting, since_ns;       /* since_ns: of the first */
@@ -92,6 +94,12 @@ static inline void reply_queue_note_gone(struct reply_queue *q, uint64_t number)
 static inline bool reply_queue_shows_gone(const struct reply_queue *q)
 {
     return q->gone <= q->by_standby;
+}
+
+/* False while another psd may be the primary by now: pulls wait, as what is here may be old. */
+static inline bool reply_queue_is_current(const struct reply_queue *q, uint64_t loop_ms)
+{
+    return loop_ms <= q->alone_until_ms;
 }
 
 /* True if the log lets a push begin. */

@@ -15,6 +15,8 @@
 #include "common/address.h"
 #include "common/memory.h"
 #include "common/token_file.h"
+#include "server/cluster/etcd_lookup.h"
+#include "server/cluster/etcd_url.h"
 #include "tests/bench/psbench_cases.h"
 #include "tests/bench/psbench_core.h"
 #include "tests/bench/psbench_cpu.h"
@@ -25,11 +27,12 @@
 #include "tests/bench/psbench_run.h"
 #include "worker/client/discovery.h"
 
+#define FIND_MS 20000u /* etcd is waited for */
 #define AT(field) offsetof(struct psbench_settings, field)
 
 /* clang-format off */
 static const struct setting rows[] = {
-    { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070", "any node of the cluster", AT(server), 0, 0 },
+    { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070", "any node of the cluster, or etcd://HOST:PORT/CLUSTER", AT(server), 0, 0 },
     { "server", "token", SETTING_TEXT, "TEXT", "", "the cluster's secret", AT(token), 0, 0 },
     { "server", "token-file", SETTING_TEXT, "FILE", "",
       "holds the secret that the node wants to be shown, where --token does not give it; empty: none", AT(token_file), 0, 0 },
@@ -99,8 +102,11 @@ static const struct settings_table table = {
 static int check_server(const struct psbench_settings *s, struct err *err)
 {
     struct address ignored[DISCOVERY_SERVERS_MAX];
+    struct etcd_url url;
     uint32_t n;
-    int status = address_list(s->server, DISCOVERY_SERVERS_MAX, ignored, &n, err);
+    int status = etcd_url_is(s->server)
+                     ? etcd_url_parse(s->server, &url, err)
+                     : address_list(s->server, DISCOVERY_SERVERS_MAX, ignored, &n, err);
     struct err why = *err;
 
     return status ? err_set(err, PS_ESETTING, "server: %.400s", why.text) : 0;
@@ -213,14 +219,29 @@ static int run_cases(struct psbench_settings *s, const struct psbench_case *case
     return status;
 }
 
+/* etcd says once where they are. */
+static int find_servers(struct psbench_settings *s, enum settings_action action,
+                        struct err *err)
+{
+    char url[SETTINGS_TEXT_MAX];
+
+    if (!etcd_url_is(s->server) || action != SETTINGS_RUN)
+        return 0;
+    snprintf(url, sizeof url, "%s", s->server);
+    return etcd_lookup_servers(&(struct coord_options){ .url = url }, FIND_MS, s->server,
+                               sizeof s->server, err);
+}
+
 /* With SETTINGS_CHECK, all that is done before a server is asked. */
 static int run(struct psbench_settings *s, enum settings_action action)
 {
     struct psbench_case *cases = memory_alloc(PSBENCH_CASES_MAX * sizeof *cases);
     struct err err = { 0 };
     uint32_t n;
-    int status = check(s, &err), code = 2;
+    int status = find_servers(s, action, &err), code = status ? 1 : 2;
 
+    if (!status)
+        status = check(s, &err);
     if (!status)
         status = psbench_cases_list(s, cases, &n, &err);
     if (!status && action == SETTINGS_RUN) {

@@ -364,16 +364,16 @@ static void fill_replication(enum frame_type type, union message *m)
                                      "a.b:700", 2, { 9 }, 2,    bytes };
     if (type == FRAME_FOLLOW_REPLY)
         m->follow_reply =
-            (struct follow_reply){ 0, "", 5, 7, FOLLOW_GO_ON, 2, { 8, 9 }, 1, bytes };
+            (struct follow_reply){ 0, "", 5, 7, FOLLOW_GO_ON, 2, { 8, 9 }, 1, bytes, "avx2" };
     if (type == FRAME_FILE)
         m->file = (struct file_request){ "00000000000000000007/MANIFEST", 300, 400 };
     if (type == FRAME_FILE_REPLY)
         m->file_reply = (struct file_reply){ 0, "", 500, bytes, 40 };
     if (type == FRAME_FETCH)
-        m->fetch = (struct fetch){ 5, 400, 300, 200, 77, 1000, 65536 };
+        m->fetch = (struct fetch){ 5, 400, 300, 200, 77, 1000, 65536, "a row" };
     if (type == FRAME_FETCH_REPLY)
-        m->fetch_reply =
-            (struct fetch_reply){ 0, "", 5, 400, 500, 450, 78, true, 3, bytes, 40 };
+        m->fetch_reply = (struct fetch_reply){ 0,    "", 5,     400, 500, 450,     78,
+                                               true, 3,  bytes, 40,  2,   { 1, 2 } };
     if (type == FRAME_WATCH)
         m->watch = (struct watch){ 5, 10000 };
     if (type == FRAME_WATCH_REPLY)

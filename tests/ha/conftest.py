@@ -7,7 +7,9 @@ import pytest
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "system")]
 
-from pair import Pair, knows_standbys  # noqa: E402 (in this folder; the path is set first)
+from etcd import Etcd  # noqa: E402 (in this folder; the path is set first)
+from etcd_pair import CountedPair  # noqa: E402
+from pair import Pair, knows_standbys  # noqa: E402
 
 
 @pytest.fixture
@@ -24,3 +26,38 @@ def pair(tmp_path):
     yield start
     for p in pairs:
         p.end()
+
+
+def run_etcd(folder, n_members):
+    etcd = Etcd(folder, n_members)
+    yield etcd
+    etcd.end()
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory):
+    """One member, for all tests of a file; they leave it as they found it."""
+    yield from run_etcd(tmp_path_factory.mktemp("etcd"), 1)
+
+
+@pytest.fixture(scope="module")
+def etcds(tmp_path_factory):
+    """Three."""
+    yield from run_etcd(tmp_path_factory.mktemp("etcds"), 3)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(etcd, *flags): a pair that is in sync, and a worker that has pushed. What was done to etcd is undone at the end."""
+    begun = []
+
+    def begin(etcd, *flags, url=None):
+        begun.append((CountedPair(tmp_path / f"pair{len(begun)}", "--coord", url or etcd.url(), *flags), etcd))
+        pair = begun[-1][0]
+        pair.counter.ask("go")
+        return pair, pair.counter
+
+    yield begin
+    for pair, etcd in begun:
+        pair.end()
+        etcd.heal()

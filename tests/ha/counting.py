@@ -11,15 +11,20 @@ BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve
 WAIT_S = 60
 
 
+def psd_environment():
+    """With the Python package of this tree."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "worker/python"), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}
+
+
 class Counter:
     """prefix: of its command line."""
 
     def __init__(self, folder, servers, mode, prefix=()):
         self.mode = mode
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "worker/python"), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}
         self.log = open(folder / f"{mode}.log", "w")
-        command = [*prefix, sys.executable, ROOT / "tests/ha/counter.py", f"psd://{servers}", mode]
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        command = [*prefix, sys.executable, ROOT / "tests/ha/counter.py", servers if "://" in servers else f"psd://{servers}", mode]
+        self.process = subprocess.Popen(command, env=psd_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.longest_ms = 0.0
         assert self.answer() == {"joined": True}
 
     def answer(self):
@@ -30,7 +35,27 @@ class Counter:
     def ask(self, what):
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
-        return self.answer()
+        said = self.answer()
+        self.longest_ms = max(self.longest_ms, said.get("longest_ms", 0.0))
+        return said
+
+    def stall(self):
+        """The longest push since this was last asked, in ms."""
+        self.ask("go")
+        longest, self.longest_ms = self.longest_ms, 0.0
+        return longest
+
+    def push_on(self, n=20):
+        """So many acknowledged pushes later."""
+        until = self.ask("go")["pushed"] + n
+        while self.ask("go")["pushed"] < until:
+            pass
+
+    def check(self):
+        """All that was acknowledged is applied once. The worker ends."""
+        end = self.ask("stop")
+        assert end["lowest"] == end["highest"] == end["pushed"] and not end["lost"], end
+        assert self.process.wait(WAIT_S) == 0
 
     def close(self):
         self.process.kill()

@@ -39,9 +39,12 @@ class Member:
     def await_ready(self):
         wait_for("psd's start", lambda: self.says("psd ready: "))
 
+    def status(self):
+        said = self.psctl("status", "--json", "--node", "0")
+        return {} if said.returncode else json.loads(said.stdout)
+
     def replication(self):
-        said = self.psctl("status", "--json")
-        return {} if said.returncode else json.loads(said.stdout).get("replication", {})
+        return self.status().get("replication", {})
 
     def promote(self):
         """Says how long it took until the promotion was answered. The first tries may still see the primary's end."""

@@ -2,120 +2,39 @@
 
 import json
 import os
-import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
-from pair import Pair
-from training import BIN, free_ports, wait_for
+from counting import Counter, psd_environment
+from etcd import Etcd
+from etcd_pair import CountedPair, await_takeover, kill, rejoin
+from pair import Member
+from training import BIN, finish, free_ports, psworker, synth, wait_for
 
-COUNTER = pathlib.Path(__file__).with_name("counter.py")
-PYTHON = pathlib.Path(__file__).resolve().parents[2] / "worker/python"
-
-
-class Etcd:
-    def __init__(self, folder):
-        if not shutil.which("etcd"):
-            pytest.skip("there is no etcd on PATH (Debian: etcd-server)")
-        port, peer_port = free_ports(2)
-        self.url, self.address = f"etcd://127.0.0.1:{port}/t", f"127.0.0.1:{port}"
-        own, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
-        with open(folder / "etcd.log", "a", encoding="utf-8") as log:
-            self.proc = subprocess.Popen(
-                ["etcd", "--name", "m0", "--data-dir", folder / "etcd", "--listen-client-urls", own,
-                 "--advertise-client-urls", own, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", f"m0={peer}"], stdout=log, stderr=log)
-
-    def end(self):
-        self.proc.kill()
-        self.proc.wait()
-
-
-class Counter:
-    """A worker that counts; it has had no word of what happens."""
-
-    def __init__(self, pair, mode):
-        env = {**os.environ, "PYTHONPATH": str(PYTHON), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}
-        self.proc = subprocess.Popen([sys.executable, COUNTER, f"psd://{pair.servers}", mode], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE, text=True, env=env)
-        self.answer()
-
-    def answer(self):
-        line = self.proc.stdout.readline()
-        assert line, f"the worker has ended: {self.proc.wait(60)}"
-        return json.loads(line)
-
-    def ask(self, word):
-        self.proc.stdin.write(word + "\n")
-        self.proc.stdin.flush()
-        return self.answer()
-
-    def check(self):
-        end = self.ask("stop")
-        assert end["lowest"] == end["highest"] == end["pushed"], end
-        assert not end["lost"], end
-        assert self.proc.wait(60) == 0
-
-
-@pytest.fixture(name="etcd")
-def one_etcd(tmp_path):
-    e = Etcd(tmp_path)
-    yield e
-    e.proc.send_signal(signal.SIGCONT)
-    e.end()
-
-
-@pytest.fixture(name="start")
-def pair_that_counts(tmp_path, etcd):
-    """start(*flags): a pair that is in sync, and a worker that has pushed."""
-    begun = []
-
-    def start(*flags):
-        pair = Pair(tmp_path / "pair", "--coord", etcd.url, *flags)
-        counter = Counter(pair, "async")
-        begun.append((pair, counter))
-        assert counter.ask("go")["pushed"]
-        return pair, counter
-
-    yield start
-    for pair, counter in begun:
-        counter.proc.kill()
-        counter.proc.wait()
-        pair.primary.proc.send_signal(signal.SIGCONT)
-        pair.end()
-
-
-def await_takeover(pair):
-    wait_for("the takeover", lambda: pair.standby.replication().get("role") == "primary", 30)
-    pair.primary, pair.standby = pair.standby, pair.primary
-
-
-def rejoin(pair):
-    """Who was the primary has ended, and starts as it did before."""
-    pair.standby.start()
-    pair.await_in_sync()
+ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 2))
 
 
 @pytest.mark.parametrize("durability", ["fsync", "async"])
-def test_a_killed_primary_is_replaced_without_a_person(start, durability):
-    pair, counter = start("--durability", durability)
-    for n in range(int(os.environ.get("PS_HA_ROUNDS", 2))):
-        pair.primary.proc.kill()
-        pair.primary.proc.wait()
+def test_a_killed_primary_is_replaced_without_a_person(start, etcd, durability):
+    pair, counter = start(etcd, "--durability", durability)
+    for _ in range(ROUNDS):
+        kill(pair.primary)
         await_takeover(pair)
-        print(f"kill -9, {durability}: stall {counter.ask('go')['longest_ms']:.0f} ms")
+        print(f"kill -9, {durability}: stall {counter.stall():.0f} ms")
         rejoin(pair)
     counter.check()
 
 
-def test_a_primary_that_stands_still_is_replaced_and_deposed(start):
-    pair, counter = start()
+def test_a_primary_that_stands_still_is_replaced_and_deposed(start, etcd):
+    pair, counter = start(etcd)
     pair.primary.proc.send_signal(signal.SIGSTOP)
     await_takeover(pair)
-    print(f"SIGSTOP: stall {counter.ask('go')['longest_ms']:.0f} ms")
+    print(f"SIGSTOP: stall {counter.stall():.0f} ms")
     pair.standby.proc.send_signal(signal.SIGCONT)
     assert pair.standby.proc.wait(60) == 3
     assert pair.standby.says("the coordination service names")
@@ -124,32 +43,219 @@ def test_a_primary_that_stands_still_is_replaced_and_deposed(start):
 
 
 def test_without_etcd_pushes_go_on_while_both_live(start, etcd):
-    pair, counter = start()
-    etcd.proc.send_signal(signal.SIGSTOP)
+    pair, counter = start(etcd)
+    etcd.signal(signal.SIGSTOP, 0)
     for member in (pair.primary, pair.standby):
         wait_for("a word of it", lambda m=member: m.says("the service does not answer"), 60)
     before = counter.ask("go")["pushed"]
     wait_for("pushes", lambda: counter.ask("go")["pushed"] > before + 100, 60)
-    etcd.proc.send_signal(signal.SIGCONT)
+    etcd.heal()
     wait_for("its return", lambda: pair.standby.says("the service answers again"), 60)
-    pair.primary.proc.kill()
-    pair.primary.proc.wait()
+    kill(pair.primary)
     await_takeover(pair)
     counter.check()
 
 
-def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start):
+READS = """
+import sys
+import psd
+with psd.connect(sys.argv[1], job="count-async", reader=True) as client:
+    print("rows", client.table("sums").pull([1, 2]).shape)
+"""
+
+
+def test_a_primary_that_may_have_been_replaced_answers_no_pull(start, etcd):
+    """Its standby is silent, and etcd does not say which of them is the primary."""
+    pair, counter = start(etcd)
+    etcd.signal(signal.SIGSTOP, 0)
+    pair.standby.proc.send_signal(signal.SIGSTOP)
+    wait_for("its wait in why", lambda: "pulls wait" in pair.primary.psctl("why").stdout, 30)
+    with subprocess.Popen([sys.executable, "-c", READS, f"psd://{pair.primary.address}"], stdout=subprocess.PIPE, text=True,
+                          env=psd_environment()) as reader:
+        wait_for("a pull that waits", lambda: re.search(r'"parked_pulls": ?[1-9]', pair.primary.psctl("status", "--json").stdout), 30)
+        pair.standby.proc.send_signal(signal.SIGCONT)
+        etcd.heal()
+        assert reader.communicate(timeout=60)[0].startswith("rows")
+    counter.check()
+
+
+def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start, etcd):
     """The primary goes on alone; restarted without its standby it serves, and a standby that was not in sync does not."""
-    pair, counter = start("--durability", "fsync")
-    pair.standby.proc.kill()
-    pair.standby.proc.wait()
+    pair, counter = start(etcd, "--durability", "fsync")
+    kill(pair.standby)
     wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
     counter.ask("go")
-    pair.primary.proc.kill()
-    pair.primary.proc.wait()
+    kill(pair.primary)
     pair.standby.start("--standby", pair.primary.address)
     wait_for("its first dial", lambda: pair.standby.replication().get("state") == "spare", 30)
     pair.primary.start()
     pair.await_in_sync()
     assert pair.primary.replication()["role"] == "primary"
     counter.check()
+
+
+def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(start, etcd):
+    """The standby still believes that it is in sync: it stood still while its primary went on alone."""
+    pair, counter = start(etcd, "--durability", "fsync")
+    pair.standby.proc.send_signal(signal.SIGSTOP)
+    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    counter.ask("go")
+    kill(pair.primary)
+    pair.standby.proc.send_signal(signal.SIGCONT)
+    wait_for("the end of its sessions", lambda: pair.standby.replication().get("state") == "spare", 30)
+    refused = pair.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "--accept-loss" in refused.stderr, refused
+    pair.primary.start()
+    pair.await_in_sync()
+    counter.check()
+
+
+def test_a_second_promotion_is_refused_and_the_first_one_goes_on(start, etcd):
+    pair, counter = start(etcd, "--failover-after", "1h")
+    pair.primary.proc.send_signal(signal.SIGSTOP)
+    etcd.signal(signal.SIGSTOP, 0)
+    first = subprocess.Popen([BIN / "psctl", "promote", "--the-other-is-dead", "--server", pair.standby.address],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for("the promotion", lambda: pair.standby.replication().get("state") == "promoting", 30)
+    refused = pair.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "one is under way" in refused.stderr, refused
+    assert first.poll() is None
+    etcd.heal()
+    assert "is the primary now" in first.communicate(timeout=60)[0]
+    assert first.returncode == 0
+    pair.primary.proc.send_signal(signal.SIGCONT)
+    assert pair.primary.proc.wait(60) == 3
+    counter.check()
+
+
+def test_of_two_psd_of_one_name_and_history_the_one_with_the_greater_term_serves(etcd, tmp_path):
+    """As of a virtual machine that is copied while it runs."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    first = Member(tmp_path / "a", free_ports(1)[0], "--shards", "1", "--coord", etcd.url(), "--advertise", address)
+    first.start()
+    first.await_ready()
+    second = Member(tmp_path / "b", free_ports(1)[0], *first.flags)
+    shutil.copytree(first.data, second.data)
+    second.start()
+    second.await_ready()
+    assert first.proc.wait(60) == 3
+    assert first.says("another psd with this one's name")
+    second.proc.kill()
+    second.proc.wait()
+
+
+def test_a_standby_that_stood_still_itself_does_not_take_over(start, etcd):
+    """For longer than --failover-after, and not so long that its primary gives it up."""
+    pair, counter = start(etcd, "--standby-patience", "5s")
+    for _ in range(3):
+        pair.standby.proc.send_signal(signal.SIGSTOP)
+        time.sleep(1)  # its pause is the case
+        pair.standby.proc.send_signal(signal.SIGCONT)
+        pushed = counter.ask("go")["pushed"]
+        wait_for("pushes", lambda n=pushed: counter.ask("go")["pushed"] > n + 20, 30)
+    assert pair.primary.replication()["role"] == "primary" and not pair.standby.says("takes over")
+    counter.check()
+
+
+def run(program, *words):
+    return subprocess.run([BIN / program, *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_programs_find_the_nodes_by_etcd(tmp_path, etcd):
+    """psctl, psbench, psworker and the Python package are given etcd's address alone, and a job goes on through a failover."""
+    url = etcd.url()
+    missing = run("psctl", "cluster", "--coord", url)
+    assert missing.returncode == 1 and "no psd has served under this cluster's name" in missing.stderr, missing
+    pair = CountedPair(tmp_path / "pair", "--coord", url, servers=url)
+    try:
+        group = json.loads(run("psctl", "cluster", "--coord", url, "-o", "json").stdout)["groups"][0]
+        assert (group["primary"], group["standby"], group["in_sync"]) == (pair.primary.address, pair.standby.address, True)
+        assert run("psctl", "cluster", "--server", pair.standby.address).stdout.count(pair.standby.address) == 1
+        assert pair.primary.address in run("psctl", "status", "--coord", url).stdout
+        bench = run("psbench", "push", "--server", url, "--rows", "4000", "--keys-per-request", "100", "--seconds", "0.2", "--warmup", "0")
+        assert bench.returncode == 0, bench.stderr
+        worker = psworker("train", "--data", synth(tmp_path / "log.tsv", 4000), "--servers", url, "--format", "criteo", "--job", "j",
+                          "--mode", "async", "--bottom", "32", "--top", "32", "--dim", "8", "--batch", "64", "--epochs", "30", "--json", "-", "--progress-every", "20ms")
+        assert worker.stdout.readline()
+        kill(pair.primary)
+        await_takeover(pair)
+        finish(worker)
+        said = run("psctl", "cluster", "--coord", url)
+        assert said.returncode == 1 and f"{pair.standby.address} does not answer" in said.stdout, said
+        pair.counter.check()
+        pair.counter.close()
+        pair.counter = Counter(tmp_path, url, "async")  # the new primary first
+        pair.counter.push_on()
+    finally:
+        pair.end()
+
+
+def test_a_psd_with_the_name_of_another_cluster_keeps_its_data(tmp_path, etcd):
+    """It does not serve, says why, and goes on under its own name."""
+    urls = [etcd.url(), etcd.url()]
+    members = [Member(tmp_path / name, port, "--shards", "2") for name, port in zip("ab", free_ports(2))]
+    try:
+        for member, url in zip(members, urls):
+            member.start("--coord", url)
+            member.await_ready()
+            counter = Counter(member.log.parent, member.address, "async")
+            counter.push_on()
+            counter.check()
+        stranger = members[1]
+        kill(stranger)
+        stranger.start("--coord", urls[0])
+        wait_for("the sentence", lambda: "is the name behind" in stranger.psctl("why").stdout, 30)
+        assert not stranger.status()["ready"]
+        assert stranger.psctl("promote", "--accept-loss").returncode == 1
+        kill(stranger)
+        stranger.start("--coord", urls[1])
+        wait_for("its rows", lambda: stranger.status().get("totals", {}).get("rows") == 64, 30)
+        kill(stranger)
+        stranger.flags = ("--shards", "4")
+        stranger.start("--coord", urls[0], "--data-dir", tmp_path / "new")
+        wait_for("the sentence", lambda: "1 nodes of 2 shards, and this psd is of 1 nodes of 4" in stranger.psctl("why").stdout, 30)
+        assert members[0].status()["ready"]
+    finally:
+        kill(*members)
+
+
+def test_etcd_that_asks_for_certificates_and_a_password(tmp_path):
+    etcd = Etcd(tmp_path, guarded=True)
+    url, pair = etcd.url(), None
+    try:
+        pair = CountedPair(tmp_path / "pair", "--coord", url, *etcd.flags())
+        pair.counter.push_on()
+        kill(pair.primary)
+        await_takeover(pair)
+        assert pair.primary.address in run("psctl", "cluster", "--coord", url, *etcd.flags()).stdout
+        refused = run("psctl", "cluster", "--coord", url, "--timeout", "500ms")
+        assert refused.returncode == 1 and "does it want TLS (coord-ca)" in refused.stderr, refused
+        access = {name.replace("-", "_"): str(value) for name, value in etcd.access().items()}
+        found = subprocess.run([sys.executable, "-c", f"import psd; print(psd.connect('{url}', reader=True, **{access!r}).url)"], text=True,
+                               stdout=subprocess.PIPE, timeout=60, check=False, env=psd_environment())
+        assert found.stdout == f"psd://{pair.primary.address}\n", found
+        pair.counter.check()
+    finally:
+        if pair:
+            pair.end()
+        etcd.end()
+
+
+def test_a_directory_that_is_older_than_the_claim_serves_with_accept_loss_alone(etcd, tmp_path):
+    """A backup that was put back: it lacks what its successor has acknowledged."""
+    member = Member(tmp_path / "a", free_ports(1)[0], "--shards", "1", "--coord", etcd.url(), "--durability", "fsync")
+    for n in range(2):
+        member.start()
+        wait_for("psd's start", lambda n=n: member.log.read_text().count("psd ready: ") > n)
+        member.proc.kill()
+        member.proc.wait()
+        if not n:
+            shutil.copytree(member.data, tmp_path / "backup")
+    shutil.rmtree(member.data)
+    shutil.move(tmp_path / "backup", member.data)
+    member.start()
+    wait_for("a refusal", lambda: member.says("has not the group's data"))
+    assert member.psctl("promote", "--accept-loss").returncode == 0
+    wait_for("psd's start", lambda: member.log.read_text().count("psd ready: ") == 3)
+    member.proc.kill()
+    member.proc.wait()

@@ -11,6 +11,7 @@ import pytest
 from networks import Networks
 from pair_on_hosts import Pair
 
+# A fault returns the stalls that a worker has told of during it.
 ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 2))
 
 
@@ -18,24 +19,27 @@ def kill(pair, dice):
     pair.serving().kill()
     pair.promote()
     pair.other().start()
+    return []
 
 
 def stop(pair, dice):
     pair.serving().signal(signal.SIGSTOP)
     pair.promote("--the-other-is-dead")
-    pair.counters[dice.randrange(3)].ask("go")
+    stalls = [pair.counters[dice.randrange(3)].ask("go")["longest_ms"]]
     pair.other().signal(signal.SIGCONT)
     pair.await_deposed()
     pair.other().start()
+    return stalls
 
 
 def unplug(pair, dice):
     pair.networks.unplug(pair.serving().name)
     pair.promote("--the-other-is-dead")
-    pair.counters[dice.randrange(3)].ask("go")
+    stalls = [pair.counters[dice.randrange(3)].ask("go")["longest_ms"]]
     pair.networks.heal()
     pair.await_deposed()
     pair.other().start()
+    return stalls
 
 
 def drop(pair, dice):
@@ -43,28 +47,35 @@ def drop(pair, dice):
     names = [pair.serving().name, pair.other().name]
     dice.shuffle(names)
     pair.networks.drop(*names)
-    pair.stalls()
+    stalls = pair.stalls()
     pair.networks.heal()
+    return stalls
 
 
 def kill_standby(pair, dice):
     pair.other().kill()
-    pair.stalls()
+    stalls = pair.stalls()
     pair.other().start()
+    return stalls
 
 
-@pytest.mark.parametrize("durability", ["fsync", "async"])
+DISK = pytest.param("disk", marks=pytest.mark.skipif("PS_HA_ROUNDS" not in os.environ, reason="PS_HA_ROUNDS is not set"))
+
+
+@pytest.mark.parametrize("durability", ["fsync", "async", DISK])
 @pytest.mark.parametrize("fault", [kill, stop, unplug, drop, kill_standby])
 def test_no_push_is_lost_or_applied_twice(tmp_path, fault, durability):
+    """disk: of both, fsync here and --standby-ack disk there."""
     seed = int(os.environ.get("PS_SEED", "1"), 0)
     print(f"PS_SEED={seed}")
     dice = random.Random(f"{seed} {fault.__name__} {durability}")
     longest = []
-    with Networks("abw") as networks, Pair(networks, tmp_path, "--durability", durability) as pair:
+    args = ["--durability", "fsync", "--standby-ack", "disk"] if durability == "disk" else ["--durability", durability]
+    with Networks("abw") as networks, Pair(networks, tmp_path, *args) as pair:
         pair.count("async", "ssp", "bsp")
         for _ in range(ROUNDS):
             pair.stalls()
-            fault(pair, dice)
+            longest += fault(pair, dice)
             pair.await_sync()
             longest += pair.stalls()
         pair.check()

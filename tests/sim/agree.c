@@ -20,7 +20,7 @@ static void raise_to(uint64_t *at, uint64_t incarnation)
 
 void agree_suspected(struct world *w, uint32_t shard)
 {
-    struct shard_record *rec = &w->records[shard];
+    struct shard_record *rec = w->records[shard];
 
     for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
         const struct worker *worker = worker_of(rec, rank);
@@ -38,24 +38,24 @@ void agree_suspected(struct world *w, uint32_t shard)
 void agree_started(struct world *w, uint32_t shard)
 {
     for (uint32_t rank = 0; rank < PLAN_N_WORKERS_MAX; rank++) {
-        struct record_rank *r = &w->records[shard].ranks[rank];
+        struct record_rank *r = &w->records[shard]->ranks[rank];
 
         r->refused_before = r->refused;
         r->suspected_us = 0;
     }
-    w->records[shard].n_starts++;
+    w->records[shard]->n_starts++;
 }
 
 /* --- deaths --- */
 
 void agree_begin_join(struct world *w, uint32_t shard)
 {
-    w->records[shard].is_joining = true;
+    w->records[shard]->is_joining = true;
 }
 
 void agree_end_join(struct world *w, uint32_t shard)
 {
-    w->records[shard].is_joining = false;
+    w->records[shard]->is_joining = false;
 }
 
 /* The job starts afresh: who has been given up is dead with its steps, and none of the next ones is combined without it. */
@@ -66,10 +66,10 @@ static bool dies_with_run(const struct shard_record *rec)
 
 static void check_death(const struct world *w, uint32_t shard, const struct fact *fact)
 {
-    if (dies_with_run(&w->records[shard]))
+    if (dies_with_run(w->records[shard]))
         return;
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        if (i != shard && w->records[i].ranks[fact->rank].refused < fact->incarnation)
+        if (i != shard && w->records[i]->ranks[fact->rank].refused < fact->incarnation)
             world_fail(w,
                        "shard %u: rank %u, incarnation %llu, is dead, and shard %u would take "
                        "what comes of it",
@@ -87,7 +87,7 @@ static bool counts_on(const struct world *w, uint32_t lacks, uint32_t rank,
         if (p->rank != rank || p->incarnation != incarnation || p->shard != lacks)
             continue;
         if (p->clock == clock ? p->tick && p->is_acked
-                              : p->clock > clock && w->records[lacks].n_starts == 1)
+                              : p->clock > clock && w->records[lacks]->n_starts == 1)
             return true;
     }
     return false;
@@ -119,7 +119,7 @@ static bool took_push_since(const struct history *h, uint32_t rank, uint64_t inc
 static void check_difference(const struct world *w, uint32_t has, uint32_t lacks, uint32_t rank,
                              uint64_t clock)
 {
-    const struct shard_record *with = &w->records[has], *without = &w->records[lacks];
+    const struct shard_record *with = w->records[has], *without = w->records[lacks];
     uint64_t incarnation = with->model.combined[clock].incarnations[rank];
     const struct fact *death = find_death(&without->history, rank, incarnation);
 
@@ -148,11 +148,11 @@ static void check_clock(const struct world *w, uint32_t shard, uint64_t clock)
 
     if (w->plan.durability != WAL_FSYNC || clock >= PLAN_N_STEPS_MAX)
         return;
-    c = &w->records[shard].model.combined[clock];
+    c = &w->records[shard]->model.combined[clock];
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        const struct model_combined *other = &w->records[i].model.combined[clock];
+        const struct model_combined *other = &w->records[i]->model.combined[clock];
 
-        if (!is_first_run(&w->records[shard], clock) || !is_first_run(&w->records[i], clock))
+        if (!is_first_run(w->records[shard], clock) || !is_first_run(w->records[i], clock))
             continue;
         for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
             /* Who takes a rank does its clock again: the older process's push stays where that did not come. */
@@ -166,7 +166,7 @@ static void check_clock(const struct world *w, uint32_t shard, uint64_t clock)
 
 void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact)
 {
-    struct record_rank *r = &w->records[shard].ranks[fact->rank];
+    struct record_rank *r = &w->records[shard]->ranks[fact->rank];
 
     if (fact->type == SHARD_EVENT_GONE) {
         raise_to(&r->refused, fact->incarnation);
@@ -198,11 +198,11 @@ static bool log_holds_pushes(const struct world *w, const struct shard_record *r
 static bool is_relay(const struct world *w, uint32_t rank)
 {
     for (uint32_t n = 0; n < w->plan.n_shards; n++) {
-        const struct worker *worker = worker_of(&w->records[n], rank);
+        const struct worker *worker = worker_of(w->records[n], rank);
 
         if (!worker || worker->state != WORKER_LIVE || !worker->relays ||
             worker->is_suspected || worker->last_seen_ms + w->plan.lease_ms / 2 < world_ms(w) ||
-            log_holds_pushes(w, &w->records[n]))
+            log_holds_pushes(w, w->records[n]))
             return false;
     }
     return rank != w->plan.mute;
@@ -212,11 +212,11 @@ static bool is_relay(const struct world *w, uint32_t rank)
  * does not hear the suspect itself. */
 static uint32_t n_needed(const struct world *w, uint32_t shard, uint32_t suspect)
 {
-    const struct worker *it = worker_of(&w->records[shard], suspect);
+    const struct worker *it = worker_of(w->records[shard], suspect);
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < w->plan.n_workers && n < 2; i++) {
-        const struct worker *other = worker_of(&w->records[shard], i);
+        const struct worker *other = worker_of(w->records[shard], i);
 
         n += i != suspect && other &&
              (other->state == WORKER_EXPECTED ||
@@ -244,14 +244,15 @@ void agree_turn(struct world *w, uint32_t shard)
 
     agree_suspected(w, shard);
     for (uint32_t rank = 0; w->plan.n_shards > 1 && rank < w->plan.n_workers; rank++) {
-        struct record_rank *r = &w->records[shard].ranks[rank];
-        const struct worker *worker = worker_of(&w->records[shard], rank);
+        struct record_rank *r = &w->records[shard]->ranks[rank];
+        const struct worker *worker = worker_of(w->records[shard], rank);
 
         if (!worker || !worker->is_suspected) {
             r->suspected_us = 0;
             continue;
         }
-        if (!r->suspected_us || r->suspected != worker->incarnation || !is_relayed(w, rank)) {
+        if (!r->suspected_us || r->suspected != worker->incarnation || !is_relayed(w, rank) ||
+            w->lines) { /* pushes may wait for a standby, too */
             r->suspected = worker->incarnation;
             r->suspected_us = now_us;
         }
@@ -274,7 +275,7 @@ static bool is_recorded(const struct history *h, const struct sent_push *push)
 void agree_joined(struct world *w, uint32_t shard, const struct membership_join *join,
                   const struct worker *worker)
 {
-    const struct history *h = &w->records[shard].history;
+    const struct history *h = &w->records[shard]->history;
 
     for (struct sent_push *p = w->push_history.first; p; p = p->next) {
         if (p->shard != shard || p->rank != join->rank || p->incarnation != join->incarnation)

@@ -111,6 +111,8 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
         .shard_index = at->local,
         .identity = { .node = at->node, .shard = at->shard, .n_shards = w->plan.n_shards },
         .at = to ? *to : (struct recover_shard_at){ 0 },
+        .follows = check_record(w, at)->life.follower != NULL,
+        .keep = UINT64_MAX,
         .report = on_report,
         .arg = (void *)(uintptr_t)w
     };
@@ -122,7 +124,8 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
                                                            .sync_steps = w->plan.sync_steps });
     int status;
 
-    snprintf(data_dir, sizeof data_dir, OS_DATA_DIR "%u", w->nodes[at->node].number);
+    snprintf(data_dir, sizeof data_dir, OS_DATA_DIR "%u",
+             (at->member ? w->seconds : w->nodes)[at->node].number);
     status = recover_shard_run(&config, core, world_ms(w), ret_facts, err);
     *ret = core;
     if (!status)
@@ -132,9 +135,8 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
     return status;
 }
 
-uint64_t check_floor(const struct world *w, uint32_t shard, bool loses_power)
+uint64_t check_floor(const struct world *w, const struct shard_record *rec, bool loses_power)
 {
-    const struct shard_record *rec = &w->records[shard];
     uint64_t floor = loses_power ? rec->safe : rec->written;
 
     if (rec->lost && rec->lost <= floor)
@@ -144,48 +146,52 @@ uint64_t check_floor(const struct world *w, uint32_t shard, bool loses_power)
     return floor;
 }
 
-static void check_acked(const struct world *w, uint32_t shard, uint64_t last)
+/* Of a pair the other one may have it (pair.h). */
+static void check_acked(const struct world *w, const struct shard_record *rec, uint64_t last)
 {
-    const struct history *h = &w->records[shard].history;
+    const struct history *h = &rec->history;
+    const uint32_t shard = rec->shard;
 
     for (uint64_t i = last; i < h->n; i++) {
         const struct fact *fact = &h->facts[i];
 
         if (fact->type == SHARD_EVENT_PUSH && fact->push->is_acked &&
-            w->plan.durability == WAL_FSYNC)
+            w->plan.durability == WAL_FSYNC && !node_is_paired(w, rec))
             world_fail(w, "shard %u: push %llu of rank %u was acknowledged, and is lost", shard,
                        (unsigned long long)fact->push->seq, fact->rank);
     }
 }
 
-void check_promise(const struct world *w, const struct check_place *at, uint64_t last,
-                   bool loses_power)
+void check_promise(const struct world *w, const struct shard_record *rec, uint64_t last,
+                   uint64_t keep, bool loses_power)
 {
-    uint64_t floor = check_floor(w, at->shard, loses_power);
+    uint64_t floor = check_floor(w, rec, loses_power);
 
-    if (last > w->records[at->shard].history.n)
-        world_fail(w, "shard %u: %llu records are there, %llu were recorded", at->shard,
-                   (unsigned long long)last,
-                   (unsigned long long)w->records[at->shard].history.n);
-    check_acked(w, at->shard, last);
+    if (last > rec->history.n)
+        world_fail(w, "shard %u: %llu records are there, %llu were recorded", rec->shard,
+                   (unsigned long long)last, (unsigned long long)rec->history.n);
+    check_acked(w, rec, last);
+    floor = floor > keep ? keep : floor;
     /* Rows that are told for a push which is not there are no part of the log (wal_replay.h). */
-    while (floor > last &&
-           w->records[at->shard].history.facts[floor - 1].type == SHARD_EVENT_ROWS)
+    while (floor > last && rec->history.facts[floor - 1].type == SHARD_EVENT_ROWS)
         floor--;
     if (last < floor)
-        world_fail(w, "shard %u: of %llu records that were safe %llu are there", at->shard,
-                   (unsigned long long)floor, (unsigned long long)last);
+        world_fail(w, "shard %u%s: of %llu records that were safe %llu are there", rec->shard,
+                   rec->member ? " of the second member" : "", (unsigned long long)floor,
+                   (unsigned long long)last);
 }
 
-void check_fold(const struct world *w, uint32_t shard, uint64_t last, struct model *ret)
+void check_fold(const struct world *w, const struct shard_record *rec, uint64_t last,
+                struct model *ret)
 {
     model_init(ret, &w->plan);
-    model_copy(&w->records[shard].base, ret);
+    model_copy(&rec->base, ret);
     for (uint64_t i = 0; i < last; i++) {
-        const char *wrong = model_apply(ret, &w->records[shard].history.facts[i]);
+        const char *wrong = model_apply(ret, &rec->history.facts[i]);
 
         if (wrong)
-            world_fail(w, "shard %u: record %llu: %s", shard, (unsigned long long)i + 1, wrong);
+            world_fail(w, "shard %u: record %llu: %s", rec->shard, (unsigned long long)i + 1,
+                       wrong);
     }
 }
 
@@ -203,9 +209,10 @@ void check_crash_now(struct world *w, const struct check_place *at, const struct
         disk_power_cut(&copy);
     if (check_rebuild(w, at, &copy, NULL, &core, &facts, &err) != 0)
         world_fail(w, "shard %u: if it died now it could not start: %s", at->shard, err.text);
-    check_promise(w, at, facts.end.last, loses_power);
-    check_fold(w, at->shard, facts.end.last, &model);
-    check_same(w, at, core, &model, "if it died now");
+    check_promise(w, check_record(w, at), facts.end.last, UINT64_MAX, loses_power);
+    check_fold(w, check_record(w, at), facts.end.last, &model);
+    if (facts.needs <= facts.end.last) /* else a standby goes on with what the primary has */
+        check_same(w, at, core, &model, "if it died now");
     model_deinit(&model);
     shard_free(core);
     disk_deinit(&copy);
@@ -220,9 +227,9 @@ static uint64_t interval_us(const struct plan *p)
     return 1000 * ((uint64_t)p->interval_ms + 3);
 }
 
-void check_interval(struct world *w, uint32_t shard)
+void check_interval(struct world *w, struct shard_record *rec)
 {
-    struct shard_record *rec = &w->records[shard];
+    const uint32_t shard = rec->shard;
     uint64_t bound_us = interval_us(&w->plan), now_us = machine_now_us(), spent_us;
     const struct history *h = &rec->history;
 
@@ -231,15 +238,17 @@ void check_interval(struct world *w, uint32_t shard)
     spent_us = rec->life.log_fiber->disk_us;
     if (now_us < rec->failed_us + 10 * bound_us + spent_us - rec->life.failed_disk_us)
         return;
+    if (now_us < rec->life.process->frozen_until_us + 10 * bound_us)
+        return;
     while (rec->due < h->n &&
-           h->facts[rec->due].at_us + bound_us + spent_us - h->facts[rec->due].at_disk_us <
+           h->facts[rec->due].here_us + bound_us + spent_us - h->facts[rec->due].at_disk_us <
                now_us)
         rec->due++;
     if (rec->due > rec->safe && (!rec->lost || rec->due < rec->lost))
         world_fail(
             w, "shard %u: record %llu is %llu us old and not on the disk, interval %u ms",
             shard, (unsigned long long)rec->due,
-            (unsigned long long)(now_us - h->facts[rec->due - 1].at_us), w->plan.interval_ms);
+            (unsigned long long)(now_us - h->facts[rec->due - 1].here_us), w->plan.interval_ms);
 }
 
 /* --- lock step --- */
@@ -329,7 +338,7 @@ static void check_calm(const struct world *w, const struct check_place *at, stru
 
 uint64_t check_n_steps(const struct world *w, uint32_t shard, uint64_t record)
 {
-    const struct history *h = &w->records[shard].history;
+    const struct history *h = &w->records[shard]->history;
 
     while (record && h->facts[record - 1].type != SHARD_EVENT_COMBINE)
         record--;
@@ -365,7 +374,7 @@ uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record)
     struct model model;
     uint64_t min_clock;
 
-    check_fold(w, shard, record, &model);
+    check_fold(w, w->records[shard], record, &model);
     min_clock = model_min_clock(&model);
     model_deinit(&model);
     return min_clock;
@@ -375,7 +384,7 @@ uint64_t check_min_clock(const struct world *w, uint32_t shard, uint64_t record)
 static void check_pushes(const struct world *w, const struct check_place *at,
                          uint64_t sync_point, uint64_t last)
 {
-    const struct history *h = &w->records[at->shard].history;
+    const struct history *h = &w->records[at->shard]->history;
     uint64_t n_in = 0, n_made = 0;
 
     for (uint64_t i = 0; i < h->n; i++) {
@@ -401,7 +410,7 @@ static void check_pushes(const struct world *w, const struct check_place *at,
  * from one before: whoever went on with the shard never had them. */
 static void fold_late(const struct world *w, uint32_t shard, uint64_t last, struct model *model)
 {
-    const struct history *h = &w->records[shard].history;
+    const struct history *h = &w->records[shard]->history;
 
     for (uint64_t i = last; i < h->n && !h->facts[i].is_dropped; i++) {
         const struct fact *fact = &h->facts[i];
@@ -439,7 +448,7 @@ bool check_sync_point(const struct world *w, const struct check_place *at,
         world_fail(w, "shard %u: sync point at %llu is not exact", at->shard,
                    (unsigned long long)sync_point);
     check_pushes(w, at, sync_point, facts.end.last);
-    check_fold(w, at->shard, facts.end.last, &model);
+    check_fold(w, w->records[at->shard], facts.end.last, &model);
     fold_late(w, at->shard, facts.end.last, &model);
     check_same(w, at, core, &model, "at a sync point");
     model_deinit(&model);
@@ -450,7 +459,7 @@ bool check_sync_point(const struct world *w, const struct check_place *at,
 void check_end(const struct world *w, const struct check_place *at, struct shard *core,
                const struct calm *calm)
 {
-    const struct history *h = &w->records[at->shard].history;
+    const struct history *h = &w->records[at->shard]->history;
     const struct worker *any = membership_worker(shard_membership(core), "job", 0);
     uint64_t n_acked = 0, n_in = 0;
 
@@ -458,12 +467,12 @@ void check_end(const struct world *w, const struct check_place *at, struct shard
         n_acked += p->shard == at->shard && p->is_acked;
     for (uint64_t i = 0; i < h->n; i++)
         n_in += h->facts[i].type == SHARD_EVENT_PUSH && h->facts[i].push->is_acked;
-    if (w->plan.durability == WAL_FSYNC && n_in != n_acked)
+    if (!plan_may_lose(&w->plan) && n_in != n_acked)
         world_fail(w, "shard %u: of %llu acknowledged pushes %llu are in it", at->shard,
                    (unsigned long long)n_acked, (unsigned long long)n_in);
     if (any && any->job->staleness_violations)
         world_fail(w, "shard %u: %llu pulls were answered beyond the bound", at->shard,
                    (unsigned long long)any->job->staleness_violations);
-    if (plan_is_exact(&w->plan))
+    if (plan_is_exact(&w->plan) && !w->n_dead)
         check_calm(w, at, core, calm, "at the end of clock");
 }

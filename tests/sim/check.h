@@ -11,13 +11,21 @@
 /* Where one of a node's shards stands. */
 struct check_place {
     uint32_t node, local, shard; /* shard: of the cluster */
+    uint32_t member;             /* of its pair */
 };
 
-static inline struct check_place check_place_of(const struct world *w, uint32_t shard)
+static inline struct check_place check_place_of(const struct world *w,
+                                                const struct shard_record *rec)
 {
     uint32_t n = w->plan.shards_per_node;
 
-    return (struct check_place){ shard / n, shard % n, shard };
+    return (struct check_place){ rec->shard / n, rec->shard % n, rec->shard, rec->member };
+}
+
+static inline const struct shard_record *check_record(const struct world *w,
+                                                      const struct check_place *at)
+{
+    return &w->members[at->member][at->shard];
 }
 
 /* The shard is the reference, bit for bit: rows, versions, counts, who takes part. */
@@ -25,7 +33,8 @@ void check_same(const struct world *w, const struct check_place *at, struct shar
                 struct model *model, const char *when) ON_SHARD;
 
 /* The reference behind that record. `ret`: model_deinit() it. */
-void check_fold(const struct world *w, uint32_t shard, uint64_t last, struct model *ret);
+void check_fold(const struct world *w, const struct shard_record *rec, uint64_t last,
+                struct model *ret);
 
 /* A new shard, as the disk gives it back. Not 0: *ret is NULL. */
 int check_rebuild(const struct world *w, const struct check_place *at, const struct disk *disk,
@@ -34,18 +43,18 @@ int check_rebuild(const struct world *w, const struct check_place *at, const str
 
 /* What a process that dies now, or a machine without power, would have to give back: all records up to
  * here. `is_cut`: of power. */
-uint64_t check_floor(const struct world *w, uint32_t shard, bool loses_power);
+uint64_t check_floor(const struct world *w, const struct shard_record *rec, bool loses_power);
 
 /* A recovery that ended behind record `last` gave back what was promised. */
-void check_promise(const struct world *w, const struct check_place *at, uint64_t last,
-                   bool loses_power);
+void check_promise(const struct world *w, const struct shard_record *rec, uint64_t last,
+                   uint64_t keep, bool loses_power);
 
 /* If the node's process died now: a copy of its disk gives back what was promised, and that is the reference. */
 void check_crash_now(struct world *w, const struct check_place *at, const struct disk *disk,
                      bool loses_power) ON_SHARD;
 
 /* async, of a shard that lives: what was recorded an interval ago is on the disk. At every moment. */
-void check_interval(struct world *w, uint32_t shard);
+void check_interval(struct world *w, struct shard_record *rec);
 
 /* A job in lock step that nothing happens to, step by step. */
 struct calm {

@@ -7,13 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cluster.h"
 #include "server/node.h"
+#include "server/replication/follower.h"
 #include "tests/sim/agree.h"
 #include "tests/sim/check.h"
+#include "tests/sim/coord.h"
 #include "tests/sim/os.h"
+#include "tests/sim/pair.h"
 #include "tests/sim/taps.h"
 #include "worker/client/ps.h"
 
+#define EXIT_DEPOSED 3
 #define ARGS_MAX 40u
 #define ARG_BYTES 48u
 
@@ -24,23 +29,50 @@ static uint32_t n_shards(const struct node *n)
 
 static struct check_place place(const struct node *n, uint32_t local)
 {
-    return check_place_of(n->world, n->index * n_shards(n) + local);
+    return check_place_of(n->world, node_record(n, local));
 }
 
-static struct shard_record *record_of(const struct node *n, uint32_t local)
+struct shard_record *node_record(const struct node *n, uint32_t local)
 {
-    return &n->world->records[n->index * n_shards(n) + local];
+    return &n->world->members[n->member][n->index * n_shards(n) + local];
+}
+
+bool node_leads(const struct node *n)
+{
+    return n->world->records[n->index * n_shards(n)] == node_record(n, 0);
+}
+
+struct node *node_nth(const struct world *w, uint32_t i)
+{
+    if (i < w->plan.n_nodes)
+        return &w->nodes[i];
+    i -= w->plan.n_nodes;
+    for (uint32_t k = 0; k < w->plan.n_nodes; k++)
+        if (w->nodes[k].other && i-- == 0)
+            return w->nodes[k].other;
+    return NULL;
+}
+
+struct node *node_of_process(const struct process *p)
+{
+    return p && p->node != UINT32_MAX ? p->owner : NULL;
+}
+
+void node_address(const struct node *n, char ret[static 24])
+{
+    snprintf(ret, 24, "10.0.0.%u:7070", n->index + 1 + 10 * n->member);
 }
 
 static struct node *node_of(const struct world *w, uint32_t number, const struct disk *d)
 {
-    for (uint32_t i = 0; i < w->plan.n_nodes + w->n_old_nodes; i++) {
-        struct node *n =
-            i < w->plan.n_nodes ? &w->nodes[i] : &w->old_nodes[i - w->plan.n_nodes];
+    struct node *n;
 
+    for (uint32_t i = 0; (n = node_nth(w, i)) != NULL; i++)
         if (d ? &n->disk == d : n->number == number)
             return n;
-    }
+    for (uint32_t i = 0; i < w->n_old_nodes; i++)
+        if (d ? &w->old_nodes[i].disk == d : w->old_nodes[i].number == number)
+            return &w->old_nodes[i];
     abort();
 }
 
@@ -75,17 +107,40 @@ static void add(struct args *a, const char *fmt, ...)
     a->n++;
 }
 
+static void add_pair(const struct node *n, struct args *a)
+{
+    static const char *const acks[] = { "no", "got", "disk" };
+    const struct plan_pairs *p = &n->world->plan.pairs;
+    char address[24];
+
+    node_address(n->other, address);
+    if (n->member)
+        add(a, "--standby=%s", address);
+    if (p->coordinated)
+        add(a, "--coord=%s", COORD_URL);
+    add(a, "--failover-after=%ums", p->failover_ms);
+    add(a, "--standby-ack=%s", acks[p->ack]);
+    add(a, "--standby-patience=%ums", p->patience_ms);
+}
+
 static void make_args(const struct node *n, struct args *a)
 {
     static const char *const durability[] = { "none", "async", "fsync" };
     const struct plan *p = &n->world->plan;
+    bool names_cluster = n->other && p->pairs.names_cluster;
+    char address[24];
 
+    node_address(n, address);
     add(a, "psd");
-    add(a, "--listen=10.0.0.%u:7070", n->index + 1);
+    add(a, "--listen=%s", address);
     add(a, "--insecure");
-    for (uint32_t i = 0; p->n_nodes > 1 && i < p->n_nodes; i++)
+    for (uint32_t i = 0;
+         (n->member ? names_cluster : p->n_nodes > 1 || names_cluster) && i < p->n_nodes; i++)
         add(a, "--cluster=10.0.0.%u:7070", i + 1);
-    add(a, "--node=%u", n->index);
+    if (!n->member || names_cluster)
+        add(a, "--node=%u", n->index);
+    if (n->other)
+        add_pair(n, a);
     add(a, "--shards=%u", p->shards_per_node);
     add(a, "--data-dir=%s%u", OS_DATA_DIR, n->number);
     for (uint32_t i = 0; i < n->world->n_old_nodes; i++)
@@ -118,6 +173,10 @@ static void run(void *owner)
     if (status)
         world_fail(n->world, "node %u: settings: %s", n->index, err.text);
     free(a);
+    settings.open_coord = coord_open_simulated;
+    if (n->other)
+        settings.standby_log_max_bytes = n->world->plan.pairs.log_max_bytes;
+    cluster_choose_shards(&settings, &file_os);
     p->exit_status = node_run(&settings, NULL);
     settings_free(&settings_psd, &settings);
 }
@@ -129,7 +188,7 @@ static void run(void *owner)
 static void note_orderly_end(struct node *n)
 {
     for (uint32_t i = 0; i < n_shards(n); i++) {
-        struct shard_record *rec = record_of(n, i);
+        struct shard_record *rec = node_record(n, i);
 
         rec->safe = rec->written = rec->history.n;
         rec->lost = 0;
@@ -144,9 +203,15 @@ static void leave(struct node *n, bool loses_power)
         disk_kill(&n->disk);
     n->lost_power = loses_power || (!n->is_open && n->lost_power);
     n->process = NULL;
-    n->is_open = n->is_stopping = false;
+    n->is_open = n->is_stopping = n->is_in_sync = false;
     if (!n->is_held)
         node_start(n);
+}
+
+/* As a standby, or to become one: it comes again. */
+static bool starts_anew(const struct node *n, int exit_status)
+{
+    return n->other && (exit_status == NODE_RESTART || exit_status == EXIT_DEPOSED);
 }
 
 static void on_end(void *owner)
@@ -156,7 +221,8 @@ static void on_end(void *owner)
     bool has_faults = n->disk.n_faults != n->n_faults, is_saved, is_off;
 
     /* If it is stopped before it has resharded what --restore names, it says that this is not done. */
-    if (p->exit_status && !has_faults && !(n->is_stopping && !n->is_open))
+    if (p->exit_status && !has_faults && !(n->is_stopping && !n->is_open) &&
+        !starts_anew(n, p->exit_status))
         world_fail(n->world, "node %u: psd ends with %d: %s", n->index, p->exit_status,
                    p->last_error);
     if (!p->exit_status && !n->is_stopping)
@@ -194,7 +260,7 @@ void node_kill(struct node *n, bool is_power_cut)
 
 void cluster_died(struct world *w, struct process *p)
 {
-    node_kill(&w->nodes[p->node],
+    node_kill(node_of_process(p),
               w->die_loses_power < 0 ? dice_once_in(&w->dice, 2) : w->die_loses_power > 0);
     abort();
 }
@@ -222,12 +288,13 @@ static void on_start(void *owner, uint64_t number, void *data)
     n->is_due = false;
     if (n->process || n->is_held)
         return;
-    snprintf(name, sizeof name, "node %u", n->index);
+    snprintf(name, sizeof name, "node %u%s", n->index, n->member ? "'" : "");
     n->n_faults = n->disk.n_faults;
     n->n_lives++;
     world_trace(n->world, "node %u starts", n->index);
     n->process = process_start(name, &n->disk, run, on_end, n);
     n->process->node = n->index;
+    pair_starts(n);
 }
 
 void node_start(struct node *n)
@@ -243,15 +310,20 @@ void node_start(struct node *n)
 }
 
 /* What came back becomes what is known; what did not has never happened. */
-void cluster_accept(struct world *w, struct process *p, uint32_t shard, struct shard *core,
-                    uint64_t last)
+void cluster_accept(struct world *w, struct process *p, const struct cluster_recovered *r)
 {
-    const struct check_place at = check_place_of(w, shard);
-    struct shard_record *rec = &w->records[shard];
+    const struct node *n = node_of_process(p);
+    struct shard_record *rec = &w->members[n->member][r->shard];
+    const struct check_place at = check_place_of(w, rec);
+    const uint64_t last = r->last;
 
-    check_promise(w, &at, last, w->nodes[at.node].lost_power);
-    world_trace(w, "shard %u: is back with %llu of %llu records", shard,
-                (unsigned long long)last, (unsigned long long)rec->history.n);
+    if (rec->has_copied)
+        pair_adopt(w, rec, last);
+    else
+        check_promise(w, rec, last, r->keep, n->lost_power);
+    world_trace(w, "shard %u%s: is back with %llu of %llu records", r->shard,
+                n->member ? "'" : "", (unsigned long long)last,
+                (unsigned long long)rec->history.n);
     rec->history.n = last;
     rec->lost = 0;
     rec->safe = rec->safe < last ? rec->safe : last;
@@ -260,11 +332,12 @@ void cluster_accept(struct world *w, struct process *p, uint32_t shard, struct s
     rec->promised = rec->promised < last ? rec->promised : last;
     rec->due = rec->due < last ? rec->due : last;
     rec->n_seen = last;
-    agree_started(w, shard);
+    if (rec == w->records[r->shard])
+        agree_started(w, r->shard);
     model_deinit(&rec->model);
-    check_fold(w, shard, last, &rec->model);
-    if (core)
-        check_same(w, &at, core, &rec->model, "back");
+    check_fold(w, rec, last, &rec->model);
+    if (r->core && r->is_exact)
+        check_same(w, &at, r->core, &rec->model, "back");
     rec->life = (struct shard_life){ .process = p };
 }
 
@@ -303,7 +376,7 @@ static void ask_checkpoint(void *owner)
     struct err err = { 0 };
     int status;
 
-    snprintf(address, sizeof address, "10.0.0.%u:7070", n->index + 1);
+    node_address(n, address);
     status = ps_admin(address, "", "checkpoint", "", 5000, &json, &err);
     world_trace(n->world, "an operator hears of node %u's checkpoint: %s", n->index,
                 status ? err.text : "taken");
@@ -338,8 +411,10 @@ bool node_is_safe(const struct node *n)
 
     if (!n->process || !n->is_open || n->is_stopping)
         return false;
+    if (n->other && !node_leads(n))
+        return pair_is_safe(n);
     for (uint32_t i = 0; i < n_shards(n); i++) {
-        const struct shard_record *rec = record_of(n, i);
+        const struct shard_record *rec = node_record(n, i);
         const struct wal_queue *q = rec->life.queue;
 
         if (!q || !rec->life.core || !taps_is_idle(rec) || rec->lost || is_waiting(rec) ||
@@ -350,12 +425,22 @@ bool node_is_safe(const struct node *n)
     return true;
 }
 
+/* A standby whose copy is exact: what is on its disk is a start. */
+static bool is_whole(const struct node *n, uint32_t i)
+{
+    const struct shard_life *life = &node_record(n, i)->life;
+
+    return life->core && (!life->follower || follower_is_exact(life->follower));
+}
+
 void node_check_crash(struct node *n, bool loses_power)
 {
     loses_power = loses_power || n->disk.is_gated;
     for (uint32_t i = 0; n->is_open && i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
 
+        if (n->other && !is_whole(n, i))
+            continue;
         check_crash_now(n->world, &at, &n->disk, loses_power);
     }
 }
@@ -378,7 +463,7 @@ static void check_clocks(struct node *n, struct calm *calm) ON_SHARD
     calm_init(calm, &n->world->plan);
     while (calm->n_steps < n->world->plan.n_steps) {
         calm_step(calm);
-        for (uint32_t i = 0; i < n_shards(n); i++) {
+        for (uint32_t i = 0; !n->other && i < n_shards(n); i++) {
             const struct check_place at = place(n, i);
 
             check_clock(n->world, &at, &n->disk, calm,
@@ -391,7 +476,7 @@ static void check_clocks(struct node *n, struct calm *calm) ON_SHARD
 /* Was it reached in records that a log which was full has dropped, so that only a later checkpoint has them? */
 static bool is_in_gap(const struct node *n, uint32_t i, uint64_t sync_point)
 {
-    const struct shard_record *rec = record_of(n, i);
+    const struct shard_record *rec = node_record(n, i);
 
     return rec->gap_first &&
            sync_point > check_min_clock(n->world, place(n, i).shard, rec->gap_first - 1) &&
@@ -405,7 +490,7 @@ static void check_sync_points(struct node *n) ON_SHARD
 
     for (uint32_t i = 0; p->sync_steps && i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
-        const struct shard_record *rec = record_of(n, i);
+        const struct shard_record *rec = node_record(n, i);
         uint64_t min_clock = model_min_clock(&rec->model);
 
         if (p->durability != WAL_FSYNC || rec->model.run != 1)
@@ -424,18 +509,27 @@ void node_check_end(struct node *n)
 
     assert(calm);
     enter_shard();
-    if (plan_is_exact(&n->world->plan))
+    if (plan_is_exact(&n->world->plan) && !n->world->n_dead)
         check_clocks(n, calm);
-    check_sync_points(n);
+    if (!n->other) /* a copy begins with a later checkpoint, and --at with what that holds */
+        check_sync_points(n);
     for (uint32_t i = 0; i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
 
-        check_end(n->world, &at, record_of(n, i)->life.core, calm);
+        check_end(n->world, &at, node_record(n, i)->life.core, calm);
     }
     free(calm);
 }
 
 /* --- life --- */
+
+void node_pair(struct node *first, struct node *second)
+{
+    node_init(second, first->world, first->index, 10 + first->number);
+    second->member = 1;
+    second->other = first;
+    first->other = second;
+}
 
 void node_init(struct node *n, struct world *world, uint32_t index, uint32_t number)
 {

@@ -249,6 +249,24 @@ static int64_t disk_read(void *state, int fd, void *dst, size_t n_bytes)
     return (int64_t)n_bytes;
 }
 
+size_t disk_size(const struct disk *d, int fd)
+{
+    return d->inodes[d->opens[fd]].n_bytes;
+}
+
+int64_t disk_read_at(struct disk *d, int fd, uint64_t offset, void *dst, size_t n_bytes)
+{
+    const size_t end = disk_size(d, fd);
+    const size_t left = offset < end ? end - (size_t)offset : 0;
+
+    if (dies(d))
+        return -EIO;
+    n_bytes = n_bytes < left ? n_bytes : left;
+    if (n_bytes)
+        memcpy(dst, d->inodes[d->opens[fd]].bytes + offset, n_bytes);
+    return (int64_t)n_bytes;
+}
+
 static int disk_write_all(void *state, int fd, const void *src, size_t n_bytes)
 {
     struct disk *d = state;

@@ -48,6 +48,10 @@ struct disk {
 void disk_init(struct disk *d, struct dice dice);
 void disk_deinit(struct disk *d);
 
+/* Of an open file: its length; a part of it, as pread() has it. */
+size_t disk_size(const struct disk *d, int fd);
+int64_t disk_read_at(struct disk *d, int fd, uint64_t offset, void *dst, size_t n_bytes);
+
 /* The process is gone; what it wrote stays. Faults that were its own are over. */
 void disk_kill(struct disk *d);
 void disk_power_cut(struct disk *d);

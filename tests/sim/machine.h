@@ -96,6 +96,12 @@ static inline uint64_t machine_ms(void)
 
 /* --- processes --- */
 
+/* What paths go from: a worker's process; of a psd what it is a process of, which outlives it. */
+static inline const void *process_place(const struct process *p)
+{
+    return p->node == UINT32_MAX ? (const void *)p : p->owner;
+}
+
 struct process *process_start(const char *name, struct disk *disk, void (*main)(void *owner),
                               void (*on_end)(void *owner), void *owner);
 /* It is gone between two instructions; where it does that to itself this does not return. */

@@ -14,6 +14,7 @@
 
 /* One event, without anything borrowed but the push. */
 struct fact {
+    uint64_t id; /* of a pair's shard: the same in both members' logs (pair.h) */
     enum shard_event_type type;
     uint64_t version;
     uint32_t rank;
@@ -25,9 +26,11 @@ struct fact {
     uint64_t run;               /* of a combined clock */
     uint32_t table;             /* made; of rows */
     enum shard_rows_op op;
-    uint64_t keys;              /* a bit for each */
-    uint64_t at_us, at_disk_us; /* when; what its log's thread had spent on files by then */
-    bool is_dropped;            /* by a log that was full: only a checkpoint has it */
+    uint64_t keys;  /* a bit for each */
+    uint64_t at_us; /* when */
+    uint64_t here_us,
+        at_disk_us;  /* when this log got it; what its thread had spent on files by then */
+    bool is_dropped; /* by a log that was full: only a checkpoint has it */
 };
 
 struct history {

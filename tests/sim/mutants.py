@@ -112,6 +112,39 @@ MUTANTS = [
     ("no-last-checkpoint", "an orderly stop takes no checkpoint and syncs nothing (durability none)",
      "    shard_threads_drain(n->shards, n->settings->shards);\n    if (n->checkpointer)",
      "    shard_threads_drain(n->shards, n->settings->shards);\n    if (n->checkpointer && (n->settings->durability != WAL_NONE || checkpointer_record(n->checkpointer)->busy_since_unix_ms))"),
+    ("standby-early-ack", "a reply leaves before the standby has its last record",
+     "return g->ack == TERMS_ACK_DISK ? g->durable : g->received;",
+     "return (g->ack == TERMS_ACK_DISK ? g->durable : g->received) + 1;"),
+    ("received-for-durable", "with --standby-ack disk what a standby has in memory counts",
+     "return g->ack == TERMS_ACK_DISK ? g->durable : g->received;", "return g->received;"),
+    ("claim-unsealed", "a standby claims without sealing: its shards go on fetching",
+     "shard_follower_stop(shard_thread_follower(owner));", "(void)owner;"),
+    ("rejoin-too-far", "a member that comes back keeps one record too many",
+     "least(end_of(mine, i, s, mine_last[s]), end_of(theirs, j, s, their_last[s]));",
+     "least(end_of(mine, i, s, mine_last[s]) + 1, end_of(theirs, j, s, their_last[s]));"),
+    ("no-new-term", "a promotion begins no term",
+     "terms_begin(&s->terms, s->term, s->keep); s->terms.role = TERMS_PRIMARY;",
+     "s->term = terms_last(&s->terms); s->terms.role = TERMS_PRIMARY;"),
+    ("pull-before-gone", "a pull is answered though the standby does not know of a worker that is gone",
+     "(!worker || reply_queue_shows_gone(p->request->replies))", "true"),
+    ("alone-at-once", "a primary goes on without its standby before the disk, or the claim, says so",
+     "case SYNC_IN: return lost ? write_order(s, SYNC_LEAVING, SYNC_WRITE_NO, now_ms) : SYNC_NOTHING;",
+     "case SYNC_IN: if (lost) enter(s, SYNC_OUT, now_ms); return lost ? SYNC_OPEN_GATES : SYNC_NOTHING;"),
+    ("alone-before-claim", "a primary goes on without its standby though the claim is not made",
+     "if (s->coordination && !in_sync) claim_sync(s);", "if (s->coordination && !in_sync) s->steps->on_sync_note_write(s);"),
+    ("lost-is-made", "a claim whose answer is lost counts as one that was made",
+     "uv_timer_start(&c->timer, on_retry, RETRY_MS, 0); return; }", "end_write(c, &exists); return; }"),
+    ("unseen-claim", "a primary that the claim does not name goes on",
+     "static const struct coordination_claim *claim_of_another(const struct standby_server *s) ON_MAIN {",
+     "static const struct coordination_claim *claim_of_another(const struct standby_server *s) ON_MAIN { if (s->n_shards) return NULL;"),
+    ("serves-unasked", "a primary that comes back serves at once, though its standby may have more",
+     "s->was_in_sync = s->terms.history && s->terms.timeline == timeline && (s->terms.in_sync || s->terms.role == TERMS_STANDBY);", "s->was_in_sync = false;",
+     "s->was_in_sync = c->in_sync && s->config.settings->durability != WAL_FSYNC;", "s->was_in_sync = false;"),
+    ("wrong-node", "a standby's log is of the node that its own settings name",
+     ".node = n->map.node, .n_nodes = n->map.n_nodes, .n_shards", ".node = n->settings->node, .n_nodes = n->map.n_nodes, .n_shards"),
+    ("old-term", "a primary that comes back goes on in its old term",
+     "if (!s->has_begun) { standby_shards_next(s->shards, s->request.first);",
+     "if (!s->has_begun && !s->terms.n) { standby_shards_next(s->shards, s->request.first);"),
 ]
 
 FOLDERS = ("common", "proto", "server", "worker")
@@ -127,7 +160,7 @@ def sources(tree):
 
 def words(text):
     """Layout is clang-format's: what counts is what stands between the blanks."""
-    return r"\s+".join(re.escape(w) for w in text.split())
+    return r"\s*".join(re.escape(w) for w in re.findall(r"\w+|[^\w\s]", text))
 
 
 def put_in(tree, old, new):

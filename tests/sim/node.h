@@ -17,6 +17,12 @@ struct node_save {
 struct node {
     struct world *world;    /* borrowed */
     uint32_t index, number; /* in its cluster; of its data directory */
+    uint32_t member;        /* of its pair: 0, or 1 that begins as the standby */
+    struct node *other;     /* borrowed: the other member; NULL: it has no standby */
+    bool is_in_sync;        /* as this process, a primary, sees its standby */
+    bool says_in_sync;      /* ... as its TERMS surely says */
+    uint64_t term, served;  /* the newest in its TERMS; the last one that it served in */
+    bool said_in_sync;      /* ... or a claim, when the process began */
     struct disk disk;
     struct process *process; /* NULL: it is down */
     uint64_t n_lives, n_recovered;
@@ -34,6 +40,8 @@ struct node {
 };
 
 void node_init(struct node *n, struct world *world, uint32_t index, uint32_t number);
+/* `second` is to be the standby of `first`, from its first start on. */
+void node_pair(struct node *first, struct node *second);
 void node_deinit(struct node *n);
 
 /* The process starts after a while. */
@@ -52,6 +60,27 @@ void node_check_crash(struct node *n, bool loses_power);
 /* All is done. */
 void node_check_end(struct node *n);
 
+/* Both members of pairs, and nodes alone: NULL behind the last one. */
+struct node *node_nth(const struct world *w, uint32_t i);
+/* NULL: it is no psd. */
+struct node *node_of_process(const struct process *p);
+/* "10.0.0.1:7070" */
+void node_address(const struct node *n, char ret[static 24]);
+struct shard_record *node_record(const struct node *n, uint32_t local);
+static inline struct node *node_of_record(const struct world *w, const struct shard_record *rec)
+{
+    return &(rec->member ? w->seconds : w->nodes)[rec->shard / w->plan.shards_per_node];
+}
+
+/* Has it a standby, or is it one? */
+static inline bool node_is_paired(const struct world *w, const struct shard_record *rec)
+{
+    return w->lines && node_of_record(w, rec)->other;
+}
+
+/* It serves its shards, or did last. */
+bool node_leads(const struct node *n);
+
 /* --- for taps.c and os.c --- */
 
 struct disk *cluster_disk(struct world *w, uint32_t number);
@@ -59,8 +88,14 @@ uint32_t cluster_number(const struct world *w, const struct disk *d);
 /* The process has died in an operation of its disk: does not return. */
 void cluster_died(struct world *w, struct process *p);
 /* A shard was made again from the disk, with records up to `last`. */
-void cluster_accept(struct world *w, struct process *p, uint32_t shard, struct shard *core,
-                    uint64_t last);
+struct cluster_recovered {
+    uint32_t shard;
+    struct shard *core;  /* NULL: it begins with nothing */
+    uint64_t last, keep; /* keep: the last one that was to come back; UINT64_MAX: all */
+    bool is_exact;
+};
+
+void cluster_accept(struct world *w, struct process *p, const struct cluster_recovered *r);
 struct node_save *cluster_note_save(struct node *n);
 
 #endif

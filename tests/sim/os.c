@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/log_line.h"
@@ -289,6 +290,27 @@ int WRAP(close)(int fd);
 int WRAP(close)(int fd)
 {
     return fd >= SIM_FD_FIRST ? sim_close(fd) : REAL(close)(fd);
+}
+
+int REAL(fstat)(int fd, struct stat *facts);
+int WRAP(fstat)(int fd, struct stat *facts);
+int WRAP(fstat)(int fd, struct stat *facts)
+{
+    if (!machine.running) /* stdio's own */
+        return REAL(fstat)(fd, facts);
+    *facts = (struct stat){ .st_size = (off_t)disk_size(disk_of(fd), fd % FD_DISK) };
+    return 0;
+}
+
+ssize_t WRAP(pread)(int fd, void *dst, size_t n_bytes, off_t offset);
+ssize_t WRAP(pread)(int fd, void *dst, size_t n_bytes, off_t offset)
+{
+    struct disk *d = disk_of(fd);
+    int64_t n = disk_read_at(d, fd % FD_DISK, (uint64_t)offset, dst, n_bytes);
+
+    bury(d);
+    errno = n < 0 ? (int)-n : errno;
+    return n < 0 ? -1 : (ssize_t)n;
 }
 
 int WRAP(fcntl)(int fd, int command, ...);

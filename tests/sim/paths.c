@@ -7,7 +7,7 @@
 #define N_PATHS 16u /* more than a schedule holds at a time (plan.c) */
 
 struct path {
-    const struct process *worker; /* borrowed */
+    const void *from; /* borrowed */
     uint32_t node;
     unsigned directions;
     uint64_t until_us;
@@ -22,21 +22,19 @@ void paths_begin(void)
     n_paths = 0;
 }
 
-void paths_hold(const struct process *worker, uint32_t node, unsigned directions,
-                uint64_t until_us)
+void paths_hold(const void *from, uint32_t node, unsigned directions, uint64_t until_us)
 {
-    paths[n_paths++ % N_PATHS] = (struct path){ worker, node, directions, until_us };
+    paths[n_paths++ % N_PATHS] = (struct path){ from, node, directions, until_us };
 }
 
-uint64_t paths_held_until_us(const struct process *worker, uint32_t node,
-                             enum path_direction direction)
+uint64_t paths_held_until_us(const void *from, uint32_t node, enum path_direction direction)
 {
     uint64_t until_us = 0;
 
     for (uint32_t i = 0; i < N_PATHS && i < n_paths; i++) {
         const struct path *p = &paths[i];
 
-        if (p->worker == worker && p->node == node && p->directions & direction &&
+        if (p->from == from && p->node == node && p->directions & direction &&
             p->until_us > machine_now_us() && p->until_us > until_us)
             until_us = p->until_us;
     }

@@ -1,6 +1,7 @@
 #include "tests/sim/plan.h"
 
 #include "proto/placement.h"
+#include "server/replication/terms.h"
 #include "tests/sim/optim.h"
 
 static void make_cluster(struct plan *p, struct dice *d)
@@ -173,6 +174,39 @@ static void make_whole_tables(struct plan *p, struct dice d)
     p->scans = dice_once_in(&d, 3);
 }
 
+/* The same. Layouts of pairs do not change, and nobody is without a log. */
+static void make_pairs(struct plan *p, struct dice d)
+{
+    struct plan_pairs *pairs = &p->pairs;
+    uint64_t ack = dice_roll(&d, 10);
+
+    if (!dice_once_in(&d, 2) || p->durability == WAL_NONE)
+        return;
+    p->n_next_nodes = 0;
+    p->liar = p->accused =
+        PLAN_NOBODY; /* a worker may be suspected with reason: a pair is away for longer */
+    pairs->has_standby = 1u << dice_roll(&d, p->n_nodes);
+    if (dice_once_in(&d, 3))
+        pairs->has_standby = (1u << p->n_nodes) - 1;
+    pairs->coordinated = dice_once_in(&d, 2);
+    pairs->names_cluster = !dice_once_in(&d, 4);
+    pairs->ack = ack < 1 ? TERMS_ACK_NO : ack < 7 ? TERMS_ACK_GOT : TERMS_ACK_DISK;
+    pairs->patience_ms = (uint32_t)dice_from(&d, 200, 800);
+    pairs->failover_ms = (uint32_t)dice_from(&d, 300, 700);
+    pairs->ring_bytes = 1u << dice_from(&d, 10, 16);
+    pairs->log_max_bytes = 1u << dice_from(&d, 10, 20);
+    pairs->n_pauses = some(&d, 3);
+    pairs->n_links = some(&d, 3);
+    pairs->n_double_deaths = dice_once_in(&d, 3);
+    pairs->n_outages = pairs->coordinated ? some(&d, 2) : 0;
+    pairs->n_promotions = pairs->coordinated ? 0 : some(&d, 2);
+    pairs->n_lossy = !pairs->coordinated && p->durability == WAL_ASYNC && dice_once_in(&d, 4);
+    p->n_kills += pairs->n_promotions || pairs->coordinated ? some(&d, 2) : 0;
+    /* To be in sync takes a while, and the job is to go on then. */
+    p->compute_us = (uint32_t)dice_from(&d, 20000, 200000);
+    p->span_us = 300000 + p->n_steps * (4 * p->network_us + p->compute_us);
+}
+
 void plan_go_on(struct plan *p)
 {
     p->has_moved = true;
@@ -198,6 +232,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_members(p, dice_of(seed, 12));
     make_pulls(p, dice_of(seed, 11));
     make_whole_tables(p, dice_of(seed, 13));
+    make_pairs(p, dice_of(seed, 20));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -208,6 +243,11 @@ uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
 bool plan_pulls_at(const struct plan *p, uint32_t rank, uint64_t clock)
 {
     return !p->asks_seldom || hash_mix2(p->seed ^ rank, clock) % 3 > 0;
+}
+
+bool plan_may_lose(const struct plan *p)
+{
+    return p->durability != WAL_FSYNC;
 }
 
 bool plan_is_exact(const struct plan *p)
@@ -278,6 +318,21 @@ uint32_t plan_disk_us_max(const struct plan *p)
     return 10 * p->disk_us;
 }
 
+static void print_pairs(const struct plan_pairs *p, FILE *to)
+{
+    static const char *const acks[] = { "no", "got", "disk" };
+
+    if (!p->has_standby)
+        return;
+    fprintf(to,
+            "standbys of nodes 0x%x%s, ack %s, patience %u ms, failover %u ms, ring %u, log %u "
+            "bytes; %u pauses, %u links, %u promotions (%u lossy), %u double deaths, %u "
+            "outages\n",
+            p->has_standby, p->coordinated ? ", coordinated" : "", acks[p->ack], p->patience_ms,
+            p->failover_ms, p->ring_bytes, p->log_max_bytes, p->n_pauses, p->n_links,
+            p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages);
+}
+
 void plan_print(const struct plan *p, FILE *to)
 {
     static const char *const durability[] = { "none", "async", "fsync" };
@@ -307,4 +362,5 @@ void plan_print(const struct plan *p, FILE *to)
         p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_resets, p->n_kills,
         p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced,
         p->n_paths, p->n_isolations, (int)p->liar, (int)p->accused, (int)p->mute);
+    print_pairs(&p->pairs, to);
 }

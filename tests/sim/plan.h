@@ -23,6 +23,17 @@
 #define PLAN_NOBODY UINT32_MAX
 #define PLAN_LEASE_MS 4000u /* longer than any fault lasts: no worker is declared dead */
 
+/* Nodes that have a standby. */
+struct plan_pairs {
+    uint32_t has_standby; /* a bit for each node; 0: none */
+    bool coordinated;     /* with a coordination service; else a person promotes */
+    bool names_cluster;   /* standbys are told of the cluster, too */
+    uint32_t ack;         /* enum terms_ack */
+    uint32_t patience_ms, failover_ms, ring_bytes, log_max_bytes;
+    uint32_t n_pauses, n_links, n_promotions, n_double_deaths, n_outages;
+    uint32_t n_lossy; /* promotions with --accept-loss */
+};
+
 struct plan {
     uint64_t seed;
 
@@ -65,12 +76,16 @@ struct plan {
     uint32_t liar, accused, mute;
     uint32_t n_stops,
         n_checkpoints; /* a node gets SIGTERM; an operator requests a checkpoint */
+    struct plan_pairs pairs;
 };
 
 void plan_make(struct plan *p, uint64_t seed);
 
 /* From here on in the other layout. */
 void plan_go_on(struct plan *p);
+
+/* May what was acknowledged be lost, as nobody had synced it, or as a person has given it up? */
+bool plan_may_lose(const struct plan *p);
 
 /* Does membership stay as it is, so that lock step has one right result? */
 bool plan_is_exact(const struct plan *p);

@@ -1,35 +1,49 @@
 #include "tests/sim/schedule.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/check.h"
 #include "tests/sim/client.h"
+#include "tests/sim/coord.h"
 #include "tests/sim/node.h"
 #include "tests/sim/os.h"
+#include "tests/sim/pair.h"
 #include "tests/sim/paths.h"
 #include "tests/sim/taps.h"
 #include "tests/sim/uv_state.h"
+#include "worker/client/ps.h"
 
 #define PATIENCE_US UINT64_C(60000000)
 
 struct schedule {
     struct world world;
     const struct schedule_config *config; /* borrowed */
-    struct node nodes[PLAN_N_SHARDS_MAX], next_nodes[PLAN_N_SHARDS_MAX];
+    struct node nodes[PLAN_N_SHARDS_MAX], next_nodes[PLAN_N_SHARDS_MAX],
+        seconds[PLAN_N_SHARDS_MAX];
     struct client clients[PLAN_N_WORKERS_MAX];
     struct dice dice; /* of faults */
-    struct dice
-        path_dice; /* of paths that are held: a seed's other faults are the same without */
+    struct dice path_dice,
+        pair_dice; /* of paths that are held, of pairs: a seed's other faults are the same without */
 };
 
 /* --- faults --- */
 
+static uint32_t n_members(const struct world *w)
+{
+    uint32_t n = w->plan.n_nodes;
+
+    for (uint32_t i = 0; i < w->plan.n_nodes; i++)
+        n += w->nodes[i].other != NULL;
+    return n;
+}
+
 static struct node *any_node(struct schedule *s)
 {
-    return &s->world.nodes[dice_roll(&s->dice, s->world.plan.n_nodes)];
+    return node_nth(&s->world, (uint32_t)dice_roll(&s->dice, n_members(&s->world)));
 }
 
 static struct client *any_client(struct schedule *s)
@@ -84,7 +98,7 @@ static void on_stop(struct schedule *s)
 static void on_disk_well(void *owner, uint64_t node, void *data)
 {
     struct schedule *s = owner;
-    struct disk *d = &s->world.nodes[node].disk;
+    struct disk *d = &node_nth(&s->world, (uint32_t)node)->disk;
 
     (void)data;
     d->full = d->failing = d->sync_fails = false;
@@ -92,7 +106,8 @@ static void on_disk_well(void *owner, uint64_t node, void *data)
 
 static void on_disk_fault(struct schedule *s)
 {
-    struct node *n = any_node(s);
+    uint32_t i = (uint32_t)dice_roll(&s->dice, n_members(&s->world));
+    struct node *n = node_nth(&s->world, i);
 
     switch (dice_roll(&s->dice, 3)) {
     case 0:
@@ -109,8 +124,7 @@ static void on_disk_fault(struct schedule *s)
                 n->disk.full      ? "is full"
                 : n->disk.failing ? "fails"
                                   : "cannot sync");
-    events_in(&machine.events, dice_from(&s->dice, 100, 40000), on_disk_well, s, n->index,
-              NULL);
+    events_in(&machine.events, dice_from(&s->dice, 100, 40000), on_disk_well, s, i, NULL);
 }
 
 static void on_client_crash(struct schedule *s)
@@ -145,9 +159,9 @@ static void hold_path(struct schedule *s, const struct client *c, uint32_t node,
     if (!c->process)
         return;
     world_trace(&s->world, "rank %u and node %u: nothing passes%s for %llu us%s", c->rank, node,
-                directions == PATH_TO_NODE     ? " to the node"
-                : directions == PATH_TO_WORKER ? " to the worker"
-                                               : "",
+                directions == PATH_TO_NODE      ? " to the node"
+                : directions == PATH_TO_DIALLER ? " to the worker"
+                                                : "",
                 (unsigned long long)for_us, is_reset ? ", and is lost" : "");
     paths_hold(c->process, node, directions, machine_now_us() + for_us);
     if (is_reset)
@@ -162,7 +176,7 @@ static void on_path(struct schedule *s)
     const struct client *c = &s->clients[dice_roll(d, s->world.plan.n_workers)];
     uint32_t node = (uint32_t)dice_roll(d, s->world.plan.n_nodes);
 
-    hold_path(s, c, node, (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_WORKER), for_us);
+    hold_path(s, c, node, (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER), for_us);
 }
 
 /* All workers, which come back one after another. */
@@ -173,7 +187,7 @@ static void on_isolation(struct schedule *s)
     uint32_t node = (uint32_t)dice_roll(d, s->world.plan.n_nodes);
 
     for (uint32_t i = 0; i < s->world.plan.n_workers; i++)
-        hold_path(s, &s->clients[i], node, PATH_TO_NODE | PATH_TO_WORKER,
+        hold_path(s, &s->clients[i], node, PATH_TO_NODE | PATH_TO_DIALLER,
                   dice_from(d, lease_us, 3 * lease_us));
 }
 
@@ -185,6 +199,168 @@ static void on_checkpoint(struct schedule *s)
 static void on_crash_check(struct schedule *s)
 {
     node_check_crash(any_node(s), dice_once_in(&s->dice, 2));
+}
+
+/* --- faults of pairs --- */
+
+/* One of both. */
+static struct node *any_member(struct schedule *s)
+{
+    struct node *n;
+
+    do
+        n = node_nth(&s->world, (uint32_t)dice_roll(&s->pair_dice, n_members(&s->world)));
+    while (!n->other);
+    return n;
+}
+
+/* As SIGSTOP does it, or a machine that is moved. */
+static void on_pause(struct schedule *s)
+{
+    const struct node *n = any_member(s);
+    uint64_t for_us = dice_from(&s->pair_dice, 50000, 2500000);
+
+    if (!n->process)
+        return;
+    world_trace(&s->world, "node %u%s stands still for %llu us", n->index, n->member ? "'" : "",
+                (unsigned long long)for_us);
+    process_freeze(n->process, for_us);
+}
+
+static uint32_t number_of(const struct node *n)
+{
+    return n->index + 10 * n->member;
+}
+
+/* Whoever of both dials the other one. */
+static void on_link(struct schedule *s)
+{
+    struct dice *d = &s->pair_dice;
+    const struct node *n = any_member(s);
+    unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER);
+    uint64_t for_us = dice_from(d, 50000, 3000000);
+    bool is_reset = dice_once_in(d, 2);
+
+    world_trace(&s->world, "members of node %u: nothing passes%s for %llu us%s", n->index,
+                directions == PATH_TO_NODE      ? " one way"
+                : directions == PATH_TO_DIALLER ? " the other way"
+                                                : "",
+                (unsigned long long)for_us, is_reset ? ", and is lost" : "");
+    for (int i = 0; i < 2; i++, n = n->other) {
+        paths_hold(n, number_of(n->other), directions, machine_now_us() + for_us);
+        if (is_reset)
+            events_in(&machine.events, for_us, on_path_reset, (void *)(uintptr_t)n,
+                      number_of(n->other), NULL);
+    }
+}
+
+static void on_death(void *owner, uint64_t is_power_cut, void *data)
+{
+    (void)data;
+    node_kill(owner, is_power_cut);
+}
+
+static void on_double_death(struct schedule *s)
+{
+    struct node *n = any_member(s);
+
+    for (int i = 0; i < 2; i++, n = n->other)
+        events_in(&machine.events, dice_roll(&s->pair_dice, 5000), on_death, n,
+                  dice_once_in(&s->pair_dice, 2), NULL);
+}
+
+static void on_outage(struct schedule *s)
+{
+    const struct node *n = any_member(s);
+    uint64_t for_us = dice_from(&s->pair_dice, 100000, 4000000);
+
+    if (dice_once_in(&s->pair_dice, 3))
+        coord_compact();
+    world_trace(&s->world, "the coordination service is away for %llu us",
+                (unsigned long long)for_us);
+    coord_hold(dice_once_in(&s->pair_dice, 2) ? n->process : NULL, for_us);
+}
+
+/* A person, who has seen to it that the primary is dead and stays so. */
+struct promotion {
+    struct schedule *schedule;
+    struct node *dead, *to;
+    bool is_lossy;
+};
+
+static void promote(void *owner)
+{
+    const struct promotion *p = owner;
+    const struct process *process = p->to->process;
+    const char *words = p->is_lossy ? "the-other-is-dead accept-loss" : "the-other-is-dead";
+    int status = -EAGAIN;
+    struct err err = { 0 };
+    char address[24];
+
+    node_address(p->to, address);
+    for (int i = 0; i < 20 && status && process && p->to->process == process; i++) {
+        char *json = NULL;
+
+        status = ps_admin(address, "", "promote",
+                          dice_once_in(&machine.dice, 2) && !p->is_lossy ? "" : words, 60000,
+                          &json, &err);
+        free(json);
+        world_trace(&p->schedule->world, "an operator hears of the promotion of node %u: %s",
+                    p->to->index, status ? err.text : "done");
+        fiber_sleep(100000);
+    }
+}
+
+/* Whatever has become of it, the other one may come back. */
+static void on_promoted(void *owner)
+{
+    struct promotion *p = owner;
+
+    p->dead->is_held = false;
+    if (!p->dead->process)
+        node_start(p->dead);
+    free(p);
+}
+
+static void start_promotion(struct schedule *s, bool is_lossy, struct node *leader)
+{
+    struct promotion *p = malloc(sizeof *p);
+
+    assert(p);
+    *p = (struct promotion){ s, leader, leader->other, is_lossy };
+    leader->is_held = true;
+    node_kill(leader, dice_once_in(&s->pair_dice, 2));
+    if (is_lossy)
+        pair_give_up(leader);
+    process_start("operator", NULL, promote, on_promoted, p)->node = UINT32_MAX;
+}
+
+/* Once the primary says that its standby is in sync. */
+static void promote_when(void *owner, uint64_t n_tries, void *data)
+{
+    struct schedule *s = owner;
+    struct node *n = any_member(s);
+
+    (void)data;
+    n = node_leads(n) ? n : n->other;
+    if (n->says_in_sync && n->process && !n->is_held && n->other->process)
+        start_promotion(s, false, n);
+    else if (n_tries < 60)
+        events_in(&machine.events, 50000, promote_when, s, n_tries + 1, NULL);
+}
+
+static void on_promotion(struct schedule *s)
+{
+    promote_when(s, 0, NULL);
+}
+
+static void on_lossy_promotion(struct schedule *s)
+{
+    struct node *n = any_member(s);
+
+    n = node_leads(n) ? n : n->other;
+    if (n->process && !n->is_held && n->other->is_open)
+        start_promotion(s, true, n);
 }
 
 /* What is to go wrong, in one of the two layouts. */
@@ -222,6 +398,8 @@ static void on_calm(void *owner, uint64_t number, void *data)
     (void)number;
     (void)data;
     s->world.is_calm = machine.is_calm = true;
+    if (s->world.lines)
+        coord_set_bad(false);
 }
 
 static void plan_all_faults(struct schedule *s)
@@ -240,6 +418,12 @@ static void plan_all_faults(struct schedule *s)
     plan_faults(s, 2, on_crash_check);
     plan_faults(s, p->n_paths, on_path);
     plan_faults(s, p->n_isolations, on_isolation);
+    plan_faults(s, p->pairs.n_pauses, on_pause);
+    plan_faults(s, p->pairs.n_links, on_link);
+    plan_faults(s, p->pairs.n_double_deaths, on_double_death);
+    plan_faults(s, p->pairs.n_outages, on_outage);
+    plan_faults(s, p->pairs.n_promotions, on_promotion);
+    plan_faults(s, p->pairs.n_lossy, on_lossy_promotion);
     events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
 
@@ -250,8 +434,8 @@ static bool is_over(const struct schedule *s)
     for (uint32_t i = 0; i < s->world.plan.n_workers; i++)
         if (!s->clients[i].is_done)
             return false;
-    for (uint32_t i = 0; i < s->world.plan.n_nodes; i++)
-        if (!node_is_safe(&s->world.nodes[i]))
+    for (uint32_t i = 0; i < n_members(&s->world); i++)
+        if (!node_is_safe(node_nth(&s->world, i)))
             return false;
     return true;
 }
@@ -266,10 +450,13 @@ static _Noreturn void fail_late(const struct schedule *s)
         if (!s->clients[i].is_done)
             n += snprintf(text + n, sizeof text - (size_t)n, "; rank %u is at clock %llu", i,
                           (unsigned long long)s->clients[i].clock);
-    for (uint32_t i = 0; i < s->world.plan.n_nodes && n < 150; i++)
-        if (!node_is_safe(&s->world.nodes[i]))
-            n += snprintf(text + n, sizeof text - (size_t)n, "; node %u is %s", i,
-                          s->world.nodes[i].is_open ? "not safe" : "down");
+    for (uint32_t i = 0; i < n_members(&s->world) && n < 150; i++) {
+        const struct node *it = node_nth(&s->world, i);
+
+        if (!node_is_safe(it))
+            n += snprintf(text + n, sizeof text - (size_t)n, "; node %u%s is %s", it->index,
+                          it->member ? "'" : "", it->is_open ? "not safe" : "down");
+    }
     world_fail(&s->world, "not all is done, and nothing has gone wrong for long%s", text);
 }
 
@@ -289,10 +476,13 @@ static void run(struct schedule *s)
 
 static void check(struct schedule *s)
 {
-    for (uint32_t i = 0; i < s->world.plan.n_nodes; i++) {
-        node_check_crash(&s->world.nodes[i], false);
-        node_check_crash(&s->world.nodes[i], true);
-        node_check_end(&s->world.nodes[i]);
+    for (uint32_t i = 0; i < n_members(&s->world); i++) {
+        struct node *n = node_nth(&s->world, i);
+
+        node_check_crash(n, false);
+        node_check_crash(n, true);
+        if (node_leads(n))
+            node_check_end(n);
     }
 }
 
@@ -306,23 +496,28 @@ static void count(const struct schedule *s, struct schedule_facts *ret)
                                     .n_pushes = w->push_history.n,
                                     .n_nodes = w->plan.n_nodes };
     for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
-        ret->n_recovered += s->world.nodes[i].n_recovered - 1;
+        ret->n_recovered += s->world.nodes[i].n_recovered - (s->world.nodes[i].n_recovered > 0);
         ret->n_checkpoints += s->world.nodes[i].n_done;
         ret->n_sync_points += s->world.nodes[i].n_sync_points;
         ret->n_ops[i] = s->world.nodes[i].disk.n_ops;
     }
     enter_shard();
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        const struct shard_counters *c = shard_counters(w->records[i].life.core);
+        const struct shard_counters *c = shard_counters(w->records[i]->life.core);
 
-        ret->n_records += w->records[i].history.n;
+        ret->n_records += w->records[i]->history.n;
         ret->n_repeated += c->pushes_repeated;
         ret->n_fenced += c->pushes_fenced;
     }
 }
 
-static void begin_record(struct shard_record *rec, const struct plan *p)
+static void begin_record(struct world *w, uint32_t member, uint32_t shard)
 {
+    struct shard_record *rec = &w->members[member][shard];
+    const struct plan *p = &w->plan;
+
+    rec->member = member;
+    rec->shard = shard;
     model_init(&rec->model, p);
     model_init(&rec->base, p);
     rec->answers = malloc(sizeof *rec->answers * PLAN_N_WORKERS_MAX * WORLD_N_ANSWERS);
@@ -333,6 +528,8 @@ static void begin_record(struct shard_record *rec, const struct plan *p)
 
 static void end_record(struct shard_record *rec)
 {
+    if (!rec->answers)
+        return;
     history_deinit(&rec->history);
     model_deinit(&rec->model);
     model_deinit(&rec->base);
@@ -369,9 +566,10 @@ static void stop_all(struct schedule *s)
 static void reshard_records(struct world *w, struct shard_record *from, uint32_t n_from)
 {
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        struct shard_record *rec = &w->records[i];
+        struct shard_record *rec = &w->members[0][i];
 
-        begin_record(rec, &w->plan);
+        begin_record(w, 0, i);
+        w->records[i] = rec;
         for (uint32_t k = 0; k < n_from; k++)
             model_reshard(&rec->base, &from[k].model, i);
         model_copy(&rec->base, &rec->model);
@@ -403,7 +601,7 @@ static bool may_go_on(const struct schedule *s)
     const struct world *w = &s->world;
 
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
-        const struct model *m = &w->records[i].model, *first = &w->records[0].model;
+        const struct model *m = &w->records[i]->model, *first = &w->records[0]->model;
 
         if (m->run != first->run || model_min_clock(m) != model_min_clock(first) ||
             m->n_tables != first->n_tables)
@@ -424,8 +622,8 @@ static void go_on(struct schedule *s)
     stop_all(s);
     for (struct process *p = machine.processes; p; p = p->next)
         process_kill(p); /* workers that were replaced, operators */
-    memcpy(old, w->records, sizeof old);
-    memset(w->records, 0, sizeof w->records);
+    memcpy(old, w->members[0], sizeof old);
+    memset(w->members[0], 0, sizeof w->members[0]);
     w->n_old_nodes = w->plan.n_nodes;
     plan_go_on(&w->plan);
     reshard_records(w, old, n_old);
@@ -441,6 +639,24 @@ static void go_on(struct schedule *s)
     plan_all_faults(s);
 }
 
+static void begin_pairs(struct schedule *s)
+{
+    struct world *w = &s->world;
+
+    if (!w->plan.pairs.has_standby)
+        return;
+    pair_begin(w);
+    coord_begin(w);
+    for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
+        if (!(w->plan.pairs.has_standby >> i & 1))
+            continue;
+        node_pair(&w->nodes[i], &s->seconds[i]);
+        for (uint32_t k = 0; k < w->plan.shards_per_node; k++)
+            begin_record(w, 1, i * w->plan.shards_per_node + k);
+        node_start(&s->seconds[i]);
+    }
+}
+
 static void begin(struct schedule *s, const struct schedule_config *config)
 {
     struct world *w = &s->world;
@@ -448,6 +664,7 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     s->config = config;
     w->is_traced = config->is_traced;
     w->nodes = s->nodes;
+    w->seconds = s->seconds;
     w->clients = s->clients;
     w->die_loses_power = -1;
     plan_make(&w->plan, config->seed);
@@ -464,14 +681,18 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     w->dice = dice_of(config->seed, 2);
     s->dice = dice_of(config->seed, 3);
     s->path_dice = dice_of(config->seed, 10);
+    s->pair_dice = dice_of(config->seed, 21);
     if (w->is_traced)
         plan_print(&w->plan, stdout);
-    for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        begin_record(&w->records[i], &w->plan);
+    for (uint32_t i = 0; i < w->plan.n_shards; i++) {
+        begin_record(w, 0, i);
+        w->records[i] = &w->members[0][i];
+    }
     for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
         node_init(&w->nodes[i], w, i, i);
         node_start(&w->nodes[i]);
     }
+    begin_pairs(s);
     if (config->die_at != SCHEDULE_NEVER)
         s->world.nodes[config->die_node].disk.die_at = config->die_at;
     for (uint32_t i = 0; i < w->plan.n_workers; i++) {
@@ -490,8 +711,16 @@ static void end(struct schedule *s)
         node_deinit(&w->nodes[i]);
     for (uint32_t i = 0; i < w->n_old_nodes; i++)
         node_deinit(&w->old_nodes[i]);
-    for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        end_record(&w->records[i]);
+    for (uint32_t i = 0; i < w->plan.n_nodes; i++)
+        if (w->nodes[i].other)
+            node_deinit(w->nodes[i].other);
+    for (uint32_t i = 0; i < PLAN_N_SHARDS_MAX; i++) {
+        end_record(&w->members[0][i]);
+        end_record(&w->members[1][i]);
+    }
+    if (w->lines)
+        coord_end();
+    pair_end(w);
     push_history_deinit(&w->push_history);
 }
 

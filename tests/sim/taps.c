@@ -23,13 +23,20 @@
 #include "server/core/push.h"
 #include "server/core/push_apply.h"
 #include "server/recovery/recover_shard.h"
+#include "server/replication/copy.h"
+#include "server/replication/follower.h"
+#include "server/replication/record_ring.h"
+#include "server/replication/sync.h"
+#include "server/replication/terms.h"
 #include "server/requests/reply_queue.h"
+#include "server/shard_thread.h"
 #include "server/wal/wal_writer.h"
 #include "tests/sim/agree.h"
 #include "tests/sim/check.h"
 #include "tests/sim/client.h"
 #include "tests/sim/node.h"
 #include "tests/sim/os.h"
+#include "tests/sim/pair.h"
 #include "tests/sim/wrap.h"
 #include "worker/client/client_state.h"
 #include "worker/client/suspects.h"
@@ -40,7 +47,7 @@
 struct promise {
     const uint8_t *bytes;
     const struct connection *connection;
-    uint32_t shard;
+    struct shard_record *rec;
     uint64_t number;
 };
 
@@ -64,29 +71,41 @@ static void remove_promise(uint32_t i)
 }
 
 /* Nothing that is left of such a reply leaves any more. */
-static void drop_promises(const struct world *w, const struct process *p)
+static void drop_promises(const struct process *p)
 {
     for (uint32_t i = n_promises; i-- > 0;)
-        if (w->records[promises[i].shard].life.process == p)
+        if (promises[i].rec->life.process == p)
             remove_promise(i);
 }
 
 void taps_process_ended(struct world *w, const struct process *p)
 {
-    drop_promises(w, p);
+    drop_promises(p);
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        if (w->records[i].life.process == p)
-            w->records[i].life = (struct shard_life){ 0 };
+        for (uint32_t k = 0; k < 2; k++)
+            if (w->members[k][i].life.process == p)
+                w->members[k][i].life = (struct shard_life){ 0 };
 }
 
-static struct shard_record *record_of_queue(const struct wal_queue *q, uint32_t *ret_shard)
+/* Of the psd that runs now. */
+static struct shard_record *record_here(uint32_t shard)
+{
+    return &world->members[node_of_process(process_current())->member][shard];
+}
+
+static struct shard_record *record_of_queue(const struct wal_queue *q)
 {
     for (uint32_t i = 0; i < world->plan.n_shards; i++)
-        if (world->records[i].life.queue == q) {
-            *ret_shard = i;
-            return &world->records[i];
-        }
+        for (uint32_t k = 0; k < 2; k++)
+            if (world->members[k][i].life.queue == q)
+                return &world->members[k][i];
     return NULL;
+}
+
+/* It serves the shard, as far as anybody knows. */
+static bool leads(const struct shard_record *rec)
+{
+    return !rec->life.follower && rec == world->records[rec->shard];
 }
 
 /* --- what the log records --- */
@@ -94,8 +113,7 @@ static struct shard_record *record_of_queue(const struct wal_queue *q, uint32_t 
 /* One that a process has freed may stand where another process's begins. */
 static void release_queue_address(const struct wal_queue *q)
 {
-    uint32_t shard;
-    struct shard_record *rec = record_of_queue(q, &shard);
+    struct shard_record *rec = record_of_queue(q);
 
     if (rec)
         rec->life.queue = NULL;
@@ -132,20 +150,23 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
                                 uint64_t now_ms)
 {
     uint64_t number = REAL(wal_queue_append)(q, record, now_ms);
-    uint32_t shard;
-    struct shard_record *rec = record_of_queue(q, &shard);
+    struct shard_record *rec = record_of_queue(q);
     struct fact fact;
     const char *wrong;
+    uint32_t shard;
 
     assert(rec);
+    shard = rec->shard;
     fact = fact_of(&record->event, &world->push_history, shard);
-    fact.at_us = machine_now_us();
+    fact.at_us = fact.here_us = machine_now_us();
     fact.at_disk_us = disk_us_of(rec->life.log_fiber);
-    world_trace(world, "shard %u: record %llu: %s, rank %u, version %llu, clock %llu%s%s",
-                shard, (unsigned long long)number, wal_record_name(fact.type), fact.rank,
-                (unsigned long long)fact.version,
+    world_trace(world, "shard %u%s: record %llu: %s, rank %u, version %llu, clock %llu%s%s",
+                shard, rec->member ? "'" : "", (unsigned long long)number,
+                wal_record_name(fact.type), fact.rank, (unsigned long long)fact.version,
                 (unsigned long long)(fact.push ? fact.push->clock : fact.clock),
                 fact.status ? ": " : "", fact.status ? status_text(fact.status) : "");
+    if (node_is_paired(world, rec))
+        pair_recorded(world, rec, &fact);
     history_add(&rec->history, &fact);
     if (rec->history.n != number)
         world_fail(world, "shard %u: record %llu comes, %llu is next", shard,
@@ -155,7 +176,9 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
         world_fail(world, "shard %u: record %llu: %s", shard, (unsigned long long)number,
                    wrong);
     rec->lost = q->lost_first;
-    agree_recorded(world, shard, &fact);
+    world->n_dead += fact.type == SHARD_EVENT_GONE && fact.state == WORKER_DEAD;
+    if (leads(rec))
+        agree_recorded(world, shard, &fact);
     return number;
 }
 
@@ -176,8 +199,7 @@ void REAL(wal_writer_report)(struct wal_writer *w, struct wal_queue *q);
 void WRAP(wal_writer_report)(struct wal_writer *w, struct wal_queue *q);
 void WRAP(wal_writer_report)(struct wal_writer *w, struct wal_queue *q)
 {
-    uint32_t shard;
-    struct shard_record *rec = record_of_queue(q, &shard);
+    struct shard_record *rec = record_of_queue(q);
 
     REAL(wal_writer_report)(w, q);
     assert(rec);
@@ -189,8 +211,7 @@ void REAL(wal_queue_close_gap)(struct wal_queue *q, uint64_t number);
 void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number);
 void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number)
 {
-    uint32_t shard;
-    struct shard_record *rec = record_of_queue(q, &shard);
+    struct shard_record *rec = record_of_queue(q);
     uint64_t first = q->lost_first;
 
     REAL(wal_queue_close_gap)(q, number);
@@ -208,10 +229,8 @@ void WRAP(wal_queue_close_gap)(struct wal_queue *q, uint64_t number)
 /* Have all its shards a log now? */
 static void note_open(struct node *n)
 {
-    uint32_t first = n->index * world->plan.shards_per_node;
-
     for (uint32_t i = 0; i < world->plan.shards_per_node; i++)
-        if (!world->records[first + i].life.queue)
+        if (!node_record(n, i)->life.queue)
             return;
     n->is_open = true;
     n->n_recovered++;
@@ -225,12 +244,15 @@ int WRAP(wal_writer_open)(const struct wal_writer_config *config, const struct w
                           uint64_t unix_ms, struct wal_writer **ret, struct err *err)
 {
     struct wal_writer_config small = *config;
-    struct shard_record *rec = &world->records[config->identity.shard];
+    struct shard_record *rec = record_here(config->identity.shard);
     struct wal_queue *q = new_queue;
     int status;
 
     if (rec->life.process != process_current()) /* it begins with nothing */
-        cluster_accept(world, process_current(), config->identity.shard, NULL, end->last);
+        cluster_accept(world, process_current(),
+                       &(struct cluster_recovered){ .shard = config->identity.shard,
+                                                    .last = end->last,
+                                                    .keep = UINT64_MAX });
     small.segment_bytes = world->plan.segment_bytes;
     small.retry_ms = 10;
     status = REAL(wal_writer_open)(&small, end, unix_ms, ret, err);
@@ -238,7 +260,7 @@ int WRAP(wal_writer_open)(const struct wal_writer_config *config, const struct w
         return status;
     rec->life.queue = q;
     rec->life.writer = *ret;
-    note_open(&world->nodes[process_current()->node]);
+    note_open(node_of_process(process_current()));
     return 0;
 }
 
@@ -247,11 +269,10 @@ int WRAP(wal_writer_open)(const struct wal_writer_config *config, const struct w
 /* A shard of the node's own, and of this layout: no old one whose rows are resharded. */
 static bool is_own(const struct recover_shard_config *config)
 {
-    const struct process *p = process_current();
+    const struct node *n = node_of_process(process_current());
     uint32_t number = (uint32_t)strtoul(config->data_dir + strlen(OS_DATA_DIR), NULL, 10);
 
-    return p && world->nodes[p->node].number == number &&
-           config->identity.n_shards == world->plan.n_shards;
+    return n && n->number == number && config->identity.n_shards == world->plan.n_shards;
 }
 
 int REAL(recover_shard_run)(const struct recover_shard_config *config, struct shard *shard,
@@ -264,7 +285,13 @@ int WRAP(recover_shard_run)(const struct recover_shard_config *config, struct sh
     int status = REAL(recover_shard_run)(config, shard, now_ms, ret, err);
 
     if (!status && is_own(config))
-        cluster_accept(world, process_current(), config->identity.shard, shard, ret->end.last);
+        cluster_accept(
+            world, process_current(),
+            &(struct cluster_recovered){ .shard = config->identity.shard,
+                                         .core = shard,
+                                         .last = ret->end.last,
+                                         .keep = config->follows ? config->keep : UINT64_MAX,
+                                         .is_exact = ret->needs <= ret->end.last });
     return status;
 }
 
@@ -272,16 +299,60 @@ void REAL(shard_set_events)(struct shard *s, const struct shard_events *journal)
 void WRAP(shard_set_events)(struct shard *s, const struct shard_events *journal);
 void WRAP(shard_set_events)(struct shard *s, const struct shard_events *journal)
 {
-    struct shard_record *rec = &world->records[s->config.shard];
+    struct shard_record *rec = record_here(s->config.shard);
     struct shard_life *life = &rec->life;
-    const struct check_place at = check_place_of(world, s->config.shard);
+    const struct check_place at = check_place_of(world, rec);
 
     REAL(shard_set_events)(s, journal);
+    life->follower = NULL;
     if (journal)
         check_same(world, &at, s, &rec->model, "at its start");
     life->core = journal ? s : NULL;
     life->fiber = machine.running;
     life->process = process_current();
+}
+
+/* A standby's shard: it lives as it is replayed. */
+void REAL(follower_init)(struct follower *f, struct shard *shard,
+                         const struct follower_log *log, uint64_t last, uint64_t needs);
+void WRAP(follower_init)(struct follower *f, struct shard *shard,
+                         const struct follower_log *log, uint64_t last, uint64_t needs);
+void WRAP(follower_init)(struct follower *f, struct shard *shard,
+                         const struct follower_log *log, uint64_t last, uint64_t needs)
+{
+    struct shard_record *rec = record_here(shard->config.shard);
+
+    REAL(follower_init)(f, shard, log, last, needs);
+    rec->life.core = shard;
+    rec->life.follower = f;
+    rec->life.fiber = machine.running;
+    rec->life.process = process_current();
+}
+
+int REAL(follower_add)(struct follower *f, uint64_t first, uint32_t n_records,
+                       const uint8_t *records, size_t n_bytes, struct err *err);
+int WRAP(follower_add)(struct follower *f, uint64_t first, uint32_t n_records,
+                       const uint8_t *records, size_t n_bytes, struct err *err);
+int WRAP(follower_add)(struct follower *f, uint64_t first, uint32_t n_records,
+                       const uint8_t *records, size_t n_bytes, struct err *err)
+{
+    struct shard_record *rec = record_here(f->shard->config.shard);
+    int status = REAL(follower_add)(f, first, n_records, records, n_bytes, err);
+
+    if (f->received > rec->received)
+        rec->received = f->received;
+    return status;
+}
+
+void REAL(follower_deinit)(struct follower *f);
+void WRAP(follower_deinit)(struct follower *f);
+void WRAP(follower_deinit)(struct follower *f)
+{
+    struct shard_record *rec = record_here(f->shard->config.shard);
+
+    if (rec->life.follower == f)
+        rec->life.follower = NULL, rec->life.core = NULL;
+    REAL(follower_deinit)(f);
 }
 
 bool taps_is_idle(const struct shard_record *rec)
@@ -292,18 +363,29 @@ bool taps_is_idle(const struct shard_record *rec)
                   !push_apply_is_under_way(s));
 }
 
+/* All that a standby's shard has replayed is in its log, and its copy is exact. */
+static bool is_whole(const struct shard_record *rec)
+{
+    const struct follower *f = rec->life.follower;
+
+    return !f || (follower_is_exact(f) && !f->ahead);
+}
+
 /* A shard's thread has nothing half done here. */
 static void on_turn(struct process *p)
 {
-    for (uint32_t i = 0; i < world->plan.n_shards; i++) {
-        struct shard_record *rec = &world->records[i];
-        const struct check_place at = check_place_of(world, i);
+    const struct node *n = node_of_process(p);
+
+    for (uint32_t i = 0; n && i < world->plan.n_shards; i++) {
+        struct shard_record *rec = &world->members[n->member][i];
+        const struct check_place at = check_place_of(world, rec);
 
         if (rec->life.process != p || rec->life.fiber != machine.running || !rec->life.core)
             continue;
-        check_interval(world, i);
-        agree_turn(world, i);
-        if (rec->n_seen == rec->history.n || !taps_is_idle(rec))
+        check_interval(world, rec);
+        if (leads(rec))
+            agree_turn(world, i);
+        if (rec->n_seen == rec->history.n || !taps_is_idle(rec) || !is_whole(rec))
             return;
         rec->n_seen = rec->history.n;
         check_same(world, &at, rec->life.core, &rec->model, "now");
@@ -317,7 +399,7 @@ static uint32_t shard_of_membership(const struct membership *r)
 {
     enter_shard();
     for (uint32_t i = 0; i < world->plan.n_shards; i++)
-        if (world->records[i].life.core && shard_membership(world->records[i].life.core) == r)
+        if (world->records[i]->life.core && shard_membership(world->records[i]->life.core) == r)
             return i;
     return UINT32_MAX;
 }
@@ -409,9 +491,10 @@ bool WRAP(suspects_has_update)(const struct suspects_relay *r, uint32_t shard)
 /* --- pulls --- */
 
 /* Every push of every counted worker of clocks below clock - bound is in it. */
-static void check_bound(uint32_t shard, uint64_t clock)
+static void check_bound(const struct shard_record *rec, uint64_t clock)
 {
-    const struct model *model = &world->records[shard].model;
+    const uint32_t shard = rec->shard;
+    const struct model *model = &rec->model;
     uint64_t until = clock > world->plan.bound ? clock - world->plan.bound : 0;
     uint64_t sync_point = plan_sync_point(&world->plan, clock);
 
@@ -464,10 +547,11 @@ static bool is_scan(const struct worker *worker, const struct pull *pull)
 }
 
 /* Its rows are those that the shard has now. */
-static void check_slice(uint32_t shard, const struct shard_pull_op *op)
+static void check_slice(const struct shard_record *rec, const struct shard_pull_op *op)
 {
+    const uint32_t shard = rec->shard;
     const struct section *section = &op->pull->sections[0];
-    const struct model *m = &world->records[shard].model;
+    const struct model *m = &rec->model;
     const uint32_t table = section->table_id,
                    n = section->state ? world->plan.widths[table] : world->plan.dims[table];
     const size_t steps_bytes = op->pull->n_sections == 2 ? op->value_bytes[1] : 0;
@@ -500,17 +584,19 @@ void WRAP(shard_pull_begin)(struct shard *s, const struct worker *worker,
                             const struct pull *pull, uint8_t *dst, struct shard_pull_op *ret)
 {
     uint32_t shard = s->config.shard;
-    struct shard_record *rec = &world->records[shard];
+    struct shard_record *rec = record_here(shard);
     uint32_t rank = worker->rank;
     struct shard_answer *a;
 
     REAL(shard_pull_begin)(s, worker, pull, dst, ret);
+    if (node_is_paired(world, rec))
+        pair_pulled(world, rec);
     if (is_scan(worker, pull))
         return;
     a = &rec->answers[rank * WORLD_N_ANSWERS + rec->n_answers[rank]++ % WORLD_N_ANSWERS];
     world_trace(world, "shard %u: answers rank %u, clock %llu", shard, worker->rank,
                 (unsigned long long)pull->clock);
-    check_bound(shard, pull->clock);
+    check_bound(rec, pull->clock);
     a->clock = pull->clock;
     a->n_facts = rec->history.n;
     a->is_mixed = !taps_is_idle(rec);
@@ -524,12 +610,12 @@ void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
 void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
                           const struct shard_pull_op *op)
 {
-    struct shard_record *rec = &world->records[s->config.shard];
+    struct shard_record *rec = record_here(s->config.shard);
 
     REAL(shard_pull_end)(s, worker, op);
     if (worker && is_scan(worker, op->pull)) {
         if (taps_is_idle(rec))
-            check_slice(s->config.shard, op);
+            check_slice(rec, op);
         return;
     }
     for (uint32_t i = 0; worker && i < WORLD_N_ANSWERS; i++) {
@@ -542,12 +628,18 @@ void WRAP(shard_pull_end)(struct shard *s, struct worker *worker,
 
 /* --- replies --- */
 
-static uint32_t shard_of_running(void)
+/* NULL: a thread of no shard's runs. */
+static struct shard_record *record_of_running(void)
 {
-    for (uint32_t i = 0; i < world->plan.n_shards; i++)
-        if (world->records[i].life.process && world->records[i].life.fiber == machine.running)
-            return i;
-    return UINT32_MAX;
+    const struct node *n = node_of_process(process_current());
+
+    for (uint32_t i = 0; n && i < world->plan.shards_per_node; i++) {
+        struct shard_record *rec = node_record(n, i);
+
+        if (rec->life.process && rec->life.fiber == machine.running)
+            return rec;
+    }
+    return NULL;
 }
 
 int REAL(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
@@ -557,14 +649,13 @@ int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct b
 int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
                            const struct reply_timing *timing)
 {
-    uint32_t shard = shard_of_running();
+    struct shard_record *rec = record_of_running();
 
-    if (shard < world->plan.n_shards) {
+    if (rec) {
         if (n_promises == PROMISES_MAX)
             world_fail(world, "shard %u: more replies wait than the simulation can note",
-                       shard);
-        promises[n_promises++] =
-            (struct promise){ frame->bytes, c, shard, world->records[shard].history.n };
+                       rec->shard);
+        promises[n_promises++] = (struct promise){ frame->bytes, c, rec, rec->history.n };
     }
     return REAL(reply_queue_send)(a, c, frame, timing);
 }
@@ -583,15 +674,17 @@ int REAL(connection_send)(struct connection *c, struct bytes *frame);
 int WRAP(connection_send)(struct connection *c, struct bytes *frame);
 int WRAP(connection_send)(struct connection *c, struct bytes *frame)
 {
-    uint32_t shard = shard_of_running();
+    struct shard_record *rec = record_of_running();
 
-    for (uint32_t i = n_promises; i-- > 0 && shard < world->plan.n_shards;) {
+    for (uint32_t i = n_promises; i-- > 0 && rec;) {
         const struct promise *p = &promises[i];
 
-        if (p->bytes != frame->bytes || p->shard != shard)
+        if (p->bytes != frame->bytes || p->rec != rec)
             continue;
-        if (p->number > world->records[shard].promised)
-            world->records[shard].promised = p->number;
+        if (p->number > rec->promised)
+            rec->promised = p->number;
+        if (node_is_paired(world, rec))
+            pair_promised(world, rec, p->number);
         remove_promise(i);
     }
     return REAL(connection_send)(c, frame);
@@ -609,7 +702,7 @@ int WRAP(checkpoint_commit)(const struct file_ops *files, const char *data_dir,
                             const struct manifest *m, uint32_t keep, uint64_t *ret_firsts,
                             struct err *err)
 {
-    struct node *n = &world->nodes[process_current()->node];
+    struct node *n = node_of_process(process_current());
     struct node_save *save = cluster_note_save(n);
     int status;
 
@@ -623,6 +716,94 @@ int WRAP(checkpoint_commit)(const struct file_ops *files, const char *data_dir,
     world_trace(world, "node %u: checkpoint %llu is whole, base %llu", n->index,
                 (unsigned long long)m->number, (unsigned long long)m->base);
     return 0;
+}
+
+/* --- pairs --- */
+
+void REAL(shard_threads_serve)(struct shard_thread **shards, uint32_t n);
+void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n);
+void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n)
+{
+    pair_serves(node_of_process(process_current()));
+    REAL(shard_threads_serve)(shards, n);
+}
+
+static void note_sync(const struct sync *s)
+{
+    node_of_process(process_current())->is_in_sync = s->state == SYNC_IN;
+}
+
+enum sync_order REAL(sync_step)(struct sync *s, const struct sync_shard *shards, uint32_t n,
+                                bool is_followed, uint64_t now_ms);
+enum sync_order WRAP(sync_step)(struct sync *s, const struct sync_shard *shards, uint32_t n,
+                                bool is_followed, uint64_t now_ms);
+enum sync_order WRAP(sync_step)(struct sync *s, const struct sync_shard *shards, uint32_t n,
+                                bool is_followed, uint64_t now_ms)
+{
+    enum sync_order order = REAL(sync_step)(s, shards, n, is_followed, now_ms);
+
+    note_sync(s);
+    return order;
+}
+
+void REAL(sync_note_write)(struct sync *s, int status, uint64_t now_ms);
+void WRAP(sync_note_write)(struct sync *s, int status, uint64_t now_ms);
+void WRAP(sync_note_write)(struct sync *s, int status, uint64_t now_ms)
+{
+    REAL(sync_note_write)(s, status, now_ms);
+    note_sync(s);
+}
+
+/* Of a write that failed nobody knows what is there. */
+int REAL(terms_write)(const struct file_ops *files, const char *data_dir, const struct terms *t,
+                      struct err *err);
+int WRAP(terms_write)(const struct file_ops *files, const char *data_dir, const struct terms *t,
+                      struct err *err);
+int WRAP(terms_write)(const struct file_ops *files, const char *data_dir, const struct terms *t,
+                      struct err *err)
+{
+    struct node *n = node_of_process(process_current());
+    int status = REAL(terms_write)(files, data_dir, t, err);
+
+    n->says_in_sync = !status && t->in_sync && t->role == TERMS_PRIMARY;
+    n->term = terms_last(t);
+    return status;
+}
+
+uint64_t WRAP(terms_random)(void);
+uint64_t WRAP(terms_random)(void)
+{
+    return 1 + dice_roll(&machine.dice, UINT32_MAX);
+}
+
+int REAL(copy_prepare)(const struct file_ops *files, const char *data_dir, bool keeps,
+                       struct err *err);
+int WRAP(copy_prepare)(const struct file_ops *files, const char *data_dir, bool keeps,
+                       struct err *err);
+int WRAP(copy_prepare)(const struct file_ops *files, const char *data_dir, bool keeps,
+                       struct err *err)
+{
+    pair_copy_begins(node_of_process(process_current()));
+    return REAL(copy_prepare)(files, data_dir, keeps, err);
+}
+
+bool REAL(copy_next)(const struct copy *c, struct file_request *ret);
+bool WRAP(copy_next)(const struct copy *c, struct file_request *ret);
+bool WRAP(copy_next)(const struct copy *c, struct file_request *ret)
+{
+    bool goes_on = REAL(copy_next)(c, ret);
+
+    if (!goes_on)
+        pair_has_copied(node_of_process(process_current()));
+    return goes_on;
+}
+
+void REAL(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last);
+void WRAP(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last);
+void WRAP(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last)
+{
+    (void)max_bytes;
+    REAL(record_ring_init)(r, world->plan.pairs.ring_bytes, last);
 }
 
 /* --- workers --- */

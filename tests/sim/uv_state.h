@@ -99,7 +99,7 @@ void stream_destroy(
  * time. False: it has none. */
 bool net_reset_one(struct process *p, bool flying, struct dice *dice);
 /* Cuts all connections of that worker to a node, with what is on its way. */
-void net_reset_path(const struct process *worker, uint32_t node, struct dice *dice);
+void net_reset_path(const void *from, uint32_t node, struct dice *dice);
 
 int sim_close(int fd);
 int sim_dup(int fd);

@@ -21,10 +21,10 @@ struct sock {
     struct process *process;
     struct handle *handle; /* who reads and writes here; NULL: on its way to another loop */
     uint32_t n_fds;
-    bool is_listener, is_connecting, is_gone; /* gone: no descriptor is left */
-    struct sockaddr_in address;               /* a listener's, or who it is connected to */
-    struct sock *accepts;                     /* a listener: connections that wait */
-    uint8_t *in;                              /* owned: arrived and not read */
+    bool is_listener, is_connecting, dials, is_gone; /* gone: no descriptor is left */
+    struct sockaddr_in address; /* a listener's, or who it is connected to */
+    struct sock *accepts;       /* a listener: connections that wait */
+    uint8_t *in;                /* owned: arrived and not read */
     size_t in_first, in_end, in_cap;
     int end;                       /* behind them: 0: more may come; UV_EOF, UV_ECONNRESET */
     int broken;                    /* what a write returns; 0: it may be tried */
@@ -131,10 +131,9 @@ static uint32_t node_at(const struct sock *s)
 /* Nothing from this end arrives before; 0: now. */
 static uint64_t held_until_us(const struct sock *from)
 {
-    bool is_worker = from->process->node == UINT32_MAX;
-    uint64_t until_us =
-        paths_held_until_us(is_worker ? from->process : from->peer->process, node_at(from),
-                            is_worker ? PATH_TO_NODE : PATH_TO_WORKER);
+    const struct sock *dialler = from->dials ? from : from->peer;
+    uint64_t until_us = paths_held_until_us(process_place(dialler->process), node_at(from),
+                                            from->dials ? PATH_TO_NODE : PATH_TO_DIALLER);
 
     if (from->held_until_us > until_us)
         until_us = from->held_until_us;
@@ -316,10 +315,11 @@ static void reset_sock(struct sock *s, uint64_t least_us, struct dice *dice)
               on_noticed, s, 0, NULL);
 }
 
-void net_reset_path(const struct process *worker, uint32_t node, struct dice *dice)
+void net_reset_path(const void *from, uint32_t node, struct dice *dice)
 {
     for (struct sock *s = machine.socks; s; s = s->next) {
-        if (s->process != worker || !s->peer || s->is_gone || s->is_reset || node_at(s) != node)
+        if (!s->dials || process_place(s->process) != from || !s->peer || s->is_gone ||
+            s->is_reset || node_at(s) != node)
             continue;
         s->loses = s->peer->loses = true;
         reset_sock(s, 0, dice);
@@ -432,8 +432,10 @@ static void on_connected(void *owner, uint64_t is_there, void *data)
 static void on_knock(void *owner, uint64_t number, void *data)
 {
     struct sock *s = owner, *listener = find_listener(&s->address), *c, **at;
-    uint64_t there_us = paths_held_until_us(s->process, node_at(s), PATH_TO_NODE),
-             back_us = paths_held_until_us(s->process, node_at(s), PATH_TO_WORKER);
+    uint64_t there_us =
+                 paths_held_until_us(process_place(s->process), node_at(s), PATH_TO_NODE),
+             back_us =
+                 paths_held_until_us(process_place(s->process), node_at(s), PATH_TO_DIALLER);
 
     (void)number;
     (void)data;
@@ -466,7 +468,7 @@ int uv_tcp_connect(uv_connect_t *req, uv_tcp_t *tcp, const struct sockaddr *addr
 
     assert(s && r);
     memcpy(&s->address, address, sizeof s->address);
-    s->is_connecting = true;
+    s->is_connecting = s->dials = true;
     req->handle = (uv_stream_t *)tcp;
     *r = (struct request){ .req = (uv_req_t *)(void *)req,
                            .kind = REQUEST_CONNECT,

@@ -27,6 +27,7 @@ struct shard_life {
     struct fiber *log_fiber; /* the log's */
     uint64_t failed_disk_us; /* what it had spent on files when the log last failed */
     struct shard *core;
+    struct follower *follower; /* of a standby's shard; NULL: it leads */
     struct wal_queue *queue;
     struct wal_writer *writer;
 };
@@ -39,12 +40,15 @@ struct record_rank {
         suspected_us; /* since then, as it could have been told to all; 0: it is not */
 };
 
-/* What is known of a shard, whatever process runs it. */
+/* What is known of a shard of one member of its pair, or of the only node that has it, whatever process runs it. */
 struct shard_record {
+    uint32_t shard, member;
     struct history history;
     struct model model;
     struct model base; /* from which the history begins: resharded rows, or nothing */
     struct shard_life life;
+    uint64_t
+        received; /* a standby's: all up to here was in its memory once, since its pair's last start */
     uint64_t promised;  /* the greatest record that a reply which was sent relied on */
     uint64_t safe;      /* ... that is on the disk, as the log says; ... */
     uint64_t written;   /* ... or in its files */
@@ -62,6 +66,7 @@ struct shard_record {
     struct record_rank ranks[PLAN_N_WORKERS_MAX];
     uint64_t n_starts;
     bool is_joining; /* the shard looks at a join */
+    bool has_copied; /* a copy of the other member's data is whole, and not loaded */
 };
 
 struct node;
@@ -71,10 +76,16 @@ struct world {
     struct plan plan;
     struct push_history push_history;
     struct dice dice;
-    struct shard_record records[PLAN_N_SHARDS_MAX];
-    struct node *nodes;     /* borrowed, as these */
-    struct node *old_nodes; /* of the layout before, whose disks are there still */
+    struct shard_record members[2][PLAN_N_SHARDS_MAX];
+    struct shard_record
+        *records[PLAN_N_SHARDS_MAX]; /* of the member that serves, or served last */
+    struct pair_line *lines; /* owned, of each shard (pair.h); NULL: no node has a standby */
+    struct node *nodes;      /* borrowed, as these */
+    struct node *seconds;    /* the other members of pairs, by the index of their node */
+    struct node *old_nodes;  /* of the layout before, whose disks are there still */
     uint32_t n_old_nodes;
+    uint64_t n_promotions,
+        n_dead; /* dead: workers that were declared so, as where a pair was away for longer than a lease */
     struct client *clients;
     int die_loses_power; /* who dies in an operation of its disk loses its power, too: 1, 0; -1: by dice */
     bool is_calm;   /* nothing goes wrong any more */

@@ -1,5 +1,7 @@
 """A primary and its standby, which is the test's own: what it gets, what replies wait for, and who is the primary after a restart."""
 
+import os
+import pathlib
 import subprocess
 import threading
 
@@ -212,6 +214,9 @@ def test_who_may_not_follow(start_psd):
     other.settings = standby.settings.replace("lease=10000ms", "lease=9000ms")
     with pytest.raises(Refused, match="lease=9000ms, the primary lease=10000ms"):
         other.follow()
+    other.settings, other.address = standby.settings, f"127.0.0.1:{psd.port}"
+    with pytest.raises(Refused, match="--advertise of its own"):
+        other.follow()
     other.close()
     await_sync(psd)
     standby.close()
@@ -233,6 +238,22 @@ def test_without_data_dir_there_is_no_standby(start_psd):
     with pytest.raises(Refused, match="--data-dir"):
         Standby(psd).follow()
     assert "replication" not in psd.admin("status")
+
+
+def test_a_follow_whose_terms_cannot_be_written_leaves_no_file_open(start_psd, tmp_path):
+    psd = start_psd(*ARGS, "--data-dir", str(tmp_path / "d"))
+    psd.admin("checkpoint")
+    (tmp_path / "d/TERMS").mkdir()
+    standby = Standby(psd)
+    with pytest.raises(Refused):
+        standby.follow()
+    open_files = len(os.listdir(f"/proc/{psd.process.pid}/fd"))
+    for _ in range(5):
+        with pytest.raises(Refused) as refused:
+            standby.follow()
+        assert "TERMS" in refused.value.text
+    assert len(os.listdir(f"/proc/{psd.process.pid}/fd")) == open_files
+    standby.close()
 
 
 def test_lies_of_a_standby_end_its_connection_and_nothing_else(start_psd):
@@ -305,5 +326,34 @@ def test_a_slow_standby_gets_all_of_it(start_psd):
             worker.push()
     for client in clients:
         client.close()
+    worker.close()
+    standby.close()
+
+
+def test_what_the_log_has_lost_is_not_copied_again_and_again(start_psd):
+    """A restore point from which the log does not go on is none, until there is another one."""
+    psd = start_psd(*ARGS, "--durability", "fsync")
+    worker = Worker(psd)
+    worker.push(50)
+    data = next(psd.process.args[i + 1] for i, a in enumerate(psd.process.args) if a == "--data-dir")
+    segment = min(pathlib.Path(data).glob("log/*/shard-000/*.psl"))
+    content = segment.read_bytes()
+    standby = Standby(psd)
+    assert standby.follow() == COPY
+    assert standby.follow() == GO_ON
+    with open(segment, "r+b") as f:
+        f.seek(len(content) // 2)
+        f.write(bytes([content[len(content) // 2] ^ 1]))
+    client = standby.shard(0)
+    with pytest.raises(Refused, match="the log does not have record") as refused:
+        while standby.last()[0] < 50:
+            standby.fetch(client, 0)
+    assert refused.value.status == -61 and 1 < standby.last()[0] < 50
+    with pytest.raises(Refused, match="psctl checkpoint") as refused:
+        standby.follow()
+    assert refused.value.status == -10025
+    assert psd.admin("checkpoint")["number"] == 1
+    assert standby.follow() == COPY
+    client.close()
     worker.close()
     standby.close()

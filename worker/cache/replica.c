@@ -77,6 +77,12 @@ struct copied_table {
     uint32_t row_bytes;
 };
 
+/* A thread that reads rows. */
+struct row_reader {
+    struct bytes answer; /* owned */
+    struct pull pull;
+};
+
 struct replica {
     struct replica_options options;
     struct shard_copy *shards; /* owned, n_shards */
@@ -86,9 +92,9 @@ struct replica {
     struct evicted_filter evicted;
     struct request_set pulls; /* owned, as all below: scratch of replica_read() */
     struct partition partition;
-    struct bytes answer; /* likewise */
-    struct push push;    /* scratch, as the next one */
-    struct pull pull;
+    struct row_reader *readers; /* of each thread */
+    struct err *failures;       /* of each shard */
+    struct push push;           /* scratch */
 };
 
 /* ---- the filter of evicted keys ---- */
@@ -198,6 +204,11 @@ static struct row *find_victim(struct eviction *eviction, const struct table *t,
 
 /* ---- life, tables ---- */
 
+static uint32_t n_readers(const struct replica *r)
+{
+    return r->options.threads.n ? r->options.threads.n : 1;
+}
+
 struct replica *replica_new(const struct replica_options *options)
 {
     struct replica *r = memory_alloc(sizeof *r);
@@ -207,6 +218,8 @@ struct replica *replica_new(const struct replica_options *options)
     r->shards = memory_alloc(options->n_shards * sizeof *r->shards);
     request_set_init(&r->pulls, options->n_shards, 0);
     partition_init(&r->partition, options->n_shards);
+    r->readers = memory_alloc(n_readers(r) * sizeof *r->readers);
+    r->failures = memory_alloc(options->n_shards * sizeof *r->failures);
     r->encoder = memory_need(push_encoder_new(options->n_shards));
     return r;
 }
@@ -219,7 +232,10 @@ void replica_free(struct replica *r)
         shard_free(r->shards[i].shard);
     push_encoder_free(r->encoder);
     clear_evicted(&r->evicted);
-    bytes_deinit(&r->answer);
+    for (uint32_t i = 0; i < n_readers(r); i++)
+        bytes_deinit(&r->readers[i].answer);
+    free(r->readers);
+    free(r->failures);
     request_set_deinit(&r->pulls);
     partition_deinit(&r->partition);
     free(r->shards);
@@ -522,12 +538,12 @@ int replica_receive(struct replica *r, const struct ps_pull_section *section, ui
 /* ---- rows are read ---- */
 
 /* As a server would answer: encoded in the codec that was asked for, and decoded again. */
-static int read_shard(struct replica *r, uint32_t shard, const uint32_t *table_ids,
-                      const struct ps_pull_section *sections, uint32_t n, struct err *err)
-    ON_SHARD
+static int read_shard(struct replica *r, struct row_reader *reader, uint32_t shard,
+                      const uint32_t *table_ids, const struct ps_pull_section *sections,
+                      uint32_t n, struct err *err) ON_SHARD
 {
     struct shard *s = r->shards[shard].shard;
-    struct pull *pull = &r->pull;
+    struct pull *pull = &reader->pull;
     size_t value_bytes[SECTIONS_MAX], total = 0;
     const uint8_t *values[SECTIONS_MAX];
     uint64_t min_clock, version;
@@ -540,8 +556,8 @@ static int read_shard(struct replica *r, uint32_t shard, const uint32_t *table_i
         return status;
     for (uint32_t i = 0; i < n; i++)
         total += value_bytes[i];
-    bytes_consume(&r->answer, bytes_len(&r->answer));
-    answer = bytes_reserve(&r->answer, total + 1);
+    bytes_consume(&reader->answer, bytes_len(&reader->answer));
+    answer = bytes_reserve(&reader->answer, total + 1);
     if (!answer)
         return err_set(err, -ENOMEM, "no memory for %zu bytes of rows", total);
     status = shard_pull(s, NULL, pull, answer, &min_clock, &version, err);
@@ -556,10 +572,48 @@ static int read_shard(struct replica *r, uint32_t shard, const uint32_t *table_i
     return status ? err_set(err, status, "rows cannot be read: %s", status_text(status)) : 0;
 }
 
+/* Rows of all shards. */
+struct read_job {
+    struct replica *r; /* borrowed, as the sections */
+    const struct ps_pull_section *sections;
+    uint32_t n;
+    uint32_t table_ids[PS_TABLES_MAX];
+};
+
+/* Shards are apart, and so are the rows that they fill. */
+static void run_read(void *arg, uint32_t shard, uint32_t thread)
+{
+    const struct read_job *job = arg;
+    struct err *err = &job->r->failures[shard];
+
+    enter_shard();
+    err->status = read_shard(job->r, &job->r->readers[thread], shard, job->table_ids,
+                             job->sections, job->n, err);
+}
+
+/* The first shard's failure. */
+static int read_shards(struct read_job *job, struct err *err)
+{
+    const struct replica_threads *threads = &job->r->options.threads;
+    const uint32_t n_shards = job->r->options.n_shards;
+
+    if (threads->n)
+        threads->run(threads->arg, n_shards, run_read, job);
+    else
+        for (uint32_t i = 0; i < n_shards; i++)
+            run_read(job, i, 0);
+    for (uint32_t i = 0; i < n_shards; i++)
+        if (job->r->failures[i].status) {
+            *err = job->r->failures[i];
+            return err->status;
+        }
+    return 0;
+}
+
 int replica_read(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
                  struct err *err)
 {
-    uint32_t table_ids[PS_TABLES_MAX];
+    struct read_job job = { .r = r, .sections = sections, .n = n };
     int status = request_set_acquire(&r->pulls, n);
 
     if (!status)
@@ -567,9 +621,9 @@ int replica_read(struct replica *r, const struct ps_pull_section *sections, uint
     if (status)
         err_set(err, status, "a pull cannot be encoded: %s", status_text(status));
     for (uint32_t i = 0; i < r->n_tables; i++)
-        table_ids[i] = r->tables[i].id;
-    for (uint32_t i = 0; i < r->options.n_shards && !status; i++)
-        status = read_shard(r, i, table_ids, sections, n, err);
+        job.table_ids[i] = r->tables[i].id;
+    if (!status)
+        status = read_shards(&job, err);
     request_set_release(&r->pulls);
     return status;
 }

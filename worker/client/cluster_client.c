@@ -225,7 +225,7 @@ static void on_pushed(void *owner, uint32_t shard, const struct request *push,
 }
 
 static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
-                      const struct pull_reply *reply)
+                      const struct pull_reply *reply, struct bytes *values)
 {
     struct cluster_client *cluster = owner;
     uint64_t ahead = pull->clock > reply->min_clock ? pull->clock - reply->min_clock : 0;
@@ -237,7 +237,7 @@ static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
         cluster_client_version_pulled(&cluster->members[shard].version, reply->version);
     if (pull_has_ended(pull))
         return;
-    pull_take_answer(pull->pull, shard, reply);
+    pull_take_answer(pull->pull, shard, reply, values);
     client_state_answered(cluster->state, pull->pull, pull->pull_id, shard);
 }
 

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/hash.h"
 #include "common/memory.h"
 #include "proto/channel.h"
@@ -84,7 +85,7 @@ static void drop(struct watcher *w)
 static uint64_t delay_ms(const struct watcher *w)
 {
     uint64_t ms = connector_backoff_ms(
-        w->n_attempts, hash_mix2((uint64_t)(uintptr_t)w, w->request_id + w->n_attempts));
+        w->n_attempts, hash_mix2(clock_mono_ns(), w->request_id + w->n_attempts));
 
     if (w->hurries)
         return ms < WATCHER_HURRY_MS ? ms : WATCHER_HURRY_MS;

@@ -19,10 +19,10 @@ struct shard_link_events {
     void (*pushed)(void *owner, uint32_t shard, const struct request *push,
                    const struct push_reply *reply);
 
-    /* The pull was answered or refused. The reply's values are borrowed until the call returns.
-     */
+    /* The pull was answered or refused. The reply's values are borrowed until the call returns. `values`: NULL, or the
+     * buffer that they are in, which the owner may take if it leaves another one without bytes in its place. */
     void (*pulled)(void *owner, uint32_t shard, const struct request *pull,
-                   const struct pull_reply *reply);
+                   const struct pull_reply *reply, struct bytes *values);
 
     /* The handshake was answered by a node of the cluster, maybe with a refusal; the reply says what it knows of the
      * groups. False: the link drops this connection, as the node is behind, or as the owner has moved the link. */

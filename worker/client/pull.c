@@ -30,10 +30,16 @@ struct ps_pull *pull_new(const void *client_state, uint32_t n_shards)
     return pull;
 }
 
+static void free_answer(struct pull_answer *a)
+{
+    bytes_deinit(&a->body);
+    free(a->values);
+}
+
 void pull_free(struct ps_pull *pull)
 {
     for (uint32_t i = 0; i < pull->n_shards; i++)
-        bytes_deinit(&pull->answers[i].body);
+        free_answer(&pull->answers[i]);
     free(pull->answers);
     partition_deinit(&pull->partition);
     request_set_deinit(&pull->requests);
@@ -70,23 +76,59 @@ static size_t values_bytes(const struct pull_reply *reply)
 }
 
 /* -ENOMEM. */
-static int copy_values(struct pull_answer *a, const struct pull_reply *reply)
+static int reserve_values(struct pull_answer *a, uint32_t n)
 {
-    const size_t n_bytes = reply->n_sections * sizeof(size_t) + values_bytes(reply);
-    uint8_t *dst;
+    struct pull_values *values;
 
-    bytes_consume(&a->body, bytes_len(&a->body));
-    dst = bytes_reserve(&a->body, n_bytes);
+    if (n <= a->cap_values)
+        return 0;
+    values = memory_try_realloc(a->values, n * sizeof *values);
+    if (!values)
+        return -ENOMEM;
+    a->values = values;
+    a->cap_values = n;
+    return 0;
+}
+
+/* Their buffer becomes the answer's, whose last one is left in its place. */
+static void take_buffer(struct pull_answer *a, struct bytes *buffer)
+{
+    struct bytes taken = *buffer;
+
+    *buffer = a->body;
+    a->body = taken;
+}
+
+/* -ENOMEM. */
+static int copy_values(struct pull_answer *a, uint32_t n, size_t n_bytes)
+{
+    uint8_t *dst = bytes_reserve(&a->body, n_bytes + 1);
+
     if (!dst)
         return -ENOMEM;
-    for (uint32_t i = 0; i < reply->n_sections; i++, dst += sizeof(size_t))
-        memcpy(dst, &reply->sections[i].value_bytes, sizeof(size_t));
-    for (uint32_t i = 0; i < reply->n_sections; i++) {
-        if (reply->sections[i].value_bytes)
-            memcpy(dst, reply->sections[i].values, reply->sections[i].value_bytes);
-        dst += reply->sections[i].value_bytes;
+    for (uint32_t i = 0; i < n; i++) {
+        if (a->values[i].n_bytes)
+            memcpy(dst, a->values[i].bytes, a->values[i].n_bytes);
+        a->values[i].bytes = dst;
+        dst += a->values[i].n_bytes;
     }
     bytes_commit(&a->body, n_bytes);
+    return 0;
+}
+
+/* -ENOMEM. */
+static int keep_values(struct pull_answer *a, const struct pull_reply *reply,
+                       struct bytes *buffer)
+{
+    bytes_consume(&a->body, bytes_len(&a->body));
+    if (reserve_values(a, reply->n_sections))
+        return -ENOMEM;
+    for (uint32_t i = 0; i < reply->n_sections; i++)
+        a->values[i] =
+            (struct pull_values){ reply->sections[i].values, reply->sections[i].value_bytes };
+    if (!buffer)
+        return copy_values(a, reply->n_sections, values_bytes(reply));
+    take_buffer(a, buffer);
     return 0;
 }
 
@@ -111,7 +153,8 @@ static int decode_reply(struct ps_pull *pull, uint32_t shard, const struct pull_
     return decode(pull, shard, values, value_bytes);
 }
 
-void pull_take_answer(struct ps_pull *pull, uint32_t shard, const struct pull_reply *reply)
+void pull_take_answer(struct ps_pull *pull, uint32_t shard, const struct pull_reply *reply,
+                      struct bytes *buffer)
 {
     struct pull_answer *a = &pull->answers[shard];
 
@@ -125,24 +168,21 @@ void pull_take_answer(struct ps_pull *pull, uint32_t shard, const struct pull_re
     } else if (a->is_decoded) {
         a->decode_status = decode_reply(pull, shard, reply);
     } else {
-        a->status = copy_values(a, reply);
+        a->status = keep_values(a, reply, buffer);
         a->is_lost = a->status != 0;
     }
 }
 
-static int decode_copy(struct ps_pull *pull, uint32_t shard)
+static int decode_kept(struct ps_pull *pull, uint32_t shard)
 {
     const struct pull_answer *a = &pull->answers[shard];
-    const uint8_t *sizes = bytes_front(&a->body),
-                  *next = sizes + pull->n_sections * sizeof(size_t);
     const uint8_t *values[SECTIONS_MAX];
     size_t value_bytes[SECTIONS_MAX];
 
     assert(pull->n_sections <= SECTIONS_MAX);
     for (uint32_t i = 0; i < pull->n_sections; i++) {
-        memcpy(&value_bytes[i], sizes + i * sizeof(size_t), sizeof(size_t));
-        values[i] = next;
-        next += value_bytes[i];
+        values[i] = a->values[i].bytes;
+        value_bytes[i] = a->values[i].n_bytes;
     }
     return decode(pull, shard, values, value_bytes);
 }
@@ -153,7 +193,7 @@ int pull_decode(struct ps_pull *pull, uint32_t shard)
     int status;
 
     assert(!a->status);
-    status = a->is_decoded ? a->decode_status : decode_copy(pull, shard);
+    status = a->is_decoded ? a->decode_status : decode_kept(pull, shard);
     if (!status && a->min_clock < pull->min_clock)
         pull->min_clock = a->min_clock;
     return status;

@@ -32,6 +32,12 @@
 struct push_encoder;
 struct waiter;
 
+/* The values of a section, as they came. */
+struct pull_values {
+    const uint8_t *bytes;
+    size_t n_bytes;
+};
+
 /* One shard's answer. */
 struct pull_answer {
     bool arrived; /* under the client_state's lock */
@@ -41,8 +47,9 @@ struct pull_answer {
     int decode_status;
     char text[MESSAGE_TEXT_MAX]; /* of a refusal */
     uint64_t min_clock;
-    struct bytes
-        body; /* owned: how many bytes each section's values have, size_t each; then the values */
+    struct pull_values *values; /* owned, of each section; cap_values */
+    uint32_t cap_values;
+    struct bytes body; /* owned: where they are; a buffer of the network's, or a copy */
 };
 
 enum pull_state { PULL_IDLE, PULL_FILLED, PULL_UNDER_WAY, PULL_WAITED_FOR };
@@ -99,9 +106,10 @@ int pull_encode(struct ps_pull *pull, const struct push_encoder *encoder,
                 const struct ps_pull_section *sections, uint32_t n) MUST_CHECK;
 
 /* A shard's answer, for the thread that runs the network: decoded into the sections if it is the thread that waits for
- * this answer; else copied, and -ENOMEM if there is no memory for it. So the sections are decoded in the order of the
- * shards, by the thread that waits. */
-void pull_take_answer(struct ps_pull *pull, uint32_t shard, const struct pull_reply *reply);
+ * this answer; else kept, with its buffer (shard_link_events.pulled) if it has one, or copied: -ENOMEM if there is no
+ * memory for that. So the sections are decoded in the order of the shards, by the thread that waits. */
+void pull_take_answer(struct ps_pull *pull, uint32_t shard, const struct pull_reply *reply,
+                      struct bytes *buffer);
 
 /* Decodes an answer that has arrived, and is none of a refusal, into the sections, unless it is there. */
 int pull_decode(struct ps_pull *pull, uint32_t shard) MUST_CHECK;

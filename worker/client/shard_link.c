@@ -414,7 +414,8 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
     l->n_attempts = 0;
     if (!l->answer.status)
         l->events->min_clock(l->owner, l->config.shard, l->answer.min_clock);
-    l->events->pulled(l->owner, l->config.shard, pull, &l->answer);
+    l->events->pulled(l->owner, l->config.shard, pull, &l->answer,
+                      h->flags & FRAME_ZSTD ? &l->body : channel_frame_buffer(l->channel));
     finish_pull(l, pull);
     return 0;
 }

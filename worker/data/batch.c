@@ -2,7 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,34 +10,47 @@
 
 #define N_DIGITS 8u
 #define N_DIGIT_VALUES 256u
-#define BUCKET_MAX 32u
+#define BITS_MIN 6u
+#define PROBES_MAX 256u    /* slots that a new key may pass by: more, and keys are no hashes */
+#define PREFETCH_SLOTS 32u /* keys ahead; as are the next two */
+#define PREFETCH_PLACES 32u
+#define PREFETCH_ORDER 16u
 
-/* A unique key: its number, in order of first sight, and how often it is there. */
-struct item {
+/* A different key: its number, in order of first sight, and how often it is there; count 0: an empty slot. */
+struct slot {
     uint64_t key;
     uint32_t number, count;
 };
 
-/* Of a unique key, by its number: its place among the sorted, and where in `order` its next
+/* A key and its position among all. */
+struct item {
+    uint64_t key;
+    uint32_t position;
+};
+
+/* Of a different key, by its number: its place among the sorted, and where in `order` its next
  * position goes. */
 struct key_order {
     uint32_t rank, next;
 };
 
 /*
- * batch_dedup's working memory, one block, for n_keys keys:
+ * batch_dedup's working memory, one block:
  *
- *     items     [n_keys] struct item
- *     swap      [n_keys] struct item   the other side of each pass of a sort
- *     slots     [n_slots] u32          hash index: 1 + number, 0 for empty; a power of two, at
- *                                      least 2 n_keys; then the counts of a sort, then
- *               [n_unique] struct place
+ *     slots   [n_slots]    hash index. Keys are hashes, so a key's upper bits are its slot, or that of one of the
+ *                          next that is free: the slots hold the different keys nearly in order. Behind the
+ *                          2^bits slots are PROBES_MAX, and one that stays empty
+ *     found   [n_max + 1]  the different keys, at most as many as half of the slots
+ *     places  [n_max]
+ *
+ * or, for keys that are no hashes, the two sides of each pass of a sort, [n_keys] struct item each.
  */
 struct scratch {
-    struct item *items, *swap;
-    uint32_t *slots;
-    uint32_t n_slots;
-    unsigned shift; /* of a 64-bit hash, to a slot */
+    struct slot *slots, *found;
+    struct key_order *places;
+    uint64_t n_slots;
+    uint32_t n_max;
+    unsigned shift; /* of a key, to a slot */
 };
 
 static int resize(void **block, size_t n, size_t item_bytes)
@@ -115,7 +128,7 @@ void batch_deinit(struct batch *b)
     free(b->unique);
     free(b->order);
     free(b->order_starts);
-    free(b->scratch);
+    batch_scratch_deinit(&b->scratch);
     *b = (struct batch){ 0 };
 }
 
@@ -160,123 +173,96 @@ int batch_reserve_keys(struct batch *b, uint32_t n_more)
     return 0;
 }
 
-/* Lays the block out for b->n_keys keys, larger when they have become more. */
-static int prepare(struct batch *b, struct scratch *ret)
+/* Memory that is not kept. */
+static void *reserve(struct batch_scratch *s, size_t n_bytes)
 {
-    size_t items_bytes = b->n_keys * sizeof(struct item), want;
-    unsigned bits = 4;
-
-    while ((UINT64_C(1) << bits) < 2 * (uint64_t)b->n_keys)
-        bits++;
-    if (bits > 31)
-        return -ENOMEM;
-    want = 2 * items_bytes + (sizeof(uint32_t) << bits);
-    if (want > b->scratch_bytes) {
-        if (resize(&b->scratch, want, 1))
-            return -ENOMEM;
-        b->scratch_bytes = want;
+    if (n_bytes > s->n_bytes) {
+        free(s->memory);
+        s->memory = memory_try_large(n_bytes);
+        s->n_bytes = s->memory ? n_bytes : 0;
     }
-    ret->items = b->scratch;
-    ret->swap = ret->items + b->n_keys;
-    ret->slots = (uint32_t *)(void *)(ret->swap + b->n_keys);
-    ret->n_slots = UINT32_C(1) << bits;
+    return s->memory;
+}
+
+/* Half of the slots stay empty. */
+static int lay_out(struct batch_scratch *memory, unsigned bits, struct scratch *ret)
+{
+    const uint64_t n_slots = (UINT64_C(1) << bits) + PROBES_MAX + 1, n_max = UINT64_C(1)
+                                                                             << (bits - 1);
+    struct slot *block;
+
+    if (bits > 32)
+        return -ENOMEM;
+    block = reserve(memory,
+                    (n_slots + n_max + 1) * sizeof *ret->slots + n_max * sizeof *ret->places);
+    if (!block)
+        return -ENOMEM;
+    ret->slots = block;
+    ret->found = block + n_slots;
+    ret->places = (struct key_order *)(void *)(ret->found + n_max + 1);
+    ret->n_slots = n_slots;
+    ret->n_max = (uint32_t)n_max;
     ret->shift = 64 - bits;
-    memset(ret->slots, 0, ret->n_slots * sizeof *ret->slots);
+    memset(ret->slots, 0, n_slots * sizeof *ret->slots);
     return 0;
 }
 
-/* Fills items with each key once and row_of with the key's number; returns how many. */
-static uint32_t number_keys(struct batch *b, const struct scratch *s)
+static uint32_t ahead(uint32_t i, uint32_t by, uint32_t n)
 {
-    uint32_t n = 0, mask = s->n_slots - 1, *row_of = b->row_of, *slots = s->slots;
-    struct item *items = s->items;
+    return n - i > by ? i + by : i;
+}
 
-    for (uint32_t i = 0; i < b->n_keys; i++) {
-        uint64_t key = b->keys[i];
-        uint32_t at = (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> s->shift), found;
+enum numbered { NUMBERED, TOO_MANY, NO_HASHES };
 
-        while ((found = slots[at]) != 0 && items[found - 1].key != key)
-            at = (at + 1) & mask;
-        if (!found) {
-            items[n] = (struct item){ .key = key, .number = n };
-            slots[at] = found = ++n;
+/* Fills slots, and row_of with each key's number. */
+static enum numbered number_keys(struct batch *b, const struct scratch *s, uint32_t *ret_n)
+{
+    const uint32_t n_keys = b->n_keys;
+    const uint64_t *keys = b->keys;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < n_keys; i++) {
+        const uint64_t key = keys[i];
+        struct slot *home = &s->slots[key >> s->shift], *slot = home;
+
+        __builtin_prefetch(&s->slots[keys[ahead(i, PREFETCH_SLOTS, n_keys)] >> s->shift], 1);
+        while (slot->count && slot->key != key)
+            slot++;
+        if (!slot->count) {
+            if (n == s->n_max)
+                return TOO_MANY;
+            if (slot - home > (ptrdiff_t)PROBES_MAX)
+                return NO_HASHES;
+            *slot = (struct slot){ .key = key, .number = n++ };
         }
-        items[found - 1].count++;
-        row_of[i] = found - 1;
+        slot->count++;
+        b->row_of[i] = slot->number;
     }
-    return n;
+    *ret_n = n;
+    return NUMBERED;
 }
 
-/* One pass of a radix sort: `from` to `to`, in order of the digit, equal digits as they stood.
- * counts become the digits' ends. */
-static void scatter(const struct item *from, struct item *to, uint32_t n, unsigned shift,
-                    uint32_t mask, uint32_t *counts)
+/* The different keys, ascending. No key is far from its place: it is moved there. */
+static void sort_slots(const struct scratch *s)
 {
-    uint32_t sum = 0;
+    struct slot *found = s->found;
+    uint32_t n = 0;
 
-    for (uint32_t v = 0; v <= mask; v++) {
-        uint32_t count = counts[v];
-
-        counts[v] = sum;
-        sum += count;
+    for (uint64_t at = 0; at < s->n_slots; at++) {
+        found[n] = s->slots[at];
+        n += s->slots[at].count > 0;
     }
-    for (uint32_t i = 0; i < n; i++)
-        to[counts[from[i].key >> shift & mask]++] = from[i];
-}
-
-/*
- * Keys are hashes as a rule, and so their upper bits spread them evenly: one pass over as many
- * buckets as there are keys, and what is out of order in a bucket is moved in place. False when a bucket is
- * too large for that.
- */
-static bool sort_hashes(const struct scratch *s, uint32_t n)
-{
-    unsigned bits = 1;
-    uint32_t *counts = s->slots, largest = 0, mask;
-
-    while (UINT64_C(1) << bits < n)
-        bits++;
-    mask = (UINT32_C(1) << bits) - 1;
-    memset(counts, 0, (mask + 1) * sizeof *counts);
-    for (uint32_t i = 0; i < n; i++)
-        counts[s->items[i].key >> (64 - bits)]++;
-    for (uint32_t v = 0; v <= mask; v++)
-        largest = counts[v] > largest ? counts[v] : largest;
-    if (largest > BUCKET_MAX)
-        return false;
-    scatter(s->items, s->swap, n, 64 - bits, mask, counts);
     for (uint32_t i = 1; i < n; i++) {
-        struct item moved = s->swap[i];
+        struct slot moved = found[i];
         uint32_t to = i;
 
-        for (; to > 0 && s->swap[to - 1].key > moved.key; to--)
-            s->swap[to] = s->swap[to - 1];
-        s->swap[to] = moved;
+        for (; to > 0 && found[to - 1].key > moved.key; to--)
+            found[to] = found[to - 1];
+        found[to] = moved;
     }
-    return true;
 }
 
-/* Any keys, least digit first; a digit that all keys share costs nothing. */
-static const struct item *sort_any(const struct scratch *s, uint32_t n)
-{
-    uint32_t counts[N_DIGITS][N_DIGIT_VALUES] = { 0 };
-    struct item *from = s->items, *to = s->swap, *other;
-
-    for (uint32_t i = 0; i < n; i++)
-        for (unsigned d = 0; d < N_DIGITS; d++)
-            counts[d][from[i].key >> (8 * d) & 0xff]++;
-    for (unsigned d = 0; d < N_DIGITS; d++) {
-        if (counts[d][from[0].key >> (8 * d) & 0xff] == n)
-            continue;
-        scatter(from, to, n, 8 * d, 0xff, counts[d]);
-        other = from;
-        from = to;
-        to = other;
-    }
-    return from;
-}
-
-static void write_unique(struct batch *b, const struct item *sorted, struct key_order *places)
+static void write_unique(struct batch *b, const struct slot *sorted, struct key_order *places)
 {
     uint32_t n_before = 0;
 
@@ -291,30 +277,124 @@ static void write_unique(struct batch *b, const struct item *sorted, struct key_
 
 static void write_positions(struct batch *b, struct key_order *places)
 {
-    for (uint32_t i = 0; i < b->n_keys; i++) {
-        struct key_order *key_order = &places[b->row_of[i]];
+    uint32_t *row_of = b->row_of, *order = b->order;
+    const uint32_t n_keys = b->n_keys;
 
-        b->row_of[i] = key_order->rank;
-        b->order[key_order->next++] = i;
+    for (uint32_t i = 0; i < n_keys; i++) {
+        struct key_order *key_order = &places[row_of[i]];
+
+        __builtin_prefetch(&places[row_of[ahead(i, PREFETCH_PLACES, n_keys)]], 1);
+        __builtin_prefetch(&order[places[row_of[ahead(i, PREFETCH_ORDER, n_keys)]].next], 1);
+        row_of[i] = key_order->rank;
+        order[key_order->next++] = i;
     }
 }
 
-int batch_dedup(struct batch *b)
+/* One pass of a radix sort: `from` to `to`, in order of the digit, equal digits as they stood.
+ * counts become the digits' ends. */
+static void scatter(const struct item *from, struct item *to, uint32_t n, unsigned shift,
+                    uint32_t *counts)
 {
+    uint32_t sum = 0;
+
+    for (uint32_t v = 0; v < N_DIGIT_VALUES; v++) {
+        uint32_t count = counts[v];
+
+        counts[v] = sum;
+        sum += count;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        to[counts[from[i].key >> shift & 0xff]++] = from[i];
+}
+
+/* Least digit first; a digit that all keys share costs nothing. */
+static const struct item *sort_items(struct item *from, struct item *to, uint32_t n)
+{
+    uint32_t counts[N_DIGITS][N_DIGIT_VALUES] = { 0 };
+    struct item *other;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (unsigned d = 0; d < N_DIGITS; d++)
+            counts[d][from[i].key >> (8 * d) & 0xff]++;
+    for (unsigned d = 0; d < N_DIGITS; d++) {
+        if (counts[d][from[0].key >> (8 * d) & 0xff] == n)
+            continue;
+        scatter(from, to, n, 8 * d, counts[d]);
+        other = from;
+        from = to;
+        to = other;
+    }
+    return from;
+}
+
+/* Any keys: all of them are sorted. */
+static int dedup_by_sort(struct batch *b, struct batch_scratch *memory)
+{
+    struct item *items = reserve(memory, 2 * (size_t)b->n_keys * sizeof *items);
     const struct item *sorted;
-    struct key_order *places;
+
+    if (!items)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < b->n_keys; i++)
+        items[i] = (struct item){ b->keys[i], i };
+    sorted = sort_items(items, items + b->n_keys, b->n_keys);
+    for (uint32_t i = 0; i < b->n_keys; i++) {
+        if (i == 0 || sorted[i].key != sorted[i - 1].key) {
+            b->order_starts[b->n_unique] = i;
+            b->unique[b->n_unique++] = sorted[i].key;
+        }
+        b->order[i] = sorted[i].position;
+        b->row_of[sorted[i].position] = b->n_unique - 1;
+    }
+    b->order_starts[b->n_unique] = b->n_keys;
+    return 0;
+}
+
+/* As many slots as the last batch needed, or as for a key in eight that is another one; never more than for keys that
+ * all are. */
+static unsigned first_bits(const struct batch *b, const struct batch_scratch *memory)
+{
+    unsigned bits = memory->bits > BITS_MIN ? memory->bits : BITS_MIN;
+
+    while (UINT64_C(1) << bits < b->n_keys / 4)
+        bits++;
+    while (bits > BITS_MIN && UINT64_C(1) << (bits - 1) >= 2 * (uint64_t)b->n_keys)
+        bits--;
+    return bits;
+}
+
+int batch_dedup_with(struct batch *b, struct batch_scratch *memory)
+{
+    enum numbered numbered = TOO_MANY;
     struct scratch s;
+    uint32_t n = 0;
 
     b->n_unique = 0;
     b->order_starts[0] = 0;
     if (b->n_keys == 0)
         return 0;
-    if (prepare(b, &s))
-        return -ENOMEM;
-    b->n_unique = number_keys(b, &s);
-    sorted = sort_hashes(&s, b->n_unique) ? s.swap : sort_any(&s, b->n_unique);
-    places = (struct key_order *)(void *)s.slots;
-    write_unique(b, sorted, places);
-    write_positions(b, places);
+    for (unsigned bits = first_bits(b, memory); numbered == TOO_MANY; bits++) {
+        if (lay_out(memory, bits, &s))
+            return -ENOMEM;
+        numbered = number_keys(b, &s, &n);
+        memory->bits = bits;
+    }
+    if (numbered == NO_HASHES)
+        return dedup_by_sort(b, memory);
+    b->n_unique = n;
+    sort_slots(&s);
+    write_unique(b, s.found, s.places);
+    write_positions(b, s.places);
     return 0;
+}
+
+int batch_dedup(struct batch *b)
+{
+    return batch_dedup_with(b, &b->scratch);
+}
+
+void batch_scratch_deinit(struct batch_scratch *memory)
+{
+    free(memory->memory);
+    *memory = (struct batch_scratch){ 0 };
 }

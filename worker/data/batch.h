@@ -31,6 +31,13 @@ struct batch_allocator {
     void *arg; /* borrowed */
 };
 
+/* Working memory of a dedup, used again by the next one: of one thread at a time. Starts as zeros. */
+struct batch_scratch {
+    void *memory; /* owned */
+    size_t n_bytes;
+    unsigned bits; /* of the number of slots that the last batch needed */
+};
+
 struct batch {
     uint32_t n_max, n_numeric, n_fields;
     uint32_t n;             /* samples in it */
@@ -43,9 +50,8 @@ struct batch {
     uint32_t *order;        /* owned, keys_cap */
     uint32_t *order_starts; /* owned, keys_cap + 1 */
     uint32_t n_keys, keys_cap, n_unique;
-    uint64_t number; /* of the batch in its pass, from 0 */
-    void *scratch;   /* owned: batch_dedup's */
-    size_t scratch_bytes;
+    uint64_t number;                      /* of the batch in its pass, from 0 */
+    struct batch_scratch scratch;         /* owned: batch_dedup's */
     const struct batch_allocator *memory; /* borrowed; NULL: plain */
 };
 
@@ -64,5 +70,9 @@ int batch_reserve_keys(struct batch *b, uint32_t n_more) MUST_CHECK;
 
 /* Fills unique, n_unique, row_of, order, order_starts. -ENOMEM. */
 int batch_dedup(struct batch *b) MUST_CHECK;
+
+/* The same in other working memory: a thread's own stays in its caches. */
+int batch_dedup_with(struct batch *b, struct batch_scratch *memory) MUST_CHECK;
+void batch_scratch_deinit(struct batch_scratch *memory);
 
 #endif

@@ -23,6 +23,7 @@
 struct place {
     struct batch batch;
     struct data_loader_counts counts;
+    bool is_ready; /* under the lock: the caller may take it */
 };
 
 #define STOP_POLL_NS 100000000L
@@ -35,64 +36,117 @@ struct notices {
 };
 
 /*
- * The queue is a ring of places: n_given .. n_taken - 1 are with the caller, n_taken ..
- * n_filled - 1 hold batches for it, the thread fills place n_filled. A batch is only touched by the side that its
- * place belongs to, so the lock is held for counters alone.
+ * The queue is a ring of places: n_given .. n_taken - 1 are with the caller, n_taken .. n_read - 1 hold batches for it,
+ * ready or in the dedup of one of the threads; place n_read is filled by the one thread that reads. A batch is only
+ * touched by the side that its place belongs to, so the lock is held for counters alone.
  */
 struct data_loader {
-    struct loader_pass *pass; /* owned; the thread's while it runs */
-    pthread_t thread;
+    struct loader_pass *pass; /* owned; of the thread that reads */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Under the lock. */
-    uint64_t n_filled, n_taken, n_given;
-    bool ended;                       /* nothing more will be filled */
-    struct err failure;               /* status 0, or why it ended */
-    struct data_loader_counts at_end; /* once ended */
+    uint64_t n_read, n_taken, n_given;
+    bool is_reading;    /* a thread has the pass */
+    uint64_t n_end;     /* so many batches are there in all; UINT64_MAX: not known */
+    struct err failure; /* status 0, or why there are no more */
+    struct data_loader_counts at_end; /* once n_end is known */
     struct data_loader_counts counts; /* of the batch taken last */
-    struct notices notices;           /* the thread's, for the caller */
+    struct notices notices;           /* the threads', for the caller */
 
-    _Atomic uint64_t busy_ns;
+    _Atomic uint64_t read_ns, dedup_ns;
     void (*on_notice)(void *arg, const char *sentence);
     void *notice_arg; /* borrowed */
     bool (*is_stopped)(const void *arg);
     const void *stop_arg; /* borrowed */
     atomic_bool stop;
+    pthread_t *threads; /* owned; n_started */
+    uint32_t n_threads, n_started;
     uint32_t n_places, n_lend;
     struct place places[];
 };
 
-/* ---- the thread ---- */
+/* ---- the threads ---- */
 
-/* The place to fill next, or NULL when the loader is being closed. */
-static struct place *wait_for_place(struct data_loader *f)
+/* Of the n-th batch, from 0. */
+static struct place *place_of(struct data_loader *f, uint64_t n)
 {
-    struct place *place;
+    return &f->places[n % f->n_places];
+}
+
+/* Under the lock. An end that comes earlier counts. */
+static void set_end(struct data_loader *f, uint64_t n, int status, const struct err *why,
+                    const struct data_loader_counts *counts)
+{
+    if (n >= f->n_end)
+        return;
+    f->n_end = n;
+    f->at_end = *counts;
+    f->failure = (struct err){ 0 };
+    if (status)
+        f->failure = *why;
+}
+
+/* Under the lock, and nobody reads. */
+static void end_stopped(struct data_loader *f)
+{
+    struct data_loader_counts counts;
+
+    loader_pass_counts(f->pass, &counts);
+    set_end(f, f->n_read, 0, NULL, &counts);
+    pthread_cond_broadcast(&f->changed);
+}
+
+/* The place to fill next, with the right to read; or NULL when there is nothing more to be read. */
+static struct place *begin_read(struct data_loader *f)
+{
+    struct place *place = NULL;
 
     pthread_mutex_lock(&f->lock);
-    while (f->n_filled - f->n_given == f->n_places && !atomic_load(&f->stop))
+    while ((f->is_reading || f->n_read - f->n_given == f->n_places) && f->n_end == UINT64_MAX &&
+           !atomic_load(&f->stop))
         pthread_cond_wait(&f->changed, &f->lock);
-    place = atomic_load(&f->stop) ? NULL : &f->places[f->n_filled % f->n_places];
+    if (f->n_end == UINT64_MAX && !atomic_load(&f->stop)) {
+        place = place_of(f, f->n_read);
+        f->is_reading = true;
+    } else if (!f->is_reading) {
+        end_stopped(f);
+    }
     pthread_mutex_unlock(&f->lock);
     return place;
 }
 
-static void announce_batch(struct data_loader *f)
+/* `has`: a batch was read. Returns its number. */
+static uint64_t end_read(struct data_loader *f, bool has, int status, const struct err *why)
 {
+    struct data_loader_counts counts;
+    uint64_t n;
+
+    loader_pass_counts(f->pass, &counts);
     pthread_mutex_lock(&f->lock);
-    f->n_filled++;
-    pthread_cond_signal(&f->changed);
+    n = f->n_read;
+    f->is_reading = false;
+    if (has) {
+        place_of(f, n)->counts = counts;
+        place_of(f, n)->is_ready = false;
+        f->n_read++;
+    } else {
+        set_end(f, n, status, why, &counts);
+    }
+    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
+    return n;
 }
 
-static void announce_end(struct data_loader *f, int status, const struct err *why)
+static void end_dedup(struct data_loader *f, uint64_t n, int status, const struct err *why)
 {
+    struct place *place = place_of(f, n);
+
     pthread_mutex_lock(&f->lock);
-    f->ended = true;
     if (status)
-        f->failure = *why;
-    loader_pass_counts(f->pass, &f->at_end);
-    pthread_cond_signal(&f->changed);
+        set_end(f, n, status, why, &place->counts);
+    else
+        place->is_ready = true;
+    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -106,30 +160,33 @@ static void keep_notice(void *arg, const char *sentence)
     pthread_mutex_unlock(&f->lock);
 }
 
-static int fill_place(struct data_loader *f, struct place *place, struct err *why)
+static void add_time_since(_Atomic uint64_t *ns, uint64_t since_ns)
 {
-    uint64_t since_ns = clock_mono_ns();
-    int status = loader_pass_fill(f->pass, &place->batch, why);
-
-    atomic_fetch_add_explicit(&f->busy_ns, clock_mono_ns() - since_ns, memory_order_relaxed);
-    return status;
+    atomic_fetch_add_explicit(ns, clock_mono_ns() - since_ns, memory_order_relaxed);
 }
 
 static void *fill_batches(void *arg)
 {
+    struct batch_scratch memory = { 0 };
     struct data_loader *f = arg;
     struct err why = { 0 };
     struct place *place;
-    int status = 0;
 
-    while ((place = wait_for_place(f)) != NULL) {
-        status = fill_place(f, place, &why);
-        if (status || place->batch.n == 0)
+    while ((place = begin_read(f)) != NULL) {
+        uint64_t since_ns = clock_mono_ns(), n;
+        int status = loader_pass_read(f->pass, &place->batch, &why);
+        bool has = !status && place->batch.n > 0;
+
+        add_time_since(&f->read_ns, since_ns);
+        n = end_read(f, has, status, &why);
+        if (!has)
             break;
-        loader_pass_counts(f->pass, &place->counts);
-        announce_batch(f);
+        since_ns = clock_mono_ns();
+        status = loader_pass_dedup(&place->batch, &memory, &why);
+        add_time_since(&f->dedup_ns, since_ns);
+        end_dedup(f, n, status, &why);
     }
-    announce_end(f, status, &why);
+    batch_scratch_deinit(&memory);
     return NULL;
 }
 
@@ -150,11 +207,23 @@ static int check_options(const struct data_loader_options *o, struct err *err)
     return 0;
 }
 
+static void stop_threads(struct data_loader *f)
+{
+    pthread_mutex_lock(&f->lock);
+    atomic_store(&f->stop, true);
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    for (uint32_t i = 0; i < f->n_started; i++)
+        pthread_join(f->threads[i], NULL);
+}
+
 static void free_feed(struct data_loader *f)
 {
+    stop_threads(f);
     for (uint32_t i = 0; i < f->n_places; i++)
         batch_deinit(&f->places[i].batch);
     loader_pass_free(f->pass);
+    free(f->threads);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
     free(f);
@@ -174,6 +243,21 @@ static int init_places(struct data_loader *f, const struct data_loader_options *
     return 0;
 }
 
+static int start_threads(struct data_loader *f, struct err *err)
+{
+    int status = 0;
+
+    f->threads = memory_try_alloc(f->n_threads * sizeof *f->threads);
+    if (!f->threads)
+        return err_set(err, -ENOMEM, "no memory for %u reading threads", f->n_threads);
+    while (f->n_started < f->n_threads && !status) {
+        status = -pthread_create(&f->threads[f->n_started], NULL, fill_batches, f);
+        f->n_started += !status;
+    }
+    return status ? err_set(err, status, "cannot start a reading thread: %s", strerror(-status))
+                  : 0;
+}
+
 int data_loader_open(const struct data_loader_options *options, struct data_loader **ret_loader,
                      struct err *err)
 {
@@ -190,6 +274,8 @@ int data_loader_open(const struct data_loader_options *options, struct data_load
         return err_set(err, -ENOMEM, "no memory for a queue of %u batches", options->queue);
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
+    f->n_end = UINT64_MAX;
+    f->n_threads = options->n_threads ? options->n_threads : 1;
     f->n_lend = n_lend;
     f->n_places = options->queue + n_lend;
     status = init_places(f, options, err);
@@ -201,8 +287,8 @@ int data_loader_open(const struct data_loader_options *options, struct data_load
     own.notice_arg = f;
     if (!status)
         status = loader_pass_new(&own, &f->stop, &f->pass, err);
-    if (!status && (status = -pthread_create(&f->thread, NULL, fill_batches, f)) != 0)
-        err_set(err, status, "cannot start the reading thread: %s", strerror(-status));
+    if (!status)
+        status = start_threads(f, err);
     if (status) {
         free_feed(f);
         return status;
@@ -216,8 +302,15 @@ void data_loader_release(struct data_loader *f)
     pthread_mutex_lock(&f->lock);
     assert(f->n_given < f->n_taken);
     f->n_given++;
-    pthread_cond_signal(&f->changed);
+    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
+}
+
+/* Under the lock: the next batch is ready, or there is none. */
+static bool is_next_known(struct data_loader *f)
+{
+    return f->n_taken == f->n_end ||
+           (f->n_taken < f->n_read && place_of(f, f->n_taken)->is_ready);
 }
 
 bool data_loader_is_ready(struct data_loader *f)
@@ -225,7 +318,7 @@ bool data_loader_is_ready(struct data_loader *f)
     bool ready;
 
     pthread_mutex_lock(&f->lock);
-    ready = f->n_filled > f->n_taken || f->ended;
+    ready = is_next_known(f);
     pthread_mutex_unlock(&f->lock);
     return ready;
 }
@@ -236,7 +329,7 @@ static void report_notices(struct data_loader *f, const struct notices *notices)
         f->on_notice(f->notice_arg, notices->text[i]);
 }
 
-/* Under the lock: until the thread has made something, or a while has passed. */
+/* Under the lock: until a thread has made something, or a while has passed. */
 static void wait_for_batch(struct data_loader *f)
 {
     struct timespec until;
@@ -250,8 +343,10 @@ static void wait_for_batch(struct data_loader *f)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&f->changed, &f->lock, &until);
-    if (f->is_stopped(f->stop_arg))
+    if (f->is_stopped(f->stop_arg) && !atomic_load(&f->stop)) {
         atomic_store(&f->stop, true);
+        pthread_cond_broadcast(&f->changed);
+    }
 }
 
 int data_loader_acquire(struct data_loader *f, struct batch **ret_batch, struct err *err)
@@ -262,9 +357,9 @@ int data_loader_acquire(struct data_loader *f, struct batch **ret_batch, struct 
 
     pthread_mutex_lock(&f->lock);
     assert(f->n_taken - f->n_given < f->n_lend);
-    while (f->n_filled == f->n_taken && !f->ended)
+    while (!is_next_known(f))
         wait_for_batch(f);
-    place = f->n_filled > f->n_taken ? &f->places[f->n_taken % f->n_places] : NULL;
+    place = f->n_taken < f->n_end ? place_of(f, f->n_taken) : NULL;
     f->n_taken += place != NULL;
     if (!place && f->failure.status)
         status = err_set(err, f->failure.status, "%s", f->failure.text);
@@ -303,19 +398,17 @@ void data_loader_bad_rows_add(struct data_loader_bad_rows *sum,
 
 uint64_t data_loader_busy_ns(const struct data_loader *f)
 {
-    return atomic_load_explicit(&f->busy_ns, memory_order_relaxed);
+    const uint64_t read_ns = atomic_load_explicit(&f->read_ns, memory_order_relaxed),
+                   dedup_ns = atomic_load_explicit(&f->dedup_ns, memory_order_relaxed),
+                   share_ns = (read_ns + dedup_ns) / f->n_threads;
+
+    return read_ns > share_ns ? read_ns : share_ns;
 }
 
 void data_loader_close(struct data_loader *f)
 {
-    if (!f)
-        return;
-    pthread_mutex_lock(&f->lock);
-    atomic_store(&f->stop, true);
-    pthread_cond_signal(&f->changed);
-    pthread_mutex_unlock(&f->lock);
-    pthread_join(f->thread, NULL);
-    free_feed(f);
+    if (f)
+        free_feed(f);
 }
 
 /* ---- files ---- */

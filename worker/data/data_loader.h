@@ -1,7 +1,8 @@
 /*
  * Click logs -> batches: opens files one after another (plain, .zst, .gz), parses, shuffles
- * within a bounded window, cuts batches; a thread of its own fills them ahead through a bounded
- * queue.
+ * within a bounded window, cuts batches; threads of its own fill them ahead through a bounded
+ * queue. One thread at a time reads rows, in order; meanwhile the others dedup the batches that they
+ * have read.
  *
  * With a cache (data_loader_options.h) later passes over a file read its parsed rows instead of its text;
  * the batches are the same bit for bit.
@@ -34,7 +35,7 @@ int data_loader_count_rows(char *const *files, uint32_t n_files, const struct sc
                            uint64_t *ret_rows, struct err *err) MUST_CHECK;
 
 /*
- * Starts the thread. PS_ESETTING for a labelled loader whose schema has no label, a negative
+ * Starts the threads. PS_ESETTING for a labelled loader whose schema has no label, a negative
  * errno when a file cannot be read, -ENOMEM.
  */
 int data_loader_open(const struct data_loader_options *options, struct data_loader **ret_loader,
@@ -42,8 +43,8 @@ int data_loader_open(const struct data_loader_options *options, struct data_load
 
 /*
  * The next batch, deduplicated; NULL at the end. Borrowed until data_loader_release(), which gives the oldest one
- * back; at most options.lend at a time. Waits for the thread, which waits for the disk, or a pipe's writer, until
- * options.is_stopped. Delivers the thread's notices. An error comes behind all batches read before it, and again from
+ * back; at most options.lend at a time. Waits for the threads, which wait for the disk, or a pipe's writer, until
+ * options.is_stopped. Delivers their notices. An error comes behind all batches read before it, and again from
  * every later call. One thread takes, and any may give.
  */
 int data_loader_acquire(struct data_loader *f, struct batch **ret_batch, struct err *err)
@@ -64,11 +65,12 @@ void data_loader_counts(struct data_loader *f, struct data_loader_counts *ret);
 void data_loader_bad_rows_add(struct data_loader_bad_rows *sum,
                               const struct data_loader_counts *counts);
 
-/* Time that the thread has spent on reading, parsing and dedup: not on waiting for a place. Any
+/* Time spent on reading, parsing and dedup, not on waiting for a place: of the thread that reads, or of all threads
+ * divided by their number, whichever is more. So where it is nearly all of the time, the loader is the bottleneck. Any
  * thread. */
 uint64_t data_loader_busy_ns(const struct data_loader *f);
 
-/* Stops and joins the thread, wherever it is; NULL is fine. */
+/* Stops and joins the threads, wherever they are; NULL is fine. */
 void data_loader_close(struct data_loader *f);
 
 #endif

@@ -39,6 +39,7 @@ struct data_loader_options {
     uint64_t skip;
     uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */
     uint32_t queue;        /* batches read ahead, at least 1 */
+    uint32_t n_threads;    /* that read and dedup; 0: 1. They change no batch */
     uint32_t lend;         /* batches that may be with the caller at once; 0: 1 */
     bool labelled;         /* false: the files have no label column (predict) */
     /* A folder for the parsed rows of each file, made if it does not exist. The first pass over a file writes them,

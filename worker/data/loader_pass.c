@@ -287,7 +287,7 @@ static int skip(struct loader_pass *p, struct batch *b, struct err *err)
     return status;
 }
 
-int loader_pass_fill(struct loader_pass *p, struct batch *b, struct err *err)
+int loader_pass_read(struct loader_pass *p, struct batch *b, struct err *err)
 {
     int status = skip(p, b, err);
 
@@ -296,6 +296,19 @@ int loader_pass_fill(struct loader_pass *p, struct batch *b, struct err *err)
     if (status)
         return status;
     b->number = p->n_batches++;
-    return batch_dedup(b) ? err_set(err, -ENOMEM, "no memory for a batch of %u keys", b->n_keys)
-                          : 0;
+    return 0;
+}
+
+int loader_pass_dedup(struct batch *b, struct batch_scratch *memory, struct err *err)
+{
+    return batch_dedup_with(b, memory)
+               ? err_set(err, -ENOMEM, "no memory for a batch of %u keys", b->n_keys)
+               : 0;
+}
+
+int loader_pass_fill(struct loader_pass *p, struct batch *b, struct err *err)
+{
+    int status = loader_pass_read(p, b, err);
+
+    return status ? status : loader_pass_dedup(b, &b->scratch, err);
 }

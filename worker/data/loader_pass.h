@@ -27,6 +27,12 @@ void loader_pass_free(struct loader_pass *p);
  * before. After an error the pass is over. */
 int loader_pass_fill(struct loader_pass *p, struct batch *b, struct err *err) MUST_CHECK;
 
+/* The two halves of it: rows, in the order of the calls; then the batch alone, which any thread may do, in working
+ * memory of its own. -ENOMEM. */
+int loader_pass_read(struct loader_pass *p, struct batch *b, struct err *err) MUST_CHECK;
+int loader_pass_dedup(struct batch *b, struct batch_scratch *memory, struct err *err)
+    MUST_CHECK;
+
 void loader_pass_counts(const struct loader_pass *p, struct data_loader_counts *ret);
 
 #endif

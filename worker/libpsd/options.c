@@ -169,6 +169,11 @@ static int read_url(struct options *o, const char *url, struct err *err)
     const char *servers = url + sizeof scheme - 1, *slash;
     size_t n;
 
+    if (strncmp(url, "etcd://", 7) == 0)
+        return err_set(err, -EINVAL,
+                       "\"%.80s\": libpsd does not ask etcd; give it psd://HOST:PORT,..., as "
+                       "psctl cluster --coord URL shows them",
+                       url);
     if (strncmp(url, scheme, sizeof scheme - 1) != 0)
         return err_set(err, -EINVAL, "\"%.80s\" is no psd://HOST:PORT[,HOST:PORT...]/JOB", url);
     slash = strchr(servers, '/');

@@ -292,6 +292,42 @@ static void health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed(void **st
     fixture_deinit(&f);
 }
 
+static void
+a_coordination_service_that_is_away_is_shown_and_is_no_fault_of_the_node(void **state)
+{
+    struct fixture f;
+    char sentence[320], *metrics;
+    cJSON *json;
+
+    (void)state;
+    fixture_init(&f);
+    json = rendered(&f.node, "stats");
+    assert_null(cJSON_GetObjectItem(json, "coordination"));
+    cJSON_Delete(json);
+    f.node.coordination = (struct stats_coordination){ .is_on = true,
+                                                       .is_away = true,
+                                                       .away_unix_ms = 7,
+                                                       .service = "etcd://h:1/c",
+                                                       .error = "etcd at h:1: refused",
+                                                       .has_claim = true,
+                                                       .term = 3,
+                                                       .primary = "a:1",
+                                                       .in_sync = true };
+    assert_int_equal(render_health(&f.node, sentence, sizeof sentence), 0);
+    assert_non_null(strstr(sentence, "ok, but the coordination service does not answer"));
+    assert_non_null(strstr(sentence, "etcd at h:1: refused"));
+    json = rendered(&f.node, "stats");
+    assert_text(json, "coordination.service", "etcd://h:1/c");
+    assert_number(json, "coordination.away_unix_ms", 7);
+    assert_number(json, "coordination.claim.term", 3);
+    assert_text(json, "coordination.claim.primary", "a:1");
+    cJSON_Delete(json);
+    metrics = render_metrics(&f.node);
+    assert_non_null(strstr(metrics, "\npsd_coordination_away 1\n"));
+    free(metrics);
+    fixture_deinit(&f);
+}
+
 static void metrics_hold_what_stats_hold(void **state)
 {
     static const char *const lines[] = {
@@ -491,6 +527,8 @@ int main(void)
         cmocka_unit_test(a_question_gets_its_part_and_an_unknown_one_nothing),
         cmocka_unit_test(a_node_before_its_first_reports_is_shown_too),
         cmocka_unit_test(health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed),
+        cmocka_unit_test(
+            a_coordination_service_that_is_away_is_shown_and_is_no_fault_of_the_node),
         cmocka_unit_test(metrics_hold_what_stats_hold),
         cmocka_unit_test(tables_beyond_the_limit_are_one_sum_on_each_shard),
         cmocka_unit_test(the_tables_that_are_shown_are_the_first_shards),

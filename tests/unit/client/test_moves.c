@@ -306,6 +306,38 @@ static void each_push_arrives_once_however_often_the_primary_moves(void **state)
     end(&p);
 }
 
+#ifdef PS_FAULTS
+/* Some allocations of the network's thread fail from the k-th one of a move on: the watcher or the links try again, and
+ * each push arrives once all the same. */
+static void a_move_without_memory_is_tried_again(void **state)
+{
+    const uint64_t seed = seed_by_the_clock();
+    long n_failed = 1, k;
+    uint32_t n_rounds = 0;
+
+    (void)state;
+    memory_exempt_this_thread();
+    for (k = (long)(seed % 2); n_failed && n_rounds < 60; k += 2, n_rounds++) {
+        struct pair p;
+
+        start_pair(&p, 2);
+        open_client(&p);
+        step(&p);
+        memory_fail_anywhere(k, 1 + (long)(hash_mix2(seed, n_rounds) % 3));
+        move_primary(&p, n_rounds % 2 ? FAKE_DEAD : FAKE_STANDBY);
+        step(&p);
+        step(&p);
+        n_failed = memory_n_failed_anywhere();
+        memory_fail_anywhere(-1, 0);
+        step(&p);
+        assert_int_equal(p.n_moved, 1);
+        end(&p);
+    }
+    print_message("%u moves, allocations up to the %ld-th failed\n", n_rounds, k - 2);
+    assert_true(n_rounds > 2);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +348,9 @@ int main(void)
         cmocka_unit_test(a_standby_that_comes_later_is_known_in_time),
         cmocka_unit_test(a_client_that_starts_later_finds_who_took_over),
         cmocka_unit_test(each_push_arrives_once_however_often_the_primary_moves),
+#ifdef PS_FAULTS
+        cmocka_unit_test(a_move_without_memory_is_tried_again),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) +

@@ -55,11 +55,11 @@ static void on_pushed(void *owner, uint32_t shard, const struct request *push,
 }
 
 static void on_pulled(void *owner, uint32_t shard, const struct request *pull,
-                      const struct pull_reply *reply)
+                      const struct pull_reply *reply, struct bytes *values)
 {
     struct rig *rig = owner;
 
-    (void)shard;
+    (void)shard, (void)values;
     assert_int_equal(reply->status, 0);
     rig->n_pulled++;
     rig->n_overtook += pull->pull_id < rig->last_pulled;

@@ -32,7 +32,7 @@ int etcd_process_free_port(void)
     return ntohs(at.sin_port);
 }
 
-static bool has_etcd(void)
+static bool has_program(const char *name)
 {
     const char *path = getenv("PATH");
     char list[4096], *rest = list, *folder;
@@ -41,7 +41,7 @@ static bool has_etcd(void)
     while ((folder = strsep(&rest, ":")) != NULL) {
         char file[4200];
 
-        snprintf(file, sizeof file, "%s/etcd", folder);
+        snprintf(file, sizeof file, "%s/%s", folder, name);
         if (access(file, X_OK) == 0)
             return true;
     }
@@ -51,9 +51,14 @@ static bool has_etcd(void)
 static void run_member(const struct etcd_process *e, int member)
 {
     char client[40], peer[40], name[8], dir[80], all[200] = "", state[16];
+    char cert[80], key[80], ca[80];
     size_t n = 0;
 
-    snprintf(client, sizeof client, "http://127.0.0.1:%d", e->ports[member]);
+    snprintf(cert, sizeof cert, "%s/server.pem", e->dir);
+    snprintf(key, sizeof key, "%s/server.key", e->dir);
+    snprintf(ca, sizeof ca, "%s/ca.pem", e->dir);
+    snprintf(client, sizeof client, "http%s://127.0.0.1:%d", e->is_tls ? "s" : "",
+             e->ports[member]);
     snprintf(peer, sizeof peer, "http://127.0.0.1:%d", e->peer_ports[member]);
     snprintf(name, sizeof name, "m%d", member);
     snprintf(dir, sizeof dir, "%s/m%d", e->dir, member);
@@ -69,7 +74,9 @@ static void run_member(const struct etcd_process *e, int member)
            "--initial-advertise-peer-urls", peer, "--initial-cluster", all,
            "--initial-cluster-state", state, "--pre-vote", "--heartbeat-interval", "50",
            "--election-timeout", "500", "--unsafe-no-fsync", "--log-level", "error",
-           (char *)NULL);
+           "--auth-token-ttl", "1", "--bcrypt-cost", "4",
+           e->is_tls ? "--client-cert-auth" : NULL, "--cert-file", cert, "--key-file", key,
+           "--trusted-ca-file", ca, (char *)NULL);
     _exit(127);
 }
 
@@ -108,7 +115,7 @@ static bool is_up(const struct etcd_process *e, int member)
 
     return ask(e->ports[member], "/v3/kv/range", "{\"key\":\"AA==\"}", answer, sizeof answer) >
                0 &&
-           strstr(answer, "\"revision\"");
+           (strstr(answer, "\"revision\"") || strstr(answer, "user name is empty"));
 }
 
 static void await_up(const struct etcd_process *e, int member)
@@ -124,6 +131,13 @@ static void await_up(const struct etcd_process *e, int member)
     }
 }
 
+bool etcd_process_post(const struct etcd_process *e, const char *path, const char *body)
+{
+    char answer[2048];
+
+    return ask(e->ports[0], path, body, answer, sizeof answer) > 0;
+}
+
 static void spawn(struct etcd_process *e, int member)
 {
     e->pids[member] = fork();
@@ -132,15 +146,20 @@ static void spawn(struct etcd_process *e, int member)
         run_member(e, member);
 }
 
-void etcd_process_start(struct etcd_process *e, int n_members)
+static void skip_without(const char *program)
+{
+    if (has_program(program))
+        return;
+    printf("skipped: there is no %s on PATH (Debian: etcd-server, openssl)\n", program);
+    skip();
+}
+
+static void prepare(struct etcd_process *e, int n_members)
 {
     size_t n;
 
     *e = (struct etcd_process){ .n_members = n_members };
-    if (!has_etcd()) {
-        printf("skipped: there is no etcd on PATH (Debian: etcd-server)\n");
-        skip();
-    }
+    skip_without("etcd");
     snprintf(e->dir, sizeof e->dir, "/tmp/psd-etcd-XXXXXX");
     assert_non_null(mkdtemp(e->dir));
     for (int i = 0; i < n_members; i++) {
@@ -148,14 +167,32 @@ void etcd_process_start(struct etcd_process *e, int n_members)
         e->peer_ports[i] = etcd_process_free_port();
     }
     n = (size_t)snprintf(e->url, sizeof e->url, "etcd://");
-    for (int i = 0; i < n_members; i++) {
+    for (int i = 0; i < n_members; i++)
         n += (size_t)snprintf(e->url + n, sizeof e->url - n, "%s127.0.0.1:%d", i ? "," : "",
                               e->ports[i]);
-        spawn(e, i);
-    }
     snprintf(e->url + n, sizeof e->url - n, "/test");
+}
+
+void etcd_process_start(struct etcd_process *e, int n_members)
+{
+    prepare(e, n_members);
+    for (int i = 0; i < n_members; i++)
+        spawn(e, i);
     for (int i = 0; i < n_members; i++)
         await_up(e, i);
+}
+
+/* Whoever asks it waits for it. */
+void etcd_process_start_tls(struct etcd_process *e)
+{
+    char command[128];
+
+    skip_without("openssl");
+    prepare(e, 1);
+    e->is_tls = true;
+    snprintf(command, sizeof command, "tests/support/certificates.sh %s", e->dir);
+    assert_int_equal(system(command), 0);
+    spawn(e, 0);
 }
 
 void etcd_process_restart(struct etcd_process *e, int member)

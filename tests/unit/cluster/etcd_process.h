@@ -17,8 +17,16 @@ struct etcd_process {
     int n_members;
     pid_t pids[ETCD_MEMBERS_MAX]; /* 0: ended */
     int ports[ETCD_MEMBERS_MAX], peer_ports[ETCD_MEMBERS_MAX];
+    bool is_tls;
     char dir[64], url[160]; /* etcd://127.0.0.1:PORT,.../test */
 };
+
+/* One member over TLS, with the files that tests/support/certificates.sh makes in e->dir; it asks for a client's
+ * certificate. Skips the test where there is no etcd or openssl. */
+void etcd_process_start_tls(struct etcd_process *e);
+
+/* Posts to the first member, without TLS. False: no answer. */
+bool etcd_process_post(const struct etcd_process *e, const char *path, const char *body);
 
 /* Skips the test where there is no etcd. Returns when all members answer. */
 void etcd_process_start(struct etcd_process *e, int n_members);

@@ -20,7 +20,7 @@ static void start(struct fixture *f, int n_members)
 
     etcd_process_start(&f->etcd, n_members);
     assert_int_equal(uv_loop_init(&f->loop), 0);
-    if (coord_etcd_open(f->etcd.url, &f->loop, &f->c, &err))
+    if (coord_etcd_open(&(struct coord_options){ .url = f->etcd.url }, &f->loop, &f->c, &err))
         fail_msg("%s", err.text);
 }
 
@@ -178,7 +178,9 @@ static void a_watch_behind_a_compaction_reads_all_keys_anew(void **state)
         uv_loop_t loop;
 
         assert_int_equal(uv_loop_init(&loop), 0);
-        assert_int_equal(coord_etcd_open(f.etcd.url, &loop, &other, &err), 0);
+        assert_int_equal(
+            coord_etcd_open(&(struct coord_options){ .url = f.etcd.url }, &loop, &other, &err),
+            0);
         revision = calls_put(&loop, other, "w/2", 0, "b")->result.revision;
         revision = calls_put(&loop, other, "w/2", revision, "c")->result.revision;
         etcd_process_compact(&f.etcd, revision);

@@ -60,7 +60,8 @@ static void start(struct fixture *f, on_request *answer, int n_endpoints)
     snprintf(url, sizeof url,
              n_endpoints == 1 ? "etcd://127.0.0.1:%d/t" : "etcd://127.0.0.1:%d,127.0.0.1:%d/t",
              f->bad.port, f->good.port);
-    assert_int_equal(coord_etcd_open(url, &f->loop, &f->c, &err), 0);
+    assert_int_equal(
+        coord_etcd_open(&(struct coord_options){ .url = url }, &f->loop, &f->c, &err), 0);
 }
 
 static void stop(struct fixture *f)
@@ -424,7 +425,9 @@ static void an_address_that_makes_no_sense_is_refused_with_a_sentence(void **sta
         struct coord *c;
         struct err err = { 0 };
 
-        assert_int_equal(coord_etcd_open(urls[i], &loop, &c, &err), PS_ESETTING);
+        assert_int_equal(
+            coord_etcd_open(&(struct coord_options){ .url = urls[i] }, &loop, &c, &err),
+            PS_ESETTING);
         assert_true(strlen(err.text) > 20);
     }
     assert_int_equal(uv_loop_close(&loop), 0);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "common/file.h"
+#include "common/file_text.h"
 #include "common/status.h"
 
 #define PATH_MAX_HERE 300
@@ -203,6 +204,39 @@ static void a_full_disk_is_reported(void **state)
     assert_int_equal(file_os.close(NULL, fd), 0);
 }
 
+static void a_text_is_replaced_whole_and_its_crc_shows_damage(void **state)
+{
+    struct folder *f = *state;
+    char text[64] = "number 7\nname a b\n", copy[64], got[64] = "", *rest = copy;
+    const size_t n = file_text_seal(text, strlen(text));
+    struct err err = { 0 };
+
+    assert_int_equal(n, strlen(text));
+    assert_int_equal(file_text_replace(&file_os, f->path, "text", "old", 3, &err), 0);
+    assert_int_equal(file_text_replace(&file_os, f->path, "text", text, n, &err), 0);
+    assert_int_equal(get(f, "text", got, sizeof got), n);
+    assert_memory_equal(got, text, n);
+    assert_int_equal(file_os.unlink(NULL, child(f, "text.tmp")), -ENOENT);
+    for (size_t i = 0; i <= n; i++) {
+        memcpy(copy, text, n + 1);
+        copy[i] ^= 1;
+        assert_int_equal(file_text_unseal(copy, n), i == n); /* behind its end it is anything */
+    }
+    memcpy(copy, text, n + 1);
+    assert_false(file_text_unseal(copy, n - 1));
+    memcpy(copy, text, n + 1);
+    assert_true(file_text_unseal(copy, n));
+    assert_null(file_text_line(&rest, "name "));
+    assert_string_equal(file_text_line(&rest, "number "), "7");
+    assert_string_equal(file_text_line(&rest, "name "), "a b");
+    assert_null(file_text_line(&rest, "crc32c "));
+    assert_string_equal(rest, "");
+    assert_int_equal(file_os.unlink(NULL, child(f, "text")), 0);
+    assert_int_equal(file_text_replace(&file_os, child(f, "none"), "text", text, n, &err),
+                     -ENOENT);
+    assert_non_null(strstr(err.text, "cannot write: "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +255,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_no_file_is_never_waited_for_long, make_folder,
                                         remove_folder),
         cmocka_unit_test(a_full_disk_is_reported),
+        cmocka_unit_test_setup_teardown(a_text_is_replaced_whole_and_its_crc_shows_damage,
+                                        make_folder, remove_folder),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,14 +103,20 @@ static uint64_t key_of_kind(uint32_t kind, uint64_t seed, uint64_t *counter)
         return h & UINT64_C(0xff00ff0000000001);
     case 4:
         return h % 3 ? (h & 1 ? 0 : UINT64_MAX) : h;
-    default:
+    case 5:
         return 42;
+    /* Many that are of few slots, among those that are hashes. */
+    default:
+        return h % 2 ? h : UINT64_C(0x7777777777000000) + h % 3000;
     }
 }
+
+#define N_KINDS 7u
 
 static void dedup_agrees_with_a_sort(void **state)
 {
     uint64_t seed = fixture_seed(__func__), counter = 0;
+    struct batch_scratch memory = { 0 };
     struct batch b;
 
     (void)state;
@@ -120,10 +126,11 @@ static void dedup_agrees_with_a_sort(void **state)
 
         batch_clear(&b);
         for (uint32_t i = 0; i < n; i++)
-            put_key(&b, key_of_kind(round % 6, seed, &counter));
-        assert_int_equal(batch_dedup(&b), 0);
+            put_key(&b, key_of_kind(round % N_KINDS, seed, &counter));
+        assert_int_equal(round % 2 ? batch_dedup(&b) : batch_dedup_with(&b, &memory), 0);
         check_against_reference(&b);
     }
+    batch_scratch_deinit(&memory);
     batch_deinit(&b);
 }
 

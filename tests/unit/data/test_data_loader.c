@@ -94,6 +94,98 @@ static void the_order_does_not_depend_on_the_depth_of_the_queue(void **state)
     bench_free(&b);
 }
 
+/* A log of n rows of one number and two categoricals, one of them with a few tokens. */
+static void bench_new_categorical(struct bench *b, uint32_t n, uint64_t seed)
+{
+    struct schema_text text = { .delimiter = ",",
+                                .columns = "y,row,a,b",
+                                .label = "y",
+                                .numeric = "row",
+                                .categorical = "a,b" };
+    char *log = memory_alloc((size_t)n * 40 + 1);
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t h = hash_mix2(seed, i);
+
+        at += (size_t)sprintf(log + at, "%u,%u,%u,%u\n", i & 1, i, (unsigned)(h % 5),
+                              (unsigned)(h >> 32) % (1 + i));
+    }
+    memset(b, 0, sizeof *b);
+    fixture_folder_new(&b->folder);
+    fixture_write(&b->folder, "log", log, at, b->path);
+    free(log);
+    b->schema = fixture_schema(&text, NULL);
+    b->paths[0] = b->path;
+    b->options = (struct data_loader_options){ .schema = b->schema,
+                                               .paths = b->paths,
+                                               .n_paths = 1,
+                                               .n_ranks = 1,
+                                               .by_rows = true,
+                                               .queue = 1,
+                                               .labelled = true };
+}
+
+static void assert_same_batch(const struct batch *a, const struct batch *b)
+{
+    assert_int_equal(a->n, b->n);
+    assert_true(a->number == b->number);
+    assert_int_equal(a->n_keys, b->n_keys);
+    assert_int_equal(a->n_unique, b->n_unique);
+    assert_memory_equal(a->numeric, b->numeric, a->n * a->n_numeric * sizeof *a->numeric);
+    assert_memory_equal(a->keys, b->keys, a->n_keys * sizeof *a->keys);
+    assert_memory_equal(a->unique, b->unique, a->n_unique * sizeof *a->unique);
+    assert_memory_equal(a->row_of, b->row_of, a->n_keys * sizeof *a->row_of);
+    assert_memory_equal(a->order, b->order, a->n_keys * sizeof *a->order);
+    assert_memory_equal(a->order_starts, b->order_starts,
+                        (a->n_unique + 1) * sizeof *a->order_starts);
+}
+
+/* Several batches are with the caller at a time. */
+static void compare_with_one_thread(const struct bench *b, uint32_t n_threads, uint32_t lend)
+{
+    struct data_loader *one = open_well(b), *many;
+    struct bench other = *b;
+    struct batch *wanted, *batch;
+    uint64_t n = 0;
+    struct err err;
+
+    other.options.n_threads = n_threads;
+    other.options.lend = lend;
+    many = open_well(&other);
+    do {
+        assert_int_equal(data_loader_next(one, &wanted, &err), 0);
+        if (n >= lend)
+            data_loader_release(many);
+        assert_int_equal(data_loader_acquire(many, &batch, &err), 0);
+        assert_int_equal(batch != NULL, wanted != NULL);
+        if (batch)
+            assert_same_batch(batch, wanted);
+        n++;
+    } while (batch);
+    data_loader_close(many);
+    data_loader_close(one);
+}
+
+static void any_number_of_threads_gives_the_batches_of_one(void **state)
+{
+    uint64_t seed = fixture_seed(__func__), counter = 0;
+
+    (void)state;
+    for (uint32_t round = 0; round < 12; round++) {
+        struct bench b;
+
+        bench_new_categorical(&b, 1 + fixture_draw(seed, &counter, 3000),
+                              hash_mix2(seed, round));
+        b.options.batch = 1 + fixture_draw(seed, &counter, 200);
+        b.options.queue = 1 + fixture_draw(seed, &counter, 8);
+        b.options.shuffle_rows = fixture_draw(seed, &counter, 2) * 50;
+        compare_with_one_thread(&b, 1 + fixture_draw(seed, &counter, 8),
+                                1 + fixture_draw(seed, &counter, 3));
+        bench_free(&b);
+    }
+}
+
 static void a_feed_may_be_closed_at_any_point(void **state)
 {
     struct bench b;
@@ -105,6 +197,7 @@ static void a_feed_may_be_closed_at_any_point(void **state)
         struct err err;
 
         b.options.queue = 1 + n_taken % 3;
+        b.options.n_threads = 1 + n_taken % 4;
         f = open_well(&b);
         for (uint32_t i = 0; i < n_taken; i++) {
             struct batch *batch;
@@ -118,15 +211,15 @@ static void a_feed_may_be_closed_at_any_point(void **state)
     bench_free(&b);
 }
 
-static void an_error_comes_behind_the_batches_before_it_and_stays(void **state)
+static void error_comes_behind_the_batches_before_it(uint32_t n_threads)
 {
     struct batch *batch;
     struct data_loader *f;
     struct bench b;
     struct err err;
 
-    (void)state;
     bench_new(&b, 100, 37);
+    b.options.n_threads = n_threads;
     f = open_well(&b);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(data_loader_next(f, &batch, &err), 0);
@@ -144,6 +237,44 @@ static void an_error_comes_behind_the_batches_before_it_and_stays(void **state)
     bench_free(&b);
 }
 
+static void an_error_comes_behind_the_batches_before_it_and_stays(void **state)
+{
+    (void)state;
+    for (uint32_t n_threads = 1; n_threads <= 4; n_threads++)
+        error_comes_behind_the_batches_before_it(n_threads);
+}
+
+static bool is_asked_once(const void *arg)
+{
+    (void)arg;
+    return true;
+}
+
+/* The caller has all the batches that there is space for, so that the threads wait for it, and it waits for them. */
+static void a_stop_ends_the_batches_also_where_all_threads_wait(void **state)
+{
+    struct batch *batch;
+    struct data_loader *f;
+    struct bench b;
+    struct err err;
+    uint32_t n = 0;
+
+    (void)state;
+    bench_new(&b, 100000, UINT32_MAX);
+    b.options.n_threads = 3;
+    b.options.is_stopped = is_asked_once;
+    f = open_well(&b);
+    do {
+        assert_int_equal(data_loader_next(f, &batch, &err), 0);
+        n++;
+    } while (batch);
+    assert_true(n <= 10001);
+    assert_int_equal(data_loader_next(f, &batch, &err), 0);
+    assert_null(batch);
+    data_loader_close(f);
+    bench_free(&b);
+}
+
 static void counts_are_those_of_the_batches_handed_out(void **state)
 {
     struct data_loader_counts counts;
@@ -154,6 +285,7 @@ static void counts_are_those_of_the_batches_handed_out(void **state)
 
     (void)state;
     bench_new(&b, 25, 3);
+    b.options.n_threads = 3;
     b.options.bad_rows_max = 1;
     f = open_well(&b);
     data_loader_counts(f, &counts);
@@ -303,6 +435,43 @@ static void rows_are_counted_without_headers_and_empty_lines(void **state)
 }
 
 #ifdef PS_FAULTS
+/* The k-th allocation of any thread fails: those batches that come are right, and the others are refused. */
+static void a_failed_allocation_of_a_thread_is_reported_in_its_place(void **state)
+{
+    uint64_t seed = fixture_seed(__func__);
+    bool failed = true;
+    struct bench b;
+
+    (void)state;
+    bench_new_categorical(&b, 2000, seed);
+    b.options.batch = 300;
+    b.options.n_threads = 3;
+    for (long k = 0; failed; k += 1 + k / 8) {
+        uint64_t n = 0, n_rows = 0;
+        struct data_loader *f = NULL;
+        struct batch *batch = NULL;
+        struct err err;
+        int status;
+
+        memory_fail_anywhere(k, 1);
+        status = data_loader_open(&b.options, &f, &err);
+        while (!status && (status = data_loader_next(f, &batch, &err)) == 0 && batch) {
+            assert_true(batch->number == n++);
+            n_rows += batch->n;
+        }
+        failed = memory_n_failed_anywhere() > 0;
+        memory_fail_anywhere(-1, 0);
+        assert_true(status == 0 || status == -ENOMEM);
+        assert_true(status != 0 || n_rows == 2000);
+        if (f && status) {
+            assert_int_equal(data_loader_next(f, &batch, &err), -ENOMEM);
+            assert_null(batch);
+        }
+        data_loader_close(f);
+    }
+    bench_free(&b);
+}
+
 static void every_failed_allocation_of_opening_is_reported(void **state)
 {
     char **files = NULL, *paths[1];
@@ -339,6 +508,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_order_does_not_depend_on_the_depth_of_the_queue),
+        cmocka_unit_test(any_number_of_threads_gives_the_batches_of_one),
+        cmocka_unit_test(a_stop_ends_the_batches_also_where_all_threads_wait),
         cmocka_unit_test(a_feed_may_be_closed_at_any_point),
         cmocka_unit_test(an_error_comes_behind_the_batches_before_it_and_stays),
         cmocka_unit_test(counts_are_those_of_the_batches_handed_out),
@@ -348,6 +519,7 @@ int main(void)
         cmocka_unit_test(paths_that_hold_nothing_are_refused),
         cmocka_unit_test(rows_are_counted_without_headers_and_empty_lines),
 #ifdef PS_FAULTS
+        cmocka_unit_test(a_failed_allocation_of_a_thread_is_reported_in_its_place),
         cmocka_unit_test(every_failed_allocation_of_opening_is_reported),
 #endif
     };

@@ -275,6 +275,7 @@ static void test_words_are_checked(void **state)
         const char *words;
     } cases[] = {
         { "http://h:1/j", "", -EINVAL, "is no psd://" },
+        { "etcd://h:1/c", "", -EINVAL, "psctl cluster --coord URL shows them" },
         { "psd:///j", "", -EINVAL, "names no server" },
         { "psd://127.0.0.1:1", "", -EINVAL, "names no job" },
         { "psd://127.0.0.1:1/a/b", "", -EINVAL, "0x2f" },

@@ -33,6 +33,26 @@ void channels_release(struct channels *f)
     channel_release(f->channel);
 }
 
+/* The body that was taken before is still as it came; its buffer goes to the channel. */
+void channels_check_taken(struct channels_taken *t)
+{
+    assert_int_equal(crc32c_extend(0, t->body, t->n_bytes), t->crc);
+    bytes_consume(&t->buffer, bytes_len(&t->buffer));
+}
+
+static void take(struct channels *f, const uint8_t *body, size_t n_bytes)
+{
+    struct bytes *buffer = channel_frame_buffer(f->channel), taken;
+
+    if (!buffer)
+        return;
+    channels_check_taken(&f->taken);
+    taken = *buffer;
+    *buffer = f->taken.buffer;
+    f->taken = (struct channels_taken){ taken, body, n_bytes, crc32c_extend(0, body, n_bytes),
+                                        f->taken.n + 1 };
+}
+
 int channels_on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
                       const uint8_t *body)
 {
@@ -51,6 +71,8 @@ int channels_on_frame(void *owner, const struct frame_header *header, const uint
     if (f->what == REPLY || f->what == REPLY_AND_CLOSE || f->what == REPLY_AND_REFUSE ||
         f->what == REPLY_BIG)
         channels_reply(f, f->what == REPLY_BIG ? f->big_bytes : 0);
+    if (f->what == TAKE)
+        take(f, body, header->body_bytes);
     if (f->what == UNPACK)
         channel_use_unpacked(f->channel, f->big_bytes);
     if (f->what == CLOSE || f->what == REPLY_AND_CLOSE)

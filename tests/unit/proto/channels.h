@@ -31,7 +31,16 @@ enum channels_what {
     REPLY_AND_REFUSE,
     HOLD,
     REPLY_BIG,
-    UNPACK
+    UNPACK,
+    TAKE /* the buffer, until the next one */
+};
+
+/* A frame's body in a buffer that was taken from the channel. */
+struct channels_taken {
+    struct bytes buffer; /* owned */
+    const uint8_t *body;
+    size_t n_bytes;
+    uint32_t crc, n;
 };
 
 struct channels_loop {
@@ -57,12 +66,14 @@ struct channels {
     uint32_t part_crc;
     struct frame_header header;
     const uint8_t *head, *body; /* of the held frame, else NULL */
+    struct channels_taken taken;
 };
 
 struct bytes channels_beat(uint64_t clock);
 struct bytes channels_big_frame(size_t n_bytes);
 void channels_reply(struct channels *f, size_t n_bytes);
 void channels_release(struct channels *f);
+void channels_check_taken(struct channels_taken *t);
 int channels_on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
                       const uint8_t *body);
 void channels_on_part(void *owner, const struct frame_header *header, const uint8_t *head,

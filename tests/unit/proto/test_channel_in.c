@@ -61,7 +61,7 @@ static void delivers_frames_that_are_split_at_any_byte(void **state)
 }
 
 /* Frames of all sizes in pieces of all sizes; what comes out is held against what went in. */
-static void random_run(uint64_t seed)
+static void random_run(uint64_t seed, enum channels_what what)
 {
     struct bytes all = { 0 };
     struct channels f;
@@ -69,7 +69,7 @@ static void random_run(uint64_t seed)
     uint64_t n_bytes = 0, dice = 0;
     int n_frames = 0;
 
-    channels_set_up(&f, KEEP);
+    channels_set_up(&f, what);
     for (; n_bytes < 6u << 20; n_frames++) {
         size_t one, at = bytes_len(&all);
 
@@ -89,6 +89,9 @@ static void random_run(uint64_t seed)
     assert_true(f.body_bytes == n_bytes && f.n_parts > 0);
     assert_int_equal(f.body_crc, crc);
     assert_true(f.channel->bytes_in == bytes_len(&all));
+    assert_true(what != TAKE || f.taken.n > 0);
+    channels_check_taken(&f.taken);
+    bytes_deinit(&f.taken.buffer);
     channels_tear_down(&f);
     bytes_deinit(&all);
 }
@@ -98,7 +101,8 @@ static void a_random_stream_in_random_pieces_comes_out_as_it_went_in(void **stat
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         print_message("seed %llu\n", (unsigned long long)seed);
-        random_run(seed);
+        random_run(seed, KEEP);
+        random_run(seed, TAKE);
     }
 }
 

@@ -174,11 +174,13 @@ static int write_replication(struct bytes *b, unsigned type)
     struct follow follow = {
         5, 7, 1, 4096, "lease=10000", "avx2", "a.b:700", 2, { 9 }, 2, bytes
     };
-    struct follow_reply follow_reply = { 0, "", 5, 7, FOLLOW_GO_ON, 2, { 8, 9 }, 1, bytes };
+    struct follow_reply follow_reply = { 0, "",       5, 7,     FOLLOW_GO_ON,
+                                         2, { 8, 9 }, 1, bytes, "avx2" };
     struct file_request file = { "00000000000000000007/MANIFEST", 300, 400 };
     struct file_reply file_reply = { 0, "", 500, bytes, 40 };
-    struct fetch fetch = { 5, 400, 300, 200, 77, 1000, 65536 };
-    struct fetch_reply fetch_reply = { 0, "", 5, 400, 500, 450, 78, true, 3, bytes, 40 };
+    struct fetch fetch = { 5, 400, 300, 200, 77, 1000, 65536, "a row" };
+    struct fetch_reply fetch_reply = { 0,    "",    5, 400,   500, 450, 78,
+                                       true, false, 3, bytes, 40,  2,   { 1, 2 } };
     struct watch_reply watch_reply = { .groups = { 3, 2, { { 5, true, "a:1", "b:2" } } } };
 
     switch (type) {

@@ -109,7 +109,7 @@ static void follow_reply_comes_back(void **state)
     struct messages_frame f;
 
     (void)state;
-    *m = (struct follow_reply){ 0, "", 5, 7, FOLLOW_GO_ON, 2, { 8, 9 }, 1, terms };
+    *m = (struct follow_reply){ 0, "", 5, 7, FOLLOW_GO_ON, 2, { 8, 9 }, 1, terms, "avx2" };
     assert_int_equal(message_write_follow_reply(&b, 1, m), 0);
     f = messages_open(&b);
     assert_int_equal(message_read_follow_reply(&f.header, f.head, f.body, f.body_bytes, got),
@@ -117,6 +117,7 @@ static void follow_reply_comes_back(void **state)
     assert_true(got->term == 5 && got->history == 7 && got->action == FOLLOW_GO_ON);
     assert_true(got->n_shards == 2 && got->keep[0] == 8 && got->keep[1] == 9);
     assert_true(got->n_terms == 1);
+    assert_string_equal(got->cpu, "avx2");
     messages_close(&f, &b);
 
     m->status = PS_ECLUSTER;
@@ -170,6 +171,7 @@ static int fetch_status(const struct fetch *m)
         assert_true(got.term == m->term && got.next == m->next && got.durable == m->durable);
         assert_true(got.applied == m->applied && got.heard_ms == m->heard_ms);
         assert_true(got.wait_ms == m->wait_ms && got.max_bytes == m->max_bytes);
+        assert_string_equal(got.differs, m->differs);
     }
     messages_close(&f, &b);
     return status;
@@ -178,7 +180,8 @@ static int fetch_status(const struct fetch *m)
 static void fetch_comes_back(void **state)
 {
     (void)state;
-    assert_int_equal(fetch_status(&(struct fetch){ 5, 400, 300, 200, 77, 1000, 65536 }), 0);
+    assert_int_equal(
+        fetch_status(&(struct fetch){ 5, 400, 300, 200, 77, 1000, 65536, "key 7" }), 0);
     assert_int_equal(fetch_status(&(struct fetch){ .term = 1, .next = 1 }), 0);
     /* Nothing is before record 1; nobody has written or applied what it has not fetched. */
     assert_int_equal(fetch_status(&(struct fetch){ .term = 1 }), PS_EPROTO);
@@ -200,8 +203,11 @@ static int fetch_reply_status(const struct fetch_reply *m)
         assert_true(got.term == m->term && got.first == m->first &&
                     got.n_records == m->n_records);
         assert_true(got.appended == m->appended && got.durable == m->durable &&
-                    got.sent_ms == m->sent_ms && got.in_sync == m->in_sync);
+                    got.sent_ms == m->sent_ms && got.in_sync == m->in_sync &&
+                    got.hands_over == m->hands_over);
         assert_true(got.record_bytes == m->record_bytes);
+        assert_true(got.audit_bytes == m->audit_bytes);
+        assert_memory_equal(got.audit, m->audit, m->audit_bytes);
     }
     messages_close(&f, &b);
     return status;
@@ -212,8 +218,8 @@ static void fetch_reply_comes_back(void **state)
     const uint8_t *bytes = (const uint8_t *)"12345678";
 
     (void)state;
-    assert_int_equal(fetch_reply_status(&(struct fetch_reply){ 0, "", 5, 400, 500, 450, 78,
-                                                               true, 3, bytes, 8 }),
+    assert_int_equal(fetch_reply_status(&(struct fetch_reply){
+                         0, "", 5, 400, 500, 450, 78, true, true, 3, bytes, 8, 2, { 7, 8 } }),
                      0);
     assert_int_equal(fetch_reply_status(&(struct fetch_reply){ .status = PS_EMOVED }), 0);
     /* Records without bytes, and the reverse; more on the disk than there is; numbers beyond the last. */

@@ -1,6 +1,14 @@
 #include "tests/unit/psd/serving.h"
 #define SERVING_FRAME_MAX_BYTES (64u << 20)
 
+static void on_space(void *owner)
+{
+    struct fixture *f = owner;
+
+    enter_shard();
+    dispatch_resume(f->dispatch);
+}
+
 void set_up_waiting(struct fixture *f, uint64_t wait_max_ms)
 {
     struct shard_config core = {
@@ -11,7 +19,9 @@ void set_up_waiting(struct fixture *f, uint64_t wait_max_ms)
                                         .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
                                         .lease_ms = 10000,
                                         .park_max_ms = 10000,
-                                        .wait_max_ms = wait_max_ms };
+                                        .wait_max_ms = wait_max_ms,
+                                        .on_space = on_space,
+                                        .owner = f };
     struct connection_set_config connections = { .channels = &f->channels,
                                                  .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
                                                  .frame_timeout_ms = 10000,

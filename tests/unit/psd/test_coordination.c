@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "common/clock.h"
 #include "common/hash.h"
 #include "server/cluster/coord_mem.h"
 #include "tests/support/seed.h"
@@ -30,6 +31,7 @@ static struct {
     uv_loop_t loop;
     struct coord_mem *service;
     uint64_t now_ms;
+    struct claim_config cluster;
     uint64_t made[10000]; /* claims of this term that were made, as their writers heard */
 } world;
 
@@ -38,10 +40,11 @@ static uint64_t draw(void)
     return hash_mix2(world.seed, ++world.n_drawn) >> 1;
 }
 
-static int open_memory(const char *url, uv_loop_t *loop, struct coord **ret, struct err *err)
+static int open_memory(const struct coord_options *options, uv_loop_t *loop, struct coord **ret,
+                       struct err *err)
 {
     (void)loop;
-    if (strcmp(url, "mem") != 0)
+    if (strcmp(options->url, "mem") != 0)
         return err_set(err, PS_ESETTING, "coord: wrong");
     *ret = coord_mem_client(world.service);
     return 0;
@@ -56,7 +59,8 @@ static void begin(struct member *m, const char *address, const char *url)
 {
     struct coordination_config config = { .loop = &world.loop,
                                           .open = open_memory,
-                                          .url = url,
+                                          .service = { .url = url },
+                                          .cluster = world.cluster,
                                           .group = 3,
                                           .own_address = m->address,
                                           .on_change = on_change,
@@ -73,6 +77,7 @@ static void set_up(void)
     world.seed = seed_by_the_clock();
     assert_int_equal(uv_loop_init(&world.loop), 0);
     world.service = coord_mem_new(draw());
+    world.cluster = (struct claim_config){ 4, 2, "lease=10000ms cut-every=0" };
     enter_main();
 }
 
@@ -115,8 +120,8 @@ static void on_written(void *arg, const struct err *err)
 /* The next term, over what this member knows. */
 static void claim(struct member *m)
 {
-    const struct coordination_claim *known = coordination_claim(m->coordination);
-    struct coordination_claim next = { .history = 7, .in_sync = m->term & 1 };
+    const struct claim *known = coordination_claim(m->coordination);
+    struct claim next = { .history = 7, .in_sync = m->term & 1 };
 
     next.term = m->term = known ? known->term + 1 : 1;
     snprintf(next.standby, sizeof next.standby, "%s", m->term & 2 ? "h:1" : "");
@@ -174,9 +179,14 @@ static void on_put(void *arg, const struct err *err, const struct coord_result *
 static void what_is_no_claim_is_not_written_over(void **state)
 {
     static const char behind[] = "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\","
-                                 "\"primary\":\"a\",\"standby\":\"-\",\"writer\":\"0\"} ";
+                                 "\"primary\":\"a\",\"standby\":\"-\",\"takeovers\":\"-\","
+                                 "\"writer\":\"0\"} ";
+    static const char endless[] =
+        "{\"term\":\"18446744073709551615\",\"history\":\"2\",\"in_sync\":\"yes\","
+        "\"primary\":\"a\",\"standby\":\"-\",\"takeovers\":\"-\","
+        "\"writer\":\"0\"}"; /* no term could follow */
     static const char *const texts[] = {
-        "", "{}", "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\"}", behind
+        "", "{}", "{\"term\":\"1\",\"history\":\"2\",\"in_sync\":\"yes\"}", behind, endless
     };
     struct member a, b;
     char wait[COORDINATION_WAIT_MAX];
@@ -235,12 +245,116 @@ static void a_service_that_is_away_is_awaited(void **state)
     tear_down(&a, &b);
 }
 
+/* The first claim writes what all nodes share; a psd of another shape has no claim until that is changed. */
+static void a_psd_of_another_shape_is_kept_out(void **state)
+{
+    struct member a, b;
+    struct coord *c;
+    char wait[COORDINATION_WAIT_MAX];
+    struct coord_write write = { .change = COORD_REMOVE, .key = CLAIM_CONFIG_KEY };
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    while (!coordination_is_known(a.coordination))
+        turn();
+    claim(&a);
+    while (a.is_writing)
+        turn();
+    assert_int_equal(a.n_made, 1);
+    assert_string_equal(coord_mem_find(world.service, CLAIM_CONFIG_KEY)->value,
+                        "{\"nodes\":\"4\",\"shards\":\"2\",\"settings\":\"lease=10000ms "
+                        "cut-every=0\"}");
+    world.cluster.n_shards = 3;
+    begin(&b, "10.0.0.2:1", "mem");
+    for (int i = 0; i < 1000; i++)
+        turn();
+    assert_false(coordination_is_known(b.coordination));
+    assert_null(coordination_claim(b.coordination));
+    assert_true(coordination_is_waiting(b.coordination, wait));
+    assert_non_null(strstr(wait, "4 nodes of 2 shards"));
+    write.if_revision = coord_mem_find(world.service, CLAIM_CONFIG_KEY)->mod_revision;
+    c = coord_mem_client(world.service);
+    c->ops->put_if(c, &write, 1, 1000, on_put, NULL);
+    while (!coordination_is_known(b.coordination))
+        turn();
+    assert_int_equal(b.n_changes, 2);
+    assert_string_equal(coordination_claim(b.coordination)->primary, "10.0.0.1:1");
+    c->ops->close(c, NULL, NULL);
+    tear_down(&a, &b);
+}
+
+/* Another node writes it meanwhile: the claim is made with the next try. */
+static void a_config_that_comes_in_between_is_read(void **state)
+{
+    const char value[] = "{\"nodes\":\"4\",\"shards\":\"2\",\"settings\":\"lease=10000ms\"}";
+    const struct coord_write write = { .change = COORD_PUT,
+                                       .key = CLAIM_CONFIG_KEY,
+                                       .value = value };
+    struct member a, b;
+    struct coord *c;
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    begin(&b, "10.0.0.2:1", "mem");
+    while (!coordination_is_known(a.coordination))
+        turn();
+    c = coord_mem_client(world.service);
+    c->ops->put_if(c, &write, 1, 1000, on_put, NULL);
+    claim(&a);
+    while (a.is_writing)
+        turn();
+    assert_int_equal(a.n_refused, 1);
+    claim(&a);
+    while (a.is_writing)
+        turn();
+    assert_int_equal(a.n_made, 1);
+    assert_string_equal(coord_mem_find(world.service, CLAIM_CONFIG_KEY)->value, value);
+    c->ops->close(c, NULL, NULL);
+    tear_down(&a, &b);
+}
+
+/* Both members know of them, and a claim of other things keeps them. */
+static void three_takeovers_double_the_patience(void **state)
+{
+    struct member a, b;
+    struct claim next = { .history = 7 };
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    begin(&b, "10.0.0.2:1", "mem");
+    while (!coordination_is_known(a.coordination) || !coordination_is_known(b.coordination))
+        turn();
+    for (uint32_t i = 0; i < 7; i++) {
+        assert_int_equal(coordination_patience_ms(b.coordination, 700), 700 << (i / 3));
+        claim_add_takeover(&next, clock_unix_ms() / 1000 - (i == 6 ? CLAIM_TAKEOVERS_S : 0));
+        next.term = a.term = i + 1;
+        a.is_writing = true;
+        coordination_write(a.coordination, &next, on_written, &a);
+        for (int n = 0; n < 20; n++)
+            turn();
+        assert_false(a.is_writing);
+    }
+    claim(&a); /* of other things */
+    for (int n = 0; n < 20; n++)
+        turn();
+    assert_int_equal(coordination_claim(b.coordination)->n_takeovers, 7);
+    assert_int_equal(coordination_patience_ms(a.coordination, 700), 2800);
+    assert_int_equal(coordination_patience_ms(b.coordination, 700), 2800);
+    tear_down(&a, &b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_claim_is_made_once_whatever_is_lost),
         cmocka_unit_test(what_is_no_claim_is_not_written_over),
         cmocka_unit_test(a_service_that_is_away_is_awaited),
+        cmocka_unit_test(three_takeovers_double_the_patience),
+        cmocka_unit_test(a_psd_of_another_shape_is_kept_out),
+        cmocka_unit_test(a_config_that_comes_in_between_is_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,9 @@
 /* A shard's part of a standby: what it gets, what replies wait for, and what the log keeps for it. */
+#include "common/clock.h"
 #include "proto/message_replication.h"
+#include "server/wal/wal_writer.h"
 #include "serving.h"
+#include "tests/support/crash_files.h"
 
 #define TERM 5u
 
@@ -182,6 +185,46 @@ static void a_greater_term_seals_the_shard(void **state)
     tear_down(&f);
 }
 
+/* Of half a chunk of the ring and more, so that each has a chunk of its own. */
+static void append_large(struct fixture *f, uint64_t number)
+{
+    static uint64_t keys[100000];
+    const struct wal_record record = { .number = number,
+                                       .event = { .type = SHARD_EVENT_ROWS,
+                                                  .rows = { .keys = keys,
+                                                            .n_keys = COUNT_OF(keys) } } };
+
+    enter_shard();
+    reply_queue_note(&f->replies, number);
+    fetch_handler_append(fetches(f), &record);
+}
+
+/* The ring drops its oldest records until replies wait; what it has then may be as much as it holds. */
+static void pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space(void **state)
+{
+    struct fixture f;
+    struct peer p;
+    uint64_t n;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    for (n = 1; n <= 70; n++)
+        append_large(&f, n);
+    assert_false(fetch_handler_is_full(fetches(&f)));
+    enter_shard();
+    fetch_handler_close_gate(fetches(&f));
+    assert_true(fetch_handler_is_full(fetches(&f)));
+    f.replies.is_full = true; /* as shard_wal.c does for the push that comes now */
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = n });
+    assert_int_equal(hear(&p, 1).n_records, 0);
+    assert_false(fetch_handler_is_full(fetches(&f)));
+    assert_false(f.replies.is_full);
+    peer_close(&p);
+    tear_down(&f);
+}
+
 static void the_log_keeps_what_the_standby_has_not_written_up_to_a_bound(void **state)
 {
     struct fixture f;
@@ -211,13 +254,277 @@ static void the_log_keeps_what_the_standby_has_not_written_up_to_a_bound(void **
     tear_down(&f);
 }
 
+/* Of a megabyte: a chunk of the ring has one. */
+static void append_long(struct fixture *f, uint64_t number)
+{
+    static uint64_t keys[(1 << 20) / 8 - 64];
+    struct wal_record record = { .number = number, .event.type = SHARD_EVENT_ROWS };
+
+    enter_shard();
+    record.event.rows.keys = keys;
+    record.event.rows.n_keys = COUNT_OF(keys);
+    reply_queue_note(&f->replies, number);
+    fetch_handler_append(fetches(f), &record);
+}
+
+static void
+one_that_is_behind_gets_what_lies_in_several_chunks_by_two_fetches_at_once(void **state)
+{
+    struct fetch_reply got;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    for (uint64_t i = 1; i <= 8; i++)
+        append_long(&f, i);
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .max_bytes = 3u << 20 });
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 1, .max_bytes = 4u << 20 });
+    ask(&p, 3, &(struct fetch){ .term = TERM, .next = 4, .max_bytes = 1 });
+    got = hear(&p, 1);
+    assert_int_equal(got.first, 1);
+    assert_int_equal(got.n_records, 3);
+    got = hear(&p, 2);
+    assert_int_equal(got.first, 4); /* where the one before it has ended */
+    assert_int_equal(got.n_records, 4);
+    got = hear(&p, 3);
+    assert_int_equal(got.first, 8);
+    assert_int_equal(got.n_records, 1);
+    peer_close(&p);
+    tear_down(&f);
+}
+
+/* --- from the log's segments --- */
+
+/* Records 1 to n, each in a block of its own. */
+static void write_log(struct crash_files *disk, uint64_t n)
+{
+    const struct wal_end end = { 0 };
+    struct wal_writer_config config = { .files = &disk->ops,
+                                        .dir = "log",
+                                        .durability = WAL_FSYNC,
+                                        .identity = { .n_shards = 1 } };
+    struct wal_queue queue;
+    struct wal_writer *writer;
+    struct err err = { 0 };
+    uint64_t due;
+
+    assert_int_equal(disk->ops.mkdir(disk->ops.state, "log"), 0);
+    assert_int_equal(wal_writer_open(&config, &end, 1, &writer, &err), 0);
+    wal_queue_init(&queue,
+                   &(struct wal_queue_config){ .durability = WAL_FSYNC, .next_number = 1 });
+    for (uint64_t i = 0; i < n; i++) {
+        const struct wal_record record = {
+            .event = { .type = SHARD_EVENT_COMBINE, .version = 1, .combine = { 1, i } }
+        };
+
+        assert_int_equal(wal_queue_reserve(&queue, wal_record_bytes(&record)), 0);
+        wal_queue_append(&queue, &record, i);
+        wal_writer_drain(writer, &queue);
+        wal_writer_work(writer, i, 1, &due);
+        wal_writer_report(writer, &queue);
+    }
+    wal_writer_free(writer);
+    wal_queue_deinit(&queue);
+}
+
+/* A turn of the shard's loop, and its tick. */
+static void turn(struct fixture *f)
+{
+    enter_shard();
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    fetch_handler_tick(fetches(f));
+}
+
+static void a_block_that_is_being_written_is_read_again(void **state)
+{
+    struct crash_files disk;
+    const struct fetch_view *view;
+    struct crash_inode *segment;
+    struct fetch_reply got;
+    struct fixture f;
+    struct peer p;
+    struct fetch_standby standby = standby_of_nobody;
+    uint8_t *middle;
+
+    (void)state;
+    crash_files_init(&disk);
+    write_log(&disk, 8);
+    segment = crash_files_at(&disk, "log/00000000000000000001.psl");
+    middle = segment->bytes + segment->n_bytes / 2;
+    set_up(&f);
+    view = fetch_handler_view(fetches(&f));
+    fetch_handler_log(fetches(&f), &disk.ops, "log", 8);
+    p = client(&f, "standby");
+    enter_shard();
+    snprintf(standby.name, sizeof standby.name, "%s", f.connections.first->hello.name);
+    fetch_handler_begin(fetches(&f), &standby, 8);
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .max_bytes = 1 << 20 });
+    *middle ^= 1; /* half of a block is not there yet */
+    got = hear(&p, 1);
+    assert_in_range(got.n_records, 1, 7);
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = got.n_records + 1 });
+    while (!atomic_load(&view->doubted))
+        turn(&f);
+    *middle ^= 1;
+    while (atomic_load(&view->doubted))
+        turn(&f);
+    got = hear(&p, 2);
+    assert_int_equal(got.status, 0);
+    assert_int_equal(atomic_load(&view->lost_through), 0);
+    peer_close(&p);
+    tear_down(&f);
+    crash_files_deinit(&disk);
+}
+
+static bool is_current(struct fixture *f)
+{
+    enter_shard();
+    return reply_queue_is_current(&f->replies, uv_now(&f->loop));
+}
+
+static void a_primary_that_a_standby_may_have_replaced_shows_nothing(void **state)
+{
+    const uint64_t old_ms = clock_mono_ms() - 2 * FETCH_HANDLER_ALONE_MS;
+    struct fetch_standby standby = standby_of_nobody;
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    enter_shard();
+    snprintf(standby.name, sizeof standby.name, "%s", f.connections.first->hello.name);
+    standby.takes_over = true;
+    fetch_handler_begin(fetches(&f), &standby, 0);
+    fetch_handler_close_gate(fetches(&f));
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = old_ms });
+    (void)hear(&p, 1);
+    assert_true(is_current(&f)); /* no claim says that it may take over */
+    fetch_handler_set_in_sync(fetches(&f));
+    assert_false(is_current(&f));
+    /* A word that has not been sent yet is none. */
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = UINT64_MAX });
+    (void)hear(&p, 2);
+    assert_false(is_current(&f));
+    ask(&p, 3, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = clock_mono_ms() });
+    (void)hear(&p, 3);
+    assert_true(is_current(&f));
+    ask(&p, 4, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = old_ms });
+    (void)hear(&p, 4);
+    assert_false(is_current(&f));
+    enter_shard();
+    fetch_handler_open_gate(fetches(&f));
+    assert_true(is_current(&f));
+    peer_close(&p);
+    tear_down(&f);
+}
+
+static bool is_drained(struct fixture *f)
+{
+    enter_shard();
+    return atomic_load(&fetch_handler_view(fetches(f))->is_drained);
+}
+
+static void send_push(struct peer *worker, uint64_t seq)
+{
+    struct push push = { .seq = seq, .clock = seq - 1, .n_samples = 1, .tick = true };
+    struct bytes frame = { 0 };
+
+    assert_int_equal(message_write_push(&frame, 100 + seq, &push, NULL), 0);
+    peer_send(worker, &frame);
+    assert_int_equal(beat(worker), 0);
+}
+
+static void a_switch_is_drained_once_the_standby_has_all_and_all_replies_are_out(void **state)
+{
+    struct fixture f;
+    struct peer p, worker;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    worker = worker_of(&f, 0);
+    enter_shard();
+    reply_queue_release(&f.replies, UINT64_MAX);
+    fetch_handler_close_gate(fetches(&f));
+    fetch_handler_park(fetches(&f), true, false);
+    assert_false(is_drained(&f)); /* no standby is connected */
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .wait_ms = 60000 });
+    append(&f, 1, SHARD_EVENT_ROWS);
+    assert_int_equal(hear(&p, 1).n_records, 1);
+    assert_true(fetch_handler_is_full(fetches(&f))); /* so its log takes no event */
+    fetch_handler_park(fetches(&f), true, false);
+    assert_false(is_drained(&f));
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 2, .wait_ms = 60000 });
+    assert_int_equal(beat(&worker), 0);
+    fetch_handler_park(fetches(&f), false, false);
+    assert_false(is_drained(&f)); /* a push is under way */
+    fetch_handler_park(fetches(&f), true, true);
+    assert_false(is_drained(&f)); /* it is not on the standby's disk */
+    fetch_handler_park(fetches(&f), true, false);
+    assert_true(is_drained(&f));
+    fetch_handler_unpark(fetches(&f));
+    assert_false(fetch_handler_is_full(fetches(&f)));
+    assert_false(is_drained(&f));
+    peer_close(&p);
+    peer_close(&worker);
+    tear_down(&f);
+}
+
+static void a_shard_that_is_handed_over_says_so_and_acknowledges_nothing(void **state)
+{
+    struct fixture f;
+    struct peer p, worker;
+    struct fetch_reply got;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    worker = worker_of(&f, 0);
+    enter_shard();
+    reply_queue_release(&f.replies, UINT64_MAX);
+    fetch_handler_close_gate(fetches(&f));
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .wait_ms = 60000 });
+    assert_int_equal(beat(&worker), 0);
+    enter_shard();
+    fetch_handler_hand_over(fetches(&f));
+    got = hear(&p, 1); /* at once */
+    assert_true(got.hands_over && got.in_sync && !got.status && !got.n_records);
+    append(&f, 1, SHARD_EVENT_ROWS);
+    send_push(&worker, 1);
+    enter_shard();
+    fetch_handler_open_gate(fetches(&f));
+    fetch_handler_unpark(fetches(&f));
+    assert_true(fetch_handler_is_full(fetches(&f)));
+    assert_int_equal(f.replies.n_waiting, 1);
+    ask(&p, 2, &(struct fetch){ .term = TERM, .next = 1 }); /* it had asked before it heard */
+    got = hear(&p, 2);
+    assert_true(got.hands_over && !got.n_records);
+    assert_int_equal(f.replies.n_waiting, 1);
+    peer_close(&p);
+    peer_close(&worker);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fetch_waits_for_records_and_acknowledges_those_before),
+        cmocka_unit_test(
+            one_that_is_behind_gets_what_lies_in_several_chunks_by_two_fetches_at_once),
         cmocka_unit_test(replies_wait_for_the_standby_while_the_gate_is_closed),
         cmocka_unit_test(a_worker_that_is_gone_is_shown_once_the_standby_knows),
         cmocka_unit_test(a_greater_term_seals_the_shard),
+        cmocka_unit_test(a_primary_that_a_standby_may_have_replaced_shows_nothing),
+        cmocka_unit_test(a_switch_is_drained_once_the_standby_has_all_and_all_replies_are_out),
+        cmocka_unit_test(a_shard_that_is_handed_over_says_so_and_acknowledges_nothing),
+        cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
+        cmocka_unit_test(a_block_that_is_being_written_is_read_again),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
     };
 

@@ -37,6 +37,7 @@ static int copy_all(struct crash_files *disk, struct err *err)
     int status;
 
     copy_init(&c, &disk->ops, DIR);
+    c.piece_bytes = 2;
     status = copy_list(&c, LIST, strlen(LIST), err);
     while (!status && copy_next(&c, &asked)) {
         const char *text = contents[c.at];

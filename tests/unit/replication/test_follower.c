@@ -3,6 +3,7 @@
  * its log has the primary's records up to there. */
 #include "server/replication/follower.h"
 
+#include "server/replication/audit.h"
 #include "tests/support/seed.h"
 #include "tests/unit/core/replay_world.h"
 
@@ -23,10 +24,11 @@ struct pair {
     size_t n_logged_bytes; /* of the standby's log: the same bytes, as far as it goes */
     uint64_t n_logged;
     bool is_full;
+    struct audit_cursor audited;
 };
 
 struct counts {
-    uint64_t n_records, n_promotions, n_full, n_short, n_held;
+    uint64_t n_records, n_promotions, n_full, n_short, n_held, n_audits, n_rows;
 };
 
 /* --- the primary's records --- */
@@ -151,6 +153,22 @@ static void run(struct pair *p, struct counts *sums)
     assert_int_equal(p->f.applied, p->n_logged);
 }
 
+/* What the primary has now, at its newest record; the standby may be far behind that. */
+static void audit(struct pair *p, struct counts *sums)
+{
+    uint8_t bytes[MESSAGE_AUDIT_MAX];
+    size_t n;
+
+    enter_shard();
+    n = audit_take(p->w.s, p->sent.n_records, &p->audited, bytes);
+    if (!n)
+        return;
+    assert_int_equal(audit_number(bytes, n), p->sent.n_records);
+    assert_int_equal(follower_audit(&p->f, bytes, (uint32_t)n), 0);
+    sums->n_audits++;
+    sums->n_rows += n / AUDIT_ROW_BYTES;
+}
+
 /* The standby serves: it is what the primary was at that record. */
 static void promote(struct pair *p, struct counts *sums)
 {
@@ -178,6 +196,8 @@ static void live(const struct shape *shape, struct dice dice, uint64_t round,
     for (uint64_t i = 0; i < n_steps; i++) {
         step(&p.w);
         ship_all(&p);
+        if (roll(&p.w.dice, 2))
+            audit(&p, sums);
         while (roll(&p.w.dice, 2))
             fetch(&p, sums);
         run(&p, sums);
@@ -204,6 +224,9 @@ static void is_the_primary_at_some_record(void **state)
 
         live(round % 4 ? &small : &large, own, round, &sums);
     }
+    print_message("%llu audits of %llu rows\n", (unsigned long long)sums.n_audits,
+                  (unsigned long long)sums.n_rows);
+    assert_true(sums.n_audits > 100 && sums.n_rows > 1000);
     print_message("%llu records, %llu promotions, %llu of them before all that was received; "
                   "%llu times full, %llu times rows that waited for their push\n",
                   (unsigned long long)sums.n_records, (unsigned long long)sums.n_promotions,
@@ -288,12 +311,155 @@ static void refuses_a_damaged_record(void **state)
     end_pair(&p);
 }
 
+/* --- a row that is not the primary's --- */
+
+static struct row *any_row(struct shard *s, uint64_t at)
+{
+    for (uint32_t id = 0; id < shard_n_tables(s); id++) {
+        struct shard_table *t = shard_table(s, id);
+        uint64_t n = t ? table_n_numbers(t->rows) : 0;
+
+        for (uint64_t i = 0; i < n; i++) {
+            struct row *row = table_row(t->rows, (at + i) % n);
+
+            if (row && t->payload_bytes)
+                return row;
+        }
+    }
+    return NULL;
+}
+
+/* The audits that go once through all rows of the primary. True: a difference was found. */
+static bool is_found(struct pair *p, char *ret_text)
+{
+    struct counts sums = { 0 };
+    struct err err = { 0 };
+    int status = 0;
+
+    for (uint32_t i = 0; i < 200 && !status; i++) {
+        audit(p, &sums);
+        status = follower_run(&p->f, p->w.now_ms, &err);
+    }
+    assert_true(status == 0 || status == PS_ECORRUPT);
+    assert_int_equal(p->f.differs, status != 0);
+    snprintf(ret_text, 256, "%s", err.text);
+    return status != 0;
+}
+
+static void alter_and_find(uint32_t what, struct dice dice)
+{
+    static const char *const says[] = { "has other values here", "is of version",
+                                        "and this standby does not" };
+    char text[256];
+    struct row *row;
+    struct pair p;
+
+    begin_pair(&p, &small, dice, 3);
+    for (uint32_t i = 0; i < 2000 && !any_row(p.w.s, 0); i++)
+        step(&p.w);
+    enter_shard();
+    finish_push(&p.w);
+    bsp_finish(p.w.s);
+    ship_all(&p);
+    if (follower_add(&p.f, 1, (uint32_t)p.sent.n_records, p.sent.bytes, p.sent.n,
+                     &(struct err){ 0 }))
+        fail();
+    if (is_found(&p, text))
+        fail_msg("without a difference: %s", text);
+    row = any_row(p.s, roll(&dice, 50));
+    assert_non_null(row);
+    if (what == 0)
+        ((uint8_t *)row->floats)[1] ^= 1;
+    else if (what == 1)
+        row->stamp += UINT64_C(1) << 16;
+    else
+        row->key ^= UINT64_C(1) << 60; /* found under its key no more */
+    assert_true(is_found(&p, text));
+    if (!strstr(text, says[what]))
+        fail_msg("%s", text);
+    if (what == 2)
+        row->key ^= UINT64_C(1) << 60;
+    follower_stop(&p.f);
+    end_pair(&p);
+}
+
+static void an_altered_row_is_found(void **state)
+{
+    const uint64_t seed = seed_by_the_clock();
+
+    (void)state;
+    for (uint32_t i = 0; i < 30; i++)
+        alter_and_find(i % 3, (struct dice){ seed + i, 0 });
+}
+
+static void refuses_what_is_no_audit(void **state)
+{
+    struct dice dice = { 7, 0 };
+    uint8_t bytes[MESSAGE_AUDIT_MAX] = { 1 };
+    struct pair p;
+
+    (void)state;
+    begin_pair(&p, &small, dice, 1);
+    assert_int_equal(follower_audit(&p.f, bytes, 7), PS_EPROTO);
+    assert_int_equal(follower_audit(&p.f, bytes, 9), PS_EPROTO);
+    assert_int_equal(follower_audit(&p.f, bytes, 8 + AUDIT_ROW_BYTES - 1), PS_EPROTO);
+    memset(bytes, 0, 8); /* there is no record 0 */
+    assert_int_equal(follower_audit(&p.f, bytes, 8 + AUDIT_ROW_BYTES), PS_EPROTO);
+    memset(bytes, 0xff,
+           sizeof bytes); /* a record that never comes, of a table that is not there */
+    assert_int_equal(follower_audit(&p.f, bytes, sizeof bytes), 0);
+    follower_stop(&p.f);
+    assert_int_equal(p.f.audit_at, 0);
+    end_pair(&p);
+}
+
+#ifdef PS_FAULTS
+/* Records that there is no memory for are not received: they come again. */
+static void goes_on_after_a_lack_of_memory(void **state)
+{
+    struct dice dice = { 11, 0 };
+    struct counts sums = { 0 };
+    struct err err = { 0 };
+    uint64_t n_refused = 0;
+    struct pair p;
+
+    (void)state;
+    begin_pair(&p, &small, dice, 4);
+    for (int i = 0; i < 200; i++) {
+        uint64_t from = p.f.received, first = from + 1;
+
+        step(&p.w);
+        ship_all(&p);
+        if (p.sent.n_records == from)
+            continue;
+        memory_fail_after(i % 2);
+        if (follower_add(&p.f, first, (uint32_t)(p.sent.n_records - from),
+                         p.sent.bytes + p.sent.starts[from], p.sent.n - p.sent.starts[from],
+                         &err)) {
+            n_refused++;
+            assert_int_equal(err.status, -ENOMEM);
+            assert_int_equal(p.f.received, from);
+        }
+        memory_fail_after(-1);
+        run(&p, &sums);
+    }
+    assert_true(n_refused > 0);
+    promote(&p, &sums);
+    end_pair(&p);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_the_primary_at_some_record),
         cmocka_unit_test(refuses_what_is_no_record),
         cmocka_unit_test(refuses_a_damaged_record),
+        cmocka_unit_test(an_altered_row_is_found),
+        cmocka_unit_test(refuses_what_is_no_audit),
+#ifdef PS_FAULTS
+        cmocka_unit_test(goes_on_after_a_lack_of_memory),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

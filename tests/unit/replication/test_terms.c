@@ -218,6 +218,7 @@ static void a_file_that_makes_no_sense_is_damage(void **state)
         HEAD "term 1\n",
         HEAD "term 1 1 1\n",
         HEAD "term 1 -1\n",
+        HEAD "term 18446744073709551615 1\n",
         HEAD "term 1 1 \n",
         HEAD "what 1\n",
         HEAD "term 1 1",
@@ -290,6 +291,9 @@ static void the_list_is_sent_as_bytes(void **state)
     assert_int_equal(terms_take(&back, 5, damaged, 5, 2), PS_EPROTO);
     memcpy(damaged, bytes, sizeof bytes);
     damaged[8] = 0; /* a first record of number 0 */
+    assert_int_equal(terms_take(&back, 5, damaged, 5, 2), PS_EPROTO);
+    memcpy(damaged, bytes, sizeof bytes);
+    memset(damaged + 96, 0xff, 8); /* no term could follow the last one */
     assert_int_equal(terms_take(&back, 5, damaged, 5, 2), PS_EPROTO);
     assert_int_equal(terms_take(&back, 0, bytes, 5, 2), PS_EPROTO);
     assert_int_equal(terms_take(&back, 5, bytes, MESSAGE_TERMS_MAX + 1, 2), PS_EPROTO);

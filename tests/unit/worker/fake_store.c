@@ -84,6 +84,20 @@ static int fake_trouble(struct fake *f, uint64_t *fence_at, uint64_t n, struct e
     return f->fenced ? err_set(err, PS_EFENCED, "the fake says: dead") : 0;
 }
 
+/* Under the lock. */
+static int fake_begin_pull(struct fake *f, uint64_t clock, struct err *err)
+{
+    int status = fake_trouble(f, &f->plan.fence_pull, f->n_pulls++, err);
+
+    if (status)
+        return status;
+    fake_want(f, clock >= fake_now(f), "a pull of a step that is pushed");
+    fake_want(f, clock - fake_now(f) < f->plan.n_permits, "more batches than permits");
+    if (clock - fake_now(f) > f->max_ahead)
+        f->max_ahead = clock - fake_now(f);
+    return 0;
+}
+
 static int fake_pull_start(struct param_store *s, uint64_t clock,
                            const struct ps_pull_section *sections, uint32_t n, struct err *err)
 {
@@ -92,12 +106,8 @@ static int fake_pull_start(struct param_store *s, uint64_t clock,
 
     pthread_mutex_lock(&f->lock);
     fake_want(f, !f->pulling, "two pulls at a time");
-    status = fake_trouble(f, &f->plan.fence_pull, f->n_pulls++, err);
+    status = fake_begin_pull(f, clock, err);
     if (!status) {
-        fake_want(f, clock >= fake_now(f), "a pull of a step that is pushed");
-        fake_want(f, clock - fake_now(f) < f->plan.n_permits, "more batches than permits");
-        if (clock - fake_now(f) > f->max_ahead)
-            f->max_ahead = clock - fake_now(f);
         f->pulling = true;
         f->pull_thread = pthread_self();
         f->pull_clock = clock;
@@ -115,10 +125,10 @@ static float fake_weight(uint32_t table, uint64_t key, uint32_t k)
     return (hash_unit(hash_mix2(hash_mix2(key, table), k)) - 0.5f) / 2;
 }
 
-static void fake_fill(struct fake *f)
+static void fake_fill(struct fake *f, const struct ps_pull_section *sections, uint32_t n)
 {
-    for (uint32_t i = 0; i < f->n_sections; i++) {
-        const struct ps_pull_section *p = &f->sections[i];
+    for (uint32_t i = 0; i < n; i++) {
+        const struct ps_pull_section *p = &sections[i];
         const uint32_t dim = f->dims[p->table];
 
         for (size_t at = 0; at < (size_t)p->n_keys * dim; at++)
@@ -174,8 +184,41 @@ static int fake_pull_wait(struct param_store *s, struct err *err)
     status = f->cancelled ? err_set(err, -ECANCELED, "cancelled")
                           : fake_trouble(f, &f->plan.fence_pull, FAKE_NEVER - 1, err);
     if (!status)
-        fake_fill(f);
+        fake_fill(f, f->sections, f->n_sections);
     f->pulling = false;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+/* Others may be under way, and end before it. */
+static int fake_pull(struct param_store *s, uint64_t clock,
+                     const struct ps_pull_section *sections, uint32_t n, struct err *err)
+{
+    struct fake *f = fake_of(s);
+    int status;
+
+    pthread_mutex_lock(&f->lock);
+    status = fake_begin_pull(f, clock, err);
+    f->n_pulling += !status;
+    if (f->n_pulling > f->most_pulling)
+        f->most_pulling = f->n_pulling;
+    if (!status && clock > f->pull_clock)
+        f->pull_clock = clock;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    if (status)
+        return status;
+    fake_dawdle(f, 2 * clock);
+    pthread_mutex_lock(&f->lock);
+    while ((clock == f->plan.hold_pull || f->most_pulling < f->plan.hold_until_pulling) &&
+           !f->cancelled)
+        pthread_cond_wait(&f->changed, &f->lock);
+    status = f->cancelled ? err_set(err, -ECANCELED, "cancelled")
+                          : fake_trouble(f, &f->plan.fence_pull, FAKE_NEVER - 1, err);
+    if (!status)
+        fake_fill(f, sections, n);
+    f->n_pulling--;
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     return status;
@@ -258,7 +301,8 @@ static uint64_t fake_resume(struct param_store *s)
     uint64_t clock;
 
     pthread_mutex_lock(&f->lock);
-    fake_want(f, !f->pulling && !f->pushing, "resumed while a call is under way");
+    fake_want(f, !f->pulling && !f->n_pulling && !f->pushing,
+              "resumed while a call is under way");
     f->fenced = false;
     f->n_missed += f->plan.n_missed;
     clock = fake_now(f);
@@ -319,6 +363,7 @@ static int fake_ahead(struct param_store *s, const struct ps_pull_section *secti
     .cancel = fake_cancel
 
 const struct param_store_ops fake_overlaps = { FAKE_OPS, .overlaps = true };
+const struct param_store_ops fake_pulls = { FAKE_OPS, .pull = fake_pull, .overlaps = true };
 const struct param_store_ops fake_serial = { FAKE_OPS, .prefetch = fake_ahead };
 
 void fake_init(struct fake *f, const struct param_store_ops *ops, const struct fake_plan *plan)

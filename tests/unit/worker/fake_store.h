@@ -35,6 +35,8 @@ struct fake_plan {
     uint64_t delay_max_us;
     uint64_t fence_pull, fence_push; /* before the n-th of them, from 0; FAKE_NEVER */
     uint64_t fence_flush;            /* likewise; FAKE_NEVER */
+    uint32_t
+        hold_until_pulling; /* the first pulls wait until so many are under way; 0: none waits */
     uint64_t refuse_push, hold_pull; /* the latter waits for cancel() */
     uint64_t n_missed;         /* clocks that the others have gone on when it joins again */
     uint64_t link_ns_per_byte; /* of pushes, which a flush waits for */
@@ -57,6 +59,7 @@ struct fake {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool pulling, pushing, fenced, cancelled;
+    uint32_t n_pulling, most_pulling;      /* of fake_pulls */
     uint64_t n_pulls, n_pushes, n_flushes; /* asked for, also what came to nothing */
     uint64_t bytes_pushed, bytes_between, bytes_waiting;
     uint64_t n_applied, n_fences, n_aheads, n_ahead_keys;
@@ -77,7 +80,8 @@ uint64_t fake_now(const struct fake *f);
 
 uint64_t fake_hash(const uint64_t *keys, uint32_t n);
 
-extern const struct param_store_ops fake_overlaps, fake_serial;
+/* fake_pulls: several pulls at a time, too. */
+extern const struct param_store_ops fake_overlaps, fake_pulls, fake_serial;
 
 void fake_init(struct fake *f, const struct param_store_ops *ops, const struct fake_plan *plan);
 

@@ -76,8 +76,10 @@ static void bench_init(struct bench *b, struct setup setup, uint64_t seed)
     *b = (struct bench){ .setup = setup, .seed = seed };
     b->cluster = cluster_new(setup.n_shards, setup.mode, setup.memory_max_bytes);
     b->cache = param_store_exact_cache_new(
-        &b->cluster->store, &(struct param_store_exact_cache_options){
-                                .max_bytes = setup.cache_bytes, .mode = setup.mode });
+        &b->cluster->store,
+        &(struct param_store_exact_cache_options){ .max_bytes = setup.cache_bytes,
+                                                   .mode = setup.mode,
+                                                   .n_threads = seed % 2 ? 3 : 1 });
     make_table(b, 0, (struct table_spec){ .dim = DIM, .limits = setup.limits });
     make_table(b, 1, (struct table_spec){ .dim = 1 });
     make_table(

@@ -12,6 +12,12 @@
 #define N_BATCHES CLICK_LOG_BATCHES
 #define N_SEEDS 12u
 
+/* One or several pulls at a time. */
+static const struct param_store_ops *overlapping(uint64_t seed)
+{
+    return hash_mix(seed) % 2 ? &fake_overlaps : &fake_pulls;
+}
+
 /* What a plain reader gets from the log. */
 static uint64_t keys_of[N_BATCHES];
 
@@ -149,7 +155,7 @@ static void every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded(v
         struct fake_plan plan = fake_plan_of(seed, 1 + (uint32_t)seed % 4);
         struct rig r;
 
-        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        set_up(&r, overlapping(seed), &plan, UINT64_MAX);
         finish(&r);
         tear_down(&r);
     }
@@ -165,7 +171,7 @@ static void while_one_batch_computes_all_other_permits_are_fetched(void **state)
     for (uint32_t n_permits = 2; n_permits <= 4; n_permits++) {
         struct fake_plan plan = fake_plan_of(n_permits, n_permits);
 
-        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        set_up(&r, overlapping(n_permits), &plan, UINT64_MAX);
         must(pipeline_next(r.pipeline, &buffers, &err), &err);
         assert_true(fake_wait_pull(&r.fake, n_permits - 1));
         must(pipeline_done(r.pipeline, &err), &err);
@@ -198,6 +204,20 @@ static int step_of_many(struct rig *r, uint64_t *n_taken, struct err *err)
     r->n_done++;
     status = pipeline_done(r->pipeline, err);
     return status ? status : 1;
+}
+
+/* The pulls of three batches wait for each other here: a store that could not do them at once would hang. */
+static void pulls_of_several_batches_are_under_way_at_once(void **state)
+{
+    struct fake_plan plan = fake_plan_of(11, 4);
+    struct rig r;
+
+    (void)state;
+    plan.hold_until_pulling = 3;
+    set_up(&r, &fake_pulls, &plan, UINT64_MAX);
+    finish(&r);
+    assert_int_equal(r.fake.most_pulling, 3);
+    tear_down(&r);
 }
 
 static void several_batches_may_be_taken_before_the_first_is_done(void **state)
@@ -238,7 +258,7 @@ static void a_worker_declared_dead_does_what_was_under_way_anew(void **state)
             plan.fence_pull = n;
         else
             plan.fence_push = n;
-        set_up(&r, seed % 3 ? &fake_overlaps : &fake_serial, &plan, UINT64_MAX);
+        set_up(&r, seed % 3 ? overlapping(seed) : &fake_serial, &plan, UINT64_MAX);
         finish(&r);
         assert_died_once(&r);
         tear_down(&r);
@@ -255,7 +275,7 @@ static void a_worker_declared_dead_goes_on_at_the_clock_of_the_others(void **sta
 
         plan.n_missed = 1 + hash_mix2(seed, 8) % 9;
         plan.fence_push = hash_mix2(seed, 7) % N_BATCHES;
-        set_up(&r, seed % 3 ? &fake_overlaps : &fake_serial, &plan, UINT64_MAX);
+        set_up(&r, seed % 3 ? overlapping(seed) : &fake_serial, &plan, UINT64_MAX);
         finish(&r);
         assert_died_once(&r);
         assert_int_equal(pipeline_clock(r.pipeline), N_BATCHES + plan.n_missed);
@@ -273,7 +293,7 @@ a_push_that_was_handed_over_is_not_repeated_if_its_wait_reports_a_death(void **s
         struct rig r;
 
         plan.fence_flush = n;
-        set_up_with(&r, &fake_overlaps, &plan, UINT64_MAX, "auto");
+        set_up_with(&r, overlapping(n), &plan, UINT64_MAX, "auto");
         finish(&r);
         assert_died_once(&r);
         tear_down(&r);
@@ -290,7 +310,7 @@ static void a_stop_delivers_what_was_computed_and_nothing_else(void **state)
         struct rig r;
 
         plan.hold_pull = seed % 2 ? n + 1 : FAKE_NEVER; /* the fetch thread is in there */
-        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        set_up(&r, overlapping(seed), &plan, UINT64_MAX);
         for (i = 0; i < n; i++)
             assert_int_equal(step(&r, &err), 1);
         must(pipeline_end(r.pipeline, &err), &err);
@@ -308,7 +328,7 @@ static void a_refused_push_ends_the_run_with_its_sentence(void **state)
         struct rig r;
 
         plan.refuse_push = 5;
-        set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+        set_up(&r, overlapping(n_permits), &plan, UINT64_MAX);
         assert_int_equal(run_all(&r, &err), PS_ENAN);
         assert_string_equal(err.text, "the fake refuses this push");
         assert_true(pipeline_end(r.pipeline, &late) == (n_permits > 1 ? PS_ENAN : 0));
@@ -326,7 +346,7 @@ static void no_more_is_fetched_than_was_allowed(void **state)
         struct err err = { 0 };
         struct rig r;
 
-        set_up(&r, n_permits > 1 ? &fake_overlaps : &fake_serial, &plan, 0);
+        set_up(&r, n_permits > 1 ? overlapping(n_permits) : &fake_serial, &plan, 0);
         assert_int_equal(step(&r, &err), 0);
         for (uint64_t n = 7; n < N_BATCHES; n += 7) {
             pipeline_allow(r.pipeline, 7);
@@ -372,7 +392,7 @@ static void a_second_epoch_goes_on_at_the_clock_of_the_first(void **state)
     struct rig r;
 
     (void)state;
-    set_up(&r, &fake_overlaps, &plan, UINT64_MAX);
+    set_up(&r, overlapping(0), &plan, UINT64_MAX);
     finish(&r);
     data_loader_close(r.loader);
     r.clock = pipeline_clock(r.pipeline);
@@ -437,6 +457,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_batch_is_pushed_once_in_order_and_permits_are_never_exceeded),
         cmocka_unit_test(while_one_batch_computes_all_other_permits_are_fetched),
+        cmocka_unit_test(pulls_of_several_batches_are_under_way_at_once),
         cmocka_unit_test(several_batches_may_be_taken_before_the_first_is_done),
         cmocka_unit_test(a_worker_declared_dead_does_what_was_under_way_anew),
         cmocka_unit_test(a_worker_declared_dead_goes_on_at_the_clock_of_the_others),

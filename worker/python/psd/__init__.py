@@ -35,6 +35,9 @@ def connect(url, job=None, rank=0, workers=1, mode="async", staleness=None, read
     those of psd_open() with _ for -: token, token_file, tls_ca, tls_cert, tls_key, connect_timeout="5s", give_up,
     pull_timeout, push_timeout, window, name, zstd ...
 
+    url may be "etcd://HOST:PORT[,HOST:PORT...]/CLUSTER[/JOB]": etcd then says, once, where the nodes are. coord_ca (over
+    TLS), coord_cert, coord_key, coord_user, coord_password_file: as psd's options of these names.
+
     cache, max_age: memory for the rows that a reader has pulled ("256M"), and how old one may be, in seconds or "2s", counted
     from when it was asked for. Pulls then ask the servers for the keys that are missing or too old. Client.cache_stats.
 

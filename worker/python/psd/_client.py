@@ -8,6 +8,7 @@ import weakref
 
 import numpy as np
 
+from . import _etcd
 from ._arrays import address, ascends, as_keys, as_rows, check_out, copied
 from ._errors import Closed, Error, ForkError, Timeout, UsageError, check, error_of
 from ._lib import ffi, lib
@@ -287,9 +288,12 @@ class Client:
         if "://" not in url:
             url = "psd://" + url
         if job is not None:
-            if "/" in url.split("://", 1)[1]:
+            if url.count("/") > (3 if url.startswith("etcd://") else 2):
                 raise UsageError(f"{url} names a job already, and job={job!r} another")
             url = f"{url}/{job}"
+        coord = {name: options.pop(f"coord_{name}", None) for name in _etcd.OPTIONS}
+        if url.startswith("etcd://"):
+            url = _etcd.find(url, coord, seconds_of(str(options.get("connect_timeout") or "60s")))
         self.url, self.options = url, {name: value for name, value in options.items() if value is not None}
         self.is_reader = bool(options.get("reader"))
         self._tables = {}

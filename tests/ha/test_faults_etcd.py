@@ -1,0 +1,97 @@
+"""Faults of the network and of the primary, with etcd on a host of its own: who serves goes on without a person, and each acknowledged
+push is applied once, whoever that is. Rounds: PS_HA_ROUNDS, 1 for each fault; their stalls are printed."""
+
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+
+import pytest
+from networks import Networks
+from pair_on_hosts import DEPOSED, Pair, wait_until
+
+ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 1))
+
+
+class Etcd:
+    def __init__(self, networks, folder):
+        if not shutil.which("etcd"):
+            pytest.skip("there is no etcd on PATH (Debian: etcd-server)")
+        own, peer = f"http://{networks.address('e')}:2379", "http://127.0.0.1:2380"
+        self.url = f"etcd://{networks.address('e')}:2379/t"
+        with open(folder / "etcd.log", "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                networks.inside("e", "etcd", "--name", "m0", "--data-dir", folder / "etcd", "--listen-client-urls", own,
+                                "--advertise-client-urls", own, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                                "--initial-cluster", f"m0={peer}"), stdout=log, stderr=log)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def kill(pair, dice):
+    pair.serving().kill()
+
+
+def stop(pair, dice):
+    pair.serving().signal(signal.SIGSTOP)
+
+
+def unplug(pair, dice):
+    pair.networks.unplug(pair.serving().name)
+
+
+def drop(pair, dice):
+    """One way between the two."""
+    names = [pair.serving().name, pair.other().name]
+    dice.shuffle(names)
+    pair.networks.drop(*names)
+
+
+def come_back(pair):
+    """All is well again, and who is deposed starts again: until both are there, and in sync."""
+    pair.networks.heal()
+    for member in pair.members:
+        if not member.has_ended():
+            member.signal(signal.SIGCONT)
+
+    def is_in_sync():
+        for member in pair.members:
+            if member.has_ended():
+                assert member.process.returncode in (DEPOSED, -signal.SIGKILL), member.log.read_text()[-3000:]
+                member.start()
+        said = [m.replication() for m in pair.members]
+        pair.primary = int(said[1].get("role") == "primary")
+        return all(s.get("in_sync") for s in said) and [s["role"] for s in said].count("primary") == 1
+
+    wait_until("both members", is_in_sync)
+
+
+# test_failover_etcd.py has one of each of the first two.
+LONG = [pytest.param(f, marks=pytest.mark.skipif("PS_HA_ROUNDS" not in os.environ, reason="PS_HA_ROUNDS is not set")) for f in (kill, stop)]
+
+
+@pytest.mark.parametrize("fault", [*LONG, unplug, drop])
+def test_a_pair_with_etcd_goes_on_by_itself(tmp_path, fault):
+    seed = int(os.environ.get("PS_SEED", "1"), 0)
+    print(f"PS_SEED={seed}")
+    dice = random.Random(f"{seed} {fault.__name__}")
+    longest = []
+    with Networks("abwe") as networks, Etcd(networks, tmp_path) as etcd, \
+            Pair(networks, tmp_path, "--coord", etcd.url, "--durability", dice.choice(["fsync", "async"])) as pair:
+        pair.count("async", "ssp", "bsp")
+        for _ in range(ROUNDS):
+            pair.stalls()
+            fault(pair, dice)
+            longest += pair.stalls()  # with the push that was under way
+            come_back(pair)
+            longest += pair.stalls()
+        pair.check()
+    print(f"{fault.__name__} x {ROUNDS}, etcd: a push took at most {max(longest):.0f} ms, "
+          f"median of the longest {statistics.median(longest):.0f} ms")

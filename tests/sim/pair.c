@@ -1,0 +1,318 @@
+#include "tests/sim/pair.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "server/replication/follower.h"
+#include "server/replication/terms.h"
+#include "tests/sim/agree.h"
+#include "tests/sim/check.h"
+#include "tests/sim/coord.h"
+
+struct pair_record {
+    uint64_t before; /* id; 0: it is the first one */
+    struct fact fact;
+};
+
+static uint64_t greater(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static struct shard_record *other_of(struct world *w, const struct shard_record *rec)
+{
+    return &w->members[!rec->member][rec->shard];
+}
+
+void pair_begin(struct world *w)
+{
+    w->lines = calloc(PLAN_N_SHARDS_MAX, sizeof *w->lines);
+    assert(w->lines);
+}
+
+void pair_end(struct world *w)
+{
+    for (uint32_t i = 0; w->lines && i < PLAN_N_SHARDS_MAX; i++) {
+        free(w->lines[i].records);
+        free(w->lines[i].promised);
+    }
+    free(w->lines);
+    w->lines = NULL;
+}
+
+/* --- records --- */
+
+static bool is_same(const struct fact *a, const struct fact *b)
+{
+    return a->type == b->type && a->version == b->version && a->rank == b->rank &&
+           a->incarnation == b->incarnation && a->push == b->push && a->status == b->status &&
+           a->state == b->state && a->clock == b->clock && a->last_acked == b->last_acked &&
+           a->run == b->run && a->table == b->table && a->op == b->op && a->keys == b->keys;
+}
+
+static uint64_t find(const struct pair_line *line, uint64_t before, const struct fact *fact)
+{
+    for (uint64_t i = line->n; i > 0; i--)
+        if (line->records[i - 1].before == before && is_same(&line->records[i - 1].fact, fact))
+            return i;
+    return 0;
+}
+
+static uint64_t add(struct pair_line *line, uint64_t before, const struct fact *fact)
+{
+    if (line->n == line->cap) {
+        line->cap = line->cap ? 2 * line->cap : 128;
+        line->records = realloc(line->records, line->cap * sizeof *line->records);
+        assert(line->records);
+    }
+    line->records[line->n++] = (struct pair_record){ before, *fact };
+    return line->n;
+}
+
+void pair_recorded(struct world *w, struct shard_record *rec, struct fact *fact)
+{
+    const struct history *h = &rec->history;
+    const uint64_t before = h->n ? h->facts[h->n - 1].id : 0;
+    struct pair_line *line = &w->lines[rec->shard];
+
+    fact->id = find(line, before, fact);
+    if (fact->id)
+        fact->at_us = line->records[fact->id - 1].fact.at_us;
+    else if (rec->life.follower)
+        world_fail(w,
+                   "shard %u: the standby's record %llu is none that a primary made behind "
+                   "record %llu",
+                   rec->shard, (unsigned long long)h->n + 1, (unsigned long long)h->n);
+    else
+        fact->id = add(line, before, fact);
+}
+
+/* --- what is promised --- */
+
+/* So many of the promised records the log has. */
+static uint64_t n_common(const struct pair_line *line, const struct shard_record *rec,
+                         uint64_t n_most)
+{
+    uint64_t n = n_most < line->n_promised ? n_most : line->n_promised;
+
+    n = n < rec->history.n ? n : rec->history.n;
+    while (n > 0 && rec->history.facts[n - 1].id != line->promised[n - 1])
+        n--;
+    return n;
+}
+
+/* Does what a promotion goes by say that the standby has all that is acknowledged? */
+static bool says_in_sync(const struct world *w, const struct node *n)
+{
+    char address[24];
+
+    if (!w->plan.pairs.coordinated)
+        return n->says_in_sync;
+    node_address(n, address);
+    return coord_says_in_sync(n->index, address);
+}
+
+/* What the standby has, or had, of it, as --standby-ack counts. */
+static uint64_t standby_has(struct world *w, const struct shard_record *rec)
+{
+    const struct shard_record *other = other_of(w, rec);
+
+    return w->plan.pairs.ack == TERMS_ACK_DISK ? other->safe
+                                               : greater(other->received, other->history.n);
+}
+
+static void note_promise(struct pair_line *line, const struct shard_record *rec,
+                         uint64_t number)
+{
+    while (line->cap_promised < number) {
+        line->cap_promised = line->cap_promised ? 2 * line->cap_promised : 128;
+        line->promised = realloc(line->promised, line->cap_promised * sizeof *line->promised);
+        assert(line->promised);
+    }
+    for (; line->n_promised < number; line->n_promised++)
+        line->promised[line->n_promised] = rec->history.facts[line->n_promised].id;
+}
+
+void pair_promised(struct world *w, struct shard_record *rec, uint64_t number)
+{
+    struct pair_line *line = &w->lines[rec->shard];
+    const struct shard_record *leads = w->records[rec->shard];
+    const uint64_t n = number < line->n_promised ? number : line->n_promised;
+
+    if (line->is_given_up || !number)
+        return;
+    if (n && rec->history.facts[n - 1].id != line->promised[n - 1])
+        world_fail(w, "shard %u: a reply relies on record %llu, and another one was promised",
+                   rec->shard, (unsigned long long)n);
+    if (rec != leads && (leads->history.n < number || leads->history.facts[number - 1].id !=
+                                                          rec->history.facts[number - 1].id))
+        world_fail(w,
+                   "shard %u: a reply relies on record %llu, which whoever serves now does "
+                   "not have",
+                   rec->shard, (unsigned long long)number);
+    if (rec == leads && says_in_sync(w, node_of_record(w, rec)) && standby_has(w, rec) < number)
+        world_fail(w,
+                   "shard %u: a reply relies on record %llu, the standby has %llu, and is "
+                   "said to be in sync",
+                   rec->shard, (unsigned long long)number,
+                   (unsigned long long)standby_has(w, rec));
+    note_promise(line, rec, number);
+}
+
+void pair_pulled(struct world *w, struct shard_record *rec)
+{
+    const struct history *h = &rec->history;
+
+    if (w->lines[rec->shard].is_given_up || rec != w->records[rec->shard] ||
+        !says_in_sync(w, node_of_record(w, rec)))
+        return;
+    for (uint64_t i = standby_has(w, rec); i < h->n; i++)
+        if (h->facts[i].type == SHARD_EVENT_GONE)
+            world_fail(w,
+                       "shard %u: a pull is answered, and the standby does not know that rank "
+                       "%u is gone",
+                       rec->shard, h->facts[i].rank);
+}
+
+/* --- who serves --- */
+
+/* What a member certainly has of it: in memory, or on its disk as that was left. */
+static uint64_t n_sure(const struct world *w, const struct shard_record *rec)
+{
+    const struct node *n = node_of_record(w, rec);
+
+    return rec->life.process && rec->life.core ? rec->history.n
+                                               : check_floor(w, rec, n->lost_power);
+}
+
+void pair_starts(struct node *n)
+{
+    n->said_in_sync = n->other && says_in_sync(n->world, n);
+}
+
+/* A standby that was not in sync counts for nothing; who served before does. */
+static bool is_heir(const struct world *w, const struct shard_record *rec)
+{
+    return rec != w->records[rec->shard] || node_of_record(w, rec)->said_in_sync;
+}
+
+static void check_serves(struct world *w, struct shard_record *rec)
+{
+    struct pair_line *line = &w->lines[rec->shard];
+    const struct shard_record *other = other_of(w, rec);
+    const uint64_t has = n_common(line, rec, UINT64_MAX),
+                   other_had = is_heir(w, rec) ? n_common(line, other, n_sure(w, other)) : 0;
+
+    if (line->is_given_up || has == line->n_promised)
+        return;
+    if (!plan_may_lose(&w->plan) || has < other_had)
+        world_fail(w,
+                   "shard %u: node %u%s serves, with %llu of %llu records that were promised; "
+                   "the other one has %llu",
+                   rec->shard, node_of_record(w, rec)->index,
+                   rec->member ? ", its second member," : "", (unsigned long long)has,
+                   (unsigned long long)line->n_promised, (unsigned long long)other_had);
+    line->n_promised = has;
+}
+
+static void lead(struct world *w, struct shard_record *rec)
+{
+    struct shard_record *before = w->records[rec->shard], *other = other_of(w, rec);
+
+    rec->promised = w->lines[rec->shard].n_promised; /* by whomever */
+    other->received = other->life.follower ? other->life.follower->received : other->history.n;
+    if (rec == before)
+        return;
+    w->n_promotions++;
+    for (uint32_t i = 0; i < PLAN_N_WORKERS_MAX; i++)
+        rec->ranks[i] = before->ranks[i];
+    rec->n_starts = before->n_starts;
+    w->records[rec->shard] = rec;
+    agree_started(w, rec->shard);
+}
+
+void pair_serves(struct node *n)
+{
+    struct world *w = n->world;
+
+    if (!n->other)
+        return;
+    world_trace(w, "node %u, member %u: serves in term %llu", n->index, n->member,
+                (unsigned long long)n->term);
+    if (n->term <= n->other->served && n->other->served) {
+        if (!w->lines[node_record(n, 0)->shard].is_given_up)
+            world_fail(
+                w, "node %u: a member serves in term %llu, the other one has served in %llu",
+                n->index, (unsigned long long)n->term, (unsigned long long)n->other->served);
+        return;
+    }
+    n->served = n->term;
+    for (uint32_t i = 0; i < w->plan.shards_per_node; i++) {
+        check_serves(w, node_record(n, i));
+        lead(w, node_record(n, i));
+    }
+}
+
+void pair_give_up(struct node *n)
+{
+    for (uint32_t i = 0; i < n->world->plan.shards_per_node; i++)
+        n->world->lines[node_record(n, i)->shard].is_given_up = true;
+}
+
+/* --- copies --- */
+
+void pair_copy_begins(struct node *n)
+{
+    for (uint32_t i = 0; i < n->world->plan.shards_per_node; i++) {
+        struct shard_record *rec = node_record(n, i);
+
+        rec->history.n = rec->safe = rec->written = rec->saved = rec->due = rec->promised = 0;
+        rec->lost = 0;
+        rec->has_copied = false;
+    }
+    n->n_saves = n->n_done = 0;
+}
+
+void pair_has_copied(struct node *n)
+{
+    for (uint32_t i = 0; i < n->world->plan.shards_per_node; i++)
+        node_record(n, i)->has_copied = true;
+}
+
+void pair_adopt(struct world *w, struct shard_record *rec, uint64_t last)
+{
+    const struct shard_record *other = other_of(w, rec);
+
+    if (other->history.n < last)
+        world_fail(w, "shard %u: a copy has %llu records, the primary %llu", rec->shard,
+                   (unsigned long long)last, (unsigned long long)other->history.n);
+    rec->history.n = 0;
+    for (uint64_t i = 0; i < last; i++) {
+        struct fact fact = other->history.facts[i];
+
+        fact.here_us = machine_now_us();
+        fact.at_disk_us = 0;
+        history_add(&rec->history, &fact);
+    }
+    rec->safe = rec->written = rec->saved = rec->due = last;
+    rec->promised = rec->lost = 0;
+    rec->has_copied = false;
+}
+
+/* --- the end --- */
+
+bool pair_is_safe(const struct node *n)
+{
+    const struct world *w = n->world;
+    const struct node *leader = n->other;
+
+    for (uint32_t i = 0; i < w->plan.shards_per_node; i++) {
+        const struct shard_record *rec = node_record(n, i), *leads = node_record(leader, i);
+
+        if (!rec->life.core || !rec->life.follower || rec->history.n != leads->history.n ||
+            (rec->history.n && rec->history.facts[rec->history.n - 1].id !=
+                                   leads->history.facts[leads->history.n - 1].id))
+            return false;
+    }
+    return w->plan.pairs.ack == TERMS_ACK_NO || leader->is_in_sync;
+}

@@ -1,0 +1,122 @@
+/* Claims as texts: what is written is read, and nothing else. */
+#include "server/cluster/claim.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base.h"
+
+static void a_claim_is_read_as_it_was_written(void **state)
+{
+    struct claim c = { .term = UINT64_MAX, .history = 7, .in_sync = true }, got;
+    const struct claim_writer writer = { UINT64_MAX, UINT64_MAX };
+    char text[CLAIM_VALUE_MAX];
+
+    (void)state;
+    memset(c.primary, 'p', sizeof c.primary - 1);
+    memset(c.standby, 's', sizeof c.standby - 1);
+    for (uint32_t i = 0; i < CLAIM_TAKEOVERS_MAX; i++)
+        claim_add_takeover(&c, UINT64_MAX - i);
+    claim_print(&c, &writer, text);
+    assert_int_equal(claim_read(text, &got), 0);
+    assert_memory_equal(&c, &got, sizeof c);
+    memset(c.standby, 0, sizeof c.standby);
+    c.in_sync = false;
+    claim_print(&c, &writer, text);
+    assert_int_equal(claim_read(text, &got), 0);
+    assert_memory_equal(&c, &got, sizeof c);
+}
+
+/* Any prefix of it, and any with one byte more. */
+static void part_of_a_claim_is_none(void **state)
+{
+    const struct claim c = { .term = 1, .history = 2, .primary = "a:1", .standby = "b:1" };
+    const struct claim_config shared = { 3, 4, "lease=10s cut-every=0" };
+    struct claim_config config;
+    struct claim got;
+    char text[CLAIM_VALUE_MAX + 1];
+
+    (void)state;
+    claim_print(&c, &(struct claim_writer){ 1, 2 }, text);
+    strcat(text, " ");
+    assert_int_equal(claim_read(text, &got), -EINVAL);
+    for (size_t n = strlen(text) - 1; n-- > 0;) {
+        text[n] = '\0';
+        assert_int_equal(claim_read(text, &got), -EINVAL);
+    }
+    claim_config_print(&shared, text);
+    assert_int_equal(claim_config_read(text, &config), 0);
+    assert_memory_equal(&config, &shared, sizeof config);
+    for (size_t n = strlen(text); n-- > 0;) {
+        text[n] = '\0';
+        assert_int_equal(claim_config_read(text, &config), -EINVAL);
+    }
+    assert_int_equal(
+        claim_config_read("{\"nodes\":\"0\",\"shards\":\"1\",\"settings\":\"-\"}", &config),
+        -EINVAL);
+}
+
+static void takeovers_of_ten_minutes_count(void **state)
+{
+    struct claim c = { 0 };
+
+    (void)state;
+    assert_int_equal(claim_takeovers(&c, 1000), 0);
+    for (uint64_t i = 0; i < 2 * CLAIM_TAKEOVERS_MAX; i++)
+        claim_add_takeover(&c, 1000 + i);
+    assert_int_equal(c.n_takeovers, CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(c.takeovers[0], 1000 + CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(claim_takeovers(&c, 1017), CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(claim_takeovers(&c, 1009 + CLAIM_TAKEOVERS_S), CLAIM_TAKEOVERS_MAX - 1);
+    assert_int_equal(claim_takeovers(&c, 1017 + CLAIM_TAKEOVERS_S), 0);
+    /* Of a member whose clock is behind, or was set back. */
+    assert_int_equal(claim_takeovers(&c, 900), CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(claim_takeovers(&c, 0), 0);
+}
+
+static void another_shape_or_setting_is_named(void **state)
+{
+    static const struct {
+        struct claim_config theirs, ours;
+        const char *words; /* NULL: they agree */
+    } cases[] = {
+        { { 2, 4, "a=1 b=2" }, { 2, 4, "a=1 b=2" }, NULL },
+        { { 2, 4, "b=2 a=1" }, { 2, 4, "a=1 b=2" }, NULL },
+        { { 2, 4, "a=1" }, { 2, 4, "a=1 b=2" }, NULL }, /* of another version */
+        { { 2, 4, "a=1 b=2" }, { 2, 4, "b=2" }, NULL },
+        { { 2, 4, "aa=1" }, { 2, 4, "a=2" }, NULL },
+        { { 2, 4, "a=1" }, { 3, 4, "a=1" }, "has 2 nodes of 4 shards, and this psd is of 3" },
+        { { 2, 4, "a=1" }, { 2, 8, "a=1" }, "name behind the slash right" },
+        { { 2, 4, "a=1 b=2" }, { 2, 4, "a=1 b=3" }, "has b=2, and this psd b=3" },
+        { { 2, 4, "a=1 b=22" }, { 2, 4, "a=1 b=2" }, "has b=22, and this psd b=2" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct err err = { 0 };
+        const int status = claim_config_compare(&cases[i].theirs, &cases[i].ours, &err);
+
+        assert_int_equal(status, cases[i].words ? PS_ECLUSTER : 0);
+        if (cases[i].words && !strstr(err.text, cases[i].words))
+            fail_msg("%s", err.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_claim_is_read_as_it_was_written),
+        cmocka_unit_test(part_of_a_claim_is_none),
+        cmocka_unit_test(takeovers_of_ten_minutes_count),
+        cmocka_unit_test(another_shape_or_setting_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+/* psctl cluster: members' answers as one line for each group. */
+#include "deploy/psctl/cluster.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "deploy/psctl/field.h"
+
+#define ANSWER(group, address, role, state, term, peer, in_sync, waits)                   \
+    "{\"group\":" group ",\"address\":\"" address "\",\"status\":{\"address\":\"" address \
+    "\",\"ready\":true,\"version\":\"1.0\",\"health\":\"ok\",\"replication\":{\"role\":"  \
+    "\"" role "\",\"state\":\"" state "\",\"term\":" term ",\"peer\":\"" peer             \
+    "\",\"in_sync\":" in_sync                                                             \
+    ",\"standby_lag_records\":5,\"standby_lag_ms\":6}},\"why\":{\"waits\":[" waits "]}}"
+#define SILENT(group, address) \
+    "{\"group\":" group ",\"address\":\"" address "\",\"error\":\"psd at " address ": away\"}"
+
+static const struct groups known = {
+    .n = 2, .items = { { 3, true, "a:1", "b:1" }, { 9, true, "c:1", "d:1" } }
+};
+
+/* The text, the caller's to free. */
+static char *show(const char *members, cJSON **ret_summary)
+{
+    cJSON *answers = cJSON_Parse(members);
+    const struct terminal terminal = { 0 };
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+
+    assert_non_null(answers);
+    *ret_summary = cluster_summary(&known, answers);
+    cluster_print(*ret_summary, &terminal, out);
+    fclose(out);
+    cJSON_Delete(answers);
+    return text;
+}
+
+static void assert_has(const char *text, const char *words)
+{
+    if (!strstr(text, words))
+        fail_msg("no \"%s\" in:\n%s", words, text);
+}
+
+static void each_group_has_a_line_and_its_waits(void **state)
+{
+    cJSON *summary;
+    char *text =
+        show("[" ANSWER("0", "a:1", "primary", "in sync", "3", "b:1", "true",
+                        "") "," ANSWER("0", "b:1", "standby", "in sync", "3", "a:1", "true",
+                                       "") "," SILENT("1", "c:1") "," SILENT("1", "d:1") "]",
+             &summary);
+    const cJSON *groups = field_child(summary, "groups");
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(groups), 2);
+    assert_string_equal(field_text(cJSON_GetArrayItem(groups, 0), "primary"), "a:1");
+    assert_true(field_is_true(cJSON_GetArrayItem(groups, 0), "in_sync"));
+    assert_true(field_number(cJSON_GetArrayItem(groups, 0), "lag_records") == 5);
+    /* Whose members are silent: as it was known. */
+    assert_has(text, "c:1 (does not serve)  d:1         9");
+    assert_has(text, "group 1: c:1 does not answer: psd at c:1: away\n");
+    assert_has(text, "group 1: d:1 does not answer");
+    cJSON_Delete(summary);
+    free(text);
+}
+
+/* One that was cut off says still that it is the primary. */
+static void the_greatest_term_serves(void **state)
+{
+    cJSON *summary;
+    char *text = show("[" ANSWER("0", "a:1", "primary", "no standby", "3", "b:1", "false",
+                                 "{\"what\":\"standby\",\"who\":\"b:1\",\"why\":\"it is "
+                                 "lost\"}") "," ANSWER("0", "b:1", "primary", "no standby", "4",
+                                                       "a:1", "false", "") "]",
+                      &summary);
+    const cJSON *group = cJSON_GetArrayItem(field_child(summary, "groups"), 0);
+
+    (void)state;
+    assert_string_equal(field_text(group, "primary"), "b:1");
+    assert_string_equal(field_text(group, "standby"), "a:1");
+    assert_true(field_number(group, "term") == 4);
+    assert_has(text, "group 0: a:1: standby, b:1: it is lost\n");
+    cJSON_Delete(summary);
+    free(text);
+}
+
+static void without_answers_there_is_what_was_known(void **state)
+{
+    cJSON *summary;
+    char *text = show("[]", &summary);
+
+    (void)state;
+    assert_has(text, "a:1 (does not serve)  b:1         3  yes");
+    cJSON_Delete(summary);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_group_has_a_line_and_its_waits),
+        cmocka_unit_test(the_greatest_term_serves),
+        cmocka_unit_test(without_answers_there_is_what_was_known),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
