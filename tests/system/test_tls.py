@@ -82,6 +82,50 @@ def test_two_nodes_and_a_job_with_certificates(tmp_path, folder):
         node.stop()
 
 
+def test_a_pair_copies_promotes_and_switches_over_tls(tmp_path, folder):
+    a, b = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    ids = client(folder, "admin")
+
+    def ask(at, *words):
+        return run(BIN / "psctl", *words, f"--server={at}", *ids)
+
+    def await_in_sync(at):
+        until = time.monotonic() + 60
+        while '"in_sync":true' not in ask(at, "status", "--json").stdout.replace(" ", ""):
+            assert time.monotonic() < until, "no standby in sync"
+            time.sleep(0.05)
+
+    def data(name):
+        return f"--data-dir={tmp_path / name}"
+
+    primary = Node(tmp_path, a, folder, data("a"))
+    primary.wait_for("psd ready")
+    trained = run(BIN / "psworker", "train", f"--servers={a}", "--job=census", CONFIG, f"--data={DATA}",
+                  "--epochs=1", *client(folder, "worker"))
+    assert trained.returncode == 0, trained.stderr
+    tables = ask(a, "tables").stdout
+    standby = Node(tmp_path, b, folder, data("b"), f"--standby={a}")
+    await_in_sync(b)
+    await_in_sync(a)
+    switched = ask(a, "switch")
+    assert switched.returncode == 0 and switched.stdout.startswith(f"{b} is the primary now"), switched.stderr
+    members = ask(b, "cluster")
+    assert members.returncode == 0 and a in members.stdout, members.stderr
+    await_in_sync(a)
+    standby.process.kill()
+    standby.process.wait()
+    until = time.monotonic() + 20
+    while (promoted := ask(a, "promote")).returncode:
+        assert time.monotonic() < until, promoted.stderr
+        time.sleep(0.05)
+    assert ask(a, "tables").stdout == tables
+    back = Node(tmp_path, b, folder, data("b"), f"--standby={a}")  # asks whether it still is the primary: over TLS, too
+    await_in_sync(b)
+    for node in (back, primary):
+        node.stop()
+    standby.log.close()
+
+
 def test_certificates_are_read_again_and_a_bad_file_changes_nothing(tmp_path, folder):
     at = f"127.0.0.1:{free_ports(1)[0]}"
     node = Node(tmp_path, at, folder)
