@@ -109,9 +109,9 @@ def test_a_pair_copies_promotes_and_switches_over_tls(tmp_path, folder):
     await_in_sync(a)
     switched = ask(a, "switch")
     assert switched.returncode == 0 and switched.stdout.startswith(f"{b} is the primary now"), switched.stderr
-    members = ask(b, "cluster")
-    assert members.returncode == 0 and a in members.stdout, members.stderr
     await_in_sync(a)
+    members = ask(b, "cluster")
+    assert members.returncode == 0 and a in members.stdout, members.stdout + members.stderr
     standby.process.kill()
     standby.process.wait()
     until = time.monotonic() + 20
