@@ -132,7 +132,7 @@ static void on_event(void *arg, const struct coord_event *event)
     post(arg, &m);
 }
 
-static void tell(struct client *c, struct message *m)
+static void report(struct client *c, struct message *m)
 {
     m->result.items = m->event.items = m->items;
     m->event.err = &m->err;
@@ -153,7 +153,7 @@ static void on_async(uv_async_t *async)
 
     while (c->inner && (m = c->first) != NULL) {
         c->first = m->next;
-        tell(c, m);
+        report(c, m);
         free(m);
     }
 }
