@@ -372,8 +372,18 @@ static void fill_replication(enum frame_type type, union message *m)
     if (type == FRAME_FETCH)
         m->fetch = (struct fetch){ 5, 400, 300, 200, 77, 1000, 65536, "a row" };
     if (type == FRAME_FETCH_REPLY)
-        m->fetch_reply = (struct fetch_reply){ 0,    "", 5,     400, 500, 450,     78,
-                                               true, 3,  bytes, 40,  2,   { 1, 2 } };
+        m->fetch_reply = (struct fetch_reply){ .term = 5,
+                                               .first = 400,
+                                               .appended = 500,
+                                               .durable = 450,
+                                               .sent_ms = 78,
+                                               .in_sync = true,
+                                               .hands_over = true,
+                                               .n_records = 3,
+                                               .records = bytes,
+                                               .record_bytes = 40,
+                                               .audit_bytes = 2,
+                                               .audit = { 1, 2 } };
     if (type == FRAME_WATCH)
         m->watch = (struct watch){ 5, 10000 };
     if (type == FRAME_WATCH_REPLY)

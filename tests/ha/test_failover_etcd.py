@@ -193,7 +193,7 @@ def test_programs_find_the_nodes_by_etcd(tmp_path, etcd):
 def test_a_psd_with_the_name_of_another_cluster_keeps_its_data(tmp_path, etcd):
     """It does not serve, says why, and goes on under its own name."""
     urls = [etcd.url(), etcd.url()]
-    members = [Member(tmp_path / name, port, "--shards", "2") for name, port in zip("ab", free_ports(2))]
+    members = [Member(tmp_path / name, port, "--shards", "2", "--durability", "fsync") for name, port in zip("ab", free_ports(2))]
     try:
         for member, url in zip(members, urls):
             member.start("--coord", url)

@@ -109,7 +109,7 @@ static void add(struct args *a, const char *fmt, ...)
 
 static void add_pair(const struct node *n, struct args *a)
 {
-    static const char *const acks[] = { "no", "got", "disk" };
+    static const char *const ack_modes[] = { "no", "got", "disk" };
     const struct plan_pairs *p = &n->world->plan.pairs;
     char address[24];
 
@@ -119,7 +119,7 @@ static void add_pair(const struct node *n, struct args *a)
     if (p->coordinated)
         add(a, "--coord=%s", COORD_URL);
     add(a, "--failover-after=%ums", p->failover_ms);
-    add(a, "--standby-ack=%s", acks[p->ack]);
+    add(a, "--standby-ack=%s", ack_modes[p->ack]);
     add(a, "--standby-patience=%ums", p->patience_ms);
 }
 

@@ -16,7 +16,8 @@ struct message {
     bool has_result;
     struct coord_result result;
     struct coord_event event;
-    struct coord_item items[2]; /* owned texts: a schedule has no more keys for a group */
+    struct coord_item items[8]; /* owned texts: a key for each of three nodes, and that of the cluster */
+        /* a key for each of three nodes, and that of the cluster */ /* owned texts: a schedule has no more keys for a group */
 };
 
 struct client {
@@ -131,7 +132,7 @@ static void on_event(void *arg, const struct coord_event *event)
     post(arg, &m);
 }
 
-static void tell(struct client *c, struct message *m)
+static void report(struct client *c, struct message *m)
 {
     m->result.items = m->event.items = m->items;
     m->event.err = &m->err;
@@ -152,7 +153,7 @@ static void on_async(uv_async_t *async)
 
     while (c->inner && (m = c->first) != NULL) {
         c->first = m->next;
-        tell(c, m);
+        report(c, m);
         free(m);
     }
 }

@@ -320,7 +320,7 @@ uint32_t plan_disk_us_max(const struct plan *p)
 
 static void print_pairs(const struct plan_pairs *p, FILE *to)
 {
-    static const char *const acks[] = { "no", "got", "disk" };
+    static const char *const ack_modes[] = { "no", "got", "disk" };
 
     if (!p->has_standby)
         return;
@@ -328,9 +328,9 @@ static void print_pairs(const struct plan_pairs *p, FILE *to)
             "standbys of nodes 0x%x%s, ack %s, patience %u ms, failover %u ms, ring %u, log %u "
             "bytes; %u pauses, %u links, %u promotions (%u lossy), %u double deaths, %u "
             "outages\n",
-            p->has_standby, p->coordinated ? ", coordinated" : "", acks[p->ack], p->patience_ms,
-            p->failover_ms, p->ring_bytes, p->log_max_bytes, p->n_pauses, p->n_links,
-            p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages);
+            p->has_standby, p->coordinated ? ", coordinated" : "", ack_modes[p->ack],
+            p->patience_ms, p->failover_ms, p->ring_bytes, p->log_max_bytes, p->n_pauses,
+            p->n_links, p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages);
 }
 
 void plan_print(const struct plan *p, FILE *to)
