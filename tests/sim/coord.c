@@ -16,8 +16,8 @@ struct message {
     bool has_result;
     struct coord_result result;
     struct coord_event event;
-    struct coord_item items[8]; /* owned texts: a key for each of three nodes, and that of the cluster */
-        /* a key for each of three nodes, and that of the cluster */ /* owned texts: a schedule has no more keys for a group */
+    struct coord_item
+        items[8]; /* owned texts: a key for each of three nodes, and that of the cluster */
 };
 
 struct client {
