@@ -16,7 +16,7 @@ VERSION  = 0.1.0
 # What a Debian 12 machine needs to build and test this, and why is in README.md.
 APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
             libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
-            libxxhash-dev libisal-dev libcurl4-openssl-dev
+            libxxhash-dev libisal-dev libcurl4-openssl-dev libssl-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd groff-base etcd-server python3-yaml
 # The Python package and its wheel. Tests of psd.torch are skipped without python3-torch, which is large.
@@ -41,7 +41,7 @@ flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -
 
 # A warning ends a build, but not one on a machine whose compiler nobody here has met (tests/gpu/check.sh): WERROR= there.
 WERROR   = -Werror
-PKGS     = libuv libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson libsystemd libxxhash
+PKGS     = libuv libssl libcrypto libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson libsystemd libxxhash
 WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wvla -Wpointer-arith -Wwrite-strings $(WERROR)
 # -ffp-contract=off: a*b+c stays two roundings, so that every build ends in the same bits.
@@ -129,8 +129,8 @@ LIBPSD_SONAME = libpsd.so.1
 LIBPSD_MAP    = worker/libpsd/libpsd.map
 libpsd_src    = $(foreach r,worker/libpsd worker/client proto common,$(call src,$(r)))
 libpsd_o      = $(patsubst %.c,$(B)/pic/%.o,$(libpsd_src)) $(B)/pic/gen/proto/ps.pb-c.o
-LIBPSD_PKGS   = libuv libprotobuf-c libzstd libxxhash libisal
-APT_LIBPSD    = libuv1-dev libprotobuf-c-dev libzstd-dev libxxhash-dev libisal-dev
+LIBPSD_PKGS   = libuv libprotobuf-c libzstd libxxhash libisal libssl libcrypto
+APT_LIBPSD    = libuv1-dev libprotobuf-c-dev libzstd-dev libxxhash-dev libisal-dev libssl-dev
 pic_flags     = $(filter-out -fPIE,$(CFLAGS)) -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections
 
 libpsd: $(B)/lib/libpsd.so $(B)/lib/libpsd.a $(B)/lib/psd.pc ## the C library: libpsd.so.1, libpsd.a, psd.pc
@@ -188,7 +188,7 @@ $(WHEEL): $(B)/wheel/lib/$(LIBPSD_SONAME) $(PY_SRC)
 	@rm -rf $(B)/wheel/stage && mkdir -p $(B)/wheel/stage && cp -r worker/python/psd worker/python/setup.py worker/python/pyproject.toml \
 	    worker/python/README.md $(B)/wheel/stage && find $(B)/wheel/stage -name __pycache__ -prune -exec rm -r {} +
 	@mkdir -p $(B)/wheel/stage/psd/lib && cp $< $(B)/wheel/stage/psd/lib
-	@ldd $< | sed -n 's,.* => \(/.*/lib\(uv\|protobuf-c\|zstd\|xxhash\|isal\)\.so\.[0-9]*\) .*,\1,p' | xargs cp -L -t $(B)/wheel/stage/psd/lib
+	@ldd $< | sed -n 's,.* => \(/.*/lib\(uv\|protobuf-c\|zstd\|xxhash\|isal\|ssl\|crypto\)\.so\.[0-9]*\) .*,\1,p' | xargs cp -L -t $(B)/wheel/stage/psd/lib
 	@cd $(B)/wheel/stage && PSD_VERSION=$(VERSION) $(PYTHON) -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-index --no-deps -w .. .
 	@touch $@
 

@@ -43,7 +43,21 @@
     X(PS_ENOCHECKPOINT, -10025, "no valid checkpoint")                                 \
     X(PS_EHTTP,     -10026, "it answers HTTP: is this the stats port?")                \
     X(PS_ENOTFILE,  -10027, "it is no file, and nothing came from it for 10 s") \
-    X(PS_EMOVED,    -10028, "another node serves these shards now")
+    X(PS_EMOVED,    -10028, "another node serves these shards now") \
+    X(PS_EDENIED,   -10040, "the role of this certificate or token does not allow it") \
+    X(PS_ETLS,      -10041, "the TLS handshake failed") \
+    X(PS_ETLSPLAIN, -10042, "one end speaks TLS and the other does not: give tls-ca at both, or at neither") \
+    X(PS_ETLSVERSION, -10043, "the peer offers no TLS 1.3") \
+    X(PS_ETLSEXPIRED, -10044, "the peer's certificate has expired, or its time has not begun") \
+    X(PS_ETLSCA,    -10045, "the peer's certificate is of another CA than the one in tls-ca") \
+    X(PS_ETLSNAME,  -10046, "the peer's certificate lacks an expected name: " \
+                            "psd://CLUSTER/ROLE of this cluster, and of a node its host") \
+    X(PS_ETLSNONE,  -10047, "the peer shows no certificate") \
+    X(PS_ETLSOWNEXPIRED, -10048, "the peer refuses this end's certificate: it has expired (tls-cert)") \
+    X(PS_ETLSOWNCA, -10049, "the peer refuses this end's certificate: it is of another CA (tls-cert)") \
+    X(PS_ETLSOWNNAME, -10050, "the peer refuses this end's certificate for its names (tls-cert)") \
+    X(PS_ETLSOWNNONE, -10051, "the peer asks for a certificate, and this end has none (tls-cert, tls-key)") \
+    X(PS_ETLSENDED, -10052, "the peer has ended the connection in the TLS handshake: does it speak TLS?")
 /* clang-format on */
 
 enum ps_status {
@@ -52,6 +66,9 @@ enum ps_status {
     PS_STATUS_LIST(X)
 #undef X
 };
+
+/* Those of TLS, from PS_ETLS down to this one. */
+#define PS_ETLS_LAST PS_ETLSENDED
 
 /* A sentence for any status above. Never NULL; static storage. */
 EXTERN_C const char *status_text(int status);

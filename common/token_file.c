@@ -1,5 +1,6 @@
 #include "common/token_file.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -31,42 +32,143 @@ static int check_mode(const char *path, struct err *err)
         path, (unsigned)found.st_mode & 0777u);
 }
 
-int token_file_read(const struct file_ops *files, const char *path,
-                    char ret_token[static TOKEN_FILE_MAX], struct err *err)
+/* The file's text, without the blanks at its end; an empty one is refused by whoever reads it. */
+static int read_text(const struct file_ops *files, const char *path, char *text,
+                     size_t max_bytes, size_t *ret_bytes, struct err *err)
 {
-    char text[TOKEN_FILE_MAX + 32] = ""; /* and blanks */
+    int fd, status = check_mode(path, err);
     int64_t n;
-    int fd, status;
 
-    ret_token[0] = '\0';
-    if (!path[0])
-        return 0;
-    status = check_mode(path, err);
     if (status)
         return status;
     status = files->open_read(files->state, path, &fd);
     if (status)
         return err_set(err, status, "token-file: cannot read %.150s: %s", path,
                        status_text(status));
-    n = read_up_to(files, fd, text, sizeof text);
+    n = read_up_to(files, fd, text, max_bytes);
     (void)files->close(files->state, fd);
     if (n < 0)
         return err_set(err, (int)n, "token-file: cannot read %.150s: %s", path,
                        status_text((int)n));
-    if (n == (int64_t)sizeof text)
-        return err_set(err, PS_ESETTING,
-                       "token-file: %.150s holds more than the %u characters of a token", path,
-                       TOKEN_FILE_MAX - 1);
+    *ret_bytes = (size_t)n;
+    return 0;
+}
+
+static size_t trimmed(const char *text, size_t n)
+{
     while (n > 0 &&
            memchr("\r\n\t ", text[n - 1], 4)) /* not strchr(), which finds a NUL, too */
         n--;
-    if (n == 0 || n >= TOKEN_FILE_MAX || memchr(text, '\0', (size_t)n) ||
-        memchr(text, '\n', (size_t)n))
+    return n;
+}
+
+/* Of one line; text has n of max_bytes. */
+static int take_token(const char *path, const char *text, size_t n, size_t max_bytes,
+                      char ret_token[static TOKEN_FILE_MAX], struct err *err)
+{
+    if (n >= max_bytes)
         return err_set(err, PS_ESETTING,
-                       "token-file: found %lld bytes in %.150s, expected one line of %u to %u "
+                       "token-file: %.150s holds more than the %u characters of a token", path,
+                       TOKEN_FILE_MAX - 1);
+    n = trimmed(text, n);
+    if (n == 0 || n >= TOKEN_FILE_MAX || memchr(text, '\0', n) || memchr(text, '\n', n))
+        return err_set(err, PS_ESETTING,
+                       "token-file: found %zu bytes in %.150s, expected one line of %u to %u "
                        "characters",
-                       (long long)n, path, TOKEN_FILE_MIN, TOKEN_FILE_MAX - 1);
-    memcpy(ret_token, text, (size_t)n);
+                       n, path, TOKEN_FILE_MIN, TOKEN_FILE_MAX - 1);
+    memcpy(ret_token, text, n);
     ret_token[n] = '\0';
     return 0;
+}
+
+int token_file_read(const struct file_ops *files, const char *path,
+                    char ret_token[static TOKEN_FILE_MAX], struct err *err)
+{
+    char text[TOKEN_FILE_MAX + 32] = ""; /* and blanks */
+    size_t n;
+    int status;
+
+    ret_token[0] = '\0';
+    if (!path[0])
+        return 0;
+    status = read_text(files, path, text, sizeof text, &n, err);
+    return status ? status : take_token(path, text, n, sizeof text, ret_token, err);
+}
+
+/* ---- roles ---- */
+
+/* "ROLE[/JOB] SECRET". False: it is no such line. */
+static bool take_line(const char *line, size_t n, struct token_list *list)
+{
+    const char *blank = memchr(line, ' ', n);
+    size_t n_role = blank ? (size_t)(blank - line) : 0, n_token;
+    struct access access = { 0 };
+
+    n = trimmed(line, n);
+    if (!blank || !access_parse(line, n_role, &access) || list->n == TOKEN_FILE_ROLES_MAX)
+        return false;
+    while (n_role < n && line[n_role] == ' ')
+        n_role++;
+    n_token = n - n_role;
+    if (n_token < TOKEN_FILE_MIN || n_token >= TOKEN_FILE_MAX ||
+        memchr(line + n_role, '\0', n_token))
+        return false;
+    list->items[list->n].access = access;
+    memcpy(list->items[list->n].token, line + n_role, n_token);
+    list->items[list->n++].token[n_token] = '\0';
+    return true;
+}
+
+static bool begins_with_role(const char *text, size_t n)
+{
+    const char *blank = memchr(text, ' ', n);
+    struct access ignored;
+
+    return blank && access_parse(text, (size_t)(blank - text), &ignored);
+}
+
+static int take_lines(const char *path, const char *text, size_t n, struct token_list *list,
+                      struct err *err)
+{
+    uint32_t number = 0;
+
+    for (size_t at = 0; at < n;) {
+        const char *end = memchr(text + at, '\n', n - at);
+        size_t len = end ? (size_t)(end - text) - at : n - at;
+
+        number++;
+        if (trimmed(text + at, len) && !take_line(text + at, len, list))
+            return err_set(
+                err, PS_ESETTING,
+                "token-file: line %u of %.120s: expected ROLE[/JOB] SECRET, with %u to "
+                "%u characters, and at most %u lines",
+                number, path, TOKEN_FILE_MIN, TOKEN_FILE_MAX - 1, TOKEN_FILE_ROLES_MAX);
+        at += len + 1;
+    }
+    return 0;
+}
+
+int token_file_read_roles(const struct file_ops *files, const char *path,
+                          char ret_token[static TOKEN_FILE_MAX], struct token_list *ret_list,
+                          struct err *err)
+{
+    char text[TOKEN_FILE_ROLES_MAX * (TOKEN_FILE_MAX + ACCESS_JOB_MAX + 32)] = "";
+    size_t n;
+    int status;
+
+    ret_token[0] = '\0';
+    *ret_list = (struct token_list){ 0 };
+    if (!path[0])
+        return 0;
+    status = read_text(files, path, text, sizeof text, &n, err);
+    if (status)
+        return status;
+    if (!begins_with_role(text, n))
+        return take_token(path, text, n, TOKEN_FILE_MAX + 32, ret_token, err);
+    status = take_lines(path, text, n, ret_list, err);
+    for (uint32_t i = 0; i < ret_list->n && !status && !ret_token[0]; i++)
+        if (ret_list->items[i].access.role == ACCESS_NODE ||
+            ret_list->items[i].access.role == ACCESS_ALL)
+            strcpy(ret_token, ret_list->items[i].token);
+    return status;
 }

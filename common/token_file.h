@@ -1,9 +1,11 @@
 /*
- * The cluster's secret: a file of one line. Blanks and line ends after the secret do not count.
+ * The cluster's secret: a file of one line. Blanks and line ends after the secret do not count. A node's file may have
+ * a line for each role instead: ROLE[/JOB] SECRET (access.h).
  */
 #ifndef COMMON_TOKEN_FILE_H
 #define COMMON_TOKEN_FILE_H
 
+#include "common/access.h"
 #include "common/file.h"
 #include "common/status.h"
 
@@ -16,5 +18,21 @@
  * The sentence begins with "token-file: ", and asks for TOKEN_FILE_MIN, which psd checks, and clients do not. */
 int token_file_read(const struct file_ops *files, const char *path,
                     char ret_token[static TOKEN_FILE_MAX], struct err *err) MUST_CHECK;
+
+#define TOKEN_FILE_ROLES_MAX 32u
+
+struct token_list {
+    uint32_t n; /* 0: the file has one secret, which is of all roles */
+    struct {
+        struct access access;
+        char token[TOKEN_FILE_MAX];
+    } items[TOKEN_FILE_ROLES_MAX];
+};
+
+/* The same of a node: *ret_list is what its lines say. Of a file of one secret that is ret_token; of one with roles
+ * ret_token is the first of role node or all, which the node itself shows to others; else "". */
+int token_file_read_roles(const struct file_ops *files, const char *path,
+                          char ret_token[static TOKEN_FILE_MAX], struct token_list *ret_list,
+                          struct err *err) MUST_CHECK;
 
 #endif

@@ -159,18 +159,22 @@ size_t channel_unsent_bytes(const struct channel *c)
 #define READ_COST_SHARE 4u /* a byte that is only received costs less than one that is used */
 #define HIGH_WATER_BYTES (8u << 20) /* of the memory of what is unsent */
 #define LOW_WATER_BYTES (2u << 20)
-#define LOW_READ_BYTES (64u << 10) /* of one read, at low priority */
+#define LOW_READ_BYTES (64u << 10)     /* of one read, at low priority */
+#define SEALED_READ_BYTES (128u << 10) /* of one read of TLS records */
 
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space);
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space);
 static void on_turn(struct channel_loop_waiter *w);
+static void open_sealed(struct channel *c);
 static void on_written(struct channel_out *out, int status);
 
 /* --- memory --- */
 
 static void count_held(struct channel *c)
 {
-    size_t n_bytes = c->finished ? 0 : c->in.buf.cap_bytes + c->out.held_bytes + c->owner_bytes;
+    size_t n_bytes = c->finished ? 0
+                                 : c->in.buf.cap_bytes + c->sealed.cap_bytes +
+                                       c->out.held_bytes + c->owner_bytes;
 
     if (n_bytes == c->held_bytes)
         return;
@@ -184,6 +188,23 @@ void channel_set_owner_bytes(struct channel *c, size_t n_bytes)
     count_held(c);
 }
 
+/* --- what is written --- */
+
+/* bytes_out counts what TLS has added, too. Returns `status`. */
+static int count_seals(struct channel *c, int status)
+{
+    if (c->tls) {
+        c->bytes_out += c->out.seal_bytes;
+        c->out.seal_bytes = 0;
+    }
+    return status;
+}
+
+static int write_out(struct channel *c)
+{
+    return count_seals(c, channel_out_write(&c->out));
+}
+
 /* --- the end --- */
 
 static void on_closed(uv_handle_t *handle)
@@ -195,6 +216,9 @@ static void on_closed(uv_handle_t *handle)
     if (--c->n_handles_open)
         return;
     channel_out_drop(&c->out);
+    channel_loop_release(channels, &c->sealed);
+    tls_session_free(c->tls);
+    c->tls = NULL;
     c->closed = &in; /* a held frame is good until it returns */
     c->events->closed(c->owner, c->why);
     channel_loop_release(channels, &in);
@@ -255,7 +279,7 @@ static void end(struct channel *c, int why)
     c->state = CHANNEL_CLOSING;
     c->why = why;
     channel_loop_cancel(c->channels, &c->waiter);
-    if (channel_out_write(&c->out) == 0 && channel_out_is_fresh(&c->out))
+    if (write_out(c) == 0 && channel_out_is_fresh(&c->out))
         linger(c);
     else
         finish(c);
@@ -451,7 +475,7 @@ static void deliver(struct channel *c)
             end(c, status);
     }
     c->delivering = false;
-    status = channel_out_write(&c->out);
+    status = write_out(c);
     if (status)
         end_broken(c, status);
     recycle(c, &header);
@@ -465,6 +489,8 @@ static void on_turn(struct channel_loop_waiter *w)
 
     channel_turn_begin(&c->turn, c->channels);
     deliver(c);
+    if (c->tls)
+        open_sealed(c);
 }
 
 /* What kept us from delivering is over: first the frames that have come, then new ones. */
@@ -472,7 +498,7 @@ static void go_on(struct channel *c)
 {
     int status;
 
-    if (bytes_len(&c->in.buf))
+    if (bytes_len(&c->in.buf) || (c->tls && tls_session_has_more(c->tls)))
         wait_for_turn(c);
     else
         clear_in(&c->in);
@@ -525,6 +551,19 @@ static bool may_read(struct channel *c)
            channel_turn_goes_on(&c->turn, c->channels);
 }
 
+/* Where bytes go that the socket has. */
+static int reserve_any(struct channel *c, uint8_t **ret_space, size_t *ret_bytes)
+{
+    int status;
+
+    if (!c->tls)
+        return reserve_read(&c->in, ret_space, ret_bytes);
+    status = channel_loop_acquire(c->channels, SEALED_READ_BYTES, &c->sealed);
+    *ret_space = c->sealed.bytes;
+    *ret_bytes = SEALED_READ_BYTES;
+    return status;
+}
+
 static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space)
 {
     struct channel *c = handle->data;
@@ -539,7 +578,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
     *ret_space = (uv_buf_t){ 0 }; /* UV_ENOBUFS follows */
     if (c->state == CHANNEL_CLOSING) {
         *ret_space = (uv_buf_t){ (char *)c->channels->trash, sizeof c->channels->trash };
-    } else if (!c->declined && reserve_read(&c->in, &bytes, &n_bytes) == 0) {
+    } else if (!c->declined && reserve_any(c, &bytes, &n_bytes) == 0) {
         if (c->turn.is_low)
             n_bytes = MIN(n_bytes, LOW_READ_BYTES);
         *ret_space = (uv_buf_t){ (char *)bytes, n_bytes };
@@ -572,6 +611,56 @@ static void acknowledge(const struct channel *c)
         (void)!setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once);
 }
 
+/* n_bytes more are there. `is_all`: the socket has no others for now. */
+static void take(struct channel *c, size_t n_bytes, bool is_all)
+{
+    bytes_commit(&c->in.buf, n_bytes);
+    deliver(c);
+    if (!channel_mid_frame(c))
+        return;
+    channel_turn_use(&c->turn, c->channels, n_bytes,
+                     c->turn.is_low ? n_bytes : n_bytes / READ_COST_SHARE);
+    if (is_all)
+        acknowledge(c);
+}
+
+/* Opens records until the space for the next frames is full, or there are no more. */
+static int open_some(struct channel *c)
+{
+    size_t n_bytes, n_done = 0, n_now;
+    uint8_t *space;
+    int status = reserve_read(&c->in, &space, &n_bytes);
+
+    while (!status && n_done < n_bytes) {
+        status = tls_session_read(c->tls, space + n_done, n_bytes - n_done, &n_now);
+        if (!status)
+            n_done += n_now;
+    }
+    if (n_done)
+        take(c, n_done, status == -EAGAIN);
+    else if (!bytes_len(&c->in.buf))
+        clear_in(&c->in);
+    return status;
+}
+
+/* As many records as may be delivered. The others wait for what ends the pause. */
+static void open_sealed(struct channel *c)
+{
+    int status = 0;
+
+    while (!status && may_read(c) && tls_session_has_more(c->tls))
+        status = open_some(c);
+    if (c->sealed.cap_bytes && !tls_session_left(c->tls))
+        channel_loop_release(c->channels, &c->sealed);
+    if (!c->finished && (!status || status == -EAGAIN))
+        status = count_seals(c, channel_out_write_reply(&c->out));
+    if (status)
+        end_broken(c, status);
+    else if (c->state == CHANNEL_OPEN && !c->held && !waits(c) && tls_session_has_more(c->tls))
+        wait_for_turn(c);
+    count_held(c);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
 {
     struct channel *c = stream->data;
@@ -587,14 +676,18 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
     c->bytes_in += (uint64_t)n_bytes;
     if (c->state == CHANNEL_CLOSING)
         return; /* dropped */
-    bytes_commit(&c->in.buf, (size_t)n_bytes);
-    deliver(c);
-    if (!channel_mid_frame(c))
-        return;
-    channel_turn_use(&c->turn, c->channels, (size_t)n_bytes,
-                     c->turn.is_low ? (size_t)n_bytes : (size_t)n_bytes / READ_COST_SHARE);
-    if ((size_t)n_bytes < space->len)
-        acknowledge(c);
+    if (c->tls) {
+        bytes_commit(&c->sealed, (size_t)n_bytes);
+        tls_session_feed(c->tls, bytes_front(&c->sealed), bytes_len(&c->sealed));
+        open_sealed(c);
+    } else {
+        take(c, (size_t)n_bytes, (size_t)n_bytes < space->len);
+    }
+}
+
+void channel_set_tls(struct channel *c, struct tls_session *tls)
+{
+    c->tls = c->out.tls = tls;
 }
 
 int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *channels,
@@ -681,7 +774,7 @@ int channel_send(struct channel *c, struct bytes *frame)
         status = channel_out_add_waiting(&c->out, frame);
         channel_loop_release(c->channels, frame);
     } else if (channel_out_add(&c->out, frame) || (!c->delivering && !c->corked)) {
-        status = channel_out_write(&c->out);
+        status = write_out(c);
     }
     return sent(c, status);
 }
@@ -697,7 +790,7 @@ void channel_uncork(struct channel *c)
 
     c->corked = false;
     if (writes)
-        (void)sent(c, channel_out_write(&c->out)); /* if it fails, events.closed follows */
+        (void)sent(c, write_out(c)); /* if it fails, events.closed follows */
 }
 
 int channel_send_chunk(struct channel *c, struct bytes *chunk)
@@ -708,7 +801,7 @@ int channel_send_chunk(struct channel *c, struct bytes *chunk)
         return status;
     c->out.chunks.under_way = true;
     (void)channel_out_add(&c->out, chunk);
-    return sent(c, channel_out_write(&c->out));
+    return sent(c, write_out(c));
 }
 
 int channel_send_last_chunk(struct channel *c, struct bytes *chunk)
@@ -718,7 +811,7 @@ int channel_send_last_chunk(struct channel *c, struct bytes *chunk)
     if (status)
         return status;
     (void)channel_out_add(&c->out, chunk);
-    status = sent(c, channel_out_end_chunks(&c->out));
+    status = sent(c, count_seals(c, channel_out_end_chunks(&c->out)));
     if (!status)
         drain(c);
     return status;

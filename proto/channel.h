@@ -24,6 +24,12 @@
  * Between frames a channel owns no buffer, and a header alone does not make it allocate one for the whole frame. So
  * idle and slow peers cost little memory.
  *
+ * With TLS the peer's records are read to a buffer of their own, and opened to where frames are read to, as far as the
+ * channel delivers; the rest waits there. What is sent is sealed as it is handed to libuv:
+ *
+ *     socket -> sealed -> tls_session_read() -> in -> frames
+ *     frames -> out -> tls_session_write() -> socket
+ *
  * Every function here runs on the thread of the stream's loop.
  */
 #ifndef PROTO_CHANNEL_H
@@ -32,6 +38,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "common/tls.h"
 #include "proto/channel_loop.h"
 #include "proto/channel_out.h"
 #include "proto/frame.h"
@@ -101,6 +108,9 @@ struct channel {
     bool reads_always;            /* the owner's, after the start: never CONGESTED */
     uint64_t bytes_in, bytes_out; /* on the wire, headers included */
 
+    struct tls_session *tls; /* owned; NULL: plain */
+    struct bytes
+        sealed; /* owned, from the loop: records that are not opened yet; none while there are none */
     struct channel_in in;
     struct channel_out out;
     bool delivering, held;    /* the frame at the front, by events.frame or its owner */
@@ -124,6 +134,9 @@ struct channel {
 int channel_start(struct channel *c, uv_stream_t *stream, struct channel_loop *channels,
                   uint32_t frame_max_bytes, const struct channel_events *events, void *owner)
     MUST_CHECK;
+
+/* Before the loop goes on: all is sealed with this session, whose handshake is done. Takes it. NULL is fine. */
+void channel_set_tls(struct channel *c, struct tls_session *tls);
 
 /* Sends *frame, one whole frame (see message_*), and leaves *frame empty: the bytes are
  * the channel's from here on, whatever is returned, and their buffer goes to the loop. Inside

@@ -36,6 +36,7 @@
 #include <uv.h>
 
 #include "common/bytes.h"
+#include "common/tls.h"
 #include "proto/frame.h"
 #include "proto/message_zstd.h"
 
@@ -141,6 +142,7 @@ struct channel_loop {
     uint64_t turn;   /* counts the loop's iterations; never 0 */
     struct channel_pool pool;
     struct message_zstd zstd; /* for their owners' messages */
+    struct tls_context *tls;  /* borrowed: what its connectors speak; NULL: plain */
     struct channel_loop_pooled
         *pooled; /* the channels' batches, of malloc: owned; the newest of n_pooled */
     uint32_t n_pooled;

@@ -11,6 +11,8 @@
 #define LARGE_FACTOR \
     3u /* the loop's buffers are up to 2.2 times as large as they were asked for */
 #define POOLED_MAX 64u
+#define SEAL_BYTES \
+    (128u << 10) /* sealed at a time: they are still in the cache when the socket takes them */
 #define WAITING_MIN 4u
 
 struct channel_out_batch {
@@ -192,6 +194,118 @@ static int write_rest(struct channel_out *o, struct channel_out_batch *batch, si
     return status;
 }
 
+/* --- TLS --- */
+
+/* Appends n_bytes of the batch's frames, behind the first n_skip, to *sealed. */
+static int seal_frames(struct channel_out *o, const struct channel_out_batch *batch,
+                       size_t n_skip, size_t n_bytes, struct bytes *sealed)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < batch->n && n_bytes && !status; i++) {
+        const struct bytes *frame = &batch->frames[i];
+        size_t len = bytes_len(frame), skip = n_skip < len ? n_skip : len;
+
+        n_skip -= skip;
+        len = len - skip < n_bytes ? len - skip : n_bytes;
+        n_bytes -= len;
+        status = tls_session_write(o->tls, bytes_front(frame) + skip, len, sealed);
+    }
+    return status;
+}
+
+/* The same to a new buffer, behind what the session has to say by itself. */
+static int seal(struct channel_out *o, const struct channel_out_batch *batch, size_t n_skip,
+                size_t n_bytes, struct bytes *ret)
+{
+    struct bytes *reply = tls_session_reply(o->tls);
+    const size_t reply_bytes = bytes_len(reply);
+    /* A record a frame: each has its overhead. */
+    size_t space = tls_session_sealed_bytes(n_bytes) + batch->n * tls_session_sealed_bytes(0);
+    int status = channel_loop_acquire(o->channels, space + reply_bytes, ret);
+
+    if (status)
+        return status;
+    memcpy(ret->bytes + ret->end, bytes_front(reply), reply_bytes);
+    bytes_commit(ret, reply_bytes);
+    bytes_consume(reply, reply_bytes);
+    status = seal_frames(o, batch, n_skip, n_bytes, ret);
+    if (status)
+        channel_loop_release(o->channels, ret);
+    else
+        o->seal_bytes += bytes_len(ret) - n_bytes;
+    return status;
+}
+
+/* The sealed bytes take the frames' place in the batch. */
+static void replace_frames(struct channel_out *o, struct channel_out_batch *batch,
+                           struct bytes *sealed)
+{
+    for (uint32_t i = 0; i < batch->n; i++) {
+        unhold(o, batch, batch->frames[i].cap_bytes);
+        channel_loop_release(o->channels, &batch->frames[i]);
+    }
+    batch->n = 1;
+    batch->frames[0] = *sealed;
+    hold(o, batch, sealed->cap_bytes);
+    *sealed = (struct bytes){ 0 };
+}
+
+/* What the socket takes of it, or a status. */
+static int try_write(struct channel_out *o, const struct bytes *sealed)
+{
+    const uv_buf_t bytes = { .base = (char *)sealed->bytes + sealed->start,
+                             .len = bytes_len(sealed) };
+    int n = uv_try_write(o->stream, &bytes, 1);
+
+    return n == UV_EAGAIN ? 0 : n;
+}
+
+/* A portion at a time, as long as the socket takes them; then all of the rest. */
+static int write_sealed(struct channel_out *o, struct channel_out_batch *batch, size_t n_bytes)
+{
+    size_t n_done = 0;
+    int status = 0;
+
+    do {
+        const size_t left = n_bytes - n_done;
+        const size_t n_now = o->n_writes || left < SEAL_BYTES ? left : SEAL_BYTES;
+        struct bytes sealed;
+        int n;
+
+        status = seal(o, batch, n_done, n_now, &sealed);
+        n_done += n_now;
+        n = status ? status : try_write(o, &sealed);
+        if (n >= 0 && (size_t)n < bytes_len(&sealed)) {
+            const size_t before = bytes_len(&sealed);
+
+            status = seal_frames(o, batch, n_done, n_bytes - n_done, &sealed);
+            o->seal_bytes += bytes_len(&sealed) - before - (status ? 0 : n_bytes - n_done);
+            replace_frames(o, batch, &sealed);
+            if (!status)
+                return write_rest(o, batch, (size_t)n);
+        }
+        if (!status)
+            channel_loop_release(o->channels, &sealed);
+        if (n < 0)
+            status = n;
+    } while (!status && n_done < n_bytes);
+    free_batch(o, batch);
+    return status;
+}
+
+int channel_out_write_reply(struct channel_out *o)
+{
+    struct channel_out_batch *batch;
+
+    if (!bytes_len(tls_session_reply(o->tls)))
+        return 0;
+    batch = make_batch(o);
+    return batch ? write_sealed(o, batch, 0) : -ENOMEM;
+}
+
+/* --- the batch's end --- */
+
 int channel_out_write(struct channel_out *o)
 {
     struct channel_out_batch *batch = o->batch;
@@ -204,6 +318,8 @@ int channel_out_write(struct channel_out *o)
     o->batch = NULL;
     o->batch_bytes = 0;
     o->wrote_turn = o->channels->turn;
+    if (o->tls)
+        return write_sealed(o, batch, n_bytes);
     list_frames(batch, bytes);
     /* What the socket takes at once needs no callback, and its buffers are still warm. */
     n = uv_try_write(o->stream, bytes, batch->n);

@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "common/tls.h"
 #include "proto/channel_loop.h"
 
 #define CHANNEL_OUT_FRAMES 16u
@@ -32,6 +33,8 @@
 struct channel_out {
     uv_stream_t *stream;             /* borrowed */
     struct channel_loop *channels;   /* borrowed */
+    struct tls_session *tls;         /* borrowed; NULL: plain */
+    uint64_t seal_bytes;             /* that sealing has added, since they were last counted */
     struct channel_out_batch *batch; /* owned: not yet handed to libuv; or NULL */
     size_t batch_bytes;              /* of its frames */
     size_t
@@ -52,6 +55,9 @@ bool channel_out_add(struct channel_out *o, struct bytes *frame);
 
 /* Hands the batch, if there is one, to the socket and libuv. On failure the frames are gone. */
 int channel_out_write(struct channel_out *o);
+
+/* Sends what the TLS session has to say by itself, if there is anything. As channel_out_write(). */
+int channel_out_write_reply(struct channel_out *o);
 
 /* Takes a whole frame while another leaves in chunks. -ENOMEM: it is still the caller's. */
 int channel_out_add_waiting(struct channel_out *o, struct bytes *frame);

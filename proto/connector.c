@@ -1,7 +1,7 @@
 /*
  * The chain of callbacks:
  *
- *     connector_new -> [on_resolved] -> try_next -> on_connected -> channel events
+ *     connector_new -> [on_resolved] -> try_next -> on_connected -> [on_sealed ...] -> open_channel -> channel events
  *                                     ^            | refused, and more addresses
  *                                     +- on_tcp_closed
  */
@@ -22,6 +22,7 @@
 #define FIRST_FD_MAX 4096 /* a loop's first descriptors mostly are below */
 #define BACKOFF_MIN_MS 50u
 #define BACKOFF_MAX_MS 2000u
+#define SEALED_BYTES 8192u /* of a read in a TLS handshake */
 
 struct connector {
     struct channel_loop *channels;         /* borrowed */
@@ -37,6 +38,9 @@ struct connector {
     uv_tcp_t tcp;
     uv_connect_t connect;
     struct channel channel;
+    struct tls_session *tls; /* owned, until the channel has it */
+    char *host; /* owned: the name, or the number, that was asked for; NULL: plain */
+    uint8_t sealed[SEALED_BYTES];
 };
 
 static void try_next(struct connector *d);
@@ -55,10 +59,17 @@ const char *connector_why(int status)
     return status == UV_EOF ? "the connection was closed" : status_text(status);
 }
 
+bool connector_is_final(int status)
+{
+    return status == PS_EHTTP || (status <= PS_ETLS && status >= PS_ETLS_LAST);
+}
+
 static void finish(struct connector *d)
 {
     if (d->found)
         uv_freeaddrinfo(d->found);
+    tls_session_free(d->tls);
+    free(d->host);
     if (!d->dropped)
         d->events->closed(d->owner, d->why);
     free(d);
@@ -97,6 +108,106 @@ static void on_channel_closed(void *owner, int why)
 static const struct channel_events channel_events = { .frame = on_frame,
                                                       .closed = on_channel_closed };
 
+/* The next address cannot do better. */
+static void fail(struct connector *d, int status)
+{
+    d->next = NULL;
+    d->why = status;
+    if (!uv_is_closing((uv_handle_t *)&d->tcp))
+        uv_close((uv_handle_t *)&d->tcp, on_tcp_closed);
+}
+
+static void open_channel(struct connector *d)
+{
+    int status = channel_start(&d->channel, (uv_stream_t *)&d->tcp, d->channels,
+                               d->frame_max_bytes, &channel_events, d);
+
+    if (status) {
+        fail(d, status);
+        return;
+    }
+    d->open = true;
+    channel_set_tls(&d->channel, d->tls);
+    d->tls = NULL;
+    d->channel.reads_always = true; /* what is sent is bounded by the client's window */
+    d->events->connected(d->owner);
+}
+
+/* --- the TLS handshake --- */
+
+/* A few KiB, which a new socket takes at once. */
+static int send_reply(struct connector *d)
+{
+    struct bytes *reply = tls_session_reply(d->tls);
+    const uv_buf_t bytes = { .base = (char *)reply->bytes + reply->start,
+                             .len = bytes_len(reply) };
+    int n;
+
+    if (!bytes.len)
+        return 0;
+    n = uv_try_write((uv_stream_t *)&d->tcp, &bytes, 1);
+    if (n < 0 || (size_t)n < bytes.len)
+        return n < 0 ? n : UV_ENOBUFS;
+    bytes_consume(reply, bytes.len);
+    return 0;
+}
+
+static void on_sealed_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_space)
+{
+    struct connector *d = handle->data;
+
+    (void)suggested_bytes;
+    *ret_space = uv_buf_init((char *)d->sealed, sizeof d->sealed);
+}
+
+/* Goes on with the handshake. The peer speaks first only after our hello: nothing is left behind it. */
+static void shake_hands(struct connector *d, const uint8_t *bytes, size_t n_bytes)
+{
+    int status, sent;
+
+    tls_session_feed(d->tls, bytes, n_bytes);
+    status = tls_session_handshake(d->tls);
+    sent = send_reply(d);
+    if (!status && tls_session_has_more(d->tls))
+        status = PS_ETLS;
+    if (status == -EAGAIN && !sent)
+        return;
+    if (!status)
+        status = sent;
+    uv_read_stop((uv_stream_t *)&d->tcp);
+    if (status)
+        fail(d, status);
+    else
+        open_channel(d);
+}
+
+static void on_sealed(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
+{
+    struct connector *d = stream->data;
+
+    if (d->dropped || n_bytes == 0)
+        return;
+    if (n_bytes < 0)
+        fail(d, n_bytes == UV_EOF ? PS_ETLSENDED : (int)n_bytes);
+    else
+        shake_hands(d, (const uint8_t *)space->base, (size_t)n_bytes);
+}
+
+static void begin_tls(struct connector *d)
+{
+    int status = tls_session_connect(d->channels->tls, d->host, &d->tls);
+
+    d->tcp.data = d;
+    if (!status)
+        status = uv_read_start((uv_stream_t *)&d->tcp, on_sealed_alloc, on_sealed);
+    if (status)
+        fail(d, status);
+    else
+        shake_hands(d, d->sealed, 0);
+}
+
+/* --- connecting --- */
+
 static void on_connected(uv_connect_t *connect, int status)
 {
     struct connector *d = CONTAINER_OF(connect, struct connector, connect);
@@ -104,15 +215,11 @@ static void on_connected(uv_connect_t *connect, int status)
     if (!status && !d->dropped) {
         uv_tcp_nodelay(&d->tcp, 1);
         uv_tcp_keepalive(&d->tcp, 1, KEEPALIVE_S);
-        status = channel_start(&d->channel, (uv_stream_t *)&d->tcp, d->channels,
-                               d->frame_max_bytes, &channel_events, d);
-        if (!status) {
-            d->open = true;
-            d->channel.reads_always = true; /* what is sent is bounded by the client's window */
-            d->events->connected(d->owner);
-            return;
-        }
-        d->next = NULL;
+        if (d->host)
+            begin_tls(d);
+        else
+            open_channel(d);
+        return;
     }
     d->why = status;
     if (!uv_is_closing((uv_handle_t *)&d->tcp))
@@ -193,6 +300,13 @@ static int resolve_name(struct connector *d, const struct address *address)
                           address->port, &hints);
 }
 
+static char *copy_host(const char *host)
+{
+    char *copy = memory_try_alloc(strlen(host) + 1);
+
+    return copy ? strcpy(copy, host) : NULL;
+}
+
 int connector_new(struct channel_loop *channels, const struct address *address,
                   const struct connector_events *events, void *owner, struct connector **ret)
 {
@@ -207,6 +321,11 @@ int connector_new(struct channel_loop *channels, const struct address *address,
     d->events = events;
     d->owner = owner;
     d->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
+    d->host = channels->tls ? copy_host(address->host) : NULL;
+    if (channels->tls && !d->host) {
+        free(d);
+        return -ENOMEM;
+    }
     if (uv_ip4_addr(address->host, port, &v4) == 0) {
         start_connect(d, (const struct sockaddr *)&v4);
     } else if (uv_ip6_addr(address->host, port, &v6) == 0) {
@@ -214,6 +333,7 @@ int connector_new(struct channel_loop *channels, const struct address *address,
     } else {
         status = resolve_name(d, address);
         if (status) {
+            free(d->host);
             free(d);
             return status;
         }

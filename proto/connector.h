@@ -2,13 +2,14 @@
  * An outgoing connection: resolves a name, tries each of its addresses, then speaks frames. A connector is one attempt;
  * the next attempt needs a new one.
  *
- *     RESOLVING -> CONNECTING -> OPEN      any failure or end: events.closed, once
+ *     RESOLVING -> CONNECTING -> [HANDSHAKE, with channels->tls] -> OPEN      any failure or end: events.closed, once
  *
  * Every function runs on the loop's thread.
  */
 #ifndef PROTO_CONNECTOR_H
 #define PROTO_CONNECTOR_H
 
+#include <stdbool.h>
 #include <uv.h>
 
 #include "common/address.h"
@@ -56,5 +57,9 @@ uint64_t connector_backoff_ms(uint32_t n_failed, uint64_t seed);
 
 /* The failure as a sentence: status_text(), except for the end of the stream. */
 const char *connector_why(int status);
+
+/* True of a failure that the next attempt meets again, until somebody changes something: the peer speaks HTTP, or the
+ * TLS handshake failed. */
+bool connector_is_final(int status);
 
 #endif

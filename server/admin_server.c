@@ -318,6 +318,21 @@ static bool needs_all_data(const char *command)
            strcmp(command, "workers") == 0 || table_command_kind(command) != TABLE_COMMAND_END;
 }
 
+/* Reports are for all roles. */
+static int check_access(const struct connection *c, const char *command, struct err *err)
+{
+    const bool changes = strcmp(command, "checkpoint") == 0 ||
+                         strcmp(command, "promote") == 0 ||
+                         table_command_kind(command) != TABLE_COMMAND_END;
+    const bool queries = strcmp(command, "row") == 0;
+
+    if ((!changes || access_may_change(&c->access)) &&
+        (!queries || access_may_query_rows(&c->access)))
+        return 0;
+    return err_set(err, PS_EDENIED, "%.40s: role %s may not do it", command,
+                   access_role_name(c->access.role));
+}
+
 static int check_serving(const struct admin_server *d, struct err *err)
 {
     return d->config.check_serving ? d->config.check_serving(d->config.node, err) : 0;
@@ -339,6 +354,8 @@ static int on_request(void *owner, struct request *r)
     status = message_read_admin(r->header, r->head, &asked);
     if (status)
         return refuse(d, c, request_id, status, status_text(status));
+    if (check_access(c, asked.command, &err))
+        return refuse(d, c, request_id, err.status, err.text);
     if (needs_all_data(asked.command) && check_serving(d, &err))
         return refuse(d, c, request_id, err.status, err.text);
     if (strcmp(asked.command, "checkpoint") == 0)
@@ -443,12 +460,12 @@ int admin_server_admit(const struct admin_server *d, struct err *err)
                    ADMIN_SERVER_CONNECTIONS_MAX);
 }
 
-int admin_server_receive(struct admin_server *d, int fd, uint64_t request_id,
-                         const struct hello *hello)
+int admin_server_receive(struct admin_server *d, const struct connection_socket *socket,
+                         uint64_t request_id, const struct hello *hello)
 {
     if (n_operators(d) >= ADMIN_SERVER_CONNECTIONS_MAX)
         evict_oldest(d);
-    return connection_set_open(&d->connections, fd, request_id, hello, NULL);
+    return connection_set_open(&d->connections, socket, request_id, hello, NULL);
 }
 
 void admin_server_sweep(struct admin_server *d)

@@ -58,9 +58,9 @@ void admin_server_free(struct admin_server *d) ON_MAIN;
 /* -EMFILE and a sentence: there is no place for one more, and no connection that would go for it. */
 int admin_server_admit(const struct admin_server *d, struct err *err) ON_MAIN MUST_CHECK;
 
-/* Takes `fd` whatever is returned. After admin_server_admit(). */
-int admin_server_receive(struct admin_server *d, int fd, uint64_t request_id,
-                         const struct hello *hello) ON_MAIN MUST_CHECK;
+/* Takes the socket whatever is returned. After admin_server_admit(). */
+int admin_server_receive(struct admin_server *d, const struct connection_socket *socket,
+                         uint64_t request_id, const struct hello *hello) ON_MAIN MUST_CHECK;
 
 /* A few times a second. */
 void admin_server_sweep(struct admin_server *d) ON_MAIN;

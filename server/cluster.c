@@ -124,12 +124,12 @@ void cluster_name_self(const struct settings *s, const char *listening, struct h
 
 void cluster_warn_open(const struct settings *s, const char *listening)
 {
-    if (!s->token[0] && strncmp(listening, "127.", 4) != 0 &&
+    if (!s->token[0] && !s->tokens.n && !s->tls && strncmp(listening, "127.", 4) != 0 &&
         strncmp(listening, "[::1]", 5) != 0)
-        log_line_warn(
-            "listening on %s without a token: whoever reaches it can read and change all "
-            "tables (--token-file)",
-            listening);
+        log_line_warn("listening on %s without a token and TLS: whoever reaches it can read "
+                      "and change all "
+                      "tables (--token-file, --tls)",
+                      listening);
 }
 
 /* Who says insecure knows. */

@@ -199,6 +199,7 @@ int main(int argc, char **argv)
         status = run(&settings, &reload);
     }
     settings_reload_deinit(&reload);
+    tls_context_free(settings.tls);
     settings_free(&settings_psd, &settings);
     return status;
 }

@@ -464,6 +464,7 @@ static int start_shards(struct node *n, struct err *err) ON_MAIN
     struct shard_thread_config config = { .frame_max_bytes = (uint32_t)s->frame_max_bytes,
                                           .frame_timeout_ms = s->frame_timeout_ms,
                                           .compress_replies = s->compress_replies,
+                                          .tls = s->tls,
                                           .checkpoint_bytes_per_s =
                                               s->checkpoint_bytes_per_s / s->shards,
                                           .client_memory = &n->memory,
@@ -541,7 +542,9 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
     const struct settings *s = n->settings;
     struct listener_config listener = { .loop = &n->loop,
                                         .listen = s->listen,
+                                        .tls = s->tls,
                                         .token = s->token,
+                                        .tokens = &s->tokens,
                                         .handshake_ms = s->handshake_timeout_ms,
                                         .map = &n->map,
                                         .groups = n->groups,

@@ -21,19 +21,19 @@ static int on_client(void *owner, const struct listener_client *client)
     enter_main();
     if (hello->shard != MESSAGE_SHARD_LISTENER)
         return shard_thread_receive(
-            n->shards[hello->shard], client->fd, client->request_id, hello,
+            n->shards[hello->shard], &client->socket, client->request_id, hello,
             connection_limits_open(n->limits, client->address, node_clients_limits_now(n)));
     if (strcmp(hello->role, "watcher") == 0) {
-        if (watch_server_receive(n->watches, client->fd, client->request_id, hello))
+        if (watch_server_receive(n->watches, &client->socket, client->request_id, hello))
             log_line_warn("a watcher's connection was accepted, but could not be opened");
         return 0;
     }
     if (strcmp(hello->role, "standby") == 0) {
-        if (standby_server_receive(n->standbys, client->fd, client->request_id, hello))
+        if (standby_server_receive(n->standbys, &client->socket, client->request_id, hello))
             log_line_warn("a standby's connection was accepted, but could not be opened");
         return 0;
     }
-    if (admin_server_receive(n->admin, client->fd, client->request_id, hello))
+    if (admin_server_receive(n->admin, &client->socket, client->request_id, hello))
         log_line_warn("an operator's connection was accepted, but could not be opened");
     return 0;
 }

@@ -64,14 +64,25 @@ static const struct setting rows[] = {
     { "cluster", "node", SETTING_U32, "I", "0", "which line of cluster this node is, from 0",
       AT(node), 0, MESSAGE_NODES_MAX - 1 },
     { "cluster", "token-file", SETTING_TEXT, "FILE", "",
-      "holds the secret that clients must show, 8 to 127 characters; others must not be able to read it; "
-      "empty: everybody may come in",
+      "holds the secret that clients must show, 8 to 127 characters, or a line ROLE[/JOB] SECRET for each role; others "
+      "must not be able to read it; empty: everybody may come in",
       AT(token_file), 0, 0 },
     { "cluster", "token", SETTING_TEXT, "TEXT", "",
       "the secret itself, for tests: other users of the machine can read a command line",
       AT(token), 0, 0 },
+    { "cluster", "tls", SETTING_CHOICE, "off|on", "off",
+      "speak TLS 1.3 with whoever connects, and with other nodes; needs tls-ca, tls-cert and tls-key. The stats pages "
+      "stay plain HTTP",
+      AT(tls_mode), 0, 0 },
+    { "cluster", "tls-ca", SETTING_TEXT, "FILE", "",
+      "certificate of the CA that all certificates of the cluster are of (PEM)", AT(tls_ca), 0, 0 },
+    { "cluster", "tls-cert", SETTING_TEXT, "FILE", "",
+      "this node's certificate (PEM), with the names of its host and psd://CLUSTER/node; psctl cert makes one",
+      AT(tls_cert), 0, 0 },
+    { "cluster", "tls-key", SETTING_TEXT, "FILE", "", "private key of tls-cert (PEM)", AT(tls_key), 0, 0 },
     { "cluster", "insecure", SETTING_FLAG, "", "no",
-      "listen where other machines reach it without a token: each of them can read and change all tables",
+      "listen where other machines reach it without a token and without TLS: each of them can read and change all "
+      "tables",
       AT(insecure), 0, 0 },
 
     { "waits", "lease", SETTING_MS, "TIME", "10s",
@@ -268,8 +279,10 @@ static int read_token(struct settings *s, struct err *err)
     if (s->token[0])
         return err_set(err, PS_ESETTING,
                        "token and token-file: both are given, expected one of them");
-    if (token_file_read(&file_os, s->token_file, s->token, err))
+    if (token_file_read_roles(&file_os, s->token_file, s->token, &s->tokens, err))
         return PS_ESETTING;
+    if (s->tokens.n)
+        return 0;
     return check_token_length("token-file", s->token, err);
 }
 
@@ -279,15 +292,37 @@ static int check_address_is_guarded(const struct settings *s, struct err *err)
     struct sockaddr_storage at;
     struct err ignored;
 
-    if (s->token[0] || s->insecure || address_resolve("listen", s->listen, &at, &ignored) ||
+    if (s->token[0] || s->tokens.n || s->tls || s->insecure ||
+        address_resolve("listen", s->listen, &at, &ignored) ||
         address_is_loopback((const struct sockaddr *)&at))
         return 0;
     return err_set(
         err, PS_ESETTING,
-        "listen: other machines reach %.100s, and there is no token: give token-file, "
-        "or listen on 127.0.0.1, or say insecure if everybody there may read and "
+        "listen: other machines reach %.100s, and there is no token and no TLS: give "
+        "token-file, "
+        "or tls, or listen on 127.0.0.1, or say insecure if everybody there may read and "
         "change all tables",
         s->listen);
+}
+
+/* Certificates of clients are asked for, unless a token can take their place. */
+static int open_tls(struct settings *s, struct err *err)
+{
+    const bool is_named = s->tls_ca[0] || s->tls_cert[0] || s->tls_key[0];
+    int status;
+
+    if (!s->tls_mode)
+        return is_named ? err_set(err, PS_ESETTING,
+                                  "tls: it is off, and there are tls-ca, tls-cert or tls-key: "
+                                  "say tls on")
+                        : 0;
+    if (!s->tls_ca[0] || !s->tls_cert[0] || !s->tls_key[0])
+        return err_set(err, PS_ESETTING, "tls: it needs tls-ca, tls-cert and tls-key");
+    status = tls_context_new(&(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key }, &s->tls,
+                             err);
+    if (!status && (s->token[0] || s->tokens.n))
+        tls_context_allow_no_certificate(s->tls);
+    return status;
 }
 
 static int read_durability(struct settings *s, struct err *err)
@@ -455,6 +490,8 @@ int settings_complete(struct settings *s, struct err *err)
         status = check_standby(s, err);
     if (!status)
         status = read_token(s, err);
+    if (!status)
+        status = open_tls(s, err);
     return status ? status : check_address_is_guarded(s, err);
 }
 

@@ -9,6 +9,8 @@
 #include <uv.h>
 
 #include "common/settings.h"
+#include "common/tls.h"
+#include "common/token_file.h"
 #include "proto/table_spec.h"
 #include "server/cluster/coord.h"
 #include "server/core/shard.h"
@@ -22,7 +24,11 @@ struct settings {
     bool shards_are_chosen; /* after settings_complete(): the number was not set */
     char token_file[SETTINGS_TEXT_MAX];
     char token[SETTINGS_TEXT_MAX]; /* after settings_complete(): the token itself */
-    bool insecure;                 /* no token, and an address that other machines reach */
+    struct token_list tokens;      /* after it: of each role, where the file has roles */
+    bool insecure; /* neither token nor TLS, and an address that other machines reach */
+    int tls_mode;  /* 0: off, 1: on */
+    char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
+    struct tls_context *tls; /* owned: of these files, after settings_complete(); NULL: off */
     uint64_t memory_max_bytes, memory_reserve_bytes, frame_max_bytes, client_memory_bytes;
     uint32_t connections_max, address_connections_max, tables_max, metrics_tables;
     uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, handshake_timeout_ms,

@@ -14,6 +14,7 @@ static const char *const reloadable[] = {
     "log-level",        "token-file",   "token",
     "insecure",         "idle-timeout", "connections-max",
     "checkpoint-every", "log-max",      "connections-per-address",
+    "tls-ca",           "tls-cert",     "tls-key",
 };
 
 static bool is_reloadable(const struct setting *row)
@@ -95,10 +96,32 @@ static void apply(struct settings_reload *r, const struct settings *typed,
         }
     }
     /* The file's content is no setting's value. */
-    if (strcmp(s->token, fresh->token) != 0) {
+    if (strcmp(s->token, fresh->token) != 0 ||
+        memcmp(&s->tokens, &fresh->tokens, sizeof s->tokens) != 0) {
         memcpy(s->token, fresh->token, sizeof s->token);
+        s->tokens = fresh->tokens;
         add_name(ret->applied, sizeof ret->applied, "the secret in token-file");
     }
+}
+
+/* Files are read again whether their names have changed or not: connections to come have what is in them now. */
+static int reload_tls(struct settings *s, const struct settings *fresh,
+                      struct settings_reload_changes *changes, struct err *err)
+{
+    struct tls_expiry before, after;
+    int status;
+
+    if (!s->tls || !fresh->tls)
+        return 0;
+    tls_context_expiry(s->tls, &before);
+    status = tls_context_reload(
+        s->tls, &(struct tls_files){ fresh->tls_ca, fresh->tls_cert, fresh->tls_key }, err);
+    if (status)
+        return status;
+    tls_context_expiry(s->tls, &after);
+    if (memcmp(&before, &after, sizeof before) != 0)
+        add_name(changes->applied, sizeof changes->applied, "the certificates");
+    return 0;
 }
 
 int settings_reload_run(struct settings_reload *r, struct settings *s,
@@ -119,7 +142,10 @@ int settings_reload_run(struct settings_reload *r, struct settings *s,
                          "log-level: found \"%.40s\", expected error, warn, info or debug",
                          fresh->log_line_level);
     if (!status)
+        status = reload_tls(s, fresh, ret, err);
+    if (!status)
         apply(r, typed, fresh, s, ret);
+    tls_context_free(fresh->tls);
     settings_free(&settings_psd, fresh);
     free(fresh);
     return status;

@@ -15,7 +15,7 @@
 
 struct client {
     struct mail mail;
-    int fd;
+    struct connection_socket socket;
     uint64_t request_id;
     struct hello hello;
     struct connection_entry *entry; /* borrowed */
@@ -124,13 +124,13 @@ static void on_client(struct mail *mail, void *owner)
 
     enter_shard();
     if (t->state == SHARD_OPEN) {
-        status = connection_set_open(&t->connections, client->fd, client->request_id,
+        status = connection_set_open(&t->connections, &client->socket, client->request_id,
                                      &client->hello, client->entry);
         if (status)
             log_line_warn("shard %u: the connection of %s was accepted, but not opened: %s",
                           t->config.core.shard, client->hello.name, status_text(status));
     } else {
-        close(client->fd);
+        connection_socket_close(&client->socket);
         connection_entry_set(client->entry, ENTRY_CLOSED);
     }
     free(client);
@@ -286,6 +286,7 @@ static int make_loop(struct shard_thread *t)
     t->timer.data = t;
     uv_timer_init(&t->loop, &t->log_timer);
     channel_loop_init(&t->channels, &t->loop);
+    t->channels.tls = t->config.tls;
     return 0;
 }
 
@@ -340,14 +341,15 @@ void shard_thread_serve(struct shard_thread *t)
     assert(status == 0);
 }
 
-int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
-                         const struct hello *hello, struct connection_entry *entry)
+int shard_thread_receive(struct shard_thread *t, const struct connection_socket *socket,
+                         uint64_t request_id, const struct hello *hello,
+                         struct connection_entry *entry)
 {
     struct client *client = memory_alloc(sizeof *client);
     int status;
 
     *client = (struct client){ .mail.run = on_client,
-                               .fd = fd,
+                               .socket = *socket,
                                .request_id = request_id,
                                .hello = *hello,
                                .entry = entry };

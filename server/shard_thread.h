@@ -29,6 +29,7 @@ struct shard_thread_config {
     uint32_t index; /* on this node */
     uint32_t frame_max_bytes;
     uint64_t frame_timeout_ms;
+    struct tls_context *tls;              /* borrowed: of its own connections; NULL: plain */
     struct channel_memory *client_memory; /* borrowed: all shards' connections' */
     bool compress_replies;
     uint64_t checkpoint_bytes_per_s;   /* shard_checkpoint.h */
@@ -42,10 +43,10 @@ int shard_thread_start(const struct shard_thread_config *config,
 /* From here on time passes for the shard, leases from their beginning. Before the first connection. */
 void shard_thread_serve(struct shard_thread *t) ON_MAIN;
 
-/* Hands over a socket whose hello is good. Takes `fd` when 0 is returned; the entry whatever is returned. */
-int shard_thread_receive(struct shard_thread *t, int fd, uint64_t request_id,
-                         const struct hello *hello, struct connection_entry *entry)
-    ON_MAIN MUST_CHECK;
+/* Hands over a socket whose hello is good. Takes the socket when 0 is returned; the entry whatever is returned. */
+int shard_thread_receive(struct shard_thread *t, const struct connection_socket *socket,
+                         uint64_t request_id, const struct hello *hello,
+                         struct connection_entry *entry) ON_MAIN MUST_CHECK;
 
 /* Work for the thread; mail->run gets the shard_thread as its owner. -EPIPE once it stops. Any
  * thread. */

@@ -345,6 +345,7 @@ int standby_start(const struct standby_config *config, struct standby **ret, str
     s->work.data = s;
     s->copy.fd = -1;
     standby_session_init(&s->session, config->loop, &session_events, s);
+    s->session.channels.tls = config->settings->tls;
     standby_set_state(s, STANDBY_READING);
     standby_start_job(s, read_directory, on_read);
     *ret = s;

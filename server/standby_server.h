@@ -61,9 +61,9 @@ int standby_server_begin_promoted(struct standby_server *s, struct err *err) ON_
 /* -EMFILE and a sentence: there are too many standbys' connections. */
 int standby_server_admit(const struct standby_server *s, struct err *err) ON_MAIN MUST_CHECK;
 
-/* A connection of role "standby" to the listener. Takes `fd` whatever is returned. */
-int standby_server_receive(struct standby_server *s, int fd, uint64_t request_id,
-                           const struct hello *hello) ON_MAIN MUST_CHECK;
+/* A connection of role "standby" to the listener. Takes the socket whatever is returned. */
+int standby_server_receive(struct standby_server *s, const struct connection_socket *socket,
+                           uint64_t request_id, const struct hello *hello) ON_MAIN MUST_CHECK;
 
 /* Ten times a second. */
 void standby_server_tick(struct standby_server *s) ON_MAIN;

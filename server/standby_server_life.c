@@ -84,10 +84,10 @@ int standby_server_admit(const struct standby_server *s, struct err *err)
     return err_set(err, -EMFILE, "%u standbys are connected", n);
 }
 
-int standby_server_receive(struct standby_server *s, int fd, uint64_t request_id,
-                           const struct hello *hello)
+int standby_server_receive(struct standby_server *s, const struct connection_socket *socket,
+                           uint64_t request_id, const struct hello *hello)
 {
-    return connection_set_open(&s->connections, fd, request_id, hello, NULL);
+    return connection_set_open(&s->connections, socket, request_id, hello, NULL);
 }
 
 static const struct connection_events standby_server_events = { .on_request = on_request,
@@ -132,6 +132,7 @@ struct standby_server *standby_server_new(const struct standby_server_config *co
     s->request.first = memory_alloc(n * sizeof(uint64_t));
     s->copy = standby_copy_new(config->loop, config->files);
     channel_loop_init(&s->channels, config->loop);
+    s->channels.tls = config->settings->tls;
     connection_set_init(&s->connections, &connections);
     uv_timer_init(config->loop, &s->switching.timer);
     s->switching.timer.data = s;

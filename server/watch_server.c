@@ -222,10 +222,10 @@ void watch_server_free(struct watch_server *w)
     free(w);
 }
 
-int watch_server_receive(struct watch_server *w, int fd, uint64_t request_id,
-                         const struct hello *hello)
+int watch_server_receive(struct watch_server *w, const struct connection_socket *socket,
+                         uint64_t request_id, const struct hello *hello)
 {
-    int status = connection_set_open(&w->connections, fd, request_id, hello, NULL);
+    int status = connection_set_open(&w->connections, socket, request_id, hello, NULL);
 
     if (!status)
         make_place(w);

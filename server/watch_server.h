@@ -37,9 +37,9 @@ struct watch_server *watch_server_new(const struct watch_server_config *config) 
 /* All connections have closed. NULL is fine. */
 void watch_server_free(struct watch_server *w) ON_MAIN;
 
-/* Takes `fd` whatever is returned. */
-int watch_server_receive(struct watch_server *w, int fd, uint64_t request_id,
-                         const struct hello *hello) ON_MAIN MUST_CHECK;
+/* Takes the socket whatever is returned. */
+int watch_server_receive(struct watch_server *w, const struct connection_socket *socket,
+                         uint64_t request_id, const struct hello *hello) ON_MAIN MUST_CHECK;
 
 /* A few times a second. */
 void watch_server_sweep(struct watch_server *w) ON_MAIN;

@@ -108,7 +108,12 @@ static int put_question(void *arg, const char *server, struct err *err)
 {
     struct question *q = arg;
 
-    return ps_admin(server, q->settings->token, q->command, "", q->timeout_ms, &q->json, err);
+    return ps_admin_one(&(struct ps_admin_plan){ .token = q->settings->token,
+                                                 .tls = q->settings->tls,
+                                                 .command = q->command,
+                                                 .argument = "",
+                                                 .timeout_ms = q->timeout_ms },
+                        server, &q->json, err);
 }
 
 /* For an answer: what is left, in bounds. A server that hangs is not to hold a worker for longer than was said. */
@@ -210,7 +215,10 @@ static int find_cluster(void *arg, const char *server, struct err *err)
     const struct group *group;
 
     snprintf(f->server, sizeof f->server, "%s", server);
-    if (ps_admin_cluster(server, f->settings->token, WHY_MS, &f->cluster, err))
+    if (ps_admin_find(&(struct ps_admin_plan){ .token = f->settings->token,
+                                               .tls = f->settings->tls,
+                                               .timeout_ms = WHY_MS },
+                      server, &f->cluster, err))
         return err->status;
     group = own_group(f);
     snprintf(f->members.at[0], ADDRESS_SERVER_MAX, "%s", group ? group->primary : "");
@@ -224,7 +232,7 @@ static void ask_why(const struct settings *s, const struct search *found,
 {
     const struct hello_reply *cluster = &found->cluster;
     const struct ps_admin_plan plan = {
-        .token = s->token, .command = "why", .argument = "", .timeout_ms = WHY_MS
+        .token = s->token, .tls = s->tls, .command = "why", .argument = "", .timeout_ms = WHY_MS
     };
     struct ps_admin_node *nodes = memory_alloc(cluster->n_nodes * sizeof *nodes);
     enum reason best = REASON_NONE;
@@ -355,9 +363,11 @@ static bool ask_ends(const struct settings *s, const struct search *found, uint3
                      struct job_peers_ends *ret, bool *ret_heard)
 {
     const struct hello_reply *cluster = &found->cluster;
-    const struct ps_admin_plan plan = {
-        .token = s->token, .command = "workers", .argument = "", .timeout_ms = timeout_ms
-    };
+    const struct ps_admin_plan plan = { .token = s->token,
+                                        .tls = s->tls,
+                                        .command = "workers",
+                                        .argument = "",
+                                        .timeout_ms = timeout_ms };
     struct ps_admin_node *nodes = memory_alloc(cluster->n_nodes * sizeof *nodes);
     bool all = true;
 

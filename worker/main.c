@@ -86,6 +86,7 @@ static int run_deinit(struct command_context *r, int status, struct err *err)
         close(r->state_fd);
     setup_deinit(&r->setup);
     stop_signal_close(r->stop);
+    tls_context_free(r->settings.tls);
     settings_free(&settings_worker, &r->settings);
     free(r);
     return status;
@@ -344,9 +345,14 @@ static void leave_on_failure(struct command_context *r, int status)
 /* Once: what can be read but once, as a shell's <(...), is a file, too. */
 static int read_token(struct settings *s, struct err *err)
 {
-    return s->local || s->checkpoint[0]
-               ? 0
-               : token_file_read(&file_os, s->token_file, s->token, err);
+    int status;
+
+    if (s->local || s->checkpoint[0])
+        return 0;
+    status = token_file_read(&file_os, s->token_file, s->token, err);
+    if (!status && !s->tls)
+        status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
+    return status;
 }
 
 /* Locks the state of a job's rank in --state-dir: DIR/JOB.RANK.lock, for one process at a time. The lock ends with the

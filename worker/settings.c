@@ -98,6 +98,7 @@ static const struct setting rows[] = {
     ROW("job", "coord-password-file", SETTING_TEXT, coord_password_file, "FILE", "", 0, 0,
         "the file with the user's password"),
     PS_SETTINGS_TOKEN_FILE(JOB_ROW)
+    PS_SETTINGS_TLS(JOB_ROW)
     PS_SETTINGS_WORKERS(JOB_ROW)
     ROW("job", "mode", SETTING_CHOICE, mode, PS_SETTINGS_MODES, "bsp", 0, 0,
         "asynchronous, bounded staleness, or lock step"),

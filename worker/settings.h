@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "common/settings.h"
+#include "common/tls.h"
 #include "common/token_file.h"
 #include "proto/codec.h"
 #include "proto/table_spec.h"
@@ -42,6 +43,8 @@ struct settings {
     uint32_t shuffle;
     /* job */
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
+    char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
+    struct tls_context *tls; /* owned, of these files; main reads them; NULL: plain */
     /* Of servers that begins with etcd:// */
     char coord_ca[SETTINGS_TEXT_MAX], coord_cert[SETTINGS_TEXT_MAX],
         coord_key[SETTINGS_TEXT_MAX];

@@ -527,6 +527,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
     char name[64], host[48] = "?";
     struct ps_options options = { .servers = s->servers,
                                   .token = s->token,
+                                  .tls = s->tls,
                                   .name = name,
                                   .reader = !training,
                                   .job = s->job,

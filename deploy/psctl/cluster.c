@@ -46,6 +46,14 @@ static void add_member(struct cluster *c, uint32_t group, const char *address)
     memccpy(c->members[c->n_members++].address, address, 0, MESSAGE_ADDRESS_MAX - 1);
 }
 
+static struct ps_admin_plan plan_of(const struct cluster *c, const char *command)
+{
+    return (struct ps_admin_plan){ .token = c->token,
+                                   .tls = c->options->tls,
+                                   .command = command,
+                                   .timeout_ms = cluster_query_timeout_ms(c->options, false) };
+}
+
 static int find_by_etcd(struct cluster *c, struct err *err)
 {
     const struct coord_options service = options_coord(c->options);
@@ -57,8 +65,8 @@ static int find_by_etcd(struct cluster *c, struct err *err)
 static int find_by_node(struct cluster *c, struct err *err)
 {
     struct hello_reply *map = memory_alloc(sizeof *map);
-    int status = ps_admin_cluster(c->options->server, c->token,
-                                  cluster_query_timeout_ms(c->options, false), map, err);
+    const struct ps_admin_plan plan = plan_of(c, "");
+    int status = ps_admin_find(&plan, c->options->server, map, err);
 
     c->groups = map->groups;
     c->groups.n = status ? 0 : map->n_nodes;
@@ -81,10 +89,7 @@ static int find_by_node(struct cluster *c, struct err *err)
 static void ask(struct cluster *c, const char *command, uint32_t first,
                 struct ps_admin_node nodes[static MEMBERS_MAX])
 {
-    const struct ps_admin_plan plan = { .token = c->token,
-                                        .command = command,
-                                        .timeout_ms =
-                                            cluster_query_timeout_ms(c->options, false) };
+    const struct ps_admin_plan plan = plan_of(c, command);
 
     for (uint32_t i = first; i < c->n_members; i++)
         nodes[i] = (struct ps_admin_node){ .server = c->members[i].address };

@@ -44,8 +44,11 @@ bool cluster_query_open(struct cluster_query *q, const struct options *o)
 
     *q = (struct cluster_query){ .options = o, .cluster = memory_alloc(sizeof *q->cluster) };
     if (!token_file_read(&file_os, o->token_file, q->token, &err) &&
-        !ps_admin_cluster(o->server, q->token, cluster_query_timeout_ms(o, false), q->cluster,
-                          &err))
+        !ps_admin_find(
+            &(struct ps_admin_plan){ .token = q->token,
+                                     .tls = o->tls,
+                                     .timeout_ms = cluster_query_timeout_ms(o, false) },
+            o->server, q->cluster, &err))
         return set_count(q);
     fprintf(stderr, "psctl: %s%s\n", err.text, cluster_query_hint(err.status));
     return false;
@@ -71,6 +74,7 @@ void cluster_query_ask(struct cluster_query *q, const struct ps_admin_plan *plan
 
     free_answers(q);
     complete.token = q->token;
+    complete.tls = q->options->tls;
     complete.timeout_ms = cluster_query_timeout_ms(q->options, plan->beat_ms != 0);
     q->nodes = memory_alloc(q->n * sizeof *q->nodes);
     for (uint32_t i = 0; i < q->n; i++)

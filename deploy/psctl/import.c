@@ -397,6 +397,7 @@ static int join(struct import *w, const char *table, struct err *err)
     char job[TABLE_SPEC_NAME_MAX];
     struct ps_options options = { .servers = w->options->server,
                                   .token = w->token,
+                                  .tls = w->options->tls,
                                   .name = w->name,
                                   .job = w->job,
                                   .n_workers = 1,

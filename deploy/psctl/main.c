@@ -13,6 +13,7 @@
 #include "common/memory.h"
 #include "common/number.h"
 #include "common/suggest.h"
+#include "deploy/psctl/cert.h"
 #include "deploy/psctl/cluster.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
@@ -63,6 +64,13 @@ static const struct setting rows[] = {
     { "server", "token-file", SETTING_TEXT, "FILE", "",
       "the file with the cluster's secret; empty: none",
       offsetof(struct options, token_file), 0, 0 },
+    { "server", "tls-ca", SETTING_TEXT, "FILE", "",
+      "speak TLS with the nodes, whose certificates are of the CA in this PEM file",
+      offsetof(struct options, tls_ca), 0, 0 },
+    { "server", "tls-cert", SETTING_TEXT, "FILE", "", "certificate that the nodes are shown (PEM)",
+      offsetof(struct options, tls_cert), 0, 0 },
+    { "server", "tls-key", SETTING_TEXT, "FILE", "", "private key of tls-cert (PEM)", offsetof(struct options, tls_key),
+      0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "0ms",
       "the longest silence of a node that is waited for; 0ms: 8s, for doctor 3s, for checkpoint, drop, set and import "
       "30s",
@@ -107,6 +115,14 @@ static const struct setting rows[] = {
       "diff: name so many of the most drifted keys of each table", offsetof(struct options, top), 0, 10000 },
     { "compare", "against", SETTING_TEXT, "PATH", "",
       "replay: what the result must be the same as", offsetof(struct options, against), 0, 0 },
+    { "cert", "cluster", SETTING_TEXT, "NAME", "psd", "the cluster's name, in all its certificates",
+      offsetof(struct options, cluster), 0, 0 },
+    { "cert", "host", SETTING_LIST, "NAME,...", "", "names and addresses of the nodes' machines, for node.pem",
+      offsetof(struct options, hosts), 0, 0 },
+    { "cert", "job", SETTING_TEXT, "JOB", "", "the job that worker.pem is for; empty: all",
+      offsetof(struct options, job), 0, 0 },
+    { "cert", "days", SETTING_U32, "N", "90", "how long certificates are good for",
+      offsetof(struct options, days), 1, 36500 },
     { "prune", "keep", SETTING_U32, "N", "1",
       "prune: so many restore points stay, the newest", offsetof(struct options, keep), 1, 1000000 },
     { "report", "every", SETTING_MS, "TIME", "2s",
@@ -133,7 +149,7 @@ static const struct settings_table table = {
 };
 
 #define OUTPUT_FLAGS " json output "
-#define SERVER_FLAGS " server token-file timeout" OUTPUT_FLAGS
+#define SERVER_FLAGS " server token-file tls-ca tls-cert tls-key timeout" OUTPUT_FLAGS
 #define FOUND_FLAGS SERVER_FLAGS "coord coord-ca coord-cert coord-key coord-user coord-password-file "
 #define CLUSTER_FLAGS FOUND_FLAGS "node "
 
@@ -248,6 +264,11 @@ static const struct command commands[] = {
     { "completion", "bash|zsh", 1, 1, " ", "a script that completes psctl's words in a shell.",
       { { "source <(psctl completion bash)", "for this shell; packages install it for all" } },
       print_completion, false },
+    { "cert", "DIR", 1, 1, " cluster host job days ",
+      "makes certificates in DIR: a CA's, a node's, and one of each role of clients. What is there stays.",
+      { { "psctl cert tls", "for a trial on this machine" },
+        { "psctl cert tls --host a.example,b.example --job ads", "for two nodes and the workers of one job" } },
+      cert_run, false },
     { "help", "[COMMAND]", 0, 1, " ", "all commands, or one with its settings and examples.",
       { { "psctl help row", "the same as psctl row --help" } }, print_help, false },
 };
@@ -531,7 +552,9 @@ static int find_server(struct options *o)
         status = token_file_read(&file_os, o->token_file, token, &err);
     while (!status && (server = strsep(&rest, ",")) != NULL) {
         snprintf(o->server, sizeof o->server, "%s", server);
-        status = ps_admin_cluster(server, token, timeout_ms, map, &err);
+        status = ps_admin_find(
+            &(struct ps_admin_plan){ .token = token, .tls = o->tls, .timeout_ms = timeout_ms },
+            server, map, &err);
         if (!status || !rest)
             break;
         status = 0;
@@ -619,12 +642,16 @@ int main(int argc, char **argv)
     take_words(argc, argv, &line);
     if (settings_load(&table, line.argc, line.argv, 1, &options, &action, &err) != 0)
         code = misused("%s", err.text);
+    else if (tls_context_open(options.tls_ca, options.tls_cert, options.tls_key, &options.tls,
+                              &err) != 0)
+        code = misused("%s", err.text);
     else if (action == SETTINGS_HELP)
         code = print_help(&options, line.words, line.n_words ? 1 : 0);
     else if (action == SETTINGS_VERSION)
         code = printf("psctl %s\n", PS_VERSION) > 0 ? EXIT_ANSWERED : EXIT_FAILED;
     else
         code = act(&options, action, &line);
+    tls_context_free(options.tls);
     settings_free(&table, &options);
     line_deinit(&line);
     return code;

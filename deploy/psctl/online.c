@@ -16,6 +16,7 @@
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/text_output.h"
 #include "worker/client/ps.h"
+#include "worker/client/ps_admin.h"
 
 static int fail(const char *sentence)
 {
@@ -178,9 +179,15 @@ static int ask(const struct options *o, const char *server, const char *command,
     char token[TOKEN_FILE_MAX];
     int status = token_file_read(&file_os, o->token_file, token, err);
 
-    return status ? status
-                  : ps_admin(server, token, command, argument,
-                             cluster_query_timeout_ms(o, is_change), ret_json, err);
+    return status
+               ? status
+               : ps_admin_one(&(struct ps_admin_plan){ .token = token,
+                                                       .tls = o->tls,
+                                                       .command = command,
+                                                       .argument = argument,
+                                                       .timeout_ms = cluster_query_timeout_ms(
+                                                           o, is_change) },
+                              server, ret_json, err);
 }
 
 int online_promote(const struct options *o, const char *const *words, uint32_t n_words)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "common/settings.h"
+#include "common/tls.h"
 #include "server/cluster/coord.h"
 
 enum options_exit { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_MISUSED = 2 };
@@ -15,6 +16,8 @@ enum options_format { FORMAT_SAFETENSORS, FORMAT_NPY };
 
 struct options {
     char server[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
+    char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
+    struct tls_context *tls; /* owned, of these files; NULL: plain */
     /* In place of --server: etcd says where the nodes are. */
     char coord[SETTINGS_TEXT_MAX], coord_ca[SETTINGS_TEXT_MAX];
     char coord_cert[SETTINGS_TEXT_MAX], coord_key[SETTINGS_TEXT_MAX];
@@ -39,6 +42,9 @@ struct options {
     bool state;
     char out[SETTINGS_TEXT_MAX], to[SETTINGS_TEXT_MAX];
     uint32_t nodes, shards;
+    char cluster[SETTINGS_TEXT_MAX], job[SETTINGS_TEXT_MAX]; /* cert */
+    struct setting_list hosts;
+    uint32_t days;
     uint32_t keep;      /* prune */
     bool make, weights; /* import */
     char set[SETTINGS_TEXT_MAX];

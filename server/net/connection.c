@@ -178,6 +178,7 @@ static void on_closed(void *owner, int why)
     s->config.events->on_closed(s->config.owner, c, why);
     connection_entry_set(c->entry, ENTRY_CLOSED);
     channel_loop_release(c->channel.channels, &c->unpacked);
+    free(c->named);
     free(c);
 }
 
@@ -212,14 +213,20 @@ static void name_peer(struct connection *c)
     c->host = number_host(&address);
 }
 
+void connection_socket_close(struct connection_socket *socket)
+{
+    tls_session_free(socket->tls);
+    close(socket->fd);
+}
+
 /* Fails only before anything is read. */
-static int open_socket(struct connection *c, int fd)
+static int open_socket(struct connection *c, struct connection_socket *socket)
 {
     const struct connection_set_config *config = &c->set->config;
-    int status = uv_tcp_open(&c->tcp, fd);
+    int status = uv_tcp_open(&c->tcp, socket->fd);
 
     if (status) {
-        close(fd);
+        connection_socket_close(socket);
         return status;
     }
     /* Both are optional: a socket without them still carries frames. */
@@ -228,32 +235,65 @@ static int open_socket(struct connection *c, int fd)
     name_peer(c);
     status = channel_start(&c->channel, (uv_stream_t *)&c->tcp, config->channels,
                            config->frame_max_bytes, &channel_events, c);
-    if (!status)
-        channel_set_low_priority(&c->channel, config->low_priority);
-    return status;
+    if (status) {
+        tls_session_free(socket->tls);
+        return status;
+    }
+    channel_set_tls(&c->channel, socket->tls);
+    channel_set_low_priority(&c->channel, config->low_priority);
+    return 0;
 }
 
-/* Takes `fd` whatever is returned. */
-static int new_connection(struct connection_set *s, int fd, const struct hello *hello,
-                          struct connection **ret_connection)
+/* Takes the socket whatever is returned. */
+static int new_connection(struct connection_set *s, struct connection_socket *socket,
+                          const struct hello *hello, struct connection **ret_connection)
 {
     struct connection *c = memory_alloc(sizeof *c);
     int status = uv_tcp_init(s->config.channels->loop, &c->tcp);
 
     if (status) {
-        close(fd);
+        connection_socket_close(socket);
         free(c);
         return status;
     }
     c->set = s;
     c->hello = *hello;
-    status = open_socket(c, fd);
+    c->access = socket->access;
+    status = open_socket(c, socket);
     if (status) {
         c->tcp.data = c;
         uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
         return status;
     }
     *ret_connection = c;
+    return 0;
+}
+
+int connection_name_table(struct connection *c, uint32_t table_id)
+{
+    const uint32_t n_bytes = (table_id / 64 + 1) * 8;
+
+    if (c->access.role == ACCESS_ALL)
+        return 0;
+    if (n_bytes > c->n_named_bytes) {
+        uint8_t *named = memory_try_realloc(c->named, n_bytes);
+
+        if (!named)
+            return -ENOMEM;
+        memset(named + c->n_named_bytes, 0, n_bytes - c->n_named_bytes);
+        c->named = named;
+        c->n_named_bytes = n_bytes;
+    }
+    c->named[table_id / 8] = (uint8_t)(c->named[table_id / 8] | 1u << table_id % 8);
+    return 0;
+}
+
+int connection_check_sections(const struct connection *c, const struct section *sections,
+                              uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!connection_may_use(c, sections[i].table_id))
+            return PS_EDENIED;
     return 0;
 }
 
@@ -421,11 +461,13 @@ static int welcome(struct connection *c, uint64_t request_id)
     return connection_send(c, &frame);
 }
 
-int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
-                        const struct hello *hello, struct connection_entry *entry)
+int connection_set_open(struct connection_set *s, const struct connection_socket *socket,
+                        uint64_t request_id, const struct hello *hello,
+                        struct connection_entry *entry)
 {
+    struct connection_socket taken = *socket;
     struct connection *c;
-    int status = new_connection(s, fd, hello, &c);
+    int status = new_connection(s, &taken, hello, &c);
 
     if (status) {
         connection_entry_set(entry, ENTRY_CLOSED);

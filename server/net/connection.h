@@ -17,10 +17,13 @@
 #include <string.h>
 #include <uv.h>
 
+#include "common/access.h"
 #include "common/address.h"
 #include "common/histogram.h"
+#include "common/tls.h"
 #include "proto/channel.h"
 #include "proto/message.h"
+#include "proto/section.h"
 #include "server/net/connection_limits.h"
 #include "server/net/group_view.h"
 
@@ -59,6 +62,16 @@ struct request {
 
 #define REQUEST_LATER 1 /* a handler's answer: none yet, it is to be called again */
 
+/* A client's open socket, as the listener hands it on. */
+struct connection_socket {
+    int fd;
+    struct tls_session *tls; /* owned with it; NULL: plain */
+    struct access access;    /* who the client is */
+};
+
+/* Both are gone. */
+void connection_socket_close(struct connection_socket *socket);
+
 struct connection_events {
     /* Anything but 0 closes the connection for that reason. */
     int (*on_request)(void *owner, struct request *r);
@@ -92,6 +105,10 @@ struct connection {
     struct connection_set *set;     /* borrowed */
     struct connection_entry *entry; /* borrowed: closed with it; NULL: it has none */
     struct hello hello;
+    struct access access;
+    uint8_t *
+        named; /* owned: a bit for each table's number, below 8 * n_named_bytes, that it has named */
+    uint32_t n_named_bytes;
     char peer[ADDRESS_TEXT_MAX];
     uint64_t host;                   /* a number of the peer's address_host(); not 0 */
     struct connection_worker worker; /* the dispatcher's */
@@ -147,6 +164,22 @@ void connection_drop_unpacked(struct connection *c);
 
 /* A large reply is being made for it, in so many bytes; 0: no more. */
 void connection_set_reply_bytes(struct connection *c, size_t n_bytes);
+
+/* Requests carry tables' numbers. From here on this one is the connection's to use: it has named the table, and may
+ * have it. -ENOMEM. */
+int connection_name_table(struct connection *c, uint32_t table_id) MUST_CHECK;
+
+/* Whether it has; of a peer whose role nobody asked for, always. */
+static inline bool connection_may_use(const struct connection *c, uint32_t table_id)
+{
+    if (c->access.role == ACCESS_ALL)
+        return true;
+    return table_id / 8 < c->n_named_bytes && (c->named[table_id / 8] >> table_id % 8 & 1);
+}
+
+/* 0 if it may use the tables of all sections, else PS_EDENIED. */
+int connection_check_sections(const struct connection *c, const struct section *sections,
+                              uint32_t n);
 
 /* Its worker has joined a job, or left it. */
 void connection_joined(struct connection *c);
@@ -212,9 +245,10 @@ struct connection_set {
 
 void connection_set_init(struct connection_set *s, const struct connection_set_config *config);
 
-/* Takes `fd`, an open stream socket, and the entry, whatever is returned; replies to the hello. */
-int connection_set_open(struct connection_set *s, int fd, uint64_t request_id,
-                        const struct hello *hello, struct connection_entry *entry) MUST_CHECK;
+/* Takes the socket and the entry, whatever is returned; replies to the hello. */
+int connection_set_open(struct connection_set *s, const struct connection_socket *socket,
+                        uint64_t request_id, const struct hello *hello,
+                        struct connection_entry *entry) MUST_CHECK;
 
 /*
  * To be called a few times a second. Closes slow peers: a frame has been unfinished, or replies have waited for a peer

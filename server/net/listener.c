@@ -1,7 +1,8 @@
 /*
  * In the order of a handshake's life:
  *
- *     on_connection -> on_read -> read_hello -> on_hello -> listener_check_hello -> events.on_client, or turn_away
+ *     on_connection -> on_read -> [open_sealed] -> read_hello -> on_hello -> listener_check_hello -> events.on_client,
+ *                                                                                                    or turn_away
  *
  *     state      reads            leaves it by
  *     READING    the hello        a whole hello -> on_hello(), which replies or hands the socket on
@@ -25,6 +26,7 @@
 
 #define BACKLOG 512
 #define SWEEP_MS 50u
+#define SEALED_BYTES 16384u   /* of a read, with TLS */
 #define HELLO_BYTES_MAX 2048u /* of a hello frame; a token and two names need a fifth of it */
 
 /* An address that has handshakes which are not CLOSING. */
@@ -44,8 +46,13 @@ struct handshake {
     struct handshake_host *host; /* borrowed until it is CLOSING */
     char peer[ADDRESS_TEXT_MAX];
     struct hello hello;
+    struct access access;
+    struct tls_session *tls;   /* owned; NULL: plain, or it has shown that it speaks no TLS */
+    bool has_begun, is_sealed; /* something has come; the TLS handshake is done */
+    bool is_tls_only;          /* it is a plain peer of a port that is not */
     uint64_t request_id;
-    size_t n_in, n_out;            /* bytes on the wire */
+    size_t n_wire;                 /* bytes on the wire that n_in does not count */
+    size_t n_in, n_out;            /* bytes of its hello, and of what we have written */
     struct handshake *next, *prev; /* the listener's */
     uv_shutdown_t shutdown;
     uv_write_t write;
@@ -64,6 +71,7 @@ struct listener {
     struct handshake_host *hosts; /* owned */
     uint32_t n_handles;           /* tcp and timer that have still to close */
     enum { LISTENER_OPEN, LISTENER_CLOSING } state;
+    uint8_t sealed[SEALED_BYTES]; /* of the handshake that is being read */
 };
 
 /* --- the end of a handshake --- */
@@ -89,9 +97,10 @@ static void on_handshake_closed(uv_handle_t *handle)
     else
         l->last = h->prev;
     l->counts.handshakes--;
-    l->counts.bytes_in += h->n_in;
+    l->counts.bytes_in += h->n_in + h->n_wire;
     l->counts.bytes_out += h->n_out;
     bytes_deinit(&h->reply);
+    tls_session_free(h->tls);
     free(h);
     free_when_closed(l);
 }
@@ -138,21 +147,40 @@ static void on_written(uv_write_t *write, int status)
         close_handshake(h);
 }
 
-/* Sends the reply, and waits for the peer to hang up. */
-static void send_reply(struct handshake *h, const struct hello_reply *reply)
+/* To h->reply. */
+static int write_reply(struct handshake *h, const struct hello_reply *reply)
+{
+    struct bytes plain = { 0 };
+    int status;
+
+    if (!h->is_sealed)
+        return message_write_hello_reply(&h->reply, h->request_id, reply);
+    status = message_write_hello_reply(&plain, h->request_id, reply);
+    if (!status)
+        status = tls_session_write(h->tls, bytes_front(&plain), bytes_len(&plain), &h->reply);
+    bytes_deinit(&plain);
+    return status;
+}
+
+/* Sends what is in h->reply, and waits for the peer to hang up. */
+static void send_last(struct handshake *h)
 {
     uv_buf_t bytes;
 
-    if (message_write_hello_reply(&h->reply, h->request_id, reply)) {
-        close_handshake(h);
-        return;
-    }
     bytes = uv_buf_init((char *)bytes_front(&h->reply), (unsigned)bytes_len(&h->reply));
     h->state = ANSWERED;
     h->since_ms = uv_now(h->tcp.loop);
     h->n_out += bytes.len;
     if (uv_write(&h->write, (uv_stream_t *)&h->tcp, &bytes, 1, on_written))
         close_handshake(h);
+}
+
+static void send_reply(struct handshake *h, const struct hello_reply *reply)
+{
+    if (write_reply(h, reply))
+        close_handshake(h);
+    else
+        send_last(h);
 }
 
 /* --- judging a hello --- */
@@ -217,19 +245,54 @@ static int check_role(const struct listener_config *config, const struct hello *
     return 0;
 }
 
-int listener_check_hello(const struct listener_config *config, const struct hello *hello,
-                         struct hello_reply *reply)
+/* By the certificate, or else by the token. */
+static int check_identity(const struct listener_config *config, const struct hello *hello,
+                          const struct access *cert, struct hello_reply *reply,
+                          struct access *ret)
 {
+    const bool has_roles = config->tokens && config->tokens->n;
+    bool matches =
+        !has_roles && (!config->token[0] || token_matches(config->token, hello->token));
+
+    *ret = cert ? *cert : (struct access){ .role = ACCESS_ALL };
+    for (uint32_t i = 0; has_roles && !cert && i < config->tokens->n; i++)
+        if (token_matches(config->tokens->items[i].token, hello->token)) {
+            matches = true;
+            *ret = config->tokens->items[i].access;
+        }
+    if (!cert && !matches)
+        return refuse(reply, PS_EGREETING,
+                      hello->token[0] ? "token: a wrong one (--token-file)"
+                                      : "token: none given (--token-file)");
+    return 0;
+}
+
+/* Behind check_role(): the role of the hello is one. */
+static int check_access(const struct access *access, const struct hello *hello,
+                        struct hello_reply *reply)
+{
+    if (access_may_greet(access, hello->role))
+        return 0;
+    return refuse(reply, PS_EDENIED, "role %s: the %s is of role %s, which may not be one",
+                  hello->role, access->cluster[0] ? "certificate" : "token",
+                  access_role_name(access->role));
+}
+
+int listener_check_hello(const struct listener_config *config, const struct hello *hello,
+                         const struct access *cert, struct hello_reply *reply,
+                         struct access *ret)
+{
+    int status;
+
     *reply = (struct hello_reply){ .version = message_common_version(hello) };
     if (hello->version_min > PROTO_VERSION_MAX || hello->version_max < PROTO_VERSION_MIN)
         return refuse(reply, PS_EVERSION,
                       "protocol versions %u to %u are offered, this node speaks %u to %u",
                       hello->version_min, hello->version_max, PROTO_VERSION_MIN,
                       PROTO_VERSION_MAX);
-    if (config->token[0] && !token_matches(config->token, hello->token))
-        return refuse(reply, PS_EGREETING,
-                      hello->token[0] ? "token: a wrong one (--token-file)"
-                                      : "token: none given (--token-file)");
+    status = check_identity(config, hello, cert, reply, ret);
+    if (status)
+        return status;
     if (hello->map_id && hello->map_id != config->map->map_id)
         return refuse(
             reply, PS_ECLUSTER,
@@ -237,7 +300,8 @@ int listener_check_hello(const struct listener_config *config, const struct hell
             "--cluster and --shards",
             (unsigned long long)hello->map_id, config->map->nodes[config->map->node],
             (unsigned long long)config->map->map_id);
-    return check_role(config, hello, reply);
+    status = check_role(config, hello, reply);
+    return status ? status : check_access(ret, hello, reply);
 }
 
 /* --- what becomes of the peer --- */
@@ -281,19 +345,21 @@ static void hand_over(struct handshake *h, struct hello_reply *reply)
     struct listener_client client = { .request_id = h->request_id,
                                       .hello = &h->hello,
                                       .address = &h->address };
-    int fd = -1, status = take_fd(h, &fd);
+    int status = take_fd(h, &client.socket.fd);
 
     if (status) {
         refuse(reply, status, "%s", status_text(status));
         turn_away(h, reply);
         return;
     }
-    client.fd = fd;
+    client.socket.tls = h->tls;
+    client.socket.access = h->access;
+    h->tls = NULL;
     status = l->config.events->on_client(l->config.owner, &client);
     if (status) {
         l->counts.refused++;
         l->config.events->on_refused(l->config.owner, h->peer, status, status_text(status));
-        close(fd);
+        connection_socket_close(&client.socket);
     }
 }
 
@@ -358,15 +424,26 @@ static void on_hello(struct handshake *h, int status, const char *sentence)
 {
     struct listener *l = h->listener;
     struct hello_reply reply = { .version = PROTO_VERSION_MAX };
+    struct access cert;
+    const bool has_cert = h->tls && tls_session_peer(h->tls, &cert);
 
-    if (status == PS_EGREETING) {
+    if (status == 0 && h->is_tls_only) {
+        refuse(&reply, PS_ETLSPLAIN,
+               "this port speaks TLS: give --tls-ca, --tls-cert and --tls-key");
+        turn_away(h, &reply);
+    } else if (status == PS_ETLSPLAIN) {
+        refuse(&reply, status,
+               "this port does not speak TLS: give no --tls-ca, or psd --tls on");
+        turn_away(h, &reply);
+    } else if (status == PS_EGREETING) {
         refuse(&reply, status, "%s", sentence);
         turn_away(h, &reply);
     } else if (status) {
         l->counts.malformed++;
         l->config.events->on_refused(l->config.owner, h->peer, status, status_text(status));
         close_handshake(h);
-    } else if (listener_check_hello(&l->config, &h->hello, &reply)) {
+    } else if (listener_check_hello(&l->config, &h->hello, has_cert ? &cert : NULL, &reply,
+                                    &h->access)) {
         turn_away(h, &reply);
     } else {
         on_good_hello(h, &reply);
@@ -383,7 +460,10 @@ static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *ret_
     (void)suggested_bytes;
     if (h->state == ANSWERED)
         h->n_in = 0;
-    *ret_space = uv_buf_init((char *)h->in + h->n_in, (unsigned)(sizeof h->in - h->n_in));
+    if (h->listener->config.tls)
+        *ret_space = uv_buf_init((char *)h->listener->sealed, sizeof h->listener->sealed);
+    else
+        *ret_space = uv_buf_init((char *)h->in + h->n_in, (unsigned)(sizeof h->in - h->n_in));
 }
 
 /* -EAGAIN until the whole frame has come. */
@@ -393,6 +473,8 @@ static int read_hello(struct handshake *h, const char **ret_sentence)
     size_t n_bytes;
     int status;
 
+    if (!h->tls && tls_is_hello(h->in, h->n_in))
+        return PS_ETLSPLAIN;
     if (!frame_magic_fits(h->in, h->n_in))
         return PS_EPROTO; /* at once: another protocol may greet with less than a header */
     if (h->n_in < FRAME_HEADER_BYTES)
@@ -412,18 +494,99 @@ static int read_hello(struct handshake *h, const char **ret_sentence)
     if (header.type != FRAME_HELLO)
         return PS_EGREETING;
     *ret_sentence = "bytes behind the hello: wait for the reply first";
-    if (h->n_in > n_bytes || header.body_bytes)
+    if (h->n_in > n_bytes || header.body_bytes || (h->tls && tls_session_has_more(h->tls)))
         return PS_EGREETING;
     return message_read_hello(&header, h->in + FRAME_HEADER_BYTES, &h->hello);
+}
+
+/* --- TLS --- */
+
+/* A few KiB, which a new socket takes at once. */
+static int send_tls_reply(struct handshake *h)
+{
+    struct bytes *reply = tls_session_reply(h->tls);
+    const uv_buf_t bytes = { .base = (char *)reply->bytes + reply->start,
+                             .len = bytes_len(reply) };
+    int n = bytes.len ? uv_try_write((uv_stream_t *)&h->tcp, &bytes, 1) : 0;
+
+    if (n < 0 || (size_t)n < bytes.len)
+        return n < 0 ? n : UV_ENOBUFS;
+    h->n_out += bytes.len;
+    bytes_consume(reply, bytes.len);
+    return 0;
+}
+
+/* Why it failed goes to the log; the peer gets TLS's alert, and time to read it. */
+static void refuse_tls(struct handshake *h, int status)
+{
+    struct listener *l = h->listener;
+
+    l->counts.refused++;
+    l->config.events->on_refused(l->config.owner, h->peer, status, status_text(status));
+    bytes_deinit(&h->reply);
+    h->reply = *tls_session_reply(h->tls);
+    *tls_session_reply(h->tls) = (struct bytes){ 0 };
+    if (bytes_len(&h->reply))
+        send_last(h);
+    else
+        close_handshake(h);
+}
+
+/* The handshake, then bytes of the hello to h->in. -EAGAIN: more is to come, or all has been said. */
+static int open_sealed(struct handshake *h)
+{
+    size_t n_bytes = 0;
+    int status = h->is_sealed ? 0 : tls_session_handshake(h->tls);
+
+    if (!status || status == -EAGAIN) {
+        h->is_sealed = !status;
+        if (send_tls_reply(h)) {
+            close_handshake(h);
+            return -EAGAIN;
+        }
+    }
+    while (!status && h->n_in < sizeof h->in) {
+        status = tls_session_read(h->tls, h->in + h->n_in, sizeof h->in - h->n_in, &n_bytes);
+        if (!status)
+            h->n_in += n_bytes;
+    }
+    if (status && status != -EAGAIN) {
+        if (status == UV_EOF)
+            close_handshake(h);
+        else
+            refuse_tls(h, status);
+        return -EAGAIN;
+    }
+    return h->n_in ? 0 : -EAGAIN;
+}
+
+/* Bytes at a port that speaks TLS. 0: h->in has some of the hello. */
+static int take_sealed(struct handshake *h, const uint8_t *bytes, size_t n_bytes)
+{
+    if (!h->has_begun && !tls_is_hello(bytes, n_bytes)) {
+        tls_session_free(h->tls);
+        h->tls = NULL;
+        h->is_tls_only = true;
+    }
+    h->has_begun = true;
+    if (h->tls) {
+        h->n_wire += n_bytes;
+        tls_session_feed(h->tls, bytes, n_bytes);
+        return open_sealed(h);
+    }
+    if (n_bytes > sizeof h->in - h->n_in)
+        n_bytes = sizeof h->in - h->n_in;
+    memcpy(h->in + h->n_in, bytes, n_bytes);
+    h->n_in += n_bytes;
+    return 0;
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
 {
     struct handshake *h = stream->data;
     const char *sentence = "";
-    int status;
+    int status = 0;
 
-    (void)space;
     enter_main();
     if (n_bytes < 0) {
         close_handshake(h);
@@ -431,8 +594,12 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
     }
     if (h->state != READING || n_bytes == 0)
         return;
-    h->n_in += (size_t)n_bytes;
-    status = read_hello(h, &sentence);
+    if (h->listener->config.tls)
+        status = take_sealed(h, (const uint8_t *)space->base, (size_t)n_bytes);
+    else
+        h->n_in += (size_t)n_bytes;
+    if (!status)
+        status = read_hello(h, &sentence);
     if (status != -EAGAIN)
         on_hello(h, status, sentence);
 }
@@ -441,7 +608,10 @@ static void on_read(uv_stream_t *stream, ssize_t n_bytes, const uv_buf_t *space)
 
 static void on_failed_closed(uv_handle_t *handle)
 {
-    free(handle->data);
+    struct handshake *h = handle->data;
+
+    tls_session_free(h->tls);
+    free(h);
 }
 
 static int accept_peer(struct listener *l, struct handshake **ret_handshake)
@@ -456,7 +626,10 @@ static int accept_peer(struct listener *l, struct handshake **ret_handshake)
     }
     h->listener = l;
     h->tcp.data = h;
-    status = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&h->tcp);
+    if (l->config.tls)
+        status = tls_session_accept(l->config.tls, &h->tls);
+    if (!status)
+        status = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&h->tcp);
     if (!status && uv_tcp_getpeername(&h->tcp, (struct sockaddr *)&h->address, &n_bytes))
         h->address.ss_family = AF_UNSPEC; /* gone already; reading will say so */
     address_text((struct sockaddr *)&h->address, h->peer);

@@ -1,6 +1,7 @@
 /*
  * The node's one port: accepts, reads one hello from each peer under a deadline, and either refuses it with a sentence
- * or hands its socket on. Identity is checked here only.
+ * or hands its socket on. Identity is checked here only: the role of its certificate, or of its token, says as what a
+ * peer may greet (access.h). With TLS the handshake of it is a part of the same deadline.
  *
  *     role      shard              becomes
  *     worker    0 .. n-1           that shard's connection
@@ -23,7 +24,9 @@
 
 #include "common/address.h"
 #include "common/thread_role.h"
+#include "common/token_file.h"
 #include "proto/message.h"
+#include "server/net/connection.h"
 #include "server/net/group_view.h"
 
 /* At a time; then the oldest of the address that has most goes, so that a peer which says hello at once always gets an
@@ -35,14 +38,14 @@ struct listener;
 
 /* A peer whose hello is good. */
 struct listener_client {
-    int fd;
+    struct connection_socket socket;
     uint64_t request_id;
     const struct hello *hello;              /* borrowed */
     const struct sockaddr_storage *address; /* borrowed */
 };
 
 struct listener_events {
-    /* A peer whose handshake is complete. 0: `fd` is taken. Else the connection is closed without a
+    /* A peer whose handshake is complete. 0: the socket is taken. Else the connection is closed without a
      * reply, and on_refused() gets the status. */
     int (*on_client)(void *owner, const struct listener_client *client);
     /* Called for a worker or a reader: 0 if the node serves workers. An error and its sentence refuse the
@@ -60,9 +63,13 @@ struct listener_events {
 };
 
 struct listener_config {
-    uv_loop_t *loop;    /* borrowed */
-    const char *listen; /* HOST:PORT; port 0: any that is free */
-    const char *token;  /* borrowed; "": none is asked for */
+    uv_loop_t *loop;         /* borrowed */
+    const char *listen;      /* HOST:PORT; port 0: any that is free */
+    struct tls_context *tls; /* borrowed; NULL: this port is plain */
+    const char
+        *token; /* borrowed; "": none is asked for. A peer with a certificate needs none */
+    const struct token_list
+        *tokens; /* borrowed: of roles, in its place if there are any; NULL: none */
     uint64_t handshake_ms;
     uint32_t handshakes_max;              /* 0: LISTENER_HANDSHAKES_MAX */
     const struct hello_reply *map;        /* borrowed: version, nodes, shards, map_id */
@@ -99,9 +106,10 @@ void listener_each_handshake(const struct listener *l,
                              void (*each)(void *arg, const char *peer, uint64_t since_ms),
                              void *arg) ON_MAIN;
 
-/* Checks a hello against what this node is; fills status and text of the reply, and returns the
- * status. */
+/* Checks a hello against what this node is; fills status and text of the reply, and returns the status. `cert`: who
+ * the peer is by its certificate; NULL: it has shown none. *ret: who it is. */
 int listener_check_hello(const struct listener_config *config, const struct hello *hello,
-                         struct hello_reply *reply);
+                         const struct access *cert, struct hello_reply *reply,
+                         struct access *ret);
 
 #endif

@@ -285,6 +285,15 @@ static int get_table(struct dispatch *d, const struct request *r,
     return status;
 }
 
+/* What its role does not allow. */
+static int deny(const struct connection *c, const char *what, const char *name, struct err *err)
+{
+    const struct access *a = &c->access;
+
+    return err_set(err, PS_EDENIED, "%s %.100s: role %s%s%s may not use it", what, name,
+                   access_role_name(a->role), a->job[0] ? " of job " : "", a->job);
+}
+
 static int on_table(struct dispatch *d, struct request *r) ON_SHARD
 {
     struct table_reply answer = { 0 };
@@ -296,8 +305,12 @@ static int on_table(struct dispatch *d, struct request *r) ON_SHARD
         err_set(&err, status, "%s", status_text(status));
     } else if (request_is_from_reader(r) && !asked.must_exist) {
         status = err_set(&err, -EPERM, "table %s: a reader makes no tables", asked.spec.name);
+    } else if (!access_may_use_table(&r->connection->access, asked.spec.name)) {
+        status = deny(r->connection, "table", asked.spec.name, &err);
     } else {
         status = get_table(d, r, &asked, &answer.table_id, &err);
+        if (!status)
+            status = connection_name_table(r->connection, answer.table_id);
         if (!status)
             answer.spec = shard_table(d->config.shard, answer.table_id)->spec;
         answer.features = MESSAGE_FEATURE_WHOLE_TABLES;
@@ -460,6 +473,8 @@ static int join(struct dispatch *d, const struct request *r, const struct join *
 
     if (request_is_from_reader(r))
         return err_set(err, -EPERM, "a reader joins no job");
+    if (!access_may_join(&r->connection->access, asked->job))
+        return deny(r->connection, "job", asked->job, err);
     status = table_admin_may_join(d->config.shard, asked->job, r->now_ms, err);
     if (!status)
         status = check_process(d, r->connection, asked, r->now_ms, err);

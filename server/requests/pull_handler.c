@@ -443,6 +443,8 @@ static int read_pull(struct pull_handler *p, struct request *r, struct err *err)
 
     if (!status)
         status = message_read_pull(r->header, r->head, r->body, r->body_bytes, pull);
+    if (!status)
+        status = connection_check_sections(r->connection, pull->sections, pull->n_sections);
     if (!status && r->packed && !p->received->worker)
         status = shard_pull_plan(p->request->shard, pull,
                                  p->request->frame_max_bytes - UINT16_MAX, value_bytes, err);

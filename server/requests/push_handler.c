@@ -372,6 +372,8 @@ static int read_push(struct push_handler *p, struct pending_push *a, struct requ
 
     if (!status)
         status = message_read_push(r->header, r->head, r->body, r->body_bytes, &a->push);
+    if (!status)
+        status = connection_check_sections(r->connection, a->push.sections, a->push.n_sections);
     if (!status && r->packed)
         status = find_worker(p, a, r->now_ms, &worker);
     if (!status)

@@ -36,6 +36,9 @@ static const struct setting rows[] = {
     { "server", "token", SETTING_TEXT, "TEXT", "", "the cluster's secret", AT(token), 0, 0 },
     { "server", "token-file", SETTING_TEXT, "FILE", "",
       "holds the secret that the node wants to be shown, where --token does not give it; empty: none", AT(token_file), 0, 0 },
+    { "server", "tls-ca", SETTING_TEXT, "FILE", "", "speak TLS; the CA of the node's certificate", AT(tls_ca), 0, 0 },
+    { "server", "tls-cert", SETTING_TEXT, "FILE", "", "certificate that the node is shown", AT(tls_cert), 0, 0 },
+    { "server", "tls-key", SETTING_TEXT, "FILE", "", "its private key", AT(tls_key), 0, 0 },
     { "server", "server-pid", SETTING_U32, "PID", "0",
       "the psd whose CPU time is to be reported; 0: the one that answers, if it is on this machine", AT(server_pid), 0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "30s", "how long a shard may leave everything unanswered", AT(timeout_ms), 1, 86400000 },
@@ -202,6 +205,8 @@ static int run_cases(struct psbench_settings *s, const struct psbench_case *case
     if (!status && s->token_file[0] && !s->local)
         status = token_file_read(&file_os, s->token_file, s->token, err);
     if (!status && !s->local)
+        status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
+    if (!status && !s->local)
         status = psbench_cpu_pin(cpu, err);
     if (!status && !s->local && !s->server_pid)
         s->server_pid = psbench_handshake_find_pid(s);
@@ -289,6 +294,7 @@ int main(int argc, char **argv)
     } else {
         code = run(settings, action);
     }
+    tls_context_free(settings->tls);
     settings_free(&table, settings);
     free(settings);
     return code;

@@ -10,6 +10,7 @@
 #include "common/address.h"
 #include "proto/codec.h"
 #include "worker/client/ps.h"
+#include "worker/client/ps_admin.h"
 
 #define ASK_MS 5000u
 
@@ -93,7 +94,12 @@ uint32_t psbench_handshake_find_pid(const struct psbench_settings *s)
     cJSON *json;
     uint32_t pid = 0;
 
-    if (!is_here(s->server) || ps_admin(s->server, s->token, "status", "", ASK_MS, &text, NULL))
+    if (!is_here(s->server) || ps_admin_one(&(struct ps_admin_plan){ .token = s->token,
+                                                                     .tls = s->tls,
+                                                                     .command = "status",
+                                                                     .argument = "",
+                                                                     .timeout_ms = ASK_MS },
+                                            s->server, &text, NULL))
         return 0;
     json = cJSON_Parse(text);
     if (number(json, "n_nodes") == 1)

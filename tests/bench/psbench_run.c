@@ -280,6 +280,7 @@ int psbench_run(const struct psbench_settings *settings, struct psbench_pools *p
         return err_set(err, status, "no event loop: %s", status_text(status));
     psbench_handshake_hello(settings, &hello);
     channel_loop_init(&r.channels, &r.loop);
+    r.channels.tls = settings->tls;
     r.seek = memory_need(discovery_new(&r.channels, servers, n_servers, &hello, CONNECT_MS,
                                        &discovery_events, &r));
     uv_idle_init(&r.loop, &r.spin);

@@ -25,6 +25,8 @@ struct psbench_settings {
     struct setting_list keys, codecs;
     char server[SETTINGS_TEXT_MAX], token[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX],
         json[SETTINGS_TEXT_MAX];
+    char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
+    struct tls_context *tls; /* owned, of these files; NULL: plain */
     char server_cpu[SETTINGS_TEXT_MAX], client_cpu[SETTINGS_TEXT_MAX];
     char threads[SETTINGS_TEXT_MAX];
     uint32_t dim, depth_wanted, connections, server_pid, rounds;

@@ -18,7 +18,6 @@ struct message {
     struct coord_event event;
     struct coord_item
         items[8]; /* owned texts: a key for each of three nodes, and that of the cluster */
-    /* a key for each of three nodes, and that of the cluster */ /* owned texts: a schedule has no more keys for a group */
 };
 
 struct client {

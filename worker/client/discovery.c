@@ -177,7 +177,7 @@ static void on_closed(void *owner, int why)
     struct discovery *s = owner;
 
     s->connector = NULL;
-    if (why == PS_EHTTP) /* the port of the HTTP endpoint */
+    if (connector_is_final(why))
         fail(s, why, connector_why(why));
     else
         next(s, connector_why(why));

@@ -543,6 +543,7 @@ static int start(struct network_thread *net)
     }
     mailbox_set_batch(&net->mailbox, begin_mails, end_mails);
     channel_loop_init(&net->channels, &net->loop);
+    net->channels.tls = net->options.tls;
     net->now_ms = net->loop_ms = uv_now(&net->loop);
     uv_timer_init(&net->loop, &net->timer);
     uv_timer_start(&net->timer, on_tick, 0, TICK_MS);

@@ -272,6 +272,7 @@ static void ask(struct asking *a, struct ps_admin_node *nodes, uint32_t n)
     a->questions = all;
     a->n_questions = n;
     channel_loop_init(&a->channels, &a->loop);
+    a->channels.tls = a->plan->tls;
     uv_timer_init(&a->loop, &a->cancel);
     if (a->plan->is_cancelled)
         uv_timer_start(&a->cancel, on_cancel, CANCEL_MS, CANCEL_MS);
@@ -369,16 +370,23 @@ int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
                          server, ret, err);
 }
 
+int ps_admin_one(const struct ps_admin_plan *plan, const char *server, char **ret_json,
+                 struct err *err)
+{
+    struct ps_admin_node node = { .server = server };
+
+    ps_admin_ask(plan, &node, 1);
+    if (!node.err.status)
+        *ret_json = node.json;
+    return outcome(&node, err);
+}
+
 int ps_admin(const char *server, const char *token, const char *command, const char *argument,
              uint32_t timeout_ms, char **ret_json, struct err *err)
 {
     const struct ps_admin_plan plan = {
         .token = token, .command = command, .argument = argument, .timeout_ms = timeout_ms
     };
-    struct ps_admin_node node = { .server = server };
 
-    ps_admin_ask(&plan, &node, 1);
-    if (!node.err.status)
-        *ret_json = node.json;
-    return outcome(&node, err);
+    return ps_admin_one(&plan, server, ret_json, err);
 }

@@ -7,6 +7,7 @@
 #define WORKER_CLIENT_PS_ADMIN_H
 
 #include "common/status.h"
+#include "common/tls.h"
 #include "proto/message.h"
 
 /* A node that is asked. */
@@ -19,7 +20,8 @@ struct ps_admin_node {
 /* All is borrowed. */
 struct ps_admin_plan {
     const char *token, *command, *argument;
-    uint32_t timeout_ms; /* without a frame from the node */
+    struct tls_context *tls; /* NULL: plain */
+    uint32_t timeout_ms;     /* without a frame from the node */
     /* Progress is requested every beat_ms until the answer arrives; 0: never. Reported by on_beat of nodes[i]. */
     uint32_t beat_ms;
     const char *beat_command;
@@ -31,6 +33,10 @@ struct ps_admin_plan {
 
 /* Returns when each of the nodes has answered or failed: each has its own err. */
 void ps_admin_ask(const struct ps_admin_plan *plan, struct ps_admin_node *nodes, uint32_t n);
+
+/* Of one node. */
+int ps_admin_one(const struct ps_admin_plan *plan, const char *server, char **ret_json,
+                 struct err *err) MUST_CHECK;
 
 /* The cluster, from this node's handshake. */
 int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,

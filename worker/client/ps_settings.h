@@ -38,6 +38,12 @@
 #define PS_SETTINGS_TOKEN_FILE(ROW) \
     ROW("token-file", SETTING_TEXT, token_file, "FILE", "", 0, 0, "file that holds the token which the servers ask for")
 
+#define PS_SETTINGS_TLS(ROW) \
+    ROW("tls-ca", SETTING_TEXT, tls_ca, "FILE", "", 0, 0, \
+        "speak TLS with the servers, whose certificates are of the CA in this PEM file") \
+    ROW("tls-cert", SETTING_TEXT, tls_cert, "FILE", "", 0, 0, "certificate that the servers are shown (PEM)") \
+    ROW("tls-key", SETTING_TEXT, tls_key, "FILE", "", 0, 0, "private key of tls-cert (PEM)")
+
 #define PS_SETTINGS_PATIENCE(ROW) \
     ROW("connect-timeout", SETTING_MS, connect_timeout_ms, "TIME", "60s", 1, PS_SETTINGS_TIME_MAX, \
         "how long to wait for servers at the start") \

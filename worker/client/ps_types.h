@@ -9,6 +9,7 @@
 
 #include "common/address.h"
 #include "common/status.h"
+#include "common/tls.h"
 #include "proto/codec.h"
 #include "proto/section.h"
 #include "proto/table_spec.h"
@@ -31,8 +32,9 @@ struct ps_origin {
 struct ps_options {
     const char *servers; /* "host:port,host:port": any one of the cluster's nodes is enough */
     const char *token;   /* "" */
-    const char *name;    /* for people: "psworker host:pid" */
-    bool reader;         /* reads only (eval, predict): no job, no clock, never parked */
+    struct tls_context *tls; /* borrowed until ps_close(); NULL: plain */
+    const char *name;        /* for people: "psworker host:pid" */
+    bool reader;             /* reads only (eval, predict): no job, no clock, never parked */
     const char *job;
     uint32_t rank, n_workers;
     enum table_spec_mode mode; /* TABLE_SPEC_MODE_ASYNC, _SSP, _BSP */

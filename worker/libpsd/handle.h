@@ -18,6 +18,7 @@
 #ifndef WORKER_LIBPSD_HANDLE_H
 #define WORKER_LIBPSD_HANDLE_H
 
+#include "common/tls.h"
 #include "common/token_file.h"
 #include "common/unique.h"
 #include "worker/client/ps.h"
@@ -48,6 +49,7 @@ struct psd {
     bool is_reader;
     char job[TABLE_SPEC_NAME_MAX];
     char servers[HANDLE_SERVERS_BYTES], token[TOKEN_FILE_MAX]; /* for node_commands.c */
+    struct tls_context *tls;                                   /* owned; NULL: plain */
 
     _Atomic uint32_t
         n_users; /* threads between handle_enter() and handle_leave(), the last they touch */

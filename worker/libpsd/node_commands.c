@@ -51,6 +51,7 @@ static int find_nodes(struct asking *a)
         memcpy(server, at, n);
         server[n] = '\0';
         status = ps_admin_find(&(struct ps_admin_plan){ .token = a->c->token,
+                                                        .tls = a->c->tls,
                                                         .timeout_ms = SILENCE_MS,
                                                         .is_cancelled = is_cancelled,
                                                         .arg = a },
@@ -80,6 +81,7 @@ static bool command_nodes(struct asking *a, const char *command)
     uint32_t i = 0;
 
     ps_admin_ask(&(struct ps_admin_plan){ .token = a->c->token,
+                                          .tls = a->c->tls,
                                           .command = command,
                                           .argument = a->argument,
                                           .timeout_ms = SILENCE_MS,

@@ -85,6 +85,7 @@ static void free_handle(psd *c)
 {
     handle_scans_free(c->scans);
     ps_close(c->client);
+    tls_context_free(c->tls);
     if (c->is_parents)
         munmap((void *)(uintptr_t)c->is_parents, (size_t)sysconf(_SC_PAGESIZE));
     if (c->fd >= 0)
@@ -142,6 +143,7 @@ static int open_client(psd *c, const struct options *o, struct err *err)
 {
     struct ps_options options = { .servers = o->servers,
                                   .token = o->token,
+                                  .tls = c->tls,
                                   .name = o->name,
                                   .reader = o->reader,
                                   .job = c->job,
@@ -193,6 +195,8 @@ static int open_handle(psd **ret, const struct options *o, struct err *err)
     memcpy(c->servers, o->servers, sizeof c->servers);
     memcpy(c->token, o->token, sizeof c->token); /* options_read() has checked its length */
     status = open_cache(c, o, err);
+    if (!status)
+        status = tls_context_open(o->tls_ca, o->tls_cert, o->tls_key, &c->tls, err);
     if (!status)
         status = open_client(c, o, err);
     if (status)

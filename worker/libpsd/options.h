@@ -15,6 +15,7 @@ struct options {
     uint32_t workers, rank, staleness;
     int mode;
     char token[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX], name[SETTINGS_TEXT_MAX];
+    char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
     uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, push_timeout_ms;
     uint64_t window_bytes, residual_max_bytes;
     uint64_t cache_bytes, max_age_ms; /* 0: no cache */

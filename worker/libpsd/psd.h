@@ -170,6 +170,8 @@ const char *psd_error(void);
  *         mode=async            or ssp, bsp
  *         staleness=4           bound of mode=ssp, in clocks
  *         token= token-file=    what the servers ask for
+ *         tls-ca=               speak TLS: PEM file of the CA that the servers' certificates are of
+ *         tls-cert= tls-key=    PEM files of the certificate that the servers are shown
  *         name=                 for people, in psctl and logs; else PROGRAM host:pid
  *         connect-timeout=60s   how long to wait for servers at the start
  *         give-up=60s           a server away for longer ends the handle

@@ -69,7 +69,10 @@ static void set_up(struct fixture *f)
     channel_loop_init(&f->channels, &f->loop);
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
     connection_set_init(&f->connections, &config);
-    assert_int_equal(connection_set_open(&f->connections, ends[0], 5, &hello, NULL), 0);
+    assert_int_equal(connection_set_open(&f->connections,
+                                         &(struct connection_socket){ .fd = ends[0] }, 5,
+                                         &hello, NULL),
+                     0);
     f->connection = f->connections.first;
     f->peer = (struct peer){ .fd = ends[1], .loop = &f->loop };
 }

@@ -33,7 +33,7 @@ static int on_client(void *owner, const struct listener_client *client)
 
     if (f->client_status)
         return f->client_status;
-    f->client_fd = client->fd;
+    f->client_fd = client->socket.fd;
     f->client_request_id = client->request_id;
     f->client = *client->hello;
     assert_int_equal(client->address->ss_family, AF_INET);
@@ -279,6 +279,7 @@ static void every_reason_to_refuse_has_its_status_and_sentence(void **state)
 {
     struct hello_reply map = { .shards_per_node = 2, .map_id = 77, .n_nodes = 1 }, reply;
     struct listener_config config = { .map = &map, .token = "secret" };
+    struct access access;
     static const struct {
         struct hello hello;
         int status;
@@ -308,7 +309,7 @@ static void every_reason_to_refuse_has_its_status_and_sentence(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        assert_int_equal(listener_check_hello(&config, &cases[i].hello, &reply),
+        assert_int_equal(listener_check_hello(&config, &cases[i].hello, NULL, &reply, &access),
                          cases[i].status);
         assert_int_equal(reply.status, cases[i].status);
         if (cases[i].word)

@@ -60,7 +60,8 @@ void tear_down(struct fixture *f)
     shard_free(f->shard);
 }
 
-struct peer client_of(struct fixture *f, const char *role, uint32_t frame_flags)
+static struct peer open_client(struct fixture *f, const char *role, uint32_t frame_flags,
+                               const struct access *access)
 {
     struct hello hello = {
         .version_min = 1, .version_max = 1, .name = "client", .frame_flags = frame_flags
@@ -70,11 +71,25 @@ struct peer client_of(struct fixture *f, const char *role, uint32_t frame_flags)
 
     snprintf(hello.role, sizeof hello.role, "%s", role);
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
-    assert_int_equal(connection_set_open(&f->connections, ends[0], 1, &hello, NULL), 0);
+    assert_int_equal(
+        connection_set_open(&f->connections,
+                            &(struct connection_socket){ .fd = ends[0], .access = *access }, 1,
+                            &hello, NULL),
+        0);
     p.fd = ends[1];
     assert_true(peer_receive(&p));
     assert_int_equal(p.header.type, FRAME_HELLO_REPLY);
     return p;
+}
+
+struct peer client_of(struct fixture *f, const char *role, uint32_t frame_flags)
+{
+    return open_client(f, role, frame_flags, &(struct access){ .role = ACCESS_ALL });
+}
+
+struct peer client_with(struct fixture *f, const char *role, const struct access *access)
+{
+    return open_client(f, role, 0, access);
 }
 
 /* The next frame is of this type, and answers this request. */

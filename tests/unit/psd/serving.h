@@ -46,6 +46,8 @@ void tear_down(struct fixture *f);
 /* frame_flags: what it understands. */
 struct peer client_of(struct fixture *f, const char *role, uint32_t frame_flags);
 
+struct peer client_with(struct fixture *f, const char *role, const struct access *access);
+
 static inline struct peer client(struct fixture *f, const char *role)
 {
     return client_of(f, role, 0);

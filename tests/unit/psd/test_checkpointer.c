@@ -238,7 +238,10 @@ static struct peer operator_of(struct fixture *f)
 
     enter_main();
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
-    assert_int_equal(admin_server_receive(f->admin_server, ends[0], 1, &hello), 0);
+    assert_int_equal(admin_server_receive(f->admin_server,
+                                          &(struct connection_socket){ .fd = ends[0] }, 1,
+                                          &hello),
+                     0);
     p.fd = ends[1];
     assert_true(peer_receive(&p));
     return p;

@@ -138,7 +138,10 @@ static void set_up(struct fixture *f, size_t parked_bytes_max)
     f->pulls = pull_handler_new(&pulls);
     connection_set_init(&f->connections, &connections);
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
-    assert_int_equal(connection_set_open(&f->connections, ends[0], 1, &hello, NULL), 0);
+    assert_int_equal(connection_set_open(&f->connections,
+                                         &(struct connection_socket){ .fd = ends[0] }, 1,
+                                         &hello, NULL),
+                     0);
     worker = &f->connections.first->worker;
     *worker = (struct connection_worker){ .joined = true,
                                           .job = "job",

@@ -58,7 +58,9 @@ static struct peer connect_peer(struct fixture *f)
     int ends[2];
 
     assert_int_equal(uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0), 0);
-    assert_int_equal(watch_server_receive(f->server, ends[0], 5, &hello), 0);
+    assert_int_equal(watch_server_receive(
+                         f->server, &(struct connection_socket){ .fd = ends[0] }, 5, &hello),
+                     0);
     p.fd = ends[1];
     assert_true(peer_receive(&p));
     assert_int_equal(message_read_hello_reply(&p.header, p.head, &reply), 0);
@@ -235,7 +237,10 @@ static void one_more_than_there_are_places_ends_the_oldest(void **state)
             tear_down(&f);
             return;
         }
-        assert_int_equal(watch_server_receive(f.server, ends[i][0], 5, &hello), 0);
+        assert_int_equal(watch_server_receive(f.server,
+                                              &(struct connection_socket){ .fd = ends[i][0] },
+                                              5, &hello),
+                         0);
         assert_int_equal(count(&f).n_evicted, i == N - 1);
     }
     p = (struct peer){ .fd = ends[0][1], .loop = &f.loop };

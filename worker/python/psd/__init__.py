@@ -32,8 +32,8 @@ def connect(url, job=None, rank=0, workers=1, mode="async", staleness=None, read
     """Joins a job as one of its workers; reader=True: only reads, and nobody waits for it. Returns a Client.
 
     url: "psd://HOST:PORT[,HOST:PORT...][/JOB]", of any one node. mode: async, ssp (with staleness) or bsp. options:
-    those of psd_open() with _ for -: token, token_file, connect_timeout="5s", give_up, pull_timeout, push_timeout,
-    window, name, zstd ...
+    those of psd_open() with _ for -: token, token_file, tls_ca, tls_cert, tls_key, connect_timeout="5s", give_up,
+    pull_timeout, push_timeout, window, name, zstd ...
 
     url may be "etcd://HOST:PORT[,HOST:PORT...]/CLUSTER[/JOB]": etcd then says, once, where the nodes are. coord_ca (over
     TLS), coord_cert, coord_key, coord_user, coord_password_file: as psd's options of these names.

@@ -1,0 +1,105 @@
+/*
+ * TLS 1.3, with certificates at both ends, over OpenSSL. Nothing here reads or writes a socket: a session turns bytes
+ * into bytes, and whoever owns the socket moves them.
+ *
+ *     tls_context     what a process is: its certificate, its key, and the CA that it believes
+ *     tls_session     one connection; of the thread that owns its socket, one after the other
+ *
+ * A context may be used by many threads, and may be read again meanwhile: sessions that have begun keep what they began
+ * with. Who a peer is, its certificate says: access.h. A server's certificate has the role node and the host's name; a
+ * client's any role; both name the cluster that our own certificate names.
+ */
+#ifndef COMMON_TLS_H
+#define COMMON_TLS_H
+
+#include <stdbool.h>
+
+#include "common/access.h"
+#include "common/bytes.h"
+#include "common/status.h"
+
+/* ---- contexts ---- */
+
+struct tls_context;
+
+/* PEM files; "" for one that is not there. */
+struct tls_files {
+    const char *ca;         /* certificates of the CA that peers' are of; wanted */
+    const char *cert, *key; /* our own; a client may have none, then it needs a token */
+};
+
+/* Of our own certificate; 0 if there is none. */
+struct tls_expiry {
+    int64_t unix_s;    /* when it expires */
+    int64_t ca_unix_s; /* the first of the CA's to expire */
+};
+
+/* PS_ESETTING and a sentence that begins with the setting: a file cannot be read, or cert and key do not fit. */
+int tls_context_new(const struct tls_files *files, struct tls_context **ret, struct err *err)
+    MUST_CHECK;
+
+/* As tls_context_new() of a client; *ret is NULL where no file is named: it speaks no TLS. */
+int tls_context_open(const char *ca, const char *cert, const char *key,
+                     struct tls_context **ret, struct err *err) MUST_CHECK;
+
+/* Reads the files again, for sessions to come. On failure everything stays as it was. */
+int tls_context_reload(struct tls_context *t, const struct tls_files *files, struct err *err)
+    MUST_CHECK;
+
+void tls_context_expiry(struct tls_context *t, struct tls_expiry *ret);
+
+/* A server's: peers without a certificate come in. Else they are refused. To be called before the first session. */
+void tls_context_allow_no_certificate(struct tls_context *t);
+
+/* Checks a certificate that another library has received: DER, n_bytes of it. 0 and *ret, or why it is refused. */
+int tls_context_check_peer(struct tls_context *t, const uint8_t *der, size_t n_bytes,
+                           struct access *ret) MUST_CHECK;
+
+/* Its sessions may still be open. NULL is fine. */
+void tls_context_free(struct tls_context *t);
+
+/* ---- sessions ---- */
+
+struct tls_session;
+
+/* The end that was connected to, and the one that connects; host: the name or the numeric address that it asked for.
+ * -ENOMEM. */
+int tls_session_accept(struct tls_context *t, struct tls_session **ret) MUST_CHECK;
+int tls_session_connect(struct tls_context *t, const char *host, struct tls_session **ret)
+    MUST_CHECK;
+
+void tls_session_free(struct tls_session *s);
+
+/* The n_bytes that the next calls read; borrowed until tls_session_left() is 0, or the next call of this. */
+void tls_session_feed(struct tls_session *s, const uint8_t *bytes, size_t n_bytes);
+size_t tls_session_left(const struct tls_session *s);
+
+/* 0 once it is done, -EAGAIN while it wants to be fed, else why it failed. In any case tls_session_reply() is to be
+ * sent. */
+int tls_session_handshake(struct tls_session *s) MUST_CHECK;
+
+/* What is to be sent beside what tls_session_write() gives; mostly empty. Whoever sends it consumes it. */
+struct bytes *tls_session_reply(struct tls_session *s);
+
+/* *ret_bytes of what the peer has written. -EAGAIN: it wants to be fed; UV_EOF: the peer has said its end. */
+int tls_session_read(struct tls_session *s, uint8_t *dst, size_t max_bytes, size_t *ret_bytes)
+    MUST_CHECK;
+
+/* Can tls_session_read() have something without being fed? */
+bool tls_session_has_more(const struct tls_session *s);
+
+/* So much space is taken by what n_bytes become. */
+size_t tls_session_sealed_bytes(size_t n_bytes);
+
+/* Appends what the peer is to get for n_bytes to *out. Where there is space for tls_session_sealed_bytes() it does not
+ * move. */
+int tls_session_write(struct tls_session *s, const uint8_t *bytes, size_t n_bytes,
+                      struct bytes *out) MUST_CHECK;
+
+/* Who the peer is, once the handshake is done; false: it has shown no certificate. */
+bool tls_session_peer(const struct tls_session *s, struct access *ret);
+
+/* Is this the beginning of a TLS connection, and not one of frames or of HTTP? n_bytes: 1 or more. */
+bool tls_is_hello(const uint8_t *bytes, size_t n_bytes);
+
+#endif

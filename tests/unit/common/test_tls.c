@@ -1,0 +1,390 @@
+/* Two sessions whose bytes go from one to the other, without a socket. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include <cmocka.h>
+
+#include "common/tls.h"
+#include "common/tls_cert.h"
+#include "tests/support/seed.h"
+#include "tests/support/tls_dir.h"
+
+static struct tls_dir *dir_of(void **state)
+{
+    return *state;
+}
+
+/* What one end has to say, to the other. */
+static void carry(struct tls_session *from, struct tls_session *to, struct bytes *kept)
+{
+    struct bytes *reply = tls_session_reply(from);
+
+    if (!bytes_len(reply))
+        return;
+    bytes_deinit(kept);
+    *kept = *reply;
+    *reply = (struct bytes){ 0 };
+    tls_session_feed(to, bytes_front(kept), bytes_len(kept));
+}
+
+struct ends {
+    struct tls_session *client, *server;
+    int client_status, server_status;
+    struct bytes to_server, to_client;
+};
+
+static void shake(struct ends *e)
+{
+    e->client_status = e->server_status = -EAGAIN;
+    for (int i = 0; i < 6; i++) {
+        if (e->client_status == -EAGAIN)
+            e->client_status = tls_session_handshake(e->client);
+        carry(e->client, e->server, &e->to_server);
+        if (e->server_status == -EAGAIN)
+            e->server_status = tls_session_handshake(e->server);
+        carry(e->server, e->client, &e->to_client);
+    }
+    if (!e->client_status &&
+        e->server_status) { /* in TLS 1.3 it hears of that with its first read */
+        uint8_t byte;
+        size_t n;
+
+        e->client_status = tls_session_read(e->client, &byte, 1, &n);
+    }
+}
+
+static void connect_ends(struct ends *e, const struct tls_dir *d, const char *client,
+                         const char *server, const char *client_ca, const char *host)
+{
+    struct tls_context *c = tls_dir_context(d, client, client_ca),
+                       *s = tls_dir_context(d, server, "ca");
+
+    *e = (struct ends){ 0 };
+    assert_int_equal(tls_session_connect(c, host, &e->client), 0);
+    assert_int_equal(tls_session_accept(s, &e->server), 0);
+    tls_context_free(c);
+    tls_context_free(s);
+    shake(e);
+}
+
+static void part(struct ends *e)
+{
+    tls_session_free(e->client);
+    tls_session_free(e->server);
+    bytes_deinit(&e->to_server);
+    bytes_deinit(&e->to_client);
+}
+
+static void each_end_knows_why_a_handshake_fails(void **state)
+{
+    static const struct {
+        const char *client, *server, *ca, *host;
+        int client_status, server_status;
+    } cases[] = {
+        { "worker", "node", "ca", "127.0.0.1", 0, 0 },
+        { "worker", "node", "ca", "localhost", 0, 0 },
+        { "node", "node", "ca", "127.0.0.1", 0, 0 },
+        { "worker", "expired", "ca", "127.0.0.1", PS_ETLSEXPIRED, PS_ETLSOWNEXPIRED },
+        { "expired", "node", "ca", "127.0.0.1", PS_ETLSOWNEXPIRED, PS_ETLSEXPIRED },
+        { "worker", "early", "ca", "127.0.0.1", PS_ETLSEXPIRED, PS_ETLSOWNNAME },
+        { "worker", "node", "other", "127.0.0.1", PS_ETLSCA, PS_ETLSOWNCA },
+        { "stranger", "node", "ca", "127.0.0.1", PS_ETLSOWNCA, PS_ETLSCA },
+        { "worker", "away", "ca", "127.0.0.1", PS_ETLSNAME, PS_ETLSOWNNAME },
+        { "worker", "node", "ca", "example.org", PS_ETLSNAME, PS_ETLSOWNNAME },
+        { "worker", "foreign", "ca", "127.0.0.1", PS_ETLSNAME, PS_ETLSOWNNAME },
+        { "foreign", "node", "ca", "127.0.0.1", PS_ETLSNAME, PS_ETLSOWNNAME },
+        { "reader", "admin", "ca", "127.0.0.1", PS_ETLSNAME, PS_ETLSOWNNAME }, /* no node */
+        { "", "node", "ca", "127.0.0.1", PS_ETLSOWNNONE, PS_ETLSNONE },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct ends e;
+
+        connect_ends(&e, dir_of(state), cases[i].client, cases[i].server, cases[i].ca,
+                     cases[i].host);
+        if (e.client_status != cases[i].client_status ||
+            e.server_status != cases[i].server_status)
+            fail_msg("%s to %s: the client says %s, the server %s", cases[i].client,
+                     cases[i].server, status_text(e.client_status),
+                     status_text(e.server_status));
+        part(&e);
+    }
+}
+
+static void who_the_peer_is_its_certificate_says(void **state)
+{
+    struct access peer = { 0 };
+    struct ends e;
+
+    connect_ends(&e, dir_of(state), "ads", "node", "ca", "127.0.0.1");
+    assert_true(tls_session_peer(e.server, &peer));
+    assert_int_equal(peer.role, ACCESS_WORKER);
+    assert_string_equal(peer.job, "ads");
+    assert_string_equal(peer.cluster, "c");
+    assert_true(tls_session_peer(e.client, &peer));
+    assert_int_equal(peer.role, ACCESS_NODE);
+    part(&e);
+}
+
+static void a_server_may_do_without_a_certificate_of_the_peer(void **state)
+{
+    struct tls_context *c = tls_dir_context(dir_of(state), "", "ca"),
+                       *s = tls_dir_context(dir_of(state), "node", "ca");
+    struct ends e = { 0 };
+    struct access peer;
+
+    tls_context_allow_no_certificate(s);
+    assert_int_equal(tls_session_connect(c, "127.0.0.1", &e.client), 0);
+    assert_int_equal(tls_session_accept(s, &e.server), 0);
+    shake(&e);
+    assert_int_equal(e.client_status, 0);
+    assert_int_equal(e.server_status, 0);
+    assert_false(tls_session_peer(e.server, &peer));
+    part(&e);
+    tls_context_free(c);
+    tls_context_free(s);
+}
+
+static void other_protocols_are_refused(void **state)
+{
+    static const char tls12[] = "\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x03"
+                                "01234567890123456789012345678901"
+                                "\x00\x00\x02\xc0\x2f\x01\x00";
+    struct tls_context *t = tls_dir_context(dir_of(state), "node", "ca");
+    struct tls_session *s;
+
+    assert_false(tls_is_hello((const uint8_t *)"PS", 2));
+    assert_false(tls_is_hello((const uint8_t *)"GET /", 5));
+    assert_true(tls_is_hello((const uint8_t *)tls12, 1));
+    assert_true(tls_is_hello((const uint8_t *)tls12, sizeof tls12 - 1));
+    assert_int_equal(tls_session_accept(t, &s), 0);
+    tls_session_feed(s, (const uint8_t *)tls12, sizeof tls12 - 1);
+    assert_int_equal(tls_session_handshake(s), PS_ETLSVERSION);
+    assert_true(bytes_len(tls_session_reply(s)) > 0); /* an alert */
+    tls_session_free(s);
+    assert_int_equal(tls_session_connect(t, "127.0.0.1", &s), 0);
+    assert_int_equal(tls_session_handshake(s), -EAGAIN);
+    tls_session_feed(s, (const uint8_t *)"PSWF a frame of a plain psd", 27);
+    assert_int_equal(tls_session_handshake(s), PS_ETLSPLAIN);
+    tls_session_free(s);
+    tls_context_free(t);
+}
+
+/* All that is written comes, whatever the pieces in which it travels. */
+static void what_is_written_is_read_in_any_pieces(void **state)
+{
+    uint64_t seed = seed_by_the_clock();
+    struct ends e;
+
+    srand((unsigned)seed);
+    connect_ends(&e, dir_of(state), "worker", "node", "ca", "127.0.0.1");
+    assert_int_equal(e.client_status, 0);
+    for (int round = 0; round < 50; round++) {
+        static uint8_t text[100000], read[sizeof text];
+        size_t n = 1 + (size_t)rand() % sizeof text, at = 0, n_read = 0;
+        struct bytes sealed = { 0 };
+
+        for (size_t i = 0; i < n; i++)
+            text[i] = (uint8_t)rand();
+        assert_int_equal(tls_session_write(e.client, text, n, &sealed), 0);
+        assert_true(bytes_len(&sealed) <= tls_session_sealed_bytes(n));
+        while (at < bytes_len(&sealed)) {
+            size_t piece = 1 + (size_t)rand() % 20000, n_now;
+            int status = 0;
+
+            piece = piece < bytes_len(&sealed) - at ? piece : bytes_len(&sealed) - at;
+            tls_session_feed(e.server, bytes_front(&sealed) + at, piece);
+            at += piece;
+            while (!status) {
+                status = tls_session_read(e.server, read + n_read,
+                                          1 + (size_t)rand() % (sizeof read - n_read), &n_now);
+                n_read += status ? 0 : n_now;
+                if (n_read == sizeof read)
+                    break;
+            }
+            assert_true(!status || status == -EAGAIN);
+        }
+        assert_int_equal(n_read, n);
+        assert_memory_equal(read, text, n);
+        bytes_deinit(&sealed);
+    }
+    part(&e);
+}
+
+static void a_changed_byte_ends_the_session(void **state)
+{
+    for (size_t i = 0; i < 60; i++) {
+        struct bytes sealed = { 0 };
+        struct ends e;
+        uint8_t byte[8];
+        size_t n;
+        int status;
+
+        connect_ends(&e, dir_of(state), "worker", "node", "ca", "127.0.0.1");
+        assert_int_equal(tls_session_write(e.client, (const uint8_t *)"some text", 9, &sealed),
+                         0);
+        if (i < bytes_len(&sealed)) {
+            sealed.bytes[i] ^= 0x10;
+            tls_session_feed(e.server, sealed.bytes, bytes_len(&sealed));
+            status = tls_session_read(e.server, byte, sizeof byte, &n);
+            assert_true(status < 0); /* of a longer record the rest is waited for */
+            assert_true(status != -EAGAIN || i == 3 || i == 4);
+        }
+        bytes_deinit(&sealed);
+        part(&e);
+    }
+}
+
+static void random_bytes_never_do_harm(void **state)
+{
+    uint64_t seed = seed_by_the_clock();
+    struct tls_context *t = tls_dir_context(dir_of(state), "node", "ca");
+
+    srand((unsigned)seed);
+    for (int i = 0; i < 2000; i++) {
+        uint8_t bytes[300] = { 0x16, 3, 1 };
+        size_t n = (size_t)rand() % sizeof bytes;
+        struct tls_session *s;
+        int status;
+
+        for (size_t k = i % 2 ? 3 : 0; k < n; k++)
+            bytes[k] = (uint8_t)rand();
+        assert_int_equal(tls_session_accept(t, &s), 0);
+        tls_session_feed(s, bytes, n);
+        status = tls_session_handshake(s);
+        assert_true(status < 0);
+        tls_session_free(s);
+    }
+    tls_context_free(t);
+}
+
+/* ---- files ---- */
+
+static int open_files(const struct tls_dir *d, const char *ca, const char *cert,
+                      const char *key, struct err *err)
+{
+    char paths[3][128] = { "", "", "" };
+    const char *names[] = { ca, cert, key };
+    struct tls_context *t = NULL;
+    int status;
+
+    for (int i = 0; i < 3; i++)
+        if (names[i][0])
+            snprintf(paths[i], sizeof paths[i], "%s/%s", d->path, names[i]);
+    status = tls_context_new(&(struct tls_files){ paths[0], paths[1], paths[2] }, &t, err);
+    if (!status)
+        tls_context_free(t);
+    return status;
+}
+
+static void a_file_that_is_wrong_is_named(void **state)
+{
+    static const struct {
+        const char *ca, *cert, *key, *words;
+    } cases[] = {
+        { "", "node.pem", "node.key", "tls-ca: TLS needs" },
+        { "none.pem", "node.pem", "node.key", "tls-ca: cannot use" },
+        { "node.key", "node.pem", "node.key", "tls-ca: cannot use" },
+        { "ca.pem", "node.pem", "", "tls-cert and tls-key" },
+        { "ca.pem", "", "node.key", "tls-cert and tls-key" },
+        { "ca.pem", "none.pem", "node.key", "tls-cert: cannot use" },
+        { "ca.pem", "node.pem", "none.key", "No such file" },
+        { "ca.pem", "node.pem", "admin.key", "tls-key: cannot use" },
+        { "ca.pem", "node.key", "node.key", "tls-cert: cannot use" },
+        { "ca.pem", "ca.pem", "ca.key", "psd://CLUSTER/ROLE" },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct err err = { 0 };
+
+        assert_int_equal(
+            open_files(dir_of(state), cases[i].ca, cases[i].cert, cases[i].key, &err),
+            PS_ESETTING);
+        if (!strstr(err.text, cases[i].words))
+            fail_msg("found \"%s\", expected \"%s\"", err.text, cases[i].words);
+    }
+}
+
+static void files_that_are_read_again_count_from_then_on(void **state)
+{
+    const struct tls_dir *d = dir_of(state);
+    struct tls_context *t = tls_dir_context(d, "node", "ca");
+    char ca[128], cert[128], key[128];
+    struct tls_expiry before, after;
+    struct tls_files files = { ca, cert, key };
+    struct err err;
+
+    snprintf(ca, sizeof ca, "%s/ca.pem", d->path);
+    snprintf(cert, sizeof cert, "%s/expired.pem", d->path);
+    snprintf(key, sizeof key, "%s/node.key", d->path);
+    tls_context_expiry(t, &before);
+    assert_int_equal(tls_context_reload(t, &files, &err), PS_ESETTING); /* another's key */
+    tls_context_expiry(t, &after);
+    assert_memory_equal(&before, &after, sizeof before);
+    snprintf(key, sizeof key, "%s/expired.key", d->path);
+    assert_int_equal(tls_context_reload(t, &files, &err), 0);
+    tls_context_expiry(t, &after);
+    assert_true(after.unix_s < before.unix_s);
+    assert_true(after.ca_unix_s == before.ca_unix_s);
+    tls_context_free(t);
+}
+
+static void certificates_are_for_their_owner_alone(void **state)
+{
+    const struct tls_dir *d = dir_of(state);
+    char cert[128], key[128];
+    struct tls_cert_plan plan = {
+        .cert = cert, .key = key, .name = "again", .until_unix_s = 1
+    };
+    struct stat found;
+    struct err err;
+
+    snprintf(cert, sizeof cert, "%s/node.pem", d->path);
+    snprintf(key, sizeof key, "%s/node.key", d->path);
+    assert_int_equal(stat(key, &found), 0);
+    assert_int_equal(found.st_mode & 0777, 0600);
+    assert_int_equal(stat(cert, &found), 0);
+    assert_int_equal(found.st_mode & 0777, 0600);
+    assert_int_equal(tls_cert_make(&plan, &err), -EEXIST);
+}
+
+static int set_up(void **state)
+{
+    *state = malloc(sizeof(struct tls_dir));
+    tls_dir_make(*state);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    tls_dir_remove(*state);
+    free(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_end_knows_why_a_handshake_fails),
+        cmocka_unit_test(who_the_peer_is_its_certificate_says),
+        cmocka_unit_test(a_server_may_do_without_a_certificate_of_the_peer),
+        cmocka_unit_test(other_protocols_are_refused),
+        cmocka_unit_test(what_is_written_is_read_in_any_pieces),
+        cmocka_unit_test(a_changed_byte_ends_the_session),
+        cmocka_unit_test(random_bytes_never_do_harm),
+        cmocka_unit_test(a_file_that_is_wrong_is_named),
+        cmocka_unit_test(files_that_are_read_again_count_from_then_on),
+        cmocka_unit_test(certificates_are_for_their_owner_alone),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,92 @@
+/* psctl cert: what it makes fits together, and what is there stays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "deploy/psctl/cert.h"
+
+static const char *const names[] = { "ca", "node", "worker", "reader", "operator", "admin" };
+
+static void path_of(const char *dir, const char *name, const char *ending, char dst[static 128])
+{
+    snprintf(dst, 128, "%.60s/%.20s.%.8s", dir, name, ending);
+}
+
+static void remove_all(const char *dir)
+{
+    char path[128];
+
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        path_of(dir, names[i], "pem", path);
+        unlink(path);
+        path_of(dir, names[i], "key", path);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+static void one_command_makes_all_that_a_trial_needs(void **state)
+{
+    struct options o = { .cluster = "c", .job = "ads", .days = 2 };
+    char dir[] = "/tmp/psctl-cert-XXXXXX", sub[64], ca[128], cert[128], key[128];
+    const char *words[] = { sub };
+    struct stat before, after;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(sub, sizeof sub, "%s/tls", dir);
+    assert_int_equal(cert_run(&o, words, 1), EXIT_ANSWERED);
+    path_of(sub, "ca", "pem", ca);
+    for (size_t i = 1; i < COUNT_OF(names); i++) {
+        struct tls_context *t;
+        struct err err;
+
+        path_of(sub, names[i], "pem", cert);
+        path_of(sub, names[i], "key", key);
+        assert_int_equal(tls_context_open(ca, cert, key, &t, &err), 0);
+        tls_context_free(t);
+        assert_int_equal(stat(key, &before), 0);
+        assert_int_equal(before.st_mode & 0777, 0600);
+    }
+    assert_int_equal(unlink(cert), 0); /* of admin, with its key */
+    assert_int_equal(unlink(key), 0);
+    assert_int_equal(stat(ca, &before), 0);
+    assert_int_equal(cert_run(&o, words, 1), EXIT_ANSWERED);
+    assert_int_equal(stat(ca, &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino);
+    assert_int_equal(access(cert, F_OK), 0);
+    remove_all(sub);
+    rmdir(dir);
+}
+
+static void a_name_that_no_certificate_can_have_is_refused(void **state)
+{
+    struct options o = { .cluster = "a/b", .days = 2 };
+    const char *words[] = { "/nowhere/tls" };
+
+    (void)state;
+    assert_int_equal(cert_run(&o, words, 1), EXIT_FAILED);
+    strcpy(o.cluster, "c");
+    strcpy(o.job, "a job");
+    assert_int_equal(cert_run(&o, words, 1), EXIT_FAILED);
+    o.job[0] = '\0';
+    assert_int_equal(cert_run(&o, words, 1), EXIT_FAILED); /* no such folder */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_command_makes_all_that_a_trial_needs),
+        cmocka_unit_test(a_name_that_no_certificate_can_have_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
