@@ -64,7 +64,8 @@ static char *render_prometheus(void *http, const struct node_report *node)
 }
 
 /* Without a history, as before http_keep_history(), it is an empty one. */
-static char *render_history(struct http *h, enum history_step step, const struct node_report *node)
+static char *render_history(struct http *h, enum history_step step,
+                            const struct node_report *node)
 {
     struct history *history = events_history(h->events);
 

@@ -12,6 +12,7 @@ const state = {
   lists: null, listsBefore: null,
   seconds: null, minutes: null, /* { slot, time: of slot, in s, n, series: {name: values} } */
   curves: new Map(),
+  isOpen: false,  /* the first answers have come: what is shown first has rates */
   heard: 0,       /* performance.now() of the newest answer */
 };
 
@@ -541,7 +542,7 @@ function showStorage(s) {
   const c = s.checkpoints, d = s.disk;
   const fills = d && d.fill_over_ms && d.fill_bytes_per_s ? "full in " + format.lasting(d.free_bytes / d.fill_bytes_per_s * 1000) + " at this rate" : "";
   const every = c.every_ms ? "every " + format.lasting(c.every_ms) : "only when asked";
-  const safe = { off: "rows live in memory alone", async: "pushes are acknowledged before the log is synced", fsync: "pushes are acknowledged when the log is synced" };
+  const safe = { off: "rows live in memory alone", none: "there is no log: a restart loses what is newer than a checkpoint", async: "pushes are acknowledged before the log is synced", fsync: "pushes are acknowledged when the log is synced" };
   tiles(at("storage-tiles"), [
     ["Durability", s.durability, safe[s.durability] || ""],
     ["Last checkpoint", c.last_unix_ms ? ago(s.now_unix_ms - c.last_unix_ms) : "none", c.last_error || (c.last_number ? "number " + c.last_number + ", " + every : every), { kind: c.last_error ? "bad" : "" }],
@@ -612,7 +613,7 @@ const SHOW = { overview: showOverview, jobs: showJobs, tables: showTables, stora
 
 function show() {
   const s = state.stats;
-  if (!s) return;
+  if (!s || !state.isOpen) return;
   showHead(s);
   SHOW[state.tab](s);
   drawCharts(state.tab);
@@ -752,6 +753,8 @@ async function watch() {
 async function start() {
   readAddress();
   await Promise.all([askHistory("seconds"), askLists()]);
+  state.isOpen = true;
+  show();
   listen();
   setInterval(watch, RETRY_MS);
   setInterval(askLists, LISTS_MS);
