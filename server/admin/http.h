@@ -33,8 +33,8 @@ struct http_names {
         *hosts; /* more, without port; "*" allows all. Borrowed until http_stop(); NULL: none */
 };
 
-/* address: "127.0.0.1:7071", "[::1]:7071", "name:7071"; port 0 takes a free one. `with_report` is called on three threads
- * of its own, until http_stop(). */
+/* address: "127.0.0.1:7071", "[::1]:7071", "name:7071"; port 0 takes a free one. `with_report` is called on three
+ * threads of its own, until http_stop(). */
 int http_start(const char *address, const struct http_names *names,
                stats_with_report with_report, void *node, struct http **ret_http,
                struct err *err) MUST_CHECK;

@@ -218,7 +218,7 @@ static void too_many_listeners_are_refused_until_one_goes(void **state)
 }
 
 /* It holds up nobody, and its time runs from the last event that it took. */
-static void a_slow_listener_is_cut_off_and_the_others_go_on(void **state)
+static void a_slow_listener_is_closed_and_the_others_go_on(void **state)
 {
     static char answer[ANSWER_BYTES];
     struct http_server_counts counts;
@@ -385,7 +385,7 @@ static void make_on(void *arg)
 }
 
 /* Three threads: the maker, the server, and listeners that come and go in the middle of events. */
-static void listeners_that_come_and_go_meet_events_at_any_moment(void **state)
+static void listeners_come_and_go_in_the_middle_of_events(void **state)
 {
     enum { N = 12, N_ROUNDS = 40 };
     static char answer[ANSWER_BYTES];
@@ -438,7 +438,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_listener_gets_each_event),
         cmocka_unit_test(too_many_listeners_are_refused_until_one_goes),
-        cmocka_unit_test(a_slow_listener_is_cut_off_and_the_others_go_on),
+        cmocka_unit_test(a_slow_listener_is_closed_and_the_others_go_on),
         cmocka_unit_test(a_stop_ends_every_answer),
         cmocka_unit_test(a_long_event_leaves_jobs_and_waits_out),
         cmocka_unit_test(head_has_no_body),
@@ -446,7 +446,7 @@ int main(void)
         cmocka_unit_test(without_memory_an_event_is_missing_and_the_next_one_comes),
         cmocka_unit_test(without_memory_for_the_history_there_is_a_sentence),
 #endif
-        cmocka_unit_test(listeners_that_come_and_go_meet_events_at_any_moment),
+        cmocka_unit_test(listeners_come_and_go_in_the_middle_of_events),
         cmocka_unit_test(the_thread_makes_an_event_for_the_first_listener_at_once),
     };
 

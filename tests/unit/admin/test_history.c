@@ -197,11 +197,11 @@ static void a_jump_of_the_wall_clock_moves_all_points(void **state)
     history_free(h);
 }
 
-/* --- against a twin: all samples, in a list --- */
+/* --- against all samples, in a list --- */
 
 #define N_SAMPLES 6000
 
-struct twin {
+struct sample_list {
     uint64_t second[N_SAMPLES];
     uint32_t rss[N_SAMPLES], waits[N_SAMPLES];
     size_t n;
@@ -212,7 +212,7 @@ static const cJSON *find_series(const cJSON *json, const char *name)
     return cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItem(json, "series"), name);
 }
 
-static void check_seconds(const struct twin *t, const cJSON *json)
+static void check_seconds(const struct sample_list *t, const cJSON *json)
 {
     uint64_t last = t->second[t->n - 1], first = t->second[0];
     const cJSON *rss = find_series(json, "rss_bytes"), *item = rss->child;
@@ -229,7 +229,7 @@ static void check_seconds(const struct twin *t, const cJSON *json)
     }
 }
 
-static void check_minutes(const struct twin *t, const cJSON *json)
+static void check_minutes(const struct sample_list *t, const cJSON *json)
 {
     uint64_t last = t->second[t->n - 1] / 60, first = t->second[0] / 60;
     int n = last - first < HISTORY_MINUTES ? (int)(last - first) : (int)HISTORY_MINUTES;
@@ -270,7 +270,7 @@ static uint64_t step_of(uint64_t random)
 
 static void a_random_run_is_what_a_list_of_all_samples_says(void **state)
 {
-    static struct twin t;
+    static struct sample_list t;
     uint64_t random = seed_by_the_clock(), second = 1 + next_random(&random) % 100000;
     struct history *h = history_new(2);
     struct node n;
