@@ -28,6 +28,14 @@ struct learning_report {
     bool has_one_class; /* of its rows: there is no AUC */
 };
 
+static inline const char *learning_stage_name(uint32_t stage)
+{
+    static const char *const names[LEARNING_STAGES] = { "read",    "fetch",   "servers",
+                                                        "compute", "deliver", "network" };
+
+    return names[stage];
+}
+
 /* False also for NaN. */
 static inline bool learning_is_within(float value, float max)
 {

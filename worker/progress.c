@@ -207,14 +207,14 @@ static void show_state(struct progress *p, const struct progress_state *state)
 
 /* ---- for the servers ---- */
 
-static void put_busy(struct learning_report *r, const struct stage_times *stages, double seconds)
+static void put_busy(struct learning_report *r, const struct stage_times *stages,
+                     double seconds)
 {
     _Static_assert(STAGE_TIMES_N == LEARNING_STAGES, "the stages of a report");
     const uint64_t wall_ns = seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
 
     for (uint32_t i = 0; i < LEARNING_STAGES; i++)
-        r->busy[i] =
-            (uint16_t)lround(1000 * stage_times_share(stages, (enum stage)i, wall_ns));
+        r->busy[i] = (uint16_t)lround(1000 * stage_times_share(stages, (enum stage)i, wall_ns));
 }
 
 static uint32_t at_most_u32(uint64_t n)

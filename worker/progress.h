@@ -20,17 +20,17 @@ struct progress;
 
 /* A snapshot of the trainer's counters. */
 struct progress_state {
-    uint32_t epoch, n_epochs;  /* epoch from 0 */
-    uint64_t step;             /* of this worker */
-    uint64_t clock;            /* steps finished, as the servers count them */
-    uint64_t samples;          /* trained on so far, all epochs */
-    uint64_t samples_before;   /* by earlier processes of this rank, as full batches count */
-    uint64_t samples_expected; /* of all epochs; 0: not known */
-    double loss_sum;           /* of the batches' mean losses since the last report, */
-    uint64_t loss_n;           /* and their number */
+    uint32_t epoch, n_epochs;   /* epoch from 0 */
+    uint64_t step;              /* of this worker */
+    uint64_t clock;             /* steps finished, as the servers count them */
+    uint64_t samples;           /* trained on so far, all epochs */
+    uint64_t samples_before;    /* by earlier processes of this rank, as full batches count */
+    uint64_t samples_expected;  /* of all epochs; 0: not known */
+    double loss_sum;            /* of the batches' mean losses since the last report, */
+    uint64_t loss_n;            /* and their number */
     double unreported_loss_sum; /* the same since the last report to the servers */
     uint64_t unreported_loss_n;
-    double epoch_loss_sum;     /* of the epoch with the last step */
+    double epoch_loss_sum; /* of the epoch with the last step */
     uint64_t epoch_loss_n;
     uint32_t loss_epoch; /* which one that is */
     struct ps_stats store;

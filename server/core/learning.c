@@ -90,8 +90,8 @@ static bool begins_point(const struct learning_curve *c, uint64_t raw_ms, uint64
     const uint64_t lasted_ms =
         raw_ms > c->began_ms ? raw_ms - c->began_ms : c->began_ms - raw_ms;
 
-    return !c->n || (lasted_ms >= LEARNING_POINT_MS &&
-                     samples - c->began_samples >= c->step_samples);
+    return !c->n ||
+           (lasted_ms >= LEARNING_POINT_MS && samples - c->began_samples >= c->step_samples);
 }
 
 static void add_point(struct learning_curve *c, const struct learning_point *next,
@@ -192,8 +192,7 @@ static void add_worker(struct learning_summary *s, const struct worker *w, doubl
         return;
     s->loss = *weight_sum > 0 ? mean(s->loss, *weight_sum, l->loss, weight) : l->loss;
     for (uint32_t i = 0; i < LEARNING_STAGES; i++)
-        s->busy[i] =
-            mean(s->busy[i], *weight_sum, (float)((double)l->busy[i] / 1000), weight);
+        s->busy[i] = mean(s->busy[i], *weight_sum, (float)((double)l->busy[i] / 1000), weight);
     *weight_sum += weight;
 }
 

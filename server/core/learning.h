@@ -36,7 +36,7 @@ struct learning_point {
 };
 
 struct learning_curve {
-    uint64_t step_samples;            /* that a point takes at least */
+    uint64_t step_samples; /* that a point takes at least */
     /* The first report of the last point, which may grow. Its time may be after, if the clock was set back since. */
     uint64_t began_ms, began_samples;
     uint32_t n;

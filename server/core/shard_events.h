@@ -122,8 +122,8 @@ struct shard_event {
 static inline bool shard_event_is_asked_for(enum shard_event_type type)
 {
     return type == SHARD_EVENT_PUSH || type == SHARD_EVENT_TABLE || type == SHARD_EVENT_JOIN ||
-           type == SHARD_EVENT_COMBINE || type == SHARD_EVENT_DROP || type == SHARD_EVENT_SPEC ||
-           type == SHARD_EVENT_LEARNED;
+           type == SHARD_EVENT_COMBINE || type == SHARD_EVENT_DROP ||
+           type == SHARD_EVENT_SPEC || type == SHARD_EVENT_LEARNED;
 }
 
 struct shard_events {

@@ -354,9 +354,9 @@ static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
     if (options->reader)
         return;
     if (doubts_itself(cluster))
-        ret->suspects.items[ret->suspects.n++] = (struct suspect){
-            .rank = options->rank, .incarnation = cluster->origin.incarnation
-        };
+        ret->suspects.items[ret->suspects.n++] =
+            (struct suspect){ .rank = options->rank,
+                              .incarnation = cluster->origin.incarnation };
     suspects_ask(cluster->suspects, shard, &ret->suspects);
 }
 

@@ -72,8 +72,8 @@ static struct learning_report merged(const struct learning_report *before,
         both.loss = (float)(((double)before->loss * n_before + (double)report->loss * n) /
                             (n_before + n));
     }
-    both.steps = before->steps > UINT32_MAX - report->steps ? UINT32_MAX
-                                                            : before->steps + report->steps;
+    both.steps =
+        before->steps > UINT32_MAX - report->steps ? UINT32_MAX : before->steps + report->steps;
     return both;
 }
 

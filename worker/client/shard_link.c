@@ -10,7 +10,8 @@
 #include "common/memory.h"
 #include "worker/client/link_phase.h"
 
-#define REPORT_MS 500u /* from a heartbeat to the next one that goes early, as there is a report */
+#define REPORT_MS \
+    500u /* from a heartbeat to the next one that goes early, as there is a report */
 #define GREET_MS 5000u /* for each step from TCP to ready, and for a farewell */
 #define FRAME_LIMIT_MAX (1u << 30)
 
