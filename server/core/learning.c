@@ -209,30 +209,27 @@ void learning_summarise(const struct job *job, struct learning_summary *ret)
 
 /* ---- as bytes ---- */
 
+#define NAN_BITS 0x7fc00000u /* of what is not known: one of many NaN */
+
 static void put_float(struct snapshot_writer *w, float value)
 {
     uint32_t bits;
 
     memcpy(&bits, &value, sizeof bits);
-    snapshot_put_u32(w, bits);
+    snapshot_put_u32(w, isnan(value) ? NAN_BITS : bits);
 }
 
-static float get_float(struct snapshot_reader *src)
+/* Within 0 and max, or not known. */
+static float get_maybe(struct snapshot_reader *src, float max)
 {
     const uint32_t bits = snapshot_get_u32(src);
     float value;
 
+    if (bits == NAN_BITS)
+        return NAN;
     memcpy(&value, &bits, sizeof value);
+    src->bad = src->bad || !learning_is_within(value, max);
     return value;
-}
-
-/* Within 0 and max, or NaN. */
-static float get_maybe(struct snapshot_reader *src, float max)
-{
-    const float value = get_float(src);
-
-    src->bad = src->bad || !(isnan(value) || learning_is_within(value, max));
-    return isnan(value) ? NAN : value;
 }
 
 static uint64_t get_upto(struct snapshot_reader *src, uint64_t max)

@@ -14,7 +14,7 @@
 #include "proto/learning.h"
 
 #define LEARNING_POINTS_MAX 512u
-#define LEARNING_POINT_MS 500u  /* reports of several workers within it make one point */
+#define LEARNING_POINT_MS 200u  /* reports of several workers within it make one point */
 #define LEARNING_REPORT_MS 250u /* between two reports of a worker that count, on average, */
 #define LEARNING_SHARE_MS 20u   /* and at least so long times the number of workers; */
 #define LEARNING_BURST 8u       /* so many of them at once */
