@@ -164,12 +164,16 @@ static void put_axes(FILE *out, const struct frame *f, double x_step, double y_s
     const double bottom = f->top + PANEL;
     char cell[FIELD_CELL_MAX];
 
-    for (double y = f->y.min; y <= f->y.max + y_step / 2; y += y_step) {
+    for (int i = 0; i <= (int)((f->y.max - f->y.min) / y_step + 0.5); i++) {
+        const double y = f->y.min + i * y_step;
+
         fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fH%.1f\"/>\n", LEFT, y_of(f, y),
                 WIDTH - RIGHT);
         put_text(out, LEFT - 8, y_of(f, y) + 4, "end", tick_text(cell, y));
     }
-    for (double x = f->x.min; x <= f->x.max + x_step / 2; x += x_step) {
+    for (int i = 0; i <= (int)((f->x.max - f->x.min) / x_step + 0.5); i++) {
+        const double x = f->x.min + i * x_step;
+
         fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fV%.1f\"/>\n", x_of(f, x), f->top,
                 bottom);
         put_text(out, x_of(f, x), bottom + 16, "middle", tick_text(cell, x));
@@ -327,7 +331,7 @@ void curve_put_text(const cJSON *points, FILE *out)
     (void)round_range(&y, LINES);
     fputs("\nloss\n", out);
     for (int line = LINES - 1; line >= 0; line--) {
-        fprintf(out, "%8.4f |", y.min + (y.max - y.min) * line / (LINES - 1));
+        fprintf(out, "%8.4g |", y.min + (y.max - y.min) * line / (LINES - 1));
         for (uint32_t i = 0; i < COLUMNS; i++) {
             const double at = (means[i] - y.min) / (y.max - y.min) * (LINES - 1);
 

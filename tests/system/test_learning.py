@@ -81,15 +81,16 @@ def check_psctl(psd, points):
 
 def test_the_curve_is_what_the_worker_logs_and_outlives_a_restart(psds, tmp_path):
     psd = psds("--shards", 2)
-    out, _ = finish(psworker("train", *ADULT, "--servers", psd.address, "--epochs", 30, "--progress-every", "600ms", "--eval-every", 1500,
+    out, _ = finish(psworker("train", *ADULT, "--servers", psd.address, "--epochs", 12, "--progress-every", "400ms", "--eval-every", 1000,
                              "--json", "-"))
     lines, validations, end = events(out, "progress"), events(out, "validation"), events(out, "result")[0]
     points = wait_for("the last validation", lambda: near(job_of(psd)["auc"] or 0, end["auc"]) and curve(psd))
     check_shape(points)
     assert lines and validations
-    for line in lines:
-        point = next((p for p in points if p["loss"] is not None and near(p["loss"], line["loss"])), None)
-        assert point and point["samples"] >= line["samples"], (line, points)  # more, if a validation came with it
+    # A line's report that was overtaken before it left is merged with the next one: so may the last be, and on a busy machine others.
+    same = [(line, p) for line in lines for p in points if p["loss"] is not None and near(p["loss"], line["loss"])]
+    assert same and all(p["samples"] >= line["samples"] for line, p in same), (lines, points)  # more, if a validation came with it
+    assert all(0 < p["loss"] < 1 for p in points if p["loss"] is not None) and sum(p["loss"] is not None for p in points) <= len(lines) + 1
     got = [(p["auc"], p["logloss"]) for p in points if p["auc"] is not None]
     assert near(got[-1][0], end["auc"]) and near(got[-1][1], end["logloss"])
     assert all(any(near(auc, v["auc"]) for v in [*validations, end]) for auc, _ in got)
