@@ -23,6 +23,7 @@
 #include "worker/client/push_journal.h"
 #include "worker/compute/device.h"
 #include "worker/data/synth.h"
+#include "worker/client/learning_outbox.h"
 #include "worker/evaluate.h"
 #include "worker/job_peers.h"
 #include "worker/key_command.h"
@@ -86,6 +87,7 @@ static int run_deinit(struct command_context *r, int status, struct err *err)
         close(r->state_fd);
     setup_deinit(&r->setup);
     stop_signal_close(r->stop);
+    learning_outbox_free(r->settings.outbox);
     tls_context_free(r->settings.tls);
     settings_free(&settings_worker, &r->settings);
     free(r);
@@ -149,6 +151,8 @@ static int final_validation(struct command_context *r, struct trainer *t,
     }
     if (!status)
         status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad, err);
+    if (!status)
+        progress_report_validation(r->progress, &t->state, ret);
     return status;
 }
 
@@ -307,6 +311,7 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
     int status = model_tables_end(r->tables, err);
 
     r->is_stopped_early = stop_signal_asked(r->stop);
+    progress_report(r->progress, &t->state);
     if (!status)
         status = r->store->ops->leave(r->store, err);
     if (status == PS_EFENCED) { /* joined again: say goodbye as the new incarnation */
@@ -430,8 +435,11 @@ static int prepare(struct command_context *r, struct err *err)
 static int train(struct command_context *r, struct err *err)
 {
     struct trainer *t;
-    int status = prepare(r, err);
+    int status;
 
+    if (!r->settings.local) /* without memory for it nothing is reported */
+        r->settings.outbox = learning_outbox_new(r->settings.job, r->settings.rank);
+    status = prepare(r, err);
     if (status)
         return status;
     r->stop = stop_signal_start();

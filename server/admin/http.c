@@ -38,7 +38,8 @@ struct http {
 /* One short answer in the making, on the HTTP thread. */
 struct reply_stream {
     const struct endpoint *endpoint;
-    char *text; /* owned; NULL: no memory */
+    const char *job; /* of the query; borrowed; "": none */
+    char *text;      /* owned; NULL: no memory */
     unsigned code;
 };
 
@@ -125,6 +126,11 @@ static void make_ready(struct reply_stream *a, const struct node_report *node)
         set_sentence(a, MHD_HTTP_OK, "ready");
 }
 
+static void make_curve(struct reply_stream *a, const struct node_report *node)
+{
+    a->text = render_curve(node, a->job);
+}
+
 static const struct endpoint endpoints[] = {
     { "/stats", "application/json", NULL, PAGE_STATS },
     { "/metrics", "text/plain; version=0.0.4; charset=utf-8", NULL, PAGE_METRICS },
@@ -132,6 +138,7 @@ static const struct endpoint endpoints[] = {
     { "/history/day", "application/json", NULL, PAGE_HISTORY_DAY },
     { "/healthz", "text/plain; charset=utf-8", make_health, 0 },
     { "/readyz", "text/plain; charset=utf-8", make_ready, 0 },
+    { "/curve", "application/json", make_curve, 0 },
 };
 
 static enum MHD_Result send_file(struct MHD_Connection *connection,
@@ -153,7 +160,10 @@ static void use_report(void *arg, const struct node_report *node)
 static enum MHD_Result send_short(struct http *h, struct MHD_Connection *connection,
                                   const struct endpoint *endpoint)
 {
-    struct reply_stream a = { .endpoint = endpoint, .code = MHD_HTTP_OK };
+    const char *job = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "job");
+    struct reply_stream a = { .endpoint = endpoint,
+                              .job = job ? job : "",
+                              .code = MHD_HTTP_OK };
     struct MHD_Response *response;
 
     h->with_report(h->node, use_report, &a);
@@ -254,10 +264,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         if (strcmp(url, endpoints[i].path) == 0)
             return endpoints[i].make ? send_short(h, connection, &endpoints[i])
                                      : send_page_text(h, connection, &endpoints[i]);
-    return http_server_send_sentence(
-        connection, MHD_HTTP_NOT_FOUND,
-        "no such page; there are / /stats /metrics /history /history/day /events /healthz "
-        "/readyz\n");
+    return http_server_send_sentence(connection, MHD_HTTP_NOT_FOUND,
+                                     "no such page; there are / /stats /metrics "
+                                     "/curve?job=NAME /history /history/day /events "
+                                     "/healthz /readyz\n");
 }
 
 static const char no_handshake[] =

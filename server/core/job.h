@@ -8,6 +8,7 @@
 #include "common/histogram.h"
 #include "common/status.h"
 #include "proto/table_spec.h"
+#include "server/core/learning.h"
 
 #define MEMBERSHIP_N_JOBS_MAX 64u
 #define MEMBERSHIP_N_WORKERS_MAX 1024u /* of one job */
@@ -81,6 +82,7 @@ struct worker {
     /* Clocks that the others went on for while it was away: its clock was moved up by so many in all. As far as this
      * process and the log since the checkpoint know. */
     uint64_t n_skipped;
+    struct learning_worker learning;
 };
 
 struct job {
@@ -99,6 +101,7 @@ struct job {
     uint64_t opener;    /* connection_worker.opener of the join that started it; 0: not known */
     uint64_t host;      /* connection.host of the same; 0: not known */
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
+    struct learning_curve *curve; /* owned; NULL: no worker has reported yet */
 };
 
 /* A join request. */
