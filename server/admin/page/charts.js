@@ -30,7 +30,7 @@ const format = (() => {
   return {
     count, bytes, nanos, lasting,
     rate: n => count(n) + "/s", byteRate: n => bytes(n) + "/s", cores: n => fixed(n, 2),
-    real: n => Math.abs(n) >= 1000 ? count(n) : Number(n.toPrecision(4)).toString(),
+    real: n => Math.abs(n) >= 1000 ? count(n) : n !== 0 && Math.abs(n) < .0001 ? n.toExponential(1) : Number(n.toPrecision(4)).toString(),
     percent: n => (n * 100).toFixed(n < .1 ? 1 : 0) + " %",
   };
 })();
@@ -52,7 +52,8 @@ const Chart = (() => {
   let next = 1;
 
   /* spec: title, unit (a function of format), summary ("greatest" or "least"), over ("time" or a word for x), empty (a
-     sentence), from0, log, whole. */
+     sentence), from0, log, whole, sparse: its values
+     are few, and joined. */
   class Figure {
     constructor(spec) {
       this.spec = { unit: format.count, over: "time", from0: true, ...spec };
@@ -138,7 +139,7 @@ const Chart = (() => {
         axes: this.axes(),
         series: [{}, ...this.lines.map(l => ({
           label: l.label, stroke: color("--s" + l.color), width: 1.6, dash: l.dashed ? [5, 4] : undefined,
-          points: { show: (u, i) => u.data[i].filter(v => v !== null).length < 3, size: 5 }, spanGaps: false,
+          points: { show: (u, i) => u.data[i].filter(v => v !== null).length < (this.spec.sparse ? 40 : 3), size: 5 }, spanGaps: !!this.spec.sparse,
         }))],
         hooks: { setCursor: [u => this.onCursor(u.cursor.idx)] },
       }, this.data(), this.box);
@@ -169,7 +170,7 @@ const Chart = (() => {
       set(this.nowTitle, at === null ? "now" : "there");
       this.lines.forEach((l, i) => {
         const known = l.values.filter(v => v !== null && v !== undefined), cells = this.cells[i];
-        set(cells[0], show(l.values[at === null ? l.values.length - 1 : at]));
+        set(cells[0], show(at !== null ? l.values[at] : this.spec.sparse ? known[known.length - 1] : l.values[l.values.length - 1]));
         set(cells[1], show(known.reduce((a, b) => a + b, 0) / known.length));
         set(cells[2], show(this.spec.summary === "least" ? Math.min(...known) : Math.max(...known)));
       });

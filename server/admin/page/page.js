@@ -367,20 +367,21 @@ const jobsGrid = {
   ],
 };
 
+/* A bar for each stage of a worker's pipeline; the stages run side by side, so the busiest one sets the speed. */
 function shareBars(busy) {
-  const box = element("span", undefined, "inline"), entries = typeof busy === "number" ? [["busy", busy]] : Object.entries(busy || {});
+  const box = element("span", undefined, "inline"), entries = Object.entries(busy);
+  const most = entries.reduce((a, b) => b[1] > a[1] ? b : a, ["", 0]);
+  box.append(element("span", most[0] + " " + format.percent(most[1]), "stage"));
   for (const [stage, share] of entries) {
     const bar = element("span", undefined, "share"), fill = element("i", undefined, "c1"), word = element("span", stage + " " + format.percent(share), "unseen");
     fill.style.width = Math.min(100, share * 100) + "%";
     bar.title = stage + " " + format.percent(share);
     bar.append(fill);
-    bar.style.width = 6 / entries.length + "rem";
-    bar.style.marginLeft = "2px";
     box.append(bar, word);
   }
   return box;
 }
-const busyText = busy => typeof busy === "number" ? format.percent(busy) : Object.entries(busy || {}).map(([k, v]) => k + " " + format.percent(v)).join(", ");
+const busyText = busy => Object.entries(busy).map(([k, v]) => k + " " + format.percent(v)).join(", ");
 
 function workersGrid(workers) {
   const columns = [
@@ -393,17 +394,17 @@ function workersGrid(workers) {
   if (workers.some(w => known(w.samples_per_s))) columns.push({ title: "samples/s", text: w => maybe(w.samples_per_s, format.count) });
   if (workers.some(w => known(w.loss))) columns.push({ title: "loss", text: w => maybe(w.loss, format.real) });
   if (workers.some(w => known(w.busy)))
-    columns.push({ title: "busy", left: true, text: w => known(w.busy) ? busyText(w.busy) : "\u2013", node: w => known(w.busy) ? shareBars(w.busy) : element("span", "\u2013") });
+    columns.push({ title: "busiest stage", left: true, text: w => known(w.busy) ? busyText(w.busy) : "\u2013", node: w => known(w.busy) ? shareBars(w.busy) : element("span", "\u2013") });
   columns.push({ title: "skipped clocks", text: w => format.count(w.skipped_clocks) }, { title: "name", left: true, text: w => w.name });
   return { title: "Workers", none: "No worker has joined.", columns };
 }
 
 const LEARNING = [
-  [{ title: "Loss", unit: format.real, over: "clock", from0: false, summary: "least", empty: "No loss yet: workers report it with their heartbeats." },
+  [{ title: "Loss", unit: format.real, over: "clock", from0: false, sparse: true, summary: "least", empty: "No loss yet: workers report it with their heartbeats." },
     p => [{ label: "training loss", color: 2, values: p.map(x => x.loss) }, { label: "validation log-loss", color: 4, dashed: true, values: p.map(x => x.logloss) }]],
-  [{ title: "Validation AUC", unit: format.real, over: "clock", from0: false, empty: "No AUC yet: workers with --valid or --valid-fraction measure it." },
+  [{ title: "Validation AUC", unit: format.real, over: "clock", from0: false, sparse: true, empty: "No AUC yet: workers with --valid or --valid-fraction measure it." },
     p => [{ label: "AUC", color: 3, values: p.map(x => x.auc) }]],
-  [{ title: "Samples per second", unit: format.rate, over: "clock", empty: "No speed has been reported." },
+  [{ title: "Samples per second", unit: format.rate, over: "clock", sparse: true, empty: "No speed has been reported." },
     p => [{ label: "all workers", color: 1, values: p.map(x => x.samples_per_s) }]],
 ];
 
