@@ -113,9 +113,6 @@ SIM_WRAPS = clock_unix_ms clock_mono_ms clock_mono_ns log_line_write data_dir_lo
 $(B)/bin/sim: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(SIM_WRAPS))
 $(B)/bin/sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
 $(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,worker/client $(link.psd))
-# The same for a replica group: server/cluster alone, with a store in memory.
-$(B)/bin/group-sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
-$(B)/bin/group-sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/group-sim/*.c)) $(call libs,$(link.cluster))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data proto common)
 
 $(B)/bin/%:
@@ -520,12 +517,6 @@ push-path: all                ## functions, lines and files that a push runs thr
 sim-mutants:                  ## does the simulation find faults? each of tests/sim/mutants.py within 5,000 schedules; MUTANTS= takes some
 	@tests/sim/mutants.py $(MUTANTS)
 
-group-sim: $(B)/bin/group-sim ## simulated schedules of a replica group with new seeds: SCHEDULES=10000, or SECONDS= of CPU
-	@$< $(if $(SECONDS),--seconds $(SECONDS),--schedules $(or $(SCHEDULES),10000))
-
-group-sim-mutants:            ## does it find faults? each of tests/group-sim/mutants.py within 2,000 schedules; MUTANTS= takes some
-	@tests/group-sim/mutants.py $(MUTANTS)
-
 DEB_DIR = $(BUILD)/deb
 # After the version, such as +2: of packages that are newer than those of the same version.
 DEB_SUFFIX =
@@ -549,7 +540,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants group-sim group-sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)
