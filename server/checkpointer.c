@@ -51,6 +51,7 @@ struct checkpointer {
     uint64_t moved_ms,
         n_moved;    /* when the shards' bytes were seen to move, and how many there were */
     bool is_late;   /* this one's requests were answered with a failure */
+    bool is_abandoned;
     struct err err; /* the first that went wrong */
     uint32_t n_outstanding;
     struct task *tasks; /* owned, n_shards */
@@ -106,8 +107,9 @@ void checkpointer_free(struct checkpointer *k)
 {
     if (!k)
         return;
-    assert(k->state == IDLE);
+    assert(k->state == IDLE || k->is_abandoned);
     free_requests(k->waiting);
+    free_requests(k->served);
     uv_mutex_destroy(&k->lock);
     free(k->manifest);
     free(k->firsts);
@@ -182,7 +184,7 @@ static void on_released(struct mail *mail, void *owner)
 
     (void)owner;
     enter_main();
-    if (--k->n_outstanding == 0)
+    if (--k->n_outstanding == 0 && !k->is_abandoned)
         finish(k);
 }
 
@@ -288,7 +290,8 @@ static void on_committed(uv_work_t *work, int status)
 
     enter_main();
     assert(status == 0);
-    release(k);
+    if (!k->is_abandoned)
+        release(k);
 }
 
 /* --- WRITING --- */
@@ -314,7 +317,7 @@ static void on_task_back(struct mail *mail, void *owner)
     enter_main();
     if (task->err.status && !k->err.status)
         k->err = task->err;
-    if (--k->n_outstanding)
+    if (--k->n_outstanding || k->is_abandoned)
         return;
     k->state = COMMITTING;
     if (uv_queue_work(k->config.loop, &k->work, k->err.status ? discard : commit, on_committed))
@@ -384,6 +387,8 @@ static void on_numbered(uv_work_t *work, int status)
 
     enter_main();
     assert(status == 0);
+    if (k->is_abandoned)
+        return;
     if (k->err.status)
         finish(k);
     else
@@ -424,6 +429,12 @@ void checkpointer_request(struct checkpointer *k, checkpointer_on_done done, voi
     k->waiting = request;
     if (k->state == IDLE)
         start(k);
+}
+
+void checkpointer_abandon(struct checkpointer *k)
+{
+    if (k)
+        k->is_abandoned = true;
 }
 
 static void cancel(struct checkpoint_request **at, const void *arg)

@@ -61,7 +61,11 @@ struct checkpointer *checkpointer_new(const struct checkpointer_config *config) 
 /* The newest that is there before any is taken, for the record. Reads its manifest. */
 void checkpointer_find_last(struct checkpointer *k) ON_MAIN;
 
-/* No checkpoint may run. NULL is fine. */
+/* The shards are to end: the checkpoint that runs, and requests, are given up. A manifest that is being written may
+ * still be whole. NULL is fine. */
+void checkpointer_abandon(struct checkpointer *k) ON_MAIN;
+
+/* No checkpoint may run, or it is abandoned and the loop has ended. NULL is fine. */
 void checkpointer_free(struct checkpointer *k) ON_MAIN;
 
 /* `done` is called once, later, from the loop. */

@@ -207,6 +207,17 @@ static void make_pairs(struct plan *p, struct dice d)
     p->span_us = 300000 + p->n_steps * (4 * p->network_us + p->compute_us);
 }
 
+/* The same. */
+static void make_changes(struct plan_pairs *pairs, struct dice d)
+{
+    if (!pairs->has_standby)
+        return;
+    pairs->n_cuts = pairs->coordinated ? some(&d, 2) : 0;
+    pairs->n_switches = some(&d, 2);
+    pairs->fetch_bytes = dice_once_in(&d, 2) ? 0 : 1u << dice_from(&d, 6, 12);
+    pairs->dies_soon = dice_once_in(&d, 3);
+}
+
 void plan_go_on(struct plan *p)
 {
     p->has_moved = true;
@@ -233,6 +244,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_pulls(p, dice_of(seed, 11));
     make_whole_tables(p, dice_of(seed, 13));
     make_pairs(p, dice_of(seed, 20));
+    make_changes(&p->pairs, dice_of(seed, 22));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -327,10 +339,12 @@ static void print_pairs(const struct plan_pairs *p, FILE *to)
     fprintf(to,
             "standbys of nodes 0x%x%s, ack %s, patience %u ms, failover %u ms, ring %u, log %u "
             "bytes; %u pauses, %u links, %u promotions (%u lossy), %u double deaths, %u "
-            "outages\n",
+            "outages, %u cuts, %u switches%s, fetches of %u bytes\n",
             p->has_standby, p->coordinated ? ", coordinated" : "", ack_modes[p->ack],
             p->patience_ms, p->failover_ms, p->ring_bytes, p->log_max_bytes, p->n_pauses,
-            p->n_links, p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages);
+            p->n_links, p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages,
+            p->n_cuts, p->n_switches, p->dies_soon ? ", deaths behind promotions" : "",
+            p->fetch_bytes);
 }
 
 void plan_print(const struct plan *p, FILE *to)

@@ -233,13 +233,10 @@ static uint32_t number_of(const struct node *n)
 }
 
 /* Whoever of both dials the other one. */
-static void on_link(struct schedule *s)
+static void hold_link(struct schedule *s, const struct node *n, unsigned directions,
+                      uint64_t for_us)
 {
-    struct dice *d = &s->pair_dice;
-    const struct node *n = any_member(s);
-    unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER);
-    uint64_t for_us = dice_from(d, 50000, 3000000);
-    bool is_reset = dice_once_in(d, 2);
+    bool is_reset = dice_once_in(&s->pair_dice, 2);
 
     world_trace(&s->world, "members of node %u: nothing passes%s for %llu us%s", n->index,
                 directions == PATH_TO_NODE      ? " one way"
@@ -252,6 +249,31 @@ static void on_link(struct schedule *s)
             events_in(&machine.events, for_us, on_path_reset, (void *)(uintptr_t)n,
                       number_of(n->other), NULL);
     }
+}
+
+static void on_link(struct schedule *s)
+{
+    struct dice *d = &s->pair_dice;
+    const struct node *n = any_member(s);
+    unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER);
+
+    hold_link(s, n, directions, dice_from(d, 50000, 3000000));
+}
+
+/* Off from the other member and from the coordination service, though not from workers. */
+static void on_cut(struct schedule *s)
+{
+    const struct node *n = any_member(s);
+    uint64_t for_us = dice_from(&s->pair_dice, 500000, 3000000);
+
+    if (!node_leads(n) && dice_once_in(&s->pair_dice, 2))
+        n = n->other;
+    if (!n->process)
+        return;
+    world_trace(&s->world, "node %u%s is cut off", n->index, n->member ? "'" : "");
+    hold_link(s, n, (unsigned)dice_from(&s->pair_dice, 1, PATH_TO_NODE | PATH_TO_DIALLER),
+              for_us);
+    coord_hold(n->process, for_us);
 }
 
 static void on_death(void *owner, uint64_t is_power_cut, void *data)
@@ -291,14 +313,13 @@ struct promotion {
 static void promote(void *owner)
 {
     const struct promotion *p = owner;
-    const struct process *process = p->to->process;
     const char *words = p->is_lossy ? "the-other-is-dead accept-loss" : "the-other-is-dead";
     int status = -EAGAIN;
     struct err err = { 0 };
     char address[24];
 
     node_address(p->to, address);
-    for (int i = 0; i < 20 && status && process && p->to->process == process; i++) {
+    for (int i = 0; i < 20 && status; i++) {
         char *json = NULL;
 
         status = ps_admin(address, "", "promote",
@@ -329,6 +350,9 @@ static void start_promotion(struct schedule *s, bool is_lossy, struct node *lead
     assert(p);
     *p = (struct promotion){ s, leader, leader->other, is_lossy };
     leader->is_held = true;
+    /* It has died, too, and what it had in memory is gone. */
+    if (!is_lossy && dice_once_in(&s->pair_dice, 4))
+        node_kill(leader->other, dice_once_in(&s->pair_dice, 2));
     node_kill(leader, dice_once_in(&s->pair_dice, 2));
     if (is_lossy)
         pair_give_up(leader);
@@ -352,6 +376,44 @@ static void promote_when(void *owner, uint64_t n_tries, void *data)
 static void on_promotion(struct schedule *s)
 {
     promote_when(s, 0, NULL);
+}
+
+static void switch_over(void *owner)
+{
+    const struct node *n = owner;
+    char address[24], *json = NULL;
+    struct err err = { 0 };
+    int status;
+
+    node_address(n, address);
+    status = ps_admin(address, "", "switch", "", 60000, &json, &err);
+    world_trace(n->world, "an operator hears of the switch of node %u: %s", n->index,
+                status ? err.text : "done");
+    free(json);
+}
+
+static void on_switched(void *owner)
+{
+    (void)owner;
+}
+
+/* Once the primary says that its standby is in sync. */
+static void switch_when(void *owner, uint64_t n_tries, void *data)
+{
+    struct schedule *s = owner;
+    struct node *n = any_member(s);
+
+    (void)data;
+    n = node_leads(n) ? n : n->other;
+    if (n->is_in_sync && n->process)
+        process_start("operator", NULL, switch_over, on_switched, n)->node = UINT32_MAX;
+    else if (n_tries < 60)
+        events_in(&machine.events, 50000, switch_when, s, n_tries + 1, NULL);
+}
+
+static void on_switch(struct schedule *s)
+{
+    switch_when(s, 0, NULL);
 }
 
 static void on_lossy_promotion(struct schedule *s)
@@ -424,6 +486,8 @@ static void plan_all_faults(struct schedule *s)
     plan_faults(s, p->pairs.n_outages, on_outage);
     plan_faults(s, p->pairs.n_promotions, on_promotion);
     plan_faults(s, p->pairs.n_lossy, on_lossy_promotion);
+    plan_faults(s, p->pairs.n_cuts, on_cut);
+    plan_faults(s, p->pairs.n_switches, on_switch);
     events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
 

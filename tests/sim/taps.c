@@ -807,6 +807,18 @@ bool WRAP(copy_next)(const struct copy *c, struct file_request *ret)
     return goes_on;
 }
 
+/* A standby that takes little at a time: what it gets ends within what the primary did at once. */
+int REAL(message_write_fetch)(struct bytes *out, uint64_t request_id, const struct fetch *m);
+int WRAP(message_write_fetch)(struct bytes *out, uint64_t request_id, const struct fetch *m);
+int WRAP(message_write_fetch)(struct bytes *out, uint64_t request_id, const struct fetch *m)
+{
+    struct fetch little = *m;
+
+    if (world->plan.pairs.fetch_bytes)
+        little.max_bytes = world->plan.pairs.fetch_bytes;
+    return REAL(message_write_fetch)(out, request_id, &little);
+}
+
 void REAL(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last);
 void WRAP(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last);
 void WRAP(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last)
