@@ -167,6 +167,9 @@ void standby_server_tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 /* The shards have done what they were asked. */
 void standby_server_go_on_switching(struct standby_server *s) ON_MAIN;
 
+/* HANDED_OVER: the shards are sealed, and the standby is to take over. */
+void standby_server_await_successor(struct standby_server *s) ON_MAIN;
+
 /* The standby asks to follow: it has not taken over, and will not. */
 void standby_server_refuse_hand_over(struct standby_server *s) ON_MAIN;
 
