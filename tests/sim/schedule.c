@@ -214,10 +214,41 @@ static struct node *any_member(struct schedule *s)
     return n;
 }
 
-/* As SIGSTOP does it, or a machine that is moved. */
-static void on_pause(struct schedule *s)
+/* What is to be done to a pair once its standby is in sync: before, little relies on it. n: its primary. */
+struct pair_fault {
+    struct schedule *schedule;
+    void (*run)(struct schedule *s, struct node *n);
+};
+
+static void when_in_sync(void *owner, uint64_t n_tries, void *data)
 {
-    const struct node *n = any_member(s);
+    struct pair_fault *f = owner;
+    struct node *n = any_member(f->schedule);
+
+    (void)data;
+    n = node_leads(n) ? n : n->other;
+    if (n->process && !n->is_held && n->is_in_sync) {
+        f->run(f->schedule, n);
+        free(f);
+    } else if (n_tries < 60) {
+        events_in(&machine.events, 50000, when_in_sync, f, n_tries + 1, NULL);
+    } else {
+        free(f);
+    }
+}
+
+static void in_sync(struct schedule *s, void (*run)(struct schedule *s, struct node *n))
+{
+    struct pair_fault *f = malloc(sizeof *f);
+
+    assert(f);
+    *f = (struct pair_fault){ s, run };
+    when_in_sync(f, 0, NULL);
+}
+
+/* As SIGSTOP does it, or a machine that is moved. */
+static void pause_one(struct schedule *s, struct node *n)
+{
     uint64_t for_us = dice_from(&s->pair_dice, 50000, 2500000);
 
     if (!n->process)
@@ -225,6 +256,14 @@ static void on_pause(struct schedule *s)
     world_trace(&s->world, "node %u%s stands still for %llu us", n->index, n->member ? "'" : "",
                 (unsigned long long)for_us);
     process_freeze(n->process, for_us);
+}
+
+static void on_pause(struct schedule *s)
+{
+    if (dice_once_in(&s->pair_dice, 2))
+        in_sync(s, pause_one);
+    else
+        pause_one(s, any_member(s));
 }
 
 static uint32_t number_of(const struct node *n)
@@ -251,29 +290,36 @@ static void hold_link(struct schedule *s, const struct node *n, unsigned directi
     }
 }
 
-static void on_link(struct schedule *s)
+static void hold_one(struct schedule *s, struct node *n)
 {
     struct dice *d = &s->pair_dice;
-    const struct node *n = any_member(s);
     unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER);
 
     hold_link(s, n, directions, dice_from(d, 50000, 3000000));
 }
 
-/* Off from the other member and from the coordination service, though not from workers. */
-static void on_cut(struct schedule *s)
+static void on_link(struct schedule *s)
 {
-    const struct node *n = any_member(s);
+    if (dice_once_in(&s->pair_dice, 2))
+        in_sync(s, hold_one);
+    else
+        hold_one(s, any_member(s));
+}
+
+/* Off from the other member and from the coordination service, though not from workers. */
+static void cut_off(struct schedule *s, struct node *n)
+{
     uint64_t for_us = dice_from(&s->pair_dice, 500000, 3000000);
 
-    if (!node_leads(n) && dice_once_in(&s->pair_dice, 2))
-        n = n->other;
-    if (!n->process)
-        return;
     world_trace(&s->world, "node %u%s is cut off", n->index, n->member ? "'" : "");
     hold_link(s, n, (unsigned)dice_from(&s->pair_dice, 1, PATH_TO_NODE | PATH_TO_DIALLER),
               for_us);
     coord_hold(n->process, for_us);
+}
+
+static void on_cut(struct schedule *s)
+{
+    in_sync(s, cut_off);
 }
 
 static void on_death(void *owner, uint64_t is_power_cut, void *data)
@@ -359,23 +405,14 @@ static void start_promotion(struct schedule *s, bool is_lossy, struct node *lead
     process_start("operator", NULL, promote, on_promoted, p)->node = UINT32_MAX;
 }
 
-/* Once the primary says that its standby is in sync. */
-static void promote_when(void *owner, uint64_t n_tries, void *data)
+static void promote_other(struct schedule *s, struct node *n)
 {
-    struct schedule *s = owner;
-    struct node *n = any_member(s);
-
-    (void)data;
-    n = node_leads(n) ? n : n->other;
-    if (n->says_in_sync && n->process && !n->is_held && n->other->process)
-        start_promotion(s, false, n);
-    else if (n_tries < 60)
-        events_in(&machine.events, 50000, promote_when, s, n_tries + 1, NULL);
+    start_promotion(s, false, n);
 }
 
 static void on_promotion(struct schedule *s)
 {
-    promote_when(s, 0, NULL);
+    in_sync(s, promote_other);
 }
 
 static void switch_over(void *owner)
@@ -397,23 +434,15 @@ static void on_switched(void *owner)
     (void)owner;
 }
 
-/* Once the primary says that its standby is in sync. */
-static void switch_when(void *owner, uint64_t n_tries, void *data)
+static void start_switch(struct schedule *s, struct node *n)
 {
-    struct schedule *s = owner;
-    struct node *n = any_member(s);
-
-    (void)data;
-    n = node_leads(n) ? n : n->other;
-    if (n->is_in_sync && n->process)
-        process_start("operator", NULL, switch_over, on_switched, n)->node = UINT32_MAX;
-    else if (n_tries < 60)
-        events_in(&machine.events, 50000, switch_when, s, n_tries + 1, NULL);
+    (void)s;
+    process_start("operator", NULL, switch_over, on_switched, n)->node = UINT32_MAX;
 }
 
 static void on_switch(struct schedule *s)
 {
-    switch_when(s, 0, NULL);
+    in_sync(s, start_switch);
 }
 
 static void on_lossy_promotion(struct schedule *s)
