@@ -49,9 +49,9 @@ struct checkpointer {
     uint64_t *firsts;          /* owned, n_shards: the record that each log is truncated at */
     uint64_t started_ms, ended_ms; /* monotonic; of this one, and of the last */
     uint64_t moved_ms,
-        n_moved;    /* when the shards' bytes were seen to move, and how many there were */
-    bool is_late;   /* this one's requests were answered with a failure */
-    bool is_abandoned;
+        n_moved;  /* when the shards' bytes were seen to move, and how many there were */
+    bool is_late; /* this one's requests were answered with a failure */
+    bool is_stopped;
     struct err err; /* the first that went wrong */
     uint32_t n_outstanding;
     struct task *tasks; /* owned, n_shards */
@@ -107,9 +107,9 @@ void checkpointer_free(struct checkpointer *k)
 {
     if (!k)
         return;
-    assert(k->state == IDLE || k->is_abandoned);
-    free_requests(k->waiting);
+    assert(k->state == IDLE || k->is_stopped);
     free_requests(k->served);
+    free_requests(k->waiting);
     uv_mutex_destroy(&k->lock);
     free(k->manifest);
     free(k->firsts);
@@ -171,7 +171,7 @@ static void finish(struct checkpointer *k) ON_MAIN
         note_late_end(k);
     k->served = NULL;
     answer(k, served);
-    if (k->state == IDLE && k->waiting)
+    if (k->state == IDLE && k->waiting && !k->is_stopped)
         start(k);
 }
 
@@ -184,7 +184,7 @@ static void on_released(struct mail *mail, void *owner)
 
     (void)owner;
     enter_main();
-    if (--k->n_outstanding == 0 && !k->is_abandoned)
+    if (--k->n_outstanding == 0 && !k->is_stopped)
         finish(k);
 }
 
@@ -290,7 +290,7 @@ static void on_committed(uv_work_t *work, int status)
 
     enter_main();
     assert(status == 0);
-    if (!k->is_abandoned)
+    if (!k->is_stopped)
         release(k);
 }
 
@@ -317,7 +317,7 @@ static void on_task_back(struct mail *mail, void *owner)
     enter_main();
     if (task->err.status && !k->err.status)
         k->err = task->err;
-    if (--k->n_outstanding || k->is_abandoned)
+    if (--k->n_outstanding || k->is_stopped)
         return;
     k->state = COMMITTING;
     if (uv_queue_work(k->config.loop, &k->work, k->err.status ? discard : commit, on_committed))
@@ -387,7 +387,7 @@ static void on_numbered(uv_work_t *work, int status)
 
     enter_main();
     assert(status == 0);
-    if (k->is_abandoned)
+    if (k->is_stopped)
         return;
     if (k->err.status)
         finish(k);
@@ -427,14 +427,14 @@ void checkpointer_request(struct checkpointer *k, checkpointer_on_done done, voi
 
     *request = (struct checkpoint_request){ .next = k->waiting, .done = done, .arg = arg };
     k->waiting = request;
-    if (k->state == IDLE)
+    if (k->state == IDLE && !k->is_stopped)
         start(k);
 }
 
-void checkpointer_abandon(struct checkpointer *k)
+void checkpointer_stop(struct checkpointer *k)
 {
     if (k)
-        k->is_abandoned = true;
+        k->is_stopped = true;
 }
 
 static void cancel(struct checkpoint_request **at, const void *arg)
