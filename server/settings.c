@@ -151,7 +151,7 @@ static const struct setting rows[] = {
       "the file with the user's password", AT(coord_password_file), 0, 0 },
     { "standby", "failover-after", SETTING_MS, "TIME", "700ms",
       "with coord: a standby takes over once its primary is silent for so long; at once if no process listens there",
-      AT(failover_after_ms), 300, DAY_MS },
+      AT(failover_after_ms), 600, DAY_MS },
     { "standby", "standby-ack", SETTING_CHOICE, "no|got|disk", "got",
       "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "
       "only while it is in sync",

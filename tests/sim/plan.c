@@ -192,7 +192,7 @@ static void make_pairs(struct plan *p, struct dice d)
     pairs->names_cluster = !dice_once_in(&d, 4);
     pairs->ack = ack < 1 ? TERMS_ACK_NO : ack < 7 ? TERMS_ACK_GOT : TERMS_ACK_DISK;
     pairs->patience_ms = (uint32_t)dice_from(&d, 200, 800);
-    pairs->failover_ms = (uint32_t)dice_from(&d, 300, 700);
+    pairs->failover_ms = (uint32_t)dice_from(&d, 600, 900);
     pairs->ring_bytes = 1u << dice_from(&d, 10, 16);
     pairs->log_max_bytes = 1u << dice_from(&d, 10, 20);
     pairs->n_pauses = some(&d, 3);

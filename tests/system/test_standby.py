@@ -168,7 +168,7 @@ def test_a_primary_whose_standby_was_in_sync_waits_for_it_after_a_restart(start_
     assert again.stop() == 0
 
 
-def test_a_standby_that_has_more_takes_over(start_psd, tmp_path):
+def test_a_standby_that_has_more_is_told_to_take_over_and_asked_whether_it_has(start_psd, tmp_path):
     data = ["--data-dir", str(tmp_path / "d"), "--durability", "async"]
     psd = start_psd(*ARGS, *data)
     worker = Worker(psd)
@@ -178,9 +178,14 @@ def test_a_standby_that_has_more_takes_over(start_psd, tmp_path):
     kill(psd, standby)
     again = restart(psd, tmp_path, data)
     standby.psd = again
-    assert standby.follow(last=[n + 5 for n in standby.last()]) == TAKE_OVER
-    eventually(lambda: "becomes the primary" in again.log() and "standby of 127.0.0.1" in again.log())
-    assert standby_of(again)["role"] == "standby"  # no start by hand
+    more = [n + 5 for n in standby.last()]
+    assert standby.follow(last=more) == TAKE_OVER
+    eventually(lambda: "is to be the primary" in again.log())
+    with pytest.raises((Refused, wire.Closed)):  # so it has not taken over, and will not
+        standby.follow(last=more)
+    standby.main = None
+    eventually(lambda: "it asks to follow this psd again" in again.log() and again.log().count("workers are refused until it follows") == 2)
+    assert standby.follow(last=more) == TAKE_OVER
     assert again.stop() == 0
 
 
