@@ -68,8 +68,9 @@ struct standby_server {
     enum server_state state;
     bool is_closed;
     struct terms terms;
-    bool was_in_sync; /* at the start: the peer may have more, or be the primary */
-    bool has_begun;   /* a term of this run is in `terms` */
+    bool was_in_sync;   /* at the start: the peer may have more, or be the primary */
+    bool is_given_over; /* at the start: the peer has more, and was told to take over */
+    bool has_begun;     /* a term of this run is in `terms` */
     void (*begun)(struct standby_server *s, const struct err *err); /* NULL: nobody waits */
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
     bool has_read_claim;               /* ASKING: it has decided */
@@ -166,9 +167,6 @@ void standby_server_tick_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 
 /* The shards have done what they were asked. */
 void standby_server_go_on_switching(struct standby_server *s) ON_MAIN;
-
-/* HANDED_OVER: the shards are sealed, and the standby is to take over. */
-void standby_server_await_successor(struct standby_server *s) ON_MAIN;
 
 /* The standby asks to follow: it has not taken over, and will not. */
 void standby_server_refuse_hand_over(struct standby_server *s) ON_MAIN;

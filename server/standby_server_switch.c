@@ -121,18 +121,15 @@ static void begin_anew(struct standby_server *s, const char *why) ON_MAIN
 {
     struct err err = { 0 };
 
-    err_set(&err, -EIO, "%s%.100s has not become the primary: %s",
-            s->switching.done ? "switch: " : "", s->terms.peer, why);
+    err_set(&err, -EIO, "switch: %.100s has not become the primary: %s", s->terms.peer, why);
     log_line_warn("%s", err.text);
     standby_server_end_switch(s, &err);
     s->state = SERVER_DEPOSED;
     s->config.restart(s->config.owner, "the standby has not taken over");
 }
 
-void standby_server_await_successor(struct standby_server *s)
+static void on_sealed(struct standby_server *s) ON_MAIN
 {
-    if (s->switching.step == SWITCH_NONE)
-        s->switching.since_ms = clock_mono_ms();
     s->switching.step = SWITCH_HANDED_OVER;
     s->state = SERVER_HANDED_OVER;
     s->config.changed(s->config.owner);
@@ -176,5 +173,5 @@ void standby_server_go_on_switching(struct standby_server *s)
     if (s->switching.step == SWITCH_DRAINING)
         check_drain(s);
     else if (s->switching.step == SWITCH_SEALING)
-        standby_server_await_successor(s);
+        on_sealed(s);
 }
