@@ -159,6 +159,24 @@ void pair_promised(struct world *w, struct shard_record *rec, uint64_t number)
     note_promise(line, rec, number);
 }
 
+void pair_says_in_sync(struct node *n)
+{
+    struct world *w = n->world;
+
+    for (uint32_t i = 0; n->other && i < w->plan.shards_per_node; i++) {
+        const struct shard_record *rec = node_record(n, i), *other = other_of(w, rec);
+        const struct pair_line *line = &w->lines[rec->shard];
+        const uint64_t has = greater(other->received, other->history.n);
+
+        if (!line->is_given_up && rec == w->records[rec->shard] && has < line->n_promised)
+            world_fail(w,
+                       "shard %u: the standby is said to be in sync, and has %llu of %llu "
+                       "records that were promised",
+                       rec->shard, (unsigned long long)has,
+                       (unsigned long long)line->n_promised);
+    }
+}
+
 void pair_pulled(struct world *w, struct shard_record *rec)
 {
     const struct history *h = &rec->history;

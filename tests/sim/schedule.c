@@ -312,8 +312,9 @@ static void cut_off(struct schedule *s, struct node *n)
     uint64_t for_us = dice_from(&s->pair_dice, 500000, 3000000);
 
     world_trace(&s->world, "node %u%s is cut off", n->index, n->member ? "'" : "");
+    /* What was held may come before it can hear of the service. */
     hold_link(s, n, (unsigned)dice_from(&s->pair_dice, 1, PATH_TO_NODE | PATH_TO_DIALLER),
-              for_us);
+              dice_from(&s->pair_dice, for_us / 4, for_us));
     coord_hold(n->process, for_us);
 }
 

@@ -769,6 +769,8 @@ int WRAP(terms_write)(const struct file_ops *files, const char *data_dir, const 
 
     n->says_in_sync = !status && t->in_sync && t->role == TERMS_PRIMARY;
     n->term = terms_last(t);
+    if (n->says_in_sync)
+        pair_says_in_sync(n);
     return status;
 }
 
