@@ -133,6 +133,28 @@ static void note_promise(struct pair_line *line, const struct shard_record *rec,
         line->promised[line->n_promised] = rec->history.facts[line->n_promised].id;
 }
 
+bool pair_await_promise(const struct node *n,
+                        void (*run)(void *owner, uint64_t number, void *data), void *owner)
+{
+    struct world *w = n->world;
+
+    if (w->on_promise)
+        return false;
+    w->on_promise = run;
+    w->on_promise_owner = owner;
+    w->promising = n;
+    return true;
+}
+
+static void note_awaited(struct world *w, const struct shard_record *rec)
+{
+    if (!w->on_promise || w->is_calm || node_of_record(w, rec) != w->promising)
+        return;
+    events_in(&machine.events, dice_roll(&w->dice, 300), w->on_promise, w->on_promise_owner, 0,
+              NULL);
+    w->on_promise = NULL;
+}
+
 void pair_promised(struct world *w, struct shard_record *rec, uint64_t number)
 {
     struct pair_line *line = &w->lines[rec->shard];
@@ -156,6 +178,8 @@ void pair_promised(struct world *w, struct shard_record *rec, uint64_t number)
                    "said to be in sync",
                    rec->shard, (unsigned long long)number,
                    (unsigned long long)standby_has(w, rec));
+    if (number > line->n_promised)
+        note_awaited(w, rec);
     note_promise(line, rec, number);
 }
 

@@ -218,6 +218,7 @@ static struct node *any_member(struct schedule *s)
 struct pair_fault {
     struct schedule *schedule;
     void (*run)(struct schedule *s, struct node *n);
+    struct node *primary;
 };
 
 static void when_in_sync(void *owner, uint64_t n_tries, void *data)
@@ -242,7 +243,7 @@ static void in_sync(struct schedule *s, void (*run)(struct schedule *s, struct n
     struct pair_fault *f = malloc(sizeof *f);
 
     assert(f);
-    *f = (struct pair_fault){ s, run };
+    *f = (struct pair_fault){ s, run, NULL };
     when_in_sync(f, 0, NULL);
 }
 
@@ -329,13 +330,46 @@ static void on_death(void *owner, uint64_t is_power_cut, void *data)
     node_kill(owner, is_power_cut);
 }
 
-static void on_double_death(struct schedule *s)
+static void both_die(struct schedule *s, struct node *n)
 {
-    struct node *n = any_member(s);
-
     for (int i = 0; i < 2; i++, n = n->other)
         events_in(&machine.events, dice_roll(&s->pair_dice, 5000), on_death, n,
                   dice_once_in(&s->pair_dice, 2), NULL);
+}
+
+static void on_promise(void *pair_fault, uint64_t number, void *data)
+{
+    struct pair_fault *f = pair_fault;
+
+    (void)number;
+    (void)data;
+    f->run(f->schedule, f->primary);
+    free(f);
+}
+
+/* When it next promises something: that is in memory, and perhaps not yet on a disk. */
+static void at_promise(struct schedule *s, struct node *n,
+                       void (*run)(struct schedule *s, struct node *n))
+{
+    struct pair_fault *f = malloc(sizeof *f);
+
+    assert(f);
+    *f = (struct pair_fault){ s, run, n };
+    if (s->world.is_calm || !pair_await_promise(n, on_promise, f))
+        free(f);
+}
+
+static void both_die_at_promise(struct schedule *s, struct node *n)
+{
+    at_promise(s, n, both_die);
+}
+
+static void on_double_death(struct schedule *s)
+{
+    if (dice_once_in(&s->pair_dice, 2))
+        in_sync(s, both_die_at_promise);
+    else
+        both_die(s, any_member(s));
 }
 
 static void on_outage(struct schedule *s)
@@ -392,23 +426,33 @@ static void on_promoted(void *owner)
 
 static void start_promotion(struct schedule *s, bool is_lossy, struct node *leader)
 {
-    struct promotion *p = malloc(sizeof *p);
+    struct promotion *p;
 
+    if (!leader->process || leader->is_held)
+        return;
+    p = malloc(sizeof *p);
     assert(p);
     *p = (struct promotion){ s, leader, leader->other, is_lossy };
     leader->is_held = true;
-    /* It has died, too, and what it had in memory is gone. */
-    if (!is_lossy && dice_once_in(&s->pair_dice, 4))
-        node_kill(leader->other, dice_once_in(&s->pair_dice, 2));
     node_kill(leader, dice_once_in(&s->pair_dice, 2));
     if (is_lossy)
         pair_give_up(leader);
     process_start("operator", NULL, promote, on_promoted, p)->node = UINT32_MAX;
 }
 
+/* The one that is promoted has died, too, and what it had in memory is gone. */
+static void restart_and_promote(struct schedule *s, struct node *n)
+{
+    node_kill(n->other, dice_once_in(&s->pair_dice, 2));
+    start_promotion(s, false, n);
+}
+
 static void promote_other(struct schedule *s, struct node *n)
 {
-    start_promotion(s, false, n);
+    if (dice_once_in(&s->pair_dice, 3))
+        at_promise(s, n, restart_and_promote);
+    else
+        start_promotion(s, false, n);
 }
 
 static void on_promotion(struct schedule *s)
