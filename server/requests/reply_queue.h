@@ -97,8 +97,8 @@ static inline bool reply_queue_shows_gone(const struct reply_queue *q)
     return q->gone <= q->by_standby;
 }
 
-/* False while another psd may be the primary by now: pulls wait, as what is here may be old. Not by the loop's time: this
- * process may have stood still within a turn. */
+/* False while another psd may be the primary by now: pulls wait, as what is here may be old. Not by the loop's time:
+ * this process may have stood still within a turn. */
 static inline bool reply_queue_is_current(const struct reply_queue *q)
 {
     return q->alone_until_ms == UINT64_MAX || clock_mono_ms() <= q->alone_until_ms;

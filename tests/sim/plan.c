@@ -212,7 +212,7 @@ static void make_changes(struct plan_pairs *pairs, struct dice d)
 {
     if (!pairs->has_standby)
         return;
-    pairs->n_cuts = pairs->coordinated ? some(&d, 2) : 0;
+    pairs->n_severed = pairs->coordinated ? some(&d, 2) : 0;
     pairs->n_switches = some(&d, 2);
     pairs->fetch_bytes = dice_once_in(&d, 2) ? 0 : 1u << dice_from(&d, 6, 12);
     pairs->dies_soon = dice_once_in(&d, 3);
@@ -339,11 +339,11 @@ static void print_pairs(const struct plan_pairs *p, FILE *to)
     fprintf(to,
             "standbys of nodes 0x%x%s, ack %s, patience %u ms, failover %u ms, ring %u, log %u "
             "bytes; %u pauses, %u links, %u promotions (%u lossy), %u double deaths, %u "
-            "outages, %u cuts, %u switches%s, fetches of %u bytes\n",
+            "outages, %u severed, %u switches%s, fetches of %u bytes\n",
             p->has_standby, p->coordinated ? ", coordinated" : "", ack_modes[p->ack],
             p->patience_ms, p->failover_ms, p->ring_bytes, p->log_max_bytes, p->n_pauses,
             p->n_links, p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages,
-            p->n_cuts, p->n_switches, p->dies_soon ? ", deaths behind promotions" : "",
+            p->n_severed, p->n_switches, p->dies_soon ? ", deaths behind promotions" : "",
             p->fetch_bytes);
 }
 

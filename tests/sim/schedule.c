@@ -308,20 +308,20 @@ static void on_link(struct schedule *s)
 }
 
 /* Off from the other member and from the coordination service, though not from workers. */
-static void cut_off(struct schedule *s, struct node *n)
+static void sever(struct schedule *s, struct node *n)
 {
     uint64_t for_us = dice_from(&s->pair_dice, 500000, 3000000);
 
-    world_trace(&s->world, "node %u%s is cut off", n->index, n->member ? "'" : "");
+    world_trace(&s->world, "node %u%s is severed", n->index, n->member ? "'" : "");
     /* What was held may come before it can hear of the service. */
     hold_link(s, n, (unsigned)dice_from(&s->pair_dice, 1, PATH_TO_NODE | PATH_TO_DIALLER),
               dice_from(&s->pair_dice, for_us / 4, for_us));
     coord_hold(n->process, for_us);
 }
 
-static void on_cut(struct schedule *s)
+static void on_severed(struct schedule *s)
 {
-    in_sync(s, cut_off);
+    in_sync(s, sever);
 }
 
 static void on_death(void *owner, uint64_t is_power_cut, void *data)
@@ -560,7 +560,7 @@ static void plan_all_faults(struct schedule *s)
     plan_faults(s, p->pairs.n_outages, on_outage);
     plan_faults(s, p->pairs.n_promotions, on_promotion);
     plan_faults(s, p->pairs.n_lossy, on_lossy_promotion);
-    plan_faults(s, p->pairs.n_cuts, on_cut);
+    plan_faults(s, p->pairs.n_severed, on_severed);
     plan_faults(s, p->pairs.n_switches, on_switch);
     events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
