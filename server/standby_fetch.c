@@ -152,6 +152,7 @@ static void begin_term(struct standby *s) ON_MAIN
     terms_begin(&s->terms, s->term, s->keep);
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;
+    s->terms.is_durable = s->config.settings->durability == WAL_FSYNC;
     if (s->config.coordination)
         claim(s);
     else
@@ -212,6 +213,7 @@ void standby_try_begin_term(struct standby *s)
 static void seal(struct standby *s) ON_MAIN
 {
     standby_set_state(s, STANDBY_SEALING);
+    s->config.events->rises(s->config.node); /* a primary that loses it asks before it goes on alone */
     standby_on_shards(s, stop_shard, standby_try_begin_term);
 }
 

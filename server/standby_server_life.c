@@ -27,6 +27,9 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
         return err_set(err, -EBUSY, "promote: this psd is the primary already");
     if (s->has_other_data && standby_server_is_waiting(s, err))
         return -EEXIST;
+    if (s->coordination && !s->has_read_claim)
+        return err_set(err, -EAGAIN,
+                       "promote: the coordination service has to say first who is the primary");
     if (!accept_loss)
         return err_set(
             err, -EPERM,
@@ -65,8 +68,10 @@ static void on_closed(void *owner, struct connection *c, int why)
     enter_main();
     if (s->request.connection == c) {
         s->request.connection = NULL;
-        if (s->request.step == FOLLOW_LEAVING)
+        if (s->request.step == FOLLOW_LEAVING) { /* nobody is to take the standby's place */
             standby_server_end_follow(s);
+            s->sync.ends = false;
+        }
     }
     if (s->follower_connection == c)
         s->follower_connection = NULL;
