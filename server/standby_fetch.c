@@ -109,16 +109,10 @@ static void on_claimed(void *standby, const struct err *err)
 /* The claim first: a promotion that is only in TERMS would be that of nobody. */
 static void claim(struct standby *s) ON_MAIN
 {
-    const struct claim *known = coordination_claim(s->config.coordination);
     struct claim claim = { .term = s->term, .history = s->terms.history };
 
-    if (known) {
-        memcpy(claim.takeovers, known->takeovers, sizeof claim.takeovers);
-        claim.n_takeovers = known->n_takeovers;
-    }
     if (s->promises & STANDBY_BY_ITSELF)
-        claim_add_takeover(&claim, clock_unix_ms() / 1000);
-
+        claim_add_takeover(&claim, s->term);
     coordination_write(s->config.coordination, &claim, on_claimed, s);
 }
 
