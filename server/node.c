@@ -397,9 +397,16 @@ static void on_promoted(void *node)
         fail(n, &err);
 }
 
-static const struct standby_events standby_events = {
-    .rebuild = restore, .restart = on_restart, .promoted = on_promoted, .failed = fail
-};
+static void on_rises(void *node)
+{
+    group_view_clear_primary(((struct node *)node)->groups);
+}
+
+static const struct standby_events standby_events = { .rebuild = restore,
+                                                      .restart = on_restart,
+                                                      .rises = on_rises,
+                                                      .promoted = on_promoted,
+                                                      .failed = fail };
 
 static int promote(void *node, const char *argument,
                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
