@@ -20,10 +20,10 @@
 #include "server/cluster/etcd_lookup.h"
 #include "server/cluster/etcd_url.h"
 #include "worker/atomic_file.h"
+#include "worker/client/pending_report.h"
 #include "worker/client/push_journal.h"
 #include "worker/compute/device.h"
 #include "worker/data/synth.h"
-#include "worker/client/learning_outbox.h"
 #include "worker/evaluate.h"
 #include "worker/job_peers.h"
 #include "worker/key_command.h"
@@ -87,7 +87,7 @@ static int run_deinit(struct command_context *r, int status, struct err *err)
         close(r->state_fd);
     setup_deinit(&r->setup);
     stop_signal_close(r->stop);
-    learning_outbox_free(r->settings.outbox);
+    pending_report_free(r->settings.report);
     tls_context_free(r->settings.tls);
     settings_free(&settings_worker, &r->settings);
     free(r);
@@ -438,7 +438,7 @@ static int train(struct command_context *r, struct err *err)
     int status;
 
     if (!r->settings.local) /* without memory for it nothing is reported */
-        r->settings.outbox = learning_outbox_new(r->settings.job, r->settings.rank);
+        r->settings.report = pending_report_new(r->settings.job, r->settings.rank);
     status = prepare(r, err);
     if (status)
         return status;

@@ -22,7 +22,6 @@
 #include "deploy/psctl/doctor.h"
 #include "deploy/psctl/export.h"
 #include "deploy/psctl/import.h"
-#include "deploy/psctl/job.h"
 #include "deploy/psctl/latency.h"
 #include "deploy/psctl/list_checkpoints.h"
 #include "deploy/psctl/online.h"
@@ -175,16 +174,17 @@ static const struct command commands[] = {
     { "workers", "", 0, 0, CLUSTER_FLAGS, "each job's workers, their clocks and the staleness they saw.",
       { { "psctl workers", "the jobs of the cluster; a worker's clock is that of the shard furthest behind" } },
       online_workers, true },
-    { "jobs", "", 0, 0, CLUSTER_FLAGS, "a line for each job: mode, workers, clocks, samples/s, loss, AUC, deaths, waits, staleness.",
+    { "jobs", "", 0, 0, CLUSTER_FLAGS,
+      "a line for each job: mode, workers, clocks, samples/s, loss, AUC, deaths, waits, staleness.",
       { { "psctl jobs", "all jobs" },
         { "psctl jobs -o json | jq .jobs[].name", "their names, for a script (a cluster of one node)" } },
       online_jobs, true },
     { "job", "NAME", 1, 1, CLUSTER_FLAGS "curve svg ",
-      "one job whole: workers, samples, loss, AUC, busy shares, tables, and a chart of its loss; with --curve the curve "
-      "that psd keeps of it.",
+      "one job whole: workers, samples, loss, AUC, busy shares, tables, and a chart of its loss; with --curve the "
+      "curve that psd keeps of it.",
       { { "psctl job ads", "the job ads" },
         { "psctl job ads --curve >ads.csv", "time, clock, samples, samples/s, loss, AUC, log-loss" },
-        { "psctl job ads --curve --svg >ads.svg", "the same as a picture for a browser" } }, job_run, true },
+        { "psctl job ads --curve --svg >ads.svg", "the same as a picture for a browser" } }, online_job, true },
     { "why", "", 0, 0, CLUSTER_FLAGS,
       "what waits now on any node of the cluster, with its cause, start and deadline.",
       { { "psctl why", "all waits" },

@@ -241,8 +241,8 @@ void shard_report_free(struct shard_report *report);
 /*
  * The sum of a node's shards, in the struct that one shard reports, so that one function renders both. Rows, bytes,
  * requests and refusals are sums. A job's and a worker's clock is the minimum. A table's pushes and a job's deaths,
- * which every shard counts for itself, are the maximum. Learning is that of the shard with the newest report. `shard` and the times are 0. Waits are those of all shards,
- * then the node's own. shard_report_free() frees it.
+ * which every shard counts for itself, are the maximum. Learning is that of the shard with the newest report.
+ * `shard` and the times are 0. Waits are those of all shards, then the node's own. shard_report_free() frees it.
  */
 struct shard_report *stats_total(const struct node_report *node);
 
