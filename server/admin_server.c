@@ -39,7 +39,7 @@ struct admin_server {
 
 /* A report on its way to JSON. */
 struct rendering {
-    const char *what;
+    const char *what, *argument;
     char *json; /* owned by whoever asked */
 };
 
@@ -47,7 +47,9 @@ static void render(void *arg, const struct node_report *report)
 {
     struct rendering *rendering = arg;
 
-    rendering->json = render_json(report, rendering->what);
+    rendering->json = strcmp(rendering->what, "curve") == 0
+                          ? render_curve(report, rendering->argument)
+                          : render_json(report, rendering->what);
 }
 
 static int answer(struct connection *c, uint64_t request_id, const char *json)
@@ -291,9 +293,9 @@ static int promote(struct admin_server *d, struct connection *c, uint64_t reques
 /* --- the connections' events --- */
 
 static int show(struct admin_server *d, struct connection *c, uint64_t request_id,
-                const char *what)
+                const struct admin *asked)
 {
-    struct rendering rendering = { .what = what };
+    struct rendering rendering = { .what = asked->command, .argument = asked->argument };
     char sentence[200];
     int status;
 
@@ -302,8 +304,8 @@ static int show(struct admin_server *d, struct connection *c, uint64_t request_i
     if (!rendering.json) {
         snprintf(sentence, sizeof sentence,
                  "command: found \"%s\", expected status, tables, workers, why, stats, "
-                 "checkpoint, row, drop, set, promote or switch",
-                 what);
+                 "curve, checkpoint, row, drop, set, promote or switch",
+                 asked->command);
         return refuse(d, c, request_id, -EINVAL, sentence);
     }
     status = answer(c, request_id, rendering.json);
@@ -367,7 +369,7 @@ static int on_request(void *owner, struct request *r)
         return promote(d, c, request_id, asked.argument);
     if (strcmp(asked.command, "switch") == 0)
         return switch_over(d, c, request_id);
-    return show(d, c, request_id, asked.command);
+    return show(d, c, request_id, &asked);
 }
 
 static void on_closed(void *owner, struct connection *c, int why)

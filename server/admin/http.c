@@ -58,7 +58,8 @@ static const char *page_text(size_t *ret_bytes)
 /* One short answer in the making, on the HTTP thread. */
 struct reply_stream {
     const struct endpoint *endpoint;
-    char *text; /* owned; NULL: no memory */
+    const char *job; /* of the query; borrowed; "": none */
+    char *text;      /* owned; NULL: no memory */
     unsigned code;
 };
 
@@ -118,11 +119,17 @@ static void make_ready(struct reply_stream *a, const struct node_report *node)
         set_sentence(a, MHD_HTTP_OK, "ready");
 }
 
+static void make_curve(struct reply_stream *a, const struct node_report *node)
+{
+    a->text = render_curve(node, a->job);
+}
+
 static const struct endpoint endpoints[] = {
     { "/stats", "application/json", NULL, PAGE_STATS },
     { "/metrics", "text/plain; version=0.0.4; charset=utf-8", NULL, PAGE_METRICS },
     { "/healthz", "text/plain; charset=utf-8", make_health, 0 },
     { "/readyz", "text/plain; charset=utf-8", make_ready, 0 },
+    { "/curve", "application/json", make_curve, 0 },
 };
 
 /* --- the page: its style and its script run by a number that nobody can guess, and no others do --- */
@@ -201,7 +208,10 @@ static void use_report(void *arg, const struct node_report *node)
 static enum MHD_Result send_short(struct http *h, struct MHD_Connection *connection,
                                   const struct endpoint *endpoint)
 {
-    struct reply_stream a = { .endpoint = endpoint, .code = MHD_HTTP_OK };
+    const char *job = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "job");
+    struct reply_stream a = { .endpoint = endpoint,
+                              .job = job ? job : "",
+                              .code = MHD_HTTP_OK };
     struct MHD_Response *response;
 
     h->with_report(h->node, use_report, &a);
@@ -305,7 +315,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
                                      : send_page_text(h, connection, &endpoints[i]);
     return http_server_send_sentence(
         connection, MHD_HTTP_NOT_FOUND,
-        "no such page; there are / /stats /metrics /healthz /readyz\n");
+        "no such page; there are / /stats /metrics /curve?job=NAME /healthz /readyz\n");
 }
 
 static const char no_handshake[] =

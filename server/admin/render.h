@@ -15,6 +15,10 @@
  * "Operators". NULL for another word, or without memory. */
 char *render_json(const struct node_report *node, const char *what);
 
+/* {"job":NAME,"points":[...]}, oldest first; without points if no shard of this node has a curve of that job. NULL
+ * without memory. */
+char *render_curve(const struct node_report *node, const char *job);
+
 char *render_metrics(const struct node_report *node);
 
 /* 0 when every shard reported lately and its write-ahead log is whole and can be written, and the last
