@@ -210,7 +210,7 @@ $(B)/gen/proto/ps.pb-c.o: $(B)/gen/proto/ps.pb-c.c
 	@$(CC) $(filter-out -Wconversion -Wpedantic,$(CFLAGS)) -c -o $@ $<
 
 # .incbin is no #include: the compiler does not tell make about it.
-$(B)/server/admin/http.o: server/admin/page.html
+$(B)/server/admin/page.o: $(wildcard server/admin/page/*.* server/admin/page/uplot/*)
 
 $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 	@mkdir -p $(@D)

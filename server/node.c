@@ -609,7 +609,7 @@ static int listen_for_http(struct node *n, struct err *err) ON_MAIN
     if (status)
         return status;
     n->report.node.http_address = http_address(n->http);
-    return 0;
+    return http_keep_history(n->http, s->shards, err);
 }
 
 /* The addresses, before anything is done that would have been in vain without them. */

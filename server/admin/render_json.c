@@ -550,8 +550,9 @@ static void put_shards(struct json *j, const struct node_report *node, enum deta
     json_close_list(j);
 }
 
-static void put_status(struct json *j, const struct node_report *node,
-                       const struct shard_report *total, enum detail detail)
+/* All of the node but its shards. */
+static void put_whole(struct json *j, const struct node_report *node,
+                      const struct shard_report *total, enum detail detail)
 {
     put_node(j, node);
     put_checkpoints(j, node);
@@ -564,7 +565,26 @@ static void put_status(struct json *j, const struct node_report *node,
     json_open(j, "totals");
     put_numbers(j, total, detail);
     json_close(j);
+}
+
+static void put_status(struct json *j, const struct node_report *node,
+                       const struct shard_report *total, enum detail detail)
+{
+    put_whole(j, node, total, detail);
     put_shards(j, node, detail);
+}
+
+static bool put_live(struct json *j, const struct node_report *node,
+                     const struct shard_report *total, const char *what)
+{
+    json_open(j, NULL);
+    put_whole(j, node, total, NUMBERS_ONLY);
+    if (strcmp(what, "live") == 0) {
+        put_jobs(j, total);
+        put_waits(j, total);
+    }
+    json_close(j);
+    return true;
 }
 
 static bool put(struct json *j, const struct node_report *node,
@@ -596,7 +616,9 @@ static bool put(struct json *j, const struct node_report *node,
     return known;
 }
 
-char *render_json(const struct node_report *node, const char *what)
+static char *render(const struct node_report *node, const char *what,
+                    bool (*write)(struct json *j, const struct node_report *node,
+                                  const struct shard_report *total, const char *what))
 {
     struct shard_report *total;
     struct json j = { 0 };
@@ -608,7 +630,7 @@ char *render_json(const struct node_report *node, const char *what)
     if (!j.out)
         return NULL;
     total = stats_total(node);
-    known = put(&j, node, total, what);
+    known = write(&j, node, total, what);
     shard_report_free(total);
     if (ferror(j.out))
         known = false;
@@ -617,6 +639,21 @@ char *render_json(const struct node_report *node, const char *what)
         return NULL;
     }
     return text;
+}
+
+char *render_json(const struct node_report *node, const char *what)
+{
+    return render(node, what, put);
+}
+
+char *render_live(const struct node_report *node)
+{
+    return render(node, "live", put_live);
+}
+
+char *render_live_short(const struct node_report *node)
+{
+    return render(node, "live_short", put_live);
 }
 
 /* --- a job's curve --- */
