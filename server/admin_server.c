@@ -302,12 +302,25 @@ static int show(struct admin_server *d, struct connection *c, uint64_t request_i
     if (!rendering.json) {
         snprintf(sentence, sizeof sentence,
                  "command: found \"%s\", expected status, tables, workers, why, stats, "
-                 "checkpoint, row, drop, set, promote or switch",
+                 "config, checkpoint, row, drop, set, promote or switch",
                  what);
         return refuse(d, c, request_id, -EINVAL, sentence);
     }
     status = answer(c, request_id, rendering.json);
     free(rendering.json);
+    return status;
+}
+
+static int show_settings(struct admin_server *d, struct connection *c, uint64_t request_id)
+{
+    char *json;
+    int status;
+
+    if (!d->config.describe_settings)
+        return refuse(d, c, request_id, -EINVAL, "config: this psd does not know its settings");
+    json = d->config.describe_settings(d->config.node);
+    status = answer(c, request_id, json);
+    free(json);
     return status;
 }
 
@@ -318,13 +331,13 @@ static bool needs_all_data(const char *command)
            strcmp(command, "workers") == 0 || table_command_kind(command) != TABLE_COMMAND_END;
 }
 
-/* Reports are for all roles. */
+/* Reports are for all roles, but for the settings, which name files of the machine. */
 static int check_access(const struct connection *c, const char *command, struct err *err)
 {
     const bool changes = strcmp(command, "checkpoint") == 0 ||
                          strcmp(command, "promote") == 0 ||
                          table_command_kind(command) != TABLE_COMMAND_END;
-    const bool queries = strcmp(command, "row") == 0;
+    const bool queries = strcmp(command, "row") == 0 || strcmp(command, "config") == 0;
 
     if ((!changes || access_may_change(&c->access)) &&
         (!queries || access_may_query_rows(&c->access)))
@@ -364,6 +377,8 @@ static int on_request(void *owner, struct request *r)
         return query_row(d, c, request_id, asked.argument);
     if (table_command_kind(asked.command) != TABLE_COMMAND_END)
         return command_tables(d, c, request_id, &asked);
+    if (strcmp(asked.command, "config") == 0)
+        return show_settings(d, c, request_id);
     if (strcmp(asked.command, "promote") == 0)
         return promote(d, c, request_id, asked.argument);
     if (strcmp(asked.command, "switch") == 0)

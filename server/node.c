@@ -147,6 +147,13 @@ static void stop_following(struct node *n) ON_MAIN
     standby_stop(n->standby, begin_stop, n);
 }
 
+static char *describe_settings(void *arg)
+{
+    const struct node *n = arg;
+
+    return settings_reload_report(n->reload, n->settings);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct node *n = handle->data;
@@ -501,6 +508,8 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .client_memory = &n->memory,
                                          .refresh = node_publish,
                                          .check_serving = node_check_serving,
+                                         .describe_settings =
+                                             n->reload ? describe_settings : NULL,
                                          .promote = promote,
                                          .switch_over = switch_over,
                                          .node = n };

@@ -18,6 +18,7 @@
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/command.h"
+#include "deploy/psctl/config.h"
 #include "deploy/psctl/diff.h"
 #include "deploy/psctl/doctor.h"
 #include "deploy/psctl/export.h"
@@ -179,6 +180,13 @@ static const struct command commands[] = {
       { { "psctl why", "all waits" },
         { "psctl watch why", "the same, again and again" },
         { "psctl why --node 1", "those of node 1" } }, online_why, true },
+    { "config", "[SETTING ...]", 0, WORDS_MAX - 1, CLUSTER_FLAGS,
+      "psd's settings in force: value, where it is from, whether a reload (SIGHUP) reads it again, and what waits for a "
+      "restart. Without names those that differ from the default; -o wide: all. Ends with 1 if nodes differ in a "
+      "setting that must be equal.",
+      { { "psctl config", "all nodes of the cluster; what all agree in has one line" },
+        { "psctl config cut-every lease -o wide", "these two" } },
+      config_run, true },
     { "latency", "", 0, 0, CLUSTER_FLAGS "every ",
       "how long requests of each type took in the last minute, with histograms, and what the slowest waited for. "
       "Compares two reports, --every apart.",
