@@ -1,5 +1,6 @@
 #include "deploy/psctl/doctor.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@
 #define CHECKPOINT_SLACK_MS 60000
 #define CHECKPOINT_AGE_MS 86400000.0 /* without an interval */
 #define CLOCKS_APART_MS 5000
+#define CERTIFICATE_SOON_DAYS 14
 
 #define NO_NODE (-1)
 #define SENTENCE_MAX 500
@@ -158,6 +160,33 @@ static void examine_coordination(struct examination *e, const cJSON *node, doubl
         say(e, WARNING, n,
             "the coordination service %s does not answer, and no standby takes over: %s",
             field_text(c, "service"), field_text(c, "error"));
+}
+
+static void examine_certificate(struct examination *e, const cJSON *tls, const char *days,
+                                const char *which, double n)
+{
+    const double left = field_number(tls, days);
+    char text[FIELD_CELL_MAX];
+
+    if (!field_child(tls, days) || left >= CERTIFICATE_SOON_DAYS)
+        return;
+    field_format_lasting(text, fabs(left) * 86400e3);
+    if (left <= 0)
+        say(e, PROBLEM, n,
+            "%s has expired %s ago: no new connection to it comes about; renew it, and reload psd",
+            which, text);
+    else
+        say(e, WARNING, n, "%s expires in %s: renew it, and reload psd", which, text);
+}
+
+static void examine_tls(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *tls = field_child(node, "tls");
+
+    if (!tls)
+        return;
+    examine_certificate(e, tls, "certificate_days", "its certificate (tls-cert)", n);
+    examine_certificate(e, tls, "ca_days", "its CA's certificate (tls-ca)", n);
 }
 
 static void examine_state(struct examination *e, const cJSON *node, double n)
@@ -414,6 +443,7 @@ static void examine_node(struct examination *e, const cJSON *node)
     examine_peers(e, node, n);
     examine_replication(e, node, n);
     examine_coordination(e, node, n);
+    examine_tls(e, node, n);
     cJSON_ArrayForEach(shard, field_child(node, "shards")) examine_shard(e, node, shard, n);
 }
 
