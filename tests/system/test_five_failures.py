@@ -31,8 +31,8 @@ def found_in_time(doctor, fail, heal, *words):
     """Whether it says so within ten seconds of the failure: in one of some tries, for the sake of a machine that is busy."""
     took = []
     for _ in range(TRIES):
-        began = time.monotonic()
         fail()
+        began = time.monotonic()
         line = wait_for(f"doctor's sentence {words}", lambda: doctor.says(*words), 60)
         took.append(time.monotonic() - began)
         print(f"{took[-1]:.1f} s: {line}")
@@ -156,3 +156,72 @@ def test_one_hot_shard(start_psd):
         finally:
             end.set()
             puller.join()
+
+
+ISSUER = """
+[ca]
+default_ca = issuer
+[issuer]
+database = {tls}/index.txt
+new_certs_dir = {tls}
+rand_serial = yes
+default_md = sha256
+policy = any
+certificate = {tls}/ca.pem
+private_key = {tls}/ca.key
+x509_extensions = node
+[any]
+commonName = supplied
+[node]
+subjectAltName = URI:psd://psd/node, IP:127.0.0.1
+extendedKeyUsage = serverAuth, clientAuth
+"""
+
+
+class Issuer:
+    """Of certificates for node 1 that end after some seconds: psctl cert makes those of a day and more."""
+
+    def __init__(self, folder):
+        self.tls = folder / "tls"
+        subprocess.run([BIN / "psctl", "cert", self.tls, "--host", "127.0.0.1"], check=True, capture_output=True)
+        (self.tls / "issuer.conf").write_text(ISSUER.format(tls=self.tls))
+        (self.tls / "index.txt").write_text("")
+        (self.tls / "index.txt.attr").write_text("unique_subject = no\n")
+        subprocess.run(["openssl", "req", "-new", "-key", self.tls / "node.key", "-subj", "/CN=node 1", "-out", self.tls / "node1.csr"], check=True,
+                       capture_output=True)
+
+    def issue(self, seconds):
+        end = int(time.time()) + seconds
+        subprocess.run(["openssl", "ca", "-batch", "-config", self.tls / "issuer.conf", "-in", self.tls / "node1.csr", "-out", self.tls / "node1.pem",
+                        "-startdate", "20200101000000Z", "-enddate", time.strftime("%Y%m%d%H%M%SZ", time.gmtime(end)), "-notext"], check=True,
+                       capture_output=True)
+        return end
+
+    def flags(self, name, key):
+        return ["--tls-ca", str(self.tls / "ca.pem"), "--tls-cert", str(self.tls / f"{name}.pem"), "--tls-key", str(self.tls / f"{key}.key")]
+
+
+def test_a_certificate_that_has_expired(start_psd, tmp_path):
+    """Before that it is a warning; a reload with another one ends it."""
+    issuer = Issuer(tmp_path)
+    issuer.issue(3600)
+    ports = free_ports(2)
+    cluster = ",".join(f"127.0.0.1:{port}" for port in ports)
+    nodes = [start_psd("--listen", f"127.0.0.1:{port}", "--cluster", cluster, "--node", str(i), "--shards", "1", "--tls", "on",
+                       *issuer.flags(name, "node")) for i, (port, name) in enumerate(zip(ports, ["node", "node1"]))]
+    doctor = Doctor(ports[0], *issuer.flags("operator", "operator"))
+    assert doctor.says("warning: node 1: ", "certificate", "expires in ")
+
+    def reload(seconds):
+        end = issuer.issue(seconds)
+        n = nodes[1].log().count("SIGHUP: settings were read again")
+        nodes[1].process.send_signal(signal.SIGHUP)
+        wait_for("a reload", lambda: nodes[1].log().count("SIGHUP: settings were read again") > n)
+        return end
+
+    def expire():
+        end = reload(2)
+        wait_for("the certificate's end", lambda: time.time() > end + 1)
+
+    found_in_time(doctor, expire, lambda: reload(3600), "problem: node 1: ", "certificate has expired")
+    assert not doctor.says("has expired")
