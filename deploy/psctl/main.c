@@ -511,7 +511,7 @@ static void print_repeat_head(const struct options *o, const char *name)
 static int repeat(const struct options *o, const char *const *words, uint32_t n_words)
 {
     const struct command *command = command_find(&list, words[0]);
-    bool is_screen = isatty(STDOUT_FILENO);
+    bool is_screen = isatty(STDOUT_FILENO) && !o->json;
     int code = EXIT_ANSWERED;
 
     setvbuf(stdout, NULL, _IOFBF, REPEAT_BUFFER); /* a screen at once */
@@ -520,7 +520,8 @@ static int repeat(const struct options *o, const char *const *words, uint32_t n_
             cluster_rates_wait(o->every_ms);
         if (is_screen)
             fputs("\033[H\033[2J", stdout);
-        print_repeat_head(o, words[0]);
+        if (!o->json)
+            print_repeat_head(o, words[0]);
         code = is_screen ? run_to_screen(o, command, words + 1, n_words - 1)
                          : command->run(o, words + 1, n_words - 1);
         if (fflush(stdout) != 0)
