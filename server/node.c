@@ -61,6 +61,7 @@ static void close_all(void *node)
     admin_server_close(n->admin);
     watch_server_close(n->watches);
     standby_server_close(n->standbys);
+    checkpointer_stop(n->checkpointer);
     shard_threads_end(n->shards, n->settings->shards);
     for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
         uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);

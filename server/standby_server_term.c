@@ -130,7 +130,7 @@ static void on_peer_answer(void *server, const struct err *err,
         standby_server_depose_for_good(s, sentence);
         return;
     }
-    if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER)
+    if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER || s->is_given_over)
         return;
     /* With fsync this log has all that was acknowledged, and the peer says that it is not the primary. */
     if (!s->was_in_sync || (!err->status && answer->primary[0] && !answer->is_primary &&

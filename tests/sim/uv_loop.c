@@ -400,7 +400,7 @@ static void wait_for_work(struct loop *l)
         due_us = timer->due_ms > 1000 ? (timer->due_ms - 1000) * 1000 : 0;
     if (has_work(l))
         fiber_sleep(dice_roll(&machine.dice, BUSY_US));
-    else
+    else if (is_alive(l)) /* a turn may have ended the last of it */
         (void)fiber_wait(due_us);
 }
 
