@@ -371,7 +371,7 @@ static struct stop_signal *start_stop_signal(struct settings *s)
 {
     struct stop_signal *stop = stop_signal_start();
 
-    if (stop && s->tls)
+    if (stop)
         stop_signal_on_reload(stop, worker_certificates_reload, s);
     return stop;
 }

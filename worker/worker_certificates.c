@@ -35,6 +35,10 @@ void worker_certificates_reload(void *settings)
     const struct settings *s = settings;
     struct err err;
 
+    if (!s->tls) {
+        log_line_info("SIGHUP: there is nothing to read again: this worker speaks no TLS");
+        return;
+    }
     if (tls_context_reload(s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key },
                            &err)) {
         log_line_error("SIGHUP: the certificates stay as they are: %s", err.text);

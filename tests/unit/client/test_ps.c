@@ -363,10 +363,15 @@ static void an_operator_gets_the_json_text(void **state)
     free(json);
     fake_stop(f);
     assert_int_equal(ask_status(address, 5000, &json, &err), -ECONNREFUSED);
-    assert_int_equal(ps_admin("nowhere", "", "status", "", 5000, &json, &err), -EINVAL);
-    assert_int_equal(ps_admin(address, "", "a command that is much too long for its field", "",
-                              5000, &json, &err),
-                     -EINVAL);
+    assert_int_equal(ask_status("nowhere", 5000, &json, &err), -EINVAL);
+    assert_int_equal(
+        ps_admin_one(
+            &(struct ps_admin_plan){ .token = "",
+                                     .command = "a command that is much too long for its field",
+                                     .argument = "",
+                                     .timeout_ms = 5000 },
+            address, &json, &err),
+        -EINVAL);
     fake_address(mute, address);
     assert_int_equal(ask_status(address, 50, &json, &err), PS_EDEADLINE);
     assert_non_null(strstr(err.text, "no answer for 50 ms"));
