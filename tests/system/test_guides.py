@@ -145,7 +145,7 @@ class Machines:
 
     def write_logs(self):
         home = self.home("A")
-        synth = [BIN / "psworker", "synth", "--rows", "2000", "--output"]
+        synth = [BIN / "psworker", "synth", "--rows", "500", "--output"]
         for name in ("logs/day1.tsv", "day7.tsv.zst"):
             (home / name).parent.mkdir(exist_ok=True)
             subprocess.run([*synth, home / name], check=True, capture_output=True)
