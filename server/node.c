@@ -150,6 +150,13 @@ static void stop_following(struct node *n) ON_MAIN
     standby_stop(n->standby, begin_stop, n);
 }
 
+static char *describe_settings(void *arg)
+{
+    const struct node *n = arg;
+
+    return settings_reload_report(n->reload, n->settings);
+}
+
 /* Settings that have changed, to those who have them from us. */
 static void reload(struct node *n) ON_MAIN
 {
@@ -520,6 +527,8 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .client_memory = &n->memory,
                                          .refresh = node_publish,
                                          .check_serving = node_check_serving,
+                                         .describe_settings =
+                                             n->reload ? describe_settings : NULL,
                                          .promote = promote,
                                          .switch_over = switch_over,
                                          .node = n };

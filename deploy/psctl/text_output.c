@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
 #include "deploy/psctl/text_grid.h"
 
@@ -721,8 +722,9 @@ struct text_output_view text_output_on_stdout(bool is_wide)
                                       .is_wide = is_wide };
 }
 
-bool text_output_answer(const char *command, const cJSON *root,
-                        const struct text_output_view *view)
+/* False: not what psd answers to this command. */
+static bool print_answer(const char *command, const cJSON *root,
+                         const struct text_output_view *view)
 {
     struct text_output s = { .out = view->out,
                              .terminal = view->terminal,
@@ -742,4 +744,17 @@ bool text_output_answer(const char *command, const cJSON *root,
         return true;
     }
     return false;
+}
+
+bool text_output_answer(const char *command, const cJSON *root,
+                        const struct text_output_view *view)
+{
+    struct text_output_view whole = *view;
+    struct fold fold;
+    bool is_answer;
+
+    whole.out = fold_open(&fold);
+    is_answer = print_answer(command, root, &whole);
+    fold_close(&fold, &view->terminal, view->out);
+    return is_answer;
 }
