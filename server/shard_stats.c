@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "server/core/learning.h"
 #include "server/core/suspicion.h"
 #include "server/core/sync_point.h"
 

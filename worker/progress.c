@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
-#include "worker/client/learning_outbox.h"
+#include "worker/client/pending_report.h"
 #include "worker/metrics_endpoint.h"
 
 #define BAR_CELLS 24
@@ -27,15 +27,15 @@ struct progress {
     uint64_t last_samples;
     struct stage_times last_stages;
     double last_loss, last_auc; /* auc: 0 before the first validation */
-    /* What the servers have been told. */
+    /* What the servers get. */
     struct {
-        struct learning_outbox *outbox; /* borrowed; NULL: nothing */
+        struct pending_report *pending; /* borrowed; NULL: nothing */
         uint64_t every_ns;
         double at; /* seconds */
         uint64_t samples;
         struct stage_times stages;
         struct learning_report last; /* its loss is not carried on */
-    } told;
+    } reports;
 };
 
 static double now_s(void)
@@ -61,11 +61,11 @@ int progress_open(const struct settings *s, struct progress **ret, struct err *e
                             .terminal = isatty(STDERR_FILENO) == 1,
                             .every_ns = s->progress_every_ms * 1000000,
                             .started = now_s() };
-    p->last_report = p->told.at = p->started;
-    p->told.outbox = s->outbox;
-    p->told.every_ns = (s->progress_every_ms < PROGRESS_REPORT_MS ? s->progress_every_ms
-                                                                  : PROGRESS_REPORT_MS) *
-                       UINT64_C(1000000);
+    p->last_report = p->reports.at = p->started;
+    p->reports.pending = s->report;
+    p->reports.every_ns = (s->progress_every_ms < PROGRESS_REPORT_MS ? s->progress_every_ms
+                                                                     : PROGRESS_REPORT_MS) *
+                          UINT64_C(1000000);
     *ret = p;
     return 0;
 }
@@ -223,71 +223,71 @@ static uint32_t at_most_u32(uint64_t n)
 }
 
 /* What is no number that servers take stays away. */
-static void tell(struct progress *p, const struct learning_report *report)
+static void put_report(struct progress *p, const struct learning_report *report)
 {
     const char *wrong = learning_report_wrong(report);
 
     if (wrong)
         log_line_debug("a report to the servers is left out: %s", wrong);
     else
-        learning_outbox_put(p->told.outbox, report);
+        pending_report_put(p->reports.pending, report);
 }
 
 static void report_steps(struct progress *p, struct progress_state *state, double now)
 {
-    struct learning_report *r = &p->told.last;
-    const struct stage_times stages = stage_times_since(&state->stages, &p->told.stages);
-    const double lasted = now - p->told.at;
+    struct learning_report *r = &p->reports.last;
+    const struct stage_times stages = stage_times_since(&state->stages, &p->reports.stages);
+    const double lasted = now - p->reports.at;
 
     r->samples = state->samples_before + state->samples;
     r->steps = at_most_u32(state->unreported_loss_n);
     if (r->steps)
         r->loss = (float)(state->unreported_loss_sum / (double)state->unreported_loss_n);
     if (lasted > 0)
-        r->samples_per_s = (float)((double)(state->samples - p->told.samples) / lasted);
+        r->samples_per_s = (float)((double)(state->samples - p->reports.samples) / lasted);
     put_busy(r, &stages, lasted);
     state->unreported_loss_sum = 0;
     state->unreported_loss_n = 0;
-    p->told.at = now;
-    p->told.samples = state->samples;
-    p->told.stages = state->stages;
-    tell(p, r);
+    p->reports.at = now;
+    p->reports.samples = state->samples;
+    p->reports.stages = state->stages;
+    put_report(p, r);
     r->steps = 0;
 }
 
 void progress_report(struct progress *p, struct progress_state *state)
 {
-    if (p->told.outbox && state->unreported_loss_n)
+    if (p->reports.pending && state->unreported_loss_n)
         report_steps(p, state, now_s());
 }
 
 static void report_if_due(struct progress *p, struct progress_state *state, double now)
 {
-    if (p->told.outbox && (now - p->told.at) * 1e9 >= (double)p->told.every_ns)
+    if (p->reports.pending && (now - p->reports.at) * 1e9 >= (double)p->reports.every_ns)
         report_steps(p, state, now);
 }
 
 static void report_validation(struct progress *p, const struct progress_state *state,
                               const struct metrics_result *result)
 {
-    struct learning_report *r = &p->told.last;
+    struct learning_report *r = &p->reports.last;
 
-    if (!p->told.outbox)
+    if (!p->reports.pending)
         return;
     r->samples = state->samples_before + state->samples;
     r->n_validations++;
     r->has_one_class = !isfinite(result->auc);
     r->auc = r->has_one_class ? 0 : (float)result->auc;
     r->logloss = (float)result->logloss;
-    tell(p, r);
+    put_report(p, r);
 }
 
 void progress_report_validation(struct progress *p, const struct progress_state *state,
                                 const struct metrics_result *result)
 {
     report_validation(p, state, result);
-    if (p->told.outbox)
-        learning_outbox_wait(p->told.outbox, PROGRESS_REPORT_MS);
+    if (p->reports.pending)
+        pending_report_wait(p->reports.pending, PROGRESS_REPORT_MS);
 }
 
 /* ---- a step, a validation ---- */
@@ -493,7 +493,7 @@ void progress_resume(struct progress *p)
 
     p->paused += lasted;
     p->last_report += lasted;
-    p->told.at += lasted;
+    p->reports.at += lasted;
 }
 
 int progress_close(struct progress *p, struct err *err)

@@ -1,7 +1,7 @@
 /*
  * The output of a run: a bar on a terminal, a line every few seconds elsewhere, and one JSON
  * object a line in a file (--json). The same figures are /metrics of --metrics-listen, and what servers get of the
- * training (settings.outbox): with each line, and every PROGRESS_REPORT_MS if lines are rarer. It measures nothing but
+ * training (settings.report): with each line, and every PROGRESS_REPORT_MS if lines are rarer. It measures nothing but
  * time.
  */
 #ifndef WORKER_PROGRESS_H

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common/clock.h"
 #include "common/http/http_server.h"
+#include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/frame.h"
 #include "server/admin/events.h"
@@ -29,7 +31,9 @@ struct http {
     struct page_cache *pages;   /* owned */
     struct events *events;      /* owned */
     stats_with_report with_report;
-    void *node;       /* borrowed */
+    void *node;                 /* borrowed */
+    struct http_access *access; /* borrowed; NULL: pages are for all */
+    struct log_line_limit limit; /* of the HTTP thread's lines */
     uint64_t surplus; /* page_cache_surplus(), for the sweep under way */
 };
 
@@ -238,8 +242,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
                                   const char *upload_data, size_t *upload_bytes,
                                   void **request_state)
 {
+    const char *sentence, *challenge = NULL;
     struct page_file file;
-    const char *sentence;
     struct http *h = arg;
     unsigned code;
 
@@ -252,6 +256,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         return MHD_YES;
     }
     code = http_server_check_host(h->server, connection, &sentence);
+    if (!code && h->access)
+        code = http_access_check(h->access, h->server, connection, url, &sentence, &challenge);
+    if (challenge)
+        return http_server_send_challenge(connection, challenge, sentence);
     if (code)
         return http_server_send_sentence(connection, code, sentence);
     if (*upload_bytes)
@@ -290,6 +298,15 @@ static void turn_away(void *owner, int fd)
     shutdown(fd, SHUT_RDWR);
 }
 
+static void on_mismatch(void *owner, const char *peer, const char *sentence)
+{
+    struct http *h = owner;
+    char more[64];
+
+    if (log_line_limit_pass(&h->limit, sentence, 0, clock_mono_ms(), more))
+        log_line_warn("http: %s was refused: %s%s", peer, sentence, more);
+}
+
 static void on_completed(void *owner, void *state, void *request_state)
 {
     struct page_request *r = state;
@@ -316,6 +333,7 @@ static bool is_slow(void *owner, const void *state)
 
 static const struct http_server_events events = { .on_request = on_request,
                                                   .on_connection = turn_away,
+                                                  .on_mismatch = on_mismatch,
                                                   .on_completed = on_completed,
                                                   .on_closed = on_closed,
                                                   .is_unwanted = is_slow };
@@ -344,6 +362,7 @@ int http_start(const char *address, const struct http_names *names,
         .idle_ms = HTTP_IDLE_MS,
         .address_max = HTTP_ADDRESS_MAX,
         .connections_max = HTTP_CONNECTIONS_MAX,
+        .tls = names->tls,
         .state_bytes = sizeof(struct page_request),
         .events = &events,
         .owner = h
@@ -352,6 +371,8 @@ int http_start(const char *address, const struct http_names *names,
 
     h->with_report = with_report;
     h->node = node;
+    h->access = names->access;
+    h->limit = (struct log_line_limit){ .n_at_once = 5, .every_ms = 10000 };
     h->events = memory_need(events_new(with_report, node));
     if (!status)
         status = page_cache_start(renders, N_PAGES, h, with_report, node, &h->pages, err);

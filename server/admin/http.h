@@ -12,6 +12,7 @@
 
 #include "common/settings.h"
 #include "common/status.h"
+#include "server/admin/http_access.h"
 #include "server/admin/stats.h"
 
 #define HTTP_REQUEST_MS 10000u /* from a request's first byte to its answer's last */
@@ -26,11 +27,14 @@ struct http_counts {
     uint64_t evicted; /* of the total: too slow, or the oldest of too many */
 };
 
-/* The names under which a browser may reach this node (http_server.h). */
+/* The names under which a browser may reach this node (http_server.h), and who may read. */
 struct http_names {
     const char *self; /* HOST:PORT, as other nodes know it; "": none */
     const struct setting_list
         *hosts; /* more, without port; "*" allows all. Borrowed until http_stop(); NULL: none */
+    /* Both borrowed until http_stop(): HTTPS with this certificate, or plain; pages want a role, or are for all. */
+    struct tls_context *tls;
+    struct http_access *access;
 };
 
 /* address: "127.0.0.1:7071", "[::1]:7071", "name:7071"; port 0 takes a free one. `with_report` is called on three

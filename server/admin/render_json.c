@@ -427,6 +427,24 @@ static void put_coordination(struct json *j, const struct stats_coordination *c)
     json_close(j);
 }
 
+/* Days that are left; below 0: it has expired. */
+static double days_until(uint64_t unix_ms, uint64_t now_unix_ms)
+{
+    return ((double)unix_ms - (double)now_unix_ms) / 86400e3;
+}
+
+static void put_tls(struct json *j, const struct stats_tls *tls, uint64_t now_unix_ms)
+{
+    if (!tls->is_on)
+        return;
+    json_open(j, "tls");
+    json_u64(j, "certificate_expires_unix_ms", tls->own_unix_ms);
+    json_float(j, "certificate_days", (float)days_until(tls->own_unix_ms, now_unix_ms));
+    json_u64(j, "ca_expires_unix_ms", tls->ca_unix_ms);
+    json_float(j, "ca_days", (float)days_until(tls->ca_unix_ms, now_unix_ms));
+    json_close(j);
+}
+
 static void put_node(struct json *j, const struct node_report *node)
 {
     char sentence[320];
@@ -456,6 +474,7 @@ static void put_node(struct json *j, const struct node_report *node)
     put_restore(j, node);
     put_replication(j, &node->standby);
     put_coordination(j, &node->coordination);
+    put_tls(j, &node->tls, node->clock_unix_ms);
 }
 
 static void put_checkpoints(struct json *j, const struct node_report *node)

@@ -196,6 +196,12 @@ struct stats_coordination {
     bool in_sync;
 };
 
+/* This node's certificates (server/certificates.h). */
+struct stats_tls {
+    bool is_on;
+    uint64_t own_unix_ms, ca_unix_ms; /* when they expire; of the CA's the first that does */
+};
+
 /* The report of the node as a whole. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
@@ -209,6 +215,7 @@ struct node_report {
     struct stats_restore restore;
     struct stats_standby standby;
     struct stats_coordination coordination;
+    struct stats_tls tls;
     struct stats_net listener; /* its refused requests are operators' */
     uint64_t admin_requests;
     uint64_t http_connections,
@@ -241,8 +248,8 @@ void shard_report_free(struct shard_report *report);
 /*
  * The sum of a node's shards, in the struct that one shard reports, so that one function renders both. Rows, bytes,
  * requests and refusals are sums. A job's and a worker's clock is the minimum. A table's pushes and a job's deaths,
- * which every shard counts for itself, are the maximum. Learning is that of the shard with the newest report. `shard` and the times are 0. Waits are those of all shards,
- * then the node's own. shard_report_free() frees it.
+ * which every shard counts for itself, are the maximum. Learning is that of the shard with the newest report.
+ * `shard` and the times are 0. Waits are those of all shards, then the node's own. shard_report_free() frees it.
  */
 struct shard_report *stats_total(const struct node_report *node);
 

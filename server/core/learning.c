@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/memory.h"
-#include "server/core/membership.h"
 #include "server/core/snapshot_bytes.h"
 
 /* ---- the limit ---- */
@@ -142,14 +141,15 @@ static bool take(struct worker *worker, const struct learning_report *report, ui
     return is_validated;
 }
 
-void learning_add(struct worker *worker, const struct learning_report *report, uint64_t unix_ms)
+void learning_add(struct worker *worker, const struct learning_report *report,
+                  uint64_t min_clock, uint64_t unix_ms)
 {
     struct learning_curve *c = worker->job->curve;
     const bool is_validated = take(worker, report, unix_ms);
     const struct learning_worker *l = &worker->learning;
     struct learning_summary all;
     struct learning_point next = { .unix_ms = l->unix_ms,
-                                   .clock = job_min_clock(worker->job),
+                                   .clock = min_clock,
                                    .loss = NAN,
                                    .auc = is_validated ? l->auc : NAN,
                                    .logloss = is_validated ? l->logloss : NAN };

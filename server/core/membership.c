@@ -7,6 +7,7 @@
 
 #include "common/memory.h"
 #include "server/core/join_check.h"
+#include "server/core/learning.h"
 #include "server/core/membership.h"
 #include "server/core/membership_internal.h"
 #include "server/core/shard_events.h"
@@ -119,7 +120,7 @@ int membership_learn(struct membership *r, struct worker *worker,
         status = shard_events_reserve(r->events, &event);
     if (status)
         return status;
-    learning_add(worker, report, unix_ms);
+    learning_add(worker, report, job_min_clock(worker->job), unix_ms);
     shard_events_record(r->events, &event);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "server/core/learning.h"
 #include "server/core/membership.h"
 #include "server/core/membership_internal.h"
 #include "server/core/snapshot_bytes.h"

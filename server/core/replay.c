@@ -7,6 +7,7 @@
 
 #include "proto/placement.h"
 #include "server/core/bsp.h"
+#include "server/core/learning.h"
 #include "server/core/push.h"
 #include "server/core/replay_decisions.h"
 #include "server/core/shard_log_events.h"
@@ -235,7 +236,8 @@ static int replay_learned(struct shard *s, const struct shard_event *event, stru
         return wrong(err, "a report of a time that cannot be");
     if (learning_open(worker->job))
         return err_set(err, -ENOMEM, "no memory for the curve of a job");
-    learning_add(worker, event->learned.report, event->learned.unix_ms);
+    learning_add(worker, event->learned.report, job_min_clock(worker->job),
+                 event->learned.unix_ms);
     return 0;
 }
 

@@ -129,9 +129,9 @@ static inline bool shard_event_is_asked_for(enum shard_event_type type)
 struct shard_events {
     void *owner; /* borrowed */
 
-    /* Reserves space for a PUSH, TABLE, DROP, SPEC, JOIN, COMBINE or LEARNED; ROWS may come before it. -EAGAIN: the log is full,
-     * and its owner reports when it has space again. Any other status counts as -ENOMEM. After a failure the event does
-     * not happen; its caller tries again. */
+    /* Reserves space for a PUSH, TABLE, DROP, SPEC, JOIN, COMBINE or LEARNED; ROWS may come before it. -EAGAIN: the log
+     * is full, and its owner reports when it has space again. Any other status counts as -ENOMEM. After a failure the
+     * event does not happen; its caller tries again, or for a LEARNED does not. */
     int (*reserve)(void *owner, const struct shard_event *event) MUST_CHECK;
 
     /* Records an event that has happened. GONE, ADVANCE and ROWS have no reservation, because nothing can prevent them.

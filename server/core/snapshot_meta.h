@@ -19,10 +19,10 @@
  *     section  u32 table | u32 codec | u32 k | u32 n_keys | u64 key_bytes | u64 value_bytes
  *     text     u32 n | n characters
  *
- * Little-endian; a float that is not known is NaN. Without any learning the membership's format is 1. Places beyond n_workers have only fences. The payloads of the pushes follow in the order of the head:
- * the keys and values of each section, as they were sent (proto/README.md). They may be a gigabyte, so a scan
- * (snapshot_scan.h) makes the head at one moment, and copies the payloads, which do not change, later. The file that
- * stores all this adds a checksum.
+ * Little-endian; a float that is not known is NaN. Without any learning the membership's format is 1. Places beyond
+ * n_workers have only fences. The payloads of the pushes follow in the order of the head: the keys and values of each
+ * section, as they were sent (proto/README.md). They may be a gigabyte, so a scan (snapshot_scan.h) makes the head at
+ * one moment, and copies the payloads, which do not change, later. The file that stores all this adds a checksum.
  */
 #ifndef SERVER_CORE_SNAPSHOT_META_H
 #define SERVER_CORE_SNAPSHOT_META_H

@@ -1,14 +1,16 @@
-"""What workers report of their learning: /stats, /curve, /metrics, psctl job; through a restart."""
+"""What workers report of their learning: /stats, /curve, /metrics, psctl job; through a restart, and at a standby that takes over."""
 import csv
 import io
 import json
 import re
 import signal
 import subprocess
+import urllib.request
 import xml.etree.ElementTree
 
 import pytest
 
+from test_pair import pair, standby_of  # noqa: F401
 from training import BIN, ROOT, finish, psds, psworker, wait_for  # noqa: F401
 
 ADULT = ("--config", ROOT / "deploy/adult.conf", "--data", ROOT / "tests/data/adult.data.zst",
@@ -21,7 +23,8 @@ def events(out, kind):
 
 
 def curve(psd, job="adult"):
-    answer = json.loads(psd.get(f"/curve?job={job}"))
+    with urllib.request.urlopen(f"http://{psd.http}/curve?job={job}", timeout=60) as r:
+        answer = json.load(r)
     assert answer["job"] == job
     return answer["points"]
 
@@ -129,3 +132,18 @@ def test_two_workers_are_summed(psds):
     assert job["auc"] == pytest.approx(next(e["auc"] for e in ends if e["auc"] is not None), rel=1e-5)
     losses = [w["loss"] for w in job["workers"]]
     assert min(losses) <= job["loss"] <= max(losses)
+
+
+def test_a_standby_that_takes_over_has_the_curve(pair):
+    primary = pair("a")
+    primary.await_ready()
+    standby = standby_of(pair, "b", "a")
+    primary.in_sync()
+    out, _ = finish(psworker("train", *ADULT, "--servers", f"127.0.0.1:{primary.port}", "--epochs", 1, "--json", "-"))
+    end = events(out, "result")[0]
+    points = wait_for("the last validation", lambda: (p := curve(primary)) and p[-1]["auc"] is not None and p)
+    assert points[-1]["samples"] == end["samples"] and near(points[-1]["auc"], end["auc"])
+    primary.process.send_signal(signal.SIGKILL)
+    primary.process.wait()
+    standby.promote()
+    assert wait_for("the curve", lambda: curve(standby)) == points

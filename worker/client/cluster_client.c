@@ -11,7 +11,7 @@
 #include "common/memory.h"
 #include "worker/client/discovery.h"
 #include "worker/client/group_watch.h"
-#include "worker/client/learning_outbox.h"
+#include "worker/client/pending_report.h"
 #include "worker/client/pull.h"
 #include "worker/client/shard_link.h"
 #include "worker/client/suspects.h"
@@ -341,7 +341,7 @@ static bool has_report(void *owner, uint32_t shard)
 {
     const struct cluster_client *cluster = owner;
 
-    return learning_outbox_has(cluster->options->outbox, reported_node(cluster, shard));
+    return pending_report_has(cluster->options->report, reported_node(cluster, shard));
 }
 
 static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
@@ -349,8 +349,8 @@ static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
     const struct cluster_client *cluster = owner;
     const struct ps_options *options = cluster->options;
 
-    learning_outbox_take(options->outbox, reported_node(cluster, shard),
-                         options->reader ? 0 : cluster->origin.incarnation, ret);
+    pending_report_take(options->report, reported_node(cluster, shard),
+                        options->reader ? 0 : cluster->origin.incarnation, ret);
     if (options->reader)
         return;
     if (doubts_itself(cluster))
@@ -365,7 +365,7 @@ static void on_beat_answered(void *owner, uint32_t shard, const struct suspects 
 {
     struct cluster_client *cluster = owner;
 
-    learning_outbox_answered(cluster->options->outbox, reported_node(cluster, shard));
+    pending_report_answered(cluster->options->report, reported_node(cluster, shard));
     suspects_answered(cluster->suspects, shard, suspects, doubted);
     for (uint32_t i = 0; i < cluster->n_shards; i++)
         if (suspects_has_update(cluster->suspects, i))
@@ -620,7 +620,7 @@ static int make_cluster(struct cluster_client *cluster, uint32_t n_shards,
     int status;
 
     cluster->suspects = suspects_new(n_shards);
-    if (!cluster->suspects || learning_outbox_open(cluster->options->outbox, r->n_nodes))
+    if (!cluster->suspects || pending_report_open(cluster->options->report, r->n_nodes))
         return -ENOMEM;
     status = client_state_set_shards(cluster->state, n_shards, r->map_id,
                                      cluster->origin.incarnation);

@@ -13,7 +13,7 @@
 #include "server/admin/page.h"
 #include "tests/unit/admin/fixture.h"
 
-static const struct http_names no_names = { "", NULL };
+static const struct http_names no_names = { .self = "" };
 
 static void with_report(void *node, void (*use)(void *arg, const struct node_report *report),
                         void *arg)
@@ -232,7 +232,7 @@ static void a_host_of_another_name_is_refused(void **state)
 {
     char stats[] = "stats.example", all[] = "*";
     struct setting_list hosts = { 1, { stats } };
-    const struct http_names names = { "node-1.example:7070", &hosts };
+    const struct http_names names = { .self = "node-1.example:7070", .hosts = &hosts };
     struct fixture f;
     struct http *h = NULL;
     struct err err;

@@ -282,8 +282,8 @@ static void bytes_that_were_damaged_are_refused_or_harmless(void **state)
     fill(s, w, 20);
     b = bytes_of(s);
     n = bytes_len(&b);
-    for (size_t cut = 0; cut < n; cut++)
-        assert_int_not_equal(decode(bytes_front(&b), cut, -1), 0);
+    for (size_t n_kept = 0; n_kept < n; n_kept++)
+        assert_int_not_equal(decode(bytes_front(&b), n_kept, -1), 0);
     for (uint32_t i = 0; i < 4000; i++) {
         copy = copy_bytes(bytes_front(&b), n);
         copy[roll(&d, n)] ^= (uint8_t)(1u << roll(&d, 8));
@@ -353,7 +353,7 @@ static void a_log_may_lie(void **state)
     event_log_free(log);
 }
 
-static void what_the_log_or_memory_has_no_room_for_is_lost(void **state)
+static void what_the_log_or_memory_has_no_space_for_is_lost(void **state)
 {
     struct event_log *log = event_log_new();
     struct shard *s = make_shard(0, 1, 0);
@@ -411,7 +411,7 @@ int main(void)
         cmocka_unit_test(bytes_that_were_damaged_are_refused_or_harmless),
         cmocka_unit_test(the_events_lead_to_the_same_curve),
         cmocka_unit_test(a_log_may_lie),
-        cmocka_unit_test(what_the_log_or_memory_has_no_room_for_is_lost),
+        cmocka_unit_test(what_the_log_or_memory_has_no_space_for_is_lost),
         cmocka_unit_test(a_clock_set_back_and_a_fresh_job),
     };
 

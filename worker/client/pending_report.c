@@ -1,4 +1,4 @@
-#include "worker/client/learning_outbox.h"
+#include "worker/client/pending_report.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ struct node {
     uint64_t answered; /* under the lock */
 };
 
-struct learning_outbox {
+struct pending_report {
     char job[TABLE_SPEC_NAME_MAX];
     uint32_t rank;
     uv_mutex_t lock; /* of all below */
@@ -28,9 +28,9 @@ struct learning_outbox {
     uint32_t n_nodes;
 };
 
-struct learning_outbox *learning_outbox_new(const char *job, uint32_t rank)
+struct pending_report *pending_report_new(const char *job, uint32_t rank)
 {
-    struct learning_outbox *o = memory_try_alloc(sizeof *o);
+    struct pending_report *o = memory_try_alloc(sizeof *o);
 
     if (!o || uv_mutex_init(&o->lock)) {
         free(o);
@@ -46,7 +46,7 @@ struct learning_outbox *learning_outbox_new(const char *job, uint32_t rank)
     return o;
 }
 
-void learning_outbox_free(struct learning_outbox *o)
+void pending_report_free(struct pending_report *o)
 {
     if (!o)
         return;
@@ -77,7 +77,7 @@ static struct learning_report merged(const struct learning_report *before,
     return both;
 }
 
-void learning_outbox_put(struct learning_outbox *o, const struct learning_report *report)
+void pending_report_put(struct pending_report *o, const struct learning_report *report)
 {
     uv_mutex_lock(&o->lock);
     o->report = o->newest && !o->is_taken ? merged(&o->report, report) : *report;
@@ -86,7 +86,7 @@ void learning_outbox_put(struct learning_outbox *o, const struct learning_report
     uv_mutex_unlock(&o->lock);
 }
 
-static bool is_answered(const struct learning_outbox *o)
+static bool is_answered(const struct pending_report *o)
 {
     for (uint32_t i = 0; i < o->n_nodes; i++)
         if (o->nodes[i].answered < o->newest)
@@ -94,7 +94,7 @@ static bool is_answered(const struct learning_outbox *o)
     return true;
 }
 
-void learning_outbox_wait(struct learning_outbox *o, uint32_t timeout_ms)
+void pending_report_wait(struct pending_report *o, uint32_t timeout_ms)
 {
     const uint64_t until_ns = uv_hrtime() + timeout_ms * UINT64_C(1000000);
     uint64_t now_ns;
@@ -105,7 +105,7 @@ void learning_outbox_wait(struct learning_outbox *o, uint32_t timeout_ms)
     uv_mutex_unlock(&o->lock);
 }
 
-int learning_outbox_open(struct learning_outbox *o, uint32_t n_nodes)
+int pending_report_open(struct pending_report *o, uint32_t n_nodes)
 {
     struct node *nodes = o ? memory_try_alloc(n_nodes * sizeof *nodes) : NULL;
 
@@ -123,17 +123,17 @@ int learning_outbox_open(struct learning_outbox *o, uint32_t n_nodes)
     return 0;
 }
 
-bool learning_outbox_has(const struct learning_outbox *o, uint32_t node)
+bool pending_report_has(const struct pending_report *o, uint32_t node)
 {
     return o && node < o->n_nodes && o->nodes[node].sent != o->newest;
 }
 
-void learning_outbox_take(struct learning_outbox *o, uint32_t node, uint64_t incarnation,
-                          struct beat *ret)
+void pending_report_take(struct pending_report *o, uint32_t node, uint64_t incarnation,
+                         struct beat *ret)
 {
     if (o && incarnation)
         o->incarnation = incarnation;
-    if (!learning_outbox_has(o, node))
+    if (!pending_report_has(o, node))
         return;
     uv_mutex_lock(&o->lock);
     ret->has_learning = true;
@@ -148,7 +148,7 @@ void learning_outbox_take(struct learning_outbox *o, uint32_t node, uint64_t inc
     ret->incarnation = o->incarnation;
 }
 
-void learning_outbox_answered(struct learning_outbox *o, uint32_t node)
+void pending_report_answered(struct pending_report *o, uint32_t node)
 {
     if (!o || node >= o->n_nodes)
         return;
