@@ -31,10 +31,10 @@ struct http {
     struct page_cache *pages;   /* owned */
     struct events *events;      /* owned */
     stats_with_report with_report;
-    void *node;                 /* borrowed */
-    struct http_access *access; /* borrowed; NULL: pages are for all */
+    void *node;                  /* borrowed */
+    struct http_access *access;  /* borrowed; NULL: pages are for all */
     struct log_line_limit limit; /* of the HTTP thread's lines */
-    uint64_t surplus; /* page_cache_surplus(), for the sweep under way */
+    uint64_t surplus;            /* page_cache_surplus(), for the sweep under way */
 };
 
 /* --- answers --- */
