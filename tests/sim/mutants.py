@@ -145,6 +145,21 @@ MUTANTS = [
     ("old-term", "a primary that comes back goes on in its old term",
      "if (!s->has_begun) { standby_shards_next(s->shards, s->request.first);",
      "if (!s->has_begun && !s->terms.n) { standby_shards_next(s->shards, s->request.first);"),
+    ("in-sync-too-early", "the standby is called in sync before it has what was acknowledged without it",
+     "if (!shards[i].is_closed || shards[i].received < shards[i].closed_at) return false;", "if (!shards[i].is_closed) return false;"),
+    ("in-sync-before-waiting", "the standby is called in sync before replies wait for it",
+     "enter(s, SYNC_JOINING, now_ms); return SYNC_CLOSE_GATES;", "return write_order(s, SYNC_ENTERING, SYNC_WRITE_YES, now_ms);",
+     'log_line_info("standby %.63s is in sync", s->name);', "standby_server_order(s, SHARD_STANDBY_CLOSE_GATE);"),
+    ("never-parked", "a primary whose standby is silent goes on answering pulls",
+     "return q->alone_until_ms == UINT64_MAX || clock_mono_ms() <= q->alone_until_ms;", "return q->alone_until_ms > 0;"),
+    ("patience-from-receiving", "a primary counts from when it hears its standby, not from when it sent what that one answers",
+     "atomic_store(&f->view.sent_ms, asked.heard_ms);", "atomic_store(&f->view.sent_ms, clock_mono_ms());"),
+    ("sealed-pulls", "a primary that the claim does not name any more answers pulls that were parked",
+     "if (f->gate.mode == GATE_SEALED) return 0; if (!f->standby.takes_over", "if (!f->standby.takes_over"),
+    ("restarted-in-sync", "a standby that was restarted counts as in sync",
+     "s->terms.in_sync = false; /* the primary may have gone on alone since this psd's end */", "s->was_in_sync = s->terms.in_sync;"),
+    ("claimed-out-of-sync", "a standby takes over though the claim says that it is not in sync",
+     "return c && c->in_sync && s->was_in_sync && c->term == s->followed_term &&", "return c && s->was_in_sync && c->term == s->followed_term &&"),
 ]
 
 FOLDERS = ("common", "proto", "server", "worker")
