@@ -15,7 +15,7 @@ VERSION  = 0.1.0
 
 # What a Debian 12 machine needs to build and test this, and why is in README.md.
 APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
-            libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
+            libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libgnutls28-dev libinih-dev libcjson-dev libsystemd-dev \
             libxxhash-dev libisal-dev libcurl4-openssl-dev libssl-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd groff-base etcd-server python3-yaml
@@ -41,7 +41,7 @@ flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -
 
 # A warning ends a build, but not one on a machine whose compiler nobody here has met (tests/gpu/check.sh): WERROR= there.
 WERROR   = -Werror
-PKGS     = libuv libssl libcrypto libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson libsystemd libxxhash
+PKGS     = libuv libssl libcrypto libprotobuf-c libzstd zlib openblas libmicrohttpd gnutls inih libcjson libsystemd libxxhash
 WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wvla -Wpointer-arith -Wwrite-strings $(WERROR)
 # -ffp-contract=off: a*b+c stays two roundings, so that every build ends in the same bits.
@@ -210,7 +210,7 @@ $(B)/gen/proto/ps.pb-c.o: $(B)/gen/proto/ps.pb-c.c
 	@$(CC) $(filter-out -Wconversion -Wpedantic,$(CFLAGS)) -c -o $@ $<
 
 # .incbin is no #include: the compiler does not tell make about it.
-$(B)/server/admin/http.o: server/admin/page.html
+$(B)/server/admin/page.o: $(wildcard server/admin/page/*.* server/admin/page/uplot/*)
 
 $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 	@mkdir -p $(@D)

@@ -138,6 +138,7 @@ static void publish_gate(struct fetch_handler *f)
     atomic_store(&f->view.received, f->gate.received);
     atomic_store(&f->view.durable, f->gate.durable);
     atomic_store(&f->view.applied, f->gate.applied);
+    atomic_store(&f->view.held, gate_held(&f->gate));
     atomic_store(&f->view.closed_at, f->gate.closed_at);
     atomic_store(&f->view.caught_up_ms, f->gate.caught_up_ms);
     atomic_store(&f->view.is_closed, f->gate.mode != GATE_OPEN);
