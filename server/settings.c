@@ -14,6 +14,7 @@
 #include "proto/message.h"
 #include "proto/placement.h"
 #include "server/recovery/recover_shard.h"
+#include "server/replication/terms.h"
 
 #define DEV_LISTEN "127.0.0.1:7070"
 #define DEV_HTTP "127.0.0.1:7071"
@@ -430,6 +431,11 @@ static int check_standby(const struct settings *s, struct err *err)
 
     if (check_coord(s, err))
         return err->status;
+    if (s->standby_ack == TERMS_ACK_DISK && s->durability == WAL_NONE)
+        return err_set(
+            err, PS_ESETTING,
+            "standby-ack: disk needs durability async or fsync, as with none nothing is "
+            "synced");
     if (!s->standby[0])
         return 0;
     if (address_parse(s->standby, strlen(s->standby), &primary, &why))

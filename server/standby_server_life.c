@@ -23,6 +23,8 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
         standby_server_refuse_hand_over(s);
         return 0;
     }
+    if (s->state == SERVER_OFF || s->state == SERVER_BEGINNING)
+        return err_set(err, -EAGAIN, "promote: this psd is starting: try again");
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED)
         return err_set(err, -EBUSY, "promote: this psd is the primary already");
     if (s->has_other_data && standby_server_is_waiting(s, err))

@@ -353,6 +353,23 @@ def test_a_standby_that_has_more_takes_over(start_psd, tmp_path, then):
     assert again.stop() == 0
 
 
+def test_a_promotion_before_etcd_has_said_who_is_the_primary_is_refused(tmp_path):
+    port, nobody = free_ports(2)
+    psd = Daemon(["--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "d"), *ARGS,
+                  "--coord", f"etcd://127.0.0.1:{nobody}/prod"], tmp_path, awaited=False)
+    eventually(lambda: "coord: the service does not answer" in psd.log())
+
+    def order():
+        with wire.Wire(port) as client:
+            client.hello(role="operator", shard=wire.LISTENER)
+            refused = client.admin("promote", "accept-loss")
+            assert refused.status == -11, refused.text
+            return refused.text
+
+    eventually(lambda: "has to say first who is the primary" in order())
+    assert psd.stop() == 0
+
+
 def test_a_fetch_of_a_greater_term_deposes_the_primary(tmp_path):
     psd = Daemon(["--listen", f"127.0.0.1:{free_ports(1)[0]}", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "d"), *ARGS], tmp_path)
     standby = follow(psd)
