@@ -196,7 +196,8 @@ static void start_deciding(struct standby_server *s) ON_MAIN
     standby_server_start_job(s, decide, on_decided);
 }
 
-/* It has what this psd acknowledged and has lost, or a greater term. */
+/* It has what this psd acknowledged and has lost, or a greater term. A start is not over before the standby says that it
+ * is the primary: if it dies before it has noted that, it comes back, and is told again. */
 static void hand_over(struct standby_server *s) ON_MAIN
 {
     struct follower_request *q = &s->request;
@@ -207,7 +208,13 @@ static void hand_over(struct standby_server *s) ON_MAIN
              q->asked.address);
     q->action = FOLLOW_TAKE_OVER;
     answer_follow(s);
-    standby_server_depose(s, sentence);
+    if (s->state == SERVER_SERVING) {
+        standby_server_depose(s, sentence);
+        return;
+    }
+    if (!s->is_given_over)
+        log_line_warn("%s", sentence);
+    s->is_given_over = true;
 }
 
 static bool has_more(const uint64_t *last, const uint64_t *keep, uint32_t n)

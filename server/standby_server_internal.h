@@ -68,9 +68,10 @@ struct standby_server {
     enum server_state state;
     bool is_closed;
     struct terms terms;
-    bool was_in_sync; /* at the start: the peer may have more, or be the primary */
-    bool log_has_all; /* at the start: all that the run before acknowledged is in this log */
-    bool has_begun;   /* a term of this run is in `terms` */
+    bool was_in_sync;   /* at the start: the peer may have more, or be the primary */
+    bool log_has_all;   /* at the start: all that the run before acknowledged is in this log */
+    bool is_given_over; /* at the start: the peer has more, and was told to take over */
+    bool has_begun;     /* a term of this run is in `terms` */
     void (*begun)(struct standby_server *s, const struct err *err); /* NULL: nobody waits */
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
     bool has_read_claim;               /* ASKING: it has decided */

@@ -147,7 +147,7 @@ static void on_peer_answer(void *server, const struct err *err,
         return;
     }
     note_rising(s, err, answer);
-    if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER)
+    if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER || s->is_given_over)
         return;
     if (!s->was_in_sync ||
         (!err->status && answer->primary[0] && !answer->is_primary && s->log_has_all)) {

@@ -30,8 +30,8 @@
 #define FETCH_HANDLER_WAIT_MS_MAX 60000u
 #define FETCH_HANDLER_BYTES_DEFAULT (1u << 20)
 
-/* A standby takes over at the earliest 700 ms (--failover-after) after it has received a word of its primary. So a
- * primary counts from when it sent the newest word that was answered, and stops answering pulls before that. */
+/* A standby takes over at the earliest 600 ms (the least --failover-after) after it has received a word of its primary.
+ * So a primary counts from when it sent the newest word that was answered, and stops answering pulls before that. */
 #define FETCH_HANDLER_ALONE_MS 500u
 
 struct fetch_handler;
