@@ -417,7 +417,10 @@ static void on_promoted(void *node)
 
 static void on_rises(void *node)
 {
-    group_view_clear_primary(((struct node *)node)->groups);
+    struct node *n = node;
+
+    enter_main();
+    group_view_clear_primary(n->groups);
 }
 
 static const struct standby_events standby_events = { .rebuild = restore,
