@@ -322,8 +322,8 @@ static bool needs_all_data(const char *command)
 int admin_server_check_access(const struct access *a, const char *command, struct err *err)
 {
     static const char *const reports[] = { "status", "tables", "workers", "why", "stats" };
-    bool may = access_may_change(a) ||
-               (strcmp(command, "row") == 0 && access_may_query_rows(a));
+    bool may =
+        access_may_change(a) || (strcmp(command, "row") == 0 && access_may_query_rows(a));
 
     for (size_t i = 0; i < COUNT_OF(reports) && !may; i++)
         may = strcmp(command, reports[i]) == 0;

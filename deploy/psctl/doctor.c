@@ -173,7 +173,8 @@ static void examine_certificate(struct examination *e, const cJSON *tls, const c
     field_format_lasting(text, fabs(left) * 86400e3);
     if (left <= 0)
         say(e, PROBLEM, n,
-            "%s has expired %s ago: no new connection to it comes about; renew it, and reload psd",
+            "%s has expired %s ago: no new connection to it comes about; renew it, and reload "
+            "psd",
             which, text);
     else
         say(e, WARNING, n, "%s expires in %s: renew it, and reload psd", which, text);

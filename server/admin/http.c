@@ -29,10 +29,10 @@ struct http {
     struct http_server *server; /* owned */
     struct page_cache *pages;   /* owned */
     stats_with_report with_report;
-    void *node;                 /* borrowed */
-    struct http_access *access; /* borrowed; NULL: pages are for all */
+    void *node;                  /* borrowed */
+    struct http_access *access;  /* borrowed; NULL: pages are for all */
     struct log_line_limit limit; /* of the HTTP thread's lines */
-    uint64_t surplus; /* page_cache_surplus(), for the sweep under way */
+    uint64_t surplus;            /* page_cache_surplus(), for the sweep under way */
 };
 
 /* --- the stats page, page.html beside this file, as it stands in the program --- */

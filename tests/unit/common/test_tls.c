@@ -399,10 +399,10 @@ static void another_librarys_peer_is_judged_by_the_same_rules(void **state)
         int status;
         enum access_role role;
     } cases[] = {
-        { "worker", 0, ACCESS_WORKER },       { "node", 0, ACCESS_NODE },
-        { "reader", 0, ACCESS_READER },       { "expired", PS_ETLSEXPIRED, ACCESS_ALL },
+        { "worker", 0, ACCESS_WORKER },          { "node", 0, ACCESS_NODE },
+        { "reader", 0, ACCESS_READER },          { "expired", PS_ETLSEXPIRED, ACCESS_ALL },
         { "early", PS_ETLSEXPIRED, ACCESS_ALL }, { "foreign", PS_ETLSNAME, ACCESS_ALL },
-        { "stranger", PS_ETLSCA, ACCESS_ALL }, { "ca", PS_ETLSNAME, ACCESS_ALL },
+        { "stranger", PS_ETLSCA, ACCESS_ALL },   { "ca", PS_ETLSNAME, ACCESS_ALL },
     };
     struct tls_dir dir;
     struct tls_context *t;
