@@ -4,6 +4,7 @@
  *
  *     status tables workers why stats     the node's report, rendered (render.h)
  *     checkpoint                          takes one, and replies when it is done
+ *     config                              the settings in force (settings_reload.h)
  *     row                                 row_lookup.h
  *     drop-check drop set-check set       table_command.h
  *     promote                             this psd becomes the primary (standby.h)
@@ -40,6 +41,8 @@ struct admin_server_config {
     void (*refresh)(void *node); /* publishes the newest report */
     /* 0 if the node has restored its data. Else a status and a sentence for requests that need them. NULL: always 0. */
     int (*check_serving)(void *node, struct err *err);
+    /* The settings in force as JSON, the caller's to free. NULL: there is no such command. */
+    char *(*describe_settings)(void *node);
     /* 0: `done` follows, once, later. NULL: there is no such command. */
     int (*promote)(void *node, const char *argument,
                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err);

@@ -61,6 +61,7 @@ static void close_all(void *node)
     admin_server_close(n->admin);
     watch_server_close(n->watches);
     standby_server_close(n->standbys);
+    checkpointer_stop(n->checkpointer);
     shard_threads_end(n->shards, n->settings->shards);
     for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
         uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
@@ -147,6 +148,13 @@ static void stop_following(struct node *n) ON_MAIN
     }
     n->standby_is_over = true;
     standby_stop(n->standby, begin_stop, n);
+}
+
+static char *describe_settings(void *arg)
+{
+    const struct node *n = arg;
+
+    return settings_reload_report(n->reload, n->settings);
 }
 
 /* Settings that have changed, to those who have them from us. */
@@ -407,9 +415,16 @@ static void on_promoted(void *node)
         fail(n, &err);
 }
 
-static const struct standby_events standby_events = {
-    .rebuild = restore, .restart = on_restart, .promoted = on_promoted, .failed = fail
-};
+static void on_rises(void *node)
+{
+    group_view_clear_primary(((struct node *)node)->groups);
+}
+
+static const struct standby_events standby_events = { .rebuild = restore,
+                                                      .restart = on_restart,
+                                                      .rises = on_rises,
+                                                      .promoted = on_promoted,
+                                                      .failed = fail };
 
 static int promote(void *node, const char *argument,
                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
@@ -512,6 +527,8 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .client_memory = &n->memory,
                                          .refresh = node_publish,
                                          .check_serving = node_check_serving,
+                                         .describe_settings =
+                                             n->reload ? describe_settings : NULL,
                                          .promote = promote,
                                          .switch_over = switch_over,
                                          .node = n };
@@ -601,7 +618,7 @@ static int listen_for_http(struct node *n, struct err *err) ON_MAIN
     if (status)
         return status;
     n->report.node.http_address = http_address(n->http);
-    return 0;
+    return http_keep_history(n->http, s->shards, err);
 }
 
 /* The addresses, before anything is done that would have been in vain without them. */

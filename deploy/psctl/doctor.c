@@ -11,6 +11,7 @@
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
 
 /* From where on something is worth a sentence. */
@@ -738,23 +739,26 @@ static enum terminal_style style_of(const char *severity)
                                               : TERMINAL_DIM;
 }
 
-static void print_findings(const cJSON *findings)
+static void print_findings(const struct options *o, const cJSON *findings)
 {
-    struct terminal terminal = terminal_of(stdout, true);
+    struct terminal terminal = terminal_of(stdout, o->output == OPTIONS_WIDE);
+    struct fold fold;
+    FILE *out = fold_open(&fold);
     const cJSON *f;
 
     cJSON_ArrayForEach(f, findings)
     {
         enum terminal_style style = style_of(field_text(f, "severity"));
 
-        fputs(terminal_begin(&terminal, style), stdout);
-        fputs(field_text(f, "severity"), stdout);
-        fputs(terminal_end(&terminal, style), stdout);
-        fputs(": ", stdout);
+        fputs(terminal_begin(&terminal, style), out);
+        fputs(field_text(f, "severity"), out);
+        fputs(terminal_end(&terminal, style), out);
+        fputs(": ", out);
         if (field_child(f, "node"))
-            printf("node %.0f: ", field_number(f, "node"));
-        field_put(stdout, "", field_text(f, "text"), "\n");
+            fprintf(out, "node %.0f: ", field_number(f, "node"));
+        field_put(out, "", field_text(f, "text"), "\n");
     }
+    fold_close(&fold, &terminal, stdout);
 }
 
 static bool has_problem(const cJSON *findings)
@@ -784,7 +788,7 @@ static int print(const struct options *o, const cJSON *before, const cJSON *afte
         data_dir_print_json(root);
         return code;
     }
-    print_findings(findings);
+    print_findings(o, findings);
     if (!field_find(findings, "severity", "problem") &&
         !field_find(findings, "severity", "warning"))
         print_all_well(after);
