@@ -148,8 +148,8 @@ static void greet(struct env *e, int fd, const uint8_t *bytes, size_t n_bytes, s
     tls_session_free(s);
 }
 
-static void meet(struct env *e, bool is_sealed, const uint8_t *bytes, size_t n_bytes,
-                 size_t piece)
+static void visit(struct env *e, bool is_sealed, const uint8_t *bytes, size_t n_bytes,
+                  size_t piece)
 {
     const unsigned n_before = e->n_clients;
     struct listener_counts counts;
@@ -260,7 +260,7 @@ void harness_one(const uint8_t *bytes, size_t n_bytes)
         return;
     }
     rest = harness_take(&in, harness_left(&in), &n);
-    meet(env, how == 1, rest, n, piece);
+    visit(env, how == 1, rest, n, piece);
     free(rest);
 }
 

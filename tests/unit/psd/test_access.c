@@ -261,11 +261,12 @@ static void a_role_may_send_what_its_row_says(void **state)
 static const struct {
     const char *command, *expected;
 } commands[] = {
-    { "status", "+++++++" },     { "tables", "+++++++" },      { "workers", "+++++++" },
-    { "why", "+++++++" },        { "stats", "+++++++" },       { "row", "+++-+++" },
-    { "checkpoint", "+-----+" }, { "drop", "+-----+" },        { "drop-check", "+-----+" },
-    { "set", "+-----+" },        { "set-check", "+-----+" },   { "promote", "+-----+" },
-    { "switch", "+-----+" },     { "of tomorrow", "+-----+" }, { "", "+-----+" },
+    { "status", "+++++++" },      { "tables", "+++++++" },     { "workers", "+++++++" },
+    { "why", "+++++++" },         { "curve", "+++++++" },      { "config", "+++-+++" },
+    { "stats", "+++++++" },       { "row", "+++-+++" },        { "checkpoint", "+-----+" },
+    { "drop", "+-----+" },        { "drop-check", "+-----+" }, { "set", "+-----+" },
+    { "set-check", "+-----+" },   { "promote", "+-----+" },    { "switch", "+-----+" },
+    { "of tomorrow", "+-----+" }, { "", "+-----+" },
 };
 
 static void a_command_that_changes_something_is_for_admins(void **state)
