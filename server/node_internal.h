@@ -3,6 +3,7 @@
 #define SERVER_NODE_INTERNAL_H
 
 #include "server/admin/http.h"
+#include "server/admin/http_access.h"
 #include "server/admin_server.h"
 #include "server/certificates.h"
 #include "server/checkpointer.h"

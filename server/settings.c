@@ -458,9 +458,10 @@ static int check_standby(const struct settings *s, struct err *err)
     if (check_coord(s, err))
         return err->status;
     if (s->standby_ack == TERMS_ACK_DISK && s->durability == WAL_NONE)
-        return err_set(err, PS_ESETTING,
-                       "standby-ack: disk needs durability async or fsync, as with none nothing is "
-                       "synced");
+        return err_set(
+            err, PS_ESETTING,
+            "standby-ack: disk needs durability async or fsync, as with none nothing is "
+            "synced");
     if (!s->standby[0])
         return 0;
     if (address_parse(s->standby, strlen(s->standby), &primary, &why))

@@ -478,12 +478,6 @@ static void turn_away_mismatch(struct http_server *h, int fd)
     shutdown(fd, SHUT_RDWR);
 }
 
-int http_server_peer(const struct http_server *h, struct MHD_Connection *connection,
-                     struct access *ret)
-{
-    return h->config.tls ? http_tls_peer(connection, h->config.tls, ret) : -ENOENT;
-}
-
 static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
                           enum MHD_ConnectionNotificationCode code)
 {

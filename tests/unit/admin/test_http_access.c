@@ -36,7 +36,7 @@ static void start(struct rig *r, bool has_tls, const char *token, const struct t
     fixture_init(&r->fixture);
     tls_dir_make(&r->dir);
     r->tls = has_tls ? tls_dir_context(&r->dir, "node", "ca") : NULL;
-    r->access = http_access_new();
+    r->access = http_access_new(r->tls);
     http_access_set_tokens(r->access, token, list);
     r->names = (struct http_names){ .self = "", .tls = r->tls, .access = r->access };
     if (http_start("127.0.0.1:0", &r->names, with_report, &r->fixture.node, &r->http, &err))
