@@ -733,7 +733,8 @@ int node_run(struct settings *settings, struct settings_reload *reload)
         start(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);
         unmake(n);
-        exit_status = n->exit_status;
+        exit_status =
+            n->stop_signal_asked && n->exit_status == NODE_RESTART ? 0 : n->exit_status;
     }
     if (exit_status == 1)
         data_dir_lock_abandon(&n->lock);

@@ -173,6 +173,18 @@ def test_a_standby_that_gets_nothing_more_ends_the_switch_and_pushes_go_on(pair,
     check_all_once(counters)
 
 
+@pytest.mark.parametrize("after_s", [0, 0.05, 0.1, 0.2])
+def test_a_stop_behind_a_switch_ends_the_old_primary(pair, after_s):
+    """Whether it serves still, ends, or begins as the standby."""
+    p = pair()
+    switch(p)
+    time.sleep(after_s)
+    p.standby.proc.send_signal(signal.SIGTERM)
+    assert p.standby.proc.wait(60) in (0, -signal.SIGTERM)
+    p.standby.start()
+    await_both(p)
+
+
 def test_who_may_not_be_switched_to(pair):
     p = pair()
     p.standby.proc.kill()
