@@ -599,7 +599,7 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
 /* NULL: the pages are for all who reach them. */
 static struct http_access *make_http_access(const struct settings *s)
 {
-    struct http_access *access = settings_pages_want_role(s) ? http_access_new() : NULL;
+    struct http_access *access = settings_pages_want_role(s) ? http_access_new(s->tls) : NULL;
 
     if (access)
         http_access_set_tokens(access, s->token, &s->tokens);

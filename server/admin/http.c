@@ -257,7 +257,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     }
     code = http_server_check_host(h->server, connection, &sentence);
     if (!code && h->access)
-        code = http_access_check(h->access, h->server, connection, url, &sentence, &challenge);
+        code = http_access_check(h->access, connection, url, &sentence, &challenge);
     if (challenge)
         return http_server_send_challenge(connection, challenge, sentence);
     if (code)
