@@ -18,6 +18,7 @@
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/command.h"
+#include "deploy/psctl/config.h"
 #include "deploy/psctl/diff.h"
 #include "deploy/psctl/doctor.h"
 #include "deploy/psctl/export.h"
@@ -190,6 +191,13 @@ static const struct command commands[] = {
       { { "psctl why", "all waits" },
         { "psctl watch why", "the same, again and again" },
         { "psctl why --node 1", "those of node 1" } }, online_why, true },
+    { "config", "[SETTING ...]", 0, WORDS_MAX - 1, CLUSTER_FLAGS,
+      "psd's settings in force: value, where it is from, whether a reload (SIGHUP) reads it again, and what waits for a "
+      "restart. Without names those that differ from the default; -o wide: all. Ends with 1 if nodes differ in a "
+      "setting that must be equal.",
+      { { "psctl config", "all nodes of the cluster; what all agree in has one line" },
+        { "psctl config cut-every lease -o wide", "these two" } },
+      config_run, true },
     { "latency", "", 0, 0, CLUSTER_FLAGS "every ",
       "how long requests of each type took in the last minute, with histograms, and what the slowest waited for. "
       "Compares two reports, --every apart.",
@@ -514,7 +522,7 @@ static void print_repeat_head(const struct options *o, const char *name)
 static int repeat(const struct options *o, const char *const *words, uint32_t n_words)
 {
     const struct command *command = command_find(&list, words[0]);
-    bool is_screen = isatty(STDOUT_FILENO);
+    bool is_screen = isatty(STDOUT_FILENO) && !o->json;
     int code = EXIT_ANSWERED;
 
     setvbuf(stdout, NULL, _IOFBF, REPEAT_BUFFER); /* a screen at once */
@@ -523,7 +531,8 @@ static int repeat(const struct options *o, const char *const *words, uint32_t n_
             cluster_rates_wait(o->every_ms);
         if (is_screen)
             fputs("\033[H\033[2J", stdout);
-        print_repeat_head(o, words[0]);
+        if (!o->json)
+            print_repeat_head(o, words[0]);
         code = is_screen ? run_to_screen(o, command, words + 1, n_words - 1)
                          : command->run(o, words + 1, n_words - 1);
         if (fflush(stdout) != 0)

@@ -83,6 +83,7 @@ static int show(const struct options *o, const char *command, const char *shown)
 
     if (cluster_query_open(&q, o)) {
         cluster_query_ask(&q, &(struct ps_admin_plan){ .command = command });
+        cluster_query_print_moves(&q);
         if (o->json)
             code = cluster_query_print_json(&q);
         else if (!cluster_query_is_alone(&q))
@@ -369,6 +370,7 @@ int online_why(const struct options *o, const char *const *words, uint32_t n_wor
     (void)n_words;
     if (cluster_query_open(&q, o)) {
         cluster_query_ask(&q, &(struct ps_admin_plan){ .command = "why" });
+        cluster_query_print_moves(&q);
         if (o->json)
             code = cluster_query_print_json(&q);
         else if (!cluster_query_is_alone(&q) || !cluster_query_print_failures(&q))

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
 #include "deploy/psctl/text_grid.h"
 
@@ -83,7 +84,8 @@ static void text_output_node(struct text_output *s)
         field_put(s->out, "restoring    ", field_text(field_child(r, "restoring"), "text"),
                   "\n");
     if (field_text(r, "http_address")[0])
-        field_put(s->out, "pages        http://", field_text(r, "http_address"), "/\n");
+        field_put(s->out, field_child(r, "tls") ? "pages        https://" : "pages        http://",
+                  field_text(r, "http_address"), "/\n");
     put_replication(s, field_child(r, "replication"));
     put_coordination(s, field_child(r, "coordination"));
 }
@@ -720,8 +722,9 @@ struct text_output_view text_output_on_stdout(bool is_wide)
                                       .is_wide = is_wide };
 }
 
-bool text_output_answer(const char *command, const cJSON *root,
-                        const struct text_output_view *view)
+/* False: not what psd answers to this command. */
+static bool print_answer(const char *command, const cJSON *root,
+                         const struct text_output_view *view)
 {
     struct text_output s = { .out = view->out,
                              .terminal = view->terminal,
@@ -741,4 +744,17 @@ bool text_output_answer(const char *command, const cJSON *root,
         return true;
     }
     return false;
+}
+
+bool text_output_answer(const char *command, const cJSON *root,
+                        const struct text_output_view *view)
+{
+    struct text_output_view whole = *view;
+    struct fold fold;
+    bool is_answer;
+
+    whole.out = fold_open(&fold);
+    is_answer = print_answer(command, root, &whole);
+    fold_close(&fold, &view->terminal, view->out);
+    return is_answer;
 }

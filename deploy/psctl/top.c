@@ -17,7 +17,9 @@
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
+#include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/text_grid.h"
 
 #define TIMEOUT_MS 2000 /* keys wait for a node that does not answer */
@@ -351,11 +353,12 @@ static void print_job(const cJSON *before, const cJSON *after, double seconds,
 
 /* --- a frame --- */
 
-static void print_head(const cJSON *before, const cJSON *after, const cJSON *now, FILE *out)
+static void print_head(const cJSON *before, const cJSON *after, const cJSON *now,
+                       const struct terminal *terminal, FILE *out)
 {
     double rows_per_s = 0, bytes_per_s = 0, rows = 0, bytes = 0;
     const cJSON *node, *shard;
-    char cells[4][FIELD_CELL_MAX], when[16] = "";
+    char cells[4][FIELD_CELL_MAX], when[16] = "", text[400];
     time_t seconds = time(NULL);
     struct tm local;
 
@@ -373,12 +376,14 @@ static void print_head(const cJSON *before, const cJSON *after, const cJSON *now
     }
     if (localtime_r(&seconds, &local))
         strftime(when, sizeof when, "%H:%M:%S", &local);
-    fprintf(out, "%s  %d nodes, %u shards, %d jobs; %s rows/s, %s/s; %s rows in %s; %d waits\n",
-            when, cJSON_GetArraySize(field_child(after, "nodes")), count_shards(after),
-            cJSON_GetArraySize(field_child(now, "jobs")),
-            field_format_short(cells[0], rows_per_s), field_format_bytes(cells[1], bytes_per_s),
-            field_format_short(cells[2], rows), field_format_bytes(cells[3], bytes),
-            cJSON_GetArraySize(field_child(now, "waits")));
+    snprintf(
+        text, sizeof text,
+        "%s  %d nodes, %u shards, %d jobs; %s rows/s, %s/s; %s rows in %s; %d waits\n", when,
+        cJSON_GetArraySize(field_child(after, "nodes")), count_shards(after),
+        cJSON_GetArraySize(field_child(now, "jobs")), field_format_short(cells[0], rows_per_s),
+        field_format_bytes(cells[1], bytes_per_s), field_format_short(cells[2], rows),
+        field_format_bytes(cells[3], bytes), cJSON_GetArraySize(field_child(now, "waits")));
+    fold_print(text, terminal, out);
 }
 
 static void print_silent_nodes(const cJSON *after, const struct terminal *terminal, FILE *out)
@@ -417,7 +422,7 @@ uint32_t top_print(const cJSON *before, const cJSON *after, const struct top_vie
     uint32_t n_jobs = (uint32_t)cJSON_GetArraySize(field_child(now, "jobs"));
     double seconds = longest_seconds(before, after);
 
-    print_head(before, after, now, out);
+    print_head(before, after, now, &view->terminal, out);
     print_silent_nodes(after, &view->terminal, out);
     if (view->is_open && view->selected < n_jobs) {
         print_job(old, now, seconds, view, out);
@@ -591,6 +596,83 @@ static void run_on_screen(struct cluster_query *q, const struct options *o, cons
     cJSON_Delete(after);
 }
 
+/* --- as JSON --- */
+
+static void put_rate(cJSON *to, const char *name, bool is_known, double value)
+{
+    if (is_known)
+        cJSON_AddNumberToObject(to, name, value);
+    else
+        cJSON_AddNullToObject(to, name);
+}
+
+static cJSON *shard_json(const struct shard_line *l)
+{
+    const struct cluster_rates *r = &l->rates;
+    cJSON *to = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(to, "shard", field_number(l->shard, "shard"));
+    cJSON_AddNumberToObject(to, "node", field_number(l->node, "node"));
+    put_rate(to, "rows_per_s", r->seconds > 0, r->rows);
+    put_rate(to, "pulls_per_s", r->seconds > 0, r->pulls);
+    put_rate(to, "pushes_per_s", r->seconds > 0, r->pushes);
+    put_rate(to, "bytes_per_s", r->seconds > 0, r->bytes);
+    put_rate(to, "cpu", r->seconds > 0, r->cpu);
+    cJSON_AddNumberToObject(to, "pull_p99_ns", l->pull_ns);
+    cJSON_AddNumberToObject(to, "push_p99_ns", l->push_ns);
+    cJSON_AddNumberToObject(to, "bytes", l->bytes);
+    cJSON_AddNumberToObject(to, "log_lag_records", l->lag);
+    cJSON_AddNumberToObject(to, "parked_pulls",
+                            field_number(field_child(l->shard, "net"), "parked_pulls"));
+    return to;
+}
+
+static cJSON *job_json(const cJSON *job, const cJSON *old, double seconds)
+{
+    cJSON *to = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(to, "name", field_text(job, "name"));
+    cJSON_AddStringToObject(to, "mode", field_text(job, "mode"));
+    cJSON_AddNumberToObject(to, "live", count_live(job));
+    cJSON_AddNumberToObject(to, "workers", field_number(job, "n_workers"));
+    cJSON_AddNumberToObject(to, "min_clock", field_number(job, "min_clock"));
+    cJSON_AddNumberToObject(to, "max_clock", greatest_clock(job));
+    put_rate(to, "clocks_per_s", old && seconds > 0,
+             (greatest_clock(job) - greatest_clock(old)) / seconds);
+    return to;
+}
+
+cJSON *top_json(const cJSON *before, const cJSON *after)
+{
+    cJSON *root = cJSON_CreateObject(), *nodes = cJSON_AddArrayToObject(root, "nodes"),
+          *shards = cJSON_AddArrayToObject(root, "shards"),
+          *jobs = cJSON_AddArrayToObject(root, "jobs"), *now = cluster_report_merge(after),
+          *then = cluster_report_merge(before);
+    struct shard_line *lines = memory_alloc((count_shards(after) + 1) * sizeof *lines);
+    uint32_t n = fill_lines(before, after, lines);
+    const cJSON *node, *job;
+
+    cJSON_ArrayForEach(node, field_child(after, "nodes"))
+    {
+        cJSON *to = cJSON_CreateObject();
+
+        cJSON_AddNumberToObject(to, "node", field_number(node, "node"));
+        if (field_child(node, "error"))
+            cJSON_AddStringToObject(to, "error", field_text(node, "error"));
+        cJSON_AddItemToArray(nodes, to);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        cJSON_AddItemToArray(shards, shard_json(&lines[i]));
+    cJSON_ArrayForEach(job, field_child(now, "jobs")) cJSON_AddItemToArray(
+        jobs,
+        job_json(job, field_find(field_child(then, "jobs"), "name", field_text(job, "name")),
+                 longest_seconds(before, after)));
+    cJSON_Delete(now);
+    cJSON_Delete(then);
+    free(lines);
+    return root;
+}
+
 /* Frames one behind the other, for a file or a pipe. */
 static int run_as_text(struct cluster_query *q, const struct options *o)
 {
@@ -601,9 +683,12 @@ static int run_as_text(struct cluster_query *q, const struct options *o)
     for (uint32_t i = 0; !o->count || i < o->count; i++) {
         cluster_rates_wait(o->every_ms);
         after = cluster_rates_ask(q);
-        if (i)
+        if (i && !o->json)
             putchar('\n');
-        top_print(before, after, &view, stdout);
+        if (o->json)
+            data_dir_print_json(top_json(before, after));
+        else
+            top_print(before, after, &view, stdout);
         code = cluster_query_print_failures(q) ? EXIT_FAILED : EXIT_ANSWERED;
         cJSON_Delete(before);
         before = after;
@@ -618,7 +703,7 @@ int top_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     struct options hasty = *o;
     struct cluster_query q;
-    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !o->json;
     int code = EXIT_FAILED;
     sigset_t set;
 

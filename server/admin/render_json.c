@@ -427,6 +427,24 @@ static void put_coordination(struct json *j, const struct stats_coordination *c)
     json_close(j);
 }
 
+/* Days that are left; below 0: it has expired. */
+static double days_until(uint64_t unix_ms, uint64_t now_unix_ms)
+{
+    return ((double)unix_ms - (double)now_unix_ms) / 86400e3;
+}
+
+static void put_tls(struct json *j, const struct stats_tls *tls, uint64_t now_unix_ms)
+{
+    if (!tls->is_on)
+        return;
+    json_open(j, "tls");
+    json_u64(j, "certificate_expires_unix_ms", tls->own_unix_ms);
+    json_float(j, "certificate_days", (float)days_until(tls->own_unix_ms, now_unix_ms));
+    json_u64(j, "ca_expires_unix_ms", tls->ca_unix_ms);
+    json_float(j, "ca_days", (float)days_until(tls->ca_unix_ms, now_unix_ms));
+    json_close(j);
+}
+
 static void put_node(struct json *j, const struct node_report *node)
 {
     char sentence[320];
@@ -456,6 +474,7 @@ static void put_node(struct json *j, const struct node_report *node)
     put_restore(j, node);
     put_replication(j, &node->standby);
     put_coordination(j, &node->coordination);
+    put_tls(j, &node->tls, node->clock_unix_ms);
 }
 
 static void put_checkpoints(struct json *j, const struct node_report *node)
@@ -531,8 +550,9 @@ static void put_shards(struct json *j, const struct node_report *node, enum deta
     json_close_list(j);
 }
 
-static void put_status(struct json *j, const struct node_report *node,
-                       const struct shard_report *total, enum detail detail)
+/* All of the node but its shards. */
+static void put_whole(struct json *j, const struct node_report *node,
+                      const struct shard_report *total, enum detail detail)
 {
     put_node(j, node);
     put_checkpoints(j, node);
@@ -545,7 +565,26 @@ static void put_status(struct json *j, const struct node_report *node,
     json_open(j, "totals");
     put_numbers(j, total, detail);
     json_close(j);
+}
+
+static void put_status(struct json *j, const struct node_report *node,
+                       const struct shard_report *total, enum detail detail)
+{
+    put_whole(j, node, total, detail);
     put_shards(j, node, detail);
+}
+
+static bool put_live(struct json *j, const struct node_report *node,
+                     const struct shard_report *total, const char *what)
+{
+    json_open(j, NULL);
+    put_whole(j, node, total, NUMBERS_ONLY);
+    if (strcmp(what, "live") == 0) {
+        put_jobs(j, total);
+        put_waits(j, total);
+    }
+    json_close(j);
+    return true;
 }
 
 static bool put(struct json *j, const struct node_report *node,
@@ -577,7 +616,9 @@ static bool put(struct json *j, const struct node_report *node,
     return known;
 }
 
-char *render_json(const struct node_report *node, const char *what)
+static char *render(const struct node_report *node, const char *what,
+                    bool (*write)(struct json *j, const struct node_report *node,
+                                  const struct shard_report *total, const char *what))
 {
     struct shard_report *total;
     struct json j = { 0 };
@@ -589,7 +630,7 @@ char *render_json(const struct node_report *node, const char *what)
     if (!j.out)
         return NULL;
     total = stats_total(node);
-    known = put(&j, node, total, what);
+    known = write(&j, node, total, what);
     shard_report_free(total);
     if (ferror(j.out))
         known = false;
@@ -598,6 +639,21 @@ char *render_json(const struct node_report *node, const char *what)
         return NULL;
     }
     return text;
+}
+
+char *render_json(const struct node_report *node, const char *what)
+{
+    return render(node, what, put);
+}
+
+char *render_live(const struct node_report *node)
+{
+    return render(node, "live", put_live);
+}
+
+char *render_live_short(const struct node_report *node)
+{
+    return render(node, "live_short", put_live);
 }
 
 /* --- a job's curve --- */

@@ -280,6 +280,21 @@ static void put_coordination(FILE *out, const struct stats_coordination *c)
             c->is_away);
 }
 
+static void put_expiry(FILE *out, const char *which, uint64_t unix_ms)
+{
+    if (unix_ms)
+        fprintf(out, "psd_certificate_expiry_timestamp_seconds{certificate=\"%s\"} %.0f\n", which,
+                (double)unix_ms / 1000);
+}
+
+static void put_tls(FILE *out, const struct stats_tls *tls)
+{
+    put_head(out, "psd_certificate_expiry_timestamp_seconds", "gauge",
+             "When the node's certificate, or the first of its CA's, expires, Unix time.");
+    put_expiry(out, "node", tls->own_unix_ms);
+    put_expiry(out, "ca", tls->ca_unix_ms);
+}
+
 static void put_node(FILE *out, const struct node_report *node)
 {
     char sentence[320];
@@ -307,6 +322,7 @@ static void put_node(FILE *out, const struct node_report *node)
             render_health(node, sentence, sizeof sentence) == 0);
     put_replication(out, &node->standby);
     put_coordination(out, &node->coordination);
+    put_tls(out, &node->tls);
     put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",
             (double)node->started_unix_ms / 1000);
     put_one(out, "psd_resident_memory_bytes", "gauge", "Memory of the process.",

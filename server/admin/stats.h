@@ -196,6 +196,12 @@ struct stats_coordination {
     bool in_sync;
 };
 
+/* This node's certificates (server/certificates.h). */
+struct stats_tls {
+    bool is_on;
+    uint64_t own_unix_ms, ca_unix_ms; /* when they expire; of the CA's the first that does */
+};
+
 /* The report of the node as a whole. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
@@ -209,6 +215,7 @@ struct node_report {
     struct stats_restore restore;
     struct stats_standby standby;
     struct stats_coordination coordination;
+    struct stats_tls tls;
     struct stats_net listener; /* its refused requests are operators' */
     uint64_t admin_requests;
     uint64_t http_connections,

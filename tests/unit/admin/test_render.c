@@ -391,6 +391,39 @@ a_coordination_service_that_is_away_is_shown_and_is_no_fault_of_the_node(void **
     fixture_deinit(&f);
 }
 
+static void certificates_are_shown_with_the_days_that_they_are_good_for(void **state)
+{
+    const uint64_t day_ms = 86400000;
+    struct fixture f;
+    char *text;
+    cJSON *json;
+
+    (void)state;
+    fixture_init(&f);
+    text = render_json(&f.node, "stats");
+    assert_null(strstr(text, "\"tls\""));
+    free(text);
+    text = render_metrics(&f.node);
+    assert_null(strstr(text, "\npsd_certificate_expiry_timestamp_seconds{"));
+    free(text);
+    f.node.clock_unix_ms = 100 * day_ms;
+    f.node.tls = (struct stats_tls){ true, 130 * day_ms, 98 * day_ms };
+    text = render_json(&f.node, "stats");
+    json = cJSON_Parse(text);
+    assert_number(json, "tls.certificate_expires_unix_ms", 130 * 86400e3);
+    assert_number(json, "tls.certificate_days", 30);
+    assert_number(json, "tls.ca_days", -2);
+    cJSON_Delete(json);
+    free(text);
+    text = render_metrics(&f.node);
+    assert_non_null(strstr(
+        text, "\npsd_certificate_expiry_timestamp_seconds{certificate=\"node\"} 11232000\n"));
+    assert_non_null(strstr(
+        text, "\npsd_certificate_expiry_timestamp_seconds{certificate=\"ca\"} 8467200\n"));
+    free(text);
+    fixture_deinit(&f);
+}
+
 static void metrics_hold_what_stats_hold(void **state)
 {
     static const char *const lines[] = {
@@ -593,6 +626,7 @@ int main(void)
         cmocka_unit_test(health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed),
         cmocka_unit_test(
             a_coordination_service_that_is_away_is_shown_and_is_no_fault_of_the_node),
+        cmocka_unit_test(certificates_are_shown_with_the_days_that_they_are_good_for),
         cmocka_unit_test(metrics_hold_what_stats_hold),
         cmocka_unit_test(tables_beyond_the_limit_are_one_sum_on_each_shard),
         cmocka_unit_test(the_tables_that_are_shown_are_the_first_shards),

@@ -209,6 +209,29 @@ static void answers_without_sense_are_survived(void **state)
     fclose(out);
 }
 
+static void a_program_reads_the_same_as_json(void **state)
+{
+    cJSON *before = cJSON_Parse(before_json), *after = cJSON_Parse(after_json),
+          *root = top_json(before, after), *unknown = top_json(after, NULL);
+    const cJSON *shard = cJSON_GetArrayItem(field_child(root, "shards"), 1),
+                *job = cJSON_GetArrayItem(field_child(root, "jobs"), 0);
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(field_child(root, "nodes")), 3);
+    assert_string_equal(field_text(cJSON_GetArrayItem(field_child(root, "nodes"), 1), "error"),
+                        "connection refused");
+    assert_true(field_number(shard, "shard") == 1 && field_number(shard, "rows_per_s") == 2000);
+    assert_true(field_number(shard, "pull_p99_ns") == 1000000 &&
+                field_number(shard, "log_lag_records") == 10);
+    assert_string_equal(field_text(job, "name"), "j");
+    assert_true(field_number(job, "max_clock") == 9 && field_number(job, "clocks_per_s") == 2);
+    assert_int_equal(cJSON_GetArraySize(field_child(unknown, "jobs")), 0);
+    cJSON_Delete(before);
+    cJSON_Delete(after);
+    cJSON_Delete(root);
+    cJSON_Delete(unknown);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +242,7 @@ int main(void)
         cmocka_unit_test(histograms_of_all_nodes_are_one),
         cmocka_unit_test(latency_is_shown_with_what_was_waited_for),
         cmocka_unit_test(answers_without_sense_are_survived),
+        cmocka_unit_test(a_program_reads_the_same_as_json),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
