@@ -84,7 +84,8 @@ static void text_output_node(struct text_output *s)
         field_put(s->out, "restoring    ", field_text(field_child(r, "restoring"), "text"),
                   "\n");
     if (field_text(r, "http_address")[0])
-        field_put(s->out, field_child(r, "tls") ? "pages        https://" : "pages        http://",
+        field_put(s->out,
+                  field_child(r, "tls") ? "pages        https://" : "pages        http://",
                   field_text(r, "http_address"), "/\n");
     put_replication(s, field_child(r, "replication"));
     put_coordination(s, field_child(r, "coordination"));
