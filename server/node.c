@@ -415,9 +415,16 @@ static void on_promoted(void *node)
         fail(n, &err);
 }
 
-static const struct standby_events standby_events = {
-    .rebuild = restore, .restart = on_restart, .promoted = on_promoted, .failed = fail
-};
+static void on_rises(void *node)
+{
+    group_view_clear_primary(((struct node *)node)->groups);
+}
+
+static const struct standby_events standby_events = { .rebuild = restore,
+                                                      .restart = on_restart,
+                                                      .rises = on_rises,
+                                                      .promoted = on_promoted,
+                                                      .failed = fail };
 
 static int promote(void *node, const char *argument,
                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
@@ -611,7 +618,7 @@ static int listen_for_http(struct node *n, struct err *err) ON_MAIN
     if (status)
         return status;
     n->report.node.http_address = http_address(n->http);
-    return 0;
+    return http_keep_history(n->http, s->shards, err);
 }
 
 /* The addresses, before anything is done that would have been in vain without them. */
@@ -726,7 +733,8 @@ int node_run(struct settings *settings, struct settings_reload *reload)
         start(n);
         uv_run(&n->loop, UV_RUN_DEFAULT);
         unmake(n);
-        exit_status = n->exit_status;
+        exit_status =
+            n->stop_signal_asked && n->exit_status == NODE_RESTART ? 0 : n->exit_status;
     }
     if (exit_status == 1)
         data_dir_lock_abandon(&n->lock);

@@ -14,6 +14,7 @@
 #include "proto/message.h"
 #include "proto/placement.h"
 #include "server/recovery/recover_shard.h"
+#include "server/replication/terms.h"
 
 #define DEV_LISTEN "127.0.0.1:7070"
 #define DEV_HTTP "127.0.0.1:7071"
@@ -152,7 +153,7 @@ static const struct setting rows[] = {
       "the file with the user's password", AT(coord_password_file), 0, 0 },
     { "standby", "failover-after", SETTING_MS, "TIME", "700ms",
       "with coord: a standby takes over once its primary is silent for so long; at once if no process listens there",
-      AT(failover_after_ms), 300, DAY_MS },
+      AT(failover_after_ms), 600, DAY_MS },
     { "standby", "standby-ack", SETTING_CHOICE, "no|got|disk", "got",
       "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "
       "only while it is in sync",
@@ -454,6 +455,10 @@ static int check_standby(const struct settings *s, struct err *err)
 
     if (check_coord(s, err))
         return err->status;
+    if (s->standby_ack == TERMS_ACK_DISK && s->durability == WAL_NONE)
+        return err_set(err, PS_ESETTING,
+                       "standby-ack: disk needs durability async or fsync, as with none nothing is "
+                       "synced");
     if (!s->standby[0])
         return 0;
     if (address_parse(s->standby, strlen(s->standby), &primary, &why))

@@ -20,6 +20,7 @@
 #include "server/cluster/etcd_lookup.h"
 #include "server/cluster/etcd_url.h"
 #include "worker/atomic_file.h"
+#include "worker/client/pending_report.h"
 #include "worker/client/push_journal.h"
 #include "worker/compute/device.h"
 #include "worker/data/synth.h"
@@ -87,6 +88,7 @@ static int run_deinit(struct command_context *r, int status, struct err *err)
         close(r->state_fd);
     setup_deinit(&r->setup);
     stop_signal_close(r->stop);
+    pending_report_free(r->settings.report);
     tls_context_free(r->settings.tls);
     settings_free(&settings_worker, &r->settings);
     free(r);
@@ -150,6 +152,8 @@ static int final_validation(struct command_context *r, struct trainer *t,
     }
     if (!status)
         status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad, err);
+    if (!status)
+        progress_report_validation(r->progress, &t->state, ret);
     return status;
 }
 
@@ -308,6 +312,7 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
     int status = model_tables_end(r->tables, err);
 
     r->is_stopped_early = stop_signal_asked(r->stop);
+    progress_report(r->progress, &t->state);
     if (!status)
         status = r->store->ops->leave(r->store, err);
     if (status == PS_EFENCED) { /* joined again: say goodbye as the new incarnation */
@@ -451,8 +456,11 @@ static int prepare(struct command_context *r, struct err *err)
 static int train(struct command_context *r, struct err *err)
 {
     struct trainer *t;
-    int status = prepare(r, err);
+    int status;
 
+    if (!r->settings.local) /* without memory for it nothing is reported */
+        r->settings.report = pending_report_new(r->settings.job, r->settings.rank);
+    status = prepare(r, err);
     if (status)
         return status;
     r->stop = start_stop_signal(&r->settings);

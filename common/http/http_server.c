@@ -292,6 +292,16 @@ void http_server_hold(struct http_server *h, struct MHD_Connection *connection)
     pthread_mutex_unlock(&h->lock);
 }
 
+void http_server_extend(struct http_server *h, struct MHD_Connection *connection)
+{
+    struct client *client = client_of(connection);
+
+    pthread_mutex_lock(&h->lock);
+    if (client)
+        client->until_ms = clock_mono_ms() + h->config.request_ms;
+    pthread_mutex_unlock(&h->lock);
+}
+
 static bool is_same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
     return memcmp(a, b, sizeof *a) == 0;

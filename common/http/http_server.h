@@ -98,6 +98,9 @@ void *http_server_state(struct MHD_Connection *connection);
 /* A connection that is held is not cut off for a new one, until it is answered. */
 void http_server_hold(struct http_server *h, struct MHD_Connection *connection);
 
+/* An answer that goes on for as long as its reader likes gets request_ms from now on: said of each part of it. */
+void http_server_extend(struct http_server *h, struct MHD_Connection *connection);
+
 /* Goes on with a suspended connection. Any thread. */
 void http_server_resume(struct http_server *h, struct MHD_Connection *connection);
 

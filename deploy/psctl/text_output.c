@@ -446,8 +446,8 @@ static enum terminal_style style_of(const char *state)
 
 static void text_output_job(struct text_output *s, const cJSON *job)
 {
-    static const char *const heads[] = { "RANK",   "<STATE",    "CLOCK",
-                                         "BEHIND", "1HEARD OF", "<2NAME" };
+    static const char *const heads[] = { "RANK",      "<STATE", "CLOCK",     "BEHIND",
+                                         "SAMPLES/S", "LOSS",   "1HEARD OF", "<2NAME" };
     const cJSON *workers = field_child(job, "workers"), *w, *n;
     double first = greatest_clock(workers);
     char cell[FIELD_CELL_MAX];
@@ -472,6 +472,8 @@ static void text_output_job(struct text_output *s, const cJSON *job)
         text_grid_paint(&g, style_of(field_text(w, "state")));
         text_grid_add(&g, "%s", field_format_count(cell, field_number(w, "clock")));
         text_grid_add(&g, "%s", field_format_count(cell, first - field_number(w, "clock")));
+        text_grid_add(&g, "%s", field_format_maybe(cell, w, "samples_per_s", 0));
+        text_grid_add(&g, "%s", field_format_maybe(cell, w, "loss", 4));
         if (has_come(w))
             text_grid_add(&g, "%s ago",
                           field_format_lasting(cell, field_number(w, "silent_ms")));
@@ -666,6 +668,9 @@ static void add_job(struct text_grid *g, const cJSON *job)
     text_grid_add(g, "%u of %.0f", n_live, field_number(job, "n_workers"));
     text_grid_add(g, "%s", field_format_count(cell, field_number(job, "min_clock")));
     text_grid_add(g, "%s", field_format_count(cell, first));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "samples_per_s", 0));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "loss", 4));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "auc", 4));
     text_grid_add(g, "%s", field_format_count(cell, field_number(job, "staleness_p99")));
     text_grid_add(g, "%s", field_format_count(cell, field_number(job, "staleness_max")));
     text_grid_add(g, "%s", field_format_lasting(cell, field_number(job, "parked_ms")));
@@ -679,10 +684,10 @@ static void add_job(struct text_grid *g, const cJSON *job)
 
 static void text_output_jobs(struct text_output *s)
 {
-    static const char *const heads[] = {
-        "<JOB",       "<MODE",   "LIVE",   "MIN CLOCK", "MAX CLOCK", "2P99 STALE",
-        "2MAX STALE", "1WAITED", "DEATHS", "3FENCED",   "3LOST",     "2VIOLATIONS"
-    };
+    static const char *const heads[] = { "<JOB",       "<MODE",      "LIVE",       "MIN CLOCK",
+                                         "1MAX CLOCK", "SAMPLES/S",  "LOSS",       "AUC",
+                                         "2P99 STALE", "2MAX STALE", "1WAITED",    "DEATHS",
+                                         "3FENCED",    "3LOST",      "2VIOLATIONS" };
     const cJSON *jobs = field_child(s->root, "jobs"), *job;
     struct text_grid g;
 

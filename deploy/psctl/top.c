@@ -186,8 +186,28 @@ static void add_per_s(struct text_grid *g, double grown, bool is_known, double s
         text_grid_add(g, "-");
 }
 
-static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old, double seconds)
+/* Tables whose names begin with the job's. */
+static bool is_of_job(const cJSON *table, const char *job)
 {
+    const size_t n = strlen(job);
+    const char *name = field_text(table, "name");
+
+    return strncmp(name, job, n) == 0 && name[n] == '/';
+}
+
+static double bytes_of(const cJSON *tables, const char *job)
+{
+    const cJSON *t;
+    double bytes = 0;
+
+    cJSON_ArrayForEach(t, tables) bytes += is_of_job(t, job) ? field_number(t, "bytes") : 0;
+    return bytes;
+}
+
+static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old,
+                    const cJSON *tables, double seconds)
+{
+    char cell[FIELD_CELL_MAX];
     double clock = greatest_clock(job), least = field_number(job, "min_clock"),
            waited = field_number(job, "parked_ms") - field_number(old, "parked_ms"),
            deaths = field_number(job, "deaths");
@@ -200,6 +220,9 @@ static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old, dou
     text_grid_add(g, "%u of %.0f", count_live(job), field_number(job, "n_workers"));
     text_grid_add(g, "%.0f", clock);
     add_per_s(g, clock - greatest_clock(old), old != NULL, seconds);
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "samples_per_s", 0));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "loss", 4));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "auc", 4));
     text_grid_add(g, "%.0f", clock > least ? clock - least : 0);
     text_grid_add(g, "%.0f", field_number(job, "staleness_p99"));
     text_grid_add(g, "%.0f", field_number(job, "staleness_max"));
@@ -207,6 +230,7 @@ static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old, dou
         text_grid_add(g, "%.0f %%", waited / 10 / seconds);
     else
         text_grid_add(g, "-");
+    text_grid_add(g, "%s", field_format_bytes(cell, bytes_of(tables, field_text(job, "name"))));
     text_grid_add(g, "%.0f", deaths);
     text_grid_paint(g, deaths > 0 ? TERMINAL_YELLOW : TERMINAL_PLAIN);
 }
@@ -214,9 +238,10 @@ static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old, dou
 static void print_jobs(const cJSON *before, const cJSON *after, double seconds,
                        const struct top_view *view, FILE *out)
 {
-    static const char *const heads[] = { "<JOB",     "<MODE",  "LIVE",      "CLOCK",
-                                         "CLOCKS/S", "BEHIND", "P99 STALE", "1MAX STALE",
-                                         "WAITED",   "2DEATHS" };
+    static const char *const heads[] = { "<JOB",      "<MODE",      "LIVE",       "2CLOCK",
+                                         "1CLOCKS/S", "SAMPLES/S",  "LOSS",       "AUC",
+                                         "BEHIND",    "2P99 STALE", "3MAX STALE", "1WAITED",
+                                         "2MEMORY",   "2DEATHS" };
     const cJSON *jobs = field_child(after, "jobs"), *job;
     struct text_grid g;
 
@@ -230,7 +255,7 @@ static void print_jobs(const cJSON *before, const cJSON *after, double seconds,
         g.marked = view->selected;
     cJSON_ArrayForEach(job, jobs) add_job(
         &g, job, field_find(field_child(before, "jobs"), "name", field_text(job, "name")),
-        seconds);
+        field_child(after, "tables"), seconds);
     text_grid_finish(&g, &view->terminal, out);
 }
 
@@ -248,8 +273,9 @@ static const cJSON *worker_of(const cJSON *job, double rank)
 static void print_workers(const cJSON *job, const cJSON *old, double seconds,
                           const struct top_view *view, FILE *out)
 {
-    static const char *const heads[] = { "RANK",   "<STATE",   "CLOCK", "CLOCKS/S",
-                                         "BEHIND", "HEARD OF", "<NAME" };
+    static const char *const heads[] = { "RANK",      "<STATE",    "CLOCK",
+                                         "1CLOCKS/S", "BEHIND",    "SAMPLES/S",
+                                         "LOSS",      "1HEARD OF", "<2NAME" };
     double first = greatest_clock(job);
     char cell[FIELD_CELL_MAX];
     struct text_grid g;
@@ -268,6 +294,8 @@ static void print_workers(const cJSON *job, const cJSON *old, double seconds,
         add_per_s(&g, field_number(w, "clock") - field_number(was, "clock"), was != NULL,
                   seconds);
         text_grid_add(&g, "%.0f", first - field_number(w, "clock"));
+        text_grid_add(&g, "%s", field_format_maybe(cell, w, "samples_per_s", 0));
+        text_grid_add(&g, "%s", field_format_maybe(cell, w, "loss", 4));
         text_grid_add(&g, "%s ago", field_format_lasting(cell, field_number(w, "silent_ms")));
         text_grid_add(&g, "%s", field_text(w, "name"));
     }
@@ -280,12 +308,10 @@ static double rows_moved(const cJSON *table)
     return field_number(table, "rows_pulled") + field_number(table, "rows_pushed");
 }
 
-/* Tables whose names begin with the job's. */
 static void print_tables(const cJSON *before, const cJSON *after, const char *job,
                          double seconds, const struct top_view *view, FILE *out)
 {
     static const char *const heads[] = { "<TABLE", "<KIND", "ROWS", "MEMORY", "ROWS/S" };
-    size_t n = strlen(job);
     char cell[FIELD_CELL_MAX];
     struct text_grid g;
     const cJSON *t;
@@ -296,7 +322,7 @@ static void print_tables(const cJSON *before, const cJSON *after, const char *jo
         const cJSON *was =
             field_find(field_child(before, "tables"), "name", field_text(t, "name"));
 
-        if (strncmp(field_text(t, "name"), job, n) != 0 || field_text(t, "name")[n] != '/')
+        if (!is_of_job(t, job))
             continue;
         text_grid_add(&g, "%s", field_text(t, "name"));
         text_grid_add(&g, "%s", field_text(t, "kind"));
@@ -314,10 +340,13 @@ static void print_job(const cJSON *before, const cJSON *after, double seconds,
     const cJSON *job = cJSON_GetArrayItem(field_child(after, "jobs"), (int)view->selected);
     const char *name = field_text(job, "name");
     const cJSON *old = field_find(field_child(before, "jobs"), "name", name);
+    char cells[2][FIELD_CELL_MAX];
 
     field_put(out, "\njob ", name, "");
-    fprintf(out, ": %s, min clock %.0f\n", field_text(job, "mode"),
-            field_number(job, "min_clock"));
+    fprintf(out, ": %s, min clock %.0f, loss %s, AUC %s (psctl job has its curve)\n",
+            field_text(job, "mode"), field_number(job, "min_clock"),
+            field_format_maybe(cells[0], job, "loss", 4),
+            field_format_maybe(cells[1], job, "auc", 4));
     print_workers(job, old, seconds, view, out);
     print_tables(before, after, name, seconds, view, out);
 }

@@ -5,6 +5,7 @@ import os
 import signal
 import statistics
 import subprocess
+import time
 
 import pytest
 from counting import Counter
@@ -118,8 +119,10 @@ def test_with_etcd_a_standby_that_dies_gives_the_primary_back(pair, count, etcd,
 
 
 def test_a_standby_that_freezes_takes_over_when_it_wakes(pair):
+    """However long: what came meanwhile is read before the primary counts as silent."""
     p = pair("--durability", "fsync", *PATIENT)
     asked = hand_over_to_a_frozen_standby(p)
+    time.sleep(5.5)  # SHARD_FOLLOWER_SILENCE_MS
     p.standby.proc.send_signal(signal.SIGCONT)
     assert asked.wait(60) == 0, asked.stderr.read()
     p.primary, p.standby = p.standby, p.primary
@@ -168,6 +171,18 @@ def test_a_standby_that_gets_nothing_more_ends_the_switch_and_pushes_go_on(pair,
     assert stalls(counters)
     await_both(p)
     check_all_once(counters)
+
+
+@pytest.mark.parametrize("after_s", [0, 0.05, 0.1, 0.2])
+def test_a_stop_behind_a_switch_ends_the_old_primary(pair, after_s):
+    """Whether it serves still, ends, or begins as the standby."""
+    p = pair()
+    switch(p)
+    time.sleep(after_s)
+    p.standby.proc.send_signal(signal.SIGTERM)
+    assert p.standby.proc.wait(60) in (0, -signal.SIGTERM)
+    p.standby.start()
+    await_both(p)
 
 
 def test_who_may_not_be_switched_to(pair):

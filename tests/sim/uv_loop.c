@@ -418,7 +418,8 @@ int uv_run(uv_loop_t *loop, uv_run_mode mode)
         run_all(l, UV_IDLE);
         if (machine.on_turn)
             machine.on_turn(l->process);
-        wait_for_work(l);
+        if (is_alive(l)) /* what has ended may have been the last */
+            wait_for_work(l);
         l->now_ms = machine_ms();
         run_all(l, UV_PREPARE);
         poll(l);

@@ -10,6 +10,7 @@ import time
 import pytest
 import wire
 from conftest import BIN, eventually
+from test_pair import pair, standby_of  # noqa: F401
 from training import free_ports
 from wire import floats
 
@@ -96,6 +97,25 @@ def test_frozen_nodes_cost_one_deadline_together(nodes):
     assert took < 5.9  # not one behind the other
 
 
+def test_a_node_whose_standby_serves_now_is_shown_and_the_other_member_named(pair):
+    names = ["first", "second", "standby"]
+    first, second, standby = (f"127.0.0.1:{pair.port(name)}" for name in names)
+    nodes = [pair(name, "--cluster", f"{first},{second}", "--node", str(i)) for i, name in enumerate(names[:2])]
+    for node in nodes:
+        node.await_ready()
+    other = standby_of(pair, "standby", "second")
+    other.in_sync()
+    assert psctl(nodes[1], "switch").returncode == 0
+    nodes[1].in_sync()  # as the standby
+    says = f"psctl: node 1: {second} is a standby now, of {standby}, which is shown\n"
+    for command in ("status", "tables", "workers", "why"):
+        got = psctl(nodes[0], command)
+        assert (got.returncode, got.stderr) == (0, says), command
+    shown = json.loads(psctl(nodes[0], "status", "--json").stdout)["nodes"]
+    assert [node["address"] for node in shown] == [first, standby]
+    assert psctl(nodes[1], "status", "--node", "1").stderr == ""  # that one is meant itself
+    other.kill()
+    assert "does not answer" in psctl(nodes[0], "status").stderr
 @pytest.mark.parametrize("columns", [80, 120])
 def test_what_is_shown_fits_the_terminal(nodes, columns):
     for command in (["status"], ["cluster"], ["tables"], ["workers"], ["jobs"], ["why"], ["config"], ["latency", "--every", "200ms"],

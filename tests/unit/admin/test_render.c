@@ -192,6 +192,69 @@ static void the_staleness_histogram_names_each_value_that_was_seen(void **state)
     fixture_deinit(&f);
 }
 
+/* One shard of the node has the reports: its learning is the node's. */
+static void what_workers_learn_is_in_stats_metrics_and_the_curve(void **state)
+{
+    struct fixture f;
+    struct stats_job *job;
+    cJSON *json;
+    char *text;
+
+    (void)state;
+    fixture_init(&f);
+    json = rendered(&f.node, "workers");
+    assert_true(cJSON_IsNull(at(json, "jobs.0.samples")) &&
+                cJSON_IsNull(at(json, "jobs.0.busy")));
+    cJSON_Delete(json);
+    job = &f.shards[1]->jobs[0];
+    job->learning = (struct learning_summary){ .unix_ms = 5,
+                                               .samples = UINT64_C(1) << 53,
+                                               .samples_per_s = 12.5f,
+                                               .loss = 0.5f,
+                                               .auc = NAN,
+                                               .logloss = NAN,
+                                               .busy = { 0.25f } };
+    f.shards[1]->workers[1].learning = (struct learning_worker){
+        .unix_ms = 4, .samples = 9, .loss = NAN, .auc = 0.75f, .logloss = 1, .busy = { 125 }
+    };
+    job->curve = memory_alloc(sizeof *job->curve);
+    job->curve->n = 2;
+    job->curve->points[0] = (struct learning_point){
+        .unix_ms = 3, .clock = 1, .samples = 10, .loss = 0.75f, .auc = NAN, .logloss = NAN
+    };
+    job->curve->points[1] = job->curve->points[0];
+    job->curve->points[1].auc = 0.625f;
+    json = rendered(&f.node, "workers");
+    assert_number(json, "jobs.0.samples", 9007199254740992.0);
+    assert_number(json, "jobs.0.samples_per_s", 12.5);
+    assert_number(json, "jobs.0.loss", 0.5);
+    assert_true(cJSON_IsNull(at(json, "jobs.0.auc")));
+    assert_number(json, "jobs.0.busy.read", 0.25);
+    assert_number(json, "jobs.0.workers.1.samples", 9);
+    assert_true(cJSON_IsNull(at(json, "jobs.0.workers.1.loss")));
+    assert_number(json, "jobs.0.workers.1.auc", 0.75);
+    assert_number(json, "jobs.0.workers.1.busy.read", 0.125);
+    cJSON_Delete(json);
+    text = render_metrics(&f.node);
+    assert_non_null(strstr(text, "\npsd_job_loss{shard=\"3\",job=\"criteo\"} 0.5\n"));
+    assert_null(strstr(text, "psd_job_auc{"));
+    free(text);
+    text = render_curve(&f.node, "criteo");
+    json = cJSON_Parse(text);
+    assert_string_equal(at(json, "job")->valuestring, "criteo");
+    assert_int_equal(cJSON_GetArraySize(at(json, "points")), 2);
+    assert_number(json, "points.0.ms", 3);
+    assert_number(json, "points.0.loss", 0.75);
+    assert_true(cJSON_IsNull(at(json, "points.0.auc")));
+    assert_number(json, "points.1.auc", 0.625);
+    cJSON_Delete(json);
+    free(text);
+    text = render_curve(&f.node, "no\"body");
+    assert_string_equal(text, "{\"job\":\"no\\\"body\",\"points\":[]}\n");
+    free(text);
+    fixture_deinit(&f);
+}
+
 static void numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text(void **state)
 {
     struct fixture f;
@@ -556,6 +619,7 @@ int main(void)
             a_worker_is_suspected_where_one_shard_suspects_it_and_none_knows_better),
         cmocka_unit_test(a_table_reports_its_memory_and_which_rows_come_and_go),
         cmocka_unit_test(the_staleness_histogram_names_each_value_that_was_seen),
+        cmocka_unit_test(what_workers_learn_is_in_stats_metrics_and_the_curve),
         cmocka_unit_test(numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text),
         cmocka_unit_test(a_question_gets_its_part_and_an_unknown_one_nothing),
         cmocka_unit_test(a_node_before_its_first_reports_is_shown_too),

@@ -28,7 +28,9 @@
               "\"push\":{\"minute_ns\":[]}}},\"tables\":[{\"name\":\"j/"                       \
               "emb\",\"kind\":\"sparse\",\"rows_pulled\":" rows "}],"                          \
               "\"jobs\":[{\"name\":\"j\",\"mode\":\"ssp\",\"bound\":4,\"n_workers\":2,\"min_"  \
-              "clock\":3,\"parked_ms\":" clock "00,\"staleness\":{},\"workers\":[{\"rank\":0," \
+              "clock\":3,\"parked_ms\":" clock "00,\"staleness\":{},"                          \
+              "\"samples_per_s\":1500.4,\"loss\":0.25,\"auc\":null,\"workers\":[{\"rank\":0,"  \
+              "\"samples_per_s\":750,\"loss\":0.125,"                                          \
               "\"state\":\"live\",\"clock\":" clock ",\"name\":\"w0\"},"                       \
               "{\"rank\":1,\"state\":\"live\",\"clock\":3,\"name\":\"w1\"}]}],\"waits\":[]},"  \
               "{\"node\":1,\"error\":\"connection refused\"},"                                 \
@@ -65,7 +67,8 @@ static void rates_are_those_between_the_reports(void **state)
         text, "3 nodes, 2 shards, 1 jobs; 2.0 k rows/s, 0 B/s; 5 rows in 30 B; 0 waits\n"));
     assert_non_null(strstr(text, "node 1 does not answer: connection refused\n"));
     assert_non_null(strstr(text, "\n    1     0   2.0 k        0         0    1.0 ms"));
-    assert_non_null(strstr(text, "\nj    ssp 4  2 of 2      9       2.0       6 "));
+    assert_non_null(
+        strstr(text, "\nj    ssp 4  2 of 2      9       2.0       1500  0.2500    -       6 "));
     assert_non_null(strstr(text, "  20 %"));
     free(text);
 }
@@ -98,9 +101,12 @@ static void a_job_is_opened_with_its_workers_and_tables(void **state)
     char *text = print(&view);
 
     (void)state;
-    assert_non_null(strstr(text, "\njob j: ssp, min clock 3\n"));
-    assert_non_null(strstr(text, "   0  live       9       2.0       0   0 s ago  w0\n"));
-    assert_non_null(strstr(text, "   1  live       3       0.0       6   0 s ago  w1\n"));
+    assert_non_null(strstr(
+        text, "\njob j: ssp, min clock 3, loss 0.2500, AUC - (psctl job has its curve)\n"));
+    assert_non_null(strstr(
+        text, "   0  live       9       2.0       0        750  0.1250   0 s ago  w0\n"));
+    assert_non_null(strstr(
+        text, "   1  live       3       0.0       6          -       -   0 s ago  w1\n"));
     assert_non_null(strstr(text, "\nj/emb  sparse     0     0 B  2000.0\n"));
     assert_null(strstr(text, "SHARD"));
     free(text);

@@ -108,6 +108,10 @@ static void settings_that_do_not_go_together_are_refused(void **state)
                      PS_ESETTING);
     assert_non_null(strstr(err.text, "more than memory-max"));
     settings_free(&settings_psd, &s);
+    assert_int_equal(LOAD(&s, &err, "--dev", "--standby-ack", "disk", "--durability", "none"),
+                     PS_ESETTING);
+    assert_non_null(strstr(err.text, "durability async or fsync"));
+    settings_free(&settings_psd, &s);
 }
 
 /* Redis calls this protected mode. */
