@@ -7,8 +7,9 @@
 #include "deploy/psctl/terminal.h"
 
 /*
- * Prints the text. What goes on in another line is indented: below the value of `name         value`, whose value begins
- * in column FOLD_LABEL, else by FOLD_INDENT. A word that is wider than the terminal stays whole. Colours take no width.
+ * Prints the text. What goes on in another line is indented: below the value of `name         value`, whose value
+ * begins in column FOLD_LABEL, else by FOLD_INDENT. A word that is wider than the terminal stays whole. Colours take no
+ * width.
  */
 #define FOLD_LABEL 13u
 #define FOLD_INDENT 4u

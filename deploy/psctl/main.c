@@ -192,8 +192,8 @@ static const struct command commands[] = {
         { "psctl watch why", "the same, again and again" },
         { "psctl why --node 1", "those of node 1" } }, online_why, true },
     { "config", "[SETTING ...]", 0, WORDS_MAX - 1, CLUSTER_FLAGS,
-      "psd's settings in force: value, where it is from, whether a reload (SIGHUP) reads it again, and what waits for a "
-      "restart. Without names those that differ from the default; -o wide: all. Ends with 1 if nodes differ in a "
+      "psd's settings in force: value, where it is from, whether a reload (SIGHUP) reads it again, and what waits for "
+      "a restart. Without names those that differ from the default; -o wide: all. Ends with 1 if nodes differ in a "
       "setting that must be equal.",
       { { "psctl config", "all nodes of the cluster; what all agree in has one line" },
         { "psctl config cut-every lease -o wide", "these two" } },

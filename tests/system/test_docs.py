@@ -102,7 +102,7 @@ def test_the_commands_of_a_page_succeed(page, tmp_path):
         assert int(clock) <= 40 and float(age_s) <= 2, printed
 
 
-def test_each_page_with_commands_prints_something_that_is_looked_at():
+def test_each_page_with_commands_has_what_they_print():
     assert sum(len(commands(page)) for page in PAGES) >= 10
     assert {page.name for page in PAGES if is_run(page)} == set(PRINTED)
 
