@@ -653,7 +653,7 @@ int tls_context_write_pem(struct tls_context *t, struct bytes *certs, struct byt
 }
 
 /* certs[0] is not of them. */
-static STACK_OF(X509) *read_chain(const struct tls_der *certs, uint32_t n)
+static STACK_OF(X509) * read_chain(const struct tls_der *certs, uint32_t n)
 {
     STACK_OF(X509) *chain = sk_X509_new_null();
 
@@ -667,7 +667,7 @@ static STACK_OF(X509) *read_chain(const struct tls_der *certs, uint32_t n)
     return chain;
 }
 
-static int verify_chain(SSL_CTX *ssl, X509 *cert, STACK_OF(X509) *chain)
+static int verify_chain(SSL_CTX *ssl, X509 *cert, STACK_OF(X509) * chain)
 {
     X509_STORE_CTX *store = X509_STORE_CTX_new();
     int status = -ENOMEM;

@@ -71,8 +71,8 @@ void admin_server_sweep(struct admin_server *d) ON_MAIN;
 /* Refuses waiting requests, closes all connections. */
 void admin_server_close(struct admin_server *d) ON_MAIN;
 
-/* Whether a peer may have this command: reports are for all roles, and what changes something is for admins. PS_EDENIED,
- * with a sentence. */
+/* Whether a peer may have this command: reports are for all roles, and what changes something is for admins.
+ * PS_EDENIED, with a sentence. */
 int admin_server_check_access(const struct access *a, const char *command, struct err *err)
     MUST_CHECK;
 

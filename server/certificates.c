@@ -57,7 +57,8 @@ bool certificates_tick(struct certificates *c, struct tls_context *t, uint64_t n
     if (!t)
         return false;
     tls_context_expiry(t, &expiry);
-    if (c->said_ms && now_ms - c->said_ms < DAY_MS && memcmp(&expiry, &c->said, sizeof expiry) == 0)
+    if (c->said_ms && now_ms - c->said_ms < DAY_MS &&
+        memcmp(&expiry, &c->said, sizeof expiry) == 0)
         return false;
     c->said_ms = now_ms;
     c->said = expiry;

@@ -28,10 +28,10 @@ struct coordination {
     struct claim_takeovers takeovers;
     uint64_t takeover_unix_ms; /* when the last one was seen: for operators */
     bool is_known, is_there;   /* of the claim */
-    int64_t revision;        /* of the claim; 0: it is not there */
-    bool is_away;            /* the service, */
-    uint64_t away_unix_ms;   /* since when */
-    struct err err;          /* of the last failure */
+    int64_t revision;          /* of the claim; 0: it is not there */
+    bool is_away;              /* the service, */
+    uint64_t away_unix_ms;     /* since when */
+    struct err err;            /* of the last failure */
     /* What is written. */
     bool is_writing, writes_config;
     struct claim wanted;
@@ -52,7 +52,7 @@ static void change(struct coordination *c) ON_MAIN
 }
 
 /* As many as make standbys wait longer: said once for each. */
-static void note_takeovers(struct coordination *c) ON_MAIN
+static void note_takeovers(struct coordination *c)
 {
     const uint64_t now_ms = clock_mono_ms();
     uint32_t n;

@@ -417,7 +417,10 @@ static void on_promoted(void *node)
 
 static void on_rises(void *node)
 {
-    group_view_clear_primary(((struct node *)node)->groups);
+    struct node *n = node;
+
+    enter_main();
+    group_view_clear_primary(n->groups);
 }
 
 static const struct standby_events standby_events = { .rebuild = restore,
@@ -596,7 +599,7 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
 /* NULL: the pages are for all who reach them. */
 static struct http_access *make_http_access(const struct settings *s)
 {
-    struct http_access *access = settings_pages_want_role(s) ? http_access_new() : NULL;
+    struct http_access *access = settings_pages_want_role(s) ? http_access_new(s->tls) : NULL;
 
     if (access)
         http_access_set_tokens(access, s->token, &s->tokens);

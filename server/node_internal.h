@@ -3,6 +3,7 @@
 #define SERVER_NODE_INTERNAL_H
 
 #include "server/admin/http.h"
+#include "server/admin/http_access.h"
 #include "server/admin_server.h"
 #include "server/certificates.h"
 #include "server/checkpointer.h"
@@ -34,12 +35,12 @@ struct node {
     struct http *http;                 /* owned; NULL: off */
     struct http_access *http_access;   /* owned; NULL: its pages are for all */
     struct certificates certificates;
-    struct listener *listener;         /* owned; listens while SERVING; NULL from STOPPING on */
-    struct admin_server *admin;        /* owned */
-    struct group_view *groups;         /* owned: which psd is the primary */
-    struct watch_server *watches;      /* owned: of those who ask that */
-    struct standby_server *standbys;   /* owned */
-    struct connection_limits *limits;  /* owned */
+    struct listener *listener;        /* owned; listens while SERVING; NULL from STOPPING on */
+    struct admin_server *admin;       /* owned */
+    struct group_view *groups;        /* owned: which psd is the primary */
+    struct watch_server *watches;     /* owned: of those who ask that */
+    struct standby_server *standbys;  /* owned */
+    struct connection_limits *limits; /* owned */
     struct connection_limits_clock limits_clock;
     struct channel_memory memory; /* of all connections' messages and replies */
     struct disk_monitor *disk;    /* owned; NULL: no data directory, or it does not serve yet */

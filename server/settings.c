@@ -312,14 +312,16 @@ static int check_addresses_are_guarded(const struct settings *s, struct err *err
         return err_set(
             err, PS_ESETTING,
             "listen: other machines reach %.100s, and there is no token and no TLS: give "
-            "token-file, or tls, or listen on 127.0.0.1, or say insecure if everybody there may "
+            "token-file, or tls, or listen on 127.0.0.1, or say insecure if everybody there "
+            "may "
             "read and change all tables",
             s->listen);
     if (is_for_others("http", s->http))
         return err_set(
             err, PS_ESETTING,
             "http: other machines reach %.100s, and there is no token and no TLS: give "
-            "token-file, or tls, or an address of 127.0.0.1, or say insecure if everybody there "
+            "token-file, or tls, or an address of 127.0.0.1, or say insecure if everybody "
+            "there "
             "may read names, addresses and figures of all jobs",
             s->http);
     return 0;
@@ -456,9 +458,10 @@ static int check_standby(const struct settings *s, struct err *err)
     if (check_coord(s, err))
         return err->status;
     if (s->standby_ack == TERMS_ACK_DISK && s->durability == WAL_NONE)
-        return err_set(err, PS_ESETTING,
-                       "standby-ack: disk needs durability async or fsync, as with none nothing is "
-                       "synced");
+        return err_set(
+            err, PS_ESETTING,
+            "standby-ack: disk needs durability async or fsync, as with none nothing is "
+            "synced");
     if (!s->standby[0])
         return 0;
     if (address_parse(s->standby, strlen(s->standby), &primary, &why))

@@ -398,7 +398,8 @@ static int reserve(void *owner, size_t n_bytes)
 
     enter_shard();
     status = shard_wal_reserve_copy(f->config.wal, n_bytes);
-    return status == -ENOMEM ? -EAGAIN : status; /* nothing has been replayed: it is tried again */
+    return status == -ENOMEM ? -EAGAIN
+                             : status; /* nothing has been replayed: it is tried again */
 }
 
 static uint64_t append(void *owner, const struct wal_record *record)

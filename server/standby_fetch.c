@@ -207,7 +207,8 @@ void standby_try_begin_term(struct standby *s)
 static void seal(struct standby *s) ON_MAIN
 {
     standby_set_state(s, STANDBY_SEALING);
-    s->config.events->rises(s->config.node); /* a primary that loses it asks before it goes on alone */
+    s->config.events->rises(
+        s->config.node); /* a primary that loses it asks before it goes on alone */
     standby_on_shards(s, stop_shard, standby_try_begin_term);
 }
 

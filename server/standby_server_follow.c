@@ -247,8 +247,7 @@ static void classify(struct standby_server *s) ON_MAIN
         hand_over(s);
     } else if (s->state == SERVER_SERVING) {
         start_deciding(s);
-    } else if (is_common && !s->log_has_all &&
-               has_more(q->asked.last, q->keep, s->n_shards)) {
+    } else if (is_common && !s->log_has_all && has_more(q->asked.last, q->keep, s->n_shards)) {
         hand_over(s);
     } else {
         standby_server_begin_term(s, on_term_begun);
@@ -272,8 +271,8 @@ void standby_server_go_on_following(struct standby_server *s)
     }
 }
 
-/* One of the same address, which goes on: two that took turns would never be in sync. One that has begun anew has closed
- * its connections, or is silent. */
+/* One of the same address, which goes on: two that took turns would never be in sync. One that has begun anew has
+ * closed its connections, or is silent. */
 static bool follows_already(struct standby_server *s) ON_MAIN
 {
     return s->is_followed && s->was_connected && s->follower_connection &&
@@ -312,9 +311,10 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
                        "--advertise of its own",
                        q->asked.address);
     if (follows_already(s))
-        return err_set(err, -EBUSY,
-                       "%.100s follows already: does another standby have the same --advertise?",
-                       q->asked.address);
+        return err_set(
+            err, -EBUSY,
+            "%.100s follows already: does another standby have the same --advertise?",
+            q->asked.address);
     if (s->is_followed && strcmp(s->terms.peer, q->asked.address) != 0)
         return err_set(err, -EBUSY, "%.100s is the standby, and there is one at a time",
                        s->terms.peer);

@@ -79,8 +79,9 @@ struct standby_server {
     bool has_other_data; /* ASKING: the claim names another psd, whose data is not this one's */
     bool is_foreign;     /* the claim names this psd, but with other data than it has */
     uint64_t since_ms, asked_ms;
-    uint64_t rises_ms; /* since when the standby has said that it is becoming the primary; 0: it has not */
-    bool asked_whole;  /* when it was asked, all its connections were there */
+    uint64_t
+        rises_ms; /* since when the standby has said that it is becoming the primary; 0: it has not */
+    bool asked_whole; /* when it was asked, all its connections were there */
     struct sync sync;
     bool is_followed;                       /* the shards' fetches are for `name` */
     bool was_connected;                     /* all of them were */

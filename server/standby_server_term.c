@@ -118,13 +118,14 @@ void standby_server_begin_term(struct standby_server *s,
 static void note_rising(struct standby_server *s, const struct err *err,
                         const struct peer_answer *answer) ON_MAIN
 {
-    const bool rises = s->state == SERVER_SERVING && s->sync.state == SYNC_IN &&
-                       !err->status && answer->term && !answer->primary[0];
+    const bool rises = s->state == SERVER_SERVING && s->sync.state == SYNC_IN && !err->status &&
+                       answer->term && !answer->primary[0];
 
     if (rises && !s->rises_ms)
-        log_line_warn("standby %.128s is becoming the primary: replies wait until it is, or says "
-                      "that it is not",
-                      s->terms.peer);
+        log_line_warn(
+            "standby %.128s is becoming the primary: replies wait until it is, or says "
+            "that it is not",
+            s->terms.peer);
     s->rises_ms = !rises ? 0 : s->rises_ms ? s->rises_ms : clock_mono_ms();
 }
 

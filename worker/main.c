@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/log_line.h"
 #include "common/memory.h"
@@ -31,7 +33,9 @@
 #include "worker/progress.h"
 #include "worker/serve/serve.h"
 #include "worker/trainer.h"
-#include "worker/worker_certificates.h"
+
+#define SOON_DAYS 14
+#define DAY_S 86400
 
 /* What all commands share. */
 struct command_context {
@@ -348,6 +352,48 @@ static void leave_on_failure(struct command_context *r, int status)
         (void)r->store->ops->leave(r->store, &ignored);
 }
 
+static void log_days(const char *setting, int64_t unix_s)
+{
+    const int64_t left_s = unix_s - (int64_t)(clock_unix_ms() / 1000);
+
+    if (!unix_s || left_s > SOON_DAYS * DAY_S)
+        return;
+    if (left_s <= 0)
+        log_line_error("%s: the certificate has expired: servers refuse it", setting);
+    else
+        log_line_warn("%s: the certificate expires in %" PRId64 " days", setting,
+                      left_s / DAY_S);
+}
+
+/* Days that are left, if they are few. */
+static void log_certificates(struct tls_context *t)
+{
+    struct tls_expiry expiry;
+
+    tls_context_expiry(t, &expiry);
+    log_days("--tls-cert", expiry.unix_s);
+    log_days("--tls-ca", expiry.ca_unix_s);
+}
+
+/* Of stop_signal_on_reload(): a bad file changes nothing. */
+static void reload_certificates(void *settings)
+{
+    const struct settings *s = settings;
+    struct err err;
+
+    if (!s->tls) {
+        log_line_info("SIGHUP: there is nothing to read again: this worker speaks no TLS");
+        return;
+    }
+    if (tls_context_reload(s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key },
+                           &err)) {
+        log_line_error("SIGHUP: the certificates stay as they are: %s", err.text);
+        return;
+    }
+    log_line_info("SIGHUP: the certificates were read again, for connections to come");
+    log_certificates(s->tls);
+}
+
 static int open_tls(struct settings *s, struct err *err)
 {
     int status;
@@ -356,7 +402,7 @@ static int open_tls(struct settings *s, struct err *err)
         return 0;
     status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
     if (!status && s->tls)
-        worker_certificates_log(s->tls);
+        log_certificates(s->tls);
     return status;
 }
 
@@ -377,7 +423,7 @@ static struct stop_signal *start_stop_signal(struct settings *s)
     struct stop_signal *stop = stop_signal_start();
 
     if (stop)
-        stop_signal_on_reload(stop, worker_certificates_reload, s);
+        stop_signal_on_reload(stop, reload_certificates, s);
     return stop;
 }
 

@@ -30,8 +30,8 @@ struct figures {
 };
 
 struct metrics_endpoint {
-    const struct settings *s; /* borrowed */
-    struct http_server *http; /* owned */
+    const struct settings *s;   /* borrowed */
+    struct http_server *http;   /* owned */
     char token[TOKEN_FILE_MAX]; /* that requests bring; "": none */
     uint64_t swept_ms;
     pthread_mutex_t lock; /* of the figures */

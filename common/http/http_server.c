@@ -478,12 +478,6 @@ static void turn_away_mismatch(struct http_server *h, int fd)
     shutdown(fd, SHUT_RDWR);
 }
 
-int http_server_peer(const struct http_server *h, struct MHD_Connection *connection,
-                     struct access *ret)
-{
-    return h->config.tls ? http_tls_peer(connection, h->config.tls, ret) : -ENOENT;
-}
-
 static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -656,12 +650,14 @@ static int start_thread(struct http_server *h)
     if (h->config.tls)
         http_tls_options(tls);
     h->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (h->config.tls ? MHD_USE_TLS : 0), 0, NULL, NULL, h->config.events->on_request,
-        h->config.owner, MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (h->config.tls ? MHD_USE_TLS : 0), 0, NULL,
+        NULL, h->config.events->on_request, h->config.owner, MHD_OPTION_LISTEN_SOCKET,
+        h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         h->config.connections_max + CONNECTIONS_EXTRA, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, h->config.idle_ms / 1000,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        on_completed, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls,
+        MHD_OPTION_END);
     if (!h->daemon)
         return -EIO;
     h->listen_fd = -1; /* the daemon closes it */

@@ -109,11 +109,8 @@ void http_server_resume(struct http_server *h, struct MHD_Connection *connection
 unsigned http_server_check_host(const struct http_server *h, struct MHD_Connection *connection,
                                 const char **ret_sentence);
 
-/* Who the client is by its certificate. -ENOENT: it has shown none; else why that is refused. */
-int http_server_peer(const struct http_server *h, struct MHD_Connection *connection,
-                     struct access *ret) MUST_CHECK;
-
-/* True if the request brings this token: Authorization: Bearer TOKEN. Takes as long for a wrong one as for a right one. */
+/* True if the request brings this token: Authorization: Bearer TOKEN. Takes as long for a wrong one as for a right
+ * one. */
 bool http_server_has_token(struct MHD_Connection *connection, const char *token);
 
 /* Queues the answer with the headers that all have. Takes the response; NULL ends the connection. `policy`: the

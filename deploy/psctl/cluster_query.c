@@ -94,13 +94,13 @@ static void read_primary(const char *json, char ret[static MESSAGE_ADDRESS_MAX])
 static void find_primaries(struct cluster_query *q, const struct ps_admin_plan *plan)
 {
     const bool is_status = strcmp(plan->command, "status") == 0;
-    struct ps_admin_plan look = *plan;
+    struct ps_admin_plan roles = *plan;
     struct ps_admin_node *asked = memory_alloc(q->n * sizeof *asked);
     uint32_t *which = memory_alloc(q->n * sizeof *which), n = 0;
 
-    look.command = "status";
-    look.argument = NULL;
-    look.beat_ms = 0;
+    roles.command = "status";
+    roles.argument = NULL;
+    roles.beat_ms = 0;
     for (uint32_t i = 0; i < q->n; i++) {
         if (!may_have_moved(q, i))
             continue;
@@ -110,7 +110,7 @@ static void find_primaries(struct cluster_query *q, const struct ps_admin_plan *
             read_primary(q->nodes[i].json, q->moves[i].primary);
     }
     if (!is_status && n)
-        ps_admin_ask(&look, asked, n);
+        ps_admin_ask(&roles, asked, n);
     for (uint32_t k = 0; k < n; k++) {
         if (!is_status)
             read_primary(asked[k].json, q->moves[which[k]].primary);
@@ -184,8 +184,7 @@ void cluster_query_print_moves(const struct cluster_query *q)
         if (q->moves[i].primary[0])
             fprintf(stderr, "psctl: node %" PRIu32 ": %s is a standby now, of %s, which %s\n",
                     cluster_query_number(q, i), cluster_query_address(q, i),
-                    q->moves[i].primary,
-                    q->moves[i].is_shown ? "is shown" : "does not answer");
+                    q->moves[i].primary, q->moves[i].is_shown ? "is shown" : "does not answer");
 }
 
 uint32_t cluster_query_print_failures(const struct cluster_query *q)

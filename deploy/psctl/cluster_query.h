@@ -39,8 +39,8 @@ bool cluster_query_open(struct cluster_query *q, const struct options *o);
 void cluster_query_close(struct cluster_query *q);
 
 /* Sends the plan, whose token and timeout are filled in, and waits for all answers. Those before are freed. The node
- * that --server named is asked under that name, because this machine can reach it by that name. Where another node of the
- * list is a standby now, the answer is its primary's: cluster_query_print_moves(). */
+ * that --server named is asked under that name, because this machine can reach it by that name. Where another node of
+ * the list is a standby now, the answer is its primary's: cluster_query_print_moves(). */
 void cluster_query_ask(struct cluster_query *q, const struct ps_admin_plan *plan);
 
 /* One node is asked: a cluster of one, or --node. */

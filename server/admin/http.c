@@ -31,10 +31,10 @@ struct http {
     struct page_cache *pages;   /* owned */
     struct events *events;      /* owned */
     stats_with_report with_report;
-    void *node;                 /* borrowed */
-    struct http_access *access; /* borrowed; NULL: pages are for all */
+    void *node;                  /* borrowed */
+    struct http_access *access;  /* borrowed; NULL: pages are for all */
     struct log_line_limit limit; /* of the HTTP thread's lines */
-    uint64_t surplus; /* page_cache_surplus(), for the sweep under way */
+    uint64_t surplus;            /* page_cache_surplus(), for the sweep under way */
 };
 
 /* --- answers --- */
@@ -257,7 +257,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     }
     code = http_server_check_host(h->server, connection, &sentence);
     if (!code && h->access)
-        code = http_access_check(h->access, h->server, connection, url, &sentence, &challenge);
+        code = http_access_check(h->access, connection, url, &sentence, &challenge);
     if (challenge)
         return http_server_send_challenge(connection, challenge, sentence);
     if (code)

@@ -9,16 +9,17 @@
 #include "common/memory.h"
 
 struct http_access {
-    pthread_mutex_t lock; /* of all: a reload changes the tokens */
+    struct tls_context *tls; /* borrowed; NULL: plain */
+    pthread_mutex_t lock;    /* of the tokens: a reload changes them */
     char token[TOKEN_FILE_MAX];
     struct token_list tokens;
 };
 
-struct http_access *http_access_new(void)
+struct http_access *http_access_new(struct tls_context *tls)
 {
     struct http_access *a = memory_alloc(sizeof *a);
 
-    *a = (struct http_access){ .token = "" };
+    *a = (struct http_access){ .tls = tls };
     pthread_mutex_init(&a->lock, NULL);
     return a;
 }
@@ -108,9 +109,9 @@ static const char *certificate_sentence(int status)
     }
 }
 
-unsigned http_access_check(struct http_access *a, const struct http_server *server,
-                           struct MHD_Connection *connection, const char *url,
-                           const char **ret_sentence, const char **ret_challenge)
+unsigned http_access_check(struct http_access *a, struct MHD_Connection *connection,
+                           const char *url, const char **ret_sentence,
+                           const char **ret_challenge)
 {
     struct access peer;
     bool has_shown;
@@ -119,7 +120,7 @@ unsigned http_access_check(struct http_access *a, const struct http_server *serv
     *ret_challenge = NULL;
     if (is_for_all(url))
         return 0;
-    status = http_server_peer(server, connection, &peer);
+    status = a->tls ? http_tls_peer(connection, a->tls, &peer) : -ENOENT;
     if (!status && may_read(&peer))
         return 0;
     if (shows_token(a, connection, &has_shown))

@@ -9,13 +9,13 @@
 #ifndef SERVER_ADMIN_HTTP_ACCESS_H
 #define SERVER_ADMIN_HTTP_ACCESS_H
 
-#include "common/http/http_server.h"
+#include "common/http/http_tls.h"
 #include "common/token_file.h"
 
 struct http_access;
 
-/* Pages want a role. Any thread may ask from here on. */
-struct http_access *http_access_new(void);
+/* Pages want a role. tls: of the server, borrowed; NULL: it is plain. Any thread may ask from here on. */
+struct http_access *http_access_new(struct tls_context *tls);
 
 /* The tokens of requests to come; copied. "" and n 0: there are none. */
 void http_access_set_tokens(struct http_access *a, const char *token,
@@ -23,9 +23,9 @@ void http_access_set_tokens(struct http_access *a, const char *token,
 
 /* 0: the page may be sent; else the code and the sentence of a refusal. *ret_challenge: of the header WWW-Authenticate;
  * NULL: it has none. */
-unsigned http_access_check(struct http_access *a, const struct http_server *server,
-                           struct MHD_Connection *connection, const char *url,
-                           const char **ret_sentence, const char **ret_challenge) MUST_CHECK;
+unsigned http_access_check(struct http_access *a, struct MHD_Connection *connection,
+                           const char *url, const char **ret_sentence,
+                           const char **ret_challenge) MUST_CHECK;
 
 /* NULL is fine. */
 void http_access_free(struct http_access *a);

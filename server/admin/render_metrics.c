@@ -283,8 +283,8 @@ static void put_coordination(FILE *out, const struct stats_coordination *c)
 static void put_expiry(FILE *out, const char *which, uint64_t unix_ms)
 {
     if (unix_ms)
-        fprintf(out, "psd_certificate_expiry_timestamp_seconds{certificate=\"%s\"} %.0f\n", which,
-                (double)unix_ms / 1000);
+        fprintf(out, "psd_certificate_expiry_timestamp_seconds{certificate=\"%s\"} %.0f\n",
+                which, (double)unix_ms / 1000);
 }
 
 static void put_tls(FILE *out, const struct stats_tls *tls)

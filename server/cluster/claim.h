@@ -46,9 +46,9 @@ int claim_read(const char *text, struct claim *ret) MUST_CHECK;
 
 void claim_add_takeover(struct claim *c, uint64_t term);
 
-/* When this psd has seen the takeovers of a claim, by its own monotonic clock: the time of day decides nothing. One that
- * starts counts what it finds as new, for as long as any other; whoever writes a claim drops those that it does not
- * count any more. Zeroed: none. */
+/* When this psd has seen the takeovers of a claim, by its own monotonic clock: the time of day decides nothing. One
+ * that starts counts what it finds as new, for as long as any other; whoever writes a claim drops those that it does
+ * not count any more. Zeroed: none. */
 struct claim_takeovers {
     uint32_t n;
     uint64_t terms[CLAIM_TAKEOVERS_MAX], seen_ms[CLAIM_TAKEOVERS_MAX];

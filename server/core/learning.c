@@ -164,6 +164,8 @@ void learning_add(struct worker *worker, const struct learning_report *report,
 
         next.unix_ms = next.unix_ms > last->unix_ms ? next.unix_ms : last->unix_ms;
         next.samples = next.samples > last->samples ? next.samples : last->samples;
+        if (!report->steps) /* a validation alone, maybe of a worker that has left */
+            next.samples_per_s = last->samples_per_s;
     }
     if (begins_point(c, l->unix_ms, next.samples))
         add_point(c, &next, l->unix_ms);

@@ -239,7 +239,8 @@ static size_t print(const struct terms *t, char *dst, size_t dst_bytes)
         "psd terms 2\nhistory %016" PRIx64 "\ntimeline %" PRIu64
         "\nrole %s\nin-sync %s\nack %s\ndurable %s\npeer %s\nshards %" PRIu32 "\n",
         t->history, t->timeline, t->role == TERMS_PRIMARY ? "primary" : "standby",
-        t->in_sync ? "yes" : "no", ack_names[t->ack], t->is_durable ? "yes" : "no", t->peer[0] ? t->peer : "-", t->n_shards);
+        t->in_sync ? "yes" : "no", ack_names[t->ack], t->is_durable ? "yes" : "no",
+        t->peer[0] ? t->peer : "-", t->n_shards);
 
     for (uint32_t i = 0; i < t->n; i++) {
         n += (size_t)snprintf(dst + n, dst_bytes - n, "term %" PRIu64, t->items[i].term);
@@ -285,13 +286,14 @@ static bool parse_head(char **text, struct terms *ret)
     char *end;
 
     is_old = file_text_line(text, "psd terms 1") != NULL;
-    if ((!is_old && !file_text_line(text, "psd terms 2")) || !(history = file_text_line(text, "history ")) ||
+    if ((!is_old && !file_text_line(text, "psd terms 2")) ||
+        !(history = file_text_line(text, "history ")) ||
         !(timeline = file_text_line(text, "timeline ")) ||
         !one_of(file_text_line(text, "role "), roles, COUNT_OF(roles), &role) ||
         !one_of(file_text_line(text, "in-sync "), answers, COUNT_OF(answers), &in_sync) ||
         !one_of(file_text_line(text, "ack "), ack_names, TERMS_ACK_END, &ack) ||
-        (!is_old && !one_of(file_text_line(text, "durable "), answers, COUNT_OF(answers),
-                            &durable)) ||
+        (!is_old &&
+         !one_of(file_text_line(text, "durable "), answers, COUNT_OF(answers), &durable)) ||
         !(peer = file_text_line(text, "peer ")) || !(shards = file_text_line(text, "shards ")))
         return false;
     if (number_read_u64(timeline, &ret->timeline) || number_read_u64(shards, &n_shards) ||

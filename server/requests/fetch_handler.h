@@ -38,7 +38,7 @@ struct fetch_handler;
 
 /* Written by the shard's thread; read by any. Times are clock_mono_ms(). */
 struct fetch_view {
-    _Atomic uint64_t appended, received, durable, applied; /* records */
+    _Atomic uint64_t appended, received, durable, applied;    /* records */
     _Atomic uint64_t held, closed_at, heard_ms, caught_up_ms; /* gate.h */
     _Atomic uint64_t sent_ms;      /* of the newest reply that the standby has, as it says */
     _Atomic uint64_t greater_term; /* that a fetch named; 0: none did */

@@ -142,6 +142,8 @@ bool harness_seed(uint32_t i, struct bytes *out)
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /stats HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         "HEAD /metrics HTTP/1.0\r\n\r\n",
+        "GET /events HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /history HTTP/1.1\r\nHost: a\r\n\r\nGET /history/day HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /readyz?x=%41&y HTTP/1.1\r\nHost: "
         "a\r\n\r\n",
         "POST /stats HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",

@@ -16,7 +16,7 @@
 #include "tests/sim/os.h"
 #include "tests/sim/pair.h"
 #include "tests/sim/taps.h"
-#include "worker/client/ps.h"
+#include "worker/client/ps_admin.h"
 
 #define EXIT_DEPOSED 3
 #define ARGS_MAX 40u
@@ -369,18 +369,27 @@ static const struct node_save *oldest_save(const struct node *n, bool *ret_loses
                                             : NULL;
 }
 
-static void ask_checkpoint(void *owner)
+int node_command(const struct node *n, const char *command, const char *argument,
+                 uint32_t timeout_ms)
 {
-    struct node *n = owner;
-    char address[40], *json = NULL;
+    const struct ps_admin_plan plan = {
+        .token = "", .command = command, .argument = argument, .timeout_ms = timeout_ms
+    };
+    char address[24], *json = NULL;
     struct err err = { 0 };
     int status;
 
     node_address(n, address);
-    status = ps_admin(address, "", "checkpoint", "", 5000, &json, &err);
-    world_trace(n->world, "an operator hears of node %u's checkpoint: %s", n->index,
-                status ? err.text : "taken");
+    status = ps_admin_one(&plan, address, &json, &err);
     free(json);
+    world_trace(n->world, "an operator hears of %s of node %u%s: %s", command, n->index,
+                n->member ? "'" : "", status ? err.text : "done");
+    return status;
+}
+
+static void ask_checkpoint(void *owner)
+{
+    (void)node_command(owner, "checkpoint", "", 5000);
 }
 
 static void on_answered(void *owner)

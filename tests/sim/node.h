@@ -49,6 +49,9 @@ void node_start(struct node *n);
 void node_kill(struct node *n, bool is_power_cut);
 /* As SIGTERM does it; it starts again when it has ended, unless it is held. */
 void node_stop(struct node *n);
+/* As psctl asks it, from a process of its own. */
+int node_command(const struct node *n, const char *command, const char *argument,
+                 uint32_t timeout_ms);
 /* An operator asks for a checkpoint. */
 void node_ask_checkpoint(struct node *n);
 

@@ -15,7 +15,6 @@
 #include "tests/sim/paths.h"
 #include "tests/sim/taps.h"
 #include "tests/sim/uv_state.h"
-#include "worker/client/ps.h"
 
 #define PATIENCE_US UINT64_C(60000000)
 
@@ -396,19 +395,11 @@ static void promote(void *owner)
     const struct promotion *p = owner;
     const char *words = p->is_lossy ? "the-other-is-dead accept-loss" : "the-other-is-dead";
     int status = -EAGAIN;
-    struct err err = { 0 };
-    char address[24];
 
-    node_address(p->to, address);
     for (int i = 0; i < 20 && status; i++) {
-        char *json = NULL;
-
-        status = ps_admin(address, "", "promote",
-                          dice_once_in(&machine.dice, 2) && !p->is_lossy ? "" : words, 60000,
-                          &json, &err);
-        free(json);
-        world_trace(&p->schedule->world, "an operator hears of the promotion of node %u: %s",
-                    p->to->index, status ? err.text : "done");
+        status =
+            node_command(p->to, "promote",
+                         dice_once_in(&machine.dice, 2) && !p->is_lossy ? "" : words, 60000);
         fiber_sleep(100000);
     }
 }
@@ -462,16 +453,7 @@ static void on_promotion(struct schedule *s)
 
 static void switch_over(void *owner)
 {
-    const struct node *n = owner;
-    char address[24], *json = NULL;
-    struct err err = { 0 };
-    int status;
-
-    node_address(n, address);
-    status = ps_admin(address, "", "switch", "", 60000, &json, &err);
-    world_trace(n->world, "an operator hears of the switch of node %u: %s", n->index,
-                status ? err.text : "done");
-    free(json);
+    (void)node_command(owner, "switch", "", 60000);
 }
 
 static void on_switched(void *owner)

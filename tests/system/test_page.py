@@ -9,11 +9,15 @@ from training import psds, psworker, synth, wait_for  # noqa: F401
 pytestmark = pytest.mark.timeout(300)
 TABS = ["overview", "jobs", "tables", "storage", "cluster"]
 
-# What the first tile shows when it is first shown.
+# What the first tile and the first chart's table show when they are first shown.
 FIRST_RATE = """
 new MutationObserver((all, observer) => {
   const tile = document.querySelector('#overview-tiles .value');
-  if (tile && tile.textContent) { window.firstRate = tile.textContent; observer.disconnect(); }
+  const greatest = document.querySelector('#overview-charts td:last-child');
+  if (tile && tile.textContent) {
+    window.first = [tile.textContent, greatest ? greatest.textContent : ''];
+    observer.disconnect();
+  }
 }).observe(document, { subtree: true, childList: true, characterData: true });
 """
 
@@ -75,12 +79,13 @@ def check_charts(page, drawn):
 
 def test_the_page_shows_a_running_job(trained, chromium, tmp_path):
     page = chromium.open(f"http://{trained.http}/", first=FIRST_RATE)
-    assert page.wait("window.firstRate")[0] in "123456789"  # a rate at first sight, neither 0 nor unknown
+    rate, greatest = page.wait("window.first")
+    assert rate[0].isdigit() and greatest[0] in "123456789"  # rates at first sight
     page.wait(visible("overview"))
     page.wait("document.querySelectorAll('#overview-charts canvas').length >= 5")
     charts = check_charts(page, {"Rows per second", "Latency of the last minute", "Values on the wire by codec", "Memory", "Waits"})
     assert [r[0] for r in charts["Rows per second"]["rows"]] == ["pulled", "pushed"]
-    assert all(r[1].endswith("/s") and r[1] != "0/s" for r in charts["Rows per second"]["rows"])
+    assert all(r[3].endswith("/s") and r[3] != "0/s" for r in charts["Rows per second"]["rows"])
     assert page.get("document.querySelectorAll('#overview-requests tbody tr').length") >= 4
 
     show(page, "jobs")
@@ -165,3 +170,8 @@ def test_an_idle_node_says_what_is_missing(psds, chromium):  # noqa: F811
     assert "Nothing waits" in page.wait("(document.querySelector('#overview-waits .none:not([hidden])') || {}).textContent")
     charts = check_charts(page, set())
     assert not charts["Latency of the last minute"]["isDrawn"]
+    for spec, x, values in (("over: 'clock', from0: false, sparse: true", [5], [1]), ("over: 'clock'", [5], [0]), ("log: true", [5, 6], [0, 0]),
+                            ("from0: false", [5, 6], [1e-9, 1e-9]), ("whole: true", [5, 6], [1e18, 0.01]), ("unit: format.bytes", [7, 8], [0, 1e15])):
+        page.get(f"(c => {{ document.body.append(c.root); c.update({x}, [{{label: 'a', color: 1, values: {values}}}]); }})"
+                 f"(new Chart({{title: 'one', empty: '', {spec}}}))")
+        assert page.get("new Promise(done => requestAnimationFrame(() => setTimeout(() => done(!!document.body.lastChild.querySelector('canvas')))))")

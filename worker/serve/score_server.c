@@ -476,7 +476,8 @@ static unsigned check_client(const struct score_server *v, struct MHD_Connection
     if (code)
         return code;
     *ret_sentence = "a token is expected: Authorization: Bearer TOKEN, of --http-token-file";
-    return !v->token[0] || http_server_has_token(connection, v->token) ? 0 : MHD_HTTP_UNAUTHORIZED;
+    return !v->token[0] || http_server_has_token(connection, v->token) ? 0
+                                                                       : MHD_HTTP_UNAUTHORIZED;
 }
 
 static struct http_call *new_call(struct score_server *v)

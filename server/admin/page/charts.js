@@ -85,6 +85,7 @@ const Chart = (() => {
       this.x = x;
       this.lines = lines;
       this.range = range || [x[0], x[x.length - 1]];
+      if (!(this.range[0] < this.range[1])) this.range = [this.range[0] - 1, this.range[0] + 1]; /* uPlot looks for ticks in it for ever */
       if (!lines.length) return this.showEmpty();
       if (!this.plot || this.shape !== shape) this.build(shape);
       else this.plot.setData(this.data(), true);

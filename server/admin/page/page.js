@@ -3,7 +3,7 @@
 
 const at = id => document.getElementById(id);
 const TABS = ["overview", "jobs", "tables", "storage", "cluster"];
-const LISTS_MS = 2000, CURVE_MS = 5000, RETRY_MS = 2000, OLD_MS = 4000;
+const LISTS_MS = 2000, CURVE_MS = 5000, RETRY_MS = 2000, OLD_MS = 3000, OFFLINE_MS = 5000;
 const SLOTS = { seconds: 900, minutes: 1440 }, STEP_S = { seconds: 1, minutes: 60 }, SHOWN_MIN = 120;
 
 const state = {
@@ -279,7 +279,7 @@ const ago = ms => format.lasting(Math.max(0, ms)) + " ago";
 const waitsGrid = {
   title: "Waits", calm: true, none: "Nothing waits.",
   columns: [
-    { title: "what", left: true, text: w => w.what }, { title: "who", left: true, text: w => w.who },
+    { title: "what", left: true, text: w => w.what }, { title: "who", left: true, text: w => w.who + (w.n > 1 ? ", on " + w.n + " shards" : "") },
     { title: "why", left: true, wrap: true, text: w => w.why },
     { title: "since", text: w => format.lasting(Math.max(0, w.now - w.since_unix_ms)) },
     { title: "ends", text: w => w.until_unix_ms ? "in " + format.lasting(Math.max(0, w.until_unix_ms - w.now)) : "no deadline" },
@@ -307,6 +307,17 @@ function showHead(s) {
     "up " + format.lasting(s.now_unix_ms - s.started_unix_ms) + ", version " + s.version);
 }
 
+/* A worker that waits for several shards is one line. */
+function foldWaits(s) {
+  const found = new Map();
+  for (const w of s.waits) {
+    const key = [w.what, w.who, w.why].join("|"), same = found.get(key);
+    if (!same) found.set(key, { ...w, key, n: 1, now: s.now_unix_ms });
+    else Object.assign(same, { n: same.n + 1, since_unix_ms: Math.min(same.since_unix_ms, w.since_unix_ms) });
+  }
+  return [...found.values()];
+}
+
 function showOverview(s) {
   const t = s.totals, c = s.checkpoints, n = s.jobs ? s.jobs.reduce((a, j) => a + j.workers.length, 0) : 0;
   const part = s.memory_max_bytes ? " of " + format.bytes(s.memory_max_bytes) : "";
@@ -327,7 +338,7 @@ function showOverview(s) {
       c.last_error || (c.under_way ? "one is being written" : c.last_number ? "number " + c.last_number + ", " + format.bytes(c.last_bytes) : s.durability === "off" ? "no data directory" : ""),
       { kind: c.last_error ? "bad" : "" }],
   ]);
-  if (s.waits) grid(at("overview-waits"), waitsGrid, s.waits.map((w, i) => ({ ...w, key: w.what + "|" + w.who + "|" + i, now: s.now_unix_ms })));
+  if (s.waits) grid(at("overview-waits"), waitsGrid, foldWaits(s));
   grid(at("overview-requests"), requestsGrid, Object.entries(t.requests).filter(([, r]) => r.n + r.n_refused > 0).map(([key, r]) => ({ key, ...r })));
   showRefusals(t);
 }
@@ -747,8 +758,8 @@ async function watch() {
       show();
     } catch { /* shown below */ }
   const away = performance.now() - state.heard;
-  at("offline").hidden = away < OLD_MS * 2;
-  if (away >= OLD_MS * 2) setText(at("offline"), "psd does not answer since " + format.lasting(away) + "; what stands here is as old. The page tries again.");
+  at("offline").hidden = away < OFFLINE_MS;
+  if (away >= OFFLINE_MS) setText(at("offline"), "psd does not answer since " + format.lasting(away) + "; what stands here is as old. The page tries again.");
 }
 
 async function start() {

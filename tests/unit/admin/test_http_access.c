@@ -36,7 +36,7 @@ static void start(struct rig *r, bool has_tls, const char *token, const struct t
     fixture_init(&r->fixture);
     tls_dir_make(&r->dir);
     r->tls = has_tls ? tls_dir_context(&r->dir, "node", "ca") : NULL;
-    r->access = http_access_new();
+    r->access = http_access_new(r->tls);
     http_access_set_tokens(r->access, token, list);
     r->names = (struct http_names){ .self = "", .tls = r->tls, .access = r->access };
     if (http_start("127.0.0.1:0", &r->names, with_report, &r->fixture.node, &r->http, &err))
@@ -165,12 +165,11 @@ static int ask(struct rig *r, const char *cert, const char *path, const char *he
 
 /* ---- tests ---- */
 
-static const struct token_list of_roles = {
-    .n = 3,
-    .items = { { { ACCESS_READER, "", "" }, "of readers" },
-               { { ACCESS_WORKER, "", "job" }, "of workers" },
-               { { ACCESS_NODE, "", "" }, "of the nodes" } }
-};
+static const struct token_list of_roles = { .n = 3,
+                                            .items = {
+                                                { { ACCESS_READER, "", "" }, "of readers" },
+                                                { { ACCESS_WORKER, "", "job" }, "of workers" },
+                                                { { ACCESS_NODE, "", "" }, "of the nodes" } } };
 
 #define BEARER(token) "Authorization: Bearer " token "\r\n"
 
@@ -206,8 +205,8 @@ static const struct {
     const char *path;
     bool is_for_all;
 } pages[] = {
-    { "/", false },        { "/stats", false },  { "/metrics", false }, { "/healthz", true },
-    { "/readyz", true },   { "/nothing", false }, { "/healthz/", false }, { "/stats?a=1", false },
+    { "/", false },      { "/stats", false },   { "/metrics", false },  { "/healthz", true },
+    { "/readyz", true }, { "/nothing", false }, { "/healthz/", false }, { "/stats?a=1", false },
 };
 
 static void a_page_wants_a_role_and_a_probe_does_not(void **state)
@@ -221,13 +220,14 @@ static void a_page_wants_a_role_and_a_probe_does_not(void **state)
         for (size_t k = 0; k < COUNT_OF(pages); k++) {
             const bool is_nowhere = strcmp(pages[k].path, "/nothing") == 0 ||
                                     strcmp(pages[k].path, "/healthz/") == 0;
-            const bool is_let_in = clients[i].cert && (pages[k].is_for_all || clients[i].code == 200);
+            const bool is_let_in =
+                clients[i].cert && (pages[k].is_for_all || clients[i].code == 200);
             const int code = ask(&r, clients[i].cert, pages[k].path, clients[i].header);
             const int expected = !is_let_in ? clients[i].code : is_nowhere ? 404 : 200;
 
             if (code != expected)
-                fail_msg("client %zu asks for %s: %d, expected %d: %.300s", i, pages[k].path, code,
-                         expected, r.text);
+                fail_msg("client %zu asks for %s: %d, expected %d: %.300s", i, pages[k].path,
+                         code, expected, r.text);
             if (!is_let_in && clients[i].text && !strstr(r.text, clients[i].text))
                 fail_msg("client %zu asks for %s: no %s in %.900s", i, pages[k].path,
                          clients[i].text, r.text);

@@ -2,7 +2,8 @@
 #include "tests/unit/client/fixture.h"
 #include "worker/client/ps_admin.h"
 
-static int ask_status(const char *address, uint32_t timeout_ms, char **ret_json, struct err *err)
+static int ask_status(const char *address, uint32_t timeout_ms, char **ret_json,
+                      struct err *err)
 {
     const struct ps_admin_plan plan = {
         .token = "", .command = "status", .argument = "", .timeout_ms = timeout_ms

@@ -392,17 +392,17 @@ static void read_der(const char *path, struct tls_der ret[static 4], uint32_t *r
     assert_int_equal(fclose(file), 0);
 }
 
-static void another_librarys_peer_is_judged_by_the_same_rules(void **state)
+static void another_librarys_peer_is_checked_by_the_same_rules(void **state)
 {
     static const struct {
         const char *name;
         int status;
         enum access_role role;
     } cases[] = {
-        { "worker", 0, ACCESS_WORKER },       { "node", 0, ACCESS_NODE },
-        { "reader", 0, ACCESS_READER },       { "expired", PS_ETLSEXPIRED, ACCESS_ALL },
+        { "worker", 0, ACCESS_WORKER },          { "node", 0, ACCESS_NODE },
+        { "reader", 0, ACCESS_READER },          { "expired", PS_ETLSEXPIRED, ACCESS_ALL },
         { "early", PS_ETLSEXPIRED, ACCESS_ALL }, { "foreign", PS_ETLSNAME, ACCESS_ALL },
-        { "stranger", PS_ETLSCA, ACCESS_ALL }, { "ca", PS_ETLSNAME, ACCESS_ALL },
+        { "stranger", PS_ETLSCA, ACCESS_ALL },   { "ca", PS_ETLSNAME, ACCESS_ALL },
     };
     struct tls_dir dir;
     struct tls_context *t;
@@ -424,9 +424,9 @@ static void another_librarys_peer_is_judged_by_the_same_rules(void **state)
         if (status != cases[i].status || access.role != cases[i].role)
             fail_msg("%s: %s", cases[i].name, status_text(status));
         for (size_t k = 0; k < certs[0].n_bytes; k++) { /* cut short: refused, and no more */
-            struct tls_der cut = { certs[0].bytes, k };
+            struct tls_der part = { certs[0].bytes, k };
 
-            assert_int_equal(tls_context_check_peer(t, &cut, 1, &access), PS_ETLSCA);
+            assert_int_equal(tls_context_check_peer(t, &part, 1, &access), PS_ETLSCA);
         }
         for (uint32_t k = 0; k < n; k++)
             OPENSSL_free((void *)(uintptr_t)certs[k].bytes);
@@ -474,7 +474,7 @@ int main(void)
         cmocka_unit_test(random_bytes_never_do_harm),
         cmocka_unit_test(a_file_that_is_wrong_is_named),
         cmocka_unit_test(files_that_are_read_again_count_from_then_on),
-        cmocka_unit_test(another_librarys_peer_is_judged_by_the_same_rules),
+        cmocka_unit_test(another_librarys_peer_is_checked_by_the_same_rules),
         cmocka_unit_test(another_library_is_given_what_the_files_hold),
         cmocka_unit_test(certificates_are_for_their_owner_alone),
     };

@@ -261,11 +261,12 @@ static void a_role_may_send_what_its_row_says(void **state)
 static const struct {
     const char *command, *expected;
 } commands[] = {
-    { "status", "+++++++" },     { "tables", "+++++++" },  { "workers", "+++++++" },
-    { "why", "+++++++" },        { "stats", "+++++++" },   { "row", "+++-+++" },
-    { "checkpoint", "+-----+" }, { "drop", "+-----+" },    { "drop-check", "+-----+" },
-    { "set", "+-----+" },        { "set-check", "+-----+" }, { "promote", "+-----+" },
-    { "switch", "+-----+" },     { "of tomorrow", "+-----+" }, { "", "+-----+" },
+    { "status", "+++++++" },      { "tables", "+++++++" },     { "workers", "+++++++" },
+    { "why", "+++++++" },         { "curve", "+++++++" },      { "config", "+++-+++" },
+    { "stats", "+++++++" },       { "row", "+++-+++" },        { "checkpoint", "+-----+" },
+    { "drop", "+-----+" },        { "drop-check", "+-----+" }, { "set", "+-----+" },
+    { "set-check", "+-----+" },   { "promote", "+-----+" },    { "switch", "+-----+" },
+    { "of tomorrow", "+-----+" }, { "", "+-----+" },
 };
 
 static void a_command_that_changes_something_is_for_admins(void **state)
@@ -349,9 +350,9 @@ static void only_a_standby_fetches(void **state)
             peer_send(&p, &frame);
             assert_true(peer_receive(&p));
             assert_int_equal(p.header.type, FRAME_FETCH_REPLY);
-            assert_int_equal(
-                message_read_fetch_reply(&p.header, p.head, p.body, p.header.body_bytes, &reply),
-                0);
+            assert_int_equal(message_read_fetch_reply(&p.header, p.head, p.body,
+                                                      p.header.body_bytes, &reply),
+                             0);
             assert_int_equal(reply.status, -EPERM);
             peer_close(&p);
         }

@@ -573,9 +573,8 @@ static bool fetch_while_the_kth_allocation_fails(struct crash_files *disk, bool 
     n_failed = memory_n_failed_anywhere();
     memory_fail_anywhere(-1, 0);
     if (peer_receive(&p)) {
-        assert_int_equal(message_read_fetch_reply(&p.header, p.head, p.body,
-                                                  p.header.body_bytes, &got),
-                         0);
+        assert_int_equal(
+            message_read_fetch_reply(&p.header, p.head, p.body, p.header.body_bytes, &got), 0);
         assert_true(got.status == 0 || (n_failed && got.status == -ENOMEM));
     } else {
         assert_true(n_failed);

@@ -149,10 +149,12 @@ static void without_a_token_only_this_machine_is_listened_to(void **state)
         assert_non_null(strstr(err.text, "http: other machines reach"));
         assert_non_null(strstr(err.text, far[i]));
         settings_free(&settings_psd, &s);
-        assert_int_equal(LOAD(&s, &err, "--listen", near[0], "--http", far[i], "--insecure"), 0);
+        assert_int_equal(LOAD(&s, &err, "--listen", near[0], "--http", far[i], "--insecure"),
+                         0);
         assert_false(settings_pages_want_role(&s));
         settings_free(&settings_psd, &s);
-        assert_int_equal(LOAD(&s, &err, "--listen", near[0], "--http", far[i], "--token", "open sesame"), 0);
+        assert_int_equal(
+            LOAD(&s, &err, "--listen", near[0], "--http", far[i], "--token", "open sesame"), 0);
         assert_true(settings_pages_want_role(&s));
         settings_free(&settings_psd, &s);
     }

@@ -215,8 +215,7 @@ static void release(struct world *w)
         if (w->may_be_yes && w->released[i] > outlives(w, i))
             fail_msg("a reply of record %llu of shard %u is out, the standby has %llu, and the "
                      "disk may say that it is in sync",
-                     (unsigned long long)w->released[i], i,
-                     (unsigned long long)outlives(w, i));
+                     (unsigned long long)w->released[i], i, (unsigned long long)outlives(w, i));
     }
 }
 

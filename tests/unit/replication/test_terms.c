@@ -19,9 +19,11 @@
 
 static struct terms example(uint32_t n_terms)
 {
-    struct terms t = {
-        .role = TERMS_PRIMARY, .ack = TERMS_ACK_DISK, .in_sync = true, .is_durable = true, .peer = "10.0.0.2:7070"
-    };
+    struct terms t = { .role = TERMS_PRIMARY,
+                       .ack = TERMS_ACK_DISK,
+                       .in_sync = true,
+                       .is_durable = true,
+                       .peer = "10.0.0.2:7070" };
 
     terms_begin_history(&t, 0xfeedULL << 40, 7, 2);
     for (uint64_t i = 1; i <= n_terms; i++)
