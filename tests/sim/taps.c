@@ -157,7 +157,9 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
     const char *wrong;
     uint32_t shard;
 
-    assert(rec);
+    if (!rec)
+        world_fail(world, "%s writes to the log of a shard that it does not have",
+                   process_current()->name);
     shard = rec->shard;
     fact = fact_of(&record->event, &world->push_history, shard);
     fact.at_us = fact.here_us = machine_now_us();
