@@ -29,7 +29,7 @@
 struct compute;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 7u
+#define DEVICE_ABI 8u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -114,6 +114,14 @@ struct interact {
     uint32_t n, n_vectors, dim, direct;
     bool self;
     uint32_t ldr; /* of R, as linear's ldx; 0: without gaps */
+};
+
+/*
+ *     T [n][n_vectors][dim], ld -> the sum of T_i . T_j over i < j     (Rendle 2010)
+ */
+struct pair_sum {
+    uint32_t n, n_vectors, dim;
+    uint32_t ld; /* floats from a sample of T to the next */
 };
 
 /* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
@@ -276,6 +284,14 @@ struct device_ops {
                                    const struct interact *it, float *t, const float *dr,
                                    float *dt);
 
+    /* z[s] += 1/2 of the sum over d of (S_d S_d - Q_d), where S_d = sum of T_id and Q_d = sum of T_id T_id over i
+     * ascending: sixteen sums side by side, d in sum d % 16, then those, ascending.
+     * dt_id = dz[s] (S_d - T_id), then + dx_id unless dx is NULL; dt and dx as T, dt may be dx. */
+    void (*pair_sum_forward)(struct compute *c, const struct pair_sum *p, const float *t,
+                             float *z);
+    void (*pair_sum_backward)(struct compute *c, const struct pair_sum *p, const float *t,
+                              const float *dz, const float *dx, float *dt);
+
     /* p = 1 / (1 + exp(-z)) */
     void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);
 
@@ -288,6 +304,10 @@ struct device_ops {
     void (*add_rows)(struct compute *c, uint32_t n, uint32_t width, const float *a,
                      uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
                      float *sum);
+
+    /* y [n][width], ldy = x [n][width], ldx */
+    void (*copy_rows)(struct compute *c, uint32_t n, uint32_t width, const float *x,
+                      uint32_t ldx, float *y, uint32_t ldy);
 
     /* y += a x */
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
