@@ -114,8 +114,7 @@ static bool widths_of(const cJSON *layers, const char *prefix, char ret[SETTINGS
 static bool kind_of(const cJSON *model, int *ret)
 {
     for (int kind = 0; kind < MODEL_KINDS; kind++)
-        if (strcmp(text_of(model, "kind"), dlrm_config_kind_name((enum model_kind)kind)) ==
-            0) {
+        if (strcmp(text_of(model, "kind"), dlrm_config_kind_name((enum model_kind)kind)) == 0) {
             *ret = kind;
             return true;
         }

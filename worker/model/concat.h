@@ -1,5 +1,6 @@
 /*
- * T of the models beside DLRM: a sample's bags side by side and, in front of a top MLP, its numeric columns behind them.
+ * T of the models beside DLRM: a sample's bags side by side and, if a top MLP reads them, its numeric columns behind
+ * them.
  *
  *     T [n][n_fields dim + n_numeric], ldt     gaps are zeros
  */

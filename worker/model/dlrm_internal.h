@@ -8,8 +8,8 @@
  *     dT, dR   like T and R          their gradients; dT is what comes through the pairs
  *                                    alone, dR itself for concat
  *
- * Of the other kinds: T is the bags side by side and, in front of a top MLP, the numeric columns behind them (concat.h);
- * there is no R.
+ * Of the other kinds T is the bags side by side and, if a top MLP reads them, the numeric columns behind them
+ * (concat.h); there is no R.
  */
 #ifndef WORKER_MODEL_DLRM_INTERNAL_H
 #define WORKER_MODEL_DLRM_INTERNAL_H

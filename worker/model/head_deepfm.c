@@ -1,8 +1,9 @@
 /*
- * DeepFM (Guo et al. 2017): z = first-order term + sum of E_i . E_j over i < j + MLP(T). The pairs and the MLP share the
- * embeddings E; numeric columns are in the first-order term and in T (head_fm.c, head_wide_deep.c).
+ * DeepFM (Guo et al. 2017): z = first-order term + sum of E_i . E_j over i < j + MLP(T). The pairs and the MLP share
+ * the embeddings E; numeric columns are in the first-order term and in T (head_fm.c, head_wide_deep.c).
  */
 #include "worker/model/concat.h"
+#include "worker/model/first_order.h"
 #include "worker/model/head.h"
 
 static void plan(struct dlrm *m)

@@ -7,6 +7,7 @@
  * column that is put into buckets (--bucketise) is a field and has one. Keys of one bag make no pairs among themselves.
  */
 #include "worker/model/concat.h"
+#include "worker/model/first_order.h"
 #include "worker/model/head.h"
 
 static void plan(struct dlrm *m)

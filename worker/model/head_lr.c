@@ -2,6 +2,7 @@
  * Logistic regression: z = X w^T + b + the weights of all keys. The embedding table's rows are those weights, of one
  * float each (MODEL_EMBEDDINGS).
  */
+#include "worker/model/first_order.h"
 #include "worker/model/head.h"
 
 static void plan(struct dlrm *m)

@@ -1,8 +1,9 @@
 /*
- * Wide & Deep (Cheng et al. 2016): z = first-order term + MLP(T), T being the bags and the numeric columns side by side.
- * The wide part has no crossed features: a crossed column of the data is a field like any other.
+ * Wide & Deep (Cheng et al. 2016): z = first-order term + MLP(T), T being the bags and the numeric columns side by
+ * side. The wide part has no crossed features: a crossed column of the data is a field like any other.
  */
 #include "worker/model/concat.h"
+#include "worker/model/first_order.h"
 #include "worker/model/head.h"
 
 static void plan(struct dlrm *m)
