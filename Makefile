@@ -15,7 +15,7 @@ VERSION  = 0.1.0
 
 # What a Debian 12 machine needs to build and test this, and why is in README.md.
 APT_BUILD = build-essential pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
-            libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libinih-dev libcjson-dev libsystemd-dev \
+            libopenblas-dev libzstd-dev zlib1g-dev libmicrohttpd-dev libgnutls28-dev libinih-dev libcjson-dev libsystemd-dev \
             libxxhash-dev libisal-dev libcurl4-openssl-dev libssl-dev
 APT_TEST  = libcmocka-dev python3 python3-numpy python3-pytest python3-pytest-timeout python3-pytest-xdist zstd curl \
             systemd groff-base etcd-server python3-yaml
@@ -41,7 +41,7 @@ flags.fuzz    = -O1 -g -DPS_FAULTS -fsanitize=address,undefined,fuzzer-no-link -
 
 # A warning ends a build, but not one on a machine whose compiler nobody here has met (tests/gpu/check.sh): WERROR= there.
 WERROR   = -Werror
-PKGS     = libuv libssl libcrypto libprotobuf-c libzstd zlib openblas libmicrohttpd inih libcjson libsystemd libxxhash
+PKGS     = libuv libssl libcrypto libprotobuf-c libzstd zlib openblas libmicrohttpd gnutls inih libcjson libsystemd libxxhash
 WARN     = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wvla -Wpointer-arith -Wwrite-strings $(WERROR)
 # -ffp-contract=off: a*b+c stays two roundings, so that every build ends in the same bits.
@@ -109,13 +109,11 @@ SIM_WRAPS = clock_unix_ms clock_mono_ms clock_mono_ns log_line_write data_dir_lo
             recover_shard_run shard_set_events shard_pull_begin shard_pull_end reply_queue_send reply_queue_drop connection_send \
             checkpoint_commit client_state_add_pushes client_state_ack membership_join membership_suspect membership_advance \
             suspects_ask suspects_has_update follower_init follower_add follower_deinit copy_prepare copy_next record_ring_init \
-            shard_threads_serve sync_step sync_note_write terms_write terms_random fstat pread
+            shard_threads_serve sync_step sync_note_write terms_write terms_random arithmetic_fingerprint \
+            message_write_fetch fstat pread
 $(B)/bin/sim: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(SIM_WRAPS))
 $(B)/bin/sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
 $(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,worker/client $(link.psd))
-# The same for a replica group: server/cluster alone, with a store in memory.
-$(B)/bin/group-sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
-$(B)/bin/group-sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/group-sim/*.c)) $(call libs,$(link.cluster))
 $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $(call libs,worker/model worker/compute worker/data proto common)
 
 $(B)/bin/%:
@@ -212,7 +210,7 @@ $(B)/gen/proto/ps.pb-c.o: $(B)/gen/proto/ps.pb-c.c
 	@$(CC) $(filter-out -Wconversion -Wpedantic,$(CFLAGS)) -c -o $@ $<
 
 # .incbin is no #include: the compiler does not tell make about it.
-$(B)/server/admin/http.o: server/admin/page.html
+$(B)/server/admin/page.o: $(wildcard server/admin/page/*.* server/admin/page/uplot/*)
 
 $(B)/%.o: %.c | $(B)/gen/proto/ps.pb-c.c
 	@mkdir -p $(@D)
@@ -520,12 +518,6 @@ push-path: all                ## functions, lines and files that a push runs thr
 sim-mutants:                  ## does the simulation find faults? each of tests/sim/mutants.py within 5,000 schedules; MUTANTS= takes some
 	@tests/sim/mutants.py $(MUTANTS)
 
-group-sim: $(B)/bin/group-sim ## simulated schedules of a replica group with new seeds: SCHEDULES=10000, or SECONDS= of CPU
-	@$< $(if $(SECONDS),--seconds $(SECONDS),--schedules $(or $(SCHEDULES),10000))
-
-group-sim-mutants:            ## does it find faults? each of tests/group-sim/mutants.py within 2,000 schedules; MUTANTS= takes some
-	@tests/group-sim/mutants.py $(MUTANTS)
-
 DEB_DIR = $(BUILD)/deb
 # After the version, such as +2: of packages that are newer than those of the same version.
 DEB_SUFFIX =
@@ -549,7 +541,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants group-sim group-sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -13,14 +13,14 @@
 #include "common/number.h"
 #include "common/suggest.h"
 
-#define N_ROWS_MAX 256u
-
 /* One place that values come from: the fallbacks, a file, the command line. */
 struct settings_input {
     const struct settings_table *table;
     void *settings;
-    char before[128];      /* the name in sentences: "--", "psd.conf:12: " or nothing */
-    bool seen[N_ROWS_MAX]; /* rows that this source has set */
+    char before[128];             /* the name in sentences: "--", "psd.conf:12: " or nothing */
+    bool seen[SETTINGS_ROWS_MAX]; /* rows that this source has set */
+    struct setting_origin *origins; /* borrowed, of each row, or NULL */
+    struct setting_origin here;     /* of the next value */
     struct err *err;
 };
 
@@ -300,15 +300,18 @@ static int set_row(struct settings_input *from, const struct setting *row, const
     };
     int status = setters[row->type](from, row, text);
 
-    if (status == 0)
+    if (status == 0) {
         from->seen[row - from->table->rows] = true;
+        if (from->origins)
+            from->origins[row - from->table->rows] = from->here;
+    }
     return status;
 }
 
 static void source_init(struct settings_input *from, const struct settings_table *table,
                         void *settings, struct err *err)
 {
-    assert(table->n_rows <= N_ROWS_MAX);
+    assert(table->n_rows <= SETTINGS_ROWS_MAX);
     *from = (struct settings_input){ .table = table, .settings = settings, .err = err };
 }
 
@@ -353,6 +356,7 @@ static int on_entry(void *arg, const struct ini_file_entry *entry, struct err *e
     char what[160];
 
     from->err = err;
+    from->here.line = entry->line;
     snprintf(from->before, sizeof from->before, "%.100s:%u: ", entry->path, entry->line);
     if (row)
         return set_row(from, row, entry->value);
@@ -365,6 +369,8 @@ static int load_file(const struct settings_input *line, const char *path)
     struct settings_input file;
 
     source_init(&file, line->table, line->settings, line->err);
+    file.origins = line->origins;
+    file.here = (struct setting_origin){ .source = SETTING_FROM_FILE, .path = path };
     return ini_file_read(path, on_entry, &file, line->err);
 }
 
@@ -456,12 +462,23 @@ static int read_options(struct load *l, enum pass pass)
 int settings_load(const struct settings_table *table, int argc, char **argv, int first,
                   void *settings, enum settings_action *ret_action, struct err *err)
 {
+    return settings_load_origins(table, argc, argv, first, settings, ret_action, NULL, err);
+}
+
+int settings_load_origins(const struct settings_table *table, int argc, char **argv, int first,
+                          void *settings, enum settings_action *ret_action,
+                          struct setting_origin *origins, struct err *err)
+{
     enum settings_action action = SETTINGS_RUN;
     struct load l = { .argc = argc, .argv = argv, .first = first, .action = &action };
     int pass, status = 0;
 
     source_init(&l.line, table, settings, err);
     strcpy(l.line.before, "--");
+    l.line.origins = origins;
+    l.line.here.source = SETTING_FROM_COMMAND_LINE;
+    for (size_t i = 0; origins && i < table->n_rows; i++)
+        origins[i] = (struct setting_origin){ .source = SETTING_FROM_FALLBACK };
     set_fallbacks(table, settings);
     for (pass = 0; pass < N_PASSES && status == 0; pass++)
         status = read_options(&l, (enum pass)pass);
@@ -736,6 +753,32 @@ static void write_value(const struct setting *row, const void *field, char *dst,
         break;
     }
     snprintf(dst, n_bytes, "%s", number);
+}
+
+static char *join(const struct setting_list *list)
+{
+    size_t n_bytes = 1, n = 0;
+    char *text;
+
+    for (uint32_t i = 0; i < list->n; i++)
+        n_bytes += strlen(list->items[i]) + 1;
+    text = memory_alloc(n_bytes);
+    text[0] = '\0';
+    for (uint32_t i = 0; i < list->n; i++)
+        n += (size_t)snprintf(text + n, n_bytes - n, "%s%s", i ? "," : "", list->items[i]);
+    return text;
+}
+
+char *settings_row_text(const struct setting *row, const void *settings)
+{
+    const void *field = (const char *)settings + row->offset;
+    char *text;
+
+    if (row->type == SETTING_LIST)
+        return join(field);
+    text = memory_alloc(SETTINGS_TEXT_MAX);
+    write_value(row, field, text, SETTINGS_TEXT_MAX);
+    return text;
 }
 
 /* A list has a line for each item, for a line has an end; an empty one has one with nothing. */

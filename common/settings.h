@@ -17,6 +17,7 @@
 
 #define SETTINGS_TEXT_MAX 1024u /* a value, with NUL */
 #define SETTINGS_LIST_MAX 256u  /* values of a repeatable setting */
+#define SETTINGS_ROWS_MAX 256u  /* of a table */
 
 struct setting_list {
     uint32_t n;
@@ -73,6 +74,18 @@ enum settings_action {
 int settings_load(const struct settings_table *table, int argc, char **argv, int first,
                   void *settings, enum settings_action *ret_action, struct err *err) MUST_CHECK;
 
+/* Where the value of a setting is from. */
+struct setting_origin {
+    enum { SETTING_FROM_FALLBACK, SETTING_FROM_FILE, SETTING_FROM_COMMAND_LINE } source;
+    const char *path; /* of the file: borrowed from argv; else NULL */
+    unsigned line;    /* in the file, from 1; of a list its last */
+};
+
+/* The same, and origins[i] is that of row i; `origins` has table->n_rows of them. */
+int settings_load_origins(const struct settings_table *table, int argc, char **argv, int first,
+                          void *settings, enum settings_action *ret_action,
+                          struct setting_origin *origins, struct err *err) MUST_CHECK;
+
 /* One value, as a preset or a test would type it. */
 int settings_set(const struct settings_table *table, void *settings, const char *name,
                  const char *text, struct err *err) MUST_CHECK;
@@ -82,6 +95,9 @@ bool settings_row_is_equal(const struct setting *row, const void *a, const void 
 
 /* A setting that is no list: its value, from one to the other. */
 void settings_row_copy(const struct setting *row, void *to, const void *from);
+
+/* A value as one would type it, with commas between the items of a list. The caller's to free. */
+char *settings_row_text(const struct setting *row, const void *settings);
 
 /* A copy with lists of its own. *to is zeroed. */
 void settings_copy(const struct settings_table *table, void *to, const void *from);

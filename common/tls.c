@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
@@ -592,14 +593,86 @@ bool tls_is_hello(const uint8_t *bytes, size_t n_bytes)
     return bytes[0] == 0x16 && (n_bytes < 2 || bytes[1] == 3);
 }
 
-/* ---- another library's peer ---- */
+/* ---- for another library ---- */
 
-static int verify_chain(SSL_CTX *ssl, X509 *cert)
+static int append(BIO *bio, struct bytes *dst)
+{
+    char *text;
+    const long n = BIO_get_mem_data(bio, &text);
+    uint8_t *space = n > 0 ? bytes_reserve(dst, (size_t)n) : NULL;
+
+    if (!space)
+        return -ENOMEM;
+    memcpy(space, text, (size_t)n);
+    bytes_commit(dst, (size_t)n);
+    return 0;
+}
+
+static bool put_certs(BIO *bio, SSL_CTX *ssl)
+{
+    STACK_OF(X509) *chain = NULL;
+    bool is_good = PEM_write_bio_X509(bio, SSL_CTX_get0_certificate(ssl)) == 1 &&
+                   SSL_CTX_get0_chain_certs(ssl, &chain) == 1;
+
+    for (int i = 0; is_good && i < sk_X509_num(chain); i++)
+        is_good = PEM_write_bio_X509(bio, sk_X509_value(chain, i)) == 1;
+    return is_good;
+}
+
+/* A reference to what is in force now: SSL_CTX_free() gives it back. */
+static SSL_CTX *hold(struct tls_context *t, char cluster[static ACCESS_CLUSTER_MAX])
+{
+    SSL_CTX *ssl;
+
+    pthread_mutex_lock(&t->lock);
+    ssl = t->ssl;
+    SSL_CTX_up_ref(ssl);
+    memcpy(cluster, t->cluster, sizeof t->cluster);
+    pthread_mutex_unlock(&t->lock);
+    return ssl;
+}
+
+int tls_context_write_pem(struct tls_context *t, struct bytes *certs, struct bytes *key)
+{
+    char ignored[ACCESS_CLUSTER_MAX];
+    SSL_CTX *ssl = hold(t, ignored);
+    BIO *cert_text = BIO_new(BIO_s_mem()), *key_text = BIO_new(BIO_s_secmem());
+    int status = -ENOMEM;
+
+    if (cert_text && key_text && put_certs(cert_text, ssl) &&
+        PEM_write_bio_PKCS8PrivateKey(key_text, SSL_CTX_get0_privatekey(ssl), NULL, NULL, 0,
+                                      NULL, NULL) == 1)
+        status = append(cert_text, certs);
+    if (!status)
+        status = append(key_text, key);
+    BIO_free(cert_text);
+    BIO_free(key_text);
+    SSL_CTX_free(ssl);
+    ERR_clear_error();
+    return status;
+}
+
+/* certs[0] is not of them. */
+static STACK_OF(X509) *read_chain(const struct tls_der *certs, uint32_t n)
+{
+    STACK_OF(X509) *chain = sk_X509_new_null();
+
+    for (uint32_t i = 1; chain && i < n; i++) {
+        const uint8_t *der = certs[i].bytes;
+        X509 *cert = d2i_X509(NULL, &der, (long)certs[i].n_bytes);
+
+        if (!cert || !sk_X509_push(chain, cert))
+            X509_free(cert);
+    }
+    return chain;
+}
+
+static int verify_chain(SSL_CTX *ssl, X509 *cert, STACK_OF(X509) *chain)
 {
     X509_STORE_CTX *store = X509_STORE_CTX_new();
     int status = -ENOMEM;
 
-    if (store && X509_STORE_CTX_init(store, SSL_CTX_get_cert_store(ssl), cert, NULL) == 1) {
+    if (store && X509_STORE_CTX_init(store, SSL_CTX_get_cert_store(ssl), cert, chain) == 1) {
         X509_STORE_CTX_set_purpose(store, X509_PURPOSE_SSL_CLIENT);
         status =
             X509_verify_cert(store) == 1 ? 0 : verify_status(X509_STORE_CTX_get_error(store));
@@ -608,22 +681,24 @@ static int verify_chain(SSL_CTX *ssl, X509 *cert)
     return status;
 }
 
-int tls_context_check_peer(struct tls_context *t, const uint8_t *der, size_t n_bytes,
+int tls_context_check_peer(struct tls_context *t, const struct tls_der *certs, uint32_t n,
                            struct access *ret)
 {
-    X509 *cert = d2i_X509(NULL, &der, (long)n_bytes);
+    const uint8_t *der = certs[0].bytes;
+    char cluster[ACCESS_CLUSTER_MAX];
+    SSL_CTX *ssl = hold(t, cluster);
+    X509 *cert = d2i_X509(NULL, &der, (long)certs[0].n_bytes);
+    STACK_OF(X509) *chain = read_chain(certs, n);
     struct access peer;
-    int status = cert ? 0 : PS_ETLSCA;
+    int status = cert ? verify_chain(ssl, cert, chain) : PS_ETLSCA;
 
-    pthread_mutex_lock(&t->lock);
-    if (!status)
-        status = verify_chain(t->ssl, cert);
-    if (!status && (!read_names(cert, &peer) || !is_of_cluster(&peer, t->cluster)))
+    if (!status && (!read_names(cert, &peer) || !is_of_cluster(&peer, cluster)))
         status = PS_ETLSNAME;
-    pthread_mutex_unlock(&t->lock);
     if (!status)
         *ret = peer;
+    sk_X509_pop_free(chain, X509_free);
     X509_free(cert);
+    SSL_CTX_free(ssl);
     ERR_clear_error();
     return status;
 }

@@ -51,8 +51,20 @@ void tls_context_expiry(struct tls_context *t, struct tls_expiry *ret);
 /* A server's: peers without a certificate come in. Else they are refused. To be called before the first session. */
 void tls_context_allow_no_certificate(struct tls_context *t);
 
-/* Checks a certificate that another library has received: DER, n_bytes of it. 0 and *ret, or why it is refused. */
-int tls_context_check_peer(struct tls_context *t, const uint8_t *der, size_t n_bytes,
+/* For another library that speaks TLS with the certificate of this context, as it is now: our own certificate and those
+ * that it came with, and our key, as PEM, appended. -ENOMEM. */
+int tls_context_write_pem(struct tls_context *t, struct bytes *certs, struct bytes *key)
+    MUST_CHECK;
+
+/* A certificate as DER; borrowed. */
+struct tls_der {
+    const uint8_t *bytes;
+    size_t n_bytes;
+};
+
+/* Checks what a client has shown to another library: its certificate, and those behind it of CAs between it and ours;
+ * n of them, at least 1. 0 and *ret, or why it is refused. */
+int tls_context_check_peer(struct tls_context *t, const struct tls_der *certs, uint32_t n,
                            struct access *ret) MUST_CHECK;
 
 /* Its sessions may still be open. NULL is fine. */

@@ -1,6 +1,7 @@
 #include "common/token_file.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -171,4 +172,31 @@ int token_file_read_roles(const struct file_ops *files, const char *path,
             ret_list->items[i].access.role == ACCESS_ALL)
             strcpy(ret_token, ret_list->items[i].token);
     return status;
+}
+
+bool token_file_is_same(const char *ours, const char *theirs)
+{
+    char a[TOKEN_FILE_MAX] = { 0 }, b[TOKEN_FILE_MAX] = { 0 };
+    unsigned difference = 0;
+
+    snprintf(a, sizeof a, "%s", ours);
+    snprintf(b, sizeof b, "%s", theirs);
+    for (size_t i = 0; i < sizeof a; i++)
+        difference |= (unsigned)(a[i] ^ b[i]);
+    return difference == 0;
+}
+
+bool token_file_find(const char *token, const struct token_list *list, const char *theirs,
+                     struct access *ret)
+{
+    const bool has_roles = list && list->n;
+    bool matches = !has_roles && (!token[0] || token_file_is_same(token, theirs));
+
+    *ret = (struct access){ .role = ACCESS_ALL };
+    for (uint32_t i = 0; has_roles && i < list->n; i++)
+        if (token_file_is_same(list->items[i].token, theirs)) {
+            matches = true;
+            *ret = list->items[i].access;
+        }
+    return matches;
 }

@@ -35,4 +35,11 @@ int token_file_read_roles(const struct file_ops *files, const char *path,
                           char ret_token[static TOKEN_FILE_MAX], struct token_list *ret_list,
                           struct err *err) MUST_CHECK;
 
+/* True if they are the same. Takes as long for a wrong one as for a right one. */
+bool token_file_is_same(const char *ours, const char *theirs);
+
+/* Who shows this token to a node that has these (token: where list->n is 0; "": any will do). False: nobody of ours. */
+bool token_file_find(const char *token, const struct token_list *list, const char *theirs,
+                     struct access *ret);
+
 #endif

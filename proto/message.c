@@ -491,16 +491,69 @@ static int take_suspects(Ps__Suspect *const *list, size_t n, struct suspects *re
     return 0;
 }
 
+/* ---- beat ---- */
+
+/* `busy` stays borrowed by the head. */
+static void put_learning(const struct beat *m, uint32_t busy[static LEARNING_STAGES],
+                         Ps__Learning *head)
+{
+    const struct learning_report *r = &m->learning;
+
+    ps__learning__init(head);
+    for (uint32_t i = 0; i < LEARNING_STAGES; i++)
+        busy[i] = r->busy[i];
+    head->samples = r->samples;
+    head->steps = r->steps;
+    head->loss = r->loss;
+    head->samples_per_s = r->samples_per_s;
+    head->n_busy = LEARNING_STAGES;
+    head->busy = busy;
+    head->validations = r->n_validations;
+    head->auc = r->auc;
+    head->logloss = r->logloss;
+    head->one_class = r->has_one_class;
+    head->job = (char *)m->job;
+    head->rank = m->rank;
+    head->incarnation = m->incarnation;
+}
+
 int message_write_beat(struct bytes *out, uint64_t request_id, const struct beat *m)
 {
     Ps__Beat head = PS__BEAT__INIT;
     struct suspect_heads suspects;
+    Ps__Learning learning;
+    uint32_t busy[LEARNING_STAGES];
 
     put_suspects(&m->suspects, &suspects);
     head.clock = m->clock;
     head.n_suspects = m->suspects.n;
     head.suspects = suspects.list;
+    if (m->has_learning) {
+        put_learning(m, busy, &learning);
+        head.learning = &learning;
+    }
     return message_head_write(out, FRAME_BEAT, request_id, &head.base);
+}
+
+/* Numbers are taken as they are: learning_report_wrong() is the reader's. A newer worker may have more stages. */
+static int take_learning(const Ps__Learning *head, struct beat *m)
+{
+    struct learning_report *r = &m->learning;
+
+    m->has_learning = true;
+    *r = (struct learning_report){ .samples = head->samples,
+                                   .steps = head->steps,
+                                   .loss = head->loss,
+                                   .samples_per_s = head->samples_per_s,
+                                   .n_validations = head->validations,
+                                   .auc = head->auc,
+                                   .logloss = head->logloss,
+                                   .has_one_class = head->one_class != 0 };
+    for (uint32_t i = 0; i < LEARNING_STAGES && i < head->n_busy; i++)
+        r->busy[i] = head->busy[i] < UINT16_MAX ? (uint16_t)head->busy[i] : UINT16_MAX;
+    m->rank = head->rank;
+    m->incarnation = head->incarnation;
+    return message_head_name(m->job, sizeof m->job, head->job);
 }
 
 static int take_beat(const void *message, void *ret)
@@ -509,6 +562,10 @@ static int take_beat(const void *message, void *ret)
     struct beat *m = ret;
 
     m->clock = head->clock;
+    m->has_learning = false;
+    m->job[0] = '\0';
+    if (head->learning && take_learning(head->learning, m))
+        return PS_EPROTO;
     return take_suspects(head->suspects, head->n_suspects, &m->suspects);
 }
 

@@ -26,6 +26,7 @@
 #include "common/bytes.h"
 #include "proto/frame.h"
 #include "proto/group.h"
+#include "proto/learning.h"
 #include "proto/section.h"
 #include "proto/table_spec.h"
 
@@ -140,6 +141,12 @@ struct suspects {
 struct beat {
     uint64_t clock;
     struct suspects suspects;
+    bool has_learning;
+    struct learning_report learning;
+    /* Of a reader: the worker that it was; else "". */
+    char job[TABLE_SPEC_NAME_MAX];
+    uint32_t rank;
+    uint64_t incarnation;
 };
 
 struct status_reply { /* beat, leave, admin */

@@ -39,7 +39,7 @@ struct admin_server {
 
 /* A report on its way to JSON. */
 struct rendering {
-    const char *what;
+    const char *what, *argument;
     char *json; /* owned by whoever asked */
 };
 
@@ -47,7 +47,9 @@ static void render(void *arg, const struct node_report *report)
 {
     struct rendering *rendering = arg;
 
-    rendering->json = render_json(report, rendering->what);
+    rendering->json = strcmp(rendering->what, "curve") == 0
+                          ? render_curve(report, rendering->argument)
+                          : render_json(report, rendering->what);
 }
 
 static int answer(struct connection *c, uint64_t request_id, const char *json)
@@ -291,9 +293,9 @@ static int promote(struct admin_server *d, struct connection *c, uint64_t reques
 /* --- the connections' events --- */
 
 static int show(struct admin_server *d, struct connection *c, uint64_t request_id,
-                const char *what)
+                const struct admin *asked)
 {
-    struct rendering rendering = { .what = what };
+    struct rendering rendering = { .what = asked->command, .argument = asked->argument };
     char sentence[200];
     int status;
 
@@ -302,12 +304,25 @@ static int show(struct admin_server *d, struct connection *c, uint64_t request_i
     if (!rendering.json) {
         snprintf(sentence, sizeof sentence,
                  "command: found \"%s\", expected status, tables, workers, why, stats, "
-                 "checkpoint, row, drop, set, promote or switch",
-                 what);
+                 "config, curve, checkpoint, row, drop, set, promote or switch",
+                 asked->command);
         return refuse(d, c, request_id, -EINVAL, sentence);
     }
     status = answer(c, request_id, rendering.json);
     free(rendering.json);
+    return status;
+}
+
+static int show_settings(struct admin_server *d, struct connection *c, uint64_t request_id)
+{
+    char *json;
+    int status;
+
+    if (!d->config.describe_settings)
+        return refuse(d, c, request_id, -EINVAL, "config: this psd does not know its settings");
+    json = d->config.describe_settings(d->config.node);
+    status = answer(c, request_id, json);
+    free(json);
     return status;
 }
 
@@ -318,19 +333,20 @@ static bool needs_all_data(const char *command)
            strcmp(command, "workers") == 0 || table_command_kind(command) != TABLE_COMMAND_END;
 }
 
-/* Reports are for all roles. */
-static int check_access(const struct connection *c, const char *command, struct err *err)
+/* A command that is not in a list here is one that changes something. Reports are for all roles, but for the settings,
+ * which name files of the machine. */
+int admin_server_check_access(const struct access *a, const char *command, struct err *err)
 {
-    const bool changes = strcmp(command, "checkpoint") == 0 ||
-                         strcmp(command, "promote") == 0 ||
-                         table_command_kind(command) != TABLE_COMMAND_END;
-    const bool queries = strcmp(command, "row") == 0;
+    static const char *const reports[] = { "status", "tables", "workers",
+                                           "why",    "stats",  "curve" };
+    const bool queries = strcmp(command, "row") == 0 || strcmp(command, "config") == 0;
+    bool may = access_may_change(a) || (queries && access_may_query_rows(a));
 
-    if ((!changes || access_may_change(&c->access)) &&
-        (!queries || access_may_query_rows(&c->access)))
-        return 0;
-    return err_set(err, PS_EDENIED, "%.40s: role %s may not do it", command,
-                   access_role_name(c->access.role));
+    for (size_t i = 0; i < COUNT_OF(reports) && !may; i++)
+        may = strcmp(command, reports[i]) == 0;
+    return may ? 0
+               : err_set(err, PS_EDENIED, "%.40s: role %s may not do it", command,
+                         access_role_name(a->role));
 }
 
 static int check_serving(const struct admin_server *d, struct err *err)
@@ -354,7 +370,7 @@ static int on_request(void *owner, struct request *r)
     status = message_read_admin(r->header, r->head, &asked);
     if (status)
         return refuse(d, c, request_id, status, status_text(status));
-    if (check_access(c, asked.command, &err))
+    if (admin_server_check_access(&c->access, asked.command, &err))
         return refuse(d, c, request_id, err.status, err.text);
     if (needs_all_data(asked.command) && check_serving(d, &err))
         return refuse(d, c, request_id, err.status, err.text);
@@ -364,11 +380,13 @@ static int on_request(void *owner, struct request *r)
         return query_row(d, c, request_id, asked.argument);
     if (table_command_kind(asked.command) != TABLE_COMMAND_END)
         return command_tables(d, c, request_id, &asked);
+    if (strcmp(asked.command, "config") == 0)
+        return show_settings(d, c, request_id);
     if (strcmp(asked.command, "promote") == 0)
         return promote(d, c, request_id, asked.argument);
     if (strcmp(asked.command, "switch") == 0)
         return switch_over(d, c, request_id);
-    return show(d, c, request_id, asked.command);
+    return show(d, c, request_id, &asked);
 }
 
 static void on_closed(void *owner, struct connection *c, int why)

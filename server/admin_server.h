@@ -4,6 +4,7 @@
  *
  *     status tables workers why stats     the node's report, rendered (render.h)
  *     checkpoint                          takes one, and replies when it is done
+ *     config                              the settings in force (settings_reload.h)
  *     row                                 row_lookup.h
  *     drop-check drop set-check set       table_command.h
  *     promote                             this psd becomes the primary (standby.h)
@@ -40,6 +41,8 @@ struct admin_server_config {
     void (*refresh)(void *node); /* publishes the newest report */
     /* 0 if the node has restored its data. Else a status and a sentence for requests that need them. NULL: always 0. */
     int (*check_serving)(void *node, struct err *err);
+    /* The settings in force as JSON, the caller's to free. NULL: there is no such command. */
+    char *(*describe_settings)(void *node);
     /* 0: `done` follows, once, later. NULL: there is no such command. */
     int (*promote)(void *node, const char *argument,
                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err);
@@ -67,6 +70,11 @@ void admin_server_sweep(struct admin_server *d) ON_MAIN;
 
 /* Refuses waiting requests, closes all connections. */
 void admin_server_close(struct admin_server *d) ON_MAIN;
+
+/* Whether a peer may have this command: reports are for all roles, and what changes something is for admins. PS_EDENIED,
+ * with a sentence. */
+int admin_server_check_access(const struct access *a, const char *command, struct err *err)
+    MUST_CHECK;
 
 uint64_t admin_server_n_connections(const struct admin_server *d) ON_MAIN;
 

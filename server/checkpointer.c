@@ -49,8 +49,9 @@ struct checkpointer {
     uint64_t *firsts;          /* owned, n_shards: the record that each log is truncated at */
     uint64_t started_ms, ended_ms; /* monotonic; of this one, and of the last */
     uint64_t moved_ms,
-        n_moved;    /* when the shards' bytes were seen to move, and how many there were */
-    bool is_late;   /* this one's requests were answered with a failure */
+        n_moved;  /* when the shards' bytes were seen to move, and how many there were */
+    bool is_late; /* this one's requests were answered with a failure */
+    bool is_stopped;
     struct err err; /* the first that went wrong */
     uint32_t n_outstanding;
     struct task *tasks; /* owned, n_shards */
@@ -106,7 +107,8 @@ void checkpointer_free(struct checkpointer *k)
 {
     if (!k)
         return;
-    assert(k->state == IDLE);
+    assert(k->state == IDLE || k->is_stopped);
+    free_requests(k->served);
     free_requests(k->waiting);
     uv_mutex_destroy(&k->lock);
     free(k->manifest);
@@ -169,7 +171,7 @@ static void finish(struct checkpointer *k) ON_MAIN
         note_late_end(k);
     k->served = NULL;
     answer(k, served);
-    if (k->state == IDLE && k->waiting)
+    if (k->state == IDLE && k->waiting && !k->is_stopped)
         start(k);
 }
 
@@ -182,7 +184,7 @@ static void on_released(struct mail *mail, void *owner)
 
     (void)owner;
     enter_main();
-    if (--k->n_outstanding == 0)
+    if (--k->n_outstanding == 0 && !k->is_stopped)
         finish(k);
 }
 
@@ -288,7 +290,8 @@ static void on_committed(uv_work_t *work, int status)
 
     enter_main();
     assert(status == 0);
-    release(k);
+    if (!k->is_stopped)
+        release(k);
 }
 
 /* --- WRITING --- */
@@ -314,7 +317,7 @@ static void on_task_back(struct mail *mail, void *owner)
     enter_main();
     if (task->err.status && !k->err.status)
         k->err = task->err;
-    if (--k->n_outstanding)
+    if (--k->n_outstanding || k->is_stopped)
         return;
     k->state = COMMITTING;
     if (uv_queue_work(k->config.loop, &k->work, k->err.status ? discard : commit, on_committed))
@@ -384,6 +387,8 @@ static void on_numbered(uv_work_t *work, int status)
 
     enter_main();
     assert(status == 0);
+    if (k->is_stopped)
+        return;
     if (k->err.status)
         finish(k);
     else
@@ -422,8 +427,14 @@ void checkpointer_request(struct checkpointer *k, checkpointer_on_done done, voi
 
     *request = (struct checkpoint_request){ .next = k->waiting, .done = done, .arg = arg };
     k->waiting = request;
-    if (k->state == IDLE)
+    if (k->state == IDLE && !k->is_stopped)
         start(k);
+}
+
+void checkpointer_stop(struct checkpointer *k)
+{
+    if (k)
+        k->is_stopped = true;
 }
 
 static void cancel(struct checkpoint_request **at, const void *arg)

@@ -61,7 +61,11 @@ struct checkpointer *checkpointer_new(const struct checkpointer_config *config) 
 /* The newest that is there before any is taken, for the record. Reads its manifest. */
 void checkpointer_find_last(struct checkpointer *k) ON_MAIN;
 
-/* No checkpoint may run. NULL is fine. */
+/* Before the shards end: the checkpoint that runs goes no step further, no other begins, and no request is answered any
+ * more. NULL is fine. */
+void checkpointer_stop(struct checkpointer *k) ON_MAIN;
+
+/* None may run, unless it was stopped and the loop has ended. NULL is fine. */
 void checkpointer_free(struct checkpointer *k) ON_MAIN;
 
 /* `done` is called once, later, from the loop. */

@@ -131,18 +131,3 @@ void cluster_warn_open(const struct settings *s, const char *listening)
                       "tables (--token-file, --tls)",
                       listening);
 }
-
-/* Who says insecure knows. */
-void cluster_warn_open_pages(const struct settings *s)
-{
-    struct sockaddr_storage at;
-    struct err ignored;
-
-    if (s->insecure || address_resolve("http", s->http, &at, &ignored) ||
-        address_is_loopback((const struct sockaddr *)&at))
-        return;
-    log_line_warn(
-        "http: other machines reach %.100s, which asks for no token: each of them can "
-        "read names, addresses and figures of all jobs",
-        s->http);
-}

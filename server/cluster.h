@@ -35,9 +35,6 @@ void cluster_own_address(const struct settings *s, const char *listening,
 void cluster_name_self(const struct settings *s, const char *listening,
                        struct hello_reply *map);
 
-/* Warns if other machines can reach the pages: no token guards them. */
-void cluster_warn_open_pages(const struct settings *s);
-
 /* Warns if other machines can reach the node and no token is asked for. */
 void cluster_warn_open(const struct settings *s, const char *listening);
 

@@ -25,7 +25,9 @@ struct coordination {
     bool has_config;    /* the cluster's is there, */
     bool is_of_another; /* and is not this psd's */
     struct claim claim;
-    bool is_known, is_there; /* of the claim */
+    struct claim_takeovers takeovers;
+    uint64_t takeover_unix_ms; /* when the last one was seen: for operators */
+    bool is_known, is_there;   /* of the claim */
     int64_t revision;        /* of the claim; 0: it is not there */
     bool is_away;            /* the service, */
     uint64_t away_unix_ms;   /* since when */
@@ -50,13 +52,16 @@ static void change(struct coordination *c) ON_MAIN
 }
 
 /* As many as make standbys wait longer: said once for each. */
-static void warn_of_takeovers(const struct coordination *c, const struct claim *claim)
+static void note_takeovers(struct coordination *c) ON_MAIN
 {
-    const uint32_t n = claim_takeovers(claim, clock_unix_ms() / 1000);
+    const uint64_t now_ms = clock_mono_ms();
+    uint32_t n;
 
-    if (n >= CLAIM_TAKEOVERS_MANY &&
-        (!c->is_there || c->claim.n_takeovers != claim->n_takeovers ||
-         memcmp(c->claim.takeovers, claim->takeovers, sizeof claim->takeovers) != 0))
+    if (!claim_takeovers_note(&c->takeovers, &c->claim, now_ms))
+        return;
+    c->takeover_unix_ms = clock_unix_ms();
+    n = claim_takeovers_count(&c->takeovers, now_ms);
+    if (n >= CLAIM_TAKEOVERS_MANY)
         log_line_warn("coord: %" PRIu32 " failovers in ten minutes: a standby waits %u times "
                       "failover-after for a silent primary",
                       n, 1u << (n / CLAIM_TAKEOVERS_MANY));
@@ -74,8 +79,8 @@ static bool take_item(struct coordination *c, const struct coord_item *item)
         log_line_error("coord: %s", c->err.text);
         return false;
     }
-    warn_of_takeovers(c, &claim);
     c->claim = claim;
+    note_takeovers(c);
     c->revision = item->mod_revision;
     c->is_there = c->is_known = true;
     return true;
@@ -174,9 +179,7 @@ const struct claim *coordination_claim(const struct coordination *c)
 
 static uint32_t count_takeovers(const struct coordination *c) ON_MAIN
 {
-    const struct claim *claim = coordination_claim(c);
-
-    return claim ? claim_takeovers(claim, clock_unix_ms() / 1000) : 0;
+    return coordination_claim(c) ? claim_takeovers_count(&c->takeovers, clock_mono_ms()) : 0;
 }
 
 uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
@@ -222,8 +225,7 @@ void coordination_report(const struct coordination *c, uint64_t failover_after_m
     if (!claim)
         return;
     ret->n_takeovers = count_takeovers(c);
-    ret->takeover_unix_ms =
-        claim->n_takeovers ? claim->takeovers[claim->n_takeovers - 1] * 1000 : 0;
+    ret->takeover_unix_ms = c->takeover_unix_ms;
     ret->patience_ms = coordination_patience_ms(c, failover_after_ms);
     ret->failover_after_ms = failover_after_ms;
     ret->has_claim = true;
@@ -253,8 +255,8 @@ static void note_made(struct coordination *c, int64_t revision)
 {
     if (c->is_known && revision <= c->revision)
         return;
-    warn_of_takeovers(c, &c->wanted);
     c->claim = c->wanted;
+    note_takeovers(c);
     c->is_known = c->is_there = true;
     c->revision = revision;
 }
@@ -312,15 +314,16 @@ void coordination_write(struct coordination *c, const struct claim *claim,
     assert(!c->is_writing && coordination_is_known(c) && c->coord);
     c->is_writing = true;
     c->writes_config = !c->has_config;
+    c->since_ms = clock_mono_ms();
     c->wanted = *claim;
-    if (!claim->n_takeovers && c->is_there) {
-        memcpy(c->wanted.takeovers, c->claim.takeovers, sizeof c->claim.takeovers);
-        c->wanted.n_takeovers = c->claim.n_takeovers;
-    }
+    c->wanted.n_takeovers = 0;
+    if (c->is_there)
+        claim_takeovers_keep(&c->takeovers, c->since_ms, &c->wanted);
+    for (uint32_t i = 0; i < claim->n_takeovers; i++)
+        claim_add_takeover(&c->wanted, claim->takeovers[i]);
     snprintf(c->wanted.primary, sizeof c->wanted.primary, "%s", c->config.own_address);
     c->writer.n++;
     c->if_revision = c->revision;
-    c->since_ms = clock_mono_ms();
     c->done = done;
     c->arg = arg;
     claim_print(&c->wanted, &c->writer, c->value);

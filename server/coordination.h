@@ -65,8 +65,8 @@ uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failove
 /* The claim names this psd as the primary. */
 bool coordination_is_own(const struct coordination *c) ON_MAIN;
 
-/* Writes a claim of this psd as the primary, over the one that is known, whose takeovers it keeps if it has none
- * itself. `done` is called once, later: 0, it was made; -EEXIST, another one is there now, and this one never will be.
+/* Writes a claim of this psd as the primary, over the one that is known, whose takeovers it keeps as long as they count:
+ * the claim's own come behind them. `done` is called once, later: 0, it was made; -EEXIST, another one is there now, and this one never will be.
  * Until the service has said which of both, it is asked again: there is no deadline, and coordination_is_waiting() says
  * so. One at a time. */
 void coordination_write(struct coordination *c, const struct claim *claim,

@@ -34,7 +34,7 @@ static int read_settings(int argc, char **argv, struct settings *settings,
     enum settings_action action;
     struct err err = { 0 };
 
-    if (settings_load(&settings_psd, argc, argv, 1, settings, &action, &err))
+    if (settings_reload_init(reload, argc, argv, settings, &action, &err))
         return misuse(&err);
     switch (action) {
     case SETTINGS_HELP:
@@ -50,7 +50,6 @@ static int read_settings(int argc, char **argv, struct settings *settings,
     case SETTINGS_CHECK:
         break;
     }
-    settings_reload_init(reload, argc, argv, settings);
     if (settings_complete(settings, &err))
         return misuse(&err);
     if (log_line_set_level(settings->log_line_level)) {

@@ -53,12 +53,15 @@ static void close_all(void *node)
     n->disk = NULL;
     http_stop(n->http);
     n->http = NULL;
+    http_access_free(n->http_access);
+    n->http_access = NULL;
     n->report.node.http_address = "";
     listener_close(n->listener);
     n->listener = NULL;
     admin_server_close(n->admin);
     watch_server_close(n->watches);
     standby_server_close(n->standbys);
+    checkpointer_stop(n->checkpointer);
     shard_threads_end(n->shards, n->settings->shards);
     for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
         uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
@@ -147,6 +150,21 @@ static void stop_following(struct node *n) ON_MAIN
     standby_stop(n->standby, begin_stop, n);
 }
 
+static char *describe_settings(void *arg)
+{
+    const struct node *n = arg;
+
+    return settings_reload_report(n->reload, n->settings);
+}
+
+/* Settings that have changed, to those who have them from us. */
+static void reload(struct node *n) ON_MAIN
+{
+    settings_reload_take(n->reload, n->settings, n->limits);
+    if (n->http_access)
+        http_access_set_tokens(n->http_access, n->settings->token, &n->settings->tokens);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct node *n = handle->data;
@@ -154,7 +172,7 @@ static void on_signal(uv_signal_t *handle, int number)
     enter_main();
     if (number == SIGHUP) {
         if (n->reload)
-            settings_reload_take(n->reload, n->settings, n->limits);
+            reload(n);
         return;
     }
     if (n->stop_signal_asked) {
@@ -219,6 +237,7 @@ static void on_tick(uv_timer_t *timer)
     uint64_t now_ms = clock_mono_ms();
 
     enter_main();
+    (void)certificates_tick(&n->certificates, n->settings->tls, now_ms);
     node_sweep_http(n, now_ms);
     connection_limits_sweep(n->limits, node_clients_limits_now(n));
     node_publish(n);
@@ -396,9 +415,16 @@ static void on_promoted(void *node)
         fail(n, &err);
 }
 
-static const struct standby_events standby_events = {
-    .rebuild = restore, .restart = on_restart, .promoted = on_promoted, .failed = fail
-};
+static void on_rises(void *node)
+{
+    group_view_clear_primary(((struct node *)node)->groups);
+}
+
+static const struct standby_events standby_events = { .rebuild = restore,
+                                                      .restart = on_restart,
+                                                      .rises = on_rises,
+                                                      .promoted = on_promoted,
+                                                      .failed = fail };
 
 static int promote(void *node, const char *argument,
                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
@@ -501,6 +527,8 @@ static void make_helpers(struct node *n) ON_MAIN
                                          .client_memory = &n->memory,
                                          .refresh = node_publish,
                                          .check_serving = node_check_serving,
+                                         .describe_settings =
+                                             n->reload ? describe_settings : NULL,
                                          .promote = promote,
                                          .switch_over = switch_over,
                                          .node = n };
@@ -565,20 +593,32 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
     return 0;
 }
 
+/* NULL: the pages are for all who reach them. */
+static struct http_access *make_http_access(const struct settings *s)
+{
+    struct http_access *access = settings_pages_want_role(s) ? http_access_new() : NULL;
+
+    if (access)
+        http_access_set_tokens(access, s->token, &s->tokens);
+    return access;
+}
+
 static int listen_for_http(struct node *n, struct err *err) ON_MAIN
 {
     const struct settings *s = n->settings;
-    const struct http_names names = { n->map.nodes[n->map.node], &s->http_hosts };
+    struct http_names names = { .self = n->map.nodes[n->map.node],
+                                .hosts = &s->http_hosts,
+                                .tls = s->tls };
     int status;
 
     if (!s->http[0])
         return 0;
+    names.access = n->http_access = make_http_access(s);
     status = http_start(s->http, &names, node_stats_with_report, n->stats, &n->http, err);
     if (status)
         return status;
     n->report.node.http_address = http_address(n->http);
-    cluster_warn_open_pages(s);
-    return 0;
+    return http_keep_history(n->http, s->shards, err);
 }
 
 /* The addresses, before anything is done that would have been in vain without them. */

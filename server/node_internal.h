@@ -4,6 +4,7 @@
 
 #include "server/admin/http.h"
 #include "server/admin_server.h"
+#include "server/certificates.h"
 #include "server/checkpointer.h"
 #include "server/data_dir_lock.h"
 #include "server/disk_monitor.h"
@@ -31,6 +32,8 @@ struct node {
     struct node_stats *stats;          /* owned */
     struct worker_events *events;      /* owned */
     struct http *http;                 /* owned; NULL: off */
+    struct http_access *http_access;   /* owned; NULL: its pages are for all */
+    struct certificates certificates;
     struct listener *listener;         /* owned; listens while SERVING; NULL from STOPPING on */
     struct admin_server *admin;        /* owned */
     struct group_view *groups;         /* owned: which psd is the primary */

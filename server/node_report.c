@@ -68,6 +68,7 @@ void node_publish(void *node)
     standby_report_groups(&n->report.node.standby, n->report.node.address,
                           n->state == NODE_SERVING, n->groups);
     update_restore(n);
+    certificates_report(n->settings->tls, &n->report.node.tls);
     disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
     /* Before that its workers come out of checkpoint and log. */

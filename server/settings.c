@@ -14,6 +14,7 @@
 #include "proto/message.h"
 #include "proto/placement.h"
 #include "server/recovery/recover_shard.h"
+#include "server/replication/terms.h"
 
 #define DEV_LISTEN "127.0.0.1:7070"
 #define DEV_HTTP "127.0.0.1:7071"
@@ -39,7 +40,8 @@ static const struct setting rows[] = {
       "how others reach this node; default: its line of cluster, or listen",
       AT(advertise), 0, 0 },
     { "node", "http", SETTING_TEXT, "HOST:PORT", "",
-      "where the stats pages are; empty or off: nowhere", AT(http), 0, 0 },
+      "where the stats pages are; empty or off: nowhere. Where other machines reach it, pages want a token or a "
+      "certificate (but /healthz and /readyz): see insecure", AT(http), 0, 0 },
     { "node", "http-hosts", SETTING_LIST, "NAME", "",
       "names that browsers and probes may use for this node's pages, beside numbers, localhost, names without a dot "
       "and its own in http and cluster; *: all",
@@ -72,7 +74,7 @@ static const struct setting rows[] = {
       AT(token), 0, 0 },
     { "cluster", "tls", SETTING_CHOICE, "off|on", "off",
       "speak TLS 1.3 with whoever connects, and with other nodes; needs tls-ca, tls-cert and tls-key. The stats pages "
-      "stay plain HTTP",
+      "are HTTPS then, and want a role",
       AT(tls_mode), 0, 0 },
     { "cluster", "tls-ca", SETTING_TEXT, "FILE", "",
       "certificate of the CA that all certificates of the cluster are of (PEM)", AT(tls_ca), 0, 0 },
@@ -81,8 +83,8 @@ static const struct setting rows[] = {
       AT(tls_cert), 0, 0 },
     { "cluster", "tls-key", SETTING_TEXT, "FILE", "", "private key of tls-cert (PEM)", AT(tls_key), 0, 0 },
     { "cluster", "insecure", SETTING_FLAG, "", "no",
-      "listen where other machines reach it without a token and without TLS: each of them can read and change all "
-      "tables",
+      "listen where other machines reach it, with frames or pages, without a token and without TLS: each of them can "
+      "read and change all tables",
       AT(insecure), 0, 0 },
 
     { "waits", "lease", SETTING_MS, "TIME", "10s",
@@ -151,7 +153,7 @@ static const struct setting rows[] = {
       "the file with the user's password", AT(coord_password_file), 0, 0 },
     { "standby", "failover-after", SETTING_MS, "TIME", "700ms",
       "with coord: a standby takes over once its primary is silent for so long; at once if no process listens there",
-      AT(failover_after_ms), 300, DAY_MS },
+      AT(failover_after_ms), 600, DAY_MS },
     { "standby", "standby-ack", SETTING_CHOICE, "no|got|disk", "got",
       "what a standby has done with a push before this node acknowledges it: nothing, received it, or synced it; "
       "only while it is in sync",
@@ -286,23 +288,46 @@ static int read_token(struct settings *s, struct err *err)
     return check_token_length("token-file", s->token, err);
 }
 
-/* Who reaches a port without a token owns the tables. A name that has no address is the listener's to report. */
-static int check_address_is_guarded(const struct settings *s, struct err *err)
+/* A name that has no address is for who listens there to report. */
+static bool is_for_others(const char *setting, const char *address)
 {
     struct sockaddr_storage at;
     struct err ignored;
 
-    if (s->token[0] || s->tokens.n || s->tls || s->insecure ||
-        address_resolve("listen", s->listen, &at, &ignored) ||
-        address_is_loopback((const struct sockaddr *)&at))
+    return address[0] && !address_resolve(setting, address, &at, &ignored) &&
+           !address_is_loopback((const struct sockaddr *)&at);
+}
+
+static bool has_token(const struct settings *s)
+{
+    return s->token[0] || s->tokens.n;
+}
+
+/* Who reaches a port without a token owns the tables, or can read what psd says of all jobs. */
+static int check_addresses_are_guarded(const struct settings *s, struct err *err)
+{
+    if (has_token(s) || s->tls || s->insecure)
         return 0;
-    return err_set(
-        err, PS_ESETTING,
-        "listen: other machines reach %.100s, and there is no token and no TLS: give "
-        "token-file, "
-        "or tls, or listen on 127.0.0.1, or say insecure if everybody there may read and "
-        "change all tables",
-        s->listen);
+    if (is_for_others("listen", s->listen))
+        return err_set(
+            err, PS_ESETTING,
+            "listen: other machines reach %.100s, and there is no token and no TLS: give "
+            "token-file, or tls, or listen on 127.0.0.1, or say insecure if everybody there may "
+            "read and change all tables",
+            s->listen);
+    if (is_for_others("http", s->http))
+        return err_set(
+            err, PS_ESETTING,
+            "http: other machines reach %.100s, and there is no token and no TLS: give "
+            "token-file, or tls, or an address of 127.0.0.1, or say insecure if everybody there "
+            "may read names, addresses and figures of all jobs",
+            s->http);
+    return 0;
+}
+
+bool settings_pages_want_role(const struct settings *s)
+{
+    return s->tls || (has_token(s) && !s->insecure && is_for_others("http", s->http));
 }
 
 /* Certificates of clients are asked for, unless a token can take their place. */
@@ -320,7 +345,7 @@ static int open_tls(struct settings *s, struct err *err)
         return err_set(err, PS_ESETTING, "tls: it needs tls-ca, tls-cert and tls-key");
     status = tls_context_new(&(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key }, &s->tls,
                              err);
-    if (!status && (s->token[0] || s->tokens.n))
+    if (!status && has_token(s))
         tls_context_allow_no_certificate(s->tls);
     return status;
 }
@@ -430,6 +455,10 @@ static int check_standby(const struct settings *s, struct err *err)
 
     if (check_coord(s, err))
         return err->status;
+    if (s->standby_ack == TERMS_ACK_DISK && s->durability == WAL_NONE)
+        return err_set(err, PS_ESETTING,
+                       "standby-ack: disk needs durability async or fsync, as with none nothing is "
+                       "synced");
     if (!s->standby[0])
         return 0;
     if (address_parse(s->standby, strlen(s->standby), &primary, &why))
@@ -492,7 +521,7 @@ int settings_complete(struct settings *s, struct err *err)
         status = read_token(s, err);
     if (!status)
         status = open_tls(s, err);
-    return status ? status : check_address_is_guarded(s, err);
+    return status ? status : check_addresses_are_guarded(s, err);
 }
 
 void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_config *ret)

@@ -72,6 +72,9 @@ extern const struct settings_table settings_psd;
  */
 int settings_complete(struct settings *s, struct err *err) MUST_CHECK;
 
+/* Whether who reads the stats pages shows a certificate or a token (server/admin/http_access.h). */
+bool settings_pages_want_role(const struct settings *s);
+
 /* Where --coord is. Borrows the settings' texts. */
 struct coord_options settings_coord(const struct settings *s);
 

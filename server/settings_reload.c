@@ -7,6 +7,7 @@
 
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "server/admin/json.h"
 
 /* Read on the main thread each time that they count, or passed on by the caller. The token counts for hellos to come:
  * who is connected stays. */
@@ -17,12 +18,23 @@ static const char *const reloadable[] = {
     "tls-ca",           "tls-cert",     "tls-key",
 };
 
-static bool is_reloadable(const struct setting *row)
+/* Nodes of one cluster, and members of a pair, must agree in these. standby_settings.c refuses a pair that does not. */
+static const char *const equal[] = {
+    "cluster",   "shards",       "tls",           "lease",      "join-timeout",
+    "frame-max", "gradient-max", "gradient-over", "tables-max", "cut-every",
+};
+
+static bool is_one_of(const struct setting *row, const char *const *names, size_t n)
 {
-    for (size_t i = 0; i < COUNT_OF(reloadable); i++)
-        if (strcmp(row->name, reloadable[i]) == 0)
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(row->name, names[i]) == 0)
             return true;
     return false;
+}
+
+static bool is_reloadable(const struct setting *row)
+{
+    return is_one_of(row, reloadable, COUNT_OF(reloadable));
 }
 
 /* A pipe has been read already, and would be waited for. */
@@ -48,21 +60,29 @@ static int check_config(const struct settings_reload *r, struct err *err)
     return status;
 }
 
-static int load(const struct settings_reload *r, struct settings *ret, struct err *err)
+static int load(const struct settings_reload *r, struct settings *ret,
+                struct setting_origin *origins, struct err *err)
 {
     enum settings_action action;
     int status = check_config(r, err);
 
     return status ? status
-                  : settings_load(&settings_psd, r->argc, r->argv, 1, ret, &action, err);
+                  : settings_load_origins(&settings_psd, r->argc, r->argv, 1, ret, &action,
+                                          origins, err);
 }
 
-void settings_reload_init(struct settings_reload *r, int argc, char **argv,
-                          const struct settings *typed)
+int settings_reload_init(struct settings_reload *r, int argc, char **argv,
+                         struct settings *settings, enum settings_action *ret_action,
+                         struct err *err)
 {
-    r->argc = argc;
-    r->argv = argv;
-    settings_copy(&settings_psd, &r->typed, typed);
+    int status;
+
+    *r = (struct settings_reload){ .argc = argc, .argv = argv };
+    status = settings_load_origins(&settings_psd, argc, argv, 1, settings, ret_action,
+                                   r->origins, err);
+    if (!status)
+        settings_copy(&settings_psd, &r->typed, settings);
+    return status;
 }
 
 void settings_reload_deinit(struct settings_reload *r)
@@ -79,19 +99,23 @@ static void add_name(char *names, size_t n_bytes, const char *name)
 
 /* Both sets are whole: what changed and counts at once goes from `fresh` to *s. */
 static void apply(struct settings_reload *r, const struct settings *typed,
-                  const struct settings *fresh, struct settings *s,
-                  struct settings_reload_changes *ret)
+                  const struct settings *fresh, const struct setting_origin *origins,
+                  struct settings *s, struct settings_reload_changes *ret)
 {
     for (size_t i = 0; i < settings_psd.n_rows; i++) {
         const struct setting *row = &settings_psd.rows[i];
 
-        if (settings_row_is_equal(row, &r->typed, typed))
-            continue;
-        if (is_reloadable(row)) {
+        r->is_waiting[i] = false;
+        if (settings_row_is_equal(row, &r->typed, typed)) {
+            r->origins[i] = origins[i]; /* it may have moved to another line */
+        } else if (is_reloadable(row)) {
+            r->origins[i] = origins[i];
+            r->was_reloaded[i] = true;
             settings_row_copy(row, &r->typed, typed);
             settings_row_copy(row, s, fresh);
             add_name(ret->applied, sizeof ret->applied, row->name);
         } else {
+            r->is_waiting[i] = true;
             add_name(ret->waiting, sizeof ret->waiting, row->name);
         }
     }
@@ -128,7 +152,8 @@ int settings_reload_run(struct settings_reload *r, struct settings *s,
                         struct settings_reload_changes *ret, struct err *err)
 {
     struct settings *fresh = memory_alloc(2 * sizeof *fresh), *typed = fresh + 1;
-    int status = load(r, fresh, err);
+    struct setting_origin origins[SETTINGS_ROWS_MAX];
+    int status = load(r, fresh, origins, err);
 
     *ret = (struct settings_reload_changes){ 0 };
     if (!status)
@@ -144,11 +169,73 @@ int settings_reload_run(struct settings_reload *r, struct settings *s,
     if (!status)
         status = reload_tls(s, fresh, ret, err);
     if (!status)
-        apply(r, typed, fresh, s, ret);
+        apply(r, typed, fresh, origins, s, ret);
     tls_context_free(fresh->tls);
     settings_free(&settings_psd, fresh);
     free(fresh);
     return status;
+}
+
+/* --- what is in force --- */
+
+/* The secret itself, which no report shows. After settings_complete() it may be that of token-file. */
+static bool is_secret(const struct setting *row)
+{
+    return strcmp(row->name, "token") == 0;
+}
+
+static void put_source(struct json *j, const struct setting_origin *origin, bool is_chosen)
+{
+    static const char *const names[] = { [SETTING_FROM_FALLBACK] = "default",
+                                         [SETTING_FROM_FILE] = "file",
+                                         [SETTING_FROM_COMMAND_LINE] = "command line" };
+
+    json_text(j, "source", is_chosen ? "chosen" : names[origin->source]);
+    if (origin->source == SETTING_FROM_FILE && !is_chosen) {
+        json_text(j, "path", origin->path);
+        json_u64(j, "line", origin->line);
+    }
+}
+
+static void put_setting(struct json *j, const struct settings_reload *r,
+                        const struct settings *s, size_t i)
+{
+    const struct setting *row = &settings_psd.rows[i];
+    /* --dev and the machine fill in what nobody typed. */
+    bool is_chosen = r->origins[i].source == SETTING_FROM_FALLBACK && !is_secret(row) &&
+                     !settings_row_is_equal(row, &r->typed, s);
+    char *value = settings_row_text(row, is_secret(row) ? &r->typed : s);
+
+    json_open(j, NULL);
+    json_text(j, "section", row->section);
+    json_text(j, "name", row->name);
+    json_text(j, "value", is_secret(row) && value[0] ? "(not shown)" : value);
+    json_text(j, "default", row->fallback);
+    put_source(j, &r->origins[i], is_chosen);
+    json_bool(j, "reloadable", is_reloadable(row));
+    json_bool(j, "reloaded", r->was_reloaded[i]);
+    json_bool(j, "waits_for_restart", r->is_waiting[i]);
+    json_bool(j, "equal", is_one_of(row, equal, COUNT_OF(equal)));
+    json_close(j);
+    free(value);
+}
+
+char *settings_reload_report(const struct settings_reload *r, const struct settings *s)
+{
+    char *text = NULL;
+    size_t n_bytes;
+    struct json j = { .out = open_memstream(&text, &n_bytes) };
+
+    memory_need(j.out);
+    json_open(&j, NULL);
+    json_open_list(&j, "settings");
+    for (size_t i = 0; i < settings_psd.n_rows; i++)
+        put_setting(&j, r, s, i);
+    json_close_list(&j);
+    json_close(&j);
+    fputc('\n', j.out);
+    fclose(j.out);
+    return memory_need(text);
 }
 
 struct connection_limits_config settings_connection_limits(const struct settings *s)

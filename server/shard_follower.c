@@ -21,6 +21,7 @@
 
 #define FETCHES_MAX 2u
 #define REPORT_MS 1000u      /* for the primary to answer that it has heard */
+#define PAUSE_MS 1000u       /* ticks that are further apart: this psd stood still */
 #define HEAD_BYTES_MAX 4096u /* of a reply, beside its records */
 
 struct shard_follower {
@@ -38,6 +39,7 @@ struct shard_follower {
     uint64_t sent_next, sent_durable; /* by the last fetch */
     uint64_t sent_ms;                 /* the primary's clock, as it said last */
     uint64_t asked_ms;                /* monotonic: of the oldest question without an answer */
+    uint64_t ticked_ms;               /* the tick before */
     uint32_t n_failed;                /* attempts in a row */
     uint64_t retry_ms;
     uint64_t durable;
@@ -231,7 +233,7 @@ static bool follow(struct shard_follower *f) ON_SHARD
         char why[200];
 
         snprintf(why, sizeof why, "this standby's log takes no records: %.150s",
-                 failure[0] ? failure : "its disk is behind");
+                 failure[0] ? failure : "its disk is behind, or memory is short");
         set_why(f, why);
     } else if (was_stuck) {
         set_why(f, "");
@@ -392,9 +394,11 @@ static void dial(struct shard_follower *f) ON_SHARD
 static int reserve(void *owner, size_t n_bytes)
 {
     struct shard_follower *f = owner;
+    int status;
 
     enter_shard();
-    return shard_wal_reserve_copy(f->config.wal, n_bytes);
+    status = shard_wal_reserve_copy(f->config.wal, n_bytes);
+    return status == -ENOMEM ? -EAGAIN : status; /* nothing has been replayed: it is tried again */
 }
 
 static uint64_t append(void *owner, const struct wal_record *record)
@@ -491,10 +495,20 @@ static void doubt_sync(struct shard_follower *f, uint64_t now_ms)
     uv_mutex_unlock(&f->lock);
 }
 
+/* While this psd stood still it read nothing: the answer may be there. */
+static void note_pause(struct shard_follower *f, uint64_t now_ms)
+{
+    if (now_ms - f->ticked_ms > PAUSE_MS)
+        f->asked_ms = now_ms;
+    f->ticked_ms = now_ms;
+}
+
 void shard_follower_tick(struct shard_follower *f)
 {
     uint64_t now_ms = clock_mono_ms();
 
+    if (f)
+        note_pause(f, now_ms);
     if (!f || f->state == SHARD_FOLLOWER_FAILED || (f->is_stuck && !follow(f)))
         return;
     doubt_sync(f, now_ms);

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "server/core/learning.h"
 #include "server/core/suspicion.h"
 #include "server/core/sync_point.h"
 
@@ -74,6 +75,11 @@ static void copy_job(const struct job *job, struct stats_job *ret)
     ret->n_deaths = job->n_deaths;
     ret->staleness_violations = job->staleness_violations;
     histogram_merge(&ret->staleness, &job->staleness);
+    learning_summarise(job, &ret->learning);
+    if (!job->curve || !job->curve->n)
+        return;
+    ret->curve = memory_alloc(sizeof *ret->curve);
+    *ret->curve = *job->curve;
 }
 
 static void copy_worker(const struct worker *worker, uint64_t now_ms, struct stats_worker *ret)
@@ -88,7 +94,8 @@ static void copy_worker(const struct worker *worker, uint64_t now_ms, struct sta
                                   .is_given_up = worker->is_given_up,
                                   .doubts_itself = worker->doubts_itself,
                                   .reporters = worker->reporters,
-                                  .agreed = worker->agreed };
+                                  .agreed = worker->agreed,
+                                  .learning = worker->learning };
     snprintf(ret->job, sizeof ret->job, "%s", worker->job->name);
     snprintf(ret->name, sizeof ret->name, "%s", worker->name);
     if (worker->state != WORKER_EXPECTED && worker->state != WORKER_LOST)

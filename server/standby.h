@@ -53,6 +53,8 @@ struct standby_events {
     /* The cluster that the primary is of is written (cluster_file.h), or its shards cannot go on: the node is to end,
      * and to begin again. */
     void (*restart)(void *node, const char *why);
+    /* Its shards are being sealed: from here on it does not say who the primary is, until it is that or follows again. */
+    void (*rises)(void *node);
     /* The shards are this node's, and its log is of a term of its own. */
     void (*promoted)(void *node);
     void (*failed)(void *node, const struct err *err);

@@ -73,7 +73,7 @@ void standby_copy_begin(struct standby_copy *c, struct connection *connection,
 
 void standby_copy_drop(struct standby_copy *c, const struct connection *connection)
 {
-    if (c->reader && (c->reader == connection || !connection))
+    if (c->reader == connection) /* another one waits for its answer, and is held until then */
         c->reader = NULL;
     if (!c->copier || (connection && c->copier != connection))
         return;

@@ -109,16 +109,10 @@ static void on_claimed(void *standby, const struct err *err)
 /* The claim first: a promotion that is only in TERMS would be that of nobody. */
 static void claim(struct standby *s) ON_MAIN
 {
-    const struct claim *known = coordination_claim(s->config.coordination);
     struct claim claim = { .term = s->term, .history = s->terms.history };
 
-    if (known) {
-        memcpy(claim.takeovers, known->takeovers, sizeof claim.takeovers);
-        claim.n_takeovers = known->n_takeovers;
-    }
     if (s->promises & STANDBY_BY_ITSELF)
-        claim_add_takeover(&claim, clock_unix_ms() / 1000);
-
+        claim_add_takeover(&claim, s->term);
     coordination_write(s->config.coordination, &claim, on_claimed, s);
 }
 
@@ -152,6 +146,7 @@ static void begin_term(struct standby *s) ON_MAIN
     terms_begin(&s->terms, s->term, s->keep);
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;
+    s->terms.is_durable = s->config.settings->durability == WAL_FSYNC;
     if (s->config.coordination)
         claim(s);
     else
@@ -212,6 +207,7 @@ void standby_try_begin_term(struct standby *s)
 static void seal(struct standby *s) ON_MAIN
 {
     standby_set_state(s, STANDBY_SEALING);
+    s->config.events->rises(s->config.node); /* a primary that loses it asks before it goes on alone */
     standby_on_shards(s, stop_shard, standby_try_begin_term);
 }
 

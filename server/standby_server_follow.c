@@ -190,12 +190,14 @@ static void start_deciding(struct standby_server *s) ON_MAIN
     }
     s->terms.role = TERMS_PRIMARY;
     s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
+    s->terms.is_durable = s->config.settings->durability == WAL_FSYNC;
     s->terms.in_sync = false;
     snprintf(s->terms.peer, sizeof s->terms.peer, "%s", q->asked.address);
     standby_server_start_job(s, decide, on_decided);
 }
 
-/* It has what this psd acknowledged and has lost, or a greater term. */
+/* It has what this psd acknowledged and has lost, or a greater term. A start is not over before the standby says that it
+ * is the primary: if it dies before it has noted that, it comes back, and is told again. */
 static void hand_over(struct standby_server *s) ON_MAIN
 {
     struct follower_request *q = &s->request;
@@ -206,7 +208,13 @@ static void hand_over(struct standby_server *s) ON_MAIN
              q->asked.address);
     q->action = FOLLOW_TAKE_OVER;
     answer_follow(s);
-    standby_server_depose(s, sentence);
+    if (s->state == SERVER_SERVING) {
+        standby_server_depose(s, sentence);
+        return;
+    }
+    if (!s->is_given_over)
+        log_line_warn("%s", sentence);
+    s->is_given_over = true;
 }
 
 static bool has_more(const uint64_t *last, const uint64_t *keep, uint32_t n)
@@ -239,7 +247,7 @@ static void classify(struct standby_server *s) ON_MAIN
         hand_over(s);
     } else if (s->state == SERVER_SERVING) {
         start_deciding(s);
-    } else if (is_common && s->config.settings->durability != WAL_FSYNC &&
+    } else if (is_common && !s->log_has_all &&
                has_more(q->asked.last, q->keep, s->n_shards)) {
         hand_over(s);
     } else {
@@ -264,8 +272,19 @@ void standby_server_go_on_following(struct standby_server *s)
     }
 }
 
+/* One of the same address, which goes on: two that took turns would never be in sync. One that has begun anew has closed
+ * its connections, or is silent. */
+static bool follows_already(struct standby_server *s) ON_MAIN
+{
+    return s->is_followed && s->was_connected && s->follower_connection &&
+           s->follower_connection != s->request.connection &&
+           strcmp(s->terms.peer, s->request.asked.address) == 0 &&
+           !sync_seems_lost(&s->sync, standby_shards_query(s->shards), s->n_shards,
+                            clock_mono_ms());
+}
+
 /* 0, or why this one may not follow now. */
-static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
+static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
 {
     const struct follower_request *q = &s->request;
     int status;
@@ -291,6 +310,10 @@ static int check_follow(const struct standby_server *s, struct err *err) ON_MAIN
         return err_set(err, PS_ECLUSTER,
                        "the standby calls itself %.100s, as this primary does: give each an "
                        "--advertise of its own",
+                       q->asked.address);
+    if (follows_already(s))
+        return err_set(err, -EBUSY,
+                       "%.100s follows already: does another standby have the same --advertise?",
                        q->asked.address);
     if (s->is_followed && strcmp(s->terms.peer, q->asked.address) != 0)
         return err_set(err, -EBUSY, "%.100s is the standby, and there is one at a time",
@@ -348,6 +371,7 @@ int standby_server_receive_follow(struct standby_server *s, struct request *r)
             standby_server_refuse_hand_over(s);
     } else {
         q->step = FOLLOW_LEAVING;
+        s->rises_ms = 0;
     }
     standby_server_tick_follow(s);
     return 0;

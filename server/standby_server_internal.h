@@ -68,8 +68,10 @@ struct standby_server {
     enum server_state state;
     bool is_closed;
     struct terms terms;
-    bool was_in_sync; /* at the start: the peer may have more, or be the primary */
-    bool has_begun;   /* a term of this run is in `terms` */
+    bool was_in_sync;   /* at the start: the peer may have more, or be the primary */
+    bool log_has_all;   /* at the start: all that the run before acknowledged is in this log */
+    bool is_given_over; /* at the start: the peer has more, and was told to take over */
+    bool has_begun;     /* a term of this run is in `terms` */
     void (*begun)(struct standby_server *s, const struct err *err); /* NULL: nobody waits */
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
     bool has_read_claim;               /* ASKING: it has decided */
@@ -77,6 +79,8 @@ struct standby_server {
     bool has_other_data; /* ASKING: the claim names another psd, whose data is not this one's */
     bool is_foreign;     /* the claim names this psd, but with other data than it has */
     uint64_t since_ms, asked_ms;
+    uint64_t rises_ms; /* since when the standby has said that it is becoming the primary; 0: it has not */
+    bool asked_whole;  /* when it was asked, all its connections were there */
     struct sync sync;
     bool is_followed;                       /* the shards' fetches are for `name` */
     bool was_connected;                     /* all of them were */

@@ -23,10 +23,15 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
         standby_server_refuse_hand_over(s);
         return 0;
     }
+    if (s->state == SERVER_OFF || s->state == SERVER_BEGINNING)
+        return err_set(err, -EAGAIN, "promote: this psd is starting: try again");
     if (s->state != SERVER_ASKING && s->state != SERVER_AWAITED)
         return err_set(err, -EBUSY, "promote: this psd is the primary already");
     if (s->has_other_data && standby_server_is_waiting(s, err))
         return -EEXIST;
+    if (s->coordination && !s->has_read_claim)
+        return err_set(err, -EAGAIN,
+                       "promote: the coordination service has to say first who is the primary");
     if (!accept_loss)
         return err_set(
             err, -EPERM,
@@ -65,8 +70,10 @@ static void on_closed(void *owner, struct connection *c, int why)
     enter_main();
     if (s->request.connection == c) {
         s->request.connection = NULL;
-        if (s->request.step == FOLLOW_LEAVING)
+        if (s->request.step == FOLLOW_LEAVING) { /* nobody is to take the standby's place */
             standby_server_end_follow(s);
+            s->sync.ends = false;
+        }
     }
     if (s->follower_connection == c)
         s->follower_connection = NULL;

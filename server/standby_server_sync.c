@@ -6,6 +6,8 @@
 
 #define CONNECT_MS 10000u
 #define ASK_EVERY_MS 2000u
+#define ASK_RISING_EVERY_MS 250u
+#define RISING_MS_MAX 40000u /* longer than a standby takes to seal its shards */
 
 /* --- what is written --- */
 
@@ -85,26 +87,53 @@ static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
     }
 }
 
+static bool is_whole(struct standby_server *s) ON_MAIN
+{
+    const struct sync_shard *shards = standby_shards_query(s->shards);
+    uint32_t n = 0;
+
+    while (n < s->n_shards && shards[n].is_connected)
+        n++;
+    return n == s->n_shards;
+}
+
+/* How long an answer counts: one from before a connection ended says nothing about why it did. */
+static uint64_t asks_every_ms(struct standby_server *s) ON_MAIN
+{
+    if (s->sync.state != SYNC_IN)
+        return ASK_EVERY_MS;
+    if (s->asked_whole && !is_whole(s))
+        return 0;
+    return s->rises_ms ? ASK_RISING_EVERY_MS : s->sync.patience_ms / 2;
+}
+
 /* A standby that is lost may have been promoted, as where this psd was stopped or cut off: so it is asked before this
  * one goes on alone, and from then on again and again while there is none. */
 static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
     const bool is_in = s->sync.state == SYNC_IN;
-    const uint64_t every_ms = is_in ? s->sync.patience_ms / 2 : ASK_EVERY_MS;
 
     if (s->coordination || !s->terms.peer[0] || s->request.step != FOLLOW_NONE ||
-        now_ms - s->asked_ms < every_ms)
+        now_ms - s->asked_ms < asks_every_ms(s))
         return false;
     if (is_in ? !sync_seems_lost(&s->sync, standby_shards_query(s->shards), s->n_shards, now_ms)
               : s->is_followed || s->sync.state != SYNC_OUT)
         return false;
+    s->asked_whole = is_whole(s);
     standby_server_ask_peer(s);
     return true;
 }
 
+/* It has sealed, and is a primary before long, or asks to follow. */
+static bool is_rising(const struct standby_server *s, uint64_t now_ms)
+{
+    return s->rises_ms && s->sync.state == SYNC_IN && now_ms - s->rises_ms < RISING_MS_MAX;
+}
+
 static void step_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
-    if (standby_server_is_busy(s) || s->is_claiming || asks_whether_it_is_promoted(s, now_ms))
+    if (standby_server_is_busy(s) || s->is_claiming || asks_whether_it_is_promoted(s, now_ms) ||
+        is_rising(s, now_ms))
         return;
     switch (sync_step(&s->sync, standby_shards_query(s->shards), s->n_shards,
                       s->is_followed && s->terms.ack != TERMS_ACK_NO, now_ms)) {

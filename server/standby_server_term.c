@@ -108,10 +108,25 @@ void standby_server_begin_term(struct standby_server *s,
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;
     s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
+    s->terms.is_durable = s->config.settings->durability == WAL_FSYNC;
     standby_server_write_terms(s, on_term_written);
 }
 
 /* --- the peer of the last run --- */
+
+/* In sync, it is asked before this psd goes on alone: what it takes over with is sealed by now. */
+static void note_rising(struct standby_server *s, const struct err *err,
+                        const struct peer_answer *answer) ON_MAIN
+{
+    const bool rises = s->state == SERVER_SERVING && s->sync.state == SYNC_IN &&
+                       !err->status && answer->term && !answer->primary[0];
+
+    if (rises && !s->rises_ms)
+        log_line_warn("standby %.128s is becoming the primary: replies wait until it is, or says "
+                      "that it is not",
+                      s->terms.peer);
+    s->rises_ms = !rises ? 0 : s->rises_ms ? s->rises_ms : clock_mono_ms();
+}
 
 static void on_peer_answer(void *server, const struct err *err,
                            const struct peer_answer *answer)
@@ -130,11 +145,11 @@ static void on_peer_answer(void *server, const struct err *err,
         standby_server_depose_for_good(s, sentence);
         return;
     }
-    if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER)
+    note_rising(s, err, answer);
+    if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER || s->is_given_over)
         return;
-    /* With fsync this log has all that was acknowledged, and the peer says that it is not the primary. */
-    if (!s->was_in_sync || (!err->status && answer->primary[0] && !answer->is_primary &&
-                            s->config.settings->durability == WAL_FSYNC)) {
+    if (!s->was_in_sync ||
+        (!err->status && answer->primary[0] && !answer->is_primary && s->log_has_all)) {
         standby_server_begin_term(s, NULL);
         return;
     }
@@ -182,9 +197,8 @@ static void begin_by_claim(struct standby_server *s) ON_MAIN
                       "(psctl promote --accept-loss serves without it)");
         return;
     }
-    /* With fsync this log has all that was acknowledged, and of two claims one is made. */
-    if (c)
-        s->was_in_sync = c->in_sync && s->config.settings->durability != WAL_FSYNC;
+    if (c) /* of two claims one is made */
+        s->was_in_sync = c->in_sync && !s->log_has_all;
     if (c && c->standby[0])
         snprintf(s->terms.peer, sizeof s->terms.peer, "%s", c->standby);
     if ((!c || s->was_in_sync) && s->terms.peer[0])
@@ -304,6 +318,7 @@ int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err
 
     if (status)
         return status;
+    s->log_has_all = s->terms.role == TERMS_PRIMARY && s->terms.is_durable;
     s->was_in_sync = s->terms.history && s->terms.timeline == timeline &&
                      (s->terms.in_sync || s->terms.role == TERMS_STANDBY);
     if (!s->terms.history) {

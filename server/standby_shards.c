@@ -146,7 +146,7 @@ const struct sync_shard *standby_shards_query(struct standby_shards *s)
         s->as_found[i] =
             (struct sync_shard){ .is_connected = atomic_load(&view->is_connected),
                                  .is_closed = atomic_load(&view->is_closed),
-                                 .received = atomic_load(&view->received),
+                                 .held = atomic_load(&view->held),
                                  .closed_at = atomic_load(&view->closed_at),
                                  .heard_ms = atomic_load(&view->heard_ms),
                                  .caught_up_ms = atomic_load(&view->caught_up_ms) };

@@ -121,20 +121,19 @@ simulate_one='
 # Runs what it reads: a variant, a program and flags, a line each. A short one under ASan is CI's alone: its build takes longer than its
 # schedules.
 simulate() {
-    build release build/release/bin/sim build/release/bin/group-sim
-    [ "$plan" = test ] || build asan build/asan/bin/sim build/asan/bin/group-sim
+    build release build/release/bin/sim
+    [ "$plan" = test ] || build asan build/asan/bin/sim
     xargs -P "$jobs" -L1 sh -c "$simulate_one" sh | tee "$log/sim.txt"
     tally "$log/sim.txt"
 }
 # Seeds that are always the same, deaths at every file operation, and seeds that these sources alone have. SHARE: of a CI run's, 1 or 2.
 simulate_shortly() {
     simulate <<END
-$([ "$plan" = test ] || printf 'asan sim --seed 5000 --schedules 60\nasan group-sim --seed 5000 --schedules 500\n')
+$([ "$plan" = test ] || printf 'asan sim --seed 5000 --schedules 60\n')
 release sim --seed 1 --schedules $((1000 / $1))
 release sim --seed 11 --every-op --schedules $((500 / $1))
 release sim --seed 20000 --schedules $((200 / $1)) --twice
 release sim --seed ${PS_SEED}000 --schedules $((300 / $1))
-release group-sim --seed ${PS_SEED}000 --schedules $((10000 / $1))
 END
 }
 simulate_long() {
@@ -143,7 +142,6 @@ asan sim --seconds $soak_s
 release sim --seconds $soak_s
 release sim --seconds $soak_s
 release sim --every-op --seconds $soak_s
-release group-sim --seconds $soak_s
 END
 }
 
@@ -253,7 +251,7 @@ elif [ "$plan" = soak ]; then
 else
     phase "building: asan" build asan unit build/asan/bin/psd build/asan/bin/psworker build/asan/bin/psctl build/asan/bin/psbench
     phase "building: tsan" build tsan $(programs tsan "$threads") build/tsan/bin/psd build/tsan/bin/psworker build/tsan/bin/psctl
-    phase "building: release" build release all golden-tests emu-plugin alloc-counter wheel build/release/bin/sim build/release/bin/group-sim
+    phase "building: release" build release all golden-tests emu-plugin alloc-counter wheel build/release/bin/sim
     phase "unit tests: asan, tsan" units $(programs asan .) $(programs tsan "$threads")
     phase "the simulated cluster" simulate_shortly $([ "$plan" = ci ] && echo 1 || echo 2)
     phase "fuzzing: inputs that are kept" fuzz --replay

@@ -20,6 +20,7 @@
 #include "server/cluster/etcd_lookup.h"
 #include "server/cluster/etcd_url.h"
 #include "worker/atomic_file.h"
+#include "worker/client/pending_report.h"
 #include "worker/client/push_journal.h"
 #include "worker/compute/device.h"
 #include "worker/data/synth.h"
@@ -30,6 +31,7 @@
 #include "worker/progress.h"
 #include "worker/serve/serve.h"
 #include "worker/trainer.h"
+#include "worker/worker_certificates.h"
 
 /* What all commands share. */
 struct command_context {
@@ -86,6 +88,7 @@ static int run_deinit(struct command_context *r, int status, struct err *err)
         close(r->state_fd);
     setup_deinit(&r->setup);
     stop_signal_close(r->stop);
+    pending_report_free(r->settings.report);
     tls_context_free(r->settings.tls);
     settings_free(&settings_worker, &r->settings);
     free(r);
@@ -149,6 +152,8 @@ static int final_validation(struct command_context *r, struct trainer *t,
     }
     if (!status)
         status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad, err);
+    if (!status)
+        progress_report_validation(r->progress, &t->state, ret);
     return status;
 }
 
@@ -307,6 +312,7 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
     int status = model_tables_end(r->tables, err);
 
     r->is_stopped_early = stop_signal_asked(r->stop);
+    progress_report(r->progress, &t->state);
     if (!status)
         status = r->store->ops->leave(r->store, err);
     if (status == PS_EFENCED) { /* joined again: say goodbye as the new incarnation */
@@ -342,6 +348,18 @@ static void leave_on_failure(struct command_context *r, int status)
         (void)r->store->ops->leave(r->store, &ignored);
 }
 
+static int open_tls(struct settings *s, struct err *err)
+{
+    int status;
+
+    if (s->local || s->checkpoint[0] || s->tls)
+        return 0;
+    status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
+    if (!status && s->tls)
+        worker_certificates_log(s->tls);
+    return status;
+}
+
 /* Once: what can be read but once, as a shell's <(...), is a file, too. */
 static int read_token(struct settings *s, struct err *err)
 {
@@ -350,9 +368,17 @@ static int read_token(struct settings *s, struct err *err)
     if (s->local || s->checkpoint[0])
         return 0;
     status = token_file_read(&file_os, s->token_file, s->token, err);
-    if (!status && !s->tls)
-        status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
-    return status;
+    return status ? status : open_tls(s, err);
+}
+
+/* NULL: no thread. */
+static struct stop_signal *start_stop_signal(struct settings *s)
+{
+    struct stop_signal *stop = stop_signal_start();
+
+    if (stop)
+        stop_signal_on_reload(stop, worker_certificates_reload, s);
+    return stop;
 }
 
 /* Locks the state of a job's rank in --state-dir: DIR/JOB.RANK.lock, for one process at a time. The lock ends with the
@@ -430,11 +456,14 @@ static int prepare(struct command_context *r, struct err *err)
 static int train(struct command_context *r, struct err *err)
 {
     struct trainer *t;
-    int status = prepare(r, err);
+    int status;
 
+    if (!r->settings.local) /* without memory for it nothing is reported */
+        r->settings.report = pending_report_new(r->settings.job, r->settings.rank);
+    status = prepare(r, err);
     if (status)
         return status;
-    r->stop = stop_signal_start();
+    r->stop = start_stop_signal(&r->settings);
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
     setup_set_stop(&r->setup, r->stop);
@@ -585,7 +614,11 @@ static int predict(struct command_context *r, struct err *err)
 
 static int serve(struct command_context *r, struct err *err)
 {
-    r->stop = stop_signal_start();
+    int status = open_tls(&r->settings, err);
+
+    if (status)
+        return status;
+    r->stop = start_stop_signal(&r->settings);
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
     return serve_run(&r->settings, r->stop, err);

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/address.h"
 #include "common/clock.h"
 #include "common/http/http_server.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/token_file.h"
 
 #define REQUEST_MS 10000u /* from a request's first byte to its answer's last */
 #define IDLE_MS 60000u
@@ -32,6 +32,7 @@ struct figures {
 struct metrics_endpoint {
     const struct settings *s; /* borrowed */
     struct http_server *http; /* owned */
+    char token[TOKEN_FILE_MAX]; /* that requests bring; "": none */
     uint64_t swept_ms;
     pthread_mutex_t lock; /* of the figures */
     struct figures figures;
@@ -220,6 +221,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     code = http_server_check_host(m->http, connection, &sentence);
     if (code)
         return http_server_send_sentence(connection, code, sentence);
+    if (m->token[0] && !http_server_has_token(connection, m->token))
+        return http_server_send_challenge(
+            connection, "Bearer",
+            "a token is expected: Authorization: Bearer TOKEN, of --http-token-file\n");
     if (strcmp(url, "/metrics") == 0)
         return send_metrics(m, connection);
     return http_server_send_sentence(connection, MHD_HTTP_NOT_FOUND,
@@ -229,20 +234,6 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 static const struct http_server_events events = { .on_request = on_request };
 
 /* ---- for the trainer ---- */
-
-static void warn_if_open(const struct settings *s)
-{
-    struct sockaddr_storage at;
-    struct err ignored;
-
-    if (s->insecure || address_resolve("metrics-listen", s->metrics_listen, &at, &ignored) ||
-        address_is_loopback((const struct sockaddr *)&at))
-        return;
-    log_line_warn(
-        "--metrics-listen: other machines reach %.100s, which asks for no token: each "
-        "of them can read this job's figures",
-        s->metrics_listen);
-}
 
 int metrics_endpoint_open(const struct settings *s, struct metrics_endpoint **ret,
                           struct err *err)
@@ -269,14 +260,15 @@ int metrics_endpoint_open(const struct settings *s, struct metrics_endpoint **re
     *m = (struct metrics_endpoint){ .s = s };
     pthread_mutex_init(&m->lock, NULL);
     config.owner = m;
-    status = http_server_open(&config, &m->http, err);
+    status = token_file_read(&file_os, s->http_token_file, m->token, err);
+    if (!status)
+        status = http_server_open(&config, &m->http, err);
     if (!status)
         status = http_server_start(m->http, err);
     if (status) {
         metrics_endpoint_close(m);
         return status;
     }
-    warn_if_open(s);
     log_line_info("metrics on http://%s/metrics", metrics_endpoint_address(m));
     *ret = m;
     return 0;

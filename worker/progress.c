@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "worker/client/pending_report.h"
 #include "worker/metrics_endpoint.h"
 
 #define BAR_CELLS 24
@@ -26,6 +27,15 @@ struct progress {
     uint64_t last_samples;
     struct stage_times last_stages;
     double last_loss, last_auc; /* auc: 0 before the first validation */
+    /* What the servers get. */
+    struct {
+        struct pending_report *pending; /* borrowed; NULL: nothing */
+        uint64_t every_ns;
+        double at; /* seconds */
+        uint64_t samples;
+        struct stage_times stages;
+        struct learning_report last; /* its loss is not carried on */
+    } reports;
 };
 
 static double now_s(void)
@@ -51,7 +61,11 @@ int progress_open(const struct settings *s, struct progress **ret, struct err *e
                             .terminal = isatty(STDERR_FILENO) == 1,
                             .every_ns = s->progress_every_ms * 1000000,
                             .started = now_s() };
-    p->last_report = p->started;
+    p->last_report = p->reports.at = p->started;
+    p->reports.pending = s->report;
+    p->reports.every_ns = (s->progress_every_ms < PROGRESS_REPORT_MS ? s->progress_every_ms
+                                                                     : PROGRESS_REPORT_MS) *
+                          UINT64_C(1000000);
     *ret = p;
     return 0;
 }
@@ -173,6 +187,8 @@ void progress_loss(struct progress_state *state, double loss)
     }
     state->loss_sum += loss;
     state->loss_n++;
+    state->unreported_loss_sum += loss;
+    state->unreported_loss_n++;
     state->epoch_loss_sum += loss;
     state->epoch_loss_n++;
 }
@@ -189,12 +205,100 @@ static void show_state(struct progress *p, const struct progress_state *state)
     metrics_endpoint_set_state(p->endpoint, &shown);
 }
 
+/* ---- for the servers ---- */
+
+static void put_busy(struct learning_report *r, const struct stage_times *stages,
+                     double seconds)
+{
+    _Static_assert(STAGE_TIMES_N == LEARNING_STAGES, "the stages of a report");
+    const uint64_t wall_ns = seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
+
+    for (uint32_t i = 0; i < LEARNING_STAGES; i++)
+        r->busy[i] = (uint16_t)lround(1000 * stage_times_share(stages, (enum stage)i, wall_ns));
+}
+
+static uint32_t at_most_u32(uint64_t n)
+{
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* What is no number that servers take stays away. */
+static void put_report(struct progress *p, const struct learning_report *report)
+{
+    const char *wrong = learning_report_wrong(report);
+
+    if (wrong)
+        log_line_debug("a report to the servers is left out: %s", wrong);
+    else
+        pending_report_put(p->reports.pending, report);
+}
+
+static void report_steps(struct progress *p, struct progress_state *state, double now)
+{
+    struct learning_report *r = &p->reports.last;
+    const struct stage_times stages = stage_times_since(&state->stages, &p->reports.stages);
+    const double lasted = now - p->reports.at;
+
+    r->samples = state->samples_before + state->samples;
+    r->steps = at_most_u32(state->unreported_loss_n);
+    if (r->steps)
+        r->loss = (float)(state->unreported_loss_sum / (double)state->unreported_loss_n);
+    if (lasted > 0)
+        r->samples_per_s = (float)((double)(state->samples - p->reports.samples) / lasted);
+    put_busy(r, &stages, lasted);
+    state->unreported_loss_sum = 0;
+    state->unreported_loss_n = 0;
+    p->reports.at = now;
+    p->reports.samples = state->samples;
+    p->reports.stages = state->stages;
+    put_report(p, r);
+    r->steps = 0;
+}
+
+void progress_report(struct progress *p, struct progress_state *state)
+{
+    if (p->reports.pending && state->unreported_loss_n)
+        report_steps(p, state, now_s());
+}
+
+static void report_if_due(struct progress *p, struct progress_state *state, double now)
+{
+    if (p->reports.pending && (now - p->reports.at) * 1e9 >= (double)p->reports.every_ns)
+        report_steps(p, state, now);
+}
+
+static void report_validation(struct progress *p, const struct progress_state *state,
+                              const struct metrics_result *result)
+{
+    struct learning_report *r = &p->reports.last;
+
+    if (!p->reports.pending)
+        return;
+    r->samples = state->samples_before + state->samples;
+    r->n_validations++;
+    r->has_one_class = !isfinite(result->auc);
+    r->auc = r->has_one_class ? 0 : (float)result->auc;
+    r->logloss = (float)result->logloss;
+    put_report(p, r);
+}
+
+void progress_report_validation(struct progress *p, const struct progress_state *state,
+                                const struct metrics_result *result)
+{
+    report_validation(p, state, result);
+    if (p->reports.pending)
+        pending_report_wait(p->reports.pending, PROGRESS_REPORT_MS);
+}
+
+/* ---- a step, a validation ---- */
+
 void progress_step(struct progress *p, struct progress_state *state)
 {
     double now = now_s(), lasted = now - p->last_report, rate;
     struct stage_times stages;
 
     show_state(p, state);
+    report_if_due(p, state, now);
     if ((now - p->last_report) * 1e9 < (double)p->every_ns)
         return;
     rate = (double)(state->samples - p->last_samples) / lasted;
@@ -233,6 +337,7 @@ void progress_validation(struct progress *p, const struct progress_state *state,
 {
     clear_bar(p);
     metrics_endpoint_set_validation(p->endpoint, result);
+    report_validation(p, state, result);
     if (isfinite(result->auc))
         p->last_auc = result->auc;
     log_line_info(
@@ -388,6 +493,7 @@ void progress_resume(struct progress *p)
 
     p->paused += lasted;
     p->last_report += lasted;
+    p->reports.at += lasted;
 }
 
 int progress_close(struct progress *p, struct err *err)

@@ -1,6 +1,8 @@
 /*
  * The output of a run: a bar on a terminal, a line every few seconds elsewhere, and one JSON
- * object a line in a file (--json). The same figures are /metrics of --metrics-listen. It measures nothing but time.
+ * object a line in a file (--json). The same figures are /metrics of --metrics-listen, and what servers get of the
+ * training (settings.report): with each line, and every PROGRESS_REPORT_MS if lines are rarer. It measures nothing but
+ * time.
  */
 #ifndef WORKER_PROGRESS_H
 #define WORKER_PROGRESS_H
@@ -12,18 +14,23 @@
 #include "worker/settings.h"
 #include "worker/stage_times.h"
 
+#define PROGRESS_REPORT_MS 2000u
+
 struct progress;
 
 /* A snapshot of the trainer's counters. */
 struct progress_state {
-    uint32_t epoch, n_epochs;  /* epoch from 0 */
-    uint64_t step;             /* of this worker */
-    uint64_t clock;            /* steps finished, as the servers count them */
-    uint64_t samples;          /* trained on so far, all epochs */
-    uint64_t samples_expected; /* of all epochs; 0: not known */
-    double loss_sum;           /* of the batches' mean losses since the last report, */
-    uint64_t loss_n;           /* and their number */
-    double epoch_loss_sum;     /* the same of the epoch with the last step */
+    uint32_t epoch, n_epochs;   /* epoch from 0 */
+    uint64_t step;              /* of this worker */
+    uint64_t clock;             /* steps finished, as the servers count them */
+    uint64_t samples;           /* trained on so far, all epochs */
+    uint64_t samples_before;    /* by earlier processes of this rank, as full batches count */
+    uint64_t samples_expected;  /* of all epochs; 0: not known */
+    double loss_sum;            /* of the batches' mean losses since the last report, */
+    uint64_t loss_n;            /* and their number */
+    double unreported_loss_sum; /* the same since the last report to the servers */
+    uint64_t unreported_loss_n;
+    double epoch_loss_sum; /* of the epoch with the last step */
     uint64_t epoch_loss_n;
     uint32_t loss_epoch; /* which one that is */
     struct ps_stats store;
@@ -50,6 +57,14 @@ void progress_step(struct progress *p, struct progress_state *state);
 
 void progress_validation(struct progress *p, const struct progress_state *state,
                          const struct metrics_result *result);
+
+/* The servers get what they have not: before this worker leaves. */
+void progress_report(struct progress *p, struct progress_state *state);
+
+/* The servers get the validation that a worker makes when it has left; waits for their answer, for
+ * PROGRESS_REPORT_MS at most. */
+void progress_report_validation(struct progress *p, const struct progress_state *state,
+                                const struct metrics_result *result);
 
 /* The last line: valid may be NULL. `stopped`: why the run ended early, or NULL. */
 void progress_result(struct progress *p, const struct progress_state *state,

@@ -247,7 +247,8 @@ static const struct setting rows[] = {
     ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000,
         "time between progress lines"),
     ROW("output", "metrics-listen", SETTING_TEXT, metrics_listen, "HOST:PORT", "", 0, 0,
-        "train: address that answers GET /metrics, for Prometheus; port 0: a free one; empty: none"),
+        "train: address that answers GET /metrics, for Prometheus; port 0: a free one; empty: none. Where other "
+        "machines reach it, with http-token-file or insecure"),
     ROW("output", "log-level", SETTING_TEXT, log_line_level, "LEVEL", "info", 0, 0,
         "error, warn, info or debug"),
 
@@ -256,9 +257,9 @@ static const struct setting rows[] = {
     ROW("serve", "http-hosts", SETTING_LIST, http_hosts, "NAMES", "", 0, 0,
         "more names under which it, or metrics-listen, is reached, as in the header Host; *: any"),
     ROW("serve", "http-token-file", SETTING_TEXT, http_token_file, "FILE", "", 0, 0,
-        "file that holds the token which requests bring (Authorization: Bearer TOKEN)"),
+        "file that holds the token which requests bring, those to metrics-listen, too (Authorization: Bearer TOKEN)"),
     ROW("serve", "insecure", SETTING_FLAG, insecure, "yes|no", "no", 0, 0,
-        "answer other machines without a token: each of them can read the model's scores"),
+        "answer other machines without a token: each of them can read the model's scores, or the job's figures"),
     ROW("serve", "max-age", SETTING_MS, max_age_ms, "TIME", "2s", 10, 86400000,
         "no score is of parameters older than this; they are pulled anew twice as often"),
     ROW("serve", "deadline", SETTING_MS, deadline_ms, "TIME", "1s", 1, 600000,
@@ -687,6 +688,13 @@ static int check_metrics_listen(const struct settings *s, struct err *err)
 
     if (status == -EADDRNOTAVAIL)
         status = err->status = PS_ESETTING;
+    if (!status && s->metrics_listen[0])
+        status = want(err,
+                      s->http_token_file[0] || s->insecure ||
+                          address_is_loopback((const struct sockaddr *)&at),
+                      "--metrics-listen: other machines reach this address: give "
+                      "--http-token-file, listen on 127.0.0.1, or say --insecure if everybody "
+                      "there may read this job's figures");
     return status;
 }
 

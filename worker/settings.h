@@ -24,6 +24,8 @@ enum settings_keep { KEEP_LAST, KEEP_BEST };
 enum settings_share { SHARE_ROWS, SHARE_FILES };
 enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
+struct pending_report;
+
 struct settings {
     /* data */
     struct setting_list data, valid;
@@ -45,6 +47,8 @@ struct settings {
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
     char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
     struct tls_context *tls; /* owned, of these files; main reads them; NULL: plain */
+    struct pending_report
+        *report; /* what is reported of the training; owned by main; NULL: nothing */
     /* Of servers that begins with etcd:// */
     char coord_ca[SETTINGS_TEXT_MAX], coord_cert[SETTINGS_TEXT_MAX],
         coord_key[SETTINGS_TEXT_MAX];

@@ -1,6 +1,7 @@
 #include "worker/stop_signal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,6 +24,8 @@ struct stop_signal {
     atomic_bool graceful, asked;
     atomic_int early;
     int pipe[2];
+    void (*reload)(void *arg); /* NULL: SIGHUP is not caught */
+    void *reload_arg;
 };
 
 static void on_signal(int signal)
@@ -42,10 +45,12 @@ static bool end_start(struct stop_signal *s, int signal)
     unsigned char byte = (unsigned char)signal;
 
     atomic_store(&s->early, signal);
-    if (poll(&next, 1, START_ENDS_MS) == 1 && read(s->pipe[0], &byte, 1) == 1 &&
-        byte == CLOSE_BYTE)
+    while (poll(&next, 1, START_ENDS_MS) == 1 && read(s->pipe[0], &byte, 1) == 1 &&
+           byte == SIGHUP)
+        ;
+    if (byte == CLOSE_BYTE)
         return false;
-    _exit(128 + byte);
+    _exit(128 + (byte == SIGHUP ? signal : byte));
 }
 
 static void *wait_for_signals(void *arg)
@@ -54,6 +59,10 @@ static void *wait_for_signals(void *arg)
     unsigned char byte;
 
     while (read(s->pipe[0], &byte, 1) == 1 && byte != CLOSE_BYTE) {
+        if (byte == SIGHUP) {
+            s->reload(s->reload_arg);
+            continue;
+        }
         if (!atomic_load(&s->graceful) && !end_start(s, byte))
             return NULL;
         if (atomic_exchange(&s->asked, true))
@@ -87,6 +96,26 @@ struct stop_signal *stop_signal_start(void)
     return s;
 }
 
+static bool has_terminal(void)
+{
+    const int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+void stop_signal_on_reload(struct stop_signal *s, void (*reload)(void *arg), void *arg)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+
+    if (has_terminal())
+        return;
+    s->reload = reload;
+    s->reload_arg = arg;
+    sigaction(SIGHUP, &action, NULL); /* behind what its handler needs */
+}
+
 void stop_signal_grace(struct stop_signal *s)
 {
     atomic_store(&s->graceful, true);
@@ -110,6 +139,8 @@ void stop_signal_close(struct stop_signal *s)
         return;
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    if (s->reload)
+        signal(SIGHUP, SIG_IGN); /* one that comes now is too late, and no reason to end */
     if (write(s->pipe[1], &byte, 1) == 1)
         pthread_join(s->thread, NULL);
     close(s->pipe[0]);

@@ -1,5 +1,5 @@
 /*
- * Requests to stop the run: SIGINT or SIGTERM, by a person or systemd. After the first signal the step finishes and the
+ * Signals, of a person or systemd. SIGHUP: files are to be read again. Requests to stop the run: SIGINT or SIGTERM. After the first signal the step finishes and the
  * worker leaves the job; the second one ends the process at once. The handler only writes a byte into a pipe; a thread
  * reads it.
  */
@@ -19,6 +19,10 @@ void stop_signal_grace(struct stop_signal *s);
 
 /* The number of a signal that came before; 0: none. Takes NULL. */
 int stop_signal_early(const struct stop_signal *s);
+
+/* Once: SIGHUP calls this, on a thread of its own, until stop_signal_close(). With a controlling terminal SIGHUP says that
+ * it is gone, and ends the process, as without this. */
+void stop_signal_on_reload(struct stop_signal *s, void (*reload)(void *arg), void *arg);
 
 bool stop_signal_asked(const struct stop_signal *s);
 void stop_signal_close(struct stop_signal *s);

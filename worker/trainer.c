@@ -399,6 +399,7 @@ static uint32_t find_resume_point(struct trainer *t)
         count_skipped(t);
     }
     t->steps_before = t->mark->steps;
+    t->state.samples_before = t->steps_before * t->s->batch;
     t->state.samples_expected -= t->steps_before * t->s->batch < t->state.samples_expected
                                      ? t->steps_before * t->s->batch
                                      : t->state.samples_expected;

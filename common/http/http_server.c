@@ -18,7 +18,9 @@
 
 #include "common/address.h"
 #include "common/clock.h"
+#include "common/http/http_tls.h"
 #include "common/memory.h"
+#include "common/token_file.h"
 
 #define CONNECTIONS_EXTRA 64u            /* of those that are cut off and not closed yet */
 #define CONNECTION_BYTES_MAX (32u << 10) /* a request's line and headers */
@@ -97,6 +99,16 @@ enum MHD_Result http_server_send_sentence(struct MHD_Connection *connection, uns
                                           const char *sentence)
 {
     return http_server_send(connection, code, plain_text, NULL, response_of(sentence));
+}
+
+enum MHD_Result http_server_send_challenge(struct MHD_Connection *connection,
+                                           const char *challenge, const char *sentence)
+{
+    struct MHD_Response *response = response_of(sentence);
+
+    if (response)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, challenge);
+    return http_server_send(connection, MHD_HTTP_UNAUTHORIZED, plain_text, NULL, response);
 }
 
 enum MHD_Result http_server_refuse_method(struct MHD_Connection *connection, const char *allow,
@@ -243,6 +255,16 @@ unsigned http_server_check_host(const struct http_server *h, struct MHD_Connecti
     return MHD_HTTP_FORBIDDEN;
 }
 
+bool http_server_has_token(struct MHD_Connection *connection, const char *token)
+{
+    static const char bearer[] = "Bearer ";
+    const char *header =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+
+    return header && strncasecmp(header, bearer, sizeof bearer - 1) == 0 &&
+           token_file_is_same(token, header + sizeof bearer - 1);
+}
+
 /* ---- connections ---- */
 
 static struct client *client_of(struct MHD_Connection *connection)
@@ -267,6 +289,16 @@ void http_server_hold(struct http_server *h, struct MHD_Connection *connection)
     pthread_mutex_lock(&h->lock);
     if (client)
         client->is_held = true;
+    pthread_mutex_unlock(&h->lock);
+}
+
+void http_server_extend(struct http_server *h, struct MHD_Connection *connection)
+{
+    struct client *client = client_of(connection);
+
+    pthread_mutex_lock(&h->lock);
+    if (client)
+        client->until_ms = clock_mono_ms() + h->config.request_ms;
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -415,6 +447,43 @@ void http_server_sweep(struct http_server *h, uint64_t now_ms, struct http_serve
     pthread_mutex_unlock(&h->lock);
 }
 
+/* A client that speaks TLS to a plain port, or the other way round, would wait for an answer that it understands. The
+ * first bytes are there: TCP_DEFER_ACCEPT. */
+static void turn_away_mismatch(struct http_server *h, int fd)
+{
+    static const char *const sentences[] = { "this port speaks plain HTTP: https:// was asked",
+                                             "this port speaks HTTPS: plain bytes came" };
+    const bool is_sealed = h->config.tls != NULL;
+    struct sockaddr_storage address = { 0 };
+    socklen_t n_bytes = sizeof address;
+    char peer[ADDRESS_TEXT_MAX], text[256];
+    uint8_t bytes[1024];
+    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    int len;
+
+    if (n <= 0 || tls_is_hello(bytes, (size_t)n) == is_sealed)
+        return;
+    if (getpeername(fd, (struct sockaddr *)&address, &n_bytes))
+        address.ss_family = AF_UNSPEC;
+    address_text((struct sockaddr *)&address, peer);
+    if (h->config.events->on_mismatch)
+        h->config.events->on_mismatch(h->config.owner, peer, sentences[is_sealed]);
+    (void)!recv(fd, bytes, sizeof bytes,
+                MSG_DONTWAIT); /* left unread, it would turn the end into a reset */
+    len = snprintf(text, sizeof text,
+                   "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+                   "Connection: close\r\n\r\n%s\n",
+                   sentences[is_sealed]);
+    (void)!send(fd, text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(fd, SHUT_RDWR);
+}
+
+int http_server_peer(const struct http_server *h, struct MHD_Connection *connection,
+                     struct access *ret)
+{
+    return h->config.tls ? http_tls_peer(connection, h->config.tls, ret) : -ENOENT;
+}
+
 static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -432,6 +501,9 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
         return;
     if (h->config.events->on_connection)
         h->config.events->on_connection(h->config.owner, info->connect_fd);
+    turn_away_mismatch(h, info->connect_fd);
+    if (h->config.tls)
+        http_tls_begin(connection, h->config.tls);
     *state = add_client(h, info->connect_fd);
 }
 
@@ -579,13 +651,17 @@ static size_t unescape(void *arg, struct MHD_Connection *connection, char *text)
 
 static int start_thread(struct http_server *h)
 {
+    struct MHD_OptionItem tls[HTTP_TLS_N_OPTIONS] = { { MHD_OPTION_END, 0, NULL } };
+
+    if (h->config.tls)
+        http_tls_options(tls);
     h->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, h->config.events->on_request,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (h->config.tls ? MHD_USE_TLS : 0), 0, NULL, NULL, h->config.events->on_request,
         h->config.owner, MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         h->config.connections_max + CONNECTIONS_EXTRA, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, h->config.idle_ms / 1000,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
+        on_completed, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!h->daemon)
         return -EIO;
     h->listen_fd = -1; /* the daemon closes it */

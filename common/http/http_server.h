@@ -15,6 +15,7 @@
 
 #include "common/settings.h"
 #include "common/status.h"
+#include "common/tls.h"
 
 #define HTTP_SERVER_HOST_MAX 256
 
@@ -27,6 +28,9 @@ struct http_server_events {
     MHD_AccessHandlerCallback on_request;
     /* A connection is there; fd is its socket. NULL: nothing to do. */
     void (*on_connection)(void *owner, int fd);
+    /* A client of this address speaks TLS at a port that does not, or the other way round: it is told, and cut off.
+     * May be NULL. */
+    void (*on_mismatch)(void *owner, const char *peer, const char *sentence);
     /* The request has been answered, or its connection has ended before; on_request()'s state of it. May be NULL. */
     void (*on_completed)(void *owner, void *state, void *request_state);
     /* The connection has ended. May be NULL. */
@@ -54,6 +58,7 @@ struct http_server_config {
     uint32_t request_ms; /* from a request's first byte to its answer's last */
     uint32_t idle_ms;    /* between two requests of a connection */
     uint32_t address_max, connections_max;
+    struct tls_context *tls; /* borrowed: HTTPS with its certificate; NULL: plain */
     size_t state_bytes;
     const struct http_server_events *events;
     void *owner;
@@ -93,6 +98,9 @@ void *http_server_state(struct MHD_Connection *connection);
 /* A connection that is held is not cut off for a new one, until it is answered. */
 void http_server_hold(struct http_server *h, struct MHD_Connection *connection);
 
+/* An answer that goes on for as long as its reader likes gets request_ms from now on: said of each part of it. */
+void http_server_extend(struct http_server *h, struct MHD_Connection *connection);
+
 /* Goes on with a suspended connection. Any thread. */
 void http_server_resume(struct http_server *h, struct MHD_Connection *connection);
 
@@ -100,6 +108,13 @@ void http_server_resume(struct http_server *h, struct MHD_Connection *connection
  * the header is no browser's. */
 unsigned http_server_check_host(const struct http_server *h, struct MHD_Connection *connection,
                                 const char **ret_sentence);
+
+/* Who the client is by its certificate. -ENOENT: it has shown none; else why that is refused. */
+int http_server_peer(const struct http_server *h, struct MHD_Connection *connection,
+                     struct access *ret) MUST_CHECK;
+
+/* True if the request brings this token: Authorization: Bearer TOKEN. Takes as long for a wrong one as for a right one. */
+bool http_server_has_token(struct MHD_Connection *connection, const char *token);
 
 /* Queues the answer with the headers that all have. Takes the response; NULL ends the connection. `policy`: the
  * header Content-Security-Policy; NULL: nothing may be loaded. */
@@ -110,6 +125,10 @@ enum MHD_Result http_server_send(struct MHD_Connection *connection, unsigned cod
 /* A text that stays: static, with a line end. */
 enum MHD_Result http_server_send_sentence(struct MHD_Connection *connection, unsigned code,
                                           const char *sentence);
+
+/* The same, code 401; `challenge`: what may be shown (the header WWW-Authenticate). */
+enum MHD_Result http_server_send_challenge(struct MHD_Connection *connection,
+                                           const char *challenge, const char *sentence);
 
 /* The same for a method that is not known; `allow`: those that are, as "GET, HEAD". */
 enum MHD_Result http_server_refuse_method(struct MHD_Connection *connection, const char *allow,

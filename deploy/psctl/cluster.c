@@ -11,6 +11,7 @@
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/text_grid.h"
 #include "deploy/psctl/text_output.h"
 #include "server/cluster/etcd_lookup.h"
@@ -385,6 +386,7 @@ static int code_of(const cJSON *summary)
 static int show(struct cluster *c)
 {
     struct text_output_view view = text_output_on_stdout(c->options->output == OPTIONS_WIDE);
+    struct fold fold;
     cJSON *summary;
     uint32_t n_known;
     int code;
@@ -401,10 +403,12 @@ static int show(struct cluster *c)
         ask_members(c, n_known);
     summary = cluster_summary(&c->groups, c->answers);
     code = code_of(summary);
-    if (c->options->json)
+    if (c->options->json) {
         data_dir_print_json(cJSON_Duplicate(summary, true));
-    else
-        cluster_print(summary, &view.terminal, stdout);
+    } else {
+        cluster_print(summary, &view.terminal, fold_open(&fold));
+        fold_close(&fold, &view.terminal, stdout);
+    }
     cJSON_Delete(summary);
     cJSON_Delete(c->answers);
     return code;

@@ -8,6 +8,7 @@
 
 #include "common/memory.h"
 #include "deploy/psctl/data_dir.h"
+#include "deploy/psctl/field.h"
 
 #define SENSELESS "the answer makes no sense"
 
@@ -59,13 +60,81 @@ static void free_answers(struct cluster_query *q)
     for (uint32_t i = 0; q->nodes && i < q->n; i++)
         free(q->nodes[i].json);
     free(q->nodes);
+    free(q->moves);
     q->nodes = NULL;
+    q->moves = NULL;
 }
 
 void cluster_query_close(struct cluster_query *q)
 {
     free_answers(q);
     free(q->cluster);
+}
+
+/* --- nodes whose primary has another address than the list --- */
+
+/* A psd that does not serve names its primary; the one that --server names is meant itself. */
+static bool may_have_moved(const struct cluster_query *q, uint32_t i)
+{
+    return cluster_query_number(q, i) != q->cluster->node &&
+           (q->nodes[i].json || q->nodes[i].err.status == PS_EMOVED);
+}
+
+/* ret: the peer of a standby; "": it is none. */
+static void read_primary(const char *json, char ret[static MESSAGE_ADDRESS_MAX])
+{
+    cJSON *status = json ? cJSON_Parse(json) : NULL;
+    const cJSON *replication = field_child(status, "replication");
+
+    if (strcmp(field_text(replication, "role"), "standby") == 0)
+        snprintf(ret, MESSAGE_ADDRESS_MAX, "%.127s", field_text(replication, "peer"));
+    cJSON_Delete(status);
+}
+
+static void find_primaries(struct cluster_query *q, const struct ps_admin_plan *plan)
+{
+    const bool is_status = strcmp(plan->command, "status") == 0;
+    struct ps_admin_plan look = *plan;
+    struct ps_admin_node *asked = memory_alloc(q->n * sizeof *asked);
+    uint32_t *which = memory_alloc(q->n * sizeof *which), n = 0;
+
+    look.command = "status";
+    look.argument = NULL;
+    look.beat_ms = 0;
+    for (uint32_t i = 0; i < q->n; i++) {
+        if (!may_have_moved(q, i))
+            continue;
+        which[n] = i;
+        asked[n++].server = q->nodes[i].server;
+        if (is_status)
+            read_primary(q->nodes[i].json, q->moves[i].primary);
+    }
+    if (!is_status && n)
+        ps_admin_ask(&look, asked, n);
+    for (uint32_t k = 0; k < n; k++) {
+        if (!is_status)
+            read_primary(asked[k].json, q->moves[which[k]].primary);
+        free(asked[k].json);
+    }
+    free(asked);
+    free(which);
+}
+
+/* The other member's answer takes the place of the standby's; if it has none, that one stays. */
+static void ask_primaries(struct cluster_query *q, const struct ps_admin_plan *plan)
+{
+    for (uint32_t i = 0; i < q->n; i++) {
+        struct ps_admin_node primary = { .server = q->moves[i].primary };
+
+        if (!primary.server[0])
+            continue;
+        ps_admin_ask(plan, &primary, 1);
+        q->moves[i].is_shown = primary.json != NULL;
+        if (!primary.json)
+            continue;
+        free(q->nodes[i].json);
+        q->nodes[i] = primary;
+    }
 }
 
 void cluster_query_ask(struct cluster_query *q, const struct ps_admin_plan *plan)
@@ -82,6 +151,11 @@ void cluster_query_ask(struct cluster_query *q, const struct ps_admin_plan *plan
                                  ? q->options->server
                                  : cluster_query_address(q, i);
     ps_admin_ask(&complete, q->nodes, q->n);
+    q->moves = memory_alloc(q->n * sizeof *q->moves);
+    if (plan->beat_ms) /* reports of progress are by a node's place */
+        return;
+    find_primaries(q, &complete);
+    ask_primaries(q, &complete);
 }
 
 bool cluster_query_is_alone(const struct cluster_query *q)
@@ -102,6 +176,16 @@ const char *cluster_query_address(const struct cluster_query *q, uint32_t i)
 const char *cluster_query_failure(const struct cluster_query *q, uint32_t i)
 {
     return q->nodes[i].json ? "" : q->nodes[i].err.text;
+}
+
+void cluster_query_print_moves(const struct cluster_query *q)
+{
+    for (uint32_t i = 0; i < q->n; i++)
+        if (q->moves[i].primary[0])
+            fprintf(stderr, "psctl: node %" PRIu32 ": %s is a standby now, of %s, which %s\n",
+                    cluster_query_number(q, i), cluster_query_address(q, i),
+                    q->moves[i].primary,
+                    q->moves[i].is_shown ? "is shown" : "does not answer");
 }
 
 uint32_t cluster_query_print_failures(const struct cluster_query *q)

@@ -17,6 +17,12 @@
 /* --timeout, or what it stands for. */
 uint32_t cluster_query_timeout_ms(const struct options *o, bool is_change);
 
+/* The psd at a node's address of the list is a standby now. */
+struct cluster_query_move {
+    char primary[MESSAGE_ADDRESS_MAX]; /* of which; "": it is not */
+    bool is_shown;                     /* its answer took the standby's place */
+};
+
 struct cluster_query {
     const struct options *options; /* borrowed */
     char token[TOKEN_FILE_MAX];
@@ -24,6 +30,7 @@ struct cluster_query {
     uint32_t n;                  /* nodes that are asked */
     struct ps_admin_node
         *nodes; /* owned, n of them with their answers; NULL before the first question */
+    struct cluster_query_move *moves; /* owned, n of them */
 };
 
 /* Asks the node in the options for the list of all. False: no answer, or no such node; stderr says why.
@@ -32,7 +39,8 @@ bool cluster_query_open(struct cluster_query *q, const struct options *o);
 void cluster_query_close(struct cluster_query *q);
 
 /* Sends the plan, whose token and timeout are filled in, and waits for all answers. Those before are freed. The node
- * that --server named is asked under that name, because this machine can reach it by that name. */
+ * that --server named is asked under that name, because this machine can reach it by that name. Where another node of the
+ * list is a standby now, the answer is its primary's: cluster_query_print_moves(). */
 void cluster_query_ask(struct cluster_query *q, const struct ps_admin_plan *plan);
 
 /* One node is asked: a cluster of one, or --node. */
@@ -44,6 +52,9 @@ const char *cluster_query_address(const struct cluster_query *q, uint32_t i);
 const char *cluster_query_failure(const struct cluster_query *q, uint32_t i);
 /* What makes a failure of this status clearer: ": no psd listens there ...", or "". */
 const char *cluster_query_hint(int status);
+
+/* A line on stderr for each node whose primary is elsewhere. */
+void cluster_query_print_moves(const struct cluster_query *q);
 
 /* A line on stderr for each node that has not answered. Returns how many. */
 uint32_t cluster_query_print_failures(const struct cluster_query *q);

@@ -121,6 +121,18 @@ static void add_tables(cJSON *list, const cJSON *from)
 
 /* --- jobs --- */
 
+/* Workers report their learning to each node: what came last counts. */
+static void take_newest_learning(cJSON *into, const cJSON *from)
+{
+    static const char *const names[] = { "samples", "samples_per_s",   "loss", "auc", "logloss",
+                                         "busy",    "reported_unix_ms" };
+
+    if (field_number(from, "reported_unix_ms") <= field_number(into, "reported_unix_ms"))
+        return;
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        set_item(into, names[i], cJSON_Duplicate(field_child(from, names[i]), true));
+}
+
 /* Of a worker at two nodes. It has left when it has left both. */
 static int rank_of_state(const char *state)
 {
@@ -145,6 +157,7 @@ static void add_worker(cJSON *list, const cJSON *from)
         return;
     }
     apply(into, from, worker_rules, COUNT_OF(worker_rules));
+    take_newest_learning(into, from);
     if (!field_text(into, "name")[0])
         set_item(into, "name", cJSON_CreateString(field_text(from, "name")));
     if (rank_of_state(field_text(from, "state")) > rank_of_state(field_text(into, "state")))
@@ -184,6 +197,7 @@ static void add_job(cJSON *into, const cJSON *from)
     const cJSON *worker;
 
     apply(into, from, job_rules, COUNT_OF(job_rules));
+    take_newest_learning(into, from);
     set_item(into, "staleness",
              add_staleness(field_child(into, "staleness"), field_child(from, "staleness")));
     cJSON_ArrayForEach(worker, field_child(from, "workers"))

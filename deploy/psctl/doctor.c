@@ -1,5 +1,6 @@
 #include "deploy/psctl/doctor.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
 
 /* From where on something is worth a sentence. */
@@ -31,6 +33,7 @@
 #define CHECKPOINT_SLACK_MS 60000
 #define CHECKPOINT_AGE_MS 86400000.0 /* without an interval */
 #define CLOCKS_APART_MS 5000
+#define CERTIFICATE_SOON_DAYS 14
 
 #define NO_NODE (-1)
 #define SENTENCE_MAX 500
@@ -158,6 +161,34 @@ static void examine_coordination(struct examination *e, const cJSON *node, doubl
         say(e, WARNING, n,
             "the coordination service %s does not answer, and no standby takes over: %s",
             field_text(c, "service"), field_text(c, "error"));
+}
+
+static void examine_certificate(struct examination *e, const cJSON *tls, const char *days,
+                                const char *which, double n)
+{
+    const double left = field_number(tls, days);
+    char text[FIELD_CELL_MAX];
+
+    if (!field_child(tls, days) || left >= CERTIFICATE_SOON_DAYS)
+        return;
+    field_format_lasting(text, fabs(left) * 86400e3);
+    if (left <= 0)
+        say(e, PROBLEM, n,
+            "%s has expired %s ago: no new connection to it comes about; renew it, and reload "
+            "psd",
+            which, text);
+    else
+        say(e, WARNING, n, "%s expires in %s: renew it, and reload psd", which, text);
+}
+
+static void examine_tls(struct examination *e, const cJSON *node, double n)
+{
+    const cJSON *tls = field_child(node, "tls");
+
+    if (!tls)
+        return;
+    examine_certificate(e, tls, "certificate_days", "its certificate (tls-cert)", n);
+    examine_certificate(e, tls, "ca_days", "its CA's certificate (tls-ca)", n);
 }
 
 static void examine_state(struct examination *e, const cJSON *node, double n)
@@ -414,6 +445,7 @@ static void examine_node(struct examination *e, const cJSON *node)
     examine_peers(e, node, n);
     examine_replication(e, node, n);
     examine_coordination(e, node, n);
+    examine_tls(e, node, n);
     cJSON_ArrayForEach(shard, field_child(node, "shards")) examine_shard(e, node, shard, n);
 }
 
@@ -707,23 +739,26 @@ static enum terminal_style style_of(const char *severity)
                                               : TERMINAL_DIM;
 }
 
-static void print_findings(const cJSON *findings)
+static void print_findings(const struct options *o, const cJSON *findings)
 {
-    struct terminal terminal = terminal_of(stdout, true);
+    struct terminal terminal = terminal_of(stdout, o->output == OPTIONS_WIDE);
+    struct fold fold;
+    FILE *out = fold_open(&fold);
     const cJSON *f;
 
     cJSON_ArrayForEach(f, findings)
     {
         enum terminal_style style = style_of(field_text(f, "severity"));
 
-        fputs(terminal_begin(&terminal, style), stdout);
-        fputs(field_text(f, "severity"), stdout);
-        fputs(terminal_end(&terminal, style), stdout);
-        fputs(": ", stdout);
+        fputs(terminal_begin(&terminal, style), out);
+        fputs(field_text(f, "severity"), out);
+        fputs(terminal_end(&terminal, style), out);
+        fputs(": ", out);
         if (field_child(f, "node"))
-            printf("node %.0f: ", field_number(f, "node"));
-        field_put(stdout, "", field_text(f, "text"), "\n");
+            fprintf(out, "node %.0f: ", field_number(f, "node"));
+        field_put(out, "", field_text(f, "text"), "\n");
     }
+    fold_close(&fold, &terminal, stdout);
 }
 
 static bool has_problem(const cJSON *findings)
@@ -753,7 +788,7 @@ static int print(const struct options *o, const cJSON *before, const cJSON *afte
         data_dir_print_json(root);
         return code;
     }
-    print_findings(findings);
+    print_findings(o, findings);
     if (!field_find(findings, "severity", "problem") &&
         !field_find(findings, "severity", "warning"))
         print_all_well(after);

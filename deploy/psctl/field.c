@@ -90,6 +90,18 @@ const char *field_format_lasting(char dst[static FIELD_CELL_MAX], double ms)
     return dst;
 }
 
+const char *field_format_maybe(char dst[static FIELD_CELL_MAX], const cJSON *object,
+                               const char *name, int decimals)
+{
+    const cJSON *item = field_child(object, name);
+
+    if (cJSON_IsNumber(item))
+        snprintf(dst, FIELD_CELL_MAX, "%.*f", decimals, item->valuedouble);
+    else
+        snprintf(dst, FIELD_CELL_MAX, "-");
+    return dst;
+}
+
 void field_put(FILE *out, const char *before, const char *value, const char *after)
 {
     char tame[512];

@@ -28,6 +28,10 @@ const char *field_format_ns(char dst[static FIELD_CELL_MAX], double ns);
 /* How long something has lasted, in its greatest unit. */
 const char *field_format_lasting(char dst[static FIELD_CELL_MAX], double ms);
 
+/* A field with so many decimals; "-" if it is no number. */
+const char *field_format_maybe(char dst[static FIELD_CELL_MAX], const cJSON *object,
+                               const char *name, int decimals);
+
 /* Prints a text of a peer's or the server's, safe at a terminal. */
 void field_put(FILE *out, const char *before, const char *value, const char *after);
 

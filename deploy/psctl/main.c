@@ -18,6 +18,7 @@
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/command.h"
+#include "deploy/psctl/config.h"
 #include "deploy/psctl/diff.h"
 #include "deploy/psctl/doctor.h"
 #include "deploy/psctl/export.h"
@@ -128,6 +129,10 @@ static const struct setting rows[] = {
     { "report", "every", SETTING_MS, "TIME", "2s",
       "top, watch: the time from one to the next; doctor, latency: between their two reports",
       offsetof(struct options, every_ms), 100, 3600000 },
+    { "report", "curve", SETTING_FLAG, "", "no",
+      "job: its curve as CSV on standard output: a line for each point", offsetof(struct options, curve), 0, 0 },
+    { "report", "svg", SETTING_FLAG, "", "no",
+      "job: with --curve, a picture (SVG) in place of CSV", offsetof(struct options, svg), 0, 0 },
     { "report", "count", SETTING_U32, "N", "0",
       "top, watch: so many times; 0: until it is stopped", offsetof(struct options, count), 0, 1000000 },
     { "output", "output", SETTING_CHOICE, "text|wide|json", "text",
@@ -170,15 +175,29 @@ static const struct command commands[] = {
     { "workers", "", 0, 0, CLUSTER_FLAGS, "each job's workers, their clocks and the staleness they saw.",
       { { "psctl workers", "the jobs of the cluster; a worker's clock is that of the shard furthest behind" } },
       online_workers, true },
-    { "jobs", "", 0, 0, CLUSTER_FLAGS, "a line for each job: mode, workers, clocks, deaths, waits, staleness.",
+    { "jobs", "", 0, 0, CLUSTER_FLAGS,
+      "a line for each job: mode, workers, clocks, samples/s, loss, AUC, deaths, waits, staleness.",
       { { "psctl jobs", "all jobs" },
         { "psctl jobs -o json | jq .jobs[].name", "their names, for a script (a cluster of one node)" } },
       online_jobs, true },
+    { "job", "NAME", 1, 1, CLUSTER_FLAGS "curve svg ",
+      "one job whole: workers, samples, loss, AUC, busy shares, tables, and a chart of its loss; with --curve the "
+      "curve that psd keeps of it.",
+      { { "psctl job ads", "the job ads" },
+        { "psctl job ads --curve >ads.csv", "time, clock, samples, samples/s, loss, AUC, log-loss" },
+        { "psctl job ads --curve --svg >ads.svg", "the same as a picture for a browser" } }, online_job, true },
     { "why", "", 0, 0, CLUSTER_FLAGS,
       "what waits now on any node of the cluster, with its cause, start and deadline.",
       { { "psctl why", "all waits" },
         { "psctl watch why", "the same, again and again" },
         { "psctl why --node 1", "those of node 1" } }, online_why, true },
+    { "config", "[SETTING ...]", 0, WORDS_MAX - 1, CLUSTER_FLAGS,
+      "psd's settings in force: value, where it is from, whether a reload (SIGHUP) reads it again, and what waits for a "
+      "restart. Without names those that differ from the default; -o wide: all. Ends with 1 if nodes differ in a "
+      "setting that must be equal.",
+      { { "psctl config", "all nodes of the cluster; what all agree in has one line" },
+        { "psctl config cut-every lease -o wide", "these two" } },
+      config_run, true },
     { "latency", "", 0, 0, CLUSTER_FLAGS "every ",
       "how long requests of each type took in the last minute, with histograms, and what the slowest waited for. "
       "Compares two reports, --every apart.",
@@ -503,7 +522,7 @@ static void print_repeat_head(const struct options *o, const char *name)
 static int repeat(const struct options *o, const char *const *words, uint32_t n_words)
 {
     const struct command *command = command_find(&list, words[0]);
-    bool is_screen = isatty(STDOUT_FILENO);
+    bool is_screen = isatty(STDOUT_FILENO) && !o->json;
     int code = EXIT_ANSWERED;
 
     setvbuf(stdout, NULL, _IOFBF, REPEAT_BUFFER); /* a screen at once */
@@ -512,7 +531,8 @@ static int repeat(const struct options *o, const char *const *words, uint32_t n_
             cluster_rates_wait(o->every_ms);
         if (is_screen)
             fputs("\033[H\033[2J", stdout);
-        print_repeat_head(o, words[0]);
+        if (!o->json)
+            print_repeat_head(o, words[0]);
         code = is_screen ? run_to_screen(o, command, words + 1, n_words - 1)
                          : command->run(o, words + 1, n_words - 1);
         if (fflush(stdout) != 0)

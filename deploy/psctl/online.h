@@ -10,6 +10,9 @@ int online_tables(const struct options *o, const char *const *words, uint32_t n_
 int online_workers(const struct options *o, const char *const *words, uint32_t n_words);
 int online_jobs(const struct options *o, const char *const *words, uint32_t n_words);
 
+/* psctl job NAME: one job whole, or its curve. */
+int online_job(const struct options *o, const char *const *words, uint32_t n_words);
+
 /* The waits on all nodes of the cluster. */
 int online_why(const struct options *o, const char *const *words, uint32_t n_words);
 

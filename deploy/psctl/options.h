@@ -31,6 +31,7 @@ struct options {
     bool has_node;
     uint32_t node;
     uint64_t every_ms;               /* top, watch */
+    bool curve, svg;                 /* job */
     uint32_t count;                  /* the same: so many times; 0: until it is stopped */
     bool other_is_dead, accept_loss; /* promote */
     /* Of the commands that read files. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
 #include "deploy/psctl/text_grid.h"
 
@@ -83,7 +84,8 @@ static void text_output_node(struct text_output *s)
         field_put(s->out, "restoring    ", field_text(field_child(r, "restoring"), "text"),
                   "\n");
     if (field_text(r, "http_address")[0])
-        field_put(s->out, "pages        http://", field_text(r, "http_address"), "/\n");
+        field_put(s->out, field_child(r, "tls") ? "pages        https://" : "pages        http://",
+                  field_text(r, "http_address"), "/\n");
     put_replication(s, field_child(r, "replication"));
     put_coordination(s, field_child(r, "coordination"));
 }
@@ -443,8 +445,8 @@ static enum terminal_style style_of(const char *state)
 
 static void text_output_job(struct text_output *s, const cJSON *job)
 {
-    static const char *const heads[] = { "RANK",   "<STATE",    "CLOCK",
-                                         "BEHIND", "1HEARD OF", "<2NAME" };
+    static const char *const heads[] = { "RANK",      "<STATE", "CLOCK",     "BEHIND",
+                                         "SAMPLES/S", "LOSS",   "1HEARD OF", "<2NAME" };
     const cJSON *workers = field_child(job, "workers"), *w, *n;
     double first = greatest_clock(workers);
     char cell[FIELD_CELL_MAX];
@@ -469,6 +471,8 @@ static void text_output_job(struct text_output *s, const cJSON *job)
         text_grid_paint(&g, style_of(field_text(w, "state")));
         text_grid_add(&g, "%s", field_format_count(cell, field_number(w, "clock")));
         text_grid_add(&g, "%s", field_format_count(cell, first - field_number(w, "clock")));
+        text_grid_add(&g, "%s", field_format_maybe(cell, w, "samples_per_s", 0));
+        text_grid_add(&g, "%s", field_format_maybe(cell, w, "loss", 4));
         if (has_come(w))
             text_grid_add(&g, "%s ago",
                           field_format_lasting(cell, field_number(w, "silent_ms")));
@@ -663,6 +667,9 @@ static void add_job(struct text_grid *g, const cJSON *job)
     text_grid_add(g, "%u of %.0f", n_live, field_number(job, "n_workers"));
     text_grid_add(g, "%s", field_format_count(cell, field_number(job, "min_clock")));
     text_grid_add(g, "%s", field_format_count(cell, first));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "samples_per_s", 0));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "loss", 4));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "auc", 4));
     text_grid_add(g, "%s", field_format_count(cell, field_number(job, "staleness_p99")));
     text_grid_add(g, "%s", field_format_count(cell, field_number(job, "staleness_max")));
     text_grid_add(g, "%s", field_format_lasting(cell, field_number(job, "parked_ms")));
@@ -676,10 +683,10 @@ static void add_job(struct text_grid *g, const cJSON *job)
 
 static void text_output_jobs(struct text_output *s)
 {
-    static const char *const heads[] = {
-        "<JOB",       "<MODE",   "LIVE",   "MIN CLOCK", "MAX CLOCK", "2P99 STALE",
-        "2MAX STALE", "1WAITED", "DEATHS", "3FENCED",   "3LOST",     "2VIOLATIONS"
-    };
+    static const char *const heads[] = { "<JOB",       "<MODE",      "LIVE",       "MIN CLOCK",
+                                         "1MAX CLOCK", "SAMPLES/S",  "LOSS",       "AUC",
+                                         "2P99 STALE", "2MAX STALE", "1WAITED",    "DEATHS",
+                                         "3FENCED",    "3LOST",      "2VIOLATIONS" };
     const cJSON *jobs = field_child(s->root, "jobs"), *job;
     struct text_grid g;
 
@@ -715,8 +722,9 @@ struct text_output_view text_output_on_stdout(bool is_wide)
                                       .is_wide = is_wide };
 }
 
-bool text_output_answer(const char *command, const cJSON *root,
-                        const struct text_output_view *view)
+/* False: not what psd answers to this command. */
+static bool print_answer(const char *command, const cJSON *root,
+                         const struct text_output_view *view)
 {
     struct text_output s = { .out = view->out,
                              .terminal = view->terminal,
@@ -736,4 +744,17 @@ bool text_output_answer(const char *command, const cJSON *root,
         return true;
     }
     return false;
+}
+
+bool text_output_answer(const char *command, const cJSON *root,
+                        const struct text_output_view *view)
+{
+    struct text_output_view whole = *view;
+    struct fold fold;
+    bool is_answer;
+
+    whole.out = fold_open(&fold);
+    is_answer = print_answer(command, root, &whole);
+    fold_close(&fold, &view->terminal, view->out);
+    return is_answer;
 }

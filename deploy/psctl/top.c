@@ -17,7 +17,9 @@
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
+#include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/text_grid.h"
 
 #define TIMEOUT_MS 2000 /* keys wait for a node that does not answer */
@@ -184,8 +186,28 @@ static void add_per_s(struct text_grid *g, double grown, bool is_known, double s
         text_grid_add(g, "-");
 }
 
-static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old, double seconds)
+/* Tables whose names begin with the job's. */
+static bool is_of_job(const cJSON *table, const char *job)
 {
+    const size_t n = strlen(job);
+    const char *name = field_text(table, "name");
+
+    return strncmp(name, job, n) == 0 && name[n] == '/';
+}
+
+static double bytes_of(const cJSON *tables, const char *job)
+{
+    const cJSON *t;
+    double bytes = 0;
+
+    cJSON_ArrayForEach(t, tables) bytes += is_of_job(t, job) ? field_number(t, "bytes") : 0;
+    return bytes;
+}
+
+static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old,
+                    const cJSON *tables, double seconds)
+{
+    char cell[FIELD_CELL_MAX];
     double clock = greatest_clock(job), least = field_number(job, "min_clock"),
            waited = field_number(job, "parked_ms") - field_number(old, "parked_ms"),
            deaths = field_number(job, "deaths");
@@ -198,6 +220,9 @@ static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old, dou
     text_grid_add(g, "%u of %.0f", count_live(job), field_number(job, "n_workers"));
     text_grid_add(g, "%.0f", clock);
     add_per_s(g, clock - greatest_clock(old), old != NULL, seconds);
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "samples_per_s", 0));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "loss", 4));
+    text_grid_add(g, "%s", field_format_maybe(cell, job, "auc", 4));
     text_grid_add(g, "%.0f", clock > least ? clock - least : 0);
     text_grid_add(g, "%.0f", field_number(job, "staleness_p99"));
     text_grid_add(g, "%.0f", field_number(job, "staleness_max"));
@@ -205,6 +230,7 @@ static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old, dou
         text_grid_add(g, "%.0f %%", waited / 10 / seconds);
     else
         text_grid_add(g, "-");
+    text_grid_add(g, "%s", field_format_bytes(cell, bytes_of(tables, field_text(job, "name"))));
     text_grid_add(g, "%.0f", deaths);
     text_grid_paint(g, deaths > 0 ? TERMINAL_YELLOW : TERMINAL_PLAIN);
 }
@@ -212,9 +238,10 @@ static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old, dou
 static void print_jobs(const cJSON *before, const cJSON *after, double seconds,
                        const struct top_view *view, FILE *out)
 {
-    static const char *const heads[] = { "<JOB",     "<MODE",  "LIVE",      "CLOCK",
-                                         "CLOCKS/S", "BEHIND", "P99 STALE", "1MAX STALE",
-                                         "WAITED",   "2DEATHS" };
+    static const char *const heads[] = { "<JOB",      "<MODE",      "LIVE",       "2CLOCK",
+                                         "1CLOCKS/S", "SAMPLES/S",  "LOSS",       "AUC",
+                                         "BEHIND",    "2P99 STALE", "3MAX STALE", "1WAITED",
+                                         "2MEMORY",   "2DEATHS" };
     const cJSON *jobs = field_child(after, "jobs"), *job;
     struct text_grid g;
 
@@ -228,7 +255,7 @@ static void print_jobs(const cJSON *before, const cJSON *after, double seconds,
         g.marked = view->selected;
     cJSON_ArrayForEach(job, jobs) add_job(
         &g, job, field_find(field_child(before, "jobs"), "name", field_text(job, "name")),
-        seconds);
+        field_child(after, "tables"), seconds);
     text_grid_finish(&g, &view->terminal, out);
 }
 
@@ -246,8 +273,9 @@ static const cJSON *worker_of(const cJSON *job, double rank)
 static void print_workers(const cJSON *job, const cJSON *old, double seconds,
                           const struct top_view *view, FILE *out)
 {
-    static const char *const heads[] = { "RANK",   "<STATE",   "CLOCK", "CLOCKS/S",
-                                         "BEHIND", "HEARD OF", "<NAME" };
+    static const char *const heads[] = { "RANK",      "<STATE",    "CLOCK",
+                                         "1CLOCKS/S", "BEHIND",    "SAMPLES/S",
+                                         "LOSS",      "1HEARD OF", "<2NAME" };
     double first = greatest_clock(job);
     char cell[FIELD_CELL_MAX];
     struct text_grid g;
@@ -266,6 +294,8 @@ static void print_workers(const cJSON *job, const cJSON *old, double seconds,
         add_per_s(&g, field_number(w, "clock") - field_number(was, "clock"), was != NULL,
                   seconds);
         text_grid_add(&g, "%.0f", first - field_number(w, "clock"));
+        text_grid_add(&g, "%s", field_format_maybe(cell, w, "samples_per_s", 0));
+        text_grid_add(&g, "%s", field_format_maybe(cell, w, "loss", 4));
         text_grid_add(&g, "%s ago", field_format_lasting(cell, field_number(w, "silent_ms")));
         text_grid_add(&g, "%s", field_text(w, "name"));
     }
@@ -278,12 +308,10 @@ static double rows_moved(const cJSON *table)
     return field_number(table, "rows_pulled") + field_number(table, "rows_pushed");
 }
 
-/* Tables whose names begin with the job's. */
 static void print_tables(const cJSON *before, const cJSON *after, const char *job,
                          double seconds, const struct top_view *view, FILE *out)
 {
     static const char *const heads[] = { "<TABLE", "<KIND", "ROWS", "MEMORY", "ROWS/S" };
-    size_t n = strlen(job);
     char cell[FIELD_CELL_MAX];
     struct text_grid g;
     const cJSON *t;
@@ -294,7 +322,7 @@ static void print_tables(const cJSON *before, const cJSON *after, const char *jo
         const cJSON *was =
             field_find(field_child(before, "tables"), "name", field_text(t, "name"));
 
-        if (strncmp(field_text(t, "name"), job, n) != 0 || field_text(t, "name")[n] != '/')
+        if (!is_of_job(t, job))
             continue;
         text_grid_add(&g, "%s", field_text(t, "name"));
         text_grid_add(&g, "%s", field_text(t, "kind"));
@@ -312,21 +340,25 @@ static void print_job(const cJSON *before, const cJSON *after, double seconds,
     const cJSON *job = cJSON_GetArrayItem(field_child(after, "jobs"), (int)view->selected);
     const char *name = field_text(job, "name");
     const cJSON *old = field_find(field_child(before, "jobs"), "name", name);
+    char cells[2][FIELD_CELL_MAX];
 
     field_put(out, "\njob ", name, "");
-    fprintf(out, ": %s, min clock %.0f\n", field_text(job, "mode"),
-            field_number(job, "min_clock"));
+    fprintf(out, ": %s, min clock %.0f, loss %s, AUC %s (psctl job has its curve)\n",
+            field_text(job, "mode"), field_number(job, "min_clock"),
+            field_format_maybe(cells[0], job, "loss", 4),
+            field_format_maybe(cells[1], job, "auc", 4));
     print_workers(job, old, seconds, view, out);
     print_tables(before, after, name, seconds, view, out);
 }
 
 /* --- a frame --- */
 
-static void print_head(const cJSON *before, const cJSON *after, const cJSON *now, FILE *out)
+static void print_head(const cJSON *before, const cJSON *after, const cJSON *now,
+                       const struct terminal *terminal, FILE *out)
 {
     double rows_per_s = 0, bytes_per_s = 0, rows = 0, bytes = 0;
     const cJSON *node, *shard;
-    char cells[4][FIELD_CELL_MAX], when[16] = "";
+    char cells[4][FIELD_CELL_MAX], when[16] = "", text[400];
     time_t seconds = time(NULL);
     struct tm local;
 
@@ -344,12 +376,14 @@ static void print_head(const cJSON *before, const cJSON *after, const cJSON *now
     }
     if (localtime_r(&seconds, &local))
         strftime(when, sizeof when, "%H:%M:%S", &local);
-    fprintf(out, "%s  %d nodes, %u shards, %d jobs; %s rows/s, %s/s; %s rows in %s; %d waits\n",
-            when, cJSON_GetArraySize(field_child(after, "nodes")), count_shards(after),
-            cJSON_GetArraySize(field_child(now, "jobs")),
-            field_format_short(cells[0], rows_per_s), field_format_bytes(cells[1], bytes_per_s),
-            field_format_short(cells[2], rows), field_format_bytes(cells[3], bytes),
-            cJSON_GetArraySize(field_child(now, "waits")));
+    snprintf(
+        text, sizeof text,
+        "%s  %d nodes, %u shards, %d jobs; %s rows/s, %s/s; %s rows in %s; %d waits\n", when,
+        cJSON_GetArraySize(field_child(after, "nodes")), count_shards(after),
+        cJSON_GetArraySize(field_child(now, "jobs")), field_format_short(cells[0], rows_per_s),
+        field_format_bytes(cells[1], bytes_per_s), field_format_short(cells[2], rows),
+        field_format_bytes(cells[3], bytes), cJSON_GetArraySize(field_child(now, "waits")));
+    fold_print(text, terminal, out);
 }
 
 static void print_silent_nodes(const cJSON *after, const struct terminal *terminal, FILE *out)
@@ -388,7 +422,7 @@ uint32_t top_print(const cJSON *before, const cJSON *after, const struct top_vie
     uint32_t n_jobs = (uint32_t)cJSON_GetArraySize(field_child(now, "jobs"));
     double seconds = longest_seconds(before, after);
 
-    print_head(before, after, now, out);
+    print_head(before, after, now, &view->terminal, out);
     print_silent_nodes(after, &view->terminal, out);
     if (view->is_open && view->selected < n_jobs) {
         print_job(old, now, seconds, view, out);
@@ -562,6 +596,83 @@ static void run_on_screen(struct cluster_query *q, const struct options *o, cons
     cJSON_Delete(after);
 }
 
+/* --- as JSON --- */
+
+static void put_rate(cJSON *to, const char *name, bool is_known, double value)
+{
+    if (is_known)
+        cJSON_AddNumberToObject(to, name, value);
+    else
+        cJSON_AddNullToObject(to, name);
+}
+
+static cJSON *shard_json(const struct shard_line *l)
+{
+    const struct cluster_rates *r = &l->rates;
+    cJSON *to = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(to, "shard", field_number(l->shard, "shard"));
+    cJSON_AddNumberToObject(to, "node", field_number(l->node, "node"));
+    put_rate(to, "rows_per_s", r->seconds > 0, r->rows);
+    put_rate(to, "pulls_per_s", r->seconds > 0, r->pulls);
+    put_rate(to, "pushes_per_s", r->seconds > 0, r->pushes);
+    put_rate(to, "bytes_per_s", r->seconds > 0, r->bytes);
+    put_rate(to, "cpu", r->seconds > 0, r->cpu);
+    cJSON_AddNumberToObject(to, "pull_p99_ns", l->pull_ns);
+    cJSON_AddNumberToObject(to, "push_p99_ns", l->push_ns);
+    cJSON_AddNumberToObject(to, "bytes", l->bytes);
+    cJSON_AddNumberToObject(to, "log_lag_records", l->lag);
+    cJSON_AddNumberToObject(to, "parked_pulls",
+                            field_number(field_child(l->shard, "net"), "parked_pulls"));
+    return to;
+}
+
+static cJSON *job_json(const cJSON *job, const cJSON *old, double seconds)
+{
+    cJSON *to = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(to, "name", field_text(job, "name"));
+    cJSON_AddStringToObject(to, "mode", field_text(job, "mode"));
+    cJSON_AddNumberToObject(to, "live", count_live(job));
+    cJSON_AddNumberToObject(to, "workers", field_number(job, "n_workers"));
+    cJSON_AddNumberToObject(to, "min_clock", field_number(job, "min_clock"));
+    cJSON_AddNumberToObject(to, "max_clock", greatest_clock(job));
+    put_rate(to, "clocks_per_s", old && seconds > 0,
+             (greatest_clock(job) - greatest_clock(old)) / seconds);
+    return to;
+}
+
+cJSON *top_json(const cJSON *before, const cJSON *after)
+{
+    cJSON *root = cJSON_CreateObject(), *nodes = cJSON_AddArrayToObject(root, "nodes"),
+          *shards = cJSON_AddArrayToObject(root, "shards"),
+          *jobs = cJSON_AddArrayToObject(root, "jobs"), *now = cluster_report_merge(after),
+          *then = cluster_report_merge(before);
+    struct shard_line *lines = memory_alloc((count_shards(after) + 1) * sizeof *lines);
+    uint32_t n = fill_lines(before, after, lines);
+    const cJSON *node, *job;
+
+    cJSON_ArrayForEach(node, field_child(after, "nodes"))
+    {
+        cJSON *to = cJSON_CreateObject();
+
+        cJSON_AddNumberToObject(to, "node", field_number(node, "node"));
+        if (field_child(node, "error"))
+            cJSON_AddStringToObject(to, "error", field_text(node, "error"));
+        cJSON_AddItemToArray(nodes, to);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        cJSON_AddItemToArray(shards, shard_json(&lines[i]));
+    cJSON_ArrayForEach(job, field_child(now, "jobs")) cJSON_AddItemToArray(
+        jobs,
+        job_json(job, field_find(field_child(then, "jobs"), "name", field_text(job, "name")),
+                 longest_seconds(before, after)));
+    cJSON_Delete(now);
+    cJSON_Delete(then);
+    free(lines);
+    return root;
+}
+
 /* Frames one behind the other, for a file or a pipe. */
 static int run_as_text(struct cluster_query *q, const struct options *o)
 {
@@ -572,9 +683,12 @@ static int run_as_text(struct cluster_query *q, const struct options *o)
     for (uint32_t i = 0; !o->count || i < o->count; i++) {
         cluster_rates_wait(o->every_ms);
         after = cluster_rates_ask(q);
-        if (i)
+        if (i && !o->json)
             putchar('\n');
-        top_print(before, after, &view, stdout);
+        if (o->json)
+            data_dir_print_json(top_json(before, after));
+        else
+            top_print(before, after, &view, stdout);
         code = cluster_query_print_failures(q) ? EXIT_FAILED : EXIT_ANSWERED;
         cJSON_Delete(before);
         before = after;
@@ -589,7 +703,7 @@ int top_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     struct options hasty = *o;
     struct cluster_query q;
-    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !o->json;
     int code = EXIT_FAILED;
     sigset_t set;
 

@@ -26,6 +26,10 @@ bool top_press(struct top_view *view, uint32_t n_jobs, const char *key);
 uint32_t top_print(const cJSON *before, const cJSON *after, const struct top_view *view,
                    FILE *out);
 
+/* The same as {"nodes": [...], "shards": [...], "jobs": [...]}: rates are null where there is no earlier report. The
+ * caller's to delete. */
+cJSON *top_json(const cJSON *before, const cJSON *after);
+
 int top_run(const struct options *o, const char *const *words, uint32_t n_words);
 
 #endif

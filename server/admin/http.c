@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
+#include "common/clock.h"
 #include "common/http/http_server.h"
+#include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/frame.h"
+#include "server/admin/events.h"
+#include "server/admin/page.h"
 #include "server/admin/page_cache.h"
 #include "server/admin/render.h"
 
@@ -26,40 +29,26 @@ struct page_request {
 struct http {
     struct http_server *server; /* owned */
     struct page_cache *pages;   /* owned */
+    struct events *events;      /* owned */
     stats_with_report with_report;
-    void *node;       /* borrowed */
+    void *node;                 /* borrowed */
+    struct http_access *access; /* borrowed; NULL: pages are for all */
+    struct log_line_limit limit; /* of the HTTP thread's lines */
     uint64_t surplus; /* page_cache_surplus(), for the sweep under way */
 };
-
-/* --- the stats page, page.html beside this file, as it stands in the program --- */
-
-/* The path counts from the folder that the compiler runs in: the root of the tree. */
-__asm__(".pushsection .rodata\n"
-        "page_start:\n"
-        ".incbin \"server/admin/page.html\"\n"
-        "page_end:\n"
-        ".popsection\n");
-
-extern const char page_start[], page_end[];
-
-/* Static storage. */
-static const char *page_text(size_t *ret_bytes)
-{
-    *ret_bytes = (size_t)(page_end - page_start);
-    return page_start;
-}
 
 /* --- answers --- */
 
 /* One short answer in the making, on the HTTP thread. */
 struct reply_stream {
     const struct endpoint *endpoint;
-    char *text; /* owned; NULL: no memory */
+    const char *job; /* of the query; borrowed; "": none */
+    char *text;      /* owned; NULL: no memory */
     unsigned code;
 };
 
 /* Pages of page_cache.h. */
-enum { PAGE_STATS, PAGE_METRICS, N_PAGES };
+enum { PAGE_STATS, PAGE_METRICS, PAGE_HISTORY, PAGE_HISTORY_DAY, N_PAGES };
 
 struct endpoint {
     const char *path, *content_type;
@@ -67,14 +56,41 @@ struct endpoint {
     uint32_t page;
 };
 
-static char *render_stats(const struct node_report *node)
+static char *render_stats(void *http, const struct node_report *node)
 {
+    (void)http;
     return render_json(node, "stats");
 }
 
-static const page_cache_render renders[N_PAGES] = {
-    [PAGE_STATS] = render_stats, [PAGE_METRICS] = render_metrics
-};
+static char *render_prometheus(void *http, const struct node_report *node)
+{
+    (void)http;
+    return render_metrics(node);
+}
+
+/* Without a history, as before http_keep_history(), it is an empty one. */
+static char *render_history(struct http *h, enum history_step step,
+                            const struct node_report *node)
+{
+    struct history *history = events_history(h->events);
+
+    return history ? history_render(history, step, node) : strdup("{\"n\":0,\"series\":{}}\n");
+}
+
+static char *render_seconds(void *http, const struct node_report *node)
+{
+    return render_history(http, HISTORY_SECOND, node);
+}
+
+static char *render_minutes(void *http, const struct node_report *node)
+{
+    return render_history(http, HISTORY_MINUTE, node);
+}
+
+static const page_cache_render renders[N_PAGES] = { [PAGE_STATS] = render_stats,
+                                                    [PAGE_METRICS] = render_prometheus,
+                                                    [PAGE_HISTORY] = render_seconds,
+                                                    [PAGE_HISTORY_DAY] = render_minutes };
 
 static void set_sentence(struct reply_stream *a, unsigned code, const char *sentence)
 {
@@ -114,77 +130,28 @@ static void make_ready(struct reply_stream *a, const struct node_report *node)
         set_sentence(a, MHD_HTTP_OK, "ready");
 }
 
+static void make_curve(struct reply_stream *a, const struct node_report *node)
+{
+    a->text = render_curve(node, a->job);
+}
+
 static const struct endpoint endpoints[] = {
     { "/stats", "application/json", NULL, PAGE_STATS },
     { "/metrics", "text/plain; version=0.0.4; charset=utf-8", NULL, PAGE_METRICS },
+    { "/history", "application/json", NULL, PAGE_HISTORY },
+    { "/history/day", "application/json", NULL, PAGE_HISTORY_DAY },
     { "/healthz", "text/plain; charset=utf-8", make_health, 0 },
     { "/readyz", "text/plain; charset=utf-8", make_ready, 0 },
+    { "/curve", "application/json", make_curve, 0 },
 };
 
-/* --- the page: its style and its script run by a number that nobody can guess, and no others do --- */
-
-#define NONCE_BYTES 16
-
-static int make_nonce(char dst[static 2 * NONCE_BYTES + 1])
+static enum MHD_Result send_file(struct MHD_Connection *connection,
+                                 const struct page_file *file)
 {
-    uint8_t bytes[NONCE_BYTES];
-
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return -EIO;
-    for (size_t i = 0; i < NONCE_BYTES; i++)
-        snprintf(dst + 2 * i, 3, "%02x", bytes[i]);
-    return 0;
-}
-
-/* The page with the nonce in its tags <style> and <script>, of which there is one each. Owned by the caller; NULL: no
- * memory. */
-static char *make_page(const char *nonce, size_t *ret_bytes)
-{
-    static const char *const tags[] = { "<style", "<script" };
-    size_t n_bytes;
-    const char *text = page_text(&n_bytes), *end = text + n_bytes;
-    char *page = memory_try_alloc(n_bytes + COUNT_OF(tags) * (2 * NONCE_BYTES + 16)),
-         *at = page;
-
-    if (!page)
-        return NULL;
-    for (size_t i = 0; i < COUNT_OF(tags); i++) {
-        const char *tag = memmem(text, (size_t)(end - text), tags[i], strlen(tags[i]));
-        size_t n = tag ? (size_t)(tag - text) + strlen(tags[i]) : 0;
-
-        if (!tag)
-            continue;
-        memcpy(at, text, n);
-        at += n;
-        at += sprintf(at, " nonce=\"%s\"", nonce);
-        text += n;
-    }
-    memcpy(at, text, (size_t)(end - text));
-    *ret_bytes = (size_t)(at - page) + (size_t)(end - text);
-    return page;
-}
-
-static enum MHD_Result send_page(struct MHD_Connection *connection)
-{
-    char nonce[2 * NONCE_BYTES + 1], policy[256], *page = NULL;
-    struct MHD_Response *response;
-    size_t n_bytes;
-
-    if (!make_nonce(nonce))
-        page = make_page(nonce, &n_bytes);
-    if (!page)
-        return http_server_send_sentence(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                         "no memory to make this answer\n");
-    snprintf(
-        policy, sizeof policy,
-        "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        nonce, nonce);
-    response = MHD_create_response_from_buffer(n_bytes, page, MHD_RESPMEM_MUST_FREE);
-    if (!response)
-        free(page);
-    return http_server_send(connection, MHD_HTTP_OK, "text/html; charset=utf-8", policy,
-                            response);
+    return http_server_send(connection, MHD_HTTP_OK, file->content_type, page_policy,
+                            MHD_create_response_from_buffer(file->n_bytes,
+                                                            (void *)(uintptr_t)file->text,
+                                                            MHD_RESPMEM_PERSISTENT));
 }
 
 static void use_report(void *arg, const struct node_report *node)
@@ -197,7 +164,10 @@ static void use_report(void *arg, const struct node_report *node)
 static enum MHD_Result send_short(struct http *h, struct MHD_Connection *connection,
                                   const struct endpoint *endpoint)
 {
-    struct reply_stream a = { .endpoint = endpoint, .code = MHD_HTTP_OK };
+    const char *job = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "job");
+    struct reply_stream a = { .endpoint = endpoint,
+                              .job = job ? job : "",
+                              .code = MHD_HTTP_OK };
     struct MHD_Response *response;
 
     h->with_report(h->node, use_report, &a);
@@ -272,7 +242,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
                                   const char *upload_data, size_t *upload_bytes,
                                   void **request_state)
 {
-    const char *sentence;
+    const char *sentence, *challenge = NULL;
+    struct page_file file;
     struct http *h = arg;
     unsigned code;
 
@@ -285,19 +256,26 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         return MHD_YES;
     }
     code = http_server_check_host(h->server, connection, &sentence);
+    if (!code && h->access)
+        code = http_access_check(h->access, h->server, connection, url, &sentence, &challenge);
+    if (challenge)
+        return http_server_send_challenge(connection, challenge, sentence);
     if (code)
         return http_server_send_sentence(connection, code, sentence);
     if (*upload_bytes)
         return MHD_NO; /* a GET with a body: nobody means that */
-    if (strcmp(url, "/") == 0)
-        return send_page(connection);
+    if (page_file_find(url, &file))
+        return send_file(connection, &file);
+    if (strcmp(url, "/events") == 0)
+        return events_send(h->events, h->server, connection, method);
     for (size_t i = 0; i < COUNT_OF(endpoints); i++)
         if (strcmp(url, endpoints[i].path) == 0)
             return endpoints[i].make ? send_short(h, connection, &endpoints[i])
                                      : send_page_text(h, connection, &endpoints[i]);
-    return http_server_send_sentence(
-        connection, MHD_HTTP_NOT_FOUND,
-        "no such page; there are / /stats /metrics /healthz /readyz\n");
+    return http_server_send_sentence(connection, MHD_HTTP_NOT_FOUND,
+                                     "no such page; there are / /stats /metrics "
+                                     "/curve?job=NAME /history /history/day /events "
+                                     "/healthz /readyz\n");
 }
 
 static const char no_handshake[] =
@@ -318,6 +296,15 @@ static void turn_away(void *owner, int fd)
                 MSG_DONTWAIT); /* left unread, it would turn the end into a reset */
     (void)!send(fd, no_handshake, sizeof no_handshake - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(fd, SHUT_RDWR);
+}
+
+static void on_mismatch(void *owner, const char *peer, const char *sentence)
+{
+    struct http *h = owner;
+    char more[64];
+
+    if (log_line_limit_pass(&h->limit, sentence, 0, clock_mono_ms(), more))
+        log_line_warn("http: %s was refused: %s%s", peer, sentence, more);
 }
 
 static void on_completed(void *owner, void *state, void *request_state)
@@ -346,6 +333,7 @@ static bool is_slow(void *owner, const void *state)
 
 static const struct http_server_events events = { .on_request = on_request,
                                                   .on_connection = turn_away,
+                                                  .on_mismatch = on_mismatch,
                                                   .on_completed = on_completed,
                                                   .on_closed = on_closed,
                                                   .is_unwanted = is_slow };
@@ -374,6 +362,7 @@ int http_start(const char *address, const struct http_names *names,
         .idle_ms = HTTP_IDLE_MS,
         .address_max = HTTP_ADDRESS_MAX,
         .connections_max = HTTP_CONNECTIONS_MAX,
+        .tls = names->tls,
         .state_bytes = sizeof(struct page_request),
         .events = &events,
         .owner = h
@@ -382,8 +371,11 @@ int http_start(const char *address, const struct http_names *names,
 
     h->with_report = with_report;
     h->node = node;
+    h->access = names->access;
+    h->limit = (struct log_line_limit){ .n_at_once = 5, .every_ms = 10000 };
+    h->events = memory_need(events_new(with_report, node));
     if (!status)
-        status = page_cache_start(renders, N_PAGES, with_report, node, &h->pages, err);
+        status = page_cache_start(renders, N_PAGES, h, with_report, node, &h->pages, err);
     if (!status)
         status = http_server_start(h->server, err);
     if (status) {
@@ -394,13 +386,22 @@ int http_start(const char *address, const struct http_names *names,
     return 0;
 }
 
+int http_keep_history(struct http *h, uint32_t n_shards, struct err *err)
+{
+    int status = events_keep_history(h->events, n_shards, err);
+
+    return status ? status : events_start(h->events, err);
+}
+
 void http_stop(struct http *h)
 {
     if (!h)
         return;
     page_cache_stop(h->pages); /* before: a suspended connection cannot be closed */
+    events_stop(h->events);
     http_server_stop(h->server);
     page_cache_free(h->pages);
+    events_free(h->events);
     http_server_free(h->server);
     free(h);
 }

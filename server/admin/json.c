@@ -1,6 +1,7 @@
 #include "server/admin/json.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* A byte that is no printable ASCII comes from a peer's idea of a name: it must not break the
@@ -74,6 +75,16 @@ void json_float(struct json *j, const char *key, float value)
     while (digits++ < 9 && strtof(text, NULL) != value);
     begin(j, key);
     fputs(text, j->out);
+}
+
+void json_maybe_float(struct json *j, const char *key, float value)
+{
+    if (isfinite(value)) {
+        json_float(j, key, value);
+        return;
+    }
+    begin(j, key);
+    fputs("null", j->out);
 }
 
 void json_seconds(struct json *j, const char *key, uint64_t us)

@@ -22,6 +22,8 @@ void json_close_list(struct json *j);
 void json_u64(struct json *j, const char *key, uint64_t value);
 /* Finite; with so many digits that it reads back the same. */
 void json_float(struct json *j, const char *key, float value);
+/* The same; null if it is not finite. */
+void json_maybe_float(struct json *j, const char *key, float value);
 /* Microseconds as seconds, every digit of them. */
 void json_seconds(struct json *j, const char *key, uint64_t us);
 void json_bool(struct json *j, const char *key, bool value);

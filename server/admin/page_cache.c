@@ -21,7 +21,7 @@ struct page_cache {
     uv_cond_t asked;
     uv_thread_t thread;
     stats_with_report with_report;
-    void *node; /* borrowed */
+    void *node, *owner; /* borrowed */
     struct page pages[PAGE_CACHE_N_MAX];
     uint32_t n_pages;
     bool is_stopping;
@@ -110,6 +110,7 @@ uint64_t page_cache_surplus(struct page_cache *c)
 
 struct rendering {
     page_cache_render render;
+    void *owner;
     char *text;
 };
 
@@ -117,7 +118,7 @@ static void use_report(void *arg, const struct node_report *node)
 {
     struct rendering *r = arg;
 
-    r->text = r->render(node);
+    r->text = r->render(r->owner, node);
 }
 
 /* Each gets the text, and its own time to read it. */
@@ -132,7 +133,7 @@ static void hand_out(struct page_waiter *waiters)
 /* Called and left with the lock, which is open meanwhile. */
 static void make(struct page_cache *c, struct page *page)
 {
-    struct rendering r = { .render = page->render };
+    struct rendering r = { .render = page->render, .owner = c->owner };
     struct page_text *old = page->newest;
     struct page_waiter *waiters;
     uint64_t begun_ns, took_ns, fresh_ns;
@@ -181,7 +182,7 @@ static void run(void *arg)
     uv_mutex_unlock(&c->lock);
 }
 
-int page_cache_start(const page_cache_render *renders, uint32_t n_pages,
+int page_cache_start(const page_cache_render *renders, uint32_t n_pages, void *owner,
                      stats_with_report with_report, void *node, struct page_cache **ret_cache,
                      struct err *err)
 {
@@ -189,6 +190,7 @@ int page_cache_start(const page_cache_render *renders, uint32_t n_pages,
 
     c->with_report = with_report;
     c->node = node;
+    c->owner = owner;
     c->n_pages = n_pages;
     for (uint32_t i = 0; i < n_pages; i++)
         c->pages[i].render = renders[i];

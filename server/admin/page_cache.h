@@ -19,7 +19,7 @@
 #define PAGE_CACHE_BYTES_MAX (64u << 20) /* of texts; page_cache_surplus() */
 
 /* The text is malloc'ed and becomes the cache's; NULL: no memory. */
-typedef char *(*page_cache_render)(const struct node_report *node);
+typedef char *(*page_cache_render)(void *owner, const struct node_report *node);
 
 /* One rendering, read-only, as long as somebody holds it. */
 struct page_text {
@@ -40,7 +40,8 @@ struct page_waiter {
 
 struct page_cache;
 
-int page_cache_start(const page_cache_render *renders, uint32_t n_pages,
+/* `owner`: for the renders, borrowed. */
+int page_cache_start(const page_cache_render *renders, uint32_t n_pages, void *owner,
                      stats_with_report with_report, void *node, struct page_cache **ret_cache,
                      struct err *err) MUST_CHECK;
 

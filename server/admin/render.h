@@ -15,6 +15,15 @@
  * "Operators". NULL for another word, or without memory. */
 char *render_json(const struct node_report *node, const char *what);
 
+/* What the page hears each second: the node, its totals, jobs and waits, without lists that grow with tables or shards;
+ * and the same without jobs and waits. NULL: no memory. */
+char *render_live(const struct node_report *node);
+char *render_live_short(const struct node_report *node);
+
+/* {"job":NAME,"points":[...]}, oldest first; without points if no shard of this node has a curve of that job. NULL
+ * without memory. */
+char *render_curve(const struct node_report *node, const char *job);
+
 char *render_metrics(const struct node_report *node);
 
 /* 0 when every shard reported lately and its write-ahead log is whole and can be written, and the last

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,6 +235,44 @@ static void put_staleness(struct json *j, const struct histogram *h)
     json_u64(j, "staleness_p99", histogram_quantile(h, 0.99));
 }
 
+/* All are null before the first report. */
+static void put_learning(struct json *j, const struct learning_summary *l)
+{
+    const bool is_known = l->unix_ms != 0;
+
+    if (is_known)
+        json_u64(j, "samples", l->samples);
+    else
+        json_maybe_float(j, "samples", NAN);
+    json_maybe_float(j, "samples_per_s", is_known ? l->samples_per_s : NAN);
+    json_maybe_float(j, "loss", is_known ? l->loss : NAN);
+    json_maybe_float(j, "auc", is_known ? l->auc : NAN);
+    json_maybe_float(j, "logloss", is_known ? l->logloss : NAN);
+    json_u64(j, "reported_unix_ms", l->unix_ms);
+    if (!is_known) {
+        json_maybe_float(j, "busy", NAN);
+        return;
+    }
+    json_open(j, "busy");
+    for (uint32_t i = 0; i < LEARNING_STAGES; i++)
+        json_float(j, learning_stage_name(i), l->busy[i]);
+    json_close(j);
+}
+
+static void put_worker_learning(struct json *j, const struct learning_worker *w)
+{
+    struct learning_summary l = { .unix_ms = w->unix_ms,
+                                  .samples = w->samples,
+                                  .samples_per_s = w->samples_per_s,
+                                  .loss = w->loss,
+                                  .auc = w->auc,
+                                  .logloss = w->logloss };
+
+    for (uint32_t i = 0; i < LEARNING_STAGES; i++)
+        l.busy[i] = (float)w->busy[i] / 1000;
+    put_learning(j, &l);
+}
+
 static void put_workers(struct json *j, const struct shard_report *r, const char *job)
 {
     json_open_list(j, "workers");
@@ -253,6 +292,7 @@ static void put_workers(struct json *j, const struct shard_report *r, const char
         json_u64(j, "incarnation", w->incarnation);
         json_u64(j, "last_seq", w->last_seq);
         json_u64(j, "silent_ms", w->silent_ms);
+        put_worker_learning(j, &w->learning);
         json_close(j);
     }
     json_close_list(j);
@@ -276,6 +316,7 @@ static void put_jobs(struct json *j, const struct shard_report *r)
         json_u64(j, "parked_ms", job->parked_ms);
         put_staleness(j, &job->staleness);
         json_u64(j, "staleness_violations", job->staleness_violations);
+        put_learning(j, &job->learning);
         put_workers(j, r, job->name);
         json_close(j);
     }
@@ -386,6 +427,24 @@ static void put_coordination(struct json *j, const struct stats_coordination *c)
     json_close(j);
 }
 
+/* Days that are left; below 0: it has expired. */
+static double days_until(uint64_t unix_ms, uint64_t now_unix_ms)
+{
+    return ((double)unix_ms - (double)now_unix_ms) / 86400e3;
+}
+
+static void put_tls(struct json *j, const struct stats_tls *tls, uint64_t now_unix_ms)
+{
+    if (!tls->is_on)
+        return;
+    json_open(j, "tls");
+    json_u64(j, "certificate_expires_unix_ms", tls->own_unix_ms);
+    json_float(j, "certificate_days", (float)days_until(tls->own_unix_ms, now_unix_ms));
+    json_u64(j, "ca_expires_unix_ms", tls->ca_unix_ms);
+    json_float(j, "ca_days", (float)days_until(tls->ca_unix_ms, now_unix_ms));
+    json_close(j);
+}
+
 static void put_node(struct json *j, const struct node_report *node)
 {
     char sentence[320];
@@ -415,6 +474,7 @@ static void put_node(struct json *j, const struct node_report *node)
     put_restore(j, node);
     put_replication(j, &node->standby);
     put_coordination(j, &node->coordination);
+    put_tls(j, &node->tls, node->clock_unix_ms);
 }
 
 static void put_checkpoints(struct json *j, const struct node_report *node)
@@ -490,8 +550,9 @@ static void put_shards(struct json *j, const struct node_report *node, enum deta
     json_close_list(j);
 }
 
-static void put_status(struct json *j, const struct node_report *node,
-                       const struct shard_report *total, enum detail detail)
+/* All of the node but its shards. */
+static void put_whole(struct json *j, const struct node_report *node,
+                      const struct shard_report *total, enum detail detail)
 {
     put_node(j, node);
     put_checkpoints(j, node);
@@ -504,7 +565,26 @@ static void put_status(struct json *j, const struct node_report *node,
     json_open(j, "totals");
     put_numbers(j, total, detail);
     json_close(j);
+}
+
+static void put_status(struct json *j, const struct node_report *node,
+                       const struct shard_report *total, enum detail detail)
+{
+    put_whole(j, node, total, detail);
     put_shards(j, node, detail);
+}
+
+static bool put_live(struct json *j, const struct node_report *node,
+                     const struct shard_report *total, const char *what)
+{
+    json_open(j, NULL);
+    put_whole(j, node, total, NUMBERS_ONLY);
+    if (strcmp(what, "live") == 0) {
+        put_jobs(j, total);
+        put_waits(j, total);
+    }
+    json_close(j);
+    return true;
 }
 
 static bool put(struct json *j, const struct node_report *node,
@@ -536,7 +616,9 @@ static bool put(struct json *j, const struct node_report *node,
     return known;
 }
 
-char *render_json(const struct node_report *node, const char *what)
+static char *render(const struct node_report *node, const char *what,
+                    bool (*write)(struct json *j, const struct node_report *node,
+                                  const struct shard_report *total, const char *what))
 {
     struct shard_report *total;
     struct json j = { 0 };
@@ -548,7 +630,7 @@ char *render_json(const struct node_report *node, const char *what)
     if (!j.out)
         return NULL;
     total = stats_total(node);
-    known = put(&j, node, total, what);
+    known = write(&j, node, total, what);
     shard_report_free(total);
     if (ferror(j.out))
         known = false;
@@ -557,4 +639,76 @@ char *render_json(const struct node_report *node, const char *what)
         return NULL;
     }
     return text;
+}
+
+char *render_json(const struct node_report *node, const char *what)
+{
+    return render(node, what, put);
+}
+
+char *render_live(const struct node_report *node)
+{
+    return render(node, "live", put_live);
+}
+
+char *render_live_short(const struct node_report *node)
+{
+    return render(node, "live_short", put_live);
+}
+
+/* --- a job's curve --- */
+
+/* The newest that any shard has; NULL: none has one. */
+static const struct stats_job *find_curve(const struct node_report *node, const char *job)
+{
+    const struct stats_job *newest = NULL;
+
+    for (uint32_t s = 0; s < node->n_shards; s++)
+        for (uint32_t i = 0; node->shards[s] && i < node->shards[s]->n_jobs; i++) {
+            const struct stats_job *at = &node->shards[s]->jobs[i];
+
+            if (at->curve && strcmp(at->name, job) == 0 &&
+                (!newest || at->learning.unix_ms > newest->learning.unix_ms))
+                newest = at;
+        }
+    return newest;
+}
+
+static void put_point(struct json *j, const struct learning_point *p)
+{
+    json_open(j, NULL);
+    json_u64(j, "ms", p->unix_ms);
+    json_u64(j, "clock", p->clock);
+    json_u64(j, "samples", p->samples);
+    json_maybe_float(j, "samples_per_s", p->samples_per_s);
+    json_maybe_float(j, "loss", p->loss);
+    json_maybe_float(j, "auc", p->auc);
+    json_maybe_float(j, "logloss", p->logloss);
+    json_close(j);
+}
+
+char *render_curve(const struct node_report *node, const char *job)
+{
+    const struct stats_job *found = find_curve(node, job);
+    struct json j = { 0 };
+    char *text = NULL;
+    size_t n_bytes;
+    bool failed;
+
+    j.out = open_memstream(&text, &n_bytes);
+    if (!j.out)
+        return NULL;
+    json_open(&j, NULL);
+    json_text(&j, "job", job);
+    json_open_list(&j, "points");
+    for (uint32_t i = 0; found && i < found->curve->n; i++)
+        put_point(&j, &found->curve->points[i]);
+    json_close_list(&j);
+    json_close(&j);
+    fputc('\n', j.out);
+    failed = ferror(j.out) != 0;
+    if (fclose(j.out) == 0 && !failed)
+        return text;
+    free(text);
+    return NULL;
 }

@@ -6,6 +6,7 @@
  * https://prometheus.io/docs/instrumenting/exposition_formats/
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,6 +280,21 @@ static void put_coordination(FILE *out, const struct stats_coordination *c)
             c->is_away);
 }
 
+static void put_expiry(FILE *out, const char *which, uint64_t unix_ms)
+{
+    if (unix_ms)
+        fprintf(out, "psd_certificate_expiry_timestamp_seconds{certificate=\"%s\"} %.0f\n", which,
+                (double)unix_ms / 1000);
+}
+
+static void put_tls(FILE *out, const struct stats_tls *tls)
+{
+    put_head(out, "psd_certificate_expiry_timestamp_seconds", "gauge",
+             "When the node's certificate, or the first of its CA's, expires, Unix time.");
+    put_expiry(out, "node", tls->own_unix_ms);
+    put_expiry(out, "ca", tls->ca_unix_ms);
+}
+
 static void put_node(FILE *out, const struct node_report *node)
 {
     char sentence[320];
@@ -306,6 +322,7 @@ static void put_node(FILE *out, const struct node_report *node)
             render_health(node, sentence, sizeof sentence) == 0);
     put_replication(out, &node->standby);
     put_coordination(out, &node->coordination);
+    put_tls(out, &node->tls);
     put_one(out, "psd_start_time_seconds", "gauge", "When the node started, Unix time.",
             (double)node->started_unix_ms / 1000);
     put_one(out, "psd_resident_memory_bytes", "gauge", "Memory of the process.",
@@ -658,6 +675,64 @@ static void put_bounds(FILE *out, const struct node_report *node)
         }
 }
 
+static double samples_of(const struct learning_summary *l)
+{
+    return (double)l->samples;
+}
+
+static double samples_per_s_of(const struct learning_summary *l)
+{
+    return (double)l->samples_per_s;
+}
+
+static double loss_of(const struct learning_summary *l)
+{
+    return (double)l->loss;
+}
+
+static double auc_of(const struct learning_summary *l)
+{
+    return (double)l->auc;
+}
+
+static double logloss_of(const struct learning_summary *l)
+{
+    return (double)l->logloss;
+}
+
+/* What workers report: a sample of each job, of the shard that gets the reports, and none of what is not known. */
+static void put_learning(FILE *out, const struct node_report *node)
+{
+    static const struct {
+        const char *name, *type, *help;
+        double (*value)(const struct learning_summary *l);
+    } families[] = {
+        { "psd_job_samples_total", "counter", "Samples that a job's workers have trained on.",
+          samples_of },
+        { "psd_job_samples_per_second", "gauge", "Samples a second of a job's live workers.",
+          samples_per_s_of },
+        { "psd_job_loss", "gauge", "Mean loss that a job's workers reported last.", loss_of },
+        { "psd_job_auc", "gauge", "AUC of a job's last validation.", auc_of },
+        { "psd_job_logloss", "gauge", "Log-loss of a job's last validation.", logloss_of },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(families); i++) {
+        put_head(out, families[i].name, families[i].type, families[i].help);
+        for (uint32_t s = 0; s < node->n_shards; s++)
+            for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
+                const struct learning_summary *l = &node->shards[s]->jobs[n].learning;
+                const double value = families[i].value(l);
+
+                if (!l->unix_ms || isnan(value))
+                    continue;
+                fprintf(out, "%s{shard=\"%" PRIu32 "\"", families[i].name,
+                        node->shards[s]->shard);
+                put_label(out, "job", node->shards[s]->jobs[n].name);
+                fprintf(out, "} %.9g\n", value);
+            }
+    }
+}
+
 static void put_jobs(FILE *out, const struct node_report *node)
 {
     for (size_t i = 0; i < COUNT_OF(job_families); i++) {
@@ -683,6 +758,7 @@ static void put_jobs(FILE *out, const struct node_report *node)
         }
     put_bounds(out, node);
     put_staleness(out, node);
+    put_learning(out, node);
 }
 
 static uint64_t worker_clock(const struct stats_worker *w)

@@ -22,6 +22,8 @@ void shard_report_free(struct shard_report *report)
     if (!report)
         return;
     free(report->tables);
+    for (uint32_t i = 0; i < report->n_jobs; i++)
+        free(report->jobs[i].curve);
     free(report->jobs);
     free(report->workers);
     free(report->waits);
@@ -119,6 +121,8 @@ static void add_job(struct shard_report *t, const struct stats_job *from)
     into->parked_ms += from->parked_ms;
     into->staleness_violations += from->staleness_violations;
     histogram_merge(&into->staleness, &from->staleness);
+    if (from->learning.unix_ms > into->learning.unix_ms)
+        into->learning = from->learning;
 }
 
 static struct stats_worker *find_worker(struct shard_report *t, const struct stats_worker *like)
@@ -159,6 +163,8 @@ static void add_worker(struct shard_report *t, const struct stats_worker *from)
         into->reporters = from->reporters;
     if (from->agreed.n > into->agreed.n)
         into->agreed = from->agreed;
+    if (from->learning.unix_ms > into->learning.unix_ms)
+        into->learning = from->learning;
 }
 
 static void add_refusal(struct shard_report *t, const struct shard_refusal *from)

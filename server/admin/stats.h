@@ -44,6 +44,7 @@ struct stats_worker {
     bool doubts_itself; /* it says that a shard does not answer it */
     struct witnesses reporters,
         agreed; /* who says that a shard suspects it, and that all refuse it */
+    struct learning_worker learning;
 };
 
 struct stats_job {
@@ -55,6 +56,8 @@ struct stats_job {
         parked_ms;   /* that pulls have waited for slower workers, those that wait now, too */
     uint64_t n_lost; /* pushes that had been acknowledged, and were not there after a restart */
     struct histogram staleness;
+    struct learning_summary learning;
+    struct learning_curve *curve; /* owned; NULL: the shard has none; never in a total */
 };
 
 /* A wait: its subject, its reason, its start and its deadline. */
@@ -193,6 +196,12 @@ struct stats_coordination {
     bool in_sync;
 };
 
+/* This node's certificates (server/certificates.h). */
+struct stats_tls {
+    bool is_on;
+    uint64_t own_unix_ms, ca_unix_ms; /* when they expire; of the CA's the first that does */
+};
+
 /* The report of the node as a whole. */
 struct node_report {
     const char *version, *address, *http_address; /* borrowed */
@@ -206,6 +215,7 @@ struct node_report {
     struct stats_restore restore;
     struct stats_standby standby;
     struct stats_coordination coordination;
+    struct stats_tls tls;
     struct stats_net listener; /* its refused requests are operators' */
     uint64_t admin_requests;
     uint64_t http_connections,
@@ -238,8 +248,8 @@ void shard_report_free(struct shard_report *report);
 /*
  * The sum of a node's shards, in the struct that one shard reports, so that one function renders both. Rows, bytes,
  * requests and refusals are sums. A job's and a worker's clock is the minimum. A table's pushes and a job's deaths,
- * which every shard counts for itself, are the maximum. `shard` and the times are 0. Waits are those of all shards,
- * then the node's own. shard_report_free() frees it.
+ * which every shard counts for itself, are the maximum. Learning is that of the shard with the newest report.
+ * `shard` and the times are 0. Waits are those of all shards, then the node's own. shard_report_free() frees it.
  */
 struct shard_report *stats_total(const struct node_report *node);
 

@@ -65,26 +65,58 @@ int claim_read(const char *text, struct claim *ret)
     return 0;
 }
 
-void claim_add_takeover(struct claim *c, uint64_t unix_s)
+void claim_add_takeover(struct claim *c, uint64_t term)
 {
     if (c->n_takeovers == CLAIM_TAKEOVERS_MAX) {
         memmove(c->takeovers, c->takeovers + 1,
                 (CLAIM_TAKEOVERS_MAX - 1) * sizeof *c->takeovers);
         c->n_takeovers--;
     }
-    c->takeovers[c->n_takeovers++] = unix_s;
+    c->takeovers[c->n_takeovers++] = term;
 }
 
-uint32_t claim_takeovers(const struct claim *c, uint64_t unix_s)
+/* now_ms: it is new. */
+static uint64_t when_seen(const struct claim_takeovers *t, uint64_t term, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->terms[i] == term)
+            return t->seen_ms[i];
+    return now_ms;
+}
+
+bool claim_takeovers_note(struct claim_takeovers *t, const struct claim *c, uint64_t now_ms)
+{
+    const struct claim_takeovers before = *t;
+    bool is_new = false;
+
+    t->n = c->n_takeovers;
+    for (uint32_t i = 0; i < t->n; i++) {
+        t->terms[i] = c->takeovers[i];
+        t->seen_ms[i] = when_seen(&before, t->terms[i], now_ms);
+        is_new = is_new || when_seen(&before, t->terms[i], UINT64_MAX) == UINT64_MAX;
+    }
+    return is_new;
+}
+
+static bool counts(const struct claim_takeovers *t, uint32_t i, uint64_t now_ms)
+{
+    return now_ms - t->seen_ms[i] < CLAIM_TAKEOVERS_MS;
+}
+
+uint32_t claim_takeovers_count(const struct claim_takeovers *t, uint64_t now_ms)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < c->n_takeovers; i++) {
-        const uint64_t at = c->takeovers[i];
-
-        n += (at > unix_s ? at - unix_s : unix_s - at) < CLAIM_TAKEOVERS_S;
-    }
+    for (uint32_t i = 0; i < t->n; i++)
+        n += counts(t, i, now_ms);
     return n;
+}
+
+void claim_takeovers_keep(const struct claim_takeovers *t, uint64_t now_ms, struct claim *c)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        if (counts(t, i, now_ms))
+            claim_add_takeover(c, t->terms[i]);
 }
 
 void claim_config_print(const struct claim_config *c, char dst[static CLAIM_VALUE_MAX])

@@ -15,9 +15,8 @@
 
 #define CLAIM_ADDRESS_MAX 128u /* MESSAGE_ADDRESS_MAX */
 #define CLAIM_TAKEOVERS_MAX 9u
-#define CLAIM_TAKEOVERS_S \
-    600u /* those of so long ago count; each CLAIM_TAKEOVERS_MANY of them double the patience */
-#define CLAIM_TAKEOVERS_MANY 3u
+#define CLAIM_TAKEOVERS_MS UINT64_C(600000) /* those of so long ago count; */
+#define CLAIM_TAKEOVERS_MANY 3u             /* each so many of them double the patience */
 #define CLAIM_KEY_MAX 32u
 #define CLAIM_VALUE_MAX 768u    /* with NUL */
 #define CLAIM_SETTINGS_MAX 320u /* with NUL */
@@ -27,7 +26,7 @@ struct claim {
     uint64_t term, history;
     char primary[CLAIM_ADDRESS_MAX], standby[CLAIM_ADDRESS_MAX]; /* standby "": none */
     bool in_sync; /* the standby has all that was acknowledged, and may take over */
-    /* When a standby has taken over by itself, Unix time in seconds: the last of them, oldest first. */
+    /* The terms that a standby has begun by itself: the last of them, oldest first. */
     uint32_t n_takeovers;
     uint64_t takeovers[CLAIM_TAKEOVERS_MAX];
 };
@@ -45,10 +44,24 @@ void claim_print(const struct claim *c, const struct claim_writer *writer,
 /* -EINVAL: it is no claim. */
 int claim_read(const char *text, struct claim *ret) MUST_CHECK;
 
-void claim_add_takeover(struct claim *c, uint64_t unix_s);
+void claim_add_takeover(struct claim *c, uint64_t term);
 
-/* How many of them count. Clocks of members that differ by less than the time do no harm. */
-uint32_t claim_takeovers(const struct claim *c, uint64_t unix_s);
+/* When this psd has seen the takeovers of a claim, by its own monotonic clock: the time of day decides nothing. One that
+ * starts counts what it finds as new, for as long as any other; whoever writes a claim drops those that it does not
+ * count any more. Zeroed: none. */
+struct claim_takeovers {
+    uint32_t n;
+    uint64_t terms[CLAIM_TAKEOVERS_MAX], seen_ms[CLAIM_TAKEOVERS_MAX];
+};
+
+/* As the claim has them now; true if one is new. */
+bool claim_takeovers_note(struct claim_takeovers *t, const struct claim *c, uint64_t now_ms);
+
+/* How many of them count. */
+uint32_t claim_takeovers_count(const struct claim_takeovers *t, uint64_t now_ms);
+
+/* Adds those that count. */
+void claim_takeovers_keep(const struct claim_takeovers *t, uint64_t now_ms, struct claim *c);
 
 struct claim_config {
     uint32_t n_nodes, n_shards;        /* n_shards: of each node */

@@ -638,15 +638,6 @@ static void sweep_watches(struct coord_mem *m)
     }
 }
 
-void coord_mem_wipe(struct coord_mem *m)
-{
-    for (struct call *k = m->calls; k; k = k->next)
-        k->state = CALL_IS_LOST;
-    m->revision++;
-    while (m->n_items)
-        remove_item(m, &m->items[m->n_items - 1]);
-}
-
 void coord_mem_free(struct coord_mem *m)
 {
     for (struct call *k = m->calls; k; k = k->next)

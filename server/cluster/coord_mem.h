@@ -35,9 +35,6 @@ struct coord *coord_mem_client(struct coord_mem *m);
 
 uint32_t coord_mem_number(const struct coord *c);
 
-/* The store loses its keys, and what is under way to and from it. */
-void coord_mem_wipe(struct coord_mem *m);
-
 /* Nothing passes between the store and this client, in either direction; what is under way is lost. */
 void coord_mem_set_away(struct coord_mem *m, uint32_t client, bool is_away);
 

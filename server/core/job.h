@@ -7,6 +7,7 @@
 
 #include "common/histogram.h"
 #include "common/status.h"
+#include "proto/learning.h"
 #include "proto/table_spec.h"
 
 #define MEMBERSHIP_N_JOBS_MAX 64u
@@ -33,6 +34,49 @@ struct job;
 /* Workers, by rank, that have said something of another one. More than two change nothing. */
 struct witnesses {
     uint32_t n, ranks[WITNESSES_MAX];
+};
+
+#define LEARNING_POINTS_MAX 512u
+
+/* What workers have reported of their training (learning.h). NaN: not known. */
+struct learning_point {
+    uint64_t unix_ms; /* of its last report */
+    uint64_t clock;   /* the job's min clock then */
+    uint64_t samples; /* of all workers, up to then */
+    uint64_t weight;  /* samples that loss is the mean of; 0: it is not known */
+    float samples_per_s, loss;
+    float auc, logloss; /* of the last validation in it */
+};
+
+struct learning_curve {
+    uint64_t step_samples; /* that a point takes at least */
+    /* The first report of the last point, which may grow. Its time may be after, if the clock was set back since. */
+    uint64_t began_ms, began_samples;
+    uint32_t n;
+    struct learning_point points[LEARNING_POINTS_MAX];
+};
+
+/* Of a worker. NaN: not known. */
+struct learning_worker {
+    uint64_t unix_ms;       /* of its last report; 0: none */
+    uint64_t incarnation;   /* that sent it */
+    uint64_t validated_ms;  /* when its last validation came; 0: none did */
+    uint64_t samples;       /* never less than before */
+    uint64_t weight;        /* samples that loss and busy are of */
+    uint32_t n_validations; /* as its last report says */
+    float samples_per_s, loss, auc, logloss;
+    uint16_t busy[LEARNING_STAGES]; /* thousandths */
+    uint64_t due_ms;                /* of the limit to reports; of this process alone */
+};
+
+/* Of a job, at one moment. */
+struct learning_summary {
+    uint64_t unix_ms; /* of the newest report; 0: none, and the rest says nothing */
+    uint64_t samples;
+    float samples_per_s;         /* of its live workers */
+    float loss;                  /* of the last reports, by their samples; NaN: not known */
+    float auc, logloss;          /* of the newest validation; NaN: none */
+    float busy[LEARNING_STAGES]; /* 0 to 1; by samples */
 };
 
 enum worker_state { WORKER_EXPECTED, WORKER_LIVE, WORKER_LEFT, WORKER_DEAD, WORKER_LOST };
@@ -81,6 +125,7 @@ struct worker {
     /* Clocks that the others went on for while it was away: its clock was moved up by so many in all. As far as this
      * process and the log since the checkpoint know. */
     uint64_t n_skipped;
+    struct learning_worker learning;
 };
 
 struct job {
@@ -99,6 +144,7 @@ struct job {
     uint64_t opener;    /* connection_worker.opener of the join that started it; 0: not known */
     uint64_t host;      /* connection.host of the same; 0: not known */
     struct histogram staleness; /* clocks that answered pulls were ahead of min clock; owned */
+    struct learning_curve *curve; /* owned; NULL: no worker has reported yet */
 };
 
 /* A join request. */

@@ -7,6 +7,7 @@
 
 #include "common/memory.h"
 #include "server/core/join_check.h"
+#include "server/core/learning.h"
 #include "server/core/membership.h"
 #include "server/core/membership_internal.h"
 #include "server/core/shard_events.h"
@@ -50,6 +51,7 @@ static void free_entry(struct membership_entry *entry)
     for (uint32_t i = 0; i < entry->n_retired; i++)
         free(entry->retired[i]);
     free(entry->job.workers);
+    learning_reset(&entry->job);
     free(entry);
 }
 
@@ -97,6 +99,30 @@ static void report_clock(const struct membership *r, const struct worker *w)
                             &(struct shard_event){ .type = SHARD_EVENT_ADVANCE,
                                                    .version = *r->version,
                                                    .advance = { identity(w), w->clock } });
+}
+
+/* --- learning --- */
+
+int membership_learn(struct membership *r, struct worker *worker,
+                     const struct learning_report *report, uint64_t now_ms, uint64_t unix_ms)
+{
+    struct shard_event event = { .type = SHARD_EVENT_LEARNED,
+                                 .version = r->version ? *r->version : 0,
+                                 .learned = { identity(worker), report, unix_ms } };
+    int status;
+
+    if (learning_report_wrong(report) || unix_ms > LEARNING_UNIX_MS_MAX)
+        return -EINVAL;
+    if (!learning_may_report(worker, now_ms))
+        return 0;
+    status = learning_open(worker->job);
+    if (!status)
+        status = shard_events_reserve(r->events, &event);
+    if (status)
+        return status;
+    learning_add(worker, report, job_min_clock(worker->job), unix_ms);
+    shard_events_record(r->events, &event);
+    return 0;
 }
 
 /* --- workers that count --- */
@@ -460,6 +486,7 @@ static void start_job(struct membership *r, struct membership_entry *entry,
     job->applied_end = 0;
     job->n_fenced = job->n_deaths = job->staleness_violations = job->n_lost = 0;
     memset(&job->staleness, 0, sizeof job->staleness);
+    learning_reset(job);
     for (uint32_t i = 0; i < entry->workers_cap; i++)
         job->workers[i] = (struct worker){ .job = job,
                                            .rank = i,

@@ -124,6 +124,13 @@ bool membership_doubts(const struct worker *worker, uint32_t from);
 /* True if any worker is suspected, as of the last membership_advance(). */
 bool membership_has_suspects(const struct membership *r);
 
+/* What a worker reports of its training (learning.h), in whichever state it is: numbers for people. 0 also if it has
+ * reported too often lately, and nothing is changed; -EINVAL: learning_report_wrong() has the sentence; -EAGAIN (the
+ * log is full) and -ENOMEM: the report is lost. */
+int membership_learn(struct membership *r, struct worker *worker,
+                     const struct learning_report *report, uint64_t now_ms, uint64_t unix_ms)
+    MUST_CHECK;
+
 /* True if this worker is counted: expected or live. */
 bool job_counts(const struct worker *w);
 

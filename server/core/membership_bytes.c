@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "server/core/learning.h"
 #include "server/core/membership.h"
 #include "server/core/membership_internal.h"
 #include "server/core/snapshot_bytes.h"
 
-#define FORMAT 1u
+#define FORMAT 2u
+#define FORMAT_WITHOUT_LEARNING 1u
 #define PLACE_BYTES_MIN 52u
 
 static void encode_worker(struct snapshot_writer *w, const struct worker *worker)
@@ -37,13 +39,26 @@ static void encode_job(struct snapshot_writer *w, const struct membership_entry 
         encode_worker(w, &job->workers[i]);
 }
 
+static bool has_learning(const struct membership *r)
+{
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        if (r->entries[i]->job.curve && r->entries[i]->job.curve->n)
+            return true;
+    return false;
+}
+
+/* Where no worker has reported, older programs can read it. */
 void membership_encode(const struct membership *r, struct snapshot_writer *w)
 {
-    snapshot_put_u32(w, FORMAT);
+    const uint32_t format = has_learning(r) ? FORMAT : FORMAT_WITHOUT_LEARNING;
+
+    snapshot_put_u32(w, format);
     snapshot_put_u64(w, r->n_runs);
     snapshot_put_u32(w, r->n_jobs);
     for (uint32_t i = 0; i < r->n_jobs; i++)
         encode_job(w, r->entries[i]);
+    for (uint32_t i = 0; i < r->n_jobs && format == FORMAT; i++)
+        learning_encode(&r->entries[i]->job, w);
 }
 
 static void decode_worker(struct snapshot_reader *src, struct worker *worker)
@@ -120,12 +135,17 @@ int membership_decode(struct membership *r, struct snapshot_reader *src, uint64_
 
     r->n_runs = snapshot_get_u64(src);
     n_jobs = snapshot_get_upto(src, MEMBERSHIP_N_JOBS_MAX);
-    if (src->bad || format != FORMAT || r->n_jobs)
+    if (src->bad || (format != FORMAT && format != FORMAT_WITHOUT_LEARNING) || r->n_jobs)
         return PS_ECORRUPT;
     for (uint32_t i = 0; i < n_jobs && !status; i++) {
         struct membership_entry *entry = memory_try_alloc(sizeof *entry);
 
         status = entry ? decode_job(r, src, entry) : -ENOMEM;
+    }
+    for (uint32_t i = 0; i < n_jobs && !status && format == FORMAT; i++) {
+        status = learning_decode(&r->entries[i]->job, src);
+        if (src->bad)
+            status = PS_ECORRUPT;
     }
     if (status) {
         /* What a half-read job might be asked for. */

@@ -7,6 +7,7 @@
 
 #include "proto/placement.h"
 #include "server/core/bsp.h"
+#include "server/core/learning.h"
 #include "server/core/push.h"
 #include "server/core/replay_decisions.h"
 #include "server/core/shard_log_events.h"
@@ -222,6 +223,24 @@ static int replay_rows(struct shard *s, const struct shard_event *event, struct 
     return status ? wrong(err, "rows of no table, or of a push that is still far") : 0;
 }
 
+static int replay_learned(struct shard *s, const struct shard_event *event, struct err *err)
+{
+    struct worker *worker = find_worker(s, &event->learned.worker);
+    const char *why = learning_report_wrong(event->learned.report);
+
+    if (!worker)
+        return wrong(err, "a report of a worker that is not there");
+    if (why)
+        return wrong(err, why);
+    if (event->learned.unix_ms > LEARNING_UNIX_MS_MAX)
+        return wrong(err, "a report of a time that cannot be");
+    if (learning_open(worker->job))
+        return err_set(err, -ENOMEM, "no memory for the curve of a job");
+    learning_add(worker, event->learned.report, job_min_clock(worker->job),
+                 event->learned.unix_ms);
+    return 0;
+}
+
 static int apply(struct shard *s, const struct shard_event *event, uint64_t now_ms,
                  struct err *err) ON_SHARD
 {
@@ -244,6 +263,8 @@ static int apply(struct shard *s, const struct shard_event *event, uint64_t now_
         return replay_combine(s, event, err);
     case SHARD_EVENT_ROWS:
         return replay_rows(s, event, err);
+    case SHARD_EVENT_LEARNED:
+        return replay_learned(s, event, err);
     case SHARD_EVENT_TYPE_END:
         break;
     }

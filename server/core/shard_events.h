@@ -15,6 +15,7 @@
  *     COMBINE    a lock-step clock is complete               when, and which pushes counted
  *     ROWS       rows were removed, left out, or have new    which rows, and for which version
  *                touches
+ *     LEARNED    a worker's report counts (learning.h)       the time of day
  *
  * Time, leases, budgets, samples and sketches are not in events; their decisions are. The ROWS of an applied push or a
  * combined clock come before its event, with its version: if that event is missing, they have not happened. A push or
@@ -30,6 +31,7 @@
 #include <stdbool.h>
 
 #include "common/base.h"
+#include "proto/learning.h"
 #include "proto/section.h"
 #include "proto/table_spec.h"
 
@@ -49,6 +51,7 @@ enum shard_event_type {
     SHARD_EVENT_ROWS,
     SHARD_EVENT_DROP,
     SHARD_EVENT_SPEC,
+    SHARD_EVENT_LEARNED,
     SHARD_EVENT_TYPE_END
 };
 
@@ -107,6 +110,11 @@ struct shard_event {
             const uint64_t *keys;
             const uint8_t *touches; /* of SHARD_ROWS_TOUCHES; else NULL */
         } rows;
+        struct {
+            struct shard_event_worker worker; /* in any state */
+            const struct learning_report *report;
+            uint64_t unix_ms;
+        } learned;
     };
 };
 
@@ -114,15 +122,16 @@ struct shard_event {
 static inline bool shard_event_is_asked_for(enum shard_event_type type)
 {
     return type == SHARD_EVENT_PUSH || type == SHARD_EVENT_TABLE || type == SHARD_EVENT_JOIN ||
-           type == SHARD_EVENT_COMBINE || type == SHARD_EVENT_DROP || type == SHARD_EVENT_SPEC;
+           type == SHARD_EVENT_COMBINE || type == SHARD_EVENT_DROP ||
+           type == SHARD_EVENT_SPEC || type == SHARD_EVENT_LEARNED;
 }
 
 struct shard_events {
     void *owner; /* borrowed */
 
-    /* Reserves space for a PUSH, TABLE, DROP, SPEC, JOIN or COMBINE; ROWS may come before it. -EAGAIN: the log is full,
-     * and its owner reports when it has space again. Any other status counts as -ENOMEM. After a failure the event does
-     * not happen; its caller tries again. */
+    /* Reserves space for a PUSH, TABLE, DROP, SPEC, JOIN, COMBINE or LEARNED; ROWS may come before it. -EAGAIN: the log
+     * is full, and its owner reports when it has space again. Any other status counts as -ENOMEM. After a failure the
+     * event does not happen; its caller tries again, or for a LEARNED does not. */
     int (*reserve)(void *owner, const struct shard_event *event) MUST_CHECK;
 
     /* Records an event that has happened. GONE, ADVANCE and ROWS have no reservation, because nothing can prevent them.

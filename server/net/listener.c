@@ -185,19 +185,6 @@ static void send_reply(struct handshake *h, const struct hello_reply *reply)
 
 /* --- judging a hello --- */
 
-/* Takes as long for a wrong token as for a right one. */
-static bool token_matches(const char *ours, const char *theirs)
-{
-    char a[sizeof((struct hello *)0)->token] = { 0 }, b[sizeof a] = { 0 };
-    unsigned difference = 0;
-
-    snprintf(a, sizeof a, "%s", ours);
-    snprintf(b, sizeof b, "%s", theirs);
-    for (size_t i = 0; i < sizeof a; i++)
-        difference |= (unsigned)(a[i] ^ b[i]);
-    return difference == 0;
-}
-
 static int refuse(struct hello_reply *reply, int status, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
 
@@ -250,16 +237,10 @@ static int check_identity(const struct listener_config *config, const struct hel
                           const struct access *cert, struct hello_reply *reply,
                           struct access *ret)
 {
-    const bool has_roles = config->tokens && config->tokens->n;
-    bool matches =
-        !has_roles && (!config->token[0] || token_matches(config->token, hello->token));
+    const bool matches = token_file_find(config->token, config->tokens, hello->token, ret);
 
-    *ret = cert ? *cert : (struct access){ .role = ACCESS_ALL };
-    for (uint32_t i = 0; has_roles && !cert && i < config->tokens->n; i++)
-        if (token_matches(config->tokens->items[i].token, hello->token)) {
-            matches = true;
-            *ret = config->tokens->items[i].access;
-        }
+    if (cert)
+        *ret = *cert;
     if (!cert && !matches)
         return refuse(reply, PS_EGREETING,
                       hello->token[0] ? "token: a wrong one (--token-file)"

@@ -44,8 +44,13 @@ void gate_seal(struct gate *g)
 {
     if (g->mode == GATE_SEALED)
         return;
-    g->sealed_at = g->mode == GATE_WAITS ? gate_acknowledged(g) : 0;
+    g->sealed_at = g->mode == GATE_WAITS && g->ack != TERMS_ACK_NO ? gate_held(g) : 0;
     g->mode = GATE_SEALED;
+}
+
+uint64_t gate_held(const struct gate *g)
+{
+    return g->ack == TERMS_ACK_DISK ? g->durable : g->received;
 }
 
 uint64_t gate_acknowledged(const struct gate *g)
@@ -54,5 +59,5 @@ uint64_t gate_acknowledged(const struct gate *g)
         return g->sealed_at;
     if (g->mode == GATE_OPEN || g->ack == TERMS_ACK_NO)
         return UINT64_MAX;
-    return g->ack == TERMS_ACK_DISK ? g->durable : g->received;
+    return gate_held(g);
 }

@@ -43,6 +43,9 @@ void gate_close(struct gate *g, uint64_t appended);
 void gate_open(struct gate *g);
 void gate_seal(struct gate *g);
 
+/* The standby has all up to this record, as --standby-ack counts: in memory, or on its disk. */
+uint64_t gate_held(const struct gate *g);
+
 /* All replies up to this record may go, as far as the standby is concerned. */
 uint64_t gate_acknowledged(const struct gate *g);
 

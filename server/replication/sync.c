@@ -52,7 +52,7 @@ static bool has_caught_up(const struct sync_shard *shards, uint32_t n, uint64_t 
 static bool has_joined(const struct sync_shard *shards, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (!shards[i].is_closed || shards[i].received < shards[i].closed_at)
+        if (!shards[i].is_closed || shards[i].held < shards[i].closed_at)
             return false;
     return true;
 }

@@ -37,7 +37,8 @@ enum sync_order {
 struct sync_shard {
     bool is_connected;
     bool is_closed; /* its gate waits */
-    uint64_t received, closed_at;
+    uint64_t held; /* what the standby has, as --standby-ack counts: gate_held() */
+    uint64_t closed_at;
     uint64_t heard_ms, caught_up_ms; /* 0: never */
 };
 

@@ -236,10 +236,10 @@ static size_t print(const struct terms *t, char *dst, size_t dst_bytes)
 {
     size_t n = (size_t)snprintf(
         dst, dst_bytes,
-        "psd terms 1\nhistory %016" PRIx64 "\ntimeline %" PRIu64
-        "\nrole %s\nin-sync %s\nack %s\npeer %s\nshards %" PRIu32 "\n",
+        "psd terms 2\nhistory %016" PRIx64 "\ntimeline %" PRIu64
+        "\nrole %s\nin-sync %s\nack %s\ndurable %s\npeer %s\nshards %" PRIu32 "\n",
         t->history, t->timeline, t->role == TERMS_PRIMARY ? "primary" : "standby",
-        t->in_sync ? "yes" : "no", ack_names[t->ack], t->peer[0] ? t->peer : "-", t->n_shards);
+        t->in_sync ? "yes" : "no", ack_names[t->ack], t->is_durable ? "yes" : "no", t->peer[0] ? t->peer : "-", t->n_shards);
 
     for (uint32_t i = 0; i < t->n; i++) {
         n += (size_t)snprintf(dst + n, dst_bytes - n, "term %" PRIu64, t->items[i].term);
@@ -279,15 +279,19 @@ static bool parse_head(char **text, struct terms *ret)
     static const char *const roles[] = { "primary", "standby" };
     static const char *const answers[] = { "no", "yes" };
     const char *history, *timeline, *peer, *shards;
-    size_t role, in_sync, ack;
+    size_t role, in_sync, ack, durable = 0;
+    bool is_old;
     uint64_t n_shards;
     char *end;
 
-    if (!file_text_line(text, "psd terms 1") || !(history = file_text_line(text, "history ")) ||
+    is_old = file_text_line(text, "psd terms 1") != NULL;
+    if ((!is_old && !file_text_line(text, "psd terms 2")) || !(history = file_text_line(text, "history ")) ||
         !(timeline = file_text_line(text, "timeline ")) ||
         !one_of(file_text_line(text, "role "), roles, COUNT_OF(roles), &role) ||
         !one_of(file_text_line(text, "in-sync "), answers, COUNT_OF(answers), &in_sync) ||
         !one_of(file_text_line(text, "ack "), ack_names, TERMS_ACK_END, &ack) ||
+        (!is_old && !one_of(file_text_line(text, "durable "), answers, COUNT_OF(answers),
+                            &durable)) ||
         !(peer = file_text_line(text, "peer ")) || !(shards = file_text_line(text, "shards ")))
         return false;
     if (number_read_u64(timeline, &ret->timeline) || number_read_u64(shards, &n_shards) ||
@@ -296,6 +300,7 @@ static bool parse_head(char **text, struct terms *ret)
     ret->history = strtoull(history, &end, 16);
     ret->role = role ? TERMS_STANDBY : TERMS_PRIMARY;
     ret->in_sync = in_sync;
+    ret->is_durable = durable;
     ret->ack = (enum terms_ack)ack;
     ret->n_shards = (uint32_t)n_shards;
     snprintf(ret->peer, sizeof ret->peer, "%s", strcmp(peer, "-") == 0 ? "" : peer);

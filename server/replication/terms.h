@@ -5,17 +5,20 @@
  * A term is a stretch of log that one primary wrote. Two members of one history that both have record n of one term
  * have the same records up to n. So terms_common() finds how much of two logs is equal without reading them.
  *
- *     psd terms 1
+ *     psd terms 2
  *     history 8f14e45fceea167a      random; another one with each timeline (log epoch)
  *     timeline 0                    the log epoch that these terms are of
  *     role primary                  or standby
  *     in-sync yes                   primary: no reply went out before the standby had its record
  *     ack got                       primary: what the standby acknowledged: no, got, disk
+ *     durable yes                   primary: no reply went out before its record was on this disk
  *     peer 10.0.0.2:7070            the other member; "-": none
  *     shards 2
  *     term 1 1 1                    its number, then the first record of each shard; oldest first
  *     term 2 5812 5790
  *     crc32c 0a1b2c3d               of all bytes before this line
+ *
+ * Files of version 1 do not say what was durable: that counts as no.
  */
 #ifndef SERVER_REPLICATION_TERMS_H
 #define SERVER_REPLICATION_TERMS_H
@@ -50,6 +53,7 @@ struct terms {
     enum terms_role role;
     enum terms_ack ack;
     bool in_sync;
+    bool is_durable;
     char peer[MESSAGE_ADDRESS_MAX]; /* "": none */
     uint32_t n_shards, n;
     struct terms_item
@@ -84,7 +88,7 @@ uint64_t terms_last(const struct terms *t);
  * two members that are promoted apart, each without a word of the other, do not begin the same one. */
 uint64_t terms_promoted(const struct terms *t, uint64_t random);
 
-/* Replaces history and list with those of `from`; role, peer, ack, in_sync and timeline stay. */
+/* Replaces history and list with those of `from`; what is this psd's own stays. */
 void terms_adopt(struct terms *t, const struct terms *from);
 
 /* The list as the body of FOLLOW and its reply (message_terms_bytes()), and back; terms_take() begins with history,

@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/memory.h"
 #include "server/core/lock_step.h"
 #include "server/core/table_admin.h"
+#include "server/requests/beat_learning.h"
 #include "server/requests/beat_suspects.h"
 #include "server/requests/deferred.h"
 #include "server/requests/job_share.h"
@@ -570,8 +572,12 @@ static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
     bool any = false;
     int result = message_read_beat(r->header, r->head, &beat), status;
 
+    if (!result && request_is_from_reader(r) && beat.has_learning)
+        return reply_status(d, r, beat_learning_take_reader(&d->context, r, &beat), &answer);
     if (!result)
         result = find_worker(d, r, &worker);
+    if (!result && beat.has_learning)
+        beat_learning_take(&d->context, r, worker, &beat);
     if (!result) {
         any = beat_suspects_report(shard_membership(d->config.shard), worker, &beat.suspects,
                                    r->now_ms);

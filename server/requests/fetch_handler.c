@@ -138,14 +138,17 @@ static void publish_gate(struct fetch_handler *f)
     atomic_store(&f->view.received, f->gate.received);
     atomic_store(&f->view.durable, f->gate.durable);
     atomic_store(&f->view.applied, f->gate.applied);
+    atomic_store(&f->view.held, gate_held(&f->gate));
     atomic_store(&f->view.closed_at, f->gate.closed_at);
     atomic_store(&f->view.caught_up_ms, f->gate.caught_up_ms);
     atomic_store(&f->view.is_closed, f->gate.mode != GATE_OPEN);
 }
 
-/* Once the gate is open, a claim says that the standby may not take over. */
+/* Once the gate is open, a claim says that the standby may not take over; once it is sealed, another psd serves. */
 static uint64_t alone_until_ms(const struct fetch_handler *f)
 {
+    if (f->gate.mode == GATE_SEALED)
+        return 0;
     if (!f->standby.takes_over || !f->is_in_sync || f->gate.mode != GATE_WAITS)
         return UINT64_MAX;
     return atomic_load(&f->view.sent_ms) + FETCH_HANDLER_ALONE_MS;
@@ -155,9 +158,7 @@ static uint64_t alone_until_ms(const struct fetch_handler *f)
 static void move_gate(struct fetch_handler *f) ON_SHARD
 {
     struct reply_queue *replies = replies_of(f);
-    const uint64_t loop_ms = uv_now(f->config.context->loop);
-    const bool shows_all =
-        reply_queue_shows_gone(replies) && reply_queue_is_current(replies, loop_ms);
+    const bool shows_all = reply_queue_shows_gone(replies) && reply_queue_is_current(replies);
 
     f->ring.keeps = f->gate.mode == GATE_WAITS;
     f->was_full = f->was_full || record_ring_is_full(&f->ring);
@@ -165,7 +166,7 @@ static void move_gate(struct fetch_handler *f) ON_SHARD
     reply_queue_set_standby(replies, gate_acknowledged(&f->gate));
     replies->alone_until_ms = alone_until_ms(f);
     f->has_moved = f->has_moved || (!shows_all && reply_queue_shows_gone(replies) &&
-                                    reply_queue_is_current(replies, loop_ms));
+                                    reply_queue_is_current(replies));
     if (f->was_full && !fetch_handler_is_full(f)) {
         f->was_full = false;
         replies->is_full = false;

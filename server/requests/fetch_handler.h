@@ -30,8 +30,8 @@
 #define FETCH_HANDLER_WAIT_MS_MAX 60000u
 #define FETCH_HANDLER_BYTES_DEFAULT (1u << 20)
 
-/* A standby takes over at the earliest 700 ms (--failover-after) after it has received a word of its primary. So a
- * primary counts from when it sent the newest word that was answered, and stops answering pulls before that. */
+/* A standby takes over at the earliest 600 ms (the least --failover-after) after it has received a word of its primary.
+ * So a primary counts from when it sent the newest word that was answered, and stops answering pulls before that. */
 #define FETCH_HANDLER_ALONE_MS 500u
 
 struct fetch_handler;
@@ -39,7 +39,7 @@ struct fetch_handler;
 /* Written by the shard's thread; read by any. Times are clock_mono_ms(). */
 struct fetch_view {
     _Atomic uint64_t appended, received, durable, applied; /* records */
-    _Atomic uint64_t closed_at, heard_ms, caught_up_ms;    /* gate.h */
+    _Atomic uint64_t held, closed_at, heard_ms, caught_up_ms; /* gate.h */
     _Atomic uint64_t sent_ms;      /* of the newest reply that the standby has, as it says */
     _Atomic uint64_t greater_term; /* that a fetch named; 0: none did */
     _Atomic uint64_t

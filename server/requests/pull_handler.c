@@ -209,7 +209,7 @@ static int answer(struct pull_handler *p, struct pending_pull *a) ON_SHARD
 static bool is_ready(const struct pull_handler *p, const struct worker *worker,
                      const struct pull *pull) ON_SHARD
 {
-    return reply_queue_is_current(p->request->replies, uv_now(p->request->loop)) &&
+    return reply_queue_is_current(p->request->replies) &&
            shard_pull_ready(p->request->shard, worker, pull) &&
            (!worker || reply_queue_shows_gone(p->request->replies));
 }
@@ -338,7 +338,7 @@ static void explain(struct pull_handler *p, const struct job *job, const struct 
         snprintf(dst, n_bytes, "min clock is %llu, needs %llu%s", (unsigned long long)min_clock,
                  (unsigned long long)needs, is_sync_point ? ", a sync point" : "");
 
-    if (!reply_queue_is_current(p->request->replies, uv_now(p->request->loop)))
+    if (!reply_queue_is_current(p->request->replies))
         snprintf(dst, n_bytes, "the standby does not answer, and may be the primary by now");
     else if (!reply_queue_shows_gone(p->request->replies))
         snprintf(dst, n_bytes, "a worker is gone, and the standby has not acknowledged that");

@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 
+#include "common/clock.h"
 #include "common/free_list.h"
 #include "common/thread_role.h"
 #include "server/admin/stats.h"
@@ -45,7 +46,7 @@ struct reply_queue {
         by_standby; /* acknowledged is the smaller one; UINT64_MAX: nothing is waited for */
     uint64_t
         gone; /* the newest record by which a worker was declared gone while a standby follows */
-    /* loop time, until which no other psd can serve these shards; UINT64_MAX: it is not to be asked */
+    /* Until then, by clock_mono_ms(), no other psd can serve these shards; UINT64_MAX: none can at all. */
     uint64_t alone_until_ms;
     struct queued_reply *first, **last; /* owned: waiting, by number */
     struct free_list pool;              /* owned: sent, for the next ones */
@@ -96,10 +97,11 @@ static inline bool reply_queue_shows_gone(const struct reply_queue *q)
     return q->gone <= q->by_standby;
 }
 
-/* False while another psd may be the primary by now: pulls wait, as what is here may be old. */
-static inline bool reply_queue_is_current(const struct reply_queue *q, uint64_t loop_ms)
+/* False while another psd may be the primary by now: pulls wait, as what is here may be old. Not by the loop's time:
+ * this process may have stood still within a turn. */
+static inline bool reply_queue_is_current(const struct reply_queue *q)
 {
-    return loop_ms <= q->alone_until_ms;
+    return q->alone_until_ms == UINT64_MAX || clock_mono_ms() <= q->alone_until_ms;
 }
 
 /* True if the log lets a push begin. */

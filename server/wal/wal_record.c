@@ -269,11 +269,34 @@ static void fields_rows(struct field_io *p, struct shard_event *e)
         borrowed(p, (const void **)&e->rows.touches, e->rows.n_keys);
 }
 
+static void fields_learned(struct field_io *p, struct shard_event *e,
+                           struct learning_report *report)
+{
+    uint32_t has_one_class = p->mode == FIELD_IO_READS ? 0 : report->has_one_class;
+
+    worker(p, &e->learned.worker);
+    u64(p, &e->learned.unix_ms);
+    u64(p, &report->samples);
+    u32(p, &report->steps);
+    raw(p, &report->loss, sizeof report->loss);
+    raw(p, &report->samples_per_s, sizeof report->samples_per_s);
+    raw(p, report->busy, sizeof report->busy);
+    u32(p, &report->n_validations);
+    raw(p, &report->auc, sizeof report->auc);
+    raw(p, &report->logloss, sizeof report->logloss);
+    u32(p, &has_one_class);
+    if (has_one_class > 1)
+        p->failed = true;
+    report->has_one_class = has_one_class != 0;
+    e->learned.report = report;
+}
+
 /* What an event points to: written from there, or read into it. */
 struct decode_targets {
     struct push *push;
     struct shard_file_table *table;
     struct membership_join *join;
+    struct learning_report *learned;
 };
 
 static const char *fields_event(struct field_io *p, struct shard_event *e,
@@ -306,6 +329,9 @@ static const char *fields_event(struct field_io *p, struct shard_event *e,
     case SHARD_EVENT_DROP:
         u32(p, &e->drop.id);
         break;
+    case SHARD_EVENT_LEARNED:
+        fields_learned(p, e, at->learned);
+        break;
     case SHARD_EVENT_TYPE_END:
         break;
     }
@@ -337,12 +363,15 @@ static void write_fields(struct field_io *p, const struct wal_record *record)
 {
     struct shard_event event = record->event;
     struct membership_join join = { 0 };
-    struct decode_targets at = { .join = &join };
+    struct learning_report learned = { 0 };
+    struct decode_targets at = { .join = &join, .learned = &learned };
 
     if (event.type == SHARD_EVENT_PUSH)
         at.push = (struct push *)(uintptr_t)event.push.push;
     if (event.type == SHARD_EVENT_JOIN)
         join = *event.join.join;
+    if (event.type == SHARD_EVENT_LEARNED)
+        learned = *event.learned.report;
     (void)fields_event(p, &event, &at, NULL);
     assert(!p->failed);
 }
@@ -423,7 +452,8 @@ const char *wal_record_decode(const uint8_t *src, size_t n_bytes,
                               struct wal_record_storage *storage, struct wal_record *ret,
                               size_t *ret_bytes, struct err *reason)
 {
-    const struct decode_targets at = { &storage->push, &storage->table, &storage->join };
+    const struct decode_targets at = { &storage->push, &storage->table, &storage->join,
+                                       &storage->learned };
     struct field_io p = { .mode = FIELD_IO_READS, .src = src, .at = N_BYTES_AT };
     const char *wrong = check(src, n_bytes, &p.end);
     uint32_t payload;

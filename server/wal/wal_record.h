@@ -27,6 +27,8 @@
  *                 n_keys u8 touches
  *     8 drop      u32 id: the table is dropped; its number is not given again
  *     9 spec      as a table's record: what the table's specification is from now on
+ *    10 learned   worker, u64 unix_ms, u64 samples, u32 steps, f32 loss, f32 samples_per_s, 6 u16 busy,
+ *                 u32 n_validations, f32 auc, f32 logloss, u32 has_one_class (proto/learning.h)
  *
  * text is u32 length with NUL, the characters, NUL, zeros up to a multiple of 4. worker is text job, u32 rank,
  * u64 incarnation.
@@ -54,7 +56,8 @@
     X(SHARD_EVENT_COMBINE, 6, "combine") \
     X(SHARD_EVENT_ROWS, 7, "rows")       \
     X(SHARD_EVENT_DROP, 8, "drop")       \
-    X(SHARD_EVENT_SPEC, 9, "spec")
+    X(SHARD_EVENT_SPEC, 9, "spec")       \
+    X(SHARD_EVENT_LEARNED, 10, "learned")
 
 struct wal_record {
     uint64_t number; /* wal_queue_append() gives it */
@@ -67,6 +70,7 @@ struct wal_record_storage {
     struct push push;
     struct shard_file_table table;
     struct membership_join join;
+    struct learning_report learned;
 };
 
 /* Static storage; "unknown" for what is none. */

@@ -23,7 +23,7 @@ struct endpoint {
     uint64_t n_inputs;
 };
 
-static const struct http_names no_names = { "", NULL };
+static const struct http_names no_names = { .self = "" };
 
 static void with_report(void *node, void (*use)(void *, const struct node_report *), void *arg)
 {

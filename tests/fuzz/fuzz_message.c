@@ -441,7 +441,11 @@ static void fill_message(enum frame_type type, union message *m)
         m->status_reply.suspects =
             (struct suspects){ 2, { { 1, 1700, 40, false }, { 3, 0, 0, false } } };
     if (type == FRAME_BEAT)
-        m->beat = (struct beat){ 12345, { 1, { { 1, 1700, 0, true } } } };
+        m->beat = (struct beat){ .clock = 12345,
+                                 .suspects = { 1, { { 1, 1700, 0, true } } },
+                                 .has_learning = true,
+                                 .learning = { .samples = 1 << 20, .steps = 40, .loss = 0.25f },
+                                 .job = "ads" };
     if (type == FRAME_LEAVE)
         m->clock = 12345;
     fill_replication(type, m);

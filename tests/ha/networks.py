@@ -16,11 +16,12 @@ def ip(*args, check=True):
 
 
 class Networks:
-    """`names` become hosts with addresses of their own; they reach each other, and nobody else."""
+    """`names` become hosts with addresses of their own; they reach each other, and nobody else. `booted`: those that are there, by a process in
+    their namespace."""
 
-    def __init__(self, names):
+    def __init__(self, names, subnet=SUBNET, booted=()):
         self.prefix = f"psd{os.getpid() % 100000}"
-        self.names = list(names)
+        self.names, self.subnet, self.booted = list(names), subnet, dict(booted)
         self.bridge = f"{self.prefix}bridge"
 
     def __enter__(self):
@@ -29,7 +30,7 @@ class Networks:
         ip("-n", self.bridge, "link", "add", "br0", "type", "bridge")
         ip("-n", self.bridge, "link", "set", "br0", "up")
         for i, name in enumerate(self.names, 1):
-            ip("netns", "add", self.namespace(name))
+            ip("netns", *(["attach", self.namespace(name), self.booted[name]] if name in self.booted else ["add", self.namespace(name)]))
             ip("link", "add", f"to{i}", "netns", self.bridge, "type", "veth", "peer", "name", "eth0", "netns", self.namespace(name))
             ip("-n", self.bridge, "link", "set", f"to{i}", "master", "br0", "up")
             ip("-n", self.namespace(name), "link", "set", "lo", "up")
@@ -46,7 +47,7 @@ class Networks:
         return f"{self.prefix}{name}"
 
     def address(self, name):
-        return f"{SUBNET}.{self.names.index(name) + 1}"
+        return f"{self.subnet}.{self.names.index(name) + 1}"
 
     def inside(self, name, *args):
         """The command line that runs `args` on this host."""

@@ -135,7 +135,7 @@ def test_of_two_psd_of_one_name_and_history_the_one_with_the_greater_term_serves
     first.start()
     first.await_ready()
     second = Member(tmp_path / "b", free_ports(1)[0], *first.flags)
-    shutil.copytree(first.data, second.data)
+    shutil.copytree(first.data, second.data, ignore=shutil.ignore_patterns("*.tmp"))
     second.start()
     second.await_ready()
     assert first.proc.wait(60) == 3

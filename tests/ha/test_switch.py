@@ -5,6 +5,7 @@ import os
 import signal
 import statistics
 import subprocess
+import time
 
 import pytest
 from counting import Counter
@@ -118,8 +119,10 @@ def test_with_etcd_a_standby_that_dies_gives_the_primary_back(pair, count, etcd,
 
 
 def test_a_standby_that_freezes_takes_over_when_it_wakes(pair):
+    """However long: what came meanwhile is read before the primary counts as silent."""
     p = pair("--durability", "fsync", *PATIENT)
     asked = hand_over_to_a_frozen_standby(p)
+    time.sleep(5.5)  # SHARD_FOLLOWER_SILENCE_MS
     p.standby.proc.send_signal(signal.SIGCONT)
     assert asked.wait(60) == 0, asked.stderr.read()
     p.primary, p.standby = p.standby, p.primary

@@ -2,13 +2,11 @@
 # Who is the primary, who is in sync and what may be acknowledged never depends on the time of day, which jumps: the sources of
 # that read the monotonic clock alone. What may stand there all the same is in `allowed`, with its reason.
 cd "$(dirname "$0")/../.." || exit 2
-# terms.c: a random number where the system has none. claim_..._takeover: when a standby took over by itself, for all machines; it makes
-# the next one wait longer, and decides about nothing else. The others: since when something lasts, for operators.
+# terms.c: a random number where the system has none. The others: when something was, or since when it lasts, for operators.
 allowed='^server/replication/terms\.c:.*number = clock_unix_ms\(\)
 ^server/standby_steps\.c:.*since_unix_ms = clock_unix_ms\(\)
 ^server/coordination\.c:.*away_unix_ms = clock_unix_ms\(\)
-^server/coordination\.c:.*claim_takeovers\(claim, clock_unix_ms\(\) / 1000\)
-^server/standby_fetch\.c:.*claim_add_takeover\(&claim, clock_unix_ms\(\) / 1000\)
+^server/coordination\.c:.*takeover_unix_ms = clock_unix_ms\(\)
 ^server/standby_server_report\.c:.*wait_since_unix_ms = clock_unix_ms\(\)'
 files=$(ls server/replication/*.[ch] server/cluster/*.[ch] server/standby*.[ch] server/coordination.[ch] server/shard_follower.[ch] \
     server/peer_query.[ch] server/requests/fetch_handler.[ch] server/requests/reply_queue.[ch] worker/client/group_watch.[ch])

@@ -54,8 +54,9 @@ struct fact fact_of(const struct shard_event *event, const struct push_history *
     case SHARD_EVENT_TABLE:
         fact.table = event->table.id;
         break;
-    case SHARD_EVENT_DROP: /* no schedule has an operator */
+    case SHARD_EVENT_DROP: /* no schedule has an operator, */
     case SHARD_EVENT_SPEC:
+    case SHARD_EVENT_LEARNED: /* or a trainer that reports */
         break;
     case SHARD_EVENT_JOIN:
         fact.rank = event->join.join->rank;
@@ -588,6 +589,7 @@ const char *model_apply(struct model *m, const struct fact *fact)
         return apply_rows(m, fact);
     case SHARD_EVENT_DROP:
     case SHARD_EVENT_SPEC:
+    case SHARD_EVENT_LEARNED:
     case SHARD_EVENT_TYPE_END:
         break;
     }

@@ -133,6 +133,28 @@ static void note_promise(struct pair_line *line, const struct shard_record *rec,
         line->promised[line->n_promised] = rec->history.facts[line->n_promised].id;
 }
 
+bool pair_await_promise(const struct node *n,
+                        void (*run)(void *owner, uint64_t number, void *data), void *owner)
+{
+    struct world *w = n->world;
+
+    if (w->on_promise)
+        return false;
+    w->on_promise = run;
+    w->on_promise_owner = owner;
+    w->promising = n;
+    return true;
+}
+
+static void note_awaited(struct world *w, const struct shard_record *rec)
+{
+    if (!w->on_promise || w->is_calm || node_of_record(w, rec) != w->promising)
+        return;
+    events_in(&machine.events, dice_roll(&w->dice, 300), w->on_promise, w->on_promise_owner, 0,
+              NULL);
+    w->on_promise = NULL;
+}
+
 void pair_promised(struct world *w, struct shard_record *rec, uint64_t number)
 {
     struct pair_line *line = &w->lines[rec->shard];
@@ -156,15 +178,39 @@ void pair_promised(struct world *w, struct shard_record *rec, uint64_t number)
                    "said to be in sync",
                    rec->shard, (unsigned long long)number,
                    (unsigned long long)standby_has(w, rec));
+    if (number > line->n_promised)
+        note_awaited(w, rec);
     note_promise(line, rec, number);
+}
+
+void pair_says_in_sync(struct node *n)
+{
+    struct world *w = n->world;
+
+    for (uint32_t i = 0; n->other && i < w->plan.shards_per_node; i++) {
+        const struct shard_record *rec = node_record(n, i), *other = other_of(w, rec);
+        const struct pair_line *line = &w->lines[rec->shard];
+        const uint64_t has = greater(other->received, other->history.n);
+
+        if (!line->is_given_up && rec == w->records[rec->shard] && has < line->n_promised)
+            world_fail(w,
+                       "shard %u: the standby is said to be in sync, and has %llu of %llu "
+                       "records that were promised",
+                       rec->shard, (unsigned long long)has,
+                       (unsigned long long)line->n_promised);
+    }
 }
 
 void pair_pulled(struct world *w, struct shard_record *rec)
 {
     const struct history *h = &rec->history;
 
-    if (w->lines[rec->shard].is_given_up || rec != w->records[rec->shard] ||
-        !says_in_sync(w, node_of_record(w, rec)))
+    if (w->lines[rec->shard].is_given_up)
+        return;
+    if (rec != w->records[rec->shard])
+        world_fail(w, "shard %u: a pull is answered, and the other member is the primary",
+                   rec->shard);
+    if (!says_in_sync(w, node_of_record(w, rec)))
         return;
     for (uint64_t i = standby_has(w, rec); i < h->n; i++)
         if (h->facts[i].type == SHARD_EVENT_GONE)
@@ -215,6 +261,28 @@ static void check_serves(struct world *w, struct shard_record *rec)
     line->n_promised = has;
 }
 
+static void on_death(void *owner, uint64_t is_power_cut, void *data)
+{
+    const struct node *n = owner;
+
+    (void)data;
+    if (!n->world->is_calm)
+        node_kill(owner, is_power_cut);
+}
+
+/* What a promotion relies on is there in memory, and perhaps not yet on a disk. */
+static void plan_deaths(struct node *n)
+{
+    struct dice d = dice_of(n->world->plan.seed, 200 + n->world->n_promotions);
+
+    if (!n->world->plan.pairs.dies_soon || n->world->is_calm)
+        return;
+    for (int i = 0; i < 2; i++, n = n->other)
+        if (dice_once_in(&d, 2))
+            events_in(&machine.events, dice_from(&d, 100, 60000), on_death, n,
+                      dice_once_in(&d, 2), NULL);
+}
+
 static void lead(struct world *w, struct shard_record *rec)
 {
     struct shard_record *before = w->records[rec->shard], *other = other_of(w, rec);
@@ -247,6 +315,8 @@ void pair_serves(struct node *n)
         return;
     }
     n->served = n->term;
+    if (!node_leads(n))
+        plan_deaths(n);
     for (uint32_t i = 0; i < w->plan.shards_per_node; i++) {
         check_serves(w, node_record(n, i));
         lead(w, node_record(n, i));

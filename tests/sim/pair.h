@@ -33,6 +33,13 @@ void pair_recorded(struct world *w, struct shard_record *rec, struct fact *fact)
 /* A reply leaves that relies on all up to this record. */
 void pair_promised(struct world *w, struct shard_record *rec, uint64_t number);
 
+/* Its TERMS says that the standby is in sync. */
+void pair_says_in_sync(struct node *n);
+
+/* `run` is called once, as an event, soon behind the next promise of this primary. False: another one is awaited. */
+bool pair_await_promise(const struct node *n,
+                        void (*run)(void *owner, uint64_t number, void *data), void *owner);
+
 /* A worker's pull is answered. */
 void pair_pulled(struct world *w, struct shard_record *rec);
 

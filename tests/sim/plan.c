@@ -192,7 +192,7 @@ static void make_pairs(struct plan *p, struct dice d)
     pairs->names_cluster = !dice_once_in(&d, 4);
     pairs->ack = ack < 1 ? TERMS_ACK_NO : ack < 7 ? TERMS_ACK_GOT : TERMS_ACK_DISK;
     pairs->patience_ms = (uint32_t)dice_from(&d, 200, 800);
-    pairs->failover_ms = (uint32_t)dice_from(&d, 300, 700);
+    pairs->failover_ms = (uint32_t)dice_from(&d, 600, 900);
     pairs->ring_bytes = 1u << dice_from(&d, 10, 16);
     pairs->log_max_bytes = 1u << dice_from(&d, 10, 20);
     pairs->n_pauses = some(&d, 3);
@@ -205,6 +205,17 @@ static void make_pairs(struct plan *p, struct dice d)
     /* To be in sync takes a while, and the job is to go on then. */
     p->compute_us = (uint32_t)dice_from(&d, 20000, 200000);
     p->span_us = 300000 + p->n_steps * (4 * p->network_us + p->compute_us);
+}
+
+/* The same. */
+static void make_changes(struct plan_pairs *pairs, struct dice d)
+{
+    if (!pairs->has_standby)
+        return;
+    pairs->n_severed = pairs->coordinated ? some(&d, 2) : 0;
+    pairs->n_switches = some(&d, 2);
+    pairs->fetch_bytes = dice_once_in(&d, 2) ? 0 : 1u << dice_from(&d, 6, 12);
+    pairs->dies_soon = dice_once_in(&d, 3);
 }
 
 void plan_go_on(struct plan *p)
@@ -233,6 +244,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_pulls(p, dice_of(seed, 11));
     make_whole_tables(p, dice_of(seed, 13));
     make_pairs(p, dice_of(seed, 20));
+    make_changes(&p->pairs, dice_of(seed, 22));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -327,10 +339,12 @@ static void print_pairs(const struct plan_pairs *p, FILE *to)
     fprintf(to,
             "standbys of nodes 0x%x%s, ack %s, patience %u ms, failover %u ms, ring %u, log %u "
             "bytes; %u pauses, %u links, %u promotions (%u lossy), %u double deaths, %u "
-            "outages\n",
+            "outages, %u severed, %u switches%s, fetches of %u bytes\n",
             p->has_standby, p->coordinated ? ", coordinated" : "", ack_modes[p->ack],
             p->patience_ms, p->failover_ms, p->ring_bytes, p->log_max_bytes, p->n_pauses,
-            p->n_links, p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages);
+            p->n_links, p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages,
+            p->n_severed, p->n_switches, p->dies_soon ? ", deaths behind promotions" : "",
+            p->fetch_bytes);
 }
 
 void plan_print(const struct plan *p, FILE *to)

@@ -214,10 +214,42 @@ static struct node *any_member(struct schedule *s)
     return n;
 }
 
-/* As SIGSTOP does it, or a machine that is moved. */
-static void on_pause(struct schedule *s)
+/* What is to be done to a pair once its standby is in sync: before, little relies on it. n: its primary. */
+struct pair_fault {
+    struct schedule *schedule;
+    void (*run)(struct schedule *s, struct node *n);
+    struct node *primary;
+};
+
+static void when_in_sync(void *owner, uint64_t n_tries, void *data)
 {
-    const struct node *n = any_member(s);
+    struct pair_fault *f = owner;
+    struct node *n = any_member(f->schedule);
+
+    (void)data;
+    n = node_leads(n) ? n : n->other;
+    if (n->process && !n->is_held && n->is_in_sync) {
+        f->run(f->schedule, n);
+        free(f);
+    } else if (n_tries < 60) {
+        events_in(&machine.events, 50000, when_in_sync, f, n_tries + 1, NULL);
+    } else {
+        free(f);
+    }
+}
+
+static void in_sync(struct schedule *s, void (*run)(struct schedule *s, struct node *n))
+{
+    struct pair_fault *f = malloc(sizeof *f);
+
+    assert(f);
+    *f = (struct pair_fault){ s, run, NULL };
+    when_in_sync(f, 0, NULL);
+}
+
+/* As SIGSTOP does it, or a machine that is moved. */
+static void pause_one(struct schedule *s, struct node *n)
+{
     uint64_t for_us = dice_from(&s->pair_dice, 50000, 2500000);
 
     if (!n->process)
@@ -227,19 +259,24 @@ static void on_pause(struct schedule *s)
     process_freeze(n->process, for_us);
 }
 
+static void on_pause(struct schedule *s)
+{
+    if (dice_once_in(&s->pair_dice, 2))
+        in_sync(s, pause_one);
+    else
+        pause_one(s, any_member(s));
+}
+
 static uint32_t number_of(const struct node *n)
 {
     return n->index + 10 * n->member;
 }
 
 /* Whoever of both dials the other one. */
-static void on_link(struct schedule *s)
+static void hold_link(struct schedule *s, const struct node *n, unsigned directions,
+                      uint64_t for_us)
 {
-    struct dice *d = &s->pair_dice;
-    const struct node *n = any_member(s);
-    unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER);
-    uint64_t for_us = dice_from(d, 50000, 3000000);
-    bool is_reset = dice_once_in(d, 2);
+    bool is_reset = dice_once_in(&s->pair_dice, 2);
 
     world_trace(&s->world, "members of node %u: nothing passes%s for %llu us%s", n->index,
                 directions == PATH_TO_NODE      ? " one way"
@@ -254,19 +291,85 @@ static void on_link(struct schedule *s)
     }
 }
 
+static void hold_one(struct schedule *s, struct node *n)
+{
+    struct dice *d = &s->pair_dice;
+    unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER);
+
+    hold_link(s, n, directions, dice_from(d, 50000, 3000000));
+}
+
+static void on_link(struct schedule *s)
+{
+    if (dice_once_in(&s->pair_dice, 2))
+        in_sync(s, hold_one);
+    else
+        hold_one(s, any_member(s));
+}
+
+/* Off from the other member and from the coordination service, though not from workers. */
+static void sever(struct schedule *s, struct node *n)
+{
+    uint64_t for_us = dice_from(&s->pair_dice, 500000, 3000000);
+
+    world_trace(&s->world, "node %u%s is severed", n->index, n->member ? "'" : "");
+    /* What was held may come before it can hear of the service. */
+    hold_link(s, n, (unsigned)dice_from(&s->pair_dice, 1, PATH_TO_NODE | PATH_TO_DIALLER),
+              dice_from(&s->pair_dice, for_us / 4, for_us));
+    coord_hold(n->process, for_us);
+}
+
+static void on_severed(struct schedule *s)
+{
+    in_sync(s, sever);
+}
+
 static void on_death(void *owner, uint64_t is_power_cut, void *data)
 {
     (void)data;
     node_kill(owner, is_power_cut);
 }
 
-static void on_double_death(struct schedule *s)
+static void both_die(struct schedule *s, struct node *n)
 {
-    struct node *n = any_member(s);
-
     for (int i = 0; i < 2; i++, n = n->other)
         events_in(&machine.events, dice_roll(&s->pair_dice, 5000), on_death, n,
                   dice_once_in(&s->pair_dice, 2), NULL);
+}
+
+static void on_promise(void *pair_fault, uint64_t number, void *data)
+{
+    struct pair_fault *f = pair_fault;
+
+    (void)number;
+    (void)data;
+    f->run(f->schedule, f->primary);
+    free(f);
+}
+
+/* When it next promises something: that is in memory, and perhaps not yet on a disk. */
+static void at_promise(struct schedule *s, struct node *n,
+                       void (*run)(struct schedule *s, struct node *n))
+{
+    struct pair_fault *f = malloc(sizeof *f);
+
+    assert(f);
+    *f = (struct pair_fault){ s, run, n };
+    if (s->world.is_calm || !pair_await_promise(n, on_promise, f))
+        free(f);
+}
+
+static void both_die_at_promise(struct schedule *s, struct node *n)
+{
+    at_promise(s, n, both_die);
+}
+
+static void on_double_death(struct schedule *s)
+{
+    if (dice_once_in(&s->pair_dice, 2))
+        in_sync(s, both_die_at_promise);
+    else
+        both_die(s, any_member(s));
 }
 
 static void on_outage(struct schedule *s)
@@ -291,14 +394,13 @@ struct promotion {
 static void promote(void *owner)
 {
     const struct promotion *p = owner;
-    const struct process *process = p->to->process;
     const char *words = p->is_lossy ? "the-other-is-dead accept-loss" : "the-other-is-dead";
     int status = -EAGAIN;
     struct err err = { 0 };
     char address[24];
 
     node_address(p->to, address);
-    for (int i = 0; i < 20 && status && process && p->to->process == process; i++) {
+    for (int i = 0; i < 20 && status; i++) {
         char *json = NULL;
 
         status = ps_admin(address, "", "promote",
@@ -324,8 +426,11 @@ static void on_promoted(void *owner)
 
 static void start_promotion(struct schedule *s, bool is_lossy, struct node *leader)
 {
-    struct promotion *p = malloc(sizeof *p);
+    struct promotion *p;
 
+    if (!leader->process || leader->is_held)
+        return;
+    p = malloc(sizeof *p);
     assert(p);
     *p = (struct promotion){ s, leader, leader->other, is_lossy };
     leader->is_held = true;
@@ -335,23 +440,54 @@ static void start_promotion(struct schedule *s, bool is_lossy, struct node *lead
     process_start("operator", NULL, promote, on_promoted, p)->node = UINT32_MAX;
 }
 
-/* Once the primary says that its standby is in sync. */
-static void promote_when(void *owner, uint64_t n_tries, void *data)
+/* The one that is promoted has died, too, and what it had in memory is gone. */
+static void restart_and_promote(struct schedule *s, struct node *n)
 {
-    struct schedule *s = owner;
-    struct node *n = any_member(s);
+    node_kill(n->other, dice_once_in(&s->pair_dice, 2));
+    start_promotion(s, false, n);
+}
 
-    (void)data;
-    n = node_leads(n) ? n : n->other;
-    if (n->says_in_sync && n->process && !n->is_held && n->other->process)
+static void promote_other(struct schedule *s, struct node *n)
+{
+    if (dice_once_in(&s->pair_dice, 3))
+        at_promise(s, n, restart_and_promote);
+    else
         start_promotion(s, false, n);
-    else if (n_tries < 60)
-        events_in(&machine.events, 50000, promote_when, s, n_tries + 1, NULL);
 }
 
 static void on_promotion(struct schedule *s)
 {
-    promote_when(s, 0, NULL);
+    in_sync(s, promote_other);
+}
+
+static void switch_over(void *owner)
+{
+    const struct node *n = owner;
+    char address[24], *json = NULL;
+    struct err err = { 0 };
+    int status;
+
+    node_address(n, address);
+    status = ps_admin(address, "", "switch", "", 60000, &json, &err);
+    world_trace(n->world, "an operator hears of the switch of node %u: %s", n->index,
+                status ? err.text : "done");
+    free(json);
+}
+
+static void on_switched(void *owner)
+{
+    (void)owner;
+}
+
+static void start_switch(struct schedule *s, struct node *n)
+{
+    (void)s;
+    process_start("operator", NULL, switch_over, on_switched, n)->node = UINT32_MAX;
+}
+
+static void on_switch(struct schedule *s)
+{
+    in_sync(s, start_switch);
 }
 
 static void on_lossy_promotion(struct schedule *s)
@@ -424,6 +560,8 @@ static void plan_all_faults(struct schedule *s)
     plan_faults(s, p->pairs.n_outages, on_outage);
     plan_faults(s, p->pairs.n_promotions, on_promotion);
     plan_faults(s, p->pairs.n_lossy, on_lossy_promotion);
+    plan_faults(s, p->pairs.n_severed, on_severed);
+    plan_faults(s, p->pairs.n_switches, on_switch);
     events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
 

@@ -400,7 +400,7 @@ static void wait_for_work(struct loop *l)
         due_us = timer->due_ms > 1000 ? (timer->due_ms - 1000) * 1000 : 0;
     if (has_work(l))
         fiber_sleep(dice_roll(&machine.dice, BUSY_US));
-    else
+    else if (is_alive(l)) /* a turn may have ended the last of it */
         (void)fiber_wait(due_us);
 }
 
@@ -418,7 +418,8 @@ int uv_run(uv_loop_t *loop, uv_run_mode mode)
         run_all(l, UV_IDLE);
         if (machine.on_turn)
             machine.on_turn(l->process);
-        wait_for_work(l);
+        if (is_alive(l)) /* what has ended may have been the last */
+            wait_for_work(l);
         l->now_ms = machine_ms();
         run_all(l, UV_PREPARE);
         poll(l);

@@ -86,6 +86,10 @@ struct world {
     uint32_t n_old_nodes;
     uint64_t n_promotions,
         n_dead; /* dead: workers that were declared so, as where a pair was away for longer than a lease */
+    /* What is to go wrong when a reply is next promised by the primary of a pair (pair.h); NULL: nothing. */
+    void (*on_promise)(void *owner, uint64_t number, void *data);
+    void *on_promise_owner;
+    const struct node *promising; /* borrowed */
     struct client *clients;
     int die_loses_power; /* who dies in an operation of its disk loses its power, too: 1, 0; -1: by dice */
     bool is_calm;   /* nothing goes wrong any more */

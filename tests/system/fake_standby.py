@@ -23,6 +23,42 @@ def read_terms(body, n_shards):
     return out
 
 
+class Peer:
+    """Listens where the standby is said to be, and answers each question of who the primary is as answers(n) says: a group's term and
+    primary, or None: it knows of no group. n is 1, 2, ..."""
+
+    def __init__(self, address, answers):
+        self.address, self.answers, self.n = address, answers, 0
+        host, port = address.split(":")
+        self.listener = socket.create_server((host, int(port)))
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection:
+                self.n += 1
+                answer = self.answers(self.n)
+                group = wire.head((1, answer[0]), (2, answer[1])) if answer else None
+                connection.settimeout(10)
+                try:
+                    connection.recv(4096)
+                    connection.sendall(wire.frame("hello_reply", wire.head(
+                        (3, 1), (4, self.address), (6, 2), (7, 5), (8, 1 << 20), *([(9, group)] if group else []), (10, 1))))
+                    connection.recv(4096)
+                except OSError:
+                    pass
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+
+
 class Refused(Exception):
     def __init__(self, status, text):
         super().__init__(f"{status}: {text}")
@@ -53,6 +89,7 @@ class Standby:
         self.main = None
         self.threads, self.stops, self.clients = [], threading.Event(), []
         self.failures = []
+        self.writes = True  # what it gets is on its disk
 
     def last(self):
         return [f + len(r) - 1 for f, r in zip(self.first, self.records)]
@@ -140,7 +177,7 @@ class Standby:
     def _run(self, i):
         try:
             while not self.stops.is_set():
-                self.fetch(self.clients[i], i, wait_ms=200)
+                self.fetch(self.clients[i], i, wait_ms=200, durable=None if self.writes else 0)
         except (wire.Closed, socket.timeout, OSError) as e:
             self.failures.append(e)
         except Refused as e:

@@ -7,11 +7,12 @@ import select
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import pytest
 import wire
-from conftest import eventually
+from conftest import BIN, eventually
 from hostile import bomb
 from wire import floats
 
@@ -445,7 +446,17 @@ def test_no_assigned_state_makes_weights_infinite(start_psd):
         assert client.push([], b"", table=table, seq=9, tick=False, op=wire.ASSIGN_STATE, steps=9).status == 0
 
 
-def test_pages_open_to_other_machines_are_warned_of(start_psd):
-    assert "http: other machines reach 0.0.0.0:0" in start_psd("--shards", "1", "--http", "0.0.0.0:0").log()
-    for flags in ("--http", "127.0.0.1:0"), ("--http", "0.0.0.0:0", "--insecure"):
-        assert "other machines reach" not in start_psd("--shards", "1", *flags).log()
+def test_pages_open_to_other_machines_want_a_token(start_psd):
+    flags = [BIN / "psd", "--listen", "127.0.0.1:0", "--shards", "1", "--http", "0.0.0.0:0"]
+    refused = subprocess.run(flags, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2 and "http: other machines reach 0.0.0.0:0" in refused.stderr
+    for more in ("--http", "127.0.0.1:0"), ("--http", "0.0.0.0:0", "--insecure"):
+        start_psd("--shards", "1", *more)
+    guarded = start_psd("--shards", "1", "--http", "0.0.0.0:0", "--token", "open sesame")
+    url = "http://127.0.0.1:" + guarded.http.rpartition(":")[2]
+    with pytest.raises(urllib.error.HTTPError) as failed:
+        urllib.request.urlopen(url + "/stats", timeout=60)
+    assert failed.value.code == 401 and b"a token of --token-file is wanted" in failed.value.read()
+    ask = urllib.request.Request(url + "/stats", headers={"Authorization": "Bearer open sesame"})
+    assert urllib.request.urlopen(ask, timeout=60).status == 200
+    assert urllib.request.urlopen(url + "/healthz", timeout=60).status == 200

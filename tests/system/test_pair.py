@@ -99,6 +99,17 @@ def check(pushers):
         p.check([q for q in pushers if q is not p and q.shard == p.shard])
 
 
+def fail_over(primary, standby, pushers):
+    """The primary dies, the standby is promoted, and has all that was acknowledged."""
+    primary.kill()
+    for p in pushers:
+        p.client.close()
+    standby.promote()
+    for p in pushers:
+        p.connect(standby)
+    check(pushers)
+
+
 @pytest.mark.timeout(60 + 30 * ROUNDS)
 @pytest.mark.parametrize("durability", ["fsync", "async"])
 def test_what_was_acknowledged_survives_kill_9_of_the_primary_and_is_applied_once(pair, durability):
@@ -161,13 +172,7 @@ def test_a_standby_that_was_killed_goes_on_without_a_copy(pair):
         standby.in_sync()
         assert "has to be copied" not in standby.log(), standby.log()
     check(pushers)
-    primary.kill()
-    for p in pushers:
-        p.client.close()
-    standby.promote()
-    for p in pushers:
-        p.connect(standby)
-    check(pushers)
+    fail_over(primary, standby, pushers)
 
 
 @pytest.mark.timeout(240)
@@ -204,13 +209,7 @@ def test_a_checkpoint_and_the_log_behind_it_are_copied(pair):
     standby.in_sync()
     standby.says("copied ")
     check(pushers)
-    primary.kill()
-    for p in pushers:
-        p.client.close()
-    standby.promote()
-    for p in pushers:
-        p.connect(standby)
-    check(pushers)
+    fail_over(primary, standby, pushers)
     for p in pushers:
         p.client.close()
     standby.kill()

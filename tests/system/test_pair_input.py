@@ -16,7 +16,7 @@ import checkpoint
 import wire
 from conftest import eventually
 from test_durability import N_SHARDS, N_WORKERS, Pusher
-from test_pair import SEED, Member, check, pair, push_until, standby_of, two  # noqa: F401
+from test_pair import SEED, Member, check, fail_over, pair, push_until, standby_of, two  # noqa: F401
 from training import free_ports
 
 # --- another program on the port ---
@@ -272,13 +272,7 @@ def test_damage_on_the_way_is_noticed_and_it_goes_on_by_itself(pair):
     assert len([line for line in standby.lines if " warn " in line]) <= 8, standby.log()
     assert push_until(pushers, time.monotonic() + 0.1, rng, n_min=20)
     check(pushers)
-    primary.kill()
-    for p in pushers:
-        p.client.close()
-    standby.promote()
-    for p in pushers:
-        p.connect(standby)
-    check(pushers)
+    fail_over(primary, standby, pushers)
     proxy.close()
 
 
@@ -344,13 +338,7 @@ def test_a_full_disk_of_the_standby(pair, small_disk):
     standby.in_sync()
     assert push_until(pushers, time.monotonic() + 0.2, rng, n_min=20)
     check(pushers)
-    primary.kill()
-    for p in pushers:
-        p.client.close()
-    standby.promote()
-    for p in pushers:
-        p.connect(standby)
-    check(pushers)
+    fail_over(primary, standby, pushers)
 
 
 def test_a_full_disk_of_the_primary(pair, small_disk):
@@ -365,13 +353,7 @@ def test_a_full_disk_of_the_primary(pair, small_disk):
     assert push_until(pushers, time.monotonic() + 1, rng, n_min=20)
     standby.in_sync()
     check(pushers)
-    primary.kill()
-    for p in pushers:
-        p.client.close()
-    standby.promote()
-    for p in pushers:
-        p.connect(standby)
-    check(pushers)
+    fail_over(primary, standby, pushers)
 
 
 # --- rows that differ ---
@@ -423,13 +405,7 @@ def test_a_row_of_the_standby_that_differs_is_found_and_all_is_copied_anew(pair)
     found = primary.admin("status")["replication"]
     assert found["differences"] == 1 and found["in_sync"], found
     assert push_until(pushers, time.monotonic() + 0.2, rng, n_min=20)
-    primary.kill()
-    for p in pushers:
-        p.client.close()
-    standby.promote()
-    for p in pushers:
-        p.connect(standby)
-    check(pushers)
+    fail_over(primary, standby, pushers)
 
 
 def test_another_libm_is_logged_by_both(pair):

@@ -1,6 +1,7 @@
 """Commands that ask all nodes of a cluster at once, and name each that does not answer."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 import pytest
 import wire
 from conftest import BIN, eventually
+from test_pair import pair, standby_of  # noqa: F401
 from training import free_ports
 from wire import floats
 
@@ -93,3 +95,43 @@ def test_frozen_nodes_cost_one_deadline_together(nodes):
     assert got.returncode == 1 and got.stdout.startswith("cluster of 3 nodes: 1 answer, 1 are ready; ")
     assert [line.split(":")[1] for line in got.stderr.splitlines()] == [" node 1", " node 2"] and "no answer for 3000 ms" in got.stderr
     assert took < 5.9  # not one behind the other
+
+
+def test_a_node_whose_standby_serves_now_is_shown_and_the_other_member_named(pair):
+    names = ["first", "second", "standby"]
+    first, second, standby = (f"127.0.0.1:{pair.port(name)}" for name in names)
+    nodes = [pair(name, "--cluster", f"{first},{second}", "--node", str(i)) for i, name in enumerate(names[:2])]
+    for node in nodes:
+        node.await_ready()
+    other = standby_of(pair, "standby", "second")
+    other.in_sync()
+    assert psctl(nodes[1], "switch").returncode == 0
+    nodes[1].in_sync()  # as the standby
+    says = f"psctl: node 1: {second} is a standby now, of {standby}, which is shown\n"
+    for command in ("status", "tables", "workers", "why"):
+        got = psctl(nodes[0], command)
+        assert (got.returncode, got.stderr) == (0, says), command
+    shown = json.loads(psctl(nodes[0], "status", "--json").stdout)["nodes"]
+    assert [node["address"] for node in shown] == [first, standby]
+    assert psctl(nodes[1], "status", "--node", "1").stderr == ""  # that one is meant itself
+    other.kill()
+    assert "does not answer" in psctl(nodes[0], "status").stderr
+@pytest.mark.parametrize("columns", [80, 120])
+def test_what_is_shown_fits_the_terminal(nodes, columns):
+    for command in (["status"], ["cluster"], ["tables"], ["workers"], ["jobs"], ["why"], ["config"], ["latency", "--every", "200ms"],
+                    ["doctor", "--every", "200ms"], ["top", "--count", "1", "--every", "200ms"], ["watch", "status", "--count", "1"], ["checkpoint"]):
+        got = subprocess.run([str(BIN / "psctl"), *command, "--server", f"127.0.0.1:{nodes[0].port}"], capture_output=True, text=True, timeout=120,
+                             env={**os.environ, "COLUMNS": str(columns)})
+        assert got.returncode == 0, got.stderr
+        assert [line for line in got.stdout.splitlines() if len(line) > columns] == [], command
+
+
+def test_each_command_that_asks_has_json(nodes):
+    for command in (["status"], ["cluster"], ["tables"], ["workers"], ["jobs"], ["why"], ["config"], ["latency", "--every", "200ms"],
+                    ["doctor", "--every", "200ms"], ["checkpoint"], ["row", "criteo/emb", str(wire.keys_of(0, 3, 1)[0])]):
+        json.loads(ask(nodes[0], *command, "--json"))
+    for command in (["top"], ["watch", "status"]):  # a line each time
+        lines = ask(nodes[0], *command, "--json", "--count", "2", "--every", "200ms").splitlines()
+        assert [set(json.loads(line)) >= {"nodes"} for line in lines] == [True, True]
+    shards = json.loads(ask(nodes[0], "top", "--json", "--count", "1", "--every", "200ms"))["shards"]
+    assert [shard["rows_per_s"] for shard in shards] == [0, 0, 0]

@@ -33,10 +33,11 @@ def client(folder, role):
 
 
 class Node:
-    def __init__(self, tmp, address, folder, *more):
+    def __init__(self, tmp, address, folder, *more, keep=True):
         self.log = open(tmp / f"psd-{address.split(':')[1]}.log", "w+")
-        self.process = subprocess.Popen([str(BIN / "psd"), f"--listen={address}", "--shards=1", "--tls=on",
-                                         *client(folder, "node"), *more], stderr=self.log, stdout=self.log)
+        usual = ["--tls=on", *client(folder, "node")] if keep else []
+        self.process = subprocess.Popen([str(BIN / "psd"), f"--listen={address}", "--shards=1", *usual, *more], stderr=self.log,
+                                        stdout=self.log)
 
     def wait_for(self, words, timeout_s=60):
         """The log has these words."""
@@ -154,4 +155,135 @@ def test_certificates_are_read_again_and_a_bad_file_changes_nothing(tmp_path, fo
     assert openssl.returncode != 0
     node.wait_for("the peer offers no TLS 1.3")
     assert re.search("refused: this port speaks TLS", node.text())
+    node.stop()
+
+
+# --- what each program says when the two ends do not fit ---
+
+ROOT = DATA.parents[2]
+
+
+def make_cert(folder, name, role, ca="ca", days=30, host="127.0.0.1"):
+    """With openssl, as one's own CA would: NAME.pem and NAME.key. Days below 0: it has expired."""
+    names = f"subjectAltName=URI:psd://psd/{role},{'IP' if host[0].isdigit() else 'DNS'}:{host}"
+    (folder / "names").write_text(f"{names}\nextendedKeyUsage=serverAuth,clientAuth\n")
+    for step in (["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+                  "-keyout", f"{name}.key", "-out", "csr"],
+                 ["x509", "-req", "-in", "csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-days", str(days), "-extfile", "names",
+                  "-out", f"{name}.pem"]):
+        made = run("openssl", *step, cwd=folder)
+        assert made.returncode == 0, made.stderr
+
+
+def ids(folder, name, ca="ca"):
+    if name is None:
+        return []
+    return [f"--tls-ca={folder}/{ca}.pem", *([f"--tls-cert={folder}/{name}.pem", f"--tls-key={folder}/{name}.key"] if name else [])]
+
+
+PYTHON = """
+import sys, psd
+options = {name.replace("-", "_"): value for name, value in (a[2:].split("=", 1) for a in sys.argv[2:])}
+psd.connect(f"psd://{sys.argv[1]}", job="census", connect_timeout="2s", **options)
+"""
+PROGRAMS = {
+    "psctl": lambda at, flags: run(BIN / "psctl", "status", f"--server={at}", *flags),
+    "psbench": lambda at, flags: run(BIN / "psbench", "pull", f"--server={at}", "--seconds=1", *flags),
+    "psworker": lambda at, flags: run(BIN / "psworker", "train", f"--servers={at}", "--job=census", CONFIG, f"--data={DATA}",
+                                      "--epochs=1", "--connect-timeout=2s", *flags),
+    "python": lambda at, flags: run("/usr/bin/python3", "-c", PYTHON, at, *flags, env={
+        **os.environ, "PYTHONPATH": str(ROOT / "worker/python"), "PSD_LIBRARY": str(BIN.parent / "lib/libpsd.so.1")}),
+}
+# The node's certificate (None: it is plain), the client's ("": it shows none), its CA; what the client says, and what the node logs.
+MISFITS = [
+    ("node", None, "ca", "this port speaks TLS", "this port speaks TLS"),
+    (None, "admin", "ca", "does not speak TLS|one end speaks TLS", "does not speak TLS"),
+    ("node", "late", "ca", "this end's certificate: it has expired", "the peer's certificate has expired"),
+    ("node", "admin", "other", "certificate is of another CA than", "this end's certificate: it is of another CA"),
+    ("node", "stranger", "ca", "this end's certificate: it is of another CA", "certificate is of another CA than"),
+    ("node", "", "ca", "this end has none", "shows no certificate"),
+    ("away", "admin", "ca", "lacks an expected name", "this end's certificate for its names"),
+    ("gone", "admin", "ca", "the peer's certificate has expired", "this end's certificate: it has expired"),
+]
+
+
+@pytest.fixture
+def misfits(tmp_path, folder):
+    assert run(BIN / "psctl", "cert", tmp_path / "others").returncode == 0
+    for end in ("pem", "key"):
+        (tmp_path / "others" / f"ca.{end}").rename(folder / f"other.{end}")
+    make_cert(folder, "late", "admin", days=-1)
+    make_cert(folder, "stranger", "admin", ca="other")
+    make_cert(folder, "away", "node", host="elsewhere.example")
+    make_cert(folder, "gone", "node", days=-1)
+    return folder
+
+
+@pytest.mark.parametrize("server, cert, ca, said, logged", MISFITS, ids=lambda v: "" if v is None else str(v)[:12])
+def test_each_program_and_the_node_say_why_they_do_not_fit(tmp_path, misfits, server, cert, ca, said, logged):
+    at, standby_at = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    node = Node(tmp_path, at, misfits, *ids(misfits, server), "--tls=on" if server else "--tls=off", keep=False)
+    node.wait_for("psd ready")
+    n_logged = 0
+    for name, program in PROGRAMS.items():
+        got = program(at, ids(misfits, cert, ca))
+        assert got.returncode != 0 and re.search(said, got.stdout + got.stderr), f"{name}: {got.stdout}{got.stderr}"
+        until = time.monotonic() + 20
+        while len(re.findall(logged, node.text())) <= n_logged and "lines like it" not in node.text():
+            assert time.monotonic() < until, f"{name}: {node.text()}"
+            time.sleep(0.02)
+        n_logged = len(re.findall(logged, node.text()))
+    if cert != "":  # a psd shows a certificate, or is plain
+        standby = Node(tmp_path, standby_at, misfits, *ids(misfits, cert, ca), "--tls=on" if cert else "--tls=off",
+                       f"--data-dir={tmp_path / 'standby'}", f"--standby={at}", keep=False)
+        until = time.monotonic() + 30
+        while not re.search(said, standby.text()):
+            assert time.monotonic() < until, standby.text()
+            time.sleep(0.02)
+        standby.process.kill()
+        standby.process.wait()
+        standby.log.close()
+    node.stop()
+
+
+def test_clients_say_that_a_server_offers_no_tls_13(tmp_path, folder):
+    port = free_ports(1)[0]
+    old = subprocess.Popen(["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-tls1_2", "-cert", folder / "node.pem", "-key",
+                            folder / "node.key"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert any("ACCEPT" in line for line in old.stdout)
+    got = PROGRAMS["psctl"](f"127.0.0.1:{port}", ids(folder, "admin"))
+    assert got.returncode != 0 and "offers no TLS 1.3" in got.stderr, got.stderr
+    old.kill()
+    old.wait()
+
+
+def test_a_worker_reads_its_certificates_again(tmp_path, folder):
+    """psworker serve, which is long-lived: a bad file keeps the certificates that it has."""
+    at, http = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    node = Node(tmp_path, at, folder)
+    node.wait_for("psd ready")
+    trained = run(BIN / "psworker", "train", f"--servers={at}", "--job=census", CONFIG, f"--data={DATA}", "--epochs=1",
+                  *client(folder, "worker"))
+    assert trained.returncode == 0, trained.stderr
+    log = tmp_path / "serve.log"
+    with open(log, "w") as out:
+        serve = subprocess.Popen([str(BIN / "psworker"), "serve", f"--servers={at}", "--job=census", f"--http={http}", CONFIG,
+                                  *client(folder, "reader")], stderr=out, stdout=out, start_new_session=True)
+
+    def await_log(words):
+        until = time.monotonic() + 60
+        while words not in log.read_text():
+            assert time.monotonic() < until and serve.poll() is None, log.read_text()
+            time.sleep(0.02)
+
+    await_log("serving job")
+    good = (folder / "reader.pem").read_text()
+    (folder / "reader.pem").write_text("no certificate")
+    serve.send_signal(signal.SIGHUP)
+    await_log("the certificates stay as they are: tls-cert: cannot use")
+    (folder / "reader.pem").write_text(good)
+    serve.send_signal(signal.SIGHUP)
+    await_log("the certificates were read again")
+    serve.terminate()
+    assert serve.wait(60) == 0, log.read_text()
     node.stop()

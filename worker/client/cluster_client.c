@@ -11,6 +11,7 @@
 #include "common/memory.h"
 #include "worker/client/discovery.h"
 #include "worker/client/group_watch.h"
+#include "worker/client/pending_report.h"
 #include "worker/client/pull.h"
 #include "worker/client/shard_link.h"
 #include "worker/client/suspects.h"
@@ -330,14 +331,33 @@ static bool doubts_itself(const struct cluster_client *cluster)
     return false;
 }
 
-static void fill_beat(void *owner, uint32_t shard, struct suspects *ret)
+/* The node whose first shard this is; UINT32_MAX: it is no first one, and gets no report. */
+static uint32_t reported_node(const struct cluster_client *cluster, uint32_t shard)
+{
+    return shard % cluster->shards_per_node ? UINT32_MAX : shard / cluster->shards_per_node;
+}
+
+static bool has_report(void *owner, uint32_t shard)
 {
     const struct cluster_client *cluster = owner;
 
+    return pending_report_has(cluster->options->report, reported_node(cluster, shard));
+}
+
+static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
+{
+    const struct cluster_client *cluster = owner;
+    const struct ps_options *options = cluster->options;
+
+    pending_report_take(options->report, reported_node(cluster, shard),
+                        options->reader ? 0 : cluster->origin.incarnation, ret);
+    if (options->reader)
+        return;
     if (doubts_itself(cluster))
-        ret->items[ret->n++] = (struct suspect){ .rank = cluster->options->rank,
-                                                 .incarnation = cluster->origin.incarnation };
-    suspects_ask(cluster->suspects, shard, ret);
+        ret->suspects.items[ret->suspects.n++] =
+            (struct suspect){ .rank = options->rank,
+                              .incarnation = cluster->origin.incarnation };
+    suspects_ask(cluster->suspects, shard, &ret->suspects);
 }
 
 static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects,
@@ -345,6 +365,7 @@ static void on_beat_answered(void *owner, uint32_t shard, const struct suspects 
 {
     struct cluster_client *cluster = owner;
 
+    pending_report_answered(cluster->options->report, reported_node(cluster, shard));
     suspects_answered(cluster->suspects, shard, suspects, doubted);
     for (uint32_t i = 0; i < cluster->n_shards; i++)
         if (suspects_has_update(cluster->suspects, i))
@@ -427,6 +448,7 @@ static const struct shard_link_events shard_link_events = { .ready = on_ready,
                                                             .table = on_table,
                                                             .fenced = on_fenced,
                                                             .may_join = may_join,
+                                                            .has_report = has_report,
                                                             .fill_beat = fill_beat,
                                                             .beat_answered = on_beat_answered,
                                                             .groups_changed = on_groups_changed,
@@ -598,7 +620,7 @@ static int make_cluster(struct cluster_client *cluster, uint32_t n_shards,
     int status;
 
     cluster->suspects = suspects_new(n_shards);
-    if (!cluster->suspects)
+    if (!cluster->suspects || pending_report_open(cluster->options->report, r->n_nodes))
         return -ENOMEM;
     status = client_state_set_shards(cluster->state, n_shards, r->map_id,
                                      cluster->origin.incarnation);

@@ -38,8 +38,11 @@ struct shard_link_events {
     /* True if a shard that is GREETED may be joined, and one that is READY gets heartbeats. Called at each tick. */
     bool (*may_join)(void *owner);
 
-    /* Called before a heartbeat is sent: fills in the suspects that it names (zeroed). */
-    void (*fill_beat)(void *owner, uint32_t shard, struct suspects *ret);
+    /* True if there is a report of learning for this shard: a heartbeat goes soon, a reader's too. */
+    bool (*has_report)(void *owner, uint32_t shard);
+
+    /* Called before a heartbeat is sent: fills in the suspects and the report (all zeroed). */
+    void (*fill_beat)(void *owner, uint32_t shard, struct beat *ret);
 
     /* The heartbeat was answered; the workers that the shard suspects, and those that it was told of and hears. */
     void (*beat_answered)(void *owner, uint32_t shard, const struct suspects *suspects,

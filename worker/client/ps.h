@@ -213,19 +213,4 @@ uint64_t ps_scan_version(const struct ps_scan *scan, uint32_t shard);
 /* At any time, before ps_close(). NULL is fine. */
 void ps_scan_free(struct ps_scan *scan);
 
-/* What ps_drop() has dropped. */
-struct ps_dropped {
-    uint64_t n_tables, n_rows, n_bytes;
-};
-
-/* Drops a job's tables on all nodes: those named "job/..." and the table "job". First every node is asked whether it
- * can. -EBUSY, with nothing changed: the job has workers. No ps_open() needed; blocks up to timeout_ms for each. */
-int ps_drop(const char *server, const char *token, const char *job, uint32_t timeout_ms,
-            struct ps_dropped *ret, struct err *err) MUST_CHECK;
-
-/* Operator's question to one node; proto/README.md, "Operators", lists the commands. JSON
- * text, to be freed. No ps_open() needed; blocks up to timeout_ms. */
-int ps_admin(const char *server, const char *token, const char *command, const char *argument,
-             uint32_t timeout_ms, char **ret_json, struct err *err) MUST_CHECK;
-
 #endif

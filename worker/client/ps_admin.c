@@ -363,13 +363,6 @@ int ps_admin_find(const struct ps_admin_plan *plan, const char *server, struct h
     return outcome(&node, err);
 }
 
-int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
-                     struct hello_reply *ret, struct err *err)
-{
-    return ps_admin_find(&(struct ps_admin_plan){ .token = token, .timeout_ms = timeout_ms },
-                         server, ret, err);
-}
-
 int ps_admin_one(const struct ps_admin_plan *plan, const char *server, char **ret_json,
                  struct err *err)
 {
@@ -379,14 +372,4 @@ int ps_admin_one(const struct ps_admin_plan *plan, const char *server, char **re
     if (!node.err.status)
         *ret_json = node.json;
     return outcome(&node, err);
-}
-
-int ps_admin(const char *server, const char *token, const char *command, const char *argument,
-             uint32_t timeout_ms, char **ret_json, struct err *err)
-{
-    const struct ps_admin_plan plan = {
-        .token = token, .command = command, .argument = argument, .timeout_ms = timeout_ms
-    };
-
-    return ps_admin_one(&plan, server, ret_json, err);
 }

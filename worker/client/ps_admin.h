@@ -38,10 +38,7 @@ void ps_admin_ask(const struct ps_admin_plan *plan, struct ps_admin_node *nodes,
 int ps_admin_one(const struct ps_admin_plan *plan, const char *server, char **ret_json,
                  struct err *err) MUST_CHECK;
 
-/* The cluster, from this node's handshake. */
-int ps_admin_cluster(const char *server, const char *token, uint32_t timeout_ms,
-                     struct hello_reply *ret, struct err *err) MUST_CHECK;
-/* The same, with the plan's token, timeout_ms and is_cancelled(). */
+/* The cluster, from this node's handshake, with the plan's token, tls, timeout_ms and is_cancelled(). */
 int ps_admin_find(const struct ps_admin_plan *plan, const char *server, struct hello_reply *ret,
                   struct err *err) MUST_CHECK;
 

@@ -16,6 +16,7 @@
 
 #define PS_TABLES_MAX 256u
 
+struct pending_report;
 struct push_journal;
 
 /* The identity of a worker: its incarnation and, after a restart with a journal (push_journal.h), the pushes that a
@@ -45,6 +46,8 @@ struct ps_options {
     uint32_t window_bytes; /* ps_push() waits above so many unacknowledged; default 64 MiB */
     uint32_t answer_ms;    /* silence before a notice and a new connection; default 20000 */
     bool compress;         /* zstd where it pays */
+    struct pending_report
+        *report; /* reports of learning; borrowed until ps_close(); may be NULL */
     struct push_journal *journal; /* keeps pushes for the next process; borrowed; may be NULL */
     struct ps_origin origin;      /* ps_open() takes it from the journal */
     /* From any thread; may be NULL. */

@@ -10,6 +10,8 @@
 #include "common/memory.h"
 #include "worker/client/link_phase.h"
 
+#define REPORT_MS \
+    500u /* from a heartbeat to the next one that goes early, as there is a report */
 #define GREET_MS 5000u /* for each step from TCP to ready, and for a farewell */
 #define FRAME_LIMIT_MAX (1u << 30)
 
@@ -116,7 +118,7 @@ static void send_beat(struct shard_link *l)
     l->beat_id = ++l->last_request_id;
     l->beat_sent_ms = l->now_ms;
     l->beat_due_ms = l->now_ms + l->lease_ms / 3;
-    l->events->fill_beat(l->owner, l->config.shard, &beat.suspects);
+    l->events->fill_beat(l->owner, l->config.shard, &beat);
     link_phase_send(l, "a heartbeat", message_write_beat(&frame, l->beat_id, &beat), &frame);
 }
 
@@ -124,6 +126,8 @@ static void send_leave(struct shard_link *l)
 {
     struct bytes frame = { 0 };
 
+    if (l->phase == PHASE_READY && l->events->has_report(l->owner, l->config.shard))
+        send_beat(l);
     link_phase_set(l, PHASE_LEAVING);
     l->greet_id = ++l->last_request_id;
     link_phase_send(l, "a farewell",
@@ -439,6 +443,10 @@ static int receive_status(struct shard_link *l, const struct frame_header *h,
     if (h->type == FRAME_LEAVE_REPLY) {
         if (l->phase == PHASE_LEAVING && h->request_id == l->greet_id)
             link_phase_finish_leave(l);
+    } else if (!l->config.joins && h->request_id == l->beat_id &&
+               !link_phase_is_transient(r.status)) {
+        l->beat_id = 0; /* of a reader's report: an older psd refuses it */
+        l->events->beat_answered(l->owner, l->config.shard, &r.suspects, &r.doubted);
     } else if (l->beat_id && h->request_id == l->beat_id &&
                !handle_curable(l, r.status, r.text)) {
         l->beat_id = 0;
@@ -529,6 +537,18 @@ static void notice_overdue(struct shard_link *l, const char *what, uint64_t sinc
                       what, (l->now_ms - since_ms) / 1000);
 }
 
+static bool is_beat_due(const struct shard_link *l)
+{
+    return l->config.joins && l->now_ms >= l->beat_due_ms && l->events->may_join(l->owner);
+}
+
+static bool is_report_due(const struct shard_link *l)
+{
+    return l->now_ms - l->beat_sent_ms >= REPORT_MS &&
+           l->events->has_report(l->owner, l->config.shard) &&
+           (!l->config.joins || l->events->may_join(l->owner));
+}
+
 static void tick_ready(struct shard_link *l)
 {
     release_held(l);
@@ -546,8 +566,7 @@ static void tick_ready(struct shard_link *l)
     }
     if (l->beat_id && l->now_ms - l->beat_sent_ms >= l->config.answer_ms)
         link_phase_lose(l, "no answer to a heartbeat");
-    else if (l->config.joins && !l->beat_id && l->now_ms >= l->beat_due_ms &&
-             l->events->may_join(l->owner))
+    else if (!l->beat_id && (is_beat_due(l) || is_report_due(l)))
         send_beat(l);
 }
 

@@ -467,27 +467,6 @@ static enum MHD_Result send_health(struct score_server *v, struct MHD_Connection
 
 /* ---- requests ---- */
 
-/* Takes as long whatever the difference. */
-static bool is_same_token(const char *a, const char *b)
-{
-    const size_t len = strlen(a);
-    unsigned char differs = (unsigned char)(len != strlen(b));
-
-    for (size_t i = 0; i < len && !(i && !b[i - 1]); i++)
-        differs |= (unsigned char)(a[i] ^ b[i]);
-    return !differs;
-}
-
-static bool has_token(const struct score_server *v, struct MHD_Connection *connection)
-{
-    static const char scheme[] = "Bearer ";
-    const char *value =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-
-    return !v->token[0] || (value && strncasecmp(value, scheme, sizeof scheme - 1) == 0 &&
-                            is_same_token(value + sizeof scheme - 1, v->token));
-}
-
 /* 0, or the code of a refusal and its sentence. */
 static unsigned check_client(const struct score_server *v, struct MHD_Connection *connection,
                              const char **ret_sentence)
@@ -497,7 +476,7 @@ static unsigned check_client(const struct score_server *v, struct MHD_Connection
     if (code)
         return code;
     *ret_sentence = "a token is expected: Authorization: Bearer TOKEN, of --http-token-file";
-    return has_token(v, connection) ? 0 : MHD_HTTP_UNAUTHORIZED;
+    return !v->token[0] || http_server_has_token(connection, v->token) ? 0 : MHD_HTTP_UNAUTHORIZED;
 }
 
 static struct http_call *new_call(struct score_server *v)

@@ -329,8 +329,6 @@ static int load(struct served_model *m, const struct stop_signal *stop, struct e
 
     if (!s->checkpoint[0])
         status = token_file_read(&file_os, s->token_file, s->token, err);
-    if (!status && !s->checkpoint[0] && !s->tls)
-        status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
     if (!status)
         status = setup_store(s, false, NULL, stop, notice, NULL, &m->store, err);
     if (!status)

@@ -10,9 +10,10 @@
 #include "common/clock.h"
 #include "proto/message.h"
 #include "server/admin/http.h"
+#include "server/admin/page.h"
 #include "tests/unit/admin/fixture.h"
 
-static const struct http_names no_names = { "", NULL };
+static const struct http_names no_names = { .self = "" };
 
 static void with_report(void *node, void (*use)(void *arg, const struct node_report *report),
                         void *arg)
@@ -231,7 +232,7 @@ static void a_host_of_another_name_is_refused(void **state)
 {
     char stats[] = "stats.example", all[] = "*";
     struct setting_list hosts = { 1, { stats } };
-    const struct http_names names = { "node-1.example:7070", &hosts };
+    const struct http_names names = { .self = "node-1.example:7070", .hosts = &hosts };
     struct fixture f;
     struct http *h = NULL;
     struct err err;
@@ -306,27 +307,35 @@ static void every_answer_says_what_a_browser_may_do_with_it(void **state)
     fixture_deinit(&f);
 }
 
-/* Its own script and style carry the nonce of this answer, and what got into the page otherwise does not run. */
-static void the_page_runs_by_a_number_that_is_new_each_time(void **state)
+/* Its scripts and styles are files of this server, and what got into the page otherwise does not run. */
+static void the_page_runs_the_files_of_this_server_alone(void **state)
 {
-    static char first[1 << 16], second[1 << 16];
-    char nonce[64] = "", tag[96];
+    static char answer[1 << 18];
+    struct page_file file;
     struct fixture f;
     struct http *h = started(&f);
+    size_t n_bytes = 0;
 
     (void)state;
-    ask(h, "GET /", first, sizeof first);
-    ask(h, "GET /", second, sizeof second);
-    assert_int_equal(
-        sscanf(strstr(first, "script-src 'nonce-"), "script-src 'nonce-%32[0-9a-f]'", nonce),
-        1);
-    assert_int_equal(strlen(nonce), 32);
-    snprintf(tag, sizeof tag, "<script nonce=\"%s\">", nonce);
-    assert_non_null(strstr(first, tag));
-    snprintf(tag, sizeof tag, "<style nonce=\"%s\">", nonce);
-    assert_non_null(strstr(first, tag));
-    assert_null(strstr(second, nonce));
-    assert_non_null(strstr(first, "</html>"));
+    for (uint32_t i = 0; page_file_at(i, &file); i++) {
+        char line[128];
+
+        snprintf(line, sizeof line, "GET %s", file.path);
+        ask(h, line, answer, sizeof answer);
+        assert_int_equal(strncmp(answer, "HTTP/1.1 200", 12), 0);
+        assert_non_null(strstr(answer, file.content_type));
+        assert_non_null(strstr(answer, "script-src 'self'; "));
+        assert_null(strstr(strstr(answer, "Content-Security"), "unsafe"));
+        assert_memory_equal(strstr(answer, "\r\n\r\n") + 4, file.text, file.n_bytes);
+        n_bytes += file.n_bytes;
+    }
+    assert_in_range(n_bytes, 60000, PAGE_BYTES_MAX);
+    ask(h, "GET /", answer, sizeof answer);
+    for (const char *at = answer; (at = strstr(at, "<script")) != NULL; at++)
+        assert_int_equal(strncmp(at, "<script src=", 12), 0);
+    assert_null(strstr(answer, "<style"));
+    assert_null(strstr(answer, " style="));
+    assert_null(strstr(answer, "//"));
     http_stop(h);
     fixture_deinit(&f);
 }
@@ -782,7 +791,7 @@ int main(void)
         cmocka_unit_test(a_host_of_another_name_is_refused),
         cmocka_unit_test(a_request_with_an_unclear_host_is_bad),
         cmocka_unit_test(every_answer_says_what_a_browser_may_do_with_it),
-        cmocka_unit_test(the_page_runs_by_a_number_that_is_new_each_time),
+        cmocka_unit_test(the_page_runs_the_files_of_this_server_alone),
         cmocka_unit_test(head_sends_the_length_and_no_body),
         cmocka_unit_test(rubbish_and_endless_headers_end_their_connection_only),
         cmocka_unit_test(a_hello_sent_to_the_http_port_is_answered),

@@ -25,28 +25,28 @@ static void with_report(void *node, void (*use)(void *arg, const struct node_rep
     use(arg, &n->report);
 }
 
-static char *render_number(const struct node_report *node)
+static char *render_number(void *owner, const struct node_report *node)
 {
     char *text = malloc(16);
 
-    (void)node;
+    (void)owner, (void)node;
     snprintf(text, 16, "%u", atomic_fetch_add(&n_rendered, 1) + 1);
     return text;
 }
 
-static char *render_big(const struct node_report *node)
+static char *render_big(void *owner, const struct node_report *node)
 {
     char *text = malloc(BIG_BYTES + 1);
 
-    (void)node;
+    (void)owner, (void)node;
     memset(text, 'x', BIG_BYTES);
     text[BIG_BYTES] = '\0';
     return text;
 }
 
-static char *render_nothing(const struct node_report *node)
+static char *render_nothing(void *owner, const struct node_report *node)
 {
-    (void)node;
+    (void)owner, (void)node;
     return NULL;
 }
 
@@ -87,7 +87,7 @@ static struct page_cache *started(struct gated_node *n)
     atomic_store(&n_rendered, 0);
     assert_int_equal(uv_sem_init(&n->entered, 0), 0);
     assert_int_equal(uv_sem_init(&n->gate, 0), 0);
-    assert_int_equal(page_cache_start(renders, N_PAGES, with_report, n, &c, &err), 0);
+    assert_int_equal(page_cache_start(renders, N_PAGES, NULL, with_report, n, &c, &err), 0);
     return c;
 }
 

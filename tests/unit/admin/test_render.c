@@ -192,6 +192,69 @@ static void the_staleness_histogram_names_each_value_that_was_seen(void **state)
     fixture_deinit(&f);
 }
 
+/* One shard of the node has the reports: its learning is the node's. */
+static void what_workers_learn_is_in_stats_metrics_and_the_curve(void **state)
+{
+    struct fixture f;
+    struct stats_job *job;
+    cJSON *json;
+    char *text;
+
+    (void)state;
+    fixture_init(&f);
+    json = rendered(&f.node, "workers");
+    assert_true(cJSON_IsNull(at(json, "jobs.0.samples")) &&
+                cJSON_IsNull(at(json, "jobs.0.busy")));
+    cJSON_Delete(json);
+    job = &f.shards[1]->jobs[0];
+    job->learning = (struct learning_summary){ .unix_ms = 5,
+                                               .samples = UINT64_C(1) << 53,
+                                               .samples_per_s = 12.5f,
+                                               .loss = 0.5f,
+                                               .auc = NAN,
+                                               .logloss = NAN,
+                                               .busy = { 0.25f } };
+    f.shards[1]->workers[1].learning = (struct learning_worker){
+        .unix_ms = 4, .samples = 9, .loss = NAN, .auc = 0.75f, .logloss = 1, .busy = { 125 }
+    };
+    job->curve = memory_alloc(sizeof *job->curve);
+    job->curve->n = 2;
+    job->curve->points[0] = (struct learning_point){
+        .unix_ms = 3, .clock = 1, .samples = 10, .loss = 0.75f, .auc = NAN, .logloss = NAN
+    };
+    job->curve->points[1] = job->curve->points[0];
+    job->curve->points[1].auc = 0.625f;
+    json = rendered(&f.node, "workers");
+    assert_number(json, "jobs.0.samples", 9007199254740992.0);
+    assert_number(json, "jobs.0.samples_per_s", 12.5);
+    assert_number(json, "jobs.0.loss", 0.5);
+    assert_true(cJSON_IsNull(at(json, "jobs.0.auc")));
+    assert_number(json, "jobs.0.busy.read", 0.25);
+    assert_number(json, "jobs.0.workers.1.samples", 9);
+    assert_true(cJSON_IsNull(at(json, "jobs.0.workers.1.loss")));
+    assert_number(json, "jobs.0.workers.1.auc", 0.75);
+    assert_number(json, "jobs.0.workers.1.busy.read", 0.125);
+    cJSON_Delete(json);
+    text = render_metrics(&f.node);
+    assert_non_null(strstr(text, "\npsd_job_loss{shard=\"3\",job=\"criteo\"} 0.5\n"));
+    assert_null(strstr(text, "psd_job_auc{"));
+    free(text);
+    text = render_curve(&f.node, "criteo");
+    json = cJSON_Parse(text);
+    assert_string_equal(at(json, "job")->valuestring, "criteo");
+    assert_int_equal(cJSON_GetArraySize(at(json, "points")), 2);
+    assert_number(json, "points.0.ms", 3);
+    assert_number(json, "points.0.loss", 0.75);
+    assert_true(cJSON_IsNull(at(json, "points.0.auc")));
+    assert_number(json, "points.1.auc", 0.625);
+    cJSON_Delete(json);
+    free(text);
+    text = render_curve(&f.node, "no\"body");
+    assert_string_equal(text, "{\"job\":\"no\\\"body\",\"points\":[]}\n");
+    free(text);
+    fixture_deinit(&f);
+}
+
 static void numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text(void **state)
 {
     struct fixture f;
@@ -325,6 +388,39 @@ a_coordination_service_that_is_away_is_shown_and_is_no_fault_of_the_node(void **
     metrics = render_metrics(&f.node);
     assert_non_null(strstr(metrics, "\npsd_coordination_away 1\n"));
     free(metrics);
+    fixture_deinit(&f);
+}
+
+static void certificates_are_shown_with_the_days_that_they_are_good_for(void **state)
+{
+    const uint64_t day_ms = 86400000;
+    struct fixture f;
+    char *text;
+    cJSON *json;
+
+    (void)state;
+    fixture_init(&f);
+    text = render_json(&f.node, "stats");
+    assert_null(strstr(text, "\"tls\""));
+    free(text);
+    text = render_metrics(&f.node);
+    assert_null(strstr(text, "\npsd_certificate_expiry_timestamp_seconds{"));
+    free(text);
+    f.node.clock_unix_ms = 100 * day_ms;
+    f.node.tls = (struct stats_tls){ true, 130 * day_ms, 98 * day_ms };
+    text = render_json(&f.node, "stats");
+    json = cJSON_Parse(text);
+    assert_number(json, "tls.certificate_expires_unix_ms", 130 * 86400e3);
+    assert_number(json, "tls.certificate_days", 30);
+    assert_number(json, "tls.ca_days", -2);
+    cJSON_Delete(json);
+    free(text);
+    text = render_metrics(&f.node);
+    assert_non_null(strstr(
+        text, "\npsd_certificate_expiry_timestamp_seconds{certificate=\"node\"} 11232000\n"));
+    assert_non_null(strstr(
+        text, "\npsd_certificate_expiry_timestamp_seconds{certificate=\"ca\"} 8467200\n"));
+    free(text);
     fixture_deinit(&f);
 }
 
@@ -523,12 +619,14 @@ int main(void)
             a_worker_is_suspected_where_one_shard_suspects_it_and_none_knows_better),
         cmocka_unit_test(a_table_reports_its_memory_and_which_rows_come_and_go),
         cmocka_unit_test(the_staleness_histogram_names_each_value_that_was_seen),
+        cmocka_unit_test(what_workers_learn_is_in_stats_metrics_and_the_curve),
         cmocka_unit_test(numbers_of_64_bits_stay_exact_and_names_of_peers_stay_text),
         cmocka_unit_test(a_question_gets_its_part_and_an_unknown_one_nothing),
         cmocka_unit_test(a_node_before_its_first_reports_is_shown_too),
         cmocka_unit_test(health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed),
         cmocka_unit_test(
             a_coordination_service_that_is_away_is_shown_and_is_no_fault_of_the_node),
+        cmocka_unit_test(certificates_are_shown_with_the_days_that_they_are_good_for),
         cmocka_unit_test(metrics_hold_what_stats_hold),
         cmocka_unit_test(tables_beyond_the_limit_are_one_sum_on_each_shard),
         cmocka_unit_test(the_tables_that_are_shown_are_the_first_shards),

@@ -1,5 +1,15 @@
 /* The client library against a node that behaves. */
 #include "tests/unit/client/fixture.h"
+#include "worker/client/ps_admin.h"
+
+static int ask_status(const char *address, uint32_t timeout_ms, char **ret_json, struct err *err)
+{
+    const struct ps_admin_plan plan = {
+        .token = "", .command = "status", .argument = "", .timeout_ms = timeout_ms
+    };
+
+    return ps_admin_one(&plan, address, ret_json, err);
+}
 
 static void a_job_reads_what_it_has_pushed(void **state)
 {
@@ -50,7 +60,7 @@ static void a_port_of_http_is_reported_at_once(void **state)
     assert_not_let_in(&plan, PS_EHTTP, "it answers HTTP: is this the stats port?");
     f = fake_start(&plan);
     fake_address(f, address);
-    assert_int_equal(ps_admin(address, "", "status", "", 60000, &json, &err), PS_EHTTP);
+    assert_int_equal(ask_status(address, 60000, &json, &err), PS_EHTTP);
     fake_stop(f);
     fake_free(f);
 }
@@ -64,7 +74,7 @@ static void other_bytes_than_frames_are_a_broken_protocol(void **state)
 
     (void)state;
     fake_address(f, address);
-    assert_int_equal(ps_admin(address, "", "status", "", 60000, &json, &err), PS_EPROTO);
+    assert_int_equal(ask_status(address, 60000, &json, &err), PS_EPROTO);
     fake_stop(f);
     fake_free(f);
 }
@@ -348,17 +358,22 @@ static void an_operator_gets_the_json_text(void **state)
 
     (void)state;
     fake_address(f, address);
-    assert_int_equal(ps_admin(address, "", "status", "", 5000, &json, &err), 0);
+    assert_int_equal(ask_status(address, 5000, &json, &err), 0);
     assert_string_equal(json, "{\"fake\":true}");
     free(json);
     fake_stop(f);
-    assert_int_equal(ps_admin(address, "", "status", "", 5000, &json, &err), -ECONNREFUSED);
-    assert_int_equal(ps_admin("nowhere", "", "status", "", 5000, &json, &err), -EINVAL);
-    assert_int_equal(ps_admin(address, "", "a command that is much too long for its field", "",
-                              5000, &json, &err),
-                     -EINVAL);
+    assert_int_equal(ask_status(address, 5000, &json, &err), -ECONNREFUSED);
+    assert_int_equal(ask_status("nowhere", 5000, &json, &err), -EINVAL);
+    assert_int_equal(
+        ps_admin_one(
+            &(struct ps_admin_plan){ .token = "",
+                                     .command = "a command that is much too long for its field",
+                                     .argument = "",
+                                     .timeout_ms = 5000 },
+            address, &json, &err),
+        -EINVAL);
     fake_address(mute, address);
-    assert_int_equal(ps_admin(address, "", "status", "", 50, &json, &err), PS_EDEADLINE);
+    assert_int_equal(ask_status(address, 50, &json, &err), PS_EDEADLINE);
     assert_non_null(strstr(err.text, "no answer for 50 ms"));
     fake_stop(mute);
     fake_free(mute);

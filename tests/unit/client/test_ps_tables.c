@@ -162,24 +162,6 @@ static void a_scan_that_failed_can_be_asked_again(void **state)
     tear_down(&rig);
 }
 
-static void dropping_asks_every_node_first(void **state)
-{
-    struct fake_plan plan = { .n_shards = 2,
-                              .fault_at = -1,
-                              .seed = 52000005,
-                              .admin = "{\"tables\":3,\"rows\":40,\"bytes\":500}" };
-    struct ps_dropped dropped = { 0 };
-    struct rig rig;
-    struct err err = { 0 };
-
-    (void)state;
-    set_up(&rig, &plan, NULL);
-    assert_int_equal(ps_drop(rig.address, NULL, "job", 5000, &dropped, &err), 0);
-    assert_true(dropped.n_tables == 3 && dropped.n_rows == 40 && dropped.n_bytes == 500);
-    assert_true(ps_drop("127.0.0.1:1", NULL, "job", 1000, &dropped, &err) != 0 && err.text[0]);
-    tear_down(&rig);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,7 +169,6 @@ int main(void)
         cmocka_unit_test(an_older_psd_is_not_sent_what_it_does_not_know),
         cmocka_unit_test(answers_to_a_scan_that_make_no_sense_are_refused),
         cmocka_unit_test(a_scan_that_failed_can_be_asked_again),
-        cmocka_unit_test(dropping_asks_every_node_first),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,8 +28,9 @@ struct rig {
     bool is_behind;      /* answer to events.greeted */
     uint32_t n_overtook; /* answers to pulls that were asked for before the one answered last */
     uint64_t last_pulled;
-    bool waits;    /* for other shards */
-    bool suspects; /* of has_suspects() */
+    bool waits;      /* for other shards */
+    bool has_report; /* of learning, until a heartbeat has it */
+    bool suspects;   /* of has_suspects() */
     char notice[512];
     int failed;
     char sentence[512];
@@ -139,11 +140,19 @@ static bool may_join(void *owner)
     return !((struct rig *)owner)->waits;
 }
 
-static void fill_beat(void *owner, uint32_t shard, struct suspects *ret)
+static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
 {
     (void)owner;
     (void)shard;
-    *ret = (struct suspects){ 1, { { 5, 6, 0, false } } };
+    ret->suspects = (struct suspects){ 1, { { 5, 6, 0, false } } };
+    ret->has_learning = ((struct rig *)owner)->has_report;
+    ((struct rig *)owner)->has_report = false;
+}
+
+static bool has_report(void *owner, uint32_t shard)
+{
+    (void)shard;
+    return ((struct rig *)owner)->has_report;
 }
 
 static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects,
@@ -189,6 +198,7 @@ static const struct shard_link_events events = { .ready = on_ready,
                                                  .table = on_table,
                                                  .fenced = on_fenced,
                                                  .may_join = may_join,
+                                                 .has_report = has_report,
                                                  .fill_beat = fill_beat,
                                                  .beat_answered = on_beat_answered,
                                                  .groups_changed = on_groups_changed,
@@ -506,6 +516,53 @@ static void pushes_wait_for_a_lease_while_shards_agree_on_a_suspect(void **state
     tear_down(&rig);
 }
 
+/* Long before a heartbeat is due, but not one behind the other; and what is left goes before the farewell. */
+static void a_report_of_learning_does_not_wait_for_a_heartbeat(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .fault_at = -1 };
+    struct rig rig;
+
+    (void)state;
+    set_up(&rig, &plan);
+    run_until(&rig, &rig.n_ready, 1);
+    rig.has_report = true;
+    run_until(&rig, &rig.n_beats, 1);
+    assert_false(rig.has_report);
+    rig.has_report = true;
+    pass_ms(&rig, 1);
+    assert_true(rig.has_report);
+    shard_link_leave(rig.link);
+    assert_false(rig.has_report);
+    run_until(&rig, &rig.n_left, 1);
+    fake_stop(rig.f);
+    assert_int_equal(rig.f->shards[0].n_beats, 2);
+    tear_down(&rig);
+}
+
+/* Which an older psd refuses: that is an answer, too. */
+static void a_reader_reports_whatever_the_answer(void **state)
+{
+    for (int refusal = 0; refusal < 2; refusal++) {
+        struct fake_plan plan = { .n_shards = 1,
+                                  .fault_at = refusal ? 0 : -1,
+                                  .fault_type = FRAME_BEAT,
+                                  .fault = FAKE_REFUSE,
+                                  .refusal = PS_ENOJOIN };
+        struct rig rig;
+
+        (void)state;
+        set_up_as(&rig, &plan, false);
+        run_until(&rig, &rig.n_ready, 1);
+        pass_ms(&rig, 30000);
+        assert_int_equal(rig.n_beats, 0);
+        rig.has_report = true;
+        run_until(&rig, &rig.n_beats, 1);
+        assert_int_equal(rig.n_lost, 0);
+        assert_int_equal(rig.failed, 0);
+        tear_down(&rig);
+    }
+}
+
 static void a_push_without_answer_ends_the_job(void **state)
 {
     struct fake_plan plan = { .n_shards = 1, .mute_pushes = true, .fault_at = -1 };
@@ -710,6 +767,8 @@ int main(void)
             a_shard_is_joined_once_all_others_are_there_and_meanwhile_not_given_up),
         cmocka_unit_test(a_heartbeat_goes_out_before_pushes_that_end_the_connection),
         cmocka_unit_test(pushes_wait_for_a_lease_while_shards_agree_on_a_suspect),
+        cmocka_unit_test(a_report_of_learning_does_not_wait_for_a_heartbeat),
+        cmocka_unit_test(a_reader_reports_whatever_the_answer),
         cmocka_unit_test(a_push_without_answer_ends_the_job),
         cmocka_unit_test(a_push_for_which_there_is_never_memory_ends_the_job),
         cmocka_unit_test(a_push_that_always_breaks_the_connection_ends_the_job),

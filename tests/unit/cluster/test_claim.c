@@ -63,22 +63,48 @@ static void part_of_a_claim_is_none(void **state)
         -EINVAL);
 }
 
-static void takeovers_of_ten_minutes_count(void **state)
+static void a_claim_has_the_newest_takeovers(void **state)
 {
     struct claim c = { 0 };
 
     (void)state;
-    assert_int_equal(claim_takeovers(&c, 1000), 0);
     for (uint64_t i = 0; i < 2 * CLAIM_TAKEOVERS_MAX; i++)
         claim_add_takeover(&c, 1000 + i);
     assert_int_equal(c.n_takeovers, CLAIM_TAKEOVERS_MAX);
     assert_int_equal(c.takeovers[0], 1000 + CLAIM_TAKEOVERS_MAX);
-    assert_int_equal(claim_takeovers(&c, 1017), CLAIM_TAKEOVERS_MAX);
-    assert_int_equal(claim_takeovers(&c, 1009 + CLAIM_TAKEOVERS_S), CLAIM_TAKEOVERS_MAX - 1);
-    assert_int_equal(claim_takeovers(&c, 1017 + CLAIM_TAKEOVERS_S), 0);
-    /* Of a member whose clock is behind, or was set back. */
-    assert_int_equal(claim_takeovers(&c, 900), CLAIM_TAKEOVERS_MAX);
-    assert_int_equal(claim_takeovers(&c, 0), 0);
+}
+
+/* Of its own clock, from when it has seen them. */
+static void takeovers_of_ten_minutes_count(void **state)
+{
+    struct claim_takeovers t = { 0 };
+    struct claim c = { 0 }, kept = { 0 };
+
+    (void)state;
+    assert_false(claim_takeovers_note(&t, &c, 5));
+    for (uint64_t i = 0; i < CLAIM_TAKEOVERS_MAX; i++) {
+        claim_add_takeover(&c, 70 + i);
+        assert_true(claim_takeovers_note(&t, &c, 1000 + i));
+        assert_false(claim_takeovers_note(&t, &c, 2000)); /* again, of other things */
+        assert_int_equal(claim_takeovers_count(&t, 2000), i + 1);
+    }
+    assert_int_equal(claim_takeovers_count(&t, 1000 + CLAIM_TAKEOVERS_MS),
+                     CLAIM_TAKEOVERS_MAX - 1);
+    claim_takeovers_keep(&t, 1006 + CLAIM_TAKEOVERS_MS, &kept);
+    assert_int_equal(kept.n_takeovers, 2);
+    assert_int_equal(kept.takeovers[0], 77);
+    assert_int_equal(claim_takeovers_count(&t, 1008 + CLAIM_TAKEOVERS_MS), 0);
+    /* The oldest makes way for a newer one, and one is dropped by its primary. */
+    claim_add_takeover(&c, 100);
+    assert_true(claim_takeovers_note(&t, &c, 1006 + CLAIM_TAKEOVERS_MS));
+    assert_int_equal(claim_takeovers_count(&t, 1006 + CLAIM_TAKEOVERS_MS), 3);
+    assert_false(claim_takeovers_note(&t, &kept, 1006 + CLAIM_TAKEOVERS_MS));
+    assert_int_equal(claim_takeovers_count(&t, 1006 + CLAIM_TAKEOVERS_MS), 2);
+    /* A psd that starts does not know how old they are. */
+    t = (struct claim_takeovers){ 0 };
+    assert_true(claim_takeovers_note(&t, &c, 50));
+    assert_int_equal(claim_takeovers_count(&t, 50), CLAIM_TAKEOVERS_MAX);
+    assert_int_equal(claim_takeovers_count(&t, 50 + CLAIM_TAKEOVERS_MS), 0);
 }
 
 static void another_shape_or_setting_is_named(void **state)
@@ -114,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_claim_is_read_as_it_was_written),
         cmocka_unit_test(part_of_a_claim_is_none),
+        cmocka_unit_test(a_claim_has_the_newest_takeovers),
         cmocka_unit_test(takeovers_of_ten_minutes_count),
         cmocka_unit_test(another_shape_or_setting_is_named),
     };

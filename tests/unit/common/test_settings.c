@@ -339,6 +339,21 @@ static void without_memory_for_the_kth_item_loading_fails_and_leaves_nothing(voi
 }
 #endif
 
+static void a_list_is_one_text(void **state)
+{
+    const struct setting row = { .name = "x", .type = SETTING_LIST };
+    char a[] = "a:1", b[] = "b";
+    const struct setting_list none = { 0 }, two = { .n = 2, .items = { a, b } };
+    char *text = settings_row_text(&row, &none);
+
+    (void)state;
+    assert_string_equal(text, "");
+    free(text);
+    text = settings_row_text(&row, &two);
+    assert_string_equal(text, "a:1,b");
+    free(text);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, free_settings)
 
 int main(void)
@@ -357,6 +372,7 @@ int main(void)
         TEST(one_setting_is_set_as_it_would_be_typed),
         TEST(a_printed_configuration_reads_back_as_itself),
         TEST(the_printed_fallbacks_are_a_file_that_teaches),
+        TEST(a_list_is_one_text),
         TEST(help_lists_every_setting_once_under_its_section),
 #ifdef PS_FAULTS
         TEST(without_memory_for_the_kth_item_loading_fails_and_leaves_nothing),

@@ -1,5 +1,7 @@
 /* Two sessions whose bytes go from one to the other, without a socket. */
 #include <errno.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -371,6 +373,95 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* The certificates of a PEM file as DER; *ret_n of them, each of which is freed with OPENSSL_free(). */
+static void read_der(const char *path, struct tls_der ret[static 4], uint32_t *ret_n)
+{
+    FILE *file = fopen(path, "re");
+    X509 *cert;
+
+    assert_non_null(file);
+    *ret_n = 0;
+    while (*ret_n < 4 && (cert = PEM_read_X509(file, NULL, NULL, NULL)) != NULL) {
+        uint8_t *bytes = NULL;
+        const int n = i2d_X509(cert, &bytes);
+
+        assert_true(n > 0);
+        ret[(*ret_n)++] = (struct tls_der){ bytes, (size_t)n };
+        X509_free(cert);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+static void another_librarys_peer_is_judged_by_the_same_rules(void **state)
+{
+    static const struct {
+        const char *name;
+        int status;
+        enum access_role role;
+    } cases[] = {
+        { "worker", 0, ACCESS_WORKER },       { "node", 0, ACCESS_NODE },
+        { "reader", 0, ACCESS_READER },       { "expired", PS_ETLSEXPIRED, ACCESS_ALL },
+        { "early", PS_ETLSEXPIRED, ACCESS_ALL }, { "foreign", PS_ETLSNAME, ACCESS_ALL },
+        { "stranger", PS_ETLSCA, ACCESS_ALL }, { "ca", PS_ETLSNAME, ACCESS_ALL },
+    };
+    struct tls_dir dir;
+    struct tls_context *t;
+    struct access access;
+
+    (void)state;
+    tls_dir_make(&dir);
+    t = tls_dir_context(&dir, "node", "ca");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct tls_der certs[4];
+        char path[128];
+        uint32_t n;
+        int status;
+
+        snprintf(path, sizeof path, "%s/%s.pem", dir.path, cases[i].name);
+        read_der(path, certs, &n);
+        access = (struct access){ 0 };
+        status = tls_context_check_peer(t, certs, n, &access);
+        if (status != cases[i].status || access.role != cases[i].role)
+            fail_msg("%s: %s", cases[i].name, status_text(status));
+        for (size_t k = 0; k < certs[0].n_bytes; k++) { /* cut short: refused, and no more */
+            struct tls_der cut = { certs[0].bytes, k };
+
+            assert_int_equal(tls_context_check_peer(t, &cut, 1, &access), PS_ETLSCA);
+        }
+        for (uint32_t k = 0; k < n; k++)
+            OPENSSL_free((void *)(uintptr_t)certs[k].bytes);
+    }
+    tls_context_free(t);
+    tls_dir_remove(&dir);
+}
+
+static void another_library_is_given_what_the_files_hold(void **state)
+{
+    struct bytes certs = { 0 }, key = { 0 };
+    struct tls_dir dir;
+    struct tls_context *t;
+    char path[128], text[4096];
+    size_t n;
+    FILE *file;
+
+    (void)state;
+    tls_dir_make(&dir);
+    t = tls_dir_context(&dir, "node", "ca");
+    assert_int_equal(tls_context_write_pem(t, &certs, &key), 0);
+    snprintf(path, sizeof path, "%s/node.pem", dir.path);
+    file = fopen(path, "re");
+    assert_non_null(file);
+    n = fread(text, 1, sizeof text, file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(bytes_len(&certs), n);
+    assert_memory_equal(bytes_front(&certs), text, n);
+    assert_int_equal(memcmp(bytes_front(&key), "-----BEGIN PRIVATE KEY-----", 27), 0);
+    bytes_deinit(&certs);
+    bytes_deinit(&key);
+    tls_context_free(t);
+    tls_dir_remove(&dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +474,8 @@ int main(void)
         cmocka_unit_test(random_bytes_never_do_harm),
         cmocka_unit_test(a_file_that_is_wrong_is_named),
         cmocka_unit_test(files_that_are_read_again_count_from_then_on),
+        cmocka_unit_test(another_librarys_peer_is_judged_by_the_same_rules),
+        cmocka_unit_test(another_library_is_given_what_the_files_hold),
         cmocka_unit_test(certificates_are_for_their_owner_alone),
     };
 

@@ -78,6 +78,11 @@ struct kept_event *keep_event(const struct shard_event *event)
     case SHARD_EVENT_ROWS:
         keep_rows(k);
         break;
+    case SHARD_EVENT_LEARNED:
+        k->e.learned.worker.job = keep_text(k->job, sizeof k->job, event->learned.worker.job);
+        k->learned = *event->learned.report;
+        k->e.learned.report = &k->learned;
+        break;
     case SHARD_EVENT_COMBINE:
     case SHARD_EVENT_DROP:
     case SHARD_EVENT_TYPE_END:

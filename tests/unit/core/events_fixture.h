@@ -18,6 +18,7 @@ struct kept_event {
     struct push *push;
     struct table_spec spec;
     struct membership_join join;
+    struct learning_report learned;
     uint64_t keys[SHARD_EVENT_ROWS_MAX];
     uint8_t touches[SHARD_EVENT_ROWS_MAX];
 };

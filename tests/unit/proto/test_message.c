@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "common/status.h"
 #include "tests/unit/proto/messages.h"
 
@@ -201,6 +203,60 @@ static void join_and_its_reply_come_back(void **state)
     messages_close(&f, &b);
 }
 
+/* All that a training run reports, in as many bytes as the figure in proto/README.md. */
+static void a_report_of_learning_comes_back(void **state)
+{
+    struct beat m = { .clock = 1 << 20,
+                      .has_learning = true,
+                      .learning = { .samples = 45000000,
+                                    .steps = 812,
+                                    .loss = 0.45234f,
+                                    .samples_per_s = 123456.0f,
+                                    .busy = { 1000, 40, 300, 999, 20, 5 },
+                                    .n_validations = 3,
+                                    .auc = 0.78f,
+                                    .logloss = 0.46f,
+                                    .has_one_class = true },
+                      .job = "",
+                      .rank = 0,
+                      .incarnation = 0 };
+    struct beat plain = { .clock = 1 << 20 }, got;
+    struct bytes b = { 0 };
+    struct messages_frame f;
+
+    (void)state;
+    assert_int_equal(message_write_beat(&b, 4, &plain), 0);
+    f = messages_open(&b);
+    assert_int_equal(f.header.head_bytes, 4); /* of a worker that has nothing new: as ever */
+    assert_int_equal(message_read_beat(&f.header, f.head, &got), 0);
+    assert_false(got.has_learning);
+    messages_close(&f, &b);
+    assert_int_equal(message_write_beat(&b, 4, &m), 0);
+    f = messages_open(&b);
+    assert_in_range(f.header.head_bytes, 1, 64);
+    assert_int_equal(message_read_beat(&f.header, f.head, &got), 0);
+    assert_true(got.has_learning && got.clock == 1 << 20);
+    assert_memory_equal(&got.learning, &m.learning, sizeof m.learning);
+    assert_string_equal(got.job, "");
+    messages_close(&f, &b);
+    snprintf(m.job, sizeof m.job, "ads");
+    m.rank = 3;
+    m.incarnation = UINT64_MAX;
+    m.learning.loss = NAN; /* it is the reader's to refuse */
+    assert_int_equal(message_write_beat(&b, 4, &m), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_beat(&f.header, f.head, &got), 0);
+    assert_true(got.rank == 3 && got.incarnation == UINT64_MAX && isnan(got.learning.loss));
+    assert_non_null(learning_report_wrong(&got.learning));
+    assert_string_equal(got.job, "ads");
+    messages_close(&f, &b);
+    m.job[0] = '\n';
+    assert_int_equal(message_write_beat(&b, 4, &m), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_beat(&f.header, f.head, &got), PS_EPROTO);
+    messages_close(&f, &b);
+}
+
 static void clocks_and_status_replies_come_back(void **state)
 {
     struct status_reply m = { PS_EFENCED, "fenced", UINT64_MAX, { 0 }, { 0 }, 7 }, got;
@@ -389,6 +445,7 @@ int main(void)
         cmocka_unit_test(table_and_its_reply_come_back),
         cmocka_unit_test(enums_out_of_range_are_refused),
         cmocka_unit_test(join_and_its_reply_come_back),
+        cmocka_unit_test(a_report_of_learning_comes_back),
         cmocka_unit_test(clocks_and_status_replies_come_back),
         cmocka_unit_test(as_many_suspects_as_a_message_takes_come_back_and_no_more),
         cmocka_unit_test(admin_and_its_json_come_back),

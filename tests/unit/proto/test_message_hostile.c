@@ -158,7 +158,12 @@ static int write_request(struct bytes *b, unsigned type)
         return message_write_table(b, 1, &table);
     case FRAME_BEAT:
         return message_write_beat(
-            b, 1, &(struct beat){ 300, { 2, { { 1, 2, 3, true }, { 4, 5, 6, false } } } });
+            b, 1,
+            &(struct beat){ .clock = 300,
+                            .suspects = { 2, { { 1, 2, 3, true }, { 4, 5, 6, false } } },
+                            .has_learning = true,
+                            .learning = { .samples = 1 << 20, .steps = 40, .loss = 0.25f },
+                            .job = "ads" });
     case FRAME_LEAVE:
         return message_write_leave(b, 1, 300);
     case FRAME_ADMIN:

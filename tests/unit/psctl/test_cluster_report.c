@@ -67,6 +67,25 @@ static void a_job_is_as_far_as_its_last_shard(void **state)
     cJSON_Delete(all);
 }
 
+/* Workers report to each node. */
+static void the_newest_report_of_learning_counts(void **state)
+{
+    cJSON *all = merge("{\"nodes\":[{\"jobs\":[{\"name\":\"j\",\"samples\":null,\"loss\":null,"
+                       "\"busy\":null,\"reported_unix_ms\":0,\"workers\":[]}]},"
+                       "{\"jobs\":[{\"name\":\"j\",\"samples\":7,\"loss\":0.5,\"auc\":null,"
+                       "\"busy\":{\"read\":0.5},\"reported_unix_ms\":9,\"workers\":[]}]},"
+                       "{\"jobs\":[{\"name\":\"j\",\"samples\":6,\"loss\":2,\"auc\":1,"
+                       "\"busy\":{},\"reported_unix_ms\":8,\"workers\":[]}]},"
+                       "{\"jobs\":[{\"name\":\"j\",\"workers\":[]}]}]}"); /* an older psd */
+    const cJSON *job = cJSON_GetArrayItem(field_child(all, "jobs"), 0);
+
+    (void)state;
+    assert_true(field_number(job, "samples") == 7 && field_number(job, "loss") == 0.5);
+    assert_true(field_number(field_child(job, "busy"), "read") == 0.5);
+    assert_false(cJSON_IsNumber(field_child(job, "auc")));
+    cJSON_Delete(all);
+}
+
 static void waits_are_on_the_clock_of_the_first_node(void **state)
 {
     cJSON *all = merge(
@@ -98,6 +117,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_added_and_pushes_are_the_most),
         cmocka_unit_test(a_job_is_as_far_as_its_last_shard),
+        cmocka_unit_test(the_newest_report_of_learning_counts),
         cmocka_unit_test(waits_are_on_the_clock_of_the_first_node),
         cmocka_unit_test(nobody_answers),
     };

@@ -117,6 +117,14 @@ struct fault {
     ",\"standby_lag_records\":7,\"standby_lag_ms\":3}"
 
 static const struct fault faults[] = {
+    { { { "nodes.0.tls", "{\"certificate_days\":13.25,\"ca_days\":300}" } },
+      "warning",
+      0,
+      { "its certificate (tls-cert) expires in 13 d: renew it", "reload psd" } },
+    { { { "nodes.1.tls", "{\"certificate_days\":300,\"ca_days\":-2.25}" } },
+      "problem",
+      1,
+      { "its CA's certificate (tls-ca) has expired 2 d ago", "no new connection" } },
     { { { "nodes.0.replication", MEMBER("primary", "no standby", "false") } },
       "warning",
       0,

@@ -28,7 +28,9 @@
               "\"push\":{\"minute_ns\":[]}}},\"tables\":[{\"name\":\"j/"                       \
               "emb\",\"kind\":\"sparse\",\"rows_pulled\":" rows "}],"                          \
               "\"jobs\":[{\"name\":\"j\",\"mode\":\"ssp\",\"bound\":4,\"n_workers\":2,\"min_"  \
-              "clock\":3,\"parked_ms\":" clock "00,\"staleness\":{},\"workers\":[{\"rank\":0," \
+              "clock\":3,\"parked_ms\":" clock "00,\"staleness\":{},"                          \
+              "\"samples_per_s\":1500.4,\"loss\":0.25,\"auc\":null,\"workers\":[{\"rank\":0,"  \
+              "\"samples_per_s\":750,\"loss\":0.125,"                                          \
               "\"state\":\"live\",\"clock\":" clock ",\"name\":\"w0\"},"                       \
               "{\"rank\":1,\"state\":\"live\",\"clock\":3,\"name\":\"w1\"}]}],\"waits\":[]},"  \
               "{\"node\":1,\"error\":\"connection refused\"},"                                 \
@@ -65,7 +67,8 @@ static void rates_are_those_between_the_reports(void **state)
         text, "3 nodes, 2 shards, 1 jobs; 2.0 k rows/s, 0 B/s; 5 rows in 30 B; 0 waits\n"));
     assert_non_null(strstr(text, "node 1 does not answer: connection refused\n"));
     assert_non_null(strstr(text, "\n    1     0   2.0 k        0         0    1.0 ms"));
-    assert_non_null(strstr(text, "\nj    ssp 4  2 of 2      9       2.0       6 "));
+    assert_non_null(
+        strstr(text, "\nj    ssp 4  2 of 2      9       2.0       1500  0.2500    -       6 "));
     assert_non_null(strstr(text, "  20 %"));
     free(text);
 }
@@ -98,9 +101,12 @@ static void a_job_is_opened_with_its_workers_and_tables(void **state)
     char *text = print(&view);
 
     (void)state;
-    assert_non_null(strstr(text, "\njob j: ssp, min clock 3\n"));
-    assert_non_null(strstr(text, "   0  live       9       2.0       0   0 s ago  w0\n"));
-    assert_non_null(strstr(text, "   1  live       3       0.0       6   0 s ago  w1\n"));
+    assert_non_null(strstr(
+        text, "\njob j: ssp, min clock 3, loss 0.2500, AUC - (psctl job has its curve)\n"));
+    assert_non_null(strstr(
+        text, "   0  live       9       2.0       0        750  0.1250   0 s ago  w0\n"));
+    assert_non_null(strstr(
+        text, "   1  live       3       0.0       6          -       -   0 s ago  w1\n"));
     assert_non_null(strstr(text, "\nj/emb  sparse     0     0 B  2000.0\n"));
     assert_null(strstr(text, "SHARD"));
     free(text);
@@ -203,6 +209,29 @@ static void answers_without_sense_are_survived(void **state)
     fclose(out);
 }
 
+static void a_program_reads_the_same_as_json(void **state)
+{
+    cJSON *before = cJSON_Parse(before_json), *after = cJSON_Parse(after_json),
+          *root = top_json(before, after), *unknown = top_json(after, NULL);
+    const cJSON *shard = cJSON_GetArrayItem(field_child(root, "shards"), 1),
+                *job = cJSON_GetArrayItem(field_child(root, "jobs"), 0);
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(field_child(root, "nodes")), 3);
+    assert_string_equal(field_text(cJSON_GetArrayItem(field_child(root, "nodes"), 1), "error"),
+                        "connection refused");
+    assert_true(field_number(shard, "shard") == 1 && field_number(shard, "rows_per_s") == 2000);
+    assert_true(field_number(shard, "pull_p99_ns") == 1000000 &&
+                field_number(shard, "log_lag_records") == 10);
+    assert_string_equal(field_text(job, "name"), "j");
+    assert_true(field_number(job, "max_clock") == 9 && field_number(job, "clocks_per_s") == 2);
+    assert_int_equal(cJSON_GetArraySize(field_child(unknown, "jobs")), 0);
+    cJSON_Delete(before);
+    cJSON_Delete(after);
+    cJSON_Delete(root);
+    cJSON_Delete(unknown);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +242,7 @@ int main(void)
         cmocka_unit_test(histograms_of_all_nodes_are_one),
         cmocka_unit_test(latency_is_shown_with_what_was_waited_for),
         cmocka_unit_test(answers_without_sense_are_survived),
+        cmocka_unit_test(a_program_reads_the_same_as_json),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,8 @@
  * column for each role; the requests go through the listener's check and a real shard.
  */
 #include "common/token_file.h"
+#include "proto/message_replication.h"
+#include "server/admin_server.h"
 #include "server/net/listener.h"
 #include "tests/unit/psd/serving.h"
 
@@ -255,12 +257,116 @@ static void a_role_may_send_what_its_row_says(void **state)
         }
 }
 
+/* In the order of `roles`. */
+static const struct {
+    const char *command, *expected;
+} commands[] = {
+    { "status", "+++++++" },     { "tables", "+++++++" },  { "workers", "+++++++" },
+    { "why", "+++++++" },        { "stats", "+++++++" },   { "row", "+++-+++" },
+    { "checkpoint", "+-----+" }, { "drop", "+-----+" },    { "drop-check", "+-----+" },
+    { "set", "+-----+" },        { "set-check", "+-----+" }, { "promote", "+-----+" },
+    { "switch", "+-----+" },     { "of tomorrow", "+-----+" }, { "", "+-----+" },
+};
+
+static void a_command_that_changes_something_is_for_admins(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(commands); i++)
+        for (size_t k = 0; k < N_ROLES; k++) {
+            const int expected = commands[i].expected[k] == '+' ? 0 : PS_EDENIED;
+            struct err err = { 0 };
+
+            if (admin_server_check_access(&roles[k], commands[i].command, &err) != expected)
+                fail_msg("%s, role %s: %s", commands[i].command,
+                         access_role_name(roles[k].role), err.text);
+        }
+}
+
+/* A shard knows six frames of clients and one of standbys. Any other one ends the connection, whoever sends it. */
+static bool is_of_a_shard(enum frame_type type)
+{
+    return type == FRAME_JOIN || type == FRAME_TABLE || type == FRAME_PULL ||
+           type == FRAME_PUSH || type == FRAME_BEAT || type == FRAME_LEAVE ||
+           type == FRAME_FETCH;
+}
+
+static void send_frame_of(struct peer *p, enum frame_type type)
+{
+    struct bytes frame = { 0 };
+    struct frame_header header;
+
+    assert_int_equal(message_write_leave(&frame, 1, 0), 0);
+    assert_int_equal(frame_decode(bytes_front(&frame), 1 << 20, &header), 0);
+    header.type = type;
+    frame_encode(frame.bytes + frame.start, &header);
+    peer_send(p, &frame);
+}
+
+static void a_frame_of_another_place_ends_the_connection(void **state)
+{
+    static const char *const hello_roles[] = { "worker", "reader", "standby" };
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    for (int type = 1; type < FRAME_TYPE_END; type++)
+        for (size_t h = 0; h < COUNT_OF(hello_roles) && !is_of_a_shard((enum frame_type)type);
+             h++)
+            for (size_t k = 0; k < N_ROLES; k++) {
+                struct peer p;
+
+                if (!access_may_greet(&roles[k], hello_roles[h]))
+                    continue;
+                p = client_with(&f, hello_roles[h], &roles[k]);
+                send_frame_of(&p, (enum frame_type)type);
+                if (peer_receive(&p))
+                    fail_msg("%s as %s sends frame type %d, and is answered with type %d",
+                             access_role_name(roles[k].role), hello_roles[h], type,
+                             p.header.type);
+                peer_close(&p);
+            }
+    tear_down(&f);
+}
+
+/* Whoever may be one. */
+static void only_a_standby_fetches(void **state)
+{
+    static const char *const hello_roles[] = { "worker", "reader" };
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    for (size_t h = 0; h < COUNT_OF(hello_roles); h++)
+        for (size_t k = 0; k < N_ROLES; k++) {
+            struct bytes frame = { 0 };
+            struct fetch_reply reply;
+            struct peer p;
+
+            if (!access_may_greet(&roles[k], hello_roles[h]))
+                continue;
+            p = client_with(&f, hello_roles[h], &roles[k]);
+            assert_int_equal(message_write_fetch(&frame, 1, &(struct fetch){ .next = 1 }), 0);
+            peer_send(&p, &frame);
+            assert_true(peer_receive(&p));
+            assert_int_equal(p.header.type, FRAME_FETCH_REPLY);
+            assert_int_equal(
+                message_read_fetch_reply(&p.header, p.head, p.body, p.header.body_bytes, &reply),
+                0);
+            assert_int_equal(reply.status, -EPERM);
+            peer_close(&p);
+        }
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_role_greets_as_what_it_may_be),
         cmocka_unit_test(a_token_has_a_role_as_a_certificate_has),
         cmocka_unit_test(a_role_may_send_what_its_row_says),
+        cmocka_unit_test(a_command_that_changes_something_is_for_admins),
+        cmocka_unit_test(a_frame_of_another_place_ends_the_connection),
+        cmocka_unit_test(only_a_standby_fetches),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

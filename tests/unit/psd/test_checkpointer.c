@@ -114,10 +114,12 @@ static void set_up(struct fixture *f)
     f->admin_server = admin_server_new(&admin);
 }
 
+/* As a node ends, whatever its checkpoint does. */
 static void tear_down(struct fixture *f)
 {
     enter_main();
     admin_server_close(f->admin_server);
+    checkpointer_stop(f->checkpointer);
     stop_shard(f->shard);
     uv_close((uv_handle_t *)&f->timer, NULL);
     mailbox_close(&f->mailbox);
@@ -169,6 +171,27 @@ static void wishes_share_the_next_one_while_one_is_under_way(void **state)
     assert_true(first.n == 1 && later.n == 5);
     assert_int_equal(f.record->busy_since_unix_ms, 0);
     tear_down(&f);
+}
+
+/* A psd that is deposed ends at once. The checkpoint has gone any number of steps by then; a second one waits. */
+static void a_node_may_end_while_one_runs(void **state)
+{
+    (void)state;
+    for (uint32_t n_turns = 0; n_turns < 40; n_turns++) {
+        struct answer done = { 0 };
+        struct fixture f;
+
+        set_up(&f);
+        if (n_turns % 2)
+            uv_sem_post(&f.gate);
+        checkpointer_request(f.checkpointer, on_done, &done);
+        checkpointer_request(f.checkpointer, on_done, &done);
+        for (uint32_t i = 0; i < n_turns / 2; i++)
+            uv_run(&f.loop, UV_RUN_ONCE);
+        uv_sem_post(&f.gate); /* the shard's file, if it is asked for only now */
+        tear_down(&f);
+        assert_true(done.n <= 2);
+    }
 }
 
 static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
@@ -366,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wishes_share_the_next_one_while_one_is_under_way),
+        cmocka_unit_test(a_node_may_end_while_one_runs),
         cmocka_unit_test(the_next_one_is_due_so_long_after_the_end_of_the_last),
         cmocka_unit_test(one_that_takes_too_long_is_reported_as_failed_and_goes_on),
         cmocka_unit_test(an_operator_waits_for_one_checkpoint_at_a_time),

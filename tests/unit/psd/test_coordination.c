@@ -319,7 +319,6 @@ static void a_config_that_comes_in_between_is_read(void **state)
 static void three_takeovers_double_the_patience(void **state)
 {
     struct member a, b;
-    struct claim next = { .history = 7 };
 
     (void)state;
     set_up();
@@ -328,9 +327,11 @@ static void three_takeovers_double_the_patience(void **state)
     while (!coordination_is_known(a.coordination) || !coordination_is_known(b.coordination))
         turn();
     for (uint32_t i = 0; i < 7; i++) {
+        struct claim next = { .history = 7, .term = i + 1 };
+
         assert_int_equal(coordination_patience_ms(b.coordination, 700), 700 << (i / 3));
-        claim_add_takeover(&next, clock_unix_ms() / 1000 - (i == 6 ? CLAIM_TAKEOVERS_S : 0));
-        next.term = a.term = i + 1;
+        claim_add_takeover(&next, next.term);
+        a.term = next.term;
         a.is_writing = true;
         coordination_write(a.coordination, &next, on_written, &a);
         for (int n = 0; n < 20; n++)

@@ -1,5 +1,8 @@
 /* A shard's part of a standby: what it gets, what replies wait for, and what the log keeps for it. */
+#include <sys/socket.h>
+
 #include "common/clock.h"
+#include "common/memory.h"
 #include "proto/message_replication.h"
 #include "server/wal/wal_writer.h"
 #include "serving.h"
@@ -17,13 +20,19 @@ static struct fetch_handler *fetches(struct fixture *f)
     return dispatch_fetches(f->dispatch);
 }
 
-static void begin(struct fixture *f, const char *name)
+/* last: the log's newest record. */
+static void begin_with(struct fixture *f, const char *name, uint64_t last)
 {
     struct fetch_standby standby = standby_of_nobody;
 
     enter_shard();
     snprintf(standby.name, sizeof standby.name, "%s", name);
-    fetch_handler_begin(fetches(f), &standby, 0);
+    fetch_handler_begin(fetches(f), &standby, last);
+}
+
+static void begin(struct fixture *f, const char *name)
+{
+    begin_with(f, name, 0);
 }
 
 static void append(struct fixture *f, uint64_t number, enum shard_event_type type)
@@ -346,7 +355,6 @@ static void a_block_that_is_being_written_is_read_again(void **state)
     struct fetch_reply got;
     struct fixture f;
     struct peer p;
-    struct fetch_standby standby = standby_of_nobody;
     uint8_t *middle;
 
     (void)state;
@@ -358,9 +366,7 @@ static void a_block_that_is_being_written_is_read_again(void **state)
     view = fetch_handler_view(fetches(&f));
     fetch_handler_log(fetches(&f), &disk.ops, "log", 8);
     p = client(&f, "standby");
-    enter_shard();
-    snprintf(standby.name, sizeof standby.name, "%s", f.connections.first->hello.name);
-    fetch_handler_begin(fetches(&f), &standby, 8);
+    begin_with(&f, f.connections.first->hello.name, 8);
     ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .max_bytes = 1 << 20 });
     *middle ^= 1; /* half of a block is not there yet */
     got = hear(&p, 1);
@@ -382,13 +388,14 @@ static void a_block_that_is_being_written_is_read_again(void **state)
 static bool is_current(struct fixture *f)
 {
     enter_shard();
-    return reply_queue_is_current(&f->replies, uv_now(&f->loop));
+    return reply_queue_is_current(&f->replies);
 }
 
 static void a_primary_that_a_standby_may_have_replaced_shows_nothing(void **state)
 {
     const uint64_t old_ms = clock_mono_ms() - 2 * FETCH_HANDLER_ALONE_MS;
     struct fetch_standby standby = standby_of_nobody;
+    uint64_t id = 2;
     struct fixture f;
     struct peer p;
 
@@ -409,15 +416,19 @@ static void a_primary_that_a_standby_may_have_replaced_shows_nothing(void **stat
     ask(&p, 2, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = UINT64_MAX });
     (void)hear(&p, 2);
     assert_false(is_current(&f));
-    ask(&p, 3, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = clock_mono_ms() });
-    (void)hear(&p, 3);
-    assert_true(is_current(&f));
-    ask(&p, 4, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = old_ms });
-    (void)hear(&p, 4);
+    do { /* this process may stand still for longer */
+        id++;
+        ask(&p, id, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = clock_mono_ms() });
+        (void)hear(&p, id);
+    } while (!is_current(&f));
+    ask(&p, id + 1, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = old_ms });
+    (void)hear(&p, id + 1);
     assert_false(is_current(&f));
     enter_shard();
     fetch_handler_open_gate(fetches(&f));
     assert_true(is_current(&f));
+    fetch_handler_seal(fetches(&f));
+    assert_false(is_current(&f));
     peer_close(&p);
     tear_down(&f);
 }
@@ -511,6 +522,89 @@ static void a_shard_that_is_handed_over_says_so_and_acknowledges_nothing(void **
     tear_down(&f);
 }
 
+#ifdef PS_FAULTS
+/* --- without memory --- */
+
+/* Until there is an answer, or the connection has ended. The peer's own memory does not fail. */
+static void await_end(struct fixture *f, struct peer *p)
+{
+    char c;
+
+    while (recv(p->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0)
+        turn(f);
+}
+
+/* One that begins anew gets all of it. */
+static void fetch_all(struct fixture *f, uint64_t n)
+{
+    struct peer p = client(f, "standby");
+    uint64_t next = 1;
+    struct fetch_reply got;
+
+    begin_with(f, f->connections.first->hello.name, n);
+    while (next <= n) {
+        ask(&p, next, &(struct fetch){ .term = TERM, .next = next });
+        got = hear(&p, next);
+        assert_int_equal(got.status, 0);
+        assert_int_equal(got.first, next);
+        next += got.n_records;
+    }
+    peer_close(&p);
+}
+
+/* Records 1 to 8, of the ring or of the log's segments: they come, or a sentence does, or the connection ends. */
+static bool fetch_while_the_kth_allocation_fails(struct crash_files *disk, bool from_ring,
+                                                 long k)
+{
+    struct fetch_reply got;
+    struct fixture f;
+    struct peer p;
+    long n_failed;
+
+    set_up(&f);
+    fetch_handler_log(fetches(&f), &disk->ops, "log", from_ring ? 0 : 8);
+    p = client(&f, "standby");
+    begin_with(&f, f.connections.first->hello.name, from_ring ? 0 : 8);
+    for (uint64_t i = 1; from_ring && i <= 8; i++)
+        append(&f, i, SHARD_EVENT_ROWS);
+    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .max_bytes = 1 << 20 });
+    memory_fail_anywhere(k, 1);
+    await_end(&f, &p);
+    n_failed = memory_n_failed_anywhere();
+    memory_fail_anywhere(-1, 0);
+    if (peer_receive(&p)) {
+        assert_int_equal(message_read_fetch_reply(&p.header, p.head, p.body,
+                                                  p.header.body_bytes, &got),
+                         0);
+        assert_true(got.status == 0 || (n_failed && got.status == -ENOMEM));
+    } else {
+        assert_true(n_failed);
+    }
+    peer_close(&p);
+    if (!from_ring)
+        fetch_all(&f, 8);
+    tear_down(&f);
+    return !n_failed;
+}
+
+static void a_fetch_without_memory_is_refused_or_ends_and_the_next_one_gets_all(void **state)
+{
+    struct crash_files disk;
+    long k;
+
+    (void)state;
+    crash_files_init(&disk);
+    write_log(&disk, 8);
+    for (int from_ring = 0; from_ring < 2; from_ring++) {
+        for (k = 0; !fetch_while_the_kth_allocation_fails(&disk, from_ring, k);)
+            assert_true(++k < 1000);
+        assert_true(k > 0);
+        print_message("%ld allocations failed\n", k);
+    }
+    crash_files_deinit(&disk);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -526,6 +620,9 @@ int main(void)
         cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
         cmocka_unit_test(a_block_that_is_being_written_is_read_again),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
+#ifdef PS_FAULTS
+        cmocka_unit_test(a_fetch_without_memory_is_refused_or_ends_and_the_next_one_gets_all),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,6 +108,10 @@ static void settings_that_do_not_go_together_are_refused(void **state)
                      PS_ESETTING);
     assert_non_null(strstr(err.text, "more than memory-max"));
     settings_free(&settings_psd, &s);
+    assert_int_equal(LOAD(&s, &err, "--dev", "--standby-ack", "disk", "--durability", "none"),
+                     PS_ESETTING);
+    assert_non_null(strstr(err.text, "durability async or fsync"));
+    settings_free(&settings_psd, &s);
 }
 
 /* Redis calls this protected mode. */
@@ -124,7 +128,12 @@ static void without_a_token_only_this_machine_is_listened_to(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(near); i++) {
-        assert_int_equal(LOAD(&s, &err, "--listen", near[i]), 0);
+        assert_int_equal(
+            LOAD(&s, &err, "--listen", near[i], "--http", near[i], "--token", "open sesame"),
+            0);
+        assert_false(settings_pages_want_role(&s));
+        settings_free(&settings_psd, &s);
+        assert_int_equal(LOAD(&s, &err, "--listen", near[i], "--http", near[i]), 0);
         settings_free(&settings_psd, &s);
     }
     for (size_t i = 0; i < COUNT_OF(far); i++) {
@@ -135,6 +144,16 @@ static void without_a_token_only_this_machine_is_listened_to(void **state)
         assert_int_equal(LOAD(&s, &err, "--listen", far[i], "--insecure"), 0);
         settings_free(&settings_psd, &s);
         assert_int_equal(LOAD(&s, &err, "--listen", far[i], "--token", "open sesame"), 0);
+        settings_free(&settings_psd, &s);
+        assert_int_equal(LOAD(&s, &err, "--listen", near[0], "--http", far[i]), PS_ESETTING);
+        assert_non_null(strstr(err.text, "http: other machines reach"));
+        assert_non_null(strstr(err.text, far[i]));
+        settings_free(&settings_psd, &s);
+        assert_int_equal(LOAD(&s, &err, "--listen", near[0], "--http", far[i], "--insecure"), 0);
+        assert_false(settings_pages_want_role(&s));
+        settings_free(&settings_psd, &s);
+        assert_int_equal(LOAD(&s, &err, "--listen", near[0], "--http", far[i], "--token", "open sesame"), 0);
+        assert_true(settings_pages_want_role(&s));
         settings_free(&settings_psd, &s);
     }
 }

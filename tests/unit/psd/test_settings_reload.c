@@ -42,8 +42,7 @@ static void start(struct psd *p, const char *text)
     p->argv[2] = p->path;
     write_config(p, text);
     assert_int_equal(
-        settings_load(&settings_psd, 3, p->argv, 1, &p->settings, &action, &p->err), 0);
-    settings_reload_init(&p->reload, 3, p->argv, &p->settings);
+        settings_reload_init(&p->reload, 3, p->argv, &p->settings, &action, &p->err), 0);
     assert_int_equal(settings_complete(&p->settings, &p->err), 0);
 }
 
@@ -151,6 +150,83 @@ static void a_pipe_is_not_read_again(void **state)
     stop(&p);
 }
 
+/* Of a setting, from its name to the end. */
+static void expect_in_report(const struct psd *p, const char *name, const char *wanted)
+{
+    char *report = settings_reload_report(&p->reload, &p->settings), label[64];
+    const char *at;
+
+    snprintf(label, sizeof label, "\"name\":\"%s\",", name);
+    at = strstr(report, label);
+    assert_non_null(at);
+    at += strlen(label);
+    if (strncmp(at, wanted, strlen(wanted)) != 0)
+        fail_msg("%s: found %.200s, expected %s", name, at, wanted);
+    free(report);
+}
+
+static void the_report_says_what_is_in_force_and_where_it_is_from(void **state)
+{
+    char wanted[300];
+    struct psd p;
+
+    (void)state;
+    start(&p, "listen = 127.0.0.1:0\ntoken = first-secret\nshards = 2\n");
+    snprintf(
+        wanted, sizeof wanted,
+        "\"value\":\"2\",\"default\":\"0\",\"source\":\"file\",\"path\":\"%s\",\"line\":3,"
+        "\"reloadable\":false,\"reloaded\":false,\"waits_for_restart\":false,\"equal\":true}",
+        p.path);
+    expect_in_report(&p, "shards", wanted);
+    expect_in_report(&p, "log-max",
+                     "\"value\":\"8G\",\"default\":\"8G\",\"source\":\"default\","
+                     "\"reloadable\":true,\"reloaded\":false");
+    expect_in_report(&p, "client-memory", "\"value\":\"");
+    assert_int_equal(
+        reload(&p, "listen = 127.0.0.1:0\n\nlog-max = 1G\nshards = 3\ntoken = first-secret\n"),
+        0);
+    snprintf(
+        wanted, sizeof wanted,
+        "\"value\":\"1G\",\"default\":\"8G\",\"source\":\"file\",\"path\":\"%s\",\"line\":3,"
+        "\"reloadable\":true,\"reloaded\":true,\"waits_for_restart\":false",
+        p.path);
+    expect_in_report(&p, "log-max", wanted);
+    snprintf(wanted, sizeof wanted,
+             "\"value\":\"2\",\"default\":\"0\",\"source\":\"file\",\"path\":\"%s\",\"line\":3,"
+             "\"reloadable\":false,\"reloaded\":false,\"waits_for_restart\":true",
+             p.path);
+    expect_in_report(&p, "shards", wanted);
+    snprintf(wanted, sizeof wanted,
+             "\"value\":\"(not "
+             "shown)\",\"default\":\"\",\"source\":\"file\",\"path\":\"%s\",\"line\":5",
+             p.path);
+    expect_in_report(&p, "token", wanted);
+    stop(&p);
+}
+
+/* Neither that of a file, nor one that is typed, nor one that a reload has brought. */
+static void no_secret_is_in_the_report(void **state)
+{
+    char token[] = "/tmp/test_settings_token.XXXXXX", text[200], *report;
+    struct psd p;
+    int fd = mkstemp(token);
+
+    (void)state;
+    assert_int_equal(write(fd, "hidden-secret\n", 14), 14);
+    close(fd);
+    snprintf(text, sizeof text, "listen = 127.0.0.1:0\ntoken-file = %s\n", token);
+    start(&p, text);
+    expect_in_report(&p, "token", "\"value\":\"\",\"default\":\"\",\"source\":\"default\"");
+    for (int i = 0; i < 2; i++) {
+        report = settings_reload_report(&p.reload, &p.settings);
+        assert_null(strstr(report, "hidden-secret"));
+        free(report);
+        assert_int_equal(reload(&p, "listen = 127.0.0.1:0\ntoken = hidden-secret\n"), 0);
+    }
+    unlink(token);
+    stop(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +234,8 @@ int main(void)
         cmocka_unit_test(the_secret_in_a_file_is_read_again),
         cmocka_unit_test(a_bad_file_changes_nothing),
         cmocka_unit_test(a_pipe_is_not_read_again),
+        cmocka_unit_test(the_report_says_what_is_in_force_and_where_it_is_from),
+        cmocka_unit_test(no_secret_is_in_the_report),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* What a standby reads before it dials: the last records of its logs, its cluster, and whom it follows. */
+#include "common/memory.h"
 #include "server/cluster_file.h"
 #include "server/replication/log_end.h"
 #include "server/replication/terms.h"
@@ -206,6 +207,47 @@ static void an_option_is_done_by_a_promotion(void **state)
     crash_files_deinit(&r.disk);
 }
 
+#ifdef PS_FAULTS
+/* Files and roles while the k-th allocation fails: -ENOMEM and a sentence, and nothing has changed. True: none failed. */
+static bool take_a_role_while_the_kth_allocation_fails(long k)
+{
+    char primary[MESSAGE_ADDRESS_MAX];
+    struct err err = { 0 };
+    struct role r;
+    int status;
+
+    set_up_role(&r);
+    write_role(&r, TERMS_PRIMARY, "b:1");
+    snprintf(r.settings.standby, sizeof r.settings.standby, "b:1");
+    memory_fail_after(k);
+    status = standby_role_promoted(&r.disk.ops, NODE_DIR, "b:1", &err);
+    if (!status)
+        status = standby_role_read(&r.disk.ops, &r.settings, primary, &err);
+    if (!status)
+        status = standby_role_follow(&r.disk.ops, &r.settings, &err);
+    memory_fail_after(-1);
+    assert_true(status == 0 || (status == -ENOMEM && err.text[0]));
+    assert_int_equal(crash_files_n_open(&r.disk), 0);
+    assert_int_equal(standby_role_promoted(&r.disk.ops, NODE_DIR, "b:1", &err), 0);
+    if (status)
+        assert_follows(&r, "b:1", "");
+    assert_int_equal(standby_role_follow(&r.disk.ops, &r.settings, &err), 0);
+    assert_follows(&r, "", "b:1");
+    crash_files_deinit(&r.disk);
+    return status == 0;
+}
+
+static void a_role_without_memory_stays_as_it_was(void **state)
+{
+    long k = 0;
+
+    (void)state;
+    while (!take_a_role_while_the_kth_allocation_fails(k))
+        assert_true(++k < 100);
+    assert_true(k > 0);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +257,9 @@ int main(void)
         cmocka_unit_test(a_damaged_cluster_is_refused),
         cmocka_unit_test(follows_the_option_or_whom_it_followed_before),
         cmocka_unit_test(an_option_is_done_by_a_promotion),
+#ifdef PS_FAULTS
+        cmocka_unit_test(a_role_without_memory_stays_as_it_was),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

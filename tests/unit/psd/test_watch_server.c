@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "common/memory.h"
 #include "common/status.h"
 #include "proto/message_replication.h"
 #include "tests/unit/net/peer.h"
@@ -253,6 +254,51 @@ static void one_more_than_there_are_places_ends_the_oldest(void **state)
     tear_down(&f);
 }
 
+#ifdef PS_FAULTS
+/* The question, and the answer that names the new primary, while the k-th allocation fails: it comes, or the connection
+ * ends, and who comes again hears it. True: none has failed. */
+static bool watch_while_the_kth_allocation_fails(long k)
+{
+    struct fixture f;
+    struct peer p, again;
+    long n_failed;
+
+    set_up(&f);
+    set_primary(&f, 3, "b:1");
+    p = connect_peer(&f);
+    ask(&p, 1, 1, 60000);
+    memory_fail_anywhere(k, 1);
+    for (int i = 0; i < 50; i++)
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    set_primary(&f, 4, "c:1");
+    for (int i = 0; i < 50; i++)
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+    n_failed = memory_n_failed_anywhere();
+    memory_fail_anywhere(-1, 0);
+    if (peer_receive(&p))
+        assert_int_equal(message_read_watch_reply(&p.header, p.head, &f.reply), 0);
+    else
+        assert_true(n_failed);
+    again = connect_peer(&f);
+    ask(&again, 9, 1, 60000);
+    assert_string_equal(hear(&f, &again, 9)->groups.items[0].primary, "c:1");
+    peer_close(&p);
+    peer_close(&again);
+    tear_down(&f);
+    return !n_failed;
+}
+
+static void a_watcher_without_memory_hears_it_or_comes_again(void **state)
+{
+    long k = 0;
+
+    (void)state;
+    while (!watch_while_the_kth_allocation_fails(k))
+        assert_true(++k < 1000);
+    assert_true(k > 0);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +308,9 @@ int main(void)
         cmocka_unit_test(a_second_request_is_refused_and_another_frame_ends_the_connection),
         cmocka_unit_test(the_end_answers_who_waits),
         cmocka_unit_test(one_more_than_there_are_places_ends_the_oldest),
+#ifdef PS_FAULTS
+        cmocka_unit_test(a_watcher_without_memory_hears_it_or_comes_again),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

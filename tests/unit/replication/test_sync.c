@@ -21,7 +21,7 @@
 static struct sync_shard good(uint64_t now_ms)
 {
     return (struct sync_shard){ .is_connected = true,
-                                .received = 10,
+                                .held = 10,
                                 .closed_at = 10,
                                 .heard_ms = now_ms,
                                 .caught_up_ms = now_ms };
@@ -40,7 +40,7 @@ static void a_standby_is_waited_for_before_it_is_in_sync_and_until_it_is_not(voi
     shard.is_closed = true;
     shard.closed_at = 11;
     assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_NOTHING); /* 11 may be lost */
-    shard.received = 11;
+    shard.held = 11;
     assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_WRITE_YES);
     assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_NOTHING);
     sync_note_write(&s, 0, 100);
@@ -150,16 +150,42 @@ static void what_a_standby_cannot_have_is_not_believed(void **state)
     assert_int_equal(g.caught_up_ms, 100);
 }
 
+static void with_disk_a_gate_waits_for_what_is_durable_there(void **state)
+{
+    struct gate g = { .ack = TERMS_ACK_DISK };
+
+    (void)state;
+    gate_begin(&g, 5);
+    assert_int_equal(fetch(&g, 8, 6, 10), 0);
+    assert_int_equal(gate_held(&g), 6);
+    g.ack = TERMS_ACK_GOT;
+    assert_int_equal(gate_held(&g), 7);
+}
+
+static void a_sealed_gate_acknowledges_nothing_whatever_the_mode(void **state)
+{
+    (void)state;
+    for (int ack = 0; ack < TERMS_ACK_END; ack++) {
+        struct gate g = { .ack = (enum terms_ack)ack };
+
+        gate_begin(&g, 5);
+        gate_close(&g, 10);
+        gate_seal(&g);
+        assert_in_range(gate_acknowledged(&g), 0, 5);
+    }
+}
+
 /* --- the promise, in random runs ---
  *
  * The disk's word is what a write that has ended wrote; one under way, and one that failed, may have written either.
- * Wherever the disk may say yes, no reply has gone out whose record the standby does not have. */
+ * Wherever the disk may say yes, no reply has gone out whose record the standby does not have, with
+ * `disk` on its own disk. */
 
 struct world {
     uint64_t seed, now_ms;
     struct sync sync;
     struct gate gates[N_SHARDS];
-    uint64_t appended[N_SHARDS], has[N_SHARDS], heard_ms[N_SHARDS];
+    uint64_t appended[N_SHARDS], has[N_SHARDS], durable[N_SHARDS], heard_ms[N_SHARDS];
     bool is_connected[N_SHARDS], is_followed;
     bool may_be_yes, writes_yes;
     uint64_t released[N_SHARDS]; /* replies have gone out up to here */
@@ -172,6 +198,11 @@ static uint64_t dice(struct world *w, uint64_t n)
     return w->seed % n;
 }
 
+static uint64_t outlives(const struct world *w, uint32_t i)
+{
+    return w->gates[i].ack == TERMS_ACK_DISK ? w->durable[i] : w->has[i];
+}
+
 static void release(struct world *w)
 {
     for (uint32_t i = 0; i < N_SHARDS; i++) {
@@ -180,11 +211,12 @@ static void release(struct world *w)
 
         if (through > w->released[i])
             w->released[i] = through;
-        w->n_released_alone += w->released[i] > w->has[i];
-        if (w->may_be_yes && w->released[i] > w->has[i])
+        w->n_released_alone += w->released[i] > outlives(w, i);
+        if (w->may_be_yes && w->released[i] > outlives(w, i))
             fail_msg("a reply of record %llu of shard %u is out, the standby has %llu, and the "
                      "disk may say that it is in sync",
-                     (unsigned long long)w->released[i], i, (unsigned long long)w->has[i]);
+                     (unsigned long long)w->released[i], i,
+                     (unsigned long long)outlives(w, i));
     }
 }
 
@@ -193,7 +225,7 @@ static void query(struct world *w, struct sync_shard *ret)
     for (uint32_t i = 0; i < N_SHARDS; i++)
         ret[i] = (struct sync_shard){ .is_connected = w->is_connected[i],
                                       .is_closed = w->gates[i].mode != GATE_OPEN,
-                                      .received = w->gates[i].received,
+                                      .held = gate_held(&w->gates[i]),
                                       .closed_at = w->gates[i].closed_at,
                                       .heard_ms = w->heard_ms[i],
                                       .caught_up_ms = w->gates[i].caught_up_ms };
@@ -242,7 +274,7 @@ static void follow(struct world *w)
     w->sync.ends = false;
     w->is_followed = true;
     for (uint32_t i = 0; i < N_SHARDS; i++) {
-        w->has[i] -= dice(w, 3) ? 0 : dice(w, w->has[i] + 1);
+        w->has[i] -= dice(w, 3) ? 0 : dice(w, w->has[i] - w->durable[i] + 1);
         gate_begin(&w->gates[i], w->has[i]);
         w->is_connected[i] = true;
     }
@@ -250,7 +282,7 @@ static void follow(struct world *w)
 
 static void one_fetch(struct world *w, uint32_t i)
 {
-    const struct fetch m = { .next = w->has[i] + 1 };
+    const struct fetch m = { .next = w->has[i] + 1, .durable = w->durable[i] };
 
     if (!w->is_connected[i] || !w->is_followed)
         return;
@@ -258,6 +290,7 @@ static void one_fetch(struct world *w, uint32_t i)
     w->heard_ms[i] = w->now_ms;
     /* What it gets now it tells with the next one. */
     w->has[i] += dice(w, w->appended[i] - w->has[i] + 1);
+    w->durable[i] += dice(w, w->has[i] - w->durable[i] + 1);
 }
 
 static void play(struct world *w, uint32_t n_events)
@@ -307,7 +340,7 @@ static void no_reply_goes_out_alone_while_the_disk_may_say_in_sync(void **state)
 
         sync_init(&w.sync, PATIENCE_MS, false, w.now_ms);
         for (uint32_t i = 0; i < N_SHARDS; i++)
-            w.gates[i].ack = TERMS_ACK_GOT;
+            w.gates[i].ack = round % 2 ? TERMS_ACK_GOT : TERMS_ACK_DISK;
         play(&w, 3000);
         n_in_sync += w.n_in_sync;
         n_alone += w.n_released_alone;
@@ -325,6 +358,8 @@ int main(void)
         cmocka_unit_test(a_standby_that_does_not_catch_up_is_not_waited_for_for_long),
         cmocka_unit_test(a_gate_takes_the_acknowledgement_that_was_asked_for),
         cmocka_unit_test(what_a_standby_cannot_have_is_not_believed),
+        cmocka_unit_test(with_disk_a_gate_waits_for_what_is_durable_there),
+        cmocka_unit_test(a_sealed_gate_acknowledges_nothing_whatever_the_mode),
         cmocka_unit_test(no_reply_goes_out_alone_while_the_disk_may_say_in_sync),
     };
 

@@ -66,6 +66,22 @@ static void fixture_rows(struct fixture_storage *storage, uint64_t seed, struct 
     e->rows.touches = e->rows.op == SHARD_ROWS_TOUCHES ? storage->values : NULL;
 }
 
+static void fixture_learned(struct fixture_storage *storage, uint64_t seed,
+                            struct shard_event *e)
+{
+    storage->learned = (struct learning_report){ .samples = seed,
+                                                 .steps = (uint32_t)seed,
+                                                 .loss = (float)seed / 3,
+                                                 .samples_per_s = 17,
+                                                 .busy = { 1, 2, 3, 4, 5, 1000 },
+                                                 .n_validations = 3,
+                                                 .auc = 0.75f,
+                                                 .logloss = 0.4f,
+                                                 .has_one_class = seed % 2 };
+    e->learned.report = &storage->learned;
+    e->learned.unix_ms = seed;
+}
+
 struct wal_record fixture_record(struct fixture_storage *storage, uint64_t seed)
 {
     struct wal_record r = { .unix_ms = 1700000000000 + seed };
@@ -83,6 +99,8 @@ struct wal_record fixture_record(struct fixture_storage *storage, uint64_t seed)
         e->type = SHARD_EVENT_PUSH;
     if (seed > 100 && seed % 17 == 16) /* an operator's are rare */
         e->type = seed % 2 ? SHARD_EVENT_DROP : SHARD_EVENT_SPEC;
+    if (seed > 100 && seed % 19 == 18)
+        e->type = SHARD_EVENT_LEARNED;
     switch (e->type) {
     case SHARD_EVENT_TABLE:
     case SHARD_EVENT_SPEC:
@@ -108,6 +126,10 @@ struct wal_record fixture_record(struct fixture_storage *storage, uint64_t seed)
         break;
     case SHARD_EVENT_ROWS:
         fixture_rows(storage, seed, e);
+        break;
+    case SHARD_EVENT_LEARNED:
+        e->learned.worker = worker;
+        fixture_learned(storage, seed, e);
         break;
     case SHARD_EVENT_PUSH:
     case SHARD_EVENT_TYPE_END:

@@ -26,6 +26,7 @@ struct fixture_storage {
     struct push push;
     struct table_spec spec;
     struct membership_join join;
+    struct learning_report learned;
     uint64_t keys[300];
     uint8_t values[600];
 };

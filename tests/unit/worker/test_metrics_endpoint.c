@@ -150,6 +150,35 @@ static void others_are_refused(void **state)
     metrics_endpoint_close(m);
 }
 
+static void a_token_is_wanted_if_there_is_one(void **state)
+{
+    char path[] = "/tmp/test_metrics_token.XXXXXX";
+    struct settings s = settings_of("127.0.0.1:0");
+    struct metrics_endpoint *m;
+    int fd = mkstemp(path);
+    struct err err;
+    char *text;
+
+    (void)state;
+    assert_int_equal(write(fd, "open sesame\n", 12), 12);
+    close(fd);
+    snprintf(s.http_token_file, sizeof s.http_token_file, "%s", path);
+    assert_int_equal(metrics_endpoint_open(&s, &m, &err), 0);
+    text = ask(metrics_endpoint_address(m), GET);
+    assert_has(text, "HTTP/1.1 401 ");
+    assert_has(text, "Authorization: Bearer TOKEN, of --http-token-file");
+    free(text);
+    text = ask(metrics_endpoint_address(m),
+               "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+               "Authorization: Bearer open sesame\r\n\r\n");
+    assert_has(text, "HTTP/1.1 200 ");
+    free(text);
+    metrics_endpoint_close(m);
+    unlink(path);
+    snprintf(s.http_token_file, sizeof s.http_token_file, "%s", "/nowhere");
+    assert_int_not_equal(metrics_endpoint_open(&s, &m, &err), 0);
+}
+
 static void *train(void *arg)
 {
     struct metrics_endpoint_state progress = { 0 };
@@ -189,6 +218,7 @@ int main(void)
         cmocka_unit_test(without_an_address_there_is_none),
         cmocka_unit_test(it_shows_the_last_step_and_validation),
         cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(a_token_is_wanted_if_there_is_one),
         cmocka_unit_test(it_answers_while_the_trainer_goes_on),
     };
 

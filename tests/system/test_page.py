@@ -1,0 +1,167 @@
+"""The stats page in a headless Chromium, with a job that trains behind it."""
+import json
+
+import browser
+import pytest
+import training
+from training import psds, psworker, synth, wait_for  # noqa: F401
+
+pytestmark = pytest.mark.timeout(300)
+TABS = ["overview", "jobs", "tables", "storage", "cluster"]
+
+# What the first tile shows when it is first shown.
+FIRST_RATE = """
+new MutationObserver((all, observer) => {
+  const tile = document.querySelector('#overview-tiles .value');
+  if (tile && tile.textContent) { window.firstRate = tile.textContent; observer.disconnect(); }
+}).observe(document, { subtree: true, childList: true, characterData: true });
+"""
+
+
+@pytest.fixture
+def chromium():
+    started = browser.Browser()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def trained(psds, tmp_path, chromium):  # noqa: F811
+    """A node at which two workers train until the test is over, for some seconds so far."""
+    node = psds("--shards", 2)
+    data = synth(tmp_path / "clicks.tsv", 20000)
+    flags = ["--servers", node.address, "--job", "clicks", "--format", "criteo", "--data", data, "--valid-fraction", 0.1, "--workers", 2, "--mode", "ssp",
+             "--staleness", 4, "--epochs", 10000, "--eval-every", 20]
+    workers = [psworker("train", *flags, "--rank", rank) for rank in range(2)]
+    wait_for("a history of rates", lambda: json.loads(node.get("/history"))["series"].get("rows_pulled", [0])[-1])
+    yield node
+    for w in workers:
+        w.kill()
+        w.communicate()
+
+
+def visible(tab):
+    return f"[...document.querySelectorAll('[role=tabpanel]')].filter(p => !p.hidden).map(p => p.id).join() === 'panel-{tab}'"
+
+
+def show(page, tab):
+    page.get(f"document.getElementById('tab-{tab}').click()")
+    page.wait(visible(tab))
+
+
+# A chart is drawn, or says what is missing; if it is drawn, a table with a caption has its values.
+CHARTS = """
+[...document.querySelectorAll('[role=tabpanel]:not([hidden]) figure')].map(f => ({
+  title: f.dataset.chart, isDrawn: !!f.querySelector('canvas'), label: f.querySelector('.plot').getAttribute('aria-label'),
+  described: (document.getElementById(f.querySelector('.plot').getAttribute('aria-describedby')) || {}).tagName,
+  caption: (f.querySelector('caption') || {}).textContent, isFocusable: f.querySelector('.plot').tabIndex === 0, empty: f.querySelector('.plot').textContent,
+  rows: [...f.querySelectorAll('tbody tr')].map(r => [...r.children].map(c => c.textContent)),
+}))
+"""
+
+
+def check_charts(page, drawn):
+    charts = {c["title"]: c for c in page.get(CHARTS)}
+    for title, c in charts.items():
+        assert title in c["label"]
+        if c["isDrawn"]:
+            assert c["caption"] == title and c["described"] == "TABLE" and c["isFocusable"] and c["rows"], c
+            assert all(len(row) == 4 for row in c["rows"])
+        else:
+            assert len(c["empty"]) > 10 and not c["isFocusable"], c
+    assert drawn <= {t for t, c in charts.items() if c["isDrawn"]}, charts
+    return charts
+
+
+def test_the_page_shows_a_running_job(trained, chromium, tmp_path):
+    page = chromium.open(f"http://{trained.http}/", first=FIRST_RATE)
+    assert page.wait("window.firstRate")[0] in "123456789"  # a rate at first sight, neither 0 nor unknown
+    page.wait(visible("overview"))
+    page.wait("document.querySelectorAll('#overview-charts canvas').length >= 5")
+    charts = check_charts(page, {"Rows per second", "Latency of the last minute", "Values on the wire by codec", "Memory", "Waits"})
+    assert [r[0] for r in charts["Rows per second"]["rows"]] == ["pulled", "pushed"]
+    assert all(r[1].endswith("/s") and r[1] != "0/s" for r in charts["Rows per second"]["rows"])
+    assert page.get("document.querySelectorAll('#overview-requests tbody tr').length") >= 4
+
+    show(page, "jobs")
+    assert page.wait("document.querySelector('#jobs-list tbody a').textContent") == "clicks"
+    assert page.wait("[...document.querySelectorAll('#job-workers tbody .pill')].map(p => p.textContent).join()") == "live,live"
+    clock = "Number(document.querySelector('#job-tiles .value').textContent.replace(/[^0-9]/g, ''))"
+    before = page.get(clock)
+    page.wait(f"{clock} > {before}")  # as events come
+    if "samples" in trained.stats()["jobs"][0]:  # workers report their learning
+        page.wait("document.querySelectorAll('#job-charts canvas').length === 3")
+        check_charts(page, {"Loss", "Validation AUC", "Samples per second"})
+
+    show(page, "tables")
+    names = page.wait("(l => l.length && l)([...document.querySelectorAll('#tables-list tbody th')].map(c => c.textContent))")
+    n_dense = sum(t["kind"] == "dense" for t in trained.stats()["tables"])
+    assert sorted(names) == sorted(["clicks/emb", f"clicks: {n_dense} dense tables"])
+    page.get("document.querySelector('#tables-list .fold').click()")
+    page.wait(f"document.querySelectorAll('#tables-list tbody tr').length === {n_dense + 2}")
+    assert page.get("document.activeElement.className") == "fold"
+
+    show(page, "storage")
+    page.wait("document.querySelectorAll('#storage-logs tbody tr').length === 2")
+    check_charts(page, {"Write-ahead log, written", "Waiting for the disk"})
+    show(page, "cluster")
+    page.wait("document.querySelectorAll('#cluster-shards tbody tr').length === 2")
+    assert not check_charts(page, {"Rows per second by shard"})["Lag of the standby"]["isDrawn"]
+    page.picture(tmp_path / "cluster.png")
+
+    origin = f"http://{trained.http}/"
+    assert page.get(f"performance.getEntriesByType('resource').every(r => r.name.startsWith('{origin}'))")
+    assert page.get("performance.getEntriesByType('navigation').length") == 1  # and no reload
+    assert not [e for e in chromium.errors if "curve" not in e.get("url", "")]
+
+
+def test_it_works_with_the_keyboard_alone(trained, chromium):
+    page = chromium.open(f"http://{trained.http}/")
+    page.wait("document.querySelectorAll('#overview-charts canvas').length >= 5")
+    for _ in range(10):
+        if page.get("document.activeElement.getAttribute('role') === 'tab'"):
+            break
+        page.press("Tab")
+    shown = "document.activeElement.id + ' ' + document.querySelectorAll('[role=tab][tabindex=\"0\"]').length"
+    assert page.get(shown) == "tab-overview 1"
+    assert page.get("getComputedStyle(document.activeElement).outlineStyle") == "solid"  # where one is can be seen
+    for key, tab in [("ArrowRight", "jobs"), ("End", "cluster"), ("ArrowRight", "overview"), ("ArrowLeft", "cluster"), ("Home", "overview")]:
+        page.press(key)
+        assert page.get(shown) == f"tab-{tab} 1"
+        assert page.get(visible(tab)) and page.get("location.hash") == f"#{tab}"
+        assert page.get("document.querySelector('[aria-selected=true]').id") == f"tab-{tab}"
+    for _ in range(10):
+        if page.get("document.activeElement.classList.contains('plot')"):
+            break
+        page.press("Tab")
+    page.press("ArrowLeft")
+    page.press("ArrowLeft")
+    said = page.wait("document.getElementById('spoken').textContent")
+    assert "pulled" in said and "pushed" in said and ":" in said
+    assert page.get("document.activeElement.closest('figure').querySelectorAll('th')[1].textContent") == "there"
+    page.press("Escape")
+    page.wait("document.activeElement.closest('figure').querySelectorAll('th')[1].textContent === 'now'")
+
+
+def test_it_fits_a_narrow_window_in_the_dark(trained, chromium):
+    page = chromium.open(f"http://{trained.http}/", width=400, height=800, scheme="dark")
+    page.wait("document.querySelectorAll('#overview-charts canvas').length >= 5")
+    for tab in TABS:
+        show(page, tab)
+        assert page.get("document.documentElement.scrollWidth") <= 400, tab
+    dark, light = page.get("['backgroundColor', 'color'].map(k => getComputedStyle(document.body)[k].match(/\\d+/g).reduce((a, n) => a + Number(n), 0))")
+    assert dark < 100 and light > 600
+    trained.kill()
+    assert "does not answer" in page.wait("!document.getElementById('offline').hidden && document.getElementById('offline').textContent")
+
+
+def test_an_idle_node_says_what_is_missing(psds, chromium):  # noqa: F811
+    node = psds("--shards", 1)
+    page = chromium.open(f"http://{node.http}/#jobs")
+    assert "No job has come" in page.wait("(document.querySelector('#jobs-list .none') || {}).textContent")
+    show(page, "tables")
+    assert "No table yet" in page.wait("(document.querySelector('#tables-list .none') || {}).textContent")
+    show(page, "overview")
+    assert "Nothing waits" in page.wait("(document.querySelector('#overview-waits .none:not([hidden])') || {}).textContent")
+    charts = check_charts(page, set())
+    assert not charts["Latency of the last minute"]["isDrawn"]
