@@ -399,9 +399,9 @@ soak: deps fuzz-deps          ## the simulation and each fuzz target for SECONDS
 	@tests/run.sh soak $(SECONDS)
 
 golden: $(BUILD)/golden/.done
-$(BUILD)/golden/.done: tests/golden/vectors.tar.zst
+$(BUILD)/golden/.done: tests/golden/vectors.tar.zst tests/golden/models.tar.zst
 	@mkdir -p $(@D)
-	@zstd -dcq --long=27 $< | tar x -C $(@D)
+	@for archive in $^; do zstd -dcq --long=27 $$archive | tar x -C $(@D) || exit 1; done
 	@touch $@
 
 # Of a make without -j, too.

@@ -11,6 +11,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "worker/model/dlrm_config.h"
+#include "worker/model_shape.h"
 
 #define FORMAT "psd model 1"
 #define BY_NAME_SALT UINT64_C(0x6e616d65)
@@ -128,55 +129,6 @@ static void add_features(cJSON *root, const struct schema *schema)
     }
 }
 
-/* One layer for each width, and a last one of width `last`. A product is followed by normalisation and ReLU, but that
- * of the top's last layer. */
-static void add_layers(cJSON *layers, const struct settings *s, bool is_top, uint64_t n_in,
-                       uint32_t last)
-{
-    uint32_t widths[SETTINGS_LAYERS_MAX + 1], n = 0;
-    const char *setting = is_top ? "top" : "bottom";
-    struct err err;
-
-    if (settings_widths(setting, is_top ? s->top : s->bottom, widths, SETTINGS_LAYERS_MAX, &n,
-                        &err))
-        n = 0; /* the model has refused it before */
-    widths[n++] = last;
-    for (uint32_t i = 0; i < n; i++) {
-        const bool has_relu = !is_top || i + 1 < n;
-        cJSON *layer = cJSON_CreateObject();
-        char name[16];
-
-        cJSON_AddItemToArray(layers, layer);
-        snprintf(name, sizeof name, "%s.%u", is_top ? "top" : "bot", i);
-        cJSON_AddStringToObject(layer, "name", name);
-        cJSON_AddNumberToObject(layer, "in", (double)n_in);
-        cJSON_AddNumberToObject(layer, "out", widths[i]);
-        cJSON_AddBoolToObject(layer, "relu", has_relu);
-        cJSON_AddBoolToObject(layer, "batch_norm", has_relu && s->batch_norm);
-        n_in = widths[i];
-    }
-}
-
-static void add_model(cJSON *root, const struct settings *s, const struct schema *schema)
-{
-    const struct dlrm_config config = { .n_numeric = schema_n_numeric(schema),
-                                        .n_fields = schema_n_fields(schema),
-                                        .dim = s->dim,
-                                        .concat = s->interaction == 1,
-                                        .self_interaction = s->self_interaction };
-    cJSON *object = cJSON_AddObjectToObject(root, "model"), *layers;
-
-    cJSON_AddStringToObject(object, "kind", "dlrm");
-    cJSON_AddNumberToObject(object, "dim", s->dim);
-    cJSON_AddStringToObject(object, "interaction", s->interaction ? "concat" : "dot");
-    cJSON_AddBoolToObject(object, "self_interaction", s->self_interaction);
-    cJSON_AddBoolToObject(object, "wide", s->wide);
-    layers = cJSON_AddArrayToObject(object, "layers");
-    if (config.n_numeric)
-        add_layers(layers, s, false, config.n_numeric, s->dim);
-    add_layers(layers, s, true, dlrm_config_r_width(&config), 1);
-}
-
 static cJSON *describe(const struct settings *s, const struct schema *schema)
 {
     const struct line_parser_plan *plan = schema_plan(schema);
@@ -194,7 +146,7 @@ static cJSON *describe(const struct settings *s, const struct schema *schema)
     add_text(root, "missing", plan->missing);
     cJSON_AddStringToObject(root, "missing_as", plan->missing_has_key ? "key" : "skip");
     add_text(root, "inner_separator", plan->inner_separator);
-    add_model(root, s, schema);
+    model_shape_describe(root, s, schema_n_numeric(schema), schema_n_fields(schema));
     return root;
 }
 
@@ -214,7 +166,7 @@ static uint64_t mix_name(uint64_t h, const char *name)
 }
 
 /* What the job's workers must agree on beside their tables' layout. By position a column's name means nothing. */
-static uint64_t identity(const struct schema *schema)
+static uint64_t identity(const struct settings *s, const struct schema *schema)
 {
     const bool by_name = schema_keys(schema) == SCHEMA_KEYS_BY_NAME;
     const struct line_parser_plan *plan = schema_plan(schema);
@@ -231,6 +183,8 @@ static uint64_t identity(const struct schema *schema)
         h = mix_name(h, name);
     }
     h = by_name ? hash_mix2(h, plan->numeric_as) : h;
+    /* Jobs of psworkers that knew one kind are of that. */
+    h = s->model != MODEL_DLRM ? hash_mix2(h, (uint64_t)s->model) : h;
     return (h & ~UINT64_C(1)) | (uint64_t)by_name;
 }
 
@@ -426,6 +380,19 @@ static int refuse_columns(const struct settings *s, const cJSON *theirs, const c
                          s->job);
 }
 
+static int refuse_kind(const struct settings *s, const cJSON *theirs, struct err *err)
+{
+    const char *have = text_of(get(theirs, "model"), "kind");
+    const char *want = dlrm_config_kind_name((enum model_kind)s->model);
+
+    if (!theirs || strcmp(have, want) == 0)
+        return 0;
+    return err_set(err, PS_ESPEC,
+                   "--model: job \"%s\" is of %.40s, these settings are of %s: give --model "
+                   "%.40s, or take another --job",
+                   s->job, have, want, have);
+}
+
 static int explain(struct model_record *r, const struct settings *s,
                    const struct schema *schema, struct param_store *store, struct err *err)
 {
@@ -437,7 +404,9 @@ static int explain(struct model_record *r, const struct settings *s,
     /* Nothing can be read while this worker has pushes of the process before it, for tables that are not open yet. */
     theirs = status ? NULL : cJSON_Parse(text);
     ours = describe(s, schema);
-    status = refuse_columns(s, theirs, ours, err);
+    status = refuse_kind(s, theirs, err);
+    if (!status)
+        status = refuse_columns(s, theirs, ours, err);
     cJSON_Delete(theirs);
     cJSON_Delete(ours);
     free(text);
@@ -451,9 +420,9 @@ static int explain(struct model_record *r, const struct settings *s,
 static enum settings_keys scheme_of(const struct settings *s, const struct table_spec *rows,
                                     const struct model_record *r)
 {
-    if (r->has_rows && rows->seed == rows_seed(s, s->dim, KEYS_BY_POSITION))
+    if (r->has_rows && rows->seed == rows_seed(s, settings_dim(s), KEYS_BY_POSITION))
         return KEYS_BY_POSITION;
-    if (r->has_rows && rows->seed == rows_seed(s, s->dim, KEYS_BY_NAME))
+    if (r->has_rows && rows->seed == rows_seed(s, settings_dim(s), KEYS_BY_NAME))
         return KEYS_BY_NAME;
     if (r->is_there)
         return r->spec.seed & 1 ? KEYS_BY_NAME : KEYS_BY_POSITION;
@@ -501,13 +470,14 @@ static int make(struct model_record *r, const struct settings *s, const struct s
     struct err why;
     int status;
 
-    r->spec = record_spec(s, n_blocks * TABLE_SPEC_DENSE_BLOCK, identity(schema));
+    r->spec = record_spec(s, n_blocks * TABLE_SPEC_DENSE_BLOCK, identity(s, schema));
     status = store->ops->table(store, &r->spec, &r->id, &why);
     if (status == PS_ESPEC)
-        return err_set(err, status,
-                       "another worker of job \"%s\" has begun it just now with other columns, "
-                       "tables or keys (%.200s): give all workers the same settings",
-                       s->job, why.text);
+        return err_set(
+            err, status,
+            "another worker of job \"%s\" has begun it just now with another model, "
+            "other columns, tables or keys (%.200s): give all workers the same settings",
+            s->job, why.text);
     return status ? err_set(err, status, "%s", why.text) : 0;
 }
 
@@ -532,7 +502,7 @@ static int find_both(struct model_record *r, const struct settings *s,
     uint32_t id;
     int status;
 
-    *rows = (struct table_spec){ .dim = s->dim };
+    *rows = (struct table_spec){ .dim = settings_dim(s) };
     snprintf(rows->name, sizeof rows->name, "%.63s/emb", s->job);
     status = find(store, rows, &id, &r->has_rows, err);
     if (!status)
@@ -551,7 +521,7 @@ int model_record_open(struct settings *s, struct schema *schema, struct param_st
     status = find_both(r, s, store, &rows, err);
     if (!status)
         status = use_found(s, schema, scheme_of(s, &rows, r), r->is_there, err);
-    if (!status && r->is_there && r->spec.seed != identity(schema))
+    if (!status && r->is_there && r->spec.seed != identity(s, schema))
         status = explain(r, s, schema, store, err);
     if (status) {
         model_record_free(r);
@@ -751,87 +721,6 @@ static int adopt_schema(struct settings *s, const cJSON *root, struct schema **r
     return status;
 }
 
-/* The widths of an MLP's hidden layers, "512,256". False: it has none, not even a last one. */
-static bool widths_of(const cJSON *layers, const char *prefix, char ret[SETTINGS_TEXT_MAX])
-{
-    const cJSON *layer;
-    size_t n = 0, n_before = 0;
-    bool has_any = false;
-
-    cJSON_ArrayForEach(layer, layers)
-    {
-        if (strncmp(member_text(layer, "name"), prefix, strlen(prefix)) != 0 ||
-            n + 16 > SETTINGS_TEXT_MAX)
-            continue;
-        n_before = n; /* the last one stands in no setting */
-        n += (size_t)snprintf(ret + n, SETTINGS_TEXT_MAX - n, "%s%u", n ? "," : "",
-                              (unsigned)cJSON_GetNumberValue(get(layer, "out")));
-        has_any = true;
-    }
-    ret[n_before] = '\0';
-    return has_any;
-}
-
-static bool has_batch_norm(const cJSON *layers)
-{
-    const cJSON *layer;
-
-    cJSON_ArrayForEach(layer, layers)
-    {
-        if (cJSON_IsTrue(get(layer, "batch_norm")))
-            return true;
-    }
-    return false;
-}
-
-static int refuse_setting(const struct settings *s, const char *name, struct err *err)
-{
-    return err_set(err, PS_ESPEC,
-                   "--%s: the model of job \"%s\" has another one, as its record says: leave "
-                   "it out",
-                   name, s->job);
-}
-
-/* What is given, and so differs from the fallback, has to be the record's. */
-static int adopt_shape(struct settings *s, const struct settings *fallback, const cJSON *model,
-                       struct err *err)
-{
-    const cJSON *layers = get(model, "layers");
-    const double dim = cJSON_GetNumberValue(get(model, "dim"));
-    struct settings *to = memory_alloc(sizeof *to);
-    const char *wrong = NULL;
-
-    *to = *s;
-    to->dim = dim >= 1 && dim <= 4096 ? (uint32_t)dim : 0;
-    to->interaction = strcmp(member_text(model, "interaction"), "concat") == 0;
-    to->self_interaction = cJSON_IsTrue(get(model, "self_interaction"));
-    to->wide = cJSON_IsTrue(get(model, "wide"));
-    to->batch_norm = has_batch_norm(layers);
-    if (!widths_of(layers, "bot.", to->bottom))
-        memcpy(to->bottom, s->bottom, sizeof to->bottom); /* nothing asks for it */
-    if (!to->dim || strcmp(member_text(model, "kind"), "dlrm") != 0 ||
-        !widths_of(layers, "top.", to->top))
-        wrong = "job";
-    else if (s->dim != fallback->dim && s->dim != to->dim)
-        wrong = "dim";
-    else if (strcmp(s->bottom, fallback->bottom) != 0 && strcmp(s->bottom, to->bottom) != 0)
-        wrong = "bottom";
-    else if (strcmp(s->top, fallback->top) != 0 && strcmp(s->top, to->top) != 0)
-        wrong = "top";
-    else if (s->interaction != fallback->interaction && s->interaction != to->interaction)
-        wrong = "interaction";
-    else if (s->self_interaction && !to->self_interaction)
-        wrong = "self-interaction";
-    else if (s->wide && !to->wide)
-        wrong = "wide";
-    else if (s->batch_norm && !to->batch_norm)
-        wrong = "batch-norm";
-    if (!wrong)
-        *s = *to;
-    free(to);
-    return wrong ? refuse_setting(s, wrong, err) : 0;
-}
-
 /* The record's text, to be freed; NULL: there is none. */
 static int adopt_text(const struct settings *s, struct param_store *store, char **ret,
                       struct err *err)
@@ -875,7 +764,7 @@ int model_record_adopt(struct settings *s, struct param_store *store, struct sch
                         "job \"%s\": its record is of another version of psworker", s->job);
     }
     if (!status)
-        status = adopt_shape(s, fallback, get(root, "model"), err);
+        status = model_shape_adopt(s, fallback, root, err);
     if (!status)
         status = adopt_schema(s, root, ret, err);
     cJSON_Delete(root);

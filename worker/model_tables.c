@@ -51,7 +51,7 @@ static struct table_spec sparse_spec(const struct settings *s, const char *name,
         .kind = TABLE_SPEC_SPARSE,
         .dim = dim,
         .seed = model_record_rows_seed(s, dim),
-        .init = (enum table_spec_init)s->init,
+        .init = settings_init(s),
         .init_scale = settings_init_scale(s),
         .optim = settings_optim(s, false),
         .params = settings_optim_params(s, false, settings_optim(s, false)),
@@ -337,11 +337,13 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
     struct model_tables *t = memory_alloc(sizeof *t);
     int status;
 
-    *t = (struct model_tables){ .s = s,
-                                .shape = { .model = model, .dim = s->dim, .wide = s->wide },
-                                .store = store,
-                                .n_numeric = n_numeric,
-                                .has_control = get == make && s->early_stop > 0 };
+    *t = (struct model_tables){
+        .s = s,
+        .shape = { .model = model, .dim = settings_dim(s), .wide = settings_has_wide(s) },
+        .store = store,
+        .n_numeric = n_numeric,
+        .has_control = get == make && s->early_stop > 0
+    };
     t->has_moments = s->numeric_as == 1 && !s->format[0] && t->n_numeric > 0;
     status = open_sparse(t, get, err);
     if (!status)
@@ -387,7 +389,7 @@ int model_tables_find(const struct settings *s, struct dlrm *model, uint32_t n_n
 
 bool model_tables_exist(const struct settings *s, struct param_store *store)
 {
-    struct table_spec spec = { .dim = s->dim };
+    struct table_spec spec = { .dim = settings_dim(s) };
     struct err err;
     uint32_t id;
 

@@ -115,6 +115,8 @@ static const struct setting rows[] = {
     ROW("job", "allow-lost-workers", SETTING_FLAG, allow_lost_workers, "yes|no", "no", 0, 0,
         "a job that has lost workers, and so rows, ends with exit code 0 instead of 3"),
 
+    ROW("model", "model", SETTING_CHOICE, model, MODEL_KIND_NAMES, "dlrm", 0, 0,
+        "DLRM, or logistic regression, factorisation machine, Wide & Deep, DeepFM"),
     ROW("model", "dim", SETTING_U32, dim, "N", "16", 1, 4096, "floats of an embedding row"),
     ROW("model", "bottom", SETTING_TEXT, bottom, "WIDTHS", "512,256,64", 0, 0,
         "hidden layers of the bottom MLP; a last one of width dim follows"),
@@ -321,6 +323,27 @@ int settings_widths(const char *name, const char *text, uint32_t *ret_widths, ui
     }
     *ret_n = n;
     return 0;
+}
+
+static bool has(const struct settings *s, enum model_part part)
+{
+    return (dlrm_config_parts((enum model_kind)s->model) & part) != 0;
+}
+
+uint32_t settings_dim(const struct settings *s)
+{
+    return has(s, MODEL_EMBEDDINGS) ? s->dim : 1;
+}
+
+bool settings_has_wide(const struct settings *s)
+{
+    return s->wide || has(s, MODEL_FIRST_ORDER);
+}
+
+/* First-order weights start at 0, whatever table holds them. */
+enum table_spec_init settings_init(const struct settings *s)
+{
+    return has(s, MODEL_EMBEDDINGS) ? (enum table_spec_init)s->init : TABLE_SPEC_INIT_ZERO;
 }
 
 /* The start of the rows. With Adagrad for the dense tables wider ones learn less: deploy/docs/benchmarks.md, "The
@@ -675,6 +698,60 @@ static int check_metrics_listen(const struct settings *s, struct err *err)
     return status;
 }
 
+/* Settings of parts that not every kind of model has. */
+static const struct {
+    const char *name, *what;
+    uint32_t parts; /* any of them will do */
+} of_parts[] = {
+    { "dim", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
+    { "init", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
+    { "init-scale", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
+    { "wide", "rows beside its first-order weights", MODEL_EMBEDDINGS },
+    { "wide-push-codec", "rows beside its first-order weights (--push-codec)",
+      MODEL_EMBEDDINGS },
+    { "wide-pull-codec", "rows beside its first-order weights (--pull-codec)",
+      MODEL_EMBEDDINGS },
+    { "bottom", "bottom MLP", MODEL_BOTTOM },
+    { "interaction", "interaction to choose", MODEL_INTERACTION },
+    { "self-interaction", "interaction to choose", MODEL_INTERACTION },
+    { "top", "top MLP", MODEL_TOP },
+    { "batch-norm", "hidden layers", MODEL_TOP },
+    { "dropout", "hidden layers", MODEL_TOP },
+};
+
+static const struct setting *row_named(const char *name)
+{
+    const struct setting *row = rows;
+
+    while (strcmp(row->name, name) != 0)
+        row++;
+    return row;
+}
+
+static bool is_given(const struct settings *s, const char *name, struct settings *scratch)
+{
+    const struct setting *row = row_named(name);
+    struct err err;
+
+    return settings_set(&settings_worker, scratch, name, row->fallback, &err) ||
+           !settings_row_is_equal(row, s, scratch);
+}
+
+static int check_model(const struct settings *s, struct err *err)
+{
+    const enum model_kind kind = (enum model_kind)s->model;
+    struct settings *scratch = memory_alloc(sizeof *scratch);
+    int status = 0;
+
+    for (size_t i = 0; i < COUNT_OF(of_parts) && !status; i++)
+        if (!(dlrm_config_parts(kind) & of_parts[i].parts) &&
+            is_given(s, of_parts[i].name, scratch))
+            status = err_set(err, PS_ESETTING, "--%s: --model %s has no %s; leave it out",
+                             of_parts[i].name, dlrm_config_kind_name(kind), of_parts[i].what);
+    free(scratch);
+    return status;
+}
+
 static int check_layers(const struct settings *s, struct err *err)
 {
     uint32_t widths[SETTINGS_LAYERS_MAX], n;
@@ -686,9 +763,10 @@ static int check_layers(const struct settings *s, struct err *err)
 /* The servers' own checks, before a server is asked. */
 static int check_limits(const struct settings *s, struct err *err)
 {
-    const struct table_spec spec = {
-        .name = "emb", .dim = s->dim, .optim = TABLE_SPEC_SGD, .limits = settings_limits(s)
-    };
+    const struct table_spec spec = { .name = "emb",
+                                     .dim = settings_dim(s),
+                                     .optim = TABLE_SPEC_SGD,
+                                     .limits = settings_limits(s) };
     struct err why = { 0 };
     int status = want(err, s->ttl_ms % 1000 == 0, "--ttl: whole seconds are expected");
 
@@ -751,6 +829,8 @@ int settings_check(const struct settings *s, const char *command, struct err *er
     bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
     int status = check_numbers(s, err);
 
+    if (!status)
+        status = check_model(s, err);
     if (!status)
         status = check_layers(s, err);
     if (!status)

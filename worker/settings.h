@@ -59,7 +59,8 @@ struct settings {
     bool local, allow_lost_workers;
     uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, finish_timeout_ms;
     /* model */
-    uint32_t dim;
+    int model;    /* enum model_kind */
+    uint32_t dim; /* settings_dim() */
     char bottom[SETTINGS_TEXT_MAX], top[SETTINGS_TEXT_MAX];
     int interaction;
     bool self_interaction, wide, batch_norm;
@@ -127,7 +128,11 @@ int settings_check(const struct settings *s, const char *command, struct err *er
 int settings_widths(const char *name, const char *text, uint32_t *ret_widths, uint32_t max,
                     uint32_t *ret_n, struct err *err) MUST_CHECK;
 
-/* How wide embedding rows start. */
+/* Floats of an embedding row; whether there are first-order weights beside the rows. The kind of model decides, too. */
+uint32_t settings_dim(const struct settings *s);
+bool settings_has_wide(const struct settings *s);
+/* How embedding rows start, and how wide. */
+enum table_spec_init settings_init(const struct settings *s);
 float settings_init_scale(const struct settings *s);
 /* The optimizer of the embedding or the dense tables, and its parameters: those of optim, should that be another one
  * (settings_dense_optim_is_auto()). */

@@ -197,13 +197,14 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
 {
     const struct settings *s = u->s;
     struct dlrm_config config = {
+        .kind = (enum model_kind)s->model,
         .batch_max = s->batch,
         .n_numeric = schema_n_numeric(u->schema),
         .n_fields = schema_n_fields(u->schema),
-        .dim = s->dim,
+        .dim = settings_dim(s),
         .concat = s->interaction == 1,
         .self_interaction = s->self_interaction,
-        .wide = s->wide,
+        .wide = settings_has_wide(s),
         .batch_norm = s->batch_norm,
         .dropout = s->dropout,
         .l2_dense = s->l2_dense,
@@ -449,7 +450,7 @@ int setup_check(struct setup *u, const struct settings *s, bool training, bool l
 /* To wake threads for the rows of a small batch takes longer than to read them. */
 static bool rows_are_many(const struct settings *s)
 {
-    return (uint64_t)s->batch * s->dim >= READ_FLOATS_MIN;
+    return (uint64_t)s->batch * settings_dim(s) >= READ_FLOATS_MIN;
 }
 
 /* Exact for a job's only worker; with others, rows are reused within the bound. */

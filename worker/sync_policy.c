@@ -86,10 +86,12 @@ static struct codec_policy_options make_options(const struct sync_policy *w,
                                       .notice = notice };
     double n_blocks = (double)n_dense_floats / TABLE_SPEC_DENSE_BLOCK;
 
-    init_rows(s, CODEC_POLICY_ROWS_PUSH, 0, s->dim, &o.rows[CODEC_POLICY_ROWS_PUSH]);
-    init_rows(s, CODEC_POLICY_ROWS_PULL, 0, s->dim, &o.rows[CODEC_POLICY_ROWS_PULL]);
-    init_rows(s, CODEC_POLICY_WIDE_PUSH, 0, s->wide, &o.rows[CODEC_POLICY_WIDE_PUSH]);
-    init_rows(s, CODEC_POLICY_WIDE_PULL, 0, s->wide, &o.rows[CODEC_POLICY_WIDE_PULL]);
+    init_rows(s, CODEC_POLICY_ROWS_PUSH, 0, settings_dim(s), &o.rows[CODEC_POLICY_ROWS_PUSH]);
+    init_rows(s, CODEC_POLICY_ROWS_PULL, 0, settings_dim(s), &o.rows[CODEC_POLICY_ROWS_PULL]);
+    init_rows(s, CODEC_POLICY_WIDE_PUSH, 0, settings_has_wide(s),
+              &o.rows[CODEC_POLICY_WIDE_PUSH]);
+    init_rows(s, CODEC_POLICY_WIDE_PULL, 0, settings_has_wide(s),
+              &o.rows[CODEC_POLICY_WIDE_PULL]);
     init_rows(s, CODEC_POLICY_DENSE_PUSH, n_blocks, TABLE_SPEC_DENSE_BLOCK,
               &o.rows[CODEC_POLICY_DENSE_PUSH]);
     if (o.rows[CODEC_POLICY_DENSE_PUSH].is_free && !o.warmup_steps)

@@ -51,7 +51,9 @@ void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeri
                        &err),
          &err, "settings");
     config.batch_max = h->s.batch;
-    config.dim = h->s.dim;
+    config.kind = (enum model_kind)h->s.model;
+    config.dim = settings_dim(&h->s);
+    config.wide = settings_has_wide(&h->s);
     config.self_interaction = h->s.self_interaction;
     must(settings_widths("bottom", h->s.bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                          &config.n_bottom, &err),
@@ -142,11 +144,11 @@ void harness_assign_dense(struct harness *h, const char *name, const float *valu
     free(keys);
 }
 
-void harness_assign_rows(struct harness *h, const uint64_t *keys, const float *rows,
-                         uint32_t n_rows)
+void harness_assign_rows(struct harness *h, const char *name, const uint64_t *keys,
+                         const float *rows, uint32_t n_rows)
 {
     struct table_spec spec;
-    uint32_t id = find(h, "emb", &spec);
+    uint32_t id = find(h, name, &spec);
 
     assign(h, id, keys, n_rows, rows);
 }
@@ -166,48 +168,96 @@ void harness_read_dense(struct harness *h, const char *name, float *ret_values,
     free(keys);
 }
 
-void harness_read_rows(struct harness *h, const uint64_t *keys, float *ret_rows,
-                       uint32_t n_rows)
+void harness_read_rows(struct harness *h, const char *name, const uint64_t *keys,
+                       float *ret_rows, uint32_t n_rows)
 {
     struct table_spec spec;
-    uint32_t id = find(h, "emb", &spec);
+    uint32_t id = find(h, name, &spec);
 
     read_rows(h, id, keys, n_rows, ret_rows);
 }
 
-static void pull(struct harness *h)
+static uint64_t key_of(uint32_t field, int64_t id)
+{
+    return (uint64_t)field << 32 | (uint64_t)id;
+}
+
+uint64_t *harness_keys_of(uint32_t field, uint32_t n_rows)
+{
+    uint64_t *keys = memory_alloc(n_rows * sizeof *keys);
+
+    for (uint32_t i = 0; i < n_rows; i++)
+        keys[i] = key_of(field, i);
+    return keys;
+}
+
+struct harness_data harness_load(const char *name)
+{
+    return (struct harness_data){ npy_load(name, "X"), npy_load(name, "y"),
+                                  npy_load(name, "seg"), npy_load(name, "indices"),
+                                  npy_load(name, "offsets") };
+}
+
+void harness_unload(struct harness_data *d)
+{
+    npy_free(&d->X);
+    npy_free(&d->y);
+    npy_free(&d->seg);
+    npy_free(&d->indices);
+    npy_free(&d->offsets);
+}
+
+void harness_fill(struct harness *h, const struct harness_data *d, uint32_t step)
+{
+    struct batch *b = &h->batch;
+    const uint32_t n = b->n_max, n_fields = b->n_fields;
+    const size_t n_numbers = (size_t)n * b->n_numeric;
+
+    batch_clear(b);
+    b->n = n;
+    memcpy(b->numeric, d->X.f + step * n_numbers, n_numbers * sizeof(float));
+    memcpy(b->label, d->y.f + (size_t)step * n, n * sizeof(float));
+    b->n_keys = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < n_fields; k++) {
+            size_t s = (size_t)step * n_fields + k;
+            const int64_t *offsets = d->offsets.i + s * n;
+            int64_t from = d->seg.i[s] + offsets[i];
+            int64_t to = i + 1 < n ? d->seg.i[s] + offsets[i + 1] : d->seg.i[s + 1];
+
+            assert_int_equal(batch_reserve_keys(b, (uint32_t)(to - from)), 0);
+            b->starts[i * n_fields + k] = b->n_keys;
+            for (int64_t j = from; j < to; j++)
+                b->keys[b->n_keys++] = key_of(k, d->indices.i[j]);
+        }
+    b->starts[n * n_fields] = b->n_keys;
+}
+
+static struct dlrm_step pull(struct harness *h)
 {
     struct err err = { 0 };
 
     must(batch_dedup(&h->batch), &err, "dedup");
     h->buffers.clock = h->clock;
     must(model_tables_pull(h->tables, &h->buffers, MODEL_TABLES_ALL, &err), &err, "pull");
-    model_tables_use(h->tables, &h->buffers);
+    return model_tables_use(h->tables, &h->buffers);
 }
 
 void harness_forward(struct harness *h)
 {
+    const struct dlrm_step step = pull(h);
     struct err err = { 0 };
 
-    pull(h);
-    must(dlrm_predict(h->model,
-                      &(struct dlrm_step){ .batch = &h->batch, .rows = h->buffers.rows }),
-         &err, "predict");
+    must(dlrm_predict(h->model, &step), &err, "predict");
 }
 
 double harness_step(struct harness *h)
 {
+    const struct dlrm_step step = pull(h);
     struct err err = { 0 };
     double loss;
 
-    pull(h);
-    must(dlrm_step(h->model,
-                   &(struct dlrm_step){ .batch = &h->batch,
-                                        .rows = h->buffers.rows,
-                                        .row_grads = h->buffers.row_grads,
-                                        .number = h->clock },
-                   &loss),
-         &err, "step");
+    must(dlrm_step(h->model, &step, &loss), &err, "step");
     must(model_tables_push(h->tables, &h->buffers, &err), &err, "push");
     h->clock++;
     return loss;

@@ -6,6 +6,7 @@
 #ifndef TESTS_GOLDEN_HARNESS_H
 #define TESTS_GOLDEN_HARNESS_H
 
+#include "tests/support/npy.h"
 #include "worker/model_tables.h"
 
 struct harness {
@@ -24,18 +25,30 @@ void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeri
                   uint32_t n_fields);
 void harness_close(struct harness *h);
 
-/* Sets weights, optimizer state anew. `name`: "emb" or a tensor's. keys NULL: a dense array of
- * n floats, else n rows. */
+/* Sets weights, optimizer state anew. `name`: a tensor's, or of rows "emb" or "wide". */
 void harness_assign_dense(struct harness *h, const char *name, const float *values,
                           uint32_t n_floats);
-void harness_assign_rows(struct harness *h, const uint64_t *keys, const float *rows,
-                         uint32_t n_rows);
+void harness_assign_rows(struct harness *h, const char *name, const uint64_t *keys,
+                         const float *rows, uint32_t n_rows);
 
 /* The weights as the tables have them now. */
 void harness_read_dense(struct harness *h, const char *name, float *ret_values,
                         uint32_t n_floats);
-void harness_read_rows(struct harness *h, const uint64_t *keys, float *ret_rows,
-                       uint32_t n_rows);
+void harness_read_rows(struct harness *h, const char *name, const uint64_t *keys,
+                       float *ret_rows, uint32_t n_rows);
+
+/* All keys of one field, ascending: those that harness_fill() gives to its ids. free() them. */
+uint64_t *harness_keys_of(uint32_t field, uint32_t n_rows);
+
+/* A case's batches, and the batch of a step. Bag (field, sample) goes from its offset to the next one's, the last to the
+ * segment's end. */
+struct harness_data {
+    struct npy X, y, seg, indices, offsets;
+};
+
+struct harness_data harness_load(const char *case_name);
+void harness_unload(struct harness_data *d);
+void harness_fill(struct harness *h, const struct harness_data *d, uint32_t step);
 
 /* The batch is filled: dedup, pull, forward, backward, push. Returns the loss before the
  * update. */

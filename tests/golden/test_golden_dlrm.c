@@ -16,31 +16,13 @@
 
 #define N_TABLES 5
 #define N_STEPS 20
-#define BATCH 32
 #define DENSE 13
-#define DIM 16
 
 static const char *const tensors[][2] = { { "bot.0.W", "bot_0_W" }, { "bot.0.b", "bot_0_b" },
                                           { "bot.1.W", "bot_1_W" }, { "bot.1.b", "bot_1_b" },
                                           { "top.0.W", "top_0_W" }, { "top.0.b", "top_0_b" },
                                           { "top.1.W", "top_1_W" }, { "top.1.b", "top_1_b" },
                                           { "top.2.W", "top_2_W" }, { "top.2.b", "top_2_b" } };
-
-static uint64_t key_of(uint32_t table, int64_t id)
-{
-    return (uint64_t)table << 32 | (uint64_t)id;
-}
-
-/* All keys of one table, ascending. */
-static uint64_t *keys_of(uint32_t table, uint32_t n_rows)
-{
-    uint64_t *keys = malloc(n_rows * sizeof *keys);
-
-    assert_non_null(keys);
-    for (uint32_t i = 0; i < n_rows; i++)
-        keys[i] = key_of(table, i);
-    return keys;
-}
 
 static void assign_all(struct harness *h, const char *name)
 {
@@ -57,8 +39,8 @@ static void assign_all(struct harness *h, const char *name)
 
         snprintf(emb, sizeof emb, "emb_%u", k);
         w = npy_load(name, emb);
-        keys = keys_of(k, (uint32_t)w.dims[0]);
-        harness_assign_rows(h, keys, w.f, (uint32_t)w.dims[0]);
+        keys = harness_keys_of(k, (uint32_t)w.dims[0]);
+        harness_assign_rows(h, "emb", keys, w.f, (uint32_t)w.dims[0]);
         free(keys);
         npy_free(&w);
     }
@@ -82,46 +64,12 @@ static void check_parameters(struct harness *h, const char *name, const char *af
 
         snprintf(array, sizeof array, "%s_emb_%u", after, k);
         w = npy_load(name, array);
-        keys = keys_of(k, (uint32_t)w.dims[0]);
-        harness_read_rows(h, keys, w.f, (uint32_t)w.dims[0]);
+        keys = harness_keys_of(k, (uint32_t)w.dims[0]);
+        harness_read_rows(h, "emb", keys, w.f, (uint32_t)w.dims[0]);
         npy_check(name, array, w.f, 0, w.n);
         free(keys);
         npy_free(&w);
     }
-}
-
-struct data {
-    struct npy X, y, seg, indices, offsets;
-};
-
-/* Bag (table, sample) of a step: from its offset to the next one's, the last to the segment's
- * end. */
-static void fill(struct batch *b, const struct data *d, uint32_t step)
-{
-    batch_clear(b);
-    b->n = BATCH;
-    memcpy(b->numeric, d->X.f + (size_t)step * BATCH * DENSE, BATCH * DENSE * sizeof(float));
-    memcpy(b->label, d->y.f + (size_t)step * BATCH, BATCH * sizeof(float));
-    b->n_keys = 0;
-    for (uint32_t i = 0; i < BATCH; i++)
-        for (uint32_t k = 0; k < N_TABLES; k++) {
-            size_t s = (size_t)step * N_TABLES + k;
-            const int64_t *offsets = d->offsets.i + s * BATCH;
-            int64_t from = d->seg.i[s] + offsets[i];
-            int64_t to = i + 1 < BATCH ? d->seg.i[s] + offsets[i + 1] : d->seg.i[s + 1];
-
-            assert_int_equal(batch_reserve_keys(b, (uint32_t)(to - from)), 0);
-            b->starts[i * N_TABLES + k] = b->n_keys;
-            for (int64_t j = from; j < to; j++)
-                b->keys[b->n_keys++] = key_of(k, d->indices.i[j]);
-        }
-    b->starts[BATCH * N_TABLES] = b->n_keys;
-}
-
-static struct data load(const char *name)
-{
-    return (struct data){ npy_load(name, "X"), npy_load(name, "y"), npy_load(name, "seg"),
-                          npy_load(name, "indices"), npy_load(name, "offsets") };
 }
 
 static void run(const char *name, const char *optimizer, const char *lr, const char *self)
@@ -129,14 +77,14 @@ static void run(const char *name, const char *optimizer, const char *lr, const c
     const char *flags[] = { "--job", name,      "--optimizer", optimizer, "--lr", lr,
                             self,    "--batch", "32",          "--dim",   "16",   "--bottom",
                             "32",    "--top",   "64,32",       NULL };
-    struct data d = load(name);
+    struct harness_data d = harness_load(name);
     float losses[N_STEPS];
     struct harness h;
 
     harness_open(&h, flags, DENSE, N_TABLES);
     assign_all(&h, name);
     for (uint32_t step = 0; step < N_STEPS; step++) {
-        fill(&h.batch, &d, step);
+        harness_fill(&h, &d, step);
         losses[step] = (float)harness_step(&h);
         if (step == 0 && npy_has(name, "array", "after01_bot_0_W"))
             check_parameters(&h, name, "after01");
@@ -146,11 +94,7 @@ static void run(const char *name, const char *optimizer, const char *lr, const c
     check_parameters(&h, name, "after20");
     npy_check(name, "loss", losses, 0, N_STEPS);
     harness_close(&h);
-    npy_free(&d.X);
-    npy_free(&d.y);
-    npy_free(&d.seg);
-    npy_free(&d.indices);
-    npy_free(&d.offsets);
+    harness_unload(&d);
 }
 
 #define GOLDEN(name, optimizer, lr, self)        \

@@ -209,7 +209,7 @@ static void assign_all(struct harness *h, const struct rows *r)
         fill_tensor(values, (size_t)r->n_ids[c] * DIM, t++, sqrt(1.0 / r->n_ids[c]));
         for (uint32_t i = 0; i < r->n_ids[c]; i++)
             keys[i] = (uint64_t)c << 32 | i;
-        harness_assign_rows(h, keys, values, r->n_ids[c]);
+        harness_assign_rows(h, "emb", keys, values, r->n_ids[c]);
         free(values);
         free(keys);
     }

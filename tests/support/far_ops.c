@@ -391,6 +391,41 @@ static void interact_backward(struct compute *c, const struct interact *it, cons
     ADD(c, run_interact_backward, INTERACT(it), of_pointer(t), of_pointer(dr), of_pointer(dt));
 }
 
+/* Out of four. */
+static struct pair_sum to_pair_sum(const uint64_t *a)
+{
+    return (struct pair_sum){ (uint32_t)a[0], (uint32_t)a[1], (uint32_t)a[2], (uint32_t)a[3] };
+}
+
+#define PAIR_SUM(p) (p)->n, (p)->n_vectors, (p)->dim, (p)->ld
+
+static void run_pair_sum_forward(const struct far_run *r, const uint64_t *a)
+{
+    const struct pair_sum p = to_pair_sum(a);
+
+    r->cpu->pair_sum_forward(r->c, &p, at(r, a[4]), at(r, a[5]));
+}
+
+static void pair_sum_forward(struct compute *c, const struct pair_sum *p, const float *t,
+                             float *z)
+{
+    ADD(c, run_pair_sum_forward, PAIR_SUM(p), of_pointer(t), of_pointer(z));
+}
+
+static void run_pair_sum_backward(const struct far_run *r, const uint64_t *a)
+{
+    const struct pair_sum p = to_pair_sum(a);
+
+    r->cpu->pair_sum_backward(r->c, &p, at(r, a[4]), at(r, a[5]), at(r, a[6]), at(r, a[7]));
+}
+
+static void pair_sum_backward(struct compute *c, const struct pair_sum *p, const float *t,
+                              const float *dz, const float *dx, float *dt)
+{
+    ADD(c, run_pair_sum_backward, PAIR_SUM(p), of_pointer(t), of_pointer(dz), of_pointer(dx),
+        of_pointer(dt));
+}
+
 static void run_prob(const struct far_run *r, const uint64_t *a)
 {
     r->cpu->prob(r->c, (uint32_t)a[0], at(r, a[1]), at(r, a[2]));
@@ -426,6 +461,18 @@ static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float 
 {
     ADD(c, run_add_rows, n, width, of_pointer(a), lda, of_pointer(b), ldb, mask_y(mask),
         mask_ldy(mask), mask_scale(mask), of_pointer(sum));
+}
+
+static void run_copy_rows(const struct far_run *r, const uint64_t *a)
+{
+    r->cpu->copy_rows(r->c, (uint32_t)a[0], (uint32_t)a[1], at(r, a[2]), (uint32_t)a[3],
+                      at(r, a[4]), (uint32_t)a[5]);
+}
+
+static void copy_rows(struct compute *c, uint32_t n, uint32_t width, const float *x,
+                      uint32_t ldx, float *y, uint32_t ldy)
+{
+    ADD(c, run_copy_rows, n, width, of_pointer(x), ldx, of_pointer(y), ldy);
 }
 
 static void run_axpy(const struct far_run *r, const uint64_t *a)
@@ -473,9 +520,12 @@ void far_ops_table(struct device_ops *ops)
     ops->wide_grad = wide_grad;
     ops->interact_forward = interact_forward;
     ops->interact_backward = interact_backward;
+    ops->pair_sum_forward = pair_sum_forward;
+    ops->pair_sum_backward = pair_sum_backward;
     ops->prob = prob;
     ops->loss = loss;
     ops->add_rows = add_rows;
+    ops->copy_rows = copy_rows;
     ops->axpy = axpy;
     ops->encode = encode;
 }

@@ -72,6 +72,14 @@ def test_switches_of_the_model_are_the_cpus(train, flags):
     assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
 
 
+@pytest.mark.parametrize("flags", [("lr",), ("fm", "--dim", "8"), ("deepfm", "--dim", "8", "--top", "32,16")], ids=lambda flags: flags[0])
+def test_models_beside_dlrm_are_the_cpus(train, flags):
+    base = ("--format", "criteo", "--batch", "250", "--valid-fraction", "0.2", "--local", "--model", *flags)
+    gpu, _ = train("cuda", base=base)
+    cpu, _ = train("cpu", base=base)
+    assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
+
+
 @pytest.mark.parametrize("codecs", [(), ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.3"), ("--device-encode", "off")],
                          ids=lambda codecs: " ".join(codecs) or "fp32")
 def test_batches_without_any_key_and_of_one_sample_are_the_cpus(train, tmp_path, codecs):

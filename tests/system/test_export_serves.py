@@ -176,9 +176,32 @@ def probabilities(export, job, columns):
     bags = [[keys(model, f, columns[f["name"]][i]) for f in model["features"]] for i in range(n)]
     rows = Rows(arrays, tables[f"{job}/emb"])
     vectors = [np.stack([rows.bag(bag[f]) for bag in bags]) for f in range(len(model["features"]))]
+    x = np.array([[number(model, moments, i, columns[c["name"]][row]) for i, c in enumerate(model["numeric"]["columns"])] for row in range(n)])
+    z = dlrm(arrays, job, net, layers, x, vectors) if net["kind"] == "dlrm" else other(arrays, job, net, layers, x, vectors)
+    if net["wide"]:
+        wide = Rows(arrays, tables[f"{job}/wide"])
+        z = z + [sum(wide.bag(bag)[0] for bag in sample) for sample in bags]
+    return 1 / (1 + np.exp(-z))
+
+
+def other(arrays, job, net, layers, x, vectors):
+    """The logits of a model beside DLRM."""
+    z = 0
+    for spec in layers("lin"):
+        z = z + layer(arrays, job, spec, x)[:, 0]
+    if net["kind"] == "lr":
+        z = z + sum(vectors)[:, 0]
+    if net["kind"] in ("fm", "deepfm"):
+        z = z + sum((vectors[i] * vectors[j]).sum(1) for i in range(len(vectors)) for j in range(i))
+    r = np.concatenate([*vectors, x], 1)
+    for spec in layers("top"):
+        r = layer(arrays, job, spec, r)
+    return z + r[:, 0] if layers("top") else z
+
+
+def dlrm(arrays, job, net, layers, x, vectors):
     dense = []
-    if model["numeric"]["columns"]:
-        x = np.array([[number(model, moments, i, columns[c["name"]][row]) for i, c in enumerate(model["numeric"]["columns"])] for row in range(n)])
+    if x.shape[1]:
         for spec in layers("bot"):
             x = layer(arrays, job, spec, x)
         dense, vectors = [x], [x] + vectors
@@ -190,11 +213,7 @@ def probabilities(export, job, columns):
         r = np.concatenate(dense + pairs, 1)
     for spec in layers("top"):
         r = layer(arrays, job, spec, r)
-    z = r[:, 0]
-    if net["wide"]:
-        wide = Rows(arrays, tables[f"{job}/wide"])
-        z = z + [sum(wide.bag(bag)[0] for bag in sample) for sample in bags]
-    return 1 / (1 + np.exp(-z))
+    return r[:, 0]
 
 
 # --- tests ---
@@ -224,11 +243,16 @@ CRITEO = ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1,
     ("safetensors", ("--wide",)),
     ("npy", ("--interaction", "concat", "--batch-norm")),
     ("npy", ("--self-interaction", "--key-scheme", "position", "--numeric-as", "raw", "--init", "zero")),
+    ("npy", ("--model", "lr")),
+    ("safetensors", ("--model", "fm")),
+    ("npy", ("--model", "wide_deep", "--batch-norm")),
+    ("npy", ("--model", "deepfm")),
 ])
 def test_a_synthetic_log(tmp_path, form, flags):
     for seed in (1, 2):  # of the other log, many tokens have no row
         finish(psworker("synth", "--rows", 1500, "--cardinality", 3000, "--seed", seed, "--output", tmp_path / f"{seed}.tsv"))
-    shape = ("--dim", 4, "--bottom", "8,6", "--top", "8", *flags)
+    has = {"lr": (), "fm": ("--dim", 4), "dlrm": ("--dim", 4, "--top", "8", "--bottom", "8,6")}
+    shape = (*has.get(flags[1] if "--model" in flags else "dlrm", ("--dim", 4, "--top", "8")), *flags)
     columns = () if "raw" not in flags else ("--delimiter", "\\t", "--columns", ",".join(CRITEO), "--label", "label", "--numeric", "1-13",
                                               "--categorical", "14-39", "--format", "")
     train("--data", tmp_path / "1.tsv", "--local", "--save", tmp_path / "model", *shape, *(columns or ("--format", "criteo")))

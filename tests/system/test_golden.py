@@ -21,7 +21,7 @@ def run(program, servers=None):
 
 
 @pytest.mark.parametrize("where", ["local", "wire"])
-@pytest.mark.parametrize("program", ["test_golden_dlrm", "test_golden_trace"])
+@pytest.mark.parametrize("program", ["test_golden_dlrm", "test_golden_models", "test_golden_trace"])
 def test_training_equals_pytorch(psds, program, where):
     if program == "test_golden_trace":
         shared("data/criteo/criteo_dev_110000.tsv.zst")

@@ -3,7 +3,7 @@
 #ifndef WORKER_COMPUTE_CPU_EPILOGUE_H
 #define WORKER_COMPUTE_CPU_EPILOGUE_H
 
-#include "worker/compute/device.h"
+#include "worker/compute/device_args.h"
 
 /* y [n][width] = act(x [n][width] + b); y may be x */
 void cpu_epilogue_bias(uint32_t n, uint32_t width, const float *x, uint32_t ldx, const float *b,

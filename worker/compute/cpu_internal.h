@@ -128,6 +128,10 @@ void cpu_interact_forward(struct compute *c, const struct interact *it, const fl
                           float *r);
 void cpu_interact_backward(struct compute *c, const struct interact *it, const float *t,
                            const float *dr, float *dt);
+void cpu_pair_sum_forward(struct compute *c, const struct pair_sum *p, const float *t,
+                          float *z);
+void cpu_pair_sum_backward(struct compute *c, const struct pair_sum *p, const float *t,
+                           const float *dz, const float *dx, float *dt);
 void cpu_logit_prob(struct compute *c, uint32_t n, const float *z, float *p);
 void cpu_logit_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
                     double *ret);
@@ -135,6 +139,8 @@ void cpu_rows_upload(struct compute *c, uint32_t set, const struct row_upload *u
 void cpu_rows_dropout(struct compute *c, const struct dropout *d, float *y);
 void cpu_rows_add(struct compute *c, uint32_t n, uint32_t width, const float *a, uint32_t lda,
                   const float *b, uint32_t ldb, const struct relu_mask *mask, float *sum);
+void cpu_rows_copy(struct compute *c, uint32_t n, uint32_t width, const float *x, uint32_t ldx,
+                   float *y, uint32_t ldy);
 void cpu_rows_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
 void cpu_rows_encode(struct compute *c, const struct device_encode *e);
 

@@ -106,6 +106,30 @@ void cpu_rows_add(struct compute *c, uint32_t n, uint32_t width, const float *a,
     cpu_run(c, cpu_ceil_div(n, CPU_SAMPLES), add_samples, &job);
 }
 
+struct copy_job {
+    uint32_t n, width, ldx, ldy;
+    const float *x;
+    float *y;
+};
+
+static void copy_samples(void *job, uint32_t task, uint32_t thread)
+{
+    const struct copy_job *j = job;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->n);
+
+    (void)thread;
+    for (size_t s = r.first; s < r.end; s++)
+        memcpy(j->y + s * j->ldy, j->x + s * j->ldx, j->width * sizeof *j->y);
+}
+
+void cpu_rows_copy(struct compute *c, uint32_t n, uint32_t width, const float *x, uint32_t ldx,
+                   float *y, uint32_t ldy)
+{
+    struct copy_job job = { n, width, ldx, ldy, x, y };
+
+    cpu_run(c, cpu_ceil_div(n, CPU_SAMPLES), copy_samples, &job);
+}
+
 struct axpy_job {
     size_t n;
     float a;

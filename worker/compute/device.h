@@ -23,13 +23,12 @@
 
 #include "common/base.h"
 #include "common/status.h"
-#include "proto/codec.h"
-#include "worker/compute/bag_transpose.h"
+#include "worker/compute/device_args.h"
 
 struct compute;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 7u
+#define DEVICE_ABI 8u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -56,117 +55,6 @@ static inline uint32_t device_block(uint32_t n)
     return eighth < 64 ? 64 : eighth > 256 ? 256 : eighth;
 }
 
-enum device_act { DEVICE_LINEAR, DEVICE_RELU };
-
-/* Y = X W^T + b */
-struct linear {
-    uint32_t n, in, out;
-    const float *x, *w, *b; /* n x in, out x in, out */
-    uint32_t
-        ldx; /* of x, and of dx, which has no mask then; 0: in. Gaps are zeros (row_floats) */
-};
-
-/* The gradient through ReLU and the scale after it: d -> y > 0 ? d * scale : 0. Dropout has the same gradient: what it
- * dropped is 0 in y, and it multiplied the rest by scale. ReLU's derivative at 0 is 0. */
-struct relu_mask {
-    const float *y; /* outputs, n x width */
-    uint32_t ldy;
-    float scale;
-};
-
-/*
- * Batch normalisation over samples, per column (Ioffe and Szegedy 2015, algorithm 1):
- *
- *     y = (1 + gamma) (x - mean) inv_std + beta
- *     inv_std = 1 / sqrt(var + DEVICE_NORM_EPSILON)
- *
- * gamma and the running variance start at 1 and are stored less 1.
- */
-struct norm {
-    uint32_t n, width;
-    const float *gamma, *beta, *running_mean, *running_var; /* width each */
-    float *mean, *var, *inv_std; /* width each: inputs of norm_apply and norm_backward */
-};
-
-/* Loss gradients of gamma and beta. Of the running statistics: DEVICE_NORM_MOMENTUM * (running - batch), which SGD
- * subtracts at rate 1; the batch's variance is unbiased (n - 1; of one sample: 0). */
-struct norm_grads {
-    float *gamma, *beta, *running_mean, *running_var; /* width each */
-};
-
-#define DEVICE_NORM_EPSILON 1e-5f
-#define DEVICE_NORM_MOMENTUM 0.1f
-
-/* Bag b = s * n_fields + f, of sample s and field f, gathers rows row_of[starts[b]] .. row_of[starts[b + 1] - 1]. */
-struct bags {
-    uint32_t n, n_fields, dim, n_rows;
-    const uint32_t *starts;                /* n * n_fields + 1, never falling */
-    const uint32_t *row_of;                /* each < n_rows */
-    const struct bag_transpose *transpose; /* NULL unless wants_transpose; instead of n_rows */
-};
-
-/*
- *     T [n][n_vectors][dim] -> R [n][direct + pairs]   (Naumov et al. 2019)
- *     direct   T's first vector as it is (direct = dim), or not (direct = 0)
- *     pairs    T_i . T_j row by row below the diagonal: i outer, j < i inner (j <= i with self)
- */
-struct interact {
-    uint32_t n, n_vectors, dim, direct;
-    bool self;
-    uint32_t ldr; /* of R, as linear's ldx; 0: without gaps */
-};
-
-/* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
-struct dropout {
-    uint32_t n, width;
-    float p, scale;      /* scale: 1 / (1 - p) */
-    const uint64_t *key; /* in the device's memory, as it is another one each step */
-};
-
-/*
- * Rows from the host, or from an earlier step that kept them on the device:
- *
- *     how[r] & DEVICE_ROW_KEPT     rows[r] = kept[p], p being the other bits
- *     how[r] == DEVICE_ROW_NEW     rows[r] = host[r]
- *     else                         rows[r] = kept[how[r]] = host[r]
- *
- * No two rows name one row of kept.
- */
-struct row_upload {
-    uint32_t n, dim;
-    const float *host;   /* [n][dim], by host_alloc(): the device reads the rows itself */
-    const uint32_t *how; /* [n] */
-    float *rows;         /* [n][dim] */
-    float *kept;         /* [places][dim] */
-};
-
-#define DEVICE_ROW_KEPT 0x80000000u
-#define DEVICE_ROW_NEW 0x7fffffffu
-
-/*
- * Rows encoded for the wire (proto/codec.h), one behind the other, with error feedback. Of row i of n
- *
- *     v = rows[from[i]] + residual[residual_at[i]]
- *     bytes = encode(v)
- *     residual[residual_at[i]] = v - decode(bytes), 0 where that is not finite, with feedback; 0 without
- *
- * bit for bit as the CPU's codecs. A NaN in rows is added to nothing. With feedback, a row that is not finite
- * is encoded as a row of NaN, and its residual stays. The number of rows is in the device's memory, because the
- * arguments of recorded ops (begin()) do not change.
- */
-struct device_encode {
-    enum codec_id codec;
-    uint32_t dim, k; /* k: topk's; dim is at most 65536 then */
-    uint32_t n_max;  /* the arrays' capacity */
-    const uint32_t *n;
-    const float *rows;           /* rows of dim floats */
-    const uint32_t *from;        /* n, or DEVICE_NONE: a row of zeros; NULL: row i is i */
-    float *residual;             /* rows of dim floats, in place; NULL: none is added or kept */
-    const uint32_t *residual_at; /* n, no row twice, or DEVICE_NONE: none; NULL: row i's is i */
-    uint8_t *bytes;              /* n rows of the codec's row_bytes(dim, k); any alignment */
-};
-
-#define DEVICE_NONE UINT32_MAX
 #define DEVICE_BUFFER_SETS 4u
 
 struct device_ops {
@@ -276,6 +164,14 @@ struct device_ops {
                                    const struct interact *it, float *t, const float *dr,
                                    float *dt);
 
+    /* z[s] += 1/2 of the sum over d of (S_d S_d - Q_d), where S_d = sum of T_id and Q_d = sum of T_id T_id over i
+     * ascending: sixteen sums side by side, d in sum d % 16, then those, ascending.
+     * dt_id = dz[s] (S_d - T_id), then + dx_id unless dx is NULL; dt and dx as T, dt may be dx. */
+    void (*pair_sum_forward)(struct compute *c, const struct pair_sum *p, const float *t,
+                             float *z);
+    void (*pair_sum_backward)(struct compute *c, const struct pair_sum *p, const float *t,
+                              const float *dz, const float *dx, float *dt);
+
     /* p = 1 / (1 + exp(-z)) */
     void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);
 
@@ -288,6 +184,10 @@ struct device_ops {
     void (*add_rows)(struct compute *c, uint32_t n, uint32_t width, const float *a,
                      uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
                      float *sum);
+
+    /* y [n][width], ldy = x [n][width], ldx */
+    void (*copy_rows)(struct compute *c, uint32_t n, uint32_t width, const float *x,
+                      uint32_t ldx, float *y, uint32_t ldy);
 
     /* y += a x */
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);

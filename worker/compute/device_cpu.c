@@ -222,9 +222,12 @@ const struct device_ops device_cpu = {
     .wide_grad = cpu_bag_wide_grad,
     .interact_forward = cpu_interact_forward,
     .interact_backward = cpu_interact_backward,
+    .pair_sum_forward = cpu_pair_sum_forward,
+    .pair_sum_backward = cpu_pair_sum_backward,
     .prob = cpu_logit_prob,
     .loss = cpu_logit_loss,
     .add_rows = cpu_rows_add,
+    .copy_rows = cpu_rows_copy,
     .axpy = cpu_rows_axpy,
     .encode = cpu_rows_encode,
 };

@@ -92,12 +92,18 @@ void cuda_ops_interact_bags_forward(struct compute *c, const struct bags *b, con
 void cuda_ops_interact_bags_backward(struct compute *c, const struct bags *b, const float *rows,
                                      const struct interact *it, float *t, const float *dr,
                                      float *dt);
+void cuda_ops_pair_sum_forward(struct compute *c, const struct pair_sum *p, const float *t,
+                               float *z);
+void cuda_ops_pair_sum_backward(struct compute *c, const struct pair_sum *p, const float *t,
+                                const float *dz, const float *dx, float *dt);
 void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p);
 void cuda_ops_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
                    double *ret);
 void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const float *a,
                        uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
                        float *sum);
+void cuda_ops_copy_rows(struct compute *c, uint32_t n, uint32_t width, const float *x,
+                        uint32_t ldx, float *y, uint32_t ldy);
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
 void cuda_ops_encode(struct compute *c, const struct device_encode *e);
 

@@ -193,6 +193,22 @@ void cuda_ops_interact_bags_backward(struct compute *c, const struct bags *b, co
                                                    t, dr, dt));
 }
 
+void cuda_ops_pair_sum_forward(struct compute *c, const struct pair_sum *p, const float *t,
+                               float *z)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "pair_sum_forward",
+                    kernels_pair_sum_forward(c->targets[i].stream, p, t, z));
+}
+
+void cuda_ops_pair_sum_backward(struct compute *c, const struct pair_sum *p, const float *t,
+                                const float *dz, const float *dx, float *dt)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "pair_sum_backward",
+                    kernels_pair_sum_backward(c->targets[i].stream, p, t, dz, dx, dt));
+}
+
 void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)
@@ -219,6 +235,14 @@ void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const floa
         (void)check(
             &c->targets[i], "add_rows",
             kernels_add_rows(c->targets[i].stream, n, width, a, lda, b, ldb, mask, sum));
+}
+
+void cuda_ops_copy_rows(struct compute *c, uint32_t n, uint32_t width, const float *x,
+                        uint32_t ldx, float *y, uint32_t ldy)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "copy_rows",
+                    kernels_copy_rows(c->targets[i].stream, n, width, x, ldx, y, ldy));
 }
 
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y)

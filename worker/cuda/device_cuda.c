@@ -357,9 +357,12 @@ const struct device_ops device_cuda = {
     .interact_backward = cuda_ops_interact_backward,
     .interact_bags_forward = cuda_ops_interact_bags_forward,
     .interact_bags_backward = cuda_ops_interact_bags_backward,
+    .pair_sum_forward = cuda_ops_pair_sum_forward,
+    .pair_sum_backward = cuda_ops_pair_sum_backward,
     .prob = cuda_ops_prob,
     .loss = cuda_ops_loss,
     .add_rows = cuda_ops_add_rows,
+    .copy_rows = cuda_ops_copy_rows,
     .axpy = cuda_ops_axpy,
     .encode = cuda_ops_encode,
 };

@@ -227,6 +227,27 @@ cudaError_t kernels_dropout(cudaStream_t stream, const struct dropout *d, float 
 
 template <int N>
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
+    copy(uint32_t n, uint32_t width, const float *x, uint32_t ldx, float *y, uint32_t ldy)
+{
+    const size_t s = cuda_compat_row();
+    const uint32_t o = cuda_compat_column() * N;
+
+    if (s < n && o < width)
+        dev_store(y + s * ldy + o, dev_load<N>(x + s * ldx + o));
+}
+
+cudaError_t kernels_copy_rows(cudaStream_t stream, uint32_t n, uint32_t width, const float *x,
+                              uint32_t ldx, float *y, uint32_t ldy)
+{
+    if (dev_by_fours(x, ldx) && dev_by_fours(y, ldy) && width % 4 == 0)
+        return cuda_compat_launch(copy<4>, cuda_compat_grid(n, width / 4), stream, n, width, x,
+                                  ldx, y, ldy);
+    return cuda_compat_launch(copy<1>, cuda_compat_grid(n, width), stream, n, width, x, ldx, y,
+                              ldy);
+}
+
+template <int N>
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     axpy(size_t n, float a, const float *x, float *y)
 {
     const size_t i = cuda_compat_index() * N;

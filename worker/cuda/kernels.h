@@ -9,7 +9,7 @@
  * Pointers are device memory, outputs do not overlap inputs unless "in place" is said. Structs are read before the
  * launch returns. Pointers and strides that are multiples of 4 floats are fastest, any do.
  *
- * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, wide_sum, interactions in KERNELS_FP32,
+ * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, wide_sum, interactions in KERNELS_FP32, pair_sum,
  * head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad and wide_grad of
  * rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have an
  * order of their own. (Which NaN an addition makes is the processor's choice.)
@@ -121,6 +121,12 @@ EXTERN_C cudaError_t kernels_interact_bags_backward(cudaStream_t stream, enum ke
                                                     const struct interact *it, float *t,
                                                     const float *dr, float *dt);
 
+EXTERN_C cudaError_t kernels_pair_sum_forward(cudaStream_t stream, const struct pair_sum *p,
+                                              const float *t, float *z);
+EXTERN_C cudaError_t kernels_pair_sum_backward(cudaStream_t stream, const struct pair_sum *p,
+                                               const float *t, const float *dz, const float *dx,
+                                               float *dt);
+
 EXTERN_C cudaError_t kernels_prob(cudaStream_t stream, uint32_t n, const float *z, float *p);
 EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *z,
                                   const float *y, float *dz, double *ret, void *scratch);
@@ -128,6 +134,8 @@ EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *
 EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t width,
                                       const float *a, uint32_t lda, const float *b,
                                       uint32_t ldb, const struct relu_mask *mask, float *sum);
+EXTERN_C cudaError_t kernels_copy_rows(cudaStream_t stream, uint32_t n, uint32_t width,
+                                       const float *x, uint32_t ldx, float *y, uint32_t ldy);
 EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
                                   float *y);
 

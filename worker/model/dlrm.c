@@ -7,43 +7,21 @@
 
 #include "common/memory.h"
 #include "worker/model/dlrm_internal.h"
+#include "worker/model/head.h"
 
 #define LINE_FLOATS 16u
+
+static const struct head *const heads[MODEL_KINDS] = {
+    [MODEL_DLRM] = &head_dlrm,           [MODEL_LR] = &head_lr,         [MODEL_FM] = &head_fm,
+    [MODEL_WIDE_DEEP] = &head_wide_deep, [MODEL_DEEPFM] = &head_deepfm,
+};
 
 /* Shapes and tensors; no memory yet. */
 static void plan(struct dlrm *m)
 {
-    const struct dlrm_config *cfg = &m->config;
-
-    m->n_vectors = dlrm_config_n_vectors(cfg);
-    m->r_width = (uint32_t)dlrm_config_r_width(cfg);
-    m->pairs = !cfg->concat && cfg->n_fields > 0;
-    if (cfg->n_numeric)
-        mlp_init(&m->bottom,
-                 &(struct mlp_plan){ .name = "bot",
-                                     .in = cfg->n_numeric,
-                                     .out = cfg->dim,
-                                     .n_hidden = cfg->n_bottom,
-                                     .hidden = cfg->bottom,
-                                     .last = DEVICE_RELU,
-                                     .norm = cfg->batch_norm },
-                 m->tensors, &m->n_tensors);
-    mlp_init(&m->top,
-             &(struct mlp_plan){ .name = "top",
-                                 .in = m->r_width,
-                                 .out = 1,
-                                 .n_hidden = cfg->n_top,
-                                 .hidden = cfg->top,
-                                 .last = DEVICE_LINEAR,
-                                 .norm = cfg->batch_norm,
-                                 .dropout = cfg->dropout },
-             m->tensors, &m->n_tensors);
-    m->ldr = m->r_width;
-    if (m->pairs && m->ops->row_floats > 1) {
-        m->ldr =
-            (m->r_width + m->ops->row_floats - 1) / m->ops->row_floats * m->ops->row_floats;
-        m->top.layers[0].ldx = m->ldr;
-    }
+    m->n_vectors = dlrm_config_n_vectors(&m->config);
+    m->r_width = (uint32_t)dlrm_config_r_width(&m->config);
+    m->head->plan(m);
     m->bottom.ops = m->top.ops = m->ops;
     m->bottom.c = m->top.c = m->c;
 }
@@ -69,58 +47,13 @@ static size_t lay_out(struct dlrm *m)
     return at;
 }
 
-/* Of batch_max samples of `width` floats. */
-static size_t sample_bytes(const struct dlrm *m, size_t width)
-{
-    return m->config.batch_max * width * sizeof(float);
-}
-
-static size_t t_bytes(const struct dlrm *m)
-{
-    return sample_bytes(m, (size_t)m->n_vectors * m->config.dim);
-}
-
-static float *device_memory_alloc(const struct dlrm *m, size_t n_bytes)
-{
-    return m->ops->memory_alloc(m->c, n_bytes);
-}
-
-static void device_memory_free(const struct dlrm *m, float *memory, size_t n_bytes)
-{
-    if (memory)
-        m->ops->memory_free(m->c, memory, n_bytes);
-}
-
-static int alloc_vectors(struct dlrm *m)
-{
-    m->t = device_memory_alloc(m, t_bytes(m));
-    if (!m->t)
-        return -ENOMEM;
-    m->dt = device_memory_alloc(m, t_bytes(m));
-    if (!m->dt)
-        return -ENOMEM;
-    if (!m->pairs)
-        return 0;
-    m->r = m->ops->memory_alloc_zeroed(m->c, sample_bytes(m, m->ldr)); /* its gaps stay zeros */
-    if (!m->r)
-        return -ENOMEM;
-    m->dr = device_memory_alloc(m, sample_bytes(m, m->ldr));
-    return m->dr ? 0 : -ENOMEM;
-}
-
 static int alloc_all(struct dlrm *m)
 {
     int status = device_buffers_init(&m->buffers, m->ops, m->c, &m->config, lay_out(m));
 
     device_push_encode_init(&m->encoder, m->ops, m->c, &m->config, m->tensors, m->n_tensors);
     if (!status)
-        status = alloc_vectors(m);
-    if (!status && m->config.n_numeric) {
-        mlp_place_output(&m->bottom, m->t, m->n_vectors * m->config.dim);
-        status = mlp_alloc(&m->bottom, m->config.batch_max);
-    }
-    if (!status)
-        status = mlp_alloc(&m->top, m->config.batch_max);
+        status = m->head->alloc(m);
     if (!status)
         dlrm_use(m, NULL, NULL);
     return status;
@@ -143,6 +76,7 @@ int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
         return status;
     m = memory_alloc(sizeof *m);
     m->config = *config;
+    m->head = heads[config->kind];
     m->ops = ops;
     status = m->ops->open(&options, &m->c, err);
     if (status) {
@@ -166,14 +100,9 @@ void dlrm_free(struct dlrm *m)
 {
     if (!m)
         return;
-    mlp_deinit(&m->bottom);
-    mlp_deinit(&m->top);
+    m->head->deinit(m);
     device_push_encode_deinit(&m->encoder);
     device_buffers_deinit(&m->buffers);
-    device_memory_free(m, m->t, t_bytes(m));
-    device_memory_free(m, m->dt, t_bytes(m));
-    device_memory_free(m, m->r, sample_bytes(m, m->ldr));
-    device_memory_free(m, m->dr, sample_bytes(m, m->ldr));
     m->ops->close(m->c);
     free(m);
 }
@@ -293,19 +222,6 @@ int dlrm_residual_get(struct dlrm *m, uint32_t gradient, const uint32_t *at, uin
     return device_push_encode_get_residual(&m->encoder, gradient, at, n, rows);
 }
 
-/* Floats of D in front of the bags. */
-static uint32_t dense_floats(const struct dlrm *m)
-{
-    return m->config.n_numeric ? m->config.dim : 0;
-}
-
-static struct interact interact_of(const struct dlrm *m, uint32_t n)
-{
-    return (struct interact){
-        n, m->n_vectors, m->config.dim, dense_floats(m), m->config.self_interaction, m->ldr
-    };
-}
-
 /* Tensors where the step's ops find them. */
 static void aim(struct dlrm *m, const struct dlrm_io *io)
 {
@@ -317,106 +233,31 @@ static void aim(struct dlrm *m, const struct dlrm_io *io)
     }
 }
 
-/* The bags' sums in T, unless the interaction makes them as it goes, and R. */
-static void forward_vectors(struct dlrm *m, const struct dlrm_io *io)
-{
-    const struct interact interact = interact_of(m, io->n);
-
-    if (m->pairs && m->ops->interact_bags_forward) {
-        m->ops->interact_bags_forward(m->c, &io->bags, io->rows, &interact, m->t, m->r);
-        return;
-    }
-    if (m->config.n_fields)
-        m->ops->bag_sum(m->c, &io->bags, io->rows, m->t + dense_floats(m),
-                        m->n_vectors * m->config.dim);
-    if (m->pairs)
-        m->ops->interact_forward(m->c, &interact, m->t, m->r);
-}
-
-static void forward(struct dlrm *m, const struct dlrm_io *io, enum mlp_pass pass)
-{
-    const struct mlp_layer *head = mlp_last(&m->top);
-
-    if (m->config.n_numeric)
-        mlp_forward(&m->bottom, io->n, io->numeric, pass, NULL);
-    forward_vectors(m, io);
-    mlp_forward(&m->top, io->n, m->pairs ? m->r : m->t, pass, io->drop_keys);
-    if (m->config.wide)
-        m->ops->wide_sum(m->c, &io->bags, io->wide, head->y);
-}
-
-static void backward_pairs(struct dlrm *m, const struct dlrm_io *io)
-{
-    const struct interact interact = interact_of(m, io->n);
-
-    if (m->ops->interact_bags_backward)
-        m->ops->interact_bags_backward(m->c, &io->bags, io->rows, &interact, m->t, m->dr,
-                                       m->dt);
-    else
-        m->ops->interact_backward(m->c, &interact, m->t, m->dr, m->dt);
-}
-
-/* T's gradient to the bags' rows and to the bottom MLP, which gets R's direct part too. */
-static void backward_vectors(struct dlrm *m, const struct dlrm_io *io)
-{
-    const uint32_t dim = m->config.dim, ld = m->n_vectors * dim;
-    const struct mlp_layer *last;
-    struct relu_mask mask;
-
-    if (m->config.n_fields)
-        m->ops->bag_grad(m->c, &io->bags, m->dt + dense_floats(m), ld, io->row_grads);
-    if (!m->config.n_numeric)
-        return;
-    last = mlp_last(&m->bottom);
-    if (m->pairs)
-        m->ops->add_rows(m->c, io->n, dim, m->dr, m->ldr, m->dt, ld, mlp_mask(last, &mask),
-                         last->dy);
-    else
-        m->ops->add_rows(m->c, io->n, dim, m->dt, ld, NULL, 0, mlp_mask(last, &mask), last->dy);
-    mlp_backward(&m->bottom, io->n, NULL);
-}
-
 static void backward_l2(struct dlrm *m, const struct dlrm_io *io)
 {
-    const struct mlp *mlps[] = { &m->bottom, &m->top };
+    for (uint32_t i = 0; i < m->n_tensors && m->config.l2_dense > 0; i++) {
+        const struct dlrm_tensor *t = &m->tensors[i];
 
-    for (size_t i = 0; i < COUNT_OF(mlps) && m->config.l2_dense > 0; i++)
-        for (uint32_t k = 0; k < mlps[i]->n_layers; k++) {
-            const struct dlrm_tensor *w = mlps[i]->layers[k].w;
-
-            m->ops->axpy(m->c, w->n_floats, m->config.l2_dense, w->device.values,
-                         w->device.grads);
-        }
+        if (t->is_weight)
+            m->ops->axpy(m->c, t->n_floats, m->config.l2_dense, t->device.values,
+                         t->device.grads);
+    }
     if (m->config.l2_rows > 0)
         m->ops->axpy(m->c, (size_t)io->n_rows * m->config.dim, m->config.l2_rows, io->rows,
                      io->row_grads);
 }
 
-static void backward(struct dlrm *m, const struct dlrm_io *io)
-{
-    const struct mlp_layer *head = mlp_last(&m->top);
-
-    if (m->config.wide)
-        m->ops->wide_grad(m->c, &io->bags, head->dy, io->wide_grads);
-    mlp_backward(&m->top, io->n, m->pairs ? m->dr : m->dt);
-    if (m->pairs)
-        backward_pairs(m, io);
-    backward_vectors(m, io);
-    backward_l2(m, io);
-}
-
 static void make(struct dlrm *m, const struct dlrm_io *io, enum device_buffers_pass pass)
 {
-    const struct mlp_layer *head = mlp_last(&m->top);
-
     if (pass == DEVICE_BUFFERS_PREDICT) {
-        forward(m, io, MLP_EVAL);
-        m->ops->prob(m->c, io->n, head->y, io->probs);
+        m->head->forward(m, io, MLP_EVAL);
+        m->ops->prob(m->c, io->n, m->z, io->probs);
         return;
     }
-    forward(m, io, MLP_TRAIN);
-    m->ops->loss(m->c, io->n, head->y, io->label, head->dy, io->loss);
-    backward(m, io);
+    m->head->forward(m, io, MLP_TRAIN);
+    m->ops->loss(m->c, io->n, m->z, io->label, m->dz, io->loss);
+    m->head->backward(m, io);
+    backward_l2(m, io);
     for (uint32_t i = 0; i < io->n_encodes; i++)
         m->ops->encode(m->c, &io->encodes[i]);
 }

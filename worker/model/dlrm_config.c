@@ -4,15 +4,45 @@
 
 #include "proto/table_spec.h"
 
+static const struct {
+    const char *name;
+    uint32_t parts;
+} kinds[MODEL_KINDS] = {
+    [MODEL_DLRM] = { "dlrm", MODEL_EMBEDDINGS | MODEL_BOTTOM | MODEL_INTERACTION | MODEL_TOP },
+    [MODEL_LR] = { "lr", MODEL_LINEAR },
+    [MODEL_FM] = { "fm", MODEL_EMBEDDINGS | MODEL_LINEAR | MODEL_FIRST_ORDER },
+    [MODEL_WIDE_DEEP] = { "wide_deep",
+                          MODEL_EMBEDDINGS | MODEL_TOP | MODEL_LINEAR | MODEL_FIRST_ORDER },
+    [MODEL_DEEPFM] = { "deepfm",
+                       MODEL_EMBEDDINGS | MODEL_TOP | MODEL_LINEAR | MODEL_FIRST_ORDER },
+};
+
+uint32_t dlrm_config_parts(enum model_kind kind)
+{
+    return kinds[kind].parts;
+}
+
+const char *dlrm_config_kind_name(enum model_kind kind)
+{
+    return kinds[kind].name;
+}
+
+static bool has(const struct dlrm_config *config, enum model_part part)
+{
+    return (dlrm_config_parts(config->kind) & part) != 0;
+}
+
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config)
 {
-    return config->n_fields + (config->n_numeric ? 1 : 0);
+    return config->n_fields + (config->n_numeric && has(config, MODEL_BOTTOM) ? 1 : 0);
 }
 
 uint64_t dlrm_config_r_width(const struct dlrm_config *config)
 {
     const uint64_t n = dlrm_config_n_vectors(config);
 
+    if (!has(config, MODEL_INTERACTION))
+        return n * config->dim + config->n_numeric;
     if (config->concat || !config->n_fields)
         return n * config->dim;
     return (config->n_numeric ? config->dim : 0) +
@@ -67,11 +97,26 @@ static int check_vectors(const struct dlrm_config *config, struct err *err)
         return err_set(
             err, PS_ESETTING,
             "model: there are neither numeric nor categorical columns to learn from");
-    if (!dlrm_config_r_width(config))
+    if (has(config, MODEL_TOP) && !dlrm_config_r_width(config))
         return err_set(
             err, PS_ESETTING,
             "model: dot interaction of a single field has no pairs; choose interaction "
             "concat or self interaction, or add columns");
+    return 0;
+}
+
+static int check_kind(const struct dlrm_config *config, struct err *err)
+{
+    const char *name = dlrm_config_kind_name(config->kind);
+
+    if (has(config, MODEL_FIRST_ORDER) && !config->wide)
+        return err_set(err, PS_ESETTING, "model: %s has first-order weights: wide is missing",
+                       name);
+    if (!has(config, MODEL_EMBEDDINGS) && (config->wide || config->dim != 1))
+        return err_set(err, PS_ESETTING,
+                       "model: the rows of %s are its first-order weights: dim is 1, and there "
+                       "are no others",
+                       name);
     return 0;
 }
 
@@ -97,11 +142,13 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
     if (!status)
         status = check_rate("l2_rows", config->l2_rows, INFINITY, err);
     if (!status)
+        status = check_kind(config, err);
+    if (!status)
         status = check_vectors(config, err);
-    if (!status && config->n_numeric)
+    if (!status && config->n_numeric && has(config, MODEL_BOTTOM))
         status = check_layers("bottom", config->bottom, config->n_bottom, config->n_numeric,
                               config->dim, err);
-    if (!status)
+    if (!status && has(config, MODEL_TOP))
         status = check_layers("top", config->top, config->n_top, dlrm_config_r_width(config), 1,
                               err);
     return status;

@@ -12,14 +12,32 @@
 #define DLRM_THREADS_MAX 64u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
 
+/* What stands between a batch and its logits (head.h). */
+enum model_kind { MODEL_DLRM, MODEL_LR, MODEL_FM, MODEL_WIDE_DEEP, MODEL_DEEPFM, MODEL_KINDS };
+
+/* The names of --model, in the order of the kinds. */
+#define MODEL_KIND_NAMES "dlrm|lr|fm|wide_deep|deepfm"
+
+/* What a kind of model is made of. */
+enum model_part {
+    MODEL_EMBEDDINGS =
+        1, /* rows of dim floats; without it rows are first-order weights, dim is 1 */
+    MODEL_BOTTOM = 2,      /* a bottom MLP of the numeric columns */
+    MODEL_INTERACTION = 4, /* dot products, or concat: interaction, self_interaction */
+    MODEL_TOP = 8,         /* a top MLP */
+    MODEL_LINEAR = 16,     /* a linear layer of the numeric columns, to the logit */
+    MODEL_FIRST_ORDER = 32 /* always with config.wide */
+};
+
 struct dlrm_config {
+    enum model_kind kind;
     uint32_t batch_max, n_numeric, n_fields, dim;
     /* Hidden widths; the last layer, to dim and to 1, is added by itself. */
     uint32_t n_bottom, bottom[DLRM_LAYERS_MAX];
     uint32_t n_top, top[DLRM_LAYERS_MAX];
     bool concat; /* interaction: concat instead of dot */
     bool self_interaction;
-    bool wide;
+    bool wide; /* first-order weights beside the rows */
     bool batch_norm;
     float dropout;  /* probability of 0, in [0, 1) */
     float l2_dense; /* loss += l2_dense / 2 * |W|^2 over weight matrices alone */
@@ -35,7 +53,11 @@ struct dlrm_config {
  * expected. */
 int dlrm_config_check(const struct dlrm_config *config, struct err *err) MUST_CHECK;
 
-/* Vectors of T; floats of a sample in R. */
+/* Parts, as bits of enum model_part; and the kind's name. */
+uint32_t dlrm_config_parts(enum model_kind kind);
+const char *dlrm_config_kind_name(enum model_kind kind);
+
+/* Vectors of T; floats of a sample in the top MLP's input, which is R in a DLRM. */
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config);
 uint64_t dlrm_config_r_width(const struct dlrm_config *config);
 

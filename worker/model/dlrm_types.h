@@ -29,6 +29,9 @@ struct dlrm_tensor {
      * batch), to be applied with SGD at rate 1. */
     bool statistic;
 
+    /* A matrix of weights: l2_dense is for these alone. */
+    bool is_weight;
+
     /* Its offset in the dense array, in floats: on a cache line. Behind it there is space for the rest of its last
      * block of TABLE_SPEC_DENSE_BLOCK. */
     size_t at;

@@ -23,6 +23,7 @@ static void add_product(struct mlp_layer *l, const char *mlp, uint32_t i,
 {
     l->w = add_tensor(tensors, n_tensors, mlp, i, "W");
     l->w->n_floats = l->in * l->out;
+    l->w->is_weight = true;
     l->w->init = TABLE_SPEC_INIT_NORMAL;
     l->w->init_scale = (float)sqrt(2 / ((double)l->in + (double)l->out));
     l->b = add_tensor(tensors, n_tensors, mlp, i, "b");

@@ -183,6 +183,17 @@ static void step_backward(const struct device_ops *on, struct compute *c, const 
     on->axpy(c, STEP_HIDDEN * STEP_WIDTH, 0.01f, at[STEP_W2], at[STEP_DW2]);
 }
 
+/* The sum of the pairs on top of a copy of the logits. */
+static void step_pairs(const struct device_ops *on, struct compute *c, const struct step *s)
+{
+    const struct pair_sum pairs = { STEP_N, STEP_VECTORS, STEP_DIM, STEP_LD };
+    float *const *at = s->at;
+
+    on->copy_rows(c, STEP_N, 1, at[STEP_Z], 1, at[STEP_PAIRS], 1);
+    on->pair_sum_forward(c, &pairs, at[STEP_T], at[STEP_PAIRS]);
+    on->pair_sum_backward(c, &pairs, at[STEP_T], at[STEP_DZ], at[STEP_DT], at[STEP_DT_PAIRS]);
+}
+
 /* The interaction once more, with the sums of bags in it where the device has that. */
 static void step_bags(const struct device_ops *on, struct compute *c, const struct step *s,
                       const struct step_shapes *h)
@@ -237,6 +248,7 @@ void step_ops(const struct device_ops *on, struct compute *c, const struct step 
     step_shapes(s, on->wants_transpose, &h);
     step_forward(on, c, s, &h);
     step_backward(on, c, s, &h);
+    step_pairs(on, c, s);
     step_bags(on, c, s, &h);
     step_encode(on, c, s);
 }

@@ -69,6 +69,8 @@ enum {
     X(P, OUT, STEP_N)                                           \
     X(R_OF_BAGS, OUT, STEP_N * STEP_WIDTH)                      \
     X(DT_OF_BAGS, OUT, STEP_N * STEP_LD)                        \
+    X(PAIRS, OUT, STEP_N)                                       \
+    X(DT_PAIRS, OUT, STEP_N * STEP_LD)                          \
     X(LOSS, OUT, 2)                                             \
     X(EVALUATED, OUT, STEP_N * STEP_HIDDEN)                     \
     X(DW1, OUT, STEP_DIM * STEP_NUMERIC)                        \

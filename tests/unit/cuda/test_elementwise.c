@@ -80,6 +80,37 @@ static void sums_of_rows_go_through_the_mask(void **state)
     }
 }
 
+static cudaError_t run_copy(void *arg)
+{
+    struct job *j = arg;
+
+    return kernels_copy_rows(NULL, j->n, j->width, j->a, j->lda, j->y, j->ldb);
+}
+
+static void rows_are_copied_between_strides(void **state)
+{
+    struct lab *lab = *state;
+
+    for (uint32_t i = 0; i < 40; i++) {
+        const struct shape s = shape_of(lab, i);
+        const size_t ldx = s.width + s.pad, ldy = s.width + lab_below(lab, 2) * 4;
+        struct job j = { .n = s.n,
+                         .width = s.width,
+                         .lda = (uint32_t)ldx,
+                         .ldb = (uint32_t)ldy,
+                         .a = odd_floats(lab, s.n * ldx, s.shift),
+                         .y = lab_blank(lab, s.n * ldy * sizeof(float),
+                                        s.shift * sizeof(float)) };
+        float *want = lab_blank(lab, s.n * ldy * sizeof(float), 0);
+
+        lab_each_order(lab, run_copy, &j,
+                       (struct lab_out[]){ { j.y, s.n * ldy * sizeof(float), NULL }, { 0 } });
+        device_cpu.copy_rows(lab->cpu, s.n, s.width, j.a, j.lda, want, j.ldb);
+        same_or_nan(j.y, want, s.n * ldy);
+        lab_sweep(lab);
+    }
+}
+
 static cudaError_t run_mask(void *arg)
 {
     struct job *j = arg;
@@ -224,6 +255,7 @@ static void a_transposed_matrix_has_zeros_behind_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_copied_between_strides),
         cmocka_unit_test(sums_of_rows_go_through_the_mask),
         cmocka_unit_test(what_follows_a_product_is_done_in_place),
         cmocka_unit_test(axpy_and_dropout_have_the_cpus_bits),

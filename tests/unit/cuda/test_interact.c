@@ -329,6 +329,55 @@ static void bags_that_it_does_not_gather_do_too(void **state)
                       cases[i].dt_shift);
 }
 
+struct pair_job {
+    struct pair_sum p;
+    const float *t, *dz, *dx;
+    float *z, *dt;
+};
+
+static cudaError_t run_pairs(void *arg)
+{
+    struct pair_job *j = arg;
+    const cudaError_t error = kernels_pair_sum_forward(NULL, &j->p, j->t, j->z);
+
+    return error ? error : kernels_pair_sum_backward(NULL, &j->p, j->t, j->dz, j->dx, j->dt);
+}
+
+/* On top of dx, on nothing, and in place. */
+static void the_sum_of_pairs_is_the_cpus_bit_for_bit(void **state)
+{
+    struct lab *lab = *state;
+
+    for (uint32_t i = 0; i < 40; i++) {
+        struct pair_job j = { .p = { lab_below(lab, 40), lab_below(lab, 12),
+                                     1 + lab_below(lab, i % 10 ? 40 : 300), 0 } };
+        const size_t n_own = (size_t)j.p.n_vectors * j.p.dim, shift = i % 3 == 0;
+        const size_t n_t = j.p.n * (n_own + i % 4);
+        float *z = lab_floats(lab, j.p.n, 0), *start = lab_floats(lab, n_t, 0);
+        float *want_z = lab_blank(lab, j.p.n * sizeof(float), 0);
+        float *want = lab_blank(lab, n_t * sizeof(float), 0);
+
+        j.p.ld = (uint32_t)(n_own + i % 4);
+        j.t = lab_floats(lab, n_t, shift);
+        j.dz = lab_floats(lab, j.p.n, 0);
+        j.z = lab_blank(lab, j.p.n * sizeof(float), 0);
+        j.dt = lab_blank(lab, n_t * sizeof(float), shift * sizeof(float));
+        j.dx = i % 3 == 0 ? NULL : i % 3 == 1 ? j.dt : lab_floats(lab, n_t, shift);
+        lab_each_order(lab, run_pairs, &j,
+                       (struct lab_out[]){ { j.z, j.p.n * sizeof(float), z },
+                                           { j.dt, n_t * sizeof(float), start },
+                                           { 0 } });
+        memcpy(want_z, z, j.p.n * sizeof *z);
+        memcpy(want, start, n_t * sizeof *want);
+        device_cpu.pair_sum_forward(lab->cpu, &j.p, j.t, want_z);
+        device_cpu.pair_sum_backward(lab->cpu, &j.p, j.t, j.dz, j.dx == j.dt ? want : j.dx,
+                                     want);
+        lab_same(j.z, want_z, j.p.n);
+        lab_same(j.dt, want, n_t);
+        lab_sweep(lab);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +388,7 @@ int main(void)
         cmocka_unit_test(a_nan_stays_in_its_sample),
         cmocka_unit_test(bags_that_the_interaction_gathers_end_in_the_same_bits),
         cmocka_unit_test(bags_that_it_does_not_gather_do_too),
+        cmocka_unit_test(the_sum_of_pairs_is_the_cpus_bit_for_bit),
     };
 
     return cmocka_run_group_tests(tests, lab_open, lab_close);

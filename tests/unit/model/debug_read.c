@@ -92,13 +92,13 @@ static const float *read_pre(struct dlrm *m, const struct mlp_layer *l, uint32_t
     return finish(m, &a);
 }
 
-static const float *read_prob(struct dlrm *m, const struct mlp_layer *head, uint32_t *ret_n)
+static const float *read_prob(struct dlrm *m, uint32_t *ret_n)
 {
     struct reading a;
     float *to = start(m, &a, m->n);
 
     if (to)
-        m->ops->prob(m->c, m->n, head->y, to);
+        m->ops->prob(m->c, m->n, m->z, to);
     *ret_n = m->n;
     return finish(m, &a);
 }
@@ -177,14 +177,13 @@ const float *debug_read(struct dlrm *m, const char *name, uint32_t *ret_n)
 {
     const bool grad = !strncmp(name, "d_", 2);
     const char *what = grad ? name + 2 : name;
-    const struct mlp_layer *head = mlp_last(&m->top);
     char stage[4], what_of[4];
     unsigned layer;
 
     if (!strcmp(what, "logit"))
-        return columns(m, grad ? head->dy : head->y, 1, 1, ret_n);
+        return columns(m, grad ? m->dz : m->z, 1, 1, ret_n);
     if (!strcmp(name, "prob"))
-        return read_prob(m, head, ret_n);
+        return read_prob(m, ret_n);
     if (sscanf(what, "%3[a-z]_%u_%3s", stage, &layer, what_of) == 3 && layer < MLP_LAYERS_MAX &&
         (!strcmp(stage, "bot") || !strcmp(stage, "top")))
         return read_layer(m, *stage == 'b' ? &m->bottom : &m->top, layer, what_of, grad, ret_n);

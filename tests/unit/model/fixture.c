@@ -92,6 +92,15 @@ void fixture_batch_fill(struct batch *b, uint32_t n, struct fixture_rng *rng)
     fixture_dedup(b);
 }
 
+void fixture_turn_into(struct dlrm_config *config, enum model_kind kind)
+{
+    const uint32_t parts = dlrm_config_parts(kind);
+
+    config->kind = kind;
+    config->wide = parts & MODEL_EMBEDDINGS && (config->wide || parts & MODEL_FIRST_ORDER);
+    config->dim = parts & MODEL_EMBEDDINGS ? config->dim : 1;
+}
+
 struct dlrm_config fixture_config(struct fixture_rng *rng, struct fixture_most most)
 {
     struct dlrm_config c = { .batch_max = 1 + fixture_below(rng, most.samples),
@@ -114,6 +123,8 @@ struct dlrm_config fixture_config(struct fixture_rng *rng, struct fixture_most m
     c.dropout = fixture_below(rng, 3) ? 0 : 0.3f;
     c.l2_dense = fixture_below(rng, 2) ? 0.1f : 0;
     c.l2_rows = fixture_below(rng, 2) ? 0.1f : 0;
+    if (fixture_below(rng, 2))
+        fixture_turn_into(&c, (enum model_kind)fixture_below(rng, MODEL_KINDS));
     return c;
 }
 

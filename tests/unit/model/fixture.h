@@ -73,7 +73,10 @@ struct fixture_most {
     uint32_t samples, dim, width; /* of hidden layers */
 };
 
-/* Any mixture of sizes and switches; dlrm_config_check() refuses a few. */
+/* Makes of a DLRM's settings those of another kind, which has the same shape as far as it has its parts. */
+void fixture_turn_into(struct dlrm_config *config, enum model_kind kind);
+
+/* Any kind of model, half of them a DLRM, and any mixture of sizes and switches; dlrm_config_check() refuses a few. */
 struct dlrm_config fixture_config(struct fixture_rng *rng, struct fixture_most most);
 
 /* A model with random parameters on the device of these ops, and a random batch of n samples. */

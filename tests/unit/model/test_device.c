@@ -267,6 +267,111 @@ static void interaction_takes_pairs_row_by_row_below_the_diagonal(void **state)
     }
 }
 
+/* Of n floats as far as element `d` has it: those of the vectors, then of their squares, ascending. */
+static float pairs_of_element(const float *t, uint32_t n_vectors, uint32_t dim, uint32_t d)
+{
+    float sum = 0, squares = 0;
+
+    for (uint32_t i = 0; i < n_vectors; i++) {
+        sum += t[i * dim + d];
+        squares += t[i * dim + d] * t[i * dim + d];
+    }
+    return sum * sum - squares;
+}
+
+/* The sum that device.h defines, and, to within roundings, the sum over pairs one by one. */
+static void check_pair_sum(struct compute *c, const struct pair_sum *p, struct fixture_rng *rng)
+{
+    const size_t n_t = (size_t)p->n * p->ld;
+    float *t = floats(rng, n_t), *z = floats(rng, p->n),
+          *before = memory_alloc(p->n * sizeof *z);
+
+    memcpy(before, z, p->n * sizeof *z);
+    ops->pair_sum_forward(c, p, t, z);
+    for (size_t s = 0; s < p->n; s++) {
+        const float *v = t + s * p->ld;
+        float lanes[16] = { 0 }, sum = 0;
+        double pairs = 0;
+
+        for (uint32_t d = 0; d < p->dim; d++)
+            lanes[d % 16] += pairs_of_element(v, p->n_vectors, p->dim, d);
+        for (uint32_t k = 0; k < 16; k++)
+            sum += lanes[k];
+        assert_true(z[s] == before[s] + 0.5f * sum);
+        for (uint32_t i = 0; i < p->n_vectors; i++)
+            for (uint32_t j = 0; j < i; j++)
+                pairs += (double)pair_dot(v + i * p->dim, v + j * p->dim, p->dim);
+        assert_near(z[s] - before[s], pairs, (double)p->n_vectors * p->n_vectors * p->dim);
+    }
+    free(t), free(z), free(before);
+}
+
+/* On its own, on top of another gradient, and in place. */
+static void check_pair_sum_backward(struct compute *c, const struct pair_sum *p,
+                                    struct fixture_rng *rng)
+{
+    const size_t n_t = (size_t)p->n * p->ld;
+    float *t = floats(rng, n_t), *dz = floats(rng, p->n), *dx = floats(rng, n_t);
+    float *dt = floats(rng, n_t), *with = floats(rng, n_t),
+          *gaps = memory_alloc(n_t * sizeof *t);
+
+    memcpy(gaps, with, n_t * sizeof *t);
+    ops->pair_sum_backward(c, p, t, dz, NULL, dt);
+    ops->pair_sum_backward(c, p, t, dz, dx, with);
+    ops->pair_sum_backward(c, p, t, dz, dx, dx);
+    for (size_t s = 0; s < p->n; s++)
+        for (uint32_t k = 0; k < p->ld; k++) {
+            const size_t at = s * p->ld + k;
+            float sum = 0;
+
+            if (k >= p->n_vectors * p->dim) {
+                assert_true(with[at] == gaps[at]);
+                continue;
+            }
+            for (uint32_t i = 0; i < p->n_vectors; i++)
+                sum += t[s * p->ld + i * p->dim + k % p->dim];
+            assert_true(dt[at] == dz[s] * (sum - t[at]));
+            assert_true(with[at] == dx[at]);
+        }
+    free(t), free(dz), free(dx), free(dt), free(with), free(gaps);
+}
+
+static void the_sum_of_pairs_is_half_of_square_less_squares(void **state)
+{
+    struct compute *c = *state;
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
+
+    for (int i = 0; i < 80; i++) {
+        struct pair_sum p = { fixture_below(&rng, 3), fixture_below(&rng, 30),
+                              1 + fixture_below(&rng, 40), 0 };
+
+        p.n = i % 8 ? p.n : 200;
+        p.ld = p.n_vectors * p.dim + fixture_below(&rng, 4);
+        check_pair_sum(c, &p, &rng);
+        check_pair_sum_backward(c, &p, &rng);
+    }
+}
+
+static void rows_are_copied_between_strides(void **state)
+{
+    struct compute *c = *state;
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
+
+    for (int i = 0; i < 40; i++) {
+        const uint32_t n = fixture_below(&rng, 150), width = 1 + fixture_below(&rng, 20);
+        const uint32_t ldx = width + fixture_below(&rng, 3),
+                       ldy = width + fixture_below(&rng, 3);
+        float *x = floats(&rng, (size_t)n * ldx), *y = floats(&rng, (size_t)n * ldy);
+        float *before = memory_alloc((size_t)n * ldy * sizeof *y + 1);
+
+        memcpy(before, y, (size_t)n * ldy * sizeof *y);
+        ops->copy_rows(c, n, width, x, ldx, y, ldy);
+        for (size_t k = 0; k < (size_t)n * ldy; k++)
+            assert_true(y[k] == (k % ldy < width ? x[k / ldy * ldx + k % ldy] : before[k]));
+        free(x), free(y), free(before);
+    }
+}
+
 static void dropout_keeps_its_share_whatever_the_batch(void **state)
 {
     struct compute *c = *state;
@@ -389,6 +494,8 @@ int main(void)
         cmocka_unit_test(relu_has_no_slope_at_zero),
         cmocka_unit_test(bags_sum_their_rows_and_rows_their_bags_in_ascending_order),
         cmocka_unit_test(interaction_takes_pairs_row_by_row_below_the_diagonal),
+        cmocka_unit_test(the_sum_of_pairs_is_half_of_square_less_squares),
+        cmocka_unit_test(rows_are_copied_between_strides),
         cmocka_unit_test(dropout_keeps_its_share_whatever_the_batch),
         cmocka_unit_test(a_normalised_batch_has_mean_beta_and_variance_gamma_squared),
         cmocka_unit_test(a_running_variance_below_zero_counts_as_zero),

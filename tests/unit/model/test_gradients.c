@@ -174,6 +174,92 @@ static double *reference_interact(const struct reference *t, double *T, uint32_t
     return R;
 }
 
+/* T of the other kinds: the bags, and in front of a top MLP the numeric columns behind them. */
+static double *reference_concat(const struct reference *t, uint32_t width)
+{
+    const struct dlrm_config *cfg = &t->f->config;
+    const struct batch *b = &t->f->batch;
+    const uint32_t dim = cfg->dim, n_bags = cfg->n_fields;
+    double *T = memory_alloc((size_t)b->n * width * sizeof *T + 1);
+
+    for (uint32_t s = 0; s < b->n; s++) {
+        double *row = T + (size_t)s * width;
+
+        for (uint32_t f = 0; f < n_bags; f++)
+            for (uint32_t j = b->starts[s * n_bags + f]; j < b->starts[s * n_bags + f + 1]; j++)
+                for (uint32_t d = 0; d < dim; d++)
+                    row[f * dim + d] += t->rows[b->row_of[j] * dim + d];
+        for (uint32_t k = 0; k < cfg->n_numeric; k++)
+            row[n_bags * dim + k] = (double)b->numeric[s * cfg->n_numeric + k];
+    }
+    return T;
+}
+
+static void reference_add_linear(const struct reference *t, double *z, uint32_t *tensor)
+{
+    const struct batch *b = &t->f->batch;
+    const uint32_t n_numeric = b->n_numeric;
+    const double *w = n_numeric ? t->tensors[(*tensor)++] : NULL,
+                 *bias = t->tensors[(*tensor)++];
+
+    for (uint32_t s = 0; s < b->n; s++) {
+        z[s] += bias[0];
+        for (uint32_t k = 0; k < n_numeric; k++)
+            z[s] += w[k] * (double)b->numeric[s * n_numeric + k];
+    }
+}
+
+/* Pair by pair. */
+static void reference_add_pairs(const struct reference *t, const double *T, uint32_t width,
+                                double *z)
+{
+    const uint32_t dim = t->f->config.dim;
+
+    for (uint32_t s = 0; s < t->f->batch.n; s++)
+        for (uint32_t i = 0; i < t->f->config.n_fields; i++)
+            for (uint32_t j = 0; j < i; j++)
+                z[s] += reference_dot(T + (size_t)s * width + i * dim,
+                                      T + (size_t)s * width + j * dim, dim);
+}
+
+/* Logits of any kind but DLRM, without first-order weights beside the rows. */
+static double *reference_head(const struct reference *t)
+{
+    const struct dlrm_config *cfg = &t->f->config;
+    const uint32_t parts = dlrm_config_parts(cfg->kind),
+                   width = (uint32_t)dlrm_config_r_width(cfg);
+    const bool has_pairs = cfg->kind == MODEL_FM || cfg->kind == MODEL_DEEPFM;
+    const struct reference_mlp top = { width,    cfg->n_top, 1,
+                                       cfg->top, false,      (double)cfg->dropout };
+    double *z = memory_alloc(t->f->batch.n * sizeof *z + 1), *T = reference_concat(t, width);
+    uint32_t tensor = 0;
+
+    if (parts & MODEL_LINEAR)
+        reference_add_linear(t, z, &tensor);
+    if (has_pairs)
+        reference_add_pairs(t, T, width, z);
+    if (parts & MODEL_TOP) {
+        double *deep = T = reference_mlp(t, &top, T, &tensor);
+
+        for (uint32_t s = 0; s < t->f->batch.n; s++)
+            z[s] += deep[s];
+    }
+    free(T);
+    return z;
+}
+
+static double *reference_dlrm(const struct reference *t)
+{
+    const struct dlrm_config *cfg = &t->f->config;
+    const uint32_t r_width = (uint32_t)dlrm_config_r_width(cfg);
+    const struct reference_mlp top = { r_width,  cfg->n_top, 1,
+                                       cfg->top, false,      (double)cfg->dropout };
+    uint32_t tensor = 0;
+    double *T = reference_vectors(t, &tensor);
+
+    return reference_mlp(t, &top, reference_interact(t, T, r_width), &tensor);
+}
+
 static double reference_l2(const struct reference *t)
 {
     const struct dlrm_config *cfg = &t->f->config;
@@ -195,17 +281,13 @@ static double reference_loss(struct reference *t)
 {
     const struct dlrm_config *cfg = &t->f->config;
     const struct batch *b = &t->f->batch;
-    const uint32_t r_width = (uint32_t)dlrm_config_r_width(cfg);
-    const struct reference_mlp top = { r_width,  cfg->n_top, 1,
-                                       cfg->top, false,      (double)cfg->dropout };
-    uint32_t tensor = 0;
-    double *T = reference_vectors(t, &tensor),
-           *z = reference_mlp(t, &top, reference_interact(t, T, r_width), &tensor), loss = 0;
+    const double *weights = cfg->kind == MODEL_LR ? t->rows : t->wide;
+    double *z = cfg->kind == MODEL_DLRM ? reference_dlrm(t) : reference_head(t), loss = 0;
 
     for (uint32_t s = 0; s < b->n; s++) {
         for (uint32_t j = b->starts[s * cfg->n_fields];
-             cfg->wide && j < b->starts[(s + 1) * cfg->n_fields]; j++)
-            z[s] += t->wide[b->row_of[j]];
+             weights && j < b->starts[(s + 1) * cfg->n_fields]; j++)
+            z[s] += weights[b->row_of[j]];
         t->logits[s] = z[s];
         loss += (fmax(z[s], 0) - z[s] * (double)b->label[s] + log1p(exp(-fabs(z[s])))) / b->n;
     }
@@ -398,6 +480,28 @@ static void so_does_a_batch_of_one(void **state)
     check_model(&plain, 1, 14);
 }
 
+/* Each kind as it is meant, without numeric columns, without fields, and with all switches. */
+static void so_does_each_kind_of_model(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MODEL_KINDS; kind++) {
+        struct dlrm_config config = plain;
+        const uint64_t seed = 100 + 10 * (uint64_t)kind;
+
+        fixture_turn_into(&config, (enum model_kind)kind);
+        check_model(&config, 9, seed);
+        config.l2_dense = 0.3f;
+        config.l2_rows = 0.2f;
+        config.dropout = 0.4f;
+        check_model(&config, 9, seed + 1);
+        config.n_numeric = 0;
+        check_model(&config, 8, seed + 2);
+        config.n_numeric = 3;
+        config.n_fields = 0;
+        check_model(&config, 8, seed + 3);
+    }
+}
+
 /* Batch normalisation is left to its own tests: with few samples it divides by next to
  * nothing. */
 static void and_any_mixture_of_switches(void **state)
@@ -434,6 +538,7 @@ int main(void)
         cmocka_unit_test(so_does_a_model_without_fields),
         cmocka_unit_test(so_does_a_model_without_hidden_layers),
         cmocka_unit_test(so_does_a_batch_of_one),
+        cmocka_unit_test(so_does_each_kind_of_model),
         cmocka_unit_test(and_any_mixture_of_switches),
     };
 

@@ -1,0 +1,91 @@
+/* The shape of each kind of model goes through its text and back; what is given and differs is refused by name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "worker/model/dlrm_config.h"
+#include "worker/model_shape.h"
+
+static struct settings load(int n, const char *const *flags)
+{
+    struct settings s = { 0 };
+    enum settings_action action;
+    struct err err = { 0 };
+
+    if (settings_load(&settings_worker, n, (char **)(uintptr_t)flags, 0, &s, &action, &err))
+        fail_msg("%s", err.text);
+    return s;
+}
+
+static struct settings of_kind(int kind)
+{
+    const uint32_t parts = dlrm_config_parts((enum model_kind)kind);
+    const char *flags[9] = { "--model", dlrm_config_kind_name((enum model_kind)kind) };
+    int n = 2;
+
+    if (parts & MODEL_EMBEDDINGS)
+        flags[n++] = "--dim=6";
+    if (parts & MODEL_TOP) {
+        flags[n++] = "--top=9,7";
+        flags[n++] = "--batch-norm";
+    }
+    if (parts & MODEL_BOTTOM)
+        flags[n++] = "--bottom=11";
+    return load(n, flags);
+}
+
+static void a_shape_is_taken_as_it_was_written(void **state)
+{
+    struct settings fallback = load(0, NULL);
+    struct err err = { 0 };
+
+    (void)state;
+    for (int kind = 0; kind < MODEL_KINDS; kind++) {
+        struct settings wrote = of_kind(kind), took = load(0, NULL);
+        cJSON *root = cJSON_CreateObject();
+
+        model_shape_describe(root, &wrote, 3, 5);
+        assert_int_equal(model_shape_adopt(&took, &fallback, root, &err), 0);
+        assert_int_equal(took.model, kind);
+        assert_int_equal(settings_dim(&took), settings_dim(&wrote));
+        assert_int_equal(settings_has_wide(&took), settings_has_wide(&wrote));
+        assert_string_equal(took.top, wrote.top);
+        assert_string_equal(took.bottom, wrote.bottom);
+        assert_int_equal(took.batch_norm, wrote.batch_norm);
+        cJSON_Delete(root);
+    }
+}
+
+static void another_shape_or_an_unknown_kind_is_refused(void **state)
+{
+    struct settings fallback = load(0, NULL), fm = of_kind(MODEL_FM),
+                    top = of_kind(MODEL_DEEPFM);
+    cJSON *root = cJSON_CreateObject();
+    struct err err = { 0 };
+
+    (void)state;
+    model_shape_describe(root, &top, 3, 5);
+    assert_int_equal(model_shape_adopt(&fm, &fallback, root, &err), PS_ESPEC);
+    assert_non_null(strstr(err.text, "--model"));
+    strcpy(top.top, "9");
+    assert_int_equal(model_shape_adopt(&top, &fallback, root, &err), PS_ESPEC);
+    assert_non_null(strstr(err.text, "--top"));
+    cJSON_ReplaceItemInObject(cJSON_GetObjectItem(root, "model"), "kind",
+                              cJSON_CreateString("of a later psworker"));
+    assert_int_equal(model_shape_adopt(&fallback, &fallback, root, &err), PS_ESPEC);
+    cJSON_Delete(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_shape_is_taken_as_it_was_written),
+        cmocka_unit_test(another_shape_or_an_unknown_kind_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

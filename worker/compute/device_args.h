@@ -1,0 +1,131 @@
+/* What the ops of device.h are told of their operands: shapes, strides and arrays. */
+#ifndef WORKER_COMPUTE_DEVICE_ARGS_H
+#define WORKER_COMPUTE_DEVICE_ARGS_H
+
+#include <stdbool.h>
+
+#include "common/base.h"
+#include "proto/codec.h"
+#include "worker/compute/bag_transpose.h"
+
+enum device_act { DEVICE_LINEAR, DEVICE_RELU };
+
+/* Y = X W^T + b */
+struct linear {
+    uint32_t n, in, out;
+    const float *x, *w, *b; /* n x in, out x in, out */
+    uint32_t
+        ldx; /* of x, and of dx, which has no mask then; 0: in. Gaps are zeros (row_floats) */
+};
+
+/* The gradient through ReLU and the scale after it: d -> y > 0 ? d * scale : 0. Dropout has the same gradient: what it
+ * dropped is 0 in y, and it multiplied the rest by scale. ReLU's derivative at 0 is 0. */
+struct relu_mask {
+    const float *y; /* outputs, n x width */
+    uint32_t ldy;
+    float scale;
+};
+
+/*
+ * Batch normalisation over samples, per column (Ioffe and Szegedy 2015, algorithm 1):
+ *
+ *     y = (1 + gamma) (x - mean) inv_std + beta
+ *     inv_std = 1 / sqrt(var + DEVICE_NORM_EPSILON)
+ *
+ * gamma and the running variance start at 1 and are stored less 1.
+ */
+struct norm {
+    uint32_t n, width;
+    const float *gamma, *beta, *running_mean, *running_var; /* width each */
+    float *mean, *var, *inv_std; /* width each: inputs of norm_apply and norm_backward */
+};
+
+/* Loss gradients of gamma and beta. Of the running statistics: DEVICE_NORM_MOMENTUM * (running - batch), which SGD
+ * subtracts at rate 1; the batch's variance is unbiased (n - 1; of one sample: 0). */
+struct norm_grads {
+    float *gamma, *beta, *running_mean, *running_var; /* width each */
+};
+
+#define DEVICE_NORM_EPSILON 1e-5f
+#define DEVICE_NORM_MOMENTUM 0.1f
+
+/* Bag b = s * n_fields + f, of sample s and field f, gathers rows row_of[starts[b]] .. row_of[starts[b + 1] - 1]. */
+struct bags {
+    uint32_t n, n_fields, dim, n_rows;
+    const uint32_t *starts;                /* n * n_fields + 1, never falling */
+    const uint32_t *row_of;                /* each < n_rows */
+    const struct bag_transpose *transpose; /* NULL unless wants_transpose; instead of n_rows */
+};
+
+/*
+ *     T [n][n_vectors][dim] -> R [n][direct + pairs]   (Naumov et al. 2019)
+ *     direct   T's first vector as it is (direct = dim), or not (direct = 0)
+ *     pairs    T_i . T_j row by row below the diagonal: i outer, j < i inner (j <= i with self)
+ */
+struct interact {
+    uint32_t n, n_vectors, dim, direct;
+    bool self;
+    uint32_t ldr; /* of R, as linear's ldx; 0: without gaps */
+};
+
+/*
+ *     T [n][n_vectors][dim], ld -> the sum of T_i . T_j over i < j     (Rendle 2010)
+ */
+struct pair_sum {
+    uint32_t n, n_vectors, dim;
+    uint32_t ld; /* floats from a sample of T to the next */
+};
+
+/* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
+struct dropout {
+    uint32_t n, width;
+    float p, scale;      /* scale: 1 / (1 - p) */
+    const uint64_t *key; /* in the device's memory, as it is another one each step */
+};
+
+/*
+ * Rows from the host, or from an earlier step that kept them on the device:
+ *
+ *     how[r] & DEVICE_ROW_KEPT     rows[r] = kept[p], p being the other bits
+ *     how[r] == DEVICE_ROW_NEW     rows[r] = host[r]
+ *     else                         rows[r] = kept[how[r]] = host[r]
+ *
+ * No two rows name one row of kept.
+ */
+struct row_upload {
+    uint32_t n, dim;
+    const float *host;   /* [n][dim], by host_alloc(): the device reads the rows itself */
+    const uint32_t *how; /* [n] */
+    float *rows;         /* [n][dim] */
+    float *kept;         /* [places][dim] */
+};
+
+#define DEVICE_ROW_KEPT 0x80000000u
+#define DEVICE_ROW_NEW 0x7fffffffu
+
+/*
+ * Rows encoded for the wire (proto/codec.h), one behind the other, with error feedback. Of row i of n
+ *
+ *     v = rows[from[i]] + residual[residual_at[i]]
+ *     bytes = encode(v)
+ *     residual[residual_at[i]] = v - decode(bytes), 0 where that is not finite, with feedback; 0 without
+ *
+ * bit for bit as the CPU's codecs. A NaN in rows is added to nothing. With feedback, a row that is not finite
+ * is encoded as a row of NaN, and its residual stays. The number of rows is in the device's memory, because the
+ * arguments of recorded ops (begin()) do not change.
+ */
+struct device_encode {
+    enum codec_id codec;
+    uint32_t dim, k; /* k: topk's; dim is at most 65536 then */
+    uint32_t n_max;  /* the arrays' capacity */
+    const uint32_t *n;
+    const float *rows;           /* rows of dim floats */
+    const uint32_t *from;        /* n, or DEVICE_NONE: a row of zeros; NULL: row i is i */
+    float *residual;             /* rows of dim floats, in place; NULL: none is added or kept */
+    const uint32_t *residual_at; /* n, no row twice, or DEVICE_NONE: none; NULL: row i's is i */
+    uint8_t *bytes;              /* n rows of the codec's row_bytes(dim, k); any alignment */
+};
+
+#define DEVICE_NONE UINT32_MAX
+
+#endif

@@ -1,0 +1,68 @@
+#include "worker/model/concat.h"
+
+#include <errno.h>
+
+static bool has_top(const struct dlrm *m)
+{
+    return (dlrm_config_parts(m->config.kind) & MODEL_TOP) != 0;
+}
+
+static uint32_t bags_floats(const struct dlrm *m)
+{
+    return m->n_vectors * m->config.dim;
+}
+
+void concat_plan(struct dlrm *m)
+{
+    const struct dlrm_config *cfg = &m->config;
+
+    m->ldt = dlrm_internal_ld(m, has_top(m) ? m->r_width : bags_floats(m));
+    if (!has_top(m))
+        return;
+    mlp_init(&m->top,
+             &(struct mlp_plan){ .name = "top",
+                                 .in = m->r_width,
+                                 .out = 1,
+                                 .n_hidden = cfg->n_top,
+                                 .hidden = cfg->top,
+                                 .last = DEVICE_LINEAR,
+                                 .norm = cfg->batch_norm,
+                                 .dropout = cfg->dropout },
+             m->tensors, &m->n_tensors);
+    m->top.layers[0].ldx = m->ldt != m->r_width ? m->ldt : 0;
+}
+
+int concat_alloc(struct dlrm *m)
+{
+    m->t = dlrm_internal_alloc_zeroed(m, m->ldt);
+    if (!m->t)
+        return -ENOMEM;
+    m->dt = dlrm_internal_alloc(m, m->ldt);
+    if (!m->dt)
+        return -ENOMEM;
+    return has_top(m) ? mlp_alloc(&m->top, m->config.batch_max) : 0;
+}
+
+void concat_deinit(struct dlrm *m)
+{
+    mlp_deinit(&m->top);
+    dlrm_internal_free(m, m->t, m->ldt);
+    dlrm_internal_free(m, m->dt, m->ldt);
+}
+
+void concat_forward(struct dlrm *m, const struct dlrm_io *io)
+{
+    const uint32_t n_numeric = m->config.n_numeric;
+
+    if (m->config.n_fields)
+        m->ops->bag_sum(m->c, &io->bags, io->rows, m->t, m->ldt);
+    if (n_numeric && has_top(m))
+        m->ops->copy_rows(m->c, io->n, n_numeric, io->numeric, n_numeric, m->t + bags_floats(m),
+                          m->ldt);
+}
+
+void concat_backward(struct dlrm *m, const struct dlrm_io *io)
+{
+    if (m->config.n_fields)
+        m->ops->bag_grad(m->c, &io->bags, m->dt, m->ldt, io->row_grads);
+}

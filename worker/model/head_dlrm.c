@@ -1,0 +1,167 @@
+/* A DLRM: dlrm.h's drawing. */
+#include <errno.h>
+
+#include "worker/model/head.h"
+
+static void plan(struct dlrm *m)
+{
+    const struct dlrm_config *cfg = &m->config;
+
+    m->pairs = !cfg->concat && cfg->n_fields > 0;
+    if (cfg->n_numeric)
+        mlp_init(&m->bottom,
+                 &(struct mlp_plan){ .name = "bot",
+                                     .in = cfg->n_numeric,
+                                     .out = cfg->dim,
+                                     .n_hidden = cfg->n_bottom,
+                                     .hidden = cfg->bottom,
+                                     .last = DEVICE_RELU,
+                                     .norm = cfg->batch_norm },
+                 m->tensors, &m->n_tensors);
+    mlp_init(&m->top,
+             &(struct mlp_plan){ .name = "top",
+                                 .in = m->r_width,
+                                 .out = 1,
+                                 .n_hidden = cfg->n_top,
+                                 .hidden = cfg->top,
+                                 .last = DEVICE_LINEAR,
+                                 .norm = cfg->batch_norm,
+                                 .dropout = cfg->dropout },
+             m->tensors, &m->n_tensors);
+    m->ldr = m->r_width;
+    if (m->pairs && m->ops->row_floats > 1) {
+        m->ldr = dlrm_internal_ld(m, m->r_width);
+        m->top.layers[0].ldx = m->ldr;
+    }
+}
+
+static size_t t_width(const struct dlrm *m)
+{
+    return (size_t)m->n_vectors * m->config.dim;
+}
+
+static int alloc_vectors(struct dlrm *m)
+{
+    m->t = dlrm_internal_alloc(m, t_width(m));
+    if (!m->t)
+        return -ENOMEM;
+    m->dt = dlrm_internal_alloc(m, t_width(m));
+    if (!m->dt)
+        return -ENOMEM;
+    if (!m->pairs)
+        return 0;
+    m->r = dlrm_internal_alloc_zeroed(m, m->ldr); /* its gaps stay zeros */
+    if (!m->r)
+        return -ENOMEM;
+    m->dr = dlrm_internal_alloc(m, m->ldr);
+    return m->dr ? 0 : -ENOMEM;
+}
+
+static int alloc(struct dlrm *m)
+{
+    int status = alloc_vectors(m);
+
+    if (!status && m->config.n_numeric) {
+        mlp_place_output(&m->bottom, m->t, m->n_vectors * m->config.dim);
+        status = mlp_alloc(&m->bottom, m->config.batch_max);
+    }
+    if (!status)
+        status = mlp_alloc(&m->top, m->config.batch_max);
+    if (status)
+        return status;
+    m->z = mlp_last(&m->top)->y;
+    m->dz = mlp_last(&m->top)->dy;
+    return 0;
+}
+
+static void deinit(struct dlrm *m)
+{
+    mlp_deinit(&m->bottom);
+    mlp_deinit(&m->top);
+    dlrm_internal_free(m, m->t, t_width(m));
+    dlrm_internal_free(m, m->dt, t_width(m));
+    dlrm_internal_free(m, m->r, m->ldr);
+    dlrm_internal_free(m, m->dr, m->ldr);
+}
+
+/* Floats of D in front of the bags. */
+static uint32_t dense_floats(const struct dlrm *m)
+{
+    return m->config.n_numeric ? m->config.dim : 0;
+}
+
+static struct interact interact_of(const struct dlrm *m, uint32_t n)
+{
+    return (struct interact){
+        n, m->n_vectors, m->config.dim, dense_floats(m), m->config.self_interaction, m->ldr
+    };
+}
+
+/* The bags' sums in T, unless the interaction makes them as it goes, and R. */
+static void forward_vectors(struct dlrm *m, const struct dlrm_io *io)
+{
+    const struct interact interact = interact_of(m, io->n);
+
+    if (m->pairs && m->ops->interact_bags_forward) {
+        m->ops->interact_bags_forward(m->c, &io->bags, io->rows, &interact, m->t, m->r);
+        return;
+    }
+    if (m->config.n_fields)
+        m->ops->bag_sum(m->c, &io->bags, io->rows, m->t + dense_floats(m),
+                        m->n_vectors * m->config.dim);
+    if (m->pairs)
+        m->ops->interact_forward(m->c, &interact, m->t, m->r);
+}
+
+static void forward(struct dlrm *m, const struct dlrm_io *io, enum mlp_pass pass)
+{
+    if (m->config.n_numeric)
+        mlp_forward(&m->bottom, io->n, io->numeric, pass, NULL);
+    forward_vectors(m, io);
+    mlp_forward(&m->top, io->n, m->pairs ? m->r : m->t, pass, io->drop_keys);
+    if (m->config.wide)
+        m->ops->wide_sum(m->c, &io->bags, io->wide, m->z);
+}
+
+static void backward_pairs(struct dlrm *m, const struct dlrm_io *io)
+{
+    const struct interact interact = interact_of(m, io->n);
+
+    if (m->ops->interact_bags_backward)
+        m->ops->interact_bags_backward(m->c, &io->bags, io->rows, &interact, m->t, m->dr,
+                                       m->dt);
+    else
+        m->ops->interact_backward(m->c, &interact, m->t, m->dr, m->dt);
+}
+
+/* T's gradient to the bags' rows and to the bottom MLP, which gets R's direct part too. */
+static void backward_vectors(struct dlrm *m, const struct dlrm_io *io)
+{
+    const uint32_t dim = m->config.dim, ld = m->n_vectors * dim;
+    const struct mlp_layer *last;
+    struct relu_mask mask;
+
+    if (m->config.n_fields)
+        m->ops->bag_grad(m->c, &io->bags, m->dt + dense_floats(m), ld, io->row_grads);
+    if (!m->config.n_numeric)
+        return;
+    last = mlp_last(&m->bottom);
+    if (m->pairs)
+        m->ops->add_rows(m->c, io->n, dim, m->dr, m->ldr, m->dt, ld, mlp_mask(last, &mask),
+                         last->dy);
+    else
+        m->ops->add_rows(m->c, io->n, dim, m->dt, ld, NULL, 0, mlp_mask(last, &mask), last->dy);
+    mlp_backward(&m->bottom, io->n, NULL);
+}
+
+static void backward(struct dlrm *m, const struct dlrm_io *io)
+{
+    if (m->config.wide)
+        m->ops->wide_grad(m->c, &io->bags, m->dz, io->wide_grads);
+    mlp_backward(&m->top, io->n, m->pairs ? m->dr : m->dt);
+    if (m->pairs)
+        backward_pairs(m, io);
+    backward_vectors(m, io);
+}
+
+const struct head head_dlrm = { plan, alloc, deinit, forward, backward };
