@@ -196,8 +196,8 @@ static void start_deciding(struct standby_server *s) ON_MAIN
     standby_server_start_job(s, decide, on_decided);
 }
 
-/* It has what this psd acknowledged and has lost, or a greater term. A start is not over before the standby says that it
- * is the primary: if it dies before it has noted that, it comes back, and is told again. */
+/* It has what this psd acknowledged and has lost, or a greater term. A start is not over before the standby says that
+ * it is the primary: if it dies before it has noted that, it comes back, and is told again. */
 static void hand_over(struct standby_server *s) ON_MAIN
 {
     struct follower_request *q = &s->request;

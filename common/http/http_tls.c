@@ -97,9 +97,10 @@ static void *pointer_of(gnutls_certificate_retrieve_function3 *function)
 
 void http_tls_options(struct MHD_OptionItem ret[static HTTP_TLS_N_OPTIONS])
 {
-    static char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
+    static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
 
-    ret[0] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_PRIORITIES, 0, priorities };
+    ret[0] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                      (void *)(uintptr_t)priorities };
     ret[1] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_CERT_CALLBACK2, 0,
                                       pointer_of(on_own_wanted) };
     ret[2] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };

@@ -87,7 +87,7 @@ static double round_range(struct range *r, double n)
     double step;
 
     if (!(r->max - r->min > fabs(r->max) * 1e-9)) {
-        const double half = r->max ? fabs(r->max) / 10 : 1;
+        const double half = fabs(r->max) > 0 ? fabs(r->max) / 10 : 1;
 
         r->min -= half;
         r->max += half;

@@ -214,7 +214,7 @@ struct history *history_new(uint32_t n_shards)
     h->scratch = take(&at, sizeof *h->scratch);
     for (int step = HISTORY_SECOND; step <= HISTORY_MINUTE; step++) {
         h->rings[step] = take(&at, (size_t)n_series * n_slots[step] * sizeof(float));
-        clear_ring(h, step);
+        clear_ring(h, (enum history_step)step);
     }
     if (uv_mutex_init(&h->lock))
         abort(); /* only without memory */

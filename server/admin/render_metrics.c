@@ -295,6 +295,25 @@ static void put_tls(FILE *out, const struct stats_tls *tls)
     put_expiry(out, "ca", tls->ca_unix_ms);
 }
 
+static void put_checkpoints(FILE *out, const struct node_report *node)
+{
+    put_one(out, "psd_checkpoints_total", "counter", "Checkpoints written.",
+            (double)node->checkpoints_done);
+    put_one(out, "psd_checkpoints_failed_total", "counter", "Checkpoints that failed.",
+            (double)node->checkpoints_failed);
+    put_one(out, "psd_last_checkpoint_timestamp_seconds", "gauge",
+            "When the last checkpoint was whole, Unix time.",
+            (double)node->last_checkpoint_unix_ms / 1000);
+    put_one(out, "psd_last_checkpoint_bytes", "gauge",
+            "Size of the last checkpoint's files; of a delta, its own.",
+            (double)node->last_checkpoint_bytes);
+    put_one(out, "psd_last_checkpoint_rows", "gauge", "Rows in the last checkpoint's files.",
+            (double)node->last_checkpoint_rows);
+    put_one(out, "psd_last_checkpoint_duration_seconds", "gauge",
+            "How long the last checkpoint took; 0: it was there at the start.",
+            (double)node->last_checkpoint_took_ms / 1000);
+}
+
 static void put_node(FILE *out, const struct node_report *node)
 {
     char sentence[320];
@@ -334,26 +353,12 @@ static void put_node(FILE *out, const struct node_report *node)
             (double)node->memory_reserve_left_bytes);
     put_one(out, "psd_client_memory_max_bytes", "gauge", "Limit of the sum of psd_held_bytes.",
             (double)node->client_memory_max_bytes);
-    put_one(out, "psd_checkpoints_total", "counter", "Checkpoints written.",
-            (double)node->checkpoints_done);
-    put_one(out, "psd_checkpoints_failed_total", "counter", "Checkpoints that failed.",
-            (double)node->checkpoints_failed);
-    put_one(out, "psd_last_checkpoint_timestamp_seconds", "gauge",
-            "When the last checkpoint was whole, Unix time.",
-            (double)node->last_checkpoint_unix_ms / 1000);
+    put_checkpoints(out, node);
     put_one(out, "psd_http_connections", "gauge", "Connections to the stats endpoint.",
             (double)node->http_connections);
     put_one(out, "psd_http_evicted_total", "counter",
             "Connections to the stats endpoint cut off: too slow, or the oldest of too many.",
             (double)node->http_evicted);
-    put_one(out, "psd_last_checkpoint_bytes", "gauge",
-            "Size of the last checkpoint's files; of a delta, its own.",
-            (double)node->last_checkpoint_bytes);
-    put_one(out, "psd_last_checkpoint_rows", "gauge", "Rows in the last checkpoint's files.",
-            (double)node->last_checkpoint_rows);
-    put_one(out, "psd_last_checkpoint_duration_seconds", "gauge",
-            "How long the last checkpoint took; 0: it was there at the start.",
-            (double)node->last_checkpoint_took_ms / 1000);
     put_one(
         out, "psd_waits", "gauge",
         "Waits now, as psctl why lists them: parked pulls, workers, greetings, a checkpoint.",

@@ -113,8 +113,8 @@ static void answers_without_sense_are_survived(void **state)
         "{\"nodes\":[7,\"x\",null,[]]}",
         "{\"nodes\":[{\"settings\":7}]}",
         "{\"nodes\":[{\"settings\":[1,null,{},[],{\"name\":3,\"value\":{},\"line\":\"x\"}]}]}",
-        "{\"nodes\":[{\"settings\":{\"a\":{\"name\":\"a\"}}},{\"node\":-1e308,\"settings\":[{"
-        "\"line\":1e308}]}]}",
+        ("{\"nodes\":[{\"settings\":{\"a\":{\"name\":\"a\"}}},{\"node\":-1e308,\"settings\":[{"
+         "\"line\":1e308}]}]}"),
     };
     static const char evil[] =
         "{\"nodes\":[" NODE("0", SETTING("a\\u001b[2J", "\\u001b]0;x\\u0007", LINE("1"))) "]}";
