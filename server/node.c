@@ -42,7 +42,25 @@ static void on_handle_closed(uv_handle_t *handle)
     (void)handle;
 }
 
-/* Nothing is under way any more: threads and handles close, and the loop runs out. */
+static void close_signals(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+
+    enter_main();
+    for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
+        uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
+    uv_close((uv_handle_t *)&n->timer, on_handle_closed);
+}
+
+/* The loop polls between two turns of its timers: what it has of signals is told before they are closed. */
+static void read_signals(uv_timer_t *timer)
+{
+    enter_main();
+    uv_timer_start(timer, close_signals, 1, 0);
+}
+
+/* Nothing is under way any more: threads and handles close, and the loop runs out. A signal that came meanwhile is read
+ * first: where psd begins again, it would be lost. */
 static void close_all(void *node)
 {
     struct node *n = node;
@@ -63,10 +81,8 @@ static void close_all(void *node)
     standby_server_close(n->standbys);
     checkpointer_stop(n->checkpointer);
     shard_threads_end(n->shards, n->settings->shards);
-    for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
-        uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
-    uv_close((uv_handle_t *)&n->timer, on_handle_closed);
     mailbox_close(&n->mailbox);
+    uv_timer_start(&n->timer, read_signals, 0, 0);
 }
 
 static void end(struct node *n) ON_MAIN
@@ -180,6 +196,8 @@ static void on_signal(uv_signal_t *handle, int number)
         _exit(1);
     }
     n->stop_signal_asked = true;
+    if (n->state == NODE_ENDING)
+        return;
     if (n->state == NODE_SERVING)
         begin_stop(n); /* else what is under way sees stop_signal_asked */
     else if (n->state == NODE_FOLLOWING)
