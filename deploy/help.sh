@@ -31,6 +31,8 @@ set -eu
         next
     }
     is_in_options       { add($0); next }
+    # What a command ends with goes on with it.
+    kind == "command" && /^(Ends|Refused|Compares|Without) / { add($0); next }
     # A sentence of its own, or "name: what it does".
     text == "" || text ~ /\.$/ {
         flush()

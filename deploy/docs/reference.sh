@@ -60,12 +60,12 @@ Headings in brackets are for readers only. An unknown name is an error.
 | 0 | success; psd: SIGTERM or SIGINT, and the last checkpoint is written | success; also after SIGTERM or SIGINT |
 | 1 | failure; the last line on stderr names the reason | the same |
 | 2 | misuse: a wrong option, setting or argument | misuse; tables, state or workers of other settings |
-| 3 | | the job is done, but has lost workers or rows, or that is not known; \`--allow-lost-workers\` makes it 0 |
+| 3 | psd: replaced by its standby, which it follows once it is started again | done, but workers or rows are lost |
 | 128 + N | | signal N came twice, or before the training began |
 
 The result line of \`psworker --json\` has \`"stopped_early":true\` after a signal. After a failure the last line is
-\`{"event":"failure","error":"..."}\`. With exit code 2 the last line names the difference, with 3 the loss; systemd
-then does not restart the unit.
+\`{"event":"failure","error":"..."}\`. With exit code 2 the last line names the difference, with 3 the loss, or that it is
+not known; \`--allow-lost-workers\` makes that 0. systemd restarts none of these, but psd after its 3.
 END
 program psd
 program psworker
