@@ -279,11 +279,13 @@ static void on_tick(uv_timer_t *timer)
 
 static void announce(struct node *n) ON_MAIN
 {
-    char status[256];
+    char status[256], restored[40] = "";
 
-    snprintf(status, sizeof status, "listening on %s, http %s, %u shards, %u tables restored",
+    if (!n->standby) /* else all is from the primary before */
+        snprintf(restored, sizeof restored, ", %u tables restored", n->restored.n_tables);
+    snprintf(status, sizeof status, "listening on %s, http %s, %u shards%s",
              listener_address(n->listener), n->http ? http_address(n->http) : "off",
-             n->settings->shards, n->restored.n_tables);
+             n->settings->shards, restored);
     log_line_info("psd ready: %s", status);
     service_manager_ready(status);
     cluster_warn_open(n->settings, listener_address(n->listener));
@@ -376,7 +378,10 @@ static void on_deposed(void *owner, const char *sentence)
     struct err err = { 0 };
 
     enter_main();
-    log_line_error("this psd is not the primary any more: %s", sentence);
+    if (standby_server_has_handed_over(n->standbys))
+        log_line_info("this psd is not the primary any more: %s", sentence);
+    else
+        log_line_error("this psd is not the primary any more: %s", sentence);
     if (standby_role_follow(&file_os, n->settings, &err))
         log_line_error("%s", err.text);
     n->exit_status =
