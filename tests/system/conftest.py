@@ -57,7 +57,7 @@ class Daemon:
             match = READY.search(line)
             if match:
                 self.port, self.http = int(match[2]), match[3]
-                self.n_shards, self.n_tables = int(match[4]), int(match[5])
+                self.n_shards, self.n_tables = int(match[4]), int(match[5] or 0)
                 self.is_ready.set()
         self.is_ready.set()
 
