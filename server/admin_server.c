@@ -587,25 +587,6 @@ static void add_full(const struct connection_limits *limits, struct handshake_li
              (unsigned long long)counts.open, (unsigned long long)counts.unjoined);
 }
 
-/* One line for all of them: each waits for the same. */
-static void add_watches(const struct watch_server *watches, struct handshake_list *list) ON_MAIN
-{
-    struct watch_server_counts counts;
-    struct stats_wait *wait;
-
-    watch_server_count(watches, &counts);
-    if (!counts.waiting)
-        return;
-    wait = add_wait(list->draft, clock_unix_ms() - (list->loop_ms - counts.oldest_ms));
-    if (!wait)
-        return;
-    wait->until_unix_ms = wait->since_unix_ms + (counts.until_ms - counts.oldest_ms);
-    snprintf(wait->what, sizeof wait->what, "watch");
-    snprintf(wait->who, sizeof wait->who, "%llu clients", (unsigned long long)counts.waiting);
-    snprintf(wait->why, sizeof wait->why,
-             "they are told once another psd is the primary of this node's shards");
-}
-
 static void add_restore(struct admin_server_draft *draft)
 {
     const struct stats_restore *restore = &draft->node.restore;
@@ -661,7 +642,7 @@ static void add_coordination(struct admin_server_draft *draft)
     snprintf(wait->what, sizeof wait->what, "coordination");
     snprintf(wait->who, sizeof wait->who, "%.90s", c->service);
     snprintf(wait->why, sizeof wait->why,
-             "it does not answer, and no standby takes over until it does: %.90s", c->error);
+             "it does not answer, so no standby takes over: %.110s", c->error);
 }
 
 static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,
@@ -740,7 +721,6 @@ void admin_server_publish(const struct admin_server *d, const struct admin_serve
     add_patience(draft);
     if (d->config.checkpointer)
         add_checkpoint(d, in, draft);
-    add_watches(in->watches, &list);
     add_full(in->limits, &list);
     connection_limits_each(in->limits, list.loop_ms, add_idle, &list);
     if (in->listener)

@@ -42,7 +42,25 @@ static void on_handle_closed(uv_handle_t *handle)
     (void)handle;
 }
 
-/* Nothing is under way any more: threads and handles close, and the loop runs out. */
+static void close_signals(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+
+    enter_main();
+    for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
+        uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
+    uv_close((uv_handle_t *)&n->timer, on_handle_closed);
+}
+
+/* The loop polls between two turns of its timers: what it has of signals is told before they are closed. */
+static void read_signals(uv_timer_t *timer)
+{
+    enter_main();
+    uv_timer_start(timer, close_signals, 1, 0);
+}
+
+/* Nothing is under way any more: threads and handles close, and the loop runs out. A signal that came meanwhile is read
+ * first: where psd begins again, it would be lost. */
 static void close_all(void *node)
 {
     struct node *n = node;
@@ -63,10 +81,8 @@ static void close_all(void *node)
     standby_server_close(n->standbys);
     checkpointer_stop(n->checkpointer);
     shard_threads_end(n->shards, n->settings->shards);
-    for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
-        uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
-    uv_close((uv_handle_t *)&n->timer, on_handle_closed);
     mailbox_close(&n->mailbox);
+    uv_timer_start(&n->timer, read_signals, 0, 0);
 }
 
 static void end(struct node *n) ON_MAIN
@@ -180,6 +196,8 @@ static void on_signal(uv_signal_t *handle, int number)
         _exit(1);
     }
     n->stop_signal_asked = true;
+    if (n->state == NODE_ENDING)
+        return;
     if (n->state == NODE_SERVING)
         begin_stop(n); /* else what is under way sees stop_signal_asked */
     else if (n->state == NODE_FOLLOWING)
@@ -261,11 +279,13 @@ static void on_tick(uv_timer_t *timer)
 
 static void announce(struct node *n) ON_MAIN
 {
-    char status[256];
+    char status[256], restored[40] = "";
 
-    snprintf(status, sizeof status, "listening on %s, http %s, %u shards, %u tables restored",
+    if (!n->standby) /* else all is from the primary before */
+        snprintf(restored, sizeof restored, ", %u tables restored", n->restored.n_tables);
+    snprintf(status, sizeof status, "listening on %s, http %s, %u shards%s",
              listener_address(n->listener), n->http ? http_address(n->http) : "off",
-             n->settings->shards, n->restored.n_tables);
+             n->settings->shards, restored);
     log_line_info("psd ready: %s", status);
     service_manager_ready(status);
     cluster_warn_open(n->settings, listener_address(n->listener));
@@ -358,7 +378,10 @@ static void on_deposed(void *owner, const char *sentence)
     struct err err = { 0 };
 
     enter_main();
-    log_line_error("this psd is not the primary any more: %s", sentence);
+    if (standby_server_has_handed_over(n->standbys))
+        log_line_info("this psd is not the primary any more: %s", sentence);
+    else
+        log_line_error("this psd is not the primary any more: %s", sentence);
     if (standby_role_follow(&file_os, n->settings, &err))
         log_line_error("%s", err.text);
     n->exit_status =

@@ -198,11 +198,8 @@ static void add_waits(cJSON *waits, const cJSON *answer)
 
     cJSON_ArrayForEach(wait, field_child(field_child(answer, "why"), "waits"))
     {
-        cJSON *copy;
+        cJSON *copy = cJSON_Duplicate(wait, true);
 
-        if (strcmp(field_text(wait, "what"), "watch") == 0)
-            continue; /* each client has one, always */
-        copy = cJSON_Duplicate(wait, true);
         cJSON_AddStringToObject(copy, "member", address_of(answer));
         cJSON_AddItemToArray(waits, copy);
     }

@@ -21,15 +21,16 @@
 #define FILL_TIMES \
     60 /* a rate foretells no more than so many times what it was measured over */
 #define FILL_OVER_MIN_MS 10000 /* a rate that was measured over less says little */
-#define MEMORY_HIGH 0.9        /* share of the budget */
-#define HOT_TIMES 2.0          /* rows a second of a shard, against the others' mean */
-#define HOT_ROWS_PER_S 1000.0  /* and at least so many */
-#define BUSY_CPU 0.9           /* share of a core */
-#define SLOW_SHARE 0.5         /* clocks a second of a worker, against the others' */
-#define SILENT_MS 3000         /* of a worker; it sends something every second */
-#define WAITED_SHARE 0.2       /* of the time between the reports, that pulls waited */
-#define WAIT_MIN_MS 2000       /* a wait that is younger is none */
-#define CHECKPOINT_TIMES 3     /* older than so many intervals */
+#define FILL_OVER_SURE_MS 300000
+#define MEMORY_HIGH 0.9       /* share of the budget */
+#define HOT_TIMES 2.0         /* rows a second of a shard, against the others' mean */
+#define HOT_ROWS_PER_S 1000.0 /* and at least so many */
+#define BUSY_CPU 0.9          /* share of a core */
+#define SLOW_SHARE 0.5        /* clocks a second of a worker, against the others' */
+#define SILENT_MS 3000        /* of a worker; it sends something every second */
+#define WAITED_SHARE 0.2      /* of the time between the reports, that pulls waited */
+#define WAIT_MIN_MS 2000      /* a wait that is younger is none */
+#define CHECKPOINT_TIMES 3    /* older than so many intervals */
 #define CHECKPOINT_SLACK_MS 60000
 #define CHECKPOINT_AGE_MS 86400000.0 /* without an interval */
 #define CLOCKS_APART_MS 5000
@@ -222,7 +223,9 @@ static void examine_disk_space(struct examination *e, const cJSON *disk, double 
     field_format_bytes(left, free);
     if (rate > 0 && over >= FILL_OVER_MIN_MS && free / rate < DISK_FULL_S &&
         free / rate * 1000 < FILL_TIMES * over)
-        say(e, is_low || free / rate < 3600 ? PROBLEM : WARNING, n,
+        /* A log that is young grows up to --log-max, and then no more. */
+        say(e, is_low || (free / rate < 3600 && over >= FILL_OVER_SURE_MS) ? PROBLEM : WARNING,
+            n,
             "its disk is full in %s at the rate of the last %s: %s/s, %s are free; "
             "psctl prune removes what no start needs",
             field_format_lasting(lasting, free / rate * 1000),

@@ -44,9 +44,10 @@ static void put_replication(struct text_output *s, const cJSON *r)
               ": ");
     put_styled(s, field_is_true(r, "in_sync") ? TERMINAL_GREEN : TERMINAL_YELLOW,
                field_text(r, "state"));
-    fprintf(s->out, ", %.0f records and %.0f ms behind, term %.0f\n",
-            field_number(r, "standby_lag_records"), field_number(r, "standby_lag_ms"),
-            field_number(r, "term"));
+    if (strcmp(field_text(r, "state"), "no standby") != 0)
+        fprintf(s->out, ", %.0f records and %.0f ms behind",
+                field_number(r, "standby_lag_records"), field_number(r, "standby_lag_ms"));
+    fprintf(s->out, ", term %.0f\n", field_number(r, "term"));
 }
 
 static void put_coordination(struct text_output *s, const cJSON *c)
@@ -61,12 +62,18 @@ static void put_coordination(struct text_output *s, const cJSON *c)
     fputc('\n', s->out);
 }
 
+static bool is_standby(const cJSON *node)
+{
+    return strcmp(field_text(field_child(node, "replication"), "role"), "standby") == 0;
+}
+
 static void text_output_node(struct text_output *s)
 {
     const cJSON *r = s->root;
     const char *state = field_is_true(r, "stopping")  ? "stopping"
                         : field_is_true(r, "ready")   ? "ready"
                         : field_child(r, "restoring") ? "restoring"
+                        : is_standby(r)               ? "standby"
                                                       : "starting";
     char cell[FIELD_CELL_MAX];
 
