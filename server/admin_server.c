@@ -340,12 +340,14 @@ int admin_server_check_access(const struct access *a, const char *command, struc
     static const char *const reports[] = { "status", "tables", "workers",
                                            "why",    "stats",  "curve" };
     const bool queries = strcmp(command, "row") == 0 || strcmp(command, "config") == 0;
+    const char *check = strstr(command, "-check"); /* the first half of drop and set */
+    const int n_name = check && check - command < 40 ? (int)(check - command) : 40;
     bool may = access_may_change(a) || (queries && access_may_query_rows(a));
 
     for (size_t i = 0; i < COUNT_OF(reports) && !may; i++)
         may = strcmp(command, reports[i]) == 0;
     return may ? 0
-               : err_set(err, PS_EDENIED, "%.40s: role %s may not do it", command,
+               : err_set(err, PS_EDENIED, "%.*s: role %s may not do it", n_name, command,
                          access_role_name(a->role));
 }
 

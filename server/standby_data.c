@@ -233,6 +233,6 @@ void standby_begin_copy(struct standby *s)
     log_line_info("%s has to be copied from %s: %s", s->config.settings->data_dir,
                   s->config.primary,
                   s->was_standby ? "what was copied before is removed"
-                                 : "checkpoints and logs that are there are archived");
+                                 : "checkpoints and logs that are there, if any, are archived");
     standby_start_job(s, prepare_copy, on_prepared);
 }

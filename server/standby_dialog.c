@@ -201,7 +201,8 @@ static void on_cluster_written(struct standby *s) ON_MAIN
     if (s->err.status)
         standby_fail(s);
     else
-        s->config.events->restart(s->config.node, "the primary's cluster is noted");
+        s->config.events->restart(s->config.node,
+                                  "its place in the primary's cluster is written down");
 }
 
 static int write_cluster(struct standby *s, struct err *err)

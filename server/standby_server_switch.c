@@ -55,8 +55,10 @@ static int check_ready(const struct standby_server *s, struct err *err) ON_MAIN
         return err_set(err, -ENODATA,
                        "switch: with --standby-ack no a standby is never in sync");
     if (!s->is_followed || s->sync.state != SYNC_IN || s->sync.ends)
-        return err_set(err, -ENODATA, "switch: standby %.100s is not in sync: psctl status",
-                       s->terms.peer);
+        return err_set(
+            err, -ENODATA,
+            "switch: standby %.100s is not in sync yet: psctl cluster shows how far it is",
+            s->terms.peer);
     if (s->coordination && !coordination_is_there(s->coordination))
         return err_set(err, -ENOTCONN, "switch: the coordination service does not answer");
     return 0;

@@ -27,6 +27,12 @@ static int fail(const char *sentence)
     return EXIT_FAILED;
 }
 
+static int fail_path(const char *path, int error)
+{
+    fprintf(stderr, "psctl: cert: %s: %s\n", path, strerrordesc_np(error));
+    return EXIT_FAILED;
+}
+
 static bool path_of(const struct making *m, const char *name, const char *ending,
                     char ret[static PATH_BYTES])
 {
@@ -102,7 +108,7 @@ int cert_run(const struct options *o, const char *const *words, uint32_t n_words
     if (!add_hosts(&m))
         return fail("--host: too many");
     if (mkdir(m.dir, 0700) && errno != EEXIST)
-        return fail(strerrordesc_np(errno));
+        return fail_path(m.dir, errno);
     is_good = make(&m, "ca", ACCESS_ALL);
     for (int role = ACCESS_NODE; role < ACCESS_END && is_good; role++)
         is_good = make(&m, access_role_name((enum access_role)role), (enum access_role)role);

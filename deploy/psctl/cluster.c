@@ -296,8 +296,25 @@ static const char *or_dash(const char *text)
     return text[0] ? text : "-";
 }
 
+/* How far a standby is behind is the primary's to say: of one that does not answer, or that has lost its standby,
+ * nothing is known. */
+static bool knows_lag(const cJSON *group)
+{
+    const cJSON *member;
+
+    cJSON_ArrayForEach(member, field_child(group, "members"))
+    {
+        const char *state = field_text(member, "state");
+
+        if (strcmp(field_text(member, "address"), field_text(group, "primary")) == 0)
+            return state[0] && strcmp(state, "no standby") != 0 && strcmp(state, "alone") != 0;
+    }
+    return false;
+}
+
 static void add_line(struct text_grid *g, const cJSON *group)
 {
+    const bool has_lag = field_text(group, "standby")[0] && knows_lag(group);
     const bool has_standby = field_text(group, "standby")[0];
     const bool serves = field_is_true(group, "serves");
     const bool in_sync = field_is_true(group, "in_sync");
@@ -312,8 +329,12 @@ static void add_line(struct text_grid *g, const cJSON *group)
     text_grid_add(g, "%.0f", field_number(group, "term"));
     text_grid_add(g, "%s", !has_standby ? "-" : in_sync ? "yes" : "no");
     text_grid_paint(g, !has_standby || in_sync ? TERMINAL_PLAIN : TERMINAL_YELLOW);
-    text_grid_add(g, "%s", field_format_count(cell, field_number(group, "lag_records")));
-    text_grid_add(g, "%.0f ms", field_number(group, "lag_ms"));
+    text_grid_add(g, "%s",
+                  has_lag ? field_format_count(cell, field_number(group, "lag_records")) : "-");
+    if (has_lag)
+        text_grid_add(g, "%.0f ms", field_number(group, "lag_ms"));
+    else
+        text_grid_add(g, "-");
     text_grid_add(g, "%s", versions);
 }
 

@@ -30,6 +30,7 @@
 #define SILENT_MS 3000        /* of a worker; it sends something every second */
 #define WAITED_SHARE 0.2      /* of the time between the reports, that pulls waited */
 #define WAIT_MIN_MS 2000      /* a wait that is younger is none */
+#define WAITED_MIN_S 0.1      /* of pushes; a burst waits less */
 #define CHECKPOINT_TIMES 3    /* older than so many intervals */
 #define CHECKPOINT_SLACK_MS 60000
 #define CHECKPOINT_AGE_MS 86400000.0 /* without an interval */
@@ -344,7 +345,7 @@ static void examine_log(struct examination *e, const cJSON *node, const cJSON *s
             "the write-ahead log of shard %.0f has a gap: %.0f records were lost on a "
             "failing disk; until the next checkpoint a restart loses what came after it",
             number, field_number(log, "dropped"));
-    if (field_is_true(log, "full") || waited > 0)
+    if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
         say(e, WARNING, n,
             "the disk of shard %.0f is slower than its pushes: it takes %s/s, %.0f pushes "
             "wait now, and pushes waited %.1f s in the last seconds",

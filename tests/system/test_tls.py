@@ -76,7 +76,7 @@ def test_two_nodes_and_a_job_with_certificates(tmp_path, folder):
                 "--epochs=1", "--give-up=2s", *client(folder, "worker"))
     assert other.returncode != 0 and "role worker of job census may not use it" in other.stderr, other.stderr
     dropped = run(BIN / "psctl", "drop", "census", "--yes", f"--server={a}", *client(folder, "operator"))
-    assert dropped.returncode != 0 and "role operator may not do it" in dropped.stderr, dropped.stderr
+    assert dropped.returncode != 0 and "drop: role operator may not do it" in dropped.stderr, dropped.stderr
     dropped = run(BIN / "psctl", "drop", "census", "--yes", f"--server={a}", *client(folder, "admin"))
     assert dropped.returncode == 0, dropped.stderr
     for node in nodes:

@@ -64,7 +64,7 @@ static void each_group_has_a_line_and_its_waits(void **state)
     assert_true(field_is_true(cJSON_GetArrayItem(groups, 0), "in_sync"));
     assert_true(field_number(cJSON_GetArrayItem(groups, 0), "lag_records") == 5);
     /* Whose members are silent: as it was known. */
-    assert_has(text, "c:1 (does not serve)  d:1         9");
+    assert_has(text, "c:1 (does not serve)  d:1         9  yes           -     -  -\n");
     assert_has(text, "group 1: c:1 does not answer: psd at c:1: away\n");
     assert_has(text, "group 1: d:1 does not answer");
     cJSON_Delete(summary);
