@@ -164,6 +164,7 @@ static void note_arithmetic(struct standby_server *s) ON_MAIN
 static void begin_following(struct standby_server *s) ON_MAIN
 {
     struct follower_request *q = &s->request;
+    const bool has_own_name = strcmp(q->name, q->asked.address) != 0;
 
     if (q->action == FOLLOW_GO_ON) {
         s->is_followed = true;
@@ -174,7 +175,8 @@ static void begin_following(struct standby_server *s) ON_MAIN
         snprintf(s->name, sizeof s->name, "%s", q->name);
         note_arithmetic(s);
     }
-    log_line_info("standby %.63s, %.100s, %s", q->name, q->asked.address,
+    log_line_info("standby %.63s%s%.100s %s", q->name, has_own_name ? ", " : "",
+                  has_own_name ? q->asked.address : "",
                   q->action == FOLLOW_GO_ON ? "follows" : "copies the newest restore point");
     answer_follow(s);
 }

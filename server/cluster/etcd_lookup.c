@@ -89,7 +89,9 @@ int etcd_lookup(const struct coord_options *options, uint32_t timeout_ms, struct
         l.coord->ops->get(l.coord, "", true, timeout_ms, on_answer, &l);
         uv_run(&loop, UV_RUN_DEFAULT);
         status = l.err.status;
-        *err = l.err;
+        if (status)
+            err_set(err, status, "%.150s; a psd can also be named itself, as HOST:PORT",
+                    l.err.text);
     }
     status = uv_loop_close(&loop) == 0 || status ? status : -EBUSY;
     return status;
