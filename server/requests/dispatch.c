@@ -21,7 +21,9 @@
 #include "server/requests/job_share.h"
 #include "server/requests/push_handler.h"
 
-#define STEP_MS_MAX 500u           /* by which the shard's time moves at once */
+#define STEP_MS_MAX 500u /* by which the shard's time moves at once */
+#define RENEW_WAITED_MS \
+    500u /* replies that wait for longer keep leases: before that beats do */
 #define PRECHECK_BYTES (32u << 10) /* of a push, come since the last time */
 
 struct dispatch {
@@ -694,6 +696,15 @@ static void renew_lease(void *owner, const struct request *r)
     request_context_renew_lease(&d->context, r->connection, dispatch_now_ms(d));
 }
 
+/* Who waits for the reply to its join sends no beat. */
+static void renew_lease_of(void *owner, const struct connection *c)
+{
+    struct dispatch *d = owner;
+
+    enter_shard();
+    request_context_renew_lease(&d->context, c, dispatch_now_ms(d));
+}
+
 /* --- other events of a connection --- */
 
 static void on_partial(void *owner, struct connection *c, const struct frame_header *header,
@@ -781,6 +792,8 @@ void dispatch_tick(struct dispatch *d)
     push_handler_renew_leases(d->pushes, now_ms);
     deferred_each(&d->deferred, renew_lease, d);
     unpack_queue_each(d->bodies, renew_lease, d);
+    if (reply_queue_waited_ms(d->context.replies) >= RENEW_WAITED_MS)
+        reply_queue_each(d->context.replies, renew_lease_of, d);
     if (shard_advance(d->config.shard, now_ms))
         pull_handler_retry(d->pulls);
     pull_handler_expire(d->pulls, uv_now(d->config.loop), now_ms);

@@ -93,6 +93,33 @@ static void what_a_join_reply_says_of_earlier_pushes_is_durable_when_it_is_sent(
     tear_down(&f);
 }
 
+/* It sends no beat before it knows that it has joined. */
+static void who_waits_for_the_reply_to_its_join_is_not_silent(void **state)
+{
+    struct fixture f;
+    struct worker *worker;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "worker");
+    lag(&f, 1);
+    send_join(&p, 0, 1);
+    while (!f.replies.n_waiting)
+        peer_turn(&p);
+    worker = &membership_job(shard_membership(f.shard), 0)->workers[0];
+    while (reply_queue_waited_ms(&f.replies) < 600)
+        peer_turn(&p);
+    worker->last_seen_ms = 0;
+    enter_shard();
+    dispatch_tick(f.dispatch);
+    assert_true(worker->last_seen_ms > 0);
+    acknowledge(&f, 1);
+    assert_int_equal(hear_join(&p).status, 0);
+    peer_close(&p);
+    tear_down(&f);
+}
+
 static void while_the_log_is_full_pushes_wait_and_nobody_dies_of_it(void **state)
 {
     struct fixture f;
@@ -300,6 +327,7 @@ int main(void)
         cmocka_unit_test(a_push_is_answered_once_its_record_is_safe_and_a_beat_at_once),
         cmocka_unit_test(replies_wait_for_all_that_came_before_and_go_in_order),
         cmocka_unit_test(what_a_join_reply_says_of_earlier_pushes_is_durable_when_it_is_sent),
+        cmocka_unit_test(who_waits_for_the_reply_to_its_join_is_not_silent),
         cmocka_unit_test(while_the_log_is_full_pushes_wait_and_nobody_dies_of_it),
         cmocka_unit_test(what_promises_nothing_does_not_wait),
         cmocka_unit_test(a_reply_keeps_its_buffer_in_a_short_queue_and_not_in_a_long_one),
