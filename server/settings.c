@@ -133,6 +133,9 @@ static const struct setting rows[] = {
     { "limits", "compress-replies", SETTING_FLAG, "", "no",
       "zstd on the answers to pulls, for networks slower than a core compresses",
       AT(compress_replies), 0, 0 },
+    { "limits", "drop-learning", SETTING_FLAG, "", "no",
+      "keep nothing of what workers report of their learning: an earlier psd cannot read logs and checkpoints that have it",
+      AT(drop_learning), 0, 0 },
 
     { "standby", "standby", SETTING_TEXT, "HOST:PORT", "",
       "follow the psd there: copy its data, and all that changes, until psctl promote makes this one the primary; "
@@ -537,5 +540,6 @@ void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_co
                                   .tables_max = s->tables_max,
                                   .sync_steps = s->cut_every,
                                   .gradient_max = s->gradient_max,
-                                  .clip_gradients = s->gradient_over == 1 };
+                                  .clip_gradients = s->gradient_over == 1,
+                                  .drops_learning = s->drop_learning };
 }

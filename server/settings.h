@@ -35,7 +35,7 @@ struct settings {
         idle_timeout_ms;
     float gradient_max;
     int gradient_over; /* 0: refuse, 1: clip */
-    bool compress_replies;
+    bool compress_replies, drop_learning;
     char data_dir[SETTINGS_TEXT_MAX];
     char durability_name[SETTINGS_TEXT_MAX];
     enum wal_durability durability; /* after settings_complete(), like at_* */

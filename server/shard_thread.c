@@ -103,10 +103,11 @@ static void on_tick(uv_timer_t *timer)
     struct shard_thread *t = timer->data;
 
     enter_shard();
-    if (t->state != SHARD_LOADING)
-        dispatch_tick(t->dispatch);
+    /* Of a standby, also of one that stops, nothing is decided here: it would be in its last checkpoint. */
     if (t->follows)
         shard_follower_tick(t->follower);
+    else if (t->state != SHARD_LOADING)
+        dispatch_tick(t->dispatch);
     prefault_tick(&t->prefault);
     atomic_store(&t->checkpoint_bytes, shard_checkpoint_bytes(t->checkpoint));
     connection_set_sweep(&t->connections, uv_now(&t->loop));
@@ -146,6 +147,8 @@ static void on_serve(struct mail *mail, void *owner)
         return;
     t->state = SHARD_OPEN;
     membership_renew(shard_membership(t->shard), dispatch_now_ms(t->dispatch));
+    if (t->config.core.drops_learning)
+        membership_drop_learning(shard_membership(t->shard));
     shard_checkpoint_hurry(t->checkpoint, false);
 }
 

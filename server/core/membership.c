@@ -113,6 +113,8 @@ int membership_learn(struct membership *r, struct worker *worker,
 
     if (learning_report_wrong(report) || unix_ms > LEARNING_UNIX_MS_MAX)
         return -EINVAL;
+    if (r->drops_learning)
+        return 0;
     if (!learning_may_report(worker, now_ms))
         return 0;
     status = learning_open(worker->job);
@@ -123,6 +125,18 @@ int membership_learn(struct membership *r, struct worker *worker,
     learning_add(worker, report, job_min_clock(worker->job), unix_ms);
     shard_events_record(r->events, &event);
     return 0;
+}
+
+void membership_drop_learning(struct membership *r)
+{
+    r->drops_learning = true;
+    for (uint32_t i = 0; i < r->n_jobs; i++) {
+        struct job *job = &r->entries[i]->job;
+
+        learning_reset(job);
+        for (uint32_t k = 0; k < job->n_workers; k++)
+            job->workers[k].learning = (struct learning_worker){ 0 };
+    }
 }
 
 /* --- workers that count --- */

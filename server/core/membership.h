@@ -124,6 +124,9 @@ bool membership_doubts(const struct worker *worker, uint32_t from);
 /* True if any worker is suspected, as of the last membership_advance(). */
 bool membership_has_suspects(const struct membership *r);
 
+/* Drops what workers have reported, and what they will: logs and checkpoints are as before there were reports. */
+void membership_drop_learning(struct membership *r);
+
 /* What a worker reports of its training (learning.h), in whichever state it is: numbers for people. 0 also if it has
  * reported too often lately, and nothing is changed; -EINVAL: learning_report_wrong() has the sentence; -EAGAIN (the
  * log is full) and -ENOMEM: the report is lost. */

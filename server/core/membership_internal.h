@@ -19,7 +19,7 @@ struct membership {
     struct membership_entry *entries[MEMBERSHIP_N_JOBS_MAX]; /* owned */
     uint32_t n_jobs;
     uint64_t n_runs, n_gone, n_joins;
-    bool has_suspects, is_alone;
+    bool has_suspects, is_alone, drops_learning;
     const struct shard_events *events; /* borrowed; NULL: none */
     const uint64_t *version;           /* the shard's, borrowed; with a log */
 };

@@ -52,6 +52,7 @@ struct shard_config {
      * to it; 0: no limit, else at least 65536 */
     float gradient_max;
     bool clip_gradients;
+    bool drops_learning; /* membership_drop_learning() */
 };
 
 /* Public state of one table. n_pushes counts pushes of gradients, also empty ones, and all pushes of

@@ -197,11 +197,11 @@ def test_a_first_message_that_is_no_hello_is_refused(shared_psd, counted):
     counted.eventually_adds("refused_greetings")
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", b"PSD2" + bytes(20),
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x04\x01\x02\x00", b"PSD2" + bytes(20),
                                   frame("hello", b"\xff\xff\xff"), frame("hello", wire.hello(), crc=1),
                                   frame("hello", bytes(3000)), frame("hello", wire.hello(name="x" * 64)),
                                   frame("hello", wire.hello(token="x" * 500))],
-                         ids=["http", "tls", "magic", "garbage head", "crc", "too long", "name", "token"])
+                         ids=["http", "nearly tls", "magic", "garbage head", "crc", "too long", "name", "token"])
 def test_bytes_that_are_no_hello_are_hung_up_on(data, shared_psd, counted):
     with Wire(shared_psd.port) as client:
         client.send(data)

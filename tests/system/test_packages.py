@@ -266,7 +266,7 @@ def start_nodes(host):
 
 def test_an_upgrade_under_training_loses_no_push(host, packages, tmp_path):
     prepare(host)
-    text = job(40)
+    text = job(120)
     here = trained_here(tmp_path, text)
     install(host, [package(packages, name) for name in built(packages)])
     start_nodes(host)
