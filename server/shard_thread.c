@@ -42,6 +42,9 @@ struct shard_thread {
     struct connection_set connections;
     struct mail serve, drain, stop;
     enum { SHARD_LOADING, SHARD_OPEN, SHARD_DRAINED } state;
+    /* It has served. One that ends before, as a standby or a primary without a term of its own, decides nothing: its log
+     * would have records that the other member's has not, under the same numbers. */
+    bool decides;
     uint64_t reported_ms;
     _Atomic uint64_t alive_ms, log_bytes, checkpoint_bytes;
     _Atomic bool log_has_gap;
@@ -103,10 +106,9 @@ static void on_tick(uv_timer_t *timer)
     struct shard_thread *t = timer->data;
 
     enter_shard();
-    /* Of a standby, also of one that stops, nothing is decided here: it would be in its last checkpoint. */
     if (t->follows)
         shard_follower_tick(t->follower);
-    else if (t->state != SHARD_LOADING)
+    if (t->decides)
         dispatch_tick(t->dispatch);
     prefault_tick(&t->prefault);
     atomic_store(&t->checkpoint_bytes, shard_checkpoint_bytes(t->checkpoint));
@@ -146,6 +148,7 @@ static void on_serve(struct mail *mail, void *owner)
     if (t->state != SHARD_LOADING)
         return;
     t->state = SHARD_OPEN;
+    t->decides = true;
     membership_renew(shard_membership(t->shard), dispatch_now_ms(t->dispatch));
     if (t->config.core.drops_learning)
         membership_drop_learning(shard_membership(t->shard));
