@@ -155,6 +155,14 @@ static void on_serve(struct mail *mail, void *owner)
     shard_checkpoint_hurry(t->checkpoint, false);
 }
 
+static void stop_requests(struct shard_thread *t) ON_SHARD
+{
+    if (t->decides)
+        dispatch_stop(t->dispatch);
+    else
+        dispatch_give_up(t->dispatch);
+}
+
 static void on_drain(struct mail *mail, void *owner)
 {
     struct shard_thread *t = owner;
@@ -166,7 +174,7 @@ static void on_drain(struct mail *mail, void *owner)
     if (t->follows)
         shard_follower_stop(t->follower);
     else
-        dispatch_stop(t->dispatch);
+        stop_requests(t);
     connection_set_close_all(&t->connections);
     shard_checkpoint_hurry(t->checkpoint, true);
 }
@@ -179,7 +187,7 @@ static void on_stop(struct mail *mail, void *owner)
     on_drain(mail, owner);
     if (t->follows) {
         replay_end(t->shard, dispatch_now_ms(t->dispatch));
-        dispatch_stop(t->dispatch);
+        stop_requests(t);
     }
     prefault_stop(&t->prefault);
     shard_checkpoint_stop(t->checkpoint);

@@ -21,9 +21,8 @@
 #include "server/requests/job_share.h"
 #include "server/requests/push_handler.h"
 
-#define STEP_MS_MAX 500u /* by which the shard's time moves at once */
-#define RENEW_WAITED_MS \
-    500u /* replies that wait for longer keep leases: before that beats do */
+#define STEP_MS_MAX 500u           /* by which the shard's time moves at once */
+#define RENEW_WAITED_MS 50u        /* replies that wait for longer keep leases; few do */
 #define PRECHECK_BYTES (32u << 10) /* of a push, come since the last time */
 
 struct dispatch {
@@ -831,19 +830,30 @@ static void fail_deferred(struct dispatch *d)
     }
 }
 
-void dispatch_stop(struct dispatch *d)
+static void stop(struct dispatch *d, bool decides) ON_SHARD
 {
     if (d->state == DISPATCH_STOPPED)
         return;
     push_handler_stop(d->pushes, dispatch_now_ms(d));
     unpack_queue_stop(d->bodies, PS_ESTOPPING);
-    lock_step_finish(d->config.shard);
+    if (decides)
+        lock_step_finish(d->config.shard);
     after_push(d);
     d->state = DISPATCH_STOPPED;
     fail_deferred(d);
     fetch_handler_stop(d->fetches);
     pull_handler_refuse_all(d->pulls, PS_ESTOPPING, status_text(PS_ESTOPPING));
     uv_close((uv_handle_t *)&d->idle, NULL);
+}
+
+void dispatch_stop(struct dispatch *d)
+{
+    stop(d, true);
+}
+
+void dispatch_give_up(struct dispatch *d)
+{
+    stop(d, false);
 }
 
 struct fetch_handler *dispatch_fetches(struct dispatch *d)

@@ -65,6 +65,9 @@ void dispatch_resume(struct dispatch *d) ON_SHARD;
  * after it. */
 void dispatch_stop(struct dispatch *d) ON_SHARD;
 
+/* The same of a shard that has not served: a clock that is complete stays as it is. */
+void dispatch_give_up(struct dispatch *d) ON_SHARD;
+
 /* Tables were dropped, or have other settings (table_admin.h): ends the pulls that cannot go on. */
 void dispatch_tables_changed(struct dispatch *d) ON_SHARD;
 
