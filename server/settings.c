@@ -134,7 +134,7 @@ static const struct setting rows[] = {
       "zstd on the answers to pulls, for networks slower than a core compresses",
       AT(compress_replies), 0, 0 },
     { "limits", "drop-learning", SETTING_FLAG, "", "no",
-      "keep nothing of what workers report of their learning: an earlier psd cannot read logs and checkpoints that have it",
+      "keep nothing of what workers report of their learning, which a psd of before November 27, 2026 cannot read",
       AT(drop_learning), 0, 0 },
 
     { "standby", "standby", SETTING_TEXT, "HOST:PORT", "",

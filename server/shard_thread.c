@@ -42,8 +42,8 @@ struct shard_thread {
     struct connection_set connections;
     struct mail serve, drain, stop;
     enum { SHARD_LOADING, SHARD_OPEN, SHARD_DRAINED } state;
-    /* It has served. One that ends before, as a standby or a primary without a term of its own, decides nothing: its log
-     * would have records that the other member's has not, under the same numbers. */
+    /* It has served. One that ends before, as a standby or a primary without a term of its own, decides nothing: its
+     * log would have records that the other member has not, under the same numbers. */
     bool decides;
     uint64_t reported_ms;
     _Atomic uint64_t alive_ms, log_bytes, checkpoint_bytes;

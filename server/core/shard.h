@@ -51,8 +51,7 @@ struct shard_config {
     /* Floats of a gradient above it, which are finite but end in weights that are not, refuse the push, or are clipped
      * to it; 0: no limit, else at least 65536 */
     float gradient_max;
-    bool clip_gradients;
-    bool drops_learning; /* membership_drop_learning() */
+    bool clip_gradients, drops_learning;
 };
 
 /* Public state of one table. n_pushes counts pushes of gradients, also empty ones, and all pushes of
