@@ -33,7 +33,7 @@ static struct dlrm_tensor *add_matrix(struct dlrm_tensor *tensors, uint32_t *n_t
 void cross_net_init(struct cross_net *net, const struct cross_net_plan *plan,
                     struct dlrm_tensor *tensors, uint32_t *n_tensors)
 {
-    assert(plan->n_layers <= CROSS_NET_LAYERS_MAX);
+    assert(plan->n_layers <= DLRM_CROSS_MAX);
     *net = (struct cross_net){ .ops = plan->ops,
                                .c = plan->c,
                                .n_layers = plan->n_layers,

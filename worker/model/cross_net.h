@@ -18,9 +18,8 @@
 #define WORKER_MODEL_CROSS_NET_H
 
 #include "worker/compute/device.h"
+#include "worker/model/dlrm_config.h"
 #include "worker/model/dlrm_types.h"
-
-#define CROSS_NET_LAYERS_MAX 8u
 
 struct cross_layer {
     struct dlrm_tensor *v_weights, *w, *b; /* borrowed; v_weights: NULL of full rank */
@@ -31,7 +30,7 @@ struct cross_net {
     const struct device_ops *ops;
     struct compute *c; /* borrowed */
     uint32_t n_layers, width, rank, ld, n_max;
-    struct cross_layer layers[CROSS_NET_LAYERS_MAX];
+    struct cross_layer layers[DLRM_CROSS_MAX];
     float *du, *dv, *dy, *dx; /* owned; dv: NULL of full rank */
     float *zeros;             /* [rank], owned: the bias that V has none of */
 };

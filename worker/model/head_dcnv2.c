@@ -20,13 +20,7 @@ static int alloc(struct dlrm *m)
 {
     int status = cross_net_alloc(&m->cross, m->config.batch_max);
 
-    if (!status)
-        status = concat_alloc(m);
-    if (status)
-        return status;
-    m->z = mlp_last(&m->top)->y;
-    m->dz = mlp_last(&m->top)->dy;
-    return 0;
+    return status ? status : concat_alloc(m);
 }
 
 static void deinit(struct dlrm *m)
