@@ -233,13 +233,21 @@ static uint64_t n_sure(const struct world *w, const struct shard_record *rec)
 
 void pair_starts(struct node *n)
 {
+    char address[24];
+
     n->said_in_sync = n->other && says_in_sync(n->world, n);
+    node_address(n, address);
+    n->was_named =
+        n->other && n->world->plan.pairs.coordinated && coord_names(n->index, address);
 }
 
-/* A standby that was not in sync counts for nothing; who served before does. */
+/* Does what the other one has count? A standby that was not in sync counts for nothing; who served before does, unless
+ * this one had the claim when it died, not having served yet. */
 static bool is_heir(const struct world *w, const struct shard_record *rec)
 {
-    return rec != w->records[rec->shard] || node_of_record(w, rec)->said_in_sync;
+    const struct node *n = node_of_record(w, rec);
+
+    return n->said_in_sync || (rec != w->records[rec->shard] && !n->was_named);
 }
 
 static void check_serves(struct world *w, struct shard_record *rec)
