@@ -749,6 +749,8 @@ int node_run(struct settings *settings, struct settings_reload *reload)
         status = standby_role_read(&file_os, settings, n->primary, &err);
     if (!status)
         status = cluster_map_of_file(settings, &file_os, &n->map, &n->has_cluster_file, &err);
+    if (!status && n->primary[0] && !n->has_cluster_file && !settings->cluster.n)
+        group_view_hide_map(n->groups);
     if (!status)
         status = make(n, &err);
     if (status) {
