@@ -502,7 +502,7 @@ static void watcher_close(struct watcher *w)
 }
 
 /* Greets the server, and reads what it says unasked. */
-static int watcher_meet(struct watcher *w, struct tls_session *server)
+static int watcher_handshake(struct watcher *w, struct tls_session *server)
 {
     int client_result = 0, server_status = -EAGAIN;
     SSL_SESSION *session;
@@ -545,7 +545,7 @@ static void a_handshake_shows_no_ca_and_leaves_no_ticket(void **state)
 
     watcher_open(&w, dir_of(state), "worker", "ca");
     assert_int_equal(tls_session_accept(t, &server), 0);
-    assert_int_equal(watcher_meet(&w, server), 0);
+    assert_int_equal(watcher_handshake(&w, server), 0);
     assert_int_equal(w.n_shown, 1);
     assert_false(w.is_resumable);
     tls_session_free(server);
@@ -641,7 +641,7 @@ static void a_ca_in_between_is_shown_wherever_its_certificate_stands(void **stat
         if (in_ca_file) /* what the client's own file lacks, too */
             SSL_CTX_set_mode(w.context, SSL_MODE_NO_AUTO_CHAIN);
         assert_int_equal(tls_session_accept(t, &server), 0);
-        assert_int_equal(watcher_meet(&w, server), 0);
+        assert_int_equal(watcher_handshake(&w, server), 0);
         assert_int_equal(w.n_shown, 2);
         tls_session_free(server);
         watcher_close(&w);
