@@ -206,6 +206,21 @@ static int no_passphrase(char *dst, int max_bytes, int is_written, void *owner)
     return -1;
 }
 
+/* Of our own certificate, up to the CA, which the peer has: from the file, or else from the CA's. Once, here: OpenSSL
+ * would build and verify it in each handshake, and show the CA's certificate, too, which the peer would decode. */
+static bool build_chain(SSL_CTX *ssl)
+{
+    STACK_OF(X509) *chain = NULL;
+
+    SSL_CTX_set_mode(ssl, SSL_MODE_NO_AUTO_CHAIN);
+    if (SSL_CTX_get0_chain_certs(ssl, &chain) != 1)
+        return false;
+    return sk_X509_num(chain) > 0 ||
+           SSL_CTX_build_cert_chain(ssl, SSL_BUILD_CHAIN_FLAG_NO_ROOT |
+                                             SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR |
+                                             SSL_BUILD_CHAIN_FLAG_CLEAR_ERROR) > 0;
+}
+
 static int load_own(SSL_CTX *ssl, const struct tls_files *files, struct access *ret,
                     struct tls_expiry *expiry, struct err *err)
 {
@@ -216,6 +231,8 @@ static int load_own(SSL_CTX *ssl, const struct tls_files *files, struct access *
     if (SSL_CTX_use_PrivateKey_file(ssl, files->key, SSL_FILETYPE_PEM) != 1 ||
         SSL_CTX_check_private_key(ssl) != 1)
         return refuse_file(err, "tls-key", files->key);
+    if (!build_chain(ssl))
+        return refuse_file(err, "tls-cert", files->cert);
     cert = SSL_CTX_get0_certificate(ssl);
     if (!read_names(cert, ret))
         return err_set(err, PS_ESETTING,
