@@ -28,6 +28,12 @@
 #define KEY_UPDATES_MAX 32u
 #define KEY_UPDATE_BYTES (UINT64_C(1) << 20)
 
+/* The library reserves at once what a message says that it will have, and believes 128 KiB of a peer that nobody knows
+ * yet. */
+#define HELLO_BYTES_MAX 16384u
+#define CERTIFICATES_BYTES_MAX 32768u
+#define HELLO_HEAD_BYTES 9u /* of its record and of its message */
+
 struct tls_context {
     _Atomic uint32_t n_users;         /* its owner, and its sessions */
     pthread_mutex_t lock;             /* of what a reload changes: */
@@ -50,6 +56,8 @@ struct tls_session {
     uint64_t rekey_bytes; /* written since the key was new */
     uint64_t fed_bytes;   /* since the peer's key updates were counted down */
     uint32_t n_key_updates;
+    uint8_t head[HELLO_HEAD_BYTES]; /* the first bytes that came; n_head of them */
+    uint32_t n_head;
     bool has_peer;
     char cluster[ACCESS_CLUSTER_MAX]; /* our own, when it began */
     struct access peer;
@@ -258,6 +266,7 @@ static int configure(SSL_CTX *ssl)
     SSL_CTX_set_options(ssl,
                         SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_max_cert_list(ssl, CERTIFICATES_BYTES_MAX);
     /* AES first: most servers' CPUs do it at 3 GB/s. */
     return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) == 1 &&
                    SSL_CTX_set_num_tickets(ssl, 0) == 1 &&
@@ -545,10 +554,35 @@ int tls_session_connect(struct tls_context *t, const char *host, struct tls_sess
     return 0;
 }
 
+/* Is this the beginning of a message whose length is in one piece with it, and no more than that of a hello? */
+static bool is_head_good(const uint8_t head[static HELLO_HEAD_BYTES])
+{
+    const uint32_t record_bytes = (uint32_t)head[3] << 8 | head[4];
+    const uint32_t n_bytes = (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
+
+    return head[0] != SSL3_RT_HANDSHAKE || (record_bytes >= 4 && n_bytes <= HELLO_BYTES_MAX);
+}
+
+/* Of a server. What comes behind a bad one is not read. */
+static void see_head(struct tls_session *s)
+{
+    size_t n = sizeof s->head - s->n_head;
+
+    n = n < s->in_bytes ? n : s->in_bytes;
+    memcpy(s->head + s->n_head, s->in, n);
+    s->n_head += (uint32_t)n;
+    if (s->n_head < sizeof s->head || is_head_good(s->head))
+        return;
+    s->status = PS_ETLS;
+    s->in_bytes = 0;
+}
+
 void tls_session_feed(struct tls_session *s, const uint8_t *bytes, size_t n_bytes)
 {
     s->in = bytes;
     s->in_bytes = n_bytes;
+    if (s->is_server && s->n_head < sizeof s->head)
+        see_head(s);
     s->fed_bytes += n_bytes;
     if (s->fed_bytes < KEY_UPDATE_BYTES)
         return;

@@ -362,6 +362,39 @@ static void other_protocols_are_refused(void **state)
     tls_context_free(t);
 }
 
+/* Before it is known nobody gets much memory for a few bytes, however it sends them. */
+static void a_hello_that_says_it_is_long_is_refused(void **state)
+{
+    static const struct {
+        const char *bytes;
+        int status;
+    } cases[] = {
+        { "\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", -EAGAIN },
+        { "\x16\x03\x01\x00\x09\x01\x01\xff\xff\x03\x03", PS_ETLS },
+        { "\x16\x03\x01\x40\x00\x01\x00\x40\x01\x03\x03", PS_ETLS },
+        { "\x16\x03\x01\x00\x01\x01\x16\x03\x01\x00\x01", PS_ETLS },
+    };
+    struct tls_context *t = tls_dir_context(dir_of(state), "node", "ca");
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (size_t piece = 1; piece <= 11; piece++) {
+            struct tls_session *s;
+            int status = -EAGAIN;
+
+            assert_int_equal(tls_session_accept(t, &s), 0);
+            for (size_t at = 0; at < 11 && status == -EAGAIN; at += piece) {
+                const size_t n = 11 - at < piece ? 11 - at : piece;
+
+                tls_session_feed(s, (const uint8_t *)cases[i].bytes + at, n);
+                status = tls_session_handshake(s);
+            }
+            if (status != cases[i].status)
+                fail_msg("case %zu in pieces of %zu: %s", i, piece, status_text(status));
+            tls_session_free(s);
+        }
+    tls_context_free(t);
+}
+
 /* All that is written comes, whatever the pieces in which it travels. */
 static void what_is_written_is_read_in_any_pieces(void **state)
 {
@@ -653,6 +686,7 @@ int main(void)
         cmocka_unit_test(a_node_is_known_by_its_alternative_names_alone),
         cmocka_unit_test(a_peer_that_does_nothing_but_change_its_keys_is_cut_off),
         cmocka_unit_test(other_protocols_are_refused),
+        cmocka_unit_test(a_hello_that_says_it_is_long_is_refused),
         cmocka_unit_test(what_is_written_is_read_in_any_pieces),
         cmocka_unit_test(a_changed_byte_ends_the_session),
         cmocka_unit_test(random_bytes_never_do_harm),
