@@ -232,7 +232,8 @@ static int check_role(const struct listener_config *config, const struct hello *
     return 0;
 }
 
-/* By the certificate, or else by the token. */
+/* By the certificate, or else by the token. A port that speaks TLS knows nobody by neither: the tokens may have gone
+ * since its handshake. */
 static int check_identity(const struct listener_config *config, const struct hello *hello,
                           const struct access *cert, struct hello_reply *reply,
                           struct access *ret)
@@ -241,6 +242,8 @@ static int check_identity(const struct listener_config *config, const struct hel
 
     if (cert)
         *ret = *cert;
+    if (!cert && config->tls && !config->token[0] && !(config->tokens && config->tokens->n))
+        return refuse(reply, PS_EGREETING, "no certificate was shown (--tls-cert)");
     if (!cert && !matches)
         return refuse(reply, PS_EGREETING,
                       hello->token[0] ? "token: a wrong one (--token-file)"
