@@ -17,6 +17,7 @@
 /* From where on something is worth a sentence. */
 #define OLD_REPORT_MS 3000 /* a shard's; it makes about one a second */
 #define DISK_FULL_S 86400  /* the disk is full in less, at its rate */
+#define DISK_SOON_S 3600   /* in less, and it is a problem */
 #define DISK_LOW 0.05      /* share of the disk that is free */
 #define FILL_TIMES \
     60 /* a rate foretells no more than so many times what it was measured over */
@@ -212,30 +213,96 @@ static void examine_state(struct examination *e, const cJSON *node, double n)
         say(e, NOTE, n, "it keeps nothing on disk: a restart loses all rows (--data-dir)");
 }
 
-static void examine_disk_space(struct examination *e, const cJSON *disk, double n)
-{
-    double rate = field_number(disk, "fill_bytes_per_s"),
-           free = field_number(disk, "free_bytes"), size = field_number(disk, "size_bytes"),
-           over = field_number(disk, "fill_over_ms");
-    bool is_low = size > 0 && free < DISK_LOW * size;
-    char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
-        measured[FIELD_CELL_MAX];
+/* How the free space of a node's disk goes on. Bytes, and bytes a second. */
+struct forecast {
+    double free, own_rate, others_rate;
+    double
+        may_grow;  /* what psd's files may still take; INFINITY: an older psd does not say it */
+    double full_s; /* INFINITY: never, at these rates */
+};
 
-    field_format_bytes(left, free);
-    if (rate > 0 && over >= FILL_OVER_MIN_MS && free / rate < DISK_FULL_S &&
-        free / rate * 1000 < FILL_TIMES * over)
-        /* A log that is young grows up to --log-max, and then no more. */
-        say(e, is_low || (free / rate < 3600 && over >= FILL_OVER_SURE_MS) ? PROBLEM : WARNING,
-            n,
-            "its disk is full in %s at the rate of the last %s: %s/s, %s are free; "
-            "psctl prune removes what no start needs",
-            field_format_lasting(lasting, free / rate * 1000),
-            field_format_lasting(measured, over), field_format_bytes(speed, rate), left);
+/* The log from the oldest of --keep restore points on, each of which comes after --log-max or --checkpoint-every. The
+ * checkpoints: those, what their deltas need, and the one that is being written. */
+static double may_grow(const cJSON *node, double own_rate)
+{
+    const cJSON *c = field_child(node, "checkpoints"), *disk = field_child(node, "disk");
+    double keep = field_number(c, "keep"), log_max = field_number(c, "log_max_bytes"),
+           every = own_rate * field_number(c, "every_ms") / 1000, log, checkpoints;
+
+    if (log_max <= 0)
+        return INFINITY;
+    log = keep * (every > 0 ? fmin(log_max, every) : log_max);
+    checkpoints = (keep + field_number(c, "deltas") + 1) *
+                  field_number(field_child(node, "totals"), "bytes");
+    return fmax(log - field_number(disk, "log_bytes"), 0) +
+           fmax(checkpoints - field_number(disk, "checkpoint_bytes"), 0);
+}
+
+/* psd's files grow by pushes: at once behind the last one no more, whatever the last minutes say. */
+static struct forecast forecast_of(const struct examination *e, const cJSON *node)
+{
+    const cJSON *disk = field_child(node, "disk"), *totals = field_child(node, "totals"),
+                *old = field_child(cluster_rates_node_before(e->before, node), "totals");
+    struct forecast f = { .free = field_number(disk, "free_bytes"),
+                          .others_rate = field_number(disk, "others_fill_bytes_per_s") };
+    bool is_idle = old && grown(old, totals, "log", "bytes") <= 0;
+
+    f.own_rate = fmax(field_number(disk, "fill_bytes_per_s") - f.others_rate, 0);
+    f.may_grow = may_grow(node, f.own_rate);
+    f.own_rate = is_idle && field_child(disk, "others_fill_bytes_per_s") ? 0 : f.own_rate;
+    f.full_s = f.free / (f.own_rate + f.others_rate);
+    if (f.own_rate * f.full_s > f.may_grow)
+        f.full_s = (f.free - f.may_grow) / f.others_rate;
+    return f;
+}
+
+/* What makes space: of those who take it. */
+static const char *disk_advice(const struct forecast *f, const cJSON *disk, char *dst,
+                               size_t n_bytes)
+{
+    double archived = field_number(disk, "aside_bytes");
+    char bytes[FIELD_CELL_MAX];
+
+    if (archived > 0)
+        snprintf(dst, n_bytes, "psctl prune removes %s that no start needs",
+                 field_format_bytes(bytes, archived));
+    else if (f->own_rate <= 0 && f->others_rate <= 0)
+        snprintf(dst, n_bytes, "psd's files take %s of it",
+                 field_format_bytes(bytes, field_number(disk, "log_bytes") +
+                                               field_number(disk, "checkpoint_bytes")));
+    else if (f->own_rate <= f->others_rate)
+        snprintf(dst, n_bytes, "it is not psd's files that grow");
+    else if (isinf(f->may_grow))
+        snprintf(dst, n_bytes, "--log-max and --keep bound what psd keeps");
+    else
+        snprintf(dst, n_bytes,
+                 "psd's files may grow by %s yet: a smaller --log-max or --keep bounds them",
+                 field_format_bytes(bytes, f->may_grow));
+    return dst;
+}
+
+static void examine_disk_space(struct examination *e, const cJSON *node, const cJSON *disk,
+                               double n)
+{
+    const struct forecast f = forecast_of(e, node);
+    double size = field_number(disk, "size_bytes"), over = field_number(disk, "fill_over_ms");
+    bool is_low = size > 0 && f.free < DISK_LOW * size;
+    char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
+        measured[FIELD_CELL_MAX], advice[160];
+
+    field_format_bytes(left, f.free);
+    disk_advice(&f, disk, advice, sizeof advice);
+    if (over >= FILL_OVER_MIN_MS && f.full_s < DISK_FULL_S &&
+        f.full_s * 1000 < FILL_TIMES * over)
+        say(e,
+            f.full_s < DISK_SOON_S && (is_low || over >= FILL_OVER_SURE_MS) ? PROBLEM : WARNING,
+            n, "its disk is full in %s at the rate of the last %s: %s/s, %s are free; %s",
+            field_format_lasting(lasting, f.full_s * 1000),
+            field_format_lasting(measured, over),
+            field_format_bytes(speed, f.own_rate + f.others_rate), left, advice);
     else if (is_low)
-        say(e, WARNING, n,
-            "its disk is nearly full: %s are free of %s; psctl prune removes what "
-            "no start needs",
-            left, field_format_bytes(speed, size));
+        say(e, WARNING, n, "its disk is nearly full: %s are free of %s; %s", left,
+            field_format_bytes(speed, size), advice);
 }
 
 static void examine_disk(struct examination *e, const cJSON *node, double n)
@@ -244,7 +311,7 @@ static void examine_disk(struct examination *e, const cJSON *node, double n)
 
     if (!disk)
         return;
-    examine_disk_space(e, disk, n);
+    examine_disk_space(e, node, disk, n);
     if (field_number(disk, "damaged_files") > 0)
         say(e, PROBLEM, n,
             "%.0f files on its disk are damaged: %s; a checkpoint now replaces them, "
