@@ -10,6 +10,7 @@
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/data_dir.h"
+#include "deploy/psctl/disk_forecast.h"
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
@@ -213,51 +214,8 @@ static void examine_state(struct examination *e, const cJSON *node, double n)
         say(e, NOTE, n, "it keeps nothing on disk: a restart loses all rows (--data-dir)");
 }
 
-/* How the free space of a node's disk goes on. Bytes, and bytes a second. */
-struct forecast {
-    double free, own_rate, others_rate;
-    double
-        may_grow;  /* what psd's files may still take; INFINITY: an older psd does not say it */
-    double full_s; /* INFINITY: never, at these rates */
-};
-
-/* The log from the oldest of --keep restore points on, each of which comes after --log-max or --checkpoint-every. The
- * checkpoints: those, what their deltas need, and the one that is being written. */
-static double may_grow(const cJSON *node, double own_rate)
-{
-    const cJSON *c = field_child(node, "checkpoints"), *disk = field_child(node, "disk");
-    double keep = field_number(c, "keep"), log_max = field_number(c, "log_max_bytes"),
-           every = own_rate * field_number(c, "every_ms") / 1000, log, checkpoints;
-
-    if (log_max <= 0)
-        return INFINITY;
-    log = keep * (every > 0 ? fmin(log_max, every) : log_max);
-    checkpoints = (keep + field_number(c, "deltas") + 1) *
-                  field_number(field_child(node, "totals"), "bytes");
-    return fmax(log - field_number(disk, "log_bytes"), 0) +
-           fmax(checkpoints - field_number(disk, "checkpoint_bytes"), 0);
-}
-
-/* psd's files grow by pushes: at once behind the last one no more, whatever the last minutes say. */
-static struct forecast forecast_of(const struct examination *e, const cJSON *node)
-{
-    const cJSON *disk = field_child(node, "disk"), *totals = field_child(node, "totals"),
-                *old = field_child(cluster_rates_node_before(e->before, node), "totals");
-    struct forecast f = { .free = field_number(disk, "free_bytes"),
-                          .others_rate = field_number(disk, "others_fill_bytes_per_s") };
-    bool is_idle = old && grown(old, totals, "log", "bytes") <= 0;
-
-    f.own_rate = fmax(field_number(disk, "fill_bytes_per_s") - f.others_rate, 0);
-    f.may_grow = may_grow(node, f.own_rate);
-    f.own_rate = is_idle && field_child(disk, "others_fill_bytes_per_s") ? 0 : f.own_rate;
-    f.full_s = f.free / (f.own_rate + f.others_rate);
-    if (f.own_rate * f.full_s > f.may_grow)
-        f.full_s = (f.free - f.may_grow) / f.others_rate;
-    return f;
-}
-
 /* What makes space: of those who take it. */
-static const char *disk_advice(const struct forecast *f, const cJSON *disk, char *dst,
+static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk, char *dst,
                                size_t n_bytes)
 {
     double archived = field_number(disk, "aside_bytes");
@@ -284,7 +242,8 @@ static const char *disk_advice(const struct forecast *f, const cJSON *disk, char
 static void examine_disk_space(struct examination *e, const cJSON *node, const cJSON *disk,
                                double n)
 {
-    const struct forecast f = forecast_of(e, node);
+    const struct disk_forecast f =
+        disk_forecast_of(cluster_rates_node_before(e->before, node), node);
     double size = field_number(disk, "size_bytes"), over = field_number(disk, "fill_over_ms");
     bool is_low = size > 0 && f.free < DISK_LOW * size;
     char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
@@ -396,13 +355,35 @@ static void examine_peers(struct examination *e, const cJSON *node, double n)
 
 /* --- shards --- */
 
+/* `waited`: seconds, of all pushes. */
+static void say_slow_disk(struct examination *e, const cJSON *node, const cJSON *shard,
+                          double n, double waited)
+{
+    const cJSON *log = field_child(shard, "log");
+    double needed = field_number(log, "needed_bytes_per_s"),
+           waiting = field_number(log, "pushes_waiting");
+    char speed[FIELD_CELL_MAX], need[FIELD_CELL_MAX + 24] = "", waits[80] = "",
+                                                      text[FIELD_CELL_MAX];
+
+    if (needed > 0)
+        snprintf(need, sizeof need, ", about %s/s are needed",
+                 field_format_bytes(text, needed));
+    if (waited >= WAITED_MIN_S)
+        snprintf(waits, sizeof waits, "; pushes waited %.1f s in the last %.1f s", waited,
+                 cluster_rates_seconds(e->before, node));
+    else if (waiting > 0)
+        snprintf(waits, sizeof waits, "; pushes that wait now: %.0f", waiting);
+    say(e, WARNING, n, "the disk of shard %.0f is slower than its pushes: it takes %s/s%s%s",
+        field_number(shard, "shard"),
+        field_format_bytes(speed, field_number(log, "disk_bytes_per_s")), need, waits);
+}
+
 static void examine_log(struct examination *e, const cJSON *node, const cJSON *shard, double n)
 {
     const cJSON *log = field_child(shard, "log"),
                 *old = cluster_rates_shard_before(e->before, node, shard);
     double number = field_number(shard, "shard"),
            waited = grown(old, shard, "log", "push_wait_us") / 1e6;
-    char speed[FIELD_CELL_MAX];
 
     if (field_is_true(log, "failed"))
         say(e, PROBLEM, n, "the write-ahead log of shard %.0f cannot be written: %s", number,
@@ -413,11 +394,7 @@ static void examine_log(struct examination *e, const cJSON *node, const cJSON *s
             "failing disk; until the next checkpoint a restart loses what came after it",
             number, field_number(log, "dropped"));
     if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
-        say(e, WARNING, n,
-            "the disk of shard %.0f is slower than its pushes: it takes %s/s, %.0f pushes "
-            "wait now, and pushes waited %.1f s in the last seconds",
-            number, field_format_bytes(speed, field_number(log, "disk_bytes_per_s")),
-            field_number(log, "pushes_waiting"), waited);
+        say_slow_disk(e, node, shard, n, waited);
 }
 
 static void examine_shard(struct examination *e, const cJSON *node, const cJSON *shard,

@@ -140,6 +140,7 @@ static void put_log(struct json *j, const struct shard_report *r)
     json_bool(j, "full", l->is_full != 0);
     json_bool(j, "gap", l->has_gap != 0);
     json_u64(j, "disk_bytes_per_s", l->disk_bytes_per_s);
+    json_u64(j, "needed_bytes_per_s", l->needed_bytes_per_s);
     json_u64(j, "pushes_waiting", l->n_pushes_waiting);
     json_u64(j, "push_wait_us", l->push_wait_us);
     json_u64(j, "replies_waiting", l->n_waiting);

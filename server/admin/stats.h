@@ -104,6 +104,8 @@ struct stats_log {
     uint64_t is_failed, is_full, has_gap;
     uint64_t
         disk_bytes_per_s; /* what the disk takes, as the last syncs measured it; 0: not known */
+    uint64_t
+        needed_bytes_per_s; /* where pushes wait for it: what it would have to take, about */
     uint64_t n_pushes_waiting,
         push_wait_us;   /* for the log: now; how long those did that wait no longer */
     uint64_t n_waiting; /* replies that wait for a sync, */
@@ -230,7 +232,7 @@ struct node_report {
     uint64_t checkpoint_every_ms;     /* the setting; 0: none */
     uint64_t log_max_bytes;           /* the settings that bound what psd keeps on the disk */
     uint32_t checkpoints_kept, checkpoint_deltas;
-    char last_checkpoint_error[200];  /* "" when the last one succeeded */
+    char last_checkpoint_error[200]; /* "" when the last one succeeded */
     /* The one under way: since 0: none; number 0: none yet; until 0: it is late. */
     uint64_t checkpoint_number, checkpoint_since_unix_ms, checkpoint_until_unix_ms;
     struct stats_disk disk;

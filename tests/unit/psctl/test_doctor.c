@@ -270,7 +270,15 @@ static const struct fault faults[] = {
         { "nodes.0.shards.0.log.disk_bytes_per_s", "1048576" } },
       "warning",
       0,
-      { "the disk of shard 0 is slower than its pushes: it takes 1.0 MiB/s", "1.5 s" } },
+      { "the disk of shard 0 is slower than its pushes: it takes 1.0 MiB/s; pushes waited 1.5 "
+        "s in "
+        "the last 2.0 s" } },
+    { { { "nodes.0.shards.0.log",
+          "{\"full\":true,\"pushes_waiting\":3,\"disk_bytes_per_s\":1048576,"
+          "\"needed_bytes_per_s\":4194304}" } },
+      "warning",
+      0,
+      { "it takes 1.0 MiB/s, about 4.0 MiB/s are needed; pushes that wait now: 3" } },
     { { { "nodes.0.shards.0.report_age_ms", "12000" } },
       "problem",
       0,
