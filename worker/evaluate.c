@@ -4,12 +4,37 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-static int write_lines(FILE *out, const float *probs, uint32_t n, struct err *err)
+/* A line for each row: the probability of each label. */
+static int write_lines(FILE *out, const float *probs, uint32_t n, uint32_t n_tasks,
+                       struct err *err)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (fprintf(out, "%.9g\n", (double)probs[i]) < 0)
+    for (uint32_t i = 0; i < n * n_tasks; i++)
+        if (fprintf(out, "%.9g%c", (double)probs[i], (i + 1) % n_tasks ? '\t' : '\n') < 0)
             return err_set(err, -EIO, "the predictions cannot be written: %s", strerror(errno));
     return 0;
+}
+
+/* metrics: of each label. */
+static int add_metrics(struct metrics *metrics, const float *probs, const struct batch *b,
+                       struct err *err)
+{
+    for (uint32_t i = 0; i < b->n_labels; i++)
+        if (metrics_add_column(&metrics[i], probs + i, b->label + i, b->n, b->n_labels))
+            return err_set(err, -ENOMEM, "no memory for the validation's probabilities");
+    return 0;
+}
+
+static int result_of(const struct schema *schema, const struct metrics *metrics,
+                     struct metrics_result *ret)
+{
+    const uint32_t n = schema_n_labels(schema);
+    char names[METRICS_TASKS_MAX][SCHEMA_NAME_MAX];
+
+    if (n == 1)
+        return metrics_result(metrics, ret);
+    for (uint32_t i = 0; i < n; i++)
+        schema_label_id(schema, i, names[i]);
+    return metrics_result_of_tasks(metrics, (const char(*)[64])names, n, ret);
 }
 
 /* One batch through the model; dense tables are pulled with the first only: nobody but other
@@ -39,9 +64,10 @@ static int pass(const struct setup *u, struct model_tables *tables,
         buffers->batch = batch;
         status = one_batch(u, tables, buffers, want, err);
         if (!status && predictions)
-            status = write_lines(predictions, dlrm_probs(u->model), batch->n, err);
-        if (!status && metrics_add(metrics, dlrm_probs(u->model), batch->label, batch->n))
-            status = err_set(err, -ENOMEM, "no memory for the validation's probabilities");
+            status =
+                write_lines(predictions, dlrm_probs(u->model), batch->n, batch->n_labels, err);
+        if (!status)
+            status = add_metrics(metrics, dlrm_probs(u->model), batch, err);
         if (status)
             return status;
         want = MODEL_TABLES_ROWS;
@@ -54,7 +80,7 @@ int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
              FILE *predictions, struct metrics_result *ret, struct data_loader_bad_rows *bad,
              struct err *err)
 {
-    struct metrics metrics = { 0 };
+    struct metrics metrics[METRICS_TASKS_MAX] = { { 0 } };
     struct step_buffers buffers;
     struct data_loader_counts counts;
     struct data_loader *loader;
@@ -67,7 +93,7 @@ int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
     status = model_tables_step_init(tables, &buffers, err);
     buffers.clock = clock;
     if (!status)
-        status = pass(u, tables, &buffers, loader, predictions, &metrics, err);
+        status = pass(u, tables, &buffers, loader, predictions, metrics, err);
     model_tables_step_deinit(tables, &buffers);
     data_loader_counts(loader, &counts);
     data_loader_bad_rows_add(bad, &counts);
@@ -77,7 +103,8 @@ int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
             err, PS_EDATA, "there are no rows to read%s%.160s (%llu malformed ones)",
             counts.bad_rows ? ": " : "", counts.bad_row, (unsigned long long)counts.bad_rows);
     if (!status)
-        status = metrics_result(&metrics, ret);
-    metrics_deinit(&metrics);
+        status = result_of(u->schema, metrics, ret);
+    for (uint32_t i = 0; i < METRICS_TASKS_MAX; i++)
+        metrics_deinit(&metrics[i]);
     return status;
 }

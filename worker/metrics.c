@@ -31,6 +31,12 @@ static int grow(float **array, uint64_t cap)
 
 int metrics_add(struct metrics *m, const float *probs, const float *labels, uint32_t n)
 {
+    return metrics_add_column(m, probs, labels, n, 1);
+}
+
+int metrics_add_column(struct metrics *m, const float *probs, const float *labels, uint32_t n,
+                       uint32_t ld)
+{
     if (n == 0)
         return 0;
     if (m->n + n > m->cap) {
@@ -40,8 +46,10 @@ int metrics_add(struct metrics *m, const float *probs, const float *labels, uint
             return -ENOMEM;
         m->cap = cap;
     }
-    memcpy(m->probs + m->n, probs, n * sizeof *probs);
-    memcpy(m->labels + m->n, labels, n * sizeof *labels);
+    for (size_t i = 0; i < n; i++) {
+        m->probs[m->n + i] = probs[i * ld];
+        m->labels[m->n + i] = labels[i * ld];
+    }
     m->n += n;
     return 0;
 }
@@ -171,5 +179,31 @@ int metrics_result(const struct metrics *m, struct metrics_result *ret)
             return -ENOMEM;
     }
     *ret = result;
+    return 0;
+}
+
+int metrics_result_of_tasks(const struct metrics *m, const char (*labels)[64], uint32_t n,
+                            struct metrics_result *ret)
+{
+    struct metrics_result mean = { .n_tasks = n };
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct metrics_task *task = &mean.tasks[i];
+        struct metrics_result one;
+
+        if (metrics_result(&m[i], &one))
+            return -ENOMEM;
+        *task = (struct metrics_task){
+            .auc = one.auc, .logloss = one.logloss, .ne = one.ne, .calibration = one.calibration
+        };
+        memcpy(task->label, labels[i], sizeof task->label);
+        mean.n = one.n;
+        mean.n_positive = i ? mean.n_positive : one.n_positive;
+        mean.auc += one.auc / n;
+        mean.logloss += one.logloss / n;
+        mean.ne += one.ne / n;
+        mean.calibration += one.calibration / n;
+    }
+    *ret = mean;
     return 0;
 }

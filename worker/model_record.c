@@ -129,24 +129,38 @@ static void add_features(cJSON *root, const struct schema *schema)
     }
 }
 
+/* "label": the one label, or the names of several with commas between, one for each probability. */
+static void add_labels(cJSON *root, const struct schema *schema)
+{
+    char names[LINE_PARSER_LABELS_MAX * SCHEMA_NAME_MAX] = "", name[SCHEMA_NAME_MAX];
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < schema_n_labels(schema); i++) {
+        schema_label_id(schema, i, name);
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? "," : "", name);
+    }
+    add_text(root, "label", names);
+}
+
 static cJSON *describe(const struct settings *s, const struct schema *schema)
 {
     const struct line_parser_plan *plan = schema_plan(schema);
     cJSON *root = cJSON_CreateObject();
-    char name[SCHEMA_NAME_MAX];
 
     cJSON_AddStringToObject(root, "format", FORMAT);
     cJSON_AddStringToObject(root, "keys",
                             schema_keys(schema) == SCHEMA_KEYS_BY_NAME ? "name" : "position");
     cJSON_AddStringToObject(root, "hash", "xxh3_64");
-    schema_label_id(schema, name);
-    add_text(root, "label", name);
+    add_labels(root, schema);
     add_numeric(root, schema);
     add_features(root, schema);
     add_text(root, "missing", plan->missing);
     cJSON_AddStringToObject(root, "missing_as", plan->missing_has_key ? "key" : "skip");
     add_text(root, "inner_separator", plan->inner_separator);
-    model_shape_describe(root, s, schema_n_numeric(schema), schema_n_fields(schema));
+    model_shape_describe(root, s,
+                         &(struct model_shape_columns){ schema_n_labels(schema),
+                                                        schema_n_numeric(schema),
+                                                        schema_n_fields(schema) });
     return root;
 }
 

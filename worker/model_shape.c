@@ -58,14 +58,14 @@ static void add_layers(cJSON *layers, const struct settings *s, bool is_top, uin
     }
 }
 
-void model_shape_describe(cJSON *root, const struct settings *s, uint32_t n_numeric,
-                          uint32_t n_fields)
+void model_shape_describe(cJSON *root, const struct settings *s,
+                          const struct model_shape_columns *columns)
 {
     const enum model_kind kind = (enum model_kind)s->model;
     const uint32_t parts = dlrm_config_parts(kind);
     const struct dlrm_config config = { .kind = kind,
-                                        .n_numeric = n_numeric,
-                                        .n_fields = n_fields,
+                                        .n_numeric = columns->n_numeric,
+                                        .n_fields = columns->n_fields,
                                         .dim = settings_dim(s),
                                         .concat = s->interaction == 1,
                                         .self_interaction = s->self_interaction };
@@ -86,7 +86,7 @@ void model_shape_describe(cJSON *root, const struct settings *s, uint32_t n_nume
     if (parts & MODEL_CROSS)
         add_cross_layers(layers, s, dlrm_config_r_width(&config));
     if (parts & MODEL_TOP)
-        add_layers(layers, s, true, dlrm_config_r_width(&config), 1);
+        add_layers(layers, s, true, dlrm_config_r_width(&config), columns->n_labels);
 }
 
 /* ---- read ---- */
@@ -161,6 +161,20 @@ static void adopt_cross(const cJSON *layers, struct settings *s)
     }
 }
 
+/* Logits: outputs of the top MLP's last layer. */
+static uint32_t n_tasks_of(const cJSON *layers)
+{
+    const cJSON *layer;
+    double n = 1;
+
+    cJSON_ArrayForEach(layer, layers)
+    {
+        if (strncmp(text_of(layer, "name"), "top.", 4) == 0)
+            n = cJSON_GetNumberValue(get(layer, "out"));
+    }
+    return n >= 1 && n <= DLRM_TASKS_MAX ? (uint32_t)n : 1;
+}
+
 static bool has_batch_norm(const cJSON *layers)
 {
     const cJSON *layer;
@@ -202,6 +216,7 @@ int model_shape_adopt(struct settings *s, const struct settings *fallback, const
     adopt_widths(layers, "bot.", to->bottom, s->bottom);
     adopt_widths(layers, "top.", to->top, s->top);
     adopt_cross(layers, to);
+    to->n_tasks = n_tasks_of(layers);
     if (!to->dim || !is_known)
         wrong = "job";
     else if (s->model != fallback->model && s->model != to->model)

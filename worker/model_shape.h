@@ -6,9 +6,13 @@
 
 #include "worker/settings.h"
 
+struct model_shape_columns {
+    uint32_t n_labels, n_numeric, n_fields;
+};
+
 /* Adds the member to root. */
-void model_shape_describe(cJSON *root, const struct settings *s, uint32_t n_numeric,
-                          uint32_t n_fields);
+void model_shape_describe(cJSON *root, const struct settings *s,
+                          const struct model_shape_columns *columns);
 
 /* s takes the shape that root has. PS_ESPEC: what is given in s, and so differs from `fallback`, is another one; or the
  * shape is of another version of psworker. */

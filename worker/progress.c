@@ -132,6 +132,32 @@ static void put_cache(FILE *out, const struct ps_stats *s)
     put_count(out, "bytes_saved", s->bytes_saved);
 }
 
+/* As JSON has it. */
+static void put_name(FILE *out, const char *name)
+{
+    for (; *name; name++)
+        if ((unsigned char)*name < 0x20)
+            fprintf(out, "\\u%04x", (unsigned)*name);
+        else
+            fprintf(out, strchr("\"\\", *name) ? "\\%c" : "%c", *name);
+}
+
+static void put_tasks(FILE *out, const struct metrics_result *m)
+{
+    fputs(",\"tasks\":[", out);
+    for (uint32_t i = 0; i < m->n_tasks; i++) {
+        fprintf(out, "%s{\"label\":\"", i ? "," : "");
+        put_name(out, m->tasks[i].label);
+        fputc('"', out);
+        put_number(out, "auc", m->tasks[i].auc);
+        put_number(out, "logloss", m->tasks[i].logloss);
+        put_number(out, "normalised_entropy", m->tasks[i].ne);
+        put_number(out, "calibration", m->tasks[i].calibration);
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
 static void put_metrics(FILE *out, const struct metrics_result *m)
 {
     put_number(out, "auc", m ? m->auc : NAN);
@@ -139,6 +165,15 @@ static void put_metrics(FILE *out, const struct metrics_result *m)
     put_number(out, "normalised_entropy", m ? m->ne : NAN);
     put_number(out, "calibration", m ? m->calibration : NAN);
     put_count(out, "validation_rows", m ? m->n : 0);
+    if (m && m->n_tasks)
+        put_tasks(out, m);
+}
+
+static void tell_tasks(const struct metrics_result *m)
+{
+    for (uint32_t i = 0; i < m->n_tasks; i++)
+        log_line_info("label %s: AUC %.4f, log-loss %.4f, normalised entropy %.4f",
+                      m->tasks[i].label, m->tasks[i].auc, m->tasks[i].logloss, m->tasks[i].ne);
 }
 
 static void clear_bar(struct progress *p)
@@ -345,6 +380,7 @@ void progress_validation(struct progress *p, const struct progress_state *state,
         "%.4f, %llu rows",
         state->epoch + 1, state->n_epochs, (unsigned long long)state->step, result->auc,
         result->logloss, result->ne, (unsigned long long)result->n);
+    tell_tasks(result);
     if (!p->json)
         return;
     fputs("{\"event\":\"validation\"", p->json);
@@ -441,6 +477,8 @@ void progress_result(struct progress *p, const struct progress_state *state,
         log_line_info("%s %.4f, log-loss %.4f, normalised entropy %.4f, %llu rows",
                       state->step ? "validation AUC" : "AUC", valid->auc, valid->logloss,
                       valid->ne, (unsigned long long)valid->n);
+    if (valid)
+        tell_tasks(valid);
     if (!p->json)
         return;
     fputs("{\"event\":\"result\"", p->json);

@@ -34,6 +34,9 @@ struct settings {
         numeric[SETTINGS_TEXT_MAX];
     char categorical[SETTINGS_TEXT_MAX], ignore[SETTINGS_TEXT_MAX],
         bucketise[SETTINGS_TEXT_MAX];
+    char loss_weights[SETTINGS_TEXT_MAX];
+    uint32_t
+        n_tasks; /* of a model whose record was read, for who has no labels; 0: as many as labels */
     char missing[SETTINGS_TEXT_MAX], inner_separator[SETTINGS_TEXT_MAX];
     char quote[SETTINGS_TEXT_MAX], data_cache[SETTINGS_TEXT_MAX],
         share_table[SETTINGS_TEXT_MAX];

@@ -1,6 +1,7 @@
 #include "worker/setup.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +194,46 @@ static enum device_products products_of(const struct settings *s)
     return DEVICE_FP32;
 }
 
+/* The label that has this name, or n_labels. */
+static uint32_t find_label(const struct schema *schema, const char *name, size_t len)
+{
+    char id[SCHEMA_NAME_MAX];
+    uint32_t i = 0;
+
+    for (; i < schema_n_labels(schema); i++) {
+        schema_label_id(schema, i, id);
+        if (strlen(id) == len && memcmp(id, name, len) == 0)
+            break;
+    }
+    return i;
+}
+
+/* "click=1,buy=0.3" */
+static int task_weights(const struct setup *u, struct dlrm_config *config, struct err *err)
+{
+    const char *at = u->s->loss_weights;
+
+    for (uint32_t i = 0; i < DLRM_TASKS_MAX; i++)
+        config->task_weights[i] = 1;
+    while (*at) {
+        const char *equals = strchr(at, '=');
+        const uint32_t i = equals ? find_label(u->schema, at, (size_t)(equals - at)) : 0;
+        char *end = NULL;
+        const float weight = equals ? strtof(equals + 1, &end) : 0;
+
+        if (!equals || i >= config->n_tasks || end == equals + 1 || (*end && *end != ',') ||
+            !(weight > 0) || !isfinite(weight))
+            return err_set(
+                err, PS_ESETTING,
+                "--loss-weights: \"%.60s\" is not the name of a label and a number above 0, "
+                "such as click=1,buy=0.3",
+                at);
+        config->task_weights[i] = weight;
+        at = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
 int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *err)
 {
     const struct settings *s = u->s;
@@ -202,6 +243,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .n_numeric = schema_n_numeric(u->schema),
         .n_fields = schema_n_fields(u->schema),
         .dim = settings_dim(s),
+        .n_tasks = s->n_tasks ? s->n_tasks : schema_n_labels(u->schema),
         .n_cross = s->cross_layers,
         .cross_rank = s->cross_rank,
         .concat = s->interaction == 1,
@@ -221,6 +263,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
     if (!status)
         status =
             settings_widths("top", s->top, config.top, DLRM_LAYERS_MAX - 1, &config.n_top, err);
+    if (!status)
+        status = task_weights(u, &config, err);
     if (!status)
         status = dlrm_new_on(ops, &config, &u->model, err);
     if (!status)

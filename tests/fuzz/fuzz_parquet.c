@@ -27,7 +27,6 @@ static bool make_plan(const struct parquet_file *file, enum use use, struct line
 {
     *p = (struct line_parser_plan){ .n_columns = parquet_file_n_columns(file),
                                     .delimiter = "\t",
-                                    .label_column = LINE_PARSER_NO_LABEL,
                                     .missing = use == ALL ? "x" : "",
                                     .missing_has_key = use != ALL,
                                     .inner_separator = use == ALL ? "|" : "",

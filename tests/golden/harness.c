@@ -39,7 +39,13 @@ static void open_store(struct harness *h, struct err *err)
 void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeric,
                   uint32_t n_fields)
 {
-    struct dlrm_config config = { .n_numeric = n_numeric, .n_fields = n_fields };
+    harness_open_tasks(h, flags, n_numeric, n_fields, 1, (float[]){ 1 });
+}
+
+void harness_open_tasks(struct harness *h, const char *const *flags, uint32_t n_numeric,
+                        uint32_t n_fields, uint32_t n, const float *weights)
+{
+    struct dlrm_config config = { .n_numeric = n_numeric, .n_fields = n_fields, .n_tasks = n };
     enum settings_action action;
     struct err err = { 0 };
     int argc = 0;
@@ -51,6 +57,7 @@ void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeri
                        &err),
          &err, "settings");
     config.batch_max = h->s.batch;
+    memcpy(config.task_weights, weights, n * sizeof *weights);
     config.kind = (enum model_kind)h->s.model;
     config.dim = settings_dim(&h->s);
     config.wide = settings_has_wide(&h->s);
@@ -66,7 +73,7 @@ void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeri
     open_store(h, &err);
     must(model_tables_create(&h->s, h->model, n_numeric, h->store, &h->tables, &err), &err,
          "tables");
-    must(batch_init(&h->batch, h->s.batch, n_numeric, n_fields), &err, "batch");
+    must(batch_init_labels(&h->batch, NULL, h->s.batch, n, n_numeric, n_fields), &err, "batch");
     must(model_tables_step_init(h->tables, &h->buffers, &err), &err, "step buffers");
     h->buffers.batch = &h->batch;
 }
@@ -218,7 +225,8 @@ void harness_fill(struct harness *h, const struct harness_data *d, uint32_t step
     batch_clear(b);
     b->n = n;
     memcpy(b->numeric, d->X.f + step * n_numbers, n_numbers * sizeof(float));
-    memcpy(b->label, d->y.f + (size_t)step * n, n * sizeof(float));
+    memcpy(b->label, d->y.f + (size_t)step * n * b->n_labels,
+           (size_t)n * b->n_labels * sizeof(float));
     b->n_keys = 0;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < n_fields; k++) {

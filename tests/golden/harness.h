@@ -23,6 +23,10 @@ struct harness {
  * servers. Fails the test on any error. */
 void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeric,
                   uint32_t n_fields);
+
+/* The same with n labels, each of which has a weight in the loss. */
+void harness_open_tasks(struct harness *h, const char *const *flags, uint32_t n_numeric,
+                        uint32_t n_fields, uint32_t n, const float *weights);
 void harness_close(struct harness *h);
 
 /* Sets weights, optimizer state anew. `name`: a tensor's, or of rows "emb" or "wide". */

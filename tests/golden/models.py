@@ -23,28 +23,29 @@ ROWS = [5, 40, 200]
 TOP = [16, 8]
 MARGIN = 1e-5
 LR = {"sgd": 0.1, "adagrad": 0.01}
-# A case: --model, layers of a cross network, and their rank; 0: full.
+# A case: --model, layers of a cross network, and their rank; 0: full. Then the weights of the labels in the loss.
 CASES = {"lr": ("lr", 0, 0), "fm": ("fm", 0, 0), "wide_deep": ("wide_deep", 0, 0), "deepfm": ("deepfm", 0, 0), "dcnv2": ("dcnv2", 2, 0),
-         "dcnv2_low_rank": ("dcnv2", 3, 4)}
+         "dcnv2_low_rank": ("dcnv2", 3, 4), "dcnv2_tasks": ("dcnv2", 1, 0)}
+WEIGHTS = {"dcnv2_tasks": [1, 0.3]}
 
 
-def draw_batches(rng):
+def draw_batches(rng, n_labels):
     batches = []
     for _ in range(N_STEPS):
         x = rng.normal(size=(BATCH, NUMERIC)).astype(np.float32)
-        y = rng.integers(0, 2, size=BATCH).astype(np.float32)
+        y = rng.integers(0, 2, size=(BATCH, n_labels)).astype(np.float32)
         bags = [[rng.integers(0, n, size=rng.integers(0, 5) if n == 40 else 1) for _ in range(BATCH)] for n in ROWS]
         batches.append((x, y, bags))
     return batches
 
 
 class Model(torch.nn.Module):
-    """z = what the kind adds up. Weights are (out, in), as torch has them."""
+    """z = what the kind adds up, a column for each label. Weights are (out, in), as torch has them."""
 
     def __init__(self, case, rng):
         super().__init__()
         kind, self.n_cross, self.rank = CASES[case]
-        self.kind, self.margin = kind, math.inf
+        self.kind, self.margin, self.n_labels = kind, math.inf, len(WEIGHTS.get(case, [1]))
         width = 1 if kind == "lr" else DIM
         self.emb = torch.nn.ParameterList([self.draw(rng, n, width, scale=0.5) for n in ROWS])
         if kind not in ["lr", "dcnv2"]:
@@ -67,7 +68,7 @@ class Model(torch.nn.Module):
             setattr(self, f"cross_{i}_b", self.draw(rng, width, scale=0.3))
 
     def add_top(self, rng, width):
-        for i, out in enumerate(TOP + [1]):
+        for i, out in enumerate(TOP + [self.n_labels]):
             setattr(self, f"top_{i}_W", self.draw(rng, out, width, scale=math.sqrt(2 / (width + out))))
             setattr(self, f"top_{i}_b", self.draw(rng, out, scale=math.sqrt(1 / out)))
             width = out
@@ -87,7 +88,7 @@ class Model(torch.nn.Module):
             if i < len(TOP):
                 self.margin = min(self.margin, x.abs().min().item())
                 x = torch.relu(x)
-        return x[:, 0]
+        return x
 
     def cross(self, x0):
         """Wang et al. 2021, equations 1 and 2."""
@@ -105,19 +106,20 @@ class Model(torch.nn.Module):
             return self.first_order(x, vectors)
         z = self.first_order(x, self.sums(self.wide, bags))
         if self.kind in ["fm", "deepfm"]:
-            z = z + sum((vectors[i] * vectors[j]).sum(1) for i in range(len(ROWS)) for j in range(i))
+            z = z + sum((vectors[i] * vectors[j]).sum(1, keepdim=True) for i in range(len(ROWS)) for j in range(i))
         if self.kind in ["wide_deep", "deepfm"]:
             z = z + self.mlp(torch.cat(vectors + [x], 1))
         return z
 
     def first_order(self, x, weights):
-        return torch.nn.functional.linear(x, self.lin_0_W, self.lin_0_b)[:, 0] + sum(w[:, 0] for w in weights)
+        return torch.nn.functional.linear(x, self.lin_0_W, self.lin_0_b) + sum(weights)
 
 
 def train(case, optimizer, seed, dtype=torch.float32, moved=None):
     """What the case expects, by name; the inputs beside it; the smallest pre-activation."""
     rng = np.random.default_rng(seed)
-    batches, model = draw_batches(rng), Model(case, rng)
+    weights = WEIGHTS.get(case, [1])
+    batches, model = draw_batches(rng, len(weights)), Model(case, rng)
     start = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
     if moved is not None:
         with torch.no_grad():
@@ -129,11 +131,12 @@ def train(case, optimizer, seed, dtype=torch.float32, moved=None):
     out, losses = {}, []
     for i, (x, y, bags) in enumerate(batches):
         z = model(torch.from_numpy(x).to(dtype), bags)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(z, torch.from_numpy(y).to(dtype))
+        y = torch.from_numpy(y).to(dtype)
+        loss = sum(w * torch.nn.functional.binary_cross_entropy_with_logits(z[:, k], y[:, k]) for k, w in enumerate(weights))
         step.zero_grad()
         loss.backward()
         if i == 0:
-            out["prob"] = torch.sigmoid(z).detach().numpy()
+            out["prob"] = np.squeeze(torch.sigmoid(z).detach().numpy())
             for name, p in model.named_parameters():
                 out["d_" + name] = p.grad.numpy().copy()
         losses.append(loss.item())
@@ -190,7 +193,7 @@ def write(folder, name, optimizer):
                         ("optimizer", optimizer), ("lr", LR[optimizer])):
         case.param(key, value)
     case.put("X", np.stack([x for x, _, _ in batches]), "input")
-    case.put("y", np.stack([y for _, y, _ in batches]), "input")
+    case.put("y", np.stack([np.squeeze(y, 1) if y.shape[1] == 1 else y for _, y, _ in batches]), "input")
     # Bag (table, sample) of a step: from its offset to the next one's, the last to the segment's end.
     segments = [bags[k] for _, _, bags in batches for k in range(len(ROWS))]
     case.put("seg", np.cumsum([0] + [sum(map(len, s)) for s in segments]), "input")

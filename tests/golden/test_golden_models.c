@@ -122,9 +122,15 @@ static void check_parameters(struct harness *h, const char *name)
         check_rows(h, name, "wide");
 }
 
-/* more: flags of this kind of model, NULL-terminated. */
+/* Flags of a kind of model, NULL-terminated, and the weights of its labels. */
+struct flavour {
+    const char *flags[8];
+    uint32_t n_labels;
+    float weights[2];
+};
+
 static void run(const char *kind, const char *case_name, const char *optimizer,
-                const char *const *more)
+                const struct flavour *of)
 {
     const char *flags[24] = { "--model", kind, "--optimizer", optimizer, "--batch", "24" };
     char name[64], lr[32];
@@ -137,10 +143,10 @@ static void run(const char *kind, const char *case_name, const char *optimizer,
     snprintf(lr, sizeof lr, "%g", npy_param(name, "lr"));
     flags[n++] = "--job", flags[n++] = name;
     flags[n++] = "--lr", flags[n++] = lr;
-    for (uint32_t i = 0; more[i]; i++)
-        flags[n++] = more[i];
+    for (uint32_t i = 0; of->flags[i]; i++)
+        flags[n++] = of->flags[i];
     d = harness_load(name);
-    harness_open(&h, flags, DENSE, N_TABLES);
+    harness_open_tasks(&h, flags, DENSE, N_TABLES, of->n_labels, of->weights);
     assign_all(&h, name);
     harness_fill(&h, &d, 0);
     harness_forward(&h);
@@ -157,20 +163,24 @@ static void run(const char *kind, const char *case_name, const char *optimizer,
     harness_unload(&d);
 }
 
-static const char *const shallow[] = { NULL }, *const embeds[] = { "--dim", "8", NULL },
-                         *const deep[] = { "--dim", "8", "--top", "16,8", NULL },
-                         *const low_rank[] = {
-                             "--dim",        "8", "--top", "16,8", "--cross-layers", "3",
-                             "--cross-rank", "4", NULL
-                         };
+static const struct flavour shallow = { { NULL }, 1, { 1 } },
+                            embeds = { { "--dim", "8" }, 1, { 1 } },
+                            deep = { { "--dim", "8", "--top", "16,8" }, 1, { 1 } },
+                            low_rank = { { "--dim", "8", "--top", "16,8", "--cross-layers", "3",
+                                           "--cross-rank=4" },
+                                         1,
+                                         { 1 } },
+                            tasks = { { "--dim", "8", "--top", "16,8", "--cross-layers", "1" },
+                                      2,
+                                      { 1, 0.3f } };
 
 /* kind: of the case that has this name */
-#define GOLDEN(name, kind, more)            \
-    static void name(void **state)          \
-    {                                       \
-        (void)state;                        \
-        run(#kind, #name, "sgd", more);     \
-        run(#kind, #name, "adagrad", more); \
+#define GOLDEN(name, kind, more)             \
+    static void name(void **state)           \
+    {                                        \
+        (void)state;                         \
+        run(#kind, #name, "sgd", &more);     \
+        run(#kind, #name, "adagrad", &more); \
     }
 
 GOLDEN(lr, lr, shallow)
@@ -179,12 +189,15 @@ GOLDEN(wide_deep, wide_deep, deep)
 GOLDEN(deepfm, deepfm, deep)
 GOLDEN(dcnv2, dcnv2, deep)
 GOLDEN(dcnv2_low_rank, dcnv2, low_rank)
+GOLDEN(dcnv2_tasks, dcnv2, tasks)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lr),     cmocka_unit_test(fm),    cmocka_unit_test(wide_deep),
-        cmocka_unit_test(deepfm), cmocka_unit_test(dcnv2), cmocka_unit_test(dcnv2_low_rank),
+        cmocka_unit_test(lr),          cmocka_unit_test(fm),
+        cmocka_unit_test(wide_deep),   cmocka_unit_test(deepfm),
+        cmocka_unit_test(dcnv2),       cmocka_unit_test(dcnv2_low_rank),
+        cmocka_unit_test(dcnv2_tasks), cmocka_unit_test(dcnv2_tasks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,7 +129,8 @@ static double sigmoid(double z, double e)
 }
 
 struct loss_job {
-    uint32_t n, block;
+    uint32_t n, block, ld;
+    double weight;
     const float *z, *y;
     float *p, *dz;
     double *sums; /* one a block */
@@ -163,19 +164,23 @@ static void loss_block(void *job, uint32_t task, uint32_t thread)
 
     (void)thread;
     for (uint32_t s = r.first; s < r.end; s++) {
-        const double z = (double)j->z[s], y = (double)j->y[s], e = exp(-fabs(z));
+        const size_t at = (size_t)s * j->ld;
+        const double z = (double)j->z[at], y = (double)j->y[at], e = exp(-fabs(z));
 
         sum += (z > 0 ? z : 0) - z * y + log1p(e);
-        j->dz[s] = (float)((sigmoid(z, e) - y) / j->n);
+        j->dz[at] = (float)(j->weight * ((sigmoid(z, e) - y) / j->n));
     }
     j->sums[task] = sum;
 }
 
-void cpu_logit_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                    double *ret)
+void cpu_logit_loss(struct compute *c, const struct task_loss *l, const float *z,
+                    const float *y, float *dz, double *ret)
 {
+    const uint32_t n = l->n;
     struct loss_job job = { .n = n,
                             .block = device_block(n),
+                            .ld = l->ld,
+                            .weight = (double)l->weight,
                             .z = z,
                             .y = y,
                             .dz = dz,

@@ -86,6 +86,12 @@ struct cross_shape {
     uint32_t ld; /* floats from a sample of x_0, x_l, x_(l+1) and their gradients to the next */
 };
 
+/* The loss of one task, whose logits are z[s * ld]; of its labels and gradients, too. */
+struct task_loss {
+    uint32_t n, ld;
+    float weight; /* of its gradient */
+};
+
 /* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
 struct dropout {
     uint32_t n, width;

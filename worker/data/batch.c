@@ -78,7 +78,7 @@ static void release(const struct batch *b, void *memory, size_t n_bytes)
 
 static size_t label_bytes(const struct batch *b)
 {
-    return b->n_max * sizeof *b->label;
+    return (size_t)b->n_max * b->n_labels * sizeof *b->label;
 }
 
 static size_t numeric_bytes(const struct batch *b)
@@ -99,12 +99,20 @@ int batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_f
 int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_t n_max,
                   uint32_t n_numeric, uint32_t n_fields)
 {
+    return batch_init_labels(b, memory, n_max, 1, n_numeric, n_fields);
+}
+
+int batch_init_labels(struct batch *b, const struct batch_allocator *memory, uint32_t n_max,
+                      uint32_t n_labels, uint32_t n_numeric, uint32_t n_fields)
+{
     uint64_t n_bags = (uint64_t)n_max * n_fields;
 
     assert(n_max > 0);
-    *b = (struct batch){
-        .n_max = n_max, .n_numeric = n_numeric, .n_fields = n_fields, .memory = memory
-    };
+    *b = (struct batch){ .n_max = n_max,
+                         .n_labels = n_labels,
+                         .n_numeric = n_numeric,
+                         .n_fields = n_fields,
+                         .memory = memory };
     if (n_bags >= UINT32_MAX)
         return -ENOMEM;
     b->label = allocate(b, label_bytes(b));

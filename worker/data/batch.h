@@ -1,7 +1,7 @@
 /*
  * One mini-batch as the reader fills it and the model reads it.
  *
- *     label     [n]                  0 or 1
+ *     label     [n][n_labels]        0 or 1
  *     numeric   [n][n_numeric]       after the transform (log1p, standardised ...)
  *     starts    [n * n_fields + 1]   bag b = sample * n_fields + field holds the ids
  *                                    starts[b] .. starts[b + 1] - 1
@@ -39,9 +39,9 @@ struct batch_scratch {
 };
 
 struct batch {
-    uint32_t n_max, n_numeric, n_fields;
+    uint32_t n_max, n_labels, n_numeric, n_fields;
     uint32_t n;             /* samples in it */
-    float *label;           /* owned, of `memory`, as the next three; n_max */
+    float *label;           /* owned, of `memory`, as the next three; n_max x n_labels */
     float *numeric;         /* n_max x n_numeric */
     uint32_t *starts;       /* n_max * n_fields + 1 */
     uint32_t *row_of;       /* keys_cap */
@@ -55,13 +55,17 @@ struct batch {
     const struct batch_allocator *memory; /* borrowed; NULL: plain */
 };
 
-/* Buffers for n_max samples; -ENOMEM. keys grow as bags need. */
+/* Buffers for n_max samples of one label; -ENOMEM. keys grow as bags need. */
 int batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_fields)
     MUST_CHECK;
 
 /* The same with what a device copies in such memory, borrowed until batch_deinit(); NULL: plain memory. */
 int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_t n_max,
                   uint32_t n_numeric, uint32_t n_fields) MUST_CHECK;
+
+/* The same of several labels. */
+int batch_init_labels(struct batch *b, const struct batch_allocator *memory, uint32_t n_max,
+                      uint32_t n_labels, uint32_t n_numeric, uint32_t n_fields) MUST_CHECK;
 void batch_deinit(struct batch *b);
 void batch_clear(struct batch *b);
 

@@ -235,8 +235,9 @@ static int init_places(struct data_loader *f, const struct data_loader_options *
     int status = 0;
 
     for (uint32_t i = 0; i < f->n_places && !status; i++)
-        status = batch_init_in(&f->places[i].batch, o->memory, o->batch,
-                               schema_n_numeric(o->schema), schema_n_fields(o->schema));
+        status = batch_init_labels(&f->places[i].batch, o->memory, o->batch,
+                                   schema_n_labels(o->schema), schema_n_numeric(o->schema),
+                                   schema_n_fields(o->schema));
     if (status)
         return err_set(err, status, "no memory for %u batches of %u rows", f->n_places,
                        o->batch);

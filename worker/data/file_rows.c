@@ -263,7 +263,8 @@ int file_rows_open(const struct data_loader_options *options, const char *path,
     r->stop = stop;
     r->plan = options->labelled ? schema_plan(options->schema)
                                 : schema_plan_unlabelled(options->schema);
-    if (batch_init(&r->one, 1, r->plan->n_numeric, r->plan->n_fields)) {
+    if (batch_init_labels(&r->one, NULL, 1, schema_n_labels(options->schema),
+                          r->plan->n_numeric, r->plan->n_fields)) {
         status = err_set(err, -ENOMEM, "%s: no memory to read it", path);
     } else if (begin_pipe(r, err)) {
         status = err->status;

@@ -263,15 +263,15 @@ static bool equals(struct line_parser_span token, const char *text)
     return token.len == len && memcmp(token.at, text, len) == 0;
 }
 
-int line_parser_label(const struct line_parser_plan *plan, struct line_parser_span token,
-                      float *ret, struct err *why)
+int line_parser_label(const struct line_parser_plan *plan, uint32_t at,
+                      struct line_parser_span token, float *ret, struct err *why)
 {
+    const uint16_t column = plan->label_columns[at];
     double x;
 
     *ret = 0;
     if (line_parser_is_missing(plan, token))
-        return line_parser_refuse(plan, plan->label_column, token, "is no label: it is missing",
-                                  why);
+        return line_parser_refuse(plan, column, token, "is no label: it is missing", why);
     for (uint32_t i = 0; i < plan->n_positive; i++)
         if (token.len == plan->positive[i].len &&
             memcmp(token.at, plan->positive[i].at, token.len) == 0)
@@ -279,19 +279,23 @@ int line_parser_label(const struct line_parser_plan *plan, struct line_parser_sp
     if (plan->n_positive)
         return 0;
     if (!line_parser_decimal(token.at, token.len, &x) || (x != 0 && x != 1))
-        return line_parser_refuse(plan, plan->label_column, token,
-                                  "is no label: 0 or 1 expected", why);
+        return line_parser_refuse(plan, column, token, "is no label: 0 or 1 expected", why);
     *ret = (float)x;
     return 0;
 }
 
-static int parse_label(const struct line_parser_plan *plan,
-                       const struct line_parser_span *spans, float *ret_label, struct err *why)
+static int parse_labels(const struct line_parser_plan *plan,
+                        const struct line_parser_span *spans, struct batch *b, struct err *why)
 {
-    *ret_label = 0;
-    return plan->label_column == LINE_PARSER_NO_LABEL
-               ? 0
-               : line_parser_label(plan, spans[plan->label_column], ret_label, why);
+    float *labels = b->label + (size_t)b->n * b->n_labels;
+    int status = 0;
+
+    for (uint32_t i = 0; i < b->n_labels && !status; i++) {
+        labels[i] = 0;
+        if (plan->n_labels)
+            status = line_parser_label(plan, i, spans[plan->label_columns[i]], labels + i, why);
+    }
+    return status;
 }
 
 int line_parser_numeric(const struct line_parser_plan *plan, uint32_t i,
@@ -445,12 +449,13 @@ int line_parser_parse(const struct line_parser_plan *plan, char *line, size_t le
     int status;
 
     assert(b->n < b->n_max && b->n_numeric == plan->n_numeric && b->n_fields == plan->n_fields);
+    assert(!plan->n_labels || b->n_labels == plan->n_labels);
     if (memchr(line, '\0', len))
         return err_set(why, PS_EDATA, "holds a NUL byte: is this text?");
     n = line_parser_split(plan->delimiter, plan->quote, line, len, spans, plan->n_columns + 1);
     if (n != plan->n_columns)
         return refuse_split(plan, n, why);
-    status = parse_label(plan, spans, &b->label[b->n], why);
+    status = parse_labels(plan, spans, b, why);
     if (!status)
         status = parse_numeric(plan, spans, b->numeric + (size_t)b->n * plan->n_numeric, why);
     if (!status)

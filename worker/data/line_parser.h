@@ -25,7 +25,7 @@
 
 #define LINE_PARSER_COLUMNS_MAX 1024u
 #define LINE_PARSER_LOG1P_TABLE 65536u
-#define LINE_PARSER_NO_LABEL UINT16_MAX
+#define LINE_PARSER_LABELS_MAX 8u
 
 enum line_parser_numeric { LINE_PARSER_LOG1P, LINE_PARSER_STANDARDISE, LINE_PARSER_RAW };
 
@@ -48,7 +48,8 @@ struct line_parser_plan {
     const char *const *names; /* [n_columns], NULL where a column has none; may be NULL */
     const char *delimiter;    /* one or more characters */
     char quote;               /* 0 for none; only with a delimiter of one character */
-    uint16_t label_column;    /* LINE_PARSER_NO_LABEL: every label is 0 */
+    uint32_t n_labels;        /* 0: every label is 0 */
+    uint16_t label_columns[LINE_PARSER_LABELS_MAX];
     const struct line_parser_span *positive; /* [n_positive] tokens; none: the number */
     uint32_t n_positive;
     const char *missing; /* a token, beside the empty one; "" for none */
@@ -105,8 +106,8 @@ int line_parser_keys(const struct line_parser_plan *plan, uint32_t field, char *
 /* Whether the token stands for a missing value. */
 bool line_parser_is_missing(const struct line_parser_plan *plan, struct line_parser_span token);
 
-int line_parser_label(const struct line_parser_plan *plan, struct line_parser_span token,
-                      float *ret, struct err *why) MUST_CHECK;
+int line_parser_label(const struct line_parser_plan *plan, uint32_t i,
+                      struct line_parser_span token, float *ret, struct err *why) MUST_CHECK;
 
 /* line_parser_number() with a sentence. */
 int line_parser_numeric(const struct line_parser_plan *plan, uint32_t i,

@@ -324,19 +324,29 @@ static bool find_columns(const struct line_parser_plan *plan, const char *line, 
 
 /* ---- label and numbers ---- */
 
-static bool parse_label(const struct line_parser_plan *plan, const struct columns_of *c,
-                        float *ret_label)
+static bool parse_label(const struct columns_of *c, uint16_t column, float *ret_label)
 {
     char digit;
 
-    *ret_label = 0;
-    if (plan->label_column == LINE_PARSER_NO_LABEL)
-        return true;
-    if (column_len(c, plan->label_column) != 1)
+    if (column_len(c, column) != 1)
         return false;
-    digit = c->line[column_begin(c, plan->label_column)];
+    digit = c->line[column_begin(c, column)];
     *ret_label = (float)(digit == '1');
     return digit == '0' || digit == '1';
+}
+
+static bool parse_labels(const struct line_parser_plan *plan, const struct columns_of *c,
+                         struct batch *b)
+{
+    float *labels = b->label + (size_t)b->n * b->n_labels;
+
+    assert(!plan->n_labels || b->n_labels == plan->n_labels);
+    for (uint32_t i = 0; i < b->n_labels; i++) {
+        labels[i] = 0;
+        if (plan->n_labels && !parse_label(c, plan->label_columns[i], labels + i))
+            return false;
+    }
+    return true;
 }
 
 static bool parse_logs(const struct line_parser_plan *plan, const struct columns_of *c,
@@ -420,7 +430,7 @@ bool line_parser_simd_try(const struct line_parser_plan *plan, const char *line,
     struct columns_of c;
 
     assert(n_fields == plan->simd->n_fields);
-    if (!find_columns(plan, line, len, &c) || !parse_label(plan, &c, &b->label[b->n]) ||
+    if (!find_columns(plan, line, len, &c) || !parse_labels(plan, &c, b) ||
         !parse_numbers(plan, &c, b->numeric + (size_t)b->n * plan->n_numeric) ||
         batch_reserve_keys(b, n_fields))
         return false;

@@ -112,7 +112,9 @@ int moments_measure(const struct schema *schema, struct input_pipes *pipes, char
     m.plan.numeric_as = LINE_PARSER_RAW;
     m.plan.numeric_missing = NAN;
     m.moments = memory_try_alloc((m.plan.n_numeric + 1) * sizeof *m.moments);
-    status = m.moments ? batch_init(&m.batch, 1, m.plan.n_numeric, m.plan.n_fields) : -ENOMEM;
+    status = m.moments ? batch_init_labels(&m.batch, NULL, 1, schema_n_labels(schema),
+                                           m.plan.n_numeric, m.plan.n_fields)
+                       : -ENOMEM;
     if (status)
         err_set(err, status, "no memory to measure %u columns", m.plan.n_numeric);
     for (uint32_t i = 0; i < n_files && m.rows_left > 0 && !status; i++)

@@ -80,8 +80,8 @@ static int convert_label(const struct parquet_rows *r, const struct column *c,
         *ret = (float)v->integers[i];
         return 0;
     }
-    return line_parser_label(r->plan, parquet_token_of(c->in.type->type, v, i, space), ret,
-                             why);
+    return line_parser_label(r->plan, c->index, parquet_token_of(c->in.type->type, v, i, space),
+                             ret, why);
 }
 
 static int convert_number(const struct parquet_rows *r, const struct column *c,
@@ -338,7 +338,8 @@ static int put_missing(struct parquet_rows *r, struct filling *f, struct err *er
 
     if (f->c->role != ROLE_LABEL)
         return 0;
-    if (line_parser_label(r->plan, (struct line_parser_span){ (char *)(uintptr_t) "", 0 },
+    if (line_parser_label(r->plan, f->c->index,
+                          (struct line_parser_span){ (char *)(uintptr_t) "", 0 },
                           &f->c->block.numbers[f->n_begun - 1], &why) == 0)
         return 0;
     return refuse_row(r, f->n_begun - 1, &why) ? no_memory(r, err) : 0;
@@ -570,7 +571,7 @@ static int find_group(struct parquet_rows *r, uint64_t row, struct err *err)
 
 static void point_at_block(struct parquet_rows *r)
 {
-    const struct column *c = r->columns + (r->plan->label_column != LINE_PARSER_NO_LABEL);
+    const struct column *c = r->columns + r->plan->n_labels;
 
     for (uint32_t i = 0; i < r->plan->n_numeric; i++)
         r->numerics[i] = (c++)->block.numbers;
@@ -680,19 +681,21 @@ static int add_bags(const struct parquet_rows *r, const struct column *fields, u
 int parquet_rows_add(struct parquet_rows *r, struct batch *b, struct err *why)
 {
     const struct line_parser_plan *p = r->plan;
-    const bool has_label = p->label_column != LINE_PARSER_NO_LABEL;
     const uint32_t row = (uint32_t)(r->n_next - 1 - r->block_row);
-    float *numeric = b->numeric + (size_t)b->n * p->n_numeric;
+    float *numeric = b->numeric + (size_t)b->n * p->n_numeric,
+          *labels = b->label + (size_t)b->n * b->n_labels;
 
     assert(row < r->n_block && b->n < b->n_max && b->n_numeric == p->n_numeric &&
            b->n_fields == p->n_fields);
+    assert(!p->n_labels || b->n_labels == p->n_labels);
     if (r->refused[row])
         return err_set(why, PS_EDATA, "%s", r->refusals[r->refused[row] - 1].text);
-    b->label[b->n] = has_label ? r->columns->block.numbers[row] : 0;
+    for (uint32_t i = 0; i < b->n_labels; i++)
+        labels[i] = p->n_labels ? r->columns[i].block.numbers[row] : 0;
     for (uint32_t i = 0; i < p->n_numeric; i++)
         numeric[i] = r->numerics[i][row];
     if (r->all_single ? add_single(r, row, b)
-                      : add_bags(r, r->columns + has_label + p->n_numeric, row, b))
+                      : add_bags(r, r->columns + p->n_labels + p->n_numeric, row, b))
         return -ENOMEM;
     b->n++;
     return 0;
@@ -753,7 +756,7 @@ static int check_type(const struct parquet_rows *r, const struct column *c,
         return err_set(err, PS_EDATA,
                        "%s: column '%.60s' is a LIST, which can be categorical only, not %s",
                        parquet_file_path(r->file), type->name,
-                       c->role == ROLE_LABEL ? "the label" : "numeric or bucketised");
+                       c->role == ROLE_LABEL ? "a label" : "numeric or bucketised");
     return 0;
 }
 
@@ -793,7 +796,7 @@ static int add_column(struct parquet_rows *r, enum role role, uint32_t index, ui
 static int add_columns(struct parquet_rows *r, struct err *err)
 {
     const struct line_parser_plan *p = r->plan;
-    const size_t n = (size_t)p->n_numeric + p->n_fields + 1;
+    const size_t n = (size_t)p->n_labels + p->n_numeric + p->n_fields + 1;
     int status = 0;
 
     r->columns = memory_try_alloc(n * sizeof *r->columns);
@@ -804,8 +807,8 @@ static int add_columns(struct parquet_rows *r, struct err *err)
     r->scratch = memory_try_alloc(PARQUET_VALUES_MAX * sizeof(struct line_parser_span));
     if (!r->columns || !r->chunks || !r->types || !r->numerics || !r->field_keys || !r->scratch)
         return no_memory(r, err);
-    if (p->label_column != LINE_PARSER_NO_LABEL)
-        status = add_column(r, ROLE_LABEL, 0, p->label_column, err);
+    for (uint32_t i = 0; i < p->n_labels && !status; i++)
+        status = add_column(r, ROLE_LABEL, i, p->label_columns[i], err);
     for (uint32_t i = 0; i < p->n_numeric && !status; i++)
         status = add_column(r, ROLE_NUMERIC, i, p->numeric_columns[i], err);
     for (uint32_t f = 0; f < p->n_fields && !status; f++)

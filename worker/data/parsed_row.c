@@ -15,12 +15,12 @@ struct parts {
     uint64_t keys, end;
 };
 
-static struct parts parts_of(uint32_t kind, uint32_t n_numeric, uint32_t n_fields,
+static struct parts parts_of(uint32_t kind, uint32_t n_floats, uint32_t n_fields,
                              uint64_t n_keys)
 {
     struct parts p = { .label = 16, .n_keys = 20, .numeric = FIXED_BYTES };
 
-    p.counts = p.numeric + n_numeric * 4;
+    p.counts = p.numeric + n_floats * 4;
     p.keys = p.counts + (kind == PARSED_ROW_BAGS ? n_fields * UINT64_C(4) : 0);
     p.keys = (p.keys + 7) / 8 * 8;
     p.end = p.keys + n_keys * 8;
@@ -57,6 +57,12 @@ static uint8_t *begin(struct bytes *to, uint64_t n_bytes, enum parsed_row_kind k
     return at;
 }
 
+/* Behind the first label: numbers, and more labels. */
+static uint32_t n_floats_of(const struct batch *b)
+{
+    return b->n_numeric + b->n_labels - 1;
+}
+
 static bool has_one_key_each(const struct batch *row)
 {
     bool each = row->n_keys == row->n_fields;
@@ -69,7 +75,7 @@ static bool has_one_key_each(const struct batch *row)
 int parsed_row_put_row(struct bytes *to, const struct batch *row, uint64_t text_bytes)
 {
     enum parsed_row_kind kind = has_one_key_each(row) ? PARSED_ROW_ROW : PARSED_ROW_BAGS;
-    struct parts p = parts_of(kind, row->n_numeric, row->n_fields, row->n_keys);
+    struct parts p = parts_of(kind, n_floats_of(row), row->n_fields, row->n_keys);
     uint8_t *at = begin(to, p.end, kind, text_bytes);
 
     assert(row->n == 1);
@@ -79,6 +85,7 @@ int parsed_row_put_row(struct bytes *to, const struct batch *row, uint64_t text_
     put_u32(at + p.n_keys, row->n_keys);
     memset(at + p.keys - 8 * (p.keys > FIXED_BYTES), 0, 8 * (p.keys > FIXED_BYTES));
     memcpy(at + p.numeric, row->numeric, row->n_numeric * 4);
+    memcpy(at + p.numeric + row->n_numeric * 4, row->label + 1, (row->n_labels - 1) * 4);
     for (uint32_t f = 0; f < row->n_fields && kind == PARSED_ROW_BAGS; f++)
         put_u32(at + p.counts + 4 * f, row->starts[f + 1] - row->starts[f]);
     memcpy(at + p.keys, row->keys, row->n_keys * 8);
@@ -99,11 +106,11 @@ int parsed_row_put_refusal(struct bytes *to, enum parsed_row_kind kind, uint64_t
     return 0;
 }
 
-static bool is_sound_row(const uint8_t *at, const struct parsed_row *r, uint32_t n_numeric,
+static bool is_sound_row(const uint8_t *at, const struct parsed_row *r, uint32_t n_floats,
                          uint32_t n_fields)
 {
     uint32_t n_keys = get_u32(at + 20);
-    struct parts p = parts_of(r->kind, n_numeric, n_fields, n_keys);
+    struct parts p = parts_of(r->kind, n_floats, n_fields, n_keys);
     uint64_t sum = 0;
 
     if (p.end != r->n_bytes)
@@ -115,7 +122,7 @@ static bool is_sound_row(const uint8_t *at, const struct parsed_row *r, uint32_t
     return sum == n_keys;
 }
 
-bool parsed_row_is_sound(const void *bytes, size_t n_bytes, uint32_t n_numeric,
+bool parsed_row_is_sound(const void *bytes, size_t n_bytes, uint32_t n_floats,
                          uint32_t n_fields)
 {
     const uint8_t *at = bytes;
@@ -127,7 +134,7 @@ bool parsed_row_is_sound(const void *bytes, size_t n_bytes, uint32_t n_numeric,
     if (r.n_bytes > n_bytes || r.n_bytes < FIXED_BYTES || r.n_bytes % 8)
         return false;
     if (r.kind == PARSED_ROW_ROW || r.kind == PARSED_ROW_BAGS)
-        return is_sound_row(at, &r, n_numeric, n_fields);
+        return is_sound_row(at, &r, n_floats, n_fields);
     return r.kind <= PARSED_ROW_TOO_LONG && r.n_bytes > FIXED_BYTES && at[r.n_bytes - 1] == 0;
 }
 
@@ -136,12 +143,14 @@ int parsed_row_add(const struct parsed_row *r, struct batch *b)
     const uint8_t *at = (const uint8_t *)r;
     uint32_t n_keys = get_u32(at + 20), sum = b->n_keys;
     uint32_t *ends = b->starts + (size_t)b->n * b->n_fields + 1;
-    struct parts p = parts_of(r->kind, b->n_numeric, b->n_fields, n_keys);
+    float *label = b->label + (size_t)b->n * b->n_labels;
+    struct parts p = parts_of(r->kind, n_floats_of(b), b->n_fields, n_keys);
 
     assert(b->n < b->n_max && p.end == r->n_bytes);
     if (batch_reserve_keys(b, n_keys))
         return -ENOMEM;
-    memcpy(&b->label[b->n], at + p.label, 4);
+    memcpy(label, at + p.label, 4);
+    memcpy(label + 1, at + p.numeric + b->n_numeric * 4, (b->n_labels - 1) * 4);
     memcpy(b->numeric + (size_t)b->n * b->n_numeric, at + p.numeric, b->n_numeric * 4);
     memcpy(b->keys + b->n_keys, at + p.keys, n_keys * sizeof *b->keys);
     if (r->kind == PARSED_ROW_ROW) {

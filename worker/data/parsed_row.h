@@ -9,7 +9,8 @@
  *     16                        f32 label                f32 label                u64 number of its line
  *     20                        u32 n_keys (= n_fields)  u32 n_keys               .
  *     24                        f32 numeric[n_numeric]   f32 numeric[n_numeric]   sentence, NUL
- *      .                        0 to a multiple of 8     u32 counts[n_fields]     (none if TOO_LONG),
+ *      .                        f32 labels, from the 2nd f32 labels, from the 2nd (none if TOO_LONG),
+ *      .                        0 to a multiple of 8     u32 counts[n_fields]     .
  *      .                        u64 keys[n_keys]         0 to a multiple of 8     0 to a multiple of 8
  *      .                                                 u64 keys[n_keys]
  *
@@ -45,8 +46,8 @@ int parsed_row_put_row(struct bytes *to, const struct batch *row, uint64_t text_
 int parsed_row_put_refusal(struct bytes *to, enum parsed_row_kind kind, uint64_t number,
                            const char *sentence, uint64_t text_bytes) MUST_CHECK;
 
-/* Whether n_bytes from here on begin with a record of such rows. */
-bool parsed_row_is_sound(const void *bytes, size_t n_bytes, uint32_t n_numeric,
+/* Whether n_bytes from here on begin with a record of such rows. n_floats: numbers, and labels behind the first. */
+bool parsed_row_is_sound(const void *bytes, size_t n_bytes, uint32_t n_floats,
                          uint32_t n_fields);
 
 /* Adds a ROW or BAGS to the batch, which has space for a sample. -ENOMEM leaves the batch with

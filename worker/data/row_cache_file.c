@@ -56,15 +56,21 @@ static void add_text(XXH3_state_t *x, const char *text)
 }
 
 /* All of row_plan that decides what a line becomes, also the sentence of a refusal. */
-static void add_plan(XXH3_state_t *x, const struct line_parser_plan *p)
+static void add_plan(XXH3_state_t *x, const struct line_parser_plan *p, uint32_t n_labels)
 {
-    const uint64_t numbers[] = { p->n_columns,       (uint64_t)(p->names != NULL),
-                                 (uint64_t)p->quote, p->label_column,
-                                 p->n_positive,      p->missing_has_key,
-                                 p->numeric_as,      p->n_numeric,
-                                 p->n_fields };
+    const uint64_t numbers[] = {
+        p->n_columns,       (uint64_t)(p->names != NULL),
+        (uint64_t)p->quote, p->n_labels ? p->label_columns[0] : UINT16_MAX,
+        p->n_positive,      p->missing_has_key,
+        p->numeric_as,      p->n_numeric,
+        p->n_fields
+    };
 
     add_bytes(x, numbers, sizeof numbers);
+    if (n_labels > 1) /* names of caches with one are as they were before there were several */
+        add_number(x, n_labels);
+    for (uint32_t i = 1; i < p->n_labels; i++)
+        add_number(x, p->label_columns[i]);
     for (uint32_t i = 0; p->names && i < p->n_columns; i++)
         add_text(x, p->names[i]);
     for (uint32_t i = 0; i < p->n_positive; i++)
@@ -106,9 +112,10 @@ int row_cache_file_key_init(struct row_cache_file_key *key, const char *dir,
     XXH3_state_t x;
     int n, status;
 
-    *key = (struct row_cache_file_key){ .files = files,
-                                        .n_numeric = plan->n_numeric,
-                                        .n_fields = plan->n_fields };
+    *key =
+        (struct row_cache_file_key){ .files = files,
+                                     .n_floats = plan->n_numeric + schema_n_labels(schema) - 1,
+                                     .n_fields = plan->n_fields };
     status = file_state(file, &key->size_bytes, &key->changed_ns);
     if (!status && !realpath(file, real))
         status = -errno;
@@ -117,7 +124,7 @@ int row_cache_file_key_init(struct row_cache_file_key *key, const char *dir,
     XXH3_64bits_reset(&x);
     add_text(&x, real);
     add_number(&x, schema_has_header(schema));
-    add_plan(&x, plan);
+    add_plan(&x, plan, schema_n_labels(schema));
     /* Under the key of text is what lines made of the file's bytes, in a version that knew lines alone. */
     if (parquet_file_is_one(file))
         add_text(&x, "parquet");
@@ -151,7 +158,7 @@ void row_cache_file_header(const struct row_cache_file_key *key,
     memcpy(at + 16, &key->fingerprint, 8);
     memcpy(at + 24, &key->size_bytes, 8);
     memcpy(at + 32, &key->changed_ns, 8);
-    memcpy(at + 40, &key->n_numeric, 4);
+    memcpy(at + 40, &key->n_floats, 4);
     memcpy(at + 44, &key->n_fields, 4);
     crc = crc32c_extend(0, at, ROW_CACHE_FILE_HEADER_BYTES);
     memcpy(at + 12, &crc, 4);
@@ -255,7 +262,7 @@ static bool records_are_sound(const struct row_cache_file_reader *c, uint32_t n_
     for (uint32_t i = 0; i < n_rows; i++) {
         struct parsed_row r;
 
-        if (!parsed_row_is_sound(c->block + at, c->end - at, c->key.n_numeric, c->key.n_fields))
+        if (!parsed_row_is_sound(c->block + at, c->end - at, c->key.n_floats, c->key.n_fields))
             return false;
         memcpy(&r, c->block + at, sizeof r);
         at += r.n_bytes;

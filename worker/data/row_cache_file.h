@@ -15,7 +15,7 @@
  *     16  u64 fingerprint                         12  u32 crc32c of head (this as 0) and records
  *     24  u64 bytes of the file                   16  u64 rows before the block
  *     32  u64 its time of change, ns              24  u64 bytes of unpacked text before the row after
- *     40  u32 n_numeric, u32 n_fields                 the block
+ *     40  u32 n_floats, u32 n_fields                  the block
  *     48  0
  */
 #ifndef WORKER_DATA_ROW_CACHE_FILE_H
@@ -36,7 +36,8 @@ struct row_cache_file_key {
     const struct file_ops *files;       /* borrowed: where caches are */
     uint64_t fingerprint;               /* of the file's path and the plan */
     uint64_t size_bytes, changed_ns;    /* of the file */
-    uint32_t n_numeric, n_fields;
+    uint32_t n_floats,
+        n_fields; /* n_floats: numerics, and labels behind the first (parsed_row.h) */
 };
 
 /* plan: the schema's own, or the one for files without a label. A negative errno, with a sentence, when

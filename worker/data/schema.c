@@ -282,8 +282,9 @@ static int claim_columns(struct schema *s, const struct schema_text *text, struc
     }
     for (uint32_t i = 0; i < s->columns.n; i++)
         n_labels += s->columns.kinds[i] == COLUMNS_LABEL;
-    if (n_labels > 1 || s->columns.rest == COLUMNS_LABEL)
-        return err_set(err, PS_ESETTING, "label: '%s': one column expected", text->label);
+    if (n_labels > LINE_PARSER_LABELS_MAX || s->columns.rest == COLUMNS_LABEL)
+        return err_set(err, PS_ESETTING, "label: '%s': one column expected, or up to %u",
+                       text->label, LINE_PARSER_LABELS_MAX);
     columns_claim_rest(&s->columns);
     return 0;
 }
@@ -320,10 +321,9 @@ static int plan_columns(struct schema *s, enum schema_numeric numeric_as, struct
     struct line_parser_plan *p = &s->plan;
 
     p->n_columns = s->columns.n;
-    p->label_column = LINE_PARSER_NO_LABEL;
     for (uint32_t i = 0; i < s->columns.n; i++)
         if (s->columns.kinds[i] == COLUMNS_LABEL)
-            p->label_column = (uint16_t)i;
+            p->label_columns[p->n_labels++] = (uint16_t)i;
     add_numerics(s, numeric_as);
     add_fields(s, COLUMNS_CATEGORICAL);
     add_fields(s, COLUMNS_BUCKET);
@@ -359,11 +359,20 @@ static int plan_numbers(struct schema *s, enum schema_numeric numeric_as, struct
     return 0;
 }
 
-/* The plan's reference, with every column behind the label's one place to the left. */
+/* Where a column is in a file without the labels'. */
+static uint16_t without_labels(const struct schema *s, uint16_t column)
+{
+    uint16_t n = column;
+
+    for (uint32_t i = 0; i < s->plan.n_labels; i++)
+        n = (uint16_t)(n - (s->plan.label_columns[i] < column));
+    return n;
+}
+
+/* The plan's reference, with every column as many places to the left as labels are before it. */
 static int plan_unlabelled(struct schema *s, struct err *err)
 {
     struct line_parser_plan *p = &s->unlabelled;
-    uint16_t label = s->plan.label_column;
     uint32_t n = 0;
 
     s->names = memory_try_alloc(s->columns.n * sizeof *s->names);
@@ -372,22 +381,18 @@ static int plan_unlabelled(struct schema *s, struct err *err)
         return no_memory(err);
     for (uint32_t i = 0; i < s->columns.n; i++) {
         s->names[i] = s->columns.named ? s->columns.names[i] : NULL;
-        if (i != label)
+        if (s->columns.kinds[i] != COLUMNS_LABEL)
             s->unlabelled_names[n++] = s->names[i];
     }
     s->plan.names = s->names;
     *p = s->plan;
     p->names = s->unlabelled_names;
-    if (label == LINE_PARSER_NO_LABEL)
-        return 0;
-    p->n_columns--;
-    p->label_column = LINE_PARSER_NO_LABEL;
+    p->n_columns -= p->n_labels;
+    p->n_labels = 0;
     for (uint32_t i = 0; i < p->n_numeric; i++)
-        if (p->numeric_columns[i] > label)
-            p->numeric_columns[i]--;
+        p->numeric_columns[i] = without_labels(s, p->numeric_columns[i]);
     for (uint32_t i = 0; i < p->n_fields; i++)
-        if (p->fields[i].column > label)
-            p->fields[i].column--;
+        p->fields[i].column = without_labels(s, p->fields[i].column);
     return 0;
 }
 
@@ -625,7 +630,12 @@ bool schema_has_header(const struct schema *s)
 
 bool schema_has_label(const struct schema *s)
 {
-    return s->plan.label_column != LINE_PARSER_NO_LABEL;
+    return s->plan.n_labels > 0;
+}
+
+uint32_t schema_n_labels(const struct schema *s)
+{
+    return s->plan.n_labels ? s->plan.n_labels : 1;
 }
 
 static uint32_t numeric_column(const struct schema *s, uint32_t i)
@@ -660,11 +670,11 @@ void schema_field_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MA
     column_id(s, schema_field_column(s, i), ret);
 }
 
-void schema_label_id(const struct schema *s, char ret[SCHEMA_NAME_MAX])
+void schema_label_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MAX])
 {
     ret[0] = '\0';
     if (schema_has_label(s))
-        column_id(s, s->plan.label_column, ret);
+        column_id(s, s->plan.label_columns[i], ret);
 }
 
 uint32_t schema_field_table(const struct schema *s, uint32_t i)

@@ -43,7 +43,7 @@ struct schema_text {
     const char *delimiter;
     bool header;         /* the first line of each file names the columns */
     const char *columns; /* names for files without a header: "age,workclass,..." */
-    const char *label;   /* a column; "" for none */
+    const char *label;   /* a column, or several, one for each task; "" for none */
     /* Tokens that mean 1, comma-separated, all others 0; "": the number 0 or 1. */
     const char *label_positive;
     const char *numeric, *categorical; /* lists of columns */
@@ -93,6 +93,9 @@ uint32_t schema_n_fields(const struct schema *s);
 bool schema_has_header(const struct schema *s);
 bool schema_has_label(const struct schema *s);
 
+/* Labels of a sample of a batch, in the order of the columns: 1 also if there is none. */
+uint32_t schema_n_labels(const struct schema *s);
+
 /* Of numeric or field i: its column's name, "" where columns have none, and position. */
 const char *schema_numeric_name(const struct schema *s, uint32_t i);
 const char *schema_field_name(const struct schema *s, uint32_t i);
@@ -101,8 +104,8 @@ uint32_t schema_field_column(const struct schema *s, uint32_t i);
 /* The name of numeric or field i as keys and exports take it: the column's, or its position as text. */
 void schema_numeric_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MAX]);
 void schema_field_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MAX]);
-/* The label's, in the same way; "" for none. */
-void schema_label_id(const struct schema *s, char ret[SCHEMA_NAME_MAX]);
+/* A label's, in the same way; "" for none. */
+void schema_label_id(const struct schema *s, uint32_t i, char ret[SCHEMA_NAME_MAX]);
 /* The field that has the table of field i: the first of its group, or i itself. */
 uint32_t schema_field_table(const struct schema *s, uint32_t i);
 

@@ -52,7 +52,7 @@ static size_t bytes_of(const struct device_buffers *p, const struct device_buffe
         return (size_t)p->n_max * p->n_numeric * sizeof(float);
     case BUFFER_LABEL:
     case BUFFER_PROBS:
-        return p->n_max * sizeof(float);
+        return (size_t)p->n_max * p->n_tasks * sizeof(float);
     case BUFFER_STARTS:
         return ((size_t)n_bags_max(p) + 1) * sizeof(uint32_t);
     case BUFFER_ROW_OF:
@@ -71,7 +71,7 @@ static size_t bytes_of(const struct device_buffers *p, const struct device_buffe
     case BUFFER_GRADS:
         return p->dense_floats * sizeof(float);
     case BUFFER_LOSS:
-        return sizeof(double);
+        return p->n_tasks * sizeof(double);
     case BUFFER_N_ARRAYS:
         break;
     }
@@ -187,7 +187,7 @@ static int init_set(struct device_buffers *p, struct device_buffers_set *s)
     static const struct batch empty = { 0 };
     int status = 0;
 
-    s->loss = host_alloc(p, sizeof *s->loss);
+    s->loss = host_alloc(p, p->n_tasks * sizeof *s->loss);
     if (!s->loss)
         return -ENOMEM;
     if (p->n_drop_keys)
@@ -209,6 +209,7 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
     *p = (struct device_buffers){ .ops = ops,
                                   .c = c,
                                   .n_max = config->batch_max,
+                                  .n_tasks = dlrm_config_n_tasks(config),
                                   .n_numeric = config->n_numeric,
                                   .n_fields = config->n_fields,
                                   .dim = config->dim,
@@ -216,6 +217,8 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
                                   .n_drop_keys = config->dropout > 0 ? config->n_top : 0,
                                   .seed = config->seed,
                                   .dense_floats = dense_floats };
+    for (uint32_t i = 0; i < p->n_tasks; i++)
+        p->task_weights[i] = dlrm_config_task_weight(config, i);
     device_row_cache_init(&p->rows, ops, c, config->dim);
     p->values = host_alloc(p, dense_floats * sizeof *p->values);
     if (!p->values)
@@ -223,7 +226,7 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
     p->grads = host_alloc(p, dense_floats * sizeof *p->grads);
     if (!p->grads)
         return -ENOMEM;
-    p->probs = host_alloc(p, p->n_max * sizeof *p->probs);
+    p->probs = host_alloc(p, (size_t)p->n_max * p->n_tasks * sizeof *p->probs);
     if (!p->probs)
         return -ENOMEM;
     device_buffers_use(p, NULL, NULL);
@@ -239,14 +242,14 @@ void device_buffers_deinit(struct device_buffers *p)
 
         host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
         host_free(p, s->host_drop_keys, bytes_of(p, s, BUFFER_DROP_KEYS));
-        host_free(p, s->loss, sizeof *s->loss);
+        host_free(p, s->loss, p->n_tasks * sizeof *s->loss);
         for (int a = 0; a < BUFFER_N_ARRAYS; a++)
             free_array(p, s, (enum device_buffers_array)a);
     }
     device_row_cache_deinit(&p->rows);
     host_free(p, p->values, p->dense_floats * sizeof *p->values);
     host_free(p, p->grads, p->dense_floats * sizeof *p->grads);
-    host_free(p, p->probs, p->n_max * sizeof *p->probs);
+    host_free(p, p->probs, (size_t)p->n_max * p->n_tasks * sizeof *p->probs);
     *p = (struct device_buffers){ 0 };
 }
 
@@ -284,7 +287,7 @@ static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_
 
     put(p, set, BUFFER_NUMERIC, b->numeric, (size_t)b->n * p->n_numeric * sizeof(float));
     if (pass == DEVICE_BUFFERS_TRAIN)
-        put(p, set, BUFFER_LABEL, b->label, b->n * sizeof(float));
+        put(p, set, BUFFER_LABEL, b->label, (size_t)b->n * p->n_tasks * sizeof(float));
     put(p, set, BUFFER_STARTS, b->starts, ((size_t)b->n * p->n_fields + 1) * sizeof(uint32_t));
     put(p, set, BUFFER_ROW_OF, b->row_of, b->n_keys * sizeof(uint32_t));
     if (pass == DEVICE_BUFFERS_TRAIN)
@@ -437,16 +440,27 @@ void device_buffers_out(struct device_buffers *p, uint32_t set, const struct dlr
     if (p->ops->shares_memory)
         return;
     if (pass == DEVICE_BUFFERS_PREDICT) {
-        fetch(p, set, p->probs, BUFFER_PROBS, step->batch->n * sizeof(float));
+        fetch(p, set, p->probs, BUFFER_PROBS,
+              (size_t)step->batch->n * p->n_tasks * sizeof(float));
         return;
     }
-    fetch(p, set, p->sets[set].loss, BUFFER_LOSS, sizeof(double));
+    fetch(p, set, p->sets[set].loss, BUFFER_LOSS, p->n_tasks * sizeof(double));
     if (step->encoded)
         return;
     fetch(p, set, step->row_grads, BUFFER_ROW_GRADS, n_rows * p->dim * sizeof(float));
     if (p->wide)
         fetch(p, set, step->wide_grads, BUFFER_WIDE_GRADS, n_rows * sizeof(float));
     fetch(p, set, p->host_grads, BUFFER_GRADS, p->dense_floats * sizeof(float));
+}
+
+/* Of all tasks, each with its weight. */
+static double total_loss(const struct device_buffers *p, const double *losses)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < p->n_tasks; i++)
+        sum += (double)p->task_weights[i] * losses[i];
+    return sum;
 }
 
 int device_buffers_wait(struct device_buffers *p, uint32_t set, double *ret_loss)
@@ -458,6 +472,6 @@ int device_buffers_wait(struct device_buffers *p, uint32_t set, double *ret_loss
     status = device_row_cache_finish(&p->rows, set, p->ops->wait(p->c, set));
     status = finish_values(p, s, status);
     s->busy = false;
-    *ret_loss = status ? (double)NAN : *s->loss;
+    *ret_loss = status ? (double)NAN : total_loss(p, s->loss);
     return status;
 }

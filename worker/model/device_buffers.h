@@ -64,7 +64,7 @@ struct device_buffers_set {
     struct bag_transpose_arrays fill;
     struct bag_transpose transpose;
     uint64_t *host_drop_keys; /* owned, of the host; NULL without dropout */
-    double *loss;             /* owned, of the host */
+    double *loss;             /* owned, of the host: of each task */
     uint64_t generation;      /* of the addresses */
     uint64_t values_version;  /* of the dense array in this buffer set */
     bool values_copied;       /* from another buffer set, in the step in flight */
@@ -75,7 +75,8 @@ struct device_buffers_set {
 struct device_buffers {
     const struct device_ops *ops;
     struct compute *c; /* borrowed */
-    uint32_t n_max, n_numeric, n_fields, dim;
+    uint32_t n_max, n_tasks, n_numeric, n_fields, dim;
+    float task_weights[DLRM_TASKS_MAX];
     bool wide;
     uint32_t n_drop_keys; /* hidden layers of the top MLP; 0 without dropout */
     uint64_t seed;        /* dropout */

@@ -121,6 +121,11 @@ int dlrm_failed(const struct dlrm *m, int status, struct err *err)
                    status_text(status), *why ? ": " : "", why);
 }
 
+uint32_t dlrm_n_tasks(const struct dlrm *m)
+{
+    return dlrm_config_n_tasks(&m->config);
+}
+
 uint32_t dlrm_n_tensors(const struct dlrm *m)
 {
     return m->n_tensors;
@@ -248,15 +253,28 @@ static void backward_l2(struct dlrm *m, const struct dlrm_io *io)
                      io->row_grads);
 }
 
+/* Task by task: of the logits [n][n_tasks] each has a column, and a sum. */
+static void make_loss(struct dlrm *m, const struct dlrm_io *io)
+{
+    const uint32_t n_tasks = dlrm_config_n_tasks(&m->config);
+
+    for (uint32_t i = 0; i < n_tasks; i++) {
+        const struct task_loss loss = { io->n, n_tasks,
+                                        dlrm_config_task_weight(&m->config, i) };
+
+        m->ops->loss(m->c, &loss, m->z + i, io->label + i, m->dz + i, io->loss + i);
+    }
+}
+
 static void make(struct dlrm *m, const struct dlrm_io *io, enum device_buffers_pass pass)
 {
     if (pass == DEVICE_BUFFERS_PREDICT) {
         m->head->forward(m, io, MLP_EVAL);
-        m->ops->prob(m->c, io->n, m->z, io->probs);
+        m->ops->prob(m->c, io->n * dlrm_config_n_tasks(&m->config), m->z, io->probs);
         return;
     }
     m->head->forward(m, io, MLP_TRAIN);
-    m->ops->loss(m->c, io->n, m->z, io->label, m->dz, io->loss);
+    make_loss(m, io);
     m->head->backward(m, io);
     backward_l2(m, io);
     for (uint32_t i = 0; i < io->n_encodes; i++)
@@ -274,6 +292,8 @@ static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
     assert(step->batch->n <= m->config.batch_max && !step->wide == !m->config.wide);
     assert(step->batch->n_numeric == m->config.n_numeric &&
            step->batch->n_fields == m->config.n_fields);
+    assert(pass == DEVICE_BUFFERS_PREDICT ||
+           step->batch->n_labels == dlrm_config_n_tasks(&m->config));
     status = encoded ? device_push_encode_reserve(&m->encoder, set, encoded) : 0;
     if (!status)
         status = device_buffers_in(&m->buffers, set, step, pass, &io);

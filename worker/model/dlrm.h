@@ -47,6 +47,9 @@ const char *dlrm_device(const struct dlrm *m);
  * `status`. */
 int dlrm_failed(const struct dlrm *m, int status, struct err *err);
 
+/* Logits, and so probabilities, of a sample. */
+uint32_t dlrm_n_tasks(const struct dlrm *m);
+
 uint32_t dlrm_n_tensors(const struct dlrm *m);
 struct dlrm_tensor *dlrm_tensor(struct dlrm *m, uint32_t i);
 
@@ -101,8 +104,8 @@ int dlrm_residual_get(struct dlrm *m, uint32_t gradient, const uint32_t *at, uin
 
 /*
  * One training step: gradients of the mean loss in every tensor's grads, in step->row_grads and
- * step->wide_grads. *ret_loss: the mean loss over the batch (without L2), in double, sums in blocks
- * (device.h); it may be no number. At most config.batch_max samples. -ENOMEM, or the device's errors.
+ * step->wide_grads. *ret_loss: the mean loss over the batch (without L2; of several tasks the sum with their
+ * weights), in double, sums in blocks (device.h); it may be no number. At most config.batch_max samples. -ENOMEM, or the device's errors.
  *
  * In two halves, up to dlrm_n_buffer_sets() steps may be in flight, each in a buffer set of its own, so that the
  * copies of one run beside the ops of another: their ops run in the order of the begins, and the
@@ -115,7 +118,7 @@ int dlrm_step_begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step) 
 int dlrm_step_end(struct dlrm *m, uint32_t set, double *ret_loss) MUST_CHECK;
 
 /* Probabilities of the batch's samples, as evaluation has them: running statistics, no dropout. No step
- * is in flight. They stay until the next prediction. */
+ * is in flight. They stay until the next prediction. [n][n_tasks] */
 int dlrm_predict(struct dlrm *m, const struct dlrm_step *step) MUST_CHECK;
 const float *dlrm_probs(const struct dlrm *m);
 

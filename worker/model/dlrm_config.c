@@ -33,6 +33,16 @@ static bool has(const struct dlrm_config *config, enum model_part part)
     return (dlrm_config_parts(config->kind) & part) != 0;
 }
 
+uint32_t dlrm_config_n_tasks(const struct dlrm_config *config)
+{
+    return config->n_tasks ? config->n_tasks : 1;
+}
+
+float dlrm_config_task_weight(const struct dlrm_config *config, uint32_t task)
+{
+    return config->n_tasks > 1 ? config->task_weights[task] : 1;
+}
+
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config)
 {
     return config->n_fields + (config->n_numeric && has(config, MODEL_BOTTOM) ? 1 : 0);
@@ -140,6 +150,28 @@ static int check_cross(const struct dlrm_config *config, struct err *err)
         (unsigned long long)width, (unsigned long long)rank, INT32_MAX);
 }
 
+/* Several labels share all but the top MLP's last layer. */
+static int check_tasks(const struct dlrm_config *config, struct err *err)
+{
+    int status = check_range("the number of labels", config->n_tasks, 0, DLRM_TASKS_MAX, err);
+
+    if (status || config->n_tasks <= 1)
+        return status;
+    if (!has(config, MODEL_TOP) || has(config, MODEL_LINEAR) || config->wide)
+        return err_set(
+            err, PS_ESETTING,
+            "model: several labels need logits that a top MLP alone makes: dlrm or dcnv2, "
+            "without wide");
+    for (uint32_t i = 0; i < config->n_tasks && !status; i++)
+        if (!(config->task_weights[i] > 0))
+            status = err_set(err, PS_ESETTING,
+                             "model: the loss weight of label %u is %g, expected above 0",
+                             i + 1, (double)config->task_weights[i]);
+        else
+            status = check_rate("a loss weight", config->task_weights[i], INFINITY, err);
+    return status;
+}
+
 int dlrm_config_check(const struct dlrm_config *config, struct err *err)
 {
     int status = check_range("batch", config->batch_max, 1, DLRM_BATCH_MAX, err);
@@ -168,10 +200,12 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
     if (!status && config->n_numeric && has(config, MODEL_BOTTOM))
         status = check_layers("bottom", config->bottom, config->n_bottom, config->n_numeric,
                               config->dim, err);
+    if (!status)
+        status = check_tasks(config, err);
     if (!status && has(config, MODEL_CROSS))
         status = check_cross(config, err);
     if (!status && has(config, MODEL_TOP))
-        status = check_layers("top", config->top, config->n_top, dlrm_config_r_width(config), 1,
-                              err);
+        status = check_layers("top", config->top, config->n_top, dlrm_config_r_width(config),
+                              dlrm_config_n_tasks(config), err);
     return status;
 }

@@ -9,6 +9,7 @@
 
 #define DLRM_LAYERS_MAX 8u /* hidden layers of one MLP */
 #define DLRM_CROSS_MAX 8u  /* layers of a cross network */
+#define DLRM_TASKS_MAX 8u  /* labels of a sample */
 #define DLRM_BATCH_MAX (1u << 20)
 #define DLRM_THREADS_MAX 64u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
@@ -45,6 +46,9 @@ struct dlrm_config {
     /* Hidden widths; the last layer, to dim and to 1, is added by itself. */
     uint32_t n_bottom, bottom[DLRM_LAYERS_MAX];
     uint32_t n_top, top[DLRM_LAYERS_MAX];
+    /* Labels of a sample, each a logit of the top MLP: 0 is 1. Of several each has a weight in the loss. */
+    uint32_t n_tasks;
+    float task_weights[DLRM_TASKS_MAX];
     uint32_t n_cross;    /* layers of the cross network */
     uint32_t cross_rank; /* of its matrices; 0: full */
     bool concat;         /* interaction: concat instead of dot */
@@ -68,6 +72,10 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err) MUST_CH
 /* Parts, as bits of enum model_part; and the kind's name. */
 uint32_t dlrm_config_parts(enum model_kind kind);
 const char *dlrm_config_kind_name(enum model_kind kind);
+
+/* Logits of a sample; a task's weight, which is 1 if there is only one. */
+uint32_t dlrm_config_n_tasks(const struct dlrm_config *config);
+float dlrm_config_task_weight(const struct dlrm_config *config, uint32_t task);
 
 /* Vectors of T; floats of a sample in the top MLP's input, which is R in a DLRM. */
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config);

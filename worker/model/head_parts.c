@@ -13,7 +13,7 @@ void head_parts_plan_top(struct dlrm *m, uint32_t ldx)
     mlp_init(&m->top,
              &(struct mlp_plan){ .name = "top",
                                  .in = m->r_width,
-                                 .out = 1,
+                                 .out = dlrm_config_n_tasks(cfg),
                                  .n_hidden = cfg->n_top,
                                  .hidden = cfg->top,
                                  .last = DEVICE_LINEAR,

@@ -155,18 +155,38 @@ static int put_stamp(char *dst, size_t n_bytes, const struct served_model_stamp 
 }
 
 /* A number has the digits that predict writes; one that is not finite has no text in JSON. */
+static char *put_score(char *at, double score)
+{
+    return at + (isfinite(score) ? sprintf(at, "%.9g", score) : sprintf(at, "null"));
+}
+
+/* Of several labels a row has an array. */
+static char *put_row(char *at, const float *scores, uint32_t n_tasks)
+{
+    if (n_tasks == 1)
+        return put_score(at, (double)*scores);
+    for (uint32_t i = 0; i < n_tasks; i++) {
+        *at++ = i ? ',' : '[';
+        at = put_score(at, (double)scores[i]);
+    }
+    *at++ = ']';
+    return at;
+}
+
 static void render_scores(struct http_call *c)
 {
-    const size_t n_max = c->call.n_rows * (size_t)SCORE_BYTES + 128;
+    const uint32_t n_tasks = c->call.n_tasks;
+    const size_t n_max = c->call.n_rows * (size_t)(n_tasks + 1) * SCORE_BYTES + 128;
     char *text = memory_try_alloc(n_max), *at = text;
 
     if (!text)
         return;
     at += sprintf(at, "{\"scores\":[");
-    for (uint32_t i = 0; i < c->call.n_rows; i++)
-        at += isfinite(c->call.scores[i])
-                  ? sprintf(at, "%s%.9g", i ? "," : "", (double)c->call.scores[i])
-                  : sprintf(at, "%snull", i ? "," : "");
+    for (size_t i = 0; i < c->call.n_rows; i++) {
+        if (i)
+            *at++ = ',';
+        at = put_row(at, c->call.scores + i * n_tasks, n_tasks);
+    }
     at += sprintf(at, "],");
     at += put_stamp(at, 96, &c->call.stamp);
     at += sprintf(at, "}\n");

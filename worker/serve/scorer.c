@@ -30,7 +30,7 @@ struct scorer {
     struct served_model *model;     /* borrowed */
     struct score_columns *columns;  /* owned */
     struct scoring_thread *threads; /* owned */
-    uint32_t n_threads;
+    uint32_t n_threads, n_tasks;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct score_call *first, **last; /* those that wait */
@@ -106,7 +106,9 @@ static int open_call(struct scorer *s, struct score_call *call)
     if (call->status)
         return call->status;
     call->n_rows = call->request.n_rows;
-    call->scores = memory_try_alloc((call->n_rows + (size_t)1) * sizeof *call->scores);
+    call->n_tasks = s->n_tasks;
+    call->scores =
+        memory_try_alloc((call->n_rows + (size_t)1) * s->n_tasks * sizeof *call->scores);
     if (!call->scores)
         call->status = err_set(&call->err, -ENOMEM, "no memory for %u scores", call->n_rows);
     return call->status;
@@ -180,13 +182,16 @@ static void add_stamp(struct score_call *call, const struct served_model_stamp *
 static void hand_out(struct scoring_thread *t, const float *probs,
                      const struct served_model_stamp *stamp)
 {
+    const uint32_t n_tasks = t->scorer->n_tasks;
+
     for (uint32_t i = 0; i < t->n_shares; i++) {
         const struct share *share = &t->shares[i];
         struct score_call *call = share->call;
 
         if (share->n)
-            memcpy(call->scores + call->n_scored, probs + share->first,
-                   share->n * sizeof *probs);
+            memcpy(call->scores + (size_t)call->n_scored * n_tasks,
+                   probs + (size_t)share->first * n_tasks,
+                   (size_t)share->n * n_tasks * sizeof *probs);
         add_stamp(call, stamp);
         call->n_scored += share->n;
     }
@@ -280,6 +285,7 @@ int scorer_start(struct served_model *m, uint32_t n_threads, uint32_t batch_max,
 
     s->model = m;
     s->n_threads = n_threads;
+    s->n_tasks = served_model_n_tasks(m);
     s->threads = memory_alloc(n_threads * sizeof *s->threads);
     s->last = &s->first;
     pthread_mutex_init(&s->lock, NULL);

@@ -25,8 +25,8 @@ struct score_call {
     /* For on_done(): PS_EDATA, a fault of the request; another: it could not be scored. With a sentence. */
     int status;
     struct err err;
-    uint32_t n_rows;
-    float *scores;                   /* owned by the caller from on_done() on */
+    uint32_t n_rows, n_tasks;
+    float *scores; /* [n_rows][n_tasks], owned by the caller from on_done() on */
     struct served_model_stamp stamp; /* of the oldest pass */
 
     /* The scorer's. */

@@ -428,6 +428,11 @@ int served_model_describe(const struct served_model *m, char **ret, struct err *
     return model_record_describe(m->settings, m->setup.schema, ret, err);
 }
 
+uint32_t served_model_n_tasks(const struct served_model *m)
+{
+    return dlrm_n_tasks(m->follower->setup.model);
+}
+
 const char *served_model_device(const struct served_model *m)
 {
     return dlrm_device(m->follower->setup.model);

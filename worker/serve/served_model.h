@@ -40,6 +40,9 @@ int served_model_open(const struct settings *s, const struct stop_signal *stop,
 /* Its readers are gone. NULL is fine. */
 void served_model_close(struct served_model *m);
 
+/* Scores of a row. */
+uint32_t served_model_n_tasks(const struct served_model *m);
+
 const struct schema *served_model_schema(const struct served_model *m);
 /* A JSON text, as the job's record has it (deploy/docs/serving.md); to be freed. */
 int served_model_describe(const struct served_model *m, char **ret, struct err *err) MUST_CHECK;

@@ -375,7 +375,7 @@ static void bias_gradients_are_sums_over_samples(void **state)
 /* ---- loss */
 
 struct loss_job {
-    uint32_t n;
+    struct task_loss l;
     const float *z, *y;
     float *p, *dz;
     double *loss;
@@ -385,9 +385,9 @@ struct loss_job {
 static cudaError_t run_loss(void *arg)
 {
     struct loss_job *j = arg;
-    const cudaError_t error = kernels_prob(NULL, j->n, j->z, j->p);
+    const cudaError_t error = kernels_prob(NULL, j->l.n, j->z, j->p);
 
-    return error ? error : kernels_loss(NULL, j->n, j->z, j->y, j->dz, j->loss, j->scratch);
+    return error ? error : kernels_loss(NULL, &j->l, j->z, j->y, j->dz, j->loss, j->scratch);
 }
 
 static void probabilities_and_loss_are_the_cpus(void **state)
@@ -400,7 +400,7 @@ static void probabilities_and_loss_are_the_cpus(void **state)
         float *z = lab_floats(lab, n, 0), *y = lab_floats(lab, n, 0),
               *want = lab_blank(lab, n * sizeof *want, 0);
         double loss = -1;
-        struct loss_job j = { n,
+        struct loss_job j = { { n, 1, 1 },
                               z,
                               y,
                               lab_blank(lab, n * sizeof(float), 0),
@@ -420,11 +420,37 @@ static void probabilities_and_loss_are_the_cpus(void **state)
         device_cpu.prob(lab->cpu, n, z, want);
         near_cpu(j.p, want, n, 0); /* exp() is the device's */
         assert_int_equal(device_cpu.reserve(lab->cpu, n, 1, 1), 0);
-        device_cpu.loss(lab->cpu, n, z, y, want, &loss);
+        device_cpu.loss(lab->cpu, &j.l, z, y, want, &loss);
         near_cpu(j.dz, want, n, 1.0 / n);
         assert_true(fabs(*j.loss - loss) <= 1e-13 * fabs(loss));
         lab_sweep(lab);
     }
+}
+
+/* The middle one of three columns, with a weight: the others stay. */
+static void a_task_among_others_has_its_own_loss(void **state)
+{
+    enum { N = 300, LD = 3 };
+    struct lab *lab = *state;
+    float *z = lab_floats(lab, N * LD, 0), *y = lab_floats(lab, N * LD, 0);
+    float *start = lab_floats(lab, N * LD, 0), *want = lab_floats(lab, N * LD, 0),
+          *dz = lab_floats(lab, N * LD, 0);
+    double *loss = lab_blank(lab, sizeof *loss, 0), own;
+    const struct task_loss l = { N, LD, 0.25f };
+
+    for (uint32_t i = 0; i < N * LD; i++)
+        y[i] = y[i] > 0;
+    memcpy(want, start, N * LD * sizeof *want);
+    memcpy(dz, start, N * LD * sizeof *dz);
+    assert_int_equal(device_cpu.reserve(lab->cpu, N, 1, 1), 0);
+    device_cpu.loss(lab->cpu, &l, z + 1, y + 1, want + 1, &own);
+    lab_ran(kernels_loss(NULL, &l, z + 1, y + 1, dz + 1, loss,
+                         lab_blank(lab, kernels_sums_bytes(N, 1), 0)));
+    near_cpu(dz, want, N * LD, 1.0 / N);
+    for (uint32_t i = 0; i < N * LD; i++)
+        assert_true(i % LD == 1 || (want[i] == start[i] && dz[i] == start[i]));
+    assert_true(fabs(*loss - own) <= 1e-13 * fabs(own));
+    lab_sweep(lab);
 }
 
 int main(void)
@@ -438,6 +464,7 @@ int main(void)
         cmocka_unit_test(of_a_layer_of_one_output_either_gradient_may_be_left_out),
         cmocka_unit_test(bias_gradients_are_sums_over_samples),
         cmocka_unit_test(probabilities_and_loss_are_the_cpus),
+        cmocka_unit_test(a_task_among_others_has_its_own_loss),
     };
 
     return cmocka_run_group_tests(tests, lab_open, lab_close);

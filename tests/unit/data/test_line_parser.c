@@ -1,5 +1,6 @@
 /* What a line becomes. What is refused: test_row_refusals.c. */
 #include "tests/unit/data/bench.h"
+#include "worker/data/parsed_row.h"
 
 #include <math.h>
 
@@ -244,6 +245,45 @@ static void unlabelled_lines_lack_the_label_column_alone(void **state)
     bench_free(&b);
 }
 
+/* Through a record as well, which a cache holds. */
+static void several_labels_come_in_the_order_of_their_columns(void **state)
+{
+    struct schema_text text = bench_small;
+    char line[] = "3,0,4,1,x,y,1", bare[] = "3,4,x,y", bad[] = "3,0,4,1,x,y,2";
+    struct bytes record = { 0 };
+    struct batch b, copy;
+    struct err why = { 0 };
+    struct schema *s;
+
+    (void)state;
+    text.columns = "a,buy,b,y,c,d,click";
+    text.label = "y,buy,click";
+    s = fixture_schema(&text, NULL);
+    assert_int_equal(schema_n_labels(s), 3);
+    assert_int_equal(batch_init_labels(&b, NULL, 2, 3, 2, 2), 0);
+    assert_int_equal(batch_init_labels(&copy, NULL, 1, 3, 2, 2), 0);
+    assert_int_equal(line_parser_simd_parse(schema_plan(s), line, strlen(line), &b, &why), 0);
+    assert_int_equal(parsed_row_put_row(&record, &b, 0), 0);
+    assert_true(parsed_row_is_sound(bytes_front(&record), bytes_len(&record), 2 + 2, 2));
+    assert_false(parsed_row_is_sound(bytes_front(&record), bytes_len(&record), 2, 2));
+    assert_int_equal(parsed_row_add((const void *)bytes_front(&record), &copy), 0);
+    assert_memory_equal(copy.label, ((float[]){ 0, 1, 1 }), 3 * sizeof(float));
+    assert_memory_equal(copy.numeric, b.numeric, 2 * sizeof(float));
+    assert_memory_equal(copy.keys, b.keys, 2 * sizeof(uint64_t));
+    assert_int_equal(
+        line_parser_simd_parse(schema_plan_unlabelled(s), bare, strlen(bare), &b, &why), 0);
+    assert_memory_equal(b.label, ((float[]){ 0, 1, 1, 0, 0, 0 }), 6 * sizeof(float));
+    assert_memory_equal(b.keys, b.keys + 2, 2 * sizeof(uint64_t));
+    batch_clear(&b);
+    assert_int_equal(line_parser_simd_parse(schema_plan(s), bad, strlen(bad), &b, &why),
+                     PS_EDATA);
+    fixture_assert_says(&why, "click");
+    bytes_deinit(&record);
+    batch_deinit(&b);
+    batch_deinit(&copy);
+    schema_free(s);
+}
+
 /* Finds the spans one byte at a time. */
 static uint32_t split_reference(const char *delimiter, const char *line, size_t len,
                                 size_t *begins, size_t *ends)
@@ -417,6 +457,7 @@ int main(void)
         cmocka_unit_test(standardised_columns_have_their_mean_at_zero),
         cmocka_unit_test(quoted_fields_may_hold_the_delimiter),
         cmocka_unit_test(unlabelled_lines_lack_the_label_column_alone),
+        cmocka_unit_test(several_labels_come_in_the_order_of_their_columns),
         cmocka_unit_test(splitting_agrees_with_a_scan_of_the_bytes),
     };
 

@@ -201,7 +201,7 @@ static void a_column_without_a_name_is_called_by_its_position(void **state)
     (void)state;
     assert_true(schema_plan(s)->fields[0].seed == schema_seed("2"));
     assert_true(schema_plan_unlabelled(s)->fields[1].seed == schema_seed("3"));
-    schema_label_id(s, label);
+    schema_label_id(s, 0, label);
     assert_string_equal(label, "0");
     schema_free(s);
 }
@@ -271,9 +271,9 @@ static const struct bad_schema {
     { { .delimiter = ",", .label = "click", .categorical = "*" },
       "1,x",
       "label: 'click' is a name, but the columns have none" },
-    { { .delimiter = ",", .columns = "y,a,b", .label = "0,1", .categorical = "*" },
+    { { .delimiter = ",", .columns = "a,b,c,d,e,f,g,h,i,j", .label = "0-8", .categorical = "*" },
       NULL,
-      "label: '0,1': one column expected" },
+      "label: '0-8': one column expected, or up to 8" },
     { { .delimiter = ",", .columns = "y,a,b", .label = "*" }, NULL, "one column expected" },
     { { .delimiter = ",",
         .columns = "y,a,b",

@@ -95,11 +95,12 @@ static const float *read_pre(struct dlrm *m, const struct mlp_layer *l, uint32_t
 static const float *read_prob(struct dlrm *m, uint32_t *ret_n)
 {
     struct reading a;
-    float *to = start(m, &a, m->n);
+    const uint32_t n = m->n * dlrm_n_tasks(m);
+    float *to = start(m, &a, n);
 
     if (to)
-        m->ops->prob(m->c, m->n, m->z, to);
-    *ret_n = m->n;
+        m->ops->prob(m->c, n, m->z, to);
+    *ret_n = n;
     return finish(m, &a);
 }
 
@@ -181,7 +182,7 @@ const float *debug_read(struct dlrm *m, const char *name, uint32_t *ret_n)
     unsigned layer;
 
     if (!strcmp(what, "logit"))
-        return columns(m, grad ? m->dz : m->z, 1, 1, ret_n);
+        return columns(m, grad ? m->dz : m->z, dlrm_n_tasks(m), dlrm_n_tasks(m), ret_n);
     if (!strcmp(name, "prob"))
         return read_prob(m, ret_n);
     if (sscanf(what, "%3[a-z]_%u_%3s", stage, &layer, what_of) == 3 && layer < MLP_LAYERS_MAX &&

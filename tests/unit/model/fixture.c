@@ -9,10 +9,12 @@ void fixture_fill(struct fixture_rng *rng, float *x, size_t n, float scale)
 void fixture_batch_init(struct batch *b, uint32_t n_max, uint32_t n_numeric, uint32_t n_fields,
                         uint32_t n_keys)
 {
-    *b = (struct batch){
-        .n_max = n_max, .n_numeric = n_numeric, .n_fields = n_fields, .keys_cap = n_keys
-    };
-    b->label = memory_alloc(n_max * sizeof(float) + 1);
+    *b = (struct batch){ .n_max = n_max,
+                         .n_labels = 1,
+                         .n_numeric = n_numeric,
+                         .n_fields = n_fields,
+                         .keys_cap = n_keys };
+    b->label = memory_alloc(n_max * DLRM_TASKS_MAX * sizeof(float) + 1);
     b->numeric = memory_alloc((size_t)n_max * n_numeric * sizeof(float) + 1);
     b->starts = memory_alloc(((size_t)n_max * n_fields + 1) * sizeof(uint32_t));
     b->keys = memory_alloc(n_keys * sizeof(uint64_t) + 1);
@@ -81,7 +83,7 @@ void fixture_batch_fill(struct batch *b, uint32_t n, struct fixture_rng *rng)
 
     b->n = n;
     fixture_fill(rng, b->numeric, (size_t)n * b->n_numeric, 2);
-    for (uint32_t s = 0; s < n; s++)
+    for (uint32_t s = 0; s < n * b->n_labels; s++)
         b->label[s] = (float)fixture_below(rng, 2);
     for (uint32_t bag = 0; bag < n * b->n_fields; bag++) {
         for (uint32_t k = fixture_below(rng, 4); k > 0; k--)
@@ -147,6 +149,7 @@ void fixture_init_on(struct fixture *f, const struct device_ops *ops,
     }
     fixture_batch_init(&f->batch, config->batch_max, config->n_numeric, config->n_fields,
                        3 * config->batch_max * config->n_fields);
+    f->batch.n_labels = dlrm_config_n_tasks(config);
     fixture_batch_fill(&f->batch, n, rng);
     n_rows = f->batch.n_unique;
     f->rows = memory_alloc(n_rows * config->dim * sizeof(float) + 1);

@@ -41,6 +41,11 @@ static const struct refusal refusals[] = {
     { { .batch_max = 16, .n_fields = 65536, .dim = 8, .kind = MODEL_DCNV2, .n_cross = 1 },
       "a cross layer has 524288 x 524288 weights, expected at most 2147483647; choose a "
       "smaller" },
+    { { PLAIN, .n_tasks = 9 }, "the number of labels is 9, expected 0 to 8" },
+    { { PLAIN, .n_tasks = 2, .task_weights = { 1, 1 }, .wide = true }, "several labels need" },
+    { { PLAIN, .n_tasks = 2, .task_weights = { 1, 1 }, .kind = MODEL_DEEPFM, .wide = true },
+      "several labels need logits that a top MLP alone makes: dlrm or dcnv2" },
+    { { PLAIN, .n_tasks = 2, .task_weights = { 1 } }, "the loss weight of label 2 is 0" },
     { { PLAIN, .dropout = 1 }, "dropout is 1, expected a number from 0 to below 1" },
     { { PLAIN, .dropout = -0.5f }, "dropout is -0.5" },
     { { PLAIN, .dropout = NAN }, "dropout is nan" },

@@ -38,7 +38,8 @@ static void reference_init(struct reference *t, struct fixture *f, bool training
     }
     t->rows = reference_copy(f->rows, n_rows * f->config.dim, 0);
     t->wide = f->wide ? reference_copy(f->wide, n_rows, 0) : NULL;
-    t->logits = memory_alloc(f->batch.n * sizeof *t->logits + 1);
+    t->logits =
+        memory_alloc(f->batch.n * dlrm_config_n_tasks(&f->config) * sizeof *t->logits + 1);
 }
 
 static void reference_deinit(struct reference *t)
@@ -259,9 +260,11 @@ static double *reference_head(const struct reference *t)
     const uint32_t parts = dlrm_config_parts(cfg->kind),
                    width = (uint32_t)dlrm_config_r_width(cfg);
     const bool has_pairs = cfg->kind == MODEL_FM || cfg->kind == MODEL_DEEPFM;
-    const struct reference_mlp top = { width,    cfg->n_top, 1,
+    const uint32_t n_tasks = dlrm_config_n_tasks(cfg);
+    const struct reference_mlp top = { width,    cfg->n_top, n_tasks,
                                        cfg->top, false,      (double)cfg->dropout };
-    double *z = memory_alloc(t->f->batch.n * sizeof *z + 1), *T = reference_concat(t, width);
+    double *z = memory_alloc(t->f->batch.n * n_tasks * sizeof *z + 1),
+           *T = reference_concat(t, width);
     uint32_t tensor = 0;
 
     if (parts & MODEL_LINEAR)
@@ -273,7 +276,7 @@ static double *reference_head(const struct reference *t)
     if (parts & MODEL_TOP) {
         double *deep = T = reference_mlp(t, &top, T, &tensor);
 
-        for (uint32_t s = 0; s < t->f->batch.n; s++)
+        for (uint32_t s = 0; s < t->f->batch.n * n_tasks; s++)
             z[s] += deep[s];
     }
     free(T);
@@ -284,7 +287,7 @@ static double *reference_dlrm(const struct reference *t)
 {
     const struct dlrm_config *cfg = &t->f->config;
     const uint32_t r_width = (uint32_t)dlrm_config_r_width(cfg);
-    const struct reference_mlp top = { r_width,  cfg->n_top, 1,
+    const struct reference_mlp top = { r_width,  cfg->n_top, dlrm_config_n_tasks(cfg),
                                        cfg->top, false,      (double)cfg->dropout };
     uint32_t tensor = 0;
     double *T = reference_vectors(t, &tensor);
@@ -316,12 +319,16 @@ static double reference_loss(struct reference *t)
     const double *weights = cfg->kind == MODEL_LR ? t->rows : t->wide;
     double *z = cfg->kind == MODEL_DLRM ? reference_dlrm(t) : reference_head(t), loss = 0;
 
-    for (uint32_t s = 0; s < b->n; s++) {
+    for (uint32_t i = 0; i < b->n * b->n_labels; i++) {
+        const uint32_t s = i / b->n_labels;
+        const double weight = (double)dlrm_config_task_weight(cfg, i % b->n_labels);
+
         for (uint32_t j = b->starts[s * cfg->n_fields];
              weights && j < b->starts[(s + 1) * cfg->n_fields]; j++)
-            z[s] += weights[b->row_of[j]];
-        t->logits[s] = z[s];
-        loss += (fmax(z[s], 0) - z[s] * (double)b->label[s] + log1p(exp(-fabs(z[s])))) / b->n;
+            z[i] += weights[b->row_of[j]];
+        t->logits[i] = z[i];
+        loss += weight *
+                (fmax(z[i], 0) - z[i] * (double)b->label[i] + log1p(exp(-fabs(z[i])))) / b->n;
     }
     free(z);
     return loss + reference_l2(t);
@@ -364,7 +371,7 @@ static void check_logits(struct fixture *f, struct reference *t)
 {
     const float *logits = fixture_read(f, "logit");
 
-    for (uint32_t s = 0; s < f->batch.n; s++)
+    for (uint32_t s = 0; s < f->batch.n * f->batch.n_labels; s++)
         if (!(fabs((double)logits[s] - t->logits[s]) < 1e-5 * (1 + fabs(t->logits[s]))))
             fail_msg("logit %u is %.9g, the reference's %.9g", s, (double)logits[s],
                      t->logits[s]);
@@ -549,6 +556,25 @@ static void so_do_cross_layers_of_any_number_and_rank(void **state)
     check_model(&config, 9, 250);
 }
 
+static void so_do_several_labels_each_with_its_weight(void **state)
+{
+    static const enum model_kind kinds[] = { MODEL_DLRM, MODEL_DCNV2 };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        struct dlrm_config config = plain;
+
+        fixture_turn_into(&config, kinds[i]);
+        for (config.n_tasks = 2; config.n_tasks <= 3; config.n_tasks++) {
+            memcpy(config.task_weights, (float[]){ 1, 0.3f, 2.5f }, 3 * sizeof(float));
+            check_model(&config, 9, 300 + 10 * i + config.n_tasks);
+            config.n_top = 0;
+            check_model(&config, 1, 320 + 10 * i + config.n_tasks);
+            config.n_top = 2;
+        }
+    }
+}
+
 /* Batch normalisation is left to its own tests: with few samples it divides by next to
  * nothing. */
 static void and_any_mixture_of_switches(void **state)
@@ -587,6 +613,7 @@ int main(void)
         cmocka_unit_test(so_does_a_batch_of_one),
         cmocka_unit_test(so_does_each_kind_of_model),
         cmocka_unit_test(so_do_cross_layers_of_any_number_and_rank),
+        cmocka_unit_test(so_do_several_labels_each_with_its_weight),
         cmocka_unit_test(and_any_mixture_of_switches),
     };
 

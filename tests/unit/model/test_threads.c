@@ -96,6 +96,9 @@ static void the_number_of_threads_changes_no_bit(void **state)
     config.n_cross = 2;
     check_threads(&config);
     config.cross_rank = 7;
+    config.wide = false;
+    config.n_tasks = 2;
+    config.task_weights[0] = 1, config.task_weights[1] = 0.5f;
     check_threads(&config);
 }
 

@@ -10,6 +10,8 @@
 #include "worker/model/dlrm_config.h"
 #include "worker/model_shape.h"
 
+static const struct model_shape_columns columns = { 1, 3, 5 };
+
 static struct settings load(int n, const char *const *flags)
 {
     struct settings s = { 0 };
@@ -52,7 +54,7 @@ static void a_shape_is_taken_as_it_was_written(void **state)
         struct settings wrote = of_kind(kind), took = load(0, NULL);
         cJSON *root = cJSON_CreateObject();
 
-        model_shape_describe(root, &wrote, 3, 5);
+        model_shape_describe(root, &wrote, &columns);
         assert_int_equal(model_shape_adopt(&took, &fallback, root, &err), 0);
         assert_int_equal(took.model, kind);
         assert_int_equal(settings_dim(&took), settings_dim(&wrote));
@@ -74,13 +76,13 @@ static void another_shape_or_an_unknown_kind_is_refused(void **state)
     struct err err = { 0 };
 
     (void)state;
-    model_shape_describe(root, &top, 3, 5);
+    model_shape_describe(root, &top, &columns);
     assert_int_equal(model_shape_adopt(&fm, &fallback, root, &err), PS_ESPEC);
     assert_non_null(strstr(err.text, "--model"));
     strcpy(top.top, "9");
     assert_int_equal(model_shape_adopt(&top, &fallback, root, &err), PS_ESPEC);
     assert_non_null(strstr(err.text, "--top"));
-    model_shape_describe(of_cross, &cross, 3, 5);
+    model_shape_describe(of_cross, &cross, &columns);
     cross.cross_layers = 4;
     assert_int_equal(model_shape_adopt(&cross, &fallback, of_cross, &err), PS_ESPEC);
     assert_non_null(strstr(err.text, "--cross-layers"));
