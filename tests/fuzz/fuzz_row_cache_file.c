@@ -19,7 +19,7 @@ static struct row_cache_file_key key_of(const struct crash_files *disk)
     return (struct row_cache_file_key){ .path = FOLDER "/log.0.rows",
                                         .files = &disk->ops,
                                         .fingerprint = 7,
-                                        .n_numeric = N_NUMERIC,
+                                        .n_floats = N_NUMERIC,
                                         .n_fields = N_FIELDS };
 }
 
