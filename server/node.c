@@ -434,6 +434,7 @@ static void on_promoted(void *node)
     struct err err = { 0 };
 
     enter_main();
+    group_view_show_map(n->groups, true);
     n->state = NODE_STARTING;
     if (standby_server_begin_promoted(n->standbys, &err))
         fail(n, &err);
@@ -447,8 +448,17 @@ static void on_rises(void *node)
     group_view_clear_primary(n->groups);
 }
 
+static void on_welcomed(void *node)
+{
+    struct node *n = node;
+
+    enter_main();
+    group_view_show_map(n->groups, true);
+}
+
 static const struct standby_events standby_events = { .rebuild = restore,
                                                       .restart = on_restart,
+                                                      .welcomed = on_welcomed,
                                                       .rises = on_rises,
                                                       .promoted = on_promoted,
                                                       .failed = fail };
@@ -748,8 +758,8 @@ int node_run(struct settings *settings, struct settings_reload *reload)
         status = standby_role_read(&file_os, settings, n->primary, &err);
     if (!status)
         status = cluster_map_of_file(settings, &file_os, &n->map, &n->has_cluster_file, &err);
-    if (!status && n->primary[0] && !n->has_cluster_file && !settings->cluster.n)
-        group_view_hide_map(n->groups);
+    if (!status && settings->standby[0] && !n->has_cluster_file && !settings->cluster.n)
+        group_view_show_map(n->groups, !n->primary[0]);
     if (!status)
         status = make(n, &err);
     if (status) {
