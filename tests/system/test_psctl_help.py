@@ -47,7 +47,7 @@ def test_help_without_a_command_lists_all():
     assert text == psctl("-h").stdout == psctl("--help").stdout
     lines = text.splitlines()
     assert len(lines) < 48 and max(map(len, lines)) <= 80  # to be scanned
-    assert len(re.findall(r"^[A-Z][a-z ]+:$", text, re.M)) == 4 and all(re.match(r"  \S.{26}\S", line) for line in lines if line[:1] == " ")
+    assert len(re.findall(r"^[A-Z][a-z ]+:$", text, re.M)) == 4 and all(re.match(r"  \S.{27}\S", line) for line in lines if line[:1] == " ")
     every = psctl("help", "all").stdout
     assert re.findall(r"^([a-z]+)(?: [A-Z\[][^:\n]*| bash\|zsh)?: ",
                       every[every.index("\nstatus: "):every.index("PATH is a data directory")], re.M) == commands()
