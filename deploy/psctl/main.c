@@ -148,7 +148,10 @@ static const struct settings_table table = {
              "of all nodes with commas: n0,n1 (verify and checkpoints then answer for each; with --json a line each). "
              "Nothing is written there but by prune --yes, also while psd runs.\n"
              "Tables fold to the width of the terminal, or to COLUMNS; without either they have all columns. Colours "
-             "are for terminals; NO_COLOR switches them off.",
+             "are for terminals; NO_COLOR switches them off.\n"
+             "Settings of the sections server and output may stand in ~/.config/psd/psctl.conf, or in the file that "
+             "PSCTL_CONFIG names: server = 10.0.0.1:7070. What stands on the command line wins, and --config FILE is "
+             "read in its place. psctl config says what is from a file.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),
 };
@@ -437,6 +440,109 @@ static int refuse_command(const char *name)
     return misused("unknown command \"%.100s\"; psctl help lists what there is", name);
 }
 
+/* --- the user's own file --- */
+
+/* $PSCTL_CONFIG, which may be empty: none. Else psd/psctl.conf where the user keeps settings, if it is there. False:
+ * there is none. */
+static bool find_own_file(char ret[static SETTINGS_TEXT_MAX])
+{
+    const char *named = getenv("PSCTL_CONFIG"), *base = getenv("XDG_CONFIG_HOME"),
+               *home = getenv("HOME");
+    int n;
+
+    if (named)
+        return snprintf(ret, SETTINGS_TEXT_MAX, "%s", named) < (int)SETTINGS_TEXT_MAX && ret[0];
+    if (base && base[0] == '/')
+        n = snprintf(ret, SETTINGS_TEXT_MAX, "%s/psd/psctl.conf", base);
+    else
+        n = snprintf(ret, SETTINGS_TEXT_MAX, "%s/.config/psd/psctl.conf", home ? home : "");
+    return n < (int)SETTINGS_TEXT_MAX && access(ret, F_OK) == 0;
+}
+
+static bool has_flag(const struct line *line, const char *flag)
+{
+    const size_t n = strlen(flag);
+
+    for (int i = 1; i < line->argc; i++)
+        if (strncmp(line->argv[i], flag, n) == 0 &&
+            (!line->argv[i][n] || line->argv[i][n] == '='))
+            return true;
+    return false;
+}
+
+/* A file that counts for every command says where the cluster is and who asks, and nothing of what is asked. */
+static int check_own_file(const struct setting_origin *origins)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (origins[i].source == SETTING_FROM_FILE && strcmp(rows[i].section, "server") != 0 &&
+            strcmp(rows[i].section, "output") != 0)
+            return misused(
+                "%.200s:%u: %s: this file is for settings of the sections server and "
+                "output alone; --config FILE takes all",
+                origins[i].path, origins[i].line, rows[i].name);
+    return EXIT_ANSWERED;
+}
+
+/* Of server and coord that one counts which the command line has. */
+static void prefer_command_line(struct options *o, const struct setting_origin *origins)
+{
+    size_t server = 0, coord = 0;
+
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        server = strcmp(rows[i].name, "server") == 0 ? i : server;
+        coord = strcmp(rows[i].name, "coord") == 0 ? i : coord;
+    }
+    if (origins[server].source == SETTING_FROM_COMMAND_LINE &&
+        origins[coord].source == SETTING_FROM_FILE)
+        o->coord[0] = '\0';
+}
+
+/* "server, tls-ca of /root/.config/psd/psctl.conf" */
+static void note_origin(struct options *o, const struct setting_origin *origins)
+{
+    const char *path = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < COUNT_OF(rows) && n < sizeof o->origin; i++) {
+        if (origins[i].source != SETTING_FROM_FILE)
+            continue;
+        n += (size_t)snprintf(o->origin + n, sizeof o->origin - n, "%s%s", path ? ", " : "",
+                              rows[i].name);
+        path = origins[i].path;
+    }
+    if (path && n < sizeof o->origin)
+        snprintf(o->origin + n, sizeof o->origin - n, " of %s", path);
+}
+
+/* Reads the command line, and the user's file where that names none. */
+static int load(const struct line *line, struct options *o, enum settings_action *ret_action)
+{
+    struct setting_origin origins[COUNT_OF(rows)] = { 0 };
+    char path[SETTINGS_TEXT_MAX], flag[] = "--config", **argv;
+    const bool is_own = !has_flag(line, flag) && find_own_file(path);
+    struct err err = { 0 };
+    int argc = 0, code = EXIT_ANSWERED;
+
+    argv = memory_alloc((size_t)(line->argc + 3) * sizeof *argv);
+    argv[argc++] = line->argv[0];
+    if (is_own) {
+        argv[argc++] = flag;
+        argv[argc++] = path;
+    }
+    for (int i = 1; i < line->argc; i++)
+        argv[argc++] = line->argv[i];
+    if (settings_load_origins(&table, argc, argv, 1, o, ret_action, origins, &err) != 0)
+        code = misused("%s", err.text);
+    if (!code && is_own)
+        code = check_own_file(origins);
+    if (!code) {
+        prefer_command_line(o, origins);
+        note_origin(o, origins);
+    }
+    free(argv);
+    return code;
+}
+
 /* --- help --- */
 
 static int print_completion(const struct options *o, const char *const *words, uint32_t n_words)
@@ -641,6 +747,16 @@ static int check_command(const struct line *line, const struct command **ret)
     return code || (*ret)->run != repeat ? code : check_repeated(line);
 }
 
+/* Commands that read files do without, also where the user's file names certificates. */
+static int open_tls(struct options *o)
+{
+    struct err err = { 0 };
+
+    return tls_context_open(o->tls_ca, o->tls_cert, o->tls_key, &o->tls, &err)
+               ? misused("%s", err.text)
+               : EXIT_ANSWERED;
+}
+
 /* Settings alone may be looked at without a command, but not with a wrong one. */
 static int act(struct options *o, enum settings_action action, const struct line *line)
 {
@@ -649,6 +765,8 @@ static int act(struct options *o, enum settings_action action, const struct line
 
     if (!code && line->n_words)
         code = check_command(line, &command);
+    if (!code && (!command || command_takes(command, "tls-ca")))
+        code = open_tls(o);
     if (code || action == SETTINGS_CHECK)
         return code;
     if (action == SETTINGS_PRINT_CONFIG)
@@ -666,21 +784,16 @@ int main(int argc, char **argv)
 {
     struct options options = { 0 };
     enum settings_action action;
-    struct err err = { 0 };
     struct line line;
     int code;
 
     take_words(argc, argv, &line);
-    if (settings_load(&table, line.argc, line.argv, 1, &options, &action, &err) != 0)
-        code = misused("%s", err.text);
-    else if (tls_context_open(options.tls_ca, options.tls_cert, options.tls_key, &options.tls,
-                              &err) != 0)
-        code = misused("%s", err.text);
-    else if (action == SETTINGS_HELP)
+    code = load(&line, &options, &action);
+    if (!code && action == SETTINGS_HELP)
         code = print_help(&options, line.words, line.n_words ? 1 : 0);
-    else if (action == SETTINGS_VERSION)
+    else if (!code && action == SETTINGS_VERSION)
         code = printf("psctl %s\n", PS_VERSION) > 0 ? EXIT_ANSWERED : EXIT_FAILED;
-    else
+    else if (!code)
         code = act(&options, action, &line);
     tls_context_free(options.tls);
     settings_free(&table, &options);
