@@ -284,7 +284,7 @@ static const struct command commands[] = {
       "replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.",
       { { "psctl replay /var/lib/psd --at criteo:1000", "the state at clock 1000" } }, diff_replay, false },
     { "cert", "DIR", "certificates for a cluster with TLS", 1, 1, " cluster host job days ",
-      "makes certificates in DIR: a CA's, a node's, and one of each role of clients. What is there stays.",
+      "makes certificates in DIR: a CA's, a node's, and one of each role of clients. What is there stays; if it is of another --cluster, --job or --host, psctl says so, makes nothing, and ends with 1.",
       { { "psctl cert tls", "for a trial on this machine" },
         { "psctl cert tls --host a.example,b.example --job ads", "for two nodes and the workers of one job" } },
       cert_run, false },
