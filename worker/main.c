@@ -18,6 +18,7 @@
 #include "common/file.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/token_file.h"
 #include "server/cluster/etcd_lookup.h"
 #include "server/cluster/etcd_url.h"
@@ -619,7 +620,7 @@ static void report_written(const struct command_context *r, uint64_t n, const ch
 {
     bool to_stdout = strcmp(r->settings.output, "-") == 0;
 
-    log_line_info("%llu %s%s written%s%s", (unsigned long long)n, what, n == 1 ? "" : "s",
+    log_line_info("%llu %s%s written%s%s", (unsigned long long)n, what, NUMBER_PLURAL(n),
                   to_stdout ? "" : " to ", to_stdout ? "" : r->settings.output);
 }
 

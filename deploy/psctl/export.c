@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/tensor_files.h"
 #include "server/core/optimizer.h"
@@ -471,8 +472,9 @@ static void report(const struct export *e)
     cJSON *json;
 
     if (!e->options->json) {
-        printf("%s is written: %u tables, %u arrays, %" PRIu64 " bytes of numbers\n",
-               e->options->out, e->n_tables, n_tensors(e), e->n_bytes);
+        printf("%s is written: %u table%s, %u array%s, %" PRIu64 " bytes of numbers\n",
+               e->options->out, e->n_tables, NUMBER_PLURAL(e->n_tables), n_tensors(e),
+               NUMBER_PLURAL(n_tensors(e)), e->n_bytes);
         return;
     }
     json = cJSON_CreateObject();

@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/token_file.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/data_dir.h"
@@ -660,8 +661,9 @@ static int report(const struct import *w)
         data_dir_add_u64(json, "rows_refused", w->n_refused);
         data_dir_print_json(json);
     } else {
-        printf("%" PRIu32 " tables, %" PRIu64 " rows imported in %.1f s, %.0f rows/s\n",
-               w->n_tables, w->n_rows_done, seconds,
+        printf("%" PRIu32 " table%s, %" PRIu64 " row%s imported in %.1f s, %.0f rows/s\n",
+               w->n_tables, NUMBER_PLURAL(w->n_tables), w->n_rows_done,
+               NUMBER_PLURAL(w->n_rows_done), seconds,
                (double)w->n_rows_done / (seconds > 0 ? seconds : 1));
     }
     if (!w->n_refused)
