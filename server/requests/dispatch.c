@@ -316,7 +316,7 @@ static int on_table(struct dispatch *d, struct request *r) ON_SHARD
             status = connection_name_table(r->connection, answer.table_id);
         if (!status)
             answer.spec = shard_table(d->config.shard, answer.table_id)->spec;
-        answer.features = MESSAGE_FEATURE_WHOLE_TABLES;
+        answer.features = MESSAGE_FEATURE_WHOLE_TABLES | MESSAGE_FEATURE_RATES;
     }
     if (deferred_is_wanted(r, &status))
         return REQUEST_LATER;
