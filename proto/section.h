@@ -70,8 +70,8 @@ enum section_op {
     SECTION_GRADIENT, /* one optimizer step on each row */
     SECTION_ASSIGN,   /* the row's weights become these; its optimizer state starts anew */
     SECTION_ASSIGN_STATE, /* its weights and its optimizer's state become these: all of them f32, weights first */
-    /* No rows: the learning rate of a table whose decay is "plateau" becomes the number in `steps`. It holds for what is
-     * applied behind this push; in lock step for the clocks that are not combined yet. */
+    /* No rows: the learning rate of a table whose decay is "plateau" becomes the number in `steps`. It holds for what
+     * is applied behind this push; in lock step for the clocks that are not combined yet. */
     SECTION_RATE,
     SECTION_OP_END
 };
@@ -115,9 +115,9 @@ static inline uint64_t section_rate_steps(float rate)
     return bits;
 }
 
-static inline float section_rate(const struct section *section)
+static inline float section_rate_of(uint64_t steps)
 {
-    const uint32_t bits = (uint32_t)section->steps;
+    const uint32_t bits = (uint32_t)steps;
     float rate;
 
     memcpy(&rate, &bits, sizeof rate);

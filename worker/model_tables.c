@@ -146,7 +146,7 @@ static void keep_settings(const struct settings *s, const struct table_spec *hav
 static void keep_rate(struct model_tables *t, const struct table_spec *have,
                       struct table_spec *spec)
 {
-    const struct plateau_rule rule = settings_plateau(t->s);
+    const struct plateau_rule rule = plateau_rule_of(t->s);
 
     if (!is_plateau(have) || !is_plateau(spec))
         return;

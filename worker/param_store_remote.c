@@ -11,6 +11,7 @@ struct remote {
     struct param_store store;
     struct ps_client *client; /* owned, but by a reader's view */
     struct ps_pull *pull;     /* under way: the trainer has one at a time; or NULL */
+    float rates[PS_TABLES_MAX]; /* that this run has pushed (SECTION_RATE); 0: none */
 };
 
 static struct remote *remote_of(struct param_store *s)
@@ -65,7 +66,12 @@ static int pull(struct param_store *s, uint64_t clock, const struct ps_pull_sect
 static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
                 const struct ps_push_section *sections, uint32_t n, struct err *err)
 {
-    return ps_push(client(s), clock, n_samples, tick, sections, n, err);
+    int status = ps_push(client(s), clock, n_samples, tick, sections, n, err);
+
+    for (uint32_t i = 0; i < n && !status; i++)
+        if (sections[i].op == SECTION_RATE)
+            remote_of(s)->rates[sections[i].table] = section_rate_of(sections[i].steps);
+    return status;
 }
 
 static int flush(struct param_store *s, struct err *err)
@@ -155,14 +161,19 @@ static int copy_rows(struct param_store *to, uint32_t table, const struct table_
     return status;
 }
 
-static int copy_table(struct param_store *s, uint32_t from, const struct table_spec *spec,
-                      struct param_store *to, struct err *err)
+static int copy_table(struct param_store *s, uint32_t from, struct param_store *to,
+                      struct err *err)
 {
+    struct table_spec spec = *ps_table_spec(client(s), from);
     const struct ps_scan_options options = { .state = true };
     struct ps_scan_rows rows;
     struct ps_scan *scan;
     uint32_t table;
-    int status = to->ops->table(to, spec, &table, err);
+    int status;
+
+    if (remote_of(s)->rates[from] > 0)
+        spec.params.learning_rate = remote_of(s)->rates[from];
+    status = to->ops->table(to, &spec, &table, err);
 
     if (!status)
         status = ps_scan_start(client(s), from, &options, &scan, err);
@@ -171,14 +182,14 @@ static int copy_table(struct param_store *s, uint32_t from, const struct table_s
     while (!status && ps_scan_goes_on(scan)) {
         status = ps_scan_next(scan, &rows, err);
         if (!status)
-            status = copy_rows(to, table, spec, &rows, err);
+            status = copy_rows(to, table, &spec, &rows, err);
     }
     ps_scan_free(scan);
     return status;
 }
 
 /* A client has a number for each time that it was asked for a table: the last one has what it was made with. */
-static bool is_known_again(const struct param_store *s, uint32_t table)
+static bool has_later_number(const struct param_store *s, uint32_t table)
 {
     const char *name = ps_table_spec(client(s), table)->name;
     const struct table_spec *later;
@@ -191,13 +202,12 @@ static bool is_known_again(const struct param_store *s, uint32_t table)
 
 static int copy(struct param_store *s, struct param_store *to, struct err *err)
 {
-    const struct table_spec *spec;
     struct ps_stats copied;
     int status = 0;
 
-    for (uint32_t i = 0; !status && (spec = ps_table_spec(client(s), i)) != NULL; i++)
-        if (!is_known_again(s, i))
-            status = copy_table(s, i, spec, to, err);
+    for (uint32_t i = 0; !status && ps_table_spec(client(s), i); i++)
+        if (!has_later_number(s, i))
+            status = copy_table(s, i, to, err);
     to->ops->stats(to, &copied);
     if (!status && copied.rows_refused)
         status = err_set(err, PS_EBUDGET, "%llu rows find no place in a copy of the tables",

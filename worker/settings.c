@@ -251,7 +251,7 @@ static const struct setting rows[] = {
     ROW("output", "save", SETTING_TEXT, save, "DIR", "", 0, 0,
         "train: write the model there as a checkpoint, at the end with --local, or with keep best"),
     ROW("output", "keep", SETTING_CHOICE, keep, "last|best", "last", 0, 0,
-        "which model --save leaves: that of the last step, or of the best validation; best also where servers have the tables"),
+        "which model --save leaves: of the last step, or of the best validation (also with servers)"),
     ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000,
         "time between progress lines"),
     ROW("output", "metrics-listen", SETTING_TEXT, metrics_listen, "HOST:PORT", "", 0, 0,
@@ -529,13 +529,6 @@ uint64_t settings_seed(const struct settings *s, enum settings_seeds part)
     return s->seeds[part] ? s->seeds[part] : s->seed;
 }
 
-struct plateau_rule settings_plateau(const struct settings *s)
-{
-    return (struct plateau_rule){ .by = s->decay_rate,
-                                  .floor = s->decay_floor,
-                                  .patience = s->decay_patience };
-}
-
 /* ---- the network's settings ---- */
 
 /* The numbers of auto in the lists above: all codecs stand before it, or those without feedback, or
@@ -647,32 +640,9 @@ static int check_warmup(const struct settings *s, struct err *err)
                    "--warmup: \"%.40s\" is neither auto nor a number of clocks", s->warmup);
 }
 
-static bool has_valid_rows(const struct settings *s)
+bool settings_has_valid_rows(const struct settings *s)
 {
     return s->valid.n || s->train_rows || s->valid_fraction > 0;
-}
-
-static int check_plateau(const struct settings *s, struct err *err)
-{
-    int status = 0;
-
-    if (s->decay != TABLE_SPEC_DECAY_PLATEAU)
-        return 0;
-    if (!has_valid_rows(s))
-        return err_set(err, PS_ESETTING,
-                       "--decay plateau needs validation rows: give --valid, --valid-fraction or "
-                       "--train-rows");
-    if (settings_optim(s, false) == TABLE_SPEC_FTRL ||
-        settings_optim(s, true) == TABLE_SPEC_FTRL)
-        status = err_set(err, PS_ESETTING,
-                         "--decay plateau does not go with ftrl, whose weights would change with "
-                         "the learning rate");
-    if (!status && !(s->decay_rate > 0 && s->decay_rate < 1))
-        status = err_set(err, PS_ESETTING,
-                         "--decay-rate: plateau multiplies by it; found %g, expected a number "
-                         "between 0 and 1",
-                         (double)s->decay_rate);
-    return status;
 }
 
 static int check_keep(const struct settings *s, struct err *err)
@@ -683,7 +653,7 @@ static int check_keep(const struct settings *s, struct err *err)
              "is the best so far");
 
     return status ? status
-                  : want(err, has_valid_rows(s),
+                  : want(err, settings_has_valid_rows(s),
                          "--keep best needs validation rows: give --valid, --valid-fraction or "
                          "--train-rows");
 }
@@ -715,11 +685,11 @@ static int check_train(const struct settings *s, struct err *err)
                  "--valid names the validation logs; drop --train-rows and --valid-fraction");
     if (!status)
         status =
-            want(err, !s->early_stop || has_valid_rows(s),
+            want(err, !s->early_stop || settings_has_valid_rows(s),
                  "--early-stop needs validation rows: give --valid, --valid-fraction or "
                  "--train-rows");
     if (!status)
-        status = check_plateau(s, err);
+        status = plateau_check(s, err);
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)

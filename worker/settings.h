@@ -13,7 +13,6 @@
 #include "proto/codec.h"
 #include "proto/table_spec.h"
 #include "worker/codec_policy.h"
-#include "worker/plateau.h"
 
 #define SETTINGS_LOADER_THREADS_MAX 64u
 #define SETTINGS_LAYERS_MAX 7u /* hidden layers of an MLP */
@@ -161,8 +160,8 @@ bool settings_warmup_is_auto(const struct settings *s);
 struct lr_schedule settings_schedule(const struct settings *s);
 /* --seed, or the part's own. */
 uint64_t settings_seed(const struct settings *s, enum settings_seeds part);
-/* Of --decay plateau. */
-struct plateau_rule settings_plateau(const struct settings *s);
+/* Are there rows to validate with? */
+bool settings_has_valid_rows(const struct settings *s);
 /* Admission and removal of embedding rows. */
 struct table_spec_limits settings_limits(const struct settings *s);
 

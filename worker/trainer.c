@@ -8,6 +8,7 @@
 #include "common/log_line.h"
 #include "worker/client/ps_settings.h"
 #include "worker/evaluate.h"
+#include "worker/plateau.h"
 #include "worker/wait_monitor.h"
 
 static uint32_t buffer_set_of(const struct trainer *t, uint64_t step)
@@ -236,7 +237,7 @@ struct kept_model trainer_kept(const struct trainer *t, const struct metrics_res
 /* --decay plateau. A rate that has fallen before is set again each time: a psd that crashed may have lost it. */
 static int check_plateau(struct trainer *t, bool is_better, struct err *err)
 {
-    const struct plateau_rule rule = settings_plateau(t->s);
+    const struct plateau_rule rule = plateau_rule_of(t->s);
     const float factor = model_tables_rate_factor(t->tables);
     float next;
 

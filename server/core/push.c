@@ -215,7 +215,7 @@ static void assign_version(struct shard *s, struct push_op *op)
             section->in.sent->steps > entry->table.n_pushes)
             entry->table.n_pushes = section->in.sent->steps;
         if (section->in.sent->op == SECTION_RATE)
-            set_rate(s, entry, section_rate(section->in.sent));
+            set_rate(s, entry, section_rate_of(section->in.sent->steps));
         if (section->waits)
             continue;
         if (op->push->clock >= op->worker->job->applied_end)
@@ -322,7 +322,7 @@ static int check_rate(const struct shard *s, const struct push_op *op,
 
     if (sent->op != SECTION_RATE)
         return 0;
-    spec.params.learning_rate = section_rate(sent);
+    spec.params.learning_rate = section_rate_of(sent->steps);
     if (sent->n_keys || sent->steps > UINT32_MAX || !(spec.params.learning_rate > 0))
         return err_set(err, PS_EPROTO,
                        "table %s: a learning rate of %g with %" PRIu32

@@ -653,7 +653,7 @@ static void set_rate(struct replica *r, uint32_t shard, const struct section *se
     struct table_spec spec;
     int status;
 
-    t->spec.params.learning_rate = section_rate(section);
+    t->spec.params.learning_rate = section_rate_of(section->steps);
     if (!r->shards[shard].shard || !replica_covers(r, section->table_id))
         return;
     spec = own_spec(&t->spec);

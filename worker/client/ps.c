@@ -728,8 +728,7 @@ static int check_state(const struct ps_client *c, const struct ps_push_section *
                        struct err *err)
 {
     if (s->op == SECTION_RATE)
-        return check_features(c, s->table, MESSAGE_FEATURE_RATES, "push of a learning rate",
-                              err);
+        return check_features(c, s->table, MESSAGE_FEATURE_RATES, "learning rates", err);
     if (s->op != SECTION_ASSIGN_STATE)
         return 0;
     if (s->n_keys && !s->state && table_spec_state_floats(&c->tables[s->table].spec))
@@ -752,17 +751,6 @@ static int check_push(struct ps_client *c, const struct ps_push_section *section
     for (uint32_t i = 0; i < n && !status; i++)
         status = check_state(c, &sections[i], err);
     return status ? status : resend(c, err);
-}
-
-/* ps_table_spec() has what the servers have. */
-static void note_rates(struct ps_client *c, const struct ps_push_section *sections, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        const struct section sent = { .steps = sections[i].steps };
-
-        if (sections[i].op == SECTION_RATE)
-            c->tables[sections[i].table].spec.params.learning_rate = section_rate(&sent);
-    }
 }
 
 int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
@@ -791,7 +779,6 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
     count(&c->n_pushes, 1);
     for (i = 0; i < n; i++)
         count(&c->rows_pushed, sections[i].n_keys);
-    note_rates(c, sections, n);
     return 0;
 }
 
