@@ -18,7 +18,8 @@ static const char *const kind_names[] = { "sparse", "dense" };
 static const char *const init_names[] = { "zero", "uniform", "normal" };
 static const char *const optimizer_names[] = { "sgd",  "momentum", "adagrad", "rowwise_adagrad",
                                                "adam", "ftrl" };
-static const char *const decay_names[] = { "none", "linear", "exp", "inv_sqrt" };
+static const char *const decay_names[] = { "none",   "linear", "exp",    "inv_sqrt",
+                                           "cosine", "step",   "plateau" };
 static const char *const mode_names[] = { "job", "async", "ssp", "bsp" };
 static const char *const storage_names[] = { "fp32", "bf16", "fp16" };
 static const char *const victims_names[] = { "none", "oldest", "rarest" };
@@ -399,9 +400,11 @@ static int check_together(const struct table_spec *spec, struct err *err)
         return err_set(err, PS_ESPEC,
                        "table %s: decay_clocks is 0; expected 1 or more with decay %s",
                        spec->name, table_spec_decay_name(spec->schedule.decay));
-    if (spec->schedule.decay == TABLE_SPEC_DECAY_EXP && spec->schedule.decay_rate == 0)
-        return err_set(err, PS_ESPEC, "table %s: decay_rate is 0; expected more with decay exp",
-                       spec->name);
+    if ((spec->schedule.decay == TABLE_SPEC_DECAY_EXP ||
+         spec->schedule.decay == TABLE_SPEC_DECAY_STEP) &&
+        spec->schedule.decay_rate == 0)
+        return err_set(err, PS_ESPEC, "table %s: decay_rate is 0; expected more with decay %s",
+                       spec->name, table_spec_decay_name(spec->schedule.decay));
     return spec->kind == TABLE_SPEC_DENSE ? check_unlimited(spec, err)
                                           : check_limits(spec, err);
 }
@@ -507,6 +510,15 @@ static bool is_same(const struct table_spec *a, const struct table_spec *b,
                   field->type == FIELD_U64 ? 8 : 4) == 0;
 }
 
+/* Both leave the learning rate to the job's training, which may have changed it since either was written. */
+static bool is_trained_rate(const struct table_spec *have, const struct table_spec *want,
+                            const struct field *field)
+{
+    return field->offset == AT(params.learning_rate) &&
+           have->schedule.decay == TABLE_SPEC_DECAY_PLATEAU &&
+           want->schedule.decay == TABLE_SPEC_DECAY_PLATEAU;
+}
+
 static int check_names(const struct table_spec *have, const struct table_spec *want,
                        struct err *err)
 {
@@ -587,7 +599,7 @@ int table_spec_same(const struct table_spec *have, const struct table_spec *want
     int status = check_names(have, want, err);
 
     for (size_t i = 0; i < COUNT_OF(fields) && !status; i++)
-        if (!is_same(have, want, &fields[i])) {
+        if (!is_same(have, want, &fields[i]) && !is_trained_rate(have, want, &fields[i])) {
             status = differ(have->name, &fields[i], have, want, err);
             add_advice(have, want, i, err);
         }
@@ -680,8 +692,9 @@ static int set_one(struct table_spec *spec, const char *name, const char *value,
                        name);
     if (write_field(&changed, field, value))
         return err_set(err, PS_ESPEC, "setting %s: found \"%.40s\", expected %s", name, value,
-                       field->type == FIELD_NAME ? "none, linear, exp or inv_sqrt"
-                                                 : "a number");
+                       field->type == FIELD_NAME
+                           ? "none, linear, exp, inv_sqrt, cosine, step or plateau"
+                           : "a number");
     if (!concerns(spec, name))
         return 0;
     *spec = changed;

@@ -37,11 +37,16 @@ enum table_spec_optim {
 };
 /* Their names, in the order of the enum, as settings list a choice. */
 #define TABLE_SPEC_OPTIM_CHOICE "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl"
+/* Those that follow the clock, in the order of the enum, as settings list a choice. */
+#define TABLE_SPEC_DECAY_CHOICE "none|linear|exp|inv_sqrt|cosine|step"
 enum table_spec_decay {
     TABLE_SPEC_DECAY_NONE,
     TABLE_SPEC_DECAY_LINEAR,
     TABLE_SPEC_DECAY_EXP,
     TABLE_SPEC_DECAY_INV_SQRT,
+    TABLE_SPEC_DECAY_COSINE,
+    TABLE_SPEC_DECAY_STEP,
+    TABLE_SPEC_DECAY_PLATEAU,
     TABLE_SPEC_DECAY_END
 };
 
@@ -92,6 +97,12 @@ struct optimizer_params {
  *     linear    max(decay_floor, 1 - x / decay_clocks)
  *     exp       max(decay_floor, decay_rate ^ (x / decay_clocks))
  *     inv_sqrt  max(decay_floor, 1 / sqrt(1 + x / decay_clocks))
+ *     cosine    decay_floor + (1 - decay_floor) * (1 + cos(pi * min(1, x / decay_clocks))) / 2
+ *     step      max(decay_floor, decay_rate ^ floor(x / decay_clocks))
+ *     plateau   1: learning_rate itself falls when a worker pushes a lower one (proto/section.h, SECTION_RATE)
+ *
+ * cosine is that of SGDR without restarts (Loshchilov & Hutter, ICLR 2017), and, like PyTorch's CosineAnnealingLR, ends
+ * at decay_clocks; step is PyTorch's StepLR.
  */
 struct lr_schedule {
     uint32_t warmup_clocks; /* 0: none */
@@ -193,7 +204,7 @@ int table_spec_same_layout(const struct table_spec *have, const struct table_spe
                            struct err *err) MUST_CHECK;
 
 /* PS_ESPEC and a sentence "table X: dim is 16 here, 32 was asked for" if they differ. If the field can be changed, it
- * ends with the psctl command that changes all such fields. */
+ * ends with the psctl command that changes all such fields. Learning rates may differ if both have decay plateau. */
 int table_spec_same(const struct table_spec *have, const struct table_spec *want,
                     struct err *err) MUST_CHECK;
 

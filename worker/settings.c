@@ -150,6 +150,12 @@ static const struct setting rows[] = {
         "samples of a mini-batch, for each worker"),
     ROW("training", "epochs", SETTING_U32, epochs, "N", "1", 1, 100000, "passes over the data"),
     PS_SETTINGS_SEED(TRAINING_ROW, "of initial weights, shuffling and dropout")
+    ROW("training", "seed-init", SETTING_U64, seeds[SEED_INIT], "N", "0", 0, 0,
+        "of initial weights alone; 0: as --seed"),
+    ROW("training", "seed-shuffle", SETTING_U64, seeds[SEED_SHUFFLE], "N", "0", 0, 0,
+        "of shuffling alone; 0: as --seed"),
+    ROW("training", "seed-dropout", SETTING_U64, seeds[SEED_DROPOUT], "N", "0", 0, 0,
+        "of dropout alone; 0: as --seed"),
     PS_SETTINGS_OPTIMIZER(TRAINING_ROW)
     ROW("training", "lr", SETTING_FLOAT, lr, "X", "0", 0, 0,
         "learning rate of the embedding tables; 0: 0.03 for the Adagrads, 0.001 for adam, 0.1 for the others"),
@@ -177,7 +183,9 @@ static const struct setting rows[] = {
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
         "are not in lock step, else 0"),
-    PS_SETTINGS_DECAY(TRAINING_ROW)
+    PS_SETTINGS_DECAY(TRAINING_ROW, TABLE_SPEC_DECAY_CHOICE "|plateau")
+    ROW("training", "decay-patience", SETTING_U32, decay_patience, "N", "2", 0, 0,
+        "plateau: multiply by decay-rate when more than N validations in a row were not better"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -245,9 +253,9 @@ static const struct setting rows[] = {
     ROW("output", "checkpoint", SETTING_TEXT, checkpoint, "DIR,...", "", 0, 0,
         "eval, predict, serve: read the model from a checkpoint instead of servers"),
     ROW("output", "save", SETTING_TEXT, save, "DIR", "", 0, 0,
-        "train --local: write the model there as a checkpoint at the end"),
+        "train: write the model there as a checkpoint, at the end with --local, or with keep best"),
     ROW("output", "keep", SETTING_CHOICE, keep, "last|best", "last", 0, 0,
-        "which model --save leaves: that of the last step, or of the best validation"),
+        "which model --save leaves: of the last step, or of the best validation (also with servers)"),
     ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000,
         "time between progress lines"),
     ROW("output", "metrics-listen", SETTING_TEXT, metrics_listen, "HOST:PORT", "", 0, 0,
@@ -520,6 +528,11 @@ struct lr_schedule settings_schedule(const struct settings *s)
                                  .decay_floor = s->decay_floor };
 }
 
+uint64_t settings_seed(const struct settings *s, enum settings_seeds part)
+{
+    return s->seeds[part] ? s->seeds[part] : s->seed;
+}
+
 /* ---- the network's settings ---- */
 
 /* The numbers of auto in the lists above: all codecs stand before it, or those without feedback, or
@@ -631,15 +644,20 @@ static int check_warmup(const struct settings *s, struct err *err)
                    "--warmup: \"%.40s\" is neither auto nor a number of clocks", s->warmup);
 }
 
+bool settings_has_valid_rows(const struct settings *s)
+{
+    return s->valid.n || s->train_rows || s->valid_fraction > 0;
+}
+
 static int check_keep(const struct settings *s, struct err *err)
 {
     int status =
         want(err, s->save[0],
-             "--keep best goes with --local --save DIR, which gets a checkpoint at each "
-             "validation that is the best so far");
+             "--keep best goes with --save DIR, which gets a checkpoint at each validation that "
+             "is the best so far");
 
     return status ? status
-                  : want(err, s->valid.n || s->train_rows || s->valid_fraction > 0,
+                  : want(err, settings_has_valid_rows(s),
                          "--keep best needs validation rows: give --valid, --valid-fraction or "
                          "--train-rows");
 }
@@ -659,8 +677,9 @@ static int check_train(const struct settings *s, struct err *err)
                       "--local is one worker: drop --workers or --local");
     if (!status)
         status =
-            want(err, s->local || !s->save[0],
-                 "--save goes with --local; on servers, `psctl checkpoint` saves the tables");
+            want(err, s->local || !s->save[0] || s->keep == KEEP_BEST,
+                 "--save goes with --local or --keep best; the tables that servers have at the "
+                 "end of a run `psctl checkpoint` saves");
     if (!status)
         status = want(err, !(s->train_rows && s->valid_fraction > 0),
                       "--train-rows and --valid-fraction say the same thing; give one of them");
@@ -670,9 +689,11 @@ static int check_train(const struct settings *s, struct err *err)
                  "--valid names the validation logs; drop --train-rows and --valid-fraction");
     if (!status)
         status =
-            want(err, !s->early_stop || s->valid.n || s->train_rows || s->valid_fraction > 0,
+            want(err, !s->early_stop || settings_has_valid_rows(s),
                  "--early-stop needs validation rows: give --valid, --valid-fraction or "
                  "--train-rows");
+    if (!status)
+        status = plateau_check(s, err);
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)

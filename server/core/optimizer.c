@@ -529,7 +529,14 @@ static double decay(const struct lr_schedule *schedule, uint64_t clock)
     case TABLE_SPEC_DECAY_INV_SQRT:
         factor = 1.0 / sqrt(1.0 + x / span);
         break;
+    case TABLE_SPEC_DECAY_COSINE:
+        factor = (1.0 + cos(acos(-1.0) * fmin(1.0, x / span))) / 2.0;
+        return (double)schedule->decay_floor + (1.0 - (double)schedule->decay_floor) * factor;
+    case TABLE_SPEC_DECAY_STEP:
+        factor = pow((double)schedule->decay_rate, floor(x / span));
+        break;
     case TABLE_SPEC_DECAY_NONE:
+    case TABLE_SPEC_DECAY_PLATEAU:
     case TABLE_SPEC_DECAY_END:
         return 1.0;
     }

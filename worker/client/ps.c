@@ -275,12 +275,12 @@ const struct table_spec *ps_table_spec(const struct ps_client *c, uint32_t table
 }
 
 /* What a shard of an older version would not understand is not sent to it. */
-static int check_features(const struct ps_client *c, uint32_t table, const char *what,
-                          struct err *err)
+static int check_features(const struct ps_client *c, uint32_t table, uint32_t feature,
+                          const char *what, struct err *err)
 {
     const struct known_table *t = &c->tables[table];
 
-    if (!(t->missing & MESSAGE_FEATURE_WHOLE_TABLES))
+    if (!(t->missing & feature))
         return 0;
     return err_set(err, PS_EVERSION,
                    "table %s: a psd of this cluster is of an older version, which has no %s",
@@ -471,7 +471,7 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
         status = argument_check_pull(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
         if (sections[i].scan || sections[i].present)
-            status = check_features(c, sections[i].table,
+            status = check_features(c, sections[i].table, MESSAGE_FEATURE_WHOLE_TABLES,
                                     sections[i].scan ? "scans" : "presence in pulls", err);
     return status ? status : resend(c, err);
 }
@@ -723,16 +723,19 @@ static int wait_push(struct ps_client *c, struct err *err)
                              : status;
 }
 
-/* Rows that are assigned with their optimizer's state. */
+/* Rows that are assigned with their optimizer's state, and learning rates. */
 static int check_state(const struct ps_client *c, const struct ps_push_section *s,
                        struct err *err)
 {
+    if (s->op == SECTION_RATE)
+        return check_features(c, s->table, MESSAGE_FEATURE_RATES, "learning rates", err);
     if (s->op != SECTION_ASSIGN_STATE)
         return 0;
     if (s->n_keys && !s->state && table_spec_state_floats(&c->tables[s->table].spec))
         return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
                        c->tables[s->table].spec.name, s->n_keys);
-    return check_features(c, s->table, "assignment of state", err);
+    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assignment of state",
+                          err);
 }
 
 /* As check_pull(). */

@@ -143,10 +143,40 @@ static void the_rate_follows_its_schedule(void **state)
     near(optimizer_rate(2, &s, 110), 1);
     near(optimizer_rate(2, &s, 310), 0.25);
 
+    s.decay = TABLE_SPEC_DECAY_PLATEAU;
+    near(optimizer_rate(2, &s, 310), 2);
+
     s.decay = TABLE_SPEC_DECAY_INV_SQRT;
     near(optimizer_rate(2, &s, 310), 1);
     s.warmup_clocks = 621;
     near(optimizer_rate(2, &s, 310), 311.0 / 621);
+}
+
+/* PyTorch 1.13: lr of SGD(lr=2) under CosineAnnealingLR(T_max=10, eta_min=0.5) and StepLR(step_size=3, gamma=0.5). */
+static void cosine_and_step_are_pytorchs(void **state)
+{
+    static const double cosine[] = { 2,           1.963292387, 1.856762746, 1.690838939,
+                                     1.481762746, 1.25,        1.018237254, 0.809161061,
+                                     0.643237254, 0.536707613, 0.5 },
+                        steps[] = { 2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 0.25 };
+    struct lr_schedule s = { .decay = TABLE_SPEC_DECAY_COSINE,
+                             .decay_start = 5,
+                             .decay_clocks = 10,
+                             .decay_floor = 0.25f };
+
+    (void)state;
+    for (uint64_t i = 0; i < COUNT_OF(cosine); i++)
+        near(optimizer_rate(2, &s, 5 + i), cosine[i]);
+    near(optimizer_rate(2, &s, 1000), 0.5); /* where PyTorch's rises again */
+    s = (struct lr_schedule){
+        .decay = TABLE_SPEC_DECAY_STEP, .decay_start = 5, .decay_clocks = 3, .decay_rate = 0.5f
+    };
+    for (uint64_t i = 0; i < COUNT_OF(steps); i++)
+        near(optimizer_rate(2, &s, 5 + i), steps[i]);
+    s.warmup_clocks = 20;
+    near(optimizer_rate(2, &s, 9), 0.5 * 2 * 0.5); /* (9 + 1) / 20, and one step */
+    s.decay_floor = 0.75f;
+    near(optimizer_rate(2, &s, 1000), 1.5);
 }
 
 int main(void)
@@ -158,6 +188,7 @@ int main(void)
         cmocka_unit_test(weight_decay_is_a_gradient_for_every_optimizer),
         cmocka_unit_test(find_knows_the_optimizers_of_a_specification_and_no_other),
         cmocka_unit_test(the_rate_follows_its_schedule),
+        cmocka_unit_test(cosine_and_step_are_pytorchs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
