@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/number.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/data_dir.h"
+#include "deploy/psctl/disk_forecast.h"
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
@@ -17,6 +19,7 @@
 /* From where on something is worth a sentence. */
 #define OLD_REPORT_MS 3000 /* a shard's; it makes about one a second */
 #define DISK_FULL_S 86400  /* the disk is full in less, at its rate */
+#define DISK_SOON_S 3600   /* in less, and it is a problem */
 #define DISK_LOW 0.05      /* share of the disk that is free */
 #define FILL_TIMES \
     60 /* a rate foretells no more than so many times what it was measured over */
@@ -102,8 +105,8 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
             primary, field_text(node, "health"));
     else if (strcmp(state, "following") == 0)
         say(e, WARNING, n,
-            "it is a standby and not in sync with its primary %s: %.0f records behind", primary,
-            lag);
+            "it is a standby and not in sync with its primary %s: %.0f record%s behind",
+            primary, lag, NUMBER_PLURAL(lag));
     else if (!field_is_true(r, "in_sync"))
         say(e, NOTE, n, "it is a standby of %s, and not in sync yet: %s", primary, state);
     else if (!field_is_true(node, "healthy"))
@@ -127,6 +130,7 @@ static void examine_replication(struct examination *e, const cJSON *node, double
 {
     const cJSON *r = field_child(node, "replication");
     const char *state = field_text(r, "state"), *peer = field_text(r, "peer");
+    double lag = field_number(r, "standby_lag_records");
 
     examine_audit(e, r, n);
     if (strcmp(field_text(r, "role"), "standby") == 0) {
@@ -150,9 +154,9 @@ static void examine_replication(struct examination *e, const cJSON *node, double
         say(e, NOTE, n, "its standby %s copies, and is not in sync yet", peer);
     else
         say(e, WARNING, n,
-            "its standby %s is not in sync (%s), %.0f records behind: a failure of this node "
+            "its standby %s is not in sync (%s), %.0f record%s behind: a failure of this node "
             "may lose pushes",
-            peer, state, field_number(r, "standby_lag_records"));
+            peer, state, lag, NUMBER_PLURAL(lag));
 }
 
 static void examine_coordination(struct examination *e, const cJSON *node, double n)
@@ -212,30 +216,54 @@ static void examine_state(struct examination *e, const cJSON *node, double n)
         say(e, NOTE, n, "it keeps nothing on disk: a restart loses all rows (--data-dir)");
 }
 
-static void examine_disk_space(struct examination *e, const cJSON *disk, double n)
+/* What makes space: of those who take it. */
+static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk, char *dst,
+                               size_t n_bytes)
 {
-    double rate = field_number(disk, "fill_bytes_per_s"),
-           free = field_number(disk, "free_bytes"), size = field_number(disk, "size_bytes"),
-           over = field_number(disk, "fill_over_ms");
-    bool is_low = size > 0 && free < DISK_LOW * size;
-    char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
-        measured[FIELD_CELL_MAX];
+    double archived = field_number(disk, "aside_bytes");
+    char bytes[FIELD_CELL_MAX];
 
-    field_format_bytes(left, free);
-    if (rate > 0 && over >= FILL_OVER_MIN_MS && free / rate < DISK_FULL_S &&
-        free / rate * 1000 < FILL_TIMES * over)
-        /* A log that is young grows up to --log-max, and then no more. */
-        say(e, is_low || (free / rate < 3600 && over >= FILL_OVER_SURE_MS) ? PROBLEM : WARNING,
-            n,
-            "its disk is full in %s at the rate of the last %s: %s/s, %s are free; "
-            "psctl prune removes what no start needs",
-            field_format_lasting(lasting, free / rate * 1000),
-            field_format_lasting(measured, over), field_format_bytes(speed, rate), left);
+    if (archived > 0)
+        snprintf(dst, n_bytes, "psctl prune removes %s that no start needs",
+                 field_format_bytes(bytes, archived));
+    else if (f->own_rate <= 0 && f->others_rate <= 0)
+        snprintf(dst, n_bytes, "psd's files take %s of it",
+                 field_format_bytes(bytes, field_number(disk, "log_bytes") +
+                                               field_number(disk, "checkpoint_bytes")));
+    else if (f->own_rate <= f->others_rate)
+        snprintf(dst, n_bytes, "it is not psd's files that grow");
+    else if (isinf(f->may_grow))
+        snprintf(dst, n_bytes, "--log-max and --keep bound what psd keeps");
+    else
+        snprintf(dst, n_bytes,
+                 "psd's files may grow by %s yet: a smaller --log-max or --keep bounds them",
+                 field_format_bytes(bytes, f->may_grow));
+    return dst;
+}
+
+static void examine_disk_space(struct examination *e, const cJSON *node, const cJSON *disk,
+                               double n)
+{
+    const struct disk_forecast f =
+        disk_forecast_of(cluster_rates_node_before(e->before, node), node);
+    double size = field_number(disk, "size_bytes"), over = field_number(disk, "fill_over_ms");
+    bool is_low = size > 0 && f.free < DISK_LOW * size;
+    char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
+        measured[FIELD_CELL_MAX], advice[160];
+
+    field_format_bytes(left, f.free);
+    disk_advice(&f, disk, advice, sizeof advice);
+    if (over >= FILL_OVER_MIN_MS && f.full_s < DISK_FULL_S &&
+        f.full_s * 1000 < FILL_TIMES * over)
+        say(e,
+            f.full_s < DISK_SOON_S && (is_low || over >= FILL_OVER_SURE_MS) ? PROBLEM : WARNING,
+            n, "its disk is full in %s at the rate of the last %s: %s/s, %s are free; %s",
+            field_format_lasting(lasting, f.full_s * 1000),
+            field_format_lasting(measured, over),
+            field_format_bytes(speed, f.own_rate + f.others_rate), left, advice);
     else if (is_low)
-        say(e, WARNING, n,
-            "its disk is nearly full: %s are free of %s; psctl prune removes what "
-            "no start needs",
-            left, field_format_bytes(speed, size));
+        say(e, WARNING, n, "its disk is nearly full: %s are free of %s; %s", left,
+            field_format_bytes(speed, size), advice);
 }
 
 static void examine_disk(struct examination *e, const cJSON *node, double n)
@@ -244,10 +272,10 @@ static void examine_disk(struct examination *e, const cJSON *node, double n)
 
     if (!disk)
         return;
-    examine_disk_space(e, disk, n);
+    examine_disk_space(e, node, disk, n);
     if (field_number(disk, "damaged_files") > 0)
         say(e, PROBLEM, n,
-            "%.0f files on its disk are damaged: %s; a checkpoint now replaces them, "
+            "damaged files on its disk: %.0f: %s; a checkpoint now replaces them, "
             "psctl verify names all",
             field_number(disk, "damaged_files"), field_text(disk, "damage"));
 }
@@ -293,7 +321,7 @@ static void examine_memory(struct examination *e, const cJSON *node, double n)
 
     if (refused > 0)
         say(e, PROBLEM, n,
-            "its memory is full: %.0f new rows were refused in the last seconds "
+            "its memory is full: new rows that were refused in the last seconds: %.0f "
             "(--memory-max, --table-full)",
             refused);
     else if (max > 0 && bytes > MEMORY_HIGH * max)
@@ -313,21 +341,44 @@ static void examine_peers(struct examination *e, const cJSON *node, double n)
 
     if (nans > 0)
         say(e, PROBLEM, n,
-            "%.0f pushes with NaN were refused in the last seconds: table %s, worker %s: %s",
+            "pushes with NaN that were refused in the last seconds: %.0f; table %s, worker %s: "
+            "%s",
             nans, field_text(refusal, "table"), field_text(refusal, "worker"),
             field_text(refusal, "text"));
     if (malformed > 0)
-        say(e, WARNING, n,
-            "%.0f broken messages came in the last seconds; its log names the peers",
+        say(e, WARNING, n, "broken messages in the last seconds: %.0f; its log names the peers",
             malformed);
     if (greedy > 0)
         say(e, WARNING, n,
-            "%.0f connections were closed in the last seconds because they held most of "
-            "--client-memory",
+            "connections that were closed in the last seconds because they held most of "
+            "--client-memory: %.0f",
             greedy);
 }
 
 /* --- shards --- */
+
+/* `waited`: seconds, of all pushes. */
+static void say_slow_disk(struct examination *e, const cJSON *node, const cJSON *shard,
+                          double n, double waited)
+{
+    const cJSON *log = field_child(shard, "log");
+    double needed = field_number(log, "needed_bytes_per_s"),
+           waiting = field_number(log, "pushes_waiting");
+    char speed[FIELD_CELL_MAX], need[FIELD_CELL_MAX + 24] = "", waits[80] = "",
+                                                      text[FIELD_CELL_MAX];
+
+    if (needed > 0)
+        snprintf(need, sizeof need, ", about %s/s are needed",
+                 field_format_bytes(text, needed));
+    if (waited >= WAITED_MIN_S)
+        snprintf(waits, sizeof waits, "; pushes waited %.1f s in the last %.1f s", waited,
+                 cluster_rates_seconds(e->before, node));
+    else if (waiting > 0)
+        snprintf(waits, sizeof waits, "; pushes that wait now: %.0f", waiting);
+    say(e, WARNING, n, "the disk of shard %.0f is slower than its pushes: it takes %s/s%s%s",
+        field_number(shard, "shard"),
+        field_format_bytes(speed, field_number(log, "disk_bytes_per_s")), need, waits);
+}
 
 static void examine_log(struct examination *e, const cJSON *node, const cJSON *shard, double n)
 {
@@ -335,22 +386,17 @@ static void examine_log(struct examination *e, const cJSON *node, const cJSON *s
                 *old = cluster_rates_shard_before(e->before, node, shard);
     double number = field_number(shard, "shard"),
            waited = grown(old, shard, "log", "push_wait_us") / 1e6;
-    char speed[FIELD_CELL_MAX];
 
     if (field_is_true(log, "failed"))
         say(e, PROBLEM, n, "the write-ahead log of shard %.0f cannot be written: %s", number,
             field_text(log, "error"));
     if (field_is_true(log, "gap"))
         say(e, PROBLEM, n,
-            "the write-ahead log of shard %.0f has a gap: %.0f records were lost on a "
-            "failing disk; until the next checkpoint a restart loses what came after it",
+            "the write-ahead log of shard %.0f has a gap: records lost on a "
+            "failing disk: %.0f; until the next checkpoint a restart loses what came after it",
             number, field_number(log, "dropped"));
     if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
-        say(e, WARNING, n,
-            "the disk of shard %.0f is slower than its pushes: it takes %s/s, %.0f pushes "
-            "wait now, and pushes waited %.1f s in the last seconds",
-            number, field_format_bytes(speed, field_number(log, "disk_bytes_per_s")),
-            field_number(log, "pushes_waiting"), waited);
+        say_slow_disk(e, node, shard, n, waited);
 }
 
 static void examine_shard(struct examination *e, const cJSON *node, const cJSON *shard,
@@ -554,14 +600,16 @@ static void examine_pace(struct examination *e, const cJSON *job, const cJSON *o
     if (!is_async && behind > 0 &&
         (waited > WAITED_SHARE || field_number(p.slowest, "silent_ms") > SILENT_MS))
         say(e, WARNING, NO_NODE,
-            "job %s: %s is slow, %.0f clocks behind, and the others' pulls waited "
+            "job %s: %s is slow, %.0f clock%s behind, and the others' pulls waited "
             "%.0f %% of the time; %s",
-            field_text(job, "name"), who, behind, waited > 1 ? 100 : waited * 100, cause);
+            field_text(job, "name"), who, behind, NUMBER_PLURAL(behind),
+            waited > 1 ? 100 : waited * 100, cause);
     else if (is_async && (p.its_clocks < SLOW_SHARE * p.others_clocks ||
                           field_number(p.slowest, "silent_ms") > SILENT_MS))
         say(e, WARNING, NO_NODE,
-            "job %s: %s is slow, %.0f clocks behind, the others finish %.1f clocks/s; %s",
-            field_text(job, "name"), who, behind, p.others_clocks, cause);
+            "job %s: %s is slow, %.0f clock%s behind, the others finish %.1f clocks/s; %s",
+            field_text(job, "name"), who, behind, NUMBER_PLURAL(behind), p.others_clocks,
+            cause);
     if (is_ssp && bound > 0 && waited > WAITED_SHARE &&
         field_number(job, "staleness_p99") >= bound)
         say(e, NOTE, NO_NODE,
@@ -600,11 +648,11 @@ static void examine_job(struct examination *e, const cJSON *job, const cJSON *me
     examine_pace(e, job, old, seconds);
     if (violations > 0)
         say(e, PROBLEM, NO_NODE,
-            "job %s: %.0f pulls were answered beyond the bound: a fault of psd",
+            "job %s: pulls that were answered beyond the bound: %.0f: a fault of psd",
             field_text(job, "name"), violations);
     if (lost > 0)
         say(e, old && lost > was_lost ? PROBLEM : NOTE, NO_NODE,
-            "job %s: %.0f pushes that were acknowledged are lost since a restart "
+            "job %s: pushes that were acknowledged and are lost since a restart: %.0f "
             "(--durability)",
             field_text(job, "name"), lost);
 }
@@ -777,8 +825,8 @@ static void print_all_well(const cJSON *after)
 
     cJSON_ArrayForEach(node, field_child(after, "nodes")) n_shards +=
         cJSON_GetArraySize(field_child(node, "shards"));
-    printf("nothing is wrong: %d node%s, %d shard%s\n", n_nodes, n_nodes == 1 ? "" : "s",
-           n_shards, n_shards == 1 ? "" : "s");
+    printf("nothing is wrong: %d node%s, %d shard%s\n", n_nodes, NUMBER_PLURAL(n_nodes),
+           n_shards, NUMBER_PLURAL(n_shards));
 }
 
 static int print(const struct options *o, const cJSON *before, const cJSON *after)

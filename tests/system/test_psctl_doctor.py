@@ -77,7 +77,7 @@ def test_a_worker_that_is_frozen_is_named_with_what_is_known_of_it(start_psd):
             assert client.join(job="criteo", rank=rank, n_workers=2, mode=wire.BSP, name=name).status == 0
         assert fast.push([1], floats(1, 2, 3, 4), table=table).status == 0
         fast.send(wire.pull_frame([1], table=table, clock=1, deadline_ms=60000, request_id=77))
-        eventually(lambda: finds(psd, "job criteo: worker 1 (the slow one) is slow, 1 clocks behind", "nothing was heard of it for"), 60)
+        eventually(lambda: finds(psd, "job criteo: worker 1 (the slow one) is slow, 1 clock behind", "nothing was heard of it for"), 60)
         slow.push([1], floats(1, 2, 3, 4), table=table)
         assert fast.wait(77).status == 0
     eventually(lambda: not finds(psd, "is slow"), 60)
@@ -105,7 +105,8 @@ def test_a_disk_that_fills_is_found_before_it_is_full(start_psd, tmp_path):
     try:
         with open(tmp_path / "filler", "wb") as filler:
             os.posix_fallocate(filler.fileno(), 0, free // 50)
-        eventually(lambda: finds(psd, "node 0: its disk is full in ", " at the rate of the last "), 90)
+        eventually(lambda: finds(psd, "node 0: its disk is full in ", " at the rate of the last ",
+                                 "it is not psd's files that grow"), 90)
     finally:
         (tmp_path / "filler").unlink()
 
