@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/token_file.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_report.h"
@@ -705,7 +706,8 @@ static int print_tables(const struct cluster_query *a, const char *job, const ch
     if (t->n_tables == 0)
         printf("job %s has no tables\n", job);
     else
-        printf("job %s%s %.0f tables, %.0f rows, %.1f MiB\n", job, what, t->n_tables, t->n_rows,
+        printf("job %s%s %.0f table%s, %.0f row%s, %.1f MiB\n", job, what, t->n_tables,
+               NUMBER_PLURAL(t->n_tables), t->n_rows, NUMBER_PLURAL(t->n_rows),
                t->n_bytes / 1048576);
     return EXIT_ANSWERED;
 }

@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
@@ -356,6 +357,10 @@ static void print_job(const cJSON *before, const cJSON *after, double seconds,
 static void print_head(const cJSON *before, const cJSON *after, const cJSON *now,
                        const struct terminal *terminal, FILE *out)
 {
+    const int n_nodes = cJSON_GetArraySize(field_child(after, "nodes")),
+              n_jobs = cJSON_GetArraySize(field_child(now, "jobs")),
+              n_waits = cJSON_GetArraySize(field_child(now, "waits"));
+    const uint32_t n_shards = count_shards(after);
     double rows_per_s = 0, bytes_per_s = 0, rows = 0, bytes = 0;
     const cJSON *node, *shard;
     char cells[4][FIELD_CELL_MAX], when[16] = "", text[400];
@@ -376,13 +381,12 @@ static void print_head(const cJSON *before, const cJSON *after, const cJSON *now
     }
     if (localtime_r(&seconds, &local))
         strftime(when, sizeof when, "%H:%M:%S", &local);
-    snprintf(
-        text, sizeof text,
-        "%s  %d nodes, %u shards, %d jobs; %s rows/s, %s/s; %s rows in %s; %d waits\n", when,
-        cJSON_GetArraySize(field_child(after, "nodes")), count_shards(after),
-        cJSON_GetArraySize(field_child(now, "jobs")), field_format_short(cells[0], rows_per_s),
-        field_format_bytes(cells[1], bytes_per_s), field_format_short(cells[2], rows),
-        field_format_bytes(cells[3], bytes), cJSON_GetArraySize(field_child(now, "waits")));
+    snprintf(text, sizeof text,
+             "%s  %d node%s, %u shard%s, %d job%s; %s rows/s, %s/s; %s rows in %s; %d wait%s\n",
+             when, n_nodes, NUMBER_PLURAL(n_nodes), n_shards, NUMBER_PLURAL(n_shards), n_jobs,
+             NUMBER_PLURAL(n_jobs), field_format_short(cells[0], rows_per_s),
+             field_format_bytes(cells[1], bytes_per_s), field_format_short(cells[2], rows),
+             field_format_bytes(cells[3], bytes), n_waits, NUMBER_PLURAL(n_waits));
     fold_print(text, terminal, out);
 }
 

@@ -146,7 +146,7 @@ def test_top_in_a_pipe_prints_frames(busy_psd):
     frames = got.stdout.split("\n\n\n") if "\n\n\n" in got.stdout else re.split(r"\n\n(?=\d\d:)", got.stdout)
     assert len(frames) == 2
     for frame in frames:
-        assert re.match(r"\d\d:\d\d:\d\d  1 nodes, 2 shards, 1 jobs; \S+( [kM])? rows/s, ", frame)
+        assert re.match(r"\d\d:\d\d:\d\d  1 node, 2 shards, 1 job; \S+( [kM])? rows/s, ", frame)
         assert re.search(r"^criteo +async +1 of 1 +\d+ +\d+\.\d ", frame, re.M)
 
 
