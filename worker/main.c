@@ -430,8 +430,8 @@ static void reload_certificates(void *settings)
         log_line_info("SIGHUP: there is nothing to read again: this worker speaks no TLS");
         return;
     }
-    if (tls_context_reload(s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key },
-                           &err)) {
+    if (tls_context_reload(
+            s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key, false }, &err)) {
         log_line_error("SIGHUP: the certificates stay as they are: %s", err.text);
         return;
     }
