@@ -179,7 +179,8 @@ static void reload(struct node *n) ON_MAIN
 {
     settings_reload_take(n->reload, n->settings, n->limits);
     if (n->http_access)
-        http_access_set_tokens(n->http_access, n->settings->token, &n->settings->tokens);
+        http_access_set(n->http_access, settings_pages_want_role(n->settings),
+                        n->settings->token, &n->settings->tokens);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -437,6 +438,7 @@ static void on_promoted(void *node)
     struct err err = { 0 };
 
     enter_main();
+    group_view_show_map(n->groups, true);
     n->state = NODE_STARTING;
     if (standby_server_begin_promoted(n->standbys, &err))
         fail(n, &err);
@@ -450,8 +452,17 @@ static void on_rises(void *node)
     group_view_clear_primary(n->groups);
 }
 
+static void on_welcomed(void *node)
+{
+    struct node *n = node;
+
+    enter_main();
+    group_view_show_map(n->groups, true);
+}
+
 static const struct standby_events standby_events = { .rebuild = restore,
                                                       .restart = on_restart,
+                                                      .welcomed = on_welcomed,
                                                       .rises = on_rises,
                                                       .promoted = on_promoted,
                                                       .failed = fail };
@@ -623,13 +634,11 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
     return 0;
 }
 
-/* NULL: the pages are for all who reach them. */
 static struct http_access *make_http_access(const struct settings *s)
 {
-    struct http_access *access = settings_pages_want_role(s) ? http_access_new(s->tls) : NULL;
+    struct http_access *access = http_access_new(s->tls);
 
-    if (access)
-        http_access_set_tokens(access, s->token, &s->tokens);
+    http_access_set(access, settings_pages_want_role(s), s->token, &s->tokens);
     return access;
 }
 
@@ -753,6 +762,8 @@ int node_run(struct settings *settings, struct settings_reload *reload)
         status = standby_role_read(&file_os, settings, n->primary, &err);
     if (!status)
         status = cluster_map_of_file(settings, &file_os, &n->map, &n->has_cluster_file, &err);
+    if (!status && settings->standby[0] && !n->has_cluster_file && !settings->cluster.n)
+        group_view_show_map(n->groups, !n->primary[0]);
     if (!status)
         status = make(n, &err);
     if (status) {

@@ -295,7 +295,7 @@ static void copy_queued_replies(const struct shard_stats_inputs *in,
 static void copy_full_tables(const struct shard_stats_inputs *in, struct shard_report *report)
     ON_SHARD
 {
-    const struct dispatch_full_tables *full = dispatch_full_tables(in->dispatch);
+    const struct table_handler_full *full = dispatch_full_tables(in->dispatch);
     uint64_t ago_ms = uv_now(in->loop) - full->refused_ms;
     struct stats_wait *wait = &report->waits[report->n_waits];
 

@@ -29,6 +29,7 @@
 #include "worker/data/synth.h"
 #include "worker/evaluate.h"
 #include "worker/job_peers.h"
+#include "worker/kept_model.h"
 #include "worker/key_command.h"
 #include "worker/model_record.h"
 #include "worker/progress.h"
@@ -52,7 +53,8 @@ struct command_context {
     struct progress *progress;    /* owned */
     struct stop_signal *stop;     /* owned */
     bool has_begun;               /* to train */
-    bool has_saved;               /* with --keep best: there is a model in --save */
+    bool has_saved;               /* with --keep best: there is a model in --save, */
+    struct kept_model kept;       /* of this validation */
     struct err loss;              /* "" or what of the job's data was not trained on */
     struct err ends;              /* "" or why the end of other workers is not known */
     uint32_t n_early, early_rank; /* others that left before their last step, and the first */
@@ -286,13 +288,43 @@ static void note_loss(struct command_context *r, const struct progress_state *st
     describe_loss(r, state, rows);
 }
 
-/* A validation within the run was the best so far. */
-static int save_best(void *arg, struct err *err)
+/* A validation was the best so far. */
+static int save_best(void *arg, const struct kept_model *kept, struct err *err)
 {
     struct command_context *r = arg;
+    const struct settings *s = &r->settings;
+    int status = kept_model_save_tables(r->store, s->job, s->save, err);
 
+    if (!status)
+        status = kept_model_write(s->save, s->job, kept, err);
+    if (status)
+        return status;
     r->has_saved = true;
-    return param_store_local_save(r->store, r->settings.save, err);
+    r->kept = *kept;
+    log_line_info("--keep best: %s has the model of epoch %u, step %llu, the best so far",
+                  s->save, kept->epoch + 1, (unsigned long long)kept->step);
+    return 0;
+}
+
+/* A process before this one has left a model in --save, and the run goes on: later ones have to be better. */
+static void find_kept(struct command_context *r)
+{
+    struct sync_policy *sync = model_tables_sync_policy(r->tables);
+    struct resume_point *mark = sync_policy_resume_point(sync);
+    const struct settings *s = &r->settings;
+
+    if (s->keep != KEEP_BEST || s->rank ||
+        (!sync_policy_resumes(sync) && !r->store->ops->clock(r->store)))
+        return;
+    r->has_saved = kept_model_read(s->save, s->job, &r->kept);
+    if (!r->has_saved)
+        return;
+    if (r->kept.score > mark->best_score)
+        mark->best_score = r->kept.score;
+    log_line_info(
+        "--keep best: %s has the model of epoch %u, step %llu, of a process before this "
+        "one",
+        s->save, r->kept.epoch + 1, (unsigned long long)r->kept.step);
 }
 
 /* --save at the end of the run; valid: its last validation, or NULL. With --keep best an earlier model may stay. */
@@ -300,14 +332,26 @@ static int save_model(struct command_context *r, const struct trainer *t,
                       const struct metrics_result *valid, struct err *err)
 {
     const struct settings *s = &r->settings;
+    struct kept_model last;
+    int status = 0;
 
-    if (s->keep == KEEP_BEST && r->has_saved && !(valid && trainer_is_best(t, valid))) {
+    if (s->keep != KEEP_BEST)
+        return param_store_local_save(r->store, s->save, err);
+    if (valid && trainer_is_best(t, valid)) {
+        last = trainer_kept(t, valid);
+        if (!s->local)
+            status = model_record_find(s, r->store, err);
+        return status ? status : save_best(r, &last, err);
+    }
+    if (r->has_saved) {
         log_line_info(
-            "--keep best: %s has the model of an earlier validation, which was better",
-            s->save);
+            "--keep best: %s has the model of epoch %u, step %llu, which was better than "
+            "the last one",
+            s->save, r->kept.epoch + 1, (unsigned long long)r->kept.step);
         return 0;
     }
-    return param_store_local_save(r->store, s->save, err);
+    log_line_warn("--keep best: no validation was made, so no model is in %s", s->save);
+    return 0;
 }
 
 static int finish(struct command_context *r, struct trainer *t, struct err *err)
@@ -331,7 +375,7 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
     if (!status && validates)
         status = final_validation(r, t, &result, err);
     progress_resume(r->progress);
-    if (!status && r->settings.save[0])
+    if (!status && r->settings.save[0] && r->settings.rank == 0)
         status = save_model(r, t, validates ? &result : NULL, err);
     if (!status)
         progress_result(r->progress, &t->state, validates ? &result : NULL, t->stopped);
@@ -494,7 +538,7 @@ static int prepare(struct command_context *r, struct err *err)
         status = setup_data(&r->setup, &r->settings, true, true, err);
     if (!status)
         status = setup_model(&r->setup, err);
-    if (!status && r->settings.save[0])
+    if (!status && r->settings.save[0] && r->settings.rank == 0)
         status = param_store_local_may_save(r->settings.save, err);
     progress_resume(r->progress);
     return status;
@@ -547,6 +591,7 @@ static int train(struct command_context *r, struct err *err)
                            .on_best = r->settings.keep == KEEP_BEST ? save_best : NULL,
                            .on_best_arg = r };
     r->has_begun = true;
+    find_kept(r);
     status = trainer_run(t, err);
     if (!status)
         status = finish(r, t, err);

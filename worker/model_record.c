@@ -25,7 +25,7 @@ static const char *scheme_text(enum settings_keys keys)
 
 static uint64_t rows_seed(const struct settings *s, uint32_t dim, enum settings_keys keys)
 {
-    uint64_t seed = hash_mix2(s->seed, dim);
+    uint64_t seed = hash_mix2(settings_seed(s, SEED_INIT), dim);
 
     return keys == KEYS_BY_NAME ? hash_mix2(seed, BY_NAME_SALT) : seed;
 }
@@ -225,6 +225,15 @@ static int find(struct param_store *store, struct table_spec *spec, uint32_t *re
 
     *ret_found = !status;
     return !status || status == PS_ENOTABLE ? 0 : err_set(err, status, "%s", why.text);
+}
+
+int model_record_find(const struct settings *s, struct param_store *store, struct err *err)
+{
+    struct table_spec spec = record_spec(s, 1, 0);
+    bool is_there;
+    uint32_t id;
+
+    return find(store, &spec, &id, &is_there, err);
 }
 
 static int record_arrays(struct model_record *r, struct err *err)

@@ -1,5 +1,6 @@
 #include "worker/model_tables.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "worker/model_record.h"
+#include "worker/plateau.h"
 
 #define CONTROL_BITS 24 /* of a clock, in one float without loss */
 /* A dense array and the table that holds it. */
@@ -19,6 +21,11 @@ struct dense {
     uint64_t *keys;                   /* owned: 0 .. n_blocks - 1 */
     const struct dlrm_tensor *tensor; /* borrowed; NULL for moments and control */
     float *values;                    /* moments and control: owned, padded */
+};
+
+struct rated_table {
+    uint32_t id;
+    float base;
 };
 
 struct model_tables {
@@ -33,6 +40,9 @@ struct model_tables {
     uint32_t n_dense; /* tensors of the model */
     struct dense moments, control;
     bool has_moments, has_control;
+    struct rated_table rated[SECTIONS_MAX];
+    uint32_t n_rated;
+    float rate_factor;                    /* of --decay plateau, for all of them */
     float control_start;                  /* what the stop counter was when this run began */
     struct ps_pull_section prefetched[2]; /* lent to the store until the next pull */
 };
@@ -89,7 +99,7 @@ static struct table_spec tensor_spec(const struct settings *s, const struct dlrm
 {
     struct table_spec spec = dense_spec(s, tensor->name, tensor->n_floats);
 
-    spec.seed = hash_mix2(s->seed, UINT64_C(0x64656e7365) + i);
+    spec.seed = hash_mix2(settings_seed(s, SEED_INIT), UINT64_C(0x64656e7365) + i);
     spec.init = tensor->init;
     spec.init_scale = tensor->init_scale;
     spec.mode = (enum table_spec_mode)s->dense_mode;
@@ -108,6 +118,11 @@ static struct table_spec tensor_spec(const struct settings *s, const struct dlrm
 typedef int get_table(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
                       struct err *err);
 
+static bool is_plateau(const struct table_spec *spec)
+{
+    return spec->schedule.decay == TABLE_SPEC_DECAY_PLATEAU;
+}
+
 /* What the settings leave to psworker is what the table was made with: by an earlier psworker, with other defaults, or
  * with another batch or number of workers. */
 static void keep_settings(const struct settings *s, const struct table_spec *have,
@@ -123,8 +138,29 @@ static void keep_settings(const struct settings *s, const struct table_spec *hav
         spec->optim = have->optim;
         spec->params = settings_optim_params(s, true, have->optim);
     }
-    if (settings_rate_is_auto(s, dense, spec->optim))
+    if (settings_rate_is_auto(s, dense, spec->optim) && !is_plateau(have))
         spec->params.learning_rate = have->params.learning_rate;
+}
+
+/* The rate of the first table says where an earlier run, or an earlier process of this one, has left them all. */
+static void keep_rate(struct model_tables *t, const struct table_spec *have,
+                      struct table_spec *spec)
+{
+    const struct plateau_rule rule = plateau_rule_of(t->s);
+
+    if (!is_plateau(have) || !is_plateau(spec))
+        return;
+    if (!t->n_rated)
+        t->rate_factor =
+            plateau_factor_of(&rule, spec->params.learning_rate, have->params.learning_rate);
+    spec->params.learning_rate = have->params.learning_rate;
+}
+
+/* A table whose learning rate the training changes (--decay plateau), and what it begins with. */
+static void add_rated(struct model_tables *t, uint32_t id, float base)
+{
+    assert(t->n_rated < COUNT_OF(t->rated));
+    t->rated[t->n_rated++] = (struct rated_table){ id, base };
 }
 
 static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
@@ -132,11 +168,16 @@ static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_i
 {
     struct table_spec have = *spec;
     struct err unwanted, why;
+    bool is_there = !table_spec_only_adds(spec) &&
+                    t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0;
+    float base;
     int status;
 
-    if (!table_spec_only_adds(spec) &&
-        t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0)
+    if (is_there)
         keep_settings(t->s, &have, spec);
+    base = spec->params.learning_rate;
+    if (is_there)
+        keep_rate(t, &have, spec);
     status = t->store->ops->table(t->store, spec, ret_id, err);
     if (status == PS_ESPEC) {
         why = *err;
@@ -146,6 +187,8 @@ static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_i
             "the same model and training settings, or take another --job",
             why.text, t->s->job);
     }
+    if (!status && is_plateau(spec))
+        add_rated(t, *ret_id, base);
     return status;
 }
 
@@ -341,6 +384,7 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         .s = s,
         .shape = { .model = model, .dim = settings_dim(s), .wide = settings_has_wide(s) },
         .store = store,
+        .rate_factor = 1,
         .n_numeric = n_numeric,
         .has_control = get == make && s->early_stop > 0
     };
@@ -558,7 +602,19 @@ void model_tables_restart(struct model_tables *t)
     sync_policy_reset(t->sync);
 }
 
-/* Sets a dense table outside the steps: no tick, no samples. */
+/* Outside the steps: no tick, no samples. */
+static int push_outside(struct model_tables *t, const struct ps_push_section *sections,
+                        uint32_t n, struct err *err)
+{
+    const struct param_store_ops *ops = t->store->ops;
+    int status = ops->push(t->store, ops->clock(t->store), 0, false, sections, n, err);
+
+    /* The servers had declared this worker dead; it has joined again. */
+    if (status == PS_EFENCED)
+        status = ops->push(t->store, ops->resume(t->store), 0, false, sections, n, err);
+    return status;
+}
+
 static int assign(struct model_tables *t, struct dense *d, struct err *err)
 {
     struct ps_push_section section = { .table = d->id,
@@ -568,14 +624,7 @@ static int assign(struct model_tables *t, struct dense *d, struct err *err)
                                        .keys = d->keys,
                                        .values = d->values };
 
-    int status = t->store->ops->push(t->store, t->store->ops->clock(t->store), 0, false,
-                                     &section, 1, err);
-
-    /* The servers had declared this worker dead; it has joined again. */
-    if (status == PS_EFENCED)
-        status = t->store->ops->push(t->store, t->store->ops->resume(t->store), 0, false,
-                                     &section, 1, err);
-    return status;
+    return push_outside(t, &section, 1, err);
 }
 
 int model_tables_store_moments(struct model_tables *t, const float *mean, const float *std,
@@ -601,6 +650,27 @@ int model_tables_load_moments(struct model_tables *t, float *ret_mean, float *re
     memcpy(ret_mean, t->moments.values, t->n_numeric * sizeof *ret_mean);
     memcpy(ret_std, t->moments.values + t->n_numeric, t->n_numeric * sizeof *ret_std);
     return 0;
+}
+
+float model_tables_rate_factor(const struct model_tables *t)
+{
+    return t->rate_factor;
+}
+
+int model_tables_set_rate_factor(struct model_tables *t, float factor, struct err *err)
+{
+    struct ps_push_section sections[SECTIONS_MAX];
+    int status;
+
+    for (uint32_t i = 0; i < t->n_rated; i++)
+        sections[i] =
+            (struct ps_push_section){ .table = t->rated[i].id,
+                                      .op = SECTION_RATE,
+                                      .steps = section_rate_steps(t->rated[i].base * factor) };
+    status = push_outside(t, sections, t->n_rated, err);
+    if (!status)
+        t->rate_factor = factor;
+    return status;
 }
 
 int model_tables_set_stop(struct model_tables *t, uint64_t clock, struct err *err)

@@ -348,13 +348,11 @@ static char *join(const char *a, const char *b)
     return text;
 }
 
-/* -h, -o json, -ojson and -o=json as the flags that they stand for; else the argument itself. *ret_owned is to be
+/* -o json, -ojson and -o=json as the flags that they stand for; else the argument itself. *ret_owned is to be
  * freed. */
 static char *long_flag(char *arg, char **ret_owned)
 {
     *ret_owned = NULL;
-    if (strcmp(arg, "-h") == 0)
-        return *ret_owned = join("--help", "");
     if (strncmp(arg, "-o", 2) != 0)
         return arg;
     if (!arg[2])

@@ -500,9 +500,13 @@ static void screen_close(struct screen *s)
     close(s->signals);
 }
 
-/* As many lines as fit, each to its end, and the last line of the screen. */
-static void screen_show(const char *text, bool is_open)
+/* As many lines as fit, each to its end, and the last line of the screen: a wider one would move all the others up. */
+static void screen_show(const char *text, const struct top_view *view)
 {
+    const struct terminal *t = &view->terminal;
+    const char *keys = view->is_open ? "q, Esc: back"
+                                     : "r rows/s, l latency, m memory, g log lag, n number; "
+                                       "arrows, Enter: job; q: end";
     struct winsize size = { 0 };
     uint32_t height = 24, n = 0;
 
@@ -512,12 +516,8 @@ static void screen_show(const char *text, bool is_open)
     for (const char *end; n + 1 < height && (end = strchr(text, '\n')) != NULL;
          text = end + 1, n++)
         printf("%.*s\033[K\n", (int)(end - text), text);
-    printf(
-        "\033[J\033[%u;1H\033[2m%s\033[0m", height,
-        is_open
-            ? "q, Esc: back"
-            : "sort by: r rows/s, l latency, m memory, g log lag, n number; arrows and Enter: "
-              "a job; q: end");
+    printf("\033[J\033[%u;1H%s%.*s%s", height, terminal_begin(t, TERMINAL_DIM),
+           t->width ? (int)t->width : 80, keys, terminal_end(t, TERMINAL_DIM));
     fflush(stdout);
 }
 
@@ -569,7 +569,7 @@ static uint32_t show(const cJSON *before, const cJSON *after, struct top_view *v
     n_jobs = top_print(before, after, view, out);
     if (fclose(out) != 0)
         abort();
-    screen_show(text, view->is_open);
+    screen_show(text, view);
     free(text);
     return n_jobs;
 }
@@ -722,7 +722,9 @@ int top_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     struct options hasty = *o;
     struct cluster_query q;
-    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !o->json;
+    const char *term = getenv("TERM");
+    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !o->json &&
+                     !(term && strcmp(term, "dumb") == 0);
     int code = EXIT_FAILED;
     sigset_t set;
 

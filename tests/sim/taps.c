@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/message.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/core/push.h"
 #include "server/core/push_apply.h"
@@ -32,6 +33,7 @@
 #include "server/replication/terms.h"
 #include "server/requests/reply_queue.h"
 #include "server/shard_thread.h"
+#include "server/standby.h"
 #include "server/wal/wal_writer.h"
 #include "tests/sim/agree.h"
 #include "tests/sim/check.h"
@@ -646,6 +648,17 @@ static struct shard_record *record_of_running(void)
     return NULL;
 }
 
+/* A push that is refused promises nothing. */
+static bool is_refusal(const struct bytes *frame)
+{
+    const uint8_t *front = bytes_front(frame);
+    struct push_reply reply;
+    struct frame_header h;
+
+    return frame_decode(front, UINT32_MAX, &h) == 0 && h.type == FRAME_PUSH_REPLY &&
+           message_read_push_reply(&h, front + FRAME_HEADER_BYTES, &reply) == 0 && reply.status;
+}
+
 int REAL(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
                            const struct reply_timing *timing);
 int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
@@ -655,7 +668,7 @@ int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct b
 {
     struct shard_record *rec = record_of_running();
 
-    if (rec) {
+    if (rec && !is_refusal(frame)) {
         if (n_promises == PROMISES_MAX)
             world_fail(world, "shard %u: more replies wait than the simulation can note",
                        rec->shard);
@@ -730,6 +743,16 @@ void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n)
 {
     pair_serves(node_of_process(process_current()));
     REAL(shard_threads_serve)(shards, n);
+}
+
+/* Its start is over: no later one finds what it has given up. */
+void REAL(standby_rebuilt)(struct standby *s, const struct start_result *result);
+void WRAP(standby_rebuilt)(struct standby *s, const struct start_result *result);
+void WRAP(standby_rebuilt)(struct standby *s, const struct start_result *result)
+{
+    if (!result->err.status)
+        node_of_process(process_current())->gives_up = false;
+    REAL(standby_rebuilt)(s, result);
 }
 
 static void note_sync(const struct sync *s)

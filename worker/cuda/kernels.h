@@ -10,9 +10,9 @@
  * launch returns. Pointers and strides that are multiples of 4 floats are fastest, any do.
  *
  * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, wide_sum, interactions in KERNELS_FP32, pair_sum,
- * head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad and wide_grad of
- * rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have an
- * order of their own. (Which NaN an addition makes is the processor's choice.)
+ * cross layers, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad and
+ * wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums
+ * have an order of their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
@@ -126,6 +126,13 @@ EXTERN_C cudaError_t kernels_pair_sum_forward(cudaStream_t stream, const struct 
 EXTERN_C cudaError_t kernels_pair_sum_backward(cudaStream_t stream, const struct pair_sum *p,
                                                const float *t, const float *dz, const float *dx,
                                                float *dt);
+
+EXTERN_C cudaError_t kernels_cross_forward(cudaStream_t stream, const struct cross_shape *s,
+                                           const float *x0, const float *u, const float *x,
+                                           float *y);
+EXTERN_C cudaError_t kernels_cross_backward(cudaStream_t stream, const struct cross_shape *s,
+                                            const float *x0, const float *u, const float *dy,
+                                            const float *more, float *du, float *dx0);
 
 EXTERN_C cudaError_t kernels_prob(cudaStream_t stream, uint32_t n, const float *z, float *p);
 EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *z,
