@@ -121,7 +121,8 @@ static const struct setting rows[] = {
       "makes at most a quarter of them, or 256",
       AT(tables_max), 1, SHARD_TABLE_NUMBERS_MAX },
     { "limits", "metrics-tables", SETTING_U32, "N", "8",
-      "tables of a node that have samples of their own in /metrics: the first ones; the others are one sum",
+      "tables of a node that have samples of their own in /metrics: the first ones, and of so many jobs a sum of their "
+      "dense tables; the others are one sum",
       AT(metrics_tables), 0, SHARD_TABLE_NUMBERS_MAX },
     { "limits", "gradient-max", SETTING_FLOAT, "X", "1e15",
       "the largest magnitude of a gradient: a larger one is finite, but makes weights or optimizer state infinite; "
