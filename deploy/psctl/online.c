@@ -256,6 +256,10 @@ static void print_learning(const cJSON *job)
            field_format_maybe(cells[2], job, "loss", 4),
            field_format_maybe(cells[3], job, "auc", 4),
            field_format_maybe(cells[4], job, "logloss", 4));
+    if (field_number(job, "kept_epoch") > 0)
+        printf("kept         the model of epoch %.0f, step %.0f, which was the best (--keep "
+               "best)\n",
+               field_number(job, "kept_epoch"), field_number(job, "kept_step"));
     print_busy(field_child(job, "busy"));
 }
 
