@@ -213,6 +213,11 @@ static int task_weights(const struct setup *u, struct dlrm_config *config, struc
 {
     const char *at = u->s->loss_weights;
 
+    if (config->n_tasks > 1 && u->s->keep_negatives < 1)
+        return err_set(
+            err, PS_ESETTING,
+            "--keep-negatives: a sample of several labels is negative in some of them "
+            "only; leave it out");
     for (uint32_t i = 0; i < DLRM_TASKS_MAX; i++)
         config->task_weights[i] = 1;
     while (*at) {
@@ -252,6 +257,9 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .batch_norm = s->batch_norm,
         .dropout = s->dropout,
         .l2_dense = s->l2_dense,
+        .positive_more = s->positive_weight - 1,
+        .label_smoothing = s->label_smoothing,
+        .logit_offset = s->keep_negatives < 1 ? -logf(s->keep_negatives) : 0,
         .l2_rows = s->l2_embedding,
         .seed = settings_seed(s, SEED_DROPOUT),
         .n_threads = s->threads,
@@ -297,7 +305,7 @@ int setup_model(struct setup *u, struct err *err)
 
 uint64_t setup_n_samples(const struct setup *u)
 {
-    return u->train.end_row / u->s->workers * u->s->epochs;
+    return u->s->keep_negatives < 1 ? 0 : u->train.end_row / u->s->workers * u->s->epochs;
 }
 
 /* In one pass over n_rows; a batch each in turn. */
@@ -376,6 +384,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .batch = s->batch,
         .shuffle_rows = training ? s->shuffle : 0,
         .seed = hash_mix2(settings_seed(s, SEED_SHUFFLE) ^ SHUFFLE_SALT, epoch),
+        .keep_negatives = training ? s->keep_negatives : 1,
         .skip = skip,
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,

@@ -67,6 +67,7 @@ def test_a_cache_and_the_files_give_the_same_bits(tmp_path):
     (("--loss-weights", "sale=2"), '--loss-weights: "sale=2" is not the name of a label and a number above 0'),
     (("--loss-weights", "buy=0"), '--loss-weights: "buy=0" is not'),
     (("--model", "deepfm"), "several labels need logits that a top MLP alone makes"), (("--wide",), "several labels need"),
+    (("--keep-negatives", 0.5), "--keep-negatives: a sample of several labels"),
 ])
 def test_what_several_labels_cannot_have_is_refused(tmp_path, flags, said):
     draw(tmp_path / "log.csv", 100, 4)

@@ -129,8 +129,8 @@ static double sigmoid(double z, double e)
 }
 
 struct loss_job {
-    uint32_t n, block, ld;
-    double weight;
+    uint32_t n, block;
+    const struct cross_entropy *e; /* of the loss */
     const float *z, *y;
     float *p, *dz;
     double *sums; /* one a block */
@@ -160,27 +160,31 @@ static void loss_block(void *job, uint32_t task, uint32_t thread)
 {
     const struct loss_job *j = job;
     const struct cpu_range r = cpu_range_of(task, j->block, j->n);
+    const double more = (double)j->e->more, smoothing = (double)j->e->smoothing;
+    const double offset = (double)j->e->offset;
+    const double weight = j->e->weight > 0 ? (double)j->e->weight : 1;
+    const size_t ld = j->e->ld ? j->e->ld : 1;
     double sum = 0;
 
     (void)thread;
     for (uint32_t s = r.first; s < r.end; s++) {
-        const size_t at = (size_t)s * j->ld;
-        const double z = (double)j->z[at], y = (double)j->y[at], e = exp(-fabs(z));
+        const size_t at = s * ld;
+        const double z = (double)j->z[at] + offset, e = exp(-fabs(z)), l = log1p(e);
+        const double y = (double)j->y[at] + smoothing * (0.5 - (double)j->y[at]);
 
-        sum += (z > 0 ? z : 0) - z * y + log1p(e);
-        j->dz[at] = (float)(j->weight * ((sigmoid(z, e) - y) / j->n));
+        sum += (z > 0 ? z : 0) - z * y + l + more * y * ((z < 0 ? -z : 0) + l);
+        j->dz[at] = (float)(weight * ((sigmoid(z, e) - y - more * y * sigmoid(-z, e)) / j->n));
     }
     j->sums[task] = sum;
 }
 
-void cpu_logit_loss(struct compute *c, const struct task_loss *l, const float *z,
+void cpu_logit_loss(struct compute *c, const struct cross_entropy *e, const float *z,
                     const float *y, float *dz, double *ret)
 {
-    const uint32_t n = l->n;
+    const uint32_t n = e->n;
     struct loss_job job = { .n = n,
                             .block = device_block(n),
-                            .ld = l->ld,
-                            .weight = (double)l->weight,
+                            .e = e,
                             .z = z,
                             .y = y,
                             .dz = dz,

@@ -86,10 +86,19 @@ struct cross_shape {
     uint32_t ld; /* floats from a sample of x_0, x_l, x_(l+1) and their gradients to the next */
 };
 
-/* The loss of one task, whose logits are z[s * ld]; of its labels and gradients, too. */
-struct task_loss {
-    uint32_t n, ld;
-    float weight; /* of its gradient */
+/*
+ * Binary cross-entropy of n logits. With z' = z + offset and y' = y + smoothing (1/2 - y):
+ *
+ *     loss = (1 - y') z' + (1 + more y') log(1 + exp(-z'))
+ *
+ * All 0 but n: the usual one. 1 + more is the weight of positive samples, `pos_weight` of PyTorch's BCEWithLogitsLoss.
+ */
+struct cross_entropy {
+    uint32_t n;
+    float more, smoothing, offset;
+    uint32_t
+        ld; /* floats from a logit to the next, as of labels and gradients: others are other tasks'; 0: 1 */
+    float weight; /* of the gradient alone; 0: 1 */
 };
 
 /* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */

@@ -135,7 +135,7 @@ EXTERN_C cudaError_t kernels_cross_backward(cudaStream_t stream, const struct cr
                                             const float *more, float *du, float *dx0);
 
 EXTERN_C cudaError_t kernels_prob(cudaStream_t stream, uint32_t n, const float *z, float *p);
-EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, const struct task_loss *l,
+EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, const struct cross_entropy *e,
                                   const float *z, const float *y, float *dz, double *ret,
                                   void *scratch);
 

@@ -42,16 +42,20 @@ static __forceinline__ __device__ double sum_of_block(double mine)
 }
 
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
-    loss(struct task_loss l, const float *z_of, const float *y_of, float *dz, double *parts)
+    loss(struct cross_entropy of, const float *z_of, const float *y_of, float *dz,
+         double *parts)
 {
-    const size_t s = cuda_compat_index(), at = s * l.ld;
+    const size_t s = cuda_compat_index(), at = s * (of.ld ? of.ld : 1);
+    const double weight = of.weight > 0 ? (double)of.weight : 1;
     double mine = 0;
 
-    if (s < l.n) {
-        const double z = (double)z_of[at], y = (double)y_of[at], e = exp(-fabs(z));
+    if (s < of.n) {
+        const double z = (double)z_of[at] + (double)of.offset, e = exp(-fabs(z)), l = log1p(e);
+        const double y = (double)y_of[at] + (double)of.smoothing * (0.5 - (double)y_of[at]);
+        const double more = (double)of.more * y;
 
-        mine = (z > 0 ? z : 0) - z * y + log1p(e);
-        dz[at] = (float)((double)l.weight * ((sigmoid(z, e) - y) / l.n));
+        mine = (z > 0 ? z : 0) - z * y + l + more * ((z < 0 ? -z : 0) + l);
+        dz[at] = (float)(weight * ((sigmoid(z, e) - y - more * sigmoid(-z, e)) / of.n));
     }
     mine = sum_of_block(mine);
     if (threadIdx.x == 0)
@@ -70,17 +74,18 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
         *ret = n ? mine / n : 0;
 }
 
-cudaError_t kernels_loss(cudaStream_t stream, const struct task_loss *l, const float *z,
+cudaError_t kernels_loss(cudaStream_t stream, const struct cross_entropy *e, const float *z,
                          const float *y, float *dz, double *ret, void *scratch)
 {
-    struct cuda_compat_shape shape = cuda_compat_flat(l->n), one = cuda_compat_flat(1);
+    const uint32_t n = e->n;
+    struct cuda_compat_shape shape = cuda_compat_flat(n), one = cuda_compat_flat(1);
     const uint32_t n_parts = shape.grid.x;
     double *parts = (double *)scratch;
     cudaError_t error;
 
     shape.n_shared = one.n_shared = CUDA_COMPAT_THREADS / CUDA_COMPAT_WARP * sizeof(double);
-    error = cuda_compat_launch(loss, shape, stream, *l, z, y, dz, parts);
+    error = cuda_compat_launch(loss, shape, stream, *e, z, y, dz, parts);
     return error
                ? error
-               : cuda_compat_launch(mean, one, stream, l->n, n_parts, (const double *)parts, ret);
+               : cuda_compat_launch(mean, one, stream, n, n_parts, (const double *)parts, ret);
 }

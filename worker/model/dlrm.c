@@ -259,10 +259,14 @@ static void make_loss(struct dlrm *m, const struct dlrm_io *io)
     const uint32_t n_tasks = dlrm_config_n_tasks(&m->config);
 
     for (uint32_t i = 0; i < n_tasks; i++) {
-        const struct task_loss loss = { io->n, n_tasks,
-                                        dlrm_config_task_weight(&m->config, i) };
+        const struct cross_entropy e = { .n = io->n,
+                                         .more = m->config.positive_more,
+                                         .smoothing = m->config.label_smoothing,
+                                         .offset = m->config.logit_offset,
+                                         .ld = n_tasks,
+                                         .weight = dlrm_config_task_weight(&m->config, i) };
 
-        m->ops->loss(m->c, &loss, m->z + i, io->label + i, m->dz + i, io->loss + i);
+        m->ops->loss(m->c, &e, m->z + i, io->label + i, m->dz + i, io->loss + i);
     }
 }
 
