@@ -401,7 +401,7 @@ static void probabilities_and_loss_are_the_cpus(void **state)
               *want = lab_blank(lab, n * sizeof *want, 0);
         double loss = -1;
         struct loss_job j = { { n, 0.5f * (float)(n % 3), 0.1f * (float)(n % 2),
-                                0.7f * (float)(n % 2) },
+                                0.7f * (float)(n % 2), 1, 1 },
                               z,
                               y,
                               lab_blank(lab, n * sizeof(float), 0),

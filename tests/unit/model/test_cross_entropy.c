@@ -63,8 +63,9 @@ static void the_loss_and_its_gradient_are_pytorchs(void **state)
     assert_int_equal(device_cpu.open(&(struct device_options){ .n_threads = 1 }, &c, &err), 0);
     assert_int_equal(device_cpu.reserve(c, N, 1, 1), 0);
     for (size_t i = 0; i < COUNT_OF(golden); i++) {
-        const struct cross_entropy e = { N, golden[i].more, golden[i].smoothing,
-                                         golden[i].offset };
+        const struct cross_entropy e = {
+            N, golden[i].more, golden[i].smoothing, golden[i].offset, 1, 1
+        };
         float dz[N];
         double loss;
 
