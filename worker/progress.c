@@ -169,7 +169,7 @@ static void put_metrics(FILE *out, const struct metrics_result *m)
         put_tasks(out, m);
 }
 
-static void tell_tasks(const struct metrics_result *m)
+static void log_tasks(const struct metrics_result *m)
 {
     for (uint32_t i = 0; i < m->n_tasks; i++)
         log_line_info("label %s: AUC %.4f, log-loss %.4f, normalised entropy %.4f",
@@ -390,7 +390,7 @@ void progress_validation(struct progress *p, const struct progress_state *state,
         "%.4f, %llu rows",
         state->epoch + 1, state->n_epochs, (unsigned long long)state->step, result->auc,
         result->logloss, result->ne, (unsigned long long)result->n);
-    tell_tasks(result);
+    log_tasks(result);
     if (!p->json)
         return;
     fputs("{\"event\":\"validation\"", p->json);
@@ -488,7 +488,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
                       state->step ? "validation AUC" : "AUC", valid->auc, valid->logloss,
                       valid->ne, (unsigned long long)valid->n);
     if (valid)
-        tell_tasks(valid);
+        log_tasks(valid);
     if (!p->json)
         return;
     fputs("{\"event\":\"result\"", p->json);

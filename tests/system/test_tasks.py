@@ -27,7 +27,7 @@ def auc(labels, scores):
 
 
 @pytest.mark.parametrize("model", [("--model", "dlrm"), ("--model", "dcnv2", "--cross-layers", 1)], ids=lambda m: m[1])
-def test_each_label_is_learned_and_told_alone(psds, serve, tmp_path, model):
+def test_each_label_is_learned_and_reported_alone(psds, serve, tmp_path, model):
     draw(tmp_path / "log.csv", 6000, 1)
     rows = draw(tmp_path / "other.csv", 500, 2)
     node = psds("--shards", 2)

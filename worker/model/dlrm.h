@@ -105,7 +105,8 @@ int dlrm_residual_get(struct dlrm *m, uint32_t gradient, const uint32_t *at, uin
 /*
  * One training step: gradients of the mean loss in every tensor's grads, in step->row_grads and
  * step->wide_grads. *ret_loss: the mean loss over the batch (without L2; of several tasks the sum with their
- * weights), in double, sums in blocks (device.h); it may be no number. At most config.batch_max samples. -ENOMEM, or the device's errors.
+ * weights), in double, sums in blocks (device.h); it may be no number. At most config.batch_max samples. -ENOMEM, or
+ * the device's errors.
  *
  * In two halves, up to dlrm_n_buffer_sets() steps may be in flight, each in a buffer set of its own, so that the
  * copies of one run beside the ops of another: their ops run in the order of the begins, and the
