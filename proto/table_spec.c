@@ -17,7 +17,8 @@
 static const char *const kind_names[] = { "sparse", "dense" };
 static const char *const init_names[] = { "zero", "uniform", "normal" };
 static const char *const optimizer_names[] = { "sgd",  "momentum", "adagrad", "rowwise_adagrad",
-                                               "adam", "ftrl" };
+                                               "adam", "ftrl",     "adamw",   "lion",
+                                               "lamb", "lars",     "sm3" };
 static const char *const decay_names[] = { "none",   "linear", "exp",    "inv_sqrt",
                                            "cosine", "step",   "plateau" };
 static const char *const mode_names[] = { "job", "async", "ssp", "bsp" };
@@ -190,6 +191,25 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
         };
     case TABLE_SPEC_FTRL: /* McMahan et al., KDD 2013: beta 1 "is usually good enough" */
         return (struct optimizer_params){ .learning_rate = 0.1f, .ftrl_beta = 1 };
+    case TABLE_SPEC_ADAMW: /* torch.optim.AdamW's */
+        return (struct optimizer_params){ .learning_rate = 0.001f,
+                                          .epsilon = 1e-8f,
+                                          .weight_decay = 0.01f,
+                                          .beta1 = 0.9f,
+                                          .beta2 = 0.999f };
+    case TABLE_SPEC_LION: /* Chen et al. 2023, but for decay, which is the task's */
+        return (
+            struct optimizer_params){ .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.99f };
+    case TABLE_SPEC_LAMB: /* You et al. 2020, section 4 */
+        return (struct optimizer_params){
+            .learning_rate = 0.01f, .epsilon = 1e-6f, .beta1 = 0.9f, .beta2 = 0.999f
+        };
+    case TABLE_SPEC_LARS:
+        return (struct optimizer_params){ .learning_rate = 0.01f,
+                                          .epsilon = 1e-8f,
+                                          .momentum = 0.9f };
+    case TABLE_SPEC_SM3:
+        return (struct optimizer_params){ .learning_rate = 0.03f, .epsilon = 1e-10f };
     case TABLE_SPEC_OPTIM_END:
         break;
     }
@@ -204,12 +224,19 @@ uint32_t table_spec_state_floats(const struct table_spec *spec)
         return 0;
     case TABLE_SPEC_MOMENTUM:
     case TABLE_SPEC_ADAGRAD:
+    case TABLE_SPEC_LARS:
         return spec->dim;
     case TABLE_SPEC_ROWWISE_ADAGRAD:
+    case TABLE_SPEC_SM3:
         return 1;
     case TABLE_SPEC_ADAM:
     case TABLE_SPEC_FTRL:
+    case TABLE_SPEC_LAMB:
         return 2 * spec->dim;
+    case TABLE_SPEC_ADAMW:
+        return 2 * spec->dim + 1;
+    case TABLE_SPEC_LION:
+        return spec->dim + 1;
     case TABLE_SPEC_OPTIM_END:
         break;
     }
@@ -311,16 +338,25 @@ static int check_field(const struct table_spec *spec, const struct field *field,
                    field->name, value, field->min, field->max);
 }
 
+/* Does it divide by the root of a sum of squares, and epsilon? */
 static bool is_adagrad(const struct table_spec *spec)
 {
-    return spec->optim == TABLE_SPEC_ADAGRAD || spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD;
+    return spec->optim == TABLE_SPEC_ADAGRAD || spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD ||
+           spec->optim == TABLE_SPEC_SM3;
+}
+
+/* Does it divide by the root of a mean of squares, and epsilon? */
+static bool is_adam(const struct table_spec *spec)
+{
+    return spec->optim == TABLE_SPEC_ADAM || spec->optim == TABLE_SPEC_ADAMW ||
+           spec->optim == TABLE_SPEC_LAMB;
 }
 
 /* Would a gradient of zero on a row that never had another be divided by zero? */
 static bool divides_by_zero(const struct table_spec *spec)
 {
     return spec->params.epsilon == 0 &&
-           (spec->optim == TABLE_SPEC_ADAM ||
+           (is_adam(spec) || spec->optim == TABLE_SPEC_LARS ||
             (is_adagrad(spec) && spec->params.initial_accumulator == 0));
 }
 
@@ -445,9 +481,21 @@ static int check_growth(const struct table_spec *spec, struct err *err)
             "table %s: learning_rate times weight_decay is %.9g; expected at most 2, "
             "beyond which weights grow without bound",
             spec->name, rate * (double)p->weight_decay);
-    if (spec->optim == TABLE_SPEC_ADAM && rate > 1e16 * (double)p->epsilon)
+    if ((spec->optim == TABLE_SPEC_ADAMW || spec->optim == TABLE_SPEC_LION) &&
+        rate * (double)p->weight_decay > 1)
+        return err_set(
+            err, PS_ESPEC,
+            "table %s: learning_rate times weight_decay is %.9g; expected at most 1, "
+            "which leaves nothing of a weight",
+            spec->name, rate * (double)p->weight_decay);
+    if ((spec->optim == TABLE_SPEC_ADAM || spec->optim == TABLE_SPEC_ADAMW) &&
+        rate > 1e16 * (double)p->epsilon)
         return err_set(err, PS_ESPEC,
                        "table %s: epsilon is %.9g; expected at least learning_rate / 1e16",
+                       spec->name, (double)p->epsilon);
+    if ((spec->optim == TABLE_SPEC_LAMB || spec->optim == TABLE_SPEC_LARS) &&
+        p->epsilon < 1e-12f)
+        return err_set(err, PS_ESPEC, "table %s: epsilon is %.9g; expected at least 1e-12",
                        spec->name, (double)p->epsilon);
     if (spec->optim == TABLE_SPEC_FTRL && rate < 1e-8)
         return err_set(err, PS_ESPEC,

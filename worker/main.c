@@ -18,6 +18,7 @@
 #include "common/file.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/token_file.h"
 #include "server/cluster/etcd_lookup.h"
 #include "server/cluster/etcd_url.h"
@@ -432,8 +433,8 @@ static void reload_certificates(void *settings)
         log_line_info("SIGHUP: there is nothing to read again: this worker speaks no TLS");
         return;
     }
-    if (tls_context_reload(s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key },
-                           &err)) {
+    if (tls_context_reload(
+            s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key, false }, &err)) {
         log_line_error("SIGHUP: the certificates stay as they are: %s", err.text);
         return;
     }
@@ -667,7 +668,7 @@ static void report_written(const struct command_context *r, uint64_t n, const ch
 {
     bool to_stdout = strcmp(r->settings.output, "-") == 0;
 
-    log_line_info("%llu %s%s written%s%s", (unsigned long long)n, what, n == 1 ? "" : "s",
+    log_line_info("%llu %s%s written%s%s", (unsigned long long)n, what, NUMBER_PLURAL(n),
                   to_stdout ? "" : " to ", to_stdout ? "" : r->settings.output);
 }
 

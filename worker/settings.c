@@ -12,6 +12,7 @@
 #include "worker/client/discovery.h"
 #include "worker/client/ps_settings.h"
 #include "worker/model/dlrm_config.h"
+#include "worker/plateau.h"
 
 /* clang-format off */
 #define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
@@ -164,24 +165,27 @@ static const struct setting rows[] = {
         "of dropout alone; 0: as --seed"),
     PS_SETTINGS_OPTIMIZER(TRAINING_ROW)
     ROW("training", "lr", SETTING_FLOAT, lr, "X", "0", 0, 0,
-        "learning rate of the embedding tables; 0: 0.03 for the Adagrads, 0.001 for adam, 0.1 for the others"),
+        "learning rate of the embedding tables; 0: 0.03 for the Adagrads and sm3, 0.001 for adam and adamw, 0.0001 for "
+        "lion, 0.01 for lamb and lars, 0.1 for the others"),
     ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer,
         "auto|same|" TABLE_SPEC_OPTIM_CHOICE, "auto", 0, 0,
         "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad); auto: adam instead of "
         "Adagrad if a step has 512 samples or more and their gradients go as floats or int8"),
     ROW("training", "dense-lr", SETTING_FLOAT, dense_lr, "X", "0", 0, 0,
         "learning rate of the dense tables; 0: as --lr, if that is given and both have one optimizer, else "
-        "0.01 for adagrad, 0.001 for adam, 0.1 for the others"),
+        "0.01 for adagrad, and else as there"),
     ROW("training", "epsilon", SETTING_FLOAT, epsilon, "X", "0", 0, 0,
-        "of Adagrad and Adam; 0: the optimizer's own default"),
-    ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD"),
+        "what Adam and Adagrad and their kin add to a root; 0: the optimizer's own default"),
+    ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD and LARS"),
     PS_SETTINGS_NESTEROV(TRAINING_ROW)
-    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam"),
-    ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0.999", 0, 0, "of Adam"),
+    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam, AdamW, LAMB and Lion"),
+    ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0", 0, 0,
+        "of the same; 0: the optimizer's own default, 0.99 of lion and 0.999 of the others"),
     ROW("training", "weight-decay", SETTING_FLOAT, weight_decay, "X", "0", 0, 0,
-        "added to the gradient by the servers: g + x w"),
+        "added to the gradient by the servers: g + x w; of adamw and lion apart from it: w - lr x w, and 0: adamw's "
+        "own default, 0.01"),
     ROW("training", "initial-accumulator", SETTING_FLOAT, initial_accumulator, "X", "0", 0, 0,
-        "Adagrad's and FTRL's sum of squares at the start"),
+        "sum of squares of Adagrad, SM3 and FTRL at the start"),
     ROW("training", "ftrl-beta", SETTING_FLOAT, ftrl_beta, "X", "1", 0, 0, "of FTRL-proximal"),
     ROW("training", "ftrl-l1", SETTING_FLOAT, ftrl_l1, "X", "0", 0, 0, "of FTRL-proximal"),
     ROW("training", "ftrl-l2", SETTING_FLOAT, ftrl_l2, "X", "0", 0, 0, "of FTRL-proximal"),
@@ -453,8 +457,10 @@ struct optimizer_params settings_optim_params(const struct settings *s, bool den
     p.momentum = s->momentum;
     p.nesterov = s->nesterov;
     p.beta1 = s->beta1;
-    p.beta2 = s->beta2;
-    p.weight_decay = s->weight_decay;
+    /* That of optimizers that have none is a part of their tables, too. */
+    p.beta2 = s->beta2 > 0 ? s->beta2 : optim == TABLE_SPEC_LION ? p.beta2 : 0.999f;
+    if (s->weight_decay > 0)
+        p.weight_decay = s->weight_decay;
     p.initial_accumulator = s->initial_accumulator;
     p.ftrl_beta = s->ftrl_beta;
     p.ftrl_l1 = s->ftrl_l1;

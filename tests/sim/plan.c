@@ -22,10 +22,10 @@ static void make_cluster(struct plan *p, struct dice *d)
     p->keep = (uint32_t)dice_from(d, 1, PLAN_N_KEPT_MAX);
 }
 
-/* Half of the tables have state; wide ones take long enough without. */
+/* Most tables have state; wide ones take long enough without. */
 static enum table_spec_optim draw_optim(struct dice *d, uint32_t dim)
 {
-    static const enum table_spec_optim optims[] = { TABLE_SPEC_SGD, TABLE_SPEC_SGD,
+    static const enum table_spec_optim optims[] = { TABLE_SPEC_SGD, TABLE_SPEC_ADAMW,
                                                     TABLE_SPEC_ROWWISE_ADAGRAD,
                                                     TABLE_SPEC_ADAM };
     uint64_t i = dice_roll(d, COUNT_OF(optims));
@@ -255,6 +255,13 @@ uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
 bool plan_pulls_at(const struct plan *p, uint32_t rank, uint64_t clock)
 {
     return !p->asks_seldom || hash_mix2(p->seed ^ rank, clock) % 3 > 0;
+}
+
+int32_t plan_drift(const struct plan *p, uint32_t machine)
+{
+    struct dice d = dice_of(p->seed, 5000 + (uint64_t)machine);
+
+    return dice_once_in(&d, 2) ? (int32_t)dice_from(&d, 0, 20000) - 10000 : 0;
 }
 
 bool plan_may_lose(const struct plan *p)

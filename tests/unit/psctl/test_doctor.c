@@ -116,12 +116,12 @@ struct fault {
     "\",\"term\":2,\"peer\":\"b:7070\",\"in_sync\":" in_sync \
     ",\"standby_lag_records\":7,\"standby_lag_ms\":3}"
 
-#define DISK(free, size, fill, others, aside)                                               \
+#define DISK(free, size, fill, others, archived)                                            \
     {                                                                                       \
         "nodes.0.disk", "{\"free_bytes\":" free ",\"size_bytes\":" size                     \
                         ",\"log_bytes\":1048576,\"fill_over_ms\":600000,"                   \
                         "\"fill_bytes_per_s\":" fill ",\"others_fill_bytes_per_s\":" others \
-                        ",\"aside_bytes\":" aside "}"                                       \
+                        ",\"aside_bytes\":" archived "}"                                    \
     }
 #define BOUNDS(every_ms)                                                                \
     {                                                                                   \
@@ -224,7 +224,7 @@ static const struct fault faults[] = {
     { { { "nodes.0.disk.damaged_files", "2" }, { "nodes.0.disk.damage", "\"checksum of a\"" } },
       "problem",
       0,
-      { "2 files on its disk are damaged: checksum of a" } },
+      { "damaged files on its disk: 2: checksum of a" } },
     { { { "nodes.0.healthy", "false" }, { "nodes.0.health", "\"shard 0 is stuck\"" } },
       "problem",
       0,
@@ -250,13 +250,14 @@ static const struct fault faults[] = {
     { { { "nodes.0.totals.counters.rows_refused", "7" } },
       "problem",
       0,
-      { "its memory is full: 7 new rows" } },
+      { "its memory is full: new rows that were refused in the last seconds: 7" } },
     { { { "nodes.0.totals.counters.nan_pushes", "1" },
         { "nodes.0.totals.last_refusal",
           "{\"text\":\"a NaN\",\"worker\":\"w1\",\"table\":\"j/emb\"}" } },
       "problem",
       0,
-      { "1 pushes with NaN", "table j/emb, worker w1: a NaN" } },
+      { "pushes with NaN that were refused in the last seconds: 1; table j/emb, worker w1: a "
+        "NaN" } },
     { { { "nodes.0.shards.0.log.failed", "true" },
         { "nodes.0.shards.0.log.error", "\"I/O error\"" } },
       "problem",
@@ -265,7 +266,8 @@ static const struct fault faults[] = {
     { { { "nodes.0.shards.0.log.gap", "true" }, { "nodes.0.shards.0.log.dropped", "5" } },
       "problem",
       0,
-      { "the write-ahead log of shard 0 has a gap: 5 records" } },
+      { "the write-ahead log of shard 0 has a gap: records lost on a failing disk: 5; "
+        "until" } },
     { { { "nodes.0.shards.0.log.push_wait_us", "1500000" },
         { "nodes.0.shards.0.log.disk_bytes_per_s", "1048576" } },
       "warning",
@@ -330,11 +332,11 @@ static const struct fault faults[] = {
     { { { "nodes.0.jobs.0.staleness_violations", "3" } },
       "problem",
       -1,
-      { "3 pulls were answered beyond the bound" } },
+      { "pulls that were answered beyond the bound: 3" } },
     { { { "nodes.0.jobs.0.lost_pushes", "3" } },
       "problem",
       -1,
-      { "3 pushes that were acknowledged are lost" } },
+      { "pushes that were acknowledged and are lost since a restart: 3" } },
     { { { "nodes.0.waits", "[{\"what\":\"worker expected\",\"who\":\"job j, worker "
                            "1\",\"why\":\"it has not joined\","
                            "\"since_unix_ms\":992000}]" } },
