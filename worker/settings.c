@@ -12,7 +12,6 @@
 #include "worker/client/discovery.h"
 #include "worker/client/ps_settings.h"
 #include "worker/model/dlrm_config.h"
-#include "worker/plateau.h"
 
 /* clang-format off */
 #define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
