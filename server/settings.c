@@ -121,7 +121,8 @@ static const struct setting rows[] = {
       "makes at most a quarter of them, or 256",
       AT(tables_max), 1, SHARD_TABLE_NUMBERS_MAX },
     { "limits", "metrics-tables", SETTING_U32, "N", "8",
-      "tables of a node that have samples of their own in /metrics: the first ones; the others are one sum",
+      "tables of a node that have samples of their own in /metrics: the first ones, and of so many jobs a sum of their "
+      "dense tables; the others are one sum",
       AT(metrics_tables), 0, SHARD_TABLE_NUMBERS_MAX },
     { "limits", "gradient-max", SETTING_FLOAT, "X", "1e15",
       "the largest magnitude of a gradient: a larger one is finite, but makes weights or optimizer state infinite; "
@@ -348,8 +349,9 @@ static int open_tls(struct settings *s, struct err *err)
                         : 0;
     if (!s->tls_ca[0] || !s->tls_cert[0] || !s->tls_key[0])
         return err_set(err, PS_ESETTING, "tls: it needs tls-ca, tls-cert and tls-key");
-    status = tls_context_new(&(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key }, &s->tls,
-                             err);
+    status = tls_context_new(
+        &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key, .is_node = true }, &s->tls,
+        err);
     if (!status)
         tls_context_set_needs_certificate(s->tls, !has_token(s));
     return status;

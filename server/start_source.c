@@ -108,8 +108,8 @@ static int recall(struct start_source *o, const struct start_source_config *conf
 
 /* psd has run there, as a package starts it, and has kept nothing: no layout is to be kept either. The directory is
  * left as it is; what begins is a new epoch. */
-static int forget_unused(struct start_source *o, const struct start_source_config *config,
-                         struct err *err)
+static int pass_over_unused(struct start_source *o, const struct start_source_config *config,
+                            struct err *err)
 {
     struct restore_source *s = &o->sources[0];
     bool unused = false;
@@ -220,7 +220,7 @@ int start_source_find(struct start_source *ret, const struct start_source_config
         return 0;
     status = open_source(ret, config, s->data_dir, err);
     if (!status)
-        status = forget_unused(ret, config, err);
+        status = pass_over_unused(ret, config, err);
     if (!status && ret->is_own)
         status = check_own(ret, config, err);
     if (!status && ret->is_own)

@@ -162,7 +162,8 @@ static const struct settings_table table = {
 #define CLUSTER_FLAGS FOUND_FLAGS "node "
 
 static const struct command commands[] = {
-    { "status", "", "the nodes, their shards, rows and checkpoints", 0, 0, CLUSTER_FLAGS, "the nodes, their shards, rows, refusals and checkpoints.",
+    { "status", "", "the nodes, their shards, rows and checkpoints", 0, 0, CLUSTER_FLAGS,
+      "the nodes, their shards, rows, refusals and checkpoints.",
       { { "psctl status --server 10.0.0.1:7070", "all nodes of the cluster of that node" },
         { "psctl status --node 2", "node 2 alone" } }, online_status, true },
     { "cluster", "", "primary and standby of each group, in sync or not", 0, 0, FOUND_FLAGS,
@@ -175,7 +176,8 @@ static const struct command commands[] = {
       "each table, its optimizer, rows and traffic; a line for all dense tables of a job, but with -o wide.",
       { { "psctl tables", "summed over the cluster" },
         { "psctl tables -o wide", "all columns, and each dense table" } }, online_tables, true },
-    { "workers", "", "each worker: state, clock, staleness", 0, 0, CLUSTER_FLAGS, "each job's workers, their clocks and the staleness they saw.",
+    { "workers", "", "each worker: state, clock, staleness", 0, 0, CLUSTER_FLAGS,
+      "each job's workers, their clocks and the staleness they saw.",
       { { "psctl workers", "the jobs of the cluster; a worker's clock is that of the shard furthest behind" } },
       online_workers, true },
     { "jobs", "", "each job: clocks, samples/s, loss, AUC", 0, 0, CLUSTER_FLAGS,
@@ -212,7 +214,8 @@ static const struct command commands[] = {
       { { "psctl top", "keys: r, l, m, g, n sort; arrows and Enter open a job; q ends" },
         { "psctl top --count 1 --every 5s >load.txt", "one frame as text: the rates of five seconds" } },
       top_run, false },
-    { "watch", "COMMAND ...", "another command of this group, again and again", 1, WORDS_MAX - 1, CLUSTER_FLAGS "every count ",
+    { "watch", "COMMAND ...", "another command of this group, again and again", 1, WORDS_MAX - 1, CLUSTER_FLAGS
+      "every count ",
       "runs one of the commands that only ask, every --every, until it is stopped.",
       { { "psctl watch workers", "every 2 s" },
         { "psctl watch doctor --every 30s", "problems as they come" } }, repeat, false },
@@ -221,11 +224,13 @@ static const struct command commands[] = {
       "--every apart. Ends with 1 if there is a problem.",
       { { "psctl doctor", "all nodes, jobs and disks" },
         { "psctl doctor -o json", "the same for a program" } }, doctor_run, true },
-    { "row", "TABLE KEY", "one row: values, state, version, who pushed it", 2, 2, FOUND_FLAGS, "a row's values, state and version, and who pushed it last.",
+    { "row", "TABLE KEY", "one row: values, state, version, who pushed it", 2, 2, FOUND_FLAGS,
+      "a row's values, state and version, and who pushed it last.",
       { { "psctl row criteo/emb 42", "the row of key 42" },
         { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } },
       online_row, true },
-    { "checkpoint", "", "every node writes a checkpoint now", 0, 0, CLUSTER_FLAGS, "every node of the cluster writes one now; waits for them.",
+    { "checkpoint", "", "every node writes a checkpoint now", 0, 0, CLUSTER_FLAGS,
+      "every node of the cluster writes one now; waits for them.",
       { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint, false },
     { "promote", "", "the standby at --server becomes the primary", 0, 0, SERVER_FLAGS "the-other-is-dead accept-loss ",
       "the standby at --server becomes the primary, in a term of its own. Refused while the primary answers, and where "
@@ -260,7 +265,8 @@ static const struct command commands[] = {
     { "verify", "PATH[,PATH...]", "checks every checksum and record", 1, 1, OUTPUT_FLAGS,
       "checks every checksum, count, row and record of a data directory, or of one checkpoint.",
       { { "psctl verify /var/lib/psd", "also while psd runs" } }, verify_run, false },
-    { "checkpoints", "PATH[,PATH...]", "what a start, or --at, can go back to", 1, 1, OUTPUT_FLAGS, "what a start, or --at, can go back to.",
+    { "checkpoints", "PATH[,PATH...]", "what a start, or --at, can go back to", 1, 1, OUTPUT_FLAGS,
+      "what a start, or --at, can go back to.",
       { { "psctl checkpoints /var/lib/psd", "the restore points, with the clocks of their jobs" } },
       list_checkpoints_run, false },
     { "prune", "PATH[,PATH...]", "removes files that no start needs", 1, 1, OUTPUT_FLAGS "keep yes ",
@@ -269,29 +275,36 @@ static const struct command commands[] = {
       { { "psctl prune /var/lib/psd", "what would go" },
         { "psctl prune /var/lib/psd --yes --keep 3", "removes it, but leaves three restore points" } },
       prune_run, false },
-    { "restore", "PATH --to DATA_DIR", "a copy, also in another layout", 1, 1, OUTPUT_FLAGS "to node nodes shards at table ",
+    { "restore", "PATH --to DATA_DIR", "a copy, also in another layout", 1, 1,
+      OUTPUT_FLAGS "to node nodes shards at table ",
       "the state of other files as a data directory of any layout.",
       { { "psctl restore /var/lib/psd --to backup", "a copy, also while psd runs" },
         { "psctl restore n0,n1 --to new --shards 4", "two nodes as one with four shards" } }, restore_run, false },
-    { "export", "PATH --out PATH", "tables as arrays for PyTorch and NumPy", 1, 1, OUTPUT_FLAGS "format out table at state ",
+    { "export", "PATH --out PATH", "tables as arrays for PyTorch and NumPy", 1, 1,
+      OUTPUT_FLAGS "format out table at state ",
       "tables as arrays that PyTorch and NumPy read.",
       { { "psctl export /var/lib/psd --out model.safetensors", "all tables in one file" },
         { "psctl export /var/lib/psd --out arrays --format npy --state", "a file for each array, with states" } },
       export_run, false },
-    { "diff", "A B", "rows new, gone and changed", 2, 2, OUTPUT_FLAGS "at table top ", "rows new, gone, changed, and drifted most.",
+    { "diff", "A B", "rows new, gone and changed", 2, 2, OUTPUT_FLAGS "at table top ",
+      "rows new, gone, changed, and drifted most.",
       { { "psctl diff backup /var/lib/psd --top 3", "ends with 1 if they differ" } }, diff_run, false },
     { "replay", "PATH", "replays the log; checksums of the tables", 1, 1, OUTPUT_FLAGS "at table against ",
       "replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.",
       { { "psctl replay /var/lib/psd --at criteo:1000", "the state at clock 1000" } }, diff_replay, false },
     { "cert", "DIR", "certificates for a cluster with TLS", 1, 1, " cluster host job days ",
-      "makes certificates in DIR: a CA's, a node's, and one of each role of clients. What is there stays; if it is of another --cluster, --job or --host, psctl says so, makes nothing, and ends with 1.",
+      "makes certificates in DIR: a CA's, a node's, and one of each role of clients. What is there stays; if it is "
+      "of another --cluster, --job or --host, psctl says so, makes nothing, and ends with 1.",
       { { "psctl cert tls", "for a trial on this machine" },
         { "psctl cert tls --host a.example,b.example --job ads", "for two nodes and the workers of one job" } },
       cert_run, false },
-    { "completion", "bash|zsh", "a script that completes words in a shell", 1, 1, " ", "a script that completes psctl's words in a shell.",
+    { "completion", "bash|zsh", "a script that completes words in a shell", 1, 1, " ",
+      "a script that completes psctl's words in a shell.",
       { { "source <(psctl completion bash)", "for this shell; packages install it for all" } },
       print_completion, false },
-    { "help", "[COMMAND|all]", "this list; a command whole; all: all of them", 0, 1, " ", "a list of the commands; one with its settings and examples; with all: the text of every command, and all settings.",
+    { "help", "[COMMAND|all]", "this list; a command whole; all: all of them", 0, 1, " ",
+      "a list of the commands; one with its settings and examples; with all: the text of every command, and all "
+      "settings.",
       { { "psctl help row", "the same as psctl row --help" } }, print_help, false },
 };
 /* clang-format on */
@@ -495,7 +508,7 @@ static void prefer_command_line(struct options *o, const struct setting_origin *
         o->coord[0] = '\0';
 }
 
-/* "server, tls-ca of /root/.config/psd/psctl.conf" */
+/* "server, tls-ca of FILE" */
 static void note_origin(struct options *o, const struct setting_origin *origins)
 {
     const char *path = NULL;

@@ -13,20 +13,15 @@
 
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "server/admin/metrics_tables.h"
+#include "server/admin/metrics_text.h"
 #include "server/admin/render.h"
-
-/* A number that is a u64 of some struct. */
-struct family {
-    const char *name, *type, *help;
-    size_t offset;
-    bool is_no_sum; /* of a table: that of two tables means nothing */
-};
 
 #define NET(name, type, field, help)                                      \
     {                                                                     \
         "psd_" name, type, help, offsetof(struct stats_net, field), false \
     }
-static const struct family net_families[] = {
+static const struct metrics_family net_families[] = {
     NET("connections", "gauge", connections, "Connections open now."),
     NET("connections_opened_total", "counter", connections_total, "Connections taken."),
     NET("received_bytes_total", "counter", bytes_in, "Bytes received from workers."),
@@ -61,7 +56,7 @@ static const struct family net_families[] = {
     {                                                                        \
         "psd_" name, type, help, offsetof(struct shard_report, field), false \
     }
-static const struct family shard_families[] = {
+static const struct metrics_family shard_families[] = {
     SHARD("shard_bytes", "gauge", bytes, "Memory of rows, index and held pushes."),
     SHARD("shard_tables_bytes", "gauge", tables_bytes,
           "Memory of rows, index and sketches: what the budget counts."),
@@ -135,52 +130,11 @@ static const struct family shard_families[] = {
           "Replies that wait until their event is on the disk."),
 };
 
-#define TABLE(name, type, field, help)                                            \
-    {                                                                             \
-        "psd_table_" name, type, help, offsetof(struct stats_table, field), false \
-    }
-#define TABLE_EACH(name, type, field, help)                                      \
-    {                                                                            \
-        "psd_table_" name, type, help, offsetof(struct stats_table, field), true \
-    }
-static const struct family table_families[] = {
-    TABLE("rows", "gauge", n_rows, "Rows of a table on a shard."),
-    TABLE("bytes", "gauge", bytes, "Memory of a table on a shard."),
-    TABLE("slab_bytes", "gauge", slab_bytes,
-          "Memory of a table's rows, heads and free places included."),
-    TABLE("index_bytes", "gauge", index_bytes, "Memory of a table's index."),
-    TABLE("sketch_bytes", "gauge", count_min_bytes,
-          "Memory of the counters of keys that have no row yet."),
-    TABLE_EACH("memory_max_bytes", "gauge", bytes_max,
-               "Budget of a table on a shard; 0 is none of its own."),
-    TABLE_EACH("row_bytes", "gauge", row_bytes, "Memory of one row, its head included."),
-    TABLE_EACH("payload_bytes", "gauge", payload_bytes,
-               "Memory of one row's weights and optimizer state."),
-    TABLE("pushes_total", "counter", n_pushes,
-          "Pushes of a table: its optimizer's step count."),
-    TABLE("rows_pulled_total", "counter", rows_pulled, "Rows of a table read."),
-    TABLE("rows_pushed_total", "counter", rows_pushed, "Rows of a table updated."),
-    TABLE("rows_refused_total", "counter", rows_refused,
-          "New rows of a table refused for want of memory."),
-    TABLE("rows_unadmitted_total", "counter", rows_unadmitted,
-          "Pushes of keys of a table that have not come often enough to get a row."),
-    TABLE("rows_removed_total", "counter", n_removed,
-          "Rows of a table removed, for whatever reason."),
-    TABLE("rows_evicted_total", "counter", rows_evicted,
-          "Rows of a table removed to make space under a full budget."),
-    TABLE("rows_idle_total", "counter", rows_idle,
-          "Rows of a table removed as no push came for idle_clocks."),
-    TABLE("rows_expired_total", "counter", rows_expired,
-          "Rows of a table removed as no push came for their time to live."),
-    TABLE("rows_rare_total", "counter", rows_rare,
-          "Rows of a table removed as too few pushes came in rare_clocks."),
-};
-
 #define JOB(name, type, field, help)                                          \
     {                                                                         \
         "psd_job_" name, type, help, offsetof(struct stats_job, field), false \
     }
-static const struct family job_families[] = {
+static const struct metrics_family job_families[] = {
     JOB("min_clock", "gauge", min_clock,
         "Steps that the slowest counted worker of a job has finished."),
     JOB("fenced_total", "counter", n_fenced,
@@ -193,35 +147,10 @@ static const struct family job_families[] = {
         "Pulls answered beyond the bound; must be 0."),
 };
 
-static uint64_t field(const void *from, const struct family *f)
-{
-    return *(const uint64_t *)(const void *)((const char *)from + f->offset);
-}
-
-static void put_head(FILE *out, const char *name, const char *type, const char *help)
-{
-    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
-/* ,key="value", the value escaped. */
-static void put_label(FILE *out, const char *key, const char *value)
-{
-    fprintf(out, ",%s=\"", key);
-    for (; *value; value++) {
-        if (*value == '\\' || *value == '"')
-            fprintf(out, "\\%c", *value);
-        else if (*value == '\n')
-            fputs("\\n", out);
-        else
-            fputc((unsigned char)*value < 0x80 ? *value : '?', out);
-    }
-    fputc('"', out);
-}
-
 static void put_one(FILE *out, const char *name, const char *type, const char *help,
                     double value)
 {
-    put_head(out, name, type, help);
+    metrics_text_head(out, name, type, help);
     fprintf(out, "%s %.17g\n", name, value);
 }
 
@@ -289,8 +218,9 @@ static void put_expiry(FILE *out, const char *which, uint64_t unix_ms)
 
 static void put_tls(FILE *out, const struct stats_tls *tls)
 {
-    put_head(out, "psd_certificate_expiry_timestamp_seconds", "gauge",
-             "When the node's certificate, or the first of its CA's, expires, Unix time.");
+    metrics_text_head(
+        out, "psd_certificate_expiry_timestamp_seconds", "gauge",
+        "When the node's certificate, or the first of its CA's, expires, Unix time.");
     put_expiry(out, "node", tls->own_unix_ms);
     put_expiry(out, "ca", tls->ca_unix_ms);
 }
@@ -318,9 +248,9 @@ static void put_node(FILE *out, const struct node_report *node)
 {
     char sentence[320];
 
-    put_head(out, "psd_build_info", "gauge", "The program's version.");
+    metrics_text_head(out, "psd_build_info", "gauge", "The program's version.");
     fprintf(out, "psd_build_info{node=\"%" PRIu32 "\"", node->node);
-    put_label(out, "version", node->version);
+    metrics_text_label(out, "version", node->version);
     fprintf(out, "} 1\n");
     put_one(out, "psd_ready", "gauge", "1 when the node takes work.",
             node->ready && !node->stopping);
@@ -396,41 +326,44 @@ static void put_disk(FILE *out, const struct stats_disk *disk)
 static void put_net(FILE *out, const struct node_report *node)
 {
     for (size_t i = 0; i < COUNT_OF(net_families); i++) {
-        const struct family *f = &net_families[i];
+        const struct metrics_family *f = &net_families[i];
 
-        put_head(out, f->name, f->type, f->help);
-        fprintf(out, "%s{shard=\"door\"} %" PRIu64 "\n", f->name, field(&node->listener, f));
+        metrics_text_head(out, f->name, f->type, f->help);
+        fprintf(out, "%s{shard=\"door\"} %" PRIu64 "\n", f->name,
+                metrics_text_field(&node->listener, f));
         for (uint32_t s = 0; s < node->n_shards; s++)
             if (node->shards[s])
                 fprintf(out, "%s{shard=\"%" PRIu32 "\"} %" PRIu64 "\n", f->name,
-                        node->shards[s]->shard, field(&node->shards[s]->net, f));
+                        node->shards[s]->shard, metrics_text_field(&node->shards[s]->net, f));
     }
 }
 
 static void put_shards(FILE *out, const struct node_report *node)
 {
     for (size_t i = 0; i < COUNT_OF(shard_families); i++) {
-        const struct family *f = &shard_families[i];
+        const struct metrics_family *f = &shard_families[i];
 
-        put_head(out, f->name, f->type, f->help);
+        metrics_text_head(out, f->name, f->type, f->help);
         for (uint32_t s = 0; s < node->n_shards; s++)
             if (node->shards[s])
                 fprintf(out, "%s{shard=\"%" PRIu32 "\"} %" PRIu64 "\n", f->name,
-                        node->shards[s]->shard, field(node->shards[s], f));
+                        node->shards[s]->shard, metrics_text_field(node->shards[s], f));
     }
-    put_head(out, "psd_shard_cpu_seconds_total", "counter",
-             "Time that the shard's thread has computed, user and system.");
+    metrics_text_head(out, "psd_shard_cpu_seconds_total", "counter",
+                      "Time that the shard's thread has computed, user and system.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         if (node->shards[s])
             fprintf(out, "psd_shard_cpu_seconds_total{shard=\"%" PRIu32 "\"} %.6f\n",
                     node->shards[s]->shard, (double)node->shards[s]->cpu_us / 1e6);
-    put_head(out, "psd_log_push_wait_seconds_total", "counter",
-             "Time that pushes waited for the log's disk, of all that wait no longer.");
+    metrics_text_head(
+        out, "psd_log_push_wait_seconds_total", "counter",
+        "Time that pushes waited for the log's disk, of all that wait no longer.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         if (node->shards[s])
             fprintf(out, "psd_log_push_wait_seconds_total{shard=\"%" PRIu32 "\"} %.6f\n",
                     node->shards[s]->shard, (double)node->shards[s]->log.push_wait_us / 1e6);
-    put_head(out, "psd_shard_report_age_seconds", "gauge", "Age of the shard's last report.");
+    metrics_text_head(out, "psd_shard_report_age_seconds", "gauge",
+                      "Age of the shard's last report.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         if (node->shards[s])
             fprintf(out, "psd_shard_report_age_seconds{shard=\"%" PRIu32 "\"} %.3f\n",
@@ -440,106 +373,10 @@ static void put_shards(FILE *out, const struct node_report *node)
                         : 0.0);
 }
 
-static uint32_t n_tables_of(const struct node_report *node, uint32_t s)
-{
-    return node->shards[s] ? node->shards[s]->n_tables : 0;
-}
-
-static bool has_name(const struct shard_report *first, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(first->tables[i].spec.name, name) == 0)
-            return true;
-    return false;
-}
-
-/* Which tables have samples of their own, one flag for each table of each shard in their order: the first
- * node->metrics_tables of the first shard that has any. That order is the same from scrape to scrape. NULL without
- * memory. */
-static bool *choose_tables(const struct node_report *node)
-{
-    const struct shard_report *first = NULL;
-    size_t n = 0;
-    uint32_t n_own;
-    bool *is_own;
-
-    for (uint32_t s = 0; s < node->n_shards; s++) {
-        if (!first && n_tables_of(node, s))
-            first = node->shards[s];
-        n += n_tables_of(node, s);
-    }
-    is_own = memory_try_alloc(n + 1);
-    if (!is_own || !first)
-        return is_own;
-    n_own = node->metrics_tables < first->n_tables ? node->metrics_tables : first->n_tables;
-    n = 0;
-    for (uint32_t s = 0; s < node->n_shards; s++)
-        for (uint32_t t = 0; t < n_tables_of(node, s); t++) {
-            const char *name = node->shards[s]->tables[t].spec.name;
-
-            is_own[n++] = (t < n_own && strcmp(first->tables[t].spec.name, name) == 0) ||
-                          has_name(first, n_own, name);
-        }
-    return is_own;
-}
-
-static void put_overheads(FILE *out, const struct node_report *node, const bool *is_own)
-{
-    const char *name = "psd_table_row_overhead_bytes";
-
-    put_head(out, name, "gauge",
-             "Memory of rows and index beyond weights and optimizer state, of each row.");
-    for (uint32_t s = 0; s < node->n_shards; s++)
-        for (uint32_t t = 0; t < n_tables_of(node, s); t++) {
-            if (!*is_own++)
-                continue;
-            fprintf(out, "%s{shard=\"%" PRIu32 "\"", name, node->shards[s]->shard);
-            put_label(out, "table", node->shards[s]->tables[t].spec.name);
-            fprintf(out, "} %.3f\n", stats_overhead(&node->shards[s]->tables[t]));
-        }
-}
-
-/* Returns the flags behind this shard's. The sum of the others has no label `table`: no table has that name. */
-static const bool *put_tables_of(FILE *out, const struct shard_report *shard,
-                                 const struct family *f, const bool *is_own)
-{
-    uint64_t sum = 0;
-    uint32_t n_others = 0;
-
-    for (uint32_t t = 0; t < shard->n_tables; t++) {
-        uint64_t value = field(&shard->tables[t], f);
-
-        if (!*is_own++) {
-            sum += value;
-            n_others++;
-            continue;
-        }
-        fprintf(out, "%s{shard=\"%" PRIu32 "\"", f->name, shard->shard);
-        put_label(out, "table", shard->tables[t].spec.name);
-        fprintf(out, "} %" PRIu64 "\n", value);
-    }
-    if (n_others && !f->is_no_sum)
-        fprintf(out, "%s{shard=\"%" PRIu32 "\"} %" PRIu64 "\n", f->name, shard->shard, sum);
-    return is_own;
-}
-
-static void put_tables(FILE *out, const struct node_report *node, const bool *is_own)
-{
-    for (size_t i = 0; i < COUNT_OF(table_families); i++) {
-        const bool *at = is_own;
-
-        put_head(out, table_families[i].name, table_families[i].type, table_families[i].help);
-        for (uint32_t s = 0; s < node->n_shards; s++)
-            if (node->shards[s])
-                at = put_tables_of(out, node->shards[s], &table_families[i], at);
-    }
-    put_overheads(out, node, is_own);
-}
-
 static void put_codec_bytes(FILE *out, const struct node_report *node, const char *name,
                             const char *help, size_t offset)
 {
-    put_head(out, name, "counter", help);
+    metrics_text_head(out, name, "counter", help);
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (uint32_t id = 0; node->shards[s] && id < CODEC_ID_END; id++) {
             const char *counters = (const char *)&node->shards[s]->counters;
@@ -554,7 +391,7 @@ static void put_codec_bytes(FILE *out, const struct node_report *node, const cha
 static void put_request_counts(FILE *out, const struct node_report *node, const char *name,
                                const char *help, uint64_t n_of_operators, size_t offset)
 {
-    put_head(out, name, "counter", help);
+    metrics_text_head(out, name, "counter", help);
     fprintf(out, "%s{shard=\"door\",type=\"%s\"} %" PRIu64 "\n", name,
             frame_type_name(FRAME_ADMIN), n_of_operators);
     for (uint32_t s = 0; s < node->n_shards; s++)
@@ -589,6 +426,13 @@ static void put_histogram(FILE *out, const char *name, const char *labels,
     fprintf(out, "%s_count{%s} %" PRIu64 "\n", name, labels, n);
 }
 
+/* Of what nobody charts: the mean alone, in the only bucket that a histogram must have. */
+static void put_mean(FILE *out, const char *name, const char *labels, const struct histogram *h,
+                     double scale)
+{
+    put_histogram(out, name, labels, h, NULL, 0, scale);
+}
+
 static const uint64_t ns_limits[] = { 10000,      25000,      50000,     100000,    250000,
                                       500000,     1000000,    2500000,   5000000,   10000000,
                                       25000000,   50000000,   100000000, 250000000, 1000000000,
@@ -599,14 +443,18 @@ static void put_latencies(FILE *out, const struct node_report *node)
     const char *name = "psd_request_duration_seconds";
     char labels[128];
 
-    put_head(out, name, "histogram",
-             "From a request's last byte to its reply; a pull's parked time included.");
+    metrics_text_head(
+        out, name, "histogram",
+        "From a request's last byte to its reply; a pull's parked time included.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (unsigned type = 1; node->shards[s] && type < FRAME_TYPE_END; type += 2) {
             snprintf(labels, sizeof labels, "shard=\"%" PRIu32 "\",type=\"%s\"",
                      node->shards[s]->shard, frame_type_name(type));
-            put_histogram(out, name, labels, &node->shards[s]->requests[type].latency_ns,
-                          ns_limits, COUNT_OF(ns_limits), 1e9);
+            if (type == FRAME_PULL || type == FRAME_PUSH)
+                put_histogram(out, name, labels, &node->shards[s]->requests[type].latency_ns,
+                              ns_limits, COUNT_OF(ns_limits), 1e9);
+            else
+                put_mean(out, name, labels, &node->shards[s]->requests[type].latency_ns, 1e9);
         }
 }
 
@@ -615,14 +463,14 @@ static void put_read_waits(FILE *out, const struct node_report *node)
     const char *name = "psd_read_wait_seconds";
     char labels[32];
 
-    put_head(out, name, "histogram",
-             "At most so long a reader's request waited for its turn, before it was read.");
+    metrics_text_head(
+        out, name, "histogram",
+        "At most so long a reader's request waited for its turn, before it was read.");
     for (uint32_t s = 0; s < node->n_shards; s++) {
         if (!node->shards[s])
             continue;
         snprintf(labels, sizeof labels, "shard=\"%" PRIu32 "\"", node->shards[s]->shard);
-        put_histogram(out, name, labels, &node->shards[s]->read_wait_ns, ns_limits,
-                      COUNT_OF(ns_limits), 1e9);
+        put_mean(out, name, labels, &node->shards[s]->read_wait_ns, 1e9);
     }
 }
 
@@ -636,7 +484,7 @@ static char *job_labels(const struct shard_report *shard, const struct stats_job
     if (!out)
         return NULL;
     fprintf(out, "shard=\"%" PRIu32 "\"", shard->shard);
-    put_label(out, "job", job->name);
+    metrics_text_label(out, "job", job->name);
     if (fclose(out) != 0) {
         free(labels);
         return NULL;
@@ -646,18 +494,17 @@ static char *job_labels(const struct shard_report *shard, const struct stats_job
 
 static void put_staleness(FILE *out, const struct node_report *node)
 {
-    static const uint64_t limits[] = { 0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256, 1024 };
     const char *name = "psd_job_staleness_clocks";
 
-    put_head(out, name, "histogram",
-             "Clocks that answered pulls were ahead of the job's min clock.");
+    metrics_text_head(out, name, "histogram",
+                      "Clocks that answered pulls were ahead of the job's min clock.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (uint32_t i = 0; node->shards[s] && i < node->shards[s]->n_jobs; i++) {
             const struct stats_job *job = &node->shards[s]->jobs[i];
             char *labels = job_labels(node->shards[s], job);
 
             if (labels)
-                put_histogram(out, name, labels, &job->staleness, limits, COUNT_OF(limits), 1);
+                put_mean(out, name, labels, &job->staleness, 1);
             free(labels);
         }
 }
@@ -666,8 +513,9 @@ static void put_bounds(FILE *out, const struct node_report *node)
 {
     const char *name = "psd_job_staleness_bound_clocks";
 
-    put_head(out, name, "gauge",
-             "Clocks that a pull may be ahead of the job's min clock; not of an async job.");
+    metrics_text_head(
+        out, name, "gauge",
+        "Clocks that a pull may be ahead of the job's min clock; not of an async job.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
             const struct stats_job *job = &node->shards[s]->jobs[n];
@@ -675,7 +523,7 @@ static void put_bounds(FILE *out, const struct node_report *node)
             if (job->mode == TABLE_SPEC_MODE_ASYNC)
                 continue;
             fprintf(out, "%s{shard=\"%" PRIu32 "\"", name, node->shards[s]->shard);
-            put_label(out, "job", job->name);
+            metrics_text_label(out, "job", job->name);
             fprintf(out, "} %" PRIu32 "\n", job->mode == TABLE_SPEC_MODE_SSP ? job->bound : 0);
         }
 }
@@ -722,7 +570,7 @@ static void put_learning(FILE *out, const struct node_report *node)
     };
 
     for (size_t i = 0; i < COUNT_OF(families); i++) {
-        put_head(out, families[i].name, families[i].type, families[i].help);
+        metrics_text_head(out, families[i].name, families[i].type, families[i].help);
         for (uint32_t s = 0; s < node->n_shards; s++)
             for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
                 const struct learning_summary *l = &node->shards[s]->jobs[n].learning;
@@ -732,7 +580,7 @@ static void put_learning(FILE *out, const struct node_report *node)
                     continue;
                 fprintf(out, "%s{shard=\"%" PRIu32 "\"", families[i].name,
                         node->shards[s]->shard);
-                put_label(out, "job", node->shards[s]->jobs[n].name);
+                metrics_text_label(out, "job", node->shards[s]->jobs[n].name);
                 fprintf(out, "} %.9g\n", value);
             }
     }
@@ -741,24 +589,26 @@ static void put_learning(FILE *out, const struct node_report *node)
 static void put_jobs(FILE *out, const struct node_report *node)
 {
     for (size_t i = 0; i < COUNT_OF(job_families); i++) {
-        const struct family *f = &job_families[i];
+        const struct metrics_family *f = &job_families[i];
 
-        put_head(out, f->name, f->type, f->help);
+        metrics_text_head(out, f->name, f->type, f->help);
         for (uint32_t s = 0; s < node->n_shards; s++)
             for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
                 fprintf(out, "%s{shard=\"%" PRIu32 "\"", f->name, node->shards[s]->shard);
-                put_label(out, "job", node->shards[s]->jobs[n].name);
-                fprintf(out, "} %" PRIu64 "\n", field(&node->shards[s]->jobs[n], f));
+                metrics_text_label(out, "job", node->shards[s]->jobs[n].name);
+                fprintf(out, "} %" PRIu64 "\n",
+                        metrics_text_field(&node->shards[s]->jobs[n], f));
             }
     }
-    put_head(out, "psd_job_parked_seconds_total", "counter",
-             "Time that pulls of a job have waited for slower workers, those that wait now "
-             "included.");
+    metrics_text_head(
+        out, "psd_job_parked_seconds_total", "counter",
+        "Time that pulls of a job have waited for slower workers, those that wait now "
+        "included.");
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (uint32_t n = 0; node->shards[s] && n < node->shards[s]->n_jobs; n++) {
             fprintf(out, "psd_job_parked_seconds_total{shard=\"%" PRIu32 "\"",
                     node->shards[s]->shard);
-            put_label(out, "job", node->shards[s]->jobs[n].name);
+            metrics_text_label(out, "job", node->shards[s]->jobs[n].name);
             fprintf(out, "} %.3f\n", (double)node->shards[s]->jobs[n].parked_ms / 1000);
         }
     put_bounds(out, node);
@@ -779,26 +629,28 @@ static uint64_t worker_is_live(const struct stats_worker *w)
 static void put_workers(FILE *out, const struct node_report *node, const char *name,
                         const char *help, uint64_t (*value)(const struct stats_worker *))
 {
-    put_head(out, name, "gauge", help);
+    metrics_text_head(out, name, "gauge", help);
     for (uint32_t s = 0; s < node->n_shards; s++)
         for (uint32_t i = 0; node->shards[s] && i < node->shards[s]->n_workers; i++) {
             const struct stats_worker *w = &node->shards[s]->workers[i];
 
             fprintf(out, "%s{shard=\"%" PRIu32 "\",rank=\"%" PRIu32 "\"", name,
                     node->shards[s]->shard, w->rank);
-            put_label(out, "job", w->job);
+            metrics_text_label(out, "job", w->job);
             fprintf(out, "} %" PRIu64 "\n", value(w));
         }
 }
 
-static void put_all(FILE *out, const struct node_report *node, const bool *is_own)
+/* False without memory. */
+static bool put_all(FILE *out, const struct node_report *node)
 {
     put_node(out, node);
     put_disk(out, &node->disk);
     put_process(out, node);
     put_net(out, node);
     put_shards(out, node);
-    put_tables(out, node, is_own);
+    if (!metrics_tables_put(out, node))
+        return false;
     put_codec_bytes(out, node, "psd_values_received_bytes_total",
                     "Encoded row values received.",
                     offsetof(struct shard_counters, value_bytes_in));
@@ -816,26 +668,21 @@ static void put_all(FILE *out, const struct node_report *node, const bool *is_ow
                 worker_clock);
     put_workers(out, node, "psd_worker_live", "1 while a worker is live or suspected.",
                 worker_is_live);
+    return true;
 }
 
 char *render_metrics(const struct node_report *node)
 {
-    bool *is_own = choose_tables(node);
     char *text = NULL;
     size_t n_bytes;
-    FILE *out = is_own ? open_memstream(&text, &n_bytes) : NULL;
+    FILE *out = open_memstream(&text, &n_bytes);
     bool failed;
 
-    if (!out) {
-        free(is_own);
+    if (!out)
         return NULL;
-    }
-    put_all(out, node, is_own);
-    free(is_own);
-    failed = ferror(out) != 0;
-    if (fclose(out) != 0 || failed) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    failed = !put_all(out, node) || ferror(out) != 0;
+    if (fclose(out) == 0 && !failed)
+        return text;
+    free(text);
+    return NULL;
 }

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+import wire
 import yaml
 from conftest import BIN, ROOT, SANITIZER, eventually
 from test_endpoint import get, work
@@ -114,6 +115,23 @@ def test_tables_beyond_the_limit_are_one_sum(start_psd):
         eventually(lambda: len(psd.stats()["tables"]) == 40)
         samples = re.findall(r"^psd_table_pushes_total\{(.*)\} ", get(psd, "/metrics")[1], re.M)
     assert samples == [f'shard="0",table="t{i:02}"' for i in range(3)] + ['shard="0"']
+
+
+def test_a_job_is_fewer_than_600_samples(start_psd):
+    """Of a node with two shards: what every scrape costs. Buckets and tables that nobody charts made it twice as many."""
+    psd = start_psd("--shards", "2", "--lease", "300s")
+    clients = [psd.connect(shard) for shard in range(2)]
+    for client in clients:
+        assert client.join(job="criteo").status == 0
+        assert client.table(name="criteo/emb", dim=4).status == 0
+        for i in range(14):
+            assert client.table(name=f"criteo/top.{i}.weight", kind=wire.DENSE, dim=16, n_floats=64).status == 0
+    eventually(lambda: [len(s["tables"]) for s in psd.stats()["shards"]] == [15, 15])
+    samples = [line for line in get(psd, "/metrics")[1].splitlines() if not line.startswith("#")]
+    assert 300 < len(samples) < 600
+    assert {'psd_table_rows{shard="1",table="criteo/emb"} 0', 'psd_table_rows{shard="0",table="criteo (dense)"} 0'} <= set(samples)
+    for client in clients:
+        client.close()
 
 
 # --- the dashboard ---

@@ -116,12 +116,12 @@ struct fault {
     "\",\"term\":2,\"peer\":\"b:7070\",\"in_sync\":" in_sync \
     ",\"standby_lag_records\":7,\"standby_lag_ms\":3}"
 
-#define DISK(free, size, fill, others, aside)                                               \
+#define DISK(free, size, fill, others, archived)                                            \
     {                                                                                       \
         "nodes.0.disk", "{\"free_bytes\":" free ",\"size_bytes\":" size                     \
                         ",\"log_bytes\":1048576,\"fill_over_ms\":600000,"                   \
                         "\"fill_bytes_per_s\":" fill ",\"others_fill_bytes_per_s\":" others \
-                        ",\"aside_bytes\":" aside "}"                                       \
+                        ",\"aside_bytes\":" archived "}"                                    \
     }
 #define BOUNDS(every_ms)                                                                \
     {                                                                                   \
