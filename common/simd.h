@@ -1,7 +1,7 @@
 /*
  * Builds of one kernel for several widths of vectors, and the choice of the build that this processor runs.
  *
- * A kernel is plain C, written once as a SIMD_INLINE function. Each build is a small function with a SIMD_TARGET that
+ * A kernel is plain C, written once as a SIMD_INLINE function. Each build is a small function with a SIMD_TARGET_* that
  * calls it, and the compiler makes the vectors. Where it makes poor ones, the SIMD_AVX512 build has intrinsics, with
  * the plain C beside them. All builds give the same bits (tests compare them with SIMD_PLAIN). A look-up in a catalog
  * returns the build for this processor.

@@ -264,6 +264,10 @@ static int load_own(SSL_CTX *ssl, const struct tls_files *files, struct access *
                        "tls-cert: %.100s has not one name psd://CLUSTER/ROLE[/JOB] (URI in "
                        "subjectAltName); psctl cert makes one that has",
                        files->cert);
+    if (files->is_node && ret->role != ACCESS_NODE)
+        return err_set(err, PS_ESETTING,
+                       "tls-cert: %.100s is of role %s; a psd has one of role node",
+                       files->cert, access_role_name(ret->role));
     expiry->unix_s = unix_s(X509_get0_notAfter(cert));
     return 0;
 }
@@ -353,7 +357,12 @@ int tls_context_open(const char *ca, const char *cert, const char *key,
     *ret = NULL;
     if (!ca[0] && !cert[0] && !key[0])
         return 0;
-    return tls_context_new(&(struct tls_files){ ca, cert, key }, ret, err);
+    return tls_context_new(&(struct tls_files){ ca, cert, key, false }, ret, err);
+}
+
+static bool has_expired(const struct tls_expiry *expiry)
+{
+    return expiry->unix_s && expiry->unix_s <= (int64_t)time(NULL);
 }
 
 int tls_context_reload(struct tls_context *t, const struct tls_files *files, struct err *err)
@@ -366,6 +375,11 @@ int tls_context_reload(struct tls_context *t, const struct tls_files *files, str
     if (status)
         return status;
     pthread_mutex_lock(&t->lock);
+    if (has_expired(&expiry) && !has_expired(&t->expiry)) {
+        pthread_mutex_unlock(&t->lock);
+        SSL_CTX_free(ssl);
+        return err_set(err, PS_ESETTING, "tls-cert: %.150s has expired", files->cert);
+    }
     before = t->ssl;
     t->ssl = ssl;
     t->expiry = expiry;

@@ -26,6 +26,7 @@ struct tls_context;
 struct tls_files {
     const char *ca;         /* certificates of the CA that peers' are of; wanted */
     const char *cert, *key; /* our own; a client may have none, then it needs a token */
+    bool is_node;           /* ours is to have the role node, as clients want of a server */
 };
 
 /* Of our own certificate; 0 if there is none. */
@@ -42,7 +43,8 @@ int tls_context_new(const struct tls_files *files, struct tls_context **ret, str
 int tls_context_open(const char *ca, const char *cert, const char *key,
                      struct tls_context **ret, struct err *err) MUST_CHECK;
 
-/* Reads the files again, for sessions to come. On failure everything stays as it was. */
+/* Reads the files again, for sessions to come. On failure everything stays as it was: also where our own certificate
+ * has not expired, and that in the file has. */
 int tls_context_reload(struct tls_context *t, const struct tls_files *files, struct err *err)
     MUST_CHECK;
 

@@ -26,6 +26,10 @@ struct learning_report {
     uint32_t n_validations;         /* so far; 0: the next three say nothing */
     float auc, logloss;
     bool has_one_class; /* of its rows: there is no AUC */
+    /* The model that --keep best has left: the pass, from 1, and the step of its validation; epoch 0: none. Not in the
+     * log: known again with the next report. */
+    uint32_t kept_epoch;
+    uint64_t kept_step;
 };
 
 static inline const char *learning_stage_name(uint32_t stage)
@@ -54,6 +58,8 @@ static inline const char *learning_report_wrong(const struct learning_report *r)
     for (uint32_t i = 0; i < LEARNING_STAGES; i++)
         if (r->busy[i] > 1000)
             return "busy: expected thousandths, up to 1000";
+    if (r->kept_step > LEARNING_SAMPLES_MAX)
+        return "kept_step: expected at most 2^53";
     if (!r->n_validations)
         return NULL;
     if (!r->has_one_class && !learning_is_within(r->auc, 1))

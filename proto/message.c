@@ -512,6 +512,8 @@ static void put_learning(const struct beat *m, uint32_t busy[static LEARNING_STA
     head->auc = r->auc;
     head->logloss = r->logloss;
     head->one_class = r->has_one_class;
+    head->kept_epoch = r->kept_epoch;
+    head->kept_step = r->kept_step;
     head->job = (char *)m->job;
     head->rank = m->rank;
     head->incarnation = m->incarnation;
@@ -548,7 +550,9 @@ static int take_learning(const Ps__Learning *head, struct beat *m)
                                    .n_validations = head->validations,
                                    .auc = head->auc,
                                    .logloss = head->logloss,
-                                   .has_one_class = head->one_class != 0 };
+                                   .has_one_class = head->one_class != 0,
+                                   .kept_epoch = head->kept_epoch,
+                                   .kept_step = head->kept_step };
     for (uint32_t i = 0; i < LEARNING_STAGES && i < head->n_busy; i++)
         r->busy[i] = head->busy[i] < UINT16_MAX ? (uint16_t)head->busy[i] : UINT16_MAX;
     m->rank = head->rank;

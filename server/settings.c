@@ -349,8 +349,9 @@ static int open_tls(struct settings *s, struct err *err)
                         : 0;
     if (!s->tls_ca[0] || !s->tls_cert[0] || !s->tls_key[0])
         return err_set(err, PS_ESETTING, "tls: it needs tls-ca, tls-cert and tls-key");
-    status = tls_context_new(&(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key }, &s->tls,
-                             err);
+    status = tls_context_new(
+        &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key, .is_node = true }, &s->tls,
+        err);
     if (!status)
         tls_context_set_needs_certificate(s->tls, !has_token(s));
     return status;

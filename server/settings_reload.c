@@ -147,7 +147,9 @@ static int reload_tls(struct settings *s, const struct settings *fresh,
         return 0;
     tls_context_expiry(s->tls, &before);
     status = tls_context_reload(
-        s->tls, &(struct tls_files){ fresh->tls_ca, fresh->tls_cert, fresh->tls_key }, err);
+        s->tls,
+        &(struct tls_files){ fresh->tls_ca, fresh->tls_cert, fresh->tls_key, .is_node = true },
+        err);
     if (status)
         return status;
     tls_context_expiry(s->tls, &after);

@@ -349,13 +349,6 @@ int shard_thread_start(const struct shard_thread_config *config,
     return 0;
 }
 
-void shard_thread_serve(struct shard_thread *t)
-{
-    int status = mailbox_post(&t->mailbox, &t->serve);
-
-    assert(status == 0);
-}
-
 int shard_thread_receive(struct shard_thread *t, const struct connection_socket *socket,
                          uint64_t request_id, const struct hello *hello,
                          struct connection_entry *entry)
@@ -382,18 +375,17 @@ int shard_thread_post(struct shard_thread *t, struct mail *mail)
     return mailbox_post(&t->mailbox, mail);
 }
 
-void shard_thread_drain(struct shard_thread *t)
+/* Before shard_thread_stop(), or that itself: its mailbox is open. */
+static void post(struct shard_thread *t, struct mail *mail)
 {
-    int status = mailbox_post(&t->mailbox, &t->drain);
+    int status = mailbox_post(&t->mailbox, mail);
 
     assert(status == 0);
 }
 
 void shard_thread_stop(struct shard_thread *t)
 {
-    int status = mailbox_post(&t->mailbox, &t->stop);
-
-    assert(status == 0);
+    post(t, &t->stop);
 }
 
 void shard_thread_join(struct shard_thread *t)
@@ -624,13 +616,13 @@ int shard_threads_start(const struct shard_thread_config *first, uint32_t n,
 void shard_threads_serve(struct shard_thread **shards, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        shard_thread_serve(shards[i]);
+        post(shards[i], &shards[i]->serve);
 }
 
 void shard_threads_drain(struct shard_thread **shards, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        shard_thread_drain(shards[i]);
+        post(shards[i], &shards[i]->drain);
 }
 
 void shard_threads_end(struct shard_thread **shards, uint32_t n)

@@ -40,9 +40,6 @@ struct shard_thread_config {
 int shard_thread_start(const struct shard_thread_config *config,
                        struct shard_thread **ret_thread, struct err *err) ON_MAIN MUST_CHECK;
 
-/* From here on time passes for the shard, leases from their beginning. Before the first connection. */
-void shard_thread_serve(struct shard_thread *t) ON_MAIN;
-
 /* Hands over a socket whose hello is good. Takes the socket when 0 is returned; the entry whatever is returned. */
 int shard_thread_receive(struct shard_thread *t, const struct connection_socket *socket,
                          uint64_t request_id, const struct hello *hello,
@@ -51,10 +48,6 @@ int shard_thread_receive(struct shard_thread *t, const struct connection_socket 
 /* Work for the thread; mail->run gets the shard_thread as its owner. -EPIPE once it stops. Any
  * thread. */
 int shard_thread_post(struct shard_thread *t, struct mail *mail) MUST_CHECK;
-
-/* Refuses parked requests, closes all connections, and accepts no more. In the order of posting: after earlier posts,
- * and before later ones, nothing changes the shard any more. */
-void shard_thread_drain(struct shard_thread *t) ON_MAIN;
 
 /* Ends the loop; join waits for it and frees *t. */
 void shard_thread_stop(struct shard_thread *t) ON_MAIN;
@@ -78,7 +71,7 @@ bool shard_thread_log_has_gap(const struct shard_thread *t);
 struct shard *shard_thread_shard(struct shard_thread *t) ON_SHARD;
 struct shard_checkpoint *shard_thread_checkpoint(struct shard_thread *t) ON_SHARD;
 
-/* False before it serves, and from shard_thread_drain() on: nothing may change the shard. */
+/* False before it serves, and from shard_threads_drain() on: nothing may change the shard. */
 bool shard_thread_is_open(const struct shard_thread *t) ON_SHARD;
 
 /* dispatch_tables_changed(). */
@@ -144,8 +137,11 @@ void shard_thread_progress(void *arg);
 int shard_threads_start(const struct shard_thread_config *first, uint32_t n,
                         struct shard_thread ***ret, struct err *err) ON_MAIN MUST_CHECK;
 
-/* shard_thread_serve() of each, or shard_thread_drain(). */
+/* From here on time passes for the shards, leases from their beginning. Before the first connection. */
 void shard_threads_serve(struct shard_thread **shards, uint32_t n) ON_MAIN;
+
+/* They refuse parked requests, close all connections, and accept no more. In the order of posting: after earlier posts,
+ * and before later ones, nothing changes a shard any more. */
 void shard_threads_drain(struct shard_thread **shards, uint32_t n) ON_MAIN;
 
 /* Ends their loops, and waits for all of them. */

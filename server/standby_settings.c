@@ -49,7 +49,8 @@ static size_t word(const char *text, const char **ret_next)
     return n;
 }
 
-int standby_settings_compare(const char *primary, const char *standby, struct err *err)
+/* 0, or PS_ECLUSTER with a sentence that names the first one that differs. */
+static int compare(const char *primary, const char *standby, struct err *err)
 {
     while (*primary || *standby) {
         const char *next_primary, *next_standby;
@@ -78,7 +79,7 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
                        "the standby has %u shards, the primary %u: give both the same --shards",
                        asked->n_shards, s->shards);
     standby_settings_text(s, map, ours);
-    status = standby_settings_compare(ours, asked->settings, err);
+    status = compare(ours, asked->settings, err);
     if (status)
         return status;
     if (asked->memory_max < s->memory_max_bytes)

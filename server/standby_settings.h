@@ -26,8 +26,4 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
 bool standby_settings_arithmetic_differs(const char *primary, const char *standby,
                                          char ret[static STANDBY_SETTINGS_NOTE_MAX]);
 
-/* 0, or PS_ECLUSTER with a sentence that names the first one that differs. */
-int standby_settings_compare(const char *primary, const char *standby, struct err *err)
-    MUST_CHECK;
-
 #endif

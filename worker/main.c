@@ -32,6 +32,7 @@
 #include "worker/kept_model.h"
 #include "worker/key_command.h"
 #include "worker/model_record.h"
+#include "worker/plateau.h"
 #include "worker/progress.h"
 #include "worker/serve/serve.h"
 #include "worker/trainer.h"
@@ -206,7 +207,7 @@ static void add_untrained(struct command_context *r, struct trainer *t,
 {
     const struct settings *s = &r->settings;
     const uint64_t n_rows = r->setup.train.end_row ? r->setup.train.end_row : t->n_rows;
-    const bool has_plan = n_rows && s->share == SHARE_ROWS;
+    const bool has_plan = n_rows && s->share == SHARE_ROWS && s->keep_negatives >= 1;
     uint64_t done;
 
     t->state.workers_lost = ends->n_lost;
@@ -301,6 +302,7 @@ static int save_best(void *arg, const struct kept_model *kept, struct err *err)
         return status;
     r->has_saved = true;
     r->kept = *kept;
+    progress_kept(r->progress, kept->epoch, kept->step);
     log_line_info("--keep best: %s has the model of epoch %u, step %llu, the best so far",
                   s->save, kept->epoch + 1, (unsigned long long)kept->step);
     return 0;
@@ -319,6 +321,7 @@ static void find_kept(struct command_context *r)
     r->has_saved = kept_model_read(s->save, s->job, &r->kept);
     if (!r->has_saved)
         return;
+    progress_kept(r->progress, r->kept.epoch, r->kept.step);
     if (r->kept.score > mark->best_score)
         mark->best_score = r->kept.score;
     log_line_info(
@@ -430,8 +433,8 @@ static void reload_certificates(void *settings)
         log_line_info("SIGHUP: there is nothing to read again: this worker speaks no TLS");
         return;
     }
-    if (tls_context_reload(s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key },
-                           &err)) {
+    if (tls_context_reload(
+            s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key, false }, &err)) {
         log_line_error("SIGHUP: the certificates stay as they are: %s", err.text);
         return;
     }
@@ -845,6 +848,8 @@ static int act(struct command_context *r, const struct command *command,
     status = settings_check(&r->settings, command->name, err);
     if (!status)
         status = settings_refresh(&r->settings, &refresh, err);
+    if (!status && command->run == train_or_leave)
+        status = plateau_check(&r->settings, err);
     if (!status && log_line_set_level(r->settings.log_line_level))
         status =
             err_set(err, PS_ESETTING, "--log-level: \"%s\" is not error, warn, info or debug",

@@ -9,8 +9,8 @@
 
 struct remote {
     struct param_store store;
-    struct ps_client *client; /* owned, but by a reader's view */
-    struct ps_pull *pull;     /* under way: the trainer has one at a time; or NULL */
+    struct ps_client *client;   /* owned, but by a reader's view */
+    struct ps_pull *pull;       /* under way: the trainer has one at a time; or NULL */
     float rates[PS_TABLES_MAX]; /* that this run has pushed (SECTION_RATE); 0: none */
 };
 

@@ -46,14 +46,16 @@ int plateau_check(const struct settings *s, struct err *err)
     if (s->decay != TABLE_SPEC_DECAY_PLATEAU)
         return 0;
     if (!settings_has_valid_rows(s))
-        return err_set(err, PS_ESETTING,
-                       "--decay plateau needs validation rows: give --valid, --valid-fraction or "
-                       "--train-rows");
+        return err_set(
+            err, PS_ESETTING,
+            "--decay plateau needs validation rows: give --valid, --valid-fraction or "
+            "--train-rows");
     if (settings_optim(s, false) == TABLE_SPEC_FTRL ||
         settings_optim(s, true) == TABLE_SPEC_FTRL)
-        status = err_set(err, PS_ESETTING,
-                         "--decay plateau does not go with ftrl, whose weights would change with "
-                         "the learning rate");
+        status =
+            err_set(err, PS_ESETTING,
+                    "--decay plateau does not go with ftrl, whose weights would change with "
+                    "the learning rate");
     if (!status && !(s->decay_rate > 0 && s->decay_rate < 1))
         status = err_set(err, PS_ESETTING,
                          "--decay-rate: plateau multiplies by it; found %g, expected a number "

@@ -282,6 +282,16 @@ static void report_validation(struct progress *p, const struct progress_state *s
     put_report(p, r);
 }
 
+void progress_kept(struct progress *p, uint32_t epoch, uint64_t step)
+{
+    struct learning_report *r = &p->reports.last;
+
+    r->kept_epoch = epoch + 1;
+    r->kept_step = step;
+    if (p->reports.pending)
+        put_report(p, r);
+}
+
 void progress_report_validation(struct progress *p, const struct progress_state *state,
                                 const struct metrics_result *result)
 {
@@ -463,6 +473,10 @@ void progress_result(struct progress *p, const struct progress_state *state,
     put_number(p->json, "parked_seconds", (double)state->store.park_ns * 1e-9);
     put_count(p->json, "bad_rows", state->bad.n);
     put_lost(p->json, state);
+    if (p->reports.last.kept_epoch) {
+        put_count(p->json, "kept_epoch", p->reports.last.kept_epoch - 1);
+        put_count(p->json, "kept_step", p->reports.last.kept_step);
+    }
     fprintf(p->json, ",\"stopped_early\":%s}\n", stopped ? "true" : "false");
     fflush(p->json);
 }

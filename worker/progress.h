@@ -55,6 +55,9 @@ void progress_loss(struct progress_state *state, double loss);
 /* A line or a redrawn bar, if one is due; then the loss sums start anew. */
 void progress_step(struct progress *p, struct progress_state *state);
 
+/* The model of this validation is kept (--keep best): later reports say so. epoch from 0. */
+void progress_kept(struct progress *p, uint32_t epoch, uint64_t step);
+
 void progress_validation(struct progress *p, const struct progress_state *state,
                          const struct metrics_result *result);
 

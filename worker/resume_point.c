@@ -23,6 +23,8 @@ uint64_t resume_point_settings(const struct settings *s)
     h = hash_mix2(hash_mix2(h, s->workers), s->rank);
     h = hash_mix2(h, s->train_rows);
     h = hash_mix2(h, (uint64_t)((double)s->valid_fraction * 1e9));
+    if (s->keep_negatives < 1)
+        h = hash_mix2(h, (uint64_t)((double)s->keep_negatives * 1e9));
     for (uint32_t i = 0; i < s->data.n; i++)
         h = mix_text(h, s->data.items[i]);
     return h;

@@ -141,6 +141,12 @@ static const struct setting rows[] = {
         "L2 penalty on the MLPs' weights"),
     ROW("model", "l2-embedding", SETTING_FLOAT, l2_embedding, "X", "0", 0, 0,
         "L2 penalty on the rows that a batch touches"),
+    ROW("model", "positive-weight", SETTING_FLOAT, positive_weight, "X", "1", 0, 0,
+        "weight of positive samples in the loss of the training"),
+    ROW("model", "label-smoothing", SETTING_FLOAT, label_smoothing, "X", "0", 0, 0,
+        "labels of the training's loss: y + x (1/2 - y)"),
+    ROW("model", "keep-negatives", SETTING_FLOAT, keep_negatives, "F", "1", 0, 0,
+        "train on this share of the negative samples; predictions stay those for all of them"),
     ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal", "uniform", 0, 0,
         "how embedding rows start"),
     ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0", 0, 0,
@@ -611,6 +617,9 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "valid-fraction", s->valid_fraction, 0, 1 },
         { "dropout", s->dropout, 0, 1 },
         { "l2-dense", s->l2_dense, 0, 1e6f },
+        { "positive-weight", s->positive_weight, 1e-6f, 1e6f },
+        { "label-smoothing", s->label_smoothing, 0, 1 },
+        { "keep-negatives", s->keep_negatives, 1e-6f, 1.000001f },
         { "l2-embedding", s->l2_embedding, 0, 1e6f },
         { "init-scale", s->init_scale, 0, 1e6f },
         { "lr", s->lr, 0, 1e6f },
@@ -657,10 +666,10 @@ bool settings_has_valid_rows(const struct settings *s)
 
 static int check_keep(const struct settings *s, struct err *err)
 {
-    int status =
-        want(err, s->save[0],
-             "--keep best goes with --save DIR, which gets a checkpoint at each validation that "
-             "is the best so far");
+    int status = want(
+        err, s->save[0],
+        "--keep best goes with --save DIR, which gets a checkpoint at each validation that "
+        "is the best so far");
 
     return status ? status
                   : want(err, settings_has_valid_rows(s),
@@ -694,12 +703,9 @@ static int check_train(const struct settings *s, struct err *err)
             want(err, !s->valid.n || (!s->train_rows && !(s->valid_fraction > 0)),
                  "--valid names the validation logs; drop --train-rows and --valid-fraction");
     if (!status)
-        status =
-            want(err, !s->early_stop || settings_has_valid_rows(s),
-                 "--early-stop needs validation rows: give --valid, --valid-fraction or "
-                 "--train-rows");
-    if (!status)
-        status = plateau_check(s, err);
+        status = want(err, !s->early_stop || settings_has_valid_rows(s),
+                      "--early-stop needs validation rows: give --valid, --valid-fraction or "
+                      "--train-rows");
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)

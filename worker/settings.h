@@ -68,6 +68,7 @@ struct settings {
     int interaction;
     bool self_interaction, wide, batch_norm;
     float dropout, l2_dense, l2_embedding;
+    float positive_weight, label_smoothing, keep_negatives;
     int init;
     float init_scale;
     int table_storage, table_full;

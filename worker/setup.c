@@ -1,6 +1,7 @@
 #include "worker/setup.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,6 +211,9 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .batch_norm = s->batch_norm,
         .dropout = s->dropout,
         .l2_dense = s->l2_dense,
+        .positive_more = s->positive_weight - 1,
+        .label_smoothing = s->label_smoothing,
+        .logit_offset = s->keep_negatives < 1 ? -logf(s->keep_negatives) : 0,
         .l2_rows = s->l2_embedding,
         .seed = settings_seed(s, SEED_DROPOUT),
         .n_threads = s->threads,
@@ -253,7 +257,7 @@ int setup_model(struct setup *u, struct err *err)
 
 uint64_t setup_n_samples(const struct setup *u)
 {
-    return u->train.end_row / u->s->workers * u->s->epochs;
+    return u->s->keep_negatives < 1 ? 0 : u->train.end_row / u->s->workers * u->s->epochs;
 }
 
 /* In one pass over n_rows; a batch each in turn. */
@@ -332,6 +336,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .batch = s->batch,
         .shuffle_rows = training ? s->shuffle : 0,
         .seed = hash_mix2(settings_seed(s, SEED_SHUFFLE) ^ SHUFFLE_SALT, epoch),
+        .keep_negatives = training ? s->keep_negatives : 1,
         .skip = skip,
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,

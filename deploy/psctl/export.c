@@ -13,6 +13,7 @@
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/tensor_files.h"
 #include "server/core/optimizer.h"
+#include "server/core/restore.h"
 #include "server/core/weights.h"
 
 /* --- parts of tensors --- */

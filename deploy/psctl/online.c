@@ -258,6 +258,11 @@ static void print_learning(const cJSON *job, FILE *out)
             field_format_maybe(cells[2], job, "loss", 4),
             field_format_maybe(cells[3], job, "auc", 4),
             field_format_maybe(cells[4], job, "logloss", 4));
+    if (field_number(job, "kept_epoch") > 0)
+        fprintf(out,
+                "kept         the model of epoch %.0f, step %.0f, which was the best (--keep "
+                "best)\n",
+                field_number(job, "kept_epoch"), field_number(job, "kept_step"));
     print_busy(field_child(job, "busy"), out);
 }
 

@@ -250,6 +250,10 @@ static void put_learning(struct json *j, const struct learning_summary *l)
     json_maybe_float(j, "auc", is_known ? l->auc : NAN);
     json_maybe_float(j, "logloss", is_known ? l->logloss : NAN);
     json_u64(j, "reported_unix_ms", l->unix_ms);
+    if (l->kept_epoch) {
+        json_u64(j, "kept_epoch", l->kept_epoch);
+        json_u64(j, "kept_step", l->kept_step);
+    }
     if (!is_known) {
         json_maybe_float(j, "busy", NAN);
         return;

@@ -8,6 +8,7 @@
 #include "common/memory.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/core/replay.h"
+#include "server/core/restore.h"
 
 /* A chain on its way into a shard. */
 struct load {

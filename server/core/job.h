@@ -65,6 +65,8 @@ struct learning_worker {
     uint64_t weight;        /* samples that loss and busy are of */
     uint32_t n_validations; /* as its last report says */
     float samples_per_s, loss, auc, logloss;
+    uint64_t kept_step; /* the same of its last report; of this process alone */
+    uint32_t kept_epoch;
     uint16_t busy[LEARNING_STAGES]; /* thousandths */
     uint64_t due_ms;                /* of the limit to reports; of this process alone */
 };
@@ -77,6 +79,8 @@ struct learning_summary {
     float loss;                  /* of the last reports, by their samples; NaN: not known */
     float auc, logloss;          /* of the newest validation; NaN: none */
     float busy[LEARNING_STAGES]; /* 0 to 1; by samples */
+    uint32_t kept_epoch;         /* of the model that a worker has kept; 0: none */
+    uint64_t kept_step;
 };
 
 enum worker_state { WORKER_EXPECTED, WORKER_LIVE, WORKER_LEFT, WORKER_DEAD, WORKER_LOST };

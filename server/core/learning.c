@@ -128,6 +128,8 @@ static bool take(struct worker *worker, const struct learning_report *report, ui
     l->samples = report->samples > before ? report->samples : before;
     l->samples_per_s = report->samples_per_s;
     l->n_validations = report->n_validations;
+    l->kept_epoch = report->kept_epoch;
+    l->kept_step = report->kept_step;
     if (report->steps) {
         l->weight = l->samples > before ? l->samples - before : 1;
         l->loss = report->loss;
@@ -189,6 +191,10 @@ static void add_worker(struct learning_summary *s, const struct worker *w, doubl
         *validated_ms = l->validated_ms;
         s->auc = l->auc;
         s->logloss = l->logloss;
+    }
+    if (l->kept_epoch) {
+        s->kept_epoch = l->kept_epoch;
+        s->kept_step = l->kept_step;
     }
     if (isnan(l->loss) || !l->weight)
         return;

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "proto/placement.h"
 #include "server/core/bsp.h"
 #include "server/core/learning.h"
 #include "server/core/push.h"
@@ -42,41 +41,6 @@ void replay_end(struct shard *s, uint64_t now_ms)
 }
 
 /* --- the scan --- */
-
-static int find_entry(struct shard *s, uint32_t table_id, uint64_t key,
-                      struct shard_entry **ret_entry)
-{
-    *ret_entry = shard_entry_at(s, table_id);
-    if (!*ret_entry)
-        return PS_ENOTABLE;
-    if (((*ret_entry)->key_end && key >= (*ret_entry)->key_end) ||
-        placement_shard(key, (*ret_entry)->salt, s->config.n_shards) != s->config.shard)
-        return PS_ECORRUPT;
-    return 0;
-}
-
-int replay_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
-               const void *payload)
-{
-    struct shard_entry *entry;
-    int status = find_entry(s, table_id, key, &entry);
-
-    return status ? status : restore_row(s, table_id, key, stamp, payload);
-}
-
-int replay_row_gone(struct shard *s, uint32_t table_id, uint64_t key)
-{
-    struct shard_entry *entry;
-    struct row *row;
-    int status = find_entry(s, table_id, key, &entry);
-
-    if (status)
-        return status;
-    table_find_batch(entry->table.rows, &key, 1, &row);
-    if (row)
-        table_remove(entry->table.rows, row);
-    return 0;
-}
 
 int replay_state(struct shard *s, const uint8_t *bytes, size_t n_bytes, uint64_t now_ms)
 {

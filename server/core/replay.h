@@ -4,8 +4,8 @@
  *
  *     replay_begin             of a new shard; from here on no budget refuses anything
  *     shard_table_open()        each table, in the order of ids
- *     replay_row(_gone)        of a full scan, then of each delta on it: removed keys, rows; or
- *     restore_rows, _gone      many at once; the caller checks that all belong to this shard
+ *     restore_gone, _rows      of a full scan, then of each delta on it: removed keys, rows (restore.h); the caller
+ *                              checks that all belong to this shard
  *     restore_counts()         of the last scan: step counts, version
  *     replay_state             of the last scan: membership and held pushes
  *     shard_replay             each event from that scan's first moment on
@@ -33,12 +33,6 @@
 #include "server/core/shard.h"
 
 void replay_begin(struct shard *s) ON_SHARD;
-
-/* A row of a scan, or a removed key (0 also if the key is absent). PS_ENOTABLE, PS_ECORRUPT (not this
- * shard's), -ENOMEM. */
-int replay_row(struct shard *s, uint32_t table_id, uint64_t key, uint64_t stamp,
-               const void *payload) ON_SHARD MUST_CHECK;
-int replay_row_gone(struct shard *s, uint32_t table_id, uint64_t key) ON_SHARD MUST_CHECK;
 
 /* Once, after the tables. From here on removed keys are noted, so the next scan may be a delta to this
  * one. */

@@ -1,4 +1,5 @@
-/* Rows and counts of a checkpoint come back (shard.h). */
+#include "server/core/restore.h"
+
 #include <string.h>
 
 #include "proto/placement.h"

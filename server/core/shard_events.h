@@ -20,7 +20,7 @@
  * Time, leases, budgets, samples and sketches are not in events; their decisions are. The ROWS of an applied push or a
  * combined clock come before its event, with its version: if that event is missing, they have not happened. A push or
  * clock in slices is emitted when it takes effect, before its rows change (shard.h, shard_push_begin()), so its
- * ROWS_LEFT follow later, with its version.
+ * ROWS (SHARD_ROWS_LEFT) follow later, with its version.
  *
  * Most pushes have no ROWS.
  */

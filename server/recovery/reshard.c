@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "server/core/restore.h"
 #include "server/core/sync_point.h"
 
 /* A job on a shard. */

@@ -37,7 +37,7 @@ struct reshard_config {
     void *arg;
 };
 
-/* After all shards were added. ret_again->job NULL: done. Else recover all of them again at *ret_again, into
+/* After all shards were added. ret_restart->job NULL: done. Else recover all of them again at *ret_restart, into
  * empty shards, add them, and call this once more. The name is borrowed from `a`. */
 int reshard_check(struct reshard *a, const struct reshard_config *config,
                   struct recover_shard_at *ret_restart, struct err *err) MUST_CHECK;

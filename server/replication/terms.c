@@ -23,12 +23,6 @@
 
 static const char *const ack_names[TERMS_ACK_END] = { "no", "got", "disk" };
 
-const char *terms_ack_name(enum terms_ack ack)
-{
-    assert(ack < TERMS_ACK_END);
-    return ack_names[ack];
-}
-
 static void drop_items(struct terms *t)
 {
     for (uint32_t i = 0; i < t->n; i++)

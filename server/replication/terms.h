@@ -102,7 +102,4 @@ int terms_take(struct terms *ret, uint64_t history, const uint8_t *src, uint32_t
 bool terms_common(const struct terms *mine, const struct terms *theirs,
                   const uint64_t *mine_last, const uint64_t *their_last, uint64_t *ret_keep);
 
-/* "no", "got", "disk". */
-const char *terms_ack_name(enum terms_ack ack);
-
 #endif

@@ -99,15 +99,6 @@ void fetch_handler_free(struct fetch_handler *f)
     free(f);
 }
 
-void fetch_handler_stop(struct fetch_handler *f)
-{
-    if (f->state == FETCH_STOPPED)
-        return;
-    fetch_handler_refuse_all(f);
-    f->state = FETCH_STOPPED;
-    uv_close((uv_handle_t *)&f->prepare, NULL);
-}
-
 void fetch_handler_log(struct fetch_handler *f, const struct file_ops *files, const char *dir,
                        uint64_t last)
 {
@@ -807,8 +798,12 @@ void fetch_handler_tick(struct fetch_handler *f)
     answer_all(f);
 }
 
-void fetch_handler_refuse_all(struct fetch_handler *f)
+void fetch_handler_stop(struct fetch_handler *f)
 {
+    if (f->state == FETCH_STOPPED)
+        return;
     while (f->n_waiting)
         refuse_first(f, PS_ESTOPPING, status_text(PS_ESTOPPING));
+    f->state = FETCH_STOPPED;
+    uv_close((uv_handle_t *)&f->prepare, NULL);
 }

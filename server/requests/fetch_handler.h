@@ -64,7 +64,7 @@ struct fetch_handler *fetch_handler_new(const struct fetch_handler_config *confi
 /* No job of it is under way: the loop has ended. NULL is fine. */
 void fetch_handler_free(struct fetch_handler *f) ON_SHARD;
 
-/* The loop is to end: its handles close. */
+/* The loop is to end: what waits is refused with PS_ESTOPPING, and its handles close. */
 void fetch_handler_stop(struct fetch_handler *f) ON_SHARD;
 
 /* The log is open, and ends with record `last`. files, dir: borrowed, copied. */
@@ -142,9 +142,6 @@ void fetch_handler_drop(struct fetch_handler *f, const struct connection *c) ON_
 
 /* A few times a second. */
 void fetch_handler_tick(struct fetch_handler *f) ON_SHARD;
-
-/* Answers what waits, with PS_ESTOPPING. */
-void fetch_handler_refuse_all(struct fetch_handler *f) ON_SHARD;
 
 /* True once if pulls that waited for a GONE (reply_queue_shows_gone()) may be tried again. */
 bool fetch_handler_has_moved(struct fetch_handler *f) ON_SHARD;

@@ -1,7 +1,7 @@
 /*
  * In the order of a push's life:
  *
- *     push_handler_precheck ... -> push_handler_receive -> begin -> [queue -> continue_first ...] -> reply
+ *     push_handler_precheck ... -> push_handler_receive -> begin -> [queue -> push_handler_more ...] -> reply
  */
 #include "server/requests/push_handler.h"
 

@@ -288,6 +288,10 @@ static void fields_learned(struct field_io *p, struct shard_event *e,
     if (has_one_class > 1)
         p->failed = true;
     report->has_one_class = has_one_class != 0;
+    if (p->mode == FIELD_IO_READS) {
+        report->kept_epoch = 0;
+        report->kept_step = 0;
+    }
     e->learned.report = report;
 }
 

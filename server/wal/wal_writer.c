@@ -549,11 +549,6 @@ void wal_writer_leave(struct wal_writer *w, uint64_t number)
     w->leave_to = number;
 }
 
-void wal_writer_retry(struct wal_writer *w)
-{
-    w->retry_at_ms = 0;
-}
-
 int wal_writer_close(struct wal_writer *w, uint64_t now_ms, uint64_t unix_ms)
 {
     uint8_t end[WAL_BLOCK_HEADER_BYTES];

@@ -12,7 +12,7 @@
  *
  *     state    on                                           then
  *     OK       a write, sync, create or rotation that fails  FAILED
- *     FAILED   retry_ms later, wal_writer_retry()            all that is kept is written to a new
+ *     FAILED   retry_ms later                                all that is kept is written to a new
  *                                                            segment, and synced: OK, else FAILED
  *
  * Invariants:
@@ -81,9 +81,6 @@ void wal_writer_sync(struct wal_writer *w);
 /* Records below `number` are not needed any more: if the segment that is being written has no others, the next
  * wal_writer_work() begins another, so that wal_writer_truncate() can remove it. */
 void wal_writer_leave(struct wal_writer *w, uint64_t number);
-
-/* The next wal_writer_work() tries again, whatever the time. */
-void wal_writer_retry(struct wal_writer *w);
 
 /* Writes all drained records, syncs them (async, fsync), and marks the log as closed. On failure, progress->err has the
  * reason. */

@@ -112,13 +112,13 @@ static void prob(struct compute *c, uint32_t n, const float *z, float *p)
     note(start, "probability", 0, 0, 2.0 * n, 0);
 }
 
-static void loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                 double *ret)
+static void loss(struct compute *c, const struct cross_entropy *e, const float *z,
+                 const float *y, float *dz, double *ret)
 {
     const double start = timed_now_s();
 
-    cpu->loss(c, n, z, y, dz, ret);
-    note(start, "loss and its gradient", 0, 0, 3.0 * n, 0);
+    cpu->loss(c, e, z, y, dz, ret);
+    note(start, "loss and its gradient", 0, 0, 3.0 * e->n, 0);
 }
 
 static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float *a,

@@ -18,6 +18,7 @@
 #include "server/checkpoint/loader.h"
 #include "server/checkpoint/shard_file_writer.h"
 #include "server/core/replay.h"
+#include "server/core/restore.h"
 
 #define DIM 16u
 #define SLICES_MAX 100000u

@@ -189,13 +189,13 @@ static void interact_bags_backward(struct compute *c, const struct bags *b, cons
         gpu->interact_bags_backward(c, b, rows, it, x, dr, dt);
 }
 
-static void loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                 double *ret)
+static void loss(struct compute *c, const struct cross_entropy *e, const float *z,
+                 const float *y, float *dz, double *ret)
 {
-    struct timing t = timing_of("loss and its gradient", 0, 0, 3.0 * n, 0);
+    struct timing t = timing_of("loss and its gradient", 0, 0, 3.0 * e->n, 0);
 
     while (again(c, &t))
-        gpu->loss(c, n, z, y, dz, ret);
+        gpu->loss(c, e, z, y, dz, ret);
 }
 
 static void add_rows(struct compute *c, uint32_t n, uint32_t width, const float *a,

@@ -202,11 +202,12 @@ void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact)
 /* --- suspects --- */
 
 /* Pushes that come now wait, and behind each the heartbeats of its connection. */
-static bool log_holds_pushes(const struct world *w, const struct shard_record *rec)
+static bool log_holds_pushes(const struct shard_record *rec)
 {
     const struct wal_queue *q = rec->life.queue;
 
-    return q && (atomic_load(&q->state) == WAL_QUEUE_FULL || wal_queue_wait_ms(q, world_ms(w)));
+    return q && (atomic_load(&q->state) == WAL_QUEUE_FULL ||
+                 wal_queue_wait_ms(q, machine_ms_of(rec->life.process)));
 }
 
 /* Is this worker heard at all shards, and tells each what the others suspect? */
@@ -216,8 +217,10 @@ static bool is_relay(const struct world *w, uint32_t rank)
         const struct worker *worker = worker_of(w->records[n], rank);
 
         if (!worker || worker->state != WORKER_LIVE || !worker->relays ||
-            worker->is_suspected || worker->last_seen_ms + w->plan.lease_ms / 2 < world_ms(w) ||
-            log_holds_pushes(w, w->records[n]))
+            worker->is_suspected ||
+            worker->last_seen_ms + w->plan.lease_ms / 2 <
+                machine_ms_of(w->records[n]->life.process) ||
+            log_holds_pushes(w->records[n]))
             return false;
     }
     return rank != w->plan.mute;

@@ -62,7 +62,7 @@ struct calm {
     uint64_t n_steps;
     uint64_t is_there[PLAN_N_TABLES_MAX]; /* a bit for each key */
     /* Of wide rows the first weights. */
-    float rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX][3 * PLAN_DIM_MAX];
+    float rows[PLAN_N_TABLES_MAX][PLAN_N_KEYS_MAX][PLAN_WIDTH_MAX];
 };
 
 void calm_init(struct calm *c, const struct plan *plan);

@@ -583,6 +583,7 @@ static void on_start(void *owner, uint64_t number, void *data)
     c->process = process_start(name, NULL, run, on_end, c);
     c->process->node = UINT32_MAX;
     c->process->rank = c->rank;
+    c->process->drift_ppm = plan_drift(&c->world->plan, 1000 + c->rank);
 }
 
 static void start_later(struct client *c, uint64_t delay_us)

@@ -295,6 +295,7 @@ static void on_start(void *owner, uint64_t number, void *data)
     world_trace(n->world, "node %u starts", n->index);
     n->process = process_start(name, &n->disk, run, on_end, n);
     n->process->node = n->index;
+    n->process->drift_ppm = plan_drift(&n->world->plan, 2 * n->number + n->member);
     pair_starts(n);
 }
 

@@ -68,9 +68,9 @@ static void on_service(void *owner, uint64_t number, void *data)
     if (number != service.n_armed)
         return;
     update_away();
-    due_ms = coord_mem_advance(service.m, machine_ms());
+    due_ms = coord_mem_advance(service.m, machine_ms_of(NULL));
     if (due_ms != UINT64_MAX)
-        arm(due_ms > machine_ms() ? (due_ms - machine_ms()) * 1000 : 100);
+        arm(due_ms > machine_ms_of(NULL) ? (due_ms - machine_ms_of(NULL)) * 1000 : 100);
 }
 
 static void arm(uint64_t in_us)

@@ -46,6 +46,7 @@ struct process {
     bool is_dead;
     uint64_t frozen_until_us;
     uint64_t behind_ms; /* its wall clock */
+    int32_t drift_ppm;  /* its monotonic clock: that many millionths faster than time goes */
     struct fiber *fibers;
     struct loop *loops;
     struct disk *disk; /* borrowed; NULL: none */
@@ -88,12 +89,6 @@ static inline uint64_t machine_now_us(void)
     return machine.events.now_us;
 }
 
-/* The monotonic clock. */
-static inline uint64_t machine_ms(void)
-{
-    return 1000 + machine.events.now_us / 1000;
-}
-
 /* --- processes --- */
 
 /* What paths go from: a worker's process; of a psd what it is a process of, which outlives it. */
@@ -114,6 +109,33 @@ bool process_signal(struct process *p, int number);
 static inline struct process *process_current(void)
 {
     return machine.running ? machine.running->process : NULL;
+}
+
+/* The monotonic clock of the machine that a process is on; NULL: one that goes as time does. */
+static inline uint64_t machine_us_of(const struct process *p)
+{
+    const int64_t now_us = (int64_t)machine_now_us();
+
+    return (uint64_t)(p ? now_us + now_us * p->drift_ppm / 1000000 : now_us);
+}
+
+static inline uint64_t machine_ms_of(const struct process *p)
+{
+    return 1000 + machine_us_of(p) / 1000;
+}
+
+/* When that clock has come to `ms`. */
+static inline uint64_t machine_us_until(const struct process *p, uint64_t ms)
+{
+    const uint64_t us = ms > 1000 ? (ms - 1000) * 1000 : 0;
+
+    return p->drift_ppm ? us * 1000000 / (uint64_t)(1000000 + p->drift_ppm) + 1 : us;
+}
+
+/* Of who runs. */
+static inline uint64_t machine_ms(void)
+{
+    return machine_ms_of(process_current());
 }
 
 /* --- fibers --- */

@@ -37,7 +37,8 @@ void os_begin(struct world *w)
 uint64_t WRAP(clock_unix_ms)(void);
 uint64_t WRAP(clock_unix_ms)(void)
 {
-    return UNIX_MS + machine_ms() - (process_current() ? process_current()->behind_ms : 0);
+    return UNIX_MS + machine_ms_of(NULL) -
+           (process_current() ? process_current()->behind_ms : 0);
 }
 
 uint64_t WRAP(clock_mono_ms)(void);
@@ -49,7 +50,7 @@ uint64_t WRAP(clock_mono_ms)(void)
 uint64_t WRAP(clock_mono_ns)(void);
 uint64_t WRAP(clock_mono_ns)(void)
 {
-    return machine_now_us() * 1000;
+    return machine_us_of(process_current()) * 1000;
 }
 
 /* --- lines for the operator --- */

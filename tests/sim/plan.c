@@ -257,6 +257,13 @@ bool plan_pulls_at(const struct plan *p, uint32_t rank, uint64_t clock)
     return !p->asks_seldom || hash_mix2(p->seed ^ rank, clock) % 3 > 0;
 }
 
+int32_t plan_drift(const struct plan *p, uint32_t machine)
+{
+    struct dice d = dice_of(p->seed, 5000 + (uint64_t)machine);
+
+    return dice_once_in(&d, 2) ? (int32_t)dice_from(&d, 0, 20000) - 10000 : 0;
+}
+
 bool plan_may_lose(const struct plan *p)
 {
     return p->durability != WAL_FSYNC;

@@ -19,6 +19,7 @@
 #define PLAN_N_STEPS_MAX 10u
 #define PLAN_N_PULLS_MAX 4u /* of one worker at a time, and one whose step is being made */
 #define PLAN_DIM_MAX 4u     /* of all tables but wide ones */
+#define PLAN_WIDTH_MAX (3 * PLAN_DIM_MAX + 1) /* floats of a row: AdamW has the most */
 #define PLAN_N_KEPT_MAX 3u
 #define PLAN_NOBODY UINT32_MAX
 #define PLAN_LEASE_MS 4000u /* longer than any fault lasts: no worker is declared dead */
@@ -86,6 +87,9 @@ void plan_make(struct plan *p, uint64_t seed);
 
 /* From here on in the other layout. */
 void plan_go_on(struct plan *p);
+
+/* Of one machine's monotonic clock, in millionths: half of them go up to 1 % too fast or too slow. */
+int32_t plan_drift(const struct plan *p, uint32_t machine);
 
 /* May what was acknowledged be lost, as nobody had synced it, or as a person has given it up? */
 bool plan_may_lose(const struct plan *p);

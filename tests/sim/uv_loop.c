@@ -397,7 +397,7 @@ static void wait_for_work(struct loop *l)
     uint64_t due_us = MACHINE_NEVER;
 
     if (timer)
-        due_us = timer->due_ms > 1000 ? (timer->due_ms - 1000) * 1000 : 0;
+        due_us = machine_us_until(l->process, timer->due_ms);
     if (has_work(l))
         fiber_sleep(dice_roll(&machine.dice, BUSY_US));
     else if (is_alive(l)) /* a turn may have ended the last of it */
@@ -473,7 +473,7 @@ void uv_update_time(uv_loop_t *loop)
 
 uint64_t uv_hrtime(void)
 {
-    return UINT64_C(1000000000) + machine_now_us() * 1000;
+    return UINT64_C(1000000000) + machine_us_of(process_current()) * 1000;
 }
 
 /* For threads that sleep at a loop's sockets themselves, as callers of libpsd do: here nobody does. */

@@ -476,13 +476,17 @@ static void prob(struct compute *c, uint32_t n, const float *z, float *p)
 
 static void run_loss(const struct far_run *r, const uint64_t *a)
 {
-    r->cpu->loss(r->c, (uint32_t)a[0], at(r, a[1]), at(r, a[2]), at(r, a[3]), at(r, a[4]));
+    const struct cross_entropy e = { (uint32_t)a[0], to_float(a[1]), to_float(a[2]),
+                                     to_float(a[3]) };
+
+    r->cpu->loss(r->c, &e, at(r, a[4]), at(r, a[5]), at(r, a[6]), at(r, a[7]));
 }
 
-static void loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                 double *ret)
+static void loss(struct compute *c, const struct cross_entropy *e, const float *z,
+                 const float *y, float *dz, double *ret)
 {
-    ADD(c, run_loss, n, of_pointer(z), of_pointer(y), of_pointer(dz), of_pointer(ret));
+    ADD(c, run_loss, e->n, of_float(e->more), of_float(e->smoothing), of_float(e->offset),
+        of_pointer(z), of_pointer(y), of_pointer(dz), of_pointer(ret));
 }
 
 static void run_add_rows(const struct far_run *r, const uint64_t *a)

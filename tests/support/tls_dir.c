@@ -92,7 +92,8 @@ struct tls_context *tls_dir_context(const struct tls_dir *d, const char *name, c
     struct tls_context *t = NULL;
     struct err err = { 0 };
 
-    if (tls_context_new(&(struct tls_files){ authority.cert, own.cert, own.key }, &t, &err)) {
+    if (tls_context_new(&(struct tls_files){ authority.cert, own.cert, own.key, false }, &t,
+                        &err)) {
         fprintf(stderr, "%s\n", err.text);
         abort();
     }

@@ -202,7 +202,7 @@ def test_a_certificate_that_has_expired(start_psd, tmp_path):
         return end
 
     def expire():
-        end = reload(2)
+        end = reload(5)
         wait_for("the certificate's end", lambda: time.time() > end + 1)
 
     found_in_time(doctor, expire, lambda: reload(3600), "problem: node 1: ", "certificate has expired")

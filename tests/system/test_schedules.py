@@ -2,9 +2,10 @@
 and two, and after kill -9."""
 import json
 import subprocess
+import subprocess
 
 import pytest
-from training import BIN, finish, free_ports, in_time, psds, psworker, result, synth, train  # noqa: F401
+from training import BIN, ROOT, finish, free_ports, in_time, psds, psworker, result, synth, train  # noqa: F401
 
 MODEL = ("--format", "criteo", "--bottom", "16", "--top", "16", "--dim", "4")
 FALLS = ("--batch", 32, "--lr", "0.3", "--eval-every", 20, "--decay", "plateau", "--decay-patience", 1, "--decay-rate", "0.5", "--decay-floor", "0.1")
@@ -71,6 +72,8 @@ def test_two_workers_fall_alike_and_the_best_model_is_kept_from_servers(psds, da
         assert (kept["auc"], kept["logloss"]) == figures(top) == figures(evaluated(data, tmp_path / f"{job}0", job))
         assert f"--keep best: {tmp_path / f'{job}0'} has the model of epoch {kept['epoch']}, step {kept['step']}" in outs[0][1]
     assert ends[0] == ends[1]
+    text = subprocess.run([BIN / "psctl", "job", "a", "--server", node.address], capture_output=True, text=True, check=True).stdout
+    assert f"the model of epoch {ends[0][1]['epoch']}, step {ends[0][1]['step']}, which was the best" in text
 
 
 def killed(psds, data, tmp_path, n, victim):
@@ -79,7 +82,8 @@ def killed(psds, data, tmp_path, n, victim):
     where, save = tmp_path / f"psd-{victim}{n}", tmp_path / f"save-{victim}{n}"
     start = lambda: psds("--shards", 2, "--durability", "fsync", listen=listen, dir=where)
     node = start()
-    flags = (*data, *FALLS, "--epochs", 4, "--servers", node.address, "--workers", 2, "--keep", "best", "--save", save, "--json", "-")
+    flags = (*data, *FALLS, "--epochs", 4, "--servers", node.address, "--workers", 2, "--keep", "best", "--save", save, "--keep-negatives", "0.7",
+             "--json", "-")
     rank = lambda r: psworker("train", *flags, "--rank", r, "--state-dir", tmp_path / f"state-{victim}{n}")
     workers = [rank(0), rank(1)]
     seen = 0
@@ -128,3 +132,24 @@ def test_each_part_has_a_seed_of_its_own(data):
     assert run("--seed", 3, "--seed-init", 7, "--seed-shuffle", 7, "--seed-dropout", 7) == same
     others = {run("--seed", 7, f"--seed-{part}", 3) for part in ("init", "shuffle", "dropout")}
     assert len(others | {same}) == 4
+
+
+def test_a_part_of_the_negatives_trains_a_model_that_holds_for_all(tmp_path):
+    """The same rows are drawn whoever reads them; probabilities are not those of the rows that were drawn."""
+    job = ("--config", ROOT / "deploy/adult.conf", "--data", ROOT / "tests/data/adult.data.zst", "--valid", ROOT / "tests/data/adult.test.zst", "--local",
+           "--seed", 2)
+    whole = train(*job, "--epochs", 1)
+    part = train(*job, "--epochs", 1, "--keep-negatives", "0.2")
+    assert 0.3 < part["samples"] / whole["samples"] < 0.5  # a quarter of the rows are positive
+    assert abs(part["calibration"] - 1) < 0.25 and part["auc"] > whole["auc"] - 0.01  # uncorrected it would be above 2
+    for more in (("--loader-threads", 3), ("--data-cache", tmp_path / "cache"), ("--data-cache", tmp_path / "cache")):
+        assert figures(train(*job, "--epochs", 1, "--keep-negatives", "0.2", *more)) == figures(part)
+    assert figures(train(*job, "--epochs", 1, "--keep-negatives", "0.2", "--seed-shuffle", 5)) != figures(part)
+
+
+def test_the_weight_of_positive_samples_and_smoothed_labels_change_probabilities(data):
+    plain = train(*data, "--local", "--batch", 64)
+    heavy = train(*data, "--local", "--batch", 64, "--positive-weight", 5)
+    smooth = train(*data, "--local", "--batch", 64, "--label-smoothing", "0.5")
+    assert heavy["calibration"] > 1.5 * plain["calibration"] and smooth["loss"] > plain["loss"]
+    assert figures(train(*data, "--local", "--batch", 64, "--positive-weight", 1, "--label-smoothing", 0)) == figures(plain)

@@ -247,6 +247,7 @@ def misfits(tmp_path, folder):
         (tmp_path / "others" / f"ca.{end}").rename(folder / f"other.{end}")
     make_cert(folder, "late", "admin", days=-1)
     make_cert(folder, "stranger", "admin", ca="other")
+    make_cert(folder, "outsider", "node", ca="other")
     make_cert(folder, "away", "node", host="elsewhere.example")
     make_cert(folder, "gone", "node", days=-1)
     return folder
@@ -266,8 +267,9 @@ def test_each_program_and_the_node_say_why_they_do_not_fit(tmp_path, misfits, se
             assert time.monotonic() < until, f"{name}: {node.text()}"
             time.sleep(0.02)
         n_logged = len(re.findall(logged, node.text()))
-    if cert != "":  # a psd shows a certificate, or is plain
-        standby = Node(tmp_path, standby_at, misfits, *ids(misfits, cert, ca), "--tls=on" if cert else "--tls=off",
+    if cert != "":  # a psd shows a certificate of role node, or is plain
+        own = cert and {"admin": "node", "late": "gone", "stranger": "outsider"}[cert]
+        standby = Node(tmp_path, standby_at, misfits, *ids(misfits, own, ca), "--tls=on" if cert else "--tls=off",
                        f"--data-dir={tmp_path / 'standby'}", f"--standby={at}", keep=False)
         until = time.monotonic() + 30
         while not re.search(said, standby.text()):

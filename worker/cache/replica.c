@@ -16,6 +16,7 @@
 #include "proto/codec_catalog.h"
 #include "proto/key_codec.h"
 #include "proto/placement.h"
+#include "server/core/restore.h"
 #include "server/core/shard.h"
 #include "server/core/table.h"
 #include "server/core/table_admin.h"

@@ -133,8 +133,8 @@ void cpu_pair_sum_forward(struct compute *c, const struct pair_sum *p, const flo
 void cpu_pair_sum_backward(struct compute *c, const struct pair_sum *p, const float *t,
                            const float *dz, const float *dx, float *dt);
 void cpu_logit_prob(struct compute *c, uint32_t n, const float *z, float *p);
-void cpu_logit_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                    double *ret);
+void cpu_logit_loss(struct compute *c, const struct cross_entropy *e, const float *z,
+                    const float *y, float *dz, double *ret);
 void cpu_rows_upload(struct compute *c, uint32_t set, const struct row_upload *u);
 void cpu_rows_dropout(struct compute *c, const struct dropout *d, float *y);
 void cpu_rows_add(struct compute *c, uint32_t n, uint32_t width, const float *a, uint32_t lda,

@@ -130,6 +130,7 @@ static double sigmoid(double z, double e)
 
 struct loss_job {
     uint32_t n, block;
+    const struct cross_entropy *e; /* of the loss */
     const float *z, *y;
     float *p, *dz;
     double *sums; /* one a block */
@@ -159,23 +160,28 @@ static void loss_block(void *job, uint32_t task, uint32_t thread)
 {
     const struct loss_job *j = job;
     const struct cpu_range r = cpu_range_of(task, j->block, j->n);
+    const double more = (double)j->e->more, smoothing = (double)j->e->smoothing;
+    const double offset = (double)j->e->offset;
     double sum = 0;
 
     (void)thread;
     for (uint32_t s = r.first; s < r.end; s++) {
-        const double z = (double)j->z[s], y = (double)j->y[s], e = exp(-fabs(z));
+        const double z = (double)j->z[s] + offset, e = exp(-fabs(z)), l = log1p(e);
+        const double y = (double)j->y[s] + smoothing * (0.5 - (double)j->y[s]);
 
-        sum += (z > 0 ? z : 0) - z * y + log1p(e);
-        j->dz[s] = (float)((sigmoid(z, e) - y) / j->n);
+        sum += (z > 0 ? z : 0) - z * y + l + more * y * ((z < 0 ? -z : 0) + l);
+        j->dz[s] = (float)((sigmoid(z, e) - y - more * y * sigmoid(-z, e)) / j->n);
     }
     j->sums[task] = sum;
 }
 
-void cpu_logit_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                    double *ret)
+void cpu_logit_loss(struct compute *c, const struct cross_entropy *e, const float *z,
+                    const float *y, float *dz, double *ret)
 {
+    const uint32_t n = e->n;
     struct loss_job job = { .n = n,
                             .block = device_block(n),
+                            .e = e,
                             .z = z,
                             .y = y,
                             .dz = dz,

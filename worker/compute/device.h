@@ -28,7 +28,7 @@
 struct compute;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 9u
+#define DEVICE_ABI 10u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -183,10 +183,11 @@ struct device_ops {
     /* p = 1 / (1 + exp(-z)) */
     void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);
 
-    /* dz = (1 / (1 + exp(-z)) - y) / n
-     * *ret = mean over n of max(z, 0) - z y + log1p(exp(-|z|)), summed in double, in blocks */
-    void (*loss)(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                 double *ret);
+    /* With z and y for z' and y', l(z) = log1p(exp(-|z|)), p(z) = 1 / (1 + exp(-z)), all in double:
+     * dz = (p(z) - y - more y p(-z)) / n
+     * *ret = mean over n of max(z, 0) - z y + l(z) + more y (max(-z, 0) + l(z)), summed in blocks */
+    void (*loss)(struct compute *c, const struct cross_entropy *e, const float *z,
+                 const float *y, float *dz, double *ret);
 
     /* sum [n][width] = a (+ b unless NULL), then through `mask` (NULL: none) */
     void (*add_rows)(struct compute *c, uint32_t n, uint32_t width, const float *a,

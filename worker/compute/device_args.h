@@ -86,6 +86,18 @@ struct cross_shape {
     uint32_t ld; /* floats from a sample of x_0, x_l, x_(l+1) and their gradients to the next */
 };
 
+/*
+ * Binary cross-entropy of n logits. With z' = z + offset and y' = y + smoothing (1/2 - y):
+ *
+ *     loss = (1 - y') z' + (1 + more y') log(1 + exp(-z'))
+ *
+ * All 0 but n: the usual one. 1 + more is the weight of positive samples, `pos_weight` of PyTorch's BCEWithLogitsLoss.
+ */
+struct cross_entropy {
+    uint32_t n;
+    float more, smoothing, offset;
+};
+
 /* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
 struct dropout {
     uint32_t n, width;

@@ -102,8 +102,8 @@ void cuda_ops_cross_backward(struct compute *c, const struct cross_shape *s, con
                              const float *u, const float *dy, const float *more, float *du,
                              float *dx0);
 void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p);
-void cuda_ops_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                   double *ret);
+void cuda_ops_loss(struct compute *c, const struct cross_entropy *e, const float *z,
+                   const float *y, float *dz, double *ret);
 void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const float *a,
                        uint32_t lda, const float *b, uint32_t ldb, const struct relu_mask *mask,
                        float *sum);

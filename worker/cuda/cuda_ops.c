@@ -232,15 +232,15 @@ void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p)
         (void)check(&c->targets[i], "prob", kernels_prob(c->targets[i].stream, n, z, p));
 }
 
-void cuda_ops_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
-                   double *ret)
+void cuda_ops_loss(struct compute *c, const struct cross_entropy *e, const float *z,
+                   const float *y, float *dz, double *ret)
 {
     for (uint32_t i = 0; i < n_targets(c); i++) {
         const struct cuda_target *t = &c->targets[i];
-        void *scratch = cuda_scratch(c, kernels_sums_bytes(n, 1), t->fault);
+        void *scratch = cuda_scratch(c, kernels_sums_bytes(e->n, 1), t->fault);
 
         if (scratch)
-            (void)check(t, "loss", kernels_loss(t->stream, n, z, y, dz, ret, scratch));
+            (void)check(t, "loss", kernels_loss(t->stream, e, z, y, dz, ret, scratch));
     }
 }
 

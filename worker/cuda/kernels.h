@@ -135,8 +135,9 @@ EXTERN_C cudaError_t kernels_cross_backward(cudaStream_t stream, const struct cr
                                             const float *more, float *du, float *dx0);
 
 EXTERN_C cudaError_t kernels_prob(cudaStream_t stream, uint32_t n, const float *z, float *p);
-EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *z,
-                                  const float *y, float *dz, double *ret, void *scratch);
+EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, const struct cross_entropy *e,
+                                  const float *z, const float *y, float *dz, double *ret,
+                                  void *scratch);
 
 EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t width,
                                       const float *a, uint32_t lda, const float *b,

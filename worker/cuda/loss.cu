@@ -42,16 +42,19 @@ static __forceinline__ __device__ double sum_of_block(double mine)
 }
 
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
-    loss(uint32_t n, const float *z_of, const float *y_of, float *dz, double *parts)
+    loss(struct cross_entropy of, const float *z_of, const float *y_of, float *dz,
+         double *parts)
 {
     const size_t s = cuda_compat_index();
     double mine = 0;
 
-    if (s < n) {
-        const double z = (double)z_of[s], y = (double)y_of[s], e = exp(-fabs(z));
+    if (s < of.n) {
+        const double z = (double)z_of[s] + (double)of.offset, e = exp(-fabs(z)), l = log1p(e);
+        const double y = (double)y_of[s] + (double)of.smoothing * (0.5 - (double)y_of[s]);
+        const double more = (double)of.more * y;
 
-        mine = (z > 0 ? z : 0) - z * y + log1p(e);
-        dz[s] = (float)((sigmoid(z, e) - y) / n);
+        mine = (z > 0 ? z : 0) - z * y + l + more * ((z < 0 ? -z : 0) + l);
+        dz[s] = (float)((sigmoid(z, e) - y - more * sigmoid(-z, e)) / of.n);
     }
     mine = sum_of_block(mine);
     if (threadIdx.x == 0)
@@ -70,16 +73,17 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
         *ret = n ? mine / n : 0;
 }
 
-cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *z, const float *y,
-                         float *dz, double *ret, void *scratch)
+cudaError_t kernels_loss(cudaStream_t stream, const struct cross_entropy *e, const float *z,
+                         const float *y, float *dz, double *ret, void *scratch)
 {
+    const uint32_t n = e->n;
     struct cuda_compat_shape shape = cuda_compat_flat(n), one = cuda_compat_flat(1);
     const uint32_t n_parts = shape.grid.x;
     double *parts = (double *)scratch;
     cudaError_t error;
 
     shape.n_shared = one.n_shared = CUDA_COMPAT_THREADS / CUDA_COMPAT_WARP * sizeof(double);
-    error = cuda_compat_launch(loss, shape, stream, n, z, y, dz, parts);
+    error = cuda_compat_launch(loss, shape, stream, *e, z, y, dz, parts);
     return error
                ? error
                : cuda_compat_launch(mean, one, stream, n, n_parts, (const double *)parts, ret);

@@ -140,6 +140,12 @@ void batch_clear(struct batch *b)
     b->starts[0] = 0;
 }
 
+void batch_drop_last(struct batch *b)
+{
+    b->n--;
+    b->n_keys = b->starts[(size_t)b->n * b->n_fields];
+}
+
 /* Nothing has to be kept: it is filled by dedup, when all keys are there. */
 static int grow_row_of(struct batch *b, size_t cap)
 {

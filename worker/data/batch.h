@@ -64,6 +64,8 @@ int batch_init_in(struct batch *b, const struct batch_allocator *memory, uint32_
                   uint32_t n_numeric, uint32_t n_fields) MUST_CHECK;
 void batch_deinit(struct batch *b);
 void batch_clear(struct batch *b);
+/* Takes the last sample out again. */
+void batch_drop_last(struct batch *b);
 
 /* Makes space for n_more keys; the results of dedup may be lost. -ENOMEM: the keys are unchanged. */
 int batch_reserve_keys(struct batch *b, uint32_t n_more) MUST_CHECK;

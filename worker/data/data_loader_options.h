@@ -34,7 +34,9 @@ struct data_loader_options {
     uint32_t batch;
     uint32_t shuffle_rows; /* window; 0 or 1: file order */
     uint64_t seed;         /* of the shuffle; the caller mixes the epoch in */
-    bool drop_last;        /* leave out a last, short batch */
+    float
+        keep_negatives; /* of the rows with label 0, so many are samples, drawn by the seed; 0 or 1: all */
+    bool drop_last; /* leave out a last, short batch */
     /* Batches to skip at the start: the following batches are the same as without the skip, numbers too. */
     uint64_t skip;
     uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */

@@ -19,6 +19,7 @@ struct loader_pass {
     uint32_t next_file;
     uint64_t n_rows; /* of the files so far: the number of the next one */
     uint64_t n_batches;
+    uint64_t n_negatives;                 /* rows with label 0 so far, drawn or not */
     uint64_t bytes_before, cached_before; /* of the files that are closed */
     struct data_loader_counts counts;
     bool drained; /* the files have no more */
@@ -169,15 +170,37 @@ static int next_own(struct loader_pass *p, bool *ret_there, struct err *err)
     return file_rows_fetch(p->rows, err);
 }
 
-/* What came of adding a row to the batch. */
+/* A row that was added to no batch, as it is malformed or there is no memory. */
 static int check_refusal(struct loader_pass *p, int status, uint32_t file,
                          const struct file_rows_refusal *refusal, struct err *err)
 {
     if (status == PS_EDATA)
         return count_bad(p, file, refusal, err);
+    return err_set(err, status, "no memory for a batch of %u rows", p->options.batch);
+}
+
+/* Draws whether the batch's last sample stays: by the seed and the number of negative samples before it, so that what
+ * is passed over (options.skip) draws the same. */
+static bool is_kept(struct loader_pass *p, const struct batch *b)
+{
+    const float keep = p->options.keep_negatives;
+
+    if (!(keep > 0 && keep < 1) || b->label[b->n - 1] > 0)
+        return true;
+    return hash_unit(hash_mix2(hash_mix2(p->options.seed, ~(uint64_t)p->options.rank),
+                               p->n_negatives++)) < keep;
+}
+
+/* What came of adding a row to the batch. */
+static int take_sample(struct loader_pass *p, int status, uint32_t file, struct batch *b,
+                       const struct file_rows_refusal *refusal, struct err *err)
+{
     if (status)
-        return err_set(err, status, "no memory for a batch of %u rows", p->options.batch);
-    p->counts.rows++;
+        return check_refusal(p, status, file, refusal, err);
+    if (is_kept(p, b))
+        p->counts.rows++;
+    else
+        batch_drop_last(b);
     return 0;
 }
 
@@ -190,7 +213,7 @@ static int add_next(struct loader_pass *p, struct batch *b, bool *ret_there, str
     if (status || !*ret_there)
         return status;
     status = file_rows_add(p->rows, b, &refusal);
-    return check_refusal(p, status, p->next_file - 1, &refusal, err);
+    return take_sample(p, status, p->next_file - 1, b, &refusal, err);
 }
 
 /* ---- the window ---- */
@@ -249,7 +272,7 @@ static int add_shuffled(struct loader_pass *p, struct batch *b, bool *ret_there,
         return status;
     status =
         file_rows_add_record((const struct parsed_row *)(const void *)line.bytes, b, &refusal);
-    return check_refusal(p, status, line.file, &refusal, err);
+    return take_sample(p, status, line.file, b, &refusal, err);
 }
 
 /* ---- batches ---- */

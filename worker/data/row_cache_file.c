@@ -55,7 +55,7 @@ static void add_text(XXH3_state_t *x, const char *text)
     add_bytes(x, text ? text : "", text ? strlen(text) : 0);
 }
 
-/* All of row_plan that decides what a line becomes, also the sentence of a refusal. */
+/* All of the plan that decides what a line becomes, also the sentence of a refusal. */
 static void add_plan(XXH3_state_t *x, const struct line_parser_plan *p)
 {
     const uint64_t numbers[] = { p->n_columns,       (uint64_t)(p->names != NULL),

@@ -250,13 +250,18 @@ static void backward_l2(struct dlrm *m, const struct dlrm_io *io)
 
 static void make(struct dlrm *m, const struct dlrm_io *io, enum device_buffers_pass pass)
 {
+    const struct cross_entropy e = { .n = io->n,
+                                     .more = m->config.positive_more,
+                                     .smoothing = m->config.label_smoothing,
+                                     .offset = m->config.logit_offset };
+
     if (pass == DEVICE_BUFFERS_PREDICT) {
         m->head->forward(m, io, MLP_EVAL);
         m->ops->prob(m->c, io->n, m->z, io->probs);
         return;
     }
     m->head->forward(m, io, MLP_TRAIN);
-    m->ops->loss(m->c, io->n, m->z, io->label, m->dz, io->loss);
+    m->ops->loss(m->c, &e, m->z, io->label, m->dz, io->loss);
     m->head->backward(m, io);
     backward_l2(m, io);
     for (uint32_t i = 0; i < io->n_encodes; i++)

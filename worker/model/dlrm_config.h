@@ -54,7 +54,10 @@ struct dlrm_config {
     float dropout;  /* probability of 0, in [0, 1) */
     float l2_dense; /* loss += l2_dense / 2 * |W|^2 over weight matrices alone */
     float l2_rows;  /* loss += l2_rows / 2 * |row|^2 over the batch's unique rows */
-    uint64_t seed;  /* dropout */
+    /* Of the training's loss (worker/compute/device_args.h, struct cross_entropy): the weight of positive samples - 1;
+     * what is added to the logit: of training on a part of the negative samples, so that predictions hold for all. */
+    float positive_more, label_smoothing, logit_offset;
+    uint64_t seed; /* dropout */
 
     uint32_t
         n_threads; /* that compute, the caller's among them; 0 is 1. They change no result */

@@ -14,7 +14,7 @@
 
 struct score_server;
 
-/* All is borrowed until score_server_free(). The address is bound; nothing is answered before score_server_start(). */
+/* All is borrowed until score_server_close(). The address is bound; nothing is answered before score_server_start(). */
 int score_server_open(const struct settings *s, struct served_model *m,
                       struct score_server **ret, struct err *err) MUST_CHECK;
 

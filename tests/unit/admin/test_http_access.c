@@ -281,14 +281,23 @@ static void certificates_are_read_again(void **state)
     snprintf(cert, sizeof cert, "%s/away.pem", r.dir.path);
     snprintf(key, sizeof key, "%s/away.key", r.dir.path);
     snprintf(ca, sizeof ca, "%s/ca.pem", r.dir.path);
-    assert_int_equal(tls_context_reload(r.tls, &(struct tls_files){ ca, cert, key }, &err), 0);
+    assert_int_equal(
+        tls_context_reload(r.tls, &(struct tls_files){ .ca = ca, .cert = cert, .key = key },
+                           &err),
+        0);
     assert_int_equal(ask(&r, "reader", "/stats", ""), 0); /* it is another host's */
     snprintf(cert, sizeof cert, "%s/node.pem", r.dir.path);
     snprintf(key, sizeof key, "%s/node.key", r.dir.path);
-    assert_int_equal(tls_context_reload(r.tls, &(struct tls_files){ ca, cert, key }, &err), 0);
+    assert_int_equal(
+        tls_context_reload(r.tls, &(struct tls_files){ .ca = ca, .cert = cert, .key = key },
+                           &err),
+        0);
     assert_int_equal(ask(&r, "reader", "/stats", ""), 200);
     snprintf(ca, sizeof ca, "%s/other.pem", r.dir.path); /* and so is the CA of clients */
-    assert_int_equal(tls_context_reload(r.tls, &(struct tls_files){ ca, cert, key }, &err), 0);
+    assert_int_equal(
+        tls_context_reload(r.tls, &(struct tls_files){ .ca = ca, .cert = cert, .key = key },
+                           &err),
+        0);
     assert_int_equal(ask(&r, "reader", "/stats", ""), 403);
     stop(&r);
 }

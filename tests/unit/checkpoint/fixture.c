@@ -1,4 +1,5 @@
 #include "tests/unit/checkpoint/fixture.h"
+#include "server/core/restore.h"
 
 static const struct table_spec specs[] = {
     { .name = "emb",

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "server/core/restore.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 static void what_was_saved_is_loaded_bit_for_bit(void **state)

@@ -497,7 +497,8 @@ static int open_files(const struct tls_dir *d, const char *ca, const char *cert,
     for (int i = 0; i < 3; i++)
         if (names[i][0])
             snprintf(paths[i], sizeof paths[i], "%s/%s", d->path, names[i]);
-    status = tls_context_new(&(struct tls_files){ paths[0], paths[1], paths[2] }, &t, err);
+    status =
+        tls_context_new(&(struct tls_files){ paths[0], paths[1], paths[2], false }, &t, err);
     if (!status)
         tls_context_free(t);
     return status;
@@ -531,27 +532,53 @@ static void a_file_that_is_wrong_is_named(void **state)
     }
 }
 
+/* With these files of the folder. */
+static int reload(const struct tls_dir *d, struct tls_context *t, const char *cert,
+                  const char *key, struct err *err)
+{
+    char paths[3][128];
+
+    snprintf(paths[0], sizeof paths[0], "%s/ca.pem", d->path);
+    snprintf(paths[1], sizeof paths[1], "%s/%s.pem", d->path, cert);
+    snprintf(paths[2], sizeof paths[2], "%s/%s.key", d->path, key);
+    return tls_context_reload(t, &(struct tls_files){ paths[0], paths[1], paths[2], true },
+                              err);
+}
+
 static void files_that_are_read_again_count_from_then_on(void **state)
 {
     const struct tls_dir *d = dir_of(state);
-    struct tls_context *t = tls_dir_context(d, "node", "ca");
-    char ca[128], cert[128], key[128];
+    struct tls_context *t = tls_dir_context(d, "expired", "ca");
     struct tls_expiry before, after;
-    struct tls_files files = { ca, cert, key };
     struct err err;
 
-    snprintf(ca, sizeof ca, "%s/ca.pem", d->path);
-    snprintf(cert, sizeof cert, "%s/expired.pem", d->path);
-    snprintf(key, sizeof key, "%s/node.key", d->path);
     tls_context_expiry(t, &before);
-    assert_int_equal(tls_context_reload(t, &files, &err), PS_ESETTING); /* another's key */
+    assert_int_equal(reload(d, t, "node", "expired", &err), PS_ESETTING);
+    assert_int_equal(reload(d, t, "expired", "expired", &err), 0); /* as it was */
     tls_context_expiry(t, &after);
     assert_memory_equal(&before, &after, sizeof before);
-    snprintf(key, sizeof key, "%s/expired.key", d->path);
-    assert_int_equal(tls_context_reload(t, &files, &err), 0);
+    assert_int_equal(reload(d, t, "node", "node", &err), 0);
     tls_context_expiry(t, &after);
-    assert_true(after.unix_s < before.unix_s);
+    assert_true(after.unix_s > before.unix_s);
     assert_true(after.ca_unix_s == before.ca_unix_s);
+    tls_context_free(t);
+}
+
+/* What would shut out everybody is not taken in place of what is good. */
+static void a_reload_keeps_what_is_good(void **state)
+{
+    const struct tls_dir *d = dir_of(state);
+    struct tls_context *t = tls_dir_context(d, "node", "ca");
+    struct tls_expiry before, after;
+    struct err err;
+
+    tls_context_expiry(t, &before);
+    assert_int_equal(reload(d, t, "expired", "expired", &err), PS_ESETTING);
+    assert_non_null(strstr(err.text, "expired.pem has expired"));
+    assert_int_equal(reload(d, t, "admin", "admin", &err), PS_ESETTING);
+    assert_non_null(strstr(err.text, "admin.pem is of role admin; a psd has one of role node"));
+    tls_context_expiry(t, &after);
+    assert_memory_equal(&before, &after, sizeof before);
     tls_context_free(t);
 }
 
@@ -891,6 +918,7 @@ int main(void)
         cmocka_unit_test(random_bytes_never_do_harm),
         cmocka_unit_test(a_file_that_is_wrong_is_named),
         cmocka_unit_test(files_that_are_read_again_count_from_then_on),
+        cmocka_unit_test(a_reload_keeps_what_is_good),
         cmocka_unit_test(another_librarys_peer_is_checked_by_the_same_rules),
         cmocka_unit_test(another_library_is_given_what_the_files_hold),
         cmocka_unit_test(certificates_are_for_their_owner_alone),

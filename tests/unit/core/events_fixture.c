@@ -1,4 +1,5 @@
 #include "tests/unit/core/events_fixture.h"
+#include "server/core/restore.h"
 
 uint8_t *copy_bytes(const uint8_t *src, size_t n_bytes)
 {
@@ -207,23 +208,14 @@ void kept_scan_free(struct kept_scan *w)
 
 static int replay_slice(struct shard *s, const struct kept_slice *k)
 {
-    uint32_t id = k->slice.table_id;
-    size_t item = k->slice.n_items ? k->slice.n_bytes / k->slice.n_items : 0;
-    int status = 0;
+    const uint32_t id = k->slice.table_id, n = k->slice.n_items;
+    uint32_t n_ours;
+    int status;
 
     enter_shard();
-    for (uint32_t i = 0; i < k->slice.n_items && !status; i++) {
-        const uint8_t *src = k->bytes + i * item;
-        uint64_t key, stamp;
-
-        memcpy(&key, src, sizeof key);
-        if (k->slice.what == SNAPSHOT_SCAN_GONE) {
-            status = replay_row_gone(s, id, key);
-            continue;
-        }
-        memcpy(&stamp, src + 8, sizeof stamp);
-        status = replay_row(s, id, key, stamp, src + 16);
-    }
+    status = k->slice.what == SNAPSHOT_SCAN_GONE ? restore_gone(s, id, k->bytes, n, &n_ours)
+                                                 : restore_rows(s, id, k->bytes, n, &n_ours);
+    assert_true(status || n_ours == n);
     return status;
 }
 

@@ -157,8 +157,8 @@ static void step_forward(const struct device_ops *on, struct compute *c, const s
     on->linear_forward(c, &h->head, DEVICE_LINEAR, at[STEP_Z], 1);
     on->wide_sum(c, &h->bags, at[STEP_WIDE], at[STEP_Z]);
     on->prob(c, STEP_N, at[STEP_Z], at[STEP_P]);
-    on->loss(c, STEP_N, at[STEP_Z], at[STEP_LABEL], at[STEP_DZ],
-             (double *)(void *)at[STEP_LOSS]);
+    on->loss(c, &(struct cross_entropy){ .n = STEP_N, .more = 1.5f, .smoothing = 0.1f },
+             at[STEP_Z], at[STEP_LABEL], at[STEP_DZ], (double *)(void *)at[STEP_LOSS]);
 }
 
 static void step_backward(const struct device_ops *on, struct compute *c, const struct step *s,

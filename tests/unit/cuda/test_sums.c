@@ -375,7 +375,7 @@ static void bias_gradients_are_sums_over_samples(void **state)
 /* ---- loss */
 
 struct loss_job {
-    uint32_t n;
+    struct cross_entropy e;
     const float *z, *y;
     float *p, *dz;
     double *loss;
@@ -385,9 +385,9 @@ struct loss_job {
 static cudaError_t run_loss(void *arg)
 {
     struct loss_job *j = arg;
-    const cudaError_t error = kernels_prob(NULL, j->n, j->z, j->p);
+    const cudaError_t error = kernels_prob(NULL, j->e.n, j->z, j->p);
 
-    return error ? error : kernels_loss(NULL, j->n, j->z, j->y, j->dz, j->loss, j->scratch);
+    return error ? error : kernels_loss(NULL, &j->e, j->z, j->y, j->dz, j->loss, j->scratch);
 }
 
 static void probabilities_and_loss_are_the_cpus(void **state)
@@ -400,7 +400,8 @@ static void probabilities_and_loss_are_the_cpus(void **state)
         float *z = lab_floats(lab, n, 0), *y = lab_floats(lab, n, 0),
               *want = lab_blank(lab, n * sizeof *want, 0);
         double loss = -1;
-        struct loss_job j = { n,
+        struct loss_job j = { { n, 0.5f * (float)(n % 3), 0.1f * (float)(n % 2),
+                                0.7f * (float)(n % 2) },
                               z,
                               y,
                               lab_blank(lab, n * sizeof(float), 0),
@@ -420,7 +421,7 @@ static void probabilities_and_loss_are_the_cpus(void **state)
         device_cpu.prob(lab->cpu, n, z, want);
         near_cpu(j.p, want, n, 0); /* exp() is the device's */
         assert_int_equal(device_cpu.reserve(lab->cpu, n, 1, 1), 0);
-        device_cpu.loss(lab->cpu, n, z, y, want, &loss);
+        device_cpu.loss(lab->cpu, &j.e, z, y, want, &loss);
         near_cpu(j.dz, want, n, 1.0 / n);
         assert_true(fabs(*j.loss - loss) <= 1e-13 * fabs(loss));
         lab_sweep(lab);

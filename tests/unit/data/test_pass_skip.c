@@ -89,10 +89,30 @@ static void run(struct bench *b, uint64_t skip, struct seen *ret)
     batch_deinit(&batch);
 }
 
-static void what_follows_is_the_same_in_every_order_and_share(void **state)
+static void check_each_skip(struct bench *b)
+{
+    struct seen all, rest;
+
+    run(b, 0, &all);
+    for (uint32_t skip = 0; skip <= all.n; skip++) {
+        uint64_t rows_skipped = 0;
+
+        run(b, skip, &rest);
+        assert_int_equal(rest.n, all.n - skip);
+        assert_true(!rest.n || rest.first_number == skip);
+        assert_memory_equal(rest.sizes, all.sizes + skip, rest.n * sizeof *rest.sizes);
+        assert_memory_equal(rest.rows, all.rows + skip, rest.n * sizeof *rest.rows);
+        for (uint32_t k = 0; k < skip; k++)
+            rows_skipped += all.sizes[k];
+        assert_int_equal(rest.counts.rows, all.counts.rows - rows_skipped);
+        assert_int_equal(rest.counts.bad_rows, all.counts.bad_rows);
+        assert_int_equal(rest.counts.skipped, skip);
+    }
+}
+
+static void what_follows_is_the_same_in_every_order_share_and_draw(void **state)
 {
     static const uint32_t windows[] = { 0, 7, 50 };
-    struct seen all, rest;
 
     (void)state;
     for (uint32_t i = 0; i < COUNT_OF(windows); i++)
@@ -100,23 +120,36 @@ static void what_follows_is_the_same_in_every_order_and_share(void **state)
             struct bench b;
 
             bench_new(&b, windows[i], n_ranks);
-            run(&b, 0, &all);
-            for (uint32_t skip = 0; skip <= all.n; skip++) {
-                uint64_t rows_skipped = 0;
-
-                run(&b, skip, &rest);
-                assert_int_equal(rest.n, all.n - skip);
-                assert_true(!rest.n || rest.first_number == skip);
-                assert_memory_equal(rest.sizes, all.sizes + skip, rest.n * sizeof *rest.sizes);
-                assert_memory_equal(rest.rows, all.rows + skip, rest.n * sizeof *rest.rows);
-                for (uint32_t k = 0; k < skip; k++)
-                    rows_skipped += all.sizes[k];
-                assert_int_equal(rest.counts.rows, all.counts.rows - rows_skipped);
-                assert_int_equal(rest.counts.bad_rows, all.counts.bad_rows);
-                assert_int_equal(rest.counts.skipped, skip);
-            }
+            check_each_skip(&b);
+            b.options.keep_negatives = 0.4f;
+            check_each_skip(&b);
             bench_free(&b);
         }
+}
+
+static void of_the_negative_rows_a_part_is_drawn_and_of_the_others_all(void **state)
+{
+    bool is_there[N_ROWS] = { false };
+    uint32_t n_negative = 0;
+    struct seen all;
+    struct bench b;
+
+    (void)state;
+    bench_new(&b, 7, 1);
+    b.options.keep_negatives = 0.4f;
+    run(&b, 0, &all);
+    for (uint32_t i = 0; i < all.n; i++)
+        for (uint32_t k = 0; k < all.sizes[i]; k++)
+            is_there[(uint32_t)all.rows[i][k]] = true;
+    for (uint32_t i = 0; i < N_ROWS; i++) {
+        n_negative += is_there[i] && i % 2 == 0;
+        assert_true(is_there[i] || i % 2 == 0 || i % 13 == 0);
+    }
+    if (n_negative < 20 || n_negative > 60) /* of 94 with this seed: 37.6 are expected */
+        fail_msg("%u negative rows were drawn", n_negative);
+    for (uint32_t i = 0; i + 1 < all.n; i++)
+        assert_int_equal(all.sizes[i], BATCH); /* full ones all the same */
+    bench_free(&b);
 }
 
 static void more_than_there_is_leaves_nothing_and_reports_how_much_there_was(void **state)
@@ -136,7 +169,8 @@ static void more_than_there_is_leaves_nothing_and_reports_how_much_there_was(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_follows_is_the_same_in_every_order_and_share),
+        cmocka_unit_test(what_follows_is_the_same_in_every_order_share_and_draw),
+        cmocka_unit_test(of_the_negative_rows_a_part_is_drawn_and_of_the_others_all),
         cmocka_unit_test(more_than_there_is_leaves_nothing_and_reports_how_much_there_was),
     };
 

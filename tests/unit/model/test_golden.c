@@ -246,7 +246,8 @@ static void check_sample_losses(struct golden *g)
     for (uint32_t s = 0; s < g->batch.n; s++) {
         double loss = 0;
 
-        device_cpu.loss(c, 1, logits + s, g->batch.label + s, &dz, &loss);
+        device_cpu.loss(c, &(struct cross_entropy){ .n = 1 }, logits + s, g->batch.label + s,
+                        &dz, &loss);
         losses[s] = (float)loss;
     }
     npy_check(g->name, "sample_loss", losses, 0, -1);
@@ -397,7 +398,7 @@ static void the_loss_neither_overflows_nor_saturates_at_its_edges(void **state)
     device_cpu.prob(c, n, z.f, out);
     npy_check(name, "prob", out, 0, -1);
     for (uint32_t i = 0; i < n; i++) {
-        device_cpu.loss(c, 1, z.f + i, y.f + i, dz + i, &loss);
+        device_cpu.loss(c, &(struct cross_entropy){ .n = 1 }, z.f + i, y.f + i, dz + i, &loss);
         assert_true(isfinite(dz[i]));
         out[i] = (float)loss;
         part += loss;
@@ -408,7 +409,7 @@ static void the_loss_neither_overflows_nor_saturates_at_its_edges(void **state)
     }
     npy_check(name, "d_bce_logits", dz, 0, -1);
     npy_check(name, "bce_logits", out, 0, -1);
-    device_cpu.loss(c, n, z.f, y.f, dz, &mean);
+    device_cpu.loss(c, &(struct cross_entropy){ .n = n }, z.f, y.f, dz, &mean);
     assert_true(mean == sum / n);
     device_cpu.close(c);
     npy_free(&z);

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "deploy/psctl/diff.h"
+#include "server/core/restore.h"
 #include "tests/unit/core/fixture.h"
 
 #define N_KEYS 3000u

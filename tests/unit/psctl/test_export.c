@@ -4,6 +4,7 @@
 
 #include "deploy/psctl/export.h"
 #include "deploy/psctl/tensor_files.h"
+#include "server/core/restore.h"
 #include "server/core/row_init.h"
 #include "tests/support/crash_files.h"
 #include "tests/unit/core/fixture.h"

@@ -54,17 +54,19 @@ static void the_log_has_it_at_first_once_a_day_and_after_a_reload(void **state)
 
     (void)state;
     tls_dir_make(&dir);
-    t = tls_dir_context(&dir, "node", "ca");
+    t = tls_dir_context(&dir, "expired", "ca");
     assert_false(certificates_tick(&c, NULL, 1000));
     assert_true(certificates_tick(&c, t, 1000));
     assert_false(certificates_tick(&c, t, 1200));
     assert_false(certificates_tick(&c, t, 1000 + day_ms - 1));
     assert_true(certificates_tick(&c, t, 1000 + day_ms));
     assert_false(certificates_tick(&c, t, 1001 + day_ms));
-    snprintf(cert, sizeof cert, "%s/expired.pem", dir.path);
-    snprintf(key, sizeof key, "%s/expired.key", dir.path);
+    snprintf(cert, sizeof cert, "%s/node.pem", dir.path);
+    snprintf(key, sizeof key, "%s/node.key", dir.path);
     snprintf(ca, sizeof ca, "%s/ca.pem", dir.path);
-    assert_int_equal(tls_context_reload(t, &(struct tls_files){ ca, cert, key }, &err), 0);
+    assert_int_equal(
+        tls_context_reload(t, &(struct tls_files){ .ca = ca, .cert = cert, .key = key }, &err),
+        0);
     assert_true(certificates_tick(&c, t, 1002 + day_ms));
     assert_false(certificates_tick(&c, t, 1003 + day_ms));
     tls_context_free(t);
