@@ -492,6 +492,8 @@ static int prepare(struct command_context *r, struct err *err)
     if (!status)
         status = setup_data(&r->setup, &r->settings, true, true, err);
     if (!status)
+        status = setup_fields(&r->setup, &r->settings, err);
+    if (!status)
         status = setup_model(&r->setup, err);
     if (!status && r->settings.save[0])
         status = param_store_local_may_save(r->settings.save, err);
@@ -518,6 +520,8 @@ static int train(struct command_context *r, struct err *err)
         status = model_record_open(&r->settings, r->setup.schema, r->store, &r->record, err);
     if (!status)
         status = setup_probe(&r->setup, err);
+    if (!status)
+        status = setup_cardinalities(&r->setup, err);
     if (!status)
         status = model_record_make(r->record, &r->settings, r->setup.schema, r->store, err);
     if (!status)
@@ -577,6 +581,8 @@ static int open_trained(struct command_context *r, bool labelled, struct err *er
 {
     int status = setup_data(&r->setup, &r->settings, false, labelled, err);
 
+    if (!status)
+        status = setup_fields(&r->setup, &r->settings, err);
     if (!status)
         status = setup_model(&r->setup, err);
     if (!status)
@@ -797,6 +803,8 @@ static int act(struct command_context *r, const struct command *command,
         return 0;
     }
     status = settings_check(&r->settings, command->name, err);
+    if (!status)
+        status = field_tables_check(&r->settings, err);
     if (!status)
         status = settings_refresh(&r->settings, &refresh, err);
     if (!status && log_line_set_level(r->settings.log_line_level))

@@ -136,11 +136,14 @@ static const struct setting rows[] = {
         "L2 penalty on the MLPs' weights"),
     ROW("model", "l2-embedding", SETTING_FLOAT, l2_embedding, "X", "0", 0, 0,
         "L2 penalty on the rows that a batch touches"),
-    ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal", "uniform", 0, 0,
-        "how embedding rows start"),
+    ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal|auto", "uniform", 0, 0,
+        "how embedding rows start; auto: uniform within 1/sqrt(n) of 0, n being the different keys of the row's field"),
     ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0", 0, 0,
         "half width of uniform, standard deviation of normal; 0: 0.01"),
     PS_SETTINGS_ROWS(MODEL_ROW)
+    ROW("model", "field", SETTING_ITEMS, field, "COLUMN:OPTION=VALUE,...", "", 0, 0,
+        "give the rows of a column, or of a pattern such as C*, a table with settings of its own: init, lr, optimizer, "
+        "table-storage ...; or a section [field COLUMN] of the configuration; repeatable"),
 
     ROW("training", "batch", SETTING_U32, batch, "N", "128", 1, 1048576,
         "samples of a mini-batch, for each worker"),
@@ -343,7 +346,10 @@ bool settings_has_wide(const struct settings *s)
 /* First-order weights start at 0, whatever table holds them. */
 enum table_spec_init settings_init(const struct settings *s)
 {
-    return has(s, MODEL_EMBEDDINGS) ? (enum table_spec_init)s->init : TABLE_SPEC_INIT_ZERO;
+    if (!has(s, MODEL_EMBEDDINGS))
+        return TABLE_SPEC_INIT_ZERO;
+    return s->init == TABLE_SPEC_INIT_END ? TABLE_SPEC_INIT_UNIFORM
+                                          : (enum table_spec_init)s->init;
 }
 
 /* The start of the rows. With Adagrad for the dense tables wider ones learn less: deploy/docs/benchmarks.md, "The
@@ -352,7 +358,9 @@ enum table_spec_init settings_init(const struct settings *s)
 
 float settings_init_scale(const struct settings *s)
 {
-    return s->init_scale > 0 ? s->init_scale : INIT_SCALE;
+    if (s->init_scale > 0)
+        return s->init_scale;
+    return s->init == TABLE_SPEC_INIT_END && s->auto_scale > 0 ? s->auto_scale : INIT_SCALE;
 }
 
 /* The choices of --dense-optimizer, before the optimizers themselves. */
@@ -784,6 +792,16 @@ static int check_limits(const struct settings *s, struct err *err)
     return status;
 }
 
+int settings_check_rows(const struct settings *s, struct err *err)
+{
+    int status = check_numbers(s, err);
+
+    if (!status)
+        status = want(err, s->init != TABLE_SPEC_INIT_END || !(s->init_scale > 0),
+                      "--init-scale says how wide rows start: leave it out with --init auto");
+    return status ? status : check_limits(s, err);
+}
+
 /* As the client reads it, when a try costs nothing. */
 static int check_servers(const struct settings *s, struct err *err)
 {
@@ -827,14 +845,12 @@ int settings_check(const struct settings *s, const char *command, struct err *er
 {
     bool serves = strcmp(command, "serve") == 0;
     bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
-    int status = check_numbers(s, err);
+    int status = settings_check_rows(s, err);
 
     if (!status)
         status = check_model(s, err);
     if (!status)
         status = check_layers(s, err);
-    if (!status)
-        status = check_limits(s, err);
     if (!status)
         status =
             want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,
