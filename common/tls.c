@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <uv.h>
 
@@ -22,13 +23,24 @@
     (UINT64_C(1)    \
      << 36) /* 2^22 records of the 2^24.5 that one key of AES-GCM is good for (RFC 8446, 5.5) */
 
+/* A peer's new keys cost us more than it, and no client of ours changes them in a hello: so many at once, and one more
+ * for so many bytes that come. */
+#define KEY_UPDATES_MAX 32u
+#define KEY_UPDATE_BYTES (UINT64_C(1) << 20)
+
+/* The library reserves at once what a message says that it will have, and believes 128 KiB of a peer that nobody knows
+ * yet. */
+#define HELLO_BYTES_MAX 16384u
+#define CERTIFICATES_BYTES_MAX 32768u
+#define HELLO_HEAD_BYTES 9u /* of its record and of its message */
+
 struct tls_context {
     _Atomic uint32_t n_users;         /* its owner, and its sessions */
     pthread_mutex_t lock;             /* of what a reload changes: */
     SSL_CTX *ssl;                     /* owned */
     char cluster[ACCESS_CLUSTER_MAX]; /* of our own certificate; "": we have none */
     struct tls_expiry expiry;
-    bool needs_no_certificate;
+    _Atomic bool needs_no_certificate;
     BIO_METHOD *bio; /* owned */
 };
 
@@ -42,6 +54,10 @@ struct tls_session {
     struct bytes *out;    /* borrowed, while a call writes: there; else to `reply` */
     struct bytes reply;   /* owned */
     uint64_t rekey_bytes; /* written since the key was new */
+    uint64_t fed_bytes;   /* since the peer's key updates were counted down */
+    uint32_t n_key_updates;
+    uint8_t head[HELLO_HEAD_BYTES]; /* the first bytes that came; n_head of them */
+    uint32_t n_head;
     bool has_peer;
     char cluster[ACCESS_CLUSTER_MAX]; /* our own, when it began */
     struct access peer;
@@ -111,22 +127,31 @@ static BIO_METHOD *make_bio_method(void)
 
 /* ---- names ---- */
 
-/* The first psd:// of its names. */
+/* Its one name psd://: with two, or one that cannot be read, the order of names would say what the peer may do. */
 static bool read_names(X509 *cert, struct access *ret)
 {
     GENERAL_NAMES *all = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
-    bool found = false;
+    struct access found;
+    uint32_t n = 0, n_good = 0;
 
-    for (int i = 0; i < sk_GENERAL_NAME_num(all) && !found; i++) {
+    for (int i = 0; i < sk_GENERAL_NAME_num(all); i++) {
         const GENERAL_NAME *name = sk_GENERAL_NAME_value(all, i);
         const ASN1_IA5STRING *uri = name->d.uniformResourceIdentifier;
+        const char *text;
+        size_t n_bytes;
 
-        if (name->type == GEN_URI)
-            found = access_parse_uri((const char *)ASN1_STRING_get0_data(uri),
-                                     (size_t)ASN1_STRING_length(uri), ret);
+        if (name->type != GEN_URI)
+            continue;
+        text = (const char *)ASN1_STRING_get0_data(uri);
+        n_bytes = (size_t)ASN1_STRING_length(uri);
+        n += n_bytes >= 4 && strncasecmp(text, "psd:", 4) == 0;
+        n_good += access_parse_uri(text, n_bytes, &found);
     }
     GENERAL_NAMES_free(all);
-    return found;
+    if (n != 1 || n_good != 1)
+        return false;
+    *ret = found;
+    return true;
 }
 
 static bool is_of_cluster(const struct access *peer, const char *cluster)
@@ -206,6 +231,21 @@ static int no_passphrase(char *dst, int max_bytes, int is_written, void *owner)
     return -1;
 }
 
+/* Of our own certificate, up to the CA, which the peer has: from the file, or else from the CA's. Once, here: OpenSSL
+ * would build and verify it in each handshake, and show the CA's certificate, too, which the peer would decode. */
+static bool build_chain(SSL_CTX *ssl)
+{
+    STACK_OF(X509) *chain = NULL;
+
+    SSL_CTX_set_mode(ssl, SSL_MODE_NO_AUTO_CHAIN);
+    if (SSL_CTX_get0_chain_certs(ssl, &chain) != 1)
+        return false;
+    return sk_X509_num(chain) > 0 ||
+           SSL_CTX_build_cert_chain(ssl, SSL_BUILD_CHAIN_FLAG_NO_ROOT |
+                                             SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR |
+                                             SSL_BUILD_CHAIN_FLAG_CLEAR_ERROR) > 0;
+}
+
 static int load_own(SSL_CTX *ssl, const struct tls_files *files, struct access *ret,
                     struct tls_expiry *expiry, struct err *err)
 {
@@ -216,10 +256,12 @@ static int load_own(SSL_CTX *ssl, const struct tls_files *files, struct access *
     if (SSL_CTX_use_PrivateKey_file(ssl, files->key, SSL_FILETYPE_PEM) != 1 ||
         SSL_CTX_check_private_key(ssl) != 1)
         return refuse_file(err, "tls-key", files->key);
+    if (!build_chain(ssl))
+        return refuse_file(err, "tls-cert", files->cert);
     cert = SSL_CTX_get0_certificate(ssl);
     if (!read_names(cert, ret))
         return err_set(err, PS_ESETTING,
-                       "tls-cert: %.100s has no name psd://CLUSTER/ROLE[/JOB] (URI in "
+                       "tls-cert: %.100s has not one name psd://CLUSTER/ROLE[/JOB] (URI in "
                        "subjectAltName); psctl cert makes one that has",
                        files->cert);
     expiry->unix_s = unix_s(X509_get0_notAfter(cert));
@@ -241,6 +283,7 @@ static int configure(SSL_CTX *ssl)
     SSL_CTX_set_options(ssl,
                         SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_max_cert_list(ssl, CERTIFICATES_BYTES_MAX);
     /* AES first: most servers' CPUs do it at 3 GB/s. */
     return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) == 1 &&
                    SSL_CTX_set_num_tickets(ssl, 0) == 1 &&
@@ -337,9 +380,9 @@ void tls_context_expiry(struct tls_context *t, struct tls_expiry *ret)
     pthread_mutex_unlock(&t->lock);
 }
 
-void tls_context_allow_no_certificate(struct tls_context *t)
+void tls_context_set_needs_certificate(struct tls_context *t, bool needs)
 {
-    t->needs_no_certificate = true;
+    atomic_store(&t->needs_no_certificate, !needs);
 }
 
 void tls_context_free(struct tls_context *t)
@@ -426,6 +469,20 @@ static int status_of(struct tls_session *s, int result)
 
 /* ---- sessions ---- */
 
+/* The library's view of each message. What has come behind too many updates is not read any more. */
+static void on_message(int is_written, int version, int type, const void *bytes, size_t n_bytes,
+                       SSL *ssl, void *arg)
+{
+    struct tls_session *s = arg;
+
+    (void)version, (void)ssl;
+    if (is_written || type != SSL3_RT_HANDSHAKE || !n_bytes ||
+        *(const uint8_t *)bytes != SSL3_MT_KEY_UPDATE || s->n_key_updates++ < KEY_UPDATES_MAX)
+        return;
+    s->status = PS_ETLS;
+    s->in_bytes = 0;
+}
+
 void tls_session_free(struct tls_session *s)
 {
     if (!s)
@@ -460,6 +517,8 @@ static int session_new(struct tls_context *t, bool is_server, struct tls_session
     }
     BIO_set_data(bio, s);
     SSL_set_bio(s->ssl, bio, bio); /* takes it */
+    SSL_set_msg_callback(s->ssl, on_message);
+    SSL_set_msg_callback_arg(s->ssl, s);
     *ret = s;
     return 0;
 }
@@ -470,10 +529,11 @@ int tls_session_accept(struct tls_context *t, struct tls_session **ret)
 
     if (status)
         return status;
-    SSL_set_verify((*ret)->ssl,
-                   SSL_VERIFY_PEER |
-                       (t->needs_no_certificate ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT),
-                   on_verify);
+    SSL_set_verify(
+        (*ret)->ssl,
+        SSL_VERIFY_PEER |
+            (atomic_load(&t->needs_no_certificate) ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT),
+        on_verify);
     SSL_set_accept_state((*ret)->ssl);
     return 0;
 }
@@ -486,7 +546,9 @@ static bool set_host(SSL *ssl, const char *host)
     if (X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1)
         return true;
     ERR_clear_error();
-    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    /* Its names are in subjectAltName alone: a common name is any text. */
+    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
+                                               X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return X509_VERIFY_PARAM_set1_host(param, host, 0) == 1 &&
            SSL_set_tlsext_host_name(ssl, host) == 1;
 }
@@ -509,10 +571,40 @@ int tls_session_connect(struct tls_context *t, const char *host, struct tls_sess
     return 0;
 }
 
+/* Is this the beginning of a message whose length is in one piece with it, and no more than that of a hello? */
+static bool is_head_good(const uint8_t head[static HELLO_HEAD_BYTES])
+{
+    const uint32_t record_bytes = (uint32_t)head[3] << 8 | head[4];
+    const uint32_t n_bytes = (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
+
+    return head[0] != SSL3_RT_HANDSHAKE || (record_bytes >= 4 && n_bytes <= HELLO_BYTES_MAX);
+}
+
+/* Of a server. What comes behind a bad one is not read. */
+static void see_head(struct tls_session *s)
+{
+    size_t n = sizeof s->head - s->n_head;
+
+    n = n < s->in_bytes ? n : s->in_bytes;
+    memcpy(s->head + s->n_head, s->in, n);
+    s->n_head += (uint32_t)n;
+    if (s->n_head < sizeof s->head || is_head_good(s->head))
+        return;
+    s->status = PS_ETLS;
+    s->in_bytes = 0;
+}
+
 void tls_session_feed(struct tls_session *s, const uint8_t *bytes, size_t n_bytes)
 {
     s->in = bytes;
     s->in_bytes = n_bytes;
+    if (s->is_server && s->n_head < sizeof s->head)
+        see_head(s);
+    s->fed_bytes += n_bytes;
+    if (s->fed_bytes < KEY_UPDATE_BYTES)
+        return;
+    s->fed_bytes = 0;
+    s->n_key_updates -= s->n_key_updates > 0;
 }
 
 size_t tls_session_left(const struct tls_session *s)

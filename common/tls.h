@@ -48,8 +48,8 @@ int tls_context_reload(struct tls_context *t, const struct tls_files *files, str
 
 void tls_context_expiry(struct tls_context *t, struct tls_expiry *ret);
 
-/* A server's: peers without a certificate come in. Else they are refused. To be called before the first session. */
-void tls_context_allow_no_certificate(struct tls_context *t);
+/* A server's, of sessions to come: are peers without a certificate refused? They are, unless this says no. */
+void tls_context_set_needs_certificate(struct tls_context *t, bool needs);
 
 /* For another library that speaks TLS with the certificate of this context, as it is now: our own certificate and those
  * that it came with, and our key, as PEM, appended. -ENOMEM. */

@@ -33,14 +33,16 @@ static int check_mode(const char *path, struct err *err)
         path, (unsigned)found.st_mode & 0777u);
 }
 
-/* The file's text, without the blanks at its end; an empty one is refused by whoever reads it. */
+/* The file's text. There is none of the path "", which names no file. */
 static int read_text(const struct file_ops *files, const char *path, char *text,
                      size_t max_bytes, size_t *ret_bytes, struct err *err)
 {
-    int fd, status = check_mode(path, err);
+    int fd, status;
     int64_t n;
 
-    if (status)
+    *ret_bytes = 0;
+    status = path[0] ? check_mode(path, err) : 0;
+    if (status || !path[0])
         return status;
     status = files->open_read(files->state, path, &fd);
     if (status)
@@ -87,13 +89,12 @@ int token_file_read(const struct file_ops *files, const char *path,
 {
     char text[TOKEN_FILE_MAX + 32] = ""; /* and blanks */
     size_t n;
-    int status;
+    int status = read_text(files, path, text, sizeof text, &n, err);
 
     ret_token[0] = '\0';
-    if (!path[0])
-        return 0;
-    status = read_text(files, path, text, sizeof text, &n, err);
-    return status ? status : take_token(path, text, n, sizeof text, ret_token, err);
+    if (status || !path[0])
+        return status;
+    return take_token(path, text, n, sizeof text, ret_token, err);
 }
 
 /* ---- roles ---- */
@@ -155,14 +156,11 @@ int token_file_read_roles(const struct file_ops *files, const char *path,
 {
     char text[TOKEN_FILE_ROLES_MAX * (TOKEN_FILE_MAX + ACCESS_JOB_MAX + 32)] = "";
     size_t n;
-    int status;
+    int status = read_text(files, path, text, sizeof text, &n, err);
 
     ret_token[0] = '\0';
     *ret_list = (struct token_list){ 0 };
-    if (!path[0])
-        return 0;
-    status = read_text(files, path, text, sizeof text, &n, err);
-    if (status)
+    if (status || !path[0])
         return status;
     if (!begins_with_role(text, n))
         return take_token(path, text, n, TOKEN_FILE_MAX + 32, ret_token, err);

@@ -661,6 +661,7 @@ static void add_checkpoint(const struct admin_server *d, const struct admin_serv
     draft->node.last_checkpoint_rows = record->n_rows;
     draft->node.last_checkpoint_took_ms = record->took_ms;
     draft->node.checkpoint_every_ms = record->every_ms;
+    draft->node.log_max_bytes = record->log_max_bytes;
     snprintf(draft->node.last_checkpoint_error, sizeof draft->node.last_checkpoint_error,
              "%.199s", record->error.status ? record->error.text : "");
     draft->node.checkpoint_number = record->busy_number;

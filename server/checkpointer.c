@@ -578,6 +578,7 @@ bool checkpointer_is_triggered(struct checkpointer *k, struct checkpointer_trigg
     if (k->state != IDLE)
         return false;
     k->record.every_ms = every_ms;
+    k->record.log_max_bytes = t->settings->log_max_bytes;
     note_done(k, t);
     t->tried_bytes = n_bytes;
     if (every_ms && checkpointer_is_due(k, t->since_ms, every_ms, now_ms))

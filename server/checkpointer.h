@@ -52,6 +52,7 @@ struct checkpointer_record {
     uint64_t busy_number;        /* of the one that runs; 0: it has none yet */
     uint64_t until_unix_ms;      /* when it will count as late, unless it moves; 0: it does */
     uint64_t every_ms;           /* of the trigger; 0: none, or not asked yet */
+    uint64_t log_max_bytes;      /* of the trigger; 0: not asked yet */
 };
 
 typedef void (*checkpointer_on_done)(void *arg, const struct checkpointer_record *record);

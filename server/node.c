@@ -178,7 +178,8 @@ static void reload(struct node *n) ON_MAIN
 {
     settings_reload_take(n->reload, n->settings, n->limits);
     if (n->http_access)
-        http_access_set_tokens(n->http_access, n->settings->token, &n->settings->tokens);
+        http_access_set(n->http_access, settings_pages_want_role(n->settings),
+                        n->settings->token, &n->settings->tokens);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -619,13 +620,11 @@ static int listen_for_frames(struct node *n, struct err *err) ON_MAIN
     return 0;
 }
 
-/* NULL: the pages are for all who reach them. */
 static struct http_access *make_http_access(const struct settings *s)
 {
-    struct http_access *access = settings_pages_want_role(s) ? http_access_new(s->tls) : NULL;
+    struct http_access *access = http_access_new(s->tls);
 
-    if (access)
-        http_access_set_tokens(access, s->token, &s->tokens);
+    http_access_set(access, settings_pages_want_role(s), s->token, &s->tokens);
     return access;
 }
 
@@ -749,6 +748,8 @@ int node_run(struct settings *settings, struct settings_reload *reload)
         status = standby_role_read(&file_os, settings, n->primary, &err);
     if (!status)
         status = cluster_map_of_file(settings, &file_os, &n->map, &n->has_cluster_file, &err);
+    if (!status && n->primary[0] && !n->has_cluster_file && !settings->cluster.n)
+        group_view_hide_map(n->groups);
     if (!status)
         status = make(n, &err);
     if (status) {

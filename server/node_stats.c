@@ -15,9 +15,10 @@
 #define SAMPLE_EVERY_MS 10000u
 #define N_SAMPLES 60u /* ten minutes */
 
-/* The free space of the last ten minutes, so that the rate at which the disk fills is known. */
+/* The free space of the last ten minutes, and what psd's own files took, so that the rate at which the disk fills is
+ * known, and whose files fill it. */
 struct disk_history {
-    uint64_t mono_ms[N_SAMPLES], free_bytes[N_SAMPLES];
+    uint64_t mono_ms[N_SAMPLES], free_bytes[N_SAMPLES], own_bytes[N_SAMPLES];
     uint32_t n, next;
 };
 
@@ -48,6 +49,8 @@ struct node_report node_stats_first(const struct settings *s, const struct hello
                                  .n_nodes = map->n_nodes,
                                  .shards_per_node = s->shards,
                                  .metrics_tables = s->metrics_tables,
+                                 .checkpoints_kept = s->keep,
+                                 .checkpoint_deltas = s->checkpoint_deltas,
                                  .started_unix_ms = clock_unix_ms(),
                                  .pid = (uint64_t)getpid(),
                                  .memory_max_bytes = s->memory_max_bytes,
@@ -84,8 +87,14 @@ static void note_disk(struct disk_history *h, const struct stats_disk *disk)
         return;
     h->mono_ms[h->next] = now_ms;
     h->free_bytes[h->next] = disk->free_bytes;
+    h->own_bytes[h->next] = disk->checkpoint_bytes + disk->log_bytes + disk->archived_bytes;
     h->next = (h->next + 1) % N_SAMPLES;
     h->n += h->n < N_SAMPLES;
+}
+
+static uint64_t rate(uint64_t less, uint64_t more, uint64_t ms)
+{
+    return more > less ? (more - less) * 1000 / ms : 0;
 }
 
 /* From the oldest sample to the newest. */
@@ -97,9 +106,11 @@ static void measure_fill(const struct disk_history *h, struct stats_disk *disk)
     if (h->n < 2)
         return;
     disk->fill_over_ms = h->mono_ms[last] - h->mono_ms[oldest];
-    if (h->free_bytes[last] < h->free_bytes[oldest])
-        disk->fill_bytes_per_s =
-            (h->free_bytes[oldest] - h->free_bytes[last]) * 1000 / disk->fill_over_ms;
+    disk->fill_bytes_per_s =
+        rate(h->free_bytes[last], h->free_bytes[oldest], disk->fill_over_ms);
+    disk->others_fill_bytes_per_s =
+        rate(h->free_bytes[last] + h->own_bytes[last],
+             h->free_bytes[oldest] + h->own_bytes[oldest], disk->fill_over_ms);
 }
 
 void node_stats_publish(struct node_stats *s, const struct node_report *node)

@@ -350,8 +350,8 @@ static int open_tls(struct settings *s, struct err *err)
         return err_set(err, PS_ESETTING, "tls: it needs tls-ca, tls-cert and tls-key");
     status = tls_context_new(&(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key }, &s->tls,
                              err);
-    if (!status && has_token(s))
-        tls_context_allow_no_certificate(s->tls);
+    if (!status)
+        tls_context_set_needs_certificate(s->tls, !has_token(s));
     return status;
 }
 

@@ -97,6 +97,20 @@ static void add_name(char *names, size_t n_bytes, const char *name)
     snprintf(names + n, n_bytes - n, "%s%s", n ? ", " : "", name);
 }
 
+/* The file's content is no setting's value. Without any token a peer that shows no certificate is nobody. */
+static void apply_tokens(const struct settings *fresh, struct settings *s,
+                         struct settings_reload_changes *ret)
+{
+    if (strcmp(s->token, fresh->token) == 0 &&
+        memcmp(&s->tokens, &fresh->tokens, sizeof s->tokens) == 0)
+        return;
+    memcpy(s->token, fresh->token, sizeof s->token);
+    s->tokens = fresh->tokens;
+    if (s->tls)
+        tls_context_set_needs_certificate(s->tls, !s->token[0] && !s->tokens.n);
+    add_name(ret->applied, sizeof ret->applied, "the secret in token-file");
+}
+
 /* Both sets are whole: what changed and counts at once goes from `fresh` to *s. */
 static void apply(struct settings_reload *r, const struct settings *typed,
                   const struct settings *fresh, const struct setting_origin *origins,
@@ -119,13 +133,7 @@ static void apply(struct settings_reload *r, const struct settings *typed,
             add_name(ret->waiting, sizeof ret->waiting, row->name);
         }
     }
-    /* The file's content is no setting's value. */
-    if (strcmp(s->token, fresh->token) != 0 ||
-        memcmp(&s->tokens, &fresh->tokens, sizeof s->tokens) != 0) {
-        memcpy(s->token, fresh->token, sizeof s->token);
-        s->tokens = fresh->tokens;
-        add_name(ret->applied, sizeof ret->applied, "the secret in token-file");
-    }
+    apply_tokens(fresh, s, ret);
 }
 
 /* Files are read again whether their names have changed or not: connections to come have what is in them now. */

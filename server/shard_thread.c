@@ -211,6 +211,7 @@ static void make_shard(struct shard_thread *t) ON_SHARD
 {
     struct dispatch_config dispatch = { .loop = &t->loop,
                                         .channels = &t->channels,
+                                        .connections = &t->connections,
                                         .shard_number = t->config.core.shard,
                                         .frame_max_bytes = t->config.frame_max_bytes,
                                         .lease_ms = t->config.core.lease_ms,

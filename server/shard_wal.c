@@ -20,6 +20,8 @@ struct shard_wal {
     bool reported_gap;     /* of records that no checkpoint holds */
     uint32_t shard;        /* its number, for the log */
     struct wal_bound bound;
+    uint64_t held_ms,
+        noted_ms;            /* of no push at all, for the disk or a standby; until noted_ms */
     struct push_waits waits; /* as the last tick saw them */
     uint64_t bound_over_ns;  /* of waits.over_ns, what was there when the bound was told */
     struct fetch_handler *fetches; /* borrowed; NULL: no standby follows */
@@ -27,6 +29,14 @@ struct shard_wal {
 };
 
 /* --- the shard's events, as records --- */
+
+/* Before the flags change, and to have held_ms as of now. */
+static void note_held(struct shard_wal *l, uint64_t now_ms) ON_SHARD
+{
+    if (l->noted_ms && (l->config.replies->is_full || l->config.replies->is_paced))
+        l->held_ms += now_ms - l->noted_ms;
+    l->noted_ms = now_ms;
+}
 
 static int on_reserve(void *owner, const struct shard_event *event)
 {
@@ -41,6 +51,7 @@ static int on_reserve(void *owner, const struct shard_event *event)
     /* The state that the reservation saw: the writer may have made space since. Its notification, which ends
      * the waiting, is still to come. */
     if (status == -EAGAIN && !l->config.replies->is_full) {
+        note_held(l, clock_mono_ms());
         l->config.replies->is_full = true;
         l->config.replies->full_since_ms = clock_mono_ms();
     }
@@ -74,6 +85,7 @@ static void on_turn(uv_timer_t *timer)
     wait_ms = push_wait_ms(l, clock_mono_ms());
     if (wait_ms && uv_timer_start(timer, on_turn, turn_ms(wait_ms), 0) == 0)
         return;
+    note_held(l, clock_mono_ms());
     l->config.replies->is_paced = false;
     l->config.on_space(l->config.owner);
 }
@@ -83,9 +95,11 @@ static void pace_pushes(struct shard_wal *l, uint64_t now_ms) ON_SHARD
 {
     uint64_t wait_ms = push_wait_ms(l, now_ms);
 
-    if (wait_ms && l->config.timer && !l->config.replies->is_paced)
-        l->config.replies->is_paced =
-            uv_timer_start(l->config.timer, on_turn, turn_ms(wait_ms), 0) == 0;
+    if (!wait_ms || !l->config.timer || l->config.replies->is_paced)
+        return;
+    note_held(l, now_ms);
+    l->config.replies->is_paced =
+        uv_timer_start(l->config.timer, on_turn, turn_ms(wait_ms), 0) == 0;
 }
 
 static void on_event(void *owner, const struct shard_event *event)
@@ -148,24 +162,53 @@ static double mb(uint64_t n_bytes)
     return (double)n_bytes / 1e6;
 }
 
+/* What the disk takes, and what would be needed. */
+static void put_rates(const struct shard_wal *l, uint64_t disk_bytes_per_s,
+                      char ret[static 120]) ON_SHARD
+{
+    struct wal_bound_rates r;
+
+    if (wal_bound_rates(&l->bound, &r))
+        snprintf(ret, 120,
+                 "for %.1f s of the last %.1f s; the disk takes %.1f MB/s, %s %.1f MB/s are "
+                 "needed",
+                 (double)r.held_ms / 1e3, (double)r.ms / 1e3, mb(r.bytes_per_s),
+                 r.is_least ? "more than" : "about", mb(r.needed_bytes_per_s));
+    else
+        snprintf(ret, 120, "for less than a second; the disk takes %.1f MB/s",
+                 mb(disk_bytes_per_s));
+}
+
+static enum wal_bound_change tick_bound(struct shard_wal *l, const struct wal_thread_view *view,
+                                        uint64_t now_ms) ON_SHARD
+{
+    const struct push_waits *waits = &l->config.replies->push_waits;
+    const bool is_standby = l->fetches && fetch_handler_wait_ms(l->fetches, now_ms);
+    /* A disk that fails is another matter, with lines of its own, and so is a standby. */
+    const bool is_bound = view->progress.state == WAL_WRITER_OK && !is_standby &&
+                          (waits->n_now || waits->n_over != l->waits.n_over);
+    struct wal_bound_sample now = { .ms = now_ms,
+                                    .stored_bytes = view->progress.stored_bytes,
+                                    .disk_bytes_per_s = view->progress.disk_bytes_per_s };
+
+    note_held(l, now_ms);
+    now.held_ms = l->held_ms;
+    return wal_bound_tick(&l->bound, &now,
+                          is_bound ? WAL_BOUND_PUSHES_WAIT : WAL_BOUND_NO_PUSH_WAITS);
+}
+
 /* One line when pushes begin to wait for the disk and one when they wait no more. */
 static void report_bound(struct shard_wal *l, const struct wal_thread_view *view) ON_SHARD
 {
     const struct push_waits *waits = &l->config.replies->push_waits;
-    uint64_t now_ms = clock_mono_ms();
-    const bool is_standby = l->fetches && fetch_handler_wait_ms(l->fetches, now_ms);
+    char rates[120];
 
-    /* A disk that fails is another matter, with lines of its own, and so is a standby. */
-    if (view->progress.state == WAL_WRITER_OK && !is_standby &&
-        (waits->n_now || waits->n_over != l->waits.n_over))
-        wal_bound_note(&l->bound, now_ms);
-    switch (wal_bound_tick(&l->bound, now_ms)) {
+    switch (tick_bound(l, view, clock_mono_ms())) {
     case WAL_BOUND_BEGAN:
         l->bound_over_ns = l->waits.over_ns;
-        log_line_warn(
-            "shard %u: pushes wait for the write-ahead log's disk: it takes %.1f MB/s, "
-            "workers pushed %.1f MB/s before they had to wait",
-            l->shard, mb(view->progress.disk_bytes_per_s), mb(view->pushed_bytes_per_s));
+        put_rates(l, view->progress.disk_bytes_per_s, rates);
+        log_line_warn("shard %u: pushes wait for the write-ahead log's disk: %s", l->shard,
+                      rates);
         break;
     case WAL_BOUND_ENDED:
         log_line_info(
@@ -200,6 +243,7 @@ static bool is_standby_bound(const struct shard_wal *l, struct stats_wait *ret) 
 bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret)
 {
     struct wal_thread_view view;
+    char rates[120];
 
     if (is_standby_bound(l, ret))
         return true;
@@ -207,10 +251,8 @@ bool shard_wal_is_bound(struct shard_wal *l, struct stats_wait *ret)
     if (!l->bound.is_on || !view.progress.disk_bytes_per_s)
         return false;
     snprintf(ret->what, sizeof ret->what, "write-ahead log's disk");
-    snprintf(ret->why, sizeof ret->why,
-             "the disk takes %.1f MB/s, workers pushed %.1f MB/s before they had to wait; "
-             "%" PRIu64 " pushes wait now",
-             mb(view.progress.disk_bytes_per_s), mb(view.pushed_bytes_per_s),
+    put_rates(l, view.progress.disk_bytes_per_s, rates);
+    snprintf(ret->why, sizeof ret->why, "pushes waited %s; %" PRIu64 " wait now", rates,
              l->config.replies->push_waits.n_now);
     ret->since_unix_ms = clock_unix_ms() - (clock_mono_ms() - l->bound.since_ms);
     return true;
@@ -226,6 +268,7 @@ static void on_progress(void *owner)
     report_state(l, &view.progress);
     report_truncate(l, &view.truncate_err);
     if (l->config.replies->is_full && view.state != WAL_QUEUE_FULL) {
+        note_held(l, clock_mono_ms());
         l->config.replies->is_full = false;
         l->config.on_space(l->config.owner);
     }
@@ -361,10 +404,13 @@ void shard_wal_pin(struct shard_wal *l, uint64_t number)
 void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error[static 200])
 {
     struct wal_thread_view view;
+    struct wal_bound_rates rates = { 0 };
 
     wal_thread_view(l->thread, &view);
     report_gap(l, &view);
     report_bound(l, &view);
+    if (!wal_bound_rates(&l->bound, &rates))
+        rates.needed_bytes_per_s = 0;
     *ret = (struct stats_log){ .is_on = 1,
                                .appended = view.appended,
                                .durable = view.progress.durable,
@@ -377,6 +423,7 @@ void shard_wal_report(struct shard_wal *l, struct stats_log *ret, char ret_error
                                .is_full = view.state == WAL_QUEUE_FULL,
                                .has_gap = view.lost_first != 0,
                                .disk_bytes_per_s = view.progress.disk_bytes_per_s,
+                               .needed_bytes_per_s = rates.needed_bytes_per_s,
                                .n_pushes_waiting = l->config.replies->push_waits.n_now,
                                .push_wait_us = l->config.replies->push_waits.over_ns / 1000,
                                .n_waiting = l->config.replies->n_waiting,

@@ -106,6 +106,29 @@ static int recall(struct start_source *o, const struct start_source_config *conf
 
 /* --- sources --- */
 
+/* psd has run there, as a package starts it, and has kept nothing: no layout is to be kept either. The directory is
+ * left as it is; what begins is a new epoch. */
+static int forget_unused(struct start_source *o, const struct start_source_config *config,
+                         struct err *err)
+{
+    struct restore_source *s = &o->sources[0];
+    bool unused = false;
+    int status;
+
+    if (restore_source_is_of(s, config->node, config->n_nodes, config->settings->shards))
+        return 0;
+    status = restore_source_is_unused(s, config->files, &unused, err);
+    if (status || !unused)
+        return status;
+    log_line_info("%.200s holds no table and no record: taken as new, though a psd as node %u "
+                  "of %u has run there",
+                  s->data_dir, s->node, s->n_nodes);
+    restore_source_close(s);
+    o->n_sources = 0;
+    o->is_own = false;
+    return 0;
+}
+
 static int check_own(const struct start_source *o, const struct start_source_config *config,
                      struct err *err)
 {
@@ -135,14 +158,16 @@ void start_source_choose_shards(struct settings *settings, const struct file_ops
 {
     const struct recover_shard_at newest = { 0 };
     struct restore_source own = { 0 };
+    bool unused = false;
     uint32_t n = 0, n_nodes = settings->cluster.n ? settings->cluster.n : 1;
     struct err unwanted;
 
     if (!settings->shards_are_chosen || !settings->data_dir[0])
         return;
     if (restore_source_open(files, settings->data_dir, &newest, NULL, NULL, &own, &unwanted) ==
-        0)
-        n = own.has_checkpoint || own.has_log ? own.shards_per_node : 0;
+            0 &&
+        restore_source_is_unused(&own, files, &unused, &unwanted) == 0)
+        n = !unused && (own.has_checkpoint || own.has_log) ? own.shards_per_node : 0;
     restore_source_close(&own);
     if (n == 0 || n == settings->shards || n * n_nodes > PLACEMENT_N_SHARDS_MAX)
         return;
@@ -195,8 +220,10 @@ int start_source_find(struct start_source *ret, const struct start_source_config
         return 0;
     status = open_source(ret, config, s->data_dir, err);
     if (!status)
+        status = forget_unused(ret, config, err);
+    if (!status && ret->is_own)
         status = check_own(ret, config, err);
-    if (!status)
+    if (!status && ret->is_own)
         say_layout(&ret->sources[0], s->shards);
     return status;
 }

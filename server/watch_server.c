@@ -15,7 +15,7 @@ struct waiter {
     struct waiter *next;
     struct connection *connection; /* borrowed; on_closed() comes before it goes */
     uint64_t request_id, above;
-    uint64_t since_ms, due_ms; /* the loop's */
+    uint64_t due_ms; /* the loop's */
 };
 
 struct watch_server {
@@ -79,7 +79,6 @@ static void park(struct watch_server *w, struct connection *c, uint64_t request_
                                .connection = c,
                                .request_id = request_id,
                                .above = asked->above,
-                               .since_ms = now_ms,
                                .due_ms = now_ms + wait_ms };
     w->waiters = waiter;
 }
@@ -253,11 +252,4 @@ void watch_server_count(const struct watch_server *w, struct watch_server_counts
     *ret =
         (struct watch_server_counts){ .n_requests = w->n_requests, .n_evicted = w->n_evicted };
     connection_set_count(&w->connections, &ret->net);
-    for (const struct waiter *waiter = w->waiters; waiter; waiter = waiter->next) {
-        ret->waiting++;
-        if (ret->waiting == 1 || waiter->since_ms < ret->oldest_ms)
-            ret->oldest_ms = waiter->since_ms;
-        if (waiter->due_ms > ret->until_ms)
-            ret->until_ms = waiter->due_ms;
-    }
 }

@@ -25,9 +25,6 @@ struct watch_server_config {
 };
 
 struct watch_server_counts {
-    uint64_t waiting; /* watchers whose answer is not due */
-    uint64_t oldest_ms,
-        until_ms; /* loop time: since when, and until when the last of them waits */
     uint64_t n_requests, n_evicted; /* since the start */
     struct connection_set_counts net;
 };

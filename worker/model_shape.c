@@ -9,8 +9,8 @@
 
 /* ---- written ---- */
 
-static void add_layer(cJSON *layers, const char *name, uint64_t in, uint64_t out, bool has_relu,
-                      bool has_norm)
+static cJSON *add_layer(cJSON *layers, const char *name, uint64_t in, uint64_t out,
+                        bool has_relu, bool has_norm)
 {
     cJSON *layer = cJSON_CreateObject();
 
@@ -20,6 +20,19 @@ static void add_layer(cJSON *layers, const char *name, uint64_t in, uint64_t out
     cJSON_AddNumberToObject(layer, "out", (double)out);
     cJSON_AddBoolToObject(layer, "relu", has_relu);
     cJSON_AddBoolToObject(layer, "batch_norm", has_norm);
+    return layer;
+}
+
+/* Of a cross network (worker/model/cross_net.h). */
+static void add_cross_layers(cJSON *layers, const struct settings *s, uint64_t width)
+{
+    for (uint32_t i = 0; i < s->cross_layers; i++) {
+        char name[24];
+
+        snprintf(name, sizeof name, "cross.%u", i);
+        cJSON_AddNumberToObject(add_layer(layers, name, width, width, false, false), "rank",
+                                s->cross_rank);
+    }
 }
 
 /* One layer for each width, and a last one of width `last`. A product is followed by normalisation and ReLU, but that
@@ -70,6 +83,8 @@ void model_shape_describe(cJSON *root, const struct settings *s, uint32_t n_nume
         add_layer(layers, "lin.0", config.n_numeric, 1, false, false);
     if (parts & MODEL_BOTTOM && config.n_numeric)
         add_layers(layers, s, false, config.n_numeric, s->dim);
+    if (parts & MODEL_CROSS)
+        add_cross_layers(layers, s, dlrm_config_r_width(&config));
     if (parts & MODEL_TOP)
         add_layers(layers, s, true, dlrm_config_r_width(&config), 1);
 }
@@ -129,6 +144,23 @@ static void adopt_widths(const cJSON *layers, const char *prefix, char to[SETTIN
         memcpy(to, otherwise, SETTINGS_TEXT_MAX);
 }
 
+/* Of the cross network, if the record has one; else nothing asks for them. */
+static void adopt_cross(const cJSON *layers, struct settings *s)
+{
+    const cJSON *layer;
+    uint32_t n = 0;
+
+    cJSON_ArrayForEach(layer, layers)
+    {
+        const double rank = cJSON_GetNumberValue(get(layer, "rank"));
+
+        if (strncmp(text_of(layer, "name"), "cross.", 6) != 0)
+            continue;
+        s->cross_layers = ++n;
+        s->cross_rank = rank >= 0 && rank <= DLRM_WIDTH_MAX ? (uint32_t)rank : 0;
+    }
+}
+
 static bool has_batch_norm(const cJSON *layers)
 {
     const cJSON *layer;
@@ -169,6 +201,7 @@ int model_shape_adopt(struct settings *s, const struct settings *fallback, const
     to->batch_norm = has_batch_norm(layers);
     adopt_widths(layers, "bot.", to->bottom, s->bottom);
     adopt_widths(layers, "top.", to->top, s->top);
+    adopt_cross(layers, to);
     if (!to->dim || !is_known)
         wrong = "job";
     else if (s->model != fallback->model && s->model != to->model)
@@ -179,6 +212,10 @@ int model_shape_adopt(struct settings *s, const struct settings *fallback, const
         wrong = "bottom";
     else if (strcmp(s->top, fallback->top) != 0 && strcmp(s->top, to->top) != 0)
         wrong = "top";
+    else if (s->cross_layers != fallback->cross_layers && s->cross_layers != to->cross_layers)
+        wrong = "cross-layers";
+    else if (s->cross_rank != fallback->cross_rank && s->cross_rank != to->cross_rank)
+        wrong = "cross-rank";
     else if (s->interaction != fallback->interaction && s->interaction != to->interaction)
         wrong = "interaction";
     else if (s->self_interaction && !to->self_interaction)

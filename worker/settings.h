@@ -63,6 +63,7 @@ struct settings {
     int model;    /* enum model_kind */
     uint32_t dim; /* settings_dim() */
     char bottom[SETTINGS_TEXT_MAX], top[SETTINGS_TEXT_MAX];
+    uint32_t cross_layers, cross_rank;
     int interaction;
     bool self_interaction, wide, batch_norm;
     float dropout, l2_dense, l2_embedding;

@@ -212,6 +212,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .n_numeric = schema_n_numeric(u->schema),
         .n_fields = schema_n_fields(u->schema),
         .dim = settings_dim(s),
+        .n_cross = s->cross_layers,
+        .cross_rank = s->cross_rank,
         .concat = s->interaction == 1,
         .self_interaction = s->self_interaction,
         .wide = settings_has_wide(s),

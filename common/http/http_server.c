@@ -214,42 +214,13 @@ static bool is_named(const struct http_server *h, const char *header)
     return false;
 }
 
-/* The headers Host of a request. */
-struct host_headers {
-    uint32_t n;
-    /* A name that ends in a blank, or begins like this one: a proxy may take it for a Host that we do not see. To the
-     * name of a header libmicrohttpd appends the lines that it is folded into. */
-    bool is_bad;
-    const char *first;
-};
-
-static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char *name,
-                                  const char *value)
-{
-    struct host_headers *all = arg;
-    size_t n = strlen(name);
-
-    (void)kind;
-    all->is_bad = all->is_bad || !n || name[n - 1] == ' ' || name[n - 1] == '\t';
-    if (strncasecmp(name, MHD_HTTP_HEADER_HOST, 4) != 0)
-        return MHD_YES;
-    all->is_bad = all->is_bad || n > 4;
-    all->first = all->n++ ? all->first : value ? value : "";
-    return MHD_YES;
-}
-
 unsigned http_server_check_host(const struct http_server *h, struct MHD_Connection *connection,
                                 const char **ret_sentence)
 {
-    struct host_headers all = { 0 };
+    const char *host =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
 
-    MHD_get_connection_values(connection, MHD_HEADER_KIND, see_header, &all);
-    if (all.is_bad || all.n > 1) {
-        *ret_sentence = "a request has one header Host, in one line, and no blank before a "
-                        "header's colon\n";
-        return MHD_HTTP_BAD_REQUEST;
-    }
-    if (!all.n || is_named(h, all.first))
+    if (!host || is_named(h, host))
         return 0;
     *ret_sentence = h->config.names.refusal;
     return MHD_HTTP_FORBIDDEN;
@@ -263,6 +234,64 @@ bool http_server_has_token(struct MHD_Connection *connection, const char *token)
 
     return header && strncasecmp(header, bearer, sizeof bearer - 1) == 0 &&
            token_file_is_same(token, header + sizeof bearer - 1);
+}
+
+/*
+ * ---- where a request ends, and who it is for ----
+ *
+ * A proxy that reads a request otherwise than libmicrohttpd would take a part of it for the next one, or let through
+ * what it is to keep out. So a request that can be read in two ways is answered by the end of its connection.
+ */
+
+struct heads {
+    uint32_t n_hosts, n_lengths, n_encodings;
+    /* A name that ends in a blank, or begins like Host: to the name of a header libmicrohttpd appends the lines that it
+     * is folded into. */
+    bool is_bad;
+};
+
+static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char *name,
+                                  const char *value)
+{
+    struct heads *all = arg;
+    size_t n = strlen(name);
+
+    (void)kind, (void)value;
+    all->is_bad = all->is_bad || !n || name[n - 1] == ' ' || name[n - 1] == '\t' ||
+                  (n > 4 && strncasecmp(name, MHD_HTTP_HEADER_HOST, 4) == 0);
+    all->n_hosts += strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0;
+    all->n_lengths += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    all->n_encodings += strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+    return MHD_YES;
+}
+
+/* NULL, or the sentence of a refusal. */
+static const char *check_heads(struct MHD_Connection *connection)
+{
+    struct heads all = { 0 };
+
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, see_header, &all);
+    if (all.is_bad || all.n_hosts > 1)
+        return "a request has one header Host, in one line, and no blank before a header's "
+               "colon\n";
+    if (all.n_lengths + all.n_encodings > 1)
+        return "a request has one header Content-Length, or one Transfer-Encoding\n";
+    return NULL;
+}
+
+/* An answer to the headers alone, of which the first call is, ends the connection. */
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *http_version,
+                                  const char *upload_data, size_t *upload_bytes,
+                                  void **request_state)
+{
+    const struct http_server *h = arg;
+    const char *sentence = *request_state ? NULL : check_heads(connection);
+
+    if (sentence)
+        return http_server_send_sentence(connection, MHD_HTTP_BAD_REQUEST, sentence);
+    return h->config.events->on_request(h->config.owner, connection, url, method, http_version,
+                                        upload_data, upload_bytes, request_state);
 }
 
 /* ---- connections ---- */
@@ -651,13 +680,12 @@ static int start_thread(struct http_server *h)
         http_tls_options(tls);
     h->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (h->config.tls ? MHD_USE_TLS : 0), 0, NULL,
-        NULL, h->config.events->on_request, h->config.owner, MHD_OPTION_LISTEN_SOCKET,
-        h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-        h->config.connections_max + CONNECTIONS_EXTRA, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, h->config.idle_ms / 1000,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls,
-        MHD_OPTION_END);
+        NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->listen_fd,
+        MHD_OPTION_CONNECTION_LIMIT, h->config.connections_max + CONNECTIONS_EXTRA,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, h->config.idle_ms / 1000, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!h->daemon)
         return -EIO;
     h->listen_fd = -1; /* the daemon closes it */

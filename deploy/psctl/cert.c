@@ -72,7 +72,7 @@ static bool make(struct making *m, const char *name, enum access_role role)
     return true;
 }
 
-/* What access_parse_uri() will make of them again. */
+/* What access_parse_uri() will make of them again. A comma would begin another name of the certificate. */
 static bool check_names(const struct options *o)
 {
     char uri[512];
@@ -80,7 +80,7 @@ static bool check_names(const struct options *o)
     const int n = snprintf(uri, sizeof uri, "psd://%.200s/worker%s%.200s", o->cluster,
                            o->job[0] ? "/" : "", o->job);
 
-    return access_parse_uri(uri, (size_t)n, &ignored);
+    return !strchr(uri, ',') && access_parse_uri(uri, (size_t)n, &ignored);
 }
 
 static bool add_hosts(struct making *m)
@@ -103,8 +103,8 @@ int cert_run(const struct options *o, const char *const *words, uint32_t n_words
 
     (void)n_words;
     if (!check_names(o))
-        return fail(
-            "--cluster and --job: up to 63 characters without blank and / are expected");
+        return fail("--cluster and --job: up to 63 characters without blank, comma and / are "
+                    "expected");
     if (!add_hosts(&m))
         return fail("--host: too many");
     if (mkdir(m.dir, 0700) && errno != EEXIST)

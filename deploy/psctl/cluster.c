@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,6 +186,22 @@ static const cJSON *find_primary(const cJSON *members, uint32_t group)
     return best;
 }
 
+/* The member that has answered and says that it is the standby; NULL: none. */
+static const cJSON *find_standby(const cJSON *members, uint32_t group)
+{
+    const cJSON *answer;
+
+    cJSON_ArrayForEach(answer, members)
+    {
+        const cJSON *r = field_child(field_child(answer, "status"), "replication");
+
+        if ((uint32_t)field_number(answer, "group") == group &&
+            strcmp(field_text(r, "role"), "standby") == 0)
+            return answer;
+    }
+    return NULL;
+}
+
 static const char *address_of(const cJSON *answer)
 {
     const char *own = field_text(field_child(answer, "status"), "address");
@@ -225,19 +242,28 @@ static void add_member_of(cJSON *list, const cJSON *answer)
     cJSON_AddItemToArray(list, member);
 }
 
-/* What the primary says; without one what was known before: of etcd, or of another node. */
+/* What the primary says. Without one what was known before, of etcd or of another node, and what the standby has last
+ * heard. */
 static cJSON *group_summary(const struct group *known, uint32_t number, const cJSON *members)
 {
     const cJSON *primary = find_primary(members, number), *answer;
-    const cJSON *r = field_child(field_child(primary, "status"), "replication");
+    const cJSON *standby = primary ? NULL : find_standby(members, number);
+    const cJSON *r =
+        field_child(field_child(primary ? primary : standby, "status"), "replication");
     cJSON *group = cJSON_CreateObject(), *list, *waits;
 
     cJSON_AddNumberToObject(group, "group", number);
     cJSON_AddBoolToObject(group, "serves",
                           field_is_true(field_child(primary, "status"), "ready"));
     cJSON_AddStringToObject(group, "primary", primary ? address_of(primary) : known->primary);
-    cJSON_AddStringToObject(group, "standby", r ? field_text(r, "peer") : known->standby);
-    cJSON_AddNumberToObject(group, "term", r ? field_number(r, "term") : (double)known->term);
+    cJSON_AddStringToObject(group, "standby",
+                            standby ? address_of(standby)
+                            : r     ? field_text(r, "peer")
+                                    : known->standby);
+    cJSON_AddStringToObject(group, "standby_state", standby ? field_text(r, "state") : "");
+    cJSON_AddNumberToObject(group, "term",
+                            r ? fmax(field_number(r, "term"), (double)known->term)
+                              : (double)known->term);
     cJSON_AddBoolToObject(group, "in_sync",
                           primary ? field_is_true(r, "in_sync") : known->in_sync);
     cJSON_AddNumberToObject(group, "lag_records", field_number(r, "standby_lag_records"));
@@ -296,12 +322,14 @@ static const char *or_dash(const char *text)
     return text[0] ? text : "-";
 }
 
-/* How far a standby is behind is the primary's to say: of one that does not answer, or that has lost its standby,
- * nothing is known. */
+/* How far a standby is behind is the primary's to say. Of one that has lost its standby nothing is known; of one that
+ * does not answer, what the standby has last heard. */
 static bool knows_lag(const cJSON *group)
 {
     const cJSON *member;
 
+    if (field_text(group, "standby_state")[0])
+        return true;
     cJSON_ArrayForEach(member, field_child(group, "members"))
     {
         const char *state = field_text(member, "state");
@@ -350,6 +378,14 @@ static void print_group_lines(const cJSON *group, FILE *out)
         fprintf(out, "group %.0f: ", number);
         field_put(out, "", field_text(item, "address"), " does not answer: ");
         field_put(out, "", field_text(item, "error"), "\n");
+    }
+    if (field_text(group, "standby_state")[0]) {
+        fprintf(out, "group %.0f: ", number);
+        field_put(out, "", field_text(group, "standby"), " is its standby: ");
+        field_put(out, "", field_text(group, "standby_state"), "; ");
+        fprintf(out,
+                "when it last heard of the primary it was %.0f records and %.0f ms behind\n",
+                field_number(group, "lag_records"), field_number(group, "lag_ms"));
     }
     cJSON_ArrayForEach(item, field_child(group, "waits"))
     {

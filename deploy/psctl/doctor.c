@@ -10,6 +10,7 @@
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/data_dir.h"
+#include "deploy/psctl/disk_forecast.h"
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
@@ -17,6 +18,7 @@
 /* From where on something is worth a sentence. */
 #define OLD_REPORT_MS 3000 /* a shard's; it makes about one a second */
 #define DISK_FULL_S 86400  /* the disk is full in less, at its rate */
+#define DISK_SOON_S 3600   /* in less, and it is a problem */
 #define DISK_LOW 0.05      /* share of the disk that is free */
 #define FILL_TIMES \
     60 /* a rate foretells no more than so many times what it was measured over */
@@ -212,30 +214,54 @@ static void examine_state(struct examination *e, const cJSON *node, double n)
         say(e, NOTE, n, "it keeps nothing on disk: a restart loses all rows (--data-dir)");
 }
 
-static void examine_disk_space(struct examination *e, const cJSON *disk, double n)
+/* What makes space: of those who take it. */
+static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk, char *dst,
+                               size_t n_bytes)
 {
-    double rate = field_number(disk, "fill_bytes_per_s"),
-           free = field_number(disk, "free_bytes"), size = field_number(disk, "size_bytes"),
-           over = field_number(disk, "fill_over_ms");
-    bool is_low = size > 0 && free < DISK_LOW * size;
-    char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
-        measured[FIELD_CELL_MAX];
+    double archived = field_number(disk, "aside_bytes");
+    char bytes[FIELD_CELL_MAX];
 
-    field_format_bytes(left, free);
-    if (rate > 0 && over >= FILL_OVER_MIN_MS && free / rate < DISK_FULL_S &&
-        free / rate * 1000 < FILL_TIMES * over)
-        /* A log that is young grows up to --log-max, and then no more. */
-        say(e, is_low || (free / rate < 3600 && over >= FILL_OVER_SURE_MS) ? PROBLEM : WARNING,
-            n,
-            "its disk is full in %s at the rate of the last %s: %s/s, %s are free; "
-            "psctl prune removes what no start needs",
-            field_format_lasting(lasting, free / rate * 1000),
-            field_format_lasting(measured, over), field_format_bytes(speed, rate), left);
+    if (archived > 0)
+        snprintf(dst, n_bytes, "psctl prune removes %s that no start needs",
+                 field_format_bytes(bytes, archived));
+    else if (f->own_rate <= 0 && f->others_rate <= 0)
+        snprintf(dst, n_bytes, "psd's files take %s of it",
+                 field_format_bytes(bytes, field_number(disk, "log_bytes") +
+                                               field_number(disk, "checkpoint_bytes")));
+    else if (f->own_rate <= f->others_rate)
+        snprintf(dst, n_bytes, "it is not psd's files that grow");
+    else if (isinf(f->may_grow))
+        snprintf(dst, n_bytes, "--log-max and --keep bound what psd keeps");
+    else
+        snprintf(dst, n_bytes,
+                 "psd's files may grow by %s yet: a smaller --log-max or --keep bounds them",
+                 field_format_bytes(bytes, f->may_grow));
+    return dst;
+}
+
+static void examine_disk_space(struct examination *e, const cJSON *node, const cJSON *disk,
+                               double n)
+{
+    const struct disk_forecast f =
+        disk_forecast_of(cluster_rates_node_before(e->before, node), node);
+    double size = field_number(disk, "size_bytes"), over = field_number(disk, "fill_over_ms");
+    bool is_low = size > 0 && f.free < DISK_LOW * size;
+    char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
+        measured[FIELD_CELL_MAX], advice[160];
+
+    field_format_bytes(left, f.free);
+    disk_advice(&f, disk, advice, sizeof advice);
+    if (over >= FILL_OVER_MIN_MS && f.full_s < DISK_FULL_S &&
+        f.full_s * 1000 < FILL_TIMES * over)
+        say(e,
+            f.full_s < DISK_SOON_S && (is_low || over >= FILL_OVER_SURE_MS) ? PROBLEM : WARNING,
+            n, "its disk is full in %s at the rate of the last %s: %s/s, %s are free; %s",
+            field_format_lasting(lasting, f.full_s * 1000),
+            field_format_lasting(measured, over),
+            field_format_bytes(speed, f.own_rate + f.others_rate), left, advice);
     else if (is_low)
-        say(e, WARNING, n,
-            "its disk is nearly full: %s are free of %s; psctl prune removes what "
-            "no start needs",
-            left, field_format_bytes(speed, size));
+        say(e, WARNING, n, "its disk is nearly full: %s are free of %s; %s", left,
+            field_format_bytes(speed, size), advice);
 }
 
 static void examine_disk(struct examination *e, const cJSON *node, double n)
@@ -244,7 +270,7 @@ static void examine_disk(struct examination *e, const cJSON *node, double n)
 
     if (!disk)
         return;
-    examine_disk_space(e, disk, n);
+    examine_disk_space(e, node, disk, n);
     if (field_number(disk, "damaged_files") > 0)
         say(e, PROBLEM, n,
             "%.0f files on its disk are damaged: %s; a checkpoint now replaces them, "
@@ -329,13 +355,35 @@ static void examine_peers(struct examination *e, const cJSON *node, double n)
 
 /* --- shards --- */
 
+/* `waited`: seconds, of all pushes. */
+static void say_slow_disk(struct examination *e, const cJSON *node, const cJSON *shard,
+                          double n, double waited)
+{
+    const cJSON *log = field_child(shard, "log");
+    double needed = field_number(log, "needed_bytes_per_s"),
+           waiting = field_number(log, "pushes_waiting");
+    char speed[FIELD_CELL_MAX], need[FIELD_CELL_MAX + 24] = "", waits[80] = "",
+                                                      text[FIELD_CELL_MAX];
+
+    if (needed > 0)
+        snprintf(need, sizeof need, ", about %s/s are needed",
+                 field_format_bytes(text, needed));
+    if (waited >= WAITED_MIN_S)
+        snprintf(waits, sizeof waits, "; pushes waited %.1f s in the last %.1f s", waited,
+                 cluster_rates_seconds(e->before, node));
+    else if (waiting > 0)
+        snprintf(waits, sizeof waits, "; pushes that wait now: %.0f", waiting);
+    say(e, WARNING, n, "the disk of shard %.0f is slower than its pushes: it takes %s/s%s%s",
+        field_number(shard, "shard"),
+        field_format_bytes(speed, field_number(log, "disk_bytes_per_s")), need, waits);
+}
+
 static void examine_log(struct examination *e, const cJSON *node, const cJSON *shard, double n)
 {
     const cJSON *log = field_child(shard, "log"),
                 *old = cluster_rates_shard_before(e->before, node, shard);
     double number = field_number(shard, "shard"),
            waited = grown(old, shard, "log", "push_wait_us") / 1e6;
-    char speed[FIELD_CELL_MAX];
 
     if (field_is_true(log, "failed"))
         say(e, PROBLEM, n, "the write-ahead log of shard %.0f cannot be written: %s", number,
@@ -346,11 +394,7 @@ static void examine_log(struct examination *e, const cJSON *node, const cJSON *s
             "failing disk; until the next checkpoint a restart loses what came after it",
             number, field_number(log, "dropped"));
     if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
-        say(e, WARNING, n,
-            "the disk of shard %.0f is slower than its pushes: it takes %s/s, %.0f pushes "
-            "wait now, and pushes waited %.1f s in the last seconds",
-            number, field_format_bytes(speed, field_number(log, "disk_bytes_per_s")),
-            field_number(log, "pushes_waiting"), waited);
+        say_slow_disk(e, node, shard, n, waited);
 }
 
 static void examine_shard(struct examination *e, const cJSON *node, const cJSON *shard,

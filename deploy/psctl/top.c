@@ -627,9 +627,16 @@ static cJSON *shard_json(const struct shard_line *l)
     return to;
 }
 
-static cJSON *job_json(const cJSON *job, const cJSON *old, double seconds)
+/* null: no worker has said it, or psd does not know it. */
+static void put_learning(cJSON *to, const cJSON *job, const char *name)
+{
+    put_rate(to, name, cJSON_IsNumber(field_child(job, name)), field_number(job, name));
+}
+
+static cJSON *job_json(const cJSON *job, const cJSON *old, const cJSON *tables, double seconds)
 {
     cJSON *to = cJSON_CreateObject();
+    double waited = field_number(job, "parked_ms") - field_number(old, "parked_ms");
 
     cJSON_AddStringToObject(to, "name", field_text(job, "name"));
     cJSON_AddStringToObject(to, "mode", field_text(job, "mode"));
@@ -639,6 +646,14 @@ static cJSON *job_json(const cJSON *job, const cJSON *old, double seconds)
     cJSON_AddNumberToObject(to, "max_clock", greatest_clock(job));
     put_rate(to, "clocks_per_s", old && seconds > 0,
              (greatest_clock(job) - greatest_clock(old)) / seconds);
+    put_learning(to, job, "samples_per_s");
+    put_learning(to, job, "loss");
+    put_learning(to, job, "auc");
+    cJSON_AddNumberToObject(to, "staleness_p99", field_number(job, "staleness_p99"));
+    cJSON_AddNumberToObject(to, "staleness_max", field_number(job, "staleness_max"));
+    put_rate(to, "waited_share", old && seconds > 0, waited / 1000 / seconds);
+    cJSON_AddNumberToObject(to, "deaths", field_number(job, "deaths"));
+    cJSON_AddNumberToObject(to, "bytes", bytes_of(tables, field_text(job, "name")));
     return to;
 }
 
@@ -666,7 +681,7 @@ cJSON *top_json(const cJSON *before, const cJSON *after)
     cJSON_ArrayForEach(job, field_child(now, "jobs")) cJSON_AddItemToArray(
         jobs,
         job_json(job, field_find(field_child(then, "jobs"), "name", field_text(job, "name")),
-                 longest_seconds(before, after)));
+                 field_child(now, "tables"), longest_seconds(before, after)));
     cJSON_Delete(now);
     cJSON_Delete(then);
     free(lines);

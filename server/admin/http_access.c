@@ -10,7 +10,8 @@
 
 struct http_access {
     struct tls_context *tls; /* borrowed; NULL: plain */
-    pthread_mutex_t lock;    /* of the tokens: a reload changes them */
+    pthread_mutex_t lock;    /* of the rest: a reload changes it */
+    bool wants_role;
     char token[TOKEN_FILE_MAX];
     struct token_list tokens;
 };
@@ -24,10 +25,11 @@ struct http_access *http_access_new(struct tls_context *tls)
     return a;
 }
 
-void http_access_set_tokens(struct http_access *a, const char *token,
-                            const struct token_list *tokens)
+void http_access_set(struct http_access *a, bool wants_role, const char *token,
+                     const struct token_list *tokens)
 {
     pthread_mutex_lock(&a->lock);
+    a->wants_role = wants_role;
     strncpy(a->token, token, sizeof a->token - 1);
     a->tokens = *tokens;
     pthread_mutex_unlock(&a->lock);
@@ -39,6 +41,16 @@ void http_access_free(struct http_access *a)
         return;
     pthread_mutex_destroy(&a->lock);
     free(a);
+}
+
+static bool wants_role(struct http_access *a)
+{
+    bool wants;
+
+    pthread_mutex_lock(&a->lock);
+    wants = a->wants_role;
+    pthread_mutex_unlock(&a->lock);
+    return wants;
 }
 
 static bool has_tokens(struct http_access *a)
@@ -118,7 +130,7 @@ unsigned http_access_check(struct http_access *a, struct MHD_Connection *connect
     int status;
 
     *ret_challenge = NULL;
-    if (is_for_all(url))
+    if (is_for_all(url) || !wants_role(a))
         return 0;
     status = a->tls ? http_tls_peer(connection, a->tls, &peer) : -ENOENT;
     if (!status && may_read(&peer))

@@ -14,12 +14,13 @@
 
 struct http_access;
 
-/* Pages want a role. tls: of the server, borrowed; NULL: it is plain. Any thread may ask from here on. */
+/* Pages are for all, until http_access_set(). tls: of the server, borrowed; NULL: it is plain. Any thread may ask from
+ * here on. */
 struct http_access *http_access_new(struct tls_context *tls);
 
-/* The tokens of requests to come; copied. "" and n 0: there are none. */
-void http_access_set_tokens(struct http_access *a, const char *token,
-                            const struct token_list *tokens);
+/* Of requests to come: whether pages want a role, and the tokens that have one; copied. "" and n 0: there are none. */
+void http_access_set(struct http_access *a, bool wants_role, const char *token,
+                     const struct token_list *tokens);
 
 /* 0: the page may be sent; else the code and the sentence of a refusal. *ret_challenge: of the header WWW-Authenticate;
  * NULL: it has none. */

@@ -140,6 +140,7 @@ static void put_log(struct json *j, const struct shard_report *r)
     json_bool(j, "full", l->is_full != 0);
     json_bool(j, "gap", l->has_gap != 0);
     json_u64(j, "disk_bytes_per_s", l->disk_bytes_per_s);
+    json_u64(j, "needed_bytes_per_s", l->needed_bytes_per_s);
     json_u64(j, "pushes_waiting", l->n_pushes_waiting);
     json_u64(j, "push_wait_us", l->push_wait_us);
     json_u64(j, "replies_waiting", l->n_waiting);
@@ -488,6 +489,9 @@ static void put_checkpoints(struct json *j, const struct node_report *node)
     json_u64(j, "last_rows", node->last_checkpoint_rows);
     json_u64(j, "last_took_ms", node->last_checkpoint_took_ms);
     json_u64(j, "every_ms", node->checkpoint_every_ms);
+    json_u64(j, "log_max_bytes", node->log_max_bytes);
+    json_u64(j, "keep", node->checkpoints_kept);
+    json_u64(j, "deltas", node->checkpoint_deltas);
     json_text(j, "last_error", node->last_checkpoint_error);
     if (node->checkpoint_since_unix_ms) {
         json_open(j, "under_way");
@@ -510,6 +514,7 @@ static void put_disk(struct json *j, const struct stats_disk *disk)
     json_u64(j, "free_bytes", disk->free_bytes);
     json_u64(j, "size_bytes", disk->size_bytes);
     json_u64(j, "fill_bytes_per_s", disk->fill_bytes_per_s);
+    json_u64(j, "others_fill_bytes_per_s", disk->others_fill_bytes_per_s);
     json_u64(j, "fill_over_ms", disk->fill_over_ms);
     json_u64(j, "scrubs", disk->n_scrubs);
     json_u64(j, "scrubbed_bytes", disk->scrubbed_bytes);

@@ -104,6 +104,8 @@ struct stats_log {
     uint64_t is_failed, is_full, has_gap;
     uint64_t
         disk_bytes_per_s; /* what the disk takes, as the last syncs measured it; 0: not known */
+    uint64_t
+        needed_bytes_per_s; /* where pushes wait for it: what it would have to take, about */
     uint64_t n_pushes_waiting,
         push_wait_us;   /* for the log: now; how long those did that wait no longer */
     uint64_t n_waiting; /* replies that wait for a sync, */
@@ -138,8 +140,9 @@ struct stats_disk {
     uint64_t checkpoint_bytes, log_bytes; /* without what a start has archived, */
     uint64_t archived_bytes;              /* which is this */
     uint64_t free_bytes, size_bytes;      /* of the file system */
-    uint64_t fill_bytes_per_s, /* by how much free_bytes has shrunk, 0: it has not; */
-        fill_over_ms;          /* measured over so long; 0: not yet (node_stats.c) */
+    uint64_t fill_bytes_per_s,   /* by how much free_bytes has shrunk, 0: it has not; */
+        others_fill_bytes_per_s, /* of it, what was not for the files above; */
+        fill_over_ms;            /* measured over so long; 0: not yet (node_stats.c) */
     uint64_t n_scrubs, scrubbed_bytes, scrubbed_unix_ms; /* the last one's end */
     uint32_t n_damaged; /* files that the last one has found so */
     char damage[200];   /* sentence of the first of them; "": none */
@@ -227,7 +230,9 @@ struct node_report {
     uint64_t last_checkpoint_bytes, last_checkpoint_rows;
     uint64_t last_checkpoint_took_ms; /* 0: another process wrote it */
     uint64_t checkpoint_every_ms;     /* the setting; 0: none */
-    char last_checkpoint_error[200];  /* "" when the last one succeeded */
+    uint64_t log_max_bytes;           /* the settings that bound what psd keeps on the disk */
+    uint32_t checkpoints_kept, checkpoint_deltas;
+    char last_checkpoint_error[200]; /* "" when the last one succeeded */
     /* The one under way: since 0: none; number 0: none yet; until 0: it is late. */
     uint64_t checkpoint_number, checkpoint_since_unix_ms, checkpoint_until_unix_ms;
     struct stats_disk disk;

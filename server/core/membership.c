@@ -713,17 +713,6 @@ static bool is_stuck(const struct membership_entry *entry)
     return most_clock(entry) > MEMBERSHIP_CLOCK_END - MEMBERSHIP_CLOCK_FAR;
 }
 
-/* It comes back, and this shard keeps it waiting: that is no silence of the worker's. */
-static void hear_join(struct membership_entry *entry, const struct membership_join *join,
-                      uint64_t now_ms)
-{
-    struct worker *w =
-        entry && join->rank < entry->job.n_workers ? &entry->job.workers[join->rank] : NULL;
-
-    if (w && w->state == WORKER_LIVE && w->incarnation == join->incarnation && !w->is_suspected)
-        membership_hear(w, now_ms);
-}
-
 /* Nothing of the other workers stands against it. */
 static int admit(struct membership *r, struct membership_entry *entry,
                  const struct membership_join *join, uint64_t now_ms,
@@ -741,14 +730,12 @@ static int admit(struct membership *r, struct membership_entry *entry,
     if (entry && join_is_fenced(entry, join, alive))
         return fenced(&entry->job, join, err);
     status = shard_events_reserve(r->events, &event);
-    if (status == -EAGAIN) {
-        hear_join(entry, join, now_ms);
+    if (status == -EAGAIN)
         return err_set(
             err, status,
             "job %s: the write-ahead log is full, as the disk is slower than the pushes: "
             "rank %u has to wait",
             join->job, join->rank);
-    }
     if (!status && !goes_on)
         status = entry ? reserve_workers(entry, join->n_workers)
                        : new_entry(r, join->n_workers, &entry);

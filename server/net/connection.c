@@ -1,5 +1,6 @@
 #include "server/net/connection.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdlib.h>
@@ -118,6 +119,7 @@ static int on_frame(void *owner, const struct frame_header *header, const uint8_
 
     if (c->channel.turn.is_low)
         histogram_record(&c->set->read_wait_ns, channel_waited_ns(&c->channel, r.start_ns));
+    c->n_unanswered++;
     if (!c->n_frames++)
         connection_entry_set(c->entry, ENTRY_ASKED);
     c->prechecked_bytes = c->partial_bytes = 0;
@@ -327,7 +329,16 @@ void connection_left(struct connection *c)
 
 int connection_send(struct connection *c, struct bytes *frame)
 {
+    assert(c->n_unanswered > 0);
+    c->n_unanswered--;
     return channel_send(&c->channel, frame);
+}
+
+int connection_send_last_chunk(struct connection *c, struct bytes *chunk)
+{
+    assert(c->n_unanswered > 0);
+    c->n_unanswered--;
+    return channel_send_last_chunk(&c->channel, chunk);
 }
 
 void connection_hold(struct connection *c)
@@ -381,7 +392,8 @@ void connection_fail_greedy(struct connection *c)
     channel_abort(&c->channel, -ENOBUFS);
 }
 
-uint64_t connection_delivered_bytes(const struct connection *c)
+/* Sent bytes that have reached the peer's host. */
+static uint64_t count_delivered(const struct connection *c)
 {
     uv_os_fd_t fd;
     int kernels = 0; /* part of them: written, and not acknowledged */
@@ -389,6 +401,18 @@ uint64_t connection_delivered_bytes(const struct connection *c)
     if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) || ioctl(fd, SIOCOUTQ, &kernels))
         kernels = 0;
     return c->channel.bytes_out - channel_unsent_bytes(&c->channel) - (uint64_t)kernels;
+}
+
+bool connection_is_kept_waiting(struct connection *c)
+{
+    uint64_t before = c->delivered_bytes;
+
+    if (c->n_unanswered <= c->parked.n || c->channel.state == CHANNEL_CLOSING)
+        return false;
+    if (!channel_unsent_bytes(&c->channel))
+        return true;
+    c->delivered_bytes = count_delivered(c);
+    return c->delivered_bytes != before;
 }
 
 static bool stands_still(struct connection_stall *stall, bool is_awaited, uint64_t progress,
@@ -474,6 +498,7 @@ int connection_set_open(struct connection_set *s, const struct connection_socket
         return status;
     }
     c->entry = entry;
+    c->n_unanswered = 1; /* for the hello */
     c->next = s->first;
     if (c->next)
         c->next->prev = c;

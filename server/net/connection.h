@@ -110,9 +110,10 @@ struct connection {
         named; /* owned: a bit for each table's number, below 8 * n_named_bytes, that it has named */
     uint32_t n_named_bytes;
     char peer[ADDRESS_TEXT_MAX];
-    uint64_t host;                   /* a number of the peer's address_host(); not 0 */
-    struct connection_worker worker; /* the dispatcher's */
-    struct {                         /* parked pulls: pull_handler.h counts them */
+    uint64_t host;                    /* a number of the peer's address_host(); not 0 */
+    struct connection_worker worker;  /* the dispatcher's */
+    struct connection_worker joining; /* whose JOIN waits (deferred.h); its job is "": none's */
+    struct {                          /* parked pulls: pull_handler.h counts them */
         uint32_t n;
         size_t n_bytes;
     } parked;
@@ -125,14 +126,19 @@ struct connection {
     struct connection *next, *prev;       /* in the set */
     size_t reply_bytes;                   /* of a reply being made for it */
     size_t queued_bytes;                  /* of its replies that wait: reply_queue.h */
+    uint32_t n_unanswered;                /* requests whose replies have not been sent */
+    uint64_t delivered_bytes;             /* connection_is_kept_waiting()'s */
     uint64_t n_frames;                    /* whole ones received */
     uint64_t n_frames_seen;               /* of them, by the last sweep */
     struct connection_stall in;           /* a frame that is not finished */
     struct connection_stall out;          /* replies that are not read */
 };
 
-/* Takes the frame, as channel_send() does. */
+/* A reply, of which each request gets one. Takes the frame, as channel_send() does. */
 int connection_send(struct connection *c, struct bytes *frame);
+
+/* The end of a reply that is sent in chunks: channel_send_last_chunk(). */
+int connection_send_last_chunk(struct connection *c, struct bytes *chunk);
 
 #define CONNECTION_UNPACK_BYTES \
     (256u << 10) /* of one slice, and of a body of a reader that needs no slices */
@@ -209,8 +215,9 @@ void connection_fail_greedy(struct connection *c);
 void connection_close(struct connection *c);
 void connection_fail(struct connection *c, int why);
 
-/* Sent bytes that have reached the peer's host. While they grow, the peer lives and reads. */
-uint64_t connection_delivered_bytes(const struct connection *c);
+/* True if psd alone is why a reply has not been sent. A pull that is parked waits for other workers; and a peer has to
+ * read what was sent before: it has read something since the last call, which is to come now and then. */
+bool connection_is_kept_waiting(struct connection *c);
 
 /* --- the set --- */
 

@@ -16,6 +16,7 @@ struct group_view {
     struct group own;              /* the main thread alone writes it */
     _Atomic uint64_t number;       /* 0: `own` is not set */
     _Atomic bool is_primary;
+    bool is_hidden; /* the map */
     void (*on_change)(void *arg);
     void *arg;
 };
@@ -38,6 +39,16 @@ void group_view_free(struct group_view *v)
         return;
     uv_mutex_destroy(&v->lock);
     free(v);
+}
+
+void group_view_hide_map(struct group_view *v)
+{
+    v->is_hidden = true;
+}
+
+bool group_view_has_map(const struct group_view *v)
+{
+    return !v->is_hidden;
 }
 
 static bool is_same(const struct group *a, const struct group *b)

@@ -26,6 +26,11 @@ struct group_view *group_view_new(const struct hello_reply *map) MUST_CHECK;
 /* No thread uses it any more. NULL is fine. */
 void group_view_free(struct group_view *v);
 
+/* A standby that has not heard yet of which cluster its primary is: `map` has its own address alone, and no client may
+ * go by it. For the life of the process. */
+void group_view_hide_map(struct group_view *v) ON_MAIN;
+bool group_view_has_map(const struct group_view *v) ON_MAIN;
+
 /* Of this process's own node. Nothing happens if nothing is new. A smaller term than before is not ours to say: then
  * nothing happens, either. Who waits is told at once (on_change). */
 void group_view_set_own(struct group_view *v, enum group_view_role role,

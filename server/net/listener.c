@@ -232,7 +232,8 @@ static int check_role(const struct listener_config *config, const struct hello *
     return 0;
 }
 
-/* By the certificate, or else by the token. */
+/* By the certificate, or else by the token. A port that speaks TLS knows nobody by neither: the tokens may have gone
+ * since its handshake. */
 static int check_identity(const struct listener_config *config, const struct hello *hello,
                           const struct access *cert, struct hello_reply *reply,
                           struct access *ret)
@@ -241,6 +242,8 @@ static int check_identity(const struct listener_config *config, const struct hel
 
     if (cert)
         *ret = *cert;
+    if (!cert && config->tls && !config->token[0] && !(config->tokens && config->tokens->n))
+        return refuse(reply, PS_EGREETING, "no certificate was shown (--tls-cert)");
     if (!cert && !matches)
         return refuse(reply, PS_EGREETING,
                       hello->token[0] ? "token: a wrong one (--token-file)"
@@ -259,6 +262,11 @@ static int check_access(const struct access *access, const struct hello *hello,
                   access_role_name(access->role));
 }
 
+static bool has_map(const struct listener_config *config)
+{
+    return !config->groups || group_view_has_map(config->groups);
+}
+
 int listener_check_hello(const struct listener_config *config, const struct hello *hello,
                          const struct access *cert, struct hello_reply *reply,
                          struct access *ret)
@@ -274,7 +282,7 @@ int listener_check_hello(const struct listener_config *config, const struct hell
     status = check_identity(config, hello, cert, reply, ret);
     if (status)
         return status;
-    if (hello->map_id && hello->map_id != config->map->map_id)
+    if (hello->map_id && hello->map_id != config->map->map_id && has_map(config))
         return refuse(
             reply, PS_ECLUSTER,
             "map of the cluster: found %016llx, %s has %016llx: give every node the same "
@@ -384,7 +392,12 @@ static void on_good_hello(struct handshake *h, struct hello_reply *reply)
     bool is_standby = has_role(&h->hello, "standby");
     struct err err = { 0 };
 
-    if (is_client(&h->hello) || (is_standby && h->hello.shard != MESSAGE_SHARD_LISTENER)) {
+    if (!has_map(config) && !is_standby && !has_role(&h->hello, "operator")) {
+        refuse(reply, PS_ESTOPPING,
+               "this psd is a standby that has not heard of its cluster yet: come again");
+        ask_to_retry(h, reply);
+    } else if (is_client(&h->hello) ||
+               (is_standby && h->hello.shard != MESSAGE_SHARD_LISTENER)) {
         on_client_hello(h, reply);
     } else if (is_standby && config->events->admit_standby &&
                config->events->admit_standby(config->owner, &err)) {

@@ -270,6 +270,100 @@ static int inspect_log_alone(struct restore_source *s, const struct file_ops *fi
     return status || s->has_log ? status : recover_shard_refuse_empty(&damage, err);
 }
 
+/* --- was anything ever kept? --- */
+
+static uint64_t epoch_of(const struct restore_source *s)
+{
+    return s->has_checkpoint ? s->checkpoint.links[0].map_id : 0;
+}
+
+/* The manifest counts rows and records, and the file itself its tables. */
+static int is_empty_file(const struct restore_source *s, const struct file_ops *files,
+                         uint32_t i, bool *ret, struct err *err)
+{
+    const struct shard_file_facts *facts = &s->checkpoint.links[0].files[i];
+    char path[CHECKPOINT_FILE_PATH_MAX], name[MANIFEST_NAME_MAX];
+    struct shard_file_reader r;
+    int status;
+
+    *ret = false;
+    if (facts->n_rows || facts->first || facts->through)
+        return 0;
+    manifest_file_name(i, name);
+    snprintf(path, sizeof path, "%s/%s", s->checkpoint.dir, name);
+    status = shard_file_reader_open(&r, files, path, err);
+    if (status)
+        return status;
+    *ret = r.header.n_tables == 0;
+    shard_file_reader_close(&r);
+    return 0;
+}
+
+static int is_empty_log(const struct restore_source *s, const struct file_ops *files,
+                        uint32_t i, bool *ret, struct err *err)
+{
+    const struct wal_record *record = NULL;
+    struct wal_reader *reader;
+    char dir[WAL_PATH_MAX];
+    int status = timeline_log_dir(s->data_dir, epoch_of(s), i, dir, err);
+
+    if (!status)
+        status = wal_reader_open(files, dir, NULL, 1, &reader, err);
+    if (status)
+        return status;
+    status = wal_reader_next(reader, &record, err);
+    *ret = !status && !record && wal_reader_end(reader)->verdict == WAL_CLEAN;
+    wal_reader_free(reader);
+    return status;
+}
+
+/* Does its control file know of no record? Files of the log may be gone. */
+static int is_empty_control(const struct restore_source *s, const struct file_ops *files,
+                            uint32_t i, bool *ret, struct err *err)
+{
+    struct wal_control c;
+    char path[WAL_PATH_MAX];
+    int status = wal_control_path(s->data_dir, i, path, err);
+
+    if (!status)
+        status = wal_control_read(files, path, &c, err);
+    *ret = !status && c.epoch <= epoch_of(s) && (c.epoch < epoch_of(s) || c.durable == 0);
+    return status;
+}
+
+static int is_empty_shard(const struct restore_source *s, const struct file_ops *files,
+                          uint32_t i, bool *ret, struct err *err)
+{
+    int status = 0;
+
+    *ret = true;
+    if (s->has_checkpoint)
+        status = is_empty_file(s, files, i, ret, err);
+    if (!status && *ret)
+        status = is_empty_log(s, files, i, ret, err);
+    if (!status && *ret)
+        status = is_empty_control(s, files, i, ret, err);
+    return status;
+}
+
+int restore_source_is_unused(const struct restore_source *s, const struct file_ops *files,
+                             bool *ret, struct err *err)
+{
+    const struct manifest *m = &s->checkpoint.links[0];
+    bool unused = s->data_dir[0] && !s->at.number && !s->at.job, followed = false;
+    int status = 0;
+
+    if (s->has_checkpoint && unused) {
+        unused = m->n_shards && !m->n_jobs && m->n_files == s->shards_per_node;
+        status = is_followed(s, files, &followed, err);
+    }
+    unused = unused && !followed && (s->has_checkpoint || s->has_log);
+    for (uint32_t i = 0; i < s->shards_per_node && unused && !status; i++)
+        status = is_empty_shard(s, files, i, &unused, err);
+    *ret = unused && !status;
+    return checkpoint_is_damage(status) ? 0 : status;
+}
+
 /* --- opening --- */
 
 /* Only its files are resharded: the shards' progress is not known. */

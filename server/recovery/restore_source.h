@@ -41,6 +41,11 @@ void restore_source_rewind(struct restore_source *s, const struct recover_shard_
 bool restore_source_is_of(const struct restore_source *s, uint32_t node, uint32_t n_nodes,
                           uint32_t shards_per_node);
 
+/* *ret: psd has run there, but nothing was ever kept: no table, no job, no record of a log. False where this cannot be
+ * known, as with damage, and for a data directory in which psd has never run. Statuses of the file system. */
+int restore_source_is_unused(const struct restore_source *s, const struct file_ops *files,
+                             bool *ret, struct err *err) MUST_CHECK;
+
 /* True if recover_shard_run() can recover its shards although files of its checkpoint are corrupt. */
 bool restore_source_is_recoverable(const struct restore_source *s);
 

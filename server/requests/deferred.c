@@ -89,10 +89,3 @@ void deferred_drop(struct deferred *q, const struct connection *c)
             at = &(*at)->next;
     }
 }
-
-void deferred_each(const struct deferred *q,
-                   void (*on_request)(void *owner, const struct request *r), void *owner)
-{
-    for (const struct deferred_request *at = q->first; at; at = at->next)
-        on_request(owner, &at->request);
-}

@@ -45,8 +45,4 @@ void deferred_leave(struct deferred *q);
 /* Removes the deferred requests of a connection that is closed. */
 void deferred_drop(struct deferred *q, const struct connection *c);
 
-/* on_request(owner, request) for each. */
-void deferred_each(const struct deferred *q,
-                   void (*on_request)(void *owner, const struct request *r), void *owner);
-
 #endif

@@ -22,7 +22,6 @@
 #include "server/requests/push_handler.h"
 
 #define STEP_MS_MAX 500u           /* by which the shard's time moves at once */
-#define RENEW_WAITED_MS 50u        /* replies that wait for longer keep leases; few do */
 #define PRECHECK_BYTES (32u << 10) /* of a push, come since the last time */
 
 struct dispatch {
@@ -330,14 +329,19 @@ static int on_table(struct dispatch *d, struct request *r) ON_SHARD
 
 /* --- join --- */
 
+static void name_worker(struct connection_worker *w, const struct join *join)
+{
+    snprintf(w->job, sizeof w->job, "%s", join->job);
+    w->rank = join->rank;
+    w->incarnation = join->incarnation;
+}
+
 /* From here on the connection speaks for the worker. */
 static void bind_connection(struct connection *c, const struct join *join,
                             const struct worker *worker)
 {
     connection_joined(c);
-    snprintf(c->worker.job, sizeof c->worker.job, "%s", join->job);
-    c->worker.rank = join->rank;
-    c->worker.incarnation = join->incarnation;
+    name_worker(&c->worker, join);
     c->worker.join_number = worker->join_number;
     if (!c->worker.opener)
         c->worker.opener = worker->join_number;
@@ -509,8 +513,11 @@ static int on_join(struct dispatch *d, struct request *r) ON_SHARD
         err_set(&err, status, "a join's %s", asked.wrong);
     if (!status)
         status = join(d, r, &asked, &answer, &err);
-    if (deferred_is_wanted(r, &status))
+    r->connection->joining = (struct connection_worker){ .joined = false };
+    if (deferred_is_wanted(r, &status)) {
+        name_worker(&r->connection->joining, &asked);
         return REQUEST_LATER;
+    }
     answer.status = status;
     if (status)
         snprintf(answer.text, sizeof answer.text, "%s",
@@ -645,9 +652,11 @@ static int on_request(void *owner, struct request *r)
     set_slice(d);
     d->context.requests[r->header->type].n++;
     status = handlers[r->header->type](d, r);
-    if (status == REQUEST_LATER)
+    if (status == REQUEST_LATER) {
+        request_context_hear_waiting(&d->context, r->connection, r->now_ms);
         status = r->packed ? unpack_queue_add(d->bodies, r)
                            : deferred_add(&d->deferred, r, uv_now(d->config.loop));
+    }
     if (status)
         bytes_deinit(&d->out);
     start_idle(d);
@@ -686,22 +695,13 @@ static void retry_deferred(struct dispatch *d) ON_SHARD
     }
 }
 
-/* For a request that waits: a held connection lets no beat through. */
-static void renew_lease(void *owner, const struct request *r)
+/* A worker that psd keeps waiting is not silent: a held connection lets no beat through, and a client that waits for
+ * the reply to its JOIN or TABLE sends none. A pull that is parked keeps no lease: its client sends beats meanwhile. */
+static void keep_leases(struct dispatch *d, uint64_t now_ms) ON_SHARD
 {
-    struct dispatch *d = owner;
-
-    enter_shard();
-    request_context_renew_lease(&d->context, r->connection, dispatch_now_ms(d));
-}
-
-/* Who waits for the reply to its join sends no beat. */
-static void renew_lease_of(void *owner, const struct connection *c)
-{
-    struct dispatch *d = owner;
-
-    enter_shard();
-    request_context_renew_lease(&d->context, c, dispatch_now_ms(d));
+    for (struct connection *c = d->config.connections->first; c; c = c->next)
+        if (connection_is_kept_waiting(c))
+            request_context_hear_waiting(&d->context, c, now_ms);
 }
 
 /* --- other events of a connection --- */
@@ -787,12 +787,7 @@ void dispatch_tick(struct dispatch *d)
     if (d->state == DISPATCH_STOPPED)
         return;
     now_ms = dispatch_now_ms(d);
-    pull_handler_renew_leases(d->pulls, now_ms);
-    push_handler_renew_leases(d->pushes, now_ms);
-    deferred_each(&d->deferred, renew_lease, d);
-    unpack_queue_each(d->bodies, renew_lease, d);
-    if (reply_queue_waited_ms(d->context.replies) >= RENEW_WAITED_MS)
-        reply_queue_each(d->context.replies, renew_lease_of, d);
+    keep_leases(d, now_ms);
     if (shard_advance(d->config.shard, now_ms))
         pull_handler_retry(d->pulls);
     pull_handler_expire(d->pulls, uv_now(d->config.loop), now_ms);

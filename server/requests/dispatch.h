@@ -23,7 +23,9 @@ struct dispatch_config {
     uv_loop_t *loop;               /* borrowed */
     struct channel_loop *channels; /* borrowed: those of the loop */
     struct reply_queue *replies;   /* borrowed */
-    uint32_t shard_number;         /* of the cluster; for the log */
+    /* Borrowed: those whose events are dispatch_events. To be set up before the first dispatch_tick(). */
+    const struct connection_set *connections;
+    uint32_t shard_number; /* of the cluster; for the log */
     uint32_t frame_max_bytes, lease_ms;
     uint64_t park_max_ms;
     uint32_t tables_max;             /* of the shard (shard_config); 0: no limit */

@@ -590,20 +590,6 @@ void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms, uint64_t shar
     }
 }
 
-static void renew_leases(struct pull_handler *p, const struct pull_queue *queue,
-                         uint64_t now_ms) ON_SHARD
-{
-    for (struct pending_pull *a = queue->first; a; a = a->next)
-        if (a->holds && pull_reply_is_alive(a))
-            request_context_renew_lease(p->request, a->connection, now_ms);
-}
-
-void pull_handler_renew_leases(struct pull_handler *p, uint64_t now_ms)
-{
-    renew_leases(p, &p->of_workers, now_ms);
-    renew_leases(p, &p->unread, now_ms);
-}
-
 static void drop(struct pull_handler *p, struct pending_pull *a)
 {
     channel_loop_release(a->connection->channel.channels, &a->out);

@@ -51,10 +51,6 @@ bool pull_handler_is_busy(const struct pull_handler *p);
 /* The connection has written some of the chunks that a reply waits for: the reply may continue. */
 void pull_handler_written(struct pull_handler *p, struct connection *c);
 
-/* Renews the leases of workers whose replies are being made: a held connection lets no beat through. A worker that
- * reads none of its chunks is left out. */
-void pull_handler_renew_leases(struct pull_handler *p, uint64_t now_ms) ON_SHARD;
-
 /* A clock may have moved: answers what has become ready. */
 void pull_handler_retry(struct pull_handler *p) ON_SHARD;
 

@@ -78,7 +78,7 @@ void pull_reply_recycle(struct pull_context *x, struct pending_pull *a)
 static int send_out(struct pull_context *x, struct pending_pull *a)
 {
     int status = pull_reply_is_partly_sent(a)
-                     ? channel_send_last_chunk(&a->connection->channel, &a->out)
+                     ? connection_send_last_chunk(a->connection, &a->out)
                      : connection_send(a->connection, &a->out);
 
     channel_loop_release(a->connection->channel.channels, &a->known);
@@ -309,14 +309,6 @@ bool pull_reply_can_go_on(struct pending_pull *a)
         channel_leaving_bytes(&a->connection->channel) <= UNSENT_BYTES)
         a->state = PULL_REPLY_SENDING;
     return a->state != PULL_REPLY_WAITS;
-}
-
-bool pull_reply_is_alive(struct pending_pull *a)
-{
-    uint64_t before = a->received_bytes;
-
-    a->received_bytes = connection_delivered_bytes(a->connection);
-    return a->state != PULL_REPLY_WAITS || a->received_bytes != before;
 }
 
 bool pull_reply_is_partly_sent(const struct pending_pull *a)

@@ -47,7 +47,6 @@ struct pending_pull {
     struct bytes known;          /* owned: u64, its keys, if it is sent in chunks */
     size_t chunk_bytes;          /* of values in a chunk, at most */
     struct frame_crc crc;        /* of the reply, as far as it is made */
-    uint64_t received_bytes;     /* pull_reply_is_alive()'s */
     struct pull pull;
     struct shard_pull_op reading;
 };
@@ -75,9 +74,6 @@ int pull_reply_more(struct pull_context *x, struct pending_pull *a, bool *ret_do
 
 /* Some of the chunks before have been written: true if that is enough. */
 bool pull_reply_can_go_on(struct pending_pull *a);
-
-/* To be called now and then: false if its client has read nothing since the last time, and must. */
-bool pull_reply_is_alive(struct pending_pull *a);
 
 /* True if a chunk was sent: it can neither be refused nor dropped without its connection. */
 bool pull_reply_is_partly_sent(const struct pending_pull *a);

@@ -414,13 +414,6 @@ int push_handler_receive(struct push_handler *p, struct request *r)
     return 0;
 }
 
-void push_handler_renew_leases(struct push_handler *p, uint64_t now_ms)
-{
-    for (const struct pending_push *a = p->first; a; a = a->next)
-        if (!a->is_running) /* else shard_advance() knows */
-            request_context_renew_lease(p->context, a->connection, now_ms);
-}
-
 void push_handler_drop(struct push_handler *p, struct connection *c)
 {
     struct pending_push **at = &p->first;

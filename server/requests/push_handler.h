@@ -43,9 +43,6 @@ bool push_handler_is_busy(const struct push_handler *p);
 /* True while a push is under way in slices. */
 bool push_handler_runs(const struct push_handler *p);
 
-/* Renews the leases of the workers of queued pushes: a held connection lets no beat through. */
-void push_handler_renew_leases(struct push_handler *p, uint64_t now_ms) ON_SHARD;
-
 /* Inside events.on_closed: its pushes that wait are dropped. One that runs goes on, and keeps its bytes. */
 void push_handler_drop(struct push_handler *p, struct connection *c) ON_SHARD;
 

@@ -208,13 +208,6 @@ void reply_queue_set_standby(struct reply_queue *q, uint64_t acknowledged)
     send_acknowledged(q);
 }
 
-void reply_queue_each(const struct reply_queue *q,
-                      void (*each)(void *owner, const struct connection *c), void *owner)
-{
-    for (const struct queued_reply *i = q->first; i; i = i->next)
-        each(owner, i->connection);
-}
-
 uint64_t reply_queue_waited_ms(const struct reply_queue *q)
 {
     return q->first ? (uv_hrtime() - q->first->since_ns) / 1000000 : 0;

@@ -113,11 +113,6 @@ static inline bool reply_queue_takes_pushes(const struct reply_queue *q)
 /* The time that the first queued reply has waited. */
 uint64_t reply_queue_waited_ms(const struct reply_queue *q);
 
-/* Calls `each` for the connection of every queued reply; of several, several times. */
-void reply_queue_each(const struct reply_queue *q,
-                      void (*each)(void *owner, const struct connection *c), void *owner)
-    ON_SHARD;
-
 /* The connection is gone, with all that it waits for. */
 void reply_queue_drop(struct reply_queue *q, const struct connection *c) ON_SHARD;
 

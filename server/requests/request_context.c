@@ -30,32 +30,40 @@ int request_context_find_worker(struct request_context *x, const struct connecti
                            ret_worker);
 }
 
+/* The worker, if it is live and not suspected; else NULL. Its lease stays as it is. */
+static struct worker *find_live(struct request_context *x, const struct connection_worker *w)
+    ON_SHARD
+{
+    struct membership *membership = shard_membership(x->shard);
+    struct worker *worker = membership_worker(membership, w->job, w->rank);
+
+    if (!worker || worker->state != WORKER_LIVE || worker->incarnation != w->incarnation)
+        return NULL;
+    return worker->is_suspected ? NULL : worker;
+}
+
 struct worker *request_context_waiting_worker(struct request_context *x,
                                               const struct connection *c)
 {
-    struct membership *membership = shard_membership(x->shard);
-    const struct connection_worker *w = &c->worker;
-    struct worker *worker;
-    struct job *job;
-
-    for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
-        job = membership_job(membership, i);
-        if (strcmp(job->name, w->job) != 0 || w->rank >= job->n_workers)
-            continue;
-        worker = &job->workers[w->rank];
-        if (worker->state == WORKER_LIVE && worker->incarnation == w->incarnation)
-            return worker->is_suspected ? NULL : worker;
-    }
-    return NULL;
+    return find_live(x, &c->worker);
 }
 
-void request_context_renew_lease(struct request_context *x, const struct connection *c,
-                                 uint64_t now_ms)
+static void hear(struct request_context *x, const struct connection_worker *w, uint64_t now_ms)
+    ON_SHARD
 {
-    struct worker *worker = request_context_waiting_worker(x, c);
+    struct worker *worker = find_live(x, w);
 
     if (worker)
         membership_hear(worker, now_ms);
+}
+
+void request_context_hear_waiting(struct request_context *x, const struct connection *c,
+                                  uint64_t now_ms)
+{
+    if (c->worker.joined)
+        hear(x, &c->worker, now_ms);
+    if (c->joining.job[0])
+        hear(x, &c->joining, now_ms);
 }
 
 void request_context_log(struct request_context *x, const struct connection *c,

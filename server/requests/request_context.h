@@ -36,9 +36,9 @@ int request_context_find_worker(struct request_context *x, const struct connecti
 struct worker *request_context_waiting_worker(struct request_context *x,
                                               const struct connection *c) ON_SHARD;
 
-/* For a request that keeps its connection from being read: so the worker can send no heartbeat. */
-void request_context_renew_lease(struct request_context *x, const struct connection *c,
-                                 uint64_t now_ms) ON_SHARD;
+/* psd keeps the peer waiting: its worker, and the one whose JOIN waits, have a new lease. */
+void request_context_hear_waiting(struct request_context *x, const struct connection *c,
+                                  uint64_t now_ms) ON_SHARD;
 
 /* A line in the log about a request or a peer, unless there were too many like it. `what`: static. `sentence`: NULL or
  * "" for the status's own. */

@@ -217,14 +217,6 @@ void unpack_queue_more(struct unpack_queue *q)
 
 /* --- for dispatch --- */
 
-void unpack_queue_each(const struct unpack_queue *q,
-                       void (*on_request)(void *owner, const struct request *r), void *owner)
-{
-    for (uint32_t i = 0; i < N_LINES; i++)
-        for (const struct packed_request *a = q->lines[i].first; a; a = a->next)
-            on_request(owner, &a->request);
-}
-
 void unpack_queue_drop(struct unpack_queue *q, const struct connection *c)
 {
     for (uint32_t i = 0; i < N_LINES; i++) {

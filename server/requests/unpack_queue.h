@@ -46,10 +46,6 @@ void unpack_queue_more(struct unpack_queue *q) ON_SHARD;
 /* True if unpack_queue_more() has work. */
 bool unpack_queue_is_busy(struct unpack_queue *q);
 
-/* on_request(owner, request) for each that is not unpacked yet. */
-void unpack_queue_each(const struct unpack_queue *q,
-                       void (*on_request)(void *owner, const struct request *r), void *owner);
-
 /* The connection is gone. */
 void unpack_queue_drop(struct unpack_queue *q, const struct connection *c);
 

@@ -20,12 +20,6 @@ struct wal_pace {
     uint64_t low_bytes, max_bytes;
     uint64_t bytes_per_s; /* of records that the disk takes; 0: not known yet */
     uint64_t next_ns;     /* on the caller's clock: no push before it */
-    /* The last time that the backlog grew to low_bytes: how fast pushes came before they were delayed. */
-    uint64_t appended_bytes, last_ms; /* so far; when the last record came */
-    uint64_t growth_bytes,
-        growth_at_ms; /* when the backlog began to grow: appended_bytes, and the time */
-    bool is_over;     /* it has been above low_bytes since */
-    uint64_t pushed_bytes_per_s; /* 0: it never was */
 };
 
 void wal_pace_init(struct wal_pace *p, uint64_t max_bytes);
@@ -39,19 +33,42 @@ uint64_t wal_pace_wait_ms(const struct wal_pace *p, uint64_t now_ms);
 
 /* --- while the disk is the bound --- */
 
+/* Sums since the start. */
+struct wal_bound_sample {
+    uint64_t ms;               /* when */
+    uint64_t stored_bytes;     /* the disk has taken */
+    uint64_t held_ms;          /* while the shard took no push, for the disk's sake */
+    uint64_t disk_bytes_per_s; /* the disk's speed in its last syncs (wal_portion.h); no sum */
+};
+
 /* The begin and the end of pacing, for people: not each short wait, and at most one line a minute. */
 struct wal_bound {
     bool is_on;       /* pushes have waited, since since_ms and last at last_ms */
     bool is_reported; /* and the log's reader knows */
     uint64_t since_ms, last_ms, reported_ms;
+    struct wal_bound_sample tick;       /* the last one, */
+    struct wal_bound_sample last;       /* and of the last wait; */
+    struct wal_bound_sample from, next; /* `from` is 10 to 20 s before it, or its begin */
+};
+
+/* Of the last seconds of it, in bytes as the disk has them. */
+struct wal_bound_rates {
+    uint64_t ms, held_ms;
+    uint64_t bytes_per_s;        /* that the disk took */
+    uint64_t needed_bytes_per_s; /* that it would have taken if pushes had never waited, */
+    bool is_least;               /* or more than that */
 };
 
 enum wal_bound_change { WAL_BOUND_UNCHANGED, WAL_BOUND_BEGAN, WAL_BOUND_ENDED };
 
-/* A push waits for the disk now. */
-void wal_bound_note(struct wal_bound *b, uint64_t now_ms);
+enum wal_bound_waits { WAL_BOUND_NO_PUSH_WAITS, WAL_BOUND_PUSHES_WAIT };
 
-/* Called a few times a second. Returns the change to report. */
-enum wal_bound_change wal_bound_tick(struct wal_bound *b, uint64_t now_ms);
+/* Called a few times a second; `waits`: whether a push waits for the disk, or has since the last call. Returns the
+ * change to report. */
+enum wal_bound_change wal_bound_tick(struct wal_bound *b, const struct wal_bound_sample *now,
+                                     enum wal_bound_waits waits);
+
+/* False: pushes have not waited for long enough to say it. */
+bool wal_bound_rates(const struct wal_bound *b, struct wal_bound_rates *ret);
 
 #endif

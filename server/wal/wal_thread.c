@@ -338,7 +338,6 @@ void wal_thread_view(struct wal_thread *t, struct wal_thread_view *ret)
                                      .n_dropped = q->n_dropped,
                                      .lost_first = q->lost_first,
                                      .lost_last = q->lost_last,
-                                     .pushed_bytes_per_s = q->pace.pushed_bytes_per_s,
                                      .progress = q->progress,
                                      .truncate_err = t->truncate_err };
     uv_mutex_unlock(&t->lock);

@@ -42,8 +42,6 @@ struct wal_thread_view {
     enum wal_queue_state state;
     uint64_t held_bytes, n_dropped;
     uint64_t lost_first, lost_last; /* wal_queue.h */
-    uint64_t
-        pushed_bytes_per_s; /* before pushes were delayed last; 0: they never were (wal_pace.h) */
     struct wal_progress progress;
     struct err truncate_err; /* of the last truncation */
 };

@@ -2,7 +2,7 @@
  * psbench pull|push|mix|grow: how much psd takes, and how much its machine would allow. N
  * connections, each with up to `depth` requests in flight, all on one thread of this program; a
  * request goes to one shard, with keys of that shard. psbench local: the same shards in this
- * process. README.md tells how to read the figures.
+ * process. psbench connect: connections alone. README.md tells how to read the figures.
  */
 #include "tests/bench/psbench_types.h"
 
@@ -18,6 +18,7 @@
 #include "server/cluster/etcd_lookup.h"
 #include "server/cluster/etcd_url.h"
 #include "tests/bench/psbench_cases.h"
+#include "tests/bench/psbench_connect.h"
 #include "tests/bench/psbench_core.h"
 #include "tests/bench/psbench_cpu.h"
 #include "tests/bench/psbench_handshake.h"
@@ -48,6 +49,8 @@ static const struct setting rows[] = {
     { "load", "depth", SETTING_U32, "N", "0",
       "requests in flight on each connection; 0: up to 4, fewer if they have more than 1000 keys", AT(depth_wanted), 0, 4096 },
     { "load", "connections", SETTING_U32, "N", "4", "dealt out to the shards in turn", AT(connections), 1, 4096 },
+    { "load", "reconnects", SETTING_U32, "N", "1000",
+      "connect: connections to open and close, as many at a time as --connections says", AT(reconnects), 1, 1000000000 },
     { "load", "pull-share", SETTING_FLOAT, "X", "0.5", "mix: pulls among the requests", AT(pull_share), 0, 1 },
     { "load", "rate", SETTING_FLOAT, "N", "0",
       "requests/s over all connections, sent when they are due (open loop); 0: each answer brings the next (closed loop)",
@@ -85,7 +88,8 @@ static const struct setting rows[] = {
 
 static const struct settings_table table = {
     .program = "psbench",
-    .usage = "psbench pull|push|mix|grow [options] | psbench local pull|push|mix [options]",
+    .usage = "psbench pull|push|mix|grow [options] | psbench local pull|push|mix [options] | "
+             "psbench connect [options]",
     .about =
         "Measures psd, as redis-benchmark does redis: requests over several connections, in "
         "a closed loop or at a given rate.\n"
@@ -93,6 +97,8 @@ static const struct settings_table table = {
         "grow: pushes of rows that are not there yet, to a new table, until it has all of "
         "them; then the same once more.\n"
         "local: no server; shards on threads of this process, and how their number tells.\n"
+        "connect: connections that are opened, greeted by a shard, and closed again, with or "
+        "without TLS.\n"
         "Several loads, codecs and numbers of keys, with commas, are measured one after the "
         "other. The job and the tables that psbench makes are called psbench.",
     .rows = rows,
@@ -125,11 +131,15 @@ static int check(const struct psbench_settings *s, struct err *err)
         return err_set(err, PS_ESETTING, "limits: are those of pull, push and mix to a server");
     if (s->limits && s->rate > 0)
         return err_set(err, PS_ESETTING, "limits: are those of a closed loop; leave out rate");
+    if (s->connect && (s->limits || s->rate > 0))
+        return err_set(err, PS_ESETTING,
+                       "limits and rate: are those of requests; leave them out with connect");
     if (s->local && grows)
         return err_set(err, PS_ESETTING, "local: found grow, expected pull, push or mix");
     if (s->local && s->spin)
         return err_set(err, PS_ESETTING, "spin: is for answers of a server; leave out local");
-    if (s->reader && (s->local || s->limits || s->n_loads != 1 || s->loads[0] != PSBENCH_PULL))
+    if (s->reader && !s->connect &&
+        (s->local || s->limits || s->n_loads != 1 || s->loads[0] != PSBENCH_PULL))
         return err_set(err, PS_ESETTING, "reader: pulls from a server, and does nothing else");
     if (s->pause_us && (s->rate > 0 || s->spin || s->local))
         return err_set(err, PS_ESETTING,
@@ -195,21 +205,31 @@ static int run_case(struct psbench_settings *s, struct psbench_core **core, stru
     return status;
 }
 
+/* What a server is asked with, and which one. */
+static int prepare(struct psbench_settings *s, struct err *err)
+{
+    int cpu, status = psbench_cpu_parse("client-cpu", s->client_cpu, &cpu, err);
+
+    if (!status && s->token_file[0])
+        status = token_file_read(&file_os, s->token_file, s->token, err);
+    if (!status)
+        status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
+    if (!status)
+        status = psbench_cpu_pin(cpu, err);
+    if (!status && !s->server_pid)
+        s->server_pid = psbench_handshake_find_pid(s);
+    return status;
+}
+
 /* The rows are there once a case has filled the table. */
 static int run_cases(struct psbench_settings *s, const struct psbench_case *cases, uint32_t n,
                      struct err *err)
 {
     struct psbench_core *core = NULL;
-    int cpu, status = psbench_cpu_parse("client-cpu", s->client_cpu, &cpu, err);
+    int status = s->local ? 0 : prepare(s, err);
 
-    if (!status && s->token_file[0] && !s->local)
-        status = token_file_read(&file_os, s->token_file, s->token, err);
-    if (!status && !s->local)
-        status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
-    if (!status && !s->local)
-        status = psbench_cpu_pin(cpu, err);
-    if (!status && !s->local && !s->server_pid)
-        s->server_pid = psbench_handshake_find_pid(s);
+    if (!status && s->connect)
+        return psbench_connect_run(s, err);
     for (uint32_t i = 0; i < n && !status; i++) {
         psbench_cases_choose(&cases[i], s);
         status = run_case(s, &core, err);
@@ -237,12 +257,12 @@ static int run(struct psbench_settings *s, enum settings_action action)
 {
     struct psbench_case *cases = memory_alloc(PSBENCH_CASES_MAX * sizeof *cases);
     struct err err = { 0 };
-    uint32_t n;
+    uint32_t n = 0;
     int status = find_servers(s, action, &err), code = status ? 1 : 2;
 
     if (!status)
         status = check(s, &err);
-    if (!status)
+    if (!status && !s->connect)
         status = psbench_cases_list(s, cases, &n, &err);
     if (!status && action == SETTINGS_RUN) {
         code = 1;
@@ -254,7 +274,7 @@ static int run(struct psbench_settings *s, enum settings_action action)
     return status ? code : 0;
 }
 
-/* "local" and the loads, as far as they are there: *ret_first is where the flags begin. */
+/* "connect", or "local" and the loads, as far as they are there: *ret_first is where the flags begin. */
 static const char *take_words(int argc, char **argv, struct psbench_settings *s, int *ret_first)
 {
     int at = 1;
@@ -263,8 +283,9 @@ static const char *take_words(int argc, char **argv, struct psbench_settings *s,
         s->local = true;
         at++;
     }
-    *ret_first = at;
-    if (argc <= at || argv[at][0] == '-')
+    s->connect = argc > at && strcmp(argv[at], "connect") == 0;
+    *ret_first = at + s->connect;
+    if (s->connect || argc <= at || argv[at][0] == '-')
         return "";
     *ret_first = at + 1;
     return argv[at];
@@ -279,8 +300,8 @@ int main(int argc, char **argv)
     const char *loads = take_words(argc, argv, settings, &first);
     int status = settings_load(&table, argc, argv, first, settings, &action, &err);
 
-    if (!status && action != SETTINGS_HELP && action != SETTINGS_VERSION &&
-        (action != SETTINGS_PRINT_CONFIG || loads[0]))
+    if (!status && !settings->connect && action != SETTINGS_HELP &&
+        action != SETTINGS_VERSION && (action != SETTINGS_PRINT_CONFIG || loads[0]))
         status = psbench_cases_loads(loads, settings, &err);
     if (status) {
         fprintf(stderr, "psbench: %s\n", err.text);

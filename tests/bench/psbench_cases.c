@@ -24,7 +24,7 @@ static int refuse_loads(const char *text, struct err *err)
     return err_set(
         err, PS_ESETTING,
         "what to do? %s%.60s%sexpected pull, push, mix or grow, or some of them with "
-        "commas; see psbench --help",
+        "commas, or connect; see psbench --help",
         text[0] ? "found \"" : "", text, text[0] ? "\", " : "");
 }
 

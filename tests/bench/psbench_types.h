@@ -19,7 +19,8 @@ enum psbench_load { PSBENCH_PULL, PSBENCH_PUSH, PSBENCH_MIX, PSBENCH_GROW, PSBEN
 enum psbench_kind { PSBENCH_IS_PULL, PSBENCH_IS_PUSH, PSBENCH_KIND_END };
 
 struct psbench_settings {
-    bool local; /* psbench local: no server, shards in this process */
+    bool local;   /* psbench local: no server, shards in this process */
+    bool connect; /* psbench connect: connections that do nothing */
     enum psbench_load loads[PSBENCH_LOAD_END];
     uint32_t n_loads;
     struct setting_list keys, codecs;
@@ -29,7 +30,7 @@ struct psbench_settings {
     struct tls_context *tls; /* owned, of these files; NULL: plain */
     char server_cpu[SETTINGS_TEXT_MAX], client_cpu[SETTINGS_TEXT_MAX];
     char threads[SETTINGS_TEXT_MAX];
-    uint32_t dim, depth_wanted, connections, server_pid, rounds;
+    uint32_t dim, depth_wanted, connections, reconnects, server_pid, rounds;
     uint64_t rows, seed, timeout_ms;
     float zipf; /* 0: uniform */
     float pull_share, seconds, warmup_seconds, rate;

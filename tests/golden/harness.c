@@ -55,6 +55,8 @@ void harness_open(struct harness *h, const char *const *flags, uint32_t n_numeri
     config.dim = settings_dim(&h->s);
     config.wide = settings_has_wide(&h->s);
     config.self_interaction = h->s.self_interaction;
+    config.n_cross = h->s.cross_layers;
+    config.cross_rank = h->s.cross_rank;
     must(settings_widths("bottom", h->s.bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                          &config.n_bottom, &err),
          &err, "bottom");

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Golden numbers of the models beside DLRM: `python3 tests/golden/models.py OUT` writes OUT/model_KIND_OPTIMIZER/*.npy and manifest.txt.
+"""Golden numbers of the models beside DLRM: `python3 tests/golden/models.py OUT` writes OUT/model_CASE_OPTIMIZER/*.npy and manifest.txt.
 
 Debian's python3-torch (1.13) and NumPy, one thread. The models are written here from their papers, with torch's own layers, autograd and
 optimizers. The archive is made of them:
@@ -23,7 +23,9 @@ ROWS = [5, 40, 200]
 TOP = [16, 8]
 MARGIN = 1e-5
 LR = {"sgd": 0.1, "adagrad": 0.01}
-KINDS = ["lr", "fm", "wide_deep", "deepfm"]
+# A case: --model, layers of a cross network, and their rank; 0: full.
+CASES = {"lr": ("lr", 0, 0), "fm": ("fm", 0, 0), "wide_deep": ("wide_deep", 0, 0), "deepfm": ("deepfm", 0, 0), "dcnv2": ("dcnv2", 2, 0),
+         "dcnv2_low_rank": ("dcnv2", 3, 4)}
 
 
 def draw_batches(rng):
@@ -39,20 +41,30 @@ def draw_batches(rng):
 class Model(torch.nn.Module):
     """z = what the kind adds up. Weights are (out, in), as torch has them."""
 
-    def __init__(self, kind, rng):
+    def __init__(self, case, rng):
         super().__init__()
+        kind, self.n_cross, self.rank = CASES[case]
         self.kind, self.margin = kind, math.inf
         width = 1 if kind == "lr" else DIM
         self.emb = torch.nn.ParameterList([self.draw(rng, n, width, scale=0.5) for n in ROWS])
-        if kind != "lr":
+        if kind not in ["lr", "dcnv2"]:
             self.wide = torch.nn.ParameterList([self.draw(rng, n, 1, scale=0.3) for n in ROWS])
-        self.lin_0_W, self.lin_0_b = self.draw(rng, 1, NUMERIC, scale=0.5), self.draw(rng, 1, scale=0.5)
-        if kind in ["wide_deep", "deepfm"]:
+        if kind != "dcnv2":
+            self.lin_0_W, self.lin_0_b = self.draw(rng, 1, NUMERIC, scale=0.5), self.draw(rng, 1, scale=0.5)
+        self.add_cross(rng, len(ROWS) * DIM + NUMERIC)
+        if kind in ["wide_deep", "deepfm", "dcnv2"]:
             self.add_top(rng, len(ROWS) * DIM + NUMERIC)
 
     @staticmethod
     def draw(rng, *shape, scale):
         return torch.nn.Parameter(torch.tensor(rng.normal(scale=scale, size=shape).astype(np.float32)))
+
+    def add_cross(self, rng, width):
+        for i in range(self.n_cross):
+            if self.rank:
+                setattr(self, f"cross_{i}_V", self.draw(rng, self.rank, width, scale=math.sqrt(1 / width)))
+            setattr(self, f"cross_{i}_W", self.draw(rng, width, self.rank or width, scale=math.sqrt(1 / (self.rank or width))))
+            setattr(self, f"cross_{i}_b", self.draw(rng, width, scale=0.3))
 
     def add_top(self, rng, width):
         for i, out in enumerate(TOP + [1]):
@@ -77,8 +89,18 @@ class Model(torch.nn.Module):
                 x = torch.relu(x)
         return x[:, 0]
 
+    def cross(self, x0):
+        """Wang et al. 2021, equations 1 and 2."""
+        x = x0
+        for i in range(self.n_cross):
+            narrow = torch.nn.functional.linear(x, getattr(self, f"cross_{i}_V")) if self.rank else x
+            x = x0 * torch.nn.functional.linear(narrow, getattr(self, f"cross_{i}_W"), getattr(self, f"cross_{i}_b")) + x
+        return x
+
     def forward(self, x, bags):
         vectors = self.sums(self.emb, bags)
+        if self.kind == "dcnv2":
+            return self.mlp(self.cross(torch.cat(vectors + [x], 1)))
         if self.kind == "lr":
             return self.first_order(x, vectors)
         z = self.first_order(x, self.sums(self.wide, bags))
@@ -92,10 +114,10 @@ class Model(torch.nn.Module):
         return torch.nn.functional.linear(x, self.lin_0_W, self.lin_0_b)[:, 0] + sum(w[:, 0] for w in weights)
 
 
-def train(kind, optimizer, seed, dtype=torch.float32, moved=None):
+def train(case, optimizer, seed, dtype=torch.float32, moved=None):
     """What the case expects, by name; the inputs beside it; the smallest pre-activation."""
     rng = np.random.default_rng(seed)
-    batches, model = draw_batches(rng), Model(kind, rng)
+    batches, model = draw_batches(rng), Model(case, rng)
     start = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
     if moved is not None:
         with torch.no_grad():
@@ -156,17 +178,17 @@ def tolerance(a, others):
     return round_up(max(6 * worst, 5e-7 * float(np.max(np.abs(a))), 1e-12))
 
 
-def write(folder, kind, optimizer):
+def write(folder, name, optimizer):
     for seed in range(1, 1000):
-        want, start, batches, margin = train(kind, optimizer, seed)
+        want, start, batches, margin = train(name, optimizer, seed)
         if margin > MARGIN:
             break
     moved = np.random.default_rng(1)
-    others = [train(kind, optimizer, seed, torch.float64)[0]] + [train(kind, optimizer, seed, moved=moved)[0] for _ in range(6)]
-    case = Case(folder, f"model_{kind}_{optimizer}")
-    for name, value in (("batch", BATCH), ("dense", NUMERIC), ("dim", 1 if kind == "lr" else DIM), ("steps", N_STEPS), ("seed", seed),
+    others = [train(name, optimizer, seed, torch.float64)[0]] + [train(name, optimizer, seed, moved=moved)[0] for _ in range(6)]
+    case = Case(folder, f"model_{name}_{optimizer}")
+    for key, value in (("batch", BATCH), ("dense", NUMERIC), ("dim", 1 if name == "lr" else DIM), ("steps", N_STEPS), ("seed", seed),
                         ("optimizer", optimizer), ("lr", LR[optimizer])):
-        case.param(name, value)
+        case.param(key, value)
     case.put("X", np.stack([x for x, _, _ in batches]), "input")
     case.put("y", np.stack([y for _, y, _ in batches]), "input")
     # Bag (table, sample) of a step: from its offset to the next one's, the last to the segment's end.
@@ -175,12 +197,12 @@ def write(folder, kind, optimizer):
     case.put("indices", np.concatenate([np.concatenate(s) for s in segments]), "input")
     offsets = [np.cumsum([0] + [len(b) for b in s[:-1]]) for s in segments]
     case.put("offsets", np.stack(offsets).reshape(N_STEPS, len(ROWS), BATCH), "input")
-    for name, a in start.items():
-        case.put(name, a, "input")
-    for name, a in want.items():
-        case.put(name, a, "expect", tolerance(a, [o[name] for o in others]), 1e-5)
+    for array, a in start.items():
+        case.put(array, a, "input")
+    for array, a in want.items():
+        case.put(array, a, "expect", tolerance(a, [o[array] for o in others]), 1e-5)
     case.close()
-    print(f"{kind} {optimizer}: seed {seed}, pre-activations from {margin:.1e}")
+    print(f"{name} {optimizer}: seed {seed}, pre-activations from {margin:.1e}")
 
 
 def main():
@@ -188,9 +210,9 @@ def main():
     args.add_argument("out", help="a folder that is not there yet")
     out = args.parse_args().out
     torch.set_num_threads(1)
-    for kind in KINDS:
+    for name in CASES:
         for optimizer in LR:
-            write(out, kind, optimizer)
+            write(out, name, optimizer)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,8 @@ static void check_parameters(struct harness *h, const char *name)
 }
 
 /* more: flags of this kind of model, NULL-terminated. */
-static void run(const char *kind, const char *optimizer, const char *const *more)
+static void run(const char *kind, const char *case_name, const char *optimizer,
+                const char *const *more)
 {
     const char *flags[24] = { "--model", kind, "--optimizer", optimizer, "--batch", "24" };
     char name[64], lr[32];
@@ -132,7 +133,7 @@ static void run(const char *kind, const char *optimizer, const char *const *more
     struct harness h;
     uint32_t n = 6;
 
-    snprintf(name, sizeof name, "model_%s_%s", kind, optimizer);
+    snprintf(name, sizeof name, "model_%s_%s", case_name, optimizer);
     snprintf(lr, sizeof lr, "%g", npy_param(name, "lr"));
     flags[n++] = "--job", flags[n++] = name;
     flags[n++] = "--lr", flags[n++] = lr;
@@ -157,28 +158,33 @@ static void run(const char *kind, const char *optimizer, const char *const *more
 }
 
 static const char *const shallow[] = { NULL }, *const embeds[] = { "--dim", "8", NULL },
-                         *const deep[] = { "--dim", "8", "--top", "16,8", NULL };
+                         *const deep[] = { "--dim", "8", "--top", "16,8", NULL },
+                         *const low_rank[] = {
+                             "--dim",        "8", "--top", "16,8", "--cross-layers", "3",
+                             "--cross-rank", "4", NULL
+                         };
 
-#define GOLDEN(kind, more)           \
-    static void kind(void **state)   \
-    {                                \
-        (void)state;                 \
-        run(#kind, "sgd", more);     \
-        run(#kind, "adagrad", more); \
+/* kind: of the case that has this name */
+#define GOLDEN(name, kind, more)            \
+    static void name(void **state)          \
+    {                                       \
+        (void)state;                        \
+        run(#kind, #name, "sgd", more);     \
+        run(#kind, #name, "adagrad", more); \
     }
 
-GOLDEN(lr, shallow)
-GOLDEN(fm, embeds)
-GOLDEN(wide_deep, deep)
-GOLDEN(deepfm, deep)
+GOLDEN(lr, lr, shallow)
+GOLDEN(fm, fm, embeds)
+GOLDEN(wide_deep, wide_deep, deep)
+GOLDEN(deepfm, deepfm, deep)
+GOLDEN(dcnv2, dcnv2, deep)
+GOLDEN(dcnv2_low_rank, dcnv2, low_rank)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lr),
-        cmocka_unit_test(fm),
-        cmocka_unit_test(wide_deep),
-        cmocka_unit_test(deepfm),
+        cmocka_unit_test(lr),     cmocka_unit_test(fm),    cmocka_unit_test(wide_deep),
+        cmocka_unit_test(deepfm), cmocka_unit_test(dcnv2), cmocka_unit_test(dcnv2_low_rank),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

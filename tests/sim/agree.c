@@ -18,6 +18,20 @@ static void raise_to(uint64_t *at, uint64_t incarnation)
         *at = incarnation;
 }
 
+static void bar(struct record_rank *r, const struct worker *worker)
+{
+    if (worker->barred <= r->barred)
+        return;
+    r->barred = worker->barred;
+    r->before = worker->incarnation;
+}
+
+/* Nothing more of it is taken. */
+static bool refuses(const struct record_rank *r, uint64_t incarnation)
+{
+    return r->refused >= incarnation || (r->barred >= incarnation && r->before < incarnation);
+}
+
 void agree_suspected(struct world *w, uint32_t shard)
 {
     struct shard_record *rec = w->records[shard];
@@ -31,7 +45,7 @@ void agree_suspected(struct world *w, uint32_t shard)
         if (worker && worker->is_suspected && !suspicion_is_private(worker))
             raise_to(&rec->ranks[rank].refused, worker->incarnation);
         if (worker && worker->is_barred)
-            raise_to(&rec->ranks[rank].refused, worker->barred);
+            bar(&rec->ranks[rank], worker);
     }
 }
 
@@ -40,6 +54,7 @@ void agree_started(struct world *w, uint32_t shard)
     for (uint32_t rank = 0; rank < PLAN_N_WORKERS_MAX; rank++) {
         struct record_rank *r = &w->records[shard]->ranks[rank];
 
+        raise_to(&r->refused, r->barred);
         r->refused_before = r->refused;
         r->suspected_us = 0;
     }
@@ -69,7 +84,7 @@ static void check_death(const struct world *w, uint32_t shard, const struct fact
     if (dies_with_run(w->records[shard]))
         return;
     for (uint32_t i = 0; i < w->plan.n_shards; i++)
-        if (i != shard && w->records[i]->ranks[fact->rank].refused < fact->incarnation)
+        if (i != shard && !refuses(&w->records[i]->ranks[fact->rank], fact->incarnation))
             world_fail(w,
                        "shard %u: rank %u, incarnation %llu, is dead, and shard %u would take "
                        "what comes of it",
@@ -175,7 +190,7 @@ void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact)
     } else if (fact->type == SHARD_EVENT_JOIN && fact->incarnation) {
         raise_to(&r->refused, fact->incarnation - 1); /* those before it */
     } else if (fact->type == SHARD_EVENT_PUSH) {
-        if (r->refused >= fact->incarnation && r->refused_before < fact->incarnation)
+        if (refuses(r, fact->incarnation) && r->refused_before < fact->incarnation)
             world_fail(w,
                        "shard %u takes a push of rank %u, incarnation %llu, which it refuses",
                        shard, fact->rank, (unsigned long long)fact->incarnation);

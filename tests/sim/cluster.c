@@ -288,6 +288,7 @@ static void on_start(void *owner, uint64_t number, void *data)
     n->is_due = false;
     if (n->process || n->is_held)
         return;
+    n->gives_up = false;
     snprintf(name, sizeof name, "node %u%s", n->index, n->member ? "'" : "");
     n->n_faults = n->disk.n_faults;
     n->n_lives++;
@@ -312,7 +313,7 @@ void node_start(struct node *n)
 /* What came back becomes what is known; what did not has never happened. */
 void cluster_accept(struct world *w, struct process *p, const struct cluster_recovered *r)
 {
-    const struct node *n = node_of_process(p);
+    struct node *n = node_of_process(p);
     struct shard_record *rec = &w->members[n->member][r->shard];
     const struct check_place at = check_place_of(w, rec);
     const uint64_t last = r->last;
@@ -324,6 +325,7 @@ void cluster_accept(struct world *w, struct process *p, const struct cluster_rec
     world_trace(w, "shard %u%s: is back with %llu of %llu records", r->shard,
                 n->member ? "'" : "", (unsigned long long)last,
                 (unsigned long long)rec->history.n);
+    n->gives_up = n->gives_up || (n->other && last < rec->history.n);
     rec->history.n = last;
     rec->lost = 0;
     rec->safe = rec->safe < last ? rec->safe : last;
@@ -445,7 +447,8 @@ static bool is_whole(const struct node *n, uint32_t i)
 void node_check_crash(struct node *n, bool loses_power)
 {
     loses_power = loses_power || n->disk.is_gated;
-    for (uint32_t i = 0; n->is_open && i < n_shards(n); i++) {
+    /* Until its start has archived a newer checkpoint, records that it gives up may come back: once more in vain. */
+    for (uint32_t i = 0; n->is_open && !n->gives_up && i < n_shards(n); i++) {
         const struct check_place at = place(n, i);
 
         if (n->other && !is_whole(n, i))

@@ -270,7 +270,8 @@ void coord_compact(void)
     arm(0);
 }
 
-bool coord_says_in_sync(uint32_t group, const char *primary)
+/* The claim of this group, if it names that primary; else NULL. */
+static const struct coord_item *claim_of(uint32_t group, const char *primary)
 {
     char key[32], name[80];
     const struct coord_item *item;
@@ -278,5 +279,17 @@ bool coord_says_in_sync(uint32_t group, const char *primary)
     snprintf(key, sizeof key, "groups/%u", group);
     snprintf(name, sizeof name, "\"primary\":\"%s\"", primary);
     item = coord_mem_find(service.m, key);
-    return item && strstr(item->value, "\"in_sync\":\"yes\"") && strstr(item->value, name);
+    return item && strstr(item->value, name) ? item : NULL;
+}
+
+bool coord_names(uint32_t group, const char *primary)
+{
+    return claim_of(group, primary);
+}
+
+bool coord_says_in_sync(uint32_t group, const char *primary)
+{
+    const struct coord_item *item = claim_of(group, primary);
+
+    return item && strstr(item->value, "\"in_sync\":\"yes\"");
 }

@@ -25,6 +25,9 @@ void coord_hold(const struct process *p, uint64_t for_us);
 /* Watches read all keys anew. */
 void coord_compact(void);
 
+/* Does the claim of this group name the psd at `primary`? */
+bool coord_names(uint32_t group, const char *primary);
+
 /* Does the claim of this group say that the standby of the psd at `primary` is in sync? */
 bool coord_says_in_sync(uint32_t group, const char *primary);
 

@@ -23,6 +23,7 @@ struct node {
     bool says_in_sync;      /* ... as its TERMS surely says */
     uint64_t term, served;  /* the newest in its TERMS; the last one that it served in */
     bool said_in_sync;      /* ... or a claim, when the process began */
+    bool was_named;         /* the claim named it as the primary then */
     struct disk disk;
     struct process *process; /* NULL: it is down */
     uint64_t n_lives, n_recovered;
@@ -32,6 +33,7 @@ struct node {
     bool is_stopping;  /* it got SIGTERM */
     bool is_held;      /* it does not start again by itself */
     bool is_open;      /* all shards have a log */
+    bool gives_up;     /* a standby that starts with fewer records than its files still have */
     uint64_t n_saves, n_done;
     uint64_t n_done_before; /* it got SIGTERM */
     struct node_save

@@ -32,6 +32,7 @@
 #include "server/replication/terms.h"
 #include "server/requests/reply_queue.h"
 #include "server/shard_thread.h"
+#include "server/standby.h"
 #include "server/wal/wal_writer.h"
 #include "tests/sim/agree.h"
 #include "tests/sim/check.h"
@@ -730,6 +731,16 @@ void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n)
 {
     pair_serves(node_of_process(process_current()));
     REAL(shard_threads_serve)(shards, n);
+}
+
+/* Its start is over: no later one finds what it has given up. */
+void REAL(standby_rebuilt)(struct standby *s, const struct start_result *result);
+void WRAP(standby_rebuilt)(struct standby *s, const struct start_result *result);
+void WRAP(standby_rebuilt)(struct standby *s, const struct start_result *result)
+{
+    if (!result->err.status)
+        node_of_process(process_current())->gives_up = false;
+    REAL(standby_rebuilt)(s, result);
 }
 
 static void note_sync(const struct sync *s)

@@ -36,6 +36,8 @@ struct shard_life {
 struct record_rank {
     uint64_t refused;        /* up to it: by this process or one before */
     uint64_t refused_before; /* ... when this process began */
+    uint64_t barred,
+        before; /* its join is refused, before it has come; the one that was here then goes on */
     uint64_t suspected,
         suspected_us; /* since then, as it could have been told to all; 0: it is not */
 };

@@ -426,6 +426,44 @@ static void pair_sum_backward(struct compute *c, const struct pair_sum *p, const
         of_pointer(dt));
 }
 
+/* Out of three. */
+static struct cross_shape to_cross(const uint64_t *a)
+{
+    return (struct cross_shape){ (uint32_t)a[0], (uint32_t)a[1], (uint32_t)a[2] };
+}
+
+#define CROSS(s) (s)->n, (s)->width, (s)->ld
+
+static void run_cross_forward(const struct far_run *r, const uint64_t *a)
+{
+    const struct cross_shape s = to_cross(a);
+
+    r->cpu->cross_forward(r->c, &s, at(r, a[3]), at(r, a[4]), at(r, a[5]), at(r, a[6]));
+}
+
+static void cross_forward(struct compute *c, const struct cross_shape *s, const float *x0,
+                          const float *u, const float *x, float *y)
+{
+    ADD(c, run_cross_forward, CROSS(s), of_pointer(x0), of_pointer(u), of_pointer(x),
+        of_pointer(y));
+}
+
+static void run_cross_backward(const struct far_run *r, const uint64_t *a)
+{
+    const struct cross_shape s = to_cross(a);
+
+    r->cpu->cross_backward(r->c, &s, at(r, a[3]), at(r, a[4]), at(r, a[5]), at(r, a[6]),
+                           at(r, a[7]), at(r, a[8]));
+}
+
+static void cross_backward(struct compute *c, const struct cross_shape *s, const float *x0,
+                           const float *u, const float *dy, const float *more, float *du,
+                           float *dx0)
+{
+    ADD(c, run_cross_backward, CROSS(s), of_pointer(x0), of_pointer(u), of_pointer(dy),
+        of_pointer(more), of_pointer(du), of_pointer(dx0));
+}
+
 static void run_prob(const struct far_run *r, const uint64_t *a)
 {
     r->cpu->prob(r->c, (uint32_t)a[0], at(r, a[1]), at(r, a[2]));
@@ -522,6 +560,8 @@ void far_ops_table(struct device_ops *ops)
     ops->interact_backward = interact_backward;
     ops->pair_sum_forward = pair_sum_forward;
     ops->pair_sum_backward = pair_sum_backward;
+    ops->cross_forward = cross_forward;
+    ops->cross_backward = cross_backward;
     ops->prob = prob;
     ops->loss = loss;
     ops->add_rows = add_rows;

@@ -1,5 +1,7 @@
 """Real processes: `start_psd` starts a daemon on free ports and holds it, at the end, to a clean exit."""
 
+import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -137,3 +139,32 @@ def eventually(condition, within_s=120):
     while not condition():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def worker_alone(psd, job, table, dim):
+    """The only worker of its job, and the number of its table."""
+    with psd.connect() as client:
+        number = client.table(name=table, dim=dim).number(3)
+        assert client.join(job=job).status == 0
+        yield client, number
+
+
+@contextlib.contextmanager
+def meanwhile(act):
+    """Calls act(0), act(1), ... on a thread of its own while the block runs."""
+    end = threading.Event()
+
+    def run():
+        for i in itertools.count():
+            if end.is_set():
+                return
+            act(i)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()

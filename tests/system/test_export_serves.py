@@ -194,9 +194,20 @@ def other(arrays, job, net, layers, x, vectors):
     if net["kind"] in ("fm", "deepfm"):
         z = z + sum((vectors[i] * vectors[j]).sum(1) for i in range(len(vectors)) for j in range(i))
     r = np.concatenate([*vectors, x], 1)
+    if net["kind"] == "dcnv2":
+        r = cross(arrays, job, layers("cross"), r)
     for spec in layers("top"):
         r = layer(arrays, job, spec, r)
     return z + r[:, 0] if layers("top") else z
+
+
+def cross(arrays, job, specs, x0):
+    x = x0
+    for spec in specs:
+        get = lambda name: arrays[f"{job}/{spec['name']}.{name}"].astype(float)
+        narrow = x @ get("V").reshape(spec["rank"], spec["in"]).T if spec["rank"] else x
+        x = x0 * (narrow @ get("W").reshape(spec["out"], -1).T + get("b")) + x
+    return x
 
 
 def dlrm(arrays, job, net, layers, x, vectors):
@@ -247,6 +258,8 @@ CRITEO = ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1,
     ("safetensors", ("--model", "fm")),
     ("npy", ("--model", "wide_deep", "--batch-norm")),
     ("npy", ("--model", "deepfm")),
+    ("npy", ("--model", "dcnv2")),
+    ("safetensors", ("--model", "dcnv2", "--cross-layers", "3", "--cross-rank", "7", "--wide")),
 ])
 def test_a_synthetic_log(tmp_path, form, flags):
     for seed in (1, 2):  # of the other log, many tokens have no row

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import wire
-from conftest import BIN
+from conftest import BIN, meanwhile, worker_alone
 from training import free_ports, synth, wait_for
 from wire import floats
 
@@ -101,19 +101,9 @@ def small_disk(tmp_path):
 
 def test_a_disk_that_is_full(start_psd, small_disk):
     psd = start_psd("--shards", "1", "--data-dir", str(small_disk / "data"), "--durability", "fsync", "--lease", "300s")
-    end = threading.Event()
-    with psd.connect() as client:
-        table = client.table(name="ads/emb", dim=4).number(3)
-        assert client.join(job="ads").status == 0
-
-        def push():
-            clock = 0
-            while not end.is_set():
-                client.push([1, 2, 3], floats(1, 2, 3, 4) * 3, table=table, seq=clock + 1, clock=clock)
-                clock += 1
-
-        pusher = threading.Thread(target=push)
-        pusher.start()
+    with worker_alone(psd, "ads", "ads/emb", 4) as (client, table):
+        def push(clock):
+            client.push([1, 2, 3], floats(1, 2, 3, 4) * 3, table=table, seq=clock + 1, clock=clock)
 
         def fill():
             with open(small_disk / "filler", "wb", buffering=0) as filler:
@@ -123,19 +113,18 @@ def test_a_disk_that_is_full(start_psd, small_disk):
                 except OSError:
                     pass
 
-        try:
-            found_in_time(Doctor(psd.port), fill, lambda: (small_disk / "filler").unlink(), "problem: ", "No space left on device")
-            wait_for("a node that is well again", lambda: not Doctor(psd.port).says("No space left on device"))
-        finally:
-            (small_disk / "filler").unlink(missing_ok=True)
-            end.set()
-            pusher.join()
+        with meanwhile(push):
+            try:
+                found_in_time(Doctor(psd.port), fill, lambda: (small_disk / "filler").unlink(), "problem: ", "No space left on device")
+                wait_for("a node that is well again", lambda: not Doctor(psd.port).says("No space left on device"))
+            finally:
+                (small_disk / "filler").unlink(missing_ok=True)
 
 
 def test_one_hot_shard(start_psd):
     """Which table makes it hot is said, too."""
     psd = start_psd("--shards", "2", "--lease", "300s")
-    hot, end = threading.Event(), threading.Event()
+    hot = threading.Event()
     with psd.connect() as client:
         tables = [client.table(name=f"ads/{name}", dim=4).number(3) for name in ("ids", "words")]
         assert client.join(job="ads").status == 0
@@ -143,19 +132,12 @@ def test_one_hot_shard(start_psd):
         for seq, table in enumerate(tables):
             assert client.push(keys, floats(1, 2, 3, 4) * 500, table=table, seq=seq + 1, clock=seq).status == 0
 
-        def pull():
-            while not end.is_set():
-                hot.wait(0.1)
-                if hot.is_set():
-                    assert client.pull(keys, table=tables[1]).status == 0
+        def pull(_):
+            if hot.wait(0.1):
+                assert client.pull(keys, table=tables[1]).status == 0
 
-        puller = threading.Thread(target=pull)
-        puller.start()
-        try:
+        with meanwhile(pull):
             found_in_time(Doctor(psd.port), hot.set, hot.clear, "warning: ", "shard 0 is hot: ", "table ads/words is 100 % of it")
-        finally:
-            end.set()
-            puller.join()
 
 
 ISSUER = """

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import pathlib
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -460,3 +461,19 @@ def test_pages_open_to_other_machines_want_a_token(start_psd):
     ask = urllib.request.Request(url + "/stats", headers={"Authorization": "Bearer open sesame"})
     assert urllib.request.urlopen(ask, timeout=60).status == 200
     assert urllib.request.urlopen(url + "/healthz", timeout=60).status == 200
+
+
+def test_pages_that_a_reload_closes_are_closed(start_psd, tmp_path):
+    token, config = tmp_path / "token", tmp_path / "psd.conf"
+    token.write_text("open sesame\n")
+    token.chmod(0o600)
+    config.write_text("insecure = yes\n")
+    psd = start_psd("--shards", "1", "--http", "0.0.0.0:0", "--config", str(config))
+    url = "http://127.0.0.1:" + psd.http.rpartition(":")[2] + "/stats"
+    assert urllib.request.urlopen(url, timeout=60).status == 200
+    config.write_text(f"token-file = {token}\n")
+    psd.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "in force now: token-file, insecure" in psd.log())
+    with pytest.raises(urllib.error.HTTPError) as failed:
+        urllib.request.urlopen(url, timeout=60)
+    assert failed.value.code == 401

@@ -3,7 +3,8 @@ import pytest
 from test_serve import PATIENT, predicted, serve  # noqa: F401  (a fixture)
 from training import finish, psds, psworker, result, synth, train  # noqa: F401
 
-MODELS = {"lr": (), "fm": ("--dim", 8), "wide_deep": ("--dim", 8, "--top", "16"), "deepfm": ("--dim", 8, "--top", "16")}
+MODELS = {"lr": (), "fm": ("--dim", 8), "wide_deep": ("--dim", 8, "--top", "16"), "deepfm": ("--dim", 8, "--top", "16"),
+          "dcnv2": ("--dim", 4, "--top", "16", "--cross-layers", 1, "--cross-rank", 8)}
 JOB = ("--format", "criteo", "--batch", 64)
 
 
@@ -50,7 +51,8 @@ def test_scores_over_http_are_those_of_predict(serve, log, tmp_path, model):
     (("--model", "fm", "--top", "8"), "--top: --model fm has no top MLP"), (("--model", "fm", "--dropout", 0.1), "--dropout: --model fm has no hidden layers"),
     (("--model", "deepfm", "--bottom", "8"), "--bottom: --model deepfm has no bottom MLP"),
     (("--model", "wide_deep", "--interaction", "concat"), "--interaction: --model wide_deep has no interaction to choose"),
-    (("--model", "ffm"), "--model"),
+    (("--cross-rank", 4), "--cross-rank: --model dlrm has no cross network"),
+    (("--model", "dcnv2", "--cross-layers", 9), "--cross-layers"), (("--model", "ffm"), "--model"),
 ])
 def test_what_a_model_does_not_have_is_refused(tmp_path, flags, said):
     assert said in finish(psworker("train", "--format", "criteo", "--data", tmp_path, "--local", *flags), status=2)[1]

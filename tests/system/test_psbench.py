@@ -171,6 +171,34 @@ def test_limits_are_those_of_one_shard(start_psd):
     assert got.stderr == "psbench: limits: are those of one core, but the server has 2 shards\n"
 
 
+@pytest.mark.parametrize("tls", [False, True])
+def test_connections_alone_are_counted(start_psd, measure, tmp_path, tls):
+    flags = []
+    if tls:
+        assert subprocess.run([str(BIN / "psctl"), "cert", str(tmp_path / "tls")], capture_output=True, timeout=60).returncode == 0
+        node, worker = ([f"--tls-ca={tmp_path}/tls/ca.pem", f"--tls-cert={tmp_path}/tls/{role}.pem",
+                         f"--tls-key={tmp_path}/tls/{role}.key"] for role in ["node", "worker"])
+        flags = worker
+    psd = start_psd("--shards", "2", *(["--tls", "on", *node] if tls else []), data=False)
+    (line,) = measure("connect", *at(psd), "--reconnects", "50", "--connections", "7", *flags)
+    assert line["load"] == "connect" and line["tls"] is tls and line["shards"] == 2
+    assert line["reconnects"] == 50 and line["connections"] == 7
+    assert line["connections_per_s"] == pytest.approx(50 / line["seconds"], rel=0.1)
+    assert 0 < line["p50_us"] <= line["p99_us"] <= line["max_us"]
+    assert line["server_cpu_ms_per_connection"] > 0 and line["client_cpu_ms_per_connection"] > 0
+    (line,) = measure("connect", *at(psd), "--reconnects", "3", "--reader", *flags)  # fewer than at a time
+    assert line["reconnects"] == 3
+
+
+def test_a_connection_that_is_refused_ends_the_count(start_psd, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("open sesame\n")
+    token.chmod(0o600)
+    psd = start_psd("--shards", "1", "--token-file", str(token), data=False)
+    got = psbench("connect", *at(psd), "--token", "wrong")
+    assert got.returncode == 1 and "token: a wrong one" in got.stderr and got.stderr.count("\n") == 1
+
+
 def test_shards_run_without_a_server(measure):
     (line,) = measure("local", "mix", *SMALL, "--threads", "1,2", "--rounds", "2", "--storage", "bf16")
     assert set(line) == EVERYWHERE | {"threads"} and line["local"] and line["storage"] == "bf16"
@@ -192,6 +220,9 @@ def test_shards_run_without_a_server(measure):
     (["pull", "--limits", "--rate", "5"], "limits: are those of a closed loop"),
     (["local", "grow"], "local: found grow"),
     (["local", "pull", "--spin"], "spin: is for answers of a server"),
+    (["connect", "--reconnects", "0"], "reconnects"),
+    (["connect", "--rate", "5"], "limits and rate: are those of requests"),
+    (["connect", "pull"], "pull"),
     (["pull", "--rats", "5"], "rats"),
     (["pull", "--token", "x" * 128, "--check"], "token: found 128 characters, expected at most 127"),
     (["pull", "--token", "a", "--token-file", "b"], "token and token-file: both are given, expected one of them"),

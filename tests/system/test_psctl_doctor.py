@@ -6,12 +6,11 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
 import wire
-from conftest import BIN, eventually
+from conftest import BIN, eventually, meanwhile, worker_alone
 from training import free_ports
 from wire import floats
 
@@ -86,24 +85,15 @@ def test_a_worker_that_is_frozen_is_named_with_what_is_known_of_it(start_psd):
 
 def test_a_hot_shard_is_named_with_its_table(start_psd):
     psd = start_psd("--shards", "2", "--lease", "300s")
-    end = threading.Event()
-    with psd.connect() as client:
-        table = client.table(name="criteo/emb", dim=4).number(3)
-        assert client.join(job="criteo").status == 0
+    with worker_alone(psd, "criteo", "criteo/emb", 4) as (client, table):
         keys = wire.keys_of(0, 2, 500)
         assert client.push(keys, floats(1, 2, 3, 4) * 500, table=table).status == 0
 
-        def pull():
-            while not end.is_set():
-                assert client.pull(keys, table=table).status == 0
+        def pull(_):
+            assert client.pull(keys, table=table).status == 0
 
-        puller = threading.Thread(target=pull)
-        puller.start()
-        try:
+        with meanwhile(pull):
             eventually(lambda: finds(psd, "warning: node 0: shard 0 is hot: ", "table criteo/emb is 100 % of it"), 60)
-        finally:
-            end.set()
-            puller.join()
 
 
 def test_a_disk_that_fills_is_found_before_it_is_full(start_psd, tmp_path):
@@ -115,7 +105,8 @@ def test_a_disk_that_fills_is_found_before_it_is_full(start_psd, tmp_path):
     try:
         with open(tmp_path / "filler", "wb") as filler:
             os.posix_fallocate(filler.fileno(), 0, free // 50)
-        eventually(lambda: finds(psd, "node 0: its disk is full in ", " at the rate of the last "), 90)
+        eventually(lambda: finds(psd, "node 0: its disk is full in ", " at the rate of the last ",
+                                 "it is not psd's files that grow"), 90)
     finally:
         (tmp_path / "filler").unlink()
 
@@ -135,25 +126,13 @@ def test_huge_pages_that_are_off_are_named(start_psd):
 
 def test_memory_that_is_full_is_named(start_psd):
     psd = start_psd("--shards", "1", "--memory-max", "1M", "--lease", "300s")
-    end = threading.Event()
-    with psd.connect() as client:
-        table = client.table(name="emb", dim=32).number(3)
-        assert client.join(job="criteo").status == 0
+    with worker_alone(psd, "criteo", "emb", 32) as (client, table):
+        def push(clock):
+            keys = range(1 + clock * 400, 401 + clock * 400)
+            client.push(keys, floats(*[1] * 32) * 400, table=table, seq=clock + 1, clock=clock)
 
-        def push():
-            clock = 0
-            while not end.is_set():
-                keys = range(1 + clock * 400, 401 + clock * 400)
-                client.push(keys, floats(*[1] * 32) * 400, table=table, seq=clock + 1, clock=clock)
-                clock += 1
-
-        pusher = threading.Thread(target=push)
-        pusher.start()
-        try:
+        with meanwhile(push):
             eventually(lambda: finds(psd, "node 0: its memory is full: "), 60)
-        finally:
-            end.set()
-            pusher.join()
 
 
 def test_a_node_that_keeps_nothing_says_so(start_psd):

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import wire
-from conftest import BIN
+from conftest import BIN, Daemon, eventually
 from training import free_ports
 
 DIM = 4
@@ -121,6 +121,42 @@ def test_nodes_that_do_not_see_each_other_are_refused_with_what_to_change(start_
                 client.table(name="t", dim=DIM, must_exist=True)
                 answer = client.pull([k for k in KEYS if wire.shard_of(k, 4) == 2 * i + shard])
                 assert {v for row in wire.rows(answer, DIM) for v in row} == {-4.0}
+
+
+def test_a_directory_in_which_psd_has_only_run_is_new_to_a_cluster_and_to_a_standby(start_psd, tmp_path):
+    """psd.service runs as soon as the package is there, before anybody says that it is one of several."""
+    for name in ("stopped", "killed", "followed"):
+        alone = start_psd("--shards", "3", "--data-dir", str(tmp_path / name))
+        alone.stop() if name == "stopped" else alone.kill()
+    ports = free_ports(3)
+
+    def start(i, name):
+        return start_psd("--cluster", ",".join(f"127.0.0.1:{port}" for port in ports[:2]), "--node", str(i), "--listen",
+                         f"127.0.0.1:{ports[i]}", "--shards", "2", "--data-dir", str(tmp_path / name))
+
+    nodes = [start(i, name) for i, name in enumerate(("stopped", "killed"))]
+    for node in nodes:
+        assert "holds no table and no record: taken as new" in node.log()
+    standby = Daemon(["--listen", f"127.0.0.1:{ports[2]}", "--http", "127.0.0.1:0", "--shards", "2", "--data-dir",
+                      str(tmp_path / "followed"), "--standby", f"127.0.0.1:{ports[0]}"], tmp_path, awaited=False)
+    try:
+        eventually(lambda: "is in sync with" in standby.log())
+    finally:
+        assert standby.stop() == 0, standby.log()
+    nodes[1].kill()  # and goes on in what it has begun
+    assert "taken as new" not in start(1, "killed").log()
+
+
+def test_a_directory_with_a_worker_in_it_is_not_new_to_a_cluster(start_psd, tmp_path):
+    alone = start_psd(*args_of(tmp_path, "--shards", "2"))
+    Job([lambda: alone.connect(0)], wire.BSP)
+    alone.kill()
+    cluster = "--cluster", ",".join(f"127.0.0.1:{port}" for port in free_ports(2)), "--node", "0", "--shards", "2"
+    for log in [None, *(tmp_path / "data").rglob("shard-000/*.psl")]:
+        if log:
+            log.unlink()  # the control file knows of its records
+        with pytest.raises(RuntimeError, match="data was written by node 0 of 1, this is node 0 of 2"):
+            start_psd(*cluster, "--data-dir", str(tmp_path / "data"))
 
 
 def test_a_clock_of_a_job_in_ssp_is_reported_as_inexact(start_psd, tmp_path):

@@ -13,9 +13,10 @@ from test_durability import DIM, alone, one_pusher, wait_acknowledged
 
 SLOW_DISK = BIN.parent / "tests/slow_disk.so"
 BYTES_PER_S = 20_000_000
-IS_SLOW = re.compile(r"write-ahead log's disk: job psbench, pushes to shard 0; the disk takes (\S+) MB/s, workers pushed (\S+) MB/s "
-                     r"before they had to wait; \d+ pushes wait now; since ")
-BEGAN = re.compile(r"warn .*shard 0: pushes wait for the write-ahead log's disk: it takes (\S+) MB/s, workers pushed (\S+) MB/s")
+IS_SLOW = re.compile(r"write-ahead log's disk: job psbench, pushes to shard 0; pushes waited for (\S+) s of the last \S+ s; "
+                     r"the disk takes (\S+) MB/s, (?:about|more than) (\S+) MB/s are needed; \d+ wait now; since ")
+BEGAN = re.compile(r"warn .*shard 0: pushes wait for the write-ahead log's disk: for (\S+) s of the last \S+ s; "
+                   r"the disk takes (\S+) MB/s, (?:about|more than) (\S+) MB/s are needed")
 ENDED = re.compile(r"info .*shard 0: pushes do not wait for the write-ahead log's disk any more; they did for (\S+) s")
 
 
@@ -63,6 +64,9 @@ def test_a_disk_that_is_the_bound_is_said_so_and_pushes_stay_exact(start_psd, sl
         assert load.returncode == 0
     m = metrics(psd)
     print(f"a disk of {BYTES_PER_S / 1e6} MB/s: why {slow.groups()}, log {began.groups()}")
+    for held, takes, needed in (slow.groups(), began.groups()):  # of a disk of 20 MB/s, and in its bytes
+        assert float(held) > 0 and 0 < float(takes) < 1.5 * BYTES_PER_S / 1e6
+        assert float(takes) <= float(needed)
     assert m['psd_log_push_wait_seconds_total{shard="0"}'] > 0
     assert m['psd_log_disk_bytes_per_second{shard="0"}'] > 0
     print(await_match(ENDED, psd.log).group())

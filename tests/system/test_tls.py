@@ -163,6 +163,39 @@ def test_certificates_are_read_again_and_a_bad_file_changes_nothing(tmp_path, fo
 ROOT = DATA.parents[2]
 
 
+def test_a_token_that_is_taken_away_leaves_nobody_behind_and_a_new_one_counts(tmp_path, folder):
+    """By a reload: certificates are wanted of those who have no token to show."""
+    (at,) = [f"127.0.0.1:{port}" for port in free_ports(1)]
+    token = tmp_path / "token"
+    token.write_text("open sesame\n")
+    token.chmod(0o600)
+    config = tmp_path / "psd.conf"
+    config.write_text(f"token-file = {token}\n")
+    node = Node(tmp_path, at, folder, f"--config={config}")
+    node.wait_for("psd ready")
+
+    def status(*more):
+        return run(BIN / "psctl", "status", f"--server={at}", f"--tls-ca={folder}/ca.pem", *more)
+
+    def reload(text, n):
+        config.write_text(text)
+        node.process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + 60
+        while node.text().count("SIGHUP: settings were read again") < n:
+            assert time.monotonic() < until, node.text()
+            time.sleep(0.02)
+
+    assert status(f"--token-file={token}").returncode == 0
+    reload("", 1)
+    for more in [], [f"--token-file={token}"]:
+        refused = status(*more)
+        assert refused.returncode == 1 and "certificate" in refused.stderr, refused.stdout + refused.stderr
+    reload(f"token-file = {token}\n", 2)
+    assert status(f"--token-file={token}").returncode == 0
+    assert "token: none given" in status().stderr
+    node.stop()
+
+
 def make_cert(folder, name, role, ca="ca", days=30, host="127.0.0.1"):
     """With openssl, as one's own CA would: NAME.pem and NAME.key. Days below 0: it has expired."""
     names = f"subjectAltName=URI:psd://psd/{role},{'IP' if host[0].isdigit() else 'DNS'}:{host}"

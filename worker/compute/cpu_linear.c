@@ -245,7 +245,8 @@ static void kernel_backward(struct compute *c, const struct linear *l, const flo
     if (!dw)
         return;
     cpu_run(c, cpu_ceil_div(l->out, job.dw_rows), dw_by_kernel, &job);
-    cpu_epilogue_sum(n_blocks, l->out, job.partials, l->out, db);
+    if (db)
+        cpu_epilogue_sum(n_blocks, l->out, job.partials, l->out, db);
 }
 
 /* ---- by OpenBLAS, a block of the product at a time ---- */
@@ -366,6 +367,6 @@ void cpu_linear_backward(struct compute *c, const struct linear *l, const float 
     if (dw)
         job.n_dw_tasks = cpu_ceil_div(l->out, job.dw_rows);
     cpu_run(c, job.n_dw_tasks + n_blocks, backward_by_blas, &job);
-    if (dw)
+    if (db)
         cpu_epilogue_sum(n_blocks, l->out, job.partials, l->out, db);
 }

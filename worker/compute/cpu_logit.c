@@ -116,7 +116,8 @@ void cpu_logit_backward(struct compute *c, const struct linear *l, const float *
     if (!dw)
         return;
     cpu_epilogue_sum(n_blocks, l->in, job.partials, l->in + 1, dw);
-    cpu_epilogue_sum(n_blocks, 1, job.partials + l->in, l->in + 1, db);
+    if (db)
+        cpu_epilogue_sum(n_blocks, 1, job.partials + l->in, l->in + 1, db);
 }
 
 /* ---- sigmoid and loss ---- */

@@ -1,5 +1,6 @@
 /*
- * Ops over rows and columns of arrays: rows from the host, dropout, sums, axpy, batch normalisation, encoding.
+ * Ops over rows and columns of arrays: rows from the host, dropout, sums, axpy, cross layers, batch normalisation,
+ * encoding.
  *
  * Norms take columns CPU_LANES at a time, with sums over samples, ascending, in double; past the last column lanes
  * hold 0. The encoder is the op's definition, by the codecs themselves, one row after the other: on the CPU psworker
@@ -157,6 +158,76 @@ void cpu_rows_axpy(struct compute *c, size_t n, float a, const float *x, float *
     struct axpy_job job = { n, a, x, y };
 
     cpu_run(c, (uint32_t)((n + FLOATS - 1) / FLOATS), axpy_chunk, &job);
+}
+
+struct cross_job {
+    const struct cross_shape *s;
+    const float *x0, *u, *x, *dy, *more;
+    float *y, *du, *dx0;
+};
+
+CPU_CLONES static void cross_row(uint32_t width, const float *restrict x0,
+                                 const float *restrict u, const float *restrict x,
+                                 float *restrict y)
+{
+    for (uint32_t o = 0; o < width; o++)
+        y[o] = x0[o] * u[o] + x[o];
+}
+
+static void cross_samples(void *job, uint32_t task, uint32_t thread)
+{
+    const struct cross_job *j = job;
+    const size_t width = j->s->width, ld = j->s->ld;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->s->n);
+
+    (void)thread;
+    for (size_t s = r.first; s < r.end; s++)
+        cross_row(j->s->width, j->x0 + s * ld, j->u + s * width, j->x + s * ld, j->y + s * ld);
+}
+
+void cpu_rows_cross_forward(struct compute *c, const struct cross_shape *s, const float *x0,
+                            const float *u, const float *x, float *y)
+{
+    struct cross_job job = { .s = s, .x0 = x0, .u = u, .x = x, .y = y };
+
+    cpu_run(c, cpu_ceil_div(s->n, CPU_SAMPLES), cross_samples, &job);
+}
+
+/* more: NULL, or dx0 itself. */
+CPU_CLONES static void cross_row_backward(uint32_t width, const float *restrict x0,
+                                          const float *restrict u, const float *restrict dy,
+                                          const float *more, float *restrict du, float *dx0)
+{
+    for (uint32_t o = 0; o < width; o++)
+        du[o] = dy[o] * x0[o];
+    for (uint32_t o = 0; more && o < width; o++)
+        dx0[o] = dy[o] * u[o] + more[o];
+    for (uint32_t o = 0; !more && o < width; o++)
+        dx0[o] = dy[o] * u[o];
+}
+
+static void cross_samples_backward(void *job, uint32_t task, uint32_t thread)
+{
+    const struct cross_job *j = job;
+    const size_t width = j->s->width, ld = j->s->ld;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, j->s->n);
+
+    (void)thread;
+    for (size_t s = r.first; s < r.end; s++)
+        cross_row_backward(j->s->width, j->x0 + s * ld, j->u + s * width, j->dy + s * ld,
+                           j->more ? j->more + s * ld : NULL, j->du + s * width,
+                           j->dx0 + s * ld);
+}
+
+void cpu_rows_cross_backward(struct compute *c, const struct cross_shape *s, const float *x0,
+                             const float *u, const float *dy, const float *more, float *du,
+                             float *dx0)
+{
+    struct cross_job job = {
+        .s = s, .x0 = x0, .u = u, .dy = dy, .more = more, .du = du, .dx0 = dx0
+    };
+
+    cpu_run(c, cpu_ceil_div(s->n, CPU_SAMPLES), cross_samples_backward, &job);
 }
 
 /* ---- batch normalisation ---- */

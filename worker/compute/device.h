@@ -28,7 +28,7 @@
 struct compute;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 8u
+#define DEVICE_ABI 9u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -171,6 +171,14 @@ struct device_ops {
                              float *z);
     void (*pair_sum_backward)(struct compute *c, const struct pair_sum *p, const float *t,
                               const float *dz, const float *dx, float *dt);
+
+    /* y = x0 u + x
+     * du = dy x0;  dx0 = dy u, then + more unless NULL; more may be dx0. Gaps stay as they are */
+    void (*cross_forward)(struct compute *c, const struct cross_shape *s, const float *x0,
+                          const float *u, const float *x, float *y);
+    void (*cross_backward)(struct compute *c, const struct cross_shape *s, const float *x0,
+                           const float *u, const float *dy, const float *more, float *du,
+                           float *dx0);
 
     /* p = 1 / (1 + exp(-z)) */
     void (*prob)(struct compute *c, uint32_t n, const float *z, float *p);

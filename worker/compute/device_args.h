@@ -76,6 +76,16 @@ struct pair_sum {
     uint32_t ld; /* floats from a sample of T to the next */
 };
 
+/*
+ * One layer of a cross network (Wang et al. 2021), where u = W x_l + b has been made:
+ *
+ *     x_(l+1) = x_0 * u + x_l, element by element     X [n][width], ld; U [n][width]
+ */
+struct cross_shape {
+    uint32_t n, width;
+    uint32_t ld; /* floats from a sample of x_0, x_l, x_(l+1) and their gradients to the next */
+};
+
 /* Keeps element i of n where hash_unit(hash_mix2(*key, i)) >= p. */
 struct dropout {
     uint32_t n, width;

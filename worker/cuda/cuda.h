@@ -96,6 +96,11 @@ void cuda_ops_pair_sum_forward(struct compute *c, const struct pair_sum *p, cons
                                float *z);
 void cuda_ops_pair_sum_backward(struct compute *c, const struct pair_sum *p, const float *t,
                                 const float *dz, const float *dx, float *dt);
+void cuda_ops_cross_forward(struct compute *c, const struct cross_shape *s, const float *x0,
+                            const float *u, const float *x, float *y);
+void cuda_ops_cross_backward(struct compute *c, const struct cross_shape *s, const float *x0,
+                             const float *u, const float *dy, const float *more, float *du,
+                             float *dx0);
 void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p);
 void cuda_ops_loss(struct compute *c, uint32_t n, const float *z, const float *y, float *dz,
                    double *ret);

@@ -209,6 +209,23 @@ void cuda_ops_pair_sum_backward(struct compute *c, const struct pair_sum *p, con
                     kernels_pair_sum_backward(c->targets[i].stream, p, t, dz, dx, dt));
 }
 
+void cuda_ops_cross_forward(struct compute *c, const struct cross_shape *s, const float *x0,
+                            const float *u, const float *x, float *y)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "cross_forward",
+                    kernels_cross_forward(c->targets[i].stream, s, x0, u, x, y));
+}
+
+void cuda_ops_cross_backward(struct compute *c, const struct cross_shape *s, const float *x0,
+                             const float *u, const float *dy, const float *more, float *du,
+                             float *dx0)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "cross_backward",
+                    kernels_cross_backward(c->targets[i].stream, s, x0, u, dy, more, du, dx0));
+}
+
 void cuda_ops_prob(struct compute *c, uint32_t n, const float *z, float *p)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)

@@ -268,3 +268,81 @@ cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
         return cuda_compat_launch(axpy<4>, cuda_compat_flat(n / 4), stream, n, a, x, y);
     return cuda_compat_launch(axpy<1>, cuda_compat_flat(n), stream, n, a, x, y);
 }
+
+template <int N>
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
+    cross(struct cross_shape shape, const float *x0, const float *u, const float *x, float *y)
+{
+    const size_t s = cuda_compat_row();
+    const uint32_t o = cuda_compat_column() * N;
+    const size_t at = s * shape.ld + o;
+    struct cuda_compat_floats<N> v, by, more;
+
+    if (s >= shape.n || o >= shape.width)
+        return;
+    v = dev_load<N>(x0 + at);
+    by = dev_load<N>(u + s * shape.width + o);
+    more = dev_load<N>(x + at);
+    for (uint32_t k = 0; k < N; k++)
+        v.at[k] = v.at[k] * by.at[k] + more.at[k];
+    dev_store(y + at, v);
+}
+
+/* All rows of all arrays begin where four floats are loaded at once. */
+static bool cross_by_fours(const struct cross_shape *s, const float *x0, const float *u,
+                           const float *x, const float *y)
+{
+    return dev_by_fours(x0, s->ld) && dev_by_fours(u, s->width) && dev_by_fours(x, s->ld) &&
+           dev_by_fours(y, s->ld);
+}
+
+cudaError_t kernels_cross_forward(cudaStream_t stream, const struct cross_shape *s,
+                                  const float *x0, const float *u, const float *x, float *y)
+{
+    if (cross_by_fours(s, x0, u, x, y))
+        return cuda_compat_launch(cross<4>, cuda_compat_grid(s->n, s->width / 4), stream, *s,
+                                  x0, u, x, y);
+    return cuda_compat_launch(cross<1>, cuda_compat_grid(s->n, s->width), stream, *s, x0, u, x,
+                              y);
+}
+
+/* more may be dx0: each element is read before the same thread writes it. */
+template <int N>
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
+    cross_back(struct cross_shape shape, const float *x0, const float *u, const float *dy,
+               const float *more, float *du, float *dx0)
+{
+    const size_t s = cuda_compat_row();
+    const uint32_t o = cuda_compat_column() * N;
+    const size_t at = s * shape.ld + o;
+    struct cuda_compat_floats<N> d, v, sum;
+
+    if (s >= shape.n || o >= shape.width)
+        return;
+    d = dev_load<N>(dy + at);
+    v = dev_load<N>(x0 + at);
+    for (uint32_t k = 0; k < N; k++)
+        v.at[k] = d.at[k] * v.at[k];
+    sum = dev_load<N>(u + s * shape.width + o);
+    for (uint32_t k = 0; k < N; k++)
+        sum.at[k] = d.at[k] * sum.at[k];
+    dev_store(du + s * shape.width + o, v);
+    if (more) {
+        v = dev_load<N>(more + at);
+        for (uint32_t k = 0; k < N; k++)
+            sum.at[k] += v.at[k];
+    }
+    dev_store(dx0 + at, sum);
+}
+
+cudaError_t kernels_cross_backward(cudaStream_t stream, const struct cross_shape *s,
+                                   const float *x0, const float *u, const float *dy,
+                                   const float *more, float *du, float *dx0)
+{
+    if (cross_by_fours(s, x0, u, dy, dx0) && dev_by_fours(more, s->ld) &&
+        dev_by_fours(du, s->width))
+        return cuda_compat_launch(cross_back<4>, cuda_compat_grid(s->n, s->width / 4), stream,
+                                  *s, x0, u, dy, more, du, dx0);
+    return cuda_compat_launch(cross_back<1>, cuda_compat_grid(s->n, s->width), stream, *s, x0,
+                              u, dy, more, du, dx0);
+}

@@ -127,6 +127,13 @@ EXTERN_C cudaError_t kernels_pair_sum_backward(cudaStream_t stream, const struct
                                                const float *t, const float *dz, const float *dx,
                                                float *dt);
 
+EXTERN_C cudaError_t kernels_cross_forward(cudaStream_t stream, const struct cross_shape *s,
+                                           const float *x0, const float *u, const float *x,
+                                           float *y);
+EXTERN_C cudaError_t kernels_cross_backward(cudaStream_t stream, const struct cross_shape *s,
+                                            const float *x0, const float *u, const float *dy,
+                                            const float *more, float *du, float *dx0);
+
 EXTERN_C cudaError_t kernels_prob(cudaStream_t stream, uint32_t n, const float *z, float *p);
 EXTERN_C cudaError_t kernels_loss(cudaStream_t stream, uint32_t n, const float *z,
                                   const float *y, float *dz, double *ret, void *scratch);

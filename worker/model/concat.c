@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "worker/model/head_parts.h"
+
 static bool has_top(const struct dlrm *m)
 {
     return (dlrm_config_parts(m->config.kind) & MODEL_TOP) != 0;
@@ -14,22 +16,9 @@ static uint32_t bags_floats(const struct dlrm *m)
 
 void concat_plan(struct dlrm *m)
 {
-    const struct dlrm_config *cfg = &m->config;
-
     m->ldt = dlrm_internal_ld(m, has_top(m) ? m->r_width : bags_floats(m));
-    if (!has_top(m))
-        return;
-    mlp_init(&m->top,
-             &(struct mlp_plan){ .name = "top",
-                                 .in = m->r_width,
-                                 .out = 1,
-                                 .n_hidden = cfg->n_top,
-                                 .hidden = cfg->top,
-                                 .last = DEVICE_LINEAR,
-                                 .norm = cfg->batch_norm,
-                                 .dropout = cfg->dropout },
-             m->tensors, &m->n_tensors);
-    m->top.layers[0].ldx = m->ldt != m->r_width ? m->ldt : 0;
+    if (has_top(m))
+        head_parts_plan_top(m, m->ldt);
 }
 
 int concat_alloc(struct dlrm *m)
@@ -40,7 +29,7 @@ int concat_alloc(struct dlrm *m)
     m->dt = dlrm_internal_alloc(m, m->ldt);
     if (!m->dt)
         return -ENOMEM;
-    return has_top(m) ? mlp_alloc(&m->top, m->config.batch_max) : 0;
+    return has_top(m) ? head_parts_alloc_top(m) : 0;
 }
 
 void concat_deinit(struct dlrm *m)

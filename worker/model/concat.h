@@ -12,7 +12,7 @@
 /* Adds the top MLP on T, if the kind has one. */
 void concat_plan(struct dlrm *m);
 
-/* T and dT, and the top MLP's arrays. -ENOMEM: deinit is due all the same. */
+/* T and dT, and the top MLP, whose output are m->z and m->dz then. -ENOMEM: deinit is due all the same. */
 int concat_alloc(struct dlrm *m) MUST_CHECK;
 void concat_deinit(struct dlrm *m);
 

@@ -12,8 +12,9 @@
 #define LINE_FLOATS 16u
 
 static const struct head *const heads[MODEL_KINDS] = {
-    [MODEL_DLRM] = &head_dlrm,           [MODEL_LR] = &head_lr,         [MODEL_FM] = &head_fm,
-    [MODEL_WIDE_DEEP] = &head_wide_deep, [MODEL_DEEPFM] = &head_deepfm,
+    [MODEL_DLRM] = &head_dlrm,     [MODEL_LR] = &head_lr,
+    [MODEL_FM] = &head_fm,         [MODEL_WIDE_DEEP] = &head_wide_deep,
+    [MODEL_DEEPFM] = &head_deepfm, [MODEL_DCNV2] = &head_dcnv2,
 };
 
 /* Shapes and tensors; no memory yet. */

@@ -15,6 +15,7 @@ static const struct {
                           MODEL_EMBEDDINGS | MODEL_TOP | MODEL_LINEAR | MODEL_FIRST_ORDER },
     [MODEL_DEEPFM] = { "deepfm",
                        MODEL_EMBEDDINGS | MODEL_TOP | MODEL_LINEAR | MODEL_FIRST_ORDER },
+    [MODEL_DCNV2] = { "dcnv2", MODEL_EMBEDDINGS | MODEL_TOP | MODEL_CROSS },
 };
 
 uint32_t dlrm_config_parts(enum model_kind kind)
@@ -120,6 +121,25 @@ static int check_kind(const struct dlrm_config *config, struct err *err)
     return 0;
 }
 
+static int check_cross(const struct dlrm_config *config, struct err *err)
+{
+    const uint64_t width = dlrm_config_r_width(config);
+    const uint64_t rank = config->cross_rank ? config->cross_rank : width;
+    int status =
+        check_range("the number of cross layers", config->n_cross, 1, DLRM_CROSS_MAX, err);
+
+    if (!status)
+        status = check_range("the rank of the cross layers", config->cross_rank, 0,
+                             DLRM_WIDTH_MAX, err);
+    if (status || width * rank <= INT32_MAX)
+        return status;
+    return err_set(
+        err, PS_ESETTING,
+        "model: a cross layer has %llu x %llu weights, expected at most %d; choose a "
+        "smaller cross rank or dim",
+        (unsigned long long)width, (unsigned long long)rank, INT32_MAX);
+}
+
 int dlrm_config_check(const struct dlrm_config *config, struct err *err)
 {
     int status = check_range("batch", config->batch_max, 1, DLRM_BATCH_MAX, err);
@@ -148,6 +168,8 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
     if (!status && config->n_numeric && has(config, MODEL_BOTTOM))
         status = check_layers("bottom", config->bottom, config->n_bottom, config->n_numeric,
                               config->dim, err);
+    if (!status && has(config, MODEL_CROSS))
+        status = check_cross(config, err);
     if (!status && has(config, MODEL_TOP))
         status = check_layers("top", config->top, config->n_top, dlrm_config_r_width(config), 1,
                               err);

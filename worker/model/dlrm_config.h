@@ -8,25 +8,35 @@
 #include "worker/compute/device.h"
 
 #define DLRM_LAYERS_MAX 8u /* hidden layers of one MLP */
+#define DLRM_CROSS_MAX 8u  /* layers of a cross network */
 #define DLRM_BATCH_MAX (1u << 20)
 #define DLRM_THREADS_MAX 64u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
 
 /* What stands between a batch and its logits (head.h). */
-enum model_kind { MODEL_DLRM, MODEL_LR, MODEL_FM, MODEL_WIDE_DEEP, MODEL_DEEPFM, MODEL_KINDS };
+enum model_kind {
+    MODEL_DLRM,
+    MODEL_LR,
+    MODEL_FM,
+    MODEL_WIDE_DEEP,
+    MODEL_DEEPFM,
+    MODEL_DCNV2,
+    MODEL_KINDS
+};
 
 /* The names of --model, in the order of the kinds. */
-#define MODEL_KIND_NAMES "dlrm|lr|fm|wide_deep|deepfm"
+#define MODEL_KIND_NAMES "dlrm|lr|fm|wide_deep|deepfm|dcnv2"
 
 /* What a kind of model is made of. */
 enum model_part {
     MODEL_EMBEDDINGS =
         1, /* rows of dim floats; without it rows are first-order weights, dim is 1 */
-    MODEL_BOTTOM = 2,      /* a bottom MLP of the numeric columns */
-    MODEL_INTERACTION = 4, /* dot products, or concat: interaction, self_interaction */
-    MODEL_TOP = 8,         /* a top MLP */
-    MODEL_LINEAR = 16,     /* a linear layer of the numeric columns, to the logit */
-    MODEL_FIRST_ORDER = 32 /* always with config.wide */
+    MODEL_BOTTOM = 2,       /* a bottom MLP of the numeric columns */
+    MODEL_INTERACTION = 4,  /* dot products, or concat: interaction, self_interaction */
+    MODEL_TOP = 8,          /* a top MLP */
+    MODEL_LINEAR = 16,      /* a linear layer of the numeric columns, to the logit */
+    MODEL_FIRST_ORDER = 32, /* always with config.wide */
+    MODEL_CROSS = 64        /* a cross network below the top MLP: n_cross, cross_rank */
 };
 
 struct dlrm_config {
@@ -35,7 +45,9 @@ struct dlrm_config {
     /* Hidden widths; the last layer, to dim and to 1, is added by itself. */
     uint32_t n_bottom, bottom[DLRM_LAYERS_MAX];
     uint32_t n_top, top[DLRM_LAYERS_MAX];
-    bool concat; /* interaction: concat instead of dot */
+    uint32_t n_cross;    /* layers of the cross network */
+    uint32_t cross_rank; /* of its matrices; 0: full */
+    bool concat;         /* interaction: concat instead of dot */
     bool self_interaction;
     bool wide; /* first-order weights beside the rows */
     bool batch_norm;

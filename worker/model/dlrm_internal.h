@@ -14,6 +14,7 @@
 #ifndef WORKER_MODEL_DLRM_INTERNAL_H
 #define WORKER_MODEL_DLRM_INTERNAL_H
 
+#include "worker/model/cross_net.h"
 #include "worker/model/device_buffers.h"
 #include "worker/model/device_push_encode.h"
 #include "worker/model/first_order.h"
@@ -31,6 +32,7 @@ struct dlrm {
     bool pairs;             /* R holds products: not concat, and there are fields */
     struct mlp bottom, top; /* without layers where the kind or the columns have none */
     struct first_order first_order;
+    struct cross_net cross; /* of DCN V2 */
     uint32_t n_tensors;
     struct dlrm_tensor tensors[DLRM_TENSORS_MAX];
     struct device_buffers buffers;     /* owned: inputs and outputs of steps */

@@ -7,6 +7,7 @@
  *     head_fm.c          z = first-order term + pairs
  *     head_wide_deep.c   z = first-order term + top MLP of the bags and numeric columns
  *     head_deepfm.c      z = first-order term + pairs + top MLP
+ *     head_dcnv2.c       z = top MLP of a cross network of the bags and numeric columns
  */
 #ifndef WORKER_MODEL_HEAD_H
 #define WORKER_MODEL_HEAD_H
@@ -28,6 +29,6 @@ struct head {
     void (*backward)(struct dlrm *m, const struct dlrm_io *io);
 };
 
-extern const struct head head_dlrm, head_lr, head_fm, head_wide_deep, head_deepfm;
+extern const struct head head_dlrm, head_lr, head_fm, head_wide_deep, head_deepfm, head_dcnv2;
 
 #endif

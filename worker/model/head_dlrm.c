@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "worker/model/head.h"
+#include "worker/model/head_parts.h"
 
 static void plan(struct dlrm *m)
 {
@@ -18,21 +19,10 @@ static void plan(struct dlrm *m)
                                      .last = DEVICE_RELU,
                                      .norm = cfg->batch_norm },
                  m->tensors, &m->n_tensors);
-    mlp_init(&m->top,
-             &(struct mlp_plan){ .name = "top",
-                                 .in = m->r_width,
-                                 .out = 1,
-                                 .n_hidden = cfg->n_top,
-                                 .hidden = cfg->top,
-                                 .last = DEVICE_LINEAR,
-                                 .norm = cfg->batch_norm,
-                                 .dropout = cfg->dropout },
-             m->tensors, &m->n_tensors);
     m->ldr = m->r_width;
-    if (m->pairs && m->ops->row_floats > 1) {
+    if (m->pairs && m->ops->row_floats > 1)
         m->ldr = dlrm_internal_ld(m, m->r_width);
-        m->top.layers[0].ldx = m->ldr;
-    }
+    head_parts_plan_top(m, m->ldr);
 }
 
 static size_t t_width(const struct dlrm *m)
@@ -65,13 +55,7 @@ static int alloc(struct dlrm *m)
         mlp_place_output(&m->bottom, m->t, m->n_vectors * m->config.dim);
         status = mlp_alloc(&m->bottom, m->config.batch_max);
     }
-    if (!status)
-        status = mlp_alloc(&m->top, m->config.batch_max);
-    if (status)
-        return status;
-    m->z = mlp_last(&m->top)->y;
-    m->dz = mlp_last(&m->top)->dy;
-    return 0;
+    return status ? status : head_parts_alloc_top(m);
 }
 
 static void deinit(struct dlrm *m)

@@ -9,11 +9,11 @@
 #include "worker/model/concat.h"
 #include "worker/model/first_order.h"
 #include "worker/model/head.h"
+#include "worker/model/head_parts.h"
 
 static void plan(struct dlrm *m)
 {
-    first_order_init(&m->first_order, m->ops, m->c, m->config.n_numeric, m->tensors,
-                     &m->n_tensors);
+    head_parts_plan_first_order(m);
     concat_plan(m);
 }
 

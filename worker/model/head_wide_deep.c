@@ -5,11 +5,11 @@
 #include "worker/model/concat.h"
 #include "worker/model/first_order.h"
 #include "worker/model/head.h"
+#include "worker/model/head_parts.h"
 
 static void plan(struct dlrm *m)
 {
-    first_order_init(&m->first_order, m->ops, m->c, m->config.n_numeric, m->tensors,
-                     &m->n_tensors);
+    head_parts_plan_first_order(m);
     concat_plan(m);
 }
 
@@ -17,13 +17,7 @@ static int alloc(struct dlrm *m)
 {
     int status = first_order_alloc(&m->first_order, m->config.batch_max);
 
-    if (!status)
-        status = concat_alloc(m);
-    if (status)
-        return status;
-    m->z = mlp_last(&m->top)->y;
-    m->dz = mlp_last(&m->top)->dy;
-    return 0;
+    return status ? status : concat_alloc(m);
 }
 
 static void deinit(struct dlrm *m)

@@ -37,7 +37,7 @@ static void start(struct rig *r, bool has_tls, const char *token, const struct t
     tls_dir_make(&r->dir);
     r->tls = has_tls ? tls_dir_context(&r->dir, "node", "ca") : NULL;
     r->access = http_access_new(r->tls);
-    http_access_set_tokens(r->access, token, list);
+    http_access_set(r->access, true, token, list);
     r->names = (struct http_names){ .self = "", .tls = r->tls, .access = r->access };
     if (http_start("127.0.0.1:0", &r->names, with_report, &r->fixture.node, &r->http, &err))
         fail_msg("%s", err.text);
@@ -245,9 +245,13 @@ static void one_token_is_of_all_roles_and_changes_with_a_reload(void **state)
     assert_non_null(strstr(r.text, "WWW-Authenticate: Basic"));
     assert_int_equal(ask(&r, NULL, "/stats", BEARER("the first one")), 200);
     assert_int_equal(ask(&r, NULL, "/healthz", ""), 200);
-    http_access_set_tokens(r.access, "the next one", &no_list);
+    http_access_set(r.access, true, "the next one", &no_list);
     assert_int_equal(ask(&r, NULL, "/stats", BEARER("the first one")), 401);
     assert_int_equal(ask(&r, NULL, "/stats", BEARER("the next one")), 200);
+    http_access_set(r.access, false, "the next one", &no_list);
+    assert_int_equal(ask(&r, NULL, "/stats", ""), 200);
+    http_access_set(r.access, true, "the next one", &no_list);
+    assert_int_equal(ask(&r, NULL, "/stats", ""), 401);
     stop(&r);
 }
 

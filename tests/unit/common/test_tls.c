@@ -1,7 +1,9 @@
 /* Two sessions whose bytes go from one to the other, without a socket. */
 #include <errno.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -144,7 +146,7 @@ static void a_server_may_do_without_a_certificate_of_the_peer(void **state)
     struct ends e = { 0 };
     struct access peer;
 
-    tls_context_allow_no_certificate(s);
+    tls_context_set_needs_certificate(s, false);
     assert_int_equal(tls_session_connect(c, "127.0.0.1", &e.client), 0);
     assert_int_equal(tls_session_accept(s, &e.server), 0);
     shake(&e);
@@ -152,8 +154,188 @@ static void a_server_may_do_without_a_certificate_of_the_peer(void **state)
     assert_int_equal(e.server_status, 0);
     assert_false(tls_session_peer(e.server, &peer));
     part(&e);
+    e = (struct ends){ 0 };
+    tls_context_set_needs_certificate(s, true);
+    assert_int_equal(tls_session_connect(c, "127.0.0.1", &e.client), 0);
+    assert_int_equal(tls_session_accept(s, &e.server), 0);
+    shake(&e);
+    assert_int_equal(e.server_status, PS_ETLSNONE);
+    part(&e);
     tls_context_free(c);
     tls_context_free(s);
+}
+
+/* ---- names that psctl cert does not make ---- */
+
+static X509 *read_cert(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    X509 *cert = f ? PEM_read_X509(f, NULL, NULL, NULL) : NULL;
+
+    assert_non_null(cert);
+    (void)fclose(f);
+    return cert;
+}
+
+/* NAME.pem anew, with these names and this common name; its key stays. */
+static void rename_cert(const struct tls_dir *d, const char *name, const char *common,
+                        const char *names)
+{
+    char path[128], ca_key[128];
+    X509V3_CTX context;
+    X509_EXTENSION *extension;
+    X509_NAME *subject;
+    EVP_PKEY *key;
+    X509 *cert;
+    FILE *f;
+    int at;
+
+    snprintf(path, sizeof path, "%s/%s.pem", d->path, name);
+    snprintf(ca_key, sizeof ca_key, "%s/ca.key", d->path);
+    cert = read_cert(path);
+    f = fopen(ca_key, "r");
+    key = PEM_read_PrivateKey(f, NULL, NULL, NULL);
+    (void)fclose(f);
+    subject = X509_get_subject_name(cert);
+    while (X509_NAME_entry_count(subject))
+        X509_NAME_ENTRY_free(X509_NAME_delete_entry(subject, 0));
+    assert_int_equal(X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
+                                                (const unsigned char *)common, -1, -1, 0),
+                     1);
+    while ((at = X509_get_ext_by_NID(cert, NID_subject_alt_name, -1)) >= 0)
+        X509_EXTENSION_free(X509_delete_ext(cert, at));
+    X509V3_set_ctx_nodb(&context);
+    extension = X509V3_EXT_conf_nid(NULL, &context, NID_subject_alt_name, names);
+    assert_non_null(extension);
+    assert_int_equal(X509_add_ext(cert, extension, -1), 1);
+    assert_true(X509_sign(cert, key, EVP_sha256()) > 0);
+    f = fopen(path, "w");
+    assert_int_equal(PEM_write_X509(f, cert), 1);
+    (void)fclose(f);
+    X509_EXTENSION_free(extension);
+    X509_free(cert);
+    EVP_PKEY_free(key);
+}
+
+/* Whose role depends on which name is read first, or on how one is read, has none. */
+static void a_certificate_names_one_role_or_none(void **state)
+{
+    static const struct {
+        const char *names;
+        bool is_good;
+    } cases[] = {
+        { "URI:psd://c/reader", true },
+        { "URI:https://c/admin,URI:psd://c/reader,DNS:c", true },
+        { "URI:psd://c/reader,URI:psd://c/admin", false },
+        { "URI:psd://c/reader,URI:psd://d/admin", false },
+        { "URI:psd://c/reader,URI:psd://c/reader", false },
+        { "URI:psd://c/nobody,URI:psd://c/admin", false },
+        { "URI:PSD://c/node,URI:psd://c/admin", false },
+        { "URI:psd:c/node,URI:psd://c/admin", false },
+        { "URI:PSD://c/admin", false },
+        { "URI:psd://c/Admin", false },
+        { "URI:psd://*/admin", false },
+        { "DNS:psd.c.admin", false },
+    };
+    struct tls_dir d;
+
+    (void)state;
+    tls_dir_make(&d);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char path[128];
+        uint8_t *der = NULL;
+        struct tls_context *s = tls_dir_context(&d, "node", "ca");
+        struct access peer = { 0 };
+        X509 *cert;
+        int n, status;
+
+        rename_cert(&d, "reader", "reader", cases[i].names);
+        snprintf(path, sizeof path, "%s/reader.pem", d.path);
+        cert = read_cert(path);
+        n = i2d_X509(cert, &der);
+        status = tls_context_check_peer(s, &(struct tls_der){ der, (size_t)n }, 1, &peer);
+        if (status != (cases[i].is_good ? 0 : PS_ETLSNAME))
+            fail_msg("%s: %s", cases[i].names, status_text(status));
+        assert_true(status || peer.role == ACCESS_READER);
+        OPENSSL_free(der);
+        X509_free(cert);
+        tls_context_free(s);
+    }
+    tls_dir_remove(&d);
+}
+
+static void a_node_is_known_by_its_alternative_names_alone(void **state)
+{
+    struct tls_dir d;
+    struct ends e;
+
+    (void)state;
+    tls_dir_make(&d);
+    rename_cert(&d, "node", "localhost", "URI:psd://c/node");
+    connect_ends(&e, &d, "worker", "node", "ca", "localhost");
+    assert_int_equal(e.client_status, PS_ETLSNAME);
+    part(&e);
+    rename_cert(&d, "node", "x", "URI:psd://c/node,DNS:LocalHost");
+    connect_ends(&e, &d, "worker", "node", "ca", "localhost");
+    assert_int_equal(e.client_status, 0);
+    part(&e);
+    tls_dir_remove(&d);
+}
+
+/* Each costs us more than the peer. */
+static void a_peer_that_does_nothing_but_change_its_keys_is_cut_off(void **state)
+{
+    struct tls_dir *d = dir_of(state);
+    char ca[128], cert[128], key[128];
+    SSL_CTX *ssl = SSL_CTX_new(TLS_client_method());
+    SSL *client = SSL_new(ssl);
+    BIO *to_client = BIO_new(BIO_s_mem()), *to_server = BIO_new(BIO_s_mem());
+    struct tls_context *t = tls_dir_context(d, "node", "ca");
+    struct tls_session *server;
+    struct bytes *reply;
+    int status = -EAGAIN, n_updates = 0;
+    uint8_t byte;
+    size_t n;
+
+    snprintf(ca, sizeof ca, "%s/ca.pem", d->path);
+    snprintf(cert, sizeof cert, "%s/worker.pem", d->path);
+    snprintf(key, sizeof key, "%s/worker.key", d->path);
+    assert_int_equal(SSL_use_certificate_file(client, cert, SSL_FILETYPE_PEM), 1);
+    assert_int_equal(SSL_use_PrivateKey_file(client, key, SSL_FILETYPE_PEM), 1);
+    SSL_set_bio(client, to_client, to_server);
+    SSL_set_connect_state(client);
+    assert_int_equal(tls_session_accept(t, &server), 0);
+    for (int i = 0; i < 4 && status == -EAGAIN; i++) {
+        char *text;
+        long n_bytes;
+
+        (void)SSL_do_handshake(client);
+        n_bytes = BIO_get_mem_data(to_server, &text);
+        tls_session_feed(server, (uint8_t *)text, (size_t)n_bytes);
+        status = tls_session_handshake(server);
+        (void)BIO_reset(to_server);
+        reply = tls_session_reply(server);
+        (void)BIO_write(to_client, bytes_front(reply), (int)bytes_len(reply));
+        bytes_consume(reply, bytes_len(reply));
+    }
+    assert_int_equal(status, 0);
+    for (status = -EAGAIN; status == -EAGAIN && n_updates < 1000; n_updates++) {
+        char *text;
+        long n_bytes;
+
+        assert_int_equal(SSL_key_update(client, SSL_KEY_UPDATE_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(client), 1);
+        n_bytes = BIO_get_mem_data(to_server, &text);
+        tls_session_feed(server, (uint8_t *)text, (size_t)n_bytes);
+        status = tls_session_read(server, &byte, 1, &n);
+        (void)BIO_reset(to_server);
+    }
+    assert_int_equal(status, PS_ETLS);
+    assert_in_range(n_updates, 32, 40);
+    tls_session_free(server);
+    tls_context_free(t);
+    SSL_free(client);
+    SSL_CTX_free(ssl);
 }
 
 static void other_protocols_are_refused(void **state)
@@ -178,6 +360,39 @@ static void other_protocols_are_refused(void **state)
     tls_session_feed(s, (const uint8_t *)"PSWF a frame of a plain psd", 27);
     assert_int_equal(tls_session_handshake(s), PS_ETLSPLAIN);
     tls_session_free(s);
+    tls_context_free(t);
+}
+
+/* Before it is known nobody gets much memory for a few bytes, however it sends them. */
+static void a_hello_that_says_it_is_long_is_refused(void **state)
+{
+    static const struct {
+        const char *bytes;
+        int status;
+    } cases[] = {
+        { "\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", -EAGAIN },
+        { "\x16\x03\x01\x00\x09\x01\x01\xff\xff\x03\x03", PS_ETLS },
+        { "\x16\x03\x01\x40\x00\x01\x00\x40\x01\x03\x03", PS_ETLS },
+        { "\x16\x03\x01\x00\x01\x01\x16\x03\x01\x00\x01", PS_ETLS },
+    };
+    struct tls_context *t = tls_dir_context(dir_of(state), "node", "ca");
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (size_t piece = 1; piece <= 11; piece++) {
+            struct tls_session *s;
+            int status = -EAGAIN;
+
+            assert_int_equal(tls_session_accept(t, &s), 0);
+            for (size_t at = 0; at < 11 && status == -EAGAIN; at += piece) {
+                const size_t n = 11 - at < piece ? 11 - at : piece;
+
+                tls_session_feed(s, (const uint8_t *)cases[i].bytes + at, n);
+                status = tls_session_handshake(s);
+            }
+            if (status != cases[i].status)
+                fail_msg("case %zu in pieces of %zu: %s", i, piece, status_text(status));
+            tls_session_free(s);
+        }
     tls_context_free(t);
 }
 
@@ -462,13 +677,215 @@ static void another_library_is_given_what_the_files_hold(void **state)
     tls_dir_remove(&dir);
 }
 
+/* ---- what a handshake shows, to a client that keeps everything ---- */
+
+/* OpenSSL as it is, with its defaults. */
+struct watcher {
+    SSL_CTX *context;
+    SSL *ssl;
+    BIO *in, *out; /* ssl's */
+    int n_shown;   /* certificates of the server */
+    bool is_resumable;
+};
+
+static void watcher_open(struct watcher *w, const struct tls_dir *d, const char *name,
+                         const char *ca)
+{
+    char path[128];
+
+    *w = (struct watcher){ .context = SSL_CTX_new(TLS_method()) };
+    snprintf(path, sizeof path, "%s/%s.pem", d->path, name);
+    assert_int_equal(SSL_CTX_use_certificate_chain_file(w->context, path), 1);
+    snprintf(path, sizeof path, "%s/%s.key", d->path, name);
+    assert_int_equal(SSL_CTX_use_PrivateKey_file(w->context, path, SSL_FILETYPE_PEM), 1);
+    snprintf(path, sizeof path, "%s/%s.pem", d->path, ca);
+    assert_int_equal(SSL_CTX_load_verify_file(w->context, path), 1);
+    w->ssl = SSL_new(w->context);
+    w->in = BIO_new(BIO_s_mem());
+    w->out = BIO_new(BIO_s_mem());
+    SSL_set_bio(w->ssl, w->in, w->out);
+    SSL_set_verify(w->ssl, SSL_VERIFY_PEER, NULL);
+    SSL_set_connect_state(w->ssl);
+}
+
+static void watcher_close(struct watcher *w)
+{
+    SSL_free(w->ssl);
+    SSL_CTX_free(w->context);
+}
+
+/* Greets the server, and reads what it says unasked. */
+static int watcher_handshake(struct watcher *w, struct tls_session *server)
+{
+    int client_result = 0, server_status = -EAGAIN;
+    SSL_SESSION *session;
+    char byte;
+
+    for (int i = 0; i < 6; i++) {
+        struct bytes *reply = tls_session_reply(server);
+        char *text;
+        long n;
+
+        if (client_result != 1)
+            client_result = SSL_do_handshake(w->ssl);
+        n = BIO_get_mem_data(w->out, &text);
+        tls_session_feed(server, (const uint8_t *)text, (size_t)n);
+        if (server_status == -EAGAIN)
+            server_status = tls_session_handshake(server);
+        assert_int_equal(tls_session_left(server), 0);
+        (void)BIO_reset(w->out);
+        if (bytes_len(reply))
+            BIO_write(w->in, bytes_front(reply), (int)bytes_len(reply));
+        bytes_consume(reply, bytes_len(reply));
+    }
+    if (server_status || client_result != 1)
+        return server_status ? server_status : PS_ETLS;
+    assert_int_equal(SSL_read(w->ssl, &byte, 1), -1);
+    w->n_shown = sk_X509_num(SSL_get_peer_cert_chain(w->ssl));
+    session = SSL_get1_session(w->ssl);
+    w->is_resumable = SSL_SESSION_is_resumable(session);
+    SSL_SESSION_free(session);
+    return 0;
+}
+
+/* The peer has the CA's certificate, and each handshake is a new one, with the peer's certificate verified by the CA
+ * that is in force then. */
+static void a_handshake_shows_no_ca_and_leaves_no_ticket(void **state)
+{
+    struct tls_context *t = tls_dir_context(dir_of(state), "node", "ca");
+    struct tls_session *server;
+    struct watcher w;
+
+    watcher_open(&w, dir_of(state), "worker", "ca");
+    assert_int_equal(tls_session_accept(t, &server), 0);
+    assert_int_equal(watcher_handshake(&w, server), 0);
+    assert_int_equal(w.n_shown, 1);
+    assert_false(w.is_resumable);
+    tls_session_free(server);
+    watcher_close(&w);
+    tls_context_free(t);
+}
+
+static EVP_PKEY *write_key(const struct tls_dir *d, const char *name)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s.key", d->path, name);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    assert_int_equal(PEM_write_PrivateKey(file, key, NULL, NULL, 0, NULL, NULL), 1);
+    assert_int_equal(fclose(file), 0);
+    return key;
+}
+
+static X509 *sign(const char *name, EVP_PKEY *key, X509 *issuer, EVP_PKEY *issuer_key)
+{
+    const bool is_ca = strcmp(name, "node") != 0;
+    X509 *cert = X509_new();
+    X509V3_CTX context;
+    const struct {
+        int nid;
+        const char *value;
+    } extensions[] = {
+        { NID_basic_constraints, is_ca ? "critical,CA:TRUE" : "critical,CA:FALSE" },
+        { NID_key_usage, is_ca ? "critical,keyCertSign" : "critical,digitalSignature" },
+        { NID_subject_alt_name, "URI:psd://c/node,IP:127.0.0.1" },
+    };
+
+    X509_set_version(cert, X509_VERSION_3);
+    ASN1_INTEGER_set(X509_get_serialNumber(cert), 1 + name[0]);
+    X509_gmtime_adj(X509_getm_notBefore(cert), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
+    X509_set_pubkey(cert, key);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
+                               (const uint8_t *)name, -1, -1, 0);
+    X509_set_issuer_name(cert, X509_get_subject_name(issuer ? issuer : cert));
+    X509V3_set_ctx(&context, issuer ? issuer : cert, cert, NULL, NULL, 0);
+    for (size_t i = 0; i < COUNT_OF(extensions); i++) {
+        X509_EXTENSION *one =
+            X509V3_EXT_conf_nid(NULL, &context, extensions[i].nid, extensions[i].value);
+
+        assert_int_equal(X509_add_ext(cert, one, -1), 1);
+        X509_EXTENSION_free(one);
+    }
+    assert_true(X509_sign(cert, issuer_key ? issuer_key : key, EVP_sha256()) > 0);
+    return cert;
+}
+
+static void write_certs(const struct tls_dir *d, const char *name, X509 *const certs[2])
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s.pem", d->path, name);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    for (int i = 0; i < 2 && certs[i]; i++)
+        assert_int_equal(PEM_write_X509(file, certs[i]), 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* root signs middle, middle signs node. Peers have the root alone. */
+static void a_ca_in_between_is_shown_wherever_its_certificate_stands(void **state)
+{
+    static const char *const names[] = { "root", "middle", "node", "both" };
+    struct tls_dir dir = { "/tmp/psd-tls-XXXXXX" };
+    EVP_PKEY *keys[3];
+    X509 *certs[3];
+
+    (void)state;
+    assert_non_null(mkdtemp(dir.path));
+    for (int i = 0; i < 3; i++) {
+        keys[i] = write_key(&dir, names[i]);
+        certs[i] = sign(names[i], keys[i], i ? certs[i - 1] : NULL, i ? keys[i - 1] : NULL);
+    }
+    for (int in_ca_file = 0; in_ca_file < 2; in_ca_file++) {
+        struct tls_context *t;
+        struct tls_session *server;
+        struct watcher w;
+
+        write_certs(&dir, "root", (X509 *[]){ certs[0], NULL });
+        write_certs(&dir, "both", (X509 *[]){ certs[0], certs[1] });
+        write_certs(&dir, "node", (X509 *[]){ certs[2], in_ca_file ? NULL : certs[1] });
+        t = tls_dir_context(&dir, "node", in_ca_file ? "both" : "root");
+        watcher_open(&w, &dir, "node", "root");
+        if (in_ca_file) /* what the client's own file lacks, too */
+            SSL_CTX_set_mode(w.context, SSL_MODE_NO_AUTO_CHAIN);
+        assert_int_equal(tls_session_accept(t, &server), 0);
+        assert_int_equal(watcher_handshake(&w, server), 0);
+        assert_int_equal(w.n_shown, 2);
+        tls_session_free(server);
+        watcher_close(&w);
+        tls_context_free(t);
+    }
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char path[128];
+
+        snprintf(path, sizeof path, "%s/%s.pem", dir.path, names[i]);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/%s.key", dir.path, names[i]);
+        unlink(path);
+        if (i < 3) {
+            X509_free(certs[i]);
+            EVP_PKEY_free(keys[i]);
+        }
+    }
+    rmdir(dir.path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_end_knows_why_a_handshake_fails),
         cmocka_unit_test(who_the_peer_is_its_certificate_says),
         cmocka_unit_test(a_server_may_do_without_a_certificate_of_the_peer),
+        cmocka_unit_test(a_certificate_names_one_role_or_none),
+        cmocka_unit_test(a_node_is_known_by_its_alternative_names_alone),
+        cmocka_unit_test(a_peer_that_does_nothing_but_change_its_keys_is_cut_off),
         cmocka_unit_test(other_protocols_are_refused),
+        cmocka_unit_test(a_hello_that_says_it_is_long_is_refused),
         cmocka_unit_test(what_is_written_is_read_in_any_pieces),
         cmocka_unit_test(a_changed_byte_ends_the_session),
         cmocka_unit_test(random_bytes_never_do_harm),
@@ -477,6 +894,8 @@ int main(void)
         cmocka_unit_test(another_librarys_peer_is_checked_by_the_same_rules),
         cmocka_unit_test(another_library_is_given_what_the_files_hold),
         cmocka_unit_test(certificates_are_for_their_owner_alone),
+        cmocka_unit_test(a_handshake_shows_no_ca_and_leaves_no_ticket),
+        cmocka_unit_test(a_ca_in_between_is_shown_wherever_its_certificate_stands),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

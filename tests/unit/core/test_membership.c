@@ -1,7 +1,6 @@
 #include <errno.h>
 
 #include "membership_fixture.h"
-#include "server/core/shard_events.h"
 
 static void a_worker_is_expected_then_live_then_gone(void **state)
 {
@@ -39,35 +38,6 @@ static void a_lease_ends_when_it_is_over_and_not_a_moment_before(void **state)
     assert_true(membership_advance(r, 1001 + 2 * LEASE_MS));
     assert_false(membership_advance(r, 1002 + 2 * LEASE_MS)); /* told once */
     assert_int_equal(w->state, WORKER_DEAD);
-    membership_free(r);
-}
-
-static int is_full(void *owner, const struct shard_event *event)
-{
-    (void)owner, (void)event;
-    return -EAGAIN;
-}
-
-/* A full log keeps its join waiting: with its lease over it would be fenced, and its last pushes lost at this shard alone. */
-static void a_worker_whose_join_waits_for_the_log_is_not_silent(void **state)
-{
-    const struct shard_events full = { .reserve = is_full };
-    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
-    struct worker *w = must_join(r, ask(0, 2, 3), 1000), *found;
-    const uint64_t version = 1;
-
-    (void)state;
-    (void)must_join(r, ask(1, 2, 3), 1000);
-    membership_set_events(r, &full, &version);
-    assert_int_equal(try_join(r, ask(0, 2, 2), 1000 + LEASE_MS, &found),
-                     PS_EFENCED); /* not this one */
-    assert_int_equal(w->last_seen_ms, 1000);
-    assert_int_equal(try_join(r, ask(0, 2, 3), 1000 + LEASE_MS, &found), -EAGAIN);
-    assert_int_equal(w->last_seen_ms, 1000 + LEASE_MS);
-    assert_int_equal(try_join(r, ask(0, 2, 4), 1001 + LEASE_MS, &found),
-                     -EAGAIN); /* its successor */
-    assert_int_equal(w->last_seen_ms, 1000 + LEASE_MS);
-    membership_set_events(r, NULL, NULL);
     membership_free(r);
 }
 
@@ -621,7 +591,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_is_expected_then_live_then_gone),
         cmocka_unit_test(a_lease_ends_when_it_is_over_and_not_a_moment_before),
-        cmocka_unit_test(a_worker_whose_join_waits_for_the_log_is_not_silent),
         cmocka_unit_test(a_worker_that_never_joins_is_lost_at_the_join_deadline),
         cmocka_unit_test(only_the_incarnation_that_counts_is_found),
         cmocka_unit_test(a_reconnect_of_the_living_changes_nothing),

@@ -194,6 +194,19 @@ static void step_pairs(const struct device_ops *on, struct compute *c, const str
     on->pair_sum_backward(c, &pairs, at[STEP_T], at[STEP_DZ], at[STEP_DT], at[STEP_DT_PAIRS]);
 }
 
+/* A cross layer of T, as if its gradient were the factor. */
+static void step_cross(const struct device_ops *on, struct compute *c, const struct step *s)
+{
+    const struct cross_shape shape = { STEP_N, STEP_LD, STEP_LD };
+    float *const *at = s->at;
+
+    on->cross_forward(c, &shape, at[STEP_T], at[STEP_DT], at[STEP_T], at[STEP_CROSSED]);
+    on->cross_backward(c, &shape, at[STEP_T], at[STEP_DT], at[STEP_CROSSED], NULL, at[STEP_DU],
+                       at[STEP_DT_CROSSED]);
+    on->cross_backward(c, &shape, at[STEP_T], at[STEP_DT], at[STEP_CROSSED],
+                       at[STEP_DT_CROSSED], at[STEP_DU], at[STEP_DT_CROSSED]);
+}
+
 /* The interaction once more, with the sums of bags in it where the device has that. */
 static void step_bags(const struct device_ops *on, struct compute *c, const struct step *s,
                       const struct step_shapes *h)
@@ -249,6 +262,7 @@ void step_ops(const struct device_ops *on, struct compute *c, const struct step 
     step_forward(on, c, s, &h);
     step_backward(on, c, s, &h);
     step_pairs(on, c, s);
+    step_cross(on, c, s);
     step_bags(on, c, s, &h);
     step_encode(on, c, s);
 }

@@ -71,6 +71,9 @@ enum {
     X(DT_OF_BAGS, OUT, STEP_N * STEP_LD)                        \
     X(PAIRS, OUT, STEP_N)                                       \
     X(DT_PAIRS, OUT, STEP_N * STEP_LD)                          \
+    X(CROSSED, OUT, STEP_N * STEP_LD)                           \
+    X(DU, OUT, STEP_N * STEP_LD)                                \
+    X(DT_CROSSED, OUT, STEP_N * STEP_LD)                        \
     X(LOSS, OUT, 2)                                             \
     X(EVALUATED, OUT, STEP_N * STEP_HIDDEN)                     \
     X(DW1, OUT, STEP_DIM * STEP_NUMERIC)                        \

@@ -202,6 +202,58 @@ static void axpy_and_dropout_have_the_cpus_bits(void **state)
     }
 }
 
+struct cross_job {
+    struct cross_shape s;
+    const float *x0, *u, *x, *more; /* more: NULL, or dx0 */
+    float *y, *du, *dx0;
+};
+
+static cudaError_t run_cross(void *arg)
+{
+    struct cross_job *j = arg;
+    const cudaError_t error = kernels_cross_forward(NULL, &j->s, j->x0, j->u, j->x, j->y);
+
+    return error
+               ? error
+               : kernels_cross_backward(NULL, &j->s, j->x0, j->u, j->x, j->more, j->du, j->dx0);
+}
+
+static void cross_layers_have_the_cpus_bits(void **state)
+{
+    struct lab *lab = *state;
+
+    for (uint32_t i = 0; i < 40; i++) {
+        const struct shape s = shape_of(lab, i);
+        const size_t ld = s.width + s.pad, n = s.n * ld, n_u = (size_t)s.n * s.width;
+        const size_t at = s.shift * sizeof(float), n_bytes = n * sizeof(float);
+        float *start = odd_floats(lab, n, 0), *want_y = odd_floats(lab, n, 0);
+        float *want = odd_floats(lab, n, 0), *want_du = lab_blank(lab, n_u * sizeof(float), 0);
+        struct cross_job j = { .s = { s.n, s.width, (uint32_t)ld },
+                               .x0 = odd_floats(lab, n, s.shift),
+                               .u = odd_floats(lab, n_u, s.shift),
+                               .x = odd_floats(lab, n, s.shift),
+                               .y = lab_blank(lab, n_bytes, at),
+                               .du = lab_blank(lab, n_u * sizeof(float), at),
+                               .dx0 = lab_blank(lab, n_bytes, at) };
+
+        j.more = i % 4 < 2 ? j.dx0 : NULL;
+        memcpy(want, start, n_bytes);
+        memcpy(want_y, start, n_bytes);
+        lab_each_order(lab, run_cross, &j,
+                       (struct lab_out[]){ { j.y, n_bytes, start },
+                                           { j.du, n_u * sizeof(float), NULL },
+                                           { j.dx0, n_bytes, start },
+                                           { 0 } });
+        device_cpu.cross_forward(lab->cpu, &j.s, j.x0, j.u, j.x, want_y);
+        device_cpu.cross_backward(lab->cpu, &j.s, j.x0, j.u, j.x, j.more ? want : NULL, want_du,
+                                  want);
+        same_or_nan(j.y, want_y, n);
+        same_or_nan(j.du, want_du, n_u);
+        same_or_nan(j.dx0, want, n);
+        lab_sweep(lab);
+    }
+}
+
 static void check_operand(struct lab *lab, uint32_t n, uint32_t width, uint32_t ldx,
                           uint32_t ldy)
 {
@@ -259,6 +311,7 @@ int main(void)
         cmocka_unit_test(sums_of_rows_go_through_the_mask),
         cmocka_unit_test(what_follows_a_product_is_done_in_place),
         cmocka_unit_test(axpy_and_dropout_have_the_cpus_bits),
+        cmocka_unit_test(cross_layers_have_the_cpus_bits),
         cmocka_unit_test(operands_of_products_are_filled_up_with_zeros),
         cmocka_unit_test(a_transposed_matrix_has_zeros_behind_it),
     };

@@ -91,6 +91,8 @@ static struct dlrm_config random_config(struct fixture_rng *rng)
         c.bottom[i] = 1 + fixture_below(rng, 30);
         c.top[i] = 1 + fixture_below(rng, 30);
     }
+    c.n_cross = 1 + fixture_below(rng, 3);
+    c.cross_rank = fixture_below(rng, 4);
     c.concat = fixture_below(rng, 3) == 0;
     c.self_interaction = fixture_below(rng, 2) == 0;
     c.wide = fixture_below(rng, 2) == 0;

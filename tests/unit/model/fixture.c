@@ -116,6 +116,8 @@ struct dlrm_config fixture_config(struct fixture_rng *rng, struct fixture_most m
         c.bottom[i] = 1 + fixture_below(rng, most.width);
         c.top[i] = 1 + fixture_below(rng, most.width);
     }
+    c.n_cross = 1 + fixture_below(rng, 3);
+    c.cross_rank = fixture_below(rng, 4);
     c.concat = fixture_below(rng, 3) == 0;
     c.self_interaction = fixture_below(rng, 2) == 0;
     c.wide = fixture_below(rng, 2) == 0;

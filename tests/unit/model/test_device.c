@@ -352,6 +352,49 @@ static void the_sum_of_pairs_is_half_of_square_less_squares(void **state)
     }
 }
 
+/* Gaps stay. The gradient on its own, on top of another one, and in place. */
+static void check_cross(struct compute *c, const struct cross_shape *s, struct fixture_rng *rng)
+{
+    const size_t n = (size_t)s->n * s->ld, n_u = (size_t)s->n * s->width;
+    float *x0 = floats(rng, n), *x = floats(rng, n), *u = floats(rng, n_u), *y = floats(rng, n);
+    float *dx0 = floats(rng, n), *du = floats(rng, n_u), *with = floats(rng, n);
+    float *more = floats(rng, n), *before = memory_alloc(4 * n * sizeof *before + 1);
+
+    memcpy(before, y, n * sizeof *y), memcpy(before + n, dx0, n * sizeof *y);
+    memcpy(before + 2 * n, with, n * sizeof *y), memcpy(before + 3 * n, more, n * sizeof *y);
+    ops->cross_forward(c, s, x0, u, x, y);
+    ops->cross_backward(c, s, x0, u, x, NULL, du, dx0);
+    ops->cross_backward(c, s, x0, u, x, more, du, with);
+    ops->cross_backward(c, s, x0, u, x, more, du, more);
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = i / s->ld * s->width + i % s->ld;
+        const bool is_gap = i % s->ld >= s->width;
+        const float product = is_gap ? 0 : x[i] * u[at];
+
+        assert_true(y[i] == (is_gap ? before[i] : x0[i] * u[at] + x[i]));
+        assert_true(dx0[i] == (is_gap ? before[n + i] : product));
+        assert_true(with[i] == (is_gap ? before[2 * n + i] : product + before[3 * n + i]));
+        assert_true(more[i] == (is_gap ? before[3 * n + i] : with[i]));
+        assert_true(is_gap || du[at] == x[i] * x0[i]);
+    }
+    free(x0), free(x), free(u), free(y), free(dx0), free(du), free(with), free(more);
+    free(before);
+}
+
+static void a_cross_layer_multiplies_by_its_input_and_adds_it(void **state)
+{
+    struct compute *c = *state;
+    struct fixture_rng rng = { seed_of_run(4711), 0 };
+
+    for (int i = 0; i < 60; i++) {
+        struct cross_shape s = { i % 8 ? fixture_below(&rng, 5) : 200,
+                                 1 + fixture_below(&rng, 40), 0 };
+
+        s.ld = s.width + fixture_below(&rng, 4);
+        check_cross(c, &s, &rng);
+    }
+}
+
 static void rows_are_copied_between_strides(void **state)
 {
     struct compute *c = *state;
@@ -495,6 +538,7 @@ int main(void)
         cmocka_unit_test(bags_sum_their_rows_and_rows_their_bags_in_ascending_order),
         cmocka_unit_test(interaction_takes_pairs_row_by_row_below_the_diagonal),
         cmocka_unit_test(the_sum_of_pairs_is_half_of_square_less_squares),
+        cmocka_unit_test(a_cross_layer_multiplies_by_its_input_and_adds_it),
         cmocka_unit_test(rows_are_copied_between_strides),
         cmocka_unit_test(dropout_keeps_its_share_whatever_the_batch),
         cmocka_unit_test(a_normalised_batch_has_mean_beta_and_variance_gamma_squared),

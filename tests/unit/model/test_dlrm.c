@@ -34,6 +34,13 @@ static const struct refusal refusals[] = {
       "layer 2 of the top MLP has 65536 x 65536 weights" },
     { { .batch_max = 16, .n_fields = 65536, .dim = 8, .n_top = 1, .top = { 2 } },
       "layer 1 of the top MLP has 2147450880 x 2 weights" },
+    { { PLAIN, .kind = MODEL_DCNV2 }, "the number of cross layers is 0, expected 1 to 8" },
+    { { PLAIN, .kind = MODEL_DCNV2, .n_cross = 9 }, "the number of cross layers is 9" },
+    { { PLAIN, .kind = MODEL_DCNV2, .n_cross = 1, .cross_rank = 65537 },
+      "the rank of the cross layers is 65537, expected 0 to 65536" },
+    { { .batch_max = 16, .n_fields = 65536, .dim = 8, .kind = MODEL_DCNV2, .n_cross = 1 },
+      "a cross layer has 524288 x 524288 weights, expected at most 2147483647; choose a "
+      "smaller" },
     { { PLAIN, .dropout = 1 }, "dropout is 1, expected a number from 0 to below 1" },
     { { PLAIN, .dropout = -0.5f }, "dropout is -0.5" },
     { { PLAIN, .dropout = NAN }, "dropout is nan" },
@@ -256,28 +263,44 @@ static void the_debug_read_knows_no_other_names(void **state)
     fixture_deinit(&f);
 }
 
-static void every_failing_allocation_is_reported_and_leaks_nothing(void **state)
-{
-    (void)state;
 #ifdef PS_FAULTS
-    struct dlrm_config config = fixture_plain;
+/* Allocations of a model. */
+static long fail_each_allocation(const struct dlrm_config *config)
+{
     long k = 0;
     int status = -ENOMEM;
 
-    config.batch_norm = true;
     for (; status == -ENOMEM && k < 1000; k++) {
         struct dlrm *m = NULL;
         struct err err = { 0 };
 
         memory_fail_after(k);
-        status = dlrm_new(&config, &m, &err);
+        status = dlrm_new(config, &m, &err);
         memory_fail_after(-1);
         assert_true(!status == (m != NULL));
         assert_true(!status || strstr(err.text, "no memory for batches of 16 samples"));
         dlrm_free(m);
     }
     assert_int_equal(status, 0);
-    assert_true(k > 20);
+    return k;
+}
+#endif
+
+static void every_failing_allocation_is_reported_and_leaks_nothing(void **state)
+{
+    (void)state;
+#ifdef PS_FAULTS
+    for (int kind = 0; kind < MODEL_KINDS; kind++) {
+        struct dlrm_config config = fixture_plain;
+
+        config.batch_norm = true;
+        config.n_cross = 2;
+        config.cross_rank = 3;
+        fixture_turn_into(&config, (enum model_kind)kind);
+        assert_true(fail_each_allocation(&config) > (kind == MODEL_LR ? 8 : 12));
+        config.cross_rank = 0;
+        fail_each_allocation(&config);
+    }
 #else
     print_message("skipped: this build cannot make an allocation fail\n");
     skip();

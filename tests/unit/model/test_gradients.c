@@ -222,6 +222,36 @@ static void reference_add_pairs(const struct reference *t, const double *T, uint
                                       T + (size_t)s * width + j * dim, dim);
 }
 
+/* x_L of a cross network; frees T, which is x_0. */
+static double *reference_cross(const struct reference *t, double *T, uint32_t width,
+                               uint32_t *tensor)
+{
+    const struct dlrm_config *cfg = &t->f->config;
+    const uint32_t rank = cfg->cross_rank, in = rank ? rank : width;
+    double *x = memory_alloc((size_t)t->f->batch.n * width * sizeof *x + 1);
+    double *narrow = memory_alloc(in * sizeof *narrow),
+           *u = memory_alloc(width * sizeof *u + 1);
+
+    memcpy(x, T, (size_t)t->f->batch.n * width * sizeof *x);
+    for (uint32_t l = 0; l < cfg->n_cross; l++) {
+        const double *v = rank ? t->tensors[(*tensor)++] : NULL, *w = t->tensors[(*tensor)++],
+                     *b = t->tensors[(*tensor)++];
+
+        for (uint32_t s = 0; s < t->f->batch.n; s++) {
+            double *row = x + (size_t)s * width;
+
+            for (uint32_t k = 0; k < in; k++)
+                narrow[k] = v ? reference_dot(v + k * width, row, width) : row[k];
+            for (uint32_t o = 0; o < width; o++)
+                u[o] = reference_dot(w + o * in, narrow, in) + b[o];
+            for (uint32_t o = 0; o < width; o++)
+                row[o] += T[(size_t)s * width + o] * u[o];
+        }
+    }
+    free(narrow), free(u), free(T);
+    return x;
+}
+
 /* Logits of any kind but DLRM, without first-order weights beside the rows. */
 static double *reference_head(const struct reference *t)
 {
@@ -238,6 +268,8 @@ static double *reference_head(const struct reference *t)
         reference_add_linear(t, z, &tensor);
     if (has_pairs)
         reference_add_pairs(t, T, width, z);
+    if (parts & MODEL_CROSS)
+        T = reference_cross(t, T, width, &tensor);
     if (parts & MODEL_TOP) {
         double *deep = T = reference_mlp(t, &top, T, &tensor);
 
@@ -268,7 +300,7 @@ static double reference_l2(const struct reference *t)
     for (uint32_t i = 0; i < dlrm_n_tensors(t->f->m); i++) {
         const struct dlrm_tensor *tensor = dlrm_tensor(t->f->m, i);
 
-        if (strchr(tensor->name, 'W'))
+        if (strpbrk(tensor->name, "VW"))
             sum += (double)cfg->l2_dense / 2 *
                    reference_dot(t->tensors[i], t->tensors[i], tensor->n_floats);
     }
@@ -378,6 +410,7 @@ static const struct dlrm_config plain = { .batch_max = 9,
                                           .bottom = { 5 },
                                           .n_top = 2,
                                           .top = { 6, 5 },
+                                          .n_cross = 2,
                                           .seed = 11 };
 
 static void the_plain_model_follows_its_loss(void **state)
@@ -502,6 +535,20 @@ static void so_does_each_kind_of_model(void **state)
     }
 }
 
+static void so_do_cross_layers_of_any_number_and_rank(void **state)
+{
+    struct dlrm_config config = plain;
+
+    (void)state;
+    fixture_turn_into(&config, MODEL_DCNV2);
+    for (config.n_cross = 1; config.n_cross <= 3; config.n_cross++)
+        for (config.cross_rank = 0; config.cross_rank <= 3; config.cross_rank++)
+            check_model(&config, 9, 200 + 10 * config.n_cross + config.cross_rank);
+    config.n_top = 0;
+    config.wide = true;
+    check_model(&config, 9, 250);
+}
+
 /* Batch normalisation is left to its own tests: with few samples it divides by next to
  * nothing. */
 static void and_any_mixture_of_switches(void **state)
@@ -539,6 +586,7 @@ int main(void)
         cmocka_unit_test(so_does_a_model_without_hidden_layers),
         cmocka_unit_test(so_does_a_batch_of_one),
         cmocka_unit_test(so_does_each_kind_of_model),
+        cmocka_unit_test(so_do_cross_layers_of_any_number_and_rank),
         cmocka_unit_test(and_any_mixture_of_switches),
     };
 

@@ -92,6 +92,11 @@ static void the_number_of_threads_changes_no_bit(void **state)
     check_threads(&config);
     config.concat = true;
     check_threads(&config);
+    fixture_turn_into(&config, MODEL_DCNV2);
+    config.n_cross = 2;
+    check_threads(&config);
+    config.cross_rank = 7;
+    check_threads(&config);
 }
 
 /* |a - b| / |b| */

@@ -249,6 +249,7 @@ static void a_peer_that_reads_none_of_its_replies_is_slow(void **state)
         struct bytes frame = { 0 };
 
         assert_int_equal(message_write_status_reply(&frame, FRAME_BEAT_REPLY, 1, &reply), 0);
+        f.connection->n_unanswered++; /* as if it had asked */
         assert_int_equal(connection_send(f.connection, &frame), 0);
     }
     connection_set_sweep(&f.connections, 1);
@@ -268,6 +269,7 @@ static void closing_all_lets_replies_out_first(void **state)
     (void)state;
     set_up(&f);
     assert_int_equal(message_write_status_reply(&frame, FRAME_BEAT_REPLY, 9, &reply), 0);
+    f.connection->n_unanswered++;
     assert_int_equal(connection_send(f.connection, &frame), 0);
     connection_set_close_all(&f.connections);
     welcome(&f);

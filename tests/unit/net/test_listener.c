@@ -479,6 +479,33 @@ static void clients_of_another_primary_learn_who_it_is(void **state)
     tear_down(&f);
 }
 
+/* Its map has its own address alone: a client that took it would never find the cluster, nor be taken by it. */
+static void a_standby_without_a_cluster_gives_no_client_its_map(void **state)
+{
+    static const char *const roles[] = { "worker", "reader", "watcher" };
+    static const uint64_t map_ids[] = { 0, 77, 78 }; /* 77: of the map that is hidden */
+    struct hello hello = good_hello;
+    struct hello_reply reply;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    enter_main();
+    group_view_hide_map(f.groups);
+    hello.shard = MESSAGE_SHARD_LISTENER;
+    for (size_t i = 0; i < 9; i++) {
+        snprintf(hello.role, sizeof hello.role, "%s", roles[i / 3]);
+        hello.map_id = map_ids[i % 3];
+        reply = ask(&f, &hello);
+        assert_int_equal(reply.status, PS_ESTOPPING);
+        assert_int_equal(reply.n_nodes + reply.map_id + reply.groups.n, 0);
+        assert_non_null(strstr(reply.text, "come again"));
+    }
+    assert_int_equal(count(&f).retry_later, 9);
+    assert_int_equal(count(&f).refused + f.n_refused + f.n_clients, 0);
+    tear_down(&f);
+}
+
 static void the_map_names_the_groups_if_there_are_some(void **state)
 {
     struct group own = { .term = 7, .primary = "here:1", .standby = "there:2" };
@@ -630,6 +657,7 @@ int main(void)
         cmocka_unit_test(the_oldest_of_the_address_that_has_most_goes),
         cmocka_unit_test(a_client_that_the_owner_refuses_is_closed),
         cmocka_unit_test(clients_of_another_primary_learn_who_it_is),
+        cmocka_unit_test(a_standby_without_a_cluster_gives_no_client_its_map),
         cmocka_unit_test(the_map_names_the_groups_if_there_are_some),
         cmocka_unit_test(a_silent_peer_is_closed_at_the_deadline),
         cmocka_unit_test(a_listener_closed_during_handshakes_frees_all),

@@ -197,6 +197,22 @@ static void each_end_has_a_sentence_for_each_failure(void **state)
     }
 }
 
+/* As a reload leaves it that comes between the handshake and the hello. */
+static void without_tokens_a_peer_without_a_certificate_is_nobody(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    set_up(&f, "node");
+    tls_context_set_needs_certificate(f.server, false);
+    greet(&f, "", "ca");
+    assert_int_equal(f.refused, PS_EGREETING);
+    assert_int_equal(f.reply_status, PS_EGREETING);
+    assert_string_equal(f.text, "no certificate was shown (--tls-cert)");
+    assert_int_equal(f.n_clients, 0);
+    tear_down(&f);
+}
+
 /* Whatever a peer sends, and however it cuts it: the listener goes on. */
 static void bytes_of_any_kind_are_survived(void **state)
 {
@@ -256,6 +272,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_end_has_a_sentence_for_each_failure),
+        cmocka_unit_test(without_tokens_a_peer_without_a_certificate_is_nobody),
         cmocka_unit_test(bytes_of_any_kind_are_survived),
         cmocka_unit_test(a_thousand_connections_one_after_the_other),
     };

@@ -71,6 +71,26 @@ static void each_group_has_a_line_and_its_waits(void **state)
     free(text);
 }
 
+/* What is known is what its standby has heard, also where nobody else knows of that standby. */
+static void a_frozen_primary_has_the_standby_that_answers(void **state)
+{
+    cJSON *summary;
+    char *text = show("[" SILENT("0", "a:1") "," ANSWER("0", "x:1", "standby", "spare", "3",
+                                                        "a:1", "false", "") "]",
+                      &summary);
+    const cJSON *group = cJSON_GetArrayItem(field_child(summary, "groups"), 0);
+
+    (void)state;
+    assert_string_equal(field_text(group, "standby"), "x:1");
+    assert_string_equal(field_text(group, "standby_state"), "spare");
+    assert_has(text, "a:1 (does not serve)  x:1         3  yes           5  6 ms  1.0\n");
+    assert_has(text,
+               "group 0: x:1 is its standby: spare; when it last heard of the primary it was "
+               "5 records and 6 ms behind\n");
+    cJSON_Delete(summary);
+    free(text);
+}
+
 /* One that was cut off says still that it is the primary. */
 static void the_greatest_term_serves(void **state)
 {
@@ -108,6 +128,7 @@ int main(void)
         cmocka_unit_test(each_group_has_a_line_and_its_waits),
         cmocka_unit_test(the_greatest_term_serves),
         cmocka_unit_test(without_answers_there_is_what_was_known),
+        cmocka_unit_test(a_frozen_primary_has_the_standby_that_answers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,6 +116,23 @@ struct fault {
     "\",\"term\":2,\"peer\":\"b:7070\",\"in_sync\":" in_sync \
     ",\"standby_lag_records\":7,\"standby_lag_ms\":3}"
 
+#define DISK(free, size, fill, others, aside)                                               \
+    {                                                                                       \
+        "nodes.0.disk", "{\"free_bytes\":" free ",\"size_bytes\":" size                     \
+                        ",\"log_bytes\":1048576,\"fill_over_ms\":600000,"                   \
+                        "\"fill_bytes_per_s\":" fill ",\"others_fill_bytes_per_s\":" others \
+                        ",\"aside_bytes\":" aside "}"                                       \
+    }
+#define BOUNDS(every_ms)                                                                \
+    {                                                                                   \
+        "nodes.0.checkpoints", "{\"last_unix_ms\":990000,\"every_ms\":" every_ms        \
+                               ",\"log_max_bytes\":8589934592,\"keep\":3,\"deltas\":8}" \
+    }
+#define PUSHES                                   \
+    {                                            \
+        "nodes.0.totals.log", "{\"bytes\":7000}" \
+    }
+
 static const struct fault faults[] = {
     { { { "nodes.0.tls", "{\"certificate_days\":13.25,\"ca_days\":300}" } },
       "warning",
@@ -184,11 +201,26 @@ static const struct fault faults[] = {
     { { { "nodes.0.disk.fill_bytes_per_s", "1000000000" } },
       "problem",
       0,
-      { "its disk is full in 10 min" } },
+      { "its disk is full in 10 min", "--log-max and --keep bound what psd keeps" } },
+    { { DISK("20000000000", "1000000000000", "55555555", "0", "0"), BOUNDS("0"), PUSHES },
+      "problem",
+      0,
+      { "its disk is full in 6 min at the rate of the last 10 min: 53.0 MiB/s, 18.6 GiB are "
+        "free",
+        "psd's files may grow by 24.0 GiB yet: a smaller --log-max or --keep bounds them" } },
+    { { DISK("600000000000", "1000000000000", "55555555", "54000000", "0"), BOUNDS("0") },
+      "warning",
+      0,
+      { "its disk is full in 3 h", "it is not psd's files that grow" } },
+    { { DISK("600000000000", "1000000000000", "55555555", "54000000", "3145728"), BOUNDS("0") },
+      "warning",
+      0,
+      { "psctl prune removes 3.0 MiB that no start needs" } },
     { { { "nodes.0.disk.free_bytes", "1000000000" } },
       "warning",
       0,
-      { "its disk is nearly full: 953.7 MiB are free of 931.3 GiB" } },
+      { "its disk is nearly full: 953.7 MiB are free of 931.3 GiB; psd's files take 1.0 "
+        "MiB" } },
     { { { "nodes.0.disk.damaged_files", "2" }, { "nodes.0.disk.damage", "\"checksum of a\"" } },
       "problem",
       0,
@@ -238,7 +270,15 @@ static const struct fault faults[] = {
         { "nodes.0.shards.0.log.disk_bytes_per_s", "1048576" } },
       "warning",
       0,
-      { "the disk of shard 0 is slower than its pushes: it takes 1.0 MiB/s", "1.5 s" } },
+      { "the disk of shard 0 is slower than its pushes: it takes 1.0 MiB/s; pushes waited 1.5 "
+        "s in "
+        "the last 2.0 s" } },
+    { { { "nodes.0.shards.0.log",
+          "{\"full\":true,\"pushes_waiting\":3,\"disk_bytes_per_s\":1048576,"
+          "\"needed_bytes_per_s\":4194304}" } },
+      "warning",
+      0,
+      { "it takes 1.0 MiB/s, about 4.0 MiB/s are needed; pushes that wait now: 3" } },
     { { { "nodes.0.shards.0.report_age_ms", "12000" } },
       "problem",
       0,
@@ -386,6 +426,25 @@ static void a_pair_that_is_well_is_silent_and_a_fault_of_it_is_one_sentence(void
     }
 }
 
+/* However fast it grows: psd's files are bounded, and grow by pushes alone. */
+static void a_disk_that_will_not_be_full_is_not_foretold_to_be(void **state)
+{
+    static const struct change
+        log_max[] = { DISK("60000000000", "1000000000000", "55555555", "0", "0"), BOUNDS("0"),
+                      PUSHES },
+        every[] = { DISK("60000000000", "1000000000000", "155555555", "0", "0"),
+                    BOUNDS("60000"), PUSHES },
+        ended[] = { DISK("60000000000", "1000000000000", "155555555", "0", "0"), BOUNDS("0") };
+    cJSON *findings[] = { examine(log_max, COUNT_OF(log_max)), examine(every, COUNT_OF(every)),
+                          examine(ended, COUNT_OF(ended)) };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(cJSON_GetArraySize(findings[i]), 0);
+        cJSON_Delete(findings[i]);
+    }
+}
+
 static void problems_come_first(void **state)
 {
     static const struct change changes[] = { { "nodes.0.durability", "\"off\"" },
@@ -438,6 +497,7 @@ int main(void)
         cmocka_unit_test(each_fault_has_its_sentence),
         cmocka_unit_test(nothing_is_said_of_a_cluster_that_is_well),
         cmocka_unit_test(a_pair_that_is_well_is_silent_and_a_fault_of_it_is_one_sentence),
+        cmocka_unit_test(a_disk_that_will_not_be_full_is_not_foretold_to_be),
         cmocka_unit_test(problems_come_first),
         cmocka_unit_test(a_restart_is_no_rate),
         cmocka_unit_test(answers_without_sense_are_survived),

@@ -225,6 +225,12 @@ static void a_program_reads_the_same_as_json(void **state)
                 field_number(shard, "log_lag_records") == 10);
     assert_string_equal(field_text(job, "name"), "j");
     assert_true(field_number(job, "max_clock") == 9 && field_number(job, "clocks_per_s") == 2);
+    assert_true(field_number(job, "samples_per_s") == 1500.4 &&
+                field_number(job, "loss") == .25);
+    assert_true(cJSON_IsNull(field_child(job, "auc"))); /* not said yet */
+    assert_non_null(field_child(job, "staleness_p99"));
+    assert_non_null(field_child(job, "waited_share"));
+    assert_non_null(field_child(job, "bytes"));
     assert_int_equal(cJSON_GetArraySize(field_child(unknown, "jobs")), 0);
     cJSON_Delete(before);
     cJSON_Delete(after);

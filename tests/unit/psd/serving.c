@@ -16,6 +16,7 @@ void set_up_waiting(struct fixture *f, uint64_t wait_max_ms)
     };
     struct dispatch_config dispatch = { .loop = &f->loop,
                                         .channels = &f->channels,
+                                        .connections = &f->connections,
                                         .frame_max_bytes = SERVING_FRAME_MAX_BYTES,
                                         .lease_ms = 10000,
                                         .park_max_ms = 10000,

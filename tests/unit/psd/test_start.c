@@ -241,6 +241,43 @@ static void another_layout_archives_nothing(void **state)
     node_end(&n);
 }
 
+/* --- never used --- */
+
+static void a_directory_in_which_nothing_was_kept_is_new_to_another_layout(void **state)
+{
+    struct node n;
+
+    (void)state;
+    node_begin(&n, 2); /* killed before its first checkpoint, */
+    node_die(&n);
+    must_start(&n, 3, PLAIN);
+    assert_string_equal(n.sentence, "");
+    assert_int_equal(newest_epoch(&n), 1);
+    must_start(&n, 2, PLAIN); /* and behind one */
+    assert_string_equal(n.sentence, "");
+    assert_int_equal(newest_epoch(&n), 2);
+    must_start(&n, 2, PLAIN);
+    assert_int_equal(newest_epoch(&n), 2);
+    node_end(&n);
+}
+
+static void a_directory_with_one_record_is_not_new_to_another_layout(void **state)
+{
+    struct node n;
+
+    (void)state;
+    for (int is_saved = 0; is_saved < 2; is_saved++) {
+        node_begin(&n, 2);
+        node_join_as(&n, 1, "job", TABLE_SPEC_MODE_ASYNC, 0, 1, 1);
+        if (is_saved)
+            node_save(&n, 3);
+        node_die(&n);
+        must_start(&n, 3, PLAIN);
+        assert_string_not_equal(n.sentence, "");
+        node_end(&n);
+    }
+}
+
 /* --- one history --- */
 
 /* A checkpoint of a new epoch in which nothing has happened yet: half of it is damaged. */
@@ -288,6 +325,8 @@ int main(void)
         cmocka_unit_test(a_damaged_checkpoint_is_archived),
         cmocka_unit_test(a_checkpoint_stays_that_another_shard_needs),
         cmocka_unit_test(another_layout_archives_nothing),
+        cmocka_unit_test(a_directory_in_which_nothing_was_kept_is_new_to_another_layout),
+        cmocka_unit_test(a_directory_with_one_record_is_not_new_to_another_layout),
         cmocka_unit_test(all_shards_are_of_one_epoch),
         cmocka_unit_test(a_damaged_checkpoint_that_says_all_does_not_stop_a_change_of_layout),
     };

@@ -172,7 +172,6 @@ static void nobody_waits_for_a_disk_that_keeps_up(void **state)
     sim_begin(&s, UINT64_C(4000000000), 264000);
     sim_run(&s, 5000);
     assert_true(quantile_us(&s, 1) <= (N_CLIENTS + 1) * STEP_US);
-    assert_int_equal(s.pace.pushed_bytes_per_s, 0);
     assert_int_equal(s.portion.bytes, WAL_PORTION_MAX);
     free(s.seen_us);
 }
@@ -186,7 +185,6 @@ static void the_first_wait_is_no_longer_than_the_others(void **state)
     sim_run(&s, 2000);
     print_message("worst %.1f ms\n", (double)quantile_us(&s, 1) / 1e3);
     assert_true(quantile_us(&s, 1) < 200000);
-    assert_true(s.pace.pushed_bytes_per_s > 2000000000);
     free(s.seen_us);
 }
 
@@ -305,6 +303,44 @@ static void what_lets_more_through_is_done(void **state)
 
 /* --- while the disk is the bound --- */
 
+/* The disk takes 20 MB/s, and pushes are held back for three quarters of the time: without, it would be 80. */
+static enum wal_bound_change tick_bound(struct wal_bound *b, uint64_t now_ms,
+                                        enum wal_bound_waits waits)
+{
+    const struct wal_bound_sample now = { .ms = now_ms,
+                                          .stored_bytes = now_ms * 20000,
+                                          .held_ms = now_ms / 4 * 3,
+                                          .disk_bytes_per_s = 20000000 };
+
+    return wal_bound_tick(b, &now, waits);
+}
+
+static void what_a_disk_would_have_to_take_is_what_pushes_bring_while_they_may(void **state)
+{
+    struct wal_bound b = { 0 };
+    struct wal_bound_rates r;
+    uint64_t now = 100000;
+
+    (void)state;
+    (void)tick_bound(&b, now, WAL_BOUND_NO_PUSH_WAITS);
+    (void)tick_bound(&b, now += 400, WAL_BOUND_PUSHES_WAIT);
+    assert_false(wal_bound_rates(&b, &r)); /* too short a time */
+    for (uint64_t end = now + 60000; now < end;) {
+        (void)tick_bound(&b, now += 400, WAL_BOUND_PUSHES_WAIT);
+        if (!wal_bound_rates(&b, &r))
+            continue;
+        assert_int_equal(r.bytes_per_s, 20000000);
+        assert_int_equal(r.needed_bytes_per_s, 80000000);
+        assert_true(r.ms <= 20400 && r.held_ms == r.ms / 4 * 3); /* of the last seconds */
+    }
+    assert_true(r.ms >= 10000);
+    assert_false(r.is_least);
+    b.last.held_ms += r.ms / 4; /* held back all the time */
+    assert_true(wal_bound_rates(&b, &r));
+    assert_true(r.is_least);
+    assert_in_range(r.needed_bytes_per_s, 199000000, 200000000);
+}
+
 static void a_bound_is_reported_when_it_lasts_and_when_it_ends(void **state)
 {
     struct wal_bound b = { 0 };
@@ -312,18 +348,18 @@ static void a_bound_is_reported_when_it_lasts_and_when_it_ends(void **state)
     uint32_t n[3] = { 0 };
 
     (void)state;
-    wal_bound_note(&b, now); /* a moment */
+    assert_int_equal(tick_bound(&b, now, WAL_BOUND_PUSHES_WAIT),
+                     WAL_BOUND_UNCHANGED); /* a moment */
     for (uint64_t end = now + 10000; now < end; now += 50)
-        assert_int_equal(wal_bound_tick(&b, now), WAL_BOUND_UNCHANGED);
+        assert_int_equal(tick_bound(&b, now, WAL_BOUND_NO_PUSH_WAITS), WAL_BOUND_UNCHANGED);
     assert_false(b.is_on);
     for (uint32_t i = 0; i < 5; i++) { /* twenty seconds with, ten without */
         for (uint64_t end = now + 20000; now < end; now += 50) {
-            wal_bound_note(&b, now);
-            n[wal_bound_tick(&b, now)]++;
+            n[tick_bound(&b, now, WAL_BOUND_PUSHES_WAIT)]++;
             assert_true(b.is_on);
         }
         for (uint64_t end = now + 10000; now < end; now += 50)
-            n[wal_bound_tick(&b, now)]++;
+            n[tick_bound(&b, now, WAL_BOUND_NO_PUSH_WAITS)]++;
         assert_false(b.is_on);
     }
     assert_int_equal(n[WAL_BOUND_BEGAN], 3); /* one a minute at most */
@@ -343,6 +379,7 @@ int main(void)
         cmocka_unit_test(a_dear_sync_makes_portions_larger),
         cmocka_unit_test(what_is_too_small_says_nothing),
         cmocka_unit_test(what_lets_more_through_is_done),
+        cmocka_unit_test(what_a_disk_would_have_to_take_is_what_pushes_bring_while_they_may),
         cmocka_unit_test(a_bound_is_reported_when_it_lasts_and_when_it_ends),
     };
 

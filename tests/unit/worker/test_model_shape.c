@@ -24,7 +24,7 @@ static struct settings load(int n, const char *const *flags)
 static struct settings of_kind(int kind)
 {
     const uint32_t parts = dlrm_config_parts((enum model_kind)kind);
-    const char *flags[9] = { "--model", dlrm_config_kind_name((enum model_kind)kind) };
+    const char *flags[12] = { "--model", dlrm_config_kind_name((enum model_kind)kind) };
     int n = 2;
 
     if (parts & MODEL_EMBEDDINGS)
@@ -35,6 +35,10 @@ static struct settings of_kind(int kind)
     }
     if (parts & MODEL_BOTTOM)
         flags[n++] = "--bottom=11";
+    if (parts & MODEL_CROSS) {
+        flags[n++] = "--cross-layers=3";
+        flags[n++] = "--cross-rank=5";
+    }
     return load(n, flags);
 }
 
@@ -56,6 +60,8 @@ static void a_shape_is_taken_as_it_was_written(void **state)
         assert_string_equal(took.top, wrote.top);
         assert_string_equal(took.bottom, wrote.bottom);
         assert_int_equal(took.batch_norm, wrote.batch_norm);
+        assert_int_equal(took.cross_layers, wrote.cross_layers);
+        assert_int_equal(took.cross_rank, wrote.cross_rank);
         cJSON_Delete(root);
     }
 }
@@ -63,8 +69,8 @@ static void a_shape_is_taken_as_it_was_written(void **state)
 static void another_shape_or_an_unknown_kind_is_refused(void **state)
 {
     struct settings fallback = load(0, NULL), fm = of_kind(MODEL_FM),
-                    top = of_kind(MODEL_DEEPFM);
-    cJSON *root = cJSON_CreateObject();
+                    top = of_kind(MODEL_DEEPFM), cross = of_kind(MODEL_DCNV2);
+    cJSON *root = cJSON_CreateObject(), *of_cross = cJSON_CreateObject();
     struct err err = { 0 };
 
     (void)state;
@@ -74,6 +80,14 @@ static void another_shape_or_an_unknown_kind_is_refused(void **state)
     strcpy(top.top, "9");
     assert_int_equal(model_shape_adopt(&top, &fallback, root, &err), PS_ESPEC);
     assert_non_null(strstr(err.text, "--top"));
+    model_shape_describe(of_cross, &cross, 3, 5);
+    cross.cross_layers = 4;
+    assert_int_equal(model_shape_adopt(&cross, &fallback, of_cross, &err), PS_ESPEC);
+    assert_non_null(strstr(err.text, "--cross-layers"));
+    cross.cross_layers = 3, cross.cross_rank = 6;
+    assert_int_equal(model_shape_adopt(&cross, &fallback, of_cross, &err), PS_ESPEC);
+    assert_non_null(strstr(err.text, "--cross-rank"));
+    cJSON_Delete(of_cross);
     cJSON_ReplaceItemInObject(cJSON_GetObjectItem(root, "model"), "kind",
                               cJSON_CreateString("of a later psworker"));
     assert_int_equal(model_shape_adopt(&fallback, &fallback, root, &err), PS_ESPEC);

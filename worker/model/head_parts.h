@@ -1,0 +1,17 @@
+/* What several heads have in common (head.h): the plan of the first-order term, and the top MLP, which ends in the
+ * logits. */
+#ifndef WORKER_MODEL_HEAD_PARTS_H
+#define WORKER_MODEL_HEAD_PARTS_H
+
+#include "worker/model/dlrm_internal.h"
+
+/* m->first_order, on the numeric columns. */
+void head_parts_plan_first_order(struct dlrm *m);
+
+/* m->top, of an input of m->r_width floats, whose rows are ldx floats apart. */
+void head_parts_plan_top(struct dlrm *m, uint32_t ldx);
+
+/* The top MLP's arrays; m->z and m->dz are its output's. -ENOMEM: mlp_deinit() is due all the same. */
+int head_parts_alloc_top(struct dlrm *m) MUST_CHECK;
+
+#endif
