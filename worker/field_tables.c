@@ -17,6 +17,7 @@ static const struct option {
     const char *name;
     bool is_of_start; /* of rows with more than a first-order weight, which starts at 0 */
 } options[] = {
+    { "dim", true },
     { "init", true },
     { "init-scale", true },
     { "cardinality", true },
@@ -438,7 +439,7 @@ int field_tables_new(const struct settings *s, const struct schema *schema,
 }
 
 static int adopt_field(struct field_tables *t, const struct settings *s, uint32_t field,
-                       const char *tail, struct err *err)
+                       const char *tail, uint32_t dim, struct err *err)
 {
     uint32_t g = 0;
 
@@ -453,6 +454,7 @@ static int adopt_field(struct field_tables *t, const struct settings *s, uint32_
         t->groups[g].s = memory_alloc(sizeof *t->groups[g].s);
         start_options(t->groups[g].s, s);
         snprintf(t->groups[g].tail, TAIL_MAX, "%s", tail);
+        t->groups[g].s->dim = dim;
         t->n++;
     }
     t->of_field[field] = (uint8_t)g;
@@ -461,7 +463,8 @@ static int adopt_field(struct field_tables *t, const struct settings *s, uint32_
 }
 
 int field_tables_adopt(const struct settings *s, const struct schema *schema,
-                       const char *const *tails, struct field_tables **ret, struct err *err)
+                       const char *const *tails, const uint32_t *dims,
+                       struct field_tables **ret, struct err *err)
 {
     struct field_tables *t = memory_alloc(sizeof *t);
     int status = 0;
@@ -471,7 +474,7 @@ int field_tables_adopt(const struct settings *s, const struct schema *schema,
     t->groups[0].s = memory_alloc(sizeof *t->groups[0].s);
     start_options(t->groups[0].s, s);
     for (uint32_t f = 0; f < schema_n_fields(schema) && !status; f++)
-        status = adopt_field(t, s, f, tails[f], err);
+        status = adopt_field(t, s, f, tails[f], dims[f], err);
     t->batch = (struct batch_groups){ t->n, t->of_field };
     if (status || t->n == 1) {
         field_tables_free(t);

@@ -31,11 +31,11 @@ int field_tables_check(const struct settings *s, struct err *err) MUST_CHECK;
  * column, two columns share a table (--share-table) and differ in options, or there would be too many tables. */
 int field_tables_new(const struct settings *s, const struct schema *schema,
                      struct field_tables **ret, struct err *err) MUST_CHECK;
-/* The same as a record has them (model_record.h): tails[f], borrowed for the call, is that of field f. PS_ESPEC: one is
- * not what field_tables_tail() says. */
+/* The same as a record has them (model_record.h): tails[f] and dims[f] are those of field f, borrowed for the call.
+ * PS_ESPEC: a tail is not what field_tables_tail() says. */
 int field_tables_adopt(const struct settings *s, const struct schema *schema,
-                       const char *const *tails, struct field_tables **ret, struct err *err)
-    MUST_CHECK;
+                       const char *const *tails, const uint32_t *dims,
+                       struct field_tables **ret, struct err *err) MUST_CHECK;
 void field_tables_free(struct field_tables *t);
 
 /* NULL is fine for all below: one group, of all fields. */

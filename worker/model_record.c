@@ -115,13 +115,20 @@ static void add_numeric(cJSON *root, const struct schema *schema)
 /* The tables of its rows, where they are not JOB/emb and JOB/wide. */
 static void add_rows(cJSON *item, const struct settings *s, uint32_t field)
 {
-    const char *tail = field_tables_tail(s->fields, field_tables_of(s->fields, field));
+    const uint32_t group = field_tables_of(s->fields, field),
+                   dim = settings_dim(field_tables_settings(s, group));
+    const char *tail = field_tables_tail(s->fields, group);
     char name[sizeof "emb" + SCHEMA_NAME_MAX];
 
     if (!tail[0])
         return;
     snprintf(name, sizeof name, "emb%s", tail);
     cJSON_AddStringToObject(item, "rows", name);
+    if (dim == settings_dim(s))
+        return;
+    cJSON_AddNumberToObject(item, "dim", dim);
+    snprintf(name, sizeof name, "proj.%u", group);
+    cJSON_AddStringToObject(item, "projection", name);
 }
 
 static void add_features(cJSON *root, const struct settings *s, const struct schema *schema)
@@ -195,8 +202,12 @@ static uint64_t identity(const struct settings *s, const struct schema *schema)
         schema_numeric_id(schema, i, name);
         h = mix_name(h, name);
     }
-    for (uint32_t i = 0; s->fields && i < schema_n_fields(schema); i++)
-        h = mix_name(h, field_tables_tail(s->fields, field_tables_of(s->fields, i)));
+    for (uint32_t i = 0; s->fields && i < schema_n_fields(schema); i++) {
+        const uint32_t group = field_tables_of(s->fields, i);
+
+        h = mix_name(h, field_tables_tail(s->fields, group));
+        h = hash_mix2(h, settings_dim(field_tables_settings(s, group)));
+    }
     h = by_name ? hash_mix2(h, plan->numeric_as) : h;
     /* Jobs of psworkers that knew one kind are of that. */
     h = s->model != MODEL_DLRM ? hash_mix2(h, (uint64_t)s->model) : h;
@@ -373,6 +384,34 @@ static int refuse_tables(const struct settings *s, const cJSON *theirs, const cJ
         s->job, text_of(cJSON_GetArrayItem(ours, (int)place - 1), "name"), have, want);
 }
 
+/* 0: the rows are as wide as the model. */
+static int dim_of(const cJSON *feature)
+{
+    const cJSON *dim = get(feature, "dim");
+
+    return dim ? dim->valueint : 0;
+}
+
+static bool dims_differ(const cJSON *theirs, const cJSON *ours)
+{
+    const cJSON *a = theirs->child, *b = ours->child;
+
+    while (a && b && dim_of(a) == dim_of(b)) {
+        a = a->next;
+        b = b->next;
+    }
+    return a && b;
+}
+
+static int refuse_dims(const struct settings *s, struct err *err)
+{
+    return err_set(
+        err, PS_ESPEC,
+        "--field: fields of job \"%s\" have rows of other widths than these settings "
+        "give them: give the same dim, or take another --job",
+        s->job);
+}
+
 static int refuse_rows(const struct settings *s, const cJSON *theirs, const cJSON *ours,
                        struct err *err)
 {
@@ -380,7 +419,7 @@ static int refuse_rows(const struct settings *s, const cJSON *theirs, const cJSO
     uint32_t place;
 
     if (!differ(theirs, ours, "rows", &place, &have, &want))
-        return 0;
+        return dims_differ(theirs, ours) ? refuse_dims(s, err) : 0;
     return err_set(
         err, PS_ESPEC,
         "--field: in job \"%s\" column '%.40s' has its rows in table %s/%.60s, these "
@@ -765,6 +804,7 @@ static int adopt_fields(struct settings *s, const cJSON *root, const struct sche
                         struct field_tables **ret, struct err *err)
 {
     const char **tails = memory_alloc((schema_n_fields(schema) + 1) * sizeof *tails);
+    uint32_t *dims = memory_alloc((schema_n_fields(schema) + 1) * sizeof *dims);
     const cJSON *item;
     uint32_t f = 0;
     int status = 0;
@@ -772,9 +812,12 @@ static int adopt_fields(struct settings *s, const cJSON *root, const struct sche
     cJSON_ArrayForEach(item, get(root, "features"))
     {
         const char *rows = member_text(item, "rows");
+        const double dim = cJSON_GetNumberValue(get(item, "dim"));
 
-        if (f < schema_n_fields(schema))
-            tails[f++] = strncmp(rows, "emb.", 4) == 0 ? rows + 3 : "";
+        if (f == schema_n_fields(schema))
+            break;
+        dims[f] = dim >= 1 && dim <= 4096 ? (uint32_t)dim : s->dim;
+        tails[f++] = strncmp(rows, "emb.", 4) == 0 ? rows + 3 : "";
     }
     if (s->field.n)
         status = err_set(err, PS_ESPEC,
@@ -782,9 +825,10 @@ static int adopt_fields(struct settings *s, const cJSON *root, const struct sche
                          "leave it out",
                          s->job);
     if (!status && f == schema_n_fields(schema))
-        status = field_tables_adopt(s, schema, tails, ret, err);
+        status = field_tables_adopt(s, schema, tails, dims, ret, err);
     s->fields = *ret;
     free(tails);
+    free(dims);
     return status;
 }
 

@@ -26,6 +26,7 @@ struct dense {
 struct rows {
     const struct settings *s; /* borrowed: the group's */
     bool has_fields;          /* else it has no keys, and no step asks for it */
+    uint32_t dim;
     uint32_t emb, wide;
 };
 
@@ -244,10 +245,13 @@ static int open_rows(struct model_tables *t, uint32_t group, get_table *get, str
     int status;
 
     rows->s = field_tables_settings(t->s, group);
+    rows->dim = settings_dim(rows->s);
+    if (rows->dim > t->shape.dim)
+        t->shape.dim = rows->dim;
     rows->has_fields = field_tables_has_fields(t->s->fields, group);
     /* The scheme of keys, which the seed has in it, is the job's, and known only now. */
-    spec = sparse_spec(rows->s, "emb", tail, t->shape.dim);
-    spec.seed = model_record_rows_seed(t->s, t->shape.dim);
+    spec = sparse_spec(rows->s, "emb", tail, rows->dim);
+    spec.seed = model_record_rows_seed(t->s, rows->dim);
     status = get(t, rows->s, &spec, &rows->emb, err);
     if (status || !t->shape.wide)
         return status;
@@ -498,6 +502,16 @@ struct dlrm_step model_tables_use(struct model_tables *t, struct step_buffers *s
                                .keeps_dense = !step->has_dense };
 }
 
+/* Where the rows of a group begin in an array of all of them. */
+static size_t first_float(const struct model_tables *t, const struct batch *b, uint32_t group)
+{
+    size_t at = 0;
+
+    for (uint32_t g = 0; g < group; g++)
+        at += (size_t)(batch_group_start(b, g + 1) - batch_group_start(b, g)) * t->rows[g].dim;
+    return at;
+}
+
 /* The codec of a group's rows: its fields' own, or the one that the job's tables have now. */
 static enum codec_id rows_codec(const struct model_tables *t, uint32_t group,
                                 enum codec_policy_direction direction, enum codec_id now)
@@ -522,7 +536,7 @@ static uint32_t pull_group(const struct model_tables *t, const struct step_buffe
                                   .codec = rows_codec(t, group, CODEC_POLICY_ROWS_PULL, now),
                                   .n_keys = n,
                                   .keys = b->unique + first,
-                                  .dst = step->rows + (size_t)first * t->shape.dim,
+                                  .dst = step->rows + first_float(t, b, group),
                                   .versions = step->versions ? step->versions + first : NULL,
                                   .places = step->places ? step->places + first : NULL };
     if (!t->shape.wide)
@@ -693,10 +707,10 @@ bool model_tables_stopped(const struct model_tables *t, const struct step_buffer
 
 /* ---- the push of a step ---- */
 
-/* grads: of the whole batch, `width` floats for each key; NULL: the device has them. */
+/* grads: of the group; NULL: the device has them. */
 static struct ps_push_section push_rows(const struct model_tables *t, uint32_t table,
                                         enum codec_id codec, const struct batch *batch,
-                                        uint32_t group, const float *grads, uint32_t width)
+                                        uint32_t group, const float *grads)
 {
     const uint32_t first = batch_group_start(batch, group);
 
@@ -706,23 +720,26 @@ static struct ps_push_section push_rows(const struct model_tables *t, uint32_t t
                                      .topk_fraction = t->s->topk,
                                      .n_keys = batch_group_start(batch, group + 1) - first,
                                      .keys = batch->unique + first,
-                                     .values = grads ? grads + (size_t)first * width : NULL };
+                                     .values = grads };
 }
 
 static uint32_t push_group(const struct model_tables *t, const struct step_buffers *step,
                            uint32_t group, struct ps_push_section *out)
 {
     const enum codec_id *codecs = step->plan.codecs;
+    const struct batch *b = step->batch;
     const struct rows *rows = &t->rows[group];
+    const float *grads = step->row_grads ? step->row_grads + first_float(t, b, group) : NULL;
+    const float *wide_grads =
+        step->wide_grads ? step->wide_grads + batch_group_start(b, group) : NULL;
 
     out[0] =
         push_rows(t, rows->emb,
                   rows_codec(t, group, CODEC_POLICY_ROWS_PUSH, codecs[CODEC_POLICY_ROWS_PUSH]),
-                  step->batch, group, step->row_grads, t->shape.dim);
+                  b, group, grads);
     if (!t->shape.wide)
         return 1;
-    out[1] = push_rows(t, rows->wide, codecs[CODEC_POLICY_WIDE_PUSH], step->batch, group,
-                       step->wide_grads, 1);
+    out[1] = push_rows(t, rows->wide, codecs[CODEC_POLICY_WIDE_PUSH], b, group, wide_grads);
     return 2;
 }
 

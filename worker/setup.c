@@ -225,7 +225,13 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .n_threads = s->threads,
         .products = products_of(s),
     };
-    int status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
+    int status = 0;
+
+    config.n_groups = field_tables_n(s->fields);
+    for (uint32_t g = 0; g < config.n_groups; g++)
+        config.group_dims[g] = settings_dim(field_tables_settings(s, g));
+    if (!status)
+        status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                                  &config.n_bottom, err);
 
     if (!status)

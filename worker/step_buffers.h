@@ -61,7 +61,7 @@ struct step_buffers {
 /* The arrays that a model needs. */
 struct step_buffers_shape {
     struct dlrm *model; /* borrowed: its device's memory */
-    uint32_t dim;
+    uint32_t dim;       /* of a row, at most */
     bool wide;
     bool places;  /* rows come with versions and places (param_store.h) */
     bool encodes; /* gradients leave the device encoded */

@@ -109,6 +109,24 @@ def test_rows_start_as_wide_as_their_fields_are_large(tmp_path):
     assert rows_of(tmp_path / "m") == {}
 
 
+def test_rows_of_several_widths(psds, tmp_path, serve):
+    dims = ("--field", "target:dim=2", "--field", "city:dim=9,lr=0.02", "--l2-embedding", "1e-4")
+    flags = (*log(tmp_path / "log.csv", COLUMNS), *WIDE)
+    train(*flags, *dims, "--local", "--save", tmp_path / "m")
+    tables = checkpoint.read_tables([tmp_path / "m"])
+    assert {len(row) for row in tables["job/emb.target"].values()} == {2 * 2 * 4} and {len(row) for row in tables["job/emb.city"].values()} == {2 * 9 * 4}
+    assert len(tables["job/proj.1.W"]) == len(tables["job/proj.2.W"]) == 1
+    want = all_rows(tmp_path / "m"), all_rows(tmp_path / "m", "wide")
+    assert remote(psds, tmp_path, (*flags, *dims), "cached") == want
+    assert remote(psds, tmp_path, (*flags, *dims, "--row-cache", 0), "bare", shards=3) == want
+    predictions, _ = finish(psworker("predict", *flags, *dims, "--labelled", "--checkpoint", tmp_path / "m"))
+    rows = [dict(zip(COLUMNS, line.split(","))) for line in (tmp_path / "log.csv").read_text().splitlines()[1:4]]
+    scores = serve("--checkpoint", tmp_path / "m", *PATIENT).scores([{name: row[name] for name in COLUMNS[1:]} for row in rows])
+    assert scores == pytest.approx([float(line) for line in predictions.split()[:3]], abs=1e-6)
+    for other, sentence in (("target:dim=3", "--field: fields of job \"job\" have rows of other widths than these settings give them"), ("target:dim=0", "--field target: dim: \"0\" is not a whole number from 1 to 4096")):
+        assert sentence in finish(psworker("eval", *flags, *dims, "--field", other, "--checkpoint", tmp_path / "m"), status=2)[1]
+
+
 def test_check_says_what_is_wrong_with_a_field(tmp_path):
     flags = log(tmp_path / "log.csv", COLUMNS)
     for field, sentence in (("cty:lr=1", '--field cty: there is no such categorical column; did you mean "city"?'), ("price:lr=1", "--field price: that is a numeric column, and has no rows")):

@@ -178,26 +178,33 @@ static void columns_that_share_a_table_are_one(void **state)
 static void a_record_brings_them_back(void **state)
 {
     const char *tails[26] = { NULL };
+    uint32_t dims[26];
     struct field_tables *again;
     struct err err = { 0 };
     struct made m;
 
     (void)state;
-    MAKE(&m, "--field", "C*:lr=0.5", "--field", "C7:lr=0.25", "--field", "C9:lr=0");
-    for (uint32_t f = 0; f < 26; f++)
+    MAKE(&m, "--field", "C*:lr=0.5", "--field", "C7:lr=0.25,dim=8", "--field", "C9:lr=0");
+    for (uint32_t f = 0; f < 26; f++) {
         tails[f] = tail(&m, f);
-    must(field_tables_adopt(&m.s, m.schema, tails, &again, &err), &err);
+        dims[f] = settings_dim(of(&m, f));
+    }
+    must(field_tables_adopt(&m.s, m.schema, tails, dims, &again, &err), &err);
     assert_int_equal(field_tables_n(again), 3);
     for (uint32_t f = 0; f < 26; f++)
         assert_string_equal(field_tables_tail(again, field_tables_of(again, f)), tails[f]);
+    m.s.fields = again;
+    assert_int_equal(settings_dim(of(&(struct made){ m.s, m.schema, again }, 6)), 8);
+    assert_int_equal(settings_dim(of(&(struct made){ m.s, m.schema, again }, 7)), 4);
+    m.s.fields = m.t;
     assert_true(field_tables_has_fields(again, 0));
     field_tables_free(again);
     for (uint32_t f = 0; f < 26; f++)
         tails[f] = "";
-    must(field_tables_adopt(&m.s, m.schema, tails, &again, &err), &err);
+    must(field_tables_adopt(&m.s, m.schema, tails, dims, &again, &err), &err);
     assert_null(again);
     tails[3] = "x";
-    assert_int_equal(field_tables_adopt(&m.s, m.schema, tails, &again, &err), PS_ESPEC);
+    assert_int_equal(field_tables_adopt(&m.s, m.schema, tails, dims, &again, &err), PS_ESPEC);
     assert_non_null(strstr(err.text, "its record has a table embx"));
     made_deinit(&m);
 }
