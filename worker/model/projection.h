@@ -1,12 +1,12 @@
 /*
- * Rows that are narrower or wider than the model, made as wide as it: of the fields of group g, whose rows have d floats,
+ * Rows of another width than the model's, made as wide as it. Of the fields of group g, whose rows have d floats:
  *
  *     row of the model [dim] = W_g row [d]        tensor proj.g.W, [dim][d]
  *
- * A factorised embedding (ALBERT, Lan et al. 2020; mixed dimensions, Ginart et al. 2021). The sum of a bag's rows is
- * projected, too, as W is linear; it is done for each row of the batch once, before the bags are summed. Groups as wide as the
- * model are copied. Rows lie one behind another, those of group 0 first (batch.h). On devices that share the host's
- * memory alone: dlrm_config.h.
+ * A factorised embedding (ALBERT, Lan et al. 2020; mixed dimensions, Ginart et al. 2021). It is done for each row of
+ * the batch once, before the rows of a bag are summed, which gives the same sum, as W is linear. Rows of groups as wide
+ * as the model are copied. Rows lie one behind another, those of group 0 first (batch.h). On devices that share the
+ * host's memory alone (dlrm_new_on()).
  */
 #ifndef WORKER_MODEL_PROJECTION_H
 #define WORKER_MODEL_PROJECTION_H
