@@ -28,4 +28,7 @@ void number_write_bytes(uint64_t n_bytes, char dst[NUMBER_TEXT_MAX]);
 void number_write_ms(uint64_t ms, char dst[NUMBER_TEXT_MAX]);
 void number_write_float(float x, char dst[NUMBER_TEXT_MAX]);
 
+/* The end of a noun behind its number, of any type: printf("%u shard%s", n, NUMBER_PLURAL(n)). */
+#define NUMBER_PLURAL(n) ((n) == 1 ? "" : "s")
+
 #endif

@@ -448,7 +448,8 @@ static int find_option(const struct load *l, const char *name, size_t n_name,
 /* The option at argv[*i], which then stands behind it. */
 static int next_option(const struct load *l, int *i, struct option *ret_option)
 {
-    const char *text = l->argv[(*i)++], *equals = strchr(text, '=');
+    const char *given = l->argv[(*i)++], *text = strcmp(given, "-h") == 0 ? "--help" : given,
+               *equals = strchr(text, '=');
     struct err *err = l->line.err;
     int status;
 

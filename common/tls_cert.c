@@ -180,3 +180,69 @@ int tls_cert_make(const struct tls_cert_plan *plan, struct err *err)
     ERR_clear_error();
     return status;
 }
+
+/* ---- what is there already ---- */
+
+/* Its text as the certificate has it: no NUL ends it. */
+static bool is_uri(const GENERAL_NAME *name, struct access *ret)
+{
+    const ASN1_STRING *text = name->d.ia5;
+
+    return name->type == GEN_URI && access_parse_uri((const char *)ASN1_STRING_get0_data(text),
+                                                     (size_t)ASN1_STRING_length(text), ret);
+}
+
+static bool find_access(const GENERAL_NAMES *names, struct access *ret)
+{
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++)
+        if (is_uri(sk_GENERAL_NAME_value(names, i), ret))
+            return true;
+    return false;
+}
+
+static bool has_host(X509 *cert, const char *host)
+{
+    return is_address(host) ? X509_check_ip_asc(cert, host, 0) == 1
+                            : X509_check_host(cert, host, 0, 0, NULL) == 1;
+}
+
+static int compare(const struct tls_cert_plan *plan, X509 *cert, const GENERAL_NAMES *names,
+                   struct err *err)
+{
+    const struct access *want = &plan->access;
+    struct access has = { 0 };
+
+    if (!names || !find_access(names, &has))
+        return err_set(err, PS_ESETTING, "%.150s has no name psd://CLUSTER/ROLE", plan->cert);
+    if (strcmp(has.cluster, want->cluster) != 0 || has.role != want->role ||
+        (want->job[0] && strcmp(has.job, want->job) != 0))
+        return err_set(
+            err, PS_ESETTING, "%.150s is of psd://%s/%s%s%s, and psd://%s/%s%s%s is asked for",
+            plan->cert, has.cluster, access_role_name(has.role), has.job[0] ? "/" : "", has.job,
+            want->cluster, access_role_name(want->role), want->job[0] ? "/" : "", want->job);
+    for (uint32_t i = 0; i < plan->n_hosts; i++)
+        if (!has_host(cert, plan->hosts[i]))
+            return err_set(err, PS_ESETTING, "%.150s is not for the host %.100s", plan->cert,
+                           plan->hosts[i]);
+    return 0;
+}
+
+int tls_cert_compare(const struct tls_cert_plan *plan, struct err *err)
+{
+    FILE *file = fopen(plan->cert, "re");
+    X509 *cert;
+    GENERAL_NAMES *names;
+    int status;
+
+    if (!file)
+        return err_set(err, -errno, "%.150s: %s", plan->cert, status_text(-errno));
+    cert = PEM_read_X509(file, NULL, NULL, NULL);
+    (void)fclose(file);
+    names = cert ? X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL) : NULL;
+    status = cert ? compare(plan, cert, names, err)
+                  : err_set(err, PS_ESETTING, "%.150s is no certificate in PEM", plan->cert);
+    GENERAL_NAMES_free(names);
+    X509_free(cert);
+    ERR_clear_error();
+    return status;
+}

@@ -28,4 +28,9 @@ struct tls_cert_plan {
  * removed. */
 int tls_cert_make(const struct tls_cert_plan *plan, struct err *err) MUST_CHECK;
 
+/* Whether the certificate in the file plan->cert has the names that the plan asks for: psd://..., and each host, maybe
+ * among others; a worker's may be of any job if the plan names none. -errno; PS_ESETTING: it differs, and err says in a
+ * sentence how. */
+int tls_cert_compare(const struct tls_cert_plan *plan, struct err *err) MUST_CHECK;
+
 #endif

@@ -1,8 +1,13 @@
 #!/bin/sh
-# A program's --help as lines of tab-separated fields, for the man pages and deploy/docs/reference.md. $1: the program.
+# A program's whole help as lines of tab-separated fields, for the man pages and deploy/docs/reference.md. $1: the program.
 #   usage TEXT | text TEXT | command NAME TEXT | group NAME | option FLAGS DEFAULT TEXT
 set -eu
-"$1" --help | awk '
+# psctl's commands have a blank line between them.
+case $1 in
+*psctl) set -- "$1" help all && in_blocks=1 ;;
+*) set -- "$1" --help && in_blocks=0 ;;
+esac
+"$@" | awk -v in_blocks="$in_blocks" '
     function flush(    at, note) {
         if (kind == "option") {
             note = ""
@@ -31,8 +36,7 @@ set -eu
         next
     }
     is_in_options       { add($0); next }
-    # What a command ends with goes on with it.
-    kind == "command" && /^(Ends|Refused|Compares|Without) / { add($0); next }
+    in_blocks && kind == "command" { add($0); next }
     # A sentence of its own, or "name: what it does".
     text == "" || text ~ /\.$/ {
         flush()

@@ -136,15 +136,15 @@ static void put_spec(const struct table_spec *spec, Ps__TableSpec *head,
     put_limits(&spec->limits, head);
 }
 
-/* PS_EPROTO for numbers that no enum has, and for a name that does not fit. table_spec_check() does the rest. */
+/* PS_EPROTO for numbers that no enum has, and for a name that does not fit. table_spec_check() does the rest, and
+ * refuses the optimizers of later versions, with a sentence. */
 static int take_spec(const Ps__TableSpec *head, struct table_spec *ret)
 {
     struct table_spec spec = { 0 };
 
     if (head->kind >= TABLE_SPEC_KIND_END || head->init >= TABLE_SPEC_INIT_END ||
-        head->optim >= TABLE_SPEC_OPTIM_END || head->decay >= TABLE_SPEC_DECAY_END ||
-        head->mode >= TABLE_SPEC_MODE_END || head->storage >= TABLE_SPEC_STORAGE_END ||
-        head->victims >= TABLE_SPEC_VICTIMS_END)
+        head->decay >= TABLE_SPEC_DECAY_END || head->mode >= TABLE_SPEC_MODE_END ||
+        head->storage >= TABLE_SPEC_STORAGE_END || head->victims >= TABLE_SPEC_VICTIMS_END)
         return PS_EPROTO;
     if (message_head_name(spec.name, sizeof spec.name, head->name))
         return PS_EPROTO;
@@ -335,7 +335,7 @@ static int take_table_reply(const void *message, void *ret)
     if (message_head_status(&m.status, head->status) || (m.status == 0 && !head->spec))
         return PS_EPROTO;
     message_head_text(m.text, sizeof m.text, head->text);
-    if (head->spec && take_spec(head->spec, &m.spec))
+    if (head->spec && (take_spec(head->spec, &m.spec) || m.spec.optim >= TABLE_SPEC_OPTIM_END))
         return PS_EPROTO;
     *(struct table_reply *)ret = m;
     return 0;

@@ -77,6 +77,8 @@ struct table_reply {
 
 /* Pushes of SECTION_ASSIGN_STATE, pulls with `present`, and scans (section.h). */
 #define MESSAGE_FEATURE_WHOLE_TABLES 1u
+/* Pushes of SECTION_RATE. */
+#define MESSAGE_FEATURE_RATES 2u
 
 struct join {
     char job[TABLE_SPEC_NAME_MAX];

@@ -42,7 +42,7 @@ static void put_sections(const struct section *sections, uint32_t n_sections,
         head->key_bytes = (uint32_t)s->key_bytes;
         head->value_bytes = (uint32_t)s->value_bytes;
         head->state = s->state;
-        head->steps = s->op == SECTION_ASSIGN_STATE ? s->steps : 0;
+        head->steps = section_op_has_steps(s->op) ? s->steps : 0;
         head->present = s->present;
         head->scan_bytes = s->scan_bytes;
         head->cursor = s->scan_bytes ? s->cursor : 0;
@@ -130,6 +130,8 @@ static int check_values(const Ps__Section *head)
         return PS_EPROTO;
     if (head->op == SECTION_ASSIGN_STATE && head->codec != CODEC_FP32)
         return PS_ECODEC;
+    if (head->op == SECTION_RATE && head->n_keys)
+        return PS_ECOUNT;
     if (head->n_keys == 0)
         return head->value_bytes ? PS_ECOUNT : 0;
     if (head->value_bytes == 0 || head->value_bytes % head->n_keys)
@@ -174,7 +176,7 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
             .present = head->present != 0,
             .scan_bytes = head->scan_bytes,
             .cursor = head->scan_bytes ? head->cursor : 0,
-            .steps = head->op == SECTION_ASSIGN_STATE ? head->steps : 0,
+            .steps = section_op_has_steps((enum section_op)head->op) ? head->steps : 0,
             .n_keys = head->n_keys,
             .keys = at_body(view, at),
             .key_bytes = head->key_bytes,

@@ -9,6 +9,7 @@
 #define PROTO_SECTION_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "common/base.h"
 #include "proto/codec.h"
@@ -69,8 +70,17 @@ enum section_op {
     SECTION_GRADIENT, /* one optimizer step on each row */
     SECTION_ASSIGN,   /* the row's weights become these; its optimizer state starts anew */
     SECTION_ASSIGN_STATE, /* its weights and its optimizer's state become these: all of them f32, weights first */
+    /* No rows: the learning rate of a table whose decay is "plateau" becomes the number in `steps`. It holds for what
+     * is applied behind this push; in lock step for the clocks that are not combined yet. */
+    SECTION_RATE,
     SECTION_OP_END
 };
+
+/* The operations with a number beside their rows. */
+static inline bool section_op_has_steps(enum section_op op)
+{
+    return op == SECTION_ASSIGN_STATE || op == SECTION_RATE;
+}
 
 struct section {
     uint32_t table_id;   /* the shard's number of the table */
@@ -84,7 +94,8 @@ struct section {
         scan_bytes;  /* pull: not 0: a scan, of at most about so many bytes; it has no keys */
     uint64_t cursor; /* of the scan */
     uint64_t
-        steps; /* SECTION_ASSIGN_STATE: the table's step count becomes this, if it is less */
+        steps; /* SECTION_ASSIGN_STATE: the table's step count becomes this, if it is less; SECTION_RATE: the bits of
+                * an f32 */
     uint32_t n_keys;
     const uint8_t *keys; /* key_codec.h, key_bytes long */
     size_t key_bytes;
@@ -94,6 +105,24 @@ struct section {
         n_finite; /* push of CODEC_FP32: rows at the beginning that the receiver has found to be
                         * finite; not on the wire */
 };
+
+/* The learning rate of SECTION_RATE as its `steps`, and back. */
+static inline uint64_t section_rate_steps(float rate)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &rate, sizeof bits);
+    return bits;
+}
+
+static inline float section_rate_of(uint64_t steps)
+{
+    const uint32_t bits = (uint32_t)steps;
+    float rate;
+
+    memcpy(&rate, &bits, sizeof rate);
+    return rate;
+}
 
 /* One numbered push: all that a worker sends a shard for one step. */
 struct push {

@@ -17,8 +17,10 @@
 static const char *const kind_names[] = { "sparse", "dense" };
 static const char *const init_names[] = { "zero", "uniform", "normal" };
 static const char *const optimizer_names[] = { "sgd",  "momentum", "adagrad", "rowwise_adagrad",
-                                               "adam", "ftrl" };
-static const char *const decay_names[] = { "none", "linear", "exp", "inv_sqrt" };
+                                               "adam", "ftrl",     "adamw",   "lion",
+                                               "lamb", "lars",     "sm3" };
+static const char *const decay_names[] = { "none",   "linear", "exp",    "inv_sqrt",
+                                           "cosine", "step",   "plateau" };
 static const char *const mode_names[] = { "job", "async", "ssp", "bsp" };
 static const char *const storage_names[] = { "fp32", "bf16", "fp16" };
 static const char *const victims_names[] = { "none", "oldest", "rarest" };
@@ -189,6 +191,25 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
         };
     case TABLE_SPEC_FTRL: /* McMahan et al., KDD 2013: beta 1 "is usually good enough" */
         return (struct optimizer_params){ .learning_rate = 0.1f, .ftrl_beta = 1 };
+    case TABLE_SPEC_ADAMW: /* torch.optim.AdamW's */
+        return (struct optimizer_params){ .learning_rate = 0.001f,
+                                          .epsilon = 1e-8f,
+                                          .weight_decay = 0.01f,
+                                          .beta1 = 0.9f,
+                                          .beta2 = 0.999f };
+    case TABLE_SPEC_LION: /* Chen et al. 2023, but for decay, which is the task's */
+        return (
+            struct optimizer_params){ .learning_rate = 1e-4f, .beta1 = 0.9f, .beta2 = 0.99f };
+    case TABLE_SPEC_LAMB: /* You et al. 2020, section 4 */
+        return (struct optimizer_params){
+            .learning_rate = 0.01f, .epsilon = 1e-6f, .beta1 = 0.9f, .beta2 = 0.999f
+        };
+    case TABLE_SPEC_LARS:
+        return (struct optimizer_params){ .learning_rate = 0.01f,
+                                          .epsilon = 1e-8f,
+                                          .momentum = 0.9f };
+    case TABLE_SPEC_SM3:
+        return (struct optimizer_params){ .learning_rate = 0.03f, .epsilon = 1e-10f };
     case TABLE_SPEC_OPTIM_END:
         break;
     }
@@ -203,12 +224,19 @@ uint32_t table_spec_state_floats(const struct table_spec *spec)
         return 0;
     case TABLE_SPEC_MOMENTUM:
     case TABLE_SPEC_ADAGRAD:
+    case TABLE_SPEC_LARS:
         return spec->dim;
     case TABLE_SPEC_ROWWISE_ADAGRAD:
+    case TABLE_SPEC_SM3:
         return 1;
     case TABLE_SPEC_ADAM:
     case TABLE_SPEC_FTRL:
+    case TABLE_SPEC_LAMB:
         return 2 * spec->dim;
+    case TABLE_SPEC_ADAMW:
+        return 2 * spec->dim + 1;
+    case TABLE_SPEC_LION:
+        return spec->dim + 1;
     case TABLE_SPEC_OPTIM_END:
         break;
     }
@@ -310,16 +338,25 @@ static int check_field(const struct table_spec *spec, const struct field *field,
                    field->name, value, field->min, field->max);
 }
 
+/* Does it divide by the root of a sum of squares, and epsilon? */
 static bool is_adagrad(const struct table_spec *spec)
 {
-    return spec->optim == TABLE_SPEC_ADAGRAD || spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD;
+    return spec->optim == TABLE_SPEC_ADAGRAD || spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD ||
+           spec->optim == TABLE_SPEC_SM3;
+}
+
+/* Does it divide by the root of a mean of squares, and epsilon? */
+static bool is_adam(const struct table_spec *spec)
+{
+    return spec->optim == TABLE_SPEC_ADAM || spec->optim == TABLE_SPEC_ADAMW ||
+           spec->optim == TABLE_SPEC_LAMB;
 }
 
 /* Would a gradient of zero on a row that never had another be divided by zero? */
 static bool divides_by_zero(const struct table_spec *spec)
 {
     return spec->params.epsilon == 0 &&
-           (spec->optim == TABLE_SPEC_ADAM ||
+           (is_adam(spec) || spec->optim == TABLE_SPEC_LARS ||
             (is_adagrad(spec) && spec->params.initial_accumulator == 0));
 }
 
@@ -399,9 +436,11 @@ static int check_together(const struct table_spec *spec, struct err *err)
         return err_set(err, PS_ESPEC,
                        "table %s: decay_clocks is 0; expected 1 or more with decay %s",
                        spec->name, table_spec_decay_name(spec->schedule.decay));
-    if (spec->schedule.decay == TABLE_SPEC_DECAY_EXP && spec->schedule.decay_rate == 0)
-        return err_set(err, PS_ESPEC, "table %s: decay_rate is 0; expected more with decay exp",
-                       spec->name);
+    if ((spec->schedule.decay == TABLE_SPEC_DECAY_EXP ||
+         spec->schedule.decay == TABLE_SPEC_DECAY_STEP) &&
+        spec->schedule.decay_rate == 0)
+        return err_set(err, PS_ESPEC, "table %s: decay_rate is 0; expected more with decay %s",
+                       spec->name, table_spec_decay_name(spec->schedule.decay));
     return spec->kind == TABLE_SPEC_DENSE ? check_unlimited(spec, err)
                                           : check_limits(spec, err);
 }
@@ -442,9 +481,21 @@ static int check_growth(const struct table_spec *spec, struct err *err)
             "table %s: learning_rate times weight_decay is %.9g; expected at most 2, "
             "beyond which weights grow without bound",
             spec->name, rate * (double)p->weight_decay);
-    if (spec->optim == TABLE_SPEC_ADAM && rate > 1e16 * (double)p->epsilon)
+    if ((spec->optim == TABLE_SPEC_ADAMW || spec->optim == TABLE_SPEC_LION) &&
+        rate * (double)p->weight_decay > 1)
+        return err_set(
+            err, PS_ESPEC,
+            "table %s: learning_rate times weight_decay is %.9g; expected at most 1, "
+            "which leaves nothing of a weight",
+            spec->name, rate * (double)p->weight_decay);
+    if ((spec->optim == TABLE_SPEC_ADAM || spec->optim == TABLE_SPEC_ADAMW) &&
+        rate > 1e16 * (double)p->epsilon)
         return err_set(err, PS_ESPEC,
                        "table %s: epsilon is %.9g; expected at least learning_rate / 1e16",
+                       spec->name, (double)p->epsilon);
+    if ((spec->optim == TABLE_SPEC_LAMB || spec->optim == TABLE_SPEC_LARS) &&
+        p->epsilon < 1e-12f)
+        return err_set(err, PS_ESPEC, "table %s: epsilon is %.9g; expected at least 1e-12",
                        spec->name, (double)p->epsilon);
     if (spec->optim == TABLE_SPEC_FTRL && rate < 1e-8)
         return err_set(err, PS_ESPEC,
@@ -505,6 +556,15 @@ static bool is_same(const struct table_spec *a, const struct table_spec *b,
 {
     return memcmp((const char *)a + field->offset, (const char *)b + field->offset,
                   field->type == FIELD_U64 ? 8 : 4) == 0;
+}
+
+/* Both leave the learning rate to the job's training, which may have changed it since either was written. */
+static bool is_trained_rate(const struct table_spec *have, const struct table_spec *want,
+                            const struct field *field)
+{
+    return field->offset == AT(params.learning_rate) &&
+           have->schedule.decay == TABLE_SPEC_DECAY_PLATEAU &&
+           want->schedule.decay == TABLE_SPEC_DECAY_PLATEAU;
 }
 
 static int check_names(const struct table_spec *have, const struct table_spec *want,
@@ -587,7 +647,7 @@ int table_spec_same(const struct table_spec *have, const struct table_spec *want
     int status = check_names(have, want, err);
 
     for (size_t i = 0; i < COUNT_OF(fields) && !status; i++)
-        if (!is_same(have, want, &fields[i])) {
+        if (!is_same(have, want, &fields[i]) && !is_trained_rate(have, want, &fields[i])) {
             status = differ(have->name, &fields[i], have, want, err);
             add_advice(have, want, i, err);
         }
@@ -680,8 +740,9 @@ static int set_one(struct table_spec *spec, const char *name, const char *value,
                        name);
     if (write_field(&changed, field, value))
         return err_set(err, PS_ESPEC, "setting %s: found \"%.40s\", expected %s", name, value,
-                       field->type == FIELD_NAME ? "none, linear, exp or inv_sqrt"
-                                                 : "a number");
+                       field->type == FIELD_NAME
+                           ? "none, linear, exp, inv_sqrt, cosine, step or plateau"
+                           : "a number");
     if (!concerns(spec, name))
         return 0;
     *spec = changed;

@@ -33,15 +33,26 @@ enum table_spec_optim {
     TABLE_SPEC_ROWWISE_ADAGRAD,
     TABLE_SPEC_ADAM,
     TABLE_SPEC_FTRL,
+    TABLE_SPEC_ADAMW,
+    TABLE_SPEC_LION,
+    TABLE_SPEC_LAMB,
+    TABLE_SPEC_LARS,
+    TABLE_SPEC_SM3,
     TABLE_SPEC_OPTIM_END
 };
 /* Their names, in the order of the enum, as settings list a choice. */
-#define TABLE_SPEC_OPTIM_CHOICE "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl"
+#define TABLE_SPEC_OPTIM_CHOICE \
+    "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl|adamw|lion|lamb|lars|sm3"
+/* Those that follow the clock, in the order of the enum, as settings list a choice. */
+#define TABLE_SPEC_DECAY_CHOICE "none|linear|exp|inv_sqrt|cosine|step"
 enum table_spec_decay {
     TABLE_SPEC_DECAY_NONE,
     TABLE_SPEC_DECAY_LINEAR,
     TABLE_SPEC_DECAY_EXP,
     TABLE_SPEC_DECAY_INV_SQRT,
+    TABLE_SPEC_DECAY_COSINE,
+    TABLE_SPEC_DECAY_STEP,
+    TABLE_SPEC_DECAY_PLATEAU,
     TABLE_SPEC_DECAY_END
 };
 
@@ -75,11 +86,11 @@ enum table_spec_mode {
 struct optimizer_params {
     float learning_rate; /* before the schedule; FTRL's alpha */
     float epsilon;
-    float momentum;            /* mu of momentum SGD */
+    float momentum;            /* mu of momentum SGD and LARS */
     float nesterov;            /* 0 or 1 */
-    float weight_decay;        /* L2 added to the gradient: g + weight_decay * w */
-    float beta1, beta2;        /* Adam */
-    float initial_accumulator; /* Adagrad's and FTRL's sum of squares at the start */
+    float weight_decay;        /* g + weight_decay * w, unless the formula has it elsewhere */
+    float beta1, beta2;        /* Adam, AdamW, LAMB, Lion */
+    float initial_accumulator; /* sum of squares of Adagrad, FTRL and SM3 at the start */
     float lr_decay;            /* Adagrad: lr / (1 + (t - 1) * lr_decay) */
     float ftrl_beta, ftrl_l1, ftrl_l2;
 };
@@ -92,6 +103,12 @@ struct optimizer_params {
  *     linear    max(decay_floor, 1 - x / decay_clocks)
  *     exp       max(decay_floor, decay_rate ^ (x / decay_clocks))
  *     inv_sqrt  max(decay_floor, 1 / sqrt(1 + x / decay_clocks))
+ *     cosine    decay_floor + (1 - decay_floor) * (1 + cos(pi * min(1, x / decay_clocks))) / 2
+ *     step      max(decay_floor, decay_rate ^ floor(x / decay_clocks))
+ *     plateau   1: learning_rate itself falls when a worker pushes a lower one (proto/section.h, SECTION_RATE)
+ *
+ * cosine is that of SGDR without restarts (Loshchilov & Hutter, ICLR 2017), and, like PyTorch's CosineAnnealingLR, ends
+ * at decay_clocks; step is PyTorch's StepLR.
  */
 struct lr_schedule {
     uint32_t warmup_clocks; /* 0: none */
@@ -193,7 +210,7 @@ int table_spec_same_layout(const struct table_spec *have, const struct table_spe
                            struct err *err) MUST_CHECK;
 
 /* PS_ESPEC and a sentence "table X: dim is 16 here, 32 was asked for" if they differ. If the field can be changed, it
- * ends with the psctl command that changes all such fields. */
+ * ends with the psctl command that changes all such fields. Learning rates may differ if both have decay plateau. */
 int table_spec_same(const struct table_spec *have, const struct table_spec *want,
                     struct err *err) MUST_CHECK;
 

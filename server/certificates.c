@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/number.h"
 
 #define DAY_S 86400
 #define DAY_MS (UINT64_C(1000) * DAY_S)
@@ -39,8 +40,8 @@ enum log_line_level certificates_text(const struct tls_expiry *expiry, int64_t n
     if (left_s < CERTIFICATES_SOON_DAYS * DAY_S) {
         snprintf(dst, CERTIFICATES_TEXT_MAX,
                  "tls: the %s expires in %" PRId64
-                 " days: renew it, and let psd read it (SIGHUP)",
-                 which, left_s / DAY_S);
+                 " day%s: renew it, and let psd read it (SIGHUP)",
+                 which, left_s / DAY_S, NUMBER_PLURAL(left_s / DAY_S));
         return LOG_LINE_LEVEL_WARN;
     }
     snprintf(dst, CERTIFICATES_TEXT_MAX, "tls: the %s expires in %" PRId64 " days", which,

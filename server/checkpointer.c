@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "server/checkpoint/directory.h"
 #include "server/recovery/disk_usage.h"
 #include "server/recovery/timeline.h"
@@ -535,8 +536,9 @@ void checkpointer_log(const struct checkpointer_record *record)
 
     if (record->base)
         snprintf(kind, sizeof kind, "what has changed since %" PRIu64, record->base);
-    log_line_info("checkpoint %" PRIu64 " written, %s: %" PRIu64 " rows, %" PRIu64 " bytes",
-                  record->number, kind, record->n_rows, record->n_bytes);
+    log_line_info("checkpoint %" PRIu64 " written, %s: %" PRIu64 " row%s, %" PRIu64 " bytes",
+                  record->number, kind, record->n_rows, NUMBER_PLURAL(record->n_rows),
+                  record->n_bytes);
 }
 
 /* --- the trigger --- */

@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "server/cluster.h"
 #include "server/node_internal.h"
 #include "server/service_manager.h"
@@ -283,10 +284,11 @@ static void announce(struct node *n) ON_MAIN
     char status[256], restored[40] = "";
 
     if (!n->standby) /* else all is from the primary before */
-        snprintf(restored, sizeof restored, ", %u tables restored", n->restored.n_tables);
-    snprintf(status, sizeof status, "listening on %s, http %s, %u shards%s",
+        snprintf(restored, sizeof restored, ", %u table%s restored", n->restored.n_tables,
+                 NUMBER_PLURAL(n->restored.n_tables));
+    snprintf(status, sizeof status, "listening on %s, http %s, %u shard%s%s",
              listener_address(n->listener), n->http ? http_address(n->http) : "off",
-             n->settings->shards, restored);
+             n->settings->shards, NUMBER_PLURAL(n->settings->shards), restored);
     log_line_info("psd ready: %s", status);
     service_manager_ready(status);
     cluster_warn_open(n->settings, listener_address(n->listener));
@@ -362,9 +364,11 @@ static void on_restored(void *arg, const struct start_result *result)
         return;
     }
     if (result->from[0])
-        log_line_info("restored %u tables, %" PRIu64 " rows from %s, and %" PRIu64
-                      " records of the write-ahead log",
-                      result->n_tables, result->n_rows, result->from, result->n_records);
+        log_line_info("restored %u table%s, %" PRIu64 " row%s from %s, and %" PRIu64
+                      " record%s of the write-ahead log",
+                      result->n_tables, NUMBER_PLURAL(result->n_tables), result->n_rows,
+                      NUMBER_PLURAL(result->n_rows), result->from, result->n_records,
+                      NUMBER_PLURAL(result->n_records));
     if (n->stop_signal_asked)
         end(n);
     else if (standby_server_begin(n->standbys, result->epoch, &err))
@@ -434,6 +438,7 @@ static void on_promoted(void *node)
     struct err err = { 0 };
 
     enter_main();
+    group_view_show_map(n->groups, true);
     n->state = NODE_STARTING;
     if (standby_server_begin_promoted(n->standbys, &err))
         fail(n, &err);
@@ -447,8 +452,17 @@ static void on_rises(void *node)
     group_view_clear_primary(n->groups);
 }
 
+static void on_welcomed(void *node)
+{
+    struct node *n = node;
+
+    enter_main();
+    group_view_show_map(n->groups, true);
+}
+
 static const struct standby_events standby_events = { .rebuild = restore,
                                                       .restart = on_restart,
+                                                      .welcomed = on_welcomed,
                                                       .rises = on_rises,
                                                       .promoted = on_promoted,
                                                       .failed = fail };
@@ -748,8 +762,8 @@ int node_run(struct settings *settings, struct settings_reload *reload)
         status = standby_role_read(&file_os, settings, n->primary, &err);
     if (!status)
         status = cluster_map_of_file(settings, &file_os, &n->map, &n->has_cluster_file, &err);
-    if (!status && n->primary[0] && !n->has_cluster_file && !settings->cluster.n)
-        group_view_hide_map(n->groups);
+    if (!status && settings->standby[0] && !n->has_cluster_file && !settings->cluster.n)
+        group_view_show_map(n->groups, !n->primary[0]);
     if (!status)
         status = make(n, &err);
     if (status) {

@@ -251,9 +251,11 @@ static void name_pushes(const struct shard_stats_inputs *in, struct stats_wait *
     if (n_live == 1)
         snprintf(wait->who, sizeof wait->who, "job %.28s, pushes to shard %u", live->name,
                  in->shard_number);
-    else
+    else if (n_live)
         snprintf(wait->who, sizeof wait->who, "pushes of %u jobs to shard %u", n_live,
                  in->shard_number);
+    else
+        snprintf(wait->who, sizeof wait->who, "pushes to shard %u", in->shard_number);
 }
 
 static void copy_slow_disk(const struct shard_stats_inputs *in, struct shard_report *report)
@@ -278,8 +280,9 @@ static void copy_queued_replies(const struct shard_stats_inputs *in,
         return;
     report->n_waits++;
     snprintf(wait->what, sizeof wait->what, "acknowledgement");
-    snprintf(wait->who, sizeof wait->who, "%llu replies of shard %u",
-             (unsigned long long)replies->n_waiting, in->shard_number);
+    snprintf(wait->who, sizeof wait->who, "%llu repl%s of shard %u",
+             (unsigned long long)replies->n_waiting, replies->n_waiting == 1 ? "y" : "ies",
+             in->shard_number);
     snprintf(wait->why, sizeof wait->why, "%.159s",
              report->log_line_error[0] ? report->log_line_error
              : replies->by_standby < replies->by_log
@@ -292,7 +295,7 @@ static void copy_queued_replies(const struct shard_stats_inputs *in,
 static void copy_full_tables(const struct shard_stats_inputs *in, struct shard_report *report)
     ON_SHARD
 {
-    const struct dispatch_full_tables *full = dispatch_full_tables(in->dispatch);
+    const struct table_handler_full *full = dispatch_full_tables(in->dispatch);
     uint64_t ago_ms = uv_now(in->loop) - full->refused_ms;
     struct stats_wait *wait = &report->waits[report->n_waits];
 

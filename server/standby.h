@@ -53,6 +53,8 @@ struct standby_events {
     /* The cluster that the primary is of is written (cluster_file.h), or its shards cannot go on: the node is to end,
      * and to begin again. */
     void (*restart)(void *node, const char *why);
+    /* The primary has been reached, and is of the cluster that this node's map shows. */
+    void (*welcomed)(void *node);
     /* Its shards are being sealed: it does not say who the primary is, until it is that or follows again. */
     void (*rises)(void *node);
     /* The shards are this node's, and its log is of a term of its own. */

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "server/standby_session.h"
 
 #define COPY_RETRY_MS 10000u /* after one that a disk or a file has ended */
@@ -73,8 +74,8 @@ void standby_fail_copy(struct standby *s, const char *why)
 
 static void finish_copy(struct standby *s) ON_MAIN
 {
-    log_line_info("copied %" PRIu64 " bytes in %" PRIu32 " files from %s", s->copy.n_bytes,
-                  s->copy.n, s->config.primary);
+    log_line_info("copied %" PRIu64 " bytes in %" PRIu32 " file%s from %s", s->copy.n_bytes,
+                  s->copy.n, NUMBER_PLURAL(s->copy.n), s->config.primary);
     end_copy(s);
     standby_keep_all(s);
     standby_rebuild(s);

@@ -251,6 +251,7 @@ static int on_welcome(void *owner, const struct hello_reply *reply)
     enter_main();
     if (!is_same_map(reply, s->config.map))
         return note_cluster(s, reply);
+    s->config.events->welcomed(s->config.node);
     standby_follow(s);
     return s->session.state == SESSION_WELCOME ? 0 : UV_ECANCELED;
 }

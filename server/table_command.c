@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "server/admin/json.h"
 #include "server/core/table_admin.h"
 
@@ -161,11 +162,12 @@ static void log_end(const struct table_command *c)
     if (c->call.err.status || c->phase != COMMAND_SYNC || !c->counts.n_tables)
         return;
     if (is_set(c))
-        log_line_info("job %s: %u tables have %s from now on", c->job, c->counts.n_tables,
-                      c->settings);
+        log_line_info("job %s: %u table%s with %s from now on", c->job, c->counts.n_tables,
+                      NUMBER_PLURAL(c->counts.n_tables), c->settings);
     else
-        log_line_info("job %s: %u tables dropped, with %" PRIu64 " rows", c->job,
-                      c->counts.n_tables, c->counts.n_rows);
+        log_line_info("job %s: %u table%s dropped, with %" PRIu64 " row%s", c->job,
+                      c->counts.n_tables, NUMBER_PLURAL(c->counts.n_tables), c->counts.n_rows,
+                      NUMBER_PLURAL(c->counts.n_rows));
 }
 
 /* -ETIMEDOUT says that something has changed. */

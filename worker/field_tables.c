@@ -181,6 +181,9 @@ static int check_options(const struct settings *s, const struct settings *job,
     struct err why = { 0 };
     int status = settings_check_rows(s, &why);
 
+    if (!status && s->init == TABLE_SPEC_INIT_END && s->init_scale > 0)
+        status = err_set(&why, PS_ESETTING,
+                         "init-scale says how wide rows start: leave it out with init auto");
     if (!status)
         status = check_codec(s, job, CODEC_POLICY_ROWS_PUSH, "push-codec", &why);
     if (!status)
@@ -194,23 +197,6 @@ static void start_options(struct settings *to, const struct settings *s)
     *to = *s;
     to->fields = NULL;
     to->cardinality = 0;
-}
-
-int field_tables_check(const struct settings *s, struct err *err)
-{
-    struct settings *to = memory_alloc(sizeof *to);
-    struct item *item = memory_alloc(sizeof *item);
-    int status = 0;
-
-    for (uint32_t i = 0; i < s->field.n && !status; i++) {
-        start_options(to, s);
-        status = split_item(s->field.items[i], item, err);
-        if (!status)
-            status = apply_item(to, item, err);
-    }
-    free(item);
-    free(to);
-    return status;
 }
 
 /* ---- columns ---- */
@@ -374,6 +360,7 @@ static int add_field(struct field_tables *t, const struct settings *job,
                      const struct schema *schema, uint32_t field, const struct item *items,
                      struct settings *s, struct err *err)
 {
+    const char *name = "*"; /* of the last item that the field has */
     uint32_t group = 0;
     int status = 0;
 
@@ -381,9 +368,10 @@ static int add_field(struct field_tables *t, const struct settings *job,
     for (uint32_t i = 0; i < job->field.n && !status; i++)
         if (matches(schema, field, items[i].name)) {
             status = apply_item(s, &items[i], err);
-            if (!status)
-                status = check_options(s, job, items[i].name, err);
+            name = items[i].name;
         }
+    if (!status)
+        status = check_options(s, job, name, err);
     if (s->init != TABLE_SPEC_INIT_END)
         s->cardinality = 0; /* nothing asks for it */
     set_scale(s, s->cardinality);

@@ -24,9 +24,6 @@
 
 struct field_tables;
 
-/* What of the items of s->field can be checked without the columns. PS_ESETTING with a sentence. */
-int field_tables_check(const struct settings *s, struct err *err) MUST_CHECK;
-
 /* *ret is NULL if all fields are in one table. The settings are borrowed. PS_ESETTING with a sentence: an item has no
  * column, two columns share a table (--share-table) and differ in options, or there would be too many tables. */
 int field_tables_new(const struct settings *s, const struct schema *schema,

@@ -18,6 +18,7 @@
 #include "common/file.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/token_file.h"
 #include "server/cluster/etcd_lookup.h"
 #include "server/cluster/etcd_url.h"
@@ -28,8 +29,10 @@
 #include "worker/data/synth.h"
 #include "worker/evaluate.h"
 #include "worker/job_peers.h"
+#include "worker/kept_model.h"
 #include "worker/key_command.h"
 #include "worker/model_record.h"
+#include "worker/plateau.h"
 #include "worker/progress.h"
 #include "worker/serve/serve.h"
 #include "worker/trainer.h"
@@ -51,7 +54,8 @@ struct command_context {
     struct progress *progress;    /* owned */
     struct stop_signal *stop;     /* owned */
     bool has_begun;               /* to train */
-    bool has_saved;               /* with --keep best: there is a model in --save */
+    bool has_saved;               /* with --keep best: there is a model in --save, */
+    struct kept_model kept;       /* of this validation */
     struct err loss;              /* "" or what of the job's data was not trained on */
     struct err ends;              /* "" or why the end of other workers is not known */
     uint32_t n_early, early_rank; /* others that left before their last step, and the first */
@@ -285,13 +289,43 @@ static void note_loss(struct command_context *r, const struct progress_state *st
     describe_loss(r, state, rows);
 }
 
-/* A validation within the run was the best so far. */
-static int save_best(void *arg, struct err *err)
+/* A validation was the best so far. */
+static int save_best(void *arg, const struct kept_model *kept, struct err *err)
 {
     struct command_context *r = arg;
+    const struct settings *s = &r->settings;
+    int status = kept_model_save_tables(r->store, s->job, s->save, err);
 
+    if (!status)
+        status = kept_model_write(s->save, s->job, kept, err);
+    if (status)
+        return status;
     r->has_saved = true;
-    return param_store_local_save(r->store, r->settings.save, err);
+    r->kept = *kept;
+    log_line_info("--keep best: %s has the model of epoch %u, step %llu, the best so far",
+                  s->save, kept->epoch + 1, (unsigned long long)kept->step);
+    return 0;
+}
+
+/* A process before this one has left a model in --save, and the run goes on: later ones have to be better. */
+static void find_kept(struct command_context *r)
+{
+    struct sync_policy *sync = model_tables_sync_policy(r->tables);
+    struct resume_point *mark = sync_policy_resume_point(sync);
+    const struct settings *s = &r->settings;
+
+    if (s->keep != KEEP_BEST || s->rank ||
+        (!sync_policy_resumes(sync) && !r->store->ops->clock(r->store)))
+        return;
+    r->has_saved = kept_model_read(s->save, s->job, &r->kept);
+    if (!r->has_saved)
+        return;
+    if (r->kept.score > mark->best_score)
+        mark->best_score = r->kept.score;
+    log_line_info(
+        "--keep best: %s has the model of epoch %u, step %llu, of a process before this "
+        "one",
+        s->save, r->kept.epoch + 1, (unsigned long long)r->kept.step);
 }
 
 /* --save at the end of the run; valid: its last validation, or NULL. With --keep best an earlier model may stay. */
@@ -299,14 +333,26 @@ static int save_model(struct command_context *r, const struct trainer *t,
                       const struct metrics_result *valid, struct err *err)
 {
     const struct settings *s = &r->settings;
+    struct kept_model last;
+    int status = 0;
 
-    if (s->keep == KEEP_BEST && r->has_saved && !(valid && trainer_is_best(t, valid))) {
+    if (s->keep != KEEP_BEST)
+        return param_store_local_save(r->store, s->save, err);
+    if (valid && trainer_is_best(t, valid)) {
+        last = trainer_kept(t, valid);
+        if (!s->local)
+            status = model_record_find(s, r->store, err);
+        return status ? status : save_best(r, &last, err);
+    }
+    if (r->has_saved) {
         log_line_info(
-            "--keep best: %s has the model of an earlier validation, which was better",
-            s->save);
+            "--keep best: %s has the model of epoch %u, step %llu, which was better than "
+            "the last one",
+            s->save, r->kept.epoch + 1, (unsigned long long)r->kept.step);
         return 0;
     }
-    return param_store_local_save(r->store, s->save, err);
+    log_line_warn("--keep best: no validation was made, so no model is in %s", s->save);
+    return 0;
 }
 
 static int finish(struct command_context *r, struct trainer *t, struct err *err)
@@ -330,7 +376,7 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
     if (!status && validates)
         status = final_validation(r, t, &result, err);
     progress_resume(r->progress);
-    if (!status && r->settings.save[0])
+    if (!status && r->settings.save[0] && r->settings.rank == 0)
         status = save_model(r, t, validates ? &result : NULL, err);
     if (!status)
         progress_result(r->progress, &t->state, validates ? &result : NULL, t->stopped);
@@ -495,7 +541,7 @@ static int prepare(struct command_context *r, struct err *err)
         status = setup_fields(&r->setup, &r->settings, err);
     if (!status)
         status = setup_model(&r->setup, err);
-    if (!status && r->settings.save[0])
+    if (!status && r->settings.save[0] && r->settings.rank == 0)
         status = param_store_local_may_save(r->settings.save, err);
     progress_resume(r->progress);
     return status;
@@ -550,6 +596,7 @@ static int train(struct command_context *r, struct err *err)
                            .on_best = r->settings.keep == KEEP_BEST ? save_best : NULL,
                            .on_best_arg = r };
     r->has_begun = true;
+    find_kept(r);
     status = trainer_run(t, err);
     if (!status)
         status = finish(r, t, err);
@@ -625,7 +672,7 @@ static void report_written(const struct command_context *r, uint64_t n, const ch
 {
     bool to_stdout = strcmp(r->settings.output, "-") == 0;
 
-    log_line_info("%llu %s%s written%s%s", (unsigned long long)n, what, n == 1 ? "" : "s",
+    log_line_info("%llu %s%s written%s%s", (unsigned long long)n, what, NUMBER_PLURAL(n),
                   to_stdout ? "" : " to ", to_stdout ? "" : r->settings.output);
 }
 
@@ -804,9 +851,9 @@ static int act(struct command_context *r, const struct command *command,
     }
     status = settings_check(&r->settings, command->name, err);
     if (!status)
-        status = field_tables_check(&r->settings, err);
-    if (!status)
         status = settings_refresh(&r->settings, &refresh, err);
+    if (!status && command->run == train_or_leave)
+        status = plateau_check(&r->settings, err);
     if (!status && log_line_set_level(r->settings.log_line_level))
         status =
             err_set(err, PS_ESETTING, "--log-level: \"%s\" is not error, warn, info or debug",

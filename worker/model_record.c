@@ -25,7 +25,7 @@ static const char *scheme_text(enum settings_keys keys)
 
 static uint64_t rows_seed(const struct settings *s, uint32_t dim, enum settings_keys keys)
 {
-    uint64_t seed = hash_mix2(s->seed, dim);
+    uint64_t seed = hash_mix2(settings_seed(s, SEED_INIT), dim);
 
     return keys == KEYS_BY_NAME ? hash_mix2(seed, BY_NAME_SALT) : seed;
 }
@@ -202,12 +202,8 @@ static uint64_t identity(const struct settings *s, const struct schema *schema)
         schema_numeric_id(schema, i, name);
         h = mix_name(h, name);
     }
-    for (uint32_t i = 0; s->fields && i < schema_n_fields(schema); i++) {
-        const uint32_t group = field_tables_of(s->fields, i);
-
-        h = mix_name(h, field_tables_tail(s->fields, group));
-        h = hash_mix2(h, settings_dim(field_tables_settings(s, group)));
-    }
+    for (uint32_t i = 0; s->fields && i < schema_n_fields(schema); i++)
+        h = mix_name(h, field_tables_tail(s->fields, field_tables_of(s->fields, i)));
     h = by_name ? hash_mix2(h, plan->numeric_as) : h;
     /* Jobs of psworkers that knew one kind are of that. */
     h = s->model != MODEL_DLRM ? hash_mix2(h, (uint64_t)s->model) : h;
@@ -251,6 +247,15 @@ static int find(struct param_store *store, struct table_spec *spec, uint32_t *re
 
     *ret_found = !status;
     return !status || status == PS_ENOTABLE ? 0 : err_set(err, status, "%s", why.text);
+}
+
+int model_record_find(const struct settings *s, struct param_store *store, struct err *err)
+{
+    struct table_spec spec = record_spec(s, 1, 0);
+    bool is_there;
+    uint32_t id;
+
+    return find(store, &spec, &id, &is_there, err);
 }
 
 static int record_arrays(struct model_record *r, struct err *err)
@@ -384,34 +389,6 @@ static int refuse_tables(const struct settings *s, const cJSON *theirs, const cJ
         s->job, text_of(cJSON_GetArrayItem(ours, (int)place - 1), "name"), have, want);
 }
 
-/* 0: the rows are as wide as the model. */
-static int dim_of(const cJSON *feature)
-{
-    const cJSON *dim = get(feature, "dim");
-
-    return dim ? dim->valueint : 0;
-}
-
-static bool dims_differ(const cJSON *theirs, const cJSON *ours)
-{
-    const cJSON *a = theirs->child, *b = ours->child;
-
-    while (a && b && dim_of(a) == dim_of(b)) {
-        a = a->next;
-        b = b->next;
-    }
-    return a && b;
-}
-
-static int refuse_dims(const struct settings *s, struct err *err)
-{
-    return err_set(
-        err, PS_ESPEC,
-        "--field: fields of job \"%s\" have rows of other widths than these settings "
-        "give them: give the same dim, or take another --job",
-        s->job);
-}
-
 static int refuse_rows(const struct settings *s, const cJSON *theirs, const cJSON *ours,
                        struct err *err)
 {
@@ -419,7 +396,7 @@ static int refuse_rows(const struct settings *s, const cJSON *theirs, const cJSO
     uint32_t place;
 
     if (!differ(theirs, ours, "rows", &place, &have, &want))
-        return dims_differ(theirs, ours) ? refuse_dims(s, err) : 0;
+        return 0;
     return err_set(
         err, PS_ESPEC,
         "--field: in job \"%s\" column '%.40s' has its rows in table %s/%.60s, these "

@@ -40,6 +40,10 @@ int model_record_fill(struct model_record *r, const struct settings *s,
                       const struct schema *schema, struct param_store *store, struct err *err)
     MUST_CHECK;
 
+/* The store opens the record's table, if there is one: a copy of the store's tables then has it. */
+int model_record_find(const struct settings *s, struct param_store *store, struct err *err)
+    MUST_CHECK;
+
 void model_record_free(struct model_record *r);
 
 /* The text of a record of this model, to be freed. -ENOMEM. */

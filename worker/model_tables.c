@@ -1,16 +1,18 @@
 #include "worker/model_tables.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "worker/field_tables.h"
 #include "worker/model_record.h"
+#include "worker/plateau.h"
+#include "worker/table_specs.h"
 
 #define CONTROL_BITS 24 /* of a clock, in one float without loss */
 /* A dense array and the table that holds it. */
@@ -30,6 +32,11 @@ struct rows {
     uint32_t emb, wide;
 };
 
+struct rated_table {
+    uint32_t id;
+    float base;
+};
+
 struct model_tables {
     const struct settings *s;
     struct step_buffers_shape shape; /* of every step; its model is borrowed */
@@ -43,82 +50,24 @@ struct model_tables {
     uint32_t n_dense; /* tensors of the model */
     struct dense moments, control;
     bool has_moments, has_control;
+    struct rated_table rated[SECTIONS_MAX];
+    uint32_t n_rated;
+    float rate_factor;   /* of --decay plateau, for all of them */
     float control_start; /* what the stop counter was when this run began */
     struct ps_pull_section
         prefetched[2 * FIELD_TABLES_MAX]; /* lent to the store until the next pull */
 };
-
-/* ---- settings -> specs of tables ---- */
-
-static void name_table(const struct settings *s, struct table_spec *spec, const char *name,
-                       const char *tail)
-{
-    /* settings_check() holds a job's name under 64 characters, field_tables.c a tail under 60. */
-    snprintf(spec->name, sizeof spec->name, "%.63s/%s%s", s->job, name, tail);
-}
-
-static struct table_spec sparse_spec(const struct settings *s, const char *name,
-                                     const char *tail, uint32_t dim)
-{
-    struct table_spec spec = {
-        .kind = TABLE_SPEC_SPARSE,
-        .dim = dim,
-        .init = settings_init(s),
-        .init_scale = settings_init_scale(s),
-        .optim = settings_optim(s, false),
-        .params = settings_optim_params(s, false, settings_optim(s, false)),
-        .schedule = settings_schedule(s),
-        .clip_norm = s->clip_norm,
-        .mode = (enum table_spec_mode)s->embedding_mode,
-        .bound = s->embedding_mode == TABLE_SPEC_MODE_SSP ? s->embedding_staleness : 0,
-        .storage = (enum table_spec_storage)s->table_storage,
-        .limits = settings_limits(s),
-    };
-
-    name_table(s, &spec, name, tail);
-    return spec;
-}
-
-static struct table_spec dense_spec(const struct settings *s, const char *name,
-                                    uint64_t n_floats)
-{
-    struct table_spec spec = {
-        .kind = TABLE_SPEC_DENSE,
-        .dim = n_floats < TABLE_SPEC_DENSE_BLOCK ? (uint32_t)n_floats : TABLE_SPEC_DENSE_BLOCK,
-        .n_floats = n_floats,
-        .optim = TABLE_SPEC_SGD,
-        .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
-    };
-
-    name_table(s, &spec, name, "");
-    spec.params.learning_rate = 1;
-    spec.params.weight_decay = 0;
-    return spec;
-}
-
-static struct table_spec tensor_spec(const struct settings *s, const struct dlrm_tensor *tensor,
-                                     uint32_t i)
-{
-    struct table_spec spec = dense_spec(s, tensor->name, tensor->n_floats);
-
-    spec.seed = hash_mix2(s->seed, UINT64_C(0x64656e7365) + i);
-    spec.init = tensor->init;
-    spec.init_scale = tensor->init_scale;
-    spec.mode = (enum table_spec_mode)s->dense_mode;
-    spec.bound = s->dense_mode == TABLE_SPEC_MODE_SSP ? s->dense_staleness : 0;
-    if (!tensor->statistic) {
-        spec.optim = settings_optim(s, true);
-        spec.params = settings_optim_params(s, true, spec.optim);
-        spec.schedule = settings_schedule(s);
-    }
-    return spec;
-}
 
 /* ---- opening the tables ---- */
 
 /* Makes a table (model_tables_create()) or finds it (model_tables_find()). The settings are the job's or a group's. */
 typedef int get_table(struct model_tables *t, const struct settings *s, struct table_spec *spec,
                       uint32_t *ret_id, struct err *err);
+
+static bool is_plateau(const struct table_spec *spec)
+{
+    return spec->schedule.decay == TABLE_SPEC_DECAY_PLATEAU;
+}
 
 /* What the settings leave to psworker is what the table was made with: by an earlier psworker, with other defaults, or
  * with another batch or number of workers. */
@@ -135,19 +84,46 @@ static void keep_settings(const struct settings *s, const struct table_spec *hav
         spec->optim = have->optim;
         spec->params = settings_optim_params(s, true, have->optim);
     }
-    if (settings_rate_is_auto(s, dense, spec->optim))
+    if (settings_rate_is_auto(s, dense, spec->optim) && !is_plateau(have))
         spec->params.learning_rate = have->params.learning_rate;
 }
 
+/* The rate of the first table says where an earlier run, or an earlier process of this one, has left them all. */
+static void keep_rate(struct model_tables *t, const struct table_spec *have,
+                      struct table_spec *spec)
+{
+    const struct plateau_rule rule = plateau_rule_of(t->s);
+
+    if (!is_plateau(have) || !is_plateau(spec))
+        return;
+    if (!t->n_rated)
+        t->rate_factor =
+            plateau_factor_of(&rule, spec->params.learning_rate, have->params.learning_rate);
+    spec->params.learning_rate = have->params.learning_rate;
+}
+
+/* A table whose learning rate the training changes (--decay plateau), and what it begins with. */
+static void add_rated(struct model_tables *t, uint32_t id, float base)
+{
+    assert(t->n_rated < COUNT_OF(t->rated));
+    t->rated[t->n_rated++] = (struct rated_table){ id, base };
+}
+
+/* *ret_base: the learning rate, before --decay plateau has changed it. */
 static int make_or_keep(struct model_tables *t, const struct settings *s,
-                        struct table_spec *spec, uint32_t *ret_id, struct err *err)
+                        struct table_spec *spec, uint32_t *ret_id, float *ret_base,
+                        struct err *err)
 {
     struct table_spec have = *spec;
     struct err unwanted;
+    bool is_there = !table_spec_only_adds(spec) &&
+                    t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0;
 
-    if (!table_spec_only_adds(spec) &&
-        t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0)
+    if (is_there)
         keep_settings(s, &have, spec);
+    *ret_base = spec->params.learning_rate;
+    if (is_there)
+        keep_rate(t, &have, spec);
     return t->store->ops->table(t->store, spec, ret_id, err);
 }
 
@@ -155,11 +131,12 @@ static int make(struct model_tables *t, const struct settings *s, struct table_s
                 uint32_t *ret_id, struct err *err)
 {
     struct err why;
-    int status = make_or_keep(t, s, spec, ret_id, err);
+    float base;
+    int status = make_or_keep(t, s, spec, ret_id, &base, err);
 
     /* Another worker may have made it meanwhile, of keys that it has counted in other rows. */
     if (status == PS_ESPEC && s->init == TABLE_SPEC_INIT_END)
-        status = make_or_keep(t, s, spec, ret_id, err);
+        status = make_or_keep(t, s, spec, ret_id, &base, err);
     if (status == PS_ESPEC) {
         why = *err;
         return err_set(
@@ -168,6 +145,8 @@ static int make(struct model_tables *t, const struct settings *s, struct table_s
             "the same model and training settings, or take another --job",
             why.text, t->s->job);
     }
+    if (!status && is_plateau(spec))
+        add_rated(t, *ret_id, base);
     return status;
 }
 
@@ -230,7 +209,7 @@ static int open_tensors(struct model_tables *t, get_table *get, struct err *err)
     for (uint32_t i = 0; i < dlrm_n_tensors(t->shape.model) && !status; i++) {
         struct dense *d = &t->dense[t->n_dense];
 
-        d->spec = tensor_spec(t->s, dlrm_tensor(t->shape.model, i), i);
+        d->spec = table_specs_tensor(t->s, dlrm_tensor(t->shape.model, i), i);
         status = dense_init(t, d, dlrm_tensor(t->shape.model, i), get, err);
         t->n_dense++;
     }
@@ -250,12 +229,12 @@ static int open_rows(struct model_tables *t, uint32_t group, get_table *get, str
         t->shape.dim = rows->dim;
     rows->has_fields = field_tables_has_fields(t->s->fields, group);
     /* The scheme of keys, which the seed has in it, is the job's, and known only now. */
-    spec = sparse_spec(rows->s, "emb", tail, rows->dim);
+    spec = table_specs_rows(rows->s, "emb", tail, rows->dim);
     spec.seed = model_record_rows_seed(t->s, rows->dim);
     status = get(t, rows->s, &spec, &rows->emb, err);
     if (status || !t->shape.wide)
         return status;
-    spec = sparse_spec(rows->s, "wide", tail, 1);
+    spec = table_specs_rows(rows->s, "wide", tail, 1);
     spec.seed = model_record_rows_seed(t->s, 1);
     spec.init = TABLE_SPEC_INIT_ZERO;
     return get(t, rows->s, &spec, &rows->wide, err);
@@ -391,6 +370,7 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         .s = s,
         .shape = { .model = model, .dim = settings_dim(s), .wide = settings_has_wide(s) },
         .store = store,
+        .rate_factor = 1,
         .n_numeric = n_numeric,
         .has_control = get == make && s->early_stop > 0
     };
@@ -399,11 +379,11 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
     if (!status)
         status = open_tensors(t, get, err);
     if (!status && t->has_moments) {
-        t->moments.spec = dense_spec(t->s, "moments", 2ull * t->n_numeric);
+        t->moments.spec = table_specs_dense(t->s, "moments", 2ull * t->n_numeric);
         status = dense_init(t, &t->moments, NULL, get, err);
     }
     if (!status && t->has_control) {
-        t->control.spec = dense_spec(t->s, "control", STEP_BUFFERS_CONTROL_FLOATS);
+        t->control.spec = table_specs_dense(t->s, "control", STEP_BUFFERS_CONTROL_FLOATS);
         t->control.spec.mode = TABLE_SPEC_MODE_ASYNC;
         status = dense_init(t, &t->control, NULL, get, err);
         if (!status)
@@ -642,7 +622,19 @@ void model_tables_restart(struct model_tables *t)
     sync_policy_reset(t->sync);
 }
 
-/* Sets a dense table outside the steps: no tick, no samples. */
+/* Outside the steps: no tick, no samples. */
+static int push_outside(struct model_tables *t, const struct ps_push_section *sections,
+                        uint32_t n, struct err *err)
+{
+    const struct param_store_ops *ops = t->store->ops;
+    int status = ops->push(t->store, ops->clock(t->store), 0, false, sections, n, err);
+
+    /* The servers had declared this worker dead; it has joined again. */
+    if (status == PS_EFENCED)
+        status = ops->push(t->store, ops->resume(t->store), 0, false, sections, n, err);
+    return status;
+}
+
 static int assign(struct model_tables *t, struct dense *d, struct err *err)
 {
     struct ps_push_section section = { .table = d->id,
@@ -652,14 +644,7 @@ static int assign(struct model_tables *t, struct dense *d, struct err *err)
                                        .keys = d->keys,
                                        .values = d->values };
 
-    int status = t->store->ops->push(t->store, t->store->ops->clock(t->store), 0, false,
-                                     &section, 1, err);
-
-    /* The servers had declared this worker dead; it has joined again. */
-    if (status == PS_EFENCED)
-        status = t->store->ops->push(t->store, t->store->ops->resume(t->store), 0, false,
-                                     &section, 1, err);
-    return status;
+    return push_outside(t, &section, 1, err);
 }
 
 int model_tables_store_moments(struct model_tables *t, const float *mean, const float *std,
@@ -685,6 +670,27 @@ int model_tables_load_moments(struct model_tables *t, float *ret_mean, float *re
     memcpy(ret_mean, t->moments.values, t->n_numeric * sizeof *ret_mean);
     memcpy(ret_std, t->moments.values + t->n_numeric, t->n_numeric * sizeof *ret_std);
     return 0;
+}
+
+float model_tables_rate_factor(const struct model_tables *t)
+{
+    return t->rate_factor;
+}
+
+int model_tables_set_rate_factor(struct model_tables *t, float factor, struct err *err)
+{
+    struct ps_push_section sections[SECTIONS_MAX];
+    int status;
+
+    for (uint32_t i = 0; i < t->n_rated; i++)
+        sections[i] =
+            (struct ps_push_section){ .table = t->rated[i].id,
+                                      .op = SECTION_RATE,
+                                      .steps = section_rate_steps(t->rated[i].base * factor) };
+    status = push_outside(t, sections, t->n_rated, err);
+    if (!status)
+        t->rate_factor = factor;
+    return status;
 }
 
 int model_tables_set_stop(struct model_tables *t, uint64_t clock, struct err *err)

@@ -104,6 +104,13 @@ int model_tables_store_moments(struct model_tables *t, const float *mean, const 
 int model_tables_load_moments(struct model_tables *t, float *ret_mean, float *ret_std,
                               struct err *err) MUST_CHECK;
 
+/* --decay plateau: the factor of the learning rates as the servers have it. Rank 0 sets it after a validation and
+ * before its next step: the servers take it from that step on, in lock step for all workers. The change and the resume
+ * point are one push. Without plateau it is 1. */
+float model_tables_rate_factor(const struct model_tables *t);
+int model_tables_set_rate_factor(struct model_tables *t, float factor, struct err *err)
+    MUST_CHECK;
+
 /* Early stop: rank 0 announces the clock after which all workers end, and each reads it with its next pull. If
  * announced before rank 0 ticks past that clock, all workers of a lock-step job end at the same step. */
 int model_tables_set_stop(struct model_tables *t, uint64_t clock, struct err *err) MUST_CHECK;

@@ -58,6 +58,10 @@ struct param_store_ops {
     /* Ends the pull_wait() or pull() that other threads are in, with -ECANCELED. NULL: they never wait. */
     void (*cancel)(struct param_store *s);
 
+    /* Copies the tables that this store has opened, with their optimizer's state and step counts, into an empty store
+     * in this process (param_store_local_open()). No push is under way. NULL: they are in this process. */
+    int (*copy)(struct param_store *s, struct param_store *to, struct err *err);
+
     bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */
 
     /* pull_start() and pull_wait() fill the sections' versions and places: for each row a place of the store's,

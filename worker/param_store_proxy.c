@@ -37,6 +37,13 @@ int param_store_proxy_leave(struct param_store *s, struct err *err)
     return inner->ops->leave(inner, err);
 }
 
+int param_store_proxy_copy(struct param_store *s, struct param_store *to, struct err *err)
+{
+    struct param_store *inner = forward_of(s)->inner;
+
+    return inner->ops->copy(inner, to, err);
+}
+
 uint64_t param_store_proxy_clock(const struct param_store *s)
 {
     struct param_store *inner = forward_of(s)->inner;

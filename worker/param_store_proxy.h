@@ -23,6 +23,7 @@ int param_store_proxy_table_find(struct param_store *s, struct table_spec *spec,
                                  uint32_t *ret_table, struct err *err) MUST_CHECK;
 int param_store_proxy_flush(struct param_store *s, struct err *err) MUST_CHECK;
 int param_store_proxy_leave(struct param_store *s, struct err *err) MUST_CHECK;
+int param_store_proxy_copy(struct param_store *s, struct param_store *to, struct err *err);
 uint64_t param_store_proxy_clock(const struct param_store *s);
 struct push_encoder *param_store_proxy_encoder(const struct param_store *s);
 uint64_t param_store_proxy_resume(struct param_store *s);

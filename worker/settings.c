@@ -153,26 +153,35 @@ static const struct setting rows[] = {
         "samples of a mini-batch, for each worker"),
     ROW("training", "epochs", SETTING_U32, epochs, "N", "1", 1, 100000, "passes over the data"),
     PS_SETTINGS_SEED(TRAINING_ROW, "of initial weights, shuffling and dropout")
+    ROW("training", "seed-init", SETTING_U64, seeds[SEED_INIT], "N", "0", 0, 0,
+        "of initial weights alone; 0: as --seed"),
+    ROW("training", "seed-shuffle", SETTING_U64, seeds[SEED_SHUFFLE], "N", "0", 0, 0,
+        "of shuffling alone; 0: as --seed"),
+    ROW("training", "seed-dropout", SETTING_U64, seeds[SEED_DROPOUT], "N", "0", 0, 0,
+        "of dropout alone; 0: as --seed"),
     PS_SETTINGS_OPTIMIZER(TRAINING_ROW)
     ROW("training", "lr", SETTING_FLOAT, lr, "X", "0", 0, 0,
-        "learning rate of the embedding tables; 0: 0.03 for the Adagrads, 0.001 for adam, 0.1 for the others"),
+        "learning rate of the embedding tables; 0: 0.03 for the Adagrads and sm3, 0.001 for adam and adamw, 0.0001 for "
+        "lion, 0.01 for lamb and lars, 0.1 for the others"),
     ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer,
         "auto|same|" TABLE_SPEC_OPTIM_CHOICE, "auto", 0, 0,
         "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad); auto: adam instead of "
         "Adagrad if a step has 512 samples or more and their gradients go as floats or int8"),
     ROW("training", "dense-lr", SETTING_FLOAT, dense_lr, "X", "0", 0, 0,
         "learning rate of the dense tables; 0: as --lr, if that is given and both have one optimizer, else "
-        "0.01 for adagrad, 0.001 for adam, 0.1 for the others"),
+        "0.01 for adagrad, and else as there"),
     ROW("training", "epsilon", SETTING_FLOAT, epsilon, "X", "0", 0, 0,
-        "of Adagrad and Adam; 0: the optimizer's own default"),
-    ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD"),
+        "what Adam and Adagrad and their kin add to a root; 0: the optimizer's own default"),
+    ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD and LARS"),
     PS_SETTINGS_NESTEROV(TRAINING_ROW)
-    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam"),
-    ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0.999", 0, 0, "of Adam"),
+    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam, AdamW, LAMB and Lion"),
+    ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0", 0, 0,
+        "of the same; 0: the optimizer's own default, 0.99 of lion and 0.999 of the others"),
     ROW("training", "weight-decay", SETTING_FLOAT, weight_decay, "X", "0", 0, 0,
-        "added to the gradient by the servers: g + x w"),
+        "added to the gradient by the servers: g + x w; of adamw and lion apart from it: w - lr x w, and 0: adamw's "
+        "own default, 0.01"),
     ROW("training", "initial-accumulator", SETTING_FLOAT, initial_accumulator, "X", "0", 0, 0,
-        "Adagrad's and FTRL's sum of squares at the start"),
+        "sum of squares of Adagrad, SM3 and FTRL at the start"),
     ROW("training", "ftrl-beta", SETTING_FLOAT, ftrl_beta, "X", "1", 0, 0, "of FTRL-proximal"),
     ROW("training", "ftrl-l1", SETTING_FLOAT, ftrl_l1, "X", "0", 0, 0, "of FTRL-proximal"),
     ROW("training", "ftrl-l2", SETTING_FLOAT, ftrl_l2, "X", "0", 0, 0, "of FTRL-proximal"),
@@ -180,7 +189,9 @@ static const struct setting rows[] = {
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
         "are not in lock step, else 0"),
-    PS_SETTINGS_DECAY(TRAINING_ROW)
+    PS_SETTINGS_DECAY(TRAINING_ROW, TABLE_SPEC_DECAY_CHOICE "|plateau")
+    ROW("training", "decay-patience", SETTING_U32, decay_patience, "N", "2", 0, 0,
+        "plateau: multiply by decay-rate when more than N validations in a row were not better"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -248,9 +259,9 @@ static const struct setting rows[] = {
     ROW("output", "checkpoint", SETTING_TEXT, checkpoint, "DIR,...", "", 0, 0,
         "eval, predict, serve: read the model from a checkpoint instead of servers"),
     ROW("output", "save", SETTING_TEXT, save, "DIR", "", 0, 0,
-        "train --local: write the model there as a checkpoint at the end"),
+        "train: write the model there as a checkpoint, at the end with --local, or with keep best"),
     ROW("output", "keep", SETTING_CHOICE, keep, "last|best", "last", 0, 0,
-        "which model --save leaves: that of the last step, or of the best validation"),
+        "which model --save leaves: of the last step, or of the best validation (also with servers)"),
     ROW("output", "progress-every", SETTING_MS, progress_every_ms, "TIME", "2s", 10, 86400000,
         "time between progress lines"),
     ROW("output", "metrics-listen", SETTING_TEXT, metrics_listen, "HOST:PORT", "", 0, 0,
@@ -447,8 +458,10 @@ struct optimizer_params settings_optim_params(const struct settings *s, bool den
     p.momentum = s->momentum;
     p.nesterov = s->nesterov;
     p.beta1 = s->beta1;
-    p.beta2 = s->beta2;
-    p.weight_decay = s->weight_decay;
+    /* That of optimizers that have none is a part of their tables, too. */
+    p.beta2 = s->beta2 > 0 ? s->beta2 : optim == TABLE_SPEC_LION ? p.beta2 : 0.999f;
+    if (s->weight_decay > 0)
+        p.weight_decay = s->weight_decay;
     p.initial_accumulator = s->initial_accumulator;
     p.ftrl_beta = s->ftrl_beta;
     p.ftrl_l1 = s->ftrl_l1;
@@ -526,6 +539,11 @@ struct lr_schedule settings_schedule(const struct settings *s)
                                  .decay_clocks = s->decay_clocks,
                                  .decay_rate = s->decay_rate,
                                  .decay_floor = s->decay_floor };
+}
+
+uint64_t settings_seed(const struct settings *s, enum settings_seeds part)
+{
+    return s->seeds[part] ? s->seeds[part] : s->seed;
 }
 
 /* ---- the network's settings ---- */
@@ -639,15 +657,20 @@ static int check_warmup(const struct settings *s, struct err *err)
                    "--warmup: \"%.40s\" is neither auto nor a number of clocks", s->warmup);
 }
 
+bool settings_has_valid_rows(const struct settings *s)
+{
+    return s->valid.n || s->train_rows || s->valid_fraction > 0;
+}
+
 static int check_keep(const struct settings *s, struct err *err)
 {
-    int status =
-        want(err, s->save[0],
-             "--keep best goes with --local --save DIR, which gets a checkpoint at each "
-             "validation that is the best so far");
+    int status = want(
+        err, s->save[0],
+        "--keep best goes with --save DIR, which gets a checkpoint at each validation that "
+        "is the best so far");
 
     return status ? status
-                  : want(err, s->valid.n || s->train_rows || s->valid_fraction > 0,
+                  : want(err, settings_has_valid_rows(s),
                          "--keep best needs validation rows: give --valid, --valid-fraction or "
                          "--train-rows");
 }
@@ -667,8 +690,9 @@ static int check_train(const struct settings *s, struct err *err)
                       "--local is one worker: drop --workers or --local");
     if (!status)
         status =
-            want(err, s->local || !s->save[0],
-                 "--save goes with --local; on servers, `psctl checkpoint` saves the tables");
+            want(err, s->local || !s->save[0] || s->keep == KEEP_BEST,
+                 "--save goes with --local or --keep best; the tables that servers have at the "
+                 "end of a run `psctl checkpoint` saves");
     if (!status)
         status = want(err, !(s->train_rows && s->valid_fraction > 0),
                       "--train-rows and --valid-fraction say the same thing; give one of them");
@@ -677,10 +701,9 @@ static int check_train(const struct settings *s, struct err *err)
             want(err, !s->valid.n || (!s->train_rows && !(s->valid_fraction > 0)),
                  "--valid names the validation logs; drop --train-rows and --valid-fraction");
     if (!status)
-        status =
-            want(err, !s->early_stop || s->valid.n || s->train_rows || s->valid_fraction > 0,
-                 "--early-stop needs validation rows: give --valid, --valid-fraction or "
-                 "--train-rows");
+        status = want(err, !s->early_stop || settings_has_valid_rows(s),
+                      "--early-stop needs validation rows: give --valid, --valid-fraction or "
+                      "--train-rows");
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)
@@ -802,9 +825,6 @@ int settings_check_rows(const struct settings *s, struct err *err)
 {
     int status = check_numbers(s, err);
 
-    if (!status)
-        status = want(err, s->init != TABLE_SPEC_INIT_END || !(s->init_scale > 0),
-                      "--init-scale says how wide rows start: leave it out with --init auto");
     return status ? status : check_limits(s, err);
 }
 

@@ -21,6 +21,8 @@ enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_TF32, COMPUTE_IN_BF16 };
 enum settings_best { BEST_BY_AUC, BEST_BY_LOGLOSS };
 enum settings_keep { KEEP_LAST, KEEP_BEST };
+/* The parts of a run that draw random numbers. */
+enum settings_seeds { SEED_INIT, SEED_SHUFFLE, SEED_DROPOUT, SETTINGS_SEEDS };
 enum settings_share { SHARE_ROWS, SHARE_FILES };
 enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
@@ -79,7 +81,7 @@ struct settings {
     /* training */
     uint32_t batch, epochs, early_stop;
     int best_by;
-    uint64_t seed, eval_every;
+    uint64_t seed, seeds[SETTINGS_SEEDS], eval_every; /* settings_seed() */
     int optimizer, dense_optimizer, embedding_mode, dense_mode;
     uint32_t embedding_staleness, dense_staleness;
     float lr, dense_lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator;
@@ -88,6 +90,7 @@ struct settings {
     char warmup[SETTINGS_TEXT_MAX];
     int decay;
     uint64_t decay_start, decay_clocks;
+    uint32_t decay_patience;
     float decay_rate, decay_floor;
     /* wire */
     int push_codec, pull_codec, wide_push_codec, wide_pull_codec, dense_push_codec,
@@ -164,6 +167,10 @@ uint32_t settings_loader_threads(const struct settings *s);
 bool settings_warmup_is_auto(const struct settings *s);
 /* The learning rate's schedule. */
 struct lr_schedule settings_schedule(const struct settings *s);
+/* --seed, or the part's own. */
+uint64_t settings_seed(const struct settings *s, enum settings_seeds part);
+/* Are there rows to validate with? */
+bool settings_has_valid_rows(const struct settings *s);
 /* Admission and removal of embedding rows. */
 struct table_spec_limits settings_limits(const struct settings *s);
 

@@ -221,7 +221,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .dropout = s->dropout,
         .l2_dense = s->l2_dense,
         .l2_rows = s->l2_embedding,
-        .seed = s->seed,
+        .seed = settings_seed(s, SEED_DROPOUT),
         .n_threads = s->threads,
         .products = products_of(s),
     };
@@ -365,7 +365,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .by_rows = !training || s->share == SHARE_ROWS,
         .batch = s->batch,
         .shuffle_rows = training ? s->shuffle : 0,
-        .seed = hash_mix2(s->seed ^ SHUFFLE_SALT, epoch),
+        .seed = hash_mix2(settings_seed(s, SEED_SHUFFLE) ^ SHUFFLE_SALT, epoch),
         .skip = skip,
         .groups = field_tables_groups(u->fields),
         /* A row that is skipped would put all later predictions on the wrong line. */

@@ -8,6 +8,7 @@
 #include "common/log_line.h"
 #include "worker/client/ps_settings.h"
 #include "worker/evaluate.h"
+#include "worker/plateau.h"
 #include "worker/wait_monitor.h"
 
 static uint32_t buffer_set_of(const struct trainer *t, uint64_t step)
@@ -224,22 +225,69 @@ bool trainer_is_best(const struct trainer *t, const struct metrics_result *resul
     return score_of(t, result) > t->mark->best_score;
 }
 
+struct kept_model trainer_kept(const struct trainer *t, const struct metrics_result *result)
+{
+    return (struct kept_model){ .epoch = t->state.epoch,
+                                .step = t->steps_before + t->state.step,
+                                .score = score_of(t, result),
+                                .auc = result->auc,
+                                .logloss = result->logloss };
+}
+
+/* --decay plateau. A rate that has fallen before is set again each time: a psd that crashed may have lost it. */
+static int check_plateau(struct trainer *t, bool is_better, struct err *err)
+{
+    const struct plateau_rule rule = plateau_rule_of(t->s);
+    const float factor = model_tables_rate_factor(t->tables);
+    float next;
+
+    if (t->s->decay != TABLE_SPEC_DECAY_PLATEAU)
+        return 0;
+    next = plateau_next(&rule, factor, is_better, &t->mark->n_flat);
+    if (next < factor)
+        log_line_info(
+            "the validation %s: the learning rates are %g of what they began with, %g "
+            "until now",
+            t->s->best_by == BEST_BY_LOGLOSS ? "log-loss no longer falls"
+                                             : "AUC no longer rises",
+            (double)next, (double)factor);
+    if (next >= 1)
+        return 0;
+    sync_policy_save_resume_point(model_tables_sync_policy(t->tables));
+    return model_tables_set_rate_factor(t->tables, next, err);
+}
+
 /* Early stop: no validation was better for --early-stop of them in a row. */
-static int check_early_stop(struct trainer *t, const struct metrics_result *result,
-                            struct err *err)
+static int check_early_stop(struct trainer *t, bool is_better, struct err *err)
 {
     struct resume_point *mark = t->mark;
 
-    if (trainer_is_best(t, result)) {
-        mark->best_score = score_of(t, result);
+    if (is_better)
         mark->n_worse = 0;
-        return t->on_best ? t->on_best(t->on_best_arg, err) : 0;
-    }
-    if (!t->s->early_stop || mark->stop_set || ++mark->n_worse < t->s->early_stop)
+    if (is_better || !t->s->early_stop || mark->stop_set || ++mark->n_worse < t->s->early_stop)
         return 0;
     mark->stop_set = true;
     sync_policy_save_resume_point(model_tables_sync_policy(t->tables));
     return model_tables_set_stop(t->tables, t->clock + 1, err);
+}
+
+/* The resume point knows of the validation before a push can store it. */
+static int use_validation(struct trainer *t, const struct metrics_result *result,
+                          struct err *err)
+{
+    const bool is_better = trainer_is_best(t, result);
+    struct kept_model kept;
+    int status = 0;
+
+    t->mark->validated = t->steps_before + t->state.step;
+    if (is_better) {
+        t->mark->best_score = score_of(t, result);
+        kept = trainer_kept(t, result);
+        status = t->on_best ? t->on_best(t->on_best_arg, &kept, err) : 0;
+    }
+    if (!status)
+        status = check_plateau(t, is_better, err);
+    return status ? status : check_early_stop(t, is_better, err);
 }
 
 /* Stage times exclude validations. */
@@ -268,7 +316,7 @@ static int validate(struct trainer *t, struct err *err)
     }
     if (!status) {
         progress_validation(t->progress, &t->state, &result);
-        status = check_early_stop(t, &result, err);
+        status = use_validation(t, &result, err);
     }
     progress_resume(t->progress);
     exclude_validation(t, &before);
@@ -288,6 +336,15 @@ static uint64_t stretch(const struct trainer *t)
     return t->s->eval_every && validates(t) ? t->s->eval_every : UINT64_MAX;
 }
 
+/* The process before this one was killed behind the last step of a stretch, and has not used its validation. */
+static bool is_validation_due(const struct trainer *t)
+{
+    const uint64_t made = t->steps_before + t->state.step, each = stretch(t);
+
+    return each != UINT64_MAX && !t->state.step && made && made % each == 0 &&
+           t->mark->validated != made && !t->mark->stop_set;
+}
+
 /* All batches that are allowed until the next validation, and that validation. *ret_more: there
  * may be others. */
 static int run_stretch(struct trainer *t, struct data_loader *loader, bool *ret_more,
@@ -295,7 +352,7 @@ static int run_stretch(struct trainer *t, struct data_loader *loader, bool *ret_
 {
     uint64_t made = t->steps_before + t->state.step, each = stretch(t);
     uint64_t end = each == UINT64_MAX ? UINT64_MAX : (made / each + 1) * each - t->steps_before;
-    int status = 0;
+    int status = is_validation_due(t) ? validate(t, err) : 0;
 
     *ret_more = true;
     pipeline_allow(t->pipeline, end - t->state.step);
@@ -352,7 +409,7 @@ static int run_epoch(struct trainer *t, uint32_t e, struct err *err)
     data_loader_close(loader);
     /* The last epoch's validation waits until the other workers are done: main's. */
     if (!status && !t->skip && validates(t) && !t->s->eval_every && e + 1 < t->s->epochs &&
-        !t->stopped)
+        !t->stopped && t->mark->validated != t->steps_before + t->state.step)
         status = validate(t, err);
     return status;
 }

@@ -10,6 +10,7 @@
 #ifndef WORKER_TRAINER_H
 #define WORKER_TRAINER_H
 
+#include "worker/kept_model.h"
 #include "worker/model_tables.h"
 #include "worker/pipeline.h"
 #include "worker/progress.h"
@@ -40,7 +41,7 @@ struct trainer {
     const char *stopped;        /* why the run ends early, or NULL */
     /* After a validation within the run that was the best so far (--early-stop-by); a failure ends the
      * run. NULL: nothing is to be done. */
-    int (*on_best)(void *arg, struct err *err);
+    int (*on_best)(void *arg, const struct kept_model *kept, struct err *err);
     void *on_best_arg;
 };
 
@@ -50,5 +51,8 @@ int trainer_run(struct trainer *t, struct err *err) MUST_CHECK;
 
 /* Better than all validations within the run, after which it is asked. */
 bool trainer_is_best(const struct trainer *t, const struct metrics_result *result);
+
+/* What is written of a model that is kept (kept_model.h). */
+struct kept_model trainer_kept(const struct trainer *t, const struct metrics_result *result);
 
 #endif

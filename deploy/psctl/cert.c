@@ -39,36 +39,70 @@ static bool path_of(const struct making *m, const char *name, const char *ending
     return snprintf(ret, PATH_BYTES, "%s/%s.%s", m->dir, name, ending) < (int)PATH_BYTES;
 }
 
-/* Of the role, or of a CA where that is ACCESS_ALL. False: stderr says why. */
-static bool make(struct making *m, const char *name, enum access_role role)
-{
+/* A certificate and its plan, which borrows the texts beside it. */
+struct wanted {
     char cert[PATH_BYTES], key[PATH_BYTES], ca_cert[PATH_BYTES], ca_key[PATH_BYTES], text[256];
-    const bool is_ca = role == ACCESS_ALL, is_node = role == ACCESS_NODE;
-    struct tls_cert_plan plan = { .cert = cert,
-                                  .key = key,
-                                  .ca_cert = is_ca ? NULL : ca_cert,
-                                  .ca_key = is_ca ? NULL : ca_key,
-                                  .name = text,
-                                  .access = { .role = role },
-                                  .hosts = m->hosts,
-                                  .n_hosts = is_node ? m->n_hosts : 0,
-                                  .from_unix_s = (int64_t)time(NULL) - EARLY_S };
+    struct tls_cert_plan plan;
+};
+
+/* Of the role, or of a CA where that is ACCESS_ALL. False: stderr says why. */
+static bool plan_of(const struct making *m, enum access_role role, struct wanted *ret)
+{
+    const bool is_ca = role == ACCESS_ALL;
+    const char *name = is_ca ? "ca" : access_role_name(role);
+    struct tls_cert_plan *plan = &ret->plan;
+
+    if (!path_of(m, name, "pem", ret->cert) || !path_of(m, name, "key", ret->key) ||
+        !path_of(m, "ca", "pem", ret->ca_cert) || !path_of(m, "ca", "key", ret->ca_key))
+        return fail("the path is too long") == EXIT_ANSWERED;
+    snprintf(ret->text, sizeof ret->text, "psd %.40s %s", m->options->cluster,
+             is_ca ? "CA" : name);
+    *plan = (struct tls_cert_plan){ .cert = ret->cert,
+                                    .key = ret->key,
+                                    .ca_cert = is_ca ? NULL : ret->ca_cert,
+                                    .ca_key = is_ca ? NULL : ret->ca_key,
+                                    .name = ret->text,
+                                    .access = { .role = role },
+                                    .hosts = m->hosts,
+                                    .n_hosts = role == ACCESS_NODE ? m->n_hosts : 0,
+                                    .from_unix_s = (int64_t)time(NULL) - EARLY_S,
+                                    .until_unix_s =
+                                        (int64_t)time(NULL) + m->options->days * DAY_S };
+    snprintf(plan->access.cluster, sizeof plan->access.cluster, "%.63s", m->options->cluster);
+    if (role == ACCESS_WORKER)
+        snprintf(plan->access.job, sizeof plan->access.job, "%.63s", m->options->job);
+    return true;
+}
+
+/* What is there must be what is asked for: the others are to be of one cluster with it. */
+static bool check(struct making *m, enum access_role role)
+{
+    struct wanted w;
     struct err err;
 
-    if (!path_of(m, name, "pem", cert) || !path_of(m, name, "key", key) ||
-        !path_of(m, "ca", "pem", ca_cert) || !path_of(m, "ca", "key", ca_key))
-        return fail("the path is too long") == EXIT_ANSWERED;
-    if (access(cert, F_OK) == 0)
+    if (!plan_of(m, role, &w))
+        return false;
+    if (role == ACCESS_ALL || access(w.cert, F_OK) != 0 || !tls_cert_compare(&w.plan, &err))
         return true;
-    plan.until_unix_s = (int64_t)time(NULL) + m->options->days * DAY_S;
-    snprintf(plan.access.cluster, sizeof plan.access.cluster, "%.63s", m->options->cluster);
-    if (role == ACCESS_WORKER)
-        snprintf(plan.access.job, sizeof plan.access.job, "%.63s", m->options->job);
-    snprintf(text, sizeof text, "psd %.40s %s", m->options->cluster, is_ca ? "CA" : name);
-    if (tls_cert_make(&plan, &err))
+    fprintf(stderr,
+            "psctl: cert: %s: remove it and its key for a new one, or name another folder\n",
+            err.text);
+    return false;
+}
+
+static bool make(struct making *m, enum access_role role)
+{
+    struct wanted w;
+    struct err err;
+
+    if (!plan_of(m, role, &w))
+        return false;
+    if (access(w.cert, F_OK) == 0)
+        return true;
+    if (tls_cert_make(&w.plan, &err))
         return fail(err.text) == EXIT_ANSWERED;
     m->n_made++;
-    printf("%s, %s\n", cert, key);
+    printf("%s, %s\n", w.cert, w.key);
     return true;
 }
 
@@ -99,7 +133,7 @@ static bool add_hosts(struct making *m)
 int cert_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     struct making m = { .options = o, .dir = words[0] };
-    bool is_good;
+    bool is_good = true;
 
     (void)n_words;
     if (!check_names(o))
@@ -109,9 +143,10 @@ int cert_run(const struct options *o, const char *const *words, uint32_t n_words
         return fail("--host: too many");
     if (mkdir(m.dir, 0700) && errno != EEXIST)
         return fail_path(m.dir, errno);
-    is_good = make(&m, "ca", ACCESS_ALL);
-    for (int role = ACCESS_NODE; role < ACCESS_END && is_good; role++)
-        is_good = make(&m, access_role_name((enum access_role)role), (enum access_role)role);
+    for (int role = ACCESS_ALL; role < ACCESS_END; role++)
+        is_good = check(&m, (enum access_role)role) && is_good;
+    for (int role = ACCESS_ALL; role < ACCESS_END && is_good; role++)
+        is_good = make(&m, (enum access_role)role);
     if (is_good && !m.n_made)
         printf("%s has all certificates already\n", m.dir);
     return is_good ? EXIT_ANSWERED : EXIT_FAILED;

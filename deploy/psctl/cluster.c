@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/token_file.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/data_dir.h"
@@ -383,9 +384,10 @@ static void print_group_lines(const cJSON *group, FILE *out)
         fprintf(out, "group %.0f: ", number);
         field_put(out, "", field_text(group, "standby"), " is its standby: ");
         field_put(out, "", field_text(group, "standby_state"), "; ");
-        fprintf(out,
-                "when it last heard of the primary it was %.0f records and %.0f ms behind\n",
-                field_number(group, "lag_records"), field_number(group, "lag_ms"));
+        fprintf(
+            out, "when it last heard of the primary it was %.0f record%s and %.0f ms behind\n",
+            field_number(group, "lag_records"),
+            NUMBER_PLURAL(field_number(group, "lag_records")), field_number(group, "lag_ms"));
     }
     cJSON_ArrayForEach(item, field_child(group, "waits"))
     {

@@ -30,7 +30,29 @@ static const char *blank_before(const char *text)
     return text[0] ? " " : "";
 }
 
+static void print_group_of(const struct command_list *list, const struct command *c, FILE *out)
+{
+    for (size_t i = 0; i < list->n_groups; i++)
+        if (strcmp(list->groups[i].first, c->name) == 0)
+            fprintf(out, "\n%s:\n", list->groups[i].title);
+}
+
 void command_print_help(const struct command_list *list, FILE *out)
+{
+    char left[64];
+
+    fprintf(out, "usage: %s\n", list->settings->usage);
+    for (size_t i = 0; i < list->n_commands; i++) {
+        const struct command *c = &list->commands[i];
+
+        print_group_of(list, c, out);
+        snprintf(left, sizeof left, "%s%s%s", c->name, blank_before(c->words), c->words);
+        fprintf(out, "  %-27s %s\n", left, c->brief);
+    }
+    fputs("\npsctl help COMMAND: its options and examples; psctl help all: all of them\n", out);
+}
+
+void command_print_all(const struct command_list *list, FILE *out)
 {
     struct settings_table table = *list->settings;
     char *about = NULL;
@@ -39,12 +61,12 @@ void command_print_help(const struct command_list *list, FILE *out)
 
     if (!text)
         abort(); /* only without memory */
-    fputs("Asks the nodes of a running cluster, or reads the files that psd has written.\n",
+    fputs("Asks the nodes of a running cluster, or reads the files that psd has written.\n\n",
           text);
     for (size_t i = 0; i < list->n_commands; i++) {
         const struct command *c = &list->commands[i];
 
-        fprintf(text, "%s%s%s: %s\n", c->name, blank_before(c->words), c->words, c->about);
+        fprintf(text, "%s%s%s: %s\n\n", c->name, blank_before(c->words), c->words, c->about);
     }
     fputs(table.about, text);
     if (fclose(text) != 0)

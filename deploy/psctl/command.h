@@ -19,6 +19,7 @@ struct command_example {
 struct command {
     const char *name;
     const char *words; /* behind the name, for people */
+    const char *brief; /* a few words: its line in the list of all */
     uint32_t n_words_min, n_words_max;
     const char *flags; /* that it takes, each between blanks */
     const char *about; /* sentences */
@@ -27,10 +28,17 @@ struct command {
     bool is_repeatable; /* it only asks: psctl watch runs it again and again */
 };
 
+/* Commands that belong together: they stand one behind the other, up to the first one of the next group. */
+struct command_group {
+    const char *title, *first;
+};
+
 /* All borrowed. */
 struct command_list {
     const struct command *commands;
     size_t n_commands;
+    const struct command_group *groups;
+    size_t n_groups;
     const struct settings_table *settings; /* its `about` is the text behind the commands */
 };
 
@@ -40,8 +48,11 @@ const struct command *command_find(const struct command_list *list, const char *
 /* True if the command takes the setting of this name. */
 bool command_takes(const struct command *command, const char *setting);
 
-/* What psctl --help prints: all commands and settings. */
+/* What psctl --help prints: a line for each command, in groups. */
 void command_print_help(const struct command_list *list, FILE *out);
+
+/* Every command's text, and all settings: from it the reference and the man pages are made. */
+void command_print_all(const struct command_list *list, FILE *out);
 
 /* One command: its words, text, settings and examples. */
 void command_print_help_of(const struct command_list *list, const struct command *command,

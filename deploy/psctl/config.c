@@ -280,6 +280,8 @@ int config_run(const struct options *o, const char *const *words, uint32_t n_wor
             cJSON *answers = cluster_query_answers(&q, NULL);
             uint32_t n_failed = cluster_query_print_failures(&q);
 
+            if (o->origin[0])
+                fprintf(view.out, "psctl itself asks %s, with %s\n", o->server, o->origin);
             if (n_failed < q.n)
                 code = config_print(answers, words, n_words, &view);
             code = n_failed ? EXIT_FAILED : code;

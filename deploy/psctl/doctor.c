@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/number.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
@@ -104,8 +105,8 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
             primary, field_text(node, "health"));
     else if (strcmp(state, "following") == 0)
         say(e, WARNING, n,
-            "it is a standby and not in sync with its primary %s: %.0f records behind", primary,
-            lag);
+            "it is a standby and not in sync with its primary %s: %.0f record%s behind",
+            primary, lag, NUMBER_PLURAL(lag));
     else if (!field_is_true(r, "in_sync"))
         say(e, NOTE, n, "it is a standby of %s, and not in sync yet: %s", primary, state);
     else if (!field_is_true(node, "healthy"))
@@ -129,6 +130,7 @@ static void examine_replication(struct examination *e, const cJSON *node, double
 {
     const cJSON *r = field_child(node, "replication");
     const char *state = field_text(r, "state"), *peer = field_text(r, "peer");
+    double lag = field_number(r, "standby_lag_records");
 
     examine_audit(e, r, n);
     if (strcmp(field_text(r, "role"), "standby") == 0) {
@@ -152,9 +154,9 @@ static void examine_replication(struct examination *e, const cJSON *node, double
         say(e, NOTE, n, "its standby %s copies, and is not in sync yet", peer);
     else
         say(e, WARNING, n,
-            "its standby %s is not in sync (%s), %.0f records behind: a failure of this node "
+            "its standby %s is not in sync (%s), %.0f record%s behind: a failure of this node "
             "may lose pushes",
-            peer, state, field_number(r, "standby_lag_records"));
+            peer, state, lag, NUMBER_PLURAL(lag));
 }
 
 static void examine_coordination(struct examination *e, const cJSON *node, double n)
@@ -273,7 +275,7 @@ static void examine_disk(struct examination *e, const cJSON *node, double n)
     examine_disk_space(e, node, disk, n);
     if (field_number(disk, "damaged_files") > 0)
         say(e, PROBLEM, n,
-            "%.0f files on its disk are damaged: %s; a checkpoint now replaces them, "
+            "damaged files on its disk: %.0f: %s; a checkpoint now replaces them, "
             "psctl verify names all",
             field_number(disk, "damaged_files"), field_text(disk, "damage"));
 }
@@ -319,7 +321,7 @@ static void examine_memory(struct examination *e, const cJSON *node, double n)
 
     if (refused > 0)
         say(e, PROBLEM, n,
-            "its memory is full: %.0f new rows were refused in the last seconds "
+            "its memory is full: new rows that were refused in the last seconds: %.0f "
             "(--memory-max, --table-full)",
             refused);
     else if (max > 0 && bytes > MEMORY_HIGH * max)
@@ -339,17 +341,17 @@ static void examine_peers(struct examination *e, const cJSON *node, double n)
 
     if (nans > 0)
         say(e, PROBLEM, n,
-            "%.0f pushes with NaN were refused in the last seconds: table %s, worker %s: %s",
+            "pushes with NaN that were refused in the last seconds: %.0f; table %s, worker %s: "
+            "%s",
             nans, field_text(refusal, "table"), field_text(refusal, "worker"),
             field_text(refusal, "text"));
     if (malformed > 0)
-        say(e, WARNING, n,
-            "%.0f broken messages came in the last seconds; its log names the peers",
+        say(e, WARNING, n, "broken messages in the last seconds: %.0f; its log names the peers",
             malformed);
     if (greedy > 0)
         say(e, WARNING, n,
-            "%.0f connections were closed in the last seconds because they held most of "
-            "--client-memory",
+            "connections that were closed in the last seconds because they held most of "
+            "--client-memory: %.0f",
             greedy);
 }
 
@@ -390,8 +392,8 @@ static void examine_log(struct examination *e, const cJSON *node, const cJSON *s
             field_text(log, "error"));
     if (field_is_true(log, "gap"))
         say(e, PROBLEM, n,
-            "the write-ahead log of shard %.0f has a gap: %.0f records were lost on a "
-            "failing disk; until the next checkpoint a restart loses what came after it",
+            "the write-ahead log of shard %.0f has a gap: records lost on a "
+            "failing disk: %.0f; until the next checkpoint a restart loses what came after it",
             number, field_number(log, "dropped"));
     if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
         say_slow_disk(e, node, shard, n, waited);
@@ -598,14 +600,16 @@ static void examine_pace(struct examination *e, const cJSON *job, const cJSON *o
     if (!is_async && behind > 0 &&
         (waited > WAITED_SHARE || field_number(p.slowest, "silent_ms") > SILENT_MS))
         say(e, WARNING, NO_NODE,
-            "job %s: %s is slow, %.0f clocks behind, and the others' pulls waited "
+            "job %s: %s is slow, %.0f clock%s behind, and the others' pulls waited "
             "%.0f %% of the time; %s",
-            field_text(job, "name"), who, behind, waited > 1 ? 100 : waited * 100, cause);
+            field_text(job, "name"), who, behind, NUMBER_PLURAL(behind),
+            waited > 1 ? 100 : waited * 100, cause);
     else if (is_async && (p.its_clocks < SLOW_SHARE * p.others_clocks ||
                           field_number(p.slowest, "silent_ms") > SILENT_MS))
         say(e, WARNING, NO_NODE,
-            "job %s: %s is slow, %.0f clocks behind, the others finish %.1f clocks/s; %s",
-            field_text(job, "name"), who, behind, p.others_clocks, cause);
+            "job %s: %s is slow, %.0f clock%s behind, the others finish %.1f clocks/s; %s",
+            field_text(job, "name"), who, behind, NUMBER_PLURAL(behind), p.others_clocks,
+            cause);
     if (is_ssp && bound > 0 && waited > WAITED_SHARE &&
         field_number(job, "staleness_p99") >= bound)
         say(e, NOTE, NO_NODE,
@@ -644,11 +648,11 @@ static void examine_job(struct examination *e, const cJSON *job, const cJSON *me
     examine_pace(e, job, old, seconds);
     if (violations > 0)
         say(e, PROBLEM, NO_NODE,
-            "job %s: %.0f pulls were answered beyond the bound: a fault of psd",
+            "job %s: pulls that were answered beyond the bound: %.0f: a fault of psd",
             field_text(job, "name"), violations);
     if (lost > 0)
         say(e, old && lost > was_lost ? PROBLEM : NOTE, NO_NODE,
-            "job %s: %.0f pushes that were acknowledged are lost since a restart "
+            "job %s: pushes that were acknowledged and are lost since a restart: %.0f "
             "(--durability)",
             field_text(job, "name"), lost);
 }
@@ -821,8 +825,8 @@ static void print_all_well(const cJSON *after)
 
     cJSON_ArrayForEach(node, field_child(after, "nodes")) n_shards +=
         cJSON_GetArraySize(field_child(node, "shards"));
-    printf("nothing is wrong: %d node%s, %d shard%s\n", n_nodes, n_nodes == 1 ? "" : "s",
-           n_shards, n_shards == 1 ? "" : "s");
+    printf("nothing is wrong: %d node%s, %d shard%s\n", n_nodes, NUMBER_PLURAL(n_nodes),
+           n_shards, NUMBER_PLURAL(n_shards));
 }
 
 static int print(const struct options *o, const cJSON *before, const cJSON *after)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/tensor_files.h"
 #include "server/core/optimizer.h"
@@ -101,12 +102,17 @@ static void add_floats(struct export_arrays *a, const char *tail, uint32_t first
 const char *const *export_state_names(enum table_spec_optim optim)
 {
     static const char *const names[][EXPORT_STATES_MAX] = {
-        [TABLE_SPEC_SGD] = { NULL, NULL },
-        [TABLE_SPEC_MOMENTUM] = { ".state.b", NULL },
-        [TABLE_SPEC_ADAGRAD] = { ".state.s", NULL },
-        [TABLE_SPEC_ROWWISE_ADAGRAD] = { ".state.s", NULL },
+        [TABLE_SPEC_SGD] = { NULL },
+        [TABLE_SPEC_MOMENTUM] = { ".state.b" },
+        [TABLE_SPEC_ADAGRAD] = { ".state.s" },
+        [TABLE_SPEC_ROWWISE_ADAGRAD] = { ".state.s" },
         [TABLE_SPEC_ADAM] = { ".state.m", ".state.v" },
         [TABLE_SPEC_FTRL] = { ".state.z", ".state.n" },
+        [TABLE_SPEC_ADAMW] = { ".state.m", ".state.v", ".state.t" },
+        [TABLE_SPEC_LION] = { ".state.m", ".state.t" },
+        [TABLE_SPEC_LAMB] = { ".state.m", ".state.v" },
+        [TABLE_SPEC_LARS] = { ".state.b" },
+        [TABLE_SPEC_SM3] = { ".state.s" },
     };
     _Static_assert(sizeof names / sizeof *names == TABLE_SPEC_OPTIM_END,
                    "names of each optimizer's state");
@@ -124,14 +130,20 @@ uint32_t export_n_states(enum table_spec_optim optim)
     return n;
 }
 
+/* Arrays of dim floats come first, and then those of one. */
+uint32_t export_state_width(const struct table_spec *spec, uint32_t i)
+{
+    return i < table_spec_state_floats(spec) / spec->dim ? spec->dim : 1;
+}
+
 static void add_state(struct export_arrays *a)
 {
     const struct table_spec *spec = &a->table->spec;
     const char *const *names = export_state_names(spec->optim);
     uint32_t n = export_n_states(spec->optim), first = spec->dim;
 
-    for (uint32_t i = 0; i < n; i++, first += a->n_state / n)
-        add_floats(a, names[i], first, a->n_state / n);
+    for (uint32_t i = 0; i < n; first += export_state_width(spec, i++))
+        add_floats(a, names[i], first, export_state_width(spec, i));
 }
 
 /* --- rows --- */
@@ -471,8 +483,9 @@ static void report(const struct export *e)
     cJSON *json;
 
     if (!e->options->json) {
-        printf("%s is written: %u tables, %u arrays, %" PRIu64 " bytes of numbers\n",
-               e->options->out, e->n_tables, n_tensors(e), e->n_bytes);
+        printf("%s is written: %u table%s, %u array%s, %" PRIu64 " bytes of numbers\n",
+               e->options->out, e->n_tables, NUMBER_PLURAL(e->n_tables), n_tensors(e),
+               NUMBER_PLURAL(n_tensors(e)), e->n_bytes);
         return;
     }
     json = cJSON_CreateObject();

@@ -18,13 +18,15 @@
  *     table      arrays
  *     sparse     NAME.keys [n] i64, ascending; NAME.weight [n, dim] f32, row i being of keys[i]
  *     dense      NAME [n_floats] f32
- *     state      NAME.state.X, shaped as the weights; of row-wise Adagrad [n], of a dense table [blocks]
- *                X: momentum b, adagrad and rowwise_adagrad s, adam m and v, ftrl z and n (server/core/optimizer.h)
+ *     state      NAME.state.X, shaped as the weights; one number for a row: [n], of a dense table [blocks]
+ *                X: momentum and lars b, adagrad, rowwise_adagrad and sm3 s, adam and lamb m and v, adamw m, v and t,
+ *                lion m and t, ftrl z and n (server/core/optimizer.h); t and the s of rowwise_adagrad and sm3 are one
+ *                number for a row
  *
  * Keys are u64 in psd; the same 64 bits are written as i64, which all of PyTorch can read. Weights are written as
  * fp32 whatever they are stored as.
  */
-#define EXPORT_STATES_MAX 2u
+#define EXPORT_STATES_MAX 3u
 #define EXPORT_N_MAX \
     (2u + EXPORT_STATES_MAX) /* of one table: keys, weights, those of its state */
 
@@ -56,6 +58,9 @@ const char *const *export_state_names(enum table_spec_optim optim);
 
 /* How many of them there are. */
 uint32_t export_n_states(enum table_spec_optim optim);
+
+/* The floats of a row that array i of them has. */
+uint32_t export_state_width(const struct table_spec *spec, uint32_t i);
 
 enum export_extent { EXPORT_WEIGHTS, EXPORT_WITH_STATE };
 

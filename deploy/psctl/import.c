@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/token_file.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/data_dir.h"
@@ -48,7 +49,7 @@ static const struct tensor_input *find_part(const struct tensor_inputs *set, con
 static bool is_part(const struct tensor_inputs *set, const char *name)
 {
     static const char *const tails[] = { ".weight",  ".state.b", ".state.s", ".state.m",
-                                         ".state.v", ".state.z", ".state.n" };
+                                         ".state.v", ".state.t", ".state.z", ".state.n" };
     char table[TENSOR_FILES_NAME_MAX];
 
     if (ends_with(name, ".keys"))
@@ -63,19 +64,30 @@ static bool is_part(const struct tensor_inputs *set, const char *name)
     return false;
 }
 
+/* How many arrays of this optimizer's state are there, up to the first that is not. */
+static uint32_t count_state(const struct tensor_inputs *set, const char *table,
+                            enum table_spec_optim optim)
+{
+    const char *const *names = export_state_names(optim);
+    uint32_t n = 0;
+
+    while (n < export_n_states(optim) && find_part(set, table, names[n]))
+        n++;
+    return n;
+}
+
 /* The arrays of state that are there: those of one optimizer, in its order. */
 static void find_state(const struct tensor_inputs *set, struct import_table *t)
 {
-    for (int optim = 0; optim < TABLE_SPEC_OPTIM_END; optim++) {
-        const char *const *names = export_state_names((enum table_spec_optim)optim);
-        const struct tensor_input *first = names[0] ? find_part(set, t->name, names[0]) : NULL;
+    for (int i = 0; i < TABLE_SPEC_OPTIM_END; i++) {
+        const enum table_spec_optim optim = (enum table_spec_optim)i;
+        const uint32_t n = count_state(set, t->name, optim);
 
-        if (!first)
+        if (n <= t->n_state)
             continue;
-        t->state[0] = first;
-        t->state[1] = names[1] ? find_part(set, t->name, names[1]) : NULL;
-        t->n_state = 1 + (t->state[1] != NULL);
-        return;
+        t->n_state = n;
+        for (uint32_t k = 0; k < n; k++)
+            t->state[k] = find_part(set, t->name, export_state_names(optim)[k]);
     }
 }
 
@@ -258,7 +270,7 @@ int import_check_numbers(const struct import_table *t, struct err *err)
 static uint32_t state_width(const struct import_table *t, const struct table_spec *spec,
                             uint32_t i)
 {
-    const uint32_t width = table_spec_state_floats(spec) / export_n_states(spec->optim);
+    const uint32_t width = export_state_width(spec, i);
     const uint64_t n = t->state[i]->n_bytes / sizeof(float);
 
     if (t->keys)
@@ -283,9 +295,9 @@ static int check_state(const struct import_table *t, const struct table_spec *sp
         if (!state_width(t, spec, i))
             return refuse(t->state[i], err, "the state of each row");
     }
-    if (t->n_state == 1 && names[1])
+    if (t->n_state && t->n_state < export_n_states(spec->optim))
         return err_set(err, PS_ESPEC, "array %.100s%s is missing: the state of %s", t->name,
-                       names[1], table_spec_optim_name(spec->optim));
+                       names[t->n_state], table_spec_optim_name(spec->optim));
     return 0;
 }
 
@@ -508,7 +520,7 @@ static int read_state(struct import *w, const struct import_table *t,
 
         status = read_floats(t, t->state[i], from, n, width, w->part, err);
         for (size_t row = 0; row < n && !status; row++)
-            memcpy(w->state + row * n_state + i * width, w->part + row * width,
+            memcpy(w->state + row * n_state + i * spec->dim, w->part + row * width,
                    width * sizeof(float));
     }
     return status;
@@ -660,8 +672,9 @@ static int report(const struct import *w)
         data_dir_add_u64(json, "rows_refused", w->n_refused);
         data_dir_print_json(json);
     } else {
-        printf("%" PRIu32 " tables, %" PRIu64 " rows imported in %.1f s, %.0f rows/s\n",
-               w->n_tables, w->n_rows_done, seconds,
+        printf("%" PRIu32 " table%s, %" PRIu64 " row%s imported in %.1f s, %.0f rows/s\n",
+               w->n_tables, NUMBER_PLURAL(w->n_tables), w->n_rows_done,
+               NUMBER_PLURAL(w->n_rows_done), seconds,
                (double)w->n_rows_done / (seconds > 0 ? seconds : 1));
     }
     if (!w->n_refused)

@@ -11,6 +11,7 @@
 #ifndef DEPLOY_PSCTL_IMPORT_H
 #define DEPLOY_PSCTL_IMPORT_H
 
+#include "deploy/psctl/export.h"
 #include "deploy/psctl/options.h"
 #include "deploy/psctl/tensor_input.h"
 #include "proto/table_spec.h"
@@ -20,7 +21,7 @@ struct import_table {
     char name[TABLE_SPEC_NAME_MAX];
     const struct tensor_input *keys; /* of a sparse table; NULL: it is dense */
     const struct tensor_input *weights;
-    const struct tensor_input *state[2]; /* as its optimizer has them */
+    const struct tensor_input *state[EXPORT_STATES_MAX]; /* as its optimizer has them */
     uint32_t n_state;
     uint64_t n_rows; /* of a sparse table */
     uint64_t dim;    /* of a sparse table */

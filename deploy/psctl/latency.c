@@ -164,8 +164,9 @@ static void explain_shard(const cJSON *before, const cJSON *node, const cJSON *s
             n, waited, seconds,
             field_format_bytes(speed, field_number(log, "disk_bytes_per_s")));
     if (field_number(log, "replies_waiting") > 0)
-        say(sentences, "%.0f replies of shard %.0f wait for a sync of the write-ahead log now",
-            field_number(log, "replies_waiting"), n);
+        say(sentences,
+            "replies of shard %.0f that wait for a sync of the write-ahead log now: %.0f", n,
+            field_number(log, "replies_waiting"));
     if (r.cpu > BUSY_CPU)
         say(sentences,
             "requests to shard %.0f wait for each other: it is busy for %.0f %% of the time", n,

@@ -143,12 +143,15 @@ static const struct setting rows[] = {
 
 static const struct settings_table table = {
     .program = "psctl",
-    .usage = "psctl COMMAND [options], or psctl help COMMAND",
+    .usage = "psctl COMMAND [options]",
     .about = "PATH is a data directory, or DATA_DIR/checkpoints/NUMBER, as checkpoints shows it; of a cluster, those "
              "of all nodes with commas: n0,n1 (verify and checkpoints then answer for each; with --json a line each). "
              "Nothing is written there but by prune --yes, also while psd runs.\n"
              "Tables fold to the width of the terminal, or to COLUMNS; without either they have all columns. Colours "
-             "are for terminals; NO_COLOR switches them off.",
+             "are for terminals; NO_COLOR switches them off.\n"
+             "Settings of the sections server and output may stand in ~/.config/psd/psctl.conf, or in the file that "
+             "PSCTL_CONFIG names: server = 10.0.0.1:7070. What stands on the command line wins, and --config FILE is "
+             "read in its place. psctl config says what is from a file.",
     .rows = rows,
     .n_rows = COUNT_OF(rows),
 };
@@ -159,94 +162,94 @@ static const struct settings_table table = {
 #define CLUSTER_FLAGS FOUND_FLAGS "node "
 
 static const struct command commands[] = {
-    { "status", "", 0, 0, CLUSTER_FLAGS, "the nodes, their shards, rows, refusals and checkpoints.",
+    { "status", "", "the nodes, their shards, rows and checkpoints", 0, 0, CLUSTER_FLAGS, "the nodes, their shards, rows, refusals and checkpoints.",
       { { "psctl status --server 10.0.0.1:7070", "all nodes of the cluster of that node" },
         { "psctl status --node 2", "node 2 alone" } }, online_status, true },
-    { "cluster", "", 0, 0, FOUND_FLAGS,
+    { "cluster", "", "primary and standby of each group, in sync or not", 0, 0, FOUND_FLAGS,
       "a line for each group: primary and standby, term, in sync, how far behind, version; then the members that do "
       "not answer, and who waits for what. Ends with 1 if a member does not answer, or a group has no primary.",
       { { "psctl cluster", "by a node, and what it knows of the others" },
         { "psctl cluster --coord etcd://10.0.0.3:2379/prod", "by etcd, also while nodes are away" } },
       cluster_run, true },
-    { "tables", "", 0, 0, CLUSTER_FLAGS,
+    { "tables", "", "each table: optimizer, rows, traffic", 0, 0, CLUSTER_FLAGS,
       "each table, its optimizer, rows and traffic; a line for all dense tables of a job, but with -o wide.",
       { { "psctl tables", "summed over the cluster" },
         { "psctl tables -o wide", "all columns, and each dense table" } }, online_tables, true },
-    { "workers", "", 0, 0, CLUSTER_FLAGS, "each job's workers, their clocks and the staleness they saw.",
+    { "workers", "", "each worker: state, clock, staleness", 0, 0, CLUSTER_FLAGS, "each job's workers, their clocks and the staleness they saw.",
       { { "psctl workers", "the jobs of the cluster; a worker's clock is that of the shard furthest behind" } },
       online_workers, true },
-    { "jobs", "", 0, 0, CLUSTER_FLAGS,
+    { "jobs", "", "each job: clocks, samples/s, loss, AUC", 0, 0, CLUSTER_FLAGS,
       "a line for each job: mode, workers, clocks, samples/s, loss, AUC, deaths, waits, staleness.",
       { { "psctl jobs", "all jobs" },
         { "psctl jobs -o json | jq .jobs[].name", "their names, for a script (a cluster of one node)" } },
       online_jobs, true },
-    { "job", "NAME", 1, 1, CLUSTER_FLAGS "curve svg ",
+    { "job", "NAME", "one job whole, with a chart of its loss", 1, 1, CLUSTER_FLAGS "curve svg ",
       "one job whole: workers, samples, loss, AUC, busy shares, tables, and a chart of its loss; with --curve the "
       "curve that psd keeps of it.",
       { { "psctl job ads", "the job ads" },
         { "psctl job ads --curve >ads.csv", "time, clock, samples, samples/s, loss, AUC, log-loss" },
         { "psctl job ads --curve --svg >ads.svg", "the same as a picture for a browser" } }, online_job, true },
-    { "why", "", 0, 0, CLUSTER_FLAGS,
+    { "why", "", "what waits now, for what, and until when", 0, 0, CLUSTER_FLAGS,
       "what waits now on any node of the cluster, with its cause, start and deadline.",
       { { "psctl why", "all waits" },
         { "psctl watch why", "the same, again and again" },
         { "psctl why --node 1", "those of node 1" } }, online_why, true },
-    { "config", "[SETTING ...]", 0, WORDS_MAX - 1, CLUSTER_FLAGS,
+    { "config", "[SETTING ...]", "psd's settings in force, and where they are from", 0, WORDS_MAX - 1, CLUSTER_FLAGS,
       "psd's settings in force: value, where it is from, whether a reload (SIGHUP) reads it again, and what waits for "
       "a restart. Without names those that differ from the default; -o wide: all. Ends with 1 if nodes differ in a "
       "setting that must be equal.",
       { { "psctl config", "all nodes of the cluster; what all agree in has one line" },
         { "psctl config cut-every lease -o wide", "these two" } },
       config_run, true },
-    { "latency", "", 0, 0, CLUSTER_FLAGS "every ",
+    { "latency", "", "how long requests took in the last minute", 0, 0, CLUSTER_FLAGS "every ",
       "how long requests of each type took in the last minute, with histograms, and what the slowest waited for. "
       "Compares two reports, --every apart.",
       { { "psctl latency", "all nodes together" },
         { "psctl latency --node 1 --every 10s", "one node; what was waited for in ten seconds" } }, latency_run, true },
-    { "top", "", 0, 0, CLUSTER_FLAGS "every count ",
+    { "top", "", "shards and jobs with their rates, again and again", 0, 0, CLUSTER_FLAGS "every count ",
       "shards and jobs with their rates, again and again; at a terminal keys sort the shards, and open a job with its "
       "workers and tables.",
       { { "psctl top", "keys: r, l, m, g, n sort; arrows and Enter open a job; q ends" },
         { "psctl top --count 1 --every 5s >load.txt", "one frame as text: the rates of five seconds" } },
       top_run, false },
-    { "watch", "COMMAND ...", 1, WORDS_MAX - 1, CLUSTER_FLAGS "every count ",
+    { "watch", "COMMAND ...", "another command of this group, again and again", 1, WORDS_MAX - 1, CLUSTER_FLAGS "every count ",
       "runs one of the commands that only ask, every --every, until it is stopped.",
       { { "psctl watch workers", "every 2 s" },
         { "psctl watch doctor --every 30s", "problems as they come" } }, repeat, false },
-    { "doctor", "", 0, 0, CLUSTER_FLAGS "every ",
+    { "doctor", "", "what is wrong, or will be, in sentences", 0, 0, CLUSTER_FLAGS "every ",
       "what is wrong with the cluster, or will be, in sentences: problems, warnings, notes. Compares two reports, "
       "--every apart. Ends with 1 if there is a problem.",
       { { "psctl doctor", "all nodes, jobs and disks" },
         { "psctl doctor -o json", "the same for a program" } }, doctor_run, true },
-    { "checkpoint", "", 0, 0, CLUSTER_FLAGS, "every node of the cluster writes one now; waits for them.",
+    { "row", "TABLE KEY", "one row: values, state, version, who pushed it", 2, 2, FOUND_FLAGS, "a row's values, state and version, and who pushed it last.",
+      { { "psctl row criteo/emb 42", "the row of key 42" },
+        { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } },
+      online_row, true },
+    { "checkpoint", "", "every node writes a checkpoint now", 0, 0, CLUSTER_FLAGS, "every node of the cluster writes one now; waits for them.",
       { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint, false },
-    { "promote", "", 0, 0, SERVER_FLAGS "the-other-is-dead accept-loss ",
+    { "promote", "", "the standby at --server becomes the primary", 0, 0, SERVER_FLAGS "the-other-is-dead accept-loss ",
       "the standby at --server becomes the primary, in a term of its own. Refused while the primary answers, and where "
       "the standby was not in sync with it.",
       { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" } },
       online_promote, false },
-    { "switch", "[GROUP]", 0, 1, FOUND_FLAGS,
+    { "switch", "[GROUP]", "primary and standby change places, under load", 0, 1, FOUND_FLAGS,
       "the standby becomes the primary, and the primary its standby, under load: pushes wait for some milliseconds. "
       "GROUP: a node's number; without it, of the psd at --server. Refused without a standby in sync.",
       { { "psctl switch", "of the psd at --server, before its machine is stopped" },
         { "psctl switch 2", "node 2 of the cluster" } },
       online_switch, false },
-    { "row", "TABLE KEY", 2, 2, FOUND_FLAGS, "a row's values, state and version, and who pushed it last.",
-      { { "psctl row criteo/emb 42", "the row of key 42" },
-        { "psctl row criteo/emb $(psworker key C1 68fd1e64 --format criteo)", "the row of a token" } },
-      online_row, true },
-    { "drop", "JOB", 1, 1, FOUND_FLAGS "yes ",
+    { "drop", "JOB", "removes all tables of a job", 1, 1, FOUND_FLAGS "yes ",
       "removes all tables of a job, with their rows, from every node; --yes does it. Refused while the job has "
       "workers.",
       { { "psctl drop criteo", "says what would go, and ends with 1" },
         { "psctl drop criteo --yes", "removes it" } }, online_drop, false },
-    { "set", "JOB NAME=VALUE,...", 2, 2, FOUND_FLAGS,
+    { "set", "JOB NAME=VALUE,...", "changes the learning rate of a job's tables", 2, 2, FOUND_FLAGS,
       "changes the learning rate and its schedule in the tables that a job trains: lr, "
       "dense-lr, epsilon, momentum, weight-decay, beta1, beta2, lr-decay, warmup, decay, decay-start, "
       "decay-clocks, decay-rate, decay-floor, clip, dense-clip. Refused while the job has workers; start them "
       "again with the same options.",
       { { "psctl set criteo lr=0.005,warmup=100", "for all of its tables" } }, online_set, false },
-    { "import", "PATH", 1, 1, FOUND_FLAGS "table make set weights ",
+    { "import", "PATH", "sets rows of tables from arrays in files", 1, 1, FOUND_FLAGS "table make set weights ",
       "sets rows of tables, also while they train, from a safetensors file, an npy file, or a "
       "directory of npy files, as export writes them: NAME.keys with NAME.weight and NAME.state.X, or NAME of a "
       "dense table. All is checked before the first row is sent. The same import once more completes one that "
@@ -254,46 +257,54 @@ static const struct command commands[] = {
       { { "psctl import model.safetensors", "all tables of the file" },
         { "psctl import arrays --table criteo/emb --weights", "one table, without its optimizer's state" } },
       import_run, false },
-    { "verify", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS,
+    { "verify", "PATH[,PATH...]", "checks every checksum and record", 1, 1, OUTPUT_FLAGS,
       "checks every checksum, count, row and record of a data directory, or of one checkpoint.",
       { { "psctl verify /var/lib/psd", "also while psd runs" } }, verify_run, false },
-    { "checkpoints", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS, "what a start, or --at, can go back to.",
+    { "checkpoints", "PATH[,PATH...]", "what a start, or --at, can go back to", 1, 1, OUTPUT_FLAGS, "what a start, or --at, can go back to.",
       { { "psctl checkpoints /var/lib/psd", "the restore points, with the clocks of their jobs" } },
       list_checkpoints_run, false },
-    { "prune", "PATH[,PATH...]", 1, 1, OUTPUT_FLAGS "keep yes ",
+    { "prune", "PATH[,PATH...]", "removes files that no start needs", 1, 1, OUTPUT_FLAGS "keep yes ",
       "files that no start needs, with their size; --yes removes them; while psd runs, "
       "only those that a start has archived.",
       { { "psctl prune /var/lib/psd", "what would go" },
         { "psctl prune /var/lib/psd --yes --keep 3", "removes it, but leaves three restore points" } },
       prune_run, false },
-    { "restore", "PATH --to DATA_DIR", 1, 1, OUTPUT_FLAGS "to node nodes shards at table ",
+    { "restore", "PATH --to DATA_DIR", "a copy, also in another layout", 1, 1, OUTPUT_FLAGS "to node nodes shards at table ",
       "the state of other files as a data directory of any layout.",
       { { "psctl restore /var/lib/psd --to backup", "a copy, also while psd runs" },
         { "psctl restore n0,n1 --to new --shards 4", "two nodes as one with four shards" } }, restore_run, false },
-    { "export", "PATH --out PATH", 1, 1, OUTPUT_FLAGS "format out table at state ",
+    { "export", "PATH --out PATH", "tables as arrays for PyTorch and NumPy", 1, 1, OUTPUT_FLAGS "format out table at state ",
       "tables as arrays that PyTorch and NumPy read.",
       { { "psctl export /var/lib/psd --out model.safetensors", "all tables in one file" },
         { "psctl export /var/lib/psd --out arrays --format npy --state", "a file for each array, with states" } },
       export_run, false },
-    { "diff", "A B", 2, 2, OUTPUT_FLAGS "at table top ", "rows new, gone, changed, and drifted most.",
+    { "diff", "A B", "rows new, gone and changed", 2, 2, OUTPUT_FLAGS "at table top ", "rows new, gone, changed, and drifted most.",
       { { "psctl diff backup /var/lib/psd --top 3", "ends with 1 if they differ" } }, diff_run, false },
-    { "replay", "PATH", 1, 1, OUTPUT_FLAGS "at table against ",
+    { "replay", "PATH", "replays the log; checksums of the tables", 1, 1, OUTPUT_FLAGS "at table against ",
       "replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.",
       { { "psctl replay /var/lib/psd --at criteo:1000", "the state at clock 1000" } }, diff_replay, false },
-    { "completion", "bash|zsh", 1, 1, " ", "a script that completes psctl's words in a shell.",
-      { { "source <(psctl completion bash)", "for this shell; packages install it for all" } },
-      print_completion, false },
-    { "cert", "DIR", 1, 1, " cluster host job days ",
-      "makes certificates in DIR: a CA's, a node's, and one of each role of clients. What is there stays.",
+    { "cert", "DIR", "certificates for a cluster with TLS", 1, 1, " cluster host job days ",
+      "makes certificates in DIR: a CA's, a node's, and one of each role of clients. What is there stays; if it is of another --cluster, --job or --host, psctl says so, makes nothing, and ends with 1.",
       { { "psctl cert tls", "for a trial on this machine" },
         { "psctl cert tls --host a.example,b.example --job ads", "for two nodes and the workers of one job" } },
       cert_run, false },
-    { "help", "[COMMAND]", 0, 1, " ", "all commands, or one with its settings and examples.",
+    { "completion", "bash|zsh", "a script that completes words in a shell", 1, 1, " ", "a script that completes psctl's words in a shell.",
+      { { "source <(psctl completion bash)", "for this shell; packages install it for all" } },
+      print_completion, false },
+    { "help", "[COMMAND|all]", "this list; a command whole; all: all of them", 0, 1, " ", "a list of the commands; one with its settings and examples; with all: the text of every command, and all settings.",
       { { "psctl help row", "the same as psctl row --help" } }, print_help, false },
 };
 /* clang-format on */
 
-static const struct command_list list = { commands, COUNT_OF(commands), &table };
+static const struct command_group groups[] = {
+    { "Of a running cluster", "status" },
+    { "Changes to a running cluster", "checkpoint" },
+    { "Files that psd has written", "verify" },
+    { "To set up", "cert" },
+};
+
+static const struct command_list list = { commands, COUNT_OF(commands), groups,
+                                          COUNT_OF(groups), &table };
 
 PRINTF_LIKE(1, 2) static int misused(const char *fmt, ...)
 {
@@ -337,13 +348,11 @@ static char *join(const char *a, const char *b)
     return text;
 }
 
-/* -h, -o json, -ojson and -o=json as the flags that they stand for; else the argument itself. *ret_owned is to be
+/* -o json, -ojson and -o=json as the flags that they stand for; else the argument itself. *ret_owned is to be
  * freed. */
 static char *long_flag(char *arg, char **ret_owned)
 {
     *ret_owned = NULL;
-    if (strcmp(arg, "-h") == 0)
-        return *ret_owned = join("--help", "");
     if (strncmp(arg, "-o", 2) != 0)
         return arg;
     if (!arg[2])
@@ -429,6 +438,109 @@ static int refuse_command(const char *name)
     return misused("unknown command \"%.100s\"; psctl help lists what there is", name);
 }
 
+/* --- the user's own file --- */
+
+/* $PSCTL_CONFIG, which may be empty: none. Else psd/psctl.conf where the user keeps settings, if it is there. False:
+ * there is none. */
+static bool find_own_file(char ret[static SETTINGS_TEXT_MAX])
+{
+    const char *named = getenv("PSCTL_CONFIG"), *base = getenv("XDG_CONFIG_HOME"),
+               *home = getenv("HOME");
+    int n;
+
+    if (named)
+        return snprintf(ret, SETTINGS_TEXT_MAX, "%s", named) < (int)SETTINGS_TEXT_MAX && ret[0];
+    if (base && base[0] == '/')
+        n = snprintf(ret, SETTINGS_TEXT_MAX, "%s/psd/psctl.conf", base);
+    else
+        n = snprintf(ret, SETTINGS_TEXT_MAX, "%s/.config/psd/psctl.conf", home ? home : "");
+    return n < (int)SETTINGS_TEXT_MAX && access(ret, F_OK) == 0;
+}
+
+static bool has_flag(const struct line *line, const char *flag)
+{
+    const size_t n = strlen(flag);
+
+    for (int i = 1; i < line->argc; i++)
+        if (strncmp(line->argv[i], flag, n) == 0 &&
+            (!line->argv[i][n] || line->argv[i][n] == '='))
+            return true;
+    return false;
+}
+
+/* A file that counts for every command says where the cluster is and who asks, and nothing of what is asked. */
+static int check_own_file(const struct setting_origin *origins)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (origins[i].source == SETTING_FROM_FILE && strcmp(rows[i].section, "server") != 0 &&
+            strcmp(rows[i].section, "output") != 0)
+            return misused(
+                "%.200s:%u: %s: this file is for settings of the sections server and "
+                "output alone; --config FILE takes all",
+                origins[i].path, origins[i].line, rows[i].name);
+    return EXIT_ANSWERED;
+}
+
+/* Of server and coord that one counts which the command line has. */
+static void prefer_command_line(struct options *o, const struct setting_origin *origins)
+{
+    size_t server = 0, coord = 0;
+
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        server = strcmp(rows[i].name, "server") == 0 ? i : server;
+        coord = strcmp(rows[i].name, "coord") == 0 ? i : coord;
+    }
+    if (origins[server].source == SETTING_FROM_COMMAND_LINE &&
+        origins[coord].source == SETTING_FROM_FILE)
+        o->coord[0] = '\0';
+}
+
+/* "server, tls-ca of /root/.config/psd/psctl.conf" */
+static void note_origin(struct options *o, const struct setting_origin *origins)
+{
+    const char *path = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < COUNT_OF(rows) && n < sizeof o->origin; i++) {
+        if (origins[i].source != SETTING_FROM_FILE)
+            continue;
+        n += (size_t)snprintf(o->origin + n, sizeof o->origin - n, "%s%s", path ? ", " : "",
+                              rows[i].name);
+        path = origins[i].path;
+    }
+    if (path && n < sizeof o->origin)
+        snprintf(o->origin + n, sizeof o->origin - n, " of %s", path);
+}
+
+/* Reads the command line, and the user's file where that names none. */
+static int load(const struct line *line, struct options *o, enum settings_action *ret_action)
+{
+    struct setting_origin origins[COUNT_OF(rows)] = { 0 };
+    char path[SETTINGS_TEXT_MAX], flag[] = "--config", **argv;
+    const bool is_own = !has_flag(line, flag) && find_own_file(path);
+    struct err err = { 0 };
+    int argc = 0, code = EXIT_ANSWERED;
+
+    argv = memory_alloc((size_t)(line->argc + 3) * sizeof *argv);
+    argv[argc++] = line->argv[0];
+    if (is_own) {
+        argv[argc++] = flag;
+        argv[argc++] = path;
+    }
+    for (int i = 1; i < line->argc; i++)
+        argv[argc++] = line->argv[i];
+    if (settings_load_origins(&table, argc, argv, 1, o, ret_action, origins, &err) != 0)
+        code = misused("%s", err.text);
+    if (!code && is_own)
+        code = check_own_file(origins);
+    if (!code) {
+        prefer_command_line(o, origins);
+        note_origin(o, origins);
+    }
+    free(argv);
+    return code;
+}
+
 /* --- help --- */
 
 static int print_completion(const struct options *o, const char *const *words, uint32_t n_words)
@@ -443,12 +555,15 @@ static int print_completion(const struct options *o, const char *const *words, u
 static int print_help(const struct options *o, const char *const *words, uint32_t n_words)
 {
     const struct command *command = n_words ? command_find(&list, words[0]) : NULL;
+    bool wants_all = n_words && strcmp(words[0], "all") == 0;
 
     (void)o;
-    if (n_words && !command)
+    if (n_words && !command && !wants_all)
         return refuse_command(words[0]);
     if (command)
         command_print_help_of(&list, command, stdout);
+    else if (wants_all)
+        command_print_all(&list, stdout);
     else
         command_print_help(&list, stdout);
     return EXIT_ANSWERED;
@@ -630,6 +745,16 @@ static int check_command(const struct line *line, const struct command **ret)
     return code || (*ret)->run != repeat ? code : check_repeated(line);
 }
 
+/* Commands that read files do without, also where the user's file names certificates. */
+static int open_tls(struct options *o)
+{
+    struct err err = { 0 };
+
+    return tls_context_open(o->tls_ca, o->tls_cert, o->tls_key, &o->tls, &err)
+               ? misused("%s", err.text)
+               : EXIT_ANSWERED;
+}
+
 /* Settings alone may be looked at without a command, but not with a wrong one. */
 static int act(struct options *o, enum settings_action action, const struct line *line)
 {
@@ -638,6 +763,8 @@ static int act(struct options *o, enum settings_action action, const struct line
 
     if (!code && line->n_words)
         code = check_command(line, &command);
+    if (!code && (!command || command_takes(command, "tls-ca")))
+        code = open_tls(o);
     if (code || action == SETTINGS_CHECK)
         return code;
     if (action == SETTINGS_PRINT_CONFIG)
@@ -655,21 +782,16 @@ int main(int argc, char **argv)
 {
     struct options options = { 0 };
     enum settings_action action;
-    struct err err = { 0 };
     struct line line;
     int code;
 
     take_words(argc, argv, &line);
-    if (settings_load(&table, line.argc, line.argv, 1, &options, &action, &err) != 0)
-        code = misused("%s", err.text);
-    else if (tls_context_open(options.tls_ca, options.tls_cert, options.tls_key, &options.tls,
-                              &err) != 0)
-        code = misused("%s", err.text);
-    else if (action == SETTINGS_HELP)
+    code = load(&line, &options, &action);
+    if (!code && action == SETTINGS_HELP)
         code = print_help(&options, line.words, line.n_words ? 1 : 0);
-    else if (action == SETTINGS_VERSION)
+    else if (!code && action == SETTINGS_VERSION)
         code = printf("psctl %s\n", PS_VERSION) > 0 ? EXIT_ANSWERED : EXIT_FAILED;
-    else
+    else if (!code)
         code = act(&options, action, &line);
     tls_context_free(options.tls);
     settings_free(&table, &options);

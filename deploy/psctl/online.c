@@ -9,12 +9,14 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/token_file.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/curve.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
+#include "deploy/psctl/fold.h"
 #include "deploy/psctl/text_output.h"
 #include "worker/client/ps.h"
 #include "worker/client/ps_admin.h"
@@ -227,36 +229,36 @@ static struct job_sum sum_tables(const cJSON *tables, const char *job)
     return sum;
 }
 
-static void print_busy(const cJSON *busy)
+static void print_busy(const cJSON *busy, FILE *out)
 {
     const cJSON *stage;
     bool first = true;
 
     cJSON_ArrayForEach(stage, busy)
     {
-        printf("%s%s %.0f %%", first ? "busy         " : ", ", stage->string,
-               100 * stage->valuedouble);
+        fprintf(out, "%s%s %.0f %%", first ? "busy         " : ", ", stage->string,
+                100 * stage->valuedouble);
         first = false;
     }
     if (!first)
-        putchar('\n');
+        fputc('\n', out);
 }
 
-static void print_learning(const cJSON *job)
+static void print_learning(const cJSON *job, FILE *out)
 {
     char cells[5][FIELD_CELL_MAX];
 
     if (!(field_number(job, "reported_unix_ms") > 0)) {
-        printf("learning     not reported\n");
+        fprintf(out, "learning     not reported\n");
         return;
     }
-    printf("learning     %s samples, %s/s; loss %s; validation: AUC %s, log-loss %s\n",
-           field_format_short(cells[0], field_number(job, "samples")),
-           field_format_short(cells[1], field_number(job, "samples_per_s")),
-           field_format_maybe(cells[2], job, "loss", 4),
-           field_format_maybe(cells[3], job, "auc", 4),
-           field_format_maybe(cells[4], job, "logloss", 4));
-    print_busy(field_child(job, "busy"));
+    fprintf(out, "learning     %s samples, %s/s; loss %s; validation: AUC %s, log-loss %s\n",
+            field_format_short(cells[0], field_number(job, "samples")),
+            field_format_short(cells[1], field_number(job, "samples_per_s")),
+            field_format_maybe(cells[2], job, "loss", 4),
+            field_format_maybe(cells[3], job, "auc", 4),
+            field_format_maybe(cells[4], job, "logloss", 4));
+    print_busy(field_child(job, "busy"), out);
 }
 
 static void print_job_text(const struct options *o, const cJSON *job, const cJSON *tables,
@@ -266,14 +268,18 @@ static void print_job_text(const struct options *o, const cJSON *job, const cJSO
     struct text_output_view view = text_output_on_stdout(o->output == OPTIONS_WIDE);
     cJSON *alone = cJSON_CreateObject();
     char cell[FIELD_CELL_MAX];
+    struct fold fold;
+    FILE *out;
 
     cJSON_AddItemToArray(cJSON_AddArrayToObject(alone, "jobs"), cJSON_Duplicate(job, true));
     (void)text_output_answer("workers", alone, &view);
     cJSON_Delete(alone);
     putchar('\n');
-    print_learning(job);
-    printf("tables       %.0f sparse, %.0f dense; %.0f rows in %s (psctl tables)\n", t.n_sparse,
-           t.n_dense, t.rows, field_format_bytes(cell, t.bytes));
+    out = fold_open(&fold);
+    print_learning(job, out);
+    fprintf(out, "tables       %.0f sparse, %.0f dense; %.0f rows in %s (psctl tables)\n",
+            t.n_sparse, t.n_dense, t.rows, field_format_bytes(cell, t.bytes));
+    fold_close(&fold, &view.terminal, stdout);
     curve_put_text(points, stdout);
 }
 
@@ -700,7 +706,8 @@ static int print_tables(const struct cluster_query *a, const char *job, const ch
     if (t->n_tables == 0)
         printf("job %s has no tables\n", job);
     else
-        printf("job %s%s %.0f tables, %.0f rows, %.1f MiB\n", job, what, t->n_tables, t->n_rows,
+        printf("job %s%s %.0f table%s, %.0f row%s, %.1f MiB\n", job, what, t->n_tables,
+               NUMBER_PLURAL(t->n_tables), t->n_rows, NUMBER_PLURAL(t->n_rows),
                t->n_bytes / 1048576);
     return EXIT_ANSWERED;
 }

@@ -22,6 +22,9 @@ struct options {
     char coord[SETTINGS_TEXT_MAX], coord_ca[SETTINGS_TEXT_MAX];
     char coord_cert[SETTINGS_TEXT_MAX], coord_key[SETTINGS_TEXT_MAX];
     char coord_user[SETTINGS_TEXT_MAX], coord_password_file[SETTINGS_TEXT_MAX];
+    char origin
+        [2 *
+         SETTINGS_TEXT_MAX]; /* "server, tls-ca of FILE": what a file has set; "": nothing */
     uint64_t timeout_ms;
     bool json, yes;
     int output; /* enum options_output; OPTIONS_JSON is the same as json */

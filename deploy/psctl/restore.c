@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "deploy/psctl/data_dir.h"
 #include "proto/placement.h"
 #include "server/checkpoint/shard_file_writer.h"
@@ -197,10 +198,13 @@ static void report(const struct restore *r) ON_SHARD
         n_bytes += r->manifest->files[i].n_bytes;
     }
     if (!r->options->json) {
-        printf("%s is made: checkpoint %" PRIu64 " of node %u of %u with %u shards, %u tables, "
-               "%" PRIu64 " rows, %" PRIu64 " bytes; %" PRIu64 " log records replayed\n",
+        printf("%s is made: checkpoint %" PRIu64
+               " of node %u of %u with %u shard%s, %u table%s, "
+               "%" PRIu64 " row%s, %" PRIu64 " bytes; %" PRIu64 " log record%s replayed\n",
                r->options->to, r->manifest->number, r->options->node, r->options->nodes,
-               r->n_shards, shard_n_tables(r->shards[0]), n_rows, n_bytes, r->facts.n_records);
+               r->n_shards, NUMBER_PLURAL(r->n_shards), shard_n_tables(r->shards[0]),
+               NUMBER_PLURAL(shard_n_tables(r->shards[0])), n_rows, NUMBER_PLURAL(n_rows),
+               n_bytes, r->facts.n_records, NUMBER_PLURAL(r->facts.n_records));
         return;
     }
     json = cJSON_CreateObject();

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "common/number.h"
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
@@ -45,8 +46,10 @@ static void put_replication(struct text_output *s, const cJSON *r)
     put_styled(s, field_is_true(r, "in_sync") ? TERMINAL_GREEN : TERMINAL_YELLOW,
                field_text(r, "state"));
     if (strcmp(field_text(r, "state"), "no standby") != 0)
-        fprintf(s->out, ", %.0f records and %.0f ms behind",
-                field_number(r, "standby_lag_records"), field_number(r, "standby_lag_ms"));
+        fprintf(s->out, ", %.0f record%s and %.0f ms behind",
+                field_number(r, "standby_lag_records"),
+                NUMBER_PLURAL(field_number(r, "standby_lag_records")),
+                field_number(r, "standby_lag_ms"));
     fprintf(s->out, ", term %.0f\n", field_number(r, "term"));
 }
 
@@ -103,16 +106,18 @@ static void text_output_totals(struct text_output *s)
     const cJSON *t = field_child(s->root, "totals"), *net = field_child(t, "net"),
                 *counters = field_child(t, "counters");
     char cell[FIELD_CELL_MAX], max[FIELD_CELL_MAX];
-    double limit = field_number(s->root, "memory_max_bytes");
+    double limit = field_number(s->root, "memory_max_bytes"),
+           n_waits = field_number(t, "n_waits"),
+           n_violations = field_number(t, "staleness_violations");
 
     fprintf(s->out, "rows         %.0f in %s of %s; the process holds ",
             field_number(t, "rows"), field_format_bytes(cell, field_number(t, "bytes")),
             limit > 0 ? field_format_bytes(max, limit) : "no limit");
     fprintf(s->out, "%s\n", field_format_bytes(cell, field_number(s->root, "rss_bytes")));
     fprintf(s->out,
-            "workers      %.0f live, %.0f waits (psctl why), %.0f staleness violations\n",
-            field_number(t, "live_workers"), field_number(t, "n_waits"),
-            field_number(t, "staleness_violations"));
+            "workers      %.0f live, %.0f wait%s (psctl why), %.0f staleness violation%s\n",
+            field_number(t, "live_workers"), n_waits, NUMBER_PLURAL(n_waits), n_violations,
+            NUMBER_PLURAL(n_violations));
     fprintf(
         s->out,
         "refused      %.0f requests, %.0f greetings, %.0f malformed frames, %.0f slow peers, ",
@@ -159,9 +164,9 @@ static void text_output_disk(struct text_output *s)
     fprintf(s->out, " of %s", field_format_bytes(cell, field_number(d, "size_bytes")));
     if (field_number(d, "scrubbed_unix_ms") > 0)
         fprintf(
-            s->out, "; read again %s ago: %.0f files damaged",
+            s->out, "; read again %s ago: %.0f file%s damaged",
             field_format_lasting(cell, s->clock_unix_ms - field_number(d, "scrubbed_unix_ms")),
-            field_number(d, "damaged_files"));
+            field_number(d, "damaged_files"), NUMBER_PLURAL(field_number(d, "damaged_files")));
     if (field_text(d, "damage")[0])
         field_put(s->out, ": ", field_text(d, "damage"), "");
     fputc('\n', s->out);
@@ -580,8 +585,9 @@ static void text_output_checkpoint(struct text_output *s)
 
     if (base > 0)
         snprintf(kind, sizeof kind, "a delta to %.0f", base);
-    fprintf(s->out, "checkpoint %.0f is written: %s, %.0f rows in %s, %.3f s\n",
+    fprintf(s->out, "checkpoint %.0f is written: %s, %.0f row%s in %s, %.3f s\n",
             field_number(s->root, "number"), kind, field_number(s->root, "rows"),
+            NUMBER_PLURAL(field_number(s->root, "rows")),
             field_format_bytes(cell, field_number(s->root, "bytes")),
             field_number(s->root, "ms") / 1000);
 }

@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
@@ -356,6 +357,10 @@ static void print_job(const cJSON *before, const cJSON *after, double seconds,
 static void print_head(const cJSON *before, const cJSON *after, const cJSON *now,
                        const struct terminal *terminal, FILE *out)
 {
+    const int n_nodes = cJSON_GetArraySize(field_child(after, "nodes")),
+              n_jobs = cJSON_GetArraySize(field_child(now, "jobs")),
+              n_waits = cJSON_GetArraySize(field_child(now, "waits"));
+    const uint32_t n_shards = count_shards(after);
     double rows_per_s = 0, bytes_per_s = 0, rows = 0, bytes = 0;
     const cJSON *node, *shard;
     char cells[4][FIELD_CELL_MAX], when[16] = "", text[400];
@@ -376,13 +381,12 @@ static void print_head(const cJSON *before, const cJSON *after, const cJSON *now
     }
     if (localtime_r(&seconds, &local))
         strftime(when, sizeof when, "%H:%M:%S", &local);
-    snprintf(
-        text, sizeof text,
-        "%s  %d nodes, %u shards, %d jobs; %s rows/s, %s/s; %s rows in %s; %d waits\n", when,
-        cJSON_GetArraySize(field_child(after, "nodes")), count_shards(after),
-        cJSON_GetArraySize(field_child(now, "jobs")), field_format_short(cells[0], rows_per_s),
-        field_format_bytes(cells[1], bytes_per_s), field_format_short(cells[2], rows),
-        field_format_bytes(cells[3], bytes), cJSON_GetArraySize(field_child(now, "waits")));
+    snprintf(text, sizeof text,
+             "%s  %d node%s, %u shard%s, %d job%s; %s rows/s, %s/s; %s rows in %s; %d wait%s\n",
+             when, n_nodes, NUMBER_PLURAL(n_nodes), n_shards, NUMBER_PLURAL(n_shards), n_jobs,
+             NUMBER_PLURAL(n_jobs), field_format_short(cells[0], rows_per_s),
+             field_format_bytes(cells[1], bytes_per_s), field_format_short(cells[2], rows),
+             field_format_bytes(cells[3], bytes), n_waits, NUMBER_PLURAL(n_waits));
     fold_print(text, terminal, out);
 }
 
@@ -496,9 +500,13 @@ static void screen_close(struct screen *s)
     close(s->signals);
 }
 
-/* As many lines as fit, each to its end, and the last line of the screen. */
-static void screen_show(const char *text, bool is_open)
+/* As many lines as fit, each to its end, and the last line of the screen: a wider one would move all the others up. */
+static void screen_show(const char *text, const struct top_view *view)
 {
+    const struct terminal *t = &view->terminal;
+    const char *keys = view->is_open ? "q, Esc: back"
+                                     : "r rows/s, l latency, m memory, g log lag, n number; "
+                                       "arrows, Enter: job; q: end";
     struct winsize size = { 0 };
     uint32_t height = 24, n = 0;
 
@@ -508,12 +516,8 @@ static void screen_show(const char *text, bool is_open)
     for (const char *end; n + 1 < height && (end = strchr(text, '\n')) != NULL;
          text = end + 1, n++)
         printf("%.*s\033[K\n", (int)(end - text), text);
-    printf(
-        "\033[J\033[%u;1H\033[2m%s\033[0m", height,
-        is_open
-            ? "q, Esc: back"
-            : "sort by: r rows/s, l latency, m memory, g log lag, n number; arrows and Enter: "
-              "a job; q: end");
+    printf("\033[J\033[%u;1H%s%.*s%s", height, terminal_begin(t, TERMINAL_DIM),
+           t->width ? (int)t->width : 80, keys, terminal_end(t, TERMINAL_DIM));
     fflush(stdout);
 }
 
@@ -565,7 +569,7 @@ static uint32_t show(const cJSON *before, const cJSON *after, struct top_view *v
     n_jobs = top_print(before, after, view, out);
     if (fclose(out) != 0)
         abort();
-    screen_show(text, view->is_open);
+    screen_show(text, view);
     free(text);
     return n_jobs;
 }
@@ -718,7 +722,9 @@ int top_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     struct options hasty = *o;
     struct cluster_query q;
-    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !o->json;
+    const char *term = getenv("TERM");
+    bool is_screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !o->json &&
+                     !(term && strcmp(term, "dumb") == 0);
     int code = EXIT_FAILED;
     sigset_t set;
 

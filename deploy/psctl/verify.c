@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/verify_checkpoint.h"
 #include "deploy/psctl/verify_wal.h"
@@ -473,10 +474,12 @@ static void report_point(struct findings *v, struct point *p, const struct err *
     data_dir_add_u64(json, "base", m->base);
     if (m->base)
         snprintf(kind, sizeof kind, "delta to %" PRIu64, m->base);
-    print_line(
-        v,
-        "whole    checkpoint %" PRIu64 "%s: %s, %u files, %" PRIu64 " rows, %" PRIu64 " bytes",
-        p->number, p->is_archived ? " (archived)" : "", kind, m->n_files, n_rows, n_bytes);
+    print_line(v,
+               "whole    checkpoint %" PRIu64 "%s: %s, %u file%s, %" PRIu64 " row%s, %" PRIu64
+               " byte%s",
+               p->number, p->is_archived ? " (archived)" : "", kind, m->n_files,
+               NUMBER_PLURAL(m->n_files), n_rows, NUMBER_PLURAL(n_rows), n_bytes,
+               NUMBER_PLURAL(n_bytes));
 }
 
 /* What could not be read because psd has removed it since is no damage. */
@@ -580,8 +583,10 @@ static void report_log(struct findings *v, const struct verify_wal *log)
     else
         print_line(v,
                    "whole    log of epoch %" PRIu64 ", shard %u: records %" PRIu64
-                   " to %" PRIu64 ", %" PRIu64 " pushes, %u segments",
-                   log->epoch, log->shard_index, first, last, log->n_pushes, log->n_segments);
+                   " to %" PRIu64 ", %" PRIu64 " push%s, %u segment%s",
+                   log->epoch, log->shard_index, first, last, log->n_pushes,
+                   log->n_pushes == 1 ? "" : "es", log->n_segments,
+                   NUMBER_PLURAL(log->n_segments));
 }
 
 static int scan_epoch(struct findings *v, uint64_t epoch, struct err *err)

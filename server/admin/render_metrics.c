@@ -254,14 +254,14 @@ static void put_process(FILE *out, const struct node_report *node)
 
 static void put_replication(FILE *out, const struct stats_standby *standby)
 {
+    put_one(out, "psd_standby_missing", "gauge",
+            "1 while there is to be a standby, and none is in sync.", standby->is_missing);
     if (!standby->is_on)
         return;
     put_one(out, "psd_term", "gauge", "The term of the primary, as this node knows it.",
             (double)standby->term);
     put_one(out, "psd_standby_in_sync", "gauge",
             "1 while the standby has all that the primary acknowledges.", standby->in_sync);
-    put_one(out, "psd_standby_missing", "gauge",
-            "1 while there is to be a standby, and none is in sync.", standby->is_missing);
     put_one(out, "psd_standby_lag_records", "gauge",
             "Records of the write-ahead logs that the standby does not have yet.",
             (double)standby->lag_records);

@@ -1,9 +1,7 @@
 /*
- * The optimizers, side by side, and their catalogue. Each has five functions, X_state_floats, X_prepare
- * (where it derives values from a step), X_init, X_check and X_step, whose contracts are at struct optimizer.
- *
- * X_step is a SIMD_INLINE function, compiled three times by BUILDS() (common/simd.h). All builds leave the
- * same bits.
+ * The optimizers that step each weight by itself, side by side, and the catalogue of all. Each has five functions,
+ * X_state_floats, X_prepare (where it derives values from a step), X_init, X_check and X_step, whose contracts are at
+ * struct optimizer. BUILDS() compiles X_step for each width of vectors.
  */
 #include "server/core/optimizer.h"
 
@@ -12,53 +10,8 @@
 #include <string.h>
 
 #include "proto/section.h"
-
-#define BUILDS(name, number, prepare_or_null)                     \
-    BUILD(name, , SIMD_TARGET_PLAIN, number, prepare_or_null)     \
-    BUILD(name, _avx2, SIMD_TARGET_AVX2, number, prepare_or_null) \
-    BUILD(name, _avx512, SIMD_TARGET_AVX512, number, prepare_or_null)
-
-#define BUILD(name, suffix, target, number, prepare_or_null)                              \
-    target static void name##_row##suffix(float *restrict weights, float *restrict state, \
-                                          const optimizer_gradient *restrict grad,        \
-                                          uint32_t dim, const struct optimizer_step *s)   \
-    {                                                                                     \
-        name##_step(weights, state, grad, dim, s);                                        \
-    }                                                                                     \
-    static const struct optimizer name##suffix = {                                        \
-        .id = (number),                                                                   \
-        .state_floats = name##_state_floats,                                              \
-        .prepare = (prepare_or_null),                                                     \
-        .init = name##_init,                                                              \
-        .check = name##_check,                                                            \
-        .step = name##_row##suffix,                                                       \
-    };
-
-/* --- what a state may be --- */
-
-static enum optimizer_fault check_magnitude(const optimizer_gradient *x, uint32_t n, double max)
-{
-    const float most = (float)max;
-    bool is_large = false;
-
-    for (uint32_t i = 0; i < n; i++)
-        is_large |= fabsf(x[i]) > most;
-    return is_large ? OPTIMIZER_LARGE : OPTIMIZER_FINE;
-}
-
-/* Sums of squares, which begin at initial_accumulator and never fall from there to 0. `divides`: by the root alone. */
-static enum optimizer_fault check_sums(const optimizer_gradient *sums, uint32_t n,
-                                       const struct optimizer_params *p, bool divides)
-{
-    float least = n ? sums[0] : 0.0f;
-
-    for (uint32_t i = 1; i < n; i++)
-        least = sums[i] < least ? sums[i] : least;
-    if (least < 0.0f)
-        return OPTIMIZER_NEGATIVE;
-    return n && least == 0.0f && divides && p->initial_accumulator > 0.0f ? OPTIMIZER_ZERO
-                                                                          : OPTIMIZER_FINE;
-}
+#include "server/core/optimizer_builds.h"
+#include "server/core/optimizer_row.h"
 
 /* Plain gradient descent: w <- w - lr * g. */
 static uint32_t sgd_state_floats(uint32_t dim)
@@ -118,7 +71,7 @@ static enum optimizer_fault momentum_check(const optimizer_gradient *b, uint32_t
                                            const struct optimizer_params *p, double gradient)
 {
     (void)p;
-    return check_magnitude(b, dim, gradient * MOMENTUM_SUM);
+    return optimizer_check_magnitude(b, dim, gradient * MOMENTUM_SUM);
 }
 
 SIMD_INLINE void momentum_step(float *restrict w, float *restrict b,
@@ -173,7 +126,7 @@ static enum optimizer_fault adagrad_check(const optimizer_gradient *sums, uint32
                                           const struct optimizer_params *p, double gradient)
 {
     (void)gradient;
-    return check_sums(sums, dim, p, p->epsilon == 0.0f);
+    return optimizer_check_sums(sums, dim, p, p->epsilon == 0.0f);
 }
 
 SIMD_INLINE void adagrad_step(float *restrict w, float *restrict sums,
@@ -194,109 +147,6 @@ SIMD_INLINE void adagrad_step(float *restrict w, float *restrict sums,
 BUILDS(adagrad, TABLE_SPEC_ADAGRAD, adagrad_prepare)
 
 /*
- * Row-wise Adagrad: one accumulator for a whole row (RWSAdagrad of facebookresearch/dlrm;
- * Gupta, Bengio, Weston 2014):
- *
- *     s <- s + mean over the row of g^2
- *     w <- w - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
- *
- * On a dense table a row is a block, its padding included; plain Adagrad is what one wants
- * there.
- */
-#define N_LANES 16u
-
-enum { ROWWISE_ADAGRAD_RATE };
-
-static uint32_t rowwise_adagrad_state_floats(uint32_t dim)
-{
-    (void)dim;
-    return 1; /* s */
-}
-
-static void rowwise_adagrad_prepare(struct optimizer_step *s)
-{
-    s->derived[ROWWISE_ADAGRAD_RATE] =
-        (float)((double)s->lr / (1.0 + (double)(s->t - 1) * (double)s->params->lr_decay));
-}
-
-static void rowwise_adagrad_init(const float *restrict w, float *restrict sum, uint32_t dim,
-                                 const struct optimizer_params *p)
-{
-    (void)w, (void)dim;
-    sum[0] = p->initial_accumulator;
-}
-
-static enum optimizer_fault rowwise_adagrad_check(const optimizer_gradient *sum, uint32_t dim,
-                                                  const struct optimizer_params *p,
-                                                  double gradient)
-{
-    (void)dim, (void)gradient;
-    return check_sums(sum, 1, p, p->epsilon == 0.0f);
-}
-
-typedef float lanes16 __attribute__((vector_size(64)));
-typedef float lanes8 __attribute__((vector_size(32)));
-typedef float lanes4 __attribute__((vector_size(16)));
-
-/* The upper half onto the lower one until one lane is left. */
-SIMD_INLINE float fold(const lanes16 *sums)
-{
-    lanes8 low8, high8;
-    lanes4 low4, high4;
-
-    memcpy(&low8, sums, sizeof low8);
-    memcpy(&high8, (const char *)sums + sizeof low8, sizeof high8);
-    low8 += high8;
-    memcpy(&low4, &low8, sizeof low4);
-    memcpy(&high4, (const char *)&low8 + sizeof low4, sizeof high4);
-    low4 += high4;
-    return (low4[0] + low4[2]) + (low4[1] + low4[3]);
-}
-
-/* In lanes, whose order of adding is the same in every build, however wide its vectors are. Said
- * as a vector, of which compilers make what they have; of a loop over an array they do not. */
-SIMD_INLINE float sum_of_squares(const float *restrict w, const optimizer_gradient *restrict g,
-                                 uint32_t dim, float wd)
-{
-    lanes16 sums = { 0 }, wi, gi;
-    uint32_t i = 0;
-
-    for (; i + N_LANES <= dim; i += N_LANES) {
-        memcpy(&wi, w + i, sizeof wi);
-        memcpy(&gi, g + i, sizeof gi);
-        gi += wd * wi;
-        sums += gi * gi;
-    }
-    if (i < dim) {
-        float square[N_LANES] = { 0 };
-
-        for (uint32_t j = 0; i < dim; i++, j++) {
-            float rest = g[i] + wd * w[i];
-
-            square[j] = rest * rest;
-        }
-        memcpy(&gi, square, sizeof gi);
-        sums += gi;
-    }
-    return fold(&sums);
-}
-
-SIMD_INLINE void rowwise_adagrad_step(float *restrict w, float *restrict sum,
-                                      const optimizer_gradient *restrict g, uint32_t dim,
-                                      const struct optimizer_step *s)
-{
-    const float wd = s->params->weight_decay;
-    float rate;
-
-    sum[0] += sum_of_squares(w, g, dim, wd) / (float)dim;
-    rate = s->derived[ROWWISE_ADAGRAD_RATE] / (sqrtf(sum[0]) + s->params->epsilon);
-    for (uint32_t i = 0; i < dim; i++)
-        w[i] -= rate * (g[i] + wd * w[i]);
-}
-
-BUILDS(rowwise_adagrad, TABLE_SPEC_ROWWISE_ADAGRAD, rowwise_adagrad_prepare)
-
-/*
  * Adam, Kingma and Ba 2015, algorithm 1, in the two forms of PyTorch, which differ in what eps
  * is added to:
  *
@@ -308,33 +158,18 @@ BUILDS(rowwise_adagrad, TABLE_SPEC_ROWWISE_ADAGRAD, rowwise_adagrad_prepare)
  * On sparse tables rows that a push does not name keep their moments, while t goes on: it is
  * the table's.
  */
-enum { ADAM_BETA1, ADAM_REST1, ADAM_BETA2, ADAM_REST2, ADAM_RATE, ADAM_ROOT_SCALE };
-
 static uint32_t adam_state_floats(uint32_t dim)
 {
     return 2 * dim; /* m, then v */
 }
 
-/* The decimal that a person meant. 1 - 0.999f is off by 1.3e-5 of itself, which is more than
- * all other roundings of a step; floats in [0.5, 1) tell all decimals of 7 places apart, so
- * that the one meant can be had back. */
-static double decimal(float beta)
-{
-    return rint((double)beta * 1e7) / 1e7;
-}
-
 static void adam_prepare(struct optimizer_step *s)
 {
-    double b1 = decimal(s->params->beta1), b2 = decimal(s->params->beta2), t = (double)s->t;
-    double correction1 = 1.0 - pow(b1, t), root2 = sqrt(1.0 - pow(b2, t)),
-           rate = (double)s->lr / correction1;
+    const struct optimizer_corrections c = optimizer_derive_means(s);
+    const double rate = (double)s->lr / c.mean;
 
-    s->derived[ADAM_BETA1] = (float)b1;
-    s->derived[ADAM_REST1] = (float)(1.0 - b1);
-    s->derived[ADAM_BETA2] = (float)b2;
-    s->derived[ADAM_REST2] = (float)(1.0 - b2);
-    s->derived[ADAM_RATE] = (float)(s->dense ? rate : rate * root2);
-    s->derived[ADAM_ROOT_SCALE] = (float)(s->dense ? 1.0 / root2 : 1.0);
+    s->derived[OPTIMIZER_RATE] = (float)(s->dense ? rate : rate * c.root);
+    s->derived[OPTIMIZER_ROOT_SCALE] = (float)(s->dense ? 1.0 / c.root : 1.0);
 }
 
 static void adam_init(const float *restrict w, float *restrict state, uint32_t dim,
@@ -344,26 +179,23 @@ static void adam_init(const float *restrict w, float *restrict state, uint32_t d
     memset(state, 0, 2 * dim * sizeof *state);
 }
 
-/* m is a mean of gradients, whose two factors are rounded: to a sum of up to 1.7. v says nothing of m: with betas of
- * its own it may have fallen faster, even to 0. */
-#define ADAM_MEAN 2.0
-
+/* v says nothing of m: with betas of its own it may have fallen faster, even to 0. */
 static enum optimizer_fault adam_check(const optimizer_gradient *state, uint32_t dim,
                                        const struct optimizer_params *p, double gradient)
 {
-    enum optimizer_fault fault = check_sums(state + dim, dim, p, false);
+    enum optimizer_fault fault = optimizer_check_sums(state + dim, dim, p, false);
 
-    return fault ? fault : check_magnitude(state, dim, ADAM_MEAN * gradient);
+    return fault ? fault : optimizer_check_magnitude(state, dim, OPTIMIZER_MEAN * gradient);
 }
 
 SIMD_INLINE void adam_step(float *restrict w, float *restrict state,
                            const optimizer_gradient *restrict g, uint32_t dim,
                            const struct optimizer_step *s)
 {
-    const float b1 = s->derived[ADAM_BETA1], rest1 = s->derived[ADAM_REST1],
-                b2 = s->derived[ADAM_BETA2];
-    const float rest2 = s->derived[ADAM_REST2], rate = s->derived[ADAM_RATE],
-                root_scale = s->derived[ADAM_ROOT_SCALE];
+    const float b1 = s->derived[OPTIMIZER_BETA1], rest1 = s->derived[OPTIMIZER_REST1],
+                b2 = s->derived[OPTIMIZER_BETA2];
+    const float rest2 = s->derived[OPTIMIZER_REST2], rate = s->derived[OPTIMIZER_RATE],
+                root_scale = s->derived[OPTIMIZER_ROOT_SCALE];
     const float eps = s->params->epsilon, wd = s->params->weight_decay;
     float *m = state, *v = state + dim;
 
@@ -422,11 +254,11 @@ static enum optimizer_fault ftrl_check(const optimizer_gradient *state, uint32_t
                  l1 = (double)p->ftrl_l1, l2 = (double)p->ftrl_l2,
                  most = FTRL_ROUNDING * (double)SECTION_ASSIGN_MAX;
     const optimizer_gradient *z = state, *n = state + dim;
-    enum optimizer_fault fault = check_sums(n, dim, p, beta == 0 && l2 == 0);
+    enum optimizer_fault fault = optimizer_check_sums(n, dim, p, beta == 0 && l2 == 0);
 
     (void)gradient;
     if (!fault)
-        fault = check_magnitude(n, dim, (double)FTRL_SUM_MAX);
+        fault = optimizer_check_magnitude(n, dim, (double)FTRL_SUM_MAX);
     for (uint32_t i = 0; i < dim && !fault; i++)
         if (fabs((double)z[i]) > l1 + ((beta + sqrt((double)n[i])) / alpha + l2) * most)
             fault = OPTIMIZER_LARGE;
@@ -456,21 +288,176 @@ SIMD_INLINE void ftrl_step(float *restrict w, float *restrict state,
 
 BUILDS(ftrl, TABLE_SPEC_FTRL, NULL)
 
+/*
+ * AdamW: Adam with weight decay that is no part of the gradient. Loshchilov and Hutter 2019, algorithm 2, in
+ * torch.optim.AdamW's form; m, v and their corrections as at adam_step():
+ *
+ *     w <- w * (1 - lr * weight_decay)
+ *     w <- w - the step of Adam
+ *
+ * All rows that have had a gradient decay at each step of the table, on sparse tables lazily: those that a push does
+ * not name make up for it at the next push that does, w <- w * (1 - lr * weight_decay)^n, n the steps since their last
+ * one, lr that of the push. With a constant rate this is what decaying all rows at every step leads to. Until then
+ * pulls show the row as its last push left it.
+ */
+static uint32_t adamw_state_floats(uint32_t dim)
+{
+    return 2 * dim + 1; /* m, then v, then the step of the last gradient */
+}
+
+/* SECTION_STEPS_MAX, which is below 2^48, as the float that it becomes. */
+#define STEPS_MAX 0x1p48f
+
+/* A float holds 24 bits of the step count. Beyond them rows decay by several steps at once or by none; the sum of
+ * what they decay by stays that of the counts. */
+static void prepare_decay(struct optimizer_step *s)
+{
+    s->derived[OPTIMIZER_DECAY] =
+        (float)(1.0 - (double)s->lr * (double)s->params->weight_decay);
+    s->derived[OPTIMIZER_NOW] = (float)s->t;
+}
+
+/* The factor of all steps since `then`, the row's last; 0: it had none. */
+static float decay_since(const struct optimizer_step *s, float then)
+{
+    const double n = then > 0 ? (double)s->derived[OPTIMIZER_NOW] - (double)then : 1;
+
+    if (n == 1)
+        return s->derived[OPTIMIZER_DECAY];
+    return n > 0 ? (float)exp(n * log1p(-(double)s->lr * (double)s->params->weight_decay)) : 1;
+}
+
+/* A count of steps, as rows keep it. */
+static enum optimizer_fault check_then(float then)
+{
+    return then >= 0 && then <= STEPS_MAX && floorf(then) == then ? OPTIMIZER_FINE
+                                                                  : OPTIMIZER_NO_STEP;
+}
+
+static void adamw_prepare(struct optimizer_step *s)
+{
+    adam_prepare(s);
+    prepare_decay(s);
+}
+
+static void adamw_init(const float *restrict w, float *restrict state, uint32_t dim,
+                       const struct optimizer_params *p)
+{
+    (void)w, (void)p;
+    memset(state, 0, (2 * dim + 1) * sizeof *state);
+}
+
+static enum optimizer_fault adamw_check(const optimizer_gradient *state, uint32_t dim,
+                                        const struct optimizer_params *p, double gradient)
+{
+    enum optimizer_fault fault = adam_check(state, dim, p, gradient);
+
+    return fault ? fault : check_then(state[2 * dim]);
+}
+
+SIMD_INLINE void adamw_step(float *restrict w, float *restrict state,
+                            const optimizer_gradient *restrict g, uint32_t dim,
+                            const struct optimizer_step *s)
+{
+    const float b1 = s->derived[OPTIMIZER_BETA1], rest1 = s->derived[OPTIMIZER_REST1],
+                b2 = s->derived[OPTIMIZER_BETA2];
+    const float rest2 = s->derived[OPTIMIZER_REST2], rate = s->derived[OPTIMIZER_RATE],
+                root_scale = s->derived[OPTIMIZER_ROOT_SCALE];
+    const float eps = s->params->epsilon, kept = decay_since(s, state[2 * dim]);
+    float *m = state, *v = state + dim;
+
+    for (uint32_t i = 0; i < dim; i++) {
+        float mi = b1 * m[i] + rest1 * g[i], vi = b2 * v[i] + rest2 * (g[i] * g[i]);
+
+        m[i] = mi;
+        v[i] = vi;
+        w[i] = kept * w[i] - rate * (mi / (sqrtf(vi) * root_scale + eps));
+    }
+    state[2 * dim] = s->derived[OPTIMIZER_NOW];
+}
+
+BUILDS(adamw, TABLE_SPEC_ADAMW, adamw_prepare)
+
+/*
+ * Lion: each weight moves by the learning rate, or not at all. Chen et al. 2023 (Symbolic Discovery of Optimization
+ * Algorithms), algorithm 2:
+ *
+ *     w <- w * (1 - lr * weight_decay)      as with AdamW, lazily
+ *     w <- w - lr * sign(b1 * m + (1 - b1) * g)      sign(0) = 0
+ *     m <- b2 * m + (1 - b2) * g
+ */
+static uint32_t lion_state_floats(uint32_t dim)
+{
+    return dim + 1; /* m, then the step of the last gradient */
+}
+
+static void lion_prepare(struct optimizer_step *s)
+{
+    optimizer_derive_means(s);
+    prepare_decay(s);
+}
+
+static void lion_init(const float *restrict w, float *restrict state, uint32_t dim,
+                      const struct optimizer_params *p)
+{
+    (void)w, (void)p;
+    memset(state, 0, (dim + 1) * sizeof *state);
+}
+
+static enum optimizer_fault lion_check(const optimizer_gradient *state, uint32_t dim,
+                                       const struct optimizer_params *p, double gradient)
+{
+    enum optimizer_fault fault =
+        optimizer_check_magnitude(state, dim, OPTIMIZER_MEAN * gradient);
+
+    (void)p;
+    return fault ? fault : check_then(state[dim]);
+}
+
+SIMD_INLINE void lion_step(float *restrict w, float *restrict state,
+                           const optimizer_gradient *restrict g, uint32_t dim,
+                           const struct optimizer_step *s)
+{
+    const float b1 = s->derived[OPTIMIZER_BETA1], rest1 = s->derived[OPTIMIZER_REST1],
+                b2 = s->derived[OPTIMIZER_BETA2], rest2 = s->derived[OPTIMIZER_REST2];
+    const float lr = s->lr, kept = decay_since(s, state[dim]);
+    float *m = state;
+
+    for (uint32_t i = 0; i < dim; i++) {
+        float towards = b1 * m[i] + rest1 * g[i];
+        float up = towards > 0 ? lr : 0, down = towards < 0 ? lr : 0;
+
+        w[i] = kept * w[i] - (up - down);
+        m[i] = b2 * m[i] + rest2 * g[i];
+    }
+    state[dim] = s->derived[OPTIMIZER_NOW];
+}
+
+BUILDS(lion, TABLE_SPEC_LION, lion_prepare)
+
 /* --- the catalogue --- */
 
-#define BUILDS_OF(name)                                                                  \
-    {                                                                                    \
-        [SIMD_PLAIN] = &name, [SIMD_AVX2] = &name##_avx2, [SIMD_AVX512] = &name##_avx512 \
-    }
+static const struct optimizer *const sgd_builds[SIMD_END] = BUILDS_OF(sgd);
+static const struct optimizer *const momentum_builds[SIMD_END] = BUILDS_OF(momentum);
+static const struct optimizer *const adagrad_builds[SIMD_END] = BUILDS_OF(adagrad);
+static const struct optimizer *const adam_builds[SIMD_END] = BUILDS_OF(adam);
+static const struct optimizer *const ftrl_builds[SIMD_END] = BUILDS_OF(ftrl);
+static const struct optimizer *const adamw_builds[SIMD_END] = BUILDS_OF(adamw);
+static const struct optimizer *const lion_builds[SIMD_END] = BUILDS_OF(lion);
 
-/* To add an optimizer: its functions above, BUILDS() behind them, and a line here. */
-static const struct optimizer *const catalog[][SIMD_END] = {
-    [TABLE_SPEC_SGD] = BUILDS_OF(sgd),
-    [TABLE_SPEC_MOMENTUM] = BUILDS_OF(momentum),
-    [TABLE_SPEC_ADAGRAD] = BUILDS_OF(adagrad),
-    [TABLE_SPEC_ROWWISE_ADAGRAD] = BUILDS_OF(rowwise_adagrad),
-    [TABLE_SPEC_ADAM] = BUILDS_OF(adam),
-    [TABLE_SPEC_FTRL] = BUILDS_OF(ftrl),
+/* To add an optimizer: its functions, BUILDS() behind them, its array of builds, and a line here. */
+static const struct optimizer *const *const catalog[] = {
+    [TABLE_SPEC_SGD] = sgd_builds,
+    [TABLE_SPEC_MOMENTUM] = momentum_builds,
+    [TABLE_SPEC_ADAGRAD] = adagrad_builds,
+    [TABLE_SPEC_ROWWISE_ADAGRAD] = optimizer_row_adagrad,
+    [TABLE_SPEC_ADAM] = adam_builds,
+    [TABLE_SPEC_FTRL] = ftrl_builds,
+    [TABLE_SPEC_ADAMW] = adamw_builds,
+    [TABLE_SPEC_LION] = lion_builds,
+    [TABLE_SPEC_LAMB] = optimizer_row_lamb,
+    [TABLE_SPEC_LARS] = optimizer_row_lars,
+    [TABLE_SPEC_SM3] = optimizer_row_sm3,
 };
 
 const struct optimizer *optimizer_build(enum table_spec_optim id, enum simd build)
@@ -507,6 +494,7 @@ const char *optimizer_fault_text(enum optimizer_fault fault)
         [OPTIMIZER_NEGATIVE] = "a negative sum of squares in its state",
         [OPTIMIZER_ZERO] = "a sum of squares of 0 in its state, by which this table divides",
         [OPTIMIZER_LARGE] = "a state that is larger than any training leads to",
+        [OPTIMIZER_NO_STEP] = "a number in its state that is no count of steps",
     };
 
     _Static_assert(COUNT_OF(texts) == OPTIMIZER_FAULT_END, "a text for each fault");
@@ -529,7 +517,14 @@ static double decay(const struct lr_schedule *schedule, uint64_t clock)
     case TABLE_SPEC_DECAY_INV_SQRT:
         factor = 1.0 / sqrt(1.0 + x / span);
         break;
+    case TABLE_SPEC_DECAY_COSINE:
+        factor = (1.0 + cos(acos(-1.0) * fmin(1.0, x / span))) / 2.0;
+        return (double)schedule->decay_floor + (1.0 - (double)schedule->decay_floor) * factor;
+    case TABLE_SPEC_DECAY_STEP:
+        factor = pow((double)schedule->decay_rate, floor(x / span));
+        break;
     case TABLE_SPEC_DECAY_NONE:
+    case TABLE_SPEC_DECAY_PLATEAU:
     case TABLE_SPEC_DECAY_END:
         return 1.0;
     }

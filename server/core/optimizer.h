@@ -12,8 +12,14 @@
  *     rowwise_adagrad   s
  *     adam              m[dim], v[dim]
  *     ftrl              z[dim], n[dim]
+ *     adamw             m[dim], v[dim], t
+ *     lion              m[dim], t
+ *     lamb              m[dim], v[dim]
+ *     lars              b[dim]
+ *     sm3               s
  *
- * Weight decay is the same for all: g becomes g + weight_decay * w before anything else.
+ * Weight decay of adamw, lion, lamb and lars is in their formulas. Of the others g becomes g + weight_decay * w before
+ * anything else.
  */
 #ifndef SERVER_CORE_OPTIMIZER_H
 #define SERVER_CORE_OPTIMIZER_H
@@ -24,7 +30,7 @@
 #include "common/simd.h"
 #include "proto/table_spec.h"
 
-#define OPTIMIZER_N_DERIVED 6
+#define OPTIMIZER_N_DERIVED 8
 
 /* A float of a gradient, which may lie where a message has it: at any address, in bytes. */
 typedef float optimizer_gradient __attribute__((aligned(1), may_alias));
@@ -46,6 +52,7 @@ enum optimizer_fault {
     OPTIMIZER_NEGATIVE, /* a sum of squares */
     OPTIMIZER_ZERO,  /* a sum of squares that never is, in such a table, as it is divided by */
     OPTIMIZER_LARGE, /* no training leads there; the next steps may make weights infinite */
+    OPTIMIZER_NO_STEP, /* a number that is no count of steps */
     OPTIMIZER_FAULT_END
 };
 

@@ -179,6 +179,15 @@ static void refuse(struct shard *s, struct push_op *op, int status)
     report(s, op->worker, &fault->err, &op->result);
 }
 
+/* A delta has the specification of its base. */
+static void set_rate(struct shard *s, struct shard_entry *entry, float rate)
+{
+    if (rate == entry->table.spec.params.learning_rate)
+        return;
+    entry->table.spec.params.learning_rate = rate;
+    s->base.counts = s->base.is_there = false;
+}
+
 /* Its place in the order of pushes: one version for all that does not wait, one step of each
  * table's count. */
 static void assign_version(struct shard *s, struct push_op *op)
@@ -205,6 +214,8 @@ static void assign_version(struct shard *s, struct push_op *op)
         if (section->in.sent->op == SECTION_ASSIGN_STATE &&
             section->in.sent->steps > entry->table.n_pushes)
             entry->table.n_pushes = section->in.sent->steps;
+        if (section->in.sent->op == SECTION_RATE)
+            set_rate(s, entry, section_rate_of(section->in.sent->steps));
         if (section->waits)
             continue;
         if (op->push->clock >= op->worker->job->applied_end)
@@ -291,19 +302,51 @@ static bool is_of_one_family(const char *a, const char *b)
     return n == strcspn(b, "/") && memcmp(a, b, n) == 0;
 }
 
+static int check_family(const struct push_op *op, const struct shard_table *table,
+                        const char *what, struct err *err)
+{
+    if (is_of_one_family(op->worker->job->name, table->spec.name))
+        return 0;
+    return err_set(
+        err, PS_EPROTO,
+        "table %.80s: job %.64s sets its %s; only jobs of the table's own name, up to "
+        "the first slash, may",
+        table->spec.name, op->worker->job->name, what);
+}
+
+static int check_rate(const struct shard *s, const struct push_op *op,
+                      const struct section *sent, const struct shard_table *table,
+                      struct err *err)
+{
+    struct table_spec spec = table->spec;
+
+    if (sent->op != SECTION_RATE)
+        return 0;
+    spec.params.learning_rate = section_rate_of(sent->steps);
+    if (sent->n_keys || sent->steps > UINT32_MAX || !(spec.params.learning_rate > 0))
+        return err_set(err, PS_EPROTO,
+                       "table %s: a learning rate of %g with %" PRIu32
+                       " rows; expected one above 0, and no row",
+                       spec.name, (double)spec.params.learning_rate, sent->n_keys);
+    if (table_spec_check_new(&spec, err))
+        return err->status = PS_EPROTO;
+    if (table->spec.schedule.decay != TABLE_SPEC_DECAY_PLATEAU)
+        return err_set(err, PS_EPROTO,
+                       "table %s: a learning rate was pushed, and its decay is %s; expected "
+                       "plateau",
+                       table->spec.name, table_spec_decay_name(table->spec.schedule.decay));
+    return s->replay ? 0 : check_family(op, table, "learning rate", err);
+}
+
 /* A step count never falls again, and what a learning rate is may depend on it: so other jobs do not set it. Rows that
  * they assign can be mended. */
 static int check_steps(const struct shard *s, const struct push_op *op,
                        const struct section *sent, const struct shard_table *table,
                        struct err *err)
 {
-    if (sent->op != SECTION_ASSIGN_STATE || sent->steps <= table->n_pushes || s->replay ||
-        is_of_one_family(op->worker->job->name, table->spec.name))
+    if (sent->op != SECTION_ASSIGN_STATE || sent->steps <= table->n_pushes || s->replay)
         return 0;
-    return err_set(err, PS_EPROTO,
-                   "table %.80s: job %.64s sets its step count; only jobs of the table's own "
-                   "name, up to the first slash, may",
-                   table->spec.name, op->worker->job->name);
+    return check_family(op, table, "step count", err);
 }
 
 static int check_table(struct shard *s, struct push_op *op, const struct section *sent,
@@ -321,14 +364,16 @@ static int check_table(struct shard *s, struct push_op *op, const struct section
                      shard_mode_of(entry, op->worker->job) == TABLE_SPEC_MODE_BSP;
     if ((unsigned)sent->op >= SECTION_OP_END)
         return err_set(&fault->err, PS_EPROTO,
-                       "table %s: operation number %u; expected 0 (gradient), 1 (assign) or 2 "
-                       "(assign with state)",
+                       "table %s: operation number %u; expected 0 (gradient), 1 (assign), 2 "
+                       "(assign with state) or 3 (learning rate)",
                        entry->table.spec.name, (unsigned)sent->op);
     if (entry->mark == s->mark)
         return err_set(&fault->err, PS_EPROTO, "table %s stands in two sections of one push",
                        entry->table.spec.name);
     entry->mark = s->mark;
     status = check_steps(s, op, sent, &entry->table, &fault->err);
+    if (!status)
+        status = check_rate(s, op, sent, &entry->table, &fault->err);
     return status ? status : section_check_sizes(s, &section->in, &fault->err);
 }
 

@@ -17,17 +17,16 @@ static bool is_relay(const struct worker *w, uint32_t lease_ms, uint64_t now_ms)
     return w->relays && is_heard(w, lease_ms, now_ms);
 }
 
-/* It may come, or come back after a restart of this shard, and relay. */
+/* Or it is from before a restart of this shard, and heard of without having joined again: it may relay then. */
 static bool may_relay(const struct worker *w, uint32_t lease_ms, uint64_t now_ms)
 {
-    return w->state == WORKER_EXPECTED ||
-           ((w->relays || !w->is_known) && is_heard(w, lease_ms, now_ms));
+    return (w->relays || !w->is_known) && is_heard(w, lease_ms, now_ms);
 }
 
 bool suspicion_has_relay(const struct job *job, uint32_t lease_ms, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < job->n_workers; i++)
-        if (is_relay(&job->workers[i], lease_ms, now_ms))
+        if (may_relay(&job->workers[i], lease_ms, now_ms))
             return true;
     return false;
 }
@@ -70,7 +69,8 @@ static uint32_t n_needed(const struct worker *w, uint32_t lease_ms, uint64_t now
     for (uint32_t i = 0; i < w->job->n_workers && n < WITNESSES_MAX; i++) {
         const struct worker *other = &w->job->workers[i];
 
-        n += other != w && may_relay(other, lease_ms, now_ms);
+        n += other != w &&
+             (other->state == WORKER_EXPECTED || may_relay(other, lease_ms, now_ms));
     }
     return n;
 }

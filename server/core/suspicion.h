@@ -19,7 +19,7 @@
 
 bool suspicion_lease_is_over(const struct worker *w, uint32_t lease_ms, uint64_t now_ms);
 
-/* Is there a worker of the job that tells all shards of those that are suspected? */
+/* Is a worker of the job heard that tells all shards of those that are suspected, as far as is known? */
 bool suspicion_has_relay(const struct job *job, uint32_t lease_ms, uint64_t now_ms);
 
 /* Is no live worker of the job heard, and would one of them relay, as far as is known? */

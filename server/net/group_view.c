@@ -41,9 +41,9 @@ void group_view_free(struct group_view *v)
     free(v);
 }
 
-void group_view_hide_map(struct group_view *v)
+void group_view_show_map(struct group_view *v, bool is_shown)
 {
-    v->is_hidden = true;
+    v->is_hidden = !is_shown;
 }
 
 bool group_view_has_map(const struct group_view *v)

@@ -26,9 +26,9 @@ struct group_view *group_view_new(const struct hello_reply *map) MUST_CHECK;
 /* No thread uses it any more. NULL is fine. */
 void group_view_free(struct group_view *v);
 
-/* A standby that has not heard yet of which cluster its primary is: `map` has its own address alone, and no client may
- * go by it. For the life of the process. */
-void group_view_hide_map(struct group_view *v) ON_MAIN;
+/* Not shown: this is a standby that has not heard yet of which cluster its primary is. `map` has its own address alone,
+ * and no client may go by it. It is shown at first. */
+void group_view_show_map(struct group_view *v, bool is_shown) ON_MAIN;
 bool group_view_has_map(const struct group_view *v) ON_MAIN;
 
 /* Of this process's own node. Nothing happens if nothing is new. A smaller term than before is not ours to say: then

@@ -14,11 +14,8 @@
 #include "common/clock.h"
 #include "common/memory.h"
 #include "server/core/lock_step.h"
-#include "server/core/table_admin.h"
-#include "server/requests/beat_learning.h"
-#include "server/requests/beat_suspects.h"
 #include "server/requests/deferred.h"
-#include "server/requests/job_share.h"
+#include "server/requests/membership_handler.h"
 #include "server/requests/push_handler.h"
 
 #define STEP_MS_MAX 500u           /* by which the shard's time moves at once */
@@ -30,14 +27,13 @@ struct dispatch {
     struct pull_handler *pulls;    /* owned */
     struct push_handler *pushes;   /* owned */
     struct fetch_handler *fetches; /* owned */
-    struct deferred deferred;      /* joins, tables, leaves */
-    struct unpack_queue *bodies;   /* owned: of long pushes and pulls that came compressed */
-    struct bytes out;              /* the reply being made; empty in between */
-    struct push precheck;          /* push_handler_precheck()'s scratch */
-    uv_idle_t idle;                /* active while there is more to do than events bring */
+    struct table_handler tables;
+    struct deferred deferred;    /* joins, tables, leaves */
+    struct unpack_queue *bodies; /* owned: of long pushes and pulls that came compressed */
+    struct push precheck;        /* push_handler_precheck()'s scratch */
+    uv_idle_t idle;              /* active while there is more to do than events bring */
     uint64_t n_idle;
-    uint64_t n_left_out; /* new rows that found no place, as the log has them */
-    struct dispatch_full_tables full_tables;
+    uint64_t n_left_out;      /* new rows that found no place, as the log has them */
     uint64_t now_ms, loop_ms; /* shard's time, and the loop's when it was taken */
     enum { DISPATCH_OPEN, DISPATCH_STOPPED } state;
 };
@@ -55,14 +51,19 @@ struct dispatch *dispatch_new(const struct dispatch_config *config)
                                            .loop = config->loop,
                                            .channels = config->channels,
                                            .replies = config->replies,
+                                           .groups = config->groups,
                                            .shard_number = config->shard_number,
                                            .frame_max_bytes = config->frame_max_bytes,
-                                           .compress_replies = config->compress_replies };
+                                           .lease_ms = config->lease_ms,
+                                           .compress_replies = config->compress_replies,
+                                           .is_alone = config->is_alone };
     request_context_init(&d->context);
     d->pulls = pull_handler_new(&pulls);
     d->pushes = push_handler_new(&d->context);
     d->fetches = fetch_handler_new(&(struct fetch_handler_config){
         .context = &d->context, .on_space = config->on_space, .owner = config->owner });
+    d->tables =
+        (struct table_handler){ .context = &d->context, .tables_max = config->tables_max };
     deferred_init(&d->deferred, config->wait_max_ms);
     d->bodies = unpack_queue_new(
         &(struct unpack_queue_config){ config->loop, config->shard_number, on_late, d });
@@ -83,7 +84,6 @@ void dispatch_free(struct dispatch *d)
     unpack_queue_free(d->bodies);
     deferred_deinit(&d->deferred);
     request_context_deinit(&d->context);
-    bytes_deinit(&d->out);
     free(d);
 }
 
@@ -96,42 +96,8 @@ uint64_t dispatch_now_ms(struct dispatch *d)
     return d->now_ms;
 }
 
-/* A beat says that we live, a refusal that nothing happened; a reader reads what is there, safe or not. */
-static bool promises_nothing(const struct request *r, int result)
-{
-    return r->header->type == FRAME_BEAT || result || request_is_from_reader(r);
-}
-
-/* Sends d->out, the reply to *r that says `result`, once all that it may promise is safe.
- * `write_status`: whether there is a reply to send. */
-static int reply(struct dispatch *d, const struct request *r, int result, const char *sentence,
-                 int write_status) ON_SHARD
-{
-    struct reply_timing timing = { &d->context.requests[r->header->type], r->start_ns };
-
-    if (write_status)
-        return write_status;
-    if (result)
-        request_context_log(&d->context, r->connection, frame_type_name(r->header->type),
-                            result, sentence);
-    timing.requests->n_refused += result != 0;
-    if (promises_nothing(r, result)) {
-        histogram_record(&timing.requests->latency_ns, uv_hrtime() - r->start_ns);
-        return connection_send(r->connection, &d->out);
-    }
-    return reply_queue_send(d->config.replies, r->connection, &d->out, &timing);
-}
-
-/* The worker that speaks on this connection; its lease is renewed. */
-static int find_worker(struct dispatch *d, const struct request *r, struct worker **ret_worker)
-    ON_SHARD
-{
-    return request_context_find_worker(&d->context, r->connection, r->now_ms, ret_worker);
-}
-
-/* Pushes may have moved a clock, or a combined one has changed its last row: answers the parked pulls that waited for
- * it. */
-static void after_push(struct dispatch *d) ON_SHARD
+/* A clock may have moved, or a combined one has changed its last row: answers the parked pulls that waited for it. */
+static void answer_parked(struct dispatch *d) ON_SHARD
 {
     if (!lock_step_has_combined(d->config.shard) && !d->context.clock_moved)
         return;
@@ -155,10 +121,10 @@ static void more_pushes(struct dispatch *d) ON_SHARD
         retry_deferred(d);
     }
     while (push_handler_more(d->pushes, now_ms, max_bytes, &n_bytes)) {
-        after_push(d);
+        answer_parked(d);
         retry_deferred(d);
     }
-    after_push(d);
+    answer_parked(d);
 }
 
 static bool is_pushing(const struct dispatch *d) ON_SHARD
@@ -218,315 +184,27 @@ static void start_idle(struct dispatch *d) ON_SHARD
         uv_idle_start(&d->idle, on_idle);
 }
 
-/* --- table --- */
+/* --- the table --- */
 
-#define TABLES_COUNTED_EVERY_MS 10000u
-#define TABLES_OF_ONE_MIN 256u /* a client's library has no more (PS_TABLES_MAX) */
-
-/* So that no single client takes all places. */
-static int check_share(struct dispatch *d, const struct connection *c,
-                       const struct table_spec *spec, struct err *err) ON_SHARD
+static int on_join(struct dispatch *d, struct request *r) ON_SHARD
 {
-    uint32_t share = d->config.tables_max / 4, id;
-
-    share = share < TABLES_OF_ONE_MIN ? TABLES_OF_ONE_MIN : share;
-    if (!d->config.tables_max || c->n_tables_made < share ||
-        shard_table_open(d->config.shard, spec, true, &id, NULL) == 0)
-        return 0;
-    return err_set(err, -ENOSPC,
-                   "table %s: this connection has made %u tables, which is its share of "
-                   "--tables-max",
-                   spec->name, c->n_tables_made);
+    return membership_handler_join(&d->context, r);
 }
 
-/* A table was refused, as there are --tables-max. */
-static void note_full(struct dispatch *d, struct err *err) ON_SHARD
+static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
 {
-    struct dispatch_full_tables *full = &d->full_tables;
-    uint64_t now_ms = uv_now(d->config.loop);
-    size_t n = strlen(err->text);
-
-    if (!full->counted_ms || now_ms - full->counted_ms >= TABLES_COUNTED_EVERY_MS) {
-        full->n_most = table_admin_most(d->config.shard, full->job);
-        full->counted_ms = now_ms;
-    }
-    full->refused_ms = now_ms;
-    full->n_tables = shard_n_live_tables(d->config.shard);
-    if (full->n_most)
-        snprintf(err->text + n, sizeof err->text - n, "; %.64s has %u of them", full->job,
-                 full->n_most);
+    return membership_handler_beat(&d->context, r);
 }
 
-/* Who makes many is in the log before they are missed. */
-static void log_many_tables(struct dispatch *d, const struct connection *c) ON_SHARD
+static int on_leave(struct dispatch *d, struct request *r) ON_SHARD
 {
-    char more[64];
-
-    if (c->n_tables_made == TABLES_OF_ONE_MIN &&
-        log_line_limit_pass(&d->context.limit, "many tables", 0, uv_now(d->config.loop), more))
-        log_line_info("shard %u: a connection from %s (%s) has made %u tables%s",
-                      d->config.shard_number, c->peer, c->hello.name, c->n_tables_made, more);
-}
-
-static int get_table(struct dispatch *d, const struct request *r,
-                     const struct table_request *asked, uint32_t *ret_id, struct err *err)
-    ON_SHARD
-{
-    uint32_t n_before = shard_n_tables(d->config.shard);
-    int status = asked->must_exist ? 0 : check_share(d, r->connection, &asked->spec, err);
-
-    if (!status)
-        status =
-            shard_table_open(d->config.shard, &asked->spec, asked->must_exist, ret_id, err);
-    if (status == -ENOSPC && shard_n_live_tables(d->config.shard) >= d->config.tables_max)
-        note_full(d, err);
-    if (shard_n_tables(d->config.shard) == n_before)
-        return status;
-    r->connection->n_tables_made++;
-    log_many_tables(d, r->connection);
-    return status;
-}
-
-/* What its role does not allow. */
-static int deny(const struct connection *c, const char *what, const char *name, struct err *err)
-{
-    const struct access *a = &c->access;
-
-    return err_set(err, PS_EDENIED, "%s %.100s: role %s%s%s may not use it", what, name,
-                   access_role_name(a->role), a->job[0] ? " of job " : "", a->job);
+    return membership_handler_leave(&d->context, r);
 }
 
 static int on_table(struct dispatch *d, struct request *r) ON_SHARD
 {
-    struct table_reply answer = { 0 };
-    struct table_request asked = { 0 };
-    struct err err = { 0 };
-    int status = message_read_table(r->header, r->head, &asked);
-
-    if (status) {
-        err_set(&err, status, "%s", status_text(status));
-    } else if (request_is_from_reader(r) && !asked.must_exist) {
-        status = err_set(&err, -EPERM, "table %s: a reader makes no tables", asked.spec.name);
-    } else if (!access_may_use_table(&r->connection->access, asked.spec.name)) {
-        status = deny(r->connection, "table", asked.spec.name, &err);
-    } else {
-        status = get_table(d, r, &asked, &answer.table_id, &err);
-        if (!status)
-            status = connection_name_table(r->connection, answer.table_id);
-        if (!status)
-            answer.spec = shard_table(d->config.shard, answer.table_id)->spec;
-        answer.features = MESSAGE_FEATURE_WHOLE_TABLES;
-    }
-    if (deferred_is_wanted(r, &status))
-        return REQUEST_LATER;
-    answer.status = status;
-    snprintf(answer.text, sizeof answer.text, "%s", err.text);
-    if (asked.must_exist && status == PS_ENOTABLE)
-        status = 0; /* an answer to "is it there?", and no refusal */
-    return reply(d, r, status, err.text,
-                 message_write_table_reply(&d->out, r->header->request_id, &answer));
+    return table_handler_receive(&d->tables, r);
 }
-
-/* --- join --- */
-
-static void name_worker(struct connection_worker *w, const struct join *join)
-{
-    snprintf(w->job, sizeof w->job, "%s", join->job);
-    w->rank = join->rank;
-    w->incarnation = join->incarnation;
-}
-
-/* From here on the connection speaks for the worker. */
-static void bind_connection(struct connection *c, const struct join *join,
-                            const struct worker *worker)
-{
-    connection_joined(c);
-    name_worker(&c->worker, join);
-    c->worker.join_number = worker->join_number;
-    if (!c->worker.opener)
-        c->worker.opener = worker->join_number;
-}
-
-static bool speaks_for(const struct connection *c, const char *job, uint32_t rank,
-                       uint64_t incarnation)
-{
-    return c->worker.joined && c->channel.state != CHANNEL_CLOSING &&
-           c->worker.incarnation == incarnation && c->worker.rank == rank &&
-           strcmp(c->worker.job, job) == 0;
-}
-
-/* Of the worker of `c`, if it has too many: one that is broken and not known to be is the oldest. */
-static void end_oldest_connection(struct dispatch *d, const struct connection *c) ON_SHARD
-{
-    struct connection *oldest = NULL;
-    uint32_t n = 0;
-
-    for (struct connection *i = c->set->first; i; i = i->next) {
-        if (!speaks_for(i, c->worker.job, c->worker.rank, c->worker.incarnation))
-            continue;
-        n++;
-        if (!oldest || i->worker.join_number < oldest->worker.join_number)
-            oldest = i;
-    }
-    if (n <= DISPATCH_CONNECTIONS_OF_ONE_MAX)
-        return;
-    request_context_log(&d->context, oldest, "closed: connection", -EMFILE,
-                        "its worker has joined on too many later ones");
-    connection_close(oldest);
-}
-
-/* Where no place is left, a job without a live worker gives its own up, as if --join-timeout were over for it. */
-static int find_place(struct dispatch *d, const struct membership_join *member, uint64_t now_ms,
-                      struct worker **ret, struct err *err) ON_SHARD
-{
-    struct membership *membership = shard_membership(d->config.shard);
-    int status = membership_join(membership, member, now_ms, ret, err);
-    struct job *job = status == -ENOSPC ? job_share_waiting(membership) : NULL;
-
-    if (!job)
-        return status;
-    for (uint32_t i = 0; i < job->n_workers; i++)
-        membership_give_up(membership, &job->workers[i]);
-    (void)shard_advance(d->config.shard, now_ms);
-    return membership_join(membership, member, now_ms, ret, err);
-}
-
-/* membership_join(), within the shares of jobs that a connection and an address have. */
-static int join_job(struct dispatch *d, struct connection *c,
-                    const struct membership_join *member, uint64_t now_ms, struct worker **ret,
-                    struct err *err) ON_SHARD
-{
-    struct membership *membership = shard_membership(d->config.shard);
-    const struct worker *any = membership_worker(membership, member->job, 0);
-    struct job *job = any ? any->job : NULL;
-    uint64_t run_before = job ? job->run : 0;
-    int status = job_share_check(membership, c, job, member->job, err);
-
-    if (!status)
-        status = find_place(d, member, now_ms, ret, err);
-    if (status)
-        return status;
-    job = (*ret)->job;
-    if (job->run != run_before || !job->host) { /* not known: of before a restart */
-        job->opener = c->worker.opener ? c->worker.opener : (*ret)->join_number;
-        job->host = c->host;
-    }
-    return 0;
-}
-
-static void log_lost_pushes(const struct dispatch *d, const struct worker *worker)
-{
-    if (worker->n_lost)
-        log_line_warn(
-            "shard %u, job %s: %" PRIu64 " pushes that had been acknowledged to rank %u are "
-            "lost: what was not synced when this shard ended (--durability fsync loses none), "
-            "or its data directory is gone",
-            d->config.shard_number, worker->job->name, worker->n_lost, worker->rank);
-}
-
-static void fill_join_reply(const struct dispatch *d, const struct worker *worker,
-                            struct join_reply *answer)
-{
-    answer->last_applied = worker->last_seq;
-    answer->clock = worker->clock;
-    answer->min_clock = job_min_clock(worker->job);
-    answer->lease_ms = d->config.lease_ms;
-    answer->resumed = worker->resumed;
-    answer->refused_seq = worker->refused_seq;
-    answer->refused_status = worker->refused_status;
-    answer->lost_first = worker->lost_first;
-    answer->lost_last = worker->lost_last;
-    answer->skipped_clocks = worker->n_skipped;
-}
-
-/* Two processes that have chosen one incarnation would number their pushes alike. One that is dead, or whose host is,
- * holds its next process up for half a lease at most, as in membership_join(). */
-static int check_process(struct dispatch *d, const struct connection *c,
-                         const struct join *asked, uint64_t now_ms, struct err *err) ON_SHARD
-{
-    const struct worker *worker =
-        membership_worker(shard_membership(d->config.shard), asked->job, asked->rank);
-
-    if (!worker || now_ms - worker->last_seen_ms >= d->config.lease_ms / 2 ||
-        strcmp(worker->name, asked->name) == 0)
-        return 0;
-    for (const struct connection *i = c->set->first; i; i = i->next)
-        if (i != c && speaks_for(i, asked->job, asked->rank, asked->incarnation))
-            return err_set(
-                err, -EBUSY,
-                "job %.64s: another process, %.63s, is rank %u with this incarnation",
-                asked->job, worker->name, asked->rank);
-    return 0;
-}
-
-/* 0 and the answer; else membership_join()'s refusal, of PS_EFENCED with answer->fenced_below. */
-static int join(struct dispatch *d, const struct request *r, const struct join *asked,
-                struct join_reply *answer, struct err *err) ON_SHARD
-{
-    struct membership *membership = shard_membership(d->config.shard);
-    const struct worker *before = membership_worker(membership, asked->job, asked->rank);
-    const struct membership_join member = { .job = asked->job,
-                                            .rank = asked->rank,
-                                            .n_workers = asked->n_workers,
-                                            .incarnation = asked->incarnation,
-                                            .mode = asked->mode,
-                                            .bound = asked->bound,
-                                            .clock = asked->clock,
-                                            .last_acked = asked->last_acked,
-                                            .name = asked->name,
-                                            .relays = asked->relays && !d->config.is_alone };
-    struct worker *worker;
-    int status;
-
-    if (request_is_from_reader(r))
-        return err_set(err, -EPERM, "a reader joins no job");
-    if (!access_may_join(&r->connection->access, asked->job))
-        return deny(r->connection, "job", asked->job, err);
-    status = table_admin_may_join(d->config.shard, asked->job, r->now_ms, err);
-    if (!status)
-        status = check_process(d, r->connection, asked, r->now_ms, err);
-    /* The reply says which pushes of the rank have been applied. */
-    if (!status && before && shard_is_pushing(d->config.shard, before))
-        status = err_set(err, -EAGAIN, "a large push of this rank is under way");
-    if (!status)
-        status = join_job(d, r->connection, &member, r->now_ms, &worker, err);
-    if (status == PS_EFENCED)
-        answer->fenced_below = membership_fence(membership, asked->job, asked->rank);
-    if (status)
-        return status;
-    bind_connection(r->connection, asked, worker);
-    end_oldest_connection(d, r->connection);
-    log_lost_pushes(d, worker);
-    fill_join_reply(d, worker, answer);
-    pull_handler_retry(d->pulls);
-    return 0;
-}
-
-static int on_join(struct dispatch *d, struct request *r) ON_SHARD
-{
-    struct join_reply answer = { 0 };
-    struct join asked = { 0 };
-    struct err err = { 0 };
-    int status = message_read_join(r->header, r->head, &asked);
-
-    if (status && asked.wrong)
-        err_set(&err, status, "a join's %s", asked.wrong);
-    if (!status)
-        status = join(d, r, &asked, &answer, &err);
-    r->connection->joining = (struct connection_worker){ .joined = false };
-    if (deferred_is_wanted(r, &status)) {
-        name_worker(&r->connection->joining, &asked);
-        return REQUEST_LATER;
-    }
-    answer.status = status;
-    if (status)
-        snprintf(answer.text, sizeof answer.text, "%s",
-                 err.text[0] ? err.text : status_text(status));
-    return reply(d, r, status, answer.text,
-                 message_write_join_reply(&d->out, r->header->request_id, &answer));
-}
-
-/* --- pull, push --- */
 
 static int on_pull(struct dispatch *d, struct request *r) ON_SHARD
 {
@@ -535,19 +213,7 @@ static int on_pull(struct dispatch *d, struct request *r) ON_SHARD
 
 static int on_push(struct dispatch *d, struct request *r) ON_SHARD
 {
-    int status = push_handler_receive(d->pushes, r);
-
-    after_push(d);
-    return status;
-}
-
-/* --- fetch --- */
-
-void dispatch_standby_moved(struct dispatch *d)
-{
-    if (fetch_handler_has_moved(d->fetches))
-        pull_handler_retry(d->pulls);
-    start_idle(d);
+    return push_handler_receive(d->pushes, r);
 }
 
 static int on_fetch(struct dispatch *d, struct request *r) ON_SHARD
@@ -558,83 +224,19 @@ static int on_fetch(struct dispatch *d, struct request *r) ON_SHARD
     return status;
 }
 
-/* --- beat, leave --- */
-
-static int reply_status(struct dispatch *d, const struct request *r, int result,
-                        struct status_reply *answer) ON_SHARD
-{
-    if (result) {
-        answer->status = result;
-        snprintf(answer->text, sizeof answer->text, "%s", status_text(result));
-    }
-    return reply(d, r, result, answer->text,
-                 message_write_status_reply(&d->out, (enum frame_type)(r->header->type + 1),
-                                            r->header->request_id, answer));
-}
-
-static int on_beat(struct dispatch *d, struct request *r) ON_SHARD
-{
-    struct status_reply answer = { 0 };
-    struct worker *worker;
-    struct beat beat;
-    bool any = false;
-    int result = message_read_beat(r->header, r->head, &beat), status;
-
-    if (!result && request_is_from_reader(r) && beat.has_learning)
-        return reply_status(d, r, beat_learning_take_reader(&d->context, r, &beat), &answer);
-    if (!result)
-        result = find_worker(d, r, &worker);
-    if (!result && beat.has_learning)
-        beat_learning_take(&d->context, r, worker, &beat);
-    if (!result) {
-        any = beat_suspects_report(shard_membership(d->config.shard), worker, &beat.suspects,
-                                   r->now_ms);
-        answer.min_clock = job_min_clock(worker->job);
-        if (d->config.groups)
-            answer.groups_number = group_view_number(d->config.groups);
-        beat_suspects_answer(worker, &beat.suspects, &answer);
-    }
-    status = reply_status(d, r, result, &answer);
-    if (any) {
-        (void)shard_advance(d->config.shard, r->now_ms);
-        pull_handler_retry(d->pulls);
-    }
-    return status;
-}
-
-static int on_leave(struct dispatch *d, struct request *r) ON_SHARD
-{
-    struct status_reply answer = { 0 };
-    struct worker *worker;
-    uint64_t clock;
-    int result = message_read_leave(r->header, r->head, &clock), status;
-
-    if (!result)
-        result = find_worker(d, r, &worker);
-    if (!result && shard_is_pushing(d->config.shard, worker))
-        result = -EAGAIN; /* on another connection */
-    if (deferred_is_wanted(r, &result))
-        return REQUEST_LATER;
-    if (!result) {
-        membership_leave(shard_membership(d->config.shard), worker);
-        connection_left(r->connection);
-        answer.min_clock = job_min_clock(worker->job);
-    }
-    status = reply_status(d, r, result, &answer);
-    if (!result) {
-        (void)shard_advance(d->config.shard, r->now_ms);
-        pull_handler_retry(d->pulls);
-    }
-    return status;
-}
-
-/* --- the table --- */
-
 static int (*const handlers[FRAME_TYPE_END])(struct dispatch *d, struct request *r) = {
     [FRAME_JOIN] = on_join,   [FRAME_TABLE] = on_table, [FRAME_PULL] = on_pull,
     [FRAME_PUSH] = on_push,   [FRAME_BEAT] = on_beat,   [FRAME_LEAVE] = on_leave,
     [FRAME_FETCH] = on_fetch,
 };
+
+static int handle(struct dispatch *d, struct request *r) ON_SHARD
+{
+    int status = handlers[r->header->type](d, r);
+
+    answer_parked(d);
+    return status;
+}
 
 static int on_request(void *owner, struct request *r)
 {
@@ -651,14 +253,12 @@ static int on_request(void *owner, struct request *r)
     r->now_ms = dispatch_now_ms(d);
     set_slice(d);
     d->context.requests[r->header->type].n++;
-    status = handlers[r->header->type](d, r);
+    status = handle(d, r);
     if (status == REQUEST_LATER) {
         request_context_hear_waiting(&d->context, r->connection, r->now_ms);
         status = r->packed ? unpack_queue_add(d->bodies, r)
                            : deferred_add(&d->deferred, r, uv_now(d->config.loop));
     }
-    if (status)
-        bytes_deinit(&d->out);
     start_idle(d);
     return status;
 }
@@ -670,7 +270,7 @@ static int on_late(void *owner, struct request *r)
 
     enter_shard();
     r->now_ms = dispatch_now_ms(d);
-    return handlers[r->header->type](d, r);
+    return handle(d, r);
 }
 
 /* Handles the requests that wait, until one has to wait again. */
@@ -684,14 +284,12 @@ static void retry_deferred(struct dispatch *d) ON_SHARD
 
         r.now_ms = dispatch_now_ms(d);
         r.has_waited = deferred_is_over(&d->deferred, uv_now(d->config.loop));
-        status = handlers[r.header->type](d, &r);
+        status = handle(d, &r);
         if (status == REQUEST_LATER)
             return;
         deferred_leave(&d->deferred);
-        if (status) {
-            bytes_deinit(&d->out);
+        if (status)
             connection_fail(r.connection, status);
-        }
     }
 }
 
@@ -798,6 +396,13 @@ void dispatch_tick(struct dispatch *d)
     start_idle(d);
 }
 
+void dispatch_standby_moved(struct dispatch *d)
+{
+    if (fetch_handler_has_moved(d->fetches))
+        pull_handler_retry(d->pulls);
+    start_idle(d);
+}
+
 void dispatch_tables_changed(struct dispatch *d)
 {
     pull_handler_refuse_dropped(d->pulls);
@@ -833,7 +438,7 @@ static void stop(struct dispatch *d, bool decides) ON_SHARD
     unpack_queue_stop(d->bodies, PS_ESTOPPING);
     if (decides)
         lock_step_finish(d->config.shard);
-    after_push(d);
+    answer_parked(d);
     d->state = DISPATCH_STOPPED;
     fail_deferred(d);
     fetch_handler_stop(d->fetches);
@@ -871,9 +476,9 @@ const struct stats_requests *dispatch_requests(const struct dispatch *d)
     return d->context.requests;
 }
 
-const struct dispatch_full_tables *dispatch_full_tables(const struct dispatch *d)
+const struct table_handler_full *dispatch_full_tables(const struct dispatch *d)
 {
-    return &d->full_tables;
+    return &d->tables.full;
 }
 
 void dispatch_count(const struct dispatch *d, struct dispatch_counts *ret)

@@ -10,11 +10,8 @@
 
 #include "server/requests/fetch_handler.h"
 #include "server/requests/pull_handler.h"
+#include "server/requests/table_handler.h"
 #include "server/requests/unpack_queue.h"
-
-/* One incarnation of a worker has at most so many connections to a shard; the next JOIN ends that of its oldest JOIN.
- * A worker of the library has one, and while it reconnects two. */
-#define DISPATCH_CONNECTIONS_OF_ONE_MAX 16u
 
 struct dispatch;
 
@@ -41,13 +38,6 @@ struct dispatch_config {
 struct dispatch_counts {
     uint64_t refused; /* answered with a status */
     struct pull_handler_counts pulls;
-};
-
-/* Of the last table that was refused, as there were --tables-max. Times are the loop's. */
-struct dispatch_full_tables {
-    uint64_t refused_ms, counted_ms; /* 0: never */
-    uint32_t n_tables, n_most;       /* on the shard; of the job that had most of them, */
-    char job[TABLE_SPEC_NAME_MAX];   /* when they were last counted */
 };
 
 struct dispatch *dispatch_new(const struct dispatch_config *config);
@@ -91,7 +81,7 @@ const struct unpack_queue *dispatch_bodies(const struct dispatch *d) ON_SHARD;
 /* FRAME_TYPE_END of them, by type. */
 const struct stats_requests *dispatch_requests(const struct dispatch *d) ON_SHARD;
 
-const struct dispatch_full_tables *dispatch_full_tables(const struct dispatch *d) ON_SHARD;
+const struct table_handler_full *dispatch_full_tables(const struct dispatch *d) ON_SHARD;
 
 void dispatch_count(const struct dispatch *d, struct dispatch_counts *ret) ON_SHARD;
 

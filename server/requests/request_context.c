@@ -66,6 +66,41 @@ void request_context_hear_waiting(struct request_context *x, const struct connec
         hear(x, &c->joining, now_ms);
 }
 
+/* A beat says that we live, a refusal that nothing happened; a reader reads what is there, safe or not. */
+static bool promises_nothing(const struct request *r, int result)
+{
+    return r->header->type == FRAME_BEAT || result || request_is_from_reader(r);
+}
+
+int request_context_reply(struct request_context *x, const struct request *r, int result,
+                          const char *sentence, struct bytes *out, int write_status)
+{
+    struct reply_timing timing = { &x->requests[r->header->type], r->start_ns };
+
+    if (write_status) {
+        bytes_deinit(out);
+        return write_status;
+    }
+    if (result)
+        request_context_log(x, r->connection, frame_type_name(r->header->type), result,
+                            sentence);
+    timing.requests->n_refused += result != 0;
+    if (promises_nothing(r, result)) {
+        histogram_record(&timing.requests->latency_ns, uv_hrtime() - r->start_ns);
+        return connection_send(r->connection, out);
+    }
+    return reply_queue_send(x->replies, r->connection, out, &timing);
+}
+
+int request_context_deny(const struct connection *c, const char *what, const char *name,
+                         struct err *err)
+{
+    const struct access *a = &c->access;
+
+    return err_set(err, PS_EDENIED, "%s %.100s: role %s%s%s may not use it", what, name,
+                   access_role_name(a->role), a->job[0] ? " of job " : "", a->job);
+}
+
 void request_context_log(struct request_context *x, const struct connection *c,
                          const char *what, int status, const char *sentence)
 {

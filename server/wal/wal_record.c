@@ -155,7 +155,7 @@ static void fields_section(struct field_io *p, struct section *section)
     u32(p, &value_bytes);
     s.key_bytes = key_bytes;
     s.value_bytes = value_bytes;
-    if (s.op != SECTION_ASSIGN_STATE)
+    if (!section_op_has_steps(s.op))
         s.steps = 0;
     else
         u64(p, &s.steps);

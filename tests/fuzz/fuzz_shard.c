@@ -42,7 +42,7 @@ static struct table_spec spec_of(const struct world *w, uint32_t id, bool limits
     struct table_spec spec = sparse_spec(names[id], dims[id], optims[id]);
 
     if (id == 2)
-        spec = dense_spec(names[id], dims[id], 30, TABLE_SPEC_ADAM);
+        spec = dense_spec(names[id], dims[id], 30, TABLE_SPEC_ADAMW);
     spec.storage = (enum table_spec_storage)(id % TABLE_SPEC_STORAGE_END);
     spec.mode = id == 1 ? w->mode : TABLE_SPEC_MODE_JOB;
     spec.clip_norm = id < 3 ? 1 : 0;

@@ -5,7 +5,16 @@
 
 uint32_t optimizer_state_floats(enum table_spec_optim optim, uint32_t dim)
 {
-    return optim == TABLE_SPEC_ADAM ? 2 * dim : optim == TABLE_SPEC_ROWWISE_ADAGRAD ? 1 : 0;
+    switch (optim) {
+    case TABLE_SPEC_ADAM:
+        return 2 * dim;
+    case TABLE_SPEC_ADAMW:
+        return 2 * dim + 1;
+    case TABLE_SPEC_ROWWISE_ADAGRAD:
+        return 1;
+    default:
+        return 0;
+    }
 }
 
 void optimizer_begin(const struct table_spec *spec, float *row)
@@ -53,12 +62,30 @@ static void step_adam(const struct table_spec *spec, uint64_t t, const float *g,
     }
 }
 
+/* The decay of all steps since the row's last one; the schedules' step counts are floats exactly. */
+static void step_adamw(const struct table_spec *spec, uint64_t t, const float *g, float *row)
+{
+    const double lr = (double)spec->params.learning_rate,
+                 decay = lr * (double)spec->params.weight_decay;
+    float *then = &row[3 * spec->dim];
+    const double n = *then > 0 ? (double)t - (double)*then : 1;
+    const float kept = n == 1 ? (float)(1 - decay) : n > 0 ? (float)exp(n * log1p(-decay)) : 1;
+
+    for (uint32_t i = 0; i < spec->dim; i++)
+        row[i] *= kept;
+    step_adam(spec, t, g, row);
+    *then = (float)t;
+}
+
 void optimizer_step(const struct table_spec *spec, uint64_t t, const float *gradient,
                     float *row)
 {
     switch (spec->optim) {
     case TABLE_SPEC_ADAM:
         step_adam(spec, t, gradient, row);
+        break;
+    case TABLE_SPEC_ADAMW:
+        step_adamw(spec, t, gradient, row);
         break;
     case TABLE_SPEC_ROWWISE_ADAGRAD:
         step_adagrad(spec, gradient, row);

@@ -22,10 +22,10 @@ static void make_cluster(struct plan *p, struct dice *d)
     p->keep = (uint32_t)dice_from(d, 1, PLAN_N_KEPT_MAX);
 }
 
-/* Half of the tables have state; wide ones take long enough without. */
+/* Most tables have state; wide ones take long enough without. */
 static enum table_spec_optim draw_optim(struct dice *d, uint32_t dim)
 {
-    static const enum table_spec_optim optims[] = { TABLE_SPEC_SGD, TABLE_SPEC_SGD,
+    static const enum table_spec_optim optims[] = { TABLE_SPEC_SGD, TABLE_SPEC_ADAMW,
                                                     TABLE_SPEC_ROWWISE_ADAGRAD,
                                                     TABLE_SPEC_ADAM };
     uint64_t i = dice_roll(d, COUNT_OF(optims));

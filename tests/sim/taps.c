@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/message.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/core/push.h"
 #include "server/core/push_apply.h"
@@ -647,6 +648,17 @@ static struct shard_record *record_of_running(void)
     return NULL;
 }
 
+/* A push that is refused promises nothing. */
+static bool is_refusal(const struct bytes *frame)
+{
+    const uint8_t *front = bytes_front(frame);
+    struct push_reply reply;
+    struct frame_header h;
+
+    return frame_decode(front, UINT32_MAX, &h) == 0 && h.type == FRAME_PUSH_REPLY &&
+           message_read_push_reply(&h, front + FRAME_HEADER_BYTES, &reply) == 0 && reply.status;
+}
+
 int REAL(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
                            const struct reply_timing *timing);
 int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct bytes *frame,
@@ -656,7 +668,7 @@ int WRAP(reply_queue_send)(struct reply_queue *a, struct connection *c, struct b
 {
     struct shard_record *rec = record_of_running();
 
-    if (rec) {
+    if (rec && !is_refusal(frame)) {
         if (n_promises == PROMISES_MAX)
             world_fail(world, "shard %u: more replies wait than the simulation can note",
                        rec->shard);

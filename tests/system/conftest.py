@@ -20,7 +20,7 @@ from training import free_ports
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("PS_BIN", ROOT / "build/release/bin")).resolve()
-READY = re.compile(r"psd ready: listening on (\S+):(\d+), http (\S+), (\d+) shards(?:, (\d+) tables restored)?")
+READY = re.compile(r"psd ready: listening on (\S+):(\d+), http (\S+), (\d+) shards?(?:, (\d+) tables? restored)?")
 SANITIZER = re.compile(r"Sanitizer|runtime error:|Assertion")
 START_S = 120
 

@@ -132,7 +132,7 @@ def test_a_scrub_finds_damage_before_it_is_needed(start_psd, tmp_path, monkeypat
     damage(path)
     eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 1)
     assert "scrub: " in psd.log() and says in psd.log() and says[:20] in psd.admin("status")["disk"]["damage"]
-    assert "1 files damaged" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
+    assert "1 file damaged" in tool("psctl", "status", "--server", f"127.0.0.1:{psd.port}")
     damage(path)
     eventually(lambda: metrics(psd)["psd_scrub_damaged_files"] == 0)
 

@@ -123,7 +123,7 @@ def test_rows_of_several_widths(psds, tmp_path, serve):
     rows = [dict(zip(COLUMNS, line.split(","))) for line in (tmp_path / "log.csv").read_text().splitlines()[1:4]]
     scores = serve("--checkpoint", tmp_path / "m", *PATIENT).scores([{name: row[name] for name in COLUMNS[1:]} for row in rows])
     assert scores == pytest.approx([float(line) for line in predictions.split()[:3]], abs=1e-6)
-    for other, sentence in (("target:dim=3", "--field: fields of job \"job\" have rows of other widths than these settings give them"), ("target:dim=0", "--field target: dim: \"0\" is not a whole number from 1 to 4096")):
+    for other, sentence in (("target:dim=3", "table job/emb.target has rows of 2 floats, these settings ask for rows of 3"), ("target:dim=0", "--field target: dim: \"0\" is not a whole number from 1 to 4096")):
         assert sentence in finish(psworker("eval", *flags, *dims, "--field", other, "--checkpoint", tmp_path / "m"), status=2)[1]
 
 

@@ -11,6 +11,8 @@ from conftest import BIN, ROOT
 from guides import run_on
 from host import Host
 from host import host  # noqa: F401
+from test_packages import install as install_packages
+from test_packages import package, packages  # noqa: F401
 from training import wait_for
 
 HEAD = re.compile(r"# (A|B|A and B)\n")
@@ -29,11 +31,27 @@ def other(host, tmp_path):  # noqa: F811
         other.end()
 
 
-def install(to):
-    """The programs and units as the packages have them; test_packages.py installs these."""
-    subprocess.run([ROOT / "deploy/install.sh", BIN, to.root, "/usr"], check=True, stdout=subprocess.DEVNULL,
-                   env={**os.environ, "CC": "cc"})
-    to.run("systemctl", "daemon-reload")
+@pytest.fixture
+def debs(request):
+    """What the guide's apt-get installs; None where no packages can be made."""
+    try:
+        folder = request.getfixturevalue("packages")
+    except pytest.skip.Exception:
+        return None
+    return [package(folder, name) for name in ("psd", "psctl", "psworker", "libpsd1")]
+
+
+def install(to, debs):
+    """The packages start psd alone. Where there are none, as if they had."""
+    if debs:
+        (to.root / "var/lib/man-db/auto-update").unlink(missing_ok=True)  # an index of man pages takes ten seconds
+        install_packages(to, debs)
+    else:
+        subprocess.run([ROOT / "deploy/install.sh", BIN, to.root, "/usr"], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "CC": "cc"})
+        to.run("systemctl", "daemon-reload")
+        to.run("systemctl", "start", "psd")
+    assert (to.root / "var/lib/private/psd/LOCK").exists() or (to.root / "var/lib/psd/LOCK").exists()
 
 
 def join(hosts):
@@ -47,41 +65,39 @@ def join(hosts):
 
 
 def run_block(hosts, on, text):
-    """Packages are installed already, and no ssh is there: what it would do is done here."""
+    """No ssh is there, so what its lines would do is done here; the lines between them are scripts."""
     a, b = hosts
-    for copied in re.findall(r"^scp (.*) root@10\.0\.0\.2:(\S+)$", text, re.M):
-        for path in copied[0].split():
-            shutil.copy(a.root / path[1:], b.root / copied[1][1:])
-    for made in re.findall(r"^ssh root@10\.0\.0\.2 (.*)$", text, re.M):
-        b.run("sh", "-ec", made)
-    script = re.sub(r"^(apt-get|scp|ssh) .*\n", "", text, flags=re.M)
-    return "".join(to.run("sh", "-ec", script) for name, to in zip("AB", hosts) if name in on.split(" and "))
+    said = ""
+    for part in re.split(r"^((?:scp|ssh|apt-get) .*)\n", text, flags=re.M):
+        copied, made = re.match(r"scp (.*) root@10\.0\.0\.2:(\S+)$", part), re.match(r"ssh root@10\.0\.0\.2 (.*)$", part)
+        if copied:
+            for path in copied[1].split():
+                shutil.copy(a.root / path[1:], b.root / copied[2][1:])
+        elif made:
+            said += b.run("sh", "-ec", made[1])
+        elif not part.startswith("apt-get "):  # install() has done that
+            said += "".join(to.run("sh", "-ec", part) for name, to in zip("AB", hosts) if name in on.split(" and "))
+    return said
 
 
-def test_the_guide_leads_to_a_cluster_that_trains(host, other):  # noqa: F811
+def test_the_guide_leads_to_a_cluster_that_trains(host, other, debs):  # noqa: F811
     if not shutil.which("ip"):
         pytest.skip("ip is missing: apt-get install iproute2")
     hosts = [host, other]
     for to in hosts:
-        install(to)
+        install(to, debs)
     join(hosts)
     begun = time.monotonic()
     blocks = [(HEAD.match(block.text)[1], HEAD.sub("", block.text, count=1)) for block in run_on("two hosts with systemd")]
     assert len(blocks) >= 7
-    said = []
-    for on, text in blocks:
-        first = re.search(r"^(scp|ssh) ", text, re.M)
-        if first:  # makes the files, which are copied then
-            made, rest = text[:first.start()], text[first.start():]
-            said += [run_block(hosts, on, made), run_block(hosts, "nowhere", re.search(r"^ssh .*\n", rest, re.M)[0]),
-                     run_block(hosts, "nowhere", rest)]
-        else:
-            said.append(run_block(hosts, on, text))
-    printed = "".join(said)
+    printed = "".join(run_block(hosts, on, text) for on, text in blocks)
     assert "nothing is wrong: 2 nodes" in printed and "https://10.0.0.2:7071/" in printed
-    assert "trained on 20000 samples" in printed and "ads/emb" in printed
+    assert "trained on 18000 samples" in printed and "ads/emb" in printed
+    assert re.search(r"^ads +.* 0\.\d{4} ", printed, re.M), printed  # psctl jobs has an AUC
+    host.run("openssl", "pkcs12", "-in", "/tmp/reader.p12", "-passin", "pass:import-me", "-noout")
     assert "psd_certificate_expiry_timestamp_seconds" in host.run("cat", "/tmp/metrics.txt")
-    wait_for("the reload", lambda: "in force now: the certificates" in host.journal("psd"), 20)
+    for to in hosts:
+        wait_for("the reload", lambda: "in force now: the certificates" in to.journal("psd"), 20)
     assert time.monotonic() - begun < MINUTES * 60
     refused = host.run("psworker", "train", "--config", "/etc/psd/jobs/ads.conf", "--data", "/tmp/clicks.tsv.zst", "--job", "other",
                        "--give-up", "2s", status=None)

@@ -2,6 +2,7 @@
 import csv
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -33,8 +34,9 @@ def job_of(psd, name="adult"):
     return next(j for j in psd.stats()["jobs"] if j["name"] == name)
 
 
-def psctl(psd, *words):
-    return subprocess.run([BIN / "psctl", *words, "--server", psd.address], check=True, capture_output=True, text=True).stdout
+def psctl(psd, *words, **env):
+    return subprocess.run([BIN / "psctl", *words, "--server", psd.address], check=True, capture_output=True, text=True,
+                          env={**os.environ, **env}).stdout
 
 
 def near(a, b):
@@ -73,6 +75,7 @@ def check_svg(psd, points):
 
 def check_psctl(psd, points):
     text = psctl(psd, "job", "adult")
+    assert max(map(len, psctl(psd, "job", "adult", COLUMNS="80").splitlines())) <= 80
     assert "learning " in text and "busy " in text and re.search(r"tables +\d+ sparse", text) and "\nloss\n" in text
     whole = json.loads(psctl(psd, "job", "adult", "-o", "json"))
     assert whole["name"] == "adult" and whole["points"] == points and whole["tables"]["rows"] > 0

@@ -298,5 +298,5 @@ def test_a_server_is_checked_without_being_asked():
 def test_help_and_version():
     assert psctl("--version").stdout == "psctl 0.1.0\n"
     got = psctl("--help")
-    assert got.returncode == 0 and "why: what waits now" in got.stdout
+    assert got.returncode == 0 and "\n  why  " in got.stdout and "what waits now" in got.stdout
     assert psctl("why", "--print-config").stdout.count("server = 127.0.0.1:7070") == 1

@@ -1,6 +1,7 @@
 """psctl config: what is in force on each node of a cluster, before and after a reload, and for whom."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -56,3 +57,47 @@ def test_settings_of_a_cluster_and_what_a_reload_changes(start_psd, tmp_path):
     assert refused.returncode == 1 and "config: role worker may not do it" in refused.stderr, refused.stderr
     unknown = psctl(ports[0], operator, "no-such")
     assert (unknown.returncode, unknown.stdout) == (1, "") and "psd has no setting no-such" in unknown.stderr
+
+
+def own(home, *args, **env):
+    """psctl, as a user with this home folder calls it."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("PSCTL_CONFIG", "XDG_CONFIG_HOME")}
+    return subprocess.run([str(BIN / "psctl"), *args], capture_output=True, text=True, timeout=120, env={**clean, "HOME": str(home), **env})
+
+
+def test_psctl_takes_servers_and_secrets_from_the_users_file(start_psd, tmp_path):
+    secret = secret_file(tmp_path, "secret", "a-secret-of-the-cluster\n")
+    psd, other = (start_psd("--shards", "1", *args) for args in (("--token-file", str(secret)), ()))
+    server = f"127.0.0.1:{psd.port}"
+    file = tmp_path / ".config/psd/psctl.conf"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"server = {server}\ntoken-file = {secret}\noutput = json\n")
+    got = own(tmp_path, "status")
+    assert got.returncode == 0 and json.loads(got.stdout)["n_shards"] == 1, got.stderr
+
+    got = own(tmp_path, "config", "shards", "-o", "text")  # the command line wins
+    assert got.stdout.startswith(f"psctl itself asks {server}, with server, token-file of {file}\n"), got.stdout + got.stderr
+    assert own(tmp_path, "status", "--server", f"127.0.0.1:{other.port}").returncode == 0
+    assert own(tmp_path, "status", "--token-file", "").returncode == 1
+    assert own(tmp_path, "status", "--config", "/dev/null", "--timeout", "1s").returncode == 1  # in its place
+    moved = file.rename(tmp_path / "moved.conf")
+    assert own(tmp_path, "status", "--timeout", "1s").returncode == 1
+    assert own(tmp_path, "status", PSCTL_CONFIG=str(moved)).returncode == 0
+    missing = own(tmp_path, "status", PSCTL_CONFIG=str(file))
+    assert missing.returncode == 2 and str(file) in missing.stderr
+    assert own(tmp_path, "status", "--server", server, "--token-file", str(secret), PSCTL_CONFIG="").returncode == 0
+
+
+def test_the_users_file_says_where_and_who_and_nothing_else(start_psd, tmp_path):
+    psd = start_psd("--shards", "1")
+    file = tmp_path / "psctl.conf"
+    file.write_text("coord = etcd://127.0.0.1:1/nobody\n")  # --server is for another cluster
+    assert own(tmp_path, "status", "--server", f"127.0.0.1:{psd.port}", PSCTL_CONFIG=str(file)).returncode == 0
+    file.write_text("tls-ca = /nonexist.pem\n")
+    assert own(tmp_path, "help", PSCTL_CONFIG=str(file)).returncode == 0
+    assert own(tmp_path, "checkpoints", str(tmp_path), PSCTL_CONFIG=str(file)).returncode == 1  # for another reason
+    refused = own(tmp_path, "status", PSCTL_CONFIG=str(file))
+    assert refused.returncode == 2 and "nonexist.pem" in refused.stderr
+    file.write_text("# a\nyes = yes\n")
+    refused = own(tmp_path, "drop", "j", PSCTL_CONFIG=str(file))
+    assert refused.returncode == 2 and f"{file}:2: yes: this file is for settings of the sections server and output" in refused.stderr

@@ -77,7 +77,7 @@ def test_a_worker_that_is_frozen_is_named_with_what_is_known_of_it(start_psd):
             assert client.join(job="criteo", rank=rank, n_workers=2, mode=wire.BSP, name=name).status == 0
         assert fast.push([1], floats(1, 2, 3, 4), table=table).status == 0
         fast.send(wire.pull_frame([1], table=table, clock=1, deadline_ms=60000, request_id=77))
-        eventually(lambda: finds(psd, "job criteo: worker 1 (the slow one) is slow, 1 clocks behind", "nothing was heard of it for"), 60)
+        eventually(lambda: finds(psd, "job criteo: worker 1 (the slow one) is slow, 1 clock behind", "nothing was heard of it for"), 60)
         slow.push([1], floats(1, 2, 3, 4), table=table)
         assert fast.wait(77).status == 0
     eventually(lambda: not finds(psd, "is slow"), 60)

@@ -20,8 +20,7 @@ def psctl(*args, **more):
 
 
 def commands():
-    text = psctl("help").stdout
-    return re.findall(r"^([a-z]+)(?: [A-Z\[][^:\n]*| bash\|zsh)?: ", text[text.index("\nstatus: "):text.index("PATH is a data directory")], re.M)
+    return re.findall(r"^  ([a-z]+) ", psctl("help").stdout, re.M)
 
 
 def test_every_command_has_help_with_an_example():
@@ -44,7 +43,14 @@ def test_help_of_a_command_has_its_own_settings_alone():
 
 
 def test_help_without_a_command_lists_all():
-    assert psctl("help").stdout == psctl("-h").stdout == psctl("--help").stdout
+    text = psctl("help").stdout
+    assert text == psctl("-h").stdout == psctl("--help").stdout
+    lines = text.splitlines()
+    assert len(lines) < 48 and max(map(len, lines)) <= 80  # to be scanned
+    assert len(re.findall(r"^[A-Z][a-z ]+:$", text, re.M)) == 4 and all(re.match(r"  \S.{27}\S", line) for line in lines if line[:1] == " ")
+    every = psctl("help", "all").stdout
+    assert re.findall(r"^([a-z]+)(?: [A-Z\[][^:\n]*| bash\|zsh)?: ",
+                      every[every.index("\nstatus: "):every.index("PATH is a data directory")], re.M) == commands()
 
 
 @pytest.mark.parametrize("args, words", [

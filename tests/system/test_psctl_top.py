@@ -50,15 +50,15 @@ def busy_psd(start_psd):
 
 
 class Terminal:
-    """psctl at a terminal of 24 lines and 100 columns."""
+    """psctl at a terminal of 24 lines."""
 
-    def __init__(self, psd, *args):
+    def __init__(self, psd, *args, columns=100, **more):
         self.fd, inner = pty.openpty()
         self.text = ""
         env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
-        subprocess.run(["stty", "rows", "24", "cols", "100"], stdin=inner, check=True)
+        subprocess.run(["stty", "rows", "24", "cols", str(columns)], stdin=inner, check=True)
         self.child = subprocess.Popen([str(BIN / "psctl"), *args, "--server", f"127.0.0.1:{psd.port}", "--every", "300ms"], stdin=inner,
-                                      stdout=inner, stderr=inner, env={**env, "TERM": "xterm"}, start_new_session=True)
+                                      stdout=inner, stderr=inner, env={**env, "TERM": "xterm", **more}, start_new_session=True)
         os.close(inner)
 
     def read(self, s=0.1):
@@ -107,6 +107,28 @@ def test_top_shows_rates_opens_a_job_and_leaves_the_terminal_as_it_was(busy_psd)
         top.close()
 
 
+def test_top_fits_80_columns_without_colours(busy_psd):
+    """A line that is wider would move all others up, with every frame."""
+    top = Terminal(busy_psd, "top", columns=80, NO_COLOR="1")
+    try:
+        top.until(lambda screen: "criteo" in screen and "q: end" in screen)
+        assert max(len(line) for line in re.split(r"\r?\n", top.screen())) <= 80
+        assert not re.search(r"\033\[[0-9;]*m", top.text)
+        top.press("q")
+        assert top.child.wait(timeout=60) == 0
+    finally:
+        top.close()
+
+
+def test_top_draws_no_screen_at_a_terminal_that_has_none(busy_psd):
+    top = Terminal(busy_psd, "top", "--count", "1", TERM="dumb")
+    try:
+        assert top.child.wait(timeout=60) == 0
+        assert "SHARD" in top.read() and "\033" not in top.text
+    finally:
+        top.close()
+
+
 def test_top_ends_with_a_signal_and_leaves_the_terminal_as_it_was(busy_psd):
     top = Terminal(busy_psd, "top")
     try:
@@ -124,7 +146,7 @@ def test_top_in_a_pipe_prints_frames(busy_psd):
     frames = got.stdout.split("\n\n\n") if "\n\n\n" in got.stdout else re.split(r"\n\n(?=\d\d:)", got.stdout)
     assert len(frames) == 2
     for frame in frames:
-        assert re.match(r"\d\d:\d\d:\d\d  1 nodes, 2 shards, 1 jobs; \S+( [kM])? rows/s, ", frame)
+        assert re.match(r"\d\d:\d\d:\d\d  1 node, 2 shards, 1 job; \S+( [kM])? rows/s, ", frame)
         assert re.search(r"^criteo +async +1 of 1 +\d+ +\d+\.\d ", frame, re.M)
 
 

@@ -23,11 +23,12 @@ def trained(psds, data, *flags, n_shards=1, runs=1, psd_flags=()):
     return read_tables([node.data]), last
 
 
-@pytest.mark.parametrize("optimizer", share(("sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "ftrl")))
+@pytest.mark.parametrize("optimizer", share(("sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "ftrl", "adamw", "lion",
+                                             "lamb", "lars", "sm3")))
 def test_the_bits_at_the_end_are_those_without_a_cache(psds, tmp_path, optimizer):
     data = synth(tmp_path / "log.tsv", 2000)
-    storage = {"momentum": "bf16", "adam": "bf16", "adagrad": "fp16", "ftrl": "fp16"}.get(optimizer, "fp32")
-    n_shards = 3 if optimizer in ("sgd", "adam", "ftrl") else 1
+    storage = {"momentum": "bf16", "adam": "bf16", "adagrad": "fp16", "ftrl": "fp16", "adamw": "bf16"}.get(optimizer, "fp32")
+    n_shards = 3 if optimizer in ("sgd", "adam", "ftrl", "adamw") else 1
     flags = ("--optimizer", optimizer, "--lr", "0.01", "--table-storage", storage, "--wide")
     want, plain = trained(psds, data, *flags, "--row-cache", "0", n_shards=n_shards)
     for size in SIZES[1:]:

@@ -226,7 +226,7 @@ def test_what_one_shard_has_dropped_and_another_has_not_goes_with_the_next_drop(
              for i, port in enumerate(ports)]
     assert [psd.n_tables for psd in nodes] == [0, 1]
     got = psctl(nodes[0], "drop", "ctr", "--yes")
-    assert got.returncode == 0 and got.stdout.startswith("job ctr: dropped 1 tables, 50 rows"), got.stderr
+    assert got.returncode == 0 and got.stdout.startswith("job ctr: dropped 1 table, 50 rows"), got.stderr
     got = psctl(nodes[1], "drop", "no such job", "--yes")
     assert got.returncode == 0 and got.stdout == "job no such job has no tables\n"
 
@@ -346,7 +346,7 @@ def test_a_job_whose_statistics_an_earlier_set_has_changed_goes_on(start_psd, tm
     eventually(statistics)
     for name in statistics():
         got = psctl(psd, "set", name, "lr=0.005,dense-clip=1")
-        assert got.returncode == 0 and "changed 1 tables" in got.stdout, got.stdout + got.stderr
+        assert got.returncode == 0 and "changed 1 table," in got.stdout, got.stdout + got.stderr
     psd.kill()
     psd = start_psd(*flags)
     code, said = train(psd, data, tmp_path / "state2", "--batch-norm")

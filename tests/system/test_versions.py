@@ -166,3 +166,21 @@ def test_a_rank_that_an_earlier_psd_let_to_the_end_of_its_numbers_goes_on_here(b
             assert (joined.status, joined.number(4)) == (0, 3), joined.text
             assert client.leave().status == 0
         new.stop()
+
+
+def test_a_psd_of_before_refuses_what_it_has_no_optimizer_for_and_leaves_the_data_as_it_is(before, node, tmp_path):
+    piece = pieces(tmp_path, 1)[0]
+    old = node(before, "asked")
+    flags = ("--data", piece, *map(str, FLAGS), "--optimizer", "adamw", "--dense-optimizer", "lion")
+    refused = subprocess.run([BIN / "psworker", "train", "--servers", old.address, *flags], capture_output=True, text=True)
+    assert refused.returncode != 0 and "asks for optimizer adamw, which it does not know: upgrade the servers first" in refused.stderr
+    for end in ("kill", "stop"):  # in the log, in a checkpoint
+        new = node(BIN, "data")
+        subprocess.run([BIN / "psworker", "train", "--servers", new.address, *flags], capture_output=True, check=True)
+        new.kill() if end == "kill" else new.stop()
+        files = {path: path.read_bytes() for path in new.data.rglob("*") if path.is_file() and path.name != "LOCK"}
+        start = subprocess.run([before / "psd", "--listen", "127.0.0.1:0", "--data-dir", new.data, "--shards", "2"], capture_output=True, text=True,
+                               timeout=60)
+        assert start.returncode == 1 and "optimizer is number 6; expected 0 (sgd) to 5 (ftrl)" in start.stdout + start.stderr
+        assert {path: path.read_bytes() for path in new.data.rglob("*") if path.is_file() and path.name != "LOCK"} == files
+    node(BIN, "data").stop()

@@ -18,6 +18,7 @@
 #include "proto/placement.h"
 #include "server/core/shard.h"
 #include "server/core/table.h"
+#include "server/core/table_admin.h"
 #include "worker/client/push_encoder.h"
 #include "worker/client/request.h"
 
@@ -645,8 +646,25 @@ uint64_t replica_n_rows(const struct replica *r)
 
 /* ---- pushes ---- */
 
+/* Of a shard's copy, and of one that begins anew. */
+static void set_rate(struct replica *r, uint32_t shard, const struct section *section) ON_SHARD
+{
+    struct copied_table *t = &r->tables[section->table_id];
+    struct table_spec spec;
+    int status;
+
+    t->spec.params.learning_rate = section_rate_of(section->steps);
+    if (!r->shards[shard].shard || !replica_covers(r, section->table_id))
+        return;
+    spec = own_spec(&t->spec);
+    status = table_admin_set_spec(r->shards[shard].shard, t->id, &spec, NULL);
+    assert(!status); /* the layout is the same */
+    (void)status;
+}
+
 /* The sections whose tables are covered, with the numbers of the tables here. */
-static void select_sections(struct replica *r, const struct request *push)
+static void select_sections(struct replica *r, uint32_t shard, const struct request *push)
+    ON_SHARD
 {
     struct push *own = &r->push;
 
@@ -655,7 +673,10 @@ static void select_sections(struct replica *r, const struct request *push)
     own->tick = push->tick;
     own->n_sections = 0;
     for (uint32_t i = 0; i < push->n_sections; i++) {
-        if (!replica_covers(r, push->sections[i].table_id))
+        if (push->sections[i].op == SECTION_RATE)
+            set_rate(r, shard, &push->sections[i]);
+        if (push->sections[i].op == SECTION_RATE ||
+            !replica_covers(r, push->sections[i].table_id))
             continue;
         own->sections[own->n_sections] = push->sections[i];
         own->sections[own->n_sections++].table_id = r->tables[push->sections[i].table_id].id;
@@ -720,7 +741,7 @@ int replica_push(struct replica *r, uint32_t shard, const struct request *push,
 
     *ret_n_versions = count_versions(r, push);
     *ret_left_out = 0;
-    select_sections(r, push);
+    select_sections(r, shard, push);
     if (!s->shard || !r->push.n_sections)
         return 0;
     n_new = shard_counters(s->shard)->rows_new;

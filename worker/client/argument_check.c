@@ -102,6 +102,9 @@ static int check_push(const struct ps_push_section *s, uint32_t i, uint32_t n_ta
     if (s->op == SECTION_ASSIGN_STATE && s->steps > SECTION_STEPS_MAX)
         return err_set(err, -EINVAL, "a push, section %u: no table has %" PRIu64 " steps", i,
                        s->steps);
+    if (s->op == SECTION_RATE && (s->n_keys || s->steps > UINT32_MAX))
+        return err_set(err, -EINVAL,
+                       "a push, section %u: a learning rate has no rows, and is one float", i);
     if (s->encoded && s->op != SECTION_GRADIENT)
         return err_set(err, -EINVAL,
                        "a push, section %u: only gradients may be encoded already", i);

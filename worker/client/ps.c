@@ -275,16 +275,27 @@ const struct table_spec *ps_table_spec(const struct ps_client *c, uint32_t table
 }
 
 /* What a shard of an older version would not understand is not sent to it. */
-static int check_features(const struct ps_client *c, uint32_t table, const char *what,
-                          struct err *err)
+static int check_features(const struct ps_client *c, uint32_t table, uint32_t feature,
+                          const char *what, struct err *err)
 {
     const struct known_table *t = &c->tables[table];
 
-    if (!(t->missing & MESSAGE_FEATURE_WHOLE_TABLES))
+    if (!(t->missing & feature))
         return 0;
     return err_set(err, PS_EVERSION,
                    "table %s: a psd of this cluster is of an older version, which has no %s",
                    t->spec.name, what);
+}
+
+/* Psds before those with AdamW end the connection where they know no optimizer of this number. */
+static int explain_table(const struct table_spec *spec, int status, struct err *err)
+{
+    if (status != PS_EPROTO || spec->optim <= TABLE_SPEC_FTRL)
+        return status;
+    return err_set(err, status,
+                   "table %s: %s; so does a psd of an older version end a connection that asks "
+                   "for optimizer %s, which it does not know: upgrade the servers first",
+                   spec->name, status_text(status), table_spec_optim_name(spec->optim));
 }
 
 int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
@@ -298,7 +309,8 @@ int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_t
     request.spec = *spec;
     if (!status)
         status = request_table(c, &request, &answer, err);
-    return status ? status : add_table(c, spec, answer.missing, ret_table, err);
+    return status ? explain_table(spec, status, err)
+                  : add_table(c, spec, answer.missing, ret_table, err);
 }
 
 int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,
@@ -471,7 +483,7 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
         status = argument_check_pull(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
         if (sections[i].scan || sections[i].present)
-            status = check_features(c, sections[i].table,
+            status = check_features(c, sections[i].table, MESSAGE_FEATURE_WHOLE_TABLES,
                                     sections[i].scan ? "scans" : "presence in pulls", err);
     return status ? status : resend(c, err);
 }
@@ -723,16 +735,19 @@ static int wait_push(struct ps_client *c, struct err *err)
                              : status;
 }
 
-/* Rows that are assigned with their optimizer's state. */
+/* Rows that are assigned with their optimizer's state, and learning rates. */
 static int check_state(const struct ps_client *c, const struct ps_push_section *s,
                        struct err *err)
 {
+    if (s->op == SECTION_RATE)
+        return check_features(c, s->table, MESSAGE_FEATURE_RATES, "learning rates", err);
     if (s->op != SECTION_ASSIGN_STATE)
         return 0;
     if (s->n_keys && !s->state && table_spec_state_floats(&c->tables[s->table].spec))
         return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
                        c->tables[s->table].spec.name, s->n_keys);
-    return check_features(c, s->table, "assignment of state", err);
+    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assignment of state",
+                          err);
 }
 
 /* As check_pull(). */

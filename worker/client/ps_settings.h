@@ -4,7 +4,7 @@
  * learning rate's warm-up) stands in each one's table.
  *
  *     #define ROW(name, type, field, arg, fallback, lo, hi, help) ...
- *     static const struct setting rows[] = { PS_SETTINGS_DECAY(ROW) ... };
+ *     static const struct setting rows[] = { PS_SETTINGS_CLIP(ROW) ... };
  */
 #ifndef WORKER_CLIENT_PS_SETTINGS_H
 #define WORKER_CLIENT_PS_SETTINGS_H
@@ -74,12 +74,12 @@
 #define PS_SETTINGS_CLIP(ROW) \
     ROW("clip-norm", SETTING_FLOAT, clip_norm, "X", "0", 0, 0, "L2 bound on the gradient of an embedding row; 0: none")
 
-#define PS_SETTINGS_DECAY(ROW) \
-    ROW("decay", SETTING_CHOICE, decay, "none|linear|exp|inv_sqrt", "none", 0, 0, \
+#define PS_SETTINGS_DECAY(ROW, choice) \
+    ROW("decay", SETTING_CHOICE, decay, choice, "none", 0, 0, \
         "how the learning rate falls after decay-start") \
     ROW("decay-start", SETTING_U64, decay_start, "CLOCK", "0", 0, 0, "clock at which decay begins") \
     ROW("decay-clocks", SETTING_U64, decay_clocks, "CLOCKS", "10000", 1, UINT32_MAX, "time scale of the decay") \
-    ROW("decay-rate", SETTING_FLOAT, decay_rate, "X", "0.5", 0, 0, "factor of exp for every decay-clocks") \
+    ROW("decay-rate", SETTING_FLOAT, decay_rate, "X", "0.5", 0, 0, "factor of exp and step for every decay-clocks") \
     ROW("decay-floor", SETTING_FLOAT, decay_floor, "X", "0", 0, 0, "the decay's factor does not fall below it")
 
 /* Where rows lie, and which keys have one. */

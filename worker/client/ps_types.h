@@ -123,7 +123,8 @@ struct ps_push_section {
     const uint64_t *keys;
     const float *values;
     const uint8_t *encoded; /* or NULL */
-    /* Of SECTION_ASSIGN_STATE: n_keys x table_spec_state_floats(); the table's step count, or 0. */
+    /* Of SECTION_ASSIGN_STATE: n_keys x table_spec_state_floats(); the table's step count, or 0. Of SECTION_RATE:
+     * section_rate_steps(). */
     const float *state;
     uint64_t steps;
 };

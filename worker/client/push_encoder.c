@@ -365,7 +365,7 @@ static void write_push_section(const struct push_encoder *e, uint32_t i, uint32_
         .op = s->given.op,
         .codec = s->codec->id,
         .k = s->k,
-        .steps = s->given.op == SECTION_ASSIGN_STATE ? s->given.steps : 0,
+        .steps = section_op_has_steps(s->given.op) ? s->given.steps : 0,
     };
     write_keys(g, &request->bytes, out);
     dst = request->bytes.bytes + request->bytes.end;

@@ -74,7 +74,7 @@ static uint8_t *put_section(uint8_t *at, const struct request *request, const st
     at[4] = (uint8_t)s->op;
     at[5] = (uint8_t)s->codec;
     memcpy(at + 8, &s->k, 4);
-    if (s->op == SECTION_ASSIGN_STATE) {
+    if (section_op_has_steps(s->op)) {
         const uint32_t low = (uint32_t)s->steps;
         const uint16_t high = (uint16_t)(s->steps >> 32);
 
@@ -192,7 +192,7 @@ static int get_section(struct span *in, const struct push_journal_push *p,
     *ret = (struct section){ .op = (enum section_op)at[4], .codec = (enum codec_id)at[5] };
     memcpy(&ret->table_id, at, 4);
     memcpy(&ret->k, at + 8, 4);
-    if (ret->op == SECTION_ASSIGN_STATE) {
+    if (section_op_has_steps(ret->op)) {
         uint16_t high;
 
         memcpy(&high, at + 6, 2);

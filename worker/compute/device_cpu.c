@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "worker/compute/blas.h"
 #include "worker/compute/cpu_internal.h"
 #include "worker/compute/gemm_kernels.h"
@@ -51,7 +52,7 @@ static void describe(struct compute *c, const struct device_options *o, const ch
         snprintf(products, sizeof products, "fp32 products by OpenBLAS with %s kernels",
                  openblas);
     snprintf(c->text, sizeof c->text, "cpu: %s%s, %u thread%s", lack(c, o), products,
-             o->n_threads, o->n_threads == 1 ? "" : "s");
+             o->n_threads, NUMBER_PLURAL(o->n_threads));
 }
 
 static void cpu_close(struct compute *c)

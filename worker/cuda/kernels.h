@@ -10,9 +10,9 @@
  * launch returns. Pointers and strides that are multiples of 4 floats are fastest, any do.
  *
  * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, wide_sum, interactions in KERNELS_FP32, pair_sum,
- * head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad and wide_grad of
- * rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums have an
- * order of their own. (Which NaN an addition makes is the processor's choice.)
+ * cross layers, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad and
+ * wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums
+ * have an order of their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H

@@ -11,6 +11,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "common/number.h"
+
 /* ---- numbers ---- */
 
 #define DECIMAL_LEN_MAX 63u
@@ -250,7 +252,7 @@ static int refuse_split(const struct line_parser_plan *plan, uint32_t n, struct 
                        "a quote is not closed, or text stands behind a closing one");
     if (n > plan->n_columns)
         return err_set(why, PS_EDATA, "more than the %u columns expected", plan->n_columns);
-    return err_set(why, PS_EDATA, "%u column%s, %u expected", n, n == 1 ? "" : "s",
+    return err_set(why, PS_EDATA, "%u column%s, %u expected", n, NUMBER_PLURAL(n),
                    plan->n_columns);
 }
 

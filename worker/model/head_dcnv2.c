@@ -4,6 +4,7 @@
  * (stacked=True) and the tutorial of TensorFlow Recommenders.
  */
 #include "worker/model/concat.h"
+#include "worker/model/cross_net.h"
 #include "worker/model/head.h"
 
 static void plan(struct dlrm *m)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 
 #define DEPTH_MAX 4u /* an object of rows of values of parts */
 #define NO_INPUT UINT16_MAX
@@ -529,7 +530,7 @@ static int take_list(struct score_request *r, struct scan *s, struct value *valu
     }
     return n == r->n_listed ? 0
                             : err_set(s->err, PS_EDATA, "%u value%s, %u expected", n,
-                                      n == 1 ? "" : "s", r->n_listed);
+                                      NUMBER_PLURAL(n), r->n_listed);
 }
 
 /* ---- values -> a sample ---- */

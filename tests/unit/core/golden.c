@@ -69,15 +69,23 @@ uint32_t golden_step(struct golden_grads *g, uint32_t step, const float **ret_ro
     return (uint32_t)n;
 }
 
+/* The floats of a row that this array has: of some kinds of state one for all of its weights. */
+static uint32_t width_of(const struct golden_case *c, const char *name)
+{
+    const bool is_sum = c->optim == TABLE_SPEC_ROWWISE_ADAGRAD || c->optim == TABLE_SPEC_SM3;
+
+    return strcmp(name, "state_t") == 0 || (is_sum && strcmp(name, "p") != 0) ? 1 : GOLDEN_COLS;
+}
+
 void golden_check(const struct golden_case *c, uint32_t step, const float *rows,
                   uint32_t row_floats)
 {
-    const char *names[] = { "p", c->states[0], c->states[1] };
+    const char *names[] = { "p", c->states[0], c->states[1], c->states[2] };
     float got[GOLDEN_FLOATS];
     uint32_t at = 0;
 
-    for (uint32_t a = 0; a < 3 && names[a]; a++) {
-        uint32_t width = a > 0 && c->optim == TABLE_SPEC_ROWWISE_ADAGRAD ? 1 : GOLDEN_COLS;
+    for (uint32_t a = 0; a < COUNT_OF(names) && names[a]; a++) {
+        uint32_t width = width_of(c, names[a]);
 
         for (uint32_t r = 0; r < GOLDEN_ROWS; r++)
             memcpy(got + r * width, rows + r * row_floats + at, width * sizeof *got);

@@ -15,7 +15,7 @@
 struct golden_case {
     const char *name;
     enum table_spec_optim optim;
-    const char *states[2]; /* arrays of the case, in the order in which they stand in a row */
+    const char *states[3]; /* arrays of the case, in the order in which they stand in a row */
 };
 
 static const struct golden_case golden_cases[] = {
@@ -33,6 +33,16 @@ static const struct golden_case golden_cases[] = {
     { "opt_ftrl_dense", TABLE_SPEC_FTRL, { "state_z", "state_n" } },
     { "opt_ftrl_sparse", TABLE_SPEC_FTRL, { "state_z", "state_n" } },
     { "opt_ftrl_init_sparse", TABLE_SPEC_FTRL, { "state_z", "state_n" } },
+    { "opt_adamw_dense", TABLE_SPEC_ADAMW, { "state_m", "state_v", "state_t" } },
+    { "opt_adamw_sparse", TABLE_SPEC_ADAMW, { "state_m", "state_v", "state_t" } },
+    { "opt_lion_dense", TABLE_SPEC_LION, { "state_m", "state_t" } },
+    { "opt_lion_sparse", TABLE_SPEC_LION, { "state_m", "state_t" } },
+    { "opt_lamb_dense", TABLE_SPEC_LAMB, { "state_m", "state_v" } },
+    { "opt_lamb_sparse", TABLE_SPEC_LAMB, { "state_m", "state_v" } },
+    { "opt_lars_dense", TABLE_SPEC_LARS, { "state_b" } },
+    { "opt_lars_sparse", TABLE_SPEC_LARS, { "state_b" } },
+    { "opt_sm3_dense", TABLE_SPEC_SM3, { "state_s" } },
+    { "opt_sm3_sparse", TABLE_SPEC_SM3, { "state_s" } },
 };
 
 struct table_spec golden_spec(const struct golden_case *c);

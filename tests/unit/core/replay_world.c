@@ -25,12 +25,15 @@ static struct table_spec spec_of(const struct world *w, uint32_t id)
     char name[16];
     struct table_spec spec;
 
-    snprintf(name, sizeof name, "t%u", id);
+    snprintf(name, sizeof name, id == 7 ? "bsp/t%u" : "t%u", id);
     spec = id == 3 ? dense_spec(name, kinds[id].dim, 900 * 32, kinds[id].optim)
                    : sparse_spec(name, kinds[id].dim, kinds[id].optim);
     spec.storage = kinds[id].storage;
     spec.mode = kinds[id].mode;
     spec.clip_norm = id == 2 ? 0.5f : 0;
+    if (id == 7)
+        spec.schedule =
+            (struct lr_schedule){ .decay = TABLE_SPEC_DECAY_PLATEAU, .decay_clocks = 1 };
     if (!w->shape->limits)
         return spec;
     if (id == 1)
@@ -159,6 +162,11 @@ static void add_random(struct world *w, struct push *push, uint32_t id, uint32_t
                              ? SECTION_GRADIENT
                              : SECTION_ASSIGN + (enum section_op)roll(&w->dice, 2);
 
+    if (id == 7 && roll(&w->dice, 4) == 0) { /* the jobs of other names are refused */
+        add_section(push, id, SECTION_RATE, CODEC_FP32, dim, keys, 0, values)->steps =
+            section_rate_steps(0.01f * (float)(1 + roll(&w->dice, 100)));
+        return;
+    }
     if (op == SECTION_ASSIGN_STATE) {
         dim += table_spec_state_floats(spec);
         for (uint32_t i = 0; i < n * dim; i++)

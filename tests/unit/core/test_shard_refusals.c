@@ -475,6 +475,68 @@ static void an_assignment_may_be_larger_than_gradients(void **state)
     shard_free(s);
 }
 
+static void push_rate(struct shard *s, struct worker *w, uint32_t table, float rate,
+                      uint32_t n_keys, const char *about)
+{
+    const uint64_t key = 7;
+    const float row[DIM] = { 1 };
+    struct push *push = next_push(w, w->clock);
+    struct shard_push_result result;
+
+    add_section(push, table, SECTION_RATE, CODEC_FP32, DIM, &key, n_keys, row)->steps =
+        section_rate_steps(rate);
+    result = try_push(s, w, push);
+    assert_true(result.status == (about ? PS_EPROTO : 0));
+    if (about && !strstr(result.text, about))
+        fail_msg("\"%s\" says nothing of %s", result.text, about);
+}
+
+static void a_learning_rate_is_taken_from_the_tables_job_where_training_sets_it(void **state)
+{
+    struct table_spec spec = sparse_spec("job/emb", DIM, TABLE_SPEC_SGD), again;
+    struct shard *s = make_limited_shard(false);
+    struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
+    struct err err = { 0 };
+    struct push *push;
+    uint32_t table, fixed, foreign;
+    const uint64_t key = 7;
+    const float row[DIM] = { 4 };
+    float got[DIM];
+
+    (void)state;
+    enter_shard();
+    fixed = make_table(s, &spec);
+    spec = sparse_spec("other/emb", DIM, TABLE_SPEC_SGD);
+    spec.schedule =
+        (struct lr_schedule){ .decay = TABLE_SPEC_DECAY_PLATEAU, .decay_clocks = 1 };
+    foreign = make_table(s, &spec);
+    strcpy(spec.name, "job/wide");
+    spec.init = TABLE_SPEC_INIT_ZERO;
+    spec.params.learning_rate = 1;
+    table = make_table(s, &spec);
+    push_rate(s, w, fixed, 0.5f, 0, "its decay is none");
+    push_rate(s, w, foreign, 0.5f, 0, "learning rate; only jobs");
+    push_rate(s, w, table, 0, 0, "above 0");
+    push_rate(s, w, table, -1, 0, "above 0");
+    push_rate(s, w, table, NAN, 0, "above 0");
+    push_rate(s, w, table, INFINITY, 0, "learning_rate");
+    push_rate(s, w, table, 2e6f, 0, "learning_rate");
+    push_rate(s, w, table, 0.5f, 1, "no row");
+    assert_true(shard_table(s, table)->spec.params.learning_rate == 1);
+    push_rate(s, w, table, 0.25f, 0, NULL);
+    push = next_push(w, w->clock);
+    add_gradient(push, table, DIM, &key, 1, row);
+    must_push(s, w, push);
+    read_weights(s, table, &key, 1, got);
+    assert_true(got[0] == -1);
+    again = spec; /* as a worker asks that has been started with the same settings */
+    assert_int_equal(shard_table_open(s, &again, false, &fixed, &err), 0);
+    assert_int_equal(fixed, table);
+    again.schedule.decay = TABLE_SPEC_DECAY_NONE;
+    assert_int_equal(shard_table_open(s, &again, false, &fixed, &err), PS_ESPEC);
+    shard_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -488,6 +550,7 @@ int main(void)
             a_finite_gradient_that_would_make_weights_infinite_is_refused_and_counted),
         cmocka_unit_test(it_is_clipped_instead_if_that_is_asked_for),
         cmocka_unit_test(an_assignment_may_be_larger_than_gradients),
+        cmocka_unit_test(a_learning_rate_is_taken_from_the_tables_job_where_training_sets_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

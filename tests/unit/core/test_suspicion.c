@@ -170,6 +170,25 @@ a_worker_that_has_not_come_back_since_a_restart_is_asked_for_its_word_too(void *
     membership_free(r);
 }
 
+/* As while its join's reply waits for a standby: nobody is dead by this shard's word alone. */
+static void who_is_heard_and_has_not_come_back_since_a_restart_may_relay(void **state)
+{
+    struct membership *r = membership_new(LEASE_MS, JOIN_MS);
+    struct worker *w = join_three(r);
+
+    (void)state;
+    w->job->workers[1].relays = w->job->workers[2].relays = false; /* as a log has them */
+    membership_renew(r, 10);
+    must_join(r, ask_relay(0, 7), 10);
+    hear(r, 1, 11 + LEASE_MS);
+    assert_false(membership_advance(r, 11 + LEASE_MS));
+    assert_true(w->job->workers[0].is_suspected);
+    w->job->workers[1].is_known = true; /* and does not */
+    assert_true(membership_advance(r, 11 + LEASE_MS));
+    assert_int_equal(w->job->workers[0].state, WORKER_DEAD);
+    membership_free(r);
+}
+
 /* Its join is on its way here, or was lost with a crash, when the others have agreed to go on without it. */
 static void an_incarnation_that_another_shard_suspects_may_not_join_any_more(void **state)
 {
@@ -252,6 +271,7 @@ int main(void)
         cmocka_unit_test(an_expected_worker_is_asked_for_its_word_too),
         cmocka_unit_test(
             a_worker_that_has_not_come_back_since_a_restart_is_asked_for_its_word_too),
+        cmocka_unit_test(who_is_heard_and_has_not_come_back_since_a_restart_may_relay),
         cmocka_unit_test(an_incarnation_that_another_shard_suspects_may_not_join_any_more),
         cmocka_unit_test(a_suspect_that_comes_back_as_somebody_new_is_suspected_no_more),
         cmocka_unit_test(a_suspect_that_those_who_are_left_do_not_relay_is_dead),

@@ -37,7 +37,7 @@ static void a_row_is_set_with_its_state_and_trains_on_like_the_one_it_came_from(
             struct table_spec spec = sparse_spec("job/emb", DIM, (enum table_spec_optim)optim);
             struct shard *from = make_shard(0, 1, 0), *to = make_shard(0, 1, 0);
             const uint32_t n_state = table_spec_state_floats(&spec);
-            float rows[3 * 3 * DIM], g[3 * DIM];
+            float rows[3 * (3 * DIM + 1)], g[3 * DIM];
             struct worker *a = join(from, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
             struct worker *b = join(to, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
             struct push *push;
@@ -143,7 +143,7 @@ static void refuse(enum table_spec_optim optim, uint32_t n_floats, uint32_t at, 
     struct worker *w = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
     const uint64_t keys[] = { 5, 9 };
     struct shard_push_result result;
-    float rows[6 * DIM] = { 0 };
+    float rows[2 * (3 * DIM + 1)] = { 0 };
     struct push *push = next_push(w, 0);
 
     make_table(s, &spec);
@@ -170,6 +170,12 @@ static void what_is_no_row_is_refused_whole_with_its_key(void **state)
     refuse(TABLE_SPEC_ADAGRAD, 2 * DIM, DIM, -1, PS_ENAN, "negative sum of squares");
     refuse(TABLE_SPEC_ROWWISE_ADAGRAD, DIM + 1, DIM, -1, PS_ENAN, "negative sum of squares");
     refuse(TABLE_SPEC_FTRL, 3 * DIM, 3 * DIM - 1, -1, PS_ENAN, "negative sum of squares");
+    refuse(TABLE_SPEC_LAMB, 3 * DIM, 2 * DIM, -1, PS_ENAN, "negative sum of squares");
+    refuse(TABLE_SPEC_SM3, DIM + 1, DIM, -1, PS_ENAN, "negative sum of squares");
+    refuse(TABLE_SPEC_ADAMW, 3 * DIM + 1, 2 * DIM, -1, PS_ENAN, "negative sum of squares");
+    refuse(TABLE_SPEC_ADAMW, 3 * DIM + 1, 3 * DIM, -1, PS_ENAN, "no count of steps");
+    refuse(TABLE_SPEC_ADAMW, 3 * DIM + 1, 3 * DIM, 0.5f, PS_ENAN, "no count of steps");
+    refuse(TABLE_SPEC_LION, 2 * DIM + 1, 2 * DIM, 1e15f, PS_ENAN, "no count of steps");
     refuse(TABLE_SPEC_ADAM, 2 * DIM, 0, 0, PS_EWIDTH, "bytes of values");
     refuse(TABLE_SPEC_SGD, 2 * DIM, 0, 0, PS_EWIDTH, "bytes of values");
 }
@@ -181,7 +187,7 @@ static struct shard_push_result assign_one(struct shard *s, struct worker *w, fl
     const struct table_spec *spec = &shard_table(s, 0)->spec;
     const uint32_t n_state = table_spec_state_floats(spec);
     const uint64_t key = 5;
-    float row[3 * DIM] = { 0 };
+    float row[3 * DIM + 1] = { 0 };
     struct push *push = next_push(w, 0);
 
     for (uint32_t i = 0; i < n_state; i++)
@@ -326,7 +332,7 @@ static void every_state_that_training_leads_to_is_assigned_again(void **state)
         struct worker *a = join(from, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
         struct worker *b = join(to, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
         const uint64_t kind = roll(&dice, 4), n_steps = 1 + roll(&dice, 40);
-        float row[3 * DIM];
+        float row[3 * DIM + 1];
         uint32_t n_state;
         bool is_sane = true;
 

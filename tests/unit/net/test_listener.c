@@ -491,7 +491,7 @@ static void a_standby_without_a_cluster_gives_no_client_its_map(void **state)
     (void)state;
     set_up(&f);
     enter_main();
-    group_view_hide_map(f.groups);
+    group_view_show_map(f.groups, false);
     hello.shard = MESSAGE_SHARD_LISTENER;
     for (size_t i = 0; i < 9; i++) {
         snprintf(hello.role, sizeof hello.role, "%s", roles[i / 3]);

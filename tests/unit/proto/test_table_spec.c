@@ -99,8 +99,8 @@ static void numbers_out_of_range_are_refused_by_name(void **state)
     REFUSED(spec.dim = TABLE_SPEC_DIM_MAX + 1, "dim", "16385");
     REFUSED(spec.kind = (enum table_spec_kind)TABLE_SPEC_KIND_END, "kind", "sparse");
     REFUSED(spec.init = (enum table_spec_init)77, "init", "77");
-    REFUSED(spec.optim = TABLE_SPEC_OPTIM_END, "optimizer", "6");
-    REFUSED(spec.schedule.decay = TABLE_SPEC_DECAY_END, "decay", "inv_sqrt");
+    REFUSED(spec.optim = TABLE_SPEC_OPTIM_END, "optimizer", "11");
+    REFUSED(spec.schedule.decay = TABLE_SPEC_DECAY_END, "decay", "plateau");
     REFUSED(spec.mode = TABLE_SPEC_MODE_END, "mode", "bsp");
     REFUSED(spec.n_floats = 1, "n_floats", "sparse");
     REFUSED(spec.init_scale = -1, "init_scale", "-1");
@@ -118,6 +118,10 @@ static void numbers_out_of_range_are_refused_by_name(void **state)
             "FTRL");
     REFUSED((spec.optim = TABLE_SPEC_ADAGRAD, spec.params.epsilon = 0), "epsilon", "divides");
     REFUSED((spec.optim = TABLE_SPEC_ADAM, spec.params.epsilon = 0), "epsilon", "divides");
+    REFUSED((spec.optim = TABLE_SPEC_ADAMW, spec.params.epsilon = 0), "epsilon", "adamw");
+    REFUSED((spec.optim = TABLE_SPEC_LAMB, spec.params.epsilon = 0), "epsilon", "lamb");
+    REFUSED((spec.optim = TABLE_SPEC_LARS, spec.params.epsilon = 0), "epsilon", "lars");
+    REFUSED((spec.optim = TABLE_SPEC_SM3, spec.params.epsilon = 0), "epsilon", "sm3");
     REFUSED((spec.kind = TABLE_SPEC_DENSE), "n_floats", "dense");
     REFUSED(spec.storage = TABLE_SPEC_STORAGE_END, "storage", "fp16");
     REFUSED(spec.limits.victims = TABLE_SPEC_VICTIMS_END, "victims", "rarest");
@@ -305,7 +309,8 @@ static void settings_list_the_optimizers_in_the_order_of_their_numbers(void **st
 /* Rows may have been assigned with a sum of squares of 0 while epsilon was added to its root. */
 static void epsilon_is_not_set_to_0_where_a_sum_may_be_0(void **state)
 {
-    const enum table_spec_optim optims[] = { TABLE_SPEC_ADAGRAD, TABLE_SPEC_ROWWISE_ADAGRAD };
+    const enum table_spec_optim optims[] = { TABLE_SPEC_ADAGRAD, TABLE_SPEC_ROWWISE_ADAGRAD,
+                                             TABLE_SPEC_SM3 };
 
     (void)state;
     for (unsigned i = 0; i < COUNT_OF(optims); i++) {
@@ -436,6 +441,14 @@ static void new_tables_have_ranges_in_which_no_gradient_makes_infinity(void **st
     REFUSED_NEW((spec.optim = TABLE_SPEC_SGD, spec.params.learning_rate = 3,
                  spec.params.weight_decay = 1),
                 "weight_decay");
+    REFUSED_NEW((spec.optim = TABLE_SPEC_ADAMW, spec.params.learning_rate = 2,
+                 spec.params.weight_decay = 0.75f),
+                "weight_decay is 1.5");
+    REFUSED_NEW((spec.optim = TABLE_SPEC_LION, spec.params.learning_rate = 2,
+                 spec.params.weight_decay = 0.75f),
+                "weight_decay is 1.5");
+    REFUSED_NEW((spec.optim = TABLE_SPEC_LAMB, spec.params.epsilon = 1e-13f), "1e-12");
+    REFUSED_NEW((spec.optim = TABLE_SPEC_LARS, spec.params.epsilon = 1e-13f), "1e-12");
     spec = sparse();
     spec.optim = TABLE_SPEC_FTRL;
     spec.params = table_spec_optim_defaults(TABLE_SPEC_FTRL);

@@ -67,6 +67,44 @@ static void one_command_makes_all_that_a_trial_needs(void **state)
     rmdir(dir);
 }
 
+/* Of what is asked for now it may be the wrong one: then nothing is made. */
+static void what_is_there_of_another_job_cluster_or_host_is_refused(void **state)
+{
+    static const struct {
+        const char *cluster, *job, *host;
+        int code;
+    } rows[] = {
+        { "c", "ads", "10.0.0.1", EXIT_ANSWERED },
+        { "c", "", "", EXIT_ANSWERED }, /* asks no more */
+        { "c", "census", "", EXIT_FAILED },
+        { "d", "ads", "", EXIT_FAILED },
+        { "c", "ads", "10.0.0.2", EXIT_FAILED },
+        { "c", "", "b.example", EXIT_FAILED },
+    };
+    struct options o = { .cluster = "c", .job = "ads", .days = 2 };
+    char dir[] = "/tmp/psctl-cert-XXXXXX", admin[128], key[128], host[64] = "10.0.0.1";
+    const char *words[] = { dir };
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    o.hosts.n = 1;
+    o.hosts.items[0] = host;
+    assert_int_equal(cert_run(&o, words, 1), EXIT_ANSWERED);
+    path_of(dir, "admin", "pem", admin);
+    path_of(dir, "admin", "key", key);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        unlink(admin);
+        unlink(key);
+        snprintf(o.cluster, sizeof o.cluster, "%s", rows[i].cluster);
+        snprintf(o.job, sizeof o.job, "%s", rows[i].job);
+        snprintf(host, sizeof host, "%s", rows[i].host);
+        o.hosts.n = host[0] != '\0';
+        assert_int_equal(cert_run(&o, words, 1), rows[i].code);
+        assert_int_equal(access(admin, F_OK) == 0, rows[i].code == EXIT_ANSWERED);
+    }
+    remove_all(dir);
+}
+
 static void a_name_that_no_certificate_can_have_is_refused(void **state)
 {
     struct options o = { .cluster = "a/b", .days = 2 };
@@ -85,6 +123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_command_makes_all_that_a_trial_needs),
+        cmocka_unit_test(what_is_there_of_another_job_cluster_or_host_is_refused),
         cmocka_unit_test(a_name_that_no_certificate_can_have_is_refused),
     };
 

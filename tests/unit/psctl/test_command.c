@@ -24,6 +24,7 @@ static const struct settings_table settings = { .program = "x",
 static const struct command commands[] = {
     { "copy",
       "PATH",
+      "a copy",
       1,
       1,
       " out mode ",
@@ -31,10 +32,13 @@ static const struct command commands[] = {
       { { "x copy a", "copies a" } },
       NULL,
       false },
-    { "stop", "", 0, 0, " yes ", "stops it.", { { NULL, NULL } }, NULL, false },
+    { "stop", "", "ends it", 0, 0, " yes ", "stops it.", { { NULL, NULL } }, NULL, false },
 };
 
-static const struct command_list list = { commands, COUNT_OF(commands), &settings };
+static const struct command_group groups[] = { { "Files", "copy" }, { "Other", "stop" } };
+
+static const struct command_list list = { commands, COUNT_OF(commands), groups,
+                                          COUNT_OF(groups), &settings };
 
 static char *print(void (*print_it)(FILE *out))
 {
@@ -47,9 +51,14 @@ static char *print(void (*print_it)(FILE *out))
     return text;
 }
 
-static void print_all(FILE *out)
+static void print_list(FILE *out)
 {
     command_print_help(&list, out);
+}
+
+static void print_all(FILE *out)
+{
+    command_print_all(&list, out);
 }
 
 static void print_copy(FILE *out)
@@ -70,16 +79,23 @@ static void print_zsh(FILE *out)
 
 static void help_has_all_commands_or_one(void **state)
 {
-    char *all = print(print_all), *copy = print(print_copy);
+    char *all = print(print_all), *copy = print(print_copy), *lines = print(print_list);
 
     (void)state;
-    assert_non_null(strstr(all, "\ncopy PATH: copies it. Twice.\nstop: stops it.\nThe end.\n"));
+    assert_string_equal(
+        lines, "usage: x COMMAND\n"
+               "\nFiles:\n  copy PATH                   a copy\n"
+               "\nOther:\n  stop                        ends it\n"
+               "\npsctl help COMMAND: its options and examples; psctl help all: all of them\n");
+    assert_non_null(
+        strstr(all, "\ncopy PATH: copies it. Twice.\n\nstop: stops it.\n\nThe end.\n"));
     assert_non_null(strstr(all, "--yes"));
     assert_non_null(strstr(copy, "usage: psctl copy PATH [options]\n\nCopies it. Twice.\n"));
     assert_non_null(strstr(copy, "--out PATH"));
     assert_null(strstr(copy, "--yes"));
     assert_non_null(strstr(copy, "\nexamples:\n  x copy a\n      copies a\n"));
     free(all);
+    free(lines);
     free(copy);
 }
 

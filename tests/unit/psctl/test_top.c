@@ -64,7 +64,7 @@ static void rates_are_those_between_the_reports(void **state)
 
     (void)state;
     assert_non_null(strstr(
-        text, "3 nodes, 2 shards, 1 jobs; 2.0 k rows/s, 0 B/s; 5 rows in 30 B; 0 waits\n"));
+        text, "3 nodes, 2 shards, 1 job; 2.0 k rows/s, 0 B/s; 5 rows in 30 B; 0 waits\n"));
     assert_non_null(strstr(text, "node 1 does not answer: connection refused\n"));
     assert_non_null(strstr(text, "\n    1     0   2.0 k        0         0    1.0 ms"));
     assert_non_null(

@@ -25,8 +25,7 @@ static void the_sentence_says_how_long_they_are_good(void **state)
         { 365, 90, LOG_LINE_LEVEL_INFO, "CA's certificate (tls-ca) expires in 90 days" },
         { 14, 365, LOG_LINE_LEVEL_INFO, "expires in 14 days" },
         { 13, 365, LOG_LINE_LEVEL_WARN, "expires in 13 days: renew it" },
-        { 365, 1, LOG_LINE_LEVEL_WARN,
-          "CA's certificate (tls-ca) expires in 1 days: renew it" },
+        { 365, 1, LOG_LINE_LEVEL_WARN, "CA's certificate (tls-ca) expires in 1 day: renew it" },
         { -3, 365, LOG_LINE_LEVEL_ERROR, "certificate (tls-cert) has expired 3 days ago" },
         { -3, -9, LOG_LINE_LEVEL_ERROR, "CA's certificate (tls-ca) has expired 9 days ago" },
     };

@@ -1,4 +1,5 @@
 /* What a service answers, and whom it lets wait. */
+#include "server/requests/membership_handler.h"
 #include "serving.h"
 
 #define MANY_KEYS 20000u
@@ -448,7 +449,7 @@ static void a_peer_that_has_not_joined_has_low_priority(void **state)
 
 static void a_worker_that_joins_on_one_connection_too_many_loses_its_oldest(void **state)
 {
-    enum { N = DISPATCH_CONNECTIONS_OF_ONE_MAX };
+    enum { N = MEMBERSHIP_HANDLER_CONNECTIONS_OF_ONE_MAX };
     struct peer peers[N + 1], other;
     struct fixture f;
 

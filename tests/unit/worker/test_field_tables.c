@@ -31,7 +31,6 @@ static void make(struct made *m, const char *shared, const char *const *flags)
 
     click_log_settings(&m->s, flags);
     m->schema = criteo(shared);
-    must(field_tables_check(&m->s, &err), &err);
     must(field_tables_new(&m->s, m->schema, &m->t, &err), &err);
     m->s.fields = m->t;
 }
@@ -258,9 +257,11 @@ static const struct refusal refusals[] = {
     { { "--field", "C1:lr=-1" }, "--field C1: --lr: -1 is not from 0" },
     { { "--field", "C1:admit-touches=3" }, "--field C1: --admit-touches of 2 or more" },
     { { "--field", "C1:init=auto,init-scale=1" },
-      "--field C1: --init-scale says how wide rows start" },
+      "--field C1: init-scale says how wide rows start" },
     { { "--field", "C1:push-codec=auto" },
       "--field C1: push-codec auto is chosen for all tables at once: give --push-codec auto" },
+    { { "--init", "auto", "--init-scale", "0.1" },
+      "--field *: init-scale says how wide rows start" },
     { { "--field", "C99:lr=1" },
       "--field C99: there is no such categorical column; did you mean \"C9\"?" },
     { { "--field", "what:lr=1" }, "--field what: there is no such categorical column" },
@@ -283,9 +284,7 @@ static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
         int status;
 
         click_log_settings(&s, refusals[i].flags);
-        status = field_tables_check(&s, &err);
-        if (!status)
-            status = field_tables_new(&s, schema, &t, &err);
+        status = field_tables_new(&s, schema, &t, &err);
         if (status != PS_ESETTING ||
             strncmp(err.text, refusals[i].says, strlen(refusals[i].says)) != 0)
             fail_msg("%zu: \"%s\" is not \"%s\"", i, err.text, refusals[i].says);

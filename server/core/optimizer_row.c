@@ -1,0 +1,346 @@
+/* As with optimizer.c, an optimizer is its functions and BUILDS() behind them. */
+#include "server/core/optimizer_row.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "server/core/optimizer_builds.h"
+
+/* --- sums over a row --- */
+
+#define N_LANES 16u
+
+typedef float lanes16 __attribute__((vector_size(64)));
+typedef float lanes8 __attribute__((vector_size(32)));
+typedef float lanes4 __attribute__((vector_size(16)));
+
+/* The upper half onto the lower one until one lane is left. */
+SIMD_INLINE float fold(const lanes16 *sums)
+{
+    lanes8 low8, high8;
+    lanes4 low4, high4;
+
+    memcpy(&low8, sums, sizeof low8);
+    memcpy(&high8, (const char *)sums + sizeof low8, sizeof high8);
+    low8 += high8;
+    memcpy(&low4, &low8, sizeof low4);
+    memcpy(&high4, (const char *)&low8 + sizeof low4, sizeof high4);
+    low4 += high4;
+    return (low4[0] + low4[2]) + (low4[1] + low4[3]);
+}
+
+/* In lanes, whose order of adding is the same in every build, however wide its vectors are. Said
+ * as a vector, of which compilers make what they have; of a loop over an array they do not. */
+SIMD_INLINE float sum_of_squares(const float *restrict w, const optimizer_gradient *restrict g,
+                                 uint32_t dim, float wd)
+{
+    lanes16 sums = { 0 }, wi, gi;
+    uint32_t i = 0;
+
+    for (; i + N_LANES <= dim; i += N_LANES) {
+        memcpy(&wi, w + i, sizeof wi);
+        memcpy(&gi, g + i, sizeof gi);
+        gi += wd * wi;
+        sums += gi * gi;
+    }
+    if (i < dim) {
+        float square[N_LANES] = { 0 };
+
+        for (uint32_t j = 0; i < dim; i++, j++) {
+            float rest = g[i] + wd * w[i];
+
+            square[j] = rest * rest;
+        }
+        memcpy(&gi, square, sizeof gi);
+        sums += gi;
+    }
+    return fold(&sums);
+}
+
+/* --- row-wise Adagrad --- */
+
+/*
+ * Row-wise Adagrad: one accumulator for a whole row (RWSAdagrad of facebookresearch/dlrm;
+ * Gupta, Bengio, Weston 2014):
+ *
+ *     s <- s + mean over the row of g^2
+ *     w <- w - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
+ *
+ * On a dense table a row is a block, its padding included; plain Adagrad is what one wants
+ * there.
+ */
+enum { ADAGRAD_RATE };
+
+static uint32_t adagrad_state_floats(uint32_t dim)
+{
+    (void)dim;
+    return 1; /* s */
+}
+
+static void adagrad_prepare(struct optimizer_step *s)
+{
+    s->derived[ADAGRAD_RATE] =
+        (float)((double)s->lr / (1.0 + (double)(s->t - 1) * (double)s->params->lr_decay));
+}
+
+static void adagrad_init(const float *restrict w, float *restrict sum, uint32_t dim,
+                         const struct optimizer_params *p)
+{
+    (void)w, (void)dim;
+    sum[0] = p->initial_accumulator;
+}
+
+static enum optimizer_fault adagrad_check(const optimizer_gradient *sum, uint32_t dim,
+                                          const struct optimizer_params *p, double gradient)
+{
+    (void)dim, (void)gradient;
+    return optimizer_check_sums(sum, 1, p, p->epsilon == 0.0f);
+}
+
+SIMD_INLINE void adagrad_step(float *restrict w, float *restrict sum,
+                              const optimizer_gradient *restrict g, uint32_t dim,
+                              const struct optimizer_step *s)
+{
+    const float wd = s->params->weight_decay;
+    float rate;
+
+    sum[0] += sum_of_squares(w, g, dim, wd) / (float)dim;
+    rate = s->derived[ADAGRAD_RATE] / (sqrtf(sum[0]) + s->params->epsilon);
+    for (uint32_t i = 0; i < dim; i++)
+        w[i] -= rate * (g[i] + wd * w[i]);
+}
+
+BUILDS(adagrad, TABLE_SPEC_ROWWISE_ADAGRAD, adagrad_prepare)
+const struct optimizer *const optimizer_row_adagrad[SIMD_END] = BUILDS_OF(adagrad);
+
+/* --- LAMB --- */
+
+/* Beyond this norm of weights a step grows no further: the bound of the papers' phi(). Without one weights grow by a
+ * factor at each step, and so beyond all bounds. */
+#define NORM_MAX 0x1p20f
+
+static inline float bounded_norm(float squares)
+{
+    const float norm = sqrtf(squares);
+
+    return norm < NORM_MAX ? norm : NORM_MAX;
+}
+
+/*
+ * LAMB: Adam's step, whose length in a row becomes that of the row's weights, so that large batches can have large
+ * rates. You et al. 2020 (Large Batch Optimization for Deep Learning), algorithm 2, with bias correction:
+ *
+ *     m, v and their corrections c1, c2 as with Adam
+ *     u <- m / c1 / (sqrt(v / c2) + eps) + weight_decay * w
+ *     w <- w - lr * min(|w|, 2^20) / |u| * u      a norm of 0: lr * u
+ */
+static uint32_t lamb_state_floats(uint32_t dim)
+{
+    return 2 * dim; /* m, then v */
+}
+
+static void lamb_prepare(struct optimizer_step *s)
+{
+    const struct optimizer_corrections c = optimizer_derive_means(s);
+
+    s->derived[OPTIMIZER_RATE] = (float)(1.0 / c.mean);
+    s->derived[OPTIMIZER_ROOT_SCALE] = (float)(1.0 / c.root);
+}
+
+static void lamb_init(const float *restrict w, float *restrict state, uint32_t dim,
+                      const struct optimizer_params *p)
+{
+    (void)w, (void)p;
+    memset(state, 0, 2 * dim * sizeof *state);
+}
+
+static enum optimizer_fault lamb_check(const optimizer_gradient *state, uint32_t dim,
+                                       const struct optimizer_params *p, double gradient)
+{
+    enum optimizer_fault fault = optimizer_check_sums(state + dim, dim, p, false);
+
+    return fault ? fault : optimizer_check_magnitude(state, dim, OPTIMIZER_MEAN * gradient);
+}
+
+/* Of a step, by value: what weights are stored to cannot change it. */
+struct lamb {
+    float b1, rest1, b2, rest2, of_m, of_root, eps, wd;
+};
+
+SIMD_INLINE float lamb_direction(float w, float m, float v, struct lamb c)
+{
+    return c.of_m * m / (sqrtf(v) * c.of_root + c.eps) + c.wd * w;
+}
+
+/* n weights, at most N_LANES: m and v after the step; the squares of w and u are added to sums[0] and sums[1]. */
+SIMD_INLINE void lamb_lanes(const float *restrict w, float *restrict m, float *restrict v,
+                            const optimizer_gradient *restrict g, uint32_t n, struct lamb c,
+                            lanes16 sums[2])
+{
+    float wi[N_LANES] = { 0 }, ui[N_LANES] = { 0 };
+    lanes16 lanes;
+
+    for (uint32_t j = 0; j < n; j++) {
+        m[j] = c.b1 * m[j] + c.rest1 * g[j];
+        v[j] = c.b2 * v[j] + c.rest2 * (g[j] * g[j]);
+        wi[j] = w[j];
+        ui[j] = lamb_direction(w[j], m[j], v[j], c);
+    }
+    memcpy(&lanes, wi, sizeof lanes);
+    sums[0] += lanes * lanes;
+    memcpy(&lanes, ui, sizeof lanes);
+    sums[1] += lanes * lanes;
+}
+
+SIMD_INLINE void lamb_step(float *restrict w, float *restrict state,
+                           const optimizer_gradient *restrict g, uint32_t dim,
+                           const struct optimizer_step *s)
+{
+    const struct lamb c = { s->derived[OPTIMIZER_BETA1], s->derived[OPTIMIZER_REST1],
+                            s->derived[OPTIMIZER_BETA2], s->derived[OPTIMIZER_REST2],
+                            s->derived[OPTIMIZER_RATE],  s->derived[OPTIMIZER_ROOT_SCALE],
+                            s->params->epsilon,          s->params->weight_decay };
+    float *m = state, *v = state + dim, norm_w, norm_u, rate;
+    lanes16 sums[2] = { { 0 }, { 0 } };
+    uint32_t i = 0;
+
+    for (; i + N_LANES <= dim; i += N_LANES)
+        lamb_lanes(w + i, m + i, v + i, g + i, N_LANES, c, sums);
+    lamb_lanes(w + i, m + i, v + i, g + i, dim - i, c, sums);
+    norm_w = bounded_norm(fold(&sums[0]));
+    norm_u = sqrtf(fold(&sums[1]));
+    rate = norm_w > 0 && norm_u > 0 ? s->lr * (norm_w / norm_u) : s->lr;
+    for (i = 0; i < dim; i++)
+        w[i] -= rate * lamb_direction(w[i], m[i], v[i], c);
+}
+
+BUILDS(lamb, TABLE_SPEC_LAMB, lamb_prepare)
+const struct optimizer *const optimizer_row_lamb[SIMD_END] = BUILDS_OF(lamb);
+
+/* --- LARS --- */
+
+/*
+ * LARS: momentum SGD whose rate in a row follows the ratio of the norms of weights and gradient. You, Gitman, Ginsburg
+ * 2017 (Large Batch Training of Convolutional Networks), algorithm 1, lr being the product of its global rate and its
+ * trust coefficient:
+ *
+ *     local <- min(|w|, 2^20) / (|g| + weight_decay * min(|w|, 2^20) + eps)      a norm of 0: 1
+ *     b <- mu * b + lr * local * (g + weight_decay * w)
+ *     w <- w - b
+ */
+static uint32_t lars_state_floats(uint32_t dim)
+{
+    return dim; /* b */
+}
+
+static void lars_init(const float *restrict w, float *restrict b, uint32_t dim,
+                      const struct optimizer_params *p)
+{
+    (void)w, (void)p;
+    memset(b, 0, dim * sizeof *b);
+}
+
+/* A geometric sum of steps, each of at most lr * NORM_MAX, or lr * |g| of a row of zeros, of any lr and mu that the
+ * table had or will have. */
+#define LARS_SUM (1e6 * 0x1p24)
+
+static enum optimizer_fault lars_check(const optimizer_gradient *b, uint32_t dim,
+                                       const struct optimizer_params *p, double gradient)
+{
+    (void)p;
+    return optimizer_check_magnitude(b, dim, (gradient + (double)NORM_MAX) * LARS_SUM);
+}
+
+SIMD_INLINE void lars_step(float *restrict w, float *restrict b,
+                           const optimizer_gradient *restrict g, uint32_t dim,
+                           const struct optimizer_step *s)
+{
+    const float mu = s->params->momentum, wd = s->params->weight_decay;
+    const float norm_w = bounded_norm(sum_of_squares(w, (const optimizer_gradient *)w, dim, 0)),
+                norm_g = sqrtf(sum_of_squares(w, g, dim, 0));
+    const float local =
+        norm_w > 0 && norm_g > 0 ? norm_w / (norm_g + wd * norm_w + s->params->epsilon) : 1;
+    const float rate = s->lr * local;
+
+    for (uint32_t i = 0; i < dim; i++) {
+        float bi = mu * b[i] + rate * (g[i] + wd * w[i]);
+
+        b[i] = bi;
+        w[i] -= bi;
+    }
+}
+
+BUILDS(lars, TABLE_SPEC_LARS, NULL)
+const struct optimizer *const optimizer_row_lars[SIMD_END] = BUILDS_OF(lars);
+
+/* --- SM3 --- */
+
+/*
+ * SM3: Adagrad whose sums of squares are bounded by one number for a row. Anil, Gupta, Koren, Singer 2019 (Memory-
+ * Efficient Adaptive Optimization), algorithm SM3-II, a row being a cover set:
+ *
+ *     s_i <- mu + g_i^2
+ *     w_i <- w_i - lr * g_i / (sqrt(s_i) + eps)
+ *     mu <- max over the row of s_i
+ *
+ * Where row-wise Adagrad divides a whole row by one root, SM3 keeps apart the weights that a gradient touches.
+ */
+static uint32_t sm3_state_floats(uint32_t dim)
+{
+    (void)dim;
+    return 1; /* mu */
+}
+
+static void sm3_init(const float *restrict w, float *restrict mu, uint32_t dim,
+                     const struct optimizer_params *p)
+{
+    (void)w, (void)dim;
+    mu[0] = p->initial_accumulator;
+}
+
+static enum optimizer_fault sm3_check(const optimizer_gradient *mu, uint32_t dim,
+                                      const struct optimizer_params *p, double gradient)
+{
+    (void)dim, (void)gradient;
+    return optimizer_check_sums(mu, 1, p, p->epsilon == 0.0f);
+}
+
+typedef int32_t masks16 __attribute__((vector_size(64)));
+
+/* n weights, at most N_LANES, and the largest s_i of each lane. NaN is passed over. */
+SIMD_INLINE void sm3_lanes(float *restrict w, const optimizer_gradient *restrict g, uint32_t n,
+                           float mu, const struct optimizer_step *s, lanes16 *most)
+{
+    const float lr = s->lr, eps = s->params->epsilon, wd = s->params->weight_decay;
+    float sums[N_LANES] = { 0 };
+    lanes16 lanes;
+    masks16 more;
+
+    for (uint32_t j = 0; j < n; j++) {
+        float gj = g[j] + wd * w[j];
+
+        sums[j] = mu + gj * gj;
+        w[j] -= lr * (gj / (sqrtf(sums[j]) + eps));
+    }
+    memcpy(&lanes, sums, sizeof lanes);
+    more = lanes > *most;
+    *most = (lanes16)((more & (masks16)lanes) | (~more & (masks16)*most));
+}
+
+SIMD_INLINE void sm3_step(float *restrict w, float *restrict mu,
+                          const optimizer_gradient *restrict g, uint32_t dim,
+                          const struct optimizer_step *s)
+{
+    const float before = mu[0];
+    lanes16 most = { 0 };
+    uint32_t i = 0;
+
+    for (; i + N_LANES <= dim; i += N_LANES)
+        sm3_lanes(w + i, g + i, N_LANES, before, s, &most);
+    sm3_lanes(w + i, g + i, dim - i, before, s, &most);
+    for (i = 0; i < N_LANES; i++)
+        mu[0] = most[i] > mu[0] ? most[i] : mu[0];
+}
+
+BUILDS(sm3, TABLE_SPEC_SM3, NULL)
+const struct optimizer *const optimizer_row_sm3[SIMD_END] = BUILDS_OF(sm3);

@@ -1,0 +1,18 @@
+/*
+ * The optimizers that look at a row as a whole: at its norm, or with one accumulator for all of its weights.
+ *
+ * On a dense table a row is a block, the padding of the last one included. So the unit of LAMB and LARS, which their
+ * papers call a layer, is a row of an embedding or a block.
+ */
+#ifndef SERVER_CORE_OPTIMIZER_ROW_H
+#define SERVER_CORE_OPTIMIZER_ROW_H
+
+#include "server/core/optimizer.h"
+
+/* By enum simd. */
+extern const struct optimizer *const optimizer_row_adagrad[SIMD_END];
+extern const struct optimizer *const optimizer_row_lamb[SIMD_END];
+extern const struct optimizer *const optimizer_row_lars[SIMD_END];
+extern const struct optimizer *const optimizer_row_sm3[SIMD_END];
+
+#endif
