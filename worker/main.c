@@ -540,6 +540,8 @@ static int prepare(struct command_context *r, struct err *err)
     if (!status)
         status = setup_data(&r->setup, &r->settings, true, true, err);
     if (!status)
+        status = setup_fields(&r->setup, &r->settings, err);
+    if (!status)
         status = setup_model(&r->setup, err);
     if (!status && r->settings.save[0] && r->settings.rank == 0)
         status = param_store_local_may_save(r->settings.save, err);
@@ -566,6 +568,8 @@ static int train(struct command_context *r, struct err *err)
         status = model_record_open(&r->settings, r->setup.schema, r->store, &r->record, err);
     if (!status)
         status = setup_probe(&r->setup, err);
+    if (!status)
+        status = setup_cardinalities(&r->setup, err);
     if (!status)
         status = model_record_make(r->record, &r->settings, r->setup.schema, r->store, err);
     if (!status)
@@ -626,6 +630,8 @@ static int open_trained(struct command_context *r, bool labelled, struct err *er
 {
     int status = setup_data(&r->setup, &r->settings, false, labelled, err);
 
+    if (!status)
+        status = setup_fields(&r->setup, &r->settings, err);
     if (!status)
         status = setup_model(&r->setup, err);
     if (!status)

@@ -146,11 +146,14 @@ static const struct setting rows[] = {
         "labels of the training's loss: y + x (1/2 - y)"),
     ROW("model", "keep-negatives", SETTING_FLOAT, keep_negatives, "F", "1", 0, 0,
         "train on this share of the negative samples; predictions stay those for all of them"),
-    ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal", "uniform", 0, 0,
-        "how embedding rows start"),
+    ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal|auto", "uniform", 0, 0,
+        "how embedding rows start; auto: uniform within 1/sqrt(n) of 0, n being the different keys of the row's field"),
     ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0", 0, 0,
         "half width of uniform, standard deviation of normal; 0: 0.01"),
     PS_SETTINGS_ROWS(MODEL_ROW)
+    ROW("model", "field", SETTING_ITEMS, field, "COLUMN:OPTION=VALUE,...", "", 0, 0,
+        "give the rows of a column, or of a pattern such as C*, a table with settings of its own: init, lr, optimizer, "
+        "table-storage ...; or a section [field COLUMN] of the configuration; repeatable"),
 
     ROW("training", "batch", SETTING_U32, batch, "N", "128", 1, 1048576,
         "samples of a mini-batch, for each worker"),
@@ -364,7 +367,10 @@ bool settings_has_wide(const struct settings *s)
 /* First-order weights start at 0, whatever table holds them. */
 enum table_spec_init settings_init(const struct settings *s)
 {
-    return has(s, MODEL_EMBEDDINGS) ? (enum table_spec_init)s->init : TABLE_SPEC_INIT_ZERO;
+    if (!has(s, MODEL_EMBEDDINGS))
+        return TABLE_SPEC_INIT_ZERO;
+    return s->init == TABLE_SPEC_INIT_END ? TABLE_SPEC_INIT_UNIFORM
+                                          : (enum table_spec_init)s->init;
 }
 
 /* The start of the rows. With Adagrad for the dense tables wider ones learn less: deploy/docs/benchmarks.md, "The
@@ -373,7 +379,9 @@ enum table_spec_init settings_init(const struct settings *s)
 
 float settings_init_scale(const struct settings *s)
 {
-    return s->init_scale > 0 ? s->init_scale : INIT_SCALE;
+    if (s->init_scale > 0)
+        return s->init_scale;
+    return s->init == TABLE_SPEC_INIT_END && s->auto_scale > 0 ? s->auto_scale : INIT_SCALE;
 }
 
 /* The choices of --dense-optimizer, before the optimizers themselves. */
@@ -822,6 +830,13 @@ static int check_limits(const struct settings *s, struct err *err)
     return status;
 }
 
+int settings_check_rows(const struct settings *s, struct err *err)
+{
+    int status = check_numbers(s, err);
+
+    return status ? status : check_limits(s, err);
+}
+
 /* As the client reads it, when a try costs nothing. */
 static int check_servers(const struct settings *s, struct err *err)
 {
@@ -865,14 +880,12 @@ int settings_check(const struct settings *s, const char *command, struct err *er
 {
     bool serves = strcmp(command, "serve") == 0;
     bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
-    int status = check_numbers(s, err);
+    int status = settings_check_rows(s, err);
 
     if (!status)
         status = check_model(s, err);
     if (!status)
         status = check_layers(s, err);
-    if (!status)
-        status = check_limits(s, err);
     if (!status)
         status =
             want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,

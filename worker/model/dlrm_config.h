@@ -6,9 +6,11 @@
 
 #include "common/status.h"
 #include "worker/compute/device.h"
+#include "worker/data/batch.h"
 
 #define DLRM_LAYERS_MAX 8u /* hidden layers of one MLP */
 #define DLRM_CROSS_MAX 8u  /* layers of a cross network */
+#define DLRM_PROJECTIONS_MAX 16u
 #define DLRM_BATCH_MAX (1u << 20)
 #define DLRM_THREADS_MAX 64u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
@@ -42,6 +44,9 @@ enum model_part {
 struct dlrm_config {
     enum model_kind kind;
     uint32_t batch_max, n_numeric, n_fields, dim;
+    /* Floats of the rows of each group of fields (batch.h), which projection.h makes as wide as the model; 0 groups:
+     * all have dim. */
+    uint32_t n_groups, group_dims[BATCH_GROUPS_MAX];
     /* Hidden widths; the last layer, to dim and to 1, is added by itself. */
     uint32_t n_bottom, bottom[DLRM_LAYERS_MAX];
     uint32_t n_top, top[DLRM_LAYERS_MAX];
@@ -71,6 +76,9 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err) MUST_CH
 /* Parts, as bits of enum model_part; and the kind's name. */
 uint32_t dlrm_config_parts(enum model_kind kind);
 const char *dlrm_config_kind_name(enum model_kind kind);
+
+/* Groups whose rows are projected. */
+uint32_t dlrm_config_n_projections(const struct dlrm_config *config);
 
 /* Vectors of T; floats of a sample in the top MLP's input, which is R in a DLRM. */
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config);
