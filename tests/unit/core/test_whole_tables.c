@@ -4,7 +4,6 @@
 
 #include "fixture.h"
 #include "server/core/replay.h"
-#include "server/core/restore.h"
 #include "server/core/scan.h"
 #include "server/core/shard_internal.h"
 #include "server/core/weights.h"
