@@ -282,7 +282,7 @@ static void a_node_is_known_by_its_alternative_names_alone(void **state)
 }
 
 /* Each costs us more than the peer. */
-static void a_peer_that_does_nothing_but_change_its_keys_is_cut_off(void **state)
+static void a_peer_that_does_nothing_but_change_its_keys_is_refused(void **state)
 {
     struct tls_dir *d = dir_of(state);
     char ca[128], cert[128], key[128];
@@ -792,7 +792,7 @@ int main(void)
         cmocka_unit_test(a_server_may_do_without_a_certificate_of_the_peer),
         cmocka_unit_test(a_certificate_names_one_role_or_none),
         cmocka_unit_test(a_node_is_known_by_its_alternative_names_alone),
-        cmocka_unit_test(a_peer_that_does_nothing_but_change_its_keys_is_cut_off),
+        cmocka_unit_test(a_peer_that_does_nothing_but_change_its_keys_is_refused),
         cmocka_unit_test(other_protocols_are_refused),
         cmocka_unit_test(a_hello_that_says_it_is_long_is_refused),
         cmocka_unit_test(what_is_written_is_read_in_any_pieces),
