@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -283,7 +282,7 @@ static void a_node_is_known_by_its_alternative_names_alone(void **state)
 }
 
 /* Each costs us more than the peer. */
-static void a_peer_that_does_nothing_but_change_its_keys_is_cut_off(void **state)
+static void a_peer_that_does_nothing_but_change_its_keys_is_refused(void **state)
 {
     struct tls_dir *d = dir_of(state);
     char ca[128], cert[128], key[128];
@@ -482,123 +481,6 @@ static void random_bytes_never_do_harm(void **state)
         tls_session_free(s);
     }
     tls_context_free(t);
-}
-
-/* ---- files ---- */
-
-static int open_files(const struct tls_dir *d, const char *ca, const char *cert,
-                      const char *key, struct err *err)
-{
-    char paths[3][128] = { "", "", "" };
-    const char *names[] = { ca, cert, key };
-    struct tls_context *t = NULL;
-    int status;
-
-    for (int i = 0; i < 3; i++)
-        if (names[i][0])
-            snprintf(paths[i], sizeof paths[i], "%s/%s", d->path, names[i]);
-    status =
-        tls_context_new(&(struct tls_files){ paths[0], paths[1], paths[2], false }, &t, err);
-    if (!status)
-        tls_context_free(t);
-    return status;
-}
-
-static void a_file_that_is_wrong_is_named(void **state)
-{
-    static const struct {
-        const char *ca, *cert, *key, *words;
-    } cases[] = {
-        { "", "node.pem", "node.key", "tls-ca: TLS needs" },
-        { "none.pem", "node.pem", "node.key", "tls-ca: cannot use" },
-        { "node.key", "node.pem", "node.key", "tls-ca: cannot use" },
-        { "ca.pem", "node.pem", "", "tls-cert and tls-key" },
-        { "ca.pem", "", "node.key", "tls-cert and tls-key" },
-        { "ca.pem", "none.pem", "node.key", "tls-cert: cannot use" },
-        { "ca.pem", "node.pem", "none.key", "No such file" },
-        { "ca.pem", "node.pem", "admin.key", "tls-key: cannot use" },
-        { "ca.pem", "node.key", "node.key", "tls-cert: cannot use" },
-        { "ca.pem", "ca.pem", "ca.key", "psd://CLUSTER/ROLE" },
-    };
-
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct err err = { 0 };
-
-        assert_int_equal(
-            open_files(dir_of(state), cases[i].ca, cases[i].cert, cases[i].key, &err),
-            PS_ESETTING);
-        if (!strstr(err.text, cases[i].words))
-            fail_msg("found \"%s\", expected \"%s\"", err.text, cases[i].words);
-    }
-}
-
-/* With these files of the folder. */
-static int reload(const struct tls_dir *d, struct tls_context *t, const char *cert,
-                  const char *key, struct err *err)
-{
-    char paths[3][128];
-
-    snprintf(paths[0], sizeof paths[0], "%s/ca.pem", d->path);
-    snprintf(paths[1], sizeof paths[1], "%s/%s.pem", d->path, cert);
-    snprintf(paths[2], sizeof paths[2], "%s/%s.key", d->path, key);
-    return tls_context_reload(t, &(struct tls_files){ paths[0], paths[1], paths[2], true },
-                              err);
-}
-
-static void files_that_are_read_again_count_from_then_on(void **state)
-{
-    const struct tls_dir *d = dir_of(state);
-    struct tls_context *t = tls_dir_context(d, "expired", "ca");
-    struct tls_expiry before, after;
-    struct err err;
-
-    tls_context_expiry(t, &before);
-    assert_int_equal(reload(d, t, "node", "expired", &err), PS_ESETTING);
-    assert_int_equal(reload(d, t, "expired", "expired", &err), 0); /* as it was */
-    tls_context_expiry(t, &after);
-    assert_memory_equal(&before, &after, sizeof before);
-    assert_int_equal(reload(d, t, "node", "node", &err), 0);
-    tls_context_expiry(t, &after);
-    assert_true(after.unix_s > before.unix_s);
-    assert_true(after.ca_unix_s == before.ca_unix_s);
-    tls_context_free(t);
-}
-
-/* What would shut out everybody is not taken in place of what is good. */
-static void a_reload_keeps_what_is_good(void **state)
-{
-    const struct tls_dir *d = dir_of(state);
-    struct tls_context *t = tls_dir_context(d, "node", "ca");
-    struct tls_expiry before, after;
-    struct err err;
-
-    tls_context_expiry(t, &before);
-    assert_int_equal(reload(d, t, "expired", "expired", &err), PS_ESETTING);
-    assert_non_null(strstr(err.text, "expired.pem has expired"));
-    assert_int_equal(reload(d, t, "admin", "admin", &err), PS_ESETTING);
-    assert_non_null(strstr(err.text, "admin.pem is of role admin; a psd has one of role node"));
-    tls_context_expiry(t, &after);
-    assert_memory_equal(&before, &after, sizeof before);
-    tls_context_free(t);
-}
-
-static void certificates_are_for_their_owner_alone(void **state)
-{
-    const struct tls_dir *d = dir_of(state);
-    char cert[128], key[128];
-    struct tls_cert_plan plan = {
-        .cert = cert, .key = key, .name = "again", .until_unix_s = 1
-    };
-    struct stat found;
-    struct err err;
-
-    snprintf(cert, sizeof cert, "%s/node.pem", d->path);
-    snprintf(key, sizeof key, "%s/node.key", d->path);
-    assert_int_equal(stat(key, &found), 0);
-    assert_int_equal(found.st_mode & 0777, 0600);
-    assert_int_equal(stat(cert, &found), 0);
-    assert_int_equal(found.st_mode & 0777, 0600);
-    assert_int_equal(tls_cert_make(&plan, &err), -EEXIST);
 }
 
 static int set_up(void **state)
@@ -910,18 +792,14 @@ int main(void)
         cmocka_unit_test(a_server_may_do_without_a_certificate_of_the_peer),
         cmocka_unit_test(a_certificate_names_one_role_or_none),
         cmocka_unit_test(a_node_is_known_by_its_alternative_names_alone),
-        cmocka_unit_test(a_peer_that_does_nothing_but_change_its_keys_is_cut_off),
+        cmocka_unit_test(a_peer_that_does_nothing_but_change_its_keys_is_refused),
         cmocka_unit_test(other_protocols_are_refused),
         cmocka_unit_test(a_hello_that_says_it_is_long_is_refused),
         cmocka_unit_test(what_is_written_is_read_in_any_pieces),
         cmocka_unit_test(a_changed_byte_ends_the_session),
         cmocka_unit_test(random_bytes_never_do_harm),
-        cmocka_unit_test(a_file_that_is_wrong_is_named),
-        cmocka_unit_test(files_that_are_read_again_count_from_then_on),
-        cmocka_unit_test(a_reload_keeps_what_is_good),
         cmocka_unit_test(another_librarys_peer_is_checked_by_the_same_rules),
         cmocka_unit_test(another_library_is_given_what_the_files_hold),
-        cmocka_unit_test(certificates_are_for_their_owner_alone),
         cmocka_unit_test(a_handshake_shows_no_ca_and_leaves_no_ticket),
         cmocka_unit_test(a_ca_in_between_is_shown_wherever_its_certificate_stands),
     };
