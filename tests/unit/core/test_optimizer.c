@@ -204,6 +204,7 @@ static void what_no_training_leads_to_is_no_state(void **state)
         float bad;
         enum optimizer_fault fault;
     } cases[] = {
+        { TABLE_SPEC_ROWWISE_ADAGRAD, 0, -1, OPTIMIZER_NEGATIVE },
         { TABLE_SPEC_LAMB, 2, -1, OPTIMIZER_NEGATIVE },
         { TABLE_SPEC_LAMB, 0, 3e15f, OPTIMIZER_LARGE },
         { TABLE_SPEC_LARS, 1, 3e38f, OPTIMIZER_LARGE },

@@ -168,7 +168,6 @@ static void what_is_no_row_is_refused_whole_with_its_key(void **state)
     refuse(TABLE_SPEC_ADAM, 3 * DIM, 3 * DIM - 1, NAN, PS_ENAN, "NaN or infinity in its state");
     refuse(TABLE_SPEC_ADAM, 3 * DIM, 2 * DIM, -1, PS_ENAN, "negative sum of squares");
     refuse(TABLE_SPEC_ADAGRAD, 2 * DIM, DIM, -1, PS_ENAN, "negative sum of squares");
-    refuse(TABLE_SPEC_ROWWISE_ADAGRAD, DIM + 1, DIM, -1, PS_ENAN, "negative sum of squares");
     refuse(TABLE_SPEC_FTRL, 3 * DIM, 3 * DIM - 1, -1, PS_ENAN, "negative sum of squares");
     refuse(TABLE_SPEC_ADAM, 2 * DIM, 0, 0, PS_EWIDTH, "bytes of values");
     refuse(TABLE_SPEC_SGD, 2 * DIM, 0, 0, PS_EWIDTH, "bytes of values");
