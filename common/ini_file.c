@@ -14,8 +14,9 @@
 struct reader {
     FILE *in;
     const char *path;
-    unsigned line;  /* the one read last, from 1 */
-    char start[64]; /* of that line, for sentences */
+    unsigned line;     /* the one read last, from 1 */
+    char start[64];    /* of that line, for sentences */
+    char section[128]; /* inih cuts it after 49 bytes */
     int (*each)(void *arg, const struct ini_file_entry *entry, struct err *err);
     void *arg;
     struct err *err;
@@ -27,6 +28,17 @@ static int refuse_line(struct reader *r, const char *why)
 {
     r->status = err_set(r->err, PS_ESETTING, "%.100s:%u: %s", r->path, r->line, why);
     return r->status;
+}
+
+/* The head of a section; one that is not closed is for inih to refuse. */
+static int read_head(struct reader *r, const char *line)
+{
+    const size_t n = strcspn(line + 1, "]");
+
+    if (line[1 + n] && n >= sizeof r->section)
+        return refuse_line(r, "the head of the section is longer than 127 bytes");
+    snprintf(r->section, sizeof r->section, "%.*s", (int)n, line + 1);
+    return 0;
 }
 
 /* fgets() as inih wants it, but one that refuses what inih would cut, fold or misread. */
@@ -53,6 +65,8 @@ static char *read_line(char *dst, int n_bytes, void *stream)
     n_blanks = strspn(dst, " \t");
     memmove(dst, dst + n_blanks, n - n_blanks + 1);
     snprintf(r->start, sizeof r->start, "%.*s", (int)strcspn(dst, "\r\n"), dst);
+    if (dst[0] == '[' && read_head(r, dst))
+        return NULL;
     return dst;
 }
 
@@ -105,7 +119,7 @@ static int on_entry(void *user, const char *section, const char *name, const cha
     char unquoted[LINE_BYTES_MAX];
     const char *wrong = NULL;
     struct ini_file_entry entry = {
-        .path = r->path, .line = r->line, .name = name, .value = value
+        .path = r->path, .line = r->line, .section = r->section, .name = name, .value = value
     };
 
     (void)section;

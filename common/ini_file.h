@@ -2,7 +2,7 @@
  * The settings file's form: INI, by inih, made strict.
  *
  *     # a comment: the whole line, also with ;
- *     [section]                 for people; not passed on
+ *     [section]                 the head of the entries behind it
  *     name = value              blanks around name and value do not count
  *     name = " a\tb "           in quotes: blanks count; \" \\ \t \n \r \xHH as in C
  *
@@ -17,10 +17,11 @@
 #include "common/status.h"
 
 struct ini_file_entry {
-    const char *path;  /* borrowed, like all here, for the call */
-    unsigned line;     /* from 1 */
-    const char *name;  /* not empty */
-    const char *value; /* unquoted; may be empty */
+    const char *path;    /* borrowed, like all here, for the call */
+    unsigned line;       /* from 1 */
+    const char *section; /* the head above it; "" without one */
+    const char *name;    /* not empty */
+    const char *value;   /* unquoted; may be empty */
 };
 
 /* Calls `each` for every entry in order; stops at the first status that is not 0 and passes it

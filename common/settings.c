@@ -290,6 +290,27 @@ static int set_list(const struct settings_input *from, const struct setting *row
     return 0;
 }
 
+static int set_items(const struct settings_input *from, const struct setting *row,
+                     const char *text)
+{
+    struct setting_list *list = field_of(from->settings, row);
+
+    if (!text[0])
+        return 0;
+    if (strlen(text) >= SETTINGS_TEXT_MAX)
+        return refuse(from, row, text, "is longer than 1023 bytes");
+    if (list->n == SETTINGS_LIST_MAX)
+        return refuse(from, row, text, "is one too many: there may be 256");
+    return list_add(list, text, strlen(text))
+               ? refuse(from, row, text, "does not fit into memory")
+               : 0;
+}
+
+static bool is_list(const struct setting *row)
+{
+    return row->type == SETTING_LIST || row->type == SETTING_ITEMS;
+}
+
 static int set_row(struct settings_input *from, const struct setting *row, const char *text)
 {
     static int (*const setters[])(const struct settings_input *, const struct setting *,
@@ -297,6 +318,7 @@ static int set_row(struct settings_input *from, const struct setting *row, const
         [SETTING_TEXT] = set_text,   [SETTING_U32] = set_whole,     [SETTING_U64] = set_whole,
         [SETTING_FLOAT] = set_float, [SETTING_BYTES] = set_whole,   [SETTING_MS] = set_whole,
         [SETTING_FLAG] = set_flag,   [SETTING_CHOICE] = set_choice, [SETTING_LIST] = set_list,
+        [SETTING_ITEMS] = set_items,
     };
     int status = setters[row->type](from, row, text);
 
@@ -349,15 +371,44 @@ static int refuse_name(const struct settings_input *from, const char *what, cons
                    dashes, name, dashes, near.name);
 }
 
+/* The items that sections like this one say: "field C1" those of the setting `field`, and *ret_item is "C1". */
+static const struct setting *find_items(const struct settings_table *table, const char *section,
+                                        const char **ret_item)
+{
+    char name[64];
+    const size_t n = strcspn(section, " ");
+    const struct setting *row;
+
+    snprintf(name, sizeof name, "%.*s", (int)n, section);
+    row = section[n] ? find_row(table, name) : NULL;
+    *ret_item = section + n + strspn(section + n, " ");
+    return row && row->type == SETTING_ITEMS ? row : NULL;
+}
+
+static int set_item(struct settings_input *from, const struct setting *row, const char *item,
+                    const struct ini_file_entry *entry)
+{
+    char text[SETTINGS_TEXT_MAX];
+
+    if ((size_t)snprintf(text, sizeof text, "%s:%s=%s", item, entry->name, entry->value) >=
+        sizeof text)
+        return refuse(from, row, entry->value, "is longer than 1023 bytes with its name");
+    return set_row(from, row, text);
+}
+
 static int on_entry(void *arg, const struct ini_file_entry *entry, struct err *err)
 {
     struct settings_input *from = arg;
-    const struct setting *row = find_row(from->table, entry->name);
+    const struct setting *row = find_row(from->table, entry->name), *items;
+    const char *item;
     char what[160];
 
     from->err = err;
     from->here.line = entry->line;
     snprintf(from->before, sizeof from->before, "%.100s:%u: ", entry->path, entry->line);
+    items = find_items(from->table, entry->section, &item);
+    if (items)
+        return set_item(from, items, item, entry);
     if (row)
         return set_row(from, row, entry->value);
     snprintf(what, sizeof what, "%sunknown setting", from->before);
@@ -507,7 +558,7 @@ void settings_free(const struct settings_table *table, void *settings)
     size_t i;
 
     for (i = 0; i < table->n_rows; i++)
-        if (table->rows[i].type == SETTING_LIST)
+        if (is_list(&table->rows[i]))
             list_free(field_of(settings, &table->rows[i]));
 }
 
@@ -577,7 +628,7 @@ static size_t row_bytes(const struct setting *row)
         [SETTING_FLAG] = sizeof(bool),      [SETTING_CHOICE] = sizeof(int),
     };
 
-    assert(row->type != SETTING_LIST);
+    assert(!is_list(row));
     return n_bytes[row->type];
 }
 
@@ -587,7 +638,7 @@ bool settings_row_is_equal(const struct setting *row, const void *a, const void 
 
     if (row->type == SETTING_TEXT)
         return strcmp(left, right) == 0;
-    if (row->type == SETTING_LIST)
+    if (is_list(row))
         return list_is_equal(left, right);
     return memcmp(left, right, row_bytes(row)) == 0;
 }
@@ -604,7 +655,7 @@ void settings_copy(const struct settings_table *table, void *to, const void *fro
         const struct setting_list *list = (const void *)((const char *)from + row->offset);
         struct setting_list *copy = field_of(to, row);
 
-        if (row->type != SETTING_LIST) {
+        if (!is_list(row)) {
             settings_row_copy(row, to, from);
             continue;
         }
@@ -749,7 +800,8 @@ static void write_value(const struct setting *row, const void *field, char *dst,
     case SETTING_CHOICE:
         write_choice(row->arg, *(const int *)field, dst, n_bytes);
         return;
-    case SETTING_LIST: /* has a line for each item */
+    case SETTING_LIST:
+    case SETTING_ITEMS: /* has a line for each item */
         number[0] = '\0';
         break;
     }
@@ -775,7 +827,7 @@ char *settings_row_text(const struct setting *row, const void *settings)
     const void *field = (const char *)settings + row->offset;
     char *text;
 
-    if (row->type == SETTING_LIST)
+    if (is_list(row))
         return join(field);
     text = memory_alloc(SETTINGS_TEXT_MAX);
     write_value(row, field, text, SETTINGS_TEXT_MAX);
@@ -790,7 +842,7 @@ static void print_value(FILE *out, const struct setting *row, const void *settin
     char text[SETTINGS_TEXT_MAX];
     uint32_t i;
 
-    if (row->type == SETTING_LIST && list->n > 0) {
+    if (is_list(row) && list->n > 0) {
         for (i = 0; i < list->n; i++)
             ini_file_write(out, row->name, list->items[i]);
         return;

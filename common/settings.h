@@ -5,7 +5,8 @@
  * Precedence, last wins: fallback, file (--config), command line. The file is INI (ini_file.h):
  * `name = value` lines, # and ; comments, and [section] heads for people: names are
  * unique without them. A list that is given again in one file, or on one command line, grows; its first mention there
- * replaces the earlier value.
+ * replaces the earlier value. Items of the type SETTING_ITEMS grow from one input to the next, and have sections that
+ * mean something: behind [field C1] stands `dim = 8` for the item C1:dim=8 of the setting `field`.
  */
 #ifndef COMMON_SETTINGS_H
 #define COMMON_SETTINGS_H
@@ -34,6 +35,7 @@ enum setting_type {
     SETTING_FLAG,   /* bool: yes no true false on off 1 0; --name alone, or --name=no */
     SETTING_CHOICE, /* int: the index in `arg`, "a|b|c" */
     SETTING_LIST,   /* struct setting_list: comma-separated, and may be given again */
+    SETTING_ITEMS,  /* struct setting_list: one item with its commas, and may be given again */
 };
 
 struct setting {

@@ -281,8 +281,8 @@ static int check_files(const struct tls_files *files, struct err *err)
     return 0;
 }
 
-/* No tickets: a session that goes on where another has ended would be let in without a look at its certificate, which
- * may have expired, or whose CA may be gone since. After a restart, when all clients come at once, there would be none. */
+/* No tickets: a resumed session would be let in without a look at its certificate, which may have expired since, or
+ * whose CA may be gone. After a restart, when all clients come at once, there would be none to resume. */
 static int configure(SSL_CTX *ssl)
 {
     SSL_CTX_set_default_passwd_cb(ssl, no_passphrase);

@@ -454,6 +454,17 @@ int table_spec_check(const struct table_spec *spec, struct err *err)
     return status ? status : check_together(spec, err);
 }
 
+/* Psds before those with AdamW end the connection at an optimizer that they do not know. */
+int table_spec_explain(const struct table_spec *spec, int status, struct err *err)
+{
+    if (status != PS_EPROTO || spec->optim <= TABLE_SPEC_FTRL)
+        return status;
+    return err_set(err, status,
+                   "table %s: %s; so does a psd of an older version end a connection that asks "
+                   "for optimizer %s, which it does not know: upgrade the servers first",
+                   spec->name, status_text(status), table_spec_optim_name(spec->optim));
+}
+
 /* --- the ranges of new tables --- */
 
 /* The range of one field, where that of a new table is the smaller one. */

@@ -195,6 +195,10 @@ int table_spec_check(const struct table_spec *spec, struct err *err) MUST_CHECK;
  * do not make weights infinite. Tables in logs and checkpoints may be older than these ranges. */
 int table_spec_check_new(const struct table_spec *spec, struct err *err) MUST_CHECK;
 
+/* A shard's answer to a request for this table. Adds to a failure what is known of psds of older versions; returns
+ * status. */
+int table_spec_explain(const struct table_spec *spec, int status, struct err *err);
+
 /* True of a dense table that only adds up what is pushed: SGD of learning rate 1, and all else off. Nothing in it is
  * trained; psworker keeps statistics of batch norm, means of columns and its stop flag so. */
 bool table_spec_only_adds(const struct table_spec *spec);

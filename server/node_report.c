@@ -37,8 +37,9 @@ int node_check_serving(void *node, struct err *err)
     enter_main();
     if (n->state == NODE_FOLLOWING)
         return standby_report_refusal(n->standby, n->primary, err);
+    /* A standby may end before it has told its clients of its primary. */
     if (n->state != NODE_STARTING && n->state != NODE_SERVING)
-        return 0;
+        return err_set(err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
     if (standby_server_is_waiting(n->standbys, err))
         return err->status;
     if (n->state == NODE_SERVING)

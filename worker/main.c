@@ -36,9 +36,7 @@
 #include "worker/progress.h"
 #include "worker/serve/serve.h"
 #include "worker/trainer.h"
-
-#define SOON_DAYS 14
-#define DAY_S 86400
+#include "worker/worker_tls.h"
 
 /* What all commands share. */
 struct command_context {
@@ -400,60 +398,6 @@ static void leave_on_failure(struct command_context *r, int status)
         (void)r->store->ops->leave(r->store, &ignored);
 }
 
-static void log_days(const char *setting, int64_t unix_s)
-{
-    const int64_t left_s = unix_s - (int64_t)(clock_unix_ms() / 1000);
-
-    if (!unix_s || left_s > SOON_DAYS * DAY_S)
-        return;
-    if (left_s <= 0)
-        log_line_error("%s: the certificate has expired: servers refuse it", setting);
-    else
-        log_line_warn("%s: the certificate expires in %" PRId64 " days", setting,
-                      left_s / DAY_S);
-}
-
-/* Days that are left, if they are few. */
-static void log_certificates(struct tls_context *t)
-{
-    struct tls_expiry expiry;
-
-    tls_context_expiry(t, &expiry);
-    log_days("--tls-cert", expiry.unix_s);
-    log_days("--tls-ca", expiry.ca_unix_s);
-}
-
-/* Of stop_signal_on_reload(): a bad file changes nothing. */
-static void reload_certificates(void *settings)
-{
-    const struct settings *s = settings;
-    struct err err;
-
-    if (!s->tls) {
-        log_line_info("SIGHUP: there is nothing to read again: this worker speaks no TLS");
-        return;
-    }
-    if (tls_context_reload(
-            s->tls, &(struct tls_files){ s->tls_ca, s->tls_cert, s->tls_key, false }, &err)) {
-        log_line_error("SIGHUP: the certificates stay as they are: %s", err.text);
-        return;
-    }
-    log_line_info("SIGHUP: the certificates were read again, for connections to come");
-    log_certificates(s->tls);
-}
-
-static int open_tls(struct settings *s, struct err *err)
-{
-    int status;
-
-    if (s->local || s->checkpoint[0] || s->tls)
-        return 0;
-    status = tls_context_open(s->tls_ca, s->tls_cert, s->tls_key, &s->tls, err);
-    if (!status && s->tls)
-        log_certificates(s->tls);
-    return status;
-}
-
 /* Once: what can be read but once, as a shell's <(...), is a file, too. */
 static int read_token(struct settings *s, struct err *err)
 {
@@ -462,7 +406,7 @@ static int read_token(struct settings *s, struct err *err)
     if (s->local || s->checkpoint[0])
         return 0;
     status = token_file_read(&file_os, s->token_file, s->token, err);
-    return status ? status : open_tls(s, err);
+    return status ? status : worker_tls_open(s, err);
 }
 
 /* NULL: no thread. */
@@ -471,7 +415,7 @@ static struct stop_signal *start_stop_signal(struct settings *s)
     struct stop_signal *stop = stop_signal_start();
 
     if (stop)
-        stop_signal_on_reload(stop, reload_certificates, s);
+        stop_signal_on_reload(stop, worker_tls_reload, s);
     return stop;
 }
 
@@ -540,6 +484,8 @@ static int prepare(struct command_context *r, struct err *err)
     if (!status)
         status = setup_data(&r->setup, &r->settings, true, true, err);
     if (!status)
+        status = setup_fields(&r->setup, &r->settings, err);
+    if (!status)
         status = setup_model(&r->setup, err);
     if (!status && r->settings.save[0] && r->settings.rank == 0)
         status = param_store_local_may_save(r->settings.save, err);
@@ -566,6 +512,8 @@ static int train(struct command_context *r, struct err *err)
         status = model_record_open(&r->settings, r->setup.schema, r->store, &r->record, err);
     if (!status)
         status = setup_probe(&r->setup, err);
+    if (!status)
+        status = setup_cardinalities(&r->setup, err);
     if (!status)
         status = model_record_make(r->record, &r->settings, r->setup.schema, r->store, err);
     if (!status)
@@ -626,6 +574,8 @@ static int open_trained(struct command_context *r, bool labelled, struct err *er
 {
     int status = setup_data(&r->setup, &r->settings, false, labelled, err);
 
+    if (!status)
+        status = setup_fields(&r->setup, &r->settings, err);
     if (!status)
         status = setup_model(&r->setup, err);
     if (!status)
@@ -709,7 +659,7 @@ static int predict(struct command_context *r, struct err *err)
 
 static int serve(struct command_context *r, struct err *err)
 {
-    int status = open_tls(&r->settings, err);
+    int status = worker_tls_open(&r->settings, err);
 
     if (status)
         return status;

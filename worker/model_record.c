@@ -112,7 +112,26 @@ static void add_numeric(cJSON *root, const struct schema *schema)
     cJSON_AddNumberToObject(object, "missing", (double)plan->numeric_missing);
 }
 
-static void add_features(cJSON *root, const struct schema *schema)
+/* The tables of its rows, where they are not JOB/emb and JOB/wide. */
+static void add_rows(cJSON *item, const struct settings *s, uint32_t field)
+{
+    const uint32_t group = field_tables_of(s->fields, field),
+                   dim = settings_dim(field_tables_settings(s, group));
+    const char *tail = field_tables_tail(s->fields, group);
+    char name[sizeof "emb" + SCHEMA_NAME_MAX];
+
+    if (!tail[0])
+        return;
+    snprintf(name, sizeof name, "emb%s", tail);
+    cJSON_AddStringToObject(item, "rows", name);
+    if (dim == settings_dim(s))
+        return;
+    cJSON_AddNumberToObject(item, "dim", dim);
+    snprintf(name, sizeof name, "proj.%u", group);
+    cJSON_AddStringToObject(item, "projection", name);
+}
+
+static void add_features(cJSON *root, const struct settings *s, const struct schema *schema)
 {
     const struct line_parser_plan *plan = schema_plan(schema);
     cJSON *features = cJSON_AddArrayToObject(root, "features"), *item;
@@ -125,6 +144,7 @@ static void add_features(cJSON *root, const struct schema *schema)
         cJSON_AddStringToObject(item, "kind", plan->fields[i].is_bucket ? "bucket" : "token");
         schema_field_id(schema, schema_field_table(schema, i), name);
         add_text(item, "table", name);
+        add_rows(item, s, i);
         add_u64(item, "seed", plan->fields[i].seed);
     }
 }
@@ -153,7 +173,7 @@ static cJSON *describe(const struct settings *s, const struct schema *schema)
     cJSON_AddStringToObject(root, "hash", "xxh3_64");
     add_labels(root, schema);
     add_numeric(root, schema);
-    add_features(root, schema);
+    add_features(root, s, schema);
     add_text(root, "missing", plan->missing);
     cJSON_AddStringToObject(root, "missing_as", plan->missing_has_key ? "key" : "skip");
     add_text(root, "inner_separator", plan->inner_separator);
@@ -196,6 +216,8 @@ static uint64_t identity(const struct settings *s, const struct schema *schema)
         schema_numeric_id(schema, i, name);
         h = mix_name(h, name);
     }
+    for (uint32_t i = 0; s->fields && i < schema_n_fields(schema); i++)
+        h = mix_name(h, field_tables_tail(s->fields, field_tables_of(s->fields, i)));
     h = by_name ? hash_mix2(h, plan->numeric_as) : h;
     /* Jobs of psworkers that knew one kind are of that. */
     h = s->model != MODEL_DLRM ? hash_mix2(h, (uint64_t)s->model) : h;
@@ -360,6 +382,12 @@ static int refuse_lists(const struct settings *s, const char *what, const cJSON 
         s->job, what, place, have, want);
 }
 
+/* What text_of() makes of a feature without "rows" of its own. */
+static const char *rows_table(const char *text)
+{
+    return strcmp(text, "none") == 0 ? "emb" : text;
+}
+
 static int refuse_tables(const struct settings *s, const cJSON *theirs, const cJSON *ours,
                          struct err *err)
 {
@@ -375,6 +403,23 @@ static int refuse_tables(const struct settings *s, const cJSON *theirs, const cJ
         s->job, text_of(cJSON_GetArrayItem(ours, (int)place - 1), "name"), have, want);
 }
 
+static int refuse_rows(const struct settings *s, const cJSON *theirs, const cJSON *ours,
+                       struct err *err)
+{
+    const char *have, *want;
+    uint32_t place;
+
+    if (!differ(theirs, ours, "rows", &place, &have, &want))
+        return 0;
+    return err_set(
+        err, PS_ESPEC,
+        "--field: in job \"%s\" column '%.40s' has its rows in table %s/%.60s, these "
+        "settings put them in %s/%.60s: give fields the same options, or take another "
+        "--job",
+        s->job, text_of(cJSON_GetArrayItem(ours, (int)place - 1), "name"), s->job,
+        rows_table(have), s->job, rows_table(want));
+}
+
 static int refuse_columns(const struct settings *s, const cJSON *theirs, const cJSON *ours,
                           struct err *err)
 {
@@ -388,6 +433,8 @@ static int refuse_columns(const struct settings *s, const cJSON *theirs, const c
         status = refuse_lists(s, "categorical", features, get(ours, "features"), err);
     if (features && !status)
         status = refuse_tables(s, features, get(ours, "features"), err);
+    if (features && !status)
+        status = refuse_rows(s, features, get(ours, "features"), err);
     if (features && by_name && !status)
         status = refuse_lists(s, "numeric", get(numbers, "columns"), get(own, "columns"), err);
     if (features && by_name && !status &&
@@ -744,6 +791,38 @@ static int adopt_schema(struct settings *s, const cJSON *root, struct schema **r
     return status;
 }
 
+static int adopt_fields(struct settings *s, const cJSON *root, const struct schema *schema,
+                        struct field_tables **ret, struct err *err)
+{
+    const char **tails = memory_alloc((schema_n_fields(schema) + 1) * sizeof *tails);
+    uint32_t *dims = memory_alloc((schema_n_fields(schema) + 1) * sizeof *dims);
+    const cJSON *item;
+    uint32_t f = 0;
+    int status = 0;
+
+    cJSON_ArrayForEach(item, get(root, "features"))
+    {
+        const char *rows = member_text(item, "rows");
+        const double dim = cJSON_GetNumberValue(get(item, "dim"));
+
+        if (f == schema_n_fields(schema))
+            break;
+        dims[f] = dim >= 1 && dim <= 4096 ? (uint32_t)dim : s->dim;
+        tails[f++] = strncmp(rows, "emb.", 4) == 0 ? rows + 3 : "";
+    }
+    if (s->field.n)
+        status = err_set(err, PS_ESPEC,
+                         "--field: the record of job \"%s\" says which tables its fields have: "
+                         "leave it out",
+                         s->job);
+    if (!status && f == schema_n_fields(schema))
+        status = field_tables_adopt(s, schema, tails, dims, ret, err);
+    s->fields = *ret;
+    free(tails);
+    free(dims);
+    return status;
+}
+
 /* The record's text, to be freed; NULL: there is none. */
 static int adopt_text(const struct settings *s, struct param_store *store, char **ret,
                       struct err *err)
@@ -763,7 +842,7 @@ static int adopt_text(const struct settings *s, struct param_store *store, char 
 }
 
 int model_record_adopt(struct settings *s, struct param_store *store, struct schema **ret,
-                       struct err *err)
+                       struct field_tables **ret_fields, struct err *err)
 {
     char *text, program[] = "psworker", *argv[] = { program, NULL };
     struct settings *fallback = memory_alloc(sizeof *fallback);
@@ -771,6 +850,8 @@ int model_record_adopt(struct settings *s, struct param_store *store, struct sch
     cJSON *root = NULL;
     int status = adopt_text(s, store, &text, err);
 
+    *ret = NULL;
+    *ret_fields = NULL;
     if (!status)
         status = settings_load(&settings_worker, 1, argv, 1, fallback, &action, err);
     if (!status) {
@@ -790,6 +871,12 @@ int model_record_adopt(struct settings *s, struct param_store *store, struct sch
         status = model_shape_adopt(s, fallback, root, err);
     if (!status)
         status = adopt_schema(s, root, ret, err);
+    if (!status)
+        status = adopt_fields(s, root, *ret, ret_fields, err);
+    if (status) {
+        schema_free(*ret);
+        *ret = NULL;
+    }
     cJSON_Delete(root);
     settings_free(&settings_worker, fallback);
     free(fallback);

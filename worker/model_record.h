@@ -15,6 +15,7 @@
 #define WORKER_MODEL_RECORD_H
 
 #include "worker/data/schema.h"
+#include "worker/field_tables.h"
 #include "worker/param_store.h"
 #include "worker/settings.h"
 
@@ -50,10 +51,10 @@ int model_record_describe(const struct settings *s, const struct schema *schema,
                           struct err *err) MUST_CHECK;
 
 /* The columns and the model's shape as the job's record has them, for who has no settings of them: a schema without a
- * label, and s->dim, bottom, top, interaction, wide and the like. PS_ENOTABLE: there is no
+ * label, the fields' tables, and s->dim, bottom, top, interaction, wide, fields and the like. PS_ENOTABLE: there is no
  * record, or it is not filled yet. PS_ESPEC: it is of another version, a column of it cannot be named in settings, or
  * one of these settings is given and differs. */
 int model_record_adopt(struct settings *s, struct param_store *store, struct schema **ret,
-                       struct err *err) MUST_CHECK;
+                       struct field_tables **ret_fields, struct err *err) MUST_CHECK;
 
 #endif

@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "worker/field_tables.h"
 #include "worker/model_record.h"
 #include "worker/plateau.h"
+#include "worker/table_specs.h"
 
 #define CONTROL_BITS 24 /* of a clock, in one float without loss */
 /* A dense array and the table that holds it. */
@@ -21,6 +22,14 @@ struct dense {
     uint64_t *keys;                   /* owned: 0 .. n_blocks - 1 */
     const struct dlrm_tensor *tensor; /* borrowed; NULL for moments and control */
     float *values;                    /* moments and control: owned, padded */
+};
+
+/* The rows of a group of fields. */
+struct rows {
+    const struct settings *s; /* borrowed: the group's */
+    bool has_fields;          /* else it has no keys, and no step asks for it */
+    uint32_t dim;
+    uint32_t emb, wide;
 };
 
 struct rated_table {
@@ -35,88 +44,25 @@ struct model_tables {
     struct sync_policy *sync;        /* owned: codecs and refresh of each step */
     struct device_push *device; /* owned: gradients leave the device encoded; NULL: as floats */
     uint32_t n_numeric;
-    uint32_t emb, wide;
+    struct rows rows[FIELD_TABLES_MAX];
+    uint32_t n_rows; /* groups */
     struct dense dense[DLRM_TENSORS_MAX];
     uint32_t n_dense; /* tensors of the model */
     struct dense moments, control;
     bool has_moments, has_control;
     struct rated_table rated[SECTIONS_MAX];
     uint32_t n_rated;
-    float rate_factor;                    /* of --decay plateau, for all of them */
-    float control_start;                  /* what the stop counter was when this run began */
-    struct ps_pull_section prefetched[2]; /* lent to the store until the next pull */
+    float rate_factor;   /* of --decay plateau, for all of them */
+    float control_start; /* what the stop counter was when this run began */
+    struct ps_pull_section
+        prefetched[2 * FIELD_TABLES_MAX]; /* lent to the store until the next pull */
 };
-
-/* ---- settings -> specs of tables ---- */
-
-static void name_table(const struct settings *s, struct table_spec *spec, const char *tail)
-{
-    /* settings_check() holds a job's name under 64 characters. */
-    snprintf(spec->name, sizeof spec->name, "%.63s/%s", s->job, tail);
-}
-
-static struct table_spec sparse_spec(const struct settings *s, const char *name, uint32_t dim)
-{
-    struct table_spec spec = {
-        .kind = TABLE_SPEC_SPARSE,
-        .dim = dim,
-        .seed = model_record_rows_seed(s, dim),
-        .init = settings_init(s),
-        .init_scale = settings_init_scale(s),
-        .optim = settings_optim(s, false),
-        .params = settings_optim_params(s, false, settings_optim(s, false)),
-        .schedule = settings_schedule(s),
-        .clip_norm = s->clip_norm,
-        .mode = (enum table_spec_mode)s->embedding_mode,
-        .bound = s->embedding_mode == TABLE_SPEC_MODE_SSP ? s->embedding_staleness : 0,
-        .storage = (enum table_spec_storage)s->table_storage,
-        .limits = settings_limits(s),
-    };
-
-    name_table(s, &spec, name);
-    return spec;
-}
-
-static struct table_spec dense_spec(const struct settings *s, const char *name,
-                                    uint64_t n_floats)
-{
-    struct table_spec spec = {
-        .kind = TABLE_SPEC_DENSE,
-        .dim = n_floats < TABLE_SPEC_DENSE_BLOCK ? (uint32_t)n_floats : TABLE_SPEC_DENSE_BLOCK,
-        .n_floats = n_floats,
-        .optim = TABLE_SPEC_SGD,
-        .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
-    };
-
-    name_table(s, &spec, name);
-    spec.params.learning_rate = 1;
-    spec.params.weight_decay = 0;
-    return spec;
-}
-
-static struct table_spec tensor_spec(const struct settings *s, const struct dlrm_tensor *tensor,
-                                     uint32_t i)
-{
-    struct table_spec spec = dense_spec(s, tensor->name, tensor->n_floats);
-
-    spec.seed = hash_mix2(settings_seed(s, SEED_INIT), UINT64_C(0x64656e7365) + i);
-    spec.init = tensor->init;
-    spec.init_scale = tensor->init_scale;
-    spec.mode = (enum table_spec_mode)s->dense_mode;
-    spec.bound = s->dense_mode == TABLE_SPEC_MODE_SSP ? s->dense_staleness : 0;
-    if (!tensor->statistic) {
-        spec.optim = settings_optim(s, true);
-        spec.params = settings_optim_params(s, true, spec.optim);
-        spec.schedule = settings_schedule(s);
-    }
-    return spec;
-}
 
 /* ---- opening the tables ---- */
 
-/* Makes a table (model_tables_create()) or finds it (model_tables_find()). */
-typedef int get_table(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
-                      struct err *err);
+/* Makes a table (model_tables_create()) or finds it (model_tables_find()). The settings are the job's or a group's. */
+typedef int get_table(struct model_tables *t, const struct settings *s, struct table_spec *spec,
+                      uint32_t *ret_id, struct err *err);
 
 static bool is_plateau(const struct table_spec *spec)
 {
@@ -163,22 +109,34 @@ static void add_rated(struct model_tables *t, uint32_t id, float base)
     t->rated[t->n_rated++] = (struct rated_table){ id, base };
 }
 
-static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
-                struct err *err)
+/* *ret_base: the learning rate, before --decay plateau has changed it. */
+static int make_or_keep(struct model_tables *t, const struct settings *s,
+                        struct table_spec *spec, uint32_t *ret_id, float *ret_base,
+                        struct err *err)
 {
     struct table_spec have = *spec;
-    struct err unwanted, why;
+    struct err unwanted;
     bool is_there = !table_spec_only_adds(spec) &&
                     t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0;
-    float base;
-    int status;
 
     if (is_there)
-        keep_settings(t->s, &have, spec);
-    base = spec->params.learning_rate;
+        keep_settings(s, &have, spec);
+    *ret_base = spec->params.learning_rate;
     if (is_there)
         keep_rate(t, &have, spec);
-    status = t->store->ops->table(t->store, spec, ret_id, err);
+    return t->store->ops->table(t->store, spec, ret_id, err);
+}
+
+static int make(struct model_tables *t, const struct settings *s, struct table_spec *spec,
+                uint32_t *ret_id, struct err *err)
+{
+    struct err why;
+    float base;
+    int status = make_or_keep(t, s, spec, ret_id, &base, err);
+
+    /* Another worker may have made it meanwhile, of keys that it has counted in other rows. */
+    if (status == PS_ESPEC && s->init == TABLE_SPEC_INIT_END)
+        status = make_or_keep(t, s, spec, ret_id, &base, err);
     if (status == PS_ESPEC) {
         why = *err;
         return err_set(
@@ -193,12 +151,13 @@ static int make(struct model_tables *t, struct table_spec *spec, uint32_t *ret_i
 }
 
 /* The table must fit the model, whatever it was trained with. */
-static int find(struct model_tables *t, struct table_spec *spec, uint32_t *ret_id,
-                struct err *err)
+static int find(struct model_tables *t, const struct settings *s, struct table_spec *spec,
+                uint32_t *ret_id, struct err *err)
 {
     struct table_spec want = *spec;
     int status = t->store->ops->table_find(t->store, spec, ret_id, err);
 
+    (void)s;
     if (status == PS_ENOTABLE)
         return err_set(err, status,
                        "table %s is not there: has job \"%s\" been trained, with the same "
@@ -229,7 +188,7 @@ static void dense_deinit(struct dense *d)
 static int dense_init(struct model_tables *t, struct dense *d, const struct dlrm_tensor *tensor,
                       get_table *get, struct err *err)
 {
-    int status = get(t, &d->spec, &d->id, err);
+    int status = get(t, t->s, &d->spec, &d->id, err);
 
     if (status)
         return status;
@@ -250,23 +209,45 @@ static int open_tensors(struct model_tables *t, get_table *get, struct err *err)
     for (uint32_t i = 0; i < dlrm_n_tensors(t->shape.model) && !status; i++) {
         struct dense *d = &t->dense[t->n_dense];
 
-        d->spec = tensor_spec(t->s, dlrm_tensor(t->shape.model, i), i);
+        d->spec = table_specs_tensor(t->s, dlrm_tensor(t->shape.model, i), i);
         status = dense_init(t, d, dlrm_tensor(t->shape.model, i), get, err);
         t->n_dense++;
     }
     return status;
 }
 
-static int open_sparse(struct model_tables *t, get_table *get, struct err *err)
+static int open_rows(struct model_tables *t, uint32_t group, get_table *get, struct err *err)
 {
-    struct table_spec spec = sparse_spec(t->s, "emb", t->shape.dim);
-    int status = get(t, &spec, &t->emb, err);
+    const char *tail = field_tables_tail(t->s->fields, group);
+    struct rows *rows = &t->rows[group];
+    struct table_spec spec;
+    int status;
 
+    rows->s = field_tables_settings(t->s, group);
+    rows->dim = settings_dim(rows->s);
+    if (rows->dim > t->shape.dim)
+        t->shape.dim = rows->dim;
+    rows->has_fields = field_tables_has_fields(t->s->fields, group);
+    /* The scheme of keys, which the seed has in it, is the job's, and known only now. */
+    spec = table_specs_rows(rows->s, "emb", tail, rows->dim);
+    spec.seed = model_record_rows_seed(t->s, rows->dim);
+    status = get(t, rows->s, &spec, &rows->emb, err);
     if (status || !t->shape.wide)
         return status;
-    spec = sparse_spec(t->s, "wide", 1);
+    spec = table_specs_rows(rows->s, "wide", tail, 1);
+    spec.seed = model_record_rows_seed(t->s, 1);
     spec.init = TABLE_SPEC_INIT_ZERO;
-    return get(t, &spec, &t->wide, err);
+    return get(t, rows->s, &spec, &rows->wide, err);
+}
+
+static int open_sparse(struct model_tables *t, get_table *get, struct err *err)
+{
+    int status = 0;
+
+    t->n_rows = field_tables_n(t->s->fields);
+    for (uint32_t g = 0; g < t->n_rows && !status; g++)
+        status = open_rows(t, g, get, err);
+    return status;
 }
 
 static struct ps_pull_section pull_dense(const struct model_tables *t, const struct dense *d,
@@ -304,7 +285,8 @@ static void reserve_device_rows(struct model_tables *t)
 {
     const uint64_t at_most = t->s->row_cache_bytes, n_bytes = t->s->device_cache_bytes;
 
-    if (!t->store->ops->has_places)
+    /* A place is one of a table. */
+    if (!t->store->ops->has_places || t->n_rows > 1)
         return;
     if (dlrm_keep_rows(t->shape.model, n_bytes < at_most ? n_bytes : at_most))
         log_line_warn("--device-cache: the device has no space, each step copies all its rows");
@@ -340,9 +322,9 @@ static uint32_t list_device_tables(const struct model_tables *t, struct device_p
 {
     uint32_t n = 0;
 
-    out[n++] = device_table(t, DLRM_ROWS, t->emb, CODEC_POLICY_ROWS_PUSH);
+    out[n++] = device_table(t, DLRM_ROWS, t->rows[0].emb, CODEC_POLICY_ROWS_PUSH);
     if (t->shape.wide)
-        out[n++] = device_table(t, DLRM_WIDE, t->wide, CODEC_POLICY_WIDE_PUSH);
+        out[n++] = device_table(t, DLRM_WIDE, t->rows[0].wide, CODEC_POLICY_WIDE_PUSH);
     for (uint32_t i = 0; i < t->n_dense; i++, n++) {
         out[n] = device_table(t, DLRM_DENSE + i, t->dense[i].id, CODEC_POLICY_DENSE_PUSH);
         out[n].n_blocks = t->dense[i].n_blocks;
@@ -359,6 +341,10 @@ static int open_device_push(struct model_tables *t, struct err *err)
 
     if (!t->s->device_encode || !dlrm_encodes(t->shape.model))
         return 0;
+    if (t->n_rows > 1) {
+        log_line_info("gradients are encoded on the CPU: fields have several tables (--field)");
+        return 0;
+    }
     status = device_push_new(t->shape.model, t->store->ops->encoder(t->store), tables,
                              list_device_tables(t, tables), &t->device, &why);
     if (status == -ENOMEM) {
@@ -393,11 +379,11 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
     if (!status)
         status = open_tensors(t, get, err);
     if (!status && t->has_moments) {
-        t->moments.spec = dense_spec(t->s, "moments", 2ull * t->n_numeric);
+        t->moments.spec = table_specs_dense(t->s, "moments", 2ull * t->n_numeric);
         status = dense_init(t, &t->moments, NULL, get, err);
     }
     if (!status && t->has_control) {
-        t->control.spec = dense_spec(t->s, "control", STEP_BUFFERS_CONTROL_FLOATS);
+        t->control.spec = table_specs_dense(t->s, "control", STEP_BUFFERS_CONTROL_FLOATS);
         t->control.spec.mode = TABLE_SPEC_MODE_ASYNC;
         status = dense_init(t, &t->control, NULL, get, err);
         if (!status)
@@ -496,28 +482,62 @@ struct dlrm_step model_tables_use(struct model_tables *t, struct step_buffers *s
                                .keeps_dense = !step->has_dense };
 }
 
-static uint32_t pull_rows(const struct model_tables *t, const struct step_buffers *step,
-                          struct ps_pull_section *out)
+/* Where the rows of a group begin in an array of all of them. */
+static size_t first_float(const struct model_tables *t, const struct batch *b, uint32_t group)
+{
+    size_t at = 0;
+
+    for (uint32_t g = 0; g < group; g++)
+        at += (size_t)(batch_group_start(b, g + 1) - batch_group_start(b, g)) * t->rows[g].dim;
+    return at;
+}
+
+/* The codec of a group's rows: its fields' own, or the one that the job's tables have now. */
+static enum codec_id rows_codec(const struct model_tables *t, uint32_t group,
+                                enum codec_policy_direction direction, enum codec_id now)
+{
+    enum codec_id own, job;
+
+    if (settings_codec(t->rows[group].s, direction, &own))
+        return now;
+    return settings_codec(t->s, direction, &job) || own != job ? own : now;
+}
+
+static uint32_t pull_group(const struct model_tables *t, const struct step_buffers *step,
+                           uint32_t group, struct ps_pull_section *out)
 {
     const struct batch *b = step->batch;
+    const uint32_t first = batch_group_start(b, group),
+                   n = batch_group_start(b, group + 1) - first;
+    const enum codec_id now = sync_policy_codec(t->sync, CODEC_POLICY_ROWS_PULL);
 
     out[0] =
-        (struct ps_pull_section){ .table = t->emb,
-                                  .codec = sync_policy_codec(t->sync, CODEC_POLICY_ROWS_PULL),
-                                  .n_keys = b->n_unique,
-                                  .keys = b->unique,
-                                  .dst = step->rows,
-                                  .versions = step->versions,
-                                  .places = step->places };
+        (struct ps_pull_section){ .table = t->rows[group].emb,
+                                  .codec = rows_codec(t, group, CODEC_POLICY_ROWS_PULL, now),
+                                  .n_keys = n,
+                                  .keys = b->unique + first,
+                                  .dst = step->rows + first_float(t, b, group),
+                                  .versions = step->versions ? step->versions + first : NULL,
+                                  .places = step->places ? step->places + first : NULL };
     if (!t->shape.wide)
         return 1;
     out[1] =
-        (struct ps_pull_section){ .table = t->wide,
+        (struct ps_pull_section){ .table = t->rows[group].wide,
                                   .codec = sync_policy_codec(t->sync, CODEC_POLICY_WIDE_PULL),
-                                  .n_keys = b->n_unique,
-                                  .keys = b->unique,
-                                  .dst = step->wide };
+                                  .n_keys = n,
+                                  .keys = b->unique + first,
+                                  .dst = step->wide + first };
     return 2;
+}
+
+static uint32_t pull_rows(const struct model_tables *t, const struct step_buffers *step,
+                          struct ps_pull_section *out)
+{
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < t->n_rows; g++)
+        n += t->rows[g].has_fields ? pull_group(t, step, g, out + n) : 0;
+    return n;
 }
 
 static uint32_t pull_all_dense(const struct model_tables *t, struct step_buffers *step,
@@ -693,17 +713,40 @@ bool model_tables_stopped(const struct model_tables *t, const struct step_buffer
 
 /* ---- the push of a step ---- */
 
+/* grads: of the group; NULL: the device has them. */
 static struct ps_push_section push_rows(const struct model_tables *t, uint32_t table,
                                         enum codec_id codec, const struct batch *batch,
-                                        const float *grads)
+                                        uint32_t group, const float *grads)
 {
+    const uint32_t first = batch_group_start(batch, group);
+
     return (struct ps_push_section){ .table = table,
                                      .op = SECTION_GRADIENT,
                                      .codec = codec,
                                      .topk_fraction = t->s->topk,
-                                     .n_keys = batch->n_unique,
-                                     .keys = batch->unique,
+                                     .n_keys = batch_group_start(batch, group + 1) - first,
+                                     .keys = batch->unique + first,
                                      .values = grads };
+}
+
+static uint32_t push_group(const struct model_tables *t, const struct step_buffers *step,
+                           uint32_t group, struct ps_push_section *out)
+{
+    const enum codec_id *codecs = step->plan.codecs;
+    const struct batch *b = step->batch;
+    const struct rows *rows = &t->rows[group];
+    const float *grads = step->row_grads ? step->row_grads + first_float(t, b, group) : NULL;
+    const float *wide_grads =
+        step->wide_grads ? step->wide_grads + batch_group_start(b, group) : NULL;
+
+    out[0] =
+        push_rows(t, rows->emb,
+                  rows_codec(t, group, CODEC_POLICY_ROWS_PUSH, codecs[CODEC_POLICY_ROWS_PUSH]),
+                  b, group, grads);
+    if (!t->shape.wide)
+        return 1;
+    out[1] = push_rows(t, rows->wide, codecs[CODEC_POLICY_WIDE_PUSH], b, group, wide_grads);
+    return 2;
 }
 
 static struct ps_push_section push_dense(const struct model_tables *t, const struct dense *d,
@@ -726,11 +769,8 @@ static void plan_push(const struct model_tables *t, struct step_buffers *step)
     uint32_t n = 0;
 
     sync_policy_plan(t->sync, &step->plan);
-    out[n++] =
-        push_rows(t, t->emb, codecs[CODEC_POLICY_ROWS_PUSH], step->batch, step->row_grads);
-    if (t->shape.wide)
-        out[n++] = push_rows(t, t->wide, codecs[CODEC_POLICY_WIDE_PUSH], step->batch,
-                             step->wide_grads);
+    for (uint32_t g = 0; g < t->n_rows; g++)
+        n += t->rows[g].has_fields ? push_group(t, step, g, out + n) : 0;
     for (uint32_t i = 0; i < t->n_dense; i++)
         out[n++] =
             push_dense(t, &t->dense[i], codecs[CODEC_POLICY_DENSE_PUSH], step->dense_grads);

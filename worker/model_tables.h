@@ -1,8 +1,9 @@
 /*
  * The model's arrays as tables of a store: their specs, the pull of a batch and the push of a step.
  *
- *     JOB/emb       sparse, dim   embedding rows of all fields
- *     JOB/wide      sparse, 1     first-order weights (if --wide)
+ *     JOB/emb       sparse, dim   embedding rows of all fields, or of those without options of their own
+ *     JOB/wide      sparse, 1     first-order weights of the same (if --wide)
+ *     JOB/emb.FIELD, JOB/wide.FIELD   those of fields with options (field_tables.h)
  *     JOB/TENSOR    dense         each array of the MLPs: JOB/bot.0.W ...
  *     JOB/moments   dense         means, then standard deviations of numeric columns (if
  *                                 standardised)

@@ -12,7 +12,6 @@
 #include "worker/client/discovery.h"
 #include "worker/client/ps_settings.h"
 #include "worker/model/dlrm_config.h"
-#include "worker/plateau.h"
 
 /* clang-format off */
 #define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
@@ -149,11 +148,14 @@ static const struct setting rows[] = {
         "labels of the training's loss: y + x (1/2 - y)"),
     ROW("model", "keep-negatives", SETTING_FLOAT, keep_negatives, "F", "1", 0, 0,
         "train on this share of the negative samples; predictions stay those for all of them"),
-    ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal", "uniform", 0, 0,
-        "how embedding rows start"),
+    ROW("model", "init", SETTING_CHOICE, init, "zero|uniform|normal|auto", "uniform", 0, 0,
+        "how embedding rows start; auto: uniform within 1/sqrt(n) of 0, n being the different keys of the row's field"),
     ROW("model", "init-scale", SETTING_FLOAT, init_scale, "X", "0", 0, 0,
         "half width of uniform, standard deviation of normal; 0: 0.01"),
     PS_SETTINGS_ROWS(MODEL_ROW)
+    ROW("model", "field", SETTING_ITEMS, field, "COLUMN:OPTION=VALUE,...", "", 0, 0,
+        "give the rows of a column, or of a pattern such as C*, a table with settings of its own: init, lr, optimizer, "
+        "table-storage ...; or a section [field COLUMN] of the configuration; repeatable"),
 
     ROW("training", "batch", SETTING_U32, batch, "N", "128", 1, 1048576,
         "samples of a mini-batch, for each worker"),
@@ -367,7 +369,10 @@ bool settings_has_wide(const struct settings *s)
 /* First-order weights start at 0, whatever table holds them. */
 enum table_spec_init settings_init(const struct settings *s)
 {
-    return has(s, MODEL_EMBEDDINGS) ? (enum table_spec_init)s->init : TABLE_SPEC_INIT_ZERO;
+    if (!has(s, MODEL_EMBEDDINGS))
+        return TABLE_SPEC_INIT_ZERO;
+    return s->init == TABLE_SPEC_INIT_END ? TABLE_SPEC_INIT_UNIFORM
+                                          : (enum table_spec_init)s->init;
 }
 
 /* The start of the rows. With Adagrad for the dense tables wider ones learn less: deploy/docs/benchmarks.md, "The
@@ -376,98 +381,9 @@ enum table_spec_init settings_init(const struct settings *s)
 
 float settings_init_scale(const struct settings *s)
 {
-    return s->init_scale > 0 ? s->init_scale : INIT_SCALE;
-}
-
-/* The choices of --dense-optimizer, before the optimizers themselves. */
-enum { DENSE_AUTO, DENSE_SAME, DENSE_OPTIMS };
-
-/* One number for a block of 1024 weights would be no Adagrad: golden rule 12. */
-static enum table_spec_optim dense_kin(enum table_spec_optim optim)
-{
-    return optim == TABLE_SPEC_ROWWISE_ADAGRAD ? TABLE_SPEC_ADAGRAD : optim;
-}
-
-/* Adagrad's first steps have full length, and its later ones shrink: of few steps, most are of the wrong length. Where
- * there are many it learns as much as Adam and costs the servers less. Adam's second moment of gradients of onebit or
- * topk is one of their errors. The figures: deploy/docs/benchmarks.md, "The defaults". */
-#define ADAM_FROM_SAMPLES 512u
-
-static bool adam_suits(const struct settings *s)
-{
-    const uint64_t n_together = settings_dense_is_exact(s) ? s->workers : 1;
-    enum codec_id codec;
-
-    return n_together * s->batch >= ADAM_FROM_SAMPLES &&
-           !settings_codec(s, CODEC_POLICY_DENSE_PUSH, &codec) && !codec_by_id(codec)->feedback;
-}
-
-bool settings_dense_optim_is_auto(const struct settings *s)
-{
-    return s->dense_optimizer == DENSE_AUTO;
-}
-
-enum table_spec_optim settings_optim(const struct settings *s, bool dense)
-{
-    const enum table_spec_optim optim = (enum table_spec_optim)s->optimizer;
-
-    if (!dense)
-        return optim;
-    if (s->dense_optimizer >= DENSE_OPTIMS)
-        return (enum table_spec_optim)(s->dense_optimizer - DENSE_OPTIMS);
-    if (s->dense_optimizer == DENSE_AUTO && dense_kin(optim) == TABLE_SPEC_ADAGRAD &&
-        adam_suits(s))
-        return TABLE_SPEC_ADAM;
-    return dense_kin(optim);
-}
-
-/* The rate that is given for these tables; 0: none is. */
-static float given_rate(const struct settings *s, bool dense, enum table_spec_optim optim)
-{
-    if (!dense)
-        return s->lr;
-    if (s->dense_lr > 0)
-        return s->dense_lr;
-    return optim == dense_kin((enum table_spec_optim)s->optimizer) ? s->lr : 0;
-}
-
-bool settings_rate_is_auto(const struct settings *s, bool dense, enum table_spec_optim optim)
-{
-    return !(given_rate(s, dense, optim) > 0);
-}
-
-/* A row has few steps, so Adagrad's are longer than those of the dense tables. */
-#define ROWS_ADAGRAD_RATE 0.03f
-
-static float rate_of(const struct settings *s, bool dense, enum table_spec_optim optim)
-{
-    if (!settings_rate_is_auto(s, dense, optim))
-        return given_rate(s, dense, optim);
-    return !dense && dense_kin(optim) == TABLE_SPEC_ADAGRAD
-               ? ROWS_ADAGRAD_RATE
-               : table_spec_optim_defaults(optim).learning_rate;
-}
-
-struct optimizer_params settings_optim_params(const struct settings *s, bool dense,
-                                              enum table_spec_optim optim)
-{
-    struct optimizer_params p = table_spec_optim_defaults(optim);
-
-    p.learning_rate = rate_of(s, dense, optim);
-    if (s->epsilon > 0)
-        p.epsilon = s->epsilon;
-    p.momentum = s->momentum;
-    p.nesterov = s->nesterov;
-    p.beta1 = s->beta1;
-    /* That of optimizers that have none is a part of their tables, too. */
-    p.beta2 = s->beta2 > 0 ? s->beta2 : optim == TABLE_SPEC_LION ? p.beta2 : 0.999f;
-    if (s->weight_decay > 0)
-        p.weight_decay = s->weight_decay;
-    p.initial_accumulator = s->initial_accumulator;
-    p.ftrl_beta = s->ftrl_beta;
-    p.ftrl_l1 = s->ftrl_l1;
-    p.ftrl_l2 = s->ftrl_l2;
-    return p;
+    if (s->init_scale > 0)
+        return s->init_scale;
+    return s->init == TABLE_SPEC_INIT_END && s->auto_scale > 0 ? s->auto_scale : INIT_SCALE;
 }
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -825,6 +741,13 @@ static int check_limits(const struct settings *s, struct err *err)
     return status;
 }
 
+int settings_check_rows(const struct settings *s, struct err *err)
+{
+    int status = check_numbers(s, err);
+
+    return status ? status : check_limits(s, err);
+}
+
 /* As the client reads it, when a try costs nothing. */
 static int check_servers(const struct settings *s, struct err *err)
 {
@@ -868,14 +791,12 @@ int settings_check(const struct settings *s, const char *command, struct err *er
 {
     bool serves = strcmp(command, "serve") == 0;
     bool reads = strcmp(command, "eval") == 0 || strcmp(command, "predict") == 0;
-    int status = check_numbers(s, err);
+    int status = settings_check_rows(s, err);
 
     if (!status)
         status = check_model(s, err);
     if (!status)
         status = check_layers(s, err);
-    if (!status)
-        status = check_limits(s, err);
     if (!status)
         status =
             want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,

@@ -27,6 +27,7 @@ enum settings_share { SHARE_ROWS, SHARE_FILES };
 enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
 struct pending_report;
+struct field_tables;
 
 struct settings {
     /* data */
@@ -72,8 +73,12 @@ struct settings {
     bool self_interaction, wide, batch_norm;
     float dropout, l2_dense, l2_embedding;
     float positive_weight, label_smoothing, keep_negatives;
-    int init;
+    int init; /* enum table_spec_init; TABLE_SPEC_INIT_END: auto */
     float init_scale;
+    float auto_scale; /* of init auto, in the settings of a field: field_tables.h */
+    struct setting_list field;
+    const struct field_tables
+        *fields; /* of these items and the columns; owned by setup; NULL: one table for all */
     int table_storage, table_full;
     uint64_t table_max_bytes, admit_clocks, idle_clocks, ttl_ms, rare_clocks;
     uint32_t admit_touches, rare_touches;
@@ -131,6 +136,9 @@ extern const struct settings_table settings_worker;
 /* Checks what settings_load() does not: ranges, and settings that exclude each other. `command` is
  * "train", "eval" ... PS_ESETTING with a sentence. */
 int settings_check(const struct settings *s, const char *command, struct err *err) MUST_CHECK;
+
+/* What of it concerns the rows of one table: numbers, and rules of admission and removal. */
+int settings_check_rows(const struct settings *s, struct err *err) MUST_CHECK;
 
 /* "512,256" -> widths. PS_ESETTING with a sentence that names `name`. */
 int settings_widths(const char *name, const char *text, uint32_t *ret_widths, uint32_t max,

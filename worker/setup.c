@@ -13,6 +13,7 @@
 #include "common/log_line.h"
 #include "worker/client/push_journal.h"
 #include "worker/cuda_plugin.h"
+#include "worker/data/cardinality.h"
 #include "worker/data/moments.h"
 #include "worker/param_store_exact_cache.h"
 #include "worker/param_store_stale_cache.h"
@@ -20,6 +21,7 @@
 #include "worker/resume_point.h"
 
 #define MOMENTS_ROWS 100000u
+#define CARDINALITY_ROWS 1000000u
 #define READ_FLOATS_MIN (1u << 20) /* of a batch's rows, as if there was one a sample */
 #define QUEUE_MIN 4u               /* batches read ahead */
 #define SHUFFLE_SALT UINT64_C(0x73687566666c65)
@@ -53,6 +55,14 @@ static int open_schema(struct setup *u, struct err *err)
 
     return u->n_train_files ? schema_open(&text, u->pipes, u->train_files[0], &u->schema, err)
                             : schema_new(&text, NULL, &u->schema, err);
+}
+
+int setup_fields(struct setup *u, struct settings *s, struct err *err)
+{
+    int status = field_tables_new(s, u->schema, &u->fields, err);
+
+    s->fields = u->fields;
+    return status;
 }
 
 /* Where training ends and validation begins, in rows of --data. */
@@ -265,7 +275,13 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .n_threads = s->threads,
         .products = products_of(s),
     };
-    int status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
+    int status = 0;
+
+    config.n_groups = field_tables_n(s->fields);
+    for (uint32_t g = 0; g < config.n_groups; g++)
+        config.group_dims[g] = settings_dim(field_tables_settings(s, g));
+    if (!status)
+        status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                                  &config.n_bottom, err);
 
     if (!status)
@@ -350,6 +366,24 @@ void setup_set_stop(struct setup *u, const struct stop_signal *stop)
     input_pipes_set_stop(u->pipes, is_stopped, stop);
 }
 
+int setup_cardinalities(struct setup *u, struct err *err)
+{
+    const uint64_t n_rows = u->train.end_row ? u->train.end_row : CARDINALITY_ROWS;
+    uint64_t counts[FIELD_TABLES_MAX];
+    int status;
+
+    if (!field_tables_want_counts(u->fields))
+        return 0;
+    status = cardinality_measure(
+        u->schema, field_tables_groups(u->fields), u->pipes, u->train_files, u->n_train_files,
+        n_rows < CARDINALITY_ROWS ? n_rows : CARDINALITY_ROWS, counts, err);
+    if (!status && is_stopped(u->stop))
+        status = err_set(err, -ECANCELED, "stopped while the fields' keys were counted");
+    if (!status)
+        field_tables_set_counts(u->fields, counts);
+    return status;
+}
+
 int setup_moments(const struct setup *u, float *ret_mean, float *ret_std, struct err *err)
 {
     int status = moments_measure(u->schema, u->pipes, u->train_files, u->n_train_files,
@@ -386,6 +420,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .seed = hash_mix2(settings_seed(s, SEED_SHUFFLE) ^ SHUFFLE_SALT, epoch),
         .keep_negatives = training ? s->keep_negatives : 1,
         .skip = skip,
+        .groups = field_tables_groups(u->fields),
         /* A row that is skipped would put all later predictions on the wrong line. */
         .bad_rows_max = u->strict ? 0 : s->bad_rows_max,
         .queue = n_threads > QUEUE_MIN ? n_threads : QUEUE_MIN,
@@ -492,6 +527,8 @@ int setup_check(struct setup *u, const struct settings *s, bool training, bool l
         status = open_schema(u, err);
         if (!status && s->key_scheme == KEYS_BY_NAME)
             status = schema_use_keys(u->schema, SCHEMA_KEYS_BY_NAME, err);
+        if (!status)
+            status = field_tables_new(s, u->schema, &u->fields, err);
         if (!status)
             status = training ? setup_probe(u, err) : probe_batch(u, false, err);
     }
@@ -625,6 +662,7 @@ void setup_deinit(struct setup *u)
 {
     batch_memory_free(u->batch_memory);
     dlrm_free(u->model);
+    field_tables_free(u->fields);
     schema_free(u->schema);
     input_pipes_free(u->pipes);
     if (u->valid_files != u->train_files)

@@ -8,6 +8,7 @@
 
 #include "worker/batch_memory.h"
 #include "worker/data/data_loader.h"
+#include "worker/field_tables.h"
 #include "worker/model/dlrm.h"
 #include "worker/param_store.h"
 #include "worker/settings.h"
@@ -23,6 +24,7 @@ struct setup {
     bool has_valid, labelled;
     bool strict;                       /* a malformed row ends the reading: set by predict */
     struct schema *schema;             /* owned */
+    struct field_tables *fields;       /* owned; s->fields. setup_fields() */
     struct dlrm *model;                /* owned */
     struct batch_memory *batch_memory; /* owned; NULL without a model */
 };
@@ -42,6 +44,13 @@ int setup_check(struct setup *u, const struct settings *s, bool training, bool l
 
 /* The schema alone; without --data where a preset or --columns says it. */
 int setup_columns(struct setup *u, const struct settings *s, struct err *err) MUST_CHECK;
+
+/* Behind the schema: which of its fields have tables of their own. s is the one of setup_data() or setup_columns(). */
+int setup_fields(struct setup *u, struct settings *s, struct err *err) MUST_CHECK;
+
+/* For training, if init auto asks for it: measures how many different keys fields have, over the first training rows.
+ * -ECANCELED: a stop came first. */
+int setup_cardinalities(struct setup *u, struct err *err) MUST_CHECK;
 
 /* The model, on the device that --device asks for. PS_EDEVICE: it must be a GPU, and there is none that can
  * be used; with `auto` that is a line in the log. */

@@ -28,11 +28,13 @@
 #include "common/status.h"
 #include "worker/client/ps_types.h"
 #include "worker/codec_policy.h"
+#include "worker/data/batch.h"
 #include "worker/device_push.h"
 #include "worker/model/dlrm.h"
 
 #define STEP_BUFFERS_CONTROL_FLOATS 3
-#define STEP_BUFFERS_SECTIONS_MAX (DLRM_TENSORS_MAX + 2) /* tensors, embedding and wide rows */
+/* Tensors; embedding and wide rows of each group of fields. */
+#define STEP_BUFFERS_SECTIONS_MAX (DLRM_TENSORS_MAX + 2 * BATCH_GROUPS_MAX)
 
 /* Zeroed: empty. */
 struct step_buffers {
@@ -59,7 +61,7 @@ struct step_buffers {
 /* The arrays that a model needs. */
 struct step_buffers_shape {
     struct dlrm *model; /* borrowed: its device's memory */
-    uint32_t dim;
+    uint32_t dim;       /* of a row, at most */
     bool wide;
     bool places;  /* rows come with versions and places (param_store.h) */
     bool encodes; /* gradients leave the device encoded */

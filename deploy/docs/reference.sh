@@ -49,6 +49,7 @@ checks that the data files exist, have the columns of the settings, and yield a 
 | TIME | a whole number with its unit: \`250ms\`, \`30s\`, \`5m\`, \`1h\` |
 | switch | \`--zstd\` or \`--zstd=no\`; in a file \`yes\` or \`no\` |
 | list | values with commas; the setting may also be given several times |
+| items | the setting may be given several times; in a file also as lines behind [field COLUMN], one an option |
 
 A file has \`name = value\` lines. A line that begins with \`#\` or \`;\` is a comment; there are no comments behind a value.
 Headings in brackets are for readers only. An unknown name is an error.

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "server/core/optimizer.h"
+#include "server/core/optimizer_type.h"
 
 /* An optimizer's functions, X_state_floats and so on, become X, X_avx2 and X_avx512 (common/simd.h): X_step, a
  * SIMD_INLINE function, is compiled for each. All builds leave the same bits. */

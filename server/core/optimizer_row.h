@@ -7,7 +7,7 @@
 #ifndef SERVER_CORE_OPTIMIZER_ROW_H
 #define SERVER_CORE_OPTIMIZER_ROW_H
 
-#include "server/core/optimizer.h"
+#include "server/core/optimizer_type.h"
 
 /* By enum simd. */
 extern const struct optimizer *const optimizer_row_adagrad[SIMD_END];

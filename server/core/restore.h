@@ -1,4 +1,4 @@
-/* Rows and counts of a checkpoint, on their way back into a shard that has its tables (shard_table_restore()) already. */
+/* Rows and counts of a checkpoint, on their way back into a shard that has its tables (shard_table_restore()). */
 #ifndef SERVER_CORE_RESTORE_H
 #define SERVER_CORE_RESTORE_H
 

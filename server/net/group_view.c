@@ -16,7 +16,7 @@ struct group_view {
     struct group own;              /* the main thread alone writes it */
     _Atomic uint64_t number;       /* 0: `own` is not set */
     _Atomic bool is_primary;
-    bool is_hidden; /* the map */
+    _Atomic bool is_hidden; /* the map */
     void (*on_change)(void *arg);
     void *arg;
 };
@@ -43,12 +43,12 @@ void group_view_free(struct group_view *v)
 
 void group_view_show_map(struct group_view *v, bool is_shown)
 {
-    v->is_hidden = !is_shown;
+    atomic_store(&v->is_hidden, !is_shown);
 }
 
 bool group_view_has_map(const struct group_view *v)
 {
-    return !v->is_hidden;
+    return !atomic_load(&v->is_hidden);
 }
 
 static bool is_same(const struct group *a, const struct group *b)

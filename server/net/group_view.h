@@ -29,7 +29,8 @@ void group_view_free(struct group_view *v);
 /* Not shown: this is a standby that has not heard yet of which cluster its primary is. `map` has its own address alone,
  * and no client may go by it. It is shown at first. */
 void group_view_show_map(struct group_view *v, bool is_shown) ON_MAIN;
-bool group_view_has_map(const struct group_view *v) ON_MAIN;
+/* Any thread. */
+bool group_view_has_map(const struct group_view *v);
 
 /* Of this process's own node. Nothing happens if nothing is new. A smaller term than before is not ours to say: then
  * nothing happens, either. Who waits is told at once (on_change). */

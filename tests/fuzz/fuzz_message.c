@@ -317,6 +317,10 @@ static void fill_sections(struct section *s, uint32_t n, bool values)
                                  .n_keys = 4,
                                  .keys = bytes,
                                  .key_bytes = 4 + i };
+        if (s[i].op == SECTION_RATE)
+            s[i] = (struct section){ .table_id = i,
+                                     .op = SECTION_RATE,
+                                     .steps = section_rate_steps(0.5f) };
         if (s[i].op == SECTION_ASSIGN_STATE)
             s[i] = (struct section){ .table_id = i,
                                      .op = SECTION_ASSIGN_STATE,
@@ -329,7 +333,7 @@ static void fill_sections(struct section *s, uint32_t n, bool values)
             s[i] = (struct section){
                 .table_id = i, .scan_bytes = 5000, .cursor = UINT64_MAX - i, .state = i % 2
             };
-        if (values) {
+        if (values && s[i].n_keys) {
             s[i].values = bytes + 10;
             s[i].value_bytes = s[i].codec == CODEC_TOPK ? 4 * 18 : 4 * 16 * (1 + i % 2);
         }

@@ -389,6 +389,7 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     const struct sent_push *push = fact->push;
     struct model_worker *w = &m->workers[fact->rank];
     const char *wrong = NULL;
+    bool is_late;
 
     if (!push)
         return "a push that nobody has made";
@@ -401,9 +402,10 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     if (is_early(m, push))
         return "a push is applied before all have reached the sync point in front of it";
     w->last_seq = push->seq;
-    /* What nobody had synced is lost, and the others have gone on meanwhile. */
-    if (fact->status && m->plan->mode == TABLE_SPEC_MODE_BSP && push->clock < w->clock &&
-        m->plan->durability != WAL_FSYNC)
+    /* What nobody had synced is lost, and the others have gone on meanwhile: only rows can still be set. */
+    is_late = m->plan->mode == TABLE_SPEC_MODE_BSP && push->clock < w->clock &&
+              m->plan->durability != WAL_FSYNC;
+    if (fact->status && is_late)
         return NULL;
     if (fact->status)
         return "a push that is right was refused";
@@ -411,7 +413,7 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     /* In lock step each push takes part in its clock, also one that has set its rows already. */
     if (push->op != SECTION_GRADIENT)
         assign_now(m, push);
-    if (m->plan->mode == TABLE_SPEC_MODE_BSP)
+    if (m->plan->mode == TABLE_SPEC_MODE_BSP && !is_late)
         wrong = hold(m, push);
     else if (push->op == SECTION_GRADIENT)
         wrong = apply_now(m, push);

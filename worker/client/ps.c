@@ -287,17 +287,6 @@ static int check_features(const struct ps_client *c, uint32_t table, uint32_t fe
                    t->spec.name, what);
 }
 
-/* Psds before those with AdamW end the connection where they know no optimizer of this number. */
-static int explain_table(const struct table_spec *spec, int status, struct err *err)
-{
-    if (status != PS_EPROTO || spec->optim <= TABLE_SPEC_FTRL)
-        return status;
-    return err_set(err, status,
-                   "table %s: %s; so does a psd of an older version end a connection that asks "
-                   "for optimizer %s, which it does not know: upgrade the servers first",
-                   spec->name, status_text(status), table_spec_optim_name(spec->optim));
-}
-
 int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_table,
              struct err *err)
 {
@@ -308,9 +297,8 @@ int ps_table(struct ps_client *c, const struct table_spec *spec, uint32_t *ret_t
     memset(&request, 0, sizeof request); /* its bytes are compared */
     request.spec = *spec;
     if (!status)
-        status = request_table(c, &request, &answer, err);
-    return status ? explain_table(spec, status, err)
-                  : add_table(c, spec, answer.missing, ret_table, err);
+        status = table_spec_explain(spec, request_table(c, &request, &answer, err), err);
+    return status ? status : add_table(c, spec, answer.missing, ret_table, err);
 }
 
 int ps_table_find(struct ps_client *c, struct table_spec *spec, uint32_t *ret_table,

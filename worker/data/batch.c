@@ -377,14 +377,86 @@ static unsigned first_bits(const struct batch *b, const struct batch_scratch *me
     return bits;
 }
 
-int batch_dedup_with(struct batch *b, struct batch_scratch *memory)
+/* ---- groups ---- */
+
+/* What the order by group is made of, in one block. */
+struct regroup {
+    uint64_t *unique;                    /* as they were; [n_unique] */
+    uint32_t *starts, *order, *new_rank; /* [n_unique + 1], [n_keys], [n_unique] */
+    uint8_t *group;                      /* [n_unique] */
+};
+
+static int regroup_init(const struct batch *b, struct batch_scratch *memory,
+                        struct regroup *ret)
+{
+    const size_t n = b->n_unique, n_keys = b->n_keys;
+    uint64_t *block = reserve(memory, n * sizeof *ret->unique +
+                                          (2 * n + 1 + n_keys) * sizeof *ret->starts + n);
+
+    if (!block)
+        return -ENOMEM;
+    ret->unique = block;
+    ret->starts = (uint32_t *)(void *)(block + n);
+    ret->order = ret->starts + n + 1;
+    ret->new_rank = ret->order + n_keys;
+    ret->group = (uint8_t *)(ret->new_rank + n);
+    memcpy(ret->unique, b->unique, n * sizeof *b->unique);
+    memcpy(ret->starts, b->order_starts, (n + 1) * sizeof *b->order_starts);
+    memcpy(ret->order, b->order, n_keys * sizeof *b->order);
+    return 0;
+}
+
+/* The group of each key: that of a bag it is in. Keys of different groups are different (field_tables.h). */
+static void find_groups(const struct batch *b, uint8_t *group)
+{
+    uint32_t bag = 0, at = 0;
+
+    for (uint32_t i = 0; i < b->n; i++)
+        for (uint32_t f = 0; f < b->n_fields; f++, bag++)
+            for (; at < b->starts[bag + 1]; at++)
+                group[b->row_of[at]] = b->groups->of_field[f];
+    assert(at == b->n_keys);
+}
+
+/* Keys that are in order stay so within their group. */
+static int order_by_group(struct batch *b, struct batch_scratch *memory)
+{
+    uint32_t next[BATCH_GROUPS_MAX + 1] = { 0 }, n_before = 0;
+    struct regroup r;
+
+    if (regroup_init(b, memory, &r))
+        return -ENOMEM;
+    find_groups(b, r.group);
+    for (uint32_t u = 0; u < b->n_unique; u++)
+        next[r.group[u] + 1]++;
+    for (uint32_t g = 0; g < b->groups->n; g++)
+        next[g + 1] += next[g];
+    memcpy(b->group_starts, next, (b->groups->n + 1) * sizeof *next);
+    for (uint32_t u = 0; u < b->n_unique; u++) {
+        r.new_rank[u] = next[r.group[u]]++;
+        b->unique[r.new_rank[u]] = r.unique[u];
+        b->order_starts[r.new_rank[u]] = r.starts[u + 1] - r.starts[u];
+    }
+    for (uint32_t u = 0; u < b->n_unique; u++) {
+        const uint32_t n = b->order_starts[u];
+
+        b->order_starts[u] = n_before;
+        n_before += n;
+    }
+    for (uint32_t u = 0; u < b->n_unique; u++)
+        memcpy(b->order + b->order_starts[r.new_rank[u]], r.order + r.starts[u],
+               (r.starts[u + 1] - r.starts[u]) * sizeof *r.order);
+    for (uint32_t i = 0; i < b->n_keys; i++)
+        b->row_of[i] = r.new_rank[b->row_of[i]];
+    return 0;
+}
+
+static int dedup(struct batch *b, struct batch_scratch *memory)
 {
     enum numbered numbered = TOO_MANY;
     struct scratch s;
     uint32_t n = 0;
 
-    b->n_unique = 0;
-    b->order_starts[0] = 0;
     if (b->n_keys == 0)
         return 0;
     for (unsigned bits = first_bits(b, memory); numbered == TOO_MANY; bits++) {
@@ -400,6 +472,17 @@ int batch_dedup_with(struct batch *b, struct batch_scratch *memory)
     write_unique(b, s.found, s.places);
     write_positions(b, s.places);
     return 0;
+}
+
+int batch_dedup_with(struct batch *b, struct batch_scratch *memory)
+{
+    int status;
+
+    b->n_unique = 0;
+    b->order_starts[0] = 0;
+    memset(b->group_starts, 0, sizeof b->group_starts);
+    status = dedup(b, memory);
+    return status || !b->groups ? status : order_by_group(b, memory);
 }
 
 int batch_dedup(struct batch *b)

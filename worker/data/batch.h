@@ -9,7 +9,7 @@
  *                                    empty or has a key of its own
  *
  * and what dedup adds (batch_dedup):
- *     unique    [n_unique]           ascending
+ *     unique    [n_unique]           ascending; with groups, by group, then ascending
  *     row_of    [starts[last]]       keys[i] == unique[row_of[i]]
  *     order     [starts[last]]       the positions of keys, grouped by unique key: those of
  *     order_starts [n_unique + 1]    unique[u] are order[order_starts[u]] ..
@@ -18,11 +18,22 @@
  * So a sum over all uses of a row, such as its gradient, is one run through `order`, each row
  * written once, and the rows can be divided among threads; the terms of a row come in the order
  * of the bags, as they do in a run over row_of. Only batch_dedup() fills them.
+ *
+ * Fields whose rows are in different tables are in different groups: the keys of group g are
+ * unique[group_starts[g]] .. unique[group_starts[g + 1] - 1].
  */
 #ifndef WORKER_DATA_BATCH_H
 #define WORKER_DATA_BATCH_H
 
 #include "common/base.h"
+
+#define BATCH_GROUPS_MAX 60u
+
+/* The group of each field. */
+struct batch_groups {
+    uint32_t n;              /* at most BATCH_GROUPS_MAX */
+    const uint8_t *of_field; /* owned by whoever made it; [n_fields] */
+};
 
 /* The allocator of arrays that a device copies. Any thread. */
 struct batch_allocator {
@@ -50,9 +61,11 @@ struct batch {
     uint32_t *order;        /* owned, keys_cap */
     uint32_t *order_starts; /* owned, keys_cap + 1 */
     uint32_t n_keys, keys_cap, n_unique;
-    uint64_t number;                      /* of the batch in its pass, from 0 */
-    struct batch_scratch scratch;         /* owned: batch_dedup's */
-    const struct batch_allocator *memory; /* borrowed; NULL: plain */
+    uint64_t number;                             /* of the batch in its pass, from 0 */
+    const struct batch_groups *groups;           /* borrowed; NULL: all fields are in one */
+    uint32_t group_starts[BATCH_GROUPS_MAX + 1]; /* of dedup, with groups alone */
+    struct batch_scratch scratch;                /* owned: batch_dedup's */
+    const struct batch_allocator *memory;        /* borrowed; NULL: plain */
 };
 
 /* Buffers for n_max samples of one label; -ENOMEM. keys grow as bags need. */
@@ -73,6 +86,12 @@ void batch_drop_last(struct batch *b);
 
 /* Makes space for n_more keys; the results of dedup may be lost. -ENOMEM: the keys are unchanged. */
 int batch_reserve_keys(struct batch *b, uint32_t n_more) MUST_CHECK;
+
+/* The place in `unique` at which group g begins; of g == number of groups, n_unique. */
+static inline uint32_t batch_group_start(const struct batch *b, uint32_t g)
+{
+    return b->groups ? b->group_starts[g] : g ? b->n_unique : 0;
+}
 
 /* Fills unique, n_unique, row_of, order, order_starts. -ENOMEM. */
 int batch_dedup(struct batch *b) MUST_CHECK;

@@ -234,10 +234,12 @@ static int init_places(struct data_loader *f, const struct data_loader_options *
 {
     int status = 0;
 
-    for (uint32_t i = 0; i < f->n_places && !status; i++)
+    for (uint32_t i = 0; i < f->n_places && !status; i++) {
         status = batch_init_labels(&f->places[i].batch, o->memory, o->batch,
                                    schema_n_labels(o->schema), schema_n_numeric(o->schema),
                                    schema_n_fields(o->schema));
+        f->places[i].batch.groups = o->groups;
+    }
     if (status)
         return err_set(err, status, "no memory for %u batches of %u rows", f->n_places,
                        o->batch);

@@ -39,11 +39,12 @@ struct data_loader_options {
     bool drop_last; /* leave out a last, short batch */
     /* Batches to skip at the start: the following batches are the same as without the skip, numbers too. */
     uint64_t skip;
-    uint64_t bad_rows_max; /* malformed rows of this rank that are passed over */
-    uint32_t queue;        /* batches read ahead, at least 1 */
-    uint32_t n_threads;    /* that read and dedup; 0: 1. They change no batch */
-    uint32_t lend;         /* batches that may be with the caller at once; 0: 1 */
-    bool labelled;         /* false: the files have no label column (predict) */
+    const struct batch_groups *groups; /* of its batches' keys; borrowed; NULL: one group */
+    uint64_t bad_rows_max;             /* malformed rows of this rank that are passed over */
+    uint32_t queue;                    /* batches read ahead, at least 1 */
+    uint32_t n_threads;                /* that read and dedup; 0: 1. They change no batch */
+    uint32_t lend;                     /* batches that may be with the caller at once; 0: 1 */
+    bool labelled;                     /* false: the files have no label column (predict) */
     /* A folder for the parsed rows of each file, made if it does not exist. The first pass over a file writes them,
      * also those of other ranks; later passes read them instead of the text. NULL or "": none. */
     const char *data_cache;

@@ -23,6 +23,7 @@ static void plan(struct dlrm *m)
     m->n_vectors = dlrm_config_n_vectors(&m->config);
     m->r_width = (uint32_t)dlrm_config_r_width(&m->config);
     m->head->plan(m);
+    projection_init(&m->projection, m->ops, m->c, &m->config, m->tensors, &m->n_tensors);
     m->bottom.ops = m->top.ops = m->ops;
     m->bottom.c = m->top.c = m->c;
 }
@@ -56,6 +57,8 @@ static int alloc_all(struct dlrm *m)
     if (!status)
         status = m->head->alloc(m);
     if (!status)
+        status = projection_alloc(&m->projection);
+    if (!status)
         dlrm_use(m, NULL, NULL);
     return status;
 }
@@ -73,6 +76,11 @@ int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
     struct dlrm *m;
     int status = dlrm_config_check(config, err);
 
+    if (!status && !ops->shares_memory && dlrm_config_n_projections(config))
+        status =
+            err_set(err, PS_EDEVICE,
+                    "fields have rows of another dim than the model: these are projected on "
+                    "the CPU alone (--device cpu)");
     if (status)
         return status;
     m = memory_alloc(sizeof *m);
@@ -102,6 +110,7 @@ void dlrm_free(struct dlrm *m)
     if (!m)
         return;
     m->head->deinit(m);
+    projection_deinit(&m->projection);
     device_push_encode_deinit(&m->encoder);
     device_buffers_deinit(&m->buffers);
     m->ops->close(m->c);
@@ -239,7 +248,8 @@ static void aim(struct dlrm *m, const struct dlrm_io *io)
     }
 }
 
-static void backward_l2(struct dlrm *m, const struct dlrm_io *io)
+/* rows: as they came, projected or not. */
+static void backward_l2(struct dlrm *m, const struct dlrm_io *rows, size_t n_row_floats)
 {
     for (uint32_t i = 0; i < m->n_tensors && m->config.l2_dense > 0; i++) {
         const struct dlrm_tensor *t = &m->tensors[i];
@@ -249,8 +259,7 @@ static void backward_l2(struct dlrm *m, const struct dlrm_io *io)
                          t->device.grads);
     }
     if (m->config.l2_rows > 0)
-        m->ops->axpy(m->c, (size_t)io->n_rows * m->config.dim, m->config.l2_rows, io->rows,
-                     io->row_grads);
+        m->ops->axpy(m->c, n_row_floats, m->config.l2_rows, rows->rows, rows->row_grads);
 }
 
 /* Task by task: of the logits [n][n_tasks] each has a column, and a sum. */
@@ -270,17 +279,51 @@ static void make_loss(struct dlrm *m, const struct dlrm_io *io)
     }
 }
 
-static void make(struct dlrm *m, const struct dlrm_io *io, enum device_buffers_pass pass)
+static void make_step(struct dlrm *m, const struct dlrm_io *io)
 {
-    if (pass == DEVICE_BUFFERS_PREDICT) {
-        m->head->forward(m, io, MLP_EVAL);
-        m->ops->prob(m->c, io->n * dlrm_config_n_tasks(&m->config), m->z, io->probs);
-        return;
-    }
     m->head->forward(m, io, MLP_TRAIN);
     make_loss(m, io);
     m->head->backward(m, io);
-    backward_l2(m, io);
+}
+
+static void make_prediction(struct dlrm *m, const struct dlrm_io *io)
+{
+    m->head->forward(m, io, MLP_EVAL);
+    m->ops->prob(m->c, io->n * dlrm_config_n_tasks(&m->config), m->z, io->probs);
+}
+
+/* Between the step's rows and the model are rows as wide as it. */
+static void make_projected(struct dlrm *m, const struct batch *batch, const struct dlrm_io *io,
+                           enum device_buffers_pass pass)
+{
+    struct projection *p = &m->projection;
+    struct dlrm_io wide = *io;
+
+    wide.rows = p->rows;
+    wide.row_grads = p->grads;
+    projection_forward(p, batch, io->rows);
+    if (pass == DEVICE_BUFFERS_PREDICT) {
+        make_prediction(m, &wide);
+        return;
+    }
+    make_step(m, &wide);
+    projection_backward(p, batch, io->rows, io->row_grads);
+    backward_l2(m, io, projection_floats(p, batch));
+}
+
+static void make(struct dlrm *m, const struct batch *batch, const struct dlrm_io *io,
+                 enum device_buffers_pass pass)
+{
+    if (m->projection.n_groups) {
+        make_projected(m, batch, io, pass);
+        return;
+    }
+    if (pass == DEVICE_BUFFERS_PREDICT) {
+        make_prediction(m, io);
+        return;
+    }
+    make_step(m, io);
+    backward_l2(m, io, (size_t)io->n_rows * m->config.dim);
     for (uint32_t i = 0; i < io->n_encodes; i++)
         m->ops->encode(m->c, &io->encodes[i]);
 }
@@ -300,6 +343,8 @@ static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
            step->batch->n_labels == dlrm_config_n_tasks(&m->config));
     status = encoded ? device_push_encode_reserve(&m->encoder, set, encoded) : 0;
     if (!status)
+        status = projection_reserve(&m->projection, step->batch);
+    if (!status)
         status = device_buffers_in(&m->buffers, set, step, pass, &io);
     if (status)
         return status;
@@ -308,7 +353,7 @@ static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
     m->n = io.n;
     aim(m, &io);
     if (!m->ops->begin(m->c, set, io.key))
-        make(m, &io, pass);
+        make(m, step->batch, &io, pass);
     m->ops->end(m->c, set);
     device_buffers_out(&m->buffers, set, step, pass);
     if (encoded)

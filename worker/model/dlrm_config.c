@@ -43,6 +43,15 @@ float dlrm_config_task_weight(const struct dlrm_config *config, uint32_t task)
     return config->n_tasks > 1 ? config->task_weights[task] : 1;
 }
 
+uint32_t dlrm_config_n_projections(const struct dlrm_config *config)
+{
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < config->n_groups; g++)
+        n += config->group_dims[g] != config->dim;
+    return n;
+}
+
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config)
 {
     return config->n_fields + (config->n_numeric && has(config, MODEL_BOTTOM) ? 1 : 0);
@@ -172,6 +181,23 @@ static int check_tasks(const struct dlrm_config *config, struct err *err)
     return status;
 }
 
+static int check_groups(const struct dlrm_config *config, struct err *err)
+{
+    int status =
+        check_range("the number of tables", config->n_groups, 0, BATCH_GROUPS_MAX, err);
+
+    for (uint32_t g = 0; g < config->n_groups && !status; g++)
+        status =
+            check_range("dim of a field", config->group_dims[g], 1, TABLE_SPEC_DIM_MAX, err);
+    if (!status && dlrm_config_n_projections(config) > DLRM_PROJECTIONS_MAX)
+        status =
+            err_set(err, PS_ESETTING,
+                    "model: %u tables have rows of another dim than the model's %u, expected "
+                    "at most %u",
+                    dlrm_config_n_projections(config), config->dim, DLRM_PROJECTIONS_MAX);
+    return status;
+}
+
 int dlrm_config_check(const struct dlrm_config *config, struct err *err)
 {
     int status = check_range("batch", config->batch_max, 1, DLRM_BATCH_MAX, err);
@@ -193,6 +219,8 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
         status = check_rate("l2_dense", config->l2_dense, INFINITY, err);
     if (!status)
         status = check_rate("l2_rows", config->l2_rows, INFINITY, err);
+    if (!status)
+        status = check_groups(config, err);
     if (!status)
         status = check_kind(config, err);
     if (!status)

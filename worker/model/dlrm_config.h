@@ -6,10 +6,12 @@
 
 #include "common/status.h"
 #include "worker/compute/device.h"
+#include "worker/data/batch.h"
 
 #define DLRM_LAYERS_MAX 8u /* hidden layers of one MLP */
 #define DLRM_CROSS_MAX 8u  /* layers of a cross network */
 #define DLRM_TASKS_MAX 8u  /* labels of a sample */
+#define DLRM_PROJECTIONS_MAX 16u
 #define DLRM_BATCH_MAX (1u << 20)
 #define DLRM_THREADS_MAX 64u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
@@ -43,6 +45,9 @@ enum model_part {
 struct dlrm_config {
     enum model_kind kind;
     uint32_t batch_max, n_numeric, n_fields, dim;
+    /* Floats of the rows of each group of fields (batch.h), which projection.h makes as wide as the model; 0 groups:
+     * all have dim. */
+    uint32_t n_groups, group_dims[BATCH_GROUPS_MAX];
     /* Hidden widths; the last layer, to dim and to 1, is added by itself. */
     uint32_t n_bottom, bottom[DLRM_LAYERS_MAX];
     uint32_t n_top, top[DLRM_LAYERS_MAX];
@@ -79,6 +84,9 @@ const char *dlrm_config_kind_name(enum model_kind kind);
 /* Logits of a sample; a task's weight, which is 1 if there is only one. */
 uint32_t dlrm_config_n_tasks(const struct dlrm_config *config);
 float dlrm_config_task_weight(const struct dlrm_config *config, uint32_t task);
+
+/* Groups whose rows are projected. */
+uint32_t dlrm_config_n_projections(const struct dlrm_config *config);
 
 /* Vectors of T; floats of a sample in the top MLP's input, which is R in a DLRM. */
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config);

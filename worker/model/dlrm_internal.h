@@ -19,6 +19,7 @@
 #include "worker/model/device_push_encode.h"
 #include "worker/model/first_order.h"
 #include "worker/model/mlp.h"
+#include "worker/model/projection.h"
 
 struct head;
 
@@ -32,7 +33,8 @@ struct dlrm {
     bool pairs;             /* R holds products: not concat, and there are fields */
     struct mlp bottom, top; /* without layers where the kind or the columns have none */
     struct first_order first_order;
-    struct cross_net cross; /* of DCN V2 */
+    struct projection projection; /* of rows that are not as wide as the model */
+    struct cross_net cross;       /* of DCN V2 */
     uint32_t n_tensors;
     struct dlrm_tensor tensors[DLRM_TENSORS_MAX];
     struct device_buffers buffers;     /* owned: inputs and outputs of steps */

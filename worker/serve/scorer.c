@@ -269,6 +269,7 @@ static int start_threads(struct scorer *s, uint32_t batch_max, struct err *err)
         t->scorer = s;
         if (batch_init(&t->batch, batch_max, schema_n_numeric(schema), schema_n_fields(schema)))
             return err_set(err, -ENOMEM, "no memory for batches of %u rows", batch_max);
+        t->batch.groups = served_model_groups(s->model);
         status = served_model_reader_new(s->model, &t->reader, err);
         if (!status && pthread_create(&t->thread, NULL, run, t) != 0)
             status = err_set(err, -EAGAIN, "no thread can be started");

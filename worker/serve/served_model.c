@@ -294,11 +294,13 @@ int served_model_predict(struct served_model_reader *r, struct batch *batch, uin
 static int find_schema(struct served_model *m, struct err *err)
 {
     struct settings *s = m->settings;
-    int status = model_record_adopt(s, m->store, &m->setup.schema, err);
+    int status = model_record_adopt(s, m->store, &m->setup.schema, &m->setup.fields, err);
 
     if (status && (s->data.n || s->format[0] || s->columns[0])) {
         log_line_info("columns come from the settings: %s", err->text);
         status = setup_columns(&m->setup, s, err);
+        if (!status)
+            status = setup_fields(&m->setup, s, err);
     }
     if (!status)
         status = model_record_open(s, m->setup.schema, m->store, &m->record, err);
@@ -421,6 +423,11 @@ void served_model_close(struct served_model *m)
 const struct schema *served_model_schema(const struct served_model *m)
 {
     return m->setup.schema;
+}
+
+const struct batch_groups *served_model_groups(const struct served_model *m)
+{
+    return field_tables_groups(m->setup.fields);
 }
 
 int served_model_describe(const struct served_model *m, char **ret, struct err *err)

@@ -44,6 +44,8 @@ void served_model_close(struct served_model *m);
 uint32_t served_model_n_tasks(const struct served_model *m);
 
 const struct schema *served_model_schema(const struct served_model *m);
+/* For the batches that are scored. */
+const struct batch_groups *served_model_groups(const struct served_model *m);
 /* A JSON text, as the job's record has it (deploy/docs/serving.md); to be freed. */
 int served_model_describe(const struct served_model *m, char **ret, struct err *err) MUST_CHECK;
 const char *served_model_device(const struct served_model *m);

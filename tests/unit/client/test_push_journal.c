@@ -47,7 +47,7 @@ static struct request *make_request(uint64_t seq, uint32_t shard)
                                         .values = at + 40 * i + 10,
                                         .value_bytes = 30 };
     for (uint32_t i = 0; i < n_sections; i++)
-        if (sections[i].op == SECTION_ASSIGN_STATE) {
+        if (section_op_has_steps(sections[i].op)) {
             sections[i].k = 0;
             sections[i].steps = dice & SECTION_STEPS_MAX;
         }

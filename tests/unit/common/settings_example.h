@@ -20,7 +20,7 @@ struct example_settings {
     uint64_t lease, park;
     bool dev, sync;
     int mode;
-    struct setting_list servers, data;
+    struct setting_list servers, data, field;
 };
 
 #define ROW(section, name, type, arg, fallback, help, field, min, max)                      \
@@ -50,6 +50,7 @@ static const struct setting example_rows[] = {
     ROW("training", "mode", SETTING_CHOICE, "async|ssp|bsp", "ssp",
         "how workers wait for each other", mode, 0, 0),
     ROW("training", "data", SETTING_LIST, "PATH", "a.tsv,b.tsv", "files to read", data, 0, 0),
+    ROW("training", "field", SETTING_ITEMS, "COLUMN:OPTION=VALUE,...", "", "options of a column", field, 0, 0),
     ROW("training", "delimiter", SETTING_TEXT, "TEXT", ",",
         "what stands between columns", delimiter, 0, 0),
     ROW("network", "lease", SETTING_MS, "TIME", "10s",

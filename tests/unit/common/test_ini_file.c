@@ -69,6 +69,45 @@ static void assert_refuses(const char *text, const char *why)
     assert_refuses_bytes(text, strlen(text), why);
 }
 
+static int hear_section(void *arg, const struct ini_file_entry *entry, struct err *err)
+{
+    struct heard *heard = arg;
+    size_t n = strlen(heard->text);
+
+    (void)err;
+    snprintf(heard->text + n, sizeof heard->text - n, "[%s]%s;", entry->section, entry->name);
+    return 0;
+}
+
+static void entries_come_with_the_head_above_them(void **state)
+{
+    static struct heard heard;
+    static const char long_head[] =
+        "a column with a name of more than fifty bytes, which inih would cut";
+    char path[] = "/tmp/test_conf.XXXXXX", text[400], want[400];
+    int fd = mkstemp(path), n;
+    struct err err = { 0 };
+
+    (void)state;
+    n = snprintf(text, sizeof text, "a=1\n[b c]\nd=2\n  [%s]\ne=3\nf=4\n[]\ng=5\n", long_head);
+    snprintf(want, sizeof want, "[]a;[b c]d;[%s]e;[%s]f;[]g;", long_head, long_head);
+    assert_int_equal(write(fd, text, (size_t)n), n);
+    close(fd);
+    assert_int_equal(ini_file_read(path, hear_section, &heard, &err), 0);
+    assert_string_equal(heard.text, want);
+    unlink(path);
+}
+
+static void a_head_that_is_too_long_is_refused(void **state)
+{
+    char text[300] = "[";
+
+    (void)state;
+    memset(text + 1, 'x', 128);
+    strcpy(text + 129, "]\na=1\n");
+    assert_refuses(text, ":1: the head of the section is longer than 127 bytes");
+}
+
 static void names_and_values_come_with_their_line(void **state)
 {
     (void)state;
@@ -213,6 +252,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_values_come_with_their_line),
+        cmocka_unit_test(entries_come_with_the_head_above_them),
+        cmocka_unit_test(a_head_that_is_too_long_is_refused),
         cmocka_unit_test(comments_and_heads_are_for_people),
         cmocka_unit_test(an_indented_line_is_an_entry_of_its_own),
         cmocka_unit_test(a_value_may_hold_what_starts_a_comment_elsewhere),

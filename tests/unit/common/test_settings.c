@@ -93,6 +93,60 @@ static void the_command_line_sets_every_type(void **state)
     assert_list(&s.servers, "a:1;b:2;");
 }
 
+static void items_keep_their_commas_and_grow_from_the_file_on(void **state)
+{
+    (void)state;
+    LOAD_FILE("[field C1]\nlr = 0.5\ninit = zero\n[training]\nfield = C2:a=1,b=2\nrows = 7\n"
+              "[fields]\nseed = 3\n[field  a b:c*]\nx = \" y,z\"\n",
+              "--field", "C1:lr=1,dim=2", "--field=,:");
+    assert_list(&s.field, "C1:lr=0.5;C1:init=zero;C2:a=1,b=2;a b:c*:x= y,z;C1:lr=1,dim=2;,:;");
+    assert_int_equal(s.rows, 7);
+    assert_int_equal(s.seed, 3);
+}
+
+/* What is printed is read as the same. */
+static void items_are_printed_one_a_line(void **state)
+{
+    struct example_settings again = { 0 };
+    char *text;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+
+    (void)state;
+    assert_int_equal(
+        EXAMPLE_LOAD(&s, &action, &err, "--field", "C1:a=1,b=2", "--field", "C2:c=3"), 0);
+    settings_print_config(&example_table, &s, out);
+    fclose(out);
+    assert_non_null(strstr(text, "\nfield = C1:a=1,b=2\nfield = C2:c=3\n"));
+    free(text);
+    settings_copy(&example_table, &again, &s);
+    assert_list(&again.field, "C1:a=1,b=2;C2:c=3;");
+    assert_true(settings_row_is_equal(&example_rows[12], &again, &s));
+    settings_free(&example_table, &again);
+}
+
+static void items_that_are_too_long_or_too_many_are_refused(void **state)
+{
+    char lines[6000] = "", item[1100];
+
+    (void)state;
+    memset(item, 'x', sizeof item);
+    item[1024] = '\0';
+    assert_int_equal(EXAMPLE_LOAD(&s, &action, &err, "--field", item), PS_ESETTING);
+    assert_non_null(strstr(err.text, "--field:"));
+    assert_non_null(strstr(err.text, "is longer than 1023 bytes"));
+    for (unsigned i = 0; i < 257; i++)
+        snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "field = C:a=%u\n", i);
+    {
+        char path[] = "/tmp/test_settings.XXXXXX";
+
+        write_file(path, lines);
+        assert_int_equal(EXAMPLE_LOAD(&s, &action, &err, "--config", path), PS_ESETTING);
+        unlink(path);
+    }
+    assert_non_null(strstr(err.text, ":257: field: \"C:a=256\" is one too many"));
+}
+
 static void the_ends_of_a_range_are_inside_it(void **state)
 {
     (void)state;
@@ -373,6 +427,9 @@ int main(void)
         TEST(a_printed_configuration_reads_back_as_itself),
         TEST(the_printed_fallbacks_are_a_file_that_teaches),
         TEST(a_list_is_one_text),
+        TEST(items_keep_their_commas_and_grow_from_the_file_on),
+        TEST(items_are_printed_one_a_line),
+        TEST(items_that_are_too_long_or_too_many_are_refused),
         TEST(help_lists_every_setting_once_under_its_section),
 #ifdef PS_FAULTS
         TEST(without_memory_for_the_kth_item_loading_fails_and_leaves_nothing),

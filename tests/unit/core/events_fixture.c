@@ -1,5 +1,4 @@
 #include "tests/unit/core/events_fixture.h"
-#include "server/core/restore.h"
 
 uint8_t *copy_bytes(const uint8_t *src, size_t n_bytes)
 {

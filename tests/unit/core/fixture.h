@@ -17,6 +17,7 @@
 #include "proto/key_codec.h"
 #include "proto/placement.h"
 #include "server/core/optimizer.h"
+#include "server/core/restore.h"
 #include "server/core/shard.h"
 #include "tests/support/seed.h"
 

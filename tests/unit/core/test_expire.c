@@ -1,7 +1,6 @@
 /* Which rows come and go: by the rules one by one, and all of them against a trivial reference. */
 #include "fixture.h"
 #include "server/core/expire.h"
-#include "server/core/restore.h"
 #include "server/core/shard_internal.h"
 
 #define N_KEYS 300u

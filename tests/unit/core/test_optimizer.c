@@ -196,6 +196,41 @@ static void a_step_of_lamb_and_lars_is_as_long_as_the_row(void **state)
     }
 }
 
+static void what_no_training_leads_to_is_no_state(void **state)
+{
+    static const struct {
+        enum table_spec_optim optim;
+        uint32_t at; /* of a state of two weights, else 0 */
+        float bad;
+        enum optimizer_fault fault;
+    } cases[] = {
+        { TABLE_SPEC_ROWWISE_ADAGRAD, 0, -1, OPTIMIZER_NEGATIVE },
+        { TABLE_SPEC_LAMB, 2, -1, OPTIMIZER_NEGATIVE },
+        { TABLE_SPEC_LAMB, 0, 3e15f, OPTIMIZER_LARGE },
+        { TABLE_SPEC_LARS, 1, 3e38f, OPTIMIZER_LARGE },
+        { TABLE_SPEC_LARS, 1, NAN, OPTIMIZER_NOT_FINITE },
+        { TABLE_SPEC_SM3, 0, -1, OPTIMIZER_NEGATIVE },
+        { TABLE_SPEC_ADAMW, 3, -1, OPTIMIZER_NEGATIVE },
+        { TABLE_SPEC_ADAMW, 1, -3e15f, OPTIMIZER_LARGE },
+        { TABLE_SPEC_ADAMW, 4, -1, OPTIMIZER_NO_STEP },
+        { TABLE_SPEC_ADAMW, 4, 0.5f, OPTIMIZER_NO_STEP },
+        { TABLE_SPEC_LION, 2, 1e15f, OPTIMIZER_NO_STEP },
+        { TABLE_SPEC_LION, 2, 0x1p48f, OPTIMIZER_FINE },
+        { TABLE_SPEC_LION, 0, 3e15f, OPTIMIZER_LARGE },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const struct optimizer *optim = optimizer_find(cases[i].optim);
+        const struct table_spec spec = sparse_spec("t", 2, cases[i].optim);
+        float floats[5] = { 0 };
+
+        assert_int_equal(optimizer_check_state(optim, floats, &spec, 1e15f), OPTIMIZER_FINE);
+        floats[cases[i].at] = cases[i].bad;
+        assert_int_equal(optimizer_check_state(optim, floats, &spec, 1e15f), cases[i].fault);
+    }
+}
+
 static void find_knows_the_optimizers_of_a_specification_and_no_other(void **state)
 {
     (void)state;
@@ -280,6 +315,7 @@ int main(void)
         cmocka_unit_test(weight_decay_is_a_gradient_where_no_formula_has_it_elsewhere),
         cmocka_unit_test(decoupled_decay_makes_up_for_the_steps_that_a_row_missed),
         cmocka_unit_test(a_step_of_lamb_and_lars_is_as_long_as_the_row),
+        cmocka_unit_test(what_no_training_leads_to_is_no_state),
         cmocka_unit_test(find_knows_the_optimizers_of_a_specification_and_no_other),
         cmocka_unit_test(the_rate_follows_its_schedule),
         cmocka_unit_test(cosine_and_step_are_pytorchs),

@@ -4,7 +4,6 @@
 #include "common/memory.h"
 #include "fixture.h"
 #include "proto/placement.h"
-#include "server/core/restore.h"
 #include "server/core/shard_internal.h"
 
 enum { DIM = 3, N = 1000 };

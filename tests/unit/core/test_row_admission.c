@@ -1,6 +1,5 @@
 /* How a row begins, and comes from a checkpoint. */
 #include "fixture.h"
-#include "server/core/restore.h"
 #include "server/core/row_admission.h"
 #include "server/core/row_init.h"
 #include "server/core/weights.h"

@@ -5,7 +5,6 @@
 #include <errno.h>
 
 #include "fixture.h"
-#include "server/core/restore.h"
 #include "server/core/shard_internal.h"
 
 #define DIM 4u

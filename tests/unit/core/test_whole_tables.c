@@ -4,7 +4,6 @@
 
 #include "fixture.h"
 #include "server/core/replay.h"
-#include "server/core/restore.h"
 #include "server/core/scan.h"
 #include "server/core/shard_internal.h"
 #include "server/core/weights.h"
@@ -169,14 +168,7 @@ static void what_is_no_row_is_refused_whole_with_its_key(void **state)
     refuse(TABLE_SPEC_ADAM, 3 * DIM, 3 * DIM - 1, NAN, PS_ENAN, "NaN or infinity in its state");
     refuse(TABLE_SPEC_ADAM, 3 * DIM, 2 * DIM, -1, PS_ENAN, "negative sum of squares");
     refuse(TABLE_SPEC_ADAGRAD, 2 * DIM, DIM, -1, PS_ENAN, "negative sum of squares");
-    refuse(TABLE_SPEC_ROWWISE_ADAGRAD, DIM + 1, DIM, -1, PS_ENAN, "negative sum of squares");
     refuse(TABLE_SPEC_FTRL, 3 * DIM, 3 * DIM - 1, -1, PS_ENAN, "negative sum of squares");
-    refuse(TABLE_SPEC_LAMB, 3 * DIM, 2 * DIM, -1, PS_ENAN, "negative sum of squares");
-    refuse(TABLE_SPEC_SM3, DIM + 1, DIM, -1, PS_ENAN, "negative sum of squares");
-    refuse(TABLE_SPEC_ADAMW, 3 * DIM + 1, 2 * DIM, -1, PS_ENAN, "negative sum of squares");
-    refuse(TABLE_SPEC_ADAMW, 3 * DIM + 1, 3 * DIM, -1, PS_ENAN, "no count of steps");
-    refuse(TABLE_SPEC_ADAMW, 3 * DIM + 1, 3 * DIM, 0.5f, PS_ENAN, "no count of steps");
-    refuse(TABLE_SPEC_LION, 2 * DIM + 1, 2 * DIM, 1e15f, PS_ENAN, "no count of steps");
     refuse(TABLE_SPEC_ADAM, 2 * DIM, 0, 0, PS_EWIDTH, "bytes of values");
     refuse(TABLE_SPEC_SGD, 2 * DIM, 0, 0, PS_EWIDTH, "bytes of values");
 }

@@ -88,6 +88,29 @@ static void check_against_reference(const struct batch *b)
     free(sorted);
 }
 
+/* Fields in groups: the keys of a group stand together, and each group is what a batch of its fields alone has. */
+static void check_groups(const struct batch *b)
+{
+    for (uint32_t g = 0; g < b->groups->n; g++) {
+        const uint32_t first = batch_group_start(b, g), end = batch_group_start(b, g + 1);
+
+        for (uint32_t u = first; u < end; u++) {
+            assert_true(u == first || b->unique[u - 1] < b->unique[u]);
+            for (uint32_t i = b->order_starts[u]; i < b->order_starts[u + 1]; i++) {
+                assert_int_equal(b->row_of[b->order[i]], u);
+                assert_true(b->unique[u] == b->keys[b->order[i]]);
+                assert_true(i == b->order_starts[u] || b->order[i - 1] < b->order[i]);
+            }
+        }
+        for (uint32_t bag = 0; bag < b->n * b->n_fields; bag++)
+            for (uint32_t i = b->starts[bag]; i < b->starts[bag + 1]; i++)
+                if (b->groups->of_field[bag % b->n_fields] == g)
+                    assert_true(b->row_of[i] >= first && b->row_of[i] < end);
+    }
+    assert_int_equal(batch_group_start(b, b->groups->n), b->n_unique);
+    assert_int_equal(b->order_starts[b->n_unique], b->n_keys);
+}
+
 static uint64_t key_of_kind(uint32_t kind, uint64_t seed, uint64_t *counter)
 {
     uint64_t h = hash_mix2(seed, (*counter)++);
@@ -184,7 +207,74 @@ static void what_a_device_copies_lies_in_the_memory_that_was_given(void **state)
     vault_is_whole(&v);
 }
 
+#define N_FIELDS 7u
+
+/* Bags of 0 to 3 keys; the keys of a field are its own. */
+static void fill_grouped(struct batch *b, uint64_t seed, uint64_t *counter, uint32_t n_keys_max)
+{
+    batch_clear(b);
+    b->n = fixture_draw(seed, counter, b->n_max + 1);
+    for (uint32_t bag = 0; bag < b->n * N_FIELDS; bag++) {
+        for (uint32_t i = fixture_draw(seed, counter, 4); i > 0; i--)
+            put_key(b, hash_mix2(bag % N_FIELDS, fixture_draw(seed, counter, n_keys_max)));
+        b->starts[bag + 1] = b->n_keys;
+    }
+}
+
+static void keys_stand_by_the_groups_of_their_fields(void **state)
+{
+    uint64_t seed = fixture_seed(__func__), counter = 0;
+    uint8_t of_field[N_FIELDS];
+    struct batch_groups groups = { .of_field = of_field };
+    struct batch b, plain;
+
+    (void)state;
+    assert_int_equal(batch_init(&b, 64, 0, N_FIELDS), 0);
+    assert_int_equal(batch_init(&plain, 64, 0, N_FIELDS), 0);
+    for (uint32_t round = 0; round < 200; round++) {
+        uint64_t before = counter;
+
+        groups.n = 1 + fixture_draw(seed, &counter, round % 20 ? N_FIELDS : BATCH_GROUPS_MAX);
+        for (uint32_t f = 0; f < N_FIELDS; f++)
+            of_field[f] = (uint8_t)fixture_draw(seed, &counter, groups.n);
+        before = counter;
+        fill_grouped(&b, seed, &counter, round % 3 ? 20 : 100000);
+        fill_grouped(&plain, seed, &before, round % 3 ? 20 : 100000);
+        b.groups = &groups;
+        assert_int_equal(batch_dedup(&b), 0);
+        assert_int_equal(batch_dedup(&plain), 0);
+        assert_int_equal(b.n_unique, plain.n_unique);
+        check_groups(&b);
+    }
+    batch_deinit(&b);
+    batch_deinit(&plain);
+}
+
 #ifdef PS_FAULTS
+static void a_failed_allocation_for_groups_is_reported(void **state)
+{
+    const uint8_t of_field[N_FIELDS] = { 0, 1, 1, 0, 2 };
+    const struct batch_groups groups = { 3, of_field };
+    int status = -1;
+
+    (void)state;
+    for (long k = 0; status != 0; k++) {
+        uint64_t counter = 0;
+        struct batch b;
+
+        assert_int_equal(batch_init(&b, 64, 0, N_FIELDS), 0);
+        fill_grouped(&b, 1, &counter, 100);
+        b.groups = &groups;
+        memory_fail_after(k);
+        status = batch_dedup(&b);
+        memory_fail_after(-1);
+        assert_true(status == 0 || status == -ENOMEM);
+        if (!status)
+            check_groups(&b);
+        batch_deinit(&b);
+    }
+}
+
 static void the_same_size_again_allocates_nothing(void **state)
 {
     struct batch b;
@@ -250,10 +340,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dedup_agrees_with_a_sort),
+        cmocka_unit_test(keys_stand_by_the_groups_of_their_fields),
         cmocka_unit_test(a_batch_without_keys_has_no_unique_ones),
         cmocka_unit_test(what_a_device_copies_lies_in_the_memory_that_was_given),
         cmocka_unit_test(more_keys_than_a_number_can_count_are_refused),
 #ifdef PS_FAULTS
+        cmocka_unit_test(a_failed_allocation_for_groups_is_reported),
         cmocka_unit_test(the_same_size_again_allocates_nothing),
         cmocka_unit_test(every_failed_allocation_is_reported_and_leaves_the_keys),
 #endif

@@ -104,6 +104,11 @@ void messages_sections(struct section *s, uint32_t n, const uint8_t *bytes, size
             s[i].codec = CODEC_FP32;
             s[i].steps = i % 2 ? SECTION_STEPS_MAX : i;
         }
+        if (s[i].op == SECTION_RATE) {
+            s[i].steps = section_rate_steps(0.5f);
+            s[i].n_keys = n_keys = 0;
+            s[i].key_bytes = 0;
+        }
         s[i].k = s[i].codec == CODEC_TOPK ? 1 + i % 5 : 0;
         if (!values && i % 5 == 1)
             s[i].present = true;

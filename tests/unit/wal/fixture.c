@@ -11,7 +11,9 @@ static void fixture_push(struct fixture_storage *storage, uint64_t seed, struct 
         storage->push.sections[i] = (struct section){
             .table_id = i,
             .op = (enum section_op)((i + seed) % SECTION_OP_END),
-            .steps = (i + seed) % SECTION_OP_END == SECTION_ASSIGN_STATE ? seed * 99 : 0,
+            .steps = section_op_has_steps((enum section_op)((i + seed) % SECTION_OP_END))
+                         ? seed * 99
+                         : 0,
             .codec = CODEC_INT8,
             .n_keys = 3,
             .keys = (const uint8_t *)storage->keys + i,

@@ -1,0 +1,94 @@
+/* The optimizers and rates of a job's tables, where the settings leave them to psworker. */
+#include "proto/codec_catalog.h"
+#include "worker/settings.h"
+
+/* The choices of --dense-optimizer, before the optimizers themselves. */
+enum { DENSE_AUTO, DENSE_SAME, DENSE_OPTIMS };
+
+/* One number for a block of 1024 weights would be no Adagrad: golden rule 12. */
+static enum table_spec_optim dense_kin(enum table_spec_optim optim)
+{
+    return optim == TABLE_SPEC_ROWWISE_ADAGRAD ? TABLE_SPEC_ADAGRAD : optim;
+}
+
+/* Adagrad's first steps have full length, and its later ones shrink: of few steps, most are of the wrong length. Where
+ * there are many it learns as much as Adam and costs the servers less. Adam's second moment of gradients of onebit or
+ * topk is one of their errors. The figures: deploy/docs/benchmarks.md, "The defaults". */
+#define ADAM_FROM_SAMPLES 512u
+
+static bool adam_suits(const struct settings *s)
+{
+    const uint64_t n_together = settings_dense_is_exact(s) ? s->workers : 1;
+    enum codec_id codec;
+
+    return n_together * s->batch >= ADAM_FROM_SAMPLES &&
+           !settings_codec(s, CODEC_POLICY_DENSE_PUSH, &codec) && !codec_by_id(codec)->feedback;
+}
+
+bool settings_dense_optim_is_auto(const struct settings *s)
+{
+    return s->dense_optimizer == DENSE_AUTO;
+}
+
+enum table_spec_optim settings_optim(const struct settings *s, bool dense)
+{
+    const enum table_spec_optim optim = (enum table_spec_optim)s->optimizer;
+
+    if (!dense)
+        return optim;
+    if (s->dense_optimizer >= DENSE_OPTIMS)
+        return (enum table_spec_optim)(s->dense_optimizer - DENSE_OPTIMS);
+    if (s->dense_optimizer == DENSE_AUTO && dense_kin(optim) == TABLE_SPEC_ADAGRAD &&
+        adam_suits(s))
+        return TABLE_SPEC_ADAM;
+    return dense_kin(optim);
+}
+
+/* The rate that is given for these tables; 0: none is. */
+static float given_rate(const struct settings *s, bool dense, enum table_spec_optim optim)
+{
+    if (!dense)
+        return s->lr;
+    if (s->dense_lr > 0)
+        return s->dense_lr;
+    return optim == dense_kin((enum table_spec_optim)s->optimizer) ? s->lr : 0;
+}
+
+bool settings_rate_is_auto(const struct settings *s, bool dense, enum table_spec_optim optim)
+{
+    return !(given_rate(s, dense, optim) > 0);
+}
+
+/* A row has few steps, so Adagrad's are longer than those of the dense tables. */
+#define ROWS_ADAGRAD_RATE 0.03f
+
+static float rate_of(const struct settings *s, bool dense, enum table_spec_optim optim)
+{
+    if (!settings_rate_is_auto(s, dense, optim))
+        return given_rate(s, dense, optim);
+    return !dense && dense_kin(optim) == TABLE_SPEC_ADAGRAD
+               ? ROWS_ADAGRAD_RATE
+               : table_spec_optim_defaults(optim).learning_rate;
+}
+
+struct optimizer_params settings_optim_params(const struct settings *s, bool dense,
+                                              enum table_spec_optim optim)
+{
+    struct optimizer_params p = table_spec_optim_defaults(optim);
+
+    p.learning_rate = rate_of(s, dense, optim);
+    if (s->epsilon > 0)
+        p.epsilon = s->epsilon;
+    p.momentum = s->momentum;
+    p.nesterov = s->nesterov;
+    p.beta1 = s->beta1;
+    /* That of optimizers that have none is a part of their tables, too. */
+    p.beta2 = s->beta2 > 0 ? s->beta2 : optim == TABLE_SPEC_LION ? p.beta2 : 0.999f;
+    if (s->weight_decay > 0)
+        p.weight_decay = s->weight_decay;
+    p.initial_accumulator = s->initial_accumulator;
+    p.ftrl_beta = s->ftrl_beta;
+    p.ftrl_l1 = s->ftrl_l1;
+    p.ftrl_l2 = s->ftrl_l2;
+    return p;
+}

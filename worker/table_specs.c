@@ -1,0 +1,69 @@
+#include "worker/table_specs.h"
+
+#include <stdio.h>
+
+#include "common/hash.h"
+
+static void name_table(const struct settings *s, struct table_spec *spec, const char *name,
+                       const char *tail)
+{
+    /* settings_check() holds a job's name under 64 characters, field_tables.c a tail under 60. */
+    snprintf(spec->name, sizeof spec->name, "%.63s/%s%s", s->job, name, tail);
+}
+
+struct table_spec table_specs_rows(const struct settings *s, const char *name, const char *tail,
+                                   uint32_t dim)
+{
+    struct table_spec spec = {
+        .kind = TABLE_SPEC_SPARSE,
+        .dim = dim,
+        .init = settings_init(s),
+        .init_scale = settings_init_scale(s),
+        .optim = settings_optim(s, false),
+        .params = settings_optim_params(s, false, settings_optim(s, false)),
+        .schedule = settings_schedule(s),
+        .clip_norm = s->clip_norm,
+        .mode = (enum table_spec_mode)s->embedding_mode,
+        .bound = s->embedding_mode == TABLE_SPEC_MODE_SSP ? s->embedding_staleness : 0,
+        .storage = (enum table_spec_storage)s->table_storage,
+        .limits = settings_limits(s),
+    };
+
+    name_table(s, &spec, name, tail);
+    return spec;
+}
+
+struct table_spec table_specs_dense(const struct settings *s, const char *name,
+                                    uint64_t n_floats)
+{
+    struct table_spec spec = {
+        .kind = TABLE_SPEC_DENSE,
+        .dim = n_floats < TABLE_SPEC_DENSE_BLOCK ? (uint32_t)n_floats : TABLE_SPEC_DENSE_BLOCK,
+        .n_floats = n_floats,
+        .optim = TABLE_SPEC_SGD,
+        .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
+    };
+
+    name_table(s, &spec, name, "");
+    spec.params.learning_rate = 1;
+    spec.params.weight_decay = 0;
+    return spec;
+}
+
+struct table_spec table_specs_tensor(const struct settings *s, const struct dlrm_tensor *tensor,
+                                     uint32_t i)
+{
+    struct table_spec spec = table_specs_dense(s, tensor->name, tensor->n_floats);
+
+    spec.seed = hash_mix2(settings_seed(s, SEED_INIT), UINT64_C(0x64656e7365) + i);
+    spec.init = tensor->init;
+    spec.init_scale = tensor->init_scale;
+    spec.mode = (enum table_spec_mode)s->dense_mode;
+    spec.bound = s->dense_mode == TABLE_SPEC_MODE_SSP ? s->dense_staleness : 0;
+    if (!tensor->statistic) {
+        spec.optim = settings_optim(s, true);
+        spec.params = settings_optim_params(s, true, spec.optim);
+        spec.schedule = settings_schedule(s);
+    }
+    return spec;
+}

@@ -1,0 +1,21 @@
+/* The specifications of a model's tables, as settings say them (model_tables.h). */
+#ifndef WORKER_TABLE_SPECS_H
+#define WORKER_TABLE_SPECS_H
+
+#include "worker/model/dlrm.h"
+#include "worker/settings.h"
+
+/* JOB/NAME and the tail of a group of fields behind it; s: the settings of the group (field_tables.h). The seed is the
+ * caller's. */
+struct table_spec table_specs_rows(const struct settings *s, const char *name, const char *tail,
+                                   uint32_t dim);
+
+/* JOB/NAME, which only adds up what is pushed. */
+struct table_spec table_specs_dense(const struct settings *s, const char *name,
+                                    uint64_t n_floats);
+
+/* Tensor number i of the model. */
+struct table_spec table_specs_tensor(const struct settings *s, const struct dlrm_tensor *tensor,
+                                     uint32_t i);
+
+#endif
