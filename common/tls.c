@@ -602,6 +602,8 @@ static void see_head(struct tls_session *s)
     size_t n = sizeof s->head - s->n_head;
 
     n = n < s->in_bytes ? n : s->in_bytes;
+    if (!n)
+        return;
     memcpy(s->head + s->n_head, s->in, n);
     s->n_head += (uint32_t)n;
     if (s->n_head < sizeof s->head || is_head_good(s->head))

@@ -211,6 +211,8 @@ static int replay_slice(struct shard *s, const struct kept_slice *k)
     uint32_t n_ours;
     int status;
 
+    if (!n) /* of a table that has gone meanwhile */
+        return 0;
     enter_shard();
     status = k->slice.what == SNAPSHOT_SCAN_GONE ? restore_gone(s, id, k->bytes, n, &n_ours)
                                                  : restore_rows(s, id, k->bytes, n, &n_ours);

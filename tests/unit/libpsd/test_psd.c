@@ -320,7 +320,7 @@ static void test_specifications_are_checked(void **state)
         { "dim=99999", PSD_ESPEC, "dim is 99999" },
         { "dim=4 lr=-1", PSD_ESETTING, "lr: \"-1\"" },
         { "dim=4 lr=nan", PSD_ESETTING, "lr: \"nan\"" },
-        { "dim=4 optimizer=lion", PSD_ESETTING, "optimizer: \"lion\"" },
+        { "dim=4 optimizer=shampoo", PSD_ESETTING, "optimizer: \"shampoo\"" },
         { "dim=4 optimiser=adam", PSD_ESETTING, "did you mean \"optimizer\"" },
         { "floats=10 ttl=5s", PSD_ESPEC, "the table is dense" },
     };

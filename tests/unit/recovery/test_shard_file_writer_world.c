@@ -268,7 +268,7 @@ static void with_few_keys_and_many_checkpoints(void **state)
 
     (void)state;
     run("writer with few keys", &shape, 8, &sum);
-    assert_true(!share_is_all() || sum.n_deltas > 50);
+    assert_true(!share_is_all() || sum.n_deltas > 24);
 }
 
 int main(void)
