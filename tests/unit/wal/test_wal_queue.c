@@ -197,7 +197,7 @@ static void a_sync_that_is_asked_for_is_done_whatever_the_durability(void **stat
         uint64_t through;
 
         start(&l, &d, durability);
-        for (uint32_t i = 0; i < 40; i++) {
+        for (uint32_t i = 0; i < 30; i++) {
             assert_int_equal(fixture_append(&l), 0);
             fixture_work(&l);
         }
