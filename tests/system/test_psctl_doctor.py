@@ -104,9 +104,15 @@ def test_a_disk_that_fills_is_found_before_it_is_full(start_psd, tmp_path):
     eventually(lambda: psd.stats()["disk"]["size_bytes"] > 0)
     try:
         with open(tmp_path / "filler", "wb") as filler:
-            os.posix_fallocate(filler.fileno(), 0, free // 50)
-        eventually(lambda: finds(psd, "node 0: its disk is full in ", " at the rate of the last ",
-                                 "it is not psd's files that grow"), 90)
+            sizes = iter(range(free // 50, free // 2, free // 500))
+
+            def is_found():
+                """It goes on filling, as what other tests remove from the same disk meanwhile counts against it."""
+                os.posix_fallocate(filler.fileno(), 0, next(sizes, free // 2))
+                return finds(psd, "node 0: its disk is full in ", " at the rate of the last ",
+                             "it is not psd's files that grow")
+
+            eventually(is_found, 90)
     finally:
         (tmp_path / "filler").unlink()
 
