@@ -574,10 +574,25 @@ static void sum_facts(struct start *s) ON_MAIN
     }
 }
 
+/* Records are given up, and one shard was made of its log alone: all checkpoints are archived (tidy()). Then every
+ * other log has to lead up alone, too, or no later start would be one. */
+static int check_left(const struct start *s, struct err *err) ON_MAIN
+{
+    for (uint32_t i = 0; gives_up(s) && !s->above && i < s->config.n_shards; i++)
+        if (s->tasks[i].facts.number && !s->tasks[i].facts.has_whole_log)
+            return err_set(err, PS_ENOCHECKPOINT,
+                           "shard %" PRIu32 " needs checkpoint %" PRIu64
+                           ", in which another shard has records that are given up",
+                           i, s->tasks[i].facts.number);
+    return 0;
+}
+
 static void end_recovering(struct start *s) ON_MAIN
 {
     sum_facts(s);
     s->result.err.status = check_epochs(s, &s->result.err);
+    if (!s->result.err.status)
+        s->result.err.status = check_left(s, &s->result.err);
     if (s->result.err.status) {
         finish(s);
         return;

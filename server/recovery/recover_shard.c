@@ -716,5 +716,7 @@ int recover_shard_run(const struct recover_shard_config *config, struct shard *s
         return status;
     report_all(&a);
     report_end(config, &ret->end);
-    return 0;
+    if (!config->follows || config->keep == UINT64_MAX)
+        return 0;
+    return has_whole_log(config, &ret->has_whole_log, err);
 }

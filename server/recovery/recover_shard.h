@@ -60,6 +60,8 @@ struct recover_shard_facts {
         needs; /* of a standby: before this record has come its rows are of different moments */
     /* A job's clock was asked for, and the shard has pushes of later ones, too: recover_shard_report_later(). */
     bool has_later;
+    bool
+        has_whole_log; /* records are given up: the log leads up from nothing, without any checkpoint */
 };
 
 /* Reports one sentence if any shard has later pushes. */

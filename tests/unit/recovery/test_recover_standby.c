@@ -83,6 +83,7 @@ static void recovers_up_to_any_record(void **state)
             fail_msg("record %llu: %s", (unsigned long long)keep, err.text);
         assert_int_equal(facts.end.last, keep);
         assert_true(facts.needs <= keep);
+        assert_true(facts.has_whole_log);
         n_from_checkpoints += facts.number > 0;
         replay_end(s, 0);
         want = reference(&n, keep);
@@ -139,6 +140,28 @@ static void refuses_what_is_not_kept(void **state)
     node_end(&n);
 }
 
+/* Then its checkpoint may not go, as it would where another shard has more of it than its primary. */
+static void says_whether_its_log_leads_up_alone(void **state)
+{
+    struct recover_shard_facts facts;
+    uint64_t last;
+    struct err err;
+    struct node n;
+    int status;
+
+    (void)state;
+    make(&n, 4, 1);
+    node_die(&n);
+    shard_free(follow(&n, UINT64_MAX, &status, &facts, &err));
+    assert_int_equal(status, 0);
+    last = facts.end.last;
+    shard_free(follow(&n, last, &status, &facts, &err));
+    assert_int_equal(status, 0);
+    assert_true(facts.number > 0);
+    assert_false(facts.has_whole_log);
+    node_end(&n);
+}
+
 /* Of a copy there are files alone: what their scan needs of the log, the primary has. */
 static void takes_a_checkpoint_without_its_log(void **state)
 {
@@ -171,6 +194,7 @@ int main(void)
         cmocka_unit_test(recovers_up_to_any_record),
         cmocka_unit_test(goes_on_behind_it),
         cmocka_unit_test(refuses_what_is_not_kept),
+        cmocka_unit_test(says_whether_its_log_leads_up_alone),
         cmocka_unit_test(takes_a_checkpoint_without_its_log),
     };
 
