@@ -179,13 +179,10 @@ static void adam_init(const float *restrict w, float *restrict state, uint32_t d
     memset(state, 0, 2 * dim * sizeof *state);
 }
 
-/* v says nothing of m: with betas of its own it may have fallen faster, even to 0. */
 static enum optimizer_fault adam_check(const optimizer_gradient *state, uint32_t dim,
                                        const struct optimizer_params *p, double gradient)
 {
-    enum optimizer_fault fault = optimizer_check_sums(state + dim, dim, p, false);
-
-    return fault ? fault : optimizer_check_magnitude(state, dim, OPTIMIZER_MEAN * gradient);
+    return optimizer_check_means(state, dim, p, gradient);
 }
 
 SIMD_INLINE void adam_step(float *restrict w, float *restrict state,

@@ -110,4 +110,15 @@ static inline struct optimizer_corrections optimizer_derive_means(struct optimiz
 /* m is a mean of gradients, whose two factors are rounded: to a sum of up to 1.7. */
 #define OPTIMIZER_MEAN 2.0
 
+/* State of m, then v. v says nothing of m: with betas of its own it may have fallen faster, even to 0. */
+static inline enum optimizer_fault optimizer_check_means(const optimizer_gradient *state,
+                                                         uint32_t dim,
+                                                         const struct optimizer_params *p,
+                                                         double gradient)
+{
+    enum optimizer_fault fault = optimizer_check_sums(state + dim, dim, p, false);
+
+    return fault ? fault : optimizer_check_magnitude(state, dim, OPTIMIZER_MEAN * gradient);
+}
+
 #endif

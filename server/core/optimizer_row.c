@@ -157,9 +157,7 @@ static void lamb_init(const float *restrict w, float *restrict state, uint32_t d
 static enum optimizer_fault lamb_check(const optimizer_gradient *state, uint32_t dim,
                                        const struct optimizer_params *p, double gradient)
 {
-    enum optimizer_fault fault = optimizer_check_sums(state + dim, dim, p, false);
-
-    return fault ? fault : optimizer_check_magnitude(state, dim, OPTIMIZER_MEAN * gradient);
+    return optimizer_check_means(state, dim, p, gradient);
 }
 
 /* Of a step, by value: what weights are stored to cannot change it. */

@@ -86,6 +86,20 @@ void tls_dir_remove(struct tls_dir *d)
     rmdir(d->path);
 }
 
+int tls_dir_set_up(void **state)
+{
+    *state = malloc(sizeof(struct tls_dir));
+    tls_dir_make(*state);
+    return 0;
+}
+
+int tls_dir_tear_down(void **state)
+{
+    tls_dir_remove(*state);
+    free(*state);
+    return 0;
+}
+
 struct tls_context *tls_dir_context(const struct tls_dir *d, const char *name, const char *ca)
 {
     struct names own = names_of(d, name), authority = names_of(d, ca);

@@ -21,6 +21,10 @@ struct tls_dir {
 void tls_dir_make(struct tls_dir *d);
 void tls_dir_remove(struct tls_dir *d);
 
+/* For a group of tests of cmocka: *state is one, made before them and removed behind. */
+int tls_dir_set_up(void **state);
+int tls_dir_tear_down(void **state);
+
 /* With the certificate of this name, or without one: "". It believes the CA of this name. */
 struct tls_context *tls_dir_context(const struct tls_dir *d, const char *name, const char *ca);
 

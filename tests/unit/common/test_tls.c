@@ -483,20 +483,6 @@ static void random_bytes_never_do_harm(void **state)
     tls_context_free(t);
 }
 
-static int set_up(void **state)
-{
-    *state = malloc(sizeof(struct tls_dir));
-    tls_dir_make(*state);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    tls_dir_remove(*state);
-    free(*state);
-    return 0;
-}
-
 /* The certificates of a PEM file as DER; *ret_n of them, each of which is freed with OPENSSL_free(). */
 static void read_der(const char *path, struct tls_der ret[static 4], uint32_t *ret_n)
 {
@@ -604,5 +590,5 @@ int main(void)
         cmocka_unit_test(another_library_is_given_what_the_files_hold),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, tls_dir_set_up, tls_dir_tear_down);
 }

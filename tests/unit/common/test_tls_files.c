@@ -135,20 +135,6 @@ static void certificates_are_for_their_owner_alone(void **state)
     assert_int_equal(tls_cert_make(&plan, &err), -EEXIST);
 }
 
-static int set_up(void **state)
-{
-    *state = malloc(sizeof(struct tls_dir));
-    tls_dir_make(*state);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    tls_dir_remove(*state);
-    free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,5 +144,5 @@ int main(void)
         cmocka_unit_test(certificates_are_for_their_owner_alone),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, tls_dir_set_up, tls_dir_tear_down);
 }
