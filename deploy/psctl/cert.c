@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/tls_cert.h"
+#include "deploy/psctl/field.h"
 
 #define PATH_BYTES 4096u
 #define DAY_S INT64_C(86400)
@@ -117,6 +118,31 @@ static bool check_names(const struct options *o)
     return !strchr(uri, ',') && access_parse_uri(uri, (size_t)n, &ignored);
 }
 
+/* NULL, or the host that no certificate can be for. */
+static const char *find_bad_host(const struct options *o)
+{
+    for (uint32_t i = 0; i < o->hosts.n; i++)
+        if (!tls_cert_is_host(o->hosts.items[i]))
+            return o->hosts.items[i];
+    return NULL;
+}
+
+/* Before anything is made. What is asked for stands in names that other programs split at commas and blanks. */
+static bool check_asked(const struct options *o)
+{
+    const char *host = find_bad_host(o);
+
+    if (!check_names(o))
+        fputs("psctl: cert: --cluster and --job: up to 63 characters without blank, comma and "
+              "/ are "
+              "expected\n",
+              stderr);
+    else if (host)
+        field_put(stderr, "psctl: cert: --host: \"", host,
+                  "\" is no address, and no name of letters, digits, dots and dashes\n");
+    return !host && check_names(o);
+}
+
 static bool add_hosts(struct making *m)
 {
     static const char *const own[] = { "localhost", "127.0.0.1", "::1" };
@@ -136,11 +162,12 @@ int cert_run(const struct options *o, const char *const *words, uint32_t n_words
     bool is_good = true;
 
     (void)n_words;
-    if (!check_names(o))
-        return fail("--cluster and --job: up to 63 characters without blank, comma and / are "
-                    "expected");
-    if (!add_hosts(&m))
-        return fail("--host: too many");
+    if (!check_asked(o))
+        return EXIT_MISUSED;
+    if (!add_hosts(&m)) {
+        fail("--host: too many");
+        return EXIT_MISUSED;
+    }
     if (mkdir(m.dir, 0700) && errno != EEXIST)
         return fail_path(m.dir, errno);
     for (int role = ACCESS_ALL; role < ACCESS_END; role++)
