@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/tls_cert.h"
+#include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
 
 #define PATH_BYTES 4096u
@@ -20,6 +21,7 @@ struct making {
     const char *hosts[TLS_CERT_HOSTS_MAX];
     uint32_t n_hosts;
     uint32_t n_made;
+    cJSON *files; /* owned: of each role, for --json */
 };
 
 static int fail(const char *sentence)
@@ -91,6 +93,27 @@ static bool check(struct making *m, enum access_role role)
     return false;
 }
 
+static void add_file(struct making *m, enum access_role role, const struct wanted *w,
+                     bool is_made)
+{
+    cJSON *file = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(file, "role", role == ACCESS_ALL ? "ca" : access_role_name(role));
+    cJSON_AddStringToObject(file, "certificate", w->cert);
+    cJSON_AddStringToObject(file, "key", w->key);
+    cJSON_AddBoolToObject(file, "made", is_made);
+    cJSON_AddItemToArray(m->files, file);
+}
+
+static void print_files(struct making *m)
+{
+    cJSON *all = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(all, "directory", m->dir);
+    cJSON_AddItemToObject(all, "files", m->files);
+    data_dir_print_json(all);
+}
+
 static bool make(struct making *m, enum access_role role)
 {
     struct wanted w;
@@ -98,12 +121,16 @@ static bool make(struct making *m, enum access_role role)
 
     if (!plan_of(m, role, &w))
         return false;
-    if (access(w.cert, F_OK) == 0)
+    if (access(w.cert, F_OK) == 0) {
+        add_file(m, role, &w, false);
         return true;
+    }
     if (tls_cert_make(&w.plan, &err))
         return fail(err.text) == EXIT_ANSWERED;
     m->n_made++;
-    printf("%s, %s\n", w.cert, w.key);
+    add_file(m, role, &w, true);
+    if (!m->options->json)
+        printf("%s, %s\n", w.cert, w.key);
     return true;
 }
 
@@ -170,10 +197,16 @@ int cert_run(const struct options *o, const char *const *words, uint32_t n_words
     }
     if (mkdir(m.dir, 0700) && errno != EEXIST)
         return fail_path(m.dir, errno);
+    m.files = cJSON_CreateArray();
     for (int role = ACCESS_ALL; role < ACCESS_END; role++)
         is_good = check(&m, (enum access_role)role) && is_good;
     for (int role = ACCESS_ALL; role < ACCESS_END && is_good; role++)
         is_good = make(&m, (enum access_role)role);
+    if (is_good && o->json) {
+        print_files(&m);
+        return EXIT_ANSWERED;
+    }
+    cJSON_Delete(m.files);
     if (is_good && !m.n_made)
         printf("%s has all certificates already\n", m.dir);
     return is_good ? EXIT_ANSWERED : EXIT_FAILED;
