@@ -447,6 +447,7 @@ static void put_tls(struct json *j, const struct stats_tls *tls, uint64_t now_un
     json_float(j, "certificate_days", (float)days_until(tls->own_unix_ms, now_unix_ms));
     json_u64(j, "ca_expires_unix_ms", tls->ca_unix_ms);
     json_float(j, "ca_days", (float)days_until(tls->ca_unix_ms, now_unix_ms));
+    json_text(j, "certificate_fault", tls->fault);
     json_close(j);
 }
 

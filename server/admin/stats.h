@@ -203,6 +203,8 @@ struct stats_coordination {
 struct stats_tls {
     bool is_on;
     uint64_t own_unix_ms, ca_unix_ms; /* when they expire; of the CA's the first that does */
+    const char
+        *fault; /* what peers will hold against it (tls_fault_text()); NULL or "": nothing */
 };
 
 /* The report of the node as a whole. */

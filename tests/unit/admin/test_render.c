@@ -407,12 +407,15 @@ static void certificates_are_shown_with_the_days_that_they_are_good_for(void **s
     assert_null(strstr(text, "\npsd_certificate_expiry_timestamp_seconds{"));
     free(text);
     f.node.clock_unix_ms = 100 * day_ms;
-    f.node.tls = (struct stats_tls){ true, 130 * day_ms, 98 * day_ms };
+    f.node.tls = (struct stats_tls){ true, 130 * day_ms, 98 * day_ms, "lacks \"x\"" };
     text = render_json(&f.node, "stats");
     json = cJSON_Parse(text);
     assert_number(json, "tls.certificate_expires_unix_ms", 130 * 86400e3);
     assert_number(json, "tls.certificate_days", 30);
     assert_number(json, "tls.ca_days", -2);
+    assert_string_equal(
+        cJSON_GetObjectItem(cJSON_GetObjectItem(json, "tls"), "certificate_fault")->valuestring,
+        "lacks \"x\"");
     cJSON_Delete(json);
     free(text);
     text = render_metrics(&f.node);
