@@ -4,7 +4,7 @@ import json
 import browser
 import pytest
 import training
-from training import psds, psworker, synth, wait_for  # noqa: F401
+from training import free_ports, psds, psworker, synth, wait_for  # noqa: F401
 
 pytestmark = pytest.mark.timeout(300)
 TABS = ["overview", "jobs", "tables", "storage", "cluster"]
@@ -158,6 +158,18 @@ def test_it_fits_a_narrow_window_in_the_dark(trained, chromium):
     assert dark < 100 and light > 600
     trained.kill()
     assert "does not answer" in page.wait("!document.getElementById('offline').hidden && document.getElementById('offline').textContent")
+
+
+def test_all_nodes_of_the_map_are_shown(psds, chromium):  # noqa: F811
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    node = psds("--shards", 2, "--cluster", ",".join(addresses), "--node", 1, listen=addresses[1])
+    assert [n["address"] for n in node.stats()["cluster_nodes"]] == addresses
+    page = chromium.open(f"http://{node.http}/#cluster")
+    page.wait("document.querySelectorAll('#cluster-members tbody tr').length === 3")
+    rows = page.get("[...document.querySelectorAll('#cluster-members tbody tr')].map(r => [...r.children].map(c => c.textContent))")
+    assert [row[:4] for row in rows] == [[addresses[1], "1", "2 shards, 2 to 3", "primary"], [addresses[0], "0", "2 shards, 0 to 1", "node"],
+                                         [addresses[2], "2", "2 shards, 4 to 5", "node"]]
+    assert rows[0][4] == "serving, this node, 1 of 3" and all("does not hear it" in row[4] for row in rows[1:])
 
 
 def test_an_idle_node_says_what_is_missing(psds, chromium):  # noqa: F811
