@@ -213,11 +213,11 @@ uint64_t agree_n_whole(const struct world *w, uint32_t shard)
     return clock;
 }
 
-/* Which incarnation of the rank was to push for the clock: the last that came to the shard at it, or before; 1: none has. 0:
- * it has died there before the clock was combined. */
+/* Which incarnation of the rank was to push for the clock: the last that came to the shard and did not go on behind it, as the
+ * shards together are further (ADVANCE); 1: none has. 0: it has died there before the clock was combined. */
 static uint64_t find_due(const struct history *h, uint32_t rank, uint64_t clock)
 {
-    uint64_t due = 1;
+    uint64_t due = 1, before = 1;
 
     for (uint64_t i = 0; i < h->n; i++) {
         const struct fact *fact = &h->facts[i];
@@ -226,10 +226,15 @@ static uint64_t find_due(const struct history *h, uint32_t rank, uint64_t clock)
             break;
         if (fact->rank != rank)
             continue;
-        if (fact->type == SHARD_EVENT_JOIN && fact->clock <= clock)
+        if (fact->type == SHARD_EVENT_JOIN && fact->clock <= clock &&
+            fact->incarnation != due) {
+            before = due;
             due = fact->incarnation;
-        if (fact->type == SHARD_EVENT_GONE && fact->state == WORKER_DEAD)
+        } else if (fact->type == SHARD_EVENT_ADVANCE && fact->clock > clock) {
+            due = before;
+        } else if (fact->type == SHARD_EVENT_GONE && fact->state == WORKER_DEAD) {
             due = 0;
+        }
     }
     return due;
 }
