@@ -206,6 +206,11 @@ static const struct setting rows[] = {
     PS_SETTINGS_DECAY(TRAINING_ROW, TABLE_SPEC_DECAY_CHOICE "|plateau")
     ROW("training", "decay-patience", SETTING_U32, decay_patience, "N", "2", 0, 0,
         "plateau: multiply by decay-rate when more than N validations in a row were not better"),
+    ROW("training", "delay-compensation", SETTING_FLOAT, delay_compensation, "X", "0", 0, 0,
+        "lambda of DC-ASGD: gradients are pushed with the weights that they are of, and the servers correct them for "
+        "what others have changed since; 0: as they are"),
+    ROW("training", "delay-form", SETTING_CHOICE, delay_form, "adaptive|constant", "adaptive", 0, 0,
+        "of --delay-compensation: g + X |g| (w - w_then), or g + X g g (w - w_then)"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -561,6 +566,7 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "ftrl-l2", s->ftrl_l2, 0, 1e6f },
         { "topk", s->topk, 0, 1.000001f },
         { "decay-rate", s->decay_rate, 0, 1.000001f },
+        { "delay-compensation", s->delay_compensation, 0, SECTION_LAMBDA_MAX },
         { "decay-floor", s->decay_floor, 0, 1.000001f },
         { "positive-rate", s->positive_rate, 0, 1 },
         { "zipf", s->zipf, 0, 100 },
@@ -753,6 +759,8 @@ int settings_check_rows(const struct settings *s, struct err *err)
 {
     int status = check_numbers(s, err);
 
+    if (!status)
+        status = settings_check_delay(s, err);
     return status ? status : check_limits(s, err);
 }
 

@@ -315,7 +315,7 @@ int setup_model(struct setup *u, struct err *err)
     struct err why = { 0 };
     int status;
 
-    if (u->s->device == DEVICE_CPU)
+    if (u->s->device == DEVICE_CPU || u->s->delay_compensation > 0)
         return setup_model_on(u, &device_cpu, err);
     status = on_gpu(u, &why);
     if (status && status != PS_ESETTING && u->s->device == DEVICE_AUTO) {
