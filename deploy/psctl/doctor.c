@@ -579,7 +579,7 @@ static bool has_own_sentence(const char *what)
     static const char *const named[] = {
         "parked pull",   "checkpoint",           "acknowledgement",        "restore",
         "worker silent", "write-ahead log full", "write-ahead log's disk", "greeting",
-        "standby"
+        "standby",       "job stands still"
     };
 
     for (size_t i = 0; i < COUNT_OF(named); i++)
