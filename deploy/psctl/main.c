@@ -806,9 +806,11 @@ static int act(struct options *o, enum settings_action action, const struct line
         code = check_command(line, &command);
     if (!code && (!command || command_takes(command, "tls-ca")))
         code = open_tls(o);
-    if (code || action == SETTINGS_CHECK)
+    if (code)
         return code;
-    if (action == SETTINGS_PRINT_CONFIG)
+    if (action == SETTINGS_CHECK)
+        settings_print_checked(&table, "", stdout);
+    else if (action == SETTINGS_PRINT_CONFIG)
         settings_print_config(&table, o, stdout);
     else if (command && o->coord[0] && command->run != cluster_run && find_servers(o))
         code = EXIT_FAILED;
