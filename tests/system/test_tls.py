@@ -314,6 +314,18 @@ def test_doctor_has_a_finding_for_each_node_whose_certificate_has_expired(tmp_pa
         node.stop()
 
 
+def test_clients_see_at_once_that_a_port_with_tls_is_that_of_the_pages(tmp_path, folder):
+    at, pages = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    node = Node(tmp_path, at, folder, f"--http={pages}")
+    node.wait_for("psd ready")
+    for name in ("psctl", "psworker", "psbench"):
+        begin = time.monotonic()
+        got = PROGRAMS[name](pages, client(folder, "admin"))
+        assert got.returncode == 1 and f"{pages}: it answers HTTP: is this the stats port?" in got.stderr, got.stderr
+        assert time.monotonic() - begin < 20
+    node.stop()
+
+
 def test_clients_say_that_a_server_offers_no_tls_13(tmp_path, folder):
     port = free_ports(1)[0]
     old = subprocess.Popen(["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-tls1_2", "-cert", folder / "node.pem", "-key",
