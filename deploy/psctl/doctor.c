@@ -30,7 +30,8 @@
 #define HOT_ROWS_PER_S 1000.0 /* and at least so many */
 #define BUSY_CPU 0.9          /* share of a core */
 #define SLOW_SHARE 0.5        /* clocks a second of a worker, against the others' */
-#define SILENT_MS 3000        /* of a worker; it sends something every second */
+#define SILENT_MS 3000        /* of a worker; one that trains sends more often */
+#define BEAT_SLACK_MS 1000    /* of one that waits: it beats three times in a lease */
 #define WAITED_SHARE 0.2      /* of the time between the reports, that pulls waited */
 #define WAIT_MIN_MS 2000      /* a wait that is younger is none */
 #define WAITED_MIN_S 0.1      /* of pushes; a burst waits less */
@@ -50,7 +51,8 @@ static const char *const severities[] = { "problem", "warning", "note" };
 
 struct examination {
     const cJSON *before, *after;
-    cJSON *merged; /* owned: tables, jobs and waits of all nodes */
+    cJSON *merged;   /* owned: tables, jobs and waits of all nodes */
+    double lease_ms; /* the longest of the nodes; 0: not known */
     cJSON *findings[N_SEVERITIES];
 };
 
@@ -492,6 +494,7 @@ static void examine_node(struct examination *e, const cJSON *node)
             field_text(node, "error"));
         return;
     }
+    e->lease_ms = fmax(e->lease_ms, field_number(node, "lease_ms"));
     examine_state(e, node, n);
     examine_disk(e, node, n);
     examine_checkpoints(e, node, n);
@@ -560,13 +563,26 @@ static struct pace pace_of(const cJSON *job, const cJSON *old, double seconds)
     return p;
 }
 
+/* So long a worker that only waits may be silent. */
+static double quiet_ms(const struct examination *e)
+{
+    return fmax(SILENT_MS, e->lease_ms > 0 ? e->lease_ms / 3 + BEAT_SLACK_MS : 0);
+}
+
 /* Why a worker is behind. */
-static void put_cause(const struct pace *p, char *dst, size_t n_bytes)
+static void put_cause(const struct examination *e, const struct pace *p, char *dst,
+                      size_t n_bytes)
 {
     double silent = field_number(p->slowest, "silent_ms");
     char lasting[FIELD_CELL_MAX];
 
-    if (silent > SILENT_MS)
+    if (silent > SILENT_MS && silent <= quiet_ms(e))
+        snprintf(
+            dst, n_bytes,
+            "nothing was heard of it for %s: it reads its data, or computes, or its process "
+            "is stopped",
+            field_format_lasting(lasting, silent));
+    else if (silent > SILENT_MS)
         snprintf(dst, n_bytes,
                  "nothing was heard of it for %s: its process is stopped or hangs, or its "
                  "network is cut",
@@ -588,7 +604,7 @@ static void examine_pace(struct examination *e, const cJSON *job, const cJSON *o
     struct pace p = pace_of(job, old, seconds);
     double bound = field_number(job, "bound"), behind, waited;
     bool is_async = strcmp(field_text(job, "mode"), "async") == 0,
-         is_ssp = strcmp(field_text(job, "mode"), "ssp") == 0;
+         is_ssp = strcmp(field_text(job, "mode"), "ssp") == 0, is_silent;
     char cause[300], who[FIELD_CELL_MAX + 40];
 
     if (p.n_live < 2)
@@ -598,18 +614,17 @@ static void examine_pace(struct examination *e, const cJSON *job, const cJSON *o
         old && seconds > 0
             ? (field_number(job, "parked_ms") - field_number(old, "parked_ms")) / 1000 / seconds
             : 0;
-    put_cause(&p, cause, sizeof cause);
+    is_silent = field_number(p.slowest, "silent_ms") > quiet_ms(e);
+    put_cause(e, &p, cause, sizeof cause);
     snprintf(who, sizeof who, "worker %.0f (%.60s)", field_number(p.slowest, "rank"),
              field_text(p.slowest, "name"));
-    if (!is_async && behind > 0 &&
-        (waited > WAITED_SHARE || field_number(p.slowest, "silent_ms") > SILENT_MS))
+    if (!is_async && behind > 0 && (waited > WAITED_SHARE || is_silent))
         say(e, WARNING, NO_NODE,
             "job %s: %s is slow, %.0f clock%s behind, and the others' pulls waited "
             "%.0f %% of the time; %s",
             field_text(job, "name"), who, behind, NUMBER_PLURAL(behind),
             waited > 1 ? 100 : waited * 100, cause);
-    else if (is_async && (p.its_clocks < SLOW_SHARE * p.others_clocks ||
-                          field_number(p.slowest, "silent_ms") > SILENT_MS))
+    else if (is_async && (p.its_clocks < SLOW_SHARE * p.others_clocks || is_silent))
         say(e, WARNING, NO_NODE,
             "job %s: %s is slow, %.0f clock%s behind, the others finish %.1f clocks/s; %s",
             field_text(job, "name"), who, behind, NUMBER_PLURAL(behind), p.others_clocks,

@@ -464,6 +464,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_u64(j, "n_nodes", node->n_nodes);
     json_u64(j, "n_shards", node->n_shards);
     json_u64(j, "shards_per_node", node->shards_per_node);
+    json_u64(j, "lease_ms", node->lease_ms);
     json_u64(j, "pid", node->pid);
     json_u64(j, "started_unix_ms", node->started_unix_ms);
     json_u64(j, "now_unix_ms", node->clock_unix_ms);

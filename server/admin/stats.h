@@ -214,6 +214,7 @@ struct node_report {
     uint32_t node, n_nodes, n_shards, shards_per_node;
     const char (*nodes)
         [128]; /* n_nodes addresses, as the cluster's map has them; borrowed; NULL: not known */
+    uint64_t lease_ms; /* the setting: a worker that waits beats three times in it */
     uint64_t started_unix_ms, clock_unix_ms, clock_mono_ms, pid;
     uint64_t rss_bytes, memory_max_bytes, memory_reserve_left_bytes, client_memory_max_bytes;
     uint64_t virtual_bytes, cpu_us, n_fds, n_fds_max, n_threads; /* of the process */

@@ -316,6 +316,20 @@ static const struct fault faults[] = {
       -1,
       { "worker 1 (other) is slow",
         "nothing was heard of it for 5 s: its process is stopped" } },
+    { { { "nodes.0.lease_ms", "9000" },
+        { "nodes.0.jobs.0.workers.1.clock", "12" },
+        { "nodes.0.jobs.0.workers.1.silent_ms", "4100" } },
+      "warning",
+      -1,
+      { "nothing was heard of it for 4 s: its process is stopped", "" } },
+    { { { "nodes.0.lease_ms", "30000" },
+        { "nodes.0.jobs.0.workers.1.clock", "12" },
+        { "nodes.0.jobs.0.parked_ms", "1000" },
+        { "nodes.0.jobs.0.workers.1.silent_ms", "5000" } },
+      "warning",
+      -1,
+      { "worker 1 (other) is slow",
+        "nothing was heard of it for 5 s: it reads its data, or computes, or" } },
     { { { "nodes.0.jobs.0.workers.1.clock", "10" }, { "nodes.0.jobs.0.mode", "\"async\"" } },
       "warning",
       -1,
@@ -400,11 +414,18 @@ static void each_fault_has_its_sentence(void **state)
         expect(&faults[i]);
 }
 
+/* Workers that all wait, for another node perhaps, send no more than their heartbeats. */
 static void nothing_is_said_of_a_cluster_that_is_well(void **state)
 {
+    static const struct change beats[] = { { "nodes.0.lease_ms", "10000" },
+                                           { "nodes.0.jobs.0.workers.1.clock", "12" },
+                                           { "nodes.0.jobs.0.workers.1.silent_ms", "3300" } };
     cJSON *findings = examine(NULL, 0);
 
     (void)state;
+    assert_int_equal(cJSON_GetArraySize(findings), 0);
+    cJSON_Delete(findings);
+    findings = examine(beats, COUNT_OF(beats));
     assert_int_equal(cJSON_GetArraySize(findings), 0);
     cJSON_Delete(findings);
 }
