@@ -518,6 +518,7 @@ static void put_disk(struct json *j, const struct stats_disk *disk)
     json_u64(j, "aside_bytes", disk->archived_bytes);
     json_u64(j, "free_bytes", disk->free_bytes);
     json_u64(j, "size_bytes", disk->size_bytes);
+    json_text(j, "file_system", disk->file_system);
     json_u64(j, "fill_bytes_per_s", disk->fill_bytes_per_s);
     json_u64(j, "others_fill_bytes_per_s", disk->others_fill_bytes_per_s);
     json_u64(j, "fill_over_ms", disk->fill_over_ms);
