@@ -743,6 +743,7 @@ void REAL(shard_threads_serve)(struct shard_thread **shards, uint32_t n);
 void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n);
 void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n)
 {
+    node_of_process(process_current())->is_serving = true;
     pair_serves(node_of_process(process_current()));
     REAL(shard_threads_serve)(shards, n);
 }
