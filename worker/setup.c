@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log_line.h"
+#include "common/number.h"
 #include "worker/client/push_journal.h"
 #include "worker/cuda_plugin.h"
 #include "worker/data/cardinality.h"
@@ -82,13 +83,14 @@ static int split_rows(struct setup *u, struct err *err)
     if (!n_train)
         n_train = n_rows - (uint64_t)((double)n_rows * (double)s->valid_fraction + 0.5);
     if (n_train >= n_rows)
-        return err_set(
-            err, PS_ESETTING, "--%s leaves nothing to validate on: --data has %llu rows",
-            s->train_rows ? "train-rows" : "valid-fraction", (unsigned long long)n_rows);
+        return err_set(err, PS_ESETTING,
+                       "--%s leaves nothing to validate on: --data has %llu row%s",
+                       s->train_rows ? "train-rows" : "valid-fraction",
+                       (unsigned long long)n_rows, NUMBER_PLURAL(n_rows));
     if (n_train == 0)
         return err_set(err, PS_ESETTING,
-                       "--valid-fraction leaves nothing to train on: --data has %llu rows",
-                       (unsigned long long)n_rows);
+                       "--valid-fraction leaves nothing to train on: --data has %llu row%s",
+                       (unsigned long long)n_rows, NUMBER_PLURAL(n_rows));
     u->train.end_row = n_train;
     u->valid = (struct data_loader_range){ .first_row = n_train, .end_row = n_rows };
     u->has_valid = true;

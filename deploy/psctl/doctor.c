@@ -122,9 +122,10 @@ static void examine_audit(struct examination *e, const cJSON *r, double n)
         say(e, NOTE, n, "%s", field_text(r, "note"));
     if (field_number(r, "differences") > 0)
         say(e, WARNING, n,
-            "its standby %s has found rows that differ, and copied anew, %.0f times: see the "
+            "its standby %s has found rows that differ, and copied anew, %.0f time%s: see the "
             "logs of both, and check their memory and processors",
-            field_text(r, "peer"), field_number(r, "differences"));
+            field_text(r, "peer"), field_number(r, "differences"),
+            NUMBER_PLURAL(field_number(r, "differences")));
 }
 
 /* Of a node that has, or had, another member. */
