@@ -29,6 +29,7 @@
 
 struct connection;
 struct connection_set;
+struct pull_deltas;
 
 /*
  * One whole frame. Borrowed from the connection until the handler returns; a handler that continues
@@ -120,6 +121,7 @@ struct connection {
     struct bytes unpacked; /* owned, from the loop: the decompressed body of its request */
     struct message_zstd_slices unpacking; /* to there, in slices */
     bool unpacks_in_slices;               /* or has done, and `unpacked` is still in use */
+    struct pull_deltas *deltas; /* owned: rows that its client has; pull_handler.h's; or NULL */
     uint32_t n_tables_made;               /* by its requests */
     size_t prechecked_bytes;              /* of the body being received: push_handler.h */
     size_t partial_bytes;                 /* of it, that had come then */

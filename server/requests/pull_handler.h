@@ -32,6 +32,7 @@ struct pull_handler_config {
     struct request_context *context; /* borrowed */
     uint64_t park_max_ms;
     size_t parked_bytes_max; /* 0: PULL_HANDLER_PARKED_BYTES_MAX */
+    uint64_t deltas_max_bytes; /* of the rows that clients have (delta_rows.h), of all together; 0: no limit */
 };
 
 struct pull_handler_counts {

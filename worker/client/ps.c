@@ -473,6 +473,9 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
         if (sections[i].scan || sections[i].present)
             status = check_features(c, sections[i].table, MESSAGE_FEATURE_WHOLE_TABLES,
                                     sections[i].scan ? "scans" : "presence in pulls", err);
+        else if (sections[i].sink && sections[i].sink->ask)
+            status = check_features(c, sections[i].table, MESSAGE_FEATURE_DELTAS,
+                                    "pulls of differences", err);
     return status ? status : resend(c, err);
 }
 
