@@ -216,8 +216,8 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
 
 static bool is_delta(const Ps__Section *head)
 {
-    return !head->state && !head->present && !head->scan_bytes &&
-           head->delta_tolerance >= 0 && head->delta_tolerance <= SECTION_ASSIGN_MAX &&
+    return !head->state && !head->present && !head->scan_bytes && head->delta_tolerance >= 0 &&
+           head->delta_tolerance <= SECTION_ASSIGN_MAX &&
            head->delta_mode >= SECTION_DELTA_ONEBIT && head->delta_mode <= SECTION_DELTA_FULL;
 }
 

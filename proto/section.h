@@ -74,8 +74,10 @@ enum section_delta_mode {
 /* What a section of a pull says about them; zeroes: it asks for no deltas. */
 struct section_delta {
     bool asked;
-    enum section_delta_mode mode; /* of rows beyond the tolerance: ONEBIT, INT8, or FULL: the shortest within it */
-    float tolerance;   /* root mean square that a row may differ by; 0: as the section's codec has it, exactly */
+    enum section_delta_mode
+        mode; /* of rows beyond the tolerance: ONEBIT, INT8, or FULL: the shortest within it */
+    float
+        tolerance; /* root mean square that a row may differ by; 0: as the section's codec has it, exactly */
     uint64_t base;     /* number of the last answer that the client has; 0: none */
     uint32_t rows_max; /* that the client keeps of this table and shard */
 };

@@ -21,10 +21,10 @@ struct deltas {
     struct param_store_proxy forward;
     struct param_store_ops ops; /* below */
     struct param_store_delta_options options;
-    struct memory_budget budget;
+    struct delta_memory memory;
     struct ps_state_sink sink;
     uint32_t n_shards;
-    struct known_table *tables[PS_TABLES_MAX]; /* owned */
+    struct known_table *tables[PS_TABLES_MAX];     /* owned */
     struct ps_pull_section sections[SECTIONS_MAX]; /* the inner pull, while under way */
     _Atomic uint64_t bytes_saved;
 };
@@ -54,7 +54,7 @@ static int make_rows(struct deltas *d, struct known_table *t)
         return -ENOMEM;
     memset(t->shards, 0, d->n_shards * sizeof *t->shards);
     for (uint32_t i = 0; i < d->n_shards && !status; i++)
-        status = delta_rows_init(&t->shards[i], &t->spec, &d->budget);
+        status = delta_rows_init(&t->shards[i], &t->spec, &d->memory);
     return status;
 }
 
@@ -88,11 +88,10 @@ static const struct param_store_delta_kind *kind_of(const struct deltas *d,
 /* Rows that find space beside those that are here, about: what finds none after all is not kept. */
 static uint32_t rows_max(const struct deltas *d, const struct known_table *t, uint32_t shard)
 {
+    const struct memory_budget *budget = &d->memory.budget;
     const uint64_t row_bytes = t->spec.dim * sizeof(float) + ROW_BYTES_BESIDE;
-    const uint64_t free_bytes =
-        d->budget.max > d->budget.used ? d->budget.max - d->budget.used : 0;
-    const uint64_t n =
-        delta_rows_n(&t->shards[shard]) + free_bytes / d->n_shards / row_bytes;
+    const uint64_t free_bytes = budget->max > budget->used ? budget->max - budget->used : 0;
+    const uint64_t n = delta_rows_n(&t->shards[shard]) + free_bytes / d->n_shards / row_bytes;
 
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
@@ -189,6 +188,7 @@ static void close_store(struct param_store *s)
     d->forward.inner->ops->close(d->forward.inner);
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         free_table(d, d->tables[i]);
+    delta_memory_deinit(&d->memory);
     free(d);
 }
 
@@ -217,7 +217,7 @@ struct param_store *param_store_delta_new(struct param_store *inner,
     *d = (struct deltas){ .forward = { { &d->ops, inner->journal }, inner, keep_table },
                           .ops = ops,
                           .options = *options,
-                          .budget.max = options->max_bytes,
+                          .memory.budget.max = options->max_bytes,
                           .sink = { .take = take, .ask = ask, .arg = d },
                           .n_shards = inner->ops->set_tap(inner, &none) };
     d->ops.overlaps = inner->ops->overlaps;

@@ -19,10 +19,11 @@ struct param_store_delta_options {
     struct param_store_delta_kind {
         float tolerance;
         enum section_delta_mode mode; /* of what differs by more (struct section_delta) */
-    } rows, dense; /* of sparse tables, and of dense ones */
+    } rows, dense;                    /* of sparse tables, and of dense ones */
 };
 
 /* Takes `inner`, a store on servers (param_store_remote_open()). */
-struct param_store *param_store_delta_new(struct param_store *inner, const struct param_store_delta_options *options);
+struct param_store *param_store_delta_new(struct param_store *inner,
+                                          const struct param_store_delta_options *options);
 
 #endif

@@ -109,7 +109,8 @@ struct settings {
     uint32_t reuse_clocks;
     bool pull_deltas;
     float pull_tolerance, dense_pull_tolerance;
-    int pull_delta_codec, dense_pull_delta_codec; /* 0: within the tolerance, 1: onebit, 2: int8 */
+    int pull_delta_codec,
+        dense_pull_delta_codec; /* 0: within the tolerance, 1: onebit, 2: int8 */
     /* machine and output */
     int device;
     int device_encode; /* 0: off */

@@ -15,22 +15,40 @@
 /* Without memory nothing is kept. */
 static void make_table(struct delta_rows *d)
 {
-    if (table_new(&d->rows, (uint32_t)(d->spec->dim * sizeof(float)), 0, d->budget))
+    if (table_new(&d->rows, (uint32_t)(d->spec->dim * sizeof(float)), 0, &d->memory->budget))
         d->rows = NULL;
 }
 
-int delta_rows_init(struct delta_rows *d, const struct table_spec *spec,
-                    struct memory_budget *budget)
+static int reserve_scratch(struct delta_memory *m, uint32_t dim)
 {
-    *d = (struct delta_rows){ .budget = budget, .spec = spec };
-    d->scratch = memory_try_alloc(3 * (size_t)spec->dim * sizeof *d->scratch);
-    return d->scratch ? 0 : -ENOMEM;
+    float *scratch;
+
+    if (dim <= m->dim_max)
+        return 0;
+    scratch = memory_try_realloc(m->scratch, 3 * (size_t)dim * sizeof *scratch);
+    if (!scratch)
+        return -ENOMEM;
+    m->scratch = scratch;
+    m->dim_max = dim;
+    return 0;
+}
+
+void delta_memory_deinit(struct delta_memory *m)
+{
+    free(m->scratch);
+    *m = (struct delta_memory){ 0 };
+}
+
+int delta_rows_init(struct delta_rows *d, const struct table_spec *spec,
+                    struct delta_memory *memory)
+{
+    *d = (struct delta_rows){ .memory = memory, .spec = spec };
+    return reserve_scratch(memory, spec->dim);
 }
 
 void delta_rows_deinit(struct delta_rows *d)
 {
     table_free(d->rows);
-    free(d->scratch);
     *d = (struct delta_rows){ 0 };
 }
 
@@ -95,9 +113,12 @@ void delta_writer_open(struct delta_writer *w, struct delta_rows *rows,
 {
     const bool goes_on = asked->base && asked->base == rows->number && !rows->is_full;
 
-    *w = (struct delta_writer){
-        .rows = rows, .full = full, .asked = *asked, .head = dst, .keeps = true, .is_anew = !goes_on
-    };
+    *w = (struct delta_writer){ .rows = rows,
+                                .full = full,
+                                .asked = *asked,
+                                .head = dst,
+                                .keeps = true,
+                                .is_anew = !goes_on };
     if (!goes_on)
         begin_anew(rows);
     rows->number = number;
@@ -150,16 +171,19 @@ static enum section_delta_mode choose(const struct delta_writer *w, const float 
     const double allowed = (double)dim * (double)tolerance * (double)tolerance;
     const bool is_any = w->asked.mode == SECTION_DELTA_FULL;
     const struct codec *codec;
+    double sum;
     float max;
     int status;
 
     if (tolerance == 0)
         return SECTION_DELTA_FULL;
-    if (square_sum(difference, dim, &max) <= allowed)
+    sum = square_sum(difference, dim, &max);
+    if (sum <= allowed)
         return SECTION_DELTA_NONE;
-    if (!(max < INFINITY))
+    if (!isfinite(sum))
         return SECTION_DELTA_FULL;
-    for (enum section_delta_mode mode = SECTION_DELTA_ONEBIT; mode < SECTION_DELTA_FULL; mode++) {
+    for (enum section_delta_mode mode = SECTION_DELTA_ONEBIT; mode < SECTION_DELTA_FULL;
+         mode++) {
         if (!is_shorter(w, mode) || (!is_any && mode != w->asked.mode) ||
             (is_any && mode == SECTION_DELTA_INT8 && max / 254 > tolerance))
             continue;
@@ -168,7 +192,8 @@ static enum section_delta_mode choose(const struct delta_writer *w, const float 
         status = codec->decode(w->at, dim, 0, sent);
         assert(!status);
         (void)status;
-        if (!is_any || mode == SECTION_DELTA_INT8 || square_error(difference, sent, dim) <= allowed)
+        if (!is_any || mode == SECTION_DELTA_INT8 ||
+            square_error(difference, sent, dim) <= allowed)
             return mode;
     }
     return SECTION_DELTA_FULL;
@@ -216,7 +241,7 @@ static void put_mode(const struct delta_writer *w, enum section_delta_mode mode)
 void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights)
 {
     const uint32_t dim = w->rows->spec->dim;
-    float *init = w->rows->scratch, *difference = init + dim, *sent = difference + dim;
+    float *init = w->rows->memory->scratch, *difference = init + dim, *sent = difference + dim;
     struct row *row = find(w->rows, key);
     const float *base = have(w->rows, row, key, init);
     enum section_delta_mode mode;
@@ -265,8 +290,8 @@ struct reader {
     uint32_t n_kept;
 };
 
-static int open_answer(struct reader *r, struct delta_rows *d, const struct delta_answer *answer,
-                       uint64_t *ret_number)
+static int open_answer(struct reader *r, struct delta_rows *d,
+                       const struct delta_answer *answer, uint64_t *ret_number)
 {
     const size_t head_bytes = section_delta_bytes(answer->n);
 
@@ -294,7 +319,7 @@ static int read_row(struct reader *r, uint32_t i, uint64_t key, float *dst)
     const enum section_delta_mode mode = r->modes[i / 4] >> 2 * (i % 4) & 3;
     const uint32_t dim = r->rows->spec->dim;
     struct row *row = find(r->rows, key);
-    const float *base = have(r->rows, row, key, r->rows->scratch);
+    const float *base = have(r->rows, row, key, r->rows->memory->scratch);
     const struct codec *codec;
     int status;
 

@@ -29,25 +29,36 @@
 #include "server/core/memory_budget.h"
 #include "server/core/table.h"
 
-struct delta_rows {
-    struct table *rows; /* owned; NULL: none are kept */
-    struct memory_budget *budget; /* borrowed */
-    const struct table_spec *spec; /* borrowed */
-    float *scratch;  /* owned: three rows */
-    uint64_t number; /* of the answer that the rows are of; 0: there are none */
-    uint64_t base;   /* the client's: the number that it has asked with */
-    bool is_full;    /* it had no place for a row of that answer */
+/* What the rows of many tables and clients share; zeroed but for budget.max. One thread's. */
+struct delta_memory {
+    struct memory_budget budget; /* of the rows; max 0: no limit */
+    float *scratch;              /* owned: three rows of dim_max floats */
+    uint32_t dim_max;
 };
 
-/* `spec` and `budget` stay borrowed. -ENOMEM. */
-int delta_rows_init(struct delta_rows *d, const struct table_spec *spec, struct memory_budget *budget) MUST_CHECK;
+struct delta_rows {
+    struct table *rows;            /* owned; NULL: none are kept */
+    struct delta_memory *memory;   /* borrowed */
+    const struct table_spec *spec; /* borrowed */
+    uint64_t number;               /* of the answer that the rows are of; 0: there are none */
+    uint64_t base;                 /* the client's: the number that it has asked with */
+    bool is_full;                  /* it had no place for a row of that answer */
+};
+
+/* All rows have been freed. */
+void delta_memory_deinit(struct delta_memory *m);
+
+/* `spec` and `memory` stay borrowed. -ENOMEM. */
+int delta_rows_init(struct delta_rows *d, const struct table_spec *spec,
+                    struct delta_memory *memory) MUST_CHECK;
 /* A zeroed one is fine. */
 void delta_rows_deinit(struct delta_rows *d);
 
 uint64_t delta_rows_n(const struct delta_rows *d);
 
 /* The most that an answer for n_keys takes. */
-size_t delta_rows_answer_bytes(const struct table_spec *spec, const struct codec *full, uint32_t n_keys);
+size_t delta_rows_answer_bytes(const struct table_spec *spec, const struct codec *full,
+                               uint32_t n_keys);
 
 /* ---- the server ---- */
 
@@ -58,18 +69,19 @@ struct delta_counts {
 
 /* An answer that is being written, row by row. */
 struct delta_writer {
-    struct delta_rows *rows;   /* borrowed */
-    const struct codec *full;  /* static */
+    struct delta_rows *rows;  /* borrowed */
+    const struct codec *full; /* static */
     struct section_delta asked;
-    uint8_t *head, *at;        /* borrowed: the answer; where the next row goes */
-    uint32_t n, n_kept;        /* rows so far */
-    bool keeps, is_anew;       /* new rows; all rows were removed */
+    uint8_t *head, *at;  /* borrowed: the answer; where the next row goes */
+    uint32_t n, n_kept;  /* rows so far */
+    bool keeps, is_anew; /* new rows; all rows were removed */
     struct delta_counts counts;
 };
 
 /* dst: delta_rows_answer_bytes(). `number` is this answer's alone, and not 0. */
-void delta_writer_open(struct delta_writer *w, struct delta_rows *rows, const struct codec *full,
-                       const struct section_delta *asked, uint32_t n_keys, uint64_t number, uint8_t *dst);
+void delta_writer_open(struct delta_writer *w, struct delta_rows *rows,
+                       const struct codec *full, const struct section_delta *asked,
+                       uint32_t n_keys, uint64_t number, uint8_t *dst);
 /* The next key's weights. */
 void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights);
 /* Behind the last one: where the answer ends. */
@@ -83,7 +95,7 @@ uint64_t delta_rows_ask(struct delta_rows *d);
 struct delta_answer {
     const struct codec *full; /* of the section */
     uint32_t n;
-    const uint64_t *keys;      /* keys[numbers[i]] are those asked for */
+    const uint64_t *keys; /* keys[numbers[i]] are those asked for */
     const uint32_t *numbers;
     const uint8_t *values;
     size_t value_bytes;
@@ -91,6 +103,7 @@ struct delta_answer {
 
 /* Fills dst[numbers[i]], dim floats each, and changes the rows. PS_ECOUNT, PS_ECODEC: the bytes are no answer; then the
  * next one begins anew. */
-int delta_rows_read(struct delta_rows *d, const struct delta_answer *answer, float *dst) MUST_CHECK;
+int delta_rows_read(struct delta_rows *d, const struct delta_answer *answer, float *dst)
+    MUST_CHECK;
 
 #endif

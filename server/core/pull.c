@@ -228,7 +228,8 @@ static int open_delta(struct shard_pull_op *op, struct err *err)
         return err_set(err, PS_EPROTO, "table %s: nobody knows here what the client has", name);
     status = pull_deltas_find(op->deltas, sent->table_id, &section->entry->table.spec, &rows);
     if (status)
-        return err_set(err, status, "table %s: no memory for differences", name);
+        return err_set(err, status, "table %s: %s for its differences", name,
+                       status == -ENOBUFS ? "one table too many asks" : "no memory");
     delta_writer_open(&op->delta, rows, section->codec, &sent->delta, sent->n_keys,
                       pull_deltas_next_number(op->deltas), op->dst);
     return 0;
@@ -236,6 +237,7 @@ static int open_delta(struct shard_pull_op *op, struct err *err)
 
 static void close_delta(struct shard *s, struct shard_pull_op *op)
 {
+    const size_t whole_bytes = op->section.sent->n_keys * op->section.row_bytes;
     uint8_t *end = delta_writer_close(&op->delta);
 
     op->value_bytes[op->at] = (size_t)(end - op->dst);
@@ -243,6 +245,8 @@ static void close_delta(struct shard *s, struct shard_pull_op *op)
     for (uint32_t mode = 0; mode <= SECTION_DELTA_FULL; mode++)
         s->counters.delta_rows[mode] += op->delta.counts.rows[mode];
     s->counters.delta_anew += op->delta.is_anew;
+    if (op->value_bytes[op->at] < whole_bytes)
+        s->counters.delta_bytes_saved += whole_bytes - op->value_bytes[op->at];
 }
 
 static int open_section(const struct shard *s, struct shard_pull_op *op, struct err *err)

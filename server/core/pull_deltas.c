@@ -12,18 +12,18 @@ struct known_table {
 };
 
 struct pull_deltas {
-    struct memory_budget *budget; /* borrowed */
-    struct known_table **tables;  /* owned, as each */
+    struct delta_memory *memory; /* borrowed */
+    struct known_table **tables; /* owned, as each */
     uint32_t n_tables, cap_tables;
     uint64_t n_answers;
 };
 
-struct pull_deltas *pull_deltas_new(struct memory_budget *budget)
+struct pull_deltas *pull_deltas_new(struct delta_memory *memory)
 {
     struct pull_deltas *p = memory_try_alloc(sizeof *p);
 
     if (p)
-        *p = (struct pull_deltas){ .budget = budget };
+        *p = (struct pull_deltas){ .memory = memory };
     return p;
 }
 
@@ -60,12 +60,15 @@ static int reserve(struct pull_deltas *p)
 
 static int add(struct pull_deltas *p, uint32_t table_id, const struct table_spec *spec)
 {
-    struct known_table *t = reserve(p) ? NULL : memory_try_alloc(sizeof *t);
+    struct known_table *t;
 
+    if (p->n_tables == PULL_DELTAS_TABLES_MAX)
+        return -ENOBUFS;
+    t = reserve(p) ? NULL : memory_try_alloc(sizeof *t);
     if (!t)
         return -ENOMEM;
     *t = (struct known_table){ .table_id = table_id, .spec = *spec };
-    if (delta_rows_init(&t->rows, &t->spec, p->budget)) {
+    if (delta_rows_init(&t->rows, &t->spec, p->memory)) {
         free_table(t);
         return -ENOMEM;
     }

@@ -6,11 +6,13 @@
 
 struct pull_deltas;
 
-/* `budget`: of the rows, borrowed. NULL without memory. */
-struct pull_deltas *pull_deltas_new(struct memory_budget *budget) MUST_CHECK;
+#define PULL_DELTAS_TABLES_MAX 1024u
+
+/* `memory`: borrowed. NULL without memory. */
+struct pull_deltas *pull_deltas_new(struct delta_memory *memory) MUST_CHECK;
 void pull_deltas_free(struct pull_deltas *p);
 
-/* Those of the table with this number, which are none at first; -ENOMEM. */
+/* Those of the table with this number, which are none at first. -ENOMEM; -ENOBUFS: it would be one table too many. */
 int pull_deltas_find(struct pull_deltas *p, uint32_t table_id, const struct table_spec *spec,
                      struct delta_rows **ret) MUST_CHECK;
 

@@ -118,10 +118,11 @@ struct connection {
         uint32_t n;
         size_t n_bytes;
     } parked;
+    /* Owned: the rows that its client has (pull_handler.h); or NULL. */
+    struct pull_deltas *deltas;
     struct bytes unpacked; /* owned, from the loop: the decompressed body of its request */
     struct message_zstd_slices unpacking; /* to there, in slices */
     bool unpacks_in_slices;               /* or has done, and `unpacked` is still in use */
-    struct pull_deltas *deltas; /* owned: rows that its client has; pull_handler.h's; or NULL */
     uint32_t n_tables_made;               /* by its requests */
     size_t prechecked_bytes;              /* of the body being received: push_handler.h */
     size_t partial_bytes;                 /* of it, that had come then */

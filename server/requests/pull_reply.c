@@ -48,6 +48,7 @@ void pull_reply_deinit_context(struct pull_context *x)
         next = a->next;
         pull_reply_free(a);
     }
+    delta_memory_deinit(&x->deltas);
 }
 
 static void clear_bytes(struct bytes *b)
