@@ -145,6 +145,8 @@ static int check_values(const Ps__Section *head)
         return PS_ECODEC;
     if (head->op == SECTION_RATE && head->n_keys)
         return PS_ECOUNT;
+    if (head->op == SECTION_GRADIENT_AT && head->codec == CODEC_TOPK)
+        return PS_ECODEC;
     if (head->n_keys == 0)
         return head->value_bytes ? PS_ECOUNT : 0;
     if (head->value_bytes == 0 || head->value_bytes % head->n_keys)

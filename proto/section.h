@@ -110,13 +110,23 @@ enum section_op {
     /* No rows: the learning rate of a table whose decay is "plateau" becomes the number in `steps`. It holds for what
      * is applied behind this push; in lock step for the clocks that are not combined yet. */
     SECTION_RATE,
+    /* As SECTION_GRADIENT, with delay compensation: behind the gradient of each row, as the codec writes it, stand the
+     * weights that it was computed at, dim f32. `steps` says how the servers compensate (struct section_delay). The
+     * codec is none that needs `k`. Tables in lock step have no delay, and refuse it. */
+    SECTION_GRADIENT_AT,
     SECTION_OP_END
 };
 
 /* The operations with a number beside their rows. */
 static inline bool section_op_has_steps(enum section_op op)
 {
-    return op == SECTION_ASSIGN_STATE || op == SECTION_RATE;
+    return op == SECTION_ASSIGN_STATE || op == SECTION_RATE || op == SECTION_GRADIENT_AT;
+}
+
+/* Those of which each row makes one optimizer step. */
+static inline bool section_op_is_gradient(enum section_op op)
+{
+    return op == SECTION_GRADIENT || op == SECTION_GRADIENT_AT;
 }
 
 struct section {
@@ -133,7 +143,7 @@ struct section {
     struct section_delta delta; /* pull, without state, present or a scan */
     uint64_t
         steps; /* SECTION_ASSIGN_STATE: the table's step count becomes this, if it is less; SECTION_RATE: the bits of
-                * an f32 */
+                * an f32; SECTION_GRADIENT_AT: section_delay_steps() */
     uint32_t n_keys;
     const uint8_t *keys; /* key_codec.h, key_bytes long */
     size_t key_bytes;
@@ -160,6 +170,35 @@ static inline float section_rate_of(uint64_t steps)
 
     memcpy(&rate, &bits, sizeof rate);
     return rate;
+}
+
+/* How a gradient becomes that of weights which others have changed since (server/core/delay.h). */
+struct section_delay {
+    float lambda;  /* at least 0, at most SECTION_LAMBDA_MAX */
+    bool constant; /* DC-ASGD-c, else DC-ASGD-a */
+};
+
+#define SECTION_LAMBDA_MAX 1e6f
+#define SECTION_DELAY_CONSTANT (UINT64_C(1) << 32)
+
+/* As the `steps` of SECTION_GRADIENT_AT, and back. */
+static inline uint64_t section_delay_steps(struct section_delay delay)
+{
+    return section_rate_steps(delay.lambda) | (delay.constant ? SECTION_DELAY_CONSTANT : 0);
+}
+
+static inline struct section_delay section_delay_of(uint64_t steps)
+{
+    return (struct section_delay){ .lambda = section_rate_of(steps),
+                                   .constant = (steps & SECTION_DELAY_CONSTANT) != 0 };
+}
+
+/* False for a lambda out of range, NaN among them, and for bits that mean nothing. */
+static inline bool section_delay_is_valid(uint64_t steps)
+{
+    const float lambda = section_rate_of(steps);
+
+    return steps < 2 * SECTION_DELAY_CONSTANT && lambda >= 0 && lambda <= SECTION_LAMBDA_MAX;
 }
 
 /* One numbered push: all that a worker sends a shard for one step. */

@@ -122,6 +122,7 @@ static void add_good_section(struct world *w, struct push *push, uint32_t id)
     uint32_t n_keys = (uint32_t)(dice % (N_KEYS_MAX + 1));
     enum section_op op = dice >= 0xf8   ? SECTION_ASSIGN_STATE
                          : dice >= 0xf0 ? SECTION_ASSIGN
+                         : dice >= 0xd0 ? SECTION_GRADIENT_AT
                                         : SECTION_GRADIENT;
     enum codec_id codec = codecs[number(w, 1) % COUNT_OF(codecs)];
     uint32_t bits = (uint32_t)number(w, 4), n_floats = dims[id];
@@ -140,7 +141,11 @@ static void add_good_section(struct world *w, struct push *push, uint32_t id)
 
         memcpy(&values[i], &x, sizeof x);
     }
-    (void)add_section(push, id, op, codec, n_floats, keys, n_keys, values);
+    if (op == SECTION_GRADIENT_AT && codec != CODEC_TOPK)
+        (void)add_gradient_at(push, id, codec, n_floats, keys, n_keys, values,
+                              values + N_KEYS_MAX * 300, (struct section_delay){ .lambda = 2 });
+    else
+        (void)add_section(push, id, op, codec, n_floats, keys, n_keys, values);
 }
 
 /* Anything. */

@@ -105,6 +105,13 @@ static int check_push(const struct ps_push_section *s, uint32_t i, uint32_t n_ta
     if (s->op == SECTION_RATE && (s->n_keys || s->steps > UINT32_MAX))
         return err_set(err, -EINVAL,
                        "a push, section %u: a learning rate has no rows, and is one float", i);
+    if (s->op == SECTION_GRADIENT_AT && (s->codec == CODEC_TOPK || (s->n_keys && !s->then) ||
+                                         !section_delay_is_valid(s->steps)))
+        return err_set(
+            err, -EINVAL,
+            "a push, section %u: delay compensation needs the rows' weights, a factor "
+            "of 0 to %g, and another codec than topk",
+            i, (double)SECTION_LAMBDA_MAX);
     if (s->encoded && s->op != SECTION_GRADIENT)
         return err_set(err, -EINVAL,
                        "a push, section %u: only gradients may be encoded already", i);

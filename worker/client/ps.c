@@ -726,19 +726,19 @@ static int wait_push(struct ps_client *c, struct err *err)
                              : status;
 }
 
-/* Rows that are assigned with their optimizer's state, and learning rates. */
-static int check_state(const struct ps_client *c, const struct ps_push_section *s,
-                       struct err *err)
+/* What not every psd knows. */
+static int check_op(const struct ps_client *c, const struct ps_push_section *s, struct err *err)
 {
     if (s->op == SECTION_RATE)
         return check_features(c, s->table, MESSAGE_FEATURE_RATES, "learning rates", err);
+    if (s->op == SECTION_GRADIENT_AT)
+        return check_features(c, s->table, MESSAGE_FEATURE_DELAYS, "delay compensation", err);
     if (s->op != SECTION_ASSIGN_STATE)
         return 0;
     if (s->n_keys && !s->state && table_spec_state_floats(&c->tables[s->table].spec))
         return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
                        c->tables[s->table].spec.name, s->n_keys);
-    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assignment of state",
-                          err);
+    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assigned states", err);
 }
 
 /* As check_pull(). */
@@ -752,7 +752,7 @@ static int check_push(struct ps_client *c, const struct ps_push_section *section
     if (!status)
         status = argument_check_push(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
-        status = check_state(c, &sections[i], err);
+        status = check_op(c, &sections[i], err);
     return status ? status : resend(c, err);
 }
 

@@ -130,6 +130,8 @@ struct ps_push_section {
      * section_rate_steps(). */
     const float *state;
     uint64_t steps;
+    /* Of SECTION_GRADIENT_AT: the weights of these gradients, n_keys x dim floats; steps is section_delay_steps(). */
+    const float *then;
 };
 
 struct ps_stats {

@@ -109,6 +109,10 @@ void messages_sections(struct section *s, uint32_t n, const uint8_t *bytes, size
             s[i].n_keys = n_keys = 0;
             s[i].key_bytes = 0;
         }
+        if (s[i].op == SECTION_GRADIENT_AT) {
+            s[i].codec = CODEC_INT8;
+            s[i].steps = section_delay_steps((struct section_delay){ 0.5f, i % 2 });
+        }
         s[i].k = s[i].codec == CODEC_TOPK ? 1 + i % 5 : 0;
         if (!values && i % 5 == 1)
             s[i].present = true;

@@ -303,6 +303,10 @@ static void fields_that_do_not_belong_there_are_refused(void **state)
     assert_int_equal(
         odd_status(&(struct section){ .op = SECTION_ASSIGN_STATE, .codec = CODEC_BF16 }, true),
         PS_ECODEC);
+    assert_int_equal(
+        odd_status(&(struct section){ .op = SECTION_GRADIENT_AT, .codec = CODEC_TOPK, .k = 1 },
+                   true),
+        PS_ECODEC);
     assert_int_equal(odd_status(&(struct section){ .op = SECTION_ASSIGN_STATE,
                                                    .steps = SECTION_STEPS_MAX + 1 },
                                 true),
