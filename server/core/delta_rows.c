@@ -10,6 +10,9 @@
 #include "proto/codec_catalog.h"
 #include "server/core/row_init.h"
 
+#define LANES 8u
+#define HUGE_DIFFERENCE 1e30f /* it might be infinite once it is added */
+
 /* --- rows --- */
 
 /* Without memory nothing is kept. */
@@ -128,30 +131,28 @@ void delta_writer_open(struct delta_writer *w, struct delta_rows *rows,
     w->at = dst + section_delta_bytes(n_keys);
 }
 
-/* Sum of squares; *ret_max: the largest magnitude. */
-static double square_sum(const float *x, uint32_t n, float *ret_max)
+/* Sum of squares of a - b, in lanes. */
+static double square_sum(const float *a, const float *b, uint32_t n)
 {
-    double sum = 0;
-    float max = 0;
+    double lanes[LANES] = { 0 }, sum = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        sum += (double)x[i] * (double)x[i];
-        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+        const double x = (double)a[i] - (double)b[i];
+
+        lanes[i % LANES] += x * x;
     }
-    *ret_max = max;
+    for (uint32_t i = 0; i < LANES; i++)
+        sum += lanes[i];
     return sum;
 }
 
-static double square_error(const float *a, const float *b, uint32_t n)
+static float largest(const float *x, uint32_t n)
 {
-    double sum = 0;
+    float max = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
-        const double error = (double)a[i] - (double)b[i];
-
-        sum += error * error;
-    }
-    return sum;
+    for (uint32_t i = 0; i < n; i++)
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    return max;
 }
 
 static bool is_shorter(const struct delta_writer *w, enum section_delta_mode mode)
@@ -163,8 +164,8 @@ static bool is_shorter(const struct delta_writer *w, enum section_delta_mode mod
 
 /* difference, sent: of dim floats. A sum that is not a number is within nothing. On ONEBIT, INT8: w->at has the bytes,
  * and `sent` what they say. */
-static enum section_delta_mode choose(const struct delta_writer *w, const float *difference,
-                                      float *sent)
+static enum section_delta_mode choose(const struct delta_writer *w, const float *weights,
+                                      const float *base, const float *difference, float *sent)
 {
     const uint32_t dim = w->rows->spec->dim;
     const float tolerance = w->asked.tolerance;
@@ -177,10 +178,11 @@ static enum section_delta_mode choose(const struct delta_writer *w, const float 
 
     if (tolerance == 0)
         return SECTION_DELTA_FULL;
-    sum = square_sum(difference, dim, &max);
+    sum = square_sum(weights, base, dim);
     if (sum <= allowed)
         return SECTION_DELTA_NONE;
-    if (!isfinite(sum))
+    max = largest(difference, dim);
+    if (!isfinite(sum) || !(max < HUGE_DIFFERENCE))
         return SECTION_DELTA_FULL;
     for (enum section_delta_mode mode = SECTION_DELTA_ONEBIT; mode < SECTION_DELTA_FULL;
          mode++) {
@@ -193,7 +195,7 @@ static enum section_delta_mode choose(const struct delta_writer *w, const float 
         assert(!status);
         (void)status;
         if (!is_any || mode == SECTION_DELTA_INT8 ||
-            square_error(difference, sent, dim) <= allowed)
+            square_sum(difference, sent, dim) <= allowed)
             return mode;
     }
     return SECTION_DELTA_FULL;
@@ -248,7 +250,7 @@ void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights
 
     for (uint32_t i = 0; i < dim; i++)
         difference[i] = weights[i] - base[i];
-    mode = choose(w, difference, sent);
+    mode = choose(w, weights, base, difference, sent);
     if (mode == SECTION_DELTA_FULL)
         mode = write_full(w, weights, base, sent);
     else if (mode != SECTION_DELTA_NONE)

@@ -24,6 +24,9 @@
 /* Of a call of shard_pull_decode_keys(); a few hundred microseconds. */
 #define KNOW_KEYS 32768u
 
+/* Of a row that is compared with the client's and encoded, against one that is copied. */
+#define DELTA_COST 8u
+
 /* Of one row; behind that the hardware has seen where it goes. */
 #define PREFETCH_BYTES_MAX 1024u
 
@@ -410,16 +413,17 @@ static void emit_delta(struct shard *s, struct shard_pull_op *op, const struct c
 }
 
 /* Of a row, in bytes of a slice. */
-static uint64_t read_cost(const struct shard_entry *entry, enum codec_id codec)
+static uint64_t read_cost(const struct shard_entry *entry, const struct section *sent)
 {
-    return (uint64_t)entry->row_cost * shard_codec_cost(codec);
+    return (uint64_t)entry->row_cost *
+           (sent->delta.asked ? DELTA_COST : shard_codec_cost(sent->codec));
 }
 
 /* Of one section, for about *n_bytes of rows. */
 static int read_section(struct shard *s, struct shard_pull_op *op, uint64_t *n_bytes,
                         struct err *err)
 {
-    const uint64_t cost = read_cost(op->section.entry, op->section.codec->id);
+    const uint64_t cost = read_cost(op->section.entry, op->section.sent);
     struct chunk chunks[2];
     uint32_t at = 0;
     int status = fetch(s, op, &chunks[0], err);
@@ -592,7 +596,7 @@ uint64_t shard_pull_cost(const struct shard *s, const struct pull *pull)
         if (entry && section->scan_bytes)
             n_bytes += SHARD_SLICE_BYTES + 1; /* a slice of its own */
         else if (entry)
-            n_bytes += section->n_keys * read_cost(entry, section->codec);
+            n_bytes += section->n_keys * read_cost(entry, section);
     }
     return n_bytes;
 }
