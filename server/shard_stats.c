@@ -376,7 +376,8 @@ static void copy_net(const struct shard_stats_inputs *in, struct stats_net *net)
                                .refused_requests = dispatch.refused,
                                .parked_pulls = dispatch.pulls.parked,
                                .parked_pulls_total = dispatch.pulls.parked_total,
-                               .expired_pulls = dispatch.pulls.expired };
+                               .expired_pulls = dispatch.pulls.expired,
+                               .delta_bytes = dispatch.pulls.delta_bytes };
 }
 
 void shard_stats_minute_deinit(struct shard_stats_minute *m)

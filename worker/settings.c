@@ -27,6 +27,7 @@
 #define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
 #define PULL_CODECS "fp32|bf16|fp16|int8|auto"
 #define PLAIN_CODECS "fp32|bf16|fp16|int8"
+#define DELTA_CODECS "within|onebit|int8"
 #define WIDE_CODECS "fp32|bf16|fp16|auto" /* one float a row: the others take more */
 
 static const struct setting rows[] = {
@@ -248,6 +249,16 @@ static const struct setting rows[] = {
         "rows that a job's only worker keeps exact, so that they are not pulled again; 0: off"),
     ROW("wire", "reuse-clocks", SETTING_U32, reuse_clocks, "CLOCKS", "0", 0, 1000000,
         "of several workers, each reuses rows while the slowest is so close behind"),
+    ROW("wire", "pull-deltas", SETTING_FLAG, pull_deltas, "", "no", 0, 0,
+        "of several workers, each pulls what has changed of the rows that it has, up to row-cache"),
+    ROW("wire", "pull-tolerance", SETTING_FLOAT, pull_tolerance, "X", "0", 0, 0,
+        "root mean square that an embedding row of pull-deltas may differ from the servers'; 0: exact"),
+    ROW("wire", "dense-pull-tolerance", SETTING_FLOAT, dense_pull_tolerance, "X", "0", 0, 0,
+        "the same of a block of dense tables"),
+    ROW("wire", "pull-delta-codec", SETTING_CHOICE, pull_delta_codec, DELTA_CODECS, "within", 0, 0,
+        "encoding of an embedding row's difference beyond pull-tolerance; within: the shortest that leaves no more"),
+    ROW("wire", "dense-pull-delta-codec", SETTING_CHOICE, dense_pull_delta_codec, DELTA_CODECS, "onebit", 0, 0,
+        "the same of a block of dense tables; what onebit leaves comes with the next pull"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
     PS_SETTINGS_ZSTD(WIRE_ROW)
@@ -565,6 +576,8 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "ftrl-l1", s->ftrl_l1, 0, 1e6f },
         { "ftrl-l2", s->ftrl_l2, 0, 1e6f },
         { "topk", s->topk, 0, 1.000001f },
+        { "pull-tolerance", s->pull_tolerance, 0, 1e6f },
+        { "dense-pull-tolerance", s->dense_pull_tolerance, 0, 1e6f },
         { "decay-rate", s->decay_rate, 0, 1.000001f },
         { "delay-compensation", s->delay_compensation, 0, SECTION_LAMBDA_MAX },
         { "decay-floor", s->decay_floor, 0, 1.000001f },
@@ -637,6 +650,12 @@ static int check_train(const struct settings *s, struct err *err)
         status = want(err, !s->early_stop || settings_has_valid_rows(s),
                       "--early-stop needs validation rows: give --valid, --valid-fraction or "
                       "--train-rows");
+    if (!status)
+        status = want(err,
+                      s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP ||
+                          !(s->pull_tolerance > 0 || s->dense_pull_tolerance > 0),
+                      "--pull-tolerance, --dense-pull-tolerance: rows of lock step are exact; "
+                      "leave them out, or give --mode ssp or async");
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)

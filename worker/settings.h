@@ -111,6 +111,10 @@ struct settings {
     bool zstd;
     uint64_t window_bytes, row_cache_bytes, device_cache_bytes;
     uint32_t reuse_clocks;
+    bool pull_deltas;
+    float pull_tolerance, dense_pull_tolerance;
+    int pull_delta_codec,
+        dense_pull_delta_codec; /* 0: within the tolerance, 1: onebit, 2: int8 */
     /* machine and output */
     int device;
     int device_encode; /* 0: off */

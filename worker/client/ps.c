@@ -470,9 +470,8 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
     if (!status)
         status = argument_check_pull(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
-        if (sections[i].scan || sections[i].present)
-            status = check_features(c, sections[i].table, MESSAGE_FEATURE_WHOLE_TABLES,
-                                    sections[i].scan ? "scans" : "presence in pulls", err);
+        status = check_features(c, sections[i].table, argument_check_feature(&sections[i]),
+                                "such pulls", err);
     return status ? status : resend(c, err);
 }
 

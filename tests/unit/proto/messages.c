@@ -120,6 +120,12 @@ void messages_sections(struct section *s, uint32_t n, const uint8_t *bytes, size
             s[i].scan_bytes = 1 + i;
             s[i].cursor = UINT64_MAX - i;
         }
+        if (!values && i % 5 == 3 && n_keys)
+            s[i].delta = (struct section_delta){ .asked = true,
+                                                 .mode = SECTION_DELTA_ONEBIT + i % 3,
+                                                 .tolerance = (float)i / 8,
+                                                 .base = UINT64_MAX - i,
+                                                 .rows_max = UINT32_MAX - i };
         at += s[i].key_bytes;
         if (values && n_keys) {
             s[i].values = bytes + at;
