@@ -345,6 +345,11 @@ static int open_device_push(struct model_tables *t, struct err *err)
         log_line_info("gradients are encoded on the CPU: fields have several tables (--field)");
         return 0;
     }
+    if (t->s->clip_global_norm > 0) {
+        log_line_info(
+            "gradients are encoded on the CPU: it clips them before (--clip-global-norm)");
+        return 0;
+    }
     status = device_push_new(t->shape.model, t->store->ops->encoder(t->store), tables,
                              list_device_tables(t, tables), &t->device, &why);
     if (status == -ENOMEM) {

@@ -70,6 +70,8 @@ static const struct setting rows[] = {
         "between the values of a multi-valued categorical; a LIST of Parquet needs none"),
     ROW("data", "share-table", SETTING_TEXT, share_table, "COLUMNS", "", 0, 0,
         "categorical columns whose equal tokens have one row: target,history; more groups behind a ;"),
+    ROW("data", "hash-space", SETTING_U64, hash_space, "N", "0", 0, 0,
+        "different keys that a categorical column can have: tokens beyond share rows; 0: each its own"),
     ROW("data", "key-scheme", SETTING_CHOICE, key_scheme, "auto|name|position", "auto", 0, 0,
         "keys come from a column's name or its position; auto: as the job was begun, a new one by name"),
     ROW("data", "quote", SETTING_TEXT, quote, "CHARACTER", "", 0, 0,
@@ -128,6 +130,8 @@ static const struct setting rows[] = {
         "layers of the cross network of dcnv2, below its top MLP"),
     ROW("model", "cross-rank", SETTING_U32, cross_rank, "N", "0", 0, DLRM_WIDTH_MAX,
         "rank of the cross network's matrices: of N columns and N rows each; 0: full"),
+    ROW("model", "pooling", SETTING_CHOICE, pooling, "sum|mean", "sum", 0, 0,
+        "what a field with several values makes of their embedding rows"),
     ROW("model", "interaction", SETTING_CHOICE, interaction, "dot|concat", "dot", 0, 0,
         "how embedding bags and the bottom output are combined"),
     ROW("model", "self-interaction", SETTING_FLAG, self_interaction, "yes|no", "no", 0, 0,
@@ -194,6 +198,8 @@ static const struct setting rows[] = {
     ROW("training", "ftrl-l1", SETTING_FLOAT, ftrl_l1, "X", "0", 0, 0, "of FTRL-proximal"),
     ROW("training", "ftrl-l2", SETTING_FLOAT, ftrl_l2, "X", "0", 0, 0, "of FTRL-proximal"),
     PS_SETTINGS_CLIP(TRAINING_ROW)
+    ROW("training", "clip-global-norm", SETTING_FLOAT, clip_global_norm, "X", "0", 0, 0,
+        "L2 bound on all gradients of a batch as one vector, as clip_grad_norm_ of PyTorch; 0: none"),
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
         "are not in lock step, else 0"),
@@ -553,6 +559,7 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "beta2", s->beta2, 0, 1 },
         { "weight-decay", s->weight_decay, 0, 1e6f },
         { "clip-norm", s->clip_norm, 0, 1e30f },
+        { "clip-global-norm", s->clip_global_norm, 0, 1e30f },
         { "initial-accumulator", s->initial_accumulator, 0, 1e30f },
         { "ftrl-beta", s->ftrl_beta, 0, 1e6f },
         { "ftrl-l1", s->ftrl_l1, 0, 1e6f },
@@ -665,6 +672,7 @@ static const struct {
     uint32_t parts; /* any of them will do */
 } of_parts[] = {
     { "dim", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
+    { "pooling", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
     { "init", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
     { "init-scale", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
     { "wide", "rows beside its first-order weights", MODEL_EMBEDDINGS },

@@ -25,6 +25,7 @@ enum settings_keep { KEEP_LAST, KEEP_BEST };
 /* The parts of a run that draw random numbers. */
 enum settings_seeds { SEED_INIT, SEED_SHUFFLE, SEED_DROPOUT, SETTINGS_SEEDS };
 enum settings_share { SHARE_ROWS, SHARE_FILES };
+enum settings_pooling { POOLING_SUM, POOLING_MEAN };
 enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
 struct pending_report;
@@ -48,7 +49,7 @@ struct settings {
     bool header, labelled;
     int missing_as, numeric_as, share;
     float valid_fraction;
-    uint64_t train_rows, bad_rows_max;
+    uint64_t train_rows, bad_rows_max, hash_space;
     uint32_t shuffle;
     /* job */
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
@@ -70,7 +71,7 @@ struct settings {
     uint32_t dim; /* settings_dim() */
     char bottom[SETTINGS_TEXT_MAX], top[SETTINGS_TEXT_MAX];
     uint32_t cross_layers, cross_rank;
-    int interaction;
+    int interaction, pooling;
     bool self_interaction, wide, batch_norm;
     float dropout, l2_dense, l2_embedding;
     float positive_weight, label_smoothing, keep_negatives;
@@ -90,7 +91,7 @@ struct settings {
     int optimizer, dense_optimizer, embedding_mode, dense_mode;
     uint32_t embedding_staleness, dense_staleness;
     float lr, dense_lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator;
-    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm;
+    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm, clip_global_norm;
     bool nesterov;
     float delay_compensation; /* 0: none */
     int delay_form;           /* enum settings_delay_form */

@@ -20,6 +20,8 @@
 #include "worker/pipeline.h"
 #include "worker/resume_point.h"
 
+_Static_assert(DLRM_MEANS_MAX >= LINE_PARSER_COLUMNS_MAX, "every field can have a mean");
+
 #define MOMENTS_ROWS 100000u
 #define CARDINALITY_ROWS 1000000u
 #define READ_FLOATS_MIN (1u << 20) /* of a batch's rows, as if there was one a sample */
@@ -271,6 +273,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .label_smoothing = s->label_smoothing,
         .logit_offset = s->keep_negatives < 1 ? -logf(s->keep_negatives) : 0,
         .l2_rows = s->l2_embedding,
+        .clip_norm = s->clip_global_norm,
         .seed = settings_seed(s, SEED_DROPOUT),
         .n_threads = s->threads,
         .products = products_of(s),
@@ -280,6 +283,9 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
     config.n_groups = field_tables_n(s->fields);
     for (uint32_t g = 0; g < config.n_groups; g++)
         config.group_dims[g] = settings_dim(field_tables_settings(s, g));
+    for (uint32_t f = 0; f < config.n_fields; f++)
+        if (field_tables_has_mean(s->fields, f))
+            config.means[f / 64] |= UINT64_C(1) << f % 64;
     if (!status)
         status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                                  &config.n_bottom, err);

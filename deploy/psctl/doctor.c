@@ -195,6 +195,9 @@ static void examine_tls(struct examination *e, const cJSON *node, double n)
         return;
     examine_certificate(e, tls, "certificate_days", "its certificate (tls-cert)", n);
     examine_certificate(e, tls, "ca_days", "its CA's certificate (tls-ca)", n);
+    if (field_text(tls, "certificate_fault")[0])
+        say(e, WARNING, n, "its certificate (tls-cert) %s",
+            field_text(tls, "certificate_fault"));
 }
 
 static void examine_state(struct examination *e, const cJSON *node, double n)

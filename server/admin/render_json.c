@@ -447,6 +447,7 @@ static void put_tls(struct json *j, const struct stats_tls *tls, uint64_t now_un
     json_float(j, "certificate_days", (float)days_until(tls->own_unix_ms, now_unix_ms));
     json_u64(j, "ca_expires_unix_ms", tls->ca_unix_ms);
     json_float(j, "ca_days", (float)days_until(tls->ca_unix_ms, now_unix_ms));
+    json_text(j, "certificate_fault", tls->fault);
     json_close(j);
 }
 
@@ -576,10 +577,26 @@ static void put_whole(struct json *j, const struct node_report *node,
     json_close(j);
 }
 
+/* The cluster's map: all that a node knows of others without asking them. */
+static void put_cluster_nodes(struct json *j, const struct node_report *node)
+{
+    json_open_list(j, "cluster_nodes");
+    for (uint32_t i = 0; node->nodes && i < node->n_nodes; i++) {
+        json_open(j, NULL);
+        json_u64(j, "node", i);
+        json_text(j, "address", node->nodes[i]);
+        json_u64(j, "first_shard", (uint64_t)i * node->shards_per_node);
+        json_u64(j, "n_shards", node->shards_per_node);
+        json_close(j);
+    }
+    json_close_list(j);
+}
+
 static void put_status(struct json *j, const struct node_report *node,
                        const struct shard_report *total, enum detail detail)
 {
     put_whole(j, node, total, detail);
+    put_cluster_nodes(j, node);
     put_shards(j, node, detail);
 }
 

@@ -479,9 +479,10 @@ static void check_clocks(struct node *n, struct calm *calm) ON_SHARD
         for (uint32_t i = 0; !n->other && i < n_shards(n); i++) {
             const struct check_place at = place(n, i);
 
-            check_clock(n->world, &at, &n->disk, calm,
-                        calm->n_steps >= oldest_kept(n, i) ||
-                            calm->n_steps == n->world->plan.n_steps);
+            if (calm->n_steps <= agree_n_whole(n->world, at.shard))
+                check_clock(n->world, &at, &n->disk, calm,
+                            calm->n_steps >= oldest_kept(n, i) ||
+                                calm->n_steps == n->world->plan.n_steps);
         }
     }
 }
@@ -522,7 +523,7 @@ void node_check_end(struct node *n)
 
     assert(calm);
     enter_shard();
-    if (plan_is_exact(&n->world->plan) && !n->world->n_dead)
+    if (plan_is_exact(&n->world->plan))
         check_clocks(n, calm);
     if (!n->other) /* a copy begins with a later checkpoint, and --at with what that holds */
         check_sync_points(n);
