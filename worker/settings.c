@@ -297,6 +297,10 @@ static const struct setting rows[] = {
     ROW("output", "metrics-listen", SETTING_TEXT, metrics_listen, "HOST:PORT", "", 0, 0,
         "train: address that answers GET /metrics, for Prometheus; port 0: a free one; empty: none. Where other "
         "machines reach it, with http-token-file or insecure"),
+    ROW("output", "report", SETTING_TEXT, report_page, "FILE", "", 0, 0,
+        "train: a page of the run, as HTML: curves, calibration, importance of columns, cost, settings; rank 0's"),
+    ROW("output", "report-rows", SETTING_U32, report_rows, "N", "5000", 1, 10000000,
+        "validation rows, drawn by --seed, on which the importance of columns is measured"),
     ROW("output", "log-level", SETTING_TEXT, log_line_level, "LEVEL", "info", 0, 0,
         "error, warn, info or debug"),
 

@@ -126,6 +126,8 @@ struct settings {
     char log_line_level[SETTINGS_TEXT_MAX];
     uint64_t progress_every_ms;
     char metrics_listen[SETTINGS_TEXT_MAX];
+    char report_page[SETTINGS_TEXT_MAX];
+    uint32_t report_rows;
     /* serve */
     char http[SETTINGS_TEXT_MAX], http_token_file[SETTINGS_TEXT_MAX];
     char http_token[TOKEN_FILE_MAX]; /* that file's content; serve reads it */

@@ -160,6 +160,9 @@ struct ps_stats {
      * of them that it had, and those pulled again that it had had before; values' bytes that plain
      * pulls would have brought beyond those that came. */
     uint64_t rows_asked, rows_cached, rows_pulled_again, bytes_saved;
+    /* By codec: bytes of rows' values as it writes them, before zstd, of pulls that were sent and pushes that were
+     * handed over. */
+    uint64_t values_pulled[CODEC_ID_END], values_pushed[CODEC_ID_END];
     char moved_to
         [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */
 };
