@@ -296,6 +296,7 @@ static void announce(struct node *n) ON_MAIN
     log_line_info("psd ready: %s", status);
     service_manager_ready(status);
     cluster_warn_open(n->settings, listener_address(n->listener));
+    cluster_warn_elsewhere(n->settings);
     if (!n->settings->data_dir[0])
         log_line_warn("no data-dir is set: nothing is kept, and all tables are lost when psd "
                       "ends");

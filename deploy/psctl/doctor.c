@@ -12,6 +12,7 @@
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/disk_forecast.h"
+#include "deploy/psctl/doctor_findings.h"
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
@@ -42,36 +43,17 @@
 #define CLOCKS_APART_MS 5000
 #define CERTIFICATE_SOON_DAYS 14
 
-#define NO_NODE (-1)
-#define SENTENCE_MAX 500
 #define TIMEOUT_MS 3000 /* twice, and --every: within 10 s */
-
-enum severity { PROBLEM, WARNING, NOTE, N_SEVERITIES };
-
-static const char *const severities[] = { "problem", "warning", "note" };
-
-struct examination {
-    const cJSON *before, *after;
-    cJSON *merged; /* owned: tables, jobs and waits of all nodes */
-    cJSON *findings[N_SEVERITIES];
-};
 
 PRINTF_LIKE(4, 5)
 static void say(struct examination *e, enum severity severity, double node, const char *fmt,
                 ...)
 {
-    cJSON *finding = cJSON_CreateObject();
-    char sentence[SENTENCE_MAX];
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(sentence, sizeof sentence, fmt, args);
+    doctor_findings_add(e, severity, node, fmt, args);
     va_end(args);
-    cJSON_AddStringToObject(finding, "severity", severities[severity]);
-    if (node != NO_NODE)
-        cJSON_AddNumberToObject(finding, "node", node);
-    cJSON_AddStringToObject(finding, "text", sentence);
-    cJSON_AddItemToArray(e->findings[severity], finding);
 }
 
 /* By how much a number of a group has grown since the earlier report. */
@@ -784,6 +766,7 @@ cJSON *doctor_examine(const cJSON *before, const cJSON *after)
         e.findings[i] = cJSON_CreateArray();
     cJSON_ArrayForEach(node, field_child(after, "nodes")) examine_node(&e, node);
     examine_cluster(&e);
+    doctor_settings_examine(&e);
     examine_load(&e);
     examine_jobs(&e);
     examine_waits(&e);
@@ -876,6 +859,7 @@ int doctor_run(const struct options *o, const char *const *words, uint32_t n_wor
 
         cluster_rates_wait(o->every_ms);
         after = cluster_rates_ask(&q);
+        doctor_settings_ask(&q, after);
         code = print(o, before, after);
         cJSON_Delete(before);
         cJSON_Delete(after);
