@@ -550,6 +550,11 @@ void progress_resume(struct progress *p)
     p->reports.at += lasted;
 }
 
+double progress_seconds(const struct progress *p)
+{
+    return now_s() - p->started - p->paused;
+}
+
 int progress_close(struct progress *p, struct err *err)
 {
     int status = 0;

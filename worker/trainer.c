@@ -89,6 +89,7 @@ static int end_step(struct trainer *t, struct err *err)
                        "--clip-norm may help",
                        loss, (unsigned long long)t->clocks[at]);
     progress_loss(&t->state, loss);
+    training_report_loss(t->report, loss);
     if (t->keeps && t->n_ended == t->n_begun) {
         model_tables_copy_residuals(t->tables, t->keeps);
         t->keeps = NULL;
@@ -212,6 +213,7 @@ static void report(struct trainer *t, struct data_loader *loader)
     count_bad_rows(t, &counts);
     refresh(t);
     progress_step(t->progress, &t->state);
+    training_report_step(t->report, &t->state, progress_seconds(t->progress));
     sd_notify(0, "WATCHDOG=1");
 }
 
@@ -317,6 +319,7 @@ static int validate(struct trainer *t, struct err *err)
     }
     if (!status) {
         progress_validation(t->progress, &t->state, &result);
+        training_report_validation(t->report, &t->state, &result);
         status = use_validation(t, &result, err);
     }
     progress_resume(t->progress);

@@ -12,6 +12,7 @@
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/disk_forecast.h"
+#include "deploy/psctl/doctor_findings.h"
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
@@ -23,6 +24,8 @@
 #define DISK_LOW 0.05      /* share of the disk that is free */
 #define FILL_TIMES \
     60 /* a rate foretells no more than so many times what it was measured over */
+#define DISK_WORTH 0.01 /* archived files are named from this share of a disk on */
+#define DISK_FULL_BYTES 1e6
 #define FILL_OVER_MIN_MS 10000 /* a rate that was measured over less says little */
 #define FILL_OVER_SURE_MS 300000
 #define MEMORY_HIGH 0.9       /* share of the budget */
@@ -41,37 +44,17 @@
 #define CLOCKS_APART_MS 5000
 #define CERTIFICATE_SOON_DAYS 14
 
-#define NO_NODE (-1)
-#define SENTENCE_MAX 500
 #define TIMEOUT_MS 3000 /* twice, and --every: within 10 s */
-
-enum severity { PROBLEM, WARNING, NOTE, N_SEVERITIES };
-
-static const char *const severities[] = { "problem", "warning", "note" };
-
-struct examination {
-    const cJSON *before, *after;
-    cJSON *merged;   /* owned: tables, jobs and waits of all nodes */
-    double lease_ms; /* the longest of the nodes; 0: not known */
-    cJSON *findings[N_SEVERITIES];
-};
 
 PRINTF_LIKE(4, 5)
 static void say(struct examination *e, enum severity severity, double node, const char *fmt,
                 ...)
 {
-    cJSON *finding = cJSON_CreateObject();
-    char sentence[SENTENCE_MAX];
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(sentence, sizeof sentence, fmt, args);
+    doctor_findings_add(e, severity, node, fmt, args);
     va_end(args);
-    cJSON_AddStringToObject(finding, "severity", severities[severity]);
-    if (node != NO_NODE)
-        cJSON_AddNumberToObject(finding, "node", node);
-    cJSON_AddStringToObject(finding, "text", sentence);
-    cJSON_AddItemToArray(e->findings[severity], finding);
 }
 
 /* By how much a number of a group has grown since the earlier report. */
@@ -229,7 +212,7 @@ static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk,
     double archived = field_number(disk, "aside_bytes");
     char bytes[FIELD_CELL_MAX];
 
-    if (archived > 0)
+    if (archived > DISK_WORTH * field_number(disk, "size_bytes"))
         snprintf(dst, n_bytes, "psctl prune removes %s that no start needs",
                  field_format_bytes(bytes, archived));
     else if (f->own_rate <= 0 && f->others_rate <= 0)
@@ -250,13 +233,21 @@ static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk,
 static void examine_disk_space(struct examination *e, const cJSON *node, const cJSON *disk,
                                double n)
 {
-    const struct disk_forecast f =
-        disk_forecast_of(cluster_rates_node_before(e->before, node), node);
+    const struct disk_forecast f = disk_forecast_of(e->before, e->after, node);
     double size = field_number(disk, "size_bytes"), over = field_number(disk, "fill_over_ms");
     bool is_low = size > 0 && f.free < DISK_LOW * size;
     char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
         measured[FIELD_CELL_MAX], advice[160];
 
+    if (size > 0 && f.free < DISK_FULL_BYTES) {
+        say(e, PROBLEM, n,
+            "its disk is full: of %s the write-ahead logs take %s, the checkpoints %s: make "
+            "space on it, then psctl checkpoint, which shortens the logs",
+            field_format_bytes(left, size),
+            field_format_bytes(speed, field_number(disk, "log_bytes")),
+            field_format_bytes(measured, field_number(disk, "checkpoint_bytes")));
+        return;
+    }
     field_format_bytes(left, f.free);
     disk_advice(&f, disk, advice, sizeof advice);
     if (over >= FILL_OVER_MIN_MS && f.full_s < DISK_FULL_S &&
@@ -396,13 +387,13 @@ static void examine_log(struct examination *e, const cJSON *node, const cJSON *s
     if (field_is_true(log, "failed"))
         say(e, PROBLEM, n, "the write-ahead log of shard %.0f cannot be written: %s", number,
             field_text(log, "error"));
+    else if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
+        say_slow_disk(e, node, shard, n, waited);
     if (field_is_true(log, "gap"))
         say(e, PROBLEM, n,
             "the write-ahead log of shard %.0f has a gap: records lost on a "
             "failing disk: %.0f; until the next checkpoint a restart loses what came after it",
             number, field_number(log, "dropped"));
-    if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
-        say_slow_disk(e, node, shard, n, waited);
 }
 
 static void examine_shard(struct examination *e, const cJSON *node, const cJSON *shard,
@@ -789,6 +780,7 @@ cJSON *doctor_examine(const cJSON *before, const cJSON *after)
         e.findings[i] = cJSON_CreateArray();
     cJSON_ArrayForEach(node, field_child(after, "nodes")) examine_node(&e, node);
     examine_cluster(&e);
+    doctor_settings_examine(&e);
     examine_load(&e);
     examine_jobs(&e);
     examine_waits(&e);
@@ -881,6 +873,7 @@ int doctor_run(const struct options *o, const char *const *words, uint32_t n_wor
 
         cluster_rates_wait(o->every_ms);
         after = cluster_rates_ask(&q);
+        doctor_settings_ask(&q, after);
         code = print(o, before, after);
         cJSON_Delete(before);
         cJSON_Delete(after);

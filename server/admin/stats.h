@@ -91,6 +91,7 @@ struct stats_net {
     uint64_t held_bytes;                                /* of messages and replies, now */
     uint64_t refused_connections, unjoined_connections; /* listener only: no place; open now */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
+    uint64_t delta_bytes; /* of the rows that workers have (delta_rows.h) */
 };
 
 /* A shard's write-ahead log. Counters and states only: stats_total() adds them up. */
@@ -139,7 +140,8 @@ struct stats_disk {
     bool is_on;                           /* there is one */
     uint64_t checkpoint_bytes, log_bytes; /* without what a start has archived, */
     uint64_t archived_bytes;              /* which is this */
-    uint64_t free_bytes, size_bytes;      /* of the file system */
+    uint64_t free_bytes, size_bytes;      /* of the file system, */
+    char file_system[40];                 /* and its name (disk_usage.h) */
     uint64_t fill_bytes_per_s,   /* by how much free_bytes has shrunk, 0: it has not; */
         others_fill_bytes_per_s, /* of it, what was not for the files above; */
         fill_over_ms;            /* measured over so long; 0: not yet (node_stats.c) */

@@ -732,11 +732,11 @@ static int admit(struct membership *r, struct membership_entry *entry,
         return fenced(&entry->job, join, err);
     status = shard_events_reserve(r->events, &event);
     if (status == -EAGAIN)
-        return err_set(
-            err, status,
-            "job %s: the write-ahead log is full, as the disk is slower than the pushes: "
-            "rank %u has to wait",
-            join->job, join->rank);
+        return err_set(err, status,
+                       "job %s: the write-ahead log is full, as its disk is full, or slower "
+                       "than the pushes: "
+                       "rank %u has to wait",
+                       join->job, join->rank);
     if (!status && !goes_on)
         status = entry ? reserve_workers(entry, join->n_workers)
                        : new_entry(r, join->n_workers, &entry);

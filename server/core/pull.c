@@ -24,6 +24,9 @@
 /* Of a call of shard_pull_decode_keys(); a few hundred microseconds. */
 #define KNOW_KEYS 32768u
 
+/* Of a row that is compared with the client's and encoded, against one that is copied. */
+#define DELTA_COST 8u
+
 /* Of one row; behind that the hardware has seen where it goes. */
 #define PREFETCH_BYTES_MAX 1024u
 
@@ -34,7 +37,17 @@ static size_t bytes_beside_rows(const struct section *sent)
 {
     if (sent->state)
         return section_state_bytes(sent->n_keys);
+    if (sent->delta.asked)
+        return section_delta_bytes(sent->n_keys);
     return sent->present ? section_present_bytes(sent->n_keys) : 0;
+}
+
+static int check_delta(const struct shard_section *section, struct err *err)
+{
+    return section->codec->feedback
+               ? err_set(err, PS_ECODEC, "table %s: rows that are whole do not come as %s",
+                         section->entry->table.spec.name, section->codec->name)
+               : 0;
 }
 
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
@@ -59,6 +72,8 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
             total += ret_value_bytes[i];
             continue;
         }
+        if (sent->delta.asked && (status = check_delta(&section, err)) != 0)
+            return status;
         head_bytes = bytes_beside_rows(sent);
         if (head_bytes > max_bytes - total ||
             sent->n_keys > (max_bytes - total - head_bytes) / section.row_bytes)
@@ -203,6 +218,40 @@ static void close_present(struct shard_pull_op *op)
     op->value_bytes[op->at] += n_bytes;
 }
 
+/* Rows as differences from those that the client has. */
+static int open_delta(struct shard_pull_op *op, struct err *err)
+{
+    const struct shard_section *section = &op->section;
+    const struct section *sent = section->sent;
+    const char *name = section->entry->table.spec.name;
+    struct delta_rows *rows;
+    int status;
+
+    if (!op->deltas)
+        return err_set(err, PS_EPROTO, "table %s: nobody knows here what the client has", name);
+    status = pull_deltas_find(op->deltas, sent->table_id, &section->entry->table.spec, &rows);
+    if (status)
+        return err_set(err, status, "table %s: %s for its differences", name,
+                       status == -ENOBUFS ? "one table too many asks" : "no memory");
+    delta_writer_open(&op->delta, rows, section->codec, &sent->delta, sent->n_keys,
+                      pull_deltas_next_number(op->deltas), op->dst);
+    return 0;
+}
+
+static void close_delta(struct shard *s, struct shard_pull_op *op)
+{
+    const size_t whole_bytes = op->section.sent->n_keys * op->section.row_bytes;
+    uint8_t *end = delta_writer_close(&op->delta);
+
+    op->value_bytes[op->at] = (size_t)(end - op->dst);
+    op->dst = end;
+    for (uint32_t mode = 0; mode <= SECTION_DELTA_FULL; mode++)
+        s->counters.delta_rows[mode] += op->delta.counts.rows[mode];
+    s->counters.delta_anew += op->delta.is_anew;
+    if (op->value_bytes[op->at] < whole_bytes)
+        s->counters.delta_bytes_saved += whole_bytes - op->value_bytes[op->at];
+}
+
 static int open_section(const struct shard *s, struct shard_pull_op *op, struct err *err)
 {
     const struct section *sent = &op->pull->sections[op->at];
@@ -223,6 +272,8 @@ static int open_section(const struct shard *s, struct shard_pull_op *op, struct 
         put_state_head(s, op);
     else if (sent->present && !sent->scan_bytes)
         open_present(op);
+    else if (sent->delta.asked && (status = open_delta(op, err)) != 0)
+        return status;
     return section_check_open(section, err);
 }
 
@@ -345,17 +396,34 @@ static void emit_state(struct shard_pull_op *op, const struct chunk *c)
     }
 }
 
-/* Of a row, in bytes of a slice. */
-static uint64_t read_cost(const struct shard_entry *entry, enum codec_id codec)
+static void emit_delta(struct shard *s, struct shard_pull_op *op, const struct chunk *c)
 {
-    return (uint64_t)entry->row_cost * shard_codec_cost(codec);
+    const struct table_spec *spec = &op->section.entry->table.spec;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        const void *payload = payload_of(s, spec, c->keys[i], c->rows[i]);
+        const float *weights = payload;
+
+        if (spec->storage != TABLE_SPEC_FP32) {
+            weights_load(spec->storage, payload, spec->dim, s->values);
+            weights = s->values;
+        }
+        delta_writer_put(&op->delta, c->keys[i], weights);
+    }
+}
+
+/* Of a row, in bytes of a slice. */
+static uint64_t read_cost(const struct shard_entry *entry, const struct section *sent)
+{
+    return (uint64_t)entry->row_cost *
+           (sent->delta.asked ? DELTA_COST : shard_codec_cost(sent->codec));
 }
 
 /* Of one section, for about *n_bytes of rows. */
 static int read_section(struct shard *s, struct shard_pull_op *op, uint64_t *n_bytes,
                         struct err *err)
 {
-    const uint64_t cost = read_cost(op->section.entry, op->section.codec->id);
+    const uint64_t cost = read_cost(op->section.entry, op->section.sent);
     struct chunk chunks[2];
     uint32_t at = 0;
     int status = fetch(s, op, &chunks[0], err);
@@ -370,6 +438,8 @@ static int read_section(struct shard *s, struct shard_pull_op *op, uint64_t *n_b
             status = fetch(s, op, next, err);
         if (!status && op->section.sent->state)
             emit_state(op, &chunks[at]);
+        else if (!status && op->section.sent->delta.asked)
+            emit_delta(s, op, &chunks[at]);
         else if (!status)
             emit(s, op, &chunks[at], next);
         op->n_read += chunks[at].n;
@@ -413,6 +483,8 @@ int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
         if (op->section.keys.n_left)
             continue;
         close_present(op);
+        if (op->section.sent->delta.asked)
+            close_delta(s, op);
         op->is_open = false;
         op->at++;
         op->done = op->at == op->pull->n_sections;
@@ -501,6 +573,7 @@ void shard_pull_begin(struct shard *s, const struct worker *worker, const struct
     ret->is_open = false;
     ret->known = NULL;
     ret->n_known = 0;
+    ret->deltas = NULL;
     ret->n_scans = scan_n_sections(pull);
     ret->done = pull->n_sections == 0;
 }
@@ -523,7 +596,7 @@ uint64_t shard_pull_cost(const struct shard *s, const struct pull *pull)
         if (entry && section->scan_bytes)
             n_bytes += SHARD_SLICE_BYTES + 1; /* a slice of its own */
         else if (entry)
-            n_bytes += section->n_keys * read_cost(entry, section->codec);
+            n_bytes += section->n_keys * read_cost(entry, section);
     }
     return n_bytes;
 }

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "server/core/combine.h"
+#include "server/core/delay.h"
 #include "server/core/pending_rows.h"
 #include "server/core/row_admission.h"
 #include "server/core/row_step.h"
+#include "server/core/section_check.h"
 #include "server/core/weights.h"
 
 /* Rows asked for before their turn: about what a miss takes. */
@@ -89,6 +91,21 @@ static bool is_plain(const struct push_section *section)
            !(section->in.entry->table.spec.clip_norm > 0.0f);
 }
 
+/* The gradient in s->gradient becomes that of the row's weights; those that it is of stand at `then`. */
+static void compensate(struct shard *s, const struct push_section *section,
+                       const struct row *row, const uint8_t *then)
+{
+    const struct table_spec *spec = &section->in.entry->table.spec;
+    const float *weights = row->floats;
+
+    if (spec->storage != TABLE_SPEC_FP32) {
+        weights_load(spec->storage, row->floats, spec->dim, s->values);
+        weights = s->values;
+    }
+    delay_compensate(section_delay_of(section->in.sent->steps), weights,
+                     (const optimizer_gradient *)then, spec->dim, s->gradient);
+}
+
 static void change_row(struct shard *s, struct push_section *section, const uint8_t *src,
                        struct row *row, uint64_t version)
 {
@@ -102,7 +119,9 @@ static void change_row(struct shard *s, struct push_section *section, const uint
     status =
         section->in.codec->decode(src, entry->table.spec.dim, section->in.sent->k, s->gradient);
     assert(!status); /* it was checked */
-    if (section->in.sent->op == SECTION_GRADIENT)
+    if (section->in.sent->op == SECTION_GRADIENT_AT)
+        compensate(s, section, row, src + section_check_gradient_bytes(&section->in));
+    if (section_op_is_gradient(section->in.sent->op))
         row_step(s, entry, row, s->gradient, &section->step, version);
     else if (section->in.sent->op == SECTION_ASSIGN)
         assign(s, entry, row, s->gradient, version);

@@ -271,7 +271,7 @@ static struct row *admit_row(struct shard *s, struct shard_entry *entry, enum se
 {
     bool is_admitted = true;
     struct row *row;
-    int status = op != SECTION_GRADIENT ? 0 : admit(entry, key, &is_admitted);
+    int status = section_op_is_gradient(op) ? admit(entry, key, &is_admitted) : 0;
 
     if (!is_admitted) {
         entry->table.rows_unadmitted++;

@@ -234,10 +234,10 @@ static int make_table(struct shard *s, const struct table_spec *spec, uint32_t *
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
     status = shard_events_reserve(s->events, &event);
     if (status == -EAGAIN)
-        return err_set(
-            err, status,
-            "table %s: the write-ahead log is full, as the disk is slower than the pushes",
-            spec->name);
+        return err_set(err, status,
+                       "table %s: the write-ahead log is full, as its disk is full, or slower "
+                       "than the pushes",
+                       spec->name);
     entry = status ? NULL : new_entry(s, spec);
     if (!entry)
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);

@@ -2,7 +2,6 @@
 and two, and after kill -9."""
 import json
 import subprocess
-import subprocess
 
 import pytest
 from training import BIN, ROOT, finish, free_ports, in_time, psds, psworker, result, synth, train  # noqa: F401
@@ -153,3 +152,15 @@ def test_the_weight_of_positive_samples_and_smoothed_labels_change_probabilities
     smooth = train(*data, "--local", "--batch", 64, "--label-smoothing", "0.5")
     assert heavy["calibration"] > 1.5 * plain["calibration"] and smooth["loss"] > plain["loss"]
     assert figures(train(*data, "--local", "--batch", 64, "--positive-weight", 1, "--label-smoothing", 0)) == figures(plain)
+
+
+def test_gradients_are_clipped_by_their_norm(psds, data, tmp_path):
+    """A bound that is never reached changes no bit; in one process, behind the row cache and over the wire it is the same."""
+    flags = (*data, "--batch", 32, "--optimizer", "sgd", "--lr", 1)
+    plain = figures(train(*flags, "--local"))
+    assert figures(train(*flags, "--local", "--clip-global-norm", "1e6")) == plain
+    clipped = figures(train(*flags, "--local", "--clip-global-norm", "0.05"))
+    assert clipped != plain
+    node = psds("--shards", 2)
+    for job, cache in (("cached", "256M"), ("plain", 0)):
+        assert figures(train(*flags, "--servers", node.address, "--job", job, "--row-cache", cache, "--clip-global-norm", "0.05")) == clipped

@@ -787,9 +787,11 @@ static int add_column(struct parquet_rows *r, enum role role, uint32_t index, ui
     parquet_column_init(&c->in, r->file, r->types[r->n_columns++]);
     c->is_list = c->in.type->rep_max > 0;
     if (role == ROLE_FIELD) {
-        c->is_simple = !p->fields[index].is_bucket && !p->inner_separator[0];
+        c->is_simple =
+            !p->fields[index].is_bucket && !p->fields[index].space && !p->inner_separator[0];
         c->seed = p->fields[index].seed;
-        c->missing_key = XXH3_64bits_withSeed("", 0, c->seed);
+        c->missing_key =
+            line_parser_key_of(&p->fields[index], XXH3_64bits_withSeed("", 0, c->seed));
     }
     return alloc_column(c) ? no_memory(r, err) : 0;
 }

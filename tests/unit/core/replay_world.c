@@ -180,6 +180,13 @@ static void add_random(struct world *w, struct push *push, uint32_t id, uint32_t
         values[i] = roll_float(&w->dice);
     if (n && roll(&w->dice, 25) == 0)
         values[roll(&w->dice, (uint64_t)n * dim)] = NAN;
+    if (op == SECTION_GRADIENT &&
+        roll(&w->dice, 12) == 0) { /* refused where tables are in lock step */
+        add_gradient_at(push, id, codecs[roll(&w->dice, 3)], dim, keys, n, values,
+                        values + (size_t)KEYS_MAX * DIM_MAX,
+                        (struct section_delay){ .lambda = 2, .constant = roll(&w->dice, 2) });
+        return;
+    }
     add_section(push, id, op, codecs[roll(&w->dice, COUNT_OF(codecs))], dim, keys, n, values);
 }
 

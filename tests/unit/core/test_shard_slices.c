@@ -94,6 +94,12 @@ static void add_random(struct pair *p, struct push *push, uint32_t table, uint32
         values[i] = roll_float(&p->dice);
     if (n && roll(&p->dice, 10) == 0)
         values[roll(&p->dice, (uint64_t)n * dim)] = NAN;
+    if (op == SECTION_GRADIENT &&
+        roll(&p->dice, 4) == 0) { /* `then` is whatever stands there */
+        add_gradient_at(push, table, CODEC_INT8, dim, keys, n, values, values + 4000 * 300,
+                        (struct section_delay){ .lambda = 2 });
+        return;
+    }
     add_section(push, table, op, pick_codec(&p->dice), dim, keys, n, values);
 }
 
