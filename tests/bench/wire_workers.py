@@ -24,7 +24,10 @@ import wire  # noqa: E402  the frames' fields
 MODES = {"ssp": ["--mode", "ssp", "--staleness", "4"], "async": ["--mode", "async"]}
 PLAIN = "plain fp32"
 CASES = [("1-bit, top-k dense", ["--push-codec", "onebit", "--dense-push-codec", "topk", "--dense-push-warmup", "32",
-                                 "--pull-codec", "int8", "--dense-pull-codec", "int8", "--dense-refresh", "auto", "--zstd"])]
+                                 "--pull-codec", "int8", "--dense-pull-codec", "int8", "--dense-refresh", "auto", "--zstd"]),
+         ("1-bit, top-k dense, deltas", ["--push-codec", "onebit", "--dense-push-codec", "topk", "--dense-push-warmup", "16",
+                                         "--dense-push-warmup-codec", "int8", "--zstd", "--pull-deltas", "--pull-tolerance", "0.003",
+                                         "--dense-pull-tolerance", "0.0005"])]
 HEADER = struct.Struct("<4sBBHIQI")
 PULL, PULL_REPLY, PUSH, PUSH_REPLY, TABLE, TABLE_REPLY = 7, 8, 9, 10, 5, 6
 ZSTD = 1
