@@ -201,6 +201,8 @@ static const struct setting rows[] = {
     PS_SETTINGS_CLIP(TRAINING_ROW)
     ROW("training", "clip-global-norm", SETTING_FLOAT, clip_global_norm, "X", "0", 0, 0,
         "L2 bound on all gradients of a batch as one vector, as clip_grad_norm_ of PyTorch; 0: none"),
+    ROW("training", "row-decay", SETTING_FLOAT, row_decay, "X", "0", 0, 0,
+        "L2 of whole embedding tables: each step of a table takes this share of the weights of all its rows"),
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
         "are not in lock step, else 0"),
@@ -575,6 +577,7 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "weight-decay", s->weight_decay, 0, 1e6f },
         { "clip-norm", s->clip_norm, 0, 1e30f },
         { "clip-global-norm", s->clip_global_norm, 0, 1e30f },
+        { "row-decay", s->row_decay, 0, 1 },
         { "initial-accumulator", s->initial_accumulator, 0, 1e30f },
         { "ftrl-beta", s->ftrl_beta, 0, 1e6f },
         { "ftrl-l1", s->ftrl_l1, 0, 1e6f },

@@ -91,7 +91,7 @@ struct settings {
     int optimizer, dense_optimizer, embedding_mode, dense_mode;
     uint32_t embedding_staleness, dense_staleness;
     float lr, dense_lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator;
-    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm, clip_global_norm;
+    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm, clip_global_norm, row_decay;
     bool nesterov;
     float delay_compensation; /* 0: none */
     int delay_form;           /* enum settings_delay_form */

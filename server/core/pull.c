@@ -10,6 +10,7 @@
 
 #include "server/core/bsp.h"
 #include "server/core/push_apply.h"
+#include "server/core/row_decay.h"
 #include "server/core/row_init.h"
 #include "server/core/scan.h"
 #include "server/core/section_check.h"
@@ -306,13 +307,19 @@ static int fetch(struct shard *s, struct shard_pull_op *op, struct chunk *ret, s
     return 0;
 }
 
-/* A row's weights as they are stored, or would be if it were there. */
-static const void *payload_of(struct shard *s, const struct table_spec *spec, uint64_t key,
+/* A row's weights as they are stored, or would be if it were there and had decayed. */
+static const void *payload_of(struct shard *s, const struct shard_table *table, uint64_t key,
                               const struct row *row)
 {
-    if (row)
+    const struct table_spec *spec = &table->spec;
+
+    if (row && !row_decay_is_on(spec))
         return row->floats;
-    row_init_row(spec, key, s->values);
+    if (row)
+        weights_load(spec->storage, row->floats, spec->dim, s->values);
+    else
+        row_init_row(spec, key, s->values);
+    row_decay_show(table, row, s->values);
     if (spec->storage == TABLE_SPEC_FP32)
         return s->values;
     weights_set(spec->storage, s->values, spec->dim, s->gradient);
@@ -364,7 +371,7 @@ static void mark_present(struct shard_pull_op *op, const struct chunk *c)
 static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *c,
                  const struct chunk *next)
 {
-    const struct table_spec *spec = &op->section.entry->table.spec;
+    const struct shard_table *table = &op->section.entry->table;
     size_t n_bytes = sizeof(struct row) + op->section.entry->table.weights_bytes;
     size_t row_bytes = op->section.row_bytes, space_bytes = row_bytes;
 
@@ -376,7 +383,7 @@ static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *
         prefetch_space(op->dst + AHEAD * row_bytes, space_bytes);
         if (i < next->n && next->rows[i])
             prefetch_row(next->rows[i], n_bytes);
-        encode(s, op, payload_of(s, spec, c->keys[i], c->rows[i]), op->dst);
+        encode(s, op, payload_of(s, table, c->keys[i], c->rows[i]), op->dst);
     }
     if (op->present)
         mark_present(op, c);

@@ -182,7 +182,7 @@ static struct shard_entry *new_entry(struct shard *s, const struct table_spec *s
     entry->table.spec = *spec;
     entry->table.weights_bytes = weights_bytes(spec->storage, spec->dim);
     entry->table.payload_bytes =
-        entry->table.weights_bytes + optim->state_floats(spec->dim) * (uint32_t)sizeof(float);
+        entry->table.weights_bytes + table_spec_state_floats(spec) * (uint32_t)sizeof(float);
     entry->optim = optim;
     entry->salt = table_spec_salt(spec);
     entry->key_end = spec->kind == TABLE_SPEC_DENSE ? table_spec_n_blocks(spec) : 0;

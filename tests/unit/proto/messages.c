@@ -47,6 +47,7 @@ struct table_spec messages_spec(void)
         .mode = TABLE_SPEC_MODE_BSP,
         .bound = UINT32_MAX - 5,
         .storage = TABLE_SPEC_FP16,
+        .row_decay = 0.0078125f,
         .limits = { .admit_touches = UINT32_MAX - 6,
                     .rare_touches = UINT32_MAX - 7,
                     .admit_clocks = UINT64_MAX - 8,
