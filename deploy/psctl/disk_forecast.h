@@ -1,6 +1,6 @@
 /*
- * When the disk of a node will be full, from two reports of the cluster. psd's files, which are the write-ahead logs and
- * the checkpoints of all nodes on that disk, grow by pushes and up to a bound; what others do there has no bound.
+ * When the disk of a node will be full, from two reports of the cluster. psd's files, which are the write-ahead logs
+ * and the checkpoints of all nodes on that disk, grow by pushes and up to a bound; what others do there has no bound.
  */
 #ifndef DEPLOY_PSCTL_DISK_FORECAST_H
 #define DEPLOY_PSCTL_DISK_FORECAST_H

@@ -86,9 +86,8 @@ struct stats_net {
     uint64_t refused_handshakes; /* listener only */
     uint64_t slow_peers;         /* closed: a frame or handshake not finished in time */
     uint64_t evicted_peers;      /* closed: idle, and for too long or in the way of another */
-    uint64_t
-        greedy_peers; /* closed: they held most of --client-memory, or of replies that wait for the log */
-    uint64_t held_bytes;                                /* of messages and replies, now */
+    uint64_t greedy_peers; /* closed: held most of --client-memory, or of waiting replies */
+    uint64_t held_bytes;   /* of messages and replies, now */
     uint64_t refused_connections, unjoined_connections; /* listener only: no place; open now */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
     uint64_t delta_bytes; /* of the rows that workers have (delta_rows.h) */
@@ -243,8 +242,7 @@ struct node_report {
     /* The one under way: since 0: none; number 0: none yet; until 0: it is late. */
     uint64_t checkpoint_number, checkpoint_since_unix_ms, checkpoint_until_unix_ms;
     struct stats_disk disk;
-    uint32_t
-        metrics_tables; /* that have samples of their own in /metrics; the others are summed */
+    uint32_t metrics_tables; /* that have samples of their own; the others are summed */
     /* n_shards of this node, each NULL before its first report; borrowed. */
     const struct shard_report *const *shards;
 };

@@ -229,8 +229,8 @@ static void a_checkpoint_stays_that_another_shard_needs(void **state)
 }
 
 /* Checkpoints 1 and 2, and records of shard 1 to be given up that checkpoint 2 has. Is the log of shard 0 that leads up to
- * checkpoint 2 cut off? */
-static int give_up(struct node *n, bool is_cut, struct err *err)
+ * checkpoint 2 missing? */
+static int give_up(struct node *n, bool lacks_log, struct err *err)
 {
     uint64_t keep[] = { UINT64_MAX, 0 };
     char dir[WAL_PATH_MAX];
@@ -245,7 +245,7 @@ static int give_up(struct node *n, bool is_cut, struct err *err)
     assert_true(keep[1] < n->m->files[1].first);
     node_die(n);
     assert_int_equal(timeline_log_dir(NODE_DIR, 0, 0, dir, err), 0);
-    if (is_cut)
+    if (lacks_log)
         assert_int_equal(
             wal_segment_truncate(&n->files.ops, dir, n->m->files[0].first + 1, err), 0);
     return start_standby(n, 2, keep, err);
