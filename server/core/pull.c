@@ -405,10 +405,11 @@ static void emit_state(struct shard_pull_op *op, const struct chunk *c)
 
 static void emit_delta(struct shard *s, struct shard_pull_op *op, const struct chunk *c)
 {
-    const struct table_spec *spec = &op->section.entry->table.spec;
+    const struct shard_table *table = &op->section.entry->table;
+    const struct table_spec *spec = &table->spec;
 
     for (uint32_t i = 0; i < c->n; i++) {
-        const void *payload = payload_of(s, spec, c->keys[i], c->rows[i]);
+        const void *payload = payload_of(s, table, c->keys[i], c->rows[i]);
         const float *weights = payload;
 
         if (spec->storage != TABLE_SPEC_FP32) {
