@@ -18,6 +18,7 @@
 #include "worker/client/pull.h"
 #include "worker/client/push_encoder.h"
 #include "worker/client/push_journal.h"
+#include "worker/client/traffic.h"
 
 #define LEAVE_MS 10000u
 #define SLACK_MS 2000u /* the servers' own sentence about a deadline comes before ours */
@@ -55,8 +56,8 @@ struct ps_client {
         uint64_t epoch, last_seq; /* of the last push */
     } resend;
     _Atomic uint64_t n_ticked; /* steps whose push was handed to the network thread */
-    _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, bytes_pushed;
-    _Atomic uint64_t park_ns, window_ns;
+    struct traffic traffic;
+    _Atomic uint64_t n_pulls, n_pushes, bytes_pushed, park_ns, window_ns;
     _Atomic uint64_t window_since_ns; /* of the wait under way; 0: none */
     _Atomic uint64_t residual_rows, residual_bytes, residual_flushed;
     _Atomic uint64_t
@@ -470,9 +471,8 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
     if (!status)
         status = argument_check_pull(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
-        if (sections[i].scan || sections[i].present)
-            status = check_features(c, sections[i].table, MESSAGE_FEATURE_WHOLE_TABLES,
-                                    sections[i].scan ? "scans" : "presence in pulls", err);
+        status = check_features(c, sections[i].table, argument_check_feature(&sections[i]),
+                                "such pulls", err);
     return status ? status : resend(c, err);
 }
 
@@ -526,7 +526,7 @@ int ps_pull_start_tagged(struct ps_client *c, uint64_t clock,
     send_pull(c, pull);
     count(&c->n_pulls, 1);
     for (uint32_t i = 0; i < n; i++)
-        count(&c->rows_pulled, sections[i].n_keys);
+        traffic_pulled(&c->traffic, &sections[i], c->tables[sections[i].table].spec.dim);
     *ret_pull = pull;
     return 0;
 }
@@ -723,19 +723,19 @@ static int wait_push(struct ps_client *c, struct err *err)
                              : status;
 }
 
-/* Rows that are assigned with their optimizer's state, and learning rates. */
-static int check_state(const struct ps_client *c, const struct ps_push_section *s,
-                       struct err *err)
+/* What not every psd knows. */
+static int check_op(const struct ps_client *c, const struct ps_push_section *s, struct err *err)
 {
     if (s->op == SECTION_RATE)
         return check_features(c, s->table, MESSAGE_FEATURE_RATES, "learning rates", err);
+    if (s->op == SECTION_GRADIENT_AT)
+        return check_features(c, s->table, MESSAGE_FEATURE_DELAYS, "delay compensation", err);
     if (s->op != SECTION_ASSIGN_STATE)
         return 0;
     if (s->n_keys && !s->state && table_spec_state_floats(&c->tables[s->table].spec))
         return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
                        c->tables[s->table].spec.name, s->n_keys);
-    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assignment of state",
-                          err);
+    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assigned states", err);
 }
 
 /* As check_pull(). */
@@ -749,7 +749,7 @@ static int check_push(struct ps_client *c, const struct ps_push_section *section
     if (!status)
         status = argument_check_push(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
-        status = check_state(c, &sections[i], err);
+        status = check_op(c, &sections[i], err);
     return status ? status : resend(c, err);
 }
 
@@ -778,7 +778,7 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
         publish_residuals(c);
     count(&c->n_pushes, 1);
     for (i = 0; i < n; i++)
-        count(&c->rows_pushed, sections[i].n_keys);
+        traffic_pushed(&c->traffic, &sections[i], c->tables[sections[i].table].spec.dim);
     return 0;
 }
 
@@ -887,8 +887,6 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
     *ret = (struct ps_stats){ .pulls = c->n_pulls,
                               .pushes = c->n_pushes,
                               .bytes_pushed = c->bytes_pushed,
-                              .rows_pulled = c->rows_pulled,
-                              .rows_pushed = c->rows_pushed,
                               .park_ns = c->park_ns,
                               .waiting_ns = waiting_ns(c),
                               .pulled_clock = c->pulled_clock,
@@ -896,5 +894,6 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
                               .residual_rows = c->residual_rows,
                               .residual_bytes = c->residual_bytes,
                               .residual_flushed = c->residual_flushed };
+    traffic_read(&c->traffic, ret);
     network_thread_stats(c->net, ret);
 }
