@@ -204,8 +204,7 @@ struct stats_coordination {
 struct stats_tls {
     bool is_on;
     uint64_t own_unix_ms, ca_unix_ms; /* when they expire; of the CA's the first that does */
-    const char
-        *fault; /* what peers will hold against it (tls_fault_text()); NULL or "": nothing */
+    const char *fault;                /* tls_fault_text(); NULL: none */
 };
 
 /* The report of the node as a whole. */
@@ -213,10 +212,8 @@ struct node_report {
     const char *version, *address, *http_address; /* borrowed */
     const char *durability;                       /* "off" without a data directory */
     uint32_t node, n_nodes, n_shards, shards_per_node;
-    const char (*nodes)
-        [128]; /* n_nodes addresses, as the cluster's map has them; borrowed; NULL: not known */
-    uint64_t lease_ms; /* the setting: a worker that waits beats three times in it */
-    uint64_t started_unix_ms, clock_unix_ms, clock_mono_ms, pid;
+    const char (*nodes)[128]; /* [n_nodes], of the map; borrowed; NULL: not known */
+    uint64_t started_unix_ms, clock_unix_ms, clock_mono_ms, pid, lease_ms;
     uint64_t rss_bytes, memory_max_bytes, memory_reserve_left_bytes, client_memory_max_bytes;
     uint64_t virtual_bytes, cpu_us, n_fds, n_fds_max, n_threads; /* of the process */
     bool has_huge_pages; /* the system gives them to this process where it asks for them */

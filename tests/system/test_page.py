@@ -148,7 +148,7 @@ def test_it_works_with_the_keyboard_alone(trained, chromium):
     page.wait("document.activeElement.closest('figure').querySelectorAll('th')[1].textContent === 'now'")
 
 
-# The element that has the focus, marked as walked to if that can be seen and it has a name; null: none has it.
+# The element that has the focus, marked if that can be seen and it has a name; null: none has it.
 FOCUSED = """
 (e => {
   if (e === document.body) return null;
@@ -157,12 +157,12 @@ FOCUSED = """
   const isThere = r.right > 0 && r.bottom > 0 && r.left < innerWidth && r.top < innerHeight && hit && (e.contains(hit) || hit.contains(e));
   const isMarked = s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 1;
   const isNamed = e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.textContent.trim() || (e.labels && e.labels.length);
-  if (isThere && isMarked && isNamed) e.dataset.walked = 1;
+  if (isThere && isMarked && isNamed) e.dataset.focused = 1;
   return [isThere ? '' : 'out of sight', isMarked ? '' : 'not outlined', isNamed ? '' : 'without a name', e.outerHTML.slice(0, 120)].join(' ');
 })(document.activeElement)
 """
-NOT_FOCUSED = """
-[...document.querySelectorAll('a[href], button, input, [tabindex]')].filter(e => e.tabIndex >= 0 && e.getClientRects().length && !e.dataset.walked)
+WITHOUT_FOCUS = """
+[...document.querySelectorAll('a[href], button, input, [tabindex]')].filter(e => e.tabIndex >= 0 && e.getClientRects().length && !e.dataset.focused)
   .map(e => e.outerHTML.slice(0, 120))
 """
 
@@ -175,7 +175,7 @@ def walk(page):
             page.press("Tab")
             steps.append(page.get(FOCUSED))
         assert len(steps) < 200
-        left = page.get(NOT_FOCUSED)
+        left = page.get(WITHOUT_FOCUS)
         if i and not left:
             return
     raise AssertionError(f"Tab does not lead to {left}: {steps}")
@@ -190,7 +190,7 @@ def focus(page, selector):
     raise AssertionError(f"Tab does not lead to {selector}")
 
 
-def test_everything_acts_with_keys_alone(trained, chromium):
+def test_tab_leads_everywhere_and_keys_act(trained, chromium):
     page = chromium.open(f"http://{trained.http}/")
     page.wait("document.querySelectorAll('#overview-charts canvas').length >= 5")
     page.press("Tab")  # first of all past what is the same on each tab
