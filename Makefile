@@ -59,7 +59,7 @@ CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFL
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 MODULES  = common common/http proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/replication server/admin server/cluster server \
-           worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker worker/serve worker/report deploy/psctl
+           worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker worker/serve worker/report worker/tune deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
@@ -82,7 +82,7 @@ link.client = worker/client proto common
 link.libpsd = worker/libpsd worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
-link.worker = worker/serve worker worker/report worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
+link.worker = worker/serve worker/tune worker worker/report worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
 link.psctl  = deploy/psctl worker/client server server/cluster server/recovery server/wal server/checkpoint server/core proto common
 link.psd    = server server/cluster server/requests server/net server/replication server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
 

@@ -83,29 +83,40 @@ static int n_steps(const struct svg_range *r, double step)
     return (int)((r->max - r->min) / step + 0.5);
 }
 
-void svg_put_axes(FILE *out, const struct svg_frame *f, double x_step, double y_step)
+void svg_put_y_axis(FILE *out, const struct svg_frame *f, double step)
 {
-    const double bottom = f->top + f->height, right = f->left + f->width;
     char cell[SVG_NUMBER_MAX];
 
-    for (int i = 0; i <= n_steps(&f->y, y_step); i++) {
-        const double y = f->y.min + i * y_step;
+    for (int i = 0; i <= n_steps(&f->y, step); i++) {
+        const double y = f->y.min + i * step;
 
         fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, svg_y(f, y),
-                right);
-        svg_number(cell, fabs(y) < y_step * 1e-6 ? 0 : y);
+                f->left + f->width);
+        svg_number(cell, fabs(y) < step * 1e-6 ? 0 : y);
         svg_put_text(out, f->left - 8, svg_y(f, y) + 4, "end", cell);
     }
+    fprintf(out, "<path class=\"axis\" d=\"M%.1f %.1fV%.1fH%.1f\"/>\n", f->left, f->top,
+            f->top + f->height, f->left + f->width);
+}
+
+void svg_put_x_tick(FILE *out, const struct svg_frame *f, double x, const char *text)
+{
+    fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fV%.1f\"/>\n", svg_x(f, x), f->top,
+            f->top + f->height);
+    svg_put_text(out, svg_x(f, x), f->top + f->height + 16, "middle", text);
+}
+
+void svg_put_axes(FILE *out, const struct svg_frame *f, double x_step, double y_step)
+{
+    char cell[SVG_NUMBER_MAX];
+
     for (int i = 0; i <= n_steps(&f->x, x_step); i++) {
         const double x = f->x.min + i * x_step;
 
-        fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fV%.1f\"/>\n", svg_x(f, x), f->top,
-                bottom);
         svg_number(cell, fabs(x) < x_step * 1e-6 ? 0 : x);
-        svg_put_text(out, svg_x(f, x), bottom + 16, "middle", cell);
+        svg_put_x_tick(out, f, x, cell);
     }
-    fprintf(out, "<path class=\"axis\" d=\"M%.1f %.1fV%.1fH%.1f\"/>\n", f->left, f->top, bottom,
-            right);
+    svg_put_y_axis(out, f, y_step);
 }
 
 void svg_put_line(FILE *out, const struct svg_frame *f, const double *x, const double *y,

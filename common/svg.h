@@ -44,6 +44,9 @@ void svg_put_text(FILE *out, double x, double y, const char *anchor, const char 
 
 /* Lines and numbers at each step, of ranges that are rounded to them. */
 void svg_put_axes(FILE *out, const struct svg_frame *f, double x_step, double y_step);
+/* Of these the y-axis alone; and a line of the x-axis, with a text below it. */
+void svg_put_y_axis(FILE *out, const struct svg_frame *f, double step);
+void svg_put_x_tick(FILE *out, const struct svg_frame *f, double x, const char *text);
 
 /* Points whose values are not finite are left out. */
 void svg_put_line(FILE *out, const struct svg_frame *f, const double *x, const double *y,

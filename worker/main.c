@@ -1,5 +1,5 @@
 /*
- * psworker: the training job. `psworker train|eval|predict|serve|synth|key`, one function each.
+ * psworker: the training job. `psworker train|tune|eval|predict|serve|synth|key`, one function each.
  *
  * Exit codes: 0 done, 1 failed (one sentence says why), 2 misuse (the sentence names the
  * setting), 3 done, but the job has lost workers or rows (the sentence says how many).
@@ -37,6 +37,7 @@
 #include "worker/report/training_report.h"
 #include "worker/serve/serve.h"
 #include "worker/trainer.h"
+#include "worker/tune/tune.h"
 #include "worker/worker_tls.h"
 
 /* What all commands share. */
@@ -701,6 +702,19 @@ static int serve(struct command_context *r, struct err *err)
     return serve_run(&r->settings, r->stop, err);
 }
 
+static int tune(struct command_context *r, struct err *err)
+{
+    int status = read_token(&r->settings, err);
+
+    if (status)
+        return status;
+    r->stop = start_stop_signal(&r->settings);
+    if (!r->stop)
+        return err_set(err, -EAGAIN, "no thread can be started");
+    stop_signal_grace(r->stop);
+    return tune_run(&r->settings, r->words, r->stop, err);
+}
+
 static int synth(struct command_context *r, struct err *err)
 {
     struct synth_options options = { .rows = r->settings.rows,
@@ -731,8 +745,13 @@ static const struct command {
     int n_words;
     int (*run)(struct command_context *r, struct err *err);
 } commands[] = {
-    { "train", 0, train_or_leave }, { "eval", 0, eval },   { "predict", 0, predict },
-    { "serve", 0, serve },          { "synth", 0, synth }, { "key", 2, key },
+    { "train", 0, train_or_leave },
+    { "eval", 0, eval },
+    { "predict", 0, predict },
+    { "serve", 0, serve },
+    { "tune", 0, tune },
+    { "synth", 0, synth },
+    { "key", 2, key },
 };
 
 static const struct command *find_command(const char *name)
@@ -775,9 +794,10 @@ static int refuse_place(int argc, char **argv, struct err *err)
                            argv[i]);
     return err->status
                ? err->status
-               : err_set(err, PS_ESETTING,
-                         "which command? psworker train|eval|predict|serve|synth|key; --help "
-                         "tells more");
+               : err_set(
+                     err, PS_ESETTING,
+                     "which command? psworker train|tune|eval|predict|serve|synth|key; --help "
+                     "tells more");
 }
 
 /* What no second try mends: settings that make no sense, or are not those that a table was made with or that the
@@ -855,7 +875,7 @@ int main(int argc, char **argv)
     r->state_fd = -1;
     if (!command && argc > 1 && argv[1][0] != '-') {
         err_set(&err, PS_ESETTING,
-                "\"%.64s\" is no command; use train, eval, predict, serve, synth or key",
+                "\"%.64s\" is no command; use train, tune, eval, predict, serve, synth or key",
                 argv[1]);
         free(r);
         return fail(2, &err);

@@ -224,6 +224,8 @@ static const struct setting rows[] = {
         0, PS_SETTINGS_STALENESS_MAX, "bound of --dense-mode ssp"),
     ROW("training", "eval-every", SETTING_U64, eval_every, "BATCHES", "0", 0, 0,
         "validate this often; 0: at the end of each epoch"),
+    ROW("training", "steps-max", SETTING_U64, steps_max, "N", "0", 0, 0,
+        "batches after which this worker ends, however long the data and epochs are; 0: no limit"),
     ROW("training", "early-stop", SETTING_U32, early_stop, "N", "0", 0, 0,
         "stop after N validations without a better one; 0: never"),
     ROW("training", "early-stop-by", SETTING_CHOICE, best_by, "auc|logloss", "auc", 0, 0,
@@ -306,6 +308,16 @@ static const struct setting rows[] = {
     ROW("output", "log-level", SETTING_TEXT, log_line_level, "LEVEL", "info", 0, 0,
         "error, warn, info or debug"),
 
+    ROW("tune", "trials", SETTING_U32, trials, "N", "20", 1, 10000,
+        "settings that are tried; the first trial has those that are given"),
+    ROW("tune", "search", SETTING_ITEMS, search, "NAME=VALUES,...", "", 0, 0,
+        "what is searched: lr=1e-4..1e-1,dim=8|16|32; empty: learning rates, dim, dropout; repeatable"),
+    ROW("tune", "halving", SETTING_U32, halving, "N", "3", 1, 16,
+        "one of N trials goes on with N times the rows, until the best train on all; 1: each trial has all rows"),
+    ROW("tune", "parallel", SETTING_U32, parallel, "N", "1", 1, 64, "trials that run at once"),
+    ROW("tune", "svg", SETTING_TEXT, svg, "FILE", "", 0, 0,
+        "a picture of what mattered: the loss of each trial over each setting"),
+
     ROW("serve", "http", SETTING_TEXT, http, "HOST:PORT", "127.0.0.1:7080", 0, 0,
         "address that answers POST /score, GET /model, /metrics and /healthz; port 0: a free one"),
     ROW("serve", "http-hosts", SETTING_LIST, http_hosts, "NAMES", "", 0, 0,
@@ -341,8 +353,8 @@ static const struct setting rows[] = {
 
 const struct settings_table settings_worker = {
     .program = "psworker",
-    .usage =
-        "psworker train|eval|predict|serve|synth|key COLUMN TOKEN [--config FILE] [options]",
+    .usage = "psworker train|tune|eval|predict|serve|synth|key COLUMN TOKEN [--config FILE] "
+             "[options]",
     .about =
         "Trains a DLRM-like model on click logs. Its tables stand on psd servers, or inside "
         "this process with --local.\n"

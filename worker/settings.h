@@ -86,6 +86,7 @@ struct settings {
     uint32_t admit_touches, rare_touches;
     /* training */
     uint32_t batch, epochs, early_stop;
+    uint64_t steps_max;
     int best_by;
     uint64_t seed, seeds[SETTINGS_SEEDS], eval_every; /* settings_seed() */
     int optimizer, dense_optimizer, embedding_mode, dense_mode;
@@ -126,7 +127,7 @@ struct settings {
     char log_line_level[SETTINGS_TEXT_MAX];
     uint64_t progress_every_ms;
     char metrics_listen[SETTINGS_TEXT_MAX];
-    char report_page[SETTINGS_TEXT_MAX];
+    char report_page[SETTINGS_TEXT_MAX], svg[SETTINGS_TEXT_MAX];
     uint32_t report_rows;
     /* serve */
     char http[SETTINGS_TEXT_MAX], http_token_file[SETTINGS_TEXT_MAX];
@@ -135,6 +136,9 @@ struct settings {
     bool insecure;
     uint64_t max_age_ms, deadline_ms, body_max_bytes;
     uint32_t connections_max, in_flight_max;
+    /* tune */
+    uint32_t trials, halving, parallel;
+    struct setting_list search;
     /* synth */
     uint64_t rows, cardinality;
     uint32_t numeric_columns, categorical_columns;

@@ -331,6 +331,8 @@ static bool ended(struct trainer *t)
 {
     if (stop_signal_asked(t->stop))
         t->stopped = "a signal asked for it";
+    else if (t->s->steps_max && t->steps_before + t->state.step >= t->s->steps_max)
+        t->stopped = "--steps-max is reached";
     return t->stopped != NULL;
 }
 
@@ -349,6 +351,14 @@ static bool is_validation_due(const struct trainer *t)
            t->mark->validated != made && !t->mark->stop_set;
 }
 
+/* Of this process. */
+static uint64_t n_steps_allowed(const struct trainer *t)
+{
+    if (!t->s->steps_max)
+        return UINT64_MAX;
+    return t->s->steps_max > t->steps_before ? t->s->steps_max - t->steps_before : 0;
+}
+
 /* All batches that are allowed until the next validation, and that validation. *ret_more: there
  * may be others. */
 static int run_stretch(struct trainer *t, struct data_loader *loader, bool *ret_more,
@@ -356,8 +366,11 @@ static int run_stretch(struct trainer *t, struct data_loader *loader, bool *ret_
 {
     uint64_t made = t->steps_before + t->state.step, each = stretch(t);
     uint64_t end = each == UINT64_MAX ? UINT64_MAX : (made / each + 1) * each - t->steps_before;
+    const uint64_t steps_left = n_steps_allowed(t);
     int status = is_validation_due(t) ? validate(t, err) : 0;
 
+    if (end > steps_left)
+        end = steps_left;
     *ret_more = true;
     pipeline_allow(t->pipeline, end - t->state.step);
     while (!status && *ret_more && !ended(t)) {

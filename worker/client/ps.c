@@ -56,7 +56,6 @@ struct ps_client {
         uint64_t epoch, last_seq; /* of the last push */
     } resend;
     _Atomic uint64_t n_ticked; /* steps whose push was handed to the network thread */
-    struct traffic traffic;
     _Atomic uint64_t n_pulls, n_pushes, bytes_pushed, park_ns, window_ns;
     _Atomic uint64_t window_since_ns; /* of the wait under way; 0: none */
     _Atomic uint64_t residual_rows, residual_bytes, residual_flushed;
@@ -526,7 +525,7 @@ int ps_pull_start_tagged(struct ps_client *c, uint64_t clock,
     send_pull(c, pull);
     count(&c->n_pulls, 1);
     for (uint32_t i = 0; i < n; i++)
-        traffic_pulled(&c->traffic, &sections[i], c->tables[sections[i].table].spec.dim);
+        traffic_pulled(&c->state.traffic, &sections[i], c->tables[sections[i].table].spec.dim);
     *ret_pull = pull;
     return 0;
 }
@@ -778,7 +777,7 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
         publish_residuals(c);
     count(&c->n_pushes, 1);
     for (i = 0; i < n; i++)
-        traffic_pushed(&c->traffic, &sections[i], c->tables[sections[i].table].spec.dim);
+        traffic_pushed(&c->state.traffic, &sections[i], c->tables[sections[i].table].spec.dim);
     return 0;
 }
 
@@ -894,6 +893,6 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
                               .residual_rows = c->residual_rows,
                               .residual_bytes = c->residual_bytes,
                               .residual_flushed = c->residual_flushed };
-    traffic_read(&c->traffic, ret);
+    traffic_read(&c->state.traffic, ret);
     network_thread_stats(c->net, ret);
 }

@@ -12,7 +12,11 @@
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
 #include "worker/atomic_file.h"
+#include "worker/report/calibration.h"
+#include "worker/report/importance.h"
 #include "worker/report/report_page.h"
+#include "worker/report/row_sample.h"
+#include "worker/report/training_history.h"
 
 #define ROWS_SALT UINT64_C(0x7265706f72742d72)
 #define PERMUTE_SALT UINT64_C(0x7265706f72742d70)
