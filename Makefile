@@ -59,11 +59,13 @@ CXXFLAGS += $(filter-out -std=c17 -Wstrict-prototypes -Wmissing-prototypes,$(CFL
 
 PROGRAMS = $(addprefix $(B)/bin/,psd psworker psctl psbench)
 MODULES  = common common/http proto server/core server/net server/requests server/checkpoint server/wal server/recovery server/replication server/admin server/cluster server \
-           worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker worker/serve deploy/psctl
+           worker/client worker/libpsd worker/data worker/compute worker/model worker/cache worker worker/serve worker/report worker/tune deploy/psctl
 mains    = server/main.c worker/main.c deploy/psctl/main.c
 src      = $(filter-out $(mains),$(sort $(wildcard $(1)/*.c)))
 lib      = $(B)/lib/$(subst /,_,$(1)).a
 libs     = $(foreach r,$(1),$(call lib,$(r)))
+# Folders may call one another, as worker and worker/report do: their order does not matter.
+archives = -Wl,--start-group $(filter %.a,$^) -Wl,--end-group
 
 # What each kind of unit test links: its own folder and those below it.
 link.common = common
@@ -80,7 +82,7 @@ link.client = worker/client proto common
 link.libpsd = worker/libpsd worker/client proto common
 link.data   = worker/data common
 link.model  = worker/model worker/compute worker/data server/core proto common
-link.worker = worker/serve worker worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
+link.worker = worker/serve worker/tune worker worker/report worker/cache worker/model worker/compute worker/data worker/client server/recovery server/wal server/checkpoint server/core proto common/http common
 link.psctl  = deploy/psctl worker/client server server/cluster server/recovery server/wal server/checkpoint server/core proto common
 link.psd    = server server/cluster server/requests server/net server/replication server/recovery server/wal server/checkpoint server/admin common/http server/core proto common
 
@@ -119,7 +121,7 @@ $(B)/bin/bench-step: $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench-step/*.c)) $
 $(B)/bin/%:
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
-	@$(CC) $(LDFLAGS) $(if $(filter -fPIE,$(flags.$(VARIANT))),-pie) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+	@$(CC) $(LDFLAGS) $(if $(filter -fPIE,$(flags.$(VARIANT))),-pie) -o $@ $(filter %.o,$^) $(archives) $(LDLIBS)
 
 # ---- libpsd: the same sources as position-independent code, in objects of their own (README.md of worker/libpsd) ----
 
@@ -340,7 +342,7 @@ define unit_folder
 $(B)/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(call fixtures,$(1)) $(SUPPORT) $(call libs,$(link.$(1)))
 	@mkdir -p $$(@D)
 	@echo "  LINK $$@"
-	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) -lcmocka
+	@$$(CC) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(archives) $$(LDLIBS) -lcmocka
 endef
 $(foreach r,common proto core net checkpoint wal recovery replication admin cluster client libpsd data model worker psctl psd,$(eval $(call unit_folder,$(r))))
 $(B)/unit/worker/test_job_peers: $(B)/tests/unit/client/fake_shard.o
@@ -357,7 +359,7 @@ GOLDEN_TESTS = $(patsubst tests/golden/%.c,$(B)/golden/%,$(wildcard tests/golden
 $(B)/golden/%: $(B)/tests/golden/%.o $(B)/tests/golden/harness.o $(B)/tests/support/npy.o $(call libs,$(link.worker))
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
-	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS) -lcmocka
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(archives) $(LDLIBS) -lcmocka
 
 golden-tests: $(GOLDEN_TESTS)
 
@@ -489,8 +491,14 @@ bench-train: all              ## training speed: in one process, with psd, PyTor
 bench-wire: all               ## wire bytes and AUC of codec settings, and a slow link (root); FLAGS=--help
 	@tests/bench/wire.py $(B)/bin $(FLAGS)
 
+bench-wire-workers: all       ## wire bytes and AUC of 1, 2, 4 and 8 workers, and what the bytes are; FLAGS=--help
+	@tests/bench/wire_workers.py $(B)/bin $(FLAGS)
+
 bench-stragglers: all         ## four workers, one of them slow; FLAGS=--help
 	@tests/bench/stragglers.py $(B)/bin $(FLAGS)
+
+bench-learned: all            ## AUC of psworker's defaults, means of 8 seeds; FLAGS=--help
+	@tests/bench/learned.py $(B)/bin $(FLAGS)
 
 bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against its floors
 	@$<
@@ -542,7 +550,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-wire-workers bench-stragglers bench-learned bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

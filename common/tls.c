@@ -459,8 +459,8 @@ const char *tls_fault_text(enum tls_fault fault)
         [TLS_FAULT_CA] = "is not of the CA in tls-ca: peers with the same tls-ca refuse it",
         [TLS_FAULT_SERVER] =
             "is not for servers (extendedKeyUsage lacks serverAuth): clients refuse it",
-        [TLS_FAULT_CLIENT] = "is not for clients (extendedKeyUsage lacks clientAuth): nodes "
-                             "that it connects to refuse it",
+        [TLS_FAULT_CLIENT] = ("is not for clients (extendedKeyUsage lacks clientAuth): nodes "
+                              "that it connects to refuse it"),
     };
 
     return texts[fault];

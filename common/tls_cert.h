@@ -13,7 +13,8 @@
 
 #define TLS_CERT_HOSTS_MAX 64u
 
-/* Whether a certificate can be for it: an address, or a name of letters, digits, ".", "-" and "_", maybe behind "*.". */
+/* Whether a certificate can be for it: an address, or a name of letters, digits, ".", "-" and "_", maybe behind "*."
+ * of a wildcard. */
 bool tls_cert_is_host(const char *host);
 
 /* All is borrowed. */

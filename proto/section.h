@@ -50,6 +50,43 @@
 #define SECTION_SCAN_HEAD_BYTES 24u
 #define SECTION_SCAN_END 1u
 
+/*
+ * The answer to a section that asks for deltas: each row as its difference from what the client has, as both ends know
+ * it (server/core/delta_rows.h). A client that has no row of a key has the row that the key would start with.
+ *
+ *     number u64 | n_kept u32 | flags u8 | modes: 2 bits a key, ceil(n_keys / 4) bytes | what the modes bring
+ *
+ *     number    of this answer; the client's next section of this table says so in `delta.base`
+ *     n_kept    both ends keep rows that they had not, of the first n_kept keys
+ *     flags     SECTION_DELTA_ANEW: both ends have removed all rows of the table that they kept, before this answer
+ *     modes     key i: bits 2 (i % 4) and above of byte i / 4, enum section_delta_mode. Bits beyond n_keys are 0
+ */
+#define SECTION_DELTA_HEAD_BYTES 13u
+#define SECTION_DELTA_ANEW 1u
+
+enum section_delta_mode {
+    SECTION_DELTA_NONE,   /* nothing: the row is close enough to what the client has */
+    SECTION_DELTA_ONEBIT, /* the difference, as codec onebit */
+    SECTION_DELTA_INT8,   /* the difference, as codec int8 */
+    SECTION_DELTA_FULL    /* the row, in the section's codec */
+};
+
+/* What a section of a pull says about them; zeroes: it asks for no deltas. */
+struct section_delta {
+    bool asked;
+    enum section_delta_mode
+        mode; /* of rows beyond the tolerance: ONEBIT, INT8, or FULL: the shortest within it */
+    float
+        tolerance; /* root mean square that a row may differ by; 0: as the section's codec has it, exactly */
+    uint64_t base;     /* number of the last answer that the client has; 0: none */
+    uint32_t rows_max; /* that the client keeps of this table and shard */
+};
+
+static inline size_t section_delta_bytes(uint32_t n_keys)
+{
+    return SECTION_DELTA_HEAD_BYTES + (size_t)n_keys / 4 + (n_keys % 4 != 0);
+}
+
 /* Largest step count that a push can set. */
 #define SECTION_STEPS_MAX ((UINT64_C(1) << 48) - 1)
 
@@ -103,6 +140,7 @@ struct section {
     uint32_t
         scan_bytes;  /* pull: not 0: a scan, of at most about so many bytes; it has no keys */
     uint64_t cursor; /* of the scan */
+    struct section_delta delta; /* pull, without state, present or a scan */
     uint64_t
         steps; /* SECTION_ASSIGN_STATE: the table's step count becomes this, if it is less; SECTION_RATE: the bits of
                 * an f32; SECTION_GRADIENT_AT: section_delay_steps() */

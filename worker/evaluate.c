@@ -54,7 +54,8 @@ static int one_batch(const struct setup *u, struct model_tables *tables,
 
 static int pass(const struct setup *u, struct model_tables *tables,
                 struct step_buffers *buffers, struct data_loader *loader, FILE *predictions,
-                struct metrics *metrics, struct err *err)
+                const struct evaluate_observer *observer, struct metrics *metrics,
+                struct err *err)
 {
     enum model_tables_want want = MODEL_TABLES_ALL;
     struct batch *batch;
@@ -70,6 +71,8 @@ static int pass(const struct setup *u, struct model_tables *tables,
             status = add_metrics(metrics, dlrm_probs(u->model), batch, err);
         if (status)
             return status;
+        if (observer)
+            observer->on_batch(observer->arg, batch);
         want = MODEL_TABLES_ROWS;
         sd_notify(0, "WATCHDOG=1");
     }
@@ -79,6 +82,14 @@ static int pass(const struct setup *u, struct model_tables *tables,
 int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
              FILE *predictions, struct metrics_result *ret, struct data_loader_bad_rows *bad,
              struct err *err)
+{
+    return evaluate_observed(u, tables, clock, predictions, NULL, ret, bad, err);
+}
+
+int evaluate_observed(const struct setup *u, struct model_tables *tables, uint64_t clock,
+                      FILE *predictions, const struct evaluate_observer *observer,
+                      struct metrics_result *ret, struct data_loader_bad_rows *bad,
+                      struct err *err)
 {
     struct metrics metrics[METRICS_TASKS_MAX] = { { 0 } };
     struct step_buffers buffers;
@@ -93,7 +104,7 @@ int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
     status = model_tables_step_init(tables, &buffers, err);
     buffers.clock = clock;
     if (!status)
-        status = pass(u, tables, &buffers, loader, predictions, metrics, err);
+        status = pass(u, tables, &buffers, loader, predictions, observer, metrics, err);
     model_tables_step_deinit(tables, &buffers);
     data_loader_counts(loader, &counts);
     data_loader_bad_rows_add(bad, &counts);
@@ -104,6 +115,8 @@ int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
             counts.bad_rows ? ": " : "", counts.bad_row, (unsigned long long)counts.bad_rows);
     if (!status)
         status = result_of(u->schema, metrics, ret);
+    if (!status && observer)
+        observer->on_end(observer->arg, metrics, schema_n_labels(u->schema));
     for (uint32_t i = 0; i < METRICS_TASKS_MAX; i++)
         metrics_deinit(&metrics[i]);
     return status;

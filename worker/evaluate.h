@@ -17,4 +17,18 @@ int evaluate(const struct setup *u, struct model_tables *tables, uint64_t clock,
              FILE *predictions, struct metrics_result *ret, struct data_loader_bad_rows *bad,
              struct err *err) MUST_CHECK;
 
+/* Sees the rows and the probabilities of a pass. It has no way to fail the pass. */
+struct evaluate_observer {
+    void *arg;
+    void (*on_batch)(void *arg, const struct batch *batch);
+    /* Once all are there; of each label. */
+    void (*on_end)(void *arg, const struct metrics *metrics, uint32_t n_labels);
+};
+
+/* The same with an observer; NULL: none. */
+int evaluate_observed(const struct setup *u, struct model_tables *tables, uint64_t clock,
+                      FILE *predictions, const struct evaluate_observer *observer,
+                      struct metrics_result *ret, struct data_loader_bad_rows *bad,
+                      struct err *err) MUST_CHECK;
+
 #endif

@@ -46,6 +46,7 @@ static const struct option {
     { "ftrl-l1", OF_TABLE },
     { "ftrl-l2", OF_TABLE },
     { "clip-norm", OF_TABLE },
+    { "row-decay", OF_TABLE },
     { "table-storage", OF_TABLE },
     { "table-max", OF_TABLE },
     { "table-full", OF_TABLE },

@@ -1,5 +1,5 @@
 /*
- * psworker: the training job. `psworker train|eval|predict|serve|synth|key`, one function each.
+ * psworker: the training job. `psworker train|tune|eval|predict|serve|synth|key`, one function each.
  *
  * Exit codes: 0 done, 1 failed (one sentence says why), 2 misuse (the sentence names the
  * setting), 3 done, but the job has lost workers or rows (the sentence says how many).
@@ -34,8 +34,10 @@
 #include "worker/model_record.h"
 #include "worker/plateau.h"
 #include "worker/progress.h"
+#include "worker/report/training_report.h"
 #include "worker/serve/serve.h"
 #include "worker/trainer.h"
+#include "worker/tune/tune.h"
 #include "worker/worker_tls.h"
 
 /* What all commands share. */
@@ -44,19 +46,20 @@ struct command_context {
     char *const *words; /* borrowed: what stands behind the command */
     int n_words;
     struct setup setup;
-    int state_fd;                 /* owned: holds the lock of --state-dir; -1: none */
-    struct push_journal *journal; /* owned; NULL: nothing is kept for a next process */
-    struct param_store *store;    /* owned */
-    struct model_tables *tables;  /* owned */
-    struct model_record *record;  /* owned */
-    struct progress *progress;    /* owned */
-    struct stop_signal *stop;     /* owned */
-    bool has_begun;               /* to train */
-    bool has_saved;               /* with --keep best: there is a model in --save, */
-    struct kept_model kept;       /* of this validation */
-    struct err loss;              /* "" or what of the job's data was not trained on */
-    struct err ends;              /* "" or why the end of other workers is not known */
-    uint32_t n_early, early_rank; /* others that left before their last step, and the first */
+    int state_fd;                   /* owned: holds the lock of --state-dir; -1: none */
+    struct push_journal *journal;   /* owned; NULL: nothing is kept for a next process */
+    struct param_store *store;      /* owned */
+    struct model_tables *tables;    /* owned */
+    struct model_record *record;    /* owned */
+    struct progress *progress;      /* owned */
+    struct training_report *report; /* owned; NULL without --report */
+    struct stop_signal *stop;       /* owned */
+    bool has_begun;                 /* to train */
+    bool has_saved;                 /* with --keep best: there is a model in --save, */
+    struct kept_model kept;         /* of this validation */
+    struct err loss;                /* "" or what of the job's data was not trained on */
+    struct err ends;                /* "" or why the end of other workers is not known */
+    uint32_t n_early, early_rank;   /* others that left before their last step, and the first */
     uint32_t n_away, away_rank; /* others whose steps the job went on without, and the first */
     bool is_stopped_early;      /* a signal ended the run before its last step */
 };
@@ -85,6 +88,7 @@ static int run_deinit(struct command_context *r, int status, struct err *err)
         status = late_status;
         *err = late;
     }
+    training_report_free(r->report);
     model_tables_free(r->tables);
     model_record_free(r->record);
     if (r->store)
@@ -157,10 +161,14 @@ static int final_validation(struct command_context *r, struct trainer *t,
                                   schema_n_numeric(r->setup.schema), r->store, &r->tables, err);
     }
     if (!status)
-        status = evaluate(&r->setup, r->tables, t->clock, NULL, ret, &t->state.bad, err);
-    if (!status)
-        progress_report_validation(r->progress, &t->state, ret);
-    return status;
+        status =
+            evaluate_observed(&r->setup, r->tables, t->clock, NULL,
+                              training_report_observer(r->report), ret, &t->state.bad, err);
+    if (status)
+        return status;
+    progress_report_validation(r->progress, &t->state, ret);
+    training_report_validation(r->report, &t->state, ret);
+    return 0;
 }
 
 /* Rows of a rank that left after `clock` steps, as far as it has not trained on them. It has done `skipped` of these
@@ -250,10 +258,11 @@ static void describe_loss(struct command_context *r, const struct progress_state
     const char *flag = "(--allow-lost-workers: exit code 0 all the same)";
 
     if (state->workers_lost)
-        err_set(&r->loss, 0,
-                "job \"%s\" lost %u of its %u workers: %s, as nobody takes over another rank's "
-                "rows %s",
-                s->job, state->workers_lost, s->workers, rows, flag);
+        err_set(
+            &r->loss, 0,
+            "job \"%s\" lost %u of its %u worker%s: %s, as nobody takes over another rank's "
+            "rows %s",
+            s->job, state->workers_lost, s->workers, NUMBER_PLURAL(s->workers), rows, flag);
     else if (r->ends.text[0])
         err_set(&r->loss, 0, "job \"%s\": %s: %.240s %s", s->job, rows, r->ends.text, flag);
     else if (r->n_early)
@@ -263,9 +272,10 @@ static void describe_loss(struct command_context *r, const struct progress_state
                 s->job, r->n_early, s->workers, r->early_rank, rows, flag);
     else if (r->n_away)
         err_set(&r->loss, 0,
-                "job \"%s\": %u of its %u workers, rank %u first, were away while the others "
+                "job \"%s\": %u of its %u workers, rank %u first, %s away while the others "
                 "went on: %s %s",
-                s->job, r->n_away, s->workers, r->away_rank, rows, flag);
+                s->job, r->n_away, s->workers, r->away_rank, r->n_away == 1 ? "was" : "were",
+                rows, flag);
     else
         err_set(&r->loss, 0, "job \"%s\": %s, as the others went on while rank %u was away %s",
                 s->job, rows, s->rank, flag);
@@ -282,8 +292,9 @@ static void note_loss(struct command_context *r, const struct progress_state *st
          (!r->ends.text[0] || stop_signal_asked(r->stop))))
         return;
     if (state->is_untrained_known)
-        snprintf(rows, sizeof rows, "about %llu rows stay untrained",
-                 (unsigned long long)state->rows_untrained);
+        snprintf(rows, sizeof rows, "about %llu %s untrained",
+                 (unsigned long long)state->rows_untrained,
+                 state->rows_untrained == 1 ? "row stays" : "rows stay");
     describe_loss(r, state, rows);
 }
 
@@ -355,6 +366,22 @@ static int save_model(struct command_context *r, const struct trainer *t,
     return 0;
 }
 
+/* result: of the last validation, or NULL. failure: why the run failed, or NULL. */
+static void write_report(struct command_context *r, struct trainer *t,
+                         const struct metrics_result *result, const char *failure)
+{
+    const struct training_report_end end = { .setup = &r->setup,
+                                             .tables = r->tables,
+                                             .stop = r->stop,
+                                             .run = &t->state,
+                                             .result = result,
+                                             .stopped = t->stopped,
+                                             .failure = failure,
+                                             .train_s = progress_seconds(r->progress) };
+
+    training_report_write(r->report, &end);
+}
+
 static int finish(struct command_context *r, struct trainer *t, struct err *err)
 {
     bool validates = r->setup.has_valid && r->settings.rank == 0 && !stop_signal_asked(r->stop);
@@ -378,11 +405,12 @@ static int finish(struct command_context *r, struct trainer *t, struct err *err)
     progress_resume(r->progress);
     if (!status && r->settings.save[0] && r->settings.rank == 0)
         status = save_model(r, t, validates ? &result : NULL, err);
-    if (!status)
-        progress_result(r->progress, &t->state, validates ? &result : NULL, t->stopped);
-    if (!status)
-        note_loss(r, &t->state);
-    return status;
+    if (status)
+        return status;
+    progress_result(r->progress, &t->state, validates ? &result : NULL, t->stopped);
+    write_report(r, t, validates ? &result : NULL, NULL);
+    note_loss(r, &t->state);
+    return 0;
 }
 
 /* This worker has failed, and the servers are well: leaves the job, so that no worker waits for its lease. After a
@@ -489,6 +517,8 @@ static int prepare(struct command_context *r, struct err *err)
         status = setup_model(&r->setup, err);
     if (!status && r->settings.save[0] && r->settings.rank == 0)
         status = param_store_local_may_save(r->settings.save, err);
+    if (!status)
+        status = training_report_new(&r->settings, &r->report, err);
     progress_resume(r->progress);
     return status;
 }
@@ -538,6 +568,7 @@ static int train(struct command_context *r, struct err *err)
                            .store = r->store,
                            .tables = r->tables,
                            .progress = r->progress,
+                           .report = r->report,
                            .stop = r->stop,
                            .on_best = r->settings.keep == KEEP_BEST ? save_best : NULL,
                            .on_best_arg = r };
@@ -546,6 +577,8 @@ static int train(struct command_context *r, struct err *err)
     status = trainer_run(t, err);
     if (!status)
         status = finish(r, t, err);
+    if (status)
+        write_report(r, t, NULL, sentence_of(err));
     free(t);
     return status;
 }
@@ -669,6 +702,19 @@ static int serve(struct command_context *r, struct err *err)
     return serve_run(&r->settings, r->stop, err);
 }
 
+static int tune(struct command_context *r, struct err *err)
+{
+    int status = read_token(&r->settings, err);
+
+    if (status)
+        return status;
+    r->stop = start_stop_signal(&r->settings);
+    if (!r->stop)
+        return err_set(err, -EAGAIN, "no thread can be started");
+    stop_signal_grace(r->stop);
+    return tune_run(&r->settings, r->words, r->stop, err);
+}
+
 static int synth(struct command_context *r, struct err *err)
 {
     struct synth_options options = { .rows = r->settings.rows,
@@ -699,8 +745,13 @@ static const struct command {
     int n_words;
     int (*run)(struct command_context *r, struct err *err);
 } commands[] = {
-    { "train", 0, train_or_leave }, { "eval", 0, eval },   { "predict", 0, predict },
-    { "serve", 0, serve },          { "synth", 0, synth }, { "key", 2, key },
+    { "train", 0, train_or_leave },
+    { "eval", 0, eval },
+    { "predict", 0, predict },
+    { "serve", 0, serve },
+    { "tune", 0, tune },
+    { "synth", 0, synth },
+    { "key", 2, key },
 };
 
 static const struct command *find_command(const char *name)
@@ -743,9 +794,10 @@ static int refuse_place(int argc, char **argv, struct err *err)
                            argv[i]);
     return err->status
                ? err->status
-               : err_set(err, PS_ESETTING,
-                         "which command? psworker train|eval|predict|serve|synth|key; --help "
-                         "tells more");
+               : err_set(
+                     err, PS_ESETTING,
+                     "which command? psworker train|tune|eval|predict|serve|synth|key; --help "
+                     "tells more");
 }
 
 /* What no second try mends: settings that make no sense, or are not those that a table was made with or that the
@@ -827,7 +879,7 @@ int main(int argc, char **argv)
     r->state_fd = -1;
     if (!command && argc > 1 && argv[1][0] != '-') {
         err_set(&err, PS_ESETTING,
-                "\"%.64s\" is no command; use train, eval, predict, serve, synth or key",
+                "\"%.64s\" is no command; use train, tune, eval, predict, serve, synth or key",
                 argv[1]);
         free(r);
         return fail(2, &err);

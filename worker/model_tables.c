@@ -285,8 +285,8 @@ static void reserve_device_rows(struct model_tables *t)
 {
     const uint64_t at_most = t->s->row_cache_bytes, n_bytes = t->s->device_cache_bytes;
 
-    /* A place is one of a table. */
-    if (!t->store->ops->has_places || t->n_rows > 1)
+    /* A place is one of a table. A row that decays has other weights although its version is the same. */
+    if (!t->store->ops->has_places || t->n_rows > 1 || t->s->row_decay > 0)
         return;
     if (dlrm_keep_rows(t->shape.model, n_bytes < at_most ? n_bytes : at_most))
         log_line_warn("--device-cache: the device has no space, each step copies all its rows");

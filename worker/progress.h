@@ -80,6 +80,9 @@ void progress_failure(struct progress *p, const char *sentence);
 void progress_pause(struct progress *p);
 void progress_resume(struct progress *p);
 
+/* So much of it until now. */
+double progress_seconds(const struct progress *p);
+
 /* -EIO and a sentence if not all of the JSON could be written. NULL is fine. */
 int progress_close(struct progress *p, struct err *err) MUST_CHECK;
 

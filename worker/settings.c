@@ -27,6 +27,7 @@
 #define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
 #define PULL_CODECS "fp32|bf16|fp16|int8|auto"
 #define PLAIN_CODECS "fp32|bf16|fp16|int8"
+#define DELTA_CODECS "within|onebit|int8"
 #define WIDE_CODECS "fp32|bf16|fp16|auto" /* one float a row: the others take more */
 
 static const struct setting rows[] = {
@@ -200,6 +201,8 @@ static const struct setting rows[] = {
     PS_SETTINGS_CLIP(TRAINING_ROW)
     ROW("training", "clip-global-norm", SETTING_FLOAT, clip_global_norm, "X", "0", 0, 0,
         "L2 bound on all gradients of a batch as one vector, as clip_grad_norm_ of PyTorch; 0: none"),
+    ROW("training", "row-decay", SETTING_FLOAT, row_decay, "X", "0", 0, 0,
+        "L2 of whole embedding tables: each step of a table takes this share of the weights of all its rows"),
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
         "are not in lock step, else 0"),
@@ -221,6 +224,8 @@ static const struct setting rows[] = {
         0, PS_SETTINGS_STALENESS_MAX, "bound of --dense-mode ssp"),
     ROW("training", "eval-every", SETTING_U64, eval_every, "BATCHES", "0", 0, 0,
         "validate this often; 0: at the end of each epoch"),
+    ROW("training", "steps-max", SETTING_U64, steps_max, "N", "0", 0, 0,
+        "batches after which this worker ends, however long the data and epochs are; 0: no limit"),
     ROW("training", "early-stop", SETTING_U32, early_stop, "N", "0", 0, 0,
         "stop after N validations without a better one; 0: never"),
     ROW("training", "early-stop-by", SETTING_CHOICE, best_by, "auc|logloss", "auc", 0, 0,
@@ -248,6 +253,16 @@ static const struct setting rows[] = {
         "rows that a job's only worker keeps exact, so that they are not pulled again; 0: off"),
     ROW("wire", "reuse-clocks", SETTING_U32, reuse_clocks, "CLOCKS", "0", 0, 1000000,
         "of several workers, each reuses rows while the slowest is so close behind"),
+    ROW("wire", "pull-deltas", SETTING_FLAG, pull_deltas, "", "no", 0, 0,
+        "of several workers, each pulls what has changed of the rows that it has, up to row-cache"),
+    ROW("wire", "pull-tolerance", SETTING_FLOAT, pull_tolerance, "X", "0", 0, 0,
+        "root mean square that an embedding row of pull-deltas may differ from the servers'; 0: exact"),
+    ROW("wire", "dense-pull-tolerance", SETTING_FLOAT, dense_pull_tolerance, "X", "0", 0, 0,
+        "the same of a block of dense tables"),
+    ROW("wire", "pull-delta-codec", SETTING_CHOICE, pull_delta_codec, DELTA_CODECS, "within", 0, 0,
+        "encoding of an embedding row's difference beyond pull-tolerance; within: the shortest that leaves no more"),
+    ROW("wire", "dense-pull-delta-codec", SETTING_CHOICE, dense_pull_delta_codec, DELTA_CODECS, "onebit", 0, 0,
+        "the same of a block of dense tables; what onebit leaves comes with the next pull"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
     PS_SETTINGS_ZSTD(WIRE_ROW)
@@ -286,8 +301,22 @@ static const struct setting rows[] = {
     ROW("output", "metrics-listen", SETTING_TEXT, metrics_listen, "HOST:PORT", "", 0, 0,
         "train: address that answers GET /metrics, for Prometheus; port 0: a free one; empty: none. Where other "
         "machines reach it, with http-token-file or insecure"),
+    ROW("output", "report", SETTING_TEXT, report_page, "FILE", "", 0, 0,
+        "train: a page of the run, as HTML: curves, calibration, importance of columns, cost, settings; rank 0's"),
+    ROW("output", "report-rows", SETTING_U32, report_rows, "N", "5000", 1, 10000000,
+        "validation rows, drawn by --seed, on which the importance of columns is measured"),
     ROW("output", "log-level", SETTING_TEXT, log_line_level, "LEVEL", "info", 0, 0,
         "error, warn, info or debug"),
+
+    ROW("tune", "trials", SETTING_U32, trials, "N", "20", 1, 10000,
+        "settings that are tried; the first trial has those that are given"),
+    ROW("tune", "search", SETTING_ITEMS, search, "NAME=VALUES,...", "", 0, 0,
+        "what is searched: lr=1e-4..1e-1,dim=8|16|32; empty: learning rates, dim, dropout; repeatable"),
+    ROW("tune", "halving", SETTING_U32, halving, "N", "3", 1, 16,
+        "one of N trials goes on with N times the rows, until the best train on all; 1: each trial has all rows"),
+    ROW("tune", "parallel", SETTING_U32, parallel, "N", "1", 1, 64, "trials that run at once"),
+    ROW("tune", "svg", SETTING_TEXT, svg, "FILE", "", 0, 0,
+        "a picture of what mattered: the loss of each trial over each setting"),
 
     ROW("serve", "http", SETTING_TEXT, http, "HOST:PORT", "127.0.0.1:7080", 0, 0,
         "address that answers POST /score, GET /model, /metrics and /healthz; port 0: a free one"),
@@ -324,8 +353,8 @@ static const struct setting rows[] = {
 
 const struct settings_table settings_worker = {
     .program = "psworker",
-    .usage =
-        "psworker train|eval|predict|serve|synth|key COLUMN TOKEN [--config FILE] [options]",
+    .usage = "psworker train|tune|eval|predict|serve|synth|key COLUMN TOKEN [--config FILE] "
+             "[options]",
     .about =
         "Trains a DLRM-like model on click logs. Its tables stand on psd servers, or inside "
         "this process with --local.\n"
@@ -476,40 +505,6 @@ uint64_t settings_seed(const struct settings *s, enum settings_seeds part)
 
 /* ---- the network's settings ---- */
 
-/* The numbers of auto in the lists above: all codecs stand before it, or those without feedback, or
- * those of one float. */
-#define AUTO_OF_PUSH CODEC_ID_END
-#define AUTO_OF_PULL ((int)CODEC_INT8 + 1)
-#define AUTO_OF_WIDE ((int)CODEC_FP16 + 1)
-
-bool settings_codec(const struct settings *s, enum codec_policy_direction direction,
-                    enum codec_id *ret)
-{
-    const struct {
-        int value, automatic;
-    } of[CODEC_POLICY_DIRECTIONS] = {
-        [CODEC_POLICY_ROWS_PUSH] = { s->push_codec, AUTO_OF_PUSH },
-        [CODEC_POLICY_ROWS_PULL] = { s->pull_codec, AUTO_OF_PULL },
-        [CODEC_POLICY_WIDE_PUSH] = { s->wide_push_codec, AUTO_OF_WIDE },
-        [CODEC_POLICY_WIDE_PULL] = { s->wide_pull_codec, AUTO_OF_WIDE },
-        [CODEC_POLICY_DENSE_PUSH] = { s->dense_push_codec ? s->dense_push_codec - 1
-                                                          : s->push_codec,
-                                      AUTO_OF_PUSH },
-        [CODEC_POLICY_DENSE_PULL] = { s->dense_pull_codec, AUTO_OF_PULL },
-    };
-    bool is_auto = of[direction].value == of[direction].automatic;
-
-    *ret = is_auto ? CODEC_FP32 : (enum codec_id)of[direction].value;
-    return is_auto;
-}
-
-bool settings_dense_is_exact(const struct settings *s)
-{
-    int mode = s->dense_mode ? s->dense_mode : s->mode + TABLE_SPEC_MODE_ASYNC;
-
-    return mode == TABLE_SPEC_MODE_BSP;
-}
-
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err)
 {
     char *end;
@@ -560,11 +555,14 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "weight-decay", s->weight_decay, 0, 1e6f },
         { "clip-norm", s->clip_norm, 0, 1e30f },
         { "clip-global-norm", s->clip_global_norm, 0, 1e30f },
+        { "row-decay", s->row_decay, 0, 1 },
         { "initial-accumulator", s->initial_accumulator, 0, 1e30f },
         { "ftrl-beta", s->ftrl_beta, 0, 1e6f },
         { "ftrl-l1", s->ftrl_l1, 0, 1e6f },
         { "ftrl-l2", s->ftrl_l2, 0, 1e6f },
         { "topk", s->topk, 0, 1.000001f },
+        { "pull-tolerance", s->pull_tolerance, 0, 1e6f },
+        { "dense-pull-tolerance", s->dense_pull_tolerance, 0, 1e6f },
         { "decay-rate", s->decay_rate, 0, 1.000001f },
         { "delay-compensation", s->delay_compensation, 0, SECTION_LAMBDA_MAX },
         { "decay-floor", s->decay_floor, 0, 1.000001f },
@@ -637,6 +635,12 @@ static int check_train(const struct settings *s, struct err *err)
         status = want(err, !s->early_stop || settings_has_valid_rows(s),
                       "--early-stop needs validation rows: give --valid, --valid-fraction or "
                       "--train-rows");
+    if (!status)
+        status = want(err,
+                      s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP ||
+                          !(s->pull_tolerance > 0 || s->dense_pull_tolerance > 0),
+                      "--pull-tolerance, --dense-pull-tolerance: rows of lock step are exact; "
+                      "leave them out, or give --mode ssp or async");
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)

@@ -86,12 +86,13 @@ struct settings {
     uint32_t admit_touches, rare_touches;
     /* training */
     uint32_t batch, epochs, early_stop;
+    uint64_t steps_max;
     int best_by;
     uint64_t seed, seeds[SETTINGS_SEEDS], eval_every; /* settings_seed() */
     int optimizer, dense_optimizer, embedding_mode, dense_mode;
     uint32_t embedding_staleness, dense_staleness;
     float lr, dense_lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator;
-    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm, clip_global_norm;
+    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm, clip_global_norm, row_decay;
     bool nesterov;
     float delay_compensation; /* 0: none */
     int delay_form;           /* enum settings_delay_form */
@@ -111,6 +112,10 @@ struct settings {
     bool zstd;
     uint64_t window_bytes, row_cache_bytes, device_cache_bytes;
     uint32_t reuse_clocks;
+    bool pull_deltas;
+    float pull_tolerance, dense_pull_tolerance;
+    int pull_delta_codec,
+        dense_pull_delta_codec; /* 0: within the tolerance, 1: onebit, 2: int8 */
     /* machine and output */
     int device;
     int device_encode; /* 0: off */
@@ -122,6 +127,8 @@ struct settings {
     char log_line_level[SETTINGS_TEXT_MAX];
     uint64_t progress_every_ms;
     char metrics_listen[SETTINGS_TEXT_MAX];
+    char report_page[SETTINGS_TEXT_MAX], svg[SETTINGS_TEXT_MAX];
+    uint32_t report_rows;
     /* serve */
     char http[SETTINGS_TEXT_MAX], http_token_file[SETTINGS_TEXT_MAX];
     char http_token[TOKEN_FILE_MAX]; /* that file's content; serve reads it */
@@ -129,6 +136,9 @@ struct settings {
     bool insecure;
     uint64_t max_age_ms, deadline_ms, body_max_bytes;
     uint32_t connections_max, in_flight_max;
+    /* tune */
+    uint32_t trials, halving, parallel;
+    struct setting_list search;
     /* synth */
     uint64_t rows, cardinality;
     uint32_t numeric_columns, categorical_columns;

@@ -11,10 +11,12 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log_line.h"
+#include "common/number.h"
 #include "worker/client/push_journal.h"
 #include "worker/cuda_plugin.h"
 #include "worker/data/cardinality.h"
 #include "worker/data/moments.h"
+#include "worker/param_store_delta.h"
 #include "worker/param_store_exact_cache.h"
 #include "worker/param_store_stale_cache.h"
 #include "worker/pipeline.h"
@@ -82,13 +84,14 @@ static int split_rows(struct setup *u, struct err *err)
     if (!n_train)
         n_train = n_rows - (uint64_t)((double)n_rows * (double)s->valid_fraction + 0.5);
     if (n_train >= n_rows)
-        return err_set(
-            err, PS_ESETTING, "--%s leaves nothing to validate on: --data has %llu rows",
-            s->train_rows ? "train-rows" : "valid-fraction", (unsigned long long)n_rows);
+        return err_set(err, PS_ESETTING,
+                       "--%s leaves nothing to validate on: --data has %llu row%s",
+                       s->train_rows ? "train-rows" : "valid-fraction",
+                       (unsigned long long)n_rows, NUMBER_PLURAL(n_rows));
     if (n_train == 0)
         return err_set(err, PS_ESETTING,
-                       "--valid-fraction leaves nothing to train on: --data has %llu rows",
-                       (unsigned long long)n_rows);
+                       "--valid-fraction leaves nothing to train on: --data has %llu row%s",
+                       (unsigned long long)n_rows, NUMBER_PLURAL(n_rows));
     u->train.end_row = n_train;
     u->valid = (struct data_loader_range){ .first_row = n_train, .end_row = n_rows };
     u->has_valid = true;
@@ -570,6 +573,25 @@ static struct param_store *with_cache(const struct settings *s, struct param_sto
     return param_store_stale_cache_new(store, &bounded);
 }
 
+/* In the order of DELTA_CODECS. */
+static enum section_delta_mode delta_mode(int codec)
+{
+    return codec == 0   ? SECTION_DELTA_FULL
+           : codec == 1 ? SECTION_DELTA_ONEBIT
+                        : SECTION_DELTA_INT8;
+}
+
+static struct param_store *with_deltas(const struct settings *s, struct param_store *store)
+{
+    const struct param_store_delta_options options = {
+        .max_bytes = s->row_cache_bytes,
+        .rows = { s->pull_tolerance, delta_mode(s->pull_delta_codec) },
+        .dense = { s->dense_pull_tolerance, delta_mode(s->dense_pull_delta_codec) },
+    };
+
+    return param_store_delta_new(store, &options);
+}
+
 /* The time: greater than that of all processes before this one, if clocks agree. */
 static uint64_t new_incarnation(void)
 {
@@ -657,6 +679,8 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "psworker %s:%d", host, (int)getpid());
     status = param_store_remote_open(&options, ret, err);
+    if (!status && training && s->row_cache_bytes && s->workers > 1 && s->pull_deltas)
+        *ret = with_deltas(s, *ret);
     if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
         *ret = with_cache(s, *ret, &options);
     if (!status)

@@ -6,6 +6,7 @@
 #include <systemd/sd-daemon.h>
 
 #include "common/log_line.h"
+#include "common/number.h"
 #include "worker/client/ps_settings.h"
 #include "worker/evaluate.h"
 #include "worker/plateau.h"
@@ -88,6 +89,7 @@ static int end_step(struct trainer *t, struct err *err)
                        "--clip-norm may help",
                        loss, (unsigned long long)t->clocks[at]);
     progress_loss(&t->state, loss);
+    training_report_loss(t->report, loss);
     if (t->keeps && t->n_ended == t->n_begun) {
         model_tables_copy_residuals(t->tables, t->keeps);
         t->keeps = NULL;
@@ -218,6 +220,7 @@ static void report(struct trainer *t, struct data_loader *loader)
     count_bad_rows(t, &counts);
     refresh(t);
     progress_step(t->progress, &t->state);
+    training_report_step(t->report, &t->state, progress_seconds(t->progress));
     sd_notify(0, "WATCHDOG=1");
 }
 
@@ -323,6 +326,7 @@ static int validate(struct trainer *t, struct err *err)
     }
     if (!status) {
         progress_validation(t->progress, &t->state, &result);
+        training_report_validation(t->report, &t->state, &result);
         status = use_validation(t, &result, err);
     }
     progress_resume(t->progress);
@@ -334,6 +338,8 @@ static bool ended(struct trainer *t)
 {
     if (stop_signal_asked(t->stop))
         t->stopped = "a signal asked for it";
+    else if (t->s->steps_max && t->steps_before + t->state.step >= t->s->steps_max)
+        t->stopped = "--steps-max is reached";
     return t->stopped != NULL;
 }
 
@@ -352,6 +358,14 @@ static bool is_validation_due(const struct trainer *t)
            t->mark->validated != made && !t->mark->stop_set;
 }
 
+/* Of this process. */
+static uint64_t n_steps_allowed(const struct trainer *t)
+{
+    if (!t->s->steps_max)
+        return UINT64_MAX;
+    return t->s->steps_max > t->steps_before ? t->s->steps_max - t->steps_before : 0;
+}
+
 /* All batches that are allowed until the next validation, and that validation. *ret_more: there
  * may be others. */
 static int run_stretch(struct trainer *t, struct data_loader *loader, bool *ret_more,
@@ -359,8 +373,11 @@ static int run_stretch(struct trainer *t, struct data_loader *loader, bool *ret_
 {
     uint64_t made = t->steps_before + t->state.step, each = stretch(t);
     uint64_t end = each == UINT64_MAX ? UINT64_MAX : (made / each + 1) * each - t->steps_before;
+    const uint64_t steps_left = n_steps_allowed(t);
     int status = is_validation_due(t) ? validate(t, err) : 0;
 
+    if (end > steps_left)
+        end = steps_left;
     *ret_more = true;
     pipeline_allow(t->pipeline, end - t->state.step);
     while (!status && *ret_more && !ended(t)) {
@@ -432,9 +449,10 @@ static void count_skipped(struct trainer *t)
         return;
     t->state.rows_untrained = stats.skipped_clocks * t->s->batch;
     log_line_warn(
-        "while this worker was away, the others went on for %llu steps: about %llu of "
+        "while this worker was away, the others went on for %llu step%s: about %llu of "
         "its rows stay untrained",
-        (unsigned long long)stats.skipped_clocks, (unsigned long long)t->state.rows_untrained);
+        (unsigned long long)stats.skipped_clocks, NUMBER_PLURAL(stats.skipped_clocks),
+        (unsigned long long)t->state.rows_untrained);
 }
 
 /* A pipe does not go on where the process before this one was killed: its writer may think so. */
@@ -468,10 +486,11 @@ static uint32_t find_resume_point(struct trainer *t)
                                      ? t->steps_before * t->s->batch
                                      : t->state.samples_expected;
     if (t->steps_before)
-        log_line_info(
-            "%s: this worker goes on at clock %llu, behind %llu batches of epoch %u",
-            goes_on ? "a process before this one has left its state" : "the job is under way",
-            (unsigned long long)t->clock, (unsigned long long)t->skip, t->mark->epoch + 1);
+        log_line_info("%s: this worker goes on at clock %llu, behind %llu batch%s of epoch %u",
+                      goes_on ? "a process before this one has left its state"
+                              : "the job is under way",
+                      (unsigned long long)t->clock, (unsigned long long)t->skip,
+                      t->skip == 1 ? "" : "es", t->mark->epoch + 1);
     warn_skipped_pipe(t);
     return t->mark->epoch;
 }

@@ -14,6 +14,7 @@
 #include "worker/model_tables.h"
 #include "worker/pipeline.h"
 #include "worker/progress.h"
+#include "worker/report/training_report.h"
 #include "worker/setup.h"
 #include "worker/stop_signal.h"
 
@@ -23,6 +24,7 @@ struct trainer {
     struct param_store *store;
     struct model_tables *tables;
     struct progress *progress;
+    struct training_report *report; /* NULL: none is wanted */
     const struct stop_signal *stop;
     struct pipeline *pipeline; /* owned, while it runs */
     uint64_t clock;            /* steps finished, as the servers count them */

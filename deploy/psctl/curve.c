@@ -1,8 +1,12 @@
 #include "deploy/psctl/curve.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/memory.h"
+#include "common/number.h"
+#include "common/svg.h"
 #include "deploy/psctl/field.h"
 
 /* NaN: not known. */
@@ -44,58 +48,23 @@ void curve_put_csv(const cJSON *points, FILE *out)
 
 /* ---- ranges of values ---- */
 
-struct range {
-    double min, max; /* max < min: no value */
-};
-
-static void widen(struct range *r, const cJSON *points, const char *name)
+static void widen(struct svg_range *r, const cJSON *points, const char *name)
 {
     const cJSON *p;
 
     cJSON_ArrayForEach(p, points)
     {
-        const double value = name ? value_of(p, name) : (double)NAN;
-
-        if (!isfinite(value))
-            continue;
-        r->min = value < r->min ? value : r->min;
-        r->max = value > r->max ? value : r->max;
+        svg_range_add(r, name ? value_of(p, name) : (double)NAN);
     }
 }
 
-static struct range range_of(const cJSON *points, const char *a, const char *b)
+static struct svg_range range_of(const cJSON *points, const char *a, const char *b)
 {
-    struct range r = { .min = INFINITY, .max = -INFINITY };
+    struct svg_range r = svg_range_empty;
 
     widen(&r, points, a);
     widen(&r, points, b);
     return r;
-}
-
-/* 1, 2 or 5 times a power of ten, of which about n fit in the range. */
-static double nice_step(const struct range *r, double n)
-{
-    const double raw = (r->max - r->min) / n, power = pow(10, floor(log10(raw))),
-                 times = raw / power;
-
-    return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
-}
-
-/* Whole steps around the values: those of which all are the same have a range, too. */
-static double round_range(struct range *r, double n)
-{
-    double step;
-
-    if (!(r->max - r->min > fabs(r->max) * 1e-9)) {
-        const double half = fabs(r->max) > 0 ? fabs(r->max) / 10 : 1;
-
-        r->min -= half;
-        r->max += half;
-    }
-    step = nice_step(r, n);
-    r->min = floor(r->min / step + 1e-9) * step;
-    r->max = ceil(r->max / step - 1e-9) * step;
-    return step;
 }
 
 /* ---- SVG ---- */
@@ -123,124 +92,73 @@ static const struct panel panels[] = {
     { "samples per second", { { "samples_per_s", "all workers", "a", false }, { 0 } } },
 };
 
-/* Where values stand in the picture. */
-struct frame {
-    struct range x, y;
-    double top;
-};
-
-static double x_of(const struct frame *f, double value)
+/* The values of a field, by samples; *ret_x and *ret_y are the caller's to free. */
+static size_t values_of(const cJSON *points, const char *field, double **ret_x, double **ret_y)
 {
-    return LEFT + (value - f->x.min) / (f->x.max - f->x.min) * (WIDTH - LEFT - RIGHT);
-}
-
-static double y_of(const struct frame *f, double value)
-{
-    return f->top + (f->y.max - value) / (f->y.max - f->y.min) * PANEL;
-}
-
-static void put_text(FILE *out, double x, double y, const char *anchor, const char *text)
-{
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
-    for (; *text; text++) {
-        if (*text == '<' || *text == '>' || *text == '&')
-            fprintf(out, "&#%d;", *text);
-        else
-            fputc(*text >= ' ' && *text < 127 ? *text : '?', out);
-    }
-    fputs("</text>\n", out);
-}
-
-static const char *tick_text(char dst[static FIELD_CELL_MAX], double value)
-{
-    if (fabs(value) >= 1000)
-        return field_format_short(dst, value);
-    snprintf(dst, FIELD_CELL_MAX, "%.6g", fabs(value) < 1e-12 ? 0 : value);
-    return dst;
-}
-
-static void put_axes(FILE *out, const struct frame *f, double x_step, double y_step)
-{
-    const double bottom = f->top + PANEL;
-    char cell[FIELD_CELL_MAX];
-
-    for (int i = 0; i <= (int)((f->y.max - f->y.min) / y_step + 0.5); i++) {
-        const double y = f->y.min + i * y_step;
-
-        fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fH%.1f\"/>\n", LEFT, y_of(f, y),
-                WIDTH - RIGHT);
-        put_text(out, LEFT - 8, y_of(f, y) + 4, "end", tick_text(cell, y));
-    }
-    for (int i = 0; i <= (int)((f->x.max - f->x.min) / x_step + 0.5); i++) {
-        const double x = f->x.min + i * x_step;
-
-        fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fV%.1f\"/>\n", x_of(f, x), f->top,
-                bottom);
-        put_text(out, x_of(f, x), bottom + 16, "middle", tick_text(cell, x));
-    }
-    fprintf(out, "<path class=\"axis\" d=\"M%.1f %.1fV%.1fH%.1f\"/>\n", LEFT, f->top, bottom,
-            WIDTH - RIGHT);
-}
-
-static void put_line(FILE *out, const struct frame *f, const cJSON *points, const char *field,
-                     const char *style)
-{
+    const size_t n_max = (size_t)cJSON_GetArraySize(points);
     const cJSON *p;
+    size_t n = 0;
 
-    fprintf(out, "<polyline class=\"%s\" points=\"", style);
+    *ret_x = memory_alloc((n_max + 1) * sizeof **ret_x);
+    *ret_y = memory_alloc((n_max + 1) * sizeof **ret_y);
     cJSON_ArrayForEach(p, points)
     {
-        const double value = value_of(p, field);
-
-        if (isfinite(value))
-            fprintf(out, "%.1f,%.1f ", x_of(f, field_number(p, "samples")), y_of(f, value));
+        (*ret_x)[n] = field_number(p, "samples");
+        (*ret_y)[n++] = value_of(p, field);
     }
-    fputs("\"/>\n", out);
+    return n;
 }
 
-static void put_dots(FILE *out, const struct frame *f, const cJSON *points, const char *field,
-                     const char *style)
+static void put_dots(FILE *out, const struct svg_frame *f, const double *x, const double *y,
+                     size_t n, const char *style)
 {
-    const cJSON *p;
+    char title[64];
 
-    cJSON_ArrayForEach(p, points)
-    {
-        const double value = value_of(p, field);
-
-        if (isfinite(value))
-            fprintf(out,
-                    "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>%.6g at %.0f "
-                    "samples</title></circle>\n",
-                    style, x_of(f, field_number(p, "samples")), y_of(f, value), value,
-                    field_number(p, "samples"));
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(y[i]))
+            continue;
+        snprintf(title, sizeof title, "%.6g at %.0f samples", y[i], x[i]);
+        svg_put_dot(out, f, x[i], y[i], style, title);
     }
+}
+
+static void put_series(FILE *out, const struct svg_frame *f, const cJSON *points,
+                       const char *field, const char *style, bool has_dots)
+{
+    double *x, *y;
+    const size_t n = values_of(points, field, &x, &y);
+
+    svg_put_line(out, f, x, y, n, style);
+    if (has_dots)
+        put_dots(out, f, x, y, n, style);
+    free(x);
+    free(y);
 }
 
 static bool has_values(const cJSON *points, const struct panel *panel)
 {
-    const struct range r = range_of(points, panel->series[0].field, panel->series[1].field);
+    const struct svg_range r = range_of(points, panel->series[0].field, panel->series[1].field);
 
-    return r.max >= r.min;
+    return !svg_range_is_empty(&r);
 }
 
 static void put_panel(FILE *out, const cJSON *points, const struct panel *panel,
-                      struct frame *f)
+                      struct svg_frame *f)
 {
-    double x_step = round_range(&f->x, 7), y_step, legend = WIDTH - RIGHT;
+    double x_step = svg_range_round(&f->x, 7), y_step, legend = WIDTH - RIGHT;
 
     f->y = range_of(points, panel->series[0].field, panel->series[1].field);
-    y_step = round_range(&f->y, 5);
-    put_text(out, LEFT, f->top - 10, "start", panel->title);
-    put_axes(out, f, x_step, y_step);
+    y_step = svg_range_round(&f->y, 5);
+    svg_put_text(out, LEFT, f->top - 10, "start", panel->title);
+    svg_put_axes(out, f, x_step, y_step);
     for (size_t i = 0; i < COUNT_OF(panel->series) && panel->series[i].field; i++) {
-        const struct range r = range_of(points, panel->series[i].field, NULL);
+        const struct svg_range r = range_of(points, panel->series[i].field, NULL);
 
-        if (r.max < r.min)
+        if (svg_range_is_empty(&r))
             continue;
-        put_line(out, f, points, panel->series[i].field, panel->series[i].style);
-        if (panel->series[i].has_dots)
-            put_dots(out, f, points, panel->series[i].field, panel->series[i].style);
-        put_text(out, legend, f->top - 10, "end", panel->series[i].label);
+        put_series(out, f, points, panel->series[i].field, panel->series[i].style,
+                   panel->series[i].has_dots);
+        svg_put_text(out, legend, f->top - 10, "end", panel->series[i].label);
         legend -= 8.0 * (double)strlen(panel->series[i].label);
         fprintf(out, "<path class=\"%s\" d=\"M%.1f %.1fh18\"/>\n", panel->series[i].style,
                 legend, f->top - 14);
@@ -264,7 +182,11 @@ static const char style[] =
 
 void curve_put_svg(const cJSON *points, const char *job, FILE *out)
 {
-    struct frame f = { .x = range_of(points, "samples", NULL), .top = TOP };
+    struct svg_frame f = { .x = range_of(points, "samples", NULL),
+                           .left = LEFT,
+                           .top = TOP,
+                           .width = WIDTH - LEFT - RIGHT,
+                           .height = PANEL };
     uint32_t n_panels = 0;
     double height;
     char title[256];
@@ -272,20 +194,21 @@ void curve_put_svg(const cJSON *points, const char *job, FILE *out)
     for (size_t i = 0; i < COUNT_OF(panels); i++)
         n_panels += has_values(points, &panels[i]);
     height = TOP + n_panels * (PANEL + BETWEEN) + 4;
-    snprintf(title, sizeof title, "job %s: %d points", job, cJSON_GetArraySize(points));
+    snprintf(title, sizeof title, "job %s: %d point%s", job, cJSON_GetArraySize(points),
+             NUMBER_PLURAL(cJSON_GetArraySize(points)));
     fprintf(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
         "height=\"%.0f\" role=\"img\" aria-label=\"training curve\">\n%s",
         WIDTH, height, WIDTH, height, style);
-    put_text(out, LEFT, 18, "start", title);
+    svg_put_text(out, LEFT, 18, "start", title);
     for (size_t i = 0; i < COUNT_OF(panels); i++) {
         if (!has_values(points, &panels[i]))
             continue;
         put_panel(out, points, &panels[i], &f);
         f.top += PANEL + BETWEEN;
     }
-    put_text(out, (WIDTH + LEFT - RIGHT) / 2, height - 10, "middle", "samples trained on");
+    svg_put_text(out, (WIDTH + LEFT - RIGHT) / 2, height - 10, "middle", "samples trained on");
     fputs("</svg>\n", out);
 }
 
@@ -295,7 +218,7 @@ void curve_put_svg(const cJSON *points, const char *job, FILE *out)
 #define LINES 7
 
 /* Each column has the mean loss of its samples; one without a point has none. */
-static uint32_t fill_columns(const cJSON *points, const struct range *x,
+static uint32_t fill_columns(const cJSON *points, const struct svg_range *x,
                              double means[static COLUMNS])
 {
     uint32_t counts[COLUMNS] = { 0 }, n = 0;
@@ -321,14 +244,14 @@ static uint32_t fill_columns(const cJSON *points, const struct range *x,
 
 void curve_put_text(const cJSON *points, FILE *out)
 {
-    const struct range x = range_of(points, "samples", NULL);
-    struct range y = range_of(points, "loss", NULL);
+    const struct svg_range x = range_of(points, "samples", NULL);
+    struct svg_range y = range_of(points, "loss", NULL);
     char cells[2][FIELD_CELL_MAX];
     double means[COLUMNS];
 
     if (!(x.max > x.min) || fill_columns(points, &x, means) < 2)
         return;
-    (void)round_range(&y, LINES);
+    (void)svg_range_round(&y, LINES);
     fputs("\nloss\n", out);
     for (int line = LINES - 1; line >= 0; line--) {
         fprintf(out, "%8.4g |", y.min + (y.max - y.min) * line / (LINES - 1));

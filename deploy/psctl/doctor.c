@@ -25,6 +25,8 @@
 #define DISK_LOW 0.05      /* share of the disk that is free */
 #define FILL_TIMES \
     60 /* a rate foretells no more than so many times what it was measured over */
+#define DISK_WORTH 0.01 /* archived files are named from this share of a disk on */
+#define DISK_FULL_BYTES 1e6
 #define FILL_OVER_MIN_MS 10000 /* a rate that was measured over less says little */
 #define FILL_OVER_SURE_MS 300000
 #define MEMORY_HIGH 0.9       /* share of the budget */
@@ -101,9 +103,10 @@ static void examine_audit(struct examination *e, const cJSON *r, double n)
         say(e, NOTE, n, "%s", field_text(r, "note"));
     if (field_number(r, "differences") > 0)
         say(e, WARNING, n,
-            "its standby %s has found rows that differ, and copied anew, %.0f times: see the "
+            "its standby %s has found rows that differ, and copied anew, %.0f time%s: see the "
             "logs of both, and check their memory and processors",
-            field_text(r, "peer"), field_number(r, "differences"));
+            field_text(r, "peer"), field_number(r, "differences"),
+            NUMBER_PLURAL(field_number(r, "differences")));
 }
 
 /* Of a node that has, or had, another member. */
@@ -207,7 +210,7 @@ static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk,
     double archived = field_number(disk, "aside_bytes");
     char bytes[FIELD_CELL_MAX];
 
-    if (archived > 0)
+    if (archived > DISK_WORTH * field_number(disk, "size_bytes"))
         snprintf(dst, n_bytes, "psctl prune removes %s that no start needs",
                  field_format_bytes(bytes, archived));
     else if (f->own_rate <= 0 && f->others_rate <= 0)
@@ -228,13 +231,21 @@ static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk,
 static void examine_disk_space(struct examination *e, const cJSON *node, const cJSON *disk,
                                double n)
 {
-    const struct disk_forecast f =
-        disk_forecast_of(cluster_rates_node_before(e->before, node), node);
+    const struct disk_forecast f = disk_forecast_of(e->before, e->after, node);
     double size = field_number(disk, "size_bytes"), over = field_number(disk, "fill_over_ms");
     bool is_low = size > 0 && f.free < DISK_LOW * size;
     char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
         measured[FIELD_CELL_MAX], advice[160];
 
+    if (size > 0 && f.free < DISK_FULL_BYTES) {
+        say(e, PROBLEM, n,
+            "its disk is full: of %s the write-ahead logs take %s, the checkpoints %s: make "
+            "space on it, then psctl checkpoint, which shortens the logs",
+            field_format_bytes(left, size),
+            field_format_bytes(speed, field_number(disk, "log_bytes")),
+            field_format_bytes(measured, field_number(disk, "checkpoint_bytes")));
+        return;
+    }
     field_format_bytes(left, f.free);
     disk_advice(&f, disk, advice, sizeof advice);
     if (over >= FILL_OVER_MIN_MS && f.full_s < DISK_FULL_S &&
@@ -374,13 +385,13 @@ static void examine_log(struct examination *e, const cJSON *node, const cJSON *s
     if (field_is_true(log, "failed"))
         say(e, PROBLEM, n, "the write-ahead log of shard %.0f cannot be written: %s", number,
             field_text(log, "error"));
+    else if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
+        say_slow_disk(e, node, shard, n, waited);
     if (field_is_true(log, "gap"))
         say(e, PROBLEM, n,
             "the write-ahead log of shard %.0f has a gap: records lost on a "
             "failing disk: %.0f; until the next checkpoint a restart loses what came after it",
             number, field_number(log, "dropped"));
-    if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
-        say_slow_disk(e, node, shard, n, waited);
 }
 
 static void examine_shard(struct examination *e, const cJSON *node, const cJSON *shard,
@@ -484,6 +495,7 @@ static void examine_node(struct examination *e, const cJSON *node)
         say_silence(e, n, field_text(node, "error"));
         return;
     }
+    e->lease_ms = fmax(e->lease_ms, field_number(node, "lease_ms"));
     examine_state(e, node, n);
     examine_disk(e, node, n);
     examine_checkpoints(e, node, n);

@@ -14,7 +14,8 @@ enum severity { PROBLEM, WARNING, NOTE, N_SEVERITIES };
 
 struct examination {
     const cJSON *before, *after;
-    cJSON *merged; /* owned: tables, jobs and waits of all nodes */
+    cJSON *merged;   /* owned: tables, jobs and waits of all nodes */
+    double lease_ms; /* the longest of the nodes; 0: not known */
     cJSON *findings[N_SEVERITIES];
 };
 

@@ -1,4 +1,5 @@
 /* Which worker of a job holds up the others, and what is known of the cause. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,9 +8,10 @@
 #include "deploy/psctl/doctor_findings.h"
 #include "deploy/psctl/field.h"
 
-#define SLOW_SHARE 0.5   /* clocks a second of a worker, against the others' */
-#define SILENT_MS 3000   /* of a worker; it sends something every second */
-#define WAITED_SHARE 0.2 /* of the time between the reports, that pulls waited */
+#define SLOW_SHARE 0.5     /* clocks a second of a worker, against the others' */
+#define SILENT_MS 3000     /* of a worker; one that trains sends more often */
+#define BEAT_SLACK_MS 1000 /* of one that waits: it beats three times in a lease */
+#define WAITED_SHARE 0.2   /* of the time between the reports, that pulls waited */
 #define LOOKS_MIN 4     /* at a job's workers, so that one is slow and not only last just now */
 #define LAST_SHARE 0.75 /* of the looks, at which it is clearly behind */
 
@@ -116,13 +118,26 @@ static struct pace pace_of(const cJSON *job, const cJSON *old, double seconds)
     return p;
 }
 
+/* So long a worker that only waits may be silent. */
+static double quiet_ms(const struct examination *e)
+{
+    return fmax(SILENT_MS, e->lease_ms > 0 ? e->lease_ms / 3 + BEAT_SLACK_MS : 0);
+}
+
 /* Why a worker is behind. */
-static void put_cause(const struct pace *p, char *dst, size_t n_bytes)
+static void put_cause(const struct examination *e, const struct pace *p, char *dst,
+                      size_t n_bytes)
 {
     double silent = field_number(p->slowest, "silent_ms");
     char lasting[FIELD_CELL_MAX];
 
-    if (silent > SILENT_MS)
+    if (silent > SILENT_MS && silent <= quiet_ms(e))
+        snprintf(
+            dst, n_bytes,
+            "nothing was heard of it for %s: it reads its data, or computes, or its process "
+            "is stopped",
+            field_format_lasting(lasting, silent));
+    else if (silent > SILENT_MS)
         snprintf(dst, n_bytes,
                  "nothing was heard of it for %s: its process is stopped or hangs, or its "
                  "network is cut",
@@ -155,9 +170,9 @@ void doctor_pace_examine(struct examination *e, const cJSON *job, const cJSON *o
         old && seconds > 0
             ? (field_number(job, "parked_ms") - field_number(old, "parked_ms")) / 1000 / seconds
             : 0;
-    is_silent = field_number(p.slowest, "silent_ms") > SILENT_MS;
+    is_silent = field_number(p.slowest, "silent_ms") > quiet_ms(e);
     lasts = is_last_all_along(e, job, old, field_number(p.slowest, "rank"));
-    put_cause(&p, cause, sizeof cause);
+    put_cause(e, &p, cause, sizeof cause);
     snprintf(who, sizeof who, "worker %.0f (%.60s)", field_number(p.slowest, "rank"),
              field_text(p.slowest, "name"));
     if (!is_async && behind > 0 && (is_silent || (waited > WAITED_SHARE && lasts)))

@@ -305,7 +305,8 @@ static const struct command commands[] = {
       "a list of the commands; one with its settings and examples; with all: the text of every command, and all "
       "settings.",
       { { "psctl help row", "the same as psctl row --help" },
-        { "psctl help -o json | jq -r .commands[].name", "commands, options and examples, for a program" } }, print_help, false },
+        { "psctl help -o json | jq -r .commands[].name", "commands, options and examples, for a program" } },
+      print_help, false },
 };
 /* clang-format on */
 

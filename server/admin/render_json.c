@@ -29,6 +29,7 @@ static void put_net(struct json *j, const char *key, const struct stats_net *net
     json_u64(j, "parked_pulls", net->parked_pulls);
     json_u64(j, "parked_pulls_total", net->parked_pulls_total);
     json_u64(j, "expired_pulls", net->expired_pulls);
+    json_u64(j, "delta_bytes", net->delta_bytes);
     json_close(j);
 }
 
@@ -55,6 +56,12 @@ static void put_counters(struct json *j, const struct shard_counters *c)
     json_u64(j, "huge_pushes", c->huge_pushes);
     json_u64(j, "rows_clipped", c->rows_clipped);
     json_u64(j, "combined_clocks", c->combined_clocks);
+    json_u64(j, "delta_rows_unchanged", c->delta_rows[SECTION_DELTA_NONE]);
+    json_u64(j, "delta_rows_onebit", c->delta_rows[SECTION_DELTA_ONEBIT]);
+    json_u64(j, "delta_rows_byte", c->delta_rows[SECTION_DELTA_INT8]);
+    json_u64(j, "delta_rows_whole", c->delta_rows[SECTION_DELTA_FULL]);
+    json_u64(j, "delta_restarts", c->delta_anew);
+    json_u64(j, "delta_bytes_saved", c->delta_bytes_saved);
     json_close(j);
 }
 
@@ -464,6 +471,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_u64(j, "n_nodes", node->n_nodes);
     json_u64(j, "n_shards", node->n_shards);
     json_u64(j, "shards_per_node", node->shards_per_node);
+    json_u64(j, "lease_ms", node->lease_ms);
     json_u64(j, "pid", node->pid);
     json_u64(j, "started_unix_ms", node->started_unix_ms);
     json_u64(j, "now_unix_ms", node->clock_unix_ms);
@@ -518,6 +526,7 @@ static void put_disk(struct json *j, const struct stats_disk *disk)
     json_u64(j, "aside_bytes", disk->archived_bytes);
     json_u64(j, "free_bytes", disk->free_bytes);
     json_u64(j, "size_bytes", disk->size_bytes);
+    json_text(j, "file_system", disk->file_system);
     json_u64(j, "fill_bytes_per_s", disk->fill_bytes_per_s);
     json_u64(j, "others_fill_bytes_per_s", disk->others_fill_bytes_per_s);
     json_u64(j, "fill_over_ms", disk->fill_over_ms);

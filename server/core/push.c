@@ -220,6 +220,7 @@ static void assign_version(struct shard *s, struct push_op *op)
             continue;
         if (op->push->clock >= op->worker->job->applied_end)
             op->worker->job->applied_end = op->push->clock + 1;
+        section->step.t = entry->table.n_pushes;
         if (!section_op_is_gradient(section->in.sent->op))
             continue;
         section->step = optimizer_step_at(entry->optim, &entry->table.spec, op->push->clock,

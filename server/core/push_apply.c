@@ -17,9 +17,9 @@
 /* Of one row; behind that the hardware has seen where it goes. */
 #define PREFETCH_BYTES_MAX 1024u
 
-/* The state begins as that of the weights that the row now has. */
+/* The state begins as that of the weights that the row now has; t: steps of the table so far. */
 static void assign(struct shard *s, const struct shard_entry *entry, struct row *row,
-                   const float *weights, uint64_t version)
+                   const float *weights, uint64_t t, uint64_t version)
 {
     const struct table_spec *spec = &entry->table.spec;
 
@@ -31,6 +31,7 @@ static void assign(struct shard *s, const struct shard_entry *entry, struct row 
         weights = s->values;
     }
     entry->optim->init(weights, row_step_state(entry, row), spec->dim, &spec->params);
+    row_decay_note(&entry->table, row, t);
     row_touch(row, version);
 }
 
@@ -124,7 +125,7 @@ static void change_row(struct shard *s, struct push_section *section, const uint
     if (section_op_is_gradient(section->in.sent->op))
         row_step(s, entry, row, s->gradient, &section->step, version);
     else if (section->in.sent->op == SECTION_ASSIGN)
-        assign(s, entry, row, s->gradient, version);
+        assign(s, entry, row, s->gradient, section->step.t, version);
     else
         assign_state(entry, row, s->gradient, src + entry->table.spec.dim * sizeof(float),
                      version);

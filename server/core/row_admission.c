@@ -5,6 +5,7 @@
 #include "common/hash.h"
 #include "server/core/pending_rows.h"
 #include "server/core/replay_decisions.h"
+#include "server/core/row_decay.h"
 #include "server/core/row_init.h"
 #include "server/core/shard_log_events.h"
 #include "server/core/weights.h"
@@ -254,6 +255,7 @@ void row_admission_begin(struct shard *s, const struct shard_entry *entry, uint6
     const struct table_spec *spec = &entry->table.spec;
     float *state = (float *)(void *)((char *)row->floats + entry->table.weights_bytes);
 
+    row_decay_note(&entry->table, row, 0);
     if (spec->storage == TABLE_SPEC_FP32) {
         row_init_row(spec, key, row->floats);
         entry->optim->init(row->floats, state, spec->dim, &spec->params);

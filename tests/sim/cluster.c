@@ -203,7 +203,7 @@ static void leave(struct node *n, bool loses_power)
         disk_kill(&n->disk);
     n->lost_power = loses_power || (!n->is_open && n->lost_power);
     n->process = NULL;
-    n->is_open = n->is_stopping = n->is_in_sync = false;
+    n->is_open = n->is_serving = n->is_stopping = n->is_in_sync = false;
     if (!n->is_held)
         node_start(n);
 }
@@ -229,6 +229,9 @@ static void on_end(void *owner)
         world_fail(n->world, "node %u: psd ends by itself", n->index);
     world_trace(n->world, "node %u has ended with %d", n->index, p->exit_status);
     is_saved = !p->exit_status && n->is_open && n->n_done > n->n_done_before;
+    if (!p->exit_status && n->is_serving && !is_saved)
+        world_fail(n->world, "node %u has served, was stopped, and leaves no checkpoint of it",
+                   n->index);
     if (is_saved)
         note_orderly_end(n);
     taps_process_ended(n->world, p);

@@ -264,6 +264,8 @@ int WRAP(wal_writer_open)(const struct wal_writer_config *config, const struct w
     status = REAL(wal_writer_open)(&small, end, unix_ms, ret, err);
     if (status)
         return status;
+    if (rec->safe < wal_writer_progress(*ret)->durable) /* what it has read is synced now */
+        rec->safe = wal_writer_progress(*ret)->durable;
     rec->life.queue = q;
     rec->life.writer = *ret;
     note_open(node_of_process(process_current()));
@@ -741,6 +743,7 @@ void REAL(shard_threads_serve)(struct shard_thread **shards, uint32_t n);
 void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n);
 void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n)
 {
+    node_of_process(process_current())->is_serving = true;
     pair_serves(node_of_process(process_current()));
     REAL(shard_threads_serve)(shards, n);
 }

@@ -230,7 +230,7 @@ class Listener:
         return False
 
 
-def test_listeners_that_do_not_read_hold_nobody_up_and_one_too_many_is_told_so(start_psd):
+def test_listeners_that_do_not_read_hold_nobody_up_and_one_too_many_is_refused(start_psd):
     psd = start_psd("--shards", "1")
     with contextlib.ExitStack() as open_ones:
         def listen(receive_bytes):

@@ -185,8 +185,15 @@ def state_of(host, unit):
     return host.property(unit, "ActiveState")
 
 
+def is_running(host, unit):
+    return state_of(host, unit) in ("active", "activating")
+
+
 def await_end(host, unit):
-    wait_for(f"the end of {unit}", lambda: state_of(host, unit) not in ("active", "activating"))
+    """For as long as its log grows: on a busy machine a job takes its time."""
+    while is_running(host, unit):
+        said = host.journal(unit)
+        wait_for(f"the end of {unit}, or a line of it", lambda before=said: not is_running(host, unit) or host.journal(unit) != before)
     assert state_of(host, unit) == "inactive", host.journal(unit)
 
 

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "proto/message.h"
+
 /* What a section of a pull and one of a push have in common. */
 struct argument {
     const char *call;
@@ -81,6 +83,13 @@ int argument_check_pull(const struct ps_pull_section *sections, uint32_t n, uint
                              "a pull, section %u: a sink is told which keys have a row", i);
     }
     return status;
+}
+
+uint32_t argument_check_feature(const struct ps_pull_section *s)
+{
+    if (s->sink && s->sink->ask)
+        return MESSAGE_FEATURE_DELTAS;
+    return s->scan || s->present ? MESSAGE_FEATURE_WHOLE_TABLES : 0;
 }
 
 static int check_push(const struct ps_push_section *s, uint32_t i, uint32_t n_tables,

@@ -28,6 +28,7 @@
 
 #include "proto/message.h"
 #include "worker/client/signals.h"
+#include "worker/client/traffic.h"
 #include "worker/client/wakeup.h"
 
 #define CLIENT_STATE_NO_DEADLINE UINT64_MAX
@@ -76,6 +77,7 @@ struct client_state_network {
 struct waiter;
 
 struct client_state {
+    struct traffic traffic;
     struct client_state_hooks hooks;
     struct client_state_network network; /* NULLs: threads that wait sleep */
     uv_mutex_t lock;

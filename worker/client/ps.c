@@ -18,6 +18,7 @@
 #include "worker/client/pull.h"
 #include "worker/client/push_encoder.h"
 #include "worker/client/push_journal.h"
+#include "worker/client/traffic.h"
 
 #define LEAVE_MS 10000u
 #define SLACK_MS 2000u /* the servers' own sentence about a deadline comes before ours */
@@ -55,8 +56,7 @@ struct ps_client {
         uint64_t epoch, last_seq; /* of the last push */
     } resend;
     _Atomic uint64_t n_ticked; /* steps whose push was handed to the network thread */
-    _Atomic uint64_t n_pulls, n_pushes, rows_pulled, rows_pushed, bytes_pushed;
-    _Atomic uint64_t park_ns, window_ns;
+    _Atomic uint64_t n_pulls, n_pushes, bytes_pushed, park_ns, window_ns;
     _Atomic uint64_t window_since_ns; /* of the wait under way; 0: none */
     _Atomic uint64_t residual_rows, residual_bytes, residual_flushed;
     _Atomic uint64_t
@@ -470,9 +470,8 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
     if (!status)
         status = argument_check_pull(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
-        if (sections[i].scan || sections[i].present)
-            status = check_features(c, sections[i].table, MESSAGE_FEATURE_WHOLE_TABLES,
-                                    sections[i].scan ? "scans" : "presence in pulls", err);
+        status = check_features(c, sections[i].table, argument_check_feature(&sections[i]),
+                                "such pulls", err);
     return status ? status : resend(c, err);
 }
 
@@ -526,7 +525,7 @@ int ps_pull_start_tagged(struct ps_client *c, uint64_t clock,
     send_pull(c, pull);
     count(&c->n_pulls, 1);
     for (uint32_t i = 0; i < n; i++)
-        count(&c->rows_pulled, sections[i].n_keys);
+        traffic_pulled(&c->state.traffic, &sections[i], c->tables[sections[i].table].spec.dim);
     *ret_pull = pull;
     return 0;
 }
@@ -778,7 +777,7 @@ int ps_push(struct ps_client *c, uint64_t clock, uint32_t n_samples, bool tick,
         publish_residuals(c);
     count(&c->n_pushes, 1);
     for (i = 0; i < n; i++)
-        count(&c->rows_pushed, sections[i].n_keys);
+        traffic_pushed(&c->state.traffic, &sections[i], c->tables[sections[i].table].spec.dim);
     return 0;
 }
 
@@ -887,8 +886,6 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
     *ret = (struct ps_stats){ .pulls = c->n_pulls,
                               .pushes = c->n_pushes,
                               .bytes_pushed = c->bytes_pushed,
-                              .rows_pulled = c->rows_pulled,
-                              .rows_pushed = c->rows_pushed,
                               .park_ns = c->park_ns,
                               .waiting_ns = waiting_ns(c),
                               .pulled_clock = c->pulled_clock,
@@ -896,5 +893,6 @@ void ps_stats(const struct ps_client *c, struct ps_stats *ret)
                               .residual_rows = c->residual_rows,
                               .residual_bytes = c->residual_bytes,
                               .residual_flushed = c->residual_flushed };
+    traffic_read(&c->state.traffic, ret);
     network_thread_stats(c->net, ret);
 }

@@ -81,6 +81,9 @@ struct request;
 struct ps_state_sink {
     int (*take)(void *arg, const struct ps_pull_section *s, uint32_t shard,
                 const uint32_t *numbers, uint32_t n, const uint8_t *values, size_t value_bytes);
+    /* NULL, or of a sink that takes rows as differences: what this shard's section says (section.h). Then `values` are
+     * those, and the codec is that of rows that come whole. */
+    struct section_delta (*ask)(void *arg, const struct ps_pull_section *s, uint32_t shard);
     void *arg;
 };
 
@@ -157,6 +160,9 @@ struct ps_stats {
      * of them that it had, and those pulled again that it had had before; values' bytes that plain
      * pulls would have brought beyond those that came. */
     uint64_t rows_asked, rows_cached, rows_pulled_again, bytes_saved;
+    /* By codec: bytes of rows' values as it writes them, before zstd, of pulls that were sent and pushes that were
+     * handed over. */
+    uint64_t values_pulled[CODEC_ID_END], values_pushed[CODEC_ID_END];
     char moved_to
         [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */
 };

@@ -461,8 +461,10 @@ int push_encoder_pull(const struct push_encoder *e, const struct ps_pull_section
             out = &requests[shard]->sections[i];
             *out = (struct section){ .table_id = sections[i].table,
                                      .codec = sections[i].codec,
-                                     .state = sections[i].sink != NULL,
+                                     .state = sections[i].sink && !sections[i].sink->ask,
                                      .present = sections[i].present != NULL };
+            if (sections[i].sink && sections[i].sink->ask)
+                out->delta = sections[i].sink->ask(sections[i].sink->arg, &sections[i], shard);
             if (sections[i].scan)
                 scan_ask(sections[i].scan, shard, out);
             write_keys(partition_group(p, i, shard), &requests[shard]->bytes, out);

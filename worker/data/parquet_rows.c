@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "worker/data/parquet_column.h"
 #include "worker/data/parquet_token.h"
 
@@ -730,8 +731,8 @@ static int find_column(const struct parquet_rows *r, uint32_t column,
 
     if (!name || !name[0]) {
         if (n != r->plan->n_columns)
-            return err_set(err, PS_EDATA, "%s: %u columns, %u expected",
-                           parquet_file_path(r->file), n, r->plan->n_columns);
+            return err_set(err, PS_EDATA, "%s: %u column%s, %u expected",
+                           parquet_file_path(r->file), n, NUMBER_PLURAL(n), r->plan->n_columns);
         *ret = parquet_file_column(r->file, column);
         return 0;
     }

@@ -439,7 +439,7 @@ static struct dlrm_gradients gradients_of(struct dlrm *m, const struct dlrm_step
 int dlrm_step_begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step)
 {
     assert(step->encoded ? dlrm_encodes(m) : !step->wide_grads == !m->config.wide);
-    assert(!step->encoded || !m->config.clip_norm);
+    assert(!step->encoded || !(m->config.clip_norm > 0));
     m->gradients[set] = gradients_of(m, step);
     return begin(m, set, step, DEVICE_BUFFERS_TRAIN);
 }

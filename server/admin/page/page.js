@@ -328,7 +328,7 @@ function showOverview(s) {
       shown(newest("rows_pulled"), format.count) + " pulled, " + shown(newest("rows_pushed"), format.count) + " pushed", { spark: sums("rows_pulled", "rows_pushed") }],
     ["Network", shown(plus(newest("bytes_in"), newest("bytes_out")), format.byteRate),
       shown(newest("bytes_in"), format.byteRate) + " in, " + shown(newest("bytes_out"), format.byteRate) + " out", { spark: sums("bytes_in", "bytes_out") }],
-    ["Pull latency, p99", shown(p99, format.nanos), p99 === undefined ? "no pull in the last minute" : "p50 " + shown(newest("p50_ns.pull"), format.nanos),
+    ["Pull latency, p99", shown(p99, format.nanos), p99 === undefined ? "no pull in the last minute" : "p50 " + shown(newest("p50_ns.pull"), format.nanos) + ", with waits for workers",
       { spark: sums("p99_ns.pull") }],
     ["CPU", shown(newest("cpu"), format.cores), "cores in use, " + counted(s.shards_per_node, "shard"), { spark: sums("cpu") }],
     ["Rows", format.count(t.rows), format.bytes(t.tables_bytes) + part],
@@ -551,9 +551,20 @@ const logsGrid = {
   ],
 };
 
+/* As psctl doctor foretells it: psd's own files grow up to what --log-max and --keep let them, and a rate says nothing of times much longer than it was
+   measured over. */
+function fullIn(s, c, d) {
+  const own = Math.max(0, d.fill_bytes_per_s - (d.others_fill_bytes_per_s || 0)), others = d.fill_bytes_per_s - own;
+  const perCheckpoint = own * c.every_ms / 1000, log = c.keep * (perCheckpoint > 0 ? Math.min(c.log_max_bytes, perCheckpoint) : c.log_max_bytes);
+  const mayGrow = !c.log_max_bytes ? Infinity : Math.max(0, log - d.log_bytes) + Math.max(0, (c.keep + c.deltas + 1) * s.totals.bytes - d.checkpoint_bytes);
+  let full = own + others > 0 ? d.free_bytes / (own + others) : Infinity;
+  if (own * full > mayGrow) full = others > 0 ? (d.free_bytes - mayGrow) / others : Infinity;
+  return d.fill_over_ms >= 10000 && full < 86400 && full * 1000 < 60 * d.fill_over_ms ? full * 1000 : Infinity;
+}
+
 function showStorage(s) {
   const c = s.checkpoints, d = s.disk;
-  const fills = d && d.fill_over_ms && d.fill_bytes_per_s ? "full in " + format.lasting(d.free_bytes / d.fill_bytes_per_s * 1000) + " at this rate" : "";
+  const fullMs = d ? fullIn(s, c, d) : Infinity, fills = fullMs < Infinity ? "full in " + format.lasting(fullMs) + " at this rate" : "";
   const every = c.every_ms ? "every " + format.lasting(c.every_ms) : "only when asked";
   const safe = { off: "rows live in memory alone", none: "there is no log: a restart loses what is newer than a checkpoint", async: "pushes are acknowledged before the log is synced", fsync: "pushes are acknowledged when the log is synced" };
   tiles(at("storage-tiles"), [
@@ -575,8 +586,8 @@ function showStorage(s) {
 const membersGrid = {
   title: "Members that this node knows", note: () => "nodes do not ask each other: psctl status asks all",
   columns: [
-    { title: "address", left: true, text: m => m.key }, { title: "node", text: m => String(m.node) },
-    { title: "shards", left: true, text: m => m.shards }, { title: "role", left: true, text: m => m.role, node: (m, text) => pill(text, text === "primary" ? "good" : "") },
+    { title: "address", left: true, text: m => m.key }, { title: "role", left: true, text: m => m.role, node: (m, text) => pill(text, text === "primary" ? "good" : "") },
+    { title: "node", text: m => String(m.node) }, { title: "shards", left: true, text: m => m.shards },
     { title: "state", left: true, text: m => m.state, wrap: true },
   ],
 };
@@ -601,7 +612,7 @@ const shardsGrid = {
 /* This node's group first, then the other nodes of the map, of which it hears nothing. */
 function members(s) {
   const r = s.replication, claim = s.coordination && s.coordination.claim, list = new Map();
-  const shards = node => counted(s.shards_per_node, "shard") + (s.shards_per_node > 1 ? ", " + node * s.shards_per_node + " to " + ((node + 1) * s.shards_per_node - 1) : ", number " + node);
+  const shards = node => node * s.shards_per_node + (s.shards_per_node > 1 ? " to " + ((node + 1) * s.shards_per_node - 1) : "");
   const add = (key, role, text, node = s.node) => { if (key && !list.has(key)) list.set(key, { key, role, state: text, node, shards: shards(node) }); };
   add(s.address, r ? r.role || "primary" : "primary", (r && r.state ? r.state : s.ready ? "serving" : "starting") + ", this node" + (s.n_nodes > 1 ? ", " + s.node + " of " + s.n_nodes : ""));
   if (r) add(r.peer, r.role === "standby" ? "primary" : "standby", r.in_sync ? "in sync" : "not in sync" + (r.note ? ": " + r.note : ""));

@@ -62,11 +62,13 @@ static void stats_show_each_shard_and_their_total(void **state)
     assert_int_equal(cJSON_GetArraySize(at(json, "cluster_nodes")), 0); /* not known yet */
     cJSON_Delete(json);
     f.node.nodes = nodes;
+    f.node.lease_ms = 7000;
     json = rendered(&f.node, "stats");
     assert_text(json, "address", "127.0.0.1:7070");
     assert_number(json, "pid", 77);
     assert_int_equal(cJSON_GetArraySize(at(json, "cluster_nodes")), 2);
     assert_text(json, "cluster_nodes.0.address", "10.0.0.1:7070");
+    assert_number(json, "lease_ms", 7000);
     assert_number(json, "cluster_nodes.1.node", 1);
     assert_number(json, "cluster_nodes.1.first_shard", 2);
     assert_number(json, "cluster_nodes.1.n_shards", 2);

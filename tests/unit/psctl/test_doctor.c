@@ -265,10 +265,16 @@ static const struct fault faults[] = {
       "warning",
       0,
       { "its disk is full in 3 h", "it is not psd's files that grow" } },
-    { { DISK("600000000000", "1000000000000", "55555555", "54000000", "3145728"), BOUNDS("0") },
+    { { DISK("600000000000", "1000000000000", "55555555", "54000000", "30000000000"),
+        BOUNDS("0") },
       "warning",
       0,
-      { "psctl prune removes 3.0 MiB that no start needs" } },
+      { "psctl prune removes 27.9 GiB that no start needs" } },
+    { { DISK("4096", "1000000000000", "55555555", "0", "3145728") },
+      "problem",
+      0,
+      { "its disk is full: of 931.3 GiB the write-ahead logs take 1.0 MiB, the checkpoints",
+        "make space on it, then psctl checkpoint" } },
     { { { "nodes.0.disk.free_bytes", "1000000000" } },
       "warning",
       0,
@@ -368,6 +374,21 @@ static const struct fault faults[] = {
       -1,
       { "worker 1 (other) is slow",
         "nothing was heard of it for 5 s: its process is stopped" } },
+    { { { "nodes.0.lease_ms", "9000" },
+        { "nodes.0.jobs.0.workers.1.clock", "12" },
+        { "nodes.0.jobs.0.workers.1.silent_ms", "4100" } },
+      "warning",
+      -1,
+      { "nothing was heard of it for 4 s: its process is stopped", "" } },
+    { { { "nodes.0.lease_ms", "30000" },
+        { "nodes.0.jobs.0.workers.1.clock", "12" },
+        { "nodes.0.jobs.0.parked_ms", "1000" },
+        { "nodes.0.jobs.0.workers.1.silent_ms", "5000" },
+        LAST_ALL_ALONG },
+      "warning",
+      -1,
+      { "worker 1 (other) is slow",
+        "nothing was heard of it for 5 s: it reads its data, or computes, or" } },
     { { { "nodes.0.jobs.0.workers.1.clock", "10" },
         { "nodes.0.jobs.0.mode", "\"async\"" },
         LAST_ALL_ALONG },
@@ -454,11 +475,18 @@ static void each_fault_has_its_sentence(void **state)
         expect(&faults[i]);
 }
 
+/* Workers that all wait, for another node perhaps, send no more than their heartbeats. */
 static void nothing_is_said_of_a_cluster_that_is_well(void **state)
 {
+    static const struct change beats[] = { { "nodes.0.lease_ms", "10000" },
+                                           { "nodes.0.jobs.0.workers.1.clock", "12" },
+                                           { "nodes.0.jobs.0.workers.1.silent_ms", "3300" } };
     cJSON *findings = examine(NULL, 0);
 
     (void)state;
+    assert_int_equal(cJSON_GetArraySize(findings), 0);
+    cJSON_Delete(findings);
+    findings = examine(beats, COUNT_OF(beats));
     assert_int_equal(cJSON_GetArraySize(findings), 0);
     cJSON_Delete(findings);
 }

@@ -1,0 +1,71 @@
+"""psworker tune: the same seed finds the same, the test file is never read, trials that fail are counted, jobs are dropped, also after a signal."""
+import json
+import os
+import signal
+import xml.etree.ElementTree
+
+from training import ROOT, finish, psds, psworker  # noqa: F401
+
+ADULT = ("--config", ROOT / "deploy/adult.conf", "--data", ROOT / "tests/data/adult.data.zst", "--epochs", 1)
+
+
+def lines(out):
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def tune(tmp_path, *flags, **kw):
+    return psworker("tune", *ADULT, *flags, env={**os.environ, "TMPDIR": str(tmp_path), "NO_PROXY": "*"}, **kw)
+
+
+def without_times(events):
+    return sorted((json.dumps({k: v for k, v in e.items() if k != "seconds"}, sort_keys=True) for e in events))
+
+
+def test_the_same_seed_finds_the_same_without_reading_the_test_file(tmp_path):
+    found = []
+    svg = tmp_path / "a.svg"
+    for parallel in (1, 2):
+        out, err = finish(tune(tmp_path, "--local", "--trials", 6, "--seed", 3, "--parallel", parallel, "--json", "-", "--valid", "/none", "--svg", svg))
+        found.append(lines(out))
+    assert without_times(found[0]) == without_times(found[1]) and "does not read --valid" in err
+    best = found[0][-1]
+    assert best["event"] == "tune" and best["trials"] == 6 and best["failed"] == 0 and set(best["mattered"]) == {"lr", "dense-lr", "dim", "dropout"}
+    whole = [e for e in found[0] if e["event"] == "trial" and e["share"] == 1]
+    assert len(whole) == 2 and best["auc"] == max(e["auc"] for e in whole) > 0.9
+    assert "--valid /none" in best["command"] and "--trials" not in best["command"]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.svg"]
+    picture = xml.etree.ElementTree.parse(svg).getroot()
+    assert len(picture.findall(".//{http://www.w3.org/2000/svg}circle")) >= 4 * 5
+
+
+def test_trials_that_diverge_or_are_refused_are_counted(tmp_path):
+    out, err = finish(tune(tmp_path, "--local", "--trials", 8, "--halving", 1, "--seed", 2, "--search",
+                           "optimizer=sgd|adagrad,lr=0.01|100000,beta1=0.9|3"))
+    failed = [line for line in err.splitlines() if " failed: " in line]
+    assert any("training has diverged" in line for line in failed) and any("--beta1" in line for line in failed)
+    assert f"8 trials, {len(failed)} failed" in out and "The best is trial" in out
+
+
+def test_a_search_that_makes_no_sense_is_misuse(tmp_path):
+    for flags, why in ((("--search", "job=a|b"), "none of the settings"), (("--workers", 2), "--parallel runs several")):
+        _, err = finish(tune(tmp_path, "--local", *flags), status=2)
+        assert why in err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_jobs_are_dropped_at_the_end_and_after_a_signal(tmp_path, psds):
+    node = psds("--shards", 2)
+    folder = tmp_path / "tune"
+    folder.mkdir()
+    flags = ("--servers", node.address, "--search", "dim=4|8", "--halving", 1, "--parallel", 2)
+    out, err = finish(tune(folder, *flags, "--trials", 3))
+    assert "3 trials, 0 failed" in out and "psctl drop" not in err
+    assert not node.stats()["tables"]
+    w = tune(folder, *flags, "--trials", 1000)
+    for line in w.stderr:
+        if "trial 3:" in line:
+            break
+    w.send_signal(signal.SIGINT)
+    out, err = finish(w)
+    assert "stopped by a signal" in out and "The best is trial" in out
+    assert not node.stats()["tables"] and not list(folder.iterdir())
