@@ -660,12 +660,7 @@ int tls_session_connect(struct tls_context *t, const char *host, struct tls_sess
 
     if (status)
         return status;
-    if (!set_host(s->ssl, host)) {
-        tls_session_free(s);
-        ERR_clear_error();
-        return -ENOMEM;
-    }
-    if (SSL_set_alpn_protos(s->ssl, offered, sizeof offered - 1) != 0) {
+    if (!set_host(s->ssl, host) || SSL_set_alpn_protos(s->ssl, offered, sizeof offered - 1)) {
         tls_session_free(s);
         ERR_clear_error();
         return -ENOMEM;

@@ -774,15 +774,16 @@ static void take_words(struct command_context *r, const struct command *command,
 /* --check: whatever can be wrong before a server is asked. */
 static int check(struct command_context *r, const struct command *command, struct err *err)
 {
-    const bool trains = command->run == train_or_leave;
-    int status;
+    const bool trains = command->run == train_or_leave,
+               reads = trains || command->run == eval || command->run == predict;
+    int status = reads ? read_token(&r->settings, err) : 0;
 
-    if (!trains && command->run != eval && command->run != predict)
-        return 0;
-    status = read_token(&r->settings, err);
-    return status ? status
-                  : setup_check(&r->setup, &r->settings, trains,
-                                command->run != predict || r->settings.labelled, err);
+    if (!status && reads)
+        status = setup_check(&r->setup, &r->settings, trains,
+                             command->run != predict || r->settings.labelled, err);
+    if (!status)
+        settings_print_checked(&settings_worker, "", stdout);
+    return status;
 }
 
 /* Of options alone: the command is missing, or stands behind them. */
@@ -858,12 +859,8 @@ static int act(struct command_context *r, const struct command *command,
                     r->settings.log_line_level);
     if (status)
         return status;
-    if (action == SETTINGS_CHECK) {
-        status = check(r, command, err);
-        if (!status)
-            settings_print_checked(&settings_worker, "", stdout);
-        return status;
-    }
+    if (action == SETTINGS_CHECK)
+        return check(r, command, err);
     status = find_servers(&r->settings, err);
     return status ? status : command->run(r, err);
 }

@@ -41,7 +41,7 @@
 #define CLOCKS_APART_MS 5000
 #define CERTIFICATE_SOON_DAYS 14
 
-#define N_LOOKS 7       /* at the workers, between the two reports */
+#define N_SNAPSHOTS 7   /* at the workers, between the two reports */
 #define TIMEOUT_MS 3000 /* twice, and --every: within 10 s */
 
 PRINTF_LIKE(4, 5)
@@ -766,16 +766,16 @@ static int print(const struct options *o, cJSON *findings, const cJSON *after)
 
 static int ask_twice(const struct options *o, struct cluster_query *q)
 {
-    cJSON *before = cluster_rates_ask(q), *looks = cJSON_CreateArray(), *after;
+    cJSON *before = cluster_rates_ask(q), *snapshots = cJSON_CreateArray(), *after;
     int code;
 
-    for (int i = 0; i < N_LOOKS; i++) {
-        cluster_rates_wait(o->every_ms / (N_LOOKS + 1));
-        doctor_pace_look(q, looks);
+    for (int i = 0; i < N_SNAPSHOTS; i++) {
+        cluster_rates_wait(o->every_ms / (N_SNAPSHOTS + 1));
+        doctor_pace_snapshot(q, snapshots);
     }
-    cluster_rates_wait(o->every_ms / (N_LOOKS + 1));
+    cluster_rates_wait(o->every_ms / (N_SNAPSHOTS + 1));
     after = cluster_rates_ask(q);
-    cJSON_AddItemToObject(after, "looks", looks);
+    cJSON_AddItemToObject(after, "snapshots", snapshots);
     doctor_settings_ask(q, after);
     code = print(o, doctor_examine(before, after), after);
     cJSON_Delete(before);

@@ -33,7 +33,7 @@ void doctor_say(struct examination *e, enum severity severity, double node, cons
     va_end(args);
 }
 
-cJSON *doctor_ask_again(const struct cluster_query *q, const char *command)
+cJSON *doctor_ask_answering(const struct cluster_query *q, const char *command)
 {
     struct ps_admin_node *asked = memory_alloc(q->n * sizeof *asked);
     cJSON *root = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(root, "nodes");

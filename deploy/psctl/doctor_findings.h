@@ -30,7 +30,7 @@ void doctor_say(struct examination *e, enum severity severity, double node, cons
 
 /* Asks the nodes that have answered the last question, and no other: a silent one costs its deadline. {"nodes":[...]}
  * in their order, {} for one without an answer. The caller's to delete. */
-cJSON *doctor_ask_again(const struct cluster_query *q, const char *command);
+cJSON *doctor_ask_answering(const struct cluster_query *q, const char *command);
 
 /* --- doctor_settings.c: nodes whose settings contradict each other, or themselves, as psctl config shows them --- */
 
@@ -42,8 +42,8 @@ void doctor_settings_examine(struct examination *e);
 
 /* --- doctor_pace.c: which worker of a job holds up the others --- */
 
-/* Adds where all workers are now to looks, which become "looks" of the later reports. */
-void doctor_pace_look(const struct cluster_query *q, cJSON *looks);
+/* Adds where all workers are now to snapshots, which become "snapshots" of the later reports. */
+void doctor_pace_snapshot(const struct cluster_query *q, cJSON *snapshots);
 
 /* old: the job in the earlier reports, or NULL; seconds: from then on. */
 void doctor_pace_examine(struct examination *e, const cJSON *job, const cJSON *old,

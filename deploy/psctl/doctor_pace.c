@@ -12,8 +12,8 @@
 #define SILENT_MS 3000     /* of a worker; one that trains sends more often */
 #define BEAT_SLACK_MS 1000 /* of one that waits: it beats three times in a lease */
 #define WAITED_SHARE 0.2   /* of the time between the reports, that pulls waited */
-#define LOOKS_MIN 4     /* at a job's workers, so that one is slow and not only last just now */
-#define LAST_SHARE 0.75 /* of the looks, at which it is clearly behind */
+#define SNAPSHOTS_MIN 4 /* at a job's workers, so that one is slow and not only last just now */
+#define LAST_SHARE 0.75 /* of the snapshots, at which it is clearly behind */
 
 static const cJSON *worker_of(const cJSON *job, double rank)
 {
@@ -24,7 +24,7 @@ static const cJSON *worker_of(const cJSON *job, double rank)
     return NULL;
 }
 
-/* --- looks: where a job's workers are at several moments --- */
+/* --- snapshots: where a job's workers are at several moments --- */
 
 static bool is_at_work(const cJSON *worker)
 {
@@ -53,23 +53,23 @@ static bool is_last(const cJSON *job, double rank, double *ret_behind)
     return own != NULL;
 }
 
-/* Of equal workers each is last at times, and the others wait for it then. One that is slow is last at each look, and
+/* Of equal workers each is last at times, and the others wait for it then. One that is slow is last at each moment, and
  * at most of them by half of what the bound allows, or by one clock. */
 static bool is_last_all_along(const struct examination *e, const cJSON *job, const cJSON *old,
                               double rank)
 {
     const double enough = field_number(job, "bound") > 2 ? field_number(job, "bound") / 2 : 1;
     uint32_t n = 1, n_behind = 0;
-    const cJSON *look;
+    const cJSON *snapshot;
     double behind;
 
     if (!is_last(job, rank, &behind) || (old && !is_last(old, rank, &(double){ 0 })))
         return false;
     n_behind += behind >= enough;
-    cJSON_ArrayForEach(look, field_child(e->after, "looks"))
+    cJSON_ArrayForEach(snapshot, field_child(e->after, "snapshots"))
     {
         const cJSON *then =
-            field_find(field_child(look, "jobs"), "name", field_text(job, "name"));
+            field_find(field_child(snapshot, "jobs"), "name", field_text(job, "name"));
 
         if (!then)
             continue;
@@ -78,7 +78,7 @@ static bool is_last_all_along(const struct examination *e, const cJSON *job, con
         n++;
         n_behind += behind >= enough;
     }
-    return n >= LOOKS_MIN && n_behind >= LAST_SHARE * n;
+    return n >= SNAPSHOTS_MIN && n_behind >= LAST_SHARE * n;
 }
 
 /* --- what is known of them --- */
@@ -195,10 +195,10 @@ void doctor_pace_examine(struct examination *e, const cJSON *job, const cJSON *o
                    field_text(job, "name"), bound);
 }
 
-void doctor_pace_look(const struct cluster_query *q, cJSON *looks)
+void doctor_pace_snapshot(const struct cluster_query *q, cJSON *snapshots)
 {
-    cJSON *answers = doctor_ask_again(q, "workers");
+    cJSON *answers = doctor_ask_answering(q, "workers");
 
-    cJSON_AddItemToArray(looks, cluster_report_merge(answers));
+    cJSON_AddItemToArray(snapshots, cluster_report_merge(answers));
     cJSON_Delete(answers);
 }

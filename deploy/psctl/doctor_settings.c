@@ -142,7 +142,7 @@ void doctor_settings_examine(struct examination *e)
 
 void doctor_settings_ask(const struct cluster_query *q, cJSON *reports)
 {
-    cJSON *answers = doctor_ask_again(q, "config");
+    cJSON *answers = doctor_ask_answering(q, "config");
     const cJSON *answer;
     int i = 0;
 

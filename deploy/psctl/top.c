@@ -224,7 +224,7 @@ static bool stands_still(const cJSON *job, const cJSON *old, const cJSON *now,
 }
 
 /* now: of the later reports, which are one there. */
-static void forget_old_rates(const cJSON *after, const cJSON *then, cJSON *now)
+static void drop_old_rates(const cJSON *after, const cJSON *then, cJSON *now)
 {
     bool is_one_silent = false;
     const cJSON *node;
@@ -466,7 +466,7 @@ uint32_t top_print(const cJSON *before, const cJSON *after, const struct top_vie
     uint32_t n_jobs = (uint32_t)cJSON_GetArraySize(field_child(now, "jobs"));
     double seconds = longest_seconds(before, after);
 
-    forget_old_rates(after, old, now);
+    drop_old_rates(after, old, now);
     print_head(before, after, now, &view->terminal, out);
     print_silent_nodes(after, &view->terminal, out);
     if (view->is_open && view->selected < n_jobs) {
@@ -712,7 +712,7 @@ cJSON *top_json(const cJSON *before, const cJSON *after)
     uint32_t n = fill_lines(before, after, lines);
     const cJSON *node, *job;
 
-    forget_old_rates(after, then, now);
+    drop_old_rates(after, then, now);
     cJSON_ArrayForEach(node, field_child(after, "nodes"))
     {
         cJSON *to = cJSON_CreateObject();

@@ -111,23 +111,23 @@ struct fault {
 };
 
 /* Where the job's workers were between the two reports. */
-#define LOOK(a, b)                                                                        \
+#define MOMENT(a, b)                                                                      \
     "{\"jobs\":[{\"name\":\"j\",\"workers\":[{\"rank\":0,\"state\":\"live\",\"clock\":" a \
     "},{\"rank\":1,\"state\":\"live\",\"clock\":" b "}]}]}"
-#define LAST_ALL_ALONG                                                                    \
-    {                                                                                     \
-        "looks", "[" LOOK("12", "10") "," LOOK("13", "11") "," LOOK("13", "12") "," LOOK( \
-                     "14", "12") "]"                                                      \
+#define LAST_ALL_ALONG                                                         \
+    {                                                                          \
+        "snapshots", "[" MOMENT("12", "10") "," MOMENT("13", "11") "," MOMENT( \
+                         "13", "12") "," MOMENT("14", "12") "]"                \
     }
-#define LAST_IN_TURNS                                                                     \
-    {                                                                                     \
-        "looks", "[" LOOK("12", "10") "," LOOK("11", "13") "," LOOK("13", "12") "," LOOK( \
-                     "14", "12") "]"                                                      \
+#define LAST_IN_TURNS                                                          \
+    {                                                                          \
+        "snapshots", "[" MOMENT("12", "10") "," MOMENT("11", "13") "," MOMENT( \
+                         "13", "12") "," MOMENT("14", "12") "]"                \
     }
-#define SELDOM_BEHIND                                                                     \
-    {                                                                                     \
-        "looks", "[" LOOK("11", "11") "," LOOK("12", "12") "," LOOK("13", "12") "," LOOK( \
-                     "14", "12") "]"                                                      \
+#define SELDOM_BEHIND                                                          \
+    {                                                                          \
+        "snapshots", "[" MOMENT("11", "11") "," MOMENT("12", "12") "," MOMENT( \
+                         "13", "12") "," MOMENT("14", "12") "]"                \
     }
 
 /* What a node says of itself, as psctl config has it. */
@@ -561,7 +561,9 @@ static void expect_silence(const struct change *changes, size_t n)
 /* On a busy machine each of equal workers is last at times, and is waited for. */
 static void a_worker_that_is_last_at_times_is_not_slow(void **state)
 {
-    static const struct change others[] = { LAST_IN_TURNS, SELDOM_BEHIND, { "looks", "[]" } };
+    static const struct change others[] = { LAST_IN_TURNS,
+                                            SELDOM_BEHIND,
+                                            { "snapshots", "[]" } };
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(others); i++) {
