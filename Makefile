@@ -401,7 +401,8 @@ soak: deps fuzz-deps          ## the simulation and each fuzz target for SECONDS
 	@tests/run.sh soak $(SECONDS)
 
 golden: $(BUILD)/golden/.done
-$(BUILD)/golden/.done: tests/golden/vectors.tar.zst tests/golden/models.tar.zst tests/golden/optimizers.tar.zst
+$(BUILD)/golden/.done: tests/golden/vectors.tar.zst tests/golden/models.tar.zst tests/golden/optimizers.tar.zst \
+    tests/golden/fields.tar.zst tests/golden/papers.tar.zst
 	@mkdir -p $(@D)
 	@for archive in $^; do zstd -dcq --long=27 $$archive | tar x -C $(@D) || exit 1; done
 	@touch $@
@@ -490,8 +491,14 @@ bench-train: all              ## training speed: in one process, with psd, PyTor
 bench-wire: all               ## wire bytes and AUC of codec settings, and a slow link (root); FLAGS=--help
 	@tests/bench/wire.py $(B)/bin $(FLAGS)
 
+bench-wire-workers: all       ## wire bytes and AUC of 1, 2, 4 and 8 workers, and what the bytes are; FLAGS=--help
+	@tests/bench/wire_workers.py $(B)/bin $(FLAGS)
+
 bench-stragglers: all         ## four workers, one of them slow; FLAGS=--help
 	@tests/bench/stragglers.py $(B)/bin $(FLAGS)
+
+bench-learned: all            ## AUC of psworker's defaults, means of 8 seeds; FLAGS=--help
+	@tests/bench/learned.py $(B)/bin $(FLAGS)
 
 bench-step: $(B)/bin/bench-step ## what a training step costs, op by op, against its floors
 	@$<
@@ -543,7 +550,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-stragglers bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-wire-workers bench-stragglers bench-learned bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* The colon before the port, or NULL. An IPv6 address without brackets has none. */
 static const char *find_colon(const char *text, size_t n_bytes)
@@ -123,6 +124,33 @@ int address_resolve(const char *name, const char *text, struct sockaddr_storage 
     memcpy(ret, found->ai_addr, found->ai_addrlen);
     freeaddrinfo(found);
     return 0;
+}
+
+/* 0: it is a name. */
+static int family_of(const char *host)
+{
+    uint8_t bytes[sizeof(struct in6_addr)];
+
+    if (inet_pton(AF_INET, host, bytes) == 1)
+        return AF_INET;
+    return inet_pton(AF_INET6, host, bytes) == 1 ? AF_INET6 : 0;
+}
+
+bool address_is_elsewhere(const char *listen, const char *line)
+{
+    struct address a, b;
+    struct err unwanted;
+    long port;
+
+    if (!split(listen, strlen(listen), &a, &port) || !port ||
+        address_parse(line, strlen(line), &b, &unwanted))
+        return false;
+    if (port != strtol(b.port, NULL, 10))
+        return true;
+    if (!a.host[0] || strcmp(a.host, "0.0.0.0") == 0 || strcmp(a.host, "::") == 0)
+        return false;
+    return family_of(a.host) && family_of(a.host) == family_of(b.host) &&
+           strcasecmp(a.host, b.host) != 0;
 }
 
 void address_text(const struct sockaddr *address, char dst[static ADDRESS_TEXT_MAX])

@@ -39,6 +39,10 @@ int address_parse_listen(const char *name, const char *text, struct address *ret
 int address_resolve(const char *name, const char *text, struct sockaddr_storage *ret,
                     struct err *err) MUST_CHECK;
 
+/* Is what listens on `listen` surely not at `line`, where others look for it? Another port, or another number for a
+ * host. Names are not looked up, and port 0 may become any. */
+bool address_is_elsewhere(const char *listen, const char *line);
+
 /* Numbers, in the form above; "?" for another family. */
 void address_text(const struct sockaddr *address, char dst[static ADDRESS_TEXT_MAX]);
 

@@ -57,7 +57,11 @@
     X(PS_ETLSOWNCA, -10049, "the peer refuses this end's certificate: it is of another CA (tls-cert)") \
     X(PS_ETLSOWNNAME, -10050, "the peer refuses this end's certificate for its names (tls-cert)") \
     X(PS_ETLSOWNNONE, -10051, "the peer asks for a certificate, and this end has none (tls-cert, tls-key)") \
-    X(PS_ETLSENDED, -10052, "the peer has ended the connection in the TLS handshake: does it speak TLS?")
+    X(PS_ETLSENDED, -10052, "the peer has ended the connection in the TLS handshake: does it speak TLS?") \
+    X(PS_ETLSUSE,   -10053, "the peer's certificate is not for this use: extendedKeyUsage lacks " \
+                            "serverAuth (of a node) or clientAuth (of who connects)") \
+    X(PS_ETLSOWNUSE, -10054, "the peer refuses the use of this end's certificate (tls-cert): extendedKeyUsage lacks " \
+                             "clientAuth, or serverAuth of a node")
 /* clang-format on */
 
 enum ps_status {
@@ -68,7 +72,7 @@ enum ps_status {
 };
 
 /* Those of TLS, from PS_ETLS down to this one. */
-#define PS_ETLS_LAST PS_ETLSENDED
+#define PS_ETLS_LAST PS_ETLSOWNUSE
 
 /* A sentence for any status above. Never NULL; static storage. */
 EXTERN_C const char *status_text(int status);

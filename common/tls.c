@@ -40,6 +40,7 @@ struct tls_context {
     SSL_CTX *ssl;                     /* owned */
     char cluster[ACCESS_CLUSTER_MAX]; /* of our own certificate; "": we have none */
     struct tls_expiry expiry;
+    enum tls_fault fault;
     _Atomic bool needs_no_certificate;
     BIO_METHOD *bio; /* owned */
 };
@@ -300,10 +301,44 @@ static int configure(SSL_CTX *ssl)
                : -ENOMEM;
 }
 
+/* As a peer would check it; when it ends is another matter. 0, or the library's reason. */
+static long check_own(SSL_CTX *ssl, X509 *cert)
+{
+    X509_STORE_CTX *store = X509_STORE_CTX_new();
+    STACK_OF(X509) *chain = NULL;
+    long why = X509_V_ERR_OUT_OF_MEM;
+
+    if (store && SSL_CTX_get0_chain_certs(ssl, &chain) == 1 &&
+        X509_STORE_CTX_init(store, SSL_CTX_get_cert_store(ssl), cert, chain) == 1) {
+        X509_STORE_CTX_set_flags(store, X509_V_FLAG_NO_CHECK_TIME);
+        why = X509_verify_cert(store) == 1 ? X509_V_OK : X509_STORE_CTX_get_error(store);
+    }
+    X509_STORE_CTX_free(store);
+    ERR_clear_error();
+    return why;
+}
+
+static enum tls_fault find_fault(SSL_CTX *ssl, enum access_role role)
+{
+    X509 *cert = SSL_CTX_get0_certificate(ssl);
+
+    if (check_own(ssl, cert) != X509_V_OK)
+        return TLS_FAULT_CA;
+    if (role == ACCESS_NODE && X509_check_purpose(cert, X509_PURPOSE_SSL_SERVER, 0) != 1)
+        return TLS_FAULT_SERVER;
+    return X509_check_purpose(cert, X509_PURPOSE_SSL_CLIENT, 0) == 1 ? TLS_FAULT_NONE
+                                                                     : TLS_FAULT_CLIENT;
+}
+
 /* What tls_context_reload() changes. */
-static int load(const struct tls_files *files, SSL_CTX **ret,
-                char cluster[static ACCESS_CLUSTER_MAX], struct tls_expiry *expiry,
-                struct err *err)
+struct loaded {
+    SSL_CTX *ssl; /* owned */
+    char cluster[ACCESS_CLUSTER_MAX];
+    struct tls_expiry expiry;
+    enum tls_fault fault;
+};
+
+static int load(const struct tls_files *files, struct loaded *ret, struct err *err)
 {
     struct access own = { 0 };
     int status = check_files(files, err);
@@ -317,34 +352,49 @@ static int load(const struct tls_files *files, SSL_CTX **ret,
     else if (SSL_CTX_load_verify_file(ssl, files->ca) != 1)
         status = refuse_file(err, "tls-ca", files->ca);
     else if (files->cert[0])
-        status = load_own(ssl, files, &own, expiry, err);
+        status = load_own(ssl, files, &own, &ret->expiry, err);
     if (status) {
         SSL_CTX_free(ssl);
         return status;
     }
-    expiry->ca_unix_s = ca_expiry(ssl);
-    memcpy(cluster, own.cluster, sizeof own.cluster);
-    *ret = ssl;
+    ret->expiry.ca_unix_s = ca_expiry(ssl);
+    ret->fault = files->cert[0] ? find_fault(ssl, own.role) : TLS_FAULT_NONE;
+    memcpy(ret->cluster, own.cluster, sizeof own.cluster);
+    ret->ssl = ssl;
     return 0;
+}
+
+/* Gives back what was there before. */
+static SSL_CTX *take_loaded(struct tls_context *t, const struct loaded *from)
+{
+    SSL_CTX *before = t->ssl;
+
+    t->ssl = from->ssl;
+    t->expiry = from->expiry;
+    t->fault = from->fault;
+    memcpy(t->cluster, from->cluster, sizeof t->cluster);
+    return before;
 }
 
 int tls_context_new(const struct tls_files *files, struct tls_context **ret, struct err *err)
 {
     struct tls_context *t = memory_try_alloc(sizeof *t);
+    struct loaded loaded = { 0 };
     int status;
 
     if (!t)
         return err_set(err, -ENOMEM, "tls: no memory");
-    status = load(files, &t->ssl, t->cluster, &t->expiry, err);
+    status = load(files, &loaded, err);
     t->bio = status ? NULL : make_bio_method();
     if (!status && !t->bio) {
-        SSL_CTX_free(t->ssl);
+        SSL_CTX_free(loaded.ssl);
         status = err_set(err, -ENOMEM, "tls: no memory");
     }
     if (status) {
         free(t);
         return status;
     }
+    (void)take_loaded(t, &loaded);
     pthread_mutex_init(&t->lock, NULL);
     atomic_init(&t->n_users, 1);
     *ret = t;
@@ -367,23 +417,19 @@ static bool has_expired(const struct tls_expiry *expiry)
 
 int tls_context_reload(struct tls_context *t, const struct tls_files *files, struct err *err)
 {
-    char cluster[ACCESS_CLUSTER_MAX];
-    struct tls_expiry expiry = { 0 };
-    SSL_CTX *ssl, *before;
-    int status = load(files, &ssl, cluster, &expiry, err);
+    struct loaded loaded = { 0 };
+    SSL_CTX *before;
+    int status = load(files, &loaded, err);
 
     if (status)
         return status;
     pthread_mutex_lock(&t->lock);
-    if (has_expired(&expiry) && !has_expired(&t->expiry)) {
+    if (has_expired(&loaded.expiry) && !has_expired(&t->expiry)) {
         pthread_mutex_unlock(&t->lock);
-        SSL_CTX_free(ssl);
+        SSL_CTX_free(loaded.ssl);
         return err_set(err, PS_ESETTING, "tls-cert: %.150s has expired", files->cert);
     }
-    before = t->ssl;
-    t->ssl = ssl;
-    t->expiry = expiry;
-    memcpy(t->cluster, cluster, sizeof cluster);
+    before = take_loaded(t, &loaded);
     pthread_mutex_unlock(&t->lock);
     SSL_CTX_free(before);
     return 0;
@@ -394,6 +440,30 @@ void tls_context_expiry(struct tls_context *t, struct tls_expiry *ret)
     pthread_mutex_lock(&t->lock);
     *ret = t->expiry;
     pthread_mutex_unlock(&t->lock);
+}
+
+enum tls_fault tls_context_fault(struct tls_context *t)
+{
+    enum tls_fault fault;
+
+    pthread_mutex_lock(&t->lock);
+    fault = t->fault;
+    pthread_mutex_unlock(&t->lock);
+    return fault;
+}
+
+const char *tls_fault_text(enum tls_fault fault)
+{
+    static const char *const texts[] = {
+        [TLS_FAULT_NONE] = "",
+        [TLS_FAULT_CA] = "is not of the CA in tls-ca: peers with the same tls-ca refuse it",
+        [TLS_FAULT_SERVER] =
+            "is not for servers (extendedKeyUsage lacks serverAuth): clients refuse it",
+        [TLS_FAULT_CLIENT] = ("is not for clients (extendedKeyUsage lacks clientAuth): nodes "
+                              "that it connects to refuse it"),
+    };
+
+    return texts[fault];
 }
 
 void tls_context_set_needs_certificate(struct tls_context *t, bool needs)
@@ -423,8 +493,9 @@ static int verify_status(long why)
         return PS_ETLSEXPIRED;
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
-    case X509_V_ERR_INVALID_PURPOSE:
         return PS_ETLSNAME;
+    case X509_V_ERR_INVALID_PURPOSE:
+        return PS_ETLSUSE;
     default:
         return PS_ETLSCA;
     }
@@ -452,8 +523,9 @@ static int reason_status(int reason)
     case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
         return PS_ETLSOWNCA;
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
-    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
         return PS_ETLSOWNNAME;
+    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+        return PS_ETLSOWNUSE;
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
         return PS_ETLSOWNNONE;
     case ERR_R_MALLOC_FAILURE:

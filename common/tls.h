@@ -35,6 +35,14 @@ struct tls_expiry {
     int64_t ca_unix_s; /* the first of the CA's to expire */
 };
 
+/* What peers will hold against our own certificate, beside its end. */
+enum tls_fault {
+    TLS_FAULT_NONE,
+    TLS_FAULT_CA,     /* it does not verify against our own CA's, which is mostly also theirs */
+    TLS_FAULT_SERVER, /* of role node: its extendedKeyUsage has no serverAuth */
+    TLS_FAULT_CLIENT, /* no clientAuth */
+};
+
 /* PS_ESETTING and a sentence that begins with the setting: a file cannot be read, or cert and key do not fit. */
 int tls_context_new(const struct tls_files *files, struct tls_context **ret, struct err *err)
     MUST_CHECK;
@@ -49,6 +57,12 @@ int tls_context_reload(struct tls_context *t, const struct tls_files *files, str
     MUST_CHECK;
 
 void tls_context_expiry(struct tls_context *t, struct tls_expiry *ret);
+
+/* Such a certificate is used all the same: peers may have another CA than we. */
+enum tls_fault tls_context_fault(struct tls_context *t);
+
+/* What stands behind "the certificate"; "" of TLS_FAULT_NONE. */
+const char *tls_fault_text(enum tls_fault fault);
 
 /* A server's, of sessions to come: are peers without a certificate refused? They are, unless this says no. */
 void tls_context_set_needs_certificate(struct tls_context *t, bool needs);

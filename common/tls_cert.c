@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define NAMES_BYTES 8192u
+#define HOST_MAX 100u
 
 static bool add_extension(X509 *cert, X509V3_CTX *context, int nid, const char *value)
 {
@@ -29,11 +30,25 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
 }
 
-/* A name with a comma or the like would be more than one. */
-static bool is_host(const char *host)
+bool tls_cert_is_host(const char *host)
 {
-    return host[0] && strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                   "0123456789.:-_*") == strlen(host);
+    const size_t n = strlen(host);
+
+    if (is_address(host))
+        return true;
+    if (strncmp(host, "*.", 2) == 0)
+        host += 2;
+    return host[0] && n <= HOST_MAX &&
+           strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") ==
+               strlen(host);
+}
+
+/* What the library gets is a list: a comma would begin another name. */
+static bool is_one_name(const char *uri)
+{
+    struct access ignored;
+
+    return !strchr(uri, ',') && access_parse_uri(uri, strlen(uri), &ignored);
 }
 
 /* "URI:psd://c/node,DNS:a,IP:10.0.0.1" */
@@ -44,8 +59,11 @@ static int write_names(const struct tls_cert_plan *plan, char ret[static NAMES_B
     size_t n = (size_t)snprintf(ret, NAMES_BYTES, "URI:psd://%s/%s%s%s", a->cluster,
                                 access_role_name(a->role), a->job[0] ? "/" : "", a->job);
 
+    if (!is_one_name(ret + strlen("URI:")))
+        return err_set(err, PS_ESETTING, "%.150s is no name of a certificate",
+                       ret + strlen("URI:"));
     for (uint32_t i = 0; i < plan->n_hosts; i++) {
-        if (!is_host(plan->hosts[i]) || strlen(plan->hosts[i]) > 100 || i >= TLS_CERT_HOSTS_MAX)
+        if (!tls_cert_is_host(plan->hosts[i]) || i >= TLS_CERT_HOSTS_MAX)
             return err_set(err, PS_ESETTING, "\"%.100s\" is no host's name or address",
                            plan->hosts[i]);
         n += (size_t)snprintf(ret + n, NAMES_BYTES - n, ",%s:%s",

@@ -13,6 +13,10 @@
 
 #define TLS_CERT_HOSTS_MAX 64u
 
+/* Whether a certificate can be for it: an address, or a name of letters, digits, ".", "-" and "_", maybe behind
+ * "*.". */
+bool tls_cert_is_host(const char *host);
+
 /* All is borrowed. */
 struct tls_cert_plan {
     const char *cert, *key;       /* files to be made: mode 0600, and none may be there */

@@ -134,6 +134,7 @@ static void put_spec(const struct table_spec *spec, Ps__TableSpec *head,
     head->bound = spec->bound;
     head->storage = spec->storage;
     put_limits(&spec->limits, head);
+    head->row_decay = spec->row_decay;
 }
 
 /* PS_EPROTO for numbers that no enum has, and for a name that does not fit. table_spec_check() does the rest, and
@@ -170,6 +171,7 @@ static int take_spec(const Ps__TableSpec *head, struct table_spec *ret)
     spec.bound = head->bound;
     spec.storage = (enum table_spec_storage)head->storage;
     spec.limits = take_limits(head);
+    spec.row_decay = head->row_decay;
     *ret = spec;
     return 0;
 }

@@ -79,6 +79,10 @@ struct table_reply {
 #define MESSAGE_FEATURE_WHOLE_TABLES 1u
 /* Pushes of SECTION_RATE. */
 #define MESSAGE_FEATURE_RATES 2u
+/* Pushes of SECTION_GRADIENT_AT. */
+#define MESSAGE_FEATURE_DELAYS 4u
+/* Pulls of rows as differences (struct section_delta). */
+#define MESSAGE_FEATURE_DELTAS 8u
 
 struct join {
     char job[TABLE_SPEC_NAME_MAX];

@@ -23,6 +23,17 @@ struct section_heads {
     size_t body_bytes; /* their keys and values */
 };
 
+static void put_delta(const struct section_delta *delta, Ps__Section *head)
+{
+    head->delta = delta->asked;
+    if (!delta->asked)
+        return;
+    head->delta_tolerance = delta->tolerance;
+    head->delta_base = delta->base;
+    head->delta_rows = delta->rows_max;
+    head->delta_mode = delta->mode;
+}
+
 static void put_sections(const struct section *sections, uint32_t n_sections,
                          struct section_heads *ret)
 {
@@ -46,6 +57,7 @@ static void put_sections(const struct section *sections, uint32_t n_sections,
         head->present = s->present;
         head->scan_bytes = s->scan_bytes;
         head->cursor = s->scan_bytes ? s->cursor : 0;
+        put_delta(&s->delta, head);
         ret->items[i] = head;
         ret->body_bytes += s->key_bytes + s->value_bytes;
     }
@@ -126,12 +138,15 @@ static int check_section(const Ps__Section *head)
 
 static int check_values(const Ps__Section *head)
 {
-    if (head->state || head->present || head->scan_bytes || head->steps > SECTION_STEPS_MAX)
+    if (head->state || head->present || head->scan_bytes || head->delta ||
+        head->steps > SECTION_STEPS_MAX)
         return PS_EPROTO;
     if (head->op == SECTION_ASSIGN_STATE && head->codec != CODEC_FP32)
         return PS_ECODEC;
     if (head->op == SECTION_RATE && head->n_keys)
         return PS_ECOUNT;
+    if (head->op == SECTION_GRADIENT_AT && head->codec == CODEC_TOPK)
+        return PS_ECODEC;
     if (head->n_keys == 0)
         return head->value_bytes ? PS_ECOUNT : 0;
     if (head->value_bytes == 0 || head->value_bytes % head->n_keys)
@@ -139,6 +154,17 @@ static int check_values(const Ps__Section *head)
     if (head->codec == CODEC_TOPK && head->value_bytes / head->n_keys != 6 * head->k)
         return PS_ECOUNT;
     return 0;
+}
+
+static struct section_delta delta_of(const Ps__Section *head)
+{
+    if (!head->delta)
+        return (struct section_delta){ 0 };
+    return (struct section_delta){ .asked = true,
+                                   .mode = (enum section_delta_mode)head->delta_mode,
+                                   .tolerance = head->delta_tolerance,
+                                   .base = head->delta_base,
+                                   .rows_max = head->delta_rows };
 }
 
 /* NULL where the body is not there yet. */
@@ -176,6 +202,7 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
             .present = head->present != 0,
             .scan_bytes = head->scan_bytes,
             .cursor = head->scan_bytes ? head->cursor : 0,
+            .delta = delta_of(head),
             .steps = section_op_has_steps((enum section_op)head->op) ? head->steps : 0,
             .n_keys = head->n_keys,
             .keys = at_body(view, at),
@@ -189,8 +216,17 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
     return at == view->body_bytes ? 0 : PS_ECOUNT;
 }
 
+static bool is_delta(const Ps__Section *head)
+{
+    return !head->state && !head->present && !head->scan_bytes && head->delta_tolerance >= 0 &&
+           head->delta_tolerance <= SECTION_ASSIGN_MAX &&
+           head->delta_mode >= SECTION_DELTA_ONEBIT && head->delta_mode <= SECTION_DELTA_FULL;
+}
+
 static int no_values(const Ps__Section *head)
 {
+    if (head->delta && !is_delta(head))
+        return PS_EPROTO;
     return head->value_bytes || (head->scan_bytes && head->n_keys) ? PS_ECOUNT : 0;
 }
 

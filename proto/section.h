@@ -50,6 +50,43 @@
 #define SECTION_SCAN_HEAD_BYTES 24u
 #define SECTION_SCAN_END 1u
 
+/*
+ * The answer to a section that asks for deltas: each row as its difference from what the client has, as both ends know
+ * it (server/core/delta_rows.h). A client that has no row of a key has the row that the key would start with.
+ *
+ *     number u64 | n_kept u32 | flags u8 | modes: 2 bits a key, ceil(n_keys / 4) bytes | what the modes bring
+ *
+ *     number    of this answer; the client's next section of this table says so in `delta.base`
+ *     n_kept    both ends keep rows that they had not, of the first n_kept keys
+ *     flags     SECTION_DELTA_ANEW: both ends have removed all rows of the table that they kept, before this answer
+ *     modes     key i: bits 2 (i % 4) and above of byte i / 4, enum section_delta_mode. Bits beyond n_keys are 0
+ */
+#define SECTION_DELTA_HEAD_BYTES 13u
+#define SECTION_DELTA_ANEW 1u
+
+enum section_delta_mode {
+    SECTION_DELTA_NONE,   /* nothing: the row is close enough to what the client has */
+    SECTION_DELTA_ONEBIT, /* the difference, as codec onebit */
+    SECTION_DELTA_INT8,   /* the difference, as codec int8 */
+    SECTION_DELTA_FULL    /* the row, in the section's codec */
+};
+
+/* What a section of a pull says about them; zeroes: it asks for no deltas. */
+struct section_delta {
+    bool asked;
+    enum section_delta_mode
+        mode; /* of rows beyond the tolerance: ONEBIT, INT8, or FULL: the shortest within it */
+    float
+        tolerance; /* root mean square that a row may differ by; 0: as the section's codec has it, exactly */
+    uint64_t base;     /* number of the last answer that the client has; 0: none */
+    uint32_t rows_max; /* that the client keeps of this table and shard */
+};
+
+static inline size_t section_delta_bytes(uint32_t n_keys)
+{
+    return SECTION_DELTA_HEAD_BYTES + (size_t)n_keys / 4 + (n_keys % 4 != 0);
+}
+
 /* Largest step count that a push can set. */
 #define SECTION_STEPS_MAX ((UINT64_C(1) << 48) - 1)
 
@@ -73,13 +110,23 @@ enum section_op {
     /* No rows: the learning rate of a table whose decay is "plateau" becomes the number in `steps`. It holds for what
      * is applied behind this push; in lock step for the clocks that are not combined yet. */
     SECTION_RATE,
+    /* As SECTION_GRADIENT, with delay compensation: behind the gradient of each row, as the codec writes it, stand the
+     * weights that it was computed at, dim f32. `steps` says how the servers compensate (struct section_delay). The
+     * codec is none that needs `k`. Tables in lock step have no delay, and refuse it. */
+    SECTION_GRADIENT_AT,
     SECTION_OP_END
 };
 
 /* The operations with a number beside their rows. */
 static inline bool section_op_has_steps(enum section_op op)
 {
-    return op == SECTION_ASSIGN_STATE || op == SECTION_RATE;
+    return op == SECTION_ASSIGN_STATE || op == SECTION_RATE || op == SECTION_GRADIENT_AT;
+}
+
+/* Those of which each row makes one optimizer step. */
+static inline bool section_op_is_gradient(enum section_op op)
+{
+    return op == SECTION_GRADIENT || op == SECTION_GRADIENT_AT;
 }
 
 struct section {
@@ -93,9 +140,10 @@ struct section {
     uint32_t
         scan_bytes;  /* pull: not 0: a scan, of at most about so many bytes; it has no keys */
     uint64_t cursor; /* of the scan */
+    struct section_delta delta; /* pull, without state, present or a scan */
     uint64_t
         steps; /* SECTION_ASSIGN_STATE: the table's step count becomes this, if it is less; SECTION_RATE: the bits of
-                * an f32 */
+                * an f32; SECTION_GRADIENT_AT: section_delay_steps() */
     uint32_t n_keys;
     const uint8_t *keys; /* key_codec.h, key_bytes long */
     size_t key_bytes;
@@ -122,6 +170,35 @@ static inline float section_rate_of(uint64_t steps)
 
     memcpy(&rate, &bits, sizeof rate);
     return rate;
+}
+
+/* How a gradient becomes that of weights which others have changed since (server/core/delay.h). */
+struct section_delay {
+    float lambda;  /* at least 0, at most SECTION_LAMBDA_MAX */
+    bool constant; /* DC-ASGD-c, else DC-ASGD-a */
+};
+
+#define SECTION_LAMBDA_MAX 1e6f
+#define SECTION_DELAY_CONSTANT (UINT64_C(1) << 32)
+
+/* As the `steps` of SECTION_GRADIENT_AT, and back. */
+static inline uint64_t section_delay_steps(struct section_delay delay)
+{
+    return section_rate_steps(delay.lambda) | (delay.constant ? SECTION_DELAY_CONSTANT : 0);
+}
+
+static inline struct section_delay section_delay_of(uint64_t steps)
+{
+    return (struct section_delay){ .lambda = section_rate_of(steps),
+                                   .constant = (steps & SECTION_DELAY_CONSTANT) != 0 };
+}
+
+/* False for a lambda out of range, NaN among them, and for bits that mean nothing. */
+static inline bool section_delay_is_valid(uint64_t steps)
+{
+    const float lambda = section_rate_of(steps);
+
+    return steps < 2 * SECTION_DELAY_CONSTANT && lambda >= 0 && lambda <= SECTION_LAMBDA_MAX;
 }
 
 /* One numbered push: all that a worker sends a shard for one step. */

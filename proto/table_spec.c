@@ -132,6 +132,7 @@ static const struct field fields[] = {
     U64("rare_clocks", limits.rare_clocks),
     NAMED("victims", limits.victims, victims_names),
     U64("max_bytes", limits.max_bytes),
+    REAL("row_decay", row_decay, 0, BELOW_1),
 };
 /* clang-format on */
 
@@ -217,7 +218,7 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
     return (struct optimizer_params){ 0 };
 }
 
-uint32_t table_spec_state_floats(const struct table_spec *spec)
+static uint32_t optimizer_floats(const struct table_spec *spec)
 {
     switch (spec->optim) {
     case TABLE_SPEC_SGD:
@@ -242,6 +243,11 @@ uint32_t table_spec_state_floats(const struct table_spec *spec)
     }
     assert(spec->optim < TABLE_SPEC_OPTIM_END);
     return 0;
+}
+
+uint32_t table_spec_state_floats(const struct table_spec *spec)
+{
+    return optimizer_floats(spec) + (spec->row_decay > 0);
 }
 
 bool table_spec_only_adds(const struct table_spec *spec)
@@ -423,6 +429,17 @@ static int check_together(const struct table_spec *spec, struct err *err)
         return err_set(err, PS_ESPEC,
                        "table %s: n_floats is %llu; expected 0, as the table is sparse",
                        spec->name, (unsigned long long)spec->n_floats);
+    if (spec->kind == TABLE_SPEC_DENSE && spec->row_decay > 0)
+        return err_set(err, PS_ESPEC,
+                       "table %s: row_decay is %.9g; expected 0 of a dense table, all of whose "
+                       "weights have a gradient: weight_decay",
+                       spec->name, (double)spec->row_decay);
+    if (spec->optim == TABLE_SPEC_FTRL && spec->row_decay > 0)
+        return err_set(
+            err, PS_ESPEC,
+            "table %s: row_decay is %.9g; expected 0 with ftrl, whose weights follow "
+            "from its sums: ftrl_l2",
+            spec->name, (double)spec->row_decay);
     if (spec->params.nesterov != 0 && spec->params.nesterov != 1)
         return err_set(err, PS_ESPEC, "table %s: nesterov is %.9g; expected 0 or 1", spec->name,
                        (double)spec->params.nesterov);

@@ -159,6 +159,9 @@ struct table_spec {
     enum table_spec_mode mode;
     uint32_t bound; /* clocks; of TABLE_SPEC_MODE_SSP */
     enum table_spec_storage storage;
+    /* Of a sparse table: the share of its weights that each row loses at each step of the table, also without a
+     * gradient; 0: none. Rows then have a float of state more, their last one: the step up to which they have. */
+    float row_decay;
     struct table_spec_limits limits;
 };
 

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "server/admin/render.h"
 #include "server/table_command.h"
 
@@ -561,8 +562,9 @@ static void add_idle(void *arg, const struct connection_limits_address *a)
     snprintf(wait->what, sizeof wait->what, "idle connection");
     snprintf(wait->who, sizeof wait->who, "%.90s", a->text);
     snprintf(wait->why, sizeof wait->why,
-             "%llu of its %llu connections have not joined a job and ask for nothing",
-             (unsigned long long)a->n_idle, (unsigned long long)a->n_open);
+             "of its %llu connection%s %llu %s not joined a job, and asked for nothing",
+             (unsigned long long)a->n_open, NUMBER_PLURAL(a->n_open),
+             (unsigned long long)a->n_idle, a->n_idle == 1 ? "has" : "have");
 }
 
 /* Connections were refused a moment ago. */
@@ -581,10 +583,10 @@ static void add_full(const struct connection_limits *limits, struct handshake_li
     connection_limits_count(limits, &counts);
     wait->until_unix_ms = wait->since_unix_ms + FULL_SHOWN_MS;
     snprintf(wait->what, sizeof wait->what, "connection refused");
-    snprintf(wait->who, sizeof wait->who, "%llu peers since the start",
-             (unsigned long long)counts.refused);
+    snprintf(wait->who, sizeof wait->who, "%llu peer%s since the start",
+             (unsigned long long)counts.refused, NUMBER_PLURAL(counts.refused));
     snprintf(wait->why, sizeof wait->why,
-             "%llu connections are open, %llu of them have not joined (--connections-max, "
+             "connections: %llu are open, %llu of them have not joined (--connections-max, "
              "--connections-per-address)",
              (unsigned long long)counts.open, (unsigned long long)counts.unjoined);
 }

@@ -20,6 +20,7 @@ void certificates_report(struct tls_context *t, struct stats_tls *ret)
     tls_context_expiry(t, &expiry);
     ret->own_unix_ms = (uint64_t)expiry.unix_s * 1000;
     ret->ca_unix_ms = (uint64_t)expiry.ca_unix_s * 1000;
+    ret->fault = tls_fault_text(tls_context_fault(t));
 }
 
 enum log_line_level certificates_text(const struct tls_expiry *expiry, int64_t now_unix_s,
@@ -54,16 +55,21 @@ bool certificates_tick(struct certificates *c, struct tls_context *t, uint64_t n
     char text[CERTIFICATES_TEXT_MAX];
     struct tls_expiry expiry;
     enum log_line_level level;
+    enum tls_fault fault;
 
     if (!t)
         return false;
     tls_context_expiry(t, &expiry);
-    if (c->said_ms && now_ms - c->said_ms < DAY_MS &&
+    fault = tls_context_fault(t);
+    if (c->said_ms && now_ms - c->said_ms < DAY_MS && fault == c->said_fault &&
         memcmp(&expiry, &c->said, sizeof expiry) == 0)
         return false;
     c->said_ms = now_ms;
     c->said = expiry;
+    c->said_fault = fault;
     level = certificates_text(&expiry, (int64_t)(clock_unix_ms() / 1000), text);
     log_line_write(level, "%s", text);
+    if (fault != TLS_FAULT_NONE)
+        log_line_warn("tls: the certificate (tls-cert) %s", tls_fault_text(fault));
     return true;
 }

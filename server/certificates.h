@@ -1,4 +1,4 @@
-/* How long this node's certificates are good: for reports, and for the log. */
+/* How long this node's certificates are good, and whether peers will take its own: for reports, and for the log. */
 #ifndef SERVER_CERTIFICATES_H
 #define SERVER_CERTIFICATES_H
 
@@ -13,6 +13,7 @@
 struct certificates {
     uint64_t said_ms; /* when the log had the last line; 0: never */
     struct tls_expiry said;
+    enum tls_fault said_fault;
 };
 
 /* t: NULL without TLS. */
@@ -22,7 +23,7 @@ void certificates_report(struct tls_context *t, struct stats_tls *ret);
 enum log_line_level certificates_text(const struct tls_expiry *expiry, int64_t now_unix_s,
                                       char dst[static CERTIFICATES_TEXT_MAX]);
 
-/* Called often. True if it has written its line: at first, once a day, and after a reload. */
+/* Called often. True if it has written its lines: at first, once a day, and after a reload. */
 bool certificates_tick(struct certificates *c, struct tls_context *t, uint64_t now_ms);
 
 #endif

@@ -15,7 +15,9 @@
 #include "server/recovery/timeline.h"
 #include "server/shard_checkpoint.h"
 
-#define RETRY_MS 5000u /* between checkpoints that a log triggers */
+#define RETRY_MS 5000u /* after a checkpoint for a log, unless one has succeeded since */
+#define LOG_MIN_BYTES \
+    (UINT64_C(1) << 20) /* shorter logs are no reason, however short of space a disk is */
 #define REDUNDANT_LOG_BYTES (UINT64_C(64) << 20)
 
 enum state { IDLE, NUMBERING, WRITING, COMMITTING, RELEASING };
@@ -566,9 +568,31 @@ static void note_done(const struct checkpointer *k, struct checkpointer_trigger 
 {
     uint64_t n_done = k->record.n_done;
 
-    if (n_done != t->n_done)
+    if (n_done != t->n_done) {
         t->log_bytes = t->tried_bytes;
+        t->tried_ms = 0;
+    }
     t->n_done = n_done;
+}
+
+/* log-max, as far as the disk allows it. */
+static uint64_t find_log_max(const struct checkpointer *k, struct checkpointer_trigger *t)
+{
+    const uint64_t wanted = t->settings->log_max_bytes;
+    uint64_t share = t->space_bytes / 2 / (k->config.keep + 1);
+
+    share = share < LOG_MIN_BYTES ? LOG_MIN_BYTES : share;
+    if (!t->space_bytes || share >= wanted) {
+        t->is_short = false;
+        return wanted;
+    }
+    if (!t->is_short)
+        log_line_info("log-max: the write-ahead logs may take %u times %" PRIu64
+                      " MiB, and the disk has %" PRIu64 " MiB for them and for checkpoints: "
+                      "a checkpoint is taken after each %" PRIu64 " MiB of log",
+                      k->config.keep + 1, wanted >> 20, t->space_bytes >> 20, share >> 20);
+    t->is_short = true;
+    return share;
 }
 
 bool checkpointer_is_triggered(struct checkpointer *k, struct checkpointer_trigger *t,
@@ -580,13 +604,13 @@ bool checkpointer_is_triggered(struct checkpointer *k, struct checkpointer_trigg
     if (k->state != IDLE)
         return false;
     k->record.every_ms = every_ms;
-    k->record.log_max_bytes = t->settings->log_max_bytes;
+    k->record.log_max_bytes = find_log_max(k, t);
     note_done(k, t);
     t->tried_bytes = n_bytes;
     if (every_ms && checkpointer_is_due(k, t->since_ms, every_ms, now_ms))
         return true;
-    if (now_ms < t->tried_ms + RETRY_MS ||
-        !(has_gap(k) || n_bytes >= t->log_bytes + t->settings->log_max_bytes))
+    if ((t->tried_ms && now_ms < t->tried_ms + RETRY_MS) ||
+        !(has_gap(k) || n_bytes >= t->log_bytes + k->record.log_max_bytes))
         return false;
     t->tried_ms = now_ms;
     return true;

@@ -52,7 +52,7 @@ struct checkpointer_record {
     uint64_t busy_number;        /* of the one that runs; 0: it has none yet */
     uint64_t until_unix_ms;      /* when it will count as late, unless it moves; 0: it does */
     uint64_t every_ms;           /* of the trigger; 0: none, or not asked yet */
-    uint64_t log_max_bytes;      /* of the trigger; 0: not asked yet */
+    uint64_t log_max_bytes;      /* of the trigger, as the disk allows; 0: not asked yet */
 };
 
 typedef void (*checkpointer_on_done)(void *arg, const struct checkpointer_record *record);
@@ -101,7 +101,13 @@ const struct checkpointer_record *checkpointer_record(const struct checkpointer 
 /* One line in the log, of one that did not fail. */
 void checkpointer_log(const struct checkpointer_record *record);
 
-/* The reasons for a checkpoint without a request: the time, the length of the logs, or records that a log lacks. */
+/*
+ * The reasons for a checkpoint without a request: the time, the length of the logs, or records that a log lacks.
+ *
+ * Logs are kept from the oldest of `keep` checkpoints on, so they take up to keep + 1 times log-max. On a disk with
+ * less space than twice that, a checkpoint comes earlier: the logs take half of the space, and the other half is left
+ * for the checkpoints, without which no log can be removed.
+ */
 struct checkpointer_trigger {
     const struct settings *settings; /* borrowed */
     uint64_t since_ms;               /* monotonic: when the node began to serve */
@@ -109,7 +115,11 @@ struct checkpointer_trigger {
     uint64_t log_bytes;   /* those written when the last checkpoint that succeeded was due, */
     uint64_t tried_bytes; /* and when the last one was */
     uint64_t n_done;      /* checkpoints that had succeeded then */
-    uint64_t tried_ms;    /* when one was due as a log was long, or had a gap */
+    uint64_t
+        tried_ms; /* when one was due as a log was long, or had a gap; 0: one has succeeded since */
+    uint64_t
+        space_bytes; /* what the disk has for logs: what is free, and what they have; 0: not known */
+    bool is_short; /* of space: a line of the log has said so */
 };
 
 /* True if no checkpoint runs, and the next one is due. */

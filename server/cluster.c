@@ -122,6 +122,18 @@ void cluster_name_self(const struct settings *s, const char *listening, struct h
     map->map_id = make_id(map);
 }
 
+void cluster_warn_elsewhere(const struct settings *s)
+{
+    const char *line = s->node < s->cluster.n ? s->cluster.items[s->node] : "";
+
+    if (!s->advertise[0] && !s->standby[0] && !s->coord[0] &&
+        address_is_elsewhere(s->listen, line))
+        log_line_warn("cluster: its line %u, of this node, is %s, and this psd listens on %s: "
+                      "workers look for it there (--node, --listen; --advertise %s, if both "
+                      "lead to it)",
+                      s->node, line, s->listen, line);
+}
+
 void cluster_warn_open(const struct settings *s, const char *listening)
 {
     if (!s->token[0] && !s->tokens.n && !s->tls && strncmp(listening, "127.", 4) != 0 &&

@@ -35,6 +35,9 @@ void cluster_own_address(const struct settings *s, const char *listening,
 void cluster_name_self(const struct settings *s, const char *listening,
                        struct hello_reply *map);
 
+/* Warns if this node listens where its line of the list does not lead. Only of a node that says which line it is. */
+void cluster_warn_elsewhere(const struct settings *s);
+
 /* Warns if other machines can reach the node and no token is asked for. */
 void cluster_warn_open(const struct settings *s, const char *listening);
 

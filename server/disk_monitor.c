@@ -52,6 +52,7 @@ static void measure(struct disk_monitor *w)
     w->seen.archived_bytes = usage.archived_bytes;
     w->seen.free_bytes = usage.free_bytes;
     w->seen.size_bytes = usage.size_bytes;
+    memcpy(w->seen.file_system, usage.file_system, sizeof w->seen.file_system);
     uv_mutex_unlock(&w->lock);
     w->next_measure_ms = clock_mono_ms() + w->config.measure_every_ms;
 }

@@ -235,6 +235,10 @@ static void feed_watchdog(struct node *n, uint64_t now_ms)
 
 static void tick_checkpointer(struct node *n, uint64_t now_ms) ON_MAIN
 {
+    struct stats_disk disk;
+
+    disk_monitor_view(n->disk, &disk);
+    n->trigger.space_bytes = disk.size_bytes ? disk.free_bytes + disk.log_bytes : 0;
     checkpointer_tick(n->checkpointer, now_ms);
     if (checkpointer_is_triggered(n->checkpointer, &n->trigger, now_ms))
         checkpointer_request(n->checkpointer, on_periodic_checkpoint, n);
@@ -292,6 +296,7 @@ static void announce(struct node *n) ON_MAIN
     log_line_info("psd ready: %s", status);
     service_manager_ready(status);
     cluster_warn_open(n->settings, listener_address(n->listener));
+    cluster_warn_elsewhere(n->settings);
     if (!n->settings->data_dir[0])
         log_line_warn("no data-dir is set: nothing is kept, and all tables are lost when psd "
                       "ends");

@@ -1,4 +1,5 @@
 /* What operators, workers and other nodes see of a node: its reports, why it does not serve, the restore's progress. */
+#include "common/number.h"
 #include "server/node_internal.h"
 
 #include <inttypes.h>
@@ -93,8 +94,8 @@ void node_log_progress(struct node *n, uint64_t now_ms)
     listener_count(n->listener, &counts);
     if (counts.retry_later)
         snprintf(waiting, sizeof waiting,
-                 "; workers were refused %" PRIu64 " times and asked to retry",
-                 counts.retry_later);
+                 "; workers were refused %" PRIu64 " time%s and asked to retry",
+                 counts.retry_later, NUMBER_PLURAL(counts.retry_later));
     log_line_info("%s%s", text, waiting);
     service_manager_status(text);
 }

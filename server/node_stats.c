@@ -48,6 +48,8 @@ struct node_report node_stats_first(const struct settings *s, const struct hello
                                  .node = map->node,
                                  .n_nodes = map->n_nodes,
                                  .shards_per_node = s->shards,
+                                 .nodes = map->nodes,
+                                 .lease_ms = s->lease_ms,
                                  .metrics_tables = s->metrics_tables,
                                  .checkpoints_kept = s->keep,
                                  .checkpoint_deltas = s->checkpoint_deltas,

@@ -10,6 +10,7 @@
 #include "common/memory.h"
 #include "common/number.h"
 #include "server/admin/json.h"
+#include "server/core/row_decay.h"
 #include "server/core/row_provenance.h"
 #include "server/core/weights.h"
 
@@ -90,6 +91,7 @@ static void put_row(struct json *j, const struct row_provenance *found)
     json_u64(j, "version", row_version(found->row));
     json_u64(j, "touches", row_touches(found->row));
     weights_load(t->spec.storage, found->row->floats, t->spec.dim, floats);
+    row_decay_show(t, found->row, floats);
     put_floats(j, "weights", floats, t->spec.dim);
     memcpy(floats, (const uint8_t *)found->row->floats + t->weights_bytes,
            n_state * sizeof *floats);

@@ -116,6 +116,9 @@ static const struct setting rows[] = {
       "for messages and replies that connections have not sent or read whole; beyond it the one that holds most is "
       "closed; 0: an eighth of the machine's memory, at least 4 times frame-max",
       AT(client_memory_bytes), 0, UINT64_C(1) << 50 },
+    { "limits", "pull-delta-max", SETTING_BYTES, "BYTES", "1G",
+      "of a node: copies of the rows that workers with --pull-deltas have; beyond it, and with 0, rows come whole",
+      AT(deltas_max_bytes), 0, UINT64_C(1) << 50 },
     { "limits", "tables-max", SETTING_U32, "N", "16384",
       "tables of a shard, of all jobs; more are refused, until psctl drop JOB has removed a job's. One connection "
       "makes at most a quarter of them, or 256",
@@ -536,6 +539,8 @@ void settings_shard(const struct settings *s, uint32_t n_shards, struct shard_co
 {
     *ret = (struct shard_config){ .n_shards = n_shards,
                                   .memory_max_bytes = s->memory_max_bytes / s->shards,
+                                  /* 0 would be no limit */
+                                  .deltas_max_bytes = s->deltas_max_bytes / s->shards + 1,
                                   .lease_ms = (uint32_t)s->lease_ms,
                                   .join_ms = (uint32_t)s->join_timeout_ms,
                                   .park_ms = (uint32_t)s->park_max_ms,

@@ -29,7 +29,8 @@ struct settings {
     int tls_mode;  /* 0: off, 1: on */
     char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];
     struct tls_context *tls; /* owned: of these files, after settings_complete(); NULL: off */
-    uint64_t memory_max_bytes, memory_reserve_bytes, frame_max_bytes, client_memory_bytes;
+    uint64_t memory_max_bytes, memory_reserve_bytes, frame_max_bytes, client_memory_bytes,
+        deltas_max_bytes;
     uint32_t connections_max, address_connections_max, tables_max, metrics_tables;
     uint64_t lease_ms, join_timeout_ms, park_max_ms, frame_timeout_ms, handshake_timeout_ms,
         idle_timeout_ms;

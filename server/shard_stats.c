@@ -225,9 +225,13 @@ static void copy_full_log(const struct shard_stats_inputs *in, struct shard_repo
     snprintf(wait->what, sizeof wait->what, "write-ahead log full");
     snprintf(wait->who, sizeof wait->who, "pushes, joins and tables of shard %u",
              in->shard_number);
-    snprintf(wait->why, sizeof wait->why,
-             "the disk is slower than pushes: %llu bytes are not written",
-             (unsigned long long)report->log.held_bytes);
+    if (report->log_line_error[0])
+        snprintf(wait->why, sizeof wait->why, "it cannot be written: %.130s",
+                 report->log_line_error);
+    else
+        snprintf(wait->why, sizeof wait->why,
+                 "the disk is slower than pushes: %llu bytes are not written",
+                 (unsigned long long)report->log.held_bytes);
     wait->since_unix_ms = unix_ms(report, report->made_mono_ms, in->replies->full_since_ms);
 }
 
@@ -372,7 +376,8 @@ static void copy_net(const struct shard_stats_inputs *in, struct stats_net *net)
                                .refused_requests = dispatch.refused,
                                .parked_pulls = dispatch.pulls.parked,
                                .parked_pulls_total = dispatch.pulls.parked_total,
-                               .expired_pulls = dispatch.pulls.expired };
+                               .expired_pulls = dispatch.pulls.expired,
+                               .delta_bytes = dispatch.pulls.delta_bytes };
 }
 
 void shard_stats_minute_deinit(struct shard_stats_minute *m)

@@ -216,6 +216,7 @@ static void make_shard(struct shard_thread *t) ON_SHARD
                                         .frame_max_bytes = t->config.frame_max_bytes,
                                         .lease_ms = t->config.core.lease_ms,
                                         .park_max_ms = t->config.core.park_ms,
+                                        .deltas_max_bytes = t->config.core.deltas_max_bytes,
                                         .tables_max = t->config.core.tables_max,
                                         .compress_replies = t->config.compress_replies,
                                         .groups = t->config.groups,

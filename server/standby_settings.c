@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/number.h"
+
 void standby_settings_shared(const struct settings *s, char ret[static CLAIM_SETTINGS_MAX])
 {
     snprintf(ret, CLAIM_SETTINGS_MAX,
@@ -75,9 +77,10 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
     int status;
 
     if (asked->n_shards != s->shards)
-        return err_set(err, PS_ECLUSTER,
-                       "the standby has %u shards, the primary %u: give both the same --shards",
-                       asked->n_shards, s->shards);
+        return err_set(
+            err, PS_ECLUSTER,
+            "the standby has %u shard%s, the primary %u: give both the same --shards",
+            asked->n_shards, NUMBER_PLURAL(asked->n_shards), s->shards);
     standby_settings_text(s, map, ours);
     status = compare(ours, asked->settings, err);
     if (status)

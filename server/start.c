@@ -60,6 +60,7 @@ struct start {
     uint64_t epoch; /* of the logs */
     uint64_t
         above; /* the oldest of the data directory's checkpoints that the shards were made of; 0: of none */
+    uint64_t below; /* recover_shard_config */
     /* The checkpoint that every shard was made of, and its place in its chain; 0: none, or not the same. */
     uint64_t number;
     uint32_t n_deltas;
@@ -574,25 +575,34 @@ static void sum_facts(struct start *s) ON_MAIN
     }
 }
 
-/* Records are given up, and one shard was made of its log alone: all checkpoints are archived (tidy()). Then every
- * other log has to lead up alone, too, or no later start would be one. */
-static int check_left(const struct start *s, struct err *err) ON_MAIN
+static void recover_own(struct mail *mail, void *owner);
+static void clear_shard(struct mail *mail, void *owner);
+static void end_recovering(struct start *s) ON_MAIN;
+
+static void recover_once_more(struct start *s) ON_MAIN
 {
-    for (uint32_t i = 0; gives_up(s) && !s->above && i < s->config.n_shards; i++)
-        if (s->tasks[i].facts.number && !s->tasks[i].facts.has_whole_log)
-            return err_set(err, PS_ENOCHECKPOINT,
-                           "shard %" PRIu32 " needs checkpoint %" PRIu64
-                           ", in which another shard has records that are given up",
-                           i, s->tasks[i].facts.number);
-    return 0;
+    on_shards(s, recover_own, end_recovering);
+}
+
+/* Records are given up: a checkpoint in which another shard has some of them is archived (tidy()), and no later start
+ * finds it. So this one does without it, too: where the log does not lead up from the checkpoint before, that is seen
+ * now. */
+static bool needs_archived(const struct start *s) ON_MAIN
+{
+    return gives_up(s) && newest_used(s) > s->above;
 }
 
 static void end_recovering(struct start *s) ON_MAIN
 {
     sum_facts(s);
     s->result.err.status = check_epochs(s, &s->result.err);
-    if (!s->result.err.status)
-        s->result.err.status = check_left(s, &s->result.err);
+    if (!s->result.err.status && needs_archived(s)) {
+        s->below = s->above + 1;
+        s->above = UINT64_MAX;
+        s->result.n_records = s->result.n_log_bytes = 0;
+        on_shards(s, clear_shard, recover_once_more);
+        return;
+    }
     if (s->result.err.status) {
         finish(s);
         return;
@@ -615,6 +625,7 @@ static void recover_own(struct mail *mail, void *owner)
                                            .keep = s->config.follows
                                                        ? s->config.keep[task->index]
                                                        : UINT64_MAX,
+                                           .below = s->below,
                                            .progress = on_recovered,
                                            .report = report_restore,
                                            .arg = task };
@@ -622,6 +633,14 @@ static void recover_own(struct mail *mail, void *owner)
     enter_shard();
     status = recover_shard_run(&config, shard_thread_shard(owner), shard_thread_now_ms(owner),
                                &task->facts, &task->err);
+    if (status && s->below) {
+        const struct err why = task->err;
+
+        err_set(&task->err, status,
+                "checkpoints from %" PRIu64
+                " on have records that are given up, and without them: %.200s",
+                s->below, why.text);
+    }
     /* Its log goes on from there; a new epoch begins with a checkpoint of its own. */
     if (!status && task->facts.number && !s->begins_epoch)
         status = checkpoint_sync(config.files, config.data_dir, task->facts.number, &task->err);

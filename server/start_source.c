@@ -140,7 +140,7 @@ static int check_own(const struct start_source *o, const struct start_source_con
         return 0;
     return err_set(err, PS_ECLUSTER,
                    "%.200s was written by node %u of %u, this is node %u of %u: name the "
-                   "directories of all %u nodes with --restore DIR,DIR, or start with "
+                   "directories of all its nodes (%u) with --restore DIR,DIR, or start with "
                    "--no-restore",
                    s->data_dir, s->node, s->n_nodes, node, config->n_nodes, s->n_nodes);
 }

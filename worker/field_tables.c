@@ -12,39 +12,52 @@
 
 #define TAIL_MAX 60u /* with NUL: the name of a table holds it behind a job's of 63 bytes */
 
+/* What an option is of. */
+enum option_kind {
+    OF_TABLE,
+    OF_EMBEDDINGS, /* of a table of rows with more than a first-order weight, which starts at 0 */
+    OF_BAG,        /* of a field, and of such rows: fields of one table can differ in it */
+    OF_KEYS,       /* of a field, and of those that share its table by --share-table */
+    OF_SHARING
+};
+
 /* Settings that can be those of a field; what they are about where a model has nothing of the kind. */
 static const struct option {
     const char *name;
-    bool is_of_start; /* of rows with more than a first-order weight, which starts at 0 */
+    enum option_kind kind;
 } options[] = {
-    { "dim", true },
-    { "init", true },
-    { "init-scale", true },
-    { "cardinality", true },
-    { "optimizer", false },
-    { "lr", false },
-    { "epsilon", false },
-    { "momentum", false },
-    { "nesterov", false },
-    { "beta1", false },
-    { "beta2", false },
-    { "weight-decay", false },
-    { "initial-accumulator", false },
-    { "ftrl-beta", false },
-    { "ftrl-l1", false },
-    { "ftrl-l2", false },
-    { "clip-norm", false },
-    { "table-storage", false },
-    { "table-max", false },
-    { "table-full", false },
-    { "admit-touches", false },
-    { "admit-clocks", false },
-    { "idle-clocks", false },
-    { "ttl", false },
-    { "rare-touches", false },
-    { "rare-clocks", false },
-    { "push-codec", false },
-    { "pull-codec", false },
+    { "dim", OF_EMBEDDINGS },
+    { "init", OF_EMBEDDINGS },
+    { "init-scale", OF_EMBEDDINGS },
+    { "cardinality", OF_EMBEDDINGS },
+    { "pooling", OF_BAG },
+    { "hash-space", OF_KEYS },
+    { "share-table", OF_SHARING },
+    { "optimizer", OF_TABLE },
+    { "lr", OF_TABLE },
+    { "epsilon", OF_TABLE },
+    { "momentum", OF_TABLE },
+    { "nesterov", OF_TABLE },
+    { "beta1", OF_TABLE },
+    { "beta2", OF_TABLE },
+    { "weight-decay", OF_TABLE },
+    { "initial-accumulator", OF_TABLE },
+    { "ftrl-beta", OF_TABLE },
+    { "ftrl-l1", OF_TABLE },
+    { "ftrl-l2", OF_TABLE },
+    { "clip-norm", OF_TABLE },
+    { "row-decay", OF_TABLE },
+    { "table-storage", OF_TABLE },
+    { "table-max", OF_TABLE },
+    { "table-full", OF_TABLE },
+    { "admit-touches", OF_TABLE },
+    { "admit-clocks", OF_TABLE },
+    { "idle-clocks", OF_TABLE },
+    { "ttl", OF_TABLE },
+    { "rare-touches", OF_TABLE },
+    { "rare-clocks", OF_TABLE },
+    { "push-codec", OF_TABLE },
+    { "pull-codec", OF_TABLE },
 };
 
 struct group {
@@ -58,6 +71,7 @@ struct field_tables {
     struct group groups[FIELD_TABLES_MAX];
     struct batch_groups batch;
     uint8_t of_field[LINE_PARSER_COLUMNS_MAX];
+    bool has_mean[LINE_PARSER_COLUMNS_MAX]; /* of each field */
 };
 
 /* ---- items ---- */
@@ -120,11 +134,12 @@ static int set_option(struct settings *to, const char *column, const char *name,
 
     if (!option)
         return refuse_option(column, name, err);
-    if (option->is_of_start && !has_embeddings(to))
-        return err_set(err, PS_ESETTING,
-                       "--field %.60s: --model %s has first-order weights, which start at 0; "
-                       "leave %s out",
-                       column, dlrm_config_kind_name((enum model_kind)to->model), name);
+    if ((option->kind == OF_EMBEDDINGS || option->kind == OF_BAG) && !has_embeddings(to))
+        return err_set(
+            err, PS_ESETTING,
+            "--field %.60s: --model %s has first-order weights, which start at 0 and "
+            "are summed; leave %s out",
+            column, dlrm_config_kind_name((enum model_kind)to->model), name);
     return settings_set(&settings_worker, to, name, value, &why)
                ? err_set(err, PS_ESETTING, "--field %.60s: %.400s", column, why.text)
                : 0;
@@ -197,6 +212,7 @@ static void start_options(struct settings *to, const struct settings *s)
     *to = *s;
     to->fields = NULL;
     to->cardinality = 0;
+    to->share_table[0] = '\0'; /* the schema has the job's */
 }
 
 /* ---- columns ---- */
@@ -206,14 +222,22 @@ static bool is_position(const char *text)
     return text[0] && text[strspn(text, "0123456789")] == '\0';
 }
 
+static bool is_called(const struct schema *schema, uint32_t field, const char *name)
+{
+    char id[SCHEMA_NAME_MAX];
+
+    schema_field_id(schema, field, id);
+    if (strcmp(id, name) == 0)
+        return true;
+    return is_position(name) && strtoul(name, NULL, 10) == schema_field_column(schema, field);
+}
+
 static bool matches(const struct schema *schema, uint32_t field, const char *name)
 {
     char id[SCHEMA_NAME_MAX];
 
     schema_field_id(schema, field, id);
-    if (strcmp(id, name) == 0 || fnmatch(name, id, 0) == 0)
-        return true;
-    return is_position(name) && strtoul(name, NULL, 10) == schema_field_column(schema, field);
+    return is_called(schema, field, name) || fnmatch(name, id, 0) == 0;
 }
 
 static int refuse_name(const struct schema *schema, const char *name, struct err *err)
@@ -268,11 +292,12 @@ static const struct setting *row_named(const char *name)
     return row;
 }
 
-/* The first option in which they differ; NULL: they are alike. */
+/* The first option of a table in which they differ; NULL: they are alike. */
 static const char *differing(const struct settings *a, const struct settings *b)
 {
     for (size_t i = 0; i < COUNT_OF(options); i++)
-        if (!settings_row_is_equal(row_named(options[i].name), a, b))
+        if (options[i].kind <= OF_EMBEDDINGS &&
+            !settings_row_is_equal(row_named(options[i].name), a, b))
             return options[i].name;
     return NULL;
 }
@@ -323,19 +348,22 @@ static int add_group(struct field_tables *t, const struct schema *schema, uint32
 static int join_shared(struct field_tables *t, const struct schema *schema, uint32_t field,
                        const struct settings *s, uint32_t *ret, struct err *err)
 {
+    const struct line_parser_plan *plan = schema_plan(schema);
     const uint32_t first = schema_field_table(schema, field);
     const char *option = differing(t->groups[t->of_field[first]].s, s);
     char a[SCHEMA_NAME_MAX], b[SCHEMA_NAME_MAX];
 
     *ret = t->of_field[first];
+    if (!option && plan->fields[first].space != plan->fields[field].space)
+        option = "hash-space";
     if (!option)
         return 0;
     schema_field_id(schema, first, a);
     schema_field_id(schema, field, b);
     return err_set(
         err, PS_ESETTING,
-        "--field: columns '%s' and '%s' have one table (--share-table), and differ in "
-        "%s: give both the same",
+        "--field: columns '%s' and '%s' have one table (share-table), and differ in %s: give "
+        "both the same",
         a, b, option);
 }
 
@@ -356,35 +384,68 @@ static void set_scale(struct settings *s, uint64_t cardinality)
     s->auto_scale = cardinality ? (float)(1 / sqrt((double)cardinality)) : 0;
 }
 
-static int add_field(struct field_tables *t, const struct settings *job,
-                     const struct schema *schema, uint32_t field, const struct item *items,
-                     struct settings *s, struct err *err)
+/* The settings of a field, in *s; *ret_name: of the last item that it has. */
+static int apply_items(const struct settings *job, const struct schema *schema, uint32_t field,
+                       const struct item *items, struct settings *s, const char **ret_name,
+                       struct err *err)
 {
-    const char *name = "*"; /* of the last item that the field has */
-    uint32_t group = 0;
     int status = 0;
 
+    *ret_name = "*";
     start_options(s, job);
     for (uint32_t i = 0; i < job->field.n && !status; i++)
         if (matches(schema, field, items[i].name)) {
             status = apply_item(s, &items[i], err);
-            name = items[i].name;
+            *ret_name = items[i].name;
         }
+    return status;
+}
+
+/* The option share-table, before tables are made: it names one column, before or behind this one. */
+static int share_field(const struct settings *job, struct schema *schema, uint32_t field,
+                       const struct item *items, struct settings *s, struct err *err)
+{
+    const char *name;
+    uint32_t with = 0;
+    int status = apply_items(job, schema, field, items, s, &name, err);
+
+    if (status || !s->share_table[0])
+        return status;
+    while (with < schema_n_fields(schema) && !is_called(schema, with, s->share_table))
+        with++;
+    if (with == schema_n_fields(schema))
+        return err_set(err, PS_ESETTING,
+                       "--field %.60s: share-table=%.60s: expected is the name of one "
+                       "categorical column",
+                       name, s->share_table);
+    return schema_share(schema, field, with, err);
+}
+
+static int add_field(struct field_tables *t, const struct settings *job, struct schema *schema,
+                     uint32_t field, const struct item *items, struct settings *s,
+                     struct err *err)
+{
+    const char *name;
+    uint32_t group = 0;
+    int status = apply_items(job, schema, field, items, s, &name, err);
+
     if (!status)
         status = check_options(s, job, name, err);
     if (s->init != TABLE_SPEC_INIT_END)
         s->cardinality = 0; /* nothing asks for it */
     set_scale(s, s->cardinality);
+    schema_set_space(schema, field, s->hash_space);
     if (!status)
         status = find_group(t, schema, field, s, &group, err);
     if (status)
         return status;
     t->of_field[field] = (uint8_t)group;
+    t->has_mean[field] = s->pooling == POOLING_MEAN;
     t->groups[group].n_fields++;
     return 0;
 }
 
-static int make(struct field_tables *t, const struct settings *s, const struct schema *schema,
+static int make(struct field_tables *t, const struct settings *s, struct schema *schema,
                 struct err *err)
 {
     struct item *items = memory_alloc((s->field.n + 1) * sizeof *items);
@@ -399,6 +460,8 @@ static int make(struct field_tables *t, const struct settings *s, const struct s
     if (!status)
         status = check_names(s, schema, items, err);
     for (uint32_t f = 0; f < schema_n_fields(schema) && !status; f++)
+        status = share_field(s, schema, f, items, scratch, err);
+    for (uint32_t f = 0; f < schema_n_fields(schema) && !status; f++)
         status = add_field(t, s, schema, f, items, scratch, err);
     t->batch = (struct batch_groups){ t->n, t->of_field };
     free(scratch);
@@ -406,19 +469,34 @@ static int make(struct field_tables *t, const struct settings *s, const struct s
     return status;
 }
 
-int field_tables_new(const struct settings *s, const struct schema *schema,
-                     struct field_tables **ret, struct err *err)
+static bool is_plain(const struct settings *s)
+{
+    return !s->field.n && !s->hash_space && s->pooling != POOLING_MEAN &&
+           (s->init != TABLE_SPEC_INIT_END || !has_embeddings(s));
+}
+
+/* Nothing of it differs from one table for all. */
+static bool is_trivial(const struct field_tables *t)
+{
+    for (uint32_t f = 0; f < COUNT_OF(t->has_mean); f++)
+        if (t->has_mean[f])
+            return false;
+    return t->n == 1;
+}
+
+int field_tables_new(const struct settings *s, struct schema *schema, struct field_tables **ret,
+                     struct err *err)
 {
     struct field_tables *t;
     int status;
 
     *ret = NULL;
-    if (!s->field.n && (s->init != TABLE_SPEC_INIT_END || !has_embeddings(s)))
+    if (is_plain(s))
         return 0;
     t = memory_alloc(sizeof *t);
     *t = (struct field_tables){ 0 };
     status = make(t, s, schema, err);
-    if (status || t->n == 1) {
+    if (status || is_trivial(t)) {
         field_tables_free(t);
         return status;
     }
@@ -427,8 +505,9 @@ int field_tables_new(const struct settings *s, const struct schema *schema,
 }
 
 static int adopt_field(struct field_tables *t, const struct settings *s, uint32_t field,
-                       const char *tail, uint32_t dim, struct err *err)
+                       const struct field_tables_field *as, struct err *err)
 {
+    const char *tail = as->tail;
     uint32_t g = 0;
 
     while (g < t->n && strcmp(t->groups[g].tail, tail) != 0)
@@ -442,17 +521,18 @@ static int adopt_field(struct field_tables *t, const struct settings *s, uint32_
         t->groups[g].s = memory_alloc(sizeof *t->groups[g].s);
         start_options(t->groups[g].s, s);
         snprintf(t->groups[g].tail, TAIL_MAX, "%s", tail);
-        t->groups[g].s->dim = dim;
+        t->groups[g].s->dim = as->dim;
         t->n++;
     }
     t->of_field[field] = (uint8_t)g;
+    t->has_mean[field] = as->has_mean;
     t->groups[g].n_fields++;
     return 0;
 }
 
-int field_tables_adopt(const struct settings *s, const struct schema *schema,
-                       const char *const *tails, const uint32_t *dims,
-                       struct field_tables **ret, struct err *err)
+int field_tables_adopt(const struct settings *s, struct schema *schema,
+                       const struct field_tables_field *fields, struct field_tables **ret,
+                       struct err *err)
 {
     struct field_tables *t = memory_alloc(sizeof *t);
     int status = 0;
@@ -461,10 +541,12 @@ int field_tables_adopt(const struct settings *s, const struct schema *schema,
     *ret = NULL;
     t->groups[0].s = memory_alloc(sizeof *t->groups[0].s);
     start_options(t->groups[0].s, s);
-    for (uint32_t f = 0; f < schema_n_fields(schema) && !status; f++)
-        status = adopt_field(t, s, f, tails[f], dims[f], err);
+    for (uint32_t f = 0; f < schema_n_fields(schema) && !status; f++) {
+        schema_set_space(schema, f, fields[f].space);
+        status = adopt_field(t, s, f, &fields[f], err);
+    }
     t->batch = (struct batch_groups){ t->n, t->of_field };
-    if (status || t->n == 1) {
+    if (status || is_trivial(t)) {
         field_tables_free(t);
         return status;
     }
@@ -491,9 +573,14 @@ uint32_t field_tables_of(const struct field_tables *t, uint32_t field)
     return t ? t->of_field[field] : 0;
 }
 
+bool field_tables_has_mean(const struct field_tables *t, uint32_t field)
+{
+    return t && t->has_mean[field];
+}
+
 const struct batch_groups *field_tables_groups(const struct field_tables *t)
 {
-    return t ? &t->batch : NULL;
+    return t && t->n > 1 ? &t->batch : NULL;
 }
 
 const char *field_tables_tail(const struct field_tables *t, uint32_t group)

@@ -7,6 +7,9 @@
  *
  * FIELD is the first field of the group. A step pulls and pushes all tables in one request each (model_tables.h).
  *
+ * Some options are of the field alone, whatever its table: pooling, hash-space, and share-table, which gives it the
+ * table of another column.
+ *
  * An option has the name and the values of the setting that it replaces for these fields, so a group's options are a
  * whole struct settings. NAME is the name of a categorical column, its position, or a pattern (fnmatch(3)); of two
  * items that say the same option of a field, the later one holds.
@@ -24,20 +27,31 @@
 
 struct field_tables;
 
-/* *ret is NULL if all fields are in one table. The settings are borrowed. PS_ESETTING with a sentence: an item has no
- * column, two columns share a table (--share-table) and differ in options, or there would be too many tables. */
-int field_tables_new(const struct settings *s, const struct schema *schema,
-                     struct field_tables **ret, struct err *err) MUST_CHECK;
-/* The same as a record has them (model_record.h): tails[f] and dims[f] are those of field f, borrowed for the call.
- * PS_ESPEC: a tail is not what field_tables_tail() says. */
-int field_tables_adopt(const struct settings *s, const struct schema *schema,
-                       const char *const *tails, const uint32_t *dims,
-                       struct field_tables **ret, struct err *err) MUST_CHECK;
+/* *ret is NULL if all fields are in one table, and none has means. The schema takes hashing spaces and shared tables.
+ * The settings are borrowed. PS_ESETTING with a sentence: an item has no column, two columns share a table and differ
+ * in options, or there would be too many tables. */
+int field_tables_new(const struct settings *s, struct schema *schema, struct field_tables **ret,
+                     struct err *err) MUST_CHECK;
+
+/* A field as a record has it (model_record.h). */
+struct field_tables_field {
+    const char *tail; /* borrowed for the call */
+    uint32_t dim;
+    uint64_t space;
+    bool has_mean;
+};
+
+/* The same of fields[number of the schema's]. PS_ESPEC: a tail is not what field_tables_tail() says. */
+int field_tables_adopt(const struct settings *s, struct schema *schema,
+                       const struct field_tables_field *fields, struct field_tables **ret,
+                       struct err *err) MUST_CHECK;
 void field_tables_free(struct field_tables *t);
 
 /* NULL is fine for all below: one group, of all fields. */
 uint32_t field_tables_n(const struct field_tables *t);
 uint32_t field_tables_of(const struct field_tables *t, uint32_t field);
+/* True if the vector of the field's bag is the mean of its rows, else their sum. */
+bool field_tables_has_mean(const struct field_tables *t, uint32_t field);
 /* For the batches (batch.h), borrowed; NULL: one group. */
 const struct batch_groups *field_tables_groups(const struct field_tables *t);
 /* Behind the names of its tables: "" or ".FIELD". */

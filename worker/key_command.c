@@ -73,6 +73,8 @@ int key_command_print(const struct settings *s, const char *column, const char *
                                                                    : SCHEMA_KEYS_BY_NAME,
                                  err);
     if (!status)
+        status = field_tables_new(s, u.schema, &u.fields, err);
+    if (!status)
         status = find_field(u.schema, column, &field, err);
     if (!status)
         status = print_keys(u.schema, field, token, out, err);

@@ -258,10 +258,11 @@ static void describe_loss(struct command_context *r, const struct progress_state
     const char *flag = "(--allow-lost-workers: exit code 0 all the same)";
 
     if (state->workers_lost)
-        err_set(&r->loss, 0,
-                "job \"%s\" lost %u of its %u workers: %s, as nobody takes over another rank's "
-                "rows %s",
-                s->job, state->workers_lost, s->workers, rows, flag);
+        err_set(
+            &r->loss, 0,
+            "job \"%s\" lost %u of its %u worker%s: %s, as nobody takes over another rank's "
+            "rows %s",
+            s->job, state->workers_lost, s->workers, NUMBER_PLURAL(s->workers), rows, flag);
     else if (r->ends.text[0])
         err_set(&r->loss, 0, "job \"%s\": %s: %.240s %s", s->job, rows, r->ends.text, flag);
     else if (r->n_early)
@@ -271,9 +272,10 @@ static void describe_loss(struct command_context *r, const struct progress_state
                 s->job, r->n_early, s->workers, r->early_rank, rows, flag);
     else if (r->n_away)
         err_set(&r->loss, 0,
-                "job \"%s\": %u of its %u workers, rank %u first, were away while the others "
+                "job \"%s\": %u of its %u workers, rank %u first, %s away while the others "
                 "went on: %s %s",
-                s->job, r->n_away, s->workers, r->away_rank, rows, flag);
+                s->job, r->n_away, s->workers, r->away_rank, r->n_away == 1 ? "was" : "were",
+                rows, flag);
     else
         err_set(&r->loss, 0, "job \"%s\": %s, as the others went on while rank %u was away %s",
                 s->job, rows, s->rank, flag);
@@ -290,8 +292,9 @@ static void note_loss(struct command_context *r, const struct progress_state *st
          (!r->ends.text[0] || stop_signal_asked(r->stop))))
         return;
     if (state->is_untrained_known)
-        snprintf(rows, sizeof rows, "about %llu rows stay untrained",
-                 (unsigned long long)state->rows_untrained);
+        snprintf(rows, sizeof rows, "about %llu %s untrained",
+                 (unsigned long long)state->rows_untrained,
+                 state->rows_untrained == 1 ? "row stays" : "rows stay");
     describe_loss(r, state, rows);
 }
 

@@ -11,6 +11,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "worker/model/dlrm_config.h"
+#include "worker/model_columns.h"
 #include "worker/model_shape.h"
 
 #define FORMAT "psd model 1"
@@ -37,146 +38,15 @@ uint64_t model_record_rows_seed(const struct settings *s, uint32_t dim)
 
 /* ---- the text ---- */
 
-/* Bytes of the character at `at`; 0: it is none (RFC 3629). A NUL ends every comparison. */
-static unsigned utf8_bytes(const uint8_t *at)
-{
-    /* The second byte's range, for each first byte that has one of its own. */
-    const uint8_t lo = *at == 0xe0 ? 0xa0 : *at == 0xf0 ? 0x90 : 0x80;
-    const uint8_t hi = *at == 0xed ? 0x9f : *at == 0xf4 ? 0x8f : 0xbf;
-    unsigned n = *at < 0x80 ? 1 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
-
-    if (n > 1 && (*at < 0xc2 || *at > 0xf4 || at[1] < lo || at[1] > hi))
-        return 0;
-    for (unsigned i = 2; i < n; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
-static bool is_utf8(const char *text)
-{
-    const uint8_t *at = (const uint8_t *)text;
-    unsigned n = 1;
-
-    for (; *at && n; at += n)
-        n = utf8_bytes(at);
-    return n > 0;
-}
-
-/* A name of other bytes than UTF-8 is written as if it were Latin-1: JSON has no bytes. Its seed stands beside it. */
-static void add_text(cJSON *object, const char *key, const char *text)
-{
-    char utf8[2 * SETTINGS_TEXT_MAX + 1];
-    size_t n = 0;
-
-    if (is_utf8(text)) {
-        cJSON_AddStringToObject(object, key, text);
-        return;
-    }
-    for (; *text && n + 2 < sizeof utf8; text++) {
-        uint8_t c = (uint8_t)*text;
-
-        if (c >= 0x80)
-            utf8[n++] = (char)(0xc0 | c >> 6);
-        utf8[n++] = (char)(c >= 0x80 ? 0x80 | (c & 0x3f) : c);
-    }
-    utf8[n] = '\0';
-    cJSON_AddStringToObject(object, key, utf8);
-}
-
-/* 64 bits are more than a JSON number is sure to keep. */
-static void add_u64(cJSON *object, const char *key, uint64_t value)
-{
-    char text[24];
-
-    snprintf(text, sizeof text, "%" PRIu64, value);
-    cJSON_AddStringToObject(object, key, text);
-}
-
-static void add_numeric(cJSON *root, const struct schema *schema)
-{
-    static const char *const transforms[] = { [LINE_PARSER_LOG1P] = "log1p",
-                                              [LINE_PARSER_STANDARDISE] = "standardise",
-                                              [LINE_PARSER_RAW] = "raw" };
-    const struct line_parser_plan *plan = schema_plan(schema);
-    cJSON *object = cJSON_AddObjectToObject(root, "numeric"), *item;
-    cJSON *columns = cJSON_AddArrayToObject(object, "columns");
-    char name[SCHEMA_NAME_MAX];
-
-    for (uint32_t i = 0; i < schema_n_numeric(schema); i++) {
-        cJSON_AddItemToArray(columns, item = cJSON_CreateObject());
-        schema_numeric_id(schema, i, name);
-        add_text(item, "name", name);
-    }
-    cJSON_AddStringToObject(object, "transform", transforms[plan->numeric_as]);
-    cJSON_AddNumberToObject(object, "missing", (double)plan->numeric_missing);
-}
-
-/* The tables of its rows, where they are not JOB/emb and JOB/wide. */
-static void add_rows(cJSON *item, const struct settings *s, uint32_t field)
-{
-    const uint32_t group = field_tables_of(s->fields, field),
-                   dim = settings_dim(field_tables_settings(s, group));
-    const char *tail = field_tables_tail(s->fields, group);
-    char name[sizeof "emb" + SCHEMA_NAME_MAX];
-
-    if (!tail[0])
-        return;
-    snprintf(name, sizeof name, "emb%s", tail);
-    cJSON_AddStringToObject(item, "rows", name);
-    if (dim == settings_dim(s))
-        return;
-    cJSON_AddNumberToObject(item, "dim", dim);
-    snprintf(name, sizeof name, "proj.%u", group);
-    cJSON_AddStringToObject(item, "projection", name);
-}
-
-static void add_features(cJSON *root, const struct settings *s, const struct schema *schema)
-{
-    const struct line_parser_plan *plan = schema_plan(schema);
-    cJSON *features = cJSON_AddArrayToObject(root, "features"), *item;
-    char name[SCHEMA_NAME_MAX];
-
-    for (uint32_t i = 0; i < schema_n_fields(schema); i++) {
-        cJSON_AddItemToArray(features, item = cJSON_CreateObject());
-        schema_field_id(schema, i, name);
-        add_text(item, "name", name);
-        cJSON_AddStringToObject(item, "kind", plan->fields[i].is_bucket ? "bucket" : "token");
-        schema_field_id(schema, schema_field_table(schema, i), name);
-        add_text(item, "table", name);
-        add_rows(item, s, i);
-        add_u64(item, "seed", plan->fields[i].seed);
-    }
-}
-
-/* "label": the one label, or the names of several with commas between, one for each probability. */
-static void add_labels(cJSON *root, const struct schema *schema)
-{
-    char names[LINE_PARSER_LABELS_MAX * SCHEMA_NAME_MAX] = "", name[SCHEMA_NAME_MAX];
-    size_t n = 0;
-
-    for (uint32_t i = 0; i < schema_n_labels(schema); i++) {
-        schema_label_id(schema, i, name);
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? "," : "", name);
-    }
-    add_text(root, "label", names);
-}
-
 static cJSON *describe(const struct settings *s, const struct schema *schema)
 {
-    const struct line_parser_plan *plan = schema_plan(schema);
     cJSON *root = cJSON_CreateObject();
 
     cJSON_AddStringToObject(root, "format", FORMAT);
     cJSON_AddStringToObject(root, "keys",
                             schema_keys(schema) == SCHEMA_KEYS_BY_NAME ? "name" : "position");
     cJSON_AddStringToObject(root, "hash", "xxh3_64");
-    add_labels(root, schema);
-    add_numeric(root, schema);
-    add_features(root, s, schema);
-    add_text(root, "missing", plan->missing);
-    cJSON_AddStringToObject(root, "missing_as", plan->missing_has_key ? "key" : "skip");
-    add_text(root, "inner_separator", plan->inner_separator);
+    model_columns_describe(root, s, schema);
     model_shape_describe(root, s,
                          &(struct model_shape_columns){ schema_n_labels(schema),
                                                         schema_n_numeric(schema),
@@ -218,6 +88,12 @@ static uint64_t identity(const struct settings *s, const struct schema *schema)
     }
     for (uint32_t i = 0; s->fields && i < schema_n_fields(schema); i++)
         h = mix_name(h, field_tables_tail(s->fields, field_tables_of(s->fields, i)));
+    for (uint32_t i = 0; i < schema_n_fields(schema); i++) {
+        const uint64_t space = plan->fields[i].space;
+
+        h = space ? hash_mix2(hash_mix2(h, i), space) : h;
+        h = field_tables_has_mean(s->fields, i) ? hash_mix2(h, ~(uint64_t)i) : h;
+    }
     h = by_name ? hash_mix2(h, plan->numeric_as) : h;
     /* Jobs of psworkers that knew one kind are of that. */
     h = s->model != MODEL_DLRM ? hash_mix2(h, (uint64_t)s->model) : h;
@@ -420,9 +296,34 @@ static int refuse_rows(const struct settings *s, const cJSON *theirs, const cJSO
         rows_table(have), s->job, rows_table(want));
 }
 
+/* What else features differ in: the member, what it is where it is missing, and its setting. */
+struct feature_option {
+    const char *member, *otherwise, *setting;
+};
+
+static int refuse_option(const struct settings *s, const cJSON *theirs, const cJSON *ours,
+                         const struct feature_option *option, struct err *err)
+{
+    const char *have, *want;
+    uint32_t place;
+
+    if (!differ(theirs, ours, option->member, &place, &have, &want))
+        return 0;
+    have = strcmp(have, "none") == 0 ? option->otherwise : have;
+    want = strcmp(want, "none") == 0 ? option->otherwise : want;
+    return err_set(
+        err, PS_ESPEC,
+        "--%s: in job \"%s\" column '%.40s' has %.40s, in these settings %.40s: give it as "
+        "the job has it, or take another --job",
+        option->setting, s->job, text_of(cJSON_GetArrayItem(ours, (int)place - 1), "name"),
+        have, want);
+}
+
 static int refuse_columns(const struct settings *s, const cJSON *theirs, const cJSON *ours,
                           struct err *err)
 {
+    static const struct feature_option options[] = { { "hash_space", "0", "hash-space" },
+                                                     { "pooling", "sum", "pooling" } };
     const cJSON *numbers = get(theirs, "numeric"), *own = get(ours, "numeric");
     const cJSON *features = get(theirs, "features");
     /* By position a name means nothing, and a place has no other one. */
@@ -435,6 +336,8 @@ static int refuse_columns(const struct settings *s, const cJSON *theirs, const c
         status = refuse_tables(s, features, get(ours, "features"), err);
     if (features && !status)
         status = refuse_rows(s, features, get(ours, "features"), err);
+    for (size_t i = 0; i < COUNT_OF(options) && features && !status; i++)
+        status = refuse_option(s, features, get(ours, "features"), &options[i], err);
     if (features && by_name && !status)
         status = refuse_lists(s, "numeric", get(numbers, "columns"), get(own, "columns"), err);
     if (features && by_name && !status &&
@@ -522,7 +425,7 @@ static int use_found(struct settings *s, struct schema *schema, enum settings_ke
             "--key-scheme %s: job \"%s\" was begun with keys by column %s, and keeps "
             "them: leave --key-scheme out, or take another --job",
             scheme_text((enum settings_keys)s->key_scheme), s->job, scheme_text(found));
-    if (!has_record && s->share_table[0] && found == KEYS_BY_POSITION)
+    if (!has_record && schema_shares(schema) && found == KEYS_BY_POSITION)
         return err_set(
             err, PS_ESPEC,
             "--share-table: job \"%s\" was begun without shared tables: leave it out, "
@@ -655,174 +558,6 @@ static const char *member_text(const cJSON *object, const char *name)
     return text ? text : "";
 }
 
-/* The place of the text in a list that ends with NULL; -1: it is not there. */
-static int index_of(const char *const *list, const char *text)
-{
-    for (int i = 0; list[i]; i++)
-        if (strcmp(list[i], text) == 0)
-            return i;
-    return -1;
-}
-
-/* Lists of columns in settings are divided at commas, and blanks around a name do not count. */
-static int check_name(const struct settings *s, const char *name, struct err *err)
-{
-    const size_t len = strlen(name);
-
-    if (len && !strchr(name, ',') && strcmp(name, "*") != 0 && name[0] != ' ' &&
-        name[len - 1] != ' ')
-        return 0;
-    return err_set(err, PS_ESPEC,
-                   "job \"%s\": its record has a column '%.40s', which no list can name: give "
-                   "--format, --columns or --data as in its training",
-                   s->job, name);
-}
-
-/* Adds the names of these items to the list, of those with this `kind` alone; NULL: all. */
-static int put_names(FILE *out, const struct settings *s, const cJSON *items, const char *kind,
-                     struct err *err)
-{
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, items)
-    {
-        const char *name = member_text(item, "name");
-
-        if (kind && strcmp(member_text(item, "kind"), kind) != 0)
-            continue;
-        if (check_name(s, name, err))
-            return PS_ESPEC;
-        fprintf(out, "%s%s", ftell(out) ? "," : "", name);
-    }
-    return 0;
-}
-
-/* Groups of features that share a table: "a,b;c,d". */
-static void put_shared(FILE *out, const cJSON *features)
-{
-    const cJSON *first, *item;
-
-    cJSON_ArrayForEach(first, features)
-    {
-        const char *name = member_text(first, "name");
-        uint32_t n = 0;
-
-        if (strcmp(member_text(first, "table"), name) != 0)
-            continue;
-        for (item = first->next; item; item = item->next) {
-            if (strcmp(member_text(item, "table"), name) != 0)
-                continue;
-            if (!n++)
-                fprintf(out, "%s%s", ftell(out) ? ";" : "", name);
-            fprintf(out, ",%s", member_text(item, "name"));
-        }
-    }
-}
-
-enum list {
-    LIST_COLUMNS,
-    LIST_NUMERIC,
-    LIST_CATEGORICAL,
-    LIST_BUCKETISE,
-    LIST_SHARED,
-    N_LISTS
-};
-
-/* The lists of a schema's settings, each to be freed. */
-static int make_lists(const struct settings *s, const cJSON *root, char *lists[N_LISTS],
-                      struct err *err)
-{
-    const cJSON *numeric = get(get(root, "numeric"), "columns");
-    const cJSON *features = get(root, "features");
-    int status = 0;
-
-    for (int i = 0; i < N_LISTS && !status; i++) {
-        size_t n_bytes;
-        FILE *out = open_memstream(&lists[i], &n_bytes);
-
-        if (!out)
-            return err_set(err, -ENOMEM, "no memory for the names of columns");
-        if (i == LIST_COLUMNS || i == LIST_NUMERIC)
-            status = put_names(out, s, numeric, NULL, err);
-        if (!status && (i == LIST_COLUMNS || i == LIST_CATEGORICAL))
-            status = put_names(out, s, features, "token", err);
-        if (!status && (i == LIST_COLUMNS || i == LIST_BUCKETISE))
-            status = put_names(out, s, features, "bucket", err);
-        if (i == LIST_SHARED)
-            put_shared(out, features);
-        if (fclose(out) && !status)
-            status = err_set(err, -ENOMEM, "no memory for the names of columns");
-    }
-    return status;
-}
-
-static int adopt_schema(struct settings *s, const cJSON *root, struct schema **ret,
-                        struct err *err)
-{
-    static const char *const transforms[] = { "log1p", "standardise", "raw", NULL };
-    const int as = index_of(transforms, member_text(get(root, "numeric"), "transform"));
-    char *lists[N_LISTS] = { NULL };
-    int status = make_lists(s, root, lists, err);
-    struct schema_text text;
-
-    if (!status && as < 0)
-        status =
-            err_set(err, PS_ESPEC, "job \"%s\": its record has an unknown transform", s->job);
-    if (!status) {
-        s->numeric_as = as;
-        text = (struct schema_text){
-            .delimiter = "\001", /* there are no lines */
-            .columns = lists[LIST_COLUMNS],
-            .numeric = lists[LIST_NUMERIC],
-            .categorical = lists[LIST_CATEGORICAL],
-            .bucketise = lists[LIST_BUCKETISE],
-            .shared = lists[LIST_SHARED],
-            .missing = member_text(root, "missing"),
-            .missing_as = strcmp(member_text(root, "missing_as"), "skip") == 0
-                              ? SCHEMA_MISSING_SKIP
-                              : SCHEMA_MISSING_KEY,
-            .inner_separator = member_text(root, "inner_separator"),
-            .numeric_as = (enum schema_numeric)as,
-        };
-        status = schema_new(&text, NULL, ret, err);
-    }
-    for (int i = 0; i < N_LISTS; i++)
-        free(lists[i]);
-    return status;
-}
-
-static int adopt_fields(struct settings *s, const cJSON *root, const struct schema *schema,
-                        struct field_tables **ret, struct err *err)
-{
-    const char **tails = memory_alloc((schema_n_fields(schema) + 1) * sizeof *tails);
-    uint32_t *dims = memory_alloc((schema_n_fields(schema) + 1) * sizeof *dims);
-    const cJSON *item;
-    uint32_t f = 0;
-    int status = 0;
-
-    cJSON_ArrayForEach(item, get(root, "features"))
-    {
-        const char *rows = member_text(item, "rows");
-        const double dim = cJSON_GetNumberValue(get(item, "dim"));
-
-        if (f == schema_n_fields(schema))
-            break;
-        dims[f] = dim >= 1 && dim <= 4096 ? (uint32_t)dim : s->dim;
-        tails[f++] = strncmp(rows, "emb.", 4) == 0 ? rows + 3 : "";
-    }
-    if (s->field.n)
-        status = err_set(err, PS_ESPEC,
-                         "--field: the record of job \"%s\" says which tables its fields have: "
-                         "leave it out",
-                         s->job);
-    if (!status && f == schema_n_fields(schema))
-        status = field_tables_adopt(s, schema, tails, dims, ret, err);
-    s->fields = *ret;
-    free(tails);
-    free(dims);
-    return status;
-}
-
 /* The record's text, to be freed; NULL: there is none. */
 static int adopt_text(const struct settings *s, struct param_store *store, char **ret,
                       struct err *err)
@@ -870,13 +605,7 @@ int model_record_adopt(struct settings *s, struct param_store *store, struct sch
     if (!status)
         status = model_shape_adopt(s, fallback, root, err);
     if (!status)
-        status = adopt_schema(s, root, ret, err);
-    if (!status)
-        status = adopt_fields(s, root, *ret, ret_fields, err);
-    if (status) {
-        schema_free(*ret);
-        *ret = NULL;
-    }
+        status = model_columns_adopt(s, root, ret, ret_fields, err);
     cJSON_Delete(root);
     settings_free(&settings_worker, fallback);
     free(fallback);

@@ -285,8 +285,8 @@ static void reserve_device_rows(struct model_tables *t)
 {
     const uint64_t at_most = t->s->row_cache_bytes, n_bytes = t->s->device_cache_bytes;
 
-    /* A place is one of a table. */
-    if (!t->store->ops->has_places || t->n_rows > 1)
+    /* A place is one of a table. A row that decays has other weights although its version is the same. */
+    if (!t->store->ops->has_places || t->n_rows > 1 || t->s->row_decay > 0)
         return;
     if (dlrm_keep_rows(t->shape.model, n_bytes < at_most ? n_bytes : at_most))
         log_line_warn("--device-cache: the device has no space, each step copies all its rows");
@@ -343,6 +343,11 @@ static int open_device_push(struct model_tables *t, struct err *err)
         return 0;
     if (t->n_rows > 1) {
         log_line_info("gradients are encoded on the CPU: fields have several tables (--field)");
+        return 0;
+    }
+    if (t->s->clip_global_norm > 0) {
+        log_line_info(
+            "gradients are encoded on the CPU: it clips them before (--clip-global-norm)");
         return 0;
     }
     status = device_push_new(t->shape.model, t->store->ops->encoder(t->store), tables,
@@ -729,6 +734,17 @@ static struct ps_push_section push_rows(const struct model_tables *t, uint32_t t
                                      .values = grads };
 }
 
+/* Gradients go with the weights that they are of, if the servers are to compensate their delay. */
+static void add_weights(const struct model_tables *t, bool dense, const float *weights,
+                        struct ps_push_section *section)
+{
+    if (!settings_compensates(t->s, dense))
+        return;
+    section->op = SECTION_GRADIENT_AT;
+    section->then = weights;
+    section->steps = section_delay_steps(settings_delay(t->s));
+}
+
 static uint32_t push_group(const struct model_tables *t, const struct step_buffers *step,
                            uint32_t group, struct ps_push_section *out)
 {
@@ -743,9 +759,11 @@ static uint32_t push_group(const struct model_tables *t, const struct step_buffe
         push_rows(t, rows->emb,
                   rows_codec(t, group, CODEC_POLICY_ROWS_PUSH, codecs[CODEC_POLICY_ROWS_PUSH]),
                   b, group, grads);
+    add_weights(t, false, step->rows + first_float(t, b, group), &out[0]);
     if (!t->shape.wide)
         return 1;
     out[1] = push_rows(t, rows->wide, codecs[CODEC_POLICY_WIDE_PUSH], b, group, wide_grads);
+    add_weights(t, false, step->wide + batch_group_start(b, group), &out[1]);
     return 2;
 }
 
@@ -771,9 +789,15 @@ static void plan_push(const struct model_tables *t, struct step_buffers *step)
     sync_policy_plan(t->sync, &step->plan);
     for (uint32_t g = 0; g < t->n_rows; g++)
         n += t->rows[g].has_fields ? push_group(t, step, g, out + n) : 0;
-    for (uint32_t i = 0; i < t->n_dense; i++)
-        out[n++] =
+    for (uint32_t i = 0; i < t->n_dense; i++) {
+        const struct dlrm_tensor *tensor = t->dense[i].tensor;
+
+        out[n] =
             push_dense(t, &t->dense[i], codecs[CODEC_POLICY_DENSE_PUSH], step->dense_grads);
+        if (!tensor->statistic)
+            add_weights(t, true, step->dense + tensor->at, &out[n]);
+        n++;
+    }
     step->n_sections = n;
 }
 

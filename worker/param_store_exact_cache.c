@@ -575,7 +575,7 @@ param_store_exact_cache_new(struct param_store *inner,
     const struct ps_tap tap = { show, m };
 
     m->forward = (struct param_store_proxy){ { &ops, inner->journal }, inner, keep_table };
-    m->sink = (struct ps_state_sink){ take, m };
+    m->sink = (struct ps_state_sink){ .take = take, .arg = m };
     pthread_mutex_init(&m->lock, NULL);
     m->n_shards = inner->ops->set_tap(inner, &tap);
     m->fetch.n_pushes =

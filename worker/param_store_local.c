@@ -278,9 +278,9 @@ static int check_nodes(const bool *seen, uint32_t n_nodes, const char *paths, st
         if (i >= MESSAGE_NODES_MAX || !seen[i])
             return err_set(
                 err, PS_ENOCHECKPOINT,
-                "--checkpoint %.100s: %u nodes have written this model, and node %u is not "
+                "--checkpoint %.100s: %u node%s written this model, and node %u is not "
                 "among the directories given",
-                paths, n_nodes, i);
+                paths, n_nodes, n_nodes == 1 ? " has" : "s have", i);
     return 0;
 }
 

@@ -210,8 +210,9 @@ static int copy(struct param_store *s, struct param_store *to, struct err *err)
             status = copy_table(s, i, to, err);
     to->ops->stats(to, &copied);
     if (!status && copied.rows_refused)
-        status = err_set(err, PS_EBUDGET, "%llu rows find no place in a copy of the tables",
-                         (unsigned long long)copied.rows_refused);
+        status = err_set(err, PS_EBUDGET, "%llu %s no place in a copy of the tables",
+                         (unsigned long long)copied.rows_refused,
+                         copied.rows_refused == 1 ? "row finds" : "rows find");
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "worker/client/pending_report.h"
 #include "worker/metrics_endpoint.h"
 
@@ -435,17 +436,18 @@ static void report_refused(const struct ps_stats *s)
 {
     if (s->rows_refused)
         log_line_warn(
-            "%llu times a new embedding row found no place in the servers' memory: such "
+            "%llu time%s a new embedding row found no place in the servers' memory: such "
             "keys did not learn (psd --memory-max, --table-max; psctl tables: REFUSED)",
-            (unsigned long long)s->rows_refused);
+            (unsigned long long)s->rows_refused, NUMBER_PLURAL(s->rows_refused));
 }
 
 static void report_lost(const struct progress_state *s)
 {
     if (s->store.pushes_lost)
-        log_line_warn("servers that crashed have lost %llu pushes that they had acknowledged: "
+        log_line_warn("servers that crashed have lost %llu push%s that they had acknowledged: "
                       "what was learned from them is gone (psd --durability fsync loses none)",
-                      (unsigned long long)s->store.pushes_lost);
+                      (unsigned long long)s->store.pushes_lost,
+                      s->store.pushes_lost == 1 ? "" : "es");
     if (s->workers_lost)
         log_line_warn("%u of the job's workers %s lost", s->workers_lost,
                       s->workers_lost == 1 ? "was" : "were");

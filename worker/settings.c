@@ -27,6 +27,7 @@
 #define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
 #define PULL_CODECS "fp32|bf16|fp16|int8|auto"
 #define PLAIN_CODECS "fp32|bf16|fp16|int8"
+#define DELTA_CODECS "within|onebit|int8"
 #define WIDE_CODECS "fp32|bf16|fp16|auto" /* one float a row: the others take more */
 
 static const struct setting rows[] = {
@@ -70,6 +71,8 @@ static const struct setting rows[] = {
         "between the values of a multi-valued categorical; a LIST of Parquet needs none"),
     ROW("data", "share-table", SETTING_TEXT, share_table, "COLUMNS", "", 0, 0,
         "categorical columns whose equal tokens have one row: target,history; more groups behind a ;"),
+    ROW("data", "hash-space", SETTING_U64, hash_space, "N", "0", 0, 0,
+        "different keys that a categorical column can have: tokens beyond share rows; 0: each its own"),
     ROW("data", "key-scheme", SETTING_CHOICE, key_scheme, "auto|name|position", "auto", 0, 0,
         "keys come from a column's name or its position; auto: as the job was begun, a new one by name"),
     ROW("data", "quote", SETTING_TEXT, quote, "CHARACTER", "", 0, 0,
@@ -128,6 +131,8 @@ static const struct setting rows[] = {
         "layers of the cross network of dcnv2, below its top MLP"),
     ROW("model", "cross-rank", SETTING_U32, cross_rank, "N", "0", 0, DLRM_WIDTH_MAX,
         "rank of the cross network's matrices: of N columns and N rows each; 0: full"),
+    ROW("model", "pooling", SETTING_CHOICE, pooling, "sum|mean", "sum", 0, 0,
+        "what a field with several values makes of their embedding rows"),
     ROW("model", "interaction", SETTING_CHOICE, interaction, "dot|concat", "dot", 0, 0,
         "how embedding bags and the bottom output are combined"),
     ROW("model", "self-interaction", SETTING_FLAG, self_interaction, "yes|no", "no", 0, 0,
@@ -194,12 +199,21 @@ static const struct setting rows[] = {
     ROW("training", "ftrl-l1", SETTING_FLOAT, ftrl_l1, "X", "0", 0, 0, "of FTRL-proximal"),
     ROW("training", "ftrl-l2", SETTING_FLOAT, ftrl_l2, "X", "0", 0, 0, "of FTRL-proximal"),
     PS_SETTINGS_CLIP(TRAINING_ROW)
+    ROW("training", "clip-global-norm", SETTING_FLOAT, clip_global_norm, "X", "0", 0, 0,
+        "L2 bound on all gradients of a batch as one vector, as clip_grad_norm_ of PyTorch; 0: none"),
+    ROW("training", "row-decay", SETTING_FLOAT, row_decay, "X", "0", 0, 0,
+        "L2 of whole embedding tables: each step of a table takes this share of the weights of all its rows"),
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
         "are not in lock step, else 0"),
     PS_SETTINGS_DECAY(TRAINING_ROW, TABLE_SPEC_DECAY_CHOICE "|plateau")
     ROW("training", "decay-patience", SETTING_U32, decay_patience, "N", "2", 0, 0,
         "plateau: multiply by decay-rate when more than N validations in a row were not better"),
+    ROW("training", "delay-compensation", SETTING_FLOAT, delay_compensation, "X", "0", 0, 0,
+        "lambda of DC-ASGD: gradients are pushed with the weights that they are of, and the servers correct them for "
+        "what others have changed since; 0: as they are"),
+    ROW("training", "delay-form", SETTING_CHOICE, delay_form, "adaptive|constant", "adaptive", 0, 0,
+        "of --delay-compensation: g + X |g| (w - w_then), or g + X g g (w - w_then)"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -239,6 +253,16 @@ static const struct setting rows[] = {
         "rows that a job's only worker keeps exact, so that they are not pulled again; 0: off"),
     ROW("wire", "reuse-clocks", SETTING_U32, reuse_clocks, "CLOCKS", "0", 0, 1000000,
         "of several workers, each reuses rows while the slowest is so close behind"),
+    ROW("wire", "pull-deltas", SETTING_FLAG, pull_deltas, "", "no", 0, 0,
+        "of several workers, each pulls what has changed of the rows that it has, up to row-cache"),
+    ROW("wire", "pull-tolerance", SETTING_FLOAT, pull_tolerance, "X", "0", 0, 0,
+        "root mean square that an embedding row of pull-deltas may differ from the servers'; 0: exact"),
+    ROW("wire", "dense-pull-tolerance", SETTING_FLOAT, dense_pull_tolerance, "X", "0", 0, 0,
+        "the same of a block of dense tables"),
+    ROW("wire", "pull-delta-codec", SETTING_CHOICE, pull_delta_codec, DELTA_CODECS, "within", 0, 0,
+        "encoding of an embedding row's difference beyond pull-tolerance; within: the shortest that leaves no more"),
+    ROW("wire", "dense-pull-delta-codec", SETTING_CHOICE, dense_pull_delta_codec, DELTA_CODECS, "onebit", 0, 0,
+        "the same of a block of dense tables; what onebit leaves comes with the next pull"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
     PS_SETTINGS_ZSTD(WIRE_ROW)
@@ -481,40 +505,6 @@ uint64_t settings_seed(const struct settings *s, enum settings_seeds part)
 
 /* ---- the network's settings ---- */
 
-/* The numbers of auto in the lists above: all codecs stand before it, or those without feedback, or
- * those of one float. */
-#define AUTO_OF_PUSH CODEC_ID_END
-#define AUTO_OF_PULL ((int)CODEC_INT8 + 1)
-#define AUTO_OF_WIDE ((int)CODEC_FP16 + 1)
-
-bool settings_codec(const struct settings *s, enum codec_policy_direction direction,
-                    enum codec_id *ret)
-{
-    const struct {
-        int value, automatic;
-    } of[CODEC_POLICY_DIRECTIONS] = {
-        [CODEC_POLICY_ROWS_PUSH] = { s->push_codec, AUTO_OF_PUSH },
-        [CODEC_POLICY_ROWS_PULL] = { s->pull_codec, AUTO_OF_PULL },
-        [CODEC_POLICY_WIDE_PUSH] = { s->wide_push_codec, AUTO_OF_WIDE },
-        [CODEC_POLICY_WIDE_PULL] = { s->wide_pull_codec, AUTO_OF_WIDE },
-        [CODEC_POLICY_DENSE_PUSH] = { s->dense_push_codec ? s->dense_push_codec - 1
-                                                          : s->push_codec,
-                                      AUTO_OF_PUSH },
-        [CODEC_POLICY_DENSE_PULL] = { s->dense_pull_codec, AUTO_OF_PULL },
-    };
-    bool is_auto = of[direction].value == of[direction].automatic;
-
-    *ret = is_auto ? CODEC_FP32 : (enum codec_id)of[direction].value;
-    return is_auto;
-}
-
-bool settings_dense_is_exact(const struct settings *s)
-{
-    int mode = s->dense_mode ? s->dense_mode : s->mode + TABLE_SPEC_MODE_ASYNC;
-
-    return mode == TABLE_SPEC_MODE_BSP;
-}
-
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err)
 {
     char *end;
@@ -564,12 +554,17 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "beta2", s->beta2, 0, 1 },
         { "weight-decay", s->weight_decay, 0, 1e6f },
         { "clip-norm", s->clip_norm, 0, 1e30f },
+        { "clip-global-norm", s->clip_global_norm, 0, 1e30f },
+        { "row-decay", s->row_decay, 0, 1 },
         { "initial-accumulator", s->initial_accumulator, 0, 1e30f },
         { "ftrl-beta", s->ftrl_beta, 0, 1e6f },
         { "ftrl-l1", s->ftrl_l1, 0, 1e6f },
         { "ftrl-l2", s->ftrl_l2, 0, 1e6f },
         { "topk", s->topk, 0, 1.000001f },
+        { "pull-tolerance", s->pull_tolerance, 0, 1e6f },
+        { "dense-pull-tolerance", s->dense_pull_tolerance, 0, 1e6f },
         { "decay-rate", s->decay_rate, 0, 1.000001f },
+        { "delay-compensation", s->delay_compensation, 0, SECTION_LAMBDA_MAX },
         { "decay-floor", s->decay_floor, 0, 1.000001f },
         { "positive-rate", s->positive_rate, 0, 1 },
         { "zipf", s->zipf, 0, 100 },
@@ -640,6 +635,12 @@ static int check_train(const struct settings *s, struct err *err)
         status = want(err, !s->early_stop || settings_has_valid_rows(s),
                       "--early-stop needs validation rows: give --valid, --valid-fraction or "
                       "--train-rows");
+    if (!status)
+        status = want(err,
+                      s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP ||
+                          !(s->pull_tolerance > 0 || s->dense_pull_tolerance > 0),
+                      "--pull-tolerance, --dense-pull-tolerance: rows of lock step are exact; "
+                      "leave them out, or give --mode ssp or async");
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)
@@ -675,6 +676,7 @@ static const struct {
     uint32_t parts; /* any of them will do */
 } of_parts[] = {
     { "dim", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
+    { "pooling", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
     { "init", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
     { "init-scale", "embeddings, only first-order weights", MODEL_EMBEDDINGS },
     { "wide", "rows beside its first-order weights", MODEL_EMBEDDINGS },
@@ -761,6 +763,8 @@ int settings_check_rows(const struct settings *s, struct err *err)
 {
     int status = check_numbers(s, err);
 
+    if (!status)
+        status = settings_check_delay(s, err);
     return status ? status : check_limits(s, err);
 }
 

@@ -20,10 +20,12 @@
 enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_TF32, COMPUTE_IN_BF16 };
 enum settings_best { BEST_BY_AUC, BEST_BY_LOGLOSS };
+enum settings_delay_form { DELAY_ADAPTIVE, DELAY_CONSTANT };
 enum settings_keep { KEEP_LAST, KEEP_BEST };
 /* The parts of a run that draw random numbers. */
 enum settings_seeds { SEED_INIT, SEED_SHUFFLE, SEED_DROPOUT, SETTINGS_SEEDS };
 enum settings_share { SHARE_ROWS, SHARE_FILES };
+enum settings_pooling { POOLING_SUM, POOLING_MEAN };
 enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
 struct pending_report;
@@ -47,7 +49,7 @@ struct settings {
     bool header, labelled;
     int missing_as, numeric_as, share;
     float valid_fraction;
-    uint64_t train_rows, bad_rows_max;
+    uint64_t train_rows, bad_rows_max, hash_space;
     uint32_t shuffle;
     /* job */
     char job[SETTINGS_TEXT_MAX], servers[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX];
@@ -69,7 +71,7 @@ struct settings {
     uint32_t dim; /* settings_dim() */
     char bottom[SETTINGS_TEXT_MAX], top[SETTINGS_TEXT_MAX];
     uint32_t cross_layers, cross_rank;
-    int interaction;
+    int interaction, pooling;
     bool self_interaction, wide, batch_norm;
     float dropout, l2_dense, l2_embedding;
     float positive_weight, label_smoothing, keep_negatives;
@@ -90,8 +92,10 @@ struct settings {
     int optimizer, dense_optimizer, embedding_mode, dense_mode;
     uint32_t embedding_staleness, dense_staleness;
     float lr, dense_lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator;
-    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm;
+    float ftrl_beta, ftrl_l1, ftrl_l2, clip_norm, clip_global_norm, row_decay;
     bool nesterov;
+    float delay_compensation; /* 0: none */
+    int delay_form;           /* enum settings_delay_form */
     char warmup[SETTINGS_TEXT_MAX];
     int decay;
     uint64_t decay_start, decay_clocks;
@@ -108,6 +112,10 @@ struct settings {
     bool zstd;
     uint64_t window_bytes, row_cache_bytes, device_cache_bytes;
     uint32_t reuse_clocks;
+    bool pull_deltas;
+    float pull_tolerance, dense_pull_tolerance;
+    int pull_delta_codec,
+        dense_pull_delta_codec; /* 0: within the tolerance, 1: onebit, 2: int8 */
     /* machine and output */
     int device;
     int device_encode; /* 0: off */
@@ -187,6 +195,11 @@ struct table_spec_limits settings_limits(const struct settings *s);
 /* The codec of a direction; true, and fp32 to begin with, if it is auto. */
 bool settings_codec(const struct settings *s, enum codec_policy_direction direction,
                     enum codec_id *ret);
+/* Are the gradients of embedding or dense tables compensated for their delay, and how? settings_check_delay():
+ * PS_ESETTING if no table's are, though --delay-compensation is given, or if a codec has no room for the weights. */
+bool settings_compensates(const struct settings *s, bool dense);
+struct section_delay settings_delay(const struct settings *s);
+int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
 /* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
 /* True if all pulls of dense tables return all pushes of the step before. */

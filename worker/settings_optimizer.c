@@ -1,5 +1,6 @@
-/* The optimizers and rates of a job's tables, where the settings leave them to psworker. */
+/* The optimizers and rates of a job's tables, where the settings leave them to psworker; delay compensation. */
 #include "proto/codec_catalog.h"
+#include "proto/section.h"
 #include "worker/settings.h"
 
 /* The choices of --dense-optimizer, before the optimizers themselves. */
@@ -91,4 +92,54 @@ struct optimizer_params settings_optim_params(const struct settings *s, bool den
     p.ftrl_l1 = s->ftrl_l1;
     p.ftrl_l2 = s->ftrl_l2;
     return p;
+}
+
+/* ---- delay compensation ---- */
+
+bool settings_compensates(const struct settings *s, bool dense)
+{
+    const int own = dense ? s->dense_mode : s->embedding_mode;
+    const int mode = own ? own : s->mode + TABLE_SPEC_MODE_ASYNC;
+
+    return s->delay_compensation > 0 && mode != TABLE_SPEC_MODE_BSP;
+}
+
+struct section_delay settings_delay(const struct settings *s)
+{
+    return (struct section_delay){ .lambda = s->delay_compensation,
+                                   .constant = s->delay_form == DELAY_CONSTANT };
+}
+
+/* Of which a push has no place for the weights; auto may come to it. */
+static bool may_be_topk(const struct settings *s, enum codec_policy_direction direction)
+{
+    enum codec_id codec;
+
+    return settings_codec(s, direction, &codec) || codec == CODEC_TOPK;
+}
+
+int settings_check_delay(const struct settings *s, struct err *err)
+{
+    const bool rows = settings_compensates(s, false), dense = settings_compensates(s, true);
+
+    if (!(s->delay_compensation > 0))
+        return 0;
+    if (!rows && !dense)
+        return err_set(
+            err, PS_ESETTING,
+            "--delay-compensation goes with --mode ssp or async: in lock step gradients "
+            "are those of the weights that they change");
+    if (s->device == DEVICE_CUDA)
+        return err_set(
+            err, PS_ESETTING,
+            "--delay-compensation goes with --device cpu: a GPU keeps the weights that "
+            "the servers need");
+    if ((rows &&
+         (may_be_topk(s, CODEC_POLICY_ROWS_PUSH) || may_be_topk(s, CODEC_POLICY_WIDE_PUSH))) ||
+        (dense && may_be_topk(s, CODEC_POLICY_DENSE_PUSH)))
+        return err_set(
+            err, PS_ESETTING,
+            "--delay-compensation goes with push codecs that send each gradient: fp32, "
+            "bf16, fp16, int8 or onebit");
+    return 0;
 }

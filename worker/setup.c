@@ -11,14 +11,18 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log_line.h"
+#include "common/number.h"
 #include "worker/client/push_journal.h"
 #include "worker/cuda_plugin.h"
 #include "worker/data/cardinality.h"
 #include "worker/data/moments.h"
+#include "worker/param_store_delta.h"
 #include "worker/param_store_exact_cache.h"
 #include "worker/param_store_stale_cache.h"
 #include "worker/pipeline.h"
 #include "worker/resume_point.h"
+
+_Static_assert(DLRM_MEANS_MAX >= LINE_PARSER_COLUMNS_MAX, "every field can have a mean");
 
 #define MOMENTS_ROWS 100000u
 #define CARDINALITY_ROWS 1000000u
@@ -80,13 +84,14 @@ static int split_rows(struct setup *u, struct err *err)
     if (!n_train)
         n_train = n_rows - (uint64_t)((double)n_rows * (double)s->valid_fraction + 0.5);
     if (n_train >= n_rows)
-        return err_set(
-            err, PS_ESETTING, "--%s leaves nothing to validate on: --data has %llu rows",
-            s->train_rows ? "train-rows" : "valid-fraction", (unsigned long long)n_rows);
+        return err_set(err, PS_ESETTING,
+                       "--%s leaves nothing to validate on: --data has %llu row%s",
+                       s->train_rows ? "train-rows" : "valid-fraction",
+                       (unsigned long long)n_rows, NUMBER_PLURAL(n_rows));
     if (n_train == 0)
         return err_set(err, PS_ESETTING,
-                       "--valid-fraction leaves nothing to train on: --data has %llu rows",
-                       (unsigned long long)n_rows);
+                       "--valid-fraction leaves nothing to train on: --data has %llu row%s",
+                       (unsigned long long)n_rows, NUMBER_PLURAL(n_rows));
     u->train.end_row = n_train;
     u->valid = (struct data_loader_range){ .first_row = n_train, .end_row = n_rows };
     u->has_valid = true;
@@ -271,6 +276,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .label_smoothing = s->label_smoothing,
         .logit_offset = s->keep_negatives < 1 ? -logf(s->keep_negatives) : 0,
         .l2_rows = s->l2_embedding,
+        .clip_norm = s->clip_global_norm,
         .seed = settings_seed(s, SEED_DROPOUT),
         .n_threads = s->threads,
         .products = products_of(s),
@@ -280,6 +286,9 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
     config.n_groups = field_tables_n(s->fields);
     for (uint32_t g = 0; g < config.n_groups; g++)
         config.group_dims[g] = settings_dim(field_tables_settings(s, g));
+    for (uint32_t f = 0; f < config.n_fields; f++)
+        if (field_tables_has_mean(s->fields, f))
+            config.means[f / 64] |= UINT64_C(1) << f % 64;
     if (!status)
         status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                                  &config.n_bottom, err);
@@ -309,7 +318,7 @@ int setup_model(struct setup *u, struct err *err)
     struct err why = { 0 };
     int status;
 
-    if (u->s->device == DEVICE_CPU)
+    if (u->s->device == DEVICE_CPU || u->s->delay_compensation > 0)
         return setup_model_on(u, &device_cpu, err);
     status = on_gpu(u, &why);
     if (status && status != PS_ESETTING && u->s->device == DEVICE_AUTO) {
@@ -564,6 +573,25 @@ static struct param_store *with_cache(const struct settings *s, struct param_sto
     return param_store_stale_cache_new(store, &bounded);
 }
 
+/* In the order of DELTA_CODECS. */
+static enum section_delta_mode delta_mode(int codec)
+{
+    return codec == 0   ? SECTION_DELTA_FULL
+           : codec == 1 ? SECTION_DELTA_ONEBIT
+                        : SECTION_DELTA_INT8;
+}
+
+static struct param_store *with_deltas(const struct settings *s, struct param_store *store)
+{
+    const struct param_store_delta_options options = {
+        .max_bytes = s->row_cache_bytes,
+        .rows = { s->pull_tolerance, delta_mode(s->pull_delta_codec) },
+        .dense = { s->dense_pull_tolerance, delta_mode(s->dense_pull_delta_codec) },
+    };
+
+    return param_store_delta_new(store, &options);
+}
+
 /* The time: greater than that of all processes before this one, if clocks agree. */
 static uint64_t new_incarnation(void)
 {
@@ -651,6 +679,8 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "psworker %s:%d", host, (int)getpid());
     status = param_store_remote_open(&options, ret, err);
+    if (!status && training && s->row_cache_bytes && s->workers > 1 && s->pull_deltas)
+        *ret = with_deltas(s, *ret);
     if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
         *ret = with_cache(s, *ret, &options);
     if (!status)

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "proto/codec_catalog.h"
 #include "worker/client/error_feedback_file.h"
 #include "worker/client/push_encoder.h"
@@ -148,15 +149,18 @@ static void log_found(const struct sync_policy *w, const struct error_feedback_f
 
     push_encoder_residuals(w->encoder, &residuals);
     if (f->is_ended)
-        log_line_info(
-            "%llu rows have residuals of %llu earlier steps: these are added to their next "
-            "pushes",
-            (unsigned long long)residuals.n_rows, (unsigned long long)f->clock);
+        log_line_info("%llu row%s residuals of %llu earlier step%s: these are added to the "
+                      "next pushes of "
+                      "the same rows",
+                      (unsigned long long)residuals.n_rows,
+                      residuals.n_rows == 1 ? " has" : "s have", (unsigned long long)f->clock,
+                      NUMBER_PLURAL(f->clock));
     else if (residuals.n_rows || may_have_residuals(w->s))
         log_line_warn(
-            "the run before did not end by itself; the residuals of %llu rows are as of its "
+            "the run before did not end by itself; the residuals of %llu row%s are as of its "
             "step %llu: of rows pushed since, a part is lost or sent twice",
-            (unsigned long long)residuals.n_rows, (unsigned long long)f->clock);
+            (unsigned long long)residuals.n_rows, NUMBER_PLURAL(residuals.n_rows),
+            (unsigned long long)f->clock);
 }
 
 static int read_residuals(struct sync_policy *w, struct err *err)

@@ -27,6 +27,7 @@ struct table_spec table_specs_rows(const struct settings *s, const char *name, c
         .bound = s->embedding_mode == TABLE_SPEC_MODE_SSP ? s->embedding_staleness : 0,
         .storage = (enum table_spec_storage)s->table_storage,
         .limits = settings_limits(s),
+        .row_decay = s->row_decay,
     };
 
     name_table(s, &spec, name, tail);

@@ -6,6 +6,7 @@
 #include <systemd/sd-daemon.h>
 
 #include "common/log_line.h"
+#include "common/number.h"
 #include "worker/client/ps_settings.h"
 #include "worker/evaluate.h"
 #include "worker/plateau.h"
@@ -441,9 +442,10 @@ static void count_skipped(struct trainer *t)
         return;
     t->state.rows_untrained = stats.skipped_clocks * t->s->batch;
     log_line_warn(
-        "while this worker was away, the others went on for %llu steps: about %llu of "
+        "while this worker was away, the others went on for %llu step%s: about %llu of "
         "its rows stay untrained",
-        (unsigned long long)stats.skipped_clocks, (unsigned long long)t->state.rows_untrained);
+        (unsigned long long)stats.skipped_clocks, NUMBER_PLURAL(stats.skipped_clocks),
+        (unsigned long long)t->state.rows_untrained);
 }
 
 /* A pipe does not go on where the process before this one was killed: its writer may think so. */
@@ -477,10 +479,11 @@ static uint32_t find_resume_point(struct trainer *t)
                                      ? t->steps_before * t->s->batch
                                      : t->state.samples_expected;
     if (t->steps_before)
-        log_line_info(
-            "%s: this worker goes on at clock %llu, behind %llu batches of epoch %u",
-            goes_on ? "a process before this one has left its state" : "the job is under way",
-            (unsigned long long)t->clock, (unsigned long long)t->skip, t->mark->epoch + 1);
+        log_line_info("%s: this worker goes on at clock %llu, behind %llu batch%s of epoch %u",
+                      goes_on ? "a process before this one has left its state"
+                              : "the job is under way",
+                      (unsigned long long)t->clock, (unsigned long long)t->skip,
+                      t->skip == 1 ? "" : "es", t->mark->epoch + 1);
     warn_skipped_pipe(t);
     return t->mark->epoch;
 }

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "common/tls_cert.h"
+#include "deploy/psctl/data_dir.h"
+#include "deploy/psctl/field.h"
 
 #define PATH_BYTES 4096u
 #define DAY_S INT64_C(86400)
@@ -19,6 +21,7 @@ struct making {
     const char *hosts[TLS_CERT_HOSTS_MAX];
     uint32_t n_hosts;
     uint32_t n_made;
+    cJSON *files; /* owned: of each role, for --json */
 };
 
 static int fail(const char *sentence)
@@ -90,6 +93,27 @@ static bool check(struct making *m, enum access_role role)
     return false;
 }
 
+static void add_file(struct making *m, enum access_role role, const struct wanted *w,
+                     bool is_made)
+{
+    cJSON *file = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(file, "role", role == ACCESS_ALL ? "ca" : access_role_name(role));
+    cJSON_AddStringToObject(file, "certificate", w->cert);
+    cJSON_AddStringToObject(file, "key", w->key);
+    cJSON_AddBoolToObject(file, "made", is_made);
+    cJSON_AddItemToArray(m->files, file);
+}
+
+static void print_files(struct making *m)
+{
+    cJSON *all = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(all, "directory", m->dir);
+    cJSON_AddItemToObject(all, "files", m->files);
+    data_dir_print_json(all);
+}
+
 static bool make(struct making *m, enum access_role role)
 {
     struct wanted w;
@@ -97,12 +121,16 @@ static bool make(struct making *m, enum access_role role)
 
     if (!plan_of(m, role, &w))
         return false;
-    if (access(w.cert, F_OK) == 0)
+    if (access(w.cert, F_OK) == 0) {
+        add_file(m, role, &w, false);
         return true;
+    }
     if (tls_cert_make(&w.plan, &err))
         return fail(err.text) == EXIT_ANSWERED;
     m->n_made++;
-    printf("%s, %s\n", w.cert, w.key);
+    add_file(m, role, &w, true);
+    if (!m->options->json)
+        printf("%s, %s\n", w.cert, w.key);
     return true;
 }
 
@@ -115,6 +143,31 @@ static bool check_names(const struct options *o)
                            o->job[0] ? "/" : "", o->job);
 
     return !strchr(uri, ',') && access_parse_uri(uri, (size_t)n, &ignored);
+}
+
+/* NULL, or the host that no certificate can be for. */
+static const char *find_bad_host(const struct options *o)
+{
+    for (uint32_t i = 0; i < o->hosts.n; i++)
+        if (!tls_cert_is_host(o->hosts.items[i]))
+            return o->hosts.items[i];
+    return NULL;
+}
+
+/* Before anything is made. What is asked for stands in names that other programs split at commas and blanks. */
+static bool check_asked(const struct options *o)
+{
+    const char *host = find_bad_host(o);
+
+    if (!check_names(o))
+        fputs("psctl: cert: --cluster and --job: up to 63 characters without blank, comma and "
+              "/ are "
+              "expected\n",
+              stderr);
+    else if (host)
+        field_put(stderr, "psctl: cert: --host: \"", host,
+                  "\" is no address, and no name of letters, digits, dots and dashes\n");
+    return !host && check_names(o);
 }
 
 static bool add_hosts(struct making *m)
@@ -136,17 +189,24 @@ int cert_run(const struct options *o, const char *const *words, uint32_t n_words
     bool is_good = true;
 
     (void)n_words;
-    if (!check_names(o))
-        return fail("--cluster and --job: up to 63 characters without blank, comma and / are "
-                    "expected");
-    if (!add_hosts(&m))
-        return fail("--host: too many");
+    if (!check_asked(o))
+        return EXIT_MISUSED;
+    if (!add_hosts(&m)) {
+        fail("--host: too many");
+        return EXIT_MISUSED;
+    }
     if (mkdir(m.dir, 0700) && errno != EEXIST)
         return fail_path(m.dir, errno);
+    m.files = cJSON_CreateArray();
     for (int role = ACCESS_ALL; role < ACCESS_END; role++)
         is_good = check(&m, (enum access_role)role) && is_good;
     for (int role = ACCESS_ALL; role < ACCESS_END && is_good; role++)
         is_good = make(&m, (enum access_role)role);
+    if (is_good && o->json) {
+        print_files(&m);
+        return EXIT_ANSWERED;
+    }
+    cJSON_Delete(m.files);
     if (is_good && !m.n_made)
         printf("%s has all certificates already\n", m.dir);
     return is_good ? EXIT_ANSWERED : EXIT_FAILED;

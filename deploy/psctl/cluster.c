@@ -380,6 +380,13 @@ static void print_group_lines(const cJSON *group, FILE *out)
         field_put(out, "", field_text(item, "address"), " does not answer: ");
         field_put(out, "", field_text(item, "error"), "\n");
     }
+    /* A claim without a standby, or a node alone: one that is not in sync would not be found here. */
+    if (!field_is_true(group, "serves") && !field_text(group, "standby")[0])
+        fprintf(
+            out,
+            "group %.0f: no standby is known that may take over: start the primary again, or "
+            "promote a standby (psctl promote --server HOST:PORT)\n",
+            number);
     if (field_text(group, "standby_state")[0]) {
         fprintf(out, "group %.0f: ", number);
         field_put(out, "", field_text(group, "standby"), " is its standby: ");

@@ -100,6 +100,83 @@ void command_print_help_of(const struct command_list *list, const struct command
                 command->examples[i].text);
 }
 
+/* --- help for programs --- */
+
+static const char *group_of(const struct command_list *list, const struct command *command)
+{
+    const char *title = "";
+
+    for (const struct command *c = list->commands; c <= command; c++)
+        for (size_t i = 0; i < list->n_groups; i++)
+            if (strcmp(list->groups[i].first, c->name) == 0)
+                title = list->groups[i].title;
+    return title;
+}
+
+static void add_choices(cJSON *setting, const char *choices)
+{
+    cJSON *list = cJSON_AddArrayToObject(setting, "choices");
+
+    while (*choices) {
+        const size_t n = strcspn(choices, "|");
+        char word[40];
+
+        snprintf(word, sizeof word, "%.*s", (int)n, choices);
+        cJSON_AddItemToArray(list, cJSON_CreateString(word));
+        choices += n + (choices[n] == '|');
+    }
+}
+
+static cJSON *setting_to_json(const struct setting *row)
+{
+    cJSON *setting = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(setting, "name", row->name);
+    cJSON_AddStringToObject(setting, "value", row->arg);
+    cJSON_AddStringToObject(setting, "default", row->fallback);
+    cJSON_AddStringToObject(setting, "help", row->help);
+    if (row->type == SETTING_CHOICE)
+        add_choices(setting, row->arg);
+    return setting;
+}
+
+cJSON *command_to_json(const struct command_list *list, const struct command *command)
+{
+    cJSON *json = cJSON_CreateObject(), *settings, *examples;
+
+    cJSON_AddStringToObject(json, "name", command->name);
+    cJSON_AddStringToObject(json, "words", command->words);
+    cJSON_AddStringToObject(json, "brief", command->brief);
+    cJSON_AddStringToObject(json, "about", command->about);
+    cJSON_AddStringToObject(json, "group", group_of(list, command));
+    cJSON_AddBoolToObject(json, "repeatable", command->is_repeatable);
+    settings = cJSON_AddArrayToObject(json, "settings");
+    for (size_t i = 0; i < list->settings->n_rows; i++)
+        if (command_takes(command, list->settings->rows[i].name))
+            cJSON_AddItemToArray(settings, setting_to_json(&list->settings->rows[i]));
+    examples = cJSON_AddArrayToObject(json, "examples");
+    for (size_t i = 0; i < COMMAND_EXAMPLES_MAX && command->examples[i].line; i++) {
+        cJSON *example = cJSON_CreateObject();
+
+        cJSON_AddStringToObject(example, "command", command->examples[i].line);
+        cJSON_AddStringToObject(example, "text", command->examples[i].text);
+        cJSON_AddItemToArray(examples, example);
+    }
+    return json;
+}
+
+cJSON *command_list_to_json(const struct command_list *list)
+{
+    cJSON *json = cJSON_CreateObject(), *commands;
+
+    cJSON_AddStringToObject(json, "usage", list->settings->usage);
+    cJSON_AddStringToObject(json, "about", list->settings->about);
+    commands = cJSON_AddArrayToObject(json, "commands");
+    for (size_t i = 0; i < list->n_commands; i++)
+        cJSON_AddItemToArray(commands, command_to_json(list, &list->commands[i]));
+    return json;
+}
+
 /* --- completion --- */
 
 enum value_kind { VALUE_NONE, VALUE_FILE, VALUE_CHOICE, VALUE_OTHER };
@@ -121,9 +198,12 @@ static bool takes_paths(const struct command *command)
     return strncmp(command->words, "PATH", 4) == 0 || strcmp(command->words, "A B") == 0;
 }
 
-static bool takes_commands(const struct command *command)
+/* The shell's list of what stands behind the command; NULL: no commands do. */
+static const char *commands_behind(const struct command *command)
 {
-    return strstr(command->words, "COMMAND") != NULL;
+    if (strcmp(command->words, "COMMAND ...") == 0)
+        return "repeatable";
+    return strstr(command->words, "COMMAND") ? "names" : NULL;
 }
 
 /* Up to the first full stop, within quotes; what zsh would read as syntax is escaped. */
@@ -149,6 +229,19 @@ static void put_names(const struct command_list *list, FILE *out)
 {
     for (size_t i = 0; i < list->n_commands; i++)
         fprintf(out, "%s%s", i ? " " : "", list->commands[i].name);
+}
+
+/* Of those that psctl watch accepts. */
+static void put_repeatable_names(const struct command_list *list, FILE *out)
+{
+    const char *before = "";
+
+    for (size_t i = 0; i < list->n_commands; i++) {
+        if (!list->commands[i].is_repeatable)
+            continue;
+        fprintf(out, "%s%s", before, list->commands[i].name);
+        before = " ";
+    }
 }
 
 /* Flags of one kind as a pattern of bash's case: --a|--b. */
@@ -192,11 +285,13 @@ static void put_bash_command(const struct command_list *list, const struct comma
     for (size_t i = 0; i < list->settings->n_rows; i++)
         if (command_takes(c, list->settings->rows[i].name))
             fprintf(out, "--%s ", list->settings->rows[i].name);
-    fprintf(out, "--config --check --print-config --help'%s ;;\n",
-            takes_commands(c)                   ? " words=$commands"
-            : strcmp(c->words, "bash|zsh") == 0 ? " words='bash zsh'"
-            : takes_paths(c)                    ? " files=1"
-                                                : "");
+    fputs("--config --check --print-config --help'", out);
+    if (commands_behind(c))
+        fprintf(out, " words=$%s", commands_behind(c));
+    fprintf(out, "%s ;;\n",
+            strcmp(c->words, "bash|zsh") == 0 ? " words='bash zsh'"
+            : takes_paths(c)                  ? " files=1"
+                                              : "");
 }
 
 static void print_bash(const struct command_list *list, FILE *out)
@@ -208,9 +303,11 @@ static void print_bash(const struct command_list *list, FILE *out)
           "}\n"
           "_psctl() {\n"
           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-          "    local i command= flags='--help --version' words= files= commands='",
+          "    local i command= flags='--help --version' words= files= names='",
           out);
     put_names(list, out);
+    fputs("'\n    local repeatable='", out);
+    put_repeatable_names(list, out);
     fputs("'\n    COMPREPLY=()\n", out);
     put_bash_values(list, out);
     fputs("    for ((i = 1; i < COMP_CWORD; i++)); do\n"
@@ -226,7 +323,7 @@ static void print_bash(const struct command_list *list, FILE *out)
           "        *) command=${COMP_WORDS[i]}; break ;;\n"
           "        esac\n"
           "    done\n"
-          "    case $command in\n    '') words=$commands ;;\n",
+          "    case $command in\n    '') words=$names ;;\n",
           out);
     for (size_t i = 0; i < list->n_commands; i++)
         put_bash_command(list, &list->commands[i], out);
@@ -270,8 +367,8 @@ static void put_zsh_command(const struct command_list *list, const struct comman
             put_zsh_setting(&list->settings->rows[i], out);
     if (takes_paths(c))
         fputs(" \\\n            '*:path:_files'", out);
-    else if (takes_commands(c))
-        fputs(" \\\n            '*:command:($names)'", out);
+    else if (commands_behind(c))
+        fprintf(out, " \\\n            \"*:command:(${%s[*]})\"", commands_behind(c));
     else if (strcmp(c->words, "bash|zsh") == 0)
         fputs(" \\\n            '*:shell:(bash zsh)'", out);
     fputs("\n        ;;\n", out);
@@ -282,10 +379,12 @@ static void print_zsh(const struct command_list *list, FILE *out)
     fputs("#compdef psctl\n# zsh completion of psctl, made by psctl completion zsh\n"
           "_psctl() {\n"
           "    local curcontext=$curcontext state line\n"
-          "    local -a commands names\n"
+          "    local -a commands names repeatable\n"
           "    names=(",
           out);
     put_names(list, out);
+    fputs(")\n    repeatable=(", out);
+    put_repeatable_names(list, out);
     fputs(")\n    commands=(\n", out);
     for (size_t i = 0; i < list->n_commands; i++) {
         fprintf(out, "        '%s:", list->commands[i].name);

@@ -5,6 +5,7 @@
 #ifndef DEPLOY_PSCTL_COMMAND_H
 #define DEPLOY_PSCTL_COMMAND_H
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 
 #include "common/settings.h"
@@ -57,6 +58,13 @@ void command_print_all(const struct command_list *list, FILE *out);
 /* One command: its words, text, settings and examples. */
 void command_print_help_of(const struct command_list *list, const struct command *command,
                            FILE *out);
+
+/* The same for a program: {"name", "words", "brief", "about", "group", "repeatable", "settings": [{"name", "value",
+ * "default", "help", "choices"}], "examples": [{"command", "text"}]}. The caller's to delete. */
+cJSON *command_to_json(const struct command_list *list, const struct command *command);
+
+/* {"usage", "about", "commands": [each as above]} */
+cJSON *command_list_to_json(const struct command_list *list);
 
 /* A completion script. False: no shell of this name is known. */
 bool command_print_completion(const struct command_list *list, const char *shell, FILE *out);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/svg.h"
 #include "deploy/psctl/field.h"
 
@@ -193,7 +194,8 @@ void curve_put_svg(const cJSON *points, const char *job, FILE *out)
     for (size_t i = 0; i < COUNT_OF(panels); i++)
         n_panels += has_values(points, &panels[i]);
     height = TOP + n_panels * (PANEL + BETWEEN) + 4;
-    snprintf(title, sizeof title, "job %s: %d points", job, cJSON_GetArraySize(points));
+    snprintf(title, sizeof title, "job %s: %d point%s", job, cJSON_GetArraySize(points),
+             NUMBER_PLURAL(cJSON_GetArraySize(points)));
     fprintf(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "

@@ -11,6 +11,7 @@
 
 #include "common/memory.h"
 #include "deploy/psctl/data_dir.h"
+#include "server/core/row_decay.h"
 #include "server/core/weights.h"
 
 #define STAMP_FLAGS 0xffu
@@ -76,6 +77,8 @@ static double measure_drift(const struct pair *p, const struct row *a, const str
 
     weights_load(p->a->spec.storage, a->floats, dim, p->weights_a);
     weights_load(p->b->spec.storage, b->floats, dim, p->weights_b);
+    row_decay_show(p->a, a, p->weights_a);
+    row_decay_show(p->b, b, p->weights_b);
     for (uint32_t i = 0; i < dim; i++) {
         double d = (double)p->weights_b[i] - (double)p->weights_a[i];
 
@@ -103,7 +106,10 @@ static int note_drift(struct pair *p, uint64_t key, double l2)
 static int diff_row(struct pair *p, const struct row *a, const struct row *b)
 {
     struct diff_table *t = p->result;
-    bool same = p->has_same_payload && memcmp(a->floats, b->floats, p->a->payload_bytes) == 0;
+    bool has_decayed = row_decay_is_on(&p->a->spec) &&
+                       p->a->n_pushes != p->b->n_pushes; /* whatever is stored */
+    bool same = p->has_same_payload && !has_decayed &&
+                memcmp(a->floats, b->floats, p->a->payload_bytes) == 0;
     double l2 = same ? 0 : measure_drift(p, a, b);
 
     if (!same && (p->has_same_payload || l2 != 0)) {

@@ -1,7 +1,9 @@
 #include "deploy/psctl/disk_forecast.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/field.h"
 
 /* The log from the oldest of --keep restore points on, each of which comes after --log-max or --checkpoint-every. The
@@ -26,18 +28,52 @@ static double log_bytes(const cJSON *node)
     return field_number(field_child(field_child(node, "totals"), "log"), "bytes");
 }
 
-/* The rates are of the last minutes; directly after the last push psd's files grow no more. */
-struct disk_forecast disk_forecast_of(const cJSON *before, const cJSON *node)
+/* By how much this node's files have grown. */
+static double grown_rate(const cJSON *disk)
 {
-    const cJSON *disk = field_child(node, "disk");
+    return fmax(field_number(disk, "fill_bytes_per_s") -
+                    field_number(disk, "others_fill_bytes_per_s"),
+                0);
+}
+
+/* The rates are of the last minutes; directly after the last push psd's files grow no more. */
+static double own_rate(const cJSON *before, const cJSON *node)
+{
+    const cJSON *disk = field_child(node, "disk"),
+                *earlier = cluster_rates_node_before(before, node);
+    const bool is_idle = earlier && field_child(disk, "others_fill_bytes_per_s") &&
+                         log_bytes(node) <= log_bytes(earlier);
+
+    return is_idle ? 0 : grown_rate(disk);
+}
+
+static bool share_disk(const cJSON *a, const cJSON *b)
+{
+    const char *file_system = field_text(field_child(a, "disk"), "file_system");
+
+    return a == b || (file_system[0] && strcmp(file_system, field_text(field_child(b, "disk"),
+                                                                       "file_system")) == 0);
+}
+
+struct disk_forecast disk_forecast_of(const cJSON *before, const cJSON *after,
+                                      const cJSON *node)
+{
+    const cJSON *disk = field_child(node, "disk"), *other;
     struct disk_forecast f = { .free = field_number(disk, "free_bytes"),
                                .others_rate = field_number(disk, "others_fill_bytes_per_s") };
 
-    f.own_rate = fmax(field_number(disk, "fill_bytes_per_s") - f.others_rate, 0);
-    f.may_grow = may_grow(node, f.own_rate);
-    if (before && field_child(disk, "others_fill_bytes_per_s") &&
-        log_bytes(node) <= log_bytes(before))
-        f.own_rate = 0;
+    cJSON_ArrayForEach(other, field_child(after, "nodes"))
+    {
+        const double rate = own_rate(before, other);
+
+        if (!share_disk(node, other))
+            continue;
+        f.own_rate += rate;
+        f.may_grow += may_grow(other, rate);
+        if (other != node) /* its files are none of this node's */
+            f.others_rate -= grown_rate(field_child(other, "disk"));
+    }
+    f.others_rate = fmax(f.others_rate, 0);
     f.full_s =
         f.own_rate + f.others_rate > 0 ? f.free / (f.own_rate + f.others_rate) : INFINITY;
     if (f.own_rate * f.full_s > f.may_grow)

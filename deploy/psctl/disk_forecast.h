@@ -1,6 +1,6 @@
 /*
- * When the disk of a node will be full, from two of its reports. Its own files, which are the write-ahead log and the
- * checkpoints, grow by pushes and up to a bound; what others do on that disk has no bound.
+ * When the disk of a node will be full, from two reports of the cluster. psd's files, which are the write-ahead logs
+ * and the checkpoints of all nodes on that disk, grow by pushes and up to a bound; what others do there has no bound.
  */
 #ifndef DEPLOY_PSCTL_DISK_FORECAST_H
 #define DEPLOY_PSCTL_DISK_FORECAST_H
@@ -15,7 +15,8 @@ struct disk_forecast {
     double full_s; /* INFINITY: never, at these rates */
 };
 
-/* before: NULL: there is none, so it is not known whether anything is pushed. */
-struct disk_forecast disk_forecast_of(const cJSON *before, const cJSON *node);
+/* before: NULL: there is none, so it is not known whether anything is pushed. node: one of `after`. */
+struct disk_forecast disk_forecast_of(const cJSON *before, const cJSON *after,
+                                      const cJSON *node);
 
 #endif

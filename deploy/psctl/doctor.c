@@ -12,6 +12,7 @@
 #include "deploy/psctl/cluster_report.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/disk_forecast.h"
+#include "deploy/psctl/doctor_findings.h"
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/fold.h"
 #include "deploy/psctl/terminal.h"
@@ -23,6 +24,8 @@
 #define DISK_LOW 0.05      /* share of the disk that is free */
 #define FILL_TIMES \
     60 /* a rate foretells no more than so many times what it was measured over */
+#define DISK_WORTH 0.01 /* archived files are named from this share of a disk on */
+#define DISK_FULL_BYTES 1e6
 #define FILL_OVER_MIN_MS 10000 /* a rate that was measured over less says little */
 #define FILL_OVER_SURE_MS 300000
 #define MEMORY_HIGH 0.9       /* share of the budget */
@@ -30,7 +33,8 @@
 #define HOT_ROWS_PER_S 1000.0 /* and at least so many */
 #define BUSY_CPU 0.9          /* share of a core */
 #define SLOW_SHARE 0.5        /* clocks a second of a worker, against the others' */
-#define SILENT_MS 3000        /* of a worker; it sends something every second */
+#define SILENT_MS 3000        /* of a worker; one that trains sends more often */
+#define BEAT_SLACK_MS 1000    /* of one that waits: it beats three times in a lease */
 #define WAITED_SHARE 0.2      /* of the time between the reports, that pulls waited */
 #define WAIT_MIN_MS 2000      /* a wait that is younger is none */
 #define WAITED_MIN_S 0.1      /* of pushes; a burst waits less */
@@ -40,36 +44,17 @@
 #define CLOCKS_APART_MS 5000
 #define CERTIFICATE_SOON_DAYS 14
 
-#define NO_NODE (-1)
-#define SENTENCE_MAX 500
 #define TIMEOUT_MS 3000 /* twice, and --every: within 10 s */
-
-enum severity { PROBLEM, WARNING, NOTE, N_SEVERITIES };
-
-static const char *const severities[] = { "problem", "warning", "note" };
-
-struct examination {
-    const cJSON *before, *after;
-    cJSON *merged; /* owned: tables, jobs and waits of all nodes */
-    cJSON *findings[N_SEVERITIES];
-};
 
 PRINTF_LIKE(4, 5)
 static void say(struct examination *e, enum severity severity, double node, const char *fmt,
                 ...)
 {
-    cJSON *finding = cJSON_CreateObject();
-    char sentence[SENTENCE_MAX];
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(sentence, sizeof sentence, fmt, args);
+    doctor_findings_add(e, severity, node, fmt, args);
     va_end(args);
-    cJSON_AddStringToObject(finding, "severity", severities[severity]);
-    if (node != NO_NODE)
-        cJSON_AddNumberToObject(finding, "node", node);
-    cJSON_AddStringToObject(finding, "text", sentence);
-    cJSON_AddItemToArray(e->findings[severity], finding);
 }
 
 /* By how much a number of a group has grown since the earlier report. */
@@ -120,9 +105,10 @@ static void examine_audit(struct examination *e, const cJSON *r, double n)
         say(e, NOTE, n, "%s", field_text(r, "note"));
     if (field_number(r, "differences") > 0)
         say(e, WARNING, n,
-            "its standby %s has found rows that differ, and copied anew, %.0f times: see the "
+            "its standby %s has found rows that differ, and copied anew, %.0f time%s: see the "
             "logs of both, and check their memory and processors",
-            field_text(r, "peer"), field_number(r, "differences"));
+            field_text(r, "peer"), field_number(r, "differences"),
+            NUMBER_PLURAL(field_number(r, "differences")));
 }
 
 /* Of a node that has, or had, another member. */
@@ -195,6 +181,9 @@ static void examine_tls(struct examination *e, const cJSON *node, double n)
         return;
     examine_certificate(e, tls, "certificate_days", "its certificate (tls-cert)", n);
     examine_certificate(e, tls, "ca_days", "its CA's certificate (tls-ca)", n);
+    if (field_text(tls, "certificate_fault")[0])
+        say(e, WARNING, n, "its certificate (tls-cert) %s",
+            field_text(tls, "certificate_fault"));
 }
 
 static void examine_state(struct examination *e, const cJSON *node, double n)
@@ -223,7 +212,7 @@ static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk,
     double archived = field_number(disk, "aside_bytes");
     char bytes[FIELD_CELL_MAX];
 
-    if (archived > 0)
+    if (archived > DISK_WORTH * field_number(disk, "size_bytes"))
         snprintf(dst, n_bytes, "psctl prune removes %s that no start needs",
                  field_format_bytes(bytes, archived));
     else if (f->own_rate <= 0 && f->others_rate <= 0)
@@ -244,13 +233,21 @@ static const char *disk_advice(const struct disk_forecast *f, const cJSON *disk,
 static void examine_disk_space(struct examination *e, const cJSON *node, const cJSON *disk,
                                double n)
 {
-    const struct disk_forecast f =
-        disk_forecast_of(cluster_rates_node_before(e->before, node), node);
+    const struct disk_forecast f = disk_forecast_of(e->before, e->after, node);
     double size = field_number(disk, "size_bytes"), over = field_number(disk, "fill_over_ms");
     bool is_low = size > 0 && f.free < DISK_LOW * size;
     char left[FIELD_CELL_MAX], lasting[FIELD_CELL_MAX], speed[FIELD_CELL_MAX],
         measured[FIELD_CELL_MAX], advice[160];
 
+    if (size > 0 && f.free < DISK_FULL_BYTES) {
+        say(e, PROBLEM, n,
+            "its disk is full: of %s the write-ahead logs take %s, the checkpoints %s: make "
+            "space on it, then psctl checkpoint, which shortens the logs",
+            field_format_bytes(left, size),
+            field_format_bytes(speed, field_number(disk, "log_bytes")),
+            field_format_bytes(measured, field_number(disk, "checkpoint_bytes")));
+        return;
+    }
     field_format_bytes(left, f.free);
     disk_advice(&f, disk, advice, sizeof advice);
     if (over >= FILL_OVER_MIN_MS && f.full_s < DISK_FULL_S &&
@@ -390,13 +387,13 @@ static void examine_log(struct examination *e, const cJSON *node, const cJSON *s
     if (field_is_true(log, "failed"))
         say(e, PROBLEM, n, "the write-ahead log of shard %.0f cannot be written: %s", number,
             field_text(log, "error"));
+    else if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
+        say_slow_disk(e, node, shard, n, waited);
     if (field_is_true(log, "gap"))
         say(e, PROBLEM, n,
             "the write-ahead log of shard %.0f has a gap: records lost on a "
             "failing disk: %.0f; until the next checkpoint a restart loses what came after it",
             number, field_number(log, "dropped"));
-    if (field_is_true(log, "full") || waited >= WAITED_MIN_S)
-        say_slow_disk(e, node, shard, n, waited);
 }
 
 static void examine_shard(struct examination *e, const cJSON *node, const cJSON *shard,
@@ -488,6 +485,7 @@ static void examine_node(struct examination *e, const cJSON *node)
             field_text(node, "error"));
         return;
     }
+    e->lease_ms = fmax(e->lease_ms, field_number(node, "lease_ms"));
     examine_state(e, node, n);
     examine_disk(e, node, n);
     examine_checkpoints(e, node, n);
@@ -556,13 +554,26 @@ static struct pace pace_of(const cJSON *job, const cJSON *old, double seconds)
     return p;
 }
 
+/* So long a worker that only waits may be silent. */
+static double quiet_ms(const struct examination *e)
+{
+    return fmax(SILENT_MS, e->lease_ms > 0 ? e->lease_ms / 3 + BEAT_SLACK_MS : 0);
+}
+
 /* Why a worker is behind. */
-static void put_cause(const struct pace *p, char *dst, size_t n_bytes)
+static void put_cause(const struct examination *e, const struct pace *p, char *dst,
+                      size_t n_bytes)
 {
     double silent = field_number(p->slowest, "silent_ms");
     char lasting[FIELD_CELL_MAX];
 
-    if (silent > SILENT_MS)
+    if (silent > SILENT_MS && silent <= quiet_ms(e))
+        snprintf(
+            dst, n_bytes,
+            "nothing was heard of it for %s: it reads its data, or computes, or its process "
+            "is stopped",
+            field_format_lasting(lasting, silent));
+    else if (silent > SILENT_MS)
         snprintf(dst, n_bytes,
                  "nothing was heard of it for %s: its process is stopped or hangs, or its "
                  "network is cut",
@@ -584,7 +595,7 @@ static void examine_pace(struct examination *e, const cJSON *job, const cJSON *o
     struct pace p = pace_of(job, old, seconds);
     double bound = field_number(job, "bound"), behind, waited;
     bool is_async = strcmp(field_text(job, "mode"), "async") == 0,
-         is_ssp = strcmp(field_text(job, "mode"), "ssp") == 0;
+         is_ssp = strcmp(field_text(job, "mode"), "ssp") == 0, is_silent;
     char cause[300], who[FIELD_CELL_MAX + 40];
 
     if (p.n_live < 2)
@@ -594,18 +605,17 @@ static void examine_pace(struct examination *e, const cJSON *job, const cJSON *o
         old && seconds > 0
             ? (field_number(job, "parked_ms") - field_number(old, "parked_ms")) / 1000 / seconds
             : 0;
-    put_cause(&p, cause, sizeof cause);
+    is_silent = field_number(p.slowest, "silent_ms") > quiet_ms(e);
+    put_cause(e, &p, cause, sizeof cause);
     snprintf(who, sizeof who, "worker %.0f (%.60s)", field_number(p.slowest, "rank"),
              field_text(p.slowest, "name"));
-    if (!is_async && behind > 0 &&
-        (waited > WAITED_SHARE || field_number(p.slowest, "silent_ms") > SILENT_MS))
+    if (!is_async && behind > 0 && (waited > WAITED_SHARE || is_silent))
         say(e, WARNING, NO_NODE,
             "job %s: %s is slow, %.0f clock%s behind, and the others' pulls waited "
             "%.0f %% of the time; %s",
             field_text(job, "name"), who, behind, NUMBER_PLURAL(behind),
             waited > 1 ? 100 : waited * 100, cause);
-    else if (is_async && (p.its_clocks < SLOW_SHARE * p.others_clocks ||
-                          field_number(p.slowest, "silent_ms") > SILENT_MS))
+    else if (is_async && (p.its_clocks < SLOW_SHARE * p.others_clocks || is_silent))
         say(e, WARNING, NO_NODE,
             "job %s: %s is slow, %.0f clock%s behind, the others finish %.1f clocks/s; %s",
             field_text(job, "name"), who, behind, NUMBER_PLURAL(behind), p.others_clocks,
@@ -770,6 +780,7 @@ cJSON *doctor_examine(const cJSON *before, const cJSON *after)
         e.findings[i] = cJSON_CreateArray();
     cJSON_ArrayForEach(node, field_child(after, "nodes")) examine_node(&e, node);
     examine_cluster(&e);
+    doctor_settings_examine(&e);
     examine_load(&e);
     examine_jobs(&e);
     examine_waits(&e);
@@ -862,6 +873,7 @@ int doctor_run(const struct options *o, const char *const *words, uint32_t n_wor
 
         cluster_rates_wait(o->every_ms);
         after = cluster_rates_ask(&q);
+        doctor_settings_ask(&q, after);
         code = print(o, before, after);
         cJSON_Delete(before);
         cJSON_Delete(after);

@@ -14,6 +14,7 @@
 #include "deploy/psctl/tensor_files.h"
 #include "server/core/optimizer.h"
 #include "server/core/restore.h"
+#include "server/core/row_decay.h"
 #include "server/core/weights.h"
 
 /* --- parts of tensors --- */
@@ -33,6 +34,7 @@ static const float *load_row(const struct export_arrays *a, uint64_t i)
     const struct row *row = a->items[i].row;
 
     weights_load(t->spec.storage, row->floats, t->spec.dim, a->floats);
+    row_decay_show(t, row, a->floats);
     memcpy(a->floats + t->spec.dim, (const uint8_t *)row->floats + t->weights_bytes,
            a->n_state * sizeof(float));
     return a->floats;
@@ -134,7 +136,9 @@ uint32_t export_n_states(enum table_spec_optim optim)
 /* Arrays of dim floats come first, and then those of one. */
 uint32_t export_state_width(const struct table_spec *spec, uint32_t i)
 {
-    return i < table_spec_state_floats(spec) / spec->dim ? spec->dim : 1;
+    const uint32_t n_floats = optimizer_find(spec->optim)->state_floats(spec->dim);
+
+    return i < n_floats / spec->dim ? spec->dim : 1;
 }
 
 static void add_state(struct export_arrays *a)

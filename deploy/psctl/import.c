@@ -523,6 +523,9 @@ static int read_state(struct import *w, const struct import_table *t,
             memcpy(w->state + row * n_state + i * spec->dim, w->part + row * width,
                    width * sizeof(float));
     }
+    /* Exported weights have decayed up to the step of the export. */
+    for (size_t row = 0; row < n && spec->row_decay > 0; row++)
+        w->state[row * n_state + n_state - 1] = (float)t->steps;
     return status;
 }
 

@@ -19,6 +19,7 @@
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/command.h"
 #include "deploy/psctl/config.h"
+#include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/diff.h"
 #include "deploy/psctl/doctor.h"
 #include "deploy/psctl/export.h"
@@ -292,20 +293,22 @@ static const struct command commands[] = {
     { "replay", "PATH", "replays the log; checksums of the tables", 1, 1, OUTPUT_FLAGS "at table against ",
       "replays checkpoint and write-ahead log; checksums of the tables, and where they differ from --against.",
       { { "psctl replay /var/lib/psd --at criteo:1000", "the state at clock 1000" } }, diff_replay, false },
-    { "cert", "DIR", "certificates for a cluster with TLS", 1, 1, " cluster host job days ",
+    { "cert", "DIR", "certificates for a cluster with TLS", 1, 1, OUTPUT_FLAGS "cluster host job days ",
       "makes certificates in DIR: a CA's, a node's, and one of each role of clients. What is there stays; if it is "
       "of another --cluster, --job or --host, psctl says so, makes nothing, and ends with 1.",
       { { "psctl cert tls", "for a trial on this machine" },
         { "psctl cert tls --host a.example,b.example --job ads", "for two nodes and the workers of one job" } },
       cert_run, false },
-    { "completion", "bash|zsh", "a script that completes words in a shell", 1, 1, " ",
+    { "completion", "bash|zsh", "a script that completes words in a shell", 1, 1, OUTPUT_FLAGS,
       "a script that completes psctl's words in a shell.",
       { { "source <(psctl completion bash)", "for this shell; packages install it for all" } },
       print_completion, false },
-    { "help", "[COMMAND|all]", "this list; a command whole; all: all of them", 0, 1, " ",
+    { "help", "[COMMAND|all]", "this list; a command whole; all: all of them", 0, 1, OUTPUT_FLAGS,
       "a list of the commands; one with its settings and examples; with all: the text of every command, and all "
       "settings.",
-      { { "psctl help row", "the same as psctl row --help" } }, print_help, false },
+      { { "psctl help row", "the same as psctl row --help" },
+        { "psctl help -o json | jq -r .commands[].name", "commands, options and examples, for a program" } },
+      print_help, false },
 };
 /* clang-format on */
 
@@ -558,11 +561,29 @@ static int load(const struct line *line, struct options *o, enum settings_action
 
 static int print_completion(const struct options *o, const char *const *words, uint32_t n_words)
 {
-    (void)o;
+    char *script = NULL;
+    size_t n_bytes;
+    FILE *text = open_memstream(&script, &n_bytes);
+    bool is_known;
+
     (void)n_words;
-    if (command_print_completion(&list, words[0], stdout))
-        return EXIT_ANSWERED;
-    return misused("completion: found \"%.100s\", expected bash or zsh", words[0]);
+    if (!text)
+        abort(); /* only without memory */
+    is_known = command_print_completion(&list, words[0], text);
+    if (fclose(text) != 0)
+        abort();
+    if (is_known && o->json) {
+        cJSON *json = cJSON_CreateObject();
+
+        cJSON_AddStringToObject(json, "shell", words[0]);
+        cJSON_AddStringToObject(json, "script", script);
+        data_dir_print_json(json);
+    } else if (is_known) {
+        fputs(script, stdout);
+    }
+    free(script);
+    return is_known ? EXIT_ANSWERED
+                    : misused("completion: found \"%.100s\", expected bash or zsh", words[0]);
 }
 
 static int print_help(const struct options *o, const char *const *words, uint32_t n_words)
@@ -570,10 +591,12 @@ static int print_help(const struct options *o, const char *const *words, uint32_
     const struct command *command = n_words ? command_find(&list, words[0]) : NULL;
     bool wants_all = n_words && strcmp(words[0], "all") == 0;
 
-    (void)o;
     if (n_words && !command && !wants_all)
         return refuse_command(words[0]);
-    if (command)
+    if (o->json)
+        data_dir_print_json(command ? command_to_json(&list, command)
+                                    : command_list_to_json(&list));
+    else if (command)
         command_print_help_of(&list, command, stdout);
     else if (wants_all)
         command_print_all(&list, stdout);
@@ -791,6 +814,18 @@ static int act(struct options *o, enum settings_action action, const struct line
     return code;
 }
 
+/* --help ends the reading of settings, and those of the output may stand behind it. */
+static bool wants_json(const struct line *line)
+{
+    for (int i = 1; i < line->argc; i++)
+        if (strcmp(line->argv[i], "--json") == 0 ||
+            strcmp(line->argv[i], "--output=json") == 0 ||
+            (strcmp(line->argv[i], "--output") == 0 && i + 1 < line->argc &&
+             strcmp(line->argv[i + 1], "json") == 0))
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct options options = { 0 };
@@ -800,6 +835,7 @@ int main(int argc, char **argv)
 
     take_words(argc, argv, &line);
     code = load(&line, &options, &action);
+    options.json = options.json || (action == SETTINGS_HELP && wants_json(&line));
     if (!code && action == SETTINGS_HELP)
         code = print_help(&options, line.words, line.n_words ? 1 : 0);
     else if (!code && action == SETTINGS_VERSION)

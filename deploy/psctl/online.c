@@ -282,8 +282,9 @@ static void print_job_text(const struct options *o, const cJSON *job, const cJSO
     putchar('\n');
     out = fold_open(&fold);
     print_learning(job, out);
-    fprintf(out, "tables       %.0f sparse, %.0f dense; %.0f rows in %s (psctl tables)\n",
-            t.n_sparse, t.n_dense, t.rows, field_format_bytes(cell, t.bytes));
+    fprintf(out, "tables       %.0f sparse, %.0f dense; %.0f row%s in %s (psctl tables)\n",
+            t.n_sparse, t.n_dense, t.rows, NUMBER_PLURAL(t.rows),
+            field_format_bytes(cell, t.bytes));
     fold_close(&fold, &view.terminal, stdout);
     curve_put_text(points, stdout);
 }

@@ -34,6 +34,11 @@ static void put_styled(struct text_output *s, enum terminal_style style, const c
     fputs(terminal_end(&s->terminal, style), s->out);
 }
 
+static void put_count(FILE *out, const char *before, double n, const char *noun)
+{
+    fprintf(out, "%s%.0f %s%s", before, n, noun, NUMBER_PLURAL(n));
+}
+
 /* Of a node that has, or had, another member. */
 static void put_replication(struct text_output *s, const cJSON *r)
 {
@@ -108,7 +113,8 @@ static void text_output_totals(struct text_output *s)
     char cell[FIELD_CELL_MAX], max[FIELD_CELL_MAX];
     double limit = field_number(s->root, "memory_max_bytes"),
            n_waits = field_number(t, "n_waits"),
-           n_violations = field_number(t, "staleness_violations");
+           n_violations = field_number(t, "staleness_violations"),
+           n_nan = field_number(counters, "nan_pushes");
 
     fprintf(s->out, "rows         %.0f in %s of %s; the process holds ",
             field_number(t, "rows"), field_format_bytes(cell, field_number(t, "bytes")),
@@ -118,13 +124,13 @@ static void text_output_totals(struct text_output *s)
             "workers      %.0f live, %.0f wait%s (psctl why), %.0f staleness violation%s\n",
             field_number(t, "live_workers"), n_waits, NUMBER_PLURAL(n_waits), n_violations,
             NUMBER_PLURAL(n_violations));
-    fprintf(
-        s->out,
-        "refused      %.0f requests, %.0f greetings, %.0f malformed frames, %.0f slow peers, ",
-        field_number(net, "refused_requests"), field_number(net, "refused_greetings"),
-        field_number(net, "malformed_frames"), field_number(net, "slow_peers"));
-    fprintf(s->out, "%.0f pushes with NaN, %.0f new rows\n",
-            field_number(counters, "nan_pushes"), field_number(counters, "rows_refused"));
+    put_count(s->out, "refused      ", field_number(net, "refused_requests"), "request");
+    put_count(s->out, ", ", field_number(net, "refused_greetings"), "greeting");
+    put_count(s->out, ", ", field_number(net, "malformed_frames"), "malformed frame");
+    put_count(s->out, ", ", field_number(net, "slow_peers"), "slow peer");
+    fprintf(s->out, ", %.0f push%s with NaN", n_nan, n_nan == 1 ? "" : "es");
+    put_count(s->out, ", ", field_number(counters, "rows_refused"), "new row");
+    fputc('\n', s->out);
 }
 
 static void text_output_checkpoints(struct text_output *s)
@@ -259,9 +265,11 @@ static void put_cluster(struct text_output *s, const cJSON *nodes)
         rows += field_number(field_child(node, "totals"), "rows");
         bytes += field_number(field_child(node, "totals"), "bytes");
     }
-    fprintf(s->out, "cluster of %d nodes: %u answer, %u are ready; %.0f rows in %s\n\n",
-            cJSON_GetArraySize(nodes), n_answered, n_ready, rows,
-            field_format_bytes(cell, bytes));
+    put_count(s->out, "cluster of ", cJSON_GetArraySize(nodes), "node");
+    fprintf(s->out, ": %u answer%s, %u %s ready", n_answered, n_answered == 1 ? "s" : "",
+            n_ready, n_ready == 1 ? "is" : "are");
+    put_count(s->out, "; ", rows, "row");
+    fprintf(s->out, " in %s\n\n", field_format_bytes(cell, bytes));
 }
 
 /* Of several nodes: their lines, and then all their shards. */
@@ -469,9 +477,11 @@ static void text_output_job(struct text_output *s, const cJSON *job)
     field_put(s->out, ": ", field_text(job, "mode"), "");
     if (strcmp(field_text(job, "mode"), "ssp") == 0)
         fprintf(s->out, " with bound %.0f", field_number(job, "bound"));
-    fprintf(s->out, ", min clock %.0f, %.0f deaths, %.0f fenced, %.0f staleness violations\n",
-            field_number(job, "min_clock"), field_number(job, "deaths"),
-            field_number(job, "fenced"), field_number(job, "staleness_violations"));
+    fprintf(s->out, ", min clock %.0f", field_number(job, "min_clock"));
+    put_count(s->out, ", ", field_number(job, "deaths"), "death");
+    fprintf(s->out, ", %.0f fenced", field_number(job, "fenced"));
+    put_count(s->out, ", ", field_number(job, "staleness_violations"), "staleness violation");
+    fputc('\n', s->out);
     fprintf(s->out, "staleness of pulls, clocks:");
     cJSON_ArrayForEach(n, field_child(job, "staleness"))
         fprintf(s->out, " %s: %.0f ", n->string, n->valuedouble);
@@ -751,9 +761,9 @@ static bool print_answer(const char *command, const cJSON *root,
             continue;
         commands[i].show(&s);
         if (s.n_hidden) {
-            fprintf(s.out, "%s%u columns more: -o wide%s\n",
+            fprintf(s.out, "%s%u column%s more: -o wide%s\n",
                     terminal_begin(&s.terminal, TERMINAL_DIM), s.n_hidden,
-                    terminal_end(&s.terminal, TERMINAL_DIM));
+                    NUMBER_PLURAL(s.n_hidden), terminal_end(&s.terminal, TERMINAL_DIM));
         }
         return true;
     }

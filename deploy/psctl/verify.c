@@ -567,9 +567,10 @@ static void report_log(struct findings *v, const struct verify_wal *log)
         add_damage(v, "log of epoch %" PRIu64 ", shard %u: %s", log->epoch, log->shard_index,
                    log->header_text);
     if (verify_wal_is_damaged(log)) {
-        add_damage(v,
-                   "log of epoch %" PRIu64 ", shard %u: %s (%u segments behind are not read)",
-                   log->epoch, log->shard_index, end->text, end->n_unread);
+        add_damage(
+            v, "log of epoch %" PRIu64 ", shard %u: %s (of segments behind it %u %s not read)",
+            log->epoch, log->shard_index, end->text, end->n_unread,
+            end->n_unread == 1 ? "is" : "are");
         return;
     }
     if (end->verdict == WAL_TORN) {

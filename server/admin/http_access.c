@@ -116,6 +116,8 @@ static const char *certificate_sentence(int status)
         return "your certificate has expired, or is not valid yet\n";
     case PS_ETLSNAME:
         return "your certificate has no name psd://CLUSTER/ROLE of this cluster\n";
+    case PS_ETLSUSE:
+        return "your certificate is not for clients: extendedKeyUsage lacks clientAuth\n";
     default:
         return "your certificate is not of the CA of this cluster (--tls-ca)\n";
     }

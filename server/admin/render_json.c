@@ -29,6 +29,7 @@ static void put_net(struct json *j, const char *key, const struct stats_net *net
     json_u64(j, "parked_pulls", net->parked_pulls);
     json_u64(j, "parked_pulls_total", net->parked_pulls_total);
     json_u64(j, "expired_pulls", net->expired_pulls);
+    json_u64(j, "delta_bytes", net->delta_bytes);
     json_close(j);
 }
 
@@ -55,6 +56,12 @@ static void put_counters(struct json *j, const struct shard_counters *c)
     json_u64(j, "huge_pushes", c->huge_pushes);
     json_u64(j, "rows_clipped", c->rows_clipped);
     json_u64(j, "combined_clocks", c->combined_clocks);
+    json_u64(j, "delta_rows_unchanged", c->delta_rows[SECTION_DELTA_NONE]);
+    json_u64(j, "delta_rows_onebit", c->delta_rows[SECTION_DELTA_ONEBIT]);
+    json_u64(j, "delta_rows_byte", c->delta_rows[SECTION_DELTA_INT8]);
+    json_u64(j, "delta_rows_whole", c->delta_rows[SECTION_DELTA_FULL]);
+    json_u64(j, "delta_restarts", c->delta_anew);
+    json_u64(j, "delta_bytes_saved", c->delta_bytes_saved);
     json_close(j);
 }
 
@@ -447,6 +454,7 @@ static void put_tls(struct json *j, const struct stats_tls *tls, uint64_t now_un
     json_float(j, "certificate_days", (float)days_until(tls->own_unix_ms, now_unix_ms));
     json_u64(j, "ca_expires_unix_ms", tls->ca_unix_ms);
     json_float(j, "ca_days", (float)days_until(tls->ca_unix_ms, now_unix_ms));
+    json_text(j, "certificate_fault", tls->fault);
     json_close(j);
 }
 
@@ -463,6 +471,7 @@ static void put_node(struct json *j, const struct node_report *node)
     json_u64(j, "n_nodes", node->n_nodes);
     json_u64(j, "n_shards", node->n_shards);
     json_u64(j, "shards_per_node", node->shards_per_node);
+    json_u64(j, "lease_ms", node->lease_ms);
     json_u64(j, "pid", node->pid);
     json_u64(j, "started_unix_ms", node->started_unix_ms);
     json_u64(j, "now_unix_ms", node->clock_unix_ms);
@@ -517,6 +526,7 @@ static void put_disk(struct json *j, const struct stats_disk *disk)
     json_u64(j, "aside_bytes", disk->archived_bytes);
     json_u64(j, "free_bytes", disk->free_bytes);
     json_u64(j, "size_bytes", disk->size_bytes);
+    json_text(j, "file_system", disk->file_system);
     json_u64(j, "fill_bytes_per_s", disk->fill_bytes_per_s);
     json_u64(j, "others_fill_bytes_per_s", disk->others_fill_bytes_per_s);
     json_u64(j, "fill_over_ms", disk->fill_over_ms);
@@ -576,10 +586,26 @@ static void put_whole(struct json *j, const struct node_report *node,
     json_close(j);
 }
 
+/* The cluster's map: all that a node knows of others without asking them. */
+static void put_cluster_nodes(struct json *j, const struct node_report *node)
+{
+    json_open_list(j, "cluster_nodes");
+    for (uint32_t i = 0; node->nodes && i < node->n_nodes; i++) {
+        json_open(j, NULL);
+        json_u64(j, "node", i);
+        json_text(j, "address", node->nodes[i]);
+        json_u64(j, "first_shard", (uint64_t)i * node->shards_per_node);
+        json_u64(j, "n_shards", node->shards_per_node);
+        json_close(j);
+    }
+    json_close_list(j);
+}
+
 static void put_status(struct json *j, const struct node_report *node,
                        const struct shard_report *total, enum detail detail)
 {
     put_whole(j, node, total, detail);
+    put_cluster_nodes(j, node);
     put_shards(j, node, detail);
 }
 

@@ -50,6 +50,8 @@ static const struct metrics_family net_families[] = {
     NET("pulls_parked_total", "counter", parked_pulls_total,
         "Pulls that had to wait for slower workers."),
     NET("pulls_expired_total", "counter", expired_pulls, "Parked pulls whose deadline passed."),
+    NET("delta_bytes", "gauge", delta_bytes,
+        "Memory of copies of the rows that workers have, for pulls of differences."),
 };
 
 #define SHARD(name, type, field, help)                                       \
@@ -85,6 +87,18 @@ static const struct metrics_family shard_families[] = {
     SHARD("combined_clocks_total", "counter", counters.combined_clocks,
           "Lock-step clocks applied."),
     SHARD("rows_pulled_total", "counter", counters.rows_pulled, "Rows read."),
+    SHARD("delta_rows_unchanged_total", "counter", counters.delta_rows[SECTION_DELTA_NONE],
+          "Rows that a pull of differences left out, as the worker's are close enough."),
+    SHARD("delta_rows_onebit_total", "counter", counters.delta_rows[SECTION_DELTA_ONEBIT],
+          "Rows sent as differences of one bit a float."),
+    SHARD("delta_rows_byte_total", "counter", counters.delta_rows[SECTION_DELTA_INT8],
+          "Rows sent as differences of a byte a float."),
+    SHARD("delta_rows_whole_total", "counter", counters.delta_rows[SECTION_DELTA_FULL],
+          "Rows sent whole in answer to a pull of differences."),
+    SHARD("delta_restarts_total", "counter", counters.delta_anew,
+          "Answers with differences that did not go on from an earlier one."),
+    SHARD("delta_saved_bytes_total", "counter", counters.delta_bytes_saved,
+          "Bytes that whole rows would have taken beyond their differences."),
     SHARD("rows_pushed_total", "counter", counters.rows_pushed, "Rows updated."),
     SHARD("rows_created_total", "counter", counters.rows_new, "Rows made on first touch."),
     SHARD("rows_refused_total", "counter", counters.rows_refused,

@@ -86,11 +86,11 @@ struct stats_net {
     uint64_t refused_handshakes; /* listener only */
     uint64_t slow_peers;         /* closed: a frame or handshake not finished in time */
     uint64_t evicted_peers;      /* closed: idle, and for too long or in the way of another */
-    uint64_t
-        greedy_peers; /* closed: they held most of --client-memory, or of replies that wait for the log */
-    uint64_t held_bytes;                                /* of messages and replies, now */
+    uint64_t greedy_peers; /* closed: held most of --client-memory, or of waiting replies */
+    uint64_t held_bytes;   /* of messages and replies, now */
     uint64_t refused_connections, unjoined_connections; /* listener only: no place; open now */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
+    uint64_t delta_bytes; /* of the rows that workers have (delta_rows.h) */
 };
 
 /* A shard's write-ahead log. Counters and states only: stats_total() adds them up. */
@@ -139,7 +139,8 @@ struct stats_disk {
     bool is_on;                           /* there is one */
     uint64_t checkpoint_bytes, log_bytes; /* without what a start has archived, */
     uint64_t archived_bytes;              /* which is this */
-    uint64_t free_bytes, size_bytes;      /* of the file system */
+    uint64_t free_bytes, size_bytes;      /* of the file system, */
+    char file_system[40];                 /* and its name (disk_usage.h) */
     uint64_t fill_bytes_per_s,   /* by how much free_bytes has shrunk, 0: it has not; */
         others_fill_bytes_per_s, /* of it, what was not for the files above; */
         fill_over_ms;            /* measured over so long; 0: not yet (node_stats.c) */
@@ -203,6 +204,8 @@ struct stats_coordination {
 struct stats_tls {
     bool is_on;
     uint64_t own_unix_ms, ca_unix_ms; /* when they expire; of the CA's the first that does */
+    const char
+        *fault; /* what peers will hold against it (tls_fault_text()); NULL or "": nothing */
 };
 
 /* The report of the node as a whole. */
@@ -210,6 +213,9 @@ struct node_report {
     const char *version, *address, *http_address; /* borrowed */
     const char *durability;                       /* "off" without a data directory */
     uint32_t node, n_nodes, n_shards, shards_per_node;
+    const char (*nodes)
+        [128]; /* n_nodes addresses, as the cluster's map has them; borrowed; NULL: not known */
+    uint64_t lease_ms; /* the setting: a worker that waits beats three times in it */
     uint64_t started_unix_ms, clock_unix_ms, clock_mono_ms, pid;
     uint64_t rss_bytes, memory_max_bytes, memory_reserve_left_bytes, client_memory_max_bytes;
     uint64_t virtual_bytes, cpu_us, n_fds, n_fds_max, n_threads; /* of the process */
@@ -236,8 +242,7 @@ struct node_report {
     /* The one under way: since 0: none; number 0: none yet; until 0: it is late. */
     uint64_t checkpoint_number, checkpoint_since_unix_ms, checkpoint_until_unix_ms;
     struct stats_disk disk;
-    uint32_t
-        metrics_tables; /* that have samples of their own in /metrics; the others are summed */
+    uint32_t metrics_tables; /* that have samples of their own; the others are summed */
     /* n_shards of this node, each NULL before its first report; borrowed. */
     const struct shard_report *const *shards;
 };

@@ -90,12 +90,26 @@ static void fields_limits(struct field_io *p, struct table_spec_limits *limits)
     u64(p, &limits->max_bytes);
 }
 
+/* The place of n_floats, which a sparse table has none of. */
+static void length_or_decay(struct field_io *p, struct table_spec *spec)
+{
+    uint32_t rest = (uint32_t)(spec->n_floats >> 32);
+
+    if (spec->kind == TABLE_SPEC_DENSE) {
+        u64(p, &spec->n_floats);
+        return;
+    }
+    f32(p, &spec->row_decay);
+    u32(p, &rest);
+    spec->n_floats = (uint64_t)rest << 32; /* table_spec_check() wants 0 */
+}
+
 static void fields_table(struct field_io *p, uint32_t format, struct shard_file_table *t)
 {
     raw(p, t->spec.name, sizeof t->spec.name);
     ENUM_FIELD(p, t->spec.kind);
     u32(p, &t->spec.dim);
-    u64(p, &t->spec.n_floats);
+    length_or_decay(p, &t->spec);
     u64(p, &t->spec.seed);
     ENUM_FIELD(p, t->spec.init);
     f32(p, &t->spec.init_scale);
@@ -230,11 +244,10 @@ void shard_file_encode_table(uint8_t dst[static SHARD_FILE_TABLE_BYTES],
 
 uint32_t shard_file_payload_bytes(const struct table_spec *spec)
 {
-    const struct optimizer *optim = optimizer_find(spec->optim);
-
-    return optim ? weights_bytes(spec->storage, spec->dim) +
-                       optim->state_floats(spec->dim) * (uint32_t)sizeof(float)
-                 : 0;
+    return optimizer_find(spec->optim)
+               ? weights_bytes(spec->storage, spec->dim) +
+                     table_spec_state_floats(spec) * (uint32_t)sizeof(float)
+               : 0;
 }
 
 /* The rest of it is zeros. */

@@ -30,7 +30,7 @@
  *          4    128  name           zeros behind it, at least one
  *        132      4  kind           0 sparse, 1 dense
  *        136      4  dim
- *        140      8  n_floats       dense; else 0
+ *        140      8  n_floats       dense; of a sparse table row_decay, f32, and 4 bytes of zeros
  *        148      8  seed
  *        156      4  init           0 zero, 1 uniform, 2 normal
  *        160      4  init_scale     f32

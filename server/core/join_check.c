@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/number.h"
+
 int join_check_fields(const struct membership_join *join, struct err *err)
 {
     size_t n_chars = strnlen(join->job, TABLE_SPEC_NAME_MAX);
@@ -15,8 +17,8 @@ int join_check_fields(const struct membership_join *join, struct err *err)
         return err_set(err, -EINVAL, "job %s: %u workers; expected 1 to %u", join->job,
                        join->n_workers, MEMBERSHIP_N_WORKERS_MAX);
     if (join->rank >= join->n_workers)
-        return err_set(err, -EINVAL, "job %s: rank %u of %u workers; ranks count from 0",
-                       join->job, join->rank, join->n_workers);
+        return err_set(err, -EINVAL, "job %s: rank %u of %u worker%s; ranks count from 0",
+                       join->job, join->rank, join->n_workers, NUMBER_PLURAL(join->n_workers));
     if (join->mode != TABLE_SPEC_MODE_ASYNC && join->mode != TABLE_SPEC_MODE_SSP &&
         join->mode != TABLE_SPEC_MODE_BSP)
         return err_set(err, -EINVAL, "job %s: mode number %d; expected async, ssp or bsp",
@@ -33,8 +35,9 @@ int join_check_settings(const struct job *job, const struct membership_join *joi
                         struct err *err)
 {
     if (job->n_workers != join->n_workers)
-        return err_set(err, PS_EJOB, "job %s runs with %u workers, rank %u asked for %u",
-                       job->name, job->n_workers, join->rank, join->n_workers);
+        return err_set(err, PS_EJOB, "job %s runs with %u worker%s, rank %u asked for %u",
+                       job->name, job->n_workers, NUMBER_PLURAL(job->n_workers), join->rank,
+                       join->n_workers);
     if (job->mode != join->mode)
         return err_set(err, PS_EJOB, "job %s runs in mode %s, rank %u asked for %s", job->name,
                        table_spec_mode_name(job->mode), join->rank,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "server/core/join_check.h"
 #include "server/core/learning.h"
 #include "server/core/membership.h"
@@ -731,18 +732,18 @@ static int admit(struct membership *r, struct membership_entry *entry,
         return fenced(&entry->job, join, err);
     status = shard_events_reserve(r->events, &event);
     if (status == -EAGAIN)
-        return err_set(
-            err, status,
-            "job %s: the write-ahead log is full, as the disk is slower than the pushes: "
-            "rank %u has to wait",
-            join->job, join->rank);
+        return err_set(err, status,
+                       "job %s: the write-ahead log is full, as its disk is full, or slower "
+                       "than the pushes: "
+                       "rank %u has to wait",
+                       join->job, join->rank);
     if (!status && !goes_on)
         status = entry ? reserve_workers(entry, join->n_workers)
                        : new_entry(r, join->n_workers, &entry);
     if (status)
-        return err_set(err, status, "job %s: %s for %u workers", join->job,
+        return err_set(err, status, "job %s: %s for %u worker%s", join->job,
                        status == -ENOSPC ? "too many jobs have workers: no place" : "no memory",
-                       join->n_workers);
+                       join->n_workers, NUMBER_PLURAL(join->n_workers));
     if (!goes_on) {
         membership_end_deserted(r, &entry->job);
         start_job(r, entry, join, now_ms);

@@ -471,13 +471,15 @@ enum optimizer_fault optimizer_check_state(const struct optimizer *optim,
                                            const optimizer_gradient *state,
                                            const struct table_spec *spec, float gradient_max)
 {
-    const uint32_t n = optim->state_floats(spec->dim);
+    const uint32_t n = table_spec_state_floats(spec);
     bool is_finite = true;
 
     for (uint32_t i = 0; i < n; i++)
         is_finite &= fabsf(state[i]) <= FLT_MAX; /* false for NaN */
     if (!is_finite)
         return OPTIMIZER_NOT_FINITE;
+    if (spec->row_decay > 0 && check_then(state[n - 1]))
+        return OPTIMIZER_NO_STEP;
     return optim->check(state, spec->dim, &spec->params,
                         (double)gradient_max +
                             (double)spec->params.weight_decay * (double)SECTION_ASSIGN_MAX);

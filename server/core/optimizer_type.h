@@ -17,6 +17,8 @@
  *     lars              b[dim]
  *     sm3               s
  *
+ * A row of a table with row_decay has one float more, behind these (row_decay.h).
+ *
  * Weight decay of adamw, lion, lamb and lars is in their formulas. Of the others g becomes g + weight_decay * w before
  * anything else.
  */

@@ -10,6 +10,7 @@
 
 #include "server/core/bsp.h"
 #include "server/core/push_apply.h"
+#include "server/core/row_decay.h"
 #include "server/core/row_init.h"
 #include "server/core/scan.h"
 #include "server/core/section_check.h"
@@ -24,6 +25,9 @@
 /* Of a call of shard_pull_decode_keys(); a few hundred microseconds. */
 #define KNOW_KEYS 32768u
 
+/* Of a row that is compared with the client's and encoded, against one that is copied. */
+#define DELTA_COST 8u
+
 /* Of one row; behind that the hardware has seen where it goes. */
 #define PREFETCH_BYTES_MAX 1024u
 
@@ -34,7 +38,17 @@ static size_t bytes_beside_rows(const struct section *sent)
 {
     if (sent->state)
         return section_state_bytes(sent->n_keys);
+    if (sent->delta.asked)
+        return section_delta_bytes(sent->n_keys);
     return sent->present ? section_present_bytes(sent->n_keys) : 0;
+}
+
+static int check_delta(const struct shard_section *section, struct err *err)
+{
+    return section->codec->feedback
+               ? err_set(err, PS_ECODEC, "table %s: rows that are whole do not come as %s",
+                         section->entry->table.spec.name, section->codec->name)
+               : 0;
 }
 
 int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
@@ -59,6 +73,8 @@ int shard_pull_plan(struct shard *s, const struct pull *pull, size_t max_bytes,
             total += ret_value_bytes[i];
             continue;
         }
+        if (sent->delta.asked && (status = check_delta(&section, err)) != 0)
+            return status;
         head_bytes = bytes_beside_rows(sent);
         if (head_bytes > max_bytes - total ||
             sent->n_keys > (max_bytes - total - head_bytes) / section.row_bytes)
@@ -203,6 +219,40 @@ static void close_present(struct shard_pull_op *op)
     op->value_bytes[op->at] += n_bytes;
 }
 
+/* Rows as differences from those that the client has. */
+static int open_delta(struct shard_pull_op *op, struct err *err)
+{
+    const struct shard_section *section = &op->section;
+    const struct section *sent = section->sent;
+    const char *name = section->entry->table.spec.name;
+    struct delta_rows *rows;
+    int status;
+
+    if (!op->deltas)
+        return err_set(err, PS_EPROTO, "table %s: nobody knows here what the client has", name);
+    status = pull_deltas_find(op->deltas, sent->table_id, &section->entry->table.spec, &rows);
+    if (status)
+        return err_set(err, status, "table %s: %s for its differences", name,
+                       status == -ENOBUFS ? "one table too many asks" : "no memory");
+    delta_writer_open(&op->delta, rows, section->codec, &sent->delta, sent->n_keys,
+                      pull_deltas_next_number(op->deltas), op->dst);
+    return 0;
+}
+
+static void close_delta(struct shard *s, struct shard_pull_op *op)
+{
+    const size_t whole_bytes = op->section.sent->n_keys * op->section.row_bytes;
+    uint8_t *end = delta_writer_close(&op->delta);
+
+    op->value_bytes[op->at] = (size_t)(end - op->dst);
+    op->dst = end;
+    for (uint32_t mode = 0; mode <= SECTION_DELTA_FULL; mode++)
+        s->counters.delta_rows[mode] += op->delta.counts.rows[mode];
+    s->counters.delta_anew += op->delta.is_anew;
+    if (op->value_bytes[op->at] < whole_bytes)
+        s->counters.delta_bytes_saved += whole_bytes - op->value_bytes[op->at];
+}
+
 static int open_section(const struct shard *s, struct shard_pull_op *op, struct err *err)
 {
     const struct section *sent = &op->pull->sections[op->at];
@@ -223,6 +273,8 @@ static int open_section(const struct shard *s, struct shard_pull_op *op, struct 
         put_state_head(s, op);
     else if (sent->present && !sent->scan_bytes)
         open_present(op);
+    else if (sent->delta.asked && (status = open_delta(op, err)) != 0)
+        return status;
     return section_check_open(section, err);
 }
 
@@ -255,13 +307,19 @@ static int fetch(struct shard *s, struct shard_pull_op *op, struct chunk *ret, s
     return 0;
 }
 
-/* A row's weights as they are stored, or would be if it were there. */
-static const void *payload_of(struct shard *s, const struct table_spec *spec, uint64_t key,
+/* A row's weights as they are stored, or would be if it were there and had decayed. */
+static const void *payload_of(struct shard *s, const struct shard_table *table, uint64_t key,
                               const struct row *row)
 {
-    if (row)
+    const struct table_spec *spec = &table->spec;
+
+    if (row && !row_decay_is_on(spec))
         return row->floats;
-    row_init_row(spec, key, s->values);
+    if (row)
+        weights_load(spec->storage, row->floats, spec->dim, s->values);
+    else
+        row_init_row(spec, key, s->values);
+    row_decay_show(table, row, s->values);
     if (spec->storage == TABLE_SPEC_FP32)
         return s->values;
     weights_set(spec->storage, s->values, spec->dim, s->gradient);
@@ -313,7 +371,7 @@ static void mark_present(struct shard_pull_op *op, const struct chunk *c)
 static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *c,
                  const struct chunk *next)
 {
-    const struct table_spec *spec = &op->section.entry->table.spec;
+    const struct shard_table *table = &op->section.entry->table;
     size_t n_bytes = sizeof(struct row) + op->section.entry->table.weights_bytes;
     size_t row_bytes = op->section.row_bytes, space_bytes = row_bytes;
 
@@ -325,7 +383,7 @@ static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *
         prefetch_space(op->dst + AHEAD * row_bytes, space_bytes);
         if (i < next->n && next->rows[i])
             prefetch_row(next->rows[i], n_bytes);
-        encode(s, op, payload_of(s, spec, c->keys[i], c->rows[i]), op->dst);
+        encode(s, op, payload_of(s, table, c->keys[i], c->rows[i]), op->dst);
     }
     if (op->present)
         mark_present(op, c);
@@ -345,17 +403,35 @@ static void emit_state(struct shard_pull_op *op, const struct chunk *c)
     }
 }
 
-/* Of a row, in bytes of a slice. */
-static uint64_t read_cost(const struct shard_entry *entry, enum codec_id codec)
+static void emit_delta(struct shard *s, struct shard_pull_op *op, const struct chunk *c)
 {
-    return (uint64_t)entry->row_cost * shard_codec_cost(codec);
+    const struct shard_table *table = &op->section.entry->table;
+    const struct table_spec *spec = &table->spec;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        const void *payload = payload_of(s, table, c->keys[i], c->rows[i]);
+        const float *weights = payload;
+
+        if (spec->storage != TABLE_SPEC_FP32) {
+            weights_load(spec->storage, payload, spec->dim, s->values);
+            weights = s->values;
+        }
+        delta_writer_put(&op->delta, c->keys[i], weights);
+    }
+}
+
+/* Of a row, in bytes of a slice. */
+static uint64_t read_cost(const struct shard_entry *entry, const struct section *sent)
+{
+    return (uint64_t)entry->row_cost *
+           (sent->delta.asked ? DELTA_COST : shard_codec_cost(sent->codec));
 }
 
 /* Of one section, for about *n_bytes of rows. */
 static int read_section(struct shard *s, struct shard_pull_op *op, uint64_t *n_bytes,
                         struct err *err)
 {
-    const uint64_t cost = read_cost(op->section.entry, op->section.codec->id);
+    const uint64_t cost = read_cost(op->section.entry, op->section.sent);
     struct chunk chunks[2];
     uint32_t at = 0;
     int status = fetch(s, op, &chunks[0], err);
@@ -370,6 +446,8 @@ static int read_section(struct shard *s, struct shard_pull_op *op, uint64_t *n_b
             status = fetch(s, op, next, err);
         if (!status && op->section.sent->state)
             emit_state(op, &chunks[at]);
+        else if (!status && op->section.sent->delta.asked)
+            emit_delta(s, op, &chunks[at]);
         else if (!status)
             emit(s, op, &chunks[at], next);
         op->n_read += chunks[at].n;
@@ -413,6 +491,8 @@ int shard_pull_more(struct shard *s, struct shard_pull_op *op, struct err *err)
         if (op->section.keys.n_left)
             continue;
         close_present(op);
+        if (op->section.sent->delta.asked)
+            close_delta(s, op);
         op->is_open = false;
         op->at++;
         op->done = op->at == op->pull->n_sections;
@@ -501,6 +581,7 @@ void shard_pull_begin(struct shard *s, const struct worker *worker, const struct
     ret->is_open = false;
     ret->known = NULL;
     ret->n_known = 0;
+    ret->deltas = NULL;
     ret->n_scans = scan_n_sections(pull);
     ret->done = pull->n_sections == 0;
 }
@@ -523,7 +604,7 @@ uint64_t shard_pull_cost(const struct shard *s, const struct pull *pull)
         if (entry && section->scan_bytes)
             n_bytes += SHARD_SLICE_BYTES + 1; /* a slice of its own */
         else if (entry)
-            n_bytes += section->n_keys * read_cost(entry, section->codec);
+            n_bytes += section->n_keys * read_cost(entry, section);
     }
     return n_bytes;
 }

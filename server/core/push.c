@@ -220,7 +220,8 @@ static void assign_version(struct shard *s, struct push_op *op)
             continue;
         if (op->push->clock >= op->worker->job->applied_end)
             op->worker->job->applied_end = op->push->clock + 1;
-        if (section->in.sent->op != SECTION_GRADIENT)
+        section->step.t = entry->table.n_pushes;
+        if (!section_op_is_gradient(section->in.sent->op))
             continue;
         section->step = optimizer_step_at(entry->optim, &entry->table.spec, op->push->clock,
                                           ++entry->table.n_pushes);
@@ -349,6 +350,33 @@ static int check_steps(const struct shard *s, const struct push_op *op,
     return check_family(op, table, "step count", err);
 }
 
+static int check_delay(const struct section *sent, const struct push_section *section,
+                       struct err *err)
+{
+    const struct table_spec *spec = &section->rows.entry->table.spec;
+
+    if (sent->op != SECTION_GRADIENT_AT)
+        return 0;
+    if (section->waits)
+        return err_set(
+            err, PS_EPROTO,
+            "table %s: gradients with delay compensation; in lock step they are those of "
+            "the weights that they change",
+            spec->name);
+    if (sent->codec == CODEC_TOPK)
+        return err_set(err, PS_ECODEC,
+                       "table %s: gradients with delay compensation, encoded as topk; expected "
+                       "another codec",
+                       spec->name);
+    if (!section_delay_is_valid(sent->steps))
+        return err_set(err, PS_EPROTO,
+                       "table %s: delay compensation by %g, of form %" PRIu64
+                       "; expected 0 to %g, of form 0 or 1",
+                       spec->name, (double)section_delay_of(sent->steps).lambda,
+                       sent->steps >> 32, (double)SECTION_LAMBDA_MAX);
+    return 0;
+}
+
 static int check_table(struct shard *s, struct push_op *op, const struct section *sent,
                        struct push_section *section)
 {
@@ -360,13 +388,14 @@ static int check_table(struct shard *s, struct push_op *op, const struct section
         return status;
     fault->entry = entry;
     section->rows = (struct pending_rows){ .entry = entry, .n_keys = sent->n_keys };
-    section->waits = sent->op == SECTION_GRADIENT &&
+    section->waits = section_op_is_gradient(sent->op) &&
                      shard_mode_of(entry, op->worker->job) == TABLE_SPEC_MODE_BSP;
     if ((unsigned)sent->op >= SECTION_OP_END)
-        return err_set(&fault->err, PS_EPROTO,
-                       "table %s: operation number %u; expected 0 (gradient), 1 (assign), 2 "
-                       "(assign with state) or 3 (learning rate)",
-                       entry->table.spec.name, (unsigned)sent->op);
+        return err_set(
+            &fault->err, PS_EPROTO,
+            "table %s: operation number %u; expected 0 (gradient), 1 (assign), 2 "
+            "(assign with state), 3 (learning rate) or 4 (gradient with its weights)",
+            entry->table.spec.name, (unsigned)sent->op);
     if (entry->mark == s->mark)
         return err_set(&fault->err, PS_EPROTO, "table %s stands in two sections of one push",
                        entry->table.spec.name);
@@ -374,6 +403,8 @@ static int check_table(struct shard *s, struct push_op *op, const struct section
     status = check_steps(s, op, sent, &entry->table, &fault->err);
     if (!status)
         status = check_rate(s, op, sent, &entry->table, &fault->err);
+    if (!status)
+        status = check_delay(sent, section, &fault->err);
     return status ? status : section_check_sizes(s, &section->in, &fault->err);
 }
 
@@ -452,8 +483,9 @@ static uint32_t magnitude_max(const struct shard *s, const struct push_section *
 {
     if (s->replay)
         return CODEC_FINITE;
-    return section->in.sent->op == SECTION_GRADIENT ? shard_magnitude_max(&s->config)
-                                                    : codec_bytes_of_float(SECTION_ASSIGN_MAX);
+    return section_op_is_gradient(section->in.sent->op)
+               ? shard_magnitude_max(&s->config)
+               : codec_bytes_of_float(SECTION_ASSIGN_MAX);
 }
 
 /* The next n rows. Those that are too large are clipped, if they are to be. */
@@ -471,7 +503,7 @@ static int check_values(struct shard *s, struct push_op *op, struct push_section
             return 0;
         fault->is_huge = status == PS_ENAN && section_check_is_huge(s, &section->in, row);
         if (!fault->is_huge || !s->config.clip_gradients ||
-            section->in.sent->op != SECTION_GRADIENT)
+            !section_op_is_gradient(section->in.sent->op))
             break;
         section_check_clip(&section->in, row, s->config.gradient_max, s->values);
         op->n_clipped++;

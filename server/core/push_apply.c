@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "server/core/combine.h"
+#include "server/core/delay.h"
 #include "server/core/pending_rows.h"
 #include "server/core/row_admission.h"
 #include "server/core/row_step.h"
+#include "server/core/section_check.h"
 #include "server/core/weights.h"
 
 /* Rows asked for before their turn: about what a miss takes. */
@@ -15,9 +17,9 @@
 /* Of one row; behind that the hardware has seen where it goes. */
 #define PREFETCH_BYTES_MAX 1024u
 
-/* The state begins as that of the weights that the row now has. */
+/* The state begins as that of the weights that the row now has; t: steps of the table so far. */
 static void assign(struct shard *s, const struct shard_entry *entry, struct row *row,
-                   const float *weights, uint64_t version)
+                   const float *weights, uint64_t t, uint64_t version)
 {
     const struct table_spec *spec = &entry->table.spec;
 
@@ -29,6 +31,7 @@ static void assign(struct shard *s, const struct shard_entry *entry, struct row 
         weights = s->values;
     }
     entry->optim->init(weights, row_step_state(entry, row), spec->dim, &spec->params);
+    row_decay_note(&entry->table, row, t);
     row_touch(row, version);
 }
 
@@ -89,6 +92,21 @@ static bool is_plain(const struct push_section *section)
            !(section->in.entry->table.spec.clip_norm > 0.0f);
 }
 
+/* The gradient in s->gradient becomes that of the row's weights; those that it is of stand at `then`. */
+static void compensate(struct shard *s, const struct push_section *section,
+                       const struct row *row, const uint8_t *then)
+{
+    const struct table_spec *spec = &section->in.entry->table.spec;
+    const float *weights = row->floats;
+
+    if (spec->storage != TABLE_SPEC_FP32) {
+        weights_load(spec->storage, row->floats, spec->dim, s->values);
+        weights = s->values;
+    }
+    delay_compensate(section_delay_of(section->in.sent->steps), weights,
+                     (const optimizer_gradient *)then, spec->dim, s->gradient);
+}
+
 static void change_row(struct shard *s, struct push_section *section, const uint8_t *src,
                        struct row *row, uint64_t version)
 {
@@ -102,10 +120,12 @@ static void change_row(struct shard *s, struct push_section *section, const uint
     status =
         section->in.codec->decode(src, entry->table.spec.dim, section->in.sent->k, s->gradient);
     assert(!status); /* it was checked */
-    if (section->in.sent->op == SECTION_GRADIENT)
+    if (section->in.sent->op == SECTION_GRADIENT_AT)
+        compensate(s, section, row, src + section_check_gradient_bytes(&section->in));
+    if (section_op_is_gradient(section->in.sent->op))
         row_step(s, entry, row, s->gradient, &section->step, version);
     else if (section->in.sent->op == SECTION_ASSIGN)
-        assign(s, entry, row, s->gradient, version);
+        assign(s, entry, row, s->gradient, section->step.t, version);
     else
         assign_state(entry, row, s->gradient, src + entry->table.spec.dim * sizeof(float),
                      version);

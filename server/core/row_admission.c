@@ -5,6 +5,7 @@
 #include "common/hash.h"
 #include "server/core/pending_rows.h"
 #include "server/core/replay_decisions.h"
+#include "server/core/row_decay.h"
 #include "server/core/row_init.h"
 #include "server/core/shard_log_events.h"
 #include "server/core/weights.h"
@@ -254,6 +255,7 @@ void row_admission_begin(struct shard *s, const struct shard_entry *entry, uint6
     const struct table_spec *spec = &entry->table.spec;
     float *state = (float *)(void *)((char *)row->floats + entry->table.weights_bytes);
 
+    row_decay_note(&entry->table, row, 0);
     if (spec->storage == TABLE_SPEC_FP32) {
         row_init_row(spec, key, row->floats);
         entry->optim->init(row->floats, state, spec->dim, &spec->params);
@@ -271,7 +273,7 @@ static struct row *admit_row(struct shard *s, struct shard_entry *entry, enum se
 {
     bool is_admitted = true;
     struct row *row;
-    int status = op != SECTION_GRADIENT ? 0 : admit(entry, key, &is_admitted);
+    int status = section_op_is_gradient(op) ? admit(entry, key, &is_admitted) : 0;
 
     if (!is_admitted) {
         entry->table.rows_unadmitted++;

@@ -29,6 +29,8 @@ void row_step_half(struct shard *s, const struct shard_entry *entry, struct row 
     uint64_t noise = hash_mix2(hash_mix2(spec->seed, row->key), step->t);
 
     weights_load(spec->storage, row->floats, spec->dim, s->values);
+    if (row_decay_is_on(spec))
+        row_decay_apply(&entry->table, row, s->values, step->t);
     entry->optim->step(s->values, row_step_state(entry, row), gradient, spec->dim, step);
     weights_store(spec->storage, s->values, spec->dim, noise, row->floats);
 }

@@ -2,6 +2,7 @@
 #ifndef SERVER_CORE_ROW_STEP_H
 #define SERVER_CORE_ROW_STEP_H
 
+#include "server/core/row_decay.h"
 #include "server/core/shard_internal.h"
 
 static inline float *row_step_state(const struct shard_entry *entry, struct row *row)
@@ -19,9 +20,11 @@ static inline void row_step_plain(struct shard *s, const struct shard_entry *ent
 {
     const struct table_spec *spec = &entry->table.spec;
 
-    if (spec->storage == TABLE_SPEC_FP32)
+    if (spec->storage == TABLE_SPEC_FP32) {
+        if (row_decay_is_on(spec))
+            row_decay_apply(&entry->table, row, row->floats, step->t);
         entry->optim->step(row->floats, row_step_state(entry, row), gradient, spec->dim, step);
-    else
+    } else
         row_step_half(s, entry, row, gradient, step);
     row_touch(row, version);
 }

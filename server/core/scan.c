@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/core/push_apply.h"
+#include "server/core/row_decay.h"
 #include "server/core/weights.h"
 
 /* Of an answer: so it is one slice, of rows and of heads of rows that are looked at. */
@@ -117,6 +118,7 @@ static void put_row(struct shard *s, const struct shard_section *section, const 
 
     weights_load(spec->storage, row->floats, spec->dim, s->values);
     if (!section->sent->state) {
+        row_decay_show(&entry->table, row, s->values);
         section->codec->encode(s->values, spec->dim, section->sent->k, dst);
         return;
     }

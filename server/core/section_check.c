@@ -92,6 +92,8 @@ int section_check_sizes(const struct shard *s, struct shard_section *section, st
         return status;
     if (sent->op == SECTION_ASSIGN_STATE)
         section->row_bytes = shard_state_row_bytes(section->entry);
+    if (sent->op == SECTION_GRADIENT_AT)
+        section->row_bytes += spec->dim * sizeof(float);
     if (sent->value_bytes != (uint64_t)sent->n_keys * section->row_bytes)
         return err_set(err, PS_EWIDTH,
                        "table %s: %zu bytes of values for %" PRIu32
@@ -181,6 +183,21 @@ static enum optimizer_fault state_fault(const struct shard *s,
     return s->replay && fault != OPTIMIZER_NOT_FINITE ? OPTIMIZER_FINE : fault;
 }
 
+size_t section_check_gradient_bytes(const struct shard_section *section)
+{
+    return section->row_bytes - section->entry->table.spec.dim * sizeof(float);
+}
+
+/* Of gradients with the weights that they are of: are these finite? */
+static int check_then(const struct shard *s, const struct shard_section *section,
+                      const uint8_t *src)
+{
+    if (section->sent->op != SECTION_GRADIENT_AT)
+        return 0;
+    return s->codecs[CODEC_FP32]->check(src + section_check_gradient_bytes(section),
+                                        section->entry->table.spec.dim, 0, CODEC_FINITE);
+}
+
 int section_check_values(const struct shard *s, const struct shard_section *section,
                          uint32_t from, uint32_t n, uint32_t max, uint32_t *ret_row)
 {
@@ -194,6 +211,8 @@ int section_check_values(const struct shard *s, const struct shard_section *sect
         status = section->codec->check(src, dim, sent->k, max);
         if (!status && state_fault(s, section, i))
             status = PS_ENAN;
+        if (!status)
+            status = check_then(s, section, src);
     }
     if (status)
         *ret_row = i - 1;
@@ -207,6 +226,7 @@ bool section_check_is_huge(const struct shard *s, const struct shard_section *se
 
     return section->codec->check(row_at(section, row), section->entry->table.spec.dim,
                                  section->sent->k, CODEC_FINITE) == 0 &&
+           check_then(s, section, row_at(section, row)) == 0 &&
            (fault == OPTIMIZER_FINE || fault == OPTIMIZER_LARGE);
 }
 
@@ -220,7 +240,7 @@ int section_check_refuse_row(const struct shard *s, const struct shard_section *
     if (fault)
         return err_set(err, status, "table %s: the row of key %" PRIu64 " has %s", name, key,
                        optimizer_fault_text(fault));
-    if (is_huge && section->sent->op != SECTION_GRADIENT)
+    if (is_huge && !section_op_is_gradient(section->sent->op))
         return err_set(err, status,
                        "table %s: the row of key %" PRIu64
                        " holds an assigned weight beyond %g",

@@ -19,6 +19,9 @@ int section_check_codec(const struct shard *s, struct shard_section *section, st
 /* PS_ECOUNT if the section's bytes cannot hold its number of keys. Checked before memory for them is reserved. */
 int section_check_count(const struct shard_section *section, struct err *err) MUST_CHECK;
 
+/* Of SECTION_GRADIENT_AT: the bytes of a row's gradient, behind which its weights stand. */
+size_t section_check_gradient_bytes(const struct shard_section *section);
+
 /* Begins to read the section's keys. PS_ECOUNT. */
 int section_check_open(struct shard_section *section, struct err *err) MUST_CHECK;
 

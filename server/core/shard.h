@@ -30,6 +30,7 @@
 #include "proto/section.h"
 #include "proto/table_spec.h"
 #include "server/core/membership.h"
+#include "server/core/pull_deltas.h"
 #include "server/core/shard_events.h"
 #include "server/core/table.h"
 
@@ -41,6 +42,8 @@ struct shard_entry;
 struct shard_config {
     uint32_t shard, n_shards;  /* this one, and how many the cluster has */
     uint64_t memory_max_bytes; /* rows, index and sketches of all tables; 0: no limit */
+    uint64_t
+        deltas_max_bytes; /* rows that clients have (delta_rows.h), of all together; 0: no limit */
     uint32_t
         lease_ms; /* a worker that is silent for longer is suspected, then dead (membership.h) */
     uint32_t join_ms;    /* how long the others wait for a worker that has never come */
@@ -99,6 +102,10 @@ struct shard_counters {
     /* Above gradient_max, or assigned above SECTION_ASSIGN_MAX: refused. Clipped: in pushes that were not. */
     uint64_t huge_pushes, rows_clipped;
     uint64_t pushes_dropped; /* held for a clock that their worker did not end, or did again */
+    uint64_t delta_rows[SECTION_DELTA_FULL +
+                        1]; /* pulled as differences, by enum section_delta_mode */
+    uint64_t delta_anew;    /* answers with differences that did not go on from one before */
+    uint64_t delta_bytes_saved; /* against rows that come whole */
 };
 
 struct shard *shard_new(const struct shard_config *config);
@@ -232,6 +239,9 @@ struct shard_pull_op {
     uint32_t n_read;              /* rows of it */
     uint8_t *present;             /* of a section that asks for its bits: these, in the reply */
     bool copies;                  /* its rows are stored as they are sent */
+    struct pull_deltas
+        *deltas; /* borrowed: the connection's, set behind shard_pull_begin(); NULL: none */
+    struct delta_writer delta; /* of a section that asks for them */
     const uint64_t
         *known;     /* shard_pull_decode_keys(): the next key of those to be read; or NULL */
     size_t n_known; /* how many were read so far */

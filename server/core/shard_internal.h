@@ -103,8 +103,9 @@ struct pending_rows {
 struct push_section {
     struct shard_section in;
     bool waits; /* a gradient of a lock-step table: held until its clock is complete */
-    struct pending_rows rows;   /* rows.n_done: rows that the phase has finished */
-    struct optimizer_step step; /* of a gradient, once the push applies */
+    struct pending_rows rows; /* rows.n_done: rows that the phase has finished */
+    struct optimizer_step
+        step; /* of a gradient, once the push applies; of rows that are set t alone */
 };
 
 /* A fault of a push, and its place. */
@@ -248,7 +249,7 @@ static inline size_t shard_state_row_bytes(const struct shard_entry *entry)
 {
     const uint32_t dim = entry->table.spec.dim;
 
-    return (dim + (size_t)entry->optim->state_floats(dim)) * sizeof(float);
+    return (dim + (size_t)table_spec_state_floats(&entry->table.spec)) * sizeof(float);
 }
 
 static inline bool pending_rows_mark_is_set(const struct pending_rows *b, uint32_t i)

@@ -182,7 +182,7 @@ static struct shard_entry *new_entry(struct shard *s, const struct table_spec *s
     entry->table.spec = *spec;
     entry->table.weights_bytes = weights_bytes(spec->storage, spec->dim);
     entry->table.payload_bytes =
-        entry->table.weights_bytes + optim->state_floats(spec->dim) * (uint32_t)sizeof(float);
+        entry->table.weights_bytes + table_spec_state_floats(spec) * (uint32_t)sizeof(float);
     entry->optim = optim;
     entry->salt = table_spec_salt(spec);
     entry->key_end = spec->kind == TABLE_SPEC_DENSE ? table_spec_n_blocks(spec) : 0;
@@ -234,10 +234,10 @@ static int make_table(struct shard *s, const struct table_spec *spec, uint32_t *
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
     status = shard_events_reserve(s->events, &event);
     if (status == -EAGAIN)
-        return err_set(
-            err, status,
-            "table %s: the write-ahead log is full, as the disk is slower than the pushes",
-            spec->name);
+        return err_set(err, status,
+                       "table %s: the write-ahead log is full, as its disk is full, or slower "
+                       "than the pushes",
+                       spec->name);
     entry = status ? NULL : new_entry(s, spec);
     if (!entry)
         return err_set(err, -ENOMEM, "table %s: no memory", spec->name);

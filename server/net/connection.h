@@ -29,6 +29,7 @@
 
 struct connection;
 struct connection_set;
+struct pull_deltas;
 
 /*
  * One whole frame. Borrowed from the connection until the handler returns; a handler that continues
@@ -117,6 +118,8 @@ struct connection {
         uint32_t n;
         size_t n_bytes;
     } parked;
+    /* Owned: the rows that its client has (pull_handler.h); or NULL. */
+    struct pull_deltas *deltas;
     struct bytes unpacked; /* owned, from the loop: the decompressed body of its request */
     struct message_zstd_slices unpacking; /* to there, in slices */
     bool unpacks_in_slices;               /* or has done, and `unpacked` is still in use */

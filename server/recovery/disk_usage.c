@@ -143,6 +143,19 @@ static void add_checkpoints(const struct file_ops *files, const char *data_dir,
     free(archived.items);
 }
 
+/* The number of a device is one machine's, and until it boots again. */
+static void name_file_system(const char *data_dir, char ret[static 40])
+{
+    char boot[9] = "";
+    struct stat info;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    if (f && fscanf(f, "%8[0-9a-f]", boot) == 1 && stat(data_dir, &info) == 0)
+        snprintf(ret, 40, "%s-%llx", boot, (unsigned long long)info.st_dev);
+    if (f)
+        (void)fclose(f);
+}
+
 void disk_usage_read(const struct file_ops *files, const char *data_dir, struct disk_usage *ret)
 {
     struct statvfs fs;
@@ -152,6 +165,7 @@ void disk_usage_read(const struct file_ops *files, const char *data_dir, struct 
         ret->free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
         ret->size_bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
     }
+    name_file_system(data_dir, ret->file_system);
     add_checkpoints(files, data_dir, ret);
     add_logs(files, data_dir, ret);
 }

@@ -14,6 +14,8 @@ struct disk_usage {
     uint64_t checkpoint_bytes, log_bytes; /* without archived files */
     uint64_t archived_bytes;              /* checkpoints and logs that a start has archived */
     uint64_t free_bytes, size_bytes;      /* of the file system, for this process */
+    char file_system
+        [40]; /* its number on this machine since it booted: two psds with the same one share it; "": not known */
 };
 
 /* Bytes of the files of a directory whose names end so; "": of all. */

@@ -41,6 +41,7 @@ struct recover_shard_config {
      * behind facts->end.last, which the primary has. `keep`: the last record to be recovered; UINT64_MAX: all. */
     bool follows;
     uint64_t keep;
+    uint64_t below; /* restore points from this number on are none; 0: all count */
     /* At the beginning of each attempt, now and then, and at the end. Anything but 0 before the end ends the recovery
      * with that status. NULL is fine. */
     int (*progress)(void *arg, const struct recover_shard_progress *progress);
@@ -60,8 +61,6 @@ struct recover_shard_facts {
         needs; /* of a standby: before this record has come its rows are of different moments */
     /* A job's clock was asked for, and the shard has pushes of later ones, too: recover_shard_report_later(). */
     bool has_later;
-    bool
-        has_whole_log; /* records are given up: the log leads up from nothing, without any checkpoint */
 };
 
 /* Reports one sentence if any shard has later pushes. */

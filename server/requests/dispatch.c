@@ -44,7 +44,8 @@ struct dispatch *dispatch_new(const struct dispatch_config *config)
 {
     struct dispatch *d = memory_alloc(sizeof *d);
     struct pull_handler_config pulls = { .context = &d->context,
-                                         .park_max_ms = config->park_max_ms };
+                                         .park_max_ms = config->park_max_ms,
+                                         .deltas_max_bytes = config->deltas_max_bytes };
 
     d->config = *config;
     d->context = (struct request_context){ .shard = config->shard,

@@ -25,6 +25,7 @@ struct dispatch_config {
     uint32_t shard_number; /* of the cluster; for the log */
     uint32_t frame_max_bytes, lease_ms;
     uint64_t park_max_ms;
+    uint64_t deltas_max_bytes;       /* pull_handler.h; 0: no limit */
     uint32_t tables_max;             /* of the shard (shard_config); 0: no limit */
     const struct group_view *groups; /* borrowed; NULL: this node is the primary */
     uint64_t wait_max_ms; /* of joins and tables, for space in the WAL; 0: deferred.h's */

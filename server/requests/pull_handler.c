@@ -84,6 +84,7 @@ struct pull_handler *pull_handler_new(const struct pull_handler_config *config)
     if (!p->config.parked_bytes_max)
         p->config.parked_bytes_max = PULL_HANDLER_PARKED_BYTES_MAX;
     p->request = p->context.request = config->context;
+    p->context.deltas.budget.max = config->deltas_max_bytes;
     init_queue(&p->parked);
     init_queue(&p->of_workers);
     init_queue(&p->of_readers);
@@ -680,11 +681,14 @@ void pull_handler_drop(struct pull_handler *p, struct connection *c)
     drop_from(p, &p->of_workers, c);
     drop_from(p, &p->of_readers, c);
     drop_from(p, &p->unread, c);
+    pull_deltas_free(c->deltas);
+    c->deltas = NULL;
 }
 
 void pull_handler_count(const struct pull_handler *p, struct pull_handler_counts *ret)
 {
     *ret = p->counts;
+    ret->delta_bytes = p->context.deltas.budget.used;
 }
 
 const struct err *pull_handler_last_refusal(const struct pull_handler *p)

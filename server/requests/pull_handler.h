@@ -32,10 +32,13 @@ struct pull_handler_config {
     struct request_context *context; /* borrowed */
     uint64_t park_max_ms;
     size_t parked_bytes_max; /* 0: PULL_HANDLER_PARKED_BYTES_MAX */
+    uint64_t
+        deltas_max_bytes; /* of the rows that clients have (delta_rows.h), of all together; 0: no limit */
 };
 
 struct pull_handler_counts {
     uint64_t parked, parked_total, expired;
+    uint64_t delta_bytes; /* now: of the rows that clients have */
 };
 
 struct pull_handler *pull_handler_new(const struct pull_handler_config *config);

@@ -48,6 +48,7 @@ void pull_reply_deinit_context(struct pull_context *x)
         next = a->next;
         pull_reply_free(a);
     }
+    delta_memory_deinit(&x->deltas);
 }
 
 static void clear_bytes(struct bytes *b)
@@ -115,9 +116,32 @@ static bool is_trimmed(const struct pull *pull)
 {
     uint32_t i = 0;
 
-    while (i < pull->n_sections && !pull->sections[i].state && !pull->sections[i].scan_bytes)
+    while (i < pull->n_sections && !pull->sections[i].state && !pull->sections[i].scan_bytes &&
+           !pull->sections[i].delta.asked)
         i++;
     return i < pull->n_sections;
+}
+
+static bool has_deltas(const struct pull *pull)
+{
+    uint32_t i = 0;
+
+    while (i < pull->n_sections && !pull->sections[i].delta.asked)
+        i++;
+    return i < pull->n_sections;
+}
+
+/* What its client has, if it asks for differences. -ENOMEM. */
+static int find_deltas(struct pull_context *x, struct pending_pull *a)
+{
+    struct connection *c = a->connection;
+
+    if (!has_deltas(&a->pull))
+        return 0;
+    if (!c->deltas)
+        c->deltas = pull_deltas_new(&x->deltas);
+    a->reading.deltas = c->deltas;
+    return c->deltas ? 0 : -ENOMEM;
 }
 
 /* What stands behind the values of a section is known when they are all written. */
@@ -221,6 +245,9 @@ int pull_reply_begin(struct pull_context *x, struct pending_pull *a, struct err 
     if (status)
         return status;
     shard_pull_begin(x->request->shard, a->worker, &a->pull, NULL, &a->reading);
+    status = find_deltas(x, a);
+    if (status)
+        return err_set(err, status, "%s", status_text(status));
     if (is_chunked(x, a, value_bytes))
         status = begin_chunks(x, a, value_bytes);
     else

@@ -20,7 +20,8 @@
 struct pull_context {
     struct request_context *request; /* borrowed */
     struct err last_refusal;
-    struct pending_pull *pool; /* owned: answered, for the next ones */
+    struct delta_memory deltas; /* of the rows that clients have */
+    struct pending_pull *pool;  /* owned: answered, for the next ones */
     uint32_t n_pooled;
 };
 

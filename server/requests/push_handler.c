@@ -113,7 +113,8 @@ bool push_handler_runs(const struct push_handler *p)
 
 static bool is_plain(const struct section *s)
 {
-    return s->codec == CODEC_FP32 && s->n_keys && s->op != SECTION_ASSIGN_STATE;
+    return s->codec == CODEC_FP32 && s->n_keys && s->op != SECTION_ASSIGN_STATE &&
+           s->op != SECTION_GRADIENT_AT;
 }
 
 /* Rows of the section that end before n_bytes of the body do. */

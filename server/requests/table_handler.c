@@ -94,7 +94,8 @@ int table_handler_receive(struct table_handler *t, struct request *r)
             status = connection_name_table(r->connection, answer.table_id);
         if (!status)
             answer.spec = shard_table(t->context->shard, answer.table_id)->spec;
-        answer.features = MESSAGE_FEATURE_WHOLE_TABLES | MESSAGE_FEATURE_RATES;
+        answer.features = MESSAGE_FEATURE_WHOLE_TABLES | MESSAGE_FEATURE_RATES |
+                          MESSAGE_FEATURE_DELAYS | MESSAGE_FEATURE_DELTAS;
     }
     if (deferred_is_wanted(r, &status))
         return REQUEST_LATER;

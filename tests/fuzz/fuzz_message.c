@@ -328,7 +328,14 @@ static void fill_sections(struct section *s, uint32_t n, bool values)
                                      .keys = bytes,
                                      .key_bytes = 4 + i,
                                      .steps = 300 + i };
+        if (s[i].op == SECTION_GRADIENT_AT) {
+            s[i].codec = CODEC_FP32;
+            s[i].k = 0;
+            s[i].steps = section_delay_steps((struct section_delay){ .lambda = 0.5f });
+        }
         s[i].present = !values && i % 2;
+        if (!values && i % 4 == 0)
+            s[i].delta = (struct section_delta){ true, SECTION_DELTA_FULL, 0.01f, 7 + i, 1000 };
         if (!values && i % 3 == 2)
             s[i] = (struct section){
                 .table_id = i, .scan_bytes = 5000, .cursor = UINT64_MAX - i, .state = i % 2

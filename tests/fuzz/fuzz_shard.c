@@ -20,6 +20,8 @@ struct world {
     struct harness_bytes in;
     struct shard_config config;
     struct shard *s;
+    struct delta_memory memory;
+    struct pull_deltas *deltas; /* of the one connection that all pulls come from */
     struct event_log *event_log;
     struct kept_scan scan;
     uint64_t now_ms, incarnations, version;
@@ -70,6 +72,7 @@ static void begin(struct world *w)
     w->event_log = event_log_new();
     enter_shard();
     w->s = shard_new(&w->config);
+    w->deltas = pull_deltas_new(&w->memory);
     shard_set_events(w->s, &w->event_log->sink);
     for (uint32_t id = 0; id < N_TABLES; id++) {
         struct table_spec spec = spec_of(w, id, setting & 4);
@@ -119,6 +122,7 @@ static void add_good_section(struct world *w, struct push *push, uint32_t id)
     uint32_t n_keys = (uint32_t)(dice % (N_KEYS_MAX + 1));
     enum section_op op = dice >= 0xf8   ? SECTION_ASSIGN_STATE
                          : dice >= 0xf0 ? SECTION_ASSIGN
+                         : dice >= 0xd0 ? SECTION_GRADIENT_AT
                                         : SECTION_GRADIENT;
     enum codec_id codec = codecs[number(w, 1) % COUNT_OF(codecs)];
     uint32_t bits = (uint32_t)number(w, 4), n_floats = dims[id];
@@ -137,7 +141,11 @@ static void add_good_section(struct world *w, struct push *push, uint32_t id)
 
         memcpy(&values[i], &x, sizeof x);
     }
-    (void)add_section(push, id, op, codec, n_floats, keys, n_keys, values);
+    if (op == SECTION_GRADIENT_AT && codec != CODEC_TOPK)
+        (void)add_gradient_at(push, id, codec, n_floats, keys, n_keys, values,
+                              values + N_KEYS_MAX * 300, (struct section_delay){ .lambda = 2 });
+    else
+        (void)add_section(push, id, op, codec, n_floats, keys, n_keys, values);
 }
 
 /* Anything. */
@@ -206,21 +214,30 @@ static void push_one(struct world *w)
 
 static void pull_one(struct world *w)
 {
-    uint64_t dice = number(w, 1), min_clock, version;
+    uint64_t dice = number(w, 1);
     struct worker *worker = worker_of(w, (uint32_t)(dice % N_WORKERS));
     uint32_t id = (uint32_t)(dice / N_WORKERS % N_TABLES);
     const uint64_t keys[] = { number(w, 1), 256 + number(w, 1) };
     struct pull *pull = make_pull(dice >> 4, id, keys, id == 2 ? 0 : 2);
+    struct shard_pull_op op;
     struct err err = { 0 };
     size_t n_bytes;
     uint8_t *dst;
+    int status = 0;
 
     pull->sections[0].state = dice & 1;
     pull->sections[0].codec = dice & 1 ? CODEC_FP32 : (enum codec_id)(dice % CODEC_ID_END);
     pull->sections[0].present = dice & 2;
+    if (!(dice & 3))
+        pull->sections[0].delta = (struct section_delta){ .asked = true,
+                                                          .mode = 1 + (dice >> 4) % 3,
+                                                          .tolerance = dice & 4 ? 0.1f : 0,
+                                                          .base = dice >> 2 & 3,
+                                                          .rows_max = (uint32_t)keys[0] };
     if (dice % 7 == 6) {
         pull->sections[0].n_keys = 0;
         pull->sections[0].key_bytes = 0;
+        pull->sections[0].delta.asked = false;
         pull->sections[0].scan_bytes = 1 + (uint32_t)keys[0] * 40;
         pull->sections[0].cursor = keys[1] << 56 | keys[0];
     }
@@ -231,8 +248,15 @@ static void pull_one(struct world *w)
         shard_pull_ready(w->s, worker, pull)) {
         dst = malloc(n_bytes);
         assert(dst || !n_bytes);
-        if (shard_pull(w->s, worker, pull, dst, &min_clock, &version, &err) == 0)
-            assert(version == shard_version(w->s));
+        shard_pull_begin(w->s, worker, pull, dst, &op);
+        op.deltas = w->deltas;
+        while (!op.done && !status)
+            status = shard_pull_more(w->s, &op, &err);
+        assert(op.dst <= dst + n_bytes);
+        if (!status) {
+            assert(op.version == shard_version(w->s));
+            shard_pull_end(w->s, worker, &op);
+        }
         free(dst);
     }
     free_pull(pull);
@@ -346,6 +370,8 @@ static void end(struct world *w)
     if (w->scan.scan)
         scan_end(w->s, &w->scan, SNAPSHOT_SCAN_DROPPED);
     kept_scan_free(&w->scan);
+    pull_deltas_free(w->deltas);
+    delta_memory_deinit(&w->memory);
     shard_free(w->s);
     event_log_free(w->event_log);
 }

@@ -42,6 +42,8 @@ void agree_suspected(struct world *w, uint32_t shard)
         if (worker && worker->is_suspected && w->plan.liar != PLAN_NOBODY)
             world_fail(w, "shard %u: rank %u is suspected, as rank %u lies", shard, rank,
                        w->plan.liar);
+        if (worker && worker->is_suspected)
+            raise_to(&rec->ranks[rank].suspected_once, worker->incarnation);
         if (worker && worker->is_suspected && !suspicion_is_private(worker))
             raise_to(&rec->ranks[rank].refused, worker->incarnation);
         if (worker && worker->is_barred)
@@ -197,6 +199,71 @@ void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact)
     } else if (fact->type == SHARD_EVENT_COMBINE) {
         check_clock(w, shard, fact->clock);
     }
+}
+
+uint64_t agree_n_whole(const struct world *w, uint32_t shard)
+{
+    const struct model *m = &w->records[shard]->model;
+    uint64_t clock;
+
+    for (clock = 0; clock < w->plan.n_steps && is_first_run(w->records[shard], clock); clock++)
+        for (uint32_t rank = 0; rank < w->plan.n_workers; rank++)
+            if (!m->combined[clock].incarnations[rank])
+                return clock;
+    return clock;
+}
+
+/* Which incarnation of the rank was to push for the clock: the last that came to the shard and did not go on behind it, as the
+ * shards together are further (ADVANCE); 1: none has. 0: it has died there before the clock was combined. */
+static uint64_t find_due(const struct history *h, uint32_t rank, uint64_t clock)
+{
+    uint64_t due = 1, before = 1;
+
+    for (uint64_t i = 0; i < h->n; i++) {
+        const struct fact *fact = &h->facts[i];
+
+        if (fact->type == SHARD_EVENT_COMBINE && fact->clock == clock)
+            break;
+        if (fact->rank != rank)
+            continue;
+        if (fact->type == SHARD_EVENT_JOIN && fact->clock <= clock &&
+            fact->incarnation != due) {
+            before = due;
+            due = fact->incarnation;
+        } else if (fact->type == SHARD_EVENT_ADVANCE && fact->clock > clock) {
+            due = before;
+        } else if (fact->type == SHARD_EVENT_GONE && fact->state == WORKER_DEAD) {
+            due = 0;
+        }
+    }
+    return due;
+}
+
+/* Its worker, which none of the plan's faults hurts, has come back as a later incarnation: as a shard had not heard of it for a
+ * lease. */
+static bool was_suspected(const struct world *w, uint32_t rank, uint64_t incarnation)
+{
+    for (uint32_t i = 0; i < w->plan.n_shards; i++)
+        if (w->records[i]->ranks[rank].suspected_once >= incarnation)
+            return true;
+    return false;
+}
+
+void agree_check_end(const struct world *w, uint32_t shard)
+{
+    const struct shard_record *rec = w->records[shard];
+
+    for (uint64_t clock = agree_n_whole(w, shard);
+         clock < w->plan.n_steps && is_first_run(rec, clock); clock++)
+        for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
+            uint64_t due = find_due(&rec->history, rank, clock);
+
+            if (!rec->model.combined[clock].incarnations[rank] && !was_suspected(w, rank, due))
+                world_fail(w,
+                           "shard %u: clock %llu is combined without rank %u, incarnation "
+                           "%llu, which no shard has suspected",
+                           shard, (unsigned long long)clock, rank, (unsigned long long)due);
+        }
 }
 
 /* --- suspects --- */

@@ -26,6 +26,14 @@ void agree_recorded(struct world *w, uint32_t shard, const struct fact *fact);
 void agree_begin_join(struct world *w, uint32_t shard);
 void agree_end_join(struct world *w, uint32_t shard);
 
+/* Of a plan without faults of workers (plan_is_exact()): where a shard has combined a clock without a worker, that one is dead
+ * there, or some shard had suspected it, so that it came back as another incarnation at a later clock. */
+void agree_check_end(const struct world *w, uint32_t shard);
+
+/* How many clocks, from the first one on, it has combined with all workers: so many are those of a run that nothing
+ * disturbs. */
+uint64_t agree_n_whole(const struct world *w, uint32_t shard);
+
 /* It may suspect others than before. */
 void agree_suspected(struct world *w, uint32_t shard);
 

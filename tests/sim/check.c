@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/core/sync_point.h"
+#include "tests/sim/agree.h"
 #include "tests/sim/node.h"
 #include "tests/sim/optim.h"
 #include "tests/sim/os.h"
@@ -220,8 +221,8 @@ void check_crash_now(struct world *w, const struct check_place *at, const struct
 
 /* --- the interval --- */
 
-/* A record of that age is on the disk, but for the time that the disk has taken meanwhile, and for ten times that age
- * after a failure. */
+/* A record of that age is on the disk, but for the time that the disk has taken meanwhile, or its process has stood still,
+ * and for ten times that age after a failure. */
 static uint64_t interval_us(const struct plan *p)
 {
     return 1000 * ((uint64_t)p->interval_ms + 3) * 101 /
@@ -231,18 +232,16 @@ static uint64_t interval_us(const struct plan *p)
 void check_interval(struct world *w, struct shard_record *rec)
 {
     const uint32_t shard = rec->shard;
-    uint64_t bound_us = interval_us(&w->plan), now_us = machine_now_us(), spent_us;
+    uint64_t bound_us = interval_us(&w->plan), now_us = machine_now_us(), held_us;
     const struct history *h = &rec->history;
 
     if (w->plan.durability != WAL_ASYNC || !rec->life.log_fiber)
         return;
-    spent_us = rec->life.log_fiber->disk_us;
-    if (now_us < rec->failed_us + 10 * bound_us + spent_us - rec->life.failed_disk_us)
-        return;
-    if (now_us < rec->life.process->frozen_until_us + 10 * bound_us)
+    held_us = rec->life.log_fiber->disk_us + process_frozen_us(rec->life.log_fiber->process);
+    if (now_us < rec->failed_us + 10 * bound_us + held_us - rec->life.failed_held_us)
         return;
     while (rec->due < h->n &&
-           h->facts[rec->due].here_us + bound_us + spent_us - h->facts[rec->due].at_disk_us <
+           h->facts[rec->due].here_us + bound_us + held_us - h->facts[rec->due].at_held_us <
                now_us)
         rec->due++;
     if (rec->due > rec->safe && (!rec->lost || rec->due < rec->lost))
@@ -474,6 +473,9 @@ void check_end(const struct world *w, const struct check_place *at, struct shard
     if (any && any->job->staleness_violations)
         world_fail(w, "shard %u: %llu pulls were answered beyond the bound", at->shard,
                    (unsigned long long)any->job->staleness_violations);
-    if (plan_is_exact(&w->plan) && !w->n_dead)
+    if (!plan_is_exact(&w->plan))
+        return;
+    agree_check_end(w, at->shard);
+    if (agree_n_whole(w, at->shard) == w->plan.n_steps)
         check_calm(w, at, core, calm, "at the end of clock");
 }

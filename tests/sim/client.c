@@ -454,6 +454,22 @@ static void go_on_at(struct client *c, uint64_t clock)
     for (uint32_t i = 0; i < PLAN_N_PULLS_MAX; i++)
         drop_pull(&s->pulls[i]);
     c->clock = s->clock = s->asked = clock;
+    s->incarnation = 0; /* has pushed nothing yet */
+}
+
+/* Whoever has flushed relies on it that all shards have all that it has pushed, also where that were no rows. */
+static int flush(const struct client *c, struct err *err)
+{
+    int status = ps_flush(state_of()->ps, err);
+
+    if (status)
+        return status;
+    for (const struct sent_push *p = c->world->push_history.first; p; p = p->next)
+        if (p->rank == c->rank && p->incarnation == state_of()->incarnation && !p->is_acked)
+            world_fail(c->world,
+                       "rank %u has flushed, and shard %u has not acknowledged push %llu",
+                       c->rank, p->shard, (unsigned long long)p->seq);
+    return 0;
 }
 
 /* 0: all steps are done, and it has left. */
@@ -466,6 +482,8 @@ static int train(struct client *c, struct err *err)
     for (uint32_t i = 0; i < PLAN_N_PULLS_MAX && !status; i++)
         if (state_of()->pulls[i].pull)
             status = end_pull(c, &state_of()->pulls[i], err);
+    if (!status)
+        status = flush(c, err);
     if (!status)
         status = ps_leave(state_of()->ps, err);
     return status == PS_EDEADLINE && state_of()->clock >= c->world->plan.n_steps ? 0 : status;

@@ -203,7 +203,7 @@ static void leave(struct node *n, bool loses_power)
         disk_kill(&n->disk);
     n->lost_power = loses_power || (!n->is_open && n->lost_power);
     n->process = NULL;
-    n->is_open = n->is_stopping = n->is_in_sync = false;
+    n->is_open = n->is_serving = n->is_stopping = n->is_in_sync = false;
     if (!n->is_held)
         node_start(n);
 }
@@ -229,6 +229,9 @@ static void on_end(void *owner)
         world_fail(n->world, "node %u: psd ends by itself", n->index);
     world_trace(n->world, "node %u has ended with %d", n->index, p->exit_status);
     is_saved = !p->exit_status && n->is_open && n->n_done > n->n_done_before;
+    if (!p->exit_status && n->is_serving && !is_saved)
+        world_fail(n->world, "node %u has served, was stopped, and leaves no checkpoint of it",
+                   n->index);
     if (is_saved)
         note_orderly_end(n);
     taps_process_ended(n->world, p);
@@ -479,9 +482,10 @@ static void check_clocks(struct node *n, struct calm *calm) ON_SHARD
         for (uint32_t i = 0; !n->other && i < n_shards(n); i++) {
             const struct check_place at = place(n, i);
 
-            check_clock(n->world, &at, &n->disk, calm,
-                        calm->n_steps >= oldest_kept(n, i) ||
-                            calm->n_steps == n->world->plan.n_steps);
+            if (calm->n_steps <= agree_n_whole(n->world, at.shard))
+                check_clock(n->world, &at, &n->disk, calm,
+                            calm->n_steps >= oldest_kept(n, i) ||
+                                calm->n_steps == n->world->plan.n_steps);
         }
     }
 }
@@ -522,7 +526,7 @@ void node_check_end(struct node *n)
 
     assert(calm);
     enter_shard();
-    if (plan_is_exact(&n->world->plan) && !n->world->n_dead)
+    if (plan_is_exact(&n->world->plan))
         check_clocks(n, calm);
     if (!n->other) /* a copy begins with a later checkpoint, and --at with what that holds */
         check_sync_points(n);

@@ -244,8 +244,19 @@ void process_kill(struct process *p)
 
 void process_freeze(struct process *p, uint64_t for_us)
 {
-    if (machine_now_us() + for_us > p->frozen_until_us)
-        p->frozen_until_us = machine_now_us() + for_us;
+    uint64_t until_us = machine_now_us() + for_us;
+
+    if (until_us <= p->frozen_until_us)
+        return;
+    p->frozen_us = process_frozen_us(p) + for_us;
+    p->frozen_until_us = until_us;
+}
+
+uint64_t process_frozen_us(const struct process *p)
+{
+    uint64_t now_us = machine_now_us();
+
+    return p->frozen_us - (p->frozen_until_us > now_us ? p->frozen_until_us - now_us : 0);
 }
 
 /* --- life --- */

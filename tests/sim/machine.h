@@ -44,9 +44,9 @@ struct process {
     uint32_t node; /* of its disk; UINT32_MAX: a worker, which has none */
     uint32_t rank; /* of a worker */
     bool is_dead;
-    uint64_t frozen_until_us;
-    uint64_t behind_ms; /* its wall clock */
-    int32_t drift_ppm;  /* its monotonic clock: that many millionths faster than time goes */
+    uint64_t frozen_until_us, frozen_us; /* when it last stands still; altogether, until then */
+    uint64_t behind_ms;                  /* its wall clock */
+    int32_t drift_ppm; /* its monotonic clock: that many millionths faster than time goes */
     struct fiber *fibers;
     struct loop *loops;
     struct disk *disk; /* borrowed; NULL: none */
@@ -103,6 +103,8 @@ struct process *process_start(const char *name, struct disk *disk, void (*main)(
 void process_kill(struct process *p);
 /* Stands still, as SIGSTOP does it; the longer of two counts. */
 void process_freeze(struct process *p, uint64_t for_us);
+/* How long it has stood still by now. */
+uint64_t process_frozen_us(const struct process *p);
 /* False: it has no handler for it yet. */
 bool process_signal(struct process *p, int number);
 

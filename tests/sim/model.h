@@ -29,7 +29,7 @@ struct fact {
     uint64_t keys;  /* a bit for each */
     uint64_t at_us; /* when */
     uint64_t here_us,
-        at_disk_us;  /* when this log got it; what its thread had spent on files by then */
+        at_held_us; /* when this log got it; what its thread had spent on files by then, and frozen */
     bool is_dropped; /* by a log that was full: only a checkpoint has it */
 };
 

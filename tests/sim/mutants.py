@@ -36,6 +36,10 @@ MUTANTS = [
     ("forgotten-witness", "a worker that has not come back since a restart is not waited for as a witness",
      "(w->relays || !w->is_known) && is_heard(w, lease_ms, now_ms);",
      "w->relays && is_heard(w, lease_ms, now_ms);"),
+    ("needless-refusal", "a shard refuses a worker that comes back, as if it had been suspected",
+     "    if (!is_fenced(w, join->incarnation))\n",
+     "    if (!is_fenced(w, join->incarnation) && !(w->state == WORKER_LIVE && w->incarnation == join->incarnation && "
+     "join->last_acked < w->last_seq))\n"),
     ("doubt-as-refusal", "a worker takes a shard that doubts a suspect for one that refuses it",
      "            item->stages[shard] = DOUBTED;", "            item->stages[shard] = ASKED;"),
     ("agreed-too-soon", "a worker tells a shard that all refuse a suspect before they do",

@@ -33,6 +33,7 @@ struct node {
     bool is_stopping;  /* it got SIGTERM */
     bool is_held;      /* it does not start again by itself */
     bool is_open;      /* all shards have a log */
+    bool is_serving;   /* its start is over, and it is no standby */
     bool gives_up;     /* a standby that starts with fewer records than its files still have */
     uint64_t n_saves, n_done;
     uint64_t n_done_before; /* it got SIGTERM */

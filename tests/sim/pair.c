@@ -383,7 +383,7 @@ void pair_adopt(struct world *w, struct shard_record *rec, uint64_t last)
         struct fact fact = other->history.facts[i];
 
         fact.here_us = machine_now_us();
-        fact.at_disk_us = 0;
+        fact.at_held_us = 0;
         history_add(&rec->history, &fact);
     }
     rec->safe = rec->written = rec->saved = rec->due = last;

@@ -171,7 +171,7 @@ static void on_path(struct schedule *s)
 {
     struct dice *d = &s->path_dice;
     uint64_t lease_us = 1000 * (uint64_t)s->world.plan.lease_ms,
-             for_us = dice_from(d, lease_us, 3 * lease_us);
+             for_us = dice_from(d, lease_us, (dice_once_in(d, 3) ? 7 : 3) * lease_us);
     const struct client *c = &s->clients[dice_roll(d, s->world.plan.n_workers)];
     uint32_t node = (uint32_t)dice_roll(d, s->world.plan.n_nodes);
 

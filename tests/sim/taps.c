@@ -136,14 +136,15 @@ void WRAP(wal_queue_init)(struct wal_queue *q, const struct wal_queue_config *co
     REAL(wal_queue_init)(q, &small);
 }
 
-/* What a thread has spent on files until now: what it is at is not over. */
-static uint64_t disk_us_of(const struct fiber *f)
+/* What a thread has spent on files until now, and its process standing still: what it is at is not over. */
+static uint64_t held_us_of(const struct fiber *f)
 {
     uint64_t now_us = machine_now_us();
 
     if (!f)
         return 0;
-    return f->disk_us - (f->disk_until_us > now_us ? f->disk_until_us - now_us : 0);
+    return f->disk_us - (f->disk_until_us > now_us ? f->disk_until_us - now_us : 0) +
+           process_frozen_us(f->process);
 }
 
 uint64_t REAL(wal_queue_append)(struct wal_queue *q, const struct wal_record *record,
@@ -165,7 +166,7 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
     shard = rec->shard;
     fact = fact_of(&record->event, &world->push_history, shard);
     fact.at_us = fact.here_us = machine_now_us();
-    fact.at_disk_us = disk_us_of(rec->life.log_fiber);
+    fact.at_held_us = held_us_of(rec->life.log_fiber);
     world_trace(world, "shard %u%s: record %llu: %s, rank %u, version %llu, clock %llu%s%s",
                 shard, rec->member ? "'" : "", (unsigned long long)number,
                 wal_record_name(fact.type), fact.rank, (unsigned long long)fact.version,
@@ -182,7 +183,6 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
         world_fail(world, "shard %u: record %llu: %s", shard, (unsigned long long)number,
                    wrong);
     rec->lost = q->lost_first;
-    world->n_dead += fact.type == SHARD_EVENT_GONE && fact.state == WORKER_DEAD;
     if (leads(rec))
         agree_recorded(world, shard, &fact);
     return number;
@@ -197,7 +197,7 @@ static void note_progress(struct shard_record *rec, const struct wal_queue *q)
     rec->lost = q->lost_first;
     if (p->state != WAL_WRITER_OK) {
         rec->failed_us = machine_now_us();
-        rec->life.failed_disk_us = disk_us_of(rec->life.log_fiber);
+        rec->life.failed_held_us = held_us_of(rec->life.log_fiber);
     }
 }
 
@@ -264,6 +264,8 @@ int WRAP(wal_writer_open)(const struct wal_writer_config *config, const struct w
     status = REAL(wal_writer_open)(&small, end, unix_ms, ret, err);
     if (status)
         return status;
+    if (rec->safe < wal_writer_progress(*ret)->durable) /* what it has read is synced now */
+        rec->safe = wal_writer_progress(*ret)->durable;
     rec->life.queue = q;
     rec->life.writer = *ret;
     note_open(node_of_process(process_current()));
@@ -741,6 +743,7 @@ void REAL(shard_threads_serve)(struct shard_thread **shards, uint32_t n);
 void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n);
 void WRAP(shard_threads_serve)(struct shard_thread **shards, uint32_t n)
 {
+    node_of_process(process_current())->is_serving = true;
     pair_serves(node_of_process(process_current()));
     REAL(shard_threads_serve)(shards, n);
 }

@@ -25,7 +25,8 @@ struct shard_life {
     struct process *process; /* NULL: none, or it has not come so far */
     struct fiber *fiber;     /* the shard's thread */
     struct fiber *log_fiber; /* the log's */
-    uint64_t failed_disk_us; /* what it had spent on files when the log last failed */
+    uint64_t
+        failed_held_us; /* what it had spent on files, and frozen, when the log last failed */
     struct shard *core;
     struct follower *follower; /* of a standby's shard; NULL: it leads */
     struct wal_queue *queue;
@@ -38,6 +39,8 @@ struct record_rank {
     uint64_t refused_before; /* ... when this process began */
     uint64_t barred,
         before; /* its join is refused, before it has come; the one that was here then goes on */
+    uint64_t
+        suspected_once; /* the greatest that was suspected, by this shard alone or by all */
     uint64_t suspected,
         suspected_us; /* since then, as it could have been told to all; 0: it is not */
 };
@@ -86,8 +89,7 @@ struct world {
     struct node *seconds;    /* the other members of pairs, by the index of their node */
     struct node *old_nodes;  /* of the layout before, whose disks are there still */
     uint32_t n_old_nodes;
-    uint64_t n_promotions,
-        n_dead; /* dead: workers that were declared so, as where a pair was away for longer than a lease */
+    uint64_t n_promotions;
     /* What is to go wrong when a reply is next promised by the primary of a pair (pair.h); NULL: nothing. */
     void (*on_promise)(void *owner, uint64_t number, void *data);
     void *on_promise_owner;

@@ -286,6 +286,20 @@ static void bag_sum(struct compute *c, const struct bags *b, const float *rows, 
     ADD(c, run_bag_sum, BAGS(b), of_pointer(rows), of_pointer(sums), ld);
 }
 
+static void run_bag_mean(const struct far_run *r, const uint64_t *a)
+{
+    struct bag_transpose transpose;
+    const struct bags b = to_bags(r, a, &transpose);
+
+    r->cpu->bag_mean(r->c, &b, (uint32_t)a[11], (uint32_t)a[12], at(r, a[13]), (uint32_t)a[14]);
+}
+
+static void bag_mean(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
+                     float *x, uint32_t ld)
+{
+    ADD(c, run_bag_mean, BAGS(b), first, end, of_pointer(x), ld);
+}
+
 /* The uses of row r in order, and nothing else: to[row][d] += from[bag's place][d]. */
 static void sum_uses(const struct bag_transpose *u, uint32_t dim, const float *from,
                      size_t (*place)(const struct bags *b, uint32_t bag, uint32_t ld),
@@ -559,6 +573,7 @@ void far_ops_table(struct device_ops *ops)
     ops->dropout = dropout;
     ops->bag_sum = bag_sum;
     ops->bag_grad = bag_grad;
+    ops->bag_mean = bag_mean;
     ops->wide_sum = wide_sum;
     ops->wide_grad = wide_grad;
     ops->interact_forward = interact_forward;

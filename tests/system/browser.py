@@ -12,7 +12,8 @@ import pytest
 
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--remote-debugging-pipe"]
-KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Tab": 9, "Enter": 13, "Escape": 27}
+KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Tab": 9, "Enter": 13, "Escape": 27, "Space": 32}
+TEXTS = {"Enter": "\r", "Space": " "}  # what a key writes: without it a button does not act
 
 
 def find():
@@ -121,7 +122,12 @@ class Page:
 
     def press(self, key):
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
+            self.call("Input.dispatchKeyEvent", type=kind, key=" " if key == "Space" else key, code=key, windowsVirtualKeyCode=KEYS[key],
+                      **({"text": TEXTS[key]} if kind == "keyDown" and key in TEXTS else {}))
+
+    def type(self, text):
+        """Into what has the focus."""
+        self.call("Input.insertText", text=text)
 
     def picture(self, path):
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))

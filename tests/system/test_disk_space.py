@@ -2,6 +2,7 @@
 before it is needed."""
 
 import json
+import os
 import subprocess
 import urllib.request
 
@@ -9,7 +10,7 @@ import pytest
 
 from conftest import BIN, eventually
 from test_damage import bad_sectors, check, push  # noqa: F401
-from test_durability import alone, damage, node_and_pusher
+from test_durability import alone, damage, node_and_pusher, small_disk
 
 
 def tool(name, *args, code=0):
@@ -219,3 +220,26 @@ def test_restarts_do_not_put_a_scrub_off(start_psd, tmp_path, monkeypatch):
     psd = start_psd(*args)
     eventually(lambda: metrics(psd)["psd_scrubs_total"] == 1)
     assert int(state.read_text().split()[-1]) >= first
+
+
+@pytest.mark.timeout(240)
+def test_logs_leave_a_small_disk_space_for_checkpoints(start_psd, tmp_path):
+    """With log-max as it is by default they would take 32 GiB before the first checkpoint."""
+    disk = small_disk(tmp_path, "160m")
+    try:
+        psd = start_psd("--shards", "2", "--data-dir", str(disk / "data"), "--checkpoint-rate", "0")
+        eventually(lambda: "a checkpoint is taken after each" in psd.log())
+        pushed = 0
+        while pushed < 240 << 20:
+            tool("psbench", "push", "--server", f"127.0.0.1:{psd.port}", "--rows", "20000", "--dim", "16", "--seconds", "1",
+                 "--warmup", "0", "--rate", "600")
+            log = psd.admin("status")["totals"]["log"]
+            pushed = log["bytes"]
+            assert not log["dropped"] and not log["failures"]
+        rows = psd.admin("status")["totals"]["rows"]
+        assert psd.stop() == 0
+        psd = start_psd("--shards", "2", "--data-dir", str(disk / "data"))
+        assert psd.admin("status")["totals"]["rows"] == rows
+        assert psd.stop() == 0
+    finally:
+        os.system(f"umount -l {disk}")

@@ -73,7 +73,7 @@ def test_switches_of_the_model_are_the_cpus(train, flags):
 
 
 @pytest.mark.parametrize("flags", [("lr",), ("fm", "--dim", "8"), ("deepfm", "--dim", "8", "--top", "32,16"),
-                                   ("dcnv2", "--dim", "6", "--top", "32,16", "--cross-rank", "5")], ids=lambda flags: flags[0])
+                                   ("dcnv2", "--dim", "6", "--top", "32,16", "--cross-rank", "5", "--clip-global-norm", "0.1")], ids=lambda flags: flags[0])
 def test_models_beside_dlrm_are_the_cpus(train, flags):
     base = ("--format", "criteo", "--batch", "250", "--valid-fraction", "0.2", "--local", "--model", *flags)
     gpu, _ = train("cuda", base=base)

@@ -1,8 +1,10 @@
 """The stats endpoint of a node at work."""
 
+import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 import urllib.error
@@ -201,6 +203,50 @@ def test_what_a_restart_has_replayed_has_not_joined(start_psd, tmp_path):
         eventually(lambda: any("job new: worker 0 has joined" in line for line in again.lines))
     assert not [line for line in again.lines if "has left" in line or "job stays: worker" in line]
     assert any("job stays: restored at min clock 0; 1 of its 1 workers were live" in line for line in again.lines)
+
+
+class Listener:
+    """Asks for events, and takes none."""
+
+    def __init__(self, psd, receive_bytes=0):
+        self.socket = socket.socket()
+        if receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        host, port = psd.http.split(":")
+        self.socket.connect((host, int(port)))
+        self.socket.sendall(f"GET /events HTTP/1.1\r\nHost: {psd.http}\r\n\r\n".encode())
+
+    def has_come(self):
+        try:
+            return self.socket.recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return b""
+
+    def is_taken(self):
+        eventually(self.has_come)
+        if self.has_come().startswith(b"HTTP/1.1 200"):
+            return True
+        self.socket.close()
+        return False
+
+
+def test_listeners_that_do_not_read_hold_nobody_up_and_one_too_many_is_refused(start_psd):
+    psd = start_psd("--shards", "1")
+    with contextlib.ExitStack() as open_ones:
+        def listen(receive_bytes):
+            one = Listener(psd, receive_bytes)
+            open_ones.callback(one.socket.close)
+            return one
+
+        listeners = [listen(2048 if i else 0) for i in range(32)]  # but for one they are full at once
+        assert all(one.is_taken() for one in listeners)
+        for n in range(1, 4):  # also while events are made that nobody takes
+            eventually(lambda: listeners[0].has_come().count(b"data: ") >= n)
+            status, text, _ = get(psd, "/events")
+            assert (status, text) == (503, "too many pages are open: close one, or read /stats\n")
+            assert get(psd, "/healthz")[:2] == (200, "ok\n") and get(psd, "/stats")[0] == 200
+        listeners[1].socket.close()
+        eventually(lambda: listen(0).is_taken())
 
 
 def test_the_page_is_whole_and_asks_nobody_else(start_psd):

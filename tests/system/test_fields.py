@@ -1,8 +1,9 @@
 """Fields with tables of their own: the same bits as one table where their options change nothing, from training to serving."""
+import random
 import struct
 
 import pytest
-from test_keys_by_name import key, log, rows_of
+from test_keys_by_name import SHAPE, key, log, rows_of
 from test_serve import PATIENT, serve  # noqa: F401
 
 import checkpoint
@@ -125,6 +126,56 @@ def test_rows_of_several_widths(psds, tmp_path, serve):
     assert scores == pytest.approx([float(line) for line in predictions.split()[:3]], abs=1e-6)
     for other, sentence in (("target:dim=3", "table job/emb.target has rows of 2 floats, these settings ask for rows of 3"), ("target:dim=0", "--field target: dim: \"0\" is not a whole number from 1 to 4096")):
         assert sentence in finish(psworker("eval", *flags, *dims, "--field", other, "--checkpoint", tmp_path / "m"), status=2)[1]
+
+
+def bags(path, n=2000):
+    """history has none to four tokens, some of them more than once."""
+    rng = random.Random(7)
+    lines = ["y,target,history,price,city"]
+    for _ in range(n):
+        history = "|".join(f"i{rng.randrange(30)}" for _ in range(rng.randrange(5)))
+        lines.append(",".join((rng.choice("01"), f"i{rng.randrange(30)}", history, str(rng.randrange(99)), f"c{rng.randrange(9)}")))
+    path.write_text("\n".join(lines) + "\n")
+    return ("--data", path, "--delimiter", ",", "--header", "--label", "y", "--numeric", "price", "--categorical", "*", "--inner-separator", "|",
+            *SHAPE, "--valid-fraction", 0.2)
+
+
+def test_means_and_tables_of_other_columns(psds, tmp_path, serve):
+    """share-table of a field is --share-table; what is a mean is one in all commands, and another pooling is another job."""
+    flags = bags(tmp_path / "log.csv")
+    shared = train(*flags, "--share-table", "target,history", "--local", "--save", tmp_path / "shared")
+    field = ("--field", "history:share-table=target")
+    assert train(*flags, *field, "--local", "--save", tmp_path / "field")["logloss"] == shared["logloss"]
+    assert all_rows(tmp_path / "field") == all_rows(tmp_path / "shared")
+    assert key("history", "i1", (*flags, *field)) == key("target", "i1", flags)
+    mean = (*field, "--field", "history:pooling=mean")
+    got = train(*flags, *mean, "--local", "--save", tmp_path / "mean")
+    assert got["logloss"] != shared["logloss"]
+    # Fields with one token each have the same mean as sum.
+    assert train(*flags, *field, "--pooling", "mean", "--field", "target:pooling=sum", "--local")["logloss"] == got["logloss"]
+    assert remote(psds, tmp_path, (*flags, *mean), "node")[0] == all_rows(tmp_path / "mean")
+    _, err = finish(psworker("eval", *flags, *field, "--checkpoint", tmp_path / "mean"), status=2)
+    assert "--pooling: in job \"job\" column 'history' has mean, in these settings sum: give it as the job has it" in err
+    want, _ = finish(psworker("predict", *flags, *mean, "--labelled", "--checkpoint", tmp_path / "mean"))
+    rows = [dict(zip(COLUMNS, line.split(","))) for line in (tmp_path / "log.csv").read_text().splitlines()[1:40]]
+    scores = serve("--checkpoint", tmp_path / "mean", *PATIENT).scores([{name: row[name] for name in COLUMNS[1:]} for row in rows])
+    assert scores == pytest.approx([float(line) for line in want.split()[:39]], abs=1e-6)
+
+
+def test_a_hashing_space_is_as_many_rows(psds, tmp_path, serve):
+    flags, cache = bags(tmp_path / "log.csv"), ("--data-cache", tmp_path)
+    spaces = ("--field", "target:hash-space=7", "--field", "history:hash-space=4")
+    train(*flags, *cache, "--local", "--save", tmp_path / "all")  # a cache of other keys
+    train(*flags, *cache, *spaces, "--local", "--save", tmp_path / "few")
+    want = {key(c, f"i{i}", (*flags, *spaces)) for c in ("target", "history") for i in range(30)} | {key("city", f"c{i}", flags) for i in range(9)}
+    assert len(want) == 7 + 4 + 9 and set(all_rows(tmp_path / "few")) == want
+    assert remote(psds, tmp_path, (*flags, *spaces), "node")[0] == all_rows(tmp_path / "few")
+    _, err = finish(psworker("eval", *flags, "--checkpoint", tmp_path / "few"), status=2)
+    assert "--hash-space: in job \"job\" column 'target' has 7, in these settings 0: give it as the job has it" in err
+    predictions, _ = finish(psworker("predict", *flags, *spaces, "--labelled", "--checkpoint", tmp_path / "few"))
+    rows = [dict(zip(COLUMNS, line.split(","))) for line in (tmp_path / "log.csv").read_text().splitlines()[1:40]]
+    scores = serve("--checkpoint", tmp_path / "few", *PATIENT).scores([{name: row[name] for name in COLUMNS[1:]} for row in rows])
+    assert scores == pytest.approx([float(line) for line in predictions.split()[:39]], abs=1e-6)
 
 
 def test_check_says_what_is_wrong_with_a_field(tmp_path):

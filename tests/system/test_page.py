@@ -4,7 +4,7 @@ import json
 import browser
 import pytest
 import training
-from training import psds, psworker, synth, wait_for  # noqa: F401
+from training import free_ports, psds, psworker, synth, wait_for  # noqa: F401
 
 pytestmark = pytest.mark.timeout(300)
 TABS = ["overview", "jobs", "tables", "storage", "cluster"]
@@ -148,16 +148,123 @@ def test_it_works_with_the_keyboard_alone(trained, chromium):
     page.wait("document.activeElement.closest('figure').querySelectorAll('th')[1].textContent === 'now'")
 
 
+# The element that has the focus, marked as walked to if that can be seen and it has a name; null: none has it.
+FOCUSED = """
+(e => {
+  if (e === document.body) return null;
+  const r = e.getBoundingClientRect(), s = getComputedStyle(e), x = Math.max(1, Math.min(innerWidth - 1, (r.left + r.right) / 2));
+  const y = Math.max(1, Math.min(innerHeight - 1, (r.top + r.bottom) / 2)), hit = document.elementFromPoint(x, y);
+  const isThere = r.right > 0 && r.bottom > 0 && r.left < innerWidth && r.top < innerHeight && hit && (e.contains(hit) || hit.contains(e));
+  const isMarked = s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 1;
+  const isNamed = e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.textContent.trim() || (e.labels && e.labels.length);
+  if (isThere && isMarked && isNamed) e.dataset.walked = 1;
+  return [isThere ? '' : 'out of sight', isMarked ? '' : 'not outlined', isNamed ? '' : 'without a name', e.outerHTML.slice(0, 120)].join(' ');
+})(document.activeElement)
+"""
+NOT_FOCUSED = """
+[...document.querySelectorAll('a[href], button, input, [tabindex]')].filter(e => e.tabIndex >= 0 && e.getClientRects().length && !e.dataset.walked)
+  .map(e => e.outerHTML.slice(0, 120))
+"""
+
+
+def walk(page):
+    """With Tab through the whole page, until nothing is left. What has come or moved meanwhile takes another round; the first one begins anywhere."""
+    for i in range(5):
+        steps = []
+        while not steps or (steps[-1] is not None and len(steps) < 200):
+            page.press("Tab")
+            steps.append(page.get(FOCUSED))
+        assert len(steps) < 200
+        left = page.get(NOT_FOCUSED)
+        if i and not left:
+            return
+    raise AssertionError(f"Tab does not lead to {left}: {steps}")
+
+
+def focus(page, selector):
+    """With Tab alone."""
+    for _ in range(200):
+        page.press("Tab")
+        if page.get(f"document.activeElement.matches({json.dumps(selector)})"):
+            return
+    raise AssertionError(f"Tab does not lead to {selector}")
+
+
+def test_everything_acts_with_keys_alone(trained, chromium):
+    page = chromium.open(f"http://{trained.http}/")
+    page.wait("document.querySelectorAll('#overview-charts canvas').length >= 5")
+    page.press("Tab")  # first of all past what is the same on each tab
+    assert page.get("document.activeElement.className") == "skip"
+    page.press("Enter")
+    page.wait("document.activeElement.id === 'content'")
+    for tab in TABS:
+        focus(page, "[role=tab][tabindex='0']")
+        page.press("Home")
+        for _ in range(TABS.index(tab)):
+            page.press("ArrowRight")
+        page.wait(visible(tab))
+        page.wait(f"document.getElementById('panel-{tab}').querySelectorAll('.card:not([hidden]), .none:not([hidden])').length > 0")
+        walk(page)
+
+    focus(page, "#range button")
+    page.press("ArrowRight")
+    assert page.get("document.activeElement.dataset.range + document.activeElement.getAttribute('aria-checked')") == "minutestrue"
+    page.press("ArrowLeft")
+    assert page.get("document.activeElement.dataset.range + document.activeElement.getAttribute('aria-checked')") == "secondstrue"
+
+    show(page, "tables")
+    page.wait("!!document.querySelector('#tables-list .fold')")
+    for key, direction in (("Space", "descending"), ("Enter", "ascending")):
+        focus(page, "#tables-list th:nth-child(4) button")
+        page.press(key)
+        assert page.get("document.activeElement.closest('th').getAttribute('aria-sort')") == direction
+    focus(page, "#tables-list .fold")
+    for key, expanded in (("Enter", "true"), ("Space", "false")):
+        page.press(key)
+        assert page.get("document.activeElement.getAttribute('aria-expanded')") == expanded  # and it keeps the focus
+    focus(page, "#tables-filter")
+    page.type("EMB")
+    page.wait("document.querySelectorAll('#tables-list tbody tr').length === 1")
+
+    show(page, "jobs")
+    focus(page, "#jobs-list tbody a")
+    page.press("Enter")
+    assert page.get("location.hash") == "#jobs/clicks" and page.get("document.activeElement.textContent") == "clicks"
+    page.wait("!document.getElementById('job').hidden")
+    clock = "Number(document.querySelector('#job-tiles .value').textContent.replace(/[^0-9]/g, ''))"
+    before = page.get(clock)
+    page.wait(f"{clock} > {before}")
+    assert page.get("document.activeElement.textContent") == "clicks"  # what comes each second leaves the focus
+
+
 def test_it_fits_a_narrow_window_in_the_dark(trained, chromium):
     page = chromium.open(f"http://{trained.http}/", width=400, height=800, scheme="dark")
     page.wait("document.querySelectorAll('#overview-charts canvas').length >= 5")
     for tab in TABS:
         show(page, tab)
         assert page.get("document.documentElement.scrollWidth") <= 400, tab
+        # Nothing of a card is cut off, but for tables that can be moved.
+        assert page.get("[...document.querySelectorAll('[role=tabpanel]:not([hidden]) :is(.chart, .tile)')].filter(e => e.scrollWidth > e.clientWidth)"
+                        ".map(e => e.textContent)") == [], tab
     dark, light = page.get("['backgroundColor', 'color'].map(k => getComputedStyle(document.body)[k].match(/\\d+/g).reduce((a, n) => a + Number(n), 0))")
     assert dark < 100 and light > 600
+    full = "fullIn({totals: {bytes: 1e6}}, {keep: 2, deltas: 2, every_ms: 20000, log_max_bytes: 1e9}, {log_bytes: 0, checkpoint_bytes: 0, free_bytes: "
+    assert page.get(full + "1e9, fill_bytes_per_s: 1e6, others_fill_bytes_per_s: 0, fill_over_ms: 60000}) === Infinity")  # --log-max ends it before
+    assert 900e3 < page.get(full + "1e9, fill_bytes_per_s: 2e6, others_fill_bytes_per_s: 1e6, fill_over_ms: 60000})") < 960e3
+    assert page.get(full + "1e9, fill_bytes_per_s: 2e6, others_fill_bytes_per_s: 1e6, fill_over_ms: 5000}) === Infinity")  # who knows
     trained.kill()
     assert "does not answer" in page.wait("!document.getElementById('offline').hidden && document.getElementById('offline').textContent")
+
+
+def test_all_nodes_of_the_map_are_shown(psds, chromium):  # noqa: F811
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    node = psds("--shards", 2, "--cluster", ",".join(addresses), "--node", 1, listen=addresses[1])
+    assert [n["address"] for n in node.stats()["cluster_nodes"]] == addresses
+    page = chromium.open(f"http://{node.http}/#cluster")
+    page.wait("document.querySelectorAll('#cluster-members tbody tr').length === 3")
+    rows = page.get("[...document.querySelectorAll('#cluster-members tbody tr')].map(r => [...r.children].map(c => c.textContent))")
+    assert [row[:4] for row in rows] == [[addresses[1], "primary", "1", "2 to 3"], [addresses[0], "node", "0", "0 to 1"], [addresses[2], "node", "2", "4 to 5"]]
+    assert rows[0][4] == "serving, this node, 1 of 3" and all("does not hear it" in row[4] for row in rows[1:])
 
 
 def test_an_idle_node_says_what_is_missing(psds, chromium):  # noqa: F811

@@ -92,7 +92,7 @@ def test_frozen_nodes_cost_one_deadline_together(nodes):
     finally:
         for node in nodes[1:]:
             node.process.send_signal(signal.SIGCONT)
-    assert got.returncode == 1 and got.stdout.startswith("cluster of 3 nodes: 1 answer, 1 are ready; ")
+    assert got.returncode == 1 and got.stdout.startswith("cluster of 3 nodes: 1 answers, 1 is ready; ")
     assert [line.split(":")[1] for line in got.stderr.splitlines()] == [" node 1", " node 2"] and "no answer for 3000 ms" in got.stderr
     assert took < 5.9  # not one behind the other
 

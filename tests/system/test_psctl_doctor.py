@@ -55,6 +55,24 @@ def test_nothing_is_wrong_with_what_is_well(two_nodes):
     assert all(is_of_the_machine(line) for line in got.stdout.splitlines() if not line.startswith("nothing is wrong: 2 nodes, 2 shards"))
 
 
+@pytest.mark.parametrize("node, other, sentence", [
+    (1, {"--shards": "2"}, "problem: nodes differ in shards, which must be equal, or they refuse workers: node 0 has 1, node 1 has 2"),
+    (1, {"--cluster": "{1},{0}", "--node": "0"}, "problem: nodes differ in cluster, which must be equal"),
+    (1, {"--node": "0"}, "problem: node 1: it says that it is node 0, and the list of the cluster has its address as node 1"),
+    (0, {"--listen": "{2}"}, "warning: node 0: it listens on {2}, and others look for it at {0}"),
+])
+def test_nodes_that_contradict_each_other_are_named(start_psd, node, other, sentence):
+    names = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    started = []
+    for i in range(2):
+        settings = {"--listen": names[i], "--cluster": "{0},{1}", "--node": str(i), "--shards": "1", **(other if i == node else {})}
+        started.append(start_psd(*(word.format(*names) for setting in settings.items() for word in setting)))
+    got = doctor(started[0], "--every", "100ms")
+    assert sentence.format(*names) in got.stdout, got.stdout
+    if "--listen" in other:
+        assert f"cluster: its line 0, of this node, is {names[0]}, and this psd listens on {names[2]}" in started[0].log()
+
+
 def test_a_node_that_is_killed_or_frozen_is_found_in_ten_seconds(two_nodes):
     two_nodes[1].process.send_signal(signal.SIGSTOP)
     begin = time.monotonic()

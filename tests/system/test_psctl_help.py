@@ -42,6 +42,27 @@ def test_help_of_a_command_has_its_own_settings_alone():
     assert "--shards" in restore and "--server" not in restore
 
 
+def test_help_cert_and_completion_have_json(tmp_path):
+    every = json.loads(psctl("help", "--json").stdout)
+    assert [c["name"] for c in every["commands"]] == commands() and every["usage"] == "psctl COMMAND [options]"
+    for c in every["commands"]:
+        text = psctl("help", c["name"]).stdout
+        assert set(re.findall(r"^  --([a-z-]+)", text, re.M)) - {"config", "check", "print-config", "help", "version"} == {s["name"] for s in c["settings"]}
+        assert all(e["command"] in text and e["text"] in text for e in c["examples"]) and c["examples"] and c["group"]
+        assert all(s["choices"] == s["value"].split("|") for s in c["settings"] if "choices" in s)
+    status = next(c for c in every["commands"] if c["name"] == "status")
+    assert json.loads(psctl("status", "--help", "-ojson").stdout) == json.loads(psctl("help", "status", "--json").stdout) == status
+    assert json.loads(psctl("help", "all", "--json").stdout) == every
+    for shell in ("bash", "zsh"):
+        assert json.loads(psctl("completion", shell, "--json").stdout) == {"shell": shell, "script": psctl("completion", shell).stdout}
+    made, again = (json.loads(psctl("cert", str(tmp_path / "tls"), "--json").stdout) for _ in range(2))
+    assert [f["role"] for f in made["files"]] == ["ca", "node", "worker", "reader", "operator", "admin"]
+    assert all(f["made"] and os.path.exists(f["certificate"]) and os.path.exists(f["key"]) for f in made["files"])
+    assert [{**f, "made": True} for f in again["files"]] == made["files"] and not any(f["made"] for f in again["files"])
+    got = psctl("cert", str(tmp_path / "tls"), "--json", "--cluster", "other")
+    assert (got.returncode, got.stdout) == (1, "") and "is of psd://psd/node" in got.stderr
+
+
 def test_help_without_a_command_lists_all():
     text = psctl("help").stdout
     assert text == psctl("-h").stdout == psctl("--help").stdout
@@ -87,6 +108,9 @@ def test_bash_completes_commands_settings_values_and_files(tmp_path):
     assert complete(script, "") == set(commands())
     assert complete(script, "stat") == {"status"}
     assert complete(script, "--server", "x:1", "--json", "wor") == {"workers"}
+    watched = complete(script, "watch", "")
+    assert watched == {c["name"] for c in json.loads(psctl("help", "-o", "json").stdout)["commands"] if c["repeatable"]}
+    assert {"status", "why", "doctor"} <= watched and not {"watch", "top", "drop", "checkpoint", "verify", "help"} & watched
     assert complete(script, "help", "ch") == {"checkpoint", "checkpoints"}
     assert complete(script, "status", "--no") == {"--node"}
     assert complete(script, "row", "--no") == set()

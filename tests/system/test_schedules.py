@@ -2,8 +2,8 @@
 and two, and after kill -9."""
 import json
 import subprocess
-import subprocess
 
+import numpy as np
 import pytest
 from training import BIN, ROOT, finish, free_ports, in_time, psds, psworker, result, synth, train  # noqa: F401
 
@@ -153,3 +153,40 @@ def test_the_weight_of_positive_samples_and_smoothed_labels_change_probabilities
     smooth = train(*data, "--local", "--batch", 64, "--label-smoothing", "0.5")
     assert heavy["calibration"] > 1.5 * plain["calibration"] and smooth["loss"] > plain["loss"]
     assert figures(train(*data, "--local", "--batch", 64, "--positive-weight", 1, "--label-smoothing", 0)) == figures(plain)
+
+
+def test_gradients_are_clipped_by_their_norm(psds, data, tmp_path):
+    """A bound that is never reached changes no bit; in one process, behind the row cache and over the wire it is the same."""
+    flags = (*data, "--batch", 32, "--optimizer", "sgd", "--lr", 1)
+    plain = figures(train(*flags, "--local"))
+    assert figures(train(*flags, "--local", "--clip-global-norm", "1e6")) == plain
+    clipped = figures(train(*flags, "--local", "--clip-global-norm", "0.05"))
+    assert clipped != plain
+    node = psds("--shards", 2)
+    for job, cache in (("cached", "256M"), ("plain", 0)):
+        assert figures(train(*flags, "--servers", node.address, "--job", job, "--row-cache", cache, "--clip-global-norm", "0.05")) == clipped
+
+
+def test_whole_tables_decay_alike_everywhere(psds, data, tmp_path):
+    """Also behind the row cache, whose copies decay with the servers' rows, after a crash, in a checkpoint and in an export."""
+    flags = (*data, "--batch", 32, "--optimizer", "sgd", "--lr", "0.3", "--wide")
+    decays = (*flags, "--row-decay", "0.002")
+    want = figures(train(*decays, "--local", "--save", tmp_path / "saved"))
+    assert want != figures(train(*flags, "--local"))
+    start = lambda: psds("--shards", 2, dir=tmp_path / "node")  # noqa: E731
+    node = start()
+    for job, cache in (("cached", "256M"), ("plain", 0)):
+        assert figures(train(*decays, "--servers", node.address, "--job", job, "--row-cache", cache)) == want
+    node.kill()
+    node = start()
+    evaluate = ("eval", "--data", data[-1], *MODEL, "--wide", "--json", "-")
+    for source in (("--servers", node.address, "--job", "plain"), ("--local", "--checkpoint", tmp_path / "saved")):
+        assert figures(result(finish(psworker(*evaluate, *source))[0])) == want
+    # What an export has is what a reader sees: the rows whose last push was long ago are as small as they show.
+    subprocess.run([BIN / "psctl", "export", tmp_path / "saved", "--out", tmp_path / "npy", "--format", "npy"], check=True, capture_output=True)
+    keys, rows = (np.load(tmp_path / "npy" / f"job%2Femb.{part}.npy") for part in ("keys", "weight"))
+    row = subprocess.run([BIN / "psctl", "--server", node.address, "row", "plain/emb", str(keys.view(np.uint64)[0]), "-o", "json"], check=True,
+                         capture_output=True, text=True).stdout
+    assert json.loads(row)["weights"] == pytest.approx(rows[0].tolist(), rel=1e-6)
+    _, err = finish(psworker("train", *data, "--local", "--optimizer", "ftrl", "--row-decay", "0.1"), status=2)
+    assert "row_decay is 0.1" in err and "ftrl_l2" in err

@@ -3,7 +3,9 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -221,6 +223,30 @@ def test_a_job_that_has_ended_is_served_with_its_bits(serve, psds, adult):
     assert answer["clock"] is None or answer["clock"] > 0
     model = json.loads(server.get("/model"))
     assert model["source"] == "servers" and model["record"]["model"]["dim"] == 8
+
+
+def test_promtool_has_no_complaint_about_the_metrics_and_the_page_names_them(serve, psds, adult):
+    if not shutil.which("promtool") and not os.environ.get("CI"):
+        pytest.skip("promtool is missing: deploy/deps.sh prometheus (it brings a service along)")
+    folder, names, table = adult
+    node = psds("--shards", 1)
+    (folder / "few").write_text("".join(", ".join(line) + "\n" for line in table[4:504]).replace("K.\n", "K\n"))
+    train(*ADULT, "--epochs", 1, "--data", folder / "few", "--servers", node.address)
+    followed = serve("--job", "adult", "--servers", node.address, *PATIENT)
+    fixed = serve("--job", "adult", "--checkpoint", folder / "model", *PATIENT)
+    families = {}
+    for server in (followed, fixed):
+        server.scores(inputs(server, names, table, as_number)[:10])
+        assert server.answer([{}])[0] == 200 and server.ask("POST", "/score", "no JSON")[0] == 400
+        text = server.get("/metrics")
+        got = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=120)
+        assert (got.returncode, got.stdout + got.stderr) == (0, "")
+        families[server] = set(re.findall(r"^# TYPE (\S+)", text, re.M))
+    page = (ROOT / "deploy/docs/monitoring.md").read_text()
+    section = page[page.index("### Metrics of psworker serve"):page.index("## /stats")]
+    of_clocks = {"psworker_serve_model_clock"}  # only while servers say it
+    assert families[followed] | of_clocks == set(re.findall(r"`(psworker_serve_[a-z_]+)`", section))
+    assert families[fixed] == families[followed] - of_clocks - {"psworker_serve_model_age_seconds"}
 
 
 def test_a_job_is_followed_within_the_bound(serve, psds, tmp_path):

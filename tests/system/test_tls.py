@@ -196,10 +196,10 @@ def test_a_token_that_is_taken_away_leaves_nobody_behind_and_a_new_one_counts(tm
     node.stop()
 
 
-def make_cert(folder, name, role, ca="ca", days=30, host="127.0.0.1"):
+def make_cert(folder, name, role, ca="ca", days=30, host="127.0.0.1", use="serverAuth,clientAuth"):
     """With openssl, as one's own CA would: NAME.pem and NAME.key. Days below 0: it has expired."""
     names = f"subjectAltName=URI:psd://psd/{role},{'IP' if host[0].isdigit() else 'DNS'}:{host}"
-    (folder / "names").write_text(f"{names}\nextendedKeyUsage=serverAuth,clientAuth\n")
+    (folder / "names").write_text(f"{names}\nextendedKeyUsage={use}\n")
     for step in (["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                   "-keyout", f"{name}.key", "-out", "csr"],
                  ["x509", "-req", "-in", "csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-days", str(days), "-extfile", "names",
@@ -237,6 +237,7 @@ MISFITS = [
     ("node", "", "ca", "this end has none", "shows no certificate"),
     ("away", "admin", "ca", "lacks an expected name", "this end's certificate for its names"),
     ("gone", "admin", "ca", "the peer's certificate has expired", "this end's certificate: it has expired"),
+    ("node", "useless", "ca", "the use of this end's certificate .tls-cert.: extendedKeyUsage lacks clientAuth", "is not for this use"),
 ]
 
 
@@ -250,6 +251,8 @@ def misfits(tmp_path, folder):
     make_cert(folder, "outsider", "node", ca="other")
     make_cert(folder, "away", "node", host="elsewhere.example")
     make_cert(folder, "gone", "node", days=-1)
+    make_cert(folder, "useless", "admin", use="serverAuth")
+    make_cert(folder, "served", "node", use="serverAuth")
     return folder
 
 
@@ -268,7 +271,7 @@ def test_each_program_and_the_node_say_why_they_do_not_fit(tmp_path, misfits, se
             time.sleep(0.02)
         n_logged = len(re.findall(logged, node.text()))
     if cert != "":  # a psd shows a certificate of role node, or is plain
-        own = cert and {"admin": "node", "late": "gone", "stranger": "outsider"}[cert]
+        own = cert and {"admin": "node", "late": "gone", "stranger": "outsider", "useless": "served"}[cert]
         standby = Node(tmp_path, standby_at, misfits, *ids(misfits, own, ca), "--tls=on" if cert else "--tls=off",
                        f"--data-dir={tmp_path / 'standby'}", f"--standby={at}", keep=False)
         until = time.monotonic() + 30
@@ -278,6 +281,15 @@ def test_each_program_and_the_node_say_why_they_do_not_fit(tmp_path, misfits, se
         standby.process.kill()
         standby.process.wait()
         standby.log.close()
+    node.stop()
+
+
+def test_a_node_knows_what_peers_will_hold_against_its_certificate(tmp_path, misfits):
+    at = f"127.0.0.1:{free_ports(1)[0]}"
+    node = Node(tmp_path, at, misfits, *ids(misfits, "served"), "--tls=on", keep=False)
+    node.wait_for("tls: the certificate (tls-cert) is not for clients (extendedKeyUsage lacks clientAuth)")
+    got = run(BIN / "psctl", "doctor", f"--server={at}", "--every=100ms", *ids(misfits, "admin"))
+    assert "its certificate (tls-cert) is not for clients (extendedKeyUsage lacks clientAuth)" in got.stdout, got.stdout + got.stderr
     node.stop()
 
 

@@ -301,7 +301,7 @@ LEAVES_THE_NUMBER = {
     "257 sections": (dict(raw_sections=[b""] * 257), "ECOUNT"),
     "a codec that is none": (dict(codec=6), "ECODEC"),
     "top 0": (dict(codec=wire.TOPK, k=0), "ECODEC"),
-    "an operation that is none": (dict(op=4), "EPROTO"),
+    "an operation that is none": (dict(op=5), "EPROTO"),
     "state in a push": (dict(state=True), "EPROTO"),
     "a body that is no zstd frame": (dict(flags=wire.ZSTD), "ECORRUPT"),
     "a zstd frame of more than the limit":

@@ -695,7 +695,7 @@ static uint64_t count_versions(const struct replica *r, const struct request *pu
 
         if (mode == TABLE_SPEC_MODE_JOB)
             mode = r->options.mode;
-        if (mode == TABLE_SPEC_MODE_BSP && push->sections[i].op == SECTION_GRADIENT)
+        if (mode == TABLE_SPEC_MODE_BSP && section_op_is_gradient(push->sections[i].op))
             waits = true;
         else
             applies = true;

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "proto/message.h"
+
 /* What a section of a pull and one of a push have in common. */
 struct argument {
     const char *call;
@@ -83,6 +85,13 @@ int argument_check_pull(const struct ps_pull_section *sections, uint32_t n, uint
     return status;
 }
 
+uint32_t argument_check_feature(const struct ps_pull_section *s)
+{
+    if (s->sink && s->sink->ask)
+        return MESSAGE_FEATURE_DELTAS;
+    return s->scan || s->present ? MESSAGE_FEATURE_WHOLE_TABLES : 0;
+}
+
 static int check_push(const struct ps_push_section *s, uint32_t i, uint32_t n_tables,
                       struct err *err)
 {
@@ -105,6 +114,13 @@ static int check_push(const struct ps_push_section *s, uint32_t i, uint32_t n_ta
     if (s->op == SECTION_RATE && (s->n_keys || s->steps > UINT32_MAX))
         return err_set(err, -EINVAL,
                        "a push, section %u: a learning rate has no rows, and is one float", i);
+    if (s->op == SECTION_GRADIENT_AT && (s->codec == CODEC_TOPK || (s->n_keys && !s->then) ||
+                                         !section_delay_is_valid(s->steps)))
+        return err_set(
+            err, -EINVAL,
+            "a push, section %u: delay compensation needs the rows' weights, a factor "
+            "of 0 to %g, and another codec than topk",
+            i, (double)SECTION_LAMBDA_MAX);
     if (s->encoded && s->op != SECTION_GRADIENT)
         return err_set(err, -EINVAL,
                        "a push, section %u: only gradients may be encoded already", i);

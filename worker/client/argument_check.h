@@ -14,6 +14,8 @@ int argument_check_options(const struct ps_options *o, struct err *err) MUST_CHE
 /* -EINVAL with a sentence that names the section. n_tables: that the client has. */
 int argument_check_pull(const struct ps_pull_section *sections, uint32_t n, uint32_t n_tables,
                         struct err *err) MUST_CHECK;
+/* The MESSAGE_FEATURE_* that the section needs; 0: none. */
+uint32_t argument_check_feature(const struct ps_pull_section *s);
 int argument_check_push(const struct ps_push_section *sections, uint32_t n, uint32_t n_tables,
                         struct err *err) MUST_CHECK;
 

@@ -470,9 +470,8 @@ static int check_pull(struct ps_client *c, const struct ps_pull_section *section
     if (!status)
         status = argument_check_pull(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
-        if (sections[i].scan || sections[i].present)
-            status = check_features(c, sections[i].table, MESSAGE_FEATURE_WHOLE_TABLES,
-                                    sections[i].scan ? "scans" : "presence in pulls", err);
+        status = check_features(c, sections[i].table, argument_check_feature(&sections[i]),
+                                "such pulls", err);
     return status ? status : resend(c, err);
 }
 
@@ -723,19 +722,19 @@ static int wait_push(struct ps_client *c, struct err *err)
                              : status;
 }
 
-/* Rows that are assigned with their optimizer's state, and learning rates. */
-static int check_state(const struct ps_client *c, const struct ps_push_section *s,
-                       struct err *err)
+/* What not every psd knows. */
+static int check_op(const struct ps_client *c, const struct ps_push_section *s, struct err *err)
 {
     if (s->op == SECTION_RATE)
         return check_features(c, s->table, MESSAGE_FEATURE_RATES, "learning rates", err);
+    if (s->op == SECTION_GRADIENT_AT)
+        return check_features(c, s->table, MESSAGE_FEATURE_DELAYS, "delay compensation", err);
     if (s->op != SECTION_ASSIGN_STATE)
         return 0;
     if (s->n_keys && !s->state && table_spec_state_floats(&c->tables[s->table].spec))
         return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
                        c->tables[s->table].spec.name, s->n_keys);
-    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assignment of state",
-                          err);
+    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assigned states", err);
 }
 
 /* As check_pull(). */
@@ -749,7 +748,7 @@ static int check_push(struct ps_client *c, const struct ps_push_section *section
     if (!status)
         status = argument_check_push(sections, n, c->n_tables, err);
     for (uint32_t i = 0; i < n && !status; i++)
-        status = check_state(c, &sections[i], err);
+        status = check_op(c, &sections[i], err);
     return status ? status : resend(c, err);
 }
 

@@ -169,7 +169,7 @@ int ps_scan_start(struct ps_client *c, uint32_t table, const struct ps_scan_opti
         ps_scan_free(scan);
         return err_set(err, -ENOMEM, "table %s: no memory for a scan", spec->name);
     }
-    scan->steps_sink = (struct ps_state_sink){ scan_take_steps, scan };
+    scan->steps_sink = (struct ps_state_sink){ .take = scan_take_steps, .arg = scan };
     scan->sections[0] =
         (struct ps_pull_section){ .table = table, .codec = CODEC_FP32, .scan = scan };
     scan->sections[1] = (struct ps_pull_section){ .table = table,

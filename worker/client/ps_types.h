@@ -81,6 +81,9 @@ struct request;
 struct ps_state_sink {
     int (*take)(void *arg, const struct ps_pull_section *s, uint32_t shard,
                 const uint32_t *numbers, uint32_t n, const uint8_t *values, size_t value_bytes);
+    /* NULL, or of a sink that takes rows as differences: what this shard's section says (section.h). Then `values` are
+     * those, and the codec is that of rows that come whole. */
+    struct section_delta (*ask)(void *arg, const struct ps_pull_section *s, uint32_t shard);
     void *arg;
 };
 
@@ -127,6 +130,8 @@ struct ps_push_section {
      * section_rate_steps(). */
     const float *state;
     uint64_t steps;
+    /* Of SECTION_GRADIENT_AT: the weights of these gradients, n_keys x dim floats; steps is section_delay_steps(). */
+    const float *then;
 };
 
 struct ps_stats {

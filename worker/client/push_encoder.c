@@ -136,7 +136,16 @@ static void write_state(const struct push_section *s, uint32_t at, const float *
         memcpy(dst + weights_bytes, s->given.state + at * n_state, n_state * sizeof(float));
 }
 
-/* Writes row `at` of the section, row_bytes, to dst. scratch: 2 * dim floats. */
+/* The weights of a gradient, behind it. */
+static void write_then(const struct push_section *s, uint32_t at, uint8_t *row)
+{
+    const size_t n_bytes = s->dim * sizeof(float);
+
+    if (s->given.op == SECTION_GRADIENT_AT)
+        memcpy(row + s->row_bytes - n_bytes, s->given.then + (size_t)at * s->dim, n_bytes);
+}
+
+/* Writes row `at` of the section, but for what write_then() does, to dst. scratch: 2 * dim floats. */
 static void write_row(const struct push_section *s, uint32_t at, float *scratch, uint8_t *dst)
 {
     const uint64_t key = s->given.keys[at];
@@ -248,7 +257,8 @@ static struct table_info *table_of(struct push_encoder *e, uint32_t table)
 
 /* ---- pushes ---- */
 
-/* The section goes out in full, with the oldest residuals: these fill their memory. */
+/* The section goes out in full, with the oldest residuals: these fill their memory. Of the weights that their
+ * gradients are of nothing is known, so the section asks for no delay compensation. */
 static int prepare_flush(struct push_encoder *e, struct push_section *s)
 {
     struct error_feedback_flush *flush = &s->table->flush;
@@ -260,6 +270,7 @@ static int prepare_flush(struct push_encoder *e, struct push_section *s)
     s->given.n_keys = flush->n_keys;
     s->given.keys = flush->keys;
     s->given.values = flush->values;
+    s->given.op = SECTION_GRADIENT;
     return 0;
 }
 
@@ -285,15 +296,17 @@ static int prepare_section(struct push_encoder *e, const struct ps_push_section 
     assert((uint32_t)given->codec < CODEC_ID_END);
     assert(!given->encoded || given->op == SECTION_GRADIENT);
     *s = (struct push_section){ .given = *given, .table = t, .dim = t->dim };
-    s->codec = e->codecs[given->op != SECTION_GRADIENT ? CODEC_FP32 : given->codec];
+    s->codec = e->codecs[section_op_is_gradient(given->op) ? given->codec : CODEC_FP32];
     if (s->codec->feedback && !given->encoded)
         status = prepare_residuals(e, s);
-    else if (t->residual.n_rows && given->op == SECTION_GRADIENT && !given->encoded)
+    else if (t->residual.n_rows && section_op_is_gradient(given->op) && !given->encoded)
         s->leftover = &t->residual;
     s->k = push_encoder_k(s->codec, s->dim, given->topk_fraction);
     s->row_bytes = s->codec->row_bytes(s->dim, s->k);
     if (given->op == SECTION_ASSIGN_STATE)
         s->row_bytes += t->n_state * sizeof(float);
+    if (s->given.op == SECTION_GRADIENT_AT)
+        s->row_bytes += s->dim * sizeof(float);
     return status;
 }
 
@@ -371,8 +384,10 @@ static void write_push_section(const struct push_encoder *e, uint32_t i, uint32_
     dst = request->bytes.bytes + request->bytes.end;
     out->values = dst;
     out->value_bytes = g.n * s->row_bytes;
-    for (uint32_t row = 0; row < g.n; row++, dst += s->row_bytes)
+    for (uint32_t row = 0; row < g.n; row++, dst += s->row_bytes) {
         write_row(s, g.indices[row], e->scratch, dst);
+        write_then(s, g.indices[row], dst);
+    }
     bytes_commit(&request->bytes, out->value_bytes);
 }
 
@@ -389,7 +404,7 @@ int push_encoder_push(struct push_encoder *e, const struct ps_push_section *give
             touch_residuals(s);
         for (uint32_t shard = 0; shard < e->n_shards; shard++)
             write_push_section(e, i, shard, requests[shard]);
-        if (s->is_flushed || s->given.op != SECTION_GRADIENT)
+        if (s->is_flushed || !section_op_is_gradient(s->given.op))
             drop_residuals(e, s);
     }
     return 0;
@@ -446,8 +461,10 @@ int push_encoder_pull(const struct push_encoder *e, const struct ps_pull_section
             out = &requests[shard]->sections[i];
             *out = (struct section){ .table_id = sections[i].table,
                                      .codec = sections[i].codec,
-                                     .state = sections[i].sink != NULL,
+                                     .state = sections[i].sink && !sections[i].sink->ask,
                                      .present = sections[i].present != NULL };
+            if (sections[i].sink && sections[i].sink->ask)
+                out->delta = sections[i].sink->ask(sections[i].sink->arg, &sections[i], shard);
             if (sections[i].scan)
                 scan_ask(sections[i].scan, shard, out);
             write_keys(partition_group(p, i, shard), &requests[shard]->bytes, out);

@@ -23,14 +23,17 @@ void traffic_pulled(struct traffic *t, const struct ps_pull_section *section, ui
     count_values(t->values_pulled, section->codec, dim, 0, section->n_keys);
 }
 
-/* What is assigned goes as fp32, and a learning rate has no values. */
+/* What is assigned goes as fp32, and so do the weights beside gradients; a learning rate has no values. */
 void traffic_pushed(struct traffic *t, const struct ps_push_section *section, uint32_t dim)
 {
-    const enum codec_id codec = section->op == SECTION_GRADIENT ? section->codec : CODEC_FP32;
+    const enum codec_id codec =
+        section_op_is_gradient(section->op) ? section->codec : CODEC_FP32;
 
     count(&t->rows_pushed, section->n_keys);
     if (section->op != SECTION_RATE)
         count_values(t->values_pushed, codec, dim, section->topk_fraction, section->n_keys);
+    if (section->op == SECTION_GRADIENT_AT)
+        count_values(t->values_pushed, CODEC_FP32, dim, 0, section->n_keys);
 }
 
 static uint64_t counted(const _Atomic uint64_t *counter)

@@ -21,6 +21,7 @@ struct job {
     const float *weights;
     float *z;
     uint32_t ld, n_ranges;
+    struct cpu_range fields;
 };
 
 SIMD_INLINE void sum_bag(const uint32_t *row_of, uint32_t n, const float *rows, uint32_t dim,
@@ -163,6 +164,37 @@ void cpu_bag_grad(struct compute *c, const struct bags *b, const float *dsums, u
                        .n_ranges = thread_pool_n_threads(c->pool) };
 
     cpu_run(c, b->n_rows ? job.n_ranges : 0, grad_task, &job);
+}
+
+CPU_CLONES static void divide(float *x, uint32_t dim, float by)
+{
+    for (uint32_t d = 0; d < dim; d++)
+        x[d] /= by;
+}
+
+static void mean_task(void *job, uint32_t task, uint32_t thread)
+{
+    const struct job *j = job;
+    const struct bags *b = j->b;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, b->n);
+
+    (void)thread;
+    for (size_t s = r.first; s < r.end; s++)
+        for (size_t f = j->fields.first; f < j->fields.end; f++) {
+            const uint32_t *starts = b->starts + s * b->n_fields + f;
+
+            if (starts[1] - starts[0] > 1)
+                divide(j->sums + s * j->ld + f * b->dim, b->dim,
+                       (float)(starts[1] - starts[0]));
+        }
+}
+
+void cpu_bag_mean(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
+                  float *x, uint32_t ld)
+{
+    struct job job = { .b = b, .sums = x, .ld = ld, .fields = { first, end } };
+
+    cpu_run(c, cpu_ceil_div(b->n, CPU_SAMPLES), mean_task, &job);
 }
 
 static void wide_sum_task(void *job, uint32_t task, uint32_t thread)

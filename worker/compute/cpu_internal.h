@@ -121,6 +121,8 @@ void cpu_bag_sum(struct compute *c, const struct bags *b, const float *rows, flo
                  uint32_t ld);
 void cpu_bag_grad(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
                   float *drows);
+void cpu_bag_mean(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
+                  float *x, uint32_t ld);
 void cpu_bag_wide_sum(struct compute *c, const struct bags *b, const float *weights, float *z);
 void cpu_bag_wide_grad(struct compute *c, const struct bags *b, const float *dz,
                        float *dweights);

@@ -144,6 +144,11 @@ struct device_ops {
     void (*bag_grad)(struct compute *c, const struct bags *b, const float *dsums, uint32_t ld,
                      float *drows);
 
+    /* x[s * ld + f * dim + d] /= rows of bag (s, f), of fields first .. end - 1; as it is where the bag is empty: a sum
+     * becomes a mean, and the gradient of a mean that of a sum (in place) */
+    void (*bag_mean)(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
+                     float *x, uint32_t ld);
+
     /* z[s] += sum of weights[r] over all positions of sample s, ascending; back: dweights[n_rows] */
     void (*wide_sum)(struct compute *c, const struct bags *b, const float *weights, float *z);
     void (*wide_grad)(struct compute *c, const struct bags *b, const float *dz,

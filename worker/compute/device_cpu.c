@@ -219,6 +219,7 @@ const struct device_ops device_cpu = {
     .dropout = cpu_rows_dropout,
     .bag_sum = cpu_bag_sum,
     .bag_grad = cpu_bag_grad,
+    .bag_mean = cpu_bag_mean,
     .wide_sum = cpu_bag_wide_sum,
     .wide_grad = cpu_bag_wide_grad,
     .interact_forward = cpu_interact_forward,

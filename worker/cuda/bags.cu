@@ -44,6 +44,30 @@ cudaError_t kernels_bag_sum(cudaStream_t stream, const struct bags *b, const flo
                               sums, ld);
 }
 
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
+    bag_mean(struct bags b, uint32_t first, uint32_t n_fields, float *x, uint32_t ld)
+{
+    const uint32_t row = (uint32_t)cuda_compat_row(), s = row / n_fields,
+                   f = first + row % n_fields;
+    const uint32_t d = cuda_compat_column();
+    uint32_t n;
+
+    if (s >= b.n || d >= b.dim)
+        return;
+    n = b.starts[s * b.n_fields + f + 1] - b.starts[s * b.n_fields + f];
+    if (n > 1)
+        x[(size_t)s * ld + f * b.dim + d] /= (float)n;
+}
+
+cudaError_t kernels_bag_mean(cudaStream_t stream, const struct bags *b, uint32_t first,
+                             uint32_t end, float *x, uint32_t ld)
+{
+    const uint32_t n_fields = end - first;
+
+    return cuda_compat_launch(bag_mean, cuda_compat_grid((size_t)b->n * n_fields, b->dim),
+                              stream, *b, first, n_fields, x, ld);
+}
+
 /* Where the gradient of a bag stands: `sums` + its sample * ld + its field * step. */
 struct places {
     struct bag_transpose transpose;

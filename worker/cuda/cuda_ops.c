@@ -137,6 +137,14 @@ void cuda_ops_bag_grad(struct compute *c, const struct bags *b, const float *dsu
     }
 }
 
+void cuda_ops_bag_mean(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
+                       float *x, uint32_t ld)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "bag_mean",
+                    kernels_bag_mean(c->targets[i].stream, b, first, end, x, ld));
+}
+
 void cuda_ops_wide_sum(struct compute *c, const struct bags *b, const float *weights, float *z)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)

@@ -351,6 +351,7 @@ const struct device_ops device_cuda = {
     .dropout = cuda_ops_dropout,
     .bag_sum = cuda_ops_bag_sum,
     .bag_grad = cuda_ops_bag_grad,
+    .bag_mean = cuda_ops_bag_mean,
     .wide_sum = cuda_ops_wide_sum,
     .wide_grad = cuda_ops_wide_grad,
     .interact_forward = cuda_ops_interact_forward,

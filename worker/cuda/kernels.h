@@ -9,10 +9,10 @@
  * Pointers are device memory, outputs do not overlap inputs unless "in place" is said. Structs are read before the
  * launch returns. Pointers and strides that are multiples of 4 floats are fastest, any do.
  *
- * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, wide_sum, interactions in KERNELS_FP32, pair_sum,
- * cross layers, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy, encoders; bag_grad and
- * wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp() is the same. Other sums
- * have an order of their own. (Which NaN an addition makes is the processor's choice.)
+ * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, bag_mean, wide_sum, interactions in
+ * KERNELS_FP32, pair_sum, cross layers, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy,
+ * encoders; bag_grad and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp()
+ * is the same. Other sums have an order of their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
@@ -98,6 +98,8 @@ EXTERN_C cudaError_t kernels_bag_sum(cudaStream_t stream, const struct bags *b,
 EXTERN_C cudaError_t kernels_bag_grad(cudaStream_t stream, const struct bags *b,
                                       const float *dsums, uint32_t ld, float *drows,
                                       void *scratch);
+EXTERN_C cudaError_t kernels_bag_mean(cudaStream_t stream, const struct bags *b, uint32_t first,
+                                      uint32_t end, float *x, uint32_t ld);
 EXTERN_C cudaError_t kernels_wide_sum(cudaStream_t stream, const struct bags *b,
                                       const float *weights, float *z);
 EXTERN_C cudaError_t kernels_wide_grad(cudaStream_t stream, const struct bags *b,

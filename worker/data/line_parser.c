@@ -339,6 +339,11 @@ static int64_t bucket_of(double x)
     return (int64_t)(ln * ln) + 2;
 }
 
+static uint64_t key_of(const struct line_parser_field *field, const void *bytes, size_t n)
+{
+    return line_parser_key_of(field, XXH3_64bits_withSeed(bytes, n, field->seed));
+}
+
 static int bucket_key(const struct line_parser_plan *plan, uint32_t field,
                       struct line_parser_span token, uint64_t *ret_key, struct err *why)
 {
@@ -352,7 +357,7 @@ static int bucket_key(const struct line_parser_plan *plan, uint32_t field,
     bucket = (uint64_t)bucket_of(x);
     for (unsigned i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(bucket >> (8 * i));
-    *ret_key = XXH3_64bits_withSeed(bytes, sizeof bytes, plan->fields[field].seed);
+    *ret_key = key_of(&plan->fields[field], bytes, sizeof bytes);
     return 0;
 }
 
@@ -380,7 +385,7 @@ static int add_parts(const struct line_parser_plan *plan, uint32_t field,
         token.at = hit ? hit + separator_len : end;
         if (line_parser_is_missing(plan, part))
             continue;
-        if (add_key(b, XXH3_64bits_withSeed(part.at, part.len, plan->fields[field].seed)))
+        if (add_key(b, key_of(&plan->fields[field], part.at, part.len)))
             return -ENOMEM;
     } while (hit);
     return 0;
@@ -399,7 +404,7 @@ int line_parser_value_keys(const struct line_parser_plan *plan, uint32_t field,
         return status ? status : add_key(b, key);
     }
     if (!plan->inner_separator[0])
-        return add_key(b, XXH3_64bits_withSeed(token.at, token.len, plan->fields[field].seed));
+        return add_key(b, key_of(&plan->fields[field], token.at, token.len));
     return add_parts(plan, field, token, b);
 }
 
@@ -411,7 +416,7 @@ static int add_field(const struct line_parser_plan *plan, uint32_t field,
 
     if (status || b->n_keys > n_keys_before || !plan->missing_has_key)
         return status;
-    return add_key(b, XXH3_64bits_withSeed("", 0, plan->fields[field].seed));
+    return add_key(b, key_of(&plan->fields[field], "", 0));
 }
 
 int line_parser_keys(const struct line_parser_plan *plan, uint32_t field, char *token,

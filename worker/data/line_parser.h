@@ -7,7 +7,8 @@
  *     numeric       log1p(max(x, 0)) in double, rounded to float | (x - mean) / std | x;
  *                   a missing value is 0 after that
  *     categorical   key = XXH3_64(token), seeded by the field (schema.h);
- *                   missing: the key of the empty token, or no key
+ *                   missing: the key of the empty token, or no key; with a hashing space of N keys
+ *                   hash_mix2(seed, XXH3_64 % N) in its place, as of a bucket
  *     bucket        key = XXH3_64(bucket as 8 bytes, little-endian), seeded likewise;
  *                   missing as above; bucket = -1 below 0, floor(x) below 3,
  *                   else floor(ln(x)^2) + 2
@@ -20,6 +21,7 @@
 
 #include <stdbool.h>
 
+#include "common/hash.h"
 #include "common/status.h"
 #include "worker/data/batch.h"
 
@@ -38,7 +40,14 @@ struct line_parser_field {
     uint16_t column;
     bool is_bucket; /* else categorical */
     uint64_t seed;  /* of its keys */
+    uint64_t space; /* different keys at most; 0: as many as hashes */
 };
+
+/* The key of a token or bucket with this hash. */
+static inline uint64_t line_parser_key_of(const struct line_parser_field *field, uint64_t hash)
+{
+    return field->space ? hash_mix2(field->seed, hash % field->space) : hash;
+}
 
 struct line_parser_simd;
 
@@ -62,6 +71,7 @@ struct line_parser_plan {
         *log1p_table; /* [LINE_PARSER_LOG1P_TABLE]: (float)log1p(0), (float)log1p(1) ... */
     const struct line_parser_simd *simd; /* line_parser_simd.h; NULL: it is not used */
     uint32_t n_numeric, n_fields;
+    bool has_spaces; /* some fields have a hashing space */
     uint16_t numeric_columns[LINE_PARSER_COLUMNS_MAX];
     struct line_parser_field fields[LINE_PARSER_COLUMNS_MAX];
 };

@@ -421,6 +421,8 @@ static void parse_fields(const struct line_parser_plan *plan, const struct colum
         keys[f] = XXH3_64bits_withSeed(token.at, token.len, plan->fields[f].seed);
         n_long--;
     }
+    for (uint32_t f = 0; f < plan->n_fields && plan->has_spaces; f++)
+        keys[f] = line_parser_key_of(&plan->fields[f], keys[f]);
 }
 
 bool line_parser_simd_try(const struct line_parser_plan *plan, const char *line, size_t len,

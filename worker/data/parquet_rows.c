@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "common/memory.h"
+#include "common/number.h"
 #include "worker/data/parquet_column.h"
 #include "worker/data/parquet_token.h"
 
@@ -730,8 +731,8 @@ static int find_column(const struct parquet_rows *r, uint32_t column,
 
     if (!name || !name[0]) {
         if (n != r->plan->n_columns)
-            return err_set(err, PS_EDATA, "%s: %u columns, %u expected",
-                           parquet_file_path(r->file), n, r->plan->n_columns);
+            return err_set(err, PS_EDATA, "%s: %u column%s, %u expected",
+                           parquet_file_path(r->file), n, NUMBER_PLURAL(n), r->plan->n_columns);
         *ret = parquet_file_column(r->file, column);
         return 0;
     }
@@ -786,9 +787,11 @@ static int add_column(struct parquet_rows *r, enum role role, uint32_t index, ui
     parquet_column_init(&c->in, r->file, r->types[r->n_columns++]);
     c->is_list = c->in.type->rep_max > 0;
     if (role == ROLE_FIELD) {
-        c->is_simple = !p->fields[index].is_bucket && !p->inner_separator[0];
+        c->is_simple =
+            !p->fields[index].is_bucket && !p->fields[index].space && !p->inner_separator[0];
         c->seed = p->fields[index].seed;
-        c->missing_key = XXH3_64bits_withSeed("", 0, c->seed);
+        c->missing_key =
+            line_parser_key_of(&p->fields[index], XXH3_64bits_withSeed("", 0, c->seed));
     }
     return alloc_column(c) ? no_memory(r, err) : 0;
 }

@@ -85,6 +85,8 @@ static void add_plan(XXH3_state_t *x, const struct line_parser_plan *p, uint32_t
         if (p->fields[i].seed !=
             i) /* by position it is, as in caches from before there were seeds */
             add_number(x, p->fields[i].seed);
+        if (p->fields[i].space) /* that of other caches is none */
+            add_number(x, p->fields[i].space);
     }
     if (p->numeric_as == LINE_PARSER_STANDARDISE) {
         add_bytes(x, p->mean, p->n_numeric * sizeof *p->mean);

@@ -437,6 +437,15 @@ static int find_shared(const struct schema *s, const char *item, size_t len, uin
                             (int)len, item);
 }
 
+static int check_kinds(const struct schema *s, uint32_t i, uint32_t j, struct err *err)
+{
+    if (s->plan.fields[i].is_bucket == s->plan.fields[j].is_bucket)
+        return 0;
+    return err_set(err, PS_ESETTING,
+                   "share-table: of columns %u and %u one is bucketised: no token is of both",
+                   schema_field_column(s, i), schema_field_column(s, j));
+}
+
 /* One group, "target,history". taken: fields of the groups so far. */
 static int share_group(struct schema *s, const char *group, bool *taken, struct err *err)
 {
@@ -456,11 +465,9 @@ static int share_group(struct schema *s, const char *group, bool *taken, struct 
                            item);
         taken[f] = true;
         first = n++ ? first : f;
-        if (s->plan.fields[f].is_bucket != s->plan.fields[first].is_bucket)
-            return err_set(
-                err, PS_ESETTING,
-                "share-table: of columns %u and %u one is bucketised: no token is of both",
-                schema_field_column(s, first), schema_field_column(s, f));
+        status = check_kinds(s, first, f, err);
+        if (status)
+            return status;
         s->tables[f] = (uint16_t)first;
     }
     return status || n > 1
@@ -521,6 +528,35 @@ int schema_use_keys(struct schema *s, enum schema_keys keys, struct err *err)
     if (s->simd)
         line_parser_simd_set_seeds(s->simd, &s->plan);
     return 0;
+}
+
+void schema_set_space(struct schema *s, uint32_t i, uint64_t n)
+{
+    s->plan.fields[i].space = s->unlabelled.fields[i].space = n;
+    s->plan.has_spaces = false;
+    for (uint32_t f = 0; f < s->plan.n_fields; f++)
+        s->plan.has_spaces |= s->plan.fields[f].space > 0;
+    s->unlabelled.has_spaces = s->plan.has_spaces;
+}
+
+int schema_share(struct schema *s, uint32_t i, uint32_t j, struct err *err)
+{
+    const uint16_t a = s->tables[i], b = s->tables[j], first = a < b ? a : b;
+
+    if (check_kinds(s, i, j, err))
+        return PS_ESETTING;
+    for (uint32_t f = 0; f < s->plan.n_fields; f++)
+        if (s->tables[f] == a || s->tables[f] == b)
+            s->tables[f] = first;
+    return schema_use_keys(s, s->keys, err);
+}
+
+bool schema_shares(const struct schema *s)
+{
+    for (uint32_t f = 0; f < s->plan.n_fields; f++)
+        if (s->tables[f] != f)
+            return true;
+    return false;
 }
 
 enum schema_keys schema_keys(const struct schema *s)

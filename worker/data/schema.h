@@ -7,6 +7,7 @@
  *     categorical    key = XXH3_64(token), with its field's seed; a missing token
  *                    has the empty token's key, or leaves the bag empty (missing = "skip");
  *                    an inner separator makes it a bag
+ *                    a hashing space of N keys: hash_mix2(seed, XXH3_64(token) modulo N)
  *     seed           by name: XXH3_64(name of the column), so that the keys of a column stay if others
  *                    come, go or move; a column without a name has its position, "14", for a name.
  *                    By position: the number of its field. Columns that share a table have one seed
@@ -85,6 +86,13 @@ uint64_t schema_seed(const char *name);
  * have one seed and do not share a table; the seeds are then unchanged. */
 int schema_use_keys(struct schema *s, enum schema_keys keys, struct err *err) MUST_CHECK;
 enum schema_keys schema_keys(const struct schema *s);
+
+/* Gives field i a hashing space of n keys, 0: none; and one table and seed with field j, and those that have theirs. As
+ * above nothing reads rows meanwhile. PS_ESETTING: one of them is bucketised. */
+void schema_set_space(struct schema *s, uint32_t i, uint64_t n);
+int schema_share(struct schema *s, uint32_t i, uint32_t j, struct err *err) MUST_CHECK;
+/* True if some fields share a table. */
+bool schema_shares(const struct schema *s);
 
 /* Floats of a sample; and bags of one: categoricals, then bucketised numerics. */
 uint32_t schema_n_numeric(const struct schema *s);

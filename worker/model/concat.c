@@ -45,6 +45,7 @@ void concat_forward(struct dlrm *m, const struct dlrm_io *io)
 
     if (m->config.n_fields)
         m->ops->bag_sum(m->c, &io->bags, io->rows, m->t, m->ldt);
+    head_parts_make_means(m, &io->bags, m->t, m->ldt);
     if (n_numeric && has_top(m))
         m->ops->copy_rows(m->c, io->n, n_numeric, io->numeric, n_numeric, m->t + bags_floats(m),
                           m->ldt);
@@ -52,6 +53,7 @@ void concat_forward(struct dlrm *m, const struct dlrm_io *io)
 
 void concat_backward(struct dlrm *m, const struct dlrm_io *io)
 {
+    head_parts_make_means(m, &io->bags, m->dt, m->ldt);
     if (m->config.n_fields)
         m->ops->bag_grad(m->c, &io->bags, m->dt, m->ldt, io->row_grads);
 }

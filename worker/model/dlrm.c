@@ -10,6 +10,8 @@
 #include "worker/model/head.h"
 
 #define LINE_FLOATS 16u
+#define CLIP_EPSILON 1e-6 /* of clip_grad_norm_ */
+#define CLIP_LANES 16u
 
 static const struct head *const heads[MODEL_KINDS] = {
     [MODEL_DLRM] = &head_dlrm,     [MODEL_LR] = &head_lr,
@@ -366,15 +368,89 @@ uint32_t dlrm_n_buffer_sets(const struct dlrm *m)
     return m->ops->shares_memory ? 1 : DLRM_BUFFER_SETS;
 }
 
+static size_t row_floats(const struct dlrm *m, const struct batch *batch)
+{
+    return m->projection.n_groups ? projection_floats(&m->projection, batch)
+                                  : (size_t)batch->n_unique * m->config.dim;
+}
+
+/* Sums side by side, so that the compiler can use vectors; their order is fixed. */
+static double squares(const float *x, size_t n)
+{
+    double sums[CLIP_LANES] = { 0 }, all = 0;
+    size_t i = 0;
+
+    for (; i + CLIP_LANES <= n; i += CLIP_LANES)
+        for (size_t k = 0; k < CLIP_LANES; k++)
+            sums[k] += (double)x[i + k] * (double)x[i + k];
+    for (; i < n; i++)
+        all += (double)x[i] * (double)x[i];
+    for (size_t k = 0; k < CLIP_LANES; k++)
+        all += sums[k];
+    return all;
+}
+
+static void scale(float *x, size_t n, float by)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= by;
+}
+
+/*
+ * Clipping by the global norm (Pascanu et al. 2013), as PyTorch's clip_grad_norm_ has it:
+ *
+ *     norm = |all gradients of the batch, as one vector|
+ *     if norm > most:  each gradient *= most / (norm + 1e-6)
+ *
+ * Running statistics are no gradients, and stay. A norm that is not finite changes nothing: servers refuse such
+ * gradients with a sentence.
+ */
+static void clip(const struct dlrm *m, const struct dlrm_gradients *g, float most)
+{
+    double sum = squares(g->rows, g->n_rows) + squares(g->wide, g->n_wide), norm;
+    float by;
+
+    for (uint32_t i = 0; i < m->n_tensors; i++)
+        if (!m->tensors[i].statistic)
+            sum += squares(g->dense + m->tensors[i].at, m->tensors[i].n_floats);
+    norm = sqrt(sum);
+    if (!isfinite(norm) || norm <= (double)most)
+        return;
+    by = (float)((double)most / (norm + CLIP_EPSILON));
+    scale(g->rows, g->n_rows, by);
+    scale(g->wide, g->n_wide, by);
+    for (uint32_t i = 0; i < m->n_tensors; i++)
+        if (!m->tensors[i].statistic)
+            scale(g->dense + m->tensors[i].at, m->tensors[i].n_floats, by);
+}
+
+/* The arrays where the step's gradients will be, which may be others at the next. */
+static struct dlrm_gradients gradients_of(struct dlrm *m, const struct dlrm_step *step)
+{
+    const struct batch *b = step->batch;
+
+    return (struct dlrm_gradients){ .dense = m->buffers.host_grads,
+                                    .rows = step->row_grads,
+                                    .n_rows = row_floats(m, b),
+                                    .wide = step->wide_grads,
+                                    .n_wide = m->config.wide ? b->n_unique : 0 };
+}
+
 int dlrm_step_begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step)
 {
     assert(step->encoded ? dlrm_encodes(m) : !step->wide_grads == !m->config.wide);
+    assert(!step->encoded || !(m->config.clip_norm > 0));
+    m->gradients[set] = gradients_of(m, step);
     return begin(m, set, step, DEVICE_BUFFERS_TRAIN);
 }
 
 int dlrm_step_end(struct dlrm *m, uint32_t set, double *ret_loss)
 {
-    return device_buffers_wait(&m->buffers, set, ret_loss);
+    int status = device_buffers_wait(&m->buffers, set, ret_loss);
+
+    if (!status && m->config.clip_norm > 0)
+        clip(m, &m->gradients[set], m->config.clip_norm);
+    return status;
 }
 
 int dlrm_step(struct dlrm *m, const struct dlrm_step *step, double *ret_loss)

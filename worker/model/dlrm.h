@@ -4,7 +4,7 @@
  * shapes and rules: README.md beside this file.
  *
  *     X [n][n_numeric] -> bottom MLP (ReLU after every layer) -> D [n][dim]
- *     bags: sum of rows of each field's keys                  -> E_f [n][dim], f < n_fields
+ *     bags: sum, or mean, of the rows of each field's keys    -> E_f [n][dim], f < n_fields
  *     T = [D, E_0, ...]
  *     interaction: dot      R = [D, T_i . T_j for j < i (j <= i with self)]
  *                  concat   R = [T]

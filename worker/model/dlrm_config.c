@@ -181,6 +181,23 @@ static int check_tasks(const struct dlrm_config *config, struct err *err)
     return status;
 }
 
+static bool has_mean(const struct dlrm_config *config, uint32_t field)
+{
+    return field < DLRM_MEANS_MAX && config->means[field / 64] >> field % 64 & 1;
+}
+
+bool dlrm_config_means(const struct dlrm_config *config, uint32_t from, uint32_t *ret_first,
+                       uint32_t *ret_end)
+{
+    while (from < config->n_fields && !has_mean(config, from))
+        from++;
+    *ret_first = from;
+    while (from < config->n_fields && has_mean(config, from))
+        from++;
+    *ret_end = from;
+    return *ret_end > *ret_first;
+}
+
 static int check_groups(const struct dlrm_config *config, struct err *err)
 {
     int status =
@@ -219,6 +236,8 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
         status = check_rate("l2_dense", config->l2_dense, INFINITY, err);
     if (!status)
         status = check_rate("l2_rows", config->l2_rows, INFINITY, err);
+    if (!status)
+        status = check_rate("clip_norm", config->clip_norm, INFINITY, err);
     if (!status)
         status = check_groups(config, err);
     if (!status)

@@ -12,6 +12,7 @@
 #define DLRM_CROSS_MAX 8u  /* layers of a cross network */
 #define DLRM_TASKS_MAX 8u  /* labels of a sample */
 #define DLRM_PROJECTIONS_MAX 16u
+#define DLRM_MEANS_MAX 1024u /* fields that can have a mean for a bag: the first ones */
 #define DLRM_BATCH_MAX (1u << 20)
 #define DLRM_THREADS_MAX 64u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
@@ -48,6 +49,9 @@ struct dlrm_config {
     /* Floats of the rows of each group of fields (batch.h), which projection.h makes as wide as the model; 0 groups:
      * all have dim. */
     uint32_t n_groups, group_dims[BATCH_GROUPS_MAX];
+    /* A bit for each field, from bit 0 of the first word: the vector of its bag is the mean of the rows, not the sum.
+     * First-order weights are always summed. */
+    uint64_t means[DLRM_MEANS_MAX / 64];
     /* Hidden widths; the last layer, to dim and to 1, is added by itself. */
     uint32_t n_bottom, bottom[DLRM_LAYERS_MAX];
     uint32_t n_top, top[DLRM_LAYERS_MAX];
@@ -60,9 +64,10 @@ struct dlrm_config {
     bool self_interaction;
     bool wide; /* first-order weights beside the rows */
     bool batch_norm;
-    float dropout;  /* probability of 0, in [0, 1) */
-    float l2_dense; /* loss += l2_dense / 2 * |W|^2 over weight matrices alone */
-    float l2_rows;  /* loss += l2_rows / 2 * |row|^2 over the batch's unique rows */
+    float dropout;   /* probability of 0, in [0, 1) */
+    float l2_dense;  /* loss += l2_dense / 2 * |W|^2 over weight matrices alone */
+    float l2_rows;   /* loss += l2_rows / 2 * |row|^2 over the batch's unique rows */
+    float clip_norm; /* bound on the norm of all gradients of a batch; 0: none */
     /* Of the training's loss (worker/compute/device_args.h, struct cross_entropy): the weight of positive samples - 1;
      * what is added to the logit: of training on a part of the negative samples, so that predictions hold for all. */
     float positive_more, label_smoothing, logit_offset;
@@ -87,6 +92,10 @@ float dlrm_config_task_weight(const struct dlrm_config *config, uint32_t task);
 
 /* Groups whose rows are projected. */
 uint32_t dlrm_config_n_projections(const struct dlrm_config *config);
+
+/* The next run of fields with means, first .. end - 1, from field `from` on; false: there is none. */
+bool dlrm_config_means(const struct dlrm_config *config, uint32_t from, uint32_t *ret_first,
+                       uint32_t *ret_end);
 
 /* Vectors of T; floats of a sample in the top MLP's input, which is R in a DLRM. */
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config);

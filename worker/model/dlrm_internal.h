@@ -23,6 +23,13 @@
 
 struct head;
 
+/* Where the host gets the gradients of a step; all borrowed. */
+struct dlrm_gradients {
+    float *dense; /* dlrm_tensor.at */
+    float *rows, *wide;
+    size_t n_rows, n_wide; /* floats of these; 0: there are none */
+};
+
 struct dlrm {
     struct dlrm_config config;
     const struct head *head;
@@ -42,6 +49,7 @@ struct dlrm {
     float *t, *dt, *r, *dr;            /* owned, of the device; NULL where the kind has none */
     float *z, *dz; /* logits and their gradients: borrowed from the part that makes them */
     uint32_t n;    /* samples of the last step */
+    struct dlrm_gradients gradients[DLRM_BUFFER_SETS]; /* of the steps in flight */
 };
 
 /* Of batch_max samples of `width` floats. */

@@ -81,18 +81,25 @@ static struct interact interact_of(const struct dlrm *m, uint32_t n)
     };
 }
 
-/* The bags' sums in T, unless the interaction makes them as it goes, and R. */
+/* Sums alone are made by the interaction as it goes. */
+static bool is_fused(const struct dlrm *m)
+{
+    return m->ops->interact_bags_forward && !head_parts_has_means(m);
+}
+
+/* The bags' sums or means in T, unless the interaction makes them as it goes, and R. */
 static void forward_vectors(struct dlrm *m, const struct dlrm_io *io)
 {
     const struct interact interact = interact_of(m, io->n);
 
-    if (m->pairs && m->ops->interact_bags_forward) {
+    if (m->pairs && is_fused(m)) {
         m->ops->interact_bags_forward(m->c, &io->bags, io->rows, &interact, m->t, m->r);
         return;
     }
     if (m->config.n_fields)
         m->ops->bag_sum(m->c, &io->bags, io->rows, m->t + dense_floats(m),
                         m->n_vectors * m->config.dim);
+    head_parts_make_means(m, &io->bags, m->t + dense_floats(m), m->n_vectors * m->config.dim);
     if (m->pairs)
         m->ops->interact_forward(m->c, &interact, m->t, m->r);
 }
@@ -111,7 +118,7 @@ static void backward_pairs(struct dlrm *m, const struct dlrm_io *io)
 {
     const struct interact interact = interact_of(m, io->n);
 
-    if (m->ops->interact_bags_backward)
+    if (is_fused(m))
         m->ops->interact_bags_backward(m->c, &io->bags, io->rows, &interact, m->t, m->dr,
                                        m->dt);
     else
@@ -125,6 +132,7 @@ static void backward_vectors(struct dlrm *m, const struct dlrm_io *io)
     const struct mlp_layer *last;
     struct relu_mask mask;
 
+    head_parts_make_means(m, &io->bags, m->dt + dense_floats(m), ld);
     if (m->config.n_fields)
         m->ops->bag_grad(m->c, &io->bags, m->dt + dense_floats(m), ld, io->row_grads);
     if (!m->config.n_numeric)

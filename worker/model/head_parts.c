@@ -33,3 +33,19 @@ int head_parts_alloc_top(struct dlrm *m)
     m->dz = mlp_last(&m->top)->dy;
     return 0;
 }
+
+bool head_parts_has_means(const struct dlrm *m)
+{
+    uint32_t first, end;
+
+    return dlrm_config_means(&m->config, 0, &first, &end);
+}
+
+void head_parts_make_means(const struct dlrm *m, const struct bags *bags, float *vectors,
+                           uint32_t ld)
+{
+    uint32_t first, end = 0;
+
+    while (dlrm_config_means(&m->config, end, &first, &end))
+        m->ops->bag_mean(m->c, bags, first, end, vectors, ld);
+}

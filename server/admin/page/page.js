@@ -18,6 +18,7 @@ const state = {
 
 /* ---- elements that are kept from one second to the next, so that focus and reading stay where they are ---- */
 
+const counted = (n, noun) => format.count(n) + " " + noun + (n === 1 ? "" : "s");
 function setText(e, text) { if (e.textContent !== text) e.textContent = text; }
 function setClass(e, name) { if (e.className !== name) e.className = name; }
 
@@ -327,13 +328,13 @@ function showOverview(s) {
       shown(newest("rows_pulled"), format.count) + " pulled, " + shown(newest("rows_pushed"), format.count) + " pushed", { spark: sums("rows_pulled", "rows_pushed") }],
     ["Network", shown(plus(newest("bytes_in"), newest("bytes_out")), format.byteRate),
       shown(newest("bytes_in"), format.byteRate) + " in, " + shown(newest("bytes_out"), format.byteRate) + " out", { spark: sums("bytes_in", "bytes_out") }],
-    ["Pull latency, p99", shown(p99, format.nanos), p99 === undefined ? "no pull in the last minute" : "p50 " + shown(newest("p50_ns.pull"), format.nanos),
+    ["Pull latency, p99", shown(p99, format.nanos), p99 === undefined ? "no pull in the last minute" : "p50 " + shown(newest("p50_ns.pull"), format.nanos) + ", with waits for workers",
       { spark: sums("p99_ns.pull") }],
-    ["CPU", shown(newest("cpu"), format.cores), "cores in use, " + s.shards_per_node + (s.shards_per_node === 1 ? " shard" : " shards"), { spark: sums("cpu") }],
+    ["CPU", shown(newest("cpu"), format.cores), "cores in use, " + counted(s.shards_per_node, "shard"), { spark: sums("cpu") }],
     ["Rows", format.count(t.rows), format.bytes(t.tables_bytes) + part],
-    ["Workers", t.live_workers + " live", s.jobs ? s.jobs.length + (s.jobs.length === 1 ? " job" : " jobs") + (n > t.live_workers ? ", " + (n - t.live_workers) + " not live" : "") : "",
+    ["Workers", t.live_workers + " live", s.jobs ? counted(s.jobs.length, "job") + (n > t.live_workers ? ", " + (n - t.live_workers) + " not live" : "") : "",
       { kind: n > t.live_workers && s.jobs.some(j => j.workers.some(w => w.state === "suspected")) ? "warn" : "" }],
-    ["Waits", format.count(t.n_waits), t.net.parked_pulls ? t.net.parked_pulls + " parked pulls" : "no parked pull"],
+    ["Waits", format.count(t.n_waits), t.net.parked_pulls ? counted(t.net.parked_pulls, "parked pull") : "no parked pull"],
     ["Last checkpoint", c.last_unix_ms ? ago(s.now_unix_ms - c.last_unix_ms) : "none",
       c.last_error || (c.under_way ? "one is being written" : c.last_number ? "number " + c.last_number + ", " + format.bytes(c.last_bytes) : s.durability === "off" ? "no data directory" : ""),
       { kind: c.last_error ? "bad" : "" }],
@@ -436,7 +437,7 @@ function showJob(s, j) {
     ["Samples per second", maybe(j.samples_per_s, format.count), known(j.samples) ? format.count(j.samples) + " so far" : "not reported"],
     ["Loss", maybe(j.loss, format.real), known(j.logloss) ? "validation log-loss " + format.real(j.logloss) : ""],
     ["AUC", maybe(j.auc, format.real), known(j.auc) ? "of the last validation" : "no validation yet"],
-    ["Workers", live + " of " + j.n_workers, j.deaths ? j.deaths + " deaths seen" : "none has died", { kind: live < j.n_workers ? "warn" : "" }],
+    ["Workers", live + " of " + j.n_workers, j.deaths ? counted(j.deaths, "death") + " seen" : "none has died", { kind: live < j.n_workers ? "warn" : "" }],
     ["Staleness", "p99 " + format.count(j.staleness_p99), modeText(j) + ", greatest " + format.count(j.staleness_max), { kind: j.staleness_violations ? "bad" : "" }],
   ]);
   const workers = j.workers.map(w => ({ ...w, key: w.rank, behind: most - w.clock }));
@@ -532,7 +533,7 @@ function showTables() {
   if (!state.lists) return;
   const rows = foldTables(tableRows()), n = state.lists.tables.length;
   grid(at("tables-list"), { ...tableGrid, none: n ? "No table has this in its name." : tableGrid.none,
-    note: () => n ? n + " tables, " + format.bytes(state.lists.tables.reduce((a, t) => a + t.bytes, 0)) : "" }, rows);
+    note: () => n ? counted(n, "table") + ", " + format.bytes(state.lists.tables.reduce((a, t) => a + t.bytes, 0)) : "" }, rows);
 }
 
 /* -- storage -- */
@@ -550,15 +551,26 @@ const logsGrid = {
   ],
 };
 
+/* As psctl doctor foretells it: psd's own files grow up to what --log-max and --keep let them, and a rate says nothing of times much longer than it was
+   measured over. */
+function fullIn(s, c, d) {
+  const own = Math.max(0, d.fill_bytes_per_s - (d.others_fill_bytes_per_s || 0)), others = d.fill_bytes_per_s - own;
+  const perCheckpoint = own * c.every_ms / 1000, log = c.keep * (perCheckpoint > 0 ? Math.min(c.log_max_bytes, perCheckpoint) : c.log_max_bytes);
+  const mayGrow = !c.log_max_bytes ? Infinity : Math.max(0, log - d.log_bytes) + Math.max(0, (c.keep + c.deltas + 1) * s.totals.bytes - d.checkpoint_bytes);
+  let full = own + others > 0 ? d.free_bytes / (own + others) : Infinity;
+  if (own * full > mayGrow) full = others > 0 ? (d.free_bytes - mayGrow) / others : Infinity;
+  return d.fill_over_ms >= 10000 && full < 86400 && full * 1000 < 60 * d.fill_over_ms ? full * 1000 : Infinity;
+}
+
 function showStorage(s) {
   const c = s.checkpoints, d = s.disk;
-  const fills = d && d.fill_over_ms && d.fill_bytes_per_s ? "full in " + format.lasting(d.free_bytes / d.fill_bytes_per_s * 1000) + " at this rate" : "";
+  const fullMs = d ? fullIn(s, c, d) : Infinity, fills = fullMs < Infinity ? "full in " + format.lasting(fullMs) + " at this rate" : "";
   const every = c.every_ms ? "every " + format.lasting(c.every_ms) : "only when asked";
   const safe = { off: "rows live in memory alone", none: "there is no log: a restart loses what is newer than a checkpoint", async: "pushes are acknowledged before the log is synced", fsync: "pushes are acknowledged when the log is synced" };
   tiles(at("storage-tiles"), [
     ["Durability", s.durability, safe[s.durability] || ""],
     ["Last checkpoint", c.last_unix_ms ? ago(s.now_unix_ms - c.last_unix_ms) : "none", c.last_error || (c.last_number ? "number " + c.last_number + ", " + every : every), { kind: c.last_error ? "bad" : "" }],
-    ["It holds", c.last_number ? format.count(c.last_rows) + " rows" : "\u2013", c.last_number ? format.bytes(c.last_bytes) + (c.last_took_ms ? " in " + format.lasting(c.last_took_ms) : "") : ""],
+    ["It holds", c.last_number ? counted(c.last_rows, "row") : "\u2013", c.last_number ? format.bytes(c.last_bytes) + (c.last_took_ms ? " in " + format.lasting(c.last_took_ms) : "") : ""],
     ["Checkpoints", c.done + " written", c.failed ? c.failed + " failed" : c.under_way ? "number " + c.under_way.number + " is under way" : "none failed", { kind: c.failed ? "warn" : "" }],
     ["On disk", d ? format.bytes(d.checkpoint_bytes + d.log_bytes + d.aside_bytes) : "\u2013", d ? format.bytes(d.log_bytes) + " of it log" : "no data directory"],
     ["Free", d && d.size_bytes ? format.bytes(d.free_bytes) : "\u2013", d && d.size_bytes ? fills || "of " + format.bytes(d.size_bytes) : "", { kind: d && d.size_bytes && d.free_bytes < d.size_bytes / 20 ? "bad" : "" }],
@@ -572,9 +584,10 @@ function showStorage(s) {
 /* -- cluster -- */
 
 const membersGrid = {
-  title: "Members that this node knows", note: () => "psctl status asks all nodes",
+  title: "Members that this node knows", note: () => "nodes do not ask each other: psctl status asks all",
   columns: [
     { title: "address", left: true, text: m => m.key }, { title: "role", left: true, text: m => m.role, node: (m, text) => pill(text, text === "primary" ? "good" : "") },
+    { title: "node", text: m => String(m.node) }, { title: "shards", left: true, text: m => m.shards },
     { title: "state", left: true, text: m => m.state, wrap: true },
   ],
 };
@@ -596,23 +609,26 @@ const shardsGrid = {
   ],
 };
 
+/* This node's group first, then the other nodes of the map, of which it hears nothing. */
 function members(s) {
   const r = s.replication, claim = s.coordination && s.coordination.claim, list = new Map();
-  const add = (key, role, text) => { if (key && !list.has(key)) list.set(key, { key, role, state: text }); };
+  const shards = node => node * s.shards_per_node + (s.shards_per_node > 1 ? " to " + ((node + 1) * s.shards_per_node - 1) : "");
+  const add = (key, role, text, node = s.node) => { if (key && !list.has(key)) list.set(key, { key, role, state: text, node, shards: shards(node) }); };
   add(s.address, r ? r.role || "primary" : "primary", (r && r.state ? r.state : s.ready ? "serving" : "starting") + ", this node" + (s.n_nodes > 1 ? ", " + s.node + " of " + s.n_nodes : ""));
   if (r) add(r.peer, r.role === "standby" ? "primary" : "standby", r.in_sync ? "in sync" : "not in sync" + (r.note ? ": " + r.note : ""));
   if (claim) { add(claim.primary, "primary", "as the coordination service says"); add(claim.standby, "standby", claim.in_sync ? "in sync" : "not in sync"); }
+  for (const n of (state.lists && state.lists.cluster_nodes) || []) if (n.node !== s.node) add(n.address, "node", "of the cluster's map; this node does not hear it", n.node);
   return [...list.values()];
 }
 
 function showCluster(s) {
   const r = s.replication, c = s.coordination;
   tiles(at("cluster-tiles"), [
-    ["This node", s.n_nodes > 1 ? s.node + " of " + s.n_nodes : "the only one", s.n_nodes * s.shards_per_node + " shards, " + s.shards_per_node + " here"],
+    ["This node", s.n_nodes > 1 ? s.node + " of " + s.n_nodes : "the only one", counted(s.n_nodes * s.shards_per_node, "shard") + ", " + s.shards_per_node + " here"],
     ["Role", r ? r.role || "primary" : "primary", r ? "term " + r.term + (r.state ? ", " + r.state : "") : "no standby has been set up"],
     ["Standby", r && r.peer ? r.in_sync ? "in sync" : "not in sync" : "none", r && r.peer ? r.peer : "no other host has these rows", { kind: r && r.peer && !r.in_sync ? "bad" : "" }],
-    ["Lag", r && r.peer ? format.lasting(r.standby_lag_ms) : "\u2013", r && r.peer ? format.count(r.standby_lag_records) + " records" + (r.differences ? ", " + r.differences + " differences" : "") : ""],
-    ["Coordination", c ? c.away ? "does not answer" : "etcd answers" : "none", c ? c.away ? c.error : c.service + ", " + c.takeovers + " takeovers in 10 min" : "a standby takes over when told", { kind: c && c.away ? "bad" : "" }],
+    ["Lag", r && r.peer ? format.lasting(r.standby_lag_ms) : "\u2013", r && r.peer ? counted(r.standby_lag_records, "record") + (r.differences ? ", " + counted(r.differences, "difference") : "") : ""],
+    ["Coordination", c ? c.away ? "does not answer" : "etcd answers" : "none", c ? c.away ? c.error : c.service + ", " + counted(c.takeovers, "takeover") + " in 10 min" : "a standby takes over when told", { kind: c && c.away ? "bad" : "" }],
     ["Process", "pid " + s.pid, format.lasting(s.cpu_seconds * 1000) + " of CPU, " + (s.huge_pages ? "huge pages" : "no huge pages")],
   ]);
   grid(at("cluster-members"), membersGrid, members(s));

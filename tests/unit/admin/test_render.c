@@ -52,14 +52,26 @@ static void assert_text(const cJSON *json, const char *path, const char *want)
 
 static void stats_show_each_shard_and_their_total(void **state)
 {
+    static const char nodes[2][128] = { "10.0.0.1:7070", "127.0.0.1:7070" };
     struct fixture f;
     cJSON *json;
 
     (void)state;
     fixture_init(&f);
     json = rendered(&f.node, "stats");
+    assert_int_equal(cJSON_GetArraySize(at(json, "cluster_nodes")), 0); /* not known yet */
+    cJSON_Delete(json);
+    f.node.nodes = nodes;
+    f.node.lease_ms = 7000;
+    json = rendered(&f.node, "stats");
     assert_text(json, "address", "127.0.0.1:7070");
     assert_number(json, "pid", 77);
+    assert_int_equal(cJSON_GetArraySize(at(json, "cluster_nodes")), 2);
+    assert_text(json, "cluster_nodes.0.address", "10.0.0.1:7070");
+    assert_number(json, "lease_ms", 7000);
+    assert_number(json, "cluster_nodes.1.node", 1);
+    assert_number(json, "cluster_nodes.1.first_shard", 2);
+    assert_number(json, "cluster_nodes.1.n_shards", 2);
     assert_number(json, "shards.0.rows", 503);
     assert_number(json, "shards.1.shard", 3);
     assert_number(json, "shards.1.report_age_ms", 100);
@@ -407,12 +419,15 @@ static void certificates_are_shown_with_the_days_that_they_are_good_for(void **s
     assert_null(strstr(text, "\npsd_certificate_expiry_timestamp_seconds{"));
     free(text);
     f.node.clock_unix_ms = 100 * day_ms;
-    f.node.tls = (struct stats_tls){ true, 130 * day_ms, 98 * day_ms };
+    f.node.tls = (struct stats_tls){ true, 130 * day_ms, 98 * day_ms, "lacks \"x\"" };
     text = render_json(&f.node, "stats");
     json = cJSON_Parse(text);
     assert_number(json, "tls.certificate_expires_unix_ms", 130 * 86400e3);
     assert_number(json, "tls.certificate_days", 30);
     assert_number(json, "tls.ca_days", -2);
+    assert_string_equal(
+        cJSON_GetObjectItem(cJSON_GetObjectItem(json, "tls"), "certificate_fault")->valuestring,
+        "lacks \"x\"");
     cJSON_Delete(json);
     free(text);
     text = render_metrics(&f.node);

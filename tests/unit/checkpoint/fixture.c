@@ -28,6 +28,7 @@ static const struct table_spec specs[] = {
     { .name = "half",
       .kind = TABLE_SPEC_SPARSE,
       .dim = 3, /* 6 bytes of weights, 2 of padding */
+      .row_decay = 0.25f,
       .seed = 43,
       .init = TABLE_SPEC_INIT_NORMAL,
       .init_scale = 0.5f,
@@ -181,7 +182,7 @@ static void dump_table(FILE *out, const struct shard_table *t)
     fwrite(t->spec.name, 1, strlen(t->spec.name) + 1, out);
     fwrite(&t->spec.params, 1, sizeof t->spec.params, out);
     fwrite(&t->spec.limits, 1, sizeof t->spec.limits, out);
-    fprintf(out, "%d %u %llu %llu %d %g %d %u %d %llu %llu %g %g %g %d %u %d %llu %u\n",
+    fprintf(out, "%d %u %llu %llu %d %g %d %u %d %llu %llu %g %g %g %d %u %d %g %llu %u\n",
             (int)t->spec.kind, t->spec.dim, (unsigned long long)t->spec.n_floats,
             (unsigned long long)t->spec.seed, (int)t->spec.init, (double)t->spec.init_scale,
             (int)t->spec.optim, t->spec.schedule.warmup_clocks, (int)t->spec.schedule.decay,
@@ -189,7 +190,7 @@ static void dump_table(FILE *out, const struct shard_table *t)
             (unsigned long long)t->spec.schedule.decay_clocks,
             (double)t->spec.schedule.decay_rate, (double)t->spec.schedule.decay_floor,
             (double)t->spec.clip_norm, (int)t->spec.mode, t->spec.bound, (int)t->spec.storage,
-            (unsigned long long)t->n_pushes, t->payload_bytes);
+            (double)t->spec.row_decay, (unsigned long long)t->n_pushes, t->payload_bytes);
 }
 
 /* All that the shards hold, in an order that does not depend on how many they are: two equal

@@ -31,8 +31,7 @@ static struct lie truth(void)
     for (uint32_t i = 0; i < 2; i++) {
         l.tables[i].spec = fixture_spec(i);
         l.tables[i].payload_bytes =
-            4 * (l.tables[i].spec.dim +
-                 optimizer_find(l.tables[i].spec.optim)->state_floats(l.tables[i].spec.dim));
+            4 * (l.tables[i].spec.dim + table_spec_state_floats(&l.tables[i].spec));
     }
     l.keys[1] = 1;
     l.stamps[0] = row_stamp(11, 1, 0);

@@ -244,6 +244,57 @@ static void assigning_a_row_drops_its_residual(void **state)
     tear_down(&rig);
 }
 
+/* With residuals or without; where the residuals are flushed, rows come of which the weights are not known. */
+static void the_weights_of_a_gradient_go_behind_it(void **state)
+{
+    enum { DIM = 4, N_KEYS = 9, N_SHARDS = 3 };
+    const struct table_spec spec = make_spec("emb", DIM, TABLE_SPEC_SPARSE);
+    float values[N_KEYS * DIM], then[N_KEYS * DIM];
+    uint64_t keys[N_KEYS];
+    const struct section_delay delay = { .lambda = 0.5f, .constant = true };
+    struct ps_push_section s = { .op = SECTION_GRADIENT_AT,
+                                 .n_keys = N_KEYS,
+                                 .keys = keys,
+                                 .values = values,
+                                 .then = then,
+                                 .steps = section_delay_steps(delay) };
+    struct rig rig;
+
+    (void)state;
+    for (uint32_t i = 0; i < N_KEYS; i++)
+        keys[i] = i * i;
+    make_values(1, values, COUNT_OF(values));
+    make_values(2, then, COUNT_OF(then));
+    for (uint32_t codec = 0; codec < CODEC_TOPK; codec++) {
+        const size_t gradient_bytes = codec_by_id(codec)->row_bytes(DIM, 0);
+
+        set_up(&rig, N_SHARDS, &spec, 1);
+        s.codec = (enum codec_id)codec;
+        assert_int_equal(push_encoder_push(rig.e, &s, 1, rig.push.requests), 0);
+        for (uint32_t i = 0; i < N_KEYS; i++) {
+            const uint32_t shard = placement_shard(keys[i], table_spec_salt(&spec), N_SHARDS);
+            const struct section *sent = &rig.push.requests[shard]->sections[0];
+            const uint8_t *row = find_row(sent, keys[i], gradient_bytes + DIM * sizeof *then);
+
+            assert_non_null(row);
+            assert_memory_equal(row + gradient_bytes, then + i * DIM, DIM * sizeof *then);
+            assert_int_equal(sent->op, SECTION_GRADIENT_AT);
+            assert_int_equal(sent->steps, s.steps);
+        }
+        clear(&rig);
+        if (codec_by_id(codec)->feedback) {
+            push_encoder_bound_residuals(rig.e, 1);
+            for (uint32_t i = 0; i < N_KEYS; i++)
+                keys[i]++;
+            assert_int_equal(push_encoder_push(rig.e, &s, 1, rig.push.requests), 0);
+            assert_int_equal(rig.push.requests[0]->sections[0].op, SECTION_GRADIENT);
+            assert_int_equal(rig.push.requests[0]->sections[0].steps, 0);
+            assert_int_equal(rig.push.requests[0]->sections[0].codec, CODEC_FP32);
+        }
+        tear_down(&rig);
+    }
+}
+
 static void nan_is_sent_on_for_the_server_to_refuse_and_does_not_stay(void **state)
 {
     const struct table_spec spec = make_spec("emb", 4, TABLE_SPEC_SPARSE);
@@ -422,6 +473,7 @@ int main(void)
         cmocka_unit_test(a_push_equals_rows_encoded_one_by_one_on_any_number_of_shards),
         cmocka_unit_test(an_empty_section_is_sent_to_every_shard),
         cmocka_unit_test(assigning_a_row_drops_its_residual),
+        cmocka_unit_test(the_weights_of_a_gradient_go_behind_it),
         cmocka_unit_test(nan_is_sent_on_for_the_server_to_refuse_and_does_not_stay),
         cmocka_unit_test(what_shards_answer_lands_where_it_was_asked_for),
         cmocka_unit_test(which_keys_have_a_row_is_put_together_from_all_shards),

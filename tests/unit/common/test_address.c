@@ -139,6 +139,35 @@ static void numbers_resolve_to_themselves(void **state)
     assert_true(address_is_any((struct sockaddr *)&address));
 }
 
+/* Sure of it only where two ports or two numbers differ. */
+static void a_listener_is_elsewhere_where_no_name_could_lead_to_it(void **state)
+{
+    static const struct {
+        const char *listen, *line;
+        bool is_elsewhere;
+    } cases[] = {
+        { "127.0.0.1:7070", "127.0.0.1:7070", false },
+        { "127.0.0.1:7170", "127.0.0.1:7180", true },
+        { "127.0.0.1:0", "127.0.0.1:7180", false },
+        { ":7070", "a.example:7070", false },
+        { "0.0.0.0:7070", "10.0.0.1:7070", false },
+        { "[::]:7070", "[fd00::1]:7070", false },
+        { "[::]:7070", "[fd00::1]:7071", true },
+        { "10.0.0.1:7070", "10.0.0.2:7070", true },
+        { "10.0.0.1:7070", "a.example:7070", false },
+        { "a.example:7070", "b.example:7070", false },
+        { "10.0.0.1:7070", "[fd00::1]:7070", false },
+        { "[FD00::1]:7070", "[fd00::1]:7070", false },
+        { "", "10.0.0.2:7070", false },
+        { "10.0.0.1:7070", "", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        assert_int_equal(address_is_elsewhere(cases[i].listen, cases[i].line),
+                         cases[i].is_elsewhere);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +178,7 @@ int main(void)
         cmocka_unit_test(what_is_no_address_is_refused_with_the_setting_and_the_text),
         cmocka_unit_test(a_host_longer_than_any_is_refused),
         cmocka_unit_test(numbers_resolve_to_themselves),
+        cmocka_unit_test(a_listener_is_elsewhere_where_no_name_could_lead_to_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

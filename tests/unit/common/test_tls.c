@@ -105,7 +105,7 @@ static void each_end_knows_why_a_handshake_fails(void **state)
         { "worker", "node", "ca", "example.org", PS_ETLSNAME, PS_ETLSOWNNAME },
         { "worker", "foreign", "ca", "127.0.0.1", PS_ETLSNAME, PS_ETLSOWNNAME },
         { "foreign", "node", "ca", "127.0.0.1", PS_ETLSNAME, PS_ETLSOWNNAME },
-        { "reader", "admin", "ca", "127.0.0.1", PS_ETLSNAME, PS_ETLSOWNNAME }, /* no node */
+        { "reader", "admin", "ca", "127.0.0.1", PS_ETLSUSE, PS_ETLSOWNUSE }, /* no node */
         { "", "node", "ca", "127.0.0.1", PS_ETLSOWNNONE, PS_ETLSNONE },
     };
 
@@ -176,14 +176,24 @@ static X509 *read_cert(const char *path)
     return cert;
 }
 
-/* NAME.pem anew, with these names and this common name; its key stays. */
-static void rename_cert(const struct tls_dir *d, const char *name, const char *common,
-                        const char *names)
+static void set_common_name(X509 *cert, const char *common)
+{
+    X509_NAME *subject = X509_get_subject_name(cert);
+
+    while (X509_NAME_entry_count(subject))
+        X509_NAME_ENTRY_free(X509_NAME_delete_entry(subject, 0));
+    assert_int_equal(X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
+                                                (const unsigned char *)common, -1, -1, 0),
+                     1);
+}
+
+/* NAME.pem anew, with another extension of this kind, and another common name but for NULL; its key stays. */
+static void change_cert(const struct tls_dir *d, const char *name, const char *common, int nid,
+                        const char *value)
 {
     char path[128], ca_key[128];
     X509V3_CTX context;
     X509_EXTENSION *extension;
-    X509_NAME *subject;
     EVP_PKEY *key;
     X509 *cert;
     FILE *f;
@@ -195,16 +205,12 @@ static void rename_cert(const struct tls_dir *d, const char *name, const char *c
     f = fopen(ca_key, "r");
     key = PEM_read_PrivateKey(f, NULL, NULL, NULL);
     (void)fclose(f);
-    subject = X509_get_subject_name(cert);
-    while (X509_NAME_entry_count(subject))
-        X509_NAME_ENTRY_free(X509_NAME_delete_entry(subject, 0));
-    assert_int_equal(X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
-                                                (const unsigned char *)common, -1, -1, 0),
-                     1);
-    while ((at = X509_get_ext_by_NID(cert, NID_subject_alt_name, -1)) >= 0)
+    if (common)
+        set_common_name(cert, common);
+    while ((at = X509_get_ext_by_NID(cert, nid, -1)) >= 0)
         X509_EXTENSION_free(X509_delete_ext(cert, at));
     X509V3_set_ctx_nodb(&context);
-    extension = X509V3_EXT_conf_nid(NULL, &context, NID_subject_alt_name, names);
+    extension = X509V3_EXT_conf_nid(NULL, &context, nid, value);
     assert_non_null(extension);
     assert_int_equal(X509_add_ext(cert, extension, -1), 1);
     assert_true(X509_sign(cert, key, EVP_sha256()) > 0);
@@ -214,6 +220,12 @@ static void rename_cert(const struct tls_dir *d, const char *name, const char *c
     X509_EXTENSION_free(extension);
     X509_free(cert);
     EVP_PKEY_free(key);
+}
+
+static void rename_cert(const struct tls_dir *d, const char *name, const char *common,
+                        const char *names)
+{
+    change_cert(d, name, common, NID_subject_alt_name, names);
 }
 
 /* Whose role depends on which name is read first, or on how one is read, has none. */
@@ -282,6 +294,61 @@ static void a_node_is_known_by_its_alternative_names_alone(void **state)
 }
 
 /* Each costs us more than the peer. */
+/* What is wrong with it are not its names, and both ends say so. */
+static void a_certificate_is_refused_for_its_use(void **state)
+{
+    struct tls_dir d;
+    struct ends e;
+
+    (void)state;
+    tls_dir_make(&d);
+    change_cert(&d, "worker", NULL, NID_ext_key_usage, "serverAuth");
+    connect_ends(&e, &d, "worker", "node", "ca", "127.0.0.1");
+    assert_int_equal(e.server_status, PS_ETLSUSE);
+    assert_int_equal(e.client_status, PS_ETLSOWNUSE);
+    part(&e);
+    change_cert(&d, "node", NULL, NID_ext_key_usage, "clientAuth");
+    connect_ends(&e, &d, "reader", "node", "ca", "127.0.0.1");
+    assert_int_equal(e.client_status, PS_ETLSUSE);
+    assert_int_equal(e.server_status, PS_ETLSOWNUSE);
+    part(&e);
+    tls_dir_remove(&d);
+}
+
+/* Before a peer says so. */
+static void what_peers_will_hold_against_its_own_certificate_a_context_knows(void **state)
+{
+    static const struct {
+        const char *name, *ca, *use;
+        enum tls_fault fault;
+    } cases[] = {
+        { "node", "ca", NULL, TLS_FAULT_NONE },
+        { "expired", "ca", NULL, TLS_FAULT_NONE }, /* that is another matter */
+        { "", "ca", NULL, TLS_FAULT_NONE },
+        { "node", "other", NULL, TLS_FAULT_CA },
+        { "stranger", "ca", NULL, TLS_FAULT_CA },
+        { "admin", "ca", NULL, TLS_FAULT_NONE }, /* a client's */
+        { "node", "ca", "clientAuth", TLS_FAULT_SERVER },
+        { "node", "ca", "serverAuth", TLS_FAULT_CLIENT },
+        { "reader", "ca", "serverAuth", TLS_FAULT_CLIENT },
+    };
+    struct tls_dir d;
+
+    (void)state;
+    tls_dir_make(&d);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct tls_context *t;
+
+        if (cases[i].use)
+            change_cert(&d, cases[i].name, NULL, NID_ext_key_usage, cases[i].use);
+        t = tls_dir_context(&d, cases[i].name, cases[i].ca);
+        if (tls_context_fault(t) != cases[i].fault)
+            fail_msg("case %zu: the certificate %s", i, tls_fault_text(tls_context_fault(t)));
+        tls_context_free(t);
+    }
+    tls_dir_remove(&d);
+}
+
 static void a_peer_that_does_nothing_but_change_its_keys_is_refused(void **state)
 {
     struct tls_dir *d = dir_of(state);
@@ -512,7 +579,7 @@ static void another_librarys_peer_is_checked_by_the_same_rules(void **state)
         { "worker", 0, ACCESS_WORKER },          { "node", 0, ACCESS_NODE },
         { "reader", 0, ACCESS_READER },          { "expired", PS_ETLSEXPIRED, ACCESS_ALL },
         { "early", PS_ETLSEXPIRED, ACCESS_ALL }, { "foreign", PS_ETLSNAME, ACCESS_ALL },
-        { "stranger", PS_ETLSCA, ACCESS_ALL },   { "ca", PS_ETLSNAME, ACCESS_ALL },
+        { "stranger", PS_ETLSCA, ACCESS_ALL },   { "ca", PS_ETLSUSE, ACCESS_ALL },
     };
     struct tls_dir dir;
     struct tls_context *t;
@@ -580,6 +647,8 @@ int main(void)
         cmocka_unit_test(a_server_may_do_without_a_certificate_of_the_peer),
         cmocka_unit_test(a_certificate_names_one_role_or_none),
         cmocka_unit_test(a_node_is_known_by_its_alternative_names_alone),
+        cmocka_unit_test(a_certificate_is_refused_for_its_use),
+        cmocka_unit_test(what_peers_will_hold_against_its_own_certificate_a_context_knows),
         cmocka_unit_test(a_peer_that_does_nothing_but_change_its_keys_is_refused),
         cmocka_unit_test(other_protocols_are_refused),
         cmocka_unit_test(a_hello_that_says_it_is_long_is_refused),

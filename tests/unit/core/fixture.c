@@ -119,6 +119,30 @@ struct section *add_gradient(struct push *push, uint32_t table, uint32_t dim,
     return add_section(push, table, SECTION_GRADIENT, CODEC_FP32, dim, keys, n_keys, values);
 }
 
+struct section *add_gradient_at(struct push *push, uint32_t table, enum codec_id codec_id,
+                                uint32_t dim, const uint64_t *keys, uint32_t n_keys,
+                                const float *values, const float *then,
+                                struct section_delay delay)
+{
+    struct section *section =
+        add_section(push, table, SECTION_GRADIENT_AT, codec_id, dim, keys, n_keys, values);
+    const uint8_t *gradients = section->values;
+    const size_t gradient_bytes = codec_by_id(codec_id)->row_bytes(dim, 0),
+                 then_bytes = dim * sizeof *then, row_bytes = gradient_bytes + then_bytes;
+    uint8_t *bytes = malloc(n_keys * row_bytes + 1);
+
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i < n_keys; i++) {
+        memcpy(bytes + i * row_bytes, gradients + i * gradient_bytes, gradient_bytes);
+        memcpy(bytes + i * row_bytes + gradient_bytes, then + (size_t)i * dim, then_bytes);
+    }
+    free((void *)(uintptr_t)gradients);
+    section->values = bytes;
+    section->value_bytes = n_keys * row_bytes;
+    section->steps = section_delay_steps(delay);
+    return section;
+}
+
 struct section *add_assign(struct push *push, uint32_t table, uint32_t dim,
                            const uint64_t *keys, uint32_t n_keys, const float *values)
 {

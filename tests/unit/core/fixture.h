@@ -56,6 +56,11 @@ struct section *add_section(struct push *push, uint32_t table, enum section_op o
                             uint32_t n_keys, const float *values);
 struct section *add_gradient(struct push *push, uint32_t table, uint32_t dim,
                              const uint64_t *keys, uint32_t n_keys, const float *values);
+/* SECTION_GRADIENT_AT, behind each gradient the weights that it is of. */
+struct section *add_gradient_at(struct push *push, uint32_t table, enum codec_id codec_id,
+                                uint32_t dim, const uint64_t *keys, uint32_t n_keys,
+                                const float *values, const float *then,
+                                struct section_delay delay);
 struct section *add_assign(struct push *push, uint32_t table, uint32_t dim,
                            const uint64_t *keys, uint32_t n_keys, const float *values);
 void free_push(struct push *push);

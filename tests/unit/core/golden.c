@@ -1,5 +1,7 @@
 #include "tests/unit/core/golden.h"
 
+#include <math.h>
+
 static void golden_param(const char *name, const char *param, float *field)
 {
     if (npy_has(name, "param", param))
@@ -28,6 +30,12 @@ struct table_spec golden_spec(const struct golden_case *c)
     golden_param(c->name, "beta", &p->ftrl_beta);
     golden_param(c->name, "l1", &p->ftrl_l1);
     golden_param(c->name, "l2", &p->ftrl_l2);
+    if (npy_has(c->name, "param", "moment_divisor")) {
+        const float root = sqrtf((float)npy_param(c->name, "moment_divisor"));
+
+        p->learning_rate *= root; /* as lr g / (sqrt(s / c) + eps) has it */
+        p->epsilon *= root;
+    }
     p->nesterov = strstr(c->name, "nesterov") ? 1 : 0;
     return spec;
 }

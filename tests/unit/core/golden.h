@@ -43,6 +43,10 @@ static const struct golden_case golden_cases[] = {
     { "opt_lars_sparse", TABLE_SPEC_LARS, { "state_b" } },
     { "opt_sm3_dense", TABLE_SPEC_SM3, { "state_s" } },
     { "opt_sm3_sparse", TABLE_SPEC_SM3, { "state_s" } },
+    { "paper_adamw", TABLE_SPEC_ADAMW, { "state_m", "state_v" } },
+    { "paper_lion", TABLE_SPEC_LION, { "state_m" } },
+    { "paper_sm3", TABLE_SPEC_SM3, { "state_s" } },
+    { "paper_rowwise_moment", TABLE_SPEC_ROWWISE_ADAGRAD, { "state_s" } },
 };
 
 struct table_spec golden_spec(const struct golden_case *c);

@@ -31,6 +31,7 @@ static struct table_spec spec_of(const struct world *w, uint32_t id)
     spec.storage = kinds[id].storage;
     spec.mode = kinds[id].mode;
     spec.clip_norm = id == 2 ? 0.5f : 0;
+    spec.row_decay = id == 0 || id == 1 || id > 5 ? 0.01f : 0;
     if (id == 7)
         spec.schedule =
             (struct lr_schedule){ .decay = TABLE_SPEC_DECAY_PLATEAU, .decay_clocks = 1 };
@@ -172,6 +173,8 @@ static void add_random(struct world *w, struct push *push, uint32_t id, uint32_t
         for (uint32_t i = 0; i < n * dim; i++)
             values[i] =
                 roll(&w->dice, 20000) ? hash_unit(hash_mix2(w->dice.seed, w->dice.n++)) : -1;
+        for (uint32_t i = 0; i < n && spec->row_decay > 0; i++)
+            values[(i + 1) * dim - 1] = (float)roll(&w->dice, 100);
         add_section(push, id, op, CODEC_FP32, dim, keys, n, values)->steps =
             roll(&w->dice, 100);
         return;
@@ -180,6 +183,13 @@ static void add_random(struct world *w, struct push *push, uint32_t id, uint32_t
         values[i] = roll_float(&w->dice);
     if (n && roll(&w->dice, 25) == 0)
         values[roll(&w->dice, (uint64_t)n * dim)] = NAN;
+    if (op == SECTION_GRADIENT &&
+        roll(&w->dice, 12) == 0) { /* refused where tables are in lock step */
+        add_gradient_at(push, id, codecs[roll(&w->dice, 3)], dim, keys, n, values,
+                        values + (size_t)KEYS_MAX * DIM_MAX,
+                        (struct section_delay){ .lambda = 2, .constant = roll(&w->dice, 2) });
+        return;
+    }
     add_section(push, id, op, codecs[roll(&w->dice, COUNT_OF(codecs))], dim, keys, n, values);
 }
 

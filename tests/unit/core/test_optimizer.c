@@ -41,6 +41,37 @@ static void every_optimizer_agrees_with_its_golden_numbers(void **state)
         run_golden(&golden_cases[i]);
 }
 
+/* The papers' unit of LAMB and LARS is a layer: here the whole table, as one row. */
+static void run_layer(const struct golden_case *c)
+{
+    struct table_spec spec = golden_spec(c);
+    const struct optimizer *optim = optimizer_find(spec.optim);
+    struct npy w = npy_load(c->name, "p0"), g = npy_load(c->name, "g");
+    float state[2 * GOLDEN_FLOATS];
+
+    spec.dim = GOLDEN_FLOATS;
+    optim->init(w.f, state, GOLDEN_FLOATS, &spec.params);
+    for (uint32_t t = 0; t < GOLDEN_STEPS; t++) {
+        const struct optimizer_step step = optimizer_step_at(optim, &spec, t, t + 1);
+        const int64_t at = (int64_t)t * GOLDEN_FLOATS;
+
+        optim->step(w.f, state, (const optimizer_gradient *)g.f + at, GOLDEN_FLOATS, &step);
+        npy_check(c->name, "p", w.f, at, GOLDEN_FLOATS);
+        npy_check(c->name, c->states[0], state, at, GOLDEN_FLOATS);
+        if (c->states[1])
+            npy_check(c->name, c->states[1], state + GOLDEN_FLOATS, at, GOLDEN_FLOATS);
+    }
+    npy_free(&w);
+    npy_free(&g);
+}
+
+static void lamb_and_lars_of_a_table_in_one_row_are_the_papers(void **state)
+{
+    (void)state;
+    run_layer(&(struct golden_case){ "paper_lamb", TABLE_SPEC_LAMB, { "state_m", "state_v" } });
+    run_layer(&(struct golden_case){ "paper_lars", TABLE_SPEC_LARS, { "state_b" } });
+}
+
 static const struct golden_case *golden_find(const char *name)
 {
     size_t i = 0;
@@ -310,6 +341,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_optimizer_agrees_with_its_golden_numbers),
+        cmocka_unit_test(lamb_and_lars_of_a_table_in_one_row_are_the_papers),
         cmocka_unit_test(ftrl_starts_at_the_z_that_gives_the_weights),
         cmocka_unit_test(a_gradient_of_zero_leaves_ftrl_where_it_starts),
         cmocka_unit_test(weight_decay_is_a_gradient_where_no_formula_has_it_elsewhere),

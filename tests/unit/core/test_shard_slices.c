@@ -85,6 +85,8 @@ static void add_random(struct pair *p, struct push *push, uint32_t table, uint32
         assert_true((uint64_t)n * dim <= COUNT_OF(values));
         for (uint32_t i = 0; i < n * dim; i++)
             values[i] = hash_unit(hash_mix2(p->dice.seed, p->dice.n++));
+        for (uint32_t i = 0; i < n && shard_table(p->s, table)->spec.row_decay > 0; i++)
+            values[(i + 1) * dim - 1] = (float)roll(&p->dice, 100);
         add_section(push, table, op, CODEC_FP32, dim, keys, n, values)->steps =
             roll(&p->dice, 100);
         return;
@@ -94,6 +96,12 @@ static void add_random(struct pair *p, struct push *push, uint32_t table, uint32
         values[i] = roll_float(&p->dice);
     if (n && roll(&p->dice, 10) == 0)
         values[roll(&p->dice, (uint64_t)n * dim)] = NAN;
+    if (op == SECTION_GRADIENT &&
+        roll(&p->dice, 4) == 0) { /* `then` is whatever stands there */
+        add_gradient_at(push, table, CODEC_INT8, dim, keys, n, values, values + 4000 * 300,
+                        (struct section_delay){ .lambda = 2 });
+        return;
+    }
     add_section(push, table, op, pick_codec(&p->dice), dim, keys, n, values);
 }
 
@@ -352,6 +360,7 @@ static void set_up(struct pair *p, uint32_t n_tables, struct dice dice)
         spec.storage = kinds[i].storage;
         spec.mode = kinds[i].mode;
         spec.clip_norm = kinds[i].clip_norm;
+        spec.row_decay = i == 0 || i == 1 || i == 5 ? 0.02f : 0;
         assert_int_equal(make_table(p->s, &spec), i);
         assert_int_equal(make_table(p->reference, &spec), i);
     }

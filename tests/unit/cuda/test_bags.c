@@ -6,7 +6,7 @@ struct job {
     struct bag_transpose transpose;
     uint32_t ld;
     const float *rows, *dsums, *weights, *dz;
-    float *sums, *drows, *z, *dweights;
+    float *sums, *means, *drows, *z, *dweights;
     void *scratch;
 };
 
@@ -15,6 +15,9 @@ static cudaError_t run_all(void *arg)
     struct job *j = arg;
     cudaError_t error = kernels_bag_sum(NULL, &j->b, j->rows, j->sums, j->ld);
 
+    if (!error)
+        error =
+            kernels_bag_mean(NULL, &j->b, j->b.n_fields / 2, j->b.n_fields, j->means, j->ld);
     if (!error)
         error = kernels_bag_grad(NULL, &j->b, j->dsums, j->ld, j->drows, j->scratch);
     if (!error)
@@ -70,12 +73,14 @@ static void run(struct lab *lab, struct job *j, uint32_t pad, size_t shift)
     j->weights = lab_floats(lab, n_rows, 0);
     j->dz = lab_floats(lab, n, 0);
     j->sums = lab_blank(lab, (n_sums + n * pad) * sizeof(float), shift * sizeof(float));
+    j->means = lab_blank(lab, n * j->ld * sizeof(float), shift * sizeof(float));
     j->drows = lab_blank(lab, n_rows * dim * sizeof(float), shift * sizeof(float));
     j->z = lab_blank(lab, n * sizeof(float), 0);
     j->dweights = lab_blank(lab, n_rows * sizeof(float), 0);
     j->scratch = lab_blank(lab, kernels_bag_grad_bytes(j->transpose.n_spans_max, j->b.dim), 0);
     lab_each_order(lab, run_all, j,
                    (struct lab_out[]){ { j->sums, n * j->ld * sizeof(float), NULL },
+                                       { j->means, n * j->ld * sizeof(float), j->dsums },
                                        { j->drows, n_rows * dim * sizeof(float), NULL },
                                        { j->z, n * sizeof(float), z },
                                        { j->dweights, n_rows * sizeof(float), NULL },
@@ -96,6 +101,9 @@ static void check_sums(struct lab *lab, const struct job *j)
 
     device_cpu.bag_sum(lab->cpu, &j->b, j->rows, sums, j->ld);
     lab_same(j->sums, sums, (size_t)j->b.n * j->ld);
+    memcpy(sums, j->dsums, (size_t)j->b.n * j->ld * sizeof *sums);
+    device_cpu.bag_mean(lab->cpu, &j->b, j->b.n_fields / 2, j->b.n_fields, sums, j->ld);
+    lab_same(j->means, sums, (size_t)j->b.n * j->ld);
 }
 
 /* Those of rows of few uses, bit for bit. */

@@ -106,6 +106,8 @@ static struct dlrm_config random_config(struct fixture_rng *rng)
         c.n_tasks = 2;
         c.task_weights[0] = 1, c.task_weights[1] = 0.5f;
     }
+    if (fixture_below(rng, 2) && dlrm_config_parts(c.kind) & MODEL_EMBEDDINGS)
+        c.means[0] = 1 + fixture_below(rng, 15);
     return c;
 }
 

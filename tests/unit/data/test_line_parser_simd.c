@@ -377,6 +377,39 @@ static void whatever_the_seeds_the_keys_are_the_same(void **state)
     race_free(&r);
 }
 
+/* hash_mix2(seed, hash modulo the space), whichever way a line takes. */
+static void a_hashing_space_bounds_the_keys_of_a_field(void **state)
+{
+    struct schema *schema = fixture_schema(
+        &(struct schema_text){ .preset = "criteo", .keys = SCHEMA_KEYS_BY_NAME }, NULL);
+    const struct line_parser_plan *plan = schema_plan(schema);
+    char line[1000] = "1";
+    struct batch b = { 0 };
+    struct err err;
+    size_t n;
+
+    (void)state;
+    schema_set_space(schema, 1, 5);
+    schema_set_space(schema, 25, 1000);
+    for (uint32_t c = 1; c < 40; c++)
+        snprintf(line + strlen(line), 40, "\t%s", c < 14 ? "7" : c == 39 ? "" : "68fd1e64");
+    n = strlen(line);
+    assert_int_equal(batch_init(&b, 2, 13, 26), 0);
+    assert_true(line_parser_simd_try(plan, line, n, &b));
+    assert_int_equal(line_parser_parse(plan, line, n, &b, &err), 0);
+    assert_memory_equal(b.keys, b.keys + 26, 26 * sizeof *b.keys);
+    for (uint32_t f = 0; f < 26; f++) {
+        const uint64_t seed = plan->fields[f].seed,
+                       hash = XXH3_64bits_withSeed("68fd1e64", f == 25 ? 0 : 8, seed);
+
+        assert_true(b.keys[f] == (f == 1    ? hash_mix2(seed, hash % 5)
+                                  : f == 25 ? hash_mix2(seed, hash % 1000)
+                                            : hash));
+    }
+    batch_deinit(&b);
+    schema_free(schema);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +421,7 @@ int main(void)
         cmocka_unit_test(every_build_of_a_kernel_is_the_plain_one),
         cmocka_unit_test(every_build_computes_the_same_words),
         cmocka_unit_test(whatever_the_seeds_the_keys_are_the_same),
+        cmocka_unit_test(a_hashing_space_bounds_the_keys_of_a_field),
         cmocka_unit_test(the_criteo_sample_takes_the_quick_way_and_is_the_same),
     };
 

@@ -228,6 +228,36 @@ static void columns_that_share_a_table_have_the_seed_of_the_groups_first(void **
     }
 }
 
+static void tables_are_shared_two_by_two(void **state)
+{
+    struct schema_text text = { .delimiter = ",",
+                                .columns = "a,b,c,d,e",
+                                .categorical = "*",
+                                .shared = "b,d",
+                                .keys = SCHEMA_KEYS_BY_NAME };
+    struct schema *s = fixture_schema(&text, NULL);
+    struct err err;
+
+    (void)state;
+    assert_true(schema_shares(s));
+    assert_int_equal(schema_share(s, 3, 4, &err), 0);
+    assert_true(seed_of(s, "e") == schema_seed("b") && seed_of(s, "c") == schema_seed("c"));
+    assert_int_equal(schema_share(s, 4, 0, &err), 0);
+    for (uint32_t f = 0; f < 5; f++)
+        assert_int_equal(schema_field_table(s, f), f == 2 ? 2 : 0);
+    assert_true(seed_of(s, "d") == schema_seed("a"));
+    assert_int_equal(schema_plan_unlabelled(s)->fields[3].seed, schema_seed("a"));
+    schema_free(s);
+    text.shared = NULL;
+    text.bucketise = "e";
+    s = fixture_schema(&text, NULL);
+    assert_false(schema_shares(s));
+    assert_int_equal(schema_share(s, 0, 4, &err), PS_ESETTING);
+    fixture_assert_says(&err, "share-table: of columns 0 and 4 one is bucketised");
+    assert_false(schema_shares(s));
+    schema_free(s);
+}
+
 static void two_columns_of_one_name_need_positions_or_one_table(void **state)
 {
     struct schema_text text = { .delimiter = ",", .header = true, .categorical = "*" };
@@ -485,6 +515,7 @@ int main(void)
         cmocka_unit_test(a_seed_by_name_is_the_names_hash_and_stays_when_other_columns_go),
         cmocka_unit_test(a_column_without_a_name_is_called_by_its_position),
         cmocka_unit_test(columns_that_share_a_table_have_the_seed_of_the_groups_first),
+        cmocka_unit_test(tables_are_shared_two_by_two),
         cmocka_unit_test(two_columns_of_one_name_need_positions_or_one_table),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_settings_name),
         cmocka_unit_test(a_line_of_too_many_columns_is_refused),

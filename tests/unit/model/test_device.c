@@ -154,6 +154,26 @@ static void relu_has_no_slope_at_zero(void **state)
     assert_true(sum[0] == 0 && sum[1] == 0 && sum[2] == 12);
 }
 
+/* Of all fields but the first and the last, if there are so many: all else stays. */
+static void check_means(struct compute *c, const struct bags *b, const float *sums, uint32_t ld)
+{
+    const uint32_t first = b->n_fields > 2, end = b->n_fields - first;
+    float *means = memory_alloc((size_t)b->n * ld * sizeof *means + 1);
+
+    memcpy(means, sums, (size_t)b->n * ld * sizeof *means);
+    ops->bag_mean(c, b, first, end, means, ld);
+    for (size_t s = 0; s < b->n; s++)
+        for (size_t i = 0; i < ld; i++) {
+            const size_t f = i / b->dim, bag = s * b->n_fields + f;
+            float want = sums[s * ld + i];
+
+            if (f >= first && f < end && b->starts[bag + 1] - b->starts[bag] > 1)
+                want /= (float)(b->starts[bag + 1] - b->starts[bag]);
+            assert_true(means[s * ld + i] == want);
+        }
+    free(means);
+}
+
 /* Bit for bit: the order of sums is part of the contract. */
 static void check_bags(struct compute *c, const struct batch *b, uint32_t dim,
                        struct fixture_rng *rng)
@@ -176,6 +196,7 @@ static void check_bags(struct compute *c, const struct batch *b, uint32_t dim,
                 sum += rows[b->row_of[j] * dim + d];
             assert_true(sums[bag / b->n_fields * ld + bag % b->n_fields * dim + d] == sum);
         }
+    check_means(c, &bags, sums, ld);
     ops->bag_grad(c, &bags, sums, ld, drows);
     for (size_t bag = 0; bag < (size_t)b->n * b->n_fields; bag++)
         for (uint32_t j = b->starts[bag]; j < b->starts[bag + 1]; j++)

@@ -47,6 +47,7 @@ struct table_spec messages_spec(void)
         .mode = TABLE_SPEC_MODE_BSP,
         .bound = UINT32_MAX - 5,
         .storage = TABLE_SPEC_FP16,
+        .row_decay = 0.0078125f,
         .limits = { .admit_touches = UINT32_MAX - 6,
                     .rare_touches = UINT32_MAX - 7,
                     .admit_clocks = UINT64_MAX - 8,
@@ -109,6 +110,10 @@ void messages_sections(struct section *s, uint32_t n, const uint8_t *bytes, size
             s[i].n_keys = n_keys = 0;
             s[i].key_bytes = 0;
         }
+        if (s[i].op == SECTION_GRADIENT_AT) {
+            s[i].codec = CODEC_INT8;
+            s[i].steps = section_delay_steps((struct section_delay){ 0.5f, i % 2 });
+        }
         s[i].k = s[i].codec == CODEC_TOPK ? 1 + i % 5 : 0;
         if (!values && i % 5 == 1)
             s[i].present = true;
@@ -116,6 +121,12 @@ void messages_sections(struct section *s, uint32_t n, const uint8_t *bytes, size
             s[i].scan_bytes = 1 + i;
             s[i].cursor = UINT64_MAX - i;
         }
+        if (!values && i % 5 == 3 && n_keys)
+            s[i].delta = (struct section_delta){ .asked = true,
+                                                 .mode = SECTION_DELTA_ONEBIT + i % 3,
+                                                 .tolerance = (float)i / 8,
+                                                 .base = UINT64_MAX - i,
+                                                 .rows_max = UINT32_MAX - i };
         at += s[i].key_bytes;
         if (values && n_keys) {
             s[i].values = bytes + at;

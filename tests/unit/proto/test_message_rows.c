@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <math.h>
 
 #include "common/memory.h"
 #include "common/status.h"
@@ -15,6 +16,11 @@ static void assert_sections_equal(const struct section *got, const struct sectio
         assert_true(got[i].value_bytes == want[i].value_bytes);
         assert_true(got[i].present == want[i].present && got[i].steps == want[i].steps);
         assert_true(got[i].scan_bytes == want[i].scan_bytes && got[i].cursor == want[i].cursor);
+        assert_true(got[i].delta.asked == want[i].delta.asked &&
+                    got[i].delta.mode == want[i].delta.mode &&
+                    got[i].delta.tolerance == want[i].delta.tolerance &&
+                    got[i].delta.base == want[i].delta.base &&
+                    got[i].delta.rows_max == want[i].delta.rows_max);
         if (want[i].key_bytes)
             assert_memory_equal(got[i].keys, want[i].keys, want[i].key_bytes);
         if (want[i].value_bytes)
@@ -252,6 +258,36 @@ static int odd_status(const struct section *section, bool is_push)
     return status;
 }
 
+static void differences_are_asked_for_alone_and_within_a_number(void **state)
+{
+    const struct section_delta fine = { .asked = true,
+                                        .mode = SECTION_DELTA_FULL,
+                                        .tolerance = SECTION_ASSIGN_MAX };
+    struct section s = { .delta = fine };
+
+    (void)state;
+    assert_int_equal(odd_status(&s, false), 0);
+    assert_int_equal(odd_status(&s, true), PS_EPROTO);
+    s.present = true;
+    assert_int_equal(odd_status(&s, false), PS_EPROTO);
+    s = (struct section){ .state = true, .delta = fine };
+    assert_int_equal(odd_status(&s, false), PS_EPROTO);
+    s = (struct section){ .scan_bytes = 1, .delta = fine };
+    assert_int_equal(odd_status(&s, false), PS_EPROTO);
+    for (uint32_t mode = 0; mode < 6; mode++) {
+        s = (struct section){ .delta = fine };
+        s.delta.mode = (enum section_delta_mode)mode;
+        assert_int_equal(odd_status(&s, false), mode >= 1 && mode <= 3 ? 0 : PS_EPROTO);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        static const float odd[] = { -1, NAN, INFINITY, 2 * SECTION_ASSIGN_MAX };
+
+        s = (struct section){ .delta = fine };
+        s.delta.tolerance = odd[i];
+        assert_int_equal(odd_status(&s, false), PS_EPROTO);
+    }
+}
+
 static void fields_that_do_not_belong_there_are_refused(void **state)
 {
     const uint8_t bytes[8] = { 1 };
@@ -266,6 +302,10 @@ static void fields_that_do_not_belong_there_are_refused(void **state)
     assert_int_equal(odd_status(&(struct section){ .present = true }, true), PS_EPROTO);
     assert_int_equal(
         odd_status(&(struct section){ .op = SECTION_ASSIGN_STATE, .codec = CODEC_BF16 }, true),
+        PS_ECODEC);
+    assert_int_equal(
+        odd_status(&(struct section){ .op = SECTION_GRADIENT_AT, .codec = CODEC_TOPK, .k = 1 },
+                   true),
         PS_ECODEC);
     assert_int_equal(odd_status(&(struct section){ .op = SECTION_ASSIGN_STATE,
                                                    .steps = SECTION_STEPS_MAX + 1 },
@@ -395,6 +435,7 @@ int main(void)
         cmocka_unit_test(a_refused_pull_has_no_sections),
         cmocka_unit_test(counts_that_lie_are_refused),
         cmocka_unit_test(a_pull_with_values_is_refused),
+        cmocka_unit_test(differences_are_asked_for_alone_and_within_a_number),
         cmocka_unit_test(fields_that_do_not_belong_there_are_refused),
         cmocka_unit_test(more_sections_than_the_limit_are_refused),
 #ifdef PS_FAULTS

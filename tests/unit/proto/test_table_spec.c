@@ -144,6 +144,26 @@ static void numbers_out_of_range_are_refused_by_name(void **state)
     assert_int_equal(table_spec_check(&spec, NULL), 0);
 }
 
+static void rows_of_sparse_tables_alone_decay(void **state)
+{
+    struct table_spec spec = sparse();
+
+    (void)state;
+    spec.row_decay = nextafterf(1, 0);
+    assert_int_equal(table_spec_check(&spec, NULL), 0);
+    assert_int_equal(table_spec_state_floats(&spec), spec.dim + 1);
+    spec.row_decay = 1;
+    assert_refused(&spec, "row_decay", "1");
+    spec.row_decay = -0.25f;
+    assert_refused(&spec, "row_decay", "-0.25");
+    spec.row_decay = 0.25f;
+    spec.optim = TABLE_SPEC_FTRL;
+    assert_refused(&spec, "row_decay", "ftrl_l2");
+    spec = dense();
+    spec.row_decay = 0.25f;
+    assert_refused(&spec, "row_decay", "weight_decay");
+}
+
 static void rows_of_a_sparse_table_come_and_go_by_its_limits(void **state)
 {
     struct table_spec spec = sparse();
@@ -209,6 +229,7 @@ static void nan_and_infinity_are_out_of_every_range(void **state)
         offsetof(struct table_spec, schedule.decay_rate),
         offsetof(struct table_spec, schedule.decay_floor),
         offsetof(struct table_spec, clip_norm),
+        offsetof(struct table_spec, row_decay),
     };
     const float bad[] = { NAN, INFINITY, -INFINITY };
 
@@ -230,7 +251,7 @@ static bool is_padding(size_t at)
           offsetof(struct table_spec, schedule) },
         { offsetof(struct table_spec, schedule.decay) + 4,
           offsetof(struct table_spec, schedule.decay_start) },
-        { offsetof(struct table_spec, storage) + 4, offsetof(struct table_spec, limits) },
+        { offsetof(struct table_spec, row_decay) + 4, offsetof(struct table_spec, limits) },
     };
 
     for (size_t i = 0; i < COUNT_OF(holes); i++)
@@ -478,6 +499,7 @@ int main(void)
         cmocka_unit_test(names_are_printable_ascii_without_blanks),
         cmocka_unit_test(numbers_out_of_range_are_refused_by_name),
         cmocka_unit_test(new_tables_have_ranges_in_which_no_gradient_makes_infinity),
+        cmocka_unit_test(rows_of_sparse_tables_alone_decay),
         cmocka_unit_test(rows_of_a_sparse_table_come_and_go_by_its_limits),
         cmocka_unit_test(a_dense_table_has_no_limits_but_any_storage),
         cmocka_unit_test(nan_and_infinity_are_out_of_every_range),

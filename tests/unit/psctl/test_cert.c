@@ -105,18 +105,78 @@ static void what_is_there_of_another_job_cluster_or_host_is_refused(void **state
     remove_all(dir);
 }
 
-static void a_name_that_no_certificate_can_have_is_refused(void **state)
+/* It would give a certificate another name beside its own: one that another host or cluster answers to. */
+static void a_name_that_no_certificate_can_have_is_refused_before_anything_is_made(void **state)
 {
-    struct options o = { .cluster = "a/b", .days = 2 };
-    const char *words[] = { "/nowhere/tls" };
+    static const struct {
+        const char *cluster, *job, *host;
+    } rows[] = {
+        { "a/b", "", "a" },
+        { "", "", "a" },
+        { "a,DNS:evil", "", "a" },
+        { "a,URI:psd://a/admin", "", "a" },
+        { "a\nDNS:evil", "", "a" },
+        { "a\r", "", "a" },
+        { "a b", "", "a" },
+        { "\xc3\xa4", "", "a" },
+        { "0123456789012345678901234567890123456789012345678901234567890123", "", "a" },
+        { "c", "a job", "a" },
+        { "c", "ads,DNS:evil", "a" },
+        { "c", "ads/admin", "a" },
+        { "c", "ads\n", "a" },
+        { "c", "0123456789012345678901234567890123456789012345678901234567890123", "a" },
+        { "c", "", "" },
+        { "c", "", "DNS:evil" },
+        { "c", "", "a,DNS:evil" },
+        { "c", "", "a\nDNS:evil" },
+        { "c", "", "a=b" },
+        { "c", "", "a b" },
+        { "c", "", "10.0.0.1:7070" },
+        { "c", "", "e*l" },
+        { "c", "", "*." },
+    };
+    char dir[] = "/tmp/psctl-cert-XXXXXX", sub[64], host[128];
+    struct options o = { .days = 2 };
+    const char *words[] = { sub };
 
     (void)state;
-    assert_int_equal(cert_run(&o, words, 1), EXIT_FAILED);
-    strcpy(o.cluster, "c");
-    strcpy(o.job, "a job");
-    assert_int_equal(cert_run(&o, words, 1), EXIT_FAILED);
-    o.job[0] = '\0';
-    assert_int_equal(cert_run(&o, words, 1), EXIT_FAILED); /* no such folder */
+    assert_non_null(mkdtemp(dir));
+    snprintf(sub, sizeof sub, "%s/tls", dir);
+    o.hosts.n = 1;
+    o.hosts.items[0] = host;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        snprintf(o.cluster, sizeof o.cluster, "%s", rows[i].cluster);
+        snprintf(o.job, sizeof o.job, "%s", rows[i].job);
+        snprintf(host, sizeof host, "%s", rows[i].host);
+        if (cert_run(&o, words, 1) != EXIT_MISUSED || access(sub, F_OK) == 0)
+            fail_msg("row %zu is not refused", i);
+    }
+    rmdir(dir);
+}
+
+/* A job may be named by its settings: "=" ends no name. */
+static void a_name_with_signs_is_the_only_one_of_its_kind(void **state)
+{
+    struct options o = { .cluster = "c:1", .job = "ads-lr=0.1;x", .days = 2 };
+    char dir[] = "/tmp/psctl-cert-XXXXXX", ca[128], cert[128], key[128],
+         host[] = "*.ps.example";
+    const char *words[] = { dir };
+    struct tls_context *t;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    o.hosts.n = 1;
+    o.hosts.items[0] = host;
+    assert_int_equal(cert_run(&o, words, 1), EXIT_ANSWERED);
+    assert_int_equal(cert_run(&o, words, 1), EXIT_ANSWERED); /* they are as asked for */
+    path_of(dir, "ca", "pem", ca);
+    path_of(dir, "worker", "pem", cert);
+    path_of(dir, "worker", "key", key);
+    assert_int_equal(tls_context_open(ca, cert, key, &t, &err), 0); /* has one name psd:// */
+    tls_context_free(t);
+    remove_all(dir);
+    assert_int_equal(cert_run(&o, (const char *[]){ "/nowhere/tls" }, 1), EXIT_FAILED);
 }
 
 int main(void)
@@ -124,7 +184,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_command_makes_all_that_a_trial_needs),
         cmocka_unit_test(what_is_there_of_another_job_cluster_or_host_is_refused),
-        cmocka_unit_test(a_name_that_no_certificate_can_have_is_refused),
+        cmocka_unit_test(
+            a_name_that_no_certificate_can_have_is_refused_before_anything_is_made),
+        cmocka_unit_test(a_name_with_signs_is_the_only_one_of_its_kind),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static const struct groups known = {
 };
 
 /* The text, the caller's to free. */
-static char *show(const char *members, cJSON **ret_summary)
+static char *show_of(const struct groups *groups, const char *members, cJSON **ret_summary)
 {
     cJSON *answers = cJSON_Parse(members);
     const struct terminal terminal = { 0 };
@@ -35,11 +35,16 @@ static char *show(const char *members, cJSON **ret_summary)
     FILE *out = open_memstream(&text, &n);
 
     assert_non_null(answers);
-    *ret_summary = cluster_summary(&known, answers);
+    *ret_summary = cluster_summary(groups, answers);
     cluster_print(*ret_summary, &terminal, out);
     fclose(out);
     cJSON_Delete(answers);
     return text;
+}
+
+static char *show(const char *members, cJSON **ret_summary)
+{
+    return show_of(&known, members, ret_summary);
 }
 
 static void assert_has(const char *text, const char *words)
@@ -91,6 +96,36 @@ static void a_frozen_primary_has_the_standby_that_answers(void **state)
     free(text);
 }
 
+/* As etcd has a claim whose standby was lost, or never came. */
+static void a_claim_without_a_standby_says_that_nobody_takes_over(void **state)
+{
+    static const struct groups lonely = { .n = 1, .items = { { 4, true, "a:1", "" } } };
+    static const char words[] =
+        "group 0: no standby is known that may take over: start the primary again";
+    static const struct {
+        const char *members, *line;
+        bool is_said;
+    } cases[] = {
+        { "[" SILENT("0", "a:1") "]",
+          "a:1 (does not serve)  -           4  -             -    -  -\n", true },
+        { "[" ANSWER("0", "a:1", "primary", "alone", "4", "", "false", "") "]",
+          "a:1      -           4  -             -    -  1.0\n", false },
+        { "[" ANSWER("0", "a:1", "primary", "no standby", "4", "b:1", "false", "") "]",
+          "a:1      b:1         4  no            -    -  1.0\n", false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        cJSON *summary;
+        char *text = show_of(&lonely, cases[i].members, &summary);
+
+        assert_has(text, cases[i].line);
+        assert_int_equal(strstr(text, words) != NULL, cases[i].is_said);
+        cJSON_Delete(summary);
+        free(text);
+    }
+}
+
 /* One that was cut off says still that it is the primary. */
 static void the_greatest_term_serves(void **state)
 {
@@ -126,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_group_has_a_line_and_its_waits),
+        cmocka_unit_test(a_claim_without_a_standby_says_that_nobody_takes_over),
         cmocka_unit_test(the_greatest_term_serves),
         cmocka_unit_test(without_answers_there_is_what_was_known),
         cmocka_unit_test(a_frozen_primary_has_the_standby_that_answers),

@@ -110,6 +110,14 @@ struct fault {
     const char *words[3];
 };
 
+/* What a node says of itself, as psctl config has it. */
+#define SETTING(name, value, equal) \
+    "{\"name\":\"" name "\",\"value\":\"" value "\",\"equal\":" equal "}"
+#define SETTINGS(cluster, node, shards, listen, more)                                       \
+    "[" SETTING("cluster", cluster, "true") "," SETTING("node", node, "false") "," SETTING( \
+        "shards", shards, "true") "," SETTING("listen", listen, "false") "," more "]"
+#define NO_MORE SETTING("advertise", "", "false")
+
 /* Of a member, with the words that "..." stands for. */
 #define MEMBER(role, state, in_sync)                         \
     "{\"role\":\"" role "\",\"state\":\"" state              \
@@ -134,6 +142,26 @@ struct fault {
     }
 
 static const struct fault faults[] = {
+    { { { "nodes.0.settings", SETTINGS("a:1,b:1", "0", "1", "0.0.0.0:1", NO_MORE) },
+        { "nodes.1.settings", SETTINGS("a:1,b:1", "1", "2", "0.0.0.0:1", NO_MORE) } },
+      "problem",
+      -1,
+      { "nodes differ in shards, which must be equal", "node 0 has 1, node 1 has 2" } },
+    { { { "nodes.0.settings", SETTINGS("a:1,b:1", "0", "1", "0.0.0.0:1", NO_MORE) },
+        { "nodes.1.settings", SETTINGS("b:1,a:1", "1", "1", "0.0.0.0:1", NO_MORE) } },
+      "problem",
+      -1,
+      { "nodes differ in cluster, which must be equal", "node 1 has b:1,a:1" } },
+    { { { "nodes.0.settings", SETTINGS("a:1,b:1", "0", "1", "0.0.0.0:1", NO_MORE) },
+        { "nodes.1.settings", SETTINGS("a:1,b:1", "0", "1", "0.0.0.0:1", NO_MORE) } },
+      "problem",
+      1,
+      { "it says that it is node 0, and the list of the cluster has its address as node 1" } },
+    { { { "nodes.1.settings", SETTINGS("a:1,b:7180", "1", "1", "0.0.0.0:7170", NO_MORE) } },
+      "warning",
+      1,
+      { "it listens on 0.0.0.0:7170, and others look for it at b:7180",
+        "--advertise b:7180" } },
     { { { "nodes.0.tls", "{\"certificate_days\":13.25,\"ca_days\":300}" } },
       "warning",
       0,
@@ -142,6 +170,11 @@ static const struct fault faults[] = {
       "problem",
       1,
       { "its CA's certificate (tls-ca) has expired 2 d ago", "no new connection" } },
+    { { { "nodes.1.tls",
+          "{\"certificate_days\":300,\"certificate_fault\":\"is not of the CA\"}" } },
+      "warning",
+      1,
+      { "its certificate (tls-cert) is not of the CA", "" } },
     { { { "nodes.0.replication", MEMBER("primary", "no standby", "false") } },
       "warning",
       0,
@@ -212,10 +245,16 @@ static const struct fault faults[] = {
       "warning",
       0,
       { "its disk is full in 3 h", "it is not psd's files that grow" } },
-    { { DISK("600000000000", "1000000000000", "55555555", "54000000", "3145728"), BOUNDS("0") },
+    { { DISK("600000000000", "1000000000000", "55555555", "54000000", "30000000000"),
+        BOUNDS("0") },
       "warning",
       0,
-      { "psctl prune removes 3.0 MiB that no start needs" } },
+      { "psctl prune removes 27.9 GiB that no start needs" } },
+    { { DISK("4096", "1000000000000", "55555555", "0", "3145728") },
+      "problem",
+      0,
+      { "its disk is full: of 931.3 GiB the write-ahead logs take 1.0 MiB, the checkpoints",
+        "make space on it, then psctl checkpoint" } },
     { { { "nodes.0.disk.free_bytes", "1000000000" } },
       "warning",
       0,
@@ -311,6 +350,20 @@ static const struct fault faults[] = {
       -1,
       { "worker 1 (other) is slow",
         "nothing was heard of it for 5 s: its process is stopped" } },
+    { { { "nodes.0.lease_ms", "9000" },
+        { "nodes.0.jobs.0.workers.1.clock", "12" },
+        { "nodes.0.jobs.0.workers.1.silent_ms", "4100" } },
+      "warning",
+      -1,
+      { "nothing was heard of it for 4 s: its process is stopped", "" } },
+    { { { "nodes.0.lease_ms", "30000" },
+        { "nodes.0.jobs.0.workers.1.clock", "12" },
+        { "nodes.0.jobs.0.parked_ms", "1000" },
+        { "nodes.0.jobs.0.workers.1.silent_ms", "5000" } },
+      "warning",
+      -1,
+      { "worker 1 (other) is slow",
+        "nothing was heard of it for 5 s: it reads its data, or computes, or" } },
     { { { "nodes.0.jobs.0.workers.1.clock", "10" }, { "nodes.0.jobs.0.mode", "\"async\"" } },
       "warning",
       -1,
@@ -395,11 +448,18 @@ static void each_fault_has_its_sentence(void **state)
         expect(&faults[i]);
 }
 
+/* Workers that all wait, for another node perhaps, send no more than their heartbeats. */
 static void nothing_is_said_of_a_cluster_that_is_well(void **state)
 {
+    static const struct change beats[] = { { "nodes.0.lease_ms", "10000" },
+                                           { "nodes.0.jobs.0.workers.1.clock", "12" },
+                                           { "nodes.0.jobs.0.workers.1.silent_ms", "3300" } };
     cJSON *findings = examine(NULL, 0);
 
     (void)state;
+    assert_int_equal(cJSON_GetArraySize(findings), 0);
+    cJSON_Delete(findings);
+    findings = examine(beats, COUNT_OF(beats));
     assert_int_equal(cJSON_GetArraySize(findings), 0);
     cJSON_Delete(findings);
 }
@@ -461,6 +521,36 @@ static void problems_come_first(void **state)
     cJSON_Delete(findings);
 }
 
+static void expect_silence(const struct change *changes, size_t n)
+{
+    cJSON *findings = examine(changes, n);
+    const cJSON *first = cJSON_GetArrayItem(findings, 0);
+
+    if (first)
+        fail_msg("found: %s", field_text(first, "text"));
+    cJSON_Delete(findings);
+}
+
+/* A standby has its primary's cluster; --advertise says that both addresses lead to the node. */
+static void settings_that_agree_are_silent(void **state)
+{
+    static const struct change well[][2] = {
+        { { "nodes.0.settings", SETTINGS("a:1,b:1", "0", "1", "0.0.0.0:1", NO_MORE) },
+          { "nodes.1.settings", SETTINGS("a:1,b:1", "1", "1", "[::]:1", NO_MORE) } },
+        { { "nodes.0.settings", SETTINGS("a:1,b:1", "0", "2", "0.0.0.0:1", NO_MORE) },
+          { "nodes.1.settings",
+            SETTINGS("", "0", "0", ":9", SETTING("standby", "b:1", "false")) } },
+        { { "nodes.0.settings",
+            SETTINGS("a:1,b:1", "0", "1", "0.0.0.0:9", SETTING("advertise", "a:1", "false")) },
+          { "nodes.1.settings", "[]" } },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++)
+        expect_silence(well[i], 2);
+    expect_silence(well[2], 1);
+}
+
 /* A node that was started anew between the reports counts from 0: no rate is made of that. */
 static void a_restart_is_no_rate(void **state)
 {
@@ -501,6 +591,7 @@ int main(void)
         cmocka_unit_test(a_pair_that_is_well_is_silent_and_a_fault_of_it_is_one_sentence),
         cmocka_unit_test(a_disk_that_will_not_be_full_is_not_foretold_to_be),
         cmocka_unit_test(problems_come_first),
+        cmocka_unit_test(settings_that_agree_are_silent),
         cmocka_unit_test(a_restart_is_no_rate),
         cmocka_unit_test(answers_without_sense_are_survived),
     };

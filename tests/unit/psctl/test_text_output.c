@@ -97,9 +97,45 @@ static void another_programs_answer_is_refused(void **state)
     cJSON_Delete(root);
 }
 
+/* A noun behind each number, as the number wants it. */
+static void one_of_a_kind_is_not_many(void **state)
+{
+    static const char status[] =
+        "{\"node\":0,\"totals\":{\"rows\":1,\"n_waits\":1,\"staleness_violations\":1,\"net\":{"
+        "\"refused_requests\":1,\"refused_greetings\":2,\"malformed_frames\":1,\"slow_peers\":"
+        "1},"
+        "\"counters\":{\"nan_pushes\":1,\"rows_refused\":1}}}";
+    static const char nodes[] = "{\"nodes\":[{\"node\":0,\"ready\":true,\"totals\":{\"rows\":1}"
+                                "},{\"node\":1,\"error\":\"away\"}]}";
+    static const char workers[] =
+        "{\"jobs\":[{\"name\":\"j\",\"mode\":\"ssp\",\"bound\":1,\"min_clock\":1,\"deaths\":1,"
+        "\"fenced\":1,"
+        "\"staleness_violations\":1,\"staleness\":{},\"workers\":[]}]}";
+    static const struct {
+        const char *command, *json, *text;
+    } cases[] = {
+        { "status", status,
+          "\nrefused      1 request, 2 greetings, 1 malformed frame, 1 slow peer, 1 push with "
+          "NaN, 1 new row\n" },
+        { "status", status, "1 wait (psctl why), 1 staleness violation\n" },
+        { "status", nodes, "cluster of 2 nodes: 1 answers, 1 is ready; 1 row in " },
+        { "workers", workers, ", min clock 1, 1 death, 1 fenced, 1 staleness violation\n" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char *text = print(cases[i].command, cases[i].json, 0, false);
+
+        if (!strstr(text, cases[i].text))
+            fail_msg("no \"%s\" in:\n%s", cases[i].text, text);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_of_a_kind_is_not_many),
         cmocka_unit_test(dense_tables_of_a_job_are_one_line),
         cmocka_unit_test(wide_has_each_table),
         cmocka_unit_test(no_line_is_wider_than_the_terminal),

@@ -81,8 +81,9 @@ static void on_restored(void *arg, const struct start_result *result)
     s->is_done = true;
 }
 
-int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *err,
-               const char *const *options)
+/* keep: of a standby; NULL: none. */
+static int start(struct node *n, uint32_t n_shards, bool is_to_stop, const uint64_t *keep,
+                 struct err *err, const char *const *options)
 {
     struct start s = { .node = n, .n_shards = n_shards, .is_to_stop = is_to_stop };
     struct start_config config = { .loop = &s.loop,
@@ -92,7 +93,9 @@ int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *e
                                    .settings = &s.settings,
                                    .n_nodes = 1,
                                    .n_shards = n_shards,
-                                   .shards = s.shards };
+                                   .shards = s.shards,
+                                   .follows = keep != NULL,
+                                   .keep = keep };
 
     enter_main();
     for (size_t i = 0; options[i]; i += 2)
@@ -113,6 +116,17 @@ int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *e
     *err = s.result.err;
     snprintf(n->sentence, sizeof n->sentence, "%.200s", s.result.from);
     return s.result.err.status;
+}
+
+int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *err,
+               const char *const *options)
+{
+    return start(n, n_shards, is_to_stop, NULL, err, options);
+}
+
+int start_standby(struct node *n, uint32_t n_shards, const uint64_t *keep, struct err *err)
+{
+    return start(n, n_shards, false, keep, err, PLAIN);
 }
 
 void must_start(struct node *n, uint32_t n_shards, const char *const *options)

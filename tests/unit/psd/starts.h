@@ -22,6 +22,9 @@ int start_with(struct node *n, uint32_t n_shards, bool is_to_stop, struct err *e
 #define START_WITH(...) ((const char *const[]){ "data-dir", NODE_DIR, __VA_ARGS__, NULL })
 #define PLAIN ((const char *const[]){ "data-dir", NODE_DIR, NULL })
 
+/* Up to those records (start_config.keep), to follow a primary from there. */
+int start_standby(struct node *n, uint32_t n_shards, const uint64_t *keep, struct err *err);
+
 void must_start(struct node *n, uint32_t n_shards, const char *const *options);
 void must_refuse(struct node *n, uint32_t n_shards, const char *const *options, int want,
                  const char *says);

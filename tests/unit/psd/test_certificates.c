@@ -3,7 +3,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -73,11 +75,49 @@ static void the_log_has_it_at_first_once_a_day_and_after_a_reload(void **state)
     tls_dir_remove(&dir);
 }
 
+/* Once, with the other line, and again when a reload brings it. */
+static void the_log_and_the_report_have_what_is_wrong_with_it(void **state)
+{
+    struct certificates c = { 0 };
+    struct stats_tls report;
+    struct tls_dir dir;
+    struct tls_context *t;
+    FILE *log = tmpfile();
+    const int own = dup(STDERR_FILENO);
+    char said[2048] = "", *line;
+
+    (void)state;
+    assert_non_null(log);
+    tls_dir_make(&dir);
+    t = tls_dir_context(&dir, "stranger", "ca");
+    assert_true(dup2(fileno(log), STDERR_FILENO) >= 0);
+    assert_true(certificates_tick(&c, t, 1000));
+    assert_false(certificates_tick(&c, t, 1200));
+    assert_true(dup2(own, STDERR_FILENO) >= 0);
+    close(own);
+    rewind(log);
+    assert_true(fread(said, 1, sizeof said - 1, log) > 0);
+    (void)fclose(log);
+    line = strstr(said, "tls: the certificate (tls-cert) is not of the CA in tls-ca");
+    assert_non_null(line);
+    assert_null(strstr(line + strlen("tls: the certificate (tls-cert)"),
+                       "(tls-cert) is not of the CA"));
+    certificates_report(t, &report);
+    assert_non_null(strstr(report.fault, "is not of the CA in tls-ca"));
+    tls_context_free(t);
+    t = tls_dir_context(&dir, "node", "ca");
+    certificates_report(t, &report);
+    assert_string_equal(report.fault, "");
+    tls_context_free(t);
+    tls_dir_remove(&dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sentence_says_how_long_they_are_good),
         cmocka_unit_test(the_log_has_it_at_first_once_a_day_and_after_a_reload),
+        cmocka_unit_test(the_log_and_the_report_have_what_is_wrong_with_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "server/checkpointer.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -217,6 +218,33 @@ static void the_next_one_is_due_so_long_after_the_end_of_the_last(void **state)
     tear_down(&f);
 }
 
+/* With --keep 2 logs take three times the limit, and a disk gives them half of its space. */
+static void logs_that_the_disk_has_no_space_for_are_a_reason_earlier(void **state)
+{
+    static const struct {
+        uint64_t space_mib, log_mib, limit_mib;
+        bool is_triggered;
+    } rows[] = { { 0, 99, 100, false },   { 0, 100, 100, true }, { 10000, 99, 100, false },
+                 { 600, 99, 100, false }, { 594, 99, 99, true }, { 60, 9, 10, false },
+                 { 60, 10, 10, true },    { 3, 0, 1, false },    { 3, 1, 1, true } };
+    const struct settings settings = { .log_max_bytes = 100 << 20 };
+    struct fixture f;
+
+    (void)state;
+    enter_main();
+    set_up(&f);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct checkpointer_trigger trigger = { .settings = &settings,
+                                                .space_bytes = rows[i].space_mib << 20,
+                                                .found_bytes = rows[i].log_mib << 20 };
+        bool is = checkpointer_is_triggered(f.checkpointer, &trigger, 100000);
+
+        if (is != rows[i].is_triggered || f.record->log_max_bytes != rows[i].limit_mib << 20)
+            fail_msg("row %zu: %d, limit %" PRIu64, i, is, f.record->log_max_bytes);
+    }
+    tear_down(&f);
+}
+
 static void one_that_takes_too_long_is_reported_as_failed_and_goes_on(void **state)
 {
     struct answer answer = { 0 };
@@ -391,6 +419,7 @@ int main(void)
         cmocka_unit_test(wishes_share_the_next_one_while_one_is_under_way),
         cmocka_unit_test(a_node_may_end_while_one_runs),
         cmocka_unit_test(the_next_one_is_due_so_long_after_the_end_of_the_last),
+        cmocka_unit_test(logs_that_the_disk_has_no_space_for_are_a_reason_earlier),
         cmocka_unit_test(one_that_takes_too_long_is_reported_as_failed_and_goes_on),
         cmocka_unit_test(an_operator_waits_for_one_checkpoint_at_a_time),
         cmocka_unit_test(what_a_restored_shard_reports_is_what_it_has_loaded),

@@ -228,6 +228,47 @@ static void a_checkpoint_stays_that_another_shard_needs(void **state)
     node_end(&n);
 }
 
+/* Checkpoints 1 and 2, and records of shard 1 to be given up that checkpoint 2 has. Is the log of shard 0 that leads up to
+ * checkpoint 2 missing? */
+static int give_up(struct node *n, bool lacks_log, struct err *err)
+{
+    uint64_t keep[] = { UINT64_MAX, 0 };
+    char dir[WAL_PATH_MAX];
+
+    node_begin(n, 2);
+    node_job(n, "job", TABLE_SPEC_MODE_ASYNC, 1);
+    node_steps(n, "job", 1, 0, 10);
+    node_save(n, 5);
+    keep[1] = n->m->files[1].first + 2;
+    node_steps(n, "job", 1, 10, 60);
+    node_save(n, 5);
+    assert_true(keep[1] < n->m->files[1].first);
+    node_die(n);
+    assert_int_equal(timeline_log_dir(NODE_DIR, 0, 0, dir, err), 0);
+    if (lacks_log)
+        assert_int_equal(
+            wal_segment_truncate(&n->files.ops, dir, n->m->files[0].first + 1, err), 0);
+    return start_standby(n, 2, keep, err);
+}
+
+/* What it archives no later start may need. */
+static void a_standby_that_gives_records_up_does_without_what_has_them(void **state)
+{
+    struct err err;
+    struct node n;
+
+    (void)state;
+    if (give_up(&n, false, &err))
+        fail_msg("%s", err.text);
+    assert_true(is_there(&n, 1, "") && is_there(&n, 2, ".aside"));
+    must_start(&n, 2, PLAIN);
+    node_end(&n);
+    assert_int_equal(give_up(&n, true, &err), PS_ECORRUPT);
+    assert_non_null(strstr(err.text, "checkpoints from 2 on have records that are given up"));
+    assert_true(is_there(&n, 2, ""));
+    node_end(&n);
+}
+
 static void another_layout_archives_nothing(void **state)
 {
     struct node n;
@@ -324,6 +365,7 @@ int main(void)
         cmocka_unit_test(a_start_with_nothing_archives_all_of_them_and_leaves_a_log_alone),
         cmocka_unit_test(a_damaged_checkpoint_is_archived),
         cmocka_unit_test(a_checkpoint_stays_that_another_shard_needs),
+        cmocka_unit_test(a_standby_that_gives_records_up_does_without_what_has_them),
         cmocka_unit_test(another_layout_archives_nothing),
         cmocka_unit_test(a_directory_in_which_nothing_was_kept_is_new_to_another_layout),
         cmocka_unit_test(a_directory_with_one_record_is_not_new_to_another_layout),

@@ -17,7 +17,7 @@ static void make(struct node *n, uint32_t n_saves, uint32_t keep)
     }
 }
 
-static struct shard *follow(struct node *n, uint64_t keep, int *ret_status,
+static struct shard *follow(struct node *n, uint64_t keep, uint64_t below, int *ret_status,
                             struct recover_shard_facts *ret, struct err *err)
 {
     const struct recover_shard_config config = { .files = &n->files.ops,
@@ -25,6 +25,7 @@ static struct shard *follow(struct node *n, uint64_t keep, int *ret_status,
                                                  .identity = { .n_shards = 1 },
                                                  .follows = true,
                                                  .keep = keep,
+                                                 .below = below,
                                                  .report = node_hear,
                                                  .arg = n };
     struct shard *s = make_shard(0, 1, 0);
@@ -72,18 +73,17 @@ static void recovers_up_to_any_record(void **state)
     (void)state;
     make(&n, 3, CHECKPOINT_KEEP_ALL);
     node_die(&n);
-    s = follow(&n, UINT64_MAX, &status, &facts, &err);
+    s = follow(&n, UINT64_MAX, 0, &status, &facts, &err);
     assert_int_equal(status, 0);
     last = facts.end.last;
     assert_true(last > N_STEPS);
     shard_free(s);
     for (uint64_t keep = 1; keep <= last; keep++) {
-        s = follow(&n, keep, &status, &facts, &err);
+        s = follow(&n, keep, 0, &status, &facts, &err);
         if (status)
             fail_msg("record %llu: %s", (unsigned long long)keep, err.text);
         assert_int_equal(facts.end.last, keep);
         assert_true(facts.needs <= keep);
-        assert_true(facts.has_whole_log);
         n_from_checkpoints += facts.number > 0;
         replay_end(s, 0);
         want = reference(&n, keep);
@@ -107,7 +107,7 @@ static void goes_on_behind_it(void **state)
     (void)state;
     make(&n, 2, CHECKPOINT_KEEP_ALL);
     node_die(&n);
-    s = follow(&n, 5, &status, &facts, &err);
+    s = follow(&n, 5, 0, &status, &facts, &err);
     assert_int_equal(status, 0);
     assert_false(replay_waits(s));
     replay_end(s, 0);
@@ -118,7 +118,7 @@ static void goes_on_behind_it(void **state)
     node_die(&n);
     for (uint64_t number = n.m->number; number > facts.number; number--) /* as a start does */
         assert_int_equal(checkpoint_archive(&n.files.ops, NODE_DIR, number, &err), 0);
-    shard_free(follow(&n, UINT64_MAX, &status, &facts, &err));
+    shard_free(follow(&n, UINT64_MAX, 0, &status, &facts, &err));
     assert_int_equal(status, 0);
     assert_int_equal(facts.end.last, 5);
     node_end(&n);
@@ -134,31 +134,44 @@ static void refuses_what_is_not_kept(void **state)
     (void)state;
     make(&n, 4, 1);
     node_die(&n);
-    shard_free(follow(&n, 2, &status, &facts, &err));
+    shard_free(follow(&n, 2, 0, &status, &facts, &err));
     assert_int_equal(status, PS_ENOCHECKPOINT);
     assert_non_null(strstr(err.text, "no checkpoint of before record 2"));
     node_end(&n);
 }
 
-/* Then its checkpoint may not go, as it would where another shard has more of it than its primary. */
-static void says_whether_its_log_leads_up_alone(void **state)
+/* Without the newest restore points: where another shard has more of these than its primary. */
+static void does_without_newer_restore_points(void **state)
 {
     struct recover_shard_facts facts;
+    struct shard *s, *want;
     uint64_t last;
     struct err err;
     struct node n;
     int status;
 
     (void)state;
-    make(&n, 4, 1);
+    make(&n, 3, CHECKPOINT_KEEP_ALL);
     node_die(&n);
-    shard_free(follow(&n, UINT64_MAX, &status, &facts, &err));
-    assert_int_equal(status, 0);
+    shard_free(follow(&n, UINT64_MAX, 0, &status, &facts, &err));
     last = facts.end.last;
-    shard_free(follow(&n, last, &status, &facts, &err));
-    assert_int_equal(status, 0);
-    assert_true(facts.number > 0);
-    assert_false(facts.has_whole_log);
+    assert_int_equal(facts.number, 3);
+    want = reference(&n, last);
+    for (uint64_t below = 3; below > 0; below--) {
+        s = follow(&n, UINT64_MAX, below, &status, &facts, &err);
+        assert_int_equal(status, 0);
+        assert_int_equal(facts.number, below - 1);
+        assert_int_equal(facts.end.last, last);
+        replay_end(s, 0);
+        assert_same_shard(want, s);
+        shard_free(s);
+    }
+    shard_free(want);
+    node_end(&n);
+    make(&n, 4, 1); /* its log does not lead up */
+    node_die(&n);
+    shard_free(follow(&n, UINT64_MAX, 1, &status, &facts, &err));
+    assert_int_equal(status, PS_ECORRUPT);
     node_end(&n);
 }
 
@@ -177,7 +190,7 @@ static void takes_a_checkpoint_without_its_log(void **state)
     for (long i = 0; i < n.files.n_names; i++) /* the log goes */
         if (strstr(n.files.names[i].path, ".psl") || strstr(n.files.names[i].path, "wal-"))
             n.files.names[i].live = -1;
-    s = follow(&n, UINT64_MAX, &status, &facts, &err);
+    s = follow(&n, UINT64_MAX, 0, &status, &facts, &err);
     if (status)
         fail_msg("%s", err.text);
     assert_int_equal(n.n_reported, 0);
@@ -194,7 +207,7 @@ int main(void)
         cmocka_unit_test(recovers_up_to_any_record),
         cmocka_unit_test(goes_on_behind_it),
         cmocka_unit_test(refuses_what_is_not_kept),
-        cmocka_unit_test(says_whether_its_log_leads_up_alone),
+        cmocka_unit_test(does_without_newer_restore_points),
         cmocka_unit_test(takes_a_checkpoint_without_its_log),
     };
 

@@ -46,6 +46,7 @@ static int cluster_answer(struct cluster *c, uint32_t shard, struct err *err) ON
     if (status || !answer)
         return status ? status : err_set(err, -ENOMEM, "no memory");
     shard_pull_begin(c->shards[shard], NULL, &c->pulls[shard], answer, &run);
+    run.deltas = c->deltas[shard];
     while (!run.done && !status)
         status = shard_pull_more(c->shards[shard], &run, err);
     for (uint32_t i = 0; i < c->n && !status; i++) {
@@ -192,9 +193,11 @@ static void cluster_close(struct param_store *s)
 
     enter_shard();
     for (uint32_t i = 0; i < c->n_shards; i++) {
+        pull_deltas_free(c->deltas[i]);
         shard_free(c->shards[i]);
         bytes_deinit(&c->answers[i]);
     }
+    delta_memory_deinit(&c->deltas_memory);
     push_encoder_free(c->encoder);
     push_encoder_free(c->other_encoder);
     request_set_deinit(&c->pull_set);
@@ -234,6 +237,7 @@ struct cluster *cluster_new(uint32_t n_shards, enum table_spec_mode mode,
     enter_shard();
     *c = (struct cluster){ .store.ops = &ops, .n_shards = n_shards, .tap_fails_after = -1 };
     for (uint32_t i = 0; i < n_shards; i++) {
+        c->deltas[i] = pull_deltas_new(&c->deltas_memory);
         c->shards[i] = shard_new(&(struct shard_config){ .shard = i,
                                                          .n_shards = n_shards,
                                                          .memory_max_bytes = memory_max_bytes,

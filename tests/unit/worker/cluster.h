@@ -26,6 +26,8 @@ struct cluster {
     struct param_store store;
     uint32_t n_shards;
     struct shard *shards[SHARDS_MAX];
+    struct pull_deltas *deltas[SHARDS_MAX]; /* of the worker's connection */
+    struct delta_memory deltas_memory;
     struct cluster_client_version versions[SHARDS_MAX];
     struct push_encoder *encoder, *other_encoder; /* of the job's worker; of somebody else */
     struct bytes answers[SHARDS_MAX];

@@ -176,22 +176,24 @@ static void columns_that_share_a_table_are_one(void **state)
 
 static void a_record_brings_them_back(void **state)
 {
-    const char *tails[26] = { NULL };
-    uint32_t dims[26];
+    struct field_tables_field fields[26] = { { 0 } };
     struct field_tables *again;
     struct err err = { 0 };
     struct made m;
 
     (void)state;
     MAKE(&m, "--field", "C*:lr=0.5", "--field", "C7:lr=0.25,dim=8", "--field", "C9:lr=0");
-    for (uint32_t f = 0; f < 26; f++) {
-        tails[f] = tail(&m, f);
-        dims[f] = settings_dim(of(&m, f));
-    }
-    must(field_tables_adopt(&m.s, m.schema, tails, dims, &again, &err), &err);
-    assert_int_equal(field_tables_n(again), 3);
     for (uint32_t f = 0; f < 26; f++)
-        assert_string_equal(field_tables_tail(again, field_tables_of(again, f)), tails[f]);
+        fields[f] =
+            (struct field_tables_field){ tail(&m, f), settings_dim(of(&m, f)), f, f == 4 };
+    must(field_tables_adopt(&m.s, m.schema, fields, &again, &err), &err);
+    assert_int_equal(field_tables_n(again), 3);
+    for (uint32_t f = 0; f < 26; f++) {
+        assert_string_equal(field_tables_tail(again, field_tables_of(again, f)),
+                            fields[f].tail);
+        assert_int_equal(field_tables_has_mean(again, f), f == 4);
+        assert_int_equal(schema_plan(m.schema)->fields[f].space, f);
+    }
     m.s.fields = again;
     assert_int_equal(settings_dim(of(&(struct made){ m.s, m.schema, again }, 6)), 8);
     assert_int_equal(settings_dim(of(&(struct made){ m.s, m.schema, again }, 7)), 4);
@@ -199,12 +201,65 @@ static void a_record_brings_them_back(void **state)
     assert_true(field_tables_has_fields(again, 0));
     field_tables_free(again);
     for (uint32_t f = 0; f < 26; f++)
-        tails[f] = "";
-    must(field_tables_adopt(&m.s, m.schema, tails, dims, &again, &err), &err);
+        fields[f].tail = "", fields[f].has_mean = false;
+    must(field_tables_adopt(&m.s, m.schema, fields, &again, &err), &err);
     assert_null(again);
-    tails[3] = "x";
-    assert_int_equal(field_tables_adopt(&m.s, m.schema, tails, dims, &again, &err), PS_ESPEC);
+    fields[3].tail = "x";
+    assert_int_equal(field_tables_adopt(&m.s, m.schema, fields, &again, &err), PS_ESPEC);
     assert_non_null(strstr(err.text, "its record has a table embx"));
+    made_deinit(&m);
+}
+
+/* These are of the field alone: they make no table. */
+static void fields_have_means_and_hashing_spaces(void **state)
+{
+    struct made m;
+
+    (void)state;
+    MAKE(&m, "--field", "C2*:pooling=mean", "--field", "C3:hash-space=1000", "--field",
+         "C21:pooling=sum");
+    assert_int_equal(field_tables_n(m.t), 1);
+    assert_null(field_tables_groups(m.t));
+    for (uint32_t f = 0; f < 26; f++) {
+        assert_int_equal(field_tables_has_mean(m.t, f), f == 1 || (f >= 19 && f != 20));
+        assert_int_equal(schema_plan(m.schema)->fields[f].space, f == 2 ? 1000 : 0);
+        assert_int_equal(schema_plan_unlabelled(m.schema)->fields[f].space, f == 2 ? 1000 : 0);
+    }
+    made_deinit(&m);
+    MAKE(&m, "--pooling", "mean", "--hash-space", "500", "--field",
+         "C1:pooling=sum,hash-space=0");
+    assert_int_equal(field_tables_n(m.t), 1);
+    assert_false(field_tables_has_mean(m.t, 0));
+    assert_true(field_tables_has_mean(m.t, 25));
+    assert_int_equal(schema_plan(m.schema)->fields[0].space, 0);
+    assert_int_equal(schema_plan(m.schema)->fields[25].space, 500);
+    made_deinit(&m);
+}
+
+static void a_field_takes_the_table_of_another(void **state)
+{
+    struct made m;
+
+    (void)state;
+    /* C9 with C3, whichever comes first; and two that have a table take it along. */
+    make(&m, "C1,C5",
+         (const char *const[]){ "--init", "auto", "--field", "C3:share-table=C9", "--field",
+                                "C5:share-table=C20", "--field", "C9:pooling=mean", NULL });
+    assert_int_equal(field_tables_n(m.t), 1 + 26 - 3);
+    assert_int_equal(schema_field_table(m.schema, 8), 2);
+    assert_int_equal(schema_field_table(m.schema, 4), 0);
+    assert_int_equal(schema_field_table(m.schema, 19), 0);
+    assert_int_equal(field_tables_of(m.t, 2), field_tables_of(m.t, 8));
+    assert_string_equal(tail(&m, 8), ".C3");
+    assert_int_equal(schema_plan(m.schema)->fields[8].seed,
+                     schema_plan(m.schema)->fields[2].seed);
+    assert_true(field_tables_has_mean(m.t, 8));
+    assert_false(field_tables_has_mean(m.t, 2));
+    made_deinit(&m);
+    MAKE(&m, "--field", "C2*:share-table=C2"); /* a pattern, which has that one in it */
+    assert_null(m.t);
+    assert_int_equal(schema_field_table(m.schema, 25), 1);
+    assert_int_equal(schema_field_table(m.schema, 1), 1);
     made_deinit(&m);
 }
 
@@ -269,7 +324,20 @@ static const struct refusal refusals[] = {
     { { "--field", "X*:lr=1" }, "--field X*: no categorical column has a name like that" },
     { { "--field", "I3:lr=1" }, "--field I3: that is a numeric column, and has no rows" },
     { { "--model", "lr", "--field", "C1:init=zero" },
-      "--field C1: --model lr has first-order weights, which start at 0; leave init out" },
+      "--field C1: --model lr has first-order weights, which start at 0 and are summed; leave "
+      "init out" },
+    { { "--model", "lr", "--field", "C1:pooling=mean" },
+      "--field C1: --model lr has first-order weights, which start at 0 and are summed; leave "
+      "pooling out" },
+    { { "--field", "C1:pooling=max" }, "--field C1: pooling: \"max\" is not one of sum|mean" },
+    { { "--field", "C1:share-table=C99" },
+      "--field C1: share-table=C99: expected is the name of one categorical column" },
+    { { "--field", "C1:share-table=I1" },
+      "--field C1: share-table=I1: expected is the name of one categorical column" },
+    { { "--field", "C1:share-table=C2,hash-space=7" },
+      "--field: columns 'C1' and 'C2' have one table (share-table), and differ in hash-space" },
+    { { "--field", "C4:share-table=C3", "--field", "C4:dim=8" },
+      "--field: columns 'C3' and 'C4' have one table (share-table), and differ in dim" },
 };
 
 static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
@@ -306,7 +374,7 @@ static void shared_columns_must_agree(void **state)
     click_log_settings(&s, flags);
     assert_int_equal(field_tables_new(&s, schema, &t, &err), PS_ESETTING);
     assert_string_equal(err.text,
-                        "--field: columns 'C1' and 'C5' have one table (--share-table), "
+                        "--field: columns 'C1' and 'C5' have one table (share-table), "
                         "and differ in lr: give both the same");
     settings_free(&settings_worker, &s);
     schema_free(schema);
@@ -351,6 +419,8 @@ int main(void)
         cmocka_unit_test(auto_starts_rows_by_what_there_are_of_them),
         cmocka_unit_test(columns_that_share_a_table_are_one),
         cmocka_unit_test(a_record_brings_them_back),
+        cmocka_unit_test(fields_have_means_and_hashing_spaces),
+        cmocka_unit_test(a_field_takes_the_table_of_another),
         cmocka_unit_test(the_names_of_tables_are_plain),
         cmocka_unit_test(what_makes_no_sense_is_refused_with_a_sentence),
         cmocka_unit_test(shared_columns_must_agree),

@@ -8,7 +8,9 @@
 #include "common/memory.h"
 #include "tests/support/npy.h"
 #include "tests/support/seed.h"
+#include "worker/report/importance.h"
 #include "worker/report/report_page.h"
+#include "worker/report/row_sample.h"
 
 static void assert_near(double got, double want, double by)
 {

@@ -1,0 +1,39 @@
+/* What psctl doctor looks at, and the sentences that it has found. */
+#ifndef DEPLOY_PSCTL_DOCTOR_FINDINGS_H
+#define DEPLOY_PSCTL_DOCTOR_FINDINGS_H
+
+#include <cjson/cJSON.h>
+#include <stdarg.h>
+
+#include "common/base.h"
+#include "deploy/psctl/cluster_query.h"
+
+#define NO_NODE (-1)
+
+enum severity { PROBLEM, WARNING, NOTE, N_SEVERITIES };
+
+struct examination {
+    const cJSON *before, *after;
+    cJSON *merged;   /* owned: tables, jobs and waits of all nodes */
+    double lease_ms; /* the longest of the nodes; 0: not known */
+    cJSON *findings[N_SEVERITIES];
+};
+
+/* node: NO_NODE: of the cluster or a job. */
+PRINTF_LIKE(4, 0)
+void doctor_findings_add(struct examination *e, enum severity severity, double node,
+                         const char *fmt, va_list args);
+
+PRINTF_LIKE(4, 5)
+void doctor_say(struct examination *e, enum severity severity, double node, const char *fmt,
+                ...);
+
+/* --- doctor_settings.c: nodes whose settings contradict each other, or themselves, as psctl config shows them --- */
+
+/* Asks the nodes that have answered the last question, whose reports these are, for their settings, which become part
+ * of the reports. Who may not ask for them has reports without. */
+void doctor_settings_ask(const struct cluster_query *q, cJSON *reports);
+
+void doctor_settings_examine(struct examination *e);
+
+#endif

@@ -1,0 +1,173 @@
+/*
+ * Nodes that do not agree in what they are, as their own settings say: each of them runs, and looks well, but refuses
+ * workers, or is asked for keys that it does not have.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/address.h"
+#include "common/memory.h"
+#include "deploy/psctl/doctor_findings.h"
+#include "deploy/psctl/field.h"
+
+#define VALUES_MAX 400u /* bytes of "node 0 has ..., node 1 has ..." */
+
+static const cJSON *setting_of(const cJSON *node, const char *name)
+{
+    return field_find(field_child(node, "settings"), "name", name);
+}
+
+static const char *value_of(const cJSON *node, const char *name)
+{
+    return field_text(setting_of(node, name), "value");
+}
+
+/* A psd that is, or was, a standby has the cluster from its primary, and not from its settings. */
+static bool says_what_it_is(const cJSON *node)
+{
+    return field_child(node, "settings") && !value_of(node, "standby")[0] &&
+           !value_of(node, "coord")[0];
+}
+
+/* --- settings that must be equal --- */
+
+/* Of all that say what they are. */
+static bool is_agreed(const struct examination *e, const cJSON *first, const char *name)
+{
+    const cJSON *node;
+
+    cJSON_ArrayForEach(node, field_child(e->after, "nodes"))
+    {
+        if (says_what_it_is(node) && strcmp(value_of(node, name), value_of(first, name)) != 0)
+            return false;
+    }
+    return true;
+}
+
+static void say_difference(struct examination *e, const char *name)
+{
+    char values[VALUES_MAX] = "";
+    size_t n = 0;
+    const cJSON *node;
+
+    cJSON_ArrayForEach(node, field_child(e->after, "nodes"))
+    {
+        if (says_what_it_is(node) && n < sizeof values)
+            n += (size_t)snprintf(values + n, sizeof values - n, "%snode %.0f has %.100s",
+                                  n ? ", " : "", field_number(node, "node"),
+                                  value_of(node, name)[0] ? value_of(node, name) : "none");
+    }
+    doctor_say(e, PROBLEM, NO_NODE,
+               "nodes differ in %.60s, which must be equal, or they refuse workers: %s", name,
+               values);
+}
+
+static void examine_equal(struct examination *e)
+{
+    const cJSON *node, *first = NULL, *setting;
+
+    cJSON_ArrayForEach(node, field_child(e->after, "nodes"))
+    {
+        if (!first && says_what_it_is(node))
+            first = node;
+    }
+    cJSON_ArrayForEach(setting, field_child(first, "settings"))
+    {
+        if (field_is_true(setting, "equal") &&
+            !is_agreed(e, first, field_text(setting, "name")))
+            say_difference(e, field_text(setting, "name"));
+    }
+}
+
+/* --- which line of the list a node is --- */
+
+/* The line of the cluster's list; "": there is no such line. */
+static const char *line_of(const cJSON *node, uint32_t number,
+                           char ret[static ADDRESS_SERVER_MAX])
+{
+    const char *at = value_of(node, "cluster");
+    size_t n;
+
+    for (; number && at; number--) {
+        at = strchr(at, ',');
+        at = at ? at + 1 : NULL;
+    }
+    n = at ? strcspn(at, ",") : 0;
+    snprintf(ret, ADDRESS_SERVER_MAX, "%.*s", (int)(n < ADDRESS_SERVER_MAX ? n : 0),
+             at ? at : "");
+    return ret;
+}
+
+/* Asked at the address that the list has for one node, it says that it is another. */
+static void examine_number(struct examination *e, const cJSON *node, double n)
+{
+    const char *own = value_of(node, "node");
+    char expected[24];
+
+    snprintf(expected, sizeof expected, "%.0f", n);
+    if (strcmp(own, expected) != 0)
+        doctor_say(
+            e, PROBLEM, n,
+            "it says that it is node %.20s, and the list of the cluster has its address as "
+            "node %s: its --node is wrong, and it refuses the keys that workers send it",
+            own, expected);
+}
+
+static void examine_listen(struct examination *e, const cJSON *node, double n)
+{
+    const char *listen = value_of(node, "listen");
+    char line[ADDRESS_SERVER_MAX];
+
+    line_of(node, (uint32_t)n, line);
+    if (!value_of(node, "advertise")[0] && address_is_elsewhere(listen, line))
+        doctor_say(
+            e, WARNING, n,
+            "it listens on %.120s, and others look for it at %s, its line of the cluster's "
+            "list: one of the two is wrong; if both lead to it, --advertise %s says so",
+            listen, line, line);
+}
+
+void doctor_settings_examine(struct examination *e)
+{
+    const cJSON *node;
+
+    examine_equal(e);
+    cJSON_ArrayForEach(node, field_child(e->after, "nodes"))
+    {
+        if (!says_what_it_is(node) || !value_of(node, "cluster")[0])
+            continue;
+        examine_number(e, node, field_number(node, "node"));
+        examine_listen(e, node, field_number(node, "node"));
+    }
+}
+
+void doctor_settings_ask(const struct cluster_query *q, cJSON *reports)
+{
+    struct ps_admin_node *asked = memory_alloc(q->n * sizeof *asked);
+    cJSON **of = memory_alloc(q->n * sizeof(cJSON *));
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < q->n; i++)
+        if (q->nodes[i].json) {
+            of[n] = cJSON_GetArrayItem(field_child(reports, "nodes"), (int)i);
+            asked[n++].server = q->nodes[i].server;
+        }
+    ps_admin_ask(
+        &(struct ps_admin_plan){ .token = q->token,
+                                 .tls = q->options->tls,
+                                 .command = "config",
+                                 .timeout_ms = cluster_query_timeout_ms(q->options, false) },
+        asked, n);
+    for (uint32_t k = 0; k < n; k++) {
+        cJSON *answer = asked[k].json ? cJSON_Parse(asked[k].json) : NULL,
+              *settings = cJSON_DetachItemFromObjectCaseSensitive(answer, "settings");
+
+        if (settings)
+            cJSON_AddItemToObject(of[k], "settings", settings);
+        cJSON_Delete(answer);
+        free(asked[k].json);
+    }
+    free(asked);
+    free(of);
+}

@@ -1,0 +1,402 @@
+/* Rows as differences: both ends have the same floats, whatever is lost, and whatever memory either has. */
+#include "server/core/delta_rows.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/hash.h"
+#include "common/memory.h"
+#include "proto/codec_catalog.h"
+#include "server/core/pull_deltas.h"
+#include "server/core/row_init.h"
+#include "tests/support/seed.h"
+
+#define N_KEYS 60u
+#define DIM_MAX 300u
+
+/* The rows of a shard, and both ends of a connection. */
+struct bench {
+    struct table_spec spec;
+    float *values; /* owned: [N_KEYS][dim], of the shard */
+    float *got;    /* owned: as the client has been answered */
+    struct delta_memory server_memory, client_memory;
+    struct delta_rows server, client;
+    uint64_t n_answers, seed, n;
+    uint8_t *answer; /* owned */
+    size_t answer_bytes;
+    const struct codec *full;
+    struct section_delta ask;
+    uint32_t n_keys;
+    uint64_t keys[N_KEYS];
+    uint32_t numbers[N_KEYS];
+};
+
+static uint64_t draw(struct bench *b)
+{
+    return hash_mix2(b->seed, b->n++);
+}
+
+static float draw_float(struct bench *b)
+{
+    return (float)(2 * hash_unit(draw(b)) - 1);
+}
+
+static void bench_init(struct bench *b, uint32_t dim, enum codec_id full, uint64_t seed)
+{
+    *b = (struct bench){ .seed = seed, .full = codec_by_id(full) };
+    b->spec = (struct table_spec){
+        .dim = dim, .seed = seed, .init = TABLE_SPEC_INIT_UNIFORM, .init_scale = 0.05f
+    };
+    b->values = memory_alloc(N_KEYS * dim * sizeof(float));
+    b->got = memory_alloc(N_KEYS * dim * sizeof(float));
+    b->answer = memory_alloc(delta_rows_answer_bytes(&b->spec, b->full, N_KEYS));
+    for (uint32_t i = 0; i < N_KEYS; i++)
+        row_init_row(&b->spec, i, b->values + i * dim);
+    assert_int_equal(delta_rows_init(&b->server, &b->spec, &b->server_memory), 0);
+    assert_int_equal(delta_rows_init(&b->client, &b->spec, &b->client_memory), 0);
+    b->ask = (struct section_delta){ .asked = true,
+                                     .mode = SECTION_DELTA_FULL,
+                                     .rows_max = UINT32_MAX };
+}
+
+static void bench_deinit(struct bench *b)
+{
+    delta_rows_deinit(&b->server);
+    delta_rows_deinit(&b->client);
+    assert_int_equal(b->server_memory.budget.used, 0);
+    assert_int_equal(b->client_memory.budget.used, 0);
+    delta_memory_deinit(&b->server_memory);
+    delta_memory_deinit(&b->client_memory);
+    free(b->values);
+    free(b->got);
+    free(b->answer);
+}
+
+static void choose_keys(struct bench *b)
+{
+    b->n_keys = 0;
+    for (uint32_t i = 0; i < N_KEYS; i++)
+        if (draw(b) % 3) {
+            b->numbers[b->n_keys] = b->n_keys;
+            b->keys[b->n_keys++] = i;
+        }
+}
+
+static void ask(struct bench *b)
+{
+    b->ask.base = delta_rows_ask(&b->client);
+}
+
+static void answer(struct bench *b)
+{
+    struct delta_writer w;
+
+    delta_writer_open(&w, &b->server, b->full, &b->ask, b->n_keys, ++b->n_answers, b->answer);
+    for (uint32_t i = 0; i < b->n_keys; i++)
+        delta_writer_put(&w, b->keys[i], b->values + b->keys[i] * b->spec.dim);
+    b->answer_bytes = (size_t)(delta_writer_close(&w) - b->answer);
+    assert_true(b->answer_bytes <= delta_rows_answer_bytes(&b->spec, b->full, b->n_keys));
+}
+
+static int take(struct bench *b)
+{
+    const struct delta_answer a = { b->full,    b->n_keys, b->keys,
+                                    b->numbers, b->answer, b->answer_bytes };
+
+    return delta_rows_read(&b->client, &a, b->got);
+}
+
+static void pull(struct bench *b)
+{
+    ask(b);
+    answer(b);
+    assert_int_equal(take(b), 0);
+}
+
+static double distance(const float *a, const float *b, uint32_t dim)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < dim; i++)
+        sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    return sqrt(sum / dim);
+}
+
+static const float *kept(const struct delta_rows *d, uint64_t key)
+{
+    struct row *row = NULL;
+
+    if (d->rows)
+        table_find_batch(d->rows, &key, 1, &row);
+    return row ? row->floats : NULL;
+}
+
+/* But for what the client had no memory for. */
+static void assert_both_have_the_same(const struct bench *b)
+{
+    for (uint64_t key = 0; key < N_KEYS; key++) {
+        const float *here = kept(&b->server, key), *there = kept(&b->client, key);
+
+        assert_true(!here == !there);
+        if (here)
+            assert_memory_equal(here, there, b->spec.dim * sizeof *here);
+    }
+}
+
+static void assert_within(const struct bench *b, double tolerance)
+{
+    for (uint32_t i = 0; i < b->n_keys; i++) {
+        const float *value = b->values + b->keys[i] * b->spec.dim;
+        const float *got = b->got + i * b->spec.dim;
+
+        if (tolerance == 0)
+            assert_memory_equal(got, value, b->spec.dim * sizeof *got);
+        else
+            assert_true(distance(got, value, b->spec.dim) <= tolerance * 1.000001);
+    }
+}
+
+/* Steps of an optimizer, some of them long. */
+static void train(struct bench *b)
+{
+    for (uint32_t i = 0; i < N_KEYS; i++) {
+        const float step = draw(b) % 16 ? 0.01f : 3;
+
+        for (uint32_t k = 0; draw(b) % 2 && k < b->spec.dim; k++)
+            b->values[i * b->spec.dim + k] += step * draw_float(b);
+    }
+}
+
+static const struct {
+    uint32_t dim;
+    enum codec_id full;
+    float tolerance;
+} kinds[] = { { 16, CODEC_FP32, 0 },     { 16, CODEC_FP32, 0.004f },
+              { 1, CODEC_FP32, 0.002f }, { 300, CODEC_FP32, 0.001f },
+              { 7, CODEC_FP32, 1e-9f },  { 33, CODEC_FP32, 0.1f } };
+
+/* Answers are lost, connections replaced, memory is short here or there; what the client gets is right each time. */
+static void rows_are_within_the_tolerance_whatever_is_lost(void **state)
+{
+    const uint64_t seed = seed_by_the_clock();
+
+    (void)state;
+    for (size_t kind = 0; kind < COUNT_OF(kinds); kind++) {
+        uint64_t n_on = 0;
+        struct bench b;
+
+        bench_init(&b, kinds[kind].dim, kinds[kind].full, seed);
+        b.ask.tolerance = kinds[kind].tolerance;
+        for (uint32_t round = 0; round < 400; round++) {
+            train(&b);
+            choose_keys(&b);
+            ask(&b);
+            if (draw(&b) % 9 == 0) { /* a new connection */
+                delta_rows_deinit(&b.server);
+                assert_int_equal(delta_rows_init(&b.server, &b.spec, &b.server_memory), 0);
+            }
+            b.ask.rows_max = draw(&b) % 5 ? UINT32_MAX : (uint32_t)(draw(&b) % N_KEYS);
+            b.server_memory.budget.max = draw(&b) % 5 ? 0 : 1;
+            answer(&b);
+            n_on += b.answer[12] == 0;
+            if (draw(&b) % 7 == 0) /* the answer is lost */
+                continue;
+            b.client_memory.budget.max = draw(&b) % 5 ? 0 : 1;
+            assert_int_equal(take(&b), 0);
+            assert_within(&b, kinds[kind].tolerance);
+            if (b.client.number)
+                assert_both_have_the_same(&b);
+        }
+        assert_true(n_on > 50);
+        bench_deinit(&b);
+    }
+}
+
+/* What onebit leaves comes with later pulls: the rows that stay as they are are reached. */
+static void what_a_codec_leaves_comes_later(void **state)
+{
+    static const enum section_delta_mode modes[] = { SECTION_DELTA_ONEBIT, SECTION_DELTA_INT8 };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(modes); i++) {
+        struct bench b;
+        size_t first_bytes;
+
+        bench_init(&b, 256, CODEC_FP32, seed_by_the_clock());
+        b.ask.mode = modes[i];
+        b.ask.tolerance = 1e-4f;
+        for (uint32_t k = 0; k < N_KEYS * b.spec.dim; k++)
+            b.values[k] += 0.01f * draw_float(&b);
+        choose_keys(&b);
+        pull(&b);
+        first_bytes = b.answer_bytes;
+        for (uint32_t round = 0; round < 60; round++) {
+            pull(&b);
+            assert_both_have_the_same(&b);
+        }
+        assert_within(&b, 1e-4);
+        assert_int_equal(b.answer_bytes, section_delta_bytes(b.n_keys));
+        assert_true(first_bytes > b.answer_bytes &&
+                    first_bytes < b.n_keys * b.full->row_bytes(b.spec.dim, 0) / 3);
+        bench_deinit(&b);
+    }
+}
+
+/* Also in a codec that rounds: the same row does not come twice. */
+static void rows_that_stay_cost_nothing(void **state)
+{
+    static const enum codec_id codecs[] = { CODEC_FP32, CODEC_BF16, CODEC_INT8 };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(codecs); i++) {
+        struct bench b;
+
+        bench_init(&b, 20, codecs[i], seed_by_the_clock());
+        choose_keys(&b);
+        if (codecs[i] == CODEC_FP32) {
+            pull(&b);
+            assert_int_equal(b.answer_bytes, section_delta_bytes(b.n_keys));
+            assert_int_equal(delta_rows_n(&b.server), 0);
+        }
+        train(&b);
+        pull(&b);
+        assert_true(b.answer_bytes > section_delta_bytes(b.n_keys));
+        pull(&b);
+        assert_int_equal(b.answer_bytes, section_delta_bytes(b.n_keys));
+        bench_deinit(&b);
+    }
+}
+
+static void numbers_that_are_none_come_whole(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, 8, CODEC_FP32, 1);
+    b.ask.tolerance = 0.1f;
+    b.values[3] = INFINITY;
+    b.values[9] = NAN;
+    b.values[20] = 3e38f;
+    choose_keys(&b);
+    for (uint32_t round = 0; round < 3; round++) {
+        pull(&b);
+        for (uint32_t i = 0; i < b.n_keys && b.keys[i] < 3; i++)
+            assert_memory_equal(b.got + i * 8, b.values + b.keys[i] * 8, 8 * sizeof(float));
+    }
+    bench_deinit(&b);
+}
+
+/* Nothing outside the answer is read, and the next pull begins anew. */
+static void an_answer_that_is_none_is_refused(void **state)
+{
+    const uint64_t seed = seed_by_the_clock();
+    uint32_t n_refused = 0;
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, 16, CODEC_FP32, seed);
+    b.ask.tolerance = 0.003f;
+    for (uint32_t round = 0; round < 4000; round++) {
+        size_t n_bytes;
+        uint8_t *exact;
+        int status;
+
+        train(&b);
+        choose_keys(&b);
+        ask(&b);
+        answer(&b);
+        n_bytes = draw(&b) % 3 ? b.answer_bytes : draw(&b) % (b.answer_bytes + 1);
+        exact = memory_alloc(n_bytes + 1);
+        memcpy(exact, b.answer, n_bytes);
+        for (uint64_t k = draw(&b) % 4; n_bytes && k; k--)
+            exact[draw(&b) % (draw(&b) % 2   ? n_bytes
+                              : n_bytes < 20 ? n_bytes
+                                             : 20)] ^= (uint8_t)(1u << draw(&b) % 8);
+        status = delta_rows_read(
+            &b.client,
+            &(struct delta_answer){ b.full, b.n_keys, b.keys, b.numbers, exact, n_bytes },
+            b.got);
+        free(exact);
+        assert_true(status == 0 || status == PS_ECOUNT || status == PS_ECODEC);
+        if (status)
+            assert_int_equal(b.client.number, 0);
+        n_refused += status != 0;
+        if (status) {
+            pull(&b);
+            assert_within(&b, 0.003);
+            continue;
+        }
+        delta_rows_ask(&b.client); /* what it has is anybody's guess */
+    }
+    assert_true(n_refused > 500);
+    bench_deinit(&b);
+}
+
+static void each_table_of_a_connection_has_its_own(void **state)
+{
+    struct table_spec spec = { .dim = 4 };
+    struct delta_memory memory = { 0 };
+    struct pull_deltas *p = pull_deltas_new(&memory);
+    struct delta_rows *first, *rows;
+
+    (void)state;
+    assert_int_equal(pull_deltas_find(p, 7, &spec, &first), 0);
+    for (uint32_t id = 100; id < 99 + PULL_DELTAS_TABLES_MAX; id++) {
+        assert_int_equal(pull_deltas_find(p, id, &spec, &rows), 0);
+        assert_true(rows != first);
+    }
+    assert_int_equal(pull_deltas_find(p, 99, &spec, &rows), -ENOBUFS);
+    memset(&spec, 0xff, sizeof spec); /* it has been copied */
+    assert_int_equal(pull_deltas_find(p, 7, &spec, &rows), 0);
+    assert_true(rows == first && rows->spec->dim == 4);
+    assert_true(pull_deltas_next_number(p) != pull_deltas_next_number(p));
+    pull_deltas_free(p);
+    pull_deltas_free(NULL);
+    assert_int_equal(memory.budget.used, 0);
+    delta_memory_deinit(&memory);
+}
+
+#ifdef PS_FAULTS
+static void without_memory_a_table_is_not_found(void **state)
+{
+    struct table_spec spec = { .dim = 4 };
+    struct delta_rows *rows;
+
+    (void)state;
+    for (long n = 0;; n++) {
+        struct delta_memory memory = { 0 };
+        struct pull_deltas *p;
+        int status = -ENOMEM;
+
+        memory_fail_after(n);
+        p = pull_deltas_new(&memory);
+        if (p)
+            status = pull_deltas_find(p, 1, &spec, &rows);
+        memory_fail_after(-1);
+        pull_deltas_free(p);
+        delta_memory_deinit(&memory);
+        if (!status)
+            break;
+        assert_int_equal(status, -ENOMEM);
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_within_the_tolerance_whatever_is_lost),
+        cmocka_unit_test(what_a_codec_leaves_comes_later),
+        cmocka_unit_test(rows_that_stay_cost_nothing),
+        cmocka_unit_test(numbers_that_are_none_come_whole),
+        cmocka_unit_test(an_answer_that_is_none_is_refused),
+        cmocka_unit_test(each_table_of_a_connection_has_its_own),
+#ifdef PS_FAULTS
+        cmocka_unit_test(without_memory_a_table_is_not_found),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
