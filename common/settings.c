@@ -185,22 +185,27 @@ static int set_text(const struct settings_input *from, const struct setting *row
     return 0;
 }
 
-static int set_flag(const struct settings_input *from, const struct setting *row,
-                    const char *text)
+static bool read_flag(const char *text, bool *ret)
 {
     static const char *const words[][2] = {
         { "no", "yes" }, { "false", "true" }, { "off", "on" }, { "0", "1" }
     };
-    size_t i;
-    int on;
 
-    for (i = 0; i < COUNT_OF(words); i++)
-        for (on = 0; on <= 1; on++)
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        for (int on = 0; on <= 1; on++)
             if (strcasecmp(text, words[i][on]) == 0) {
-                *(bool *)field_of(from->settings, row) = on;
-                return 0;
+                *ret = on;
+                return true;
             }
-    return refuse(from, row, text, "is neither yes nor no");
+    return false;
+}
+
+static int set_flag(const struct settings_input *from, const struct setting *row,
+                    const char *text)
+{
+    return read_flag(text, field_of(from->settings, row))
+               ? 0
+               : refuse(from, row, text, "is neither yes nor no");
 }
 
 static int set_choice(const struct settings_input *from, const struct setting *row,
@@ -445,6 +450,14 @@ static int find_option(const struct load *l, const char *name, size_t n_name,
     return 0;
 }
 
+/* "--header yes" says the same as "header = yes" in a file. No program takes a word behind its options. */
+static bool is_flag_word(const struct load *l, int i)
+{
+    bool unused;
+
+    return i < l->argc && read_flag(l->argv[i], &unused);
+}
+
 /* The option at argv[*i], which then stands behind it. */
 static int next_option(const struct load *l, int *i, struct option *ret_option)
 {
@@ -468,7 +481,8 @@ static int next_option(const struct load *l, int *i, struct option *ret_option)
             return err_set(err, PS_ESETTING, "--%s takes no value",
                            builtin_names[ret_option->builtin]);
         if (!equals)
-            ret_option->value = "yes";
+            ret_option->value =
+                ret_option->row && is_flag_word(l, *i) ? l->argv[(*i)++] : "yes";
         return 0;
     }
     if (!equals && *i < l->argc && strncmp(l->argv[*i], "--", 2) != 0)
@@ -870,4 +884,9 @@ void settings_print_config(const struct settings_table *table, const void *setti
                 print_value(out, &table->rows[j], settings);
             }
     }
+}
+
+void settings_print_checked(const struct settings_table *table, const char *more, FILE *out)
+{
+    fprintf(out, "%s: the settings are fine%s%s\n", table->program, more[0] ? ": " : "", more);
 }

@@ -109,6 +109,9 @@ void settings_free(const struct settings_table *table, void *settings);
 
 void settings_print_help(const struct settings_table *table, FILE *out);
 
+/* What --check says where it finds no fault: one line; more: what they come to, or "". */
+void settings_print_checked(const struct settings_table *table, const char *more, FILE *out);
+
 /* A settings file that gives exactly *settings, each with its help line as a comment. */
 void settings_print_config(const struct settings_table *table, const void *settings, FILE *out);
 

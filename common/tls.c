@@ -641,6 +641,18 @@ static bool set_host(SSL *ssl, const char *host)
            SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
+/* A server of HTTP chooses its own of the two; psd, which has one alone, chooses none. */
+static const uint8_t offered[] = "\x03psd\x08http/1.1";
+
+static bool has_chosen_http(const struct tls_session *s)
+{
+    const uint8_t *name;
+    unsigned n_bytes;
+
+    SSL_get0_alpn_selected(s->ssl, &name, &n_bytes);
+    return n_bytes == 8 && memcmp(name, "http/1.1", 8) == 0;
+}
+
 int tls_session_connect(struct tls_context *t, const char *host, struct tls_session **ret)
 {
     struct tls_session *s;
@@ -649,6 +661,11 @@ int tls_session_connect(struct tls_context *t, const char *host, struct tls_sess
     if (status)
         return status;
     if (!set_host(s->ssl, host)) {
+        tls_session_free(s);
+        ERR_clear_error();
+        return -ENOMEM;
+    }
+    if (SSL_set_alpn_protos(s->ssl, offered, sizeof offered - 1) != 0) {
         tls_session_free(s);
         ERR_clear_error();
         return -ENOMEM;
@@ -708,7 +725,9 @@ int tls_session_handshake(struct tls_session *s)
 
     ERR_clear_error();
     result = SSL_do_handshake(s->ssl);
-    return result == 1 ? 0 : status_of(s, result);
+    if (result != 1)
+        return status_of(s, result);
+    return !s->is_server && has_chosen_http(s) ? PS_EHTTP : 0;
 }
 
 struct bytes *tls_session_reply(struct tls_session *s)

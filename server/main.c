@@ -27,6 +27,26 @@ static int misuse(const struct err *err)
     return 2;
 }
 
+/* All that a start would refuse before it opens anything. */
+static int check(const struct settings *s)
+{
+    struct hello_reply *map = memory_alloc(sizeof *map);
+    struct err err = { 0 };
+    int status = cluster_map(s, map, &err);
+    char more[SETTINGS_TEXT_MAX + 100];
+
+    free(map);
+    if (status) {
+        fprintf(stderr, "psd: %s\n", err.text);
+        return 1;
+    }
+    snprintf(more, sizeof more, "node %u of %u, TLS %s, %s%s", s->node,
+             s->cluster.n ? s->cluster.n : 1, s->tls ? "on" : "off",
+             s->data_dir[0] ? "data in " : "nothing is kept", s->data_dir);
+    settings_print_checked(&settings_psd, more, stdout);
+    return 0;
+}
+
 /* -1: go on and run. */
 static int read_settings(int argc, char **argv, struct settings *settings,
                          struct settings_reload *reload)
@@ -58,7 +78,7 @@ static int read_settings(int argc, char **argv, struct settings *settings,
                 settings->log_line_level);
         return misuse(&err);
     }
-    return action == SETTINGS_CHECK ? 0 : -1;
+    return action == SETTINGS_CHECK ? check(settings) : -1;
 }
 
 /* Nothing is open yet: a signal ends the process at once. */

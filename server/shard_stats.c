@@ -11,6 +11,7 @@
 #include "server/core/sync_point.h"
 
 #define FULL_SHOWN_MS 60000u    /* after a refusal */
+#define STILL_MS 10000u         /* a job without a step for so long stands still */
 #define READ_WAIT_SHOWN_MS 100u /* from there on a read waits for long */
 
 /* User and system, of the calling thread. */
@@ -215,6 +216,68 @@ static void copy_silent_workers(const struct shard_stats_inputs *in, uint64_t no
     }
 }
 
+/* Every worker that has not left is heard, so it is none of them that the others wait for. */
+static bool is_heard(const struct job *job, uint64_t now_ms, uint32_t lease_ms,
+                     uint32_t *ret_n_live, uint64_t *ret_position)
+{
+    *ret_n_live = 0;
+    *ret_position = 0;
+    for (uint32_t rank = 0; rank < job->n_workers; rank++) {
+        const struct worker *w = &job->workers[rank];
+
+        *ret_position += w->clock + w->last_seq + w->join_number;
+        if (w->state == WORKER_EXPECTED || w->is_suspected || w->is_given_up ||
+            (w->state == WORKER_LIVE && now_ms - w->last_seen_ms > lease_ms / 2))
+            return false;
+        *ret_n_live += w->state == WORKER_LIVE;
+    }
+    return *ret_n_live > 0;
+}
+
+static bool waits_for_pulls(const struct shard_report *report, const char *job)
+{
+    char who[sizeof report->waits->who];
+    const int n = snprintf(who, sizeof who, "job %.28s, ", job);
+
+    for (uint32_t i = 0; i < report->n_waits; i++)
+        if (strncmp(report->waits[i].who, who, (size_t)n) == 0)
+            return true;
+    return false;
+}
+
+/* What holds a job up may be another node, of which this one hears nothing: but its workers, which are here, send no
+ * steps. */
+static void copy_still_jobs(const struct shard_stats_inputs *in, uint64_t now_ms,
+                            struct shard_report *report) ON_SHARD
+{
+    struct membership *membership = shard_membership(in->shard);
+
+    for (uint32_t i = 0; i < membership_n_jobs(membership); i++) {
+        const struct job *job = membership_job(membership, i);
+        struct shard_stats_steps *steps = &in->steps[i];
+        struct stats_wait *wait = &report->waits[report->n_waits];
+        uint64_t position;
+        uint32_t n_live;
+
+        if (!is_heard(job, now_ms, in->lease_ms, &n_live, &position) ||
+            steps->run != job->run || steps->position != position ||
+            waits_for_pulls(report, job->name)) {
+            *steps = (struct shard_stats_steps){ job->run, position, now_ms };
+            continue;
+        }
+        if (now_ms - steps->since_ms < STILL_MS || report->n_waits == STATS_N_WAITS_MAX)
+            continue;
+        report->n_waits++;
+        snprintf(wait->what, sizeof wait->what, "job stands still");
+        snprintf(wait->who, sizeof wait->who, "job %.28s", job->name);
+        snprintf(wait->why, sizeof wait->why,
+                 "its %u worker%s heard, and no step has come: they wait for another node, "
+                 "which psctl why and doctor name, or read data, or validate",
+                 n_live, n_live == 1 ? " is" : "s are");
+        wait->since_unix_ms = unix_ms(report, now_ms, steps->since_ms);
+    }
+}
+
 static void copy_full_log(const struct shard_stats_inputs *in, struct shard_report *report)
 {
     struct stats_wait *wait = &report->waits[report->n_waits];
@@ -345,8 +408,10 @@ static void copy_waits(const struct shard_stats_inputs *in, uint64_t now_ms,
     report->waits = memory_alloc((STATS_N_WAITS_MAX + 1) * sizeof *report->waits);
     report->n_waits = pull_handler_report(dispatch_pulls(in->dispatch), &now, report->waits,
                                           STATS_N_WAITS_MAX / 2);
-    if (!in->follows)
+    if (!in->follows) {
         copy_silent_workers(in, now_ms, report);
+        copy_still_jobs(in, now_ms, report);
+    }
     copy_full_log(in, report);
     copy_full_tables(in, report);
     copy_slow_disk(in, report);

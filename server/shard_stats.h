@@ -16,6 +16,12 @@ struct shard_stats_minute {
     uint32_t oldest;               /* of kept: the next to go */
 };
 
+/* What the reports before have seen of a job's steps. */
+struct shard_stats_steps {
+    uint64_t run, position; /* job.run; the sum of its workers' clocks and pushes */
+    uint64_t since_ms;      /* it is there since then, monotonic */
+};
+
 /* A zeroed one is fine. */
 void shard_stats_minute_deinit(struct shard_stats_minute *m);
 
@@ -27,6 +33,8 @@ struct shard_stats_inputs {
     const struct connection_set *connections;
     uv_loop_t *loop;
     struct shard_stats_minute *minute;
+    struct shard_stats_steps
+        *steps; /* MEMBERSHIP_N_JOBS_MAX of them; borrowed, zeroed at first */
     uint32_t shard_number, lease_ms, park_max_ms;
     uint64_t memory_max_bytes;
     bool follows; /* a standby's: its workers talk to the primary */

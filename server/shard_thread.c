@@ -49,6 +49,7 @@ struct shard_thread {
     _Atomic uint64_t alive_ms, log_bytes, checkpoint_bytes;
     _Atomic bool log_has_gap;
     struct shard_stats_minute minute;
+    struct shard_stats_steps steps[MEMBERSHIP_N_JOBS_MAX];
 };
 
 void shard_thread_publish(struct shard_thread *t)
@@ -60,6 +61,7 @@ void shard_thread_publish(struct shard_thread *t)
                                      .connections = &t->connections,
                                      .loop = &t->loop,
                                      .minute = &t->minute,
+                                     .steps = t->steps,
                                      .shard_number = t->config.core.shard,
                                      .lease_ms = t->config.core.lease_ms,
                                      .park_max_ms = t->config.core.park_ms,

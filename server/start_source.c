@@ -138,11 +138,12 @@ static int check_own(const struct start_source *o, const struct start_source_con
     if ((!s->has_checkpoint && !s->has_log) ||
         (s->n_nodes == config->n_nodes && s->node == node))
         return 0;
-    return err_set(err, PS_ECLUSTER,
-                   "%.200s was written by node %u of %u, this is node %u of %u: name the "
-                   "directories of all its nodes (%u) with --restore DIR,DIR, or start with "
-                   "--no-restore",
-                   s->data_dir, s->node, s->n_nodes, node, config->n_nodes, s->n_nodes);
+    return err_set(
+        err, PS_ECLUSTER,
+        "%.90s was written by node %u of %u, this is node %u of %u: is --data-dir or "
+        "--node wrong? --restore DIR,DIR of all %u nodes takes them over, "
+        "--no-restore archives them",
+        s->data_dir, s->node, s->n_nodes, node, config->n_nodes, s->n_nodes);
 }
 
 static void say_layout(const struct restore_source *own, uint32_t n_shards)

@@ -1,6 +1,7 @@
 #include "worker/cuda_plugin.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static int ask_driver(const char *name, struct err *err)
     int n = 0, code;
 
     if (!driver)
-        return err_set(err, PS_EDEVICE, "there is no NVIDIA driver (%.150s)", dlerror());
+        return err_set(err, -ENODEV, "there is no NVIDIA driver (%.150s)", dlerror());
     if (!find(driver, "cuInit", &init) || !find(driver, "cuDeviceGetCount", &count))
         return err_set(err, PS_EDEVICE,
                        "%.150s is no NVIDIA driver: it lacks cuInit or cuDeviceGetCount", name);

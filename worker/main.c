@@ -858,8 +858,12 @@ static int act(struct command_context *r, const struct command *command,
                     r->settings.log_line_level);
     if (status)
         return status;
-    if (action == SETTINGS_CHECK)
-        return check(r, command, err);
+    if (action == SETTINGS_CHECK) {
+        status = check(r, command, err);
+        if (!status)
+            settings_print_checked(&settings_worker, "", stdout);
+        return status;
+    }
     status = find_servers(&r->settings, err);
     return status ? status : command->run(r, err);
 }

@@ -322,7 +322,10 @@ int setup_model(struct setup *u, struct err *err)
         return setup_model_on(u, &device_cpu, err);
     status = on_gpu(u, &why);
     if (status && status != PS_ESETTING && u->s->device == DEVICE_AUTO) {
-        log_line_info("computing on the CPU: %s", why.text);
+        if (status == -ENODEV) /* a machine without a GPU, which nobody has asked for */
+            log_line_debug("computing on the CPU: %s", why.text);
+        else
+            log_line_info("computing on the CPU: %s", why.text);
         return setup_model_on(u, &device_cpu, err);
     }
     return status ? err_set(err, status, "%s", why.text) : 0;

@@ -193,6 +193,12 @@ static void refresh(struct trainer *t)
     stages_now(t, &t->state.stages);
 }
 
+/* A name where a value is expected, in the first line of a file. */
+static bool may_be_header(const struct trainer *t)
+{
+    return !t->s->header && strstr(t->state.bad.first, ":1: column ");
+}
+
 /* The first one is logged at once: all rows may have the same mistake. */
 static void count_bad_rows(struct trainer *t, const struct data_loader_counts *counts)
 {
@@ -201,8 +207,9 @@ static void count_bad_rows(struct trainer *t, const struct data_loader_counts *c
     if (!t->state.bad.n || !t->state.step || t->bad_row_logged)
         return;
     t->bad_row_logged = true;
-    log_line_warn("%s: skipped, as up to %llu malformed rows are (--bad-rows-max)",
-                  t->state.bad.first, (unsigned long long)t->s->bad_rows_max);
+    log_line_warn("%s: skipped, as up to %llu malformed rows are (--bad-rows-max)%s",
+                  t->state.bad.first, (unsigned long long)t->s->bad_rows_max,
+                  may_be_header(t) ? "; is this line a header? --header" : "");
 }
 
 static void report(struct trainer *t, struct data_loader *loader)

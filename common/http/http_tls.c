@@ -106,6 +106,9 @@ void http_tls_options(struct MHD_OptionItem ret[static HTTP_TLS_N_OPTIONS])
     ret[2] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };
 }
 
+/* So that a client of frames sees at once that it has the wrong port. */
+static const gnutls_datum_t http_1_1 = { (unsigned char *)"http/1.1", 8 };
+
 /* CAs are not named in the request: a client that picks by these names (Go's does) would know none of a CA that was
  * reloaded. */
 void http_tls_begin(struct MHD_Connection *connection, struct tls_context *t)
@@ -115,6 +118,7 @@ void http_tls_begin(struct MHD_Connection *connection, struct tls_context *t)
     if (!session)
         return;
     gnutls_session_set_ptr(session, t);
+    (void)gnutls_alpn_set_protocols(session, &http_1_1, 1, 0); /* for want of memory alone */
     gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/address.h"
 #include "common/memory.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
@@ -25,6 +26,57 @@ uint32_t cluster_query_timeout_ms(const struct options *o, bool is_change)
     if (o->timeout_ms)
         return (uint32_t)o->timeout_ms;
     return is_change ? CLUSTER_QUERY_CHANGE_MS : CLUSTER_QUERY_READ_MS;
+}
+
+/* --- several servers --- */
+
+int cluster_query_check_servers(const struct options *o, struct err *err)
+{
+    struct address servers[CLUSTER_QUERY_SERVERS_MAX];
+    uint32_t n;
+
+    return address_list(o->server, CLUSTER_QUERY_SERVERS_MAX, servers, &n, err);
+}
+
+/* etcd may name more than a person would. */
+static uint32_t count_servers(const char *text)
+{
+    uint32_t n = 1;
+
+    for (; *text; text++)
+        n += *text == ',';
+    return n;
+}
+
+bool cluster_query_choose(struct options *o,
+                          void (*failed)(void *arg, const char *server, const struct err *err),
+                          void *arg)
+{
+    const uint32_t max = count_servers(o->server);
+    struct address *servers = memory_alloc(max * sizeof *servers);
+    struct err *errs = memory_alloc(max * sizeof *errs);
+    struct hello_reply *map = memory_alloc(sizeof *map);
+    char token[TOKEN_FILE_MAX] = "";
+    uint32_t n = 0, n_failed = 0;
+    int status = address_list(o->server, max, servers, &n, errs);
+    struct ps_admin_plan plan = { .token = token, .tls = o->tls };
+
+    plan.timeout_ms =
+        n > 1 && !o->timeout_ms ? CLUSTER_QUERY_CHOOSE_MS : cluster_query_timeout_ms(o, false);
+    if (!status)
+        status = token_file_read(&file_os, o->token_file, token, errs);
+    if (status) /* no server would do */
+        failed(arg, o->server, errs);
+    for (; !status && !map->n_nodes && n_failed < n; n_failed += !map->n_nodes)
+        if (!ps_admin_find(&plan, servers[n_failed].text, map, &errs[n_failed]))
+            snprintf(o->server, sizeof o->server, "%s", servers[n_failed].text);
+    status = map->n_nodes ? 0 : -ENOENT;
+    for (uint32_t i = 0; status && i < n_failed; i++)
+        failed(arg, servers[i].text, &errs[i]);
+    free(servers);
+    free(errs);
+    free(map);
+    return status == 0;
 }
 
 static bool set_count(struct cluster_query *q)

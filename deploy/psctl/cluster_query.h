@@ -17,6 +17,17 @@
 /* --timeout, or what it stands for. */
 uint32_t cluster_query_timeout_ms(const struct options *o, bool is_change);
 
+/* What a silent server of several costs, unless --timeout says: one of them is mostly a dead machine. */
+#define CLUSTER_QUERY_CHOOSE_MS 2000u
+#define CLUSTER_QUERY_SERVERS_MAX 64u
+
+/* --server may name several nodes: the first that answers is left there. False: none does, and `failed` was called for
+ * each of them. -EINVAL of the second function: it is no such list. */
+bool cluster_query_choose(struct options *o,
+                          void (*failed)(void *arg, const char *server, const struct err *err),
+                          void *arg);
+int cluster_query_check_servers(const struct options *o, struct err *err) MUST_CHECK;
+
 /* The psd at a node's address of the list is a standby now. */
 struct cluster_query_move {
     char primary[MESSAGE_ADDRESS_MAX]; /* of which; "": it is not */

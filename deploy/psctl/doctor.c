@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/number.h"
+#include "common/status.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_rates.h"
 #include "deploy/psctl/cluster_report.h"
@@ -32,10 +33,6 @@
 #define HOT_TIMES 2.0         /* rows a second of a shard, against the others' mean */
 #define HOT_ROWS_PER_S 1000.0 /* and at least so many */
 #define BUSY_CPU 0.9          /* share of a core */
-#define SLOW_SHARE 0.5        /* clocks a second of a worker, against the others' */
-#define SILENT_MS 3000        /* of a worker; one that trains sends more often */
-#define BEAT_SLACK_MS 1000    /* of one that waits: it beats three times in a lease */
-#define WAITED_SHARE 0.2      /* of the time between the reports, that pulls waited */
 #define WAIT_MIN_MS 2000      /* a wait that is younger is none */
 #define WAITED_MIN_S 0.1      /* of pushes; a burst waits less */
 #define CHECKPOINT_TIMES 3    /* older than so many intervals */
@@ -44,6 +41,7 @@
 #define CLOCKS_APART_MS 5000
 #define CERTIFICATE_SOON_DAYS 14
 
+#define N_LOOKS 7       /* at the workers, between the two reports */
 #define TIMEOUT_MS 3000 /* twice, and --every: within 10 s */
 
 PRINTF_LIKE(4, 5)
@@ -475,14 +473,26 @@ static void examine_load(struct examination *e)
         field_format_short(others, mean), table, share * 100);
 }
 
+/* Of a node, or of a server that was asked for the nodes. A certificate that has expired is never seen from inside. */
+static void say_silence(struct examination *e, double node, const char *error)
+{
+    if (strstr(error, status_text(PS_ETLSEXPIRED)))
+        say(e, PROBLEM, node,
+            "its certificate (tls-cert) is refused: %s: renew it, and reload psd", error);
+    else if (node == NO_NODE)
+        say(e, PROBLEM, node, "%s", error);
+    else
+        say(e, PROBLEM, node, "it does not answer: %s; jobs that need its rows wait for it",
+            error);
+}
+
 static void examine_node(struct examination *e, const cJSON *node)
 {
     double n = field_number(node, "node");
     const cJSON *shard;
 
     if (field_child(node, "error")) {
-        say(e, PROBLEM, n, "it does not answer: %s; jobs that need its rows wait for it",
-            field_text(node, "error"));
+        say_silence(e, n, field_text(node, "error"));
         return;
     }
     e->lease_ms = fmax(e->lease_ms, field_number(node, "lease_ms"));
@@ -505,127 +515,9 @@ static const cJSON *job_before(const cJSON *merged, const cJSON *job)
     return field_find(field_child(merged, "jobs"), "name", field_text(job, "name"));
 }
 
-static const cJSON *worker_of(const cJSON *job, double rank)
-{
-    const cJSON *w;
-
-    cJSON_ArrayForEach(w, field_child(job, "workers")) if (field_number(w, "rank") ==
-                                                           rank) return w;
-    return NULL;
-}
-
 static bool is_state(const cJSON *worker, const char *state)
 {
     return strcmp(field_text(worker, "state"), state) == 0;
-}
-
-/* What is known of a job's workers between the reports. */
-struct pace {
-    uint32_t n_live;
-    double greatest;                  /* clock */
-    const cJSON *slowest;             /* live, of the least clock */
-    double its_clocks, others_clocks; /* each second: its own; mean of the other live ones */
-};
-
-static struct pace pace_of(const cJSON *job, const cJSON *old, double seconds)
-{
-    struct pace p = { 0 };
-    double sum = 0;
-    const cJSON *w;
-
-    cJSON_ArrayForEach(w, field_child(job, "workers"))
-    {
-        double clock = field_number(w, "clock");
-
-        if (!is_state(w, "live") && !is_state(w, "suspected"))
-            continue;
-        p.n_live++;
-        p.greatest = clock > p.greatest ? clock : p.greatest;
-        sum += clock - field_number(worker_of(old, field_number(w, "rank")), "clock");
-        if (!p.slowest || clock < field_number(p.slowest, "clock"))
-            p.slowest = w;
-    }
-    if (!p.slowest || !old || seconds <= 0)
-        return p;
-    p.its_clocks = field_number(p.slowest, "clock") -
-                   field_number(worker_of(old, field_number(p.slowest, "rank")), "clock");
-    p.others_clocks = p.n_live > 1 ? (sum - p.its_clocks) / (p.n_live - 1) / seconds : 0;
-    p.its_clocks /= seconds;
-    return p;
-}
-
-/* So long a worker that only waits may be silent. */
-static double quiet_ms(const struct examination *e)
-{
-    return fmax(SILENT_MS, e->lease_ms > 0 ? e->lease_ms / 3 + BEAT_SLACK_MS : 0);
-}
-
-/* Why a worker is behind. */
-static void put_cause(const struct examination *e, const struct pace *p, char *dst,
-                      size_t n_bytes)
-{
-    double silent = field_number(p->slowest, "silent_ms");
-    char lasting[FIELD_CELL_MAX];
-
-    if (silent > SILENT_MS && silent <= quiet_ms(e))
-        snprintf(
-            dst, n_bytes,
-            "nothing was heard of it for %s: it reads its data, or computes, or its process "
-            "is stopped",
-            field_format_lasting(lasting, silent));
-    else if (silent > SILENT_MS)
-        snprintf(dst, n_bytes,
-                 "nothing was heard of it for %s: its process is stopped or hangs, or its "
-                 "network is cut",
-                 field_format_lasting(lasting, silent));
-    else if (p->its_clocks > 0)
-        snprintf(dst, n_bytes,
-                 "it is heard, and finishes %.1f clocks/s: it reads its data, or computes, "
-                 "more slowly",
-                 p->its_clocks);
-    else
-        snprintf(dst, n_bytes,
-                 "it is heard, and has finished no clock in the last seconds: it reads "
-                 "its data, or computes");
-}
-
-static void examine_pace(struct examination *e, const cJSON *job, const cJSON *old,
-                         double seconds)
-{
-    struct pace p = pace_of(job, old, seconds);
-    double bound = field_number(job, "bound"), behind, waited;
-    bool is_async = strcmp(field_text(job, "mode"), "async") == 0,
-         is_ssp = strcmp(field_text(job, "mode"), "ssp") == 0, is_silent;
-    char cause[300], who[FIELD_CELL_MAX + 40];
-
-    if (p.n_live < 2)
-        return;
-    behind = p.greatest - field_number(p.slowest, "clock");
-    waited =
-        old && seconds > 0
-            ? (field_number(job, "parked_ms") - field_number(old, "parked_ms")) / 1000 / seconds
-            : 0;
-    is_silent = field_number(p.slowest, "silent_ms") > quiet_ms(e);
-    put_cause(e, &p, cause, sizeof cause);
-    snprintf(who, sizeof who, "worker %.0f (%.60s)", field_number(p.slowest, "rank"),
-             field_text(p.slowest, "name"));
-    if (!is_async && behind > 0 && (waited > WAITED_SHARE || is_silent))
-        say(e, WARNING, NO_NODE,
-            "job %s: %s is slow, %.0f clock%s behind, and the others' pulls waited "
-            "%.0f %% of the time; %s",
-            field_text(job, "name"), who, behind, NUMBER_PLURAL(behind),
-            waited > 1 ? 100 : waited * 100, cause);
-    else if (is_async && (p.its_clocks < SLOW_SHARE * p.others_clocks || is_silent))
-        say(e, WARNING, NO_NODE,
-            "job %s: %s is slow, %.0f clock%s behind, the others finish %.1f clocks/s; %s",
-            field_text(job, "name"), who, behind, NUMBER_PLURAL(behind), p.others_clocks,
-            cause);
-    if (is_ssp && bound > 0 && waited > WAITED_SHARE &&
-        field_number(job, "staleness_p99") >= bound)
-        say(e, NOTE, NO_NODE,
-            "job %s: staleness is pinned at its bound of %.0f: 99 %% of the pulls reach "
-            "it (--staleness)",
-            field_text(job, "name"), bound);
 }
 
 static void examine_workers(struct examination *e, const cJSON *job)
@@ -655,7 +547,7 @@ static void examine_job(struct examination *e, const cJSON *job, const cJSON *me
            lost = field_number(job, "lost_pushes"), was_lost = field_number(old, "lost_pushes");
 
     examine_workers(e, job);
-    examine_pace(e, job, old, seconds);
+    doctor_pace_examine(e, job, old, seconds);
     if (violations > 0)
         say(e, PROBLEM, NO_NODE,
             "job %s: pulls that were answered beyond the bound: %.0f: a fault of psd",
@@ -699,7 +591,7 @@ static bool has_own_sentence(const char *what)
     static const char *const named[] = {
         "parked pull",   "checkpoint",           "acknowledgement",        "restore",
         "worker silent", "write-ahead log full", "write-ahead log's disk", "greeting",
-        "standby"
+        "standby",       "job stands still"
     };
 
     for (size_t i = 0; i < COUNT_OF(named); i++)
@@ -769,28 +661,40 @@ static void examine_cluster(struct examination *e)
     }
 }
 
+static void begin_findings(struct examination *e)
+{
+    for (int i = 0; i < N_SEVERITIES; i++)
+        e->findings[i] = cJSON_CreateArray();
+}
+
+/* Problems first. */
+static cJSON *take_findings(struct examination *e)
+{
+    cJSON *all = cJSON_CreateArray(), *item;
+
+    for (int i = 0; i < N_SEVERITIES; i++) {
+        while ((item = cJSON_DetachItemFromArray(e->findings[i], 0)) != NULL)
+            cJSON_AddItemToArray(all, item);
+        cJSON_Delete(e->findings[i]);
+    }
+    return all;
+}
+
 cJSON *doctor_examine(const cJSON *before, const cJSON *after)
 {
     struct examination e = { .before = before, .after = after };
-    cJSON *all = cJSON_CreateArray(), *item;
     const cJSON *node;
 
     e.merged = cluster_report_merge(after);
-    for (int i = 0; i < N_SEVERITIES; i++)
-        e.findings[i] = cJSON_CreateArray();
+    begin_findings(&e);
     cJSON_ArrayForEach(node, field_child(after, "nodes")) examine_node(&e, node);
     examine_cluster(&e);
     doctor_settings_examine(&e);
     examine_load(&e);
     examine_jobs(&e);
     examine_waits(&e);
-    for (int i = 0; i < N_SEVERITIES; i++) {
-        while ((item = cJSON_DetachItemFromArray(e.findings[i], 0)) != NULL)
-            cJSON_AddItemToArray(all, item);
-        cJSON_Delete(e.findings[i]);
-    }
     cJSON_Delete(e.merged);
-    return all;
+    return take_findings(&e);
 }
 
 /* --- the command --- */
@@ -840,9 +744,10 @@ static void print_all_well(const cJSON *after)
            n_shards, NUMBER_PLURAL(n_shards));
 }
 
-static int print(const struct options *o, const cJSON *before, const cJSON *after)
+/* after: NULL: no node has answered. */
+static int print(const struct options *o, cJSON *findings, const cJSON *after)
 {
-    cJSON *findings = doctor_examine(before, after), *root;
+    cJSON *root;
     int code = has_problem(findings) ? EXIT_FAILED : EXIT_ANSWERED;
 
     if (o->json) {
@@ -859,25 +764,50 @@ static int print(const struct options *o, const cJSON *before, const cJSON *afte
     return code;
 }
 
+static int ask_twice(const struct options *o, struct cluster_query *q)
+{
+    cJSON *before = cluster_rates_ask(q), *looks = cJSON_CreateArray(), *after;
+    int code;
+
+    for (int i = 0; i < N_LOOKS; i++) {
+        cluster_rates_wait(o->every_ms / (N_LOOKS + 1));
+        doctor_pace_look(q, looks);
+    }
+    cluster_rates_wait(o->every_ms / (N_LOOKS + 1));
+    after = cluster_rates_ask(q);
+    cJSON_AddItemToObject(after, "looks", looks);
+    doctor_settings_ask(q, after);
+    code = print(o, doctor_examine(before, after), after);
+    cJSON_Delete(before);
+    cJSON_Delete(after);
+    return code;
+}
+
+static void on_silent_server(void *arg, const char *server, const struct err *err)
+{
+    char text[sizeof err->text + 128];
+
+    (void)server;
+    snprintf(text, sizeof text, "%s%s", err->text, cluster_query_hint(err->status));
+    say_silence(arg, NO_NODE, text);
+}
+
 int doctor_run(const struct options *o, const char *const *words, uint32_t n_words)
 {
     struct options hasty = *o;
+    struct examination silent = { 0 };
     struct cluster_query q;
     int code = EXIT_FAILED;
 
     (void)words;
     (void)n_words;
     hasty.timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_MS;
-    if (cluster_query_open(&q, &hasty)) {
-        cJSON *before = cluster_rates_ask(&q), *after;
-
-        cluster_rates_wait(o->every_ms);
-        after = cluster_rates_ask(&q);
-        doctor_settings_ask(&q, after);
-        code = print(o, before, after);
-        cJSON_Delete(before);
-        cJSON_Delete(after);
-    }
+    begin_findings(&silent);
+    if (!cluster_query_choose(&hasty, on_silent_server, &silent))
+        return print(o, take_findings(&silent), NULL);
+    cJSON_Delete(take_findings(&silent));
+    if (cluster_query_open(&q, &hasty))
+        code = ask_twice(o, &q);
     cluster_query_close(&q);
     return code;
 }

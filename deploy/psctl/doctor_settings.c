@@ -3,11 +3,9 @@
  * workers, or is asked for keys that it does not have.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/address.h"
-#include "common/memory.h"
 #include "deploy/psctl/doctor_findings.h"
 #include "deploy/psctl/field.h"
 
@@ -144,30 +142,17 @@ void doctor_settings_examine(struct examination *e)
 
 void doctor_settings_ask(const struct cluster_query *q, cJSON *reports)
 {
-    struct ps_admin_node *asked = memory_alloc(q->n * sizeof *asked);
-    cJSON **of = memory_alloc(q->n * sizeof(cJSON *));
-    uint32_t n = 0;
+    cJSON *answers = doctor_ask_again(q, "config");
+    const cJSON *answer;
+    int i = 0;
 
-    for (uint32_t i = 0; i < q->n; i++)
-        if (q->nodes[i].json) {
-            of[n] = cJSON_GetArrayItem(field_child(reports, "nodes"), (int)i);
-            asked[n++].server = q->nodes[i].server;
-        }
-    ps_admin_ask(
-        &(struct ps_admin_plan){ .token = q->token,
-                                 .tls = q->options->tls,
-                                 .command = "config",
-                                 .timeout_ms = cluster_query_timeout_ms(q->options, false) },
-        asked, n);
-    for (uint32_t k = 0; k < n; k++) {
-        cJSON *answer = asked[k].json ? cJSON_Parse(asked[k].json) : NULL,
-              *settings = cJSON_DetachItemFromObjectCaseSensitive(answer, "settings");
+    cJSON_ArrayForEach(answer, field_child(answers, "nodes"))
+    {
+        cJSON *report = cJSON_GetArrayItem(field_child(reports, "nodes"), i++);
+        const cJSON *settings = field_child(answer, "settings");
 
-        if (settings)
-            cJSON_AddItemToObject(of[k], "settings", settings);
-        cJSON_Delete(answer);
-        free(asked[k].json);
+        if (report && settings)
+            cJSON_AddItemToObject(report, "settings", cJSON_Duplicate(settings, true));
     }
-    free(asked);
-    free(of);
+    cJSON_Delete(answers);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/text_grid.h"
@@ -164,7 +165,9 @@ static int add_listed(struct list_checkpoints *p, const char *data_dir, struct e
         status = directory_list(&file_os, base, &numbers, err);
     if (!status)
         status = directory_list_archived(&file_os, base, &archived, err);
-    if (!status && numbers.n + archived.n == 0)
+    if (!status && access(data_dir, F_OK))
+        status = err_set(err, PS_ENOCHECKPOINT, "no such directory: %.200s", data_dir);
+    else if (!status && numbers.n + archived.n == 0)
         status = err_set(err, PS_ENOCHECKPOINT, "no checkpoint in %.200s", data_dir);
     for (size_t i = numbers.n; i-- > 0 && !status;)
         status = add_number(p, data_dir, numbers.items[i], IN_LINE, err);

@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/address.h"
 #include "common/memory.h"
 #include "common/number.h"
 #include "common/suggest.h"
@@ -35,7 +34,6 @@
 #include "deploy/psctl/verify.h"
 #include "server/cluster/etcd_lookup.h"
 #include "server/cluster/etcd_url.h"
-#include "worker/client/ps_admin.h"
 
 #define WORDS_MAX 5u /* the command and what stands behind it */
 #define NODE_MAX 1023u
@@ -48,8 +46,8 @@ static int repeat(const struct options *o, const char *const *words, uint32_t n_
 
 /* clang-format off */
 static const struct setting rows[] = {
-    { "server", "server", SETTING_TEXT, "HOST:PORT", "127.0.0.1:7070",
-      "a node of the cluster", offsetof(struct options, server), 0, 0 },
+    { "server", "server", SETTING_TEXT, "HOST:PORT,...", "127.0.0.1:7070",
+      "a node of the cluster; of several the first that answers", offsetof(struct options, server), 0, 0 },
     { "server", "coord", SETTING_TEXT, "URL", "",
       "in place of server: etcd says where the nodes are; etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, as psd has it",
       offsetof(struct options, coord), 0, 0 },
@@ -619,10 +617,36 @@ static int check_words(const struct command *command, const char *const *words,
     return 0;
 }
 
+static void print_failure(void *arg, const char *server, const struct err *err)
+{
+    (void)arg;
+    (void)server;
+    fprintf(stderr, "psctl: %s%s\n", err->text, cluster_query_hint(err->status));
+}
+
+/* Of several servers a command sees the one that answers. doctor looks for it itself: that one is silent is what it
+ * has to tell. */
+static int call(const struct options *o, const struct command *command,
+                const char *const *words, uint32_t n_words)
+{
+    struct options chosen = *o;
+    const bool is_of_one =
+        command->run == online_promote || (command->run == online_switch && !n_words);
+
+    if (command->run == doctor_run || command->run == repeat || !strchr(o->server, ',') ||
+        !command_takes(command, "server") || (command->run == cluster_run && o->coord[0]))
+        return command->run(o, words, n_words);
+    if (is_of_one && !o->coord[0])
+        return misused("%s: it is for the psd at --server: name that one alone", command->name);
+    return cluster_query_choose(&chosen, print_failure, NULL)
+               ? command->run(&chosen, words, n_words)
+               : EXIT_FAILED;
+}
+
 static int run(const struct options *o, const struct command *command, const char *const *words,
                uint32_t n_words)
 {
-    int code = command->run(o, words, n_words);
+    int code = call(o, command, words, n_words);
 
     if (fflush(stdout) != 0) {
         fputs("psctl: cannot write the answer to standard output\n", stderr);
@@ -641,7 +665,7 @@ static int run_to_screen(const struct options *o, const struct command *command,
     int own = dup(STDERR_FILENO), code, c;
     bool is_kept = errors && own >= 0 && dup2(fileno(errors), STDERR_FILENO) >= 0;
 
-    code = command->run(o, words, n_words);
+    code = call(o, command, words, n_words);
     fflush(stderr);
     if (is_kept) {
         dup2(own, STDERR_FILENO);
@@ -685,7 +709,7 @@ static int repeat(const struct options *o, const char *const *words, uint32_t n_
         if (!o->json)
             print_repeat_head(o, words[0]);
         code = is_screen ? run_to_screen(o, command, words + 1, n_words - 1)
-                         : command->run(o, words + 1, n_words - 1);
+                         : call(o, command, words + 1, n_words - 1);
         if (fflush(stdout) != 0)
             return EXIT_FAILED;
     }
@@ -695,45 +719,27 @@ static int repeat(const struct options *o, const char *const *words, uint32_t n_
 /* Whether or not the command asks a node: a wrong setting is wrong. */
 static int check_server(const struct options *o)
 {
-    struct address ignored;
     struct err err = { 0 };
+    struct etcd_url url;
 
-    if (o->coord[0]) {
-        struct etcd_url url;
-
+    if (o->coord[0])
         return etcd_url_parse(o->coord, &url, &err) ? misused("coord: %s", err.text)
                                                     : EXIT_ANSWERED;
-    }
-    return address_parse(o->server, strlen(o->server), &ignored, &err)
-               ? misused("server: %s", err.text)
-               : EXIT_ANSWERED;
+    return cluster_query_check_servers(o, &err) ? misused("server: %s", err.text)
+                                                : EXIT_ANSWERED;
 }
 
-/* --coord stands for the first of its nodes that answers, primaries before standbys. */
-static int find_server(struct options *o)
+/* --coord stands for its nodes, primaries before standbys. */
+static int find_servers(struct options *o)
 {
     const struct coord_options service = options_coord(o);
-    char servers[SETTINGS_TEXT_MAX], token[TOKEN_FILE_MAX], *rest = servers, *server;
-    struct hello_reply *map = memory_alloc(sizeof *map);
-    const uint32_t timeout_ms = cluster_query_timeout_ms(o, false);
     struct err err = { 0 };
-    int status = etcd_lookup_servers(&service, timeout_ms, servers, sizeof servers, &err);
 
-    if (!status)
-        status = token_file_read(&file_os, o->token_file, token, &err);
-    while (!status && (server = strsep(&rest, ",")) != NULL) {
-        snprintf(o->server, sizeof o->server, "%s", server);
-        status = ps_admin_find(
-            &(struct ps_admin_plan){ .token = token, .tls = o->tls, .timeout_ms = timeout_ms },
-            server, map, &err);
-        if (!status || !rest)
-            break;
-        status = 0;
-    }
-    free(map);
-    if (status)
-        fprintf(stderr, "psctl: %s%s\n", err.text, cluster_query_hint(err.status));
-    return status ? EXIT_FAILED : EXIT_ANSWERED;
+    if (!etcd_lookup_servers(&service, cluster_query_timeout_ms(o, false), o->server,
+                             sizeof o->server, &err))
+        return EXIT_ANSWERED;
+    fprintf(stderr, "psctl: %s\n", err.text);
+    return EXIT_FAILED;
 }
 
 /* Settings that depend on each other, or that no type of the table says. */
@@ -801,11 +807,13 @@ static int act(struct options *o, enum settings_action action, const struct line
         code = check_command(line, &command);
     if (!code && (!command || command_takes(command, "tls-ca")))
         code = open_tls(o);
-    if (code || action == SETTINGS_CHECK)
+    if (code)
         return code;
-    if (action == SETTINGS_PRINT_CONFIG)
+    if (action == SETTINGS_CHECK)
+        settings_print_checked(&table, "", stdout);
+    else if (action == SETTINGS_PRINT_CONFIG)
         settings_print_config(&table, o, stdout);
-    else if (command && o->coord[0] && command->run != cluster_run && find_server(o))
+    else if (command && o->coord[0] && command->run != cluster_run && find_servers(o))
         code = EXIT_FAILED;
     else if (command)
         code = run(o, command, line->words + 1, line->n_words - 1);

@@ -205,6 +205,46 @@ static double bytes_of(const cJSON *tables, const char *job)
     return bytes;
 }
 
+/* A worker's rate is what it last said: of a job that stands still it is of before. */
+static bool stands_still(const cJSON *job, const cJSON *old, const cJSON *now,
+                         bool is_one_silent)
+{
+    const char *name = field_text(job, "name");
+    const cJSON *wait;
+
+    cJSON_ArrayForEach(wait, field_child(now, "waits"))
+    {
+        const char *who = field_text(wait, "who");
+
+        if (strcmp(field_text(wait, "what"), "job stands still") == 0 &&
+            strncmp(who, "job ", 4) == 0 && strncmp(who + 4, name, strlen(who + 4)) == 0)
+            return true;
+    }
+    return is_one_silent && old && greatest_clock(job) <= greatest_clock(old);
+}
+
+/* now: of the later reports, which are one there. */
+static void forget_old_rates(const cJSON *after, const cJSON *then, cJSON *now)
+{
+    bool is_one_silent = false;
+    const cJSON *node;
+    cJSON *job, *w;
+
+    cJSON_ArrayForEach(node, field_child(after, "nodes")) is_one_silent =
+        is_one_silent || field_child(node, "error");
+    cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(now, "jobs"))
+    {
+        const cJSON *old =
+            field_find(field_child(then, "jobs"), "name", field_text(job, "name"));
+
+        if (!stands_still(job, old, now, is_one_silent))
+            continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(job, "samples_per_s");
+        cJSON_ArrayForEach(w, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+            cJSON_DeleteItemFromObjectCaseSensitive(w, "samples_per_s");
+    }
+}
+
 static void add_job(struct text_grid *g, const cJSON *job, const cJSON *old,
                     const cJSON *tables, double seconds)
 {
@@ -426,6 +466,7 @@ uint32_t top_print(const cJSON *before, const cJSON *after, const struct top_vie
     uint32_t n_jobs = (uint32_t)cJSON_GetArraySize(field_child(now, "jobs"));
     double seconds = longest_seconds(before, after);
 
+    forget_old_rates(after, old, now);
     print_head(before, after, now, &view->terminal, out);
     print_silent_nodes(after, &view->terminal, out);
     if (view->is_open && view->selected < n_jobs) {
@@ -671,6 +712,7 @@ cJSON *top_json(const cJSON *before, const cJSON *after)
     uint32_t n = fill_lines(before, after, lines);
     const cJSON *node, *job;
 
+    forget_old_rates(after, then, now);
     cJSON_ArrayForEach(node, field_child(after, "nodes"))
     {
         cJSON *to = cJSON_CreateObject();

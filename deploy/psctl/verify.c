@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/memory.h"
 #include "common/number.h"
@@ -690,6 +691,8 @@ static int scan_dir(struct findings *v, struct err *err)
         status = scan_archived(v, &n_archived, err);
     if (status)
         return status;
+    if (access(v->data_dir, F_OK))
+        return err_set(err, PS_ENOCHECKPOINT, "no such directory: %.200s", v->data_dir);
     if (v->n_points + v->n_logs + n_archived + v->n_controls == 0)
         return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.200s",
                        v->data_dir);

@@ -270,6 +270,8 @@ static int run(struct psbench_settings *s, enum settings_action action)
     }
     if (status)
         fprintf(stderr, "psbench: %s\n", err.text);
+    else if (action == SETTINGS_CHECK)
+        settings_print_checked(&table, "", stdout);
     free(cases);
     return status ? code : 0;
 }

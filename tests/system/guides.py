@@ -1,7 +1,7 @@
 """The blocks of the documents, and the mark on the line before a block that says where its commands run, or why they do not:
 
     <!-- not run: why -->           by nobody, or by the test that this names
-    <!-- run on: machines -->       test_guides.py, as at the other places of PLACES; test_guide_tls.py has two hosts
+    <!-- run on: machines -->       test_guides.py, as at the other places of PLACES; test_guide_tls.py has hosts of its own
     without a mark                  test_docs.py: the blocks of a page in order, in one shell, in an empty directory
 
 Commands stand in blocks marked `sh`. Blocks marked `text` are output, drawings and formats."""
@@ -13,7 +13,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Documents for users. Others describe code and formats.
 GUIDES = [ROOT / "README.md", ROOT / "deploy/README.md", ROOT / "worker/python/README.md", *sorted((ROOT / "deploy/docs").glob("*.md"))]
-PLACES = ["machines", "machines, A with systemd", "systemd", "the source tree", "two hosts with systemd"]
+PLACES = ["machines", "machines, A with systemd", "systemd", "the source tree", "two hosts with systemd", "one host with systemd"]
 BLOCK = re.compile(r"^(?:#+ (?P<heading>[^\n]*)|(?:<!-- (?P<how>not run|run on): *(?P<mark>[^\n]*?) *-->\n)?```(?P<kind>[a-z]*)\n(?P<text>.*?)^```)$", re.M | re.S)
 # A line that one would type. `psd listens on ...` is output.
 COMMAND = re.compile(r"^(?:\$ |sudo )?(?:psd (?:-|\.\.\.)|psctl [a-z]|psbench -|psworker (?:train|eval|predict|synth|serve|key) |(?:make|apt-get|apt|dpkg|systemctl|"

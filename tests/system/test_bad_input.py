@@ -182,6 +182,15 @@ def test_a_few_malformed_rows_are_counted_and_skipped(tmp_path):
     assert re.search(r"6 malformed rows were skipped \(--bad-rows-max\); the first: \S+log\.tsv:501: 2 columns", err)
 
 
+def test_a_first_line_that_is_no_row_may_be_a_header(tmp_path):
+    log = tmp_path / "h.csv"
+    log.write_text("label,x,y\n" + "1,2,3\n0,3,2\n" * 50)
+    flags = ("--local", "--data", log, "--delimiter", ",", "--label", "0", "--numeric", "1-2", "--bottom", "8", "--top", "8", "--batch", 10)
+    assert re.search(r"h\.csv:1: column 0.*: skipped.*; is this line a header\? --header$", finish(psworker("train", *flags))[1], re.M)
+    for header in (["--header"], ["--header", "yes"]):
+        assert "skipped" not in finish(psworker("train", *flags, *header))[1]
+
+
 def test_a_mistake_about_the_files_makes_no_table(psds, tmp_path):
     """So the corrected run may have another shape."""
     log, node = synth(tmp_path / "log.tsv", 2000), psds("--shards", 2)

@@ -92,10 +92,12 @@ def has_driver():
 def test_without_a_driver_auto_takes_the_cpu_and_says_why(log):
     if has_driver():
         pytest.skip("there is one")
-    out, err = finish(run(BIN / "psworker", "train", "--data", log, *FLAGS, "--local", "--json", "-", env=no_driver()))
-    assert re.search(r"info  computing on the CPU: there is no NVIDIA driver \(libcuda", err)
+    flags = ("train", "--data", log, *FLAGS, "--local", "--json", "-")
+    out, err = finish(run(BIN / "psworker", *flags, "--log-level", "debug", env=no_driver()))
+    assert re.search(r"debug computing on the CPU: there is no NVIDIA driver \(libcuda", err)
     assert "computing on cpu: " in err
     result(out)
+    assert "NVIDIA" not in finish(run(BIN / "psworker", *flags, env=no_driver()))[1]
 
 
 def test_without_a_driver_cuda_is_one_sentence_and_exit_1(log):

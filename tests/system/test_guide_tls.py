@@ -93,7 +93,9 @@ def test_the_guide_leads_to_a_cluster_that_trains(host, other, debs):  # noqa: F
     printed = "".join(run_block(hosts, on, text) for on, text in blocks)
     assert "nothing is wrong: 2 nodes" in printed and "https://10.0.0.2:7071/" in printed
     assert "trained on 18000 samples" in printed and "ads/emb" in printed
-    assert re.search(r"^ads +.* 0\.\d{4} ", printed, re.M), printed  # psctl jobs has an AUC
+    head, line = re.search(r"^(JOB .* AUC\b.*)\n(ads .*)", printed, re.M).groups()  # psctl jobs
+    end = head.index(" AUC") + 4
+    assert re.fullmatch(r"0\.\d{4}", line[:end].split()[-1]), printed
     host.run("openssl", "pkcs12", "-in", "/tmp/reader.p12", "-passin", "pass:import-me", "-noout")
     assert "psd_certificate_expiry_timestamp_seconds" in host.run("cat", "/tmp/metrics.txt")
     for to in hosts:
@@ -102,3 +104,13 @@ def test_the_guide_leads_to_a_cluster_that_trains(host, other, debs):  # noqa: F
     refused = host.run("psworker", "train", "--config", "/etc/psd/jobs/ads.conf", "--data", "/tmp/clicks.tsv.zst", "--job", "other",
                        "--give-up", "2s", status=None)
     assert "role worker of job ads may not use it" in refused
+
+
+def test_both_nodes_may_stand_on_one_machine(host, debs):  # noqa: F811
+    install(host, debs)
+    blocks = run_on("one host with systemd")
+    assert len(blocks) == 1
+    printed = host.run("sh", "-ec", blocks[0].text)
+    assert "problem" not in printed, printed
+    for name in ("n0", "n1"):
+        assert host.run("systemctl", "is-active", f"psd@{name}").strip() == "active"

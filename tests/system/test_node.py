@@ -190,6 +190,8 @@ MISUSE = [
     (["--no-restore", "--restore", "x"], 2, "restore"),
     (["--cluster", "a:1,b:2", "--node", "2"], 2, "node"),
     (["--cluster", "a:1,a:1"], 1, "twice"),
+    (["--cluster", "a:1,a:1", "--check"], 1, "cluster: a:1 stands in the list twice"),
+    (["--cluster", "a:1,b:1", "--advertise", "b:1", "--check"], 1, "advertise: found b:1, but node 0 of the cluster list is a:1"),
     (["--cluster", "a:1,b:2", "--advertise", "c:3"], 1, "advertise"),
     (["--restore", "/nonexistent"], 1, "/nonexistent"),
     (["--data-dir", "/proc/no"], 1, "data-dir"),

@@ -242,9 +242,11 @@ def test_a_host_installs_trains_removes_and_purges(host, packages, tmp_path):
 
     install(host, [package(packages, name) for name in NAMES])
     assert "adult" in host.run("psctl", "tables"), "what was left is there again"
+    host.run("systemctl", "enable", "psd@x", "psworker@x", "psserve@x")
     for flag in ("etc/psd/purge-data", "etc/psd/jobs/purge-data"):
         host.write(flag, "")
     host.run("dpkg", "--purge", *NAMES)
+    assert not [link for link in (host.root / "etc/systemd/system").rglob("ps*@*.service") if link.is_symlink()], "links to units that are gone"
     assert list((host.root / "var/lib/private").iterdir()) == [] and not (host.root / "etc/psd/purge-data").exists()
 
 

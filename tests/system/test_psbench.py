@@ -263,7 +263,7 @@ def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content, words):
 
 def test_settings_are_checked_without_a_server():
     got = psbench("pull", "--check", "--server", "127.0.0.1:1, [::1]:7070")
-    assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
+    assert (got.returncode, got.stdout, got.stderr) == (0, "psbench: the settings are fine\n", "")
 
 
 def test_rows_without_memory_are_reported(start_psd, measure):

@@ -292,7 +292,7 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path):
 
 def test_a_server_is_checked_without_being_asked():
     got = psctl("status", "--check", "--server", "[::1]:7070")
-    assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
+    assert (got.returncode, got.stdout, got.stderr) == (0, "psctl: the settings are fine\n", "")
 
 
 def test_help_and_version():

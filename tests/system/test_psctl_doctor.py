@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,34 @@ def test_a_node_that_is_killed_or_frozen_is_found_in_ten_seconds(two_nodes):
     got = doctor(two_nodes[0])
     assert got.returncode == 1 and "problem: node 1: it does not answer: " in got.stdout
     assert [severity for severity, _ in findings(two_nodes[0])] == ["problem"]
+
+
+def psctl(*args):
+    return subprocess.run([str(BIN / "psctl"), *args], capture_output=True, text=True, timeout=120)
+
+
+def test_of_several_servers_the_first_that_answers_is_asked(two_nodes):
+    dead, alive = (f"127.0.0.1:{psd.port}" for psd in two_nodes)
+    both = f"{dead}, {alive}"
+    assert "psctl itself" not in psctl("config", "--server", both).stdout and psctl("status", "--server", both).returncode == 0
+    two_nodes[0].kill()
+    got = psctl("tables", "--server", both, "--node", "1")
+    assert (got.returncode, got.stderr) == (0, ""), got.stderr
+    found = psctl("doctor", "--server", both, "--every", "100ms")
+    assert found.returncode == 1 and re.search(f"^problem: node 0: it does not answer: psd at {dead}: Connection refused", found.stdout, re.M), found.stdout
+    assert "problem: node 0" in psctl("watch", "doctor", "--server", both, "--every", "100ms", "--count", "1").stdout
+    assert psctl("watch", "tables", "--server", both, "--node", "1", "--every", "100ms", "--count", "1").returncode == 0
+    for command in (["promote"], ["switch"]):
+        one = psctl(*command, "--server", both)
+        assert one.returncode == 2 and "name that one alone" in one.stderr, one.stderr
+    two_nodes[1].kill()
+    got = psctl("tables", "--server", both)
+    said = got.stderr.splitlines()
+    assert got.returncode == 1 and len(said) == 2 and all(f"psd at {server}: Connection refused" in line for server, line in zip((dead, alive), said)), said
+    found = psctl("doctor", "--server", both)
+    assert found.returncode == 1 and found.stdout.count("problem: psd at 127.0.0.1:") == 2, found.stdout
+    wrong = psctl("tables", "--server", f"{dead},nowhere")
+    assert wrong.returncode == 2 and 'server: "nowhere" is no server address' in wrong.stderr
 
 
 def test_a_worker_that_is_frozen_is_named_with_what_is_known_of_it(start_psd):

@@ -155,7 +155,7 @@ def test_a_directory_with_a_worker_in_it_is_not_new_to_a_cluster(start_psd, tmp_
     for log in [None, *(tmp_path / "data").rglob("shard-000/*.psl")]:
         if log:
             log.unlink()  # the control file knows of its records
-        with pytest.raises(RuntimeError, match="data was written by node 0 of 1, this is node 0 of 2"):
+        with pytest.raises(RuntimeError, match="data was written by node 0 of 1, this is node 0 of 2: is --data-dir or --node wrong\\?"):
             start_psd(*cluster, "--data-dir", str(tmp_path / "data"))
 
 

@@ -293,6 +293,39 @@ def test_a_node_knows_what_peers_will_hold_against_its_certificate(tmp_path, mis
     node.stop()
 
 
+def test_doctor_has_a_finding_for_each_node_whose_certificate_has_expired(tmp_path, misfits):
+    """No client comes as far as the report that says when it expires."""
+    servers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    nodes = []
+    for i, name in enumerate(["node", "gone"]):
+        more = [f"--cluster={','.join(servers)}", f"--node={i}"]
+        nodes.append(Node(tmp_path, servers[i], misfits, *ids(misfits, name), "--tls=on", *more, keep=False))
+        nodes[-1].wait_for("psd ready")
+    refused = r"problem: (.*)its certificate \(tls-cert\) is refused: psd at (.*): the peer's certificate has expired.*: renew it, and reload psd"
+
+    def doctor(server):
+        got = run(BIN / "psctl", "doctor", f"--server={server}", "--every=100ms", *ids(misfits, "admin"))
+        assert got.returncode == 1 and got.stderr == "", got.stderr
+        return re.findall(refused, got.stdout)
+
+    assert doctor(",".join(servers)) == [("node 1: ", servers[1])]
+    assert doctor(servers[1]) == [("", servers[1])]
+    for node in nodes:
+        node.stop()
+
+
+def test_clients_see_at_once_that_a_port_with_tls_is_that_of_the_pages(tmp_path, folder):
+    at, pages = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    node = Node(tmp_path, at, folder, f"--http={pages}")
+    node.wait_for("psd ready")
+    for name in ("psctl", "psworker", "psbench"):
+        begin = time.monotonic()
+        got = PROGRAMS[name](pages, client(folder, "admin"))
+        assert got.returncode == 1 and f"{pages}: it answers HTTP: is this the stats port?" in got.stderr, got.stderr
+        assert time.monotonic() - begin < 20
+    node.stop()
+
+
 def test_clients_say_that_a_server_offers_no_tls_13(tmp_path, folder):
     port = free_ports(1)[0]
     old = subprocess.Popen(["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-tls1_2", "-cert", folder / "node.pem", "-key",

@@ -507,10 +507,10 @@ def test_many_peers_that_ask_for_rows_and_leave_do_no_harm(start_psd):
 @pytest.mark.parametrize("args, code, words", [
     (["verify"], 2, "expected psctl verify PATH"),
     (["verify", "a", "b"], 2, '"b"'),
-    (["verify", "nowhere"], 1, "neither a checkpoint nor a log is in nowhere"),
+    (["verify", "nowhere"], 1, "no such directory: nowhere"),
     (["verify", "nowhere", "--to", "x"], 2, "has no use for --to"),
     (["status", "--out", "x"], 2, "has no use for --out"),
-    (["checkpoints", "nowhere"], 1, "no checkpoint in nowhere"),
+    (["checkpoints", "nowhere"], 1, "no such directory: nowhere"),
     (["replay", "nowhere"], 1, "nowhere"),
     (["replay", "a,,b"], 2, "empty path"),
     (["replay", "nowhere", "--at", "7x"], 2, "7x"),

@@ -110,7 +110,7 @@ static bool shake_hands(int fd, struct tls_session *s)
         status = tls_session_handshake(s);
     }
     send_all(fd, tls_session_reply(s));
-    return status == 0;
+    return status == PS_EHTTP; /* which a client of frames would not go on with */
 }
 
 static void ask_sealed(struct rig *r, const char *cert, const char *request)

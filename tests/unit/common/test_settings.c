@@ -76,8 +76,8 @@ static void the_command_line_sets_every_type(void **state)
     assert_int_equal(EXAMPLE_LOAD(&s, &action, &err, "--listen", "[::1]:80", "--shards=16",
                                   "--any32", "4294967295", "--seed", "18446744073709551615",
                                   "--lr=-2.5e-3", "--memory-max", "2G", "--lease", "250ms",
-                                  "--dev", "--sync=no", "--mode", "bsp", "--delimiter=--",
-                                  "--servers=a:1,b:2"),
+                                  "--dev", "on", "--sync", "no", "--mode", "bsp",
+                                  "--delimiter=--", "--servers=a:1,b:2"),
                      0);
     assert_string_equal(s.listen, "[::1]:80");
     assert_int_equal(s.shards, 16);

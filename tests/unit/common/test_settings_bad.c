@@ -91,7 +91,9 @@ static const struct bad_line bad_lines[] = {
       "\"--\" is not an option; options begin with -- and are listed by --help" },
     { { "" },
       "\"\" is not an option; options begin with -- and are listed by --help" },
-    { { "--dev", "yes" },
+    { { "--dev", "maybe" },
+      "\"maybe\" is not an option; options begin with -- and are listed by --help" },
+    { { "--check", "yes" },
       "\"yes\" is not an option; options begin with -- and are listed by --help" },
     { { "--shards", "4\n5\x1b" }, "--shards: \"4?5?\" is not a whole number from 1 to 1024" },
 };

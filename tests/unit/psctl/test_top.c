@@ -41,9 +41,9 @@ static const char before_json[] = REPORT("10000", "100", "5"),
                   after_json[] = REPORT("12000", "4100", "9");
 
 /* The caller's to free. */
-static char *print(const struct top_view *view)
+static char *print_of(const char *later_json, const struct top_view *view)
 {
-    cJSON *before = cJSON_Parse(before_json), *after = cJSON_Parse(after_json);
+    cJSON *before = cJSON_Parse(before_json), *after = cJSON_Parse(later_json);
     char *text = NULL;
     size_t n;
     FILE *out = open_memstream(&text, &n);
@@ -55,6 +55,33 @@ static char *print(const struct top_view *view)
     cJSON_Delete(before);
     cJSON_Delete(after);
     return text;
+}
+
+static char *print(const struct top_view *view)
+{
+    return print_of(after_json, view);
+}
+
+/* A node is silent, and the job stands still: what its workers said last is no rate of now. */
+static void a_job_that_stands_still_has_no_rate(void **state)
+{
+    const struct top_view view = { .sort = TOP_BY_NUMBER };
+    char *text = print_of(REPORT("12000", "4100", "5"), &view);
+    cJSON *before = cJSON_Parse(before_json),
+          *after = cJSON_Parse(REPORT("12000", "4100", "5")), *json = top_json(before, after);
+
+    (void)state;
+    assert_null(strstr(text, "1500"));
+    assert_non_null(strstr(text, "0.2500")); /* its loss is no rate */
+    free(text);
+    text = print_of(after_json, &view);
+    assert_non_null(strstr(text, "1500"));
+    free(text);
+    assert_true(cJSON_IsNull(
+        field_child(cJSON_GetArrayItem(field_child(json, "jobs"), 0), "samples_per_s")));
+    cJSON_Delete(before);
+    cJSON_Delete(after);
+    cJSON_Delete(json);
 }
 
 static void rates_are_those_between_the_reports(void **state)
@@ -242,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_are_those_between_the_reports),
+        cmocka_unit_test(a_job_that_stands_still_has_no_rate),
         cmocka_unit_test(shards_are_in_the_order_that_was_asked_for),
         cmocka_unit_test(a_job_is_opened_with_its_workers_and_tables),
         cmocka_unit_test(keys_sort_select_open_and_end),

@@ -26,6 +26,8 @@ static struct worker *join(struct fixture *f, uint32_t rank, uint64_t silent_ms)
     return worker;
 }
 
+static struct shard_stats_steps steps[MEMBERSHIP_N_JOBS_MAX]; /* of the fixture */
+
 static struct shard_report *make_report_after(struct fixture *f,
                                               struct shard_stats_minute *minute)
 {
@@ -35,6 +37,7 @@ static struct shard_report *make_report_after(struct fixture *f,
                                            .connections = &f->connections,
                                            .loop = &f->loop,
                                            .minute = minute,
+                                           .steps = steps,
                                            .lease_ms = LEASE_MS,
                                            .park_max_ms = PARK_MS };
 
@@ -128,6 +131,59 @@ static void a_lease_that_is_over_and_not_yet_ended_has_its_deadline_now(void **s
     wait = find_wait(report, "worker silent");
     assert_int_equal(wait->until_unix_ms, report->made_unix_ms);
     shard_report_free(report);
+    tear_down(&f);
+}
+
+static uint32_t count_waits(const struct shard_report *report, const char *what)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < report->n_waits; i++)
+        n += !strcmp(report->waits[i].what, what);
+    return n;
+}
+
+/* Their pushes go to another node that does not answer: this one hears them all, and gets no step. */
+static void a_job_whose_workers_are_heard_and_send_no_step_stands_still(void **state)
+{
+    struct shard_report *report;
+    struct worker *workers[4];
+    const struct stats_wait *wait;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    enter_shard();
+    memset(steps, 0, sizeof steps);
+    for (uint32_t i = 0; i < 4; i++)
+        workers[i] = join(&f, i, 0);
+    for (uint32_t i = 0; i < 2; i++) { /* the second: 9 s */
+        report = make_report(&f);
+        assert_int_equal(count_waits(report, "job stands still"), 0);
+        shard_report_free(report);
+        steps[0].since_ms -= 9000;
+    }
+    steps[0].since_ms -= 3000;
+    report = make_report(&f);
+    wait = find_wait(report, "job stands still");
+    assert_string_equal(wait->who, "job job");
+    assert_non_null(strstr(wait->why, "its 4 workers are heard, and no step has come"));
+    shard_report_free(report);
+
+    workers[1]->last_seen_ms -= LEASE_MS - 1000; /* it is this one that is waited for */
+    report = make_report(&f);
+    assert_int_equal(count_waits(report, "worker silent"), 1);
+    assert_int_equal(count_waits(report, "job stands still"), 0);
+    shard_report_free(report);
+    workers[1]->last_seen_ms += LEASE_MS - 1000;
+
+    for (uint32_t i = 0; i < 2; i++) { /* a step */
+        steps[0].since_ms -= 30000;
+        workers[2]->clock++;
+        report = make_report(&f);
+        assert_int_equal(count_waits(report, "job stands still"), 0);
+        shard_report_free(report);
+    }
     tear_down(&f);
 }
 
@@ -272,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silent_and_suspected_workers_are_waited_for_until_a_deadline),
         cmocka_unit_test(a_lease_that_is_over_and_not_yet_ended_has_its_deadline_now),
+        cmocka_unit_test(a_job_whose_workers_are_heard_and_send_no_step_stands_still),
         cmocka_unit_test(a_full_log_is_reported_since_it_became_full),
         cmocka_unit_test(latencies_are_those_of_the_last_minute),
         cmocka_unit_test(a_report_soon_after_another_begins_no_new_minute),
