@@ -452,20 +452,6 @@ enum tls_fault tls_context_fault(struct tls_context *t)
     return fault;
 }
 
-const char *tls_fault_text(enum tls_fault fault)
-{
-    static const char *const texts[] = {
-        [TLS_FAULT_NONE] = "",
-        [TLS_FAULT_CA] = "is not of the CA in tls-ca: peers with the same tls-ca refuse it",
-        [TLS_FAULT_SERVER] =
-            "is not for servers (extendedKeyUsage lacks serverAuth): clients refuse it",
-        [TLS_FAULT_CLIENT] = ("is not for clients (extendedKeyUsage lacks clientAuth): nodes "
-                              "that it connects to refuse it"),
-    };
-
-    return texts[fault];
-}
-
 void tls_context_set_needs_certificate(struct tls_context *t, bool needs)
 {
     atomic_store(&t->needs_no_certificate, !needs);

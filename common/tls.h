@@ -102,8 +102,8 @@ void tls_session_free(struct tls_session *s);
 void tls_session_feed(struct tls_session *s, const uint8_t *bytes, size_t n_bytes);
 size_t tls_session_left(const struct tls_session *s);
 
-/* 0 once it is done, -EAGAIN while it wants to be fed, else why it failed: PS_EHTTP where the server chose HTTP. In any
- * case tls_session_reply() is to be sent. */
+/* 0 once it is done, -EAGAIN while it wants to be fed, else why it failed: PS_EHTTP where the server says that it
+ * speaks HTTP. In any case tls_session_reply() is to be sent. */
 int tls_session_handshake(struct tls_session *s) MUST_CHECK;
 
 /* What is to be sent beside what tls_session_write() gives; mostly empty. Whoever sends it consumes it. */

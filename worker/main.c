@@ -272,10 +272,9 @@ static void describe_loss(struct command_context *r, const struct progress_state
                 s->job, r->n_early, s->workers, r->early_rank, rows, flag);
     else if (r->n_away)
         err_set(&r->loss, 0,
-                "job \"%s\": %u of its %u workers, rank %u first, %s away while the others "
+                "job \"%s\": %u of its %u workers, rank %u first, missed steps, as the others "
                 "went on: %s %s",
-                s->job, r->n_away, s->workers, r->away_rank, r->n_away == 1 ? "was" : "were",
-                rows, flag);
+                s->job, r->n_away, s->workers, r->away_rank, rows, flag);
     else
         err_set(&r->loss, 0, "job \"%s\": %s, as the others went on while rank %u was away %s",
                 s->job, rows, s->rank, flag);
@@ -370,16 +369,15 @@ static int save_model(struct command_context *r, const struct trainer *t,
 static void write_report(struct command_context *r, struct trainer *t,
                          const struct metrics_result *result, const char *failure)
 {
-    const struct training_report_end end = { .setup = &r->setup,
-                                             .tables = r->tables,
-                                             .stop = r->stop,
-                                             .run = &t->state,
-                                             .result = result,
-                                             .stopped = t->stopped,
-                                             .failure = failure,
-                                             .train_s = progress_seconds(r->progress) };
-
-    training_report_write(r->report, &end);
+    training_report_write(
+        r->report, &(struct training_report_end){ .setup = &r->setup,
+                                                  .tables = r->tables,
+                                                  .stop = r->stop,
+                                                  .run = &t->state,
+                                                  .result = result,
+                                                  .stopped = t->stopped,
+                                                  .failure = failure,
+                                                  .train_s = progress_seconds(r->progress) });
 }
 
 static int finish(struct command_context *r, struct trainer *t, struct err *err)

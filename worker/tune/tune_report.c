@@ -450,7 +450,7 @@ static void put_trials(const struct tune *t, uint32_t setting, const struct svg_
     free(order);
 }
 
-/* Losses of the first rung; the worst of many would press the others together: it is drawn at the upper end. */
+/* Losses of the first rung, which all trials have been on. */
 static struct svg_range find_losses(const struct tune *t)
 {
     struct svg_range r = svg_range_empty;
