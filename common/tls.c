@@ -321,9 +321,10 @@ static long check_own(SSL_CTX *ssl, X509 *cert)
 static enum tls_fault find_fault(SSL_CTX *ssl, enum access_role role)
 {
     X509 *cert = SSL_CTX_get0_certificate(ssl);
+    const long why = check_own(ssl, cert);
 
-    if (check_own(ssl, cert) != X509_V_OK)
-        return TLS_FAULT_CA;
+    if (why != X509_V_OK)
+        return why == X509_V_ERR_OUT_OF_MEM ? TLS_FAULT_NONE : TLS_FAULT_CA;
     if (role == ACCESS_NODE && X509_check_purpose(cert, X509_PURPOSE_SSL_SERVER, 0) != 1)
         return TLS_FAULT_SERVER;
     return X509_check_purpose(cert, X509_PURPOSE_SSL_CLIENT, 0) == 1 ? TLS_FAULT_NONE

@@ -429,6 +429,11 @@ static int check_together(const struct table_spec *spec, struct err *err)
         return err_set(err, PS_ESPEC,
                        "table %s: n_floats is %llu; expected 0, as the table is sparse",
                        spec->name, (unsigned long long)spec->n_floats);
+    if (spec->row_decay > 0 && spec->row_decay < TABLE_SPEC_ROW_DECAY_MIN)
+        return err_set(err, PS_ESPEC,
+                       "table %s: row_decay is %.9g; expected 0 or at least %g, as weights are "
+                       "floats, and a step that changes less is lost",
+                       spec->name, (double)spec->row_decay, (double)TABLE_SPEC_ROW_DECAY_MIN);
     if (spec->kind == TABLE_SPEC_DENSE && spec->row_decay > 0)
         return err_set(err, PS_ESPEC,
                        "table %s: row_decay is %.9g; expected 0 of a dense table, all of whose "

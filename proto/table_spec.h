@@ -12,9 +12,10 @@
 
 #include "common/status.h"
 
-#define TABLE_SPEC_NAME_MAX 128      /* with the final NUL; printable ASCII without blanks */
-#define TABLE_SPEC_DIM_MAX 16384u    /* floats in a row or block */
-#define TABLE_SPEC_DENSE_BLOCK 1024u /* what psworker uses for `dim` of dense tables */
+#define TABLE_SPEC_ROW_DECAY_MIN 1e-6f /* but for 0; 1 - X has steps of 6e-8 */
+#define TABLE_SPEC_NAME_MAX 128        /* with the final NUL; printable ASCII without blanks */
+#define TABLE_SPEC_DIM_MAX 16384u      /* floats in a row or block */
+#define TABLE_SPEC_DENSE_BLOCK 1024u   /* what psworker uses for `dim` of dense tables */
 #define TABLE_SPEC_FLOATS_MAX (UINT64_C(1) << 40) /* in a dense table */
 #define TABLE_SPEC_ADMIT_MAX 15u                  /* what a counter of 4 bits can tell */
 #define TABLE_SPEC_RARE_MAX 255u                  /* what a row counts */

@@ -118,7 +118,7 @@ struct checkpointer_trigger {
     uint64_t
         tried_ms; /* when one was due as a log was long, or had a gap; 0: one has succeeded since */
     uint64_t
-        space_bytes; /* what the disk has for logs: what is free, and what they have; 0: not known */
+        space_bytes; /* what is free on the disk, and what logs and checkpoints have; 0: not known */
     bool is_short; /* of space: a line of the log has said so */
 };
 

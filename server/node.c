@@ -238,7 +238,8 @@ static void tick_checkpointer(struct node *n, uint64_t now_ms) ON_MAIN
     struct stats_disk disk;
 
     disk_monitor_view(n->disk, &disk);
-    n->trigger.space_bytes = disk.size_bytes ? disk.free_bytes + disk.log_bytes : 0;
+    n->trigger.space_bytes =
+        disk.size_bytes ? disk.free_bytes + disk.log_bytes + disk.checkpoint_bytes : 0;
     checkpointer_tick(n->checkpointer, now_ms);
     if (checkpointer_is_triggered(n->checkpointer, &n->trigger, now_ms))
         checkpointer_request(n->checkpointer, on_periodic_checkpoint, n);

@@ -269,7 +269,7 @@ static void copy_still_jobs(const struct shard_stats_inputs *in, uint64_t now_ms
             continue;
         report->n_waits++;
         snprintf(wait->what, sizeof wait->what, "job stands still");
-        snprintf(wait->who, sizeof wait->who, "job %.28s", job->name);
+        snprintf(wait->who, sizeof wait->who, "job %.63s", job->name);
         snprintf(wait->why, sizeof wait->why,
                  "its %u worker%s heard, and no step has come: they wait for another node, "
                  "which psctl why and doctor name, or read data, or validate",

@@ -72,7 +72,7 @@ static const struct setting rows[] = {
     ROW("data", "share-table", SETTING_TEXT, share_table, "COLUMNS", "", 0, 0,
         "categorical columns whose equal tokens have one row: target,history; more groups behind a ;"),
     ROW("data", "hash-space", SETTING_U64, hash_space, "N", "0", 0, 0,
-        "different keys that a categorical column can have: tokens beyond share rows; 0: each its own"),
+        "keys of a categorical or bucketised column: its tokens are hashed to so many, and some share a row; 0: each its own"),
     ROW("data", "key-scheme", SETTING_CHOICE, key_scheme, "auto|name|position", "auto", 0, 0,
         "keys come from a column's name or its position; auto: as the job was begun, a new one by name"),
     ROW("data", "quote", SETTING_TEXT, quote, "CHARACTER", "", 0, 0,
@@ -606,6 +606,29 @@ static int check_keep(const struct settings *s, struct err *err)
                          "--train-rows");
 }
 
+static bool are_rows_exact(const struct settings *s)
+{
+    int mode = s->embedding_mode ? s->embedding_mode : s->mode + TABLE_SPEC_MODE_ASYNC;
+
+    return mode == TABLE_SPEC_MODE_BSP;
+}
+
+static int check_pull_deltas(const struct settings *s, struct err *err)
+{
+    const bool sparse = s->pull_tolerance > 0, dense = s->dense_pull_tolerance > 0;
+    int status = want(err, s->pull_deltas || (!sparse && !dense),
+                      "--pull-tolerance and --dense-pull-tolerance go with --pull-deltas");
+
+    if (!status)
+        status = want(err, !s->pull_deltas || s->row_cache_bytes,
+                      "--pull-deltas keeps rows in the memory of --row-cache, which is 0");
+    if (status)
+        return status;
+    return want(err, !(sparse && are_rows_exact(s)) && !(dense && settings_dense_is_exact(s)),
+                "--pull-tolerance, --dense-pull-tolerance: rows of lock step are exact; "
+                "leave them out, or give --mode ssp or async");
+}
+
 static int check_train(const struct settings *s, struct err *err)
 {
     int status = want(err, s->data.n > 0,
@@ -636,11 +659,7 @@ static int check_train(const struct settings *s, struct err *err)
                       "--early-stop needs validation rows: give --valid, --valid-fraction or "
                       "--train-rows");
     if (!status)
-        status = want(err,
-                      s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP ||
-                          !(s->pull_tolerance > 0 || s->dense_pull_tolerance > 0),
-                      "--pull-tolerance, --dense-pull-tolerance: rows of lock step are exact; "
-                      "leave them out, or give --mode ssp or async");
+        status = check_pull_deltas(s, err);
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)

@@ -217,7 +217,7 @@ static bool stands_still(const cJSON *job, const cJSON *old, const cJSON *now,
         const char *who = field_text(wait, "who");
 
         if (strcmp(field_text(wait, "what"), "job stands still") == 0 &&
-            strncmp(who, "job ", 4) == 0 && strncmp(who + 4, name, strlen(who + 4)) == 0)
+            strncmp(who, "job ", 4) == 0 && strcmp(who + 4, name) == 0)
             return true;
     }
     return is_one_silent && old && greatest_clock(job) <= greatest_clock(old);

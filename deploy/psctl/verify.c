@@ -691,7 +691,7 @@ static int scan_dir(struct findings *v, struct err *err)
         status = scan_archived(v, &n_archived, err);
     if (status)
         return status;
-    if (access(v->data_dir, F_OK))
+    if (v->n_points + v->n_logs + n_archived + v->n_controls == 0 && access(v->data_dir, F_OK))
         return err_set(err, PS_ENOCHECKPOINT, "no such directory: %.200s", v->data_dir);
     if (v->n_points + v->n_logs + n_archived + v->n_controls == 0)
         return err_set(err, PS_ENOCHECKPOINT, "neither a checkpoint nor a log is in %.200s",

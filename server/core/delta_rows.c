@@ -66,6 +66,7 @@ static void begin_anew(struct delta_rows *d)
     d->rows = NULL;
     make_table(d);
     d->is_full = false;
+    d->n_missed = 0;
 }
 
 static struct row *find(const struct delta_rows *d, uint64_t key)
@@ -121,10 +122,12 @@ void delta_writer_open(struct delta_writer *w, struct delta_rows *rows,
                                 .asked = *asked,
                                 .head = dst,
                                 .keeps = true,
+                                .number = number,
                                 .is_anew = !goes_on };
     if (!goes_on)
         begin_anew(rows);
-    rows->number = number;
+    rows->number = 0;
+    rows->writing = number;
     memset(dst, 0, section_delta_bytes(n_keys));
     memcpy(dst, &number, sizeof number);
     dst[12] = (uint8_t)(goes_on ? 0 : SECTION_DELTA_ANEW);
@@ -228,7 +231,6 @@ static struct row *keep(struct delta_writer *w, uint64_t key)
     if (row)
         return row;
     w->keeps = false;
-    w->rows->is_full = true;
     w->n_kept = w->n;
     return NULL;
 }
@@ -240,7 +242,22 @@ static void put_mode(const struct delta_writer *w, enum section_delta_mode mode)
     *at = (uint8_t)(*at | (uint32_t)mode << 2 * (w->n % 4));
 }
 
-void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights)
+/* A later answer has the rows now: this one's rows go whole, and are not kept. */
+static void put_whole(struct delta_writer *w, const float *weights)
+{
+    const uint32_t dim = w->rows->spec->dim;
+
+    if (w->keeps)
+        w->n_kept = w->n;
+    w->keeps = false;
+    w->full->encode(weights, dim, 0, w->at);
+    w->at += w->full->row_bytes(dim, 0);
+    put_mode(w, SECTION_DELTA_FULL);
+    w->counts.rows[SECTION_DELTA_FULL]++;
+    w->n++;
+}
+
+static void put_difference(struct delta_writer *w, uint64_t key, const float *weights)
 {
     const uint32_t dim = w->rows->spec->dim;
     float *init = w->rows->memory->scratch, *difference = init + dim, *sent = difference + dim;
@@ -260,6 +277,8 @@ void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights
         row = row ? row : keep(w, key);
         if (row)
             memcpy(row->floats, sent, dim * sizeof *sent);
+        else
+            w->rows->n_missed++;
         w->at += codec_of(mode, w->full)->row_bytes(dim, 0);
     }
     put_mode(w, mode);
@@ -267,10 +286,22 @@ void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights
     w->n++;
 }
 
+void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights)
+{
+    if (w->rows->writing == w->number)
+        put_difference(w, key, weights);
+    else
+        put_whole(w, weights);
+}
+
 uint8_t *delta_writer_close(struct delta_writer *w)
 {
     const uint32_t n_kept = w->keeps ? w->n : w->n_kept;
 
+    if (w->rows->writing == w->number) {
+        w->rows->number = w->number;
+        w->rows->is_full = w->rows->n_missed > delta_rows_n(w->rows);
+    }
     memcpy(w->head + 8, &n_kept, sizeof n_kept);
     return w->at;
 }

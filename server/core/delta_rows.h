@@ -18,8 +18,9 @@
  * A mode that takes as many bytes as FULL is left out. Of a tolerance of 0 NONE is a row that FULL would not change.
  *
  * Both copies are of one answer: its number. Where the client names another one (its connection is new, an answer was
- * lost, one of the two is short of memory), the server removes all rows, and says so. A row for which either has no
- * memory is not kept, and the next answer begins anew.
+ * lost, it had no memory for a row), the server removes all rows, and says so. Of two answers that are written at once
+ * the one that was opened later has the rows; the other one goes on with whole rows. A row for which the server has no
+ * memory comes whole and is not kept; once there were more of these than there are rows, the next answer begins anew.
  */
 #ifndef SERVER_CORE_DELTA_ROWS_H
 #define SERVER_CORE_DELTA_ROWS_H
@@ -41,8 +42,10 @@ struct delta_rows {
     struct delta_memory *memory;   /* borrowed */
     const struct table_spec *spec; /* borrowed */
     uint64_t number;               /* of the answer that the rows are of; 0: there are none */
-    uint64_t base;                 /* the client's: the number that it has asked with */
-    bool is_full;                  /* it had no place for a row of that answer */
+    uint64_t writing;  /* of the answer that was opened last: it alone changes the rows */
+    uint64_t base;     /* the client's: the number that it has asked with */
+    uint64_t n_missed; /* rows sent since the rows began that had no place here */
+    bool is_full; /* begin anew: too many were missed, or the client had no memory for one */
 };
 
 /* All rows have been freed. */
@@ -73,6 +76,7 @@ struct delta_writer {
     const struct codec *full; /* static */
     struct section_delta asked;
     uint8_t *head, *at;  /* borrowed: the answer; where the next row goes */
+    uint64_t number;     /* the answer's */
     uint32_t n, n_kept;  /* rows so far */
     bool keeps, is_anew; /* new rows; all rows were removed */
     struct delta_counts counts;

@@ -96,11 +96,13 @@ static bool is_plain(const struct push_section *section)
 static void compensate(struct shard *s, const struct push_section *section,
                        const struct row *row, const uint8_t *then)
 {
-    const struct table_spec *spec = &section->in.entry->table.spec;
+    const struct shard_table *table = &section->in.entry->table;
+    const struct table_spec *spec = &table->spec;
     const float *weights = row->floats;
 
-    if (spec->storage != TABLE_SPEC_FP32) {
+    if (spec->storage != TABLE_SPEC_FP32 || row_decay_is_on(spec)) {
         weights_load(spec->storage, row->floats, spec->dim, s->values);
+        row_decay_show_at(table, row, s->values, section->step.t);
         weights = s->values;
     }
     delay_compensate(section_delay_of(section->in.sent->steps), weights,

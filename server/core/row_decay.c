@@ -33,8 +33,14 @@ void row_decay_apply(const struct shard_table *table, struct row *row, float *we
     row_decay_note(table, row, t);
 }
 
-void row_decay_show(const struct shard_table *table, const struct row *row, float *weights)
+void row_decay_show_at(const struct shard_table *table, const struct row *row, float *weights,
+                       uint64_t t)
 {
     if (row_decay_is_on(&table->spec))
-        decay(table, row, weights, table->n_pushes);
+        decay(table, row, weights, t);
+}
+
+void row_decay_show(const struct shard_table *table, const struct row *row, float *weights)
+{
+    row_decay_show_at(table, row, weights, table->n_pushes);
 }

@@ -7,8 +7,9 @@
  * It is done lazily: behind its optimizer's state a row has the step up to which it has decayed. A gradient makes up
  * for the steps since then before the optimizer's step, w <- w * (1 - X)^n, and readers see the row as if it had. A
  * key without a row has decayed from its initial weights since step 0, so a row that is made starts there. A row that
- * is set has the decay of the steps behind. X is no learning rate and knows no schedule, so (1 - X)^n is exact
- * whatever steps there were: n may be any number, up to the 24 bits of the float that keeps the step.
+ * is set has the decay of the steps behind. X is no learning rate and knows no schedule, so (1 - X)^n is right
+ * whatever steps there were, but for the rounding of floats: n may be any number, up to the 24 bits of the float that
+ * keeps the step.
  */
 #ifndef SERVER_CORE_ROW_DECAY_H
 #define SERVER_CORE_ROW_DECAY_H
@@ -31,6 +32,10 @@ static inline void row_decay_note(const struct shard_table *table, struct row *r
 /* weights, those of the row, decay up to step t, and the row notes it. */
 void row_decay_apply(const struct shard_table *table, struct row *row, float *weights,
                      uint64_t t);
+
+/* The same without the row: what a gradient of step t steps from. */
+void row_decay_show_at(const struct shard_table *table, const struct row *row, float *weights,
+                       uint64_t t);
 
 /* weights, those of the row, or the initial ones if there is none (NULL), become those of now. */
 void row_decay_show(const struct shard_table *table, const struct row *row, float *weights);

@@ -161,7 +161,7 @@ struct ps_stats {
      * pulls would have brought beyond those that came. */
     uint64_t rows_asked, rows_cached, rows_pulled_again, bytes_saved;
     /* By codec: bytes of rows' values as it writes them, before zstd, of pulls that were sent and pushes that were
-     * handed over. */
+     * handed over. Pulls of differences count as whole rows. */
     uint64_t values_pulled[CODEC_ID_END], values_pushed[CODEC_ID_END];
     char moved_to
         [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */

@@ -269,6 +269,76 @@ static void rows_that_stay_cost_nothing(void **state)
     }
 }
 
+/* A pull that was answered in part before the next one came, and one that never was to its end. */
+static void an_answer_that_another_overtakes_changes_nothing(void **state)
+{
+    struct delta_writer late;
+    struct bench b;
+    uint8_t *other;
+
+    (void)state;
+    bench_init(&b, 20, CODEC_FP32, seed_by_the_clock());
+    other = memory_alloc(delta_rows_answer_bytes(&b.spec, b.full, N_KEYS));
+    choose_keys(&b);
+    train(&b);
+    b.values[b.keys[0] * b.spec.dim] += 1;
+    ask(&b);
+    delta_writer_open(&late, &b.server, b.full, &b.ask, b.n_keys, ++b.n_answers, other);
+    delta_writer_put(&late, b.keys[0], b.values + b.keys[0] * b.spec.dim);
+    ask(&b);
+    answer(&b);
+    train(&b);
+    for (uint32_t i = 1; i < b.n_keys; i++)
+        delta_writer_put(&late, b.keys[i], b.values + b.keys[i] * b.spec.dim);
+    (void)delta_writer_close(&late);
+    assert_int_equal(late.n_kept, 1);
+    assert_int_equal(late.counts.rows[SECTION_DELTA_FULL], b.n_keys);
+    assert_int_equal(take(&b), 0);
+    assert_both_have_the_same(&b);
+    pull(&b);
+    assert_false(b.answer[12] & SECTION_DELTA_ANEW);
+    assert_within(&b, 0);
+    assert_both_have_the_same(&b);
+
+    train(&b); /* refused in the midst: its number is nobody's */
+    b.ask.base = b.server.number;
+    delta_writer_open(&late, &b.server, b.full, &b.ask, b.n_keys, ++b.n_answers, other);
+    delta_writer_put(&late, b.keys[0], b.values + b.keys[0] * b.spec.dim);
+    assert_int_equal(b.server.number, 0);
+    pull(&b);
+    assert_true(b.answer[12] & SECTION_DELTA_ANEW);
+    assert_within(&b, 0);
+    assert_both_have_the_same(&b);
+    free(other);
+    bench_deinit(&b);
+}
+
+/* With space for half of the rows these stay, as long as they are worth more than what is missed. */
+static void rows_that_have_space_stay(void **state)
+{
+    struct bench b;
+    uint64_t n;
+
+    (void)state;
+    bench_init(&b, 20, CODEC_FP32, seed_by_the_clock());
+    for (b.n_keys = 0; b.n_keys < N_KEYS; b.n_keys++)
+        b.numbers[b.n_keys] = (uint32_t)(b.keys[b.n_keys] = b.n_keys);
+    for (uint32_t i = 0; i < N_KEYS * b.spec.dim; i++)
+        b.values[i] += 1;
+    b.ask.rows_max = 40;
+    pull(&b); /* 20 are missed */
+    n = delta_rows_n(&b.server);
+    assert_int_equal(n, 40);
+    pull(&b); /* and 20 more */
+    assert_false(b.answer[12] & SECTION_DELTA_ANEW);
+    assert_int_equal(b.answer_bytes, section_delta_bytes(N_KEYS) + 20 * 20 * sizeof(float));
+    pull(&b); /* more were missed than are there: another set may fit better */
+    pull(&b);
+    assert_true(b.answer[12] & SECTION_DELTA_ANEW);
+    assert_both_have_the_same(&b);
+    bench_deinit(&b);
+}
+
 static void numbers_that_are_none_come_whole(void **state)
 {
     struct bench b;
@@ -390,6 +460,8 @@ int main(void)
         cmocka_unit_test(rows_are_within_the_tolerance_whatever_is_lost),
         cmocka_unit_test(what_a_codec_leaves_comes_later),
         cmocka_unit_test(rows_that_stay_cost_nothing),
+        cmocka_unit_test(an_answer_that_another_overtakes_changes_nothing),
+        cmocka_unit_test(rows_that_have_space_stay),
         cmocka_unit_test(numbers_that_are_none_come_whole),
         cmocka_unit_test(an_answer_that_is_none_is_refused),
         cmocka_unit_test(each_table_of_a_connection_has_its_own),

@@ -152,6 +152,8 @@ static void rows_of_sparse_tables_alone_decay(void **state)
     spec.row_decay = nextafterf(1, 0);
     assert_int_equal(table_spec_check(&spec, NULL), 0);
     assert_int_equal(table_spec_state_floats(&spec), spec.dim + 1);
+    spec.row_decay = 9e-7f;
+    assert_refused(&spec, "row_decay", "0 or at least 1e-06");
     spec.row_decay = 1;
     assert_refused(&spec, "row_decay", "1");
     spec.row_decay = -0.25f;
