@@ -102,7 +102,7 @@ static void compensate(struct shard *s, const struct push_section *section,
 
     if (spec->storage != TABLE_SPEC_FP32 || row_decay_is_on(spec)) {
         weights_load(spec->storage, row->floats, spec->dim, s->values);
-        row_decay_show_at(table, row, s->values, section->step.t);
+        row_decay_show_at(table, row, s->values, section->step.t - 1);
         weights = s->values;
     }
     delay_compensate(section_delay_of(section->in.sent->steps), weights,

@@ -33,7 +33,7 @@ static inline void row_decay_note(const struct shard_table *table, struct row *r
 void row_decay_apply(const struct shard_table *table, struct row *row, float *weights,
                      uint64_t t);
 
-/* The same without the row: what a gradient of step t steps from. */
+/* The same, and the row stays as it is. */
 void row_decay_show_at(const struct shard_table *table, const struct row *row, float *weights,
                        uint64_t t);
 

@@ -112,6 +112,37 @@ static void stored_halves_decay_too(void **state)
     shard_free(t.s);
 }
 
+/* Delay compensation: what has decayed since the pull is no delay of others. */
+static void a_gradient_of_what_was_pulled_is_not_late(void **state)
+{
+    const float none[DIM] = { 0 }, ones[DIM] = { 1, 1, 1 };
+    const struct section_delay delay = { .lambda = 1000, .constant = true };
+    struct push *push;
+    struct reference t;
+    float then[DIM], got[DIM];
+
+    (void)state;
+    enter_shard();
+    reference_init(&t, TABLE_SPEC_FP32);
+    push = next_push(t.worker, 0);
+    add_assign(push, t.table, DIM, keys, 1, ones);
+    must_push(t.s, t.worker, push);
+    for (uint64_t i = 1; i <= 20; i++) {
+        push = next_push(t.worker, i);
+        add_gradient(push, t.table, DIM, keys + 1, 1, none);
+        must_push(t.s, t.worker, push);
+    }
+    read_weights(t.s, t.table, keys, 1, then);
+    push = next_push(t.worker, 21);
+    add_gradient_at(push, t.table, CODEC_FP32, DIM, keys, 1, ones, then, delay);
+    must_push(t.s, t.worker, push);
+    read_weights(t.s, t.table, keys, 1, got);
+    for (uint32_t i = 0; i < DIM; i++)
+        if (!(fabsf(got[i] - (then[i] * (1 - X) - t.lr)) <= 1e-6f))
+            fail_msg("%.9g, of %.9g", (double)got[i], (double)then[i]);
+    shard_free(t.s);
+}
+
 /* Of one row: its last push, and readers any number of steps behind it. */
 static void a_row_keeps_what_its_last_push_left(void **state)
 {
@@ -146,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_as_if_they_decayed_at_every_step),
         cmocka_unit_test(stored_halves_decay_too),
+        cmocka_unit_test(a_gradient_of_what_was_pulled_is_not_late),
         cmocka_unit_test(a_row_keeps_what_its_last_push_left),
     };
 
