@@ -102,3 +102,28 @@ int atomic_file_close(struct atomic_file *o, int status, struct err *err)
     o->stream = NULL;
     return status;
 }
+
+int atomic_file_try(const char *path, struct err *err)
+{
+    struct atomic_file file;
+    struct err ignored;
+    int status;
+
+    if (strcmp(path, "-") == 0 || !is_replaceable(path))
+        return 0;
+    status = atomic_file_open(path, &file, err);
+    if (!status)
+        (void)!atomic_file_close(&file, -ECANCELED, &ignored); /* the part is removed */
+    return status;
+}
+
+int atomic_file_write(const char *path, const char *text, size_t n_bytes, struct err *err)
+{
+    struct atomic_file file;
+    int status = atomic_file_open(path, &file, err);
+
+    if (status)
+        return status;
+    return atomic_file_close(
+        &file, fwrite(text, 1, n_bytes, file.stream) == n_bytes ? 0 : -errno, err);
+}

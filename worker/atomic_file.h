@@ -24,4 +24,11 @@ int atomic_file_open(const char *path, struct atomic_file *ret, struct err *err)
  * status, or what failed here. */
 int atomic_file_close(struct atomic_file *o, int status, struct err *err) MUST_CHECK;
 
+/* Whether it could be opened: nothing stays, and what cannot be replaced is not touched. */
+int atomic_file_try(const char *path, struct err *err) MUST_CHECK;
+
+/* The whole file. In one piece, so that a failure has its own reason. */
+int atomic_file_write(const char *path, const char *text, size_t n_bytes, struct err *err)
+    MUST_CHECK;
+
 #endif

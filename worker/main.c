@@ -5,12 +5,10 @@
  * setting), 3 done, but the job has lost workers or rows (the sentence says how many).
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -36,7 +34,9 @@
 #include "worker/progress.h"
 #include "worker/report/training_report.h"
 #include "worker/serve/serve.h"
+#include "worker/state_lock.h"
 #include "worker/trainer.h"
+#include "worker/tune/trial.h"
 #include "worker/tune/tune.h"
 #include "worker/worker_tls.h"
 
@@ -445,36 +445,6 @@ static struct stop_signal *start_stop_signal(struct settings *s)
     return stop;
 }
 
-/* Locks the state of a job's rank in --state-dir: DIR/JOB.RANK.lock, for one process at a time. The lock ends with the
- * process, however that ends. Makes the folder if need be. -EBUSY: another process has it; -errno. */
-static int lock_state(const char *dir, const char *job, uint32_t rank, int *ret_fd,
-                      struct err *err)
-{
-    char path[4096];
-    int fd, status = file_os.mkdir(file_os.state, dir);
-
-    if (status)
-        return err_set(err, status, "--state-dir: %.200s cannot be made: %s", dir,
-                       status_text(status));
-    if (snprintf(path, sizeof path, "%s/%s.%u.lock", dir, job, rank) >= (int)sizeof path)
-        return err_set(err, -ENAMETOOLONG, "--state-dir: %.100s...: the path is too long", dir);
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return err_set(err, -errno, "%.200s cannot be opened: %s", path, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        status = errno == EWOULDBLOCK ? -EBUSY : -errno;
-        close(fd);
-        return err_set(err, status,
-                       status == -EBUSY
-                           ? "--state-dir: another process has %.200s: is job \"%s\", "
-                             "rank %u, running already?"
-                           : "%.200s of job \"%s\", rank %u, cannot be locked",
-                       path, job, rank);
-    }
-    *ret_fd = fd;
-    return 0;
-}
-
 /* The servers, as whoever the process before this one was, if it has left its state. */
 static int open_store(struct command_context *r, struct err *err)
 {
@@ -482,7 +452,7 @@ static int open_store(struct command_context *r, struct err *err)
     int status = read_token(&r->settings, err);
 
     if (!status && s->state_dir[0])
-        status = lock_state(s->state_dir, s->job, s->rank, &r->state_fd, err);
+        status = state_lock(s->state_dir, s->job, s->rank, &r->state_fd, err);
     if (!status)
         status = setup_journal(s, notice, NULL, &r->journal, err);
     if (!status)
@@ -526,6 +496,7 @@ static int train(struct command_context *r, struct err *err)
     struct trainer *t;
     int status;
 
+    trial_process_follow();
     if (!r->settings.local) /* without memory for it nothing is reported */
         r->settings.report = pending_report_new(r->settings.job, r->settings.rank);
     status = prepare(r, err);
@@ -706,9 +677,10 @@ static int tune(struct command_context *r, struct err *err)
 
     if (status)
         return status;
-    r->stop = start_stop_signal(&r->settings);
+    r->stop = stop_signal_start();
     if (!r->stop)
         return err_set(err, -EAGAIN, "no thread can be started");
+    stop_signal_on_hangup(r->stop);
     stop_signal_grace(r->stop);
     return tune_run(&r->settings, r->words, r->stop, err);
 }
@@ -774,11 +746,13 @@ static int check(struct command_context *r, const struct command *command, struc
 {
     const bool trains = command->run == train_or_leave,
                reads = trains || command->run == eval || command->run == predict;
-    int status = reads ? read_token(&r->settings, err) : 0;
+    int status = reads || command->run == tune ? read_token(&r->settings, err) : 0;
 
     if (!status && reads)
         status = setup_check(&r->setup, &r->settings, trains,
                              command->run != predict || r->settings.labelled, err);
+    if (!status && command->run == tune)
+        status = tune_check(&r->settings, err);
     if (!status)
         settings_print_checked(&settings_worker, "", stdout);
     return status;

@@ -24,8 +24,9 @@ struct stop_signal {
     atomic_bool graceful, asked;
     atomic_int early;
     int pipe[2];
-    void (*reload)(void *arg); /* NULL: SIGHUP is not caught */
+    void (*reload)(void *arg); /* NULL: SIGHUP is not caught, or asks for a stop */
     void *reload_arg;
+    bool is_hangup_caught;
 };
 
 static void on_signal(int signal)
@@ -59,14 +60,17 @@ static void *wait_for_signals(void *arg)
     unsigned char byte;
 
     while (read(s->pipe[0], &byte, 1) == 1 && byte != CLOSE_BYTE) {
-        if (byte == SIGHUP) {
+        if (byte == SIGHUP && s->reload) {
             s->reload(s->reload_arg);
             continue;
         }
         if (!atomic_load(&s->graceful) && !end_start(s, byte))
             return NULL;
-        if (atomic_exchange(&s->asked, true))
-            _exit(128 + byte);
+        if (atomic_exchange(&s->asked, true)) {
+            if (byte != SIGHUP)
+                _exit(128 + byte);
+            continue; /* of a terminal that is gone, the kernel and the shell both say it */
+        }
         log_line_info("stopping after this step; once more ends the process at once");
     }
     return NULL;
@@ -80,7 +84,7 @@ struct stop_signal *stop_signal_start(void)
     atomic_init(&s->graceful, false);
     atomic_init(&s->asked, false);
     atomic_init(&s->early, 0);
-    if (pipe(s->pipe) != 0) {
+    if (pipe2(s->pipe, O_CLOEXEC) != 0) {
         free(s);
         return NULL;
     }
@@ -116,6 +120,16 @@ void stop_signal_on_reload(struct stop_signal *s, void (*reload)(void *arg), voi
     sigaction(SIGHUP, &action, NULL); /* behind what its handler needs */
 }
 
+void stop_signal_on_hangup(struct stop_signal *s)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART }, before;
+
+    if (sigaction(SIGHUP, NULL, &before) || before.sa_handler == SIG_IGN)
+        return;
+    s->is_hangup_caught = true;
+    sigaction(SIGHUP, &action, NULL);
+}
+
 void stop_signal_grace(struct stop_signal *s)
 {
     atomic_store(&s->graceful, true);
@@ -139,7 +153,7 @@ void stop_signal_close(struct stop_signal *s)
         return;
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
-    if (s->reload)
+    if (s->reload || s->is_hangup_caught)
         signal(SIGHUP, SIG_IGN); /* one that comes now is too late, and no reason to end */
     if (write(s->pipe[1], &byte, 1) == 1)
         pthread_join(s->thread, NULL);

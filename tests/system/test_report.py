@@ -1,6 +1,7 @@
 """The page of a run, psworker train --report: its parts, names that are markup, the same seed, a full disk, and how it looks."""
 import html.parser
 import re
+import signal
 
 from browser import Browser
 from training import BIN, ROOT, finish, psds, psworker, result, synth  # noqa: F401
@@ -99,6 +100,25 @@ def test_what_cannot_be_written_is_refused_first_or_leaves_the_training_as_it_is
     out, err = finish(psworker("train", *ADULT, "--local", "--report", "/dev/full", "--json", "-"))
     assert result(out)["auc"] > 0.8
     assert "--report: /dev/full cannot be written: No space left on device; the training is not affected" in err
+
+
+def test_a_link_to_nowhere_is_not_followed_before_the_end(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "page.html")
+    finish(psworker("train", *ADULT, "--servers", "127.0.0.1:1", "--connect-timeout", "50ms", "--report", link), status=1)
+    assert [p.name for p in tmp_path.iterdir()] == ["link"]
+    finish(psworker("train", *ADULT, "--local", "--report", link))
+    read(tmp_path / "page.html")
+
+
+def test_a_page_of_a_run_that_was_stopped_says_so(tmp_path):
+    path = tmp_path / "a.html"
+    w = psworker("train", *ADULT, "--epochs", 10000, "--local", "--report", path, "--json", "-", "--progress-every", "20ms")
+    assert w.stdout.readline()
+    w.send_signal(signal.SIGTERM)
+    finish(w)
+    read(path)
+    assert path.read_text().count("Not measured: the run was stopped before its last validation") == 2
 
 
 def test_a_run_that_failed_has_a_page_that_says_so(tmp_path):

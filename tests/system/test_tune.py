@@ -1,10 +1,12 @@
 """psworker tune: the same seed finds the same, the test file is never read, trials that fail are counted, jobs are dropped, also after a signal."""
 import json
 import os
+import pathlib
+import select
 import signal
 import xml.etree.ElementTree
 
-from training import ROOT, finish, psds, psworker  # noqa: F401
+from training import ROOT, finish, psds, psworker, wait_for  # noqa: F401
 
 ADULT = ("--config", ROOT / "deploy/adult.conf", "--data", ROOT / "tests/data/adult.data.zst", "--epochs", 1)
 
@@ -47,10 +49,68 @@ def test_trials_that_diverge_or_are_refused_are_counted(tmp_path):
 
 
 def test_a_search_that_makes_no_sense_is_misuse(tmp_path):
-    for flags, why in ((("--search", "job=a|b"), "none of the settings"), (("--workers", 2), "--parallel runs several")):
-        _, err = finish(tune(tmp_path, "--local", *flags), status=2)
+    for flags, why in ((("--search", "job=a|b"), "none of the settings"), (("--workers", 2), "--parallel runs several"),
+                       (("--keep-negatives", 0.5), "--halving 1 trains each trial on all"), (("--svg", "-"), "stdout has the table"),
+                       (("--search", "keep-negatives=0.5|1"), "--halving 1 trains each trial on all")):
+        for check in ((), ("--check",)):
+            _, err = finish(tune(tmp_path, "--local", *flags, *check), status=2)
+            assert why in err.splitlines()[-1]
+    for flags, why in ((("--data", "/none"), "/none"), (("--svg", tmp_path / "none/a.svg"), "cannot be written: No such file")):
+        _, err = finish(tune(tmp_path, "--local", *flags, "--check"), status=None)
         assert why in err.splitlines()[-1]
+    finish(tune(tmp_path, "--local", "--check", "--svg", tmp_path / "a.svg"))
     assert not list(tmp_path.iterdir())
+
+
+def children(pid):
+    """Ended ones left out."""
+    stats = [line for stat in pathlib.Path("/proc").glob("[0-9]*/stat") if (line := read(stat))]
+    return [int(line.split()[0]) for line in stats if (rest := line.rpartition(")")[2].split())[1] == str(pid) and rest[0] != "Z"]
+
+
+def read(path):
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def test_trials_end_with_a_search_that_is_killed(tmp_path):
+    w = tune(tmp_path, "--local", "--halving", 1, "--epochs", 10000)
+    trial = os.pidfd_open(wait_for("a trial", lambda: children(w.pid))[0])
+    wait_for("its training", lambda: any("computing on" in read(path) for path in tmp_path.glob("psworker-tune-*/trial0.log")))
+    w.kill()
+    finish(w, status=-signal.SIGKILL)
+    poll = select.poll()
+    poll.register(trial, select.POLLIN)
+    assert poll.poll(120000)
+    os.close(trial)
+
+
+def test_a_search_ends_when_nobody_reads_its_lines(tmp_path):
+    w = tune(tmp_path, "--local", "--halving", 1, "--trials", 1000, "--json", "-")
+    assert w.stdout.readline()
+    w.stdout.close()
+    err = w.stderr.read()
+    assert w.wait(120) == 1 and "nobody reads stdout" in err and "psworker: --json: - cannot be written" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_search_that_may_not_drop_its_jobs_does_not_begin(tmp_path, psds):
+    for name, text in (("roles", "admin root-secret\nworker worker-secret\n"), ("token", "worker-secret\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    node = psds("--shards", 1, "--token-file", tmp_path / "roles")
+    folder = tmp_path / "tune"
+    folder.mkdir()
+    _, err = finish(tune(folder, "--servers", node.address, "--token-file", tmp_path / "token"), status=1)
+    assert "takes the role admin" in err and "trial 1" not in err and not list(folder.iterdir())
+    reads, writes = os.pipe()
+    os.write(writes, b"worker-secret\n")
+    os.close(writes)
+    _, err = finish(tune(folder, "--servers", node.address, "--token-file", f"/dev/fd/{reads}", pass_fds=[reads]), status=2)
+    assert "no plain file, and each trial reads it" in err
+    os.close(reads)
 
 
 def test_jobs_are_dropped_at_the_end_and_after_a_signal(tmp_path, psds):
@@ -61,11 +121,12 @@ def test_jobs_are_dropped_at_the_end_and_after_a_signal(tmp_path, psds):
     out, err = finish(tune(folder, *flags, "--trials", 3))
     assert "3 trials, 0 failed" in out and "psctl drop" not in err
     assert not node.stats()["tables"]
-    w = tune(folder, *flags, "--trials", 1000)
-    for line in w.stderr:
-        if "trial 3:" in line:
-            break
-    w.send_signal(signal.SIGINT)
-    out, err = finish(w)
-    assert "stopped by a signal" in out and "The best is trial" in out
-    assert not node.stats()["tables"] and not list(folder.iterdir())
+    for number in [signal.SIGINT] + [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN):
+        w = tune(folder, *flags, "--trials", 1000)
+        for line in w.stderr:
+            if "trial 3:" in line:
+                break
+        w.send_signal(number)
+        out, err = finish(w)
+        assert "stopped by a signal" in out and "The best is trial" in out
+        assert not node.stats()["tables"] and not list(folder.iterdir())

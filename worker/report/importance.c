@@ -7,6 +7,7 @@
 
 #include "common/hash.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "worker/metrics.h"
 
 struct pass {
@@ -47,10 +48,13 @@ static int predict_batch(struct pass *p, struct metrics *metrics, struct err *er
     return 0;
 }
 
-/* Means over the labels. */
+/* Means over the labels; of the AUC, over those that have one. Rows that are dealt out keep their labels, so these are
+ * the same ones each time. */
 static int add_scores(struct metrics *metrics, uint32_t n_labels, struct scores *ret,
                       struct err *err)
 {
+    uint32_t n_ranked = 0;
+
     *ret = (struct scores){ 0 };
     for (uint32_t i = 0; i < n_labels; i++) {
         struct metrics_result one;
@@ -58,9 +62,11 @@ static int add_scores(struct metrics *metrics, uint32_t n_labels, struct scores 
         if (metrics_result(&metrics[i], &one))
             return err_set(err, -ENOMEM, "no memory to rank %llu probabilities",
                            (unsigned long long)metrics[i].n);
-        ret->auc += one.auc / n_labels;
+        ret->auc += isfinite(one.auc) ? one.auc : 0;
+        n_ranked += isfinite(one.auc);
         ret->logloss += one.logloss / n_labels;
     }
+    ret->auc = n_ranked ? ret->auc / n_ranked : (double)NAN;
     return 0;
 }
 
@@ -149,10 +155,14 @@ static int measure(struct pass *p, struct importance *ret, struct err *err)
     struct scores base = { 0 };
     int status = predict(p, NULL, &base, err);
 
-    if (!status && (n == 0 || !isfinite(base.auc)))
-        status = err_set(err, PS_EDATA,
-                         n ? "the validation rows are of one class alone, which has no AUC"
-                           : "there is no column");
+    if (!status && n == 0)
+        status = err_set(err, PS_EDATA, "there is no column");
+    if (!status && !isfinite(base.auc))
+        status =
+            err_set(err, PS_EDATA,
+                    "the %u validation row%s that were drawn are of one class alone, which "
+                    "has no AUC: a larger --report-rows may help",
+                    s->n, NUMBER_PLURAL(s->n));
     if (status)
         return status;
     *ret = (struct importance){ .n_rows = s->n, .auc = base.auc, .logloss = base.logloss };

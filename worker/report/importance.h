@@ -2,7 +2,7 @@
  * What each column is worth to a trained model: permutation importance (Breiman 2001, "Random forests", section 10;
  * Fisher, Rudin, Dominici 2019). One column at a time takes its values from other rows of a sample, by a seed; the
  * drop of the AUC, the mean of several such permutations, is the column's importance. Columns that say the same thing
- * share what they are worth, so that each looks small. Of several labels it is the mean AUC.
+ * share what they are worth, so that each looks small. Of several labels it is the mean AUC of those that have one.
  */
 #ifndef WORKER_REPORT_IMPORTANCE_H
 #define WORKER_REPORT_IMPORTANCE_H

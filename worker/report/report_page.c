@@ -595,9 +595,10 @@ static void put_calibration(const struct report_page *p, FILE *out)
                   "the dashed line says what it means: of the rows with this prediction, that "
                   "share was positive.");
     if (!p->calibrations || !p->calibrations[0].n)
-        fputs("<div class=\"note\">There is no calibration without validation rows: give "
-              "--valid, --valid-fraction or --train-rows.</div>\n",
-              out);
+        put_note(out, "", "Not measured: ",
+                 p->why_not_calibrated && p->why_not_calibrated[0]
+                     ? p->why_not_calibrated
+                     : "there are no predictions");
     for (uint32_t i = 0; p->calibrations && i < p->n_labels; i++) {
         if (!p->calibrations[i].n)
             continue;
@@ -627,7 +628,7 @@ static void put_columns(const struct importance *m, uint32_t first, uint32_t end
         put_text_cell(out, "column", c->name);
         fprintf(out, "<td class=\"text optional\">%s</td>",
                 c->is_numeric ? "numeric" : "categorical");
-        put_bar_cell(out, "a", c->auc_drop / greatest);
+        put_bar_cell(out, "a", greatest > 0 ? c->auc_drop / greatest : 0);
         fprintf(out,
                 "<td>%+.5f</td><td class=\"optional\">%+.5f to %+.5f</td>"
                 "<td class=\"optional\">%+.5f</td></tr>\n",

@@ -40,6 +40,7 @@ struct report_page {
     const struct metrics_result *result; /* the last validation; NULL: none */
     uint32_t n_labels;
     const struct calibration *calibrations; /* of each label; NULL: none */
+    const char *why_not_calibrated;
     const char (*labels)[SCHEMA_NAME_MAX];
     const struct importance *importance; /* NULL: not measured, */
     const char *why_not_measured;        /* and why */

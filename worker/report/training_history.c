@@ -69,7 +69,7 @@ void training_history_validation(struct training_history *h, uint32_t epoch, dou
 void training_history_rates(const struct training_history *h,
                             double ret[static TRAINING_HISTORY_POINTS])
 {
-    double samples = 0, seconds = 0;
+    double samples = h->samples_start, seconds = 0;
 
     for (uint32_t i = 0; i < h->n; i++) {
         const double lasted = h->seconds[i] - seconds;

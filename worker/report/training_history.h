@@ -14,6 +14,7 @@
 struct training_history {
     uint32_t n; /* points */
     uint64_t stride;
+    double samples_start; /* of earlier processes: at seconds 0 */
     double samples[TRAINING_HISTORY_POINTS], seconds[TRAINING_HISTORY_POINTS];
     double loss[TRAINING_HISTORY_POINTS];
     double loss_sum;  /* of steps that are no point yet, */

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "common/clock.h"
 #include "common/hash.h"
@@ -31,7 +30,7 @@ struct training_report {
     uint32_t n_labels;      /* of calibrations; 0: none */
     struct calibration calibrations[METRICS_TASKS_MAX];
     struct importance importance; /* owned */
-    struct err why_not_measured;
+    struct err why_not_measured, why_not_calibrated;
     double measure_s;
 };
 
@@ -56,8 +55,10 @@ static void add_calibrations(void *arg, const struct metrics *metrics, uint32_t 
 
     for (uint32_t i = 0; i < n_labels; i++)
         if (calibration_of(&metrics[i], &r->calibrations[i])) {
-            log_line_warn("--report: no memory to order %llu predictions",
-                          (unsigned long long)metrics[i].n);
+            err_set(&r->why_not_calibrated, -ENOMEM,
+                    "there was no memory to order %llu predictions",
+                    (unsigned long long)metrics[i].n);
+            log_line_warn("--report: %s", r->why_not_calibrated.text);
             return;
         }
     r->n_labels = n_labels;
@@ -77,8 +78,10 @@ static double samples_of(const struct progress_state *state)
 void training_report_step(struct training_report *r, const struct progress_state *state,
                           double train_s)
 {
-    if (r)
-        training_history_step(&r->history, samples_of(state), train_s);
+    if (!r)
+        return;
+    r->history.samples_start = (double)state->samples_before;
+    training_history_step(&r->history, samples_of(state), train_s);
 }
 
 void training_report_validation(struct training_report *r, const struct progress_state *state,
@@ -95,23 +98,15 @@ const struct evaluate_observer *training_report_observer(struct training_report 
 
 /* ---- begin ---- */
 
-/* A later look at a disk that is full, or a folder that is not there, would come after hours of training. What is no
- * plain file, as a pipe, is not opened twice. */
+/* A later look at a disk that is full, or a folder that is not there, would come after hours of training. */
 static int try_file(const char *path, struct err *err)
 {
-    struct atomic_file file;
     struct err why;
-    struct stat st;
-    int status;
+    const int status = atomic_file_try(path, &why);
 
-    if (strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
-        return 0;
-    status = atomic_file_open(path, &file, &why);
-    if (status)
-        return err_set(err, status, "--report: %.300s cannot be written: %s", path,
-                       strerror(-status));
-    (void)!atomic_file_close(&file, -ECANCELED, &why); /* the file that it tried is removed */
-    return 0;
+    return status ? err_set(err, status, "--report: %.300s cannot be written: %s", path,
+                            strerror(-status))
+                  : 0;
 }
 
 int training_report_new(const struct settings *s, struct training_report **ret, struct err *err)
@@ -157,9 +152,11 @@ static void measure(struct training_report *r, const struct training_report_end 
 
     if (!end->result) {
         err_set(&r->why_not_measured, 0, "%s",
-                end->failure ? "the run failed"
-                             : "that takes validation rows: give --valid, --valid-fraction or "
-                               "--train-rows");
+                end->failure            ? "the run failed"
+                : end->setup->has_valid ? "the run was stopped before its last validation"
+                                        : "that takes validation rows: give --valid, "
+                                          "--valid-fraction or --train-rows");
+        err_set(&r->why_not_calibrated, 0, "%s", r->why_not_measured.text);
         return;
     }
     if (r->rows_failed) {
@@ -203,29 +200,26 @@ static char *print_page(const struct report_page *page, size_t *ret_bytes)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, ret_bytes);
+    bool has_failed;
 
     if (!out)
         return NULL;
     report_page_put(page, out);
-    if (ferror(out) | fclose(out)) {
+    has_failed = ferror(out);
+    if (fclose(out) || has_failed) {
         free(text);
         return NULL;
     }
     return text;
 }
 
-/* In one piece, so that a failure has its own reason. */
 static int write_page(const struct training_report *r, const struct report_page *page)
 {
     size_t n_bytes;
     char *text = print_page(page, &n_bytes);
-    struct atomic_file file;
     struct err err;
-    int status = text ? atomic_file_open(r->s->report_page, &file, &err) : -ENOMEM;
+    int status = text ? atomic_file_write(r->s->report_page, text, n_bytes, &err) : -ENOMEM;
 
-    if (!status)
-        status = atomic_file_close(
-            &file, fwrite(text, 1, n_bytes, file.stream) == n_bytes ? 0 : -errno, &err);
     free(text);
     return status;
 }
@@ -253,6 +247,7 @@ void training_report_write(struct training_report *r, const struct training_repo
                                  .labels = (const char(*)[SCHEMA_NAME_MAX])labels,
                                  .importance = r->importance.n ? &r->importance : NULL,
                                  .why_not_measured = r->why_not_measured.text,
+                                 .why_not_calibrated = r->why_not_calibrated.text,
                                  .cost = cost_of(r, end),
                                  .stopped = end->stopped,
                                  .failure = end->failure };

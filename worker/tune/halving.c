@@ -15,6 +15,18 @@ void halving_plan(uint32_t n_trials, uint32_t eta, struct halving *ret)
         ret->share[i - 1] = ret->share[i] / eta;
 }
 
+uint64_t halving_steps(double share, uint64_t n_rows, uint32_t n_epochs, uint32_t batch,
+                       uint64_t steps_max)
+{
+    uint64_t n_whole = (n_rows + batch - 1) / batch * n_epochs;
+
+    if (!(share < 1))
+        return steps_max;
+    if (steps_max && steps_max < n_whole)
+        n_whole = steps_max;
+    return 1 + (uint64_t)(share * (double)n_whole);
+}
+
 uint32_t halving_promote(const double *losses, uint32_t n, uint32_t keep, uint32_t *ret_numbers)
 {
     uint32_t n_kept = 0;

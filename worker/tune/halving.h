@@ -19,6 +19,11 @@ struct halving {
  * runs. */
 void halving_plan(uint32_t n_trials, uint32_t eta, struct halving *ret);
 
+/* The steps of a trial on this share of a whole one, which ends after all epochs or after --steps-max; 0: no end of its
+ * own. n_rows: of an epoch. */
+uint64_t halving_steps(double share, uint64_t n_rows, uint32_t n_epochs, uint32_t batch,
+                       uint64_t steps_max);
+
 /* The `keep` trials with the least loss, by their numbers, best first; of equal ones the lower number. Losses that are
  * no number are of trials that failed, and are left out. Returns how many there are. */
 uint32_t halving_promote(const double *losses, uint32_t n, uint32_t keep,

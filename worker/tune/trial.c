@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/file.h"
+#include "common/memory.h"
+
+#define TRIAL_OF "PSWORKER_TRIAL_OF" /* the environment of a trial: the search's process id */
 
 extern char **environ;
 
@@ -30,7 +33,7 @@ static int write_settings(const struct settings *s, const struct trial_process *
 {
     char path[PATH_MAX + 8u], json[PATH_MAX + 8u];
     struct settings copy = *s; /* of lists and texts it is a view */
-    int status = 0;
+    int status = 0, has_failed;
     FILE *out;
 
     path_of(p, "conf", path);
@@ -42,7 +45,8 @@ static int write_settings(const struct settings *s, const struct trial_process *
     if (!out)
         return err_set(err, -errno, "%.300s cannot be written: %s", path, strerror(errno));
     settings_print_config(&settings_worker, &copy, out);
-    if (ferror(out) | fclose(out))
+    has_failed = ferror(out);
+    if (fclose(out) || has_failed)
         status = err_set(err, -EIO, "%.300s cannot be written: %s", path, strerror(errno));
     return status;
 }
@@ -57,6 +61,7 @@ static int set_attributes(posix_spawnattr_t *attributes)
     sigaddset(&own, SIGINT);
     sigaddset(&own, SIGTERM);
     sigaddset(&own, SIGHUP);
+    sigaddset(&own, SIGPIPE);
     return posix_spawnattr_setpgroup(attributes, 0) ||
            posix_spawnattr_setsigmask(attributes, &none) ||
            posix_spawnattr_setsigdefault(attributes, &own) ||
@@ -64,17 +69,45 @@ static int set_attributes(posix_spawnattr_t *attributes)
                                                     POSIX_SPAWN_SETSIGDEF);
 }
 
+/* The environment, behind `first`; the caller's to free. The first of two variables of one name counts. */
+static char **extend_environment(char *first)
+{
+    size_t n = 0;
+    char **all;
+
+    while (environ[n])
+        n++;
+    all = memory_alloc((n + 2) * sizeof *all);
+    all[0] = first;
+    memcpy(all + 1, environ, (n + 1) * sizeof *all);
+    return all;
+}
+
 /* Returns a positive errno, as posix_spawn() does. */
+static int spawn_process(struct trial_process *p, const posix_spawn_file_actions_t *files,
+                         const posix_spawnattr_t *attributes)
+{
+    char config[PATH_MAX + 8u], trial_of[64], program[] = "psworker", command[] = "train",
+                                              option[] = "--config";
+    char *argv[] = { program, command, option, config, NULL }, **environment;
+    int status;
+
+    path_of(p, "conf", config);
+    snprintf(trial_of, sizeof trial_of, TRIAL_OF "=%d", (int)getpid());
+    environment = extend_environment(trial_of);
+    status = posix_spawn(&p->pid, "/proc/self/exe", files, attributes, argv, environment);
+    free(environment);
+    return status;
+}
+
+/* Likewise. */
 static int spawn(struct trial_process *p)
 {
-    char config[PATH_MAX + 8u], log[PATH_MAX + 8u], program[] = "psworker", command[] = "train",
-                                                    option[] = "--config";
-    char *argv[] = { program, command, option, config, NULL };
+    char log[PATH_MAX + 8u];
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     int status;
 
-    path_of(p, "conf", config);
     path_of(p, "log", log);
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attributes);
@@ -87,7 +120,7 @@ static int spawn(struct trial_process *p)
         status = posix_spawn_file_actions_addopen(&files, 2, log, O_WRONLY | O_CREAT | O_TRUNC,
                                                   0600);
     if (!status)
-        status = posix_spawn(&p->pid, "/proc/self/exe", &files, &attributes, argv, environ);
+        status = spawn_process(p, &files, &attributes);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attributes);
     if (status)
@@ -123,6 +156,18 @@ int trial_process_start(const struct settings *s, const char *dir, uint32_t tria
 void trial_process_stop(const struct trial_process *p)
 {
     (void)kill(p->pid, SIGTERM);
+}
+
+/* A search that ended before the kernel was asked has left this process to another parent. */
+void trial_process_follow(void)
+{
+    const char *search = getenv(TRIAL_OF);
+
+    if (!search)
+        return;
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != atoi(search))
+        (void)raise(SIGTERM);
 }
 
 /* ---- end ---- */
@@ -195,7 +240,17 @@ static void remove_files(const struct trial_process *p)
     }
 }
 
-void trial_process_end(struct trial_process *p, struct trial_result *ret,
+/* A run that a signal stops has exit code 0, and no validation. */
+static void judge(const struct trial_result *result, bool by_logloss,
+                  char why[static TRIAL_WHY_MAX])
+{
+    if (!isfinite(result->logloss))
+        snprintf(why, TRIAL_WHY_MAX, "it ended before its last validation");
+    else if (!by_logloss && !isfinite(result->auc))
+        snprintf(why, TRIAL_WHY_MAX, "its validation rows have no AUC: they are of one class");
+}
+
+void trial_process_end(struct trial_process *p, bool by_logloss, struct trial_result *ret,
                        char why[static TRIAL_WHY_MAX])
 {
     int how = 0;
@@ -205,8 +260,8 @@ void trial_process_end(struct trial_process *p, struct trial_result *ret,
         ;
     if (!WIFEXITED(how) || WEXITSTATUS(how) != 0 || !read_result(p, ret))
         read_why(p, how, why);
-    else if (!isfinite(ret->logloss) || !isfinite(ret->auc))
-        snprintf(why, TRIAL_WHY_MAX, "its validation rows have no AUC: they are of one class");
+    else
+        judge(ret, by_logloss, why);
     remove_files(p);
     close(p->fd);
     *p = (struct trial_process){ .fd = -1 };

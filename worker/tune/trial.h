@@ -36,8 +36,11 @@ int trial_process_start(const struct settings *s, const char *dir, uint32_t tria
                         struct trial_process *ret, struct err *err) MUST_CHECK;
 void trial_process_stop(const struct trial_process *p);
 
-/* Behind its end: *ret, or a sentence why it failed, "" on success; and its files go. */
-void trial_process_end(struct trial_process *p, struct trial_result *ret,
+/* At the start of a training run: if it is a trial, it ends with its search, also with one that is killed. */
+void trial_process_follow(void);
+
+/* Behind its end: *ret, or a sentence why it failed, "" on success; and its files go. by_logloss: no AUC is needed. */
+void trial_process_end(struct trial_process *p, bool by_logloss, struct trial_result *ret,
                        char why[static TRIAL_WHY_MAX]);
 
 #endif

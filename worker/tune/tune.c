@@ -4,8 +4,10 @@
 #include <ftw.h>
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -13,16 +15,17 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "common/number.h"
-#include "worker/client/ps_admin.h"
+#include "worker/atomic_file.h"
+#include "worker/plateau.h"
 #include "worker/setup.h"
 #include "worker/tune/halving.h"
+#include "worker/tune/job_drop.h"
 #include "worker/tune/search_space.h"
 #include "worker/tune/trial.h"
 #include "worker/tune/tune_report.h"
 
 #define VALID_FRACTION 0.1f /* of the training rows, where nothing else is said */
 #define STOP_CHECK_MS 200
-#define DROP_MS 8000u
 
 /* ---- before the first trial ---- */
 
@@ -50,21 +53,82 @@ static int make_base(struct tune *t, struct err *err)
                     t->given->workers);
     if (!status)
         status = settings_check(t->base, "train", err);
+    if (!status)
+        status = plateau_check(t->base, err);
     if (!status && t->given->valid.n)
         log_line_info("tune does not read --valid: trials are judged by the end of --data");
     return status;
 }
 
+static bool draws_negatives(const struct tune *t)
+{
+    bool draws = t->base->keep_negatives < 1;
+
+    for (uint32_t i = 0; i < t->space.n; i++)
+        draws = draws || strcmp(t->space.settings[i].row->name, "keep-negatives") == 0;
+    return draws;
+}
+
+/* A rung ends trials after a number of steps, a share of those that all rows make. */
+static int check_rungs(const struct tune *t, struct err *err)
+{
+    if (t->plan.n_rungs == 1 || !draws_negatives(t))
+        return 0;
+    return err_set(
+        err, PS_ESETTING,
+        "--keep-negatives: how many of the rows are trained on is not known before "
+        "a trial, so a part of them cannot be told: --halving 1 trains each trial on "
+        "all");
+}
+
+/* What can be read but once has been, and each trial reads it. */
+static int check_secrets(const struct settings *s, struct err *err)
+{
+    const struct {
+        const char *name, *path;
+    } files[] = { { "token-file", s->token_file },
+                  { "tls-ca", s->tls_ca },
+                  { "tls-cert", s->tls_cert },
+                  { "tls-key", s->tls_key } };
+    struct stat st;
+
+    for (size_t i = 0; i < COUNT_OF(files) && !s->local; i++)
+        if (files[i].path[0] && stat(files[i].path, &st) == 0 && !S_ISREG(st.st_mode))
+            return err_set(err, PS_ESETTING,
+                           "--%s: %.200s is no plain file, and each trial reads it",
+                           files[i].name, files[i].path);
+    return 0;
+}
+
+/* Before hours of trials. */
+static int check_svg(const struct settings *s, struct err *err)
+{
+    struct err why;
+    int status;
+
+    if (strcmp(s->svg, "-") == 0)
+        return err_set(err, PS_ESETTING, "--svg -: stdout has the table; name a file");
+    status = s->svg[0] ? atomic_file_try(s->svg, &why) : 0;
+    return status ? err_set(err, status, "--svg: %.300s cannot be written: %s", s->svg,
+                            strerror(-status))
+                  : 0;
+}
+
+static int refuse_pipe(const struct setup *setup, struct err *err)
+{
+    return err_set(err, PS_ESETTING, "--data: %.200s can be read only once: name a file",
+                   setup_first_pipe(setup));
+}
+
 /* The rows that there are to train on. */
 static int count_rows(struct tune *t, struct err *err)
 {
-    struct setup setup;
+    struct setup setup = { 0 };
     int status = setup_data(&setup, t->base, true, true, err);
 
     if (!status && setup_first_pipe(&setup))
-        status = err_set(err, PS_ESETTING, "--data: %.200s can be read only once: name a file",
-                         setup_first_pipe(&setup));
-    t->n_rows = setup.train.end_row * t->base->epochs;
+        status = refuse_pipe(&setup, err);
+    t->n_rows = setup.train.end_row;
     setup_deinit(&setup);
     return status;
 }
@@ -119,12 +183,52 @@ static int open_json(struct tune *t, struct err *err)
                              strerror(errno));
 }
 
-static int prepare(struct tune *t, struct err *err)
+static void job_of(const struct tune *t, uint32_t trial, char ret[static 64])
+{
+    snprintf(ret, 64, "%.32s.tune-%s.%u.%u", t->base->job, t->salt, trial + 1, t->rung + 1);
+}
+
+/* Without the right to drop them, the jobs of a long search would fill the servers. Any other failure, as of a server
+ * that is not there yet, is for the trials to tell. */
+static int check_right_to_drop(const struct tune *t, struct err *err)
+{
+    char job[64];
+    struct err why;
+
+    if (t->base->local)
+        return 0;
+    job_of(t, 0, job);
+    return job_drop_check(t->given, job, &why) == PS_EDENIED
+               ? err_set(
+                     err, PS_EDENIED,
+                     "tune drops the jobs of its trials, which takes the role admin: %.300s",
+                     why.text)
+               : 0;
+}
+
+/* All that can be wrong in the settings. */
+static int read_search(struct tune *t, struct err *err)
 {
     int status = make_base(t, err);
 
     if (!status)
         status = search_space_of(t->given, &t->space, err);
+    halving_plan(t->n, t->given->halving, &t->plan);
+    if (!status)
+        status = check_rungs(t, err);
+    if (!status)
+        status = check_secrets(t->given, err);
+    return status ? status : check_svg(t->given, err);
+}
+
+static int prepare(struct tune *t, struct err *err)
+{
+    int status = read_search(t, err);
+
+    snprintf(t->salt, sizeof t->salt, "%06x",
+             (unsigned)(hash_mix2(clock_unix_ms(), (uint64_t)getpid()) & 0xffffff));
+    if (!status)
+        status = check_right_to_drop(t, err);
     if (!status)
         status = open_json(t, err);
     if (!status)
@@ -134,57 +238,14 @@ static int prepare(struct tune *t, struct err *err)
     if (status)
         return status;
     t->processes = memory_alloc(t->base->parallel * sizeof *t->processes);
-    halving_plan(t->n, t->base->halving, &t->plan);
     draw_trials(t);
-    snprintf(t->salt, sizeof t->salt, "%06x",
-             (unsigned)(hash_mix2(clock_unix_ms(), (uint64_t)getpid()) & 0xffffff));
     return 0;
 }
 
 /* ---- jobs ---- */
 
-static void job_of(const struct tune *t, uint32_t trial, char ret[static 64])
-{
-    snprintf(ret, 64, "%.32s.tune-%s.%u.%u", t->base->job, t->salt, trial + 1, t->rung + 1);
-}
-
-static int command_nodes(const struct tune *t, const struct hello_reply *cluster,
-                         const char *command, const char *job, struct err *err)
-{
-    const struct ps_admin_plan plan = { .token = t->given->token,
-                                        .tls = t->given->tls,
-                                        .timeout_ms = DROP_MS,
-                                        .command = command,
-                                        .argument = job };
-    int status = 0;
-
-    for (uint32_t i = 0; i < cluster->n_nodes && !status; i++) {
-        char *answer = NULL;
-
-        status = ps_admin_one(&plan, cluster->nodes[i], &answer, err);
-        free(answer);
-    }
-    return status;
-}
-
-static int find_cluster(const struct tune *t, struct hello_reply *ret, struct err *err)
-{
-    const struct ps_admin_plan plan = { .token = t->given->token,
-                                        .tls = t->given->tls,
-                                        .timeout_ms = DROP_MS };
-    char list[SETTINGS_TEXT_MAX], *rest = list, *server;
-    int status = -ENOENT;
-
-    memcpy(list, t->given->servers, sizeof list);
-    while (status && (server = strsep(&rest, ",")) != NULL)
-        if (server[0])
-            status = ps_admin_find(&plan, server, ret, err);
-    return status;
-}
-
 static void drop_job(struct tune *t, uint32_t trial)
 {
-    struct hello_reply *cluster;
     char job[64];
     struct err err;
     int status;
@@ -192,15 +253,12 @@ static void drop_job(struct tune *t, uint32_t trial)
     if (t->base->local)
         return;
     job_of(t, trial, job);
-    cluster = memory_alloc(sizeof *cluster);
-    status = find_cluster(t, cluster, &err);
-    if (!status)
-        status = command_nodes(t, cluster, "drop-check", job, &err);
-    if (!status)
-        status = command_nodes(t, cluster, "drop", job, &err);
-    free(cluster);
-    if (status && !t->n_jobs_left++)
-        err_set(&t->why_left, status, "job %s: %.300s", job, err.text);
+    status = job_drop(t->given, job, &err);
+    if (!status || t->n_jobs_left++)
+        return;
+    err_set(&t->why_left, status, "job %s: %.300s", job, err.text);
+    log_line_warn("the servers keep the tables of a trial that has ended: %s",
+                  t->why_left.text);
 }
 
 /* ---- trials ---- */
@@ -216,9 +274,8 @@ static struct settings *settings_of(const struct tune *t, uint32_t trial, struct
         status = settings_set(&settings_worker, s, t->space.settings[i].row->name,
                               t->trials[trial].values[i], err);
     job_of(t, trial, s->job);
-    if (t->plan.share[t->rung] < 1)
-        s->steps_max =
-            1 + (uint64_t)(t->plan.share[t->rung] * (double)t->n_rows / (double)s->batch);
+    s->steps_max = halving_steps(t->plan.share[t->rung], t->n_rows, s->epochs, s->batch,
+                                 t->base->steps_max);
     if (!status)
         return s;
     settings_free(&settings_worker, s);
@@ -257,7 +314,7 @@ static void end_trial(struct tune *t, struct trial_process *p)
     struct trial_result result = { 0 };
     char why[TRIAL_WHY_MAX];
 
-    trial_process_end(p, &result, why);
+    trial_process_end(p, t->given->best_by == BEST_BY_LOGLOSS, &result, why);
     t->n_running--;
     drop_job(t, trial);
     if (t->is_stopped) /* it ended early, and is no trial */
@@ -289,10 +346,13 @@ static void wait_trials(struct tune *t)
 
 static void check_stop(struct tune *t)
 {
-    if (t->is_stopped || !stop_signal_asked(t->stop))
+    const bool is_unheard = t->json == stdout && ferror(stdout); /* as of `| head` */
+
+    if (t->is_stopped || !(is_unheard || stop_signal_asked(t->stop)))
         return;
     t->is_stopped = true;
-    log_line_info("a signal asked for it: the trials that run are ended");
+    log_line_info("%s: the trials that run are ended",
+                  is_unheard ? "--json: nobody reads stdout" : "a signal asked for it");
     for (uint32_t i = 0; i < t->base->parallel; i++)
         if (t->processes[i].pid)
             trial_process_stop(&t->processes[i]);
@@ -308,6 +368,7 @@ static void run_rung(struct tune *t)
 {
     uint32_t next = 0;
 
+    check_stop(t); /* one may have come while the rows were counted */
     while ((next < t->n_order && !t->is_stopped) || t->n_running) {
         while (next < t->n_order && !t->is_stopped && t->n_running < n_at_once(t))
             start_trial(t, t->order[next++]);
@@ -329,13 +390,22 @@ static void promote(struct tune *t)
     free(losses);
 }
 
+/* All epochs, as far as --steps-max lets them. */
+static uint64_t n_rows_of_whole(const struct tune *t)
+{
+    const uint64_t n_rows = t->n_rows * t->base->epochs,
+                   max = t->base->steps_max * t->base->batch;
+
+    return max && max < n_rows ? max : n_rows;
+}
+
 static void run_rungs(struct tune *t)
 {
     t->n_order = t->n;
     for (;;) {
-        log_line_info("rung %u of %u: %u trials, each on %.3g %% of %llu rows", t->rung + 1,
-                      t->plan.n_rungs, t->n_order, 100 * t->plan.share[t->rung],
-                      (unsigned long long)t->n_rows);
+        log_line_info("rung %u of %u: %u trial%s, each on %.3g %% of %llu rows", t->rung + 1,
+                      t->plan.n_rungs, t->n_order, NUMBER_PLURAL(t->n_order),
+                      100 * t->plan.share[t->rung], (unsigned long long)n_rows_of_whole(t));
         run_rung(t);
         if (t->is_stopped || t->rung + 1 == t->plan.n_rungs)
             return;
@@ -373,9 +443,11 @@ static void free_all(struct tune *t)
 static int report(struct tune *t, struct err *err)
 {
     if (t->n_jobs_left)
-        log_line_warn("the servers still have the tables of %u trials (psctl drop): %s",
-                      t->n_jobs_left, t->why_left.text);
+        log_line_warn("the servers still have the tables of %u trial%s (psctl drop): %s",
+                      t->n_jobs_left, NUMBER_PLURAL(t->n_jobs_left), t->why_left.text);
     tune_report_end(t);
+    if (t->json && ferror(t->json))
+        return err_set(err, -EIO, "--json: %.300s cannot be written", t->given->json);
     if (tune_report_best(t) == t->n)
         return err_set(err, PS_EDATA,
                        t->is_stopped ? "no trial has ended before the signal"
@@ -384,21 +456,45 @@ static int report(struct tune *t, struct err *err)
     return t->given->svg[0] ? tune_report_write_svg(t, err) : 0;
 }
 
+static struct tune *new_tune(const struct settings *s)
+{
+    struct tune *t = memory_alloc(sizeof *t);
+
+    t->given = s;
+    t->n = s->trials;
+    return t;
+}
+
 int tune_run(const struct settings *s, char *const *words, const struct stop_signal *stop,
              struct err *err)
 {
-    struct tune *t = memory_alloc(sizeof *t);
+    struct tune *t = new_tune(s);
     int status;
 
-    t->given = s;
     t->words = words;
     t->stop = stop;
-    t->n = s->trials;
+    (void)signal(SIGPIPE,
+                 SIG_IGN); /* a reader that goes must not leave trials and jobs behind */
     status = prepare(t, err);
     if (!status) {
         run_rungs(t);
         status = report(t, err);
     }
+    free_all(t);
+    return status;
+}
+
+int tune_check(const struct settings *s, struct err *err)
+{
+    struct tune *t = new_tune(s);
+    struct setup setup = { 0 };
+    int status = read_search(t, err);
+
+    if (!status)
+        status = setup_check(&setup, t->base, true, true, err);
+    if (!status && setup_first_pipe(&setup))
+        status = refuse_pipe(&setup, err);
+    setup_deinit(&setup);
     free_all(t);
     return status;
 }

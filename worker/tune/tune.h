@@ -15,4 +15,7 @@
 int tune_run(const struct settings *s, char *const *words, const struct stop_signal *stop,
              struct err *err) MUST_CHECK;
 
+/* --check: the settings, the search space and the data, as far as they can be wrong before a server is asked. */
+int tune_check(const struct settings *s, struct err *err) MUST_CHECK;
+
 #endif

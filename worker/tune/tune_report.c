@@ -9,6 +9,7 @@
 
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "common/svg.h"
 #include "worker/atomic_file.h"
 
@@ -284,17 +285,20 @@ void tune_report_trial(const struct tune *t, uint32_t trial)
 
 /* ---- the end ---- */
 
-static int width_of(const struct tune *t, uint32_t setting)
+/* ret: [t->space.n], of the columns of settings */
+static void find_widths(const struct tune *t, int *ret)
 {
-    size_t width = strlen(t->space.settings[setting].row->name);
+    for (uint32_t i = 0; i < t->space.n; i++) {
+        size_t width = strlen(t->space.settings[i].row->name);
 
-    for (uint32_t i = 0; i < t->n; i++)
-        if (strlen(t->trials[i].values[setting]) > width)
-            width = strlen(t->trials[i].values[setting]);
-    return (int)width;
+        for (uint32_t j = 0; j < t->n; j++)
+            if (strlen(t->trials[j].values[i]) > width)
+                width = strlen(t->trials[j].values[i]);
+        ret[i] = (int)width;
+    }
 }
 
-static void print_trial(const struct tune *t, uint32_t trial)
+static void print_trial(const struct tune *t, uint32_t trial, const int *widths)
 {
     const struct trial *it = &t->trials[trial];
 
@@ -305,20 +309,22 @@ static void print_trial(const struct tune *t, uint32_t trial)
     else
         printf("  %7s  %6s  %8s  %7s", it->why[0] ? "failed" : "-", "-", "-", "-");
     for (uint32_t i = 0; i < t->space.n; i++)
-        printf("  %*s", width_of(t, i), it->values[i]);
+        printf("  %*s", widths[i], it->values[i]);
     putchar('\n');
 }
 
 static void print_table(const struct tune *t)
 {
     uint32_t *order = order_trials(t);
+    int widths[SEARCH_SPACE_MAX];
 
+    find_widths(t, widths);
     printf("%5s  %7s  %6s  %8s  %7s", "trial", "rows", "AUC", "log-loss", "seconds");
     for (uint32_t i = 0; i < t->space.n; i++)
-        printf("  %*s", width_of(t, i), t->space.settings[i].row->name);
+        printf("  %*s", widths[i], t->space.settings[i].row->name);
     putchar('\n');
     for (uint32_t i = 0; i < t->n; i++)
-        print_trial(t, order[i]);
+        print_trial(t, order[i], widths);
     free(order);
 }
 
@@ -370,7 +376,7 @@ void tune_report_end(const struct tune *t)
         print_table(t);
         if (best < t->n)
             print_settings(t);
-        printf("\n%u trials, %u failed%s\n", t->n, t->n_failed,
+        printf("\n%u trial%s, %u failed%s\n", t->n, NUMBER_PLURAL(t->n), t->n_failed,
                t->is_stopped ? ", stopped by a signal" : "");
         if (command)
             printf("\nThe best is trial %u:\n%s\n", best + 1, command);
@@ -416,8 +422,7 @@ static void put_x_axis(const struct search_space_setting *setting, struct svg_fr
         return;
     }
     if (setting->kind == SEARCH_SPACE_LOG)
-        f->x = (struct svg_range){ floor(log10(setting->low) + 1e-9),
-                                   ceil(log10(setting->high) - 1e-9) };
+        f->x = (struct svg_range){ floor(f->x.min + 1e-9), ceil(f->x.max - 1e-9) };
     for (double x = f->x.min; x <= f->x.max + step / 2; x += step) {
         svg_number(text, setting->kind == SEARCH_SPACE_LOG ? pow(10, x) : x);
         svg_put_x_tick(out, f, x, text);
@@ -461,11 +466,25 @@ static struct svg_range find_losses(const struct tune *t)
     return r;
 }
 
+/* The range that is searched, and the first trial's value, which may be outside. */
+static struct svg_range find_places(const struct tune *t, uint32_t setting)
+{
+    const struct search_space_setting *of = &t->space.settings[setting];
+    const bool is_log = of->kind == SEARCH_SPACE_LOG;
+    struct svg_range r = { is_log ? log10(of->low) : of->low,
+                           is_log ? log10(of->high) : of->high };
+
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->trials[i].n_rungs)
+            svg_range_add(&r, search_space_place(of, t->trials[i].values[setting]));
+    return r;
+}
+
 static void put_cell(const struct tune *t, const struct tune_report_setting *what, double left,
                      double top, FILE *out)
 {
     const struct search_space_setting *setting = &t->space.settings[what->setting];
-    struct svg_frame f = { .x = { setting->low, setting->high },
+    struct svg_frame f = { .x = find_places(t, what->setting),
                            .y = find_losses(t),
                            .left = left + LEFT,
                            .top = top + CELL_TOP,
@@ -512,14 +531,16 @@ static void put_svg(const struct tune *t, FILE *out)
 
 int tune_report_write_svg(const struct tune *t, struct err *err)
 {
-    struct atomic_file file;
+    char *text = NULL;
+    size_t n_bytes;
+    FILE *out = memory_need(open_memstream(&text, &n_bytes));
     struct err why;
-    int status = atomic_file_open(t->given->svg, &file, &why);
+    int status;
 
-    if (!status) {
-        put_svg(t, file.stream);
-        status = atomic_file_close(&file, ferror(file.stream) ? -EIO : 0, &why);
-    }
+    put_svg(t, out);
+    fclose(out);
+    status = atomic_file_write(t->given->svg, memory_need(text), n_bytes, &why);
+    free(text);
     return status ? err_set(err, status, "--svg: %.300s cannot be written: %s", t->given->svg,
                             strerror(-status))
                   : 0;

@@ -20,12 +20,12 @@ struct tune {
     struct settings *base; /* owned: of every trial, but for what is searched */
     struct search_space space;
     struct halving plan;
-    uint64_t n_rows;       /* that a whole trial trains on, all epochs */
+    uint64_t n_rows;       /* to train on, of an epoch */
     uint32_t n;            /* trials */
     struct trial *trials;  /* owned */
     uint32_t rung;         /* that is under way, or was last */
     uint32_t order[10000]; /* the trials of the rung */
-    uint32_t n_order, n_started, n_failed;
+    uint32_t n_order, n_failed;
     struct trial_process *processes; /* owned; base->parallel of them, pid 0: free */
     uint32_t n_running, n_ended;     /* on all rungs */
     char dir[512];                   /* of its files; "": none yet */

@@ -58,6 +58,24 @@ static void of_many_validations_the_last_stays(void **state)
     free(h);
 }
 
+/* What earlier processes have trained on is no work of the first seconds. */
+static void after_a_restart_the_speed_is_of_this_process(void **state)
+{
+    struct training_history *h = memory_alloc(sizeof *h);
+    double rates[TRAINING_HISTORY_POINTS];
+
+    (void)state;
+    h->samples_start = 1e9;
+    for (uint32_t i = 1; i <= 3; i++) {
+        training_history_loss(h, 1);
+        training_history_step(h, 1e9 + 100 * i, i);
+    }
+    training_history_rates(h, rates);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_near(rates[i], 100, 1e-6);
+    free(h);
+}
+
 /* ---- calibration ---- */
 
 static void add(struct metrics *m, float prob, float label)
@@ -414,11 +432,40 @@ static void a_page_has_all_its_parts_and_escapes_names(void **state)
     free(s);
 }
 
+/* The greatest drop may be below 0: then a longer bar would say that a column is worth more. */
+static void columns_that_make_it_worse_have_no_bars(void **state)
+{
+    struct settings *s = nasty_settings();
+    struct training_history *h = memory_alloc(sizeof *h);
+    struct importance_column columns[2] = { { .name = "a", .auc_drop = -0.1 },
+                                            { .name = "b", .auc_drop = -0.2 } };
+    const struct importance importance = { .n_rows = 3, .n = 2, .columns = columns };
+    const struct report_page page = {
+        .settings = s, .history = h, .importance = &importance, .why_not_calibrated = "so it is"
+    };
+    char *text = print(&page);
+    const char *at = text;
+    uint32_t n = 0;
+
+    (void)state;
+    assert_fine(text);
+    assert_non_null(strstr(text, "Not measured: so it is"));
+    for (; (at = strstr(at, "class=\"a\" style=\"width:")) != NULL; at++, n++)
+        assert_memory_equal(at + 23, "0.0%", 4);
+    assert_int_equal(n, 2);
+    free(text);
+    free(h);
+    settings_free(&settings_worker, s);
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_history_keeps_the_mean_of_all_steps_in_bounded_memory),
         cmocka_unit_test(of_many_validations_the_last_stays),
+        cmocka_unit_test(after_a_restart_the_speed_is_of_this_process),
+        cmocka_unit_test(columns_that_make_it_worse_have_no_bars),
         cmocka_unit_test(tenths_hold_what_is_predicted_and_observed),
         cmocka_unit_test(equal_predictions_are_in_one_bin),
         cmocka_unit_test(few_or_odd_predictions_have_few_bins),

@@ -1,6 +1,8 @@
 /* The search of settings: the space and its draws, successive halving against a twin, what mattered, the command. */
 #include <math.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/hash.h"
 #include "common/memory.h"
@@ -200,6 +202,67 @@ static void the_best_go_on_in_their_order(void **state)
     }
 }
 
+/* A rung's trials must have a share of the steps of those that go to the end, whatever ends those. */
+static void a_share_of_the_steps_is_one_of_what_a_whole_trial_makes(void **state)
+{
+    (void)state;
+    assert_int_equal(halving_steps(1, 1000, 1, 10, 0), 0);
+    assert_int_equal(halving_steps(1, 1000, 1, 10, 40), 40);
+    assert_int_equal(halving_steps(1.0 / 4, 1000, 1, 10, 0), 26);
+    assert_int_equal(halving_steps(1.0 / 4, 1000, 1, 10, 40), 11);
+    assert_int_equal(halving_steps(1.0 / 4, 1000, 1, 10, 4000), 26);
+    assert_int_equal(halving_steps(1.0 / 4, 3, 8, 10, 0), 3); /* 8 epochs of a batch each */
+    for (uint64_t max = 1; max < 50; max++)
+        for (uint32_t eta = 2; eta < 9; eta++) {
+            const uint64_t n = halving_steps(1.0 / eta, 200, 2, 10, max);
+
+            assert_true(n >= 1 && n <= max && n <= 40);
+        }
+}
+
+/* ---- a trial's end ---- */
+
+/* A search by log-loss needs no AUC; a run that a signal has ended has neither, and its exit code is 0. */
+static void assert_trial(const char *result, bool by_logloss, const char *why)
+{
+    char dir[] = "/tmp/test_tune-XXXXXX", path[64], got[TRIAL_WHY_MAX];
+    struct trial_process p = { 0 };
+    struct trial_result ret;
+    FILE *out;
+
+    assert_non_null(mkdtemp(dir));
+    snprintf(p.base, sizeof p.base, "%s/trial1", dir);
+    snprintf(path, sizeof path, "%s/trial1.json", dir);
+    out = fopen(path, "w");
+    assert_non_null(out);
+    fprintf(out, "%s\n", result);
+    fclose(out);
+    p.fd = dup(0);
+    p.pid = fork();
+    if (!p.pid)
+        _exit(0);
+    trial_process_end(&p, by_logloss, &ret, got);
+    if (why[0] ? !strstr(got, why) : got[0])
+        fail_msg("\"%s\", \"%s\" expected", got, why);
+    assert_int_equal(rmdir(dir), 0); /* its files are gone */
+}
+
+static void a_trial_is_judged_by_what_it_has_measured(void **state)
+{
+    static const char whole[] =
+        "{\"event\":\"result\",\"auc\":0.7,\"logloss\":0.5,\"seconds\":1}";
+    static const char one_class[] =
+        "{\"event\":\"result\",\"auc\":null,\"logloss\":0.5,\"seconds\":1}";
+    static const char stopped[] = "{\"event\":\"result\",\"seconds\":1}";
+
+    (void)state;
+    assert_trial(whole, false, "");
+    assert_trial(one_class, false, "of one class");
+    assert_trial(one_class, true, "");
+    assert_trial(stopped, false, "before its last validation");
+    assert_trial(stopped, true, "before its last validation");
+}
+
 /* ---- what a search says ---- */
 
 /* The loss is dim's number; lr has no effect. */
@@ -277,6 +340,43 @@ static void the_best_command_has_the_words_but_those_of_the_search(void **state)
     free_settings(s);
 }
 
+/* The x of each dot must be in its cell, also that of settings that were given outside of the range. */
+static void a_picture_has_all_trials_in_their_cells(void **state)
+{
+    struct settings *s = new_settings("lr=1e-4..1e-1,dim=8|16|32,dropout=0.1..0.3");
+    struct tune *t = new_tune(s, 9, NULL);
+    char path[] = "/tmp/test_tune-XXXXXX", *text = memory_alloc(1 << 17), *at;
+    const int fd = mkstemp(path);
+    uint32_t n = 0;
+    struct err err;
+
+    (void)state;
+    snprintf(t->trials[0].values[0], SEARCH_SPACE_TEXT_MAX, "10");
+    snprintf(t->trials[0].values[2], SEARCH_SPACE_TEXT_MAX, "0.9");
+    snprintf(s->svg, sizeof s->svg, "%s", path);
+    assert_int_equal(tune_report_write_svg(t, &err), 0);
+    assert_true(read(fd, text, (1 << 17) - 1) == 0); /* it has another file's place */
+    close(fd);
+    {
+        FILE *in = fopen(path, "r");
+
+        assert_non_null(in);
+        assert_true(fread(text, 1, (1 << 17) - 1, in) > 1000);
+        fclose(in);
+    }
+    for (at = text; (at = strstr(at, "cx=\"")) != NULL; at++, n++) {
+        const double x = strtod(at + 4, NULL);
+
+        assert_true((x >= 62 && x <= 362) || (x >= 442 && x <= 742));
+    }
+    assert_int_equal(n, 27);
+    unlink(path);
+    free(text);
+    free(t->trials);
+    free(t);
+    free_settings(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +386,9 @@ int main(void)
         cmocka_unit_test(values_are_a_function_of_seed_trial_and_name),
         cmocka_unit_test(rungs_have_fewer_trials_and_more_rows),
         cmocka_unit_test(the_best_go_on_in_their_order),
+        cmocka_unit_test(a_share_of_the_steps_is_one_of_what_a_whole_trial_makes),
+        cmocka_unit_test(a_trial_is_judged_by_what_it_has_measured),
+        cmocka_unit_test(a_picture_has_all_trials_in_their_cells),
         cmocka_unit_test(the_setting_that_matters_has_the_greatest_spread),
         cmocka_unit_test(the_best_command_has_the_words_but_those_of_the_search),
     };
