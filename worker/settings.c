@@ -72,7 +72,7 @@ static const struct setting rows[] = {
     ROW("data", "share-table", SETTING_TEXT, share_table, "COLUMNS", "", 0, 0,
         "categorical columns whose equal tokens have one row: target,history; more groups behind a ;"),
     ROW("data", "hash-space", SETTING_U64, hash_space, "N", "0", 0, 0,
-        "keys of a categorical or bucketised column: its tokens are hashed to so many, and some share a row; 0: each its own"),
+        "keys to which the tokens of a column are hashed, so that some share a row; 0: each token has its own"),
     ROW("data", "key-scheme", SETTING_CHOICE, key_scheme, "auto|name|position", "auto", 0, 0,
         "keys come from a column's name or its position; auto: as the job was begun, a new one by name"),
     ROW("data", "quote", SETTING_TEXT, quote, "CHARACTER", "", 0, 0,
