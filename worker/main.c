@@ -34,7 +34,6 @@
 #include "worker/progress.h"
 #include "worker/report/training_report.h"
 #include "worker/serve/serve.h"
-#include "worker/state_lock.h"
 #include "worker/trainer.h"
 #include "worker/tune/trial.h"
 #include "worker/tune/tune.h"
@@ -452,7 +451,7 @@ static int open_store(struct command_context *r, struct err *err)
     int status = read_token(&r->settings, err);
 
     if (!status && s->state_dir[0])
-        status = state_lock(s->state_dir, s->job, s->rank, &r->state_fd, err);
+        status = setup_state_lock(s->state_dir, s->job, s->rank, &r->state_fd, err);
     if (!status)
         status = setup_journal(s, notice, NULL, &r->journal, err);
     if (!status)

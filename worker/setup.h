@@ -83,6 +83,12 @@ int setup_loader(const struct setup *u, bool training, uint32_t epoch, uint64_t 
  * files shows before any table is made. PS_EDATA also if there is no row. */
 int setup_probe(const struct setup *u, struct err *err) MUST_CHECK;
 
+/* Locks the state of a job's rank in --state-dir: DIR/JOB.RANK.lock, for one process at a time. The lock ends with the
+ * process, however that ends, or when *ret_fd is closed. Makes the folder if need be. -EBUSY: another process has it;
+ * -errno. */
+int setup_state_lock(const char *dir, const char *job, uint32_t rank, int *ret_fd,
+                     struct err *err) MUST_CHECK;
+
 /* With --state-dir and servers: the push journal of a training run, with the pushes of the process
  * before; else NULL. PS_ESPEC: those are of other settings. notice(arg, sentence) gets libps's notices. */
 int setup_journal(const struct settings *s, void (*notice)(void *, const char *), void *arg,

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Wire bytes of a job of several workers: totals and test AUC of settings, and what the bytes are made of.
 
-    tests/bench/wire_workers.py build/release/bin                       # 1, 2, 4 and 8 workers; also: make bench-wire-workers-workers
+    tests/bench/wire_workers.py build/release/bin                       # 1, 2, 4 and 8 workers; also: make bench-wire-workers
     tests/bench/wire_workers.py build/release/bin --quick               # does it all run?
     tests/bench/wire_workers.py build/release/bin --workers 4 --batches 128 --parts
 

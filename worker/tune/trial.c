@@ -241,8 +241,8 @@ static void remove_files(const struct trial_process *p)
 }
 
 /* A run that a signal stops has exit code 0, and no validation. */
-static void judge(const struct trial_result *result, bool by_logloss,
-                  char why[static TRIAL_WHY_MAX])
+static void check_result(const struct trial_result *result, bool by_logloss,
+                         char why[static TRIAL_WHY_MAX])
 {
     if (!isfinite(result->logloss))
         snprintf(why, TRIAL_WHY_MAX, "it ended before its last validation");
@@ -261,7 +261,7 @@ void trial_process_end(struct trial_process *p, bool by_logloss, struct trial_re
     if (!WIFEXITED(how) || WEXITSTATUS(how) != 0 || !read_result(p, ret))
         read_why(p, how, why);
     else
-        judge(ret, by_logloss, why);
+        check_result(ret, by_logloss, why);
     remove_files(p);
     close(p->fd);
     *p = (struct trial_process){ .fd = -1 };

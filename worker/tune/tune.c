@@ -16,16 +16,17 @@
 #include "common/memory.h"
 #include "common/number.h"
 #include "worker/atomic_file.h"
+#include "worker/client/ps_admin.h"
 #include "worker/plateau.h"
 #include "worker/setup.h"
 #include "worker/tune/halving.h"
-#include "worker/tune/job_drop.h"
 #include "worker/tune/search_space.h"
 #include "worker/tune/trial.h"
 #include "worker/tune/tune_report.h"
 
 #define VALID_FRACTION 0.1f /* of the training rows, where nothing else is said */
 #define STOP_CHECK_MS 200
+#define DROP_MS 8000u
 
 /* ---- before the first trial ---- */
 
@@ -183,6 +184,67 @@ static int open_json(struct tune *t, struct err *err)
                              strerror(errno));
 }
 
+/* ---- jobs ---- */
+
+static struct ps_admin_plan plan_of(const struct settings *s)
+{
+    return (struct ps_admin_plan){ .token = s->token, .tls = s->tls, .timeout_ms = DROP_MS };
+}
+
+static int find_cluster(const struct settings *s, struct hello_reply *ret, struct err *err)
+{
+    const struct ps_admin_plan plan = plan_of(s);
+    char list[SETTINGS_TEXT_MAX], *rest = list, *server;
+    int status = -ENOENT;
+
+    memcpy(list, s->servers, sizeof list);
+    while (status && (server = strsep(&rest, ",")) != NULL)
+        if (server[0])
+            status = ps_admin_find(&plan, server, ret, err);
+    return status;
+}
+
+/* The list of nodes is as the cluster was made; of a node with a standby the group knows who serves. */
+static const char *server_of(const struct hello_reply *cluster, uint32_t node)
+{
+    const struct group *group = &cluster->groups.items[node];
+    const bool is_known =
+        cluster->groups.n == cluster->n_nodes && group->term && group->primary[0];
+
+    return is_known ? group->primary : cluster->nodes[node];
+}
+
+static int command_nodes(const struct settings *s, const struct hello_reply *cluster,
+                         const char *command, const char *job, struct err *err)
+{
+    struct ps_admin_plan plan = plan_of(s);
+    int status = 0;
+
+    plan.command = command;
+    plan.argument = job;
+    for (uint32_t i = 0; i < cluster->n_nodes && !status; i++) {
+        char *answer = NULL;
+
+        status = ps_admin_one(&plan, server_of(cluster, i), &answer, err);
+        free(answer);
+    }
+    return status;
+}
+
+/* s: with the token and certificates that have been read. Without `drops` nothing is changed. */
+static int drop_tables(const struct settings *s, const char *job, bool drops, struct err *err)
+{
+    struct hello_reply *cluster = memory_alloc(sizeof *cluster);
+    int status = find_cluster(s, cluster, err);
+
+    if (!status)
+        status = command_nodes(s, cluster, "drop-check", job, err);
+    if (!status && drops)
+        status = command_nodes(s, cluster, "drop", job, err);
+    free(cluster);
+    return status;
+}
+
 static void job_of(const struct tune *t, uint32_t trial, char ret[static 64])
 {
     snprintf(ret, 64, "%.32s.tune-%s.%u.%u", t->base->job, t->salt, trial + 1, t->rung + 1);
@@ -198,13 +260,32 @@ static int check_right_to_drop(const struct tune *t, struct err *err)
     if (t->base->local)
         return 0;
     job_of(t, 0, job);
-    return job_drop_check(t->given, job, &why) == PS_EDENIED
+    return drop_tables(t->given, job, false, &why) == PS_EDENIED
                ? err_set(
                      err, PS_EDENIED,
                      "tune drops the jobs of its trials, which takes the role admin: %.300s",
                      why.text)
                : 0;
 }
+
+static void drop_job(struct tune *t, uint32_t trial)
+{
+    char job[64];
+    struct err err;
+    int status;
+
+    if (t->base->local)
+        return;
+    job_of(t, trial, job);
+    status = drop_tables(t->given, job, true, &err);
+    if (!status || t->n_jobs_left++)
+        return;
+    err_set(&t->why_left, status, "job %s: %.300s", job, err.text);
+    log_line_warn("the servers keep the tables of a trial that has ended: %s",
+                  t->why_left.text);
+}
+
+/* ---- start ---- */
 
 /* All that can be wrong in the settings. */
 static int read_search(struct tune *t, struct err *err)
@@ -240,25 +321,6 @@ static int prepare(struct tune *t, struct err *err)
     t->processes = memory_alloc(t->base->parallel * sizeof *t->processes);
     draw_trials(t);
     return 0;
-}
-
-/* ---- jobs ---- */
-
-static void drop_job(struct tune *t, uint32_t trial)
-{
-    char job[64];
-    struct err err;
-    int status;
-
-    if (t->base->local)
-        return;
-    job_of(t, trial, job);
-    status = job_drop(t->given, job, &err);
-    if (!status || t->n_jobs_left++)
-        return;
-    err_set(&t->why_left, status, "job %s: %.300s", job, err.text);
-    log_line_warn("the servers keep the tables of a trial that has ended: %s",
-                  t->why_left.text);
 }
 
 /* ---- trials ---- */

@@ -247,7 +247,7 @@ static void assert_trial(const char *result, bool by_logloss, const char *why)
     assert_int_equal(rmdir(dir), 0); /* its files are gone */
 }
 
-static void a_trial_is_judged_by_what_it_has_measured(void **state)
+static void a_trial_without_what_it_is_compared_by_has_failed(void **state)
 {
     static const char whole[] =
         "{\"event\":\"result\",\"auc\":0.7,\"logloss\":0.5,\"seconds\":1}";
@@ -387,7 +387,7 @@ int main(void)
         cmocka_unit_test(rungs_have_fewer_trials_and_more_rows),
         cmocka_unit_test(the_best_go_on_in_their_order),
         cmocka_unit_test(a_share_of_the_steps_is_one_of_what_a_whole_trial_makes),
-        cmocka_unit_test(a_trial_is_judged_by_what_it_has_measured),
+        cmocka_unit_test(a_trial_without_what_it_is_compared_by_has_failed),
         cmocka_unit_test(a_picture_has_all_trials_in_their_cells),
         cmocka_unit_test(the_setting_that_matters_has_the_greatest_spread),
         cmocka_unit_test(the_best_command_has_the_words_but_those_of_the_search),
