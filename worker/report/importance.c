@@ -63,7 +63,7 @@ static int add_scores(struct metrics *metrics, uint32_t n_labels, struct scores 
             return err_set(err, -ENOMEM, "no memory to rank %llu probabilities",
                            (unsigned long long)metrics[i].n);
         ret->auc += isfinite(one.auc) ? one.auc : 0;
-        n_ranked += isfinite(one.auc);
+        n_ranked += isfinite(one.auc) ? 1 : 0;
         ret->logloss += one.logloss / n_labels;
     }
     ret->auc = n_ranked ? ret->auc / n_ranked : (double)NAN;
