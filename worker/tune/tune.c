@@ -1,5 +1,6 @@
 #include "worker/tune/tune.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <ftw.h>
 #include <math.h>
@@ -198,20 +199,46 @@ static int find_cluster(const struct settings *s, struct hello_reply *ret, struc
     int status = -ENOENT;
 
     memcpy(list, s->servers, sizeof list);
-    while (status && (server = strsep(&rest, ",")) != NULL)
+    while (status && (server = strsep(&rest, ",")) != NULL) {
         if (server[0])
             status = ps_admin_find(&plan, server, ret, err);
+        if (!status) /* nodes are listed as the cluster was made; this one may have taken over */
+            snprintf(ret->nodes[ret->node], sizeof ret->nodes[0], "%s", server);
+    }
     return status;
 }
 
-/* The list of nodes is as the cluster was made; of a node with a standby the group knows who serves. */
-static const char *server_of(const struct hello_reply *cluster, uint32_t node)
+/* Of a psd that is a standby now: who serves its shards. */
+static bool find_primary(struct ps_admin_plan plan, const char *server,
+                         char ret[static MESSAGE_ADDRESS_MAX])
 {
-    const struct group *group = &cluster->groups.items[node];
-    const bool is_known =
-        cluster->groups.n == cluster->n_nodes && group->term && group->primary[0];
+    char *answer = NULL;
+    const cJSON *replication, *peer;
+    struct err ignored;
+    cJSON *report;
 
-    return is_known ? group->primary : cluster->nodes[node];
+    plan.command = "status";
+    plan.argument = NULL;
+    if (ps_admin_one(&plan, server, &answer, &ignored))
+        return false;
+    report = cJSON_Parse(answer);
+    replication = cJSON_GetObjectItemCaseSensitive(report, "replication");
+    peer = cJSON_GetObjectItemCaseSensitive(replication, "peer");
+    snprintf(ret, MESSAGE_ADDRESS_MAX, "%s", cJSON_IsString(peer) ? peer->valuestring : "");
+    cJSON_Delete(report);
+    free(answer);
+    return ret[0] != 0;
+}
+
+static int command_node(const struct ps_admin_plan *plan, const char *server, struct err *err)
+{
+    char *answer = NULL, primary[MESSAGE_ADDRESS_MAX];
+    int status = ps_admin_one(plan, server, &answer, err);
+
+    if (status == PS_EMOVED && find_primary(*plan, server, primary))
+        status = ps_admin_one(plan, primary, &answer, err);
+    free(answer);
+    return status;
 }
 
 static int command_nodes(const struct settings *s, const struct hello_reply *cluster,
@@ -222,12 +249,8 @@ static int command_nodes(const struct settings *s, const struct hello_reply *clu
 
     plan.command = command;
     plan.argument = job;
-    for (uint32_t i = 0; i < cluster->n_nodes && !status; i++) {
-        char *answer = NULL;
-
-        status = ps_admin_one(&plan, server_of(cluster, i), &answer, err);
-        free(answer);
-    }
+    for (uint32_t i = 0; i < cluster->n_nodes && !status; i++)
+        status = command_node(&plan, cluster->nodes[i], err);
     return status;
 }
 
