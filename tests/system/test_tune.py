@@ -4,9 +4,10 @@ import os
 import pathlib
 import select
 import signal
+import subprocess
 import xml.etree.ElementTree
 
-from training import ROOT, finish, psds, psworker, wait_for  # noqa: F401
+from training import BIN, ROOT, finish, free_ports, psds, psworker, wait_for  # noqa: F401
 
 ADULT = ("--config", ROOT / "deploy/adult.conf", "--data", ROOT / "tests/data/adult.data.zst", "--epochs", 1)
 
@@ -130,3 +131,21 @@ def test_jobs_are_dropped_at_the_end_and_after_a_signal(tmp_path, psds):
         out, err = finish(w)
         assert "stopped by a signal" in out and "The best is trial" in out
         assert not node.stats()["tables"] and not list(folder.iterdir())
+
+
+def test_jobs_are_dropped_by_the_standby_that_took_over(tmp_path, psds):
+    primary = psds("--shards", 1)
+    address, log = f"127.0.0.1:{free_ports(1)[0]}", tmp_path / "standby.log"
+    with open(log, "w") as out:
+        standby = subprocess.Popen([BIN / "psd", "--listen", address, "--http", "127.0.0.1:0", "--data-dir", tmp_path / "b", "--shards", "1",
+                                    "--standby", primary.address], stdout=out, stderr=out)
+    try:
+        wait_for("a standby in sync", lambda: "in sync" in read(log))
+        primary.kill()
+        wait_for("a promotion", lambda: not subprocess.run([BIN / "psctl", "--server", address, "promote"], capture_output=True).returncode)
+        _, err = finish(tune(tmp_path, "--servers", f"{primary.address},{address}", "--trials", 1))
+        assert "psctl drop" not in err
+        assert "no table yet" in subprocess.run([BIN / "psctl", "--server", address, "tables"], capture_output=True, text=True).stdout
+    finally:
+        standby.kill()
+        standby.wait()
