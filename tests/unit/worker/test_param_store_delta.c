@@ -181,7 +181,7 @@ static void rows_that_stay_become_the_servers(void **state)
     bench_init(&b, &options, seed_by_the_clock());
     change(&b);
     choose_keys(&b);
-    for (uint32_t i = 0; i < 60; i++)
+    for (uint32_t i = 0; i < 300; i++)
         assert_int_equal(pull(&b, b.store, b.got, b.got_dense), 0);
     assert_within(&b, 1e-4, 1e-4);
     bench_deinit(&b);
