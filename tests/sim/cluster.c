@@ -214,6 +214,14 @@ static bool starts_anew(const struct node *n, int exit_status)
     return n->other && (exit_status == NODE_RESTART || exit_status == EXIT_DEPOSED);
 }
 
+/* False once the other member serves: what this one has counts no more. */
+static bool is_of_record(const struct node *n)
+{
+    const struct shard_record *rec = node_record(n, 0);
+
+    return n->world->records[rec->shard] == rec;
+}
+
 static void on_end(void *owner)
 {
     struct node *n = owner;
@@ -229,7 +237,7 @@ static void on_end(void *owner)
         world_fail(n->world, "node %u: psd ends by itself", n->index);
     world_trace(n->world, "node %u has ended with %d", n->index, p->exit_status);
     is_saved = !p->exit_status && n->is_open && n->n_done > n->n_done_before;
-    if (!p->exit_status && n->is_serving && !is_saved)
+    if (!p->exit_status && n->is_serving && is_of_record(n) && !is_saved)
         world_fail(n->world, "node %u has served, was stopped, and leaves no checkpoint of it",
                    n->index);
     if (is_saved)
