@@ -237,17 +237,21 @@ void pair_starts(struct node *n)
 
     n->said_in_sync = n->other && says_in_sync(n->world, n);
     node_address(n, address);
+    n->wrote_primary = n->writes_primary;
     n->was_named =
         n->other && n->world->plan.pairs.coordinated && coord_names(n->index, address);
 }
 
 /* Does what the other one has count? A standby that was not in sync counts for nothing; who served before does, unless
- * this one had the claim when it died, not having served yet. */
+ * this one was the primary by its claim or TERMS when it died, not having served yet. */
 static bool is_heir(const struct world *w, const struct shard_record *rec)
 {
     const struct node *n = node_of_record(w, rec);
 
-    return n->said_in_sync || (rec != w->records[rec->shard] && !n->was_named);
+    if (rec == w->records[rec->shard])
+        return n->said_in_sync;
+    return w->plan.pairs.coordinated ? n->said_in_sync || !n->was_named
+                                     : !n->said_in_sync && !n->wrote_primary;
 }
 
 /* Both have lost some: whoever has more of one shard than the other serves, with what it has of all. */

@@ -793,8 +793,11 @@ int WRAP(terms_write)(const struct file_ops *files, const char *data_dir, const 
                       struct err *err)
 {
     struct node *n = node_of_process(process_current());
-    int status = REAL(terms_write)(files, data_dir, t, err);
+    int status;
 
+    n->writes_primary = t->role == TERMS_PRIMARY;
+    status = REAL(terms_write)(files, data_dir, t, err);
+    n->writes_primary = false;
     n->says_in_sync = !status && t->in_sync && t->role == TERMS_PRIMARY;
     n->term = terms_last(t);
     if (n->says_in_sync)
