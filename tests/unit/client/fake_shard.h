@@ -84,6 +84,7 @@ struct fake_plan {
     uint32_t features;     /* of its tables: MESSAGE_FEATURE_*; 0: it is an older psd */
     uint32_t scans;   /* rows of an answer to a scan; 0: it answers one as a pull of no keys */
     bool counts_rows; /* of a push, and keeps none */
+    bool suspects;    /* refuses rank 9, as each answer to a heartbeat says */
     uint64_t seed;
 };
 
@@ -123,7 +124,7 @@ struct fake {
     uint64_t n_dice;
     long n_frames; /* that the fault counts */
     long n_hellos;
-    _Atomic long n_watches;
+    _Atomic long n_watches, n_beats, n_suspects; /* suspects: that heartbeats have named */
     enum fake_role role;
     struct group group; /* as it knows it; term 0: there are no groups */
     uint64_t number;    /* of its changes */
