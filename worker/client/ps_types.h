@@ -112,6 +112,9 @@ struct ps_pull_section {
     /* [n_keys] each, or NULL: filled by a store that knows places (worker/param_store.h). */
     uint64_t *versions;
     uint32_t *places;
+
+    /* NULL, or the row of dst that each key's row goes to: for some rows of an array of more. */
+    const uint32_t *rows;
 };
 
 /* Rows to be pushed: values holds n_keys x dim floats. Or, of gradients, encoded holds as many rows as the codec
@@ -165,6 +168,7 @@ struct ps_stats {
     uint64_t values_pulled[CODEC_ID_END], values_pushed[CODEC_ID_END];
     char moved_to
         [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */
+    uint64_t rows_read_ahead; /* of rows_cached: while the step before computed */
 };
 
 #endif
