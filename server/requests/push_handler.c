@@ -179,7 +179,8 @@ static int reply(struct push_handler *p, struct pending_push *a, int status,
                                 .min_clock = result->min_clock,
                                 .version = result->version,
                                 .rows_refused = result->rows_refused,
-                                .repeated = result->repeated };
+                                .repeated = result->repeated,
+                                .late = result->late };
     struct reply_timing timing = { &p->context->requests[FRAME_PUSH], a->start_ns };
     struct bytes out = { 0 };
 

@@ -79,6 +79,13 @@ static void make_job(struct plan *p, struct dice *d)
     p->n_steps = p->dims[0] > PLAN_DIM_MAX ? 3 : (uint32_t)dice_from(d, 3, PLAN_N_STEPS_MAX);
 }
 
+/* By dice of its own, so that a seed's schedule is otherwise what it was. */
+static void make_backups(struct plan *p, struct dice d)
+{
+    if (p->mode == TABLE_SPEC_MODE_BSP && p->n_workers > 1 && dice_once_in(&d, 3))
+        p->n_backups = (uint32_t)dice_from(&d, 1, p->n_workers - 1);
+}
+
 /* Most schedules have a few kinds of faults, some none, and some all. */
 static uint32_t some(struct dice *d, uint32_t most)
 {
@@ -108,7 +115,7 @@ static void make_faults(struct plan *p, struct dice *d)
     p->n_replaced = some(d, 2);
 }
 
-/* By dice of its own, so that a seed's schedule is otherwise what it was. */
+/* The same. */
 static void make_sync_points(struct plan *p, struct dice d)
 {
     if (p->mode != TABLE_SPEC_MODE_SSP)
@@ -254,6 +261,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_paths(p, dice_of(seed, 9));
     make_isolations(p, dice_of(seed, 14));
     make_members(p, dice_of(seed, 12));
+    make_backups(p, dice_of(seed, 15));
     make_pulls(p, dice_of(seed, 11));
     make_whole_tables(p, dice_of(seed, 13));
     make_pairs(p, dice_of(seed, 20));
@@ -374,7 +382,8 @@ void plan_print(const struct plan *p, FILE *to)
 
     fprintf(
         to,
-        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u, %u pulls, "
+        "seed %llu: %u nodes of %u shards, %s, %u workers (%u backups) in %s (bound %u, ahead "
+        "%u, %u pulls, "
         "sync "
         "%u%s%s%s), %u "
         "steps, "
@@ -385,9 +394,9 @@ void plan_print(const struct plan *p, FILE *to)
         "%u workers crash, %u freeze, %u are replaced, %u paths, %u isolations, liar %d about "
         "%d, mute %d\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
-        p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->n_pulls,
-        p->sync_steps, p->asks_seldom ? ", asks seldom" : "", p->assigns ? ", assigns" : "",
-        p->scans ? ", scans" : "", p->n_steps, p->n_tables,
+        p->n_workers, p->n_backups, table_spec_mode_name(p->mode), p->bound, p->ahead,
+        p->n_pulls, p->sync_steps, p->asks_seldom ? ", asks seldom" : "",
+        p->assigns ? ", assigns" : "", p->scans ? ", scans" : "", p->n_steps, p->n_tables,
         table_spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
         p->n_tables > 1 ? table_spec_optim_name(p->specs[1].optim) : "",
         p->n_tables > 2 ? ", " : "",

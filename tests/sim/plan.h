@@ -57,6 +57,7 @@ struct plan {
     struct table_spec specs[PLAN_N_TABLES_MAX];
 
     uint32_t n_workers, n_samples[PLAN_N_WORKERS_MAX];
+    uint32_t n_backups; /* of lock step: a clock goes without so many workers */
     enum table_spec_mode mode;
     uint32_t bound, ahead; /* ahead: pulls of so many steps before the pushes of those before */
     uint32_t n_pulls;      /* of one worker, at most, that are under way at a time */

@@ -22,7 +22,7 @@
 /* Written by the network thread, read by any. */
 struct counters {
     _Atomic uint64_t bytes_in, bytes_out, rows_refused, reconnects, resent_pushes, rejoins,
-        min_clock, staleness_max, foreign, pushes_lost, skipped_clocks;
+        min_clock, staleness_max, foreign, pushes_lost, skipped_clocks, pushes_late;
 };
 
 /* One shard of the cluster. */
@@ -210,6 +210,7 @@ static void on_pushed(void *owner, uint32_t shard, const struct request *push,
     char text[512];
 
     count(&cluster->counters.rows_refused, reply->rows_refused);
+    count(&cluster->counters.pushes_late, reply->late);
     count(&cluster->counters.foreign,
           cluster_client_version_pushed(&cluster->members[shard].version,
                                         reply->status ? 0 : push->n_versions, reply->version));
@@ -495,6 +496,7 @@ static struct join make_join(const struct ps_options *options, const struct ps_o
                          .incarnation = origin->incarnation,
                          .mode = options->mode,
                          .bound = options->bound,
+                         .n_backups = options->n_backups,
                          .clock = origin->clock };
 
     copy_text(join.job, sizeof join.job, options->job);
@@ -886,6 +888,7 @@ void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats 
     ret->staleness_max = load(&c->staleness_max);
     ret->pushes_lost = load(&c->pushes_lost);
     ret->skipped_clocks = load(&c->skipped_clocks);
+    ret->pushes_late = load(&c->pushes_late);
     if (atomic_load(&cluster->has_moved))
         put_moved((struct cluster_client *)(uintptr_t)cluster, ret);
 }

@@ -299,6 +299,11 @@ static int receive_join(struct shard_link *l, const struct frame_header *h, cons
         link_phase_refused(l, "to let the worker join", r.status, r.text);
         return 0;
     }
+    if (r.n_backups != l->config.join.n_backups) {
+        link_phase_give_up(
+            l, PS_EJOB, "is of a version that does not know backup workers: upgrade it first");
+        return 0;
+    }
     if (r.last_applied < l->unacked.last_acked || r.last_applied > last_sent(l)) {
         link_phase_notice(l,
                           "has applied push %" PRIu64 ", and had acknowledged %" PRIu64

@@ -31,6 +31,7 @@ static const struct setting rows[] = {
     ROW("push-timeout", SETTING_MS, push_timeout_ms, "TIME", "10m", 1, PS_SETTINGS_TIME_MAX, "")
     PS_SETTINGS_WORKERS(ROW)
     PS_SETTINGS_BOUND(ROW)
+    PS_SETTINGS_BACKUPS(ROW)
     PS_SETTINGS_TOKEN_FILE(ROW)
     PS_SETTINGS_TLS(ROW)
     PS_SETTINGS_PATIENCE(ROW)

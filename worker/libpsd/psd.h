@@ -169,6 +169,8 @@ const char *psd_error(void);
  *         workers=1 rank=0      of the job
  *         mode=async            or ssp, bsp
  *         staleness=4           bound of mode=ssp, in clocks
+ *         backup-workers=0      of mode=bsp: a step does not wait for so many workers, and drops their gradients. One
+ *                               that is behind goes on at psd_stats.min_clock
  *         token= token-file=    what the servers ask for
  *         tls-ca=               speak TLS: PEM file of the CA that the servers' certificates are of
  *         tls-cert= tls-key=    PEM files of the certificate that the servers are shown
