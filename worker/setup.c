@@ -718,6 +718,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
                                   .pull_ms = (uint32_t)s->pull_timeout_ms,
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
+                                  .names_keys = training && s->workers > 1,
                                   .report = s->report,
                                   .journal = journal,
                                   .on_notice = notice,

@@ -516,7 +516,8 @@ static struct shard_link_config make_link_config(const struct ps_options *option
                                         .sent_clock = origin->clock,
                                         .give_up_ms = options->give_up_ms,
                                         .answer_ms = options->answer_ms,
-                                        .compress = options->compress };
+                                        .compress = options->compress,
+                                        .names_keys = options->names_keys && !options->reader };
 
     config.connect_ms = spent_ms + CONNECT_MIN_MS < options->connect_ms
                             ? options->connect_ms - (uint32_t)spent_ms

@@ -48,6 +48,7 @@ struct ps_options {
     uint32_t window_bytes; /* ps_push() waits above so many unacknowledged; default 64 MiB */
     uint32_t answer_ms;    /* silence before a notice and a new connection; default 20000 */
     bool compress;         /* zstd where it pays */
+    bool names_keys;       /* a push with the keys of a pull does not send them again */
     struct pending_report
         *report; /* reports of learning; borrowed until ps_close(); may be NULL */
     struct push_journal *journal; /* keeps pushes for the next process; borrowed; may be NULL */
