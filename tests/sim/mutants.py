@@ -167,6 +167,9 @@ MUTANTS = [
     ("set-row-decays-again", "a row that is set has a step of decay too many",
      "    row_decay_note(&entry->table, row, t);\n    row_touch(",
      "    row_decay_note(&entry->table, row, t ? t - 1 : 0);\n    row_touch("),
+    ("keys-of-another-pull", "a push gets the keys of the newest pull, and not of the one that it names",
+     "    set->pulls[i]->n_users++;\n    return set->pulls[i];",
+     "    set->pulls[set->n - 1]->n_users++;\n    return set->pulls[set->n - 1];"),
 ]
 
 FOLDERS = ("common", "proto", "server", "worker")

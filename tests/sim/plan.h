@@ -54,6 +54,7 @@ struct plan {
         widths[PLAN_N_TABLES_MAX]; /* floats of a row: its weights, and its optimizer's state */
     bool has_limits;               /* admission by count, rows that go when they are idle */
     bool row_decays;               /* of some tables */
+    bool names_keys; /* many pushes have the keys of their step's pull, and name it */
     struct table_spec specs[PLAN_N_TABLES_MAX];
 
     uint32_t n_workers, n_samples[PLAN_N_WORKERS_MAX];
@@ -109,6 +110,9 @@ bool plan_pulls_at(const struct plan *p, uint32_t rank, uint64_t clock);
 /* Which shard has key number `key`; all tables are sparse, so it is the same for each. */
 uint32_t plan_shard_of(const struct plan *p, uint32_t key);
 uint64_t plan_key(uint32_t key);
+
+/* Is the key one of those that the worker's pull of this clock asks for, of all tables? */
+bool plan_asks_for(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t key);
 
 /* The gradient of one worker for one key in one clock, small and whole: component i. 0 components are
  * sent for a key that plan_pushes() leaves out. */
