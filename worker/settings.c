@@ -108,6 +108,7 @@ static const struct setting rows[] = {
     ROW("job", "mode", SETTING_CHOICE, mode, PS_SETTINGS_MODES, "bsp", 0, 0,
         "asynchronous, bounded staleness, or lock step"),
     PS_SETTINGS_BOUND(JOB_ROW)
+    PS_SETTINGS_BACKUPS(JOB_ROW)
     ROW("job", "ahead", SETTING_U32, ahead, "N", "0", 0, 64,
         "batches pulled while earlier ones compute, where the bound allows: faster, staler"),
     ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0,
@@ -653,6 +654,15 @@ static int check_train(const struct settings *s, struct err *err)
     if (!status)
         status = want(err, s->rank < s->workers,
                       "--rank must be less than --workers: ranks count from 0");
+    if (!status)
+        status = want(
+            err, !s->backup_workers || s->backup_workers < s->workers,
+            "--backup-workers must be less than --workers: a step needs one that is no backup");
+    if (!status)
+        status = want(
+            err, !s->backup_workers || s->mode + TABLE_SPEC_MODE_ASYNC == TABLE_SPEC_MODE_BSP,
+            "--backup-workers goes with --mode bsp: in ssp and async no step waits for all "
+            "pushes");
     if (!status)
         status = want(err, !s->local || s->workers == 1,
                       "--local is one worker: drop --workers or --local");

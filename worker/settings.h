@@ -62,7 +62,7 @@ struct settings {
         coord_key[SETTINGS_TEXT_MAX];
     char coord_user[SETTINGS_TEXT_MAX], coord_password_file[SETTINGS_TEXT_MAX];
     char token[TOKEN_FILE_MAX]; /* the file's content; main reads it */
-    uint32_t workers, rank, staleness, ahead;
+    uint32_t workers, rank, staleness, backup_workers, ahead;
     int mode;
     bool local, allow_lost_workers;
     uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, finish_timeout_ms;

@@ -76,6 +76,10 @@ static int check_all_steps(const struct settings *s, struct err *err)
                            "--dense-refresh goes without --local-steps and --period, which say "
                            "when dense tables are pulled");
     if (!status)
+        status = refuse_if(err, s->backup_workers > 0,
+                           "--backup-workers goes without --local-steps and --period: a push "
+                           "that comes too late would be that of several steps");
+    if (!status)
         status = refuse_if(err, settings_compensates(s, true),
                            "--delay-compensation goes without --local-steps and --period: what "
                            "they push is of the weights of several steps");

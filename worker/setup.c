@@ -713,11 +713,13 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
                                   .mode =
                                       (enum table_spec_mode)(s->mode + TABLE_SPEC_MODE_ASYNC),
                                   .bound = s->staleness,
+                                  .n_backups = s->backup_workers,
                                   .connect_ms = (uint32_t)s->connect_timeout_ms,
                                   .give_up_ms = (uint32_t)s->give_up_ms,
                                   .pull_ms = (uint32_t)s->pull_timeout_ms,
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
+                                  .names_keys = training && s->workers > 1,
                                   .report = s->report,
                                   .journal = journal,
                                   .on_notice = notice,

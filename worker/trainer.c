@@ -576,6 +576,8 @@ int trainer_run(struct trainer *t, struct err *err)
     int status =
         pipeline_new(t->tables, t->store, t->stop, settings_ahead(t->s) + 1, &t->pipeline, err);
 
+    if (!status && t->s->backup_workers)
+        pipeline_follow_job(t->pipeline);
     if (!status)
         status = wait_monitor_start(t->s, t->store, t->stop, &monitor, err);
     if (status) {

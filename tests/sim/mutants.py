@@ -164,6 +164,9 @@ MUTANTS = [
      "s->terms.in_sync = false; /* the primary may have gone on alone since this psd's end */", "s->was_in_sync = s->terms.in_sync;"),
     ("claimed-out-of-sync", "a standby takes over though the claim says that it is not in sync",
      "return c && c->in_sync && s->was_in_sync && c->term == s->followed_term &&", "return c && s->was_in_sync && c->term == s->followed_term &&"),
+    ("set-row-decays-again", "a row that is set has a step of decay too many",
+     "    row_decay_note(&entry->table, row, t);\n    row_touch(",
+     "    row_decay_note(&entry->table, row, t ? t - 1 : 0);\n    row_touch("),
 ]
 
 FOLDERS = ("common", "proto", "server", "worker")

@@ -81,6 +81,14 @@ def test_models_beside_dlrm_are_the_cpus(train, flags):
     assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
 
 
+def test_fields_of_other_dims_are_projected_as_on_the_cpu(train):
+    flags = ("--local", "--field", "C1:dim=3", "--field", "C[5-9]:dim=12,pooling=mean", "--l2-embedding", "1e-4", "--dropout", "0.1")
+    gpu, log_text = train("cuda", *flags)
+    cpu, _ = train("cpu", *flags)
+    assert "fields have several tables" in log_text
+    assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
+
+
 @pytest.mark.parametrize("codecs", [(), ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.3"), ("--device-encode", "off")],
                          ids=lambda codecs: " ".join(codecs) or "fp32")
 def test_batches_without_any_key_and_of_one_sample_are_the_cpus(train, tmp_path, codecs):

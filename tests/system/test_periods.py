@@ -100,6 +100,7 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     assert "--state-dir goes without" in refused(*local, "--state-dir", tmp_path)
     assert "--dense-refresh goes without" in refused(*local, "--dense-refresh", 2, "--mode", "async")
     assert "--delay-compensation goes without" in refused(*local, "--delay-compensation", 2, "--mode", "async")
+    assert "--backup-workers goes without" in refused(*local, "--backup-workers", 1, "--workers", 2)
     assert "codecs of dense tables other than auto" in refused("--period", "*=2", "--push-codec", "auto")
     assert "--dense-optimizer ftrl goes without" in refused(*local, "--dense-optimizer", "ftrl")
     assert "--decay plateau goes without" in refused(*local, "--decay", "plateau")
