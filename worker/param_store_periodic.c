@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,9 +16,13 @@ struct periodic_table {
     struct ps_push_section last; /* its step's push, as this worker asked for it last */
     uint64_t n_pushed;           /* how often; and what that was */
     uint64_t asked_at,
-        pulled_at; /* at the pull under way; at the one that brought what is here */
-    bool is_asked; /* by the pull under way */
-    bool lacks;    /* the servers lack something */
+        pulled_at;     /* at the pull under way; at the one that brought what is here */
+    uint32_t variance; /* the table of the second moments, if they are to be frozen */
+    float *
+        second_moments; /* owned: those that are pushed, or pulled; NULL: they are not frozen */
+    bool is_asked;      /* by the pull under way */
+    bool has_shared;    /* the second moments, by a push */
+    bool lacks;         /* the servers lack something */
 };
 
 struct periodic {
@@ -106,6 +111,7 @@ static void free_table(struct periodic_table *t)
     if (!t)
         return;
     local_tensor_deinit(&t->tensor);
+    free(t->second_moments);
     free(t->keys);
     free(t);
 }
@@ -135,11 +141,37 @@ static int make_table(const struct periodic *p, const struct table_spec *spec,
     return 0;
 }
 
+/* It adds up what is pushed, from 0. */
+static int make_variance(const struct periodic *p, const struct table_spec *spec,
+                         struct periodic_table *t, struct err *err)
+{
+    struct param_store *inner = p->forward.inner;
+    struct table_spec variance = { .kind = TABLE_SPEC_DENSE,
+                                   .dim = spec->dim,
+                                   .n_floats = spec->n_floats,
+                                   .optim = TABLE_SPEC_SGD,
+                                   .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
+                                   .mode = spec->mode,
+                                   .bound = spec->bound };
+    const char *slash = strchr(spec->name, '/');
+    const int n_job = slash ? (int)(slash - spec->name) : 0;
+
+    variance.params.learning_rate = 1;
+    variance.params.weight_decay = 0;
+    snprintf(variance.name, sizeof variance.name, "%.*s/variance.%.50s", n_job, spec->name,
+             slash ? slash + 1 : spec->name);
+    t->second_moments = memory_try_alloc(t->tensor.n_floats * sizeof *t->second_moments);
+    if (!t->second_moments)
+        return err_set(err, -ENOMEM, "table %s: no memory for a copy", variance.name);
+    return inner->ops->table(inner, &variance, &t->variance, err);
+}
+
 static int table(struct param_store *s, const struct table_spec *spec, uint32_t *ret_table,
                  struct err *err)
 {
     struct periodic *p = periodic_of(s);
     struct param_store *inner = p->forward.inner;
+    struct periodic_table *t;
     struct table_spec outer;
     int status;
 
@@ -149,7 +181,9 @@ static int table(struct param_store *s, const struct table_spec *spec, uint32_t 
     status = inner->ops->table(inner, &outer, ret_table, err);
     if (!status && !p->tables[*ret_table] && make_table(p, spec, &p->tables[*ret_table]))
         status = err_set(err, -ENOMEM, "table %s: no memory for a copy", spec->name);
-    return status;
+    t = status ? NULL : p->tables[*ret_table];
+    return t && p->options.freeze_at && !t->second_moments ? make_variance(p, spec, t, err)
+                                                           : status;
 }
 
 /* The worker's optimizer is no part of a table, so it is as the caller says. */
@@ -170,6 +204,32 @@ static int table_find(struct param_store *s, struct table_spec *spec, uint32_t *
 }
 
 /* --- pull --- */
+
+/* There may be second moments of this worker's time, or of one before. */
+static bool wants_variance(const struct periodic_table *t)
+{
+    return t && t->second_moments && t->is_asked && !t->tensor.is_frozen &&
+           (t->has_shared || !t->tensor.is_here);
+}
+
+static struct ps_pull_section variance_pull(const struct periodic_table *t)
+{
+    return (struct ps_pull_section){ .table = t->variance,
+                                     .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
+                                     .keys = t->keys,
+                                     .dst = t->second_moments };
+}
+
+/* Once the table itself is here. None are there: all are 0, as no worker has pushed them. */
+static void take_variance(struct periodic_table *t)
+{
+    bool any = t->has_shared;
+
+    for (uint64_t i = 0; i < t->tensor.n_floats && !any; i++)
+        any = t->second_moments[i] != 0;
+    if (any)
+        local_tensor_freeze(&t->tensor, t->second_moments);
+}
 
 /* True if the servers are asked for this section; under the lock. */
 static bool ask(struct periodic *p, const struct ps_pull_section *s)
@@ -194,6 +254,9 @@ static int pull_start(struct param_store *s, uint64_t clock,
     for (uint32_t i = 0; i < n; i++)
         if (ask(p, &sections[i]))
             p->pulls[n_left++] = sections[i];
+    for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
+        if (wants_variance(p->tables[sections[i].table]))
+            p->pulls[n_left++] = variance_pull(p->tables[sections[i].table]);
     pthread_mutex_unlock(&p->lock);
     p->asked = sections;
     p->n_asked = n;
@@ -216,6 +279,7 @@ static int pull_for_eval(struct param_store *s, uint64_t clock,
 static void answer(const struct periodic *p, const struct ps_pull_section *s)
 {
     struct periodic_table *t = p->tables[s->table];
+    bool wants;
 
     if (!t)
         return;
@@ -223,8 +287,11 @@ static void answer(const struct periodic *p, const struct ps_pull_section *s)
         local_tensor_read(&t->tensor, s->dst);
         return;
     }
+    wants = wants_variance(t);
     local_tensor_take(&t->tensor, s->dst);
     t->pulled_at = t->asked_at;
+    if (wants)
+        take_variance(t);
 }
 
 static int pull_wait(struct param_store *s, struct err *err)
@@ -255,6 +322,26 @@ static struct ps_push_section take_out(struct periodic_table *t)
     return section;
 }
 
+static bool shares_variance(const struct periodic *p, const struct periodic_table *t,
+                            uint64_t clock)
+{
+    return t && t->second_moments && !t->lacks && !t->has_shared && !t->tensor.is_frozen &&
+           clock + 1 >= p->options.freeze_at;
+}
+
+/* The servers subtract what is pushed, and take the mean over workers; under the lock. */
+static struct ps_push_section take_out_variance(struct periodic_table *t)
+{
+    local_tensor_variance(&t->tensor, t->second_moments);
+    for (uint64_t i = 0; i < t->tensor.n_floats; i++)
+        t->second_moments[i] = -t->second_moments[i];
+    t->has_shared = true;
+    return (struct ps_push_section){ .table = t->variance,
+                                     .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
+                                     .keys = t->keys,
+                                     .values = t->second_moments };
+}
+
 /* False: the servers get nothing of it at this step; under the lock. */
 static bool add_step(struct periodic *p, uint64_t clock, struct ps_push_section *section)
 {
@@ -283,6 +370,9 @@ static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool 
         p->pushes[n_left] = sections[i];
         n_left += add_step(p, clock, &p->pushes[n_left]);
     }
+    for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
+        if (shares_variance(p, p->tables[sections[i].table], clock))
+            p->pushes[n_left++] = take_out_variance(p->tables[sections[i].table]);
     pthread_mutex_unlock(&p->lock);
     if (tick)
         p->next_clock = clock + 1;
@@ -326,7 +416,7 @@ static uint64_t resume(struct param_store *s)
         if (!p->tables[i])
             continue;
         local_tensor_reset(&p->tables[i]->tensor);
-        p->tables[i]->lacks = false;
+        p->tables[i]->lacks = p->tables[i]->has_shared = false;
     }
     pthread_mutex_unlock(&p->lock);
     return inner->ops->resume(inner);

@@ -96,9 +96,10 @@ struct settings {
     bool nesterov;
     float delay_compensation; /* 0: none */
     int delay_form;           /* enum settings_delay_form */
-    uint32_t local_steps;     /* 1: none */
+    uint32_t local_steps;     /* 0: none */
     float slow_lr, slow_momentum;
     bool rotate;
+    uint64_t freeze_at; /* 0: never */
     struct setting_list period;
     char warmup[SETTINGS_TEXT_MAX];
     int decay;

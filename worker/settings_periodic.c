@@ -29,7 +29,7 @@ int settings_period_pattern(const char *item, char ret[SETTINGS_TEXT_MAX], uint3
 uint32_t settings_period(const struct settings *s, const char *table)
 {
     const char *name = table + strlen(s->job) + 1;
-    uint32_t period = s->local_steps, n = 1;
+    uint32_t period = s->local_steps ? s->local_steps : 1, n = 1;
     char pattern[SETTINGS_TEXT_MAX];
     struct err err;
 
@@ -42,7 +42,7 @@ uint32_t settings_period(const struct settings *s, const char *table)
 
 bool settings_periods_are_set(const struct settings *s)
 {
-    return s->local_steps > 1 || s->period.n;
+    return s->local_steps || s->period.n;
 }
 
 float settings_slow_lr(const struct settings *s)
@@ -76,6 +76,10 @@ static int check_all_steps(const struct settings *s, struct err *err)
                            "--dense-refresh goes without --local-steps and --period, which say "
                            "when dense tables are pulled");
     if (!status)
+        status = refuse_if(err, s->backup_workers > 0,
+                           "--backup-workers goes without --local-steps and --period: a push "
+                           "that comes too late would be that of several steps");
+    if (!status)
         status = refuse_if(err, settings_compensates(s, true),
                            "--delay-compensation goes without --local-steps and --period: what "
                            "they push is of the weights of several steps");
@@ -95,6 +99,11 @@ static int check_local_steps(const struct settings *s, struct err *err)
                            "--dense-optimizer ftrl goes without --local-steps: its weights are "
                            "made of its sums, which know nothing of other workers");
 
+    if (!status && s->freeze_at)
+        status = refuse_if(
+            err, settings_optim(s, true) != TABLE_SPEC_ADAM || !settings_dense_is_exact(s),
+            "--freeze-variance-at goes with --dense-optimizer adam and lock step, "
+            "in which the workers share a second moment");
     if (status)
         return status;
     return refuse_if(err, s->decay == TABLE_SPEC_DECAY_PLATEAU,
@@ -111,12 +120,13 @@ int settings_check_periods(const struct settings *s, struct err *err)
     for (uint32_t i = 0; i < s->period.n && !status; i++)
         status = settings_period_pattern(s->period.items[i], pattern, &n, err);
     if (!status)
-        status = refuse_if(err, s->local_steps == 1 && (s->slow_lr > 0 || s->slow_momentum > 0),
-                           "--slow-lr and --slow-momentum go with --local-steps of 2 or more");
+        status = refuse_if(
+            err, !s->local_steps && (s->slow_lr > 0 || s->slow_momentum > 0 || s->freeze_at),
+            "--slow-lr, --slow-momentum and --freeze-variance-at go with --local-steps");
     if (!status)
         status = refuse_if(err, s->rotate && !settings_periods_are_set(s),
                            "--rotate goes with --local-steps or --period");
     if (!status && settings_periods_are_set(s))
         status = check_all_steps(s, err);
-    return status || s->local_steps == 1 ? status : check_local_steps(s, err);
+    return status || !s->local_steps ? status : check_local_steps(s, err);
 }

@@ -607,11 +607,12 @@ static uint32_t period_of(const void *settings, const char *table)
 static struct param_store *with_periods(const struct settings *s, struct param_store *store)
 {
     const struct param_store_periodic_options options = {
-        .rule = s->local_steps > 1 ? LOCAL_TENSOR_STEPS : LOCAL_TENSOR_SUM,
+        .rule = s->local_steps ? LOCAL_TENSOR_STEPS : LOCAL_TENSOR_SUM,
         .slow_lr = settings_slow_lr(s),
         .slow_momentum = s->slow_momentum,
         .lock_step = settings_dense_is_exact(s),
         .rotates = s->rotate,
+        .freeze_at = s->freeze_at,
         .period_of = period_of,
         .arg = s,
     };

@@ -61,6 +61,24 @@ def test_workers_that_are_ahead_learn_and_codecs_go_with_it(psds, tmp_path):
     assert abs(lines[0]["logloss"] - plain[0]["logloss"]) < 0.05
 
 
+def test_a_frozen_second_moment_stays_and_is_the_next_runs(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+    flags = ("--local-steps", 1, "--dense-optimizer", "adam", "--freeze-variance-at", 20, "--dense-push-codec", "onebit", "--dense-push-warmup", 20)
+    want, lines = trained(psds, data, 2, *flags)
+    plain = trained(psds, data, 2, "--dense-optimizer", "adam")[1]
+    assert all(v > 0 for v in weights(want, "variance.top.1.b", 1)[:1])
+    assert abs(lines[0]["logloss"] - plain[0]["logloss"]) < 0.03
+    assert trained(psds, data, 2, *flags)[0] == want
+    node = psds("--shards", 2)
+    for _ in range(2):
+        workers = [psworker("train", "--data", data, "--servers", node.address, *SMALL, "--workers", 2, "--rank", rank, *flags) for rank in (0, 1)]
+        for worker in workers:
+            finish(worker)
+    node.stop()
+    twice = read_tables([node.data])
+    assert {n: t for n, t in twice.items() if "/variance." in n} == {n: t for n, t in want.items() if "/variance." in n}
+
+
 def test_the_servers_tables_outlive_a_job_of_local_steps(psds, tmp_path):
     """A second run goes on with them; one without local steps is told that they are other tables."""
     data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
@@ -82,10 +100,13 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     assert "--state-dir goes without" in refused(*local, "--state-dir", tmp_path)
     assert "--dense-refresh goes without" in refused(*local, "--dense-refresh", 2, "--mode", "async")
     assert "--delay-compensation goes without" in refused(*local, "--delay-compensation", 2, "--mode", "async")
+    assert "--backup-workers goes without" in refused(*local, "--backup-workers", 1, "--workers", 2)
     assert "codecs of dense tables other than auto" in refused("--period", "*=2", "--push-codec", "auto")
     assert "--dense-optimizer ftrl goes without" in refused(*local, "--dense-optimizer", "ftrl")
     assert "--decay plateau goes without" in refused(*local, "--decay", "plateau")
     assert "go with --local-steps" in refused("--slow-momentum", "0.5")
+    assert "--freeze-variance-at goes with" in refused(*local, "--freeze-variance-at", 5)
+    assert "and lock step" in refused(*local, "--freeze-variance-at", 5, "--dense-optimizer", "adam", "--mode", "async")
     assert "--rotate goes with" in refused("--rotate")
     for item in ("top", "top=", "=3", "top=0", "top=x", "top=100001"):
         assert "is not the name of a dense table" in refused("--period", item)

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,59 @@ void local_tensor_read(const struct local_tensor *t, float *ret_weights)
     memcpy(ret_weights, from, t->n_floats * sizeof *from);
 }
 
+/* --- Adam's second moment --- */
+
+static float *second_moment(const struct local_tensor *t, uint64_t block)
+{
+    return t->state + block * t->state_floats + t->spec.dim;
+}
+
+void local_tensor_variance(const struct local_tensor *t, float *ret)
+{
+    const double correction = 1 - pow((double)t->spec.params.beta2, (double)t->n_steps);
+    const uint32_t dim = t->spec.dim;
+
+    for (uint64_t i = 0; i < t->n_floats; i++)
+        ret[i] = (float)((double)second_moment(t, i / dim)[i % dim] / correction);
+}
+
+/* The steps of a weight that has had hardly a gradient by then would have no bound. */
+#define LEAST_OF_MEAN 0.01
+
+void local_tensor_freeze(struct local_tensor *t, const float *variance)
+{
+    const uint32_t dim = t->spec.dim;
+    double sum = 0;
+    float least;
+
+    for (uint64_t i = 0; i < t->spec.n_floats; i++)
+        sum += (double)variance[i];
+    least = (float)(LEAST_OF_MEAN * sum / (double)t->spec.n_floats);
+    for (uint64_t i = 0; i < t->n_floats; i++)
+        second_moment(t, i / dim)[i % dim] = variance[i] > least ? variance[i] : least;
+    t->is_frozen = true;
+}
+
+static void frozen_step(struct local_tensor *t, const float *gradient, uint64_t clock)
+{
+    const struct optimizer_params *p = &t->spec.params;
+    const double correction = 1 - pow((double)p->beta1, (double)++t->n_steps);
+    const float rate =
+        (float)((double)optimizer_rate(p->learning_rate, &t->spec.schedule, clock) /
+                correction);
+    const uint32_t dim = t->spec.dim;
+
+    for (uint64_t b = 0; b < t->n_floats / dim; b++) {
+        float *w = t->here + b * dim, *m = t->state + b * t->state_floats;
+        const float *v = second_moment(t, b), *g = gradient + b * dim;
+
+        for (uint32_t i = 0; i < dim; i++) {
+            m[i] = p->beta1 * m[i] + (1 - p->beta1) * (g[i] + p->weight_decay * w[i]);
+            w[i] -= rate * m[i] / (sqrtf(v[i]) + p->epsilon);
+        }
+    }
+}
+
 void local_tensor_step(struct local_tensor *t, const float *gradient, uint64_t clock)
 {
     const struct optimizer *optim = optimizer_find(t->spec.optim);
@@ -84,6 +138,10 @@ void local_tensor_step(struct local_tensor *t, const float *gradient, uint64_t c
     if (t->rule == LOCAL_TENSOR_SUM) {
         for (uint64_t i = 0; i < t->n_floats; i++)
             t->here[i] += gradient[i];
+        return;
+    }
+    if (t->is_frozen) {
+        frozen_step(t, gradient, clock);
         return;
     }
     step = optimizer_step_at(optim, &t->spec, clock, ++t->n_steps);
@@ -108,5 +166,5 @@ const float *local_tensor_difference(struct local_tensor *t)
 
 void local_tensor_reset(struct local_tensor *t)
 {
-    t->is_here = false;
+    t->is_here = t->is_frozen = false;
 }

@@ -79,6 +79,20 @@ static void run_round(struct local_tensor *t, const char *name, const float *gra
     server_add(server, local_tensor_difference(t), n_workers);
 }
 
+/* The mean of what the workers have seen, by a table that adds up. */
+static void freeze_all(struct local_tensor *tensors, uint32_t n_workers)
+{
+    float mean[FLOATS] = { 0 }, own[FLOATS];
+
+    for (uint32_t w = 0; w < n_workers; w++) {
+        local_tensor_variance(&tensors[w], own);
+        for (uint32_t i = 0; i < FLOATS; i++)
+            mean[i] += own[i] / (float)n_workers;
+    }
+    for (uint32_t w = 0; w < n_workers; w++)
+        local_tensor_freeze(&tensors[w], mean);
+}
+
 static void check_case(const char *name, enum table_spec_optim optim)
 {
     const uint32_t n_workers = number(name, "workers"), n_rounds = number(name, "rounds"),
@@ -97,6 +111,8 @@ static void check_case(const char *name, enum table_spec_optim optim)
     for (uint32_t r = 0; r < n_rounds; r++) {
         struct server before = server;
 
+        if (npy_has(name, "param", "freeze_after") && r == number(name, "freeze_after"))
+            freeze_all(tensors, n_workers);
         for (uint32_t w = 0; w < n_workers; w++) {
             memcpy(server.weights, before.weights, sizeof server.weights);
             run_round(&tensors[w], name, g.f + (size_t)(w * n_rounds + r) * n_steps * FLOATS,
@@ -118,6 +134,12 @@ static void local_steps_and_slow_momentum_are_the_papers(void **state)
     check_case("slowmo_momentum", TABLE_SPEC_MOMENTUM);
     check_case("slowmo_adagrad", TABLE_SPEC_ADAGRAD);
     check_case("slowmo_adam", TABLE_SPEC_ADAM);
+}
+
+static void a_frozen_second_moment_is_that_of_one_bit_adam(void **state)
+{
+    (void)state;
+    check_case("slowmo_frozen_adam", TABLE_SPEC_ADAM);
 }
 
 static void fill(float *floats, float value)
@@ -221,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(local_steps_and_slow_momentum_are_the_papers),
+        cmocka_unit_test(a_frozen_second_moment_is_that_of_one_bit_adam),
         cmocka_unit_test(steps_between_a_push_and_the_pull_behind_it_stay),
         cmocka_unit_test(gradients_add_up_and_change_nothing_here),
         cmocka_unit_test(what_is_reset_is_not_pushed),

@@ -351,12 +351,89 @@ static void tables_take_turns(void **state)
     store->ops->close(store);
 }
 
+static uint32_t always_two(const void *arg, const char *table)
+{
+    (void)arg;
+    (void)table;
+    return 2;
+}
+
+static void see_variance(struct bench *b, float *ret)
+{
+    const struct ps_pull_section section = {
+        .table = b->ids[0] + 1, .n_keys = N_BLOCKS, .keys = b->blocks, .dst = ret
+    };
+    struct param_store *servers = &b->cluster->store;
+    struct err err;
+
+    assert_int_equal(servers->ops->pull_start(servers, 0, &section, 1, &err), 0);
+    assert_int_equal(servers->ops->pull_wait(servers, &err), 0);
+}
+
+/* One table alone. Returns the rows that the pull asked for. */
+static uint64_t make_step(struct bench *b)
+{
+    const uint64_t before = b->cluster->stats.rows_pulled;
+    struct ps_push_section pushes[N_DENSE];
+    struct ps_pull_section pulls[N_DENSE];
+    struct err err;
+
+    set_sections(b, b->got, pulls);
+    draw_gradients(b, pushes);
+    assert_int_equal(b->store->ops->pull_start(b->store, b->clock, pulls, 1, &err), 0);
+    assert_int_equal(b->store->ops->pull_wait(b->store, &err), 0);
+    assert_int_equal(b->store->ops->push(b->store, b->clock++, 8, true, pushes, 1, &err), 0);
+    return b->cluster->stats.rows_pulled - before;
+}
+
+/* With the push of clock 3; also for a worker that comes later, which a second run is like. */
+static void second_moments_are_shared_once_and_stay(void **state)
+{
+    const struct param_store_periodic_options options = {
+        .rule = LOCAL_TENSOR_STEPS, .slow_lr = 1, .period_of = always_two, .freeze_at = 4
+    };
+    static const float zeros[FLOATS];
+    float variance[FLOATS], again[FLOATS];
+    struct table_spec spec = dense_spec(0);
+    struct bench b = { .seed = seed_by_the_clock() };
+    struct err err;
+
+    (void)state;
+    spec.optim = TABLE_SPEC_ADAM;
+    spec.params = table_spec_optim_defaults(TABLE_SPEC_ADAM);
+    b.cluster = cluster_new(2, TABLE_SPEC_MODE_ASYNC, 0);
+    b.store = param_store_periodic_new(&b.cluster->store, &options);
+    assert_int_equal(b.store->ops->table(b.store, &spec, &b.ids[0], &err), 0);
+    for (uint32_t i = 0; i < N_BLOCKS; i++)
+        b.blocks[i] = i;
+    assert_int_equal(make_step(&b), 2 * N_BLOCKS); /* is there one of an earlier run? */
+    for (uint32_t i = 1; i < 4; i++) {
+        see_variance(&b, variance);
+        assert_memory_equal(variance, zeros, sizeof zeros);
+        assert_int_equal(make_step(&b), i == 2 ? N_BLOCKS : 0);
+    }
+    see_variance(&b, variance);
+    for (uint32_t i = 0; i < FLOATS; i++)
+        assert_true(variance[i] > 0 && variance[i] < 0.25f); /* of gradients within 0.5 */
+    assert_int_equal(make_step(&b), 2 * N_BLOCKS);
+    for (uint32_t i = 5; i < 12; i++)
+        assert_int_equal(make_step(&b), i % 2 ? 0 : N_BLOCKS);
+    (void)b.store->ops->resume(b.store);
+    assert_int_equal(make_step(&b), 2 * N_BLOCKS);
+    for (uint32_t i = 13; i < 20; i++)
+        assert_int_equal(make_step(&b), i % 2 ? 0 : N_BLOCKS);
+    see_variance(&b, again);
+    assert_memory_equal(variance, again, sizeof again);
+    bench_deinit(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_random_run_is_that_of_a_plain_reference),
         cmocka_unit_test(what_is_left_goes_when_the_worker_leaves),
         cmocka_unit_test(tables_take_turns),
+        cmocka_unit_test(second_moments_are_shared_once_and_stay),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
