@@ -696,6 +696,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
                                   .pull_ms = (uint32_t)s->pull_timeout_ms,
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
+                                  .net_threads = s->net_threads,
                                   .report = s->report,
                                   .journal = journal,
                                   .on_notice = notice,
