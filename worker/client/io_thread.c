@@ -11,6 +11,7 @@
 #include "common/memory.h"
 #include "proto/channel.h"
 
+#define HOUR_MS 3600000u
 #define SWAP_BYTES (32u << 10) /* of a frame: its buffer is worth another one */
 
 /* A frame on its way between the threads, and a buffer on the way back. */
@@ -52,6 +53,7 @@ struct io_thread {
         *free_home; /* owned; the network thread's: sent frames that have come back */
     uv_thread_t thread;
     uv_loop_t loop;
+    uv_timer_t alive; /* without connections the loop runs on, too */
     struct channel_loop channels;
     struct mailbox mailbox;
     struct mail stop;
@@ -279,14 +281,25 @@ static void end_mails(void *owner)
             channel_uncork(connector_channel(c->connector));
 }
 
+static void on_hour(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+static void close_loop(struct io_thread *t)
+{
+    uv_close((uv_handle_t *)&t->alive, NULL);
+    channel_loop_close(&t->channels);
+    mailbox_close(&t->mailbox);
+}
+
 static void on_stop(struct mail *mail, void *owner)
 {
     struct io_thread *t = owner;
 
     (void)mail;
     assert(!t->connections);
-    channel_loop_close(&t->channels);
-    mailbox_close(&t->mailbox);
+    close_loop(t);
 }
 
 static void thread_main(void *arg)
@@ -447,15 +460,15 @@ static int start(struct io_thread *t)
         uv_loop_close(&t->loop);
         return status;
     }
-    uv_ref((uv_handle_t *)&t->mailbox.async); /* keeps the loop alive until the end */
+    uv_timer_init(&t->loop, &t->alive);
+    uv_timer_start(&t->alive, on_hour, HOUR_MS, HOUR_MS);
     mailbox_set_batch(&t->mailbox, begin_mails, end_mails);
     channel_loop_init(&t->channels, &t->loop);
     t->channels.tls = t->home_channels->tls;
     status = uv_thread_create(&t->thread, thread_main, t);
     if (!status)
         return 0;
-    channel_loop_close(&t->channels);
-    mailbox_close(&t->mailbox);
+    close_loop(t);
     uv_run(&t->loop, UV_RUN_DEFAULT);
     uv_loop_close(&t->loop);
     channel_loop_deinit(&t->channels);
