@@ -295,6 +295,9 @@ static const struct setting rows[] = {
     ROW("machine", "loader-threads", SETTING_U32, loader_threads, "N", "0", 0, SETTINGS_LOADER_THREADS_MAX,
         "threads that read batches ahead, and a large batch's rows from the row cache; 0: one for each "
         "CPU, at most 4; they change no result"),
+    ROW("machine", "net-threads", SETTING_U32, net_threads, "N", "1", 1, SETTINGS_NET_THREADS_MAX,
+        "threads that have the shards' connections: for large batches, many cores and several shards; they change "
+        "no result"),
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,

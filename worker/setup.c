@@ -723,6 +723,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
                                   .names_keys = training && s->workers > 1,
+                                  .net_threads = s->net_threads,
                                   .report = s->report,
                                   .journal = journal,
                                   .on_notice = notice,
