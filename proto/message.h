@@ -117,6 +117,7 @@ struct pull_reply {
     int status;
     char text[MESSAGE_TEXT_MAX];
     uint64_t min_clock, version;
+    bool kept; /* the shard keeps the pull's keys */
     uint32_t n_sections;
     struct {
         const uint8_t *values;

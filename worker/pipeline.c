@@ -412,6 +412,13 @@ static int fetch_here(struct pipeline *p, struct err *err)
     return status;
 }
 
+/* Before the arrays of a batch that was announced have another use. */
+static void end_prefetch(struct pipeline *p)
+{
+    if (p->store->ops->prefetch_end)
+        p->store->ops->prefetch_end(p->store);
+}
+
 /* Announces the batch behind the one that is fetched to the store, if that one has been read. */
 static int announce_next(struct pipeline *p, struct err *err)
 {
@@ -543,6 +550,7 @@ uint64_t pipeline_restart(struct pipeline *p)
     pthread_mutex_lock(&p->lock);
     while (p->n_fetching || p->delivering)
         pthread_cond_wait(&p->changed, &p->lock);
+    end_prefetch(p);
     resumed_at = p->store->ops->resume(p->store);
     model_tables_restart(p->tables);
     clock = p->first_clock + p->n_delivered;
@@ -561,6 +569,7 @@ int pipeline_end(struct pipeline *p, struct err *err)
 {
     if (p->threaded)
         end_threads(p);
+    end_prefetch(p);
     atomic_fetch_add(&p->read_ns, data_loader_busy_ns(p->loader));
     p->loader = NULL;
     return get_failure(p, err);

@@ -130,6 +130,7 @@ static void put_cache(FILE *out, const struct ps_stats *s)
     put_count(out, "rows_asked", s->rows_asked);
     put_count(out, "rows_cached", s->rows_cached);
     put_count(out, "rows_pulled_again", s->rows_pulled_again);
+    put_count(out, "rows_read_ahead", s->rows_read_ahead);
     put_count(out, "bytes_saved", s->bytes_saved);
 }
 

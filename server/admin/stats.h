@@ -90,7 +90,7 @@ struct stats_net {
     uint64_t held_bytes;   /* of messages and replies, now */
     uint64_t refused_connections, unjoined_connections; /* listener only: no place; open now */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
-    uint64_t delta_bytes; /* of the rows that workers have (delta_rows.h) */
+    uint64_t delta_bytes; /* of what workers are known to have (delta_rows.h, pulled_keys.h) */
 };
 
 /* A shard's write-ahead log. Counters and states only: stats_total() adds them up. */

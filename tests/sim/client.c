@@ -189,11 +189,10 @@ static struct step_pull *pull_of(uint64_t clock)
 static int start_pull(struct client *c, struct step_pull *pull, struct err *err)
 {
     const struct plan *p = &c->world->plan;
-    uint32_t one_in = p->dims[0] > PLAN_DIM_MAX ? 16 : 2;
 
     pull->n_keys = 0;
     for (uint32_t key = 0; key < p->n_keys; key++)
-        if (hash_mix2(p->seed ^ c->rank << 8 ^ pull->clock, key) % one_in == 0) {
+        if (plan_asks_for(p, c->rank, pull->clock, key)) {
             pull->numbers[pull->n_keys] = (uint8_t)key;
             pull->keys[pull->n_keys++] = plan_key(key);
         }
@@ -564,6 +563,7 @@ static void run(void *owner)
                                   .rank = c->rank,
                                   .n_workers = p->n_workers,
                                   .n_backups = p->n_backups,
+                                  .names_keys = p->names_keys,
                                   .mode = p->mode,
                                   .bound = p->bound,
                                   .connect_ms = FOREVER_MS,

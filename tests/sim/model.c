@@ -157,7 +157,7 @@ static void step(struct model *m, uint32_t table, uint32_t key, const float *gra
         if (m->left[table] >> key & 1)
             return;
         *row = (struct model_row){ .is_there = true, .made = m->version };
-        optimizer_begin(spec, values);
+        optimizer_begin(spec, 0, values);
     }
     row->version = m->version;
     optimizer_step(spec, m->n_pushes[table], gradient, values);
@@ -169,6 +169,27 @@ static void step_section(struct model *m, const struct sent_push *push, uint32_t
 
     for (uint32_t i = 0; i < s->n_keys; i++)
         step(m, table, s->keys[i], s->values + (size_t)i * m->plan->dims[table]);
+}
+
+void model_show(const struct model *m, uint32_t table, uint32_t key, uint32_t n, float *ret)
+{
+    optimizer_show(&m->plan->specs[table], m->n_pushes[table],
+                   m->values[table] + (size_t)key * m->plan->widths[table], n, ret);
+}
+
+bool model_is_row(const struct model *m, uint32_t table, uint32_t key, const uint8_t *bytes,
+                  bool state)
+{
+    const uint32_t width = m->plan->widths[table], dim = m->plan->dims[table];
+    const float *values = m->values[table] + (size_t)key * width;
+    float shown[PLAN_DIM_MAX]; /* wide ones do not decay */
+
+    if (!m->rows[table][key].is_there)
+        return false;
+    if (state || !m->plan->specs[table].row_decay)
+        return memcmp(bytes, values, (state ? width : dim) * sizeof(float)) == 0;
+    model_show(m, table, key, dim, shown);
+    return memcmp(bytes, shown, dim * sizeof(float)) == 0;
 }
 
 /* The row becomes what the push says; without a state that begins anew. */
@@ -186,7 +207,7 @@ static void assign(struct model *m, const struct sent_push *push, uint32_t table
         *row = (struct model_row){ .is_there = true, .made = m->version };
     }
     row->version = m->version;
-    optimizer_begin(&m->plan->specs[table], values);
+    optimizer_begin(&m->plan->specs[table], m->n_pushes[table], values);
     memcpy(values, from, n * sizeof *values);
 }
 

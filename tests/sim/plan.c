@@ -53,7 +53,7 @@ static void make_tables(struct plan *p, struct dice *d)
         snprintf(spec->name, sizeof spec->name, "job/t%u", i);
         spec->params = table_spec_optim_defaults(spec->optim);
         spec->params.learning_rate = 1;
-        p->widths[i] = p->dims[i] + optimizer_state_floats(spec->optim, p->dims[i]);
+        p->widths[i] = p->dims[i] + optimizer_state_floats(spec);
         if (p->has_limits && i == 0)
             spec->limits = (struct table_spec_limits){ .admit_touches = 2,
                                                        .admit_clocks = 100,
@@ -234,6 +234,24 @@ void plan_go_on(struct plan *p)
     p->n_next_nodes = 0;
 }
 
+/* By half, so that powers are exact. */
+static void make_row_decays(struct plan *p, struct dice d)
+{
+    if (!dice_once_in(&d, 6))
+        return;
+    for (uint32_t i = 0; i < p->n_tables; i++)
+        if (p->dims[i] <= PLAN_DIM_MAX && dice_once_in(&d, 2)) {
+            p->specs[i].row_decay = 0.5f;
+            p->widths[i]++;
+            p->row_decays = true;
+        }
+}
+
+static void make_named_keys(struct plan *p, struct dice d)
+{
+    p->names_keys = dice_once_in(&d, 3);
+}
+
 void plan_make(struct plan *p, uint64_t seed)
 {
     struct dice d = dice_of(seed, 1);
@@ -253,6 +271,8 @@ void plan_make(struct plan *p, uint64_t seed)
     make_whole_tables(p, dice_of(seed, 13));
     make_pairs(p, dice_of(seed, 20));
     make_changes(&p->pairs, dice_of(seed, 22));
+    make_row_decays(p, dice_of(seed, 24));
+    make_named_keys(p, dice_of(seed, 25));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -299,9 +319,18 @@ static uint64_t draw(const struct plan *p, uint32_t rank, uint64_t clock, uint32
     return hash_mix2(p->seed ^ (clock << 32), rank << 16 | table << 8 | key);
 }
 
+bool plan_asks_for(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t key)
+{
+    const uint32_t one_in = p->dims[0] > PLAN_DIM_MAX ? 16 : 2;
+
+    return hash_mix2(p->seed ^ rank << 8 ^ clock, key) % one_in == 0;
+}
+
 bool plan_pushes(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
                  uint32_t key)
 {
+    if (p->names_keys && hash_mix2(p->seed ^ 0x4a3e, clock << 8 | rank << 4 | table) % 2)
+        return plan_asks_for(p, rank, clock, key);
     return draw(p, rank, clock, table, key) % 3 == 0;
 }
 
@@ -373,7 +402,8 @@ void plan_print(const struct plan *p, FILE *to)
         "sync "
         "%u%s%s%s), %u "
         "steps, "
-        "%u tables (%s%s%s%s%s) of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), "
+        "%u tables (%s%s%s%s%s) of %u keys%s%s%s%s, checkpoint every %u us (%u deltas, keep "
+        "%u), "
         "lease %u ms; "
         "then %u nodes of %u; "
         "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
@@ -388,6 +418,7 @@ void plan_print(const struct plan *p, FILE *to)
         p->n_tables > 2 ? ", " : "",
         p->n_tables > 2 ? table_spec_optim_name(p->specs[2].optim) : "", p->n_keys,
         p->dims[0] > PLAN_DIM_MAX ? ", wide" : "", p->has_limits ? ", limits" : "",
+        p->row_decays ? ", rows decay" : "", p->names_keys ? ", pushes name pulls" : "",
         p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_next_nodes,
         p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_resets, p->n_kills,
         p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced,

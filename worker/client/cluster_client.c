@@ -58,9 +58,8 @@ struct cluster_client {
     bool abandons;    /* the start has failed: links say goodbye */
     uint32_t n_left;
     struct counters counters;
-    _Atomic bool
-        has_moved; /* a node, to another psd: the last one has moved_shard, under `addresses` */
-    uint32_t moved_shard;
+    _Atomic bool has_moved; /* a node, to another psd */
+    uint32_t moved_shard;   /* the last one; under `addresses` */
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -81,8 +80,7 @@ static void notice(void *owner, const char *sentence)
         cluster->options->on_notice(cluster->options->notice_arg, sentence);
 }
 
-/* Nothing goes on from here; the links are freed at the next tick, as one of them may be the
- * caller. */
+/* Nothing goes on from here; the links are freed at the next tick, as one of them may be the caller. */
 static void fail(struct cluster_client *cluster, int status, const char *sentence)
 {
     cluster->failed = true;
@@ -298,8 +296,7 @@ static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
     count(&cluster->counters.rejoins, 1);
     snprintf(text, sizeof text,
              "shard %u at %s refuses this worker (it was silent for a lease, or its rank was "
-             "taken): "
-             "joining again as incarnation %" PRIu64,
+             "taken): joining again as incarnation %" PRIu64,
              shard, cluster->members[shard].address.text, incarnation);
     notice(cluster, text);
     for (i = 0; i < cluster->n_shards; i++) {
@@ -345,6 +342,12 @@ static bool has_report(void *owner, uint32_t shard)
     return pending_report_has(cluster->options->report, reported_node(cluster, shard));
 }
 
+/* Else no suspect is told to the shard, or heard of it: it may be of an old primary. It repeats them in each answer. */
+static bool is_primary_sure(const struct cluster_client *cluster, uint32_t shard)
+{
+    return group_watch_is_sure(cluster->groups, node_of(cluster, shard));
+}
+
 static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
 {
     const struct cluster_client *cluster = owner;
@@ -358,7 +361,8 @@ static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
         ret->suspects.items[ret->suspects.n++] =
             (struct suspect){ .rank = options->rank,
                               .incarnation = cluster->origin.incarnation };
-    suspects_ask(cluster->suspects, shard, &ret->suspects);
+    if (is_primary_sure(cluster, shard))
+        suspects_ask(cluster->suspects, shard, &ret->suspects);
 }
 
 static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects,
@@ -367,9 +371,12 @@ static void on_beat_answered(void *owner, uint32_t shard, const struct suspects 
     struct cluster_client *cluster = owner;
 
     pending_report_answered(cluster->options->report, reported_node(cluster, shard));
-    suspects_answered(cluster->suspects, shard, suspects, doubted);
+    if (is_primary_sure(cluster, shard))
+        suspects_answered(cluster->suspects, shard, suspects, doubted);
+    else
+        suspects_lost(cluster->suspects, shard);
     for (uint32_t i = 0; i < cluster->n_shards; i++)
-        if (suspects_has_update(cluster->suspects, i))
+        if (is_primary_sure(cluster, i) && suspects_has_update(cluster->suspects, i))
             shard_link_beat_soon(cluster->members[i].link);
 }
 
@@ -509,7 +516,8 @@ static struct shard_link_config make_link_config(const struct ps_options *option
                                         .sent_clock = origin->clock,
                                         .give_up_ms = options->give_up_ms,
                                         .answer_ms = options->answer_ms,
-                                        .compress = options->compress };
+                                        .compress = options->compress,
+                                        .names_keys = options->names_keys && !options->reader };
 
     config.connect_ms = spent_ms + CONNECT_MIN_MS < options->connect_ms
                             ? options->connect_ms - (uint32_t)spent_ms

@@ -83,6 +83,7 @@ struct shard_link_config {
     uint32_t give_up_ms; /* until it is back, or has answered a push */
     uint32_t answer_ms;  /* of silence, until something is done about it */
     bool compress;
+    bool names_keys; /* pushes name the keys of their pulls (named_pulls.h) */
 };
 
 #endif

@@ -48,6 +48,7 @@ struct ps_options {
     uint32_t window_bytes; /* ps_push() waits above so many unacknowledged; default 64 MiB */
     uint32_t answer_ms;    /* silence before a notice and a new connection; default 20000 */
     bool compress;         /* zstd where it pays */
+    bool names_keys;       /* a push with the keys of a pull does not send them again */
     struct pending_report
         *report; /* reports of learning; borrowed until ps_close(); may be NULL */
     struct push_journal *journal; /* keeps pushes for the next process; borrowed; may be NULL */
@@ -114,6 +115,9 @@ struct ps_pull_section {
     /* [n_keys] each, or NULL: filled by a store that knows places (worker/param_store.h). */
     uint64_t *versions;
     uint32_t *places;
+
+    /* NULL, or the row of dst that each key's row goes to: for some rows of an array of more. */
+    const uint32_t *rows;
 };
 
 /* Rows to be pushed: values holds n_keys x dim floats. Or, of gradients, encoded holds as many rows as the codec
@@ -169,6 +173,7 @@ struct ps_stats {
     uint64_t values_pulled[CODEC_ID_END], values_pushed[CODEC_ID_END];
     char moved_to
         [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */
+    uint64_t rows_read_ahead; /* of rows_cached: while the step before computed */
 };
 
 #endif

@@ -59,20 +59,23 @@ static void send_table(struct shard_link *l, struct requested_table *table)
 static void send_push(struct shard_link *l, struct request *r)
 {
     struct bytes frame = { 0 };
+    struct push push;
 
     if (l->phase != PHASE_READY || l->held_until_ms)
         return;
     r->request_id = ++l->last_request_id;
-    link_phase_send(l, "a push",
-                    request_frame_push(r, l->tables.shard_ids, l->channels, l->zstd, &frame),
+    request_push(r, l->tables.shard_ids, &push);
+    named_pulls_name(&l->named, r, &push);
+    link_phase_send(l, "a push", request_frame_push(r, &push, l->channels, l->zstd, &frame),
                     &frame);
 }
 
 /* The queue's next one. */
-static void send_pull(struct shard_link *l, const struct request *r)
+static void send_pull(struct shard_link *l, struct request *r)
 {
     struct bytes frame = { 0 };
 
+    r->keep_number = l->config.names_keys ? named_pulls_ask(&l->named) : 0;
     pull_queue_sent(&l->pulls, ++l->last_request_id);
     link_phase_send(
         l, "a pull",
@@ -381,6 +384,7 @@ static int receive_push(struct shard_link *l, const struct frame_header *h, cons
         return h->request_id > push->request_id && push->next
                    ? PS_EPROTO
                    : 0; /* a repeated answer is ignored */
+    l->named.is_off = l->named.is_off || r.status == PS_EKEYS;
     if (handle_curable(l, r.status, r.text)) {
         l->was_busy = r.status == -EBUSY;
         return 0;
@@ -392,10 +396,13 @@ static int receive_push(struct shard_link *l, const struct frame_header *h, cons
 }
 
 /* Answered: its place is free for another one. */
-static void finish_pull(struct shard_link *l, struct request *pull)
+static void finish_pull(struct shard_link *l, struct request *pull, bool is_kept)
 {
     pull_queue_remove(&l->pulls, pull);
-    request_free(pull);
+    if (is_kept && pull->keep_number)
+        named_pulls_add(&l->named, pull);
+    else
+        request_free(pull);
     send_pulls(l, UINT64_MAX);
 }
 
@@ -409,7 +416,7 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
     if (!pull || l->phase != PHASE_READY)
         return 0;
     if (pull->is_dropped) {
-        finish_pull(l, pull);
+        finish_pull(l, pull, false);
         return 0;
     }
     status = message_body(&l->channels->zstd, h, body, l->frame_max_bytes, &l->body, &body,
@@ -425,7 +432,7 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
         l->events->min_clock(l->owner, l->config.shard, l->answer.min_clock);
     l->events->pulled(l->owner, l->config.shard, pull, &l->answer,
                       h->flags & FRAME_ZSTD ? &l->body : channel_frame_buffer(l->channel));
-    finish_pull(l, pull);
+    finish_pull(l, pull, !l->answer.status && l->answer.kept);
     return 0;
 }
 
@@ -667,6 +674,7 @@ void shard_link_free(struct shard_link *l)
     link_phase_disconnect(l);
     request_queue_clear(&l->unacked);
     pull_queue_clear(&l->pulls);
+    named_pulls_reset(&l->named);
     table_ids_deinit(&l->tables);
     bytes_deinit(&l->body);
     free(l);

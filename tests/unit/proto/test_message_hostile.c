@@ -122,7 +122,9 @@ static int write_rows(struct bytes *b, unsigned type)
     size_t n;
     int status;
 
-    push = (struct push){ 1, 2, 3, true, 9, { { 0 } } };
+    push = (struct push){
+        .seq = 1, .clock = 2, .n_samples = 3, .tick = true, .keys_of = 4, .n_sections = 9
+    };
     pull = (struct pull){ .clock = 1, .deadline_ms = 2, .n_sections = 9 };
     pull_reply = (struct pull_reply){ .min_clock = 3, .n_sections = 2 };
     pull_reply.sections[0].value_bytes = pull_reply.sections[1].value_bytes = 20;
