@@ -189,12 +189,12 @@ static __forceinline__ __device__ size_t floats_before(const struct row_projecti
 static __global__ void __launch_bounds__(THREADS)
     back_to_parts(struct row_projection p, const float *rows, const float *dwide, float *parts)
 {
-    const uint32_t part = blockIdx.x, g = blockIdx.z, dim = p.groups[g].dim;
+    const uint32_t part = blockIdx.y, g = blockIdx.z, dim = p.groups[g].dim;
     const uint32_t n = p.starts[g + 1] - p.starts[g];
     const struct tiling tiling = tiling_of(p, g);
     const uint32_t row = part * part_rows(tiling, n);
-    const uint32_t i = blockIdx.y / tiling.n_columns * TALL,
-                   j = blockIdx.y % tiling.n_columns * NARROW;
+    const uint32_t i = blockIdx.x / tiling.n_columns * TALL,
+                   j = blockIdx.x % tiling.n_columns * NARROW;
     float sums[EACH];
 
     if (!p.groups[g].w || part >= tiling.n_parts || row >= n || i >= p.dim)
@@ -228,12 +228,14 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     p.groups[g].dw[e] = sum;
 }
 
-static uint32_t dim_max(const struct row_projection *p)
+/* Of all tables, or of those that are projected: a table that is not has the model's own dim. */
+static uint32_t dim_max(const struct row_projection *p, bool all)
 {
     uint32_t most = 0;
 
     for (uint32_t g = 0; g < p->n_groups; g++)
-        most = p->groups[g].dim > most ? p->groups[g].dim : most;
+        if (all || p->groups[g].w)
+            most = p->groups[g].dim > most ? p->groups[g].dim : most;
     return most;
 }
 
@@ -259,18 +261,20 @@ cudaError_t kernels_project_backward(cudaStream_t stream, const struct row_proje
                                      const float *rows, const float *dwide, float *drows,
                                      void *scratch)
 {
-    const uint32_t most = dim_max(p), n_parts = cuda_compat_ceil_div(p->n_rows_max, PART_ROWS);
-    struct cuda_compat_shape by_part = shape_of(p, most),
+    const uint32_t most = dim_max(p, false),
+                   n_parts = cuda_compat_ceil_div(p->n_rows_max, PART_ROWS);
+    struct cuda_compat_shape by_part = shape_of(p, dim_max(p, true)),
                              all = cuda_compat_flat((size_t)p->dim * most);
     cudaError_t error = cuda_compat_launch(back_to_rows, by_part, stream, *p, dwide, drows);
 
-    by_part.grid = dim3(n_parts < PARTS_MAX ? n_parts : PARTS_MAX,
-                        cuda_compat_ceil_div(p->dim, TALL) * cuda_compat_ceil_div(most, NARROW),
-                        p->n_groups);
+    if (error || !most)
+        return error;
+    /* Only the first may be above 65535. */
+    by_part.grid = dim3(cuda_compat_ceil_div(p->dim, TALL) * cuda_compat_ceil_div(most, NARROW),
+                        n_parts < PARTS_MAX ? n_parts : PARTS_MAX, p->n_groups);
     all.grid.y = p->n_groups;
-    if (!error)
-        error = cuda_compat_launch(back_to_parts, by_part, stream, *p, rows, dwide,
-                                   (float *)scratch);
+    error =
+        cuda_compat_launch(back_to_parts, by_part, stream, *p, rows, dwide, (float *)scratch);
     return error ? error
                  : cuda_compat_launch(back_to_weights, all, stream, *p, (const float *)scratch);
 }
