@@ -216,7 +216,9 @@ static void add_untrained(struct command_context *r, struct trainer *t,
     uint64_t done;
 
     t->state.workers_lost = ends->n_lost;
-    t->state.is_untrained_known = ends->is_known && (!ends->n_lost || has_plan);
+    /* With backup workers a clock is not a batch: a late worker passes over clocks, not over its rows. */
+    t->state.is_untrained_known =
+        ends->is_known && (!ends->n_lost || has_plan) && !s->backup_workers;
     for (uint32_t i = 0; i < s->workers && has_plan; i++) {
         if (ends->is_lost[i]) {
             done = ends->clock[i] > ends->skipped[i] ? ends->clock[i] - ends->skipped[i] : 0;

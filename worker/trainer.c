@@ -480,6 +480,11 @@ static uint32_t find_resume_point(struct trainer *t)
     if (!goes_on) {
         t->mark->steps = t->clock;
         count_skipped(t);
+        if (t->clock && t->s->backup_workers)
+            log_line_warn("--backup-workers: where the process before this one was late, fewer "
+                          "of its batches than its clock were trained on, and the others of "
+                          "the first %llu are passed over",
+                          (unsigned long long)t->clock);
     }
     t->steps_before = t->mark->steps;
     t->state.samples_before = t->steps_before * t->s->batch;
