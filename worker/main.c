@@ -194,7 +194,11 @@ static uint64_t rows_left_out(const struct command_context *r, const struct trai
 static void add_left_out(struct command_context *r, struct trainer *t, uint64_t n_rows,
                          uint32_t rank, const struct job_peers_ends *ends)
 {
-    uint64_t rows = rows_left_out(r, t, n_rows, rank, ends->clock[rank], ends->skipped[rank]);
+    const struct settings *s = &r->settings;
+    uint64_t clock = ends->clock[rank];
+    /* With periods, its last step in lock step was that of leaving (param_store_periodic.h). */
+    const bool has_extra = clock && settings_periods_are_set(s) && settings_dense_is_exact(s);
+    uint64_t rows = rows_left_out(r, t, n_rows, rank, clock - has_extra, ends->skipped[rank]);
 
     t->state.rows_untrained += rows;
     if (rows && ends->skipped[rank]) {
@@ -421,8 +425,11 @@ static void leave_on_failure(struct command_context *r, int status)
     struct err ignored;
 
     if (r->store && ((!r->has_begun && !goes_on) || status == PS_ESPEC || status == PS_ENAN ||
-                     status == PS_EDATA || status == PS_ESETTING))
+                     status == PS_EDATA || status == PS_ESETTING)) {
+        if (status == PS_ENAN && r->store->ops->drop_unpushed)
+            r->store->ops->drop_unpushed(r->store);
         (void)r->store->ops->leave(r->store, &ignored);
+    }
 }
 
 /* Once: what can be read but once, as a shell's <(...), is a file, too. */

@@ -62,6 +62,9 @@ struct param_store_ops {
     /* Ends the pull_wait() or pull() that other threads are in, with -ECANCELED. NULL: they never wait. */
     void (*cancel)(struct param_store *s);
 
+    /* leave() is not to push what is held back. NULL: nothing is. */
+    void (*drop_unpushed)(struct param_store *s);
+
     /* Copies the tables that this store has opened, with their optimizer's state and step counts, into an empty store
      * in this process (param_store_local_open()). No push is under way. NULL: they are in this process. */
     int (*copy)(struct param_store *s, struct param_store *to, struct err *err);

@@ -32,8 +32,9 @@ struct periodic {
     struct param_store_periodic_options options;
     pthread_mutex_t lock; /* of the tables, which a pull and a push use */
     struct periodic_table *tables[PS_TABLES_MAX]; /* owned; NULL: pushed at each step */
-    uint64_t next_clock;                          /* behind the last step that was pushed */
-    const struct ps_pull_section *asked;          /* borrowed by a step's pull until its wait */
+    uint64_t next_clock;                 /* behind the last step that was pushed; 0: none */
+    uint32_t n_samples;                  /* of that push: the weight of what is left */
+    const struct ps_pull_section *asked; /* borrowed by a step's pull until its wait */
     uint32_t n_asked;
     struct ps_pull_section pulls[SECTIONS_MAX]; /* what the inner pull borrows */
     struct ps_push_section pushes[SECTIONS_MAX];
@@ -224,15 +225,18 @@ static struct ps_pull_section variance_pull(const struct periodic_table *t)
                                      .dst = t->variance.values };
 }
 
-/* Once the table itself is here. None are there: all are 0, as no worker has pushed them. */
+/* Once the table itself is here. Where all are 0 there are none: no worker has pushed them, or there was no gradient
+ * yet. Then they are shared again. */
 static void take_variance(struct periodic_table *t)
 {
-    bool any = t->variance.is_pushed;
+    bool any = false;
 
     for (uint64_t i = 0; i < t->tensor.n_floats && !any; i++)
         any = t->variance.values[i] != 0;
     if (any)
         local_tensor_freeze(&t->tensor, t->variance.values);
+    else
+        t->variance.is_pushed = false;
 }
 
 /* True if the servers are asked for this section; under the lock. */
@@ -377,18 +381,22 @@ static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool 
         if (shares_variance(p, p->tables[sections[i].table], clock))
             p->pushes[n_left++] = take_out_variance(p->tables[sections[i].table]);
     pthread_mutex_unlock(&p->lock);
-    if (tick)
+    if (tick) {
         p->next_clock = clock + 1;
+        p->n_samples = n_samples;
+    }
     return inner->ops->push(inner, clock, n_samples, tick, p->pushes, n_left, err);
 }
 
 /* --- the rest --- */
 
-/* In lock step only a push that ends a step counts. All workers weigh the same in it. */
+/* In lock step only a push that ends a step counts. It is there even when nothing is left, so that the clock of a
+ * worker that has left is always one more than its batches. */
 static int leave(struct param_store *s, struct err *err)
 {
     struct periodic *p = periodic_of(s);
     struct param_store *inner = p->forward.inner;
+    bool ends_step = p->options.lock_step && p->next_clock;
     struct err ignored;
     uint32_t n = 0;
     int status = 0, left;
@@ -398,15 +406,27 @@ static int leave(struct param_store *s, struct err *err)
         if (p->tables[i] && p->tables[i]->lacks)
             p->pushes[n++] = take_out(p->tables[i]);
     pthread_mutex_unlock(&p->lock);
-    if (n)
+    if (n || ends_step)
         status =
-            inner->ops->push(inner, p->next_clock, 0, p->options.lock_step, p->pushes, n, err);
-    if (n && !status)
+            inner->ops->push(inner, p->next_clock, p->n_samples, ends_step, p->pushes, n, err);
+    if ((n || ends_step) && !status)
         status = inner->ops->flush(inner, err);
+    p->next_clock = 0; /* a second leave() has nothing to add */
     if (status == PS_EFENCED)
         return status;
     left = inner->ops->leave(inner, status ? &ignored : err);
     return status ? status : left;
+}
+
+static void drop_unpushed(struct param_store *s)
+{
+    struct periodic *p = periodic_of(s);
+
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
+        if (p->tables[i])
+            p->tables[i]->lacks = false;
+    pthread_mutex_unlock(&p->lock);
 }
 
 static uint64_t resume(struct param_store *s)
@@ -431,6 +451,13 @@ static int prefetch(struct param_store *s, const struct ps_pull_section *section
     struct param_store *inner = periodic_of(s)->forward.inner;
 
     return inner->ops->prefetch(inner, sections, n, err);
+}
+
+static void prefetch_end(struct param_store *s)
+{
+    struct param_store *inner = periodic_of(s)->forward.inner;
+
+    inner->ops->prefetch_end(inner);
 }
 
 static void stats(const struct param_store *s, struct ps_stats *ret)
@@ -459,6 +486,7 @@ static const struct param_store_ops ops = { .table = table,
                                             .push = push,
                                             .flush = param_store_proxy_flush,
                                             .leave = leave,
+                                            .drop_unpushed = drop_unpushed,
                                             .copy = param_store_proxy_copy,
                                             .clock = param_store_proxy_clock,
                                             .stats = stats,
@@ -479,6 +507,8 @@ struct param_store *param_store_periodic_new(struct param_store *inner,
     p->ops.has_places = inner->ops->has_places;
     if (inner->ops->prefetch)
         p->ops.prefetch = prefetch;
+    if (inner->ops->prefetch_end)
+        p->ops.prefetch_end = prefetch_end;
     pthread_mutex_init(&p->lock, NULL);
     return &p->forward.store;
 }

@@ -5,7 +5,8 @@
  *     push         of a table whose period ends with this step's clock: what the servers lack; of the others nothing
  *     pull_start   asks for tables that were pushed since they were last asked for
  *     pull_wait    the others are read here
- *     leave        pushes what is left; in lock step as a step of its own, which has no samples
+ *     leave        pushes what is left, unless drop_unpushed() came first; in lock step as a step of its own, that
+ *                  weighs as the one before it and is there even if nothing is left: the clock is then batches + 1
  *
  * A period of P ends with the steps of clock c, (c + phase) % P == P - 1: in lock step of all workers together. The
  * phase is 0, or with `rotates` such that tables of one period share its steps evenly, by their floats. Embedding rows,

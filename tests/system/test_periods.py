@@ -42,6 +42,24 @@ def test_one_worker_learns_what_it_learns_without(psds, tmp_path):
     assert 1e-4 < farthest(summed, plain)
 
 
+def test_the_last_steps_of_a_worker_that_leaves_first_weigh_as_those_of_the_others(psds, tmp_path):
+    """Only rank 0 learns. It leaves at a clock of its own, or together with rank 1: then its steps are half of a mean."""
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+
+    def moved(*steps):
+        node = psds("--shards", 2)
+        run = ("train", "--data", data, "--servers", node.address, *SMALL, "--json", "-", "--workers", 2, "--local-steps", 1000)
+        workers = [psworker(*run, "--rank", rank, "--dense-lr", lr, "--steps-max", n, "--allow-lost-workers")
+                   for rank, (n, lr) in enumerate(zip(steps, ("0.01", "1e-12")))]
+        for w in workers:
+            finish(w)
+        node.stop()
+        return read_tables([node.data])
+
+    start, alone, together = moved(1, 1), moved(10, 20), moved(10, 10)
+    assert farthest(start, together) > 0.01 and farthest(start, alone) > 0.01
+
+
 def test_workers_in_lock_step_end_in_the_same_bits_each_time_with_fewer_bytes(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
     plain, lines = trained(psds, data, 3)

@@ -16,6 +16,8 @@
 #define N_DENSE 3u
 #define RATE 0.125f
 
+static const uint64_t all_blocks[N_BLOCKS] = { 0, 1, 2 };
+
 /* By name: the last one only adds, and so has none. */
 static const uint32_t periods[N_DENSE] = { 3, 5, 4 };
 
@@ -39,6 +41,7 @@ struct bench {
     uint32_t ids[N_DENSE];
     struct reference references[N_DENSE - 1];
     uint64_t seed, n, clock;
+    bool is_still; /* gradients are 0 */
     uint64_t blocks[N_BLOCKS];
     float got[N_DENSE][FLOATS], servers[N_DENSE][FLOATS], gradients[N_DENSE][FLOATS];
 };
@@ -117,7 +120,7 @@ static void draw_gradients(struct bench *b, struct ps_push_section *out)
 {
     for (uint32_t i = 0; i < N_DENSE; i++) {
         for (uint32_t k = 0; k < FLOATS; k++)
-            b->gradients[i][k] = (float)(hash_unit(draw(b)) - 0.5);
+            b->gradients[i][k] = b->is_still ? 0 : (float)(hash_unit(draw(b)) - 0.5);
         out[i] = (struct ps_push_section){
             .table = b->ids[i], .n_keys = N_BLOCKS, .keys = b->blocks, .values = b->gradients[i]
         };
@@ -429,6 +432,257 @@ static void second_moments_are_shared_once_and_stay(void **state)
     bench_deinit(&b);
 }
 
+/* Without a gradient there is no second moment to freeze: one of zeros would give steps without a bound. */
+static void a_second_moment_of_zeros_is_shared_again(void **state)
+{
+    const struct param_store_periodic_options options = {
+        .rule = LOCAL_TENSOR_STEPS, .slow_lr = 1, .period_of = always_two, .freeze_at = 4
+    };
+    static const float zeros[FLOATS];
+    struct table_spec spec = dense_spec(0);
+    struct bench b = { .seed = seed_by_the_clock() };
+    float before[FLOATS], variance[FLOATS];
+    struct err err;
+
+    (void)state;
+    spec.optim = TABLE_SPEC_ADAM;
+    spec.params = table_spec_optim_defaults(TABLE_SPEC_ADAM);
+    b.cluster = cluster_new(2, TABLE_SPEC_MODE_ASYNC, 0);
+    b.store = param_store_periodic_new(&b.cluster->store, &options);
+    assert_int_equal(b.store->ops->table(b.store, &spec, &b.ids[0], &err), 0);
+    for (uint32_t i = 0; i < N_BLOCKS; i++)
+        b.blocks[i] = i;
+    b.is_still = true;
+    for (uint32_t i = 0; i < 6; i++)
+        (void)make_step(&b);
+    b.is_still = false;
+    see_variance(&b, variance);
+    assert_memory_equal(variance, zeros, sizeof zeros);
+    for (uint32_t i = 0; i < 12; i++) {
+        memcpy(before, b.got[0], sizeof before);
+        (void)make_step(&b);
+        for (uint32_t k = 0; k < FLOATS; k++)
+            assert_true(fabsf(b.got[0][k] - before[k]) < 1);
+    }
+    see_variance(&b, variance);
+    for (uint32_t i = 0; i < FLOATS; i++)
+        assert_true(variance[i] > 0 && variance[i] < 0.25f);
+    bench_deinit(&b);
+}
+
+/* Notes what the store asks of the one behind it. */
+struct recorder {
+    struct param_store store;
+    uint32_t n_prefetch_ends, n_prefetches, n_cancels, n_flushes, n_leaves, n_copies, n_tables;
+    uint64_t clock;
+    uint32_t n_samples, n_sections;
+    bool tick;
+};
+
+static struct recorder *recorder_of(const struct param_store *s)
+{
+    return (struct recorder *)(uintptr_t)s;
+}
+
+static int record_table(struct param_store *s, const struct table_spec *spec, uint32_t *ret,
+                        struct err *err)
+{
+    (void)spec;
+    (void)err;
+    *ret = recorder_of(s)->n_tables++;
+    return 0;
+}
+
+static int record_pull(struct param_store *s, uint64_t clock,
+                       const struct ps_pull_section *sections, uint32_t n, struct err *err)
+{
+    (void)s;
+    (void)clock;
+    (void)err;
+    for (uint32_t i = 0; i < n; i++)
+        memset(sections[i].dst, 0, sizeof(float[FLOATS]));
+    return 0;
+}
+
+static int record_wait(struct param_store *s, struct err *err)
+{
+    (void)s;
+    (void)err;
+    return 0;
+}
+
+static int record_push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                       const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    struct recorder *r = recorder_of(s);
+
+    (void)sections;
+    (void)err;
+    r->clock = clock;
+    r->n_samples = n_samples;
+    r->n_sections = n;
+    r->tick = tick;
+    return 0;
+}
+
+static int record_flush(struct param_store *s, struct err *err)
+{
+    (void)err;
+    recorder_of(s)->n_flushes++;
+    return 0;
+}
+
+static int record_leave(struct param_store *s, struct err *err)
+{
+    (void)err;
+    recorder_of(s)->n_leaves++;
+    return 0;
+}
+
+static int record_prefetch(struct param_store *s, const struct ps_pull_section *sections,
+                           uint32_t n, struct err *err)
+{
+    (void)sections;
+    (void)n;
+    (void)err;
+    recorder_of(s)->n_prefetches++;
+    return 0;
+}
+
+static void record_prefetch_end(struct param_store *s)
+{
+    recorder_of(s)->n_prefetch_ends++;
+}
+
+static void record_cancel(struct param_store *s)
+{
+    recorder_of(s)->n_cancels++;
+}
+
+static int record_copy(struct param_store *s, struct param_store *to, struct err *err)
+{
+    (void)to;
+    (void)err;
+    recorder_of(s)->n_copies++;
+    return 0;
+}
+
+static uint64_t record_clock(const struct param_store *s)
+{
+    (void)s;
+    return 17;
+}
+
+static void record_stats(const struct param_store *s, struct ps_stats *ret)
+{
+    (void)s;
+    ret->min_clock = 19;
+}
+
+static struct push_encoder *record_encoder(const struct param_store *s)
+{
+    return (struct push_encoder *)(uintptr_t)s;
+}
+
+static uint64_t record_resume(struct param_store *s)
+{
+    (void)s;
+    return 23;
+}
+
+static void record_close(struct param_store *s)
+{
+    (void)s;
+}
+
+static const struct param_store_ops record_ops = { .table = record_table,
+                                                   .pull_start = record_pull,
+                                                   .pull_wait = record_wait,
+                                                   .push = record_push,
+                                                   .flush = record_flush,
+                                                   .leave = record_leave,
+                                                   .clock = record_clock,
+                                                   .stats = record_stats,
+                                                   .encoder = record_encoder,
+                                                   .close = record_close,
+                                                   .resume = record_resume,
+                                                   .prefetch = record_prefetch,
+                                                   .prefetch_end = record_prefetch_end,
+                                                   .cancel = record_cancel,
+                                                   .copy = record_copy,
+                                                   .overlaps = true,
+                                                   .has_places = true };
+
+static void what_is_not_replaced_is_forwarded(void **state)
+{
+    const struct param_store_periodic_options options = { .period_of = always_two };
+    struct recorder r = { .store.ops = &record_ops };
+    struct param_store *s = param_store_periodic_new(&r.store, &options);
+    struct ps_stats stats = { 0 };
+    struct err err;
+
+    (void)state;
+    assert_true(s->ops->overlaps && s->ops->has_places);
+    assert_int_equal(s->ops->prefetch(s, NULL, 0, &err), 0);
+    assert_non_null(s->ops->prefetch_end);
+    s->ops->prefetch_end(s);
+    s->ops->cancel(s);
+    assert_int_equal(s->ops->flush(s, &err), 0);
+    assert_int_equal(s->ops->copy(s, NULL, &err), 0);
+    assert_int_equal(s->ops->leave(s, &err), 0);
+    assert_int_equal(r.n_prefetches, 1);
+    assert_int_equal(r.n_prefetch_ends, 1);
+    assert_int_equal(r.n_cancels, 1);
+    assert_int_equal(r.n_flushes, 1);
+    assert_int_equal(r.n_copies, 1);
+    assert_int_equal(r.n_leaves, 1);
+    assert_int_equal(s->ops->clock(s), 17);
+    s->ops->stats(s, &stats);
+    assert_int_equal(stats.min_clock, 19);
+    assert_ptr_equal(s->ops->encoder(s), &r);
+    assert_int_equal(s->ops->resume(s), 23);
+    s->ops->close(s);
+}
+
+/* In lock step what is left weighs as the step before, and a step ends with it, also if nothing is left. */
+static void see_leaving(uint32_t n_steps, bool drops, uint32_t n_left)
+{
+    const struct param_store_periodic_options options = {
+        .rule = LOCAL_TENSOR_STEPS, .slow_lr = 1, .lock_step = true, .period_of = always_two
+    };
+    struct recorder r = { .store.ops = &record_ops };
+    struct param_store *s = param_store_periodic_new(&r.store, &options);
+    struct table_spec spec = dense_spec(0);
+    float floats[FLOATS];
+    struct ps_pull_section pull = { .n_keys = N_BLOCKS, .keys = all_blocks, .dst = floats };
+    struct ps_push_section push = { .n_keys = N_BLOCKS, .keys = all_blocks, .values = floats };
+    struct err err;
+
+    assert_int_equal(s->ops->table(s, &spec, &pull.table, &err), 0);
+    for (uint64_t clock = 0; clock < n_steps; clock++) {
+        assert_int_equal(s->ops->pull_start(s, clock, &pull, 1, &err), 0);
+        assert_int_equal(s->ops->pull_wait(s, &err), 0);
+        assert_int_equal(s->ops->push(s, clock, 100 + (uint32_t)clock, true, &push, 1, &err),
+                         0);
+    }
+    if (drops)
+        s->ops->drop_unpushed(s);
+    assert_int_equal(s->ops->leave(s, &err), 0);
+    assert_int_equal(r.clock, n_steps);
+    assert_int_equal(r.n_samples, 99 + n_steps);
+    assert_int_equal(r.n_sections, n_left);
+    assert_true(r.tick);
+    s->ops->close(s);
+}
+
+static void what_is_left_weighs_as_the_step_before(void **state)
+{
+    (void)state;
+    see_leaving(5, false, 1);
+    see_leaving(6, false, 0);
+    see_leaving(5, true, 0);
+}
+
 #define N_PERMITS 3u
 #define N_AHEAD_STEPS 200u
 
@@ -441,8 +695,6 @@ struct ahead {
     uint64_t n_pulled, n_pushed;
     float weights[FLOATS];
 };
-
-static const uint64_t all_blocks[N_BLOCKS] = { 0, 1, 2 };
 
 static void *pull_ahead(void *arg)
 {
@@ -532,6 +784,9 @@ int main(void)
         cmocka_unit_test(what_is_left_goes_when_the_worker_leaves),
         cmocka_unit_test(tables_take_turns),
         cmocka_unit_test(second_moments_are_shared_once_and_stay),
+        cmocka_unit_test(a_second_moment_of_zeros_is_shared_again),
+        cmocka_unit_test(what_is_not_replaced_is_forwarded),
+        cmocka_unit_test(what_is_left_weighs_as_the_step_before),
         cmocka_unit_test(pulls_and_pushes_go_on_at_once),
     };
 
