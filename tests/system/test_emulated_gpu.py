@@ -98,6 +98,15 @@ def test_batches_without_any_key_and_of_one_sample_are_the_cpus(train, tmp_path,
     assert gpu["samples"] == 41 and abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
 
 
+def test_local_steps_are_the_cpus(train, psds):
+    results = []
+    for device in ("cuda", "cpu"):
+        got, log_text = train(device, "--servers", psds().address, "--local-steps", "4", "--slow-momentum", "0.3")
+        assert ("it changes them before (--local-steps" in log_text) == (device == "cuda")
+        results.append(got["logloss"])
+    assert abs(results[0] - results[1]) < 1e-4
+
+
 def test_over_servers_with_steps_ahead_it_learns(train, psds):
     node = psds("--shards", 2)
     gpu, _ = train("cuda", "--servers", node.address, "--mode", "async", "--ahead", "4", "--row-cache", "0", "--epochs", "3")
