@@ -3,8 +3,8 @@
  * and write the caller's own arrays and nothing is copied. On another device each buffer set has its own memory for
  * inputs and outputs, so that the copies of one step run beside the ops of another:
  *
- *     in, each step        numeric, label, starts, row_of, the bags' transpose or what it is made of, wide, dropout's keys; rows, except
- *                          those that the device has kept (device_row_cache.h)
+ *     in, each step        numeric, label, starts, row_of, the bags' transpose or what it is made of, wide, dropout's
+ *                          keys; rows, except those that the device has kept (device_row_cache.h)
  *     in, when changed     values of the dense array; unchanged ones come from the buffer set that has them
  *     out                  row_grads, wide_grads, gradients of the dense array, loss; or probs
  *
