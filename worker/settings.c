@@ -108,6 +108,7 @@ static const struct setting rows[] = {
     ROW("job", "mode", SETTING_CHOICE, mode, PS_SETTINGS_MODES, "bsp", 0, 0,
         "asynchronous, bounded staleness, or lock step"),
     PS_SETTINGS_BOUND(JOB_ROW)
+    PS_SETTINGS_BACKUPS(JOB_ROW)
     ROW("job", "ahead", SETTING_U32, ahead, "N", "0", 0, 64,
         "batches pulled while earlier ones compute, where the bound allows: faster, staler"),
     ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0,
@@ -214,6 +215,14 @@ static const struct setting rows[] = {
         "what others have changed since; 0: as they are"),
     ROW("training", "delay-form", SETTING_CHOICE, delay_form, "adaptive|constant", "adaptive", 0, 0,
         "of --delay-compensation: g + X |g| (w - w_then), or g + X g g (w - w_then)"),
+    ROW("training", "local-steps", SETTING_U32, local_steps, "N", "0", 0, 100000,
+        "dense tables: steps that each worker makes by itself before the servers merge what came of them; 0: none"),
+    ROW("training", "slow-lr", SETTING_FLOAT, slow_lr, "X", "0", 0, 0,
+        "of --local-steps: the servers' learning rate; 0: 1 in lock step, else 1 / workers"),
+    ROW("training", "slow-momentum", SETTING_FLOAT, slow_momentum, "X", "0", 0, 0,
+        "of --local-steps: the servers' momentum"),
+    ROW("training", "freeze-variance-at", SETTING_U64, freeze_at, "CLOCK", "0", 0, 0,
+        "of --local-steps and Adam in lock step: from then on workers share a second moment, which stays; 0: never"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -249,6 +258,10 @@ static const struct setting rows[] = {
         "bf16", 0, 0, "until then"),
     ROW("wire", "dense-refresh", SETTING_TEXT, dense_refresh, "STEPS|auto", "1", 0, 0,
         "pull dense tables every so many steps, within the bound; not in lock step"),
+    ROW("wire", "period", SETTING_LIST, period, "TABLE=N,...", "", 0, 0,
+        "dense tables of this name or pattern (top.*) are pushed and pulled every N steps; gradients add up meanwhile"),
+    ROW("wire", "rotate", SETTING_FLAG, rotate, "yes|no", "no", 0, 0,
+        "tables of one period take turns, so that all steps have about the same bytes"),
     ROW("wire", "row-cache", SETTING_BYTES, row_cache_bytes, "BYTES", "256M", 0, 0,
         "rows that a job's only worker keeps exact, so that they are not pulled again; 0: off"),
     ROW("wire", "reuse-clocks", SETTING_U32, reuse_clocks, "CLOCKS", "0", 0, 1000000,
@@ -567,6 +580,8 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "pull-tolerance", s->pull_tolerance, 0, 1e6f },
         { "dense-pull-tolerance", s->dense_pull_tolerance, 0, 1e6f },
         { "decay-rate", s->decay_rate, 0, 1.000001f },
+        { "slow-lr", s->slow_lr, 0, 1e6f },
+        { "slow-momentum", s->slow_momentum, 0, 1 },
         { "delay-compensation", s->delay_compensation, 0, SECTION_LAMBDA_MAX },
         { "decay-floor", s->decay_floor, 0, 1.000001f },
         { "positive-rate", s->positive_rate, 0, 1 },
@@ -643,6 +658,15 @@ static int check_train(const struct settings *s, struct err *err)
         status = want(err, s->rank < s->workers,
                       "--rank must be less than --workers: ranks count from 0");
     if (!status)
+        status = want(
+            err, !s->backup_workers || s->backup_workers < s->workers,
+            "--backup-workers must be less than --workers: a step needs one that is no backup");
+    if (!status)
+        status = want(
+            err, !s->backup_workers || s->mode + TABLE_SPEC_MODE_ASYNC == TABLE_SPEC_MODE_BSP,
+            "--backup-workers goes with --mode bsp: in ssp and async no step waits for all "
+            "pushes");
+    if (!status)
         status = want(err, !s->local || s->workers == 1,
                       "--local is one worker: drop --workers or --local");
     if (!status)
@@ -663,6 +687,8 @@ static int check_train(const struct settings *s, struct err *err)
                       "--train-rows");
     if (!status)
         status = check_pull_deltas(s, err);
+    if (!status)
+        status = settings_check_periods(s, err);
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)

@@ -21,6 +21,7 @@
 #include "worker/data/moments.h"
 #include "worker/param_store_delta.h"
 #include "worker/param_store_exact_cache.h"
+#include "worker/param_store_periodic.h"
 #include "worker/param_store_stale_cache.h"
 #include "worker/pipeline.h"
 #include "worker/resume_point.h"
@@ -598,6 +599,27 @@ static struct param_store *with_deltas(const struct settings *s, struct param_st
     return param_store_delta_new(store, &options);
 }
 
+static uint32_t period_of(const void *settings, const char *table)
+{
+    return settings_period(settings, table);
+}
+
+static struct param_store *with_periods(const struct settings *s, struct param_store *store)
+{
+    const struct param_store_periodic_options options = {
+        .rule = s->local_steps ? LOCAL_TENSOR_STEPS : LOCAL_TENSOR_SUM,
+        .slow_lr = settings_slow_lr(s),
+        .slow_momentum = s->slow_momentum,
+        .lock_step = settings_dense_is_exact(s),
+        .rotates = s->rotate,
+        .freeze_at = s->freeze_at,
+        .period_of = period_of,
+        .arg = s,
+    };
+
+    return param_store_periodic_new(store, &options);
+}
+
 /* The time: greater than that of all processes before this one, if clocks agree. */
 static uint64_t new_incarnation(void)
 {
@@ -691,12 +713,14 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
                                   .mode =
                                       (enum table_spec_mode)(s->mode + TABLE_SPEC_MODE_ASYNC),
                                   .bound = s->staleness,
+                                  .n_backups = s->backup_workers,
                                   .connect_ms = (uint32_t)s->connect_timeout_ms,
                                   .give_up_ms = (uint32_t)s->give_up_ms,
                                   .pull_ms = (uint32_t)s->pull_timeout_ms,
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
                                   .net_threads = s->net_threads,
+                                  .names_keys = training && s->workers > 1,
                                   .report = s->report,
                                   .journal = journal,
                                   .on_notice = notice,
@@ -718,6 +742,8 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
         *ret = with_deltas(s, *ret);
     if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
         *ret = with_cache(s, *ret, &options);
+    if (!status && training && settings_periods_are_set(s))
+        *ret = with_periods(s, *ret);
     if (!status)
         (*ret)->journal = journal;
     return status;

@@ -60,7 +60,8 @@ void cluster_client_drop_table(struct cluster_client *cluster);
 void cluster_client_leave(struct cluster_client *cluster);
 
 /* Any thread. Fills the counters of the links: bytes, rows_refused, reconnects, resent_pushes,
- * rejoins, min_clock, staleness_max, foreign, pushes_lost, skipped_clocks; and moved_to. */
+ * rejoins, min_clock, staleness_max, foreign, pushes_lost, skipped_clocks, pushes_late; and
+ * moved_to. */
 void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats *ret);
 
 /* Any thread, once the state is JOINED: "shard 3 at host:port". */

@@ -46,6 +46,7 @@ void link_phase_disconnect(struct shard_link *l)
     l->beat_id = l->greet_id = 0;
     l->held_until_ms = 0;
     pull_queue_reset(&l->pulls);
+    named_pulls_reset(&l->named);
 }
 
 void link_phase_give_up(struct shard_link *l, int status, const char *fmt, ...)
@@ -101,7 +102,7 @@ void link_phase_lose(struct shard_link *l, const char *why)
 bool link_phase_is_transient(int status)
 {
     return status == PS_ESTOPPING || status == PS_EMOVED || status == PS_ENOJOIN ||
-           status == PS_ESEQ || status == -ENOMEM ||
+           status == PS_ESEQ || status == PS_EKEYS || status == -ENOMEM ||
            status == -EMFILE || /* connections-max: some end */
            status == -EBUSY;    /* others come to a sync point, or the rank's process ends */
 }

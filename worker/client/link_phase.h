@@ -11,6 +11,7 @@
 #include "proto/connector.h"
 #include "worker/client/io_thread.h"
 #include "worker/client/link_types.h"
+#include "worker/client/named_pulls.h"
 #include "worker/client/pull_queue.h"
 #include "worker/client/table_ids.h"
 
@@ -60,6 +61,7 @@ struct shard_link {
     uint64_t held_until_ms; /* until a suspect is agreed on requests wait; 0: they do not */
     uint64_t push_notice_ms, pull_notice_ms;
     struct pull_queue pulls;
+    struct named_pulls named;
     struct pull_reply answer; /* scratch, as it is large */
     struct bytes body;        /* scratch: decompressed */
 };

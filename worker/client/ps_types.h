@@ -40,12 +40,15 @@ struct ps_options {
     uint32_t rank, n_workers;
     enum table_spec_mode mode; /* TABLE_SPEC_MODE_ASYNC, _SSP, _BSP */
     uint32_t bound;            /* of SSP, clocks */
-    uint32_t connect_ms;       /* wait for servers at the start, in any order; default 60000 */
-    uint32_t give_up_ms;       /* a shard away for longer ends the job; default 60000 */
-    uint32_t pull_ms;          /* deadline of one pull, parked time included; default 600000 */
+    uint32_t
+        n_backups; /* of lock step: a step goes without so many workers; who is behind goes on at stats.min_clock */
+    uint32_t connect_ms;   /* wait for servers at the start, in any order; default 60000 */
+    uint32_t give_up_ms;   /* a shard away for longer ends the job; default 60000 */
+    uint32_t pull_ms;      /* deadline of one pull, parked time included; default 600000 */
     uint32_t window_bytes; /* ps_push() waits above so many unacknowledged; default 64 MiB */
     uint32_t answer_ms;    /* silence before a notice and a new connection; default 20000 */
     bool compress;         /* zstd where it pays */
+    bool names_keys;       /* a push with the keys of a pull does not send them again */
     struct pending_report
         *report; /* reports of learning; borrowed until ps_close(); may be NULL */
     struct push_journal *journal; /* keeps pushes for the next process; borrowed; may be NULL */
@@ -161,6 +164,8 @@ struct ps_stats {
         pushes_lost; /* acknowledged, and gone with a crash of their shard (once for each shard) */
     uint64_t
         skipped_clocks; /* that no process of this rank has done: the job went on without it */
+    uint64_t
+        pushes_late; /* for their step, of which others were first: dropped (once for each shard) */
     /* Counters of the row cache (worker/param_store_exact_cache.c); zeroes without one. Rows asked for, those
      * of them that it had, and those pulled again that it had had before; values' bytes that plain
      * pulls would have brought beyond those that came. */

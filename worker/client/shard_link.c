@@ -59,20 +59,23 @@ static void send_table(struct shard_link *l, struct requested_table *table)
 static void send_push(struct shard_link *l, struct request *r)
 {
     struct bytes frame = { 0 };
+    struct push push;
 
     if (l->phase != PHASE_READY || l->held_until_ms)
         return;
     r->request_id = ++l->last_request_id;
-    link_phase_send(l, "a push",
-                    request_frame_push(r, l->tables.shard_ids, l->channels, l->zstd, &frame),
+    request_push(r, l->tables.shard_ids, &push);
+    named_pulls_name(&l->named, r, &push);
+    link_phase_send(l, "a push", request_frame_push(r, &push, l->channels, l->zstd, &frame),
                     &frame);
 }
 
 /* The queue's next one. */
-static void send_pull(struct shard_link *l, const struct request *r)
+static void send_pull(struct shard_link *l, struct request *r)
 {
     struct bytes frame = { 0 };
 
+    r->keep_number = l->config.names_keys ? named_pulls_ask(&l->named) : 0;
     pull_queue_sent(&l->pulls, ++l->last_request_id);
     link_phase_send(
         l, "a pull",
@@ -302,6 +305,11 @@ static int receive_join(struct shard_link *l, const struct frame_header *h, cons
         link_phase_refused(l, "to let the worker join", r.status, r.text);
         return 0;
     }
+    if (r.n_backups != l->config.join.n_backups) {
+        link_phase_give_up(
+            l, PS_EJOB, "is of a version that does not know backup workers: upgrade it first");
+        return 0;
+    }
     if (r.last_applied < l->unacked.last_acked || r.last_applied > last_sent(l)) {
         link_phase_notice(l,
                           "has applied push %" PRIu64 ", and had acknowledged %" PRIu64
@@ -379,6 +387,7 @@ static int receive_push(struct shard_link *l, const struct frame_header *h, cons
         return h->request_id > push->request_id && push->next
                    ? PS_EPROTO
                    : 0; /* a repeated answer is ignored */
+    l->named.is_off = l->named.is_off || r.status == PS_EKEYS;
     if (handle_curable(l, r.status, r.text)) {
         l->was_busy = r.status == -EBUSY;
         return 0;
@@ -390,10 +399,13 @@ static int receive_push(struct shard_link *l, const struct frame_header *h, cons
 }
 
 /* Answered: its place is free for another one. */
-static void finish_pull(struct shard_link *l, struct request *pull)
+static void finish_pull(struct shard_link *l, struct request *pull, bool is_kept)
 {
     pull_queue_remove(&l->pulls, pull);
-    request_free(pull);
+    if (is_kept && pull->keep_number)
+        named_pulls_add(&l->named, pull);
+    else
+        request_free(pull);
     send_pulls(l, UINT64_MAX);
 }
 
@@ -412,7 +424,7 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
     if (!pull || l->phase != PHASE_READY)
         return 0;
     if (pull->is_dropped) {
-        finish_pull(l, pull);
+        finish_pull(l, pull, false);
         return 0;
     }
     status = message_body(&l->channels->zstd, h, body, l->frame_max_bytes, &l->body, &body,
@@ -428,7 +440,7 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
         l->events->min_clock(l->owner, l->config.shard, l->answer.min_clock);
     l->events->pulled(l->owner, l->config.shard, pull, &l->answer,
                       h->flags & FRAME_ZSTD ? &l->body : frame_buffer(l));
-    finish_pull(l, pull);
+    finish_pull(l, pull, !l->answer.status && l->answer.kept);
     return 0;
 }
 
@@ -675,6 +687,7 @@ void shard_link_free(struct shard_link *l)
     link_phase_disconnect(l);
     request_queue_clear(&l->unacked);
     pull_queue_clear(&l->pulls);
+    named_pulls_reset(&l->named);
     table_ids_deinit(&l->tables);
     bytes_deinit(&l->body);
     free(l);

@@ -28,7 +28,7 @@
 struct compute;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 11u
+#define DEVICE_ABI 12u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -153,6 +153,13 @@ struct device_ops {
     void (*wide_sum)(struct compute *c, const struct bags *b, const float *weights, float *z);
     void (*wide_grad)(struct compute *c, const struct bags *b, const float *dz,
                       float *dweights);
+
+    /* Packed rows -> wide [n_rows][dim], each number a sum over its row, ascending from 0; back: drows, packed, sums
+     * over dim, ascending, and each dw, of no rows 0. NULL: by linear_forward and linear_backward, group by group. */
+    void (*project_forward)(struct compute *c, const struct row_projection *p,
+                            const float *rows, float *wide);
+    void (*project_backward)(struct compute *c, const struct row_projection *p,
+                             const float *rows, const float *dwide, float *drows);
 
     /* Each product sums over d ascending. dt [n][n_vectors][dim] is what comes through the pairs alone, summed over j
      * ascending, without j = i unless `self`: a diagonal pair counts twice. */

@@ -85,6 +85,10 @@ void cuda_ops_bag_mean(struct compute *c, const struct bags *b, uint32_t first, 
 void cuda_ops_wide_sum(struct compute *c, const struct bags *b, const float *weights, float *z);
 void cuda_ops_wide_grad(struct compute *c, const struct bags *b, const float *dz,
                         float *dweights);
+void cuda_ops_project_forward(struct compute *c, const struct row_projection *p,
+                              const float *rows, float *wide);
+void cuda_ops_project_backward(struct compute *c, const struct row_projection *p,
+                               const float *rows, const float *dwide, float *drows);
 void cuda_ops_interact_forward(struct compute *c, const struct interact *it, const float *t,
                                float *r);
 void cuda_ops_interact_backward(struct compute *c, const struct interact *it, const float *t,

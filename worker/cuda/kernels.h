@@ -12,7 +12,8 @@
  * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, bag_mean, wide_sum, interactions in
  * KERNELS_FP32, pair_sum, cross layers, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy,
  * encoders; bag_grad and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp()
- * is the same. Other sums have an order of their own. (Which NaN an addition makes is the processor's choice.)
+ * is the same. As plain loops have them: project_forward, and drows of project_backward. Other sums have an order of
+ * their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
@@ -104,6 +105,15 @@ EXTERN_C cudaError_t kernels_wide_sum(cudaStream_t stream, const struct bags *b,
                                       const float *weights, float *z);
 EXTERN_C cudaError_t kernels_wide_grad(cudaStream_t stream, const struct bags *b,
                                        const float *dz, float *dweights, void *scratch);
+
+/* project_backward's scratch; the sums of a dw are made in parts of its rows. */
+EXTERN_C size_t kernels_project_bytes(const struct row_projection *p);
+EXTERN_C cudaError_t kernels_project_forward(cudaStream_t stream,
+                                             const struct row_projection *p, const float *rows,
+                                             float *wide);
+EXTERN_C cudaError_t kernels_project_backward(cudaStream_t stream,
+                                              const struct row_projection *p, const float *rows,
+                                              const float *dwide, float *drows, void *scratch);
 
 EXTERN_C cudaError_t kernels_interact_forward(cudaStream_t stream, enum kernels_math math,
                                               const struct interact *it, const float *t,

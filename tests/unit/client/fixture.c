@@ -36,6 +36,7 @@ struct ps_options make_options(const char *servers)
                                 .name = "test",
                                 .job = "j",
                                 .n_workers = 1,
+                                .names_keys = true,
                                 .drives = drives,
                                 .is_interruptible = drives,
                                 .net_threads =
