@@ -14,15 +14,16 @@ struct periodic_table {
     uint32_t period, phase;
     uint64_t *keys;              /* owned: of all blocks */
     struct ps_push_section last; /* its step's push, as this worker asked for it last */
-    uint64_t n_pushed;           /* how often; and what that was */
-    uint64_t asked_at,
-        pulled_at;     /* at the pull under way; at the one that brought what is here */
-    uint32_t variance; /* the table of the second moments, if they are to be frozen */
-    float *
-        second_moments; /* owned: those that are pushed, or pulled; NULL: they are not frozen */
-    bool is_asked;      /* by the pull under way */
-    bool has_shared;    /* the second moments, by a push */
-    bool lacks;         /* the servers lack something */
+    /* How often it was pushed; what that was at the pull under way, and at the one that brought what is here. */
+    uint64_t n_pushed, asked_at, pulled_at;
+    bool is_asked; /* by the pull under way */
+    bool lacks;    /* the servers lack something */
+    struct variance {
+        uint32_t table;
+        float *values;  /* owned: to be pushed, or pulled; NULL: it is not to be frozen */
+        bool is_asked;  /* by the pull under way */
+        bool is_pushed; /* this worker's part of it */
+    } variance;
 };
 
 struct periodic {
@@ -111,7 +112,7 @@ static void free_table(struct periodic_table *t)
     if (!t)
         return;
     local_tensor_deinit(&t->tensor);
-    free(t->second_moments);
+    free(t->variance.values);
     free(t->keys);
     free(t);
 }
@@ -160,10 +161,10 @@ static int make_variance(const struct periodic *p, const struct table_spec *spec
     variance.params.weight_decay = 0;
     snprintf(variance.name, sizeof variance.name, "%.*s/variance.%.50s", n_job, spec->name,
              slash ? slash + 1 : spec->name);
-    t->second_moments = memory_try_alloc(t->tensor.n_floats * sizeof *t->second_moments);
-    if (!t->second_moments)
+    t->variance.values = memory_try_alloc(t->tensor.n_floats * sizeof *t->variance.values);
+    if (!t->variance.values)
         return err_set(err, -ENOMEM, "table %s: no memory for a copy", variance.name);
-    return inner->ops->table(inner, &variance, &t->variance, err);
+    return inner->ops->table(inner, &variance, &t->variance.table, err);
 }
 
 static int table(struct param_store *s, const struct table_spec *spec, uint32_t *ret_table,
@@ -182,8 +183,8 @@ static int table(struct param_store *s, const struct table_spec *spec, uint32_t 
     if (!status && !p->tables[*ret_table] && make_table(p, spec, &p->tables[*ret_table]))
         status = err_set(err, -ENOMEM, "table %s: no memory for a copy", spec->name);
     t = status ? NULL : p->tables[*ret_table];
-    return t && p->options.freeze_at && !t->second_moments ? make_variance(p, spec, t, err)
-                                                           : status;
+    return t && p->options.freeze_at && !t->variance.values ? make_variance(p, spec, t, err)
+                                                            : status;
 }
 
 /* The worker's optimizer is no part of a table, so it is as the caller says. */
@@ -205,30 +206,33 @@ static int table_find(struct param_store *s, struct table_spec *spec, uint32_t *
 
 /* --- pull --- */
 
-/* There may be second moments of this worker's time, or of one before. */
-static bool wants_variance(const struct periodic_table *t)
+/* There may be second moments of this worker's time, or of one before; under the lock. */
+static bool ask_variance(struct periodic_table *t)
 {
-    return t && t->second_moments && t->is_asked && !t->tensor.is_frozen &&
-           (t->has_shared || !t->tensor.is_here);
+    if (!t)
+        return false;
+    t->variance.is_asked = t->variance.values && t->is_asked && !t->tensor.is_frozen &&
+                           (t->variance.is_pushed || !t->tensor.is_here);
+    return t->variance.is_asked;
 }
 
 static struct ps_pull_section variance_pull(const struct periodic_table *t)
 {
-    return (struct ps_pull_section){ .table = t->variance,
+    return (struct ps_pull_section){ .table = t->variance.table,
                                      .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
                                      .keys = t->keys,
-                                     .dst = t->second_moments };
+                                     .dst = t->variance.values };
 }
 
 /* Once the table itself is here. None are there: all are 0, as no worker has pushed them. */
 static void take_variance(struct periodic_table *t)
 {
-    bool any = t->has_shared;
+    bool any = t->variance.is_pushed;
 
     for (uint64_t i = 0; i < t->tensor.n_floats && !any; i++)
-        any = t->second_moments[i] != 0;
+        any = t->variance.values[i] != 0;
     if (any)
-        local_tensor_freeze(&t->tensor, t->second_moments);
+        local_tensor_freeze(&t->tensor, t->variance.values);
 }
 
 /* True if the servers are asked for this section; under the lock. */
@@ -240,6 +244,7 @@ static bool ask(struct periodic *p, const struct ps_pull_section *s)
         return true;
     t->is_asked = !t->tensor.is_here || t->pulled_at != t->n_pushed;
     t->asked_at = t->n_pushed;
+    t->variance.is_asked = false;
     return t->is_asked;
 }
 
@@ -255,7 +260,7 @@ static int pull_start(struct param_store *s, uint64_t clock,
         if (ask(p, &sections[i]))
             p->pulls[n_left++] = sections[i];
     for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
-        if (wants_variance(p->tables[sections[i].table]))
+        if (ask_variance(p->tables[sections[i].table]))
             p->pulls[n_left++] = variance_pull(p->tables[sections[i].table]);
     pthread_mutex_unlock(&p->lock);
     p->asked = sections;
@@ -279,7 +284,6 @@ static int pull_for_eval(struct param_store *s, uint64_t clock,
 static void answer(const struct periodic *p, const struct ps_pull_section *s)
 {
     struct periodic_table *t = p->tables[s->table];
-    bool wants;
 
     if (!t)
         return;
@@ -287,10 +291,9 @@ static void answer(const struct periodic *p, const struct ps_pull_section *s)
         local_tensor_read(&t->tensor, s->dst);
         return;
     }
-    wants = wants_variance(t);
     local_tensor_take(&t->tensor, s->dst);
     t->pulled_at = t->asked_at;
-    if (wants)
+    if (t->variance.is_asked)
         take_variance(t);
 }
 
@@ -325,21 +328,21 @@ static struct ps_push_section take_out(struct periodic_table *t)
 static bool shares_variance(const struct periodic *p, const struct periodic_table *t,
                             uint64_t clock)
 {
-    return t && t->second_moments && !t->lacks && !t->has_shared && !t->tensor.is_frozen &&
-           clock + 1 >= p->options.freeze_at;
+    return t && t->variance.values && !t->lacks && !t->variance.is_pushed &&
+           !t->tensor.is_frozen && clock + 1 >= p->options.freeze_at;
 }
 
 /* The servers subtract what is pushed, and take the mean over workers; under the lock. */
 static struct ps_push_section take_out_variance(struct periodic_table *t)
 {
-    local_tensor_variance(&t->tensor, t->second_moments);
+    local_tensor_variance(&t->tensor, t->variance.values);
     for (uint64_t i = 0; i < t->tensor.n_floats; i++)
-        t->second_moments[i] = -t->second_moments[i];
-    t->has_shared = true;
-    return (struct ps_push_section){ .table = t->variance,
+        t->variance.values[i] = -t->variance.values[i];
+    t->variance.is_pushed = true;
+    return (struct ps_push_section){ .table = t->variance.table,
                                      .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
                                      .keys = t->keys,
-                                     .values = t->second_moments };
+                                     .values = t->variance.values };
 }
 
 /* False: the servers get nothing of it at this step; under the lock. */
@@ -416,7 +419,7 @@ static uint64_t resume(struct param_store *s)
         if (!p->tables[i])
             continue;
         local_tensor_reset(&p->tables[i]->tensor);
-        p->tables[i]->lacks = p->tables[i]->has_shared = false;
+        p->tables[i]->lacks = p->tables[i]->variance.is_pushed = false;
     }
     pthread_mutex_unlock(&p->lock);
     return inner->ops->resume(inner);

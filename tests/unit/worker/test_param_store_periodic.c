@@ -2,11 +2,13 @@
 #include "worker/param_store_periodic.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "common/hash.h"
 #include "tests/support/seed.h"
 #include "tests/unit/worker/cluster.h"
+#include "tests/unit/worker/fake_store.h"
 
 #define DIM 8u
 #define N_BLOCKS 3u
@@ -427,6 +429,102 @@ static void second_moments_are_shared_once_and_stay(void **state)
     bench_deinit(&b);
 }
 
+#define N_PERMITS 3u
+#define N_AHEAD_STEPS 200u
+
+/* A worker that pulls ahead: pulls on a thread of their own, pushes here. */
+struct ahead {
+    struct param_store *store;
+    uint32_t table;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t n_pulled, n_pushed;
+    float weights[FLOATS];
+};
+
+static const uint64_t all_blocks[N_BLOCKS] = { 0, 1, 2 };
+
+static void *pull_ahead(void *arg)
+{
+    struct ahead *a = arg;
+    const struct ps_pull_section section = {
+        .table = a->table, .n_keys = N_BLOCKS, .keys = all_blocks, .dst = a->weights
+    };
+    struct err err;
+    int status = 0;
+
+    for (uint64_t clock = 0; clock < N_AHEAD_STEPS && !status; clock++) {
+        pthread_mutex_lock(&a->lock);
+        while (clock >= a->n_pushed + N_PERMITS)
+            pthread_cond_wait(&a->changed, &a->lock);
+        pthread_mutex_unlock(&a->lock);
+        status = a->store->ops->pull_start(a->store, clock, &section, 1, &err);
+        if (!status)
+            status = a->store->ops->pull_wait(a->store, &err);
+        pthread_mutex_lock(&a->lock);
+        a->n_pulled++;
+        pthread_cond_broadcast(&a->changed);
+        pthread_mutex_unlock(&a->lock);
+    }
+    return status ? a : NULL;
+}
+
+static void push_behind(struct ahead *a)
+{
+    float gradient[FLOATS];
+    const struct ps_push_section section = {
+        .table = a->table, .n_keys = N_BLOCKS, .keys = all_blocks, .values = gradient
+    };
+    struct err err;
+
+    for (uint32_t i = 0; i < FLOATS; i++)
+        gradient[i] = 0.01f * (float)i;
+    for (uint64_t clock = 0; clock < N_AHEAD_STEPS; clock++) {
+        pthread_mutex_lock(&a->lock);
+        while (a->n_pulled <= clock)
+            pthread_cond_wait(&a->changed, &a->lock);
+        pthread_mutex_unlock(&a->lock);
+        assert_int_equal(a->store->ops->push(a->store, clock, 8, true, &section, 1, &err), 0);
+        pthread_mutex_lock(&a->lock);
+        a->n_pushed++;
+        pthread_cond_broadcast(&a->changed);
+        pthread_mutex_unlock(&a->lock);
+    }
+}
+
+/* fake_deinit() does that. */
+static void close_nothing(struct param_store *s)
+{
+    (void)s;
+}
+
+static void pulls_and_pushes_go_on_at_once(void **state)
+{
+    const struct fake_plan plan = fake_plan_of(seed_by_the_clock(), N_PERMITS);
+    const struct param_store_periodic_options options = { .rule = LOCAL_TENSOR_STEPS,
+                                                          .slow_lr = 1,
+                                                          .period_of = always_two };
+    const struct table_spec spec = dense_spec(0);
+    struct ahead a = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+    struct param_store_ops ops = fake_overlaps;
+    struct fake fake;
+    pthread_t puller;
+    void *failed;
+    struct err err;
+
+    (void)state;
+    ops.close = close_nothing;
+    fake_init(&fake, &ops, &plan);
+    a.store = param_store_periodic_new(&fake.store, &options);
+    assert_int_equal(a.store->ops->table(a.store, &spec, &a.table, &err), 0);
+    assert_int_equal(pthread_create(&puller, NULL, pull_ahead, &a), 0);
+    push_behind(&a);
+    pthread_join(puller, &failed);
+    assert_null(failed);
+    a.store->ops->close(a.store);
+    fake_deinit(&fake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +532,7 @@ int main(void)
         cmocka_unit_test(what_is_left_goes_when_the_worker_leaves),
         cmocka_unit_test(tables_take_turns),
         cmocka_unit_test(second_moments_are_shared_once_and_stay),
+        cmocka_unit_test(pulls_and_pushes_go_on_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
