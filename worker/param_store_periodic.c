@@ -433,6 +433,13 @@ static int prefetch(struct param_store *s, const struct ps_pull_section *section
     return inner->ops->prefetch(inner, sections, n, err);
 }
 
+static void prefetch_end(struct param_store *s)
+{
+    struct param_store *inner = periodic_of(s)->forward.inner;
+
+    inner->ops->prefetch_end(inner);
+}
+
 static void stats(const struct param_store *s, struct ps_stats *ret)
 {
     const struct param_store *inner = periodic_of(s)->forward.inner;
@@ -479,6 +486,8 @@ struct param_store *param_store_periodic_new(struct param_store *inner,
     p->ops.has_places = inner->ops->has_places;
     if (inner->ops->prefetch)
         p->ops.prefetch = prefetch;
+    if (inner->ops->prefetch_end)
+        p->ops.prefetch_end = prefetch_end;
     pthread_mutex_init(&p->lock, NULL);
     return &p->forward.store;
 }
