@@ -176,7 +176,7 @@ static const struct setting rows[] = {
     PS_SETTINGS_OPTIMIZER(TRAINING_ROW)
     ROW("training", "lr", SETTING_FLOAT, lr, "X", "0", 0, 0,
         "learning rate of the embedding tables; 0: 0.03 for the Adagrads and sm3, 0.001 for adam and adamw, 0.0001 for "
-        "lion, 0.01 for lamb and lars, 0.1 for the others"),
+        "lion, 0.0002 for came, 0.01 for lamb and lars, 0.1 for the others"),
     ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer,
         "auto|same|" TABLE_SPEC_OPTIM_CHOICE, "auto", 0, 0,
         "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad); auto: adam instead of "
@@ -188,11 +188,11 @@ static const struct setting rows[] = {
         "what Adam and Adagrad and their kin add to a root; 0: the optimizer's own default"),
     ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD and LARS"),
     PS_SETTINGS_NESTEROV(TRAINING_ROW)
-    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam, AdamW, LAMB and Lion"),
+    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam, AdamW, LAMB, Lion and CAME"),
     ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0", 0, 0,
         "of the same; 0: the optimizer's own default, 0.99 of lion and 0.999 of the others"),
     ROW("training", "weight-decay", SETTING_FLOAT, weight_decay, "X", "0", 0, 0,
-        "added to the gradient by the servers: g + x w; of adamw and lion apart from it: w - lr x w, and 0: adamw's "
+        "added to the gradient by the servers: g + x w; of adamw, lion and came apart from it: w - lr x w, and 0: adamw's "
         "own default, 0.01"),
     ROW("training", "initial-accumulator", SETTING_FLOAT, initial_accumulator, "X", "0", 0, 0,
         "sum of squares of Adagrad, SM3 and FTRL at the start"),
@@ -295,6 +295,9 @@ static const struct setting rows[] = {
     ROW("machine", "loader-threads", SETTING_U32, loader_threads, "N", "0", 0, SETTINGS_LOADER_THREADS_MAX,
         "threads that read batches ahead, and a large batch's rows from the row cache; 0: one for each "
         "CPU, at most 4; they change no result"),
+    ROW("machine", "net-threads", SETTING_U32, net_threads, "N", "1", 1, SETTINGS_NET_THREADS_MAX,
+        "threads that have the shards' connections: for large batches, many cores and several shards; they change "
+        "no result"),
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,

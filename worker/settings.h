@@ -15,6 +15,7 @@
 #include "worker/codec_policy.h"
 
 #define SETTINGS_LOADER_THREADS_MAX 64u
+#define SETTINGS_NET_THREADS_MAX 16u
 #define SETTINGS_LAYERS_MAX 7u /* hidden layers of an MLP */
 
 enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
@@ -124,7 +125,7 @@ struct settings {
     /* machine and output */
     int device;
     int device_encode; /* 0: off */
-    uint32_t threads, loader_threads;
+    uint32_t threads, loader_threads, net_threads;
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];

@@ -306,6 +306,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         status = dlrm_new_on(ops, &config, &u->model, err);
     if (!status)
         u->batch_memory = batch_memory_new(u->model);
+    if (!status)
+        u->deduper = key_deduper_new(u->model, KEY_DEDUPER_KEYS_MIN);
     return status;
 }
 
@@ -448,6 +450,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .is_stopped = is_stopped,
         .stop_arg = u->stop,
         .memory = u->batch_memory ? batch_memory_of_batches(u->batch_memory) : NULL,
+        .deduper = key_deduper_of_batches(u->deduper),
     };
 }
 
@@ -720,6 +723,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
                                   .names_keys = training && s->workers > 1,
+                                  .net_threads = s->net_threads,
                                   .report = s->report,
                                   .journal = journal,
                                   .on_notice = notice,
@@ -750,6 +754,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
 
 void setup_deinit(struct setup *u)
 {
+    key_deduper_free(u->deduper);
     batch_memory_free(u->batch_memory);
     dlrm_free(u->model);
     field_tables_free(u->fields);

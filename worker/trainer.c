@@ -172,7 +172,7 @@ static void stages_now(struct trainer *t, struct stage_times *ret)
     model_tables_stats(t->tables, &t->state.store);
     t->state.device_rows = dlrm_row_counts(t->u->model);
     pipeline_stages(t->pipeline, ret);
-    ret->ns[STAGE_NETWORK] = store->net_ns;
+    ret->ns[STAGE_NETWORK] = store->net_ns / t->s->net_threads;
     park_ns = store->park_ns / pipeline_n_fetchers(t->pipeline);
     ret->ns[STAGE_SERVERS] = park_ns > store->window_ns ? park_ns : store->window_ns;
     waited.ns[STAGE_FETCH] = park_ns;

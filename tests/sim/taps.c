@@ -794,7 +794,7 @@ int WRAP(terms_write)(const struct file_ops *files, const char *data_dir, const 
 
     n->writes_primary = t->role == TERMS_PRIMARY;
     status = REAL(terms_write)(files, data_dir, t, err);
-    n->writes_primary = false;
+    n->writes_primary = !status && t->role == TERMS_PRIMARY;
     n->says_in_sync = !status && t->in_sync && t->role == TERMS_PRIMARY;
     n->term = terms_last(t);
     if (n->says_in_sync)

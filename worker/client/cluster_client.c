@@ -41,8 +41,10 @@ struct member {
 struct cluster_client {
     struct channel_loop *channels;    /* borrowed */
     const struct ps_options *options; /* borrowed */
-    struct client_state *state;       /* borrowed */
-    struct discovery *discovery;      /* owned; NULL once the links are made */
+    struct io_thread *const *io; /* borrowed: shard i's connection is of io[(i + 1) % n_io] */
+    uint32_t n_io;
+    struct client_state *state;  /* borrowed */
+    struct discovery *discovery; /* owned; NULL once the links are made */
     uv_mutex_t
         addresses; /* of the members', from when the state is open: another thread reads them */
     struct group_watch *groups; /* owned; NULL until the links are made */
@@ -547,6 +549,7 @@ static int make_link(struct cluster_client *cluster, uint32_t shard,
                                                        cluster->now_ms - cluster->started_ms);
 
     config.shard = shard;
+    config.io = cluster->io[(shard + 1) % cluster->n_io];
     config.address = cluster->members[shard].address;
     config.hello.shard = shard % r->shards_per_node;
     config.hello.map_id = r->map_id;
@@ -670,6 +673,7 @@ static const struct discovery_events discovery_events = { on_found, notice, on_n
 struct cluster_client *cluster_client_new(struct channel_loop *channels,
                                           const struct ps_options *options,
                                           const struct address *servers, uint32_t n_servers,
+                                          struct io_thread *const *io, uint32_t n_io,
                                           struct client_state *state)
 {
     struct cluster_client *cluster = memory_try_alloc(sizeof *cluster);
@@ -683,6 +687,8 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
     }
     cluster->channels = channels;
     cluster->options = options;
+    cluster->io = io;
+    cluster->n_io = n_io;
     cluster->state = state;
     cluster->origin = options->origin;
     if (!cluster->origin.incarnation)

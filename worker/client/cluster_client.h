@@ -15,12 +15,14 @@
 #include "worker/client/request.h"
 
 struct cluster_client;
+struct io_thread;
 
-/* Starts at the first cluster_client_tick(). options (defaults filled in) and state are borrowed. NULL without memory.
- */
+/* Starts at the first cluster_client_tick(). options (defaults filled in), io and state are borrowed. Connections to
+ * shard i are of the I/O thread io[(i + 1) % n_io], or of this loop if that is NULL. NULL without memory. */
 struct cluster_client *cluster_client_new(struct channel_loop *channels,
                                           const struct ps_options *options,
                                           const struct address *servers, uint32_t n_servers,
+                                          struct io_thread *const *io, uint32_t n_io,
                                           struct client_state *state) MUST_CHECK;
 
 /* Frees all links; calls after that do nothing. The loop needs to run on until libuv has closed

@@ -72,6 +72,8 @@ struct ps_options {
     /* By any thread, which must not wait in it: ps_pull_next() has a pull, and had none. NULL: it never has. */
     void (*on_came)(void *arg);
     void *came_arg; /* borrowed */
+    uint32_t
+        net_threads; /* that have the shards' sockets, the network's own with them; 0: 1. Without `drives` */
 };
 
 struct ps_pull_section;
@@ -152,7 +154,7 @@ struct ps_stats {
     uint64_t window_ns;     /* time that ps_push() spent waiting for the window */
     uint64_t
         waiting_ns;  /* how long the longest of the two waits under way has lasted; 0: none */
-    uint64_t net_ns; /* CPU time of the network thread */
+    uint64_t net_ns; /* CPU time of the network's threads */
     uint64_t residual_rows,
         residual_bytes;        /* residuals of codecs with feedback, in this process */
     uint64_t residual_flushed; /* rows sent in full so that other residuals fit */

@@ -151,6 +151,19 @@ struct row_projection {
     struct row_projection_group groups[DEVICE_GROUPS_MAX];
 };
 
+/* The arrays of batch_dedup() (worker/data/batch.h), of the host, by host_alloc(); of at least one key. */
+struct key_dedup {
+    uint32_t n_keys, n_bags, n_fields;
+    uint32_t
+        n_groups; /* 0: all fields are in one, and starts, of_field and group_starts are not used */
+    const uint64_t *keys;
+    const uint32_t *starts;
+    const uint8_t *of_field;                 /* of any memory */
+    uint64_t *unique;                        /* filled, as those below; space for n_keys */
+    uint32_t *row_of, *order, *order_starts; /* n_keys, n_keys, space for n_keys + 1 */
+    uint32_t *group_starts;                  /* [n_groups + 1], of any memory */
+};
+
 /*
  * Rows encoded for the wire (proto/codec.h), one behind the other, with error feedback. Of row i of n
  *

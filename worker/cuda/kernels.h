@@ -163,6 +163,23 @@ EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const 
  * find space beside them. */
 EXTERN_C cudaError_t kernels_upload_rows(cudaStream_t stream, const struct row_upload *u);
 
+/* batch_dedup() of at least one key (worker/data/batch.h), the same numbers; arrays of the device. */
+struct kernels_dedup_batch {
+    uint32_t n_keys, n_bags, n_fields;
+    uint32_t n_groups;    /* 0: one, and starts and of_field are not read */
+    const uint64_t *keys; /* [n_keys] */
+    const uint32_t *starts;
+    const uint8_t *of_field;
+    uint64_t *unique;                        /* filled: space for n_keys */
+    uint32_t *row_of, *order, *order_starts; /* n_keys, n_keys, space for n_keys + 1 */
+    uint32_t *counts; /* n_unique; with groups, too, group_starts [n_groups + 1] */
+};
+
+/* Of the scratch, which is aligned to 8. */
+EXTERN_C size_t kernels_dedup_bytes(uint32_t n_keys);
+EXTERN_C cudaError_t kernels_dedup(cudaStream_t stream, const struct kernels_dedup_batch *d,
+                                   void *scratch);
+
 /* Rows encoded for the wire. */
 EXTERN_C cudaError_t kernels_encode(cudaStream_t stream, const struct device_encode *e);
 

@@ -175,6 +175,27 @@ void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes)
         m->ops->host_free(m->c, memory, n_bytes);
 }
 
+bool dlrm_dedups(const struct dlrm *m)
+{
+    return m->ops->dedup_new != NULL;
+}
+
+int dlrm_dedup_new(struct dlrm *m, struct device_dedup **ret, struct err *err)
+{
+    return m->ops->dedup_new(m->c, ret, err);
+}
+
+int dlrm_dedup(struct dlrm *m, struct device_dedup *d, const struct key_dedup *keys,
+               uint32_t *ret_n_unique, struct err *err)
+{
+    return m->ops->dedup(d, keys, ret_n_unique, err);
+}
+
+void dlrm_dedup_free(struct dlrm *m, struct device_dedup *d)
+{
+    m->ops->dedup_free(d);
+}
+
 int dlrm_keep_rows(struct dlrm *m, size_t n_bytes)
 {
     return device_row_cache_keep(&m->buffers.rows, n_bytes);
