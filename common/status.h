@@ -44,6 +44,7 @@
     X(PS_EHTTP,     -10026, "it answers HTTP: is this the stats port?")                \
     X(PS_ENOTFILE,  -10027, "it is no file, and nothing came from it for 10 s") \
     X(PS_EMOVED,    -10028, "another node serves these shards now") \
+    X(PS_EKEYS,     -10029, "the push names the keys of a pull that is not kept: send it with its keys") \
     X(PS_EDENIED,   -10040, "the role of this certificate or token does not allow it") \
     X(PS_ETLS,      -10041, "the TLS handshake failed") \
     X(PS_ETLSPLAIN, -10042, "one end speaks TLS and the other does not: give tls-ca at both, or at neither") \

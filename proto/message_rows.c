@@ -58,6 +58,7 @@ static void put_sections(const struct section *sections, uint32_t n_sections,
         head->scan_bytes = s->scan_bytes;
         head->cursor = s->scan_bytes ? s->cursor : 0;
         put_delta(&s->delta, head);
+        head->keys_at = s->keys_at;
         ret->items[i] = head;
         ret->body_bytes += s->key_bytes + s->value_bytes;
     }
@@ -99,6 +100,7 @@ int message_write_pull(struct bytes *out, uint64_t request_id, const struct pull
     head.clock = m->clock;
     head.deadline_ms = m->deadline_ms;
     head.unfinished = m->unfinished;
+    head.keep = m->keep;
     head.n_sections = m->n_sections;
     head.sections = sections.items;
     return write_sections(out, &header, &head.base, &sections, m->sections, zstd);
@@ -116,6 +118,7 @@ int message_write_push(struct bytes *out, uint64_t request_id, const struct push
     head.clock = m->clock;
     head.n_samples = m->n_samples;
     head.tick = m->tick;
+    head.keys_of = m->keys_of;
     head.n_sections = m->n_sections;
     head.sections = sections.items;
     return write_sections(out, &header, &head.base, &sections, m->sections, zstd);
@@ -130,6 +133,8 @@ static int check_section(const Ps__Section *head)
         return PS_ECODEC;
     if (head->op >= SECTION_OP_END)
         return PS_EPROTO;
+    if (head->keys_at)
+        return head->key_bytes || !head->n_keys ? PS_ECOUNT : 0;
     if (head->key_bytes < head->n_keys ||
         head->key_bytes > (uint64_t)head->n_keys * KEY_CODEC_BYTES_MAX)
         return PS_ECOUNT;
@@ -209,6 +214,7 @@ static int take_sections(Ps__Section *const *heads, size_t n_heads,
             .key_bytes = head->key_bytes,
             .values = head->value_bytes ? at_body(view, at + head->key_bytes) : NULL,
             .value_bytes = head->value_bytes,
+            .keys_at = head->keys_at,
         };
         at += n_bytes;
     }
@@ -225,7 +231,7 @@ static bool is_delta(const Ps__Section *head)
 
 static int no_values(const Ps__Section *head)
 {
-    if (head->delta && !is_delta(head))
+    if ((head->delta && !is_delta(head)) || head->keys_at)
         return PS_EPROTO;
     return head->value_bytes || (head->scan_bytes && head->n_keys) ? PS_ECOUNT : 0;
 }
@@ -241,6 +247,7 @@ static int take_pull(const void *message, void *body_view)
     m->clock = head->clock;
     m->unfinished = head->unfinished;
     m->deadline_ms = head->deadline_ms;
+    m->keep = head->keep != 0;
     return take_sections(head->sections, head->n_sections, no_values, view, m->sections,
                          &m->n_sections);
 }
@@ -258,13 +265,19 @@ static int take_push(const void *message, void *body_view)
     const Ps__Push *head = message;
     struct body_view *view = body_view;
     struct push *m = view->ret;
+    int status;
 
     m->seq = head->seq;
     m->clock = head->clock;
     m->n_samples = head->n_samples;
     m->tick = head->tick != 0;
-    return take_sections(head->sections, head->n_sections, check_values, view, m->sections,
-                         &m->n_sections);
+    m->keys_of = head->keys_of;
+    status = take_sections(head->sections, head->n_sections, check_values, view, m->sections,
+                           &m->n_sections);
+    for (uint32_t i = 0; !status && !m->keys_of && i < m->n_sections; i++)
+        if (m->sections[i].keys_at)
+            status = PS_ECOUNT; /* of no pull */
+    return status;
 }
 
 int message_read_push(const struct frame_header *h, const uint8_t *head, const uint8_t *body,
@@ -286,6 +299,7 @@ int message_write_push_reply(struct bytes *out, uint64_t request_id, const struc
     head.version = m->version;
     head.rows_refused = m->rows_refused;
     head.repeated_push = m->repeated;
+    head.late = m->late;
     return message_head_write(out, FRAME_PUSH_REPLY, request_id, &head.base);
 }
 
@@ -298,6 +312,7 @@ static int take_push_reply(const void *message, void *ret)
         .version = head->version,
         .rows_refused = head->rows_refused,
         .repeated = head->repeated_push != 0,
+        .late = head->late != 0,
     };
 
     if (message_head_status(&m.status, head->status))
@@ -329,6 +344,7 @@ static int pull_reply_head(const struct pull_reply *m, uint32_t *value_bytes,
     ret_head->text = (char *)m->text;
     ret_head->min_clock = m->min_clock;
     ret_head->version = m->version;
+    ret_head->kept = m->kept;
     ret_head->n_value_bytes = m->n_sections;
     ret_head->value_bytes = value_bytes;
     return 0;
@@ -464,6 +480,7 @@ static int take_pull_reply(const void *message, void *body_view)
     message_head_text(m->text, sizeof m->text, head->text);
     m->min_clock = head->min_clock;
     m->version = head->version;
+    m->kept = head->kept != 0;
     m->n_sections = (uint32_t)head->n_value_bytes;
     for (uint32_t i = 0; i < m->n_sections; i++) {
         if (head->value_bytes[i] > view->body_bytes - at)

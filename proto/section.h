@@ -102,6 +102,10 @@ static inline size_t section_state_bytes(uint32_t n_keys)
     return SECTION_STATE_HEAD_BYTES + section_present_bytes(n_keys);
 }
 
+/* A shard keeps the keys of pulls that ask for it, so that a push need not send them again: of each connection those of
+ * so many pulls, the ones with the greatest request ids. */
+#define SECTION_PULLS_KEPT 8u
+
 /* The effect of a push on its rows. */
 enum section_op {
     SECTION_GRADIENT, /* one optimizer step on each row */
@@ -149,6 +153,8 @@ struct section {
     size_t key_bytes;
     const uint8_t *values; /* push: n_keys rows, one behind the other; pull: NULL */
     size_t value_bytes;
+    uint32_t
+        keys_at; /* push: not 0: it has no keys, but those of section keys_at - 1 of push.keys_of */
     uint32_t
         n_finite; /* push of CODEC_FP32: rows at the beginning that the receiver has found to be
                         * finite; not on the wire */
@@ -207,6 +213,7 @@ struct push {
     uint64_t clock;     /* the step that the gradients are from, 0-based */
     uint32_t n_samples; /* of this worker in this step: its weight in lock step */
     bool tick;          /* the worker has finished step `clock`: its clock becomes clock + 1 */
+    uint64_t keys_of;   /* request id of the pull whose keys some sections have; 0: none has */
     uint32_t n_sections;
     struct section sections[SECTIONS_MAX];
 };
@@ -216,6 +223,7 @@ struct pull {
     uint64_t clock;       /* of the step that the rows are for, 0-based */
     uint64_t unfinished;  /* steps before it that the worker has not finished */
     uint32_t deadline_ms; /* how long the shard may park it; 0: the shard's own limit */
+    bool keep;            /* pushes may name its keys: SECTION_PULLS_KEPT */
     uint32_t n_sections;
     struct section sections[SECTIONS_MAX];
 };

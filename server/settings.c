@@ -117,7 +117,8 @@ static const struct setting rows[] = {
       "closed; 0: an eighth of the machine's memory, at least 4 times frame-max",
       AT(client_memory_bytes), 0, UINT64_C(1) << 50 },
     { "limits", "pull-delta-max", SETTING_BYTES, "BYTES", "1G",
-      "of a node: copies of the rows that workers with --pull-deltas have; beyond it, and with 0, rows come whole",
+      "of a node: copies of the rows that workers with --pull-deltas have, and keys that workers have pulled; "
+      "beyond it, and with 0, rows and keys come whole",
       AT(deltas_max_bytes), 0, UINT64_C(1) << 50 },
     { "limits", "tables-max", SETTING_U32, "N", "16384",
       "tables of a shard, of all jobs; more are refused, until psctl drop JOB has removed a job's. One connection "

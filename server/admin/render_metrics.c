@@ -51,7 +51,7 @@ static const struct metrics_family net_families[] = {
         "Pulls that had to wait for slower workers."),
     NET("pulls_expired_total", "counter", expired_pulls, "Parked pulls whose deadline passed."),
     NET("delta_bytes", "gauge", delta_bytes,
-        "Memory of copies of the rows that workers have, for pulls of differences."),
+        "Memory of what workers are known to have: rows, keys of their last pulls."),
 };
 
 #define SHARD(name, type, field, help)                                       \

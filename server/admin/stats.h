@@ -50,7 +50,7 @@ struct stats_worker {
 struct stats_job {
     char name[TABLE_SPEC_NAME_MAX];
     enum table_spec_mode mode;
-    uint32_t bound, n_workers;
+    uint32_t bound, n_workers, n_backups;
     uint64_t min_clock, n_fenced, n_deaths, staleness_violations;
     uint64_t
         parked_ms;   /* that pulls have waited for slower workers, those that wait now, too */
@@ -90,7 +90,7 @@ struct stats_net {
     uint64_t held_bytes;   /* of messages and replies, now */
     uint64_t refused_connections, unjoined_connections; /* listener only: no place; open now */
     uint64_t parked_pulls, parked_pulls_total, expired_pulls;
-    uint64_t delta_bytes; /* of the rows that workers have (delta_rows.h) */
+    uint64_t delta_bytes; /* of what workers are known to have (delta_rows.h, pulled_keys.h) */
 };
 
 /* A shard's write-ahead log. Counters and states only: stats_total() adds them up. */

@@ -30,6 +30,7 @@
 struct connection;
 struct connection_set;
 struct pull_deltas;
+struct pulled_keys_set;
 
 /*
  * One whole frame. Borrowed from the connection until the handler returns; a handler that continues
@@ -120,6 +121,7 @@ struct connection {
     } parked;
     /* Owned: the rows that its client has (pull_handler.h); or NULL. */
     struct pull_deltas *deltas;
+    struct pulled_keys_set *pulled_keys; /* owned, as they are; or NULL */
     struct bytes unpacked; /* owned, from the loop: the decompressed body of its request */
     struct message_zstd_slices unpacking; /* to there, in slices */
     bool unpacks_in_slices;               /* or has done, and `unpacked` is still in use */

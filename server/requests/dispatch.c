@@ -79,8 +79,8 @@ void dispatch_free(struct dispatch *d)
 {
     if (!d)
         return;
+    push_handler_free(d->pushes); /* it has keys of pulls */
     pull_handler_free(d->pulls);
-    push_handler_free(d->pushes);
     fetch_handler_free(d->fetches);
     unpack_queue_free(d->bodies);
     deferred_deinit(&d->deferred);

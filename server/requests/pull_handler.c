@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "server/requests/pulled_keys.h"
 
 /* Pulls in the order in which they came. */
 struct pull_queue {
@@ -683,6 +684,8 @@ void pull_handler_drop(struct pull_handler *p, struct connection *c)
     drop_from(p, &p->unread, c);
     pull_deltas_free(c->deltas);
     c->deltas = NULL;
+    pulled_keys_free(c->pulled_keys);
+    c->pulled_keys = NULL;
 }
 
 void pull_handler_count(const struct pull_handler *p, struct pull_handler_counts *ret)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "server/requests/pulled_keys.h"
 
 #define LONG_BYTES ((size_t)2 << 20)     /* of values: from here on it is sent in chunks */
 #define UNSENT_BYTES ((size_t)512 << 10) /* a chunk is not made while more are to be written */
@@ -159,7 +160,8 @@ static struct pull_reply reply_of(const struct pending_pull *a, uint64_t min_clo
 {
     struct pull_reply reply = { .n_sections = a->pull.n_sections,
                                 .min_clock = min_clock,
-                                .version = version };
+                                .version = version,
+                                .kept = a->kept };
 
     for (uint32_t i = 0; i < reply.n_sections; i++)
         reply.sections[i].value_bytes = value_bytes[i];
@@ -248,6 +250,9 @@ int pull_reply_begin(struct pull_context *x, struct pending_pull *a, struct err 
     status = find_deltas(x, a);
     if (status)
         return err_set(err, status, "%s", status_text(status));
+    a->kept = a->pull.keep && a->worker &&
+              pulled_keys_keep(&a->connection->pulled_keys, &x->deltas.budget, a->request_id,
+                               &a->pull);
     if (is_chunked(x, a, value_bytes))
         status = begin_chunks(x, a, value_bytes);
     else

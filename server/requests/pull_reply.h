@@ -43,6 +43,7 @@ struct pending_pull {
     struct worker *worker;       /* borrowed from the membership; NULL: a reader */
     bool runs;                   /* in slices, and counts with what its connection holds */
     bool holds;                  /* its connection, from its beginning until it is answered */
+    bool kept;                   /* its keys: pulled_keys.h */
     struct bytes body;           /* owned: the keys, if the request's body is not held */
     struct bytes out;            /* owned: the reply being made, or its next chunk */
     struct bytes known;          /* owned: u64, its keys, if it is sent in chunks */

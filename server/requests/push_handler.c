@@ -12,6 +12,7 @@
 #include "common/free_list.h"
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "server/requests/pulled_keys.h"
 
 #define POOLED_MAX 16u /* so many that wait at a time cost no allocation */
 
@@ -22,10 +23,11 @@ struct pending_push {
     struct connection *connection;     /* borrowed; NULL: it has closed while the push runs */
     struct connection_remains remains; /* owned: its bytes, then */
     uint64_t request_id, start_ns;
-    uint64_t log_since_ns;  /* it waits for the log; 0: it does not */
-    bool is_running, holds; /* holds: its connection */
-    bool came_behind;       /* others, whose turn it was */
-    struct push push;       /* its sections point into the request's body */
+    uint64_t log_since_ns;    /* it waits for the log; 0: it does not */
+    bool is_running, holds;   /* holds: its connection */
+    bool came_behind;         /* others, whose turn it was */
+    struct pulled_keys *keys; /* acquired: those that it names; NULL: it names none */
+    struct push push;         /* its sections point into the request's body */
 };
 
 struct push_handler {
@@ -53,6 +55,19 @@ static struct pending_push *pending_of(struct free_list_link *pooled)
     return pooled ? CONTAINER_OF(pooled, struct pending_push, pooled) : NULL;
 }
 
+static void release_keys(struct pending_push *a)
+{
+    pulled_keys_release(a->keys);
+    a->keys = NULL;
+}
+
+static void destroy(struct pending_push *a)
+{
+    if (a)
+        release_keys(a);
+    free(a);
+}
+
 void push_handler_free(struct push_handler *p)
 {
     struct pending_push *a;
@@ -61,11 +76,11 @@ void push_handler_free(struct push_handler *p)
         return;
     while ((a = p->first) != NULL) {
         p->first = a->next;
-        free(a);
+        destroy(a);
     }
     while ((a = pending_of(free_list_pop(&p->pool))) != NULL)
-        free(a);
-    free(p->received);
+        destroy(a);
+    destroy(p->received);
     free(p);
 }
 
@@ -94,6 +109,7 @@ static void recycle(struct push_handler *p, struct pending_push *a)
 {
     end_log_wait(p, a);
     connection_remains_release(&a->remains);
+    release_keys(a);
     a->is_running = a->holds = false;
     if (!free_list_push(&p->pool, &a->pooled))
         free(a);
@@ -179,7 +195,8 @@ static int reply(struct push_handler *p, struct pending_push *a, int status,
                                 .min_clock = result->min_clock,
                                 .version = result->version,
                                 .rows_refused = result->rows_refused,
-                                .repeated = result->repeated };
+                                .repeated = result->repeated,
+                                .late = result->late };
     struct reply_timing timing = { &p->context->requests[FRAME_PUSH], a->start_ns };
     struct bytes out = { 0 };
 
@@ -365,6 +382,16 @@ static int acquire_received(struct push_handler *p, const struct request *r)
     return 0;
 }
 
+/* Of a push that names a pull: its keys, as if they had come with it. */
+static int find_keys(struct pending_push *a, const struct request *r)
+{
+    if (!a->push.keys_of)
+        return 0;
+    release_keys(a);
+    a->keys = pulled_keys_acquire(r->connection->pulled_keys, a->push.keys_of);
+    return a->keys ? pulled_keys_put(a->keys, &a->push) : PS_EKEYS;
+}
+
 /* Reads it. A compressed body is unpacked for a worker of a job alone. */
 static int read_push(struct push_handler *p, struct pending_push *a, struct request *r) ON_SHARD
 {
@@ -379,6 +406,8 @@ static int read_push(struct push_handler *p, struct pending_push *a, struct requ
         status = find_worker(p, a, r->now_ms, &worker);
     if (!status)
         status = request_unpack(r);
+    if (!status)
+        status = find_keys(a, r);
     if (!status && p->context->channels->n_low)
         channel_use_work(&r->connection->channel, shard_push_cost(p->context->shard, &a->push));
     if (!status && r->prechecked_bytes)
@@ -403,8 +432,10 @@ int push_handler_receive(struct push_handler *p, struct request *r)
         state = SHARD_PUSH_BUSY;
     else if (!status)
         status = begin(p, a, r->now_ms, &result, &state);
-    if (state == SHARD_PUSH_DONE)
+    if (state == SHARD_PUSH_DONE) {
+        release_keys(a);
         return reply(p, a, status, &result);
+    }
     p->received = NULL;
     request_hold(r);
     a->holds = true;

@@ -34,6 +34,15 @@ def test_exact_differences_end_in_the_same_bits_with_fewer_bytes(psds, tmp_path)
     assert trained(psds, data, 3, "--pull-deltas", "--row-cache", "60K")[0] == want
 
 
+def test_pushes_do_not_bring_the_keys_of_their_pulls_again(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 3000)
+    want, named = trained(psds, data, 2)
+    got, whole = trained(psds, data, 2, psd_flags=("--pull-delta-max", 0))
+    assert got == want
+    n_keys = sum(line["bytes_out"] for line in whole) - sum(line["bytes_out"] for line in named)
+    assert n_keys > 3000 * 26  # a byte a key, at least
+
+
 def test_a_restart_of_psd_changes_no_bit(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 6000)
     want = trained(psds, data, 2)[0]

@@ -122,7 +122,7 @@ def test_both_tables_of_statuses_say_the_same_and_their_numbers_are_right():
         for first, last in re.findall(r"(-\d+)(?: to (-\d+))?", statuses):
             numbers.update(range(int(last or first), int(first) + 1))
         for request in replies.split(", "):
-            by_request[request] = numbers
+            by_request.setdefault(request, set()).update(numbers)
     assert by_request == by_status
 
 

@@ -39,11 +39,14 @@ void link_phase_set(struct shard_link *l, enum link_phase phase)
 void link_phase_disconnect(struct shard_link *l)
 {
     connector_drop(l->connector);
+    io_connection_drop(l->io);
     l->connector = NULL;
+    l->io = NULL;
     l->channel = NULL;
     l->beat_id = l->greet_id = 0;
     l->held_until_ms = 0;
     pull_queue_reset(&l->pulls);
+    named_pulls_reset(&l->named);
 }
 
 void link_phase_give_up(struct shard_link *l, int status, const char *fmt, ...)
@@ -99,7 +102,7 @@ void link_phase_lose(struct shard_link *l, const char *why)
 bool link_phase_is_transient(int status)
 {
     return status == PS_ESTOPPING || status == PS_EMOVED || status == PS_ENOJOIN ||
-           status == PS_ESEQ || status == -ENOMEM ||
+           status == PS_ESEQ || status == PS_EKEYS || status == -ENOMEM ||
            status == -EMFILE || /* connections-max: some end */
            status == -EBUSY;    /* others come to a sync point, or the rank's process ends */
 }
@@ -131,6 +134,9 @@ void link_phase_send(struct shard_link *l, const char *what, int status, struct 
         link_phase_lose(l, connector_why(status));
         return;
     }
-    (void)channel_send(l->channel, frame); /* if it fails, events.closed follows */
+    if (l->io)
+        io_connection_send(l->io, frame);
+    else
+        (void)channel_send(l->channel, frame); /* if it fails, events.closed follows */
     l->events->traffic(l->owner, 0, n_bytes);
 }

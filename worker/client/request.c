@@ -49,6 +49,7 @@ void request_push(const struct request *r, const uint32_t *table_ids, struct pus
     ret->clock = r->clock;
     ret->n_samples = r->n_samples;
     ret->tick = r->tick;
+    ret->keys_of = 0;
     ret->n_sections = r->n_sections;
     copy_sections(r, table_ids, ret->sections);
 }
@@ -59,6 +60,7 @@ void request_pull(const struct request *r, const uint32_t *table_ids, uint32_t d
     ret->clock = r->clock;
     ret->unfinished = r->unfinished;
     ret->deadline_ms = deadline_ms;
+    ret->keep = r->keep_number != 0;
     ret->n_sections = r->n_sections;
     copy_sections(r, table_ids, ret->sections);
 }
@@ -77,17 +79,13 @@ static int reserve_frame(const struct request *r, struct channel_loop *channels,
     return channel_loop_acquire(channels, head_bytes + bytes_len(&r->bytes), ret);
 }
 
-int request_frame_push(const struct request *r, const uint32_t *table_ids,
+int request_frame_push(const struct request *r, const struct push *push,
                        struct channel_loop *channels, struct message_zstd *zstd,
                        struct bytes *ret)
 {
-    struct push push;
-    int status = reserve_frame(r, channels, ret);
+    const int status = reserve_frame(r, channels, ret);
 
-    if (status)
-        return status;
-    request_push(r, table_ids, &push);
-    return message_write_push(ret, r->request_id, &push, zstd);
+    return status ? status : message_write_push(ret, r->request_id, push, zstd);
 }
 
 int request_frame_pull(const struct request *r, const uint32_t *table_ids, uint64_t now_ms,

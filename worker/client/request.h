@@ -36,6 +36,7 @@ struct request {
     uint64_t n_versions;  /* push: by how much it raises the shard's version */
     uint64_t after_seq;   /* pull: number of the last push that was sent before it */
     uint64_t asked_ms;    /* pull: time of the first attempt */
+    uint64_t keep_number; /* pull: named_pulls.h; 0: pushes will not name it */
     uint32_t deadline_ms; /* pull: after asked_ms */
     struct bytes bytes;   /* owned: keys and values; the sections point into it */
     size_t
@@ -56,9 +57,9 @@ void request_push(const struct request *r, const uint32_t *table_ids, struct pus
 void request_pull(const struct request *r, const uint32_t *table_ids, uint32_t deadline_ms,
                   struct pull *ret);
 
-/* Appends its frame, with its request_id, to *ret: a buffer that comes from the loop's pool, also if it fails. zstd:
- * NULL: it is not compressed. now_ms: of the link, for what is left of the deadline. */
-int request_frame_push(const struct request *r, const uint32_t *table_ids,
+/* Appends its frame, with its request_id, to *ret: a buffer that comes from the loop's pool, also if it fails. The push
+ * is `r` as request_push() has filled it, but may lack keys. zstd: NULL: it is not compressed. now_ms: of the link, for what is left of the deadline. */
+int request_frame_push(const struct request *r, const struct push *push,
                        struct channel_loop *channels, struct message_zstd *zstd,
                        struct bytes *ret) MUST_CHECK;
 int request_frame_pull(const struct request *r, const uint32_t *table_ids, uint64_t now_ms,

@@ -23,7 +23,7 @@ static void send_hello(void *owner)
     struct bytes frame = { 0 };
 
     link_phase_set(l, PHASE_HANDSHAKE);
-    l->channel = connector_channel(l->connector);
+    l->channel = l->io ? NULL : connector_channel(l->connector);
     l->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
     l->greet_id = ++l->last_request_id;
     link_phase_send(l, "a handshake",
@@ -59,20 +59,23 @@ static void send_table(struct shard_link *l, struct requested_table *table)
 static void send_push(struct shard_link *l, struct request *r)
 {
     struct bytes frame = { 0 };
+    struct push push;
 
     if (l->phase != PHASE_READY || l->held_until_ms)
         return;
     r->request_id = ++l->last_request_id;
-    link_phase_send(l, "a push",
-                    request_frame_push(r, l->tables.shard_ids, l->channels, l->zstd, &frame),
+    request_push(r, l->tables.shard_ids, &push);
+    named_pulls_name(&l->named, r, &push);
+    link_phase_send(l, "a push", request_frame_push(r, &push, l->channels, l->zstd, &frame),
                     &frame);
 }
 
 /* The queue's next one. */
-static void send_pull(struct shard_link *l, const struct request *r)
+static void send_pull(struct shard_link *l, struct request *r)
 {
     struct bytes frame = { 0 };
 
+    r->keep_number = l->config.names_keys ? named_pulls_ask(&l->named) : 0;
     pull_queue_sent(&l->pulls, ++l->last_request_id);
     link_phase_send(
         l, "a pull",
@@ -243,7 +246,10 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
     l->groups_number = r.groups.number;
     if (r.frame_max_bytes && r.frame_max_bytes <= FRAME_LIMIT_MAX) {
         l->frame_max_bytes = r.frame_max_bytes;
-        l->channel->frame_max_bytes = r.frame_max_bytes;
+        if (l->io)
+            io_connection_set_frame_max(l->io, r.frame_max_bytes);
+        else
+            l->channel->frame_max_bytes = r.frame_max_bytes;
     }
     if (l->config.joins) {
         link_phase_set(l, PHASE_GREETED);
@@ -297,6 +303,11 @@ static int receive_join(struct shard_link *l, const struct frame_header *h, cons
     }
     if (r.status) {
         link_phase_refused(l, "to let the worker join", r.status, r.text);
+        return 0;
+    }
+    if (r.n_backups != l->config.join.n_backups) {
+        link_phase_give_up(
+            l, PS_EJOB, "is of a version that does not know backup workers: upgrade it first");
         return 0;
     }
     if (r.last_applied < l->unacked.last_acked || r.last_applied > last_sent(l)) {
@@ -376,6 +387,7 @@ static int receive_push(struct shard_link *l, const struct frame_header *h, cons
         return h->request_id > push->request_id && push->next
                    ? PS_EPROTO
                    : 0; /* a repeated answer is ignored */
+    l->named.is_off = l->named.is_off || r.status == PS_EKEYS;
     if (handle_curable(l, r.status, r.text)) {
         l->was_busy = r.status == -EBUSY;
         return 0;
@@ -387,11 +399,19 @@ static int receive_push(struct shard_link *l, const struct frame_header *h, cons
 }
 
 /* Answered: its place is free for another one. */
-static void finish_pull(struct shard_link *l, struct request *pull)
+static void finish_pull(struct shard_link *l, struct request *pull, bool is_kept)
 {
     pull_queue_remove(&l->pulls, pull);
-    request_free(pull);
+    if (is_kept && pull->keep_number)
+        named_pulls_add(&l->named, pull);
+    else
+        request_free(pull);
     send_pulls(l, UINT64_MAX);
+}
+
+static struct bytes *frame_buffer(struct shard_link *l)
+{
+    return l->io ? io_connection_frame_buffer(l->io) : channel_frame_buffer(l->channel);
 }
 
 static int receive_pull(struct shard_link *l, const struct frame_header *h, const uint8_t *head,
@@ -404,7 +424,7 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
     if (!pull || l->phase != PHASE_READY)
         return 0;
     if (pull->is_dropped) {
-        finish_pull(l, pull);
+        finish_pull(l, pull, false);
         return 0;
     }
     status = message_body(&l->channels->zstd, h, body, l->frame_max_bytes, &l->body, &body,
@@ -419,8 +439,8 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
     if (!l->answer.status)
         l->events->min_clock(l->owner, l->config.shard, l->answer.min_clock);
     l->events->pulled(l->owner, l->config.shard, pull, &l->answer,
-                      h->flags & FRAME_ZSTD ? &l->body : channel_frame_buffer(l->channel));
-    finish_pull(l, pull);
+                      h->flags & FRAME_ZSTD ? &l->body : frame_buffer(l));
+    finish_pull(l, pull, !l->answer.status && l->answer.kept);
     return 0;
 }
 
@@ -507,6 +527,7 @@ static void on_closed(void *owner, int why)
     struct shard_link *l = owner;
 
     l->connector = NULL;
+    l->io = NULL;
     link_phase_lose(l, connector_why(why));
 }
 
@@ -517,8 +538,12 @@ static void start_dial(struct shard_link *l)
     int status;
 
     link_phase_set(l, PHASE_DIALING);
-    status =
-        connector_new(l->channels, &l->config.address, &connector_events, l, &l->connector);
+    if (l->config.io)
+        status =
+            io_connection_new(l->config.io, &l->config.address, &connector_events, l, &l->io);
+    else
+        status =
+            connector_new(l->channels, &l->config.address, &connector_events, l, &l->connector);
     if (status)
         link_phase_lose(l, connector_why(status));
 }
@@ -662,6 +687,7 @@ void shard_link_free(struct shard_link *l)
     link_phase_disconnect(l);
     request_queue_clear(&l->unacked);
     pull_queue_clear(&l->pulls);
+    named_pulls_reset(&l->named);
     table_ids_deinit(&l->tables);
     bytes_deinit(&l->body);
     free(l);

@@ -166,6 +166,27 @@ void cuda_ops_wide_grad(struct compute *c, const struct bags *b, const float *dz
     }
 }
 
+void cuda_ops_project_forward(struct compute *c, const struct row_projection *p,
+                              const float *rows, float *wide)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "project_forward",
+                    kernels_project_forward(c->targets[i].stream, p, rows, wide));
+}
+
+void cuda_ops_project_backward(struct compute *c, const struct row_projection *p,
+                               const float *rows, const float *dwide, float *drows)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++) {
+        const struct cuda_target *t = &c->targets[i];
+        void *scratch = cuda_scratch(c, kernels_project_bytes(p), t->fault);
+
+        if (scratch)
+            (void)check(t, "project_backward",
+                        kernels_project_backward(t->stream, p, rows, dwide, drows, scratch));
+    }
+}
+
 void cuda_ops_interact_forward(struct compute *c, const struct interact *it, const float *t,
                                float *r)
 {

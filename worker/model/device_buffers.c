@@ -61,7 +61,7 @@ static size_t bytes_of(const struct device_buffers *p, const struct device_buffe
         return p->ops->wants_transpose ? transpose_bytes(s, s->keys_cap) : 0;
     case BUFFER_ROWS:
     case BUFFER_ROW_GRADS:
-        return (size_t)s->rows_cap * p->dim * sizeof(float);
+        return (size_t)s->rows_cap * p->row_width * sizeof(float);
     case BUFFER_WIDE:
     case BUFFER_WIDE_GRADS:
         return p->wide ? s->rows_cap * sizeof(float) : 0;
@@ -208,6 +208,8 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
 
     *p = (struct device_buffers){ .ops = ops,
                                   .c = c,
+                                  .config = config,
+                                  .row_width = dlrm_config_row_width(config),
                                   .n_max = config->batch_max,
                                   .n_tasks = dlrm_config_n_tasks(config),
                                   .n_numeric = config->n_numeric,
@@ -280,6 +282,21 @@ static void put_transpose(struct device_buffers *p, uint32_t set, const struct b
     put(p, set, BUFFER_TRANSPOSE, s->host_transpose, transpose_bytes(s, b->n_keys));
 }
 
+/* Rows of several widths are not kept on the device. */
+static void put_rows(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
+                     enum device_buffers_pass pass)
+{
+    const bool is_training = pass == DEVICE_BUFFERS_TRAIN;
+
+    if (is_training && !dlrm_config_n_projections(p->config)) {
+        device_row_cache_put(&p->rows, set, step, p->sets[set].arrays[BUFFER_ROWS]);
+        return;
+    }
+    put(p, set, BUFFER_ROWS, step->rows,
+        dlrm_config_row_floats(p->config, step->batch) * sizeof(float));
+    p->rows.n_copied += is_training ? step->batch->n_unique : 0;
+}
+
 static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                       enum device_buffers_pass pass)
 {
@@ -290,10 +307,7 @@ static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_
         put(p, set, BUFFER_LABEL, b->label, (size_t)b->n * p->n_tasks * sizeof(float));
     put(p, set, BUFFER_STARTS, b->starts, ((size_t)b->n * p->n_fields + 1) * sizeof(uint32_t));
     put(p, set, BUFFER_ROW_OF, b->row_of, b->n_keys * sizeof(uint32_t));
-    if (pass == DEVICE_BUFFERS_TRAIN)
-        device_row_cache_put(&p->rows, set, step, p->sets[set].arrays[BUFFER_ROWS]);
-    else
-        put(p, set, BUFFER_ROWS, step->rows, (size_t)b->n_unique * p->dim * sizeof(float));
+    put_rows(p, set, step, pass);
     if (p->wide)
         put(p, set, BUFFER_WIDE, step->wide, b->n_unique * sizeof(float));
     if (pass == DEVICE_BUFFERS_TRAIN)
@@ -364,6 +378,7 @@ static struct dlrm_io shared_io(const struct device_buffers *p, uint32_t set,
         .wide = step->wide,
         .values = p->host_values,
         .drop_keys = p->sets[set].host_drop_keys,
+        .n_row_floats = dlrm_config_row_floats(p->config, b),
         .bags = { b->n, p->n_fields, p->dim, b->n_unique, b->starts, b->row_of, NULL },
         .row_grads = step->row_grads,
         .wide_grads = step->wide_grads,
@@ -388,6 +403,7 @@ static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set, ui
         .wide = at[BUFFER_WIDE],
         .values = at[BUFFER_VALUES],
         .drop_keys = at[BUFFER_DROP_KEYS],
+        .n_row_floats = (size_t)s->rows_cap * p->row_width,
         .bags = { n, p->n_fields, p->dim, s->rows_cap, at[BUFFER_STARTS], at[BUFFER_ROW_OF],
                   p->ops->wants_transpose ? &s->transpose : NULL },
         .row_grads = at[BUFFER_ROW_GRADS],
@@ -399,30 +415,32 @@ static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set, ui
     };
 }
 
-int device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
-                      enum device_buffers_pass pass, struct dlrm_io *ret)
+int device_buffers_reserve(struct device_buffers *p, uint32_t set, const struct batch *batch)
 {
     struct device_buffers_set *s = &p->sets[set];
     int status;
 
     assert(set < DLRM_BUFFER_SETS && !s->busy);
+    if (p->ops->shares_memory)
+        return 0;
+    status = reserve(p, s, batch);
+    return status ? status : device_row_cache_reserve(&p->rows, set, s->rows_cap);
+}
+
+void device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
+                       enum device_buffers_pass pass, struct dlrm_io *ret)
+{
     draw_drop_keys(p, set, step->number);
     if (p->ops->shares_memory) {
         *ret = shared_io(p, set, step);
     } else {
-        status = reserve(p, s, step->batch);
-        if (!status)
-            status = device_row_cache_reserve(&p->rows, set, s->rows_cap);
-        if (status)
-            return status;
         if (!step->keeps_dense || !p->n_values)
             p->n_values++;
         put_batch(p, set, step, pass);
         put_values(p, set);
         *ret = device_io(p, set, step->batch->n, pass);
     }
-    s->busy = true;
-    return 0;
+    p->sets[set].busy = true;
 }
 
 static void fetch(const struct device_buffers *p, uint32_t set, void *host,
@@ -447,7 +465,8 @@ void device_buffers_out(struct device_buffers *p, uint32_t set, const struct dlr
     fetch(p, set, p->sets[set].loss, BUFFER_LOSS, p->n_tasks * sizeof(double));
     if (step->encoded)
         return;
-    fetch(p, set, step->row_grads, BUFFER_ROW_GRADS, n_rows * p->dim * sizeof(float));
+    fetch(p, set, step->row_grads, BUFFER_ROW_GRADS,
+          dlrm_config_row_floats(p->config, step->batch) * sizeof(float));
     if (p->wide)
         fetch(p, set, step->wide_grads, BUFFER_WIDE_GRADS, n_rows * sizeof(float));
     fetch(p, set, p->host_grads, BUFFER_GRADS, p->dense_floats * sizeof(float));

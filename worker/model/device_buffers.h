@@ -47,6 +47,7 @@ struct dlrm_io {
     uint32_t n_rows; /* the arrays' capacity; rows behind the batch's own are never read */
     const float *numeric, *label, *rows, *wide, *values;
     const uint64_t *drop_keys; /* a training step's (mlp_forward()) */
+    size_t n_row_floats;       /* of rows and row_grads, as n_rows */
     struct bags bags;
     float *row_grads, *wide_grads, *grads, *probs;
     double *loss;
@@ -74,7 +75,9 @@ struct device_buffers_set {
 
 struct device_buffers {
     const struct device_ops *ops;
-    struct compute *c; /* borrowed */
+    struct compute *c;                /* borrowed */
+    const struct dlrm_config *config; /* borrowed */
+    uint32_t row_width;               /* floats of the widest row, as it comes */
     uint32_t n_max, n_tasks, n_numeric, n_fields, dim;
     float task_weights[DLRM_TASKS_MAX];
     bool wide;
@@ -90,7 +93,7 @@ struct device_buffers {
     struct device_row_cache rows; /* those that stay there from step to step */
 };
 
-/* Allocates the arrays whose size is the model's. -ENOMEM: deinit is still due. ops and c are borrowed. */
+/* Allocates the arrays whose size is the model's. -ENOMEM: deinit is still due. ops, c and config are borrowed. */
 int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
                         struct compute *c, const struct dlrm_config *config,
                         size_t dense_floats) MUST_CHECK;
@@ -103,9 +106,13 @@ void device_buffers_use(struct device_buffers *p, float *values, float *grads);
 
 enum device_buffers_pass { DEVICE_BUFFERS_TRAIN, DEVICE_BUFFERS_PREDICT };
 
-/* Copies in what the step needs, and says where the ops find it. -ENOMEM: nothing is in flight. */
-int device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
-                      enum device_buffers_pass pass, struct dlrm_io *ret) MUST_CHECK;
+/* Reserves the memory of a step; the buffer set has none in flight. -ENOMEM. */
+int device_buffers_reserve(struct device_buffers *p, uint32_t set, const struct batch *batch)
+    MUST_CHECK;
+
+/* After the reserve: copies in what the step needs, and says where the ops find it. */
+void device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
+                       enum device_buffers_pass pass, struct dlrm_io *ret);
 
 /* After the last op: copies the outputs out, except the gradients of a step that has step->encoded. */
 void device_buffers_out(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,

@@ -186,6 +186,57 @@ static void fake_apply(struct fake_conn *c, const struct section *section)
     }
 }
 
+static void fake_keep(struct fake_conn *c, uint64_t request_id, const struct pull *pull,
+                      const uint8_t *body, size_t body_bytes)
+{
+    struct fake_kept *to;
+
+    if (!c->kept)
+        c->kept = memory_alloc(SECTION_PULLS_KEPT * sizeof *c->kept);
+    to = &c->kept[c->n_kept++ % SECTION_PULLS_KEPT];
+    free(to->body);
+    *to = (struct fake_kept){ request_id, *pull, memory_alloc(body_bytes + 1) };
+    memcpy(to->body, body, body_bytes);
+    for (uint32_t i = 0; i < pull->n_sections; i++)
+        to->pull.sections[i].keys = to->body + (pull->sections[i].keys - body);
+}
+
+static void fake_drop_kept(struct fake_conn *c)
+{
+    for (uint32_t i = 0; c->kept && i < SECTION_PULLS_KEPT; i++)
+        free(c->kept[i].body);
+    free(c->kept);
+}
+
+/* PS_EKEYS: it has not the keys that the push names. A client names those of the last pulls, in the right place. */
+static int fake_find_keys(struct fake_conn *c, struct push *push)
+{
+    const struct fake_kept *kept = NULL;
+
+    if (!push->keys_of)
+        return 0;
+    for (uint32_t i = 0; c->kept && i < SECTION_PULLS_KEPT; i++)
+        if (c->kept[i].request_id == push->keys_of)
+            kept = &c->kept[i];
+    assert(kept);
+    if (c->fake->plan.lacks_keys)
+        return PS_EKEYS;
+    for (uint32_t i = 0; i < push->n_sections; i++) {
+        struct section *s = &push->sections[i];
+        const struct section *of;
+
+        if (!s->keys_at)
+            continue;
+        assert(s->keys_at <= kept->pull.n_sections);
+        of = &kept->pull.sections[s->keys_at - 1];
+        assert(of->table_id == s->table_id && of->n_keys == s->n_keys);
+        s->keys = of->keys;
+        s->key_bytes = of->key_bytes;
+        c->fake->shards[c->shard].n_named++;
+    }
+    return 0;
+}
+
 static int fake_push(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
                      const uint8_t *body, size_t body_bytes, int refusal, struct bytes *out)
 {
@@ -199,6 +250,8 @@ static int fake_push(struct fake_conn *c, const struct frame_header *h, const ui
         free(push);
         return status;
     }
+    if (!refusal)
+        refusal = r.status = fake_find_keys(c, push);
     r.seq = push->seq;
     r.min_clock = s->clock;
     if (c->incarnation <= s->fenced) {
@@ -206,7 +259,7 @@ static int fake_push(struct fake_conn *c, const struct frame_header *h, const ui
     } else if (push->seq > s->last_seq + 1) {
         r.status = PS_ESEQ;
     } else if (refusal == PS_ESEQ || refusal == PS_ENOJOIN || refusal == PS_ESTOPPING ||
-               refusal == -ENOMEM || refusal == -EBUSY) {
+               refusal == -ENOMEM || refusal == -EBUSY || refusal == PS_EKEYS) {
         ; /* not acknowledged: the number is still to come */
     } else if (push->seq <= s->last_seq) {
         r.repeated = true;
@@ -322,6 +375,10 @@ static int fake_pull(struct fake_conn *c, const struct frame_header *h, const ui
 
     s->unfinished = pull->unfinished;
     s->n_early += pull->clock > s->last_seq;
+    s->n_keeps += pull->keep;
+    r.kept = !status && !refusal && pull->keep && c->fake->plan.keeps_keys;
+    if (r.kept)
+        fake_keep(c, h->request_id, pull, body, body_bytes);
     if (c->fake->plan.holds_pulls) {
         atomic_fetch_add(&c->fake->n_pulls_held, 1);
         free(pull);
@@ -342,16 +399,30 @@ static int fake_pull(struct fake_conn *c, const struct frame_header *h, const ui
     return status;
 }
 
+static int fake_beat(const struct fake_conn *c, const struct frame_header *h,
+                     const uint8_t *head, struct status_reply *r)
+{
+    struct beat beat = { 0 };
+    int status = message_read_beat(h, head, &beat);
+
+    r->groups_number = c->fake->number;
+    if (c->fake->plan.suspects)
+        r->suspects = (struct suspects){ 1, { { .rank = 9, .incarnation = 1 } } };
+    c->fake->n_suspects += beat.suspects.n;
+    c->fake->n_beats++;
+    return status;
+}
+
 static int fake_status(const struct fake_conn *c, const struct frame_header *h,
-                       struct bytes *out)
+                       const uint8_t *head, struct bytes *out)
 {
     struct status_reply r = { 0 };
     const char *json = c->fake->plan.admin ? c->fake->plan.admin : "{\"fake\":true}";
 
     if (c->shard < FAKE_SHARDS_MAX)
         r.min_clock = c->fake->shards[c->shard].clock;
-    if (h->type == FRAME_BEAT)
-        r.groups_number = c->fake->number;
+    if (h->type == FRAME_BEAT && fake_beat(c, h, head, &r))
+        return PS_EPROTO;
     if (h->type == FRAME_ADMIN)
         return message_write_admin_reply(out, h->request_id, &r, json, strlen(json));
     return message_write_status_reply(
@@ -384,7 +455,7 @@ static int fake_serve(struct fake_conn *c, const struct frame_header *h, const u
     else if (h->type == FRAME_PULL)
         status = fake_pull(c, h, head, body, body_bytes, refusal, out);
     else
-        status = fake_status(c, h, out);
+        status = fake_status(c, h, head, out);
     if (h->type == FRAME_LEAVE)
         c->fake->shards[c->shard].n_left++;
     if (h->type == FRAME_BEAT)
@@ -549,6 +620,7 @@ static void fake_on_closed(void *owner, int why)
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
+    fake_drop_kept(c);
     free(c);
 }
 

@@ -84,6 +84,9 @@ struct fake_plan {
     uint32_t features;     /* of its tables: MESSAGE_FEATURE_*; 0: it is an older psd */
     uint32_t scans;   /* rows of an answer to a scan; 0: it answers one as a pull of no keys */
     bool counts_rows; /* of a push, and keeps none */
+    bool keeps_keys;  /* of pulls, so that pushes may name them */
+    bool lacks_keys;  /* ... but says that it has not, when one does */
+    bool suspects;    /* refuses rank 9, as each answer to a heartbeat says */
     uint64_t seed;
 };
 
@@ -103,6 +106,8 @@ struct fake_shard {
     struct fake_row rows[FAKE_ROWS_MAX];
     uint32_t n_rows;
     uint64_t n_rows_pushed, steps; /* assigned */
+    uint64_t n_named;              /* sections that came without their keys */
+    uint64_t n_keeps;              /* pulls that asked for their keys to be kept */
     uint32_t n_tables;
     struct table_spec tables[8];
 };
@@ -123,7 +128,7 @@ struct fake {
     uint64_t n_dice;
     long n_frames; /* that the fault counts */
     long n_hellos;
-    _Atomic long n_watches;
+    _Atomic long n_watches, n_beats, n_suspects; /* suspects: that heartbeats have named */
     enum fake_role role;
     struct group group; /* as it knows it; term 0: there are no groups */
     uint64_t number;    /* of its changes */
@@ -139,6 +144,13 @@ struct fake {
     struct fake_shard shards[FAKE_SHARDS_MAX];
 };
 
+/* The keys of a pull. */
+struct fake_kept {
+    uint64_t request_id; /* 0: none */
+    struct pull pull;
+    uint8_t *body; /* owned */
+};
+
 struct fake_conn {
     uv_tcp_t tcp;
     struct channel channel;
@@ -148,7 +160,9 @@ struct fake_conn {
     uint64_t incarnation;
     long n_frames;
     bool is_watcher;
-    uint64_t watch_id; /* of a request that waits; 0: none */
+    uint64_t watch_id;      /* of a request that waits; 0: none */
+    struct fake_kept *kept; /* owned: [SECTION_PULLS_KEPT]; NULL: none yet */
+    uint32_t n_kept;        /* so far: the next one is at n_kept modulo that */
 };
 
 /* To a pull. */

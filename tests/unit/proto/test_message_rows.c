@@ -20,12 +20,29 @@ static void assert_sections_equal(const struct section *got, const struct sectio
                     got[i].delta.mode == want[i].delta.mode &&
                     got[i].delta.tolerance == want[i].delta.tolerance &&
                     got[i].delta.base == want[i].delta.base &&
-                    got[i].delta.rows_max == want[i].delta.rows_max);
+                    got[i].delta.rows_max == want[i].delta.rows_max &&
+                    got[i].keys_at == want[i].keys_at);
         if (want[i].key_bytes)
             assert_memory_equal(got[i].keys, want[i].keys, want[i].key_bytes);
         if (want[i].value_bytes)
             assert_memory_equal(got[i].values, want[i].values, want[i].value_bytes);
     }
+}
+
+/* Every other section names its keys; returns how many bytes these had. */
+static size_t name_keys(struct section *sections, uint32_t n)
+{
+    size_t n_bytes = 0;
+
+    for (uint32_t i = 0; i < n; i += 2) {
+        if (!sections[i].n_keys)
+            continue;
+        n_bytes += sections[i].key_bytes;
+        sections[i].keys_at = i + 1;
+        sections[i].keys = NULL;
+        sections[i].key_bytes = 0;
+    }
+    return n_bytes;
 }
 
 static void pull_and_push_come_back_with_every_number_of_sections(void **state)
@@ -40,8 +57,15 @@ static void pull_and_push_come_back_with_every_number_of_sections(void **state)
         struct bytes b = { 0 };
         struct messages_frame f;
 
-        push = (struct push){ UINT64_MAX, UINT64_MAX - 1, UINT32_MAX, true, n, { { 0 } } };
+        push = (struct push){ .seq = UINT64_MAX,
+                              .clock = UINT64_MAX - 1,
+                              .n_samples = UINT32_MAX,
+                              .tick = true,
+                              .keys_of = n % 3 ? UINT64_MAX : 0,
+                              .n_sections = n };
         messages_sections(push.sections, n, bytes, &n_bytes, true);
+        if (push.keys_of)
+            n_bytes -= name_keys(push.sections, n);
         assert_int_equal(message_write_push(&b, 6, &push, n % 2 ? &messages_zstd : NULL), 0);
         f = messages_open(&b);
         assert_int_equal(f.header.flags, n % 2 && n_bytes >= 512 ? FRAME_ZSTD : 0);
@@ -50,13 +74,14 @@ static void pull_and_push_come_back_with_every_number_of_sections(void **state)
                          0);
         assert_true(got_push.seq == UINT64_MAX && got_push.clock == UINT64_MAX - 1);
         assert_true(got_push.n_samples == UINT32_MAX && got_push.tick &&
-                    got_push.n_sections == n);
+                    got_push.n_sections == n && got_push.keys_of == push.keys_of);
         assert_sections_equal(got_push.sections, push.sections, n);
         messages_close(&f, &b);
 
         pull = (struct pull){ .clock = UINT64_MAX,
                               .unfinished = UINT64_MAX - n,
                               .deadline_ms = UINT32_MAX,
+                              .keep = n % 2,
                               .n_sections = n };
         messages_sections(pull.sections, n, bytes, &n_bytes, false);
         assert_int_equal(message_write_pull(&b, 7, &pull, n % 2 ? &messages_zstd : NULL), 0);
@@ -64,7 +89,7 @@ static void pull_and_push_come_back_with_every_number_of_sections(void **state)
         assert_int_equal(message_read_pull(&f.header, f.head, f.body, f.body_bytes, &got_pull),
                          0);
         assert_true(got_pull.clock == UINT64_MAX && got_pull.deadline_ms == UINT32_MAX);
-        assert_true(got_pull.unfinished == UINT64_MAX - n);
+        assert_true(got_pull.unfinished == UINT64_MAX - n && got_pull.keep == n % 2);
         assert_int_equal(got_pull.n_sections, n);
         assert_sections_equal(got_pull.sections, pull.sections, n);
         messages_close(&f, &b);
@@ -88,7 +113,7 @@ static void a_pull_with_more_steps_under_way_than_there_are_is_refused(void **st
 
 static void push_reply_comes_back(void **state)
 {
-    struct push_reply m = { PS_ENAN, "NaN in key 7", UINT64_MAX, 3, 4, 5, true }, got;
+    struct push_reply m = { PS_ENAN, "NaN in key 7", UINT64_MAX, 3, 4, 5, true, true }, got;
     struct bytes b = { 0 };
     struct messages_frame f;
 
@@ -97,7 +122,7 @@ static void push_reply_comes_back(void **state)
     f = messages_open(&b);
     assert_int_equal(message_read_push_reply(&f.header, f.head, &got), 0);
     assert_true(got.status == PS_ENAN && got.seq == UINT64_MAX && got.min_clock == 3);
-    assert_true(got.version == 4 && got.rows_refused == 5 && got.repeated);
+    assert_true(got.version == 4 && got.rows_refused == 5 && got.repeated && got.late);
     assert_string_equal(got.text, m.text);
     messages_close(&f, &b);
 }
@@ -114,9 +139,10 @@ static void pull_reply_is_filled_in_place(void **state)
         struct messages_frame f;
         uint8_t *values, *at;
 
-        m = (struct pull_reply){
-            0, "", UINT64_MAX, UINT64_MAX - 1, COUNT_OF(sizes), { { 0 } }
-        };
+        m = (struct pull_reply){ .min_clock = UINT64_MAX,
+                                 .version = UINT64_MAX - 1,
+                                 .kept = compress,
+                                 .n_sections = COUNT_OF(sizes) };
         for (size_t i = 0; i < COUNT_OF(sizes); i++)
             m.sections[i].value_bytes = sizes[i];
         assert_int_equal(message_begin_pull_reply(&b, 99, &m, &values), 0);
@@ -137,7 +163,8 @@ static void pull_reply_is_filled_in_place(void **state)
         assert_true(f.header.request_id == 99);
         assert_int_equal(message_read_pull_reply(&f.header, f.head, f.body, f.body_bytes, &got),
                          0);
-        assert_true(got.min_clock == UINT64_MAX && got.version == UINT64_MAX - 1);
+        assert_true(got.min_clock == UINT64_MAX && got.version == UINT64_MAX - 1 &&
+                    got.kept == compress);
         assert_int_equal(got.n_sections, COUNT_OF(sizes));
         for (size_t i = 0; i < COUNT_OF(sizes); i++) {
             assert_int_equal(got.sections[i].value_bytes, sizes[i]);
@@ -191,6 +218,50 @@ static int push_status(uint32_t n_keys, uint32_t key_bytes, uint32_t value_bytes
     free(body);
     free(bytes);
     return status;
+}
+
+/* One section of so many keys, in so many bytes, that names those of a pull. */
+static int named_status(uint64_t keys_of, uint32_t n_keys, uint32_t key_bytes)
+{
+    static struct push push, got;
+    uint8_t *bytes = messages_bytes(64, 100);
+    struct bytes b = { 0 };
+    struct messages_frame f;
+    int status;
+
+    push = (struct push){ .keys_of = keys_of, .n_sections = 1 };
+    push.sections[0] = (struct section){ .n_keys = n_keys,
+                                         .keys_at = 1,
+                                         .keys = bytes,
+                                         .key_bytes = key_bytes,
+                                         .values = bytes,
+                                         .value_bytes = 8 * n_keys };
+    assert_int_equal(message_write_push(&b, 6, &push, NULL), 0);
+    f = messages_open(&b);
+    status = message_read_push(&f.header, f.head, f.body, f.body_bytes, &got);
+    messages_close(&f, &b);
+    free(bytes);
+    return status;
+}
+
+static void a_section_has_its_keys_or_names_those_of_a_pull(void **state)
+{
+    static struct pull pull, got;
+    struct messages_frame f;
+    struct bytes b = { 0 };
+
+    (void)state;
+    assert_int_equal(named_status(7, 3, 0), 0);
+    assert_int_equal(named_status(0, 3, 0), PS_ECOUNT);
+    assert_int_equal(named_status(7, 3, 3), PS_ECOUNT);
+    assert_int_equal(named_status(7, 0, 0), PS_ECOUNT);
+    pull = (struct pull){ .n_sections = 1 };
+    pull.sections[0] = (struct section){ .n_keys = 1, .keys_at = 1 };
+    assert_int_equal(message_write_pull(&b, 6, &pull, NULL), 0);
+    f = messages_open(&b);
+    assert_int_equal(message_read_pull(&f.header, f.head, f.body, f.body_bytes, &got),
+                     PS_EPROTO);
+    messages_close(&f, &b);
 }
 
 static void counts_that_lie_are_refused(void **state)
@@ -434,6 +505,7 @@ int main(void)
         cmocka_unit_test(pull_reply_is_filled_in_place),
         cmocka_unit_test(a_refused_pull_has_no_sections),
         cmocka_unit_test(counts_that_lie_are_refused),
+        cmocka_unit_test(a_section_has_its_keys_or_names_those_of_a_pull),
         cmocka_unit_test(a_pull_with_values_is_refused),
         cmocka_unit_test(differences_are_asked_for_alone_and_within_a_number),
         cmocka_unit_test(fields_that_do_not_belong_there_are_refused),
