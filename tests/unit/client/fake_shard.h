@@ -82,10 +82,10 @@ struct fake_plan {
     const char *admin;     /* the answer to operators; NULL: some */
     const char *bytes;     /* answers everything with these, which are no frame */
     uint32_t features;     /* of its tables: MESSAGE_FEATURE_*; 0: it is an older psd */
-    uint32_t scans;    /* rows of an answer to a scan; 0: it answers one as a pull of no keys */
-    bool counts_rows;  /* of a push, and keeps none */
-    bool keeps_keys;   /* of pulls, so that pushes may name them */
-    bool lacks_keys; /* ... but says that it has not, when one does */
+    uint32_t scans;   /* rows of an answer to a scan; 0: it answers one as a pull of no keys */
+    bool counts_rows; /* of a push, and keeps none */
+    bool keeps_keys;  /* of pulls, so that pushes may name them */
+    bool lacks_keys;  /* ... but says that it has not, when one does */
     uint64_t seed;
 };
 
