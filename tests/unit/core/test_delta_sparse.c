@@ -167,7 +167,7 @@ static void bytes_that_are_none_of_it_are_refused(void **state)
     for (uint32_t round = 0; round < 4000; round++) {
         b.dim = 1 + (uint32_t)(draw(&b) % 300);
         fill(&b, 1 + (uint32_t)(draw(&b) % 9), 1);
-        n_bytes = delta_sparse_encode(b.x, b.dim, 1e-9, b.bytes, sizeof b.bytes, b.sent);
+        n_bytes = delta_sparse_encode(b.x, b.dim, 0, b.bytes, sizeof b.bytes, b.sent);
         assert_true(n_bytes > 0);
         assert_int_equal(decode(&b, draw(&b) % n_bytes, &n_read), PS_ECOUNT);
         if (round % 2) {
