@@ -27,7 +27,7 @@
 #define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
 #define PULL_CODECS "fp32|bf16|fp16|int8|auto"
 #define PLAIN_CODECS "fp32|bf16|fp16|int8"
-#define DELTA_CODECS "within|onebit|int8"
+#define DELTA_CODECS "within|onebit|int8|sparse"
 #define WIDE_CODECS "fp32|bf16|fp16|auto" /* one float a row: the others take more */
 
 static const struct setting rows[] = {
@@ -275,7 +275,7 @@ static const struct setting rows[] = {
     ROW("wire", "pull-delta-codec", SETTING_CHOICE, pull_delta_codec, DELTA_CODECS, "within", 0, 0,
         "encoding of an embedding row's difference beyond pull-tolerance; within: the shortest that leaves no more"),
     ROW("wire", "dense-pull-delta-codec", SETTING_CHOICE, dense_pull_delta_codec, DELTA_CODECS, "onebit", 0, 0,
-        "the same of a block of dense tables; what onebit leaves comes with the next pull"),
+        "the same of a block of dense tables; what onebit and sparse leave comes with the next pulls"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
     PS_SETTINGS_ZSTD(WIRE_ROW)

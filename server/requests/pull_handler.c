@@ -656,12 +656,20 @@ static void refuse_dropped(struct pull_handler *p, struct pull_queue *queue) ON_
     }
 }
 
-void pull_handler_refuse_dropped(struct pull_handler *p)
+static bool is_there(void *shard, uint32_t table_id) ON_SHARD
+{
+    return shard_table(shard, table_id) != NULL;
+}
+
+void pull_handler_refuse_dropped(struct pull_handler *p, struct connection *first)
 {
     refuse_dropped(p, &p->parked);
     refuse_dropped(p, &p->of_workers);
     refuse_dropped(p, &p->of_readers);
     refuse_dropped(p, &p->unread);
+    for (struct connection *c = first; c; c = c->next)
+        if (c->deltas)
+            pull_deltas_drop(c->deltas, is_there, p->request->shard);
 }
 
 static void drop_from(struct pull_handler *p, struct pull_queue *queue,
