@@ -410,10 +410,9 @@ static void on_min_clock(void *owner, uint32_t shard, uint64_t min_clock)
 {
     struct cluster_client *cluster = owner;
     uint64_t lowest = UINT64_MAX;
-    uint32_t i;
 
     cluster->members[shard].min_clock = min_clock;
-    for (i = 0; i < cluster->n_shards; i++)
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
         if (cluster->members[i].min_clock < lowest)
             lowest = cluster->members[i].min_clock;
     atomic_store_explicit(&cluster->counters.min_clock, lowest, memory_order_relaxed);

@@ -183,17 +183,17 @@ static void other_numbers_of_backups_are_another_job(void **state)
     shard_free(s);
 }
 
-/* --- random orders against a trivial twin --- */
+/* --- random orders against a trivial reference --- */
 
 /* Clock by clock: who has pushed, in the order of arrival. */
-struct twin {
+struct reference {
     uint32_t n_workers, n_backups, n_first[N_CLOCKS];
     float weight, sums[N_CLOCKS];
     uint64_t clock; /* the job's */
 };
 
 /* True: too late. Gradients are whole numbers, and all have the same samples. */
-static bool twin_push(struct twin *t, uint64_t clock, float g)
+static bool reference_push(struct reference *t, uint64_t clock, float g)
 {
     if (clock < t->clock)
         return true;
@@ -212,8 +212,8 @@ static void any_order_of_arrival(void **state)
     (void)state;
     for (uint32_t round = 0; round < 20; round++) {
         struct shard *s = unit_shard();
-        struct twin t = { .n_workers = N_WORKERS,
-                          .n_backups = (uint32_t)roll(&dice, N_WORKERS) };
+        struct reference t = { .n_workers = N_WORKERS,
+                               .n_backups = (uint32_t)roll(&dice, N_WORKERS) };
         struct worker *w[N_WORKERS];
         uint64_t clocks[N_WORKERS] = { 0 };
 
@@ -227,7 +227,7 @@ static void any_order_of_arrival(void **state)
 
             if (clock > t.clock || !ready(s, w[rank], clock, 0))
                 continue;
-            is_late = twin_push(&t, clock, g);
+            is_late = reference_push(&t, clock, g);
             assert_int_equal(try_push(s, w[rank], unit_push(w[rank], clock, 5, g)).late,
                              is_late);
             clocks[rank] = clock + 1;
