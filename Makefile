@@ -279,9 +279,9 @@ helpers.cuda     = model
 
 # The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
 # GPU, and for no other library.
-GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums upload interact encode gemm buffer_sets model device_push)
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums project dedup upload interact encode gemm buffer_sets model device_push)
 gpu_files = tests/gpu/real.c tests/gpu/blas.c $(filter-out worker/compute/blas.c,$(call src,worker/compute)) $(call src,worker/model) \
-            $(wildcard proto/codec*.c)
+            $(wildcard proto/codec*.c) worker/data/batch.c
 $(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
 $(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/cuda/%.o,$(gpu_files) $(call shared,cuda) $(call shared,model)) \
     $(cuda_objects)
@@ -292,8 +292,8 @@ $(BUILD)/cuda/unit/%: $(BUILD)/cuda/tests/unit/cuda/%.c.o $(patsubst %,$(BUILD)/
 # What make gpu-check runs beside them.
 GPU_PROGRAMS = $(addprefix $(BUILD)/cuda/gpu/,facts products bench)
 $(addprefix $(BUILD)/cuda/gpu/,facts products): $(BUILD)/cuda/gpu/%: $(BUILD)/cuda/tests/gpu/%.cu.o
-$(BUILD)/cuda/gpu/bench: $(patsubst %,$(BUILD)/cuda/%.o,$(filter-out tests/gpu/real.c,$(gpu_files)) tests/gpu/bench.c tests/gpu/bench_model.c \
-    tests/gpu/op_monitor.c worker/data/batch.c) $(cuda_objects)
+$(BUILD)/cuda/gpu/bench: $(patsubst %,$(BUILD)/cuda/%.o,$(filter-out tests/gpu/real.c,$(gpu_files)) tests/gpu/bench.c tests/gpu/bench_model.c tests/gpu/bench_rows.c \
+    tests/gpu/op_monitor.c) $(cuda_objects)
 $(GPU_PROGRAMS):
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
@@ -402,7 +402,7 @@ soak: deps fuzz-deps          ## the simulation and each fuzz target for SECONDS
 
 golden: $(BUILD)/golden/.done
 $(BUILD)/golden/.done: tests/golden/vectors.tar.zst tests/golden/models.tar.zst tests/golden/optimizers.tar.zst \
-    tests/golden/fields.tar.zst tests/golden/papers.tar.zst
+    tests/golden/fields.tar.zst tests/golden/papers.tar.zst tests/golden/communication.tar.zst
 	@mkdir -p $(@D)
 	@for archive in $^; do zstd -dcq --long=27 $$archive | tar x -C $(@D) || exit 1; done
 	@touch $@

@@ -126,20 +126,21 @@ int address_resolve(const char *name, const char *text, struct sockaddr_storage 
     return 0;
 }
 
-/* 0: it is a name. */
-static int family_of(const char *host)
+/* The family and the bytes of an address as numbers; 0: it is a name. */
+static int numbers_of(const char *host, struct in6_addr *ret)
 {
-    uint8_t bytes[sizeof(struct in6_addr)];
-
-    if (inet_pton(AF_INET, host, bytes) == 1)
+    memset(ret, 0, sizeof *ret);
+    if (inet_pton(AF_INET, host, ret) == 1)
         return AF_INET;
-    return inet_pton(AF_INET6, host, bytes) == 1 ? AF_INET6 : 0;
+    return inet_pton(AF_INET6, host, ret) == 1 ? AF_INET6 : 0;
 }
 
 bool address_is_elsewhere(const char *listen, const char *line)
 {
+    struct in6_addr at, wanted;
     struct address a, b;
     struct err unwanted;
+    int family;
     long port;
 
     if (!split(listen, strlen(listen), &a, &port) || !port ||
@@ -147,10 +148,10 @@ bool address_is_elsewhere(const char *listen, const char *line)
         return false;
     if (port != strtol(b.port, NULL, 10))
         return true;
-    if (!a.host[0] || strcmp(a.host, "0.0.0.0") == 0 || strcmp(a.host, "::") == 0)
+    family = numbers_of(a.host, &at);
+    if (!family || IN6_IS_ADDR_UNSPECIFIED(&at))
         return false;
-    return family_of(a.host) && family_of(a.host) == family_of(b.host) &&
-           strcasecmp(a.host, b.host) != 0;
+    return numbers_of(b.host, &wanted) == family && memcmp(&at, &wanted, sizeof at) != 0;
 }
 
 void address_text(const struct sockaddr *address, char dst[static ADDRESS_TEXT_MAX])

@@ -363,6 +363,7 @@ int message_write_join(struct bytes *out, uint64_t request_id, const struct join
     head.last_acked = m->last_acked;
     head.name = (char *)m->name;
     head.relays = m->relays;
+    head.n_backups = m->n_backups;
     return message_head_write(out, FRAME_JOIN, request_id, &head.base);
 }
 
@@ -377,6 +378,7 @@ static int take_join(const void *message, void *ret)
         .clock = head->clock,
         .last_acked = head->last_acked,
         .relays = head->relays != 0,
+        .n_backups = head->n_backups,
     };
 
     m.mode = (enum table_spec_mode)head->mode;
@@ -412,6 +414,7 @@ int message_write_join_reply(struct bytes *out, uint64_t request_id, const struc
     head.lost_first = m->lost_first;
     head.lost_last = m->lost_last;
     head.skipped_clocks = m->skipped_clocks;
+    head.n_backups = m->n_backups;
     return message_head_write(out, FRAME_JOIN_REPLY, request_id, &head.base);
 }
 
@@ -429,6 +432,7 @@ static int take_join_reply(const void *message, void *ret)
         .lost_first = head->lost_first,
         .lost_last = head->lost_last,
         .skipped_clocks = head->skipped_clocks,
+        .n_backups = head->n_backups,
     };
 
     if (message_head_status(&m.status, head->status) ||

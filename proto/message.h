@@ -95,6 +95,7 @@ struct join {
     uint64_t clock, last_acked;
     char name[64];
     bool relays; /* it carries suspicions between its shards */
+    uint32_t n_backups;
     /* After a read that failed: which field is wrong, and why; borrowed, static. NULL: the head as a whole. */
     const char *wrong;
 };
@@ -111,6 +112,7 @@ struct join_reply {
     /* Pushes of this incarnation that were acknowledged and are lost, first to last; 0: none. */
     uint64_t lost_first, lost_last;
     uint64_t skipped_clocks; /* of this rank, that none of its incarnations has finished */
+    uint32_t n_backups;      /* of the job */
 };
 
 struct pull_reply {
@@ -129,7 +131,7 @@ struct push_reply {
     int status;
     char text[MESSAGE_TEXT_MAX];
     uint64_t seq, min_clock, version, rows_refused;
-    bool repeated;
+    bool repeated, late;
 };
 
 #define MESSAGE_SUSPECTS_MAX 16u /* in one message; others come in the next one */

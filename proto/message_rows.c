@@ -299,6 +299,7 @@ int message_write_push_reply(struct bytes *out, uint64_t request_id, const struc
     head.version = m->version;
     head.rows_refused = m->rows_refused;
     head.repeated_push = m->repeated;
+    head.late = m->late;
     return message_head_write(out, FRAME_PUSH_REPLY, request_id, &head.base);
 }
 
@@ -311,6 +312,7 @@ static int take_push_reply(const void *message, void *ret)
         .version = head->version,
         .rows_refused = head->rows_refused,
         .repeated = head->repeated_push != 0,
+        .late = head->late != 0,
     };
 
     if (message_head_status(&m.status, head->status))

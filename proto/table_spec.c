@@ -18,7 +18,7 @@ static const char *const kind_names[] = { "sparse", "dense" };
 static const char *const init_names[] = { "zero", "uniform", "normal" };
 static const char *const optimizer_names[] = { "sgd",  "momentum", "adagrad", "rowwise_adagrad",
                                                "adam", "ftrl",     "adamw",   "lion",
-                                               "lamb", "lars",     "sm3" };
+                                               "lamb", "lars",     "sm3",     "came" };
 static const char *const decay_names[] = { "none",   "linear", "exp",    "inv_sqrt",
                                            "cosine", "step",   "plateau" };
 static const char *const mode_names[] = { "job", "async", "ssp", "bsp" };
@@ -211,11 +211,25 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
                                           .momentum = 0.9f };
     case TABLE_SPEC_SM3:
         return (struct optimizer_params){ .learning_rate = 0.03f, .epsilon = 1e-10f };
+    case TABLE_SPEC_CAME: /* Luo et al. 2023, but for decay, which is the task's */
+        return (
+            struct optimizer_params){ .learning_rate = 2e-4f, .beta1 = 0.9f, .beta2 = 0.999f };
     case TABLE_SPEC_OPTIM_END:
         break;
     }
     assert(optim < TABLE_SPEC_OPTIM_END);
     return (struct optimizer_params){ 0 };
+}
+
+/* The row as a matrix, as square as its length allows: the means of its rows and columns, twice. */
+static uint32_t came_floats(uint32_t dim)
+{
+    uint32_t n_rows = 1;
+
+    for (uint32_t n = 2; n * n <= dim; n++)
+        if (dim % n == 0)
+            n_rows = n;
+    return dim + 2 * (n_rows + dim / n_rows);
 }
 
 static uint32_t optimizer_floats(const struct table_spec *spec)
@@ -238,6 +252,8 @@ static uint32_t optimizer_floats(const struct table_spec *spec)
         return 2 * spec->dim + 1;
     case TABLE_SPEC_LION:
         return spec->dim + 1;
+    case TABLE_SPEC_CAME:
+        return came_floats(spec->dim);
     case TABLE_SPEC_OPTIM_END:
         break;
     }
@@ -514,7 +530,8 @@ static int check_growth(const struct table_spec *spec, struct err *err)
             "table %s: learning_rate times weight_decay is %.9g; expected at most 2, "
             "beyond which weights grow without bound",
             spec->name, rate * (double)p->weight_decay);
-    if ((spec->optim == TABLE_SPEC_ADAMW || spec->optim == TABLE_SPEC_LION) &&
+    if ((spec->optim == TABLE_SPEC_ADAMW || spec->optim == TABLE_SPEC_LION ||
+         spec->optim == TABLE_SPEC_CAME) &&
         rate * (double)p->weight_decay > 1)
         return err_set(
             err, PS_ESPEC,

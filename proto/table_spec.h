@@ -39,11 +39,12 @@ enum table_spec_optim {
     TABLE_SPEC_LAMB,
     TABLE_SPEC_LARS,
     TABLE_SPEC_SM3,
+    TABLE_SPEC_CAME,
     TABLE_SPEC_OPTIM_END
 };
 /* Their names, in the order of the enum, as settings list a choice. */
 #define TABLE_SPEC_OPTIM_CHOICE \
-    "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl|adamw|lion|lamb|lars|sm3"
+    "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl|adamw|lion|lamb|lars|sm3|came"
 /* Those that follow the clock, in the order of the enum, as settings list a choice. */
 #define TABLE_SPEC_DECAY_CHOICE "none|linear|exp|inv_sqrt|cosine|step"
 enum table_spec_decay {
@@ -90,7 +91,7 @@ struct optimizer_params {
     float momentum;            /* mu of momentum SGD and LARS */
     float nesterov;            /* 0 or 1 */
     float weight_decay;        /* g + weight_decay * w, unless the formula has it elsewhere */
-    float beta1, beta2;        /* Adam, AdamW, LAMB, Lion */
+    float beta1, beta2;        /* Adam, AdamW, LAMB, Lion, CAME */
     float initial_accumulator; /* sum of squares of Adagrad, FTRL and SM3 at the start */
     float lr_decay;            /* Adagrad: lr / (1 + (t - 1) * lr_decay) */
     float ftrl_beta, ftrl_l1, ftrl_l2;

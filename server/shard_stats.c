@@ -69,6 +69,7 @@ static void copy_job(const struct job *job, struct stats_job *ret)
     ret->mode = job->mode;
     ret->bound = job->bound;
     ret->n_workers = job->n_workers;
+    ret->n_backups = job->n_backups;
     ret->min_clock = job_min_clock(job);
     ret->n_fenced = job->n_fenced;
     ret->n_lost = job->n_lost;

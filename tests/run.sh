@@ -56,7 +56,7 @@ build() {
 # --- unit tests ---
 
 # Which unit programs have threads worth watching.
-threads='common/test_(mailbox|histogram|memory_reserve|free_list)|client/|libpsd/|data/test_data_loader|worker/test_(metrics_endpoint|device_cache|param_store_exact_cache|batch_memory|pipeline|trainer|device_push|scorer)|model/test_(thread_pool|threads|device)$|net/|psd/|admin/test_http|wal/test_wal_thread'
+threads='common/test_(mailbox|histogram|memory_reserve|free_list)|client/|libpsd/|data/test_data_loader|worker/test_(metrics_endpoint|device_cache|param_store_(exact_cache|periodic)|batch_memory|pipeline|trainer|device_push|scorer)|model/test_(thread_pool|threads|device)$|net/|psd/|admin/test_http|wal/test_wal_thread'
 names=$(ls tests/unit/*/test_*.c tests/unit/*/test_*.cpp | sed 's|^tests/unit/||; s|\.[a-z]*$||')
 # Of this VARIANT, whose names match.
 programs() { echo "$names" | grep -E "$2" | sed "s|^|build/$1/unit/|"; }

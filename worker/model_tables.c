@@ -11,6 +11,7 @@
 #include "proto/codec_catalog.h"
 #include "worker/field_tables.h"
 #include "worker/model_record.h"
+#include "worker/param_store_periodic.h"
 #include "worker/plateau.h"
 #include "worker/table_specs.h"
 
@@ -80,7 +81,7 @@ static void keep_settings(const struct settings *s, const struct table_spec *hav
         spec->schedule.warmup_clocks = have->schedule.warmup_clocks;
     if (!dense && !(s->init_scale > 0))
         spec->init_scale = have->init_scale;
-    if (dense && settings_dense_optim_is_auto(s)) {
+    if (dense && settings_dense_optim_is_auto(s) && !param_store_periodic_merges(have)) {
         spec->optim = have->optim;
         spec->params = settings_optim_params(s, true, have->optim);
     }
@@ -345,9 +346,10 @@ static int open_device_push(struct model_tables *t, struct err *err)
         log_line_info("gradients are encoded on the CPU: fields have several tables (--field)");
         return 0;
     }
-    if (t->s->clip_global_norm > 0) {
-        log_line_info(
-            "gradients are encoded on the CPU: it clips them before (--clip-global-norm)");
+    if (t->s->clip_global_norm > 0 || settings_periods_are_set(t->s)) {
+        log_line_info("gradients are encoded on the CPU: it changes them before (--%s)",
+                      t->s->clip_global_norm > 0 ? "clip-global-norm"
+                                                 : "local-steps, --period");
         return 0;
     }
     status = device_push_new(t->shape.model, t->store->ops->encoder(t->store), tables,

@@ -48,12 +48,16 @@ struct param_store_ops {
     void (*close)(struct param_store *s);
     uint64_t (*resume)(struct param_store *s);
 
-    /* These rows are wanted next; the step before them has been pulled and is not pushed yet.
-     * Starts fetching those that are not held here and that no push under way changes, so that
-     * the pull that follows is short and brings the same bits. The sections and their keys stay
-     * borrowed until that pull's wait; the dsts are not touched. NULL: nothing to gain. */
+    /* These rows are wanted next; the step before them has been pulled and is not pushed yet. Starts fetching those
+     * that are not held here and that no push under way changes, and fills the dsts of those that are held and that
+     * the step's push does not change: so the pull that follows, of the same sections, is short and brings the same
+     * bits. It may go on beside the caller until the next pull, push or prefetch_end(): so long the sections' arrays
+     * stay borrowed, and the keys of the pull before it. NULL: nothing to gain. */
     int (*prefetch)(struct param_store *s, const struct ps_pull_section *sections, uint32_t n,
                     struct err *err);
+    /* Waits until prefetch() looks at no array any more; what it has brought is good for the pull. NULL: it never
+     * does. */
+    void (*prefetch_end)(struct param_store *s);
 
     /* Ends the pull_wait() or pull() that other threads are in, with -ECANCELED. NULL: they never wait. */
     void (*cancel)(struct param_store *s);

@@ -10,7 +10,10 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "worker/cache/read_ahead.h"
 #include "worker/cache/replica.h"
+#include "worker/cache/side_thread.h"
+#include "worker/client/request.h"
 #include "worker/compute/thread_pool.h"
 #include "worker/param_store_proxy.h"
 
@@ -109,6 +112,16 @@ struct fetch {
     uint64_t cap_keys;
 };
 
+/* Rows that are read ahead, while the batch before them computes. */
+struct ahead {
+    struct side_thread thread;
+    struct read_ahead rows; /* of the thread while it runs; under the copy's lock */
+    struct ps_pull_section asked[SECTIONS_MAX];
+    uint32_t n;
+    bool is_good; /* nothing but the step's push has happened since they were read */
+    uint64_t generation;
+};
+
 struct exact_cache {
     struct param_store_proxy forward;
     uint32_t n_shards, n_tables;
@@ -118,16 +131,21 @@ struct exact_cache {
     struct thread_pool *threads; /* owned: read its rows; NULL: none but the caller's */
     struct coherence coherence;
     struct fetch fetch;
-    bool is_ahead; /* the fetch is of ahead() */
-    struct request {
-        const struct ps_pull_section *sections; /* borrowed between pull_start and pull_wait */
+    bool is_ahead; /* the fetch is prefetch()'s */
+    struct wanted_rows {
+        struct ps_pull_section
+            sections[SECTIONS_MAX]; /* arrays borrowed until pull_wait; keys: see prefetch() */
+        struct ps_pull_section wanted[SECTIONS_MAX]; /* without the rows that were read ahead */
         uint32_t n;
         uint64_t clock, generation;
         bool plain; /* it is inner's as it is */
     } request;
+    struct ahead ahead;
+    uint64_t n_shown; /* keys in the push under way */
     /* For stats(), which does not wait for the lock: a push that waits for the servers holds it, and somebody
      * asks for how long (wait_monitor.h). */
-    _Atomic uint64_t rows_asked, rows_missing, rows_pulled_again, asked_bytes, got_bytes;
+    _Atomic uint64_t rows_asked, rows_missing, rows_pulled_again, rows_ahead, asked_bytes,
+        got_bytes;
 };
 
 static struct exact_cache *exact_cache_of(const struct param_store *s)
@@ -181,6 +199,16 @@ static uint64_t counted(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+/* Rows that a pull was to bring. */
+static void count_asked(struct exact_cache *m, const struct ps_pull_section *s, uint32_t n_keys)
+{
+    const struct table_spec *spec = replica_spec(m->replica, s->table);
+
+    count(&m->asked_bytes, n_keys * codec_by_id(s->codec)->row_bytes(spec->dim, 0));
+    if (spec->kind == TABLE_SPEC_SPARSE)
+        count(&m->rows_asked, n_keys);
+}
+
 static void count_section(struct exact_cache *m, const struct ps_pull_section *s,
                           const uint64_t *missing, uint32_t n_missing)
 {
@@ -188,12 +216,11 @@ static void count_section(struct exact_cache *m, const struct ps_pull_section *s
     uint32_t n_repeated = 0;
 
     if (!m->is_ahead)
-        count(&m->asked_bytes, s->n_keys * codec_by_id(s->codec)->row_bytes(spec->dim, 0));
+        count_asked(m, s, s->n_keys);
     if (spec->kind != TABLE_SPEC_SPARSE)
         return;
     for (uint32_t i = 0; i < n_missing; i++)
         n_repeated += replica_was_evicted(m->replica, s->table, missing[i]);
-    count(&m->rows_asked, m->is_ahead ? 0 : s->n_keys);
     count(&m->rows_missing, n_missing);
     count(&m->rows_pulled_again, n_repeated);
 }
@@ -313,6 +340,140 @@ static int wait_fetch(struct exact_cache *m, struct err *err) ON_SHARD
     return status;
 }
 
+/* --- rows that are read ahead --- */
+
+/* Not of tables whose rows change without a push of theirs. */
+static bool may_read_ahead(const struct exact_cache *m, uint32_t table)
+{
+    return replica_covers(m->replica, table) &&
+           replica_spec(m->replica, table)->kind == TABLE_SPEC_SPARSE &&
+           !(replica_spec(m->replica, table)->row_decay > 0);
+}
+
+/* What fails is left for the pull. */
+static void read_rows_ahead(struct exact_cache *m) ON_SHARD
+{
+    const struct read_ahead_keys current = { m->request.sections, m->request.n },
+                                 missing = { m->fetch.sections, m->fetch.n };
+    struct ps_pull_section now[SECTIONS_MAX];
+    struct ahead *a = &m->ahead;
+    uint32_t n = 0;
+    struct err err;
+
+    if (read_ahead_begin(&a->rows, a->asked, a->n))
+        return;
+    for (uint32_t i = 0; i < a->n; i++) {
+        if (!may_read_ahead(m, a->asked[i].table))
+            continue;
+        now[n] = read_ahead_split(&a->rows, i, current, missing);
+        n += now[n].n_keys > 0;
+    }
+    a->is_good = n && replica_read_alone(m->replica, now, n, &err) == 0;
+    a->generation = m->coherence.generation;
+}
+
+static bool may_run_ahead(const struct exact_cache *m)
+{
+    return !m->coherence.off && !m->coherence.limited && !m->coherence.doubt &&
+           !m->fetch.under_way && !m->request.plain &&
+           m->coherence.generation == m->request.generation;
+}
+
+/* A failure is the next call's, too. */
+static void run_ahead(struct exact_cache *m) ON_SHARD
+{
+    struct ahead *a = &m->ahead;
+    struct err err;
+
+    if (!may_run_ahead(m) || reserve(m, count_keys(a->asked, a->n), &err))
+        return;
+    m->is_ahead = true;
+    compose(m, a->asked, a->n);
+    if (!start_fetch(m, m->request.clock, &err) && a->thread.is_there)
+        read_rows_ahead(m);
+    m->is_ahead = m->fetch.under_way;
+}
+
+static void run_ahead_locked(void *arg)
+{
+    struct exact_cache *m = arg;
+
+    enter_shard();
+    pthread_mutex_lock(&m->lock);
+    run_ahead(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* Before every call that uses what the thread uses, or that ends what it looks at. */
+static void stop_ahead(struct exact_cache *m)
+{
+    side_thread_cancel(&m->ahead.thread);
+}
+
+static void prefetch_end(struct param_store *s)
+{
+    side_thread_wait(&exact_cache_of(s)->ahead.thread);
+}
+
+/* Without the thread missing rows are asked for, and no more. */
+static int prefetch(struct param_store *s, const struct ps_pull_section *sections, uint32_t n,
+                    struct err *err)
+{
+    struct exact_cache *m = exact_cache_of(s);
+
+    (void)err;
+    assert(n <= SECTIONS_MAX);
+    stop_ahead(m);
+    pthread_mutex_lock(&m->lock);
+    m->ahead.is_good = false;
+    m->ahead.n = n;
+    for (uint32_t i = 0; i < n; i++)
+        m->ahead.asked[i] = sections[i];
+    pthread_mutex_unlock(&m->lock);
+    if (m->ahead.thread.is_there)
+        side_thread_ask(&m->ahead.thread);
+    else
+        run_ahead_locked(m);
+    return 0;
+}
+
+/* What the pull is to bring: what was read ahead stands in its dsts, if nothing has happened since. */
+static void want(struct exact_cache *m)
+{
+    struct ahead *a = &m->ahead;
+    const bool is_read = a->is_good && a->generation == m->coherence.generation;
+
+    a->is_good = false;
+    for (uint32_t i = 0; i < m->request.n; i++) {
+        struct ps_pull_section *wanted = &m->request.wanted[i];
+        uint32_t n_read;
+
+        *wanted = m->request.sections[i];
+        n_read = is_read ? read_ahead_take(&a->rows, wanted) : 0;
+        if (!n_read)
+            continue;
+        count_asked(m, wanted, n_read);
+        count(&m->rows_ahead, n_read);
+    }
+}
+
+/* A push changes rows of the last pull: else what was read ahead may be of before. The encoder may have added rows with
+ * residuals (error_feedback_flush.h). */
+static void check_push(struct exact_cache *m, const struct ps_push_section *sections,
+                       uint32_t n)
+{
+    const struct read_ahead_keys current = { m->request.sections, m->request.n };
+    struct ahead *a = &m->ahead;
+    uint64_t n_keys = 0;
+
+    for (uint32_t i = 0; i < n && a->is_good; i++) {
+        n_keys += sections[i].n_keys;
+        if (replica_spec(m->replica, sections[i].table)->kind == TABLE_SPEC_SPARSE)
+            a->is_good = read_ahead_is_push_of(current, &sections[i]);
+    }
+    a->is_good = a->is_good && n_keys == m->n_shown;
+}
+
 /* --- pull --- */
 
 static int start_plain(struct exact_cache *m, struct err *err)
@@ -335,12 +496,13 @@ static int start(struct exact_cache *m, struct err *err) ON_SHARD
     status = reserve(m, count_keys(m->request.sections, m->request.n), err);
     if (status)
         return status;
+    want(m);
     replica_begin_interval(m->replica);
-    compose(m, m->request.sections, m->request.n);
+    compose(m, m->request.wanted, m->request.n);
     return start_fetch(m, m->request.clock, err);
 }
 
-/* What ahead() has asked for is part of this; and where a push may leave rows out, that is known
+/* What prefetch() has asked for is part of this; and where a push may leave rows out, that is known
  * before the copy is used. */
 static int end_earlier(struct exact_cache *m, struct err *err) ON_SHARD
 {
@@ -353,6 +515,20 @@ static int end_earlier(struct exact_cache *m, struct err *err) ON_SHARD
     return must_flush ? m->forward.inner->ops->flush(m->forward.inner, err) : status;
 }
 
+/* is_ahead: also where a push has been fenced after prefetch(). */
+static void begin_request(struct exact_cache *m, uint64_t clock,
+                          const struct ps_pull_section *sections, uint32_t n)
+{
+    assert(n <= SECTIONS_MAX);
+    m->is_ahead = false;
+    m->request.n = n;
+    m->request.clock = clock;
+    m->request.generation = 0;
+    m->request.plain = false;
+    for (uint32_t i = 0; i < n; i++)
+        m->request.sections[i] = sections[i];
+}
+
 static int pull_start(struct param_store *s, uint64_t clock,
                       const struct ps_pull_section *sections, uint32_t n, struct err *err)
 {
@@ -360,10 +536,10 @@ static int pull_start(struct param_store *s, uint64_t clock,
     int status;
 
     enter_shard();
+    stop_ahead(m);
     status = end_earlier(m, err);
     pthread_mutex_lock(&m->lock);
-    m->is_ahead = false; /* also where a push has been fenced after ahead() */
-    m->request = (struct request){ .sections = sections, .n = n, .clock = clock };
+    begin_request(m, clock, sections, n);
     status = status ? note(m, status) : start(m, err);
     pthread_mutex_unlock(&m->lock);
     return status;
@@ -378,10 +554,10 @@ static int pull_for_eval(struct param_store *s, uint64_t clock,
     int status;
 
     enter_shard();
+    stop_ahead(m);
     status = end_earlier(m, err);
     pthread_mutex_lock(&m->lock);
-    m->is_ahead = false;
-    m->request = (struct request){ .sections = sections, .n = n, .clock = clock };
+    begin_request(m, clock, sections, n);
     status = status ? note(m, status) : start_plain(m, err);
     pthread_mutex_unlock(&m->lock);
     return status;
@@ -395,8 +571,8 @@ static int read_held(struct exact_cache *m, struct err *err) ON_SHARD
     int status = 0;
 
     for (uint32_t i = 0; i < m->request.n; i++)
-        if (replica_covers(m->replica, m->request.sections[i].table))
-            held[n++] = m->request.sections[i];
+        if (replica_covers(m->replica, m->request.wanted[i].table))
+            held[n++] = m->request.wanted[i];
     if (n)
         status = replica_read(m->replica, held, n, err);
     return status;
@@ -431,28 +607,6 @@ static int pull_wait(struct param_store *s, struct err *err)
     return status ? status : answer(m, err);
 }
 
-static int ahead(struct param_store *s, const struct ps_pull_section *sections, uint32_t n,
-                 struct err *err)
-{
-    struct exact_cache *m = exact_cache_of(s);
-    int status = 0;
-
-    enter_shard();
-    pthread_mutex_lock(&m->lock);
-    if (!m->coherence.off && !m->coherence.limited && !m->coherence.doubt &&
-        !m->fetch.under_way && m->coherence.generation == m->request.generation) {
-        status = reserve(m, count_keys(sections, n), err);
-        m->is_ahead = !status;
-        if (m->is_ahead) {
-            compose(m, sections, n);
-            status = start_fetch(m, m->request.clock, err);
-        }
-        m->is_ahead = m->fetch.under_way;
-    }
-    pthread_mutex_unlock(&m->lock);
-    return status;
-}
-
 /* --- push --- */
 
 /* The tap, called by inner's push, under the lock. */
@@ -463,6 +617,8 @@ static uint64_t show(void *arg, uint32_t shard, const struct request *push)
     int status;
 
     enter_shard();
+    for (uint32_t i = 0; i < push->n_sections; i++)
+        m->n_shown += push->sections[i].n_keys;
     if (m->coherence.off)
         return n_versions;
     status = replica_push(m->replica, shard, push, &n_versions, &n_left_out);
@@ -480,14 +636,29 @@ static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool 
     int status;
 
     enter_shard();
+    stop_ahead(m);
     pthread_mutex_lock(&m->lock);
+    m->n_shown = 0;
     status = note(m, m->forward.inner->ops->push(m->forward.inner, clock, n_samples, tick,
                                                  sections, n, err));
+    check_push(m, sections, n);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
 
 /* --- the rest --- */
+
+static uint64_t resume(struct param_store *s)
+{
+    stop_ahead(exact_cache_of(s));
+    return param_store_proxy_resume(s);
+}
+
+static int leave(struct param_store *s, struct err *err)
+{
+    stop_ahead(exact_cache_of(s));
+    return param_store_proxy_leave(s, err);
+}
 
 static int keep_table(struct param_store *s, const struct table_spec *spec, uint32_t table,
                       struct err *err)
@@ -502,7 +673,9 @@ static int keep_table(struct param_store *s, const struct table_spec *spec, uint
     pthread_mutex_unlock(&m->lock);
     if (!status && !replica_covers(m->replica, table))
         log_line_info("the row cache leaves table %s out: its rows come late or go by rules "
-                      "(--admit-touches, --idle-clocks, --ttl, --rare-touches, --table-max)",
+                      "(--admit-touches, --idle-clocks, --ttl, --rare-touches, --table-max, "
+                      "--row-decay with "
+                      "16-bit rows)",
                       spec->name);
     return status;
 }
@@ -517,6 +690,7 @@ static void stats(const struct param_store *s, struct ps_stats *ret)
     ret->rows_asked = asked;
     ret->rows_cached = asked > missing ? asked - missing : 0;
     ret->rows_pulled_again = counted(&m->rows_pulled_again);
+    ret->rows_read_ahead = counted(&m->rows_ahead);
     ret->bytes_saved = asked_bytes > got_bytes ? asked_bytes - got_bytes : 0;
 }
 
@@ -525,6 +699,8 @@ static void close_store(struct param_store *s)
     struct exact_cache *m = exact_cache_of(s);
 
     enter_shard();
+    side_thread_end(&m->ahead.thread);
+    read_ahead_deinit(&m->ahead.rows);
     m->forward.inner->ops->close(m->forward.inner);
     replica_free(m->replica);
     thread_pool_free(m->threads);
@@ -541,14 +717,15 @@ static const struct param_store_ops ops = { .table = param_store_proxy_table,
                                             .pull_wait = pull_wait,
                                             .push = push,
                                             .flush = param_store_proxy_flush,
-                                            .leave = param_store_proxy_leave,
+                                            .leave = leave,
                                             .copy = param_store_proxy_copy,
                                             .clock = param_store_proxy_clock,
                                             .stats = stats,
                                             .encoder = param_store_proxy_encoder,
-                                            .resume = param_store_proxy_resume,
+                                            .resume = resume,
                                             .cancel = param_store_proxy_cancel,
-                                            .prefetch = ahead,
+                                            .prefetch = prefetch,
+                                            .prefetch_end = prefetch_end,
                                             .close = close_store };
 
 static void run_tasks(void *arg, uint32_t n_tasks, thread_pool_task *task, void *job)
@@ -587,5 +764,7 @@ param_store_exact_cache_new(struct param_store *inner,
                                                         .threads = start_threads(m, options) });
     m->coherence.replica = m->replica;
     m->forward.inner->ops->stats(m->forward.inner, &m->coherence.seen);
+    if (side_thread_start(&m->ahead.thread, run_ahead_locked, m))
+        log_line_info("the row cache reads no rows ahead: its thread cannot start");
     return &m->forward.store;
 }

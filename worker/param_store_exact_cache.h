@@ -5,11 +5,13 @@
  *
  *     pull_start    pulls the rows that are not in the copy, with their state
  *     pull_wait     adds them to the copy; all rows are read from there
- *     prefetch      pulls the next batch's missing rows while this batch computes
+ *     prefetch      on a thread, while this batch computes: pulls the next batch's missing rows, and reads those that
+ *                   this batch has not (cache/read_ahead.h)
  *     push          to the servers, and the same bytes to the copy
  *
  * The copy is exact as long as the servers change rows only as the copy does. So
- *   - tables with rules for admission or expiry are always pulled without the cache;
+ *   - tables with rules for admission or expiry are always pulled without the cache, and so are rows of 16 bits that
+ *     decay by themselves;
  *   - if a server has a limit of memory, a pull waits until the pushes before it are acknowledged; once a
  *     row was left out, the cache is off from there on, with a notice;
  *   - a version that has grown by more than this worker's pushes makes the next pull request the tables'

@@ -20,7 +20,7 @@ struct pipeline {
     const struct stop_signal *stop;
     struct data_loader *loader; /* NULL: between epochs */
     uint32_t n_permits, n_buffers;
-    bool threaded;
+    bool threaded, follows_job;
     struct step_buffers
         *buffers; /* owned, n_buffers: number i stands in buffers[i % n_buffers] */
     pthread_t fetchers[FETCHERS_MAX], deliverer;
@@ -164,11 +164,28 @@ static int claim_batch(struct pipeline *p, uint64_t *ret_number, struct err *err
     return status;
 }
 
+void pipeline_follow_job(struct pipeline *p)
+{
+    p->follows_job = true;
+}
+
+/* Of the batch with this number, before it is pulled for. */
+static uint64_t clock_of(struct pipeline *p, uint64_t number)
+{
+    struct ps_stats stats = { 0 };
+
+    if (p->follows_job)
+        p->store->ops->stats(p->store, &stats);
+    if (stats.min_clock > p->first_clock + number)
+        p->first_clock = stats.min_clock - number;
+    return p->first_clock + number;
+}
+
 /* Pulls its rows; the lock likewise. Those that are fetched before an earlier batch wait for it. */
 static int fetch_batch(struct pipeline *p, uint64_t number, struct err *err)
 {
     struct step_buffers *step = buffers_at(p, number);
-    const uint64_t clock = p->first_clock + number;
+    const uint64_t clock = clock_of(p, number);
     int status;
 
     step->is_fetched = false;
@@ -389,10 +406,17 @@ static int fetch_here(struct pipeline *p, struct err *err)
         if (p->ended)
             return 0;
     }
-    status = fetch(p, step, p->first_clock + p->n_fetched, err);
+    status = fetch(p, step, clock_of(p, p->n_fetched), err);
     if (!status)
         p->n_claimed = ++p->n_fetched;
     return status;
+}
+
+/* Before the arrays of a batch that was announced have another use. */
+static void end_prefetch(struct pipeline *p)
+{
+    if (p->store->ops->prefetch_end)
+        p->store->ops->prefetch_end(p->store);
 }
 
 /* Announces the batch behind the one that is fetched to the store, if that one has been read. */
@@ -526,6 +550,7 @@ uint64_t pipeline_restart(struct pipeline *p)
     pthread_mutex_lock(&p->lock);
     while (p->n_fetching || p->delivering)
         pthread_cond_wait(&p->changed, &p->lock);
+    end_prefetch(p);
     resumed_at = p->store->ops->resume(p->store);
     model_tables_restart(p->tables);
     clock = p->first_clock + p->n_delivered;
@@ -544,6 +569,7 @@ int pipeline_end(struct pipeline *p, struct err *err)
 {
     if (p->threaded)
         end_threads(p);
+    end_prefetch(p);
     atomic_fetch_add(&p->read_ns, data_loader_busy_ns(p->loader));
     p->loader = NULL;
     return get_failure(p, err);

@@ -52,6 +52,10 @@ int pipeline_new(struct model_tables *tables, struct param_store *store,
                  const struct stop_signal *stop, uint32_t n_permits, struct pipeline **ret,
                  struct err *err) MUST_CHECK;
 
+/* From here on a batch is of the step at which the job is, if that is later than the one behind the batch before: for a
+ * job that does not wait for this worker (ps_options.n_backups). */
+void pipeline_follow_job(struct pipeline *p);
+
 /* Batches that are with the pipeline at most: data_loader_options.lend. */
 uint32_t pipeline_n_buffers(uint32_t n_permits);
 

@@ -130,6 +130,7 @@ static void put_cache(FILE *out, const struct ps_stats *s)
     put_count(out, "rows_asked", s->rows_asked);
     put_count(out, "rows_cached", s->rows_cached);
     put_count(out, "rows_pulled_again", s->rows_pulled_again);
+    put_count(out, "rows_read_ahead", s->rows_read_ahead);
     put_count(out, "bytes_saved", s->bytes_saved);
 }
 
@@ -448,6 +449,12 @@ static void report_lost(const struct progress_state *s)
                       "what was learned from them is gone (psd --durability fsync loses none)",
                       (unsigned long long)s->store.pushes_lost,
                       s->store.pushes_lost == 1 ? "" : "es");
+    if (s->store.pushes_late)
+        log_line_info("%llu push%s of this worker came after the first ones of their step, "
+                      "which went on without "
+                      "them (--backup-workers)",
+                      (unsigned long long)s->store.pushes_late,
+                      s->store.pushes_late == 1 ? "" : "es");
     if (s->workers_lost)
         log_line_warn("%u of the job's workers %s lost", s->workers_lost,
                       s->workers_lost == 1 ? "was" : "were");
@@ -458,6 +465,7 @@ static void put_lost(FILE *out, const struct progress_state *s)
     put_count(out, "workers_lost", s->workers_lost);
     put_number(out, "rows_untrained", s->is_untrained_known ? (double)s->rows_untrained : NAN);
     put_count(out, "pushes_lost", s->store.pushes_lost);
+    put_count(out, "pushes_late", s->store.pushes_late);
 }
 
 void progress_result(struct progress *p, const struct progress_state *state,

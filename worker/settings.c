@@ -108,6 +108,7 @@ static const struct setting rows[] = {
     ROW("job", "mode", SETTING_CHOICE, mode, PS_SETTINGS_MODES, "bsp", 0, 0,
         "asynchronous, bounded staleness, or lock step"),
     PS_SETTINGS_BOUND(JOB_ROW)
+    PS_SETTINGS_BACKUPS(JOB_ROW)
     ROW("job", "ahead", SETTING_U32, ahead, "N", "0", 0, 64,
         "batches pulled while earlier ones compute, where the bound allows: faster, staler"),
     ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0,
@@ -175,7 +176,7 @@ static const struct setting rows[] = {
     PS_SETTINGS_OPTIMIZER(TRAINING_ROW)
     ROW("training", "lr", SETTING_FLOAT, lr, "X", "0", 0, 0,
         "learning rate of the embedding tables; 0: 0.03 for the Adagrads and sm3, 0.001 for adam and adamw, 0.0001 for "
-        "lion, 0.01 for lamb and lars, 0.1 for the others"),
+        "lion, 0.0002 for came, 0.01 for lamb and lars, 0.1 for the others"),
     ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer,
         "auto|same|" TABLE_SPEC_OPTIM_CHOICE, "auto", 0, 0,
         "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad); auto: adam instead of "
@@ -187,11 +188,11 @@ static const struct setting rows[] = {
         "what Adam and Adagrad and their kin add to a root; 0: the optimizer's own default"),
     ROW("training", "momentum", SETTING_FLOAT, momentum, "X", "0.9", 0, 0, "of momentum SGD and LARS"),
     PS_SETTINGS_NESTEROV(TRAINING_ROW)
-    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam, AdamW, LAMB and Lion"),
+    ROW("training", "beta1", SETTING_FLOAT, beta1, "X", "0.9", 0, 0, "of Adam, AdamW, LAMB, Lion and CAME"),
     ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0", 0, 0,
         "of the same; 0: the optimizer's own default, 0.99 of lion and 0.999 of the others"),
     ROW("training", "weight-decay", SETTING_FLOAT, weight_decay, "X", "0", 0, 0,
-        "added to the gradient by the servers: g + x w; of adamw and lion apart from it: w - lr x w, and 0: adamw's "
+        "added to the gradient by the servers: g + x w; of adamw, lion and came apart from it: w - lr x w, and 0: adamw's "
         "own default, 0.01"),
     ROW("training", "initial-accumulator", SETTING_FLOAT, initial_accumulator, "X", "0", 0, 0,
         "sum of squares of Adagrad, SM3 and FTRL at the start"),
@@ -214,6 +215,14 @@ static const struct setting rows[] = {
         "what others have changed since; 0: as they are"),
     ROW("training", "delay-form", SETTING_CHOICE, delay_form, "adaptive|constant", "adaptive", 0, 0,
         "of --delay-compensation: g + X |g| (w - w_then), or g + X g g (w - w_then)"),
+    ROW("training", "local-steps", SETTING_U32, local_steps, "N", "0", 0, 100000,
+        "dense tables: steps that each worker makes by itself before the servers merge what came of them; 0: none"),
+    ROW("training", "slow-lr", SETTING_FLOAT, slow_lr, "X", "0", 0, 0,
+        "of --local-steps: the servers' learning rate; 0: 1 in lock step, else 1 / workers"),
+    ROW("training", "slow-momentum", SETTING_FLOAT, slow_momentum, "X", "0", 0, 0,
+        "of --local-steps: the servers' momentum"),
+    ROW("training", "freeze-variance-at", SETTING_U64, freeze_at, "CLOCK", "0", 0, 0,
+        "of --local-steps and Adam in lock step: from then on workers share a second moment, which stays; 0: never"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -249,6 +258,10 @@ static const struct setting rows[] = {
         "bf16", 0, 0, "until then"),
     ROW("wire", "dense-refresh", SETTING_TEXT, dense_refresh, "STEPS|auto", "1", 0, 0,
         "pull dense tables every so many steps, within the bound; not in lock step"),
+    ROW("wire", "period", SETTING_LIST, period, "TABLE=N,...", "", 0, 0,
+        "dense tables of this name or pattern (top.*) are pushed and pulled every N steps; gradients add up meanwhile"),
+    ROW("wire", "rotate", SETTING_FLAG, rotate, "yes|no", "no", 0, 0,
+        "tables of one period take turns, so that all steps have about the same bytes"),
     ROW("wire", "row-cache", SETTING_BYTES, row_cache_bytes, "BYTES", "256M", 0, 0,
         "rows that a job's only worker keeps exact, so that they are not pulled again; 0: off"),
     ROW("wire", "reuse-clocks", SETTING_U32, reuse_clocks, "CLOCKS", "0", 0, 1000000,
@@ -282,6 +295,9 @@ static const struct setting rows[] = {
     ROW("machine", "loader-threads", SETTING_U32, loader_threads, "N", "0", 0, SETTINGS_LOADER_THREADS_MAX,
         "threads that read batches ahead, and a large batch's rows from the row cache; 0: one for each "
         "CPU, at most 4; they change no result"),
+    ROW("machine", "net-threads", SETTING_U32, net_threads, "N", "1", 1, SETTINGS_NET_THREADS_MAX,
+        "threads that have the shards' connections: for large batches, many cores and several shards; they change "
+        "no result"),
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,
@@ -564,6 +580,8 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "pull-tolerance", s->pull_tolerance, 0, 1e6f },
         { "dense-pull-tolerance", s->dense_pull_tolerance, 0, 1e6f },
         { "decay-rate", s->decay_rate, 0, 1.000001f },
+        { "slow-lr", s->slow_lr, 0, 1e6f },
+        { "slow-momentum", s->slow_momentum, 0, 1 },
         { "delay-compensation", s->delay_compensation, 0, SECTION_LAMBDA_MAX },
         { "decay-floor", s->decay_floor, 0, 1.000001f },
         { "positive-rate", s->positive_rate, 0, 1 },
@@ -640,6 +658,15 @@ static int check_train(const struct settings *s, struct err *err)
         status = want(err, s->rank < s->workers,
                       "--rank must be less than --workers: ranks count from 0");
     if (!status)
+        status = want(
+            err, !s->backup_workers || s->backup_workers < s->workers,
+            "--backup-workers must be less than --workers: a step needs one that is no backup");
+    if (!status)
+        status = want(
+            err, !s->backup_workers || s->mode + TABLE_SPEC_MODE_ASYNC == TABLE_SPEC_MODE_BSP,
+            "--backup-workers goes with --mode bsp: in ssp and async no step waits for all "
+            "pushes");
+    if (!status)
         status = want(err, !s->local || s->workers == 1,
                       "--local is one worker: drop --workers or --local");
     if (!status)
@@ -660,6 +687,8 @@ static int check_train(const struct settings *s, struct err *err)
                       "--train-rows");
     if (!status)
         status = check_pull_deltas(s, err);
+    if (!status)
+        status = settings_check_periods(s, err);
     if (!status && s->keep == KEEP_BEST)
         status = check_keep(s, err);
     if (!status)

@@ -15,6 +15,7 @@
 #include "worker/codec_policy.h"
 
 #define SETTINGS_LOADER_THREADS_MAX 64u
+#define SETTINGS_NET_THREADS_MAX 16u
 #define SETTINGS_LAYERS_MAX 7u /* hidden layers of an MLP */
 
 enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
@@ -62,7 +63,7 @@ struct settings {
         coord_key[SETTINGS_TEXT_MAX];
     char coord_user[SETTINGS_TEXT_MAX], coord_password_file[SETTINGS_TEXT_MAX];
     char token[TOKEN_FILE_MAX]; /* the file's content; main reads it */
-    uint32_t workers, rank, staleness, ahead;
+    uint32_t workers, rank, staleness, backup_workers, ahead;
     int mode;
     bool local, allow_lost_workers;
     uint64_t connect_timeout_ms, give_up_ms, pull_timeout_ms, finish_timeout_ms;
@@ -96,6 +97,11 @@ struct settings {
     bool nesterov;
     float delay_compensation; /* 0: none */
     int delay_form;           /* enum settings_delay_form */
+    uint32_t local_steps;     /* 0: none */
+    float slow_lr, slow_momentum;
+    bool rotate;
+    uint64_t freeze_at; /* 0: never */
+    struct setting_list period;
     char warmup[SETTINGS_TEXT_MAX];
     int decay;
     uint64_t decay_start, decay_clocks;
@@ -119,7 +125,7 @@ struct settings {
     /* machine and output */
     int device;
     int device_encode; /* 0: off */
-    uint32_t threads, loader_threads;
+    uint32_t threads, loader_threads, net_threads;
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];
@@ -204,5 +210,15 @@ int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
 /* True if all pulls of dense tables return all pushes of the step before. */
 bool settings_dense_is_exact(const struct settings *s);
+/* Steps from one push and pull of the dense table "JOB/NAME" to the next (--period, --local-steps). _are_set: there may
+ * be tables with more than 1. */
+uint32_t settings_period(const struct settings *s, const char *table);
+bool settings_periods_are_set(const struct settings *s);
+/* The pattern of an item of --period; PS_ESETTING. */
+int settings_period_pattern(const char *item, char ret[SETTINGS_TEXT_MAX], uint32_t *ret_period,
+                            struct err *err) MUST_CHECK;
+/* --slow-lr, or what it is if it is left to psworker. */
+float settings_slow_lr(const struct settings *s);
+int settings_check_periods(const struct settings *s, struct err *err) MUST_CHECK;
 
 #endif

@@ -22,6 +22,8 @@ static bool adam_suits(const struct settings *s)
     const uint64_t n_together = settings_dense_is_exact(s) ? s->workers : 1;
     enum codec_id codec;
 
+    if (s->local_steps) /* on its own batches; and its gradients go through no codec */
+        return s->batch >= ADAM_FROM_SAMPLES;
     return n_together * s->batch >= ADAM_FROM_SAMPLES &&
            !settings_codec(s, CODEC_POLICY_DENSE_PUSH, &codec) && !codec_by_id(codec)->feedback;
 }

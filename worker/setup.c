@@ -21,6 +21,7 @@
 #include "worker/data/moments.h"
 #include "worker/param_store_delta.h"
 #include "worker/param_store_exact_cache.h"
+#include "worker/param_store_periodic.h"
 #include "worker/param_store_stale_cache.h"
 #include "worker/pipeline.h"
 #include "worker/resume_point.h"
@@ -305,6 +306,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         status = dlrm_new_on(ops, &config, &u->model, err);
     if (!status)
         u->batch_memory = batch_memory_new(u->model);
+    if (!status)
+        u->deduper = key_deduper_new(u->model, KEY_DEDUPER_KEYS_MIN);
     return status;
 }
 
@@ -447,6 +450,7 @@ static struct data_loader_options feed_of(const struct setup *u, bool training, 
         .is_stopped = is_stopped,
         .stop_arg = u->stop,
         .memory = u->batch_memory ? batch_memory_of_batches(u->batch_memory) : NULL,
+        .deduper = key_deduper_of_batches(u->deduper),
     };
 }
 
@@ -599,6 +603,27 @@ static struct param_store *with_deltas(const struct settings *s, struct param_st
     return param_store_delta_new(store, &options);
 }
 
+static uint32_t period_of(const void *settings, const char *table)
+{
+    return settings_period(settings, table);
+}
+
+static struct param_store *with_periods(const struct settings *s, struct param_store *store)
+{
+    const struct param_store_periodic_options options = {
+        .rule = s->local_steps ? LOCAL_TENSOR_STEPS : LOCAL_TENSOR_SUM,
+        .slow_lr = settings_slow_lr(s),
+        .slow_momentum = s->slow_momentum,
+        .lock_step = settings_dense_is_exact(s),
+        .rotates = s->rotate,
+        .freeze_at = s->freeze_at,
+        .period_of = period_of,
+        .arg = s,
+    };
+
+    return param_store_periodic_new(store, &options);
+}
+
 /* The time: greater than that of all processes before this one, if clocks agree. */
 static uint64_t new_incarnation(void)
 {
@@ -692,12 +717,14 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
                                   .mode =
                                       (enum table_spec_mode)(s->mode + TABLE_SPEC_MODE_ASYNC),
                                   .bound = s->staleness,
+                                  .n_backups = s->backup_workers,
                                   .connect_ms = (uint32_t)s->connect_timeout_ms,
                                   .give_up_ms = (uint32_t)s->give_up_ms,
                                   .pull_ms = (uint32_t)s->pull_timeout_ms,
                                   .window_bytes = (uint32_t)s->window_bytes,
                                   .compress = s->zstd,
                                   .names_keys = training && s->workers > 1,
+                                  .net_threads = s->net_threads,
                                   .report = s->report,
                                   .journal = journal,
                                   .on_notice = notice,
@@ -719,6 +746,8 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
         *ret = with_deltas(s, *ret);
     if (!status && training && s->row_cache_bytes && (s->workers == 1 || s->reuse_clocks))
         *ret = with_cache(s, *ret, &options);
+    if (!status && training && settings_periods_are_set(s))
+        *ret = with_periods(s, *ret);
     if (!status)
         (*ret)->journal = journal;
     return status;
@@ -726,6 +755,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
 
 void setup_deinit(struct setup *u)
 {
+    key_deduper_free(u->deduper);
     batch_memory_free(u->batch_memory);
     dlrm_free(u->model);
     field_tables_free(u->fields);

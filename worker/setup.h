@@ -9,6 +9,7 @@
 #include "worker/batch_memory.h"
 #include "worker/data/data_loader.h"
 #include "worker/field_tables.h"
+#include "worker/key_deduper.h"
 #include "worker/model/dlrm.h"
 #include "worker/param_store.h"
 #include "worker/settings.h"
@@ -27,6 +28,7 @@ struct setup {
     struct field_tables *fields;       /* owned; s->fields. setup_fields() */
     struct dlrm *model;                /* owned */
     struct batch_memory *batch_memory; /* owned; NULL without a model */
+    struct key_deduper *deduper;       /* owned; NULL: the device has none */
 };
 
 /* From here on a stop ends every wait for a pipe. Behind setup_data(). */

@@ -7,7 +7,7 @@
  *     servers   none              waits for servers: for a pull's answer, or for space for a push
  *     compute   the trainer's     goes forward and backward
  *     deliver   deliver (*)       encodes gradients
- *     network   the library's     frames, sends, receives (CPU time)
+ *     network   the library's     frames, sends, receives (CPU time; of several threads the mean)
  *
  * (*) the trainer's thread if steps follow one another: pipeline.h. Waiting for another stage is not busy; waiting for
  * servers is a stage of its own, in which this process does not work.

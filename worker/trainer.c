@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
@@ -171,7 +172,7 @@ static void stages_now(struct trainer *t, struct stage_times *ret)
     model_tables_stats(t->tables, &t->state.store);
     t->state.device_rows = dlrm_row_counts(t->u->model);
     pipeline_stages(t->pipeline, ret);
-    ret->ns[STAGE_NETWORK] = store->net_ns;
+    ret->ns[STAGE_NETWORK] = store->net_ns / t->s->net_threads;
     park_ns = store->park_ns / pipeline_n_fetchers(t->pipeline);
     ret->ns[STAGE_SERVERS] = park_ns > store->window_ns ? park_ns : store->window_ns;
     waited.ns[STAGE_FETCH] = park_ns;
@@ -513,6 +514,28 @@ static void warn_unused_bound(const char *prefix, uint32_t bound, bool is_ssp)
                       bound, prefix);
 }
 
+static bool has_tensor(struct dlrm *model, const char *pattern)
+{
+    uint32_t i = 0;
+
+    while (i < dlrm_n_tensors(model) && fnmatch(pattern, dlrm_tensor(model, i)->name, 0) != 0)
+        i++;
+    return i < dlrm_n_tensors(model);
+}
+
+static void warn_unused_period(const struct trainer *t, const char *item)
+{
+    char pattern[SETTINGS_TEXT_MAX];
+    uint32_t period;
+    struct err err;
+
+    if (!settings_period_pattern(item, pattern, &period, &err) &&
+        !has_tensor(t->u->model, pattern))
+        log_line_warn("--period %s has no effect: no dense table of this model has that name, "
+                      "as bot.0.W or top.2.b",
+                      item);
+}
+
 /* Logs each setting without effect once. */
 static void warn_unused_settings(const struct trainer *t)
 {
@@ -534,6 +557,8 @@ static void warn_unused_settings(const struct trainer *t)
     if (strcmp(t->s->dense_refresh, "auto") == 0 && settings_dense_is_exact(t->s))
         log_line_warn(
             "--dense-refresh auto has no effect: in lock step every step pulls dense tables");
+    for (uint32_t i = 0; i < t->s->period.n; i++)
+        warn_unused_period(t, t->s->period.items[i]);
 }
 
 /* More device buffers than steps in flight would only cost memory. */
@@ -551,6 +576,8 @@ int trainer_run(struct trainer *t, struct err *err)
     int status =
         pipeline_new(t->tables, t->store, t->stop, settings_ahead(t->s) + 1, &t->pipeline, err);
 
+    if (!status && t->s->backup_workers)
+        pipeline_follow_job(t->pipeline);
     if (!status)
         status = wait_monitor_start(t->s, t->store, t->stop, &monitor, err);
     if (status) {

@@ -92,12 +92,13 @@ static void add_floats(struct export_arrays *a, const char *tail, uint32_t first
     struct tensor_array *t = add(a, tail, TENSOR_FILES_F32);
     struct export_source *s = t->owner;
     bool is_dense = spec->kind == TABLE_SPEC_DENSE, is_whole = n_floats == spec->dim;
+    bool is_one = n_floats == 1 && !is_whole;
 
     s->first = first;
     s->n_floats = n_floats;
     t->part = is_dense && is_whole ? block_part : row_part;
     t->part_bytes = n_floats * sizeof(float);
-    t->n_dims = is_dense || !is_whole ? 1 : 2;
+    t->n_dims = (is_dense && is_whole) || is_one ? 1 : 2;
     t->dims[0] = is_dense && is_whole ? spec->n_floats : a->n_items;
     t->dims[1] = n_floats;
 }
@@ -116,6 +117,7 @@ const char *const *export_state_names(enum table_spec_optim optim)
         [TABLE_SPEC_LAMB] = { ".state.m", ".state.v" },
         [TABLE_SPEC_LARS] = { ".state.b" },
         [TABLE_SPEC_SM3] = { ".state.s" },
+        [TABLE_SPEC_CAME] = { ".state.m", ".state.f" },
     };
     _Static_assert(sizeof names / sizeof *names == TABLE_SPEC_OPTIM_END,
                    "names of each optimizer's state");
@@ -133,11 +135,13 @@ uint32_t export_n_states(enum table_spec_optim optim)
     return n;
 }
 
-/* Arrays of dim floats come first, and then those of one. */
+/* Arrays of dim floats come first, and then those of one; of CAME its factors, which are one array. */
 uint32_t export_state_width(const struct table_spec *spec, uint32_t i)
 {
     const uint32_t n_floats = optimizer_find(spec->optim)->state_floats(spec->dim);
 
+    if (spec->optim == TABLE_SPEC_CAME)
+        return i == 0 ? spec->dim : n_floats - spec->dim;
     return i < n_floats / spec->dim ? spec->dim : 1;
 }
 

@@ -321,6 +321,7 @@ static void put_jobs(struct json *j, const struct shard_report *r)
         json_text(j, "mode", table_spec_mode_name(job->mode));
         json_u64(j, "bound", job->bound);
         json_u64(j, "n_workers", job->n_workers);
+        json_u64(j, "n_backups", job->n_backups);
         json_u64(j, "min_clock", job->min_clock);
         json_u64(j, "fenced", job->n_fenced);
         json_u64(j, "deaths", job->n_deaths);

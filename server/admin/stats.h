@@ -50,7 +50,7 @@ struct stats_worker {
 struct stats_job {
     char name[TABLE_SPEC_NAME_MAX];
     enum table_spec_mode mode;
-    uint32_t bound, n_workers;
+    uint32_t bound, n_workers, n_backups;
     uint64_t min_clock, n_fenced, n_deaths, staleness_violations;
     uint64_t
         parked_ms;   /* that pulls have waited for slower workers, those that wait now, too */

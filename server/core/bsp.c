@@ -326,6 +326,26 @@ static void remove_first(struct shard *s, struct bsp_held **at)
     free_first(s, at);
 }
 
+void bsp_drop_late(struct shard *s, const struct worker *worker, uint64_t clock)
+{
+    struct bsp_queue *q = find_queue(s, worker->job, worker->job->run), **at_queue = &s->queues;
+    struct bsp_held **at = q ? &q->first : NULL;
+
+    while (at && *at && (*at)->clock <= clock) {
+        if ((*at)->clock == clock && (*at)->rank == worker->rank &&
+            (*at)->incarnation == worker->incarnation)
+            remove_first(s, at);
+        else
+            at = &(*at)->next;
+    }
+    if (!q || q->first || q == s->large_clock->queue)
+        return;
+    while (*at_queue != q)
+        at_queue = &(*at_queue)->next;
+    *at_queue = q->next;
+    recycle_queue(s, q);
+}
+
 /* Has its worker ticked past the push's clock, or reached a later one otherwise? */
 static bool is_finished(const struct bsp_queue *q, const struct bsp_held *h)
 {
@@ -644,16 +664,16 @@ bool bsp_ends_large_clock(const struct shard *s, const struct worker *worker,
     const struct bsp_queue *q = push->tick ? find_queue(s, job, job->run) : NULL;
 
     const struct bsp_held *first = q ? q->first : NULL;
+    uint32_t n_behind = 0;
 
     while (first && first->clock < worker->clock)
         first = first->next;
     if (!first || first->clock > push->clock)
         return false;
     for (uint32_t i = 0; i < job->n_workers; i++)
-        if (&job->workers[i] != worker && job_counts(&job->workers[i]) &&
-            job->workers[i].clock <= first->clock)
-            return false;
-    return cost_of_clock(s, first, true) + cost > s->slice_bytes;
+        n_behind += &job->workers[i] != worker && job_counts(&job->workers[i]) &&
+                    job->workers[i].clock <= first->clock;
+    return n_behind <= job->n_backups && cost_of_clock(s, first, true) + cost > s->slice_bytes;
 }
 
 bool lock_step_is_combining(const struct shard *s)

@@ -2,8 +2,9 @@
  * Lock step (BSP): gradient pushes are held until their clock is complete, then combined and applied
  * once. One queue for each run of a job, sorted by (clock, rank, incarnation, seq).
  *
- * A clock is complete when every counted worker has ticked past it, or no worker of that run is counted
- * any more. Then, clocks in ascending order:
+ * A clock is complete when every counted worker has ticked past it, but for the job's backup workers (membership.h),
+ * or no worker of that run is counted any more. Pushes that come then are dropped: those that count are the first
+ * ones, and a log has them and the clock in the same order. Then, clocks in ascending order:
  *   - pushes of a worker that did not finish the clock are dropped;
  *   - if two incarnations of a rank finished the clock, the older one's pushes are dropped;
  *   - the rest becomes one gradient for each row:
@@ -59,6 +60,10 @@ void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held);
 
 /* A push of a checkpoint stands in its queue, and its tables have been found: they count it (shard_entry, n_held). */
 void bsp_count_held(struct shard *s, const struct bsp_held *held);
+
+/* A push of a clock that the job is over with (job_is_late()) has come: what else of its step is held is dropped,
+ * too. */
+void bsp_drop_late(struct shard *s, const struct worker *worker, uint64_t clock);
 
 /* The worker has finished all steps up to `clock`. */
 void bsp_tick(struct shard *s, const struct worker *worker, uint64_t clock);

@@ -12,6 +12,7 @@
 
 #define MEMBERSHIP_N_JOBS_MAX 64u
 #define MEMBERSHIP_N_WORKERS_MAX 1024u /* of one job */
+#define MEMBERSHIP_N_BACKUPS_MAX 64u   /* of them */
 /* Clocks stay below this, so clock + bound cannot wrap. */
 #define MEMBERSHIP_CLOCK_END (UINT64_C(1) << 62)
 
@@ -138,6 +139,8 @@ struct job {
     enum table_spec_mode mode; /* async, ssp, bsp */
     uint32_t bound;
     uint32_t n_workers;
+    uint32_t
+        n_backups; /* of lock step: a clock is complete without so many of those that count */
     struct worker *workers; /* owned, n_workers, by rank */
     /* Pushes of clocks below this have changed rows; of later ones, none has. */
     uint64_t applied_end;
@@ -157,8 +160,9 @@ struct membership_join {
     uint32_t rank, n_workers;
     uint64_t incarnation;
     enum table_spec_mode mode;
-    uint32_t bound; /* of TABLE_SPEC_MODE_SSP; else it says nothing */
-    uint64_t clock; /* steps that it has finished */
+    uint32_t bound;     /* of TABLE_SPEC_MODE_SSP; else it says nothing */
+    uint32_t n_backups; /* of TABLE_SPEC_MODE_BSP; else 0 */
+    uint64_t clock;     /* steps that it has finished */
     /* Its last push that this shard acknowledged, maybe before a restart: the next one is the
      * one behind it. */
     uint64_t last_acked;

@@ -23,6 +23,16 @@ int join_check_fields(const struct membership_join *join, struct err *err)
         join->mode != TABLE_SPEC_MODE_BSP)
         return err_set(err, -EINVAL, "job %s: mode number %d; expected async, ssp or bsp",
                        join->job, (int)join->mode);
+    if (join->n_backups && join->mode != TABLE_SPEC_MODE_BSP)
+        return err_set(err, -EINVAL,
+                       "job %s: %u backup workers in mode %s; they are for lock step (bsp)",
+                       join->job, join->n_backups, table_spec_mode_name(join->mode));
+    if (join->n_backups &&
+        (join->n_backups >= join->n_workers || join->n_backups > MEMBERSHIP_N_BACKUPS_MAX))
+        return err_set(
+            err, -EINVAL,
+            "job %s: %u backup workers of %u; expected fewer than all, and at most %u",
+            join->job, join->n_backups, join->n_workers, MEMBERSHIP_N_BACKUPS_MAX);
     if (join->clock > MEMBERSHIP_CLOCK_END)
         return err_set(err, -EINVAL,
                        "job %s: rank %u says that it has finished %" PRIu64
@@ -42,6 +52,11 @@ int join_check_settings(const struct job *job, const struct membership_join *joi
         return err_set(err, PS_EJOB, "job %s runs in mode %s, rank %u asked for %s", job->name,
                        table_spec_mode_name(job->mode), join->rank,
                        table_spec_mode_name(join->mode));
+    if (job->n_backups != join->n_backups)
+        return err_set(err, PS_EJOB,
+                       "job %s runs with %u backup worker%s, rank %u asked for %u", job->name,
+                       job->n_backups, NUMBER_PLURAL(job->n_backups), join->rank,
+                       join->n_backups);
     if (job->mode == TABLE_SPEC_MODE_SSP && job->bound != join->bound)
         return err_set(err, PS_EJOB, "job %s runs with staleness %u, rank %u asked for %u",
                        job->name, job->bound, join->rank, join->bound);

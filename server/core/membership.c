@@ -164,31 +164,63 @@ bool job_is_deserted(const struct job *job)
     return any && !job_is_alive(job);
 }
 
+/* Ascending; n of them, less than cap. */
+struct least_clocks {
+    uint32_t n, cap;
+    uint64_t clocks[MEMBERSHIP_N_BACKUPS_MAX + 1];
+};
+
+static void add_clock(struct least_clocks *l, uint64_t clock)
+{
+    uint32_t at = l->n;
+
+    if (at == l->cap && l->clocks[at - 1] <= clock)
+        return;
+    if (at == l->cap)
+        at--;
+    else
+        l->n++;
+    for (; at && l->clocks[at - 1] > clock; at--)
+        l->clocks[at] = l->clocks[at - 1];
+    l->clocks[at] = clock;
+}
+
 uint64_t job_min_clock(const struct job *job)
 {
-    uint64_t least = UINT64_MAX, most = 0;
-    bool any = false;
+    struct least_clocks least = { .cap = job->n_backups + 1 };
+    uint64_t most = 0;
 
     for (uint32_t i = 0; i < job->n_workers; i++) {
         const struct worker *w = &job->workers[i];
 
         if (w->clock > most)
             most = w->clock;
-        if (!job_counts(w))
-            continue;
-        any = true;
-        if (w->clock < least)
-            least = w->clock;
+        if (job_counts(w))
+            add_clock(&least, w->clock);
     }
-    return any ? least : most;
+    return least.n == least.cap ? least.clocks[least.n - 1] : most;
 }
 
 bool job_all_ticked(const struct job *job, uint64_t clock)
 {
-    for (uint32_t i = 0; i < job->n_workers; i++)
-        if (job_counts(&job->workers[i]) && job->workers[i].clock <= clock)
-            return false;
-    return true;
+    uint32_t n = 0, n_behind = 0;
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < job->n_workers; i++) {
+        const struct worker *w = &job->workers[i];
+
+        most = w->clock > most ? w->clock : most;
+        n += job_counts(w);
+        n_behind += job_counts(w) && w->clock <= clock;
+    }
+    /* As many as may be missing, or fewer: who is first is enough. */
+    return n && n <= job->n_backups ? most > clock : n_behind <= job->n_backups;
+}
+
+bool job_is_late(const struct worker *worker, uint64_t clock)
+{
+    return worker->job->n_backups && clock >= worker->clock &&
+           job_all_ticked(worker->job, clock);
 }
 
 /* A worker of the job is heard again. The others have a lease to be heard, too, as after a restart; a suspect, of which
@@ -495,6 +527,7 @@ static void start_job(struct membership *r, struct membership_entry *entry,
     job->opener = job->host = 0;
     job->mode = join->mode;
     job->bound = join->mode == TABLE_SPEC_MODE_SSP ? join->bound : 0;
+    job->n_backups = join->n_backups;
     job->n_workers = join->n_workers;
     job->started_ms = now_ms;
     job->join_deadline_ms = now_ms + r->join_ms;

@@ -10,6 +10,12 @@
  *                                       know that all of its pushes are committed -> LIVE
  *     DEAD,LOST  no                     a join by a new incarnation -> LIVE
  *
+ * Backup workers. A job in lock step may have n_backups of them: of the n workers that count, the first n - n_backups
+ * to finish a step are enough (Chen et al. 2016, Revisiting Distributed Synchronous SGD). Each shard goes by the order
+ * in which pushes reach it, as each variable does in TensorFlow's SyncReplicasOptimizer (an accumulator for each): a
+ * worker may be in time at one shard and late at another, and shards need not wait for each other to agree. Min clock
+ * is then the (n_backups + 1)-th smallest clock. A worker that is behind goes on at the job's min clock.
+ *
  * A returning worker is a new incarnation (a greater number). It starts at the min clock or at its own
  * clock, whichever is greater. Messages of older incarnations are fenced. A join by the same incarnation
  * is a reconnect while the worker is LIVE; after DEAD it is refused with PS_EFENCED.
@@ -137,11 +143,16 @@ int membership_learn(struct membership *r, struct worker *worker,
 /* True if this worker is counted: expected or live. */
 bool job_counts(const struct worker *w);
 
-/* The slowest counted worker's clock; without counted workers, the greatest clock that any had. */
+/* The slowest counted worker's clock, leaving out n_backups of them that are slower; without any left, the greatest
+ * clock that any worker had. It never falls. */
 uint64_t job_min_clock(const struct job *job);
 
-/* True if every counted worker has finished step `clock`. */
+/* True if every counted worker has finished step `clock`, but for n_backups of them; without any left, any worker. */
 bool job_all_ticked(const struct job *job, uint64_t clock);
+
+/* True if the job is over with this step although the worker, which counts, has not finished it: its gradients for
+ * lock-step tables come too late. */
+bool job_is_late(const struct worker *worker, uint64_t clock);
 
 /* True if any worker is counted and not given up. */
 bool job_is_alive(const struct job *job);

@@ -8,7 +8,8 @@
 #include "server/core/membership_internal.h"
 #include "server/core/snapshot_bytes.h"
 
-#define FORMAT 2u
+#define FORMAT 3u
+#define FORMAT_WITHOUT_BACKUPS 2u
 #define FORMAT_WITHOUT_LEARNING 1u
 #define PLACE_BYTES_MIN 52u
 
@@ -47,18 +48,30 @@ static bool has_learning(const struct membership *r)
     return false;
 }
 
-/* Where no worker has reported, older programs can read it. */
+static bool has_backups(const struct membership *r)
+{
+    for (uint32_t i = 0; i < r->n_jobs; i++)
+        if (r->entries[i]->job.n_backups)
+            return true;
+    return false;
+}
+
+/* Where no job has backup workers, or no worker has reported either, older programs can read it. */
 void membership_encode(const struct membership *r, struct snapshot_writer *w)
 {
-    const uint32_t format = has_learning(r) ? FORMAT : FORMAT_WITHOUT_LEARNING;
+    const uint32_t format = has_backups(r)    ? FORMAT
+                            : has_learning(r) ? FORMAT_WITHOUT_BACKUPS
+                                              : FORMAT_WITHOUT_LEARNING;
 
     snapshot_put_u32(w, format);
     snapshot_put_u64(w, r->n_runs);
     snapshot_put_u32(w, r->n_jobs);
     for (uint32_t i = 0; i < r->n_jobs; i++)
         encode_job(w, r->entries[i]);
-    for (uint32_t i = 0; i < r->n_jobs && format == FORMAT; i++)
+    for (uint32_t i = 0; i < r->n_jobs && format >= FORMAT_WITHOUT_BACKUPS; i++)
         learning_encode(&r->entries[i]->job, w);
+    for (uint32_t i = 0; i < r->n_jobs && format == FORMAT; i++)
+        snapshot_put_u32(w, r->entries[i]->job.n_backups);
 }
 
 static void decode_worker(struct snapshot_reader *src, struct worker *worker)
@@ -128,6 +141,15 @@ static int decode_job(struct membership *r, struct snapshot_reader *src,
     return src->bad ? PS_ECORRUPT : 0;
 }
 
+static int decode_backups(struct snapshot_reader *src, struct job *job)
+{
+    job->n_backups = snapshot_get_upto(src, MEMBERSHIP_N_BACKUPS_MAX);
+    if (src->bad || (job->n_backups &&
+                     (job->mode != TABLE_SPEC_MODE_BSP || job->n_backups >= job->n_workers)))
+        return PS_ECORRUPT;
+    return 0;
+}
+
 int membership_decode(struct membership *r, struct snapshot_reader *src, uint64_t now_ms)
 {
     uint32_t format = snapshot_get_u32(src), n_jobs;
@@ -135,18 +157,20 @@ int membership_decode(struct membership *r, struct snapshot_reader *src, uint64_
 
     r->n_runs = snapshot_get_u64(src);
     n_jobs = snapshot_get_upto(src, MEMBERSHIP_N_JOBS_MAX);
-    if (src->bad || (format != FORMAT && format != FORMAT_WITHOUT_LEARNING) || r->n_jobs)
+    if (src->bad || format < FORMAT_WITHOUT_LEARNING || format > FORMAT || r->n_jobs)
         return PS_ECORRUPT;
     for (uint32_t i = 0; i < n_jobs && !status; i++) {
         struct membership_entry *entry = memory_try_alloc(sizeof *entry);
 
         status = entry ? decode_job(r, src, entry) : -ENOMEM;
     }
-    for (uint32_t i = 0; i < n_jobs && !status && format == FORMAT; i++) {
+    for (uint32_t i = 0; i < n_jobs && !status && format >= FORMAT_WITHOUT_BACKUPS; i++) {
         status = learning_decode(&r->entries[i]->job, src);
         if (src->bad)
             status = PS_ECORRUPT;
     }
+    for (uint32_t i = 0; i < n_jobs && !status && format == FORMAT; i++)
+        status = decode_backups(src, &r->entries[i]->job);
     if (status) {
         /* What a half-read job might be asked for. */
         for (uint32_t i = 0; i < r->n_jobs; i++)

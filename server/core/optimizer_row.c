@@ -342,3 +342,208 @@ SIMD_INLINE void sm3_step(float *restrict w, float *restrict mu,
 
 BUILDS(sm3, TABLE_SPEC_SM3, NULL)
 const struct optimizer *const optimizer_row_sm3[SIMD_END] = BUILDS_OF(sm3);
+
+/* --- CAME --- */
+
+/* The paper's, of all its tasks: what is added to squares, and how slowly the instability is forgotten. */
+#define CAME_EPSILON 1e-30f
+#define CAME_INSTABILITY_EPSILON 1e-16f
+#define CAME_BETA3 0.9999
+#define CAME_UPDATE_MAX 1e37f /* no training leads there: a state that a peer sets may */
+
+/*
+ * CAME: Adafactor's factored second moment, with steps that are longer the more the mean of the steps is trusted. Luo et
+ * al. 2023 (CAME: Confidence-guided Adaptive Memory Efficient Optimization), algorithm 2, d = 1. The row is a matrix, as
+ * square as its length allows, row by row (matrix_rows()); means run over a row or a column of it:
+ *
+ *     r <- b2 * r + (1 - b2) * row means of g^2 + 1e-30,   c likewise of columns
+ *     u <- g / sqrt(r c / mean(r)),   u <- u / max(1, root mean square of u)
+ *     m <- b1 * m + (1 - b1) * u
+ *     R <- b3 * R + (1 - b3) * row means of (u - m)^2 + 1e-16,   C likewise of columns,   b3 = 0.9999
+ *     w <- w * (1 - lr * weight_decay) - lr * m / sqrt(R C / mean(R))
+ *
+ * A block of 1,024 floats so has 1,152 floats of state, where Adam's has 2,048. Of a table of rows, a row decays at its
+ * own steps alone.
+ */
+static uint32_t matrix_rows(uint32_t dim)
+{
+    uint32_t n = (uint32_t)sqrtf((float)dim);
+
+    while (dim % n)
+        n--;
+    return n;
+}
+
+/* Where its parts stand in a row's state. */
+struct came_parts {
+    uint32_t n_rows, n_cols;
+    float *m, *r, *c, *instable_r, *instable_c;
+};
+
+static inline struct came_parts came_parts_of(float *state, uint32_t dim)
+{
+    struct came_parts p = { .n_rows = matrix_rows(dim), .m = state };
+
+    p.n_cols = dim / p.n_rows;
+    p.r = p.m + dim;
+    p.c = p.r + p.n_rows;
+    p.instable_r = p.c + p.n_cols;
+    p.instable_c = p.instable_r + p.n_rows;
+    return p;
+}
+
+static uint32_t came_state_floats(uint32_t dim)
+{
+    const uint32_t n_rows = matrix_rows(dim);
+
+    return dim + 2 * (n_rows + dim / n_rows); /* m, r, c, R, C */
+}
+
+static void came_prepare(struct optimizer_step *s)
+{
+    (void)optimizer_derive_means(s);
+    s->derived[OPTIMIZER_DECAY] =
+        (float)(1.0 - (double)s->lr * (double)s->params->weight_decay);
+}
+
+static void came_init(const float *restrict w, float *restrict state, uint32_t dim,
+                      const struct optimizer_params *p)
+{
+    (void)w, (void)p;
+    memset(state, 0, came_state_floats(dim) * sizeof *state);
+}
+
+/* u is at most the root of dim, as its root mean square is at most 1. */
+static enum optimizer_fault came_check(const optimizer_gradient *state, uint32_t dim,
+                                       const struct optimizer_params *p, double gradient)
+{
+    const uint32_t n_rows = matrix_rows(dim), n = n_rows + dim / n_rows;
+    const double most_m = OPTIMIZER_MEAN * (sqrt((double)dim) + 1), most_u_m = 2 * most_m;
+    enum optimizer_fault fault = optimizer_check_magnitude(state, dim, most_m);
+
+    if (!fault)
+        fault = optimizer_check_sums(state + dim, 2 * n, p, false);
+    if (!fault)
+        fault = optimizer_check_magnitude(state + dim, n,
+                                          OPTIMIZER_MEAN * (gradient * gradient + 1));
+    if (!fault)
+        fault =
+            optimizer_check_magnitude(state + dim + n, n, OPTIMIZER_MEAN * most_u_m * most_u_m);
+    return fault;
+}
+
+/* The factor of row i of a factored root: sqrt(mean(r) / r[i]). */
+SIMD_INLINE float row_factor(const float *r, uint32_t i, double mean)
+{
+    return (float)sqrt(mean / (double)r[i]);
+}
+
+SIMD_INLINE double mean_of(const float *x, uint32_t n)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)x[i];
+    return sum / n;
+}
+
+/* r and c after the step. */
+SIMD_INLINE void came_squares(const optimizer_gradient *restrict g, struct came_parts p,
+                              const struct optimizer_step *s)
+{
+    const float b2 = s->derived[OPTIMIZER_BETA2], rest2 = s->derived[OPTIMIZER_REST2];
+    const float of_column = rest2 / (float)p.n_rows;
+
+    for (uint32_t j = 0; j < p.n_cols; j++)
+        p.c[j] *= b2;
+    for (uint32_t i = 0; i < p.n_rows; i++, g += p.n_cols) {
+        double sum = 0;
+
+        for (uint32_t j = 0; j < p.n_cols; j++) {
+            const float square = g[j] * g[j] + CAME_EPSILON;
+
+            sum += (double)square;
+            p.c[j] += of_column * square;
+        }
+        p.r[i] = b2 * p.r[i] + rest2 * (float)(sum / p.n_cols);
+    }
+}
+
+SIMD_INLINE float came_update(float g, float of_row, float c)
+{
+    const float u = g * of_row / sqrtf(c);
+
+    return u > CAME_UPDATE_MAX ? CAME_UPDATE_MAX : u < -CAME_UPDATE_MAX ? -CAME_UPDATE_MAX : u;
+}
+
+/* What brings the root mean square of u to 1 at most. */
+SIMD_INLINE float came_clip(const optimizer_gradient *restrict g, struct came_parts p,
+                            double mean)
+{
+    double sum = 0, root;
+
+    for (uint32_t i = 0; i < p.n_rows; i++, g += p.n_cols) {
+        const float of_row = row_factor(p.r, i, mean);
+
+        for (uint32_t j = 0; j < p.n_cols; j++) {
+            const double u = (double)came_update(g[j], of_row, p.c[j]);
+
+            sum += u * u;
+        }
+    }
+    root = sqrt(sum / ((double)p.n_rows * p.n_cols));
+    return root > 1 ? (float)(1 / root) : 1;
+}
+
+/* m, R and C after the step. */
+SIMD_INLINE void came_moments(const optimizer_gradient *restrict g, struct came_parts p,
+                              const struct optimizer_step *s)
+{
+    const float b1 = s->derived[OPTIMIZER_BETA1], rest1 = s->derived[OPTIMIZER_REST1],
+                b3 = (float)CAME_BETA3, rest3 = (float)(1 - CAME_BETA3);
+    const float of_column = rest3 / (float)p.n_rows;
+    const double mean = mean_of(p.r, p.n_rows);
+    const float clip = came_clip(g, p, mean);
+    float *m = p.m;
+
+    for (uint32_t j = 0; j < p.n_cols; j++)
+        p.instable_c[j] *= b3;
+    for (uint32_t i = 0; i < p.n_rows; i++, g += p.n_cols, m += p.n_cols) {
+        const float of_row = row_factor(p.r, i, mean);
+        double sum = 0;
+
+        for (uint32_t j = 0; j < p.n_cols; j++) {
+            const float u = came_update(g[j], of_row, p.c[j]) * clip;
+            const float mj = b1 * m[j] + rest1 * u;
+            const float square = (u - mj) * (u - mj) + CAME_INSTABILITY_EPSILON;
+
+            m[j] = mj;
+            sum += (double)square;
+            p.instable_c[j] += of_column * square;
+        }
+        p.instable_r[i] = b3 * p.instable_r[i] + rest3 * (float)(sum / p.n_cols);
+    }
+}
+
+SIMD_INLINE void came_step(float *restrict w, float *restrict state,
+                           const optimizer_gradient *restrict g, uint32_t dim,
+                           const struct optimizer_step *s)
+{
+    const struct came_parts p = came_parts_of(state, dim);
+    const float lr = s->lr, kept = s->derived[OPTIMIZER_DECAY];
+    const float *m = p.m;
+    double mean;
+
+    came_squares(g, p, s);
+    came_moments(g, p, s);
+    mean = mean_of(p.instable_r, p.n_rows);
+    for (uint32_t i = 0; i < p.n_rows; i++, w += p.n_cols, m += p.n_cols) {
+        const float of_row = row_factor(p.instable_r, i, mean);
+
+        for (uint32_t j = 0; j < p.n_cols; j++)
+            w[j] = kept * w[j] - lr * (m[j] * of_row / sqrtf(p.instable_c[j]));
+    }
+}
+
+BUILDS(came, TABLE_SPEC_CAME, came_prepare)
+const struct optimizer *const optimizer_row_came[SIMD_END] = BUILDS_OF(came);

@@ -16,10 +16,11 @@
  *     lamb              m[dim], v[dim]
  *     lars              b[dim]
  *     sm3               s
+ *     came              m[dim], r[rows], c[columns], R[rows], C[columns] of the row as a matrix (optimizer_row.c)
  *
  * A row of a table with row_decay has one float more, behind these (row_decay.h).
  *
- * Weight decay of adamw, lion, lamb and lars is in their formulas. Of the others g becomes g + weight_decay * w before
+ * Weight decay of adamw, lion, lamb, lars and came is in their formulas. Of the others g becomes g + weight_decay * w before
  * anything else.
  */
 #ifndef SERVER_CORE_OPTIMIZER_TYPE_H

@@ -238,8 +238,9 @@ static int prepare(struct shard *s, struct push_op *op)
 
     op->fault.entry = NULL;
     op->held = NULL;
+    op->is_late = bsp_holds_job(s, op->worker->job) && job_is_late(op->worker, op->push->clock);
     status = reserve_event(s, op, 0);
-    if (!status && bsp_holds_job(s, op->worker->job))
+    if (!status && bsp_holds_job(s, op->worker->job) && !op->is_late)
         status = bsp_copy(s, op->worker, op->push, op->sections, &op->held, &op->fault.err);
     if (status)
         return status;
@@ -249,6 +250,18 @@ static int prepare(struct shard *s, struct push_op *op)
         op->held = NULL;
     }
     return status;
+}
+
+/* The job is over with its clock: its gradients for lock-step tables are dropped, and its reply says so. */
+static void drop_late(struct shard *s, struct push_op *op)
+{
+    bool drops = op->push->tick;
+
+    for (uint32_t i = 0; i < op->push->n_sections; i++)
+        drops = drops || op->sections[i].waits;
+    s->counters.pushes_dropped += drops;
+    op->result.late = drops;
+    bsp_drop_late(s, op->worker, op->push->clock);
 }
 
 /* Changes the rows of s->small; those of s->large change from here on, in slices. */
@@ -261,6 +274,8 @@ static void commit(struct shard *s, struct push_op *op)
         push_apply_all(s, op);
     if (op->held)
         bsp_hold(s, op->worker, op->held);
+    if (op->is_late)
+        drop_late(s, op);
     shard_log_events_push(s, op->worker, op->push, 0);
     end_step(s, op);
     report(s, op->worker, &op->fault.err, &op->result);

@@ -78,6 +78,8 @@ struct shard_push_result {
     char text[200]; /* a sentence when refused */
     /* Committed before; nothing done. If it is the worker's last refused push, it is refused again. */
     bool repeated;
+    bool
+        late; /* its job's step was over: gradients for lock-step tables were dropped (membership.h) */
     uint64_t min_clock, version;
     uint64_t rows_refused; /* new rows that found no place in the budget during this call */
 };

@@ -3,7 +3,8 @@
  * which belong to one process, and without statistics.
  *
  *     u32 format 1 | membership | u32 n_queues | queue ... | payloads
- *     membership  u32 format 1 or 2 | u64 n_runs | u32 n_jobs | job ... | format 2: learning of each job
+ *     membership  u32 format 1, 2 or 3 | u64 n_runs | u32 n_jobs | job ... | format 2, 3: learning of each job |
+ *              format 3: u32 n_backups of each job
  *     job      text name | u64 run | u32 mode | u32 bound | u64 applied_end | u32 n_workers |
  *              u32 n_places, n_workers or more | place ...
  *     place    u32 state | u64 incarnation | u64 fenced_below | u64 clock | u64 last_seq |
@@ -19,7 +20,8 @@
  *     section  u32 table | u32 codec | u32 k | u32 n_keys | u64 key_bytes | u64 value_bytes
  *     text     u32 n | n characters
  *
- * Little-endian; a float that is not known is NaN. Without any learning the membership's format is 1. Places beyond
+ * Little-endian; a float that is not known is NaN. Without any learning the membership's format is 1; with backup
+ * workers it is 3, with learning of no points where there is none. Places beyond
  * n_workers have only fences. The payloads of the pushes follow in the order of the head: the keys and values of each
  * section, as they were sent (proto/README.md). They may be a gigabyte, so a scan (snapshot_scan.h) makes the head at
  * one moment, and copies the payloads, which do not change, later. The file that stores all this adds a checksum.

@@ -179,6 +179,7 @@ static void fill_join_reply(const struct request_context *x, const struct worker
     answer->lost_first = worker->lost_first;
     answer->lost_last = worker->lost_last;
     answer->skipped_clocks = worker->n_skipped;
+    answer->n_backups = worker->job->n_backups;
 }
 
 /* Two processes that have chosen one incarnation would number their pushes alike. One that is dead, or whose host is,
@@ -213,6 +214,7 @@ static int join(struct request_context *x, const struct request *r, const struct
                                             .incarnation = asked->incarnation,
                                             .mode = asked->mode,
                                             .bound = asked->bound,
+                                            .n_backups = asked->n_backups,
                                             .clock = asked->clock,
                                             .last_acked = asked->last_acked,
                                             .name = asked->name,

@@ -244,6 +244,11 @@ static void fields_join(struct field_io *p, struct shard_event *e, struct member
     u64(p, &join->clock);
     u64(p, &join->last_acked);
     u64(p, &e->join.now_ms);
+    /* Not in records of jobs without, which older programs read. */
+    if (p->mode == FIELD_IO_READS ? p->at < p->end : join->n_backups > 0) {
+        u32(p, &join->n_backups);
+        p->failed = p->failed || !join->n_backups;
+    }
     e->join.join = join;
 }
 

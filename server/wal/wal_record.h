@@ -19,7 +19,7 @@
  *                 received (proto/README.md). A refused push (status not 0) has no sections
  *     2 table     u32 id, u32 format (2), a table record (server/checkpoint/shard_file.h) with n_pushes and n_rows 0
  *     3 join      text job, text name, u32 rank, u32 n_workers, u64 incarnation, u32 mode, u32 bound, u64 clock,
- *                 u64 last_acked, u64 now_ms (the shard's time)
+ *                 u64 last_acked, u64 now_ms (the shard's time), u32 n_backups if not 0
  *     4 gone      worker, u32 state: 2 left, 3 dead, 4 lost
  *     5 advance   worker, u64 clock
  *     6 combine   u64 run, u64 clock

@@ -6,7 +6,8 @@ and of three passes over Adult; beside it what the settings of the demo learn. M
     tests/bench/learned.py build/release/bin --choose --flag=--dense-lr=0.0005 --seeds 1,2
 
 The first 99,000 rows of the sample train and the last 11,000 test. --choose takes the first 88,000 and the 11,000 after them: what a default
-is chosen by has seen no test row. Adult's own test file tests; --choose takes the last 6,512 rows of its training file.
+is chosen by has seen no test row. Adult's own test file tests; --choose takes the last 6,512 rows of its training file. One validation part
+favours some settings by chance: --parts 1,2 adds a second one, the rows before the first, with training rows that end before it.
 """
 import argparse
 import json
@@ -22,8 +23,8 @@ SHARED = pathlib.Path(os.environ.get("PS_SHARED", ROOT / "../shared"))
 CRITEO = SHARED / "data/criteo/criteo_dev_110000.tsv.zst"
 DEMO = ROOT / "deploy/adult.conf"
 LINEAR = SHARED / "golden/criteo/lr_dev.json"
-N_TRAIN, N_CHOOSE = 99000, 88000
-ADULT_N_CHOOSE = 26049
+N_TRAIN, N_VALIDATE = 99000, 11000
+ADULT, ADULT_N_TRAIN, ADULT_N_VALIDATE = ROOT / "tests/data/adult.data.zst", 32561, 6512
 
 
 def read_options():
@@ -32,10 +33,13 @@ def read_options():
     p.add_argument("--seeds", default="1,2,3,4,5,6,7,8", help="[%(default)s]")
     p.add_argument("--batches", default="128,2048", help="of the Criteo sample [%(default)s]")
     p.add_argument("--choose", action="store_true", help="validate on rows of the training part")
+    p.add_argument("--parts", default="1", help="with --choose, which validation parts: 1, 2 or 1,2 [%(default)s]")
     p.add_argument("--rows", default="criteo,adult,demo", help="lines of the table [%(default)s]")
     p.add_argument("--flag", action="append", default=[], help="one more flag of psworker; repeatable")
     o = p.parse_args()
-    o.seeds, o.batches, o.rows = o.seeds.split(","), o.batches.split(","), o.rows.split(",")
+    o.seeds, o.batches, o.rows, o.parts = o.seeds.split(","), o.batches.split(","), o.rows.split(","), o.parts.split(",")
+    if set(o.parts) - {"1", "2"} or (o.parts != ["1"] and not o.choose):
+        p.error(f"--parts: found {','.join(o.parts)}, expected 1, 2 or 1,2, and --choose")
     strange = [name for name in o.rows if name not in ROWS]
     if strange:
         p.error(f"--rows: found {strange[0]}, expected {','.join(ROWS)}")
@@ -70,15 +74,23 @@ def text_of(packed, n_rows, to):
     return to
 
 
+def chosen(o, packed, n_train, n_validate, folder):
+    """Of each validation part: what to add to the line's name, a file that ends with it, and the rows of the file that train."""
+    for part in map(int, o.parts):
+        n = n_train - (part - 1) * n_validate
+        name = f", part {part}" if len(o.parts) > 1 else ""
+        yield name, text_of(packed, n, folder / f"{packed.name}.{part}"), n - n_validate
+
+
 def criteo(o, folder):
     if not CRITEO.exists():
         print(f"Criteo is left out: {CRITEO} is not there, and PS_SHARED names no other place", file=sys.stderr)
         return
-    data = text_of(CRITEO, N_TRAIN, folder / "criteo.tsv") if o.choose else CRITEO
-    n = N_CHOOSE if o.choose else N_TRAIN
+    parts = list(chosen(o, CRITEO, N_TRAIN, N_VALIDATE, folder)) if o.choose else [("", CRITEO, N_TRAIN)]
     for batch in o.batches:
-        row(f"Criteo sample, batch {batch}", run(o, "--format", "criteo", "--data", data, "--train-rows", n, "--batch", batch,
-                                                "--data-cache", folder / "cache"))
+        for name, data, n in parts:
+            row(f"Criteo sample, batch {batch}{name}", run(o, "--format", "criteo", "--data", data, "--train-rows", n, "--batch", batch,
+                                                          "--data-cache", folder / "cache"))
     if LINEAR.exists() and not o.choose:
         best = {r["features"]: r for r in sorted(json.loads(LINEAR.read_text())["results"], key=lambda r: r["auc"])}
         for features, name in (("num", "13 logarithms"), ("bucket", "13 bucketised integers")):
@@ -86,9 +98,10 @@ def criteo(o, folder):
             print(f"| logistic regression, hashed, {name}, C={r['C']:g} | {r['auc']:.4f} | | {r['logloss']:.4f} |")
 
 
-def adult_rows(o):
-    rows = ["--data", ROOT / "tests/data/adult.data.zst"]
-    return rows + (["--train-rows", ADULT_N_CHOOSE] if o.choose else ["--valid", ROOT / "tests/data/adult.test.zst"])
+def adult_rows(o, folder):
+    if not o.choose:
+        return [("", ["--data", ADULT, "--valid", ROOT / "tests/data/adult.test.zst"])]
+    return [(name, ["--data", data, "--train-rows", n]) for name, data, n in chosen(o, ADULT, ADULT_N_TRAIN, ADULT_N_VALIDATE, folder)]
 
 
 def adult(o, folder):
@@ -96,11 +109,13 @@ def adult(o, folder):
     text = DEMO.read_text()
     data = folder / "adult.conf"
     data.write_text(text[text.index("[data]"):text.index("[job]")])
-    row("Adult, 3 passes, batch 128", run(o, "--config", data, *adult_rows(o), "--epochs", 3))
+    for name, rows in adult_rows(o, folder):
+        row(f"Adult, 3 passes, batch 128{name}", run(o, "--config", data, *rows, "--epochs", 3))
 
 
 def demo(o, folder):
-    row("Adult, deploy/adult.conf", run(o, "--config", DEMO, *adult_rows(o)))
+    for name, rows in adult_rows(o, folder):
+        row(f"Adult, deploy/adult.conf{name}", run(o, "--config", DEMO, *rows))
 
 
 ROWS = {"criteo": criteo, "adult": adult, "demo": demo}

@@ -21,7 +21,7 @@ import rig
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 import wire  # noqa: E402  the frames' fields
 
-MODES = {"ssp": ["--mode", "ssp", "--staleness", "4"], "async": ["--mode", "async"]}
+MODES = {"bsp": ["--mode", "bsp"], "ssp": ["--mode", "ssp", "--staleness", "4"], "async": ["--mode", "async"]}
 PLAIN = "plain fp32"
 CASES = [("1-bit, top-k dense", ["--push-codec", "onebit", "--dense-push-codec", "topk", "--dense-push-warmup", "32",
                                  "--pull-codec", "int8", "--dense-pull-codec", "int8", "--dense-refresh", "auto", "--zstd"]),
@@ -37,7 +37,7 @@ def read_options():
     p = rig.options(__doc__, "wire_workers", 8)
     p.add_argument("--workers", type=rig.numbers, default=[1, 2, 4, 8], help="[1,2,4,8]")
     p.add_argument("--batches", type=rig.numbers, default=[128, 2048], help="of each worker [128,2048]")
-    p.add_argument("--modes", default="ssp,async", help="[%(default)s]")
+    p.add_argument("--modes", default="ssp,async", help="of bsp, ssp and async [%(default)s]")
     p.add_argument("--case", action="append", default=[], metavar="NAME=FLAGS", help="a setting in place of the usual ones; repeatable")
     p.add_argument("--parts", action="store_true", help="what the bytes are made of: slower")
     p.add_argument("--no-plain", action="store_true", help="without plain fp32")

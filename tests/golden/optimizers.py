@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Golden numbers of AdamW, Lion, LAMB, LARS and SM3: `python3 tests/golden/optimizers.py OUT` writes OUT/opt_NAME/*.npy and manifest.txt.
+"""Golden numbers of AdamW, Lion, LAMB, LARS, SM3 and CAME: `python3 tests/golden/optimizers.py OUT` writes OUT/opt_NAME/*.npy and manifest.txt.
 
 Debian's python3-torch (1.13) and NumPy, one thread. The archive is made of them:
 
@@ -9,7 +9,8 @@ opt_adamw_dense is torch.optim.AdamW. In opt_adamw_sparse torch.optim.SparseAdam
 have had a gradient decay: psd does that lazily, so what it shows of a row is the row as it was at its last step. The others are the
 papers' algorithms in float64: Lion (Chen et al. 2023, algorithm 2; decay as with AdamW), LAMB (You et al. 2020, algorithm 2, with bias
 correction) and LARS (You, Gitman, Ginsburg 2017, algorithm 1; lr is global rate times trust coefficient) with a norm for each row, and SM3-II
-(Anil et al. 2019) with rows as cover sets.
+(Anil et al. 2019) with rows as cover sets. CAME (Luo et al. 2023, algorithm 2, with the constants of the paper's code) takes each row of 8 for
+a matrix of 2 x 4.
 
 10 steps on a table of 50 x 8. Row 5 has gradients of 1e-9, row 6 of 10, row 7 zeros, row 8 a column of zeros; row 9 starts at 0; sparse step 6
 is empty. The tolerance is six times the largest difference between float32 and float64, of state beyond 1e-5 of itself.
@@ -26,7 +27,8 @@ HYPER = {"adamw": {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weigh
          "lion": {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.5},
          "lamb": {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-6, "weight_decay": 0.01},
          "lars": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01, "eps": 1e-8},
-         "sm3": {"lr": 0.1, "eps": 1e-30}}
+         "sm3": {"lr": 0.1, "eps": 1e-30},
+         "came": {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.1}}
 
 
 def draw(kind, seed):
@@ -128,6 +130,34 @@ def sm3(p0, steps, h, dtype):
         yield {"p": p, "state_s": mu}
 
 
+def came(p0, steps, h, dtype):
+    """Each row on its own, as the authors' code steps a parameter of two dimensions."""
+    p = torch.from_numpy(p0).to(dtype).reshape(ROWS, 2, COLS // 2)
+    m = torch.zeros_like(p)
+    r, c, big_r, big_c = (torch.zeros(ROWS, n, dtype=dtype) for n in (2, COLS // 2, 2, COLS // 2))
+
+    def factored(row, col):
+        return torch.outer((row / row.mean()).rsqrt(), col.rsqrt())
+
+    def follow(mean, value, beta):
+        mean.mul_(beta).add_(value, alpha=1 - beta)
+
+    for rows, g in steps:
+        for row, gr in zip(rows, torch.from_numpy(g).to(dtype).reshape(-1, 2, COLS // 2)):
+            square = gr ** 2 + 1e-30
+            follow(r[row], square.mean(1), h["beta2"])
+            follow(c[row], square.mean(0), h["beta2"])
+            u = factored(r[row], c[row]) * gr
+            u = u / max(1, u.pow(2).mean().sqrt())
+            follow(m[row], u, h["beta1"])
+            unstable = (u - m[row]) ** 2 + 1e-16
+            follow(big_r[row], unstable.mean(1), 0.9999)
+            follow(big_c[row], unstable.mean(0), 0.9999)
+            p[row] -= h["lr"] * h["weight_decay"] * p[row]
+            p[row] -= h["lr"] * factored(big_r[row], big_c[row]) * m[row]
+        yield {"p": p.reshape(ROWS, COLS), "state_m": m.reshape(ROWS, COLS), "state_r": r, "state_c": c, "state_R": big_r, "state_C": big_c}
+
+
 def run(function, p0, steps, h, dtype):
     """Every step's arrays, one after the other."""
     rows = [{k: a.detach().to(torch.float64).numpy().copy() for k, a in out.items()} for out in function(p0, steps, h, dtype)]
@@ -164,7 +194,7 @@ def main():
     for i, (name, function, kind) in enumerate((("adamw", adamw_dense, "dense"), ("adamw", adamw_sparse, "sparse"), ("lion", lion, "dense"),
                                                 ("lion", lion, "sparse"), ("lamb", lamb, "dense"), ("lamb", lamb, "sparse"),
                                                 ("lars", lars, "dense"), ("lars", lars, "sparse"), ("sm3", sm3, "dense"),
-                                                ("sm3", sm3, "sparse"))):
+                                                ("sm3", sm3, "sparse"), ("came", came, "dense"), ("came", came, "sparse"))):
         write(out, name, function, kind, i + 1)
 
 

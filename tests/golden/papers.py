@@ -4,7 +4,8 @@
     tar c --sort=name --owner=0 --group=0 --mtime=@0 -C OUT . | zstd -19 --long=27 -o tests/golden/papers.tar.zst
 
 NumPy in float64, rounded to float32 at the end. LAMB (You et al. 2020, algorithm 2, with bias correction) and LARS (You, Gitman, Ginsburg
-2017, algorithm 1) take the whole table of 50 x 8 for a layer, as papers do; SM3-II (Anil et al. 2019) has rows as cover sets; AdamW is
+2017, algorithm 1) take the whole table of 50 x 8 for a layer, as papers do; CAME (Luo et al. 2023, algorithm 2) takes its 400 weights for a matrix of
+20 x 20; SM3-II (Anil et al. 2019) has rows as cover sets; AdamW is
 algorithm 2 of Loshchilov and Hutter 2019; Lion algorithm 2 of Chen et al. 2023. rowwise_moment is row-wise Adagrad with its second moment divided by
 c = 4 (Zhang et al. 2025, Two-dimensional Sparse Parallelism).
 
@@ -91,6 +92,26 @@ def sm3(p, g, t, s, h, f):
     return p - f(h["lr"]) * np.where(g == 0, f(0), g / np.sqrt(np.where(nu == 0, f(1), nu)))
 
 
+def came(p, g, t, s, h, f):
+    p, g = p.reshape(20, 20), g.reshape(20, 20)
+
+    def follow(name, value, beta):
+        s[name] = f(beta) * s.get(name, np.zeros_like(value)) + f(1 - beta) * value
+        return s[name]
+
+    def root(rows, columns):
+        return np.sqrt(rows[:, None] * columns[None, :] / rows.mean(dtype=f))
+
+    square = g * g + f(1e-30)
+    r, c = follow("r", square.mean(1, dtype=f), h["beta2"]), follow("c", square.mean(0, dtype=f), h["beta2"])
+    u = g / root(r, c)
+    u = u / max(f(1), np.sqrt((u * u).mean(dtype=f)))
+    m = follow("m", u, h["beta1"])
+    unstable = (u - m) ** 2 + f(1e-16)
+    unstable_r, unstable_c = follow("R", unstable.mean(1, dtype=f), 0.9999), follow("C", unstable.mean(0, dtype=f), 0.9999)
+    return (p - f(h["lr"]) * (m / root(unstable_r, unstable_c) + f(h["weight_decay"]) * p)).reshape(ROWS, COLS)
+
+
 def rowwise_moment(p, g, t, s, h, f):
     s["s"] = s.get("s", np.zeros(ROWS, f)) + (g * g).mean(1)
     root = np.sqrt(s["s"] / f(h["moment_divisor"]))[:, None]
@@ -110,6 +131,7 @@ CASES = {"adamw": (adamw, "dense", {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "e
          "lion": (lion, "dense", {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.5}, "m"),
          "lamb": (lamb, "dense", {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-6, "weight_decay": 0.01}, "mv"),
          "lars": (lars, "dense", {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01, "eps": 1e-12}, "b"),
+         "came": (came, "dense", {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01}, "mrcRC"),
          "sm3": (sm3, "sparse", {"lr": 0.1, "eps": 1e-30}, "s"),
          "rowwise_moment": (rowwise_moment, "sparse", {"lr": 0.1, "eps": 1e-8, "moment_divisor": 4}, "s"),
          "dcasgd_c": (dcasgd, "dense", {"lr": 0.1, "lambda": 2, "constant": 1}, ""),

@@ -18,6 +18,7 @@
 
 #include "proto/codec_catalog.h"
 #include "tests/gpu/bench_model.h"
+#include "tests/gpu/bench_rows.h"
 
 enum {
     CODECS_DIM = 128
@@ -321,6 +322,7 @@ static void run_batch(FILE *out, const struct rates *r, const char *folder, uint
 
     bench_batch_fill(&batch, n);
     write_rows(folder, &batch);
+    bench_rows_run(out, &batch);
     for (size_t d = 0; d < COUNT_OF(dims); d++)
         for (size_t k = 0; k < COUNT_OF(kinds); k++)
             if (!only_dim || only_dim == dims[d])

@@ -20,6 +20,8 @@ class Results:
         self.steps = [line for line in bench if line["kind"] == "step"]
         self.ops = [line for line in bench if line["kind"] == "op"]
         self.encodes = [line for line in bench if line["kind"] == "encode"]
+        self.dedups = [line for line in bench if line["kind"] == "dedup"]
+        self.projects = [line for line in bench if line["kind"] == "project"]
         self.products = read_lines(folder / "products.jsonl")
         self.torch = read_lines(folder / "torch.jsonl")
         self.ends = read_lines(folder / "end_to_end.jsonl")
@@ -143,6 +145,14 @@ def encodes(results):
             "copies.", "", *table(["batch", "dim", "codec", "graph us", "eager us", "floor us", "/ floor", "out MiB", "with copies M/s"], rows)]
 
 
+def rows(results):
+    lines = [f"Duplicates among {d['keys']:,} keys ({d['rows']:,} rows) removed: {number(d['gpu_us'])} us with copies, {number(d['cpu_us'])} us on a core."
+             for d in results.dedups]
+    lines += [f"{p['rows']:,} rows of {p['tables']} tables projected from {p['from']} to {p['dim']}, {p['pass']}: {number(p['us'], '{:,.1f}')} us."
+              for p in results.projects]
+    return [line for text in lines for line in (text, "")]
+
+
 def ends(results):
     if not results.ends:
         return []
@@ -169,7 +179,7 @@ def auc_differences(results):
 
 def report(folder):
     results = Results(folder)
-    sections = ["# gpu-check", ""], about(results), steps(results), ops(results), products(results), encodes(results), ends(results), phases(results)
+    sections = ["# gpu-check", ""], about(results), steps(results), ops(results), products(results), encodes(results), rows(results), ends(results), phases(results)
     return "\n".join(line for section in sections for line in section)
 
 

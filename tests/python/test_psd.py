@@ -52,6 +52,14 @@ def test_keys_in_any_order_and_shape(client):
     assert table.pull([]).shape == (0, 2)
 
 
+def test_row_decay_takes_its_share_of_all_rows_at_each_step(client):
+    table = client.table("item", dim=1, optimizer="sgd", lr=1, init="zero", row_decay=0.25)
+    table.assign([1, 2], np.array([[64], [64]], np.float32))
+    for _ in range(3):
+        table.push([2], np.array([[1]], np.float32))  # w * 0.75 - 1
+    np.testing.assert_allclose(table.pull([1, 2]), [[27], [64 * 0.75**3 - 0.75**2 - 0.75 - 1]], rtol=1e-6)
+
+
 def test_negative_numbers_are_keys_of_64_bits(client):
     table = client.table("item", dim=1)
     table.assign(np.array([-1]), np.array([[7]], np.float32))

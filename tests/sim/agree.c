@@ -163,7 +163,8 @@ static void check_clock(const struct world *w, uint32_t shard, uint64_t clock)
 {
     const struct model_combined *c;
 
-    if (w->plan.durability != WAL_FSYNC || clock >= PLAN_N_STEPS_MAX)
+    /* With backup workers each shard has its own first ones. */
+    if (w->plan.durability != WAL_FSYNC || clock >= PLAN_N_STEPS_MAX || w->plan.n_backups)
         return;
     c = &w->records[shard]->model.combined[clock];
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
@@ -253,7 +254,7 @@ void agree_check_end(const struct world *w, uint32_t shard)
 {
     const struct shard_record *rec = w->records[shard];
 
-    for (uint64_t clock = agree_n_whole(w, shard);
+    for (uint64_t clock = w->plan.n_backups ? w->plan.n_steps : agree_n_whole(w, shard);
          clock < w->plan.n_steps && is_first_run(rec, clock); clock++)
         for (uint32_t rank = 0; rank < w->plan.n_workers; rank++) {
             uint64_t due = find_due(&rec->history, rank, clock);

@@ -294,7 +294,7 @@ void calm_step(struct calm *c)
             if (!sum_clock(p, c->n_steps - 1, table, key, sum))
                 continue;
             if (!(c->is_there[table] >> key & 1))
-                optimizer_begin(&spec, row);
+                optimizer_begin(&spec, 0, row);
             c->is_there[table] |= UINT64_C(1) << key;
             optimizer_step(&spec, c->n_steps, sum, row);
         }

@@ -157,7 +157,7 @@ static void step(struct model *m, uint32_t table, uint32_t key, const float *gra
         if (m->left[table] >> key & 1)
             return;
         *row = (struct model_row){ .is_there = true, .made = m->version };
-        optimizer_begin(spec, values);
+        optimizer_begin(spec, 0, values);
     }
     row->version = m->version;
     optimizer_step(spec, m->n_pushes[table], gradient, values);
@@ -169,6 +169,27 @@ static void step_section(struct model *m, const struct sent_push *push, uint32_t
 
     for (uint32_t i = 0; i < s->n_keys; i++)
         step(m, table, s->keys[i], s->values + (size_t)i * m->plan->dims[table]);
+}
+
+void model_show(const struct model *m, uint32_t table, uint32_t key, uint32_t n, float *ret)
+{
+    optimizer_show(&m->plan->specs[table], m->n_pushes[table],
+                   m->values[table] + (size_t)key * m->plan->widths[table], n, ret);
+}
+
+bool model_is_row(const struct model *m, uint32_t table, uint32_t key, const uint8_t *bytes,
+                  bool state)
+{
+    const uint32_t width = m->plan->widths[table], dim = m->plan->dims[table];
+    const float *values = m->values[table] + (size_t)key * width;
+    float shown[PLAN_DIM_MAX]; /* wide ones do not decay */
+
+    if (!m->rows[table][key].is_there)
+        return false;
+    if (state || !m->plan->specs[table].row_decay)
+        return memcmp(bytes, values, (state ? width : dim) * sizeof(float)) == 0;
+    model_show(m, table, key, dim, shown);
+    return memcmp(bytes, shown, dim * sizeof(float)) == 0;
 }
 
 /* The row becomes what the push says; without a state that begins anew. */
@@ -186,7 +207,7 @@ static void assign(struct model *m, const struct sent_push *push, uint32_t table
         *row = (struct model_row){ .is_there = true, .made = m->version };
     }
     row->version = m->version;
-    optimizer_begin(&m->plan->specs[table], values);
+    optimizer_begin(&m->plan->specs[table], m->n_pushes[table], values);
     memcpy(values, from, n * sizeof *values);
 }
 
@@ -241,19 +262,26 @@ static const char *apply_rows(struct model *m, const struct fact *fact)
 
 /* --- who takes part --- */
 
+/* The clock that all who count have reached but for n_backups of them: the greatest such; who are no more, the first. */
 uint64_t model_min_clock(const struct model *m)
 {
-    uint64_t least = UINT64_MAX, most = 0;
+    const uint32_t n_workers = m->plan->n_workers;
+    uint64_t most = 0;
+    uint32_t n_counted = 0;
 
-    for (uint32_t i = 0; i < m->plan->n_workers; i++) {
-        const struct model_worker *w = &m->workers[i];
-
-        if (w->clock > most)
-            most = w->clock;
-        if (model_counts(w) && w->clock < least)
-            least = w->clock;
+    for (uint32_t i = 0; i < n_workers; i++) {
+        most = m->workers[i].clock > most ? m->workers[i].clock : most;
+        n_counted += model_counts(&m->workers[i]);
     }
-    return least == UINT64_MAX ? most : least;
+    for (uint64_t clock = most; n_counted > m->plan->n_backups; clock--) {
+        uint32_t n_behind = 0;
+
+        for (uint32_t i = 0; i < n_workers; i++)
+            n_behind += model_counts(&m->workers[i]) && m->workers[i].clock < clock;
+        if (n_behind <= m->plan->n_backups)
+            return clock;
+    }
+    return most;
 }
 
 static bool is_alive(const struct model *m)
@@ -301,6 +329,21 @@ static const char *apply_join(struct model *m, const struct fact *fact)
                                 .last_seq = fact->last_acked };
     w->joined_clock = w->clock;
     return NULL;
+}
+
+/* What came of a step that is over goes, too. */
+static void drop_step(struct model *m, const struct sent_push *push)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->n_held; i++) {
+        const struct sent_push *p = m->held[i].push;
+
+        if (m->held[i].run != m->run || p->rank != push->rank ||
+            p->incarnation != push->incarnation || p->clock != push->clock)
+            m->held[n++] = m->held[i];
+    }
+    m->n_held = n;
 }
 
 static void finish_held(struct model *m, const struct sent_push *push)
@@ -389,7 +432,7 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     const struct sent_push *push = fact->push;
     struct model_worker *w = &m->workers[fact->rank];
     const char *wrong = NULL;
-    bool is_late;
+    bool is_late, is_over;
 
     if (!push)
         return "a push that nobody has made";
@@ -410,10 +453,14 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     if (fact->status)
         return "a push that is right was refused";
     m->n_applied++;
+    is_over = m->plan->n_backups && !is_late && push->clock >= w->clock &&
+              push->clock < model_min_clock(m);
     /* In lock step each push takes part in its clock, also one that has set its rows already. */
     if (push->op != SECTION_GRADIENT)
         assign_now(m, push);
-    if (m->plan->mode == TABLE_SPEC_MODE_BSP && !is_late)
+    if (is_over)
+        drop_step(m, push);
+    else if (m->plan->mode == TABLE_SPEC_MODE_BSP && !is_late)
         wrong = hold(m, push);
     else if (push->op == SECTION_GRADIENT)
         wrong = apply_now(m, push);
@@ -547,15 +594,20 @@ static void note_combined(struct model *m, const struct fact *fact, const struct
         noted->incarnations[c->first[i].push->rank] = c->first[i].push->incarnation;
 }
 
+/* None is left that counts, or none of those that are waited for is behind. */
+static bool has_all_ticked(const struct model *m, uint64_t clock)
+{
+    return !is_alive(m) || model_min_clock(m) > clock;
+}
+
 static const char *apply_combine(struct model *m, const struct fact *fact)
 {
     struct complete c = find_clock(m, fact->run, fact->clock);
 
     if (!c.n)
         return "a clock is combined that nobody has pushed for, or not the first one";
-    for (uint32_t i = 0; fact->run == m->run && i < m->plan->n_workers; i++)
-        if (model_counts(&m->workers[i]) && m->workers[i].clock <= fact->clock)
-            return "a clock is combined before all have finished it";
+    if (fact->run == m->run && !has_all_ticked(m, fact->clock))
+        return "a clock is combined before all have finished it";
     for (uint32_t i = c.n; i-- > 0;)
         if (!is_finished(m, &c.first[i]) || is_replaced(m, &c, i))
             drop_held(m, &c, i, 1);

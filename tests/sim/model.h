@@ -97,6 +97,13 @@ void model_copy(const struct model *m, struct model *ret);
  * counts. */
 void model_reshard(struct model *m, const struct model *from, uint32_t shard);
 
+/* The first n weights of a row as a pull has them now; zeros if there is none. */
+void model_show(const struct model *m, uint32_t table, uint32_t key, uint32_t n, float *ret);
+
+/* Are these the bytes of a row that is there? With its state it is as it is kept, else as a pull has it. */
+bool model_is_row(const struct model *m, uint32_t table, uint32_t key, const uint8_t *bytes,
+                  bool state);
+
 /* NULL, or the rule that was broken. */
 const char *model_apply(struct model *m, const struct fact *fact);
 

@@ -164,6 +164,12 @@ MUTANTS = [
      "s->terms.in_sync = false; /* the primary may have gone on alone since this psd's end */", "s->was_in_sync = s->terms.in_sync;"),
     ("claimed-out-of-sync", "a standby takes over though the claim says that it is not in sync",
      "return c && c->in_sync && s->was_in_sync && c->term == s->followed_term &&", "return c && s->was_in_sync && c->term == s->followed_term &&"),
+    ("set-row-decays-again", "a row that is set has a step of decay too many",
+     "    row_decay_note(&entry->table, row, t);\n    row_touch(",
+     "    row_decay_note(&entry->table, row, t ? t - 1 : 0);\n    row_touch("),
+    ("keys-of-another-pull", "a push gets the keys of the newest pull, and not of the one that it names",
+     "    set->pulls[i]->n_users++;\n    return set->pulls[i];",
+     "    set->pulls[set->n - 1]->n_users++;\n    return set->pulls[set->n - 1];"),
 ]
 
 FOLDERS = ("common", "proto", "server", "worker")

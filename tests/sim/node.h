@@ -24,7 +24,7 @@ struct node {
     uint64_t term, served;  /* the newest in its TERMS; the last one that it served in */
     bool said_in_sync;      /* ... or a claim, when the process began */
     bool was_named;         /* the claim named it as the primary then */
-    bool writes_primary;    /* TERMS are being written that say so, or were when it died, */
+    bool writes_primary;    /* TERMS say so, or are being written; of its last process, too, */
     bool wrote_primary;     /* when it started again */
     struct disk disk;
     struct process *process; /* NULL: it is down */

@@ -3,13 +3,13 @@
 #include <assert.h>
 #include <math.h>
 
-uint32_t optimizer_state_floats(enum table_spec_optim optim, uint32_t dim)
+static uint32_t n_floats(const struct table_spec *spec)
 {
-    switch (optim) {
+    switch (spec->optim) {
     case TABLE_SPEC_ADAM:
-        return 2 * dim;
+        return 2 * spec->dim;
     case TABLE_SPEC_ADAMW:
-        return 2 * dim + 1;
+        return 2 * spec->dim + 1;
     case TABLE_SPEC_ROWWISE_ADAGRAD:
         return 1;
     default:
@@ -17,13 +17,37 @@ uint32_t optimizer_state_floats(enum table_spec_optim optim, uint32_t dim)
     }
 }
 
-void optimizer_begin(const struct table_spec *spec, float *row)
+uint32_t optimizer_state_floats(const struct table_spec *spec)
 {
-    uint32_t n = optimizer_state_floats(spec->optim, spec->dim);
+    return n_floats(spec) + (spec->row_decay > 0);
+}
+
+void optimizer_begin(const struct table_spec *spec, uint64_t t, float *row)
+{
+    const uint32_t n = n_floats(spec);
 
     for (uint32_t i = 0; i < n; i++)
         row[spec->dim + i] =
             spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD ? spec->params.initial_accumulator : 0;
+    if (spec->row_decay > 0)
+        row[spec->dim + n] = (float)t;
+}
+
+/* What n steps that each take this share leave; rounded once where n is 1. */
+static float kept(double share, double n)
+{
+    return n == 1 ? (float)(1 - share) : n > 0 ? (float)exp(n * log1p(-share)) : 1;
+}
+
+void optimizer_show(const struct table_spec *spec, uint64_t t, const float *row, uint32_t n,
+                    float *ret)
+{
+    float by = 1;
+
+    if (spec->row_decay > 0)
+        by = kept((double)spec->row_decay, (double)t - (double)row[spec->dim + n_floats(spec)]);
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = row[i] * by;
 }
 
 /* Of up to 4 floats, in the order in which lanes are folded: where somebody is missing in a clock, weights are thirds, and
@@ -69,10 +93,10 @@ static void step_adamw(const struct table_spec *spec, uint64_t t, const float *g
                  decay = lr * (double)spec->params.weight_decay;
     float *then = &row[3 * spec->dim];
     const double n = *then > 0 ? (double)t - (double)*then : 1;
-    const float kept = n == 1 ? (float)(1 - decay) : n > 0 ? (float)exp(n * log1p(-decay)) : 1;
+    const float by = kept(decay, n);
 
     for (uint32_t i = 0; i < spec->dim; i++)
-        row[i] *= kept;
+        row[i] *= by;
     step_adam(spec, t, g, row);
     *then = (float)t;
 }
@@ -80,6 +104,10 @@ static void step_adamw(const struct table_spec *spec, uint64_t t, const float *g
 void optimizer_step(const struct table_spec *spec, uint64_t t, const float *gradient,
                     float *row)
 {
+    if (spec->row_decay > 0) {
+        optimizer_show(spec, t, row, spec->dim, row);
+        row[spec->dim + n_floats(spec)] = (float)t;
+    }
     switch (spec->optim) {
     case TABLE_SPEC_ADAM:
         step_adam(spec, t, gradient, row);

@@ -7,11 +7,16 @@
 
 #include "proto/table_spec.h"
 
-uint32_t optimizer_state_floats(enum table_spec_optim optim, uint32_t dim);
+uint32_t optimizer_state_floats(const struct table_spec *spec);
 
-/* row: dim weights, then the state. The state of a new one; and step number t, from 1, of its table. */
-void optimizer_begin(const struct table_spec *spec, float *row);
+/* row: dim weights, then the state, the last float of which is the step up to which it has decayed, if the table's rows
+ * do. The state of weights that are set behind step t; and step number t, from 1, of its table. */
+void optimizer_begin(const struct table_spec *spec, uint64_t t, float *row);
 void optimizer_step(const struct table_spec *spec, uint64_t t, const float *gradient,
                     float *row);
+
+/* The first n weights of a row as readers see them behind step t. */
+void optimizer_show(const struct table_spec *spec, uint64_t t, const float *row, uint32_t n,
+                    float *ret);
 
 #endif

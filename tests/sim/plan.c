@@ -53,7 +53,7 @@ static void make_tables(struct plan *p, struct dice *d)
         snprintf(spec->name, sizeof spec->name, "job/t%u", i);
         spec->params = table_spec_optim_defaults(spec->optim);
         spec->params.learning_rate = 1;
-        p->widths[i] = p->dims[i] + optimizer_state_floats(spec->optim, p->dims[i]);
+        p->widths[i] = p->dims[i] + optimizer_state_floats(spec);
         if (p->has_limits && i == 0)
             spec->limits = (struct table_spec_limits){ .admit_touches = 2,
                                                        .admit_clocks = 100,
@@ -77,6 +77,13 @@ static void make_job(struct plan *p, struct dice *d)
     p->bound = p->mode == TABLE_SPEC_MODE_SSP ? (uint32_t)dice_from(d, 1, 3) : 0;
     p->ahead = p->mode == TABLE_SPEC_MODE_BSP ? 0 : (uint32_t)dice_roll(d, 2);
     p->n_steps = p->dims[0] > PLAN_DIM_MAX ? 3 : (uint32_t)dice_from(d, 3, PLAN_N_STEPS_MAX);
+}
+
+/* By dice of its own, so that a seed's schedule is otherwise what it was. */
+static void make_backups(struct plan *p, struct dice d)
+{
+    if (p->mode == TABLE_SPEC_MODE_BSP && p->n_workers > 1 && dice_once_in(&d, 3))
+        p->n_backups = (uint32_t)dice_from(&d, 1, p->n_workers - 1);
 }
 
 /* Most schedules have a few kinds of faults, some none, and some all. */
@@ -108,7 +115,7 @@ static void make_faults(struct plan *p, struct dice *d)
     p->n_replaced = some(d, 2);
 }
 
-/* By dice of its own, so that a seed's schedule is otherwise what it was. */
+/* The same. */
 static void make_sync_points(struct plan *p, struct dice d)
 {
     if (p->mode != TABLE_SPEC_MODE_SSP)
@@ -227,6 +234,24 @@ void plan_go_on(struct plan *p)
     p->n_next_nodes = 0;
 }
 
+/* By half, so that powers are exact. */
+static void make_row_decays(struct plan *p, struct dice d)
+{
+    if (!dice_once_in(&d, 6))
+        return;
+    for (uint32_t i = 0; i < p->n_tables; i++)
+        if (p->dims[i] <= PLAN_DIM_MAX && dice_once_in(&d, 2)) {
+            p->specs[i].row_decay = 0.5f;
+            p->widths[i]++;
+            p->row_decays = true;
+        }
+}
+
+static void make_named_keys(struct plan *p, struct dice d)
+{
+    p->names_keys = dice_once_in(&d, 3);
+}
+
 void plan_make(struct plan *p, uint64_t seed)
 {
     struct dice d = dice_of(seed, 1);
@@ -241,10 +266,13 @@ void plan_make(struct plan *p, uint64_t seed)
     make_paths(p, dice_of(seed, 9));
     make_isolations(p, dice_of(seed, 14));
     make_members(p, dice_of(seed, 12));
+    make_backups(p, dice_of(seed, 15));
     make_pulls(p, dice_of(seed, 11));
     make_whole_tables(p, dice_of(seed, 13));
     make_pairs(p, dice_of(seed, 20));
     make_changes(&p->pairs, dice_of(seed, 22));
+    make_row_decays(p, dice_of(seed, 24));
+    make_named_keys(p, dice_of(seed, 25));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -291,9 +319,18 @@ static uint64_t draw(const struct plan *p, uint32_t rank, uint64_t clock, uint32
     return hash_mix2(p->seed ^ (clock << 32), rank << 16 | table << 8 | key);
 }
 
+bool plan_asks_for(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t key)
+{
+    const uint32_t one_in = p->dims[0] > PLAN_DIM_MAX ? 16 : 2;
+
+    return hash_mix2(p->seed ^ rank << 8 ^ clock, key) % one_in == 0;
+}
+
 bool plan_pushes(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t table,
                  uint32_t key)
 {
+    if (p->names_keys && hash_mix2(p->seed ^ 0x4a3e, clock << 8 | rank << 4 | table) % 2)
+        return plan_asks_for(p, rank, clock, key);
     return draw(p, rank, clock, table, key) % 3 == 0;
 }
 
@@ -360,25 +397,28 @@ void plan_print(const struct plan *p, FILE *to)
 
     fprintf(
         to,
-        "seed %llu: %u nodes of %u shards, %s, %u workers in %s (bound %u, ahead %u, %u pulls, "
+        "seed %llu: %u nodes of %u shards, %s, %u workers (%u backups) in %s (bound %u, ahead "
+        "%u, %u pulls, "
         "sync "
         "%u%s%s%s), %u "
         "steps, "
-        "%u tables (%s%s%s%s%s) of %u keys%s%s, checkpoint every %u us (%u deltas, keep %u), "
+        "%u tables (%s%s%s%s%s) of %u keys%s%s%s%s, checkpoint every %u us (%u deltas, keep "
+        "%u), "
         "lease %u ms; "
         "then %u nodes of %u; "
         "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
         "%u workers crash, %u freeze, %u are replaced, %u paths, %u isolations, liar %d about "
         "%d, mute %d\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
-        p->n_workers, table_spec_mode_name(p->mode), p->bound, p->ahead, p->n_pulls,
-        p->sync_steps, p->asks_seldom ? ", asks seldom" : "", p->assigns ? ", assigns" : "",
-        p->scans ? ", scans" : "", p->n_steps, p->n_tables,
+        p->n_workers, p->n_backups, table_spec_mode_name(p->mode), p->bound, p->ahead,
+        p->n_pulls, p->sync_steps, p->asks_seldom ? ", asks seldom" : "",
+        p->assigns ? ", assigns" : "", p->scans ? ", scans" : "", p->n_steps, p->n_tables,
         table_spec_optim_name(p->specs[0].optim), p->n_tables > 1 ? ", " : "",
         p->n_tables > 1 ? table_spec_optim_name(p->specs[1].optim) : "",
         p->n_tables > 2 ? ", " : "",
         p->n_tables > 2 ? table_spec_optim_name(p->specs[2].optim) : "", p->n_keys,
         p->dims[0] > PLAN_DIM_MAX ? ", wide" : "", p->has_limits ? ", limits" : "",
+        p->row_decays ? ", rows decay" : "", p->names_keys ? ", pushes name pulls" : "",
         p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_next_nodes,
         p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_resets, p->n_kills,
         p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced,

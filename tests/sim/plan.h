@@ -19,7 +19,8 @@
 #define PLAN_N_STEPS_MAX 10u
 #define PLAN_N_PULLS_MAX 4u /* of one worker at a time, and one whose step is being made */
 #define PLAN_DIM_MAX 4u     /* of all tables but wide ones */
-#define PLAN_WIDTH_MAX (3 * PLAN_DIM_MAX + 1) /* floats of a row: AdamW has the most */
+#define PLAN_WIDTH_MAX \
+    (3 * PLAN_DIM_MAX + 2) /* floats of a row: AdamW that decays has the most */
 #define PLAN_N_KEPT_MAX 3u
 #define PLAN_NOBODY UINT32_MAX
 #define PLAN_LEASE_MS 4000u /* longer than any fault lasts: no worker is declared dead */
@@ -52,9 +53,12 @@ struct plan {
     uint32_t
         widths[PLAN_N_TABLES_MAX]; /* floats of a row: its weights, and its optimizer's state */
     bool has_limits;               /* admission by count, rows that go when they are idle */
+    bool row_decays;               /* of some tables */
+    bool names_keys; /* many pushes have the keys of their step's pull, and name it */
     struct table_spec specs[PLAN_N_TABLES_MAX];
 
     uint32_t n_workers, n_samples[PLAN_N_WORKERS_MAX];
+    uint32_t n_backups; /* of lock step: a clock goes without so many workers */
     enum table_spec_mode mode;
     uint32_t bound, ahead; /* ahead: pulls of so many steps before the pushes of those before */
     uint32_t n_pulls;      /* of one worker, at most, that are under way at a time */
@@ -106,6 +110,9 @@ bool plan_pulls_at(const struct plan *p, uint32_t rank, uint64_t clock);
 /* Which shard has key number `key`; all tables are sparse, so it is the same for each. */
 uint32_t plan_shard_of(const struct plan *p, uint32_t key);
 uint64_t plan_key(uint32_t key);
+
+/* Is the key one of those that the worker's pull of this clock asks for, of all tables? */
+bool plan_asks_for(const struct plan *p, uint32_t rank, uint64_t clock, uint32_t key);
 
 /* The gradient of one worker for one key in one clock, small and whole: component i. 0 components are
  * sent for a key that plan_pushes() leaves out. */

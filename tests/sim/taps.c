@@ -521,7 +521,7 @@ static void check_bound(const struct shard_record *rec, uint64_t clock)
 
         if (p->shard == shard && p->clock < until && p->clock >= worker->joined_clock &&
             worker->state == WORKER_LIVE && worker->incarnation == p->incarnation &&
-            p->seq > worker->last_seq)
+            p->seq > worker->last_seq && !world->plan.n_backups)
             world_fail(world,
                        "shard %u: a pull of clock %llu lacks push %llu of rank %u, clock %llu",
                        shard, (unsigned long long)clock, (unsigned long long)p->seq, p->rank,
@@ -535,10 +535,9 @@ static void keep_rows(struct shard_record *rec, struct shard_answer *a)
 
     for (uint32_t table = 0; table < p->n_tables; table++)
         for (uint32_t key = 0; key < p->n_keys; key++)
-            memcpy(a->rows[table][key],
-                   rec->model.values[table] + (size_t)key * p->widths[table],
-                   (p->dims[table] < PLAN_DIM_MAX ? p->dims[table] : PLAN_DIM_MAX) *
-                       sizeof(float));
+            model_show(&rec->model, table, key,
+                       p->dims[table] < PLAN_DIM_MAX ? p->dims[table] : PLAN_DIM_MAX,
+                       a->rows[table][key]);
 }
 
 /* Of a worker that scans a table; with state, behind it a section of no keys that asks for the table's step count. The
@@ -574,9 +573,7 @@ static void check_slice(const struct shard_record *rec, const struct shard_pull_
     for (uint32_t i = 0; i < n_rows; i++, row += n * sizeof(float)) {
         memcpy(&name, bytes + SECTION_SCAN_HEAD_BYTES + i * sizeof name, sizeof name);
         key = (name - 1) / 3;
-        if (!m->rows[table][key].is_there ||
-            memcmp(row, m->values[table] + key * world->plan.widths[table],
-                   n * sizeof(float)) != 0)
+        if (!model_is_row(m, table, (uint32_t)key, row, section->state))
             world_fail(
                 world,
                 "shard %u: a scan has other values of table %u, key %llu, than the shard",
@@ -797,7 +794,7 @@ int WRAP(terms_write)(const struct file_ops *files, const char *data_dir, const 
 
     n->writes_primary = t->role == TERMS_PRIMARY;
     status = REAL(terms_write)(files, data_dir, t, err);
-    n->writes_primary = false;
+    n->writes_primary = !status && t->role == TERMS_PRIMARY;
     n->says_in_sync = !status && t->in_sync && t->role == TERMS_PRIMARY;
     n->term = terms_last(t);
     if (n->says_in_sync)

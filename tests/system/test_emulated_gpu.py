@@ -81,6 +81,14 @@ def test_models_beside_dlrm_are_the_cpus(train, flags):
     assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
 
 
+def test_fields_of_other_dims_are_projected_as_on_the_cpu(train):
+    flags = ("--local", "--field", "C1:dim=3", "--field", "C[5-9]:dim=12,pooling=mean", "--l2-embedding", "1e-4", "--dropout", "0.1")
+    gpu, log_text = train("cuda", *flags)
+    cpu, _ = train("cpu", *flags)
+    assert "fields have several tables" in log_text
+    assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
+
+
 @pytest.mark.parametrize("codecs", [(), ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.3"), ("--device-encode", "off")],
                          ids=lambda codecs: " ".join(codecs) or "fp32")
 def test_batches_without_any_key_and_of_one_sample_are_the_cpus(train, tmp_path, codecs):
@@ -88,6 +96,15 @@ def test_batches_without_any_key_and_of_one_sample_are_the_cpus(train, tmp_path,
     gpu, _ = train("cuda", "--local", *codecs, data=tmp_path / "log.csv", base=flags)
     cpu, _ = train("cpu", "--local", *codecs, data=tmp_path / "log.csv", base=flags)
     assert gpu["samples"] == 41 and abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
+
+
+def test_local_steps_are_the_cpus(train, psds):
+    results = []
+    for device in ("cuda", "cpu"):
+        got, log_text = train(device, "--servers", psds().address, "--local-steps", "4", "--slow-momentum", "0.3")
+        assert ("it changes them before (--local-steps" in log_text) == (device == "cuda")
+        results.append(got["logloss"])
+    assert abs(results[0] - results[1]) < 1e-4
 
 
 def test_over_servers_with_steps_ahead_it_learns(train, psds):

@@ -28,6 +28,8 @@ ENCODE = {"kind": "encode", "batch": 65536, "dim": 128, "products": "tf32", "cod
 PRODUCT = {"products": "tf32", "product": "dx", "m": 1024, "n": 65536, "k": 512, "operands": "NN", "epilogue": "none", "first_us": 400.0,
            "best_us": 300.0, "best_choice": 2, "tflop_s": 229.06, "kernel": "a", "best_kernel": "b"}
 RESULTS = {"facts.json", "products.jsonl", "bench.jsonl", "torch.jsonl", "end_to_end.jsonl", "phases.jsonl", "table.md", "logs.tar.gz"}
+DEDUP = {"kind": "dedup", "batch": 65536, "keys": 1703936, "rows": 181159, "cpu_us": 19570.1, "gpu_us": 800.2}
+PROJECT = {"kind": "project", "pass": "backward", "batch": 65536, "rows": 181159, "from": 16, "dim": 128, "tables": 4, "us": 123.4}
 PASSED = {"phase": "facts", "result": "passed", "seconds": 3, "why": ""}
 
 
@@ -50,7 +52,7 @@ def torch_line(way, rate, **more):
 def test_the_table_says_what_was_measured(tmp_path):
     write(tmp_path / "phases.jsonl", [PASSED])
     (tmp_path / "facts.json").write_text(json.dumps(FACTS))
-    write(tmp_path / "bench.jsonl", [OP, STEP, ENCODE])
+    write(tmp_path / "bench.jsonl", [OP, STEP, ENCODE, DEDUP, PROJECT])
     write(tmp_path / "products.jsonl", [PRODUCT, {**{key: PRODUCT[key] for key in list(PRODUCT)[:7]}, "first_us": None}])
     write(tmp_path / "torch.jsonl", [torch_line("eager", 4e6), torch_line("graph", 8.192e6, lookup="bag"), torch_line("eager", 9e9, dim=16)])
     write(tmp_path / "end_to_end.jsonl", [{"case": "GPU", "shards": 8, "result": {"steady_samples_per_s": 123456.7, "samples_per_s": 9, "bottleneck": "pull"}},
@@ -64,6 +66,8 @@ def test_the_table_says_what_was_measured(tmp_path):
     assert "| tf32 | dx | 1024 x 65536 x 512 | NN | none | 400.0 | 300.0 | 229 | b |" in text
     assert "| tf32 | dx | 1024 x 65536 x 512 | NN | none | - | - | - | - |" in text
     assert "| 65536 | 128 | onebit | 50.0 | 60.0 | 25.0 | 2.00 | 3.0 | 5.12 |" in text
+    assert "Duplicates among 1,703,936 keys (181,159 rows) removed: 800 us with copies, 19,570 us on a core." in text
+    assert "181,159 rows of 4 tables projected from 16 to 128, backward: 123.4 us." in text
     assert "| GPU | 8 | 123,457 | pull | - | - |" in text
     assert "| broken | 8 | - | - | - | psworker ended with status 1 |" in text
     assert "GPU less CPU: +0.00010 (seed 1)." in text

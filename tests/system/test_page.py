@@ -1,5 +1,6 @@
 """The stats page in a headless Chromium, with a job that trains behind it."""
 import json
+import signal
 
 import browser
 import pytest
@@ -32,12 +33,13 @@ def chromium():
 @pytest.fixture
 def trained(psds, tmp_path, chromium):  # noqa: F811
     """A node at which two workers train until the test is over, for some seconds so far."""
-    node = psds("--shards", 2)
+    node = psds("--shards", 2, "--lease", "60s")
     data = synth(tmp_path / "clicks.tsv", 20000)
     flags = ["--servers", node.address, "--job", "clicks", "--format", "criteo", "--data", data, "--valid-fraction", 0.1, "--workers", 2, "--mode", "ssp",
              "--staleness", 4, "--epochs", 10000, "--eval-every", 20]
     workers = [psworker("train", *flags, "--rank", rank) for rank in range(2)]
     wait_for("a history of rates", lambda: json.loads(node.get("/history"))["series"].get("rows_pulled", [0])[-1])
+    node.workers = workers
     yield node
     for w in workers:
         w.kill()
@@ -97,6 +99,12 @@ def test_the_page_shows_a_running_job(trained, chromium, tmp_path):
     if "samples" in trained.stats()["jobs"][0]:  # workers report their learning
         page.wait("document.querySelectorAll('#job-charts canvas').length === 3")
         check_charts(page, {"Loss", "Validation AUC", "Samples per second"})
+        speed = "document.querySelectorAll('#job-tiles .value')[1].textContent"
+        page.wait(f"{speed} !== '0'")
+        for signum, stands in ((signal.SIGSTOP, "==="), (signal.SIGCONT, "!==")):  # what workers said last is no speed of now
+            for w in trained.workers:
+                w.send_signal(signum)
+            page.wait(f"{speed} {stands} '0'")
 
     show(page, "tables")
     names = page.wait("(l => l.length && l)([...document.querySelectorAll('#tables-list tbody th')].map(c => c.textContent))")

@@ -24,7 +24,7 @@ def trained(psds, data, *flags, n_shards=1, runs=1, psd_flags=()):
 
 
 @pytest.mark.parametrize("optimizer", share(("sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "ftrl", "adamw", "lion",
-                                             "lamb", "lars", "sm3")))
+                                             "lamb", "lars", "sm3", "came")))
 def test_the_bits_at_the_end_are_those_without_a_cache(psds, tmp_path, optimizer):
     data = synth(tmp_path / "log.tsv", 2000)
     storage = {"momentum": "bf16", "adam": "bf16", "adagrad": "fp16", "ftrl": "fp16", "adamw": "bf16"}.get(optimizer, "fp32")
@@ -35,6 +35,7 @@ def test_the_bits_at_the_end_are_those_without_a_cache(psds, tmp_path, optimizer
         got, r = trained(psds, data, *flags, "--row-cache", size, n_shards=n_shards)
         assert got == want, size
         assert r["rows_cached"] > 0 and r["bytes_in"] < plain["bytes_in"]
+        assert 0 <= r["rows_read_ahead"] <= r["rows_cached"] and plain["rows_read_ahead"] == 0
 
 
 @pytest.mark.parametrize("codec", share(("bf16", "int8", "onebit", "topk")))

@@ -288,10 +288,15 @@ static int make_table(struct replica *r, uint32_t i, struct copied_table *t, str
     return status;
 }
 
-static bool can_cover(const struct table_spec_limits *limits)
+/* The decay of a key without a row is the server's from weights that are not rounded yet: here the row is made at once,
+ * and rounded if its storage is of 16 bits. */
+static bool can_cover(const struct table_spec *spec)
 {
+    const struct table_spec_limits *limits = &spec->limits;
+
     return limits->admit_touches < 2 && !limits->idle_clocks && !limits->ttl_s &&
-           !limits->rare_touches && !limits->max_bytes;
+           !limits->rare_touches && !limits->max_bytes &&
+           (spec->row_decay == 0 || spec->storage == TABLE_SPEC_FP32);
 }
 
 int replica_add_table(struct replica *r, uint32_t table, const struct table_spec *spec,
@@ -302,7 +307,7 @@ int replica_add_table(struct replica *r, uint32_t table, const struct table_spec
 
     assert(table == r->n_tables && table < PS_TABLES_MAX);
     *t = (struct copied_table){ .spec = *spec, .id = NO_TABLE };
-    for (uint32_t i = 0; i < r->options.n_shards && !status && can_cover(&spec->limits); i++)
+    for (uint32_t i = 0; i < r->options.n_shards && !status && can_cover(spec); i++)
         status = make_table(r, i, t, err);
     if (status)
         return status;
@@ -594,9 +599,9 @@ static void run_read(void *arg, uint32_t shard, uint32_t thread)
 }
 
 /* The first shard's failure. */
-static int read_shards(struct read_job *job, struct err *err)
+static int read_shards(struct read_job *job, const struct replica_threads *threads,
+                       struct err *err)
 {
-    const struct replica_threads *threads = &job->r->options.threads;
     const uint32_t n_shards = job->r->options.n_shards;
 
     if (threads->n)
@@ -612,8 +617,8 @@ static int read_shards(struct read_job *job, struct err *err)
     return 0;
 }
 
-int replica_read(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
-                 struct err *err)
+static int read_by(struct replica *r, const struct replica_threads *threads,
+                   const struct ps_pull_section *sections, uint32_t n, struct err *err) ON_SHARD
 {
     struct read_job job = { .r = r, .sections = sections, .n = n };
     int status = request_set_acquire(&r->pulls, n);
@@ -625,9 +630,21 @@ int replica_read(struct replica *r, const struct ps_pull_section *sections, uint
     for (uint32_t i = 0; i < r->n_tables; i++)
         job.table_ids[i] = r->tables[i].id;
     if (!status)
-        status = read_shards(&job, err);
+        status = read_shards(&job, threads, err);
     request_set_release(&r->pulls);
     return status;
+}
+
+int replica_read(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
+                 struct err *err)
+{
+    return read_by(r, &r->options.threads, sections, n, err);
+}
+
+int replica_read_alone(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
+                       struct err *err)
+{
+    return read_by(r, &(struct replica_threads){ 0 }, sections, n, err);
 }
 
 bool replica_was_evicted(const struct replica *r, uint32_t table, uint64_t key)

@@ -80,6 +80,9 @@ int replica_receive(struct replica *r, const struct ps_pull_section *section, ui
 /* Fills the dsts, in the sections' codecs. No row is missing. */
 int replica_read(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
                  struct err *err) ON_SHARD MUST_CHECK;
+/* The same by the calling thread alone: the others have something else to do. */
+int replica_read_alone(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
+                       struct err *err) ON_SHARD MUST_CHECK;
 
 /* One shard's push, with the store's numbers of tables. A push that the shard refuses is refused here,
  * too: no error. *ret_n_versions: by how much it raises the server's version (struct ps_tap).

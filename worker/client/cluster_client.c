@@ -22,7 +22,7 @@
 /* Written by the network thread, read by any. */
 struct counters {
     _Atomic uint64_t bytes_in, bytes_out, rows_refused, reconnects, resent_pushes, rejoins,
-        min_clock, staleness_max, foreign, pushes_lost, skipped_clocks;
+        min_clock, staleness_max, foreign, pushes_lost, skipped_clocks, pushes_late;
 };
 
 /* One shard of the cluster. */
@@ -41,8 +41,10 @@ struct member {
 struct cluster_client {
     struct channel_loop *channels;    /* borrowed */
     const struct ps_options *options; /* borrowed */
-    struct client_state *state;       /* borrowed */
-    struct discovery *discovery;      /* owned; NULL once the links are made */
+    struct io_thread *const *io; /* borrowed: shard i's connection is of io[(i + 1) % n_io] */
+    uint32_t n_io;
+    struct client_state *state;  /* borrowed */
+    struct discovery *discovery; /* owned; NULL once the links are made */
     uv_mutex_t
         addresses; /* of the members', from when the state is open: another thread reads them */
     struct group_watch *groups; /* owned; NULL until the links are made */
@@ -58,9 +60,8 @@ struct cluster_client {
     bool abandons;    /* the start has failed: links say goodbye */
     uint32_t n_left;
     struct counters counters;
-    _Atomic bool
-        has_moved; /* a node, to another psd: the last one has moved_shard, under `addresses` */
-    uint32_t moved_shard;
+    _Atomic bool has_moved; /* a node, to another psd */
+    uint32_t moved_shard;   /* the last one; under `addresses` */
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -81,8 +82,7 @@ static void notice(void *owner, const char *sentence)
         cluster->options->on_notice(cluster->options->notice_arg, sentence);
 }
 
-/* Nothing goes on from here; the links are freed at the next tick, as one of them may be the
- * caller. */
+/* Nothing goes on from here; the links are freed at the next tick, as one of them may be the caller. */
 static void fail(struct cluster_client *cluster, int status, const char *sentence)
 {
     cluster->failed = true;
@@ -91,12 +91,10 @@ static void fail(struct cluster_client *cluster, int status, const char *sentenc
 
 static void set_clock(struct cluster_client *cluster, uint64_t clock)
 {
-    uint32_t i;
-
     if (clock <= cluster->clock)
         return;
     cluster->clock = clock;
-    for (i = 0; i < cluster->n_shards; i++)
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
         shard_link_set_clock(cluster->members[i].link, clock);
 }
 
@@ -212,6 +210,7 @@ static void on_pushed(void *owner, uint32_t shard, const struct request *push,
     char text[512];
 
     count(&cluster->counters.rows_refused, reply->rows_refused);
+    count(&cluster->counters.pushes_late, reply->late);
     count(&cluster->counters.foreign,
           cluster_client_version_pushed(&cluster->members[shard].version,
                                         reply->status ? 0 : push->n_versions, reply->version));
@@ -297,8 +296,7 @@ static void on_fenced(void *owner, uint32_t shard, uint64_t fenced_below)
     count(&cluster->counters.rejoins, 1);
     snprintf(text, sizeof text,
              "shard %u at %s refuses this worker (it was silent for a lease, or its rank was "
-             "taken): "
-             "joining again as incarnation %" PRIu64,
+             "taken): joining again as incarnation %" PRIu64,
              shard, cluster->members[shard].address.text, incarnation);
     notice(cluster, text);
     for (i = 0; i < cluster->n_shards; i++) {
@@ -344,6 +342,12 @@ static bool has_report(void *owner, uint32_t shard)
     return pending_report_has(cluster->options->report, reported_node(cluster, shard));
 }
 
+/* Else no suspect is told to the shard, or heard of it: it may be of an old primary. It repeats them in each answer. */
+static bool is_primary_sure(const struct cluster_client *cluster, uint32_t shard)
+{
+    return group_watch_is_sure(cluster->groups, node_of(cluster, shard));
+}
+
 static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
 {
     const struct cluster_client *cluster = owner;
@@ -357,7 +361,8 @@ static void fill_beat(void *owner, uint32_t shard, struct beat *ret)
         ret->suspects.items[ret->suspects.n++] =
             (struct suspect){ .rank = options->rank,
                               .incarnation = cluster->origin.incarnation };
-    suspects_ask(cluster->suspects, shard, &ret->suspects);
+    if (is_primary_sure(cluster, shard))
+        suspects_ask(cluster->suspects, shard, &ret->suspects);
 }
 
 static void on_beat_answered(void *owner, uint32_t shard, const struct suspects *suspects,
@@ -366,9 +371,12 @@ static void on_beat_answered(void *owner, uint32_t shard, const struct suspects 
     struct cluster_client *cluster = owner;
 
     pending_report_answered(cluster->options->report, reported_node(cluster, shard));
-    suspects_answered(cluster->suspects, shard, suspects, doubted);
+    if (is_primary_sure(cluster, shard))
+        suspects_answered(cluster->suspects, shard, suspects, doubted);
+    else
+        suspects_lost(cluster->suspects, shard);
     for (uint32_t i = 0; i < cluster->n_shards; i++)
-        if (suspects_has_update(cluster->suspects, i))
+        if (is_primary_sure(cluster, i) && suspects_has_update(cluster->suspects, i))
             shard_link_beat_soon(cluster->members[i].link);
 }
 
@@ -488,6 +496,7 @@ static struct join make_join(const struct ps_options *options, const struct ps_o
                          .incarnation = origin->incarnation,
                          .mode = options->mode,
                          .bound = options->bound,
+                         .n_backups = options->n_backups,
                          .clock = origin->clock };
 
     copy_text(join.job, sizeof join.job, options->job);
@@ -538,6 +547,7 @@ static int make_link(struct cluster_client *cluster, uint32_t shard,
                                                        cluster->now_ms - cluster->started_ms);
 
     config.shard = shard;
+    config.io = cluster->io[(shard + 1) % cluster->n_io];
     config.address = cluster->members[shard].address;
     config.hello.shard = shard % r->shards_per_node;
     config.hello.map_id = r->map_id;
@@ -661,6 +671,7 @@ static const struct discovery_events discovery_events = { on_found, notice, on_n
 struct cluster_client *cluster_client_new(struct channel_loop *channels,
                                           const struct ps_options *options,
                                           const struct address *servers, uint32_t n_servers,
+                                          struct io_thread *const *io, uint32_t n_io,
                                           struct client_state *state)
 {
     struct cluster_client *cluster = memory_try_alloc(sizeof *cluster);
@@ -674,6 +685,8 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
     }
     cluster->channels = channels;
     cluster->options = options;
+    cluster->io = io;
+    cluster->n_io = n_io;
     cluster->state = state;
     cluster->origin = options->origin;
     if (!cluster->origin.incarnation)
@@ -690,9 +703,7 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
 
 void cluster_client_stop(struct cluster_client *cluster)
 {
-    uint32_t i;
-
-    for (i = 0; i < cluster->n_shards; i++)
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
         shard_link_free(cluster->members[i].link);
     cluster->n_shards = 0;
     group_watch_free(cluster->groups);
@@ -735,8 +746,6 @@ void cluster_client_beat_soon(struct cluster_client *cluster)
 
 void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
 {
-    uint32_t i;
-
     if (!cluster->started_ms)
         cluster->started_ms = now_ms;
     cluster->now_ms = now_ms;
@@ -751,7 +760,7 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
         discovery_tick(cluster->discovery, now_ms);
     if (cluster->groups && !cluster->failed)
         group_watch_tick(cluster->groups, now_ms);
-    for (i = 0; i < cluster->n_shards && !cluster->failed; i++)
+    for (uint32_t i = 0; i < cluster->n_shards && !cluster->failed; i++)
         shard_link_tick(cluster->members[i].link, now_ms);
     /* Who has pushed may come back as the same incarnation: it does not leave. */
     if (cluster->failed && cluster->has_pushed)
@@ -842,18 +851,14 @@ void cluster_client_table(struct cluster_client *cluster, const struct table_req
 
 void cluster_client_drop_table(struct cluster_client *cluster)
 {
-    uint32_t i;
-
-    for (i = 0; i < cluster->n_shards && !cluster->lacks_table; i++)
+    for (uint32_t i = 0; i < cluster->n_shards && !cluster->lacks_table; i++)
         shard_link_drop_table(cluster->members[i].link);
 }
 
 void cluster_client_leave(struct cluster_client *cluster)
 {
-    uint32_t i;
-
     cluster->is_leaving = true;
-    for (i = 0; i < cluster->n_shards; i++)
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
         shard_link_leave(cluster->members[i].link);
 }
 
@@ -880,6 +885,7 @@ void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats 
     ret->staleness_max = load(&c->staleness_max);
     ret->pushes_lost = load(&c->pushes_lost);
     ret->skipped_clocks = load(&c->skipped_clocks);
+    ret->pushes_late = load(&c->pushes_late);
     if (atomic_load(&cluster->has_moved))
         put_moved((struct cluster_client *)(uintptr_t)cluster, ret);
 }

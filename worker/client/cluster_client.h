@@ -15,12 +15,14 @@
 #include "worker/client/request.h"
 
 struct cluster_client;
+struct io_thread;
 
-/* Starts at the first cluster_client_tick(). options (defaults filled in) and state are borrowed. NULL without memory.
- */
+/* Starts at the first cluster_client_tick(). options (defaults filled in), io and state are borrowed. Connections to
+ * shard i are of the I/O thread io[(i + 1) % n_io], or of this loop if that is NULL. NULL without memory. */
 struct cluster_client *cluster_client_new(struct channel_loop *channels,
                                           const struct ps_options *options,
                                           const struct address *servers, uint32_t n_servers,
+                                          struct io_thread *const *io, uint32_t n_io,
                                           struct client_state *state) MUST_CHECK;
 
 /* Frees all links; calls after that do nothing. The loop needs to run on until libuv has closed
@@ -58,7 +60,8 @@ void cluster_client_drop_table(struct cluster_client *cluster);
 void cluster_client_leave(struct cluster_client *cluster);
 
 /* Any thread. Fills the counters of the links: bytes, rows_refused, reconnects, resent_pushes,
- * rejoins, min_clock, staleness_max, foreign, pushes_lost, skipped_clocks; and moved_to. */
+ * rejoins, min_clock, staleness_max, foreign, pushes_lost, skipped_clocks, pushes_late; and
+ * moved_to. */
 void cluster_client_stats(const struct cluster_client *cluster, struct ps_stats *ret);
 
 /* Any thread, once the state is JOINED: "shard 3 at host:port". */

@@ -61,7 +61,7 @@ struct watcher {
     struct address address;
     enum watcher_state state;
     struct connector *connector; /* owned; NULL: no connection */
-    bool hurries;
+    bool hurries, was_tried;     /* tried: an attempt at this address has ended, well or not */
     uint64_t now_ms, since_ms, next_ms;
     uint64_t request_id, above;
     uint32_t n_attempts; /* since the last answer */
@@ -98,6 +98,7 @@ static void fail(struct watcher *w)
     set_state(w, WATCHER_IDLE);
     w->next_ms = w->now_ms + delay_ms(w);
     w->n_attempts++;
+    w->was_tried = true;
 }
 
 /* Takes the frame. */
@@ -137,6 +138,7 @@ static void receive_groups(struct watcher *w, const struct groups *groups)
     uint64_t above = w->above;
 
     w->n_attempts = 0;
+    w->was_tried = true;
     w->above = groups->number;
     w->next_ms = groups->number > above ? w->now_ms : w->now_ms + PAUSE_MS;
     set_state(w, WATCHER_OPEN);
@@ -222,6 +224,7 @@ static void watcher_set(struct watcher *w, const struct address *address)
     drop(w);
     w->address = *address;
     w->n_attempts = 0;
+    w->was_tried = false;
     w->next_ms = 0;
     set_state(w, WATCHER_IDLE);
 }
@@ -367,6 +370,17 @@ bool group_watch_is_behind(const struct group_watch *g, uint32_t node,
     uint64_t term = groups->n == g->n_nodes ? groups->items[node].term : 0;
 
     return term < g->places[node].known.term;
+}
+
+bool group_watch_is_sure(const struct group_watch *g, uint32_t node)
+{
+    for (size_t k = 0; k < COUNT_OF(g->places[node].watchers); k++) {
+        const struct watcher *w = &g->places[node].watchers[k];
+
+        if (w->state != WATCHER_OFF && !w->was_tried)
+            return false;
+    }
+    return true;
 }
 
 const struct address *group_watch_at(const struct group_watch *g, uint32_t node)

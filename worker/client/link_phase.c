@@ -39,7 +39,9 @@ void link_phase_set(struct shard_link *l, enum link_phase phase)
 void link_phase_disconnect(struct shard_link *l)
 {
     connector_drop(l->connector);
+    io_connection_drop(l->io);
     l->connector = NULL;
+    l->io = NULL;
     l->channel = NULL;
     l->beat_id = l->greet_id = 0;
     l->held_until_ms = 0;
@@ -132,6 +134,9 @@ void link_phase_send(struct shard_link *l, const char *what, int status, struct 
         link_phase_lose(l, connector_why(status));
         return;
     }
-    (void)channel_send(l->channel, frame); /* if it fails, events.closed follows */
+    if (l->io)
+        io_connection_send(l->io, frame);
+    else
+        (void)channel_send(l->channel, frame); /* if it fails, events.closed follows */
     l->events->traffic(l->owner, 0, n_bytes);
 }

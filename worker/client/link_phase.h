@@ -9,6 +9,7 @@
 
 #include "proto/channel.h"
 #include "proto/connector.h"
+#include "worker/client/io_thread.h"
 #include "worker/client/link_types.h"
 #include "worker/client/named_pulls.h"
 #include "worker/client/pull_queue.h"
@@ -36,9 +37,11 @@ struct shard_link {
     enum link_phase phase;
     struct connector *connector; /* owned; NULL: no connection */
     struct channel *channel;     /* borrowed: the connector's, once it is connected */
-    uint32_t frame_max_bytes;    /* the shard's limit */
-    uint64_t groups_number;      /* the newest that it has named */
-    bool was_ready, rejoins;     /* rejoins: until the new incarnation is ready */
+    struct io_connection
+        *io; /* owned: in place of the connector, on an I/O thread; NULL: none */
+    uint32_t frame_max_bytes; /* the shard's limit */
+    uint64_t groups_number;   /* the newest that it has named */
+    bool was_ready, rejoins;  /* rejoins: until the new incarnation is ready */
     uint64_t now_ms, phase_since_ms, away_since_ms, next_try_ms, next_notice_ms;
     uint32_t n_attempts;        /* since the last reply */
     char why[MESSAGE_TEXT_MAX]; /* the last connection ended */

@@ -9,6 +9,8 @@
 #include "proto/message.h"
 #include "worker/client/request.h"
 
+struct io_thread;
+
 /* Events for the owner. */
 struct shard_link_events {
     /* Connected, joined, all tables known: at the start, and after every return. */
@@ -84,6 +86,8 @@ struct shard_link_config {
     uint32_t answer_ms;  /* of silence, until something is done about it */
     bool compress;
     bool names_keys; /* pushes name the keys of their pulls (named_pulls.h) */
+    struct io_thread
+        *io; /* borrowed: has its connections; NULL: they are of the links' own loop */
 };
 
 #endif

@@ -17,6 +17,7 @@
 #include "proto/connector.h"
 #include "worker/client/cluster_client.h"
 #include "worker/client/discovery.h"
+#include "worker/client/io_thread.h"
 
 #define TICK_MS 20u
 #define STEP_MS_MAX 500u /* by which the links' time moves at once */
@@ -34,10 +35,12 @@ enum own_thread_state {
 };
 
 struct network_thread {
-    struct ps_options options;      /* its texts are the three copies below */
-    char *token, *name, *job;       /* owned */
-    struct client_state *state;     /* borrowed */
-    struct cluster_client *cluster; /* owned; the network thread's */
+    struct ps_options options;                /* its texts are the three copies below */
+    char *token, *name, *job;                 /* owned */
+    struct client_state *state;               /* borrowed */
+    struct cluster_client *cluster;           /* owned; the network thread's */
+    struct io_thread *io[1 + IO_THREADS_MAX]; /* owned; the first is NULL: the thread below */
+    uint32_t n_io;
     uv_thread_t thread;
     uv_loop_t loop;
     uv_timer_t timer;
@@ -530,6 +533,33 @@ static void free_memory(struct network_thread *net)
     free(net);
 }
 
+/* Threads that drive have sockets of their own to look at, and send by themselves. */
+static uint32_t n_threads_wanted(const struct ps_options *options)
+{
+    const uint32_t n = options->net_threads ? options->net_threads : 1;
+
+    if (options->drives)
+        return 1;
+    return n < 1 + IO_THREADS_MAX ? n : 1 + IO_THREADS_MAX;
+}
+
+static int start_io_threads(struct network_thread *net)
+{
+    const uint32_t n = n_threads_wanted(&net->options);
+    int status = 0;
+
+    for (uint32_t i = 1; i < n && !status; i++)
+        status = io_thread_new(&net->mailbox, &net->channels, &net->io[i]);
+    return status;
+}
+
+/* Once the network thread's mailbox is closed. */
+static void free_io_threads(struct network_thread *net)
+{
+    for (uint32_t i = 1; i < net->n_io; i++)
+        io_thread_free(net->io[i]);
+}
+
 static int start(struct network_thread *net)
 {
     int status = connector_loop_init(&net->loop);
@@ -550,12 +580,15 @@ static int start(struct network_thread *net)
     if (net->options.drives)
         client_state_set_network(
             net->state, &(struct client_state_network){ enter, drive, leave, wake, net });
-    status = uv_thread_create(&net->thread, thread_main, net);
+    status = start_io_threads(net);
+    if (!status)
+        status = uv_thread_create(&net->thread, thread_main, net);
     if (!status)
         return 0;
     stop(net);
     uv_run(&net->loop, UV_RUN_DEFAULT);
     uv_loop_close(&net->loop);
+    free_io_threads(net);
     channel_loop_deinit(&net->channels);
     mailbox_deinit(&net->mailbox);
     return status;
@@ -570,12 +603,13 @@ static int make_cluster(struct network_thread *net, struct client_state *state, 
     int status = servers ? 0 : -ENOMEM;
 
     net->state = state;
+    net->n_io = n_threads_wanted(options);
     if (!status) {
         status = address_list(options->servers ? options->servers : "", DISCOVERY_SERVERS_MAX,
                               servers, &n_servers, err);
         if (!status)
-            net->cluster =
-                cluster_client_new(&net->channels, options, servers, n_servers, state);
+            net->cluster = cluster_client_new(&net->channels, options, servers, n_servers,
+                                              net->io, net->n_io, state);
     }
     free(servers);
     if (!status && !net->cluster)
@@ -602,6 +636,7 @@ static struct network_thread *make(const struct ps_options *options)
     if (!net)
         return NULL;
     net->own_thread_fd = -1;
+    net->n_io = 1;
     net->drop_table.run = on_drop_table;
     net->leave.run = on_leave;
     net->stop.run = on_stop;
@@ -641,6 +676,7 @@ void network_thread_free(struct network_thread *net)
         return;
     post(net, &net->stop);
     uv_thread_join(&net->thread);
+    free_io_threads(net);
     mailbox_deinit(&net->mailbox);
     free_memory(net);
 }
@@ -659,6 +695,8 @@ void network_thread_stats(const struct network_thread *net, struct ps_stats *ret
 {
     cluster_client_stats(net->cluster, ret);
     ret->net_ns = cpu_ns(net);
+    for (uint32_t i = 1; i < net->n_io; i++)
+        ret->net_ns += io_thread_cpu_ns(net->io[i]);
 }
 
 void network_thread_shard_name(const struct network_thread *net, uint32_t shard, char *dst,

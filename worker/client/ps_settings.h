@@ -22,6 +22,7 @@
 #define PS_SETTINGS_TYPED(number) PS_SETTINGS_DIGITS(number)
 #define PS_SETTINGS_STALENESS_TEXT PS_SETTINGS_TYPED(PS_SETTINGS_STALENESS)
 #define PS_SETTINGS_STALENESS_MAX 1000000
+#define PS_SETTINGS_BACKUPS_MAX 64 /* as servers take: MEMBERSHIP_N_BACKUPS_MAX */
 
 #define PS_SETTINGS_TIME_MAX 86400000 /* ms: a day */
 
@@ -34,6 +35,10 @@
 #define PS_SETTINGS_BOUND(ROW) \
     ROW("staleness", SETTING_U32, staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT, 0, PS_SETTINGS_STALENESS_MAX, \
         "bound of --mode ssp")
+
+#define PS_SETTINGS_BACKUPS(ROW) \
+    ROW("backup-workers", SETTING_U32, backup_workers, "N", "0", 0, PS_SETTINGS_BACKUPS_MAX, \
+        "of lock step: a step does not wait for the N slowest workers, whose gradients are dropped")
 
 #define PS_SETTINGS_TOKEN_FILE(ROW) \
     ROW("token-file", SETTING_TEXT, token_file, "FILE", "", 0, 0, "file that holds the token which the servers ask for")

@@ -40,9 +40,11 @@ struct ps_options {
     uint32_t rank, n_workers;
     enum table_spec_mode mode; /* TABLE_SPEC_MODE_ASYNC, _SSP, _BSP */
     uint32_t bound;            /* of SSP, clocks */
-    uint32_t connect_ms;       /* wait for servers at the start, in any order; default 60000 */
-    uint32_t give_up_ms;       /* a shard away for longer ends the job; default 60000 */
-    uint32_t pull_ms;          /* deadline of one pull, parked time included; default 600000 */
+    uint32_t
+        n_backups; /* of lock step: a step goes without so many workers; who is behind goes on at stats.min_clock */
+    uint32_t connect_ms;   /* wait for servers at the start, in any order; default 60000 */
+    uint32_t give_up_ms;   /* a shard away for longer ends the job; default 60000 */
+    uint32_t pull_ms;      /* deadline of one pull, parked time included; default 600000 */
     uint32_t window_bytes; /* ps_push() waits above so many unacknowledged; default 64 MiB */
     uint32_t answer_ms;    /* silence before a notice and a new connection; default 20000 */
     bool compress;         /* zstd where it pays */
@@ -70,6 +72,8 @@ struct ps_options {
     /* By any thread, which must not wait in it: ps_pull_next() has a pull, and had none. NULL: it never has. */
     void (*on_came)(void *arg);
     void *came_arg; /* borrowed */
+    uint32_t
+        net_threads; /* that have the shards' sockets, the network's own with them; 0: 1. Without `drives` */
 };
 
 struct ps_pull_section;
@@ -114,6 +118,9 @@ struct ps_pull_section {
     /* [n_keys] each, or NULL: filled by a store that knows places (worker/param_store.h). */
     uint64_t *versions;
     uint32_t *places;
+
+    /* NULL, or the row of dst that each key's row goes to: for some rows of an array of more. */
+    const uint32_t *rows;
 };
 
 /* Rows to be pushed: values holds n_keys x dim floats. Or, of gradients, encoded holds as many rows as the codec
@@ -148,7 +155,7 @@ struct ps_stats {
     uint64_t window_ns;     /* time that ps_push() spent waiting for the window */
     uint64_t
         waiting_ns;  /* how long the longest of the two waits under way has lasted; 0: none */
-    uint64_t net_ns; /* CPU time of the network thread */
+    uint64_t net_ns; /* CPU time of the network's threads */
     uint64_t residual_rows,
         residual_bytes;        /* residuals of codecs with feedback, in this process */
     uint64_t residual_flushed; /* rows sent in full so that other residuals fit */
@@ -158,6 +165,8 @@ struct ps_stats {
         pushes_lost; /* acknowledged, and gone with a crash of their shard (once for each shard) */
     uint64_t
         skipped_clocks; /* that no process of this rank has done: the job went on without it */
+    uint64_t
+        pushes_late; /* for their step, of which others were first: dropped (once for each shard) */
     /* Counters of the row cache (worker/param_store_exact_cache.c); zeroes without one. Rows asked for, those
      * of them that it had, and those pulled again that it had had before; values' bytes that plain
      * pulls would have brought beyond those that came. */
@@ -167,6 +176,7 @@ struct ps_stats {
     uint64_t values_pulled[CODEC_ID_END], values_pushed[CODEC_ID_END];
     char moved_to
         [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */
+    uint64_t rows_read_ahead; /* of rows_cached: while the step before computed */
 };
 
 #endif

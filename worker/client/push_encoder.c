@@ -504,15 +504,16 @@ static int decode_section(const struct push_encoder *e, const struct ps_pull_sec
         return PS_ECOUNT;
     if (s->present)
         take_present(s, g, values + g.n * row_bytes);
-    if (codec->id == CODEC_FP32 &&
+    if (codec->id == CODEC_FP32 && !s->rows &&
         g.n == s->n_keys) { /* all of them, in their order, as they are */
         if (g.n)
             memcpy(s->dst, values, g.n * row_bytes);
         return 0;
     }
     for (i = 0; i < g.n; i++) {
-        status =
-            codec->decode(values + i * row_bytes, dim, 0, s->dst + (size_t)g.indices[i] * dim);
+        const size_t at = s->rows ? s->rows[g.indices[i]] : g.indices[i];
+
+        status = codec->decode(values + i * row_bytes, dim, 0, s->dst + at * dim);
         if (status)
             return status;
     }

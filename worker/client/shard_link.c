@@ -23,7 +23,7 @@ static void send_hello(void *owner)
     struct bytes frame = { 0 };
 
     link_phase_set(l, PHASE_HANDSHAKE);
-    l->channel = connector_channel(l->connector);
+    l->channel = l->io ? NULL : connector_channel(l->connector);
     l->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
     l->greet_id = ++l->last_request_id;
     link_phase_send(l, "a handshake",
@@ -65,7 +65,9 @@ static void send_push(struct shard_link *l, struct request *r)
         return;
     r->request_id = ++l->last_request_id;
     request_push(r, l->tables.shard_ids, &push);
-    named_pulls_name(&l->named, r, &push);
+    /* On the next connection it goes with its keys, and has to fit then, too. */
+    if (request_push_bytes_max(r) <= l->frame_max_bytes)
+        named_pulls_name(&l->named, r, &push);
     link_phase_send(l, "a push", request_frame_push(r, &push, l->channels, l->zstd, &frame),
                     &frame);
 }
@@ -246,7 +248,10 @@ static int receive_hello(struct shard_link *l, const struct frame_header *h,
     l->groups_number = r.groups.number;
     if (r.frame_max_bytes && r.frame_max_bytes <= FRAME_LIMIT_MAX) {
         l->frame_max_bytes = r.frame_max_bytes;
-        l->channel->frame_max_bytes = r.frame_max_bytes;
+        if (l->io)
+            io_connection_set_frame_max(l->io, r.frame_max_bytes);
+        else
+            l->channel->frame_max_bytes = r.frame_max_bytes;
     }
     if (l->config.joins) {
         link_phase_set(l, PHASE_GREETED);
@@ -300,6 +305,11 @@ static int receive_join(struct shard_link *l, const struct frame_header *h, cons
     }
     if (r.status) {
         link_phase_refused(l, "to let the worker join", r.status, r.text);
+        return 0;
+    }
+    if (r.n_backups != l->config.join.n_backups) {
+        link_phase_give_up(
+            l, PS_EJOB, "is of a version that does not know backup workers: upgrade it first");
         return 0;
     }
     if (r.last_applied < l->unacked.last_acked || r.last_applied > last_sent(l)) {
@@ -401,6 +411,11 @@ static void finish_pull(struct shard_link *l, struct request *pull, bool is_kept
     send_pulls(l, UINT64_MAX);
 }
 
+static struct bytes *frame_buffer(struct shard_link *l)
+{
+    return l->io ? io_connection_frame_buffer(l->io) : channel_frame_buffer(l->channel);
+}
+
 static int receive_pull(struct shard_link *l, const struct frame_header *h, const uint8_t *head,
                         const uint8_t *body)
 {
@@ -426,7 +441,7 @@ static int receive_pull(struct shard_link *l, const struct frame_header *h, cons
     if (!l->answer.status)
         l->events->min_clock(l->owner, l->config.shard, l->answer.min_clock);
     l->events->pulled(l->owner, l->config.shard, pull, &l->answer,
-                      h->flags & FRAME_ZSTD ? &l->body : channel_frame_buffer(l->channel));
+                      h->flags & FRAME_ZSTD ? &l->body : frame_buffer(l));
     finish_pull(l, pull, !l->answer.status && l->answer.kept);
     return 0;
 }
@@ -514,6 +529,7 @@ static void on_closed(void *owner, int why)
     struct shard_link *l = owner;
 
     l->connector = NULL;
+    l->io = NULL;
     link_phase_lose(l, connector_why(why));
 }
 
@@ -524,8 +540,12 @@ static void start_dial(struct shard_link *l)
     int status;
 
     link_phase_set(l, PHASE_DIALING);
-    status =
-        connector_new(l->channels, &l->config.address, &connector_events, l, &l->connector);
+    if (l->config.io)
+        status =
+            io_connection_new(l->config.io, &l->config.address, &connector_events, l, &l->io);
+    else
+        status =
+            connector_new(l->channels, &l->config.address, &connector_events, l, &l->connector);
     if (status)
         link_phase_lose(l, connector_why(status));
 }

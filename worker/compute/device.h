@@ -26,9 +26,10 @@
 #include "worker/compute/device_args.h"
 
 struct compute;
+struct device_dedup;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 11u
+#define DEVICE_ABI 12u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -99,6 +100,14 @@ struct device_ops {
     /* As upload(), in one order with those of all buffer sets, as they share u->kept. `u` is read before it returns. */
     void (*upload_rows)(struct compute *c, uint32_t set, const struct row_upload *u);
 
+    /* batch_dedup() beside the steps. What dedup_new() makes belongs to one thread at a time, any thread, also while
+     * another one uses c, and is freed before c. dedup() returns when the host's arrays are filled. PS_EDEVICE and a
+     * sentence: some of them may be. NULL, all three: the device has no such thing. */
+    int (*dedup_new)(struct compute *c, struct device_dedup **ret, struct err *err);
+    int (*dedup)(struct device_dedup *d, const struct key_dedup *k, uint32_t *ret_n_unique,
+                 struct err *err);
+    void (*dedup_free)(struct device_dedup *d); /* NULL is fine */
+
     /* Ops follow, up to end(). True: a record of this key was run; no op may be called, end() comes next. The same key
      * means the same ops and arguments, so what differs between steps is the device's memory. 0 is never recorded. */
     bool (*begin)(struct compute *c, uint32_t set, uint64_t key);
@@ -149,10 +158,20 @@ struct device_ops {
     void (*bag_mean)(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
                      float *x, uint32_t ld);
 
+    /* t->to, for the ops behind it. NULL: the host makes the transpose. */
+    void (*transpose_bags)(struct compute *c, const struct bag_transposition *t);
+
     /* z[s] += sum of weights[r] over all positions of sample s, ascending; back: dweights[n_rows] */
     void (*wide_sum)(struct compute *c, const struct bags *b, const float *weights, float *z);
     void (*wide_grad)(struct compute *c, const struct bags *b, const float *dz,
                       float *dweights);
+
+    /* Packed rows -> wide [n_rows][dim], each number a sum over its row, ascending from 0; back: drows, packed, sums
+     * over dim, ascending, and each dw, of no rows 0. NULL: by linear_forward and linear_backward, group by group. */
+    void (*project_forward)(struct compute *c, const struct row_projection *p,
+                            const float *rows, float *wide);
+    void (*project_backward)(struct compute *c, const struct row_projection *p,
+                             const float *rows, const float *dwide, float *drows);
 
     /* Each product sums over d ascending. dt [n][n_vectors][dim] is what comes through the pairs alone, summed over j
      * ascending, without j = i unless `self`: a diagonal pair counts twice. */

@@ -8,6 +8,8 @@
 #include "proto/codec.h"
 #include "worker/compute/bag_transpose.h"
 
+#define DEVICE_GROUPS_MAX 60u
+
 enum device_act { DEVICE_LINEAR, DEVICE_RELU };
 
 /* Y = X W^T + b */
@@ -127,6 +129,49 @@ struct row_upload {
 
 #define DEVICE_ROW_KEPT 0x80000000u
 #define DEVICE_ROW_NEW 0x7fffffffu
+
+/*
+ * Rows of several tables, those of one behind those of the other, made as wide as the model
+ * (worker/model/projection.h). Of group g, which has rows starts[g] .. starts[g + 1] - 1:
+ *
+ *     wide row [dim] = w_g row [groups[g].dim]     w_g [dim][groups[g].dim]; NULL: rows are as wide, and copied
+ *
+ * The counts are in the device's memory, as bag_transpose's.
+ */
+struct row_projection_group {
+    uint32_t dim;
+    const float *w;
+    float *dw; /* of its shape */
+};
+
+struct row_projection {
+    uint32_t dim, n_groups;
+    uint32_t n_rows_max;    /* the arrays' capacity */
+    const uint32_t *starts; /* [n_groups + 1], from 0, never falling, at most n_rows_max */
+    struct row_projection_group groups[DEVICE_GROUPS_MAX];
+};
+
+/* bag_transpose_build() on the device: the same numbers. Arrays are the device's. */
+struct bag_transposition {
+    uint32_t n_bags;
+    uint32_t n_rows_max, n_keys_max, n_spans_max; /* the arrays' capacity */
+    const uint32_t *n_rows;
+    const uint32_t *starts, *order, *order_starts; /* struct bag_transpose_input */
+    struct bag_transpose_arrays to;
+};
+
+/* The arrays of batch_dedup() (worker/data/batch.h), of the host, by host_alloc(); of at least one key. */
+struct key_dedup {
+    uint32_t n_keys, n_bags, n_fields;
+    uint32_t
+        n_groups; /* 0: all fields are in one, and starts, of_field and group_starts are not used */
+    const uint64_t *keys;
+    const uint32_t *starts;
+    const uint8_t *of_field;                 /* of any memory */
+    uint64_t *unique;                        /* filled, as those below; space for n_keys */
+    uint32_t *row_of, *order, *order_starts; /* n_keys, n_keys, space for n_keys + 1 */
+    uint32_t *group_starts;                  /* [n_groups + 1], of any memory */
+};
 
 /*
  * Rows encoded for the wire (proto/codec.h), one behind the other, with error feedback. Of row i of n

@@ -63,6 +63,12 @@ void cuda_release_graphs(struct compute *c);
 /* Kernels' scratch of at least n_bytes; it grows where it is too small. NULL with `f` set. */
 void *cuda_scratch(struct compute *c, size_t n_bytes, struct cuda_error *f);
 
+/* cuda_dedup.c */
+int cuda_dedup_new(struct compute *c, struct device_dedup **ret, struct err *err);
+void cuda_dedup_free(struct device_dedup *d);
+int cuda_dedup_run(struct device_dedup *d, const struct key_dedup *k, uint32_t *ret_n_unique,
+                   struct err *err);
+
 void cuda_ops_linear_forward(struct compute *c, const struct linear *l, enum device_act act,
                              float *y, uint32_t ldy);
 void cuda_ops_linear_backward(struct compute *c, const struct linear *l, const float *dy,
@@ -82,9 +88,14 @@ void cuda_ops_bag_grad(struct compute *c, const struct bags *b, const float *dsu
                        float *drows);
 void cuda_ops_bag_mean(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
                        float *x, uint32_t ld);
+void cuda_ops_transpose_bags(struct compute *c, const struct bag_transposition *t);
 void cuda_ops_wide_sum(struct compute *c, const struct bags *b, const float *weights, float *z);
 void cuda_ops_wide_grad(struct compute *c, const struct bags *b, const float *dz,
                         float *dweights);
+void cuda_ops_project_forward(struct compute *c, const struct row_projection *p,
+                              const float *rows, float *wide);
+void cuda_ops_project_backward(struct compute *c, const struct row_projection *p,
+                               const float *rows, const float *dwide, float *drows);
 void cuda_ops_interact_forward(struct compute *c, const struct interact *it, const float *t,
                                float *r);
 void cuda_ops_interact_backward(struct compute *c, const struct interact *it, const float *t,

@@ -12,7 +12,8 @@
  * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, bag_mean, wide_sum, interactions in
  * KERNELS_FP32, pair_sum, cross layers, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy,
  * encoders; bag_grad and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp()
- * is the same. Other sums have an order of their own. (Which NaN an addition makes is the processor's choice.)
+ * is the same. As plain loops have them: project_forward, and drows of project_backward. Other sums have an order of
+ * their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
@@ -100,10 +101,22 @@ EXTERN_C cudaError_t kernels_bag_grad(cudaStream_t stream, const struct bags *b,
                                       void *scratch);
 EXTERN_C cudaError_t kernels_bag_mean(cudaStream_t stream, const struct bags *b, uint32_t first,
                                       uint32_t end, float *x, uint32_t ld);
+EXTERN_C size_t kernels_transpose_bags_bytes(const struct bag_transposition *t);
+EXTERN_C cudaError_t kernels_transpose_bags(cudaStream_t stream,
+                                            const struct bag_transposition *t, void *scratch);
 EXTERN_C cudaError_t kernels_wide_sum(cudaStream_t stream, const struct bags *b,
                                       const float *weights, float *z);
 EXTERN_C cudaError_t kernels_wide_grad(cudaStream_t stream, const struct bags *b,
                                        const float *dz, float *dweights, void *scratch);
+
+/* project_backward's scratch; the sums of a dw are made in parts of its rows. */
+EXTERN_C size_t kernels_project_bytes(const struct row_projection *p);
+EXTERN_C cudaError_t kernels_project_forward(cudaStream_t stream,
+                                             const struct row_projection *p, const float *rows,
+                                             float *wide);
+EXTERN_C cudaError_t kernels_project_backward(cudaStream_t stream,
+                                              const struct row_projection *p, const float *rows,
+                                              const float *dwide, float *drows, void *scratch);
 
 EXTERN_C cudaError_t kernels_interact_forward(cudaStream_t stream, enum kernels_math math,
                                               const struct interact *it, const float *t,
@@ -152,6 +165,23 @@ EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const 
 /* device_ops.upload_rows. u->host is the host's, pinned. Few blocks, as they wait for the bus: other streams' kernels
  * find space beside them. */
 EXTERN_C cudaError_t kernels_upload_rows(cudaStream_t stream, const struct row_upload *u);
+
+/* batch_dedup() of at least one key (worker/data/batch.h), the same numbers; arrays of the device. */
+struct kernels_dedup_batch {
+    uint32_t n_keys, n_bags, n_fields;
+    uint32_t n_groups;    /* 0: one, and starts and of_field are not read */
+    const uint64_t *keys; /* [n_keys] */
+    const uint32_t *starts;
+    const uint8_t *of_field;
+    uint64_t *unique;                        /* filled: space for n_keys */
+    uint32_t *row_of, *order, *order_starts; /* n_keys, n_keys, space for n_keys + 1 */
+    uint32_t *counts; /* n_unique; with groups, too, group_starts [n_groups + 1] */
+};
+
+/* Of the scratch, which is aligned to 8. */
+EXTERN_C size_t kernels_dedup_bytes(uint32_t n_keys);
+EXTERN_C cudaError_t kernels_dedup(cudaStream_t stream, const struct kernels_dedup_batch *d,
+                                   void *scratch);
 
 /* Rows encoded for the wire. */
 EXTERN_C cudaError_t kernels_encode(cudaStream_t stream, const struct device_encode *e);

@@ -53,16 +53,6 @@ struct scratch {
     unsigned shift; /* of a key, to a slot */
 };
 
-static int resize(void **block, size_t n, size_t item_bytes)
-{
-    void *moved = memory_try_realloc(*block, n * item_bytes);
-
-    if (!moved)
-        return -ENOMEM;
-    *block = moved;
-    return 0;
-}
-
 static void *allocate(const struct batch *b, size_t n_bytes)
 {
     return b->memory ? b->memory->alloc(b->memory->arg, n_bytes) : memory_try_alloc(n_bytes);
@@ -74,6 +64,40 @@ static void release(const struct batch *b, void *memory, size_t n_bytes)
         free(memory);
     else if (memory)
         b->memory->free(b->memory->arg, memory, n_bytes);
+}
+
+/* The arrays of a batch's keys: space for so many. */
+struct key_arrays {
+    uint64_t *keys, *unique;
+    uint32_t *row_of, *order, *order_starts;
+};
+
+static struct key_arrays key_arrays_of(const struct batch *b)
+{
+    return (struct key_arrays){ b->keys, b->unique, b->row_of, b->order, b->order_starts };
+}
+
+static void release_keys(const struct batch *b, const struct key_arrays *a, size_t cap)
+{
+    release(b, a->keys, cap * sizeof *a->keys);
+    release(b, a->unique, cap * sizeof *a->unique);
+    release(b, a->row_of, cap * sizeof *a->row_of);
+    release(b, a->order, cap * sizeof *a->order);
+    release(b, a->order_starts, (cap + 1) * sizeof *a->order_starts);
+}
+
+static int allocate_keys(const struct batch *b, size_t cap, struct key_arrays *ret)
+{
+    *ret = (struct key_arrays){ .keys = allocate(b, cap * sizeof *ret->keys),
+                                .unique = allocate(b, cap * sizeof *ret->unique),
+                                .row_of = allocate(b, cap * sizeof *ret->row_of),
+                                .order = allocate(b, cap * sizeof *ret->order),
+                                .order_starts =
+                                    allocate(b, (cap + 1) * sizeof *ret->order_starts) };
+    if (ret->keys && ret->unique && ret->row_of && ret->order && ret->order_starts)
+        return 0;
+    release_keys(b, ret, cap);
+    return -ENOMEM;
 }
 
 static size_t label_bytes(const struct batch *b)
@@ -128,14 +152,12 @@ int batch_init_labels(struct batch *b, const struct batch_allocator *memory, uin
 
 void batch_deinit(struct batch *b)
 {
+    const struct key_arrays keys = key_arrays_of(b);
+
     release(b, b->label, label_bytes(b));
     release(b, b->numeric, numeric_bytes(b));
     release(b, b->starts, starts_bytes(b));
-    release(b, b->row_of, b->keys_cap * sizeof *b->row_of);
-    free(b->keys);
-    free(b->unique);
-    free(b->order);
-    free(b->order_starts);
+    release_keys(b, &keys, b->keys_cap);
     batch_scratch_deinit(&b->scratch);
     *b = (struct batch){ 0 };
 }
@@ -154,21 +176,10 @@ void batch_drop_last(struct batch *b)
     b->n_keys = b->starts[(size_t)b->n * b->n_fields];
 }
 
-/* Nothing has to be kept: it is filled by dedup, when all keys are there. */
-static int grow_row_of(struct batch *b, size_t cap)
-{
-    uint32_t *larger = allocate(b, cap * sizeof *larger);
-
-    if (!larger)
-        return -ENOMEM;
-    release(b, b->row_of, b->keys_cap * sizeof *b->row_of);
-    b->row_of = larger;
-    return 0;
-}
-
 int batch_reserve_keys(struct batch *b, uint32_t n_more)
 {
     uint64_t want = (uint64_t)b->n_keys + n_more, cap = b->keys_cap;
+    struct key_arrays old = key_arrays_of(b), larger;
 
     if (want <= cap && cap > 0)
         return 0;
@@ -177,12 +188,17 @@ int batch_reserve_keys(struct batch *b, uint32_t n_more)
     cap = cap * 2 > want ? cap * 2 : want + 1;
     if (cap >= UINT32_MAX)
         cap = UINT32_MAX - 1;
-    if (resize((void **)&b->keys, cap, sizeof *b->keys) ||
-        resize((void **)&b->unique, cap, sizeof *b->unique) ||
-        resize((void **)&b->order, cap, sizeof *b->order) ||
-        resize((void **)&b->order_starts, cap + 1, sizeof *b->order_starts) ||
-        grow_row_of(b, cap))
+    if (allocate_keys(b, cap, &larger))
         return -ENOMEM;
+    /* The others are filled by dedup, when all keys are there. */
+    if (b->n_keys)
+        memcpy(larger.keys, b->keys, b->n_keys * sizeof *b->keys);
+    release_keys(b, &old, b->keys_cap);
+    b->keys = larger.keys;
+    b->unique = larger.unique;
+    b->row_of = larger.row_of;
+    b->order = larger.order;
+    b->order_starts = larger.order_starts;
     b->keys_cap = (uint32_t)cap;
     return 0;
 }

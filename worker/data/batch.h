@@ -51,15 +51,15 @@ struct batch_scratch {
 
 struct batch {
     uint32_t n_max, n_labels, n_numeric, n_fields;
-    uint32_t n;             /* samples in it */
-    float *label;           /* owned, of `memory`, as the next three; n_max x n_labels */
-    float *numeric;         /* n_max x n_numeric */
-    uint32_t *starts;       /* n_max * n_fields + 1 */
-    uint32_t *row_of;       /* keys_cap */
-    uint64_t *keys;         /* owned, keys_cap */
-    uint64_t *unique;       /* owned, keys_cap */
-    uint32_t *order;        /* owned, keys_cap */
-    uint32_t *order_starts; /* owned, keys_cap + 1 */
+    uint32_t n;       /* samples in it */
+    float *label;     /* owned, of `memory`, as all arrays; n_max x n_labels */
+    float *numeric;   /* n_max x n_numeric */
+    uint32_t *starts; /* n_max * n_fields + 1 */
+    uint64_t *keys;   /* keys_cap, as the next three */
+    uint32_t *row_of;
+    uint64_t *unique;
+    uint32_t *order;
+    uint32_t *order_starts; /* keys_cap + 1 */
     uint32_t n_keys, keys_cap, n_unique;
     uint64_t number;                             /* of the batch in its pass, from 0 */
     const struct batch_groups *groups;           /* borrowed; NULL: all fields are in one */
@@ -99,5 +99,14 @@ int batch_dedup(struct batch *b) MUST_CHECK;
 /* The same in other working memory: a thread's own stays in its caches. */
 int batch_dedup_with(struct batch *b, struct batch_scratch *memory) MUST_CHECK;
 void batch_scratch_deinit(struct batch_scratch *memory);
+
+/* Dedup elsewhere, such as on a device. What open() makes is of one thread at a time. */
+struct batch_deduper {
+    void *(*open)(void *arg); /* NULL: there is none; batch_dedup_with() is due */
+    /* The numbers of batch_dedup_with(). Not 0: it cannot, and batch_dedup_with() is due. */
+    int (*run)(void *one, struct batch *b);
+    void (*close)(void *one);
+    void *arg; /* borrowed */
+};
 
 #endif

@@ -57,7 +57,8 @@ struct data_loader {
     void (*on_notice)(void *arg, const char *sentence);
     void *notice_arg; /* borrowed */
     bool (*is_stopped)(const void *arg);
-    const void *stop_arg; /* borrowed */
+    const void *stop_arg;                /* borrowed */
+    const struct batch_deduper *deduper; /* borrowed; NULL: none */
     atomic_bool stop;
     pthread_t *threads; /* owned; n_started */
     uint32_t n_threads, n_started;
@@ -165,10 +166,25 @@ static void add_time_since(_Atomic uint64_t *ns, uint64_t since_ns)
     atomic_fetch_add_explicit(ns, clock_mono_ns() - since_ns, memory_order_relaxed);
 }
 
+static void *open_deduper(const struct batch_deduper *d)
+{
+    return d ? d->open(d->arg) : NULL;
+}
+
+/* What the deduper cannot do is done here. */
+static int dedup_batch(const struct data_loader *f, void *deduper, struct batch *b,
+                       struct batch_scratch *memory, struct err *err)
+{
+    if (deduper && !f->deduper->run(deduper, b))
+        return 0;
+    return loader_pass_dedup(b, memory, err);
+}
+
 static void *fill_batches(void *arg)
 {
     struct batch_scratch memory = { 0 };
     struct data_loader *f = arg;
+    void *deduper = open_deduper(f->deduper);
     struct err why = { 0 };
     struct place *place;
 
@@ -182,11 +198,13 @@ static void *fill_batches(void *arg)
         if (!has)
             break;
         since_ns = clock_mono_ns();
-        status = loader_pass_dedup(&place->batch, &memory, &why);
+        status = dedup_batch(f, deduper, &place->batch, &memory, &why);
         add_time_since(&f->dedup_ns, since_ns);
         end_dedup(f, n, status, &why);
     }
     batch_scratch_deinit(&memory);
+    if (deduper)
+        f->deduper->close(deduper);
     return NULL;
 }
 
@@ -286,6 +304,7 @@ int data_loader_open(const struct data_loader_options *options, struct data_load
     f->notice_arg = options->notice_arg;
     f->is_stopped = options->is_stopped;
     f->stop_arg = options->stop_arg;
+    f->deduper = options->deduper;
     own.on_notice = keep_notice;
     own.notice_arg = f;
     if (!status)

@@ -51,6 +51,7 @@ struct data_loader_options {
     const struct file_ops *cache_files; /* where that folder is; NULL: file_os */
     /* Of its batches (batch_init_in()); borrowed while the loader lives. */
     const struct batch_allocator *memory;
+    const struct batch_deduper *deduper; /* borrowed likewise; NULL: the threads dedup */
     /* Called for events that stop nothing, but that the user should know: the cache could not be written, or is
      * damaged and is written anew. From inside data_loader_next() or loader_pass_fill(), on the caller's thread;
      * may be NULL. */

@@ -152,6 +152,7 @@ static int open_client(psd *c, const struct options *o, struct err *err)
                                   .mode =
                                       (enum table_spec_mode)(TABLE_SPEC_MODE_ASYNC + o->mode),
                                   .bound = o->mode == OPTIONS_SSP ? o->staleness : 0,
+                                  .n_backups = o->backup_workers,
                                   .connect_ms = (uint32_t)o->connect_timeout_ms,
                                   .give_up_ms = (uint32_t)o->give_up_ms,
                                   .pull_ms = (uint32_t)o->pull_timeout_ms,

@@ -31,6 +31,7 @@ static const struct setting rows[] = {
     ROW("push-timeout", SETTING_MS, push_timeout_ms, "TIME", "10m", 1, PS_SETTINGS_TIME_MAX, "")
     PS_SETTINGS_WORKERS(ROW)
     PS_SETTINGS_BOUND(ROW)
+    PS_SETTINGS_BACKUPS(ROW)
     PS_SETTINGS_TOKEN_FILE(ROW)
     PS_SETTINGS_TLS(ROW)
     PS_SETTINGS_PATIENCE(ROW)
@@ -49,7 +50,7 @@ struct spec_words {
     uint64_t table_max_bytes, admit_clocks, idle_clocks, rare_clocks, ttl_ms;
     int optimizer, init, decay, mode, table_storage, table_full;
     float lr, epsilon, momentum, beta1, beta2, weight_decay, initial_accumulator, lr_decay, ftrl_beta, ftrl_l1, ftrl_l2;
-    float clip_norm, init_scale, decay_rate, decay_floor;
+    float clip_norm, init_scale, decay_rate, decay_floor, row_decay;
     bool nesterov;
 };
 
@@ -66,6 +67,7 @@ static const struct setting spec_rows[] = {
     OWN("lr", lr) OWN("epsilon", epsilon) OWN("momentum", momentum) OWN("beta1", beta1) OWN("beta2", beta2)
     OWN("weight-decay", weight_decay) OWN("initial-accumulator", initial_accumulator) OWN("lr-decay", lr_decay)
     OWN("ftrl-beta", ftrl_beta) OWN("ftrl-l1", ftrl_l1) OWN("ftrl-l2", ftrl_l2) OWN("init-scale", init_scale)
+    ROW("row-decay", SETTING_FLOAT, row_decay, "X", "0", 0, 0, "")
     PS_SETTINGS_SEED(ROW, "")
     PS_SETTINGS_OPTIMIZER(ROW)
     PS_SETTINGS_NESTEROV(ROW)
@@ -355,6 +357,7 @@ static void fill_spec(struct table_spec *spec, const struct spec_words *w)
                                            .decay_rate = w->decay_rate,
                                            .decay_floor = w->decay_floor };
     spec->clip_norm = w->clip_norm;
+    spec->row_decay = w->row_decay;
     spec->mode = (enum table_spec_mode)w->mode;
     spec->bound = spec->mode == TABLE_SPEC_MODE_SSP ? w->staleness : 0;
     spec->storage = (enum table_spec_storage)w->table_storage;

@@ -12,7 +12,7 @@ enum { OPTIONS_ASYNC, OPTIONS_SSP, OPTIONS_BSP };
 struct options {
     char servers[HANDLE_SERVERS_BYTES], job[TABLE_SPEC_NAME_MAX]; /* of the URL */
     bool reader, zstd;
-    uint32_t workers, rank, staleness;
+    uint32_t workers, rank, staleness, backup_workers;
     int mode;
     char token[SETTINGS_TEXT_MAX], token_file[SETTINGS_TEXT_MAX], name[SETTINGS_TEXT_MAX];
     char tls_ca[SETTINGS_TEXT_MAX], tls_cert[SETTINGS_TEXT_MAX], tls_key[SETTINGS_TEXT_MAX];

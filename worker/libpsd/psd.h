@@ -169,6 +169,8 @@ const char *psd_error(void);
  *         workers=1 rank=0      of the job
  *         mode=async            or ssp, bsp
  *         staleness=4           bound of mode=ssp, in clocks
+ *         backup-workers=0      of mode=bsp: a step does not wait for so many workers, and drops their gradients. One
+ *                               that is behind goes on at psd_stats.min_clock
  *         token= token-file=    what the servers ask for
  *         tls-ca=               speak TLS: PEM file of the CA that the servers' certificates are of
  *         tls-cert= tls-key=    PEM files of the certificate that the servers are shown
@@ -219,12 +221,13 @@ int psd_get_cache_stats(psd *c, psd_cache_stats *ret); /* likewise */
  *     dim=N                 floats of a row, 1 to 16384. Has to be given
  *     floats=N              makes a dense table of N floats in blocks of dim (1024, or N if that is less): all there
  *                           from the start, for a model's own parameters
- *     optimizer=adagrad     or sgd, momentum, rowwise_adagrad, adam, ftrl, adamw, lion, lamb, lars, sm3
+ *     optimizer=adagrad     or sgd, momentum, rowwise_adagrad, adam, ftrl, adamw, lion, lamb, lars, sm3, came
  *     lr=X                  else the optimizer's own: 0.1 (sgd, momentum, ftrl), 0.03 (sm3), 0.01 (adagrad, lamb,
- *                           lars), 0.001 (adam, adamw), 0.0001 (lion)
+ *                           lars), 0.001 (adam, adamw), 0.0002 (came), 0.0001 (lion)
  *     epsilon momentum nesterov beta1 beta2 weight-decay initial-accumulator lr-decay ftrl-beta ftrl-l1 ftrl-l2
  *                           of the optimizer
  *     clip-norm=0           L2 bound on a row's gradient
+ *     row-decay=0           share of the weights of all rows that each step of the table takes, also without a gradient
  *     init=uniform          or zero, normal; dense: zero
  *     init-scale=0.05       half width, standard deviation
  *     seed=1                of the initial weights; with the table's name, so that tables differ

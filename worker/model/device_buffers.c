@@ -29,10 +29,24 @@ static size_t transpose_bytes(const struct device_buffers_set *s, uint32_t n_key
            (2 + ((size_t)s->rows_cap + 1) + ((size_t)n_spans_max(s) + 1) + n_keys);
 }
 
+/* The device makes the transpose itself. */
+static bool makes_transpose(const struct device_buffers *p)
+{
+    return p->ops->wants_transpose && p->ops->transpose_bags;
+}
+
+/* Of the memory that it is copied from. */
+static size_t host_transpose_bytes(const struct device_buffers *p,
+                                   const struct device_buffers_set *s)
+{
+    return makes_transpose(p) ? sizeof(uint32_t) : transpose_bytes(s, s->keys_cap);
+}
+
 static bool grows(enum device_buffers_array a)
 {
-    return a == BUFFER_ROW_OF || a == BUFFER_TRANSPOSE || a == BUFFER_ROWS ||
-           a == BUFFER_WIDE || a == BUFFER_ROW_GRADS || a == BUFFER_WIDE_GRADS;
+    return a == BUFFER_ROW_OF || a == BUFFER_TRANSPOSE || a == BUFFER_ORDER ||
+           a == BUFFER_ORDER_STARTS || a == BUFFER_ROWS || a == BUFFER_WIDE ||
+           a == BUFFER_ROW_GRADS || a == BUFFER_WIDE_GRADS;
 }
 
 /* What is between the gradients of tensors leaves with them. Indices are some even where a copy in has failed, so that
@@ -40,7 +54,7 @@ static bool grows(enum device_buffers_array a)
 static bool is_zeroed(enum device_buffers_array a)
 {
     return a == BUFFER_GRADS || a == BUFFER_STARTS || a == BUFFER_ROW_OF ||
-           a == BUFFER_TRANSPOSE;
+           a == BUFFER_TRANSPOSE || a == BUFFER_ORDER || a == BUFFER_ORDER_STARTS;
 }
 
 /* 0: the model has none, or the device no use for it. */
@@ -59,9 +73,13 @@ static size_t bytes_of(const struct device_buffers *p, const struct device_buffe
         return s->keys_cap * sizeof(uint32_t);
     case BUFFER_TRANSPOSE:
         return p->ops->wants_transpose ? transpose_bytes(s, s->keys_cap) : 0;
+    case BUFFER_ORDER:
+        return makes_transpose(p) ? s->keys_cap * sizeof(uint32_t) : 0;
+    case BUFFER_ORDER_STARTS:
+        return makes_transpose(p) ? ((size_t)s->rows_cap + 1) * sizeof(uint32_t) : 0;
     case BUFFER_ROWS:
     case BUFFER_ROW_GRADS:
-        return (size_t)s->rows_cap * p->dim * sizeof(float);
+        return (size_t)s->rows_cap * p->row_width * sizeof(float);
     case BUFFER_WIDE:
     case BUFFER_WIDE_GRADS:
         return p->wide ? s->rows_cap * sizeof(float) : 0;
@@ -124,19 +142,29 @@ static int alloc_transpose(const struct device_buffers *p, struct device_buffers
 
     if (!p->ops->wants_transpose)
         return 0;
-    s->host_transpose = host_alloc(p, bytes_of(p, s, BUFFER_TRANSPOSE));
+    s->host_transpose = host_alloc(p, host_transpose_bytes(p, s));
     if (!s->host_transpose)
         return -ENOMEM;
-    s->fill = transpose_at(s, s->host_transpose);
+    if (!makes_transpose(p))
+        s->fill = transpose_at(s, s->host_transpose);
     there = transpose_at(s, s->arrays[BUFFER_TRANSPOSE]);
     s->transpose = (struct bag_transpose){ s->rows_cap, n_spans_max(s), there.counts,
                                            there.bags,  there.spans,    there.first };
+    s->transposition =
+        (struct bag_transposition){ .n_rows_max = s->rows_cap,
+                                    .n_keys_max = s->keys_cap,
+                                    .n_spans_max = n_spans_max(s),
+                                    .n_rows = there.counts,
+                                    .starts = s->arrays[BUFFER_STARTS],
+                                    .order = s->arrays[BUFFER_ORDER],
+                                    .order_starts = s->arrays[BUFFER_ORDER_STARTS],
+                                    .to = there };
     return 0;
 }
 
 static void free_buffers(const struct device_buffers *p, struct device_buffers_set *s)
 {
-    host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
+    host_free(p, s->host_transpose, host_transpose_bytes(p, s));
     s->host_transpose = NULL;
     for (int a = 0; a < BUFFER_N_ARRAYS; a++)
         if (grows((enum device_buffers_array)a))
@@ -208,6 +236,8 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
 
     *p = (struct device_buffers){ .ops = ops,
                                   .c = c,
+                                  .config = config,
+                                  .row_width = dlrm_config_row_width(config),
                                   .n_max = config->batch_max,
                                   .n_tasks = dlrm_config_n_tasks(config),
                                   .n_numeric = config->n_numeric,
@@ -240,7 +270,7 @@ void device_buffers_deinit(struct device_buffers *p)
     for (uint32_t i = 0; i < DLRM_BUFFER_SETS && p->ops; i++) {
         struct device_buffers_set *s = &p->sets[i];
 
-        host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
+        host_free(p, s->host_transpose, host_transpose_bytes(p, s));
         host_free(p, s->host_drop_keys, bytes_of(p, s, BUFFER_DROP_KEYS));
         host_free(p, s->loss, p->n_tasks * sizeof *s->loss);
         for (int a = 0; a < BUFFER_N_ARRAYS; a++)
@@ -280,6 +310,34 @@ static void put_transpose(struct device_buffers *p, uint32_t set, const struct b
     put(p, set, BUFFER_TRANSPOSE, s->host_transpose, transpose_bytes(s, b->n_keys));
 }
 
+/* Rows of several widths are not kept on the device. */
+static void put_rows(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
+                     enum device_buffers_pass pass)
+{
+    const bool is_training = pass == DEVICE_BUFFERS_TRAIN;
+
+    if (is_training && !dlrm_config_n_projections(p->config)) {
+        device_row_cache_put(&p->rows, set, step, p->sets[set].arrays[BUFFER_ROWS]);
+        return;
+    }
+    put(p, set, BUFFER_ROWS, step->rows,
+        dlrm_config_row_floats(p->config, step->batch) * sizeof(float));
+    p->rows.n_copied += is_training ? step->batch->n_unique : 0;
+}
+
+/* What the device makes the transpose of. */
+static void put_order(struct device_buffers *p, uint32_t set, const struct batch *b)
+{
+    uint32_t *n_rows = p->sets[set].host_transpose;
+
+    *n_rows = b->n_unique;
+    p->sets[set].transposition.n_bags = b->n * p->n_fields;
+    put(p, set, BUFFER_TRANSPOSE, n_rows, sizeof *n_rows);
+    put(p, set, BUFFER_ORDER, b->order, b->n_keys * sizeof *b->order);
+    put(p, set, BUFFER_ORDER_STARTS, b->order_starts,
+        ((size_t)b->n_unique + 1) * sizeof *b->order_starts);
+}
+
 static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                       enum device_buffers_pass pass)
 {
@@ -290,16 +348,15 @@ static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_
         put(p, set, BUFFER_LABEL, b->label, (size_t)b->n * p->n_tasks * sizeof(float));
     put(p, set, BUFFER_STARTS, b->starts, ((size_t)b->n * p->n_fields + 1) * sizeof(uint32_t));
     put(p, set, BUFFER_ROW_OF, b->row_of, b->n_keys * sizeof(uint32_t));
-    if (pass == DEVICE_BUFFERS_TRAIN)
-        device_row_cache_put(&p->rows, set, step, p->sets[set].arrays[BUFFER_ROWS]);
-    else
-        put(p, set, BUFFER_ROWS, step->rows, (size_t)b->n_unique * p->dim * sizeof(float));
+    put_rows(p, set, step, pass);
     if (p->wide)
         put(p, set, BUFFER_WIDE, step->wide, b->n_unique * sizeof(float));
     if (pass == DEVICE_BUFFERS_TRAIN)
         put(p, set, BUFFER_DROP_KEYS, p->sets[set].host_drop_keys,
             p->n_drop_keys * sizeof(uint64_t));
-    if (pass == DEVICE_BUFFERS_TRAIN && p->ops->wants_transpose)
+    if (pass == DEVICE_BUFFERS_TRAIN && makes_transpose(p))
+        put_order(p, set, b);
+    else if (pass == DEVICE_BUFFERS_TRAIN && p->ops->wants_transpose)
         put_transpose(p, set, b);
 }
 
@@ -364,6 +421,7 @@ static struct dlrm_io shared_io(const struct device_buffers *p, uint32_t set,
         .wide = step->wide,
         .values = p->host_values,
         .drop_keys = p->sets[set].host_drop_keys,
+        .n_row_floats = dlrm_config_row_floats(p->config, b),
         .bags = { b->n, p->n_fields, p->dim, b->n_unique, b->starts, b->row_of, NULL },
         .row_grads = step->row_grads,
         .wide_grads = step->wide_grads,
@@ -388,8 +446,11 @@ static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set, ui
         .wide = at[BUFFER_WIDE],
         .values = at[BUFFER_VALUES],
         .drop_keys = at[BUFFER_DROP_KEYS],
+        .n_row_floats = (size_t)s->rows_cap * p->row_width,
         .bags = { n, p->n_fields, p->dim, s->rows_cap, at[BUFFER_STARTS], at[BUFFER_ROW_OF],
                   p->ops->wants_transpose ? &s->transpose : NULL },
+        .transposition =
+            pass == DEVICE_BUFFERS_TRAIN && makes_transpose(p) ? &s->transposition : NULL,
         .row_grads = at[BUFFER_ROW_GRADS],
         .wide_grads = at[BUFFER_WIDE_GRADS],
         .grads = at[BUFFER_GRADS],
@@ -399,30 +460,32 @@ static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set, ui
     };
 }
 
-int device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
-                      enum device_buffers_pass pass, struct dlrm_io *ret)
+int device_buffers_reserve(struct device_buffers *p, uint32_t set, const struct batch *batch)
 {
     struct device_buffers_set *s = &p->sets[set];
     int status;
 
     assert(set < DLRM_BUFFER_SETS && !s->busy);
+    if (p->ops->shares_memory)
+        return 0;
+    status = reserve(p, s, batch);
+    return status ? status : device_row_cache_reserve(&p->rows, set, s->rows_cap);
+}
+
+void device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
+                       enum device_buffers_pass pass, struct dlrm_io *ret)
+{
     draw_drop_keys(p, set, step->number);
     if (p->ops->shares_memory) {
         *ret = shared_io(p, set, step);
     } else {
-        status = reserve(p, s, step->batch);
-        if (!status)
-            status = device_row_cache_reserve(&p->rows, set, s->rows_cap);
-        if (status)
-            return status;
         if (!step->keeps_dense || !p->n_values)
             p->n_values++;
         put_batch(p, set, step, pass);
         put_values(p, set);
         *ret = device_io(p, set, step->batch->n, pass);
     }
-    s->busy = true;
-    return 0;
+    p->sets[set].busy = true;
 }
 
 static void fetch(const struct device_buffers *p, uint32_t set, void *host,
@@ -447,7 +510,8 @@ void device_buffers_out(struct device_buffers *p, uint32_t set, const struct dlr
     fetch(p, set, p->sets[set].loss, BUFFER_LOSS, p->n_tasks * sizeof(double));
     if (step->encoded)
         return;
-    fetch(p, set, step->row_grads, BUFFER_ROW_GRADS, n_rows * p->dim * sizeof(float));
+    fetch(p, set, step->row_grads, BUFFER_ROW_GRADS,
+          dlrm_config_row_floats(p->config, step->batch) * sizeof(float));
     if (p->wide)
         fetch(p, set, step->wide_grads, BUFFER_WIDE_GRADS, n_rows * sizeof(float));
     fetch(p, set, p->host_grads, BUFFER_GRADS, p->dense_floats * sizeof(float));

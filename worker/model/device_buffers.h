@@ -3,8 +3,8 @@
  * and write the caller's own arrays and nothing is copied. On another device each buffer set has its own memory for
  * inputs and outputs, so that the copies of one step run beside the ops of another:
  *
- *     in, each step        numeric, label, starts, row_of, the bags' transpose, wide, dropout's keys; rows, except
- *                          those that the device has kept (device_row_cache.h)
+ *     in, each step        numeric, label, starts, row_of, the bags' transpose or what it is made of, wide, dropout's
+ *                          keys; rows, except those that the device has kept (device_row_cache.h)
  *     in, when changed     values of the dense array; unchanged ones come from the buffer set that has them
  *     out                  row_grads, wide_grads, gradients of the dense array, loss; or probs
  *
@@ -29,6 +29,8 @@ enum device_buffers_array {
     BUFFER_STARTS,
     BUFFER_ROW_OF,
     BUFFER_TRANSPOSE,
+    BUFFER_ORDER, /* as the next one only for a device that makes the transpose */
+    BUFFER_ORDER_STARTS,
     BUFFER_ROWS,
     BUFFER_WIDE,
     BUFFER_DROP_KEYS,
@@ -47,7 +49,10 @@ struct dlrm_io {
     uint32_t n_rows; /* the arrays' capacity; rows behind the batch's own are never read */
     const float *numeric, *label, *rows, *wide, *values;
     const uint64_t *drop_keys; /* a training step's (mlp_forward()) */
+    size_t n_row_floats;       /* of rows and row_grads, as n_rows */
     struct bags bags;
+    const struct bag_transposition
+        *transposition; /* the step's first op; NULL: it is made, or has no use */
     float *row_grads, *wide_grads, *grads, *probs;
     double *loss;
     const struct device_encode *encodes; /* device_push_encode.h */
@@ -60,9 +65,12 @@ struct device_buffers_set {
         [BUFFER_N_ARRAYS]; /* owned, of the device; NULL where there is none, and everywhere on
                                      a device that shares its memory */
     uint32_t keys_cap, rows_cap;
-    void *host_transpose; /* owned, of the host: the source of BUFFER_TRANSPOSE */
+    void *
+        host_transpose; /* owned, of the host: the source of BUFFER_TRANSPOSE; of its first word, the number of
+                             rows, if the device makes the rest */
     struct bag_transpose_arrays fill;
     struct bag_transpose transpose;
+    struct bag_transposition transposition;
     uint64_t *host_drop_keys; /* owned, of the host; NULL without dropout */
     double *loss;             /* owned, of the host: of each task */
     uint64_t generation;      /* of the addresses */
@@ -74,7 +82,9 @@ struct device_buffers_set {
 
 struct device_buffers {
     const struct device_ops *ops;
-    struct compute *c; /* borrowed */
+    struct compute *c;                /* borrowed */
+    const struct dlrm_config *config; /* borrowed */
+    uint32_t row_width;               /* floats of the widest row, as it comes */
     uint32_t n_max, n_tasks, n_numeric, n_fields, dim;
     float task_weights[DLRM_TASKS_MAX];
     bool wide;
@@ -90,7 +100,7 @@ struct device_buffers {
     struct device_row_cache rows; /* those that stay there from step to step */
 };
 
-/* Allocates the arrays whose size is the model's. -ENOMEM: deinit is still due. ops and c are borrowed. */
+/* Allocates the arrays whose size is the model's. -ENOMEM: deinit is still due. ops, c and config are borrowed. */
 int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
                         struct compute *c, const struct dlrm_config *config,
                         size_t dense_floats) MUST_CHECK;
@@ -103,9 +113,13 @@ void device_buffers_use(struct device_buffers *p, float *values, float *grads);
 
 enum device_buffers_pass { DEVICE_BUFFERS_TRAIN, DEVICE_BUFFERS_PREDICT };
 
-/* Copies in what the step needs, and says where the ops find it. -ENOMEM: nothing is in flight. */
-int device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
-                      enum device_buffers_pass pass, struct dlrm_io *ret) MUST_CHECK;
+/* Reserves the memory of a step; the buffer set has none in flight. -ENOMEM. */
+int device_buffers_reserve(struct device_buffers *p, uint32_t set, const struct batch *batch)
+    MUST_CHECK;
+
+/* After the reserve: copies in what the step needs, and says where the ops find it. */
+void device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
+                       enum device_buffers_pass pass, struct dlrm_io *ret);
 
 /* After the last op: copies the outputs out, except the gradients of a step that has step->encoded. */
 void device_buffers_out(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,

@@ -78,11 +78,6 @@ int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
     struct dlrm *m;
     int status = dlrm_config_check(config, err);
 
-    if (!status && !ops->shares_memory && dlrm_config_n_projections(config))
-        status =
-            err_set(err, PS_EDEVICE,
-                    "fields have rows of another dim than the model: these are projected on "
-                    "the CPU alone (--device cpu)");
     if (status)
         return status;
     m = memory_alloc(sizeof *m);
@@ -180,6 +175,27 @@ void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes)
         m->ops->host_free(m->c, memory, n_bytes);
 }
 
+bool dlrm_dedups(const struct dlrm *m)
+{
+    return m->ops->dedup_new != NULL;
+}
+
+int dlrm_dedup_new(struct dlrm *m, struct device_dedup **ret, struct err *err)
+{
+    return m->ops->dedup_new(m->c, ret, err);
+}
+
+int dlrm_dedup(struct dlrm *m, struct device_dedup *d, const struct key_dedup *keys,
+               uint32_t *ret_n_unique, struct err *err)
+{
+    return m->ops->dedup(d, keys, ret_n_unique, err);
+}
+
+void dlrm_dedup_free(struct dlrm *m, struct device_dedup *d)
+{
+    m->ops->dedup_free(d);
+}
+
 int dlrm_keep_rows(struct dlrm *m, size_t n_bytes)
 {
     return device_row_cache_keep(&m->buffers.rows, n_bytes);
@@ -251,7 +267,7 @@ static void aim(struct dlrm *m, const struct dlrm_io *io)
 }
 
 /* rows: as they came, projected or not. */
-static void backward_l2(struct dlrm *m, const struct dlrm_io *rows, size_t n_row_floats)
+static void backward_l2(struct dlrm *m, const struct dlrm_io *io)
 {
     for (uint32_t i = 0; i < m->n_tensors && m->config.l2_dense > 0; i++) {
         const struct dlrm_tensor *t = &m->tensors[i];
@@ -261,7 +277,7 @@ static void backward_l2(struct dlrm *m, const struct dlrm_io *rows, size_t n_row
                          t->device.grads);
     }
     if (m->config.l2_rows > 0)
-        m->ops->axpy(m->c, n_row_floats, m->config.l2_rows, rows->rows, rows->row_grads);
+        m->ops->axpy(m->c, io->n_row_floats, m->config.l2_rows, io->rows, io->row_grads);
 }
 
 /* Task by task: of the logits [n][n_tasks] each has a column, and a sum. */
@@ -295,29 +311,31 @@ static void make_prediction(struct dlrm *m, const struct dlrm_io *io)
 }
 
 /* Between the step's rows and the model are rows as wide as it. */
-static void make_projected(struct dlrm *m, const struct batch *batch, const struct dlrm_io *io,
-                           enum device_buffers_pass pass)
+static void make_projected(struct dlrm *m, uint32_t set, const struct batch *batch,
+                           const struct dlrm_io *io, enum device_buffers_pass pass)
 {
     struct projection *p = &m->projection;
     struct dlrm_io wide = *io;
 
-    wide.rows = p->rows;
-    wide.row_grads = p->grads;
-    projection_forward(p, batch, io->rows);
+    wide.rows = p->sets[set].rows;
+    wide.row_grads = p->sets[set].grads;
+    projection_forward(p, set, batch, io->rows);
     if (pass == DEVICE_BUFFERS_PREDICT) {
         make_prediction(m, &wide);
         return;
     }
     make_step(m, &wide);
-    projection_backward(p, batch, io->rows, io->row_grads);
-    backward_l2(m, io, projection_floats(p, batch));
+    projection_backward(p, set, batch, io->rows, io->row_grads);
+    backward_l2(m, io);
 }
 
-static void make(struct dlrm *m, const struct batch *batch, const struct dlrm_io *io,
-                 enum device_buffers_pass pass)
+static void make(struct dlrm *m, uint32_t set, const struct batch *batch,
+                 const struct dlrm_io *io, enum device_buffers_pass pass)
 {
+    if (io->transposition)
+        m->ops->transpose_bags(m->c, io->transposition);
     if (m->projection.n_groups) {
-        make_projected(m, batch, io, pass);
+        make_projected(m, set, batch, io, pass);
         return;
     }
     if (pass == DEVICE_BUFFERS_PREDICT) {
@@ -325,7 +343,7 @@ static void make(struct dlrm *m, const struct batch *batch, const struct dlrm_io
         return;
     }
     make_step(m, io);
-    backward_l2(m, io, (size_t)io->n_rows * m->config.dim);
+    backward_l2(m, io);
     for (uint32_t i = 0; i < io->n_encodes; i++)
         m->ops->encode(m->c, &io->encodes[i]);
 }
@@ -345,17 +363,21 @@ static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
            step->batch->n_labels == dlrm_config_n_tasks(&m->config));
     status = encoded ? device_push_encode_reserve(&m->encoder, set, encoded) : 0;
     if (!status)
-        status = projection_reserve(&m->projection, step->batch);
+        status = device_buffers_reserve(&m->buffers, set, step->batch);
     if (!status)
-        status = device_buffers_in(&m->buffers, set, step, pass, &io);
+        status = projection_reserve(&m->projection, set,
+                                    m->ops->shares_memory ? step->batch->n_unique
+                                                          : m->buffers.sets[set].rows_cap);
     if (status)
         return status;
+    device_buffers_in(&m->buffers, set, step, pass, &io);
+    projection_in(&m->projection, set, step->batch, &io);
     if (encoded)
         device_push_encode_in(&m->encoder, set, encoded, &io);
     m->n = io.n;
     aim(m, &io);
     if (!m->ops->begin(m->c, set, io.key))
-        make(m, step->batch, &io, pass);
+        make(m, set, step->batch, &io, pass);
     m->ops->end(m->c, set);
     device_buffers_out(&m->buffers, set, step, pass);
     if (encoded)
@@ -366,12 +388,6 @@ static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
 uint32_t dlrm_n_buffer_sets(const struct dlrm *m)
 {
     return m->ops->shares_memory ? 1 : DLRM_BUFFER_SETS;
-}
-
-static size_t row_floats(const struct dlrm *m, const struct batch *batch)
-{
-    return m->projection.n_groups ? projection_floats(&m->projection, batch)
-                                  : (size_t)batch->n_unique * m->config.dim;
 }
 
 /* Sums side by side, so that the compiler can use vectors; their order is fixed. */
@@ -431,7 +447,7 @@ static struct dlrm_gradients gradients_of(struct dlrm *m, const struct dlrm_step
 
     return (struct dlrm_gradients){ .dense = m->buffers.host_grads,
                                     .rows = step->row_grads,
-                                    .n_rows = row_floats(m, b),
+                                    .n_rows = dlrm_config_row_floats(&m->config, b),
                                     .wide = step->wide_grads,
                                     .n_wide = m->config.wide ? b->n_unique : 0 };
 }
@@ -439,7 +455,7 @@ static struct dlrm_gradients gradients_of(struct dlrm *m, const struct dlrm_step
 int dlrm_step_begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step)
 {
     assert(step->encoded ? dlrm_encodes(m) : !step->wide_grads == !m->config.wide);
-    assert(!step->encoded || !(m->config.clip_norm > 0));
+    assert(!step->encoded || (!(m->config.clip_norm > 0) && !m->projection.n_groups));
     m->gradients[set] = gradients_of(m, step);
     return begin(m, set, step, DEVICE_BUFFERS_TRAIN);
 }

@@ -67,6 +67,13 @@ void dlrm_use(struct dlrm *m, float *values, float *grads);
 void *dlrm_host_alloc(struct dlrm *m, size_t n_bytes) MUST_CHECK;
 void dlrm_host_free(struct dlrm *m, void *memory, size_t n_bytes); /* NULL is fine */
 
+/* device_ops.dedup, if the device has it. Any thread, also while another one makes a step. */
+bool dlrm_dedups(const struct dlrm *m);
+int dlrm_dedup_new(struct dlrm *m, struct device_dedup **ret, struct err *err) MUST_CHECK;
+int dlrm_dedup(struct dlrm *m, struct device_dedup *d, const struct key_dedup *keys,
+               uint32_t *ret_n_unique, struct err *err) MUST_CHECK;
+void dlrm_dedup_free(struct dlrm *m, struct device_dedup *d);
+
 /* On a device with memory of its own: caches rows in up to n_bytes of it, so that rows with known versions
  * (dlrm_step.versions) are not copied again. At most once, before the first step. Steps then end in the order of their
  * begins, and a failure of one fails all in flight. Does nothing on other devices, or if no row fits. -ENOMEM: no

@@ -52,6 +52,27 @@ uint32_t dlrm_config_n_projections(const struct dlrm_config *config)
     return n;
 }
 
+uint32_t dlrm_config_row_width(const struct dlrm_config *config)
+{
+    uint32_t most = config->dim;
+
+    for (uint32_t g = 0; g < config->n_groups; g++)
+        most = config->group_dims[g] > most ? config->group_dims[g] : most;
+    return most;
+}
+
+size_t dlrm_config_row_floats(const struct dlrm_config *config, const struct batch *batch)
+{
+    size_t n = 0;
+
+    if (!dlrm_config_n_projections(config))
+        return (size_t)batch->n_unique * config->dim;
+    for (uint32_t g = 0; g < config->n_groups; g++)
+        n += (size_t)(batch_group_start(batch, g + 1) - batch_group_start(batch, g)) *
+             config->group_dims[g];
+    return n;
+}
+
 uint32_t dlrm_config_n_vectors(const struct dlrm_config *config)
 {
     return config->n_fields + (config->n_numeric && has(config, MODEL_BOTTOM) ? 1 : 0);

@@ -93,6 +93,10 @@ float dlrm_config_task_weight(const struct dlrm_config *config, uint32_t task);
 /* Groups whose rows are projected. */
 uint32_t dlrm_config_n_projections(const struct dlrm_config *config);
 
+/* Floats of the widest row as it comes; of all rows of a batch. */
+uint32_t dlrm_config_row_width(const struct dlrm_config *config);
+size_t dlrm_config_row_floats(const struct dlrm_config *config, const struct batch *batch);
+
 /* The next run of fields with means, first .. end - 1, from field `from` on; false: there is none. */
 bool dlrm_config_means(const struct dlrm_config *config, uint32_t from, uint32_t *ret_first,
                        uint32_t *ret_end);

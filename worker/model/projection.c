@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
+_Static_assert(BATCH_GROUPS_MAX == DEVICE_GROUPS_MAX, "an op takes all groups of a batch");
+
 static struct dlrm_tensor *add_tensor(struct dlrm_tensor *tensors, uint32_t *n_tensors,
                                       uint32_t group, uint32_t in, uint32_t out)
 {
@@ -43,12 +45,29 @@ void projection_init(struct projection *p, const struct device_ops *ops, struct 
     }
 }
 
-int projection_alloc(struct projection *p)
+static bool has_op(const struct projection *p)
+{
+    return p->ops->project_forward != NULL;
+}
+
+static size_t starts_bytes(const struct projection *p)
+{
+    return (p->n_groups + 1) * sizeof(uint32_t);
+}
+
+static int alloc_starts(struct projection *p, struct projection_set *s)
+{
+    s->host_starts = p->ops->host_alloc(p->c, starts_bytes(p));
+    if (s->host_starts) /* zeros: see device_buffers, indices */
+        s->starts = p->ops->memory_alloc_zeroed(p->c, starts_bytes(p));
+    return s->starts ? 0 : -ENOMEM;
+}
+
+/* For the linear layers. */
+static int alloc_layers(struct projection *p)
 {
     int status = 0;
 
-    if (!p->n_groups)
-        return 0;
     p->zeros = p->ops->memory_alloc_zeroed(p->c, p->dim * sizeof *p->zeros);
     if (!p->zeros)
         return -ENOMEM;
@@ -61,6 +80,19 @@ int projection_alloc(struct projection *p)
     return status;
 }
 
+int projection_alloc(struct projection *p)
+{
+    int status = 0;
+
+    if (!p->n_groups)
+        return 0;
+    if (!has_op(p))
+        return alloc_layers(p);
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS && !status; i++)
+        status = alloc_starts(p, &p->sets[i]);
+    return status;
+}
+
 static void free_floats(const struct projection *p, float **floats, size_t n)
 {
     if (*floats)
@@ -68,49 +100,85 @@ static void free_floats(const struct projection *p, float **floats, size_t n)
     *floats = NULL;
 }
 
-static void free_rows(struct projection *p)
+static void free_rows(const struct projection *p, struct projection_set *s)
 {
-    free_floats(p, &p->rows, (size_t)p->rows_cap * p->dim);
-    free_floats(p, &p->grads, (size_t)p->rows_cap * p->dim);
-    p->rows_cap = 0;
+    free_floats(p, &s->rows, (size_t)s->rows_cap * p->dim);
+    free_floats(p, &s->grads, (size_t)s->rows_cap * p->dim);
+    s->rows_cap = 0;
 }
 
 void projection_deinit(struct projection *p)
 {
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS && p->ops; i++) {
+        struct projection_set *s = &p->sets[i];
+
+        free_rows(p, s);
+        if (s->host_starts)
+            p->ops->host_free(p->c, s->host_starts, starts_bytes(p));
+        if (s->starts)
+            p->ops->memory_free(p->c, s->starts, starts_bytes(p));
+    }
     if (p->ops) {
-        free_rows(p);
         free_floats(p, &p->zeros, p->dim);
         free_floats(p, &p->dw, p->dw_floats);
     }
     *p = (struct projection){ 0 };
 }
 
-int projection_reserve(struct projection *p, const struct batch *batch)
+int projection_reserve(struct projection *p, uint32_t set, uint32_t n_rows)
 {
-    const uint32_t n = batch->n_unique, cap = n + n / 2 + 1;
-    const size_t n_bytes = (size_t)cap * p->dim * sizeof *p->rows;
+    struct projection_set *s = &p->sets[set];
+    const uint32_t cap = p->ops->shares_memory ? n_rows + n_rows / 2 + 1 : n_rows;
+    const size_t n_bytes = (size_t)cap * p->dim * sizeof *s->rows;
 
-    if (!p->n_groups || (p->rows && n <= p->rows_cap))
+    if (!p->n_groups || (s->rows && n_rows <= s->rows_cap))
         return 0;
-    free_rows(p);
-    p->rows_cap = cap;
-    p->rows = p->ops->memory_alloc(p->c, n_bytes);
-    p->grads = p->rows ? p->ops->memory_alloc(p->c, n_bytes) : NULL;
-    if (p->grads)
+    free_rows(p, s);
+    s->rows_cap = cap;
+    s->rows = p->ops->memory_alloc(p->c, n_bytes);
+    s->grads = s->rows ? p->ops->memory_alloc(p->c, n_bytes) : NULL;
+    if (s->grads)
         return 0;
-    free_rows(p);
+    free_rows(p, s);
     return -ENOMEM;
 }
 
-size_t projection_floats(const struct projection *p, const struct batch *batch)
+void projection_in(struct projection *p, uint32_t set, const struct batch *batch,
+                   struct dlrm_io *io)
 {
-    size_t n = 0;
+    struct projection_set *s = &p->sets[set];
 
-    for (uint32_t g = 0; g < p->n_groups; g++)
-        n += (size_t)(batch_group_start(batch, g + 1) - batch_group_start(batch, g)) *
-             p->groups[g].dim;
-    return n;
+    if (!p->n_groups)
+        return;
+    if (!has_op(p)) {
+        io->key = 0;
+        return;
+    }
+    for (uint32_t g = 0; g <= p->n_groups; g++)
+        s->host_starts[g] = batch_group_start(batch, g);
+    p->ops->upload(p->c, set, s->starts, s->host_starts, starts_bytes(p));
 }
+
+/* ---- by the device's op ---- */
+
+static struct row_projection row_projection_of(const struct projection *p, uint32_t set)
+{
+    const struct projection_set *s = &p->sets[set];
+    struct row_projection ret = {
+        .dim = p->dim, .n_groups = p->n_groups, .n_rows_max = s->rows_cap, .starts = s->starts
+    };
+
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        const struct projection_group *group = &p->groups[g];
+
+        ret.groups[g].dim = group->dim;
+        ret.groups[g].w = group->w ? group->w->device.values : NULL;
+        ret.groups[g].dw = group->w ? group->w->device.grads : NULL;
+    }
+    return ret;
+}
+
+/* ---- by linear layers ---- */
 
 /* Rows first .. first + n - 1 of the batch, of one group and at most n_max; from: the group's. */
 static struct linear linear_of(const struct projection *p, const struct projection_group *group,
@@ -154,26 +222,43 @@ static void backward_group(struct projection *p, const struct projection_group *
     }
 }
 
-void projection_forward(struct projection *p, const struct batch *batch, const float *rows)
+void projection_forward(struct projection *p, uint32_t set, const struct batch *batch,
+                        const float *rows)
 {
+    float *wide = p->sets[set].rows;
+
+    if (has_op(p)) {
+        const struct row_projection op = row_projection_of(p, set);
+
+        p->ops->project_forward(p->c, &op, rows, wide);
+        return;
+    }
     for (uint32_t g = 0; g < p->n_groups; g++) {
         const uint32_t first = batch_group_start(batch, g),
                        n = batch_group_start(batch, g + 1) - first;
 
-        forward_group(p, &p->groups[g], n, rows, p->rows + (size_t)first * p->dim);
+        forward_group(p, &p->groups[g], n, rows, wide + (size_t)first * p->dim);
         rows += (size_t)n * p->groups[g].dim;
     }
 }
 
-void projection_backward(struct projection *p, const struct batch *batch, const float *rows,
-                         float *row_grads)
+void projection_backward(struct projection *p, uint32_t set, const struct batch *batch,
+                         const float *rows, float *row_grads)
 {
+    const float *dwide = p->sets[set].grads;
+
+    if (has_op(p)) {
+        const struct row_projection op = row_projection_of(p, set);
+
+        p->ops->project_backward(p->c, &op, rows, dwide, row_grads);
+        return;
+    }
     for (uint32_t g = 0; g < p->n_groups; g++) {
         const uint32_t first = batch_group_start(batch, g),
                        n = batch_group_start(batch, g + 1) - first;
         const size_t n_floats = (size_t)n * p->groups[g].dim;
 
-        backward_group(p, &p->groups[g], n, rows, p->grads + (size_t)first * p->dim, row_grads);
+        backward_group(p, &p->groups[g], n, rows, dwide + (size_t)first * p->dim, row_grads);
         rows += n_floats;
         row_grads += n_floats;
     }

@@ -72,7 +72,8 @@ static int fake_hello(struct fake_conn *c, const struct frame_header *h, const u
     r->node = c->fake->plan.node;
     r->shards_per_node = c->fake->plan.n_shards;
     r->map_id = c->fake->plan.map_id ? c->fake->plan.map_id : 42;
-    r->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
+    r->frame_max_bytes =
+        c->fake->plan.frame_max_bytes ? c->fake->plan.frame_max_bytes : FRAME_MAX_BYTES_DEFAULT;
     for (uint32_t i = 0; i < r->n_nodes; i++)
         snprintf(r->nodes[i], sizeof r->nodes[i], "127.0.0.1:%d",
                  c->fake->plan.node_ports[i] ? c->fake->plan.node_ports[i] : c->fake->port);
@@ -399,16 +400,30 @@ static int fake_pull(struct fake_conn *c, const struct frame_header *h, const ui
     return status;
 }
 
+static int fake_beat(const struct fake_conn *c, const struct frame_header *h,
+                     const uint8_t *head, struct status_reply *r)
+{
+    struct beat beat = { 0 };
+    int status = message_read_beat(h, head, &beat);
+
+    r->groups_number = c->fake->number;
+    if (c->fake->plan.suspects)
+        r->suspects = (struct suspects){ 1, { { .rank = 9, .incarnation = 1 } } };
+    c->fake->n_suspects += beat.suspects.n;
+    c->fake->n_beats++;
+    return status;
+}
+
 static int fake_status(const struct fake_conn *c, const struct frame_header *h,
-                       struct bytes *out)
+                       const uint8_t *head, struct bytes *out)
 {
     struct status_reply r = { 0 };
     const char *json = c->fake->plan.admin ? c->fake->plan.admin : "{\"fake\":true}";
 
     if (c->shard < FAKE_SHARDS_MAX)
         r.min_clock = c->fake->shards[c->shard].clock;
-    if (h->type == FRAME_BEAT)
-        r.groups_number = c->fake->number;
+    if (h->type == FRAME_BEAT && fake_beat(c, h, head, &r))
+        return PS_EPROTO;
     if (h->type == FRAME_ADMIN)
         return message_write_admin_reply(out, h->request_id, &r, json, strlen(json));
     return message_write_status_reply(
@@ -441,7 +456,7 @@ static int fake_serve(struct fake_conn *c, const struct frame_header *h, const u
     else if (h->type == FRAME_PULL)
         status = fake_pull(c, h, head, body, body_bytes, refusal, out);
     else
-        status = fake_status(c, h, out);
+        status = fake_status(c, h, head, out);
     if (h->type == FRAME_LEAVE)
         c->fake->shards[c->shard].n_left++;
     if (h->type == FRAME_BEAT)

@@ -86,6 +86,8 @@ struct fake_plan {
     bool counts_rows; /* of a push, and keeps none */
     bool keeps_keys;  /* of pulls, so that pushes may name them */
     bool lacks_keys;  /* ... but says that it has not, when one does */
+    uint32_t frame_max_bytes; /* as it says; 0: FRAME_MAX_BYTES_DEFAULT */
+    bool suspects;            /* refuses rank 9, as each answer to a heartbeat says */
     uint64_t seed;
 };
 
@@ -127,7 +129,7 @@ struct fake {
     uint64_t n_dice;
     long n_frames; /* that the fault counts */
     long n_hellos;
-    _Atomic long n_watches;
+    _Atomic long n_watches, n_beats, n_suspects; /* suspects: that heartbeats have named */
     enum fake_role role;
     struct group group; /* as it knows it; term 0: there are no groups */
     uint64_t number;    /* of its changes */

@@ -1,11 +1,20 @@
 #include "tests/unit/client/fixture.h"
 
 static bool drives;
+static uint32_t net_threads;
 
 int all_drive(void **state)
 {
     (void)state;
     drives = true;
+    net_threads = 0;
+    return 0;
+}
+
+int all_have_io_threads(void **state)
+{
+    (void)state;
+    net_threads = 3;
     return 0;
 }
 
@@ -21,6 +30,8 @@ struct table_spec make_spec(const char *name)
 
 struct ps_options make_options(const char *servers)
 {
+    const char *all = getenv("PS_NET_THREADS");
+
     return (struct ps_options){ .servers = servers,
                                 .name = "test",
                                 .job = "j",
@@ -28,6 +39,8 @@ struct ps_options make_options(const char *servers)
                                 .names_keys = true,
                                 .drives = drives,
                                 .is_interruptible = drives,
+                                .net_threads =
+                                    all && !drives ? (uint32_t)atoi(all) : net_threads,
                                 .mode = TABLE_SPEC_MODE_ASYNC };
 }
 

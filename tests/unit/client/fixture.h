@@ -25,6 +25,8 @@ struct ps_options make_options(const char *servers);
 
 /* A group's set-up: its clients' threads do the network's work while they wait (ps_options.drives). */
 int all_drive(void **state);
+/* The same: their connections are of I/O threads (ps_options.net_threads). Before a group that drives. */
+int all_have_io_threads(void **state);
 
 static const uint64_t keys[N_KEYS] = { 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, UINT64_MAX };
 

@@ -1,6 +1,7 @@
 /* Two nodes that are primary and standby of the same shards, and clients that go to whichever serves. */
 #include <errno.h>
 
+#include "common/clock.h"
 #include "tests/support/seed.h"
 #include "tests/unit/client/fixture.h"
 
@@ -260,6 +261,48 @@ static void a_client_that_starts_later_finds_who_took_over(void **state)
     fake_free(heir);
 }
 
+/* Node 1's psd refuses a worker. It may be an old primary, and the new one take what comes of that worker; so node 0 hears of it
+ * when node 1's standby has said who the primary is, too. */
+static void suspects_of_a_primary_wait_until_its_standby_is_asked(void **state)
+{
+    struct fake_plan plan = { .n_shards = 1, .n_nodes = 2, .fault_at = -1 };
+    struct fake *other, *primary, *standby;
+    struct pair p = { .term = 1 };
+    uint64_t begun_ms;
+
+    (void)state;
+    plan.node = 1;
+    plan.node_ports[0] = 1;
+    standby = fake_start(&plan);
+    plan.suspects = true;
+    primary = fake_start(&plan);
+    plan.suspects = false;
+    plan.node_ports[1] = primary->port;
+    plan.node = 0;
+    plan.node_ports[0] = 0;
+    other = fake_start(&plan);
+    fake_become(standby, FAKE_STUCK, 1, primary, standby, NULL);
+    fake_become(primary, FAKE_PRIMARY, 1, primary, standby, NULL);
+    snprintf(p.servers, sizeof p.servers, "127.0.0.1:%d", other->port);
+    begun_ms = clock_mono_ms();
+    open_client(&p);
+    while (primary->n_beats < 2 || other->n_beats < 3)
+        uv_sleep(1);
+    /* After two seconds the standby counts as one that is not there. */
+    if (clock_mono_ms() - begun_ms < 1500)
+        assert_int_equal(other->n_suspects, 0);
+    fake_become(standby, FAKE_STANDBY, 1, primary, standby, NULL);
+    while (!other->n_suspects)
+        uv_sleep(1);
+    ps_close(p.c);
+    fake_stop(other);
+    fake_stop(primary);
+    fake_stop(standby);
+    fake_free(other);
+    fake_free(primary);
+    fake_free(standby);
+}
+
 #define N_MOVES 40u
 
 struct mover {
@@ -350,6 +393,7 @@ int main(void)
         cmocka_unit_test(without_a_standby_nobody_is_watched),
         cmocka_unit_test(a_standby_that_comes_later_is_known_in_time),
         cmocka_unit_test(a_client_that_starts_later_finds_who_took_over),
+        cmocka_unit_test(suspects_of_a_primary_wait_until_its_standby_is_asked),
         cmocka_unit_test(each_push_arrives_once_however_often_the_primary_moves),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_move_without_memory_is_tried_again),

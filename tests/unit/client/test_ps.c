@@ -406,5 +406,6 @@ int main(void)
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) +
+           cmocka_run_group_tests_name("I/O threads", tests, all_have_io_threads, NULL) +
            cmocka_run_group_tests_name("threads that drive", tests, all_drive, NULL);
 }

@@ -158,6 +158,9 @@ static void a_listener_is_elsewhere_where_no_name_could_lead_to_it(void **state)
         { "a.example:7070", "b.example:7070", false },
         { "10.0.0.1:7070", "[fd00::1]:7070", false },
         { "[FD00::1]:7070", "[fd00::1]:7070", false },
+        { "[fd00:0:0::1]:7070", "[fd00::1]:7070", false },
+        { "[fd00::2]:7070", "[fd00::1]:7070", true },
+        { "[0::0]:7070", "[fd00::1]:7070", false },
         { "", "10.0.0.2:7070", false },
         { "10.0.0.1:7070", "", false },
     };

@@ -365,6 +365,7 @@ static void assert_same_membership(struct shard *a, struct shard *b)
         assert_int_equal(x->run, y->run);
         assert_int_equal(x->mode, y->mode);
         assert_int_equal(x->bound, y->bound);
+        assert_int_equal(x->n_backups, y->n_backups);
         assert_int_equal(x->applied_end, y->applied_end);
         assert_int_equal(x->n_workers, y->n_workers);
         for (uint32_t k = 0; k < x->n_workers; k++)

@@ -80,15 +80,20 @@ uint32_t golden_step(struct golden_grads *g, uint32_t step, const float **ret_ro
 /* The floats of a row that this array has: of some kinds of state one for all of its weights. */
 static uint32_t width_of(const struct golden_case *c, const char *name)
 {
+    static const char *const of_matrix[] = { "state_r", "state_R", "state_c", "state_C" };
     const bool is_sum = c->optim == TABLE_SPEC_ROWWISE_ADAGRAD || c->optim == TABLE_SPEC_SM3;
 
+    for (uint32_t i = 0; c->optim == TABLE_SPEC_CAME && i < COUNT_OF(of_matrix); i++)
+        if (strcmp(name, of_matrix[i]) == 0) /* 2 x 4 */
+            return i < 2 ? 2 : GOLDEN_COLS / 2;
     return strcmp(name, "state_t") == 0 || (is_sum && strcmp(name, "p") != 0) ? 1 : GOLDEN_COLS;
 }
 
 void golden_check(const struct golden_case *c, uint32_t step, const float *rows,
                   uint32_t row_floats)
 {
-    const char *names[] = { "p", c->states[0], c->states[1], c->states[2] };
+    const char *names[] = { "p",          c->states[0], c->states[1],
+                            c->states[2], c->states[3], c->states[4] };
     float got[GOLDEN_FLOATS];
     uint32_t at = 0;
 

@@ -15,7 +15,7 @@
 struct golden_case {
     const char *name;
     enum table_spec_optim optim;
-    const char *states[3]; /* arrays of the case, in the order in which they stand in a row */
+    const char *states[5]; /* arrays of the case, in the order in which they stand in a row */
 };
 
 static const struct golden_case golden_cases[] = {
@@ -43,6 +43,12 @@ static const struct golden_case golden_cases[] = {
     { "opt_lars_sparse", TABLE_SPEC_LARS, { "state_b" } },
     { "opt_sm3_dense", TABLE_SPEC_SM3, { "state_s" } },
     { "opt_sm3_sparse", TABLE_SPEC_SM3, { "state_s" } },
+    { "opt_came_dense",
+      TABLE_SPEC_CAME,
+      { "state_m", "state_r", "state_c", "state_R", "state_C" } },
+    { "opt_came_sparse",
+      TABLE_SPEC_CAME,
+      { "state_m", "state_r", "state_c", "state_R", "state_C" } },
     { "paper_adamw", TABLE_SPEC_ADAMW, { "state_m", "state_v" } },
     { "paper_lion", TABLE_SPEC_LION, { "state_m" } },
     { "paper_sm3", TABLE_SPEC_SM3, { "state_s" } },

@@ -97,6 +97,7 @@ void join_one(struct world *w)
                                     .incarnation = again ? old->incarnation : ++w->incarnations,
                                     .mode = (enum table_spec_mode)(TABLE_SPEC_MODE_ASYNC + job),
                                     .bound = job == 1 ? 2 : 0,
+                                    .n_backups = job == 2 ? w->n_backups : 0,
                                     .clock = old ? old->clock : 0,
                                     .last_acked = again ? old->last_seq : 0,
                                     .name = again ? "reconnected" : "tester" };
@@ -417,6 +418,7 @@ struct world begin_world_of(struct dice dice, const struct shape *shape, uint64_
                                    .lease_ms = LEASE_MS,
                                    .join_ms = JOIN_MS,
                                    .park_ms = 1000 },
+                       .n_backups = shape->backups && round % 2,
                        .event_log = event_log_new() };
 
     w.dice.seed = hash_mix2(w.dice.seed, round);

@@ -13,7 +13,8 @@ enum { N_TABLES = 8, N_JOBS = 3, N_WORKERS = 3, KEYS_MAX = 3000, DIM_MAX = 64 };
 /* How often a run does what: to exercise small and large worlds. */
 struct shape {
     uint32_t n_keys, n_large, n_steps;
-    bool limits; /* budgets, admission, sweeps */
+    bool limits;  /* budgets, admission, sweeps */
+    bool backups; /* of lock step: one worker, in every other round */
     uint64_t memory_max_bytes;
 };
 
@@ -24,6 +25,7 @@ struct world {
     struct shard *s;
     struct event_log *event_log;
     uint64_t now_ms, incarnations;
+    uint32_t n_backups;
     struct push *under_way; /* the large one, or NULL */
 
     struct kept_scan scans[SCANS_MAX], going; /* finished: a full one and deltas */

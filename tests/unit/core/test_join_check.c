@@ -34,13 +34,29 @@ static void fields_at_their_limits(void **state)
         { .job = "ads", .rank = 2, .n_workers = 2, .mode = TABLE_SPEC_MODE_BSP },
         { .job = "ads", .n_workers = 1, .mode = (enum table_spec_mode)77 },
         { GOOD, .clock = MEMBERSHIP_CLOCK_END + 1 },
+        { .job = "ads", .n_workers = 3, .mode = TABLE_SPEC_MODE_BSP, .n_backups = 2 },
+        { .job = "ads", .n_workers = 3, .mode = TABLE_SPEC_MODE_BSP, .n_backups = 3 },
+        { .job = "ads",
+          .n_workers = 100,
+          .mode = TABLE_SPEC_MODE_BSP,
+          .n_backups = MEMBERSHIP_N_BACKUPS_MAX + 1 },
+        { GOOD, .n_backups = 1 },
     };
-    const char *const sentences[] = { NULL,          NULL,
-                                      NULL,          NULL,
-                                      "1 to",        "not more",
-                                      " 0 workers",  "expected 1 to",
-                                      "rank 2 of 2", "mode number 77",
-                                      "out of range" };
+    const char *const sentences[] = { NULL,
+                                      NULL,
+                                      NULL,
+                                      NULL,
+                                      "1 to",
+                                      "not more",
+                                      " 0 workers",
+                                      "expected 1 to",
+                                      "rank 2 of 2",
+                                      "mode number 77",
+                                      "out of range",
+                                      NULL,
+                                      "3 backup workers of 3",
+                                      "and at most 64",
+                                      "1 backup workers in mode ssp" };
 
     (void)state;
     memset(longest, 'j', sizeof longest - 1);

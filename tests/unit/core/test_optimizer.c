@@ -41,7 +41,7 @@ static void every_optimizer_agrees_with_its_golden_numbers(void **state)
         run_golden(&golden_cases[i]);
 }
 
-/* The papers' unit of LAMB and LARS is a layer: here the whole table, as one row. */
+/* The papers' unit of LAMB, LARS and CAME is a layer: here the whole table, as one row. */
 static void run_layer(const struct golden_case *c)
 {
     struct table_spec spec = golden_spec(c);
@@ -65,9 +65,10 @@ static void run_layer(const struct golden_case *c)
     npy_free(&g);
 }
 
-static void lamb_and_lars_of_a_table_in_one_row_are_the_papers(void **state)
+static void whole_tables_in_one_row_are_the_papers(void **state)
 {
     (void)state;
+    run_layer(&(struct golden_case){ "paper_came", TABLE_SPEC_CAME, { "state_m" } });
     run_layer(&(struct golden_case){ "paper_lamb", TABLE_SPEC_LAMB, { "state_m", "state_v" } });
     run_layer(&(struct golden_case){ "paper_lars", TABLE_SPEC_LARS, { "state_b" } });
 }
@@ -239,6 +240,11 @@ static void what_no_training_leads_to_is_no_state(void **state)
         { TABLE_SPEC_LAMB, 2, -1, OPTIMIZER_NEGATIVE },
         { TABLE_SPEC_LAMB, 0, 3e15f, OPTIMIZER_LARGE },
         { TABLE_SPEC_LARS, 1, 3e38f, OPTIMIZER_LARGE },
+        { TABLE_SPEC_CAME, 1, -9, OPTIMIZER_LARGE },
+        { TABLE_SPEC_CAME, 2, -1e-9f, OPTIMIZER_NEGATIVE },
+        { TABLE_SPEC_CAME, 3, 3e30f, OPTIMIZER_LARGE },
+        { TABLE_SPEC_CAME, 7, 1e4f, OPTIMIZER_LARGE },
+        { TABLE_SPEC_CAME, 7, 1, OPTIMIZER_FINE },
         { TABLE_SPEC_LARS, 1, NAN, OPTIMIZER_NOT_FINITE },
         { TABLE_SPEC_SM3, 0, -1, OPTIMIZER_NEGATIVE },
         { TABLE_SPEC_ADAMW, 3, -1, OPTIMIZER_NEGATIVE },
@@ -254,7 +260,7 @@ static void what_no_training_leads_to_is_no_state(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const struct optimizer *optim = optimizer_find(cases[i].optim);
         const struct table_spec spec = sparse_spec("t", 2, cases[i].optim);
-        float floats[5] = { 0 };
+        float floats[8] = { 0 };
 
         assert_int_equal(optimizer_check_state(optim, floats, &spec, 1e15f), OPTIMIZER_FINE);
         floats[cases[i].at] = cases[i].bad;
@@ -341,7 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_optimizer_agrees_with_its_golden_numbers),
-        cmocka_unit_test(lamb_and_lars_of_a_table_in_one_row_are_the_papers),
+        cmocka_unit_test(whole_tables_in_one_row_are_the_papers),
         cmocka_unit_test(ftrl_starts_at_the_z_that_gives_the_weights),
         cmocka_unit_test(a_gradient_of_zero_leaves_ftrl_where_it_starts),
         cmocka_unit_test(weight_decay_is_a_gradient_where_no_formula_has_it_elsewhere),

@@ -49,7 +49,7 @@ static void run(const char *test, const struct shape *shape, uint32_t n_rounds, 
 static void after_every_event_of_small_runs(void **state)
 {
     static const struct shape shape = {
-        .n_keys = 60, .n_large = 50, .n_steps = 400, .limits = true
+        .n_keys = 60, .n_large = 50, .n_steps = 400, .limits = true, .backups = true
     };
     struct world sum;
 
@@ -128,7 +128,9 @@ static void seeds_that_failed_once(void **state)
 /* The same requests, to both. */
 static void what_was_made_again_goes_on_as_what_it_was(void **state)
 {
-    static const struct shape shape = { .n_keys = 400, .n_large = 300, .n_steps = 250 };
+    static const struct shape shape = {
+        .n_keys = 400, .n_large = 300, .n_steps = 250, .backups = true
+    };
 
     (void)state;
     for (uint64_t round = (uint64_t)share_first(); round < 12;

@@ -51,7 +51,8 @@ static void check_step(struct fixture *gpu, struct fixture *cpu, uint64_t number
     fixture_step(cpu, number);
     if (!(fabs(gpu->loss - cpu->loss) <= tolerance * fabs(cpu->loss)))
         fail_msg("the loss is %.9g, on the CPU %.9g", gpu->loss, cpu->loss);
-    check("row gradients", gpu->row_grads, cpu->row_grads, n_rows * cpu->config.dim, tolerance);
+    check("row gradients", gpu->row_grads, cpu->row_grads,
+          dlrm_config_row_floats(&cpu->config, &cpu->batch), tolerance);
     if (cpu->wide)
         check("wide gradients", gpu->wide_grads, cpu->wide_grads, n_rows, tolerance);
     check("dense gradients", dense_grads(gpu), dense_grads(cpu), dlrm_dense_floats(cpu->m),
@@ -108,6 +109,10 @@ static struct dlrm_config random_config(struct fixture_rng *rng)
     }
     if (fixture_below(rng, 2) && dlrm_config_parts(c.kind) & MODEL_EMBEDDINGS)
         c.means[0] = 1 + fixture_below(rng, 15);
+    if (fixture_below(rng, 2) && dlrm_config_parts(c.kind) & MODEL_EMBEDDINGS)
+        c.n_groups = 1 + fixture_below(rng, 4);
+    for (uint32_t g = 0; g < c.n_groups; g++)
+        c.group_dims[g] = fixture_below(rng, 4) ? 1 + fixture_below(rng, 40) : c.dim;
     return c;
 }
 

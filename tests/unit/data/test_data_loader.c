@@ -144,12 +144,14 @@ static void assert_same_batch(const struct batch *a, const struct batch *b)
 /* Several batches are with the caller at a time. */
 static void compare_with_one_thread(const struct bench *b, uint32_t n_threads, uint32_t lend)
 {
-    struct data_loader *one = open_well(b), *many;
-    struct bench other = *b;
+    struct data_loader *one, *many;
+    struct bench alone = *b, other = *b;
     struct batch *wanted, *batch;
     uint64_t n = 0;
     struct err err;
 
+    alone.options.deduper = NULL;
+    one = open_well(&alone);
     other.options.n_threads = n_threads;
     other.options.lend = lend;
     many = open_well(&other);
@@ -182,6 +184,59 @@ static void any_number_of_threads_gives_the_batches_of_one(void **state)
         b.options.shuffle_rows = fixture_draw(seed, &counter, 2) * 50;
         compare_with_one_thread(&b, 1 + fixture_draw(seed, &counter, 8),
                                 1 + fixture_draw(seed, &counter, 3));
+        bench_free(&b);
+    }
+}
+
+/* Dedup elsewhere: counts what is open, and cannot do every third batch, of which it leaves some numbers. */
+struct elsewhere {
+    _Atomic uint32_t n_open, n_runs;
+    bool is_absent;
+};
+
+static void *open_elsewhere(void *arg)
+{
+    struct elsewhere *e = arg;
+
+    if (e->is_absent)
+        return NULL;
+    e->n_open++;
+    return e;
+}
+
+static int run_elsewhere(void *one, struct batch *b)
+{
+    struct elsewhere *e = one;
+
+    if (e->n_runs++ % 3)
+        return batch_dedup(b);
+    if (b->n_keys)
+        memset(b->row_of, 0xff, b->n_keys * sizeof *b->row_of);
+    b->n_unique = 1;
+    return PS_EDEVICE;
+}
+
+static void close_elsewhere(void *one)
+{
+    ((struct elsewhere *)one)->n_open--;
+}
+
+static void what_is_not_deduped_elsewhere_is_deduped_by_the_threads(void **state)
+{
+    struct elsewhere e = { 0 };
+    const struct batch_deduper deduper = { open_elsewhere, run_elsewhere, close_elsewhere, &e };
+    struct bench b;
+
+    (void)state;
+    for (uint32_t n_threads = 1; n_threads <= 3; n_threads++) {
+        bench_new_categorical(&b, 900, n_threads);
+        b.options.batch = 60;
+        b.options.deduper = &deduper;
+        e.is_absent = n_threads == 3;
+        e.n_runs = 0;
+        compare_with_one_thread(&b, n_threads, 2);
+        assert_int_equal(e.n_open, 0);
+        assert_true(e.is_absent ? !e.n_runs : e.n_runs >= 15);
         bench_free(&b);
     }
 }
@@ -509,6 +564,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_order_does_not_depend_on_the_depth_of_the_queue),
         cmocka_unit_test(any_number_of_threads_gives_the_batches_of_one),
+        cmocka_unit_test(what_is_not_deduped_elsewhere_is_deduped_by_the_threads),
         cmocka_unit_test(a_stop_ends_the_batches_also_where_all_threads_wait),
         cmocka_unit_test(a_feed_may_be_closed_at_any_point),
         cmocka_unit_test(an_error_comes_behind_the_batches_before_it_and_stays),

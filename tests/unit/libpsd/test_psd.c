@@ -323,6 +323,8 @@ static void test_specifications_are_checked(void **state)
         { "dim=4 optimizer=shampoo", PSD_ESETTING, "optimizer: \"shampoo\"" },
         { "dim=4 optimiser=adam", PSD_ESETTING, "did you mean \"optimizer\"" },
         { "floats=10 ttl=5s", PSD_ESPEC, "the table is dense" },
+        { "floats=10 row-decay=0.1", PSD_ESPEC, "row_decay is 0.1" },
+        { "dim=4 row-decay=1", PSD_ESPEC, "row_decay is 1" },
     };
     struct handle h;
 

@@ -75,6 +75,10 @@ void fixture_dedup(struct batch *b)
         b->row_of[i] = (uint32_t)(at - b->unique);
     }
     fixture_order(b);
+    for (uint32_t g = 0; b->groups && g <= b->groups->n; g++)
+        for (b->group_starts[g] = 0; b->group_starts[g] < n; b->group_starts[g]++)
+            if (b->unique[b->group_starts[g]] >> 32 >= g)
+                break;
 }
 
 void fixture_batch_fill(struct batch *b, uint32_t n, struct fixture_rng *rng)
@@ -86,8 +90,10 @@ void fixture_batch_fill(struct batch *b, uint32_t n, struct fixture_rng *rng)
     for (uint32_t s = 0; s < n * b->n_labels; s++)
         b->label[s] = (float)fixture_below(rng, 2);
     for (uint32_t bag = 0; bag < n * b->n_fields; bag++) {
+        const uint64_t group = b->groups ? b->groups->of_field[bag % b->n_fields] : 0;
+
         for (uint32_t k = fixture_below(rng, 4); k > 0; k--)
-            b->keys[at++] = fixture_below(rng, 3 + n);
+            b->keys[at++] = group << 32 | fixture_below(rng, 3 + n);
         b->starts[bag + 1] = at;
     }
     b->n_keys = at;
@@ -132,11 +138,22 @@ struct dlrm_config fixture_config(struct fixture_rng *rng, struct fixture_most m
     return c;
 }
 
+static void init_groups(struct fixture *f)
+{
+    if (!f->config.n_groups)
+        return;
+    f->of_field = memory_alloc(f->config.n_fields + 1);
+    for (uint32_t i = 0; i < f->config.n_fields; i++)
+        f->of_field[i] = (uint8_t)(i % f->config.n_groups);
+    f->groups = (struct batch_groups){ f->config.n_groups, f->of_field };
+    f->batch.groups = &f->groups;
+}
+
 void fixture_init_on(struct fixture *f, const struct device_ops *ops,
                      const struct dlrm_config *config, uint32_t n, struct fixture_rng *rng)
 {
     struct err err = { 0 };
-    size_t n_rows;
+    size_t n_rows, n_floats;
 
     *f = (struct fixture){ .config = *config };
     if (dlrm_new_on(ops, config, &f->m, &err))
@@ -150,11 +167,13 @@ void fixture_init_on(struct fixture *f, const struct device_ops *ops,
     fixture_batch_init(&f->batch, config->batch_max, config->n_numeric, config->n_fields,
                        3 * config->batch_max * config->n_fields);
     f->batch.n_labels = dlrm_config_n_tasks(config);
+    init_groups(f);
     fixture_batch_fill(&f->batch, n, rng);
     n_rows = f->batch.n_unique;
-    f->rows = memory_alloc(n_rows * config->dim * sizeof(float) + 1);
-    f->row_grads = memory_alloc(n_rows * config->dim * sizeof(float) + 1);
-    fixture_fill(rng, f->rows, n_rows * config->dim, 0.7f);
+    n_floats = dlrm_config_row_floats(config, &f->batch);
+    f->rows = memory_alloc(n_floats * sizeof(float) + 1);
+    f->row_grads = memory_alloc(n_floats * sizeof(float) + 1);
+    fixture_fill(rng, f->rows, n_floats, 0.7f);
     if (config->wide) {
         f->wide = memory_alloc(n_rows * sizeof(float) + 1);
         f->wide_grads = memory_alloc(n_rows * sizeof(float) + 1);
@@ -176,6 +195,7 @@ void fixture_deinit(struct fixture *f)
     free(f->row_grads);
     free(f->wide);
     free(f->wide_grads);
+    free(f->of_field);
 }
 
 struct dlrm_step fixture_step_of(const struct fixture *f, uint64_t number)

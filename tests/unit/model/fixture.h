@@ -23,6 +23,8 @@ struct fixture {
     struct dlrm_config config;
     struct dlrm *m;
     struct batch batch;
+    struct batch_groups groups; /* of the batch, if the model has some: field f's is f % n */
+    uint8_t *of_field;
     float *rows, *wide, *row_grads, *wide_grads;
     double loss; /* of the last step */
 };
@@ -53,7 +55,7 @@ void fixture_batch_deinit(struct batch *b);
 /* unique, n_unique, row_of and order from keys, the plain way. */
 void fixture_dedup(struct batch *b);
 
-/* Bags of 0 to 3 keys out of a few, so that bags are empty, rows repeat, and fields share
+/* Bags of 0 to 3 keys out of a few, so that bags are empty, rows repeat, and fields (of a group) share
  * rows. */
 void fixture_batch_fill(struct batch *b, uint32_t n, struct fixture_rng *rng);
 

@@ -283,22 +283,39 @@ static void too_many_widths_are_refused(void **state)
     assert_non_null(strstr(err.text, "dim of a field is 0"));
 }
 
-/* A device with memory of its own. */
-static void devices_refuse_with_a_sentence(void **state)
+/* Without an op for all groups: of batches of several sizes none runs the ops of another one. */
+static void a_device_with_memory_of_its_own_gives_the_same_bits(void **state)
 {
+    static const uint32_t sizes[] = { BATCH, 1, BATCH, 3, 3, 3, BATCH };
     const struct far_device_plan plan = { .late = true };
-    struct dlrm_config config = config_of(MODEL_DLRM);
-    struct err err;
-    struct dlrm *m;
+    const struct dlrm_config config = config_of(MODEL_DLRM);
+    struct two t;
 
     (void)state;
-    assert_int_equal(dlrm_new_on(far_device_ops(&device_cpu, &plan), &config, &m, &err),
-                     PS_EDEVICE);
-    assert_non_null(strstr(err.text, "these are projected on the CPU alone (--device cpu)"));
-    for (uint32_t g = 0; g < N_GROUPS; g++)
-        config.group_dims[g] = DIM;
-    assert_int_equal(dlrm_new_on(far_device_ops(&device_cpu, &plan), &config, &m, &err), 0);
-    dlrm_free(m);
+    two_init(&t, &config, BATCH);
+    dlrm_free(t.plain);
+    assert_int_equal(
+        dlrm_new_on(far_device_ops(&device_cpu, &plan), &config, &t.plain, &(struct err){ 0 }),
+        0);
+    fill_tensors(&t);
+    for (uint32_t i = 0; i < COUNT_OF(sizes); i++) {
+        struct dlrm_step step = { .batch = &t.batch, .rows = t.rows };
+        double loss, want;
+
+        batch_deinit(&t.batch);
+        fill_batch(&t.batch, sizes[i], i);
+        step.row_grads = t.row_grads;
+        assert_int_equal(dlrm_step(t.m, &step, &want), 0);
+        step.row_grads = t.projected_grads;
+        assert_int_equal(dlrm_step(t.plain, &step, &loss), 0);
+        assert_memory_equal(&loss, &want, sizeof loss);
+        assert_memory_equal(t.projected_grads, t.row_grads,
+                            dlrm_config_row_floats(&config, &t.batch) * sizeof(float));
+        for (uint32_t k = 0; k < dlrm_n_tensors(t.m); k++)
+            assert_memory_equal(dlrm_tensor(t.plain, k)->grads, dlrm_tensor(t.m, k)->grads,
+                                dlrm_tensor(t.m, k)->n_floats * sizeof(float));
+    }
+    two_deinit(&t);
 }
 
 #ifdef PS_FAULTS
@@ -337,7 +354,7 @@ int main(void)
         cmocka_unit_test(penalties_are_of_the_rows_as_they_came),
         cmocka_unit_test(groups_as_wide_as_the_model_are_not_projected),
         cmocka_unit_test(too_many_widths_are_refused),
-        cmocka_unit_test(devices_refuse_with_a_sentence),
+        cmocka_unit_test(a_device_with_memory_of_its_own_gives_the_same_bits),
 #ifdef PS_FAULTS
         cmocka_unit_test(every_failed_allocation_is_reported),
 #endif

@@ -171,13 +171,15 @@ static void the_optimizer_of_a_later_version_is_read_in_a_request_alone(void **s
 
 static void join_and_its_reply_come_back(void **state)
 {
-    struct join m = { "", UINT32_MAX, 2,    UINT64_MAX, TABLE_SPEC_MODE_SSP, 4, UINT64_MAX - 1,
-                      77, "w",        true, NULL };
+    struct join m = {
+        "",  UINT32_MAX, 2,  UINT64_MAX, TABLE_SPEC_MODE_SSP, 4, UINT64_MAX - 1, 77,
+        "w", true,       63, NULL
+    };
     struct join got;
     struct join_reply r = { PS_EJOB,        "",         UINT64_MAX,     5,
                             UINT64_MAX - 9, UINT32_MAX, true,           UINT64_MAX - 2,
                             UINT64_MAX - 3, PS_ENAN,    UINT64_MAX - 5, UINT64_MAX - 4,
-                            UINT64_MAX - 6 },
+                            UINT64_MAX - 6, 62 },
                       got_reply;
     struct bytes b = { 0 };
     struct messages_frame f;
@@ -191,7 +193,7 @@ static void join_and_its_reply_come_back(void **state)
     assert_string_equal(got.job, m.job);
     assert_true(got.rank == UINT32_MAX && got.n_workers == 2 && got.incarnation == UINT64_MAX);
     assert_true(got.mode == TABLE_SPEC_MODE_SSP && got.bound == 4 && got.last_acked == 77);
-    assert_true(got.clock == UINT64_MAX - 1);
+    assert_true(got.clock == UINT64_MAX - 1 && got.n_backups == 63);
     messages_close(&f, &b);
 
     m.mode = TABLE_SPEC_MODE_JOB; /* of a table only */
@@ -211,7 +213,7 @@ static void join_and_its_reply_come_back(void **state)
     assert_int_equal(got_reply.refused_status, PS_ENAN);
     assert_true(got_reply.lost_first == UINT64_MAX - 5 &&
                 got_reply.lost_last == UINT64_MAX - 4);
-    assert_true(got_reply.skipped_clocks == UINT64_MAX - 6);
+    assert_true(got_reply.skipped_clocks == UINT64_MAX - 6 && got_reply.n_backups == 62);
     assert_string_equal(got_reply.text, r.text);
     messages_close(&f, &b);
 

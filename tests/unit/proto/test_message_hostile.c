@@ -148,7 +148,7 @@ static int write_request(struct bytes *b, unsigned type)
 {
     struct hello hello = { 1, 2, "worker", "secret", 3, UINT64_MAX, "w", 3 };
     struct table_request table = { messages_spec(), true };
-    struct join join = { "job", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w", true, NULL };
+    struct join join = { "job", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w", true, 0, NULL };
     struct admin admin = { "a", "b" };
 
     switch (type) {
@@ -215,8 +215,8 @@ static int write_any(struct bytes *b, unsigned type)
 {
     struct hello_reply *hello_reply = messages_hello_reply();
     struct table_reply table_reply = { 0, "t", 3, messages_spec(), 1 };
-    struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7, 8, 9, 10 };
-    struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true };
+    struct join_reply join_reply = { -1, "no", 1, 2, 3, 4, false, 5, 6, -7, 8, 9, 10, 11 };
+    struct push_reply push_reply = { -1, "no", 1, 2, 3, 4, true, true };
     struct status_reply status_reply = {
         PS_EFENCED, "no", 9, { 1, { { 3, 2, 1, false } } }, { 1, { { 4, 3, 2, false } } }, 7
     };
@@ -351,7 +351,7 @@ static int read_replaced(struct bytes *b, const char *from, const char *to)
 
 static int read_job(const char name[static 4])
 {
-    struct join join = { "job1", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w", true, NULL };
+    struct join join = { "job1", 1, 2, 3, TABLE_SPEC_MODE_BSP, 0, 5, 6, "w", true, 0, NULL };
     struct bytes b = { 0 };
 
     assert_int_equal(message_write_join(&b, 1, &join), 0);

@@ -113,7 +113,7 @@ static void a_pull_with_more_steps_under_way_than_there_are_is_refused(void **st
 
 static void push_reply_comes_back(void **state)
 {
-    struct push_reply m = { PS_ENAN, "NaN in key 7", UINT64_MAX, 3, 4, 5, true }, got;
+    struct push_reply m = { PS_ENAN, "NaN in key 7", UINT64_MAX, 3, 4, 5, true, true }, got;
     struct bytes b = { 0 };
     struct messages_frame f;
 
@@ -122,7 +122,7 @@ static void push_reply_comes_back(void **state)
     f = messages_open(&b);
     assert_int_equal(message_read_push_reply(&f.header, f.head, &got), 0);
     assert_true(got.status == PS_ENAN && got.seq == UINT64_MAX && got.min_clock == 3);
-    assert_true(got.version == 4 && got.rows_refused == 5 && got.repeated);
+    assert_true(got.version == 4 && got.rows_refused == 5 && got.repeated && got.late);
     assert_string_equal(got.text, m.text);
     messages_close(&f, &b);
 }

@@ -53,7 +53,8 @@ static void fixture_join(struct fixture_storage *storage, uint64_t seed, struct 
                                               .mode = TABLE_SPEC_MODE_SSP,
                                               .bound = 4,
                                               .clock = 17,
-                                              .last_acked = 3 };
+                                              .last_acked = 3,
+                                              .n_backups = (uint32_t)(seed % 3) };
     e->join.join = &storage->join;
     e->join.now_ms = seed;
 }

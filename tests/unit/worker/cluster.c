@@ -187,6 +187,12 @@ static uint32_t cluster_set_tap(struct param_store *s, const struct ps_tap *tap)
     return cluster_of(s)->n_shards;
 }
 
+static uint64_t cluster_resume(struct param_store *s)
+{
+    (void)s;
+    return 0;
+}
+
 static void cluster_close(struct param_store *s)
 {
     struct cluster *c = cluster_of(s);
@@ -231,7 +237,8 @@ struct cluster *cluster_new(uint32_t n_shards, enum table_spec_mode mode,
                                                 .stats = cluster_stats,
                                                 .encoder = cluster_encoder,
                                                 .set_tap = cluster_set_tap,
-                                                .close = cluster_close };
+                                                .close = cluster_close,
+                                                .resume = cluster_resume };
     struct cluster *c = memory_alloc(sizeof *c);
 
     enter_shard();

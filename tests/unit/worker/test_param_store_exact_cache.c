@@ -39,6 +39,7 @@ struct setup {
     uint64_t cache_bytes;
     uint64_t memory_max_bytes;       /* of a server's shard */
     struct table_spec_limits limits; /* of the embedding table */
+    float row_decay;                 /* of the sparse tables */
 };
 
 struct bench {
@@ -64,6 +65,8 @@ static void make_table(struct bench *b, uint32_t i, struct table_spec spec)
     spec.params = table_spec_optim_defaults(spec.optim);
     spec.params.weight_decay = 0.01f;
     spec.storage = b->setup.storage;
+    if (spec.kind == TABLE_SPEC_SPARSE)
+        spec.row_decay = b->setup.row_decay;
     spec.seed = i + 1;
     spec.init = TABLE_SPEC_INIT_UNIFORM;
     spec.init_scale = 0.1f;
@@ -192,26 +195,56 @@ static void push_of_somebody_else(struct bench *b, const struct batch *batch)
                  b->clock, sections, n);
 }
 
-/* Steps, each with the next batch told ahead or not, and reading in between that pushes nothing. */
+/* A batch, and where its rows go. */
+struct step {
+    struct batch batch;
+    struct rows rows;
+};
+
+/* Its rows are those that the servers have; some may have been read ahead. */
+static void check_step(struct bench *b, struct step *step)
+{
+    struct ps_pull_section sections[N_TABLES];
+    const uint32_t n = ask(b, &step->batch, &step->rows, sections);
+    struct rows want;
+    struct err err;
+
+    assert_int_equal(b->cache->ops->pull_start(b->cache, b->clock, sections, n, &err), 0);
+    assert_int_equal(b->cache->ops->pull_wait(b->cache, &err), 0);
+    assert_int_equal(pull(b, &b->cluster->store, &step->batch, &want), 0);
+    assert_memory_equal(&step->rows, &want, sizeof want);
+}
+
+static void prefetch(struct bench *b, struct step *step)
+{
+    struct ps_pull_section sections[N_TABLES];
+    const uint32_t n = ask(b, &step->batch, &step->rows, sections);
+    struct err err;
+
+    assert_int_equal(b->cache->ops->prefetch(b->cache, sections, n, &err), 0);
+}
+
+/* Steps, each with the next batch announced or not, and reading in between that pushes nothing. What an announcement
+ * has begun goes on beside the push, or is over before it. */
 static void train(struct bench *b, uint32_t n_steps)
 {
-    struct batch batch = draw_batch(b);
+    struct step steps[2] = { { .batch = draw_batch(b) } };
 
     for (uint32_t i = 0; i < n_steps; i++) {
-        struct batch next = draw_batch(b), other = draw_batch(b);
-        struct ps_pull_section sections[N_TABLES];
-        struct rows unused;
-        struct err err;
-        uint32_t n = ask(b, &next, &unused, sections);
+        struct step *step = &steps[i % 2], *next = &steps[(i + 1) % 2];
+        struct batch other = draw_batch(b);
 
-        check_pull(b, &batch);
-        if (draw(b, 2))
-            assert_int_equal(b->cache->ops->prefetch(b->cache, sections, n, &err), 0);
-        assert_int_equal(push(b, &batch), 0);
+        check_step(b, step);
+        *next = (struct step){ .batch = draw_batch(b) };
+        if (draw(b, 4))
+            prefetch(b, next);
+        if (draw(b, 4))
+            b->cache->ops->prefetch_end(b->cache);
+        assert_int_equal(push(b, &step->batch), 0);
         if (draw(b, 4) == 0)
             check_pull(b, &other);
-        batch = next;
     }
+    b->cache->ops->prefetch_end(b->cache); /* the steps' memory ends here */
 }
 
 static struct ps_stats stats_of(const struct bench *b)
@@ -243,13 +276,19 @@ static void what_is_read_from_the_copy_has_the_bits_of_a_pull(void **state)
                                    (enum table_spec_storage)(i / 2 / TABLE_SPEC_OPTIM_END),
                                .push = pushes[i % 4],
                                .pull = pulls[i % 3],
-                               .cache_bytes = i % 5 ? LARGE : 1 };
+                               .cache_bytes = i % 5 ? LARGE : 1,
+                               .row_decay = i % 7 ? 0 : 0.01f };
         struct bench b;
 
+        if (setup.optim == TABLE_SPEC_FTRL) /* its weights do not decay */
+            setup.row_decay = 0;
         print_message("run %u\n", i);
         bench_init(&b, setup, seed + i);
         train(&b, 60);
-        assert_true(stats_of(&b).rows_cached > 0);
+        assert_true(stats_of(&b).rows_cached > 0 ||
+                    (setup.row_decay > 0 && setup.storage != TABLE_SPEC_FP32));
+        assert_true(stats_of(&b).rows_read_ahead <= stats_of(&b).rows_cached);
+        assert_true(stats_of(&b).rows_read_ahead == 0 || setup.row_decay == 0);
         assert_true(b.cluster->stats.foreign == 0);
         bench_deinit(&b);
     }
@@ -436,10 +475,91 @@ static void a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole
     n_pulls = b.cluster->stats.pulls;
     assert_int_equal(
         b.cache->ops->prefetch(b.cache, sections, ask(&b, &next, &unused, sections), &err), 0);
+    b.cache->ops->prefetch_end(b.cache);
     assert_int_equal(b.cluster->stats.pulls, n_pulls + 1);
     rejoin(&b, &batch);
     check_pull(&b, &batch);
     train(&b, 10);
+    bench_deinit(&b);
+}
+
+/* One step, and the next one's rows read ahead: 1 and 2 of them no push of the step changes, 3 it does. */
+static void begin_steps(struct bench *b, struct step *step, struct step *next)
+{
+    const struct batch all = { 5, { 1, 2, 3, 4, 5 } };
+
+    check_pull(b, &all);
+    assert_int_equal(push(b, &all), 0);
+    *step = (struct step){ .batch = { 3, { 3, 4, 5 } } };
+    *next = (struct step){ .batch = { 3, { 1, 2, 3 } } };
+    check_step(b, step);
+    prefetch(b, next);
+    b->cache->ops->prefetch_end(b->cache);
+}
+
+static void rows_that_the_push_does_not_change_are_read_before_it(void **state)
+{
+    struct step step, next;
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, plain, 21);
+    begin_steps(&b, &step, &next);
+    assert_true(next.rows.emb[0] != 0 && next.rows.wide[1] != 0);
+    assert_true(next.rows.emb[2 * DIM] == 0 && next.rows.wide[2] == 0);
+    assert_int_equal(push(&b, &step.batch), 0);
+    check_step(&b, &next);
+    assert_int_equal(stats_of(&b).rows_read_ahead, 2 * 2);
+    assert_int_equal(stats_of(&b).rows_asked, 2 * (5 + 3 + 3));
+    assert_int_equal(stats_of(&b).rows_cached, 2 * (3 + 3));
+    bench_deinit(&b);
+}
+
+static void a_push_to_other_rows_voids_what_was_read_ahead(void **state)
+{
+    const struct batch other = { 2, { 1, 3 } };
+    struct step step, next;
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, plain, 22);
+    begin_steps(&b, &step, &next);
+    assert_int_equal(push(&b, &other), 0);
+    assert_int_equal(push(&b, &step.batch), 0);
+    check_step(&b, &next);
+    assert_int_equal(stats_of(&b).rows_read_ahead, 0);
+    bench_deinit(&b);
+}
+
+static void a_push_with_rows_of_old_residuals_voids_what_was_read_ahead(void **state)
+{
+    struct setup setup = plain;
+    struct step step, next;
+    struct bench b;
+
+    (void)state;
+    setup.push = CODEC_ONEBIT;
+    bench_init(&b, setup, 23);
+    begin_steps(&b, &step, &next);
+    push_encoder_bound_residuals(b.cluster->encoder, 1);
+    assert_int_equal(push(&b, &step.batch), 0);
+    check_step(&b, &next);
+    assert_int_equal(stats_of(&b).rows_read_ahead, 0);
+    bench_deinit(&b);
+}
+
+static void somebody_elses_push_voids_what_was_read_ahead(void **state)
+{
+    const struct batch other = { 2, { 1, 3 } };
+    struct step step, next;
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, plain, 24);
+    begin_steps(&b, &step, &next);
+    push_of_somebody_else(&b, &other);
+    assert_int_equal(push(&b, &step.batch), 0); /* the answer tells */
+    check_step(&b, &next);
     bench_deinit(&b);
 }
 
@@ -544,6 +664,10 @@ int main(void)
         cmocka_unit_test(a_worker_declared_dead_begins_with_an_empty_copy),
         cmocka_unit_test(an_answer_that_cannot_be_read_switches_the_copy_off),
         cmocka_unit_test(a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole),
+        cmocka_unit_test(rows_that_the_push_does_not_change_are_read_before_it),
+        cmocka_unit_test(a_push_to_other_rows_voids_what_was_read_ahead),
+        cmocka_unit_test(a_push_with_rows_of_old_residuals_voids_what_was_read_ahead),
+        cmocka_unit_test(somebody_elses_push_voids_what_was_read_ahead),
         cmocka_unit_test(a_pull_outside_training_has_the_same_bits_and_changes_nothing),
         cmocka_unit_test(a_copy_that_begins_anew_has_lost_nothing),
 #ifdef PS_FAULTS

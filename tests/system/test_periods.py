@@ -1,0 +1,112 @@
+"""Dense tables that are pushed and pulled every so many steps: local steps with slow momentum, and gradients that add up."""
+import struct
+
+from checkpoint import read_tables
+from training import finish, psds, psworker, result, synth  # noqa: F401
+
+SMALL = ("--format", "criteo", "--bottom", "32", "--top", "32", "--dim", "8", "--batch", "32", "--seed", "7", "--train-rows", "3000")
+
+
+def trained(psds, data, n_workers, *flags):
+    """What a fresh node's checkpoint holds then, and the workers' results."""
+    node = psds("--shards", 2)
+    workers = [psworker("train", "--data", data, "--servers", node.address, *SMALL, "--workers", n_workers, "--rank", rank, "--json", "-", *flags)
+               for rank in range(n_workers)]
+    lines = [result(finish(w)[0]) for w in workers]
+    node.stop()
+    return read_tables([node.data]), lines
+
+
+def n_bytes(lines):
+    return sum(line["bytes_in"] + line["bytes_out"] for line in lines)
+
+
+def weights(tables, name, dim):
+    rows = [tables[f"job/{name}"][key] for key in sorted(tables[f"job/{name}"])]
+    return [w for row in rows for w in struct.unpack_from(f"<{dim}f", row)]
+
+
+def farthest(a, b, name="top.0.W", dim=1024):
+    return max(abs(x - y) for x, y in zip(weights(a, name, dim), weights(b, name, dim), strict=True))
+
+
+def test_one_worker_learns_what_it_learns_without(psds, tmp_path):
+    """Also if it never comes to the end of a period: its last steps are pushed when it leaves."""
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+    plain, lines = trained(psds, data, 1)
+    for flags in (("--local-steps", 4), ("--local-steps", 5, "--rotate"), ("--local-steps", 100000)):
+        got, local = trained(psds, data, 1, *flags)
+        assert farthest(got, plain) < 1e-4
+        assert abs(local[0]["logloss"] - lines[0]["logloss"]) < 1e-4
+    summed, _ = trained(psds, data, 1, "--period", "top.*=4")
+    assert 1e-4 < farthest(summed, plain)
+
+
+def test_workers_in_lock_step_end_in_the_same_bits_each_time_with_fewer_bytes(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+    plain, lines = trained(psds, data, 3)
+    for flags in (("--local-steps", 8, "--slow-momentum", "0.5", "--rotate"), ("--period", "*=8", "--rotate")):
+        want, got = trained(psds, data, 3, *flags)
+        assert trained(psds, data, 3, *flags)[0] == want
+        assert n_bytes(got) < 0.4 * n_bytes(lines)
+        assert abs(got[0]["logloss"] - lines[0]["logloss"]) < 0.03
+
+
+def test_workers_that_are_ahead_learn_and_codecs_go_with_it(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+    ahead = ("--mode", "ssp", "--staleness", "4", "--ahead", "2")
+    plain = trained(psds, data, 2, *ahead)[1]
+    lines = trained(psds, data, 2, *ahead, "--local-steps", 4, "--push-codec", "onebit", "--pull-deltas")[1]
+    assert n_bytes(lines) < 0.4 * n_bytes(plain)
+    assert abs(lines[0]["logloss"] - plain[0]["logloss"]) < 0.05
+
+
+def test_a_frozen_second_moment_stays_and_is_the_next_runs(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+    flags = ("--local-steps", 1, "--dense-optimizer", "adam", "--freeze-variance-at", 20, "--dense-push-codec", "onebit", "--dense-push-warmup", 20)
+    want, lines = trained(psds, data, 2, *flags)
+    plain = trained(psds, data, 2, "--dense-optimizer", "adam")[1]
+    assert all(v > 0 for v in weights(want, "variance.top.1.b", 1)[:1])
+    assert abs(lines[0]["logloss"] - plain[0]["logloss"]) < 0.03
+    assert trained(psds, data, 2, *flags)[0] == want
+    node = psds("--shards", 2)
+    for _ in range(2):
+        workers = [psworker("train", "--data", data, "--servers", node.address, *SMALL, "--workers", 2, "--rank", rank, *flags) for rank in (0, 1)]
+        for worker in workers:
+            finish(worker)
+    node.stop()
+    twice = read_tables([node.data])
+    assert {n: t for n, t in twice.items() if "/variance." in n} == {n: t for n, t in want.items() if "/variance." in n}
+
+
+def test_the_servers_tables_outlive_a_job_of_local_steps(psds, tmp_path):
+    """A second run goes on with them; one without local steps is told that they are other tables."""
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+    node = psds("--shards", 2)
+    run = ("train", "--data", data, "--servers", node.address, *SMALL, "--json", "-")
+    for _ in range(2):
+        out, err = finish(psworker(*run, "--local-steps", 4, "--period", "bot.*=2,top.9.W=3"))
+    assert "training goes on from them" in err and "--period top.9.W=3 has no effect" in err
+    _, err = finish(psworker(*run), status=2)
+    assert "optimizer is momentum here" in err
+
+
+def test_what_does_not_go_together_is_refused(tmp_path):
+    def refused(*flags):
+        return finish(psworker("train", "--data", "/dev/null", "--format", "criteo", *flags), status=2)[1]
+
+    local = ("--local-steps", 4)
+    assert "with --local there are none" in refused(*local, "--local")
+    assert "--state-dir goes without" in refused(*local, "--state-dir", tmp_path)
+    assert "--dense-refresh goes without" in refused(*local, "--dense-refresh", 2, "--mode", "async")
+    assert "--delay-compensation goes without" in refused(*local, "--delay-compensation", 2, "--mode", "async")
+    assert "--backup-workers goes without" in refused(*local, "--backup-workers", 1, "--workers", 2)
+    assert "codecs of dense tables other than auto" in refused("--period", "*=2", "--push-codec", "auto")
+    assert "--dense-optimizer ftrl goes without" in refused(*local, "--dense-optimizer", "ftrl")
+    assert "--decay plateau goes without" in refused(*local, "--decay", "plateau")
+    assert "go with --local-steps" in refused("--slow-momentum", "0.5")
+    assert "--freeze-variance-at goes with" in refused(*local, "--freeze-variance-at", 5)
+    assert "and lock step" in refused(*local, "--freeze-variance-at", 5, "--dense-optimizer", "adam", "--mode", "async")
+    assert "--rotate goes with" in refused("--rotate")
+    for item in ("top", "top=", "=3", "top=0", "top=x", "top=100001"):
+        assert "is not the name of a dense table" in refused("--period", item)

@@ -1,0 +1,77 @@
+/*
+ * A dense table that a worker pushes and pulls every so many steps: its copy here, and what the servers lack of it.
+ *
+ *     base     the servers' weights, as far as this worker knows them
+ *     here     base, and what has become of it since: here = base + what the servers lack
+ *
+ * With LOCAL_TENSOR_STEPS the worker makes each step of its own optimizer on `here`, and pushes base - here, the
+ * direction in which a server has to go back. With LOCAL_TENSOR_SUM `here` stays base, and gradients are added up.
+ *
+ *     LOCAL_TENSOR_STEPS and momentum SGD on the server (learning rate alpha, momentum beta) are SlowMo:
+ *
+ *         x_k+1 = x_k - gamma d(x_k)                     H times, on each worker: its optimizer's own step
+ *         u     = beta u + mean over workers of (x_0 - x_H)
+ *         x_0   = x_0 - alpha u
+ *
+ * Wang, Tantia, Ballas, Rabbat, "SlowMo: Improving Communication-Efficient Distributed SGD with Slow Momentum", ICLR
+ * 2020, algorithm 1, with u here gamma times the paper's, so that a rate gamma that falls does not lengthen what
+ * momentum has (as in BMUF: Chen and Huo, ICASSP 2016). The optimizer's state stays with the worker ("maintained").
+ *
+ * Adam's second moment can be frozen at a mean over workers. Their steps are then linear in their gradients, with one
+ * scale for all workers, so that the mean of x_H is where Adam with that second moment comes to by the mean gradients,
+ * and what a codec leaves of a push may come with a later one:
+ *
+ *     v     = mean over workers of v_k / (1 - beta2^k)      once, and no float less than a hundredth of their mean
+ *     m_k+1 = beta1 m_k + (1 - beta1) g_k
+ *     x_k+1 = x_k - gamma m_k+1 / (1 - beta1^(k+1)) / (sqrt(v) + eps)
+ *
+ * That is the compressed stage of 1-bit Adam (Tang et al., ICML 2021, algorithm 1), and with H > 1 that of 0/1 Adam's
+ * local steps (Lu et al., ICLR 2023), but that here the preconditioned momentum is what is merged, and that the stage
+ * before has the workers' own second moments.
+ */
+#ifndef WORKER_CACHE_LOCAL_TENSOR_H
+#define WORKER_CACHE_LOCAL_TENSOR_H
+
+#include "common/status.h"
+#include "proto/table_spec.h"
+
+enum local_tensor_rule { LOCAL_TENSOR_STEPS, LOCAL_TENSOR_SUM };
+
+struct local_tensor {
+    struct table_spec spec; /* with the worker's own optimizer */
+    enum local_tensor_rule rule;
+    uint64_t n_floats;        /* of all blocks, with the last one's padding */
+    float *floats;            /* owned: all of the below */
+    float *base, *here, *out; /* [n_floats]; of LOCAL_TENSOR_SUM `here` is the sum */
+    float *state;             /* of each block in turn */
+    uint32_t state_floats;    /* of a block */
+    uint64_t n_steps;
+    bool is_here; /* a pull has brought it */
+    bool is_frozen;
+};
+
+/* -ENOMEM. */
+int local_tensor_init(struct local_tensor *t, const struct table_spec *spec,
+                      enum local_tensor_rule rule) MUST_CHECK;
+void local_tensor_deinit(struct local_tensor *t);
+
+/* The servers' weights: become the base of what they lack. On return `weights` has what this worker computes with. */
+void local_tensor_take(struct local_tensor *t, float *weights);
+
+/* What this worker computes with; is_here. */
+void local_tensor_read(const struct local_tensor *t, float *ret_weights);
+
+/* The gradient of a step at this clock; is_here. */
+void local_tensor_step(struct local_tensor *t, const float *gradient, uint64_t clock);
+
+/* What is to be pushed, valid until the next call: the servers then lack nothing. is_here. */
+const float *local_tensor_difference(struct local_tensor *t);
+
+/* Of Adam: its second moment, corrected for its start at 0, into ret[n_floats]; and frozen at these. is_here. */
+void local_tensor_variance(const struct local_tensor *t, float *ret);
+void local_tensor_freeze(struct local_tensor *t, const float *variance);
+
+/* As before the first pull; what the servers lack is dropped. */
+void local_tensor_reset(struct local_tensor *t);
+
+#endif

@@ -1,0 +1,493 @@
+#include "worker/param_store_periodic.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/memory.h"
+#include "worker/param_store_proxy.h"
+
+struct periodic_table {
+    struct local_tensor tensor;
+    uint32_t period, phase;
+    uint64_t *keys;              /* owned: of all blocks */
+    struct ps_push_section last; /* its step's push, as this worker asked for it last */
+    /* How often it was pushed; what that was at the pull under way, and at the one that brought what is here. */
+    uint64_t n_pushed, asked_at, pulled_at;
+    bool is_asked; /* by the pull under way */
+    bool lacks;    /* the servers lack something */
+    struct variance {
+        uint32_t table;
+        float *values;  /* owned: to be pushed, or pulled; NULL: it is not to be frozen */
+        bool is_asked;  /* by the pull under way */
+        bool is_pushed; /* this worker's part of it */
+    } variance;
+};
+
+struct periodic {
+    struct param_store_proxy forward;
+    struct param_store_ops ops; /* below */
+    struct param_store_periodic_options options;
+    pthread_mutex_t lock; /* of the tables, which a pull and a push use */
+    struct periodic_table *tables[PS_TABLES_MAX]; /* owned; NULL: pushed at each step */
+    uint64_t next_clock;                          /* behind the last step that was pushed */
+    const struct ps_pull_section *asked;          /* borrowed by a step's pull until its wait */
+    uint32_t n_asked;
+    struct ps_pull_section pulls[SECTIONS_MAX]; /* what the inner pull borrows */
+    struct ps_push_section pushes[SECTIONS_MAX];
+};
+
+static struct periodic *periodic_of(const struct param_store *s)
+{
+    return (struct periodic *)(void *)(uintptr_t)s;
+}
+
+/* --- tables --- */
+
+static uint32_t period_of(const struct periodic *p, const struct table_spec *spec)
+{
+    if (spec->kind != TABLE_SPEC_DENSE || table_spec_only_adds(spec))
+        return 0;
+    return p->options.period_of(p->options.arg, spec->name);
+}
+
+static bool is_periodic(const struct periodic *p, const struct table_spec *spec)
+{
+    return period_of(p, spec) > (p->options.rule == LOCAL_TENSOR_SUM);
+}
+
+/* Momentum SGD has no beta1; a table of it that is made otherwise has another number there. */
+#define MERGES_BETA1 0.0f
+
+bool param_store_periodic_merges(const struct table_spec *have)
+{
+    return have->optim == TABLE_SPEC_MOMENTUM && have->params.beta1 == MERGES_BETA1;
+}
+
+/* Never one that only adds, which psd keeps apart from those that are trained. */
+static struct table_spec outer_spec(const struct periodic *p, const struct table_spec *spec)
+{
+    struct table_spec outer = *spec;
+
+    if (p->options.rule == LOCAL_TENSOR_SUM)
+        return outer;
+    outer.optim = TABLE_SPEC_MOMENTUM;
+    outer.params = table_spec_optim_defaults(TABLE_SPEC_MOMENTUM);
+    outer.params.learning_rate = p->options.slow_lr;
+    outer.params.momentum = p->options.slow_momentum;
+    outer.params.beta1 = MERGES_BETA1;
+    outer.schedule = (struct lr_schedule){ 0 };
+    outer.clip_norm = 0;
+    return outer;
+}
+
+/* Floats of the tables of this period whose pushes have this phase. */
+static uint64_t load_of(const struct periodic *p, uint32_t period, uint32_t phase)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++) {
+        const struct periodic_table *t = p->tables[i];
+
+        n += t && t->period == period && t->phase == phase ? t->tensor.n_floats : 0;
+    }
+    return n;
+}
+
+/* The one with the least load; tables come in the model's order, so it is the same for all workers. */
+static uint32_t choose_phase(const struct periodic *p, uint32_t period)
+{
+    uint32_t best = 0;
+
+    for (uint32_t i = 1; i < period && p->options.rotates && load_of(p, period, best); i++)
+        if (load_of(p, period, i) < load_of(p, period, best))
+            best = i;
+    return best;
+}
+
+static void free_table(struct periodic_table *t)
+{
+    if (!t)
+        return;
+    local_tensor_deinit(&t->tensor);
+    free(t->variance.values);
+    free(t->keys);
+    free(t);
+}
+
+static int make_table(const struct periodic *p, const struct table_spec *spec,
+                      struct periodic_table **ret)
+{
+    const uint64_t n = table_spec_n_blocks(spec);
+    struct periodic_table *t = memory_try_alloc(sizeof *t);
+    int status;
+
+    if (!t)
+        return -ENOMEM;
+    *t = (struct periodic_table){ .period = period_of(p, spec) };
+    t->phase = choose_phase(p, t->period);
+    t->keys = memory_try_alloc(n * sizeof *t->keys);
+    status = local_tensor_init(&t->tensor, spec, p->options.rule);
+    if (!status && !t->keys)
+        status = -ENOMEM;
+    if (status) {
+        free_table(t);
+        return status;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        t->keys[i] = i;
+    *ret = t;
+    return 0;
+}
+
+/* It adds up what is pushed, from 0. */
+static int make_variance(const struct periodic *p, const struct table_spec *spec,
+                         struct periodic_table *t, struct err *err)
+{
+    struct param_store *inner = p->forward.inner;
+    struct table_spec variance = { .kind = TABLE_SPEC_DENSE,
+                                   .dim = spec->dim,
+                                   .n_floats = spec->n_floats,
+                                   .optim = TABLE_SPEC_SGD,
+                                   .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
+                                   .mode = spec->mode,
+                                   .bound = spec->bound };
+    const char *slash = strchr(spec->name, '/');
+    const int n_job = slash ? (int)(slash - spec->name) : 0;
+
+    variance.params.learning_rate = 1;
+    variance.params.weight_decay = 0;
+    snprintf(variance.name, sizeof variance.name, "%.*s/variance.%.50s", n_job, spec->name,
+             slash ? slash + 1 : spec->name);
+    t->variance.values = memory_try_alloc(t->tensor.n_floats * sizeof *t->variance.values);
+    if (!t->variance.values)
+        return err_set(err, -ENOMEM, "table %s: no memory for a copy", variance.name);
+    return inner->ops->table(inner, &variance, &t->variance.table, err);
+}
+
+static int table(struct param_store *s, const struct table_spec *spec, uint32_t *ret_table,
+                 struct err *err)
+{
+    struct periodic *p = periodic_of(s);
+    struct param_store *inner = p->forward.inner;
+    struct periodic_table *t;
+    struct table_spec outer;
+    int status;
+
+    if (!is_periodic(p, spec))
+        return inner->ops->table(inner, spec, ret_table, err);
+    outer = outer_spec(p, spec);
+    status = inner->ops->table(inner, &outer, ret_table, err);
+    if (!status && !p->tables[*ret_table] && make_table(p, spec, &p->tables[*ret_table]))
+        status = err_set(err, -ENOMEM, "table %s: no memory for a copy", spec->name);
+    t = status ? NULL : p->tables[*ret_table];
+    return t && p->options.freeze_at && !t->variance.values ? make_variance(p, spec, t, err)
+                                                            : status;
+}
+
+/* The worker's optimizer is no part of a table, so it is as the caller says. */
+static int table_find(struct param_store *s, struct table_spec *spec, uint32_t *ret_table,
+                      struct err *err)
+{
+    const struct periodic *p = periodic_of(s);
+    struct param_store *inner = p->forward.inner;
+    const struct table_spec want = *spec;
+    int status = inner->ops->table_find(inner, spec, ret_table, err);
+
+    if (status || p->options.rule == LOCAL_TENSOR_SUM || !is_periodic(p, &want))
+        return status;
+    spec->optim = want.optim;
+    spec->params = want.params;
+    spec->schedule = want.schedule;
+    return 0;
+}
+
+/* --- pull --- */
+
+/* There may be second moments of this worker's time, or of one before; under the lock. */
+static bool ask_variance(struct periodic_table *t)
+{
+    if (!t)
+        return false;
+    t->variance.is_asked = t->variance.values && t->is_asked && !t->tensor.is_frozen &&
+                           (t->variance.is_pushed || !t->tensor.is_here);
+    return t->variance.is_asked;
+}
+
+static struct ps_pull_section variance_pull(const struct periodic_table *t)
+{
+    return (struct ps_pull_section){ .table = t->variance.table,
+                                     .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
+                                     .keys = t->keys,
+                                     .dst = t->variance.values };
+}
+
+/* Once the table itself is here. None are there: all are 0, as no worker has pushed them. */
+static void take_variance(struct periodic_table *t)
+{
+    bool any = t->variance.is_pushed;
+
+    for (uint64_t i = 0; i < t->tensor.n_floats && !any; i++)
+        any = t->variance.values[i] != 0;
+    if (any)
+        local_tensor_freeze(&t->tensor, t->variance.values);
+}
+
+/* True if the servers are asked for this section; under the lock. */
+static bool ask(struct periodic *p, const struct ps_pull_section *s)
+{
+    struct periodic_table *t = p->tables[s->table];
+
+    if (!t)
+        return true;
+    t->is_asked = !t->tensor.is_here || t->pulled_at != t->n_pushed;
+    t->asked_at = t->n_pushed;
+    t->variance.is_asked = false;
+    return t->is_asked;
+}
+
+static int pull_start(struct param_store *s, uint64_t clock,
+                      const struct ps_pull_section *sections, uint32_t n, struct err *err)
+{
+    struct periodic *p = periodic_of(s);
+    struct param_store *inner = p->forward.inner;
+    uint32_t n_left = 0;
+
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < n; i++)
+        if (ask(p, &sections[i]))
+            p->pulls[n_left++] = sections[i];
+    for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
+        if (ask_variance(p->tables[sections[i].table]))
+            p->pulls[n_left++] = variance_pull(p->tables[sections[i].table]);
+    pthread_mutex_unlock(&p->lock);
+    p->asked = sections;
+    p->n_asked = n;
+    return inner->ops->pull_start(inner, clock, p->pulls, n_left, err);
+}
+
+/* The servers' tables as they are; what is here stays as it is. */
+static int pull_for_eval(struct param_store *s, uint64_t clock,
+                         const struct ps_pull_section *sections, uint32_t n, struct err *err)
+{
+    struct periodic *p = periodic_of(s);
+    struct param_store *inner = p->forward.inner;
+
+    p->n_asked = 0;
+    return (inner->ops->pull_for_eval ? inner->ops->pull_for_eval
+                                      : inner->ops->pull_start)(inner, clock, sections, n, err);
+}
+
+/* Under the lock. */
+static void answer(const struct periodic *p, const struct ps_pull_section *s)
+{
+    struct periodic_table *t = p->tables[s->table];
+
+    if (!t)
+        return;
+    if (!t->is_asked) {
+        local_tensor_read(&t->tensor, s->dst);
+        return;
+    }
+    local_tensor_take(&t->tensor, s->dst);
+    t->pulled_at = t->asked_at;
+    if (t->variance.is_asked)
+        take_variance(t);
+}
+
+static int pull_wait(struct param_store *s, struct err *err)
+{
+    struct periodic *p = periodic_of(s);
+    struct param_store *inner = p->forward.inner;
+    int status = inner->ops->pull_wait(inner, err);
+
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < p->n_asked && !status; i++)
+        answer(p, &p->asked[i]);
+    pthread_mutex_unlock(&p->lock);
+    p->n_asked = 0;
+    return status;
+}
+
+/* --- push --- */
+
+/* What the servers lack of the table, in the form of its last push; under the lock. */
+static struct ps_push_section take_out(struct periodic_table *t)
+{
+    struct ps_push_section section = t->last;
+
+    section.keys = t->keys;
+    section.values = local_tensor_difference(&t->tensor);
+    t->lacks = false;
+    t->n_pushed++;
+    return section;
+}
+
+static bool shares_variance(const struct periodic *p, const struct periodic_table *t,
+                            uint64_t clock)
+{
+    return t && t->variance.values && !t->lacks && !t->variance.is_pushed &&
+           !t->tensor.is_frozen && clock + 1 >= p->options.freeze_at;
+}
+
+/* The servers subtract what is pushed, and take the mean over workers; under the lock. */
+static struct ps_push_section take_out_variance(struct periodic_table *t)
+{
+    local_tensor_variance(&t->tensor, t->variance.values);
+    for (uint64_t i = 0; i < t->tensor.n_floats; i++)
+        t->variance.values[i] = -t->variance.values[i];
+    t->variance.is_pushed = true;
+    return (struct ps_push_section){ .table = t->variance.table,
+                                     .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
+                                     .keys = t->keys,
+                                     .values = t->variance.values };
+}
+
+/* False: the servers get nothing of it at this step; under the lock. */
+static bool add_step(struct periodic *p, uint64_t clock, struct ps_push_section *section)
+{
+    struct periodic_table *t = p->tables[section->table];
+
+    if (!t || section->op != SECTION_GRADIENT)
+        return true;
+    local_tensor_step(&t->tensor, section->values, clock);
+    t->last = *section;
+    t->lacks = true;
+    if ((clock + 1 + t->phase) % t->period != 0)
+        return false;
+    *section = take_out(t);
+    return true;
+}
+
+static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
+                const struct ps_push_section *sections, uint32_t n, struct err *err)
+{
+    struct periodic *p = periodic_of(s);
+    struct param_store *inner = p->forward.inner;
+    uint32_t n_left = 0;
+
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        p->pushes[n_left] = sections[i];
+        n_left += add_step(p, clock, &p->pushes[n_left]);
+    }
+    for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
+        if (shares_variance(p, p->tables[sections[i].table], clock))
+            p->pushes[n_left++] = take_out_variance(p->tables[sections[i].table]);
+    pthread_mutex_unlock(&p->lock);
+    if (tick)
+        p->next_clock = clock + 1;
+    return inner->ops->push(inner, clock, n_samples, tick, p->pushes, n_left, err);
+}
+
+/* --- the rest --- */
+
+/* In lock step only a push that ends a step counts. All workers weigh the same in it. */
+static int leave(struct param_store *s, struct err *err)
+{
+    struct periodic *p = periodic_of(s);
+    struct param_store *inner = p->forward.inner;
+    struct err ignored;
+    uint32_t n = 0;
+    int status = 0, left;
+
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
+        if (p->tables[i] && p->tables[i]->lacks)
+            p->pushes[n++] = take_out(p->tables[i]);
+    pthread_mutex_unlock(&p->lock);
+    if (n)
+        status =
+            inner->ops->push(inner, p->next_clock, 0, p->options.lock_step, p->pushes, n, err);
+    if (n && !status)
+        status = inner->ops->flush(inner, err);
+    if (status == PS_EFENCED)
+        return status;
+    left = inner->ops->leave(inner, status ? &ignored : err);
+    return status ? status : left;
+}
+
+static uint64_t resume(struct param_store *s)
+{
+    struct periodic *p = periodic_of(s);
+    struct param_store *inner = p->forward.inner;
+
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++) {
+        if (!p->tables[i])
+            continue;
+        local_tensor_reset(&p->tables[i]->tensor);
+        p->tables[i]->lacks = p->tables[i]->variance.is_pushed = false;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return inner->ops->resume(inner);
+}
+
+static int prefetch(struct param_store *s, const struct ps_pull_section *sections, uint32_t n,
+                    struct err *err)
+{
+    struct param_store *inner = periodic_of(s)->forward.inner;
+
+    return inner->ops->prefetch(inner, sections, n, err);
+}
+
+static void prefetch_end(struct param_store *s)
+{
+    struct param_store *inner = periodic_of(s)->forward.inner;
+
+    inner->ops->prefetch_end(inner);
+}
+
+static void stats(const struct param_store *s, struct ps_stats *ret)
+{
+    const struct param_store *inner = periodic_of(s)->forward.inner;
+
+    inner->ops->stats(inner, ret);
+}
+
+static void close_store(struct param_store *s)
+{
+    struct periodic *p = periodic_of(s);
+
+    p->forward.inner->ops->close(p->forward.inner);
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
+        free_table(p->tables[i]);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+static const struct param_store_ops ops = { .table = table,
+                                            .table_find = table_find,
+                                            .pull_start = pull_start,
+                                            .pull_for_eval = pull_for_eval,
+                                            .pull_wait = pull_wait,
+                                            .push = push,
+                                            .flush = param_store_proxy_flush,
+                                            .leave = leave,
+                                            .copy = param_store_proxy_copy,
+                                            .clock = param_store_proxy_clock,
+                                            .stats = stats,
+                                            .encoder = param_store_proxy_encoder,
+                                            .resume = resume,
+                                            .cancel = param_store_proxy_cancel,
+                                            .close = close_store };
+
+struct param_store *param_store_periodic_new(struct param_store *inner,
+                                             const struct param_store_periodic_options *options)
+{
+    struct periodic *p = memory_alloc(sizeof *p);
+
+    *p = (struct periodic){ .forward = { { &p->ops, inner->journal }, inner, NULL },
+                            .ops = ops,
+                            .options = *options };
+    p->ops.overlaps = inner->ops->overlaps;
+    p->ops.has_places = inner->ops->has_places;
+    if (inner->ops->prefetch)
+        p->ops.prefetch = prefetch;
+    if (inner->ops->prefetch_end)
+        p->ops.prefetch_end = prefetch_end;
+    pthread_mutex_init(&p->lock, NULL);
+    return &p->forward.store;
+}

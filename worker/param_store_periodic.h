@@ -1,0 +1,47 @@
+/*
+ * Dense tables that are pushed and pulled every so many steps, each with a period of its own. Between two pushes the
+ * worker makes its own steps on a copy, or adds gradients up (worker/cache/local_tensor.h).
+ *
+ *     push         of a table whose period ends with this step's clock: what the servers lack; of the others nothing
+ *     pull_start   asks for tables that were pushed since they were last asked for
+ *     pull_wait    the others are read here
+ *     leave        pushes what is left; in lock step as a step of its own, which has no samples
+ *
+ * A period of P ends with the steps of clock c, (c + phase) % P == P - 1: in lock step of all workers together. The
+ * phase is 0, or with `rotates` such that tables of one period share its steps evenly, by their floats. Embedding rows,
+ * and dense tables that only add, pass. Pulls for validation bring the servers' tables.
+ *
+ * The server's optimizer of a table with a period is that of its specification with LOCAL_TENSOR_SUM. With
+ * LOCAL_TENSOR_STEPS it is momentum SGD, and the worker makes the steps of the other. A worker that was declared dead
+ * (resume()) drops what the servers lack and its optimizer's state.
+ *
+ * With freeze_at, in lock step, the first push of a table at or behind that clock has Adam's second moment, too. Its
+ * mean over workers stays in a table "JOB/variance.NAME", which the next pull brings, and the first pull of a worker
+ * that comes later, or of a later run.
+ */
+#ifndef WORKER_PARAM_STORE_PERIODIC_H
+#define WORKER_PARAM_STORE_PERIODIC_H
+
+#include "worker/cache/local_tensor.h"
+#include "worker/param_store.h"
+
+struct param_store_periodic_options {
+    enum local_tensor_rule rule;
+    float slow_lr, slow_momentum; /* of LOCAL_TENSOR_STEPS, on the servers */
+    bool lock_step;               /* dense tables are */
+    bool rotates;
+    uint64_t freeze_at; /* 0: never; else each periodic table's optimizer is Adam */
+    /* Of the table "JOB/NAME", at least 1; 1 is none with LOCAL_TENSOR_SUM. */
+    uint32_t (*period_of)(const void *arg, const char *table);
+    const void *arg;
+};
+
+/* True of a table that merges workers' own steps: a job without them has no use for its optimizer. */
+bool param_store_periodic_merges(const struct table_spec *have);
+
+/* Takes `inner`. */
+struct param_store *
+param_store_periodic_new(struct param_store *inner,
+                         const struct param_store_periodic_options *options);
+
+#endif
