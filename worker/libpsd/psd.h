@@ -125,7 +125,7 @@ typedef struct psd_stats {
     uint64_t bytes_in, bytes_out, reconnects, resent_pushes, rejoins;
     uint64_t
         pushes_lost;    /* acknowledged, and gone with a crash of their shard (once for each) */
-    uint64_t min_clock; /* of the slowest worker, as the last answer said */
+    uint64_t min_clock; /* of the slowest who is waited for, as last said */
     uint64_t staleness_max; /* clocks: the most that a pull was ahead of min_clock */
     uint64_t wait_ns,
         push_wait_ns; /* spent in psd_wait(); in psd_push() waiting for acknowledgements */
