@@ -249,7 +249,7 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) write_rows(struct 
     CUDA_COMPAT_UNROLL_4
     for (uint32_t i = 0; i < ITEMS && has_items(i, s.d.n_keys); i++) {
         const uint32_t item = item_of(i), mine = is_head(s, item),
-                       all = __ballot_sync(CUDA_COMPAT_ALL_LANES, mine),
+                       all = __ballot_sync(CUDA_COMPAT_ALL_LANES, mine != 0),
                        row = n + (uint32_t)__popc(all & lanes_below()) + mine - 1;
 
         n += (uint32_t)__popc(all);
