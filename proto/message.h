@@ -83,6 +83,8 @@ struct table_reply {
 #define MESSAGE_FEATURE_DELAYS 4u
 /* Pulls of rows as differences (struct section_delta). */
 #define MESSAGE_FEATURE_DELTAS 8u
+/* ... of SECTION_DELTA_SPARSE. */
+#define MESSAGE_FEATURE_SPARSE_DELTAS 16u
 
 struct join {
     char job[TABLE_SPEC_NAME_MAX];

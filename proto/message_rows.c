@@ -226,7 +226,7 @@ static bool is_delta(const Ps__Section *head)
 {
     return !head->state && !head->present && !head->scan_bytes && head->delta_tolerance >= 0 &&
            head->delta_tolerance <= SECTION_ASSIGN_MAX &&
-           head->delta_mode >= SECTION_DELTA_ONEBIT && head->delta_mode <= SECTION_DELTA_FULL;
+           head->delta_mode >= SECTION_DELTA_ONEBIT && head->delta_mode <= SECTION_DELTA_SPARSE;
 }
 
 static int no_values(const Ps__Section *head)

@@ -65,17 +65,18 @@
 #define SECTION_DELTA_ANEW 1u
 
 enum section_delta_mode {
-    SECTION_DELTA_NONE,   /* nothing: the row is close enough to what the client has */
-    SECTION_DELTA_ONEBIT, /* the difference, as codec onebit */
-    SECTION_DELTA_INT8,   /* the difference, as codec int8 */
-    SECTION_DELTA_FULL    /* the row, in the section's codec */
+    SECTION_DELTA_NONE, /* nothing: the row is close enough to what the client has */
+    SECTION_DELTA_ONEBIT, /* the difference, as codec onebit; of a section that asks for SPARSE, as delta_sparse.h */
+    SECTION_DELTA_INT8, /* the difference, as codec int8 */
+    SECTION_DELTA_FULL, /* the row, in the section's codec */
+    SECTION_DELTA_SPARSE /* asked for only: the difference as delta_sparse.h; it stands as mode ONEBIT in the answer */
 };
 
 /* What a section of a pull says about them; zeroes: it asks for no deltas. */
 struct section_delta {
     bool asked;
     enum section_delta_mode
-        mode; /* of rows beyond the tolerance: ONEBIT, INT8, or FULL: the shortest within it */
+        mode; /* of rows beyond the tolerance: ONEBIT, INT8, SPARSE, or FULL: the shortest within it */
     float
         tolerance; /* root mean square that a row may differ by; 0: as the section's codec has it, exactly */
     uint64_t base;     /* number of the last answer that the client has; 0: none */

@@ -16,9 +16,10 @@
 
 static const char *const kind_names[] = { "sparse", "dense" };
 static const char *const init_names[] = { "zero", "uniform", "normal" };
-static const char *const optimizer_names[] = { "sgd",  "momentum", "adagrad", "rowwise_adagrad",
-                                               "adam", "ftrl",     "adamw",   "lion",
-                                               "lamb", "lars",     "sm3",     "came" };
+static const char *const optimizer_names[] = {
+    "sgd",  "momentum", "adagrad", "rowwise_adagrad", "adam", "ftrl", "adamw", "lion", "lamb",
+    "lars", "sm3",      "came",    "sm3_matrix"
+};
 static const char *const decay_names[] = { "none",   "linear", "exp",    "inv_sqrt",
                                            "cosine", "step",   "plateau" };
 static const char *const mode_names[] = { "job", "async", "ssp", "bsp" };
@@ -210,6 +211,7 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
                                           .epsilon = 1e-8f,
                                           .momentum = 0.9f };
     case TABLE_SPEC_SM3:
+    case TABLE_SPEC_SM3_MATRIX:
         return (struct optimizer_params){ .learning_rate = 0.03f, .epsilon = 1e-10f };
     case TABLE_SPEC_CAME: /* Luo et al. 2023, but for decay, which is the task's */
         return (
@@ -221,15 +223,15 @@ struct optimizer_params table_spec_optim_defaults(enum table_spec_optim optim)
     return (struct optimizer_params){ 0 };
 }
 
-/* The row as a matrix, as square as its length allows: the means of its rows and columns, twice. */
-static uint32_t came_floats(uint32_t dim)
+/* Of a row as a matrix, as square as its length allows: its rows and columns. */
+static uint32_t matrix_floats(uint32_t dim)
 {
     uint32_t n_rows = 1;
 
     for (uint32_t n = 2; n * n <= dim; n++)
         if (dim % n == 0)
             n_rows = n;
-    return dim + 2 * (n_rows + dim / n_rows);
+    return n_rows + dim / n_rows;
 }
 
 static uint32_t optimizer_floats(const struct table_spec *spec)
@@ -253,7 +255,9 @@ static uint32_t optimizer_floats(const struct table_spec *spec)
     case TABLE_SPEC_LION:
         return spec->dim + 1;
     case TABLE_SPEC_CAME:
-        return came_floats(spec->dim);
+        return spec->dim + 2 * matrix_floats(spec->dim);
+    case TABLE_SPEC_SM3_MATRIX:
+        return matrix_floats(spec->dim);
     case TABLE_SPEC_OPTIM_END:
         break;
     }
@@ -364,7 +368,7 @@ static int check_field(const struct table_spec *spec, const struct field *field,
 static bool is_adagrad(const struct table_spec *spec)
 {
     return spec->optim == TABLE_SPEC_ADAGRAD || spec->optim == TABLE_SPEC_ROWWISE_ADAGRAD ||
-           spec->optim == TABLE_SPEC_SM3;
+           spec->optim == TABLE_SPEC_SM3 || spec->optim == TABLE_SPEC_SM3_MATRIX;
 }
 
 /* Does it divide by the root of a mean of squares, and epsilon? */

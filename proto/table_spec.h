@@ -40,11 +40,12 @@ enum table_spec_optim {
     TABLE_SPEC_LARS,
     TABLE_SPEC_SM3,
     TABLE_SPEC_CAME,
+    TABLE_SPEC_SM3_MATRIX,
     TABLE_SPEC_OPTIM_END
 };
 /* Their names, in the order of the enum, as settings list a choice. */
 #define TABLE_SPEC_OPTIM_CHOICE \
-    "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl|adamw|lion|lamb|lars|sm3|came"
+    "sgd|momentum|adagrad|rowwise_adagrad|adam|ftrl|adamw|lion|lamb|lars|sm3|came|sm3_matrix"
 /* Those that follow the clock, in the order of the enum, as settings list a choice. */
 #define TABLE_SPEC_DECAY_CHOICE "none|linear|exp|inv_sqrt|cosine|step"
 enum table_spec_decay {

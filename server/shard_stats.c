@@ -164,7 +164,9 @@ static bool describe_wait(const struct job *job, const struct worker *worker, ui
     }
     if (worker->state == WORKER_EXPECTED && job->n_workers > 1) {
         snprintf(ret->what, sizeof ret->what, "worker expected");
-        snprintf(ret->why, sizeof ret->why, "it has not joined; the others' pulls wait for it");
+        snprintf(ret->why, sizeof ret->why, "it has not joined; the others%s",
+                 job_all_ticked(job, worker->clock) ? " go on without it (--backup-workers)"
+                                                    : "' pulls wait for it");
         ret->since_unix_ms = unix_ms(report, now_ms, job->started_ms);
         ret->until_unix_ms = unix_ms(report, now_ms, job->join_deadline_ms);
         return true;

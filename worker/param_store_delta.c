@@ -7,6 +7,7 @@
 
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "proto/message.h"
 #include "server/core/delta_rows.h"
 #include "worker/param_store_proxy.h"
 
@@ -121,9 +122,11 @@ static int take(void *arg, const struct ps_pull_section *s, uint32_t shard,
     if (value_bytes < plain_bytes)
         atomic_fetch_add_explicit(&d->bytes_saved, plain_bytes - value_bytes,
                                   memory_order_relaxed);
-    return delta_rows_read(
-        &t->shards[shard],
-        &(struct delta_answer){ codec, n, s->keys, numbers, values, value_bytes }, s->dst);
+    return delta_rows_read(&t->shards[shard],
+                           &(struct delta_answer){ codec,
+                                                   kind_of(d, t)->mode == SECTION_DELTA_SPARSE,
+                                                   n, s->keys, numbers, values, value_bytes },
+                           s->dst);
 }
 
 /* --- pull --- */
@@ -208,18 +211,28 @@ static const struct param_store_ops ops = { .table = param_store_proxy_table,
                                             .cancel = param_store_proxy_cancel,
                                             .close = close_store };
 
+static uint32_t features_of(const struct param_store_delta_options *options)
+{
+    return options->rows.mode == SECTION_DELTA_SPARSE ||
+                   options->dense.mode == SECTION_DELTA_SPARSE
+               ? MESSAGE_FEATURE_SPARSE_DELTAS
+               : 0;
+}
+
 struct param_store *param_store_delta_new(struct param_store *inner,
                                           const struct param_store_delta_options *options)
 {
     static const struct ps_tap none = { 0 };
     struct deltas *d = memory_alloc(sizeof *d);
 
-    *d = (struct deltas){ .forward = { { &d->ops, inner->journal }, inner, keep_table },
-                          .ops = ops,
-                          .options = *options,
-                          .memory.budget.max = options->max_bytes,
-                          .sink = { .take = take, .ask = ask, .arg = d },
-                          .n_shards = inner->ops->set_tap(inner, &none) };
+    *d = (struct deltas){
+        .forward = { { &d->ops, inner->journal }, inner, keep_table },
+        .ops = ops,
+        .options = *options,
+        .memory.budget.max = options->max_bytes,
+        .sink = { .take = take, .ask = ask, .features = features_of(options), .arg = d },
+        .n_shards = inner->ops->set_tap(inner, &none)
+    };
     d->ops.overlaps = inner->ops->overlaps;
     return &d->forward.store;
 }

@@ -27,7 +27,7 @@
 #define CODECS "fp32|bf16|fp16|int8|onebit|topk|auto"
 #define PULL_CODECS "fp32|bf16|fp16|int8|auto"
 #define PLAIN_CODECS "fp32|bf16|fp16|int8"
-#define DELTA_CODECS "within|onebit|int8"
+#define DELTA_CODECS "within|onebit|int8|sparse"
 #define WIDE_CODECS "fp32|bf16|fp16|auto" /* one float a row: the others take more */
 
 static const struct setting rows[] = {
@@ -175,8 +175,8 @@ static const struct setting rows[] = {
         "of dropout alone; 0: as --seed"),
     PS_SETTINGS_OPTIMIZER(TRAINING_ROW)
     ROW("training", "lr", SETTING_FLOAT, lr, "X", "0", 0, 0,
-        "learning rate of the embedding tables; 0: 0.03 for the Adagrads and sm3, 0.001 for adam and adamw, 0.0001 for "
-        "lion, 0.0002 for came, 0.01 for lamb and lars, 0.1 for the others"),
+        "learning rate of the embedding tables; 0: 0.03 for the Adagrads and both sm3, 0.001 for adam and adamw, "
+        "0.0001 for lion, 0.0002 for came, 0.01 for lamb and lars, 0.1 for the others"),
     ROW("training", "dense-optimizer", SETTING_CHOICE, dense_optimizer,
         "auto|same|" TABLE_SPEC_OPTIM_CHOICE, "auto", 0, 0,
         "of the dense tables; same: as --optimizer (adagrad for rowwise_adagrad); auto: adam instead of "
@@ -192,8 +192,8 @@ static const struct setting rows[] = {
     ROW("training", "beta2", SETTING_FLOAT, beta2, "X", "0", 0, 0,
         "of the same; 0: the optimizer's own default, 0.99 of lion and 0.999 of the others"),
     ROW("training", "weight-decay", SETTING_FLOAT, weight_decay, "X", "0", 0, 0,
-        "added to the gradient by the servers: g + x w; of adamw, lion and came apart from it: w - lr x w, and 0: adamw's "
-        "own default, 0.01"),
+        "added to the gradient by the servers: g + x w; of adamw, lion and came apart from it: w - lr x w, and 0: "
+        "adamw's own default, 0.01"),
     ROW("training", "initial-accumulator", SETTING_FLOAT, initial_accumulator, "X", "0", 0, 0,
         "sum of squares of Adagrad, SM3 and FTRL at the start"),
     ROW("training", "ftrl-beta", SETTING_FLOAT, ftrl_beta, "X", "1", 0, 0, "of FTRL-proximal"),
@@ -275,7 +275,7 @@ static const struct setting rows[] = {
     ROW("wire", "pull-delta-codec", SETTING_CHOICE, pull_delta_codec, DELTA_CODECS, "within", 0, 0,
         "encoding of an embedding row's difference beyond pull-tolerance; within: the shortest that leaves no more"),
     ROW("wire", "dense-pull-delta-codec", SETTING_CHOICE, dense_pull_delta_codec, DELTA_CODECS, "onebit", 0, 0,
-        "the same of a block of dense tables; what onebit leaves comes with the next pull"),
+        "the same of a block of dense tables; what onebit and sparse leave comes with the next pulls"),
     ROW("wire", "topk", SETTING_FLOAT, topk, "F", "0.01", 0, 0,
         "share of a row's values that topk keeps, at least one"),
     PS_SETTINGS_ZSTD(WIRE_ROW)

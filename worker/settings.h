@@ -121,7 +121,7 @@ struct settings {
     bool pull_deltas;
     float pull_tolerance, dense_pull_tolerance;
     int pull_delta_codec,
-        dense_pull_delta_codec; /* 0: within the tolerance, 1: onebit, 2: int8 */
+        dense_pull_delta_codec; /* 0: within the tolerance, 1: onebit, 2: int8, 3: sparse */
     /* machine and output */
     int device;
     int device_encode; /* 0: off */

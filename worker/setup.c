@@ -586,9 +586,10 @@ static struct param_store *with_cache(const struct settings *s, struct param_sto
 /* In the order of DELTA_CODECS. */
 static enum section_delta_mode delta_mode(int codec)
 {
-    return codec == 0   ? SECTION_DELTA_FULL
-           : codec == 1 ? SECTION_DELTA_ONEBIT
-                        : SECTION_DELTA_INT8;
+    static const enum section_delta_mode modes[] = { SECTION_DELTA_FULL, SECTION_DELTA_ONEBIT,
+                                                     SECTION_DELTA_INT8, SECTION_DELTA_SPARSE };
+
+    return modes[codec];
 }
 
 static struct param_store *with_deltas(const struct settings *s, struct param_store *store)

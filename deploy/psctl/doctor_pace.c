@@ -153,6 +153,18 @@ static void put_cause(const struct examination *e, const struct pace *p, char *d
                  "its data, or computes");
 }
 
+/* Are so few behind the first that lock step goes on without them? */
+static bool are_backups(const cJSON *job, double greatest)
+{
+    const double n_backups = field_number(job, "n_backups");
+    uint32_t n_behind = 0;
+    const cJSON *w;
+
+    cJSON_ArrayForEach(w, field_child(job, "workers")) n_behind +=
+        is_at_work(w) && field_number(w, "clock") < greatest;
+    return n_backups > 0 && n_behind <= n_backups;
+}
+
 void doctor_pace_examine(struct examination *e, const cJSON *job, const cJSON *old,
                          double seconds)
 {
@@ -163,7 +175,7 @@ void doctor_pace_examine(struct examination *e, const cJSON *job, const cJSON *o
     char cause[300], who[FIELD_CELL_MAX + 40];
     bool is_silent, lasts;
 
-    if (p.n_live < 2)
+    if (p.n_live < 2 || are_backups(job, p.greatest))
         return;
     behind = p.greatest - field_number(p.slowest, "clock");
     waited =

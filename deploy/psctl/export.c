@@ -118,6 +118,7 @@ const char *const *export_state_names(enum table_spec_optim optim)
         [TABLE_SPEC_LARS] = { ".state.b" },
         [TABLE_SPEC_SM3] = { ".state.s" },
         [TABLE_SPEC_CAME] = { ".state.m", ".state.f" },
+        [TABLE_SPEC_SM3_MATRIX] = { ".state.s" },
     };
     _Static_assert(sizeof names / sizeof *names == TABLE_SPEC_OPTIM_END,
                    "names of each optimizer's state");
@@ -135,13 +136,16 @@ uint32_t export_n_states(enum table_spec_optim optim)
     return n;
 }
 
-/* Arrays of dim floats come first, and then those of one; of CAME its factors, which are one array. */
+/* Arrays of dim floats come first, and then those of one; those of matrices have their factors
+ * in one array. */
 uint32_t export_state_width(const struct table_spec *spec, uint32_t i)
 {
     const uint32_t n_floats = optimizer_find(spec->optim)->state_floats(spec->dim);
 
     if (spec->optim == TABLE_SPEC_CAME)
         return i == 0 ? spec->dim : n_floats - spec->dim;
+    if (spec->optim == TABLE_SPEC_SM3_MATRIX)
+        return n_floats;
     return i < n_floats / spec->dim ? spec->dim : 1;
 }
 

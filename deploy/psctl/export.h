@@ -21,7 +21,8 @@
  *     state      NAME.state.X, shaped as the weights; one number for a row: [n], of a dense table [blocks]
  *                X: momentum and lars b, adagrad, rowwise_adagrad and sm3 s, adam and lamb m and v, adamw m, v and t,
  *                lion m and t, ftrl z and n, came m and f (server/core/optimizer_type.h). Of t, and of the s of
- *                rowwise_adagrad and sm3, a row has one; f is r, c, R and C of came: [n, floats], or [blocks, floats]
+ *                rowwise_adagrad and sm3, a row has one;
+ *                s of sm3_matrix is its r and c, f is r, c, R and C of came: [n, floats], or [blocks, floats]
  *
  * Keys are u64 in psd; the same 64 bits are written as i64, which all of PyTorch can read. Weights are written as
  * fp32 whatever they are stored as.

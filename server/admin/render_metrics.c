@@ -90,7 +90,7 @@ static const struct metrics_family shard_families[] = {
     SHARD("delta_rows_unchanged_total", "counter", counters.delta_rows[SECTION_DELTA_NONE],
           "Rows that a pull of differences left out, as the worker's are close enough."),
     SHARD("delta_rows_onebit_total", "counter", counters.delta_rows[SECTION_DELTA_ONEBIT],
-          "Rows sent as differences of one bit a float."),
+          "Rows sent as differences of one bit a float, or sparse."),
     SHARD("delta_rows_byte_total", "counter", counters.delta_rows[SECTION_DELTA_INT8],
           "Rows sent as differences of a byte a float."),
     SHARD("delta_rows_whole_total", "counter", counters.delta_rows[SECTION_DELTA_FULL],

@@ -112,6 +112,7 @@ static void add_job(struct shard_report *t, const struct stats_job *from)
         into->mode = from->mode;
         into->bound = from->bound;
         into->n_workers = from->n_workers;
+        into->n_backups = from->n_backups;
         into->min_clock = from->min_clock;
     }
     into->min_clock = least(into->min_clock, from->min_clock);

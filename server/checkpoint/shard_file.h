@@ -35,7 +35,7 @@
  *        156      4  init           0 zero, 1 uniform, 2 normal
  *        160      4  init_scale     f32
  *        164      4  optimizer      0 sgd, 1 momentum, 2 adagrad, 3 rowwise_adagrad, 4 adam, 5 ftrl, 6 adamw, 7 lion,
- *                                   8 lamb, 9 lars, 10 sm3, 11 came
+ *                                   8 lamb, 9 lars, 10 sm3, 11 came, 12 sm3_matrix
  *        168     48  parameters     12 f32, see below
  *        216      4  warmup_clocks
  *        220      4  decay          0 none, 1 linear, 2 exp, 3 inv_sqrt, 4 cosine, 5 step, 6 plateau

@@ -61,7 +61,7 @@ void bsp_hold(struct shard *s, struct worker *worker, struct bsp_held *held);
 /* A push of a checkpoint stands in its queue, and its tables have been found: they count it (shard_entry, n_held). */
 void bsp_count_held(struct shard *s, const struct bsp_held *held);
 
-/* A push of a clock that the job is over with (job_is_late()) has come: what else of its step is held is dropped,
+/* A push of a clock that the job is over with (job_is_over()) has come: what else of its step is held is dropped,
  * too. */
 void bsp_drop_late(struct shard *s, const struct worker *worker, uint64_t clock);
 

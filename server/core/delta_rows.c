@@ -8,9 +8,11 @@
 
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "server/core/delta_sparse.h"
 #include "server/core/row_init.h"
 
 #define LANES 8u
+#define FOUND_MAX 64u         /* rows that are looked up at a time */
 #define HUGE_DIFFERENCE 1e30f /* it might be infinite once it is added */
 
 /* --- rows --- */
@@ -18,7 +20,8 @@
 /* Without memory nothing is kept. */
 static void make_table(struct delta_rows *d)
 {
-    if (table_new(&d->rows, (uint32_t)(d->spec->dim * sizeof(float)), 0, &d->memory->budget))
+    if (d->is_bare ||
+        table_new(&d->rows, (uint32_t)(d->spec->dim * sizeof(float)), 0, &d->memory->budget))
         d->rows = NULL;
 }
 
@@ -49,6 +52,15 @@ int delta_rows_init(struct delta_rows *d, const struct table_spec *spec,
     return reserve_scratch(memory, spec->dim);
 }
 
+int delta_rows_init_bare(struct delta_rows *d, const struct table_spec *spec,
+                         struct delta_memory *memory)
+{
+    const int status = delta_rows_init(d, spec, memory);
+
+    d->is_bare = true;
+    return status;
+}
+
 void delta_rows_deinit(struct delta_rows *d)
 {
     table_free(d->rows);
@@ -69,13 +81,13 @@ static void begin_anew(struct delta_rows *d)
     d->n_missed = 0;
 }
 
-static struct row *find(const struct delta_rows *d, uint64_t key)
+static void find(const struct delta_rows *d, const uint64_t *keys, uint32_t n,
+                 struct row **ret_rows)
 {
-    struct row *row = NULL;
-
     if (d->rows)
-        table_find_batch(d->rows, &key, 1, &row);
-    return row;
+        table_find_batch(d->rows, keys, n, ret_rows);
+    else
+        memset((void *)ret_rows, 0, n * sizeof *ret_rows);
 }
 
 /* NULL: there is no memory for it. */
@@ -165,9 +177,22 @@ static bool is_shorter(const struct delta_writer *w, enum section_delta_mode mod
     return codec_of(mode, w->full)->row_bytes(dim, 0) < w->full->row_bytes(dim, 0);
 }
 
+/* Rows that the client has just lost come whole: the largest floats would be few of those that differ. */
+static enum section_delta_mode write_sparse(struct delta_writer *w, const float *difference,
+                                            double allowed, float *sent)
+{
+    const uint32_t dim = w->rows->spec->dim;
+
+    w->row_bytes = delta_sparse_encode(difference, dim, allowed, w->at,
+                                       w->full->row_bytes(dim, 0) - 1, sent);
+    return w->row_bytes && (!w->is_anew || square_sum(difference, sent, dim) <= allowed)
+               ? SECTION_DELTA_ONEBIT
+               : SECTION_DELTA_FULL;
+}
+
 /* difference, sent: of dim floats. A sum that is not a number is within nothing. On ONEBIT, INT8: w->at has the bytes,
  * and `sent` what they say. */
-static enum section_delta_mode choose(const struct delta_writer *w, const float *weights,
+static enum section_delta_mode choose(struct delta_writer *w, const float *weights,
                                       const float *base, const float *difference, float *sent)
 {
     const uint32_t dim = w->rows->spec->dim;
@@ -187,12 +212,15 @@ static enum section_delta_mode choose(const struct delta_writer *w, const float 
     max = largest(difference, dim);
     if (!isfinite(sum) || !(max < HUGE_DIFFERENCE))
         return SECTION_DELTA_FULL;
+    if (w->asked.mode == SECTION_DELTA_SPARSE)
+        return write_sparse(w, difference, allowed, sent);
     for (enum section_delta_mode mode = SECTION_DELTA_ONEBIT; mode < SECTION_DELTA_FULL;
          mode++) {
         if (!is_shorter(w, mode) || (!is_any && mode != w->asked.mode) ||
             (is_any && mode == SECTION_DELTA_INT8 && max / 254 > tolerance))
             continue;
         codec = codec_of(mode, w->full);
+        w->row_bytes = codec->row_bytes(dim, 0);
         codec->encode(difference, dim, 0, w->at);
         status = codec->decode(w->at, dim, 0, sent);
         assert(!status);
@@ -205,12 +233,13 @@ static enum section_delta_mode choose(const struct delta_writer *w, const float 
 }
 
 /* Writes the row whole; what it then is in `sent`. */
-static enum section_delta_mode write_full(const struct delta_writer *w, const float *weights,
+static enum section_delta_mode write_full(struct delta_writer *w, const float *weights,
                                           const float *base, float *sent)
 {
     const uint32_t dim = w->rows->spec->dim;
     int status;
 
+    w->row_bytes = w->full->row_bytes(dim, 0);
     w->full->encode(weights, dim, 0, w->at);
     status = w->full->decode(w->at, dim, 0, sent);
     assert(!status);
@@ -257,11 +286,11 @@ static void put_whole(struct delta_writer *w, const float *weights)
     w->n++;
 }
 
-static void put_difference(struct delta_writer *w, uint64_t key, const float *weights)
+static void put_difference(struct delta_writer *w, uint64_t key, struct row *row,
+                           const float *weights)
 {
     const uint32_t dim = w->rows->spec->dim;
     float *init = w->rows->memory->scratch, *difference = init + dim, *sent = difference + dim;
-    struct row *row = find(w->rows, key);
     const float *base = have(w->rows, row, key, init);
     enum section_delta_mode mode;
 
@@ -279,17 +308,24 @@ static void put_difference(struct delta_writer *w, uint64_t key, const float *we
             memcpy(row->floats, sent, dim * sizeof *sent);
         else
             w->rows->n_missed++;
-        w->at += codec_of(mode, w->full)->row_bytes(dim, 0);
+        w->at += w->row_bytes;
     }
     put_mode(w, mode);
     w->counts.rows[mode]++;
     w->n++;
 }
 
-void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights)
+void delta_writer_find(const struct delta_writer *w, const uint64_t *keys, uint32_t n,
+                       struct row **ret_rows)
+{
+    find(w->rows, keys, n, ret_rows);
+}
+
+void delta_writer_put(struct delta_writer *w, uint64_t key, struct row *row,
+                      const float *weights)
 {
     if (w->rows->writing == w->number)
-        put_difference(w, key, weights);
+        put_difference(w, key, row, weights);
     else
         put_whole(w, weights);
 }
@@ -319,6 +355,7 @@ uint64_t delta_rows_ask(struct delta_rows *d)
 struct reader {
     struct delta_rows *rows;
     const struct codec *full;
+    bool is_sparse;
     const uint8_t *modes, *at, *end;
     uint32_t n_kept;
 };
@@ -332,6 +369,7 @@ static int open_answer(struct reader *r, struct delta_rows *d,
         return PS_ECOUNT;
     *r = (struct reader){ .rows = d,
                           .full = answer->full,
+                          .is_sparse = answer->is_sparse,
                           .modes = answer->values + SECTION_DELTA_HEAD_BYTES,
                           .at = answer->values + head_bytes,
                           .end = answer->values + answer->value_bytes };
@@ -347,24 +385,36 @@ static int open_answer(struct reader *r, struct delta_rows *d,
     return 0;
 }
 
-static int read_row(struct reader *r, uint32_t i, uint64_t key, float *dst)
+/* What a mode other than NONE brings. */
+static int read_values(struct reader *r, enum section_delta_mode mode, float *dst)
+{
+    const size_t n_bytes = (size_t)(r->end - r->at);
+    const uint32_t dim = r->rows->spec->dim;
+    const struct codec *codec = codec_of(mode, r->full);
+    size_t n_read = codec->row_bytes(dim, 0);
+    int status = PS_ECOUNT;
+
+    if (mode == SECTION_DELTA_ONEBIT && r->is_sparse)
+        status = delta_sparse_decode(r->at, n_bytes, dim, dst, &n_read);
+    else if (n_read <= n_bytes)
+        status = codec->decode(r->at, dim, 0, dst);
+    if (!status)
+        r->at += n_read;
+    return status;
+}
+
+static int read_row(struct reader *r, uint32_t i, uint64_t key, struct row *row, float *dst)
 {
     const enum section_delta_mode mode = r->modes[i / 4] >> 2 * (i % 4) & 3;
     const uint32_t dim = r->rows->spec->dim;
-    struct row *row = find(r->rows, key);
     const float *base = have(r->rows, row, key, r->rows->memory->scratch);
-    const struct codec *codec;
     int status;
 
     if (mode == SECTION_DELTA_NONE) {
         memcpy(dst, base, dim * sizeof *dst);
         return 0;
     }
-    codec = codec_of(mode, r->full);
-    if (codec->row_bytes(dim, 0) > (size_t)(r->end - r->at))
-        return PS_ECOUNT;
-    status = codec->decode(r->at, dim, 0, dst);
-    r->at += codec->row_bytes(dim, 0);
+    status = read_values(r, mode, dst);
     if (status)
         return status;
     for (uint32_t k = 0; mode != SECTION_DELTA_FULL && k < dim; k++)
@@ -376,15 +426,33 @@ static int read_row(struct reader *r, uint32_t i, uint64_t key, float *dst)
     return 0;
 }
 
+/* Rows first .. first + n. */
+static int read_some(struct reader *r, const struct delta_answer *answer, uint32_t first,
+                     uint32_t n, float *dst)
+{
+    struct row *rows[FOUND_MAX];
+    uint64_t keys[FOUND_MAX] = { 0 };
+    int status = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = answer->keys[answer->numbers[first + i]];
+    find(r->rows, keys, n, rows);
+    for (uint32_t i = 0; i < n && !status; i++)
+        status = read_row(r, first + i, keys[i], rows[i],
+                          dst + (size_t)answer->numbers[first + i] * r->rows->spec->dim);
+    return status;
+}
+
 int delta_rows_read(struct delta_rows *d, const struct delta_answer *answer, float *dst)
 {
     struct reader r;
     uint64_t number = 0;
     int status = open_answer(&r, d, answer, &number);
 
-    for (uint32_t i = 0; i < answer->n && !status; i++)
-        status = read_row(&r, i, answer->keys[answer->numbers[i]],
-                          dst + (size_t)answer->numbers[i] * d->spec->dim);
+    for (uint32_t i = 0, n; i < answer->n && !status; i += n) {
+        n = answer->n - i < FOUND_MAX ? answer->n - i : FOUND_MAX;
+        status = read_some(&r, answer, i, n, dst);
+    }
     if (!status && r.at != r.end)
         status = PS_ECOUNT;
     d->number = status || d->is_full ? 0 : number;

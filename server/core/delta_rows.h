@@ -13,6 +13,7 @@
  *     NONE       the difference is within the tolerance                        have
  *     ONEBIT     what onebit loses of the difference is within it              have + onebit(difference)
  *     INT8       half a step of int8 is within it                              have + int8(difference)
+ *     SPARSE     in place of ONEBIT and INT8, if the client asks for it        have + sparse(difference)
  *     FULL       else, or the tolerance is 0                                   the section's codec(value)
  *
  * A mode that takes as many bytes as FULL is left out. Of a tolerance of 0 NONE is a row that FULL would not change.
@@ -46,6 +47,7 @@ struct delta_rows {
     uint64_t base;     /* the client's: the number that it has asked with */
     uint64_t n_missed; /* rows sent since the rows began that had no place here */
     bool is_full; /* begin anew: too many were missed, or the client had no memory for one */
+    bool is_bare; /* none are ever kept */
 };
 
 /* All rows have been freed. */
@@ -54,6 +56,9 @@ void delta_memory_deinit(struct delta_memory *m);
 /* `spec` and `memory` stay borrowed. -ENOMEM. */
 int delta_rows_init(struct delta_rows *d, const struct table_spec *spec,
                     struct delta_memory *memory) MUST_CHECK;
+/* The same, for a client whose rows have no place: all come whole. It holds nothing, and needs no deinit. */
+int delta_rows_init_bare(struct delta_rows *d, const struct table_spec *spec,
+                         struct delta_memory *memory) MUST_CHECK;
 /* A zeroed one is fine. */
 void delta_rows_deinit(struct delta_rows *d);
 
@@ -78,6 +83,7 @@ struct delta_writer {
     uint8_t *head, *at;  /* borrowed: the answer; where the next row goes */
     uint64_t number;     /* the answer's */
     uint32_t n, n_kept;  /* rows so far */
+    size_t row_bytes;    /* of the last one, unless its mode is NONE */
     bool keeps, is_anew; /* new rows; all rows were removed */
     struct delta_counts counts;
 };
@@ -86,8 +92,13 @@ struct delta_writer {
 void delta_writer_open(struct delta_writer *w, struct delta_rows *rows,
                        const struct codec *full, const struct section_delta *asked,
                        uint32_t n_keys, uint64_t number, uint8_t *dst);
+/* The rows here of the next keys, many at a time, as a lookup waits for memory; NULL: there is none. For
+ * delta_writer_put(), with no other call on the rows between. */
+void delta_writer_find(const struct delta_writer *w, const uint64_t *keys, uint32_t n,
+                       struct row **ret_rows);
 /* The next key's weights. */
-void delta_writer_put(struct delta_writer *w, uint64_t key, const float *weights);
+void delta_writer_put(struct delta_writer *w, uint64_t key, struct row *row,
+                      const float *weights);
 /* Behind the last one: where the answer ends. */
 uint8_t *delta_writer_close(struct delta_writer *w);
 
@@ -98,6 +109,7 @@ uint64_t delta_rows_ask(struct delta_rows *d);
 
 struct delta_answer {
     const struct codec *full; /* of the section */
+    bool is_sparse;           /* it has asked for SECTION_DELTA_SPARSE */
     uint32_t n;
     const uint64_t *keys; /* keys[numbers[i]] are those asked for */
     const uint32_t *numbers;

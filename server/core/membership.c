@@ -217,10 +217,9 @@ bool job_all_ticked(const struct job *job, uint64_t clock)
     return n && n <= job->n_backups ? most > clock : n_behind <= job->n_backups;
 }
 
-bool job_is_late(const struct worker *worker, uint64_t clock)
+bool job_is_over(const struct job *job, uint64_t clock)
 {
-    return worker->job->n_backups && clock >= worker->clock &&
-           job_all_ticked(worker->job, clock);
+    return job->n_backups && job_all_ticked(job, clock);
 }
 
 /* A worker of the job is heard again. The others have a lease to be heard, too, as after a restart; a suspect, of which

@@ -150,9 +150,9 @@ uint64_t job_min_clock(const struct job *job);
 /* True if every counted worker has finished step `clock`, but for n_backups of them; without any left, any worker. */
 bool job_all_ticked(const struct job *job, uint64_t clock);
 
-/* True if the job is over with this step although the worker, which counts, has not finished it: its gradients for
- * lock-step tables come too late. */
-bool job_is_late(const struct worker *worker, uint64_t clock);
+/* True if the job may be over with this step although a worker that counts has not finished it, whose gradients for
+ * lock-step tables come too late then. */
+bool job_is_over(const struct job *job, uint64_t clock);
 
 /* True if any worker is counted and not given up. */
 bool job_is_alive(const struct job *job);

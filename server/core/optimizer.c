@@ -456,6 +456,7 @@ static const struct optimizer *const *const catalog[] = {
     [TABLE_SPEC_LARS] = optimizer_row_lars,
     [TABLE_SPEC_SM3] = optimizer_row_sm3,
     [TABLE_SPEC_CAME] = optimizer_row_came,
+    [TABLE_SPEC_SM3_MATRIX] = optimizer_row_sm3_matrix,
 };
 
 const struct optimizer *optimizer_build(enum table_spec_optim id, enum simd build)

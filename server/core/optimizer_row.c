@@ -343,6 +343,94 @@ SIMD_INLINE void sm3_step(float *restrict w, float *restrict mu,
 BUILDS(sm3, TABLE_SPEC_SM3, NULL)
 const struct optimizer *const optimizer_row_sm3[SIMD_END] = BUILDS_OF(sm3);
 
+/* --- SM3 of matrices --- */
+
+/* A row as a matrix, row by row, as square as its length allows: so many rows, at most SM3_ROWS_MAX. */
+static uint32_t matrix_rows(uint32_t dim)
+{
+    uint32_t n = (uint32_t)sqrtf((float)dim);
+
+    while (dim % n)
+        n--;
+    return n;
+}
+
+#define SM3_ROWS_MAX 128u
+_Static_assert(SM3_ROWS_MAX *SM3_ROWS_MAX >= TABLE_SPEC_DIM_MAX, "rows of the largest square");
+
+/*
+ * SM3 with rows and columns as cover sets: Anil et al. 2019, algorithm SM3-II, as for the matrices of its section 4,
+ * the row being one (matrix_rows()):
+ *
+ *     s_ij <- min(r_i, c_j) + g_ij^2
+ *     w_ij <- w_ij - lr * g_ij / (sqrt(s_ij) + eps)
+ *     r_i <- max over j of s_ij,   c_j <- max over i of s_ij
+ *
+ * The bounds are closer to Adagrad's sums than one number of a row is, for 64 floats of a block of 1,024.
+ */
+static uint32_t sm3_matrix_state_floats(uint32_t dim)
+{
+    const uint32_t n_rows = matrix_rows(dim);
+
+    return n_rows + dim / n_rows; /* r, c */
+}
+
+static void sm3_matrix_init(const float *restrict w, float *restrict sums, uint32_t dim,
+                            const struct optimizer_params *p)
+{
+    const uint32_t n = sm3_matrix_state_floats(dim);
+
+    (void)w;
+    for (uint32_t i = 0; i < n; i++)
+        sums[i] = p->initial_accumulator;
+}
+
+static enum optimizer_fault sm3_matrix_check(const optimizer_gradient *sums, uint32_t dim,
+                                             const struct optimizer_params *p, double gradient)
+{
+    (void)gradient;
+    return optimizer_check_sums(sums, sm3_matrix_state_floats(dim), p, p->epsilon == 0.0f);
+}
+
+/* n columns, at most N_LANES, of all rows: c, which no other column asks for, and the largest s of each row so far. */
+SIMD_INLINE void sm3_columns(float *restrict w, const float *restrict r, float *restrict c,
+                             const optimizer_gradient *restrict g, uint32_t n, uint32_t n_rows,
+                             uint32_t n_cols, float *restrict of_rows,
+                             const struct optimizer_step *s)
+{
+    const float lr = s->lr, eps = s->params->epsilon, wd = s->params->weight_decay;
+    float most[N_LANES] = { 0 };
+
+    for (uint32_t i = 0; i < n_rows; i++, w += n_cols, g += n_cols) {
+        for (uint32_t j = 0; j < n; j++) {
+            const float gj = g[j] + wd * w[j];
+            const float sum = (r[i] < c[j] ? r[i] : c[j]) + gj * gj;
+
+            w[j] -= lr * (gj / (sqrtf(sum) + eps));
+            most[j] = sum > most[j] ? sum : most[j];
+            of_rows[i] = sum > of_rows[i] ? sum : of_rows[i];
+        }
+    }
+    memcpy(c, most, n * sizeof *c);
+}
+
+SIMD_INLINE void sm3_matrix_step(float *restrict w, float *restrict state,
+                                 const optimizer_gradient *restrict g, uint32_t dim,
+                                 const struct optimizer_step *s)
+{
+    const uint32_t n_rows = matrix_rows(dim), n_cols = dim / n_rows;
+    float of_rows[SM3_ROWS_MAX] = { 0 };
+
+    for (uint32_t j = 0, n; j < n_cols; j += n) {
+        n = n_cols - j < N_LANES ? n_cols - j : N_LANES;
+        sm3_columns(w + j, state, state + n_rows + j, g + j, n, n_rows, n_cols, of_rows, s);
+    }
+    memcpy(state, of_rows, n_rows * sizeof *state);
+}
+
+BUILDS(sm3_matrix, TABLE_SPEC_SM3_MATRIX, NULL)
+const struct optimizer *const optimizer_row_sm3_matrix[SIMD_END] = BUILDS_OF(sm3_matrix);
+
 /* --- CAME --- */
 
 /* The paper's, of all its tasks: what is added to squares, and how slowly the instability is forgotten. */
@@ -352,9 +440,9 @@ const struct optimizer *const optimizer_row_sm3[SIMD_END] = BUILDS_OF(sm3);
 #define CAME_UPDATE_MAX 1e37f /* no training leads there: a state that a peer sets may */
 
 /*
- * CAME: Adafactor's factored second moment, with steps that are longer the more the mean of the steps is trusted. Luo et
- * al. 2023 (CAME: Confidence-guided Adaptive Memory Efficient Optimization), algorithm 2, d = 1. The row is a matrix, as
- * square as its length allows, row by row (matrix_rows()); means run over a row or a column of it:
+ * CAME: Adafactor's factored second moment, with steps that are longer the more the mean of the steps is trusted. Luo
+ * et al. 2023 (CAME: Confidence-guided Adaptive Memory Efficient Optimization), algorithm 2, d = 1. The row is a matrix
+ * (matrix_rows()); means run over a row or a column of it:
  *
  *     r <- b2 * r + (1 - b2) * row means of g^2 + 1e-30,   c likewise of columns
  *     u <- g / sqrt(r c / mean(r)),   u <- u / max(1, root mean square of u)
@@ -365,15 +453,6 @@ const struct optimizer *const optimizer_row_sm3[SIMD_END] = BUILDS_OF(sm3);
  * A block of 1,024 floats so has 1,152 floats of state, where Adam's has 2,048. Of a table of rows, a row decays at its
  * own steps alone.
  */
-static uint32_t matrix_rows(uint32_t dim)
-{
-    uint32_t n = (uint32_t)sqrtf((float)dim);
-
-    while (dim % n)
-        n--;
-    return n;
-}
-
 /* Where its parts stand in a row's state. */
 struct came_parts {
     uint32_t n_rows, n_cols;

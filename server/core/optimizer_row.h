@@ -2,8 +2,8 @@
  * The optimizers that look at a row as a whole: at its norm, or with one accumulator for all of its weights.
  *
  * On a dense table a row is a block, the padding of the last one included. So the unit of LAMB and LARS, which their
- * papers call a layer, is a row of an embedding or a block, and of CAME, which its paper calls a matrix, a block laid out
- * as one. A dense table of up to TABLE_SPEC_DIM_MAX floats may be one block, and is then the papers' unit itself.
+ * papers call a layer, is a row of an embedding or a block, and of CAME, which its paper calls a matrix, a block laid
+ * out as one. A dense table of up to TABLE_SPEC_DIM_MAX floats may be one block, and is then the papers' unit itself.
  */
 #ifndef SERVER_CORE_OPTIMIZER_ROW_H
 #define SERVER_CORE_OPTIMIZER_ROW_H
@@ -16,5 +16,6 @@ extern const struct optimizer *const optimizer_row_lamb[SIMD_END];
 extern const struct optimizer *const optimizer_row_lars[SIMD_END];
 extern const struct optimizer *const optimizer_row_sm3[SIMD_END];
 extern const struct optimizer *const optimizer_row_came[SIMD_END];
+extern const struct optimizer *const optimizer_row_sm3_matrix[SIMD_END];
 
 #endif

@@ -16,12 +16,13 @@
  *     lamb              m[dim], v[dim]
  *     lars              b[dim]
  *     sm3               s
- *     came              m[dim], r[rows], c[columns], R[rows], C[columns] of the row as a matrix (optimizer_row.c)
+ *     sm3_matrix        r[rows], c[columns] of the row as a matrix (optimizer_row.c)
+ *     came              m[dim], r[rows], c[columns], R[rows], C[columns], likewise
  *
  * A row of a table with row_decay has one float more, behind these (row_decay.h).
  *
- * Weight decay of adamw, lion, lamb, lars and came is in their formulas. Of the others g becomes g + weight_decay * w before
- * anything else.
+ * Weight decay of adamw, lion, lamb, lars and came is in their formulas. Of the others g becomes g + weight_decay * w
+ * before anything else.
  */
 #ifndef SERVER_CORE_OPTIMIZER_TYPE_H
 #define SERVER_CORE_OPTIMIZER_TYPE_H

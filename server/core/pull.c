@@ -225,15 +225,14 @@ static int open_delta(struct shard_pull_op *op, struct err *err)
     const struct shard_section *section = &op->section;
     const struct section *sent = section->sent;
     const char *name = section->entry->table.spec.name;
-    struct delta_rows *rows;
+    struct delta_rows *rows = &op->bare;
     int status;
 
     if (!op->deltas)
         return err_set(err, PS_EPROTO, "table %s: nobody knows here what the client has", name);
     status = pull_deltas_find(op->deltas, sent->table_id, &section->entry->table.spec, &rows);
     if (status)
-        return err_set(err, status, "table %s: %s for its differences", name,
-                       status == -ENOBUFS ? "one table too many asks" : "no memory");
+        return err_set(err, status, "table %s: no memory for its differences", name);
     delta_writer_open(&op->delta, rows, section->codec, &sent->delta, sent->n_keys,
                       pull_deltas_next_number(op->deltas), op->dst);
     return 0;
@@ -407,7 +406,9 @@ static void emit_delta(struct shard *s, struct shard_pull_op *op, const struct c
 {
     const struct shard_table *table = &op->section.entry->table;
     const struct table_spec *spec = &table->spec;
+    struct row *have[SHARD_CHUNK_MAX];
 
+    delta_writer_find(&op->delta, c->keys, c->n, have);
     for (uint32_t i = 0; i < c->n; i++) {
         const void *payload = payload_of(s, table, c->keys[i], c->rows[i]);
         const float *weights = payload;
@@ -416,7 +417,7 @@ static void emit_delta(struct shard *s, struct shard_pull_op *op, const struct c
             weights_load(spec->storage, payload, spec->dim, s->values);
             weights = s->values;
         }
-        delta_writer_put(&op->delta, c->keys[i], weights);
+        delta_writer_put(&op->delta, c->keys[i], have[i], weights);
     }
 }
 

@@ -11,6 +11,9 @@ struct known_table {
     struct delta_rows rows;
 };
 
+/* With its place in the list. */
+#define TABLE_BYTES (sizeof(struct known_table) + 2 * sizeof(struct known_table *))
+
 struct pull_deltas {
     struct delta_memory *memory; /* borrowed */
     struct known_table **tables; /* owned, as each */
@@ -27,10 +30,11 @@ struct pull_deltas *pull_deltas_new(struct delta_memory *memory)
     return p;
 }
 
-static void free_table(struct known_table *t)
+static void free_table(struct pull_deltas *p, struct known_table *t)
 {
     delta_rows_deinit(&t->rows);
     free(t);
+    memory_budget_release(&p->memory->budget, TABLE_BYTES);
 }
 
 void pull_deltas_free(struct pull_deltas *p)
@@ -38,9 +42,23 @@ void pull_deltas_free(struct pull_deltas *p)
     if (!p)
         return;
     for (uint32_t i = 0; i < p->n_tables; i++)
-        free_table(p->tables[i]);
+        free_table(p, p->tables[i]);
     free((void *)p->tables);
     free(p);
+}
+
+void pull_deltas_drop(struct pull_deltas *p, bool (*is_there)(void *arg, uint32_t table_id),
+                      void *arg)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_tables; i++) {
+        if (is_there(arg, p->tables[i]->table_id))
+            p->tables[n++] = p->tables[i];
+        else
+            free_table(p, p->tables[i]);
+    }
+    p->n_tables = n;
 }
 
 static int reserve(struct pull_deltas *p)
@@ -58,36 +76,40 @@ static int reserve(struct pull_deltas *p)
     return 0;
 }
 
-static int add(struct pull_deltas *p, uint32_t table_id, const struct table_spec *spec)
+/* False: there is no place for it. */
+static bool add(struct pull_deltas *p, uint32_t table_id, const struct table_spec *spec)
 {
-    struct known_table *t;
+    struct known_table *t = NULL;
 
-    if (p->n_tables == PULL_DELTAS_TABLES_MAX)
-        return -ENOBUFS;
-    t = reserve(p) ? NULL : memory_try_alloc(sizeof *t);
-    if (!t)
-        return -ENOMEM;
+    if (p->n_tables == PULL_DELTAS_TABLES_MAX ||
+        memory_budget_acquire(&p->memory->budget, TABLE_BYTES))
+        return false;
+    if (!reserve(p))
+        t = memory_try_alloc(sizeof *t);
+    if (!t) {
+        memory_budget_release(&p->memory->budget, TABLE_BYTES);
+        return false;
+    }
     *t = (struct known_table){ .table_id = table_id, .spec = *spec };
     if (delta_rows_init(&t->rows, &t->spec, p->memory)) {
-        free_table(t);
-        return -ENOMEM;
+        free_table(p, t);
+        return false;
     }
     p->tables[p->n_tables++] = t;
-    return 0;
+    return true;
 }
 
 int pull_deltas_find(struct pull_deltas *p, uint32_t table_id, const struct table_spec *spec,
                      struct delta_rows **ret)
 {
     uint32_t i = 0;
-    int status;
 
     while (i < p->n_tables && p->tables[i]->table_id != table_id)
         i++;
-    status = i < p->n_tables ? 0 : add(p, table_id, spec);
-    if (!status)
-        *ret = &p->tables[i]->rows;
-    return status;
+    if (i == p->n_tables && !add(p, table_id, spec))
+        return delta_rows_init_bare(*ret, spec, p->memory);
+    *ret = &p->tables[i]->rows;
+    return 0;
 }
 
 uint64_t pull_deltas_next_number(struct pull_deltas *p)

@@ -230,6 +230,25 @@ static void assign_version(struct shard *s, struct push_op *op)
     op->version = s->version;
 }
 
+/* Is the job over with its clock, by the first ones? */
+static bool is_over(const struct shard *s, const struct push_op *op)
+{
+    const struct job *job = op->worker->job;
+
+    return bsp_holds_job(s, job) && job_is_over(job, op->push->clock);
+}
+
+/* A worker that comes back to a shard which knew nothing of it may have been moved up past a push that it sends again:
+ * its gradients are late, as they would have been without the restart. */
+static bool is_late(const struct shard *s, const struct push_op *op)
+{
+    bool is_behind = op->push->clock >= op->worker->clock;
+
+    for (uint32_t i = 0; i < op->push->n_sections; i++)
+        is_behind = is_behind || op->sections[i].waits;
+    return is_behind && is_over(s, op);
+}
+
 /* The last steps that can fail: a copy of what waits for its clock, rows for blocks of dense tables. -EAGAIN (the
  * log is full), -ENOMEM, or a refusal. */
 static int prepare(struct shard *s, struct push_op *op)
@@ -238,7 +257,7 @@ static int prepare(struct shard *s, struct push_op *op)
 
     op->fault.entry = NULL;
     op->held = NULL;
-    op->is_late = bsp_holds_job(s, op->worker->job) && job_is_late(op->worker, op->push->clock);
+    op->is_late = is_late(s, op);
     status = reserve_event(s, op, 0);
     if (!status && bsp_holds_job(s, op->worker->job) && !op->is_late)
         status = bsp_copy(s, op->worker, op->push, op->sections, &op->held, &op->fault.err);
@@ -261,7 +280,8 @@ static void drop_late(struct shard *s, struct push_op *op)
         drops = drops || op->sections[i].waits;
     s->counters.pushes_dropped += drops;
     op->result.late = drops;
-    bsp_drop_late(s, op->worker, op->push->clock);
+    if (op->push->clock >= op->worker->clock) /* else what is held of it was in time */
+        bsp_drop_late(s, op->worker, op->push->clock);
 }
 
 /* Changes the rows of s->small; those of s->large change from here on, in slices. */
@@ -430,7 +450,7 @@ static int check_clock(const struct shard *s, struct push_op *op)
     const struct worker *worker = op->worker;
 
     for (uint32_t i = 0; i < push->n_sections && push->clock < worker->clock; i++) {
-        if (!op->sections[i].waits)
+        if (!op->sections[i].waits || is_over(s, op))
             continue;
         op->fault.entry = op->sections[i].in.entry;
         return err_set(&op->fault.err, PS_EPROTO,

@@ -244,6 +244,7 @@ struct shard_pull_op {
     struct pull_deltas
         *deltas; /* borrowed: the connection's, set behind shard_pull_begin(); NULL: none */
     struct delta_writer delta; /* of a section that asks for them */
+    struct delta_rows bare;    /* of a table for which the connection has no place */
     const uint64_t
         *known;     /* shard_pull_decode_keys(): the next key of those to be read; or NULL */
     size_t n_known; /* how many were read so far */

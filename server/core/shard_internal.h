@@ -143,7 +143,7 @@ struct push_op {
     struct push_section sections[SECTIONS_MAX];
     uint64_t version;      /* of the rows that it changes */
     struct bsp_held *held; /* between its copy and its place in the queue: owned */
-    bool is_late;          /* for its clock (job_is_late()), when it takes effect */
+    bool is_late;          /* for its clock (job_is_over()), when it takes effect */
     struct push_fault fault;
     uint64_t n_clipped; /* rows */
     int status;         /* shard_push()'s */

@@ -406,7 +406,7 @@ void dispatch_standby_moved(struct dispatch *d)
 
 void dispatch_tables_changed(struct dispatch *d)
 {
-    pull_handler_refuse_dropped(d->pulls);
+    pull_handler_refuse_dropped(d->pulls, d->config.connections->first);
     pull_handler_retry(d->pulls); /* clocks may have been combined before */
     start_idle(d);
 }

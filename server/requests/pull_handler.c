@@ -298,18 +298,24 @@ static struct pending_pull *unpark(struct pull_handler *p, struct pending_pull *
     return parked;
 }
 
-/* The first of those whom all others wait for; NULL: there is none. */
+/* The first of those whom all others wait for; NULL: there is none. Who is behind the min clock is waited for by nobody
+ * (job.n_backups), and of those who are at it one may be enough: rather one that is not suspected. */
 static const struct worker *find_slowest(const struct job *job)
 {
     uint64_t min_clock = job_min_clock(job);
+    const struct worker *suspect = NULL;
 
     for (uint32_t i = 0; i < job->n_workers; i++) {
         const struct worker *w = &job->workers[i];
 
-        if ((w->state == WORKER_LIVE || w->state == WORKER_EXPECTED) && w->clock <= min_clock)
+        if (!job_counts(w) || w->clock != min_clock)
+            continue;
+        if (!job->n_backups || !w->is_suspected)
             return w;
+        if (!suspect)
+            suspect = w;
     }
-    return NULL;
+    return suspect;
 }
 
 /* How long it may hold the others up: until its join deadline or, if it says nothing, its lease ends. */
@@ -656,12 +662,20 @@ static void refuse_dropped(struct pull_handler *p, struct pull_queue *queue) ON_
     }
 }
 
-void pull_handler_refuse_dropped(struct pull_handler *p)
+static bool is_there(void *shard, uint32_t table_id) ON_SHARD
+{
+    return shard_table(shard, table_id) != NULL;
+}
+
+void pull_handler_refuse_dropped(struct pull_handler *p, struct connection *first)
 {
     refuse_dropped(p, &p->parked);
     refuse_dropped(p, &p->of_workers);
     refuse_dropped(p, &p->of_readers);
     refuse_dropped(p, &p->unread);
+    for (struct connection *c = first; c; c = c->next)
+        if (c->deltas)
+            pull_deltas_drop(c->deltas, is_there, p->request->shard);
 }
 
 static void drop_from(struct pull_handler *p, struct pull_queue *queue,

@@ -67,8 +67,9 @@ void pull_handler_expire(struct pull_handler *p, uint64_t loop_ms, uint64_t shar
 void pull_handler_drop(struct pull_handler *p, struct connection *c) ON_SHARD;
 
 /* Ends the pulls that ask for a table which is not there any more: with PS_ENOTABLE, or with their connection where
- * a part of the reply is sent. To be called before anything else happens to the shard. */
-void pull_handler_refuse_dropped(struct pull_handler *p) ON_SHARD;
+ * a part of the reply is sent; and frees what is known of its rows, of all connections from `first` on. To be called
+ * before anything else happens to the shard. */
+void pull_handler_refuse_dropped(struct pull_handler *p, struct connection *first) ON_SHARD;
 
 /* The daemon is stopping. */
 void pull_handler_refuse_all(struct pull_handler *p, int status, const char *sentence) ON_SHARD;

@@ -166,22 +166,25 @@ struct pulled_keys *pulled_keys_acquire(struct pulled_keys_set *set, uint64_t re
     return set->pulls[i];
 }
 
-int pulled_keys_put(const struct pulled_keys *keys, struct push *push)
+int pulled_keys_put(const struct pulled_keys *keys, size_t max_bytes, struct push *push)
 {
+    size_t n_bytes = 0;
+
     for (uint32_t i = 0; i < push->n_sections; i++) {
         struct section *s = &push->sections[i];
         const struct kept_section *k;
 
-        if (!s->keys_at)
-            continue;
-        if (s->keys_at > keys->n_sections)
-            return PS_ECOUNT;
-        k = &keys->sections[s->keys_at - 1];
-        if (k->n_keys != s->n_keys)
-            return PS_ECOUNT;
-        s->keys = keys->bytes + k->at;
-        s->key_bytes = k->n_bytes;
-        s->keys_at = 0;
+        if (s->keys_at) {
+            if (s->keys_at > keys->n_sections)
+                return PS_ECOUNT;
+            k = &keys->sections[s->keys_at - 1];
+            if (k->n_keys != s->n_keys)
+                return PS_ECOUNT;
+            s->keys = keys->bytes + k->at;
+            s->key_bytes = k->n_bytes;
+            s->keys_at = 0;
+        }
+        n_bytes += s->key_bytes + s->value_bytes;
     }
-    return 0;
+    return n_bytes > max_bytes ? PS_ETOOBIG : 0;
 }

@@ -36,7 +36,8 @@ struct pulled_keys *pulled_keys_acquire(struct pulled_keys_set *set, uint64_t re
 void pulled_keys_release(struct pulled_keys *keys);
 
 /* The sections that name them have them then; borrowed. PS_ECOUNT: the pull has no such section, or another number of
- * keys. */
-int pulled_keys_put(const struct pulled_keys *keys, struct push *push) MUST_CHECK;
+ * keys. PS_ETOOBIG: keys and values have more than max_bytes by now: a few named bytes may stand for many. */
+int pulled_keys_put(const struct pulled_keys *keys, size_t max_bytes, struct push *push)
+    MUST_CHECK;
 
 #endif

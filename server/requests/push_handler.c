@@ -383,13 +383,14 @@ static int acquire_received(struct push_handler *p, const struct request *r)
 }
 
 /* Of a push that names a pull: its keys, as if they had come with it. */
-static int find_keys(struct pending_push *a, const struct request *r)
+static int find_keys(const struct push_handler *p, struct pending_push *a,
+                     const struct request *r)
 {
     if (!a->push.keys_of)
         return 0;
     release_keys(a);
     a->keys = pulled_keys_acquire(r->connection->pulled_keys, a->push.keys_of);
-    return a->keys ? pulled_keys_put(a->keys, &a->push) : PS_EKEYS;
+    return a->keys ? pulled_keys_put(a->keys, p->context->frame_max_bytes, &a->push) : PS_EKEYS;
 }
 
 /* Reads it. A compressed body is unpacked for a worker of a job alone. */
@@ -407,7 +408,7 @@ static int read_push(struct push_handler *p, struct pending_push *a, struct requ
     if (!status)
         status = request_unpack(r);
     if (!status)
-        status = find_keys(a, r);
+        status = find_keys(p, a, r);
     if (!status && p->context->channels->n_low)
         channel_use_work(&r->connection->channel, shard_push_cost(p->context->shard, &a->push));
     if (!status && r->prechecked_bytes)

@@ -95,7 +95,8 @@ int table_handler_receive(struct table_handler *t, struct request *r)
         if (!status)
             answer.spec = shard_table(t->context->shard, answer.table_id)->spec;
         answer.features = MESSAGE_FEATURE_WHOLE_TABLES | MESSAGE_FEATURE_RATES |
-                          MESSAGE_FEATURE_DELAYS | MESSAGE_FEATURE_DELTAS;
+                          MESSAGE_FEATURE_DELAYS | MESSAGE_FEATURE_DELTAS |
+                          MESSAGE_FEATURE_SPARSE_DELTAS;
     }
     if (deferred_is_wanted(r, &status))
         return REQUEST_LATER;

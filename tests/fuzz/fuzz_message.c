@@ -414,8 +414,8 @@ static void fill_message(enum frame_type type, union message *m)
                                                .nodes = { "a:1", "b:2" },
                                                .version = 1 };
     if (type == FRAME_JOIN)
-        m->join = (struct join){ "job", 1,        4,    77,  TABLE_SPEC_MODE_SSP, 4, 17,
-                                 3,     "host:1", true, NULL };
+        m->join = (struct join){ "job",    1,    4, 77,  TABLE_SPEC_MODE_SSP, 4, 17, 3,
+                                 "host:1", true, 2, NULL };
     if (type == FRAME_JOIN_REPLY)
         m->join_reply = (struct join_reply){ PS_EFENCED, "fenced", 1,       2, 3, 4, true,
                                              5,          6,        PS_ENAN, 7, 8, 9 };
@@ -428,12 +428,17 @@ static void fill_message(enum frame_type type, union message *m)
             (struct pull){ .clock = 9, .unfinished = 2, .deadline_ms = 3, .n_sections = 6 };
         fill_sections(m->pull.sections, 6, false);
         m->pull.sections[0].state = true;
+        m->pull.keep = true;
     }
     if (type == FRAME_PUSH) {
         m->push = (struct push){
             .seq = 5, .clock = 4, .n_samples = 32, .tick = true, .n_sections = 7
         };
         fill_sections(m->push.sections, 7, true);
+        m->push.keys_of = 8;
+        m->push.sections[0].keys_at = 2;
+        m->push.sections[0].keys = NULL;
+        m->push.sections[0].key_bytes = 0;
     }
     if (type == FRAME_PULL_REPLY)
         m->pull_reply = (struct pull_reply){ .min_clock = 3,
@@ -442,7 +447,7 @@ static void fill_message(enum frame_type type, union message *m)
                                              .sections = { { (const uint8_t *)"1234", 4 },
                                                            { (const uint8_t *)"567", 3 } } };
     if (type == FRAME_PUSH_REPLY)
-        m->push_reply = (struct push_reply){ PS_ENAN, "NaN", 1, 2, 3, 4, true };
+        m->push_reply = (struct push_reply){ PS_ENAN, "NaN", 1, 2, 3, 4, true, true };
     if (type == FRAME_ADMIN)
         m->admin = (struct admin){ "checkpoint", "now" };
     if (type == FRAME_BEAT_REPLY || type == FRAME_LEAVE_REPLY || type == FRAME_ADMIN_REPLY)

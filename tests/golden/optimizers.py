@@ -10,7 +10,7 @@ have had a gradient decay: psd does that lazily, so what it shows of a row is th
 papers' algorithms in float64: Lion (Chen et al. 2023, algorithm 2; decay as with AdamW), LAMB (You et al. 2020, algorithm 2, with bias
 correction) and LARS (You, Gitman, Ginsburg 2017, algorithm 1; lr is global rate times trust coefficient) with a norm for each row, and SM3-II
 (Anil et al. 2019) with rows as cover sets. CAME (Luo et al. 2023, algorithm 2, with the constants of the paper's code) takes each row of 8 for
-a matrix of 2 x 4.
+a matrix of 2 x 4; so does sm3_matrix, SM3-II with rows and columns as cover sets.
 
 10 steps on a table of 50 x 8. Row 5 has gradients of 1e-9, row 6 of 10, row 7 zeros, row 8 a column of zeros; row 9 starts at 0; sparse step 6
 is empty. The tolerance is six times the largest difference between float32 and float64, of state beyond 1e-5 of itself.
@@ -28,6 +28,7 @@ HYPER = {"adamw": {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weigh
          "lamb": {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-6, "weight_decay": 0.01},
          "lars": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.01, "eps": 1e-8},
          "sm3": {"lr": 0.1, "eps": 1e-30},
+         "sm3_matrix": {"lr": 0.1, "eps": 1e-30},
          "came": {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.1}}
 
 
@@ -130,6 +131,17 @@ def sm3(p0, steps, h, dtype):
         yield {"p": p, "state_s": mu}
 
 
+def sm3_matrix(p0, steps, h, dtype):
+    p = torch.from_numpy(p0).to(dtype).reshape(ROWS, 2, COLS // 2)
+    r, c = torch.zeros(ROWS, 2, dtype=dtype), torch.zeros(ROWS, COLS // 2, dtype=dtype)
+    for rows, g in steps:
+        for row, gr in zip(rows, torch.from_numpy(g).to(dtype).reshape(-1, 2, COLS // 2)):
+            s = torch.minimum(r[row][:, None], c[row][None, :]) + gr ** 2
+            p[row] -= torch.where(s > 0, h["lr"] * gr / s.sqrt(), torch.zeros_like(s))
+            r[row], c[row] = s.amax(1), s.amax(0)
+        yield {"p": p.reshape(ROWS, COLS), "state_r": r, "state_c": c}
+
+
 def came(p0, steps, h, dtype):
     """Each row on its own, as the authors' code steps a parameter of two dimensions."""
     p = torch.from_numpy(p0).to(dtype).reshape(ROWS, 2, COLS // 2)
@@ -194,7 +206,8 @@ def main():
     for i, (name, function, kind) in enumerate((("adamw", adamw_dense, "dense"), ("adamw", adamw_sparse, "sparse"), ("lion", lion, "dense"),
                                                 ("lion", lion, "sparse"), ("lamb", lamb, "dense"), ("lamb", lamb, "sparse"),
                                                 ("lars", lars, "dense"), ("lars", lars, "sparse"), ("sm3", sm3, "dense"),
-                                                ("sm3", sm3, "sparse"), ("came", came, "dense"), ("came", came, "sparse"))):
+                                                ("sm3", sm3, "sparse"), ("came", came, "dense"), ("came", came, "sparse"),
+                                                ("sm3_matrix", sm3_matrix, "dense"), ("sm3_matrix", sm3_matrix, "sparse"))):
         write(out, name, function, kind, i + 1)
 
 

@@ -84,10 +84,11 @@ static void *pinned(const struct bench_model *x, size_t n_bytes)
     return memory;
 }
 
-/* Of the arrays that are copied to the device: label, numeric, starts, row_of. */
+/* Of the arrays that are copied to the device: label, numeric, starts, row_of, order, order_starts. */
 static size_t batch_words(const struct batch *b)
 {
-    return (size_t)b->n * (1 + BENCH_NUMERIC + BENCH_FIELDS) + 1 + b->n_keys;
+    return (size_t)b->n * (1 + BENCH_NUMERIC + BENCH_FIELDS) + 1 + 2 * (size_t)b->n_keys +
+           b->n_unique + 1;
 }
 
 static void *put(uint32_t **at, const void *from, size_t n_words)
@@ -109,6 +110,8 @@ static void pin_batch(struct bench_model *x)
     x->pinned.numeric = put(&at, b->numeric, (size_t)b->n * BENCH_NUMERIC);
     x->pinned.starts = put(&at, b->starts, (size_t)b->n * BENCH_FIELDS + 1);
     x->pinned.row_of = put(&at, b->row_of, b->n_keys);
+    x->pinned.order = put(&at, b->order, b->n_keys);
+    x->pinned.order_starts = put(&at, b->order_starts, b->n_unique + 1);
 }
 
 void bench_model_init(struct bench_model *x, struct op_monitor *w, const struct batch *batch,

@@ -34,7 +34,7 @@ def scanned(table, **more):
 
 # --- there and back ---
 
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "rowwise_adagrad", "momentum", "ftrl", "sgd", "adamw", "lion", "sm3", "came"])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "rowwise_adagrad", "momentum", "ftrl", "sgd", "adamw", "lion", "sm3", "came", "sm3_matrix"])
 def test_a_table_goes_into_a_cluster_of_other_shards_bit_by_bit(optimizer):
     spec = {"dim": 6, "optimizer": optimizer}
     with psd.local(shards=2) as here, psd.local(shards=3) as there, psd.connect(here.url, job="j") as c, \

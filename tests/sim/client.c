@@ -72,8 +72,8 @@ bool client_lies(const struct client *c, uint64_t *ret_incarnation)
     const struct process *accused;
     const struct client_state *s;
 
-    /* Behind the middle of a job the third worker may be through with it. */
-    if (c->rank != p->liar || c->clock >= p->n_steps / 2)
+    /* Behind the middle of a job the third worker may be through with it; with backup workers at any clock. */
+    if (c->rank != p->liar || c->clock >= p->n_steps / 2 || p->n_backups)
         return false;
     accused = c->world->clients[p->accused].process;
     s = accused ? accused->state : NULL;

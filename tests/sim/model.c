@@ -186,7 +186,7 @@ bool model_is_row(const struct model *m, uint32_t table, uint32_t key, const uin
 
     if (!m->rows[table][key].is_there)
         return false;
-    if (state || !m->plan->specs[table].row_decay)
+    if (state || m->plan->specs[table].row_decay <= 0)
         return memcmp(bytes, values, (state ? width : dim) * sizeof(float)) == 0;
     model_show(m, table, key, dim, shown);
     return memcmp(bytes, shown, dim * sizeof(float)) == 0;

@@ -22,6 +22,7 @@ def test_a_worker_that_hangs_holds_nobody_up_and_catches_up(psds, tmp_path):
            "--backup-workers", 1, "--mode", "bsp", "--servers", node.address, "--json", "-")
     workers = [psworker(*job, "--rank", rank) for rank in range(3)]
     wait_for("a step of all", lambda: len(clocks_of(node)) == 2 and all(min(w.values()) > 3 for _, w in clocks_of(node) if len(w) == 3))
+    assert node.stats()["jobs"][0]["n_backups"] == 1
     workers[2].send_signal(signal.SIGSTOP)
     frozen_at = max(w[2] for _, w in clocks_of(node))
     wait_for("steps without it", lambda: all(clock > frozen_at + 30 for clock, _ in clocks_of(node)))

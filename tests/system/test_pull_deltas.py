@@ -69,6 +69,9 @@ def test_four_workers_with_a_tolerance_pull_few_bytes(psds, tmp_path):
     lines = trained(psds, data, 4, *mode, "--pull-deltas", "--pull-tolerance", "0.003", "--dense-pull-tolerance", "0.001")[1]
     assert bytes_in(lines) < bytes_in(plain) / 6
     assert all(line["bytes_saved"] > 0 for line in lines)
+    topk = ("--dense-push-codec", "topk", "--pull-deltas", "--dense-pull-tolerance", "0.001", "--dense-pull-delta-codec")
+    onebit, sparse = (trained(psds, data, 4, *mode, *topk, codec)[1] for codec in ("onebit", "sparse"))
+    assert bytes_in(sparse) < bytes_in(onebit)
 
 
 def test_lock_step_refuses_a_tolerance(tmp_path):

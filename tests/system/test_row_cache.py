@@ -24,7 +24,7 @@ def trained(psds, data, *flags, n_shards=1, runs=1, psd_flags=()):
 
 
 @pytest.mark.parametrize("optimizer", share(("sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "ftrl", "adamw", "lion",
-                                             "lamb", "lars", "sm3", "came")))
+                                             "lamb", "lars", "sm3", "came", "sm3_matrix")))
 def test_the_bits_at_the_end_are_those_without_a_cache(psds, tmp_path, optimizer):
     data = synth(tmp_path / "log.tsv", 2000)
     storage = {"momentum": "bf16", "adam": "bf16", "adagrad": "fp16", "ftrl": "fp16", "adamw": "bf16"}.get(optimizer, "fp32")

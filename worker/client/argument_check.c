@@ -88,7 +88,7 @@ int argument_check_pull(const struct ps_pull_section *sections, uint32_t n, uint
 uint32_t argument_check_feature(const struct ps_pull_section *s)
 {
     if (s->sink && s->sink->ask)
-        return MESSAGE_FEATURE_DELTAS;
+        return MESSAGE_FEATURE_DELTAS | s->sink->features;
     return s->scan || s->present ? MESSAGE_FEATURE_WHOLE_TABLES : 0;
 }
 

@@ -91,12 +91,10 @@ static void fail(struct cluster_client *cluster, int status, const char *sentenc
 
 static void set_clock(struct cluster_client *cluster, uint64_t clock)
 {
-    uint32_t i;
-
     if (clock <= cluster->clock)
         return;
     cluster->clock = clock;
-    for (i = 0; i < cluster->n_shards; i++)
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
         shard_link_set_clock(cluster->members[i].link, clock);
 }
 
@@ -412,10 +410,9 @@ static void on_min_clock(void *owner, uint32_t shard, uint64_t min_clock)
 {
     struct cluster_client *cluster = owner;
     uint64_t lowest = UINT64_MAX;
-    uint32_t i;
 
     cluster->members[shard].min_clock = min_clock;
-    for (i = 0; i < cluster->n_shards; i++)
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
         if (cluster->members[i].min_clock < lowest)
             lowest = cluster->members[i].min_clock;
     atomic_store_explicit(&cluster->counters.min_clock, lowest, memory_order_relaxed);
@@ -705,9 +702,7 @@ struct cluster_client *cluster_client_new(struct channel_loop *channels,
 
 void cluster_client_stop(struct cluster_client *cluster)
 {
-    uint32_t i;
-
-    for (i = 0; i < cluster->n_shards; i++)
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
         shard_link_free(cluster->members[i].link);
     cluster->n_shards = 0;
     group_watch_free(cluster->groups);
@@ -750,8 +745,6 @@ void cluster_client_beat_soon(struct cluster_client *cluster)
 
 void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
 {
-    uint32_t i;
-
     if (!cluster->started_ms)
         cluster->started_ms = now_ms;
     cluster->now_ms = now_ms;
@@ -766,7 +759,7 @@ void cluster_client_tick(struct cluster_client *cluster, uint64_t now_ms)
         discovery_tick(cluster->discovery, now_ms);
     if (cluster->groups && !cluster->failed)
         group_watch_tick(cluster->groups, now_ms);
-    for (i = 0; i < cluster->n_shards && !cluster->failed; i++)
+    for (uint32_t i = 0; i < cluster->n_shards && !cluster->failed; i++)
         shard_link_tick(cluster->members[i].link, now_ms);
     /* Who has pushed may come back as the same incarnation: it does not leave. */
     if (cluster->failed && cluster->has_pushed)
@@ -857,18 +850,14 @@ void cluster_client_table(struct cluster_client *cluster, const struct table_req
 
 void cluster_client_drop_table(struct cluster_client *cluster)
 {
-    uint32_t i;
-
-    for (i = 0; i < cluster->n_shards && !cluster->lacks_table; i++)
+    for (uint32_t i = 0; i < cluster->n_shards && !cluster->lacks_table; i++)
         shard_link_drop_table(cluster->members[i].link);
 }
 
 void cluster_client_leave(struct cluster_client *cluster)
 {
-    uint32_t i;
-
     cluster->is_leaving = true;
-    for (i = 0; i < cluster->n_shards; i++)
+    for (uint32_t i = 0; i < cluster->n_shards; i++)
         shard_link_leave(cluster->members[i].link);
 }
 

@@ -89,6 +89,7 @@ struct ps_state_sink {
     /* NULL, or of a sink that takes rows as differences: what this shard's section says (section.h). Then `values` are
      * those, and the codec is that of rows that come whole. */
     struct section_delta (*ask)(void *arg, const struct ps_pull_section *s, uint32_t shard);
+    uint32_t features; /* MESSAGE_FEATURE_* that such pulls need beside those of differences */
     void *arg;
 };
 

@@ -67,16 +67,19 @@ void request_pull(const struct request *r, const uint32_t *table_ids, uint32_t d
 
 /* ---- frames ---- */
 
-/* Typical bytes of a frame beside its body; a frame with more grows its buffer. */
+/* Of a frame beside its body: as much as a push may have. A pull with more grows its buffer. */
 #define HEAD_BYTES 256u
 #define SECTION_HEAD_BYTES 48u
+
+size_t request_push_bytes_max(const struct request *r)
+{
+    return HEAD_BYTES + r->n_sections * SECTION_HEAD_BYTES + bytes_len(&r->bytes);
+}
 
 static int reserve_frame(const struct request *r, struct channel_loop *channels,
                          struct bytes *ret)
 {
-    size_t head_bytes = HEAD_BYTES + r->n_sections * SECTION_HEAD_BYTES;
-
-    return channel_loop_acquire(channels, head_bytes + bytes_len(&r->bytes), ret);
+    return channel_loop_acquire(channels, request_push_bytes_max(r), ret);
 }
 
 int request_frame_push(const struct request *r, const struct push *push,

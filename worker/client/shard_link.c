@@ -65,7 +65,9 @@ static void send_push(struct shard_link *l, struct request *r)
         return;
     r->request_id = ++l->last_request_id;
     request_push(r, l->tables.shard_ids, &push);
-    named_pulls_name(&l->named, r, &push);
+    /* On the next connection it goes with its keys, and has to fit then, too. */
+    if (request_push_bytes_max(r) <= l->frame_max_bytes)
+        named_pulls_name(&l->named, r, &push);
     link_phase_send(l, "a push", request_frame_push(r, &push, l->channels, l->zstd, &frame),
                     &frame);
 }

@@ -158,6 +158,9 @@ struct device_ops {
     void (*bag_mean)(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
                      float *x, uint32_t ld);
 
+    /* t->to, for the ops behind it. NULL: the host makes the transpose. */
+    void (*transpose_bags)(struct compute *c, const struct bag_transposition *t);
+
     /* z[s] += sum of weights[r] over all positions of sample s, ascending; back: dweights[n_rows] */
     void (*wide_sum)(struct compute *c, const struct bags *b, const float *weights, float *z);
     void (*wide_grad)(struct compute *c, const struct bags *b, const float *dz,

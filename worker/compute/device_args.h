@@ -151,6 +151,15 @@ struct row_projection {
     struct row_projection_group groups[DEVICE_GROUPS_MAX];
 };
 
+/* bag_transpose_build() on the device: the same numbers. Arrays are the device's. */
+struct bag_transposition {
+    uint32_t n_bags;
+    uint32_t n_rows_max, n_keys_max, n_spans_max; /* the arrays' capacity */
+    const uint32_t *n_rows;
+    const uint32_t *starts, *order, *order_starts; /* struct bag_transpose_input */
+    struct bag_transpose_arrays to;
+};
+
 /* The arrays of batch_dedup() (worker/data/batch.h), of the host, by host_alloc(); of at least one key. */
 struct key_dedup {
     uint32_t n_keys, n_bags, n_fields;

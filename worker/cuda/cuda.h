@@ -88,6 +88,7 @@ void cuda_ops_bag_grad(struct compute *c, const struct bags *b, const float *dsu
                        float *drows);
 void cuda_ops_bag_mean(struct compute *c, const struct bags *b, uint32_t first, uint32_t end,
                        float *x, uint32_t ld);
+void cuda_ops_transpose_bags(struct compute *c, const struct bag_transposition *t);
 void cuda_ops_wide_sum(struct compute *c, const struct bags *b, const float *weights, float *z);
 void cuda_ops_wide_grad(struct compute *c, const struct bags *b, const float *dz,
                         float *dweights);

@@ -145,6 +145,18 @@ void cuda_ops_bag_mean(struct compute *c, const struct bags *b, uint32_t first, 
                     kernels_bag_mean(c->targets[i].stream, b, first, end, x, ld));
 }
 
+void cuda_ops_transpose_bags(struct compute *c, const struct bag_transposition *t)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++) {
+        const struct cuda_target *target = &c->targets[i];
+        void *scratch = cuda_scratch(c, kernels_transpose_bags_bytes(t), target->fault);
+
+        if (scratch)
+            (void)check(target, "transpose_bags",
+                        kernels_transpose_bags(target->stream, t, scratch));
+    }
+}
+
 void cuda_ops_wide_sum(struct compute *c, const struct bags *b, const float *weights, float *z)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)

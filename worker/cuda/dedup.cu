@@ -10,12 +10,12 @@
  *     offsets    sums over the tiles before, of each digit    counts, totals [digit]
  *     scatter    keys and positions to their places
  */
-#include "worker/cuda/cuda_compat.h"
 #include "worker/cuda/kernels.h"
+#include "worker/cuda/scan.h"
 
 enum {
     ITEMS = 16, /* of a thread */
-    WARPS = CUDA_COMPAT_THREADS / CUDA_COMPAT_WARP,
+    WARPS = SCAN_WARPS,
     RUN = ITEMS * CUDA_COMPAT_WARP, /* of a warp */
     TILE = ITEMS * CUDA_COMPAT_THREADS,
     DIGITS = 256,
@@ -34,11 +34,6 @@ struct pass {
     uint32_t *counts, *totals;
 };
 
-static __forceinline__ __device__ uint32_t lane_of(void)
-{
-    return threadIdx.x % CUDA_COMPAT_WARP;
-}
-
 static __forceinline__ __device__ uint32_t warp_of(void)
 {
     return threadIdx.x / CUDA_COMPAT_WARP;
@@ -46,32 +41,19 @@ static __forceinline__ __device__ uint32_t warp_of(void)
 
 static __forceinline__ __device__ uint32_t lanes_below(void)
 {
-    return (1u << lane_of()) - 1;
+    return (1u << scan_lane()) - 1;
 }
 
 /* This thread's item of its warp's run. */
 static __forceinline__ __device__ uint32_t item_of(uint32_t i)
 {
-    return blockIdx.x * TILE + warp_of() * RUN + i * CUDA_COMPAT_WARP + lane_of();
+    return blockIdx.x * TILE + warp_of() * RUN + i * CUDA_COMPAT_WARP + scan_lane();
 }
 
 /* Whether any lane of the warp has an item there, of n. */
 static __forceinline__ __device__ bool has_items(uint32_t i, uint32_t n)
 {
-    return item_of(i) - lane_of() < n;
-}
-
-/* The sum of the values of the lanes below. */
-static __forceinline__ __device__ uint32_t scan_warp(uint32_t value, uint32_t *ret_sum)
-{
-    uint32_t sum = value, other;
-
-    for (uint32_t by = 1; by < CUDA_COMPAT_WARP; by *= 2) {
-        other = __shfl_sync(CUDA_COMPAT_ALL_LANES, sum, (int)(lane_of() - by) & 31);
-        sum += lane_of() >= by ? other : 0;
-    }
-    *ret_sum = __shfl_sync(CUDA_COMPAT_ALL_LANES, sum, CUDA_COMPAT_WARP - 1);
-    return sum - value;
+    return item_of(i) - scan_lane() < n;
 }
 
 /* The lanes that are there and have this digit. */
@@ -142,34 +124,13 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     offsets(uint32_t n_rows, uint32_t n, uint32_t *numbers, uint32_t *totals)
 {
     const size_t row = cuda_compat_row();
-    uint32_t before = 0, sum;
+    uint32_t sum;
 
     if (row >= n_rows)
         return;
-    numbers += row * n;
-    for (uint32_t first = 0; first < n; first += CUDA_COMPAT_WARP) {
-        const uint32_t i = first + threadIdx.x;
-        const uint32_t below = scan_warp(i < n ? numbers[i] : 0, &sum);
-
-        if (i < n)
-            numbers[i] = before + below;
-        before += sum;
-    }
+    sum = scan_row(n, numbers + row * n);
     if (threadIdx.x == 0)
-        totals[row] = before;
-}
-
-/* The sum of the values of the block's threads before this one; `sums`: [WARPS] of shared memory. */
-static __forceinline__ __device__ uint32_t scan_block(uint32_t value, uint32_t *sums)
-{
-    uint32_t sum, before = scan_warp(value, &sum);
-
-    if (lane_of() == 0)
-        sums[warp_of()] = sum;
-    __syncthreads();
-    for (uint32_t w = 0; w < warp_of(); w++)
-        before += sums[w];
-    return before;
+        totals[row] = sum;
 }
 
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) scatter(struct pass p)
@@ -240,7 +201,7 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) count_heads(struct
 {
     uint32_t *heads = cuda_compat_shared<uint32_t>(), n = n_heads(s);
 
-    if (lane_of() == 0)
+    if (scan_lane() == 0)
         heads[warp_of()] = n;
     __syncthreads();
     if (threadIdx.x)
@@ -279,7 +240,7 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) write_rows(struct 
 {
     uint32_t *heads = cuda_compat_shared<uint32_t>(), n = n_heads(s);
 
-    if (lane_of() == 0)
+    if (scan_lane() == 0)
         heads[warp_of()] = n;
     __syncthreads();
     n = s.tile_heads[blockIdx.x];
@@ -288,7 +249,7 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) write_rows(struct 
     CUDA_COMPAT_UNROLL_4
     for (uint32_t i = 0; i < ITEMS && has_items(i, s.d.n_keys); i++) {
         const uint32_t item = item_of(i), mine = is_head(s, item),
-                       all = __ballot_sync(CUDA_COMPAT_ALL_LANES, mine),
+                       all = __ballot_sync(CUDA_COMPAT_ALL_LANES, mine != 0),
                        row = n + (uint32_t)__popc(all & lanes_below()) + mine - 1;
 
         n += (uint32_t)__popc(all);

@@ -355,6 +355,7 @@ const struct device_ops device_cuda = {
     .bag_sum = cuda_ops_bag_sum,
     .bag_grad = cuda_ops_bag_grad,
     .bag_mean = cuda_ops_bag_mean,
+    .transpose_bags = cuda_ops_transpose_bags,
     .wide_sum = cuda_ops_wide_sum,
     .wide_grad = cuda_ops_wide_grad,
     .project_forward = cuda_ops_project_forward,

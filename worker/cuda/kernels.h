@@ -101,6 +101,9 @@ EXTERN_C cudaError_t kernels_bag_grad(cudaStream_t stream, const struct bags *b,
                                       void *scratch);
 EXTERN_C cudaError_t kernels_bag_mean(cudaStream_t stream, const struct bags *b, uint32_t first,
                                       uint32_t end, float *x, uint32_t ld);
+EXTERN_C size_t kernels_transpose_bags_bytes(const struct bag_transposition *t);
+EXTERN_C cudaError_t kernels_transpose_bags(cudaStream_t stream,
+                                            const struct bag_transposition *t, void *scratch);
 EXTERN_C cudaError_t kernels_wide_sum(cudaStream_t stream, const struct bags *b,
                                       const float *weights, float *z);
 EXTERN_C cudaError_t kernels_wide_grad(cudaStream_t stream, const struct bags *b,

@@ -125,7 +125,7 @@ typedef struct psd_stats {
     uint64_t bytes_in, bytes_out, reconnects, resent_pushes, rejoins;
     uint64_t
         pushes_lost;    /* acknowledged, and gone with a crash of their shard (once for each) */
-    uint64_t min_clock; /* of the slowest worker, as the last answer said */
+    uint64_t min_clock; /* of the slowest who is waited for, as last said */
     uint64_t staleness_max; /* clocks: the most that a pull was ahead of min_clock */
     uint64_t wait_ns,
         push_wait_ns; /* spent in psd_wait(); in psd_push() waiting for acknowledgements */
@@ -221,8 +221,9 @@ int psd_get_cache_stats(psd *c, psd_cache_stats *ret); /* likewise */
  *     dim=N                 floats of a row, 1 to 16384. Has to be given
  *     floats=N              makes a dense table of N floats in blocks of dim (1024, or N if that is less): all there
  *                           from the start, for a model's own parameters
- *     optimizer=adagrad     or sgd, momentum, rowwise_adagrad, adam, ftrl, adamw, lion, lamb, lars, sm3, came
- *     lr=X                  else the optimizer's own: 0.1 (sgd, momentum, ftrl), 0.03 (sm3), 0.01 (adagrad, lamb,
+ *     optimizer=adagrad     or sgd, momentum, rowwise_adagrad, adam, ftrl, adamw, lion, lamb, lars, sm3, came,
+ *                           sm3_matrix
+ *     lr=X                  else the optimizer's own: 0.1 (sgd, momentum, ftrl), 0.03 (both sm3), 0.01 (adagrad, lamb,
  *                           lars), 0.001 (adam, adamw), 0.0002 (came), 0.0001 (lion)
  *     epsilon momentum nesterov beta1 beta2 weight-decay initial-accumulator lr-decay ftrl-beta ftrl-l1 ftrl-l2
  *                           of the optimizer

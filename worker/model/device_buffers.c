@@ -29,10 +29,24 @@ static size_t transpose_bytes(const struct device_buffers_set *s, uint32_t n_key
            (2 + ((size_t)s->rows_cap + 1) + ((size_t)n_spans_max(s) + 1) + n_keys);
 }
 
+/* The device makes the transpose itself. */
+static bool makes_transpose(const struct device_buffers *p)
+{
+    return p->ops->wants_transpose && p->ops->transpose_bags;
+}
+
+/* Of the memory that it is copied from. */
+static size_t host_transpose_bytes(const struct device_buffers *p,
+                                   const struct device_buffers_set *s)
+{
+    return makes_transpose(p) ? sizeof(uint32_t) : transpose_bytes(s, s->keys_cap);
+}
+
 static bool grows(enum device_buffers_array a)
 {
-    return a == BUFFER_ROW_OF || a == BUFFER_TRANSPOSE || a == BUFFER_ROWS ||
-           a == BUFFER_WIDE || a == BUFFER_ROW_GRADS || a == BUFFER_WIDE_GRADS;
+    return a == BUFFER_ROW_OF || a == BUFFER_TRANSPOSE || a == BUFFER_ORDER ||
+           a == BUFFER_ORDER_STARTS || a == BUFFER_ROWS || a == BUFFER_WIDE ||
+           a == BUFFER_ROW_GRADS || a == BUFFER_WIDE_GRADS;
 }
 
 /* What is between the gradients of tensors leaves with them. Indices are some even where a copy in has failed, so that
@@ -40,7 +54,7 @@ static bool grows(enum device_buffers_array a)
 static bool is_zeroed(enum device_buffers_array a)
 {
     return a == BUFFER_GRADS || a == BUFFER_STARTS || a == BUFFER_ROW_OF ||
-           a == BUFFER_TRANSPOSE;
+           a == BUFFER_TRANSPOSE || a == BUFFER_ORDER || a == BUFFER_ORDER_STARTS;
 }
 
 /* 0: the model has none, or the device no use for it. */
@@ -59,6 +73,10 @@ static size_t bytes_of(const struct device_buffers *p, const struct device_buffe
         return s->keys_cap * sizeof(uint32_t);
     case BUFFER_TRANSPOSE:
         return p->ops->wants_transpose ? transpose_bytes(s, s->keys_cap) : 0;
+    case BUFFER_ORDER:
+        return makes_transpose(p) ? s->keys_cap * sizeof(uint32_t) : 0;
+    case BUFFER_ORDER_STARTS:
+        return makes_transpose(p) ? ((size_t)s->rows_cap + 1) * sizeof(uint32_t) : 0;
     case BUFFER_ROWS:
     case BUFFER_ROW_GRADS:
         return (size_t)s->rows_cap * p->row_width * sizeof(float);
@@ -124,19 +142,29 @@ static int alloc_transpose(const struct device_buffers *p, struct device_buffers
 
     if (!p->ops->wants_transpose)
         return 0;
-    s->host_transpose = host_alloc(p, bytes_of(p, s, BUFFER_TRANSPOSE));
+    s->host_transpose = host_alloc(p, host_transpose_bytes(p, s));
     if (!s->host_transpose)
         return -ENOMEM;
-    s->fill = transpose_at(s, s->host_transpose);
+    if (!makes_transpose(p))
+        s->fill = transpose_at(s, s->host_transpose);
     there = transpose_at(s, s->arrays[BUFFER_TRANSPOSE]);
     s->transpose = (struct bag_transpose){ s->rows_cap, n_spans_max(s), there.counts,
                                            there.bags,  there.spans,    there.first };
+    s->transposition =
+        (struct bag_transposition){ .n_rows_max = s->rows_cap,
+                                    .n_keys_max = s->keys_cap,
+                                    .n_spans_max = n_spans_max(s),
+                                    .n_rows = there.counts,
+                                    .starts = s->arrays[BUFFER_STARTS],
+                                    .order = s->arrays[BUFFER_ORDER],
+                                    .order_starts = s->arrays[BUFFER_ORDER_STARTS],
+                                    .to = there };
     return 0;
 }
 
 static void free_buffers(const struct device_buffers *p, struct device_buffers_set *s)
 {
-    host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
+    host_free(p, s->host_transpose, host_transpose_bytes(p, s));
     s->host_transpose = NULL;
     for (int a = 0; a < BUFFER_N_ARRAYS; a++)
         if (grows((enum device_buffers_array)a))
@@ -242,7 +270,7 @@ void device_buffers_deinit(struct device_buffers *p)
     for (uint32_t i = 0; i < DLRM_BUFFER_SETS && p->ops; i++) {
         struct device_buffers_set *s = &p->sets[i];
 
-        host_free(p, s->host_transpose, bytes_of(p, s, BUFFER_TRANSPOSE));
+        host_free(p, s->host_transpose, host_transpose_bytes(p, s));
         host_free(p, s->host_drop_keys, bytes_of(p, s, BUFFER_DROP_KEYS));
         host_free(p, s->loss, p->n_tasks * sizeof *s->loss);
         for (int a = 0; a < BUFFER_N_ARRAYS; a++)
@@ -297,6 +325,19 @@ static void put_rows(struct device_buffers *p, uint32_t set, const struct dlrm_s
     p->rows.n_copied += is_training ? step->batch->n_unique : 0;
 }
 
+/* What the device makes the transpose of. */
+static void put_order(struct device_buffers *p, uint32_t set, const struct batch *b)
+{
+    uint32_t *n_rows = p->sets[set].host_transpose;
+
+    *n_rows = b->n_unique;
+    p->sets[set].transposition.n_bags = b->n * p->n_fields;
+    put(p, set, BUFFER_TRANSPOSE, n_rows, sizeof *n_rows);
+    put(p, set, BUFFER_ORDER, b->order, b->n_keys * sizeof *b->order);
+    put(p, set, BUFFER_ORDER_STARTS, b->order_starts,
+        ((size_t)b->n_unique + 1) * sizeof *b->order_starts);
+}
+
 static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                       enum device_buffers_pass pass)
 {
@@ -313,7 +354,9 @@ static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_
     if (pass == DEVICE_BUFFERS_TRAIN)
         put(p, set, BUFFER_DROP_KEYS, p->sets[set].host_drop_keys,
             p->n_drop_keys * sizeof(uint64_t));
-    if (pass == DEVICE_BUFFERS_TRAIN && p->ops->wants_transpose)
+    if (pass == DEVICE_BUFFERS_TRAIN && makes_transpose(p))
+        put_order(p, set, b);
+    else if (pass == DEVICE_BUFFERS_TRAIN && p->ops->wants_transpose)
         put_transpose(p, set, b);
 }
 
@@ -406,6 +449,8 @@ static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set, ui
         .n_row_floats = (size_t)s->rows_cap * p->row_width,
         .bags = { n, p->n_fields, p->dim, s->rows_cap, at[BUFFER_STARTS], at[BUFFER_ROW_OF],
                   p->ops->wants_transpose ? &s->transpose : NULL },
+        .transposition =
+            pass == DEVICE_BUFFERS_TRAIN && makes_transpose(p) ? &s->transposition : NULL,
         .row_grads = at[BUFFER_ROW_GRADS],
         .wide_grads = at[BUFFER_WIDE_GRADS],
         .grads = at[BUFFER_GRADS],

@@ -3,8 +3,8 @@
  * and write the caller's own arrays and nothing is copied. On another device each buffer set has its own memory for
  * inputs and outputs, so that the copies of one step run beside the ops of another:
  *
- *     in, each step        numeric, label, starts, row_of, the bags' transpose, wide, dropout's keys; rows, except
- *                          those that the device has kept (device_row_cache.h)
+ *     in, each step        numeric, label, starts, row_of, the bags' transpose or what it is made of, wide, dropout's
+ *                          keys; rows, except those that the device has kept (device_row_cache.h)
  *     in, when changed     values of the dense array; unchanged ones come from the buffer set that has them
  *     out                  row_grads, wide_grads, gradients of the dense array, loss; or probs
  *
@@ -29,6 +29,8 @@ enum device_buffers_array {
     BUFFER_STARTS,
     BUFFER_ROW_OF,
     BUFFER_TRANSPOSE,
+    BUFFER_ORDER, /* as the next one only for a device that makes the transpose */
+    BUFFER_ORDER_STARTS,
     BUFFER_ROWS,
     BUFFER_WIDE,
     BUFFER_DROP_KEYS,
@@ -49,6 +51,8 @@ struct dlrm_io {
     const uint64_t *drop_keys; /* a training step's (mlp_forward()) */
     size_t n_row_floats;       /* of rows and row_grads, as n_rows */
     struct bags bags;
+    const struct bag_transposition
+        *transposition; /* the step's first op; NULL: it is made, or has no use */
     float *row_grads, *wide_grads, *grads, *probs;
     double *loss;
     const struct device_encode *encodes; /* device_push_encode.h */
@@ -61,9 +65,12 @@ struct device_buffers_set {
         [BUFFER_N_ARRAYS]; /* owned, of the device; NULL where there is none, and everywhere on
                                      a device that shares its memory */
     uint32_t keys_cap, rows_cap;
-    void *host_transpose; /* owned, of the host: the source of BUFFER_TRANSPOSE */
+    void *
+        host_transpose; /* owned, of the host: the source of BUFFER_TRANSPOSE; of its first word, the number of
+                             rows, if the device makes the rest */
     struct bag_transpose_arrays fill;
     struct bag_transpose transpose;
+    struct bag_transposition transposition;
     uint64_t *host_drop_keys; /* owned, of the host; NULL without dropout */
     double *loss;             /* owned, of the host: of each task */
     uint64_t generation;      /* of the addresses */

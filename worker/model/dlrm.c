@@ -332,6 +332,8 @@ static void make_projected(struct dlrm *m, uint32_t set, const struct batch *bat
 static void make(struct dlrm *m, uint32_t set, const struct batch *batch,
                  const struct dlrm_io *io, enum device_buffers_pass pass)
 {
+    if (io->transposition)
+        m->ops->transpose_bags(m->c, io->transposition);
     if (m->projection.n_groups) {
         make_projected(m, set, batch, io, pass);
         return;

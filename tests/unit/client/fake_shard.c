@@ -72,7 +72,8 @@ static int fake_hello(struct fake_conn *c, const struct frame_header *h, const u
     r->node = c->fake->plan.node;
     r->shards_per_node = c->fake->plan.n_shards;
     r->map_id = c->fake->plan.map_id ? c->fake->plan.map_id : 42;
-    r->frame_max_bytes = FRAME_MAX_BYTES_DEFAULT;
+    r->frame_max_bytes =
+        c->fake->plan.frame_max_bytes ? c->fake->plan.frame_max_bytes : FRAME_MAX_BYTES_DEFAULT;
     for (uint32_t i = 0; i < r->n_nodes; i++)
         snprintf(r->nodes[i], sizeof r->nodes[i], "127.0.0.1:%d",
                  c->fake->plan.node_ports[i] ? c->fake->plan.node_ports[i] : c->fake->port);

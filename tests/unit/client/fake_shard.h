@@ -86,7 +86,8 @@ struct fake_plan {
     bool counts_rows; /* of a push, and keeps none */
     bool keeps_keys;  /* of pulls, so that pushes may name them */
     bool lacks_keys;  /* ... but says that it has not, when one does */
-    bool suspects;    /* refuses rank 9, as each answer to a heartbeat says */
+    uint32_t frame_max_bytes; /* as it says; 0: FRAME_MAX_BYTES_DEFAULT */
+    bool suspects;            /* refuses rank 9, as each answer to a heartbeat says */
     uint64_t seed;
 };
 

@@ -233,6 +233,49 @@ static void a_shard_that_has_lost_the_keys_gets_the_whole_push(void **state)
     assert_int_equal(run(&plan, &was_hit), 0);
 }
 
+/* A push of known keys, behind a pull of them, to a shard that takes frames of so many bytes. */
+static int push_to(uint32_t frame_max_bytes, bool keeps_keys, uint64_t *ret_n_named)
+{
+    const struct fake_plan plan = { .n_shards = 1,
+                                    .keeps_keys = keeps_keys,
+                                    .frame_max_bytes = frame_max_bytes,
+                                    .fault_at = -1 };
+    float rows[N_KEYS * FAKE_DIM];
+    struct rig rig;
+    struct err err;
+    int status;
+
+    set_up(&rig, &plan, NULL);
+    if (pull_rows(rig.c, rig.table, 0, rows, &err))
+        fail_msg("%s", err.text);
+    status = push_and_flush(&rig, 0, &err);
+    halt(&rig);
+    *ret_n_named += rig.f->shards[0].n_named;
+    tear_down(&rig);
+    return status;
+}
+
+/* What is too large fails at once, and not when it goes with its keys on a later connection. */
+static void a_push_that_fits_without_its_keys_alone_is_too_large(void **state)
+{
+    const uint32_t row_bytes = N_KEYS * FAKE_DIM * sizeof(float);
+    uint32_t n_too_large = 0;
+    uint64_t n_named = 0, n_none = 0;
+
+    (void)state;
+    for (uint32_t more = 24; more < 96; more += 4) {
+        const int status = push_to(row_bytes + more, true, &n_named);
+
+        assert_true(status == 0 || status == PS_ETOOBIG);
+        assert_int_equal(push_to(row_bytes + more, false, &n_none), status);
+        n_too_large += status != 0;
+    }
+    assert_true(n_too_large > 0);
+    assert_int_equal(n_none, 0);
+    assert_int_equal(push_to(4096, true, &n_named), 0);
+    assert_true(n_named > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +286,7 @@ int main(void)
         cmocka_unit_test(each_push_is_applied_once_and_whole_wherever_a_connection_breaks),
         cmocka_unit_test(a_shard_that_keeps_no_keys_gets_them_with_each_push),
         cmocka_unit_test(a_shard_that_has_lost_the_keys_gets_the_whole_push),
+        cmocka_unit_test(a_push_that_fits_without_its_keys_alone_is_too_large),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as every program that speaks frames does */

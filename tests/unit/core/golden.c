@@ -83,7 +83,9 @@ static uint32_t width_of(const struct golden_case *c, const char *name)
     static const char *const of_matrix[] = { "state_r", "state_R", "state_c", "state_C" };
     const bool is_sum = c->optim == TABLE_SPEC_ROWWISE_ADAGRAD || c->optim == TABLE_SPEC_SM3;
 
-    for (uint32_t i = 0; c->optim == TABLE_SPEC_CAME && i < COUNT_OF(of_matrix); i++)
+    const bool is_matrix = c->optim == TABLE_SPEC_CAME || c->optim == TABLE_SPEC_SM3_MATRIX;
+
+    for (uint32_t i = 0; is_matrix && i < COUNT_OF(of_matrix); i++)
         if (strcmp(name, of_matrix[i]) == 0) /* 2 x 4 */
             return i < 2 ? 2 : GOLDEN_COLS / 2;
     return strcmp(name, "state_t") == 0 || (is_sum && strcmp(name, "p") != 0) ? 1 : GOLDEN_COLS;

@@ -49,6 +49,8 @@ static const struct golden_case golden_cases[] = {
     { "opt_came_sparse",
       TABLE_SPEC_CAME,
       { "state_m", "state_r", "state_c", "state_R", "state_C" } },
+    { "opt_sm3_matrix_dense", TABLE_SPEC_SM3_MATRIX, { "state_r", "state_c" } },
+    { "opt_sm3_matrix_sparse", TABLE_SPEC_SM3_MATRIX, { "state_r", "state_c" } },
     { "paper_adamw", TABLE_SPEC_ADAMW, { "state_m", "state_v" } },
     { "paper_lion", TABLE_SPEC_LION, { "state_m" } },
     { "paper_sm3", TABLE_SPEC_SM3, { "state_s" } },

@@ -7,13 +7,16 @@
 #define N_WORKERS 4u
 #define N_CLOCKS 40u
 
-static struct worker *join_with(struct shard *s, uint32_t rank, uint32_t n_workers,
-                                uint32_t n_backups)
+/* Who had so many pushes acknowledged, a step each. */
+static struct worker *come_back(struct shard *s, uint32_t rank, uint32_t n_workers,
+                                uint32_t n_backups, uint64_t n_acked)
 {
     const struct membership_join join = { .job = "job",
                                           .rank = rank,
                                           .n_workers = n_workers,
                                           .incarnation = 1 + rank,
+                                          .clock = n_acked,
+                                          .last_acked = n_acked,
                                           .mode = TABLE_SPEC_MODE_BSP,
                                           .n_backups = n_backups,
                                           .name = "tester" };
@@ -24,6 +27,12 @@ static struct worker *join_with(struct shard *s, uint32_t rank, uint32_t n_worke
     if (membership_join(shard_membership(s), &join, 0, &w, &err) != 0)
         fail_msg("%s", err.text);
     return w;
+}
+
+static struct worker *join_with(struct shard *s, uint32_t rank, uint32_t n_workers,
+                                uint32_t n_backups)
+{
+    return come_back(s, rank, n_workers, n_backups, 0);
 }
 
 static struct shard *unit_shard(void)
@@ -144,6 +153,39 @@ static void the_last_workers_go_on_to_their_end(void **state)
     shard_free(s);
 }
 
+/* The shard was restarted from nothing. The last one's push of clock 9 was under way; the job goes on at clock 10. */
+static void a_push_that_comes_again_after_a_restart_from_nothing_is_late(void **state)
+{
+    struct shard *s = unit_shard();
+    struct worker *w[3];
+    struct shard_push_result result;
+    struct push *push;
+    const uint64_t key = 1;
+    const float row[DIM] = { 7, 7, 7 };
+
+    (void)state;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        w[rank] = come_back(s, rank, 3, 1, rank < 2 ? 10 : 9);
+    assert_int_equal(w[2]->clock, 10);
+    must_push(s, w[0], unit_push(w[0], 10, 1, 1));
+    result = try_push(s, w[2], unit_push(w[2], 9, 1, 100));
+    assert_int_equal(result.status, 0);
+    assert_true(result.late);
+    assert_int_equal(shard_counters(s)->pushes_dropped, 1);
+    assert_true(weight_of(s) == 0);
+    assert_int_equal(w[2]->clock, 10);
+    /* A second gradient of a step that is not over is an error, as ever. */
+    assert_false(try_push(s, w[2], unit_push(w[2], 10, 1, 3)).late);
+    assert_true(weight_of(s) == -2);
+    must_push(s, w[1], unit_push(w[1], 11, 1, 1));
+    assert_int_equal(try_push(s, w[1], unit_push(w[1], 11, 1, 1)).status, PS_EPROTO);
+    push = next_push(w[0], 9);
+    push->tick = false;
+    add_section(push, 0, SECTION_ASSIGN, CODEC_FP32, DIM, &key, 1, row);
+    assert_false(try_push(s, w[0], push).late);
+    shard_free(s);
+}
+
 /* What is assigned waits for nothing, also in a step that is over. */
 static void an_assignment_is_never_late(void **state)
 {
@@ -183,17 +225,17 @@ static void other_numbers_of_backups_are_another_job(void **state)
     shard_free(s);
 }
 
-/* --- random orders against a trivial twin --- */
+/* --- random orders against a trivial reference --- */
 
 /* Clock by clock: who has pushed, in the order of arrival. */
-struct twin {
+struct reference {
     uint32_t n_workers, n_backups, n_first[N_CLOCKS];
     float weight, sums[N_CLOCKS];
     uint64_t clock; /* the job's */
 };
 
 /* True: too late. Gradients are whole numbers, and all have the same samples. */
-static bool twin_push(struct twin *t, uint64_t clock, float g)
+static bool reference_push(struct reference *t, uint64_t clock, float g)
 {
     if (clock < t->clock)
         return true;
@@ -212,8 +254,8 @@ static void any_order_of_arrival(void **state)
     (void)state;
     for (uint32_t round = 0; round < 20; round++) {
         struct shard *s = unit_shard();
-        struct twin t = { .n_workers = N_WORKERS,
-                          .n_backups = (uint32_t)roll(&dice, N_WORKERS) };
+        struct reference t = { .n_workers = N_WORKERS,
+                               .n_backups = (uint32_t)roll(&dice, N_WORKERS) };
         struct worker *w[N_WORKERS];
         uint64_t clocks[N_WORKERS] = { 0 };
 
@@ -227,7 +269,7 @@ static void any_order_of_arrival(void **state)
 
             if (clock > t.clock || !ready(s, w[rank], clock, 0))
                 continue;
-            is_late = twin_push(&t, clock, g);
+            is_late = reference_push(&t, clock, g);
             assert_int_equal(try_push(s, w[rank], unit_push(w[rank], clock, 5, g)).late,
                              is_late);
             clocks[rank] = clock + 1;
@@ -248,6 +290,7 @@ int main(void)
         cmocka_unit_test(a_worker_that_is_behind_goes_on_where_the_job_is),
         cmocka_unit_test(a_step_that_comes_in_part_is_dropped_whole),
         cmocka_unit_test(the_last_workers_go_on_to_their_end),
+        cmocka_unit_test(a_push_that_comes_again_after_a_restart_from_nothing_is_late),
         cmocka_unit_test(an_assignment_is_never_late),
         cmocka_unit_test(other_numbers_of_backups_are_another_job),
         cmocka_unit_test(any_order_of_arrival),

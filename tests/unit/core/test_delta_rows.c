@@ -89,21 +89,34 @@ static void ask(struct bench *b)
     b->ask.base = delta_rows_ask(&b->client);
 }
 
+static void put(const struct bench *b, struct delta_writer *w, uint64_t key)
+{
+    struct row *row;
+
+    delta_writer_find(w, &key, 1, &row);
+    delta_writer_put(w, key, row, b->values + key * b->spec.dim);
+}
+
 static void answer(struct bench *b)
 {
+    struct row *rows[N_KEYS];
+
     struct delta_writer w;
 
     delta_writer_open(&w, &b->server, b->full, &b->ask, b->n_keys, ++b->n_answers, b->answer);
+    delta_writer_find(&w, b->keys, b->n_keys, rows);
     for (uint32_t i = 0; i < b->n_keys; i++)
-        delta_writer_put(&w, b->keys[i], b->values + b->keys[i] * b->spec.dim);
+        delta_writer_put(&w, b->keys[i], rows[i], b->values + b->keys[i] * b->spec.dim);
     b->answer_bytes = (size_t)(delta_writer_close(&w) - b->answer);
     assert_true(b->answer_bytes <= delta_rows_answer_bytes(&b->spec, b->full, b->n_keys));
 }
 
 static int take(struct bench *b)
 {
-    const struct delta_answer a = { b->full,    b->n_keys, b->keys,
-                                    b->numbers, b->answer, b->answer_bytes };
+    const struct delta_answer a = { b->full,        b->ask.mode == SECTION_DELTA_SPARSE,
+                                    b->n_keys,      b->keys,
+                                    b->numbers,     b->answer,
+                                    b->answer_bytes };
 
     return delta_rows_read(&b->client, &a, b->got);
 }
@@ -217,7 +230,8 @@ static void rows_are_within_the_tolerance_whatever_is_lost(void **state)
 /* What onebit leaves comes with later pulls: the rows that stay as they are are reached. */
 static void what_a_codec_leaves_comes_later(void **state)
 {
-    static const enum section_delta_mode modes[] = { SECTION_DELTA_ONEBIT, SECTION_DELTA_INT8 };
+    static const enum section_delta_mode modes[] = { SECTION_DELTA_ONEBIT, SECTION_DELTA_INT8,
+                                                     SECTION_DELTA_SPARSE };
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(modes); i++) {
@@ -227,9 +241,10 @@ static void what_a_codec_leaves_comes_later(void **state)
         bench_init(&b, 256, CODEC_FP32, seed_by_the_clock());
         b.ask.mode = modes[i];
         b.ask.tolerance = 1e-4f;
+        choose_keys(&b);
+        pull(&b);
         for (uint32_t k = 0; k < N_KEYS * b.spec.dim; k++)
             b.values[k] += 0.01f * draw_float(&b);
-        choose_keys(&b);
         pull(&b);
         first_bytes = b.answer_bytes;
         for (uint32_t round = 0; round < 60; round++) {
@@ -242,6 +257,38 @@ static void what_a_codec_leaves_comes_later(void **state)
                     first_bytes < b.n_keys * b.full->row_bytes(b.spec.dim, 0) / 3);
         bench_deinit(&b);
     }
+}
+
+/* What changed since is a part of them; a client that has lost them gets them whole. */
+static void sparse_differences_are_those_of_rows_that_both_have(void **state)
+{
+    struct bench b;
+    size_t whole_bytes;
+
+    (void)state;
+    bench_init(&b, 256, CODEC_FP32, seed_by_the_clock());
+    b.ask.mode = SECTION_DELTA_SPARSE;
+    b.ask.tolerance = 1e-4f;
+    choose_keys(&b);
+    whole_bytes = section_delta_bytes(b.n_keys) + b.n_keys * b.full->row_bytes(b.spec.dim, 0);
+    for (uint32_t k = 0; k < N_KEYS * b.spec.dim; k++)
+        b.values[k] += 0.01f * draw_float(&b);
+    pull(&b);
+    assert_int_equal(b.answer_bytes, whole_bytes);
+    for (uint32_t round = 0; round < 20; round++) {
+        for (uint32_t k = 0; k < N_KEYS * b.spec.dim; k++)
+            if (draw(&b) % 64 == 0)
+                b.values[k] += 0.01f * draw_float(&b);
+        pull(&b);
+        assert_both_have_the_same(&b);
+        assert_within(&b, 1e-3);
+        assert_true(b.answer_bytes < whole_bytes / 20);
+    }
+    b.client.number = 0;
+    pull(&b);
+    assert_int_equal(b.answer_bytes, whole_bytes);
+    assert_within(&b, 0);
+    bench_deinit(&b);
 }
 
 /* Also in a codec that rounds: the same row does not come twice. */
@@ -284,12 +331,12 @@ static void an_answer_that_another_overtakes_changes_nothing(void **state)
     b.values[b.keys[0] * b.spec.dim] += 1;
     ask(&b);
     delta_writer_open(&late, &b.server, b.full, &b.ask, b.n_keys, ++b.n_answers, other);
-    delta_writer_put(&late, b.keys[0], b.values + b.keys[0] * b.spec.dim);
+    put(&b, &late, b.keys[0]);
     ask(&b);
     answer(&b);
     train(&b);
     for (uint32_t i = 1; i < b.n_keys; i++)
-        delta_writer_put(&late, b.keys[i], b.values + b.keys[i] * b.spec.dim);
+        put(&b, &late, b.keys[i]);
     (void)delta_writer_close(&late);
     assert_int_equal(late.n_kept, 1);
     assert_int_equal(late.counts.rows[SECTION_DELTA_FULL], b.n_keys);
@@ -303,7 +350,7 @@ static void an_answer_that_another_overtakes_changes_nothing(void **state)
     train(&b); /* refused in the midst: its number is nobody's */
     b.ask.base = b.server.number;
     delta_writer_open(&late, &b.server, b.full, &b.ask, b.n_keys, ++b.n_answers, other);
-    delta_writer_put(&late, b.keys[0], b.values + b.keys[0] * b.spec.dim);
+    put(&b, &late, b.keys[0]);
     assert_int_equal(b.server.number, 0);
     pull(&b);
     assert_true(b.answer[12] & SECTION_DELTA_ANEW);
@@ -373,6 +420,7 @@ static void an_answer_that_is_none_is_refused(void **state)
         uint8_t *exact;
         int status;
 
+        b.ask.mode = round % 2 ? SECTION_DELTA_SPARSE : SECTION_DELTA_FULL;
         train(&b);
         choose_keys(&b);
         ask(&b);
@@ -386,7 +434,8 @@ static void an_answer_that_is_none_is_refused(void **state)
                                              : 20)] ^= (uint8_t)(1u << draw(&b) % 8);
         status = delta_rows_read(
             &b.client,
-            &(struct delta_answer){ b.full, b.n_keys, b.keys, b.numbers, exact, n_bytes },
+            &(struct delta_answer){ b.full, b.ask.mode == SECTION_DELTA_SPARSE, b.n_keys,
+                                    b.keys, b.numbers, exact, n_bytes },
             b.got);
         free(exact);
         assert_true(status == 0 || status == PS_ECOUNT || status == PS_ECODEC);
@@ -404,23 +453,44 @@ static void an_answer_that_is_none_is_refused(void **state)
     bench_deinit(&b);
 }
 
+static bool is_odd(void *arg, uint32_t table_id)
+{
+    (void)arg;
+    return table_id % 2;
+}
+
+static bool is_none(void *arg, uint32_t table_id)
+{
+    (void)arg;
+    (void)table_id;
+    return false;
+}
+
+/* One that has no place gets rows that are never kept. */
+static struct delta_rows *find_rows(struct pull_deltas *p, uint32_t id,
+                                    const struct table_spec *spec, struct delta_rows *bare)
+{
+    struct delta_rows *rows = bare;
+
+    assert_int_equal(pull_deltas_find(p, id, spec, &rows), 0);
+    assert_int_equal(rows->is_bare, rows == bare);
+    return rows;
+}
+
 static void each_table_of_a_connection_has_its_own(void **state)
 {
     struct table_spec spec = { .dim = 4 };
     struct delta_memory memory = { 0 };
     struct pull_deltas *p = pull_deltas_new(&memory);
-    struct delta_rows *first, *rows;
+    struct delta_rows *first, bare;
 
     (void)state;
-    assert_int_equal(pull_deltas_find(p, 7, &spec, &first), 0);
-    for (uint32_t id = 100; id < 99 + PULL_DELTAS_TABLES_MAX; id++) {
-        assert_int_equal(pull_deltas_find(p, id, &spec, &rows), 0);
-        assert_true(rows != first);
-    }
-    assert_int_equal(pull_deltas_find(p, 99, &spec, &rows), -ENOBUFS);
+    first = find_rows(p, 7, &spec, &bare);
+    for (uint32_t id = 100; id < 99 + PULL_DELTAS_TABLES_MAX; id++)
+        assert_true(find_rows(p, id, &spec, &bare) != first);
+    assert_true(find_rows(p, 99, &spec, &bare) == &bare);
     memset(&spec, 0xff, sizeof spec); /* it has been copied */
-    assert_int_equal(pull_deltas_find(p, 7, &spec, &rows), 0);
-    assert_true(rows == first && rows->spec->dim == 4);
+    assert_true(find_rows(p, 7, &spec, &bare) == first && first->spec->dim == 4);
     assert_true(pull_deltas_next_number(p) != pull_deltas_next_number(p));
     pull_deltas_free(p);
     pull_deltas_free(NULL);
@@ -428,28 +498,53 @@ static void each_table_of_a_connection_has_its_own(void **state)
     delta_memory_deinit(&memory);
 }
 
+static void what_is_known_of_tables_has_a_budget_and_goes_with_them(void **state)
+{
+    struct table_spec spec = { .dim = 4 };
+    struct delta_memory memory = { .budget.max = 20000 };
+    struct pull_deltas *p = pull_deltas_new(&memory);
+    struct delta_rows bare, *rows;
+    uint64_t used;
+    uint32_t n = 0;
+
+    (void)state;
+    while (find_rows(p, n, &spec, &bare) != &bare)
+        n++;
+    used = memory.budget.used;
+    assert_true(n > 4 && n < PULL_DELTAS_TABLES_MAX && used <= 20000);
+    pull_deltas_drop(p, is_odd, NULL);
+    assert_int_equal(memory.budget.used, used / n * (n / 2));
+    rows = find_rows(p, 1, &spec, &bare);
+    assert_true(rows != &bare && find_rows(p, 3, &spec, &bare) != rows);
+    assert_true(find_rows(p, 0, &spec, &bare) != &bare); /* another one, which begins anew */
+    pull_deltas_drop(p, is_none, NULL);
+    assert_int_equal(memory.budget.used, 0);
+    pull_deltas_free(p);
+    delta_memory_deinit(&memory);
+}
+
 #ifdef PS_FAULTS
 static void without_memory_a_table_is_not_found(void **state)
 {
     struct table_spec spec = { .dim = 4 };
-    struct delta_rows *rows;
+    struct delta_rows bare, *rows = NULL;
 
     (void)state;
-    for (long n = 0;; n++) {
+    for (long n = 0; rows == NULL || rows == &bare; n++) {
         struct delta_memory memory = { 0 };
         struct pull_deltas *p;
         int status = -ENOMEM;
 
         memory_fail_after(n);
         p = pull_deltas_new(&memory);
+        rows = &bare;
         if (p)
             status = pull_deltas_find(p, 1, &spec, &rows);
         memory_fail_after(-1);
+        assert_true(!status || status == -ENOMEM);
         pull_deltas_free(p);
         delta_memory_deinit(&memory);
-        if (!status)
-            break;
-        assert_int_equal(status, -ENOMEM);
+        assert_int_equal(memory.budget.used, 0);
     }
 }
 #endif
@@ -459,12 +554,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_within_the_tolerance_whatever_is_lost),
         cmocka_unit_test(what_a_codec_leaves_comes_later),
+        cmocka_unit_test(sparse_differences_are_those_of_rows_that_both_have),
         cmocka_unit_test(rows_that_stay_cost_nothing),
         cmocka_unit_test(an_answer_that_another_overtakes_changes_nothing),
         cmocka_unit_test(rows_that_have_space_stay),
         cmocka_unit_test(numbers_that_are_none_come_whole),
         cmocka_unit_test(an_answer_that_is_none_is_refused),
         cmocka_unit_test(each_table_of_a_connection_has_its_own),
+        cmocka_unit_test(what_is_known_of_tables_has_a_budget_and_goes_with_them),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_a_table_is_not_found),
 #endif

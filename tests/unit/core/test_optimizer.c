@@ -124,7 +124,7 @@ static void a_gradient_of_zero_leaves_ftrl_where_it_starts(void **state)
 /* Of the others it is a part of the formula. */
 static const enum table_spec_optim decays_gradients[] = {
     TABLE_SPEC_SGD,  TABLE_SPEC_MOMENTUM, TABLE_SPEC_ADAGRAD, TABLE_SPEC_ROWWISE_ADAGRAD,
-    TABLE_SPEC_ADAM, TABLE_SPEC_FTRL,     TABLE_SPEC_SM3
+    TABLE_SPEC_ADAM, TABLE_SPEC_FTRL,     TABLE_SPEC_SM3,     TABLE_SPEC_SM3_MATRIX
 };
 
 static void weight_decay_is_a_gradient_where_no_formula_has_it_elsewhere(void **state)
@@ -247,6 +247,7 @@ static void what_no_training_leads_to_is_no_state(void **state)
         { TABLE_SPEC_CAME, 7, 1, OPTIMIZER_FINE },
         { TABLE_SPEC_LARS, 1, NAN, OPTIMIZER_NOT_FINITE },
         { TABLE_SPEC_SM3, 0, -1, OPTIMIZER_NEGATIVE },
+        { TABLE_SPEC_SM3_MATRIX, 2, -1, OPTIMIZER_NEGATIVE },
         { TABLE_SPEC_ADAMW, 3, -1, OPTIMIZER_NEGATIVE },
         { TABLE_SPEC_ADAMW, 1, -3e15f, OPTIMIZER_LARGE },
         { TABLE_SPEC_ADAMW, 4, -1, OPTIMIZER_NO_STEP },

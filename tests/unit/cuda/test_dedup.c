@@ -1,4 +1,5 @@
-/* Duplicate keys removed by kernels: the numbers of batch_dedup(), in each order of threads, and on a stream of their own. */
+/* Duplicate keys removed by kernels: the numbers of batch_dedup(), in each order of threads, and on a stream of their own;
+ * the transpose of the bags behind it. */
 #include "tests/unit/cuda/lab.h"
 #include "tests/unit/cuda/rig.h"
 #include "worker/data/batch.h"
@@ -117,6 +118,82 @@ static void rows_are_those_of_the_cpu(void **state)
     }
 }
 
+/* ---- the transpose ---- */
+
+struct transposing {
+    struct bag_transposition t;
+    void *scratch;
+};
+
+static cudaError_t transpose(void *arg)
+{
+    const struct transposing *x = arg;
+
+    return kernels_transpose_bags(NULL, &x->t, x->scratch);
+}
+
+static struct bag_transpose_arrays arrays_of(struct lab *lab, const struct batch *b,
+                                             uint32_t n_spans_max)
+{
+    return (struct bag_transpose_arrays){
+        .counts = lab_blank(lab, 2 * sizeof(uint32_t), 0),
+        .first = lab_blank(lab, (b->n_unique + 1) * sizeof(uint32_t), 0),
+        .spans = lab_blank(lab, (n_spans_max + 1) * sizeof(uint32_t), 0),
+        .bags = lab_blank(lab, (b->n_keys + 1) * sizeof(uint32_t), 0)
+    };
+}
+
+static void check_transpose(struct lab *lab, const struct batch *b)
+{
+    const uint32_t n_spans = bag_transpose_n_spans_max(b->n_unique, b->n_keys);
+    const struct bag_transpose_arrays want = arrays_of(lab, b, n_spans);
+    const size_t n_words = b->n_unique + 1;
+    struct transposing x = { .t = { .n_bags = b->n * FIELDS,
+                                    .n_rows_max = b->n_unique + lab_below(lab, 3000),
+                                    .n_keys_max = b->n_keys + lab_below(lab, 300),
+                                    .n_spans_max = n_spans,
+                                    .n_rows = copied(lab, &b->n_unique, sizeof b->n_unique),
+                                    .starts = copied(lab, b->starts, (b->n * FIELDS + 1) * 4),
+                                    .order = copied(lab, b->order, b->n_keys * 4 + 1),
+                                    .order_starts = copied(lab, b->order_starts, n_words * 4),
+                                    .to = arrays_of(lab, b, n_spans) } };
+
+    x.scratch = lab_blank(lab, kernels_transpose_bags_bytes(&x.t), 0);
+    bag_transpose_build(&(struct bag_transpose_input){ b->n * FIELDS, b->n_unique, b->starts,
+                                                       b->row_of, b->order, b->order_starts },
+                        &want);
+    lab_each_order(lab, transpose, &x,
+                   (struct lab_out[]){ { x.t.to.counts, 2 * 4, NULL },
+                                       { x.t.to.first, n_words * 4, NULL },
+                                       { x.t.to.spans, (want.counts[1] + 1) * 4, NULL },
+                                       { x.t.to.bags, b->n_keys * 4, NULL },
+                                       { 0 } });
+    assert_memory_equal(x.t.to.counts, want.counts, 2 * 4);
+    assert_memory_equal(x.t.to.first, want.first, n_words * 4);
+    assert_memory_equal(x.t.to.spans, want.spans, (want.counts[1] + 1) * 4);
+    assert_memory_equal(x.t.to.bags, want.bags, b->n_keys * 4);
+}
+
+/* Of one key, of rows of many uses, of bags of any length, of many rows. */
+static void a_transpose_is_the_hosts(void **state)
+{
+    static const struct {
+        uint32_t n, most;
+        unsigned bits;
+    } batches[] = { { 1, 0, 60 }, { 500, 0, 1 }, { 90, 6, 5 }, { 700, 0, 60 } };
+    struct lab *lab = *state;
+
+    for (size_t i = 0; i < COUNT_OF(batches); i++) {
+        struct batch b;
+
+        fill(&b, &lab->rng, batches[i].n, batches[i].most, batches[i].bits, false);
+        assert_int_equal(batch_dedup(&b), 0);
+        check_transpose(lab, &b);
+        batch_deinit(&b);
+        lab_sweep(lab);
+    }
+}
+
 /* ---- the device ---- */
 
 static void *host(const struct rig *r, size_t n_bytes)
@@ -184,6 +261,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_those_of_the_cpu),
+        cmocka_unit_test(a_transpose_is_the_hosts),
         cmocka_unit_test(a_stream_of_its_own_removes_them_from_batch_after_batch),
     };
 

@@ -348,7 +348,7 @@ static void differences_are_asked_for_alone_and_within_a_number(void **state)
     for (uint32_t mode = 0; mode < 6; mode++) {
         s = (struct section){ .delta = fine };
         s.delta.mode = (enum section_delta_mode)mode;
-        assert_int_equal(odd_status(&s, false), mode >= 1 && mode <= 3 ? 0 : PS_EPROTO);
+        assert_int_equal(odd_status(&s, false), mode >= 1 && mode <= 4 ? 0 : PS_EPROTO);
     }
     for (uint32_t i = 0; i < 4; i++) {
         static const float odd[] = { -1, NAN, INFINITY, 2 * SECTION_ASSIGN_MAX };

@@ -99,7 +99,7 @@ static void numbers_out_of_range_are_refused_by_name(void **state)
     REFUSED(spec.dim = TABLE_SPEC_DIM_MAX + 1, "dim", "16385");
     REFUSED(spec.kind = (enum table_spec_kind)TABLE_SPEC_KIND_END, "kind", "sparse");
     REFUSED(spec.init = (enum table_spec_init)77, "init", "77");
-    REFUSED(spec.optim = TABLE_SPEC_OPTIM_END, "optimizer", "11");
+    REFUSED(spec.optim = TABLE_SPEC_OPTIM_END, "optimizer", "13");
     REFUSED(spec.schedule.decay = TABLE_SPEC_DECAY_END, "decay", "plateau");
     REFUSED(spec.mode = TABLE_SPEC_MODE_END, "mode", "bsp");
     REFUSED(spec.n_floats = 1, "n_floats", "sparse");

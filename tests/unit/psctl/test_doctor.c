@@ -579,6 +579,21 @@ static void a_worker_that_is_last_at_times_is_not_slow(void **state)
     }
 }
 
+static void a_backup_worker_that_is_behind_is_not_slow(void **state)
+{
+    const struct change silent[] = { { "nodes.0.jobs.0.n_backups", "1" },
+                                     { "nodes.0.jobs.0.workers.1.clock", "12" },
+                                     { "nodes.0.jobs.0.workers.1.silent_ms", "5000" } },
+                        last[] = { { "nodes.0.jobs.0.n_backups", "1" },
+                                   { "nodes.0.jobs.0.workers.1.clock", "12" },
+                                   { "nodes.0.jobs.0.parked_ms", "1000" },
+                                   LAST_ALL_ALONG };
+
+    (void)state;
+    expect_silence(silent, COUNT_OF(silent));
+    expect_silence(last, COUNT_OF(last));
+}
+
 /* A standby has its primary's cluster; --advertise says that both addresses lead to the node. */
 static void settings_that_agree_are_silent(void **state)
 {
@@ -641,6 +656,7 @@ int main(void)
         cmocka_unit_test(problems_come_first),
         cmocka_unit_test(settings_that_agree_are_silent),
         cmocka_unit_test(a_worker_that_is_last_at_times_is_not_slow),
+        cmocka_unit_test(a_backup_worker_that_is_behind_is_not_slow),
         cmocka_unit_test(a_restart_is_no_rate),
         cmocka_unit_test(answers_without_sense_are_survived),
     };

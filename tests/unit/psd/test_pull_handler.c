@@ -21,7 +21,7 @@
 #define DIM 4u
 #define N_KEYS 60000u /* an answer of nearly 1 MiB, to a question of 60 KB */
 
-/* Two workers in lock step; rank 0 is a clock ahead and asks. */
+/* Two workers in lock step, or more with backup workers; rank 0 is a clock ahead and asks. */
 struct fixture {
     uv_loop_t loop;
     struct channel_loop channels;
@@ -31,7 +31,7 @@ struct fixture {
     struct reply_queue replies;
     struct connection_set connections;
     struct hello_reply welcome;
-    struct worker *workers[2];
+    struct worker *workers[3];
     struct peer peer;
     uv_idle_t idle;
 };
@@ -84,13 +84,15 @@ static void push_empty(struct fixture *f, uint32_t rank)
     push_empty_at(f, rank, 0);
 }
 
-static void set_up_shard(struct fixture *f)
+static void set_up_shard(struct fixture *f, uint32_t n_backups)
 {
     struct table_spec spec = { .name = "t", .dim = DIM, .params.learning_rate = 1 };
     struct membership_join join = { .job = "job",
-                                    .n_workers = 2,
+                                    .n_workers = 2 + n_backups,
                                     .incarnation = 1,
                                     .mode = TABLE_SPEC_MODE_BSP,
+                                    .n_backups = n_backups,
+                                    .relays = n_backups > 0,
                                     .name = "client" };
     struct err err;
     uint32_t id;
@@ -99,14 +101,14 @@ static void set_up_shard(struct fixture *f)
     f->shard = shard_new(&(struct shard_config){
         .n_shards = 1, .lease_ms = 10000, .join_ms = 10000, .park_ms = 10000 });
     assert_int_equal(shard_table_open(f->shard, &spec, false, &id, &err), 0);
-    for (; join.rank < 2; join.rank++)
+    for (; join.rank < join.n_workers; join.rank++)
         assert_int_equal(
             membership_join(shard_membership(f->shard), &join, 0, &f->workers[join.rank], &err),
             0);
     push_empty(f, 0);
 }
 
-static void set_up(struct fixture *f, size_t parked_bytes_max)
+static void set_up_backups(struct fixture *f, size_t parked_bytes_max, uint32_t n_backups)
 {
     struct pull_handler_config pulls = { .context = &f->context,
                                          .park_max_ms = 10000,
@@ -127,7 +129,7 @@ static void set_up(struct fixture *f, size_t parked_bytes_max)
     uv_idle_init(&f->loop, &f->idle);
     uv_idle_start(&f->idle, on_idle);
     f->idle.data = f;
-    set_up_shard(f);
+    set_up_shard(f, n_backups);
     f->context = (struct request_context){ .shard = f->shard,
                                            .loop = &f->loop,
                                            .channels = &f->channels,
@@ -149,6 +151,11 @@ static void set_up(struct fixture *f, size_t parked_bytes_max)
                                           .join_number = f->workers[0]->join_number };
     f->peer = (struct peer){ .loop = &f->loop, .fd = ends[1] };
     assert_true(peer_receive(&f->peer));
+}
+
+static void set_up(struct fixture *f, size_t parked_bytes_max)
+{
+    set_up_backups(f, parked_bytes_max, 0);
 }
 
 static void tear_down(struct fixture *f)
@@ -329,6 +336,53 @@ static void a_pull_on_the_connection_before_finishes_no_step(void **state)
     tear_down(&f);
 }
 
+static void suspect(struct fixture *f, uint32_t rank)
+{
+    f->workers[rank]->is_suspected = true;
+    f->workers[rank]->suspected_ms = 0;
+}
+
+/* The end of --park-max after that. */
+static void expire(struct fixture *f)
+{
+    enter_shard();
+    assert_false(membership_advance(shard_membership(f->shard), 0));
+    pull_handler_expire(f->pulls, uv_now(&f->loop), 10000);
+}
+
+/* Of three workers two are enough. Rank 1 has sent nothing, and rank 2 the first step. */
+static void pulls_outlast_a_suspect_that_is_a_backup_worker(void **state)
+{
+    struct pull_reply reply;
+    struct fixture f;
+
+    (void)state;
+    enter_shard();
+    set_up_backups(&f, 0, 1);
+    push_empty(&f, 2);
+    push_empty_at(&f, 0, 1);
+    ask_ahead(&f, 60, 2, 0);
+    while (n_parked(&f) < 1)
+        peer_turn(&f.peer);
+    suspect(&f, 1);
+    expire(&f);
+    assert_int_equal(n_parked(&f), 1); /* it waits for rank 2 */
+    f.workers[1]->clock = 1;
+    expire(&f);
+    assert_int_equal(n_parked(&f), 1); /* for either of them */
+    f.workers[1]->clock = 0;
+    suspect(&f, 2);
+    expire(&f);
+    assert_true(peer_receive(&f.peer));
+    assert_int_equal(message_read_pull_reply(&f.peer.header, f.peer.head, f.peer.body,
+                                             f.peer.header.body_bytes, &reply),
+                     0);
+    assert_int_equal(reply.status, PS_EDEADLINE);
+    assert_string_equal(reply.text, "min clock is 1, needs 2: worker 2 (client) is at 1, "
+                                    "suspected, and not refused by all shards");
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +390,7 @@ int main(void)
         cmocka_unit_test(answers_wait_until_the_ones_before_them_are_read),
         cmocka_unit_test(a_pull_ahead_of_its_workers_pushes_finishes_no_step),
         cmocka_unit_test(a_pull_on_the_connection_before_finishes_no_step),
+        cmocka_unit_test(pulls_outlast_a_suspect_that_is_a_backup_worker),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as psd does */

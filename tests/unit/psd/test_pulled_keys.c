@@ -31,7 +31,7 @@ static int put(const struct pulled_keys *k, struct push *push, uint32_t keys_at,
 {
     push->n_sections = 1;
     push->sections[0] = (struct section){ .keys_at = keys_at, .n_keys = n_keys };
-    return pulled_keys_put(k, push);
+    return pulled_keys_put(k, SIZE_MAX, push);
 }
 
 static void assert_keys_of(const struct pulled_keys *k, uint64_t request_id, struct push *push)
@@ -141,6 +141,29 @@ static void a_pull_of_very_many_keys_is_not_kept(void **state)
     pulled_keys_free(set);
     assert_int_equal(budget.used, 0);
     free(many);
+}
+
+/* As if it had come with its keys. */
+static void a_push_with_more_than_a_frame_of_keys_and_values_is_refused(void **state)
+{
+    struct memory_budget budget = { .max = 1 << 20 };
+    struct pulled_keys_set *set = NULL;
+    struct push *push = memory_alloc(sizeof *push);
+    struct pulled_keys *k;
+
+    (void)state;
+    assert_true(pulled_keys_keep(&set, &budget, 7, pull_of(7)));
+    k = pulled_keys_acquire(set, 7);
+    for (uint32_t times = 0; times < 2; times++) {
+        push->n_sections = SECTIONS_MAX;
+        for (uint32_t i = 0; i < SECTIONS_MAX; i++)
+            push->sections[i] = (struct section){ .keys_at = 2, .n_keys = 2, .value_bytes = 8 };
+        assert_int_equal(pulled_keys_put(k, SECTIONS_MAX * (4 + 8) - times, push),
+                         times ? PS_ETOOBIG : 0);
+    }
+    pulled_keys_release(k);
+    pulled_keys_free(set);
+    free(push);
 }
 
 /* ---- over a connection ---- */
@@ -288,6 +311,7 @@ int main(void)
         cmocka_unit_test(the_last_pulls_are_kept_whatever_memory_there_is),
         cmocka_unit_test(what_a_push_has_outlives_the_connection),
         cmocka_unit_test(a_pull_of_very_many_keys_is_not_kept),
+        cmocka_unit_test(a_push_with_more_than_a_frame_of_keys_and_values_is_refused),
         cmocka_unit_test(a_push_has_the_keys_of_the_pull_that_it_names),
         cmocka_unit_test(a_name_that_is_none_is_refused_and_the_connection_goes_on),
         cmocka_unit_test(a_new_connection_has_no_keys),

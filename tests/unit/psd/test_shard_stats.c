@@ -7,13 +7,15 @@
 #define LEASE_MS 10000u /* of the fixture; its join deadline, too */
 #define PARK_MS 60000u
 
-static struct worker *join(struct fixture *f, uint32_t rank, uint64_t silent_ms)
+static struct worker *join_with(struct fixture *f, uint32_t rank, uint64_t silent_ms,
+                                uint32_t n_backups)
 {
     struct membership_join member = { .job = "job",
                                       .rank = rank,
                                       .n_workers = 4,
                                       .incarnation = 1,
                                       .mode = TABLE_SPEC_MODE_BSP,
+                                      .n_backups = n_backups,
                                       .relays = true,
                                       .name = "test" };
     uint64_t now_ms = dispatch_now_ms(f->dispatch);
@@ -24,6 +26,11 @@ static struct worker *join(struct fixture *f, uint32_t rank, uint64_t silent_ms)
         membership_join(shard_membership(f->shard), &member, now_ms, &worker, &err), 0);
     worker->last_seen_ms = now_ms - silent_ms;
     return worker;
+}
+
+static struct worker *join(struct fixture *f, uint32_t rank, uint64_t silent_ms)
+{
+    return join_with(f, rank, silent_ms, 0);
 }
 
 static struct shard_stats_steps steps[MEMBERSHIP_N_JOBS_MAX]; /* of the fixture */
@@ -130,6 +137,30 @@ static void a_lease_that_is_over_and_not_yet_ended_has_its_deadline_now(void **s
     report = make_report(&f);
     wait = find_wait(report, "worker silent");
     assert_int_equal(wait->until_unix_ms, report->made_unix_ms);
+    shard_report_free(report);
+    tear_down(&f);
+}
+
+static void who_is_expected_is_waited_for_unless_backup_workers_are_enough(void **state)
+{
+    struct shard_report *report;
+    struct worker *workers[3];
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    enter_shard();
+    for (uint32_t i = 0; i < 3; i++)
+        workers[i] = join_with(&f, i, 0, 1);
+    workers[0]->clock = workers[1]->clock = 1;
+    report = make_report(&f);
+    assert_string_equal(find_wait(report, "worker expected")->why,
+                        "it has not joined; the others' pulls wait for it"); /* or for rank 2 */
+    shard_report_free(report);
+    workers[2]->clock = 1;
+    report = make_report(&f);
+    assert_string_equal(find_wait(report, "worker expected")->why,
+                        "it has not joined; the others go on without it (--backup-workers)");
     shard_report_free(report);
     tear_down(&f);
 }
@@ -328,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silent_and_suspected_workers_are_waited_for_until_a_deadline),
         cmocka_unit_test(a_lease_that_is_over_and_not_yet_ended_has_its_deadline_now),
+        cmocka_unit_test(who_is_expected_is_waited_for_unless_backup_workers_are_enough),
         cmocka_unit_test(a_job_whose_workers_are_heard_and_send_no_step_stands_still),
         cmocka_unit_test(a_full_log_is_reported_since_it_became_full),
         cmocka_unit_test(latencies_are_those_of_the_last_minute),

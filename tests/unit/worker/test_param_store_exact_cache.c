@@ -280,13 +280,15 @@ static void what_is_read_from_the_copy_has_the_bits_of_a_pull(void **state)
                                .row_decay = i % 7 ? 0 : 0.01f };
         struct bench b;
 
+        if (setup.optim == TABLE_SPEC_FTRL) /* its weights do not decay */
+            setup.row_decay = 0;
         print_message("run %u\n", i);
         bench_init(&b, setup, seed + i);
         train(&b, 60);
         assert_true(stats_of(&b).rows_cached > 0 ||
                     (setup.row_decay > 0 && setup.storage != TABLE_SPEC_FP32));
         assert_true(stats_of(&b).rows_read_ahead <= stats_of(&b).rows_cached);
-        assert_true(stats_of(&b).rows_read_ahead == 0 || i % 7);
+        assert_true(stats_of(&b).rows_read_ahead == 0 || setup.row_decay == 0);
         assert_true(b.cluster->stats.foreign == 0);
         bench_deinit(&b);
     }

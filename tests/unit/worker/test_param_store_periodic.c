@@ -745,6 +745,27 @@ static void push_behind(struct ahead *a)
 }
 
 /* fake_deinit() does that. */
+/* A store that counts what is announced to it. */
+struct announced {
+    struct param_store store;
+    int n_prefetches, n_ends;
+};
+
+static int note_prefetch(struct param_store *s, const struct ps_pull_section *sections,
+                         uint32_t n, struct err *err)
+{
+    (void)sections;
+    (void)n;
+    (void)err;
+    ((struct announced *)(void *)s)->n_prefetches++;
+    return 0;
+}
+
+static void note_end(struct param_store *s)
+{
+    ((struct announced *)(void *)s)->n_ends++;
+}
+
 static void close_nothing(struct param_store *s)
 {
     (void)s;
@@ -777,6 +798,29 @@ static void pulls_and_pushes_go_on_at_once(void **state)
     fake_deinit(&fake);
 }
 
+static void what_is_announced_is_for_the_store_behind_it(void **state)
+{
+    static const struct param_store_ops ops = { .prefetch = note_prefetch,
+                                                .prefetch_end = note_end,
+                                                .close = close_nothing };
+    static const struct param_store_ops none = { .close = close_nothing };
+    const struct param_store_periodic_options options = { .period_of = period_of };
+    struct announced a = { .store.ops = &ops };
+    struct param_store *s = param_store_periodic_new(&a.store, &options);
+    struct err err;
+
+    (void)state;
+    assert_int_equal(s->ops->prefetch(s, NULL, 0, &err), 0);
+    s->ops->prefetch_end(s);
+    assert_int_equal(a.n_prefetches, 1);
+    assert_int_equal(a.n_ends, 1);
+    s->ops->close(s);
+    a.store.ops = &none;
+    s = param_store_periodic_new(&a.store, &options);
+    assert_true(!s->ops->prefetch && !s->ops->prefetch_end);
+    s->ops->close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -788,6 +832,7 @@ int main(void)
         cmocka_unit_test(what_is_not_replaced_is_forwarded),
         cmocka_unit_test(what_is_left_weighs_as_the_step_before),
         cmocka_unit_test(pulls_and_pushes_go_on_at_once),
+        cmocka_unit_test(what_is_announced_is_for_the_store_behind_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

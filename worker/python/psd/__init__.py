@@ -42,6 +42,6 @@ def connect(url, job=None, rank=0, workers=1, mode="async", staleness=None, read
     from when it was asked for. Pulls then ask the servers for the keys that are missing or too old. Client.cache_stats.
 
     SettingError: an option is unknown or wrong. ConnectionLost: no server within connect_timeout (60 s). JobError: the
-    job runs with another number of workers, mode or staleness. GreetingError: wrong token, or no psd."""
+    job runs with another number of workers or backup workers, mode or staleness. GreetingError: wrong token, or no psd."""
     given = {"reader": True} if reader else {"rank": rank, "workers": workers, "mode": mode, "staleness": staleness}
     return Client(url, {**given, "cache": cache, "max_age": _time(max_age), **options}, job)
