@@ -402,6 +402,27 @@ static void fill_replication(enum frame_type type, union message *m)
             (struct watch_reply){ .groups = { 3, 2, { { 5, true, "a:1", "b:2" } } } };
 }
 
+static void fill_pull(struct pull *pull)
+{
+    *pull = (struct pull){
+        .clock = 9, .unfinished = 2, .deadline_ms = 3, .n_sections = 6, .keep = true
+    };
+    fill_sections(pull->sections, 6, false);
+    pull->sections[0].state = true;
+}
+
+/* Its first section has the keys of a pull's second one. */
+static void fill_push(struct push *push)
+{
+    *push = (struct push){
+        .seq = 5, .clock = 4, .n_samples = 32, .tick = true, .n_sections = 7, .keys_of = 8
+    };
+    fill_sections(push->sections, 7, true);
+    push->sections[0].keys = NULL;
+    push->sections[0].key_bytes = 0;
+    push->sections[0].keys_at = 2;
+}
+
 static void fill_message(enum frame_type type, union message *m)
 {
     *m = (union message){ 0 };
@@ -418,28 +439,15 @@ static void fill_message(enum frame_type type, union message *m)
                                  "host:1", true, 2, NULL };
     if (type == FRAME_JOIN_REPLY)
         m->join_reply = (struct join_reply){ PS_EFENCED, "fenced", 1,       2, 3, 4, true,
-                                             5,          6,        PS_ENAN, 7, 8, 9 };
+                                             5,          6,        PS_ENAN, 7, 8, 9, 2 };
     if (type == FRAME_TABLE)
         m->table = (struct table_request){ seed_spec(), true };
     if (type == FRAME_TABLE_REPLY)
         m->table_reply = (struct table_reply){ 0, "", 3, seed_spec(), 1 };
-    if (type == FRAME_PULL) {
-        m->pull =
-            (struct pull){ .clock = 9, .unfinished = 2, .deadline_ms = 3, .n_sections = 6 };
-        fill_sections(m->pull.sections, 6, false);
-        m->pull.sections[0].state = true;
-        m->pull.keep = true;
-    }
-    if (type == FRAME_PUSH) {
-        m->push = (struct push){
-            .seq = 5, .clock = 4, .n_samples = 32, .tick = true, .n_sections = 7
-        };
-        fill_sections(m->push.sections, 7, true);
-        m->push.keys_of = 8;
-        m->push.sections[0].keys_at = 2;
-        m->push.sections[0].keys = NULL;
-        m->push.sections[0].key_bytes = 0;
-    }
+    if (type == FRAME_PULL)
+        fill_pull(&m->pull);
+    if (type == FRAME_PUSH)
+        fill_push(&m->push);
     if (type == FRAME_PULL_REPLY)
         m->pull_reply = (struct pull_reply){ .min_clock = 3,
                                              .version = 4,
