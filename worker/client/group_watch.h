@@ -50,8 +50,8 @@ void group_watch_learn(struct group_watch *g, const struct groups *groups);
 bool group_watch_is_behind(const struct group_watch *g, uint32_t node,
                            const struct groups *groups);
 
-/* Have primary and standby both been asked who the primary is, or tried in vain? Else who serves the node's shards may be
- * an old primary that has not heard of the new one. At most 16 s after a member's address was heard of. */
+/* Have primary and standby both been asked who the primary is, or tried in vain? Else who serves the node's shards may
+ * be an old primary that has not heard of the new one. At most 16 s after a member's address was heard of. */
 bool group_watch_is_sure(const struct group_watch *g, uint32_t node);
 
 /* The node has something to say of its group: it is asked, if it is not yet. */

@@ -61,7 +61,8 @@ void request_pull(const struct request *r, const uint32_t *table_ids, uint32_t d
 size_t request_push_bytes_max(const struct request *r);
 
 /* Appends its frame, with its request_id, to *ret: a buffer that comes from the loop's pool, also if it fails. The push
- * is `r` as request_push() has filled it, but may lack keys. zstd: NULL: it is not compressed. now_ms: of the link, for what is left of the deadline. */
+ * is `r` as request_push() has filled it, but may lack keys. zstd: NULL: it is not compressed. now_ms: of the link, for
+ * what is left of the deadline. */
 int request_frame_push(const struct request *r, const struct push *push,
                        struct channel_loop *channels, struct message_zstd *zstd,
                        struct bytes *ret) MUST_CHECK;
