@@ -170,6 +170,13 @@ MUTANTS = [
     ("keys-of-another-pull", "a push gets the keys of the newest pull, and not of the one that it names",
      "    set->pulls[i]->n_users++;\n    return set->pulls[i];",
      "    set->pulls[set->n - 1]->n_users++;\n    return set->pulls[set->n - 1];"),
+    ("never-late", "with backup workers a push that comes after the first ones of its step counts as one of them",
+     "    op->is_late = is_late(s, op);", "    op->is_late = is_late(s, op) && op->push->clock == UINT64_MAX;"),
+    ("late-part-stays", "of a step that is late, the part that came in time stays held",
+     "if (op->push->clock >= op->worker->clock) /* else what is held of it was in time */", "if (op->push->clock == UINT64_MAX)"),
+    ("one-backup-too-many", "a step is complete without one worker more than there are backup workers",
+     "return n && n <= job->n_backups ? most > clock : n_behind <= job->n_backups;",
+     "return n && n <= job->n_backups ? most > clock : n_behind <= job->n_backups + (job->n_backups > 0);"),
 ]
 
 FOLDERS = ("common", "proto", "server", "worker")
