@@ -30,7 +30,7 @@ a_new_row_holds_its_initial_weights_as_stored_and_the_state_that_follows(void **
         for (int optim = 0; optim < TABLE_SPEC_OPTIM_END; optim++) {
             struct table_spec spec = sparse_spec("emb", DIM, (enum table_spec_optim)optim);
             struct shard *s = make_shard(0, 1, 0);
-            float weights[DIM], want_state[2 * DIM + 1];
+            float weights[DIM], want_state[3 * DIM + 2];
             uint8_t stored[4 * DIM + 4] = { 0 };
             struct shard_entry *entry;
             struct row *row;

@@ -37,7 +37,7 @@ static void a_row_is_set_with_its_state_and_trains_on_like_the_one_it_came_from(
             struct table_spec spec = sparse_spec("job/emb", DIM, (enum table_spec_optim)optim);
             struct shard *from = make_shard(0, 1, 0), *to = make_shard(0, 1, 0);
             const uint32_t n_state = table_spec_state_floats(&spec);
-            float rows[3 * (3 * DIM + 1)], g[3 * DIM];
+            float rows[3 * (4 * DIM + 2)], g[3 * DIM];
             struct worker *a = join(from, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
             struct worker *b = join(to, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
             struct push *push;
