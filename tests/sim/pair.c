@@ -254,14 +254,14 @@ static bool is_heir(const struct world *w, const struct shard_record *rec)
                                      : !n->said_in_sync && !n->wrote_primary;
 }
 
-/* Both have lost some: whoever has more of one shard than the other serves, with what it has of all. */
+/* Both have lost some: whoever has more of one shard than the other serves, with what it has of all. Records that no
+ * reply relied on count, too: a psd does not know which these are. */
 static bool has_more_somewhere(struct world *w, const struct node *n)
 {
     for (uint32_t i = 0; i < w->plan.shards_per_node; i++) {
-        const struct shard_record *rec = node_record(n, i), *other = other_of(w, rec);
-        const struct pair_line *line = &w->lines[rec->shard];
+        const struct shard_record *rec = node_record(n, i);
 
-        if (n_common(line, rec, UINT64_MAX) > n_common(line, other, n_sure(w, other)))
+        if (rec->history.n > n_sure(w, other_of(w, rec)))
             return true;
     }
     return false;
