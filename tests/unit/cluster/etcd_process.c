@@ -208,6 +208,8 @@ void etcd_process_signal(struct etcd_process *e, int member, int signal)
         waitpid(e->pids[member], NULL, 0);
         e->pids[member] = 0;
     }
+    if (signal == SIGSTOP) /* all of its threads have stopped */
+        assert_int_equal(waitpid(e->pids[member], NULL, WUNTRACED), e->pids[member]);
 }
 
 /* Of "NAME":"DIGITS" in a text. */
