@@ -35,26 +35,51 @@ static size_t key_bytes(const struct pull *pull)
     return n_bytes;
 }
 
+void pulled_keys_release(struct pulled_keys *keys)
+{
+    if (!keys || --keys->n_users)
+        return;
+    memory_budget_release(keys->budget, keys->n_bytes);
+    free(keys);
+}
+
+/* Space for n_bytes: that of `old`, which is taken, if nobody else uses it and it is neither too small nor four times too
+ * large. Pulls of one job are of about one size, so from the first ones on no memory is asked for. */
+static struct pulled_keys *acquire_space(struct memory_budget *budget, size_t n_bytes,
+                                         struct pulled_keys *old)
+{
+    struct pulled_keys *k;
+
+    if (old && old->n_users == 1 && old->n_bytes >= n_bytes && old->n_bytes / 4 <= n_bytes)
+        return old;
+    pulled_keys_release(old);
+    n_bytes += n_bytes / 4;
+    if (memory_budget_acquire(budget, n_bytes))
+        return NULL;
+    k = memory_try_alloc(n_bytes);
+    if (k)
+        k->n_bytes = n_bytes;
+    else
+        memory_budget_release(budget, n_bytes);
+    return k;
+}
+
+/* Takes `old`, or NULL, for its memory. */
 static struct pulled_keys *copy_keys(struct memory_budget *budget, uint64_t request_id,
-                                     const struct pull *pull)
+                                     const struct pull *pull, struct pulled_keys *old)
 {
     const size_t head_bytes =
         sizeof(struct pulled_keys) + pull->n_sections * sizeof(struct kept_section);
-    const size_t n_bytes = head_bytes + key_bytes(pull);
     struct pulled_keys *k;
     uint8_t *bytes;
     size_t at = 0;
 
-    if (n_bytes - head_bytes > PULLED_KEYS_BYTES_MAX || memory_budget_acquire(budget, n_bytes))
+    k = acquire_space(budget, head_bytes + key_bytes(pull), old);
+    if (!k)
         return NULL;
-    k = memory_try_alloc(n_bytes);
-    if (!k) {
-        memory_budget_release(budget, n_bytes);
-        return NULL;
-    }
     bytes = (uint8_t *)k + head_bytes;
     *k = (struct pulled_keys){ .budget = budget,
-                               .n_bytes = n_bytes,
+                               .n_bytes = k->n_bytes,
                                .request_id = request_id,
                                .n_users = 1,
                                .n_sections = pull->n_sections,
@@ -68,14 +93,6 @@ static struct pulled_keys *copy_keys(struct memory_budget *budget, uint64_t requ
         at += s->key_bytes;
     }
     return k;
-}
-
-void pulled_keys_release(struct pulled_keys *keys)
-{
-    if (!keys || --keys->n_users)
-        return;
-    memory_budget_release(keys->budget, keys->n_bytes);
-    free(keys);
 }
 
 void pulled_keys_free(struct pulled_keys_set *set)
@@ -102,12 +119,14 @@ static struct pulled_keys_set *make_set(struct memory_budget *budget)
     return set;
 }
 
-static void remove_at(struct pulled_keys_set *set, uint32_t i)
+static struct pulled_keys *remove_at(struct pulled_keys_set *set, uint32_t i)
 {
-    pulled_keys_release(set->pulls[i]);
+    struct pulled_keys *removed = set->pulls[i];
+
     set->n--;
     memmove((void *)&set->pulls[i], (const void *)&set->pulls[i + 1],
             (set->n - i) * sizeof set->pulls[0]);
+    return removed;
 }
 
 /* Where it stands, or would. */
@@ -120,32 +139,36 @@ static uint32_t place_of(const struct pulled_keys_set *set, uint64_t request_id)
     return i;
 }
 
-/* One that is older than all others of a full set is not kept. */
-static bool make_place(struct pulled_keys_set *set, uint64_t request_id)
+/* One that is older than all others of a full set is not kept. Sets *ret_removed to what goes for it, or NULL. */
+static bool make_place(struct pulled_keys_set *set, uint64_t request_id,
+                       struct pulled_keys **ret_removed)
 {
     const uint32_t i = place_of(set, request_id);
 
+    *ret_removed = NULL;
     if (i < set->n && set->pulls[i]->request_id == request_id)
-        remove_at(set, i); /* a client that gives a number twice means the later one */
-    if (set->n < SECTION_PULLS_KEPT)
-        return true;
-    if (i == 0)
-        return false;
-    remove_at(set, 0);
-    return true;
+        *ret_removed =
+            remove_at(set, i); /* a client that gives a number twice means the later one */
+    else if (set->n == SECTION_PULLS_KEPT && i > 0)
+        *ret_removed = remove_at(set, 0);
+    return set->n < SECTION_PULLS_KEPT;
 }
 
 bool pulled_keys_keep(struct pulled_keys_set **set, struct memory_budget *budget,
                       uint64_t request_id, const struct pull *pull)
 {
-    struct pulled_keys *keys;
+    struct pulled_keys *keys, *removed;
     uint32_t i;
 
     if (!*set)
         *set = make_set(budget);
-    if (!*set || !make_place(*set, request_id))
+    if (!*set || !make_place(*set, request_id, &removed))
         return false;
-    keys = copy_keys(budget, request_id, pull);
+    if (key_bytes(pull) > PULLED_KEYS_BYTES_MAX) {
+        pulled_keys_release(removed);
+        return false;
+    }
+    keys = copy_keys(budget, request_id, pull, removed);
     if (!keys)
         return false;
     i = place_of(*set, request_id);

@@ -453,13 +453,15 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     if (fact->status)
         return "a push that is right was refused";
     m->n_applied++;
-    is_over = m->plan->n_backups && !is_late && push->clock >= w->clock &&
-              push->clock < model_min_clock(m);
+    is_over = m->plan->n_backups && push->clock < model_min_clock(m) &&
+              (push->clock >= w->clock || push->op == SECTION_GRADIENT);
     /* In lock step each push takes part in its clock, also one that has set its rows already. */
     if (push->op != SECTION_GRADIENT)
         assign_now(m, push);
-    if (is_over)
+    if (is_over && push->clock >= w->clock) /* else what is held of it was in time */
         drop_step(m, push);
+    else if (is_over)
+        ;
     else if (m->plan->mode == TABLE_SPEC_MODE_BSP && !is_late)
         wrong = hold(m, push);
     else if (push->op == SECTION_GRADIENT)
