@@ -112,14 +112,14 @@ static void count_delivered(struct pipeline *p, const struct step_buffers *step)
     p->n_delivered++;
 }
 
-/* Until something changes, but at most POLL_MS: a stop signal changes nothing here. */
+/* Until something changes, but at most POLL_MS, whatever time of day it is: a stop signal changes nothing here. */
 static void wait_for_change(struct pipeline *p)
 {
-    const uint64_t until_ms = clock_unix_ms() + POLL_MS;
+    const uint64_t until_ms = clock_mono_ms() + POLL_MS;
     const struct timespec until = { (time_t)(until_ms / 1000),
                                     (long)(until_ms % 1000 * 1000000) };
 
-    pthread_cond_timedwait(&p->changed, &p->lock, &until);
+    pthread_cond_clockwait(&p->changed, &p->lock, CLOCK_MONOTONIC, &until);
 }
 
 static bool may_deliver(const struct pipeline *p)

@@ -1,16 +1,17 @@
 """Faults of the network and of the primary, with etcd on a host of its own: who serves goes on without a person, and each acknowledged
-push is applied once, whoever that is. Rounds: PS_HA_ROUNDS, 1 for each fault; their stalls are printed."""
+push is applied once, whoever that is. Rounds: PS_HA_ROUNDS, 1 for each fault; their stalls are printed, and bounded
+if it is set."""
 
 import os
 import random
 import shutil
 import signal
-import statistics
 import subprocess
 
 import pytest
 from networks import Networks
 from pair_on_hosts import DEPOSED, Pair, wait_until
+from stalls import KILL_P50_MS, OTHER_P50_MS, Stalls
 
 ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 1))
 
@@ -82,16 +83,15 @@ def test_a_pair_with_etcd_goes_on_by_itself(tmp_path, fault):
     seed = int(os.environ.get("PS_SEED", "1"), 0)
     print(f"PS_SEED={seed}")
     dice = random.Random(f"{seed} {fault.__name__}")
-    longest = []
+    stalls = Stalls(f"{fault.__name__}, etcd")
     with Networks("abwe") as networks, Etcd(networks, tmp_path) as etcd, \
             Pair(networks, tmp_path, "--coord", etcd.url, "--durability", dice.choice(["fsync", "async"])) as pair:
         pair.count("async", "ssp", "bsp")
         for _ in range(ROUNDS):
             pair.stalls()
             fault(pair, dice)
-            longest += pair.stalls()  # with the push that was under way
+            during = pair.stalls()  # with the push that was under way
             come_back(pair)
-            longest += pair.stalls()
+            stalls.add(during + pair.stalls())
         pair.check()
-    print(f"{fault.__name__} x {ROUNDS}, etcd: a push took at most {max(longest):.0f} ms, "
-          f"median of the longest {statistics.median(longest):.0f} ms")
+    stalls.check(KILL_P50_MS if fault is kill else OTHER_P50_MS)

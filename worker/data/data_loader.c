@@ -360,11 +360,11 @@ static void wait_for_batch(struct data_loader *f)
         pthread_cond_wait(&f->changed, &f->lock);
         return;
     }
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += STOP_POLL_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&f->changed, &f->lock, &until);
+    pthread_cond_clockwait(&f->changed, &f->lock, CLOCK_MONOTONIC, &until);
     if (f->is_stopped(f->stop_arg) && !atomic_load(&f->stop)) {
         atomic_store(&f->stop, true);
         pthread_cond_broadcast(&f->changed);

@@ -1,0 +1,111 @@
+"""A standby that should be there and is not: the primary serves, says so, and keeps for it no more of its log than it may."""
+
+import contextlib
+import re
+import subprocess
+import urllib.request
+
+import pytest
+from counting import Counter
+from training import BIN, wait_for
+
+
+class Health:
+    """What a load balancer and a monitor ask the primary."""
+
+    def __init__(self, member):
+        found = wait_for("its address", lambda: re.findall(r"psd ready: listening on \S+, http ([^,\s]+)", member.log.read_text()))
+        self.url = f"http://{found[-1]}"
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=60) as page:  # raises where it is not healthy
+            return page.status, page.read().decode()
+
+    def is_missing(self):
+        return re.search(r"^psd_standby_missing (\d)$", self.get("/metrics")[1], re.MULTILINE).group(1)
+
+
+def kill(member):
+    member.proc.kill()
+    member.proc.wait()
+
+
+def test_health_says_that_the_standby_is_missing_until_it_is_back(pair):
+    p = pair("--http", "127.0.0.1:0")
+    health = Health(p.primary)
+    missing = f"ok, but standby {p.standby.address} is not in sync: a failure of this node may lose pushes"
+    wait_for("plain ok", lambda: health.get("/healthz") == (200, "ok\n"), 20)
+    assert health.is_missing() == "0"
+    kill(p.standby)
+    wait_for("its absence", lambda: not p.primary.replication()["in_sync"], 30)
+    wait_for("the sentence", lambda: health.get("/healthz") == (200, missing + "\n"), 20)
+    assert health.is_missing() == "1" and health.get("/readyz")[0] == 200
+    said = p.primary.status()
+    assert said["healthy"] and said["health"] == missing, said
+    p.standby.start("--standby", p.primary.address)
+    p.await_in_sync()
+    wait_for("plain ok", lambda: health.get("/healthz") == (200, "ok\n"), 20)
+    assert health.is_missing() == "0" and p.primary.status()["health"] == "ok"
+
+
+@pytest.fixture(name="counter")
+def counts(tmp_path):
+    """counter(pair) starts a worker that pushes until check()."""
+    counters = []
+
+    def start(pair):
+        counters.append(Counter(tmp_path, pair.servers, "async"))
+        return counters[-1]
+
+    yield start
+    for c in counters:
+        c.close()
+
+
+def push_for_a_second(member):
+    said = subprocess.run([BIN / "psbench", "push", "--server", member.address, "--rows", "8000", "--no-fill", "--dim", "32",
+                           "--keys-per-request", "1000", "--seconds", "1", "--warmup", "0"], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+
+
+def log_bytes(member):
+    """On its disk, now: its status is of some time ago."""
+    n_bytes = 0
+    for path in (member.data / "log").rglob("*.psl"):
+        with contextlib.suppress(FileNotFoundError):  # a checkpoint removes it
+            n_bytes += path.stat().st_size
+    return n_bytes
+
+
+def checkpointed_log_bytes(member):
+    """A segment that has a record of those that came during the checkpoint stays until the next one."""
+    said = member.psctl("checkpoint")
+    assert said.returncode == 0, said.stderr
+    return log_bytes(member)
+
+
+@pytest.mark.parametrize("bytes_max", ["1M", "8G"])
+def test_a_standby_that_is_away_for_longer_than_its_log_copies(pair, counter, bytes_max):
+    """With room for all, it goes on where it was."""
+    p = pair("--standby-log-max", bytes_max)
+    worker = counter(p)
+    worker.push_on()
+    kill(p.standby)
+    wait_for("its absence", lambda: not p.primary.replication()["in_sync"], 30)
+    push_for_a_second(p.primary)
+    worker.push_on()
+    dropped = "the log keeps no more for the standby, which is more than --standby-log-max behind: it has to copy again"
+    before = log_bytes(p.primary)
+    if bytes_max == "1M":
+        wait_for("the sentence of each shard", lambda: p.primary.log.read_text().count(dropped) == 2, 20)
+        wait_for("a log that is bounded", lambda: checkpointed_log_bytes(p.primary) < before // 4, 20)
+    else:
+        assert checkpointed_log_bytes(p.primary) >= before and not p.primary.says(dropped)
+    p.standby.start("--standby", p.primary.address)
+    p.await_in_sync()
+    copied = f"standby {p.standby.address} copies the newest restore point"
+    assert p.primary.log.read_text().count(copied) == (2 if bytes_max == "1M" else 1)  # the first one when it was new
+    worker.push_on()
+    p.fail_over()
+    worker.push_on()
+    worker.check()
