@@ -6,8 +6,9 @@
  *     pull_wait    adds the differences to the rows, and copies these to where they were asked for
  *
  * With a tolerance of 0 rows are those of a plain pull. Else each is as far from the server's as the tolerance says, by
- * root mean square, and what is missing comes with a later pull. Rows here take max_bytes at most; what has no space
- * comes whole. Pulls with presence, state or versions, and those for validation, are plain pulls.
+ * root mean square, and what is missing comes with a later pull; with a mode of onebit, int8 or sparse a row that is
+ * here may be further off while it catches up. Rows here take max_bytes at most; what has no space comes within the
+ * tolerance or whole. Pulls with presence, state or versions, and those for validation, are plain pulls.
  */
 #ifndef WORKER_PARAM_STORE_DELTA_H
 #define WORKER_PARAM_STORE_DELTA_H

@@ -157,6 +157,7 @@ static int make_variance(const struct periodic *p, const struct table_spec *spec
                                    .bound = spec->bound };
     const char *slash = strchr(spec->name, '/');
     const int n_job = slash ? (int)(slash - spec->name) : 0;
+    int status;
 
     variance.params.learning_rate = 1;
     variance.params.weight_decay = 0;
@@ -165,7 +166,12 @@ static int make_variance(const struct periodic *p, const struct table_spec *spec
     t->variance.values = memory_try_alloc(t->tensor.n_floats * sizeof *t->variance.values);
     if (!t->variance.values)
         return err_set(err, -ENOMEM, "table %s: no memory for a copy", variance.name);
-    return inner->ops->table(inner, &variance, &t->variance.table, err);
+    status = inner->ops->table(inner, &variance, &t->variance.table, err);
+    if (status) { /* the next call tries again */
+        free(t->variance.values);
+        t->variance.values = NULL;
+    }
+    return status;
 }
 
 static int table(struct param_store *s, const struct table_spec *spec, uint32_t *ret_table,
@@ -329,11 +335,13 @@ static struct ps_push_section take_out(struct periodic_table *t)
     return section;
 }
 
+/* Not before the first step: of none the second moment is 0 / 0. */
 static bool shares_variance(const struct periodic *p, const struct periodic_table *t,
                             uint64_t clock)
 {
     return t && t->variance.values && !t->lacks && !t->variance.is_pushed &&
-           !t->tensor.is_frozen && clock + 1 >= p->options.freeze_at;
+           !t->tensor.is_frozen && t->tensor.is_here && t->tensor.n_steps &&
+           clock + 1 >= p->options.freeze_at;
 }
 
 /* The servers subtract what is pushed, and take the mean over workers; under the lock. */
@@ -429,10 +437,12 @@ static void drop_unpushed(struct param_store *s)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* A step that leave() ends is one of the new incarnation. */
 static uint64_t resume(struct param_store *s)
 {
     struct periodic *p = periodic_of(s);
     struct param_store *inner = p->forward.inner;
+    uint64_t clock;
 
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++) {
@@ -442,7 +452,10 @@ static uint64_t resume(struct param_store *s)
         p->tables[i]->lacks = p->tables[i]->variance.is_pushed = false;
     }
     pthread_mutex_unlock(&p->lock);
-    return inner->ops->resume(inner);
+    clock = inner->ops->resume(inner);
+    if (p->next_clock)
+        p->next_clock = clock;
+    return clock;
 }
 
 static int prefetch(struct param_store *s, const struct ps_pull_section *sections, uint32_t n,

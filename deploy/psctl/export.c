@@ -86,20 +86,20 @@ static void add_keys(struct export_arrays *a)
 
 /* Floats `first` to first + n_floats of each row. */
 static void add_floats(struct export_arrays *a, const char *tail, uint32_t first,
-                       uint32_t n_floats)
+                       uint32_t n_floats, bool is_as_weights)
 {
     const struct table_spec *spec = &a->table->spec;
     struct tensor_array *t = add(a, tail, TENSOR_FILES_F32);
     struct export_source *s = t->owner;
-    bool is_dense = spec->kind == TABLE_SPEC_DENSE, is_whole = n_floats == spec->dim;
-    bool is_one = n_floats == 1 && !is_whole;
+    const bool is_flat = spec->kind == TABLE_SPEC_DENSE && is_as_weights;
+    const bool is_one = n_floats == 1 && !is_as_weights;
 
     s->first = first;
     s->n_floats = n_floats;
-    t->part = is_dense && is_whole ? block_part : row_part;
+    t->part = is_flat ? block_part : row_part;
     t->part_bytes = n_floats * sizeof(float);
-    t->n_dims = (is_dense && is_whole) || is_one ? 1 : 2;
-    t->dims[0] = is_dense && is_whole ? spec->n_floats : a->n_items;
+    t->n_dims = is_flat || is_one ? 1 : 2;
+    t->dims[0] = is_flat ? spec->n_floats : a->n_items;
     t->dims[1] = n_floats;
 }
 
@@ -136,17 +136,23 @@ uint32_t export_n_states(enum table_spec_optim optim)
     return n;
 }
 
-/* Arrays of dim floats come first, and then those of one; those of matrices have their factors
- * in one array. */
+bool export_state_is_as_weights(enum table_spec_optim optim, uint32_t i)
+{
+    static const uint32_t n_first[TABLE_SPEC_OPTIM_END] = {
+        [TABLE_SPEC_MOMENTUM] = 1, [TABLE_SPEC_ADAGRAD] = 1, [TABLE_SPEC_ADAM] = 2,
+        [TABLE_SPEC_FTRL] = 2,     [TABLE_SPEC_ADAMW] = 2,   [TABLE_SPEC_LION] = 1,
+        [TABLE_SPEC_LAMB] = 2,     [TABLE_SPEC_LARS] = 1,    [TABLE_SPEC_CAME] = 1,
+    };
+
+    return i < n_first[optim];
+}
+
+/* At most one array is not as the weights, and it comes last: it has what is left of the row. */
 uint32_t export_state_width(const struct table_spec *spec, uint32_t i)
 {
     const uint32_t n_floats = optimizer_find(spec->optim)->state_floats(spec->dim);
 
-    if (spec->optim == TABLE_SPEC_CAME)
-        return i == 0 ? spec->dim : n_floats - spec->dim;
-    if (spec->optim == TABLE_SPEC_SM3_MATRIX)
-        return n_floats;
-    return i < n_floats / spec->dim ? spec->dim : 1;
+    return export_state_is_as_weights(spec->optim, i) ? spec->dim : n_floats - i * spec->dim;
 }
 
 static void add_state(struct export_arrays *a)
@@ -156,7 +162,8 @@ static void add_state(struct export_arrays *a)
     uint32_t n = export_n_states(spec->optim), first = spec->dim;
 
     for (uint32_t i = 0; i < n; first += export_state_width(spec, i++))
-        add_floats(a, names[i], first, export_state_width(spec, i));
+        add_floats(a, names[i], first, export_state_width(spec, i),
+                   export_state_is_as_weights(spec->optim, i));
 }
 
 /* --- rows --- */
@@ -222,7 +229,7 @@ int export_init(struct export_arrays *a, struct shard *shard, uint32_t table_id,
     a->floats = memory_alloc((spec->dim + a->n_state) * sizeof(float));
     if (spec->kind == TABLE_SPEC_SPARSE)
         add_keys(a);
-    add_floats(a, spec->kind == TABLE_SPEC_SPARSE ? ".weight" : "", 0, spec->dim);
+    add_floats(a, spec->kind == TABLE_SPEC_SPARSE ? ".weight" : "", 0, spec->dim, true);
     if (extent == EXPORT_WITH_STATE)
         add_state(a);
     return 0;

@@ -60,6 +60,9 @@ const char *const *export_state_names(enum table_spec_optim optim);
 /* How many of them there are. */
 uint32_t export_n_states(enum table_spec_optim optim);
 
+/* Does array i of them have a float for each weight, and so the weights' shape? Others may be as wide as a row. */
+bool export_state_is_as_weights(enum table_spec_optim optim, uint32_t i);
+
 /* The floats of a row that array i of them has. */
 uint32_t export_state_width(const struct table_spec *spec, uint32_t i);
 

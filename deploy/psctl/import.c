@@ -45,21 +45,29 @@ static const struct tensor_input *find_part(const struct tensor_inputs *set, con
     return tensor_inputs_find(set, full);
 }
 
+/* Of the table X that X.TAIL is named after: `name` is X.TAIL, and X is there. */
+static bool is_part_by_tail(const struct tensor_inputs *set, const char *name, const char *tail,
+                            bool of_dense)
+{
+    char table[TENSOR_FILES_NAME_MAX];
+
+    if (!ends_with(name, tail))
+        return false;
+    snprintf(table, sizeof table, "%.*s", (int)(strlen(name) - strlen(tail)), name);
+    return find_part(set, table, ".keys") || (of_dense && tensor_inputs_find(set, table));
+}
+
 /* Is it a part of a table X, and not one by itself? */
 static bool is_part(const struct tensor_inputs *set, const char *name)
 {
-    static const char *const tails[] = { ".weight",  ".state.b", ".state.s", ".state.m",
-                                         ".state.v", ".state.t", ".state.z", ".state.n" };
-    char table[TENSOR_FILES_NAME_MAX];
-
-    if (ends_with(name, ".keys"))
+    if (ends_with(name, ".keys") || is_part_by_tail(set, name, ".weight", false))
         return true;
-    for (size_t i = 0; i < COUNT_OF(tails); i++) {
-        if (!ends_with(name, tails[i]))
-            continue;
-        snprintf(table, sizeof table, "%.*s", (int)(strlen(name) - strlen(tails[i])), name);
-        if (find_part(set, table, ".keys") || (i > 0 && tensor_inputs_find(set, table)))
-            return true;
+    for (int i = 0; i < TABLE_SPEC_OPTIM_END; i++) {
+        const enum table_spec_optim optim = (enum table_spec_optim)i;
+
+        for (uint32_t k = 0; k < export_n_states(optim); k++)
+            if (is_part_by_tail(set, name, export_state_names(optim)[k], true))
+                return true;
     }
     return false;
 }
@@ -275,7 +283,8 @@ static uint32_t state_width(const struct import_table *t, const struct table_spe
 
     if (t->keys)
         return n == t->n_rows * width ? width : 0;
-    return n == (width == spec->dim ? spec->n_floats : table_spec_n_blocks(spec) * width)
+    return n == (export_state_is_as_weights(spec->optim, i) ? spec->n_floats
+                                                            : table_spec_n_blocks(spec) * width)
                ? width
                : 0;
 }

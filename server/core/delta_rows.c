@@ -177,28 +177,32 @@ static bool is_shorter(const struct delta_writer *w, enum section_delta_mode mod
     return codec_of(mode, w->full)->row_bytes(dim, 0) < w->full->row_bytes(dim, 0);
 }
 
-/* Rows that the client has just lost come whole: the largest floats would be few of those that differ. */
-static enum section_delta_mode write_sparse(struct delta_writer *w, const float *difference,
-                                            double allowed, float *sent)
+/* Of a row that the client has, what is left comes later. Another one comes whole: the largest floats would be few of
+ * those that differ. */
+static enum section_delta_mode write_sparse(struct delta_writer *w, bool is_known,
+                                            const float *difference, double allowed,
+                                            float *sent)
 {
     const uint32_t dim = w->rows->spec->dim;
 
     w->row_bytes = delta_sparse_encode(difference, dim, allowed, w->at,
                                        w->full->row_bytes(dim, 0) - 1, sent);
-    return w->row_bytes && (!w->is_anew || square_sum(difference, sent, dim) <= allowed)
+    return w->row_bytes && (is_known || square_sum(difference, sent, dim) <= allowed)
                ? SECTION_DELTA_ONEBIT
                : SECTION_DELTA_FULL;
 }
 
 /* difference, sent: of dim floats. A sum that is not a number is within nothing. On ONEBIT, INT8: w->at has the bytes,
- * and `sent` what they say. */
-static enum section_delta_mode choose(struct delta_writer *w, const float *weights,
-                                      const float *base, const float *difference, float *sent)
+ * and `sent` what they say. A row that is not known may get no place: what a forced mode loses of it would never come.
+ */
+static enum section_delta_mode choose(struct delta_writer *w, bool is_known,
+                                      const float *weights, const float *base,
+                                      const float *difference, float *sent)
 {
     const uint32_t dim = w->rows->spec->dim;
     const float tolerance = w->asked.tolerance;
     const double allowed = (double)dim * (double)tolerance * (double)tolerance;
-    const bool is_any = w->asked.mode == SECTION_DELTA_FULL;
+    const bool is_any = w->asked.mode == SECTION_DELTA_FULL || !is_known;
     const struct codec *codec;
     double sum;
     float max;
@@ -213,7 +217,7 @@ static enum section_delta_mode choose(struct delta_writer *w, const float *weigh
     if (!isfinite(sum) || !(max < HUGE_DIFFERENCE))
         return SECTION_DELTA_FULL;
     if (w->asked.mode == SECTION_DELTA_SPARSE)
-        return write_sparse(w, difference, allowed, sent);
+        return write_sparse(w, is_known, difference, allowed, sent);
     for (enum section_delta_mode mode = SECTION_DELTA_ONEBIT; mode < SECTION_DELTA_FULL;
          mode++) {
         if (!is_shorter(w, mode) || (!is_any && mode != w->asked.mode) ||
@@ -296,7 +300,7 @@ static void put_difference(struct delta_writer *w, uint64_t key, struct row *row
 
     for (uint32_t i = 0; i < dim; i++)
         difference[i] = weights[i] - base[i];
-    mode = choose(w, weights, base, difference, sent);
+    mode = choose(w, row != NULL, weights, base, difference, sent);
     if (mode == SECTION_DELTA_FULL)
         mode = write_full(w, weights, base, sent);
     else if (mode != SECTION_DELTA_NONE)

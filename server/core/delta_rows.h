@@ -17,11 +17,15 @@
  *     FULL       else, or the tolerance is 0                                   the section's codec(value)
  *
  * A mode that takes as many bytes as FULL is left out. Of a tolerance of 0 NONE is a row that FULL would not change.
+ * The client may force ONEBIT, INT8 or SPARSE, whatever it loses, for rows that are here: these are further off while
+ * they catch up. A row that is not here may get no place, and what is lost of it would never come: it comes by the
+ * table above, and of SPARSE as a difference that loses no more than the tolerance, else FULL.
  *
  * Both copies are of one answer: its number. Where the client names another one (its connection is new, an answer was
  * lost, it had no memory for a row), the server removes all rows, and says so. Of two answers that are written at once
  * the one that was opened later has the rows; the other one goes on with whole rows. A row for which the server has no
- * memory comes whole and is not kept; once there were more of these than there are rows, the next answer begins anew.
+ * memory is not kept, and comes so each time; once there were more of these than there are rows, the next answer begins
+ * anew.
  */
 #ifndef SERVER_CORE_DELTA_ROWS_H
 #define SERVER_CORE_DELTA_ROWS_H
@@ -56,7 +60,7 @@ void delta_memory_deinit(struct delta_memory *m);
 /* `spec` and `memory` stay borrowed. -ENOMEM. */
 int delta_rows_init(struct delta_rows *d, const struct table_spec *spec,
                     struct delta_memory *memory) MUST_CHECK;
-/* The same, for a client whose rows have no place: all come whole. It holds nothing, and needs no deinit. */
+/* The same, for a client whose rows have no place: none are ever here. It holds nothing, and needs no deinit. */
 int delta_rows_init_bare(struct delta_rows *d, const struct table_spec *spec,
                          struct delta_memory *memory) MUST_CHECK;
 /* A zeroed one is fine. */

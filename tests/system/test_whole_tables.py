@@ -69,7 +69,9 @@ def trained(tmp_path_factory):
     training.synth(base / "clicks.tsv", 4000)
     psd = Daemon(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--shards", "2", "--data-dir", "data"], base)
     for job, more in (("adam", ["--optimizer", "adam", "--table-storage", "bf16"]), ("ada", ["--optimizer", "adagrad"]),
-                      ("adamw", ["--optimizer", "adamw", "--dense-optimizer", "lion"])):
+                      ("adamw", ["--optimizer", "adamw", "--dense-optimizer", "lion"]),
+                      ("came", ["--optimizer", "came", "--dense-optimizer", "came"]),
+                      ("sm3", ["--optimizer", "sm3_matrix", "--dense-optimizer", "sm3_matrix"])):
         worker = training.psworker("train", "--format", "criteo", "--data", base / "clicks.tsv", "--job", job, "--batch", "256",
                                    "--servers", f"127.0.0.1:{psd.port}", *more)
         assert worker.wait(240) == 0

@@ -227,24 +227,30 @@ static void rows_are_within_the_tolerance_whatever_is_lost(void **state)
     }
 }
 
+static void change(struct bench *b)
+{
+    for (uint32_t i = 0; i < N_KEYS * b->spec.dim; i++)
+        b->values[i] += 0.01f * draw_float(b);
+}
+
+static const enum section_delta_mode forced[] = { SECTION_DELTA_ONEBIT, SECTION_DELTA_INT8,
+                                                  SECTION_DELTA_SPARSE };
+
 /* What onebit leaves comes with later pulls: the rows that stay as they are are reached. */
 static void what_a_codec_leaves_comes_later(void **state)
 {
-    static const enum section_delta_mode modes[] = { SECTION_DELTA_ONEBIT, SECTION_DELTA_INT8,
-                                                     SECTION_DELTA_SPARSE };
-
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(modes); i++) {
+    for (size_t i = 0; i < COUNT_OF(forced); i++) {
         struct bench b;
         size_t first_bytes;
 
         bench_init(&b, 256, CODEC_FP32, seed_by_the_clock());
-        b.ask.mode = modes[i];
+        b.ask.mode = forced[i];
         b.ask.tolerance = 1e-4f;
         choose_keys(&b);
-        pull(&b);
-        for (uint32_t k = 0; k < N_KEYS * b.spec.dim; k++)
-            b.values[k] += 0.01f * draw_float(&b);
+        change(&b);
+        pull(&b); /* both have the rows */
+        change(&b);
         pull(&b);
         first_bytes = b.answer_bytes;
         for (uint32_t round = 0; round < 60; round++) {
@@ -255,6 +261,55 @@ static void what_a_codec_leaves_comes_later(void **state)
         assert_int_equal(b.answer_bytes, section_delta_bytes(b.n_keys));
         assert_true(first_bytes > b.answer_bytes &&
                     first_bytes < b.n_keys * b.full->row_bytes(b.spec.dim, 0) / 3);
+        bench_deinit(&b);
+    }
+}
+
+/* Nothing is left over of rows that are not kept: it would never come. */
+static void rows_without_a_place_are_within_the_tolerance(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * COUNT_OF(forced); i++) {
+        const bool is_bare = i % 2;
+        struct bench b;
+
+        bench_init(&b, 256, CODEC_FP32, seed_by_the_clock());
+        b.ask.mode = forced[i / 2];
+        b.ask.tolerance = 1e-6f;
+        choose_keys(&b);
+        if (is_bare)
+            assert_int_equal(delta_rows_init_bare(&b.server, &b.spec, &b.server_memory), 0);
+        else
+            b.ask.rows_max = 2 * b.n_keys / 3;
+        change(&b);
+        for (uint32_t round = 0; round < 6; round++) {
+            pull(&b);
+            assert_within(&b, 1e-6);
+            assert_true(delta_rows_n(&b.server) < b.n_keys);
+            assert_both_have_the_same(&b);
+        }
+        bench_deinit(&b);
+    }
+}
+
+/* One that is new in a later answer, too. */
+static void a_row_is_within_the_tolerance_when_it_first_comes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(forced); i++) {
+        struct bench b;
+
+        bench_init(&b, 256, CODEC_FP32, seed_by_the_clock());
+        b.ask.mode = forced[i];
+        b.ask.tolerance = 1e-6f;
+        change(&b);
+        for (uint64_t key = 0; key < N_KEYS; key++) {
+            b.n_keys = 1;
+            b.keys[0] = key;
+            pull(&b);
+            assert_int_equal(!!b.answer[12], key == 0);
+            assert_within(&b, 1e-6);
+        }
         bench_deinit(&b);
     }
 }
@@ -271,8 +326,7 @@ static void sparse_differences_are_those_of_rows_that_both_have(void **state)
     b.ask.tolerance = 1e-4f;
     choose_keys(&b);
     whole_bytes = section_delta_bytes(b.n_keys) + b.n_keys * b.full->row_bytes(b.spec.dim, 0);
-    for (uint32_t k = 0; k < N_KEYS * b.spec.dim; k++)
-        b.values[k] += 0.01f * draw_float(&b);
+    change(&b);
     pull(&b);
     assert_int_equal(b.answer_bytes, whole_bytes);
     for (uint32_t round = 0; round < 20; round++) {
@@ -554,6 +608,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_within_the_tolerance_whatever_is_lost),
         cmocka_unit_test(what_a_codec_leaves_comes_later),
+        cmocka_unit_test(rows_without_a_place_are_within_the_tolerance),
+        cmocka_unit_test(a_row_is_within_the_tolerance_when_it_first_comes),
         cmocka_unit_test(sparse_differences_are_those_of_rows_that_both_have),
         cmocka_unit_test(rows_that_stay_cost_nothing),
         cmocka_unit_test(an_answer_that_another_overtakes_changes_nothing),

@@ -136,6 +136,62 @@ a_dense_table_is_one_array_without_padding_and_what_is_missing_is_initial(void *
     shard_free(s);
 }
 
+/* Factors of a block that are as many as its weights: no last block of theirs is padded. */
+static void see_factors(uint32_t dim, enum table_spec_optim optim, const char *name)
+{
+    struct table_spec spec = dense_spec("top", dim, 2 * dim + 1, optim);
+    const uint32_t first = table_spec_state_floats(&spec);
+    struct shard *s = make_shard(0, 1, 0);
+    const struct tensor_array *t;
+    struct export_arrays a;
+    float row[64], *got;
+
+    assert_true(dim + first <= COUNT_OF(row));
+    make_table(s, &spec);
+    enter_shard();
+    for (uint64_t i = 0; i < 3; i++) {
+        for (uint32_t k = 0; k < dim + first; k++)
+            row[k] = (float)(100 * i + k);
+        assert_int_equal(restore_row(s, 0, i, 0, row), 0);
+    }
+    assert_int_equal(export_init(&a, s, 0, EXPORT_WITH_STATE, NULL), 0);
+    t = &a.tensors[a.n_tensors - 1];
+    assert_tensor(t, name, TENSOR_FILES_F32, 2, 3, dim);
+    got = (float *)(void *)bytes_of(t);
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t k = 0; k < dim; k++)
+            assert_true(got[i * dim + k] == (float)(100 * i + first + k));
+    free(got);
+    export_deinit(&a);
+    shard_free(s);
+}
+
+static void factors_as_wide_as_a_block_stand_by_block(void **state)
+{
+    (void)state;
+    see_factors(16, TABLE_SPEC_CAME, "top.state.f");
+    see_factors(18, TABLE_SPEC_CAME, "top.state.f");
+    see_factors(4, TABLE_SPEC_SM3_MATRIX, "top.state.s");
+}
+
+static void the_arrays_of_a_state_are_all_of_it(void **state)
+{
+    (void)state;
+    for (int optim = 0; optim < TABLE_SPEC_OPTIM_END; optim++)
+        for (uint32_t dim = 1; dim < 40; dim++) {
+            const struct table_spec spec = { .dim = dim,
+                                             .optim = (enum table_spec_optim)optim };
+            uint32_t n = 0;
+
+            for (uint32_t i = 0; i < export_n_states(spec.optim); i++) {
+                n += export_state_width(&spec, i);
+                if (export_state_is_as_weights(spec.optim, i))
+                    assert_int_equal(export_state_width(&spec, i), dim);
+            }
+            assert_int_equal(n, table_spec_state_floats(&spec));
+        }
+}
+
 static void a_table_without_rows_is_empty_arrays(void **state)
 {
     struct table_spec spec = sparse_spec("none", 2, TABLE_SPEC_SGD);
@@ -293,6 +349,8 @@ int main(void)
         cmocka_unit_test(half_weights_are_exported_as_floats_and_rowwise_state_has_one_number),
         cmocka_unit_test(
             a_dense_table_is_one_array_without_padding_and_what_is_missing_is_initial),
+        cmocka_unit_test(factors_as_wide_as_a_block_stand_by_block),
+        cmocka_unit_test(the_arrays_of_a_state_are_all_of_it),
         cmocka_unit_test(a_table_without_rows_is_empty_arrays),
         cmocka_unit_test(an_npy_file_is_its_head_and_the_numbers),
         cmocka_unit_test(a_safetensors_file_has_keys_first_and_says_where_each_array_is),

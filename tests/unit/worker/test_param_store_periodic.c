@@ -474,6 +474,8 @@ static void a_second_moment_of_zeros_is_shared_again(void **state)
 struct recorder {
     struct param_store store;
     uint32_t n_prefetch_ends, n_prefetches, n_cancels, n_flushes, n_leaves, n_copies, n_tables;
+    uint32_t
+        n_variances; /* tables of second moments that were asked for: the first one fails */
     uint64_t clock;
     uint32_t n_samples, n_sections;
     bool tick;
@@ -683,6 +685,61 @@ static void what_is_left_weighs_as_the_step_before(void **state)
     see_leaving(5, true, 0);
 }
 
+/* The step that a worker ends as it leaves is one of the incarnation that it then is. */
+static void a_worker_that_joined_again_leaves_at_its_new_clock(void **state)
+{
+    const struct param_store_periodic_options options = {
+        .rule = LOCAL_TENSOR_STEPS, .slow_lr = 1, .lock_step = true, .period_of = always_two
+    };
+    struct recorder r = { .store.ops = &record_ops };
+    struct param_store *s = param_store_periodic_new(&r.store, &options);
+    struct err err;
+
+    (void)state;
+    assert_int_equal(s->ops->push(s, 4, 8, true, NULL, 0, &err), 0);
+    assert_int_equal(s->ops->resume(s), 23);
+    assert_int_equal(s->ops->leave(s, &err), 0);
+    assert_int_equal(r.clock, 23);
+    assert_true(r.tick);
+    s->ops->close(s);
+}
+
+static int record_variance(struct param_store *s, const struct table_spec *spec, uint32_t *ret,
+                           struct err *err)
+{
+    *ret = strncmp(spec->name, "job/variance.", 13) == 0;
+    return *ret && !recorder_of(s)->n_variances++ ? err_set(err, PS_ESPEC, "refused") : 0;
+}
+
+/* A second moment: its table is made by the call after one that failed, and nothing is pushed before a step. */
+static void a_second_moment_needs_its_table_and_a_step(void **state)
+{
+    const struct param_store_periodic_options options = {
+        .rule = LOCAL_TENSOR_STEPS, .slow_lr = 1, .period_of = always_two, .freeze_at = 4
+    };
+    struct param_store_ops ops = record_ops;
+    struct recorder r = { .store.ops = &ops };
+    struct param_store *s = param_store_periodic_new(&r.store, &options);
+    struct table_spec spec = dense_spec(0);
+    float floats[FLOATS] = { 0 };
+    const struct ps_push_section push = {
+        .op = SECTION_ASSIGN, .n_keys = N_BLOCKS, .keys = all_blocks, .values = floats
+    };
+    uint32_t table;
+    struct err err;
+
+    (void)state;
+    ops.table = record_variance;
+    spec.optim = TABLE_SPEC_ADAM;
+    spec.params = table_spec_optim_defaults(TABLE_SPEC_ADAM);
+    assert_int_equal(s->ops->table(s, &spec, &table, &err), PS_ESPEC);
+    assert_int_equal(s->ops->table(s, &spec, &table, &err), 0);
+    assert_int_equal(r.n_variances, 2);
+    assert_int_equal(s->ops->push(s, 9, 8, true, &push, 1, &err), 0);
+    assert_int_equal(r.n_sections, 1);
+    s->ops->close(s);
+}
+
 #define N_PERMITS 3u
 #define N_AHEAD_STEPS 200u
 
@@ -831,6 +888,8 @@ int main(void)
         cmocka_unit_test(a_second_moment_of_zeros_is_shared_again),
         cmocka_unit_test(what_is_not_replaced_is_forwarded),
         cmocka_unit_test(what_is_left_weighs_as_the_step_before),
+        cmocka_unit_test(a_worker_that_joined_again_leaves_at_its_new_clock),
+        cmocka_unit_test(a_second_moment_needs_its_table_and_a_step),
         cmocka_unit_test(pulls_and_pushes_go_on_at_once),
         cmocka_unit_test(what_is_announced_is_for_the_store_behind_it),
     };
