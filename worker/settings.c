@@ -286,8 +286,8 @@ static const struct setting rows[] = {
         "write the residuals this often, beside the end of a run; 0: only then"),
     PS_SETTINGS_WINDOW(WIRE_ROW)
 
-    ROW("machine", "device", SETTING_CHOICE, device, "auto|cpu|cuda", "auto", 0, 0,
-        "where the model computes; auto: on a GPU if there is one, else on the CPU"),
+    ROW("machine", "device", SETTING_TEXT, device, "auto|cpu|cuda|cuda:N", "auto", 0, 0,
+        "where the model computes; auto: on a GPU if there is one, else on the CPU; cuda:1: the second GPU"),
     ROW("machine", "device-cache", SETTING_BYTES, device_cache_bytes, "BYTES", "1G", 0, 0,
         "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
@@ -839,7 +839,7 @@ static int check_serve(const struct settings *s, struct err *err)
                       "--local needs --checkpoint DIR to read the model from");
 
     if (!status)
-        status = want(err, s->device != DEVICE_CUDA,
+        status = want(err, settings_device(s, NULL) != DEVICE_CUDA,
                       "--device cuda: serve computes on the CPU; leave it out");
     if (!status)
         status = address_resolve("http", s->http, &at, err);
@@ -865,6 +865,8 @@ int settings_check(const struct settings *s, const char *command, struct err *er
         status = check_model(s, err);
     if (!status)
         status = check_layers(s, err);
+    if (!status)
+        status = settings_check_device(s, err);
     if (!status)
         status =
             want(err, s->job[0] && !strpbrk(s->job, " /\t\n") && strlen(s->job) < 64,

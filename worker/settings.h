@@ -32,6 +32,8 @@ enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 struct pending_report;
 struct field_tables;
 
+struct device_place;
+
 struct settings {
     /* data */
     struct setting_list data, valid;
@@ -123,7 +125,7 @@ struct settings {
     int pull_delta_codec,
         dense_pull_delta_codec; /* 0: within the tolerance, 1: onebit, 2: int8, 3: sparse */
     /* machine and output */
-    int device;
+    char device[SETTINGS_TEXT_MAX];
     int device_encode; /* 0: off */
     uint32_t threads, loader_threads, net_threads;
     int compute;
@@ -206,6 +208,10 @@ bool settings_codec(const struct settings *s, enum codec_policy_direction direct
 bool settings_compensates(const struct settings *s, bool dense);
 struct section_delay settings_delay(const struct settings *s);
 int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
+/* --device, and of a GPU which: the one that is named, or for cuda and auto by this worker's number among those of its
+ * machine. settings_check_device(): PS_ESETTING. */
+enum settings_device settings_device(const struct settings *s, struct device_place *ret);
+int settings_check_device(const struct settings *s, struct err *err) MUST_CHECK;
 /* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
 /* True if all pulls of dense tables return all pushes of the step before. */

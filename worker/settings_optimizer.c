@@ -131,7 +131,7 @@ int settings_check_delay(const struct settings *s, struct err *err)
             err, PS_ESETTING,
             "--delay-compensation goes with --mode ssp or async: in lock step gradients "
             "are those of the weights that they change");
-    if (s->device == DEVICE_CUDA)
+    if (settings_device(s, NULL) == DEVICE_CUDA)
         return err_set(
             err, PS_ESETTING,
             "--delay-compensation goes with --device cpu: a GPU keeps the weights that "

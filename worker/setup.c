@@ -287,6 +287,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
     };
     int status = 0;
 
+    (void)settings_device(s, &config.place);
     config.n_groups = field_tables_n(s->fields);
     for (uint32_t g = 0; g < config.n_groups; g++)
         config.group_dims[g] = settings_dim(field_tables_settings(s, g));
@@ -321,13 +322,14 @@ static int on_gpu(struct setup *u, struct err *err)
 
 int setup_model(struct setup *u, struct err *err)
 {
+    const enum settings_device device = settings_device(u->s, NULL);
     struct err why = { 0 };
     int status;
 
-    if (u->s->device == DEVICE_CPU || u->s->delay_compensation > 0)
+    if (device == DEVICE_CPU || u->s->delay_compensation > 0)
         return setup_model_on(u, &device_cpu, err);
     status = on_gpu(u, &why);
-    if (status && status != PS_ESETTING && u->s->device == DEVICE_AUTO) {
+    if (status && status != PS_ESETTING && device == DEVICE_AUTO) {
         if (status == -ENODEV) /* a machine without a GPU, which nobody has asked for */
             log_line_debug("computing on the CPU: %s", why.text);
         else

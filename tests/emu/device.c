@@ -1,4 +1,4 @@
-/* The emulated device: what it is, its memory, copies. */
+/* The emulated devices: what they are, its memory, copies. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,9 @@ static const struct {
     { cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
       "CUDA driver version is insufficient for CUDA runtime version" },
     { cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected" },
+    { cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal" },
+    { cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle",
+      "invalid resource handle" },
     { cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
       "an illegal memory access was encountered" },
 };
@@ -43,14 +46,14 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    *count = EMU_RT_DEVICES;
     return emu_rt_is_faulty() ? cudaErrorInsufficientDriver : cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
-    if (device)
-        return cudaErrorInvalidValue;
+    if (device < 0 || device >= EMU_RT_DEVICES)
+        return cudaErrorInvalidDevice;
     if (emu_rt_is_faulty())
         return cudaErrorNoDevice;
     *prop = (struct cudaDeviceProp){ "emulated device", (size_t)1 << 30, 8, 0, 1 };
@@ -59,9 +62,13 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 
 cudaError_t cudaSetDevice(int device)
 {
-    if (device)
-        return cudaErrorInvalidValue;
-    return emu_rt_is_faulty() ? cudaErrorNoDevice : cudaSuccess;
+    if (device < 0 || device >= EMU_RT_DEVICES)
+        return cudaErrorInvalidDevice;
+    if (!emu_rt_has_device(device) && emu_rt_is_faulty())
+        return cudaErrorNoDevice;
+    emu_rt_set_device(device);
+    (void)emu_rt_use_device(); /* from CUDA 12 on there is a context then */
+    return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version)
@@ -73,12 +80,13 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 static cudaError_t alloc(enum emu_memory_side side, void **memory, size_t n_bytes)
 {
     const cudaError_t forbidden = emu_rt_forbid_in_capture();
+    const int device = emu_rt_use_device();
 
     if (forbidden)
         return forbidden;
     if (emu_rt_is_faulty())
         return cudaErrorMemoryAllocation;
-    *memory = emu_memory_new(side, n_bytes);
+    *memory = emu_memory_new(side, device, n_bytes);
     return cudaSuccess;
 }
 
@@ -90,6 +98,7 @@ cudaError_t cudaMalloc(void **memory, size_t n_bytes)
 /* CUDA waits for the device here; nobody should need that. */
 cudaError_t cudaFree(void *memory)
 {
+    (void)emu_rt_use_device();
     if (memory)
         emu_memory_free(EMU_MEMORY_DEVICE, memory);
     return emu_rt_forbid_in_capture();
@@ -103,6 +112,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t n_bytes, unsigned flags)
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    (void)emu_rt_use_device();
     if (memory)
         emu_memory_free(EMU_MEMORY_HOST, memory);
     return emu_rt_forbid_in_capture();
@@ -136,7 +146,7 @@ static cudaError_t enqueue_move(cudaStream_t s, struct move move)
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t n_bytes, cudaStream_t s)
 {
-    if (!emu_memory_is_device(memory, n_bytes))
+    if (!emu_memory_is_device(emu_rt_use_device(), memory, n_bytes))
         return cudaErrorInvalidValue;
     return enqueue_move(s, (struct move){ memory, NULL, n_bytes, value });
 }
@@ -146,11 +156,12 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes,
 {
     const bool to_device = kind != cudaMemcpyDeviceToHost,
                from_device = kind != cudaMemcpyHostToDevice;
+    const int device = emu_rt_use_device();
 
     if (to_device != emu_memory_touches_device(to, n_bytes) ||
         from_device != emu_memory_touches_device(from, n_bytes) ||
-        (to_device && !emu_memory_is_device(to, n_bytes)) ||
-        (from_device && !emu_memory_is_device(from, n_bytes)))
+        (to_device && !emu_memory_is_device(device, to, n_bytes)) ||
+        (from_device && !emu_memory_is_device(device, from, n_bytes)))
         return cudaErrorInvalidValue;
     return enqueue_move(s, (struct move){ to, from, n_bytes, 0 });
 }

@@ -8,7 +8,7 @@
 #include "tests/emu/rt.h"
 
 struct emu_lt {
-    int unused;
+    int device;
 };
 
 struct emu_lt_desc {
@@ -96,7 +96,11 @@ static cublasStatus_t unmake(void *made)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *ret)
 {
-    return make(ret, sizeof **ret);
+    const cublasStatus_t status = make(ret, sizeof **ret);
+
+    if (!status)
+        (*ret)->device = emu_rt_use_device();
+    return status;
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
@@ -378,7 +382,8 @@ static void run(void *arg)
 static bool is_device(const struct emu_lt_layout *l, const void *memory)
 {
     return l->cols &&
-           emu_memory_is_device(memory, ((size_t)l->ld * (l->cols - 1) + l->rows) * size_of(l));
+           emu_memory_is_device(emu_rt_use_device(), memory,
+                                ((size_t)l->ld * (l->cols - 1) + l->rows) * size_of(l));
 }
 
 static bool is_as_promised(const struct product *p, const cublasLtMatmulAlgo_t *algo)
@@ -401,7 +406,7 @@ static bool is_bias_right(const struct product *p)
 
     if (p->desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
         return !p->desc.bias;
-    return emu_memory_is_device(p->desc.bias, n * sizeof *p->desc.bias);
+    return emu_memory_is_device(emu_rt_use_device(), p->desc.bias, n * sizeof *p->desc.bias);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
@@ -415,13 +420,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
     const bool whole = p && plan(d, la, lb, lc, ld, p);
     bool sound;
 
-    (void)handle;
     assert(p && *(const float *)alpha == 1 && *(const float *)beta == 0 && c == to);
     p->from[A] = a;
     p->from[B] = b;
     p->to = to;
-    sound = whole && is_as_promised(p, algo) &&
-            emu_memory_is_device(workspace, n_workspace_bytes) && is_bias_right(p);
+    sound = whole && handle->device == emu_rt_use_device() && is_as_promised(p, algo) &&
+            emu_memory_is_device(handle->device, workspace, n_workspace_bytes) &&
+            is_bias_right(p);
     if (!sound || lt.refused & p->desc.epilogue) {
         free(p);
         return sound ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;

@@ -15,6 +15,7 @@
 struct piece {
     struct piece *next;
     enum emu_memory_side side;
+    int device;
     unsigned char *bytes;
     size_t n_bytes;
 };
@@ -36,12 +37,13 @@ static void unlock(void)
     (void)pthread_mutex_unlock(&state.lock);
 }
 
-void *emu_memory_new(enum emu_memory_side side, size_t n_bytes)
+void *emu_memory_new(enum emu_memory_side side, int device, size_t n_bytes)
 {
     struct piece *p = malloc(sizeof *p);
 
     assert(p);
-    *p = (struct piece){ NULL, side, aligned_alloc(256, (n_bytes + 255) / 256 * 256), n_bytes };
+    *p = (struct piece){ NULL, side, device, aligned_alloc(256, (n_bytes + 255) / 256 * 256),
+                         n_bytes };
     assert(p->bytes);
     memset(p->bytes, 0xff, (n_bytes + 255) / 256 * 256);
     lock();
@@ -71,14 +73,14 @@ void emu_memory_free(enum emu_memory_side side, void *memory)
     free(p);
 }
 
-bool emu_memory_is_device(const void *memory, size_t n_bytes)
+bool emu_memory_is_device(int device, const void *memory, size_t n_bytes)
 {
     const unsigned char *bytes = memory;
     bool is = false;
 
     lock();
     for (const struct piece *p = state.pieces; p && !is; p = p->next)
-        is = p->side == EMU_MEMORY_DEVICE && bytes >= p->bytes &&
+        is = p->side == EMU_MEMORY_DEVICE && p->device == device && bytes >= p->bytes &&
              bytes + n_bytes <= p->bytes + p->n_bytes;
     unlock();
     return is;
@@ -97,11 +99,11 @@ bool emu_memory_touches_device(const void *memory, size_t n_bytes)
     return touches;
 }
 
-void emu_memory_open(void)
+void emu_memory_open(int device)
 {
     lock();
     for (struct piece *p = state.pieces; p; p = p->next)
-        if (p->side == EMU_MEMORY_DEVICE)
+        if (p->side == EMU_MEMORY_DEVICE && p->device == device)
             __asan_unpoison_memory_region(p->bytes, p->n_bytes);
     unlock();
 }

@@ -27,12 +27,13 @@ struct op {
 
 struct emu_event {
     long recorded, done; /* versions: the last one asked for, the last one reached */
+    int device;
 };
 
 struct emu_stream {
     struct emu_stream *next;
     struct op *head, **tail;
-    int number;
+    int number, device;
 };
 
 struct emu_graph {
@@ -62,6 +63,9 @@ static struct {
 static _Thread_local bool is_forbidden_here;
 static _Atomic bool is_forbidden;
 
+static _Thread_local int chosen_here = -1; /* the device; -1: none, which is 0 */
+static _Atomic unsigned used_devices;
+
 static uint32_t draw(uint32_t n)
 {
     rt.random = rt.random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -77,9 +81,34 @@ void emu_rt_seed(uint64_t seed)
 {
     assert(!emu_rt_alive() && !rt.streams && !rt.capture);
     memset(&rt, 0, sizeof rt);
+    chosen_here = -1;
+    used_devices = 0;
     rt.random = seed;
     rt.ignored = -2;
     rt.calls_left = -1;
+}
+
+int emu_rt_use_device(void)
+{
+    const int device = chosen_here < 0 ? 0 : chosen_here;
+
+    used_devices |= 1u << device;
+    return device;
+}
+
+bool emu_rt_has_device(int device)
+{
+    return chosen_here == device;
+}
+
+void emu_rt_set_device(int device)
+{
+    chosen_here = device;
+}
+
+unsigned emu_rt_used_devices(void)
+{
+    return used_devices;
 }
 
 void emu_rt_ignore_waits(int i)
@@ -176,7 +205,7 @@ static void run_head(struct emu_stream *s)
     if (op->kind == OP_RECORD) {
         op->event->done = op->version;
     } else if (op->kind == OP_WORK) {
-        emu_memory_open();
+        emu_memory_open(s->device);
         op->work->run(op->work->arg);
         emu_memory_close();
         release(op->work);
@@ -245,8 +274,13 @@ static void graph_clear(struct emu_graph *g)
 cudaError_t emu_stream_launch(cudaStream_t s, void (*run)(void *), void (*drop)(void *),
                               void *arg)
 {
+    const int device = emu_rt_use_device();
     struct work *w;
 
+    if (s && s->device != device) {
+        drop(arg);
+        return cudaErrorInvalidResourceHandle;
+    }
     if (emu_rt_is_faulty()) {
         drop(arg);
         return cudaErrorIllegalAddress;
@@ -278,7 +312,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret_s, unsigned flags)
     if (emu_rt_is_faulty())
         return cudaErrorMemoryAllocation;
     s = make(sizeof *s);
-    *s = (struct emu_stream){ .next = rt.streams, .number = rt.n_streams_made++ };
+    *s = (struct emu_stream){ .next = rt.streams,
+                              .number = rt.n_streams_made++,
+                              .device = emu_rt_use_device() };
     s->tail = &s->head;
     rt.streams = *ret_s = s;
     return cudaSuccess;
@@ -288,6 +324,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
     struct emu_stream **at = &rt.streams;
 
+    (void)emu_rt_use_device();
     emu_rt_run_all();
     assert(!s->head && s != rt.captured);
     while (*at != s)
@@ -307,6 +344,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     const cudaError_t forbidden = emu_rt_forbid_in_capture();
 
+    (void)emu_rt_use_device();
     if (forbidden)
         return forbidden;
     while (s->head)
@@ -321,11 +359,13 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
     if (emu_rt_is_faulty())
         return cudaErrorMemoryAllocation;
     *e = make(sizeof **e);
+    (*e)->device = emu_rt_use_device();
     return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+    (void)emu_rt_use_device();
     emu_rt_run_all();
     unmake(e);
     return cudaSuccess;
@@ -336,6 +376,9 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     if (emu_rt_is_faulty())
         return cudaErrorIllegalAddress;
     assert(s != rt.captured);
+    (void)emu_rt_use_device();
+    if (e->device != s->device)
+        return cudaErrorInvalidResourceHandle;
     push(s, (struct op){ .kind = OP_RECORD, .event = e, .version = ++e->recorded });
     return cudaSuccess;
 }
@@ -346,6 +389,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
     if (emu_rt_is_faulty())
         return cudaErrorIllegalAddress;
     assert(s != rt.captured);
+    (void)emu_rt_use_device();
     if (s->number != rt.ignored)
         push(s, (struct op){ .kind = OP_WAIT, .event = e, .version = e->recorded });
     return cudaSuccess;
@@ -355,6 +399,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     const cudaError_t forbidden = emu_rt_forbid_in_capture();
 
+    (void)emu_rt_use_device();
     if (forbidden)
         return forbidden;
     while (rt.ignored != -1 && e->done < e->recorded)
@@ -371,6 +416,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
     if (emu_rt_is_faulty())
         return cudaErrorStreamCaptureUnsupported;
     assert(!rt.capture && !s->head);
+    (void)emu_rt_use_device();
     rt.captured = s;
     rt.capture = make(sizeof *rt.capture);
     is_forbidden_here = mode == cudaStreamCaptureModeThreadLocal;
@@ -400,6 +446,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
     (void)flags;
     if (emu_rt_is_faulty())
         return cudaErrorMemoryAllocation;
+    (void)emu_rt_use_device();
     *exec = make(sizeof **exec);
     for (size_t i = 0; i < graph->n_works; i++)
         graph_add(&(*exec)->graph, graph->works[i]);
@@ -417,6 +464,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
     if (emu_rt_is_faulty())
         return cudaErrorIllegalAddress;
+    if (s->device != emu_rt_use_device())
+        return cudaErrorInvalidResourceHandle;
     for (size_t i = 0; i < exec->graph.n_works; i++) {
         exec->graph.works[i]->n_owners++;
         push(s, (struct op){ .kind = OP_WORK, .work = exec->graph.works[i] });

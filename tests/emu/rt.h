@@ -9,8 +9,10 @@
  *     emu_rt_ignore_waits(1);                    waits of the second stream are lost: what does the test say?
  *     emu_rt_fail(3, EMU_RT_ONCE);         the fourth call from here on fails
  *
- * Memory of the device is 0xff (NaN) when it is new, as nobody has promised zeros; under ASan the host cannot touch it. Copies
- * refuse pointers of the wrong side. While a stream is captured, what CUDA forbids fails and spoils the capture.
+ * Memory of the device is 0xff (NaN) when it is new, as nobody has promised zeros; under ASan the host cannot touch it.
+ * Copies refuse pointers of the wrong side. There are two devices. Streams, events, memory and handles belong to that which
+ * was the thread's when they were made; used by a thread of the other one, they fail. While a stream is captured, what CUDA
+ * forbids fails and spoils the capture.
  */
 #ifndef TESTS_EMU_RT_H
 #define TESTS_EMU_RT_H
@@ -23,6 +25,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+enum { EMU_RT_DEVICES = 2 };
 
 /* False; of a real GPU in the place of this one (tests/gpu/real.c) true. */
 bool emu_rt_is_real(void);
@@ -56,6 +60,16 @@ void emu_rt_run_all(void);
 /* What CUDA forbids while a stream is captured, to the thread that captures, or to all if it says so: it fails, and the
  * capture with it. */
 cudaError_t emu_rt_forbid_in_capture(void);
+
+/* The calling thread's device: 0 until it chooses one, as in CUDA. _use_: a call that CUDA makes there. _has_: it has chosen
+ * this one, and to choose it again does nothing. */
+int emu_rt_use_device(void);
+bool emu_rt_has_device(int device);
+void emu_rt_set_device(int device);
+
+/* Bit d: device d has been used since emu_rt_seed(), if only to free something. CUDA has a context there then, of hundreds of
+ * MB: a thread has not chosen its device. */
+unsigned emu_rt_used_devices(void);
 
 /* Counts one more, and says whether it is to fail. */
 bool emu_rt_is_faulty(void);

@@ -34,20 +34,10 @@ struct device {
 
 static __thread struct device *device;
 
-static struct device *get(void)
-{
-    if (device)
-        return device;
-    device = (struct device *)calloc(1, sizeof *device);
-    device->stacks = (char *)mmap(nullptr, (size_t)EMU_THREADS_MAX * FIBER_STACK_BYTES,
-                                  PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (device->stacks == MAP_FAILED)
-        emu_abort("no memory for stacks");
-    return device;
-}
-
-/* Threads of a test end, and leave nothing. */
+/* Threads of a test end, and leave nothing. A thread in which nobody writes to it has none. */
 struct sweeper {
+    bool is_wanted;
+
     ~sweeper()
     {
         if (device)
@@ -57,6 +47,19 @@ struct sweeper {
     }
 };
 static thread_local struct sweeper sweeper;
+
+static struct device *get(void)
+{
+    if (device)
+        return device;
+    device = (struct device *)calloc(1, sizeof *device);
+    device->stacks = (char *)mmap(nullptr, (size_t)EMU_THREADS_MAX * FIBER_STACK_BYTES,
+                                  PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (device->stacks == MAP_FAILED)
+        emu_abort("no memory for stacks");
+    sweeper.is_wanted = true;
+    return device;
+}
 
 void emu_abort(const char *why)
 {

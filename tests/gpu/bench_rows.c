@@ -152,7 +152,7 @@ static void run_projections(FILE *out, struct compute *c, const struct batch *ba
 
 void bench_rows_run(FILE *out, struct batch *batch)
 {
-    const struct device_options options = { 1, DEVICE_FP32 };
+    const struct device_options options = { .n_threads = 1, .products = DEVICE_FP32 };
     const double cpu_s = seconds_on_cpu(batch);
     struct compute *c;
     struct err err = { 0 };

@@ -11,7 +11,18 @@ from checkpoint import read_tables
 from training import BIN, ROOT, finish, keyless_log, psds, result, share, synth, wait_for  # noqa: F401  (a fixture)
 
 FLAGS = ("--format", "criteo", "--bottom", "32", "--top", "32,16", "--dim", "8", "--batch", "250", "--valid-fraction", "0.2")
-DRIVER = "int cuInit(unsigned f) { return (int)f; }\nint cuDeviceGetCount(int *n) { *n = 1; return 0; }\n"
+# It notes which of its machine's workers it was asked by, if it is told where.
+DRIVER = """#include <stdio.h>
+#include <stdlib.h>
+int cuInit(unsigned f)
+{
+    FILE *out = getenv("NOTES") ? fopen(getenv("NOTES"), "a") : NULL;
+    if (out)
+        fprintf(out, "%s/%s\\n", getenv("RANK"), getenv("LOCAL_RANK")), fclose(out);
+    return (int)f;
+}
+int cuDeviceGetCount(int *n) { *n = 2; return 0; }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +59,8 @@ def train(psworker, environment, log):
         process = subprocess.Popen([psworker, "train", "--data", data, *base, "--device", device, "--json", "-", *map(str, flags)],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         out, err = finish(process)
-        assert ("computing on cuda: emulated device" in err) == (device == "cuda")
+        at = {"cuda": "cuda:0"}.get(device, device)
+        assert f"computing on {at}: {'emulated device' if 'cuda' in at else ''}" in err
         return result(out), err
 
     return run
@@ -111,6 +123,55 @@ def test_over_servers_with_steps_ahead_it_learns(train, psds):
     node = psds("--shards", 2)
     gpu, _ = train("cuda", "--servers", node.address, "--mode", "async", "--ahead", "4", "--row-cache", "0", "--epochs", "3")
     assert gpu["auc"] > 0.55
+
+
+# ---- several devices ----
+
+def test_a_named_device_makes_the_same_bits_and_others_are_refused(train, psworker, environment, log, tmp_path):
+    for device in ("cuda", "cuda:1"):
+        train(device, "--local", "--save", tmp_path / device)
+    assert read_tables([tmp_path / "cuda:1"]) == read_tables([tmp_path / "cuda"])
+    flags = ("--data", log, *FLAGS, "--labelled", "--checkpoint", tmp_path / "cuda")
+    scores = []
+    for device, at in (("cuda", "cuda:0"), ("cuda:1", "cuda:1")):
+        for command in ("predict", "eval"):
+            process = subprocess.Popen([psworker, command, *map(str, flags if command == "predict" else [f for f in flags if f != "--labelled"]),
+                                        "--device", device], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+            out, err = finish(process)
+            assert f"computing on {at}: " in err
+            scores.append(out)
+    assert scores[0] == scores[2] and len(scores[0].splitlines()) == 3000
+    for device, status, words in (("cuda:2", 1, "cuda:2 is not there: the driver has 2 devices, cuda:0 to cuda:1"),
+                                  ("cuda:", 2, '--device: "cuda:" is not one of auto|cpu|cuda|cuda:N'),
+                                  ("cuda:-1", 2, "is not one of"), ("gpu", 2, "is not one of")):
+        process = subprocess.Popen([psworker, "train", "--local", "--data", log, *FLAGS, "--device", device], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=environment)
+        _, err = finish(process, status=status)
+        assert words in err and len(err.splitlines()) == 1
+
+
+# A launcher's variables for ranks 0 and 1, and the devices that they take.
+@pytest.mark.parametrize("variables, devices", [
+    (({}, {}), (0, 1)),
+    (({"SLURM_PROCID": "0", "SLURM_LOCALID": "0"},) * 2, (0, 1)),  # of the script that started both
+    (({"RANK": "0", "LOCAL_RANK": "1"}, {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "2", "RANK": "x"}), (1, 0)),
+], ids=("ranks", "a script's", "local ranks"))
+def test_ranks_take_different_devices(psds, psworker, environment, log, variables, devices):
+    node = psds()
+    processes = [subprocess.Popen([psworker, "train", "--data", log, *FLAGS, "--servers", node.address, "--workers", "2", "--rank", str(rank)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**environment, **variables[rank]})
+                 for rank in (0, 1)]
+    for process, device in zip(processes, devices):
+        _, err = finish(process)
+        assert f"computing on cuda:{device}: emulated device" in err
+
+
+def test_trials_at_once_take_different_devices(psworker, environment, log, tmp_path):
+    notes = tmp_path / "notes"
+    process = subprocess.Popen([psworker, "tune", "--local", "--data", log, *FLAGS, "--trials", "5", "--parallel", "2", "--search", "lr=0.01..0.1"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**environment, "NOTES": str(notes)})
+    finish(process)
+    assert set(notes.read_text().split()) == {"0/0", "0/1"}
 
 
 JOB_OF_TWO = ("--format", "criteo", "--bottom", "32", "--top", "32,16", "--dim", "8", "--batch", "100", "--wide", "--mode", "async", "--workers", "2",

@@ -29,7 +29,7 @@ struct compute;
 struct device_dedup;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 12u
+#define DEVICE_ABI 13u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -42,9 +42,17 @@ struct device_dedup;
  */
 enum device_products { DEVICE_FP32, DEVICE_TF32, DEVICE_BF16, DEVICE_BLAS };
 
+/* Which of the machine's devices of this kind, from 0; for the CPU nothing. */
+struct device_place {
+    uint32_t number;
+    bool
+        wraps; /* the number may be larger than there are devices: then they are counted around */
+};
+
 struct device_options {
     uint32_t n_threads; /* that share an op, the caller's among them: 1 to DEVICE_THREADS_MAX */
     enum device_products products;
+    struct device_place place;
 };
 
 /* Samples of a block. Sums "in blocks" run in each block from 0, ascending, then over the blocks, ascending. The size

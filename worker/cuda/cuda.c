@@ -2,6 +2,16 @@
 
 #include <assert.h>
 
+bool cuda_use_device(int device, struct cuda_error *f)
+{
+    return cuda_error_check(f, "choosing the GPU", cudaSetDevice(device));
+}
+
+void cuda_try_device(int device)
+{
+    (void)cudaSetDevice(device);
+}
+
 void cuda_synchronize(struct compute *c)
 {
     for (int i = 0; i < CUDA_STREAMS; i++)

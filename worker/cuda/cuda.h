@@ -34,6 +34,7 @@ struct cuda_target {
 };
 
 struct compute {
+    int device;                         /* its number */
     cudaStream_t streams[CUDA_STREAMS]; /* owned */
     cudaStream_t record;                /* owned: nothing runs there, it is captured */
     struct cuda_buffer_set sets[DEVICE_BUFFER_SETS];
@@ -53,6 +54,13 @@ struct compute {
     struct cuda_error failure; /* of the last wait() that failed */
     char text[192];
 };
+
+/* First thing in what any thread may call: CUDA has a current device for each thread, 0 at first, and makes streams
+ * and memory there. False with `f` set. */
+bool cuda_use_device(int device, struct cuda_error *f);
+
+/* The same of what cannot report a failure: the calls that follow report theirs. */
+void cuda_try_device(int device);
 
 /* Waits for all streams, whatever failed. */
 void cuda_synchronize(struct compute *c);

@@ -7,6 +7,7 @@
 #include "worker/cuda/cuda.h"
 
 struct device_dedup {
+    int device;            /* its number */
     cudaStream_t stream;   /* owned */
     struct scratch memory; /* owned: the arrays of a batch, then the kernels' scratch */
     uint32_t *counts;      /* owned, pinned: kernels_dedup.counts */
@@ -33,6 +34,7 @@ void cuda_dedup_free(struct device_dedup *d)
 {
     if (!d)
         return;
+    cuda_try_device(d->device);
     if (d->stream)
         (void)cudaStreamDestroy(d->stream);
     scratch_free(&d->memory);
@@ -53,8 +55,9 @@ int cuda_dedup_new(struct compute *c, struct device_dedup **ret, struct err *err
     struct device_dedup *d = memory_alloc(sizeof *d);
     int status = 0;
 
-    (void)c; /* the same device: it is the process's */
-    if (!check(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
+    d->device = c->device;
+    if (!cuda_use_device(d->device, &d->fault) ||
+        !check(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
         !check(d, cudaHostAlloc((void **)&d->counts, counts_bytes(DEVICE_GROUPS_MAX),
                                 cudaHostAllocDefault)))
         status = report(d, err);
@@ -172,7 +175,7 @@ static bool run(struct device_dedup *d, const struct key_dedup *k)
     struct kernels_dedup_batch there;
     char *scratch;
 
-    if (!reserve(d, k))
+    if (!cuda_use_device(d->device, &d->fault) || !reserve(d, k))
         return false;
     scratch = lay_out(k, d->memory.memory, &there);
     return put_all(d, k, &there) && check(d, kernels_dedup(d->stream, &there, scratch)) &&

@@ -15,10 +15,8 @@ static size_t workspace_bytes(int major)
     return (size_t)(major >= 9 ? 32 : 4) << 20;
 }
 
-static void cuda_close(struct compute *c)
+static void free_all(struct compute *c)
 {
-    if (!c)
-        return;
     cuda_synchronize(c);
     graphs_clear(&c->graphs);
     gemm_free(c->products);
@@ -33,6 +31,14 @@ static void cuda_close(struct compute *c)
     if (c->record)
         (void)cudaStreamDestroy(c->record);
     free(c);
+}
+
+static void cuda_close(struct compute *c)
+{
+    if (!c)
+        return;
+    cuda_try_device(c->device);
+    free_all(c);
 }
 
 static bool make_streams(struct compute *c, struct cuda_error *f)
@@ -59,36 +65,56 @@ static void describe(struct compute *c, const struct cudaDeviceProp *gpu,
     const size_t v = cublasLtGetVersion();
 
     snprintf(c->text, sizeof c->text,
-             "cuda: %.80s, %zu GiB, %s products by cublasLt %zu.%zu.%zu", gpu->name,
-             gpu->totalGlobalMem >> 30,
+             "cuda:%d: %.80s, %zu GiB, %s products by cublasLt %zu.%zu.%zu", c->device,
+             gpu->name, gpu->totalGlobalMem >> 30,
              how == DEVICE_TF32   ? "TF32"
              : how == DEVICE_BF16 ? "bf16"
                                   : "fp32",
              v / 10000, v / 100 % 100, v % 100);
 }
 
-static bool find_gpu(struct cudaDeviceProp *gpu, struct cuda_error *f)
+static bool choose(const struct device_place *place, int n, int *ret_device,
+                   struct cuda_error *f)
+{
+    const uint32_t n_devices = (uint32_t)n;
+
+    *ret_device = (int)(place->number % n_devices);
+    if (place->wraps || place->number < n_devices)
+        return true;
+    if (n == 1)
+        snprintf(f->text, sizeof f->text,
+                 "cuda:%u is not there: the driver has one device, cuda:0", place->number);
+    else
+        snprintf(f->text, sizeof f->text,
+                 "cuda:%u is not there: the driver has %d devices, cuda:0 to cuda:%d",
+                 place->number, n, n - 1);
+    return false;
+}
+
+static bool find_gpu(struct compute *c, const struct device_place *place,
+                     struct cudaDeviceProp *gpu, struct cuda_error *f)
 {
     int n = 0;
 
     if (!cuda_error_check(f, "looking for a GPU", cudaGetDeviceCount(&n)) ||
         !cuda_error_check(f, "looking for a GPU", n ? cudaSuccess : cudaErrorNoDevice) ||
-        !cuda_error_check(f, "choosing a GPU", cudaSetDevice(0)) ||
-        !cuda_error_check(f, "asking a GPU", cudaGetDeviceProperties(gpu, 0)))
+        !choose(place, n, &c->device, f) || !cuda_use_device(c->device, f) ||
+        !cuda_error_check(f, "asking a GPU", cudaGetDeviceProperties(gpu, c->device)))
         return false;
     if (gpu->major >= 8)
         return true;
     snprintf(f->text, sizeof f->text,
-             "cuda: %.80s has compute capability %d.%d, expected 8.0 or later", gpu->name,
-             gpu->major, gpu->minor);
+             "cuda:%d: %.80s has compute capability %d.%d, expected 8.0 or later", c->device,
+             gpu->name, gpu->major, gpu->minor);
     return false;
 }
 
-static bool make(struct compute *c, enum device_products how, struct cuda_error *f)
+static bool make(struct compute *c, const struct device_options *o, struct cuda_error *f)
 {
+    const enum device_products how = o->products;
     struct cudaDeviceProp gpu;
 
-    if (!find_gpu(&gpu, f) || !make_streams(c, f))
+    if (!find_gpu(c, &o->place, &gpu, f) || !make_streams(c, f))
         return false;
     describe(c, &gpu, how);
     c->math = how == DEVICE_FP32 || how == DEVICE_BLAS ? KERNELS_FP32 : KERNELS_TF32;
@@ -101,8 +127,8 @@ static int cuda_open(const struct device_options *o, struct compute **ret_c, str
     struct compute *c = memory_alloc(sizeof *c);
     struct cuda_error f = { 0 };
 
-    if (!make(c, o->products, &f)) {
-        cuda_close(c);
+    if (!make(c, o, &f)) {
+        free_all(c);
         return err_set(err, PS_EDEVICE, "%s", f.text);
     }
     *ret_c = c;
@@ -120,6 +146,8 @@ static int cuda_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t
 {
     struct cuda_error f = { 0 };
 
+    if (!cuda_use_device(c->device, &f))
+        return -ENOMEM;
     cuda_release_graphs(c);
     if (cuda_error_check(&f, "reserve", gemm_reserve(c->products, n_max, in, out)) &&
         cuda_scratch(c, kernels_sums_bytes(n_max, in > out ? in : out), &f))
@@ -131,7 +159,7 @@ static void *cuda_memory_alloc(struct compute *c, size_t n_bytes)
 {
     void *memory = NULL;
 
-    (void)c;
+    cuda_try_device(c->device);
     return cudaMalloc(&memory, n_bytes) == cudaSuccess ? memory : NULL;
 }
 
@@ -151,7 +179,8 @@ static void *cuda_memory_alloc_zeroed(struct compute *c, size_t n_bytes)
 
 static void cuda_memory_free(struct compute *c, void *memory, size_t n_bytes)
 {
-    (void)c, (void)n_bytes;
+    (void)n_bytes;
+    cuda_try_device(c->device);
     (void)cudaFree(memory);
 }
 
@@ -159,7 +188,7 @@ static void *cuda_host_alloc(struct compute *c, size_t n_bytes)
 {
     void *memory = NULL;
 
-    (void)c;
+    cuda_try_device(c->device);
     if (cudaHostAlloc(&memory, n_bytes, cudaHostAllocDefault) != cudaSuccess)
         return NULL;
     return memset(memory, 0, n_bytes);
@@ -167,7 +196,8 @@ static void *cuda_host_alloc(struct compute *c, size_t n_bytes)
 
 static void cuda_host_free(struct compute *c, void *memory, size_t n_bytes)
 {
-    (void)c, (void)n_bytes;
+    (void)n_bytes;
+    cuda_try_device(c->device);
     (void)cudaFreeHost(memory);
 }
 
@@ -197,6 +227,7 @@ static void copy_in(struct compute *c, uint32_t set, void *device, const void *f
 
     if (!n_bytes)
         return;
+    (void)cuda_use_device(c->device, &s->fault);
     s->queued[CUDA_IN] = true;
     (void)cuda_error_check(&s->fault, "copy to the device",
                            cudaMemcpyAsync(device, from, n_bytes, kind, c->streams[CUDA_IN]));
@@ -220,6 +251,7 @@ static void cuda_upload_rows(struct compute *c, uint32_t set, const struct row_u
 {
     struct cuda_buffer_set *s = &c->sets[set];
 
+    (void)cuda_use_device(c->device, &s->fault);
     s->queued[CUDA_IN] = true;
     (void)cuda_error_check(&s->fault, "rows to the device",
                            kernels_upload_rows(c->streams[CUDA_IN], u));
@@ -241,6 +273,7 @@ static void cuda_download(struct compute *c, uint32_t set, void *host, const voi
 
     if (!n_bytes)
         return;
+    (void)cuda_use_device(c->device, &s->fault);
     mark_out(c, s);
     follow(c, s, CUDA_COMPUTE, CUDA_OUT);
     s->queued[CUDA_OUT] = true;
@@ -267,6 +300,7 @@ static bool cuda_begin(struct compute *c, uint32_t set, uint64_t key)
     struct graph *g = key ? graphs_find(&c->graphs, set, key) : NULL;
 
     assert(!c->n_targets);
+    (void)cuda_use_device(c->device, &s->fault);
     if (s->queued[CUDA_IN])
         (void)mark(c, s, CUDA_IN);
     follow(c, s, CUDA_IN, CUDA_COMPUTE);
@@ -298,6 +332,7 @@ static int cuda_wait(struct compute *c, uint32_t set)
 {
     struct cuda_buffer_set *s = &c->sets[set];
 
+    (void)cuda_use_device(c->device, &s->fault);
     if (c->out == s)
         mark_out(c, NULL);
     if (s->queued[CUDA_IN]) /* no ops have followed */

@@ -74,7 +74,7 @@ int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
                 struct dlrm **ret_model, struct err *err)
 {
     const struct device_options options = { config->n_threads ? config->n_threads : 1,
-                                            config->products };
+                                            config->products, config->place };
     struct dlrm *m;
     int status = dlrm_config_check(config, err);
 

@@ -76,6 +76,7 @@ struct dlrm_config {
     uint32_t
         n_threads; /* that compute, the caller's among them; 0 is 1. They change no result */
     enum device_products products;
+    struct device_place place;
 };
 
 /* PS_ESETTING and a sentence with the name of the thing, what was found and what was

@@ -69,17 +69,17 @@ static int set_attributes(posix_spawnattr_t *attributes)
                                                     POSIX_SPAWN_SETSIGDEF);
 }
 
-/* The environment, behind `first`; the caller's to free. The first of two variables of one name counts. */
-static char **extend_environment(char *first)
+/* The environment, behind n_first others; the caller's to free. The first of two variables of one name counts. */
+static char **extend_environment(char *const first[], size_t n_first)
 {
     size_t n = 0;
     char **all;
 
     while (environ[n])
         n++;
-    all = memory_alloc((n + 2) * sizeof *all);
-    all[0] = first;
-    memcpy(all + 1, environ, (n + 1) * sizeof *all);
+    all = memory_alloc((n_first + n + 1) * sizeof *all);
+    memcpy(all, first, n_first * sizeof *all);
+    memcpy(all + n_first, environ, (n + 1) * sizeof *all);
     return all;
 }
 
@@ -87,14 +87,15 @@ static char **extend_environment(char *first)
 static int spawn_process(struct trial_process *p, const posix_spawn_file_actions_t *files,
                          const posix_spawnattr_t *attributes)
 {
-    char config[PATH_MAX + 8u], trial_of[64], program[] = "psworker", command[] = "train",
-                                              option[] = "--config";
+    char config[PATH_MAX + 8u], trial_of[64], local_rank[32],
+        program[] = "psworker", command[] = "train", option[] = "--config", rank[] = "RANK=0";
     char *argv[] = { program, command, option, config, NULL }, **environment;
     int status;
 
     path_of(p, "conf", config);
     snprintf(trial_of, sizeof trial_of, TRIAL_OF "=%d", (int)getpid());
-    environment = extend_environment(trial_of);
+    snprintf(local_rank, sizeof local_rank, "LOCAL_RANK=%u", p->slot);
+    environment = extend_environment((char *[]){ trial_of, rank, local_rank }, 3);
     status = posix_spawn(&p->pid, "/proc/self/exe", files, attributes, argv, environment);
     free(environment);
     return status;
@@ -129,11 +130,11 @@ static int spawn(struct trial_process *p)
 }
 
 int trial_process_start(const struct settings *s, const char *dir, uint32_t trial,
-                        struct trial_process *ret, struct err *err)
+                        uint32_t slot, struct trial_process *ret, struct err *err)
 {
     int status;
 
-    *ret = (struct trial_process){ .trial = trial, .fd = -1 };
+    *ret = (struct trial_process){ .trial = trial, .slot = slot, .fd = -1 };
     if (snprintf(ret->base, sizeof ret->base, "%s/trial%u", dir, trial) >=
         (int)sizeof ret->base)
         return err_set(err, -ENAMETOOLONG, "%.100s...: the path is too long", dir);

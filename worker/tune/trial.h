@@ -26,14 +26,16 @@ struct trial {
 
 struct trial_process {
     uint32_t trial;      /* its number; that of the space's draw */
+    uint32_t slot;       /* among those that run at once */
     pid_t pid;           /* 0: none */
     int fd;              /* of the process: readable when it has ended */
     char base[PATH_MAX]; /* of its files: .conf, .json, .log */
 };
 
-/* s: of the trial; its member json is not used. Files go into dir. -errno with a sentence. */
+/* s: of the trial; its member json is not used. Files go into dir. Trials of different slots take different GPUs, if
+ * there are several. -errno with a sentence. */
 int trial_process_start(const struct settings *s, const char *dir, uint32_t trial,
-                        struct trial_process *ret, struct err *err) MUST_CHECK;
+                        uint32_t slot, struct trial_process *ret, struct err *err) MUST_CHECK;
 void trial_process_stop(const struct trial_process *p);
 
 /* At the start of a training run: if it is a trial, it ends with its search, also with one that is killed. */

@@ -384,7 +384,7 @@ static void start_trial(struct tune *t, uint32_t trial)
 
     while (p->pid)
         p++;
-    if (!s || trial_process_start(s, t->dir, trial, p, &err))
+    if (!s || trial_process_start(s, t->dir, trial, (uint32_t)(p - t->processes), p, &err))
         fail_trial(t, trial, err.text);
     else
         t->n_running++;

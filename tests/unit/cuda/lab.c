@@ -19,7 +19,8 @@ int lab_open(void **state)
     for (int i = 2; i < LAB_ORDERS; i++)
         lab->orders[i] = hash_mix2(lab->rng.seed, (uint64_t)i) | 2;
     *state = lab;
-    return device_cpu.open(&(struct device_options){ 1, DEVICE_BLAS }, &lab->cpu, &err);
+    return device_cpu.open(&(struct device_options){ .n_threads = 1, .products = DEVICE_BLAS },
+                           &lab->cpu, &err);
 }
 
 void lab_sweep(struct lab *lab)

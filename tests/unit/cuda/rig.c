@@ -25,7 +25,7 @@ struct rig rig_open(uint64_t seed, enum device_products products)
     if (getenv("RIG_WITHOUT_BF16") && products == DEVICE_BF16)
         products = DEVICE_TF32;
     emu_rt_seed(seed);
-    if (ops->open(&(struct device_options){ 1, products }, &r.c, &err))
+    if (ops->open(&(struct device_options){ .n_threads = 1, .products = products }, &r.c, &err))
         fail_msg("%s", err.text);
     return r;
 }

@@ -296,7 +296,7 @@ const char *step_difference(const struct step *got, const struct step *want)
 
 void step_on_cpu(struct step *s)
 {
-    const struct device_options options = { 1, DEVICE_BLAS };
+    const struct device_options options = { .n_threads = 1, .products = DEVICE_BLAS };
     struct compute *c;
     struct err err;
 

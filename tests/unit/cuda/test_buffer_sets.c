@@ -286,7 +286,7 @@ static void the_device_says_what_it_is(void **state)
     rig_needs_emulation();
     r = rig_open(rig_seed(), DEVICE_TF32);
     assert_string_equal(ops->describe(r.c),
-                        "cuda: emulated device, 1 GiB, TF32 products by cublasLt 13.1.0");
+                        "cuda:0: emulated device, 1 GiB, TF32 products by cublasLt 13.1.0");
     rig_close(&r);
 }
 

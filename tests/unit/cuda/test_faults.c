@@ -18,7 +18,8 @@ struct trial {
 static void open_all(struct trial *t, enum device_products products)
 {
     struct err err = { 0 };
-    const int status = ops->open(&(struct device_options){ 1, products }, &t->c, &err);
+    const int status = ops->open(
+        &(struct device_options){ .n_threads = 1, .products = products }, &t->c, &err);
 
     t->reported = true;
     if (status) {
@@ -304,8 +305,10 @@ static void a_machine_without_a_gpu_is_reported(void **state)
     (void)state;
     emu_rt_seed(1);
     emu_rt_fail(0, EMU_RT_EVER);
-    assert_int_equal(ops->open(&(struct device_options){ 1, DEVICE_FP32 }, &c, &err),
-                     PS_EDEVICE);
+    assert_int_equal(
+        ops->open(&(struct device_options){ .n_threads = 1, .products = DEVICE_FP32 }, &c,
+                  &err),
+        PS_EDEVICE);
     assert_string_equal(err.text,
                         "cuda: looking for a GPU: cudaErrorInsufficientDriver: "
                         "CUDA driver version is insufficient for CUDA runtime version");

@@ -75,8 +75,10 @@ void encoded_open(struct encoded_run *t, const struct device_ops *plain,
                   uint64_t seed)
 {
     *t = (struct encoded_run){ .rng = { seed, 0 }, .config = *config };
-    assert_int_equal(device_cpu.open(&(struct device_options){ 1, DEVICE_BLAS }, &t->cpu, NULL),
-                     0);
+    assert_int_equal(
+        device_cpu.open(&(struct device_options){ .n_threads = 1, .products = DEVICE_BLAS },
+                        &t->cpu, NULL),
+        0);
     t->plain = encoded_model(plain, config);
     t->m = encoded_model(device, config);
     assert_true(dlrm_encodes(t->m));

@@ -539,8 +539,8 @@ static int start(void **state)
 
 static int start_blas(void **state)
 {
-    return ops->open(&(struct device_options){ 2, DEVICE_BLAS }, (struct compute **)state,
-                     NULL);
+    return ops->open(&(struct device_options){ .n_threads = 2, .products = DEVICE_BLAS },
+                     (struct compute **)state, NULL);
 }
 
 static int stop(void **state)

@@ -21,8 +21,10 @@ static struct bench *bench_new(void)
     struct bench *b = memory_alloc(sizeof *b);
     struct fixture_rng rng = { 77, 0 };
 
-    assert_int_equal(device_cpu.open(&(struct device_options){ 1, DEVICE_BLAS }, &b->c, NULL),
-                     0);
+    assert_int_equal(
+        device_cpu.open(&(struct device_options){ .n_threads = 1, .products = DEVICE_BLAS },
+                        &b->c, NULL),
+        0);
     fixture_fill(&rng, b->rows, ROWS * DIM, 1);
     fixture_fill(&rng, b->residual, ROWS * DIM, 0.3f);
     memcpy(b->before, b->residual, sizeof b->before);

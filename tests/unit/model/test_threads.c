@@ -173,7 +173,10 @@ static struct compute *opened(uint32_t n_threads, enum device_products products)
 {
     struct compute *c;
 
-    assert_int_equal(ops->open(&(struct device_options){ n_threads, products }, &c, NULL), 0);
+    assert_int_equal(
+        ops->open(&(struct device_options){ .n_threads = n_threads, .products = products }, &c,
+                  NULL),
+        0);
     return c;
 }
 
