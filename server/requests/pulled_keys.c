@@ -43,8 +43,8 @@ void pulled_keys_release(struct pulled_keys *keys)
     free(keys);
 }
 
-/* Space for n_bytes: that of `old`, which is taken, if nobody else uses it and it is neither too small nor four times too
- * large. Pulls of one job are of about one size, so from the first ones on no memory is asked for. */
+/* Space for n_bytes: that of `old`, which is taken, if nobody else uses it and it is neither too small nor four times
+ * too large. Pulls of one job are of about one size, so from the first ones on no memory is asked for. */
 static struct pulled_keys *acquire_space(struct memory_budget *budget, size_t n_bytes,
                                          struct pulled_keys *old)
 {
