@@ -227,7 +227,7 @@ static uint64_t find_due(const struct history *h, uint32_t rank, uint64_t clock)
             break;
         if (fact->rank != rank)
             continue;
-        if (fact->type == SHARD_EVENT_JOIN && fact->clock <= clock &&
+        if (fact->type == SHARD_EVENT_JOIN && fact->begins <= clock &&
             fact->incarnation != due) {
             before = due;
             due = fact->incarnation;

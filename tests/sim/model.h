@@ -24,7 +24,9 @@ struct fact {
     enum worker_state state;    /* of an end */
     uint64_t clock, last_acked; /* of a join, a moved clock, a combined one */
     uint64_t run;               /* of a combined clock */
-    uint32_t table;             /* made; of rows */
+    uint64_t
+        begins; /* of a join: the clock from which it counts, as the others may be further than it says */
+    uint32_t table; /* made; of rows */
     enum shard_rows_op op;
     uint64_t keys;  /* a bit for each */
     uint64_t at_us; /* when */

@@ -179,6 +179,7 @@ uint64_t WRAP(wal_queue_append)(struct wal_queue *q, const struct wal_record *re
         world_fail(world, "shard %u: record %llu comes, %llu is next", shard,
                    (unsigned long long)number, (unsigned long long)rec->history.n);
     wrong = model_apply(&rec->model, &fact);
+    rec->history.facts[number - 1].begins = rec->model.workers[fact.rank].clock;
     if (wrong)
         world_fail(world, "shard %u: record %llu: %s", shard, (unsigned long long)number,
                    wrong);
