@@ -173,7 +173,7 @@ def test_whole_tables_decay_alike_everywhere(psds, data, tmp_path):
     decays = (*flags, "--row-decay", "0.002")
     want = figures(train(*decays, "--local", "--save", tmp_path / "saved"))
     assert want != figures(train(*flags, "--local"))
-    start = lambda: psds("--shards", 2, dir=tmp_path / "node")  # noqa: E731
+    start = lambda: psds("--shards", 2, "--durability", "fsync", dir=tmp_path / "node")  # noqa: E731
     node = start()
     for job, cache in (("cached", "256M"), ("plain", 0)):
         assert figures(train(*decays, "--servers", node.address, "--job", job, "--row-cache", cache)) == want

@@ -325,7 +325,7 @@ static void every_state_that_training_leads_to_is_assigned_again(void **state)
         struct worker *a = join(from, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
         struct worker *b = join(to, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
         const uint64_t kind = roll(&dice, 4), n_steps = 1 + roll(&dice, 40);
-        float row[3 * DIM + 1];
+        float row[4 * DIM + 2];
         uint32_t n_state;
         bool is_sane = true;
 
