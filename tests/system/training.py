@@ -1,4 +1,5 @@
 """Real psd and psworker processes for the tests that train: start, wait, read results."""
+import collections
 import itertools
 import json
 import os
@@ -45,13 +46,19 @@ def golden():
     return p
 
 
+given = collections.deque(maxlen=1000)
+
+
 def free_ports(n):
     """Ports that nobody listens at, below those that the kernel gives to outgoing connections, so that none is taken before a psd has it, nor
-    while it is down between two lives. Test processes side by side draw from different ones; PS_PORTS_FROM: so many run beside these."""
+    while it is down between two lives. Test processes side by side draw from different ones; PS_PORTS_FROM: so many run beside these. None
+    is one of the last 1,000 given: its psd may not have begun to listen yet."""
     process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + int(os.environ.get("PS_PORTS_FROM", 0))
     first = 10000 + 2500 * (process % 9)
-    drawn = random.SystemRandom().sample(range(first, first + 2500), 100 + n)
-    return list(itertools.islice(filter(is_free, drawn), n))
+    drawn = random.SystemRandom().sample(sorted(set(range(first, first + 2500)) - set(given)), 100 + n)
+    ports = list(itertools.islice(filter(is_free, drawn), n))
+    given.extend(ports)
+    return ports
 
 
 def is_free(port):
