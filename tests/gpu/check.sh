@@ -183,7 +183,7 @@ if phase build 150 bash -c 'build_programs gpu-programs'; then
         correctness) correctness ;;
         speed) speed ;;
         auc) ends auc 60 auc ;;
-        end-to-end) ends speed 110 end-to-end ;;
+        end-to-end) ends speed 150 end-to-end ;;
         esac
     done
 fi

@@ -20,15 +20,18 @@ QUICK_MLPS = ["--bottom", "32", "--top", "32"]
 LITTLE = ["--push-codec", "int8", "--pull-codec", "bf16", "--dense-pull-codec", "bf16"]
 # The row cache of a job's only worker pulls nothing ahead.
 OVERLAP = ["--mode", "ssp", "--staleness", 4, "--ahead", 3, "--row-cache", 0]
+THREADS = ["--net-threads", 4, "--loader-threads", 8]
 # Of a run whose AUC depends little on roundings: a change of the learning rate by 10^-5 of it moves the AUC by 0.00006, but with the default
 # (Adagrad) by 0.0003 to 0.0014.
 STEADY = ["--optimizer", "adam", "--lr", 0.001]
 TF32 = ["--compute", "tf32"]  # it does nothing on a CPU
 CASES = [
     ("batch 65536, dim 128, TF32, int8 pushes, bf16 pulls, ahead 3", 65536, 128, [*OVERLAP, *LITTLE, *TF32]),
+    ("batch 65536, dim 128, the same with 4 network and 8 loader threads", 65536, 128, [*OVERLAP, *LITTLE, *TF32, *THREADS]),
     ("batch 65536, dim 16, TF32, int8 pushes, bf16 pulls, ahead 3", 65536, 16, [*OVERLAP, *LITTLE, *TF32]),
     ("batch 8192, dim 16, TF32, int8 pushes, bf16 pulls, ahead 3", 8192, 16, [*OVERLAP, *LITTLE, *TF32]),
     ("batch 65536, dim 128, TF32, fp32 on the wire, in step, with the row cache", 65536, 128, TF32),
+    ("batch 65536, dim 128, in step with 4 network and 8 loader threads", 65536, 128, [*TF32, *THREADS]),
     ("batch 65536, dim 128, TF32, in this process", 65536, 128, ["--local", *TF32]),
 ]
 
