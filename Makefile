@@ -457,7 +457,7 @@ endif
 gpu-check:                    ## all that a GPU has to show, in one command of under 9 minutes: facts, tests, sanitizers, speed, PyTorch, psd; a table last
 	@tests/gpu/check.sh "$(MAKE)" $(BUILD) "$(CUDA_LACK)"
 
-gpu-pack:                     ## build/gpu-pack.tar.gz: gpu-check with all programs and data, for a machine with a GPU and little else
+gpu-pack:                     ## build/gpu-pack.tar.xz: gpu-check with all programs and data, for a machine with a GPU and little else
 	@[ -z "$(CUDA_LACK)" ] || { echo "gpu-pack: there is no $(CUDA_LACK), so nothing for a GPU can be built" >&2; exit 1; }
 	@$(MAKE) --no-print-directory VARIANT=release all gpu-programs
 	@tests/gpu/pack.sh $(BUILD)
