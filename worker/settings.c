@@ -289,8 +289,9 @@ static const struct setting rows[] = {
         "write the residuals this often, beside the end of a run; 0: only then"),
     PS_SETTINGS_WINDOW(WIRE_ROW)
 
-    ROW("machine", "device", SETTING_TEXT, device, "auto|cpu|cuda|cuda:N", "auto", 0, 0,
-        "where the model computes; auto: on a GPU if there is one, else on the CPU; cuda:1: the second GPU"),
+    ROW("machine", "device", SETTING_TEXT, device, "auto|cpu|cuda|cuda:N,...|cuda:all", "auto", 0, 0,
+        "where the model computes; auto: on a GPU if there is one, else on the CPU; cuda:1: the second GPU; "
+        "cuda:0,1: each batch on these two; cuda:all: on all"),
     ROW("machine", "device-cache", SETTING_BYTES, device_cache_bytes, "BYTES", "1G", 0, 0,
         "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,

@@ -32,6 +32,8 @@ enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 struct pending_report;
 struct field_tables;
 
+#define SETTINGS_GPUS_MAX 16u
+
 struct device_place;
 
 struct settings {
@@ -208,9 +210,17 @@ bool settings_codec(const struct settings *s, enum codec_policy_direction direct
 bool settings_compensates(const struct settings *s, bool dense);
 struct section_delay settings_delay(const struct settings *s);
 int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
-/* --device, and of a GPU which: the one that is named, or for cuda and auto by this worker's number among those of its
+/* --device, and of a GPU which: the first that is named, or for cuda and auto by this worker's number among those of its
  * machine. settings_check_device(): PS_ESETTING. */
 enum settings_device settings_device(const struct settings *s, struct device_place *ret);
+
+/* The GPUs that --device names. */
+struct settings_gpus {
+    bool all; /* those of the machine, and no numbers */
+    uint32_t n, numbers[SETTINGS_GPUS_MAX];
+};
+
+struct settings_gpus settings_gpus(const struct settings *s);
 int settings_check_device(const struct settings *s, struct err *err) MUST_CHECK;
 /* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;

@@ -258,6 +258,29 @@ static int task_weights(const struct setup *u, struct dlrm_config *config, struc
     return 0;
 }
 
+_Static_assert(SETTINGS_GPUS_MAX <= DLRM_DEVICES_MAX,
+               "a model can have the GPUs that settings name");
+
+/* On which of the devices, or on several. */
+static int place_model(const struct settings *s, const struct device_ops *ops,
+                       struct dlrm_config *config, struct err *err)
+{
+    struct settings_gpus gpus = settings_gpus(s);
+
+    (void)settings_device(s, &config->place);
+    if (gpus.all)
+        gpus.n = ops->count ? ops->count() : 1;
+    if (gpus.n > SETTINGS_GPUS_MAX)
+        return err_set(
+            err, PS_ESETTING,
+            "--device cuda:all: there are %u GPUs, and a worker can use %u at most: name them",
+            gpus.n, SETTINGS_GPUS_MAX);
+    config->n_devices = gpus.n;
+    for (uint32_t i = 0; i < gpus.n; i++)
+        config->devices[i] = gpus.all ? i : gpus.numbers[i];
+    return 0;
+}
+
 int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *err)
 {
     const struct settings *s = u->s;
@@ -287,7 +310,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
     };
     int status = 0;
 
-    (void)settings_device(s, &config.place);
+    status = place_model(s, ops, &config, err);
     config.n_groups = field_tables_n(s->fields);
     for (uint32_t g = 0; g < config.n_groups; g++)
         config.group_dims[g] = settings_dim(field_tables_settings(s, g));

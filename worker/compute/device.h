@@ -29,7 +29,7 @@ struct compute;
 struct device_dedup;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 13u
+#define DEVICE_ABI 14u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -234,6 +234,9 @@ struct device_ops {
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
 
     void (*encode)(struct compute *c, const struct device_encode *e);
+
+    /* How many devices of this kind the machine has; 0: it cannot tell, and open() says why. NULL: there is one. */
+    uint32_t (*count)(void);
 };
 
 EXTERN_C const struct device_ops device_cpu;
