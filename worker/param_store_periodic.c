@@ -12,7 +12,7 @@
 struct periodic_table {
     struct local_tensor tensor;
     uint32_t period, phase;
-    uint64_t *keys;              /* owned: of all blocks */
+    uint64_t *keys;              /* owned: of all blocks, of what freezes it, too */
     struct ps_push_section last; /* its step's push, as this worker asked for it last */
     /* How often it was pushed; what that was at the pull under way, and at the one that brought what is here. */
     uint64_t n_pushed, asked_at, pulled_at;
@@ -121,7 +121,7 @@ static void free_table(struct periodic_table *t)
 static int make_table(const struct periodic *p, const struct table_spec *spec,
                       struct periodic_table **ret)
 {
-    const uint64_t n = table_spec_n_blocks(spec);
+    const uint64_t n = local_tensor_frozen_floats(spec) / spec->dim;
     struct periodic_table *t = memory_try_alloc(sizeof *t);
     int status;
 
@@ -130,7 +130,7 @@ static int make_table(const struct periodic *p, const struct table_spec *spec,
     *t = (struct periodic_table){ .period = period_of(p, spec) };
     t->phase = choose_phase(p, t->period);
     t->keys = memory_try_alloc(n * sizeof *t->keys);
-    status = local_tensor_init(&t->tensor, spec, p->options.rule);
+    status = local_tensor_init(&t->tensor, spec, p->options.rule, p->options.freeze_at != 0);
     if (!status && !t->keys)
         status = -ENOMEM;
     if (status) {
@@ -148,9 +148,10 @@ static int make_variance(const struct periodic *p, const struct table_spec *spec
                          struct periodic_table *t, struct err *err)
 {
     struct param_store *inner = p->forward.inner;
+    const uint64_t n = local_tensor_frozen_floats(spec);
     struct table_spec variance = { .kind = TABLE_SPEC_DENSE,
                                    .dim = spec->dim,
-                                   .n_floats = spec->n_floats,
+                                   .n_floats = n > t->tensor.n_floats ? n : spec->n_floats,
                                    .optim = TABLE_SPEC_SGD,
                                    .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
                                    .mode = spec->mode,
@@ -163,7 +164,7 @@ static int make_variance(const struct periodic *p, const struct table_spec *spec
     variance.params.weight_decay = 0;
     snprintf(variance.name, sizeof variance.name, "%.*s/variance.%.50s", n_job, spec->name,
              slash ? slash + 1 : spec->name);
-    t->variance.values = memory_try_alloc(t->tensor.n_floats * sizeof *t->variance.values);
+    t->variance.values = memory_try_alloc(n * sizeof *t->variance.values);
     if (!t->variance.values)
         return err_set(err, -ENOMEM, "table %s: no memory for a copy", variance.name);
     status = inner->ops->table(inner, &variance, &t->variance.table, err);
@@ -223,10 +224,15 @@ static bool ask_variance(struct periodic_table *t)
     return t->variance.is_asked;
 }
 
+static uint32_t n_frozen_blocks(const struct periodic_table *t)
+{
+    return (uint32_t)(local_tensor_frozen_floats(&t->tensor.spec) / t->tensor.spec.dim);
+}
+
 static struct ps_pull_section variance_pull(const struct periodic_table *t)
 {
     return (struct ps_pull_section){ .table = t->variance.table,
-                                     .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
+                                     .n_keys = n_frozen_blocks(t),
                                      .keys = t->keys,
                                      .dst = t->variance.values };
 }
@@ -348,11 +354,11 @@ static bool shares_variance(const struct periodic *p, const struct periodic_tabl
 static struct ps_push_section take_out_variance(struct periodic_table *t)
 {
     local_tensor_variance(&t->tensor, t->variance.values);
-    for (uint64_t i = 0; i < t->tensor.n_floats; i++)
+    for (uint64_t i = 0; i < local_tensor_frozen_floats(&t->tensor.spec); i++)
         t->variance.values[i] = -t->variance.values[i];
     t->variance.is_pushed = true;
     return (struct ps_push_section){ .table = t->variance.table,
-                                     .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
+                                     .n_keys = n_frozen_blocks(t),
                                      .keys = t->keys,
                                      .values = t->variance.values };
 }

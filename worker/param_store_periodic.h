@@ -16,9 +16,9 @@
  * LOCAL_TENSOR_STEPS it is momentum SGD, and the worker makes the steps of the other. A worker that was declared dead
  * (resume()) drops what the servers lack and its optimizer's state.
  *
- * With freeze_at, in lock step, the first push of a table at or behind that clock has Adam's second moment, too. Its
- * mean over workers stays in a table "JOB/variance.NAME", which the next pull brings, and the first pull of a worker
- * that comes later, or of a later run.
+ * With freeze_at, in lock step, the first push of a table at or behind that clock has the second moment of Adam or LAMB,
+ * too, and of the latter the coefficient of its steps. Their mean over workers stays in a table "JOB/variance.NAME",
+ * which the next pull brings, and the first pull of a worker that comes later, or of a later run.
  */
 #ifndef WORKER_PARAM_STORE_PERIODIC_H
 #define WORKER_PARAM_STORE_PERIODIC_H
@@ -31,7 +31,7 @@ struct param_store_periodic_options {
     float slow_lr, slow_momentum; /* of LOCAL_TENSOR_STEPS, on the servers */
     bool lock_step;               /* dense tables are */
     bool rotates;
-    uint64_t freeze_at; /* 0: never; else each periodic table's optimizer is Adam */
+    uint64_t freeze_at; /* 0: never; else each periodic table's optimizer is Adam or LAMB */
     /* Of the table "JOB/NAME", at least 1; 1 is none with LOCAL_TENSOR_SUM. */
     uint32_t (*period_of)(const void *arg, const char *table);
     const void *arg;

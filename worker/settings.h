@@ -129,7 +129,7 @@ struct settings {
     /* machine and output */
     char device[SETTINGS_TEXT_MAX];
     int device_encode; /* 0: off */
-    uint32_t threads, loader_threads, net_threads;
+    uint32_t threads, loader_threads, net_threads, local_shards;
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];

@@ -101,8 +101,11 @@ static int check_local_steps(const struct settings *s, struct err *err)
 
     if (!status && s->freeze_at)
         status = refuse_if(
-            err, settings_optim(s, true) != TABLE_SPEC_ADAM || !settings_dense_is_exact(s),
-            "--freeze-variance-at goes with --dense-optimizer adam and lock step, "
+            err,
+            (settings_optim(s, true) != TABLE_SPEC_ADAM &&
+             settings_optim(s, true) != TABLE_SPEC_LAMB) ||
+                !settings_dense_is_exact(s),
+            "--freeze-variance-at goes with --dense-optimizer adam or lamb and lock step, "
             "in which the workers share a second moment");
     if (status)
         return status;

@@ -589,6 +589,22 @@ static bool rows_are_many(const struct settings *s)
     return (uint64_t)s->batch * settings_dim(s) >= READ_FLOATS_MIN;
 }
 
+/* Eight shards are enough for the cores of a machine with one GPU; small batches are faster in one. */
+static int open_local(const struct settings *s, bool training, struct param_store **ret,
+                      struct err *err)
+{
+    const struct param_store_local_options options = {
+        .job = s->job,
+        .checkpoint_dir = s->checkpoint[0] ? s->checkpoint : NULL,
+        .n_shards = s->local_shards                ? s->local_shards
+                    : training && rows_are_many(s) ? 8
+                                                   : 1,
+        .n_threads = settings_loader_threads(s),
+    };
+
+    return param_store_local_open(&options, ret, err);
+}
+
 /* Exact for a job's only worker; with others, rows are reused within the bound. */
 static struct param_store *with_cache(const struct settings *s, struct param_store *store,
                                       const struct ps_options *options)
@@ -760,8 +776,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
     int status;
 
     if (s->local || s->checkpoint[0])
-        return param_store_local_open(s->job, s->checkpoint[0] ? s->checkpoint : NULL, ret,
-                                      err);
+        return open_local(s, training, ret, err);
     if (options.mode != TABLE_SPEC_MODE_SSP)
         options.bound = 0;
     gethostname(host, sizeof host - 1);
