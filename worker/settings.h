@@ -210,8 +210,8 @@ bool settings_codec(const struct settings *s, enum codec_policy_direction direct
 bool settings_compensates(const struct settings *s, bool dense);
 struct section_delay settings_delay(const struct settings *s);
 int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
-/* --device, and of a GPU which: the first that is named, or for cuda and auto by this worker's number among those of its
- * machine. settings_check_device(): PS_ESETTING. */
+/* --device, and of a GPU which: the first that is named, or for cuda and auto by this worker's number among those of
+ * its machine. settings_check_device(): PS_ESETTING. */
 enum settings_device settings_device(const struct settings *s, struct device_place *ret);
 
 /* The GPUs that --device names. */

@@ -100,8 +100,8 @@ struct device_buffers {
     struct device_row_cache rows; /* those that stay there from step to step */
 };
 
-/* Of the host alone: the model's own dense array, and the probabilities. -ENOMEM: deinit is still due. ops, c and config are
- * borrowed. */
+/* Of the host alone: the model's own dense array, and the probabilities. -ENOMEM: deinit is still due. ops, c and
+ * config are borrowed. */
 int device_buffers_init_host(struct device_buffers *p, const struct device_ops *ops,
                              struct compute *c, const struct dlrm_config *config,
                              size_t dense_floats) MUST_CHECK;

@@ -78,8 +78,8 @@ struct dlrm_config {
         n_threads; /* that compute, the caller's among them; 0 is 1. They change no result */
     enum device_products products;
     struct device_place place;
-    /* The numbers of several devices that share each batch (data_parallel.h), in place of the one at `place`; 0 or 1: one
-     * device. */
+    /* The numbers of several devices that share each batch (data_parallel.h), in place of the one at `place`; 0 or 1:
+     * one device. */
     uint32_t n_devices, devices[DLRM_DEVICES_MAX];
 };
 

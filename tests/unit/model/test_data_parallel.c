@@ -1,5 +1,5 @@
-/* Models on several devices, which are all the CPU here: the bits of a plain twin, a model for each part of the batch and sums
- * over them in order; and one device's numbers, but for roundings. */
+/* Models on several devices, which are all the CPU here: the bits of a model for each part of the batch and plain sums
+ * over them; and one device's numbers, but for roundings. */
 #include <errno.h>
 #include <math.h>
 
@@ -22,9 +22,9 @@ static size_t row_at(const struct fixture *f, const struct batch *b, uint32_t u,
     return at;
 }
 
-/* ---- the twin ---- */
+/* ---- a model for each part ---- */
 
-struct twin {
+struct part {
     struct fixture f; /* of one part */
     float weight;
     double share;
@@ -69,7 +69,7 @@ static uint32_t find_key(const struct batch *b, uint64_t key)
     return UINT32_MAX;
 }
 
-static void twin_init(struct twin *t, const struct fixture *whole, uint32_t d)
+static void part_init(struct part *t, const struct fixture *whole, uint32_t d)
 {
     const struct dlrm_config config = part_config(&whole->config, d);
     const uint32_t n = whole->batch.n, first = n * d / whole->config.n_devices,
@@ -104,25 +104,25 @@ static void twin_init(struct twin *t, const struct fixture *whole, uint32_t d)
     t->share = (double)(end - first) / n;
 }
 
-static void twins_init(struct twin *twins, const struct fixture *whole)
+static void parts_init(struct part *parts, const struct fixture *whole)
 {
     for (uint32_t d = 0; d < whole->config.n_devices; d++)
-        twin_init(&twins[d], whole, d);
+        part_init(&parts[d], whole, d);
 }
 
-static void twins_deinit(struct twin *twins, uint32_t n)
+static void parts_deinit(struct part *parts, uint32_t n)
 {
     for (uint32_t d = 0; d < n; d++)
-        fixture_deinit(&twins[d].f);
+        fixture_deinit(&parts[d].f);
 }
 
 static void same(const char *what, float got, float want)
 {
     if (memcmp(&got, &want, sizeof got) != 0)
-        fail_msg("%s: %.9g, the twin has %.9g", what, (double)got, (double)want);
+        fail_msg("%s: %.9g, the parts' sum is %.9g", what, (double)got, (double)want);
 }
 
-static void check_row(const struct fixture *whole, const struct twin *twins, uint32_t u)
+static void check_row(const struct fixture *whole, const struct part *parts, uint32_t u)
 {
     uint32_t dim, own;
     const size_t at = row_at(whole, &whole->batch, u, &dim);
@@ -133,17 +133,17 @@ static void check_row(const struct fixture *whole, const struct twin *twins, uin
         bool is_first = true;
 
         for (uint32_t d = 0; d < whole->config.n_devices; d++) {
-            const struct fixture *f = &twins[d].f;
+            const struct fixture *f = &parts[d].f;
             const uint32_t r = find_key(&f->batch, whole->batch.unique[u]);
             float term;
 
             if (r == UINT32_MAX)
                 continue;
-            term = twins[d].weight * f->row_grads[row_at(f, &f->batch, r, &own) + k];
+            term = parts[d].weight * f->row_grads[row_at(f, &f->batch, r, &own) + k];
             sum = is_first ? term : sum + term;
             is_first = false;
             if (k == 0 && whole->config.wide)
-                wide += twins[d].weight * f->wide_grads[r];
+                wide += parts[d].weight * f->wide_grads[r];
         }
         if (whole->config.l2_rows > 0)
             sum += whole->config.l2_rows * whole->rows[at + k];
@@ -153,16 +153,16 @@ static void check_row(const struct fixture *whole, const struct twin *twins, uin
         same("a first-order weight's gradient", whole->wide_grads[u], wide);
 }
 
-static void check_tensor(const struct fixture *whole, const struct twin *twins, uint32_t i)
+static void check_tensor(const struct fixture *whole, const struct part *parts, uint32_t i)
 {
     for (uint32_t k = 0; k < dlrm_tensor(whole->m, i)->n_floats; k++) {
         float sum = 0;
         bool is_first = true;
 
         for (uint32_t d = 0; d < whole->config.n_devices; d++) {
-            const float term = twins[d].weight * dlrm_tensor(twins[d].f.m, i)->grads[k];
+            const float term = parts[d].weight * dlrm_tensor(parts[d].f.m, i)->grads[k];
 
-            if (!twins[d].f.batch.n)
+            if (!parts[d].f.batch.n)
                 continue;
             sum = is_first ? term : sum + term;
             is_first = false;
@@ -171,35 +171,35 @@ static void check_tensor(const struct fixture *whole, const struct twin *twins, 
     }
 }
 
-static void check_step(struct fixture *whole, struct twin *twins, uint64_t number)
+static void check_step(struct fixture *whole, struct part *parts, uint64_t number)
 {
     double loss = 0;
 
     fixture_step(whole, number);
     for (uint32_t d = 0; d < whole->config.n_devices; d++)
-        if (twins[d].f.batch.n) {
-            fixture_step(&twins[d].f, number);
-            loss += twins[d].f.loss * twins[d].f.batch.n / whole->batch.n;
+        if (parts[d].f.batch.n) {
+            fixture_step(&parts[d].f, number);
+            loss += parts[d].f.loss * parts[d].f.batch.n / whole->batch.n;
         }
     assert_memory_equal(&whole->loss, &loss, sizeof loss);
     for (uint32_t i = 0; i < dlrm_n_tensors(whole->m); i++)
-        check_tensor(whole, twins, i);
+        check_tensor(whole, parts, i);
     for (uint32_t u = 0; u < whole->batch.n_unique; u++)
-        check_row(whole, twins, u);
+        check_row(whole, parts, u);
 }
 
-static void check_prediction(struct fixture *whole, struct twin *twins)
+static void check_prediction(struct fixture *whole, struct part *parts)
 {
     const uint32_t n_tasks = dlrm_n_tasks(whole->m);
     const float *probs = dlrm_probs(whole->m);
 
     fixture_predict(whole);
     for (uint32_t d = 0; d < whole->config.n_devices; d++) {
-        if (!twins[d].f.batch.n)
+        if (!parts[d].f.batch.n)
             continue;
-        fixture_predict(&twins[d].f);
-        for (uint32_t i = 0; i < twins[d].f.batch.n * n_tasks; i++)
-            same("a probability", *probs++, dlrm_probs(twins[d].f.m)[i]);
+        fixture_predict(&parts[d].f);
+        for (uint32_t i = 0; i < parts[d].f.batch.n * n_tasks; i++)
+            same("a probability", *probs++, dlrm_probs(parts[d].f.m)[i]);
     }
     assert_ptr_equal(probs, dlrm_probs(whole->m) + whole->batch.n * n_tasks);
 }
@@ -235,17 +235,17 @@ static void any_batch_has_the_bits_of_a_model_for_each_part(void **state)
     for (uint64_t i = 0; i < TRIALS; i++) {
         struct fixture_rng rng = { hash_mix2(seed, i), 0 };
         const struct dlrm_config config = random_config(&rng);
-        struct twin twins[DLRM_DEVICES_MAX];
+        struct part parts[DLRM_DEVICES_MAX];
         struct fixture whole;
 
         if (dlrm_config_check(&config, NULL))
             continue;
         fixture_init(&whole, &config, 1 + fixture_below(&rng, config.batch_max), &rng);
-        twins_init(twins, &whole);
-        check_step(&whole, twins, 3);
-        check_prediction(&whole, twins);
-        check_step(&whole, twins, 4);
-        twins_deinit(twins, config.n_devices);
+        parts_init(parts, &whole);
+        check_step(&whole, parts, 3);
+        check_prediction(&whole, parts);
+        check_step(&whole, parts, 4);
+        parts_deinit(parts, config.n_devices);
         fixture_deinit(&whole);
         n_checked++;
     }
@@ -315,7 +315,7 @@ static void a_device_without_samples_has_the_weights_of_the_next_step(void **sta
     struct fixture_rng rng = { 5, 0 };
     struct fixture f;
     struct dlrm_step step;
-    struct twin twins[5];
+    struct part parts[5];
 
     (void)state;
     config.n_devices = 5;
@@ -328,9 +328,9 @@ static void a_device_without_samples_has_the_weights_of_the_next_step(void **sta
     f.rows = memory_try_realloc(f.rows, f.batch.n_unique * 8 * sizeof(float));
     f.row_grads = memory_try_realloc(f.row_grads, f.batch.n_unique * 8 * sizeof(float));
     fixture_fill(&rng, f.rows, f.batch.n_unique * 8, 1);
-    twins_init(twins, &f);
-    check_step(&f, twins, 2);
-    twins_deinit(twins, 5);
+    parts_init(parts, &f);
+    check_step(&f, parts, 2);
+    parts_deinit(parts, 5);
     fixture_deinit(&f);
 }
 
