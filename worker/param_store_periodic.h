@@ -17,8 +17,8 @@
  * (resume()) drops what the servers lack and its optimizer's state.
  *
  * With freeze_at, in lock step, the first push of a table at or behind that clock has the second moment of Adam or
- * LAMB, too, and of LAMB the coefficient of its steps. Their mean over workers stays in a table "JOB/variance.NAME", which
- * the next pull brings, and the first pull of a worker that comes later, or of a later run.
+ * LAMB, too, and of LAMB the coefficient of its steps. Their mean over workers stays in a table "JOB/variance.NAME",
+ * which the next pull brings, and the first pull of a worker that comes later, or of a later run.
  *
  * With an adaptive weight the mean of the squares of the workers' differences, of all tables together, goes through a
  * table "JOB/merge" of one float, with the differences. The servers' tables, which validations and checkpoints have,
