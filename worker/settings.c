@@ -225,7 +225,10 @@ static const struct setting rows[] = {
     ROW("training", "slow-momentum", SETTING_FLOAT, slow_momentum, "X", "0", 0, 0,
         "of --local-steps: the servers' momentum"),
     ROW("training", "freeze-variance-at", SETTING_U64, freeze_at, "CLOCK", "0", 0, 0,
-        "of --local-steps and Adam or LAMB in lock step: from then on workers share a second moment that stays; 0: never"),
+        "of --local-steps, Adam or LAMB in lock step: from then on workers share a second moment that stays; 0: never"),
+    ROW("training", "merge-weight", SETTING_CHOICE, merge_weight, "mean|adaptive", "mean", 0, 0,
+        "of --local-steps and --model lr in lock step: what workers' differences count; adaptive: more, the less alike "
+        "they are"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,

@@ -22,6 +22,7 @@ enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_TF32, COMPUTE_IN_BF16 };
 enum settings_best { BEST_BY_AUC, BEST_BY_LOGLOSS };
 enum settings_delay_form { DELAY_ADAPTIVE, DELAY_CONSTANT };
+enum settings_merge { MERGE_BY_MEAN, MERGE_ADAPTIVELY };
 enum settings_keep { KEEP_LAST, KEEP_BEST };
 /* The parts of a run that draw random numbers. */
 enum settings_seeds { SEED_INIT, SEED_SHUFFLE, SEED_DROPOUT, SETTINGS_SEEDS };
@@ -105,6 +106,7 @@ struct settings {
     float slow_lr, slow_momentum;
     bool rotate;
     uint64_t freeze_at; /* 0: never */
+    int merge_weight;   /* enum settings_merge */
     struct setting_list period;
     char warmup[SETTINGS_TEXT_MAX];
     int decay;

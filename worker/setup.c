@@ -658,6 +658,7 @@ static struct param_store *with_periods(const struct settings *s, struct param_s
         .lock_step = settings_dense_is_exact(s),
         .rotates = s->rotate,
         .freeze_at = s->freeze_at,
+        .merges_adaptively = s->merge_weight == MERGE_ADAPTIVELY ? s->workers : 0,
         .period_of = period_of,
         .arg = s,
     };
