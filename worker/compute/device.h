@@ -29,7 +29,7 @@ struct compute;
 struct device_dedup;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 13u
+#define DEVICE_ABI 14u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -234,6 +234,8 @@ struct device_ops {
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
 
     void (*encode)(struct compute *c, const struct device_encode *e);
+
+    void (*update_rows)(struct compute *c, const struct row_update *u);
 };
 
 EXTERN_C const struct device_ops device_cpu;

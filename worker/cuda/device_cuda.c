@@ -409,4 +409,5 @@ const struct device_ops device_cuda = {
     .copy_rows = cuda_ops_copy_rows,
     .axpy = cuda_ops_axpy,
     .encode = cuda_ops_encode,
+    .update_rows = cuda_ops_update_rows,
 };
