@@ -237,6 +237,7 @@ struct device_ops {
 
     /* How many devices of this kind the machine has; 0: it cannot tell, and open() says why. NULL: there is one. */
     uint32_t (*count)(void);
+    void (*update_rows)(struct compute *c, const struct row_update *u);
 };
 
 EXTERN_C const struct device_ops device_cpu;

@@ -234,4 +234,5 @@ const struct device_ops device_cpu = {
     .copy_rows = cpu_rows_copy,
     .axpy = cpu_rows_axpy,
     .encode = cpu_rows_encode,
+    .update_rows = cpu_update_rows,
 };

@@ -417,4 +417,5 @@ const struct device_ops device_cuda = {
     .axpy = cuda_ops_axpy,
     .encode = cuda_ops_encode,
     .count = cuda_count,
+    .update_rows = cuda_ops_update_rows,
 };

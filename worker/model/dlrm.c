@@ -309,6 +309,23 @@ int dlrm_keep_rows(struct dlrm *m, size_t n_bytes)
     return m->n_members ? 0 : device_row_cache_keep(&m->buffers.rows, n_bytes);
 }
 
+int dlrm_replicate_rows(struct dlrm *m, const struct dlrm_replica *replica)
+{
+    return m->projection.n_groups || m->n_members
+               ? 0
+               : device_row_cache_replicate(&m->buffers.rows, replica);
+}
+
+void dlrm_release_rows(struct dlrm *m)
+{
+    device_row_cache_release(&m->buffers.rows);
+}
+
+uint32_t dlrm_n_places(const struct dlrm *m)
+{
+    return m->buffers.rows.n_places;
+}
+
 bool dlrm_keeps_rows(const struct dlrm *m)
 {
     return m->buffers.rows.n_places > 0;
@@ -316,7 +333,9 @@ bool dlrm_keeps_rows(const struct dlrm *m)
 
 struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m)
 {
-    struct dlrm_row_counts counts = { m->buffers.rows.n_copied, m->buffers.rows.n_kept };
+    const struct device_row_cache *r = &m->buffers.rows;
+    struct dlrm_row_counts counts = { r->n_copied, r->n_kept,
+                                      (r->dim + r->n_states) * sizeof *r->kept };
 
     for (uint32_t i = 0; i < m->n_members; i++)
         counts.n_copied += m->members[i]->buffers.rows.n_copied;
@@ -458,6 +477,8 @@ static void make(struct dlrm *m, uint32_t set, const struct batch *batch,
     backward_l2(m, io);
     for (uint32_t i = 0; i < io->n_encodes; i++)
         m->ops->encode(m->c, &io->encodes[i]);
+    if (io->update)
+        m->ops->update_rows(m->c, io->update);
 }
 
 /* Everything of a step but the wait for it, on one device. */
@@ -476,6 +497,8 @@ static int begin_single(struct dlrm *m, uint32_t set, const struct dlrm_step *st
     status = encoded ? device_push_encode_reserve(&m->encoder, set, encoded) : 0;
     if (!status)
         status = device_buffers_reserve(&m->buffers, set, step->batch);
+    if (!status && encoded && step->update)
+        status = device_buffers_reserve_update(&m->buffers, set, encoded[DLRM_ROWS].n);
     if (!status)
         status = projection_reserve(&m->projection, set,
                                     m->ops->shares_memory ? step->batch->n_unique
@@ -486,6 +509,9 @@ static int begin_single(struct dlrm *m, uint32_t set, const struct dlrm_step *st
     projection_in(&m->projection, set, step->batch, &io);
     if (encoded)
         device_push_encode_in(&m->encoder, set, encoded, &io);
+    if (encoded && step->update)
+        io.update = device_row_cache_update(&m->buffers.rows, set, step,
+                                            m->encoder.buffers[set].bytes[DLRM_ROWS]);
     m->n = io.n;
     aim(m, &io);
     if (!m->ops->begin(m->c, set, io.key))
