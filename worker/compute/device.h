@@ -230,6 +230,10 @@ struct device_ops {
     void (*copy_rows)(struct compute *c, uint32_t n, uint32_t width, const float *x,
                       uint32_t ldx, float *y, uint32_t ldy);
 
+    /* x [n][n_numbers] -> y [n][n_numbers][2 + n_hats], ldy. Gaps stay as they are */
+    void (*number_hats)(struct compute *c, const struct number_hats *h, const float *x,
+                        float *y);
+
     /* y += a x */
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
 

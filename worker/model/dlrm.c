@@ -27,6 +27,8 @@ static void plan(struct dlrm *m)
 {
     m->n_vectors = dlrm_config_n_vectors(&m->config);
     m->r_width = (uint32_t)dlrm_config_r_width(&m->config);
+    m->n_inputs = dlrm_config_n_inputs(&m->config);
+    m->ldx = m->config.n_hats ? dlrm_internal_ld(m, m->n_inputs) : m->n_inputs;
     m->head->plan(m);
     projection_init(&m->projection, m->ops, m->c, &m->config, m->tensors, &m->n_tensors);
     m->bottom.ops = m->top.ops = m->ops;
@@ -54,11 +56,22 @@ static size_t lay_out(struct dlrm *m)
     return at;
 }
 
+/* Its gaps stay zeros. */
+static int alloc_inputs(struct dlrm *m)
+{
+    if (!m->config.n_hats || !m->n_inputs)
+        return 0;
+    m->x = dlrm_internal_alloc_zeroed(m, m->ldx);
+    return m->x ? 0 : -ENOMEM;
+}
+
 static int alloc_all(struct dlrm *m)
 {
     int status = device_buffers_init(&m->buffers, m->ops, m->c, &m->config, lay_out(m));
 
     device_push_encode_init(&m->encoder, m->ops, m->c, &m->config, m->tensors, m->n_tensors);
+    if (!status)
+        status = alloc_inputs(m);
     if (!status)
         status = m->head->alloc(m);
     if (!status)
@@ -211,6 +224,7 @@ void dlrm_free(struct dlrm *m)
         return;
     }
     m->head->deinit(m);
+    dlrm_internal_free(m, m->x, m->ldx);
     projection_deinit(&m->projection);
     device_push_encode_deinit(&m->encoder);
     device_buffers_deinit(&m->buffers);
@@ -460,9 +474,22 @@ static void make_projected(struct dlrm *m, uint32_t set, const struct batch *bat
     backward_l2(m, io);
 }
 
-static void make(struct dlrm *m, uint32_t set, const struct batch *batch,
-                 const struct dlrm_io *io, enum device_buffers_pass pass)
+/* What the numbers of a batch are to the model. */
+static void make_inputs(struct dlrm *m, struct dlrm_io *io)
 {
+    const struct number_hats hats = { io->n, m->config.n_numeric, m->config.n_hats,
+                                      m->config.first_hat, m->ldx };
+
+    if (!m->x)
+        return;
+    m->ops->number_hats(m->c, &hats, io->numeric, m->x);
+    io->numeric = m->x;
+}
+
+static void make(struct dlrm *m, uint32_t set, const struct batch *batch, struct dlrm_io *io,
+                 enum device_buffers_pass pass)
+{
+    make_inputs(m, io);
     if (io->transposition)
         m->ops->transpose_bags(m->c, io->transposition);
     if (m->projection.n_groups) {
