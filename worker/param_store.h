@@ -11,6 +11,7 @@
 
 #include "worker/client/ps.h"
 
+struct device_rows_step;
 struct param_store;
 
 /*
@@ -68,6 +69,16 @@ struct param_store_ops {
     /* Copies the tables that this store has opened, with their optimizer's state and step counts, into an empty store
      * in this process (param_store_local_open()). No push is under way. NULL: they are in this process. */
     int (*copy)(struct param_store *s, struct param_store *to, struct err *err);
+
+    /* From here on a device has the rows of this table, with their states, at n_places places, in place of the cache:
+     * pulls of the training fill versions and places of its sections, of rows with a new version dst and states, and of
+     * others neither. A row's version stays the same while pushes change it, as the device does, too. Before the first
+     * pull. False: the cache cannot, as it does not have the table or its rows have other rules. NULL: it never can. */
+    bool (*replicate)(struct param_store *s, uint32_t table, uint32_t n_places);
+
+    /* The step of the last pull begins: the device is to change these rows (worker/cache/device_rows.h), and the next
+     * push is the step's. */
+    void (*begin_update)(struct param_store *s, struct device_rows_step *step);
 
     bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */
 

@@ -127,8 +127,10 @@ static const struct setting rows[] = {
     ROW("model", "model", SETTING_CHOICE, model, MODEL_KIND_NAMES, "dlrm", 0, 0,
         "DLRM, or logistic regression, factorisation machine, Wide & Deep, DeepFM, DCN V2"),
     ROW("model", "dim", SETTING_U32, dim, "N", "16", 1, 4096, "floats of an embedding row"),
-    ROW("model", "bottom", SETTING_TEXT, bottom, "WIDTHS", "512,256,64", 0, 0,
-        "hidden layers of the bottom MLP; a last one of width dim follows"),
+    ROW("model", "numeric-hats", SETTING_TEXT, numeric_hats, "N|auto", "auto", 0, 0,
+        "piecewise linear bases of each number, beside it and whether it is missing; auto: 8 where --bottom is auto"),
+    ROW("model", "bottom", SETTING_TEXT, bottom, "WIDTHS|auto", "auto", 0, 0,
+        "hidden layers of the bottom MLP; a last one of width dim follows; auto: 256,64, without hats 512,256,64"),
     ROW("model", "top", SETTING_TEXT, top, "WIDTHS", "512,256", 0, 0,
         "hidden layers of the top MLP; a last one of width 1 follows"),
     ROW("model", "cross-layers", SETTING_U32, cross_layers, "N", "2", 1, DLRM_CROSS_MAX,
@@ -209,7 +211,7 @@ static const struct setting rows[] = {
         "L2 of whole embedding tables: each step of a table takes this share of the weights of all its rows"),
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
-        "are not in lock step, else 0"),
+        "are not in lock step, and of MLPs with Adagrad by default, else 0"),
     PS_SETTINGS_DECAY(TRAINING_ROW, TABLE_SPEC_DECAY_CHOICE "|plateau")
     ROW("training", "decay-patience", SETTING_U32, decay_patience, "N", "2", 0, 0,
         "plateau: multiply by decay-rate when more than N validations in a row were not better"),
@@ -225,7 +227,10 @@ static const struct setting rows[] = {
     ROW("training", "slow-momentum", SETTING_FLOAT, slow_momentum, "X", "0", 0, 0,
         "of --local-steps: the servers' momentum"),
     ROW("training", "freeze-variance-at", SETTING_U64, freeze_at, "CLOCK", "0", 0, 0,
-        "of --local-steps and Adam or LAMB in lock step: from then on workers share a second moment that stays; 0: never"),
+        "of --local-steps, Adam or LAMB in lock step: from then on workers share a second moment that stays; 0: never"),
+    ROW("training", "merge-weight", SETTING_CHOICE, merge_weight, "mean|adaptive", "mean", 0, 0,
+        "of --local-steps and --model lr in lock step: what workers' differences count; adaptive: more, the less alike "
+        "they are"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -782,7 +787,11 @@ static int check_model(const struct settings *s, struct err *err)
 static int check_layers(const struct settings *s, struct err *err)
 {
     uint32_t widths[SETTINGS_LAYERS_MAX], n;
-    int status = settings_widths("bottom", s->bottom, widths, COUNT_OF(widths), &n, err);
+    int status =
+        settings_widths("bottom", settings_bottom(s), widths, COUNT_OF(widths), &n, err);
+
+    if (!status)
+        status = settings_check_inputs(s, err);
 
     return status ? status : settings_widths("top", s->top, widths, COUNT_OF(widths), &n, err);
 }

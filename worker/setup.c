@@ -288,6 +288,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .kind = (enum model_kind)s->model,
         .batch_max = s->batch,
         .n_numeric = schema_n_numeric(u->schema),
+        .n_hats = settings_n_hats(s),
+        .first_hat = settings_first_hat(s),
         .n_fields = schema_n_fields(u->schema),
         .dim = settings_dim(s),
         .n_tasks = s->n_tasks ? s->n_tasks : schema_n_labels(u->schema),
@@ -318,8 +320,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         if (field_tables_has_mean(s->fields, f))
             config.means[f / 64] |= UINT64_C(1) << f % 64;
     if (!status)
-        status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
-                                 &config.n_bottom, err);
+        status = settings_widths("bottom", settings_bottom(s), config.bottom,
+                                 DLRM_LAYERS_MAX - 1, &config.n_bottom, err);
 
     if (!status)
         status =
@@ -360,6 +362,44 @@ int setup_model(struct setup *u, struct err *err)
         return setup_model_on(u, &device_cpu, err);
     }
     return status ? err_set(err, status, "%s", why.text) : 0;
+}
+
+/* The weights of the bottom MLP's first layer; 0: the job has none. */
+static int find_first_layer(const struct settings *s, struct param_store *store,
+                            uint64_t *ret_n, struct err *err)
+{
+    struct table_spec spec = { .kind = TABLE_SPEC_DENSE };
+    struct err why;
+    uint32_t id;
+    int status;
+
+    snprintf(spec.name, sizeof spec.name, "%.63s/bot.0.W", s->job);
+    status = store->ops->table_find(store, &spec, &id, &why);
+    *ret_n = status ? 0 : spec.n_floats;
+    return !status || status == PS_ENOTABLE ? 0 : err_set(err, status, "%s", why.text);
+}
+
+int setup_inputs(struct setup *u, struct settings *s, struct param_store *store,
+                 struct err *err)
+{
+    uint64_t n_weights;
+    int status = find_first_layer(s, store, &n_weights, err);
+    bool is_other = !status && settings_keep_inputs(s, schema_n_numeric(u->schema), n_weights);
+
+    schema_keep_missing(u->schema, settings_n_hats(s) > 0);
+    if (!is_other)
+        return status;
+    log_line_info("job \"%s\" was begun without --numeric-hats: it goes on without them",
+                  s->job);
+    if (!u->model)
+        return 0;
+    key_deduper_free(u->deduper);
+    batch_memory_free(u->batch_memory);
+    dlrm_free(u->model);
+    u->deduper = NULL;
+    u->batch_memory = NULL;
+    u->model = NULL;
+    return setup_model(u, err);
 }
 
 uint64_t setup_n_samples(const struct setup *u)
@@ -658,6 +698,7 @@ static struct param_store *with_periods(const struct settings *s, struct param_s
         .lock_step = settings_dense_is_exact(s),
         .rotates = s->rotate,
         .freeze_at = s->freeze_at,
+        .merges_adaptively = s->merge_weight == MERGE_ADAPTIVELY ? s->workers : 0,
         .period_of = period_of,
         .arg = s,
     };

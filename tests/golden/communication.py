@@ -17,6 +17,9 @@ From the freeze on the workers have the mean of their coefficients, and each the
 comes to where the paper's algorithm does, which makes its gradients out of the momentum.
 
 lamb and lars: papers' algorithms of a whole table, as each worker's own steps.
+
+adaptive: the workers' differences are merged with the weight theta = mean of |d_k|^2 / |mean of d_k|^2, in [1, workers]; `server` is where the mean
+alone leads in each round.
 """
 import argparse
 
@@ -35,6 +38,8 @@ CASES = {"sgd": (lambda p: torch.optim.SGD(p, lr=0.1), {"lr": 0.1, "slow_lr": 1,
                   {"lr": 0.01, "momentum": 0.9, "eps": 1e-8, "weight_decay": 0.02, "slow_lr": 1, "slow_momentum": 0.5}),
          "frozen_lamb": (lambda p: Lamb(p[0], CASES["frozen_lamb"][1]),
                          {"lr": 0.01, "beta2": 0.9, "eps": 1e-6, "weight_decay": 0.02, "slow_lr": 1, "slow_momentum": 0, "freeze_after": 2}),
+         "adaptive": (lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5),
+                      {"lr": 0.05, "momentum": 0.5, "slow_lr": 1, "slow_momentum": 0, "adaptive": 1}),
          "adam": (lambda p: torch.optim.Adam(p, lr=0.003), {"lr": 0.003, "eps": 1e-8, "slow_lr": 1, "slow_momentum": 0.6})}
 
 
@@ -178,6 +183,11 @@ def run(make, h, p0, g, dtype):
                 optim.step()
                 local.append(w.detach().numpy().copy())
         mean = sum(w.detach() for w in workers) / len(workers)
+        if h.get("adaptive"):
+            theta = sum((x0 - w.detach()).pow(2).sum() for w in workers) / len(workers) / (x0 - mean).pow(2).sum()
+            server.append(mean.numpy().copy())
+            x0 = x0 - min(max(theta, 1), len(workers)) * (x0 - mean)
+            continue
         u = h["slow_momentum"] * u + (x0 - mean) / rate  # the paper's, line 7, and line 8 with alpha = slow_lr
         x0 = x0 - h["slow_lr"] * rate * u
         server.append(x0.numpy().copy())

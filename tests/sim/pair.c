@@ -315,6 +315,22 @@ static void check_serves(struct world *w, struct shard_record *rec)
     line->n_promised = has;
 }
 
+/* Without a claim, and with nobody to ask, a standby is to have heard that it is in sync since its start: before, its
+ * primary may have gone on alone. */
+static void check_may_serve(struct world *w, const struct node *n)
+{
+    bool has_heard = false;
+
+    for (uint32_t i = 0; i < w->plan.shards_per_node; i++)
+        has_heard = has_heard || node_record(n, i)->heard_in_sync;
+    if (!has_heard && !w->plan.pairs.coordinated && !n->other->process && !node_leads(n) &&
+        !w->lines[node_record(n, 0)->shard].is_given_up)
+        world_fail(w,
+                   "node %u, member %u: serves, and its primary has not said since its start "
+                   "that it is in sync",
+                   n->index, n->member);
+}
+
 static void on_death(void *owner, uint64_t is_power_cut, void *data)
 {
     const struct node *n = owner;
@@ -371,6 +387,7 @@ void pair_serves(struct node *n)
     if (n->served && n->term <= n->served && n->served_life != n->n_lives)
         world_fail(w, "node %u: a member serves in term %llu, as before its restart", n->index,
                    (unsigned long long)n->term);
+    check_may_serve(w, n);
     n->served = n->term;
     n->served_life = n->n_lives;
     if (!node_leads(n))

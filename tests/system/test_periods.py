@@ -129,5 +129,27 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     assert "adam or lamb" in refused(*local, "--freeze-variance-at", 5, "--dense-optimizer", "lars")
     assert "and lock step" in refused(*local, "--freeze-variance-at", 5, "--dense-optimizer", "adam", "--mode", "async")
     assert "--rotate goes with" in refused("--rotate")
+    lr = ("--model", "lr", "--merge-weight", "adaptive")
+    assert "goes with --model lr" in refused(*local, "--merge-weight", "adaptive")
+    assert "goes with --model lr" in refused(*lr) and "goes with --model lr" in refused(*lr, *local, "--mode", "async")
+    assert "goes without --slow-momentum" in refused(*lr, *local, "--slow-momentum", "0.5")
     for item in ("top", "top=", "=3", "top=0", "top=x", "top=100001"):
         assert "is not the name of a dense table" in refused("--period", item)
+
+
+def test_an_adaptive_weight_goes_farther_than_the_mean(psds, tmp_path):
+    """Workers find different things in their rows, so that the mean of their steps is short: how far, the servers' table of squares says."""
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+
+    def merged(*flags):
+        node = psds("--shards", 2)
+        run = ("train", "--data", data, "--servers", node.address, "--format", "criteo", "--model", "lr", "--batch", "32", "--seed", "7", "--json", "-",
+               "--train-rows", "3000", "--workers", 3, "--local-steps", 10, "--dense-optimizer", "sgd", "--dense-lr", "0.02", *flags)
+        lines = [result(finish(w)[0]) for w in [psworker(*run, "--rank", rank) for rank in range(3)]]
+        node.stop()
+        return read_tables([node.data]), lines[0]["logloss"]
+
+    mean, slow = merged()
+    want, fast = merged("--merge-weight", "adaptive")
+    assert merged("--merge-weight", "adaptive")[0] == want
+    assert fast < slow and weights(want, "merge", 1)[0] > 0 and "job/merge" not in mean

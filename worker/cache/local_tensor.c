@@ -28,25 +28,29 @@ static uint32_t n_units(const struct local_tensor *t)
 }
 
 int local_tensor_init(struct local_tensor *t, const struct table_spec *spec,
-                      enum local_tensor_rule rule, bool may_freeze)
+                      enum local_tensor_rule rule, struct local_tensor_uses uses)
 {
     const uint64_t n = table_spec_n_blocks(spec) * spec->dim;
+    const uint64_t n_added = uses.stretches ? n : 0;
     uint64_t n_kept;
 
     *t = (struct local_tensor){ .spec = *spec, .rule = rule, .n_floats = n };
     t->unit = unit_of(spec);
-    t->coefficient.is_kept = may_freeze && has_coefficient(spec);
+    t->coefficient.is_kept = uses.may_freeze && has_coefficient(spec);
     n_kept = t->coefficient.is_kept ? 2 * (uint64_t)t->unit : 0;
     if (rule == LOCAL_TENSOR_STEPS)
         t->state_floats = optimizer_find(spec->optim)->state_floats(t->unit);
-    t->floats = memory_try_alloc((3 * n + (uint64_t)n_units(t) * t->state_floats + n_kept) *
-                                 sizeof *t->floats);
+    t->floats = memory_try_alloc(
+        (3 * n + 2 * n_added + n_kept + (uint64_t)n_units(t) * t->state_floats) *
+        sizeof *t->floats);
     if (!t->floats)
         return -ENOMEM;
     t->base = t->floats;
     t->here = t->base + n;
     t->out = t->here + n;
-    t->coefficient.shared = t->out + n;
+    t->pulled = uses.stretches ? t->out + n : NULL;
+    t->added = uses.stretches ? t->pulled + n : NULL;
+    t->coefficient.shared = t->out + n + 2 * n_added;
     t->coefficient.own = t->coefficient.shared + n_kept / 2;
     t->state = t->coefficient.shared + n_kept;
     return 0;
@@ -79,7 +83,19 @@ static void begin(struct local_tensor *t, const float *weights)
         return;
     }
     memcpy(t->here, weights, t->n_floats * sizeof *weights);
+    if (t->added) {
+        memcpy(t->pulled, weights, t->n_floats * sizeof *weights);
+        memset(t->added, 0, t->n_floats * sizeof *t->added);
+    }
     begin_state(t);
+}
+
+/* M, of which workers have added nothing yet. */
+static void note_merge(struct local_tensor *t, const float *weights)
+{
+    for (uint64_t i = 0; i < t->n_floats; i++)
+        t->added[i] = t->pulled[i] - weights[i] - t->added[i];
+    memcpy(t->pulled, weights, t->n_floats * sizeof *weights);
 }
 
 void local_tensor_take(struct local_tensor *t, float *weights)
@@ -90,6 +106,8 @@ void local_tensor_take(struct local_tensor *t, float *weights)
     }
     for (uint64_t i = 0; i < t->n_floats && t->rule == LOCAL_TENSOR_STEPS; i++)
         t->here[i] = weights[i] + (t->here[i] - t->base[i]);
+    if (t->added)
+        note_merge(t, weights);
     memcpy(t->base, weights, t->n_floats * sizeof *weights);
     local_tensor_read(t, weights);
 }
@@ -297,8 +315,7 @@ static void frozen_lamb_step(struct local_tensor *t, const float *gradient, uint
 static void own_step(struct local_tensor *t, const float *gradient, uint64_t clock)
 {
     const struct optimizer *optim = optimizer_find(t->spec.optim);
-    const struct optimizer_step step =
-        optimizer_step_at(optim, &t->spec, clock, ++t->n_steps);
+    const struct optimizer_step step = optimizer_step_at(optim, &t->spec, clock, ++t->n_steps);
 
     if (t->coefficient.is_kept)
         memcpy(t->out, t->here, t->n_floats * sizeof *t->out);
@@ -338,6 +355,44 @@ const float *local_tensor_difference(struct local_tensor *t)
         t->out[i] = t->base[i] - t->here[i];
     memcpy(t->base, t->here, t->n_floats * sizeof *t->base);
     return t->out;
+}
+
+/* --- the adaptive weight --- */
+
+double local_tensor_square(const struct local_tensor *t)
+{
+    double sum = 0;
+
+    assert(t->is_here);
+    for (uint64_t i = 0; i < t->n_floats; i++) {
+        const double d = (double)t->base[i] - (double)t->here[i] - (double)t->added[i];
+
+        sum += d * d;
+    }
+    return sum;
+}
+
+double local_tensor_merged_square(const struct local_tensor *t)
+{
+    double sum = 0;
+
+    for (uint64_t i = 0; i < t->n_floats; i++)
+        sum += (double)t->added[i] * (double)t->added[i];
+    return sum;
+}
+
+double local_tensor_theta(double mean_square, double merged_square, uint32_t n_workers)
+{
+    return merged_square > 0 ? limit(mean_square / merged_square, 1, n_workers) : 1;
+}
+
+void local_tensor_stretch(struct local_tensor *t, double theta, float *weights)
+{
+    for (uint64_t i = 0; i < t->n_floats; i++) {
+        t->added[i] = (float)((theta - 1) * (double)t->added[i]);
+        t->here[i] -= t->added[i];
+    }
+    local_tensor_read(t, weights);
 }
 
 void local_tensor_reset(struct local_tensor *t)

@@ -42,6 +42,16 @@
  * stage of 1-bit LAMB (Li, Awan, Tanaka, Rajbhandari, He, HiPC 2022, algorithm 1, with the numbers and the decay of
  * its code in DeepSpeed) for one worker, and LAMB's corrections beside it. Of several workers each has an r of its own,
  * by its own gradients, where the paper makes the mean gradient out of the mean momentum.
+ *
+ * A mean of K workers' differences d_k is short where they have found different things, and their sum too long where
+ * all have found the same. The adaptive weight is between these: 1 where all agree, K where all are orthogonal.
+ *
+ *     M     = mean of d_k = (x_0 - x_1) of the servers, and what was added before
+ *     x_1   = x_0 - theta M,     theta = (mean of |d_k|^2) / |M|^2, in [1, K]
+ *
+ * theta / K is the gamma of CoCoA+ (Ma et al., ICML 2015; Snap ML, Duenner et al., NeurIPS 2018, merges likewise) with
+ * which local problems need no damping of their own: its condition gamma |sum of d_k|^2 <= sum of |d_k|^2, met exactly.
+ * The servers merge by the mean. Each worker adds (theta - 1) M to its copy, and to what it pushes next.
  */
 #ifndef WORKER_CACHE_LOCAL_TENSOR_H
 #define WORKER_CACHE_LOCAL_TENSOR_H
@@ -62,19 +72,28 @@ struct local_tensor {
     uint64_t n_steps;
     bool is_here; /* a pull has brought it */
     bool is_frozen;
-    uint32_t unit; /* floats that the optimizer takes for a row: a block, or the table for LAMB and LARS */
+    uint32_t
+        unit; /* floats that the optimizer takes for a row: a block, or the table for LAMB and LARS */
     struct local_coefficient {
-        bool is_kept;            /* this table may be frozen, and has one */
-        float *shared, *own;     /* [unit]: v and v_k */
-        float least;             /* of the former */
-        double average, rest;    /* the mean of |x| / |u|; what of it is that of its start at 0 */
-        double ratio;            /* r */
+        bool is_kept;         /* this table may be frozen, and has one */
+        float *shared, *own;  /* [unit]: v and v_k */
+        float least;          /* of the former */
+        double average, rest; /* the mean of |x| / |u|; what of it is that of its start at 0 */
+        double ratio;         /* r */
     } coefficient;
+    float *pulled,
+        *added; /* [n_floats] of an adaptive weight: what the last pull brought; (theta - 1) M, or M */
 };
 
-/* may_freeze: the second moment, of Adam or LAMB. -ENOMEM. */
+/* What may be asked of a table of LOCAL_TENSOR_STEPS. */
+struct local_tensor_uses {
+    bool may_freeze; /* the second moment, of Adam or LAMB */
+    bool stretches;  /* with an adaptive weight */
+};
+
+/* -ENOMEM. */
 int local_tensor_init(struct local_tensor *t, const struct table_spec *spec,
-                      enum local_tensor_rule rule, bool may_freeze) MUST_CHECK;
+                      enum local_tensor_rule rule, struct local_tensor_uses uses) MUST_CHECK;
 void local_tensor_deinit(struct local_tensor *t);
 
 /* The servers' weights: become the base of what they lack. On return `weights` has what this worker computes with. */
@@ -95,6 +114,14 @@ uint64_t local_tensor_frozen_floats(const struct table_spec *spec);
 /* Of Adam and LAMB: the second moment, corrected for its start at 0, into ret[]; and frozen at these. is_here. */
 void local_tensor_variance(const struct local_tensor *t, float *ret);
 void local_tensor_freeze(struct local_tensor *t, const float *variance);
+
+/* Of an adaptive weight: |d_k|^2 of what local_tensor_difference() would return, without what was added. is_here. */
+double local_tensor_square(const struct local_tensor *t);
+/* |M|^2, after a take(); 0 after the first one. Then the copy and `weights` get what is added at this theta. */
+double local_tensor_merged_square(const struct local_tensor *t);
+void local_tensor_stretch(struct local_tensor *t, double theta, float *weights);
+/* In [1, n_workers]. */
+double local_tensor_theta(double mean_square, double merged_square, uint32_t n_workers);
 
 /* As before the first pull; what the servers lack is dropped. */
 void local_tensor_reset(struct local_tensor *t);

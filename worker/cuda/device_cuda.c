@@ -414,7 +414,9 @@ const struct device_ops device_cuda = {
     .loss = cuda_ops_loss,
     .add_rows = cuda_ops_add_rows,
     .copy_rows = cuda_ops_copy_rows,
+    .number_hats = cuda_ops_number_hats,
     .axpy = cuda_ops_axpy,
     .encode = cuda_ops_encode,
     .count = cuda_count,
+    .update_rows = cuda_ops_update_rows,
 };

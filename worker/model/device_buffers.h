@@ -57,6 +57,7 @@ struct dlrm_io {
     double *loss;
     const struct device_encode *encodes; /* device_push_encode.h */
     uint32_t n_encodes;                  /* 0: gradients are copied as floats */
+    const struct row_update *update;     /* behind them, of a replica's rows; NULL: none */
     uint64_t key;                        /* of the record */
 };
 
@@ -121,6 +122,10 @@ enum device_buffers_pass { DEVICE_BUFFERS_TRAIN, DEVICE_BUFFERS_PREDICT };
 
 /* Reserves the memory of a step; the buffer set has none in flight. -ENOMEM. */
 int device_buffers_reserve(struct device_buffers *p, uint32_t set, const struct batch *batch)
+    MUST_CHECK;
+
+/* And of a replica's update of n rows. -ENOMEM. */
+int device_buffers_reserve_update(struct device_buffers *p, uint32_t set, uint32_t n)
     MUST_CHECK;
 
 /* After the reserve: copies in what the step needs, and says where the ops find it. */

@@ -27,6 +27,8 @@ static void plan(struct dlrm *m)
 {
     m->n_vectors = dlrm_config_n_vectors(&m->config);
     m->r_width = (uint32_t)dlrm_config_r_width(&m->config);
+    m->n_inputs = dlrm_config_n_inputs(&m->config);
+    m->ldx = m->config.n_hats ? dlrm_internal_ld(m, m->n_inputs) : m->n_inputs;
     m->head->plan(m);
     projection_init(&m->projection, m->ops, m->c, &m->config, m->tensors, &m->n_tensors);
     m->bottom.ops = m->top.ops = m->ops;
@@ -54,11 +56,22 @@ static size_t lay_out(struct dlrm *m)
     return at;
 }
 
+/* Its gaps stay zeros. */
+static int alloc_inputs(struct dlrm *m)
+{
+    if (!m->config.n_hats || !m->n_inputs)
+        return 0;
+    m->x = dlrm_internal_alloc_zeroed(m, m->ldx);
+    return m->x ? 0 : -ENOMEM;
+}
+
 static int alloc_all(struct dlrm *m)
 {
     int status = device_buffers_init(&m->buffers, m->ops, m->c, &m->config, lay_out(m));
 
     device_push_encode_init(&m->encoder, m->ops, m->c, &m->config, m->tensors, m->n_tensors);
+    if (!status)
+        status = alloc_inputs(m);
     if (!status)
         status = m->head->alloc(m);
     if (!status)
@@ -211,6 +224,7 @@ void dlrm_free(struct dlrm *m)
         return;
     }
     m->head->deinit(m);
+    dlrm_internal_free(m, m->x, m->ldx);
     projection_deinit(&m->projection);
     device_push_encode_deinit(&m->encoder);
     device_buffers_deinit(&m->buffers);
@@ -309,6 +323,23 @@ int dlrm_keep_rows(struct dlrm *m, size_t n_bytes)
     return m->n_members ? 0 : device_row_cache_keep(&m->buffers.rows, n_bytes);
 }
 
+int dlrm_replicate_rows(struct dlrm *m, const struct dlrm_replica *replica)
+{
+    return m->projection.n_groups || m->n_members
+               ? 0
+               : device_row_cache_replicate(&m->buffers.rows, replica);
+}
+
+void dlrm_release_rows(struct dlrm *m)
+{
+    device_row_cache_release(&m->buffers.rows);
+}
+
+uint32_t dlrm_n_places(const struct dlrm *m)
+{
+    return m->buffers.rows.n_places;
+}
+
 bool dlrm_keeps_rows(const struct dlrm *m)
 {
     return m->buffers.rows.n_places > 0;
@@ -316,7 +347,9 @@ bool dlrm_keeps_rows(const struct dlrm *m)
 
 struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m)
 {
-    struct dlrm_row_counts counts = { m->buffers.rows.n_copied, m->buffers.rows.n_kept };
+    const struct device_row_cache *r = &m->buffers.rows;
+    struct dlrm_row_counts counts = { r->n_copied, r->n_kept,
+                                      (r->dim + r->n_states) * sizeof *r->kept };
 
     for (uint32_t i = 0; i < m->n_members; i++)
         counts.n_copied += m->members[i]->buffers.rows.n_copied;
@@ -441,9 +474,22 @@ static void make_projected(struct dlrm *m, uint32_t set, const struct batch *bat
     backward_l2(m, io);
 }
 
-static void make(struct dlrm *m, uint32_t set, const struct batch *batch,
-                 const struct dlrm_io *io, enum device_buffers_pass pass)
+/* What the numbers of a batch are to the model. */
+static void make_inputs(struct dlrm *m, struct dlrm_io *io)
 {
+    const struct number_hats hats = { io->n, m->config.n_numeric, m->config.n_hats,
+                                      m->config.first_hat, m->ldx };
+
+    if (!m->x)
+        return;
+    m->ops->number_hats(m->c, &hats, io->numeric, m->x);
+    io->numeric = m->x;
+}
+
+static void make(struct dlrm *m, uint32_t set, const struct batch *batch, struct dlrm_io *io,
+                 enum device_buffers_pass pass)
+{
+    make_inputs(m, io);
     if (io->transposition)
         m->ops->transpose_bags(m->c, io->transposition);
     if (m->projection.n_groups) {
@@ -458,6 +504,8 @@ static void make(struct dlrm *m, uint32_t set, const struct batch *batch,
     backward_l2(m, io);
     for (uint32_t i = 0; i < io->n_encodes; i++)
         m->ops->encode(m->c, &io->encodes[i]);
+    if (io->update)
+        m->ops->update_rows(m->c, io->update);
 }
 
 /* Everything of a step but the wait for it, on one device. */
@@ -476,6 +524,8 @@ static int begin_single(struct dlrm *m, uint32_t set, const struct dlrm_step *st
     status = encoded ? device_push_encode_reserve(&m->encoder, set, encoded) : 0;
     if (!status)
         status = device_buffers_reserve(&m->buffers, set, step->batch);
+    if (!status && encoded && step->update)
+        status = device_buffers_reserve_update(&m->buffers, set, encoded[DLRM_ROWS].n);
     if (!status)
         status = projection_reserve(&m->projection, set,
                                     m->ops->shares_memory ? step->batch->n_unique
@@ -486,6 +536,9 @@ static int begin_single(struct dlrm *m, uint32_t set, const struct dlrm_step *st
     projection_in(&m->projection, set, step->batch, &io);
     if (encoded)
         device_push_encode_in(&m->encoder, set, encoded, &io);
+    if (encoded && step->update)
+        io.update = device_row_cache_update(&m->buffers.rows, set, step,
+                                            m->encoder.buffers[set].bytes[DLRM_ROWS]);
     m->n = io.n;
     aim(m, &io);
     if (!m->ops->begin(m->c, set, io.key))

@@ -37,6 +37,7 @@ struct dlrm {
     const struct device_ops *ops;
     struct compute *c; /* owned */
     uint32_t n_vectors, r_width, ldr;
+    uint32_t n_inputs, ldx; /* floats of a sample's numeric columns, from sample to sample */
     uint32_t ldt;           /* of T, if the kind is not DLRM */
     bool pairs;             /* R holds products: not concat, and there are fields */
     struct mlp bottom, top; /* without layers where the kind or the columns have none */
@@ -47,7 +48,9 @@ struct dlrm {
     struct dlrm_tensor tensors[DLRM_TENSORS_MAX];
     struct device_buffers buffers;     /* owned: inputs and outputs of steps */
     struct device_push_encode encoder; /* owned: gradients that leave encoded */
-    float *t, *dt, *r, *dr;            /* owned, of the device; NULL where the kind has none */
+    float *
+        x; /* owned, of the device: inputs [n][n_inputs], ldx, that hats make; NULL: there are none */
+    float *t, *dt, *r, *dr; /* owned, of the device; NULL where the kind has none */
     float *z, *dz; /* logits and their gradients: borrowed from the part that makes them */
     uint32_t n;    /* samples of the last step */
     struct dlrm_gradients gradients[DLRM_BUFFER_SETS]; /* of the steps in flight */
