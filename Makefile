@@ -279,7 +279,7 @@ helpers.cuda     = model
 
 # The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
 # GPU, and for no other library.
-GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums project dedup upload interact encode gemm buffer_sets model device_push)
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums project dedup upload interact encode gemm buffer_sets model device_push data_parallel)
 gpu_files = tests/gpu/real.c tests/gpu/blas.c $(filter-out worker/compute/blas.c,$(call src,worker/compute)) $(call src,worker/model) \
             $(wildcard proto/codec*.c) worker/data/batch.c
 $(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
@@ -457,7 +457,7 @@ endif
 gpu-check:                    ## all that a GPU has to show, in one command of under 9 minutes: facts, tests, sanitizers, speed, PyTorch, psd; a table last
 	@tests/gpu/check.sh "$(MAKE)" $(BUILD) "$(CUDA_LACK)"
 
-gpu-pack:                     ## build/gpu-pack.tar.gz: gpu-check with all programs and data, for a machine with a GPU and little else
+gpu-pack:                     ## build/gpu-pack.tar.xz: gpu-check with all programs and data, for a machine with a GPU and little else
 	@[ -z "$(CUDA_LACK)" ] || { echo "gpu-pack: there is no $(CUDA_LACK), so nothing for a GPU can be built" >&2; exit 1; }
 	@$(MAKE) --no-print-directory VARIANT=release all gpu-programs
 	@tests/gpu/pack.sh $(BUILD)
