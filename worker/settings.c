@@ -289,7 +289,7 @@ static const struct setting rows[] = {
     ROW("machine", "device", SETTING_TEXT, device, "auto|cpu|cuda|cuda:N", "auto", 0, 0,
         "where the model computes; auto: on a GPU if there is one, else on the CPU; cuda:1: the second GPU"),
     ROW("machine", "device-cache", SETTING_BYTES, device_cache_bytes, "BYTES", "1G", 0, 0,
-        "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
+        "a GPU's memory for the row cache's rows, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
         "threads that share a step on the CPU, or score requests (serve); they change no result"),
     ROW("machine", "loader-threads", SETTING_U32, loader_threads, "N", "0", 0, SETTINGS_LOADER_THREADS_MAX,
