@@ -97,14 +97,15 @@ static bool is_whole(struct standby_server *s) ON_MAIN
     return n == s->n_shards;
 }
 
-/* How long an answer counts: one from before a connection ended says nothing about why it did. */
+/* How long an answer counts: one from before a connection ended says nothing about why it did. One that was asked for at
+ * half of the patience, and waited for in vain, counts until this psd goes on alone: another would delay that. */
 static uint64_t asks_every_ms(struct standby_server *s) ON_MAIN
 {
     if (s->sync.state != SYNC_IN)
         return ASK_EVERY_MS;
     if (s->asked_whole && !is_whole(s))
         return 0;
-    return s->rises_ms ? ASK_RISING_EVERY_MS : s->sync.patience_ms / 2;
+    return s->rises_ms ? ASK_RISING_EVERY_MS : s->sync.patience_ms / 2 + PEER_QUERY_SOON_MS;
 }
 
 /* A standby that is lost may have been promoted, as where this psd was stopped or cut off: so it is asked before this

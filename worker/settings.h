@@ -22,6 +22,7 @@ enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_TF32, COMPUTE_IN_BF16 };
 enum settings_best { BEST_BY_AUC, BEST_BY_LOGLOSS };
 enum settings_delay_form { DELAY_ADAPTIVE, DELAY_CONSTANT };
+enum settings_merge { MERGE_BY_MEAN, MERGE_ADAPTIVELY };
 enum settings_keep { KEEP_LAST, KEEP_BEST };
 /* The parts of a run that draw random numbers. */
 enum settings_seeds { SEED_INIT, SEED_SHUFFLE, SEED_DROPOUT, SETTINGS_SEEDS };
@@ -31,6 +32,8 @@ enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
 struct pending_report;
 struct field_tables;
+
+#define SETTINGS_GPUS_MAX 16u
 
 struct device_place;
 
@@ -103,6 +106,7 @@ struct settings {
     float slow_lr, slow_momentum;
     bool rotate;
     uint64_t freeze_at; /* 0: never */
+    int merge_weight;   /* enum settings_merge */
     struct setting_list period;
     char warmup[SETTINGS_TEXT_MAX];
     int decay;
@@ -127,7 +131,7 @@ struct settings {
     /* machine and output */
     char device[SETTINGS_TEXT_MAX];
     int device_encode; /* 0: off */
-    uint32_t threads, loader_threads, net_threads;
+    uint32_t threads, loader_threads, net_threads, local_shards;
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];
@@ -219,9 +223,17 @@ bool settings_codec(const struct settings *s, enum codec_policy_direction direct
 bool settings_compensates(const struct settings *s, bool dense);
 struct section_delay settings_delay(const struct settings *s);
 int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
-/* --device, and of a GPU which: the one that is named, or for cuda and auto by this worker's number among those of its
- * machine. settings_check_device(): PS_ESETTING. */
+/* --device, and of a GPU which: the first that is named, or for cuda and auto by this worker's number among those of
+ * its machine. settings_check_device(): PS_ESETTING. */
 enum settings_device settings_device(const struct settings *s, struct device_place *ret);
+
+/* The GPUs that --device names. */
+struct settings_gpus {
+    bool all; /* those of the machine, and no numbers */
+    uint32_t n, numbers[SETTINGS_GPUS_MAX];
+};
+
+struct settings_gpus settings_gpus(const struct settings *s);
 int settings_check_device(const struct settings *s, struct err *err) MUST_CHECK;
 /* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;

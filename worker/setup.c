@@ -258,6 +258,29 @@ static int task_weights(const struct setup *u, struct dlrm_config *config, struc
     return 0;
 }
 
+_Static_assert(SETTINGS_GPUS_MAX <= DLRM_DEVICES_MAX,
+               "a model can have the GPUs that settings name");
+
+/* On which of the devices, or on several. */
+static int place_model(const struct settings *s, const struct device_ops *ops,
+                       struct dlrm_config *config, struct err *err)
+{
+    struct settings_gpus gpus = settings_gpus(s);
+
+    (void)settings_device(s, &config->place);
+    if (gpus.all)
+        gpus.n = ops->count ? ops->count() : 1;
+    if (gpus.n > SETTINGS_GPUS_MAX)
+        return err_set(
+            err, PS_ESETTING,
+            "--device cuda:all: there are %u GPUs, and a worker can use %u at most: name them",
+            gpus.n, SETTINGS_GPUS_MAX);
+    config->n_devices = gpus.n;
+    for (uint32_t i = 0; i < gpus.n; i++)
+        config->devices[i] = gpus.all ? i : gpus.numbers[i];
+    return 0;
+}
+
 int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *err)
 {
     const struct settings *s = u->s;
@@ -289,7 +312,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
     };
     int status = 0;
 
-    (void)settings_device(s, &config.place);
+    status = place_model(s, ops, &config, err);
     config.n_groups = field_tables_n(s->fields);
     for (uint32_t g = 0; g < config.n_groups; g++)
         config.group_dims[g] = settings_dim(field_tables_settings(s, g));
@@ -606,6 +629,22 @@ static bool rows_are_many(const struct settings *s)
     return (uint64_t)s->batch * settings_dim(s) >= READ_FLOATS_MIN;
 }
 
+/* Eight shards are enough for the cores of a machine with one GPU; small batches are faster in one. */
+static int open_local(const struct settings *s, bool training, struct param_store **ret,
+                      struct err *err)
+{
+    const struct param_store_local_options options = {
+        .job = s->job,
+        .checkpoint_dir = s->checkpoint[0] ? s->checkpoint : NULL,
+        .n_shards = s->local_shards                ? s->local_shards
+                    : training && rows_are_many(s) ? 8
+                                                   : 1,
+        .n_threads = settings_loader_threads(s),
+    };
+
+    return param_store_local_open(&options, ret, err);
+}
+
 /* Exact for a job's only worker; with others, rows are reused within the bound. */
 static struct param_store *with_cache(const struct settings *s, struct param_store *store,
                                       const struct ps_options *options)
@@ -659,6 +698,7 @@ static struct param_store *with_periods(const struct settings *s, struct param_s
         .lock_step = settings_dense_is_exact(s),
         .rotates = s->rotate,
         .freeze_at = s->freeze_at,
+        .merges_adaptively = s->merge_weight == MERGE_ADAPTIVELY ? s->workers : 0,
         .period_of = period_of,
         .arg = s,
     };
@@ -777,8 +817,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
     int status;
 
     if (s->local || s->checkpoint[0])
-        return param_store_local_open(s->job, s->checkpoint[0] ? s->checkpoint : NULL, ret,
-                                      err);
+        return open_local(s, training, ret, err);
     if (options.mode != TABLE_SPEC_MODE_SSP)
         options.bound = 0;
     gethostname(host, sizeof host - 1);

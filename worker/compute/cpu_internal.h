@@ -152,5 +152,6 @@ void cpu_rows_cross_backward(struct compute *c, const struct cross_shape *s, con
                              const float *u, const float *dy, const float *more, float *du,
                              float *dx0);
 void cpu_rows_encode(struct compute *c, const struct device_encode *e);
+void cpu_update_rows(struct compute *c, const struct row_update *u);
 
 #endif

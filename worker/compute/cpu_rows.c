@@ -33,8 +33,12 @@ void cpu_rows_upload(struct compute *c, uint32_t set, const struct row_upload *u
         const bool is_there = u->how[r] & DEVICE_ROW_KEPT;
 
         memcpy(row, is_there ? kept : u->host + r * u->dim, n_bytes);
-        if (!is_there && u->how[r] != DEVICE_ROW_NEW)
-            memcpy(kept, row, n_bytes);
+        if (is_there || u->how[r] == DEVICE_ROW_NEW)
+            continue;
+        memcpy(kept, row, n_bytes);
+        if (u->n_states)
+            memcpy(u->states + (size_t)u->how[r] * u->n_states,
+                   u->host_states + r * u->n_states, u->n_states * sizeof *u->states);
     }
 }
 

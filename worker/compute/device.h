@@ -238,6 +238,10 @@ struct device_ops {
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
 
     void (*encode)(struct compute *c, const struct device_encode *e);
+
+    /* How many devices of this kind the machine has; 0: it cannot tell, and open() says why. NULL: there is one. */
+    uint32_t (*count)(void);
+    void (*update_rows)(struct compute *c, const struct row_update *u);
 };
 
 EXTERN_C const struct device_ops device_cpu;

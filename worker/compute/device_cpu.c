@@ -235,4 +235,5 @@ const struct device_ops device_cpu = {
     .number_hats = cpu_rows_number_hats,
     .axpy = cpu_rows_axpy,
     .encode = cpu_rows_encode,
+    .update_rows = cpu_update_rows,
 };

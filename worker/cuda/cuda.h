@@ -134,5 +134,6 @@ void cuda_ops_number_hats(struct compute *c, const struct number_hats *h, const 
                           float *y);
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
 void cuda_ops_encode(struct compute *c, const struct device_encode *e);
+void cuda_ops_update_rows(struct compute *c, const struct row_update *u);
 
 #endif

@@ -322,3 +322,10 @@ void cuda_ops_encode(struct compute *c, const struct device_encode *e)
     for (uint32_t i = 0; i < n_targets(c); i++)
         (void)check(&c->targets[i], "encode", kernels_encode(c->targets[i].stream, e));
 }
+
+void cuda_ops_update_rows(struct compute *c, const struct row_update *u)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "update_rows",
+                    kernels_update_rows(c->targets[i].stream, u));
+}

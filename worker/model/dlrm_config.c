@@ -260,6 +260,9 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
         status =
             check_range("the number of threads", config->n_threads, 0, DLRM_THREADS_MAX, err);
     if (!status)
+        status =
+            check_range("the number of devices", config->n_devices, 0, DLRM_DEVICES_MAX, err);
+    if (!status)
         status = check_rate("dropout", config->dropout, 1, err);
     if (!status)
         status = check_rate("l2_dense", config->l2_dense, INFINITY, err);

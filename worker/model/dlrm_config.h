@@ -16,6 +16,7 @@
 #define DLRM_MEANS_MAX 1024u /* fields that can have a mean for a bag: the first ones */
 #define DLRM_BATCH_MAX (1u << 20)
 #define DLRM_THREADS_MAX 64u
+#define DLRM_DEVICES_MAX 16u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
 
 /* What stands between a batch and its logits (head.h). */
@@ -82,6 +83,9 @@ struct dlrm_config {
         n_threads; /* that compute, the caller's among them; 0 is 1. They change no result */
     enum device_products products;
     struct device_place place;
+    /* The numbers of several devices that share each batch (data_parallel.h), in place of the one at `place`; 0 or 1:
+     * one device. */
+    uint32_t n_devices, devices[DLRM_DEVICES_MAX];
 };
 
 /* PS_ESETTING and a sentence with the name of the thing, what was found and what was

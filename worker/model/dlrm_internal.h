@@ -15,6 +15,7 @@
 #define WORKER_MODEL_DLRM_INTERNAL_H
 
 #include "worker/model/cross_net.h"
+#include "worker/model/data_parallel.h"
 #include "worker/model/device_buffers.h"
 #include "worker/model/device_push_encode.h"
 #include "worker/model/first_order.h"
@@ -53,6 +54,15 @@ struct dlrm {
     float *z, *dz; /* logits and their gradients: borrowed from the part that makes them */
     uint32_t n;    /* samples of the last step */
     struct dlrm_gradients gradients[DLRM_BUFFER_SETS]; /* of the steps in flight */
+
+    /* On several devices: a model on each, and of those above only config, head, ops, tensors, gradients and the host's
+     * buffers; c is the first one's, borrowed. */
+    uint32_t n_members;
+    struct dlrm *members[DLRM_DEVICES_MAX];
+    bool has_dense[DLRM_DEVICES_MAX]; /* the member has had the dense array that is in use */
+    uint32_t failed;                  /* the member that failed last */
+    struct data_parallel *parallel;   /* owned, as the members */
+    char device[512];                 /* dlrm_device() */
 };
 
 /* Of batch_max samples of `width` floats. */

@@ -180,7 +180,9 @@ static void tables_keep_what_they_were_made_with(void **state)
     struct table_spec rows, wide, dense;
 
     (void)state;
-    must(param_store_local_open("job", NULL, &store, &err), &err);
+    must(param_store_local_open(&(struct param_store_local_options){ .job = "job" }, &store,
+                                &err),
+         &err);
     must(open_tables(store, old, &err), &err);
     must(open_tables(store, nothing, &err), &err);
     rows = spec_of(store, "job/emb", 4);
@@ -205,7 +207,9 @@ static void new_tables_have_the_defaults(void **state)
     struct table_spec rows, dense;
 
     (void)state;
-    must(param_store_local_open("job", NULL, &store, &err), &err);
+    must(param_store_local_open(&(struct param_store_local_options){ .job = "job" }, &store,
+                                &err),
+         &err);
     must(open_tables(store, flags, &err), &err);
     rows = spec_of(store, "job/emb", 4);
     dense = spec_of(store, "job/top.0.W", 0);
