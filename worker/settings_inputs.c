@@ -1,4 +1,4 @@
-/* What the numeric columns are to the model, and the bottom MLP that reads them, where settings leave it to psworker. */
+/* What numeric columns are to the model, and the bottom MLP that reads them, where settings leave it to psworker. */
 #include <string.h>
 
 #include "common/number.h"

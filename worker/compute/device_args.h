@@ -20,9 +20,9 @@ struct linear {
         ldx; /* of x, and of dx, which has no mask then; 0: in. Gaps are zeros (row_floats) */
 };
 
-/* Numbers as a layer's inputs. Of each x, side by side: x, or 0 where it is missing, which is a NaN; whether it is missing,
- * 1 or 0; and n_hats piecewise linear bases, of which hat k is max(0, 1 - |x' - (first + k)|), x' being x held between the
- * first peak and the last. All hats of a missing one are 0. */
+/* Numbers as a layer's inputs. Of each x, side by side: x, or 0 where it is missing, which is a NaN; whether it is
+ * missing, 1 or 0; and n_hats piecewise linear bases, of which hat k is max(0, 1 - |x' - (first + k)|), x' being x held
+ * between the first peak and the last. All hats of a missing one are 0. */
 struct number_hats {
     uint32_t n, n_numbers, n_hats;
     float first; /* where hat 0 has its peak */
