@@ -404,6 +404,43 @@ void pair_give_up(struct node *n)
         n->world->lines[node_record(n, i)->shard].is_given_up = true;
 }
 
+/* --- a person --- */
+
+/* A member whose disk has failed between its claim and its TERMS, and which has died then, is named as the primary and
+ * does not know whether its directory is the one that it had: a person has to say so. */
+static struct node *who_needs_a_person(const struct world *w)
+{
+    struct node *n;
+
+    for (uint32_t i = 0; (n = node_nth(w, i)) != NULL; i++)
+        if (w->plan.pairs.coordinated && n->other && n->lacks_terms && n->process &&
+            !n->is_serving)
+            return n;
+    return NULL;
+}
+
+static void accept_loss(void *owner)
+{
+    (void)node_command(owner, "promote", "accept-loss", 60000);
+}
+
+static void on_accepted(void *owner)
+{
+    (void)owner;
+}
+
+bool pair_sends_a_person(struct world *w)
+{
+    struct node *n = who_needs_a_person(w);
+
+    if (!n || w->has_sent_a_person)
+        return false;
+    w->has_sent_a_person = true;
+    pair_give_up(n);
+    process_start("operator", NULL, accept_loss, on_accepted, n)->node = UINT32_MAX;
+    return true;
+}
+
 /* --- copies --- */
 
 void pair_copy_begins(struct node *n)
