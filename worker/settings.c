@@ -263,6 +263,8 @@ static const struct setting rows[] = {
         "pull dense tables every so many steps, within the bound; not in lock step"),
     ROW("wire", "period", SETTING_LIST, period, "TABLE=N,...", "", 0, 0,
         "dense tables of this name or pattern (top.*) are pushed and pulled every N steps; gradients add up meanwhile"),
+    ROW("wire", "row-period", SETTING_LIST, row_period, "TABLE=N,...", "", 0, 0,
+        "the same of embedding tables (emb, emb.FIELD, wide): of their rows"),
     ROW("wire", "rotate", SETTING_FLAG, rotate, "yes|no", "no", 0, 0,
         "tables of one period take turns, so that all steps have about the same bytes"),
     ROW("wire", "row-cache", SETTING_BYTES, row_cache_bytes, "BYTES", "256M", 0, 0,
