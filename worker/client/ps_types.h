@@ -121,6 +121,9 @@ struct ps_pull_section {
 
     /* NULL, or the row of dst that each key's row goes to: for some rows of an array of more. */
     const uint32_t *rows;
+
+    /* NULL, or space for the optimizer states of the rows of dst that a store fills in for a device (param_store.h). */
+    float *states;
 };
 
 /* Rows to be pushed: values holds n_keys x dim floats. Or, of gradients, encoded holds as many rows as the codec
@@ -177,6 +180,7 @@ struct ps_stats {
     char moved_to
         [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */
     uint64_t rows_read_ahead; /* of rows_cached: while the step before computed */
+    uint64_t rows_on_device;  /* that a device has in place of the row cache, now */
 };
 
 #endif
