@@ -501,30 +501,6 @@ struct table_spec_limits settings_limits(const struct settings *s)
                                        .max_bytes = s->table_max_bytes };
 }
 
-bool settings_warmup_is_auto(const struct settings *s)
-{
-    return strcmp(s->warmup, "auto") == 0;
-}
-
-static uint32_t warmup_clocks(const struct settings *s)
-{
-    if (settings_warmup_is_auto(s))
-        return s->workers > 1 && s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP
-                   ? SETTINGS_WARMUP_AUTO
-                   : 0;
-    return (uint32_t)strtoul(s->warmup, NULL, 10); /* settings_check() has read it */
-}
-
-struct lr_schedule settings_schedule(const struct settings *s)
-{
-    return (struct lr_schedule){ .warmup_clocks = warmup_clocks(s),
-                                 .decay = (enum table_spec_decay)s->decay,
-                                 .decay_start = s->decay_start,
-                                 .decay_clocks = s->decay_clocks,
-                                 .decay_rate = s->decay_rate,
-                                 .decay_floor = s->decay_floor };
-}
-
 uint64_t settings_seed(const struct settings *s, enum settings_seeds part)
 {
     return s->seeds[part] ? s->seeds[part] : s->seed;
