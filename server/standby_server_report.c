@@ -45,10 +45,12 @@ static uint64_t dropped_ms(const struct standby_server *s) ON_MAIN
 static void describe_dropped(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
     const uint64_t since_ms = dropped_ms(s);
+    uint64_t ago_ms;
 
     if (!since_ms || !s->terms.peer[0])
         return;
-    ret->dropped_unix_ms = clock_unix_ms() - (clock_mono_ms() - since_ms);
+    ago_ms = clock_mono_ms() - since_ms;
+    ret->dropped_unix_ms = clock_unix_ms() - ago_ms;
     snprintf(ret->note, sizeof ret->note,
              "the log keeps no more for the standby, which is more than --standby-log-max "
              "behind: it has to copy again");

@@ -80,7 +80,7 @@ static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
         s->was_connected = true;
     else if (s->sync.state == SYNC_OUT &&
              (s->was_connected ||
-              (!s->follower_connection && now_ms - s->followed_ms > CONNECT_MS))) {
+              (!s->follower_connection && now_ms > s->followed_ms + CONNECT_MS))) {
         log_line_warn("standby %.63s has gone", s->name);
         s->is_followed = false;
         standby_server_order(s, SHARD_STANDBY_END);
@@ -97,15 +97,14 @@ static bool is_whole(struct standby_server *s) ON_MAIN
     return n == s->n_shards;
 }
 
-/* How long an answer counts: one from before a connection ended says nothing about why it did. One that was asked for at
- * half of the patience, and waited for in vain, counts until this psd goes on alone: another would delay that. */
+/* How long an answer counts: one from before a connection ended says nothing about why it did. */
 static uint64_t asks_every_ms(struct standby_server *s) ON_MAIN
 {
     if (s->sync.state != SYNC_IN)
         return ASK_EVERY_MS;
     if (s->asked_whole && !is_whole(s))
         return 0;
-    return s->rises_ms ? ASK_RISING_EVERY_MS : s->sync.patience_ms / 2 + PEER_QUERY_SOON_MS;
+    return s->rises_ms ? ASK_RISING_EVERY_MS : s->sync.patience_ms / 2;
 }
 
 /* A standby that is lost may have been promoted, as where this psd was stopped or cut off: so it is asked before this
@@ -115,7 +114,7 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
     const bool is_in = s->sync.state == SYNC_IN;
 
     if (s->coordination || !s->terms.peer[0] || s->request.step != FOLLOW_NONE ||
-        now_ms - s->asked_ms < asks_every_ms(s))
+        now_ms < s->asked_ms + asks_every_ms(s))
         return false;
     if (is_in ? !sync_seems_lost(&s->sync, standby_shards_query(s->shards), s->n_shards, now_ms)
               : s->is_followed || s->sync.state != SYNC_OUT)
@@ -128,7 +127,7 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
 /* It has sealed, and is a primary before long, or asks to follow. */
 static bool is_rising(const struct standby_server *s, uint64_t now_ms)
 {
-    return s->rises_ms && s->sync.state == SYNC_IN && now_ms - s->rises_ms < RISING_MS_MAX;
+    return s->rises_ms && s->sync.state == SYNC_IN && now_ms < s->rises_ms + RISING_MS_MAX;
 }
 
 static void step_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN

@@ -44,12 +44,19 @@ static const char *why_not(const struct settings *s, const struct table_spec *sp
     return NULL;
 }
 
+/* Up to --row-cache, too: what the device holds is held in its place. */
+static size_t bytes_of(const struct settings *s)
+{
+    return s->device_cache_bytes < s->row_cache_bytes ? s->device_cache_bytes
+                                                      : s->row_cache_bytes;
+}
+
 static bool reserve(const struct settings *s, struct dlrm *model, enum row_update_rule rule,
                     uint32_t n_states)
 {
     const struct dlrm_replica replica = { .rule = rule,
                                           .n_states = n_states,
-                                          .n_bytes = s->device_cache_bytes };
+                                          .n_bytes = bytes_of(s) };
 
     if (!dlrm_replicate_rows(model, &replica))
         return dlrm_n_places(model) > 0;
@@ -57,15 +64,13 @@ static bool reserve(const struct settings *s, struct dlrm *model, enum row_updat
     return false;
 }
 
-/* The rows that --reuse-clocks reuses stay on the device, too; more than the store caches would be of no use. One that
- * decays has other weights although its version is the same. */
+/* The rows that --reuse-clocks reuses stay on the device, too. One that decays has other weights although its version is
+ * the same. */
 static void keep_reused(const struct settings *s, struct step_buffers_shape *shape)
 {
-    const uint64_t at_most = s->row_cache_bytes, n_bytes = s->device_cache_bytes;
-
     if (s->row_decay > 0)
         return;
-    if (dlrm_keep_rows(shape->model, n_bytes < at_most ? n_bytes : at_most))
+    if (dlrm_keep_rows(shape->model, bytes_of(s)))
         log_line_warn("--device-cache: the device has no space, each step copies all its rows");
     shape->places = dlrm_keeps_rows(shape->model);
 }
@@ -96,12 +101,13 @@ void device_replica_open(struct device_replica *r, const struct settings *s,
     *r = (struct device_replica){ .model = shape->model,
                                   .store = store,
                                   .table = table,
-                                  .row_bytes = (uint32_t)((spec->dim + n_states) *
-                                                          sizeof(float)) };
+                                  .row_bytes =
+                                      (uint32_t)((spec->dim + n_states) * sizeof(float)) };
     shape->places = true;
     shape->n_states = n_states;
-    log_line_info("the device has the rows with their optimizer's states: up to %u of %u bytes",
-                  dlrm_n_places(shape->model), r->row_bytes);
+    log_line_info(
+        "the device has the rows with their optimizer's states: up to %u rows of %u bytes",
+        dlrm_n_places(shape->model), r->row_bytes);
 }
 
 static int reserve_places(struct step_buffers *step, uint32_t n, struct err *err)
@@ -118,10 +124,9 @@ int device_replica_begin(const struct device_replica *r, struct step_buffers *st
                          const struct ps_push_section *section, struct dlrm_step *ret,
                          struct err *err)
 {
-    struct device_rows_step change = { .table = r->table,
-                                       .clock = step->clock,
-                                       .n = section->n_keys,
-                                       .keys = section->keys };
+    struct device_rows_step change = {
+        .table = r->table, .clock = step->clock, .n = section->n_keys, .keys = section->keys
+    };
     const int status = reserve_places(step, change.n, err);
 
     if (status)

@@ -298,7 +298,7 @@ static const struct setting rows[] = {
         "where the model computes; auto: on a GPU if there is one, else on the CPU; cuda:1: the second GPU; "
         "cuda:0,1: each batch on these two; cuda:all: on all"),
     ROW("machine", "device-cache", SETTING_BYTES, device_cache_bytes, "BYTES", "1G", 0, 0,
-        "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
+        "a GPU's memory for the row cache's rows, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
         "threads that share a step on the CPU, or score requests (serve); they change no result"),
     ROW("machine", "loader-threads", SETTING_U32, loader_threads, "N", "0", 0, SETTINGS_LOADER_THREADS_MAX,

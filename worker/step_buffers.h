@@ -66,8 +66,8 @@ struct step_buffers_shape {
     struct dlrm *model; /* borrowed: its device's memory */
     uint32_t dim;       /* of a row, at most */
     bool wide;
-    bool places;  /* rows come with versions and places (param_store.h) */
-    bool encodes; /* gradients leave the device encoded */
+    bool places;       /* rows come with versions and places (param_store.h) */
+    bool encodes;      /* gradients leave the device encoded */
     uint32_t n_states; /* of an optimizer, that come with rows for a replica; 0: none */
 };
 

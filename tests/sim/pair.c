@@ -323,8 +323,8 @@ static void check_may_serve(struct world *w, const struct node *n)
 
     for (uint32_t i = 0; i < w->plan.shards_per_node; i++)
         has_heard = has_heard || node_record(n, i)->heard_in_sync;
-    if (!has_heard && !w->plan.pairs.coordinated && !n->other->process && !node_leads(n) &&
-        !w->lines[node_record(n, 0)->shard].is_given_up)
+    if (!has_heard && !w->plan.pairs.coordinated && !n->other->process && !n->wrote_primary &&
+        !node_leads(n) && !w->lines[node_record(n, 0)->shard].is_given_up)
         world_fail(w,
                    "node %u, member %u: serves, and its primary has not said since its start "
                    "that it is in sync",
@@ -402,6 +402,43 @@ void pair_give_up(struct node *n)
 {
     for (uint32_t i = 0; i < n->world->plan.shards_per_node; i++)
         n->world->lines[node_record(n, i)->shard].is_given_up = true;
+}
+
+/* --- a person --- */
+
+/* A member whose disk has failed between its claim and its TERMS, and which has died then, is named as the primary and
+ * does not know whether its directory is the one that it had: a person has to say so. */
+static struct node *who_needs_a_person(const struct world *w)
+{
+    struct node *n;
+
+    for (uint32_t i = 0; (n = node_nth(w, i)) != NULL; i++)
+        if (w->plan.pairs.coordinated && n->other && n->lacks_terms && n->process &&
+            !n->is_serving)
+            return n;
+    return NULL;
+}
+
+static void accept_loss(void *owner)
+{
+    (void)node_command(owner, "promote", "accept-loss", 60000);
+}
+
+static void on_accepted(void *owner)
+{
+    (void)owner;
+}
+
+bool pair_sends_a_person(struct world *w)
+{
+    struct node *n = who_needs_a_person(w);
+
+    if (!n || w->has_sent_a_person)
+        return false;
+    w->has_sent_a_person = true;
+    pair_give_up(n);
+    process_start("operator", NULL, accept_loss, on_accepted, n)->node = UINT32_MAX;
+    return true;
 }
 
 /* --- copies --- */

@@ -62,6 +62,8 @@ void pair_adopt(struct world *w, struct shard_record *rec, uint64_t last);
 
 /* A person promotes it with --accept-loss. */
 void pair_give_up(struct node *n);
+/* When nothing has happened for long: once, to a member that only a person can help. False: there is none. */
+bool pair_sends_a_person(struct world *w);
 
 /* It follows, and has all that the other one has; in sync, if it is to be. */
 bool pair_is_safe(const struct node *n);

@@ -607,14 +607,17 @@ static _Noreturn void fail_late(const struct schedule *s)
 static void run(struct schedule *s)
 {
     const struct plan *p = &s->world.plan;
-    uint64_t limit_us =
-        machine_now_us() + p->span_us + PATIENCE_US + 4000 * (uint64_t)p->lease_ms;
+    const uint64_t patience_us = PATIENCE_US + 4000 * (uint64_t)p->lease_ms;
+    uint64_t limit_us = machine_now_us() + p->span_us + patience_us;
 
     while (!is_over(s)) {
         if (!machine_step())
             world_fail(&s->world, "nothing happens any more, and not all is done");
-        if (machine_now_us() > limit_us)
+        if (machine_now_us() <= limit_us)
+            continue;
+        if (!pair_sends_a_person(&s->world))
             fail_late(s);
+        limit_us = machine_now_us() + patience_us;
     }
 }
 

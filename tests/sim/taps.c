@@ -752,8 +752,10 @@ int WRAP(terms_write)(const struct file_ops *files, const char *data_dir, const 
     n->writes_primary = t->role == TERMS_PRIMARY;
     status = REAL(terms_write)(files, data_dir, t, err);
     n->writes_primary = !status && t->role == TERMS_PRIMARY;
+    n->lacks_terms = status && t->role == TERMS_PRIMARY;
     n->says_in_sync = !status && t->in_sync && t->role == TERMS_PRIMARY;
-    n->term = terms_last(t);
+    if (!status) /* else it serves in none before a write, or a start that reads what is there */
+        n->term = terms_last(t);
     if (n->says_in_sync)
         pair_says_in_sync(n);
     return status;

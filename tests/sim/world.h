@@ -92,6 +92,7 @@ struct world {
     struct node *old_nodes;  /* of the layout before, whose disks are there still */
     uint32_t n_old_nodes;
     uint64_t n_promotions;
+    bool has_sent_a_person; /* pair_sends_a_person() */
     /* What is to go wrong when a reply is next promised by the primary of a pair (pair.h); NULL: nothing. */
     void (*on_promise)(void *owner, uint64_t number, void *data);
     void *on_promise_owner;

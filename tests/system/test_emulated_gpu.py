@@ -252,6 +252,52 @@ def test_rows_stay_on_the_device_while_steps_overlap(first_of_two):
     assert r["device_rows_reused"] > 0 and "--ahead 4 has no effect" not in log_text
 
 
+# ---- rows of a job's only worker, with their optimizer's states ----
+
+REPLICAS = {
+    "rowwise": ("--optimizer", "rowwise_adagrad", "--wide"),
+    "onebit, flushed": ("--optimizer", "adagrad", "--push-codec", "onebit", "--residual-max", "20K"),
+    "adam and int8": ("--optimizer", "adam", "--lr", "0.002", "--push-codec", "int8", "--decay", "cosine", "--decay-clocks", "30"),
+    "sgd, asynchronously": ("--optimizer", "sgd", "--mode", "async", "--push-codec", "bf16", "--l2-embedding", "1e-4"),
+    "momentum and topk": ("--optimizer", "momentum", "--lr", "0.001", "--push-codec", "topk", "--topk", "0.4", "--eval-every", "4"),
+}
+
+
+@pytest.fixture
+def only_worker(train, psds):
+    """only_worker(flag ...): the tables that a job of one worker over two shards leaves, its result, and its log."""
+
+    def run(*flags):
+        node = psds("--shards", 2)
+        got, log_text = train("cuda", "--servers", node.address, *flags)
+        node.stop()
+        return read_tables([node.data]), got, log_text
+
+    return run
+
+
+@pytest.mark.parametrize("job", share(list(REPLICAS)))
+def test_rows_that_the_device_changes_itself_are_the_servers(only_worker, job):
+    want, plain, _ = only_worker(*REPLICAS[job], "--device-cache", "0")
+    got, kept, log_text = only_worker(*REPLICAS[job], "--device-cache", "2M")
+    small, some, _ = only_worker(*REPLICAS[job], "--device-cache", "4K")
+    assert got == want and small == want
+    assert kept["logloss"] == some["logloss"] == plain["logloss"]
+    assert plain["device_rows_reused"] == plain["device_rows_held"] == 0
+    assert "the device has the rows with their optimizer's states" in log_text and "the device holds" in log_text
+    for r in (kept, some):
+        assert r["device_rows_copied"] + r["device_rows_reused"] == plain["device_rows_copied"]
+    assert 0 < some["device_rows_reused"] < kept["device_rows_reused"] and 0 < some["device_rows_held"] < kept["device_rows_held"]
+    assert some["device_rows_bytes"] <= 4096 and kept["device_rows_copied"] == kept["device_rows_held"]
+
+
+def test_rows_that_the_device_cannot_change_stay_in_the_row_cache(only_worker):
+    for flags, why in ((("--optimizer", "ftrl"), "the device knows sgd"), (("--pull-codec", "bf16"), "rows are pulled in another codec")):
+        want, _, _ = only_worker(*flags, "--device-cache", "0")
+        got, r, log_text = only_worker(*flags, "--device-cache", "2M")
+        assert got == want and r["device_rows_held"] == 0 and f"rows stay in the row cache: {why}" in log_text
+
+
 # ---- gradients that leave the device encoded ----
 
 # A model with tensors of many blocks, of a part of one, and of a float; a bound at which residuals are flushed every few steps.

@@ -32,7 +32,7 @@ struct device_rows {
     struct table *aside; /* owned: likewise, of rows without a place */
     struct eviction eviction;
     uint64_t turn, n_versions;
-    bool is_read; /* and no step has begun since */
+    bool is_read;    /* and no step has begun since */
     float *arrivals; /* owned, cap_arrivals payloads */
     uint64_t *arrived_keys;
     uint32_t n_arrivals, cap_arrivals;
@@ -199,8 +199,8 @@ static int reserve_arrival(struct device_rows *d)
     if (!keys)
         return -ENOMEM;
     d->arrived_keys = keys;
-    arrivals = memory_try_realloc(d->arrivals,
-                                  (size_t)cap * payload_floats(d) * sizeof *arrivals);
+    arrivals =
+        memory_try_realloc(d->arrivals, (size_t)cap * payload_floats(d) * sizeof *arrivals);
     if (!arrivals)
         return -ENOMEM;
     d->arrivals = arrivals;

@@ -28,7 +28,8 @@ struct device_rows_step {
     uint64_t clock; /* of the push */
     uint32_t n;
     const uint64_t *keys; /* of the push, ascending */
-    uint32_t *places;     /* filled: [n], or DEVICE_ROWS_NO_PLACE: the device does not have the row */
+    uint32_t
+        *places; /* filled: [n], or DEVICE_ROWS_NO_PLACE: the device does not have the row */
 
     /* Filled: what all rows share, by the table's optimizer (struct row_update_factors). */
     float rate, epsilon, weight_decay, beta1, rest1, beta2, rest2, root_scale;

@@ -56,7 +56,8 @@ struct shard_copy {
     struct shard_table_state tables[PS_TABLES_MAX]; /* by the shard's number */
     uint64_t seq;
     uint64_t n_bytes; /* of rows that may be evicted */
-    uint64_t n_begun[PS_TABLES_MAX]; /* by the store's number: steps of the device whose push was here */
+    uint64_t n_begun
+        [PS_TABLES_MAX]; /* by the store's number: steps of the device whose push was here */
 };
 
 struct copied_table {
@@ -66,8 +67,9 @@ struct copied_table {
     struct device_rows *device; /* owned; NULL: the rows are here */
     struct replica *replica;    /* borrowed: whose it is */
     uint64_t n_begun;           /* steps of the device */
-    uint32_t n_unknown; /* keys of the last one's push that were neither there nor pulled for it */
-    int device_status;  /* of its push: PS_ESEQ if the shards are not at one step */
+    uint32_t
+        n_unknown; /* keys of the last one's push that were neither there nor pulled for it */
+    int device_status; /* of its push: PS_ESEQ if the shards are not at one step */
 };
 
 /* A thread that reads rows. */
@@ -323,8 +325,8 @@ bool replica_begin_interval(struct replica *r)
             restore_counts(r->shards[i].shard, 0, 0, shard_version(r->shards[i].shard) + 1);
     for (uint32_t t = 0; t < r->n_tables; t++)
         if (r->tables[t].device)
-            is_whole = device_rows_begin_turn(r->tables[t].device) && has_pushed(r, t) &&
-                       is_whole;
+            is_whole =
+                device_rows_begin_turn(r->tables[t].device) && has_pushed(r, t) && is_whole;
     return is_whole;
 }
 

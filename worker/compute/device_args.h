@@ -135,14 +135,14 @@ struct dropout {
  */
 struct row_upload {
     uint32_t n, dim;
-    const float *host;   /* [n][dim], by host_alloc(): the device reads the rows itself */
-    const uint32_t *how; /* [n] */
-    float *rows;         /* [n][dim] */
-    float *kept;         /* [places][dim] */
-    uint32_t n_states;   /* of an optimizer (struct row_update); 0: rows have none */
+    const float *host;        /* [n][dim], by host_alloc(): the device reads the rows itself */
+    const uint32_t *how;      /* [n] */
+    float *rows;              /* [n][dim] */
+    float *kept;              /* [places][dim] */
+    uint32_t n_states;        /* of an optimizer (struct row_update); 0: rows have none */
     const float *host_states; /* [n][n_states], as host */
     float *states;            /* [places][n_states] */
-    bool alone; /* no ops run beside it: it may take the whole device */
+    bool alone;               /* no ops run beside it: it may take the whole device */
 };
 
 #define DEVICE_ROW_KEPT 0x80000000u

@@ -57,8 +57,7 @@ static __forceinline__ __device__ float topk_at(const uint8_t *row, uint32_t k, 
 
 static __forceinline__ __device__ float onebit_at(const uint8_t *row, uint32_t dim, uint32_t i)
 {
-    const uint32_t n_blocks =
-        (dim + CODEC_SCALAR_ONEBIT_BLOCK - 1) / CODEC_SCALAR_ONEBIT_BLOCK;
+    const uint32_t n_blocks = (dim + CODEC_SCALAR_ONEBIT_BLOCK - 1) / CODEC_SCALAR_ONEBIT_BLOCK;
     const uint32_t sign = row[4 * (size_t)n_blocks + i / 8] >> (i % 8) & 1u;
 
     return codec_scalar_onebit_got(get_f32(row + 4 * (size_t)(i / CODEC_SCALAR_ONEBIT_BLOCK)),
@@ -128,7 +127,7 @@ static __forceinline__ __device__ float rowwise_rate(const struct row_update &u,
     return f.rate / (sqrtf(s) + f.epsilon);
 }
 
-template <enum row_update_rule RULE>
+template <int RULE>
 static __forceinline__ __device__ void step(const struct row_update &u,
                                             const struct update_row &row,
                                             const struct row_update_factors &f, uint32_t i)
@@ -157,7 +156,7 @@ static __forceinline__ __device__ void step(const struct row_update &u,
     }
 }
 
-template <enum row_update_rule RULE>
+template <int RULE>
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) update(struct row_update u)
 {
     const size_t r = cuda_compat_row();
@@ -178,8 +177,7 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS) update(struct row_
         step<RULE>(u, row, f, i);
 }
 
-template <enum row_update_rule RULE>
-static cudaError_t launch(cudaStream_t stream, const struct row_update *u)
+template <int RULE> static cudaError_t launch(cudaStream_t stream, const struct row_update *u)
 {
     return cuda_compat_launch(update<RULE>, cuda_compat_warps(u->n_max), stream, *u);
 }

@@ -31,7 +31,7 @@ struct device_row_cache_plan {
     struct device_row_cache_update {
         uint32_t n;
         struct row_update_factors factors;
-    } *host_update, *device_update; /* owned, of the host and of the device */
+    } * host_update, *device_update; /* owned, of the host and of the device */
     uint32_t update_cap;
     struct row_update update; /* of the step in flight */
 };
@@ -43,9 +43,9 @@ struct device_row_cache {
     float *kept;            /* owned, of the device */
     bool is_replica;
     enum row_update_rule rule;
-    uint32_t n_states; /* of a row */
-    float *states;     /* owned, of the device */
-    uint64_t *versions;     /* owned */
+    uint32_t n_states;  /* of a row */
+    float *states;      /* owned, of the device */
+    uint64_t *versions; /* owned */
     struct device_row_cache_plan plans[DLRM_BUFFER_SETS];
     uint64_t n_failures;       /* how often the cache was emptied */
     uint64_t n_copied, n_kept; /* rows */

@@ -88,8 +88,8 @@ static void bench_init(struct bench *b, struct setup setup, uint64_t seed)
     b->seed = seed;
     b->cluster = cluster_new(setup.n_shards, setup.mode, 0);
     b->cache = param_store_exact_cache_new(
-        &b->cluster->store, &(struct param_store_exact_cache_options){ .max_bytes = 1 << 30,
-                                                                       .mode = setup.mode });
+        &b->cluster->store,
+        &(struct param_store_exact_cache_options){ .max_bytes = 1 << 30, .mode = setup.mode });
     for (uint32_t i = 0; i < 2; i++) {
         const struct table_spec spec = spec_of(b, dims[i]);
 
@@ -236,8 +236,8 @@ static void change(struct bench *b, struct gradients *g)
     struct row_update_factors factors;
 
     b->cache->ops->begin_update(b->cache, &step);
-    factors = (struct row_update_factors){ step.rate,  step.epsilon, step.weight_decay,
-                                           step.beta1, step.rest1,   step.beta2,
+    factors = (struct row_update_factors){ step.rate,  step.epsilon,   step.weight_decay,
+                                           step.beta1, step.rest1,     step.beta2,
                                            step.rest2, step.root_scale };
     device_cpu.update_rows(NULL, &(struct row_update){ .rule = rules[b->setup.optim],
                                                        .codec = b->setup.codec,
@@ -261,10 +261,9 @@ static uint32_t report_push(const struct bench *b, const struct gradients *g,
                                        .n_keys = g->batch.n,
                                        .keys = g->batch.keys,
                                        .encoded = g->bytes };
-    ret[1] = (struct ps_push_section){ .table = b->tables[1],
-                                       .n_keys = g->batch.n,
-                                       .keys = g->batch.keys,
-                                       .values = g->wide };
+    ret[1] = (struct ps_push_section){
+        .table = b->tables[1], .n_keys = g->batch.n, .keys = g->batch.keys, .values = g->wide
+    };
     return 2;
 }
 
@@ -412,10 +411,9 @@ static void train(struct bench *b, uint32_t n_steps, uint32_t troubles)
 static struct setup draw_setup(uint32_t i)
 {
     static const uint32_t n_places[] = { PLACES_MAX, 1, 7, KEYS_MAX, 60, 3 };
-    static const enum table_spec_optim optims[] = {
-        TABLE_SPEC_ROWWISE_ADAGRAD, TABLE_SPEC_ADAGRAD, TABLE_SPEC_SGD, TABLE_SPEC_ADAM,
-        TABLE_SPEC_MOMENTUM
-    };
+    static const enum table_spec_optim optims[] = { TABLE_SPEC_ROWWISE_ADAGRAD,
+                                                    TABLE_SPEC_ADAGRAD, TABLE_SPEC_SGD,
+                                                    TABLE_SPEC_ADAM, TABLE_SPEC_MOMENTUM };
 
     return (struct setup){ .n_shards = i % 2 ? 3 : 1,
                            .n_places = n_places[i % COUNT_OF(n_places)],
@@ -467,10 +465,12 @@ static void rows_that_stay_are_neither_pulled_nor_copied(void **state)
     uint64_t n_rows;
 
     (void)state;
-    bench_init(&b, (struct setup){ .n_shards = 3,
-                                     .n_places = 9,
-                                     .mode = TABLE_SPEC_MODE_BSP,
-                                     .optim = TABLE_SPEC_ADAM }, 1);
+    bench_init(&b,
+               (struct setup){ .n_shards = 3,
+                               .n_places = 9,
+                               .mode = TABLE_SPEC_MODE_BSP,
+                               .optim = TABLE_SPEC_ADAM },
+               1);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(pull(&b, &batch, &a), 0);
         if (i)
@@ -506,7 +506,8 @@ static void tables_with_other_rules_stay_where_they_are(void **state)
     struct err err;
 
     (void)state;
-    bench_init(&b, (struct setup){ .n_shards = 1, .n_places = 9, .mode = TABLE_SPEC_MODE_BSP }, 1);
+    bench_init(&b, (struct setup){ .n_shards = 1, .n_places = 9, .mode = TABLE_SPEC_MODE_BSP },
+               1);
     for (uint32_t i = 0; i < COUNT_OF(specs); i++) {
         struct table_spec spec = specs[i];
         uint32_t table;
