@@ -762,18 +762,6 @@ static int check_model(const struct settings *s, struct err *err)
     return status;
 }
 
-static int check_layers(const struct settings *s, struct err *err)
-{
-    uint32_t widths[SETTINGS_LAYERS_MAX], n;
-    int status =
-        settings_widths("bottom", settings_bottom(s), widths, COUNT_OF(widths), &n, err);
-
-    if (!status)
-        status = settings_check_inputs(s, err);
-
-    return status ? status : settings_widths("top", s->top, widths, COUNT_OF(widths), &n, err);
-}
-
 /* The servers' own checks, before a server is asked. */
 static int check_limits(const struct settings *s, struct err *err)
 {
@@ -855,7 +843,7 @@ int settings_check(const struct settings *s, const char *command, struct err *er
     if (!status)
         status = check_model(s, err);
     if (!status)
-        status = check_layers(s, err);
+        status = settings_check_inputs(s, err);
     if (!status)
         status = settings_check_device(s, err);
     if (!status)

@@ -177,6 +177,7 @@ uint32_t settings_n_hats(const struct settings *s);
 float settings_first_hat(const struct settings *s);
 const char *settings_bottom(const struct settings *s);
 bool settings_keep_inputs(struct settings *s, uint32_t n_numeric, uint64_t n_weights);
+/* Widths of both MLPs, too. */
 int settings_check_inputs(const struct settings *s, struct err *err) MUST_CHECK;
 
 /* Floats of an embedding row; whether there are first-order weights beside the rows. The kind of model decides, too. */
