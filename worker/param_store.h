@@ -101,9 +101,19 @@ int param_store_remote_open(const struct ps_options *options, struct param_store
  * that reads. Closed before the first. table_find() of one at a time. */
 struct param_store *param_store_remote_view(struct param_store *s);
 
-/* One shard in this process. checkpoint_dir: data directory (its newest checkpoint) or one
- * checkpoint to start from, several comma-separated for several nodes; NULL: empty. */
-int param_store_local_open(const char *job, const char *checkpoint_dir,
+#define PARAM_STORE_LOCAL_SHARDS_MAX 64u
+
+/* Tables in this process. */
+struct param_store_local_options {
+    const char *job;
+    /* A data directory (its newest checkpoint) or one checkpoint to start from, several comma-separated for several
+     * nodes; NULL: empty */
+    const char *checkpoint_dir;
+    uint32_t n_shards;  /* 0: 1 */
+    uint32_t n_threads; /* that share the shards, with the caller's; they change no result */
+};
+
+int param_store_local_open(const struct param_store_local_options *options,
                            struct param_store **ret, struct err *err) MUST_CHECK;
 
 /* Makes data_dir, unless it is there, and sees that a checkpoint can be written into it: asked before the

@@ -788,14 +788,14 @@ static void run_tasks(void *arg, uint32_t n_tasks, thread_pool_task *task, void 
 }
 
 /* Without them it is slower, and no more. */
-static struct replica_threads
+static struct task_threads
 start_threads(struct exact_cache *m, const struct param_store_exact_cache_options *options)
 {
     const uint32_t n = options->n_threads < m->n_shards ? options->n_threads : m->n_shards;
 
     if (n < 2 || thread_pool_new(n, &m->threads))
-        return (struct replica_threads){ 0 };
-    return (struct replica_threads){ n, run_tasks, m->threads };
+        return (struct task_threads){ 0 };
+    return (struct task_threads){ n, run_tasks, m->threads };
 }
 
 struct param_store *

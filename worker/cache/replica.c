@@ -607,16 +607,12 @@ static void run_read(void *arg, uint32_t shard, uint32_t thread)
 }
 
 /* The first shard's failure. */
-static int read_shards(struct read_job *job, const struct replica_threads *threads,
+static int read_shards(struct read_job *job, const struct task_threads *threads,
                        struct err *err)
 {
     const uint32_t n_shards = job->r->options.n_shards;
 
-    if (threads->n)
-        threads->run(threads->arg, n_shards, run_read, job);
-    else
-        for (uint32_t i = 0; i < n_shards; i++)
-            run_read(job, i, 0);
+    task_threads_run(threads, n_shards, run_read, job);
     for (uint32_t i = 0; i < n_shards; i++)
         if (job->r->failures[i].status) {
             *err = job->r->failures[i];
@@ -625,7 +621,7 @@ static int read_shards(struct read_job *job, const struct replica_threads *threa
     return 0;
 }
 
-static int read_by(struct replica *r, const struct replica_threads *threads,
+static int read_by(struct replica *r, const struct task_threads *threads,
                    const struct ps_pull_section *sections, uint32_t n, struct err *err) ON_SHARD
 {
     struct read_job job = { .r = r, .sections = sections, .n = n };
@@ -662,7 +658,7 @@ int replica_read(struct replica *r, const struct ps_pull_section *sections, uint
 int replica_read_alone(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
                        struct err *err)
 {
-    return read_by(r, &(struct replica_threads){ 0 }, sections, n, err);
+    return read_by(r, &(struct task_threads){ 0 }, sections, n, err);
 }
 
 bool replica_was_evicted(const struct replica *r, uint32_t table, uint64_t key)

@@ -18,26 +18,18 @@
 #include "common/thread_role.h"
 #include "proto/section.h"
 #include "worker/client/ps_types.h"
+#include "worker/client/task_threads.h"
 
 struct device_rows_step;
 struct replica;
 struct request;
-
-/* Threads that share tasks (thread_pool_run() of worker/compute/thread_pool.h). */
-struct replica_threads {
-    uint32_t n;
-    void (*run)(void *arg, uint32_t n_tasks,
-                void (*task)(void *job, uint32_t task, uint32_t thread), void *job);
-    void *arg; /* borrowed */
-};
 
 struct replica_options {
     uint32_t n_shards;
     enum table_spec_mode mode; /* of the job */
     uint64_t max_bytes;        /* of rows of sparse tables; each shard gets an equal part */
     uint32_t n_turns; /* rows wanted or pushed to in the last n_turns turns are not evicted */
-    struct replica_threads
-        threads; /* read rows, a shard at a time; n 0: the caller does it alone */
+    struct task_threads threads; /* read rows, a shard at a time */
 };
 
 struct replica *replica_new(const struct replica_options *options);

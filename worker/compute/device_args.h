@@ -20,6 +20,20 @@ struct linear {
         ldx; /* of x, and of dx, which has no mask then; 0: in. Gaps are zeros (row_floats) */
 };
 
+/* Numbers as a layer's inputs. Of each x, side by side: x, or 0 where it is missing, which is a NaN; whether it is
+ * missing, 1 or 0; and n_hats piecewise linear bases, of which hat k is max(0, 1 - |x' - (first + k)|), x' being x held
+ * between the first peak and the last. All hats of a missing one are 0. */
+struct number_hats {
+    uint32_t n, n_numbers, n_hats;
+    float first; /* where hat 0 has its peak */
+    uint32_t ldy;
+};
+
+static inline uint32_t number_hats_width(uint32_t n_hats)
+{
+    return 2 + n_hats;
+}
+
 /* The gradient through ReLU and the scale after it: d -> y > 0 ? d * scale : 0. Dropout has the same gradient: what it
  * dropped is 0 in y, and it multiplied the rest by scale. ReLU's derivative at 0 is 0. */
 struct relu_mask {

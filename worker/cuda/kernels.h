@@ -159,6 +159,8 @@ EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t 
                                       uint32_t ldb, const struct relu_mask *mask, float *sum);
 EXTERN_C cudaError_t kernels_copy_rows(cudaStream_t stream, uint32_t n, uint32_t width,
                                        const float *x, uint32_t ldx, float *y, uint32_t ldy);
+EXTERN_C cudaError_t kernels_number_hats(cudaStream_t stream, const struct number_hats *h,
+                                         const float *x, float *y);
 EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
                                   float *y);
 

@@ -228,12 +228,10 @@ static int init_set(struct device_buffers *p, struct device_buffers_set *s)
     return status || p->ops->shares_memory ? status : reserve(p, s, &empty);
 }
 
-int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
-                        struct compute *c, const struct dlrm_config *config,
-                        size_t dense_floats)
+int device_buffers_init_host(struct device_buffers *p, const struct device_ops *ops,
+                             struct compute *c, const struct dlrm_config *config,
+                             size_t dense_floats)
 {
-    int status = 0;
-
     *p = (struct device_buffers){ .ops = ops,
                                   .c = c,
                                   .config = config,
@@ -260,6 +258,15 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
     if (!p->probs)
         return -ENOMEM;
     device_buffers_use(p, NULL, NULL);
+    return 0;
+}
+
+int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
+                        struct compute *c, const struct dlrm_config *config,
+                        size_t dense_floats)
+{
+    int status = device_buffers_init_host(p, ops, c, config, dense_floats);
+
     for (uint32_t i = 0; i < DLRM_BUFFER_SETS && !status; i++)
         status = init_set(p, &p->sets[i]);
     return status;

@@ -101,7 +101,13 @@ struct device_buffers {
     struct device_row_cache rows; /* those that stay there from step to step */
 };
 
-/* Allocates the arrays whose size is the model's. -ENOMEM: deinit is still due. ops, c and config are borrowed. */
+/* Of the host alone: the model's own dense array, and the probabilities. -ENOMEM: deinit is still due. ops, c and
+ * config are borrowed. */
+int device_buffers_init_host(struct device_buffers *p, const struct device_ops *ops,
+                             struct compute *c, const struct dlrm_config *config,
+                             size_t dense_floats) MUST_CHECK;
+
+/* And on the device: allocates the arrays whose size is the model's. Likewise. */
 int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
                         struct compute *c, const struct dlrm_config *config,
                         size_t dense_floats) MUST_CHECK;
