@@ -281,10 +281,16 @@ static uint64_t n_dense_floats(const struct model_tables *t)
     return n;
 }
 
-/* The store's cached rows stay on the device too; more rows than the store caches would be of no use. */
+/* The store's cached rows stay on the device too; more rows than the store caches would be of no use. Where it has no
+ * cache, rows go to the device as they come. */
 static void reserve_device_rows(struct model_tables *t)
 {
     const uint64_t at_most = t->s->row_cache_bytes, n_bytes = t->s->device_cache_bytes;
+
+    /* The compensation of delays asks for the rows themselves. */
+    if (t->store->ops->takes_pulled && t->s->device_encode && t->n_rows == 1 &&
+        !settings_compensates(t->s, false))
+        step_buffers_decode(&t->shape);
 
     /* A place is one of a table. A row that decays has other weights although its version is the same. */
     if (!t->store->ops->has_places || t->n_rows > 1 || t->s->row_decay > 0)
@@ -480,6 +486,7 @@ struct dlrm_step model_tables_use(struct model_tables *t, struct step_buffers *s
         move_dense(t, step->dense, step->dense_grads);
     return (struct dlrm_step){ .batch = step->batch,
                                .rows = step->rows,
+                               .pulled = step_buffers_pulled(step),
                                .wide = step->wide,
                                .row_grads = step->row_grads,
                                .wide_grads = step->wide_grads,
@@ -525,7 +532,8 @@ static uint32_t pull_group(const struct model_tables *t, const struct step_buffe
                                   .keys = b->unique + first,
                                   .dst = step->rows + first_float(t, b, group),
                                   .versions = step->versions ? step->versions + first : NULL,
-                                  .places = step->places ? step->places + first : NULL };
+                                  .places = step->places ? step->places + first : NULL,
+                                  .pulled = step->pulled };
     if (!t->shape.wide)
         return 1;
     out[1] =

@@ -69,6 +69,7 @@ struct param_store_ops {
      * in this process (param_store_local_open()). No push is under way. NULL: they are in this process. */
     int (*copy)(struct param_store *s, struct param_store *to, struct err *err);
 
+    bool takes_pulled; /* ps_pull_section.pulled */
     bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */
 
     /* pull_start() and pull_wait() fill the sections' versions and places: for each row a place of the store's,

@@ -78,6 +78,7 @@ struct ps_options {
 
 struct ps_pull_section;
 struct ps_scan;
+struct pulled_rows;
 struct request;
 
 /* Takes rows with their optimizer's state (section.h), as one shard has sent them: those of the
@@ -121,6 +122,9 @@ struct ps_pull_section {
 
     /* NULL, or the row of dst that each key's row goes to: for some rows of an array of more. */
     const uint32_t *rows;
+
+    /* NULL, or takes the rows as their codec has written them: dst is not used. Of one section of a pull. */
+    struct pulled_rows *pulled;
 };
 
 /* Rows to be pushed: values holds n_keys x dim floats. Or, of gradients, encoded holds as many rows as the codec
