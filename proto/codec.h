@@ -45,6 +45,12 @@ enum codec_id {
     CODEC_ID_END
 };
 
+/* Rows as a codec has written them, one behind the other. */
+struct codec_rows {
+    const uint8_t *bytes;
+    uint32_t n;
+};
+
 /* ---- bytes of a codec ---- */
 
 /*

@@ -285,6 +285,15 @@ static uint64_t n_dense_floats(const struct model_tables *t)
     return n;
 }
 
+/* Where the store has no cache, rows go to the device as they come. The compensation of delays asks for the rows
+ * themselves. */
+static void decode_on_device(struct model_tables *t)
+{
+    if (t->store->ops->takes_pulled && t->s->device_encode && t->n_rows == 1 &&
+        !settings_compensates(t->s, false))
+        step_buffers_decode(&t->shape);
+}
+
 /* The stop counter's value when the run began, maybe in an earlier process. */
 static void read_control_start(struct model_tables *t)
 {
@@ -393,6 +402,8 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         read_control_start(t);
     if (!status && get == make)
         status = open_device_push(t, err);
+    if (!status && get == make)
+        decode_on_device(t);
     if (!status && get == make && t->n_rows == 1) /* a place is one of a table */
         device_replica_open(&t->replica, s, store, t->rows[0].emb, &t->rows[0].spec, &t->shape);
     if (status) {
@@ -471,6 +482,7 @@ struct dlrm_step model_tables_use(struct model_tables *t, struct step_buffers *s
         move_dense(t, step->dense, step->dense_grads);
     return (struct dlrm_step){ .batch = step->batch,
                                .rows = step->rows,
+                               .pulled = step_buffers_pulled(step),
                                .wide = step->wide,
                                .row_grads = step->row_grads,
                                .wide_grads = step->wide_grads,
@@ -517,7 +529,8 @@ static uint32_t pull_group(const struct model_tables *t, const struct step_buffe
                                   .dst = step->rows + first_float(t, b, group),
                                   .versions = step->versions ? step->versions + first : NULL,
                                   .places = step->places ? step->places + first : NULL,
-                                  .states = step->states };
+                                  .states = step->states,
+                                  .pulled = step->pulled };
     if (!t->shape.wide)
         return 1;
     out[1] =

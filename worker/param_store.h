@@ -80,6 +80,7 @@ struct param_store_ops {
      * push is the step's. */
     void (*begin_update)(struct param_store *s, struct device_rows_step *step);
 
+    bool takes_pulled; /* ps_pull_section.pulled */
     bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */
 
     /* pull_start() and pull_wait() fill the sections' versions and places: for each row a place of the store's,

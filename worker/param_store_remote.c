@@ -280,6 +280,7 @@ static const struct param_store_ops ops = { .table = table,
                                             .resume = resume,
                                             .cancel = cancel,
                                             .copy = copy,
+                                            .takes_pulled = true,
                                             .overlaps = true };
 
 /* ---- a view of the same client, for another thread ---- */

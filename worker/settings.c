@@ -312,7 +312,7 @@ static const struct setting rows[] = {
     ROW("machine", "compute", SETTING_CHOICE, compute, "fp32|tf32|bf16", "fp32", 0, 0,
         "matrix products take inputs rounded so, where the device can; sums are fp32"),
     ROW("machine", "device-encode", SETTING_CHOICE, device_encode, "off|on", "on", 0, 0,
-        "gradients are encoded on the GPU, and residuals stay there; the same bytes"),
+        "the GPU encodes gradients, keeps residuals, and decodes rows; the same bytes"),
     ROW("output", "json", SETTING_TEXT, json, "FILE", "", 0, 0,
         "one JSON object a line: progress, validation, last result or failure; - for stdout"),
     ROW("output", "output", SETTING_TEXT, output, "FILE", "-", 0, 0,

@@ -3,12 +3,21 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/log_line.h"
 #include "common/memory.h"
 
 static void free_array(const struct step_buffers_shape *shape, float **array, size_t n_floats)
 {
     dlrm_host_free(shape->model, *array, n_floats * sizeof **array);
     *array = NULL;
+}
+
+static void free_to(struct step_buffers *step, const struct step_buffers_shape *shape)
+{
+    if (!step->pulled)
+        return;
+    dlrm_host_free(shape->model, step->pulled->to, step->rows_cap * sizeof *step->pulled->to);
+    step->pulled->to = NULL;
 }
 
 static void free_rows(struct step_buffers *step, const struct step_buffers_shape *shape)
@@ -20,11 +29,32 @@ static void free_rows(struct step_buffers *step, const struct step_buffers_shape
     free_array(shape, &step->states, (size_t)step->rows_cap * shape->n_states);
     free_array(shape, &step->wide, step->rows_cap);
     free_array(shape, &step->wide_grads, step->rows_cap);
+    free_to(step, shape);
     free(step->versions);
     free(step->places);
     step->versions = NULL;
     step->places = NULL;
     step->rows_cap = 0;
+}
+
+void step_buffers_decode(struct step_buffers_shape *shape)
+{
+    if (!dlrm_decodes(shape->model))
+        return;
+    dlrm_take_pulled(shape->model);
+    shape->decodes = true;
+    log_line_info("rows come to the device as the servers send them");
+}
+
+const struct dlrm_pulled *step_buffers_pulled(struct step_buffers *step)
+{
+    const struct pulled_rows *pulled = step->pulled;
+
+    if (!pulled)
+        return NULL;
+    step->pulled_step =
+        (struct dlrm_pulled){ pulled->codec, pulled->n_shards, pulled->parts, pulled->to };
+    return &step->pulled_step;
 }
 
 int step_buffers_init(struct step_buffers *step, const struct step_buffers_shape *shape,
@@ -45,6 +75,9 @@ int step_buffers_init(struct step_buffers *step, const struct step_buffers_shape
 void step_buffers_deinit(struct step_buffers *step, const struct step_buffers_shape *shape)
 {
     free_rows(step, shape);
+    if (step->pulled)
+        pulled_rows_deinit(step->pulled);
+    free(step->pulled);
     free_array(shape, &step->dense, dlrm_dense_floats(shape->model));
     free_array(shape, &step->dense_grads, dlrm_dense_floats(shape->model));
     free(step->update_places);
@@ -82,6 +115,29 @@ static int alloc_two(const struct step_buffers_shape *shape, float **ret_rows,
     return status || shape->encodes ? status : alloc_array(shape, ret_grads, n_floats);
 }
 
+/* Where the rows of a pull go. */
+static int alloc_to(const struct step_buffers_shape *shape, struct step_buffers *step)
+{
+    if (!step->pulled)
+        step->pulled = memory_try_alloc(sizeof *step->pulled);
+    if (!step->pulled)
+        return -ENOMEM;
+    step->pulled->to = dlrm_host_alloc(shape->model, step->rows_cap * sizeof *step->pulled->to);
+    return step->pulled->to ? 0 : -ENOMEM;
+}
+
+/* Embedding rows, and their gradients where there are such. */
+static int alloc_embeddings(const struct step_buffers_shape *shape, struct step_buffers *step,
+                            size_t n_floats)
+{
+    int status;
+
+    if (!shape->decodes)
+        return alloc_two(shape, &step->rows, &step->row_grads, n_floats);
+    status = alloc_to(shape, step);
+    return status || shape->encodes ? status : alloc_array(shape, &step->row_grads, n_floats);
+}
+
 int step_buffers_reserve_rows(struct step_buffers *step, const struct step_buffers_shape *shape,
                               struct err *err)
 {
@@ -92,7 +148,7 @@ int step_buffers_reserve_rows(struct step_buffers *step, const struct step_buffe
         return 0;
     free_rows(step, shape);
     step->rows_cap = cap;
-    if (!alloc_two(shape, &step->rows, &step->row_grads, n_floats) &&
+    if (!alloc_embeddings(shape, step, n_floats) &&
         (!shape->wide || !alloc_two(shape, &step->wide, &step->wide_grads, cap)) &&
         !alloc_places(shape, step))
         return 0;

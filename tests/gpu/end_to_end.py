@@ -29,6 +29,8 @@ ON_HOST = ["--device-cache", 0]  # the row cache's rows
 CASES = [
     ("batch 65536, dim 128, TF32, int8 pushes, bf16 pulls, ahead 3", 65536, 128, [*OVERLAP, *LITTLE, *TF32]),
     ("batch 65536, dim 128, the same with 4 network and 8 loader threads", 65536, 128, [*OVERLAP, *LITTLE, *TF32, *THREADS]),
+    ("batch 65536, dim 128, with 8 and 8", 65536, 128, [*OVERLAP, *LITTLE, *TF32, "--net-threads", 8, "--loader-threads", 8]),
+    ("batch 65536, dim 128, with 4 and 8, encoded and decoded on the CPU", 65536, 128, [*OVERLAP, *LITTLE, *TF32, *THREADS, "--device-encode", "off"]),
     ("batch 65536, dim 16, TF32, int8 pushes, bf16 pulls, ahead 3", 65536, 16, [*OVERLAP, *LITTLE, *TF32]),
     ("batch 8192, dim 16, TF32, int8 pushes, bf16 pulls, ahead 3", 8192, 16, [*OVERLAP, *LITTLE, *TF32]),
     ("batch 65536, dim 128, TF32, fp32 on the wire, in step, with the row cache", 65536, 128, [*TF32, *ON_HOST]),

@@ -354,3 +354,36 @@ def test_with_steps_ahead_encoded_gradients_learn(train, psds):
                      "--push-codec", "onebit", "--dense-push-codec", "auto", "--residual-max", "30K")
     assert "gradients leave the device encoded" in log and " compute a step: " in log
     assert got["auc"] > 0.55 and got["residual_settled"] > 0
+
+
+# ---- rows that come as the servers send them ----
+
+PULLED = "rows come to the device as the servers send them"
+
+
+def pulled(train, psds, way, *flags, shards=2, **kw):
+    """The servers' tables after a run in lock step, and what it says."""
+    node = psds("--shards", shards)
+    got, log = train("cuda", "--servers", node.address, "--row-cache", "0", "--device-encode", way, *flags, **kw)
+    assert (PULLED in log) == (way == "on")
+    node.stop()
+    return read_tables([node.data]), {key: got[key] for key in ("loss", "logloss", "auc", "samples", "rows_pulled")}
+
+
+@pytest.mark.parametrize("codec, shards", share([("bf16", 3), ("fp16", 1)]))
+def test_rows_that_the_device_decodes_have_the_bits_of_rows_that_the_host_decodes(train, psds, codec, shards):
+    """With validations between the epochs; answers of one shard are so large that their buffers are taken."""
+    flags = ("--pull-codec", codec, "--wide", "--epochs", "2", "--net-threads", shards)
+    there, here = (pulled(train, psds, way, *flags, shards=shards) for way in ("on", "off"))
+    assert there == here
+
+
+def test_batches_without_rows_are_decoded_too(train, psds, tmp_path):
+    flags = tuple(map(str, keyless_log(tmp_path / "log.csv")[2:]))
+    there, here = (pulled(train, psds, way, data=tmp_path / "log.csv", base=flags) for way in ("on", "off"))
+    assert there == here and there[1]["samples"] == 41
+
+
+def test_fields_of_other_dims_leave_the_rows_to_the_host(train, psds):
+    _, log = train("cuda", "--servers", psds().address, "--row-cache", "0", "--field", "C1:dim=4")
+    assert PULLED not in log

@@ -64,23 +64,30 @@ int argument_check_pull(const struct ps_pull_section *sections, uint32_t n, uint
                         struct err *err)
 {
     int status = check_sections("pull", sections, n, err);
+    uint32_t n_pulled = 0;
 
     for (uint32_t i = 0; i < n && !status; i++) {
         const struct ps_pull_section *s = &sections[i];
 
-        status = check(&(struct argument){ .call = "pull",
-                                           .section = i,
-                                           .table = s->table,
-                                           .n_keys = s->n_keys,
-                                           .codec = s->codec,
-                                           .keys = s->keys,
-                                           .has_rows = s->dst || (s->sink && s->sink->take) },
-                       n_tables, err);
+        status = check(
+            &(struct argument){ .call = "pull",
+                                .section = i,
+                                .table = s->table,
+                                .n_keys = s->n_keys,
+                                .codec = s->codec,
+                                .keys = s->keys,
+                                .has_rows = s->dst || s->pulled || (s->sink && s->sink->take) },
+            n_tables, err);
         if (!status && s->sink && !s->sink->take)
             status = err_set(err, -EINVAL, "a pull, section %u: a sink without take()", i);
         if (!status && s->sink && s->present)
             status = err_set(err, -EINVAL,
                              "a pull, section %u: a sink is told which keys have a row", i);
+        if (!status && s->pulled && (s->sink || s->present || s->scan || s->rows || n_pulled++))
+            status = err_set(err, -EINVAL,
+                             "a pull, section %u: rows stay as they are sent in one section "
+                             "of a pull, with nothing beside them",
+                             i);
     }
     return status;
 }

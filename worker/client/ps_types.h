@@ -78,6 +78,7 @@ struct ps_options {
 
 struct ps_pull_section;
 struct ps_scan;
+struct pulled_rows;
 struct request;
 
 /* Takes rows with their optimizer's state (section.h), as one shard has sent them: those of the
@@ -124,6 +125,9 @@ struct ps_pull_section {
 
     /* NULL, or space for the optimizer states of the rows of dst that a store fills in for a device (param_store.h). */
     float *states;
+
+    /* NULL, or takes the rows as their codec has written them: dst is not used. Of one section of a pull. */
+    struct pulled_rows *pulled;
 };
 
 /* Rows to be pushed: values holds n_keys x dim floats. Or, of gradients, encoded holds as many rows as the codec

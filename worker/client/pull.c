@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "worker/client/pulled_rows.h"
 #include "worker/client/push_encoder.h"
 
 struct ps_pull *pull_new(const void *client_state, uint32_t n_shards)
@@ -47,11 +48,29 @@ void pull_free(struct ps_pull *pull)
     free(pull);
 }
 
+/* Makes ready for rows that stay as they are sent, if a section has such. -ENOMEM. */
+static int begin_pulled(struct ps_pull *pull, const struct ps_pull_section *sections,
+                        uint32_t n)
+{
+    int status = 0;
+
+    pull->pulled = NULL;
+    for (uint32_t i = 0; i < n && !status; i++) {
+        if (!sections[i].pulled)
+            continue;
+        pull->pulled = sections[i].pulled;
+        status = pulled_rows_begin(pull->pulled, sections[i].codec, pull->n_shards);
+    }
+    return status;
+}
+
 int pull_encode(struct ps_pull *pull, const struct push_encoder *encoder,
                 const struct ps_pull_section *sections, uint32_t n)
 {
-    int status = request_set_acquire(&pull->requests, n);
+    int status = begin_pulled(pull, sections, n);
 
+    if (!status)
+        status = request_set_acquire(&pull->requests, n);
     if (!status)
         status =
             push_encoder_pull(encoder, sections, n, &pull->partition, pull->requests.requests);
@@ -162,7 +181,8 @@ void pull_take_answer(struct ps_pull *pull, uint32_t shard, const struct pull_re
     a->status = reply->status;
     a->min_clock = reply->min_clock;
     a->text[0] = '\0';
-    a->is_decoded = pull->is_driven && pull->awaited == shard && !reply->status;
+    a->is_decoded =
+        pull->is_driven && pull->awaited == shard && !reply->status && !pull->pulled;
     if (reply->status) {
         snprintf(a->text, sizeof a->text, "%s", reply->text);
     } else if (a->is_decoded) {
@@ -189,11 +209,13 @@ static int decode_kept(struct ps_pull *pull, uint32_t shard)
 
 int pull_decode(struct ps_pull *pull, uint32_t shard)
 {
-    const struct pull_answer *a = &pull->answers[shard];
+    struct pull_answer *a = &pull->answers[shard];
     int status;
 
     assert(!a->status);
     status = a->is_decoded ? a->decode_status : decode_kept(pull, shard);
+    if (!status && pull->pulled)
+        pulled_rows_keep(pull->pulled, shard, &a->body);
     if (!status && a->min_clock < pull->min_clock)
         pull->min_clock = a->min_clock;
     return status;

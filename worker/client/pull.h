@@ -29,6 +29,7 @@
 
 #define PULL_NO_SHARD UINT32_MAX
 
+struct pulled_rows;
 struct push_encoder;
 struct waiter;
 
@@ -61,6 +62,7 @@ struct ps_pull {
     const struct push_encoder *encoder;     /* borrowed */
     const struct ps_pull_section *sections; /* borrowed until its end */
     uint32_t n_sections;
+    struct pulled_rows *pulled; /* borrowed: a section's; NULL: there is none */
     uint64_t clock, deadline_ns,
         min_clock;              /* min_clock: the lowest of the answers that were decoded */
     struct partition partition; /* of its keys */

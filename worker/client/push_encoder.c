@@ -16,6 +16,7 @@
 #include "worker/client/error_feedback.h"
 #include "worker/client/error_feedback_flush.h"
 #include "worker/client/partition.h"
+#include "worker/client/pulled_rows.h"
 #include "worker/client/scan.h"
 
 struct table_info {
@@ -532,6 +533,19 @@ static void take_present(const struct ps_pull_section *s, struct partition_group
             (uint8_t)(s->present[s->n_keys / 8] & ((1u << s->n_keys % 8) - 1));
 }
 
+/* Any bytes of such a codec are rows. */
+static int keep_section(const struct push_encoder *e, const struct ps_pull_section *s,
+                        uint32_t shard, struct partition_group g, const uint8_t *values,
+                        size_t value_bytes)
+{
+    const size_t row_bytes = codec_by_id(s->codec)->row_bytes(pulled_table(e, s)->dim, 0);
+
+    if (value_bytes != g.n * row_bytes)
+        return PS_ECOUNT;
+    pulled_rows_take(s->pulled, shard, g.indices, (struct codec_rows){ values, g.n });
+    return 0;
+}
+
 static int decode_section(const struct push_encoder *e, const struct ps_pull_section *s,
                           struct partition_group g, const uint8_t *values, size_t value_bytes)
 {
@@ -569,18 +583,18 @@ int push_encoder_pulled(const struct push_encoder *e, const struct ps_pull_secti
 
     assert(n == p->n_sections);
     for (i = 0; i < n; i++) {
-        const struct ps_state_sink *sink = sections[i].sink;
+        const struct ps_pull_section *s = &sections[i];
         struct partition_group g = partition_group(p, i, shard);
 
-        if (sections[i].scan) {
-            status = scan_take(sections[i].scan, shard, values[i], value_bytes[i]);
-            if (status)
-                return status;
-            continue;
-        }
-        status = sink ? sink->take(sink->arg, &sections[i], shard, g.indices, g.n, values[i],
-                                   value_bytes[i])
-                      : decode_section(e, &sections[i], g, values[i], value_bytes[i]);
+        if (s->scan)
+            status = scan_take(s->scan, shard, values[i], value_bytes[i]);
+        else if (s->sink)
+            status = s->sink->take(s->sink->arg, s, shard, g.indices, g.n, values[i],
+                                   value_bytes[i]);
+        else if (s->pulled)
+            status = keep_section(e, s, shard, g, values[i], value_bytes[i]);
+        else
+            status = decode_section(e, s, g, values[i], value_bytes[i]);
         if (status)
             return status;
     }

@@ -138,6 +138,7 @@ void cpu_logit_prob(struct compute *c, uint32_t n, const float *z, float *p);
 void cpu_logit_loss(struct compute *c, const struct cross_entropy *e, const float *z,
                     const float *y, float *dz, double *ret);
 void cpu_rows_upload(struct compute *c, uint32_t set, const struct row_upload *u);
+void cpu_rows_decode(struct compute *c, uint32_t set, const struct row_decode *d);
 void cpu_rows_dropout(struct compute *c, const struct dropout *d, float *y);
 void cpu_rows_add(struct compute *c, uint32_t n, uint32_t width, const float *a, uint32_t lda,
                   const float *b, uint32_t ldb, const struct relu_mask *mask, float *sum);

@@ -1,11 +1,12 @@
 /*
- * Ops over rows and columns of arrays: rows from the host, dropout, sums, axpy, cross layers, batch normalisation,
- * encoding.
+ * Ops over rows and columns of arrays: rows from the host, as they are or encoded, dropout, sums, axpy, cross layers,
+ * batch normalisation, encoding.
  *
  * Norms take columns CPU_LANES at a time, with sums over samples, ascending, in double; past the last column lanes
  * hold 0. The encoder is the op's definition, by the codecs themselves, one row after the other: on the CPU psworker
  * encodes in worker/client instead, so this need not be fast.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,19 @@ void cpu_rows_upload(struct compute *c, uint32_t set, const struct row_upload *u
             memcpy(u->states + (size_t)u->how[r] * u->n_states,
                    u->host_states + r * u->n_states, u->n_states * sizeof *u->states);
     }
+}
+
+/* Likewise. */
+void cpu_rows_decode(struct compute *c, uint32_t set, const struct row_decode *d)
+{
+    const struct codec *codec = codec_by_id(d->codec);
+    const size_t row_bytes = codec->row_bytes(d->dim, 0);
+
+    (void)c, (void)set;
+    assert(row_decode_takes(d->codec));
+    for (size_t i = 0; i < d->n; i++)
+        (void)codec->decode(d->bytes + i * row_bytes, d->dim, 0,
+                            d->rows + (size_t)d->to[i] * d->dim);
 }
 
 struct drop_job {

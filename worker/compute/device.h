@@ -108,6 +108,10 @@ struct device_ops {
     /* As upload(), in one order with those of all buffer sets, as they share u->kept. `u` is read before it returns. */
     void (*upload_rows)(struct compute *c, uint32_t set, const struct row_upload *u);
 
+    /* As upload(), behind the uploads of the set that filled d->bytes and d->to. `d` is read before it returns. NULL:
+     * the host decodes. */
+    void (*decode_rows)(struct compute *c, uint32_t set, const struct row_decode *d);
+
     /* batch_dedup() beside the steps. What dedup_new() makes belongs to one thread at a time, any thread, also while
      * another one uses c, and is freed before c. dedup() returns when the host's arrays are filled. PS_EDEVICE and a
      * sentence: some of them may be. NULL, all three: the device has no such thing. */

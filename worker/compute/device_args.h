@@ -149,6 +149,26 @@ struct row_upload {
 #define DEVICE_ROW_NEW 0x7fffffffu
 
 /*
+ * Rows as a codec has written them (struct codec_rows), each to its place:
+ *
+ *     rows[to[i]] = decode(row i of bytes)
+ *
+ * The codec is one of which every byte decodes: CODEC_FP32, CODEC_BF16 or CODEC_FP16.
+ */
+struct row_decode {
+    enum codec_id codec;
+    uint32_t n, dim;
+    const uint8_t *bytes; /* an array of memory_alloc() */
+    const uint32_t *to;   /* [n], no row twice */
+    float *rows;          /* rows of dim floats */
+};
+
+static inline bool row_decode_takes(enum codec_id codec)
+{
+    return codec == CODEC_FP32 || codec == CODEC_BF16 || codec == CODEC_FP16;
+}
+
+/*
  * Rows of several tables, those of one behind those of the other, made as wide as the model
  * (worker/model/projection.h). Of group g, which has rows starts[g] .. starts[g + 1] - 1:
  *

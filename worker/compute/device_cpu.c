@@ -206,6 +206,7 @@ const struct device_ops device_cpu = {
     .download = cpu_download,
     .upload_from_device = cpu_upload,
     .upload_rows = cpu_rows_upload,
+    .decode_rows = cpu_rows_decode,
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,

@@ -264,6 +264,16 @@ static void cuda_upload_rows(struct compute *c, uint32_t set, const struct row_u
                            kernels_upload_rows(c->streams[CUDA_IN], u));
 }
 
+static void cuda_decode_rows(struct compute *c, uint32_t set, const struct row_decode *d)
+{
+    struct cuda_buffer_set *s = &c->sets[set];
+
+    (void)cuda_use_device(c->device, &s->fault);
+    s->queued[CUDA_IN] = true;
+    (void)cuda_error_check(&s->fault, "rows to be decoded",
+                           kernels_decode_rows(c->streams[CUDA_IN], d));
+}
+
 /* Marks the end of the unmarked copies out, before the copies of `next` follow. A later mark would stand behind the
  * copies of `next`, too, and a wait for it would wait for all steps under way. */
 static void mark_out(struct compute *c, struct cuda_buffer_set *next)
@@ -380,6 +390,7 @@ const struct device_ops device_cuda = {
     .download = cuda_download,
     .upload_from_device = cuda_upload_from_device,
     .upload_rows = cuda_upload_rows,
+    .decode_rows = cuda_decode_rows,
     .dedup_new = cuda_dedup_new,
     .dedup = cuda_dedup_run,
     .dedup_free = cuda_dedup_free,

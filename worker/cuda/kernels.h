@@ -168,6 +168,9 @@ EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const 
  * find space beside them. */
 EXTERN_C cudaError_t kernels_upload_rows(cudaStream_t stream, const struct row_upload *u);
 
+/* device_ops.decode_rows. */
+EXTERN_C cudaError_t kernels_decode_rows(cudaStream_t stream, const struct row_decode *d);
+
 /* batch_dedup() of at least one key (worker/data/batch.h), the same numbers; arrays of the device. */
 struct kernels_dedup_batch {
     uint32_t n_keys, n_bags, n_fields;

@@ -45,8 +45,9 @@ static size_t host_transpose_bytes(const struct device_buffers *p,
 static bool grows(enum device_buffers_array a)
 {
     return a == BUFFER_ROW_OF || a == BUFFER_TRANSPOSE || a == BUFFER_ORDER ||
-           a == BUFFER_ORDER_STARTS || a == BUFFER_ROWS || a == BUFFER_WIDE ||
-           a == BUFFER_ROW_GRADS || a == BUFFER_WIDE_GRADS;
+           a == BUFFER_ORDER_STARTS || a == BUFFER_PULLED || a == BUFFER_PULLED_TO ||
+           a == BUFFER_ROWS || a == BUFFER_WIDE || a == BUFFER_ROW_GRADS ||
+           a == BUFFER_WIDE_GRADS;
 }
 
 /* What is between the gradients of tensors leaves with them. Indices are some even where a copy in has failed, so that
@@ -54,7 +55,8 @@ static bool grows(enum device_buffers_array a)
 static bool is_zeroed(enum device_buffers_array a)
 {
     return a == BUFFER_GRADS || a == BUFFER_STARTS || a == BUFFER_ROW_OF ||
-           a == BUFFER_TRANSPOSE || a == BUFFER_ORDER || a == BUFFER_ORDER_STARTS;
+           a == BUFFER_TRANSPOSE || a == BUFFER_ORDER || a == BUFFER_ORDER_STARTS ||
+           a == BUFFER_PULLED_TO;
 }
 
 /* 0: the model has none, or the device no use for it. */
@@ -77,6 +79,10 @@ static size_t bytes_of(const struct device_buffers *p, const struct device_buffe
         return makes_transpose(p) ? s->keys_cap * sizeof(uint32_t) : 0;
     case BUFFER_ORDER_STARTS:
         return makes_transpose(p) ? ((size_t)s->rows_cap + 1) * sizeof(uint32_t) : 0;
+    case BUFFER_PULLED: /* of fp32, the longest */
+        return p->takes_pulled ? (size_t)s->rows_cap * p->row_width * sizeof(float) : 0;
+    case BUFFER_PULLED_TO:
+        return p->takes_pulled ? s->rows_cap * sizeof(uint32_t) : 0;
     case BUFFER_ROWS:
     case BUFFER_ROW_GRADS:
         return (size_t)s->rows_cap * p->row_width * sizeof(float);
@@ -204,6 +210,13 @@ static int reserve(struct device_buffers *p, struct device_buffers_set *s,
     return status;
 }
 
+void device_buffers_take_pulled(struct device_buffers *p)
+{
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS; i++)
+        free_buffers(p, &p->sets[i]); /* the next step reserves them again */
+    p->takes_pulled = true;
+}
+
 void device_buffers_use(struct device_buffers *p, float *values, float *grads)
 {
     p->host_values = values ? values : p->values;
@@ -318,12 +331,43 @@ static void put_transpose(struct device_buffers *p, uint32_t set, const struct b
     put(p, set, BUFFER_TRANSPOSE, s->host_transpose, transpose_bytes(s, b->n_keys));
 }
 
+static void put_pulled(struct device_buffers *p, uint32_t set, const struct dlrm_step *step)
+{
+    const struct dlrm_pulled *pulled = step->pulled;
+    const size_t row_bytes =
+        (pulled->codec == CODEC_FP32 ? sizeof(float) : sizeof(uint16_t)) * p->row_width;
+    const struct row_decode decode = { .codec = pulled->codec,
+                                       .n = step->batch->n_unique,
+                                       .dim = p->row_width,
+                                       .bytes = p->sets[set].arrays[BUFFER_PULLED],
+                                       .to = p->sets[set].arrays[BUFFER_PULLED_TO],
+                                       .rows = p->sets[set].arrays[BUFFER_ROWS] };
+    uint8_t *at = p->sets[set].arrays[BUFFER_PULLED];
+
+    assert(p->takes_pulled && row_decode_takes(pulled->codec));
+    for (uint32_t i = 0; i < pulled->n_parts; i++) {
+        const struct codec_rows *part = &pulled->parts[i];
+
+        if (part->n)
+            p->ops->upload(p->c, set, at, part->bytes, part->n * row_bytes);
+        at += part->n * row_bytes;
+    }
+    put(p, set, BUFFER_PULLED_TO, pulled->to, decode.n * sizeof *pulled->to);
+    if (decode.n)
+        p->ops->decode_rows(p->c, set, &decode);
+}
+
 /* Rows of several widths are not kept on the device. */
 static void put_rows(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                      enum device_buffers_pass pass)
 {
     const bool is_training = pass == DEVICE_BUFFERS_TRAIN;
 
+    if (step->pulled) {
+        put_pulled(p, set, step);
+        p->rows.n_copied += is_training ? step->batch->n_unique : 0;
+        return;
+    }
     if (is_training && !dlrm_config_n_projections(p->config)) {
         device_row_cache_put(&p->rows, set, step, p->sets[set].arrays[BUFFER_ROWS]);
         return;

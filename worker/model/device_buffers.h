@@ -4,7 +4,7 @@
  * inputs and outputs, so that the copies of one step run beside the ops of another:
  *
  *     in, each step        numeric, label, starts, row_of, the bags' transpose or what it is made of, wide, dropout's
- *                          keys; rows, except those that the device has kept (device_row_cache.h)
+ *                          keys; rows, except those that the device has kept (device_row_cache.h), or encoded
  *     in, when changed     values of the dense array; unchanged ones come from the buffer set that has them
  *     out                  row_grads, wide_grads, gradients of the dense array, loss; or probs
  *
@@ -31,6 +31,8 @@ enum device_buffers_array {
     BUFFER_TRANSPOSE,
     BUFFER_ORDER, /* as the next one only for a device that makes the transpose */
     BUFFER_ORDER_STARTS,
+    BUFFER_PULLED, /* as the next one only where rows come encoded */
+    BUFFER_PULLED_TO,
     BUFFER_ROWS,
     BUFFER_WIDE,
     BUFFER_DROP_KEYS,
@@ -89,6 +91,7 @@ struct device_buffers {
     uint32_t n_max, n_tasks, n_numeric, n_fields, dim;
     float task_weights[DLRM_TASKS_MAX];
     bool wide;
+    bool takes_pulled;
     uint32_t n_drop_keys; /* hidden layers of the top MLP; 0 without dropout */
     uint64_t seed;        /* dropout */
     size_t dense_floats;
@@ -114,6 +117,9 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
 
 /* Accepts a zeroed struct. No step is in flight. */
 void device_buffers_deinit(struct device_buffers *p);
+
+/* dlrm_take_pulled() */
+void device_buffers_take_pulled(struct device_buffers *p);
 
 /* Sets the host's dense array; NULL: the model's own. */
 void device_buffers_use(struct device_buffers *p, float *values, float *grads);

@@ -345,6 +345,12 @@ bool dlrm_keeps_rows(const struct dlrm *m)
     return m->buffers.rows.n_places > 0;
 }
 
+bool dlrm_decodes(const struct dlrm *m)
+{
+    return m->ops->decode_rows && !m->ops->shares_memory && !m->projection.n_groups &&
+           !m->n_members;
+}
+
 struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m)
 {
     const struct device_row_cache *r = &m->buffers.rows;
@@ -372,6 +378,12 @@ static bool is_at_rest(const struct dlrm *m)
         if (m->buffers.sets[i].busy)
             return false;
     return true;
+}
+
+void dlrm_take_pulled(struct dlrm *m)
+{
+    assert(is_at_rest(m) && dlrm_decodes(m));
+    device_buffers_take_pulled(&m->buffers);
 }
 
 int dlrm_residual_reserve(struct dlrm *m, uint32_t gradient, uint32_t n_rows)

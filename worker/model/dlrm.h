@@ -95,6 +95,13 @@ uint32_t dlrm_n_places(const struct dlrm *m);
 /* True if the device caches rows. */
 bool dlrm_keeps_rows(const struct dlrm *m);
 
+/* True if the device decodes rows as the servers send them (dlrm_step.pulled): it has memory of its own, and the model
+ * rows of one width. */
+bool dlrm_decodes(const struct dlrm *m);
+
+/* Before the first step: steps may have such rows. Takes memory of the device for them. */
+void dlrm_take_pulled(struct dlrm *m);
+
 /* Rows of training steps: copied to the device's memory, and found in its cache. */
 struct dlrm_row_counts {
     uint64_t n_copied, n_kept;

@@ -97,10 +97,22 @@ struct dlrm_row_update {
     struct row_update_factors factors;
 };
 
+/* Rows as the servers have sent them, parts of some rows each, copied fastest if dlrm_host_alloc() gave them. Row i of
+ * all parts, one behind the other, is row to[i] of the step. */
+struct dlrm_pulled {
+    enum codec_id codec; /* CODEC_FP32, CODEC_BF16 or CODEC_FP16 */
+    uint32_t n_parts;
+    const struct codec_rows *parts; /* of n_unique rows in all */
+    const uint32_t *to;             /* [n_unique], each row once; dlrm_host_alloc()'s */
+};
+
 /* All borrowed until the step has ended. */
 struct dlrm_step {
     const struct batch *batch;
-    const float *rows; /* [batch->n_unique][dim] */
+    const float *rows; /* [batch->n_unique][dim]; not used with `pulled` */
+
+    /* After dlrm_take_pulled(), or NULL: the device decodes these in place of `rows`, and keeps none of them. */
+    const struct dlrm_pulled *pulled;
     const float *wide; /* [n_unique]; NULL unless config.wide */
 
     /* [n_unique], of a training step where the device keeps rows (dlrm_keep_rows()), and `rows` are then

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "common/hash.h"
+#include "worker/client/pulled_rows.h"
 
 #define N_ROWS 96u /* keys 1 .. N_ROWS of the tests here */
 
@@ -39,7 +40,7 @@ struct one_pull {
     float rows[N_ROWS * FAKE_DIM];
 };
 
-static int start_pull(const struct rig *rig, struct one_pull *p, uint64_t dice, struct err *err)
+static void draw_keys(const struct rig *rig, struct one_pull *p, uint64_t dice)
 {
     uint32_t n = 0;
 
@@ -50,6 +51,11 @@ static int start_pull(const struct rig *rig, struct one_pull *p, uint64_t dice, 
     p->section = (struct ps_pull_section){
         .table = rig->table, .n_keys = n, .keys = p->row_keys, .dst = p->rows
     };
+}
+
+static int start_pull(const struct rig *rig, struct one_pull *p, uint64_t dice, struct err *err)
+{
+    draw_keys(rig, p, dice);
     return ps_pull_start(rig->c, 1, &p->section, 1, &p->pull, err);
 }
 
@@ -101,6 +107,55 @@ static void many_pulls_are_under_way_and_waited_for_in_any_order(void **state)
     assert_int_equal(stats.waiting_ns, 0);
     tear_down(&rig);
     free(pulls);
+}
+
+/* Decodes what has stayed as it was sent. */
+static void place_rows(struct one_pull *p, const struct pulled_rows *pulled)
+{
+    uint32_t at = 0;
+
+    assert_int_equal(pulled->codec, p->section.codec);
+    for (uint32_t shard = 0; shard < pulled->n_shards; shard++)
+        for (uint32_t i = 0; i < pulled->parts[shard].n; i++)
+            memcpy(p->rows + (size_t)pulled->to[at++] * FAKE_DIM,
+                   pulled->parts[shard].bytes + i * FAKE_DIM * sizeof(float),
+                   FAKE_DIM * sizeof(float));
+    assert_int_equal(at, p->section.n_keys);
+    assert_int_equal(pulled->n, p->section.n_keys);
+}
+
+/* Also where the thread that waits would decode them as they come, and into what an earlier pull has left. */
+static void rows_that_stay_as_they_are_sent_are_those_that_were_asked_for(void **state)
+{
+    struct fake_plan plan = {
+        .n_shards = 3, .fault_at = -1, .shuffles_pulls = true, .seed = 51000004
+    };
+    uint32_t to[N_ROWS];
+    struct pulled_rows pulled = { .to = to };
+    struct one_pull *p = memory_alloc(sizeof *p);
+    struct err err;
+    struct rig rig;
+
+    (void)state;
+    for (int drives = 0; drives < 2; drives++) {
+        struct ps_options options = make_options("");
+
+        options.drives = options.is_interruptible = drives;
+        set_up(&rig, &plan, &options);
+        fill_table(&rig);
+        for (uint64_t dice = 0; dice < 20; dice++) {
+            draw_keys(&rig, p, dice);
+            p->section.dst = NULL;
+            p->section.pulled = &pulled;
+            assert_int_equal(ps_pull_start(rig.c, 1, &p->section, 1, &p->pull, &err), 0);
+            assert_int_equal(ps_pull_wait(rig.c, p->pull, &err), 0);
+            place_rows(p, &pulled);
+            assert_true(has_right_rows(p));
+        }
+        tear_down(&rig);
+    }
+    pulled_rows_deinit(&pulled);
+    free(p);
 }
 
 static void a_pull_that_is_cancelled_leaves_the_others_and_is_used_again(void **state)
@@ -432,6 +487,8 @@ static void a_pull_that_cannot_be_meant_is_refused_with_a_sentence(void **state)
     struct fake_plan plan = { .n_shards = 2, .fault_at = -1 };
     float rows[N_KEYS * FAKE_DIM];
     struct ps_pull_section s = { .n_keys = 3, .keys = unsorted, .dst = rows };
+    const uint32_t numbers[] = { 0, 1, 2 };
+    struct pulled_rows pulled = { 0 };
     struct rig rig;
 
     (void)state;
@@ -457,6 +514,12 @@ static void a_pull_that_cannot_be_meant_is_refused_with_a_sentence(void **state)
     s.sink = NULL;
     s.keys = NULL;
     assert_pull_refused(&rig, &s, 1, "3 keys, and no array of keys");
+    s.keys = keys;
+    s.pulled = &pulled;
+    s.rows = numbers;
+    assert_pull_refused(&rig, &s, 1, "rows stay as they are sent in one section");
+    s.rows = NULL;
+    assert_pull_refused(&rig, (struct ps_pull_section[]){ s, s }, 2, "section 1: rows stay");
     assert_int_equal(push_and_flush(&rig, 0, NULL), 0);
     tear_down(&rig);
 }
@@ -640,6 +703,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_pulls_are_under_way_and_waited_for_in_any_order),
+        cmocka_unit_test(rows_that_stay_as_they_are_sent_are_those_that_were_asked_for),
         cmocka_unit_test(a_pull_that_is_cancelled_leaves_the_others_and_is_used_again),
         cmocka_unit_test(
             a_fence_ends_all_pulls_that_were_under_way_also_after_the_worker_goes_on),

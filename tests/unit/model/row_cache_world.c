@@ -1,5 +1,6 @@
 #include "tests/unit/model/row_cache_world.h"
 #define WORLD_NOWHERE UINT32_MAX
+#define WORLD_PARTS 3u
 
 /* The key's place goes, or it is given one that nobody has. */
 static void world_lose_or_find_place(struct world *w, uint32_t key)
@@ -110,6 +111,9 @@ struct world_run {
     struct dlrm *m;
     float *values;
     float *given[WORLD_STEPS]; /* the host's side of rows, pinned */
+    struct codec_rows parts[WORLD_STEPS][WORLD_PARTS];
+    uint32_t *to[WORLD_STEPS]; /* pinned */
+    struct dlrm_pulled pulled[WORLD_STEPS];
 };
 
 static float *world_give(const struct world_run *run, const struct world_step *s)
@@ -134,6 +138,30 @@ static void world_heal(void)
 #endif
 }
 
+/* In place of `given`: row k of what is sent is the (7 k)-th of those that there are; part 1 is empty. */
+static bool world_send(struct world_run *run, uint32_t i)
+{
+    const struct world_step *s = &run->w->steps[i];
+    const uint32_t n = s->batch.n_unique, dim = run->w->config.dim, first = n / 3;
+    uint32_t by = 7;
+
+    run->to[i] = dlrm_host_alloc(run->m, (n + 1) * sizeof *run->to[i]);
+    if (!run->to[i])
+        return false;
+    while (n && n % by == 0)
+        by += 4;
+    for (uint32_t k = 0; k < n; k++) {
+        run->to[i][k] = k * by % n;
+        memcpy(run->given[i] + (size_t)k * dim, s->rows + (size_t)run->to[i][k] * dim,
+               world_row_bytes(run->w));
+    }
+    run->parts[i][0] = (struct codec_rows){ (void *)run->given[i], first };
+    run->parts[i][2] =
+        (struct codec_rows){ (void *)(run->given[i] + (size_t)first * dim), n - first };
+    run->pulled[i] = (struct dlrm_pulled){ CODEC_FP32, WORLD_PARTS, run->parts[i], run->to[i] };
+    return true;
+}
+
 static int world_begin(struct world_run *run, struct world_end *end, uint32_t i)
 {
     const struct world_step *s = &run->w->steps[i];
@@ -148,6 +176,12 @@ static int world_begin(struct world_run *run, struct world_end *end, uint32_t i)
     if (!run->given[i])
         return -ENOMEM;
     step.rows = run->given[i];
+    if (run->way->pulls) {
+        if (!world_send(run, i))
+            return -ENOMEM;
+        step.rows = NULL;
+        step.pulled = &run->pulled[i];
+    }
     dlrm_use(run->m, run->values, end->grads[i]);
     return dlrm_step_begin(run->m, i % dlrm_n_buffer_sets(run->m), &step);
 }
@@ -193,11 +227,16 @@ bool world_play(const struct world *w, const struct world_way *way, struct world
     }
     if (way->keeps && dlrm_keep_rows(run.m, w->n_places * world_row_bytes(w)))
         world_heal();
+    if (way->pulls)
+        dlrm_take_pulled(run.m);
     world_steps(&run, end);
     end->counts = dlrm_row_counts(run.m);
-    for (uint32_t i = 0; i < WORLD_STEPS; i++)
-        dlrm_host_free(run.m, run.given[i],
-                       (w->steps[i].batch.n_unique + 1) * world_row_bytes(w));
+    for (uint32_t i = 0; i < WORLD_STEPS; i++) {
+        const size_t n = w->steps[i].batch.n_unique + 1;
+
+        dlrm_host_free(run.m, run.given[i], n * world_row_bytes(w));
+        dlrm_host_free(run.m, run.to[i], n * sizeof *run.to[i]);
+    }
     dlrm_free(run.m);
     free(run.values);
     return true;

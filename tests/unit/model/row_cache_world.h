@@ -55,6 +55,7 @@ void world_deinit(struct world *w);
 struct world_way {
     const struct device_ops *ops;
     bool keeps;  /* the device keeps rows, of the world's number of places */
+    bool pulls;  /* rows come as servers send them: in parts, fp32, in another order */
     bool blanks; /* the host's side of rows that are there is NaN: nobody may look at it */
 };
 
