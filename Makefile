@@ -112,7 +112,7 @@ SIM_WRAPS = clock_unix_ms clock_mono_ms clock_mono_ns log_line_write data_dir_lo
             checkpoint_commit client_state_add_pushes client_state_ack membership_join membership_suspect membership_advance \
             suspects_ask suspects_has_update follower_init follower_add follower_deinit copy_prepare copy_next record_ring_init \
             shard_threads_serve standby_rebuilt sync_step sync_note_write terms_write terms_random arithmetic_fingerprint \
-            message_write_fetch fstat pread
+            message_write_fetch message_read_fetch_reply fstat pread
 $(B)/bin/sim: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(SIM_WRAPS))
 $(B)/bin/sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
 $(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,worker/client $(link.psd))
@@ -279,7 +279,7 @@ helpers.cuda     = model
 
 # The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
 # GPU, and for no other library.
-GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums project dedup upload decode interact encode gemm buffer_sets model device_push)
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums project dedup upload decode interact encode update gemm buffer_sets model device_push data_parallel)
 gpu_files = tests/gpu/real.c tests/gpu/blas.c $(filter-out worker/compute/blas.c,$(call src,worker/compute)) $(call src,worker/model) \
             $(wildcard proto/codec*.c) worker/data/batch.c
 $(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
@@ -457,7 +457,7 @@ endif
 gpu-check:                    ## all that a GPU has to show, in one command of under 9 minutes: facts, tests, sanitizers, speed, PyTorch, psd; a table last
 	@tests/gpu/check.sh "$(MAKE)" $(BUILD) "$(CUDA_LACK)"
 
-gpu-pack:                     ## build/gpu-pack.tar.gz: gpu-check with all programs and data, for a machine with a GPU and little else
+gpu-pack:                     ## build/gpu-pack.tar.xz: gpu-check with all programs and data, for a machine with a GPU and little else
 	@[ -z "$(CUDA_LACK)" ] || { echo "gpu-pack: there is no $(CUDA_LACK), so nothing for a GPU can be built" >&2; exit 1; }
 	@$(MAKE) --no-print-directory VARIANT=release all gpu-programs
 	@tests/gpu/pack.sh $(BUILD)

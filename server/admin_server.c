@@ -605,18 +605,21 @@ static void add_restore(struct admin_server_draft *draft)
     snprintf(wait->why, sizeof wait->why, "%s", text);
 }
 
-/* The primary of the last run that may not know all that it promised. */
+/* The primary of the last run that may not know all that it promised; a standby that is away for too long. */
 static void add_standby(struct admin_server_draft *draft)
 {
     const struct stats_standby *standby = &draft->node.standby;
+    const bool waits = standby->wait[0], is_dropped = standby->dropped_unix_ms;
     struct stats_wait *wait =
-        standby->wait[0] ? add_wait(draft, standby->wait_since_unix_ms) : NULL;
+        waits || is_dropped
+            ? add_wait(draft, waits ? standby->wait_since_unix_ms : standby->dropped_unix_ms)
+            : NULL;
 
     if (!wait)
         return;
     snprintf(wait->what, sizeof wait->what, "standby");
     snprintf(wait->who, sizeof wait->who, "%.90s", standby->peer);
-    snprintf(wait->why, sizeof wait->why, "%s", standby->wait);
+    snprintf(wait->why, sizeof wait->why, "%.159s", waits ? standby->wait : standby->note);
 }
 
 static void add_patience(struct admin_server_draft *draft)

@@ -184,7 +184,9 @@ static uint32_t count_takeovers(const struct coordination *c) ON_MAIN
 
 uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
 {
-    return failover_after_ms << (count_takeovers(c) / CLAIM_TAKEOVERS_MANY);
+    /* No more than twice, however many: a takeover is to be over within two seconds. */
+    return count_takeovers(c) < CLAIM_TAKEOVERS_MANY ? failover_after_ms
+                                                     : 2 * failover_after_ms;
 }
 
 bool coordination_is_own(const struct coordination *c)

@@ -489,7 +489,7 @@ void shard_follower_drop(struct shard_follower *f)
  * sync, whatever the last one said. */
 static void doubt_sync(struct shard_follower *f, uint64_t now_ms)
 {
-    if (!f->is_stuck || now_ms - f->stuck_ms < f->primary.patience_ms / 2)
+    if (!f->is_stuck || now_ms < f->stuck_ms + f->primary.patience_ms / 2)
         return;
     uv_mutex_lock(&f->lock);
     f->view.is_in_sync = false;
@@ -513,14 +513,14 @@ void shard_follower_tick(struct shard_follower *f)
     if (!f || f->state == SHARD_FOLLOWER_FAILED || (f->is_stuck && !follow(f)))
         return;
     doubt_sync(f, now_ms);
-    if (f->is_reporting && now_ms - f->asked_ms > REPORT_MS)
+    if (f->is_reporting && now_ms > f->asked_ms + REPORT_MS)
         give_up(f, f->useless, true);
     if (f->state == SHARD_FOLLOWER_IDLE) {
         update_view(f);
         return;
     }
     if (f->connector && (f->n_fetches || f->is_over || !f->is_welcome) &&
-        now_ms - f->asked_ms > SHARD_FOLLOWER_SILENCE_MS)
+        now_ms > f->asked_ms + SHARD_FOLLOWER_SILENCE_MS)
         lose(f, "the primary has not answered for 5 s");
     if (!f->connector && now_ms >= f->retry_ms)
         dial(f);

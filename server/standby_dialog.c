@@ -381,7 +381,7 @@ static void see_shards(const struct standby *s, struct standby_view *ret) ON_MAI
         ret->is_exact = ret->is_exact && view.is_exact;
         if (view.appended > view.applied)
             ret->lag_records += view.appended - view.applied;
-        if (view.behind_ms && now_ms - view.behind_ms > ret->lag_ms)
+        if (view.behind_ms && now_ms > view.behind_ms + ret->lag_ms)
             ret->lag_ms = now_ms - view.behind_ms;
     }
 }

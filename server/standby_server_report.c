@@ -28,6 +28,32 @@ static uint64_t pulls_wait_ms(const struct standby_server *s) ON_MAIN
     return longest_ms;
 }
 
+/* Since when the log of a shard keeps nothing for the standby, which was too long away; 0: all do. */
+static uint64_t dropped_ms(const struct standby_server *s) ON_MAIN
+{
+    uint64_t first_ms = 0;
+
+    for (uint32_t i = 0; i < s->n_shards; i++) {
+        const uint64_t ms = atomic_load(&standby_shards_view(s->shards, i)->dropped_ms);
+
+        if (ms && (!first_ms || ms < first_ms))
+            first_ms = ms;
+    }
+    return first_ms;
+}
+
+static void describe_dropped(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
+{
+    const uint64_t since_ms = dropped_ms(s);
+
+    if (!since_ms || !s->terms.peer[0])
+        return;
+    ret->dropped_unix_ms = clock_unix_ms() - (clock_mono_ms() - since_ms);
+    snprintf(ret->note, sizeof ret->note,
+             "the log keeps no more for the standby, which is more than --standby-log-max "
+             "behind: it has to copy again");
+}
+
 static void describe_wait(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
     const bool switches = s->switching.step != SWITCH_NONE;
@@ -140,9 +166,11 @@ void standby_server_report(const struct standby_server *s, struct stats_standby 
     snprintf(ret->role, sizeof ret->role, "primary");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(s));
     snprintf(ret->peer, sizeof ret->peer, "%s", s->terms.peer);
-    if (s->state != SERVER_OFF)
-        ret->n_differences = standby_shards_differences(s->shards);
     snprintf(ret->note, sizeof ret->note, "%s", s->note);
+    if (s->state != SERVER_OFF) {
+        ret->n_differences = standby_shards_differences(s->shards);
+        describe_dropped(s, ret);
+    }
     if (s->is_followed)
         standby_shards_lag(s->shards, &ret->lag_records, &ret->lag_ms);
 }

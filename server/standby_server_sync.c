@@ -80,7 +80,7 @@ static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
         s->was_connected = true;
     else if (s->sync.state == SYNC_OUT &&
              (s->was_connected ||
-              (!s->follower_connection && now_ms - s->followed_ms > CONNECT_MS))) {
+              (!s->follower_connection && now_ms > s->followed_ms + CONNECT_MS))) {
         log_line_warn("standby %.63s has gone", s->name);
         s->is_followed = false;
         standby_server_order(s, SHARD_STANDBY_END);
@@ -114,7 +114,7 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
     const bool is_in = s->sync.state == SYNC_IN;
 
     if (s->coordination || !s->terms.peer[0] || s->request.step != FOLLOW_NONE ||
-        now_ms - s->asked_ms < asks_every_ms(s))
+        now_ms < s->asked_ms + asks_every_ms(s))
         return false;
     if (is_in ? !sync_seems_lost(&s->sync, standby_shards_query(s->shards), s->n_shards, now_ms)
               : s->is_followed || s->sync.state != SYNC_OUT)
@@ -127,7 +127,7 @@ static bool asks_whether_it_is_promoted(struct standby_server *s, uint64_t now_m
 /* It has sealed, and is a primary before long, or asks to follow. */
 static bool is_rising(const struct standby_server *s, uint64_t now_ms)
 {
-    return s->rises_ms && s->sync.state == SYNC_IN && now_ms - s->rises_ms < RISING_MS_MAX;
+    return s->rises_ms && s->sync.state == SYNC_IN && now_ms < s->rises_ms + RISING_MS_MAX;
 }
 
 static void step_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN

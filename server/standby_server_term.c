@@ -350,7 +350,7 @@ static void tick_waiting(struct standby_server *s, uint64_t now_ms) ON_MAIN
     if (s->state != SERVER_AWAITED || standby_server_is_busy(s) || s->is_foreign ||
         s->request.step > FOLLOW_LEAVING)
         return;
-    if (now_ms - s->asked_ms < ASK_EVERY_MS)
+    if (now_ms < s->asked_ms + ASK_EVERY_MS)
         return;
     s->asked_ms = now_ms;
     if (s->was_in_sync)

@@ -188,7 +188,7 @@ uint64_t standby_shards_rest_ms(const struct standby_shards *s)
         last_ms = ms > last_ms ? ms : last_ms;
     }
     rest_ms = REST_MS << (n - 2 < REST_SHIFT_MAX ? n - 2 : REST_SHIFT_MAX);
-    return now_ms - last_ms < rest_ms ? rest_ms - (now_ms - last_ms) : 0;
+    return now_ms < last_ms + rest_ms ? last_ms + rest_ms - now_ms : 0;
 }
 
 void standby_shards_lag(const struct standby_shards *s, uint64_t *ret_records, uint64_t *ret_ms)

@@ -21,7 +21,8 @@ int kept_model_save_tables(struct param_store *s, const char *job, const char *d
 
     if (!s->ops->copy)
         return param_store_local_save(s, dir, err);
-    status = param_store_local_open(job, NULL, &copy, err);
+    status =
+        param_store_local_open(&(struct param_store_local_options){ .job = job }, &copy, err);
     if (status)
         return status;
     status = s->ops->copy(s, copy, err);

@@ -516,6 +516,8 @@ static int train(struct command_context *r, struct err *err)
     setup_set_stop(&r->setup, r->stop);
     status = open_store(r, err);
     if (!status)
+        status = setup_inputs(&r->setup, &r->settings, r->store, err);
+    if (!status)
         status = model_record_open(&r->settings, r->setup.schema, r->store, &r->record, err);
     if (!status)
         status = setup_probe(&r->setup, err);
@@ -592,6 +594,8 @@ static int open_trained(struct command_context *r, bool labelled, struct err *er
         status = read_token(&r->settings, err);
     if (!status)
         status = setup_store(&r->settings, false, NULL, NULL, notice, NULL, &r->store, err);
+    if (!status)
+        status = setup_inputs(&r->setup, &r->settings, r->store, err);
     if (!status)
         status = model_record_open(&r->settings, r->setup.schema, r->store, &r->record, err);
     if (!status)

@@ -67,7 +67,7 @@ static void add_u64(cJSON *object, const char *key, uint64_t value)
     cJSON_AddStringToObject(object, key, text);
 }
 
-static void add_numeric(cJSON *root, const struct schema *schema)
+static void add_numeric(cJSON *root, const struct settings *s, const struct schema *schema)
 {
     static const char *const transforms[] = { [LINE_PARSER_LOG1P] = "log1p",
                                               [LINE_PARSER_STANDARDISE] = "standardise",
@@ -83,7 +83,11 @@ static void add_numeric(cJSON *root, const struct schema *schema)
         add_text(item, "name", name);
     }
     cJSON_AddStringToObject(object, "transform", transforms[plan->numeric_as]);
-    cJSON_AddNumberToObject(object, "missing", (double)plan->numeric_missing);
+    cJSON_AddNumberToObject(object, "missing", 0);
+    if (!settings_n_hats(s))
+        return;
+    cJSON_AddNumberToObject(object, "hats", settings_n_hats(s));
+    cJSON_AddNumberToObject(object, "first_hat", (double)settings_first_hat(s));
 }
 
 /* The tables of its rows, where they are not JOB/emb and JOB/wide. */
@@ -145,7 +149,7 @@ void model_columns_describe(cJSON *root, const struct settings *s, const struct 
     const struct line_parser_plan *plan = schema_plan(schema);
 
     add_labels(root, schema);
-    add_numeric(root, schema);
+    add_numeric(root, s, schema);
     add_features(root, s, schema);
     add_text(root, "missing", plan->missing);
     cJSON_AddStringToObject(root, "missing_as", plan->missing_has_key ? "key" : "skip");

@@ -95,6 +95,7 @@ static uint64_t identity(const struct settings *s, const struct schema *schema)
         h = field_tables_has_mean(s->fields, i) ? hash_mix2(h, ~(uint64_t)i) : h;
     }
     h = by_name ? hash_mix2(h, plan->numeric_as) : h;
+    h = settings_n_hats(s) ? hash_mix2(h, UINT64_C(0x68617473) + settings_n_hats(s)) : h;
     /* Jobs of psworkers that knew one kind are of that. */
     h = s->model != MODEL_DLRM ? hash_mix2(h, (uint64_t)s->model) : h;
     return (h & ~UINT64_C(1)) | (uint64_t)by_name;
@@ -353,6 +354,23 @@ static int refuse_columns(const struct settings *s, const cJSON *theirs, const c
                          s->job);
 }
 
+static unsigned n_hats_of(const cJSON *record)
+{
+    const double n = cJSON_GetNumberValue(get(get(record, "numeric"), "hats"));
+
+    return n >= 1 && n <= DLRM_HATS_MAX ? (unsigned)n : 0;
+}
+
+static int refuse_hats(const struct settings *s, const cJSON *theirs, struct err *err)
+{
+    if (!theirs || n_hats_of(theirs) == settings_n_hats(s))
+        return 0;
+    return err_set(err, PS_ESPEC,
+                   "--numeric-hats: job \"%s\" has %u for each number, these settings have %u: "
+                   "give --numeric-hats %u and the --bottom that it has, or take another --job",
+                   s->job, n_hats_of(theirs), settings_n_hats(s), n_hats_of(theirs));
+}
+
 static int refuse_kind(const struct settings *s, const cJSON *theirs, struct err *err)
 {
     const char *have = text_of(get(theirs, "model"), "kind");
@@ -378,6 +396,8 @@ static int explain(struct model_record *r, const struct settings *s,
     theirs = status ? NULL : cJSON_Parse(text);
     ours = describe(s, schema);
     status = refuse_kind(s, theirs, err);
+    if (!status)
+        status = refuse_hats(s, theirs, err);
     if (!status)
         status = refuse_columns(s, theirs, ours, err);
     cJSON_Delete(theirs);

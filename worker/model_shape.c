@@ -44,8 +44,8 @@ static void add_layers(cJSON *layers, const struct settings *s, bool is_top, uin
     const char *setting = is_top ? "top" : "bottom";
     struct err err;
 
-    if (settings_widths(setting, is_top ? s->top : s->bottom, widths, SETTINGS_LAYERS_MAX, &n,
-                        &err))
+    if (settings_widths(setting, is_top ? s->top : settings_bottom(s), widths,
+                        SETTINGS_LAYERS_MAX, &n, &err))
         n = 0; /* the model has refused it before */
     widths[n++] = last;
     for (uint32_t i = 0; i < n; i++) {
@@ -65,6 +65,7 @@ void model_shape_describe(cJSON *root, const struct settings *s,
     const uint32_t parts = dlrm_config_parts(kind);
     const struct dlrm_config config = { .kind = kind,
                                         .n_numeric = columns->n_numeric,
+                                        .n_hats = settings_n_hats(s),
                                         .n_fields = columns->n_fields,
                                         .dim = settings_dim(s),
                                         .concat = s->interaction == 1,
@@ -80,9 +81,9 @@ void model_shape_describe(cJSON *root, const struct settings *s,
     cJSON_AddBoolToObject(object, "wide", settings_has_wide(s));
     layers = cJSON_AddArrayToObject(object, "layers");
     if (parts & MODEL_LINEAR)
-        add_layer(layers, "lin.0", config.n_numeric, 1, false, false);
+        add_layer(layers, "lin.0", dlrm_config_n_inputs(&config), 1, false, false);
     if (parts & MODEL_BOTTOM && config.n_numeric)
-        add_layers(layers, s, false, config.n_numeric, s->dim);
+        add_layers(layers, s, false, dlrm_config_n_inputs(&config), s->dim);
     if (parts & MODEL_CROSS)
         add_cross_layers(layers, s, dlrm_config_r_width(&config));
     if (parts & MODEL_TOP)
@@ -187,6 +188,15 @@ static bool has_batch_norm(const cJSON *layers)
     return false;
 }
 
+/* A record without hats is of a model that has none. */
+static void adopt_hats(const cJSON *root, struct settings *s)
+{
+    const double n = cJSON_GetNumberValue(get(get(root, "numeric"), "hats"));
+
+    snprintf(s->numeric_hats, sizeof s->numeric_hats, "%u",
+             n >= 1 && n <= DLRM_HATS_MAX ? (unsigned)n : 0);
+}
+
 static int refuse_setting(const struct settings *s, const char *name, struct err *err)
 {
     return err_set(err, PS_ESPEC,
@@ -213,6 +223,7 @@ int model_shape_adopt(struct settings *s, const struct settings *fallback, const
     to->self_interaction = cJSON_IsTrue(get(model, "self_interaction"));
     to->wide = cJSON_IsTrue(get(model, "wide"));
     to->batch_norm = has_batch_norm(layers);
+    adopt_hats(root, to);
     adopt_widths(layers, "bot.", to->bottom, s->bottom);
     adopt_widths(layers, "top.", to->top, s->top);
     adopt_cross(layers, to);
@@ -223,6 +234,9 @@ int model_shape_adopt(struct settings *s, const struct settings *fallback, const
         wrong = "model";
     else if (s->dim != fallback->dim && s->dim != to->dim)
         wrong = "dim";
+    else if (strcmp(s->numeric_hats, fallback->numeric_hats) != 0 &&
+             settings_n_hats(s) != settings_n_hats(to))
+        wrong = "numeric-hats";
     else if (strcmp(s->bottom, fallback->bottom) != 0 && strcmp(s->bottom, to->bottom) != 0)
         wrong = "bottom";
     else if (strcmp(s->top, fallback->top) != 0 && strcmp(s->top, to->top) != 0)

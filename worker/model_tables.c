@@ -9,6 +9,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "worker/device_replica.h"
 #include "worker/field_tables.h"
 #include "worker/model_record.h"
 #include "worker/param_store_periodic.h"
@@ -31,6 +32,7 @@ struct rows {
     bool has_fields;          /* else it has no keys, and no step asks for it */
     uint32_t dim;
     uint32_t emb, wide;
+    struct table_spec spec; /* of emb */
 };
 
 struct rated_table {
@@ -44,6 +46,7 @@ struct model_tables {
     struct param_store *store;       /* borrowed */
     struct sync_policy *sync;        /* owned: codecs and refresh of each step */
     struct device_push *device; /* owned: gradients leave the device encoded; NULL: as floats */
+    struct device_replica replica; /* of the rows of rows[0] */
     uint32_t n_numeric;
     struct rows rows[FIELD_TABLES_MAX];
     uint32_t n_rows; /* groups */
@@ -233,6 +236,7 @@ static int open_rows(struct model_tables *t, uint32_t group, get_table *get, str
     spec = table_specs_rows(rows->s, "emb", tail, rows->dim);
     spec.seed = model_record_rows_seed(t->s, rows->dim);
     status = get(t, rows->s, &spec, &rows->emb, err);
+    rows->spec = spec;
     if (status || !t->shape.wide)
         return status;
     spec = table_specs_rows(rows->s, "wide", tail, 1);
@@ -279,25 +283,6 @@ static uint64_t n_dense_floats(const struct model_tables *t)
     for (uint32_t i = 0; i < t->n_dense; i++)
         n += t->dense[i].spec.n_floats;
     return n;
-}
-
-/* The store's cached rows stay on the device too; more rows than the store caches would be of no use. Where it has no
- * cache, rows go to the device as they come. */
-static void reserve_device_rows(struct model_tables *t)
-{
-    const uint64_t at_most = t->s->row_cache_bytes, n_bytes = t->s->device_cache_bytes;
-
-    /* The compensation of delays asks for the rows themselves. */
-    if (t->store->ops->takes_pulled && t->s->device_encode && t->n_rows == 1 &&
-        !settings_compensates(t->s, false))
-        step_buffers_decode(&t->shape);
-
-    /* A place is one of a table. A row that decays has other weights although its version is the same. */
-    if (!t->store->ops->has_places || t->n_rows > 1 || t->s->row_decay > 0)
-        return;
-    if (dlrm_keep_rows(t->shape.model, n_bytes < at_most ? n_bytes : at_most))
-        log_line_warn("--device-cache: the device has no space, each step copies all its rows");
-    t->shape.places = dlrm_keeps_rows(t->shape.model);
 }
 
 /* The stop counter's value when the run began, maybe in an earlier process. */
@@ -408,8 +393,12 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         read_control_start(t);
     if (!status && get == make)
         status = open_device_push(t, err);
-    if (!status && get == make)
-        reserve_device_rows(t);
+    if (!status && get == make && t->n_rows == 1) { /* a place is one of a table */
+        /* The compensation of delays asks for the rows themselves. */
+        if (store->ops->takes_pulled && s->device_encode && !settings_compensates(s, false))
+            step_buffers_decode(&t->shape);
+        device_replica_open(&t->replica, s, store, t->rows[0].emb, &t->rows[0].spec, &t->shape);
+    }
     if (status) {
         model_tables_free(t);
         return status;
@@ -533,6 +522,8 @@ static uint32_t pull_group(const struct model_tables *t, const struct step_buffe
                                   .dst = step->rows + first_float(t, b, group),
                                   .versions = step->versions ? step->versions + first : NULL,
                                   .places = step->places ? step->places + first : NULL,
+                                  .states = step->states,
+
                                   .pulled = step->pulled };
     if (!t->shape.wide)
         return 1;
@@ -828,6 +819,8 @@ int model_tables_begin(struct model_tables *t, struct step_buffers *step, struct
     plan_push(t, step);
     status = device_push_begin(t->device, &step->device, step->sections, err);
     ret->encoded = step->device.encoded;
+    if (!status && t->replica.model) /* the first section is that of rows[0].emb */
+        status = device_replica_begin(&t->replica, step, &step->sections[0], ret, err);
     return status;
 }
 

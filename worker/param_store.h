@@ -11,6 +11,7 @@
 
 #include "worker/client/ps.h"
 
+struct device_rows_step;
 struct param_store;
 
 /*
@@ -69,6 +70,16 @@ struct param_store_ops {
      * in this process (param_store_local_open()). No push is under way. NULL: they are in this process. */
     int (*copy)(struct param_store *s, struct param_store *to, struct err *err);
 
+    /* From here on a device has the rows of this table, with their states, at n_places places, in place of the cache:
+     * pulls of the training fill versions and places of its sections, of rows with a new version dst and states, and of
+     * others neither. A row's version stays the same while pushes change it, as the device does, too. Before the first
+     * pull. False: the cache cannot, as it does not have the table or its rows have other rules. NULL: it never can. */
+    bool (*replicate)(struct param_store *s, uint32_t table, uint32_t n_places);
+
+    /* The step of the last pull begins: the device is to change these rows (worker/cache/device_rows.h), and the next
+     * push is the step's. */
+    void (*begin_update)(struct param_store *s, struct device_rows_step *step);
+
     bool takes_pulled; /* ps_pull_section.pulled */
     bool overlaps; /* a pull and a push may be under way at once, each on a thread of its own */
 
@@ -91,9 +102,19 @@ int param_store_remote_open(const struct ps_options *options, struct param_store
  * that reads. Closed before the first. table_find() of one at a time. */
 struct param_store *param_store_remote_view(struct param_store *s);
 
-/* One shard in this process. checkpoint_dir: data directory (its newest checkpoint) or one
- * checkpoint to start from, several comma-separated for several nodes; NULL: empty. */
-int param_store_local_open(const char *job, const char *checkpoint_dir,
+#define PARAM_STORE_LOCAL_SHARDS_MAX 64u
+
+/* Tables in this process. */
+struct param_store_local_options {
+    const char *job;
+    /* A data directory (its newest checkpoint) or one checkpoint to start from, several comma-separated for several
+     * nodes; NULL: empty */
+    const char *checkpoint_dir;
+    uint32_t n_shards;  /* 0: 1 */
+    uint32_t n_threads; /* that share the shards, with the caller's; they change no result */
+};
+
+int param_store_local_open(const struct param_store_local_options *options,
                            struct param_store **ret, struct err *err) MUST_CHECK;
 
 /* Makes data_dir, unless it is there, and sees that a checkpoint can be written into it: asked before the

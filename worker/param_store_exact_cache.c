@@ -10,6 +10,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "proto/codec_catalog.h"
+#include "worker/cache/device_rows.h"
 #include "worker/cache/read_ahead.h"
 #include "worker/cache/replica.h"
 #include "worker/cache/side_thread.h"
@@ -145,7 +146,7 @@ struct exact_cache {
     /* For stats(), which does not wait for the lock: a push that waits for the servers holds it, and somebody
      * asks for how long (wait_monitor.h). */
     _Atomic uint64_t rows_asked, rows_missing, rows_pulled_again, rows_ahead, asked_bytes,
-        got_bytes;
+        got_bytes, device_rows;
 };
 
 static struct exact_cache *exact_cache_of(const struct param_store *s)
@@ -342,11 +343,12 @@ static int wait_fetch(struct exact_cache *m, struct err *err) ON_SHARD
 
 /* --- rows that are read ahead --- */
 
-/* Not of tables whose rows change without a push of theirs. */
+/* Not of tables whose rows change without a push of theirs, or are a device's. */
 static bool may_read_ahead(const struct exact_cache *m, uint32_t table)
 {
     return replica_covers(m->replica, table) &&
            replica_spec(m->replica, table)->kind == TABLE_SPEC_SPARSE &&
+           !replica_is_on_device(m->replica, table) &&
            !(replica_spec(m->replica, table)->row_decay > 0);
 }
 
@@ -388,6 +390,7 @@ static void run_ahead(struct exact_cache *m) ON_SHARD
     if (!may_run_ahead(m) || reserve(m, count_keys(a->asked, a->n), &err))
         return;
     m->is_ahead = true;
+    replica_ask_ahead(m->replica);
     compose(m, a->asked, a->n);
     if (!start_fetch(m, m->request.clock, &err) && a->thread.is_there)
         read_rows_ahead(m);
@@ -476,11 +479,28 @@ static void check_push(struct exact_cache *m, const struct ps_push_section *sect
 
 /* --- pull --- */
 
+/* A device's rows come as all others, without a place. */
+static void forget_places(struct ps_pull_section *section)
+{
+    for (uint32_t i = 0; i < section->n_keys && section->versions; i++) {
+        section->versions[i] = 0;
+        section->places[i] = DEVICE_ROWS_NO_PLACE;
+    }
+    section->versions = NULL;
+    section->places = NULL;
+}
+
 static int start_plain(struct exact_cache *m, struct err *err)
 {
+    struct ps_pull_section *plain = m->request.wanted;
+
     m->request.plain = true;
-    return m->forward.inner->ops->pull_start(m->forward.inner, m->request.clock,
-                                             m->request.sections, m->request.n, err);
+    for (uint32_t i = 0; i < m->request.n; i++) {
+        plain[i] = m->request.sections[i];
+        forget_places(&plain[i]);
+    }
+    return m->forward.inner->ops->pull_start(m->forward.inner, m->request.clock, plain,
+                                             m->request.n, err);
 }
 
 static int start(struct exact_cache *m, struct err *err) ON_SHARD
@@ -490,6 +510,8 @@ static int start(struct exact_cache *m, struct err *err) ON_SHARD
 
     m->forward.inner->ops->stats(m->forward.inner, &now);
     coherence_check(&m->coherence, &now);
+    if (!m->coherence.off && !replica_begin_interval(m->replica))
+        coherence_drop(&m->coherence);
     m->request.generation = m->coherence.generation;
     if (m->coherence.off)
         return start_plain(m, err);
@@ -497,7 +519,6 @@ static int start(struct exact_cache *m, struct err *err) ON_SHARD
     if (status)
         return status;
     want(m);
-    replica_begin_interval(m->replica);
     compose(m, m->request.wanted, m->request.n);
     return start_fetch(m, m->request.clock, err);
 }
@@ -575,6 +596,8 @@ static int read_held(struct exact_cache *m, struct err *err) ON_SHARD
             held[n++] = m->request.wanted[i];
     if (n)
         status = replica_read(m->replica, held, n, err);
+    atomic_store_explicit(&m->device_rows, replica_n_device_rows(m->replica),
+                          memory_order_relaxed);
     return status;
 }
 
@@ -646,6 +669,34 @@ static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool 
     return status;
 }
 
+/* --- rows on a device --- */
+
+static bool replicate(struct param_store *s, uint32_t table, uint32_t n_places)
+{
+    struct exact_cache *m = exact_cache_of(s);
+    bool is_there;
+
+    enter_shard();
+    pthread_mutex_lock(&m->lock);
+    is_there = !m->coherence.off && replica_move_to_device(m->replica, table, n_places);
+    pthread_mutex_unlock(&m->lock);
+    return is_there;
+}
+
+/* Of rows that came plainly the device keeps none. */
+static void begin_update(struct param_store *s, struct device_rows_step *step)
+{
+    struct exact_cache *m = exact_cache_of(s);
+
+    enter_shard();
+    pthread_mutex_lock(&m->lock);
+    if (!m->coherence.off)
+        replica_begin_update(m->replica, step);
+    if (m->request.plain || m->coherence.off)
+        memset(step->places, 0xff, step->n * sizeof *step->places);
+    pthread_mutex_unlock(&m->lock);
+}
+
 /* --- the rest --- */
 
 static uint64_t resume(struct param_store *s)
@@ -691,6 +742,7 @@ static void stats(const struct param_store *s, struct ps_stats *ret)
     ret->rows_cached = asked > missing ? asked - missing : 0;
     ret->rows_pulled_again = counted(&m->rows_pulled_again);
     ret->rows_read_ahead = counted(&m->rows_ahead);
+    ret->rows_on_device = counted(&m->device_rows);
     ret->bytes_saved = asked_bytes > got_bytes ? asked_bytes - got_bytes : 0;
 }
 
@@ -726,6 +778,8 @@ static const struct param_store_ops ops = { .table = param_store_proxy_table,
                                             .cancel = param_store_proxy_cancel,
                                             .prefetch = prefetch,
                                             .prefetch_end = prefetch_end,
+                                            .replicate = replicate,
+                                            .begin_update = begin_update,
                                             .close = close_store };
 
 static void run_tasks(void *arg, uint32_t n_tasks, thread_pool_task *task, void *job)
@@ -734,14 +788,14 @@ static void run_tasks(void *arg, uint32_t n_tasks, thread_pool_task *task, void 
 }
 
 /* Without them it is slower, and no more. */
-static struct replica_threads
+static struct task_threads
 start_threads(struct exact_cache *m, const struct param_store_exact_cache_options *options)
 {
     const uint32_t n = options->n_threads < m->n_shards ? options->n_threads : m->n_shards;
 
     if (n < 2 || thread_pool_new(n, &m->threads))
-        return (struct replica_threads){ 0 };
-    return (struct replica_threads){ n, run_tasks, m->threads };
+        return (struct task_threads){ 0 };
+    return (struct task_threads){ n, run_tasks, m->threads };
 }
 
 struct param_store *

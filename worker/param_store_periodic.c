@@ -12,7 +12,7 @@
 struct periodic_table {
     struct local_tensor tensor;
     uint32_t period, phase;
-    uint64_t *keys;              /* owned: of all blocks */
+    uint64_t *keys;              /* owned: of all blocks, of what freezes it, too */
     struct ps_push_section last; /* its step's push, as this worker asked for it last */
     /* How often it was pushed; what that was at the pull under way, and at the one that brought what is here. */
     uint64_t n_pushed, asked_at, pulled_at;
@@ -32,6 +32,12 @@ struct periodic {
     struct param_store_periodic_options options;
     pthread_mutex_t lock; /* of the tables, which a pull and a push use */
     struct periodic_table *tables[PS_TABLES_MAX]; /* owned; NULL: pushed at each step */
+    struct merge {                                /* of the adaptive weight */
+        bool is_there;                            /* it has a table, and may have been pulled */
+        uint32_t table;
+        float value, to_push; /* what the servers have: the mean square of the last merge */
+        double square;        /* |d_k|^2 of what is being pushed */
+    } merge;
     uint64_t next_clock;                 /* behind the last step that was pushed; 0: none */
     uint32_t n_samples;                  /* of that push: the weight of what is left */
     const struct ps_pull_section *asked; /* borrowed by a step's pull until its wait */
@@ -121,7 +127,7 @@ static void free_table(struct periodic_table *t)
 static int make_table(const struct periodic *p, const struct table_spec *spec,
                       struct periodic_table **ret)
 {
-    const uint64_t n = table_spec_n_blocks(spec);
+    const uint64_t n = local_tensor_frozen_floats(spec) / spec->dim;
     struct periodic_table *t = memory_try_alloc(sizeof *t);
     int status;
 
@@ -130,7 +136,10 @@ static int make_table(const struct periodic *p, const struct table_spec *spec,
     *t = (struct periodic_table){ .period = period_of(p, spec) };
     t->phase = choose_phase(p, t->period);
     t->keys = memory_try_alloc(n * sizeof *t->keys);
-    status = local_tensor_init(&t->tensor, spec, p->options.rule);
+    status = local_tensor_init(
+        &t->tensor, spec, p->options.rule,
+        (struct local_tensor_uses){ .may_freeze = p->options.freeze_at != 0,
+                                    .stretches = p->options.merges_adaptively > 1 });
     if (!status && !t->keys)
         status = -ENOMEM;
     if (status) {
@@ -143,27 +152,38 @@ static int make_table(const struct periodic *p, const struct table_spec *spec,
     return 0;
 }
 
-/* It adds up what is pushed, from 0. */
+/* A table beside those of the model, that adds up what is pushed, from 0: "JOB/NAME" of the job of `like`. */
+static struct table_spec own_spec(const struct table_spec *like, const char *name,
+                                  const char *tail, uint64_t n_floats)
+{
+    struct table_spec spec = { .kind = TABLE_SPEC_DENSE,
+                               .dim = n_floats < like->dim ? (uint32_t)n_floats : like->dim,
+                               .n_floats = n_floats,
+                               .optim = TABLE_SPEC_SGD,
+                               .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
+                               .mode = like->mode,
+                               .bound = like->bound };
+    const char *slash = strchr(like->name, '/');
+    const int n_job = slash ? (int)(slash - like->name) : 0;
+
+    spec.params.learning_rate = 1;
+    spec.params.weight_decay = 0;
+    snprintf(spec.name, sizeof spec.name, "%.*s/%s%.50s", n_job, like->name, name, tail);
+    return spec;
+}
+
 static int make_variance(const struct periodic *p, const struct table_spec *spec,
                          struct periodic_table *t, struct err *err)
 {
     struct param_store *inner = p->forward.inner;
-    struct table_spec variance = { .kind = TABLE_SPEC_DENSE,
-                                   .dim = spec->dim,
-                                   .n_floats = spec->n_floats,
-                                   .optim = TABLE_SPEC_SGD,
-                                   .params = table_spec_optim_defaults(TABLE_SPEC_SGD),
-                                   .mode = spec->mode,
-                                   .bound = spec->bound };
+    const uint64_t n = local_tensor_frozen_floats(spec);
     const char *slash = strchr(spec->name, '/');
-    const int n_job = slash ? (int)(slash - spec->name) : 0;
+    const struct table_spec variance =
+        own_spec(spec, "variance.", slash ? slash + 1 : spec->name,
+                 n > t->tensor.n_floats ? n : spec->n_floats);
     int status;
 
-    variance.params.learning_rate = 1;
-    variance.params.weight_decay = 0;
-    snprintf(variance.name, sizeof variance.name, "%.*s/variance.%.50s", n_job, spec->name,
-             slash ? slash + 1 : spec->name);
-    t->variance.values = memory_try_alloc(t->tensor.n_floats * sizeof *t->variance.values);
+    t->variance.values = memory_try_alloc(n * sizeof *t->variance.values);
     if (!t->variance.values)
         return err_set(err, -ENOMEM, "table %s: no memory for a copy", variance.name);
     status = inner->ops->table(inner, &variance, &t->variance.table, err);
@@ -171,6 +191,16 @@ static int make_variance(const struct periodic *p, const struct table_spec *spec
         free(t->variance.values);
         t->variance.values = NULL;
     }
+    return status;
+}
+
+static int make_merge(struct periodic *p, const struct table_spec *spec, struct err *err)
+{
+    struct param_store *inner = p->forward.inner;
+    const struct table_spec merge = own_spec(spec, "merge", "", 1);
+    int status = inner->ops->table(inner, &merge, &p->merge.table, err);
+
+    p->merge.is_there = !status;
     return status;
 }
 
@@ -189,6 +219,8 @@ static int table(struct param_store *s, const struct table_spec *spec, uint32_t 
     status = inner->ops->table(inner, &outer, ret_table, err);
     if (!status && !p->tables[*ret_table] && make_table(p, spec, &p->tables[*ret_table]))
         status = err_set(err, -ENOMEM, "table %s: no memory for a copy", spec->name);
+    if (!status && p->options.merges_adaptively > 1 && !p->merge.is_there)
+        status = make_merge(p, spec, err);
     t = status ? NULL : p->tables[*ret_table];
     return t && p->options.freeze_at && !t->variance.values ? make_variance(p, spec, t, err)
                                                             : status;
@@ -223,10 +255,15 @@ static bool ask_variance(struct periodic_table *t)
     return t->variance.is_asked;
 }
 
+static uint32_t n_frozen_blocks(const struct periodic_table *t)
+{
+    return (uint32_t)(local_tensor_frozen_floats(&t->tensor.spec) / t->tensor.spec.dim);
+}
+
 static struct ps_pull_section variance_pull(const struct periodic_table *t)
 {
     return (struct ps_pull_section){ .table = t->variance.table,
-                                     .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
+                                     .n_keys = n_frozen_blocks(t),
                                      .keys = t->keys,
                                      .dst = t->variance.values };
 }
@@ -243,6 +280,45 @@ static void take_variance(struct periodic_table *t)
         local_tensor_freeze(&t->tensor, t->variance.values);
     else
         t->variance.is_pushed = false;
+}
+
+static const uint64_t merge_key;
+
+/* All tables were pushed together, and are asked for together. */
+static struct ps_pull_section merge_pull(struct periodic *p)
+{
+    return (struct ps_pull_section){
+        .table = p->merge.table, .n_keys = 1, .keys = &merge_key, .dst = &p->merge.value
+    };
+}
+
+static bool asks_any(const struct periodic *p, const struct ps_pull_section *s, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (p->tables[s[i].table] && p->tables[s[i].table]->is_asked)
+            return true;
+    return false;
+}
+
+/* Once all tables are here. */
+static void stretch_all(const struct periodic *p)
+{
+    double merged = 0, theta;
+
+    for (uint32_t i = 0; i < p->n_asked; i++) {
+        const struct periodic_table *t = p->tables[p->asked[i].table];
+
+        merged += t && t->is_asked ? local_tensor_merged_square(&t->tensor) : 0;
+    }
+    theta = local_tensor_theta((double)p->merge.value, merged, p->options.merges_adaptively);
+    for (uint32_t i = 0; i < p->n_asked; i++) {
+        struct periodic_table *t = p->tables[p->asked[i].table];
+
+        if (!t || !t->is_asked)
+            continue;
+        local_tensor_stretch(&t->tensor, theta, p->asked[i].dst);
+        t->lacks |= t->n_pushed && theta > 1;
+    }
 }
 
 /* True if the servers are asked for this section; under the lock. */
@@ -272,6 +348,8 @@ static int pull_start(struct param_store *s, uint64_t clock,
     for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
         if (ask_variance(p->tables[sections[i].table]))
             p->pulls[n_left++] = variance_pull(p->tables[sections[i].table]);
+    if (p->merge.is_there && asks_any(p, sections, n) && n_left < SECTIONS_MAX)
+        p->pulls[n_left++] = merge_pull(p);
     pthread_mutex_unlock(&p->lock);
     p->asked = sections;
     p->n_asked = n;
@@ -316,6 +394,8 @@ static int pull_wait(struct param_store *s, struct err *err)
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < p->n_asked && !status; i++)
         answer(p, &p->asked[i]);
+    if (!status && p->merge.is_there && asks_any(p, p->asked, p->n_asked))
+        stretch_all(p);
     pthread_mutex_unlock(&p->lock);
     p->n_asked = 0;
     return status;
@@ -324,11 +404,13 @@ static int pull_wait(struct param_store *s, struct err *err)
 /* --- push --- */
 
 /* What the servers lack of the table, in the form of its last push; under the lock. */
-static struct ps_push_section take_out(struct periodic_table *t)
+static struct ps_push_section take_out(struct periodic *p, struct periodic_table *t)
 {
     struct ps_push_section section = t->last;
 
     section.keys = t->keys;
+    if (p->merge.is_there)
+        p->merge.square += local_tensor_square(&t->tensor);
     section.values = local_tensor_difference(&t->tensor);
     t->lacks = false;
     t->n_pushed++;
@@ -348,13 +430,23 @@ static bool shares_variance(const struct periodic *p, const struct periodic_tabl
 static struct ps_push_section take_out_variance(struct periodic_table *t)
 {
     local_tensor_variance(&t->tensor, t->variance.values);
-    for (uint64_t i = 0; i < t->tensor.n_floats; i++)
+    for (uint64_t i = 0; i < local_tensor_frozen_floats(&t->tensor.spec); i++)
         t->variance.values[i] = -t->variance.values[i];
     t->variance.is_pushed = true;
     return (struct ps_push_section){ .table = t->variance.table,
-                                     .n_keys = (uint32_t)table_spec_n_blocks(&t->tensor.spec),
+                                     .n_keys = n_frozen_blocks(t),
                                      .keys = t->keys,
                                      .values = t->variance.values };
+}
+
+/* The servers subtract the mean of what is pushed, and so have the mean of the squares then; under the lock. */
+static struct ps_push_section take_out_square(struct periodic *p)
+{
+    p->merge.to_push = (float)((double)p->merge.value - p->merge.square);
+    p->merge.square = 0;
+    return (struct ps_push_section){
+        .table = p->merge.table, .n_keys = 1, .keys = &merge_key, .values = &p->merge.to_push
+    };
 }
 
 /* False: the servers get nothing of it at this step; under the lock. */
@@ -369,7 +461,7 @@ static bool add_step(struct periodic *p, uint64_t clock, struct ps_push_section 
     t->lacks = true;
     if ((clock + 1 + t->phase) % t->period != 0)
         return false;
-    *section = take_out(t);
+    *section = take_out(p, t);
     return true;
 }
 
@@ -388,6 +480,8 @@ static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool 
     for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
         if (shares_variance(p, p->tables[sections[i].table], clock))
             p->pushes[n_left++] = take_out_variance(p->tables[sections[i].table]);
+    if (p->merge.square > 0 && n_left < SECTIONS_MAX)
+        p->pushes[n_left++] = take_out_square(p);
     pthread_mutex_unlock(&p->lock);
     if (tick) {
         p->next_clock = clock + 1;
@@ -412,7 +506,7 @@ static int leave(struct param_store *s, struct err *err)
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         if (p->tables[i] && p->tables[i]->lacks)
-            p->pushes[n++] = take_out(p->tables[i]);
+            p->pushes[n++] = take_out(p, p->tables[i]);
     pthread_mutex_unlock(&p->lock);
     if (n || ends_step)
         status =

@@ -16,9 +16,13 @@
  * LOCAL_TENSOR_STEPS it is momentum SGD, and the worker makes the steps of the other. A worker that was declared dead
  * (resume()) drops what the servers lack and its optimizer's state.
  *
- * With freeze_at, in lock step, the first push of a table at or behind that clock has Adam's second moment, too. Its
- * mean over workers stays in a table "JOB/variance.NAME", which the next pull brings, and the first pull of a worker
- * that comes later, or of a later run.
+ * With freeze_at, in lock step, the first push of a table at or behind that clock has the second moment of Adam or
+ * LAMB, too, and of LAMB the coefficient of its steps. Their mean over workers stays in a table "JOB/variance.NAME",
+ * which the next pull brings, and the first pull of a worker that comes later, or of a later run.
+ *
+ * With an adaptive weight the mean of the squares of the workers' differences, of all tables together, goes through a
+ * table "JOB/merge" of one float, with the differences. The servers' tables, which validations and checkpoints have,
+ * lack what workers add to the last merge until their next push.
  */
 #ifndef WORKER_PARAM_STORE_PERIODIC_H
 #define WORKER_PARAM_STORE_PERIODIC_H
@@ -31,7 +35,10 @@ struct param_store_periodic_options {
     float slow_lr, slow_momentum; /* of LOCAL_TENSOR_STEPS, on the servers */
     bool lock_step;               /* dense tables are */
     bool rotates;
-    uint64_t freeze_at; /* 0: never; else each periodic table's optimizer is Adam */
+    /* In lock step, of tables of one period that do not rotate; more than 1: the number of workers, whose differences
+     * are merged with an adaptive weight (worker/cache/local_tensor.h). */
+    uint32_t merges_adaptively;
+    uint64_t freeze_at; /* 0: never; else each periodic table's optimizer is Adam or LAMB */
     /* Of the table "JOB/NAME", at least 1; 1 is none with LOCAL_TENSOR_SUM. */
     uint32_t (*period_of)(const void *arg, const char *table);
     const void *arg;

@@ -109,6 +109,8 @@ static void put_state(FILE *out, const struct progress_state *s, double samples_
     put_number(out, "wire_bytes_per_sample", bytes_per_sample(s));
     put_count(out, "device_rows_copied", s->device_rows.n_copied);
     put_count(out, "device_rows_reused", s->device_rows.n_kept);
+    put_count(out, "device_rows_held", s->store.rows_on_device);
+    put_count(out, "device_rows_bytes", s->store.rows_on_device * s->device_rows.row_bytes);
 }
 
 /* Share of the time that each stage was busy; those that were it most come first in a person's
@@ -425,8 +427,12 @@ static void report_cache(const struct ps_stats *s)
             (double)s->bytes_saved * 1e-6);
 }
 
-static void report_device_rows(const struct dlrm_row_counts *c)
+static void report_device_rows(const struct dlrm_row_counts *c, const struct ps_stats *s)
 {
+    if (s->rows_on_device)
+        log_line_info("the device holds %llu rows with their optimizer's states, %.1f MB",
+                      (unsigned long long)s->rows_on_device,
+                      (double)(s->rows_on_device * c->row_bytes) * 1e-6);
     if (c->n_kept)
         log_line_info("of %llu rows the device had %.1f%%, the others were copied there",
                       (unsigned long long)(c->n_copied + c->n_kept),
@@ -487,7 +493,7 @@ void progress_result(struct progress *p, const struct progress_state *state,
             state->validates || valid ? "" : " (no validation rows were given)");
     report_cache(&state->store);
     report_refused(&state->store);
-    report_device_rows(&state->device_rows);
+    report_device_rows(&state->device_rows, &state->store);
     report_lost(state);
     if (state->bad.n)
         log_line_warn("%llu malformed %s skipped (--bad-rows-max); the first: %s",

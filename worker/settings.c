@@ -12,6 +12,7 @@
 #include "worker/client/discovery.h"
 #include "worker/client/ps_settings.h"
 #include "worker/model/dlrm_config.h"
+#include "worker/param_store.h"
 
 /* clang-format off */
 #define ROW(section, name, type, field, arg, fallback, lo, hi, help) \
@@ -113,6 +114,8 @@ static const struct setting rows[] = {
         "batches pulled while earlier ones compute, where the bound allows: faster, staler"),
     ROW("job", "local", SETTING_FLAG, local, "yes|no", "no", 0, 0,
         "tables inside this process instead of on servers"),
+    ROW("job", "local-shards", SETTING_U32, local_shards, "N", "0", 0, PARAM_STORE_LOCAL_SHARDS_MAX,
+        "of --local: parts of the tables, which threads share; 0: 1, or 8 where batches are large"),
     PS_SETTINGS_PATIENCE(JOB_ROW)
     ROW("job", "pull-timeout", SETTING_MS, pull_timeout_ms, "TIME", "30m", 1, 86400000,
         "longest wait for one pull, for other workers included"),
@@ -124,8 +127,10 @@ static const struct setting rows[] = {
     ROW("model", "model", SETTING_CHOICE, model, MODEL_KIND_NAMES, "dlrm", 0, 0,
         "DLRM, or logistic regression, factorisation machine, Wide & Deep, DeepFM, DCN V2"),
     ROW("model", "dim", SETTING_U32, dim, "N", "16", 1, 4096, "floats of an embedding row"),
-    ROW("model", "bottom", SETTING_TEXT, bottom, "WIDTHS", "512,256,64", 0, 0,
-        "hidden layers of the bottom MLP; a last one of width dim follows"),
+    ROW("model", "numeric-hats", SETTING_TEXT, numeric_hats, "N|auto", "auto", 0, 0,
+        "piecewise linear bases of each number, beside it and whether it is missing; auto: 8 where --bottom is auto"),
+    ROW("model", "bottom", SETTING_TEXT, bottom, "WIDTHS|auto", "auto", 0, 0,
+        "hidden layers of the bottom MLP; a last one of width dim follows; auto: 256,64, without hats 512,256,64"),
     ROW("model", "top", SETTING_TEXT, top, "WIDTHS", "512,256", 0, 0,
         "hidden layers of the top MLP; a last one of width 1 follows"),
     ROW("model", "cross-layers", SETTING_U32, cross_layers, "N", "2", 1, DLRM_CROSS_MAX,
@@ -206,7 +211,7 @@ static const struct setting rows[] = {
         "L2 of whole embedding tables: each step of a table takes this share of the weights of all its rows"),
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers "
-        "are not in lock step, else 0"),
+        "are not in lock step, and of MLPs with Adagrad by default, else 0"),
     PS_SETTINGS_DECAY(TRAINING_ROW, TABLE_SPEC_DECAY_CHOICE "|plateau")
     ROW("training", "decay-patience", SETTING_U32, decay_patience, "N", "2", 0, 0,
         "plateau: multiply by decay-rate when more than N validations in a row were not better"),
@@ -222,7 +227,10 @@ static const struct setting rows[] = {
     ROW("training", "slow-momentum", SETTING_FLOAT, slow_momentum, "X", "0", 0, 0,
         "of --local-steps: the servers' momentum"),
     ROW("training", "freeze-variance-at", SETTING_U64, freeze_at, "CLOCK", "0", 0, 0,
-        "of --local-steps and Adam in lock step: from then on workers share a second moment, which stays; 0: never"),
+        "of --local-steps, Adam or LAMB in lock step: from then on workers share a second moment that stays; 0: never"),
+    ROW("training", "merge-weight", SETTING_CHOICE, merge_weight, "mean|adaptive", "mean", 0, 0,
+        "of --local-steps and --model lr in lock step: what workers' differences count; adaptive: more, the less alike "
+        "they are"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -286,15 +294,16 @@ static const struct setting rows[] = {
         "write the residuals this often, beside the end of a run; 0: only then"),
     PS_SETTINGS_WINDOW(WIRE_ROW)
 
-    ROW("machine", "device", SETTING_TEXT, device, "auto|cpu|cuda|cuda:N", "auto", 0, 0,
-        "where the model computes; auto: on a GPU if there is one, else on the CPU; cuda:1: the second GPU"),
+    ROW("machine", "device", SETTING_TEXT, device, "auto|cpu|cuda|cuda:N,...|cuda:all", "auto", 0, 0,
+        "where the model computes; auto: on a GPU if there is one, else on the CPU; cuda:1: the second GPU; "
+        "cuda:0,1: each batch on these two; cuda:all: on all"),
     ROW("machine", "device-cache", SETTING_BYTES, device_cache_bytes, "BYTES", "1G", 0, 0,
-        "a GPU's memory for rows that --reuse-clocks reuses, up to --row-cache; 0: off"),
+        "a GPU's memory for the row cache's rows, up to --row-cache; 0: off"),
     ROW("machine", "threads", SETTING_U32, threads, "N", "1", 1, DLRM_THREADS_MAX,
         "threads that share a step on the CPU, or score requests (serve); they change no result"),
     ROW("machine", "loader-threads", SETTING_U32, loader_threads, "N", "0", 0, SETTINGS_LOADER_THREADS_MAX,
-        "threads that read batches ahead, and a large batch's rows from the row cache; 0: one for each "
-        "CPU, at most 4; they change no result"),
+        "threads that read batches ahead, and a large batch's rows from the row cache, or share --local-shards; 0: "
+        "one for each CPU, at most 4; they change no result"),
     ROW("machine", "net-threads", SETTING_U32, net_threads, "N", "1", 1, SETTINGS_NET_THREADS_MAX,
         "threads that have the shards' connections: for large batches, many cores and several shards; they change "
         "no result"),
@@ -778,7 +787,11 @@ static int check_model(const struct settings *s, struct err *err)
 static int check_layers(const struct settings *s, struct err *err)
 {
     uint32_t widths[SETTINGS_LAYERS_MAX], n;
-    int status = settings_widths("bottom", s->bottom, widths, COUNT_OF(widths), &n, err);
+    int status =
+        settings_widths("bottom", settings_bottom(s), widths, COUNT_OF(widths), &n, err);
+
+    if (!status)
+        status = settings_check_inputs(s, err);
 
     return status ? status : settings_widths("top", s->top, widths, COUNT_OF(widths), &n, err);
 }

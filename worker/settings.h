@@ -22,6 +22,7 @@ enum settings_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum settings_compute { COMPUTE_IN_FP32, COMPUTE_IN_TF32, COMPUTE_IN_BF16 };
 enum settings_best { BEST_BY_AUC, BEST_BY_LOGLOSS };
 enum settings_delay_form { DELAY_ADAPTIVE, DELAY_CONSTANT };
+enum settings_merge { MERGE_BY_MEAN, MERGE_ADAPTIVELY };
 enum settings_keep { KEEP_LAST, KEEP_BEST };
 /* The parts of a run that draw random numbers. */
 enum settings_seeds { SEED_INIT, SEED_SHUFFLE, SEED_DROPOUT, SETTINGS_SEEDS };
@@ -31,6 +32,8 @@ enum settings_keys { KEYS_AUTO, KEYS_BY_NAME, KEYS_BY_POSITION };
 
 struct pending_report;
 struct field_tables;
+
+#define SETTINGS_GPUS_MAX 16u
 
 struct device_place;
 
@@ -72,7 +75,7 @@ struct settings {
     /* model */
     int model;    /* enum model_kind */
     uint32_t dim; /* settings_dim() */
-    char bottom[SETTINGS_TEXT_MAX], top[SETTINGS_TEXT_MAX];
+    char numeric_hats[SETTINGS_TEXT_MAX], bottom[SETTINGS_TEXT_MAX], top[SETTINGS_TEXT_MAX];
     uint32_t cross_layers, cross_rank;
     int interaction, pooling;
     bool self_interaction, wide, batch_norm;
@@ -103,6 +106,7 @@ struct settings {
     float slow_lr, slow_momentum;
     bool rotate;
     uint64_t freeze_at; /* 0: never */
+    int merge_weight;   /* enum settings_merge */
     struct setting_list period;
     char warmup[SETTINGS_TEXT_MAX];
     int decay;
@@ -127,7 +131,7 @@ struct settings {
     /* machine and output */
     char device[SETTINGS_TEXT_MAX];
     int device_encode; /* 0: off */
-    uint32_t threads, loader_threads, net_threads;
+    uint32_t threads, loader_threads, net_threads, local_shards;
     int compute;
     char json[SETTINGS_TEXT_MAX], output[SETTINGS_TEXT_MAX], checkpoint[SETTINGS_TEXT_MAX],
         save[SETTINGS_TEXT_MAX];
@@ -166,6 +170,15 @@ int settings_check_rows(const struct settings *s, struct err *err) MUST_CHECK;
 int settings_widths(const char *name, const char *text, uint32_t *ret_widths, uint32_t max,
                     uint32_t *ret_n, struct err *err) MUST_CHECK;
 
+/* Hats of each numeric column and the first one's peak (worker/model/dlrm_config.h), and the bottom MLP's widths.
+ * _keep_inputs(): what is left to psworker is as in a job whose first layer has n_weights, if that was begun without
+ * hats. True: the model is another one than before. */
+uint32_t settings_n_hats(const struct settings *s);
+float settings_first_hat(const struct settings *s);
+const char *settings_bottom(const struct settings *s);
+bool settings_keep_inputs(struct settings *s, uint32_t n_numeric, uint64_t n_weights);
+int settings_check_inputs(const struct settings *s, struct err *err) MUST_CHECK;
+
 /* Floats of an embedding row; whether there are first-order weights beside the rows. The kind of model decides, too. */
 uint32_t settings_dim(const struct settings *s);
 bool settings_has_wide(const struct settings *s);
@@ -191,8 +204,10 @@ uint32_t settings_loader_threads(const struct settings *s);
  * far too long, from which some runs never recover (deploy/docs/benchmarks.md). */
 #define SETTINGS_WARMUP_AUTO 16u
 bool settings_warmup_is_auto(const struct settings *s);
-/* The learning rate's schedule. */
+/* The learning rate's schedule: of the embedding tables, and of the dense ones, whose optimizer is optim. */
 struct lr_schedule settings_schedule(const struct settings *s);
+struct lr_schedule settings_dense_schedule(const struct settings *s,
+                                           enum table_spec_optim optim);
 /* --seed, or the part's own. */
 uint64_t settings_seed(const struct settings *s, enum settings_seeds part);
 /* Are there rows to validate with? */
@@ -208,9 +223,17 @@ bool settings_codec(const struct settings *s, enum codec_policy_direction direct
 bool settings_compensates(const struct settings *s, bool dense);
 struct section_delay settings_delay(const struct settings *s);
 int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
-/* --device, and of a GPU which: the one that is named, or for cuda and auto by this worker's number among those of its
- * machine. settings_check_device(): PS_ESETTING. */
+/* --device, and of a GPU which: the first that is named, or for cuda and auto by this worker's number among those of
+ * its machine. settings_check_device(): PS_ESETTING. */
 enum settings_device settings_device(const struct settings *s, struct device_place *ret);
+
+/* The GPUs that --device names. */
+struct settings_gpus {
+    bool all; /* those of the machine, and no numbers */
+    uint32_t n, numbers[SETTINGS_GPUS_MAX];
+};
+
+struct settings_gpus settings_gpus(const struct settings *s);
 int settings_check_device(const struct settings *s, struct err *err) MUST_CHECK;
 /* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;

@@ -1,4 +1,5 @@
 /* Where the model computes, and on which of a machine's GPUs. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,44 +42,86 @@ static uint32_t local_rank(const struct settings *s)
     return s->rank;
 }
 
-static bool read_device(const char *text, enum settings_device *ret, uint32_t *ret_number)
+static int refuse(const char *found, struct err *err)
+{
+    return err_set(
+        err, PS_ESETTING,
+        "--device: \"%.40s\" is not one of auto|cpu|cuda|cuda:N|cuda:N,N,...|cuda:all, "
+        "N from 0",
+        found);
+}
+
+/* "0,1,4", or "all". */
+static int read_gpus(const char *whole, struct settings_gpus *ret, struct err *err)
+{
+    const char *text = whole + strlen(NAMED);
+    char list[SETTINGS_TEXT_MAX], *rest = list, *item;
+
+    *ret = (struct settings_gpus){ .all = strcmp(text, "all") == 0 };
+    snprintf(list, sizeof list, "%s", text);
+    while (!ret->all && (item = strsep(&rest, ",")) != NULL) {
+        uint32_t number;
+
+        if (!read_number(item, &number))
+            return refuse(whole, err);
+        for (uint32_t i = 0; i < ret->n; i++)
+            if (ret->numbers[i] == number)
+                return err_set(err, PS_ESETTING, "--device: " NAMED "%u is named twice",
+                               number);
+        if (ret->n == SETTINGS_GPUS_MAX)
+            return err_set(err, PS_ESETTING,
+                           "--device: more than %u GPUs are named, which is the most that a "
+                           "worker can use",
+                           SETTINGS_GPUS_MAX);
+        ret->numbers[ret->n++] = number;
+    }
+    return 0;
+}
+
+static int read_device(const char *text, enum settings_device *ret,
+                       struct settings_gpus *ret_gpus, struct err *err)
 {
     static const char *const names[] = {
         [DEVICE_AUTO] = "auto", [DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"
     };
 
+    *ret_gpus = (struct settings_gpus){ 0 };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(text, names[i]) == 0) {
             *ret = (enum settings_device)i;
-            return true;
+            return 0;
         }
     *ret = DEVICE_CUDA;
-    return strncmp(text, NAMED, strlen(NAMED)) == 0 &&
-           read_number(text + strlen(NAMED), ret_number);
+    return strncmp(text, NAMED, strlen(NAMED)) == 0 ? read_gpus(text, ret_gpus, err)
+                                                    : refuse(text, err);
 }
 
 enum settings_device settings_device(const struct settings *s, struct device_place *ret)
 {
-    struct device_place place = { 0 };
+    struct settings_gpus gpus;
     enum settings_device device;
 
-    (void)read_device(s->device, &device, &place.number); /* it has been checked */
-    place.wraps = strchr(s->device, ':') == NULL;
-    if (place.wraps)
-        place.number = local_rank(s);
-    if (ret)
-        *ret = place;
+    (void)read_device(s->device, &device, &gpus, NULL); /* it has been checked */
+    if (ret && (gpus.n || gpus.all))
+        *ret = (struct device_place){ .number = gpus.numbers[0] };
+    else if (ret)
+        *ret = (struct device_place){ .number = local_rank(s), .wraps = true };
     return device;
+}
+
+struct settings_gpus settings_gpus(const struct settings *s)
+{
+    struct settings_gpus gpus;
+    enum settings_device device;
+
+    (void)read_device(s->device, &device, &gpus, NULL);
+    return gpus;
 }
 
 int settings_check_device(const struct settings *s, struct err *err)
 {
+    struct settings_gpus gpus;
     enum settings_device device;
-    uint32_t number;
 
-    return read_device(s->device, &device, &number)
-               ? 0
-               : err_set(err, PS_ESETTING,
-                         "--device: \"%.40s\" is not one of auto|cpu|cuda|cuda:N, N from 0",
-                         s->device);
+    return read_device(s->device, &device, &gpus, err);
 }

@@ -96,6 +96,21 @@ struct optimizer_params settings_optim_params(const struct settings *s, bool den
     return p;
 }
 
+/* Adagrad's first step moves each weight of the MLPs by the whole rate, whatever its gradient, and some runs never
+ * recover (deploy/docs/benchmarks.md, "The defaults"). Who chooses optimizer or rate chooses the warm-up, too, and with
+ * large batches the steps are too few for one. */
+struct lr_schedule settings_dense_schedule(const struct settings *s,
+                                           enum table_spec_optim optim)
+{
+    struct lr_schedule schedule = settings_schedule(s);
+
+    if (settings_warmup_is_auto(s) && settings_dense_optim_is_auto(s) &&
+        settings_rate_is_auto(s, true, optim) && optim == TABLE_SPEC_ADAGRAD &&
+        s->batch < ADAM_FROM_SAMPLES)
+        schedule.warmup_clocks = SETTINGS_WARMUP_AUTO;
+    return schedule;
+}
+
 /* ---- delay compensation ---- */
 
 bool settings_compensates(const struct settings *s, bool dense)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/number.h"
+#include "worker/model/dlrm_config.h"
 #include "worker/settings.h"
 
 #define PERIOD_MAX 100000u
@@ -93,6 +94,20 @@ static int check_all_steps(const struct settings *s, struct err *err)
     return status;
 }
 
+/* Of what it is derived for. The servers' step is the mean, and all tables are merged at once. */
+static int check_merge_weight(const struct settings *s, struct err *err)
+{
+    int status =
+        refuse_if(err, !s->local_steps || s->model != MODEL_LR || !settings_dense_is_exact(s),
+                  "--merge-weight adaptive goes with --model lr, --local-steps and lock step");
+
+    if (status)
+        return status;
+    return refuse_if(err, s->slow_momentum > 0 || s->slow_lr > 0 || s->rotate || s->period.n,
+                     "--merge-weight adaptive goes without --slow-momentum, --slow-lr, "
+                     "--rotate and --period: it is the length of the servers' step");
+}
+
 static int check_local_steps(const struct settings *s, struct err *err)
 {
     int status = refuse_if(err, settings_optim(s, true) == TABLE_SPEC_FTRL,
@@ -101,8 +116,11 @@ static int check_local_steps(const struct settings *s, struct err *err)
 
     if (!status && s->freeze_at)
         status = refuse_if(
-            err, settings_optim(s, true) != TABLE_SPEC_ADAM || !settings_dense_is_exact(s),
-            "--freeze-variance-at goes with --dense-optimizer adam and lock step, "
+            err,
+            (settings_optim(s, true) != TABLE_SPEC_ADAM &&
+             settings_optim(s, true) != TABLE_SPEC_LAMB) ||
+                !settings_dense_is_exact(s),
+            "--freeze-variance-at goes with --dense-optimizer adam or lamb and lock step, "
             "in which the workers share a second moment");
     if (status)
         return status;
@@ -126,6 +144,8 @@ int settings_check_periods(const struct settings *s, struct err *err)
     if (!status)
         status = refuse_if(err, s->rotate && !settings_periods_are_set(s),
                            "--rotate goes with --local-steps or --period");
+    if (!status && s->merge_weight == MERGE_ADAPTIVELY)
+        status = check_merge_weight(s, err);
     if (!status && settings_periods_are_set(s))
         status = check_all_steps(s, err);
     return status || !s->local_steps ? status : check_local_steps(s, err);

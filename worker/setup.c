@@ -258,6 +258,29 @@ static int task_weights(const struct setup *u, struct dlrm_config *config, struc
     return 0;
 }
 
+_Static_assert(SETTINGS_GPUS_MAX <= DLRM_DEVICES_MAX,
+               "a model can have the GPUs that settings name");
+
+/* On which of the devices, or on several. */
+static int place_model(const struct settings *s, const struct device_ops *ops,
+                       struct dlrm_config *config, struct err *err)
+{
+    struct settings_gpus gpus = settings_gpus(s);
+
+    (void)settings_device(s, &config->place);
+    if (gpus.all)
+        gpus.n = ops->count ? ops->count() : 1;
+    if (gpus.n > SETTINGS_GPUS_MAX)
+        return err_set(
+            err, PS_ESETTING,
+            "--device cuda:all: there are %u GPUs, and a worker can use %u at most: name them",
+            gpus.n, SETTINGS_GPUS_MAX);
+    config->n_devices = gpus.n;
+    for (uint32_t i = 0; i < gpus.n; i++)
+        config->devices[i] = gpus.all ? i : gpus.numbers[i];
+    return 0;
+}
+
 int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *err)
 {
     const struct settings *s = u->s;
@@ -265,6 +288,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .kind = (enum model_kind)s->model,
         .batch_max = s->batch,
         .n_numeric = schema_n_numeric(u->schema),
+        .n_hats = settings_n_hats(s),
+        .first_hat = settings_first_hat(s),
         .n_fields = schema_n_fields(u->schema),
         .dim = settings_dim(s),
         .n_tasks = s->n_tasks ? s->n_tasks : schema_n_labels(u->schema),
@@ -287,7 +312,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
     };
     int status = 0;
 
-    (void)settings_device(s, &config.place);
+    status = place_model(s, ops, &config, err);
     config.n_groups = field_tables_n(s->fields);
     for (uint32_t g = 0; g < config.n_groups; g++)
         config.group_dims[g] = settings_dim(field_tables_settings(s, g));
@@ -295,8 +320,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         if (field_tables_has_mean(s->fields, f))
             config.means[f / 64] |= UINT64_C(1) << f % 64;
     if (!status)
-        status = settings_widths("bottom", s->bottom, config.bottom, DLRM_LAYERS_MAX - 1,
-                                 &config.n_bottom, err);
+        status = settings_widths("bottom", settings_bottom(s), config.bottom,
+                                 DLRM_LAYERS_MAX - 1, &config.n_bottom, err);
 
     if (!status)
         status =
@@ -337,6 +362,44 @@ int setup_model(struct setup *u, struct err *err)
         return setup_model_on(u, &device_cpu, err);
     }
     return status ? err_set(err, status, "%s", why.text) : 0;
+}
+
+/* The weights of the bottom MLP's first layer; 0: the job has none. */
+static int find_first_layer(const struct settings *s, struct param_store *store,
+                            uint64_t *ret_n, struct err *err)
+{
+    struct table_spec spec = { .kind = TABLE_SPEC_DENSE };
+    struct err why;
+    uint32_t id;
+    int status;
+
+    snprintf(spec.name, sizeof spec.name, "%.63s/bot.0.W", s->job);
+    status = store->ops->table_find(store, &spec, &id, &why);
+    *ret_n = status ? 0 : spec.n_floats;
+    return !status || status == PS_ENOTABLE ? 0 : err_set(err, status, "%s", why.text);
+}
+
+int setup_inputs(struct setup *u, struct settings *s, struct param_store *store,
+                 struct err *err)
+{
+    uint64_t n_weights;
+    int status = find_first_layer(s, store, &n_weights, err);
+    bool is_other = !status && settings_keep_inputs(s, schema_n_numeric(u->schema), n_weights);
+
+    schema_keep_missing(u->schema, settings_n_hats(s) > 0);
+    if (!is_other)
+        return status;
+    log_line_info("job \"%s\" was begun without --numeric-hats: it goes on without them",
+                  s->job);
+    if (!u->model)
+        return 0;
+    key_deduper_free(u->deduper);
+    batch_memory_free(u->batch_memory);
+    dlrm_free(u->model);
+    u->deduper = NULL;
+    u->batch_memory = NULL;
+    u->model = NULL;
+    return setup_model(u, err);
 }
 
 uint64_t setup_n_samples(const struct setup *u)
@@ -566,6 +629,22 @@ static bool rows_are_many(const struct settings *s)
     return (uint64_t)s->batch * settings_dim(s) >= READ_FLOATS_MIN;
 }
 
+/* Eight shards are enough for the cores of a machine with one GPU; small batches are faster in one. */
+static int open_local(const struct settings *s, bool training, struct param_store **ret,
+                      struct err *err)
+{
+    const struct param_store_local_options options = {
+        .job = s->job,
+        .checkpoint_dir = s->checkpoint[0] ? s->checkpoint : NULL,
+        .n_shards = s->local_shards                ? s->local_shards
+                    : training && rows_are_many(s) ? 8
+                                                   : 1,
+        .n_threads = settings_loader_threads(s),
+    };
+
+    return param_store_local_open(&options, ret, err);
+}
+
 /* Exact for a job's only worker; with others, rows are reused within the bound. */
 static struct param_store *with_cache(const struct settings *s, struct param_store *store,
                                       const struct ps_options *options)
@@ -619,6 +698,7 @@ static struct param_store *with_periods(const struct settings *s, struct param_s
         .lock_step = settings_dense_is_exact(s),
         .rotates = s->rotate,
         .freeze_at = s->freeze_at,
+        .merges_adaptively = s->merge_weight == MERGE_ADAPTIVELY ? s->workers : 0,
         .period_of = period_of,
         .arg = s,
     };
@@ -737,8 +817,7 @@ int setup_store(const struct settings *s, bool training, struct push_journal *jo
     int status;
 
     if (s->local || s->checkpoint[0])
-        return param_store_local_open(s->job, s->checkpoint[0] ? s->checkpoint : NULL, ret,
-                                      err);
+        return open_local(s, training, ret, err);
     if (options.mode != TABLE_SPEC_MODE_SSP)
         options.bound = 0;
     gethostname(host, sizeof host - 1);

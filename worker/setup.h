@@ -60,6 +60,11 @@ int setup_model(struct setup *u, struct err *err) MUST_CHECK;
 /* The same on a device of the caller's choice: dlrm_new_on(). */
 int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *err) MUST_CHECK;
 
+/* What numbers are to the model, as the job was begun, where settings leave it open: before anything is read, and
+ * before the record is opened, as it holds that. A model that is there may become another one. */
+int setup_inputs(struct setup *u, struct settings *s, struct param_store *store,
+                 struct err *err) MUST_CHECK;
+
 /* The first file of --data that can be read only once, as a sentence names it; NULL: none. */
 const char *setup_first_pipe(const struct setup *u);
 

@@ -26,6 +26,7 @@ static void free_rows(struct step_buffers *step, const struct step_buffers_shape
 
     free_array(shape, &step->rows, n_floats);
     free_array(shape, &step->row_grads, n_floats);
+    free_array(shape, &step->states, (size_t)step->rows_cap * shape->n_states);
     free_array(shape, &step->wide, step->rows_cap);
     free_array(shape, &step->wide_grads, step->rows_cap);
     free_to(step, shape);
@@ -79,6 +80,7 @@ void step_buffers_deinit(struct step_buffers *step, const struct step_buffers_sh
     free(step->pulled);
     free_array(shape, &step->dense, dlrm_dense_floats(shape->model));
     free_array(shape, &step->dense_grads, dlrm_dense_floats(shape->model));
+    free(step->update_places);
     device_push_step_deinit(&step->device, shape->model);
     device_push_copy_deinit(&step->copy);
     *step = (struct step_buffers){ 0 };
@@ -90,14 +92,18 @@ static int alloc_array(const struct step_buffers_shape *shape, float **ret, size
     return *ret ? 0 : -ENOMEM;
 }
 
-/* Only the host reads these. */
+/* Only the host reads the numbers. */
 static int alloc_places(const struct step_buffers_shape *shape, struct step_buffers *step)
 {
     if (!shape->places)
         return 0;
     step->versions = memory_try_alloc(step->rows_cap * sizeof *step->versions);
     step->places = memory_try_alloc(step->rows_cap * sizeof *step->places);
-    return step->versions && step->places ? 0 : -ENOMEM;
+    if (!step->versions || !step->places)
+        return -ENOMEM;
+    return shape->n_states
+               ? alloc_array(shape, &step->states, (size_t)step->rows_cap * shape->n_states)
+               : 0;
 }
 
 /* An array of rows, and one of gradients where there are such. */

@@ -50,6 +50,9 @@ struct step_buffers {
     float *wide, *wide_grads;       /* rows_cap; NULL without --wide */
     uint64_t *versions; /* owned, as places: rows_cap; NULL unless the shape has them */
     uint32_t *places;
+    float *states; /* rows_cap x n_states; NULL unless the device has a replica of rows */
+    struct dlrm_row_update update; /* its places are owned here, update_cap */
+    uint32_t *update_places, update_cap;
     float *dense, *dense_grads; /* dlrm_dense_floats() */
     bool has_dense;             /* its own pull brought them */
     bool is_fetched;            /* the pipeline's: its pull has ended well */
@@ -68,9 +71,10 @@ struct step_buffers_shape {
     struct dlrm *model; /* borrowed: its device's memory */
     uint32_t dim;       /* of a row, at most */
     bool wide;
-    bool places;  /* rows come with versions and places (param_store.h) */
-    bool encodes; /* gradients leave the device encoded */
-    bool decodes; /* rows come to the device encoded */
+    bool places;       /* rows come with versions and places (param_store.h) */
+    bool encodes;      /* gradients leave the device encoded */
+    uint32_t n_states; /* of an optimizer, that come with rows for a replica; 0: none */
+    bool decodes;      /* rows come to the device encoded */
 };
 
 /* Before the first buffers: pulled rows go to the model's device as they come, if it decodes. */

@@ -64,7 +64,7 @@ struct table_spec table_specs_tensor(const struct settings *s, const struct dlrm
     if (!tensor->statistic) {
         spec.optim = settings_optim(s, true);
         spec.params = settings_optim_params(s, true, spec.optim);
-        spec.schedule = settings_schedule(s);
+        spec.schedule = settings_dense_schedule(s, spec.optim);
     }
     return spec;
 }

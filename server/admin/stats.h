@@ -181,6 +181,7 @@ struct stats_standby {
     char note[200]; /* what operators should know of the two; "": nothing */
     char wait[160]; /* why it waits for a person or its peer; "": it does not */
     uint64_t wait_since_unix_ms;
+    uint64_t dropped_unix_ms; /* since then the log keeps nothing for it: `note`; 0: it does */
 };
 
 /* The service that says who is the primary (server/coordination.h). */

@@ -16,7 +16,7 @@
 #define CLAIM_ADDRESS_MAX 128u /* MESSAGE_ADDRESS_MAX */
 #define CLAIM_TAKEOVERS_MAX 9u
 #define CLAIM_TAKEOVERS_MS UINT64_C(600000) /* those of so long ago count; */
-#define CLAIM_TAKEOVERS_MANY 3u             /* each so many of them double the patience */
+#define CLAIM_TAKEOVERS_MANY 3u             /* so many of them double the patience */
 #define CLAIM_KEY_MAX 32u
 #define CLAIM_VALUE_MAX 768u    /* with NUL */
 #define CLAIM_SETTINGS_MAX 320u /* with NUL */

@@ -100,8 +100,6 @@ BUILDS(momentum, TABLE_SPEC_MOMENTUM, NULL)
  *     s <- s + g^2
  *     w <- w - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
  */
-enum { ADAGRAD_RATE };
-
 static uint32_t adagrad_state_floats(uint32_t dim)
 {
     return dim; /* s */
@@ -109,7 +107,7 @@ static uint32_t adagrad_state_floats(uint32_t dim)
 
 static void adagrad_prepare(struct optimizer_step *s)
 {
-    s->derived[ADAGRAD_RATE] =
+    s->derived[OPTIMIZER_ADAGRAD_RATE] =
         (float)((double)s->lr / (1.0 + (double)(s->t - 1) * (double)s->params->lr_decay));
 }
 
@@ -133,7 +131,7 @@ SIMD_INLINE void adagrad_step(float *restrict w, float *restrict sums,
                               const optimizer_gradient *restrict g, uint32_t dim,
                               const struct optimizer_step *s)
 {
-    const float rate = s->derived[ADAGRAD_RATE], eps = s->params->epsilon,
+    const float rate = s->derived[OPTIMIZER_ADAGRAD_RATE], eps = s->params->epsilon,
                 wd = s->params->weight_decay;
 
     for (uint32_t i = 0; i < dim; i++) {

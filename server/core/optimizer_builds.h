@@ -67,7 +67,12 @@ static inline enum optimizer_fault optimizer_check_sums(const optimizer_gradient
                                                                           : OPTIMIZER_FINE;
 }
 
-/* --- Adam and its kin --- */
+/* --- what they derive from a step --- */
+
+/* Of Adagrad, also row by row: the only number. */
+enum { OPTIMIZER_ADAGRAD_RATE };
+
+/* Of Adam and its kin. */
 
 enum {
     OPTIMIZER_BETA1,

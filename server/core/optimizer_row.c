@@ -69,8 +69,6 @@ SIMD_INLINE float sum_of_squares(const float *restrict w, const optimizer_gradie
  * On a dense table a row is a block, its padding included; plain Adagrad is what one wants
  * there.
  */
-enum { ADAGRAD_RATE };
-
 static uint32_t adagrad_state_floats(uint32_t dim)
 {
     (void)dim;
@@ -79,7 +77,7 @@ static uint32_t adagrad_state_floats(uint32_t dim)
 
 static void adagrad_prepare(struct optimizer_step *s)
 {
-    s->derived[ADAGRAD_RATE] =
+    s->derived[OPTIMIZER_ADAGRAD_RATE] =
         (float)((double)s->lr / (1.0 + (double)(s->t - 1) * (double)s->params->lr_decay));
 }
 
@@ -105,7 +103,7 @@ SIMD_INLINE void adagrad_step(float *restrict w, float *restrict sum,
     float rate;
 
     sum[0] += sum_of_squares(w, g, dim, wd) / (float)dim;
-    rate = s->derived[ADAGRAD_RATE] / (sqrtf(sum[0]) + s->params->epsilon);
+    rate = s->derived[OPTIMIZER_ADAGRAD_RATE] / (sqrtf(sum[0]) + s->params->epsilon);
     for (uint32_t i = 0; i < dim; i++)
         w[i] -= rate * (g[i] + wd * w[i]);
 }

@@ -80,7 +80,7 @@ enum sync_order sync_step(struct sync *s, const struct sync_shard *shards, uint3
         enter(s, SYNC_JOINING, now_ms);
         return SYNC_CLOSE_GATES;
     case SYNC_JOINING:
-        if (lost || now_ms - s->since_ms > s->patience_ms) {
+        if (lost || now_ms > s->since_ms + s->patience_ms) {
             enter(s, SYNC_OUT, now_ms);
             s->retry_ms = now_ms + SYNC_RETRY_MS;
             return SYNC_OPEN_GATES;

@@ -227,15 +227,10 @@ uint64_t fetch_handler_pin(const struct fetch_handler *f)
     return f->pin;
 }
 
-static void set_pin(struct fetch_handler *f, uint64_t number)
-{
-    f->pin = number;
-    atomic_store(&f->view.is_pinned, number != UINT64_MAX);
-}
-
 void fetch_handler_hold(struct fetch_handler *f, uint64_t number, uint64_t bytes_max)
 {
-    set_pin(f, number);
+    f->pin = number;
+    atomic_store(&f->view.dropped_ms, 0);
     f->pin_stored_bytes = f->stored_bytes;
     f->pin_bytes_max = bytes_max;
 }
@@ -245,7 +240,7 @@ static void move_pin(struct fetch_handler *f)
 {
     if (f->pin == UINT64_MAX || f->gate.durable + 1 <= f->pin)
         return;
-    set_pin(f, f->gate.durable + 1);
+    f->pin = f->gate.durable + 1;
     if (f->gate.received == appended(f))
         f->pin_stored_bytes = f->stored_bytes;
 }
@@ -256,7 +251,8 @@ void fetch_handler_stored(struct fetch_handler *f, uint64_t durable, uint64_t st
     f->stored_bytes = stored_bytes;
     if (f->pin == UINT64_MAX || stored_bytes - f->pin_stored_bytes <= f->pin_bytes_max)
         return;
-    set_pin(f, UINT64_MAX);
+    f->pin = UINT64_MAX;
+    atomic_store(&f->view.dropped_ms, clock_mono_ms());
     log_line_warn("shard %u: the log keeps no more for the standby, which is more than "
                   "--standby-log-max behind: it has to copy again",
                   f->config.context->shard_number);

@@ -11,6 +11,15 @@ frozen_adam: behind round `freeze_after` all workers have the mean of their seco
 it less than a hundredth of the mean of all (until then one column has no gradient): the
 compressed stage of 1-bit Adam (Tang et al. 2021, algorithm 1) without a compression. Asserted here: each round leads the servers where that
 algorithm leads by the mean gradients.
+
+frozen_lamb: the same of 1-bit LAMB (Li et al. 2022, algorithm 1, with the numbers and the decay of DeepSpeed's code), the table being its layer.
+From the freeze on the workers have the mean of their coefficients, and each the ratio of its own fresh second moment. Asserted here: one worker
+comes to where the paper's algorithm does, which makes its gradients out of the momentum.
+
+lamb and lars: papers' algorithms of a whole table, as each worker's own steps.
+
+adaptive: the workers' differences are merged with the weight theta = mean of |d_k|^2 / |mean of d_k|^2, in [1, workers]; `server` is where the mean
+alone leads in each round.
 """
 import argparse
 
@@ -24,6 +33,13 @@ CASES = {"sgd": (lambda p: torch.optim.SGD(p, lr=0.1), {"lr": 0.1, "slow_lr": 1,
          "momentum": (lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), {"lr": 0.05, "momentum": 0.9, "slow_lr": 1, "slow_momentum": 0}),
          "adagrad": (lambda p: torch.optim.Adagrad(p, lr=0.02), {"lr": 0.02, "eps": 1e-10, "slow_lr": 0.7, "slow_momentum": 0.8}),
          "frozen_adam": (lambda p: torch.optim.Adam(p, lr=0.003), {"lr": 0.003, "eps": 1e-8, "slow_lr": 1, "slow_momentum": 0, "freeze_after": 2}),
+         "lamb": (lambda p: Lamb(p[0], CASES["lamb"][1]), {"lr": 0.01, "eps": 1e-6, "weight_decay": 0.02, "slow_lr": 1, "slow_momentum": 0.5}),
+         "lars": (lambda p: Lars(p[0], CASES["lars"][1]),
+                  {"lr": 0.01, "momentum": 0.9, "eps": 1e-8, "weight_decay": 0.02, "slow_lr": 1, "slow_momentum": 0.5}),
+         "frozen_lamb": (lambda p: Lamb(p[0], CASES["frozen_lamb"][1]),
+                         {"lr": 0.01, "beta2": 0.9, "eps": 1e-6, "weight_decay": 0.02, "slow_lr": 1, "slow_momentum": 0, "freeze_after": 2}),
+         "adaptive": (lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5),
+                      {"lr": 0.05, "momentum": 0.5, "slow_lr": 1, "slow_momentum": 0, "adaptive": 1}),
          "adam": (lambda p: torch.optim.Adam(p, lr=0.003), {"lr": 0.003, "eps": 1e-8, "slow_lr": 1, "slow_momentum": 0.6})}
 
 
@@ -46,7 +62,92 @@ class FrozenAdam:
         self.p.data -= self.h["lr"] / (1 - 0.9 ** self.t) * self.m / (self.v.sqrt() + self.h["eps"])
 
 
+class Lamb:
+    """Algorithm 2 of You et al. 2020, with bias correction; after freeze() the compressed stage of 1-bit LAMB without a compression."""
+
+    def __init__(self, p, h):
+        self.p, self.h, self.b2 = p, h, h.get("beta2", 0.999)
+        self.m = self.v = torch.zeros_like(p.data)
+        self.t, self.average, self.rest, self.shared = 0, 0, 1, None
+
+    def second_moment(self):
+        return self.v / (1 - self.b2 ** self.t)
+
+    def coefficient(self):
+        return self.average / (1 - self.rest)
+
+    def freeze(self, v, c):
+        self.least = v.mean() / 100
+        self.v = self.second_moment()
+        self.own, self.shared, self.c, self.ratio = self.v.clone(), torch.maximum(v, self.least), c, 1
+
+    def follow_ratio(self, u, decayed):
+        eps = self.h["eps"]
+        ratio = ((torch.maximum(self.own, self.least).sqrt() + eps) / (torch.maximum(self.v, self.least).sqrt() + eps)).max().item()
+        share = min(1, (u.norm() / decayed.norm()).item())
+        ratio = min(4, max(0.5, ratio * share + 1 - share))
+        self.ratio = min(1.1 * self.ratio, max(0.9 * self.ratio, ratio))
+
+    def step(self):
+        self.t += 1
+        g, w = self.p.grad, self.p.data
+        self.m = 0.9 * self.m + 0.1 * g
+        self.v = self.b2 * self.v + (1 - self.b2) * g * g
+        v = self.second_moment() if self.shared is None else self.shared
+        u = self.m / (1 - 0.9 ** self.t) / (v.sqrt() + self.h["eps"])
+        decayed = u + self.h["weight_decay"] * w
+        if self.shared is None:
+            c = (w.norm() / decayed.norm()).item()
+            self.average, self.rest = 0.9 * self.average + 0.1 * c, 0.9 * self.rest
+        else:
+            self.follow_ratio(u, decayed)
+            c = self.c * self.ratio
+        self.p.data -= self.h["lr"] * c * decayed
+
+
+class Lars:
+    """Algorithm 1 of You, Gitman, Ginsburg 2017."""
+
+    def __init__(self, p, h):
+        self.p, self.h, self.b = p, h, torch.zeros_like(p.data)
+
+    def step(self):
+        g, w, wd = self.p.grad, self.p.data, self.h["weight_decay"]
+        self.b = self.h["momentum"] * self.b + self.h["lr"] * w.norm() / (g.norm() + wd * w.norm() + self.h["eps"]) * (g + wd * w)
+        self.p.data -= self.b
+
+
+def one_bit_lamb(p0, g, h, n_warm):
+    """Algorithm 1 of Li et al. of one worker, which sees momenta alone once its variance is frozen."""
+    w, m, v, average, rest = p0.astype(np.float64), 0, 0, 0, 1
+    for t, grad in enumerate(g.astype(np.float64), 1):
+        before, m = m, 0.9 * m + 0.1 * grad
+        if t <= n_warm:
+            v = h["beta2"] * v + (1 - h["beta2"]) * grad ** 2
+            frozen = fresh = v / (1 - h["beta2"] ** t)
+            last = 1
+        else:
+            fresh = h["beta2"] * fresh + (1 - h["beta2"]) * ((m - 0.9 * before) / 0.1) ** 2
+        prelim = m / (1 - 0.9 ** t) / (np.sqrt(frozen) + h["eps"])
+        update = prelim + h["weight_decay"] * w
+        if t <= n_warm:
+            c = np.linalg.norm(w) / np.linalg.norm(update)
+            average, rest = 0.9 * average + 0.1 * c, 0.9 * rest
+        else:
+            factor = ((np.sqrt(frozen) + h["eps"]) / (np.sqrt(fresh) + h["eps"])).max()
+            ratio = min(1, np.linalg.norm(prelim) / np.linalg.norm(update))
+            factor = np.clip(np.clip(factor * ratio + 1 - ratio, 0.5, 4), last * 0.9, last * 1.1)
+            last, c = factor, average / (1 - rest) * factor
+        w = w - h["lr"] * c * update
+    return w
+
+
 def freeze(workers, optims, h):
+    if isinstance(optims[0], Lamb):
+        v, c = sum(o.second_moment() for o in optims) / len(optims), sum(o.coefficient() for o in optims) / len(optims)
+        for o in optims:
+            o.freeze(v, c)
+        return optims
     states = [o.state[w] for w, o in zip(workers, optims)]
     v = sum(s["exp_avg_sq"] / (1 - 0.999 ** int(s["step"])) for s in states) / WORKERS
     v = torch.maximum(v, v.mean() / 100)
@@ -66,14 +167,14 @@ def mean_adam(optims, x0, g, h):
 def run(make, h, p0, g, dtype):
     """What each worker has after each of its steps, and the servers after each round."""
     x0 = torch.tensor(p0, dtype=dtype)
-    workers = [torch.nn.Parameter(x0.clone()) for _ in range(WORKERS)]
+    workers = [torch.nn.Parameter(x0.clone()) for _ in g]
     optims = [make([w]) for w in workers]
     u, local, server, adam = torch.zeros_like(x0), [], [], []
     for r in range(ROUNDS):
         rate = h["lr"]
         if r == h.get("freeze_after"):
             optims = freeze(workers, optims, h)
-        if r >= h.get("freeze_after", ROUNDS):
+        if r >= h.get("freeze_after", ROUNDS) and isinstance(optims[0], FrozenAdam):
             adam.append(mean_adam(optims, x0, g[:, r].astype(np.float64), h))
         for w, optim, grads in zip(workers, optims, g[:, r]):
             w.data.copy_(x0)
@@ -81,7 +182,12 @@ def run(make, h, p0, g, dtype):
                 w.grad = torch.tensor(grad, dtype=dtype)
                 optim.step()
                 local.append(w.detach().numpy().copy())
-        mean = sum(w.detach() for w in workers) / WORKERS
+        mean = sum(w.detach() for w in workers) / len(workers)
+        if h.get("adaptive"):
+            theta = sum((x0 - w.detach()).pow(2).sum() for w in workers) / len(workers) / (x0 - mean).pow(2).sum()
+            server.append(mean.numpy().copy())
+            x0 = x0 - min(max(theta, 1), len(workers)) * (x0 - mean)
+            continue
         u = h["slow_momentum"] * u + (x0 - mean) / rate  # the paper's, line 7, and line 8 with alpha = slow_lr
         x0 = x0 - h["slow_lr"] * rate * u
         server.append(x0.numpy().copy())
@@ -93,6 +199,9 @@ def run(make, h, p0, g, dtype):
 def write(folder, name):
     make, h = CASES[name]
     p0, g = draw()
+    if name == "frozen_lamb":
+        one = run(make, h, p0, g[:1], torch.float64)["server"][-1]
+        assert np.max(np.abs(one - one_bit_lamb(p0, g[0].reshape(-1, ROWS, COLS), h, h["freeze_after"] * STEPS))) < 1e-12
     g[:, :h.get("freeze_after", 0), :, :, 3] = 0
     case = Case(folder, f"slowmo_{name}")
     for key, value in (("workers", WORKERS), ("rounds", ROUNDS), ("local_steps", STEPS), ("rows", ROWS), ("cols", COLS), *h.items()):

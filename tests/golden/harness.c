@@ -32,7 +32,8 @@ static void open_store(struct harness *h, struct err *err)
                                   .window_bytes = 64u << 20 };
 
     must(servers ? param_store_remote_open(&options, &h->store, err)
-                 : param_store_local_open(h->s.job, NULL, &h->store, err),
+                 : param_store_local_open(
+                       &(struct param_store_local_options){ .job = h->s.job }, &h->store, err),
          err, "store");
 }
 

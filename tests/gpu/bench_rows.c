@@ -6,6 +6,7 @@
 #include "common/memory.h"
 #include "tests/gpu/op_monitor.h"
 #include "worker/cuda/device_cuda.h"
+#include "worker/model/data_parallel.h"
 
 enum { RUNS = 15, CALLS = 10, TABLES = 4, ROW_DIM = 16, DIM = 128 };
 
@@ -150,6 +151,71 @@ static void run_projections(FILE *out, struct compute *c, const struct batch *ba
     gpu->memory_free(c, x.starts, (TABLES + 1) * sizeof *x.starts);
 }
 
+/* ---- a batch in parts for several devices ---- */
+
+enum { DENSE_FLOATS = 2400000 }; /* of NVIDIA's MLPs */
+
+/* Medians of one thread. */
+static void seconds_of_parts(struct data_parallel *p, const struct dlrm_step *step,
+                             double *ret_divide, double *ret_add)
+{
+    const struct data_parallel_sums to = { taken(calloc(DENSE_FLOATS, sizeof(float))),
+                                           step->row_grads, NULL };
+    const double losses[DLRM_DEVICES_MAX] = { 0 };
+    double divide[RUNS], add[RUNS];
+
+    for (uint32_t i = 0; i < RUNS; i++) {
+        const double start = op_monitor_now_s();
+        double divided;
+
+        must(data_parallel_divide(p, 0, step), "no memory for parts");
+        divided = op_monitor_now_s();
+        (void)data_parallel_add(p, 0, losses, &to);
+        divide[i] = divided - start;
+        add[i] = op_monitor_now_s() - divided;
+    }
+    free(to.dense);
+    *ret_divide = op_monitor_median(divide, RUNS);
+    *ret_add = op_monitor_median(add, RUNS);
+}
+
+static uint32_t n_rows_of_parts(const struct data_parallel *p, uint32_t n)
+{
+    struct dlrm_step part;
+    float *grads;
+    uint32_t n_rows = 0;
+
+    for (uint32_t d = 0; d < n; d++)
+        if (data_parallel_part(p, 0, d, &part, &grads))
+            n_rows += part.batch->n_unique;
+    return n_rows;
+}
+
+static void run_parts(FILE *out, struct compute *c, const struct batch *batch, uint32_t n)
+{
+    const struct dlrm_config config = { .batch_max = batch->n,
+                                        .n_numeric = batch->n_numeric,
+                                        .n_fields = batch->n_fields,
+                                        .dim = DIM,
+                                        .n_threads = 1,
+                                        .n_devices = n };
+    float *rows = taken(calloc((size_t)batch->n_unique * DIM, sizeof *rows)),
+          *grads = taken(calloc((size_t)batch->n_unique * DIM, sizeof *grads));
+    const struct dlrm_step step = { .batch = batch, .rows = rows, .row_grads = grads };
+    struct data_parallel *p;
+    double divide, add;
+
+    must(data_parallel_new(gpu, c, &config, DENSE_FLOATS, &p), "no memory for parts");
+    seconds_of_parts(p, &step, &divide, &add);
+    fprintf(out,
+            "{\"kind\":\"parts\",\"batch\":%u,\"rows\":%u,\"dim\":%d,\"parts\":%u,"
+            "\"rows_of_parts\":%u,\"divide_us\":%.1f,\"add_us\":%.1f}\n",
+            batch->n, batch->n_unique, DIM, n, n_rows_of_parts(p, n), 1e6 * divide, 1e6 * add);
+    data_parallel_free(p);
+    free(rows);
+    free(grads);
+}
+
 void bench_rows_run(FILE *out, struct batch *batch)
 {
     const struct device_options options = { .n_threads = 1, .products = DEVICE_FP32 };
@@ -164,6 +230,8 @@ void bench_rows_run(FILE *out, struct batch *batch)
             batch->n, batch->n_keys, batch->n_unique, 1e6 * cpu_s,
             1e6 * seconds_on_gpu(c, batch));
     run_projections(out, c, batch);
+    run_parts(out, c, batch, 2);
+    run_parts(out, c, batch, 8);
     gpu->close(c);
     fflush(out);
 }

@@ -25,6 +25,7 @@ THREADS = ["--net-threads", 4, "--loader-threads", 8]
 # (Adagrad) by 0.0003 to 0.0014.
 STEADY = ["--optimizer", "adam", "--lr", 0.001]
 TF32 = ["--compute", "tf32"]  # it does nothing on a CPU
+ON_HOST = ["--device-cache", 0]  # the row cache's rows
 CASES = [
     ("batch 65536, dim 128, TF32, int8 pushes, bf16 pulls, ahead 3", 65536, 128, [*OVERLAP, *LITTLE, *TF32]),
     ("batch 65536, dim 128, the same with 4 network and 8 loader threads", 65536, 128, [*OVERLAP, *LITTLE, *TF32, *THREADS]),
@@ -32,8 +33,10 @@ CASES = [
     ("batch 65536, dim 128, with 4 and 8, encoded and decoded on the CPU", 65536, 128, [*OVERLAP, *LITTLE, *TF32, *THREADS, "--device-encode", "off"]),
     ("batch 65536, dim 16, TF32, int8 pushes, bf16 pulls, ahead 3", 65536, 16, [*OVERLAP, *LITTLE, *TF32]),
     ("batch 8192, dim 16, TF32, int8 pushes, bf16 pulls, ahead 3", 8192, 16, [*OVERLAP, *LITTLE, *TF32]),
-    ("batch 65536, dim 128, TF32, fp32 on the wire, in step, with the row cache", 65536, 128, TF32),
-    ("batch 65536, dim 128, in step with 4 network and 8 loader threads", 65536, 128, [*TF32, *THREADS]),
+    ("batch 65536, dim 128, TF32, fp32 on the wire, in step, with the row cache", 65536, 128, [*TF32, *ON_HOST]),
+    ("batch 65536, dim 128, in step with 4 network and 8 loader threads", 65536, 128, [*TF32, *THREADS, *ON_HOST]),
+    ("batch 65536, dim 128, in step with those threads, rows in the GPU's memory", 65536, 128,
+     [*TF32, *THREADS, "--row-cache", "4G", "--device-cache", "4G"]),
     ("batch 65536, dim 128, TF32, in this process", 65536, 128, ["--local", *TF32]),
 ]
 

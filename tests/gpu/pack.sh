@@ -1,5 +1,5 @@
 #!/bin/bash
-# BUILD/gpu-pack.tar.gz: all that make gpu-check runs, built and stripped, with the libraries and the data that it needs. On a machine
+# BUILD/gpu-pack.tar.xz: all that make gpu-check runs, built and stripped, with the libraries and the data that it needs. On a machine
 # with a GPU, libcublasLt and bash it is unpacked, and ./gpu-check in it runs; no make, compiler, package or network is asked for.
 # usage: pack.sh BUILD
 set -euo pipefail
@@ -12,7 +12,7 @@ libraries() {
     ldd "$@" | awk '$3 ~ "^/" && $1 !~ "^lib(c|m|dl|rt|pthread|resolv)[.]so" { print $3 }' | sort -u
 }
 
-rm -rf "$pack" "$pack.tar.gz"
+rm -rf "$pack" "$pack.tar.xz"
 mkdir -p "$pack/programs" "$pack/psd/lib" "$pack/tests/gpu" "$pack/tests/bench"
 cp -r "$build/cuda/gpu" "$build/cuda/unit" "$pack/programs"
 cp "$build"/release/bin/{psd,psworker,psworker_cuda.so} "$(command -v zstd)" "$pack/psd"
@@ -27,5 +27,6 @@ if [ -f "$sample" ]; then
 else
     echo "gpu-pack: there is no $sample: AUCs will be of synthetic rows" >&2
 fi
-tar czf "$pack.tar.gz" -C "$build" gpu-pack
-echo "$pack.tar.gz: $(du -m "$pack.tar.gz" | cut -f1) MiB, unpacked $(du -sm "$pack" | cut -f1)"
+# The programs have the same kernels: xz's window is wide enough to see that.
+XZ_OPT="-7 -T0" tar cJf "$pack.tar.xz" -C "$build" gpu-pack
+echo "$pack.tar.xz: $(du -m "$pack.tar.xz" | cut -f1) MiB, unpacked $(du -sm "$pack" | cut -f1)"

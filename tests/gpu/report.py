@@ -21,6 +21,7 @@ class Results:
         self.ops = [line for line in bench if line["kind"] == "op"]
         self.encodes = [line for line in bench if line["kind"] == "encode"]
         self.dedups = [line for line in bench if line["kind"] == "dedup"]
+        self.parts = [line for line in bench if line["kind"] == "parts"]
         self.projects = [line for line in bench if line["kind"] == "project"]
         self.products = read_lines(folder / "products.jsonl")
         self.torch = read_lines(folder / "torch.jsonl")
@@ -150,6 +151,8 @@ def rows(results):
              for d in results.dedups]
     lines += [f"{p['rows']:,} rows of {p['tables']} tables projected from {p['from']} to {p['dim']}, {p['pass']}: {number(p['us'], '{:,.1f}')} us."
               for p in results.projects]
+    lines += [f"{p['batch']:,} samples in {p['parts']} parts ({p['rows_of_parts']:,} rows of {p['rows']:,}): divided in {number(p['divide_us'])} us, "
+              f"gradients added in {number(p['add_us'])} us on a core." for p in results.parts]
     return [line for text in lines for line in (text, "")]
 
 

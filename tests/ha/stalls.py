@@ -24,5 +24,6 @@ class Stalls:
         print(said)
         if "PS_HA_ROUNDS" in os.environ:
             stalls = ", ".join(f"{stall:.0f}" for stall in self.rounds)
+            print(stalls)
             assert p50 <= p50_ms, f"{said}; at most {p50_ms} ms are allowed for p50: {stalls}"
             assert longest < LONGEST_MS, f"{said}; less than {LONGEST_MS} ms are allowed for each: {stalls}"

@@ -98,11 +98,13 @@ def test_a_standby_that_is_away_for_longer_than_its_log_copies(pair, counter, by
     before = log_bytes(p.primary)
     if bytes_max == "1M":
         wait_for("the sentence of each shard", lambda: p.primary.log.read_text().count(dropped) == 2, 20)
+        wait_for("its status", lambda: p.primary.replication()["note"] == dropped and dropped in p.primary.psctl("why").stdout, 20)
         wait_for("a log that is bounded", lambda: checkpointed_log_bytes(p.primary) < before // 4, 20)
     else:
         assert checkpointed_log_bytes(p.primary) >= before and not p.primary.says(dropped)
     p.standby.start("--standby", p.primary.address)
     p.await_in_sync()
+    assert not p.primary.replication()["note"] and dropped not in p.primary.psctl("why").stdout
     copied = f"standby {p.standby.address} copies the newest restore point"
     assert p.primary.log.read_text().count(copied) == (2 if bytes_max == "1M" else 1)  # the first one when it was new
     worker.push_on()

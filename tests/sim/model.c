@@ -458,14 +458,14 @@ static const char *apply_push(struct model *m, const struct fact *fact)
     /* In lock step each push takes part in its clock, also one that has set its rows already. */
     if (push->op != SECTION_GRADIENT)
         assign_now(m, push);
-    if (is_over && push->clock >= w->clock) /* else what is held of it was in time */
-        drop_step(m, push);
-    else if (is_over)
-        ;
-    else if (m->plan->mode == TABLE_SPEC_MODE_BSP && !is_late)
+    if (is_over) {
+        if (push->clock >= w->clock) /* else what is held of it was in time */
+            drop_step(m, push);
+    } else if (m->plan->mode == TABLE_SPEC_MODE_BSP && !is_late) {
         wrong = hold(m, push);
-    else if (push->op == SECTION_GRADIENT)
+    } else if (push->op == SECTION_GRADIENT) {
         wrong = apply_now(m, push);
+    }
     tick(m, push);
     return wrong ? wrong : fact->version != m->version ? "a push has another version" : NULL;
 }

@@ -22,6 +22,7 @@ struct node {
     bool is_in_sync;        /* as this process, a primary, sees its standby */
     bool says_in_sync;      /* ... as its TERMS surely says */
     uint64_t term, served;  /* the newest in its TERMS; the last one that it served in */
+    uint64_t served_life;   /* its n_lives then */
     bool said_in_sync;      /* ... or a claim, when the process began */
     bool was_named;         /* the claim named it as the primary then */
     bool writes_primary;    /* TERMS say so, or are being written; of its last process, too, */

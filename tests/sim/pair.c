@@ -201,6 +201,33 @@ void pair_says_in_sync(struct node *n)
     }
 }
 
+void pair_heard(struct node *n, bool in_sync)
+{
+    for (uint32_t i = 0; i < n->world->plan.shards_per_node; i++) {
+        struct shard_record *rec = node_record(n, i);
+
+        if (rec->life.fiber != machine.running)
+            continue;
+        rec->heard_us = machine_now_us();
+        rec->heard_in_sync = in_sync;
+    }
+}
+
+/* A standby that has heard nothing for failover_ms may take over, whether it does or not. The clocks of both may differ by
+ * 2 %. */
+static void check_heard(struct world *w, struct shard_record *rec)
+{
+    const struct shard_record *other = other_of(w, rec);
+    const uint64_t silent_us = machine_now_us() - other->heard_us;
+
+    if (w->plan.pairs.coordinated && other->life.follower && other->heard_in_sync &&
+        silent_us > 980 * (uint64_t)w->plan.pairs.failover_ms)
+        world_fail(w,
+                   "shard %u: a pull is answered, and the standby in sync has heard nothing "
+                   "for %llu us: it may have taken over",
+                   rec->shard, (unsigned long long)silent_us);
+}
+
 void pair_pulled(struct world *w, struct shard_record *rec)
 {
     const struct history *h = &rec->history;
@@ -212,6 +239,7 @@ void pair_pulled(struct world *w, struct shard_record *rec)
                    rec->shard);
     if (!says_in_sync(w, node_of_record(w, rec)))
         return;
+    check_heard(w, rec);
     for (uint64_t i = standby_has(w, rec); i < h->n; i++)
         if (h->facts[i].type == SHARD_EVENT_GONE)
             world_fail(w,
@@ -287,6 +315,22 @@ static void check_serves(struct world *w, struct shard_record *rec)
     line->n_promised = has;
 }
 
+/* Without a claim, and with nobody to ask, a standby is to have heard that it is in sync since its start: before, its
+ * primary may have gone on alone. */
+static void check_may_serve(struct world *w, const struct node *n)
+{
+    bool has_heard = false;
+
+    for (uint32_t i = 0; i < w->plan.shards_per_node; i++)
+        has_heard = has_heard || node_record(n, i)->heard_in_sync;
+    if (!has_heard && !w->plan.pairs.coordinated && !n->other->process && !n->wrote_primary &&
+        !node_leads(n) && !w->lines[node_record(n, 0)->shard].is_given_up)
+        world_fail(w,
+                   "node %u, member %u: serves, and its primary has not said since its start "
+                   "that it is in sync",
+                   n->index, n->member);
+}
+
 static void on_death(void *owner, uint64_t is_power_cut, void *data)
 {
     const struct node *n = owner;
@@ -340,7 +384,12 @@ void pair_serves(struct node *n)
                 n->index, (unsigned long long)n->term, (unsigned long long)n->other->served);
         return;
     }
+    if (n->served && n->term <= n->served && n->served_life != n->n_lives)
+        world_fail(w, "node %u: a member serves in term %llu, as before its restart", n->index,
+                   (unsigned long long)n->term);
+    check_may_serve(w, n);
     n->served = n->term;
+    n->served_life = n->n_lives;
     if (!node_leads(n))
         plan_deaths(n);
     for (uint32_t i = 0; i < w->plan.shards_per_node; i++) {

@@ -5,7 +5,8 @@
  *     a standby's record      is one that a primary made behind the one before
  *     a reply                 relies on records that whoever serves has; while the disk (TERMS), or the coordination
  *                             service, says that the standby is in sync, it has them, too, as --standby-ack says
- *     a pull                  while it says so: the standby knows of all workers that are gone
+ *     a pull                  while it says so: the standby knows of all workers that are gone, and is not about to take
+ *                             over, having heard nothing for so long
  *     whoever begins to serve has all that replies relied on; without fsync at least what one of both members still
  *                             had, or had on a disk that was not lost
  */
@@ -39,6 +40,9 @@ void pair_says_in_sync(struct node *n);
 /* `run` is called once, as an event, soon behind the next promise of this primary. False: another one is awaited. */
 bool pair_await_promise(const struct node *n,
                         void (*run)(void *owner, uint64_t number, void *data), void *owner);
+
+/* The running thread of a standby's shard has an answer of its primary's. */
+void pair_heard(struct node *n, bool in_sync);
 
 /* A worker's pull is answered. */
 void pair_pulled(struct world *w, struct shard_record *rec);

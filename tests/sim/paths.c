@@ -4,7 +4,7 @@
 
 #include "tests/sim/machine.h"
 
-#define N_PATHS 32u /* more than a schedule holds at a time (plan.c) */
+#define N_PATHS 64u /* more than a schedule holds at a time (plan.c) */
 
 struct path {
     const void *from; /* borrowed */

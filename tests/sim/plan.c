@@ -181,6 +181,13 @@ static void make_whole_tables(struct plan *p, struct dice d)
     p->scans = dice_once_in(&d, 3);
 }
 
+/* To be in sync takes a while, and the job is to go on then. */
+static void set_pace(struct plan *p, uint32_t compute_us)
+{
+    p->compute_us = compute_us;
+    p->span_us = 300000 + p->n_steps * (4 * p->network_us + p->compute_us);
+}
+
 /* The same. Layouts of pairs do not change, and nobody is without a log. */
 static void make_pairs(struct plan *p, struct dice d)
 {
@@ -209,9 +216,7 @@ static void make_pairs(struct plan *p, struct dice d)
     pairs->n_promotions = pairs->coordinated ? 0 : some(&d, 2);
     pairs->n_lossy = !pairs->coordinated && p->durability == WAL_ASYNC && dice_once_in(&d, 4);
     p->n_kills += pairs->n_promotions || pairs->coordinated ? some(&d, 2) : 0;
-    /* To be in sync takes a while, and the job is to go on then. */
-    p->compute_us = (uint32_t)dice_from(&d, 20000, 200000);
-    p->span_us = 300000 + p->n_steps * (4 * p->network_us + p->compute_us);
+    set_pace(p, (uint32_t)dice_from(&d, 20000, 200000));
 }
 
 /* The same. */
@@ -223,6 +228,24 @@ static void make_changes(struct plan_pairs *pairs, struct dice d)
     pairs->n_switches = some(&d, 2);
     pairs->fetch_bytes = dice_once_in(&d, 2) ? 0 : 1u << dice_from(&d, 6, 12);
     pairs->dies_soon = dice_once_in(&d, 3);
+}
+
+/* The same. Nothing goes wrong but that only workers reach a primary, which has to notice, while they pull for long: among
+ * other faults that is rare, as their jobs have ended before. */
+static void make_severed(struct plan *p, struct dice d)
+{
+    struct plan_pairs *pairs = &p->pairs;
+
+    if (!pairs->coordinated || !dice_once_in(&d, 3))
+        return;
+    set_pace(p, (uint32_t)dice_from(&d, 200000, 600000));
+    p->n_resets = p->n_kills = p->n_power_cuts = p->n_disk_faults = p->n_stops = 0;
+    p->lease_ms = PLAN_LEASE_MS;
+    p->mute = PLAN_NOBODY;
+    p->n_worker_crashes = p->n_freezes = p->n_replaced = p->n_paths = p->n_isolations = 0;
+    pairs->n_pauses = pairs->n_links = pairs->n_double_deaths = pairs->n_outages = 0;
+    pairs->n_switches = 0;
+    pairs->n_severed = (uint32_t)dice_from(&d, 2, 3);
 }
 
 void plan_go_on(struct plan *p)
@@ -252,6 +275,13 @@ static void make_named_keys(struct plan *p, struct dice d)
     p->names_keys = dice_once_in(&d, 3);
 }
 
+/* A first start makes most of its files one after another: which of them are there has to make no difference. */
+static void make_first_start(struct plan *p, struct dice d)
+{
+    p->dies_first = dice_once_in(&d, 8) ? (uint32_t)dice_roll(&d, p->n_nodes) : PLAN_NOBODY;
+    p->dies_first_at = (uint32_t)dice_roll(&d, PLAN_FIRST_OPS);
+}
+
 void plan_make(struct plan *p, uint64_t seed)
 {
     struct dice d = dice_of(seed, 1);
@@ -271,8 +301,10 @@ void plan_make(struct plan *p, uint64_t seed)
     make_whole_tables(p, dice_of(seed, 13));
     make_pairs(p, dice_of(seed, 20));
     make_changes(&p->pairs, dice_of(seed, 22));
+    make_severed(p, dice_of(seed, 27));
     make_row_decays(p, dice_of(seed, 24));
     make_named_keys(p, dice_of(seed, 25));
+    make_first_start(p, dice_of(seed, 26));
 }
 
 uint64_t plan_sync_point(const struct plan *p, uint64_t clock)
@@ -408,7 +440,7 @@ void plan_print(const struct plan *p, FILE *to)
         "then %u nodes of %u; "
         "%u stops, %u checkpoints asked for, %u cuts, %u kills, %u power cuts, %u disk faults, "
         "%u workers crash, %u freeze, %u are replaced, %u paths, %u isolations, liar %d about "
-        "%d, mute %d\n",
+        "%d, mute %d, node %d dies in operation %u\n",
         (unsigned long long)p->seed, p->n_nodes, p->shards_per_node, durability[p->durability],
         p->n_workers, p->n_backups, table_spec_mode_name(p->mode), p->bound, p->ahead,
         p->n_pulls, p->sync_steps, p->asks_seldom ? ", asks seldom" : "",
@@ -422,6 +454,7 @@ void plan_print(const struct plan *p, FILE *to)
         p->checkpoint_every_us, p->n_deltas_max, p->keep, p->lease_ms, p->n_next_nodes,
         p->next_shards_per_node, p->n_stops, p->n_checkpoints, p->n_resets, p->n_kills,
         p->n_power_cuts, p->n_disk_faults, p->n_worker_crashes, p->n_freezes, p->n_replaced,
-        p->n_paths, p->n_isolations, (int)p->liar, (int)p->accused, (int)p->mute);
+        p->n_paths, p->n_isolations, (int)p->liar, (int)p->accused, (int)p->mute,
+        (int)p->dies_first, p->dies_first_at);
     print_pairs(&p->pairs, to);
 }

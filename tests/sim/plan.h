@@ -23,6 +23,7 @@
     (3 * PLAN_DIM_MAX + 2) /* floats of a row: AdamW that decays has the most */
 #define PLAN_N_KEPT_MAX 3u
 #define PLAN_NOBODY UINT32_MAX
+#define PLAN_FIRST_OPS 60u  /* file operations of a first start, about */
 #define PLAN_LEASE_MS 4000u /* longer than any fault lasts: no worker is declared dead */
 
 /* Nodes that have a standby. */
@@ -82,6 +83,8 @@ struct plan {
     /* One rank says of another one in heartbeats that it is suspected, or refused by all, or says nothing of suspects as
      * long as things go wrong, though it relays; PLAN_NOBODY: none does. */
     uint32_t liar, accused, mute;
+    /* A node dies in this operation of its first start; PLAN_NOBODY: none does. */
+    uint32_t dies_first, dies_first_at;
     uint32_t n_stops,
         n_checkpoints; /* a node gets SIGTERM; an operator requests a checkpoint */
     struct plan_pairs pairs;

@@ -271,19 +271,32 @@ static uint32_t number_of(const struct node *n)
     return n->index + 10 * n->member;
 }
 
-/* Whoever of both dials the other one. */
-static void hold_link(struct schedule *s, const struct node *n, unsigned directions,
-                      uint64_t for_us)
+/* For how long nothing passes to the member that is dialled, and to the one that dials it; 0: all does. */
+struct hold {
+    uint64_t to_node_us, to_dialler_us;
+};
+
+static struct hold hold_of(unsigned directions, uint64_t for_us)
 {
+    return (struct hold){ directions & PATH_TO_NODE ? for_us : 0,
+                          directions & PATH_TO_DIALLER ? for_us : 0 };
+}
+
+/* Whoever of both dials the other one. */
+static void hold_link(struct schedule *s, const struct node *n, const struct hold *h)
+{
+    const uint64_t now_us = machine_now_us(),
+                   for_us = h->to_node_us > h->to_dialler_us ? h->to_node_us : h->to_dialler_us;
     bool is_reset = dice_once_in(&s->pair_dice, 2);
 
-    world_trace(&s->world, "members of node %u: nothing passes%s for %llu us%s", n->index,
-                directions == PATH_TO_NODE      ? " one way"
-                : directions == PATH_TO_DIALLER ? " the other way"
-                                                : "",
-                (unsigned long long)for_us, is_reset ? ", and is lost" : "");
+    world_trace(&s->world,
+                "members of node %u: nothing passes for %llu us one way, %llu us the other "
+                "way%s",
+                n->index, (unsigned long long)h->to_node_us,
+                (unsigned long long)h->to_dialler_us, is_reset ? ", and is lost" : "");
     for (int i = 0; i < 2; i++, n = n->other) {
-        paths_hold(n, number_of(n->other), directions, machine_now_us() + for_us);
+        paths_hold(n, number_of(n->other), PATH_TO_NODE, now_us + h->to_node_us);
+        paths_hold(n, number_of(n->other), PATH_TO_DIALLER, now_us + h->to_dialler_us);
         if (is_reset)
             events_in(&machine.events, for_us, on_path_reset, (void *)(uintptr_t)n,
                       number_of(n->other), NULL);
@@ -294,8 +307,9 @@ static void hold_one(struct schedule *s, struct node *n)
 {
     struct dice *d = &s->pair_dice;
     unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER);
+    const struct hold h = hold_of(directions, dice_from(d, 50000, 3000000));
 
-    hold_link(s, n, directions, dice_from(d, 50000, 3000000));
+    hold_link(s, n, &h);
 }
 
 static void on_link(struct schedule *s)
@@ -309,18 +323,17 @@ static void on_link(struct schedule *s)
 /* Off from the other member and from the coordination service, though not from workers. */
 static void sever(struct schedule *s, struct node *n)
 {
-    uint64_t for_us = dice_from(&s->pair_dice, 500000, 3000000);
+    struct dice *d = &s->pair_dice;
+    const uint64_t for_us = dice_from(d, 500000, 3000000);
+    const unsigned directions = (unsigned)dice_from(d, 1, PATH_TO_NODE | PATH_TO_DIALLER);
+    struct hold h = hold_of(directions, dice_from(d, for_us / 4, for_us));
 
     world_trace(&s->world, "node %u%s is severed", n->index, n->member ? "'" : "");
-    /* What was held may come before it can hear of the service. */
-    hold_link(s, n, (unsigned)dice_from(&s->pair_dice, 1, PATH_TO_NODE | PATH_TO_DIALLER),
-              dice_from(&s->pair_dice, for_us / 4, for_us));
+    /* What was held may come before it can hear of the service, and what the standby asks before it gets an answer. */
+    if (h.to_node_us && h.to_dialler_us)
+        h.to_node_us = dice_from(d, 100000, h.to_node_us);
+    hold_link(s, n, &h);
     coord_hold(n->process, for_us);
-}
-
-static void on_severed(struct schedule *s)
-{
-    in_sync(s, sever);
 }
 
 static void on_death(void *owner, uint64_t is_power_cut, void *data)
@@ -361,6 +374,17 @@ static void at_promise(struct schedule *s, struct node *n,
 static void both_die_at_promise(struct schedule *s, struct node *n)
 {
     at_promise(s, n, both_die);
+}
+
+/* Once the job is under way. */
+static void sever_at_promise(struct schedule *s, struct node *n)
+{
+    at_promise(s, n, sever);
+}
+
+static void on_severed(struct schedule *s)
+{
+    in_sync(s, sever_at_promise);
 }
 
 static void on_double_death(struct schedule *s)
@@ -814,7 +838,9 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     }
     begin_pairs(s);
     if (config->die_at != SCHEDULE_NEVER)
-        s->world.nodes[config->die_node].disk.die_at = config->die_at;
+        w->nodes[config->die_node].disk.die_at = config->die_at;
+    else if (w->plan.dies_first != PLAN_NOBODY)
+        w->nodes[w->plan.dies_first].disk.die_at = w->plan.dies_first_at;
     for (uint32_t i = 0; i < w->plan.n_workers; i++) {
         client_init(&s->clients[i], w, i);
         client_start(&s->clients[i]);

@@ -12,6 +12,8 @@
  *     membership_join(), _suspect(), _advance()      who takes part; who is suspected
  *     suspects_ask(), suspects_has_update()  a worker lies of another one, or does not relay
  *     checkpoint_commit()                    a checkpoint is whole
+ *
+ * Those of standbys: taps_standby.c.
  */
 #include "tests/sim/taps.h"
 
@@ -25,10 +27,7 @@
 #include "server/core/push.h"
 #include "server/core/push_apply.h"
 #include "server/recovery/recover_shard.h"
-#include "server/replication/arithmetic.h"
-#include "server/replication/copy.h"
 #include "server/replication/follower.h"
-#include "server/replication/record_ring.h"
 #include "server/replication/sync.h"
 #include "server/replication/terms.h"
 #include "server/requests/reply_queue.h"
@@ -319,49 +318,6 @@ void WRAP(shard_set_events)(struct shard *s, const struct shard_events *journal)
     life->core = journal ? s : NULL;
     life->fiber = machine.running;
     life->process = process_current();
-}
-
-/* A standby's shard: it lives as it is replayed. */
-void REAL(follower_init)(struct follower *f, struct shard *shard,
-                         const struct follower_log *log, uint64_t last, uint64_t needs);
-void WRAP(follower_init)(struct follower *f, struct shard *shard,
-                         const struct follower_log *log, uint64_t last, uint64_t needs);
-void WRAP(follower_init)(struct follower *f, struct shard *shard,
-                         const struct follower_log *log, uint64_t last, uint64_t needs)
-{
-    struct shard_record *rec = record_here(shard->config.shard);
-
-    REAL(follower_init)(f, shard, log, last, needs);
-    rec->life.core = shard;
-    rec->life.follower = f;
-    rec->life.fiber = machine.running;
-    rec->life.process = process_current();
-}
-
-int REAL(follower_add)(struct follower *f, uint64_t first, uint32_t n_records,
-                       const uint8_t *records, size_t n_bytes, struct err *err);
-int WRAP(follower_add)(struct follower *f, uint64_t first, uint32_t n_records,
-                       const uint8_t *records, size_t n_bytes, struct err *err);
-int WRAP(follower_add)(struct follower *f, uint64_t first, uint32_t n_records,
-                       const uint8_t *records, size_t n_bytes, struct err *err)
-{
-    struct shard_record *rec = record_here(f->shard->config.shard);
-    int status = REAL(follower_add)(f, first, n_records, records, n_bytes, err);
-
-    if (f->received > rec->received)
-        rec->received = f->received;
-    return status;
-}
-
-void REAL(follower_deinit)(struct follower *f);
-void WRAP(follower_deinit)(struct follower *f);
-void WRAP(follower_deinit)(struct follower *f)
-{
-    struct shard_record *rec = record_here(f->shard->config.shard);
-
-    if (rec->life.follower == f)
-        rec->life.follower = NULL, rec->life.core = NULL;
-    REAL(follower_deinit)(f);
 }
 
 bool taps_is_idle(const struct shard_record *rec)
@@ -797,7 +753,8 @@ int WRAP(terms_write)(const struct file_ops *files, const char *data_dir, const 
     status = REAL(terms_write)(files, data_dir, t, err);
     n->writes_primary = !status && t->role == TERMS_PRIMARY;
     n->says_in_sync = !status && t->in_sync && t->role == TERMS_PRIMARY;
-    n->term = terms_last(t);
+    if (!status) /* else it serves in none before a write, or a start that reads what is there */
+        n->term = terms_last(t);
     if (n->says_in_sync)
         pair_says_in_sync(n);
     return status;
@@ -807,55 +764,6 @@ uint64_t WRAP(terms_random)(void);
 uint64_t WRAP(terms_random)(void)
 {
     return 1 + dice_roll(&machine.dice, UINT32_MAX);
-}
-
-/* All members compute with this one processor, and the real one takes longer than most schedules. */
-void WRAP(arithmetic_fingerprint)(char ret[static ARITHMETIC_MAX]);
-void WRAP(arithmetic_fingerprint)(char ret[static ARITHMETIC_MAX])
-{
-    snprintf(ret, ARITHMETIC_MAX, "simulated");
-}
-
-int REAL(copy_prepare)(const struct file_ops *files, const char *data_dir, bool keeps,
-                       struct err *err);
-int WRAP(copy_prepare)(const struct file_ops *files, const char *data_dir, bool keeps,
-                       struct err *err);
-int WRAP(copy_prepare)(const struct file_ops *files, const char *data_dir, bool keeps,
-                       struct err *err)
-{
-    pair_copy_begins(node_of_process(process_current()));
-    return REAL(copy_prepare)(files, data_dir, keeps, err);
-}
-
-bool REAL(copy_next)(const struct copy *c, struct file_request *ret);
-bool WRAP(copy_next)(const struct copy *c, struct file_request *ret);
-bool WRAP(copy_next)(const struct copy *c, struct file_request *ret)
-{
-    bool goes_on = REAL(copy_next)(c, ret);
-
-    if (!goes_on)
-        pair_has_copied(node_of_process(process_current()));
-    return goes_on;
-}
-
-/* A standby that takes little at a time: what it gets ends within what the primary did at once. */
-int REAL(message_write_fetch)(struct bytes *out, uint64_t request_id, const struct fetch *m);
-int WRAP(message_write_fetch)(struct bytes *out, uint64_t request_id, const struct fetch *m);
-int WRAP(message_write_fetch)(struct bytes *out, uint64_t request_id, const struct fetch *m)
-{
-    struct fetch little = *m;
-
-    if (world->plan.pairs.fetch_bytes)
-        little.max_bytes = world->plan.pairs.fetch_bytes;
-    return REAL(message_write_fetch)(out, request_id, &little);
-}
-
-void REAL(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last);
-void WRAP(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last);
-void WRAP(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last)
-{
-    (void)max_bytes;
-    REAL(record_ring_init)(r, world->plan.pairs.ring_bytes, last);
 }
 
 /* --- workers --- */

@@ -54,6 +54,8 @@ struct shard_record {
     struct shard_life life;
     uint64_t
         received; /* a standby's: all up to here was in its memory once, since its pair's last start */
+    uint64_t heard_us;  /* ... when it last heard its primary ... */
+    bool heard_in_sync; /* ... which then said that it is in sync */
     uint64_t promised;  /* the greatest record that a reply which was sent relied on */
     uint64_t safe;      /* ... that is on the disk, as the log says; ... */
     uint64_t written;   /* ... or in its files */

@@ -532,6 +532,21 @@ static void copy_rows(struct compute *c, uint32_t n, uint32_t width, const float
     ADD(c, run_copy_rows, n, width, of_pointer(x), ldx, of_pointer(y), ldy);
 }
 
+static void run_number_hats(const struct far_run *r, const uint64_t *a)
+{
+    const struct number_hats h = { (uint32_t)a[0], (uint32_t)a[1], (uint32_t)a[2],
+                                   to_float(a[3]), (uint32_t)a[4] };
+
+    r->cpu->number_hats(r->c, &h, at(r, a[5]), at(r, a[6]));
+}
+
+static void number_hats(struct compute *c, const struct number_hats *h, const float *x,
+                        float *y)
+{
+    ADD(c, run_number_hats, h->n, h->n_numbers, h->n_hats, of_float(h->first), h->ldy,
+        of_pointer(x), of_pointer(y));
+}
+
 static void run_axpy(const struct far_run *r, const uint64_t *a)
 {
     r->cpu->axpy(r->c, a[0], to_float(a[1]), at(r, a[2]), at(r, a[3]));
@@ -586,6 +601,7 @@ void far_ops_table(struct device_ops *ops)
     ops->loss = loss;
     ops->add_rows = add_rows;
     ops->copy_rows = copy_rows;
+    ops->number_hats = number_hats;
     ops->axpy = axpy;
     ops->encode = encode;
 }

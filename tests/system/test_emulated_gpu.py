@@ -59,7 +59,7 @@ def train(psworker, environment, log):
         process = subprocess.Popen([psworker, "train", "--data", data, *base, "--device", device, "--json", "-", *map(str, flags)],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         out, err = finish(process)
-        at = {"cuda": "cuda:0"}.get(device, device)
+        at = {"cuda": "cuda:0", "cuda:all": "cuda:0"}.get(device, device).split(",")[0]
         assert f"computing on {at}: {'emulated device' if 'cuda' in at else ''}" in err
         return result(out), err
 
@@ -143,11 +143,38 @@ def test_a_named_device_makes_the_same_bits_and_others_are_refused(train, pswork
     assert scores[0] == scores[2] and len(scores[0].splitlines()) == 3000
     for device, status, words in (("cuda:2", 1, "cuda:2 is not there: the driver has 2 devices, cuda:0 to cuda:1"),
                                   ("cuda:", 2, '--device: "cuda:" is not one of auto|cpu|cuda|cuda:N'),
-                                  ("cuda:-1", 2, "is not one of"), ("gpu", 2, "is not one of")):
+                                  ("cuda:-1", 2, "is not one of"), ("gpu", 2, "is not one of"),
+                                  ("cuda:1,", 2, '--device: "cuda:1," is not one of auto|cpu|cuda|cuda:N|cuda:N,N,...|cuda:all, N from 0'),
+                                  ("cuda:0,1,0", 2, "--device: cuda:0 is named twice"),
+                                  ("cuda:0,7", 1, "cuda:7 is not there: the driver has 2 devices, cuda:0 to cuda:1"),
+                                  ("cuda:" + ",".join(map(str, range(17))), 2, "more than 16 GPUs are named")):
         process = subprocess.Popen([psworker, "train", "--local", "--data", log, *FLAGS, "--device", device], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, env=environment)
         _, err = finish(process, status=status)
         assert words in err and len(err.splitlines()) == 1
+
+
+def test_batches_that_two_devices_share_teach_what_one_learns(train, tmp_path):
+    """By SGD, with which roundings stay roundings. The same bits in each run, with any number of threads."""
+    flags = ("--local", "--batch", "109", "--wide", "--field", "C1:dim=3", "--optimizer", "sgd", "--lr", "0.05")
+    one, _ = train("cuda", *flags)
+    two, log_text = train("cuda:0,1", *flags, "--save", tmp_path / "two")
+    again, _ = train("cuda:all", *flags, "--threads", "2", "--save", tmp_path / "again")
+    assert "each batch is divided among 2 devices: cuda:0, cuda:1" in log_text
+    assert abs(two["logloss"] - one["logloss"]) < 1e-4 and abs(two["auc"] - one["auc"]) < 5e-4
+    assert two["samples"] == one["samples"] == 2400 and two["samples"] % 109 == 2
+    assert again["logloss"] == two["logloss"] and read_tables([tmp_path / "again"]) == read_tables([tmp_path / "two"])
+
+
+def test_two_devices_of_a_worker_of_servers_have_its_cache_and_codecs(train, psds, tmp_path):
+    """One pull and one push a step, as of one device: the tables of a run in one process."""
+    flags = ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.3")
+    local, _ = train("cuda:1,0", "--local", *flags, "--save", tmp_path / "local", base=ENCODED)
+    node = psds("--shards", 2)
+    over, _ = train("cuda:1,0", "--servers", node.address, *flags, base=ENCODED)
+    node.stop()
+    assert over["residual_rows"] == local["residual_rows"] > 0
+    assert read_tables([node.data]) == read_tables([tmp_path / "local"])
 
 
 # A launcher's variables for ranks 0 and 1, and the devices that they take.
@@ -223,6 +250,52 @@ def test_rows_that_stay_on_the_device_change_no_bit(first_of_two, clocks):
 def test_rows_stay_on_the_device_while_steps_overlap(first_of_two):
     _, r, log_text = first_of_two("--reuse-clocks", "1000", "--ahead", "4")
     assert r["device_rows_reused"] > 0 and "--ahead 4 has no effect" not in log_text
+
+
+# ---- rows of a job's only worker, with their optimizer's states ----
+
+REPLICAS = {
+    "rowwise": ("--optimizer", "rowwise_adagrad", "--wide"),
+    "onebit, flushed": ("--optimizer", "adagrad", "--push-codec", "onebit", "--residual-max", "20K"),
+    "adam and int8": ("--optimizer", "adam", "--lr", "0.002", "--push-codec", "int8", "--decay", "cosine", "--decay-clocks", "30"),
+    "sgd, asynchronously": ("--optimizer", "sgd", "--mode", "async", "--push-codec", "bf16", "--l2-embedding", "1e-4"),
+    "momentum and topk": ("--optimizer", "momentum", "--lr", "0.001", "--push-codec", "topk", "--topk", "0.4", "--eval-every", "4"),
+}
+
+
+@pytest.fixture
+def only_worker(train, psds):
+    """only_worker(flag ...): the tables that a job of one worker over two shards leaves, its result, and its log."""
+
+    def run(*flags):
+        node = psds("--shards", 2)
+        got, log_text = train("cuda", "--servers", node.address, *flags)
+        node.stop()
+        return read_tables([node.data]), got, log_text
+
+    return run
+
+
+@pytest.mark.parametrize("job", share(list(REPLICAS)))
+def test_rows_that_the_device_changes_itself_are_the_servers(only_worker, job):
+    want, plain, _ = only_worker(*REPLICAS[job], "--device-cache", "0")
+    got, kept, log_text = only_worker(*REPLICAS[job], "--device-cache", "2M")
+    small, some, _ = only_worker(*REPLICAS[job], "--device-cache", "4K")
+    assert got == want and small == want
+    assert kept["logloss"] == some["logloss"] == plain["logloss"]
+    assert plain["device_rows_reused"] == plain["device_rows_held"] == 0
+    assert "the device has the rows with their optimizer's states" in log_text and "the device holds" in log_text
+    for r in (kept, some):
+        assert r["device_rows_copied"] + r["device_rows_reused"] == plain["device_rows_copied"]
+    assert 0 < some["device_rows_reused"] < kept["device_rows_reused"] and 0 < some["device_rows_held"] < kept["device_rows_held"]
+    assert some["device_rows_bytes"] <= 4096 and kept["device_rows_copied"] == kept["device_rows_held"]
+
+
+def test_rows_that_the_device_cannot_change_stay_in_the_row_cache(only_worker):
+    for flags, why in ((("--optimizer", "ftrl"), "the device knows sgd"), (("--pull-codec", "bf16"), "rows are pulled in another codec")):
+        want, _, _ = only_worker(*flags, "--device-cache", "0")
+        got, r, log_text = only_worker(*flags, "--device-cache", "2M")
+        assert got == want and r["device_rows_held"] == 0 and f"rows stay in the row cache: {why}" in log_text
 
 
 # ---- gradients that leave the device encoded ----

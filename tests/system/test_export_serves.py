@@ -96,6 +96,18 @@ def xxh3(data, seed=0):
 
 # --- what a column's text becomes ---
 
+def inputs(model, moments, i, text):
+    """What the model reads of numeric column i."""
+    n, first = (model["numeric"].get(name, 0) for name in ("hats", "first_hat"))
+    x = number(model, moments, i, text)
+    if not n:
+        return [x]
+    if text in ("", model["missing"]):
+        return [x, 1] + n * [0]
+    held = min(max(x, first), first + n - 1)
+    return [x, 0] + [max(0, 1 - abs(held - (first + k))) for k in range(n)]
+
+
 def number(model, moments, i, text):
     """Numeric column i."""
     numeric = model["numeric"]
@@ -178,7 +190,8 @@ def probabilities(export, job, columns):
     bags = [[keys(model, f, columns[f["name"]][i]) for f in model["features"]] for i in range(n)]
     rows = Rows(arrays, tables[f"{job}/emb"])
     vectors = [np.stack([rows.bag(bag[i], f.get("pooling")) for bag in bags]) for i, f in enumerate(model["features"])]
-    x = np.array([[number(model, moments, i, columns[c["name"]][row]) for i, c in enumerate(model["numeric"]["columns"])] for row in range(n)])
+    x = np.array([[x for i, c in enumerate(model["numeric"]["columns"]) for x in inputs(model, moments, i, columns[c["name"]][row])]
+                  for row in range(n)])
     z = dlrm(arrays, job, net, layers, x, vectors) if net["kind"] == "dlrm" else other(arrays, job, net, layers, x, vectors)
     if net["wide"]:
         wide = Rows(arrays, tables[f"{job}/wide"])
@@ -254,11 +267,12 @@ CRITEO = ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1,
 
 @pytest.mark.parametrize("form, flags", [
     ("safetensors", ("--wide",)),
+    ("npy", ("--numeric-hats", "5")),
     ("npy", ("--interaction", "concat", "--batch-norm")),
     ("npy", ("--self-interaction", "--key-scheme", "position", "--numeric-as", "raw", "--init", "zero")),
     ("npy", ("--model", "lr")),
     ("safetensors", ("--model", "fm")),
-    ("npy", ("--model", "wide_deep", "--batch-norm")),
+    ("npy", ("--model", "wide_deep", "--batch-norm", "--numeric-hats", "3")),
     ("npy", ("--model", "deepfm")),
     ("npy", ("--model", "dcnv2")),
     ("safetensors", ("--model", "dcnv2", "--cross-layers", "3", "--cross-rank", "7", "--wide")),
@@ -303,7 +317,7 @@ def test_bags_shared_tables_buckets_and_means(psds, tmp_path, missing_as):
              "--categorical", "*", "--missing", "?", "--missing-as", missing_as, "--inner-separator", "|", "--share-table", "target,history",
              "--dim", 4, "--bottom", "8", "--top", "8,4", "--batch", 64, "--lr", 0.01, "--init-scale", 0.05)
     if missing_as == "skip":
-        flags = (*flags, "--field", "history:pooling=mean", "--field", "age:hash-space=9", "--field", "city:hash-space=3")
+        flags = (*flags, "--field", "history:pooling=mean", "--field", "age:hash-space=9", "--field", "city:hash-space=3", "--numeric-hats", 4)
     train("--data", tmp_path / "log.csv", "--servers", node.address, *flags)
     subprocess.run([BIN / "psctl", "--server", node.address, "checkpoint"], check=True, capture_output=True)
     exported = export(tmp_path, node.data, "safetensors")

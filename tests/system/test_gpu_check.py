@@ -29,6 +29,7 @@ PRODUCT = {"products": "tf32", "product": "dx", "m": 1024, "n": 65536, "k": 512,
            "best_us": 300.0, "best_choice": 2, "tflop_s": 229.06, "kernel": "a", "best_kernel": "b"}
 RESULTS = {"facts.json", "products.jsonl", "bench.jsonl", "torch.jsonl", "end_to_end.jsonl", "phases.jsonl", "table.md", "logs.tar.gz"}
 DEDUP = {"kind": "dedup", "batch": 65536, "keys": 1703936, "rows": 181159, "cpu_us": 19570.1, "gpu_us": 800.2}
+PARTS = {"kind": "parts", "batch": 65536, "rows": 181159, "dim": 128, "parts": 2, "rows_of_parts": 230000, "divide_us": 31000.4, "add_us": 21000.0}
 PROJECT = {"kind": "project", "pass": "backward", "batch": 65536, "rows": 181159, "from": 16, "dim": 128, "tables": 4, "us": 123.4}
 PASSED = {"phase": "facts", "result": "passed", "seconds": 3, "why": ""}
 
@@ -52,7 +53,7 @@ def torch_line(way, rate, **more):
 def test_the_table_says_what_was_measured(tmp_path):
     write(tmp_path / "phases.jsonl", [PASSED])
     (tmp_path / "facts.json").write_text(json.dumps(FACTS))
-    write(tmp_path / "bench.jsonl", [OP, STEP, ENCODE, DEDUP, PROJECT])
+    write(tmp_path / "bench.jsonl", [OP, STEP, ENCODE, DEDUP, PROJECT, PARTS])
     write(tmp_path / "products.jsonl", [PRODUCT, {**{key: PRODUCT[key] for key in list(PRODUCT)[:7]}, "first_us": None}])
     write(tmp_path / "torch.jsonl", [torch_line("eager", 4e6), torch_line("graph", 8.192e6, lookup="bag"), torch_line("eager", 9e9, dim=16)])
     write(tmp_path / "end_to_end.jsonl", [{"case": "GPU", "shards": 8, "result": {"steady_samples_per_s": 123456.7, "samples_per_s": 9, "bottleneck": "pull"}},
@@ -67,6 +68,7 @@ def test_the_table_says_what_was_measured(tmp_path):
     assert "| tf32 | dx | 1024 x 65536 x 512 | NN | none | - | - | - | - |" in text
     assert "| 65536 | 128 | onebit | 50.0 | 60.0 | 25.0 | 2.00 | 3.0 | 5.12 |" in text
     assert "Duplicates among 1,703,936 keys (181,159 rows) removed: 800 us with copies, 19,570 us on a core." in text
+    assert "65,536 samples in 2 parts (230,000 rows of 181,159): divided in 31,000 us, gradients added in 21,000 us on a core." in text
     assert "181,159 rows of 4 tables projected from 16 to 128, backward: 123.4 us." in text
     assert "| GPU | 8 | 123,457 | pull | - | - |" in text
     assert "| broken | 8 | - | - | - | psworker ended with status 1 |" in text
@@ -307,7 +309,7 @@ def test_a_sanitizer_that_finds_something_fails_the_check(stand):
     _, phases = stand.check(1)
     assert phases["initcheck"] == ("failed", "initcheck found something in bags: Uninitialized __global__ memory read of size 4 bytes "
                                              "at bag_sum(float *)+0x70; passed: fp32-steps, encode")
-    units = [unit for unit in UNITS if unit not in ("encode", "buffer_sets", "gemm", "model", "device_push")]
+    units = [unit for unit in UNITS if unit not in ("encode", "buffer_sets", "gemm", "model", "device_push", "data_parallel")]
     gemm_and_encode = [unit for unit in UNITS if unit in ("encode", "gemm")]
     assert phases["memcheck"] == ("passed", "passed: " + ", ".join(["fp32-steps", "tf32-steps", "bf16-steps", "buffer_sets", *units, *gemm_and_encode]))
     assert phases["racecheck"] == ("passed", "passed: " + ", ".join(["fp32-steps", "tf32-steps", "encode", *units, "buffer_sets", "gemm"]))

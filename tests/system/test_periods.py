@@ -1,6 +1,7 @@
 """Dense tables that are pushed and pulled every so many steps: local steps with slow momentum, and gradients that add up."""
 import struct
 
+import pytest
 from checkpoint import read_tables
 from training import finish, psds, psworker, result, synth  # noqa: F401
 
@@ -79,11 +80,12 @@ def test_workers_that_are_ahead_learn_and_codecs_go_with_it(psds, tmp_path):
     assert abs(lines[0]["logloss"] - plain[0]["logloss"]) < 0.05
 
 
-def test_a_frozen_second_moment_stays_and_is_the_next_runs(psds, tmp_path):
+@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
+def test_a_frozen_second_moment_stays_and_is_the_next_runs(psds, tmp_path, optimizer):
     data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
-    flags = ("--local-steps", 1, "--dense-optimizer", "adam", "--freeze-variance-at", 20, "--dense-push-codec", "onebit", "--dense-push-warmup", 20)
+    flags = ("--local-steps", 1, "--dense-optimizer", optimizer, "--freeze-variance-at", 20, "--dense-push-codec", "onebit", "--dense-push-warmup", 20)
     want, lines = trained(psds, data, 2, *flags)
-    plain = trained(psds, data, 2, "--dense-optimizer", "adam")[1]
+    plain = trained(psds, data, 2, "--dense-optimizer", optimizer)[1]
     assert all(v > 0 for v in weights(want, "variance.top.1.b", 1)[:1])
     assert abs(lines[0]["logloss"] - plain[0]["logloss"]) < 0.03
     assert trained(psds, data, 2, *flags)[0] == want
@@ -124,7 +126,30 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     assert "--decay plateau goes without" in refused(*local, "--decay", "plateau")
     assert "go with --local-steps" in refused("--slow-momentum", "0.5")
     assert "--freeze-variance-at goes with" in refused(*local, "--freeze-variance-at", 5)
+    assert "adam or lamb" in refused(*local, "--freeze-variance-at", 5, "--dense-optimizer", "lars")
     assert "and lock step" in refused(*local, "--freeze-variance-at", 5, "--dense-optimizer", "adam", "--mode", "async")
     assert "--rotate goes with" in refused("--rotate")
+    lr = ("--model", "lr", "--merge-weight", "adaptive")
+    assert "goes with --model lr" in refused(*local, "--merge-weight", "adaptive")
+    assert "goes with --model lr" in refused(*lr) and "goes with --model lr" in refused(*lr, *local, "--mode", "async")
+    assert "goes without --slow-momentum" in refused(*lr, *local, "--slow-momentum", "0.5")
     for item in ("top", "top=", "=3", "top=0", "top=x", "top=100001"):
         assert "is not the name of a dense table" in refused("--period", item)
+
+
+def test_an_adaptive_weight_goes_farther_than_the_mean(psds, tmp_path):
+    """Workers find different things in their rows, so that the mean of their steps is short: how far, the servers' table of squares says."""
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+
+    def merged(*flags):
+        node = psds("--shards", 2)
+        run = ("train", "--data", data, "--servers", node.address, "--format", "criteo", "--model", "lr", "--batch", "32", "--seed", "7", "--json", "-",
+               "--train-rows", "3000", "--workers", 3, "--local-steps", 10, "--dense-optimizer", "sgd", "--dense-lr", "0.02", *flags)
+        lines = [result(finish(w)[0]) for w in [psworker(*run, "--rank", rank) for rank in range(3)]]
+        node.stop()
+        return read_tables([node.data]), lines[0]["logloss"]
+
+    mean, slow = merged()
+    want, fast = merged("--merge-weight", "adaptive")
+    assert merged("--merge-weight", "adaptive")[0] == want
+    assert fast < slow and weights(want, "merge", 1)[0] > 0 and "job/merge" not in mean

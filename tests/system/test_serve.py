@@ -143,11 +143,11 @@ def test_scores_of_a_checkpoint_are_the_bits_that_predict_writes(serve, adult):
 
 
 def test_standardised_columns_bags_and_shared_tables_come_from_the_record(serve, tmp_path):
-    lines = [f"{i % 2},{i / 7},{i % 5},t{i % 9}|t{i % 4},t{i % 6},{i % 40}" for i in range(400)]
+    lines = [f"{i % 2},{i / 7},{i % 5 or ''},t{i % 9}|t{i % 4},t{i % 6},{i % 40}" for i in range(400)]
     (tmp_path / "log").write_text("\n".join(lines) + "\n")
     flags = ("--job", "j", "--delimiter", ",", "--columns", "y,a,b,hist,target,age", "--label", "y", "--numeric", "a,b", "--numeric-as",
              "standardise", "--categorical", "hist,target", "--bucketise", "age", "--inner-separator", "|", "--share-table", "hist,target",
-             "--missing-as", "skip", "--dim", 4, "--bottom", "8", "--top", "8,4", "--interaction", "concat", "--batch-norm")
+             "--missing-as", "skip", "--dim", 4, "--bottom", "8", "--top", "8,4", "--interaction", "concat", "--batch-norm", "--numeric-hats", 3)
     train(*flags, "--data", tmp_path / "log", "--local", "--save", tmp_path / "model")
     want = predicted(*flags, "--data", tmp_path / "log", "--labelled", "--checkpoint", tmp_path / "model")
     server = serve("--job", "j", "--checkpoint", tmp_path / "model", *PATIENT)

@@ -1,5 +1,5 @@
 /*
- * From top to bottom: the filter of evicted keys, eviction, tables, rows that arrive, rows that are
+ * From top to bottom: the filter of evicted keys, tables, rows that arrive, rows that are
  * read, pushes.
  */
 #include "worker/cache/replica.h"
@@ -20,6 +20,8 @@
 #include "server/core/shard.h"
 #include "server/core/table.h"
 #include "server/core/table_admin.h"
+#include "worker/cache/device_rows.h"
+#include "worker/cache/eviction.h"
 #include "worker/client/push_encoder.h"
 #include "worker/client/request.h"
 
@@ -31,8 +33,6 @@
 #define TOUCHES 2u
 /* Of a row, beside its own bytes: its place in the index, half filled. */
 #define INDEX_BYTES 11u
-#define SAMPLE_ROWS 64u
-#define SAMPLE_SHARE 8u
 #define FILTER_BITS (UINT64_C(1) << 24) /* with 1 million keys: wrong of 1 in 70 */
 #define FILTER_HASHES 2u
 
@@ -41,21 +41,6 @@
 struct evicted_filter {
     uint8_t *bits; /* owned; NULL: none was evicted */
     bool is_full;  /* there is no memory for bits: any may have been evicted */
-};
-
-/*
- * Eviction in one table: CLOCK over a sampled threshold, roughly least recently used first.
- *
- * A row's version is the turn in which it was last wanted or pushed to. A sample of the rows gives the
- * age of the oldest eighth; a hand walks the row numbers and evicts rows that are not younger, until
- * it has gone round. So a new row costs a few comparisons, and nothing is stored for each row.
- */
-struct eviction {
-    uint64_t hand,
-        hand_left;      /* row numbers: the next one, and how many until it has gone round */
-    uint64_t threshold; /* versions up to here are evicted */
-    uint64_t n_samples; /* taken so far: the seed of the next */
-    uint64_t barren;    /* no row can be evicted before `keep` exceeds this */
 };
 
 /* One table of one shard. */
@@ -71,12 +56,20 @@ struct shard_copy {
     struct shard_table_state tables[PS_TABLES_MAX]; /* by the shard's number */
     uint64_t seq;
     uint64_t n_bytes; /* of rows that may be evicted */
+    uint64_t n_begun
+        [PS_TABLES_MAX]; /* by the store's number: steps of the device whose push was here */
 };
 
 struct copied_table {
     struct table_spec spec;
     uint32_t id; /* in every shard; NO_TABLE: not covered */
     uint32_t row_bytes;
+    struct device_rows *device; /* owned; NULL: the rows are here */
+    struct replica *replica;    /* borrowed: whose it is */
+    uint64_t n_begun;           /* steps of the device */
+    uint32_t
+        n_unknown; /* keys of the last one's push that were neither there nor pulled for it */
+    int device_status; /* of its push: PS_ESEQ if the shards are not at one step */
 };
 
 /* A thread that reads rows. */
@@ -97,6 +90,7 @@ struct replica {
     struct row_reader *readers; /* of each thread */
     struct err *failures;       /* of each shard */
     struct push push;           /* scratch */
+    bool is_ahead;              /* replica_ask_ahead() */
 };
 
 /* ---- the filter of evicted keys ---- */
@@ -137,73 +131,6 @@ void replica_note_evicted(struct replica *r, uint32_t table, uint64_t key)
     add_evicted(&r->evicted, key ^ table_spec_salt(&r->tables[table].spec));
 }
 
-/* ---- eviction ---- */
-
-/* Ascending; n is small. */
-static void sort(uint64_t *items, uint32_t n)
-{
-    for (uint32_t i = 1; i < n; i++) {
-        uint64_t item = items[i];
-        uint32_t at = i;
-
-        for (; at && items[at - 1] > item; at--)
-            items[at] = items[at - 1];
-        items[at] = item;
-    }
-}
-
-/* Row number i of a sample: all of them where there are few. */
-static struct row *sampled(const struct eviction *eviction, const struct table *t,
-                           uint64_t n_numbers, uint64_t i)
-{
-    if (n_numbers <= SAMPLE_ROWS)
-        return i < n_numbers ? table_row(t, i) : NULL;
-    return table_row(t, hash_mix2(eviction->n_samples, i) % n_numbers);
-}
-
-/* False: none of the sampled rows may go. */
-static bool begin_round(struct eviction *eviction, const struct table *t, uint64_t keep)
-{
-    uint64_t n_numbers = table_n_numbers(t), versions[SAMPLE_ROWS];
-    uint32_t n = 0;
-
-    eviction->n_samples++;
-    for (uint64_t i = 0; i < SAMPLE_ROWS; i++) {
-        const struct row *row = sampled(eviction, t, n_numbers, i);
-
-        if (row && row_version(row) < keep)
-            versions[n++] = row_version(row);
-    }
-    if (!n)
-        return false;
-    sort(versions, n);
-    eviction->threshold = versions[n / SAMPLE_SHARE];
-    eviction->hand_left = n_numbers;
-    return true;
-}
-
-static struct row *find_victim(struct eviction *eviction, const struct table *t, uint64_t keep)
-{
-    uint64_t n_numbers = table_n_numbers(t);
-
-    if (eviction->barren == keep)
-        return NULL;
-    for (int rounds = 0; rounds < 3; rounds++) {
-        while (eviction->hand_left) {
-            struct row *row = table_row(t, eviction->hand);
-
-            eviction->hand = eviction->hand + 1 < n_numbers ? eviction->hand + 1 : 0;
-            eviction->hand_left--;
-            if (row && row_version(row) <= eviction->threshold && row_version(row) < keep)
-                return row;
-        }
-        if (!begin_round(eviction, t, keep))
-            break;
-    }
-    eviction->barren = keep;
-    return NULL;
-}
-
 /* ---- life, tables ---- */
 
 static uint32_t n_readers(const struct replica *r)
@@ -232,6 +159,8 @@ void replica_free(struct replica *r)
         return;
     for (uint32_t i = 0; i < r->options.n_shards; i++)
         shard_free(r->shards[i].shard);
+    for (uint32_t i = 0; i < r->n_tables; i++)
+        device_rows_free(r->tables[i].device);
     push_encoder_free(r->encoder);
     clear_evicted(&r->evicted);
     for (uint32_t i = 0; i < n_readers(r); i++)
@@ -306,7 +235,7 @@ int replica_add_table(struct replica *r, uint32_t table, const struct table_spec
     int status = 0;
 
     assert(table == r->n_tables && table < PS_TABLES_MAX);
-    *t = (struct copied_table){ .spec = *spec, .id = NO_TABLE };
+    *t = (struct copied_table){ .spec = *spec, .id = NO_TABLE, .replica = r };
     for (uint32_t i = 0; i < r->options.n_shards && !status && can_cover(spec); i++)
         status = make_table(r, i, t, err);
     if (status)
@@ -327,6 +256,33 @@ const struct table_spec *replica_spec(const struct replica *r, uint32_t table)
     return &r->tables[table].spec;
 }
 
+static void note_lost(void *table, uint64_t key)
+{
+    struct copied_table *t = table;
+
+    add_evicted(&t->replica->evicted, key ^ table_spec_salt(&t->spec));
+}
+
+bool replica_move_to_device(struct replica *r, uint32_t table, uint32_t n_places)
+{
+    struct copied_table *t = &r->tables[table];
+    struct device_rows_options options = { .n_places = n_places,
+                                           .dim = t->spec.dim,
+                                           .n_states = table_spec_state_floats(&t->spec),
+                                           .lost = note_lost,
+                                           .arg = t };
+
+    if (!replica_covers(r, table) || !device_rows_suits(&t->spec))
+        return false;
+    t->device = device_rows_new(&options);
+    return t->device != NULL;
+}
+
+bool replica_is_on_device(const struct replica *r, uint32_t table)
+{
+    return table < r->n_tables && r->tables[table].device;
+}
+
 int replica_clear(struct replica *r, struct err *err)
 {
     int status = 0;
@@ -339,16 +295,44 @@ int replica_clear(struct replica *r, struct err *err)
             if (replica_covers(r, t))
                 status = make_table(r, i, &r->tables[t], err);
     }
+    for (uint32_t t = 0; t < r->n_tables && !status; t++) {
+        r->tables[t].n_begun = 0;
+        if (r->tables[t].device && device_rows_clear(r->tables[t].device))
+            status = err_set(err, -ENOMEM, "no memory for an index of the device's rows");
+    }
     return status;
 }
 
 /* ---- turns ---- */
 
-void replica_begin_interval(struct replica *r)
+/* The push of the table's last step on the device has been here. */
+static bool has_pushed(const struct replica *r, uint32_t table)
 {
+    bool has = true;
+
+    for (uint32_t i = 0; i < r->options.n_shards; i++)
+        has = has && r->shards[i].n_begun[table] == r->tables[table].n_begun;
+    return has;
+}
+
+bool replica_begin_interval(struct replica *r)
+{
+    bool is_whole = true;
+
+    r->is_ahead = false;
     for (uint32_t i = 0; i < r->options.n_shards; i++)
         if (r->shards[i].shard)
             restore_counts(r->shards[i].shard, 0, 0, shard_version(r->shards[i].shard) + 1);
+    for (uint32_t t = 0; t < r->n_tables; t++)
+        if (r->tables[t].device)
+            is_whole =
+                device_rows_begin_turn(r->tables[t].device) && has_pushed(r, t) && is_whole;
+    return is_whole;
+}
+
+void replica_ask_ahead(struct replica *r)
+{
+    r->is_ahead = true;
 }
 
 /* Rows of this version and above stay. */
@@ -379,13 +363,33 @@ static void evict_rows(struct replica *r, struct shard_copy *s, uint32_t table) 
     struct row *row;
 
     while (s->n_bytes + t->row_bytes > max) {
-        row = find_victim(&s->tables[t->id].eviction, rows, keep_from(r, s));
+        row = eviction_find(&s->tables[t->id].eviction, rows, keep_from(r, s));
         if (!row)
             return;
         replica_note_evicted(r, table, row->key);
         table_remove(rows, row);
         s->n_bytes -= t->row_bytes;
     }
+}
+
+/* payload NULL: as a row begins, which the shard knows. */
+static int insert_on_device(struct replica *r, struct shard_copy *s, uint32_t table,
+                            uint64_t key, const void *payload) ON_SHARD
+{
+    const struct copied_table *t = &r->tables[table];
+    struct table *rows = shard_table(s->shard, t->id)->rows;
+    struct row *row;
+    int status;
+
+    if (payload)
+        return device_rows_insert(t->device, key, payload, r->is_ahead);
+    status = restore_row(s->shard, t->id, key, row_stamp(1, TOUCHES, 0), NULL);
+    if (status)
+        return -ENOMEM;
+    table_find_batch(rows, &key, 1, &row);
+    status = device_rows_insert(t->device, key, row->floats, r->is_ahead);
+    table_remove(rows, row);
+    return status;
 }
 
 static int insert_row(struct replica *r, struct shard_copy *s, uint32_t table, uint64_t key,
@@ -395,6 +399,8 @@ static int insert_row(struct replica *r, struct shard_copy *s, uint32_t table, u
     uint64_t n_rows = table_n_rows(shard_table(s->shard, t->id)->rows);
     int status;
 
+    if (t->device)
+        return insert_on_device(r, s, table, key, payload);
     if (t->spec.kind == TABLE_SPEC_SPARSE) {
         evict_rows(r, s, table);
         n_rows = table_n_rows(shard_table(s->shard, t->id)->rows);
@@ -469,7 +475,9 @@ uint32_t replica_missing(struct replica *r, uint32_t table, const uint64_t *keys
 {
     uint32_t n_absent = 0, n_missing = 0;
 
-    for (uint32_t from = 0; from < n; from += BATCH)
+    if (r->tables[table].device)
+        n_absent = device_rows_missing(r->tables[table].device, keys, n, ret_keys);
+    for (uint32_t from = 0; from < n && !r->tables[table].device; from += BATCH)
         n_absent += find_missing(r, &r->tables[table], keys + from,
                                  n - from < BATCH ? n - from : BATCH, ret_keys + n_absent);
     for (uint32_t i = 0; i < n_absent; i++)
@@ -599,16 +607,12 @@ static void run_read(void *arg, uint32_t shard, uint32_t thread)
 }
 
 /* The first shard's failure. */
-static int read_shards(struct read_job *job, const struct replica_threads *threads,
+static int read_shards(struct read_job *job, const struct task_threads *threads,
                        struct err *err)
 {
     const uint32_t n_shards = job->r->options.n_shards;
 
-    if (threads->n)
-        threads->run(threads->arg, n_shards, run_read, job);
-    else
-        for (uint32_t i = 0; i < n_shards; i++)
-            run_read(job, i, 0);
+    task_threads_run(threads, n_shards, run_read, job);
     for (uint32_t i = 0; i < n_shards; i++)
         if (job->r->failures[i].status) {
             *err = job->r->failures[i];
@@ -617,7 +621,7 @@ static int read_shards(struct read_job *job, const struct replica_threads *threa
     return 0;
 }
 
-static int read_by(struct replica *r, const struct replica_threads *threads,
+static int read_by(struct replica *r, const struct task_threads *threads,
                    const struct ps_pull_section *sections, uint32_t n, struct err *err) ON_SHARD
 {
     struct read_job job = { .r = r, .sections = sections, .n = n };
@@ -635,16 +639,26 @@ static int read_by(struct replica *r, const struct replica_threads *threads,
     return status;
 }
 
+/* But for the device's. */
 int replica_read(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
                  struct err *err)
 {
-    return read_by(r, &r->options.threads, sections, n, err);
+    struct ps_pull_section here[SECTIONS_MAX];
+    uint32_t n_here = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (r->tables[sections[i].table].device)
+            device_rows_read(r->tables[sections[i].table].device, &sections[i]);
+        else
+            here[n_here++] = sections[i];
+    }
+    return n_here ? read_by(r, &r->options.threads, here, n_here, err) : 0;
 }
 
 int replica_read_alone(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
                        struct err *err)
 {
-    return read_by(r, &(struct replica_threads){ 0 }, sections, n, err);
+    return read_by(r, &(struct task_threads){ 0 }, sections, n, err);
 }
 
 bool replica_was_evicted(const struct replica *r, uint32_t table, uint64_t key)
@@ -659,6 +673,15 @@ uint64_t replica_n_rows(const struct replica *r)
     for (uint32_t i = 0; i < r->options.n_shards; i++)
         for (uint32_t t = 0; r->shards[i].shard && t < shard_n_tables(r->shards[i].shard); t++)
             n_rows += table_n_rows(shard_table(r->shards[i].shard, t)->rows);
+    return n_rows;
+}
+
+uint64_t replica_n_device_rows(const struct replica *r)
+{
+    uint64_t n_rows = 0;
+
+    for (uint32_t t = 0; t < r->n_tables; t++)
+        n_rows += r->tables[t].device ? device_rows_n_rows(r->tables[t].device) : 0;
     return n_rows;
 }
 
@@ -680,6 +703,15 @@ static void set_rate(struct replica *r, uint32_t shard, const struct section *se
     (void)status;
 }
 
+/* The step counts, and no row. */
+static void make_empty(struct section *section)
+{
+    section->n_keys = 0;
+    section->keys = section->values = NULL;
+    section->key_bytes = section->value_bytes = 0;
+    section->keys_at = section->n_finite = 0;
+}
+
 /* The sections whose tables are covered, with the numbers of the tables here. */
 static void select_sections(struct replica *r, uint32_t shard, const struct request *push)
     ON_SHARD
@@ -697,8 +729,60 @@ static void select_sections(struct replica *r, uint32_t shard, const struct requ
             !replica_covers(r, push->sections[i].table_id))
             continue;
         own->sections[own->n_sections] = push->sections[i];
-        own->sections[own->n_sections++].table_id = r->tables[push->sections[i].table_id].id;
+        own->sections[own->n_sections].table_id = r->tables[push->sections[i].table_id].id;
+        if (r->tables[push->sections[i].table_id].device)
+            make_empty(&own->sections[own->n_sections]);
+        own->n_sections++;
     }
+}
+
+/* The shards that have told their step count are to be at the same step: it is one for all rows. */
+void replica_begin_update(struct replica *r, struct device_rows_step *step)
+{
+    struct copied_table *t = &r->tables[step->table];
+    struct device_rows_step first;
+    bool has_first = false;
+
+    t->n_begun++;
+    t->device_status = 0;
+    t->n_unknown = device_rows_update(t->device, step->keys, step->n, step->places);
+    for (uint32_t i = 0; i < r->options.n_shards; i++) {
+        const struct shard_table *own = shard_table(r->shards[i].shard, t->id);
+
+        if (has_first && !r->shards[i].tables[t->id].counted)
+            continue;
+        device_rows_fill_step(step, &own->spec, own->n_pushes + 1);
+        if (!has_first || !r->shards[i].tables[t->id].counted)
+            first = *step;
+        else if (memcmp(&first, step, sizeof first) != 0)
+            t->device_status = PS_ESEQ;
+        has_first = has_first || r->shards[i].tables[t->id].counted;
+    }
+    *step = first;
+}
+
+/* Of the device's tables: is this the push of the step that the device has begun, and can no answer under way be of
+ * before it? */
+static int check_device(struct replica *r, struct shard_copy *s, const struct request *push,
+                        uint64_t *ret_left_out)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < push->n_sections; i++) {
+        struct copied_table *t = &r->tables[push->sections[i].table_id];
+        uint64_t *n_begun = &s->n_begun[push->sections[i].table_id];
+
+        if (!t->device || push->sections[i].op == SECTION_RATE)
+            continue;
+        if (push->sections[i].op != SECTION_GRADIENT || *n_begun + 1 != t->n_begun)
+            status = -EAGAIN;
+        else if (!status)
+            status = t->device_status;
+        *n_begun = t->n_begun;
+        *ret_left_out += t->n_unknown;
+        device_rows_pushed(t->device);
+    }
+    return status;
 }
 
 /* A server's version counts a push once for what is applied when it comes, and once for what waits
@@ -755,13 +839,14 @@ int replica_push(struct replica *r, uint32_t shard, const struct request *push,
     struct shard_push_result result;
     struct worker *worker;
     uint64_t n_new;
-    int status;
+    int device_status, status;
 
     *ret_n_versions = count_versions(r, push);
     *ret_left_out = 0;
     select_sections(r, shard, push);
     if (!s->shard || !r->push.n_sections)
         return 0;
+    device_status = check_device(r, s, push, ret_left_out);
     n_new = shard_counters(s->shard)->rows_new;
     status = membership_find(shard_membership(s->shard), JOB, 0, 1, 0, &worker);
     assert(!status); /* it never leaves */
@@ -772,5 +857,5 @@ int replica_push(struct replica *r, uint32_t shard, const struct request *push,
     for (uint32_t i = 0; i < r->push.n_sections && shard_counters(s->shard)->rows_new != n_new;
          i++)
         *ret_left_out += remove_new(r, s->shard, &r->push.sections[i]);
-    return 0;
+    return device_status;
 }

@@ -18,25 +18,18 @@
 #include "common/thread_role.h"
 #include "proto/section.h"
 #include "worker/client/ps_types.h"
+#include "worker/client/task_threads.h"
 
+struct device_rows_step;
 struct replica;
 struct request;
-
-/* Threads that share tasks (thread_pool_run() of worker/compute/thread_pool.h). */
-struct replica_threads {
-    uint32_t n;
-    void (*run)(void *arg, uint32_t n_tasks,
-                void (*task)(void *job, uint32_t task, uint32_t thread), void *job);
-    void *arg; /* borrowed */
-};
 
 struct replica_options {
     uint32_t n_shards;
     enum table_spec_mode mode; /* of the job */
     uint64_t max_bytes;        /* of rows of sparse tables; each shard gets an equal part */
     uint32_t n_turns; /* rows wanted or pushed to in the last n_turns turns are not evicted */
-    struct replica_threads
-        threads; /* read rows, a shard at a time; n 0: the caller does it alone */
+    struct task_threads threads; /* read rows, a shard at a time */
 };
 
 struct replica *replica_new(const struct replica_options *options);
@@ -49,12 +42,26 @@ int replica_add_table(struct replica *r, uint32_t table, const struct table_spec
 bool replica_covers(const struct replica *r, uint32_t table);
 const struct table_spec *replica_spec(const struct replica *r, uint32_t table);
 
+/* From here on the device has the table's rows (cache/device_rows.h), at n_places places. Before the first row. False:
+ * the table is not covered, or has rules that the device does not know. -> a section of it names versions, places and
+ * states, and is read in CODEC_FP32. */
+bool replica_move_to_device(struct replica *r, uint32_t table, uint32_t n_places)
+    ON_SHARD MUST_CHECK;
+bool replica_is_on_device(const struct replica *r, uint32_t table);
+
+/* Fills the update of a step that begins. The next push of the table, to each shard, is its own. */
+void replica_begin_update(struct replica *r, struct device_rows_step *step) ON_SHARD;
+
 /* Removes every row and step count, and clears the filter of evicted keys; tables stay. Answers to
  * pulls that were sent before must not be received. */
 int replica_clear(struct replica *r, struct err *err) ON_SHARD MUST_CHECK;
 
-/* An interval begins. Each push begins one, too. */
-void replica_begin_interval(struct replica *r) ON_SHARD;
+/* An interval begins, that of a pull. Each push begins one, too. False: the device's rows may not be what they should,
+ * as a step was begun or read and not pushed. */
+bool replica_begin_interval(struct replica *r) ON_SHARD MUST_CHECK;
+
+/* Until the next interval rows are asked for that the next pull wants (param_store.h, prefetch). */
+void replica_ask_ahead(struct replica *r);
 
 /* Writes those of the ascending keys that are missing to ret_keys (which may be `keys`), and returns
  * how many; the others count as wanted in this interval. A key that no server can have a row for is made
@@ -77,7 +84,7 @@ int replica_receive(struct replica *r, const struct ps_pull_section *section, ui
                     uint32_t shard, const uint32_t *numbers, uint32_t n, const uint8_t *values,
                     size_t value_bytes, uint8_t *ret_flags) ON_SHARD MUST_CHECK;
 
-/* Fills the dsts, in the sections' codecs. No row is missing. */
+/* Fills the dsts, in the sections' codecs; of a device's rows what they have in their place. No row is missing. */
 int replica_read(struct replica *r, const struct ps_pull_section *sections, uint32_t n,
                  struct err *err) ON_SHARD MUST_CHECK;
 /* The same by the calling thread alone: the others have something else to do. */
@@ -96,5 +103,7 @@ bool replica_was_evicted(const struct replica *r, uint32_t table, uint64_t key);
 void replica_note_evicted(struct replica *r, uint32_t table, uint64_t key);
 
 uint64_t replica_n_rows(const struct replica *r) ON_SHARD;
+/* Of those that a device has, which are not among them. */
+uint64_t replica_n_device_rows(const struct replica *r);
 
 #endif

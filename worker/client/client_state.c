@@ -467,7 +467,9 @@ uint32_t client_state_start_pull(struct client_state *s, struct ps_pull *pull,
     add_pull(&s->under_way, pull);
     if (has_ended(s, pull))
         come(s, pull);
-    *ret_clock = s->clock;
+    *ret_clock = pull->clock < s->job_clock ? pull->clock : s->job_clock;
+    if (*ret_clock < s->clock)
+        *ret_clock = s->clock;
     n_came = s->n_came;
     uv_mutex_unlock(&s->lock);
     return n_came;
@@ -793,6 +795,14 @@ void client_state_joined(struct client_state *s, uint64_t clock)
         s->clock = clock;
     s->phase = s->phase == CLIENT_STATE_OPENING ? CLIENT_STATE_JOINED : CLIENT_STATE_REJOINED;
     unlock_and_wake_all(s);
+}
+
+void client_state_job_is_at(struct client_state *s, uint64_t clock)
+{
+    uv_mutex_lock(&s->lock);
+    if (clock > s->job_clock)
+        s->job_clock = clock;
+    uv_mutex_unlock(&s->lock);
 }
 
 uint64_t client_state_rejoin(struct client_state *s, uint64_t incarnation)

@@ -92,6 +92,8 @@ struct client_state {
     uint64_t epoch; /* counts incarnations: requests of an older epoch are dropped */
     uint64_t incarnation, map_id;
     uint64_t clock;
+    uint64_t
+        job_clock; /* of a job with backup workers: where it has been; it waits for no step before */
     struct err failure; /* status 0: none */
     struct err refusal; /* the first refusal of a push since the last one was reported */
     uint64_t n_refusals;
@@ -151,7 +153,8 @@ int client_state_acquire_pull(struct client_state *s, uint64_t deadline_ns,
                               struct ps_pull **ret, struct err *err) MUST_CHECK;
 
 /* Under way: with an id and an epoch (UINT64_MAX if its requests will be dropped). *ret_clock: as
- * client_state_clock(). Returns how many pulls client_state_next_came() has. */
+ * client_state_clock(), or the pull's clock if a job with backup workers has been there: this worker's steps before it
+ * are over, pushed or not. Returns how many pulls client_state_next_came() has. */
 uint32_t client_state_start_pull(struct client_state *s, struct ps_pull *pull,
                                  uint64_t *ret_clock);
 
@@ -211,6 +214,8 @@ bool client_state_is_failed(struct client_state *s);
 int client_state_set_shards(struct client_state *s, uint32_t n_shards, uint64_t map_id,
                             uint64_t incarnation) MUST_CHECK;
 void client_state_joined(struct client_state *s, uint64_t clock);
+/* Of a job with backup workers: its slowest shard has been at this clock, whatever it goes back to. */
+void client_state_job_is_at(struct client_state *s, uint64_t clock);
 /* Drops all unacknowledged pushes; returns the new epoch. */
 uint64_t client_state_rejoin(struct client_state *s, uint64_t incarnation);
 /* Any thread. */

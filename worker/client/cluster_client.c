@@ -416,6 +416,8 @@ static void on_min_clock(void *owner, uint32_t shard, uint64_t min_clock)
         if (cluster->members[i].min_clock < lowest)
             lowest = cluster->members[i].min_clock;
     atomic_store_explicit(&cluster->counters.min_clock, lowest, memory_order_relaxed);
+    if (cluster->options->n_backups)
+        client_state_job_is_at(cluster->state, lowest);
 }
 
 static void on_traffic(void *owner, uint64_t bytes_in, uint64_t bytes_out)

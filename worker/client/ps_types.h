@@ -123,6 +123,9 @@ struct ps_pull_section {
     /* NULL, or the row of dst that each key's row goes to: for some rows of an array of more. */
     const uint32_t *rows;
 
+    /* NULL, or space for the optimizer states of the rows of dst that a store fills in for a device (param_store.h). */
+    float *states;
+
     /* NULL, or takes the rows as their codec has written them: dst is not used. Of one section of a pull. */
     struct pulled_rows *pulled;
 };
@@ -181,6 +184,7 @@ struct ps_stats {
     char moved_to
         [ADDRESS_SERVER_MAX]; /* the last psd that took over another one's shards; or "" */
     uint64_t rows_read_ahead; /* of rows_cached: while the step before computed */
+    uint64_t rows_on_device;  /* that a device has in place of the row cache, now */
 };
 
 #endif

@@ -51,7 +51,8 @@ struct push_encoder {
     uint64_t residual_max_bytes;   /* of a sparse table; 0: no bound */
     uint64_t n_flushed;            /* rows */
     bool keeps_residuals;
-    float *scratch; /* owned: 2 rows of dim_max floats; the pushes' */
+    struct task_threads threads; /* write rows, a shard at a time */
+    float *scratch;              /* owned: 2 rows of dim_max floats; the pushes' */
     uint32_t dim_max;
 };
 
@@ -207,6 +208,11 @@ void push_encoder_free(struct push_encoder *e)
     free(e->sections);
     free(e->scratch);
     free(e);
+}
+
+void push_encoder_share(struct push_encoder *e, const struct task_threads *threads)
+{
+    e->threads = *threads;
 }
 
 /* Blocks of dense tables are few, and each is pushed in every step. */
@@ -392,12 +398,46 @@ static void write_push_section(const struct push_encoder *e, uint32_t i, uint32_
     bytes_commit(&request->bytes, out->value_bytes);
 }
 
+/* All sections of a push that touches no residuals. */
+struct write_job {
+    const struct push_encoder *e;
+    uint32_t n;
+    struct request *const *requests;
+};
+
+static void write_shard(void *arg, uint32_t shard, uint32_t thread)
+{
+    const struct write_job *job = arg;
+
+    (void)thread;
+    for (uint32_t i = 0; i < job->n; i++)
+        write_push_section(job->e, i, shard, job->requests[shard]);
+}
+
+/* Shards are apart but for residuals, and e->scratch, which these alone need. */
+static bool shards_are_apart(const struct push_encoder *e, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct push_section *s = &e->sections[i];
+
+        if (s->residual || s->leftover || s->is_flushed || !section_op_is_gradient(s->given.op))
+            return false;
+    }
+    return true;
+}
+
 int push_encoder_push(struct push_encoder *e, const struct ps_push_section *given, uint32_t n,
                       struct request *const *requests)
 {
     assert(n <= SECTIONS_MAX);
     if (prepare_push(e, given, n, requests))
         return -ENOMEM;
+    if (e->threads.n && shards_are_apart(e, n)) {
+        struct write_job job = { e, n, requests };
+
+        task_threads_run(&e->threads, e->n_shards, write_shard, &job);
+        return 0;
+    }
     for (uint32_t i = 0; i < n; i++) {
         const struct push_section *s = &e->sections[i];
 

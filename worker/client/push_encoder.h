@@ -23,6 +23,7 @@
 #include "worker/client/partition.h"
 #include "worker/client/ps_types.h"
 #include "worker/client/request.h"
+#include "worker/client/task_threads.h"
 
 struct push_encoder;
 struct error_feedback;
@@ -30,6 +31,9 @@ struct error_feedback;
 /* NULL without memory. */
 struct push_encoder *push_encoder_new(uint32_t n_shards);
 void push_encoder_free(struct push_encoder *e);
+
+/* These threads write the rows of pushes without residuals, a shard at a time; they change no byte. */
+void push_encoder_share(struct push_encoder *e, const struct task_threads *threads);
 
 /* The caller numbers the tables: 0, 1, 2 ... -ENOMEM. */
 int push_encoder_add_table(struct push_encoder *e, uint32_t table,

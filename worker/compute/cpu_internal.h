@@ -144,6 +144,8 @@ void cpu_rows_add(struct compute *c, uint32_t n, uint32_t width, const float *a,
                   const float *b, uint32_t ldb, const struct relu_mask *mask, float *sum);
 void cpu_rows_copy(struct compute *c, uint32_t n, uint32_t width, const float *x, uint32_t ldx,
                    float *y, uint32_t ldy);
+void cpu_rows_number_hats(struct compute *c, const struct number_hats *h, const float *x,
+                          float *y);
 void cpu_rows_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
 void cpu_rows_cross_forward(struct compute *c, const struct cross_shape *s, const float *x0,
                             const float *u, const float *x, float *y);
@@ -151,5 +153,6 @@ void cpu_rows_cross_backward(struct compute *c, const struct cross_shape *s, con
                              const float *u, const float *dy, const float *more, float *du,
                              float *dx0);
 void cpu_rows_encode(struct compute *c, const struct device_encode *e);
+void cpu_update_rows(struct compute *c, const struct row_update *u);
 
 #endif

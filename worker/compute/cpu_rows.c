@@ -34,8 +34,12 @@ void cpu_rows_upload(struct compute *c, uint32_t set, const struct row_upload *u
         const bool is_there = u->how[r] & DEVICE_ROW_KEPT;
 
         memcpy(row, is_there ? kept : u->host + r * u->dim, n_bytes);
-        if (!is_there && u->how[r] != DEVICE_ROW_NEW)
-            memcpy(kept, row, n_bytes);
+        if (is_there || u->how[r] == DEVICE_ROW_NEW)
+            continue;
+        memcpy(kept, row, n_bytes);
+        if (u->n_states)
+            memcpy(u->states + (size_t)u->how[r] * u->n_states,
+                   u->host_states + r * u->n_states, u->n_states * sizeof *u->states);
     }
 }
 
@@ -143,6 +147,44 @@ void cpu_rows_copy(struct compute *c, uint32_t n, uint32_t width, const float *x
     struct copy_job job = { n, width, ldx, ldy, x, y };
 
     cpu_run(c, cpu_ceil_div(n, CPU_SAMPLES), copy_samples, &job);
+}
+
+struct hats_job {
+    const struct number_hats *h;
+    const float *x;
+    float *y;
+};
+
+static void hats_of(const struct number_hats *h, float x, float *y)
+{
+    const float last = h->first + (float)h->n_hats - 1, held = fminf(fmaxf(x, h->first), last);
+    const bool is_missing = isnan(x);
+
+    y[0] = is_missing ? 0 : x;
+    y[1] = is_missing;
+    for (uint32_t k = 0; k < h->n_hats; k++)
+        y[2 + k] = is_missing ? 0 : fmaxf(0, 1 - fabsf(held - (h->first + (float)k)));
+}
+
+static void hats_of_samples(void *job, uint32_t task, uint32_t thread)
+{
+    const struct hats_job *j = job;
+    const struct number_hats *h = j->h;
+    const struct cpu_range r = cpu_range_of(task, CPU_SAMPLES, h->n);
+    const uint32_t width = number_hats_width(h->n_hats);
+
+    (void)thread;
+    for (size_t s = r.first; s < r.end; s++)
+        for (uint32_t i = 0; i < h->n_numbers; i++)
+            hats_of(h, j->x[s * h->n_numbers + i], j->y + s * h->ldy + (size_t)i * width);
+}
+
+void cpu_rows_number_hats(struct compute *c, const struct number_hats *h, const float *x,
+                          float *y)
+{
+    struct hats_job job = { h, x, y };
+
+    cpu_run(c, cpu_ceil_div(h->n, CPU_SAMPLES), hats_of_samples, &job);
 }
 
 struct axpy_job {

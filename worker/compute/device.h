@@ -29,7 +29,7 @@ struct compute;
 struct device_dedup;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 14u
+#define DEVICE_ABI 15u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -234,10 +234,18 @@ struct device_ops {
     void (*copy_rows)(struct compute *c, uint32_t n, uint32_t width, const float *x,
                       uint32_t ldx, float *y, uint32_t ldy);
 
+    /* x [n][n_numbers] -> y [n][n_numbers][2 + n_hats], ldy. Gaps stay as they are */
+    void (*number_hats)(struct compute *c, const struct number_hats *h, const float *x,
+                        float *y);
+
     /* y += a x */
     void (*axpy)(struct compute *c, size_t n, float a, const float *x, float *y);
 
     void (*encode)(struct compute *c, const struct device_encode *e);
+
+    /* How many devices of this kind the machine has; 0: it cannot tell, and open() says why. NULL: there is one. */
+    uint32_t (*count)(void);
+    void (*update_rows)(struct compute *c, const struct row_update *u);
 };
 
 EXTERN_C const struct device_ops device_cpu;

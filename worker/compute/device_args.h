@@ -20,6 +20,20 @@ struct linear {
         ldx; /* of x, and of dx, which has no mask then; 0: in. Gaps are zeros (row_floats) */
 };
 
+/* Numbers as a layer's inputs. Of each x, side by side: x, or 0 where it is missing, which is a NaN; whether it is
+ * missing, 1 or 0; and n_hats piecewise linear bases, of which hat k is max(0, 1 - |x' - (first + k)|), x' being x held
+ * between the first peak and the last. All hats of a missing one are 0. */
+struct number_hats {
+    uint32_t n, n_numbers, n_hats;
+    float first; /* where hat 0 has its peak */
+    uint32_t ldy;
+};
+
+static inline uint32_t number_hats_width(uint32_t n_hats)
+{
+    return 2 + n_hats;
+}
+
 /* The gradient through ReLU and the scale after it: d -> y > 0 ? d * scale : 0. Dropout has the same gradient: what it
  * dropped is 0 in y, and it multiplied the rest by scale. ReLU's derivative at 0 is 0. */
 struct relu_mask {
@@ -117,14 +131,18 @@ struct dropout {
  *     how[r] == DEVICE_ROW_NEW     rows[r] = host[r]
  *     else                         rows[r] = kept[how[r]] = host[r]
  *
- * No two rows name one row of kept.
+ * No two rows name one row of kept. In the last case states[how[r]] = host_states[r], too, of n_states floats.
  */
 struct row_upload {
     uint32_t n, dim;
-    const float *host;   /* [n][dim], by host_alloc(): the device reads the rows itself */
-    const uint32_t *how; /* [n] */
-    float *rows;         /* [n][dim] */
-    float *kept;         /* [places][dim] */
+    const float *host;        /* [n][dim], by host_alloc(): the device reads the rows itself */
+    const uint32_t *how;      /* [n] */
+    float *rows;              /* [n][dim] */
+    float *kept;              /* [places][dim] */
+    uint32_t n_states;        /* of an optimizer (struct row_update); 0: rows have none */
+    const float *host_states; /* [n][n_states], as host */
+    float *states;            /* [places][n_states] */
+    bool alone;               /* no ops run beside it: it may take the whole device */
 };
 
 #define DEVICE_ROW_KEPT 0x80000000u
@@ -217,5 +235,46 @@ struct device_encode {
 };
 
 #define DEVICE_NONE UINT32_MAX
+
+/*
+ * One step of an optimizer on rows that are kept on the device (struct row_upload), as the servers make it
+ * (server/core/optimizer.c), of what the gradients' bytes are decoded to. Of row i of n, if places[i] is one, with
+ * g = decode(bytes of row i) + weight_decay * w
+ *
+ *     SGD        w -= rate * g
+ *     MOMENTUM   b = beta1 * b + g;  w -= rate * (rest1 * g + rest2 * b)             states: b
+ *     ADAGRAD    s += g * g;  w -= rate * (g / (sqrt(s) + epsilon))                  s
+ *     ROWWISE    s += sum of g * g / dim;  w -= rate / (sqrt(s) + epsilon) * g       one s for the row
+ *     ADAM       m = beta1 * m + rest1 * g;  v = beta2 * v + rest2 * (g * g);        m, then v
+ *                w -= rate * (m / (sqrt(v) * root_scale + epsilon))
+ *
+ * The sum is made in 16 lanes, lane l of elements l, l + 16 ..., and folded by halves.
+ */
+enum row_update_rule {
+    ROW_UPDATE_SGD,
+    ROW_UPDATE_MOMENTUM,
+    ROW_UPDATE_ADAGRAD,
+    ROW_UPDATE_ROWWISE,
+    ROW_UPDATE_ADAM
+};
+
+#define ROW_UPDATE_LANES 16u
+
+struct row_update_factors {
+    float rate, epsilon, weight_decay, beta1, rest1, beta2, rest2, root_scale;
+};
+
+/* What changes from step to step is in the device's memory, because the arguments of recorded ops do not change. */
+struct row_update {
+    enum row_update_rule rule;
+    enum codec_id codec;
+    uint32_t dim, n_states, k; /* k: topk's */
+    uint32_t n_max;            /* the arrays' capacity */
+    const uint32_t *n;
+    const struct row_update_factors *factors;
+    const uint8_t *bytes;   /* n rows of the codec's row_bytes(dim, k); any alignment */
+    const uint32_t *places; /* n, no place twice, or DEVICE_NONE: the row is not kept */
+    float *kept, *states;   /* [places][dim], [places][n_states], in place */
+};
 
 #endif

@@ -233,6 +233,8 @@ const struct device_ops device_cpu = {
     .loss = cpu_logit_loss,
     .add_rows = cpu_rows_add,
     .copy_rows = cpu_rows_copy,
+    .number_hats = cpu_rows_number_hats,
     .axpy = cpu_rows_axpy,
     .encode = cpu_rows_encode,
+    .update_rows = cpu_update_rows,
 };

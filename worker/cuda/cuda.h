@@ -130,7 +130,10 @@ void cuda_ops_add_rows(struct compute *c, uint32_t n, uint32_t width, const floa
                        float *sum);
 void cuda_ops_copy_rows(struct compute *c, uint32_t n, uint32_t width, const float *x,
                         uint32_t ldx, float *y, uint32_t ldy);
+void cuda_ops_number_hats(struct compute *c, const struct number_hats *h, const float *x,
+                          float *y);
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
 void cuda_ops_encode(struct compute *c, const struct device_encode *e);
+void cuda_ops_update_rows(struct compute *c, const struct row_update *u);
 
 #endif

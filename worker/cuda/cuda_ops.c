@@ -303,6 +303,14 @@ void cuda_ops_copy_rows(struct compute *c, uint32_t n, uint32_t width, const flo
                     kernels_copy_rows(c->targets[i].stream, n, width, x, ldx, y, ldy));
 }
 
+void cuda_ops_number_hats(struct compute *c, const struct number_hats *h, const float *x,
+                          float *y)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "number_hats",
+                    kernels_number_hats(c->targets[i].stream, h, x, y));
+}
+
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)
@@ -313,4 +321,11 @@ void cuda_ops_encode(struct compute *c, const struct device_encode *e)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)
         (void)check(&c->targets[i], "encode", kernels_encode(c->targets[i].stream, e));
+}
+
+void cuda_ops_update_rows(struct compute *c, const struct row_update *u)
+{
+    for (uint32_t i = 0; i < n_targets(c); i++)
+        (void)check(&c->targets[i], "update_rows",
+                    kernels_update_rows(c->targets[i].stream, u));
 }

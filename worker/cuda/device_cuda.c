@@ -135,6 +135,13 @@ static int cuda_open(const struct device_options *o, struct compute **ret_c, str
     return 0;
 }
 
+static uint32_t cuda_count(void)
+{
+    int n = 0;
+
+    return cudaGetDeviceCount(&n) == cudaSuccess && n > 0 ? (uint32_t)n : 0;
+}
+
 static const char *cuda_describe(const struct compute *c)
 {
     return c->text;
@@ -418,6 +425,9 @@ const struct device_ops device_cuda = {
     .loss = cuda_ops_loss,
     .add_rows = cuda_ops_add_rows,
     .copy_rows = cuda_ops_copy_rows,
+    .number_hats = cuda_ops_number_hats,
     .axpy = cuda_ops_axpy,
     .encode = cuda_ops_encode,
+    .count = cuda_count,
+    .update_rows = cuda_ops_update_rows,
 };

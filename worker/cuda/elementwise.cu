@@ -246,6 +246,36 @@ cudaError_t kernels_copy_rows(cudaStream_t stream, uint32_t n, uint32_t width, c
                               ldy);
 }
 
+/* A thread for each float of y; those of a number read it from the same line. */
+static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
+    make_hats(struct number_hats h, uint32_t width, const float *x, float *y)
+{
+    const size_t s = cuda_compat_row();
+    const uint32_t o = cuda_compat_column(), i = o / width, part = o - i * width;
+    float number, held, to;
+
+    if (s >= h.n || i >= h.n_numbers)
+        return;
+    number = x[s * h.n_numbers + i];
+    held = fminf(fmaxf(number, h.first), h.first + (float)h.n_hats - 1.0f);
+    if (isnan(number))
+        to = part == 1 ? 1.0f : 0.0f;
+    else if (part < 2)
+        to = part ? 0.0f : number;
+    else
+        to = fmaxf(0.0f, 1.0f - fabsf(held - (h.first + (float)(part - 2))));
+    y[s * h.ldy + o] = to;
+}
+
+cudaError_t kernels_number_hats(cudaStream_t stream, const struct number_hats *h,
+                                const float *x, float *y)
+{
+    const uint32_t width = number_hats_width(h->n_hats);
+
+    return cuda_compat_launch(make_hats, cuda_compat_grid(h->n, h->n_numbers * width), stream,
+                              *h, width, x, y);
+}
+
 template <int N>
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     axpy(size_t n, float a, const float *x, float *y)

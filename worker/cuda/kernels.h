@@ -11,7 +11,7 @@
  *
  * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, bag_mean, wide_sum, interactions in
  * KERNELS_FP32, pair_sum, cross layers, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy,
- * encoders; bag_grad and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp()
+ * encoders, update_rows; bag_grad and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp()
  * is the same. As plain loops have them: project_forward, and drows of project_backward. Other sums have an order of
  * their own. (Which NaN an addition makes is the processor's choice.)
  */
@@ -159,6 +159,8 @@ EXTERN_C cudaError_t kernels_add_rows(cudaStream_t stream, uint32_t n, uint32_t 
                                       uint32_t ldb, const struct relu_mask *mask, float *sum);
 EXTERN_C cudaError_t kernels_copy_rows(cudaStream_t stream, uint32_t n, uint32_t width,
                                        const float *x, uint32_t ldx, float *y, uint32_t ldy);
+EXTERN_C cudaError_t kernels_number_hats(cudaStream_t stream, const struct number_hats *h,
+                                         const float *x, float *y);
 EXTERN_C cudaError_t kernels_axpy(cudaStream_t stream, size_t n, float a, const float *x,
                                   float *y);
 
@@ -188,5 +190,8 @@ EXTERN_C cudaError_t kernels_dedup(cudaStream_t stream, const struct kernels_ded
 
 /* Rows encoded for the wire. */
 EXTERN_C cudaError_t kernels_encode(cudaStream_t stream, const struct device_encode *e);
+
+/* An optimizer's step on kept rows, of bytes that kernels_encode() has written. */
+EXTERN_C cudaError_t kernels_update_rows(cudaStream_t stream, const struct row_update *u);
 
 #endif

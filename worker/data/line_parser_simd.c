@@ -365,7 +365,9 @@ static bool parse_logs(const struct line_parser_plan *plan, const struct columns
     fill_step(&w, plan->n_numeric);
     plan->simd->kernels->integers(&w, plan->n_numeric);
     for (uint32_t i = 0; i < plan->n_numeric; i++) {
-        if (w.values[i] < LINE_PARSER_LOG1P_TABLE)
+        if (!w.lens[i])
+            numeric[i] = plan->numeric_missing;
+        else if (w.values[i] < LINE_PARSER_LOG1P_TABLE)
             numeric[i] = plan->log1p_table[w.values[i]];
         else if (w.values[i] < LINE_PARSER_SIMD_WORDS_NO_INTEGER)
             numeric[i] = (float)log1p((double)w.values[i]);
@@ -379,7 +381,7 @@ static bool parse_logs(const struct line_parser_plan *plan, const struct columns
 static bool parse_numbers(const struct line_parser_plan *plan, const struct columns_of *c,
                           float *numeric)
 {
-    if (plan->numeric_as == LINE_PARSER_LOG1P && plan->numeric_missing == 0)
+    if (plan->numeric_as == LINE_PARSER_LOG1P)
         return parse_logs(plan, c, numeric);
     for (uint32_t i = 0; i < plan->n_numeric; i++)
         if (line_parser_number(plan, i, column_span(c, plan->numeric_columns[i]),

@@ -729,6 +729,11 @@ const struct line_parser_plan *schema_plan_unlabelled(const struct schema *s)
     return &s->unlabelled;
 }
 
+void schema_keep_missing(struct schema *s, bool keeps)
+{
+    s->plan.numeric_missing = s->unlabelled.numeric_missing = keeps ? NAN : 0;
+}
+
 bool schema_needs_moments(const struct schema *s)
 {
     return s->plan.numeric_as == LINE_PARSER_STANDARDISE && s->plan.n_numeric > 0;

@@ -121,6 +121,9 @@ uint32_t schema_field_table(const struct schema *s, uint32_t i);
 const struct line_parser_plan *schema_plan(const struct schema *s);
 const struct line_parser_plan *schema_plan_unlabelled(const struct schema *s);
 
+/* A missing number stays one, as a NaN, instead of 0. Nothing reads rows by the schema meanwhile. */
+void schema_keep_missing(struct schema *s, bool keeps);
+
 /* Standardisation, [n_numeric] each, copied; until set, mean 0 and std 1. A std of 0, or one
  * that is not finite, counts as 1. */
 bool schema_needs_moments(const struct schema *s);

@@ -41,13 +41,11 @@ void concat_deinit(struct dlrm *m)
 
 void concat_forward(struct dlrm *m, const struct dlrm_io *io)
 {
-    const uint32_t n_numeric = m->config.n_numeric;
-
     if (m->config.n_fields)
         m->ops->bag_sum(m->c, &io->bags, io->rows, m->t, m->ldt);
     head_parts_make_means(m, &io->bags, m->t, m->ldt);
-    if (n_numeric && has_top(m))
-        m->ops->copy_rows(m->c, io->n, n_numeric, io->numeric, n_numeric, m->t + bags_floats(m),
+    if (m->n_inputs && has_top(m))
+        m->ops->copy_rows(m->c, io->n, m->n_inputs, io->numeric, m->ldx, m->t + bags_floats(m),
                           m->ldt);
 }
 

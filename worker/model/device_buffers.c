@@ -241,12 +241,10 @@ static int init_set(struct device_buffers *p, struct device_buffers_set *s)
     return status || p->ops->shares_memory ? status : reserve(p, s, &empty);
 }
 
-int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
-                        struct compute *c, const struct dlrm_config *config,
-                        size_t dense_floats)
+int device_buffers_init_host(struct device_buffers *p, const struct device_ops *ops,
+                             struct compute *c, const struct dlrm_config *config,
+                             size_t dense_floats)
 {
-    int status = 0;
-
     *p = (struct device_buffers){ .ops = ops,
                                   .c = c,
                                   .config = config,
@@ -273,6 +271,15 @@ int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
     if (!p->probs)
         return -ENOMEM;
     device_buffers_use(p, NULL, NULL);
+    return 0;
+}
+
+int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
+                        struct compute *c, const struct dlrm_config *config,
+                        size_t dense_floats)
+{
+    int status = device_buffers_init_host(p, ops, c, config, dense_floats);
+
     for (uint32_t i = 0; i < DLRM_BUFFER_SETS && !status; i++)
         status = init_set(p, &p->sets[i]);
     return status;
@@ -298,11 +305,12 @@ void device_buffers_deinit(struct device_buffers *p)
 
 /* ---- a step ---- */
 
-/* 21 bits of n, 2 of the buffer set, 1 of the pass. */
+/* 1 bit of an update, 21 of n, 2 of the buffer set, 1 of the pass. */
 static uint64_t key_of(const struct device_buffers *p, uint32_t set, uint32_t n,
-                       enum device_buffers_pass pass)
+                       enum device_buffers_pass pass, bool updates)
 {
-    return p->sets[set].generation << 24 | n << 3 | set << 1 | (pass == DEVICE_BUFFERS_TRAIN);
+    return p->sets[set].generation << 25 | (uint64_t)updates << 24 | n << 3 | set << 1 |
+           (pass == DEVICE_BUFFERS_TRAIN);
 }
 
 static void put(const struct device_buffers *p, uint32_t set, enum device_buffers_array a,
@@ -475,9 +483,10 @@ static struct dlrm_io shared_io(const struct device_buffers *p, uint32_t set,
     };
 }
 
-static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set, uint32_t n,
-                                enum device_buffers_pass pass)
+static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set,
+                                const struct dlrm_step *step, enum device_buffers_pass pass)
 {
+    const uint32_t n = step->batch->n;
     const struct device_buffers_set *s = &p->sets[set];
     void *const *at = s->arrays;
 
@@ -500,7 +509,7 @@ static struct dlrm_io device_io(const struct device_buffers *p, uint32_t set, ui
         .grads = at[BUFFER_GRADS],
         .probs = at[BUFFER_PROBS],
         .loss = at[BUFFER_LOSS],
-        .key = key_of(p, set, n, pass),
+        .key = key_of(p, set, n, pass, pass == DEVICE_BUFFERS_TRAIN && step->update),
     };
 }
 
@@ -516,6 +525,16 @@ int device_buffers_reserve(struct device_buffers *p, uint32_t set, const struct 
     return status ? status : device_row_cache_reserve(&p->rows, set, s->rows_cap);
 }
 
+int device_buffers_reserve_update(struct device_buffers *p, uint32_t set, uint32_t n)
+{
+    bool has_moved;
+    const int status = device_row_cache_reserve_update(&p->rows, set, n, &has_moved);
+
+    if (has_moved)
+        p->sets[set].generation = ++p->n_generations;
+    return status;
+}
+
 void device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm_step *step,
                        enum device_buffers_pass pass, struct dlrm_io *ret)
 {
@@ -527,7 +546,7 @@ void device_buffers_in(struct device_buffers *p, uint32_t set, const struct dlrm
             p->n_values++;
         put_batch(p, set, step, pass);
         put_values(p, set);
-        *ret = device_io(p, set, step->batch->n, pass);
+        *ret = device_io(p, set, step, pass);
     }
     p->sets[set].busy = true;
 }

@@ -59,6 +59,7 @@ struct dlrm_io {
     double *loss;
     const struct device_encode *encodes; /* device_push_encode.h */
     uint32_t n_encodes;                  /* 0: gradients are copied as floats */
+    const struct row_update *update;     /* behind them, of a replica's rows; NULL: none */
     uint64_t key;                        /* of the record */
 };
 
@@ -103,7 +104,13 @@ struct device_buffers {
     struct device_row_cache rows; /* those that stay there from step to step */
 };
 
-/* Allocates the arrays whose size is the model's. -ENOMEM: deinit is still due. ops, c and config are borrowed. */
+/* Of the host alone: the model's own dense array, and the probabilities. -ENOMEM: deinit is still due. ops, c and
+ * config are borrowed. */
+int device_buffers_init_host(struct device_buffers *p, const struct device_ops *ops,
+                             struct compute *c, const struct dlrm_config *config,
+                             size_t dense_floats) MUST_CHECK;
+
+/* And on the device: allocates the arrays whose size is the model's. Likewise. */
 int device_buffers_init(struct device_buffers *p, const struct device_ops *ops,
                         struct compute *c, const struct dlrm_config *config,
                         size_t dense_floats) MUST_CHECK;
@@ -121,6 +128,10 @@ enum device_buffers_pass { DEVICE_BUFFERS_TRAIN, DEVICE_BUFFERS_PREDICT };
 
 /* Reserves the memory of a step; the buffer set has none in flight. -ENOMEM. */
 int device_buffers_reserve(struct device_buffers *p, uint32_t set, const struct batch *batch)
+    MUST_CHECK;
+
+/* And of a replica's update of n rows. -ENOMEM. */
+int device_buffers_reserve_update(struct device_buffers *p, uint32_t set, uint32_t n)
     MUST_CHECK;
 
 /* After the reserve: copies in what the step needs, and says where the ops find it. */

@@ -20,35 +20,63 @@ static size_t kept_bytes(const struct device_row_cache *r)
     return (size_t)r->n_places * r->dim * sizeof *r->kept;
 }
 
+static size_t states_bytes(const struct device_row_cache *r)
+{
+    return (size_t)r->n_places * r->n_states * sizeof *r->states;
+}
+
+static size_t update_bytes(uint32_t n)
+{
+    return sizeof(struct device_row_cache_update) + n * sizeof(uint32_t);
+}
+
+static void drop_update(const struct device_row_cache *r, struct device_row_cache_plan *p)
+{
+    if (p->host_update)
+        r->ops->host_free(r->c, p->host_update, update_bytes(p->update_cap));
+    if (p->device_update)
+        r->ops->memory_free(r->c, p->device_update, update_bytes(p->update_cap));
+    p->host_update = p->device_update = NULL;
+    p->update_cap = 0;
+}
+
+/* But for the update's part. */
 static void drop_plan(const struct device_row_cache *r, struct device_row_cache_plan *p)
 {
     if (p->host)
         r->ops->host_free(r->c, p->host, p->cap * sizeof *p->host);
     if (p->device)
         r->ops->memory_free(r->c, p->device, p->cap * sizeof *p->device);
-    *p = (struct device_row_cache_plan){ 0 };
+    p->host = p->device = NULL;
+    p->cap = 0;
 }
 
-static void drop_kept(struct device_row_cache *r)
+void device_row_cache_release(struct device_row_cache *r)
 {
     if (r->kept)
         r->ops->memory_free(r->c, r->kept, kept_bytes(r));
+    if (r->states)
+        r->ops->memory_free(r->c, r->states, states_bytes(r));
     free(r->versions);
-    r->kept = NULL;
+    r->kept = r->states = NULL;
+    r->is_replica = false;
+    r->n_states = 0;
     r->versions = NULL;
     r->n_places = 0;
 }
 
 void device_row_cache_deinit(struct device_row_cache *r)
 {
-    for (uint32_t i = 0; i < DLRM_BUFFER_SETS && r->ops; i++)
+    for (uint32_t i = 0; i < DLRM_BUFFER_SETS && r->ops; i++) {
         drop_plan(r, &r->plans[i]);
-    drop_kept(r);
+        drop_update(r, &r->plans[i]);
+    }
+    device_row_cache_release(r);
 }
 
 int device_row_cache_keep(struct device_row_cache *r, size_t n_bytes)
 {
-    const size_t n = n_bytes / (r->dim * sizeof *r->kept);
+    const size_t n = n_bytes / ((r->dim + r->n_states) * sizeof *r->kept);
 
     assert(!r->n_places);
     if (!n || r->ops->shares_memory)
@@ -57,10 +85,27 @@ int device_row_cache_keep(struct device_row_cache *r, size_t n_bytes)
     r->versions = memory_try_alloc(r->n_places * sizeof *r->versions);
     if (r->versions)
         r->kept = r->ops->memory_alloc(r->c, kept_bytes(r));
-    if (r->kept)
+    if (r->kept && r->n_states)
+        r->states = r->ops->memory_alloc(r->c, states_bytes(r));
+    if (r->kept && (r->states || !r->n_states))
         return 0;
-    drop_kept(r);
+    device_row_cache_release(r);
     return -ENOMEM;
+}
+
+int device_row_cache_replicate(struct device_row_cache *r, const struct dlrm_replica *replica)
+{
+    int status;
+
+    if (!r->ops->update_rows)
+        return 0;
+    r->rule = replica->rule;
+    r->n_states = replica->n_states;
+    status = device_row_cache_keep(r, replica->n_bytes);
+    r->is_replica = !status && r->n_places;
+    if (!r->is_replica)
+        r->n_states = 0;
+    return status;
 }
 
 int device_row_cache_reserve(struct device_row_cache *r, uint32_t set, uint32_t n)
@@ -77,6 +122,27 @@ int device_row_cache_reserve(struct device_row_cache *r, uint32_t set, uint32_t 
     if (p->device)
         return 0;
     drop_plan(r, p);
+    return -ENOMEM;
+}
+
+int device_row_cache_reserve_update(struct device_row_cache *r, uint32_t set, uint32_t n,
+                                    bool *ret_moved)
+{
+    struct device_row_cache_plan *p = &r->plans[set];
+
+    *ret_moved = false;
+    if (p->update_cap && n <= p->update_cap)
+        return 0;
+    drop_update(r, p);
+    p->update_cap = n < UINT32_MAX / 2 ? n + n / 2 + 1 : n;
+    p->host_update = r->ops->host_alloc(r->c, update_bytes(p->update_cap));
+    if (p->host_update)
+        p->device_update =
+            r->ops->memory_alloc_zeroed(r->c, update_bytes(p->update_cap)); /* indices */
+    *ret_moved = true;
+    if (p->device_update)
+        return 0;
+    drop_update(r, p);
     return -ENOMEM;
 }
 
@@ -110,7 +176,16 @@ static void put_kept(struct device_row_cache *r, uint32_t set, const struct dlrm
 {
     const uint32_t n = step->batch->n_unique;
     struct device_row_cache_plan *p = &r->plans[set];
-    const struct row_upload upload = { n, r->dim, step->rows, p->device, device, r->kept };
+    const struct row_upload upload = { .n = n,
+                                       .dim = r->dim,
+                                       .host = step->rows,
+                                       .how = p->device,
+                                       .rows = device,
+                                       .kept = r->kept,
+                                       .n_states = r->n_states,
+                                       .host_states = step->states,
+                                       .states = r->states,
+                                       .alone = r->is_replica };
     const uint32_t n_there = plan(r, step, p->host);
 
     assert(n <= p->cap);
@@ -135,6 +210,41 @@ void device_row_cache_put(struct device_row_cache *r, uint32_t set,
     }
     r->ops->upload(r->c, set, device, step->rows, (size_t)n * r->dim * sizeof *device);
     r->n_copied += n;
+}
+
+/* Where the places are, behind the head. */
+static uint32_t *places_of(struct device_row_cache_update *update)
+{
+    return (uint32_t *)(update + 1);
+}
+
+const struct row_update *device_row_cache_update(struct device_row_cache *r, uint32_t set,
+                                                 const struct dlrm_step *step,
+                                                 const uint8_t *bytes)
+{
+    const struct dlrm_encoded *encoded = &step->encoded[DLRM_ROWS];
+    struct device_row_cache_plan *p = &r->plans[set];
+
+    assert(r->is_replica && encoded->n <= p->update_cap);
+    p->host_update->n = encoded->n;
+    p->host_update->factors = step->update->factors;
+    if (encoded->n)
+        memcpy(places_of(p->host_update), step->update->places,
+               encoded->n * sizeof *step->update->places);
+    r->ops->upload(r->c, set, p->device_update, p->host_update, update_bytes(encoded->n));
+    p->update = (struct row_update){ .rule = r->rule,
+                                     .codec = encoded->codec,
+                                     .dim = r->dim,
+                                     .n_states = r->n_states,
+                                     .k = encoded->k,
+                                     .n_max = p->update_cap,
+                                     .n = &p->device_update->n,
+                                     .factors = &p->device_update->factors,
+                                     .bytes = bytes,
+                                     .places = places_of(p->device_update),
+                                     .kept = r->kept,
+                                     .states = r->states };
+    return &p->update;
 }
 
 int device_row_cache_finish(struct device_row_cache *r, uint32_t set, int status)

@@ -3,8 +3,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/hash.h"
 #include "common/memory.h"
 #include "worker/model/dlrm_internal.h"
 #include "worker/model/head.h"
@@ -24,6 +27,8 @@ static void plan(struct dlrm *m)
 {
     m->n_vectors = dlrm_config_n_vectors(&m->config);
     m->r_width = (uint32_t)dlrm_config_r_width(&m->config);
+    m->n_inputs = dlrm_config_n_inputs(&m->config);
+    m->ldx = m->config.n_hats ? dlrm_internal_ld(m, m->n_inputs) : m->n_inputs;
     m->head->plan(m);
     projection_init(&m->projection, m->ops, m->c, &m->config, m->tensors, &m->n_tensors);
     m->bottom.ops = m->top.ops = m->ops;
@@ -51,11 +56,22 @@ static size_t lay_out(struct dlrm *m)
     return at;
 }
 
+/* Its gaps stay zeros. */
+static int alloc_inputs(struct dlrm *m)
+{
+    if (!m->config.n_hats || !m->n_inputs)
+        return 0;
+    m->x = dlrm_internal_alloc_zeroed(m, m->ldx);
+    return m->x ? 0 : -ENOMEM;
+}
+
 static int alloc_all(struct dlrm *m)
 {
     int status = device_buffers_init(&m->buffers, m->ops, m->c, &m->config, lay_out(m));
 
     device_push_encode_init(&m->encoder, m->ops, m->c, &m->config, m->tensors, m->n_tensors);
+    if (!status)
+        status = alloc_inputs(m);
     if (!status)
         status = m->head->alloc(m);
     if (!status)
@@ -70,17 +86,22 @@ int dlrm_new(const struct dlrm_config *config, struct dlrm **ret_model, struct e
     return dlrm_new_on(&device_cpu, config, ret_model, err);
 }
 
-int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
-                struct dlrm **ret_model, struct err *err)
+static int no_memory(const struct dlrm_config *config, int status, struct err *err)
+{
+    return err_set(err, status,
+                   "model: no memory for batches of %u samples; choose a smaller batch or MLP",
+                   config->batch_max);
+}
+
+/* On one device. */
+static int new_single(const struct device_ops *ops, const struct dlrm_config *config,
+                      struct dlrm **ret_model, struct err *err)
 {
     const struct device_options options = { config->n_threads ? config->n_threads : 1,
                                             config->products, config->place };
-    struct dlrm *m;
-    int status = dlrm_config_check(config, err);
+    struct dlrm *m = memory_alloc(sizeof *m);
+    int status;
 
-    if (status)
-        return status;
-    m = memory_alloc(sizeof *m);
     m->config = *config;
     m->head = heads[config->kind];
     m->ops = ops;
@@ -93,20 +114,117 @@ int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
     status = alloc_all(m);
     if (status) {
         dlrm_free(m);
-        return err_set(
-            err, status,
-            "model: no memory for batches of %u samples; choose a smaller batch or MLP",
-            config->batch_max);
+        return no_memory(config, status, err);
     }
     *ret_model = m;
     return 0;
+}
+
+/*
+ * What a member makes of its part. The norm of all gradients, and the L2 term of a row that several parts have, are the
+ * whole batch's. Each member drops other outputs: they are numbered from 0 in each part.
+ */
+static struct dlrm_config member_config(const struct dlrm_config *config, uint32_t i)
+{
+    struct dlrm_config own = *config;
+
+    own.batch_max = (config->batch_max + config->n_devices - 1) / config->n_devices;
+    own.place = (struct device_place){ .number = config->devices[i] };
+    own.n_devices = 0;
+    own.clip_norm = own.l2_rows = 0;
+    own.seed = i ? hash_mix2(config->seed, i) : config->seed;
+    return own;
+}
+
+static int new_members(struct dlrm *m, struct err *err)
+{
+    int status = 0;
+
+    for (uint32_t i = 0; i < m->config.n_devices && !status; i++) {
+        const struct dlrm_config own = member_config(&m->config, i);
+
+        status = new_single(m->ops, &own, &m->members[i], err);
+        m->n_members += !status;
+    }
+    return status;
+}
+
+static void describe_members(struct dlrm *m)
+{
+    size_t n = (size_t)snprintf(m->device, sizeof m->device,
+                                "%s; each batch is divided among %u devices",
+                                dlrm_device(m->members[0]), m->n_members);
+
+    for (uint32_t i = 0; i < m->n_members && n < sizeof m->device; i++)
+        n += (size_t)snprintf(m->device + n, sizeof m->device - n, "%s %s:%u", i ? "," : ":",
+                              m->ops->name, m->config.devices[i]);
+}
+
+/* On several. */
+static int new_parallel(const struct device_ops *ops, const struct dlrm_config *config,
+                        struct dlrm **ret_model, struct err *err)
+{
+    struct dlrm *m = memory_alloc(sizeof *m);
+    const struct dlrm *first;
+    int status;
+
+    m->config = *config;
+    m->head = heads[config->kind];
+    m->ops = ops;
+    status = new_members(m, err);
+    if (status) {
+        dlrm_free(m);
+        return status;
+    }
+    first = m->members[0];
+    m->c = first->c;
+    m->n_tensors = first->n_tensors;
+    memcpy(m->tensors, first->tensors, sizeof m->tensors);
+    status = device_buffers_init_host(&m->buffers, ops, m->c, &m->config,
+                                      first->buffers.dense_floats);
+    if (!status)
+        status =
+            data_parallel_new(ops, m->c, &m->config, first->buffers.dense_floats, &m->parallel);
+    if (status) {
+        dlrm_free(m);
+        return no_memory(config, status, err);
+    }
+    dlrm_use(m, NULL, NULL);
+    describe_members(m);
+    *ret_model = m;
+    return 0;
+}
+
+int dlrm_new_on(const struct device_ops *ops, const struct dlrm_config *config,
+                struct dlrm **ret_model, struct err *err)
+{
+    int status = dlrm_config_check(config, err);
+
+    if (status)
+        return status;
+    return config->n_devices > 1 ? new_parallel(ops, config, ret_model, err)
+                                 : new_single(ops, config, ret_model, err);
+}
+
+static void free_parallel(struct dlrm *m)
+{
+    data_parallel_free(m->parallel);
+    device_buffers_deinit(&m->buffers);
+    for (uint32_t i = 0; i < m->n_members; i++)
+        dlrm_free(m->members[i]);
+    free(m);
 }
 
 void dlrm_free(struct dlrm *m)
 {
     if (!m)
         return;
+    if (m->n_members) {
+        free_parallel(m);
+        return;
+    }
     m->head->deinit(m);
+    dlrm_internal_free(m, m->x, m->ldx);
     projection_deinit(&m->projection);
     device_push_encode_deinit(&m->encoder);
     device_buffers_deinit(&m->buffers);
@@ -116,14 +234,18 @@ void dlrm_free(struct dlrm *m)
 
 const char *dlrm_device(const struct dlrm *m)
 {
-    return m->ops->describe(m->c);
+    return m->n_members ? m->device : m->ops->describe(m->c);
 }
 
 int dlrm_failed(const struct dlrm *m, int status, struct err *err)
 {
-    const char *why = status == PS_EDEVICE ? m->ops->failure(m->c) : "";
+    const struct dlrm *one = m->n_members ? m->members[m->failed] : m;
+    const char *why = status == PS_EDEVICE ? m->ops->failure(one->c) : "";
+    char number[16] = "";
 
-    return err_set(err, status, "the model on %s: %s%s%.150s", m->ops->name,
+    if (m->n_members)
+        snprintf(number, sizeof number, ":%u", m->config.devices[m->failed]);
+    return err_set(err, status, "the model on %s%s: %s%s%.150s", m->ops->name, number,
                    status_text(status), *why ? ": " : "", why);
 }
 
@@ -198,7 +320,24 @@ void dlrm_dedup_free(struct dlrm *m, struct device_dedup *d)
 
 int dlrm_keep_rows(struct dlrm *m, size_t n_bytes)
 {
-    return device_row_cache_keep(&m->buffers.rows, n_bytes);
+    return m->n_members ? 0 : device_row_cache_keep(&m->buffers.rows, n_bytes);
+}
+
+int dlrm_replicate_rows(struct dlrm *m, const struct dlrm_replica *replica)
+{
+    return m->projection.n_groups || m->n_members
+               ? 0
+               : device_row_cache_replicate(&m->buffers.rows, replica);
+}
+
+void dlrm_release_rows(struct dlrm *m)
+{
+    device_row_cache_release(&m->buffers.rows);
+}
+
+uint32_t dlrm_n_places(const struct dlrm *m)
+{
+    return m->buffers.rows.n_places;
 }
 
 bool dlrm_keeps_rows(const struct dlrm *m)
@@ -208,17 +347,24 @@ bool dlrm_keeps_rows(const struct dlrm *m)
 
 bool dlrm_decodes(const struct dlrm *m)
 {
-    return m->ops->decode_rows && !m->ops->shares_memory && !m->projection.n_groups;
+    return m->ops->decode_rows && !m->ops->shares_memory && !m->projection.n_groups &&
+           !m->n_members;
 }
 
 struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m)
 {
-    return (struct dlrm_row_counts){ m->buffers.rows.n_copied, m->buffers.rows.n_kept };
+    const struct device_row_cache *r = &m->buffers.rows;
+    struct dlrm_row_counts counts = { r->n_copied, r->n_kept,
+                                      (r->dim + r->n_states) * sizeof *r->kept };
+
+    for (uint32_t i = 0; i < m->n_members; i++)
+        counts.n_copied += m->members[i]->buffers.rows.n_copied;
+    return counts;
 }
 
 bool dlrm_encodes(const struct dlrm *m)
 {
-    return !m->ops->shares_memory;
+    return !m->ops->shares_memory && !m->n_members;
 }
 
 uint32_t dlrm_n_gradients(const struct dlrm *m)
@@ -340,9 +486,22 @@ static void make_projected(struct dlrm *m, uint32_t set, const struct batch *bat
     backward_l2(m, io);
 }
 
-static void make(struct dlrm *m, uint32_t set, const struct batch *batch,
-                 const struct dlrm_io *io, enum device_buffers_pass pass)
+/* What the numbers of a batch are to the model. */
+static void make_inputs(struct dlrm *m, struct dlrm_io *io)
 {
+    const struct number_hats hats = { io->n, m->config.n_numeric, m->config.n_hats,
+                                      m->config.first_hat, m->ldx };
+
+    if (!m->x)
+        return;
+    m->ops->number_hats(m->c, &hats, io->numeric, m->x);
+    io->numeric = m->x;
+}
+
+static void make(struct dlrm *m, uint32_t set, const struct batch *batch, struct dlrm_io *io,
+                 enum device_buffers_pass pass)
+{
+    make_inputs(m, io);
     if (io->transposition)
         m->ops->transpose_bags(m->c, io->transposition);
     if (m->projection.n_groups) {
@@ -357,11 +516,13 @@ static void make(struct dlrm *m, uint32_t set, const struct batch *batch,
     backward_l2(m, io);
     for (uint32_t i = 0; i < io->n_encodes; i++)
         m->ops->encode(m->c, &io->encodes[i]);
+    if (io->update)
+        m->ops->update_rows(m->c, io->update);
 }
 
-/* Everything of a step but the wait for it. */
-static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
-                 enum device_buffers_pass pass)
+/* Everything of a step but the wait for it, on one device. */
+static int begin_single(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
+                        enum device_buffers_pass pass)
 {
     const struct dlrm_encoded *encoded = pass == DEVICE_BUFFERS_TRAIN ? step->encoded : NULL;
     struct dlrm_io io;
@@ -375,6 +536,8 @@ static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
     status = encoded ? device_push_encode_reserve(&m->encoder, set, encoded) : 0;
     if (!status)
         status = device_buffers_reserve(&m->buffers, set, step->batch);
+    if (!status && encoded && step->update)
+        status = device_buffers_reserve_update(&m->buffers, set, encoded[DLRM_ROWS].n);
     if (!status)
         status = projection_reserve(&m->projection, set,
                                     m->ops->shares_memory ? step->batch->n_unique
@@ -385,6 +548,9 @@ static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
     projection_in(&m->projection, set, step->batch, &io);
     if (encoded)
         device_push_encode_in(&m->encoder, set, encoded, &io);
+    if (encoded && step->update)
+        io.update = device_row_cache_update(&m->buffers.rows, set, step,
+                                            m->encoder.buffers[set].bytes[DLRM_ROWS]);
     m->n = io.n;
     aim(m, &io);
     if (!m->ops->begin(m->c, set, io.key))
@@ -394,6 +560,75 @@ static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
     if (encoded)
         device_push_encode_out(&m->encoder, set, encoded);
     return 0;
+}
+
+/* Waits for the first n members' parts. The first failure among them. losses: NULL or of each part. */
+static int wait_members(struct dlrm *m, uint32_t set, uint32_t n, double *losses)
+{
+    struct dlrm_step part;
+    float *grads;
+    double loss;
+    int status = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        int one;
+
+        if (!data_parallel_part(m->parallel, set, i, &part, &grads))
+            continue;
+        one = device_buffers_wait(&m->members[i]->buffers, set, losses ? &losses[i] : &loss);
+        if (one && !status) {
+            status = one;
+            m->failed = i;
+        }
+    }
+    return status;
+}
+
+/* A member without samples is asked for nothing, and has the dense array of an earlier step. */
+static int begin_member(struct dlrm *m, uint32_t i, uint32_t set, enum device_buffers_pass pass)
+{
+    struct dlrm *member = m->members[i];
+    struct dlrm_step part;
+    float *grads;
+    int status;
+
+    if (!data_parallel_part(m->parallel, set, i, &part, &grads))
+        return 0;
+    part.keeps_dense = m->has_dense[i];
+    dlrm_use(member, m->buffers.host_values, grads);
+    status = begin_single(member, set, &part, pass);
+    if (status)
+        m->failed = i;
+    else
+        m->has_dense[i] = true;
+    return status;
+}
+
+static int begin_members(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
+                         enum device_buffers_pass pass)
+{
+    uint32_t n = 0;
+    int status = data_parallel_divide(m->parallel, set, step);
+
+    if (status)
+        return status;
+    if (!step->keeps_dense)
+        memset(m->has_dense, 0, sizeof m->has_dense);
+    for (; n < m->n_members && !status; n++)
+        status = begin_member(m, n, set, pass);
+    if (status) {
+        const uint32_t failed = m->failed;
+
+        (void)wait_members(m, set, n - 1, NULL);
+        m->failed = failed;
+    }
+    return status;
+}
+
+static int begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step,
+                 enum device_buffers_pass pass)
+{
+    return m->n_members ? begin_members(m, set, step, pass) : begin_single(m, set, step, pass);
 }
 
 uint32_t dlrm_n_buffer_sets(const struct dlrm *m)
@@ -471,9 +706,36 @@ int dlrm_step_begin(struct dlrm *m, uint32_t set, const struct dlrm_step *step)
     return begin(m, set, step, DEVICE_BUFFERS_TRAIN);
 }
 
+static int end_members(struct dlrm *m, uint32_t set, double *ret_loss)
+{
+    const struct dlrm_gradients *g = &m->gradients[set];
+    const struct data_parallel_sums sums = { g->dense, g->rows, g->wide };
+    double losses[DLRM_DEVICES_MAX];
+    int status = wait_members(m, set, m->n_members, losses);
+
+    *ret_loss = status ? (double)NAN : data_parallel_add(m->parallel, set, losses, &sums);
+    return status;
+}
+
+static int predict_members(struct dlrm *m)
+{
+    const uint32_t n_tasks = dlrm_n_tasks(m);
+    struct dlrm_step part;
+    float *grads;
+    int status = wait_members(m, 0, m->n_members, NULL);
+
+    for (uint32_t i = 0; i < m->n_members && !status; i++)
+        if (data_parallel_part(m->parallel, 0, i, &part, &grads))
+            memcpy(m->buffers.probs + (size_t)data_parallel_first(m->parallel, 0, i) * n_tasks,
+                   dlrm_probs(m->members[i]),
+                   (size_t)part.batch->n * n_tasks * sizeof *m->buffers.probs);
+    return status;
+}
+
 int dlrm_step_end(struct dlrm *m, uint32_t set, double *ret_loss)
 {
-    int status = device_buffers_wait(&m->buffers, set, ret_loss);
+    int status = m->n_members ? end_members(m, set, ret_loss)
+                              : device_buffers_wait(&m->buffers, set, ret_loss);
 
     if (!status && m->config.clip_norm > 0)
         clip(m, &m->gradients[set], m->config.clip_norm);
@@ -492,7 +754,9 @@ int dlrm_predict(struct dlrm *m, const struct dlrm_step *step)
     double none;
     int status = begin(m, 0, step, DEVICE_BUFFERS_PREDICT);
 
-    return status ? status : device_buffers_wait(&m->buffers, 0, &none);
+    if (status)
+        return status;
+    return m->n_members ? predict_members(m) : device_buffers_wait(&m->buffers, 0, &none);
 }
 
 const float *dlrm_probs(const struct dlrm *m)

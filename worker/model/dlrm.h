@@ -80,11 +80,23 @@ void dlrm_dedup_free(struct dlrm *m, struct device_dedup *d);
  * cache. */
 int dlrm_keep_rows(struct dlrm *m, size_t n_bytes) MUST_CHECK;
 
+/* In its place: the rows stay there with the states of their table's optimizer, and each step with an update changes
+ * them as the servers will (dlrm_step.update), after its gradients have been encoded. One step at a time is in flight.
+ * Does nothing on devices without memory of their own, where rows are projected, or if no row fits. -ENOMEM: no
+ * replica. */
+int dlrm_replicate_rows(struct dlrm *m, const struct dlrm_replica *replica) MUST_CHECK;
+
+/* Frees them. No step is in flight. */
+void dlrm_release_rows(struct dlrm *m);
+
+/* Rows that the device has memory for. */
+uint32_t dlrm_n_places(const struct dlrm *m);
+
 /* True if the device caches rows. */
 bool dlrm_keeps_rows(const struct dlrm *m);
 
-/* True if the device decodes rows as the servers send them (dlrm_step.pulled): it has memory of its own, and the model
- * rows of one width. */
+/* True if the device decodes rows as the servers send them (dlrm_step.pulled): it has memory of its own and is the only
+ * one, and the model's rows have one width. */
 bool dlrm_decodes(const struct dlrm *m);
 
 /* Before the first step: steps may have such rows. Takes memory of the device for them. */
@@ -93,6 +105,7 @@ void dlrm_take_pulled(struct dlrm *m);
 /* Rows of training steps: copied to the device's memory, and found in its cache. */
 struct dlrm_row_counts {
     uint64_t n_copied, n_kept;
+    uint64_t row_bytes; /* of the device's memory, for a row that stays */
 };
 
 struct dlrm_row_counts dlrm_row_counts(const struct dlrm *m);

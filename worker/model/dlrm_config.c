@@ -43,6 +43,11 @@ float dlrm_config_task_weight(const struct dlrm_config *config, uint32_t task)
     return config->n_tasks > 1 ? config->task_weights[task] : 1;
 }
 
+uint32_t dlrm_config_n_inputs(const struct dlrm_config *config)
+{
+    return config->n_numeric * (config->n_hats ? number_hats_width(config->n_hats) : 1);
+}
+
 uint32_t dlrm_config_n_projections(const struct dlrm_config *config)
 {
     uint32_t n = 0;
@@ -83,7 +88,7 @@ uint64_t dlrm_config_r_width(const struct dlrm_config *config)
     const uint64_t n = dlrm_config_n_vectors(config);
 
     if (!has(config, MODEL_INTERACTION))
-        return n * config->dim + config->n_numeric;
+        return n * config->dim + dlrm_config_n_inputs(config);
     if (config->concat || !config->n_fields)
         return n * config->dim;
     return (config->n_numeric ? config->dim : 0) +
@@ -246,11 +251,17 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
         status = check_range("the number of numeric columns", config->n_numeric, 0,
                              DLRM_WIDTH_MAX, err);
     if (!status)
+        status = check_range("the number of hats of a numeric column", config->n_hats, 0,
+                             DLRM_HATS_MAX, err);
+    if (!status)
         status = check_range("the number of categorical fields", config->n_fields, 0,
                              DLRM_WIDTH_MAX, err);
     if (!status)
         status =
             check_range("the number of threads", config->n_threads, 0, DLRM_THREADS_MAX, err);
+    if (!status)
+        status =
+            check_range("the number of devices", config->n_devices, 0, DLRM_DEVICES_MAX, err);
     if (!status)
         status = check_rate("dropout", config->dropout, 1, err);
     if (!status)
@@ -266,8 +277,8 @@ int dlrm_config_check(const struct dlrm_config *config, struct err *err)
     if (!status)
         status = check_vectors(config, err);
     if (!status && config->n_numeric && has(config, MODEL_BOTTOM))
-        status = check_layers("bottom", config->bottom, config->n_bottom, config->n_numeric,
-                              config->dim, err);
+        status = check_layers("bottom", config->bottom, config->n_bottom,
+                              dlrm_config_n_inputs(config), config->dim, err);
     if (!status)
         status = check_tasks(config, err);
     if (!status && has(config, MODEL_CROSS))

@@ -10,11 +10,13 @@
 
 #define DLRM_LAYERS_MAX 8u /* hidden layers of one MLP */
 #define DLRM_CROSS_MAX 8u  /* layers of a cross network */
+#define DLRM_HATS_MAX 64u  /* of a numeric column */
 #define DLRM_TASKS_MAX 8u  /* labels of a sample */
 #define DLRM_PROJECTIONS_MAX 16u
 #define DLRM_MEANS_MAX 1024u /* fields that can have a mean for a bag: the first ones */
 #define DLRM_BATCH_MAX (1u << 20)
 #define DLRM_THREADS_MAX 64u
+#define DLRM_DEVICES_MAX 16u
 #define DLRM_WIDTH_MAX (1u << 16) /* of a hidden layer; numeric columns; fields */
 
 /* What stands between a batch and its logits (head.h). */
@@ -46,6 +48,10 @@ enum model_part {
 struct dlrm_config {
     enum model_kind kind;
     uint32_t batch_max, n_numeric, n_fields, dim;
+    /* Hats of each numeric column (worker/compute/device_args.h, struct number_hats), and the first one's peak; 0 hats:
+     * the numbers themselves are the model's inputs, and none is missing. */
+    uint32_t n_hats;
+    float first_hat;
     /* Floats of the rows of each group of fields (batch.h), which projection.h makes as wide as the model; 0 groups:
      * all have dim. */
     uint32_t n_groups, group_dims[BATCH_GROUPS_MAX];
@@ -77,6 +83,9 @@ struct dlrm_config {
         n_threads; /* that compute, the caller's among them; 0 is 1. They change no result */
     enum device_products products;
     struct device_place place;
+    /* The numbers of several devices that share each batch (data_parallel.h), in place of the one at `place`; 0 or 1:
+     * one device. */
+    uint32_t n_devices, devices[DLRM_DEVICES_MAX];
 };
 
 /* PS_ESETTING and a sentence with the name of the thing, what was found and what was
@@ -90,6 +99,9 @@ const char *dlrm_config_kind_name(enum model_kind kind);
 /* Logits of a sample; a task's weight, which is 1 if there is only one. */
 uint32_t dlrm_config_n_tasks(const struct dlrm_config *config);
 float dlrm_config_task_weight(const struct dlrm_config *config, uint32_t task);
+
+/* What the numeric columns of a sample are to the model, in floats. */
+uint32_t dlrm_config_n_inputs(const struct dlrm_config *config);
 
 /* Groups whose rows are projected. */
 uint32_t dlrm_config_n_projections(const struct dlrm_config *config);

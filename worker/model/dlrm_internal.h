@@ -15,6 +15,7 @@
 #define WORKER_MODEL_DLRM_INTERNAL_H
 
 #include "worker/model/cross_net.h"
+#include "worker/model/data_parallel.h"
 #include "worker/model/device_buffers.h"
 #include "worker/model/device_push_encode.h"
 #include "worker/model/first_order.h"
@@ -36,6 +37,7 @@ struct dlrm {
     const struct device_ops *ops;
     struct compute *c; /* owned */
     uint32_t n_vectors, r_width, ldr;
+    uint32_t n_inputs, ldx; /* floats of a sample's numeric columns, from sample to sample */
     uint32_t ldt;           /* of T, if the kind is not DLRM */
     bool pairs;             /* R holds products: not concat, and there are fields */
     struct mlp bottom, top; /* without layers where the kind or the columns have none */
@@ -46,10 +48,21 @@ struct dlrm {
     struct dlrm_tensor tensors[DLRM_TENSORS_MAX];
     struct device_buffers buffers;     /* owned: inputs and outputs of steps */
     struct device_push_encode encoder; /* owned: gradients that leave encoded */
-    float *t, *dt, *r, *dr;            /* owned, of the device; NULL where the kind has none */
+    float *
+        x; /* owned, of the device: inputs [n][n_inputs], ldx, that hats make; NULL: there are none */
+    float *t, *dt, *r, *dr; /* owned, of the device; NULL where the kind has none */
     float *z, *dz; /* logits and their gradients: borrowed from the part that makes them */
     uint32_t n;    /* samples of the last step */
     struct dlrm_gradients gradients[DLRM_BUFFER_SETS]; /* of the steps in flight */
+
+    /* On several devices: a model on each, and of those above only config, head, ops, tensors, gradients and the host's
+     * buffers; c is the first one's, borrowed. */
+    uint32_t n_members;
+    struct dlrm *members[DLRM_DEVICES_MAX];
+    bool has_dense[DLRM_DEVICES_MAX]; /* the member has had the dense array that is in use */
+    uint32_t failed;                  /* the member that failed last */
+    struct data_parallel *parallel;   /* owned, as the members */
+    char device[512];                 /* dlrm_device() */
 };
 
 /* Of batch_max samples of `width` floats. */

@@ -9,6 +9,7 @@
 #include "common/base.h"
 #include "proto/codec.h"
 #include "proto/table_spec.h"
+#include "worker/compute/device_args.h"
 #include "worker/data/batch.h"
 
 /* ---- tensors ---- */
@@ -98,6 +99,13 @@ struct dlrm_pulled {
     const uint32_t *to;             /* [n_unique], each row once; dlrm_host_alloc()'s */
 };
 
+/* Rows that the device has a replica of (dlrm_replicate_rows()), and how a step changes them. */
+struct dlrm_row_update {
+    /* [encoded[DLRM_ROWS].n], or DLRM_NONE: the place of each row that is encoded; no place twice. Borrowed. */
+    const uint32_t *places;
+    struct row_update_factors factors;
+};
+
 /* All borrowed until the step has ended. */
 struct dlrm_step {
     const struct batch *batch;
@@ -109,7 +117,8 @@ struct dlrm_step {
 
     /* [n_unique], of a training step where the device keeps rows (dlrm_keep_rows()), and `rows` are then
      * dlrm_host_alloc()'s: a row that had the same place and version before, in any step, has the same bits now. No
-     * two rows of a step have one place, but those of version 0, which have none. NULL: no such rows are known. */
+     * two rows of a step have one place, but those of version 0, which have none. NULL: no such rows are known. A
+     * replica's rows have the bits that updates have made of them since, and `rows` need not have those. */
     const uint64_t *versions;
     const uint32_t *places;
 
@@ -127,6 +136,18 @@ struct dlrm_step {
     /* The dense array holds what it held at the step begun before this one: where that has been copied
      * to a device's memory it is good for this one too. */
     bool keeps_dense;
+
+    /* Of a replica: states of the rows whose version is new, [n_unique][n_states], dlrm_host_alloc()'s; and the change,
+     * which makes of the encoded rows what the servers will. NULL: none is changed. */
+    const float *states;
+    const struct dlrm_row_update *update;
+};
+
+/* A replica of a table's rows in the device's memory. */
+struct dlrm_replica {
+    enum row_update_rule rule;
+    uint32_t n_states; /* of a row */
+    size_t n_bytes;    /* for rows with their states, at most */
 };
 
 #endif

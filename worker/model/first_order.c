@@ -17,11 +17,12 @@ static struct dlrm_tensor *add_tensor(struct dlrm_tensor *tensors, uint32_t *n_t
 }
 
 void first_order_init(struct first_order *f, const struct device_ops *ops, struct compute *c,
-                      uint32_t n_numeric, struct dlrm_tensor *tensors, uint32_t *n_tensors)
+                      uint32_t n_inputs, uint32_t ldx, struct dlrm_tensor *tensors,
+                      uint32_t *n_tensors)
 {
-    *f = (struct first_order){ .ops = ops, .c = c, .n_numeric = n_numeric };
-    if (n_numeric) {
-        f->w = add_tensor(tensors, n_tensors, "lin.0.W", n_numeric);
+    *f = (struct first_order){ .ops = ops, .c = c, .n_inputs = n_inputs, .ldx = ldx };
+    if (n_inputs) {
+        f->w = add_tensor(tensors, n_tensors, "lin.0.W", n_inputs);
         f->w->is_weight = true;
     }
     f->b = add_tensor(tensors, n_tensors, "lin.0.b", 1);
@@ -41,7 +42,7 @@ int first_order_alloc(struct first_order *f, uint32_t n_max)
     f->dy = f->ops->memory_alloc(f->c, n_bytes(f));
     if (!f->dy)
         return -ENOMEM;
-    return f->ops->reserve(f->c, n_max, f->n_numeric ? f->n_numeric : 1, 1);
+    return f->ops->reserve(f->c, n_max, f->n_inputs ? f->n_inputs : 1, 1);
 }
 
 void first_order_deinit(struct first_order *f)
@@ -58,9 +59,13 @@ static struct linear linear_of(const struct first_order *f, uint32_t n, const fl
 {
     const float *b = f->b->device.values;
 
-    return (struct linear){
-        n, f->n_numeric, 1, f->w ? numeric : b, f->w ? f->w->device.values : b, b, 0
-    };
+    return (struct linear){ n,
+                            f->n_inputs,
+                            1,
+                            f->w ? numeric : b,
+                            f->w ? f->w->device.values : b,
+                            b,
+                            f->ldx != f->n_inputs ? f->ldx : 0 };
 }
 
 void first_order_forward(struct first_order *f, const float *numeric, const struct bags *bags,

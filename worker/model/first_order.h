@@ -1,7 +1,7 @@
 /*
  * The first-order term of a model: a linear layer of the numeric columns, and one weight for each key.
  *
- *     y = X w^T + b + sum of the weights of all keys of the sample        X [n][n_numeric]
+ *     y = X w^T + b + sum of the weights of all keys of the sample        X [n][n_inputs], ldx
  *
  * The tensors are lin.0.W and lin.0.b, which start at 0, as a logistic regression does; without numeric columns there
  * is only the bias.
@@ -15,14 +15,15 @@
 struct first_order {
     const struct device_ops *ops;
     struct compute *c; /* borrowed */
-    uint32_t n_numeric, n_max;
+    uint32_t n_inputs, ldx, n_max;
     struct dlrm_tensor *w, *b; /* borrowed; w: NULL without numeric columns */
     float *y, *dy;             /* [n_max], owned, of the device */
 };
 
 /* Adds the tensors to tensors[*n_tensors ...]. ops and c are borrowed. */
 void first_order_init(struct first_order *f, const struct device_ops *ops, struct compute *c,
-                      uint32_t n_numeric, struct dlrm_tensor *tensors, uint32_t *n_tensors);
+                      uint32_t n_inputs, uint32_t ldx, struct dlrm_tensor *tensors,
+                      uint32_t *n_tensors);
 
 /* y and dy, for n_max samples. -ENOMEM: deinit is due all the same. */
 int first_order_alloc(struct first_order *f, uint32_t n_max) MUST_CHECK;

@@ -12,13 +12,15 @@ static void plan(struct dlrm *m)
     if (cfg->n_numeric)
         mlp_init(&m->bottom,
                  &(struct mlp_plan){ .name = "bot",
-                                     .in = cfg->n_numeric,
+                                     .in = m->n_inputs,
                                      .out = cfg->dim,
                                      .n_hidden = cfg->n_bottom,
                                      .hidden = cfg->bottom,
                                      .last = DEVICE_RELU,
                                      .norm = cfg->batch_norm },
                  m->tensors, &m->n_tensors);
+    if (m->ldx != m->n_inputs)
+        m->bottom.layers[0].ldx = m->ldx;
     m->ldr = m->r_width;
     if (m->pairs && m->ops->row_floats > 1)
         m->ldr = dlrm_internal_ld(m, m->r_width);

@@ -2,7 +2,7 @@
 
 void head_parts_plan_first_order(struct dlrm *m)
 {
-    first_order_init(&m->first_order, m->ops, m->c, m->config.n_numeric, m->tensors,
+    first_order_init(&m->first_order, m->ops, m->c, m->n_inputs, m->ldx, m->tensors,
                      &m->n_tensors);
 }
 

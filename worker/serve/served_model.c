@@ -303,6 +303,8 @@ static int find_schema(struct served_model *m, struct err *err)
             status = setup_fields(&m->setup, s, err);
     }
     if (!status)
+        status = setup_inputs(&m->setup, s, m->store, err);
+    if (!status)
         status = model_record_open(s, m->setup.schema, m->store, &m->record, err);
     return status;
 }

@@ -89,6 +89,13 @@ static int fake_hello(struct fake_conn *c, const struct frame_header *h, const u
     return status;
 }
 
+static uint64_t min_clock(const struct fake_conn *c)
+{
+    const uint64_t clock = c->fake->shards[c->shard].clock;
+
+    return clock > c->fake->plan.job_clock ? clock : c->fake->plan.job_clock;
+}
+
 static int fake_join(struct fake_conn *c, const struct frame_header *h, const uint8_t *head,
                      struct bytes *out)
 {
@@ -116,6 +123,7 @@ static int fake_join(struct fake_conn *c, const struct frame_header *h, const ui
         s->clock = c->fake->plan.join_clock;
     c->incarnation = join.incarnation;
     r.last_applied = s->last_seq;
+    r.n_backups = join.n_backups;
     r.clock = s->clock;
     r.refused_seq = s->refused_seq;
     r.refused_status = s->refused_status;
@@ -254,7 +262,7 @@ static int fake_push(struct fake_conn *c, const struct frame_header *h, const ui
     if (!refusal)
         refusal = r.status = fake_find_keys(c, push);
     r.seq = push->seq;
-    r.min_clock = s->clock;
+    r.min_clock = min_clock(c);
     if (c->incarnation <= s->fenced) {
         r.status = PS_EFENCED;
     } else if (push->seq > s->last_seq + 1) {
@@ -369,7 +377,7 @@ static int fake_pull(struct fake_conn *c, const struct frame_header *h, const ui
 {
     struct fake_shard *s = &c->fake->shards[c->shard];
     struct pull *pull = memory_alloc(sizeof *pull);
-    struct pull_reply r = { .status = refusal, .min_clock = s->clock };
+    struct pull_reply r = { .status = refusal, .min_clock = min_clock(c) };
     uint8_t *values = NULL;
     uint32_t i;
     int status = message_read_pull(h, head, body, body_bytes, pull);

@@ -78,10 +78,12 @@ struct fake_plan {
     uint64_t fenced_below; /* no smaller incarnation may join */
     int push_status;       /* of every push: one that says that it was not acknowledged */
     bool hello_passes;     /* hello_status is that of each second HELLO only */
-    uint64_t join_clock;   /* what shard 0 wants a worker to go on with */
-    const char *admin;     /* the answer to operators; NULL: some */
-    const char *bytes;     /* answers everything with these, which are no frame */
-    uint32_t features;     /* of its tables: MESSAGE_FEATURE_*; 0: it is an older psd */
+    uint64_t
+        job_clock; /* its answers say that the job is there, if that is further than the worker */
+    uint64_t join_clock; /* what shard 0 wants a worker to go on with */
+    const char *admin;   /* the answer to operators; NULL: some */
+    const char *bytes;   /* answers everything with these, which are no frame */
+    uint32_t features;   /* of its tables: MESSAGE_FEATURE_*; 0: it is an older psd */
     uint32_t scans;   /* rows of an answer to a scan; 0: it answers one as a pull of no keys */
     bool counts_rows; /* of a push, and keeps none */
     bool keeps_keys;  /* of pulls, so that pushes may name them */

@@ -439,6 +439,29 @@ static void a_worker_goes_on_behind_a_push_that_nobody_got(void **state)
     uv_sem_destroy(&f.joins_again);
 }
 
+/* It never pushes steps 1 to 3, so nobody may wait for them: not even a shard that has lost what it had said. */
+static void a_worker_that_the_job_has_left_behind_has_no_unfinished_steps(void **state)
+{
+    struct fake_plan plan = { .n_shards = 2, .job_clock = 4 };
+    struct ps_options options = make_options(NULL);
+    struct rig rig;
+    struct err err;
+    struct ps_pull *pull;
+
+    (void)state;
+    options.n_workers = 2;
+    options.n_backups = 1;
+    options.mode = TABLE_SPEC_MODE_BSP;
+    set_up(&rig, &plan, &options);
+    assert_int_equal(push_and_flush(&rig, 0, &err), 0);
+    assert_int_equal(ps_pull_start(rig.c, 4, NULL, 0, &pull, &err), 0);
+    assert_int_equal(ps_pull_wait(rig.c, pull, &err), 0);
+    halt(&rig);
+    assert_int_equal(rig.f->shards[0].unfinished, 0);
+    assert_int_equal(rig.f->shards[1].unfinished, 0);
+    tear_down(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_refusal_whose_answer_was_lost_is_reported_to_the_trainer),
         cmocka_unit_test(a_full_server_is_waited_for),
         cmocka_unit_test(a_worker_goes_on_behind_a_push_that_nobody_got),
+        cmocka_unit_test(a_worker_that_the_job_has_left_behind_has_no_unfinished_steps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) +

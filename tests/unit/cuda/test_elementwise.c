@@ -111,6 +111,40 @@ static void rows_are_copied_between_strides(void **state)
     }
 }
 
+struct hats_job {
+    struct number_hats h;
+    const float *x;
+    float *y;
+};
+
+static cudaError_t run_hats(void *arg)
+{
+    struct hats_job *j = arg;
+
+    return kernels_number_hats(NULL, &j->h, j->x, j->y);
+}
+
+static void numbers_become_hats_as_on_the_cpu(void **state)
+{
+    struct lab *lab = *state;
+
+    for (uint32_t i = 0; i < 40; i++) {
+        const struct shape s = shape_of(lab, i);
+        const uint32_t n_hats = lab_below(lab, 10), width = s.width * number_hats_width(n_hats);
+        struct hats_job j = { .h = { s.n, s.width, n_hats, (float)lab_below(lab, 5) - 2.5f,
+                                     width + s.pad },
+                              .x = odd_floats(lab, (size_t)s.n * s.width, s.shift) };
+        const size_t n_bytes = (size_t)s.n * j.h.ldy * sizeof(float);
+        float *want = lab_blank(lab, n_bytes, 0);
+
+        j.y = lab_blank(lab, n_bytes, s.shift * sizeof(float));
+        lab_each_order(lab, run_hats, &j, (struct lab_out[]){ { j.y, n_bytes, NULL }, { 0 } });
+        device_cpu.number_hats(lab->cpu, &j.h, j.x, want);
+        same_or_nan(j.y, want, (size_t)s.n * j.h.ldy);
+        lab_sweep(lab);
+    }
+}
+
 static cudaError_t run_mask(void *arg)
 {
     struct job *j = arg;
@@ -308,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_copied_between_strides),
+        cmocka_unit_test(numbers_become_hats_as_on_the_cpu),
         cmocka_unit_test(sums_of_rows_go_through_the_mask),
         cmocka_unit_test(what_follows_a_product_is_done_in_place),
         cmocka_unit_test(axpy_and_dropout_have_the_cpus_bits),

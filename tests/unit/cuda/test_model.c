@@ -101,6 +101,8 @@ static struct dlrm_config random_config(struct fixture_rng *rng)
     c.dropout = fixture_below(rng, 3) ? 0 : 0.3f;
     c.l2_dense = fixture_below(rng, 2) ? 0.1f : 0;
     c.l2_rows = fixture_below(rng, 2) ? 0.1f : 0;
+    c.n_hats = fixture_below(rng, 2) ? fixture_below(rng, 10) : 0;
+    c.first_hat = (float)fixture_below(rng, 3) - 1.5f;
     if (fixture_below(rng, 2))
         fixture_turn_into(&c, (enum model_kind)fixture_below(rng, MODEL_KINDS));
     if (fixture_below(rng, 2) && !c.wide && dlrm_config_parts(c.kind) & MODEL_TOP) {

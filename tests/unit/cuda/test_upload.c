@@ -10,6 +10,7 @@
 struct shape {
     uint32_t n, dim, n_places;
     uint32_t shifted; /* arrays that are a float behind an address that is aligned */
+    uint32_t n_states;
 };
 
 enum { HOST = 1, ROWS = 2, KEPT = 4 };
@@ -50,25 +51,37 @@ static void check_upload(struct lab *lab, const struct shape *s)
     float *start = lab_floats(lab, n_kept, 0), *want_kept = lab_blank(lab, n_kept * 4 + 1, 0);
     float *want = lab_blank(lab, n * sizeof *want + 1, 0);
     uint32_t *how = lab_blank(lab, s->n * sizeof *how + 1, 0);
+    const size_t n_states = (size_t)s->n_places * s->n_states;
+    float *states = lab_floats(lab, n_states + 1, 0),
+          *want_states = lab_blank(lab, n_states * 4 + 1, 0);
     struct row_upload u = { .n = s->n,
                             .dim = s->dim,
                             .host = lab_floats(lab, n, shift_of(s, HOST)),
                             .how = how,
                             .rows = lab_blank(lab, n * 4, shift_of(s, ROWS) * 4),
-                            .kept = lab_blank(lab, n_kept * 4, shift_of(s, KEPT) * 4) },
+                            .kept = lab_blank(lab, n_kept * 4, shift_of(s, KEPT) * 4),
+                            .n_states = s->n_states,
+                            .host_states = lab_floats(lab, (size_t)s->n * s->n_states + 1,
+                                                      shift_of(s, HOST)),
+                            .states = lab_blank(lab, n_states * 4 + 4, shift_of(s, KEPT) * 4),
+                            .alone = s->n_states > 0 },
                       cpu = u;
 
     draw_how(lab, s, how);
     lab_each_order(lab, run_upload, &u,
                    (struct lab_out[]){ { u.rows, n * sizeof *want, NULL },
                                        { u.kept, n_kept * sizeof *want, start },
+                                       { u.states, n_states * sizeof *want, states },
                                        { 0 } });
+    memcpy(want_states, states, n_states * sizeof *states);
     memcpy(want_kept, start, n_kept * sizeof *start);
     cpu.rows = want;
     cpu.kept = want_kept;
+    cpu.states = want_states;
     device_cpu.upload_rows(lab->cpu, 0, &cpu);
     lab_same(u.rows, want, n);
     lab_same(u.kept, want_kept, n_kept);
+    lab_same(u.states, want_states, n_states);
     lab_sweep(lab);
 }
 
@@ -76,9 +89,11 @@ static void check_upload(struct lab *lab, const struct shape *s)
 static void rows_are_the_cpus_in_every_order(void **state)
 {
     static const struct shape shapes[] = {
-        { 0, 4, 3, 0 },       { 1, 1, 1, 0 },        { 7, 3, 4, 0 },      { 40, 16, 50, 0 },
-        { 40, 16, 9, HOST },  { 40, 16, 9, ROWS },   { 40, 16, 9, KEPT }, { 9, 5, 30, HOST },
-        { 300, 1024, 80, 0 }, { 140, 1032, 140, 0 }, { 700, 64, 0, 0 },   { 2500, 64, 2000, 0 },
+        { 0, 4, 3, 0 },        { 1, 1, 1, 0 },         { 7, 3, 4, 0 },
+        { 40, 16, 50, 0 },     { 40, 16, 9, HOST },    { 40, 16, 9, ROWS },
+        { 40, 16, 9, KEPT },   { 9, 5, 30, HOST },     { 40, 16, 50, 0, 1 },
+        { 40, 16, 9, 0, 32 },  { 9, 5, 30, KEPT, 10 }, { 300, 1024, 80, 0 },
+        { 140, 1032, 140, 0 }, { 700, 64, 0, 0 },      { 2500, 64, 2000, 0 },
     };
 
     for (size_t i = 0; i < COUNT_OF(shapes); i++)

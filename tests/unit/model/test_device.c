@@ -436,6 +436,30 @@ static void rows_are_copied_between_strides(void **state)
     }
 }
 
+/* By hand: three hats from -1 to 1. */
+static void numbers_become_hats(void **state)
+{
+    static const float x[] = { 0.25f, NAN, -7, 9, -1, 0.5f };
+    static const float want[][5] = { { 0.25f, 0, 0, 0.75f, 0.25f },
+                                     { 0, 1, 0, 0, 0 },
+                                     { -7, 0, 1, 0, 0 },
+                                     { 9, 0, 0, 0, 1 },
+                                     { -1, 0, 1, 0, 0 },
+                                     { 0.5f, 0, 0, 0.5f, 0.5f } };
+    struct compute *c = *state;
+    const struct number_hats h = { 3, 2, 3, -1, 12 };
+    float y[3 * 12];
+
+    for (size_t k = 0; k < COUNT_OF(y); k++)
+        y[k] = 77;
+    ops->number_hats(c, &h, x, y);
+    for (uint32_t k = 0; k < COUNT_OF(y); k++)
+        if (k % 12 < 10)
+            assert_float_equal(y[k], want[k / 12 * 2 + k % 12 / 5][k % 12 % 5], 0);
+        else
+            assert_float_equal(y[k], 77, 0);
+}
+
 static void dropout_keeps_its_share_whatever_the_batch(void **state)
 {
     struct compute *c = *state;
@@ -561,6 +585,7 @@ int main(void)
         cmocka_unit_test(the_sum_of_pairs_is_half_of_square_less_squares),
         cmocka_unit_test(a_cross_layer_multiplies_by_its_input_and_adds_it),
         cmocka_unit_test(rows_are_copied_between_strides),
+        cmocka_unit_test(numbers_become_hats),
         cmocka_unit_test(dropout_keeps_its_share_whatever_the_batch),
         cmocka_unit_test(a_normalised_batch_has_mean_beta_and_variance_gamma_squared),
         cmocka_unit_test(a_running_variance_below_zero_counts_as_zero),

@@ -55,6 +55,22 @@ static void a_standby_is_waited_for_before_it_is_in_sync_and_until_it_is_not(voi
     assert_int_equal(s.state, SYNC_OUT);
 }
 
+/* now_ms is of a turn's beginning; what has happened in it may be noted a millisecond later. */
+static void what_is_noted_later_in_a_turn_is_not_long_ago(void **state)
+{
+    struct sync_shard shard = good(101);
+    struct sync s;
+
+    (void)state;
+    sync_init(&s, PATIENCE_MS, false, 101);
+    assert_int_equal(sync_step(&s, &shard, 1, true, 101), SYNC_CLOSE_GATES);
+    assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_NOTHING);
+    shard.is_closed = true;
+    assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_WRITE_YES);
+    sync_note_write(&s, 0, 101);
+    assert_int_equal(sync_step(&s, &shard, 1, true, 100), SYNC_NOTHING);
+}
+
 static void replies_wait_as_long_as_it_cannot_be_written_that_it_is_out_of_sync(void **state)
 {
     struct sync_shard shard = good(100);
@@ -352,6 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_standby_is_waited_for_before_it_is_in_sync_and_until_it_is_not),
+        cmocka_unit_test(what_is_noted_later_in_a_turn_is_not_long_ago),
         cmocka_unit_test(replies_wait_as_long_as_it_cannot_be_written_that_it_is_out_of_sync),
         cmocka_unit_test(a_write_of_yes_that_failed_is_taken_back),
         cmocka_unit_test(a_standby_that_does_not_catch_up_is_not_waited_for_for_long),

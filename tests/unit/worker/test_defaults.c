@@ -45,6 +45,74 @@ static const struct choice choices[] = {
     { { "--lr", "0.5", "--dense-optimizer", "momentum" }, TABLE_SPEC_MOMENTUM, 0.5f, 0.1f },
 };
 
+static uint32_t dense_warmup(const char *const *flags)
+{
+    struct settings s;
+    uint32_t n;
+
+    click_log_settings(&s, flags);
+    n = settings_dense_schedule(&s, settings_optim(&s, true)).warmup_clocks;
+    settings_free(&settings_worker, &s);
+    return n;
+}
+
+#define FLAGS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+static void mlps_with_adagrad_by_default_warm_up(void **state)
+{
+    (void)state;
+    assert_int_equal(dense_warmup(FLAGS("--batch", "128")), SETTINGS_WARMUP_AUTO);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--warmup", "0")), 0);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--warmup", "5")), 5);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--lr", "0.01")), 0);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--dense-lr", "0.01")), 0);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--dense-optimizer", "same")), 0);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "2048")), 0);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "2048", "--push-codec", "onebit")), 0);
+}
+
+static void inputs_of(const char *const *flags, uint32_t n_hats, float first,
+                      const char *bottom)
+{
+    struct settings s;
+
+    click_log_settings(&s, flags);
+    assert_int_equal(settings_n_hats(&s), n_hats);
+    assert_float_equal(settings_first_hat(&s), first, 0);
+    assert_string_equal(settings_bottom(&s), bottom);
+    settings_free(&settings_worker, &s);
+}
+
+static void numbers_have_hats_where_nothing_is_said(void **state)
+{
+    (void)state;
+    inputs_of(FLAGS("--bottom", "auto"), 8, 0, "256,64");
+    inputs_of(FLAGS("--bottom", "auto", "--format", "", "--numeric-as", "standardise"), 8,
+              -3.5f, "256,64");
+    inputs_of(FLAGS("--bottom", "auto", "--format", "", "--numeric-as", "raw"), 0, 0,
+              "512,256,64");
+    inputs_of(FLAGS("--bottom", "auto", "--numeric-hats", "0"), 0, 0, "512,256,64");
+    inputs_of(FLAGS("--bottom", "auto", "--numeric-hats", "3"), 3, 0, "256,64");
+    inputs_of(FLAGS("--bottom", "8"), 0, 0, "8");
+    inputs_of(FLAGS("--bottom", "8", "--numeric-hats", "1"), 1, 0, "8");
+    inputs_of(FLAGS("--bottom", "auto", "--model", "dcnv2"), 0, 0, "512,256,64");
+}
+
+static void a_job_begun_without_hats_goes_on_without(void **state)
+{
+    struct settings s;
+
+    (void)state;
+    click_log_settings(&s, FLAGS("--bottom", "auto"));
+    assert_false(settings_keep_inputs(&s, 3, 0));
+    assert_false(settings_keep_inputs(&s, 3, 3 * 10 * 256));
+    assert_int_equal(settings_n_hats(&s), 8);
+    assert_true(settings_keep_inputs(&s, 3, 3 * 512));
+    assert_int_equal(settings_n_hats(&s), 0);
+    assert_string_equal(settings_bottom(&s), "512,256,64");
+    settings_free(&settings_worker, &s);
+}
+
 static void settings_choose_what_suits_the_steps(void **state)
 {
     (void)state;
@@ -112,7 +180,9 @@ static void tables_keep_what_they_were_made_with(void **state)
     struct table_spec rows, wide, dense;
 
     (void)state;
-    must(param_store_local_open("job", NULL, &store, &err), &err);
+    must(param_store_local_open(&(struct param_store_local_options){ .job = "job" }, &store,
+                                &err),
+         &err);
     must(open_tables(store, old, &err), &err);
     must(open_tables(store, nothing, &err), &err);
     rows = spec_of(store, "job/emb", 4);
@@ -137,7 +207,9 @@ static void new_tables_have_the_defaults(void **state)
     struct table_spec rows, dense;
 
     (void)state;
-    must(param_store_local_open("job", NULL, &store, &err), &err);
+    must(param_store_local_open(&(struct param_store_local_options){ .job = "job" }, &store,
+                                &err),
+         &err);
     must(open_tables(store, flags, &err), &err);
     rows = spec_of(store, "job/emb", 4);
     dense = spec_of(store, "job/top.0.W", 0);
@@ -153,6 +225,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_choose_what_suits_the_steps),
+        cmocka_unit_test(mlps_with_adagrad_by_default_warm_up),
+        cmocka_unit_test(numbers_have_hats_where_nothing_is_said),
+        cmocka_unit_test(a_job_begun_without_hats_goes_on_without),
         cmocka_unit_test(tables_keep_what_they_were_made_with),
         cmocka_unit_test(new_tables_have_the_defaults),
     };

@@ -64,7 +64,9 @@ static struct param_store *open_store(const struct settings *s, uint64_t fence_p
     struct param_store *local;
     struct err err;
 
-    must(param_store_local_open(s->job, NULL, &local, &err), &err);
+    must(param_store_local_open(&(struct param_store_local_options){ .job = s->job }, &local,
+                                &err),
+         &err);
     the.local = local->ops;
     the.ops = *local->ops;
     the.ops.stats = the_stats;

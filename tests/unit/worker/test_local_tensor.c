@@ -25,6 +25,8 @@ static struct table_spec spec_of(enum table_spec_optim optim)
                                 .params = table_spec_optim_defaults(optim) };
 }
 
+static const struct local_tensor_uses nothing_more;
+
 static uint32_t number(const char *name, const char *param)
 {
     return (uint32_t)npy_param(name, param);
@@ -34,6 +36,7 @@ static uint32_t number(const char *name, const char *param)
 struct server {
     struct table_spec spec;
     float weights[FLOATS], state[FLOATS], mean[FLOATS];
+    double square, next_square; /* mean over workers of the last round's and this one's */
 };
 
 static void server_init(struct server *s, const char *name, const float *weights)
@@ -59,6 +62,8 @@ static void server_step(struct server *s, uint64_t t)
         optim->step(s->weights + r * COLS, s->state + r * COLS, s->mean + r * COLS, COLS,
                     &step);
     memset(s->mean, 0, sizeof s->mean);
+    s->square = s->next_square;
+    s->next_square = 0;
 }
 
 /* Steps of one worker in one round, and what the servers get of them. */
@@ -71,26 +76,39 @@ static void run_round(struct local_tensor *t, const char *name, const float *gra
     memcpy(weights, server->weights, sizeof weights);
     local_tensor_take(t, weights);
     assert_memory_equal(weights, server->weights, sizeof weights);
+    if (t->added)
+        local_tensor_stretch(
+            t, local_tensor_theta(server->square, local_tensor_merged_square(t), n_workers),
+            weights);
     for (uint32_t i = 0; i < n_steps; i++) {
         local_tensor_step(t, gradients + (size_t)i * FLOATS, first + i);
         local_tensor_read(t, weights);
         npy_check(name, "local", weights, (int64_t)(first + i) * FLOATS, FLOATS);
     }
+    if (t->added)
+        server->next_square += local_tensor_square(t) / n_workers;
     server_add(server, local_tensor_difference(t), n_workers);
 }
 
 /* The mean of what the workers have seen, by a table that adds up. */
 static void freeze_all(struct local_tensor *tensors, uint32_t n_workers)
 {
-    float mean[FLOATS] = { 0 }, own[FLOATS];
+    const uint64_t n = local_tensor_frozen_floats(&tensors[0].spec);
+    float mean[FLOATS + COLS] = { 0 }, own[FLOATS + COLS];
 
     for (uint32_t w = 0; w < n_workers; w++) {
         local_tensor_variance(&tensors[w], own);
-        for (uint32_t i = 0; i < FLOATS; i++)
+        for (uint32_t i = 0; i < n; i++)
             mean[i] += own[i] / (float)n_workers;
     }
     for (uint32_t w = 0; w < n_workers; w++)
         local_tensor_freeze(&tensors[w], mean);
+}
+
+static void set_if_given(float *param, const char *name, const char *key)
+{
+    if (npy_has(name, "param", key))
+        *param = (float)npy_param(name, key);
 }
 
 static void check_case(const char *name, enum table_spec_optim optim)
@@ -98,16 +116,20 @@ static void check_case(const char *name, enum table_spec_optim optim)
     const uint32_t n_workers = number(name, "workers"), n_rounds = number(name, "rounds"),
                    n_steps = number(name, "local_steps");
     struct npy p0 = npy_load(name, "p0"), g = npy_load(name, "g");
+    const struct local_tensor_uses uses = { npy_has(name, "param", "freeze_after"),
+                                            npy_has(name, "param", "adaptive") };
     struct table_spec spec = spec_of(optim);
     struct local_tensor tensors[WORKERS_MAX];
     struct server server;
 
     spec.params.learning_rate = (float)npy_param(name, "lr");
-    if (npy_has(name, "param", "momentum"))
-        spec.params.momentum = (float)npy_param(name, "momentum");
+    set_if_given(&spec.params.momentum, name, "momentum");
+    set_if_given(&spec.params.beta2, name, "beta2");
+    set_if_given(&spec.params.epsilon, name, "eps");
+    set_if_given(&spec.params.weight_decay, name, "weight_decay");
     server_init(&server, name, p0.f);
     for (uint32_t w = 0; w < n_workers; w++)
-        assert_int_equal(local_tensor_init(&tensors[w], &spec, LOCAL_TENSOR_STEPS), 0);
+        assert_int_equal(local_tensor_init(&tensors[w], &spec, LOCAL_TENSOR_STEPS, uses), 0);
     for (uint32_t r = 0; r < n_rounds; r++) {
         struct server before = server;
 
@@ -142,6 +164,30 @@ static void a_frozen_second_moment_is_that_of_one_bit_adam(void **state)
     check_case("slowmo_frozen_adam", TABLE_SPEC_ADAM);
 }
 
+static void a_frozen_coefficient_is_that_of_one_bit_lamb(void **state)
+{
+    (void)state;
+    check_case("slowmo_frozen_lamb", TABLE_SPEC_LAMB);
+}
+
+static void a_merge_with_an_adaptive_weight_is_between_mean_and_sum(void **state)
+{
+    (void)state;
+    check_case("slowmo_adaptive", TABLE_SPEC_MOMENTUM);
+    assert_true(local_tensor_theta(4, 4, 3) == 1); /* all alike */
+    assert_true(local_tensor_theta(6, 2, 3) == 3); /* orthogonal, */
+    assert_true(local_tensor_theta(6, 1, 3) == 3); /* and against each other */
+    assert_true(local_tensor_theta(0, 0, 3) == 1);
+}
+
+/* The table is not split: blocks of 8 floats would have lengths of their own. */
+static void a_whole_table_is_the_layer_of_lamb_and_lars(void **state)
+{
+    (void)state;
+    check_case("slowmo_lamb", TABLE_SPEC_LAMB);
+    check_case("slowmo_lars", TABLE_SPEC_LARS);
+}
+
 static void fill(float *floats, float value)
 {
     for (uint32_t i = 0; i < FLOATS; i++)
@@ -157,7 +203,7 @@ static void steps_between_a_push_and_the_pull_behind_it_stay(void **state)
 
     (void)state;
     spec.params.learning_rate = 1;
-    assert_int_equal(local_tensor_init(&t, &spec, LOCAL_TENSOR_STEPS), 0);
+    assert_int_equal(local_tensor_init(&t, &spec, LOCAL_TENSOR_STEPS, nothing_more), 0);
     fill(weights, 8);
     local_tensor_take(&t, weights);
     for (uint32_t i = 0; i < FLOATS; i++)
@@ -180,7 +226,7 @@ static void gradients_add_up_and_change_nothing_here(void **state)
     struct local_tensor t;
 
     (void)state;
-    assert_int_equal(local_tensor_init(&t, &spec, LOCAL_TENSOR_SUM), 0);
+    assert_int_equal(local_tensor_init(&t, &spec, LOCAL_TENSOR_SUM, nothing_more), 0);
     fill(weights, 8);
     local_tensor_take(&t, weights);
     fill(want, 8);
@@ -207,7 +253,7 @@ static void what_is_reset_is_not_pushed(void **state)
 
     (void)state;
     spec.params.learning_rate = 0.25f;
-    assert_int_equal(local_tensor_init(&t, &spec, LOCAL_TENSOR_STEPS), 0);
+    assert_int_equal(local_tensor_init(&t, &spec, LOCAL_TENSOR_STEPS, nothing_more), 0);
     fill(weights, 8);
     fill(gradient, 1);
     local_tensor_take(&t, weights);
@@ -231,7 +277,7 @@ static void no_memory_is_an_error(void **state)
     int status;
 
     memory_fail_after(0);
-    status = local_tensor_init(&t, &spec, LOCAL_TENSOR_STEPS);
+    status = local_tensor_init(&t, &spec, LOCAL_TENSOR_STEPS, nothing_more);
     memory_fail_after(-1);
     assert_int_equal(status, -ENOMEM);
     local_tensor_deinit(&t);
@@ -244,6 +290,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(local_steps_and_slow_momentum_are_the_papers),
         cmocka_unit_test(a_frozen_second_moment_is_that_of_one_bit_adam),
+        cmocka_unit_test(a_frozen_coefficient_is_that_of_one_bit_lamb),
+        cmocka_unit_test(a_merge_with_an_adaptive_weight_is_between_mean_and_sum),
+        cmocka_unit_test(a_whole_table_is_the_layer_of_lamb_and_lars),
         cmocka_unit_test(steps_between_a_push_and_the_pull_behind_it_stay),
         cmocka_unit_test(gradients_add_up_and_change_nothing_here),
         cmocka_unit_test(what_is_reset_is_not_pushed),

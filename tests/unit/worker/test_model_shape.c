@@ -96,11 +96,36 @@ static void another_shape_or_an_unknown_kind_is_refused(void **state)
     cJSON_Delete(root);
 }
 
+/* They stand beside the columns. */
+static void hats_are_the_records(void **state)
+{
+    struct settings fallback = load(0, NULL), took = load(0, NULL), wrote = load(0, NULL),
+                    other = load(1, (const char *[]){ "--numeric-hats=3" });
+    cJSON *root = cJSON_CreateObject(), *bare = cJSON_CreateObject();
+    struct err err = { 0 };
+
+    (void)state;
+    model_shape_describe(root, &wrote, &columns);
+    cJSON_AddNumberToObject(cJSON_AddObjectToObject(root, "numeric"), "hats", 8);
+    assert_int_equal(model_shape_adopt(&other, &fallback, root, &err), PS_ESPEC);
+    assert_non_null(strstr(err.text, "--numeric-hats"));
+    assert_int_equal(model_shape_adopt(&took, &fallback, root, &err), 0);
+    assert_int_equal(settings_n_hats(&took), 8);
+    assert_string_equal(settings_bottom(&took), settings_bottom(&wrote));
+    model_shape_describe(bare, &wrote, &columns); /* of a psworker that knew none */
+    took = load(0, NULL);
+    assert_int_equal(model_shape_adopt(&took, &fallback, bare, &err), 0);
+    assert_int_equal(settings_n_hats(&took), 0);
+    cJSON_Delete(root);
+    cJSON_Delete(bare);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shape_is_taken_as_it_was_written),
         cmocka_unit_test(another_shape_or_an_unknown_kind_is_refused),
+        cmocka_unit_test(hats_are_the_records),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

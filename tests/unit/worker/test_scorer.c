@@ -41,7 +41,9 @@ static void write_model(void)
     click_log_settings(&s, flags);
     must(setup_data(&u, &s, true, true, &err), &err);
     must(setup_model_on(&u, &device_cpu, &err), &err);
-    must(param_store_local_open(s.job, NULL, &store, &err), &err);
+    must(param_store_local_open(&(struct param_store_local_options){ .job = s.job }, &store,
+                                &err),
+         &err);
     must(model_record_open(&s, u.schema, store, &record, &err), &err);
     must(model_record_make(record, &s, u.schema, store, &err), &err);
     must(model_tables_create(&s, u.model, 13, store, &tables, &err), &err);

@@ -1,0 +1,75 @@
+/* What numeric columns are to the model, and the bottom MLP that reads them, where settings leave it to psworker. */
+#include <string.h>
+
+#include "common/number.h"
+#include "worker/model/dlrm_config.h"
+#include "worker/settings.h"
+
+/* Logarithms of counts are seldom above 7. The figures: deploy/docs/benchmarks.md, "The defaults". */
+#define HATS_AUTO 8u
+
+/* Hats make the first layer as wide as it has ten inputs for each number, so a narrower one does. */
+#define BOTTOM_AUTO "512,256,64"
+#define BOTTOM_AUTO_FIRST 512u
+#define BOTTOM_AUTO_HATS "256,64"
+
+enum { LOG1P, STANDARDISE, RAW }; /* --numeric-as */
+
+static bool is_auto(const char *text)
+{
+    return strcmp(text, "auto") == 0;
+}
+
+static bool has_bottom(const struct settings *s)
+{
+    return (dlrm_config_parts((enum model_kind)s->model) & MODEL_BOTTOM) != 0;
+}
+
+/* Who chooses the bottom MLP chooses its inputs, too; raw numbers have no common scale. */
+uint32_t settings_n_hats(const struct settings *s)
+{
+    uint64_t n;
+
+    if (is_auto(s->numeric_hats))
+        return is_auto(s->bottom) && has_bottom(s) && (s->numeric_as != RAW || s->format[0])
+                   ? HATS_AUTO
+                   : 0;
+    return number_read_u64(s->numeric_hats, &n) ? 0 : (uint32_t)n; /* checked before */
+}
+
+/* Logarithms begin at 0, standardised numbers lie around it. */
+float settings_first_hat(const struct settings *s)
+{
+    const uint32_t n = settings_n_hats(s);
+
+    return s->numeric_as == LOG1P || s->format[0] || !n ? 0 : -0.5f * (float)(n - 1);
+}
+
+const char *settings_bottom(const struct settings *s)
+{
+    if (!is_auto(s->bottom))
+        return s->bottom;
+    return settings_n_hats(s) ? BOTTOM_AUTO_HATS : BOTTOM_AUTO;
+}
+
+bool settings_keep_inputs(struct settings *s, uint32_t n_numeric, uint64_t n_weights)
+{
+    if (!is_auto(s->numeric_hats) || !settings_n_hats(s) ||
+        n_weights != (uint64_t)n_numeric * BOTTOM_AUTO_FIRST)
+        return false;
+    s->numeric_hats[0] = '0';
+    s->numeric_hats[1] = '\0';
+    return true;
+}
+
+int settings_check_inputs(const struct settings *s, struct err *err)
+{
+    uint64_t n;
+
+    if (is_auto(s->numeric_hats) ||
+        (number_read_u64(s->numeric_hats, &n) == 0 && n <= DLRM_HATS_MAX))
+        return 0;
+    return err_set(err, PS_ESETTING,
+                   "--numeric-hats: \"%.40s\" is neither auto nor a number from 0 to %u",
+                   s->numeric_hats, DLRM_HATS_MAX);
+}
