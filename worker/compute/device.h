@@ -29,7 +29,7 @@ struct compute;
 struct device_dedup;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 14u
+#define DEVICE_ABI 15u
 #define DEVICE_THREADS_MAX 64u
 
 /*
