@@ -64,8 +64,8 @@ static bool reserve(const struct settings *s, struct dlrm *model, enum row_updat
     return false;
 }
 
-/* The rows that --reuse-clocks reuses stay on the device, too. One that decays has other weights although its version is
- * the same. */
+/* The rows that --reuse-clocks reuses stay on the device, too. A row that decays has other weights although its version
+ * is the same. */
 static void keep_reused(const struct settings *s, struct step_buffers_shape *shape)
 {
     if (s->row_decay > 0)

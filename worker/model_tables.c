@@ -340,7 +340,7 @@ static int open_device_push(struct model_tables *t, struct err *err)
     if (t->s->clip_global_norm > 0 || settings_periods_are_set(t->s)) {
         log_line_info("gradients are encoded on the CPU: it changes them before (--%s)",
                       t->s->clip_global_norm > 0 ? "clip-global-norm"
-                                                 : "local-steps, --period");
+                                                 : "local-steps, --period, --row-period");
         return 0;
     }
     status = device_push_new(t->shape.model, t->store->ops->encoder(t->store), tables,

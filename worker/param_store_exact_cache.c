@@ -480,7 +480,7 @@ static void check_push(struct exact_cache *m, const struct ps_push_section *sect
 /* --- pull --- */
 
 /* A device's rows come as all others, without a place. */
-static void forget_places(struct ps_pull_section *section)
+static void clear_places(struct ps_pull_section *section)
 {
     for (uint32_t i = 0; i < section->n_keys && section->versions; i++) {
         section->versions[i] = 0;
@@ -497,7 +497,7 @@ static int start_plain(struct exact_cache *m, struct err *err)
     m->request.plain = true;
     for (uint32_t i = 0; i < m->request.n; i++) {
         plain[i] = m->request.sections[i];
-        forget_places(&plain[i]);
+        clear_places(&plain[i]);
     }
     return m->forward.inner->ops->pull_start(m->forward.inner, m->request.clock, plain,
                                              m->request.n, err);
@@ -788,8 +788,8 @@ static void run_tasks(void *arg, uint32_t n_tasks, thread_pool_task *task, void 
 }
 
 /* Without them it is slower, and no more. */
-static struct task_threads
-start_threads(struct exact_cache *m, const struct param_store_exact_cache_options *options)
+static struct task_threads start_threads(struct exact_cache *m,
+                                         const struct param_store_exact_cache_options *options)
 {
     const uint32_t n = options->n_threads < m->n_shards ? options->n_threads : m->n_shards;
 

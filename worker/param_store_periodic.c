@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "worker/cache/period_rows.h"
 #include "worker/param_store_proxy.h"
 
 struct periodic_table {
@@ -26,12 +27,25 @@ struct periodic_table {
     } variance;
 };
 
+/* An embedding table with a period. */
+struct row_table {
+    struct period_rows rows;
+    uint32_t period;
+    struct ps_push_section last; /* as of a dense table */
+    bool lacks;
+    uint32_t n_asked, cap; /* of the pull under way: rows that are not here */
+    uint32_t *numbers;     /* owned, as below; [cap], in its section */
+    uint64_t *keys;        /* [cap] */
+    float *weights;        /* [cap][dim] */
+};
+
 struct periodic {
     struct param_store_proxy forward;
     struct param_store_ops ops; /* below */
     struct param_store_periodic_options options;
     pthread_mutex_t lock; /* of the tables, which a pull and a push use */
     struct periodic_table *tables[PS_TABLES_MAX]; /* owned; NULL: pushed at each step */
+    struct row_table *row_tables[PS_TABLES_MAX];  /* owned; NULL, likewise */
     struct merge {                                /* of the adaptive weight */
         bool is_there;                            /* it has a table, and may have been pulled */
         uint32_t table;
@@ -204,6 +218,38 @@ static int make_merge(struct periodic *p, const struct table_spec *spec, struct 
     return status;
 }
 
+static void free_row_table(struct row_table *t)
+{
+    if (!t)
+        return;
+    period_rows_deinit(&t->rows);
+    free(t->numbers);
+    free(t->keys);
+    free(t->weights);
+    free(t);
+}
+
+static int row_table(struct periodic *p, const struct table_spec *spec, uint32_t *ret_table,
+                     struct err *err)
+{
+    struct param_store *inner = p->forward.inner;
+    const uint32_t period = spec->kind == TABLE_SPEC_SPARSE && p->options.row_period_of
+                                ? p->options.row_period_of(p->options.arg, spec->name)
+                                : 1;
+    const int status = inner->ops->table(inner, spec, ret_table, err);
+    struct row_table *t;
+
+    if (status || period == 1 || p->row_tables[*ret_table])
+        return status;
+    t = memory_try_alloc(sizeof *t);
+    if (!t)
+        return err_set(err, -ENOMEM, "table %s: no memory", spec->name);
+    t->period = period;
+    period_rows_init(&t->rows, spec->dim);
+    p->row_tables[*ret_table] = t;
+    return 0;
+}
+
 static int table(struct param_store *s, const struct table_spec *spec, uint32_t *ret_table,
                  struct err *err)
 {
@@ -214,7 +260,7 @@ static int table(struct param_store *s, const struct table_spec *spec, uint32_t 
     int status;
 
     if (!is_periodic(p, spec))
-        return inner->ops->table(inner, spec, ret_table, err);
+        return row_table(p, spec, ret_table, err);
     outer = outer_spec(p, spec);
     status = inner->ops->table(inner, &outer, ret_table, err);
     if (!status && !p->tables[*ret_table] && make_table(p, spec, &p->tables[*ret_table]))
@@ -321,17 +367,84 @@ static void stretch_all(const struct periodic *p)
     }
 }
 
-/* True if the servers are asked for this section; under the lock. */
-static bool ask(struct periodic *p, const struct ps_pull_section *s)
+/* Space for the rows that may not be here; it holds nothing that must stay. */
+static int reserve_asked(struct row_table *t, uint32_t n)
+{
+    if (n <= t->cap)
+        return 0;
+    free(t->numbers);
+    free(t->keys);
+    free(t->weights);
+    t->numbers = memory_try_alloc(n * sizeof *t->numbers);
+    t->keys = memory_try_alloc(n * sizeof *t->keys);
+    t->weights = memory_try_alloc((size_t)n * t->rows.dim * sizeof *t->weights);
+    t->cap = t->numbers && t->keys && t->weights ? n : 0;
+    return t->cap ? 0 : -ENOMEM;
+}
+
+/* Without memory all rows are asked for, and none is kept. */
+static bool ask_rows(struct row_table *t, struct ps_pull_section *s)
+{
+    t->n_asked = 0;
+    if (reserve_asked(t, s->n_keys))
+        return true;
+    t->n_asked = period_rows_read(&t->rows, s->n_keys, s->keys, s->dst, t->numbers);
+    for (uint32_t i = 0; i < t->n_asked; i++)
+        t->keys[i] = s->keys[t->numbers[i]];
+    s->n_keys = t->n_asked;
+    s->keys = t->keys;
+    s->dst = t->weights;
+    return t->n_asked > 0;
+}
+
+static void answer_rows(struct row_table *t, const struct ps_pull_section *s)
+{
+    const uint32_t dim = t->rows.dim;
+
+    for (uint32_t i = 0; i < t->n_asked; i++) {
+        const float *weights = t->weights + (size_t)i * dim;
+
+        memcpy(s->dst + (size_t)t->numbers[i] * dim, weights, dim * sizeof *weights);
+        period_rows_keep(&t->rows, t->keys[i], weights);
+    }
+    t->n_asked = 0;
+}
+
+/* True if the servers are asked for *s, which may have become shorter; under the lock. */
+static bool ask(struct periodic *p, struct ps_pull_section *s)
 {
     struct periodic_table *t = p->tables[s->table];
 
+    if (p->row_tables[s->table])
+        return ask_rows(p->row_tables[s->table], s);
     if (!t)
         return true;
     t->is_asked = !t->tensor.is_here || t->pulled_at != t->n_pushed;
     t->asked_at = t->n_pushed;
     t->variance.is_asked = false;
     return t->is_asked;
+}
+
+/* Of a step for which all is here: one block of the narrowest table, which is read here afterwards, so that a step of
+ * lock step or ssp waits for the others as ever. */
+static uint32_t ask_to_wait(struct periodic *p, const struct ps_pull_section *s, uint32_t n)
+{
+    const struct ps_pull_section *best = NULL;
+    uint32_t least = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct periodic_table *t = p->tables[s[i].table];
+
+        if (!t || (best && t->tensor.spec.dim >= least))
+            continue;
+        best = &s[i];
+        least = t->tensor.spec.dim;
+    }
+    if (!best)
+        return 0;
+    p->pulls[0] = *best;
+    p->pulls[0].n_keys = 1;
+    return 1;
 }
 
 static int pull_start(struct param_store *s, uint64_t clock,
@@ -342,14 +455,17 @@ static int pull_start(struct param_store *s, uint64_t clock,
     uint32_t n_left = 0;
 
     pthread_mutex_lock(&p->lock);
-    for (uint32_t i = 0; i < n; i++)
-        if (ask(p, &sections[i]))
-            p->pulls[n_left++] = sections[i];
+    for (uint32_t i = 0; i < n; i++) {
+        p->pulls[n_left] = sections[i];
+        n_left += ask(p, &p->pulls[n_left]);
+    }
     for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
         if (ask_variance(p->tables[sections[i].table]))
             p->pulls[n_left++] = variance_pull(p->tables[sections[i].table]);
     if (p->merge.is_there && asks_any(p, sections, n) && n_left < SECTIONS_MAX)
         p->pulls[n_left++] = merge_pull(p);
+    if (!n_left)
+        n_left = ask_to_wait(p, sections, n);
     pthread_mutex_unlock(&p->lock);
     p->asked = sections;
     p->n_asked = n;
@@ -373,6 +489,8 @@ static void answer(const struct periodic *p, const struct ps_pull_section *s)
 {
     struct periodic_table *t = p->tables[s->table];
 
+    if (p->row_tables[s->table])
+        answer_rows(p->row_tables[s->table], s);
     if (!t)
         return;
     if (!t->is_asked) {
@@ -449,20 +567,54 @@ static struct ps_push_section take_out_square(struct periodic *p)
     };
 }
 
-/* False: the servers get nothing of it at this step; under the lock. */
-static bool add_step(struct periodic *p, uint64_t clock, struct ps_push_section *section)
+/* What the servers lack of its rows, which then are forgotten; under the lock. */
+static struct ps_push_section take_out_rows(struct row_table *t)
+{
+    struct ps_push_section section = t->last;
+
+    section.n_keys = period_rows_sums(&t->rows, &section.keys, &section.values);
+    period_rows_clear(&t->rows);
+    t->lacks = false;
+    return section;
+}
+
+/* As add_step(). */
+static int add_rows(struct row_table *t, uint64_t clock, struct ps_push_section *section,
+                    bool *ret_goes, struct err *err)
+{
+    const int status =
+        period_rows_add(&t->rows, section->n_keys, section->keys, section->values);
+
+    if (status)
+        return err_set(err, status, "--row-period: no memory for the sums of gradients");
+    t->last = *section;
+    t->lacks = true;
+    *ret_goes = (clock + 1) % t->period == 0;
+    if (*ret_goes)
+        *section = take_out_rows(t);
+    return 0;
+}
+
+/* *ret_goes false: the servers get nothing of it at this step; under the lock. */
+static int add_step(struct periodic *p, uint64_t clock, struct ps_push_section *section,
+                    bool *ret_goes, struct err *err)
 {
     struct periodic_table *t = p->tables[section->table];
 
-    if (!t || section->op != SECTION_GRADIENT)
-        return true;
+    *ret_goes = true;
+    if (section->op != SECTION_GRADIENT)
+        return 0;
+    if (p->row_tables[section->table])
+        return add_rows(p->row_tables[section->table], clock, section, ret_goes, err);
+    if (!t)
+        return 0;
     local_tensor_step(&t->tensor, section->values, clock);
     t->last = *section;
     t->lacks = true;
-    if ((clock + 1 + t->phase) % t->period != 0)
-        return false;
-    *section = take_out(p, t);
-    return true;
+    *ret_goes = (clock + 1 + t->phase) % t->period == 0;
+    if (*ret_goes)
+        *section = take_out(p, t);
+    return 0;
 }
 
 static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool tick,
@@ -471,11 +623,15 @@ static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool 
     struct periodic *p = periodic_of(s);
     struct param_store *inner = p->forward.inner;
     uint32_t n_left = 0;
+    int status = 0;
 
     pthread_mutex_lock(&p->lock);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && !status; i++) {
+        bool goes = true;
+
         p->pushes[n_left] = sections[i];
-        n_left += add_step(p, clock, &p->pushes[n_left]);
+        status = add_step(p, clock, &p->pushes[n_left], &goes, err);
+        n_left += goes;
     }
     for (uint32_t i = 0; i < n && n_left < SECTIONS_MAX; i++)
         if (shares_variance(p, p->tables[sections[i].table], clock))
@@ -483,6 +639,8 @@ static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool 
     if (p->merge.square > 0 && n_left < SECTIONS_MAX)
         p->pushes[n_left++] = take_out_square(p);
     pthread_mutex_unlock(&p->lock);
+    if (status)
+        return status;
     if (tick) {
         p->next_clock = clock + 1;
         p->n_samples = n_samples;
@@ -507,6 +665,9 @@ static int leave(struct param_store *s, struct err *err)
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         if (p->tables[i] && p->tables[i]->lacks)
             p->pushes[n++] = take_out(p, p->tables[i]);
+    for (uint32_t i = 0; i < PS_TABLES_MAX && n < SECTIONS_MAX; i++)
+        if (p->row_tables[i] && p->row_tables[i]->lacks)
+            p->pushes[n++] = take_out_rows(p->row_tables[i]);
     pthread_mutex_unlock(&p->lock);
     if (n || ends_step)
         status =
@@ -520,6 +681,16 @@ static int leave(struct param_store *s, struct err *err)
     return status ? status : left;
 }
 
+static void forget_rows(struct periodic *p)
+{
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++) {
+        if (!p->row_tables[i])
+            continue;
+        period_rows_clear(&p->row_tables[i]->rows);
+        p->row_tables[i]->lacks = false;
+    }
+}
+
 static void drop_unpushed(struct param_store *s)
 {
     struct periodic *p = periodic_of(s);
@@ -528,6 +699,7 @@ static void drop_unpushed(struct param_store *s)
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         if (p->tables[i])
             p->tables[i]->lacks = false;
+    forget_rows(p);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -545,6 +717,7 @@ static uint64_t resume(struct param_store *s)
         local_tensor_reset(&p->tables[i]->tensor);
         p->tables[i]->lacks = p->tables[i]->variance.is_pushed = false;
     }
+    forget_rows(p);
     pthread_mutex_unlock(&p->lock);
     clock = inner->ops->resume(inner);
     if (p->next_clock)
@@ -581,6 +754,8 @@ static void close_store(struct param_store *s)
     p->forward.inner->ops->close(p->forward.inner);
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         free_table(p->tables[i]);
+    for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
+        free_row_table(p->row_tables[i]);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }
@@ -611,10 +786,11 @@ struct param_store *param_store_periodic_new(struct param_store *inner,
                             .ops = ops,
                             .options = *options };
     p->ops.overlaps = inner->ops->overlaps;
-    p->ops.has_places = inner->ops->has_places;
-    if (inner->ops->prefetch)
+    /* Rows with a period are here, or are asked for one by one. */
+    p->ops.has_places = inner->ops->has_places && !options->row_period_of;
+    if (inner->ops->prefetch && !options->row_period_of)
         p->ops.prefetch = prefetch;
-    if (inner->ops->prefetch_end)
+    if (inner->ops->prefetch_end && !options->row_period_of)
         p->ops.prefetch_end = prefetch_end;
     pthread_mutex_init(&p->lock, NULL);
     return &p->forward.store;

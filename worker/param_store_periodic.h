@@ -9,8 +9,13 @@
  *                  weighs as the one before it and is there even if nothing is left: the clock is then batches + 1
  *
  * A period of P ends with the steps of clock c, (c + phase) % P == P - 1: in lock step of all workers together. The
- * phase is 0, or with `rotates` such that tables of one period share its steps evenly, by their floats. Embedding rows,
- * and dense tables that only add, pass. Pulls for validation bring the servers' tables.
+ * phase is 0, or with `rotates` such that tables of one period share its steps evenly, by their floats. Dense tables
+ * that only add pass, and so do embedding rows without a period of their own. Pulls for validation bring the servers'
+ * tables.
+ *
+ * Rows of an embedding table with a period (worker/cache/period_rows.h) are pulled when one of its steps asks for them
+ * first, with phase 0, and their gradients add up until it ends. A pull that begins before the push that ends a period,
+ * of a worker that is ahead, still reads rows of that period.
  *
  * The server's optimizer of a table with a period is that of its specification with LOCAL_TENSOR_SUM. With
  * LOCAL_TENSOR_STEPS it is momentum SGD, and the worker makes the steps of the other. A worker that was declared dead
@@ -41,6 +46,8 @@ struct param_store_periodic_options {
     uint64_t freeze_at; /* 0: never; else each periodic table's optimizer is Adam or LAMB */
     /* Of the table "JOB/NAME", at least 1; 1 is none with LOCAL_TENSOR_SUM. */
     uint32_t (*period_of)(const void *arg, const char *table);
+    /* Likewise of embedding tables. NULL: all are 1. */
+    uint32_t (*row_period_of)(const void *arg, const char *table);
     const void *arg;
 };
 

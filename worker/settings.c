@@ -268,6 +268,8 @@ static const struct setting rows[] = {
         "pull dense tables every so many steps, within the bound; not in lock step"),
     ROW("wire", "period", SETTING_LIST, period, "TABLE=N,...", "", 0, 0,
         "dense tables of this name or pattern (top.*) are pushed and pulled every N steps; gradients add up meanwhile"),
+    ROW("wire", "row-period", SETTING_LIST, row_period, "TABLE=N,...", "", 0, 0,
+        "the same of embedding tables (emb, emb.FIELD, wide): of their rows"),
     ROW("wire", "rotate", SETTING_FLAG, rotate, "yes|no", "no", 0, 0,
         "tables of one period take turns, so that all steps have about the same bytes"),
     ROW("wire", "row-cache", SETTING_BYTES, row_cache_bytes, "BYTES", "256M", 0, 0,
@@ -497,30 +499,6 @@ struct table_spec_limits settings_limits(const struct settings *s)
                                        .rare_clocks = s->rare_clocks,
                                        .victims = (enum table_spec_victims)s->table_full,
                                        .max_bytes = s->table_max_bytes };
-}
-
-bool settings_warmup_is_auto(const struct settings *s)
-{
-    return strcmp(s->warmup, "auto") == 0;
-}
-
-static uint32_t warmup_clocks(const struct settings *s)
-{
-    if (settings_warmup_is_auto(s))
-        return s->workers > 1 && s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP
-                   ? SETTINGS_WARMUP_AUTO
-                   : 0;
-    return (uint32_t)strtoul(s->warmup, NULL, 10); /* settings_check() has read it */
-}
-
-struct lr_schedule settings_schedule(const struct settings *s)
-{
-    return (struct lr_schedule){ .warmup_clocks = warmup_clocks(s),
-                                 .decay = (enum table_spec_decay)s->decay,
-                                 .decay_start = s->decay_start,
-                                 .decay_clocks = s->decay_clocks,
-                                 .decay_rate = s->decay_rate,
-                                 .decay_floor = s->decay_floor };
 }
 
 uint64_t settings_seed(const struct settings *s, enum settings_seeds part)
@@ -784,18 +762,6 @@ static int check_model(const struct settings *s, struct err *err)
     return status;
 }
 
-static int check_layers(const struct settings *s, struct err *err)
-{
-    uint32_t widths[SETTINGS_LAYERS_MAX], n;
-    int status =
-        settings_widths("bottom", settings_bottom(s), widths, COUNT_OF(widths), &n, err);
-
-    if (!status)
-        status = settings_check_inputs(s, err);
-
-    return status ? status : settings_widths("top", s->top, widths, COUNT_OF(widths), &n, err);
-}
-
 /* The servers' own checks, before a server is asked. */
 static int check_limits(const struct settings *s, struct err *err)
 {
@@ -877,7 +843,7 @@ int settings_check(const struct settings *s, const char *command, struct err *er
     if (!status)
         status = check_model(s, err);
     if (!status)
-        status = check_layers(s, err);
+        status = settings_check_inputs(s, err);
     if (!status)
         status = settings_check_device(s, err);
     if (!status)

@@ -107,7 +107,7 @@ struct settings {
     bool rotate;
     uint64_t freeze_at; /* 0: never */
     int merge_weight;   /* enum settings_merge */
-    struct setting_list period;
+    struct setting_list period, row_period;
     char warmup[SETTINGS_TEXT_MAX];
     int decay;
     uint64_t decay_start, decay_clocks;
@@ -177,6 +177,7 @@ uint32_t settings_n_hats(const struct settings *s);
 float settings_first_hat(const struct settings *s);
 const char *settings_bottom(const struct settings *s);
 bool settings_keep_inputs(struct settings *s, uint32_t n_numeric, uint64_t n_weights);
+/* Widths of both MLPs, too. */
 int settings_check_inputs(const struct settings *s, struct err *err) MUST_CHECK;
 
 /* Floats of an embedding row; whether there are first-order weights beside the rows. The kind of model decides, too. */
@@ -239,13 +240,14 @@ int settings_check_device(const struct settings *s, struct err *err) MUST_CHECK;
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
 /* True if all pulls of dense tables return all pushes of the step before. */
 bool settings_dense_is_exact(const struct settings *s);
-/* Steps from one push and pull of the dense table "JOB/NAME" to the next (--period, --local-steps). _are_set: there may
- * be tables with more than 1. */
+/* Steps from one push and pull of the dense table "JOB/NAME" to the next (--period, --local-steps), and of the
+ * embedding table (--row-period). _are_set: there may be tables with more than 1. */
 uint32_t settings_period(const struct settings *s, const char *table);
+uint32_t settings_row_period(const struct settings *s, const char *table);
 bool settings_periods_are_set(const struct settings *s);
-/* The pattern of an item of --period; PS_ESETTING. */
-int settings_period_pattern(const char *item, char ret[SETTINGS_TEXT_MAX], uint32_t *ret_period,
-                            struct err *err) MUST_CHECK;
+/* The pattern of an item of --period, or of another setting like it; PS_ESETTING. */
+int settings_period_pattern(const char *setting, const char *item, char ret[SETTINGS_TEXT_MAX],
+                            uint32_t *ret_period, struct err *err) MUST_CHECK;
 /* --slow-lr, or what it is if it is left to psworker. */
 float settings_slow_lr(const struct settings *s);
 int settings_check_periods(const struct settings *s, struct err *err) MUST_CHECK;

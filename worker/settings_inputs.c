@@ -64,11 +64,16 @@ bool settings_keep_inputs(struct settings *s, uint32_t n_numeric, uint64_t n_wei
 
 int settings_check_inputs(const struct settings *s, struct err *err)
 {
+    uint32_t widths[SETTINGS_LAYERS_MAX], n_widths;
     uint64_t n;
+    int status =
+        settings_widths("bottom", settings_bottom(s), widths, COUNT_OF(widths), &n_widths, err);
 
-    if (is_auto(s->numeric_hats) ||
+    if (!status)
+        status = settings_widths("top", s->top, widths, COUNT_OF(widths), &n_widths, err);
+    if (status || is_auto(s->numeric_hats) ||
         (number_read_u64(s->numeric_hats, &n) == 0 && n <= DLRM_HATS_MAX))
-        return 0;
+        return status;
     return err_set(err, PS_ESETTING,
                    "--numeric-hats: \"%.40s\" is neither auto nor a number from 0 to %u",
                    s->numeric_hats, DLRM_HATS_MAX);

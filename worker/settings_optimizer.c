@@ -1,4 +1,7 @@
 /* The optimizers and rates of a job's tables, where the settings leave them to psworker; delay compensation. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "proto/codec_catalog.h"
 #include "proto/section.h"
 #include "worker/settings.h"
@@ -109,6 +112,30 @@ struct lr_schedule settings_dense_schedule(const struct settings *s,
         s->batch < ADAM_FROM_SAMPLES)
         schedule.warmup_clocks = SETTINGS_WARMUP_AUTO;
     return schedule;
+}
+
+bool settings_warmup_is_auto(const struct settings *s)
+{
+    return strcmp(s->warmup, "auto") == 0;
+}
+
+static uint32_t warmup_clocks(const struct settings *s)
+{
+    if (settings_warmup_is_auto(s))
+        return s->workers > 1 && s->mode + TABLE_SPEC_MODE_ASYNC != TABLE_SPEC_MODE_BSP
+                   ? SETTINGS_WARMUP_AUTO
+                   : 0;
+    return (uint32_t)strtoul(s->warmup, NULL, 10); /* settings_check() has read it */
+}
+
+struct lr_schedule settings_schedule(const struct settings *s)
+{
+    return (struct lr_schedule){ .warmup_clocks = warmup_clocks(s),
+                                 .decay = (enum table_spec_decay)s->decay,
+                                 .decay_start = s->decay_start,
+                                 .decay_clocks = s->decay_clocks,
+                                 .decay_rate = s->decay_rate,
+                                 .decay_floor = s->decay_floor };
 }
 
 /* ---- delay compensation ---- */

@@ -689,6 +689,11 @@ static uint32_t period_of(const void *settings, const char *table)
     return settings_period(settings, table);
 }
 
+static uint32_t row_period_of(const void *settings, const char *table)
+{
+    return settings_row_period(settings, table);
+}
+
 static struct param_store *with_periods(const struct settings *s, struct param_store *store)
 {
     const struct param_store_periodic_options options = {
@@ -700,6 +705,7 @@ static struct param_store *with_periods(const struct settings *s, struct param_s
         .freeze_at = s->freeze_at,
         .merges_adaptively = s->merge_weight == MERGE_ADAPTIVELY ? s->workers : 0,
         .period_of = period_of,
+        .row_period_of = s->row_period.n ? row_period_of : NULL,
         .arg = s,
     };
 

@@ -534,7 +534,7 @@ static void warn_unused_period(const struct trainer *t, const char *item)
     uint32_t period;
     struct err err;
 
-    if (!settings_period_pattern(item, pattern, &period, &err) &&
+    if (!settings_period_pattern("period", item, pattern, &period, &err) &&
         !has_tensor(t->u->model, pattern))
         log_line_warn("--period %s has no effect: no dense table of this model has that name, "
                       "as bot.0.W or top.2.b",

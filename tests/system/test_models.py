@@ -56,3 +56,15 @@ def test_scores_over_http_are_those_of_predict(serve, log, tmp_path, model):
 ])
 def test_what_a_model_does_not_have_is_refused(tmp_path, flags, said):
     assert said in finish(psworker("train", "--format", "criteo", "--data", tmp_path, "--local", *flags), status=2)[1]
+
+
+def test_a_job_begun_without_hats_goes_on_without_them(tmp_path):
+    synth(tmp_path / "log.tsv", 300)
+    flags = ("--format", "criteo", "--data", tmp_path / "log.tsv", "--dim", 4, "--top", 8)
+    finish(psworker("train", *flags, "--local", "--numeric-hats", 0, "--save", tmp_path / "model"))
+    ask = ("predict", *flags, "--labelled", "--checkpoint", tmp_path / "model")
+    want, _ = finish(psworker(*ask, "--numeric-hats", 0))
+    got, err = finish(psworker(*ask))
+    assert got == want and "was begun without --numeric-hats" in err
+    _, err = finish(psworker(*ask, "--numeric-hats", 3, "--bottom", "512,256,64"), status=2)
+    assert "--numeric-hats: job" in err and "give --numeric-hats 0" in err

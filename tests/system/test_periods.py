@@ -64,11 +64,26 @@ def test_the_last_steps_of_a_worker_that_leaves_first_weigh_as_those_of_the_othe
 def test_workers_in_lock_step_end_in_the_same_bits_each_time_with_fewer_bytes(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
     plain, lines = trained(psds, data, 3)
-    for flags in (("--local-steps", 8, "--slow-momentum", "0.5", "--rotate"), ("--period", "*=8", "--rotate")):
+    for flags in (("--local-steps", 8, "--slow-momentum", "0.5", "--rotate"), ("--period", "*=8", "--row-period", "emb=4", "--rotate")):
         want, got = trained(psds, data, 3, *flags)
         assert trained(psds, data, 3, *flags)[0] == want
         assert n_bytes(got) < 0.4 * n_bytes(lines)
         assert abs(got[0]["logloss"] - lines[0]["logloss"]) < 0.03
+
+
+def test_rows_with_a_period_cost_fewer_bytes(psds, tmp_path):
+    """What is left at the end is pushed, too: with a period longer than the run, all of it."""
+    data = synth(tmp_path / "log.tsv", 3500, cardinality=50)
+    start, lines = trained(psds, data, 1, "--steps-max", 1, "--row-period", "wide=4")
+    want = trained(psds, data, 1, "--steps-max", 1)[0]
+    assert start["job/emb"] == want["job/emb"]
+    got, long = trained(psds, data, 1, "--row-period", "emb=100000")
+    moved = [a for a, b in zip(weights(got, "emb", 8), weights(want, "emb", 8)) if a != b]
+    assert len(moved) > 100 and long[0]["rows_pulled"] < 3000
+    plain = trained(psds, data, 2, "--mode", "async")[1]
+    few = trained(psds, data, 2, "--mode", "async", "--row-period", "emb=8")[1]
+    assert sum(line["rows_pulled"] for line in few) < 0.5 * sum(line["rows_pulled"] for line in plain)
+    assert abs(few[0]["logloss"] - plain[0]["logloss"]) < 0.05
 
 
 def test_workers_that_are_ahead_learn_and_codecs_go_with_it(psds, tmp_path):
@@ -128,13 +143,20 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     assert "--freeze-variance-at goes with" in refused(*local, "--freeze-variance-at", 5)
     assert "adam or lamb" in refused(*local, "--freeze-variance-at", 5, "--dense-optimizer", "lars")
     assert "and lock step" in refused(*local, "--freeze-variance-at", 5, "--dense-optimizer", "adam", "--mode", "async")
-    assert "--rotate goes with" in refused("--rotate")
+    assert "--rotate goes with" in refused("--rotate") and "--rotate goes with" in refused("--rotate", "--row-period", "emb=2")
+    rows = ("--row-period", "emb*=4")
+    assert "with --local there are none" in refused(*rows, "--local")
+    assert "--state-dir goes without" in refused(*rows, "--state-dir", tmp_path)
+    assert "--delay-compensation goes without --row-period" in refused(*rows, "--delay-compensation", 2, "--mode", "async")
+    assert "codecs of rows other than auto" in refused(*rows, "--push-codec", "auto", "--dense-push-codec", "fp32")
+    assert "one mode of all tables" in refused(*rows, "--dense-mode", "async")
+    assert "--reuse-clocks goes without --row-period" in refused(*rows, "--mode", "async", "--workers", 2, "--reuse-clocks", 3)
     lr = ("--model", "lr", "--merge-weight", "adaptive")
     assert "goes with --model lr" in refused(*local, "--merge-weight", "adaptive")
     assert "goes with --model lr" in refused(*lr) and "goes with --model lr" in refused(*lr, *local, "--mode", "async")
     assert "goes without --slow-momentum" in refused(*lr, *local, "--slow-momentum", "0.5")
     for item in ("top", "top=", "=3", "top=0", "top=x", "top=100001"):
-        assert "is not the name of a dense table" in refused("--period", item)
+        assert "--period: " in refused("--period", item) and "is not the name of a table" in refused("--row-period", item)
 
 
 def test_an_adaptive_weight_goes_farther_than_the_mean(psds, tmp_path):

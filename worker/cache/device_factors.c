@@ -20,11 +20,11 @@ bool device_rows_suits(const struct table_spec *spec)
 
 static void fill_momentum(struct device_rows_step *step, const struct optimizer_params *p)
 {
-    const bool looks_ahead = p->nesterov > 0.0f;
+    const bool is_nesterov = p->nesterov > 0.0f;
 
     step->beta1 = p->momentum;
-    step->rest1 = looks_ahead ? 1.0f : 0.0f;
-    step->rest2 = looks_ahead ? p->momentum : 1.0f;
+    step->rest1 = is_nesterov ? 1.0f : 0.0f;
+    step->rest2 = is_nesterov ? p->momentum : 1.0f;
 }
 
 static void fill_adam(struct device_rows_step *step, const float *derived)

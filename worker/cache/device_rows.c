@@ -19,7 +19,7 @@ struct entry {
 } __attribute__((packed, aligned(4)));
 
 /* Places and versions of the keys of a pull, so that they are looked up once. */
-struct looked {
+struct lookup {
     const uint64_t *keys; /* borrowed */
     uint32_t n, cap;
     uint32_t *places;   /* owned; NO_PLACE: to be looked up again */
@@ -28,16 +28,16 @@ struct looked {
 
 struct device_rows {
     struct device_rows_options options;
-    struct table *rows;  /* owned: key -> entry */
-    struct table *aside; /* owned: likewise, of rows without a place */
+    struct table *rows;     /* owned: key -> entry */
+    struct table *unplaced; /* owned: likewise, of rows without a place */
     struct eviction eviction;
     uint64_t turn, n_versions;
     bool is_read;    /* and no step has begun since */
     float *arrivals; /* owned, cap_arrivals payloads */
     uint64_t *arrived_keys;
     uint32_t n_arrivals, cap_arrivals;
-    struct looked looked;  /* by the last device_rows_missing() */
-    struct looked current; /* of the last pull */
+    struct lookup lookup;  /* by the last device_rows_missing() */
+    struct lookup current; /* of the last pull */
 };
 
 static struct entry *entry_of(struct row *row)
@@ -57,11 +57,11 @@ static struct table *new_table(void)
     return table_new(&t, sizeof(struct entry), 0, NULL) ? NULL : t;
 }
 
-static void free_looked(struct looked *l)
+static void free_lookup(struct lookup *l)
 {
     free(l->places);
     free(l->versions);
-    *l = (struct looked){ 0 };
+    *l = (struct lookup){ 0 };
 }
 
 struct device_rows *device_rows_new(const struct device_rows_options *options)
@@ -72,8 +72,8 @@ struct device_rows *device_rows_new(const struct device_rows_options *options)
         return NULL;
     *d = (struct device_rows){ .options = *options, .turn = 1 };
     d->rows = new_table();
-    d->aside = new_table();
-    if (d->rows && d->aside)
+    d->unplaced = new_table();
+    if (d->rows && d->unplaced)
         return d;
     device_rows_free(d);
     return NULL;
@@ -84,25 +84,25 @@ void device_rows_free(struct device_rows *d)
     if (!d)
         return;
     table_free(d->rows);
-    table_free(d->aside);
+    table_free(d->unplaced);
     free(d->arrivals);
     free(d->arrived_keys);
-    free_looked(&d->looked);
-    free_looked(&d->current);
+    free_lookup(&d->lookup);
+    free_lookup(&d->current);
     free(d);
 }
 
 int device_rows_clear(struct device_rows *d)
 {
     table_free(d->rows);
-    table_free(d->aside);
+    table_free(d->unplaced);
     d->rows = new_table();
-    d->aside = new_table();
+    d->unplaced = new_table();
     d->eviction = (struct eviction){ 0 };
     d->n_arrivals = 0;
     d->is_read = false;
-    d->looked.n = d->current.n = 0;
-    return d->rows && d->aside ? 0 : -ENOMEM;
+    d->lookup.n = d->current.n = 0;
+    return d->rows && d->unplaced ? 0 : -ENOMEM;
 }
 
 bool device_rows_begin_turn(struct device_rows *d)
@@ -134,12 +134,12 @@ static struct row *find(const struct table *t, uint64_t key)
 }
 
 /* Without memory for it nothing is noted, and all is looked up again. */
-static bool reserve_looked(struct looked *l, const uint64_t *keys, uint32_t n)
+static bool reserve_lookup(struct lookup *l, const uint64_t *keys, uint32_t n)
 {
     l->keys = keys;
     l->n = 0;
     if (n > l->cap) {
-        free_looked(l);
+        free_lookup(l);
         l->places = memory_try_alloc(n * sizeof *l->places);
         l->versions = memory_try_alloc(n * sizeof *l->versions);
         l->cap = l->places && l->versions ? n : 0;
@@ -152,7 +152,7 @@ static bool reserve_looked(struct looked *l, const uint64_t *keys, uint32_t n)
 }
 
 /* A row that waits on the host is looked up again, to be read. */
-static void note(const struct device_rows *d, struct looked *l, uint32_t i, struct row *row)
+static void note(const struct device_rows *d, struct lookup *l, uint32_t i, struct row *row)
 {
     const bool is_there = row && !entry_of(row)->arrival;
 
@@ -163,7 +163,7 @@ static void note(const struct device_rows *d, struct looked *l, uint32_t i, stru
 uint32_t device_rows_missing(struct device_rows *d, const uint64_t *keys, uint32_t n,
                              uint64_t *ret_keys)
 {
-    const bool notes = reserve_looked(&d->looked, keys, n);
+    const bool notes = reserve_lookup(&d->lookup, keys, n);
     struct row *rows[BATCH];
     uint32_t n_missing = 0;
 
@@ -175,10 +175,10 @@ uint32_t device_rows_missing(struct device_rows *d, const uint64_t *keys, uint32
             const uint64_t key = keys[from + i];
 
             if (notes)
-                note(d, &d->looked, from + i, rows[i]);
+                note(d, &d->lookup, from + i, rows[i]);
             if (rows[i])
                 rows[i]->stamp = row_stamp(d->turn, 0, 0);
-            else if (!find(d->aside, key))
+            else if (!find(d->unplaced, key))
                 ret_keys[n_missing++] = key;
         }
     }
@@ -230,7 +230,7 @@ int device_rows_insert(struct device_rows *d, uint64_t key, const void *payload,
         d->options.lost(d->options.arg, key);
         return 0;
     }
-    if (reserve_arrival(d) || table_insert(has_place ? d->rows : d->aside, key, &row))
+    if (reserve_arrival(d) || table_insert(has_place ? d->rows : d->unplaced, key, &row))
         return -ENOMEM;
     row->stamp = row_stamp(d->turn, 0, 0);
     *entry_of(row) = (struct entry){ ++d->n_versions, d->n_arrivals + 1 };
@@ -252,7 +252,7 @@ static void read_row(struct device_rows *d, const struct ps_pull_section *sectio
     const float *payload;
 
     if (!row)
-        row = find(d->aside, section->keys[i]);
+        row = find(d->unplaced, section->keys[i]);
     assert(row); /* it has arrived */
     section->places[i] = has_place ? table_number(d->rows, row) : NO_PLACE;
     section->versions[i] = has_place ? entry_of(row)->version : 0;
@@ -278,35 +278,35 @@ static void drop_arrivals(struct device_rows *d)
     d->n_arrivals = 0;
 }
 
-static bool is_of(const struct looked *l, const uint64_t *keys, uint32_t n)
+static bool is_of(const struct lookup *l, const uint64_t *keys, uint32_t n)
 {
     return l->keys == keys && l->n == n && n;
 }
 
 void device_rows_read(struct device_rows *d, const struct ps_pull_section *section)
 {
-    const bool is_noted = is_of(&d->looked, section->keys, section->n_keys);
-    const struct looked before = d->current;
+    const bool is_noted = is_of(&d->lookup, section->keys, section->n_keys);
+    const struct lookup before = d->current;
 
     assert(!section->rows && section->codec == CODEC_FP32);
     for (uint32_t i = 0; i < section->n_keys; i++) {
-        const bool is_there = is_noted && d->looked.places[i] != NO_PLACE;
+        const bool is_there = is_noted && d->lookup.places[i] != NO_PLACE;
 
         if (!is_there) {
             read_row(d, section, i);
             continue;
         }
-        section->places[i] = d->looked.places[i];
-        section->versions[i] = d->looked.versions[i];
+        section->places[i] = d->lookup.places[i];
+        section->versions[i] = d->lookup.versions[i];
     }
     drop_arrivals(d);
     d->is_read = true;
     if (is_noted)
-        memcpy(d->looked.places, section->places, section->n_keys * sizeof *section->places);
-    d->current = d->looked;
-    d->looked = before;
+        memcpy(d->lookup.places, section->places, section->n_keys * sizeof *section->places);
+    d->current = d->lookup;
+    d->lookup = before;
     d->current.n = is_noted ? section->n_keys : 0;
-    d->looked.n = 0;
+    d->lookup.n = 0;
 }
 
 /* ---- a step ---- */
@@ -318,7 +318,7 @@ static uint32_t place_of(struct device_rows *d, uint64_t key, uint32_t *n_unknow
 
     if (row && !entry_of(row)->arrival)
         return table_number(d->rows, row);
-    *n_unknown += !row && !find(d->aside, key);
+    *n_unknown += !row && !find(d->unplaced, key);
     if (row)
         lose(d, d->rows, row);
     else
@@ -343,10 +343,10 @@ uint32_t device_rows_update(struct device_rows *d, const uint64_t *keys, uint32_
 
 void device_rows_pushed(struct device_rows *d)
 {
-    for (uint64_t i = 0; i < table_n_numbers(d->aside) && table_n_rows(d->aside); i++) {
-        struct row *row = table_row(d->aside, i);
+    for (uint64_t i = 0; i < table_n_numbers(d->unplaced) && table_n_rows(d->unplaced); i++) {
+        struct row *row = table_row(d->unplaced, i);
 
         if (row)
-            lose(d, d->aside, row);
+            lose(d, d->unplaced, row);
     }
 }

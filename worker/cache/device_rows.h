@@ -10,7 +10,7 @@
  *               3 device_rows_update()    the step begins: places of the rows that its push changes
  *               4 device_rows_pushed()
  *
- * Rows wanted in this turn are not evicted. Where all are, a new row is put aside: it has no place, and the servers are
+ * Rows wanted in this turn are not evicted. Where all are, a new row gets no place, and the servers are
  * asked for it again after the push.
  */
 #ifndef WORKER_CACHE_DEVICE_ROWS_H
@@ -64,7 +64,7 @@ bool device_rows_begin_turn(struct device_rows *d) MUST_CHECK;
 uint32_t device_rows_missing(struct device_rows *d, const uint64_t *keys, uint32_t n,
                              uint64_t *ret_keys);
 
-/* A row that is missing, of the turn's pull, or, `is_ahead`, of the next one: that one is not put aside but lost. */
+/* A row that is missing, of the turn's pull, or, `is_ahead`, of the next one: that one needs a place, or is lost. */
 int device_rows_insert(struct device_rows *d, uint64_t key, const void *payload, bool is_ahead)
     MUST_CHECK;
 

@@ -69,11 +69,19 @@ void link_phase_finish_leave(struct shard_link *l)
     l->events->left(l->owner, l->config.shard);
 }
 
+/* A shard that hears its worker less often than once a lease counts it out, and with it those that it waits for: their
+ * leases begin anew each time that it comes. */
+static uint64_t backoff_ms(const struct shard_link *l)
+{
+    uint64_t seed = hash_mix2(l->config.join.incarnation ^ l->config.shard, l->last_request_id);
+    uint64_t ms = connector_backoff_ms(l->n_attempts, seed + l->n_attempts);
+
+    return l->lease_ms && ms > l->lease_ms / 2 ? l->lease_ms / 2 : ms;
+}
+
 /* Drops the connection and dials again after the backoff. `how`: the link's state, for people. */
 static void drop_connection(struct shard_link *l, const char *how, const char *why)
 {
-    uint64_t seed = hash_mix2(l->config.join.incarnation ^ l->config.shard, l->last_request_id);
-
     if (l->phase == PHASE_OVER)
         return;
     if (l->phase == PHASE_LEAVING) {
@@ -85,7 +93,7 @@ static void drop_connection(struct shard_link *l, const char *how, const char *w
         l->away_since_ms = l->now_ms;
     link_phase_set(l, PHASE_AWAY);
     l->events->lost(l->owner, l->config.shard);
-    l->next_try_ms = l->now_ms + connector_backoff_ms(l->n_attempts, seed + l->n_attempts);
+    l->next_try_ms = l->now_ms + backoff_ms(l);
     l->n_attempts++;
     snprintf(l->why, sizeof l->why, "%s", why);
     if (l->now_ms >= l->next_notice_ms) {

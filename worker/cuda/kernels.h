@@ -11,9 +11,9 @@
  *
  * Bits: the same in every run. As device_cpu's, bit for bit: bag_sum, bag_mean, wide_sum, interactions in
  * KERNELS_FP32, pair_sum, cross layers, head_forward, norm_apply, norm_running, dropout, add_rows, bias, mask, axpy,
- * encoders, update_rows; bag_grad and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as far as exp()
- * is the same. As plain loops have them: project_forward, and drows of project_backward. Other sums have an order of
- * their own. (Which NaN an addition makes is the processor's choice.)
+ * encoders, update_rows; bag_grad and wide_grad of rows with at most BAG_TRANSPOSE_SPAN uses; prob, and dz of loss, as
+ * far as exp() is the same. As plain loops have them: project_forward, and drows of project_backward. Other sums have
+ * an order of their own. (Which NaN an addition makes is the processor's choice.)
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H

@@ -603,7 +603,9 @@ static void a_push_that_is_never_acknowledged_ends_the_job(struct fake_plan plan
     }
     assert_int_equal(rig.failed, PS_EDEADLINE);
     assert_true(rig.now_ms - start_ms >= 60000 && rig.now_ms - start_ms < 70000);
-    assert_true(rig.n_reconnected > 5);
+    assert_true(
+        rig.n_reconnected >
+        60); /* at least once a lease, which is a second: else it counts the worker out */
     assert_int_equal(rig.n_pushed, 0);
     assert_non_null(strstr(rig.sentence, "has not taken a push for 6"));
     assert_non_null(strstr(rig.sentence, why));

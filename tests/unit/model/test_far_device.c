@@ -156,7 +156,10 @@ static void upload_rows(struct bench *b, const float *host, uint32_t first, uint
     const uint32_t hows[] = { first, second };
 
     b->ops->upload(b->c, 0, how, hows, sizeof hows);
-    b->ops->upload_rows(b->c, 0, &(struct row_upload){ 2, N, host, how, rows, b->x });
+    b->ops->upload_rows(
+        b->c, 0,
+        &(struct row_upload){
+            .n = 2, .dim = N, .host = host, .how = how, .rows = rows, .kept = b->x });
     (void)b->ops->begin(b->c, 0, 0);
 }
 

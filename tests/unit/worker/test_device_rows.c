@@ -337,7 +337,7 @@ static void pull_step(struct bench *b, struct step *step, bool is_announced)
     assert_int_equal(b->cache->ops->pull_wait(b->cache, &err), 0);
 }
 
-static void look_outside(struct bench *b)
+static void evaluate(struct bench *b)
 {
     const struct batch batch = draw_batch(b);
     struct ps_pull_section sections[2];
@@ -358,7 +358,7 @@ static void look_outside(struct bench *b)
 static void train(struct bench *b, uint32_t n_steps, uint32_t troubles)
 {
     static struct step steps[3];
-    struct step *step = &steps[0], *next = &steps[1], *spare = &steps[2], *last;
+    struct step *step = &steps[0], *next = &steps[1], *other = &steps[2], *last;
     bool is_announced = false;
 
     next->batch = draw_batch(b);
@@ -396,11 +396,11 @@ static void train(struct bench *b, uint32_t n_steps, uint32_t troubles)
             push_of_somebody_else(b, &step->batch);
         assert_int_equal(push(b, &g), 0);
         if (draw(b, 8) == 0)
-            look_outside(b);
+            evaluate(b);
         if (draw(b, 8) == 0) { /* what was announced stays as it is */
             last = next;
-            next = spare;
-            spare = last;
+            next = other;
+            other = last;
             next->batch = draw_batch(b);
             is_announced = false;
         }
