@@ -41,7 +41,7 @@ template <typename Kind, int DIM, int ROWS> struct warp_layout {
         FORWARD = X > R ? X : R,
         BACKWARD = BACK_ROWS * BACK_LD + SLOPES,
         BLOCKS = DIM >= 64   ? 8
-                 : DIM >= 32 ? 12
+                 : DIM >= 32 ? 10
                              : 16
     };
 };
