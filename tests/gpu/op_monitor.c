@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "proto/codec_catalog.h"
+#include "worker/compute/device_bf16.h"
 #include "worker/cuda/device_cuda.h"
 
 enum { CALLS = 10, WARM = 3, RUNS = 15 };
