@@ -145,7 +145,7 @@ correctness() {
     # Side by side: none is measured, and a small model in each leaves most of the GPU idle.
     local tool
     for tool in memcheck racecheck initcheck synccheck; do
-        phase "$tool" 120 tests/gpu/sanitizer.sh "$tool" "$programs" "$scratch/logs" $units &
+        phase "$tool" 180 tests/gpu/sanitizer.sh "$tool" "$programs" "$scratch/logs" $units &
     done
     wait
 }

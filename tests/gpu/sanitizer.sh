@@ -50,7 +50,7 @@ options=""
 [ "$tool" != racecheck ] || options=$(exclusion)
 # model, device_push and data_parallel take long, and have no op that the others lack.
 case $tool in
-racecheck) first="fp32-steps tf32-steps encode" last="buffer_sets gemm" ;;
+racecheck) first="interact bf16 update decode fp32-steps tf32-steps encode" last="buffer_sets gemm" ;;
 initcheck) first="fp32-steps encode" last="tf32-steps buffer_sets gemm" ;;
 *) first="fp32-steps tf32-steps bf16-steps buffer_sets" last="" ;;
 esac

@@ -312,7 +312,9 @@ def test_a_sanitizer_that_finds_something_fails_the_check(stand):
     units = [unit for unit in UNITS if unit not in ("encode", "buffer_sets", "gemm", "model", "device_push", "data_parallel")]
     gemm_and_encode = [unit for unit in UNITS if unit in ("encode", "gemm")]
     assert phases["memcheck"] == ("passed", "passed: " + ", ".join(["fp32-steps", "tf32-steps", "bf16-steps", "buffer_sets", *units, *gemm_and_encode]))
-    assert phases["racecheck"] == ("passed", "passed: " + ", ".join(["fp32-steps", "tf32-steps", "encode", *units, "buffer_sets", "gemm"]))
+    new = ["interact", "bf16", "update", "decode"]  # racecheck reaches its limit, and has not met these yet
+    rest = [unit for unit in units if unit not in new]
+    assert phases["racecheck"] == ("passed", "passed: " + ", ".join([*new, "fp32-steps", "tf32-steps", "encode", *rest, "buffer_sets", "gemm"]))
 
 
 def test_racecheck_and_initcheck_take_tests_without_bf16(stand):

@@ -122,7 +122,7 @@ static inline struct cuda_compat_shape cuda_compat_warps(size_t n_rows)
              dim3(CUDA_COMPAT_WARP, CUDA_COMPAT_THREADS / CUDA_COMPAT_WARP), 0 };
 }
 
-/* N floats that are loaded and stored at once; N is 1 or 4. */
+/* N floats that are loaded and stored at once; N is 1, 4 or 8. */
 template <int N> struct alignas(4 * N) cuda_compat_floats {
     float at[N];
 };
