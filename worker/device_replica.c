@@ -84,7 +84,7 @@ static bool reserve(const struct settings *s, struct dlrm *model, enum row_updat
 
     if (!dlrm_replicate_rows(model, &replica)) {
         if (!dlrm_n_places(model))
-            log_why("none fits into --device-cache and --row-cache");
+            log_why("the device has no place for one (--device-cache, --row-cache)");
         return dlrm_n_places(model) > 0;
     }
     log_line_warn("--device-cache: the device has no space, rows stay in the row cache");

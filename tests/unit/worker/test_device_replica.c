@@ -97,8 +97,8 @@ static void without_a_reason_to_have_rows_the_device_has_none(void **state)
     check_none(far, &refuses, &bf16, &spec, true, "another codec");
     check_none(far, &refuses, &usual, &ftrl, true, "the device knows");
     check_none(far, &refuses, &usual, &spec, false, "--device-encode");
-    check_none(far, &refuses, &small, &spec, true, "none fits");
-    check_none(far, &refuses, &usual, &spec, true, "does not have them");
+    check_none(far, &refuses, &small, &spec, true, "no place for one");
+    check_none(far, &refuses, &usual, &spec, true, "no place for one"); /* it changes no rows */
     check_none(far, &plain, &local_steps, &spec, false, "--local-steps");
     check_none(&device_cpu, &refuses, &usual, &spec, true, NULL);
 }
