@@ -6,6 +6,7 @@
 #include "common/log_line.h"
 #include "common/memory.h"
 #include "worker/cache/device_rows.h"
+#include "worker/field_tables.h"
 
 _Static_assert(DLRM_NONE == DEVICE_ROWS_NO_PLACE, "places go to the device as they come");
 
@@ -30,18 +31,41 @@ static bool rule_of(enum table_spec_optim optim, enum row_update_rule *ret)
     return false;
 }
 
-/* Why these settings let no device have the rows; NULL: they do. */
-static const char *why_not(const struct settings *s, const struct table_spec *spec,
+/* There would be a cache of all rows, which a device could have in its place. */
+static bool is_expected(const struct settings *s, const struct param_store *store,
+                        const struct dlrm *model)
+{
+    const bool is_cached = store->ops->replicate || (settings_periods_are_set(s) && !s->local &&
+                                                     s->workers == 1 && s->row_cache_bytes);
+
+    return is_cached && s->device_cache_bytes && dlrm_encodes(model);
+}
+
+/* Why a device does not get the rows; NULL: it may. */
+static const char *why_not(const struct settings *s, const struct param_store *store,
+                           const struct table_spec *spec,
+                           const struct step_buffers_shape *shape,
                            enum row_update_rule *ret_rule)
 {
     enum codec_id codec;
 
+    if (!store->ops->replicate)
+        return "steps between pushes change them (--local-steps, --period, --row-period)";
+    if (field_tables_n(s->fields) > 1) /* a place is one of a table */
+        return "fields have several tables (--field, --init auto)";
+    if (!shape->encodes)
+        return "the device does not encode their gradients (--device-encode)";
     if (!device_rows_suits(spec) || !rule_of(spec->optim, ret_rule))
         return "the device knows sgd, momentum, adagrad, rowwise_adagrad and adam, without "
                "--clip-norm, --row-decay and 16-bit rows";
     if (settings_codec(s, CODEC_POLICY_ROWS_PULL, &codec) || codec != CODEC_FP32)
         return "rows are pulled in another codec than fp32 (--pull-codec)";
     return NULL;
+}
+
+static void log_why(const char *why)
+{
+    log_line_info("--device-cache: rows stay in the row cache: %s", why);
 }
 
 /* Up to --row-cache, too: what the device holds is held in its place. */
@@ -58,8 +82,11 @@ static bool reserve(const struct settings *s, struct dlrm *model, enum row_updat
                                           .n_states = n_states,
                                           .n_bytes = bytes_of(s) };
 
-    if (!dlrm_replicate_rows(model, &replica))
+    if (!dlrm_replicate_rows(model, &replica)) {
+        if (!dlrm_n_places(model))
+            log_why("the device has no place for one (--device-cache, --row-cache)");
         return dlrm_n_places(model) > 0;
+    }
     log_line_warn("--device-cache: the device has no space, rows stay in the row cache");
     return false;
 }
@@ -83,18 +110,19 @@ void device_replica_open(struct device_replica *r, const struct settings *s,
     enum row_update_rule rule;
     const char *why;
 
-    if (store->ops->has_places)
+    if (store->ops->has_places && field_tables_n(s->fields) == 1)
         keep_reused(s, shape);
-    if (!store->ops->replicate || !shape->encodes || !s->device_cache_bytes)
+    if (!is_expected(s, store, shape->model))
         return;
-    why = why_not(s, spec, &rule);
+    why = why_not(s, store, spec, shape, &rule);
     if (why) {
-        log_line_info("--device-cache: rows stay in the row cache: %s", why);
+        log_why(why);
         return;
     }
     if (!reserve(s, shape->model, rule, n_states))
         return;
     if (!store->ops->replicate(store, table, dlrm_n_places(shape->model))) {
+        log_why("it is off, or does not have them");
         dlrm_release_rows(shape->model);
         return;
     }

@@ -404,7 +404,7 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         status = open_device_push(t, err);
     if (!status && get == make)
         decode_on_device(t);
-    if (!status && get == make && t->n_rows == 1) /* a place is one of a table */
+    if (!status && get == make)
         device_replica_open(&t->replica, s, store, t->rows[0].emb, &t->rows[0].spec, &t->shape);
     if (status) {
         model_tables_free(t);

@@ -54,12 +54,15 @@ const char *settings_bottom(const struct settings *s)
 
 bool settings_keep_inputs(struct settings *s, uint32_t n_numeric, uint64_t n_weights)
 {
-    if (!is_auto(s->numeric_hats) || !settings_n_hats(s) ||
-        n_weights != (uint64_t)n_numeric * BOTTOM_AUTO_FIRST)
-        return false;
-    s->numeric_hats[0] = '0';
-    s->numeric_hats[1] = '\0';
-    return true;
+    const bool keeps = n_numeric && is_auto(s->numeric_hats) && settings_n_hats(s) &&
+                       n_weights == (uint64_t)n_numeric * BOTTOM_AUTO_FIRST;
+
+    /* A job without numbers has the same record as one that was begun before there were hats. */
+    if (keeps || !n_numeric) {
+        s->numeric_hats[0] = '0';
+        s->numeric_hats[1] = '\0';
+    }
+    return keeps;
 }
 
 int settings_check_inputs(const struct settings *s, struct err *err)

@@ -99,7 +99,7 @@ struct optimizer_params settings_optim_params(const struct settings *s, bool den
     return p;
 }
 
-/* Adagrad's first step moves each weight of the MLPs by the whole rate, whatever its gradient, and some runs never
+/* Adagrad's first step moves each weight of a dense table by the whole rate, whatever its gradient, and some runs never
  * recover (deploy/docs/benchmarks.md, "The defaults"). Who chooses optimizer or rate chooses the warm-up, too, and with
  * large batches the steps are too few for one. */
 struct lr_schedule settings_dense_schedule(const struct settings *s,

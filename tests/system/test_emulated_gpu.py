@@ -296,6 +296,10 @@ def test_rows_that_the_device_cannot_change_stay_in_the_row_cache(only_worker):
         want, _, _ = only_worker(*flags, "--device-cache", "0")
         got, r, log_text = only_worker(*flags, "--device-cache", "2M")
         assert got == want and r["device_rows_held"] == 0 and f"rows stay in the row cache: {why}" in log_text
+    for flags, why in ((("--init", "auto"), "fields have several tables"), (("--local-steps", 4), "steps between pushes change them"),
+                       (("--device-encode", "off"), "the device does not encode"), (("--device-cache", 8), "the device has no place for one")):
+        _, r, log_text = only_worker(*flags)
+        assert r["device_rows_held"] == 0 and f"rows stay in the row cache: {why}" in log_text
 
 
 # ---- gradients that leave the device encoded ----

@@ -113,6 +113,21 @@ static void a_job_begun_without_hats_goes_on_without(void **state)
     settings_free(&settings_worker, &s);
 }
 
+static void a_job_without_numbers_has_no_hats(void **state)
+{
+    struct settings s;
+
+    (void)state;
+    click_log_settings(&s, FLAGS("--bottom", "auto"));
+    assert_false(settings_keep_inputs(&s, 0, 0));
+    assert_int_equal(settings_n_hats(&s), 0);
+    settings_free(&settings_worker, &s);
+    click_log_settings(&s, FLAGS("--numeric-hats", "3"));
+    assert_false(settings_keep_inputs(&s, 0, 0));
+    assert_int_equal(settings_n_hats(&s), 0);
+    settings_free(&settings_worker, &s);
+}
+
 static void settings_choose_what_suits_the_steps(void **state)
 {
     (void)state;
@@ -228,6 +243,7 @@ int main(void)
         cmocka_unit_test(mlps_with_adagrad_by_default_warm_up),
         cmocka_unit_test(numbers_have_hats_where_nothing_is_said),
         cmocka_unit_test(a_job_begun_without_hats_goes_on_without),
+        cmocka_unit_test(a_job_without_numbers_has_no_hats),
         cmocka_unit_test(tables_keep_what_they_were_made_with),
         cmocka_unit_test(new_tables_have_the_defaults),
     };

@@ -32,6 +32,18 @@ static void run_three_ahead(void)
     free(gpu);
 }
 
+/* One number in ten is missing. */
+static void hats_of_missing_numbers_are_the_cpus(void **state)
+{
+    static const char *const flags[] = { AHEAD, "--numeric-hats", "3", NULL };
+    const struct fake_plan plan = training_plan(4);
+    struct training *gpu = run_both(&fake_overlaps, &plan, flags);
+
+    (void)state;
+    assert_int_equal(gpu->n_samples, 2 * CLICK_LOG_ROWS);
+    free(gpu);
+}
+
 /* As many steps are under way as batches are there in time, which the scheduler has a say in: never more than
  * three, and three in one of a hundred runs. */
 static void three_steps_under_way_push_the_cpus_bits_in_order(void **state)
@@ -223,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_steps_under_way_push_the_cpus_bits_in_order),
+        cmocka_unit_test(hats_of_missing_numbers_are_the_cpus),
         cmocka_unit_test(buffer_sets_are_as_many_as_permits),
         cmocka_unit_test(in_lock_step_one_step_is_under_way),
         cmocka_unit_test(all_copies_are_of_memory_that_the_device_gave),

@@ -14,6 +14,7 @@ void training_run(const struct device_ops *ops, const struct param_store_ops *st
     fake_init(fake, store, plan);
     click_log_settings(&s, more);
     must(setup_data(&u, &s, true, true, &ret->err), &ret->err);
+    schema_keep_missing(u.schema, settings_n_hats(&s) > 0);
     must(setup_model_on(&u, ops, &ret->err), &ret->err);
     *t = (struct trainer){ .s = &s, .u = &u, .store = &fake->store };
     must(model_tables_create(&s, u.model, 13, &fake->store, &t->tables, &ret->err), &ret->err);
