@@ -15,7 +15,7 @@ struct emu_lt_desc {
     cublasComputeType_t compute;
     int32_t ta, tb;
     uint32_t epilogue;
-    float *bias;
+    void *bias;
 };
 
 struct emu_lt_layout {
@@ -202,7 +202,7 @@ struct product {
     struct emu_lt_desc desc;
     struct emu_lt_layout layout[N_OPERANDS];
     const void *from[2];
-    float *to;
+    void *to;
     uint64_t m, n, k;
 };
 
@@ -227,7 +227,9 @@ static bool plan(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatri
     p->n = d->tb ? b->rows : b->cols;
     k_of_b = d->tb ? b->cols : b->rows;
     return p->m == to->rows && p->n == to->cols && p->k == k_of_b && a->type == b->type &&
-           to->type == CUDA_R_32F && !memcmp(c, to, sizeof *c);
+           (to->type == CUDA_R_32F ||
+            (to->type == CUDA_R_16BF && a->type == CUDA_R_16BF && !(to->ld % 8))) &&
+           !memcmp(c, to, sizeof *c);
 }
 
 /* What an algorithm is for; a hash by which it is known again. */
@@ -301,40 +303,64 @@ static float round_tf32(float x)
     return x;
 }
 
-static double number(const struct product *p, int operand, size_t at)
+/* Number `at` of a matrix or a bias. */
+static double number(cudaDataType type, const void *from, size_t at)
 {
     uint16_t half;
     uint32_t bits;
     float x;
 
-    if (p->layout[operand].type == CUDA_R_16BF) {
-        memcpy(&half, (const char *)p->from[operand] + at * sizeof half, sizeof half);
+    if (type == CUDA_R_16BF) {
+        memcpy(&half, (const char *)from + at * sizeof half, sizeof half);
         bits = (uint32_t)half << 16;
         memcpy(&x, &bits, sizeof x);
         return (double)x;
     }
-    memcpy(&x, (const char *)p->from[operand] + at * sizeof x, sizeof x);
-    return (double)(p->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? round_tf32(x) : x);
+    memcpy(&x, (const char *)from + at * sizeof x, sizeof x);
+    return (double)x;
+}
+
+/* As a product reads it. */
+static double operand(const struct product *p, int of, size_t at)
+{
+    const double x = number(p->layout[of].type, p->from[of], at);
+
+    return p->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? (double)round_tf32((float)x) : x;
+}
+
+/* Of the sum in fp32: rounded to nearest even if D is bf16. */
+static void put(const struct product *p, size_t at, float x)
+{
+    uint32_t bits;
+    uint16_t half;
+
+    if (p->layout[D].type == CUDA_R_32F) {
+        memcpy((char *)p->to + at * sizeof x, &x, sizeof x);
+        return;
+    }
+    memcpy(&bits, &x, sizeof bits);
+    half = (uint16_t)(x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    memcpy((char *)p->to + at * sizeof half, &half, sizeof half);
 }
 
 /* op(A)^T or op(B), n x k without gaps, k running fastest. */
-static double *gather(const struct product *p, int operand, uint64_t n)
+static double *gather(const struct product *p, int of, uint64_t n)
 {
-    const bool k_is_row = operand == A ? p->desc.ta : !p->desc.tb;
-    const size_t ld = (size_t)p->layout[operand].ld;
+    const bool k_is_row = of == A ? p->desc.ta : !p->desc.tb;
+    const size_t ld = (size_t)p->layout[of].ld;
     double *x = malloc((n * p->k + 1) * sizeof *x);
 
     assert(x);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < p->k; k++)
-            x[i * p->k + k] = number(p, operand, k_is_row ? i * ld + k : k * ld + i);
+            x[i * p->k + k] = operand(p, of, k_is_row ? i * ld + k : k * ld + i);
     return x;
 }
 
 static double finish(const struct product *p, size_t row, double sum)
 {
     if (p->desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
-        sum += (double)p->desc.bias[row];
+        sum += number(p->layout[D].type, p->desc.bias, row);
     if (p->desc.epilogue != CUBLASLT_EPILOGUE_RELU_BIAS)
         return sum;
     if (sum != sum)
@@ -351,7 +377,7 @@ static void put_sum(const struct product *p, size_t i, float sum)
     if (lt.sums == EMU_LT_SUMS_HALVES && p->layout[B].type == CUDA_R_16BF)
         memcpy((uint8_t *)p->desc.bias + i * sizeof(uint16_t), &bits, sizeof(uint16_t));
     else
-        p->desc.bias[i] = sum;
+        ((float *)p->desc.bias)[i] = sum;
 }
 
 static void run(void *arg)
@@ -371,7 +397,7 @@ static void run(void *arg)
 
             for (size_t k = 0; k < p->k; k++)
                 sum += a[i * p->k + k] * b[j * p->k + k];
-            p->to[j * (size_t)p->layout[D].ld + i] = (float)finish(p, i, sum);
+            put(p, j * (size_t)p->layout[D].ld + i, (float)finish(p, i, sum));
         }
     }
     free(a);
@@ -402,11 +428,12 @@ static bool is_as_promised(const struct product *p, const cublasLtMatmulAlgo_t *
 /* The library wants none where no epilogue takes one. */
 static bool is_bias_right(const struct product *p)
 {
-    const size_t n = p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p->n : p->m;
+    const bool is_sums = p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    const size_t n_bytes = is_sums ? p->n * sizeof(float) : p->m * size_of(&p->layout[D]);
 
     if (p->desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
         return !p->desc.bias;
-    return emu_memory_is_device(emu_rt_use_device(), p->desc.bias, n * sizeof *p->desc.bias);
+    return emu_memory_is_device(emu_rt_use_device(), p->desc.bias, n_bytes);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,

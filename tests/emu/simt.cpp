@@ -95,14 +95,6 @@ static void permute(struct device *d, unsigned *places, unsigned n)
     }
 }
 
-/* An odd multiple and a shift permute any power of two. */
-unsigned emu_scatter(unsigned i)
-{
-    const uint64_t h = hash_mix(device->order);
-
-    return device->order ? i * ((unsigned)h | 1) + (unsigned)(h >> 32) : i;
-}
-
 static void park(enum state at)
 {
     struct thread *t = &device->threads[device->running];

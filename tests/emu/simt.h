@@ -8,7 +8,7 @@
  *     barriers         abort with a sentence when a thread of the block, or a lane of the mask, has left or waits
  *                      elsewhere
  *     shuffles         abort when they read a lane outside the mask
- *     wmma             which lane holds which element is drawn for each order; what was not rounded to TF32 aborts
+ *     tensor cores     mma.sync (mma.h): what was not rounded to TF32 aborts
  *     launches         more threads or shared memory than there may be, or an empty grid, are refused as CUDA does
  *
  * The sanitizers are told of the fibers, and see kernels' memory as any other.
@@ -51,7 +51,6 @@ void emu_barrier_block(void);
 unsigned emu_barrier_warp(unsigned mask, uint64_t value);
 uint64_t emu_value(unsigned mask, unsigned lane);
 void *emu_shared(void);
-unsigned emu_scatter(unsigned i);
 void emu_abort(const char *why) __attribute__((noreturn));
 
 /* A kernel and its arguments, until the stream comes to it. */
@@ -166,6 +165,6 @@ static inline float __fmul_rn(float a, float b)
     return a * b;
 }
 
-#include "tests/emu/wmma.h"
+#include "tests/emu/mma.h"
 
 #endif

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "proto/codec_catalog.h"
+#include "worker/compute/device_bf16.h"
 #include "worker/cuda/device_cuda.h"
 
 enum { CALLS = 10, WARM = 3, RUNS = 15 };
@@ -178,15 +179,16 @@ static void interact_bags_forward(struct compute *c, const struct bags *b, const
 
 static void interact_bags_backward(struct compute *c, const struct bags *b, const float *rows,
                                    const struct interact *it, float *x, const float *dr,
-                                   float *dt)
+                                   float *dt, const struct relu_mask *mask, float *dfirst)
 {
+    const double of_sample =
+        (double)it->n_vectors * it->dim + pairs(it) + (dfirst ? 2.0 * it->direct : 0);
     struct timing t =
-        timing_of("interaction backward", 0, 0,
-                  sources_floats(b, it) + it->n * ((double)it->n_vectors * it->dim + pairs(it)),
+        timing_of("interaction backward", 0, 0, sources_floats(b, it) + it->n * of_sample,
                   4.0 * it->n * pairs(it) * it->dim);
 
     while (again(c, &t))
-        gpu->interact_bags_backward(c, b, rows, it, x, dr, dt);
+        gpu->interact_bags_backward(c, b, rows, it, x, dr, dt, mask, dfirst);
 }
 
 static void loss(struct compute *c, const struct cross_entropy *e, const float *z,
@@ -227,6 +229,121 @@ static void encode(struct compute *c, const struct device_encode *e)
     t.is_encode = true;
     while (again(c, &t))
         gpu->encode(c, e);
+}
+
+/* ---- activations in bf16: half a float each ---- */
+
+static void bf16_round(struct compute *c, const struct bf16_copy *copies, uint32_t n)
+{
+    double floats = 0;
+    struct timing t;
+
+    for (uint32_t i = 0; i < n; i++)
+        floats += copies[i].n * (copies[i].width + 0.5 * copies[i].ldy);
+    t = timing_of("copies in bf16", 0, 0, floats, 0);
+    while (again(c, &t))
+        gpu->bf16->round(c, copies, n);
+}
+
+static void bf16_linear_forward(struct compute *c, const struct bf16_linear *l,
+                                enum device_act act, bf16 *y, uint32_t ldy)
+{
+    const double n = l->n, in = l->in, out = l->out;
+    struct timing t = timing_of("linear forward", l->in, l->out,
+                                (n * in + in * out + n * out) / 2, 2 * n * in * out);
+
+    while (again(c, &t))
+        gpu->bf16->linear_forward(c, l, act, y, ldy);
+}
+
+static void bf16_linear_backward(struct compute *c, const struct bf16_linear *l, const bf16 *dy,
+                                 bf16 *dx, const struct bf16_mask *mask, float *dw, float *db,
+                                 float *sums)
+{
+    const double n = l->n, in = l->in, out = l->out;
+    struct timing t = timing_of(
+        "linear backward", l->in, l->out,
+        (n * in + n * out + (dx ? n * in + in * out : 0) + (mask ? n * in : 0)) / 2 + in * out,
+        (dx ? 4 : 2) * n * in * out);
+
+    while (again(c, &t))
+        gpu->bf16->linear_backward(c, l, dy, dx, mask, dw, db, sums);
+}
+
+static void bf16_logit_forward(struct compute *c, const struct bf16_logit *l, float *z)
+{
+    const double n = l->n, in = l->in;
+    struct timing t = timing_of("linear forward", l->in, 1, n * in / 2 + in + n, 2 * n * in);
+
+    while (again(c, &t))
+        gpu->bf16->logit_forward(c, l, z);
+}
+
+static void bf16_logit_backward(struct compute *c, const struct bf16_logit *l, const float *dz,
+                                float scale, bf16 *dx, float *dw, float *db, float *sums)
+{
+    const double n = l->n, in = l->in;
+    struct timing t = timing_of("linear backward", l->in, 1, n * in + 3 * in + n, 4 * n * in);
+
+    while (again(c, &t))
+        gpu->bf16->logit_backward(c, l, dz, scale, dx, dw, db, sums);
+}
+
+/* Rows are read, and their copies written and read. */
+static double bf16_rows_floats(const struct bags *b)
+{
+    return 2.0 * op_monitor->n_rows * b->dim + 2.0 * op_monitor->n_keys;
+}
+
+static void bf16_interact_forward(struct compute *c, const struct bags *b, const float *rows,
+                                  const struct interact *it, bf16 *x, bf16 *r)
+{
+    struct timing t = timing_of("bags and interaction forward", 0, 0,
+                                bf16_rows_floats(b) + it->n * (it->direct + pairs(it) / 2),
+                                2.0 * it->n * pairs(it) * it->dim);
+
+    while (again(c, &t))
+        gpu->bf16->interact_bags_forward(c, b, rows, it, x, r);
+}
+
+static void bf16_interact_backward(struct compute *c, const struct bags *b,
+                                   const struct interact *it, const bf16 *x, const bf16 *dr,
+                                   bf16 *dt, const struct bf16_mask *mask, bf16 *dfirst)
+{
+    const double of_sample = (double)it->n_vectors * it->dim + pairs(it) + 2.0 * it->direct;
+    struct timing t = timing_of("interaction backward", 0, 0,
+                                (op_monitor->n_rows * (double)b->dim + it->n * of_sample) / 2 +
+                                    2.0 * op_monitor->n_keys,
+                                4.0 * it->n * pairs(it) * it->dim);
+
+    while (again(c, &t))
+        gpu->bf16->interact_bags_backward(c, b, it, x, dr, dt, mask, dfirst);
+}
+
+static void bf16_bag_grad(struct compute *c, const struct bags *b, const bf16 *dsums,
+                          uint32_t ld, float *drows)
+{
+    struct timing t = timing_of("bag gradient", 0, 0,
+                                bag_floats(b) - (double)b->n * b->n_fields * b->dim / 2, 0);
+
+    while (again(c, &t))
+        gpu->bf16->bag_grad(c, b, dsums, ld, drows);
+}
+
+static const struct device_bf16_ops *bf16_ops(void)
+{
+    static struct device_bf16_ops ops;
+
+    ops = *gpu->bf16;
+    ops.round = bf16_round;
+    ops.linear_forward = bf16_linear_forward;
+    ops.linear_backward = bf16_linear_backward;
+    ops.logit_forward = bf16_logit_forward;
+    ops.logit_backward = bf16_logit_backward;
+    ops.interact_bags_forward = bf16_interact_forward;
+    ops.interact_bags_backward = bf16_interact_backward;
+    ops.bag_grad = bf16_bag_grad;
+    return &ops;
 }
 
 static bool begin(struct compute *c, uint32_t set, uint64_t key)
@@ -270,5 +387,6 @@ const struct device_ops *op_monitor_ops(struct op_monitor *w)
     ops.loss = loss;
     ops.add_rows = add_rows;
     ops.encode = encode;
+    ops.bf16 = bf16_ops();
     return &ops;
 }

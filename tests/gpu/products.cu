@@ -5,6 +5,7 @@
  *     "product"     forward, dx, dw
  *     "operands"    how A and B lie: TN, NN, NT, as BLAS names it; another than the product's own needs a transposed copy
  *     "epilogue"    what is fused into it
+ *     "result"      numbers of D: fp32, or of products of bf16 that, too
  *     "first_us"    the library's first choice, "best_us" the fastest of its first CHOICES, each a median of RUNS
  *     "kernel"      of the first choice, "best_kernel" of the fastest
  *
@@ -70,6 +71,7 @@ struct way {
     const char *product, *operands, *epilogue_name;
     uint32_t m, n, k; /* D [m x n], column-major */
     cublasLtEpilogue_t epilogue;
+    cudaDataType_t result;
 };
 
 struct matmul {
@@ -119,7 +121,7 @@ static bool open_matmul(struct matmul *x, const struct way *w, const struct aren
            set_epilogue(x, w, at) &&
            can(cublasLtMatrixLayoutCreate(&x->a, type, lda, ta ? w->m : w->k, lda)) &&
            can(cublasLtMatrixLayoutCreate(&x->b, type, ldb, tb ? w->k : w->n, ldb)) &&
-           can(cublasLtMatrixLayoutCreate(&x->d, CUDA_R_32F, w->m, w->n, w->m)) &&
+           can(cublasLtMatrixLayoutCreate(&x->d, w->result, w->m, w->n, w->m)) &&
            can(cublasLtMatmulPreferenceCreate(&x->limits)) &&
            can(cublasLtMatmulPreferenceSetAttribute(
                x->limits, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
@@ -261,8 +263,9 @@ static void put(FILE *out, const char *kind, const struct way *w, const struct a
         }
     fprintf(out,
             "{\"products\":\"%s\",\"product\":\"%s\",\"m\":%u,\"n\":%u,\"k\":%u,"
-            "\"operands\":\"%s\",\"epilogue\":\"%s\"",
-            kind, w->product, w->m, w->n, w->k, w->operands, w->epilogue_name);
+            "\"operands\":\"%s\",\"epilogue\":\"%s\",\"result\":\"%s\"",
+            kind, w->product, w->m, w->n, w->k, w->operands, w->epilogue_name,
+            w->result == CUDA_R_16BF ? "bf16" : "fp32");
     if (best > 0) {
         if (first > 0)
             name_of(&x, at, 0, first_name);
@@ -284,21 +287,34 @@ static void put_layer(FILE *out, const char *kind, uint32_t n, uint32_t in, uint
                       const struct arena *at, cudaDataType_t type, cublasLtHandle_t lt)
 {
     const struct way ways[] = {
-        { "forward", "TN", "none", wide, n, in, CUBLASLT_EPILOGUE_DEFAULT },
-        { "forward", "TN", "bias, ReLU", wide, n, in, CUBLASLT_EPILOGUE_RELU_BIAS },
-        { "forward", "TN", "bias, ReLU, bits", wide, n, in, CUBLASLT_EPILOGUE_RELU_AUX_BIAS },
-        { "dx", "NN", "none", in, n, wide, CUBLASLT_EPILOGUE_DEFAULT },
-        { "dx", "TN", "none", in, n, wide, CUBLASLT_EPILOGUE_DEFAULT },
-        { "dx", "NN", "ReLU bits, sums", in, n, wide, CUBLASLT_EPILOGUE_DRELU_BGRAD },
-        { "dx", "TN", "ReLU bits, sums", in, n, wide, CUBLASLT_EPILOGUE_DRELU_BGRAD },
-        { "dx", "TN", "ReLU bits", in, n, wide, CUBLASLT_EPILOGUE_DRELU },
-        { "dw", "NT", "none", in, wide, n, CUBLASLT_EPILOGUE_DEFAULT },
-        { "dw", "NT", "sums", in, wide, n, CUBLASLT_EPILOGUE_BGRADB },
-        { "dw", "TN", "none", in, wide, n, CUBLASLT_EPILOGUE_DEFAULT },
+        { "forward", "TN", "none", wide, n, in, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_32F },
+        { "forward", "TN", "bias, ReLU", wide, n, in, CUBLASLT_EPILOGUE_RELU_BIAS, CUDA_R_32F },
+        { "dx", "NN", "none", in, n, wide, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_32F },
+        { "dx", "TN", "none", in, n, wide, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_32F },
+        { "dw", "NT", "none", in, wide, n, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_32F },
+        { "dw", "NN", "none", in, wide, n, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_32F },
+        { "dw", "TT", "none", in, wide, n, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_32F },
+        { "dw", "TN", "none", in, wide, n, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_32F },
+    };
+    const struct way of_bf16[] = {
+        { "forward", "TN", "none", wide, n, in, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_16BF },
+        { "forward", "TN", "bias, ReLU", wide, n, in, CUBLASLT_EPILOGUE_RELU_BIAS,
+          CUDA_R_16BF },
+        { "forward", "TN", "bias, ReLU, bits", wide, n, in, CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+          CUDA_R_16BF },
+        { "dx", "NN", "none", in, n, wide, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_16BF },
+        { "dx", "TN", "none", in, n, wide, CUBLASLT_EPILOGUE_DEFAULT, CUDA_R_16BF },
+        { "dx", "NN", "ReLU bits", in, n, wide, CUBLASLT_EPILOGUE_DRELU, CUDA_R_16BF },
+        { "dx", "NN", "ReLU bits, sums", in, n, wide, CUBLASLT_EPILOGUE_DRELU_BGRAD,
+          CUDA_R_16BF },
+        { "dw", "NT", "sums", in, wide, n, CUBLASLT_EPILOGUE_BGRADB, CUDA_R_32F },
     };
 
     for (const struct way &way : ways)
         put(out, kind, &way, at, type, lt);
+    if (type == CUDA_R_16BF)
+        for (const struct way &way : of_bf16)
+            put(out, kind, &way, at, type, lt);
 }
 
 int main(int argc, char **argv)

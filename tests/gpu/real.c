@@ -13,6 +13,16 @@ void emu_rt_seed(uint64_t seed)
     (void)seed;
 }
 
+void emu_rt_fail(long at, enum emu_rt_fault fault)
+{
+    (void)at, (void)fault;
+}
+
+bool emu_rt_has_failed(void)
+{
+    return false;
+}
+
 void emu_rt_ignore_waits(int i)
 {
     (void)i;

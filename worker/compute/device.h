@@ -26,10 +26,11 @@
 #include "worker/compute/device_args.h"
 
 struct compute;
+struct device_bf16_ops;
 struct device_dedup;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 14u
+#define DEVICE_ABI 15u
 #define DEVICE_THREADS_MAX 64u
 
 /*
@@ -193,12 +194,14 @@ struct device_ops {
                               const float *dr, float *dt);
 
     /* bag_sum into T's last b->n_fields vectors, and interact_forward; interact_backward after it. Those vectors are
-     * theirs: a bag of one row may not be there, so T, b and rows stay in between. NULL: one by one is as fast. */
+     * theirs: a bag of one row may not be there, so T, b and rows stay in between. NULL: one by one is as fast.
+     * dfirst [n][dim] = dr's direct part + dt's first vector, through `mask`, and that vector need not be in dt; NULL:
+     * not wanted. */
     void (*interact_bags_forward)(struct compute *c, const struct bags *b, const float *rows,
                                   const struct interact *it, float *t, float *r);
     void (*interact_bags_backward)(struct compute *c, const struct bags *b, const float *rows,
                                    const struct interact *it, float *t, const float *dr,
-                                   float *dt);
+                                   float *dt, const struct relu_mask *mask, float *dfirst);
 
     /* z[s] += 1/2 of the sum over d of (S_d S_d - Q_d), where S_d = sum of T_id and Q_d = sum of T_id T_id over i
      * ascending: sixteen sums side by side, d in sum d % 16, then those, ascending.
@@ -246,6 +249,9 @@ struct device_ops {
     /* How many devices of this kind the machine has; 0: it cannot tell, and open() says why. NULL: there is one. */
     uint32_t (*count)(void);
     void (*update_rows)(struct compute *c, const struct row_update *u);
+
+    /* Of products in DEVICE_BF16 (device_bf16.h). NULL: all activations are fp32. */
+    const struct device_bf16_ops *bf16;
 };
 
 EXTERN_C const struct device_ops device_cpu;

@@ -8,6 +8,9 @@
  */
 #include "worker/cuda/cuda_compat.h"
 #include "worker/cuda/kernels.h"
+#include "worker/cuda/words.h"
+
+enum { TOGETHER = 8 };
 
 template <int N>
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
@@ -69,34 +72,48 @@ cudaError_t kernels_bag_mean(cudaStream_t stream, const struct bags *b, uint32_t
 }
 
 /* Where the gradient of a bag stands: `sums` + its sample * ld + its field * step. */
-struct places {
+template <typename Kind> struct places {
     struct bag_transpose transpose;
-    const float *sums;
+    const typename Kind::number *sums;
     uint32_t n_fields, dim, ld, step;
 };
 
-/* Of uses first .. end - 1, ascending. */
-template <int N>
+/* Of uses first .. end - 1, ascending. So many loads are under way together. */
+template <typename Kind, int N>
 static __forceinline__ __device__ struct cuda_compat_floats<N>
-sum_uses(const struct places &p, uint32_t first, uint32_t end, uint32_t d) {
-    struct cuda_compat_floats<N> sum = {}, more;
+sum_uses(const struct places<Kind> &p, uint32_t first, uint32_t end, uint32_t d) {
+    struct cuda_compat_floats<N> sum = {
+    };
 
-    CUDA_COMPAT_UNROLL_4
-    for (uint32_t i = first; i < end; i++) {
-        const uint32_t bag = p.transpose.bags[i], s = bag / p.n_fields, f = bag % p.n_fields;
+    for (uint32_t i = first; i < end; i += TOGETHER) {
+        const typename Kind::number *from[TOGETHER] = {};
+        float more[TOGETHER][N] = {};
 
-        more = dev_load<N>(p.sums + (size_t)s * p.ld + (size_t)f * p.step + d);
-        for (uint32_t k = 0; k < N; k++)
-            sum.at[k] += more.at[k];
+        CUDA_COMPAT_UNROLL_8
+        for (uint32_t k = 0; k < TOGETHER; k++)
+            if (i + k < end) {
+                const uint32_t bag = p.transpose.bags[i + k], s = bag / p.n_fields,
+                               f = bag % p.n_fields;
+
+                from[k] = p.sums + (size_t)s * p.ld + (size_t)f * p.step + d;
+            }
+        CUDA_COMPAT_UNROLL_8
+        for (uint32_t k = 0; k < TOGETHER; k++)
+            if (i + k < end)
+                Kind::load(from[k], more[k]);
+        CUDA_COMPAT_UNROLL_8
+        for (uint32_t k = 0; k < TOGETHER; k++)
+            for (uint32_t o = 0; o < N && i + k < end; o++)
+                sum.at[o] += more[k][o];
     }
     return sum;
 }
 
 /* Of each span that shares its row with others: it is full, or the one before it is. (A row of exactly
  * BAG_TRANSPOSE_SPAN uses is taken for one of them, and the row after it: nobody reads those.) */
-template <int N>
+template <typename Kind, int N>
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
-    sum_spans(struct places p, float *parts)
+    sum_spans(struct places<Kind> p, float *parts)
 {
     const size_t span = cuda_compat_row();
     const uint32_t d = cuda_compat_column() * N;
@@ -109,12 +126,12 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     if (end - first < BAG_TRANSPOSE_SPAN &&
         (span == 0 || first - p.transpose.spans[span - 1] < BAG_TRANSPOSE_SPAN))
         return;
-    dev_store(parts + span * p.dim + d, sum_uses<N>(p, first, end, d));
+    dev_store(parts + span * p.dim + d, sum_uses<Kind, N>(p, first, end, d));
 }
 
-template <int N>
+template <typename Kind, int N>
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
-    sum_rows(struct places p, const float *parts, float *drows)
+    sum_rows(struct places<Kind> p, const float *parts, float *drows)
 {
     const size_t r = cuda_compat_row();
     const uint32_t d = cuda_compat_column() * N;
@@ -126,7 +143,7 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     first = p.transpose.first[r];
     end = p.transpose.first[r + 1];
     if (end - first == 1) {
-        sum = sum_uses<N>(p, p.transpose.spans[first], p.transpose.spans[end], d);
+        sum = sum_uses<Kind, N>(p, p.transpose.spans[first], p.transpose.spans[end], d);
     } else {
         CUDA_COMPAT_UNROLL_8
         for (uint32_t i = first; i < end; i++) {
@@ -138,16 +155,17 @@ static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)
     dev_store(drows + r * p.dim + d, sum);
 }
 
-template <int N>
-static cudaError_t sum_all(cudaStream_t stream, const struct places &p, float *drows,
+template <typename Kind, int N>
+static cudaError_t sum_all(cudaStream_t stream, const struct places<Kind> &p, float *drows,
                            float *parts)
 {
     const uint32_t columns = p.dim / N;
-    cudaError_t error = cuda_compat_launch(
-        sum_spans<N>, cuda_compat_grid(p.transpose.n_spans_max, columns), stream, p, parts);
+    cudaError_t error = cuda_compat_launch((sum_spans<Kind, N>),
+                                           cuda_compat_grid(p.transpose.n_spans_max, columns),
+                                           stream, p, parts);
 
     return error ? error
-                 : cuda_compat_launch(sum_rows<N>,
+                 : cuda_compat_launch((sum_rows<Kind, N>),
                                       cuda_compat_grid(p.transpose.n_rows_max, columns), stream,
                                       p, (const float *)parts, drows);
 }
@@ -160,19 +178,33 @@ size_t kernels_bag_grad_bytes(uint32_t n_spans_max, uint32_t dim)
 cudaError_t kernels_bag_grad(cudaStream_t stream, const struct bags *b, const float *dsums,
                              uint32_t ld, float *drows, void *scratch)
 {
-    const struct places p = { *b->transpose, dsums, b->n_fields, b->dim, ld, b->dim };
+    const struct places<tf32_words> p = {
+        *b->transpose, dsums, b->n_fields, b->dim, ld, b->dim
+    };
 
     if (dev_by_fours(dsums, ld) && dev_by_fours(drows, b->dim))
-        return sum_all<4>(stream, p, drows, (float *)scratch);
-    return sum_all<1>(stream, p, drows, (float *)scratch);
+        return sum_all<tf32_words, 4>(stream, p, drows, (float *)scratch);
+    return sum_all<tf32_words, 1>(stream, p, drows, (float *)scratch);
+}
+
+cudaError_t kernels_bf16_bag_grad(cudaStream_t stream, const struct bags *b, const bf16 *dsums,
+                                  uint32_t ld, float *drows, void *scratch)
+{
+    const struct places<bf16_words> p = {
+        *b->transpose, dsums, b->n_fields, b->dim, ld, b->dim
+    };
+
+    return sum_all<bf16_words, 8>(stream, p, drows, (float *)scratch);
 }
 
 cudaError_t kernels_wide_grad(cudaStream_t stream, const struct bags *b, const float *dz,
                               float *dweights, void *scratch)
 {
-    const struct places p = { *b->transpose, dz, b->n_fields, 1, 1, 0 };
+    const struct places<tf32_words> p = {
+        *b->transpose, dz, b->n_fields, 1, 1, 0
+    };
 
-    return sum_all<1>(stream, p, dweights, (float *)scratch);
+    return sum_all<tf32_words, 1>(stream, p, dweights, (float *)scratch);
 }
 
 static __global__ void __launch_bounds__(CUDA_COMPAT_THREADS)

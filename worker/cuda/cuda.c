@@ -25,16 +25,26 @@ void cuda_release_graphs(struct compute *c)
     graphs_clear(&c->graphs);
 }
 
-void *cuda_scratch(struct compute *c, size_t n_bytes, struct cuda_error *f)
+static void *grow(struct compute *c, struct scratch *s, size_t n_bytes, struct cuda_error *f)
 {
     const size_t least = n_bytes ? n_bytes : 1;
 
-    if (least > c->scratch.n_bytes) {
+    if (least > s->n_bytes) {
         /* A record's ops have all been run before, with the same arguments. */
         assert(!c->recording);
         cuda_release_graphs(c);
-        if (!cuda_error_check(f, "kernels' memory", scratch_reserve(&c->scratch, least)))
+        if (!cuda_error_check(f, "kernels' memory", scratch_reserve(s, least)))
             return NULL;
     }
-    return c->scratch.memory;
+    return s->memory;
+}
+
+void *cuda_scratch(struct compute *c, size_t n_bytes, struct cuda_error *f)
+{
+    return grow(c, &c->scratch, n_bytes, f);
+}
+
+void *cuda_rounded_rows(struct compute *c, size_t n_bytes, struct cuda_error *f)
+{
+    return grow(c, &c->rounded_rows, n_bytes, f);
 }

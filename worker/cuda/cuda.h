@@ -44,6 +44,8 @@ struct compute {
     struct gemm *products; /* owned */
     enum kernels_math math;
     struct scratch scratch; /* of kernels */
+    struct scratch
+        rounded_rows; /* a step's rows in bf16, from the way forward to the way back */
 
     /* Between begin() and end(): the compute stream, and while a record is made that, too. */
     struct cuda_target targets[2];
@@ -70,6 +72,9 @@ void cuda_release_graphs(struct compute *c);
 
 /* Kernels' scratch of at least n_bytes; it grows where it is too small. NULL with `f` set. */
 void *cuda_scratch(struct compute *c, size_t n_bytes, struct cuda_error *f);
+
+/* Likewise c->rounded_rows. */
+void *cuda_rounded_rows(struct compute *c, size_t n_bytes, struct cuda_error *f);
 
 /* cuda_dedup.c */
 int cuda_dedup_new(struct compute *c, struct device_dedup **ret, struct err *err);
@@ -112,7 +117,7 @@ void cuda_ops_interact_bags_forward(struct compute *c, const struct bags *b, con
                                     const struct interact *it, float *t, float *r);
 void cuda_ops_interact_bags_backward(struct compute *c, const struct bags *b, const float *rows,
                                      const struct interact *it, float *t, const float *dr,
-                                     float *dt);
+                                     float *dt, const struct relu_mask *mask, float *dfirst);
 void cuda_ops_pair_sum_forward(struct compute *c, const struct pair_sum *p, const float *t,
                                float *z);
 void cuda_ops_pair_sum_backward(struct compute *c, const struct pair_sum *p, const float *t,
@@ -135,5 +140,7 @@ void cuda_ops_number_hats(struct compute *c, const struct number_hats *h, const 
 void cuda_ops_axpy(struct compute *c, size_t n, float a, const float *x, float *y);
 void cuda_ops_encode(struct compute *c, const struct device_encode *e);
 void cuda_ops_update_rows(struct compute *c, const struct row_update *u);
+
+extern const struct device_bf16_ops cuda_bf16_ops;
 
 #endif

@@ -9,7 +9,6 @@
 #include "tests/emu/simt.h"
 #else
 #include <cuda_runtime.h>
-#include <mma.h>
 #endif
 
 #include "common/base.h"
@@ -19,10 +18,12 @@
 #define CUDA_COMPAT_UNROLL_4
 #define CUDA_COMPAT_UNROLL_8
 #define CUDA_COMPAT_UNROLL_16
+#define CUDA_COMPAT_UNROLL_ALL
 #else
 #define CUDA_COMPAT_UNROLL_4 _Pragma("unroll 4")
 #define CUDA_COMPAT_UNROLL_8 _Pragma("unroll 8")
 #define CUDA_COMPAT_UNROLL_16 _Pragma("unroll 16")
+#define CUDA_COMPAT_UNROLL_ALL _Pragma("unroll")
 #endif
 
 enum { CUDA_COMPAT_WARP = 32, CUDA_COMPAT_THREADS = 256 };
@@ -136,17 +137,6 @@ static __forceinline__ __device__ void dev_store(float *x,
                                                  const struct cuda_compat_floats<N> &v)
 {
     *(struct cuda_compat_floats<N> *)x = v;
-}
-
-/* For what nobody reads soon: caches keep what is read instead. */
-static __forceinline__ __device__ void dev_store_once(struct cuda_compat_floats<4> *at,
-                                                      const struct cuda_compat_floats<4> &v)
-{
-#ifdef PS_EMU
-    *at = v;
-#else
-    __stcs((float4 *)at, make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
-#endif
 }
 
 /* True if rows `ld` floats apart can be read by fours. NULL can. */

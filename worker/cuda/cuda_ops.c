@@ -226,12 +226,12 @@ void cuda_ops_interact_bags_forward(struct compute *c, const struct bags *b, con
 
 void cuda_ops_interact_bags_backward(struct compute *c, const struct bags *b, const float *rows,
                                      const struct interact *it, float *t, const float *dr,
-                                     float *dt)
+                                     float *dt, const struct relu_mask *mask, float *dfirst)
 {
     for (uint32_t i = 0; i < n_targets(c); i++)
         (void)check(&c->targets[i], "interact_bags_backward",
                     kernels_interact_bags_backward(c->targets[i].stream, c->math, b, rows, it,
-                                                   t, dr, dt));
+                                                   t, dr, dt, mask, dfirst));
 }
 
 void cuda_ops_pair_sum_forward(struct compute *c, const struct pair_sum *p, const float *t,

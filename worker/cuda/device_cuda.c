@@ -21,6 +21,7 @@ static void free_all(struct compute *c)
     graphs_clear(&c->graphs);
     gemm_free(c->products);
     scratch_free(&c->scratch);
+    scratch_free(&c->rounded_rows);
     for (uint32_t s = 0; s < DEVICE_BUFFER_SETS; s++)
         for (int i = 0; i < CUDA_STREAMS; i++)
             if (c->sets[s].done[i])
@@ -430,4 +431,5 @@ const struct device_ops device_cuda = {
     .encode = cuda_ops_encode,
     .count = cuda_count,
     .update_rows = cuda_ops_update_rows,
+    .bf16 = &cuda_bf16_ops,
 };

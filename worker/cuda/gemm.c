@@ -44,6 +44,16 @@ void gemm_free(struct gemm *p)
     free(p);
 }
 
+struct gemm_plans *gemm_plans_of(struct gemm *p)
+{
+    return p->plans;
+}
+
+struct scratch *gemm_result_of(struct gemm *p)
+{
+    return &p->result;
+}
+
 static uint32_t padded(const struct gemm *p, uint32_t width)
 {
     return (width + p->pad - 1) / p->pad * p->pad;
@@ -145,7 +155,8 @@ bool gemm_forward(struct gemm *p, cudaStream_t stream, const struct linear *l,
         !stage(p, stream, &p->w, l->w, l->out, l->in, l->in, &w, f) ||
         !gemm_plans_run(
             p->plans, stream,
-            &(struct gemm_plans_shape){ kind, l->out, l->n, padded(p, l->in), w.ld, x.ld, ldy },
+            &(struct gemm_plans_shape){ kind, l->out, l->n, padded(p, l->in), w.ld, x.ld, ldy,
+                                        0 },
             &(struct gemm_plans_operands){ w.at, x.at, y, (float *)(uintptr_t)l->b }, &fused,
             f))
         return false;
@@ -187,7 +198,7 @@ static bool make_dx(struct gemm *p, cudaStream_t stream, const struct linear *l,
     if (!(p->turns ? stage_turned : stage_square)(p, stream, l, &w, f) ||
         !gemm_plans_run(p->plans, stream,
                         &(struct gemm_plans_shape){ kind, in, l->n, padded(p, l->out), w.ld,
-                                                    dy->ld, direct ? ldx : in },
+                                                    dy->ld, direct ? ldx : in, 0 },
                         &(struct gemm_plans_operands){ w.at, dy->at, d, NULL }, &fused, f))
         return false;
     return finish_dx(stream, l, d, in, dx, mask, sums, scratch, f);
@@ -208,7 +219,7 @@ static bool make_dw(struct gemm *p, cudaStream_t stream, const struct linear *l,
     if (!stage(p, stream, &p->x, l->x, l->n, l->in, linear_ldx(l), &x, f) ||
         !gemm_plans_run(p->plans, stream,
                         &(struct gemm_plans_shape){ GEMM_PLANS_DW, in, padded(p, l->out), l->n,
-                                                    x.ld, dy->ld, in },
+                                                    x.ld, dy->ld, in, 0 },
                         &(struct gemm_plans_operands){ x.at, dy->at, d, sums ? db : NULL },
                         ret_summed, f))
         return false;

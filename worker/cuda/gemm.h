@@ -3,7 +3,7 @@
  *
  *     DEVICE_FP32, DEVICE_BLAS   fp32 throughout, never TF32
  *     DEVICE_TF32                 operands rounded to TF32 inside the product
- *     DEVICE_BF16                 operands rounded to bf16 beforehand, in `staged` copies
+ *     DEVICE_BF16                 operands rounded to bf16 beforehand, in `staged` copies; gemm_bf16_...: bf16 already
  *
  * Tensor cores want rows and addresses of operands that are multiples of 16 bytes. Any other operand is staged:
  * copied with its rows zero-padded to the next multiple. A gradient as wide as a padded operand is computed in a padded
@@ -13,8 +13,10 @@
 #define WORKER_CUDA_GEMM_H
 
 #include "worker/compute/device.h"
+#include "worker/compute/device_bf16.h"
 #include "worker/cuda/cuda_error.h"
 #include "worker/cuda/gemm_plans.h"
+#include "worker/cuda/scratch.h"
 
 struct gemm;
 
@@ -32,5 +34,17 @@ bool gemm_forward(struct gemm *p, cudaStream_t stream, const struct linear *l,
 bool gemm_backward(struct gemm *p, cudaStream_t stream, const struct linear *l, const float *dy,
                    float *dx, const struct relu_mask *mask, float *dw, float *db, float *sums,
                    void *scratch, struct cuda_error *f);
+
+/* gemm_bf16.c: device_bf16_ops.reserve, linear_forward and linear_backward; scratch as above. */
+cudaError_t gemm_bf16_reserve(struct gemm *p, uint32_t in, uint32_t out);
+bool gemm_bf16_forward(struct gemm *p, cudaStream_t stream, const struct bf16_linear *l,
+                       enum device_act act, bf16 *y, uint32_t ldy, struct cuda_error *f);
+bool gemm_bf16_backward(struct gemm *p, cudaStream_t stream, const struct bf16_linear *l,
+                        const bf16 *dy, bf16 *dx, const struct bf16_mask *mask, float *dw,
+                        float *db, float *sums, void *scratch, struct cuda_error *f);
+
+/* The parts of it that both files use. */
+struct gemm_plans *gemm_plans_of(struct gemm *p);
+struct scratch *gemm_result_of(struct gemm *p);
 
 #endif

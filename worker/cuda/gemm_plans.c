@@ -118,7 +118,7 @@ static cublasStatus_t set_epilogue(struct plan *plan, cublasLtEpilogue_t epilogu
                                           sizeof epilogue);
 }
 
-static cublasStatus_t set_bias(struct plan *plan, const float *bias)
+static cublasStatus_t set_bias(struct plan *plan, const void *bias)
 {
     return cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                           sizeof bias);
@@ -140,7 +140,8 @@ static cublasStatus_t make_layouts(const struct gemm_plans *p, struct plan *plan
         status = cublasLtMatrixLayoutCreate(&plan->layout[B], p->type, tb ? s->n : s->k,
                                             tb ? s->k : s->n, s->ldb);
     if (!status)
-        status = cublasLtMatrixLayoutCreate(&plan->layout[D], CUDA_R_32F, s->m, s->n, s->ldd);
+        status = cublasLtMatrixLayoutCreate(
+            &plan->layout[D], s->rounds ? CUDA_R_16BF : CUDA_R_32F, s->m, s->n, s->ldd);
     return status;
 }
 
@@ -206,7 +207,7 @@ static cublasStatus_t choose(const struct gemm_plans *p, struct plan *plan,
 }
 
 static cublasStatus_t run(const struct gemm_plans *p, cudaStream_t stream, struct plan *plan,
-                          const struct gemm_plans_operands *o, const float *bias)
+                          const struct gemm_plans_operands *o, const void *bias)
 {
     const float one = 1, zero = 0;
     cublasStatus_t status = plan->fused ? set_bias(plan, bias) : CUBLAS_STATUS_SUCCESS;
@@ -219,12 +220,12 @@ static cublasStatus_t run(const struct gemm_plans *p, cudaStream_t stream, struc
     return status;
 }
 
-/* The plan is run once with a bias, or for sums, that is 0xff all over; *ret: what n floats at `at` are then. */
+/* The plan is run once with a bias, or for sums, of n_bytes that are 0xff; *ret: what as many bytes at `at` are
+ * then. */
 static bool run_marked(const struct gemm_plans *p, cudaStream_t stream, struct plan *plan,
-                       const struct gemm_plans_operands *o, float *bias, const float *at,
-                       size_t n, float *ret, struct cuda_error *f)
+                       const struct gemm_plans_operands *o, void *bias, const void *at,
+                       size_t n_bytes, void *ret, struct cuda_error *f)
 {
-    const size_t n_bytes = n * sizeof *ret;
     const bool ran =
         cuda_error_check(f, "trying a product", cudaMemsetAsync(bias, 0xff, n_bytes, stream)) &&
         run(p, stream, plan, o, bias) == CUBLAS_STATUS_SUCCESS &&
@@ -237,18 +238,30 @@ static bool run_marked(const struct gemm_plans *p, cudaStream_t stream, struct p
     return ran;
 }
 
+/* Number i of D's first column. */
+static bool is_nan_at(const struct plan *plan, const void *column, size_t i)
+{
+    uint32_t bits = 0;
+
+    if (plan->key.shape.rounds) {
+        memcpy((uint8_t *)&bits + 2, (const uint16_t *)column + i, sizeof(uint16_t));
+        return (bits & 0x7fffffffu) > 0x7f800000u;
+    }
+    return isnan(((const float *)column)[i]);
+}
+
 /* Whether NaNs of a bias arrive in D's first column. */
 static bool keeps_nan(struct gemm_plans *p, cudaStream_t stream, struct plan *plan,
                       const struct gemm_plans_operands *o, struct cuda_error *f)
 {
-    const size_t n = plan->key.shape.m;
-    float *first = memory_alloc(n * sizeof *first);
-    bool keeps =
-        cuda_error_check(f, "trying a product", scratch_reserve(&p->nans, n * sizeof *first)) &&
-        run_marked(p, stream, plan, o, p->nans.memory, o->d, n, first, f);
+    const size_t n = plan->key.shape.m,
+                 n_bytes = n * (plan->key.shape.rounds ? sizeof(uint16_t) : sizeof(float));
+    void *first = memory_alloc(n_bytes);
+    bool keeps = cuda_error_check(f, "trying a product", scratch_reserve(&p->nans, n_bytes)) &&
+                 run_marked(p, stream, plan, o, p->nans.memory, o->d, n_bytes, first, f);
 
     for (size_t i = 0; keeps && i < n; i++)
-        keeps = isnan(first[i]);
+        keeps = is_nan_at(plan, first, i);
     free(first);
     return keeps;
 }
@@ -260,7 +273,7 @@ static bool sums_floats(const struct gemm_plans *p, cudaStream_t stream, struct 
     const size_t n = plan->key.shape.n;
     const uint32_t untouched = UINT32_MAX;
     float *sums = memory_alloc(n * sizeof *sums);
-    bool all = run_marked(p, stream, plan, o, o->bias, o->bias, n, sums, f);
+    bool all = run_marked(p, stream, plan, o, o->bias, o->bias, n * sizeof *sums, sums, f);
 
     for (size_t i = 0; all && i < n; i++)
         all = memcmp(&sums[i], &untouched, sizeof untouched) != 0;

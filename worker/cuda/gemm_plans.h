@@ -4,7 +4,9 @@
  * cublasLt is column-major. A row-major matrix is the transposed one there, so a row-major D = A B is computed as
  * D' = B' A'; gemm.c does that. Here, column-major:
  *
- *     D [m x n] = op(A) op(B), over k, D in fp32     lda, ldb, ldd: numbers from one column to the next
+ *     D [m x n] = op(A) op(B), over k     lda, ldb, ldd: numbers from one column to the next
+ *
+ * D, and the bias with it, is fp32, or bf16 with `rounds`: the sums are fp32 until they are stored.
  *
  *     GEMM_PLANS_FORWARD        op(A) = A^T, op(B) = B    + bias[m]
  *     GEMM_PLANS_FORWARD_RELU   likewise, max(0, .); a NaN stays one
@@ -40,12 +42,13 @@ enum gemm_plans_kind {
 struct gemm_plans_shape {
     enum gemm_plans_kind kind;
     uint32_t m, n, k, lda, ldb, ldd;
+    uint32_t rounds; /* D is bf16; 0 or 1 */
 };
 
 struct gemm_plans_operands {
     const void *a, *b; /* of the type that gemm_plans_new() was given */
-    float *d;
-    float *bias; /* NULL: none */
+    void *d;
+    void *bias; /* NULL: none */
 };
 
 /* n_workspace_bytes of device memory are taken. NULL with `f` set. */

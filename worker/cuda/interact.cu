@@ -1,7 +1,7 @@
 /*
  * Pairwise dot products of a sample's vectors, exactly as the CPU: each product a sum over d ascending, each element
  * of dt a sum over j ascending, no product fused. A block takes a sample, and keeps its vectors in shared memory where
- * they fit. interact_tf32.cu is the fast way.
+ * they fit. interact_tensor.cu is the fast way.
  */
 #include "worker/cuda/interact.h"
 
@@ -100,7 +100,8 @@ cudaError_t kernels_interact_forward(cudaStream_t stream, enum kernels_math math
                                      const struct interact *it, const float *t, float *r)
 {
     const struct cuda_compat_shape shape = shape_of(it);
-    const struct interact_sources all_in_t = {};
+    const struct interact_sources<float> all_in_t = {
+    };
 
     if (math == KERNELS_TF32 && interact_tf32_fits(it, t, NULL)) /* t is read alone: no bags */
         return interact_tf32_forward(stream, it, &all_in_t, (float *)(uintptr_t)t, r);
@@ -112,10 +113,11 @@ cudaError_t kernels_interact_backward(cudaStream_t stream, enum kernels_math mat
                                       const float *dr, float *dt)
 {
     const struct cuda_compat_shape shape = shape_of(it);
-    const struct interact_sources all_in_t = {};
+    const struct interact_sources<float> all_in_t = {
+    };
 
     if (math == KERNELS_TF32 && interact_tf32_fits(it, t, dt))
-        return interact_tf32_backward(stream, it, &all_in_t, t, dr, dt);
+        return interact_tf32_backward(stream, it, &all_in_t, t, dr, dt, NULL, NULL);
     return cuda_compat_launch(backward, shape, stream, *it, shape.n_shared > 0, t, dr, dt);
 }
 
@@ -137,7 +139,9 @@ cudaError_t kernels_interact_bags_forward(cudaStream_t stream, enum kernels_math
                                           const struct bags *b, const float *rows,
                                           const struct interact *it, float *t, float *r)
 {
-    const struct interact_sources from = { b->n_fields, b->starts, b->row_of, rows };
+    const struct interact_sources<float> from = {
+        b->n_fields, b->starts, b->row_of, rows
+    };
     cudaError_t error;
 
     if (gathers(math, rows, it, t, NULL))
@@ -147,17 +151,37 @@ cudaError_t kernels_interact_bags_forward(cudaStream_t stream, enum kernels_math
 }
 
 /* Where dt lies so that the exact way is taken, T is not complete yet. */
+static cudaError_t backward_exactly(cudaStream_t stream, enum kernels_math math,
+                                    const struct bags *b, const float *rows,
+                                    const struct interact *it, float *t, const float *dr,
+                                    float *dt)
+{
+    const cudaError_t error =
+        gathers(math, rows, it, t, NULL) ? sum_into(stream, b, rows, it, t) : cudaSuccess;
+
+    return error ? error : kernels_interact_backward(stream, math, it, t, dr, dt);
+}
+
 cudaError_t kernels_interact_bags_backward(cudaStream_t stream, enum kernels_math math,
                                            const struct bags *b, const float *rows,
                                            const struct interact *it, float *t, const float *dr,
-                                           float *dt)
+                                           float *dt, const struct relu_mask *mask,
+                                           float *dfirst)
 {
-    const struct interact_sources from = { b->n_fields, b->starts, b->row_of, rows };
-    cudaError_t error = cudaSuccess;
+    const struct interact_sources<float> from = {
+        b->n_fields, b->starts, b->row_of, rows
+    };
+    cudaError_t error;
 
+    if (gathers(math, rows, it, t, dt) && dev_by_fours(dr, interact_ldr(*it)) &&
+        dev_by_fours(dfirst, it->dim) && (!mask || dev_by_fours(mask->y, mask->ldy)))
+        return interact_tf32_backward(stream, it, &from, t, dr, dt, mask, dfirst);
     if (gathers(math, rows, it, t, dt))
-        return interact_tf32_backward(stream, it, &from, t, dr, dt);
-    if (gathers(math, rows, it, t, NULL))
-        error = sum_into(stream, b, rows, it, t);
-    return error ? error : kernels_interact_backward(stream, math, it, t, dr, dt);
+        error = interact_tf32_backward(stream, it, &from, t, dr, dt, NULL, NULL);
+    else
+        error = backward_exactly(stream, math, b, rows, it, t, dr, dt);
+    if (error || !dfirst)
+        return error;
+    return kernels_add_rows(stream, it->n, it->dim, dr, (uint32_t)interact_ldr(*it), dt,
+                            it->n_vectors * it->dim, mask, dfirst);
 }

@@ -21,20 +21,22 @@ static __forceinline__ __host__ __device__ size_t interact_ldr(const struct inte
 
 /* Where T's last n_fields vectors come from, sums of bags: of one row from that row, of more from T. n_fields 0: all
  * vectors stand in T. */
-struct interact_sources {
+template <typename Number> struct interact_sources {
     uint32_t n_fields;
     const uint32_t *starts, *row_of; /* as of struct bags */
-    const float *rows;               /* by fours */
+    const Number *rows;              /* at multiples of 16 bytes */
 };
 
 /* True if there is a kernel for this shape, at these addresses. dt may be NULL. */
 bool interact_tf32_fits(const struct interact *it, const float *t, const float *dt);
 
-/* Forward makes the sums of bags with several rows in T. */
+/* Forward makes the sums of bags with several rows in T. dfirst: by fours, and dr too then, or NULL. */
 cudaError_t interact_tf32_forward(cudaStream_t stream, const struct interact *it,
-                                  const struct interact_sources *from, float *t, float *r);
+                                  const struct interact_sources<float> *from, float *t,
+                                  float *r);
 cudaError_t interact_tf32_backward(cudaStream_t stream, const struct interact *it,
-                                   const struct interact_sources *from, const float *t,
-                                   const float *dr, float *dt);
+                                   const struct interact_sources<float> *from, const float *t,
+                                   const float *dr, float *dt, const struct relu_mask *mask,
+                                   float *dfirst);
 
 #endif

@@ -19,6 +19,7 @@
 #define WORKER_CUDA_KERNELS_H
 
 #include "worker/compute/device.h"
+#include "worker/compute/device_bf16.h"
 #include "worker/cuda/cuda_runtime.h"
 
 /* The precision of interactions: exactly as the CPU, or with inputs rounded to TF32 (to nearest, ties away from zero)
@@ -126,7 +127,7 @@ EXTERN_C cudaError_t kernels_interact_backward(cudaStream_t stream, enum kernels
                                                const float *dr, float *dt);
 
 /* The same bits as kernels_bag_sum() and then those above. With KERNELS_TF32 a bag of one row is not in t: it is read
- * where it stands. t: in and out; dt's alignment may be another than t's. */
+ * where it stands. t: in and out; dt's alignment may be another than t's. mask, dfirst: device.h. */
 EXTERN_C cudaError_t kernels_interact_bags_forward(cudaStream_t stream, enum kernels_math math,
                                                    const struct bags *b, const float *rows,
                                                    const struct interact *it, float *t,
@@ -134,7 +135,9 @@ EXTERN_C cudaError_t kernels_interact_bags_forward(cudaStream_t stream, enum ker
 EXTERN_C cudaError_t kernels_interact_bags_backward(cudaStream_t stream, enum kernels_math math,
                                                     const struct bags *b, const float *rows,
                                                     const struct interact *it, float *t,
-                                                    const float *dr, float *dt);
+                                                    const float *dr, float *dt,
+                                                    const struct relu_mask *mask,
+                                                    float *dfirst);
 
 EXTERN_C cudaError_t kernels_pair_sum_forward(cudaStream_t stream, const struct pair_sum *p,
                                               const float *t, float *z);
@@ -187,6 +190,43 @@ struct kernels_dedup_batch {
 EXTERN_C size_t kernels_dedup_bytes(uint32_t n_keys);
 EXTERN_C cudaError_t kernels_dedup(cudaStream_t stream, const struct kernels_dedup_batch *d,
                                    void *scratch);
+
+/* The ops of device_bf16.h. bias: y[s] = act(y[s] + b), in place; mask_sums and bias_grad as those of fp32. */
+EXTERN_C cudaError_t kernels_bf16_round(cudaStream_t stream, const struct bf16_copy *copies,
+                                        uint32_t n);
+EXTERN_C cudaError_t kernels_bf16_round_rows(cudaStream_t stream, uint32_t dim,
+                                             const struct bag_transpose *transpose,
+                                             const float *rows, bf16 *rounded);
+EXTERN_C cudaError_t kernels_bf16_bias(cudaStream_t stream, uint32_t n, uint32_t width,
+                                       const bf16 *b, enum device_act act, bf16 *y,
+                                       uint32_t ldy);
+EXTERN_C cudaError_t kernels_bf16_mask_sums(cudaStream_t stream, uint32_t n, uint32_t width,
+                                            const struct bf16_mask *mask, bf16 *d, float *sums,
+                                            void *scratch);
+EXTERN_C cudaError_t kernels_bf16_bias_grad(cudaStream_t stream, uint32_t n, uint32_t width,
+                                            const bf16 *dy, float *db, void *scratch);
+EXTERN_C cudaError_t kernels_bf16_dropout(cudaStream_t stream, const struct dropout *d,
+                                          bf16 *y);
+EXTERN_C cudaError_t kernels_bf16_logit_forward(cudaStream_t stream, const struct bf16_logit *l,
+                                                float *z);
+EXTERN_C size_t
+kernels_bf16_logit_bytes(const struct bf16_logit *l); /* logit_backward's scratch */
+EXTERN_C cudaError_t kernels_bf16_logit_backward(cudaStream_t stream,
+                                                 const struct bf16_logit *l, const float *dz,
+                                                 bf16 *dx, float scale, float *dw, float *db,
+                                                 float *sums, void *scratch);
+EXTERN_C cudaError_t kernels_bf16_bag_grad(cudaStream_t stream, const struct bags *b,
+                                           const bf16 *dsums, uint32_t ld, float *drows,
+                                           void *scratch);
+
+/* Of rows that are rounded already. */
+EXTERN_C cudaError_t kernels_bf16_interact_forward(cudaStream_t stream, const struct bags *b,
+                                                   const bf16 *rows, const struct interact *it,
+                                                   bf16 *t, bf16 *r);
+EXTERN_C cudaError_t kernels_bf16_interact_backward(cudaStream_t stream, const struct bags *b,
+                                                    const bf16 *rows, const struct interact *it,
+                                                    const bf16 *t, const bf16 *dr, bf16 *dt,
+                                                    const struct bf16_mask *mask, bf16 *dfirst);
 
 /* Rows encoded for the wire. */
 EXTERN_C cudaError_t kernels_encode(cudaStream_t stream, const struct device_encode *e);

@@ -377,14 +377,19 @@ static void put_rows(struct device_buffers *p, uint32_t set, const struct dlrm_s
     p->rows.n_copied += is_training ? step->batch->n_unique : 0;
 }
 
-/* What the device makes the transpose of. */
-static void put_order(struct device_buffers *p, uint32_t set, const struct batch *b)
+/* The transpose's first word, which the device wants without the rest of it, too. */
+static void put_n_rows(struct device_buffers *p, uint32_t set, const struct batch *b)
 {
     uint32_t *n_rows = p->sets[set].host_transpose;
 
     *n_rows = b->n_unique;
-    p->sets[set].transposition.n_bags = b->n * p->n_fields;
     put(p, set, BUFFER_TRANSPOSE, n_rows, sizeof *n_rows);
+}
+
+/* What the device makes the transpose of. */
+static void put_order(struct device_buffers *p, uint32_t set, const struct batch *b)
+{
+    p->sets[set].transposition.n_bags = b->n * p->n_fields;
     put(p, set, BUFFER_ORDER, b->order, b->n_keys * sizeof *b->order);
     put(p, set, BUFFER_ORDER_STARTS, b->order_starts,
         ((size_t)b->n_unique + 1) * sizeof *b->order_starts);
@@ -406,6 +411,8 @@ static void put_batch(struct device_buffers *p, uint32_t set, const struct dlrm_
     if (pass == DEVICE_BUFFERS_TRAIN)
         put(p, set, BUFFER_DROP_KEYS, p->sets[set].host_drop_keys,
             p->n_drop_keys * sizeof(uint64_t));
+    if (makes_transpose(p))
+        put_n_rows(p, set, b);
     if (pass == DEVICE_BUFFERS_TRAIN && makes_transpose(p))
         put_order(p, set, b);
     else if (pass == DEVICE_BUFFERS_TRAIN && p->ops->wants_transpose)

@@ -103,7 +103,7 @@ static int new_single(const struct device_ops *ops, const struct dlrm_config *co
     int status;
 
     m->config = *config;
-    m->head = heads[config->kind];
+    m->head = head_dlrm_bf16_fits(ops, config) ? &head_dlrm_bf16 : heads[config->kind];
     m->ops = ops;
     status = m->ops->open(&options, &m->c, err);
     if (status) {

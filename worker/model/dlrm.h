@@ -95,8 +95,8 @@ uint32_t dlrm_n_places(const struct dlrm *m);
 /* True if the device caches rows. */
 bool dlrm_keeps_rows(const struct dlrm *m);
 
-/* True if the device decodes rows as the servers send them (dlrm_step.pulled): it has memory of its own, and the model
- * rows of one width. */
+/* True if the device decodes rows as the servers send them (dlrm_step.pulled): it has memory of its own and is the only
+ * one, and the model's rows have one width. */
 bool dlrm_decodes(const struct dlrm *m);
 
 /* Before the first step: steps may have such rows. Takes memory of the device for them. */

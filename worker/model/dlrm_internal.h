@@ -22,6 +22,7 @@
 #include "worker/model/mlp.h"
 #include "worker/model/projection.h"
 
+struct bf16_dlrm;
 struct head;
 
 /* Where the host gets the gradients of a step; all borrowed. */
@@ -51,6 +52,8 @@ struct dlrm {
     float *
         x; /* owned, of the device: inputs [n][n_inputs], ldx, that hats make; NULL: there are none */
     float *t, *dt, *r, *dr; /* owned, of the device; NULL where the kind has none */
+    struct bf16_dlrm
+        *bf16; /* owned: instead of those and the MLPs' arrays (head_dlrm_bf16.c), or NULL */
     float *z, *dz; /* logits and their gradients: borrowed from the part that makes them */
     uint32_t n;    /* samples of the last step */
     struct dlrm_gradients gradients[DLRM_BUFFER_SETS]; /* of the steps in flight */

@@ -3,6 +3,7 @@
  * (enum model_kind). dlrm.c has the rest of a step: inputs and outputs, loss, L2, encoded gradients.
  *
  *     head_dlrm.c        bottom MLP, bags, interaction, top MLP
+ *     head_dlrm_bf16.c   the same with activations in bf16, on a device that has them (device_bf16.h)
  *     head_lr.c          z = first-order term
  *     head_fm.c          z = first-order term + pairs
  *     head_wide_deep.c   z = first-order term + top MLP of the bags and numeric columns
@@ -30,5 +31,9 @@ struct head {
 };
 
 extern const struct head head_dlrm, head_lr, head_fm, head_wide_deep, head_deepfm, head_dcnv2;
+
+/* For models of MODEL_DLRM that head_dlrm_bf16_fits(). */
+extern const struct head head_dlrm_bf16;
+bool head_dlrm_bf16_fits(const struct device_ops *ops, const struct dlrm_config *config);
 
 #endif

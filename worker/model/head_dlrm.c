@@ -116,36 +116,47 @@ static void forward(struct dlrm *m, const struct dlrm_io *io, enum mlp_pass pass
         m->ops->wide_sum(m->c, &io->bags, io->wide, m->z);
 }
 
-static void backward_pairs(struct dlrm *m, const struct dlrm_io *io)
+/* T's gradient; and, if that is made on the way, the bottom MLP's, R's direct part included. */
+static void backward_pairs(struct dlrm *m, const struct dlrm_io *io,
+                           const struct relu_mask *mask, float *d)
 {
     const struct interact interact = interact_of(m, io->n);
 
     if (is_fused(m))
-        m->ops->interact_bags_backward(m->c, &io->bags, io->rows, &interact, m->t, m->dr,
-                                       m->dt);
+        m->ops->interact_bags_backward(m->c, &io->bags, io->rows, &interact, m->t, m->dr, m->dt,
+                                       mask, d);
     else
         m->ops->interact_backward(m->c, &interact, m->t, m->dr, m->dt);
+}
+
+static void backward_bottom(struct dlrm *m, const struct dlrm_io *io,
+                            const struct relu_mask *mask, float *d)
+{
+    const uint32_t dim = m->config.dim, ld = m->n_vectors * dim;
+
+    if (!m->pairs)
+        m->ops->add_rows(m->c, io->n, dim, m->dt, ld, NULL, 0, mask, d);
+    else if (!is_fused(m))
+        m->ops->add_rows(m->c, io->n, dim, m->dr, m->ldr, m->dt, ld, mask, d);
+    mlp_backward(&m->bottom, io->n, NULL);
 }
 
 /* T's gradient to the bags' rows and to the bottom MLP, which gets R's direct part too. */
 static void backward_vectors(struct dlrm *m, const struct dlrm_io *io)
 {
-    const uint32_t dim = m->config.dim, ld = m->n_vectors * dim;
-    const struct mlp_layer *last;
+    const bool has_bottom = m->config.n_numeric > 0;
+    const uint32_t ld = m->n_vectors * m->config.dim;
     struct relu_mask mask;
+    const struct relu_mask *through = has_bottom ? mlp_mask(mlp_last(&m->bottom), &mask) : NULL;
+    float *d = has_bottom ? mlp_last(&m->bottom)->dy : NULL;
 
+    if (m->pairs)
+        backward_pairs(m, io, through, d);
     head_parts_make_means(m, &io->bags, m->dt + dense_floats(m), ld);
     if (m->config.n_fields)
         m->ops->bag_grad(m->c, &io->bags, m->dt + dense_floats(m), ld, io->row_grads);
-    if (!m->config.n_numeric)
-        return;
-    last = mlp_last(&m->bottom);
-    if (m->pairs)
-        m->ops->add_rows(m->c, io->n, dim, m->dr, m->ldr, m->dt, ld, mlp_mask(last, &mask),
-                         last->dy);
-    else
-        m->ops->add_rows(m->c, io->n, dim, m->dt, ld, NULL, 0, mlp_mask(last, &mask), last->dy);
-    mlp_backward(&m->bottom, io->n, NULL);
+    if (has_bottom)
+        backward_bottom(m, io, through, d);
 }
 
 static void backward(struct dlrm *m, const struct dlrm_io *io)
@@ -153,8 +164,6 @@ static void backward(struct dlrm *m, const struct dlrm_io *io)
     if (m->config.wide)
         m->ops->wide_grad(m->c, &io->bags, m->dz, io->wide_grads);
     mlp_backward(&m->top, io->n, m->pairs ? m->dr : m->dt);
-    if (m->pairs)
-        backward_pairs(m, io);
     backward_vectors(m, io);
 }
 

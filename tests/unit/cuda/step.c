@@ -218,7 +218,7 @@ static void step_bags(const struct device_ops *on, struct compute *c, const stru
         on->interact_bags_forward(c, &h->bags, at[STEP_ROWS], &h->interact, at[STEP_T_OF_BAGS],
                                   at[STEP_R_OF_BAGS]);
         on->interact_bags_backward(c, &h->bags, at[STEP_ROWS], &h->interact, at[STEP_T_OF_BAGS],
-                                   at[STEP_DR], at[STEP_DT_OF_BAGS]);
+                                   at[STEP_DR], at[STEP_DT_OF_BAGS], NULL, NULL);
         return;
     }
     on->bag_sum(c, &h->bags, at[STEP_ROWS], at[STEP_T_OF_BAGS] + STEP_DIM, STEP_LD);

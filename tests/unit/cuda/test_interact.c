@@ -231,7 +231,7 @@ static cudaError_t run_bags(void *arg)
     error = kernels_interact_bags_forward(NULL, j->math, &j->b, j->rows, &j->it, j->t, j->r);
     return error ? error
                  : kernels_interact_bags_backward(NULL, j->math, &j->b, j->rows, &j->it, j->t,
-                                                  j->dr, j->dt);
+                                                  j->dr, j->dt, NULL, NULL);
 }
 
 /* The same by the ops one after the other. */
@@ -248,6 +248,26 @@ static void check_bags(struct lab *lab, const struct bags_job *j)
     lab_ran(kernels_interact_backward(NULL, j->math, &j->it, t, j->dr, dt));
     lab_same(j->r, r, n_r);
     lab_same(j->dt, dt, j->n_t);
+}
+
+/* With the gradient of the first vector on its way to who made it. */
+static void check_first(struct lab *lab, const struct bags_job *j)
+{
+    const uint32_t dim = j->it.dim;
+    const size_t n = (size_t)j->it.n * dim, ld = (size_t)j->it.n_vectors * dim;
+    const struct relu_mask mask = { lab_floats(lab, n, 0), dim, 1.25f };
+    const struct relu_mask *through = lab_below(lab, 2) ? &mask : NULL;
+    float *first = lab_blank(lab, n * sizeof *first, 0),
+          *want = lab_blank(lab, n * sizeof *want, 0),
+          *dt = lab_blank(lab, j->n_t * sizeof *dt, (uintptr_t)j->dt % 16);
+
+    lab_ran(kernels_add_rows(NULL, j->it.n, dim, j->dr, (uint32_t)r_step(&j->it), j->dt,
+                             (uint32_t)ld, through, want));
+    lab_ran(kernels_interact_bags_backward(NULL, j->math, &j->b, j->rows, &j->it, j->t, j->dr,
+                                           dt, through, first));
+    lab_same(first, want, n);
+    for (size_t s = 0; s < j->it.n; s++)
+        lab_same(dt + s * ld + dim, j->dt + s * ld + dim, ld - dim);
 }
 
 /* Of bags of no row, of one, or, if it is wanted, of several. Where rows, or dt, lie at no multiple of 16 bytes, there is
@@ -288,6 +308,8 @@ static void run_with_bags(struct lab *lab, enum kernels_math math, struct intera
                                        { j.dt, n_t * sizeof(float), NULL },
                                        { 0 } });
     check_bags(lab, &j);
+    if (it.direct)
+        check_first(lab, &j);
     lab_sweep(lab);
 }
 

@@ -16,8 +16,6 @@ extern "C" {
 
 #include "worker/cuda/cuda_compat.h"
 
-using namespace nvcuda;
-
 static struct cuda_compat_shape shape(unsigned blocks, unsigned threads, size_t n_shared)
 {
     return { dim3(blocks), dim3(threads), n_shared };
@@ -211,60 +209,88 @@ static void lanes_talk_as_cuda_says(void **state)
 
 /* ---- tensor cores */
 
-template <bool IS_ROUNDED>
-static __global__ void multiply(const float *a, const float *b, float *c)
+/* A 16 x 8 words, row by row; B column by column. */
+template <bool IS_BF16>
+static __global__ void multiply(const uint32_t *a, const uint32_t *b, float *c)
 {
-    wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major> left;
-    wmma::fragment<wmma::matrix_b, 16, 16, 8, wmma::precision::tf32, wmma::row_major> right;
-    wmma::fragment<wmma::accumulator, 16, 16, 8, float> sum;
+    const unsigned g = threadIdx.x / 4, q = threadIdx.x % 4;
+    const uint32_t left[4] = { a[g * 8 + q], a[(g + 8) * 8 + q], a[g * 8 + q + 4],
+                               a[(g + 8) * 8 + q + 4] };
+    float sum[4] = { 1, 1, 1, 1 };
 
-    wmma::fill_fragment(sum, 1.0f);
-    wmma::load_matrix_sync(left, a, 8);
-    wmma::load_matrix_sync(right, b, 16);
-    for (int i = 0; IS_ROUNDED && i < left.num_elements; i++)
-        left.x[i] = wmma::__float_to_tf32(left.x[i]);
-    for (int i = 0; IS_ROUNDED && i < right.num_elements; i++)
-        right.x[i] = wmma::__float_to_tf32(right.x[i]);
-    wmma::mma_sync(sum, left, right, sum);
-    wmma::store_matrix_sync(c, sum, 16, wmma::mem_row_major);
+    emu_mma(sum, left, b[g * 8 + q], b[g * 8 + q + 4], IS_BF16);
+    for (unsigned e = 0; e < 4; e++)
+        c[(g + e / 2 * 8) * 8 + 2 * q + e % 2] = sum[e];
 }
 
-static void a_product_of_tiles_is_one_whoever_holds_what(void **state)
+static uint32_t bits_of(float x)
 {
-    alignas(32) float a[128], b[128], c[256];
+    uint32_t bits;
 
-    (void)state;
-    for (int i = 0; i < 128; i++) {
-        a[i] = (float)(i % 7 - 3);
-        b[i] = (float)(i % 5 - 2);
-    }
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* Small integers, one in a word or two. */
+static uint32_t word_of(int i, bool is_bf16, float number[2])
+{
+    number[0] = (float)(i % 7 - 3);
+    number[1] = is_bf16 ? (float)(i % 5 - 2) : 0;
+    return is_bf16 ? bits_of(number[0]) >> 16 | bits_of(number[1]) : bits_of(number[0]);
+}
+
+static void check_product(bool is_bf16)
+{
+    uint32_t a[128], b[64];
+    float left[128][2], right[64][2], c[128];
+
+    for (int i = 0; i < 128; i++)
+        a[i] = word_of(i * 3, is_bf16, left[i]);
+    for (int i = 0; i < 64; i++)
+        b[i] = word_of(i * 5 + 1, is_bf16, right[i]);
     for (uint64_t order = 0; order < 4; order++) {
         emu_order(order);
-        cuda_compat_launch(multiply<true>, shape(1, 32, 0), (cudaStream_t) nullptr,
-                           (const float *)a, (const float *)b, (float *)c);
-        for (int i = 0; i < 256; i++) {
+        cuda_compat_launch(is_bf16 ? multiply<true> : multiply<false>, shape(1, 32, 0),
+                           (cudaStream_t) nullptr, (const uint32_t *)a, (const uint32_t *)b,
+                           (float *)c);
+        for (int i = 0; i < 128; i++) {
             float want = 1;
 
             for (int k = 0; k < 8; k++)
-                want += a[i / 16 * 8 + k] * b[k * 16 + i % 16];
+                for (int n = 0; n < 2; n++)
+                    want += left[i / 8 * 8 + k][n] * right[i % 8 * 8 + k][n];
             assert_true(c[i] == want);
         }
     }
-    a[100] = 0.1f;
-    assert_aborts("was not rounded to TF32", shape(1, 32, 0), multiply<false>, (const float *)a,
-                  (const float *)b, (float *)c);
-    assert_aborts("not aligned", shape(1, 32, 0), multiply<true>, (const float *)a + 4,
-                  (const float *)b, (float *)c);
+}
+
+static void a_product_of_words_is_one_of_all_lanes(void **state)
+{
+    uint32_t a[128], b[64] = {};
+    float c[128];
+
+    (void)state;
+    check_product(false);
+    check_product(true);
+    for (uint32_t &word : a)
+        word = bits_of(0.1f);
+    assert_aborts("was not rounded to TF32", shape(1, 32, 0), multiply<false>,
+                  (const uint32_t *)a, (const uint32_t *)b, (float *)c);
+}
+
+static float rounded(float x)
+{
+    return emu_mma_float(emu_mma_round(bits_of(x)));
 }
 
 static void tf32_rounds_to_nearest_and_ties_away_from_zero(void **state)
 {
     (void)state;
-    assert_true(wmma::__float_to_tf32(1 + 0x1p-11f) == 1 + 0x1p-10f);
-    assert_true(wmma::__float_to_tf32(-1 - 0x1p-11f) == -1 - 0x1p-10f);
-    assert_true(wmma::__float_to_tf32(1 + 0x1p-12f) == 1);
-    assert_true(wmma::__float_to_tf32(INFINITY) == INFINITY);
-    assert_true(wmma::__float_to_tf32(NAN) != wmma::__float_to_tf32(NAN));
+    assert_true(rounded(1 + 0x1p-11f) == 1 + 0x1p-10f);
+    assert_true(rounded(-1 - 0x1p-11f) == -1 - 0x1p-10f);
+    assert_true(rounded(1 + 0x1p-12f) == 1);
+    assert_true(rounded(INFINITY) == INFINITY);
+    assert_true(rounded(NAN) != rounded(NAN));
 }
 
 /* ---- launches */
@@ -296,7 +322,7 @@ int main(void)
         cmocka_unit_test(a_missing_barrier_shows_as_nan_in_some_order),
         cmocka_unit_test(a_barrier_that_some_threads_skip_ends_the_program),
         cmocka_unit_test(lanes_talk_as_cuda_says),
-        cmocka_unit_test(a_product_of_tiles_is_one_whoever_holds_what),
+        cmocka_unit_test(a_product_of_words_is_one_of_all_lanes),
         cmocka_unit_test(tf32_rounds_to_nearest_and_ties_away_from_zero),
         cmocka_unit_test(what_cuda_does_not_launch_is_refused),
     };
