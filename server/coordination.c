@@ -62,9 +62,9 @@ static void note_takeovers(struct coordination *c)
     c->takeover_unix_ms = clock_unix_ms();
     n = claim_takeovers_count(&c->takeovers, now_ms);
     if (n >= CLAIM_TAKEOVERS_MANY)
-        log_line_warn("coord: %" PRIu32 " failovers in ten minutes: a standby waits %u times "
+        log_line_warn("coord: %" PRIu32 " failovers in ten minutes: a standby waits twice "
                       "failover-after for a silent primary",
-                      n, 1u << (n / CLAIM_TAKEOVERS_MANY));
+                      n);
 }
 
 /* Older ones are passed over, and what nobody could have written: then no claim of this psd is made any more. */
@@ -184,7 +184,7 @@ static uint32_t count_takeovers(const struct coordination *c) ON_MAIN
 
 uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
 {
-    /* No more than twice, however many: a takeover is to be over within two seconds. */
+    /* No more than twice, however many: with the default of 700 ms a takeover is then still over within two seconds. */
     return count_takeovers(c) < CLAIM_TAKEOVERS_MANY ? failover_after_ms
                                                      : 2 * failover_after_ms;
 }

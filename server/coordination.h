@@ -57,8 +57,8 @@ bool coordination_is_there(const struct coordination *c) ON_MAIN;
 /* NULL: there is none, or none is known. Borrowed until the loop's next turn. */
 const struct claim *coordination_claim(const struct coordination *c) ON_MAIN;
 
-/* How long a standby waits for a silent primary: failover_after_ms, doubled for each three times in ten minutes that
- * one has taken over by itself, so that a machine that often stands still costs no failover each time. */
+/* How long a standby waits for a silent primary: failover_after_ms, or twice that once one has taken over by itself
+ * three times in ten minutes, so that a machine that often stands still costs no failover each time. */
 uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
     ON_MAIN;
 

@@ -49,7 +49,8 @@ struct local {
     struct partition partition;            /* of the pull's keys */
     const struct ps_pull_section *pulling; /* borrowed between pull_start and pull_wait */
     uint32_t n_pulling;
-    struct push pushing; /* clock, n_samples, tick and seq of the push */
+    struct push pushing;              /* clock, n_samples, tick and seq of the push */
+    const struct checkpoint *loading; /* borrowed while it is read */
     struct ps_stats stats;
 };
 
@@ -351,19 +352,31 @@ static int find_checkpoint(const char *path, struct checkpoint *ret, struct err 
     return 0;
 }
 
+/* Each shard reads all of it, and takes the rows that are its own. */
+static void load_shard(void *arg, uint32_t i, uint32_t thread)
+{
+    const struct local *l = arg;
+    const struct loader_config config = { .files = &file_os, .checkpoint = l->loading };
+    struct local_shard *of = &l->shards[i];
+    struct loader_facts facts;
+
+    (void)thread;
+    enter_shard();
+    of->err.status = 0;
+    of->err.status = loader_reshard(&config, of->shard, &facts, &of->err);
+}
+
 /* *ret: what its manifest says. */
 static int load(struct local *l, const char *path, struct manifest *ret, struct err *err)
-    ON_SHARD
 {
     struct checkpoint c;
-    struct loader_facts facts;
     int status = find_checkpoint(path, &c, err);
 
     if (status)
         return status;
-    for (uint32_t i = 0; i < l->n_shards && !status; i++)
-        status = loader_reshard(&(struct loader_config){ .files = &file_os, .checkpoint = &c },
-                                l->shards[i].shard, &facts, err);
+    l->loading = &c;
+    status = each_shard(l, load_shard, true, err);
+    l->loading = NULL;
     *ret = c.links[0];
     checkpoint_close(&c);
     return status;

@@ -360,10 +360,8 @@ static void stretch_all(const struct periodic *p)
     for (uint32_t i = 0; i < p->n_asked; i++) {
         struct periodic_table *t = p->tables[p->asked[i].table];
 
-        if (!t || !t->is_asked)
-            continue;
-        local_tensor_stretch(&t->tensor, theta, p->asked[i].dst);
-        t->lacks |= t->n_pushed && theta > 1;
+        if (t && t->is_asked)
+            local_tensor_stretch(&t->tensor, theta, p->asked[i].dst);
     }
 }
 
@@ -650,6 +648,15 @@ static int push(struct param_store *s, uint64_t clock, uint32_t n_samples, bool 
 
 /* --- the rest --- */
 
+/* What the servers lack of the table when the worker leaves: its own steps. What all workers have added to the last
+ * merge would count once for each clock at which one leaves; under the lock. */
+static struct ps_push_section take_out_last(struct periodic *p, struct periodic_table *t)
+{
+    if (p->merge.is_there)
+        local_tensor_unstretch(&t->tensor);
+    return take_out(p, t);
+}
+
 /* In lock step only a push that ends a step counts. It is there even when nothing is left, so that the clock of a
  * worker that has left is always one more than its batches. */
 static int leave(struct param_store *s, struct err *err)
@@ -664,7 +671,7 @@ static int leave(struct param_store *s, struct err *err)
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         if (p->tables[i] && p->tables[i]->lacks)
-            p->pushes[n++] = take_out(p, p->tables[i]);
+            p->pushes[n++] = take_out_last(p, p->tables[i]);
     for (uint32_t i = 0; i < PS_TABLES_MAX && n < SECTIONS_MAX; i++)
         if (p->row_tables[i] && p->row_tables[i]->lacks)
             p->pushes[n++] = take_out_rows(p->row_tables[i]);

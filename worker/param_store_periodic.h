@@ -27,7 +27,8 @@
  *
  * With an adaptive weight the mean of the squares of the workers' differences, of all tables together, goes through a
  * table "JOB/merge" of one float, with the differences. The servers' tables, which validations and checkpoints have,
- * lack what workers add to the last merge until their next push.
+ * lack what workers add to the last merge until their next push, and so for good what would have been added to a job's
+ * last one: leave() pushes a worker's own steps alone.
  */
 #ifndef WORKER_PARAM_STORE_PERIODIC_H
 #define WORKER_PARAM_STORE_PERIODIC_H

@@ -541,6 +541,17 @@ static void warn_unused_period(const struct trainer *t, const char *item)
                       item);
 }
 
+static void warn_unused_kind(const struct settings *s)
+{
+    if (s->local_shards && !s->local)
+        log_line_warn("--local-shards %u has no effect without --local: the servers have "
+                      "shards of their own",
+                      s->local_shards);
+    if (s->merge_weight == MERGE_ADAPTIVELY && s->workers == 1)
+        log_line_warn("--merge-weight adaptive has no effect: a job's only worker has no "
+                      "other to merge with");
+}
+
 /* Logs each setting without effect once. */
 static void warn_unused_settings(const struct trainer *t)
 {
@@ -562,6 +573,7 @@ static void warn_unused_settings(const struct trainer *t)
     if (strcmp(t->s->dense_refresh, "auto") == 0 && settings_dense_is_exact(t->s))
         log_line_warn(
             "--dense-refresh auto has no effect: in lock step every step pulls dense tables");
+    warn_unused_kind(t->s);
     for (uint32_t i = 0; i < t->s->period.n; i++)
         warn_unused_period(t, t->s->period.items[i]);
 }

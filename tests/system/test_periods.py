@@ -175,3 +175,11 @@ def test_an_adaptive_weight_goes_farther_than_the_mean(psds, tmp_path):
     want, fast = merged("--merge-weight", "adaptive")
     assert merged("--merge-weight", "adaptive")[0] == want
     assert fast < slow and weights(want, "merge", 1)[0] > 0 and "job/merge" not in mean
+
+
+def test_settings_of_others_have_no_effect_for_one_worker(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 200, cardinality=50)
+    run = ("train", "--data", data, "--servers", psds().address, "--format", "criteo", "--model", "lr", "--local-steps", 2)
+    _, err = finish(psworker(*run, "--merge-weight", "adaptive", "--local-shards", 2))
+    assert "--merge-weight adaptive has no effect: a job's only worker" in err and "--local-shards 2 has no effect without --local" in err
+    assert "no effect" not in finish(psworker(*run))[1]

@@ -395,6 +395,14 @@ void local_tensor_stretch(struct local_tensor *t, double theta, float *weights)
     local_tensor_read(t, weights);
 }
 
+void local_tensor_unstretch(struct local_tensor *t)
+{
+    for (uint64_t i = 0; i < t->n_floats; i++) {
+        t->here[i] += t->added[i];
+        t->added[i] = 0;
+    }
+}
+
 void local_tensor_reset(struct local_tensor *t)
 {
     t->is_here = t->is_frozen = false;

@@ -51,7 +51,8 @@
  *
  * theta / K is the gamma of CoCoA+ (Ma et al., ICML 2015; Snap ML, Duenner et al., NeurIPS 2018, merges likewise) with
  * which local problems need no damping of their own: its condition gamma |sum of d_k|^2 <= sum of |d_k|^2, met exactly.
- * The servers merge by the mean. Each worker adds (theta - 1) M to its copy, and to what it pushes next.
+ * The servers merge by the mean. Each worker adds (theta - 1) M to its copy, and to what it pushes next, together with
+ * the others; one that leaves before drops it.
  */
 #ifndef WORKER_CACHE_LOCAL_TENSOR_H
 #define WORKER_CACHE_LOCAL_TENSOR_H
@@ -120,6 +121,8 @@ double local_tensor_square(const struct local_tensor *t);
 /* |M|^2, after a take(); 0 after the first one. Then the copy and `weights` get what is added at this theta. */
 double local_tensor_merged_square(const struct local_tensor *t);
 void local_tensor_stretch(struct local_tensor *t, double theta, float *weights);
+/* Without what the last stretch() added, of which no difference() has been made. */
+void local_tensor_unstretch(struct local_tensor *t);
 /* In [1, n_workers]. */
 double local_tensor_theta(double mean_square, double merged_square, uint32_t n_workers);
 

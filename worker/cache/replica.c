@@ -736,6 +736,17 @@ static void select_sections(struct replica *r, uint32_t shard, const struct requ
     }
 }
 
+/* All behind the step's request: floats, and nothing between them. */
+#define FACTORS_AT offsetof(struct device_rows_step, rate)
+_Static_assert(sizeof(struct device_rows_step) - FACTORS_AT == 8 * sizeof(float),
+               "what rows share is compared as bytes");
+
+static bool has_same_factors(const struct device_rows_step *a, const struct device_rows_step *b)
+{
+    return memcmp((const uint8_t *)a + FACTORS_AT, (const uint8_t *)b + FACTORS_AT,
+                  sizeof *a - FACTORS_AT) == 0;
+}
+
 /* The shards that have told their step count are to be at the same step: it is one for all rows. */
 void replica_begin_update(struct replica *r, struct device_rows_step *step)
 {
@@ -754,7 +765,7 @@ void replica_begin_update(struct replica *r, struct device_rows_step *step)
         device_rows_fill_step(step, &own->spec, own->n_pushes + 1);
         if (!has_first || !r->shards[i].tables[t->id].counted)
             first = *step;
-        else if (memcmp(&first, step, sizeof first) != 0)
+        else if (!has_same_factors(&first, step))
             t->device_status = PS_ESEQ;
         has_first = has_first || r->shards[i].tables[t->id].counted;
     }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -315,6 +316,25 @@ static void a_config_that_comes_in_between_is_read(void **state)
     tear_down(&a, &b);
 }
 
+/* What is logged meanwhile. */
+static void turn_and_read_log(char *ret, size_t n_bytes)
+{
+    FILE *file = tmpfile();
+    const int saved_fd = dup(STDERR_FILENO);
+    size_t n;
+
+    assert_non_null(file);
+    assert_true(dup2(fileno(file), STDERR_FILENO) >= 0);
+    for (int i = 0; i < 20; i++)
+        turn();
+    assert_true(dup2(saved_fd, STDERR_FILENO) >= 0);
+    close(saved_fd);
+    rewind(file);
+    n = fread(ret, 1, n_bytes - 1, file);
+    ret[n] = '\0';
+    fclose(file);
+}
+
 /* Both members know of them, and a claim of other things keeps them. */
 static void three_takeovers_double_the_patience(void **state)
 {
@@ -328,15 +348,21 @@ static void three_takeovers_double_the_patience(void **state)
         turn();
     for (uint32_t i = 0; i < 7; i++) {
         struct claim next = { .history = 7, .term = i + 1 };
+        char log[4096], sentence[128];
 
         assert_int_equal(coordination_patience_ms(b.coordination, 700), i < 3 ? 700 : 1400);
         claim_add_takeover(&next, next.term);
         a.term = next.term;
         a.is_writing = true;
         coordination_write(a.coordination, &next, on_written, &a);
-        for (int n = 0; n < 20; n++)
-            turn();
+        turn_and_read_log(log, sizeof log);
         assert_false(a.is_writing);
+        snprintf(sentence, sizeof sentence,
+                 "coord: %u failovers in ten minutes: a standby waits twice failover-after for "
+                 "a silent primary\n",
+                 i + 1);
+        assert_true(!strstr(log, sentence) == (i + 1 < 3));
+        assert_true(i + 1 >= 3 || !strstr(log, "failovers in ten minutes"));
     }
     claim(&a); /* of other things */
     for (int n = 0; n < 20; n++)

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -5,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/hash.h"
+#include "common/memory.h"
 #include "tests/support/seed.h"
 #include "worker/param_store.h"
 
@@ -81,8 +83,8 @@ static void make_tables(struct param_store *s, enum table_spec_optim optim)
     }
 }
 
-static void pull(struct param_store *s, const struct run *r, bool asks_presence,
-                 struct rows *ret)
+static int try_pull(struct param_store *s, const struct run *r, bool asks_presence,
+                    struct rows *ret, struct err *err)
 {
     const struct ps_pull_section sections[N_TABLES] = {
         { .n_keys = r->n,
@@ -93,11 +95,19 @@ static void pull(struct param_store *s, const struct run *r, bool asks_presence,
         { .table = 1, .n_keys = r->n, .keys = r->keys, .dst = ret->wide, .codec = CODEC_FP32 },
         { .table = 2, .n_keys = 3, .keys = blocks, .dst = ret->dense, .codec = CODEC_FP32 },
     };
-    struct err err;
+    int status;
 
     memset(ret, 0, sizeof *ret);
-    assert_int_equal(s->ops->pull_start(s, 0, sections, N_TABLES, &err), 0);
-    if (s->ops->pull_wait(s, &err))
+    status = s->ops->pull_start(s, 0, sections, N_TABLES, err);
+    return status ? status : s->ops->pull_wait(s, err);
+}
+
+static void pull(struct param_store *s, const struct run *r, bool asks_presence,
+                 struct rows *ret)
+{
+    struct err err;
+
+    if (try_pull(s, r, asks_presence, ret, &err))
         fail_msg("%s", err.text);
 }
 
@@ -218,9 +228,152 @@ static void a_gradient_that_one_shard_refuses_has_a_sentence(void **state)
     s->ops->close(s);
 }
 
+#ifdef PS_FAULTS
+#define N_SHARDS 4u
+
+static const struct run some = { .n = 12, .keys = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } };
+
+/* True if an allocation has failed since memory_fail_anywhere(); none does any more. */
+static bool one_failed(void)
+{
+    const bool any = memory_n_failed_anywhere() > 0;
+
+    memory_fail_anywhere(-1, 0);
+    return any;
+}
+
+/* With a push of `some`. */
+static struct param_store *open_trained(uint32_t n_shards, uint32_t n_threads)
+{
+    struct param_store *s = open_store(n_shards, n_threads, NULL);
+    struct run r = { .seed = 1 };
+    struct rows gradient;
+    struct err err;
+
+    make_tables(s, TABLE_SPEC_ADAGRAD);
+    draw_gradient(&r, &gradient);
+    assert_int_equal(push(s, &some, CODEC_FP32, &gradient, 0, &err), 0);
+    return s;
+}
+
+/* Each one alone, in turn: a sentence, or all of the model. */
+static void an_open_without_memory_has_a_sentence(void **state)
+{
+    char dir[] = "/tmp/psd-local-XXXXXX", command[64];
+    struct param_store *first = open_trained(3, 1);
+    const struct param_store_local_options options = {
+        .job = "job", .checkpoint_dir = dir, .n_shards = N_SHARDS, .n_threads = 1
+    };
+    uint32_t n_failures = 0;
+    bool any = true;
+    struct err err;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(param_store_local_save(first, dir, &err), 0);
+    for (long k = 0; any; k++) {
+        struct param_store *s = NULL;
+        int status;
+
+        err = (struct err){ 0 };
+        memory_fail_anywhere(k, 1);
+        status = param_store_local_open(&options, &s, &err);
+        any = one_failed();
+        n_failures += status != 0;
+        if (status) {
+            assert_true(any && err.status == status && err.text[0]);
+            continue;
+        }
+        make_tables(s, TABLE_SPEC_ADAGRAD);
+        assert_same(first, s, &some, true);
+        s->ops->close(s);
+    }
+    assert_true(n_failures >= N_SHARDS);
+    first->ops->close(first);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* The others answer, and all of them the next pull. */
+static void pull_without_memory(uint32_t n_threads)
+{
+    struct param_store *one = open_trained(1, 1);
+    uint32_t n_of_a_shard = 0;
+    bool any = true;
+    struct rows want;
+
+    pull(one, &some, false, &want);
+    for (long k = 0; any; k++) {
+        struct param_store *s = open_trained(N_SHARDS, n_threads);
+        struct err err = { 0 };
+        struct rows got;
+        int status;
+
+        memory_fail_anywhere(k, 1);
+        status = try_pull(s, &some, false, &got, &err);
+        any = one_failed();
+        n_of_a_shard += status && strstr(err.text, "bytes of rows");
+        if (status) {
+            assert_true(any && status == -ENOMEM && err.text[0]);
+            pull(s, &some, false, &got);
+        }
+        assert_memory_equal(&got, &want, sizeof got);
+        s->ops->close(s);
+    }
+    assert_int_equal(n_of_a_shard, N_SHARDS);
+    one->ops->close(one);
+}
+
+static void a_pull_that_one_shard_fails_has_a_sentence(void **state)
+{
+    (void)state;
+    pull_without_memory(1);
+    pull_without_memory(3);
+}
+
+/* What other shards have of it stays. Nobody sends it again: a shard that lacks it refuses the next one. */
+static void push_without_memory(uint32_t n_threads)
+{
+    uint32_t n_failures = 0;
+    bool any = true;
+
+    for (long k = 0; any; k++) {
+        struct param_store *s = open_store(N_SHARDS, n_threads, NULL);
+        struct rows gradient = { 0 }, got;
+        struct err err = { 0 };
+        int status, again;
+
+        make_tables(s, TABLE_SPEC_ADAGRAD);
+        memory_fail_anywhere(k, 1);
+        status = push(s, &some, CODEC_INT8, &gradient, 0, &err);
+        any = one_failed();
+        n_failures += status != 0;
+        if (status)
+            assert_true(any && status == -ENOMEM && err.text[0]);
+        again = push(s, &some, CODEC_INT8, &gradient, 1, &err);
+        assert_true(again == 0 || (status && again == PS_ESEQ));
+        pull(s, &some, false, &got);
+        s->ops->close(s);
+    }
+    assert_true(n_failures >= N_SHARDS);
+}
+
+static void a_push_without_memory_has_a_sentence(void **state)
+{
+    (void)state;
+    push_without_memory(1);
+    push_without_memory(3);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+#ifdef PS_FAULTS
+        cmocka_unit_test(an_open_without_memory_has_a_sentence),
+        cmocka_unit_test(a_pull_that_one_shard_fails_has_a_sentence),
+        cmocka_unit_test(a_push_without_memory_has_a_sentence),
+#endif
         cmocka_unit_test(shards_and_threads_change_no_bit),
         cmocka_unit_test(a_saved_model_is_read_by_any_number_of_shards),
         cmocka_unit_test(a_gradient_that_one_shard_refuses_has_a_sentence),
