@@ -21,9 +21,9 @@ struct device_replica {
     uint32_t row_bytes; /* of the device's memory */
 };
 
-/* Before the first pull. `table` is the first of embedding rows, and `spec` its. `shape` gets what steps need. Without a
- * replica all is as before; if a device and a row cache are there, a line says why. Over a store that reuses rows the
- * device keeps those instead, unchanged. */
+/* Before the first pull. `table` is the first of embedding rows, and `spec` its. `shape` gets what steps need.
+ * Without a replica all is as before; if a device and a row cache are there, a line says why. Over a store that reuses
+ * rows the device keeps those instead, unchanged. */
 void device_replica_open(struct device_replica *r, const struct settings *s,
                          struct param_store *store, uint32_t table,
                          const struct table_spec *spec, struct step_buffers_shape *shape);

@@ -128,8 +128,8 @@ static const struct setting rows[] = {
         "DLRM, or logistic regression, factorisation machine, Wide & Deep, DeepFM, DCN V2"),
     ROW("model", "dim", SETTING_U32, dim, "N", "16", 1, 4096, "floats of an embedding row"),
     ROW("model", "numeric-hats", SETTING_TEXT, numeric_hats, "N|auto", "auto", 0, 0,
-        "piecewise linear bases of each number, beside it and whether it is missing; auto: 8 for a dlrm whose --bottom is "
-        "auto, unless numbers are raw, else 0"),
+        "piecewise linear bases of each number, beside it and whether it is missing; auto: 8 for a dlrm whose "
+        "--bottom is auto, unless numbers are raw, else 0"),
     ROW("model", "bottom", SETTING_TEXT, bottom, "WIDTHS|auto", "auto", 0, 0,
         "hidden layers of the bottom MLP; a last one of width dim follows; auto: 256,64, without hats 512,256,64"),
     ROW("model", "top", SETTING_TEXT, top, "WIDTHS", "512,256", 0, 0,
@@ -211,9 +211,9 @@ static const struct setting rows[] = {
     ROW("training", "row-decay", SETTING_FLOAT, row_decay, "X", "0", 0, 0,
         "L2 of whole embedding tables: each step of a table takes this share of the weights of all its rows"),
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
-        "clocks over which the learning rate rises to its value; auto: 16 where several workers are not in lock step, and "
-        "for dense tables whose optimizer and rate are left to psworker if that is Adagrad and --batch is below 512; "
-        "else 0"),
+        "clocks over which the learning rate rises to its value; auto: 16 where several workers are not in lock step, "
+        "and for dense tables whose optimizer and rate are left to psworker if that is Adagrad and --batch is below "
+        "512; else 0"),
     PS_SETTINGS_DECAY(TRAINING_ROW, TABLE_SPEC_DECAY_CHOICE "|plateau")
     ROW("training", "decay-patience", SETTING_U32, decay_patience, "N", "2", 0, 0,
         "plateau: multiply by decay-rate when more than N validations in a row were not better"),
