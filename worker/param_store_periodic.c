@@ -688,7 +688,7 @@ static int leave(struct param_store *s, struct err *err)
     return status ? status : left;
 }
 
-static void forget_rows(struct periodic *p)
+static void drop_rows(struct periodic *p)
 {
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++) {
         if (!p->row_tables[i])
@@ -706,7 +706,7 @@ static void drop_unpushed(struct param_store *s)
     for (uint32_t i = 0; i < PS_TABLES_MAX; i++)
         if (p->tables[i])
             p->tables[i]->lacks = false;
-    forget_rows(p);
+    drop_rows(p);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -724,7 +724,7 @@ static uint64_t resume(struct param_store *s)
         local_tensor_reset(&p->tables[i]->tensor);
         p->tables[i]->lacks = p->tables[i]->variance.is_pushed = false;
     }
-    forget_rows(p);
+    drop_rows(p);
     pthread_mutex_unlock(&p->lock);
     clock = inner->ops->resume(inner);
     if (p->next_clock)

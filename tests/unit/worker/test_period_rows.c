@@ -19,7 +19,7 @@
 #define N_KEYS 600u
 
 /* Row i has key i * i. */
-struct twin {
+struct plain {
     bool has_weights[N_KEYS], has_sum[N_KEYS];
     float weights[N_KEYS][DIM], sums[N_KEYS][DIM];
 };
@@ -48,7 +48,7 @@ static uint32_t choose(struct dice *d, uint32_t *numbers, uint64_t *keys)
     return n;
 }
 
-static void read_and_keep(struct period_rows *r, struct twin *t, struct dice *d)
+static void read_and_keep(struct period_rows *r, struct plain *t, struct dice *d)
 {
     uint32_t numbers[N_KEYS], missing[N_KEYS], n_missing, at = 0;
     uint64_t keys[N_KEYS];
@@ -71,7 +71,7 @@ static void read_and_keep(struct period_rows *r, struct twin *t, struct dice *d)
     assert_int_equal(at, n_missing);
 }
 
-static void add(struct period_rows *r, struct twin *t, struct dice *d)
+static void add(struct period_rows *r, struct plain *t, struct dice *d)
 {
     uint32_t numbers[N_KEYS];
     uint64_t keys[N_KEYS];
@@ -87,7 +87,7 @@ static void add(struct period_rows *r, struct twin *t, struct dice *d)
     assert_int_equal(period_rows_add(r, n, keys, g[0]), 0);
 }
 
-static void end(struct period_rows *r, struct twin *t)
+static void end(struct period_rows *r, struct plain *t)
 {
     const uint64_t *keys;
     const float *sums;
@@ -101,13 +101,13 @@ static void end(struct period_rows *r, struct twin *t)
     }
     assert_int_equal(at, n);
     period_rows_clear(r);
-    *t = (struct twin){ 0 };
+    *t = (struct plain){ 0 };
 }
 
 static void a_random_run_is_that_of_a_plain_reference(void **state)
 {
     struct dice d = { seed_by_the_clock(), 0 };
-    static struct twin t;
+    static struct plain t;
     struct period_rows r;
 
     (void)state;
