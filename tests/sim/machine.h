@@ -46,7 +46,7 @@ struct process {
     bool is_dead;
     uint64_t frozen_until_us, frozen_us; /* when it last stands still; altogether, until then */
     uint64_t behind_ms;                  /* its wall clock */
-    uint64_t n_looks, looked_ms; /* at its monotonic clock: how often, and what it said last */
+    uint64_t n_reads, read_ms; /* at its monotonic clock: how often, and what it said last */
     int32_t drift_ppm; /* its monotonic clock: that many millionths faster than time goes */
     struct fiber *fibers;
     struct loop *loops;

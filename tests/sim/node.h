@@ -27,7 +27,7 @@ struct node {
     bool was_named;         /* the claim named it as the primary then */
     bool writes_primary;    /* TERMS say so, or are being written; of its last process, too, */
     bool wrote_primary;     /* when it started again */
-    bool lacks_terms;       /* a write of a primary's TERMS has failed, and none came behind it */
+    bool lacks_terms; /* a write of a primary's TERMS has failed, and none came behind it */
     struct disk disk;
     struct process *process; /* NULL: it is down */
     uint64_t n_lives, n_recovered;

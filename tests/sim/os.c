@@ -50,9 +50,9 @@ uint64_t WRAP(clock_mono_ms)(void)
 
     if (!p)
         return ms;
-    ms += hash_mix2(world->plan.seed, p->n_looks++) % 8 == 0;
-    p->looked_ms = ms > p->looked_ms ? ms : p->looked_ms;
-    return p->looked_ms;
+    ms += hash_mix2(world->plan.seed, p->n_reads++) % 8 == 0;
+    p->read_ms = ms > p->read_ms ? ms : p->read_ms;
+    return p->read_ms;
 }
 
 uint64_t WRAP(clock_mono_ns)(void);

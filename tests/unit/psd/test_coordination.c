@@ -160,7 +160,8 @@ static void a_claim_is_made_once_whatever_is_lost(void **state)
     for (size_t i = 1; i < COUNT_OF(world.made); i++)
         assert_in_range(world.made[i], 0, i <= last ? 1 : 0);
     assert_in_range(last, members[0].n_made + members[1].n_made, N_CLAIMS);
-    assert_true(world.made[last]); /* one of the two may have made none: each of its answers was late */
+    assert_true(
+        world.made[last]); /* one of the two may have made none: each of its answers was late */
     for (int i = 0; i < 2; i++)
         assert_int_equal(coordination_claim(members[i].coordination)->term, last);
     assert_true(coordination_is_own(members[0].coordination) !=
