@@ -24,6 +24,7 @@ struct coordination {
     char key[CLAIM_KEY_MAX];
     bool has_config;    /* the cluster's is there, */
     bool is_of_another; /* and is not this psd's */
+    bool was_let_in;    /* it was once: what comes there later keeps out only who starts then */
     struct claim claim;
     struct claim_takeovers takeovers;
     uint64_t takeover_unix_ms; /* when the last one was seen: for operators */
@@ -117,7 +118,8 @@ static bool take_config(struct coordination *c, const struct coord_item *item)
                 item->value);
     else if (item)
         err.status = claim_config_compare(&theirs, &c->config.cluster, &err);
-    c->is_of_another = err.status != 0;
+    c->was_let_in = c->was_let_in || (item && !err.status);
+    c->is_of_another = err.status && !c->was_let_in;
     if (err.status) {
         c->err = err;
         log_line_error("%s", err.text);
@@ -310,10 +312,21 @@ static void put(struct coordination *c)
     c->coord->ops->put_if(c->coord, writes, c->writes_config ? 2 : 1, CALL_MS, on_put, c);
 }
 
+/* The cluster's config has become another's while this psd was about to make its first claim. */
+static void on_kept_out(uv_timer_t *timer)
+{
+    struct coordination *c = timer->data;
+    struct err err;
+
+    enter_main();
+    err_set(&err, -EEXIST, "%s", c->err.text);
+    end_write(c, &err);
+}
+
 void coordination_write(struct coordination *c, const struct claim *claim,
                         void (*done)(void *arg, const struct err *err), void *arg)
 {
-    assert(!c->is_writing && coordination_is_known(c) && c->coord);
+    assert(!c->is_writing && c->is_known && c->coord);
     c->is_writing = true;
     c->writes_config = !c->has_config;
     c->since_ms = clock_mono_ms();
@@ -329,7 +342,10 @@ void coordination_write(struct coordination *c, const struct claim *claim,
     c->done = done;
     c->arg = arg;
     claim_print(&c->wanted, &c->writer, c->value);
-    put(c);
+    if (c->is_of_another)
+        uv_timer_start(&c->timer, on_kept_out, 0, 0);
+    else
+        put(c);
 }
 
 /* --- begin and end --- */

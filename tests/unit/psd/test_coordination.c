@@ -286,6 +286,65 @@ static void a_psd_of_another_shape_is_kept_out(void **state)
     tear_down(&a, &b);
 }
 
+static void put_config(const char *value)
+{
+    struct coord_write write = { .change = COORD_PUT, .key = CLAIM_CONFIG_KEY, .value = value };
+    const struct coord_item *item = coord_mem_find(world.service, CLAIM_CONFIG_KEY);
+    struct coord *c = coord_mem_client(world.service);
+
+    write.if_revision = item ? item->mod_revision : 0;
+    c->ops->put_if(c, &write, 1, 1000, on_put, NULL);
+    for (int i = 0; i < 1000; i++)
+        turn();
+    assert_string_equal(coord_mem_find(world.service, CLAIM_CONFIG_KEY)->value, value);
+    c->ops->close(c, NULL, NULL);
+}
+
+/* Somebody has begun another cluster under this name. Who serves goes on, and claims as before. */
+static void a_foreign_config_keeps_nobody_out_who_is_in(void **state)
+{
+    struct member a, b;
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    while (!coordination_is_known(a.coordination))
+        turn();
+    claim(&a);
+    while (a.is_writing)
+        turn();
+    put_config("of nobody");
+    assert_true(coordination_is_known(a.coordination));
+    claim(&a);
+    while (a.is_writing)
+        turn();
+    assert_int_equal(a.n_made, 2);
+    begin(&b, "10.0.0.2:1", "mem");
+    for (int i = 0; i < 1000; i++)
+        turn();
+    assert_false(coordination_is_known(b.coordination));
+    tear_down(&a, &b);
+}
+
+/* It comes between what a psd knew and its first claim: that is refused, with the sentence of it. */
+static void a_first_claim_is_refused_when_the_config_has_become_anothers(void **state)
+{
+    struct member a, b;
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    begin(&b, "10.0.0.2:1", "mem");
+    while (!coordination_is_known(a.coordination))
+        turn();
+    put_config("of nobody");
+    claim(&a);
+    while (a.is_writing)
+        turn();
+    assert_int_equal(a.n_refused, 1);
+    tear_down(&a, &b);
+}
+
 /* Another node writes it meanwhile: the claim is made with the next try. */
 static void a_config_that_comes_in_between_is_read(void **state)
 {
@@ -382,6 +441,8 @@ int main(void)
         cmocka_unit_test(a_service_that_is_away_is_awaited),
         cmocka_unit_test(three_takeovers_double_the_patience),
         cmocka_unit_test(a_psd_of_another_shape_is_kept_out),
+        cmocka_unit_test(a_foreign_config_keeps_nobody_out_who_is_in),
+        cmocka_unit_test(a_first_claim_is_refused_when_the_config_has_become_anothers),
         cmocka_unit_test(a_config_that_comes_in_between_is_read),
     };
 
