@@ -26,7 +26,8 @@ import rig
 
 sys.path.insert(0, str(rig.ROOT / "tests/system"))
 JOB = "bench"
-SHAPE = ["--job", JOB, "--format", "criteo"]  # and the shape that is psworker's own: 512-256-64, 512-256, dim 16
+SHAPE = ["--job", JOB, "--format", "criteo"]
+BOTTOM = ["--bottom", "512,256,64"]  # and what is psworker's own: 512-256, dim 16
 
 
 def psworker(o, *words):
@@ -36,7 +37,7 @@ def psworker(o, *words):
 def prepare(o, folder):
     """A model, its export, and rows."""
     psworker(o, "synth", "--rows", o.train_rows, "--output", folder / "log.tsv")
-    psworker(o, "train", *SHAPE, "--data", folder / "log.tsv", "--local", "--save", folder / "model")
+    psworker(o, "train", *SHAPE, *BOTTOM, "--data", folder / "log.tsv", "--local", "--save", folder / "model")
     subprocess.run([o.bin / "psctl", "export", folder / "model", "--out", folder / "model.safetensors"], check=True, stdout=subprocess.DEVNULL)
     return [line.split("\t")[1:] for line in open(folder / "log.tsv").read().splitlines()[:2000]]
 

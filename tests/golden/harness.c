@@ -65,6 +65,8 @@ void harness_open_tasks(struct harness *h, const char *const *flags, uint32_t n_
     config.self_interaction = h->s.self_interaction;
     config.n_cross = h->s.cross_layers;
     config.cross_rank = h->s.cross_rank;
+    if (strcmp(h->s.bottom, "auto") == 0) /* PyTorch's models read numbers without hats */
+        snprintf(h->s.bottom, sizeof h->s.bottom, "512,256,64");
     must(settings_widths("bottom", h->s.bottom, config.bottom, DLRM_LAYERS_MAX - 1,
                          &config.n_bottom, &err),
          &err, "bottom");
