@@ -7,13 +7,15 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/hash.h"
 #include "common/memory.h"
 #include "server/cluster/etcd_auth.h"
 #include "server/cluster/etcd_http.h"
 #include "server/cluster/etcd_json.h"
 #include "server/cluster/etcd_url.h"
 
-#define PAUSE_MS 50u /* after a round over all endpoints in which none answered */
+#define PAUSE_MS 50u       /* after a round over all endpoints in which none answered */
+#define PAUSE_MAX_MS 1000u /* of a watch: doubles from PAUSE_MS with each round */
 #define ATTEMPT_MAX_MS 8000u
 #define AUTH_MS 5000u       /* for a token: a password takes etcd a while */
 #define ANSWER_MAX_MS 1000u /* the slowest answer that first attempts wait for twice as long */
@@ -39,6 +41,7 @@ struct call {
     uint64_t deadline_ms, start_ms, sent_ms;
     uint32_t n_failed;          /* attempts */
     bool is_pinned;             /* a probe: one attempt, at one endpoint */
+    bool is_cut;                /* this attempt has less than its time: the deadline ends it */
     uint32_t endpoint;          /* of this attempt */
     bool may_be_made;           /* an attempt whose answer is missing */
     struct coord_write *writes; /* owned, with their texts; of put_if */
@@ -64,6 +67,7 @@ struct watch {
     int64_t from;            /* the next revision; 0: a list first */
     int64_t behind;          /* the value of `from` at a probe that showed a change */
     uint32_t n_failed;       /* since something was heard */
+    uint32_t n_restarts;     /* since a stream has lasted */
     bool is_away, is_probed; /* COORD_AWAY was reported; a probe is under way */
     coord_on_event *on_event;
     void *arg; /* borrowed */
@@ -289,12 +293,21 @@ static void use_answer(struct call *k, const cJSON *root)
     etcd_json_free(&a);
 }
 
+/* What an attempt that had no time has met says less than why the one before it failed. */
+static void note_failure(struct call *k, const struct err *err)
+{
+    if (!(k->is_cut && k->err.status && k->transfer.status == -ETIMEDOUT))
+        k->err = *err;
+}
+
 static void on_call_done(struct etcd_http_transfer *t)
 {
     struct call *k = CONTAINER_OF(t, struct call, transfer);
-    cJSON *root = etcd_http_read(t, &k->err);
+    struct err err = { 0 };
+    cJSON *root = etcd_http_read(t, &err);
 
     if (!root) {
+        note_failure(k, &err);
         call_retry(k);
         return;
     }
@@ -306,19 +319,21 @@ static void on_call_done(struct etcd_http_transfer *t)
 
 /* Doubles with each round over all endpoints, but the second: a member that has no leader yet gives no answer at all,
  * and is asked again soon. */
-static uint64_t attempt_ms(const struct call *k, uint64_t now)
+static uint64_t attempt_ms(const struct call *k)
 {
-    const uint64_t left = k->deadline_ms - now;
     const uint32_t round = k->n_failed / k->c->at.n_endpoints;
-    uint64_t ms = k->is_pinned ? left : first_attempt_ms(k->c);
+    uint64_t ms = first_attempt_ms(k->c);
 
     for (uint32_t i = 1; i < round && ms < ATTEMPT_MAX_MS; i++)
         ms *= 2;
-    return left < ms ? left : ms;
+    return ms;
 }
 
 static void call_start(struct call *k, uint64_t now)
 {
+    const uint64_t left = now < k->deadline_ms ? k->deadline_ms - now : 0;
+    const uint64_t ms = k->is_pinned ? left : attempt_ms(k);
+
     if (now >= k->deadline_ms) {
         call_fail(k, PS_EDEADLINE);
         return;
@@ -326,8 +341,9 @@ static void call_start(struct call *k, uint64_t now)
     if (!k->is_pinned)
         k->endpoint = k->c->current;
     k->sent_ms = now;
+    k->is_cut = left < ms;
     if (etcd_http_start(&k->transfer, k->c->at.endpoints[k->endpoint], paths[k->kind], k->body,
-                        attempt_ms(k, now))) {
+                        k->is_cut ? left : ms)) {
         err_set(&k->err, -ENOMEM, "etcd was not asked: out of memory");
         call_fail(k, -ENOMEM);
     }
@@ -426,6 +442,21 @@ static void report(struct watch *w, enum coord_event_kind kind, int64_t revision
         w->on_event(w->arg, &event);
 }
 
+/* After a round over all endpoints, with jitter: those that a member has lost do not come back all at once. */
+static uint64_t watch_pause_ms(const struct watch *w)
+{
+    const uint32_t n = w->c->at.n_endpoints;
+    uint64_t ms = PAUSE_MS;
+
+    if (w->n_restarts % n)
+        return 0;
+    for (uint32_t i = 1; i < w->n_restarts / n && ms < PAUSE_MAX_MS; i++)
+        ms *= 2;
+    if (ms > PAUSE_MAX_MS)
+        ms = PAUSE_MAX_MS;
+    return ms / 2 + (uint64_t)((float)(ms / 2) * hash_unit(hash_mix(uv_hrtime())));
+}
+
 static void watch_restart(struct watch *w, const struct err *why)
 {
     struct coord_etcd *c = w->c;
@@ -434,8 +465,9 @@ static void watch_restart(struct watch *w, const struct err *why)
         return;
     etcd_http_stop(&w->transfer);
     w->n_failed++;
+    w->n_restarts++;
     w->state = WATCH_WAITS;
-    w->start_ms = now_ms(c) + (w->n_failed % c->at.n_endpoints ? 0 : PAUSE_MS);
+    w->start_ms = now_ms(c) + watch_pause_ms(w);
     schedule(c, w->start_ms);
     if (w->n_failed >= c->at.n_endpoints && !w->is_away) {
         w->is_away = true;
@@ -636,6 +668,7 @@ static void probe(struct watch *w, uint64_t now)
     struct coord_etcd *c = w->c;
     struct call *k;
 
+    w->n_restarts = 0; /* it has lasted so long */
     w->probe_ms = now + COORD_ETCD_PROBE_MS;
     schedule(c, w->probe_ms);
     if (w->is_probed)

@@ -10,6 +10,7 @@
  * A watch that is silent looks like one without changes. So while there is one, keys that have changed are asked for
  * at its own endpoint every COORD_ETCD_PROBE_MS; an endpoint that does not answer, or a watch that twice has not seen
  * what the answer shows, ends that stream, and the next one goes on from the revision after the last that was seen.
+ * After each round over all endpoints it pauses, twice as long each time, up to 1 s, until a stream has lasted.
  */
 #ifndef SERVER_CLUSTER_COORD_ETCD_H
 #define SERVER_CLUSTER_COORD_ETCD_H

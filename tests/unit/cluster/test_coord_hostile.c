@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "server/cluster/coord_etcd.h"
@@ -22,6 +23,7 @@ struct fixture {
     struct coord *c;
     const char *body; /* of the bad one's answers */
     int n_watches, n_lists;
+    struct fake_connection *stream; /* the good one's newest */
 };
 
 static void answer_well(struct fake_etcd *f, struct fake_connection *to, const char *path,
@@ -35,6 +37,7 @@ static void answer_well(struct fake_etcd *f, struct fake_connection *to, const c
         fake_etcd_send(to, "{\"result\":{" HEADER ",\"created\":true}}\n",
                        strlen("{\"result\":{" HEADER ",\"created\":true}}\n"));
         x->n_watches++;
+        x->stream = to;
         return;
     }
     x->n_lists++;
@@ -185,6 +188,43 @@ static void whoever_is_silent_closes_or_never_ends_costs_one_attempt(void **stat
     }
 }
 
+/* The first one says why it takes nobody; then it is silent. */
+static void close_once(struct fake_etcd *f, struct fake_connection *to, const char *path,
+                       const char *body)
+{
+    (void)path, (void)body;
+    if (f->n_requests == 1)
+        fake_etcd_close(to);
+}
+
+static void
+an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_before_it_failed(void **state)
+{
+    struct fixture f;
+    const struct calls_answer *a;
+
+    (void)state;
+    start(&f, close_once, 1);
+    a = calls_get(&f.loop, f.c, "a", false, 300);
+    assert_int_equal(a->err.status, PS_EDEADLINE);
+    assert_int_equal(f.bad.n_requests, 2);
+    if (!strstr(a->err.text, "does it want TLS (coord-ca)"))
+        fail_msg("%s", a->err.text);
+    stop(&f);
+
+    start(&f, answer_nothing, 1); /* the first attempt itself: nothing tells more */
+    a = calls_get(&f.loop, f.c, "a", false, 100);
+    assert_int_equal(a->err.status, PS_EDEADLINE);
+    assert_non_null(strstr(a->err.text, "timed out"));
+    stop(&f);
+
+    start(&f, close_once, 1); /* one that had its whole time counts */
+    a = calls_get(&f.loop, f.c, "a", false, 900);
+    assert_int_equal(a->err.status, PS_EDEADLINE);
+    assert_non_null(strstr(a->err.text, "timed out"));
+    stop(&f);
+}
+
 static void answer_slowly(struct fake_etcd *f, struct fake_connection *to, const char *path,
                           const char *body)
 {
@@ -327,6 +367,53 @@ static void whatever_a_stream_brings_the_watch_goes_on_elsewhere(void **state)
     }
 }
 
+static void run_for(struct fixture *f, uint64_t ms)
+{
+    const uint64_t until_ms = clock_mono_ms() + ms;
+
+    while (clock_mono_ms() < until_ms) {
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        usleep(1000);
+    }
+}
+
+static void a_watch_that_fails_again_and_again_asks_less_and_less_often(void **state)
+{
+    on_request *answers[] = { answer_by_closing, stream_body };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(answers); i++) {
+        struct fixture f;
+        struct calls_view view = { 0 };
+        uint64_t since_ms;
+        int n_before;
+
+        start(&f, answers[i], 1);
+        f.body = ""; /* a stream is cut as soon as it has begun */
+        f.c->ops->watch(f.c, "", calls_on_event, &view);
+        run_for(&f, 1000);
+        assert_in_range(f.bad.n_requests, 4, 12); /* after 50 ms, 100, 200, 400, 800: or half */
+        n_before = f.bad.n_requests;
+        run_for(&f, 2000);
+        assert_in_range(f.bad.n_requests - n_before, 2, 5);
+
+        f.bad.on_request = answer_well; /* and comes back within the longest pause */
+        since_ms = clock_mono_ms();
+        while (f.n_watches == 0)
+            uv_run(&f.loop, UV_RUN_ONCE);
+        assert_true(clock_mono_ms() - since_ms < 1500);
+        run_for(&f, 1500);
+        assert_true(view.n_back == view.n_away);
+
+        n_before = f.bad.n_requests; /* a stream that has lasted is begun again at once */
+        f.bad.on_request = answers[i];
+        fake_etcd_close(f.stream);
+        run_for(&f, 300);
+        assert_in_range(f.bad.n_requests - n_before, 2, 6);
+        stop(&f);
+    }
+}
+
 /* Its stream says nothing, whatever changes. */
 static void be_silent_about_changes(struct fake_etcd *f, struct fake_connection *to,
                                     const char *path, const char *body)
@@ -438,12 +525,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whatever_is_not_etcds_answer_is_refused_and_the_next_endpoint_asked),
         cmocka_unit_test(whoever_is_silent_closes_or_never_ends_costs_one_attempt),
+        cmocka_unit_test(
+            an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_before_it_failed),
         cmocka_unit_test(an_answer_may_come_a_byte_at_a_time),
         cmocka_unit_test(
             a_transaction_whose_answer_was_lost_was_made_if_its_keys_are_what_it_would_have_written),
         cmocka_unit_test(
             a_transaction_without_an_answer_may_have_been_made_and_the_sentence_says_so),
         cmocka_unit_test(whatever_a_stream_brings_the_watch_goes_on_elsewhere),
+        cmocka_unit_test(a_watch_that_fails_again_and_again_asks_less_and_less_often),
         cmocka_unit_test(a_watch_that_is_silent_about_a_change_is_found_out),
         cmocka_unit_test(a_watch_may_end_and_begin_within_its_own_event),
         cmocka_unit_test(calls_under_way_end_when_the_connection_is_closed),
