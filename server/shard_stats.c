@@ -281,7 +281,9 @@ static void copy_still_jobs(const struct shard_stats_inputs *in, uint64_t now_ms
     }
 }
 
+/* The log takes no event: because of its disk, or of the standby. */
 static void copy_full_log(const struct shard_stats_inputs *in, struct shard_report *report)
+    ON_SHARD
 {
     struct stats_wait *wait = &report->waits[report->n_waits];
 
@@ -294,7 +296,8 @@ static void copy_full_log(const struct shard_stats_inputs *in, struct shard_repo
     if (report->log_line_error[0])
         snprintf(wait->why, sizeof wait->why, "it cannot be written: %.130s",
                  report->log_line_error);
-    else
+    else if (report->log.is_full ||
+             !fetch_handler_describe_full(dispatch_fetches(in->dispatch), wait))
         snprintf(wait->why, sizeof wait->why,
                  "the disk is slower than pushes: %llu bytes are not written",
                  (unsigned long long)report->log.held_bytes);

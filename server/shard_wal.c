@@ -24,6 +24,7 @@ struct shard_wal {
         noted_ms;            /* of no push at all, for the disk or a standby; until noted_ms */
     struct push_waits waits; /* as the last tick saw them */
     uint64_t bound_over_ns;  /* of waits.over_ns, what was there when the bound was told */
+    bool waits_for_standby;  /* pushes did, at the last tick */
     struct fetch_handler *fetches; /* borrowed; NULL: no standby follows */
     uint64_t pin, unpinned; /* a truncation waits below `pin`; what it would have been, or 0 */
 };
@@ -183,14 +184,18 @@ static enum wal_bound_change tick_bound(struct shard_wal *l, const struct wal_th
                                         uint64_t now_ms) ON_SHARD
 {
     const struct push_waits *waits = &l->config.replies->push_waits;
-    const bool is_standby = l->fetches && fetch_handler_wait_ms(l->fetches, now_ms);
-    /* A disk that fails is another matter, with lines of its own, and so is a standby. */
+    const bool is_standby = l->fetches && (fetch_handler_wait_ms(l->fetches, now_ms) ||
+                                           fetch_handler_is_full(l->fetches));
+    /* A disk that fails is another matter, with lines of its own, and so is a standby: also for waits that have ended
+     * since the last tick. */
     const bool is_bound = view->progress.state == WAL_WRITER_OK && !is_standby &&
+                          !l->waits_for_standby &&
                           (waits->n_now || waits->n_over != l->waits.n_over);
     struct wal_bound_sample now = { .ms = now_ms,
                                     .stored_bytes = view->progress.stored_bytes,
                                     .disk_bytes_per_s = view->progress.disk_bytes_per_s };
 
+    l->waits_for_standby = is_standby;
     note_held(l, now_ms);
     now.held_ms = l->held_ms;
     return wal_bound_tick(&l->bound, &now,
@@ -267,7 +272,8 @@ static void on_progress(void *owner)
     wal_thread_view(l->thread, &view);
     report_state(l, &view.progress);
     report_truncate(l, &view.truncate_err);
-    if (l->config.replies->is_full && view.state != WAL_QUEUE_FULL) {
+    if (l->config.replies->is_full && view.state != WAL_QUEUE_FULL &&
+        !(l->fetches && fetch_handler_is_full(l->fetches))) {
         note_held(l, clock_mono_ms());
         l->config.replies->is_full = false;
         l->config.on_space(l->config.owner);

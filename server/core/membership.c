@@ -765,9 +765,8 @@ static int admit(struct membership *r, struct membership_entry *entry,
     status = shard_events_reserve(r->events, &event);
     if (status == -EAGAIN)
         return err_set(err, status,
-                       "job %s: the write-ahead log is full, as its disk is full, or slower "
-                       "than the pushes: "
-                       "rank %u has to wait",
+                       "job %s: the write-ahead log takes no more now, because of its disk, "
+                       "the standby or a switch (psctl why): rank %u has to wait",
                        join->job, join->rank);
     if (!status && !goes_on)
         status = entry ? reserve_workers(entry, join->n_workers)

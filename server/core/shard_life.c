@@ -235,8 +235,8 @@ static int make_table(struct shard *s, const struct table_spec *spec, uint32_t *
     status = shard_events_reserve(s->events, &event);
     if (status == -EAGAIN)
         return err_set(err, status,
-                       "table %s: the write-ahead log is full, as its disk is full, or slower "
-                       "than the pushes",
+                       "table %s: the write-ahead log takes no more now, because of its disk, "
+                       "the standby or a switch: psctl why has it",
                        spec->name);
     entry = status ? NULL : new_entry(s, spec);
     if (!entry)

@@ -563,6 +563,26 @@ bool fetch_handler_is_full(const struct fetch_handler *f)
     return f->is_parked || record_ring_is_full(&f->ring);
 }
 
+bool fetch_handler_describe_full(const struct fetch_handler *f, struct stats_wait *ret)
+{
+    if (!fetch_handler_is_full(f))
+        return false;
+    snprintf(ret->what, sizeof ret->what, "%s", f->is_parked ? "switch" : "standby behind");
+    if (f->hands_over)
+        snprintf(ret->why, sizeof ret->why, "this psd hands over to standby %.60s",
+                 f->standby.name);
+    else if (f->is_parked)
+        snprintf(ret->why, sizeof ret->why,
+                 "they wait until standby %.60s has all that is acknowledged, at most 2 s",
+                 f->standby.name);
+    else
+        snprintf(ret->why, sizeof ret->why,
+                 "standby %.63s has not acknowledged the newest %u MB: they go on after "
+                 "--standby-patience",
+                 f->standby.name, (unsigned)(f->ring.held_bytes / 1000000));
+    return true;
+}
+
 void fetch_handler_append(struct fetch_handler *f, const struct wal_record *record)
 {
     if (f->state != FETCH_ON)

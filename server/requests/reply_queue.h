@@ -52,7 +52,8 @@ struct reply_queue {
     struct free_list pool;              /* owned: sent, for the next ones */
     uint64_t n_waiting, since_ns;       /* since_ns: of the first */
     uint64_t waiting_bytes;
-    bool is_full; /* the log takes no event now, as the disk is slower: requests wait, unread */
+    bool
+        is_full; /* no event now, as the disk or the standby is slower, or for a switch: requests wait, unread */
     bool is_paced; /* it takes no push for a moment (wal_pace.h): pushes wait, unread */
     uint64_t full_since_ms; /* monotonic: when is_full was set */
     struct push_waits push_waits;

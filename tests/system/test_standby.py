@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import threading
@@ -506,11 +507,18 @@ def test_a_full_ring_holds_pushes_up_for_the_patience(start_psd):
     standby.stop()
     eventually(lambda: psd.stats()["shards"][0]["log"]["pushes_waiting"])
     assert standby_of(psd)["in_sync"]
+    eventually(lambda: any(w["what"] == "standby behind" for w in psd.admin("why")["waits"]), 5)
+    waits = {w["what"]: w for w in psd.admin("why")["waits"]}
+    assert waits["standby behind"]["who"] == "pushes, joins and tables of shard 0"
+    assert re.match(r"standby .* has not acknowledged the newest 6\d MB: they go on after --standby-patience$",
+                    waits["standby behind"]["why"]), waits
+    assert not [what for what in waits if "write-ahead log" in what], waits
     n_held = psd.stats()["shards"][0]["log"]["records"]
     said = bench.communicate()[0]
     assert bench.returncode == 0, said
     assert psd.stats()["shards"][0]["log"]["records"] > n_held  # they went on
     assert not standby_of(psd)["in_sync"]
+    assert "write-ahead log's disk" not in psd.log()
     standby.close()
 
 

@@ -366,10 +366,10 @@ static void a_client_that_waited_learns_why_and_leaves_no_connection_behind(void
     dispatch_tick(l.f.dispatch);
     joined = hear_join(&late);
     assert_int_equal(joined.status, -EBUSY);
-    assert_non_null(strstr(joined.text, "job job: the write-ahead log is full"));
+    assert_non_null(strstr(joined.text, "job job: the write-ahead log takes no more now"));
     made = hear_table(&maker);
     assert_int_equal(made.status, -EBUSY);
-    assert_non_null(strstr(made.text, "table t: the write-ahead log is full"));
+    assert_non_null(strstr(made.text, "table t: the write-ahead log takes no more now"));
     peer_close(&late);
     peer_close(&maker);
     while (n_connections(&l) > 1)

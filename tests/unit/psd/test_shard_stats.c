@@ -237,6 +237,43 @@ static void a_full_log_is_reported_since_it_became_full(void **state)
     tear_down(&f);
 }
 
+static void pushes_that_wait_for_a_switch_are_not_called_those_of_a_full_log(void **state)
+{
+    const struct fetch_standby standby = {
+        .term = 1, .ack = TERMS_ACK_GOT, .name = "b:1", .pin_bytes_max = 1000
+    };
+    const struct stats_wait *wait;
+    struct shard_report *report;
+    struct fetch_handler *fetches;
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    enter_shard();
+    fetches = dispatch_fetches(f.dispatch);
+    fetch_handler_begin(fetches, &standby, 0);
+    fetch_handler_park(fetches, true, false);
+    f.replies.is_full = true; /* as a push that has come has set it */
+    f.replies.full_since_ms = clock_mono_ms() - 90000;
+    report = make_report(&f);
+    assert_int_equal(count_waits(report, "write-ahead log full"), 0);
+    wait = find_wait(report, "switch");
+    assert_string_equal(wait->who, "pushes, joins and tables of shard 0");
+    assert_string_equal(
+        wait->why, "they wait until standby b:1 has all that is acknowledged, at most 2 s");
+    assert_near(wait->since_unix_ms, report->made_unix_ms - 90000);
+    shard_report_free(report);
+
+    fetch_handler_unpark(fetches);
+    f.replies.is_full = true; /* by the log, whose notification is on its way */
+    report = make_report(&f);
+    assert_int_equal(count_waits(report, "switch"), 0);
+    (void)find_wait(report, "write-ahead log full");
+    shard_report_free(report);
+    fetch_handler_end(fetches);
+    tear_down(&f);
+}
+
 /* --- latencies --- */
 
 #define SLOW_NS UINT64_C(1000000000)
@@ -362,6 +399,7 @@ int main(void)
         cmocka_unit_test(who_is_expected_is_waited_for_unless_backup_workers_are_enough),
         cmocka_unit_test(a_job_whose_workers_are_heard_and_send_no_step_stands_still),
         cmocka_unit_test(a_full_log_is_reported_since_it_became_full),
+        cmocka_unit_test(pushes_that_wait_for_a_switch_are_not_called_those_of_a_full_log),
         cmocka_unit_test(latencies_are_those_of_the_last_minute),
         cmocka_unit_test(a_report_soon_after_another_begins_no_new_minute),
         cmocka_unit_test(readers_that_wait_for_long_are_reported),
