@@ -618,7 +618,7 @@ static void add_standby(struct admin_server_draft *draft)
     if (!wait)
         return;
     snprintf(wait->what, sizeof wait->what, "standby");
-    snprintf(wait->who, sizeof wait->who, "%.90s", standby->peer);
+    snprintf(wait->who, sizeof wait->who, "%.90s", standby->peer[0] ? standby->peer : "none");
     snprintf(wait->why, sizeof wait->why, "%.159s", waits ? standby->wait : standby->note);
 }
 

@@ -138,6 +138,14 @@ static inline bool standby_server_is_busy(const struct standby_server *s)
     return s->job.is_running || peer_query_is_running(&s->query);
 }
 
+/* --- standby_server_report.c --- */
+
+/* Of a psd that does not serve yet: who may have what it lacks; and until when workers are refused. */
+void standby_server_describe_doubt(const struct standby_server *s, char *dst, size_t n_bytes)
+    ON_MAIN;
+void standby_server_describe_awaited(const struct standby_server *s, char *dst, size_t n_bytes)
+    ON_MAIN;
+
 /* --- standby_server_claim.c: with --coord --- */
 
 /* A claim that is known and names another psd; NULL: none is. */

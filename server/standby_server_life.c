@@ -19,6 +19,8 @@ struct coordination *standby_server_coordination(const struct standby_server *s)
 
 int standby_server_promote(struct standby_server *s, bool accept_loss, struct err *err)
 {
+    char doubt[160];
+
     if (s->state == SERVER_HANDED_OVER && accept_loss) {
         standby_server_refuse_hand_over(s);
         return 0;
@@ -32,14 +34,13 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
     if (s->coordination && !s->has_read_claim)
         return err_set(err, -EAGAIN,
                        "promote: the coordination service has to say first who is the primary");
+    standby_server_describe_doubt(s, doubt, sizeof doubt);
     if (!accept_loss)
-        return err_set(
-            err, -EPERM,
-            "promote: %.100s may have pushes that this psd acknowledged and does not "
-            "have: with --accept-loss these are lost",
-            s->terms.peer);
-    log_line_warn("promoted with --accept-loss, without what %.128s may have more",
-                  s->terms.peer);
+        return err_set(err, -EPERM,
+                       "promote: %s: with --accept-loss what this psd does not have is lost",
+                       doubt);
+    log_line_warn("promoted with --accept-loss, without what this psd does not have: %s",
+                  doubt);
     s->was_in_sync = s->is_foreign = false;
     s->asked_ms = 0;
     return 0;

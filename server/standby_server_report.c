@@ -56,6 +56,37 @@ static void describe_dropped(const struct standby_server *s, struct stats_standb
              "behind: it has to copy again");
 }
 
+void standby_server_describe_doubt(const struct standby_server *s, char *dst, size_t n_bytes)
+{
+    const struct claim *c = s->is_foreign ? coordination_claim(s->coordination) : NULL;
+
+    if (!s->is_foreign && !s->terms.peer[0])
+        snprintf(dst, n_bytes, "it is not known yet who is the primary");
+    else if (!s->is_foreign)
+        snprintf(dst, n_bytes, "standby %.60s may %s", s->terms.peer,
+                 s->log_has_all ? "be the primary by now" : "have more than this node's log");
+    else if (!c || !c->standby[0])
+        snprintf(dst, n_bytes,
+                 "its data directory has not the group's data, and there is no standby");
+    else
+        snprintf(dst, n_bytes,
+                 "its data directory has not the group's data, %s standby %.60s%s",
+                 c->in_sync ? "which" : "and", c->standby,
+                 c->in_sync ? " has" : " may not have all of it");
+}
+
+void standby_server_describe_awaited(const struct standby_server *s, char *dst, size_t n_bytes)
+{
+    const struct claim *c = s->is_foreign ? coordination_claim(s->coordination) : NULL;
+    const char *until = !s->is_foreign                     ? " until it follows"
+                        : c && c->standby[0] && c->in_sync ? " until that is the primary"
+                                                           : "";
+    char doubt[160];
+
+    standby_server_describe_doubt(s, doubt, sizeof doubt);
+    snprintf(dst, n_bytes, "%.130s: workers are refused%s", doubt, until);
+}
+
 static void describe_wait(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
     const bool switches = s->switching.step != SWITCH_NONE;
@@ -94,20 +125,13 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
         snprintf(ret->wait, sizeof ret->wait,
                  "switch: pushes wait until standby %.60s has all that is acknowledged",
                  s->terms.peer);
-    else if (s->is_foreign && s->state == SERVER_AWAITED)
-        snprintf(ret->wait, sizeof ret->wait,
-                 "its data directory has not the group's data: workers are refused until its "
-                 "standby takes over");
     else if (s->state == SERVER_AWAITED)
-        snprintf(ret->wait, sizeof ret->wait,
-                 "standby %.60s may have more than this node's log: workers are refused until "
-                 "it follows",
-                 s->terms.peer);
+        standby_server_describe_awaited(s, ret->wait, sizeof ret->wait);
 }
 
 bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
 {
-    char wait[COORDINATION_WAIT_MAX];
+    char wait[COORDINATION_WAIT_MAX], doubt[160];
 
     if (s->state == SERVER_HANDED_OVER) {
         err_set(ret, PS_ESTOPPING,
@@ -124,19 +148,15 @@ bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
                 "psd is not ready yet: %.60s is the primary there, and the data here is not of "
                 "its cluster: is the name behind --coord's slash right?",
                 named_primary(s));
-    else if (s->is_foreign && s->state == SERVER_AWAITED)
-        err_set(ret, PS_ESTOPPING,
-                "psd is not ready yet: its data directory has not the group's data, and its "
-                "standby is to take over; psctl promote --accept-loss serves without it");
     else if (s->state == SERVER_BEGINNING || s->write_err.status)
         err_set(ret, PS_ESTOPPING,
                 "psd is not ready yet: its new term goes to the disk%s%.160s",
                 s->write_err.status ? ": " : "", s->write_err.text);
-    else
+    else {
+        standby_server_describe_doubt(s, doubt, sizeof doubt);
         err_set(ret, PS_ESTOPPING,
-                "psd is not ready yet: standby %.100s may have more than its log, and is "
-                "awaited; psctl promote --accept-loss serves without it",
-                s->terms.peer);
+                "psd is not ready yet: %s; psctl promote --accept-loss serves at once", doubt);
+    }
     return true;
 }
 

@@ -129,6 +129,15 @@ static void note_rising(struct standby_server *s, const struct err *err,
     s->rises_ms = !rises ? 0 : s->rises_ms ? s->rises_ms : clock_mono_ms();
 }
 
+static void await(struct standby_server *s) ON_MAIN
+{
+    char awaited[200];
+
+    s->state = SERVER_AWAITED;
+    standby_server_describe_awaited(s, awaited, sizeof awaited);
+    log_line_warn("%s (psctl promote --accept-loss serves at once)", awaited);
+}
+
 static void on_peer_answer(void *server, const struct err *err,
                            const struct peer_answer *answer)
 {
@@ -154,14 +163,8 @@ static void on_peer_answer(void *server, const struct err *err,
         standby_server_begin_term(s, NULL);
         return;
     }
-    if (s->state == SERVER_ASKING) {
-        s->state = SERVER_AWAITED;
-        log_line_warn(
-            "standby %.128s had all that this psd acknowledged, and this psd's log may "
-            "not: workers are refused until it follows (psctl promote "
-            "--accept-loss serves without it)",
-            s->terms.peer);
-    }
+    if (s->state == SERVER_ASKING)
+        await(s);
 }
 
 void standby_server_ask_peer(struct standby_server *s)
@@ -192,10 +195,7 @@ static void begin_by_claim(struct standby_server *s) ON_MAIN
     if (s->is_foreign) {
         snprintf(s->terms.peer, sizeof s->terms.peer, "%s", c->standby);
         s->was_in_sync = true;
-        s->state = SERVER_AWAITED;
-        log_line_warn("coord: this psd is named as the primary, but its data directory has not "
-                      "the group's data: workers are refused until its standby takes over "
-                      "(psctl promote --accept-loss serves without it)");
+        await(s);
         return;
     }
     if (c) /* of two claims one is made */

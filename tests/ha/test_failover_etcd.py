@@ -255,7 +255,30 @@ def test_a_directory_that_is_older_than_the_claim_serves_with_accept_loss_alone(
     shutil.move(tmp_path / "backup", member.data)
     member.start()
     wait_for("a refusal", lambda: member.says("has not the group's data"))
+    assert "standby: none; its data directory has not the group's data, and there is no standby: workers are refused; since" \
+        in member.psctl("why").stdout
+    refused = member.psctl("promote")
+    assert refused.returncode == 1 and "and there is no standby: with --accept-loss" in refused.stderr, refused
     assert member.psctl("promote", "--accept-loss").returncode == 0
     wait_for("psd's start", lambda: member.log.read_text().count("psd ready: ") == 3)
     member.proc.kill()
     member.proc.wait()
+
+
+@pytest.mark.parametrize("in_sync, who", [(True, "which standby {} has: workers are refused until that is the primary"),
+                                          (False, "and standby {} may not have all of it: workers are refused; since")])
+def test_a_directory_that_is_not_the_groups_says_who_has_its_data(start, etcd, in_sync, who):
+    pair, counter = start(etcd)
+    counter.check()
+    if in_sync:
+        kill(pair.primary, pair.standby)
+    else:
+        kill(pair.standby)
+        wait_for("a primary alone", lambda: not pair.primary.replication()["in_sync"], 30)
+        kill(pair.primary)
+    shutil.rmtree(pair.primary.data)
+    pair.primary.start()
+    who = who.format(pair.standby.address)
+    wait_for("a sentence", lambda: f"its data directory has not the group's data, {who}" in pair.primary.psctl("why").stdout, 15)
+    refused = pair.primary.psctl("promote")
+    assert refused.returncode == 1 and who.split(": workers")[0] in refused.stderr, refused

@@ -319,19 +319,26 @@ def kill(psd, standby):
     standby.failures.clear()
 
 
-def test_a_primary_whose_standby_was_in_sync_waits_for_it_after_a_restart(start_psd, tmp_path):
-    data = ["--data-dir", str(tmp_path / "d"), "--durability", "fsync"]
+@pytest.mark.parametrize("durability, doubt", [("fsync", "be the primary by now"), ("async", "have more than this node's log")])
+def test_a_primary_whose_standby_was_in_sync_waits_for_it_after_a_restart(start_psd, tmp_path, durability, doubt):
+    data = ["--data-dir", str(tmp_path / "d"), "--durability", durability]
     psd = start_psd(*ARGS, *data)
     worker = Worker(psd)
     standby = follow(psd)
     await_sync(psd)
     worker.push(10)
+    psd.admin("checkpoint")  # the log is on the disk up to here
     kill(psd, standby)
     again = restart(psd, tmp_path, data)
     with wire.Wire(again.port) as client:
         refused = client.hello()
-        assert refused.status == wire.STATUS["ESTOPPING"] and "standby 127.0.0.1:9" in refused.text
-    assert [w["what"] for w in again.admin("why")["waits"]] == ["standby"]
+        assert refused.status == wire.STATUS["ESTOPPING"] and f"standby 127.0.0.1:9 may {doubt};" in refused.text
+    assert [(w["what"], w["why"]) for w in again.admin("why")["waits"]] \
+        == [("standby", f"standby 127.0.0.1:9 may {doubt}: workers are refused until it follows")]
+    with wire.Wire(again.port) as client:
+        client.hello(role="operator", shard=wire.LISTENER)
+        refused = client.admin("promote", "")
+        assert refused.status == -errno.EPERM and f"standby 127.0.0.1:9 may {doubt}: with --accept-loss" in refused.text
     standby.psd = again
     assert standby.follow() == GO_ON
     again.await_ready()
