@@ -87,6 +87,8 @@ struct standby_view {
     uint64_t n_bytes, n_total_bytes; /* COPYING */
     char why[256];                   /* what it waits for, as a sentence; "": it follows */
     char note[200];                  /* what operators should know; "": nothing */
+    char hindrance
+        [160]; /* why it does not take over from a silent primary; "": it may, or does not have to */
 };
 
 /* PS_ESETTING and a sentence: config->primary is no address, or this psd's own. */

@@ -398,6 +398,7 @@ void standby_see(const struct standby *s, struct standby_view *ret)
                                                                  : s->copy.n_total_bytes };
     snprintf(ret->why, sizeof ret->why, "%s", s->why);
     snprintf(ret->note, sizeof ret->note, "%s", s->note);
+    standby_describe_hindrance(s, ret->hindrance, sizeof ret->hindrance);
     if (s->is_loaded)
         see_shards(s, ret);
 }

@@ -118,7 +118,10 @@ bool standby_is_answering(const struct standby *s) ON_MAIN;
 /* When the primary's last word came. */
 uint64_t standby_heard_ms(const struct standby *s) ON_MAIN;
 
-/* All that was acknowledged is here: the primary has said so in this run, and has not claimed otherwise since. */
+/* The claim says that all that was acknowledged is here, and is about this run: a primary answers FOLLOW once it claims
+ * that nobody is in sync, and claims "in sync" once what this run has received is all that was acknowledged. Whether it
+ * has told this run so makes no difference: it may have stood still before it could. A claim that is older than the
+ * FOLLOW is no longer the service's, so that none is made over it. */
 bool standby_is_named(const struct standby *s) ON_MAIN;
 
 /* It has claimed a term, and ended before TERMS had it. One who was a primary in that term has it there. */
@@ -159,6 +162,9 @@ void standby_try_begin_term(struct standby *s) ON_MAIN;
 
 /* Takes over if the primary is silent, and the claim allows it. */
 void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
+
+/* Why it does not take over from a silent primary; "": it may, or the primary is heard, or a person promotes. */
+void standby_describe_hindrance(const struct standby *s, char *dst, size_t n_bytes) ON_MAIN;
 
 /* Of the main thread, also while a job works: what `terms` says, or said when the job began, if the shards have not
  * said otherwise since. */

@@ -65,7 +65,10 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
     snprintf(ret->state, sizeof ret->state, "%s", state_name(&v));
     snprintf(ret->peer, sizeof ret->peer, "%.127s", primary);
     snprintf(ret->note, sizeof ret->note, "%s", v.note);
-    describe(&v, primary, ret->wait, sizeof ret->wait);
+    if (v.hindrance[0])
+        snprintf(ret->wait, sizeof ret->wait, "%s", v.hindrance);
+    else
+        describe(&v, primary, ret->wait, sizeof ret->wait);
 }
 
 int standby_report_refusal(const struct standby *s, const char *primary, struct err *err)

@@ -362,6 +362,7 @@ int standby_server_receive_follow(struct standby_server *s, struct request *r)
     q->asked.terms = NULL;
     q->connection = r->connection;
     q->request_id = r->header->request_id;
+    q->since_ms = clock_mono_ms();
     q->err = (struct err){ 0 };
     snprintf(q->name, sizeof q->name, "%s", r->connection->hello.name);
     connection_hold(r->connection);

@@ -48,7 +48,7 @@ enum follow_step {
 struct follower_request {
     enum follow_step step;
     struct connection *connection; /* borrowed; NULL: it has gone */
-    uint64_t request_id;
+    uint64_t request_id, since_ms;
     struct follow asked;
     struct terms theirs; /* owned */
     char name[64];

@@ -6,6 +6,8 @@
 
 #include "common/clock.h"
 
+#define FOLLOW_SLOW_MS 500u /* a FOLLOW that waits longer is told */
+
 static const char *named_primary(const struct standby_server *s) ON_MAIN
 {
     const struct claim *c = coordination_claim(s->coordination);
@@ -87,16 +89,33 @@ void standby_server_describe_awaited(const struct standby_server *s, char *dst, 
     snprintf(dst, n_bytes, "%.130s: workers are refused%s", doubt, until);
 }
 
+static bool is_rising(const struct standby_server *s)
+{
+    return s->rises_ms && s->state == SERVER_SERVING && s->sync.state == SYNC_IN;
+}
+
+static bool follow_waits(const struct standby_server *s)
+{
+    return s->request.step == FOLLOW_LEAVING && s->state == SERVER_SERVING &&
+           clock_mono_ms() > s->request.since_ms + FOLLOW_SLOW_MS;
+}
+
+static uint64_t waited_ms(const struct standby_server *s, uint64_t silent_ms) ON_MAIN
+{
+    const uint64_t since_ms = s->switching.step != SWITCH_NONE ? s->switching.since_ms
+                              : is_rising(s)                   ? s->rises_ms
+                              : follow_waits(s)                ? s->request.since_ms
+                                                               : s->since_ms;
+
+    return silent_ms ? silent_ms : clock_mono_ms() - since_ms;
+}
+
 static void describe_wait(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
-    const bool switches = s->switching.step != SWITCH_NONE;
     const uint64_t silent_ms = pulls_wait_ms(s);
-    const uint64_t waited_ms =
-        silent_ms ? silent_ms
-                  : clock_mono_ms() - (switches ? s->switching.since_ms : s->since_ms);
     char wait[COORDINATION_WAIT_MAX];
 
-    ret->wait_since_unix_ms = clock_unix_ms() - waited_ms;
+    ret->wait_since_unix_ms = clock_unix_ms() - waited_ms(s, silent_ms);
     if (s->write_err.status)
         snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %.120s",
                  s->write_err.text);
@@ -127,6 +146,16 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
                  s->terms.peer);
     else if (s->state == SERVER_AWAITED)
         standby_server_describe_awaited(s, ret->wait, sizeof ret->wait);
+    else if (is_rising(s))
+        snprintf(
+            ret->wait, sizeof ret->wait,
+            "standby %.60s is becoming the primary: replies wait until it is, or says that "
+            "it is not",
+            s->terms.peer);
+    else if (follow_waits(s))
+        snprintf(ret->wait, sizeof ret->wait,
+                 "%.50s asks to follow, and waits until standby %.50s is out of sync",
+                 s->request.asked.address, s->terms.peer);
 }
 
 bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)

@@ -260,7 +260,7 @@ bool standby_is_named(const struct standby *s)
 {
     const struct claim *c = coordination_claim(s->config.coordination);
 
-    return c && c->in_sync && s->was_in_sync && c->term == s->followed_term &&
+    return c && c->in_sync && c->term == s->followed_term &&
            strcmp(c->standby, s->config.own_address) == 0;
 }
 

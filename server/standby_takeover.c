@@ -1,6 +1,9 @@
 /* A standby that takes over by itself: when its primary is silent, and the claim says that it may (coordination.h). */
 #include "server/standby_internal.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "common/clock.h"
 #include "common/log_line.h"
 
@@ -44,4 +47,35 @@ void standby_watch_primary(struct standby *s, uint64_t now_ms)
     log_line_warn("%s is silent, and this standby takes over", s->config.primary);
     if (standby_promote(s, STANDBY_OTHER_IS_DEAD | STANDBY_BY_ITSELF, NULL, NULL, &err))
         log_line_error("%s", err.text);
+}
+
+/* Why not, of a claim that does not let it. */
+static const char *claim_fault(const struct standby *s) ON_MAIN
+{
+    const struct claim *c = coordination_claim(s->config.coordination);
+
+    if (!coordination_is_there(s->config.coordination))
+        return "the coordination service does not answer";
+    if (!c)
+        return "nobody has claimed to be the primary";
+    if (!c->in_sync || strcmp(c->standby, s->config.own_address) != 0)
+        return "it is not in sync (psctl promote --accept-loss)";
+    return "it has not followed it since its own start (psctl promote --accept-loss)";
+}
+
+void standby_describe_hindrance(const struct standby *s, char *dst, size_t n_bytes)
+{
+    const uint64_t now_ms = clock_mono_ms();
+
+    dst[0] = '\0';
+    if (!s->config.coordination || s->is_promoting ||
+        (s->state != STANDBY_DIALLING && s->state != STANDBY_FOLLOWING) ||
+        (!s->session.is_nobody_there && now_ms < s->since_ms + patience_ms(s)) ||
+        !is_silent(s, now_ms))
+        return;
+    if (coordination_is_there(s->config.coordination) &&
+        (standby_is_named(s) || standby_is_claimed(s)))
+        return;
+    snprintf(dst, n_bytes, "%.40s is silent, and this standby does not take over: %s",
+             s->config.primary, claim_fault(s));
 }

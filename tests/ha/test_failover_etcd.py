@@ -103,11 +103,36 @@ def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(st
     kill(pair.primary)
     pair.standby.proc.send_signal(signal.SIGCONT)
     wait_for("the end of its sessions", lambda: pair.standby.replication().get("state") == "spare", 30)
+    wait_for("the reason", lambda: f"{pair.primary.address} is silent, and this standby does not take over: it is not in sync"
+             in pair.standby.psctl("why").stdout, 20)
     refused = pair.standby.psctl("promote", "--the-other-is-dead")
     assert refused.returncode == 1 and "--accept-loss" in refused.stderr, refused
     pair.primary.start()
     pair.await_in_sync()
     counter.check()
+
+
+def test_a_primary_that_stops_before_its_standby_hears_that_it_is_in_sync_is_replaced(tmp_path, etcd):
+    """Between the claim and the primary's next word to the standby: what counts is the claim."""
+    ports = free_ports(2)
+    url = etcd.url()
+    primary, standby = (Member(tmp_path / name, port, "--shards", "2", "--coord", url, "--standby-patience", "30s") for name, port in zip("ab", ports))
+    try:
+        primary.start()
+        primary.await_ready()
+        etcd.signal(signal.SIGSTOP, 0)
+        standby.start("--standby", primary.address)
+        wait_for("a claim under way", lambda: "has noted whether standby" in primary.psctl("why").stdout, 30)
+        standby.proc.send_signal(signal.SIGSTOP)
+        time.sleep(1)  # its fetches have been answered, and it sends no others
+        etcd.heal()
+        wait_for("the claim", lambda: primary.says(f"standby {standby.address} is in sync"), 30)
+        primary.proc.send_signal(signal.SIGSTOP)
+        standby.proc.send_signal(signal.SIGCONT)
+        wait_for("the takeover", lambda: standby.replication().get("role") == "primary", 20)
+    finally:
+        etcd.heal()
+        kill(primary, standby)
 
 
 def test_a_second_promotion_is_refused_and_the_first_one_goes_on(start, etcd):

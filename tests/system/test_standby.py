@@ -278,10 +278,14 @@ def test_a_standby_whose_connections_end_after_it_was_asked_is_asked_again(asked
 def test_replies_wait_for_a_standby_that_becomes_the_primary(asked):
     """One that has sealed its shards takes over, however long its disk takes for that."""
     def answers(n, psd, standby):
-        return (1, "") if n < 6 else (1 << 17, standby.address)
+        return (1, "") if n < 12 else (1 << 17, standby.address)
 
     psd, standby, peer = asked(answers, "--standby-patience", "500ms")
     lose(standby)
+    eventually(lambda: peer.n >= 2)
+    said = []
+    eventually(lambda: said.extend(w["why"] for w in psd.admin("why")["waits"] if w["what"] == "standby") or said)
+    assert said[0] == f"standby {standby.address} is becoming the primary: replies wait until it is, or says that it is not", said
     eventually(lambda: peer.n >= 5)
     assert "is becoming the primary: replies wait" in psd.log()
     assert_deposed(psd, standby, 0)
