@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
+#include "common/log_line.h"
 #include "common/memory.h"
 #include "common/thread_role.h"
 #include "proto/message_replication.h"
@@ -16,6 +18,8 @@ struct standby_copy {
     const struct file_ops *files; /* borrowed */
     struct standby_files open;    /* owned */
     struct connection *copier;    /* borrowed; NULL: none */
+    uint64_t answered_ms;         /* its last question, or its FOLLOW */
+    bool has_all;                 /* it has got the end of the last file */
     uv_work_t work;
     bool is_reading;            /* `open` stays as it is */
     struct standby_files later; /* owned: of a copy that begins meanwhile */
@@ -68,6 +72,8 @@ void standby_copy_begin(struct standby_copy *c, struct connection *connection,
     c->later = *files;
     *files = (struct standby_files){ 0 };
     c->copier = connection;
+    c->answered_ms = clock_mono_ms();
+    c->has_all = false;
     use_later(c);
 }
 
@@ -80,6 +86,26 @@ void standby_copy_drop(struct standby_copy *c, const struct connection *connecti
     c->copier = NULL;
     standby_files_close(c->files, &c->later);
     use_later(c);
+}
+
+uint64_t standby_copy_silent_ms(const struct standby_copy *c, uint64_t now_ms)
+{
+    const bool asks = c->copier && !c->is_reading && !c->has_all;
+
+    return asks && now_ms > c->answered_ms ? now_ms - c->answered_ms : 0;
+}
+
+void standby_copy_tick(struct standby_copy *c, uint64_t now_ms)
+{
+    struct connection *copier = c->copier;
+
+    if (standby_copy_silent_ms(c, now_ms) < STANDBY_COPY_SILENCE_MS)
+        return;
+    log_line_warn("standby %.63s has stopped in the middle of its copy, and asked for nothing "
+                  "for %u s: the copy is given up",
+                  copier->hello.name, STANDBY_COPY_SILENCE_MS / 1000);
+    standby_copy_drop(c, copier);
+    connection_fail(copier, -ETIMEDOUT);
 }
 
 static int send_reply(struct connection *connection, uint64_t request_id,
@@ -121,6 +147,11 @@ static void answer(struct standby_copy *c, struct connection *connection)
         reply.file_bytes = c->file->n_bytes;
         reply.n_bytes = bytes_len(&c->bytes);
         reply.bytes = reply.n_bytes ? bytes_front(&c->bytes) : NULL;
+    }
+    if (connection == c->copier) {
+        c->answered_ms = clock_mono_ms();
+        c->has_all = !c->status && c->file + 1 == c->open.items + c->open.n &&
+                     c->asked.offset + reply.n_bytes >= c->file->n_bytes;
     }
     status = send_reply(connection, c->request_id, &reply);
     connection_release(connection);
@@ -170,6 +201,8 @@ int standby_copy_request(struct standby_copy *c, struct request *r)
         return refuse(r, -EPERM, "this standby does not copy: FOLLOW first");
     if (c->is_reading) /* for one that has gone */
         return refuse(r, -EBUSY, "a file is being read: ask again");
+    c->answered_ms = clock_mono_ms();
+    c->has_all = c->open.n == 0;
     if (!asked.name[0])
         return list(c, r);
     c->file = standby_files_find(&c->open, asked.name);

@@ -1,12 +1,15 @@
 /*
  * A standby that copies the newest restore point: FILE, one piece at a time, read by libuv's pool. The files are open
- * (standby_files.h) until its connection ends.
+ * (standby_files.h) until its connection ends, or it has stopped in the middle of them for STANDBY_COPY_SILENCE_MS.
  */
 #ifndef SERVER_STANDBY_COPY_H
 #define SERVER_STANDBY_COPY_H
 
 #include "server/net/connection.h"
 #include "server/standby_files.h"
+
+/* From an answer to the next FILE: the standby may sync a large file meanwhile, to a slow disk. */
+#define STANDBY_COPY_SILENCE_MS 120000u
 
 struct standby_copy;
 
@@ -24,6 +27,12 @@ int standby_copy_request(struct standby_copy *c, struct request *r) ON_MAIN MUST
 
 /* The connection is gone; or (NULL) whichever copies does so no more. */
 void standby_copy_drop(struct standby_copy *c, const struct connection *connection) ON_MAIN;
+
+/* A few times a second. One that has all files loads them, and is waited for. */
+void standby_copy_tick(struct standby_copy *c, uint64_t now_ms) ON_MAIN;
+
+/* How long the one that copies has asked for nothing, in the middle of it; 0: nobody copies, or reads just now. */
+uint64_t standby_copy_silent_ms(const struct standby_copy *c, uint64_t now_ms) ON_MAIN;
 
 /* Who copies; NULL: nobody. */
 const struct connection *standby_copy_of(const struct standby_copy *c);

@@ -182,6 +182,7 @@ void standby_server_tick(struct standby_server *s)
 
     connection_set_sweep(&s->connections, uv_now(s->config.loop));
     peer_query_tick(&s->query, now_ms);
+    standby_copy_tick(s->copy, now_ms);
     if (s->is_closed || s->state == SERVER_OFF || s->state == SERVER_DEPOSED)
         return;
     standby_server_check_terms(s);

@@ -6,7 +6,8 @@
 
 #include "common/clock.h"
 
-#define FOLLOW_SLOW_MS 500u /* a FOLLOW that waits longer is told */
+#define FOLLOW_SLOW_MS 500u /* a FOLLOW that waits longer is told, */
+#define COPY_SLOW_MS 5000u  /* and a standby that copies, and asks for nothing */
 
 static const char *named_primary(const struct standby_server *s) ON_MAIN
 {
@@ -56,6 +57,19 @@ static void describe_dropped(const struct standby_server *s, struct stats_standb
     snprintf(ret->note, sizeof ret->note,
              "the log keeps no more for the standby, which is more than --standby-log-max "
              "behind: it has to copy again");
+}
+
+static void describe_copy(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
+{
+    const uint64_t silent_ms = standby_copy_silent_ms(s->copy, clock_mono_ms());
+
+    if (silent_ms >= COPY_SLOW_MS)
+        snprintf(
+            ret->note, sizeof ret->note,
+            "standby %.63s has asked for nothing for %u s in the middle of its copy: after "
+            "%u s it is given up",
+            standby_copy_of(s->copy)->hello.name, (unsigned)(silent_ms / 1000),
+            STANDBY_COPY_SILENCE_MS / 1000);
 }
 
 void standby_server_describe_doubt(const struct standby_server *s, char *dst, size_t n_bytes)
@@ -221,6 +235,7 @@ void standby_server_report(const struct standby_server *s, struct stats_standby 
     if (s->state != SERVER_OFF) {
         ret->n_differences = standby_shards_differences(s->shards);
         describe_dropped(s, ret);
+        describe_copy(s, ret);
     }
     if (s->is_followed)
         standby_shards_lag(s->shards, &ret->lag_records, &ret->lag_ms);

@@ -102,6 +102,17 @@ def test_a_checkpoint_is_copied_with_what_it_needs(start_psd):
     worker.close()
 
 
+def test_a_standby_that_stops_in_the_middle_of_its_copy_is_named(start_psd):
+    psd = start_psd(*ARGS)
+    psd.admin("checkpoint")
+    standby = Standby(psd, name="slow-1")
+    assert standby.follow() == COPY
+    eventually(lambda: "standby slow-1 has asked for nothing for" in standby_of(psd)["note"], 30)
+    assert standby.files()  # it goes on
+    assert not standby_of(psd)["note"]
+    standby.close()
+
+
 def test_replies_wait_for_the_standby_while_it_is_in_sync_and_for_its_patience(start_psd):
     psd = start_psd(*ARGS, "--standby-patience", "1s")
     worker = Worker(psd)
