@@ -396,7 +396,9 @@ void standby_see(const struct standby *s, struct standby_view *ret)
                                   .n_bytes = s->is_working ? s->found.n_bytes : s->copy.n_bytes,
                                   .n_total_bytes = s->is_working ? s->found.n_total_bytes
                                                                  : s->copy.n_total_bytes };
-    snprintf(ret->why, sizeof ret->why, "%s", s->why);
+    if (s->state != STANDBY_PROMOTING || !s->config.coordination ||
+        !coordination_is_waiting(s->config.coordination, ret->why))
+        snprintf(ret->why, sizeof ret->why, "%s", s->why);
     snprintf(ret->note, sizeof ret->note, "%s", s->note);
     standby_describe_hindrance(s, ret->hindrance, sizeof ret->hindrance);
     if (s->is_loaded)

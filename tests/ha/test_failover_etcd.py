@@ -135,6 +135,16 @@ def test_a_primary_that_stops_before_its_standby_hears_that_it_is_in_sync_is_rep
         kill(primary, standby)
 
 
+def test_a_standby_whose_claim_waits_for_etcd_says_so(start, etcd):
+    pair, counter = start(etcd)
+    etcd.signal(signal.SIGSTOP, 0)
+    kill(pair.primary)
+    wait_for("the wait", lambda: "; it becomes the primary: the coordination service has to say who is the primary" in pair.standby.psctl("why").stdout, 30)
+    etcd.heal()
+    await_takeover(pair)
+    counter.check()
+
+
 def test_a_second_promotion_is_refused_and_the_first_one_goes_on(start, etcd):
     pair, counter = start(etcd, "--failover-after", "1h")
     pair.primary.proc.send_signal(signal.SIGSTOP)
