@@ -619,7 +619,7 @@ static void add_standby(struct admin_server_draft *draft)
         return;
     snprintf(wait->what, sizeof wait->what, "standby");
     snprintf(wait->who, sizeof wait->who, "%.90s", standby->peer);
-    snprintf(wait->why, sizeof wait->why, "%.159s", waits ? standby->wait : standby->note);
+    snprintf(wait->why, sizeof wait->why, "%s", waits ? standby->wait : standby->note);
 }
 
 static void add_patience(struct admin_server_draft *draft)

@@ -205,11 +205,11 @@ bool coordination_is_waiting(const struct coordination *c,
     if (coordination_is_known(c) && !(c->is_writing && clock_mono_ms() - c->since_ms > SLOW_MS))
         return false;
     if (c->is_of_another) {
-        snprintf(ret, COORDINATION_WAIT_MAX, "%.159s", c->err.text);
+        snprintf(ret, COORDINATION_WAIT_MAX, "%s", c->err.text);
         return true;
     }
     snprintf(ret, COORDINATION_WAIT_MAX,
-             "the coordination service has to say who is the primary: %.90s",
+             "the coordination service has to say who is the primary: %s",
              c->err.status ? c->err.text : "it has not answered yet");
     return true;
 }

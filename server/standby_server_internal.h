@@ -87,6 +87,7 @@ struct standby_server {
     bool was_connected;                     /* all of them were */
     struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
+    uint64_t asked_to_follow_ms, gone_ms; /* a standby's last FOLLOW; its last connection's end */
     char name[64];
     char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;
@@ -137,6 +138,11 @@ static inline bool standby_server_is_busy(const struct standby_server *s)
 {
     return s->job.is_running || peer_query_is_running(&s->query);
 }
+
+/* --- standby_server_report.c --- */
+
+/* Since when the standby that is known is gone; 0: it is there, asks to be, or is none. */
+uint64_t standby_server_gone_unix_ms(const struct standby_server *s) ON_MAIN;
 
 /* --- standby_server_claim.c: with --coord --- */
 

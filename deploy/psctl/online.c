@@ -18,6 +18,7 @@
 #include "deploy/psctl/field.h"
 #include "deploy/psctl/fold.h"
 #include "deploy/psctl/text_output.h"
+#include "server/cluster/etcd_lookup.h"
 #include "worker/client/ps.h"
 #include "worker/client/ps_admin.h"
 
@@ -413,18 +414,161 @@ static int ask(const struct options *o, const char *server, const char *command,
                               server, ret_json, err);
 }
 
+/* Of several groups one has to be named: NULL: it is not. */
+static int read_group(const char *command, const char *word, uint32_t n_groups, uint32_t *ret)
+{
+    char sentence[200], *end = NULL;
+    const unsigned long group = word ? strtoul(word, &end, 10) : 0;
+
+    if (!word && n_groups > 1)
+        snprintf(sentence, sizeof sentence,
+                 "%s: the cluster has %" PRIu32 " groups: name one, as psctl %s 0", command,
+                 n_groups, command);
+    else if (word && (word[0] < '0' || word[0] > '9' || *end || group >= n_groups))
+        snprintf(sentence, sizeof sentence, "%s: found group %.20s, expected 0 to %" PRIu32,
+                 command, word, n_groups - 1);
+    else
+        sentence[0] = '\0';
+    *ret = (uint32_t)group;
+    return sentence[0] ? fail(sentence) : EXIT_ANSWERED;
+}
+
+/* A group as the psd at --server knows it. */
+static int find_group(const struct options *o, const char *command, const char *word,
+                      struct group *ret)
+{
+    struct cluster_query q;
+    uint32_t group = 0;
+    int code = EXIT_FAILED;
+
+    if (cluster_query_open(&q, o))
+        code = read_group(command, word, q.cluster->n_nodes, &group);
+    if (code == EXIT_ANSWERED) {
+        *ret = group < q.cluster->groups.n ? q.cluster->groups.items[group]
+                                           : (struct group){ 0 };
+        if (!ret->primary[0])
+            snprintf(ret->primary, sizeof ret->primary, "%s", q.cluster->nodes[group]);
+        if (!ret->standby[0] && q.cluster->n_nodes == 1) /* a node alone shows no group */
+            snprintf(ret->standby, sizeof ret->standby, "%.127s", o->server);
+    }
+    cluster_query_close(&q);
+    return code;
+}
+
+/* The same, as etcd has it: the nodes may be away. */
+static int find_group_by_etcd(const struct options *o, const char *command, const char *word,
+                              struct group *ret)
+{
+    const struct coord_options service = options_coord(o);
+    struct groups *groups = memory_alloc(sizeof *groups);
+    struct err err = { 0 };
+    uint32_t group = 0;
+    int code = EXIT_FAILED;
+
+    if (etcd_lookup(&service, cluster_query_timeout_ms(o, false), groups, &err))
+        (void)fail_with(&err);
+    else
+        code = read_group(command, word, groups->n, &group);
+    if (code == EXIT_ANSWERED)
+        *ret = groups->items[group];
+    free(groups);
+    return code;
+}
+
+/* Whom to promote: the psd at --server, or the standby of a group. */
+static int find_standby(const struct options *o, const char *word,
+                        char ret[static MESSAGE_ADDRESS_MAX])
+{
+    struct group group = { 0 };
+    char sentence[200];
+    int code = EXIT_ANSWERED;
+
+    snprintf(ret, MESSAGE_ADDRESS_MAX, "%.127s", o->server);
+    if (o->coord[0])
+        code = find_group_by_etcd(o, "promote", word, &group);
+    else if (word)
+        code = find_group(o, "promote", word, &group);
+    else
+        return EXIT_ANSWERED;
+    snprintf(ret, MESSAGE_ADDRESS_MAX, "%s", group.standby);
+    if (code != EXIT_ANSWERED || group.standby[0])
+        return code;
+    snprintf(sentence, sizeof sentence,
+             "promote: no standby of group %.20s is known: name it with --server HOST:PORT",
+             word ? word : "0");
+    return fail(sentence);
+}
+
+#define PROMOTION_BEAT_MS 1000u
+
+/* A promotion that takes its time. */
+struct promotion {
+    const char *server; /* borrowed */
+    uint64_t began_ms, until_ms;
+    char state[240]; /* what the standby has last said of itself */
+};
+
+/* A line for each new reason. */
+static void on_promotion_beat(void *arg, uint32_t i, const char *json)
+{
+    struct promotion *p = arg;
+    cJSON *status = cJSON_Parse(json);
+    const char *state = field_text(status, "health");
+
+    (void)i;
+    if (state[0] && strncmp(state, p->state, sizeof p->state - 1) != 0) {
+        snprintf(p->state, sizeof p->state, "%s", state);
+        fprintf(stderr, "psctl: note: %s, for %.0f s now", p->server,
+                (double)(clock_mono_ms() - p->began_ms) / 1000);
+        field_put(stderr, ": ", p->state, "\n");
+    }
+    cJSON_Delete(status);
+}
+
+static bool is_promotion_late(void *arg)
+{
+    const struct promotion *p = arg;
+
+    return clock_mono_ms() >= p->until_ms;
+}
+
+static int fail_late(const struct promotion *p, uint32_t timeout_ms)
+{
+    fprintf(stderr, "psctl: promote: %s is not the primary after %.0f s", p->server,
+            (double)timeout_ms / 1000);
+    field_put(stderr, ": ", p->state[0] ? p->state : "it has not said why", "");
+    fputs("; it goes on without psctl, and psctl status shows how it ends\n", stderr);
+    return EXIT_FAILED;
+}
+
 int online_promote(const struct options *o, const char *const *words, uint32_t n_words)
 {
-    char argument[64], *json = NULL;
+    const uint32_t timeout_ms = cluster_query_timeout_ms(o, true);
+    char server[MESSAGE_ADDRESS_MAX], argument[64], token[TOKEN_FILE_MAX], *json = NULL;
+    struct promotion p = { .server = server, .began_ms = clock_mono_ms() };
+    const struct ps_admin_plan plan = { .token = token,
+                                        .tls = o->tls,
+                                        .command = "promote",
+                                        .argument = argument,
+                                        .timeout_ms = timeout_ms,
+                                        .beat_ms = PROMOTION_BEAT_MS,
+                                        .beat_command = "status",
+                                        .on_beat = on_promotion_beat,
+                                        .is_cancelled = is_promotion_late,
+                                        .arg = &p };
     struct err err = { 0 };
-    int code;
+    int status, code;
 
-    (void)words;
-    (void)n_words;
+    if (find_standby(o, n_words ? words[0] : NULL, server) != EXIT_ANSWERED)
+        return EXIT_FAILED;
+    p.until_ms = p.began_ms + timeout_ms;
     snprintf(argument, sizeof argument, "%s %s", o->other_is_dead ? "the-other-is-dead" : "",
              o->accept_loss ? "accept-loss" : "");
-    if (ask(o, o->server, "promote", argument, &json, &err) != 0)
-        return fail_with(&err);
+    status = token_file_read(&file_os, o->token_file, token, &err);
+    if (!status)
+        status = ps_admin_one(&plan, server, &json, &err);
+    if (status)
+        return status == -ECANCELED ? fail_late(&p, timeout_ms) : fail_with(&err);
     code = print_answer(o, "promote", json);
     free(json);
     return code;
@@ -449,45 +593,17 @@ static char *other_node(const char *json)
     return copy;
 }
 
-/* Where the group's primary is, as the psd at --server knows. */
-static int find_group(const struct options *o, const char *word,
-                      char ret[static MESSAGE_ADDRESS_MAX])
-{
-    struct cluster_query q;
-    char sentence[128];
-    char *end = NULL;
-    unsigned long group = strtoul(word, &end, 10);
-    int code = EXIT_FAILED;
-
-    if (!cluster_query_open(&q, o)) {
-        cluster_query_close(&q);
-        return EXIT_FAILED;
-    }
-    if (word[0] < '0' || word[0] > '9' || *end || group >= q.cluster->n_nodes) {
-        snprintf(sentence, sizeof sentence, "switch: found group %.20s, expected 0 to %" PRIu32,
-                 word, q.cluster->n_nodes - 1);
-        fail(sentence);
-    } else {
-        const struct groups *groups = &q.cluster->groups;
-        const bool is_known = group < groups->n && groups->items[group].primary[0];
-
-        snprintf(ret, MESSAGE_ADDRESS_MAX, "%s",
-                 is_known ? groups->items[group].primary : q.cluster->nodes[group]);
-        code = EXIT_ANSWERED;
-    }
-    cluster_query_close(&q);
-    return code;
-}
-
 int online_switch(const struct options *o, const char *const *words, uint32_t n_words)
 {
     char server[MESSAGE_ADDRESS_MAX], *json = NULL, *other = NULL;
+    struct group group = { 0 };
     struct err err = { 0 };
     int code = EXIT_FAILED;
 
-    snprintf(server, sizeof server, "%.127s", o->server);
-    if (n_words && find_group(o, words[0], server) != EXIT_ANSWERED)
+    if ((n_words || o->coord[0]) &&
+        find_group(o, "switch", n_words ? words[0] : NULL, &group) != EXIT_ANSWERED)
         return EXIT_FAILED;
+    snprintf(server, sizeof server, "%.127s", group.primary[0] ? group.primary : o->server);
     for (uint32_t i = 0; i < N_HOPS_MAX; i++) {
         free(json);
         json = NULL;

@@ -60,12 +60,16 @@ struct stats_job {
     struct learning_curve *curve; /* owned; NULL: the shard has none; never in a total */
 };
 
+/* A peer's address, a few words, and a sentence that came over the wire. */
+#define STATS_WAIT_MAX 480
+#define STATS_HEALTH_MAX (STATS_WAIT_MAX + 160)
+
 /* A wait: its subject, its reason, its start and its deadline. */
 struct stats_wait {
     /* "parked pull", "greeting", "worker expected", "worker silent", "checkpoint", "restore" */
     char what[32];
     char who[96];                          /* "job criteo, worker 1 (psworker host:pid)" */
-    char why[160];                         /* "min clock is 7, needs 12: worker 0 is at 7" */
+    char why[STATS_WAIT_MAX];              /* "min clock is 7, needs 12: worker 0 is at 7" */
     uint64_t since_unix_ms, until_unix_ms; /* until 0: no deadline */
 };
 
@@ -178,8 +182,10 @@ struct stats_standby {
     uint64_t lag_records, lag_ms;
     uint64_t
         n_differences; /* of a primary: so often its standby has found a row that is not the same */
-    char note[200]; /* what operators should know of the two; "": nothing */
-    char wait[160]; /* why it waits for a person or its peer; "": it does not */
+    char refusal[256]; /* of a standby: why its primary, which lives, does not want it; "": it does */
+    uint64_t gone_unix_ms; /* of a primary: its standby is gone since then; 0: it is there */
+    char note[200];        /* what operators should know of the two; "": nothing */
+    char wait[STATS_WAIT_MAX]; /* why it waits for a person or its peer; "": it does not */
     uint64_t wait_since_unix_ms;
     uint64_t dropped_unix_ms; /* since then the log keeps nothing for it: `note`; 0: it does */
 };
