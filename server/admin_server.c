@@ -648,8 +648,8 @@ static void add_coordination(struct admin_server_draft *draft)
         return;
     snprintf(wait->what, sizeof wait->what, "coordination");
     snprintf(wait->who, sizeof wait->who, "%.90s", c->service);
-    snprintf(wait->why, sizeof wait->why,
-             "it does not answer, so no standby takes over: %.110s", c->error);
+    snprintf(wait->why, sizeof wait->why, "it does not answer, so no standby takes over: %s",
+             c->error);
 }
 
 static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,

@@ -225,7 +225,7 @@ void coordination_report(const struct coordination *c, uint64_t failover_after_m
     ret->is_away = c->is_away || !c->watch;
     ret->away_unix_ms = c->away_unix_ms;
     snprintf(ret->service, sizeof ret->service, "%.159s", c->config.service.url);
-    snprintf(ret->error, sizeof ret->error, "%.159s", c->err.text);
+    snprintf(ret->error, sizeof ret->error, "%s", c->err.text);
     if (!claim)
         return;
     ret->n_takeovers = count_takeovers(c);

@@ -84,11 +84,15 @@ void node_log_progress(struct node *n, uint64_t now_ms)
 {
     char text[STATS_RESTORE_TEXT_MAX], waiting[80] = "";
     struct listener_counts counts;
+    struct err wait = { 0 };
 
-    if (n->stop_signal_asked || !n->report.node.restore.is_on ||
-        now_ms - n->progress_ms < PROGRESS_MS)
+    if (n->stop_signal_asked || now_ms - n->progress_ms < PROGRESS_MS)
         return;
     n->progress_ms = now_ms;
+    if (standby_server_is_waiting(n->standbys, &wait)) { /* which the log has said */
+        service_manager_status(wait.text);
+        return;
+    }
     stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
     listener_count(n->listener, &counts);
     if (counts.retry_later)

@@ -78,13 +78,15 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
 int standby_report_refusal(const struct standby *s, const char *primary, struct err *err)
 {
     struct standby_view v;
+    const char *advice = "ask there, or promote this one (psctl promote)";
 
     standby_see(s, &v);
+    if (v.state == STANDBY_SEALING || v.state == STANDBY_PROMOTING)
+        advice = "it becomes the primary, try again";
+    else if (v.is_refused)
+        advice = "ask there";
     return err_set(err, PS_EMOVED, "this psd is a standby of %.100s (%s): %s", primary,
-                   state_name(&v),
-                   v.state == STANDBY_SEALING || v.state == STANDBY_PROMOTING
-                       ? "it becomes the primary, try again"
-                       : "ask there, or promote this one (psctl promote)");
+                   state_name(&v), advice);
 }
 
 void standby_report_groups(const struct stats_standby *report, const char *own_address,

@@ -87,7 +87,8 @@ struct standby_server {
     bool was_connected;                     /* all of them were */
     struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
-    uint64_t asked_to_follow_ms, gone_ms; /* a standby's last FOLLOW; its last connection's end */
+    uint64_t asked_to_follow_ms,
+        gone_ms; /* a standby's last FOLLOW; its last connection's end */
     char name[64];
     char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;

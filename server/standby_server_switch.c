@@ -48,10 +48,11 @@ static int refuse_gone(const struct standby_server *s, struct err *err) ON_MAIN
     char since[CLOCK_TEXT_MAX];
 
     clock_utc_text(standby_server_gone_unix_ms(s), since);
-    return err_set(err, -ENODATA,
-                   "switch: standby %.100s is gone since %s: start psd there, and switch once it "
-                   "is in sync",
-                   s->terms.peer, since);
+    return err_set(
+        err, -ENODATA,
+        "switch: standby %.100s is gone since %s: start psd there, and switch once it "
+        "is in sync",
+        s->terms.peer, since);
 }
 
 static int check_ready(const struct standby_server *s, struct err *err) ON_MAIN

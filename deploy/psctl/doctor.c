@@ -82,7 +82,8 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
 
     if (field_text(r, "refused")[0])
         say(e, PROBLEM, n,
-            "it is a standby, and its primary %s, which lives, refuses it: %s. It asks again every "
+            "it is a standby, and its primary %s, which lives, refuses it: %s. It asks again "
+            "every "
             "2 s; mend that, and do not promote it",
             primary, field_text(r, "refused"));
     else if (strcmp(state, "spare") == 0 || strcmp(state, "stopped") == 0)
@@ -155,7 +156,8 @@ static void examine_replication(struct examination *e, const cJSON *node, double
             peer, describe_gone(node, r, gone, sizeof gone));
     else if (field_child(r, "missing") && !field_is_true(r, "missing"))
         say(e, NOTE, n,
-            "its standby %s follows, and is never in sync, with --standby-ack no: psctl promote "
+            "its standby %s follows, and is never in sync, with --standby-ack no: psctl "
+            "promote "
             "then takes --accept-loss",
             peer);
     else if (strcmp(state, "standby copies") == 0)

@@ -72,8 +72,8 @@ static const struct setting rows[] = {
     { "server", "tls-key", SETTING_TEXT, "FILE", "", "private key of tls-cert (PEM)", offsetof(struct options, tls_key),
       0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "0ms",
-      "the longest silence of a node that is waited for; 0ms: 8s, for doctor 3s, for checkpoint, promote, switch, drop, "
-      "set and import 30s",
+      "the longest silence of a node that is waited for; 0ms: 8s, for doctor 3s, for checkpoint, promote, switch, "
+      "drop, set and import 30s",
       offsetof(struct options, timeout_ms), 0, 86400000 },
     { "server", "node", SETTING_TEXT, "N", "",
       "ask this node alone; restore: for which node of the new cluster; empty: all, restore: 0",
@@ -232,8 +232,8 @@ static const struct command commands[] = {
       "every node of the cluster writes one now; waits for them.",
       { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint, false },
     { "promote", "[GROUP]", "a standby becomes the primary", 0, 1, FOUND_FLAGS "the-other-is-dead accept-loss ",
-      "the standby at --server becomes the primary, in a term of its own; with GROUP, a node's number, or with --coord: "
-      "the standby of that group. Refused while the primary answers, and where the standby was not in sync with it. "
+      "the standby at --server becomes the primary, in a term of its own; with GROUP, a node's number, or with "
+      "--coord: the standby of that group. Refused while the primary answers, and where the standby was not in sync with it. "
       "From the first second on psctl says what the standby waits for: with --coord psd needs etcd's word, and "
       "psctl ends after --timeout, while the promotion goes on.",
       { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" },

@@ -92,7 +92,7 @@ def refused(member, primary, says):
     assert "do not promote it" in said and "psctl promote" not in said
 
 
-def test_a_refused_standby_is_told_what_to_mend_and_not_to_be_promoted(member):
+def test_what_a_refused_standby_lacks_is_named_and_it_is_not_to_be_promoted(member):
     primary = member("a", "--memory-max", "128M")
     primary.await_ready()
     refused(member("b", "--memory-max", "64M", "--standby", primary.address), primary,

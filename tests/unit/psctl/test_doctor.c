@@ -199,16 +199,16 @@ static const struct fault faults[] = {
       "warning",
       0,
       { "its standby b:7070 is missing: a failure", "start psd --standby there" } },
-    { { { "nodes.0.replication",
-          "{\"role\":\"primary\",\"state\":\"no standby\",\"peer\":\"b:7070\",\"in_sync\":false,"
-          "\"missing\":true,\"gone_unix_ms\":880000}" },
+    { { { "nodes.0.replication", "{\"role\":\"primary\",\"state\":\"no "
+                                 "standby\",\"peer\":\"b:7070\",\"in_sync\":false,"
+                                 "\"missing\":true,\"gone_unix_ms\":880000}" },
         { "nodes.0.now_unix_ms", "1000000" } },
       "warning",
       0,
       { "its standby b:7070 is missing, gone for 2 min: a failure" } },
-    { { { "nodes.0.replication",
-          "{\"role\":\"primary\",\"state\":\"standby follows\",\"peer\":\"b:7070\",\"in_sync\":false,"
-          "\"missing\":false}" } },
+    { { { "nodes.0.replication", "{\"role\":\"primary\",\"state\":\"standby "
+                                 "follows\",\"peer\":\"b:7070\",\"in_sync\":false,"
+                                 "\"missing\":false}" } },
       "note",
       0,
       { "its standby b:7070 follows, and is never in sync, with --standby-ack no" } },
