@@ -37,3 +37,13 @@ uint64_t clock_boot_ns(void)
 {
     return clock_ns(CLOCK_BOOTTIME);
 }
+
+void clock_utc_text(uint64_t unix_ms, char ret[CLOCK_TEXT_MAX])
+{
+    const time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm utc;
+
+    ret[0] = '\0';
+    if (gmtime_r(&seconds, &utc))
+        (void)strftime(ret, CLOCK_TEXT_MAX, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}

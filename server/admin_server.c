@@ -619,7 +619,7 @@ static void add_standby(struct admin_server_draft *draft)
         return;
     snprintf(wait->what, sizeof wait->what, "standby");
     snprintf(wait->who, sizeof wait->who, "%.90s", standby->peer[0] ? standby->peer : "none");
-    snprintf(wait->why, sizeof wait->why, "%.159s", waits ? standby->wait : standby->note);
+    snprintf(wait->why, sizeof wait->why, "%s", waits ? standby->wait : standby->note);
 }
 
 static void add_patience(struct admin_server_draft *draft)
@@ -648,8 +648,8 @@ static void add_coordination(struct admin_server_draft *draft)
         return;
     snprintf(wait->what, sizeof wait->what, "coordination");
     snprintf(wait->who, sizeof wait->who, "%.90s", c->service);
-    snprintf(wait->why, sizeof wait->why,
-             "it does not answer, so no standby takes over: %.110s", c->error);
+    snprintf(wait->why, sizeof wait->why, "it does not answer, so no standby takes over: %s",
+             c->error);
 }
 
 static void add_checkpoint(const struct admin_server *d, const struct admin_server_inputs *in,

@@ -205,11 +205,11 @@ bool coordination_is_waiting(const struct coordination *c,
     if (coordination_is_known(c) && !(c->is_writing && clock_mono_ms() - c->since_ms > SLOW_MS))
         return false;
     if (c->is_of_another) {
-        snprintf(ret, COORDINATION_WAIT_MAX, "%.159s", c->err.text);
+        snprintf(ret, COORDINATION_WAIT_MAX, "%s", c->err.text);
         return true;
     }
     snprintf(ret, COORDINATION_WAIT_MAX,
-             "the coordination service has to say who is the primary: %.90s",
+             "the coordination service has to say who is the primary: %s",
              c->err.status ? c->err.text : "it has not answered yet");
     return true;
 }
@@ -225,7 +225,7 @@ void coordination_report(const struct coordination *c, uint64_t failover_after_m
     ret->is_away = c->is_away || !c->watch;
     ret->away_unix_ms = c->away_unix_ms;
     snprintf(ret->service, sizeof ret->service, "%.159s", c->config.service.url);
-    snprintf(ret->error, sizeof ret->error, "%.159s", c->err.text);
+    snprintf(ret->error, sizeof ret->error, "%s", c->err.text);
     if (!claim)
         return;
     ret->n_takeovers = count_takeovers(c);

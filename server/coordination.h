@@ -25,7 +25,7 @@
 #include "server/cluster/claim.h"
 #include "server/cluster/coord.h"
 
-#define COORDINATION_WAIT_MAX 160u
+#define COORDINATION_WAIT_MAX 320u
 
 struct coordination;
 

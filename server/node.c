@@ -341,6 +341,7 @@ static void serve(void *node)
     note_restored_workers(n);
     shard_threads_serve(n->shards, n->settings->shards);
     n->state = NODE_SERVING;
+    n->has_served = true;
     begin_trigger(n);
     if (!n->disk)
         start_disk_monitor(n);
@@ -387,19 +388,16 @@ static void on_deposed(void *owner, const char *sentence)
 {
     struct node *n = owner;
     struct err err = { 0 };
+    bool is_expected;
 
     enter_main();
-    if (standby_server_has_handed_over(n->standbys))
-        log_line_info("this psd is not the primary any more: %s", sentence);
-    else
-        log_line_error("this psd is not the primary any more: %s", sentence);
+    /* One that only starts comes back after a failover: workers were not served, and nothing has gone wrong. */
+    is_expected = n->state == NODE_STARTING || standby_server_has_handed_over(n->standbys);
+    log_line_write(is_expected ? LOG_LINE_LEVEL_INFO : LOG_LINE_LEVEL_ERROR,
+                   "this psd is not the primary any more: %s", sentence);
     if (standby_role_follow(&file_os, n->settings, &err))
         log_line_error("%s", err.text);
-    n->exit_status =
-        (n->state == NODE_STARTING || standby_server_has_handed_over(n->standbys)) &&
-                !err.status
-            ? NODE_RESTART
-            : NODE_EXIT_DEPOSED;
+    n->exit_status = is_expected && !err.status ? NODE_RESTART : NODE_EXIT_DEPOSED;
     if (n->state < NODE_STOPPING)
         end(n);
 }

@@ -51,6 +51,8 @@ struct node {
     char primary[MESSAGE_ADDRESS_MAX]; /* whom it follows; "": nobody */
     char own_address[MESSAGE_ADDRESS_MAX];
     bool has_cluster_file;
+    bool
+        has_served; /* its workers come to this psd: before, they are those of checkpoint and log */
     enum { NODE_STARTING, NODE_FOLLOWING, NODE_SERVING, NODE_STOPPING, NODE_ENDING } state;
     _Atomic bool stop_signal_asked; /* shards' threads read it while they restore */
     struct start_progress progress;

@@ -73,9 +73,7 @@ void node_publish(void *node)
     certificates_report(n->settings->tls, &n->report.node.tls);
     disk_monitor_view(n->disk, &n->report.node.disk);
     admin_server_publish(n->admin, &in, &n->report);
-    /* Before that its workers come out of checkpoint and log. */
-    published =
-        n->events && n->state >= NODE_SERVING ? shard_thread_report(n->shards[0]) : NULL;
+    published = n->events && n->has_served ? shard_thread_report(n->shards[0]) : NULL;
     if (published)
         worker_events_update(n->events, published->report);
     published_report_release(published);
@@ -86,10 +84,15 @@ void node_log_progress(struct node *n, uint64_t now_ms)
 {
     char text[STATS_RESTORE_TEXT_MAX], waiting[80] = "";
     struct listener_counts counts;
+    struct err wait = { 0 };
 
     if (n->stop_signal_asked || now_ms - n->progress_ms < PROGRESS_MS)
         return;
     n->progress_ms = now_ms;
+    if (standby_server_is_waiting(n->standbys, &wait)) { /* which the log has said */
+        service_manager_status(wait.text);
+        return;
+    }
     stats_restore_text(&n->report.node.restore, clock_unix_ms(), text);
     listener_count(n->listener, &counts);
     if (counts.retry_later)

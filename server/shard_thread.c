@@ -585,6 +585,7 @@ void shard_thread_lead(struct shard_thread *t)
     replay_end(t->shard, dispatch_now_ms(t->dispatch));
     shard_wal_lead(t->wal);
     fetch_handler_lead(dispatch_fetches(t->dispatch), shard_wal_last(t->wal));
+    shard_thread_publish(t); /* a node that serves knows whose workers it has taken over */
 }
 
 struct shard *shard_thread_shard(struct shard_thread *t)

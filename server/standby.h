@@ -79,13 +79,15 @@ struct standby_config {
 struct standby_view {
     enum standby_state state;
     bool is_answering; /* the primary has, a moment ago */
+    bool is_refused;   /* a psd is there, and did not want this one when it was asked last */
+    bool is_promoting; /* a promotion is under way, or is to begin */
     bool in_sync;      /* all that the primary acknowledges is here, as far as is known */
     bool is_exact;     /* the shards are what the primary's were: a checkpoint may be taken */
     uint64_t term;     /* of the primary that was followed last */
     uint64_t lag_records, lag_ms;
     uint64_t since_unix_ms;          /* in this state */
     uint64_t n_bytes, n_total_bytes; /* COPYING */
-    char why[256];                   /* what it waits for, as a sentence; "": it follows */
+    char why[COORDINATION_WAIT_MAX]; /* what it waits for, as a sentence; "": it follows */
     char note[200];                  /* what operators should know; "": nothing */
     char hindrance
         [160]; /* why it does not take over from a silent primary; "": it may, or does not have to */

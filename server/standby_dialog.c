@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "server/cluster_file.h"
 #include "server/replication/arithmetic.h"
 #include "server/replication/log_end.h"
@@ -214,25 +215,43 @@ static int write_cluster(struct standby *s, struct err *err)
     return status;
 }
 
+static int refuse_shards(struct standby *s, const struct hello_reply *theirs) ON_MAIN
+{
+    const uint32_t ours = s->config.settings->shards;
+    char why[256];
+
+    snprintf(why, sizeof why,
+             "it has %" PRIu32 " shard%s, and this standby has %" PRIu32
+             ": give both the same --shards",
+             theirs->shards_per_node, NUMBER_PLURAL(theirs->shards_per_node), ours);
+    return refuse(s, PS_ECLUSTER, why);
+}
+
+static int refuse_cluster(struct standby *s, const struct hello_reply *theirs) ON_MAIN
+{
+    const struct hello_reply *ours = s->config.map;
+    char why[256];
+
+    snprintf(why, sizeof why,
+             "it is node %" PRIu32 " of cluster %016" PRIx64 ", of %" PRIu32
+             " node%s; this standby is node %" PRIu32 " of cluster %016" PRIx64 " (%s)",
+             theirs->node, theirs->map_id, theirs->n_nodes, NUMBER_PLURAL(theirs->n_nodes),
+             ours->node, ours->map_id,
+             s->config.settings->cluster.n ? "--cluster, --node"
+                                           : "the data directory's CLUSTER");
+    return refuse(s, PS_ECLUSTER, why);
+}
+
 /* Without --cluster a standby is of its primary's cluster, whatever that is called. */
 static int note_cluster(struct standby *s, const struct hello_reply *theirs) ON_MAIN
 {
     const struct settings *settings = s->config.settings;
     uint8_t *dst;
 
-    if (settings->cluster.n || s->has_cluster || s->is_loaded ||
-        (!settings->shards_are_chosen && settings->shards != theirs->shards_per_node)) {
-        char why[256];
-
-        snprintf(why, sizeof why,
-                 "it is node %" PRIu32 " of %" PRIu32 " of cluster %016" PRIx64
-                 ", with %" PRIu32 " shards; this standby is of %016" PRIx64 ", node %" PRIu32
-                 ", %" PRIu32 " shards (%s)",
-                 theirs->node, theirs->n_nodes, theirs->map_id, theirs->shards_per_node,
-                 s->config.map->map_id, s->config.map->node, settings->shards,
-                 settings->cluster.n ? "--cluster, --node" : "the data directory's CLUSTER");
-        return refuse(s, PS_ECLUSTER, why);
-    }
+    if (!settings->shards_are_chosen && settings->shards != theirs->shards_per_node)
+        return refuse_shards(s, theirs);
+    if (settings->cluster.n || s->has_cluster || s->is_loaded)
+        return refuse_cluster(s, theirs);
     bytes_consume(&s->piece, bytes_len(&s->piece));
     dst = bytes_reserve(&s->piece, sizeof *theirs);
     if (!dst)
@@ -262,6 +281,7 @@ static void on_lost(void *owner, const char *why)
 
     enter_main();
     s->is_refusing = s->is_refusing && s->session.refusal[0];
+    s->is_refused = s->is_refusing || s->session.is_refused;
     if (s->state == STANDBY_DIALLING && s->session.ended_instead)
         why = "it ended the connection when it was asked to be followed: is it an older psd?";
     if (s->state == STANDBY_FOLLOWING)
@@ -390,6 +410,8 @@ void standby_see(const struct standby *s, struct standby_view *ret)
 {
     *ret = (struct standby_view){ .state = s->state,
                                   .is_answering = standby_is_answering(s),
+                                  .is_refused = s->is_refused,
+                                  .is_promoting = s->is_promoting,
                                   .in_sync = standby_noted_sync(s),
                                   .term = s->term ? s->term : standby_noted_term(s),
                                   .since_unix_ms = s->since_unix_ms,

@@ -49,6 +49,7 @@ static void answer_promotion(struct standby *s, const struct err *err) ON_MAIN
 static void refuse_promotion(struct standby *s, const struct err *err) ON_MAIN
 {
     standby_set_state(s, STANDBY_DIALLING);
+    standby_set_why(s, "");
     s->retry_ms = clock_mono_ms();
     answer_promotion(s, err);
 }
@@ -136,6 +137,7 @@ static void begin_term(struct standby *s) ON_MAIN
         return;
     }
     standby_set_state(s, STANDBY_PROMOTING);
+    standby_set_why(s, "");
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_view view;
 
@@ -146,6 +148,7 @@ static void begin_term(struct standby *s) ON_MAIN
     terms_begin(&s->terms, s->term, s->keep);
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;
+    s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
     s->terms.is_durable = s->config.settings->durability == WAL_FSYNC;
     if (s->config.coordination)
         claim(s);
@@ -207,6 +210,7 @@ void standby_try_begin_term(struct standby *s)
 static void seal(struct standby *s) ON_MAIN
 {
     standby_set_state(s, STANDBY_SEALING);
+    standby_set_why(s, "");
     s->config.events->rises(
         s->config.node); /* a primary that loses it asks before it goes on alone */
     standby_on_shards(s, stop_shard, standby_try_begin_term);

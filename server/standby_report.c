@@ -20,28 +20,33 @@ static const char *state_name(const struct standby_view *v)
 static void describe(const struct standby_view *v, const char *primary, char *dst,
                      size_t dst_bytes)
 {
+    const char *rises = v->is_promoting ? "it becomes the primary: " : "";
+
     switch (v->state) {
     case STANDBY_READING:
         snprintf(dst, dst_bytes, "the data directory is read");
         break;
     case STANDBY_DIALLING:
-        snprintf(dst, dst_bytes, "%.60s is asked to be followed%s%.60s", primary,
-                 v->why[0] ? ": " : "", v->why);
+        if (v->is_promoting)
+            snprintf(dst, dst_bytes, "it becomes the primary");
+        else
+            snprintf(dst, dst_bytes, "%s is asked to be followed%s%s%s", primary,
+                     v->why[0] ? ": " : "", v->why,
+                     v->is_refused ? "; it is asked again every 2 s" : "");
         break;
     case STANDBY_COPYING:
-        snprintf(dst, dst_bytes, "copying from %.60s: %" PRIu64 " of %" PRIu64 " bytes",
-                 primary, v->n_bytes, v->n_total_bytes);
+        snprintf(dst, dst_bytes, "copying from %s: %" PRIu64 " of %" PRIu64 " bytes", primary,
+                 v->n_bytes, v->n_total_bytes);
         break;
     case STANDBY_REBUILDING:
-        snprintf(dst, dst_bytes, "the shards are loaded");
+        snprintf(dst, dst_bytes, "%sthe shards are loaded", rises);
         break;
     case STANDBY_FOLLOWING:
-        snprintf(dst, dst_bytes, "%.150s", v->why);
+        snprintf(dst, dst_bytes, "%s", v->why);
         break;
     case STANDBY_SEALING:
     case STANDBY_PROMOTING:
-        snprintf(dst, dst_bytes, "it becomes the primary%s%.100s", v->why[0] ? ": " : "",
-                 v->why);
+        snprintf(dst, dst_bytes, "it becomes the primary%s%s", v->why[0] ? ": " : "", v->why);
         break;
     case STANDBY_PRIMARY:
     case STANDBY_STOPPED:
@@ -61,6 +66,8 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
                                    .lag_ms = v.lag_ms,
                                    .wait_since_unix_ms = v.since_unix_ms };
     ret->is_rising = v.state >= STANDBY_SEALING;
+    if (v.state == STANDBY_DIALLING && v.is_refused && !v.is_promoting)
+        snprintf(ret->refusal, sizeof ret->refusal, "%.255s", v.why);
     snprintf(ret->role, sizeof ret->role, "standby");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(&v));
     snprintf(ret->peer, sizeof ret->peer, "%.127s", primary);
@@ -74,13 +81,15 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
 int standby_report_refusal(const struct standby *s, const char *primary, struct err *err)
 {
     struct standby_view v;
+    const char *advice = "ask there, or promote this one (psctl promote)";
 
     standby_see(s, &v);
+    if (v.state == STANDBY_SEALING || v.state == STANDBY_PROMOTING)
+        advice = "it becomes the primary, try again";
+    else if (v.is_refused)
+        advice = "ask there";
     return err_set(err, PS_EMOVED, "this psd is a standby of %.100s (%s): %s", primary,
-                   state_name(&v),
-                   v.state == STANDBY_SEALING || v.state == STANDBY_PROMOTING
-                       ? "it becomes the primary, try again"
-                       : "ask there, or promote this one (psctl promote)");
+                   state_name(&v), advice);
 }
 
 void standby_report_groups(const struct stats_standby *report, const char *own_address,

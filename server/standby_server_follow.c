@@ -191,7 +191,6 @@ static void start_deciding(struct standby_server *s) ON_MAIN
         terms_begin(&s->terms, 1, NULL);
     }
     s->terms.role = TERMS_PRIMARY;
-    s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
     s->terms.is_durable = s->config.settings->durability == WAL_FSYNC;
     s->terms.in_sync = false;
     snprintf(s->terms.peer, sizeof s->terms.peer, "%s", q->asked.address);
@@ -284,6 +283,19 @@ static bool follows_already(struct standby_server *s) ON_MAIN
                             clock_mono_ms());
 }
 
+/* It does not know yet whose standby may come. */
+static bool is_starting(const struct standby_server *s)
+{
+    return s->state == SERVER_OFF || (s->state != SERVER_SERVING && !s->terms.peer[0]);
+}
+
+static int refuse_early(const struct standby_server *s, struct err *err) ON_MAIN
+{
+    if (s->state == SERVER_OFF || !standby_server_is_waiting(s, err))
+        err_set(err, PS_ESTOPPING, "the primary is starting, and reads its data");
+    return err->status;
+}
+
 /* 0, or why this one may not follow now. */
 static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
 {
@@ -293,8 +305,12 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
     if (!standby_server_data_dir(s)[0])
         return err_set(err, PS_ESETTING,
                        "a primary without --data-dir has no log that a standby could follow");
-    if (s->state == SERVER_DEPOSED || s->state == SERVER_OFF || s->is_closed)
+    if (s->state == SERVER_DEPOSED)
+        return err_set(err, PS_ESTOPPING, "this psd is not the primary any more, and ends");
+    if (s->is_closed)
         return err_set(err, PS_ESTOPPING, "%s", status_text(PS_ESTOPPING));
+    if (is_starting(s))
+        return refuse_early(s, err);
     if (s->switching.step != SWITCH_NONE)
         return err_set(err, -EBUSY, "this psd hands over to its standby");
     if (s->is_foreign)
@@ -360,6 +376,7 @@ int standby_server_receive_follow(struct standby_server *s, struct request *r)
         return status;
     q->theirs.history = q->asked.history;
     q->asked.terms = NULL;
+    s->asked_to_follow_ms = clock_mono_ms();
     q->connection = r->connection;
     q->request_id = r->header->request_id;
     q->since_ms = clock_mono_ms();

@@ -87,6 +87,8 @@ struct standby_server {
     bool was_connected;                     /* all of them were */
     struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
+    uint64_t asked_to_follow_ms,
+        gone_ms; /* a standby's last FOLLOW; its last connection's end */
     char name[64];
     char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;
@@ -145,6 +147,8 @@ void standby_server_describe_doubt(const struct standby_server *s, char *dst, si
     ON_MAIN;
 void standby_server_describe_awaited(const struct standby_server *s, char *dst, size_t n_bytes)
     ON_MAIN;
+/* Since when the standby that is known is gone; 0: it is there, asks to be, or is none. */
+uint64_t standby_server_gone_unix_ms(const struct standby_server *s) ON_MAIN;
 
 /* --- standby_server_claim.c: with --coord --- */
 

@@ -8,6 +8,7 @@
 
 #define FOLLOW_SLOW_MS 500u /* a FOLLOW that waits longer is told, */
 #define COPY_SLOW_MS 5000u  /* and a standby that copies, and asks for nothing */
+#define ASKS_WITHIN_MS 5000u /* a standby that lives, and does not follow, asks more often */
 
 static const char *named_primary(const struct standby_server *s) ON_MAIN
 {
@@ -220,13 +221,53 @@ static const char *state_name(const struct standby_server *s)
     return s->sync.state == SYNC_OUT ? "standby follows" : sync_state_name(s->sync.state);
 }
 
+/* The last word of the shard's standby that has been silent for longest, if that is too long; 0: all are heard. */
+static uint64_t silent_since_ms(const struct standby_server *s, uint64_t now_ms) ON_MAIN
+{
+    const struct sync_shard *shards = standby_shards_query(s->shards);
+    uint64_t first_ms = 0;
+
+    for (uint32_t i = 0; i < s->n_shards; i++) {
+        const uint64_t heard_ms =
+            shards[i].heard_ms > s->followed_ms ? shards[i].heard_ms : s->followed_ms;
+
+        if (now_ms > heard_ms + s->sync.patience_ms && (!first_ms || heard_ms < first_ms))
+            first_ms = heard_ms;
+    }
+    return first_ms;
+}
+
+uint64_t standby_server_gone_unix_ms(const struct standby_server *s)
+{
+    const uint64_t now_ms = clock_mono_ms();
+    uint64_t gone_ms;
+
+    if (!s->terms.peer[0] || s->state != SERVER_SERVING || standby_copy_of(s->copy))
+        return 0;
+    if (!s->is_followed && now_ms < s->asked_to_follow_ms + ASKS_WITHIN_MS)
+        return 0;
+    gone_ms = s->is_followed ? silent_since_ms(s, now_ms)
+              : s->gone_ms   ? s->gone_ms
+                             : s->since_ms;
+    return gone_ms ? clock_unix_ms() - (now_ms - gone_ms) : 0;
+}
+
+/* With --standby-ack no a standby is never in sync: that it follows is all that can be asked for. */
+static bool is_missing(const struct standby_server *s) ON_MAIN
+{
+    if (s->terms.ack == TERMS_ACK_NO)
+        return s->terms.peer[0] && !s->is_followed;
+    return s->terms.peer[0] && s->sync.state != SYNC_IN;
+}
+
 void standby_server_report(const struct standby_server *s, struct stats_standby *ret)
 {
     *ret = (struct stats_standby){ .is_on = s->terms.history != 0,
                                    .term = terms_last(&s->terms),
                                    .in_sync = s->sync.state == SYNC_IN,
                                    .is_rising = s->state == SERVER_HANDED_OVER,
-                                   .is_missing = s->terms.peer[0] && s->sync.state != SYNC_IN };
+                                   .is_missing = is_missing(s),
+                                   .gone_unix_ms = standby_server_gone_unix_ms(s) };
     describe_wait(s, ret);
     snprintf(ret->role, sizeof ret->role, "primary");
     snprintf(ret->state, sizeof ret->state, "%s", state_name(s));

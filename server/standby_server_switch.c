@@ -43,6 +43,18 @@ static void go_on_in(struct standby_server *s, uint64_t ms) ON_MAIN
 
 /* --- draining --- */
 
+static int refuse_gone(const struct standby_server *s, struct err *err) ON_MAIN
+{
+    char since[CLOCK_TEXT_MAX];
+
+    clock_utc_text(standby_server_gone_unix_ms(s), since);
+    return err_set(
+        err, -ENODATA,
+        "switch: standby %.100s is gone since %s: start psd there, and switch once it "
+        "is in sync",
+        s->terms.peer, since);
+}
+
 static int check_ready(const struct standby_server *s, struct err *err) ON_MAIN
 {
     if (s->state != SERVER_SERVING || s->switching.step != SWITCH_NONE)
@@ -54,6 +66,8 @@ static int check_ready(const struct standby_server *s, struct err *err) ON_MAIN
     if (s->terms.ack == TERMS_ACK_NO)
         return err_set(err, -ENODATA,
                        "switch: with --standby-ack no a standby is never in sync");
+    if (standby_server_gone_unix_ms(s))
+        return refuse_gone(s, err);
     if (!s->is_followed || s->sync.state != SYNC_IN || s->sync.ends)
         return err_set(
             err, -ENODATA,

@@ -83,6 +83,7 @@ static void check_follower(struct standby_server *s, uint64_t now_ms) ON_MAIN
               (!s->follower_connection && now_ms > s->followed_ms + CONNECT_MS))) {
         log_line_warn("standby %.63s has gone", s->name);
         s->is_followed = false;
+        s->gone_ms = now_ms;
         standby_server_order(s, SHARD_STANDBY_END);
     }
 }

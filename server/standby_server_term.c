@@ -107,7 +107,6 @@ void standby_server_begin_term(struct standby_server *s,
     s->state = SERVER_BEGINNING;
     s->terms.role = TERMS_PRIMARY;
     s->terms.in_sync = false;
-    s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
     s->terms.is_durable = s->config.settings->durability == WAL_FSYNC;
     standby_server_write_terms(s, on_term_written);
 }
@@ -294,10 +293,11 @@ static int read_terms(struct standby_server *s, struct err *err)
     s->since_ms = now_ms;
     sync_init(&s->sync, s->config.settings->standby_patience_ms, false, now_ms);
     s->terms.n_shards = s->n_shards;
-    return standby_server_data_dir(s)[0]
-               ? terms_read(s->config.files, standby_server_data_dir(s), s->n_shards, &s->terms,
-                            err)
-               : 0;
+    if (standby_server_data_dir(s)[0] &&
+        terms_read(s->config.files, standby_server_data_dir(s), s->n_shards, &s->terms, err))
+        return err->status;
+    s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
+    return 0;
 }
 
 int standby_server_begin_promoted(struct standby_server *s, struct err *err)

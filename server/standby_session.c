@@ -59,6 +59,7 @@ static int on_welcome(struct standby_session *s, const struct frame_header *head
                      ? message_read_hello_reply(header, head, reply)
                      : PS_EPROTO;
 
+    s->is_refused = !status && reply->status;
     if (status)
         (void)standby_session_refuse(s, status, "it is no psd that a standby can follow");
     else if (reply->status)
@@ -125,7 +126,7 @@ void standby_session_dial(struct standby_session *s, const struct address *addre
     s->state = SESSION_DIALLING;
     s->hello = *hello;
     s->refusal[0] = '\0';
-    s->ended_instead = s->is_nobody_there = false;
+    s->ended_instead = s->is_nobody_there = s->is_refused = false;
     s->asked_ms = clock_mono_ms();
     status = connector_new(&s->channels, address, &connector_events, s, &s->connector);
     if (status) {

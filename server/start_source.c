@@ -7,6 +7,7 @@
 
 #include "common/log_line.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "proto/placement.h"
 #include "server/recovery/timeline.h"
 
@@ -149,9 +150,10 @@ static int check_own(const struct start_source *o, const struct start_source_con
 static void say_layout(const struct restore_source *own, uint32_t n_shards)
 {
     if ((own->has_checkpoint || own->has_log) && own->shards_per_node != n_shards)
-        log_line_warn("%.200s is of %" PRIu32 " shards, this psd has %" PRIu32
+        log_line_warn("%.200s is of %" PRIu32 " shard%s, this psd has %" PRIu32
                       ": rows and optimizer state come along, jobs begin anew (--shards)",
-                      own->data_dir, own->shards_per_node, n_shards);
+                      own->data_dir, own->shards_per_node, NUMBER_PLURAL(own->shards_per_node),
+                      n_shards);
 }
 
 /* A data directory that cannot be opened stops the start later, with its reason. */
@@ -172,9 +174,9 @@ void start_source_choose_shards(struct settings *settings, const struct file_ops
     restore_source_close(&own);
     if (n == 0 || n == settings->shards || n * n_nodes > PLACEMENT_N_SHARDS_MAX)
         return;
-    log_line_info("%" PRIu32 " shards, as %.200s has, though %" PRIu32
+    log_line_info("%" PRIu32 " shard%s, as %.200s has, though %" PRIu32
                   " would fit the cores: --shards changes it, and then jobs begin anew",
-                  n, settings->data_dir, settings->shards);
+                  n, NUMBER_PLURAL(n), settings->data_dir, settings->shards);
     settings->shards = n;
 }
 

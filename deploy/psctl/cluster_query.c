@@ -8,6 +8,7 @@
 
 #include "common/address.h"
 #include "common/memory.h"
+#include "common/number.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
 
@@ -86,8 +87,9 @@ static bool set_count(struct cluster_query *q)
         return true;
     fprintf(stderr,
             "psctl: node: found %" PRIu32 ", expected 0 to %" PRIu32
-            ", as the cluster has %" PRIu32 " nodes\n",
-            q->options->node, q->cluster->n_nodes - 1, q->cluster->n_nodes);
+            ", as the cluster has %" PRIu32 " node%s\n",
+            q->options->node, q->cluster->n_nodes - 1, q->cluster->n_nodes,
+            NUMBER_PLURAL(q->cluster->n_nodes));
     return false;
 }
 

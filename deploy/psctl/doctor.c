@@ -80,7 +80,13 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
     const char *state = field_text(r, "state"), *primary = field_text(r, "peer");
     double lag = field_number(r, "standby_lag_records");
 
-    if (strcmp(state, "spare") == 0 || strcmp(state, "stopped") == 0)
+    if (field_text(r, "refused")[0])
+        say(e, PROBLEM, n,
+            "it is a standby, and its primary %s, which lives, refuses it: %s. It asks again "
+            "every "
+            "2 s; mend that, and do not promote it",
+            primary, field_text(r, "refused"));
+    else if (strcmp(state, "spare") == 0 || strcmp(state, "stopped") == 0)
         say(e, PROBLEM, n,
             "it is a standby and does not follow its primary %s: %s; if that one is dead, "
             "psctl "
@@ -109,12 +115,26 @@ static void examine_audit(struct examination *e, const cJSON *r, double n)
             NUMBER_PLURAL(field_number(r, "differences")));
 }
 
+/* ", gone for 12 s"; "" where that is not known. */
+static const char *describe_gone(const cJSON *node, const cJSON *r, char *dst, size_t dst_bytes)
+{
+    const double since_ms = field_number(r, "gone_unix_ms");
+    char cell[FIELD_CELL_MAX];
+
+    dst[0] = '\0';
+    if (since_ms > 0)
+        snprintf(dst, dst_bytes, ", gone for %s",
+                 field_format_lasting(cell, field_number(node, "now_unix_ms") - since_ms));
+    return dst;
+}
+
 /* Of a node that has, or had, another member. */
 static void examine_replication(struct examination *e, const cJSON *node, double n)
 {
     const cJSON *r = field_child(node, "replication");
     const char *state = field_text(r, "state"), *peer = field_text(r, "peer");
     double lag = field_number(r, "standby_lag_records");
+    char gone[80];
 
     examine_audit(e, r, n);
     if (strcmp(field_text(r, "role"), "standby") == 0) {
@@ -131,8 +151,14 @@ static void examine_replication(struct examination *e, const cJSON *node, double
             peer);
     else if (strcmp(state, "no standby") == 0)
         say(e, WARNING, n,
-            "its standby %s is missing: a failure of this node stops its jobs, and its disk "
+            "its standby %s is missing%s: a failure of this node stops its jobs, and its disk "
             "alone has their pushes; start psd --standby there",
+            peer, describe_gone(node, r, gone, sizeof gone));
+    else if (field_child(r, "missing") && !field_is_true(r, "missing"))
+        say(e, NOTE, n,
+            "its standby %s follows, and is never in sync, with --standby-ack no: psctl "
+            "promote "
+            "then takes --accept-loss",
             peer);
     else if (strcmp(state, "standby copies") == 0)
         say(e, NOTE, n, "its standby %s copies, and is not in sync yet", peer);

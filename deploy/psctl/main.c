@@ -72,8 +72,8 @@ static const struct setting rows[] = {
     { "server", "tls-key", SETTING_TEXT, "FILE", "", "private key of tls-cert (PEM)", offsetof(struct options, tls_key),
       0, 0 },
     { "server", "timeout", SETTING_MS, "TIME", "0ms",
-      "the longest silence of a node that is waited for; 0ms: 8s, for doctor 3s, for checkpoint, drop, set and import "
-      "30s",
+      "the longest silence of a node that is waited for; 0ms: 8s, for doctor 3s, for checkpoint, promote, switch, "
+      "drop, set and import 30s",
       offsetof(struct options, timeout_ms), 0, 86400000 },
     { "server", "node", SETTING_TEXT, "N", "",
       "ask this node alone; restore: for which node of the new cluster; empty: all, restore: 0",
@@ -231,14 +231,18 @@ static const struct command commands[] = {
     { "checkpoint", "", "every node writes a checkpoint now", 0, 0, CLUSTER_FLAGS,
       "every node of the cluster writes one now; waits for them.",
       { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint, false },
-    { "promote", "", "the standby at --server becomes the primary", 0, 0, SERVER_FLAGS "the-other-is-dead accept-loss ",
-      "the standby at --server becomes the primary, in a term of its own. Refused while the primary answers, and where "
-      "the standby was not in sync with it.",
-      { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" } },
+    { "promote", "[GROUP]", "a standby becomes the primary", 0, 1, FOUND_FLAGS "the-other-is-dead accept-loss ",
+      "the standby at --server becomes the primary, in a term of its own; with GROUP, a node's number, or with "
+      "--coord: the standby of that group. Refused while the primary answers, and where the standby was not in sync with it. "
+      "From the first second on psctl says what the standby waits for: with --coord psd needs etcd's word, and "
+      "psctl ends after --timeout, while the promotion goes on.",
+      { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" },
+        { "psctl promote 2 --coord etcd://10.0.0.3:2379/prod", "that of node 2, which etcd names" } },
       online_promote, false },
     { "switch", "[GROUP]", "primary and standby change places, under load", 0, 1, FOUND_FLAGS,
       "the standby becomes the primary, and the primary its standby, under load: pushes wait for some milliseconds. "
-      "GROUP: a node's number; without it, of the psd at --server. Refused without a standby in sync.",
+      "GROUP: a node's number; without it, of the psd at --server, or of the only group that --coord names. Refused "
+      "without a standby in sync.",
       { { "psctl switch", "of the psd at --server, before its machine is stopped" },
         { "psctl switch 2", "node 2 of the cluster" } },
       online_switch, false },
@@ -624,6 +628,12 @@ static void print_failure(void *arg, const char *server, const struct err *err)
     fprintf(stderr, "psctl: %s%s\n", err->text, cluster_query_hint(err->status));
 }
 
+/* Commands that want more of etcd than a list of servers. */
+static bool asks_etcd_itself(const struct command *command)
+{
+    return command->run == cluster_run || command->run == online_promote;
+}
+
 /* Of several servers a command sees the one that answers. doctor looks for it itself: that one is silent is what it
  * has to tell. */
 static int call(const struct options *o, const struct command *command,
@@ -631,10 +641,10 @@ static int call(const struct options *o, const struct command *command,
 {
     struct options chosen = *o;
     const bool is_of_one =
-        command->run == online_promote || (command->run == online_switch && !n_words);
+        (command->run == online_promote || command->run == online_switch) && !n_words;
 
     if (command->run == doctor_run || command->run == repeat || !strchr(o->server, ',') ||
-        !command_takes(command, "server") || (command->run == cluster_run && o->coord[0]))
+        !command_takes(command, "server") || (asks_etcd_itself(command) && o->coord[0]))
         return command->run(o, words, n_words);
     if (is_of_one && !o->coord[0])
         return misused("%s: it is for the psd at --server: name that one alone", command->name);
@@ -813,7 +823,7 @@ static int act(struct options *o, enum settings_action action, const struct line
         settings_print_checked(&table, "", stdout);
     else if (action == SETTINGS_PRINT_CONFIG)
         settings_print_config(&table, o, stdout);
-    else if (command && o->coord[0] && command->run != cluster_run && find_servers(o))
+    else if (command && o->coord[0] && !asks_etcd_itself(command) && find_servers(o))
         code = EXIT_FAILED;
     else if (command)
         code = run(o, command, line->words + 1, line->n_words - 1);

@@ -13,11 +13,10 @@
 #include "common/token_file.h"
 #include "deploy/psctl/cluster_query.h"
 #include "deploy/psctl/cluster_report.h"
-#include "deploy/psctl/curve.h"
 #include "deploy/psctl/data_dir.h"
 #include "deploy/psctl/field.h"
-#include "deploy/psctl/fold.h"
 #include "deploy/psctl/text_output.h"
+#include "server/cluster/etcd_lookup.h"
 #include "worker/client/ps.h"
 #include "worker/client/ps_admin.h"
 
@@ -125,224 +124,6 @@ int online_jobs(const struct options *o, const char *const *words, uint32_t n_wo
     return show(o, "workers", "jobs");
 }
 
-/* --- one job --- */
-
-static int fail_of(const char *before, const char *name, const char *after)
-{
-    fputs("psctl: ", stderr);
-    field_put(stderr, before, name, after);
-    fputc('\n', stderr);
-    return EXIT_FAILED;
-}
-
-/* The answers to a question, as if one node had given them; the caller's to delete. NULL: no node has answered. */
-static cJSON *ask_merged(struct cluster_query *q, const char *command, uint32_t *n_failed)
-{
-    cJSON *answers, *all;
-    uint32_t n_missing;
-
-    cluster_query_ask(q, &(struct ps_admin_plan){ .command = command });
-    answers = cluster_query_answers(q, &n_missing);
-    all = n_missing < q->n ? cluster_report_merge(answers) : NULL;
-    if (n_missing)
-        *n_failed = cluster_query_print_failures(q);
-    cJSON_Delete(answers);
-    return all;
-}
-
-static double last_ms(const cJSON *points)
-{
-    const int n = cJSON_GetArraySize(points);
-
-    return n ? field_number(cJSON_GetArrayItem(points, n - 1), "ms") : -1;
-}
-
-/* Each node has the curve, as workers report to each: the newest is taken. An older psd knows no curves. The caller's
- * to delete; NULL: there is none. */
-static cJSON *ask_curve(struct cluster_query *q, const char *job)
-{
-    cJSON *answers, *found = NULL;
-    const cJSON *answer;
-
-    cluster_query_ask(q, &(struct ps_admin_plan){ .command = "curve", .argument = job });
-    answers = cluster_query_answers(q, NULL);
-    cJSON_ArrayForEach(answer, field_child(answers, "nodes"))
-    {
-        const cJSON *points = field_child(answer, "points");
-
-        if (!cJSON_GetArraySize(points) || last_ms(points) <= last_ms(found))
-            continue;
-        cJSON_Delete(found);
-        found = cJSON_Duplicate(points, true);
-    }
-    cJSON_Delete(answers);
-    return found;
-}
-
-static int print_curve(const struct options *o, struct cluster_query *q, const char *job)
-{
-    cJSON *points = ask_curve(q, job), *root;
-
-    if (!points) {
-        cluster_query_print_failures(q);
-        return fail_of("job ", job, " has no curve: no worker has reported its learning");
-    }
-    if (o->svg)
-        curve_put_svg(points, job, stdout);
-    else if (!o->json)
-        curve_put_csv(points, stdout);
-    if (o->json && !o->svg) {
-        root = cJSON_CreateObject();
-        cJSON_AddStringToObject(root, "job", job);
-        cJSON_AddItemToObject(root, "points", points);
-        data_dir_print_json(root);
-    } else {
-        cJSON_Delete(points);
-    }
-    return EXIT_ANSWERED;
-}
-
-/* Of the tables whose names begin with the job's. */
-struct job_sum {
-    double n_sparse, n_dense, rows, bytes;
-};
-
-static struct job_sum sum_tables(const cJSON *tables, const char *job)
-{
-    const size_t n = strlen(job);
-    struct job_sum sum = { 0 };
-    const cJSON *t;
-
-    cJSON_ArrayForEach(t, tables)
-    {
-        const char *name = field_text(t, "name");
-
-        if (strncmp(name, job, n) != 0 || name[n] != '/')
-            continue;
-        if (strcmp(field_text(t, "kind"), "dense") == 0)
-            sum.n_dense++;
-        else
-            sum.n_sparse++;
-        sum.rows += field_number(t, "rows");
-        sum.bytes += field_number(t, "bytes");
-    }
-    return sum;
-}
-
-static void print_busy(const cJSON *busy, FILE *out)
-{
-    const cJSON *stage;
-    bool first = true;
-
-    cJSON_ArrayForEach(stage, busy)
-    {
-        fprintf(out, "%s%s %.0f %%", first ? "busy         " : ", ", stage->string,
-                100 * stage->valuedouble);
-        first = false;
-    }
-    if (!first)
-        fputc('\n', out);
-}
-
-static void print_learning(const cJSON *job, FILE *out)
-{
-    char cells[5][FIELD_CELL_MAX];
-
-    if (!(field_number(job, "reported_unix_ms") > 0)) {
-        fprintf(out, "learning     not reported\n");
-        return;
-    }
-    fprintf(out, "learning     %s samples, %s/s; loss %s; validation: AUC %s, log-loss %s\n",
-            field_format_short(cells[0], field_number(job, "samples")),
-            field_format_short(cells[1], field_number(job, "samples_per_s")),
-            field_format_maybe(cells[2], job, "loss", 4),
-            field_format_maybe(cells[3], job, "auc", 4),
-            field_format_maybe(cells[4], job, "logloss", 4));
-    if (field_number(job, "kept_epoch") > 0)
-        fprintf(out,
-                "kept         the model of epoch %.0f, step %.0f, which was the best (--keep "
-                "best)\n",
-                field_number(job, "kept_epoch"), field_number(job, "kept_step"));
-    print_busy(field_child(job, "busy"), out);
-}
-
-static void print_job_text(const struct options *o, const cJSON *job, const cJSON *tables,
-                           const cJSON *points)
-{
-    const struct job_sum t = sum_tables(tables, field_text(job, "name"));
-    struct text_output_view view = text_output_on_stdout(o->output == OPTIONS_WIDE);
-    cJSON *alone = cJSON_CreateObject();
-    char cell[FIELD_CELL_MAX];
-    struct fold fold;
-    FILE *out;
-
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(alone, "jobs"), cJSON_Duplicate(job, true));
-    (void)text_output_answer("workers", alone, &view);
-    cJSON_Delete(alone);
-    putchar('\n');
-    out = fold_open(&fold);
-    print_learning(job, out);
-    fprintf(out, "tables       %.0f sparse, %.0f dense; %.0f row%s in %s (psctl tables)\n",
-            t.n_sparse, t.n_dense, t.rows, NUMBER_PLURAL(t.rows),
-            field_format_bytes(cell, t.bytes));
-    fold_close(&fold, &view.terminal, stdout);
-    curve_put_text(points, stdout);
-}
-
-static void print_job_json(const cJSON *job, const cJSON *tables, const cJSON *points)
-{
-    const struct job_sum t = sum_tables(tables, field_text(job, "name"));
-    cJSON *root = cJSON_Duplicate(job, true), *sum = cJSON_AddObjectToObject(root, "tables");
-
-    cJSON_AddNumberToObject(sum, "sparse", t.n_sparse);
-    cJSON_AddNumberToObject(sum, "dense", t.n_dense);
-    cJSON_AddNumberToObject(sum, "rows", t.rows);
-    cJSON_AddNumberToObject(sum, "bytes", t.bytes);
-    cJSON_AddItemToObject(root, "points",
-                          points ? cJSON_Duplicate(points, true) : cJSON_CreateArray());
-    data_dir_print_json(root);
-}
-
-static int print_job(const struct options *o, struct cluster_query *q, const char *name)
-{
-    uint32_t n_failed = 0;
-    cJSON *workers = ask_merged(q, "workers", &n_failed), *tables, *points;
-    const cJSON *job = field_find(field_child(workers, "jobs"), "name", name);
-
-    if (!job) {
-        if (workers)
-            fail_of("no node knows job ", name, "; psctl jobs lists all");
-        cJSON_Delete(workers);
-        return EXIT_FAILED;
-    }
-    tables = ask_merged(q, "tables", &n_failed);
-    points = ask_curve(q, name);
-    if (o->json)
-        print_job_json(job, field_child(tables, "tables"), points);
-    else
-        print_job_text(o, job, field_child(tables, "tables"), points);
-    cJSON_Delete(points);
-    cJSON_Delete(tables);
-    cJSON_Delete(workers);
-    return n_failed ? EXIT_FAILED : EXIT_ANSWERED;
-}
-
-int online_job(const struct options *o, const char *const *words, uint32_t n_words)
-{
-    struct cluster_query q;
-    int code = EXIT_FAILED;
-
-    (void)n_words;
-    if (o->svg && !o->curve) {
-        (void)fail("--svg draws the curve: it needs --curve");
-        return EXIT_MISUSED;
-    }
-    if (cluster_query_open(&q, o))
-        code = o->curve ? print_curve(o, &q, words[0]) : print_job(o, &q, words[0]);
-    cluster_query_close(&q);
-    return code;
-}
-
 /* --- why --- */
 
 /* What all jobs with rows there wait for. */
@@ -413,18 +194,161 @@ static int ask(const struct options *o, const char *server, const char *command,
                               server, ret_json, err);
 }
 
+/* Of several groups one has to be named: NULL: it is not. */
+static int read_group(const char *command, const char *word, uint32_t n_groups, uint32_t *ret)
+{
+    char sentence[200], *end = NULL;
+    const unsigned long group = word ? strtoul(word, &end, 10) : 0;
+
+    if (!word && n_groups > 1)
+        snprintf(sentence, sizeof sentence,
+                 "%s: the cluster has %" PRIu32 " groups: name one, as psctl %s 0", command,
+                 n_groups, command);
+    else if (word && (word[0] < '0' || word[0] > '9' || *end || group >= n_groups))
+        snprintf(sentence, sizeof sentence, "%s: found group %.20s, expected 0 to %" PRIu32,
+                 command, word, n_groups - 1);
+    else
+        sentence[0] = '\0';
+    *ret = (uint32_t)group;
+    return sentence[0] ? fail(sentence) : EXIT_ANSWERED;
+}
+
+/* A group as the psd at --server knows it. */
+static int find_group(const struct options *o, const char *command, const char *word,
+                      struct group *ret)
+{
+    struct cluster_query q;
+    uint32_t group = 0;
+    int code = EXIT_FAILED;
+
+    if (cluster_query_open(&q, o))
+        code = read_group(command, word, q.cluster->n_nodes, &group);
+    if (code == EXIT_ANSWERED) {
+        *ret =
+            group < q.cluster->groups.n ? q.cluster->groups.items[group] : (struct group){ 0 };
+        if (!ret->primary[0])
+            snprintf(ret->primary, sizeof ret->primary, "%s", q.cluster->nodes[group]);
+        if (!ret->standby[0] && q.cluster->n_nodes == 1) /* a node alone shows no group */
+            snprintf(ret->standby, sizeof ret->standby, "%.127s", o->server);
+    }
+    cluster_query_close(&q);
+    return code;
+}
+
+/* The same, as etcd has it: the nodes may be away. */
+static int find_group_by_etcd(const struct options *o, const char *command, const char *word,
+                              struct group *ret)
+{
+    const struct coord_options service = options_coord(o);
+    struct groups *groups = memory_alloc(sizeof *groups);
+    struct err err = { 0 };
+    uint32_t group = 0;
+    int code = EXIT_FAILED;
+
+    if (etcd_lookup(&service, cluster_query_timeout_ms(o, false), groups, &err))
+        (void)fail_with(&err);
+    else
+        code = read_group(command, word, groups->n, &group);
+    if (code == EXIT_ANSWERED)
+        *ret = groups->items[group];
+    free(groups);
+    return code;
+}
+
+/* Whom to promote: the psd at --server, or the standby of a group. */
+static int find_standby(const struct options *o, const char *word,
+                        char ret[static MESSAGE_ADDRESS_MAX])
+{
+    struct group group = { 0 };
+    char sentence[200];
+    int code = EXIT_ANSWERED;
+
+    snprintf(ret, MESSAGE_ADDRESS_MAX, "%.127s", o->server);
+    if (o->coord[0])
+        code = find_group_by_etcd(o, "promote", word, &group);
+    else if (word)
+        code = find_group(o, "promote", word, &group);
+    else
+        return EXIT_ANSWERED;
+    snprintf(ret, MESSAGE_ADDRESS_MAX, "%s", group.standby);
+    if (code != EXIT_ANSWERED || group.standby[0])
+        return code;
+    snprintf(sentence, sizeof sentence,
+             "promote: no standby of group %.20s is known: name it with --server HOST:PORT",
+             word ? word : "0");
+    return fail(sentence);
+}
+
+#define PROMOTION_BEAT_MS 1000u
+
+/* A promotion that takes its time. */
+struct promotion {
+    const char *server; /* borrowed */
+    uint64_t began_ms, until_ms;
+    char state[240]; /* what the standby has last said of itself */
+};
+
+/* A line for each new reason. */
+static void on_promotion_beat(void *arg, uint32_t i, const char *json)
+{
+    struct promotion *p = arg;
+    cJSON *status = cJSON_Parse(json);
+    const char *state = field_text(status, "health");
+
+    (void)i;
+    if (state[0] && strncmp(state, p->state, sizeof p->state - 1) != 0) {
+        snprintf(p->state, sizeof p->state, "%s", state);
+        fprintf(stderr, "psctl: note: %s, for %.0f s now", p->server,
+                (double)(clock_mono_ms() - p->began_ms) / 1000);
+        field_put(stderr, ": ", p->state, "\n");
+    }
+    cJSON_Delete(status);
+}
+
+static bool is_promotion_late(void *arg)
+{
+    const struct promotion *p = arg;
+
+    return clock_mono_ms() >= p->until_ms;
+}
+
+static int fail_late(const struct promotion *p, uint32_t timeout_ms)
+{
+    fprintf(stderr, "psctl: promote: %s is not the primary after %.0f s", p->server,
+            (double)timeout_ms / 1000);
+    field_put(stderr, ": ", p->state[0] ? p->state : "it has not said why", "");
+    fputs("; it goes on without psctl, and psctl status shows how it ends\n", stderr);
+    return EXIT_FAILED;
+}
+
 int online_promote(const struct options *o, const char *const *words, uint32_t n_words)
 {
-    char argument[64], *json = NULL;
+    const uint32_t timeout_ms = cluster_query_timeout_ms(o, true);
+    char server[MESSAGE_ADDRESS_MAX], argument[64], token[TOKEN_FILE_MAX], *json = NULL;
+    struct promotion p = { .server = server, .began_ms = clock_mono_ms() };
+    const struct ps_admin_plan plan = { .token = token,
+                                        .tls = o->tls,
+                                        .command = "promote",
+                                        .argument = argument,
+                                        .timeout_ms = timeout_ms,
+                                        .beat_ms = PROMOTION_BEAT_MS,
+                                        .beat_command = "status",
+                                        .on_beat = on_promotion_beat,
+                                        .is_cancelled = is_promotion_late,
+                                        .arg = &p };
     struct err err = { 0 };
-    int code;
+    int status, code;
 
-    (void)words;
-    (void)n_words;
+    if (find_standby(o, n_words ? words[0] : NULL, server) != EXIT_ANSWERED)
+        return EXIT_FAILED;
+    p.until_ms = p.began_ms + timeout_ms;
     snprintf(argument, sizeof argument, "%s %s", o->other_is_dead ? "the-other-is-dead" : "",
              o->accept_loss ? "accept-loss" : "");
-    if (ask(o, o->server, "promote", argument, &json, &err) != 0)
-        return fail_with(&err);
+    status = token_file_read(&file_os, o->token_file, token, &err);
+    if (!status)
+        status = ps_admin_one(&plan, server, &json, &err);
+    if (status)
+        return status == -ECANCELED ? fail_late(&p, timeout_ms) : fail_with(&err);
     code = print_answer(o, "promote", json);
     free(json);
     return code;
@@ -449,45 +373,17 @@ static char *other_node(const char *json)
     return copy;
 }
 
-/* Where the group's primary is, as the psd at --server knows. */
-static int find_group(const struct options *o, const char *word,
-                      char ret[static MESSAGE_ADDRESS_MAX])
-{
-    struct cluster_query q;
-    char sentence[128];
-    char *end = NULL;
-    unsigned long group = strtoul(word, &end, 10);
-    int code = EXIT_FAILED;
-
-    if (!cluster_query_open(&q, o)) {
-        cluster_query_close(&q);
-        return EXIT_FAILED;
-    }
-    if (word[0] < '0' || word[0] > '9' || *end || group >= q.cluster->n_nodes) {
-        snprintf(sentence, sizeof sentence, "switch: found group %.20s, expected 0 to %" PRIu32,
-                 word, q.cluster->n_nodes - 1);
-        fail(sentence);
-    } else {
-        const struct groups *groups = &q.cluster->groups;
-        const bool is_known = group < groups->n && groups->items[group].primary[0];
-
-        snprintf(ret, MESSAGE_ADDRESS_MAX, "%s",
-                 is_known ? groups->items[group].primary : q.cluster->nodes[group]);
-        code = EXIT_ANSWERED;
-    }
-    cluster_query_close(&q);
-    return code;
-}
-
 int online_switch(const struct options *o, const char *const *words, uint32_t n_words)
 {
     char server[MESSAGE_ADDRESS_MAX], *json = NULL, *other = NULL;
+    struct group group = { 0 };
     struct err err = { 0 };
     int code = EXIT_FAILED;
 
-    snprintf(server, sizeof server, "%.127s", o->server);
-    if (n_words && find_group(o, words[0], server) != EXIT_ANSWERED)
+    if ((n_words || o->coord[0]) &&
+        find_group(o, "switch", n_words ? words[0] : NULL, &group) != EXIT_ANSWERED)
         return EXIT_FAILED;
+    snprintf(server, sizeof server, "%.127s", group.primary[0] ? group.primary : o->server);
     for (uint32_t i = 0; i < N_HOPS_MAX; i++) {
         free(json);
         json = NULL;

@@ -43,6 +43,7 @@ static void put_count(FILE *out, const char *before, double n, const char *noun)
 static void put_replication(struct text_output *s, const cJSON *r)
 {
     bool is_primary = strcmp(field_text(r, "role"), "primary") == 0;
+    char cell[FIELD_CELL_MAX];
 
     if (!field_text(r, "peer")[0])
         return;
@@ -55,6 +56,9 @@ static void put_replication(struct text_output *s, const cJSON *r)
                 field_number(r, "standby_lag_records"),
                 NUMBER_PLURAL(field_number(r, "standby_lag_records")),
                 field_number(r, "standby_lag_ms"));
+    if (field_number(r, "gone_unix_ms") > 0)
+        fprintf(s->out, ", gone for %s",
+                field_format_lasting(cell, s->clock_unix_ms - field_number(r, "gone_unix_ms")));
     fprintf(s->out, ", term %.0f\n", field_number(r, "term"));
 }
 

@@ -104,7 +104,7 @@ static void set_sentence(struct reply_stream *a, unsigned code, const char *sent
 
 static void make_health(struct reply_stream *a, const struct node_report *node)
 {
-    char sentence[320];
+    char sentence[STATS_HEALTH_MAX];
     int status = render_health(node, sentence, sizeof sentence);
 
     set_sentence(a, status ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, sentence);

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/clock.h"
+
 /* What is wrong with the log of a shard; false: nothing. */
 static bool describe_log(const struct shard_report *shard, char *ret_sentence, size_t n_bytes)
 {
@@ -29,6 +31,8 @@ static bool describe_log(const struct shard_report *shard, char *ret_sentence, s
 
 int render_health(const struct node_report *node, char *ret_sentence, size_t n_bytes)
 {
+    char since[CLOCK_TEXT_MAX];
+
     for (uint32_t i = 0; i < node->n_shards; i++) {
         const struct shard_report *shard = node->shards[i];
         uint64_t age_ms = shard && node->clock_mono_ms > shard->made_mono_ms
@@ -57,7 +61,12 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
         snprintf(ret_sentence, n_bytes, "%s", node->standby.wait);
         return -1;
     }
-    if (node->standby.is_missing)
+    if (node->standby.is_missing && node->standby.gone_unix_ms) {
+        clock_utc_text(node->standby.gone_unix_ms, since);
+        snprintf(ret_sentence, n_bytes,
+                 "ok, but standby %s is gone since %s: a failure of this node may lose pushes",
+                 node->standby.peer, since);
+    } else if (node->standby.is_missing)
         snprintf(ret_sentence, n_bytes,
                  "ok, but standby %s is not in sync: a failure of this node may lose pushes",
                  node->standby.peer);

@@ -412,6 +412,9 @@ static void put_replication(struct json *j, const struct stats_standby *standby)
     json_u64(j, "standby_lag_records", standby->lag_records);
     json_u64(j, "standby_lag_ms", standby->lag_ms);
     json_u64(j, "differences", standby->n_differences);
+    json_bool(j, "missing", standby->is_missing);
+    json_text(j, "refused", standby->refusal);
+    json_u64(j, "gone_unix_ms", standby->gone_unix_ms);
     json_text(j, "note", standby->note);
     json_close(j);
 }
@@ -461,7 +464,7 @@ static void put_tls(struct json *j, const struct stats_tls *tls, uint64_t now_un
 
 static void put_node(struct json *j, const struct node_report *node)
 {
-    char sentence[320];
+    char sentence[STATS_HEALTH_MAX];
     bool ok = render_health(node, sentence, sizeof sentence) == 0;
 
     json_text(j, "version", node->version);

@@ -197,8 +197,11 @@ static void put_process(FILE *out, const struct node_report *node)
 
 static void put_replication(FILE *out, const struct stats_standby *standby)
 {
-    put_one(out, "psd_standby_missing", "gauge",
-            "1 while there is to be a standby, and none is in sync.", standby->is_missing);
+    put_one(
+        out, "psd_standby_missing", "gauge",
+        "1 while there is to be a standby, and none is in sync; with --standby-ack no: and it "
+        "does not follow.",
+        standby->is_missing);
     if (!standby->is_on)
         return;
     put_one(out, "psd_term", "gauge", "The term of the primary, as this node knows it.",
@@ -260,7 +263,7 @@ static void put_checkpoints(FILE *out, const struct node_report *node)
 
 static void put_node(FILE *out, const struct node_report *node)
 {
-    char sentence[320];
+    char sentence[STATS_HEALTH_MAX];
 
     metrics_text_head(out, "psd_build_info", "gauge", "The program's version.");
     fprintf(out, "psd_build_info{node=\"%" PRIu32 "\"", node->node);

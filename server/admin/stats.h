@@ -60,12 +60,13 @@ struct stats_job {
     struct learning_curve *curve; /* owned; NULL: the shard has none; never in a total */
 };
 
+#define STATS_WAIT_MAX 480 /* an address, a few words, and a sentence of the wire */
+#define STATS_HEALTH_MAX (STATS_WAIT_MAX + 160)
 /* A wait: its subject, its reason, its start and its deadline. */
 struct stats_wait {
-    /* "parked pull", "greeting", "worker expected", "worker silent", "checkpoint", "restore" */
-    char what[32];
+    char what[32];                         /* "parked pull", "worker silent", "checkpoint" */
     char who[96];                          /* "job criteo, worker 1 (psworker host:pid)" */
-    char why[160];                         /* "min clock is 7, needs 12: worker 0 is at 7" */
+    char why[STATS_WAIT_MAX];              /* "min clock is 7, needs 12: worker 0 is at 7" */
     uint64_t since_unix_ms, until_unix_ms; /* until 0: no deadline */
 };
 
@@ -172,14 +173,15 @@ struct stats_standby {
     char peer[128]; /* its address; "": none is known */
     uint64_t term;
     bool in_sync;
-    bool is_missing; /* a standby is known, and is not in sync */
+    bool is_missing; /* a standby is known, and is not in sync; with ack no: does not follow */
     /* Between two primaries: a standby that becomes one (`term` is its own already), or a primary that hands over. */
     bool is_rising;
     uint64_t lag_records, lag_ms;
-    uint64_t
-        n_differences; /* of a primary: so often its standby has found a row that is not the same */
-    char note[200]; /* what operators should know of the two; "": nothing */
-    char wait[160]; /* why it waits for a person or its peer; "": it does not */
+    uint64_t n_differences; /* of a primary: so often its standby has found another row */
+    char refusal[256]; /* of a standby: why its primary, which lives, does not want it; "" */
+    uint64_t gone_unix_ms; /* of a primary: its standby is gone since then; 0: it is there */
+    char note[200];        /* what operators should know of the two; "": nothing */
+    char wait[STATS_WAIT_MAX]; /* why it waits for a person or its peer; "": it does not */
     uint64_t wait_since_unix_ms;
     uint64_t dropped_unix_ms; /* since then the log keeps nothing for it: `note`; 0: it does */
 };
@@ -190,7 +192,7 @@ struct stats_coordination {
     bool is_away;              /* it does not answer: no standby takes over */
     uint64_t away_unix_ms;     /* since when */
     char service[160];         /* its url */
-    char error[160];           /* of its last failure while it is away */
+    char error[256];           /* of its last failure while it is away */
     uint32_t n_takeovers;      /* by a standby itself, in the last ten minutes */
     uint64_t takeover_unix_ms; /* the last one */
     uint64_t patience_ms; /* until it does; more than failover_after_ms if there were many */

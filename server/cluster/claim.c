@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/number.h"
+
 void claim_key(uint32_t group, char dst[static CLAIM_KEY_MAX])
 {
     snprintf(dst, CLAIM_KEY_MAX, "groups/%" PRIu32, group);
@@ -160,10 +162,12 @@ int claim_config_compare(const struct claim_config *theirs, const struct claim_c
 
     if (theirs->n_nodes != ours->n_nodes || theirs->n_shards != ours->n_shards)
         return err_set(err, PS_ECLUSTER,
-                       "coord: the cluster of this name has %" PRIu32 " nodes of %" PRIu32
-                       " shards, and this psd is of %" PRIu32 " nodes of %" PRIu32
+                       "coord: the cluster of this name has %" PRIu32 " node%s of %" PRIu32
+                       " shard%s, and this psd is of %" PRIu32 " node%s of %" PRIu32
                        ": is the name behind the slash right?",
-                       theirs->n_nodes, theirs->n_shards, ours->n_nodes, ours->n_shards);
+                       theirs->n_nodes, NUMBER_PLURAL(theirs->n_nodes), theirs->n_shards,
+                       NUMBER_PLURAL(theirs->n_shards), ours->n_nodes,
+                       NUMBER_PLURAL(ours->n_nodes), ours->n_shards);
     while (*word) {
         const size_t n = strcspn(word, " "), n_name = strcspn(word, "=") + 1;
         size_t n_other = 0;

@@ -74,6 +74,15 @@ static void on_answer(void *arg, const struct err *err, const struct coord_resul
     l->coord->ops->close(l->coord, NULL, NULL);
 }
 
+/* Behind a question a sentence of its own. */
+static void add_advice(struct err *ret, const struct err *why)
+{
+    const size_t n = strlen(why->text);
+
+    err_set(ret, why->status, "%.190s%s psd can also be named itself, as HOST:PORT", why->text,
+            n && n <= 190 && why->text[n - 1] == '?' ? " A" : "; a");
+}
+
 int etcd_lookup(const struct coord_options *options, uint32_t timeout_ms, struct groups *ret,
                 struct err *err)
 {
@@ -90,8 +99,7 @@ int etcd_lookup(const struct coord_options *options, uint32_t timeout_ms, struct
         uv_run(&loop, UV_RUN_DEFAULT);
         status = l.err.status;
         if (status)
-            err_set(err, status, "%.150s; a psd can also be named itself, as HOST:PORT",
-                    l.err.text);
+            add_advice(err, &l.err);
     }
     status = uv_loop_close(&loop) == 0 || status ? status : -EBUSY;
     return status;

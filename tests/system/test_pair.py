@@ -262,7 +262,7 @@ def test_a_refused_worker_learns_where_the_primary_is(pair):
     (("--cut-every", "7"), "cut-every"),
     (("--frame-max", "1M"), "frame-max"),
     (("--memory-max", "64M"), "memory"),
-    (("--shards", "3"), "3 shards"),
+    (("--shards", "3"), "this standby has 3: give both the same --shards"),
 ])
 def test_other_settings_are_named(pair, args, says):
     primary = pair("a", "--memory-max", "128M")

@@ -149,7 +149,7 @@ def test_another_program_where_the_standby_should_be(pair):
 
 REFUSED = [
     # arguments of both, of the standby; what the standby says, what the primary says
-    ((), ("--shards", "3"), "3 shards", None),
+    ((), ("--shards", "3"), "it has 2 shards, and this standby has 3: give both the same --shards", None),
     ((), ("--lease", "61s"), "lease=61000ms, the primary lease=60000ms", "lease=61000ms"),
     (("--memory-max", "128M"), ("--memory-max", "64M"), "could not hold the primary's rows", "could not hold"),
     ((), ("--memory-max", "64M"), "the primary 0 (no limit): it could not hold the primary's rows", "could not hold"),

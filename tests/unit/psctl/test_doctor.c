@@ -198,7 +198,30 @@ static const struct fault faults[] = {
     { { { "nodes.0.replication", MEMBER("primary", "no standby", "false") } },
       "warning",
       0,
-      { "its standby b:7070 is missing", "start psd --standby there" } },
+      { "its standby b:7070 is missing: a failure", "start psd --standby there" } },
+    { { { "nodes.0.replication", "{\"role\":\"primary\",\"state\":\"no "
+                                 "standby\",\"peer\":\"b:7070\",\"in_sync\":false,"
+                                 "\"missing\":true,\"gone_unix_ms\":880000}" },
+        { "nodes.0.now_unix_ms", "1000000" } },
+      "warning",
+      0,
+      { "its standby b:7070 is missing, gone for 2 min: a failure" } },
+    { { { "nodes.0.replication", "{\"role\":\"primary\",\"state\":\"standby "
+                                 "follows\",\"peer\":\"b:7070\",\"in_sync\":false,"
+                                 "\"missing\":false}" } },
+      "note",
+      0,
+      { "its standby b:7070 follows, and is never in sync, with --standby-ack no" } },
+    { { { "nodes.0.replication",
+          "{\"role\":\"standby\",\"state\":\"spare\",\"peer\":\"b:7070\",\"in_sync\":false,"
+          "\"refused\":\"it has 2 shards\"}" },
+        { "nodes.0.ready", "false" },
+        { "nodes.0.healthy", "false" },
+        { "nodes.0.health", "\"b:7070 is asked\"" } },
+      "problem",
+      0,
+      { "its primary b:7070, which lives, refuses it: it has 2 shards. It asks again",
+        "do not promote it" } },
     { { { "nodes.0.replication", MEMBER("primary", "standby follows", "false") } },
       "warning",
       0,
