@@ -184,7 +184,7 @@ static bool has_to_fetch(const struct shard_follower *f) ON_SHARD
     bool has_progress = f->durable > f->sent_durable || f->follower.received + 1 > f->sent_next;
 
     if (!f->is_welcome || f->is_stuck || f->is_reporting || f->is_over ||
-        f->n_fetches >= FETCHES_MAX)
+        f->follower.unknown || f->n_fetches >= FETCHES_MAX)
         return false;
     return !f->n_fetches || has_progress || is_behind(f);
 }
@@ -269,6 +269,18 @@ static int on_refusal(struct shard_follower *f, const struct fetch_reply *reply)
     return UV_ECANCELED;
 }
 
+/* It was not acknowledged, and a copy would lead to it again: what is here stays, and the main thread tries again. */
+static int refuse_unknown(struct shard_follower *f) ON_SHARD
+{
+    char why[200];
+
+    snprintf(why, sizeof why,
+             "record %" PRIu64 " of the primary is of type %" PRIu32
+             ", which this psd does not know: the primary is a newer one; upgrade this standby",
+             f->follower.unknown, f->follower.unknown_type);
+    return refuse(f, PS_EVERSION, why);
+}
+
 static int on_records(struct shard_follower *f, const struct frame_header *header,
                       const uint8_t *head, const uint8_t *body) ON_SHARD
 {
@@ -301,6 +313,8 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
         update_view(f);
         fetch_more(f);
     }
+    if (f->connector && f->follower.unknown)
+        return refuse_unknown(f);
     if (reply.hands_over && f->primary.on_handed_over)
         f->primary.on_handed_over(f->primary.owner);
     return f->connector ? 0 : UV_ECANCELED;
@@ -447,6 +461,7 @@ void shard_follower_start(struct shard_follower *f,
     f->n_failed = 0;
     f->retry_ms = 0;
     f->is_over = false;
+    f->follower.unknown = 0;
     uv_mutex_lock(&f->lock);
     f->view.appended = f->view.heard_ms = f->view.greater_term = 0;
     f->view.is_in_sync = f->view.needs_copy = f->view.is_handed_over = false;

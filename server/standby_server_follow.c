@@ -17,6 +17,40 @@
 #include "server/replication/arithmetic.h"
 #include "server/standby_settings.h"
 
+#define COPIES_AT_ONCE 3u
+#define COPIES_IN_A_ROW_MS 600000u /* one that comes later is the first again */
+#define REST_MS UINT64_C(10000)    /* after those at once; twice as long after each */
+#define REST_SHIFT_MAX 8u
+
+/* --- copies in a row --- */
+
+/* From its last copy until the next one may begin. A standby whose copies come to nothing asks for one after the
+ * other: it finds differing rows, or is a psd that does not know this one's records. */
+static uint64_t copy_rest_ms(const struct standby_server *s) ON_MAIN
+{
+    const uint32_t n = s->copies.n;
+
+    if (n < COPIES_AT_ONCE || strcmp(s->copies.address, s->request.asked.address) != 0)
+        return 0;
+    return REST_MS << (n - COPIES_AT_ONCE < REST_SHIFT_MAX ? n - COPIES_AT_ONCE
+                                                           : REST_SHIFT_MAX);
+}
+
+static void note_copy(struct standby_server *s) ON_MAIN
+{
+    const char *address = s->request.asked.address;
+    const uint64_t now_ms = clock_mono_ms();
+
+    if (strcmp(s->copies.address, address) != 0 ||
+        now_ms > s->copies.begun_ms + copy_rest_ms(s) + COPIES_IN_A_ROW_MS)
+        s->copies.n = 0;
+    snprintf(s->copies.address, sizeof s->copies.address, "%s", address);
+    s->copies.n++;
+    s->copies.begun_ms = now_ms;
+}
+
+/* --- the answer --- */
+
 void standby_server_end_follow(struct standby_server *s)
 {
     terms_deinit(&s->request.theirs);
@@ -174,6 +208,8 @@ static void begin_following(struct standby_server *s) ON_MAIN
         s->sync.ends = false;
         snprintf(s->name, sizeof s->name, "%s", q->name);
         note_arithmetic(s);
+    } else {
+        note_copy(s);
     }
     log_line_info("standby %.63s%s%.100s %s", q->name, has_own_name ? ", " : "",
                   has_own_name ? q->asked.address : "",
@@ -315,11 +351,12 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
         return err_set(err, -EBUSY, "this psd hands over to its standby");
     if (s->is_foreign)
         return err_set(err, PS_ESTOPPING, "this psd has not the group's data");
-    if (standby_shards_rest_ms(s->shards))
+    if (!q->asked.history && clock_mono_ms() < s->copies.begun_ms + copy_rest_ms(s))
         return err_set(err, -EBUSY,
-                       "a standby's rows differed again and again: the next copy begins in "
-                       "%" PRIu64 " s",
-                       standby_shards_rest_ms(s->shards) / 1000 + 1);
+                       "the last %" PRIu32 " copies were of no use before long, and the next one "
+                       "begins %" PRIu64 " s after the last: is the standby an older psd, which "
+                       "cannot read all that this one writes? Its log has the reason",
+                       s->copies.n, copy_rest_ms(s) / 1000);
     status = standby_settings_check(s->config.settings, s->config.welcome, &q->asked, err);
     if (status)
         return status;

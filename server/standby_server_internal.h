@@ -92,6 +92,11 @@ struct standby_server {
     char name[64];
     char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;
+    struct { /* of the standby that copied last: without a long time in between */
+        char address[MESSAGE_ADDRESS_MAX];
+        uint32_t n;
+        uint64_t begun_ms; /* the last one */
+    } copies;
     struct { /* standby_server_switch.c */
         enum switch_step step;
         uv_timer_t timer;

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/memory.h"
@@ -51,6 +52,16 @@ int standby_session_ask(struct standby_session *s)
     return send_out(s);
 }
 
+/* Why it refuses. A psd of before there were standbys names the roles that it knows. */
+static const char *reason(const struct hello_reply *reply)
+{
+    static const char unknown_role[] = "role: found \"standby\"";
+
+    if (strncmp(reply->text, unknown_role, sizeof unknown_role - 1) == 0)
+        return "it knows no standbys: is it an older psd?";
+    return reply->text[0] ? reply->text : status_text(reply->status);
+}
+
 static int on_welcome(struct standby_session *s, const struct frame_header *header,
                       const uint8_t *head) ON_MAIN
 {
@@ -63,8 +74,7 @@ static int on_welcome(struct standby_session *s, const struct frame_header *head
     if (status)
         (void)standby_session_refuse(s, status, "it is no psd that a standby can follow");
     else if (reply->status)
-        status = standby_session_refuse(
-            s, reply->status, reply->text[0] ? reply->text : status_text(reply->status));
+        status = standby_session_refuse(s, reply->status, reason(reply));
     if (!status) {
         s->state = SESSION_WELCOME;
         status = s->events->welcome(s->owner, reply);

@@ -7,9 +7,6 @@
 #include "common/memory.h"
 
 /* One shard's part of what is asked. */
-#define REST_MS UINT64_C(10000) /* after the second difference; twice as long after each */
-#define REST_SHIFT_MAX 8u
-
 struct shard_step {
     struct shard_call call;
     struct standby_shards *shards;
@@ -173,22 +170,6 @@ uint64_t standby_shards_differences(const struct standby_shards *s)
     for (uint32_t i = 0; i < s->n; i++)
         n += atomic_load(&standby_shards_view(s, i)->n_differences);
     return n;
-}
-
-uint64_t standby_shards_rest_ms(const struct standby_shards *s)
-{
-    const uint64_t n = standby_shards_differences(s), now_ms = clock_mono_ms();
-    uint64_t last_ms = 0, rest_ms;
-
-    if (n < 2)
-        return 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        const uint64_t ms = atomic_load(&standby_shards_view(s, i)->differed_ms);
-
-        last_ms = ms > last_ms ? ms : last_ms;
-    }
-    rest_ms = REST_MS << (n - 2 < REST_SHIFT_MAX ? n - 2 : REST_SHIFT_MAX);
-    return now_ms < last_ms + rest_ms ? last_ms + rest_ms - now_ms : 0;
 }
 
 void standby_shards_lag(const struct standby_shards *s, uint64_t *ret_records, uint64_t *ret_ms)

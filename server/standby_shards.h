@@ -46,9 +46,6 @@ uint64_t standby_shards_greater_term(const struct standby_shards *s);
 /* So often a standby has found a row of its own that differs. */
 uint64_t standby_shards_differences(const struct standby_shards *s);
 
-/* After such a one the next may copy at once; after more of them it waits, ever longer. */
-uint64_t standby_shards_rest_ms(const struct standby_shards *s);
-
 void standby_shards_lag(const struct standby_shards *s, uint64_t *ret_records,
                         uint64_t *ret_ms);
 

@@ -9,6 +9,7 @@
 
 #define N_BYTES_AT 4u /* of a record's header: wal_record.h */
 #define NUMBER_AT 8u
+#define TYPE_AT 32u
 #define KEPT_BYTES_MAX (4u << 20) /* a longer buffer is freed once it is empty */
 
 void follower_init(struct follower *f, struct shard *shard, const struct follower_log *log,
@@ -42,13 +43,25 @@ static size_t record_bytes(const uint8_t *src, size_t n_bytes)
     return n <= n_bytes ? (size_t)n : 0;
 }
 
-/* Do they stand there, one behind the other? *ret_skip: bytes of those that were received before. */
-static bool are_records(const struct follower *f, uint64_t first, uint32_t n_records,
-                        const uint8_t *records, size_t n_bytes, size_t *ret_skip)
+static uint32_t record_type(const uint8_t *record)
+{
+    uint32_t type;
+
+    memcpy(&type, record + TYPE_AT, sizeof type);
+    return type;
+}
+
+/* Do they stand there, one behind the other? *ret_skip: bytes of those that were received before; *ret_bytes: of those
+ * before one of an unknown type, which is f->unknown then. */
+static bool are_records(struct follower *f, uint64_t first, uint32_t n_records,
+                        const uint8_t *records, size_t n_bytes, size_t *ret_skip,
+                        size_t *ret_bytes)
 {
     size_t at = 0;
 
     *ret_skip = 0;
+    *ret_bytes = n_bytes;
+    f->unknown = 0;
     for (uint32_t i = 0; i < n_records; i++) {
         size_t n = record_bytes(records + at, n_bytes - at);
         uint64_t number;
@@ -58,6 +71,11 @@ static bool are_records(const struct follower *f, uint64_t first, uint32_t n_rec
         memcpy(&number, records + at + NUMBER_AT, sizeof number);
         if (number != first + i)
             return false;
+        if (!f->unknown && !wal_record_knows(record_type(records + at))) {
+            f->unknown = number;
+            f->unknown_type = record_type(records + at);
+            *ret_bytes = at;
+        }
         at += n;
         if (number <= f->received)
             *ret_skip = at;
@@ -68,24 +86,24 @@ static bool are_records(const struct follower *f, uint64_t first, uint32_t n_rec
 int follower_add(struct follower *f, uint64_t first, uint32_t n_records, const uint8_t *records,
                  size_t n_bytes, struct err *err)
 {
-    size_t skip;
+    size_t skip, known;
     uint8_t *dst;
 
     if (first == 0 || first > f->received + 1 || n_records > UINT64_MAX - first)
         return err_set(err, PS_EPROTO,
                        "records from %" PRIu64 " on came, and %" PRIu64 " was asked for", first,
                        f->received + 1);
-    if (!are_records(f, first, n_records, records, n_bytes, &skip))
+    if (!are_records(f, first, n_records, records, n_bytes, &skip, &known))
         return err_set(err, PS_EPROTO, "what came from record %" PRIu64 " on is no records",
                        first);
-    if (skip == n_bytes)
+    if (skip >= known)
         return 0;
-    dst = bytes_reserve(&f->in, n_bytes - skip);
+    dst = bytes_reserve(&f->in, known - skip);
     if (!dst)
-        return err_set(err, -ENOMEM, "no memory for %zu bytes of records", n_bytes - skip);
-    memcpy(dst, records + skip, n_bytes - skip);
-    bytes_commit(&f->in, n_bytes - skip);
-    f->received = first + n_records - 1;
+        return err_set(err, -ENOMEM, "no memory for %zu bytes of records", known - skip);
+    memcpy(dst, records + skip, known - skip);
+    bytes_commit(&f->in, known - skip);
+    f->received = f->unknown ? f->unknown - 1 : first + n_records - 1;
     return 0;
 }
 

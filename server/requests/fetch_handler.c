@@ -717,7 +717,6 @@ static int check_standby(struct fetch_handler *f, const struct connection *c,
                        asked->term, f->standby.term);
     if (asked->differs[0]) {
         atomic_fetch_add(&f->view.n_differences, 1);
-        atomic_store(&f->view.differed_ms, clock_mono_ms());
         log_line_error("shard %" PRIu32 ": standby %.63s copies anew, as it found that %.200s",
                        f->config.context->shard_number, c->hello.name, asked->differs);
         return err_set(err, PS_ECORRUPT, "a standby whose rows differ copies anew");

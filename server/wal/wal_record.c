@@ -53,6 +53,11 @@ static enum shard_event_type type_of(uint32_t in_file)
     }
 }
 
+bool wal_record_knows(uint32_t type)
+{
+    return type_of(type) != SHARD_EVENT_TYPE_END;
+}
+
 /* --- the fields of a payload in their order: one list gives its size, writes it and reads it --- */
 
 struct field_io {

@@ -76,6 +76,9 @@ struct wal_record_storage {
 /* Static storage; "unknown" for what is none. */
 const char *wal_record_name(enum shard_event_type type);
 
+/* A record's type, as its header has it: does this build decode it? */
+bool wal_record_knows(uint32_t type);
+
 /* Header, payload and padding: a multiple of 8. */
 size_t wal_record_bytes(const struct wal_record *record);
 

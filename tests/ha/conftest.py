@@ -48,11 +48,12 @@ def etcds(tmp_path_factory):
 
 @pytest.fixture
 def start(tmp_path):
-    """start(etcd, *flags): a pair that is in sync, and a worker that has pushed. What was done to etcd is undone at the end."""
+    """start(etcd, *flags): a pair that is in sync, or whose standby is in another `state`, and a worker that has pushed. What was done to etcd
+    is undone at the end."""
     begun = []
 
-    def begin(etcd, *flags, url=None):
-        begun.append((CountedPair(tmp_path / f"pair{len(begun)}", "--coord", url or etcd.url(), *flags), etcd))
+    def begin(etcd, *flags, url=None, **more):
+        begun.append((CountedPair(tmp_path / f"pair{len(begun)}", "--coord", url or etcd.url(), *flags, **more), etcd))
         pair = begun[-1][0]
         pair.counter.ask("go")
         return pair, pair.counter

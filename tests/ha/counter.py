@@ -3,9 +3,11 @@
     counter.py URL MODE
 
 Prints a line when it has joined, another for each line on its standard input ("go": how many pushes are acknowledged, and the longest
-that one has taken, in ms, since the last line), and at "stop" what the rows hold.
+that one has taken, in ms, since the last line; "by T": how many were at T, of this machine's monotonic clock), and at "stop" what the rows
+hold.
 """
 
+import bisect
 import json
 import select
 import sys
@@ -23,13 +25,13 @@ def main(url, mode):
     with psd.connect(url, job=f"count-{mode}", push_timeout="60s", **more) as client:
         table = client.table("sums", dim=2, optimizer="sgd", lr=1.0, init="zero")
         print(json.dumps({"joined": True}), flush=True)
-        n, longest, stalls = 0, 0.0, []
+        n, longest, acknowledged = 0, 0.0, []
         while True:
             began = time.monotonic()
             table.push(KEYS, -np.ones((len(KEYS), 2), np.float32), tick=True)
             client.flush()
-            stalls.append(time.monotonic() - began)
-            longest = max(longest, stalls[-1])
+            acknowledged.append(time.monotonic())
+            longest = max(longest, acknowledged[-1] - began)
             n += 1
             if not select.select([sys.stdin], [], [], 0)[0]:
                 continue
@@ -37,6 +39,9 @@ def main(url, mode):
             if asked == "go":
                 print(json.dumps({"pushed": n, "longest_ms": longest * 1e3}), flush=True)
                 longest = 0.0
+                continue
+            if asked.startswith("by "):
+                print(json.dumps({"pushed": bisect.bisect(acknowledged, float(asked[3:]))}), flush=True)
                 continue
             rows = table.pull(KEYS)
             print(json.dumps({"pushed": n, "lowest": float(rows.min()), "highest": float(rows.max()),

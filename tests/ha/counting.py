@@ -51,6 +51,10 @@ class Counter:
         while self.ask("go")["pushed"] < until:
             pass
 
+    def pushed_by(self, when_s):
+        """So many were acknowledged then, as time.monotonic() has it."""
+        return self.ask(f"by {when_s}")["pushed"]
+
     def check(self):
         """All that was acknowledged is applied once. The worker ends."""
         end = self.ask("stop")

@@ -8,8 +8,8 @@ from training import wait_for
 
 
 class CountedPair(Pair):
-    def __init__(self, folder, *flags, servers=None):
-        super().__init__(folder, *flags)
+    def __init__(self, folder, *flags, servers=None, state="in sync"):
+        super().__init__(folder, *flags, state=state)
         self.counter = Counter(folder, servers or self.servers, "async")
 
     def members(self):

@@ -14,10 +14,11 @@ def knows_standbys():
 
 
 class Member:
-    """One psd of a pair. A second start() has the same port and data."""
+    """One psd of a pair, of the programs in `programs`. A second start() has the same port and data."""
 
-    def __init__(self, folder, port, *flags):
+    def __init__(self, folder, port, *flags, programs=BIN):
         folder.mkdir(parents=True)
+        self.programs = programs
         self.address = f"127.0.0.1:{port}"
         self.data, self.log = folder / "data", folder / "psd.log"
         self.flags = flags
@@ -26,7 +27,7 @@ class Member:
     def start(self, *more):
         with open(self.log, "a", encoding="utf-8") as log:
             self.proc = subprocess.Popen(
-                [BIN / "psd", "--listen", self.address, "--http", "", "--data-dir", self.data, *self.flags, *more],
+                [self.programs / "psd", "--listen", self.address, "--http", "", "--data-dir", self.data, *self.flags, *more],
                 stdout=log, stderr=log)
 
     def psctl(self, *words):

@@ -55,8 +55,9 @@ class Member:
 
 
 class Pair:
-    def __init__(self, networks, folder, *args):
-        self.networks, self.folder = networks, folder
+    def __init__(self, networks, folder, *args, state="in sync"):
+        """state: of a standby that is waited for."""
+        self.networks, self.folder, self.state = networks, folder, state
         self.members = [Member(self, "a", *args)]
         self.members.append(Member(self, "b", "--standby", self.members[0].address, *args))
         self.counters = []
@@ -95,7 +96,10 @@ class Pair:
 
     def await_sync(self):
         """Both say so: the standby hears of it a moment later."""
-        wait_until("a standby in sync", lambda: all(m.replication().get("in_sync") for m in (self.serving(), self.other())))
+        if self.state == "in sync":
+            wait_until("a standby in sync", lambda: all(m.replication().get("in_sync") for m in (self.serving(), self.other())))
+        else:
+            wait_until("a standby", lambda: self.other().replication().get("state") == self.state)
 
     def promote(self, *flags):
         got = self.psctl("promote", *flags, server=self.other().address)

@@ -80,3 +80,21 @@ def test_no_push_is_lost_or_applied_twice(tmp_path, fault, durability):
             stalls.add(during + pair.stalls())
         pair.check()
     stalls.check(KILL_P50_MS if fault is kill else OTHER_P50_MS)
+
+
+@pytest.mark.parametrize("ack, durability", [("no", "async"), ("no", "fsync"), ("disk", "fsync")])
+def test_the_two_cannot_reach_each_other(tmp_path, ack, durability):
+    """The standby's cable is out. With `no` nobody notices."""
+    stalls = Stalls(f"standby unplugged, {ack}, {durability}")
+    args = ["--durability", durability, "--standby-ack", ack]
+    with Networks("abw") as networks, Pair(networks, tmp_path, *args, state="following" if ack == "no" else "in sync") as pair:
+        pair.count("async")
+        pair.counters[0].stall()
+        networks.unplug(pair.other().name)
+        pair.counters[0].push_on(100)
+        networks.heal()
+        pair.await_sync()
+        stalls.add([pair.counters[0].stall()])
+        assert ("is out of sync" in pair.serving().log.read_text()) == (ack != "no")
+        pair.check()
+    stalls.check(OTHER_P50_MS)

@@ -78,9 +78,9 @@ def come_back(pair):
     wait_until("both members", is_in_sync)
 
 
-def pair_of(networks, folder, url, durability):
+def pair_of(networks, folder, url, durability, *args, **more):
     folder.mkdir()
-    return Pair(networks, folder, "--coord", url, "--durability", durability)
+    return Pair(networks, folder, "--coord", url, "--durability", durability, *args, **more)
 
 
 def run_pair(fault, n_rounds, dice, stalls, pair):
@@ -95,11 +95,12 @@ def run_pair(fault, n_rounds, dice, stalls, pair):
         pair.check()
 
 
-# test_failover_etcd.py has one of each of the first two.
-LONG = [pytest.param(f, marks=pytest.mark.skipif("PS_HA_ROUNDS" not in os.environ, reason="PS_HA_ROUNDS is not set")) for f in (kill, stop)]
+# test_failover_etcd.py has one of each of the first two, and the next test of the third.
+LONG = [pytest.param(f, marks=pytest.mark.skipif("PS_HA_ROUNDS" not in os.environ, reason="PS_HA_ROUNDS is not set"))
+        for f in (kill, stop, unplug)]
 
 
-@pytest.mark.parametrize("fault", [*LONG, unplug, drop])
+@pytest.mark.parametrize("fault", [*LONG, drop])
 def test_a_pair_with_etcd_goes_on_by_itself(tmp_path, fault):
     seed = int(os.environ.get("PS_SEED", "1"), 0)
     print(f"PS_SEED={seed}")
@@ -110,6 +111,32 @@ def test_a_pair_with_etcd_goes_on_by_itself(tmp_path, fault):
             run_pair(fault, min(ROUNDS_OF_A_PAIR, ROUNDS - first), dice, stalls,
                      pair_of(networks, tmp_path / str(first), etcd.url(f"t{first}"), dice.choice(["fsync", "async"])))
     stalls.check(KILL_P50_MS if fault is kill else OTHER_P50_MS)
+
+
+@pytest.mark.parametrize("ack, durability", [("got", "async"), ("got", "fsync"), ("disk", "fsync")])
+def test_a_primary_that_is_cut_off_from_all_is_replaced(tmp_path, ack, durability):
+    stalls = Stalls(f"unplug, etcd, {ack}, {durability}")
+    with Networks("abwe") as networks, Etcd(networks, tmp_path) as etcd:
+        run_pair(unplug, 1, random.Random(1), stalls, pair_of(networks, tmp_path / "pair", etcd.url("t"), durability, "--standby-ack", ack))
+    stalls.check(OTHER_P50_MS)
+
+
+@pytest.mark.parametrize("durability", ["async", "fsync"])
+def test_a_primary_that_is_cut_off_from_all_is_waited_for_with_no(tmp_path, durability):
+    """Nobody takes over: its standby may lack pushes. Workers wait until it is back, and nothing is lost."""
+    with Networks("abwe") as networks, Etcd(networks, tmp_path) as etcd:
+        with pair_of(networks, tmp_path / "pair", etcd.url("t"), durability, "--standby-ack", "no", state="following") as pair:
+            pair.count("async")
+            pair.counters[0].push_on()
+            networks.unplug(pair.serving().name)
+            wait_until("its loss", lambda: pair.other().replication().get("state") == "spare")
+            refused = pair.psctl("promote", "--the-other-is-dead", server=pair.other().address)
+            assert refused.returncode == 1 and "--accept-loss" in refused.stderr, refused
+            networks.heal()
+            pair.counters[0].push_on()
+            pair.await_sync()
+            assert pair.serving().replication()["role"] == "primary" and "is the primary now" not in pair.other().log.read_text()
+            pair.check()
 
 
 @pytest.mark.skipif("PS_HA_ROUNDS" not in os.environ, reason="PS_HA_ROUNDS is not set")

@@ -1,5 +1,5 @@
 """psctl switch under load: the standby becomes the primary and the primary its standby, while workers of three modes count. Each push
-is applied once. Rounds: PS_HA_ROUNDS, 2 in each case; their stalls are printed."""
+is applied once. Rounds: PS_HA_ROUNDS, 2 in each case; their stalls are printed, and bounded."""
 
 import os
 import signal
@@ -9,10 +9,12 @@ import time
 
 import pytest
 from counting import Counter
+from stalls import LONGEST_MS
 from training import BIN, wait_for
 
 PATIENT = ("--standby-patience", "60s")  # a standby that is stopped stays in sync, however busy this machine is
 ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 2))
+P99_MS = 1000  # benchmarks.md has what it takes on a machine of its own
 
 
 @pytest.fixture
@@ -59,9 +61,11 @@ def switch(pair, *words):
     return float(said.stdout.split()[-2])
 
 
-def say(what, times):
+def check_times(what, times):
     ordered = sorted(times)
-    print(f"{what}: p50 {statistics.median(ordered):.0f} ms, p99 {ordered[(99 * len(ordered) - 1) // 100]:.0f} ms, longest {ordered[-1]:.0f} ms")
+    p99 = ordered[(99 * len(ordered) - 1) // 100]
+    print(f"{what}: p50 {statistics.median(ordered):.0f} ms, p99 {p99:.0f} ms, longest {ordered[-1]:.0f} ms")
+    assert p99 < P99_MS and ordered[-1] < LONGEST_MS, ordered
 
 
 @pytest.mark.parametrize("durability", ["fsync", "async"])
@@ -75,8 +79,8 @@ def test_no_push_is_lost_or_applied_twice(pair, count, durability):
         longest += stalls(counters)
         await_both(p)
     check_all_once(counters)
-    say(f"switch x {ROUNDS}, {durability}, pushes", longest)
-    say(f"switch x {ROUNDS}, {durability}, the switch itself", took)
+    check_times(f"switch x {ROUNDS}, {durability}, pushes", longest)
+    check_times(f"switch x {ROUNDS}, {durability}, the switch itself", took)
     assert p.primary.proc.poll() is None and p.standby.proc.poll() is None
 
 
@@ -97,11 +101,14 @@ def hand_over_to_a_frozen_standby(pair):
 def test_with_etcd_the_claim_goes_with_it(pair, count, etcd):
     p = pair("--coord", etcd.url())
     counters = count(p, "async")
+    longest = []
     for _ in range(ROUNDS):
-        switch(p)
         stalls(counters)
+        switch(p)
+        longest += stalls(counters)
         await_both(p)
     check_all_once(counters)
+    check_times(f"switch x {ROUNDS}, etcd, pushes", longest)
 
 
 @pytest.mark.parametrize("durability", ["fsync", "async"])

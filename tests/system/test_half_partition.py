@@ -5,12 +5,16 @@ import re
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 
 import pytest
 from checkpoint import read_tables
-from training import finish, free_ports, psds, psworker, result, synth, wait_for  # noqa: F401
+from training import ROOT, finish, free_ports, psds, psworker, result, synth, wait_for  # noqa: F401
+
+sys.path.append(str(ROOT / "tests/ha"))
+from etcd import Etcd  # noqa: E402 (the path is set first)
 
 
 def owner_of(peer, pids):
@@ -91,11 +95,12 @@ def start_two_nodes(psds):
     """Two nodes of a shard; the path to the second one can be cut for some workers."""
     paths = []
 
-    def start():
+    def start(*flags):
         listen = [f"127.0.0.1:{p}" for p in free_ports(2)]
         paths.append(Path(int(listen[1].split(":")[1])))
         cluster = f"{listen[0]},127.0.0.1:{paths[-1].port}"
-        return [psds("--shards", 1, "--lease", "2s", "--cluster", cluster, "--node", i, listen=listen[i]) for i in range(2)], paths[-1], cluster
+        return [psds("--shards", 1, "--lease", "2s", "--cluster", cluster, "--node", i, *flags, listen=listen[i])
+                for i in range(2)], paths[-1], cluster
 
     yield start
     for path in paths:
@@ -111,9 +116,26 @@ def workers_of(node):
     return {w["rank"]: w for s in node.stats()["shards"] for j in s["jobs"] for w in j["workers"]}
 
 
-@pytest.mark.parametrize("mode", ["ssp", "bsp"])
-def test_the_nodes_agree_about_a_worker_that_one_of_them_does_not_hear(two_nodes, tmp_path, mode):
-    nodes, path, cluster = two_nodes
+@pytest.fixture
+def etcd(tmp_path):
+    """etcd() starts one."""
+    started = []
+
+    def start():
+        (tmp_path / "etcd").mkdir()
+        started.append(Etcd(tmp_path / "etcd"))
+        return started[-1]
+
+    yield start
+    for e in started:
+        e.end()
+
+
+@pytest.mark.parametrize("mode, coordination", [("ssp", ""), ("bsp", ""), ("ssp", "etcd"), ("bsp", "etcd that is away")])
+def test_the_nodes_agree_about_a_worker_that_one_of_them_does_not_hear(start_two_nodes, etcd, tmp_path, mode, coordination):
+    """The workers carry it from node to node: with etcd as without, and while etcd is away (server/cluster/README.md)."""
+    service = etcd() if coordination else None
+    nodes, path, cluster = start_two_nodes(*(("--coord", service.url()) if service else ()))
     data = synth(tmp_path / "log.tsv", 10000)
     flags = ("--data", data, "--servers", cluster, "--format", "criteo", "--mode", mode, "--staleness", 4, "--workers", 3, "--bottom", "32",
              "--top", "32", "--dim", "8", "--batch", "64", "--epochs", "10000", "--give-up", "60s", "--json", "-")
@@ -124,6 +146,9 @@ def test_the_nodes_agree_about_a_worker_that_one_of_them_does_not_hear(two_nodes
     clock = lambda node, rank: workers_of(node).get(rank, {}).get("clock", 0)
     wait_for("progress of all", lambda: all(clock(node, rank) > 10 for node in nodes for rank in range(3)))
 
+    if coordination == "etcd that is away":
+        service.signal(signal.SIGSTOP, 0)
+        wait_for("its absence", lambda: all(node.stats()["coordination"]["away"] for node in nodes))
     path.block(workers[2].pid)
     wait_for("both nodes' verdict", lambda: all(workers_of(node)[2]["state"] == "dead" for node in nodes))
     ended_at = {workers_of(node)[2]["clock"] for node in nodes}

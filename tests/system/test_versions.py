@@ -1,55 +1,29 @@
 """An earlier psd's data, and an earlier psworker, work with this build, and this build's psworker with an earlier psd: formats and the wire stay.
 
 The earlier commit is built from the repository's own history, once, under build/before; skipped where the history lacks it, but not in CI."""
-import fcntl
-import os
 import pathlib
 import subprocess
 
 import pytest
 
+import earlier
 import training
 import wire
 from checkpoint import read_tables
-from training import BIN, ROOT, Psd, finish, result, synth
+from training import BIN, Psd, finish, result, synth
 from wire import STATUS
 
-BEFORE = "4935f68de7b21a0fb65f4c347fa77c9a47a23af9"
+BEFORE = earlier.WITHOUT_STANDBYS
 FLAGS = ("--format", "criteo", "--job", "ctr", "--bottom", "16", "--top", "16", "--dim", "4", "--batch", 64, "--seed", "7", "--push-codec", "onebit",
          "--dense-push-codec", "topk", "--topk", "0.1", "--device", "cpu", "--json", "-",
          # Which of these are chosen where nothing is said differs from version to version.
          "--lr", "0.01", "--init-scale", "0.05", "--dense-optimizer", "same")
 
 
-def build_before(source):
-    """Its programs, from a copy of the tree as it was."""
-    if not source.exists():
-        half = source.with_suffix(".half")
-        subprocess.run(["rm", "-rf", half], check=True)
-        half.mkdir(parents=True)
-        tree = subprocess.run(["git", "-C", ROOT, "archive", BEFORE], check=True, capture_output=True).stdout
-        subprocess.run(["tar", "-x", "-C", half], input=tree, check=True)
-        half.rename(source)
-    # PS_BIN's variant does not matter: the programs speak to each other.
-    programs = [f"build/release/bin/{name}" for name in ("psd", "psworker")]
-    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "VARIANT", "BUILD")}
-    done = subprocess.run(["make", "-j2", *programs], cwd=source, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return source / "build/release/bin"
-
-
 @pytest.fixture(scope="module")
 def before():
     """The folder of the earlier programs."""
-    if subprocess.run(["git", "-C", ROOT, "cat-file", "-e", f"{BEFORE}^{{commit}}"], capture_output=True).returncode:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"the history has no commit {BEFORE[:7]}")
-        pytest.skip(f"the history has no commit {BEFORE[:7]}")
-    folder = ROOT / "build/before"
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes side by side build it once
-        return build_before(folder / BEFORE[:12])
+    return earlier.build(BEFORE, "psd", "psworker")
 
 
 @pytest.fixture

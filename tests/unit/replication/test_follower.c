@@ -311,6 +311,50 @@ static void refuses_a_damaged_record(void **state)
     end_pair(&p);
 }
 
+/* What a newer psd writes is not acknowledged, and what comes before it counts. */
+static void a_record_of_an_unknown_type_is_not_received(void **state)
+{
+    enum { UNKNOWN = 3 };
+    const uint32_t type = 4711;
+    struct dice dice = { 11, 0 };
+    struct counts sums = { 0 };
+    struct err err = { 0 };
+    struct pair p;
+    uint8_t *copy;
+    uint32_t n;
+
+    (void)state;
+    begin_pair(&p, &small, dice, 1);
+    for (int i = 0; i < 20; i++)
+        step(&p.w);
+    ship_all(&p);
+    n = (uint32_t)p.sent.n_records;
+    assert_true(n > UNKNOWN);
+    copy = malloc(p.sent.n);
+    memcpy(copy, p.sent.bytes, p.sent.n);
+    memcpy(copy + p.sent.starts[UNKNOWN - 1] + 32, &type, sizeof type);
+    for (int i = 0; i < 2; i++) { /* the second time nothing is new */
+        assert_int_equal(follower_add(&p.f, 1, n, copy, p.sent.n, &err), 0);
+        assert_int_equal(p.f.received, UNKNOWN - 1);
+        assert_int_equal(p.f.unknown, UNKNOWN);
+        assert_int_equal(p.f.unknown_type, type);
+        run(&p, &sums);
+    }
+    assert_int_equal(follower_add(&p.f, UNKNOWN, n - UNKNOWN + 1,
+                                  copy + p.sent.starts[UNKNOWN - 1],
+                                  p.sent.n - p.sent.starts[UNKNOWN - 1], &err),
+                     0);
+    assert_int_equal(p.f.received, UNKNOWN - 1);
+    assert_int_equal(
+        follower_add(&p.f, 1, n, p.sent.bytes, p.sent.n, &err), 0); /* as an upgraded one reads it */
+    assert_int_equal(p.f.unknown, 0);
+    assert_int_equal(p.f.received, n);
+    run(&p, &sums);
+    promote(&p, &sums);
+    free(copy);
+    end_pair(&p);
+}
+
 /* --- a row that is not the primary's --- */
 
 static struct row *any_row(struct shard *s, uint64_t at)
@@ -455,6 +499,7 @@ int main(void)
         cmocka_unit_test(is_the_primary_at_some_record),
         cmocka_unit_test(refuses_what_is_no_record),
         cmocka_unit_test(refuses_a_damaged_record),
+        cmocka_unit_test(a_record_of_an_unknown_type_is_not_received),
         cmocka_unit_test(an_altered_row_is_found),
         cmocka_unit_test(refuses_what_is_no_audit),
 #ifdef PS_FAULTS
