@@ -319,11 +319,12 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
     if (status)
         return status;
     if (has_lost_its_data(s))
-        return err_set(err, PS_ECLUSTER,
-                       "this psd's data directory knows of no standby, and %.60s has a primary's "
-                       "data: if this psd's own is lost, stop it and promote that one (psctl "
-                       "promote); else give that one an empty --data-dir",
-                       q->asked.address);
+        return err_set(
+            err, PS_ECLUSTER,
+            "this psd's data directory knows of no standby, and %.60s has a primary's "
+            "data: if this psd's own is lost, stop it and promote that one (psctl "
+            "promote); else give that one an empty --data-dir",
+            q->asked.address);
     if (strcmp(q->asked.address, s->config.own_address) == 0)
         return err_set(err, PS_ECLUSTER,
                        "the standby calls itself %.100s, as this primary does: give each an "

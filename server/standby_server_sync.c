@@ -143,8 +143,7 @@ static void step_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
         is_rising(s, now_ms))
         return;
     switch (sync_step(&s->sync, standby_shards_query(s->shards), s->n_shards,
-                      s->is_followed && s->terms.ack != TERMS_ACK_NO && may_join(s),
-                      now_ms)) {
+                      s->is_followed && s->terms.ack != TERMS_ACK_NO && may_join(s), now_ms)) {
     case SYNC_NOTHING:
         break;
     case SYNC_CLOSE_GATES:
