@@ -332,6 +332,17 @@ static int refuse_early(const struct standby_server *s, struct err *err) ON_MAIN
     return err->status;
 }
 
+/* A psd that had a standby has a history, unless its disk was lost: it would be copied over what it has lost. */
+static bool has_lost_its_data(const struct standby_server *s) ON_MAIN
+{
+    const struct follow *asked = &s->request.asked;
+    bool has_records = false;
+
+    for (uint32_t i = 0; i < s->n_shards; i++)
+        has_records = has_records || asked->last[i];
+    return !s->terms.history && asked->history && has_records;
+}
+
 /* 0, or why this one may not follow now. */
 static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
 {
@@ -360,6 +371,13 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
     status = standby_settings_check(s->config.settings, s->config.welcome, &q->asked, err);
     if (status)
         return status;
+    if (has_lost_its_data(s))
+        return err_set(
+            err, PS_ECLUSTER,
+            "this psd's data directory knows of no standby, and %.60s has a primary's "
+            "data: if this psd's own is lost, stop it and promote that one (psctl "
+            "promote); else give that one an empty --data-dir",
+            q->asked.address);
     if (strcmp(q->asked.address, s->config.own_address) == 0)
         return err_set(err, PS_ECLUSTER,
                        "the standby calls itself %.100s, as this primary does: give each an "

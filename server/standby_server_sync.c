@@ -131,13 +131,20 @@ static bool is_rising(const struct standby_server *s, uint64_t now_ms)
     return s->rises_ms && s->sync.state == SYNC_IN && now_ms < s->rises_ms + RISING_MS_MAX;
 }
 
+/* Replies would wait for a service that is away, though the primary may go on alone. */
+static bool may_join(struct standby_server *s) ON_MAIN
+{
+    return s->sync.state != SYNC_OUT || !s->coordination ||
+           coordination_is_there(s->coordination);
+}
+
 static void step_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
     if (standby_server_is_busy(s) || s->is_claiming || asks_whether_it_is_promoted(s, now_ms) ||
         is_rising(s, now_ms))
         return;
     switch (sync_step(&s->sync, standby_shards_query(s->shards), s->n_shards,
-                      s->is_followed && s->terms.ack != TERMS_ACK_NO, now_ms)) {
+                      s->is_followed && s->terms.ack != TERMS_ACK_NO && may_join(s), now_ms)) {
     case SYNC_NOTHING:
         break;
     case SYNC_CLOSE_GATES:

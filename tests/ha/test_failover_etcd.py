@@ -56,6 +56,24 @@ def test_without_etcd_pushes_go_on_while_both_live(start, etcd):
     counter.check()
 
 
+def test_without_etcd_a_standby_that_comes_back_holds_no_push_up(start, etcd):
+    """It is not in sync before etcd has noted it: until then the primary goes on alone."""
+    pair, counter = start(etcd)
+    kill(pair.standby)
+    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    etcd.signal(signal.SIGSTOP, 0)
+    wait_for("a word of it", lambda: pair.primary.says("the service does not answer"), 60)
+    pair.standby.start("--standby", pair.primary.address)
+    wait_for("a standby that follows", lambda: pair.standby.replication().get("state") == "following", 60)
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        counter.push_on()
+    assert pair.primary.replication()["state"] == "standby follows" and counter.stall() < 2000
+    etcd.heal()
+    pair.await_in_sync()
+    counter.check()
+
+
 READS = """
 import sys
 import psd

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shutil
 import subprocess
 import urllib.request
 
@@ -111,3 +112,20 @@ def test_a_standby_that_is_away_for_longer_than_its_log_copies(pair, counter, by
     p.fail_over()
     worker.push_on()
     worker.check()
+
+
+def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counter):
+    """Its standby has the only copy."""
+    p = pair()
+    worker = counter(p)
+    worker.push_on()
+    before = worker.ask("stop")
+    kill(p.primary)
+    shutil.rmtree(p.primary.data)
+    p.primary.start()
+    said = f"data directory knows of no standby, and {p.standby.address} has a primary's data"
+    wait_for("the refusal", lambda: p.primary.says(said) and p.standby.says(said), 30)
+    assert p.standby.replication()["state"] == "spare"
+    p.fail_over()
+    end = counter(p).ask("stop")
+    assert end["lowest"] == end["highest"] == before["pushed"] + end["pushed"], (before, end)

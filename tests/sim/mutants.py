@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does the simulation find what it is there for? Each mutation is put into a copy of the tree, and schedules run until one fails.
 
-    tests/sim/mutants.py [--schedules 5000] [--keep] [NAME ...]
+    tests/sim/mutants.py [--schedules 5000] [--keep] [NAME ...]     5,000 is the limit of all; the aim for those of pairs is 2,000
     tests/sim/mutants.py --texts       only whether the texts are there, as make lint does
 
 The unchanged code goes first: in it nothing is to be found.
