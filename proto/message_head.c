@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/crc32c.h"
 #include "common/memory.h"
 #include "common/status.h"
 #include "proto/message_zstd.h"
@@ -75,6 +76,27 @@ void message_head_seal(struct bytes *out, struct frame_header *header, uint8_t *
     }
     frame_encode(head - FRAME_HEADER_BYTES, header);
     bytes_commit(out, FRAME_HEADER_BYTES + header->head_bytes + body_bytes);
+}
+
+int message_head_prepend(struct bytes *body, uint32_t body_crc, struct frame_header *header,
+                         const ProtobufCMessage *head)
+{
+    const size_t head_bytes = protobuf_c_message_get_packed_size(head),
+                 body_bytes = bytes_len(body), before = FRAME_HEADER_BYTES + head_bytes;
+    struct frame_crc crc = { 0 };
+    uint8_t *frame;
+
+    if (head_bytes > UINT16_MAX || body_bytes > UINT32_MAX || before > body->start)
+        return PS_ETOOBIG;
+    frame = body->bytes + body->start - before;
+    protobuf_c_message_pack(head, frame + FRAME_HEADER_BYTES);
+    header->head_bytes = (uint16_t)head_bytes;
+    header->body_bytes = (uint32_t)body_bytes;
+    frame_open(frame, header);
+    frame_crc_extend(&crc, frame, before);
+    frame_close(frame, crc32c_combine(crc.crc, body_crc, body_bytes));
+    body->start -= before;
+    return 0;
 }
 
 int message_head_write(struct bytes *out, enum frame_type type, uint64_t request_id,

@@ -33,6 +33,11 @@ struct message_zstd;
 void message_head_seal(struct bytes *out, struct frame_header *header, uint8_t *body,
                        struct message_zstd *zstd);
 
+/* The same around a body that stands in *body alone, behind free bytes, and whose crc32c is known: header and head are
+ * written before it, and none of it is read. PS_ETOOBIG, *body as it was, if they do not fit there. */
+int message_head_prepend(struct bytes *body, uint32_t body_crc, struct frame_header *header,
+                         const ProtobufCMessage *head) MUST_CHECK;
+
 /* A frame without a body. */
 int message_head_write(struct bytes *out, enum frame_type type, uint64_t request_id,
                        const ProtobufCMessage *head) MUST_CHECK;

@@ -275,8 +275,7 @@ int message_read_fetch(const struct frame_header *h, const uint8_t *head, struct
     return message_head_read(&ps__fetch__descriptor, h, head, take_fetch, ret);
 }
 
-int message_write_fetch_reply(struct bytes *out, uint64_t request_id,
-                              const struct fetch_reply *m)
+static Ps__FetchReply head_of_fetch_reply(const struct fetch_reply *m)
 {
     Ps__FetchReply head = PS__FETCH_REPLY__INIT;
 
@@ -291,8 +290,25 @@ int message_write_fetch_reply(struct bytes *out, uint64_t request_id,
     head.in_sync = m->in_sync;
     head.audit = (ProtobufCBinaryData){ m->audit_bytes, (uint8_t *)m->audit };
     head.hands_over = m->hands_over;
+    return head;
+}
+
+int message_write_fetch_reply(struct bytes *out, uint64_t request_id,
+                              const struct fetch_reply *m)
+{
+    const Ps__FetchReply head = head_of_fetch_reply(m);
+
     return write_with_body(out, FRAME_FETCH_REPLY, request_id, &head.base, m->records,
                            m->record_bytes);
+}
+
+int message_write_fetch_reply_around(struct bytes *records, uint32_t crc, uint64_t request_id,
+                                     const struct fetch_reply *m)
+{
+    struct frame_header header = { .type = FRAME_FETCH_REPLY, .request_id = request_id };
+    const Ps__FetchReply head = head_of_fetch_reply(m);
+
+    return message_head_prepend(records, crc, &header, &head.base);
 }
 
 static int take_fetch_reply(const void *message, void *ret)

@@ -23,6 +23,8 @@
 #define MESSAGE_NODE_SHARDS_MAX 1024u
 #define MESSAGE_TERMS_MAX 64u
 #define MESSAGE_AUDIT_MAX 1544u /* bytes: server/replication/audit.h */
+#define MESSAGE_FETCH_REPLY_MAX \
+    2048u /* bytes of a fetch reply before its records, at most: header and head */
 
 enum follow_action {
     FOLLOW_GO_ON = 1, /* with the record behind `keep`; what is behind it the standby drops */
@@ -119,6 +121,10 @@ int message_write_fetch(struct bytes *out, uint64_t request_id, const struct fet
     MUST_CHECK;
 int message_write_fetch_reply(struct bytes *out, uint64_t request_id,
                               const struct fetch_reply *m) MUST_CHECK;
+/* The same around records that stand in *records alone, behind MESSAGE_FETCH_REPLY_MAX free bytes, and whose crc32c is
+ * known: they are neither read nor moved. reply's own are not used. */
+int message_write_fetch_reply_around(struct bytes *records, uint32_t crc, uint64_t request_id,
+                                     const struct fetch_reply *m) MUST_CHECK;
 int message_write_watch(struct bytes *out, uint64_t request_id, const struct watch *m)
     MUST_CHECK;
 int message_write_watch_reply(struct bytes *out, uint64_t request_id,

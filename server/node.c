@@ -382,6 +382,15 @@ static void on_restored(void *arg, const struct start_result *result)
         fail(n, &err);
 }
 
+static bool serves_clients(void *owner)
+{
+    const struct node *n = owner;
+    struct connection_limits_counts counts;
+
+    connection_limits_count(n->limits, &counts);
+    return counts.open > 0;
+}
+
 /* Another psd is the primary: nothing that this one does counts any more. The next start follows it; the service
  * manager makes that start where this psd has served. */
 static void on_deposed(void *owner, const char *sentence)
@@ -591,6 +600,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                               .deposed = on_deposed,
                                               .restart = on_restart,
                                               .changed = node_publish,
+                                              .serves_clients = serves_clients,
                                               .owner = n };
     struct connection_limits_config limits = settings_connection_limits(s);
 

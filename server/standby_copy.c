@@ -10,18 +10,21 @@
 #include "common/memory.h"
 #include "common/thread_role.h"
 #include "proto/message_replication.h"
+#include "server/replication/copy.h"
 
-#define FILE_BYTES_MAX (4u << 20) /* of a reply */
+#define FILE_BYTES_MAX (4u << 20) /* of a reply; a standby asks for COPY_PIECE_BYTES */
 
 struct standby_copy {
-    uv_loop_t *loop;              /* borrowed */
-    const struct file_ops *files; /* borrowed */
+    struct standby_copy_config config;
+    const struct file_ops *files; /* borrowed: config's */
     struct standby_files open;    /* owned */
     struct connection *copier;    /* borrowed; NULL: none */
     uint64_t answered_ms;         /* its last question, or its FOLLOW */
     bool has_all;                 /* it has got the end of the last file */
+    struct copy_pace pace;
+    uv_timer_t timer; /* until the next read */
     uv_work_t work;
-    bool is_reading;            /* `open` stays as it is */
+    bool is_reading;            /* or is about to: `open` stays as it is */
     struct standby_files later; /* owned: of a copy that begins meanwhile */
     struct connection *reader;  /* borrowed: who waits for it; NULL: it has gone */
     const struct standby_file *file;
@@ -31,13 +34,20 @@ struct standby_copy {
     int status;
 };
 
-struct standby_copy *standby_copy_new(uv_loop_t *loop, const struct file_ops *files)
+struct standby_copy *standby_copy_new(const struct standby_copy_config *config)
 {
     struct standby_copy *c = memory_alloc(sizeof *c);
 
-    c->loop = loop;
-    c->files = files;
+    c->config = *config;
+    c->files = config->files;
+    uv_timer_init(config->loop, &c->timer);
+    c->timer.data = c->work.data = c;
     return c;
+}
+
+void standby_copy_close(struct standby_copy *c)
+{
+    uv_close((uv_handle_t *)&c->timer, NULL);
 }
 
 void standby_copy_free(struct standby_copy *c)
@@ -175,6 +185,41 @@ static void on_read(uv_work_t *work, int canceled)
         use_later(c);
 }
 
+static void on_time(uv_timer_t *timer);
+
+/* Its asker may have gone while it waited. */
+static void start_reading(struct standby_copy *c)
+{
+    if (!c->reader) {
+        c->is_reading = false;
+        use_later(c);
+    } else if (uv_queue_work(c->config.loop, &c->work, run, on_read)) {
+        abort(); /* only for a NULL callback */
+    }
+}
+
+/* Now, or when it may: a copy leaves time for clients, if there are some. */
+static void read_in_time(struct standby_copy *c)
+{
+    const uint64_t wait_ms = c->config.serves_clients(c->config.owner)
+                                 ? copy_pace_wait_ms(&c->pace, uv_hrtime(), c->asked.max_bytes)
+                                 : 0;
+
+    if (!wait_ms || uv_timer_start(&c->timer, on_time, wait_ms, 0))
+        start_reading(c);
+}
+
+static void on_time(uv_timer_t *timer)
+{
+    struct standby_copy *c = timer->data;
+
+    enter_main();
+    if (c->reader)
+        read_in_time(c);
+    else
+        start_reading(c);
+}
+
 static int list(struct standby_copy *c, const struct request *r)
 {
     struct bytes text = { 0 };
@@ -213,10 +258,8 @@ int standby_copy_request(struct standby_copy *c, struct request *r)
     c->asked = asked;
     c->request_id = r->header->request_id;
     c->reader = r->connection;
-    c->work.data = c;
     c->is_reading = true;
     connection_hold(r->connection);
-    if (uv_queue_work(c->loop, &c->work, run, on_read))
-        abort(); /* only for a NULL callback */
+    read_in_time(c);
     return 0;
 }

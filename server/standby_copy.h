@@ -13,7 +13,18 @@
 
 struct standby_copy;
 
-struct standby_copy *standby_copy_new(uv_loop_t *loop, const struct file_ops *files);
+struct standby_copy_config {
+    uv_loop_t *loop;              /* borrowed */
+    const struct file_ops *files; /* borrowed */
+    bool (*serves_clients)(
+        void *owner); /* are any connected? Then copies are paced (server/replication/copy.h) */
+    void *owner;      /* borrowed */
+};
+
+struct standby_copy *standby_copy_new(const struct standby_copy_config *config);
+
+/* The loop is to end: its timer closes. Once. */
+void standby_copy_close(struct standby_copy *c) ON_MAIN;
 
 /* No read is under way: the loop has ended. NULL is fine. */
 void standby_copy_free(struct standby_copy *c);

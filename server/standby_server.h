@@ -41,6 +41,7 @@ struct standby_server_config {
     void (*deposed)(void *owner, const char *sentence); /* once: this psd is to end */
     void (*restart)(void *owner, const char *why);      /* the same, to begin again */
     void (*changed)(void *owner);                       /* its report is another one now */
+    bool (*serves_clients)(void *owner);                /* are any connected to shards? */
     void *owner;                                        /* borrowed */
 };
 

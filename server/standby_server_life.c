@@ -138,7 +138,8 @@ struct standby_server *standby_server_new(const struct standby_server_config *co
     s->request.last = memory_alloc(n * sizeof(uint64_t));
     s->request.keep = memory_alloc(n * sizeof(uint64_t));
     s->request.first = memory_alloc(n * sizeof(uint64_t));
-    s->copy = standby_copy_new(config->loop, config->files);
+    s->copy = standby_copy_new(&(struct standby_copy_config){
+        config->loop, config->files, config->serves_clients, config->owner });
     channel_loop_init(&s->channels, config->loop);
     s->channels.tls = config->settings->tls;
     connection_set_init(&s->connections, &connections);
@@ -172,6 +173,7 @@ void standby_server_close(struct standby_server *s)
     coordination_close(s->coordination);
     peer_query_drop(&s->query);
     uv_close((uv_handle_t *)&s->switching.timer, NULL);
+    standby_copy_close(s->copy);
     connection_set_close_all(&s->connections);
     channel_loop_close(&s->channels);
 }

@@ -306,14 +306,12 @@ static int fetch(struct shard *s, struct shard_pull_op *op, struct chunk *ret, s
     return 0;
 }
 
-/* A row's weights as they are stored, or would be if it were there and had decayed. */
-static const void *payload_of(struct shard *s, const struct shard_table *table, uint64_t key,
-                              const struct row *row)
+/* A row's weights as they would be stored if it were there and had decayed. */
+static const void *made_payload(struct shard *s, const struct shard_table *table, uint64_t key,
+                                const struct row *row)
 {
     const struct table_spec *spec = &table->spec;
 
-    if (row && !row_decay_is_on(spec))
-        return row->floats;
     if (row)
         weights_load(spec->storage, row->floats, spec->dim, s->values);
     else
@@ -323,6 +321,13 @@ static const void *payload_of(struct shard *s, const struct shard_table *table, 
         return s->values;
     weights_set(spec->storage, s->values, spec->dim, s->gradient);
     return s->gradient;
+}
+
+/* A row's weights as they are stored, or would be. as_stored: rows of its table do not decay. */
+static inline const void *payload_of(struct shard *s, const struct shard_table *table,
+                                     bool as_stored, uint64_t key, const struct row *row)
+{
+    return row && as_stored ? row->floats : made_payload(s, table, key, row);
 }
 
 static void encode(struct shard *s, const struct shard_pull_op *op, const void *payload,
@@ -371,6 +376,7 @@ static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *
                  const struct chunk *next)
 {
     const struct shard_table *table = &op->section.entry->table;
+    const bool as_stored = !row_decay_is_on(&table->spec);
     size_t n_bytes = sizeof(struct row) + op->section.entry->table.weights_bytes;
     size_t row_bytes = op->section.row_bytes, space_bytes = row_bytes;
 
@@ -382,7 +388,7 @@ static void emit(struct shard *s, struct shard_pull_op *op, const struct chunk *
         prefetch_space(op->dst + AHEAD * row_bytes, space_bytes);
         if (i < next->n && next->rows[i])
             prefetch_row(next->rows[i], n_bytes);
-        encode(s, op, payload_of(s, table, c->keys[i], c->rows[i]), op->dst);
+        encode(s, op, payload_of(s, table, as_stored, c->keys[i], c->rows[i]), op->dst);
     }
     if (op->present)
         mark_present(op, c);
@@ -406,11 +412,12 @@ static void emit_delta(struct shard *s, struct shard_pull_op *op, const struct c
 {
     const struct shard_table *table = &op->section.entry->table;
     const struct table_spec *spec = &table->spec;
+    const bool as_stored = !row_decay_is_on(spec);
     struct row *have[SHARD_CHUNK_MAX];
 
     delta_writer_find(&op->delta, c->keys, c->n, have);
     for (uint32_t i = 0; i < c->n; i++) {
-        const void *payload = payload_of(s, table, c->keys[i], c->rows[i]);
+        const void *payload = payload_of(s, table, as_stored, c->keys[i], c->rows[i]);
         const float *weights = payload;
 
         if (spec->storage != TABLE_SPEC_FP32) {

@@ -26,7 +26,7 @@
 #include "common/status.h"
 #include "proto/message_replication.h"
 
-#define COPY_PIECE_BYTES (4u << 20)
+#define COPY_PIECE_BYTES (1u << 20)
 #define COPY_FILES_MAX 65536u
 
 struct copy_file {
@@ -68,5 +68,25 @@ static inline bool copy_is_whole(const struct copy *c)
 
 /* The answers, in the order of questions. PS_EPROTO: it does not fit; statuses of the file system, with a sentence. */
 int copy_add(struct copy *c, const struct file_reply *reply, struct err *err) MUST_CHECK;
+
+/* The primary's side: how fast pieces go while it serves clients too. Two cores that a copy has for itself answer pulls
+ * milliseconds later. */
+#define COPY_BYTES_PER_MS 300000u
+
+struct copy_pace {
+    uint64_t next_ns; /* when what has been sent is paid for; 0: nothing has */
+};
+
+/* So long after now_ns the next piece may be read, of n_bytes at most; 0: it is read now, and counts. What a timer's
+ * milliseconds are too long or too short for evens out. */
+static inline uint64_t copy_pace_wait_ms(struct copy_pace *p, uint64_t now_ns, uint32_t n_bytes)
+{
+    if (p->next_ns > now_ns && (p->next_ns - now_ns) / 1000000)
+        return (p->next_ns - now_ns) / 1000000;
+    if (p->next_ns < now_ns)
+        p->next_ns = now_ns;
+    p->next_ns += (uint64_t)n_bytes * 1000000 / COPY_BYTES_PER_MS;
+    return 0;
+}
 
 #endif

@@ -6,23 +6,26 @@
 
 #include "common/memory.h"
 
+/* With the free bytes before its records: a buffer of the channels. No more than a fetch asks for (shard_follower.h). */
 #define CHUNK_BYTES ((size_t)1 << 20)
-#define POOLED_MAX 4u
 
 /* Records that lie together. */
 struct record_chunk {
     struct record_chunk *next;
     uint64_t first, last; /* records; last < first: none */
-    size_t n_bytes, cap_bytes;
+    struct bytes records; /* owned; NULL: taken */
+    uint32_t crc;         /* crc32c of all of them */
+    size_t held_bytes;    /* as they count */
     /* Where the last reader stopped: most go on from there. */
     uint64_t read_next;
     size_t read_at;
-    _Alignas(8) uint8_t bytes[];
 };
 
-void record_ring_init(struct record_ring *r, size_t max_bytes, uint64_t last)
+void record_ring_init(struct record_ring *r, struct channel_pool *buffers, size_t max_bytes,
+                      uint64_t last)
 {
-    *r = (struct record_ring){ .max_bytes = max_bytes ? max_bytes : RECORD_RING_BYTES_DEFAULT,
+    *r = (struct record_ring){ .buffers = buffers,
+                               .max_bytes = max_bytes ? max_bytes : RECORD_RING_BYTES_DEFAULT,
                                .first = last + 1,
                                .last = last };
 }
@@ -34,56 +37,56 @@ static void drop_oldest(struct record_ring *r)
     r->oldest = chunk->next;
     if (!r->oldest)
         r->newest = NULL;
-    r->held_bytes -= chunk->cap_bytes;
+    r->held_bytes -= chunk->held_bytes;
     r->first = chunk->last + 1;
-    if (chunk->cap_bytes != CHUNK_BYTES || r->n_pooled == POOLED_MAX) {
-        free(chunk);
-        return;
-    }
-    chunk->next = r->pooled;
-    r->pooled = chunk;
-    r->n_pooled++;
-}
-
-static struct record_chunk *take_pooled(struct record_ring *r)
-{
-    struct record_chunk *chunk = r->pooled;
-
-    r->pooled = chunk->next;
-    r->n_pooled--;
-    return chunk;
+    if (chunk->records.bytes)
+        channel_pool_release(r->buffers, &chunk->records);
+    free(chunk);
 }
 
 void record_ring_deinit(struct record_ring *r)
 {
     while (r->oldest)
         drop_oldest(r);
-    while (r->pooled)
-        free(take_pooled(r));
     *r = (struct record_ring){ 0 };
+}
+
+/* A chunk without records, for one of n_bytes at least; NULL: no memory. */
+static struct record_chunk *new_chunk(struct record_ring *r, size_t n_bytes)
+{
+    struct record_chunk *chunk = memory_try_alloc(sizeof *chunk);
+
+    if (!chunk)
+        return NULL;
+    n_bytes += RECORD_RING_BEFORE_BYTES;
+    *chunk = (struct record_chunk){ .first = r->last + 1,
+                                    .last = r->last,
+                                    .held_bytes = n_bytes > CHUNK_BYTES ? n_bytes : CHUNK_BYTES,
+                                    .read_next = r->last + 1 };
+    if (channel_pool_acquire(r->buffers, chunk->held_bytes, &chunk->records) != 0) {
+        free(chunk);
+        return NULL;
+    }
+    chunk->records.start = chunk->records.end = RECORD_RING_BEFORE_BYTES;
+    return chunk;
 }
 
 /* Space for one more record; NULL: no memory. */
 static struct record_chunk *space_for(struct record_ring *r, size_t n_bytes)
 {
     struct record_chunk *chunk = r->newest;
-    size_t cap_bytes = n_bytes > CHUNK_BYTES ? n_bytes : CHUNK_BYTES;
 
-    if (chunk && chunk->cap_bytes - chunk->n_bytes >= n_bytes)
+    if (chunk && chunk->records.bytes && chunk->held_bytes - chunk->records.end >= n_bytes)
         return chunk;
-    chunk = cap_bytes == CHUNK_BYTES && r->pooled ? take_pooled(r)
-                                                  : memory_try_large(sizeof *chunk + cap_bytes);
+    chunk = new_chunk(r, n_bytes);
     if (!chunk)
         return NULL;
-    *chunk = (struct record_chunk){
-        .first = r->last + 1, .last = r->last, .cap_bytes = cap_bytes, .read_next = r->last + 1
-    };
     if (r->newest)
         r->newest->next = chunk;
     else
         r->oldest = chunk;
     r->newest = chunk;
-    r->held_bytes += cap_bytes;
+    r->held_bytes += chunk->held_bytes;
     return chunk;
 }
 
@@ -96,7 +99,7 @@ void record_ring_append(struct record_ring *r, const struct wal_record *record)
 {
     const size_t n_bytes = wal_record_bytes(record);
     struct record_chunk *chunk = space_for(r, n_bytes);
-    uint32_t unused = 0;
+    uint8_t *dst;
 
     assert(record->number == r->last + 1);
     if (!chunk) {
@@ -106,9 +109,10 @@ void record_ring_append(struct record_ring *r, const struct wal_record *record)
         r->first = record->number + 1;
         return;
     }
-    wal_record_encode(chunk->bytes + chunk->n_bytes, record);
-    (void)wal_record_seal(chunk->bytes + chunk->n_bytes, &unused);
-    chunk->n_bytes += n_bytes;
+    dst = chunk->records.bytes + chunk->records.end;
+    wal_record_encode(dst, record);
+    (void)wal_record_seal(dst, &chunk->crc);
+    bytes_commit(&chunk->records, n_bytes);
     r->last = chunk->last = record->number;
     while (r->held_bytes > limit_of(r) && r->oldest != r->newest)
         drop_oldest(r);
@@ -132,24 +136,32 @@ static size_t bytes_of(const uint8_t *record)
     return (WAL_RECORD_HEADER_BYTES + (size_t)n_bytes + 7) & ~(size_t)7;
 }
 
-struct record_ring_part record_ring_read(struct record_ring *r, uint64_t number,
-                                         size_t max_bytes)
+static struct record_chunk *chunk_of(struct record_ring *r, uint64_t number)
 {
-    struct record_ring_part part = { 0 };
     struct record_chunk *chunk = r->oldest;
 
     assert(record_ring_has(r, number));
     while (chunk->last < number)
         chunk = chunk->next;
+    return chunk;
+}
+
+struct record_ring_part record_ring_read(struct record_ring *r, uint64_t number,
+                                         size_t max_bytes)
+{
+    struct record_chunk *chunk = chunk_of(r, number);
+    const uint8_t *records = bytes_front(&chunk->records);
+    struct record_ring_part part = { 0 };
+
     if (number < chunk->read_next) {
         chunk->read_next = chunk->first;
         chunk->read_at = 0;
     }
     for (; chunk->read_next < number; chunk->read_next++)
-        chunk->read_at += bytes_of(chunk->bytes + chunk->read_at);
-    part.records = chunk->bytes + chunk->read_at;
+        chunk->read_at += bytes_of(records + chunk->read_at);
+    part.records = records + chunk->read_at;
     while (chunk->read_next <= chunk->last) {
-        const size_t n_bytes = bytes_of(chunk->bytes + chunk->read_at);
+        const size_t n_bytes = bytes_of(records + chunk->read_at);
 
         if (part.n_records && part.n_bytes + n_bytes > max_bytes)
             break;
@@ -159,4 +171,21 @@ struct record_ring_part record_ring_read(struct record_ring *r, uint64_t number,
         chunk->read_next++;
     }
     return part;
+}
+
+uint32_t record_ring_take(struct record_ring *r, uint64_t number, size_t max_bytes,
+                          struct bytes *ret, uint32_t *ret_crc)
+{
+    struct record_chunk *chunk = chunk_of(r, number);
+    const size_t n_bytes = bytes_len(&chunk->records);
+
+    if (chunk->first != number || (n_bytes > max_bytes && chunk->first != chunk->last))
+        return 0;
+    *ret = chunk->records;
+    *ret_crc = chunk->crc;
+    r->held_bytes -= chunk->held_bytes - n_bytes;
+    chunk->held_bytes = n_bytes;
+    chunk->records = (struct bytes){ 0 };
+    r->taken_through = chunk->last;
+    return (uint32_t)(chunk->last - chunk->first + 1);
 }

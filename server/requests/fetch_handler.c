@@ -269,13 +269,9 @@ static struct waiting_fetch take_first(struct fetch_handler *f)
     return first;
 }
 
-static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
-                       struct fetch_reply *reply) ON_SHARD
+static void complete(struct fetch_handler *f, const struct waiting_fetch *w,
+                     struct fetch_reply *reply) ON_SHARD
 {
-    struct channel_loop *channels = w->connection->channel.channels;
-    struct bytes frame = { 0 };
-    int status;
-
     reply->term = f->standby.term;
     reply->appended = appended(f);
     reply->durable = f->log_durable < reply->appended ? f->log_durable : reply->appended;
@@ -284,16 +280,32 @@ static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
     reply->in_sync = f->is_in_sync || reply->hands_over; /* it has all, and stays so */
     histogram_record(&w->timing.requests->latency_ns, uv_hrtime() - w->timing.start_ns);
     w->timing.requests->n_refused += reply->status != 0;
+}
+
+/* The frame, or why there is none. */
+static void send_frame(const struct waiting_fetch *w, struct bytes *frame, int status) ON_SHARD
+{
+    if (status)
+        channel_loop_release(w->connection->channel.channels, frame);
+    else
+        status = connection_send(w->connection, frame);
+    if (status)
+        connection_fail(w->connection, status);
+}
+
+static void send_reply(struct fetch_handler *f, const struct waiting_fetch *w,
+                       struct fetch_reply *reply) ON_SHARD
+{
+    struct channel_loop *channels = w->connection->channel.channels;
+    struct bytes frame = { 0 };
+    int status;
+
+    complete(f, w, reply);
     /* From the pool: new memory for each reply costs the shard more than the records in it. */
     status = channel_loop_acquire(channels, REPLY_HEAD_BYTES + reply->record_bytes, &frame);
     if (!status)
         status = message_write_fetch_reply(&frame, w->request_id, reply);
-    if (status)
-        channel_loop_release(channels, &frame);
-    else
-        status = connection_send(w->connection, &frame);
-    if (status)
-        connection_fail(w->connection, status);
+    send_frame(w, &frame, status);
 }
 
 /* Some rows as they are now, that is, at the newest record. */
@@ -320,6 +332,20 @@ static void send_records(struct fetch_handler *f, uint64_t first, const uint8_t 
         f->sent_through = first + n_records - 1;
     add_audit(f, &reply);
     send_reply(f, &w, &reply);
+}
+
+/* A chunk of the ring: its buffer becomes the frame. */
+static void send_taken(struct fetch_handler *f, struct bytes *records, uint32_t crc,
+                       uint32_t n_records) ON_SHARD
+{
+    struct waiting_fetch w = take_first(f);
+    struct fetch_reply reply = { .first = w.next, .n_records = n_records };
+
+    f->sent_through = w.next + n_records - 1;
+    add_audit(f, &reply);
+    complete(f, &w, &reply);
+    send_frame(&w, records,
+               message_write_fetch_reply_around(records, crc, w.request_id, &reply));
 }
 
 static void refuse_first(struct fetch_handler *f, int status, const char *sentence) ON_SHARD
@@ -473,44 +499,19 @@ static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w
 
 /* --- from the ring --- */
 
-/* What follows in other chunks, too, as far as it fits: a standby that is behind asks for more than one chunk has. */
-static uint32_t gather(struct fetch_handler *f, const struct waiting_fetch *w,
-                       const struct record_ring_part *first, struct bytes *ret) ON_SHARD
-{
-    struct record_ring_part part = *first;
-    uint32_t n_records = 0;
-
-    while (part.n_records && bytes_len(ret) + part.n_bytes <= w->max_bytes) {
-        uint8_t *dst = bytes_reserve(ret, part.n_bytes);
-
-        if (!dst)
-            break;
-        memcpy(dst, part.records, part.n_bytes);
-        bytes_commit(ret, part.n_bytes);
-        n_records += part.n_records;
-        if (!record_ring_has(&f->ring, w->next + n_records) || bytes_len(ret) == w->max_bytes)
-            break;
-        part = record_ring_read(&f->ring, w->next + n_records, w->max_bytes - bytes_len(ret));
-    }
-    return n_records;
-}
-
 static void send_from_ring(struct fetch_handler *f) ON_SHARD
 {
     const struct waiting_fetch *w = &f->waiting[0];
-    const struct record_ring_part part = record_ring_read(&f->ring, w->next, w->max_bytes);
-    struct channel_loop *channels = w->connection->channel.channels;
-    struct bytes gathered = { 0 };
-    uint32_t n_records = 0;
+    struct record_ring_part part;
+    struct bytes taken;
+    uint32_t crc, n_records = record_ring_take(&f->ring, w->next, w->max_bytes, &taken, &crc);
 
-    if (part.n_bytes < w->max_bytes && record_ring_has(&f->ring, w->next + part.n_records) &&
-        !channel_loop_acquire(channels, w->max_bytes, &gathered))
-        n_records = gather(f, w, &part, &gathered);
-    if (n_records)
-        send_records(f, w->next, bytes_front(&gathered), bytes_len(&gathered), n_records);
-    else
-        send_records(f, w->next, part.records, part.n_bytes, part.n_records);
-    channel_loop_release(channels, &gathered);
+    if (n_records) {
+        send_taken(f, &taken, crc, n_records);
+        return;
+    }
+    part = record_ring_read(&f->ring, w->next, w->max_bytes);
+    send_records(f, w->next, part.records, part.n_bytes, part.n_records);
 }
 
 /* --- the order of fetches --- */
@@ -612,7 +613,7 @@ void fetch_handler_begin(struct fetch_handler *f, const struct fetch_standby *st
     f->gate.ack = standby->ack;
     gate_begin(&f->gate, standby->keep);
     begin_catching_up(f);
-    record_ring_init(&f->ring, f->config.ring_bytes, last);
+    record_ring_init(&f->ring, &f->config.context->channels->pool, f->config.ring_bytes, last);
     fetch_handler_hold(f, standby->keep + 1, standby->pin_bytes_max);
     move_gate(f);
 }
@@ -820,5 +821,6 @@ void fetch_handler_stop(struct fetch_handler *f)
     while (f->n_waiting)
         refuse_first(f, PS_ESTOPPING, status_text(PS_ESTOPPING));
     f->state = FETCH_STOPPED;
+    record_ring_release(&f->ring, UINT64_MAX); /* while the loop's buffers are still there */
     uv_close((uv_handle_t *)&f->prepare, NULL);
 }

@@ -123,10 +123,13 @@ int WRAP(message_write_fetch)(struct bytes *out, uint64_t request_id, const stru
     return REAL(message_write_fetch)(out, request_id, &little);
 }
 
-void REAL(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last);
-void WRAP(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last);
-void WRAP(record_ring_init)(struct record_ring *r, size_t max_bytes, uint64_t last)
+void REAL(record_ring_init)(struct record_ring *r, struct channel_pool *buffers,
+                            size_t max_bytes, uint64_t last);
+void WRAP(record_ring_init)(struct record_ring *r, struct channel_pool *buffers,
+                            size_t max_bytes, uint64_t last);
+void WRAP(record_ring_init)(struct record_ring *r, struct channel_pool *buffers,
+                            size_t max_bytes, uint64_t last)
 {
     (void)max_bytes;
-    REAL(record_ring_init)(r, here()->world->plan.pairs.ring_bytes, last);
+    REAL(record_ring_init)(r, buffers, here()->world->plan.pairs.ring_bytes, last);
 }

@@ -1,4 +1,5 @@
 /* The messages between nodes, and of those who watch them: written, read, and refused. */
+#include "common/crc32c.h"
 #include "common/status.h"
 #include "proto/message_replication.h"
 #include "tests/unit/proto/messages.h"
@@ -235,6 +236,50 @@ static void fetch_reply_comes_back(void **state)
         PS_EPROTO);
 }
 
+/* The same frame, whichever way it is written, with the longest head. */
+static void fetch_reply_is_written_around_its_records(void **state)
+{
+    static uint8_t records[100000];
+    struct fetch_reply m = { .status = INT16_MIN,
+                             .term = UINT64_MAX,
+                             .first = UINT64_MAX,
+                             .appended = UINT64_MAX,
+                             .durable = UINT64_MAX,
+                             .sent_ms = UINT64_MAX,
+                             .in_sync = true,
+                             .hands_over = true,
+                             .n_records = UINT32_MAX,
+                             .records = records,
+                             .audit_bytes = MESSAGE_AUDIT_MAX };
+    struct bytes around = { 0 };
+
+    (void)state;
+    memset(m.text, 'x', sizeof m.text - 1);
+    memset(m.audit, 7, sizeof m.audit);
+    for (size_t i = 0; i < sizeof records; i++)
+        records[i] = (uint8_t)(i * 7 + i / 251);
+    for (size_t n = 8; n <= sizeof records; n = n * 3 + 8) {
+        struct bytes frame = { 0 };
+
+        m.record_bytes = n;
+        assert_int_equal(message_write_fetch_reply(&frame, 9, &m), 0);
+        bytes_deinit(&around);
+        assert_non_null(bytes_reserve(&around, MESSAGE_FETCH_REPLY_MAX + n));
+        memcpy(around.bytes + MESSAGE_FETCH_REPLY_MAX, records, n);
+        bytes_commit(&around, MESSAGE_FETCH_REPLY_MAX + n);
+        around.start = MESSAGE_FETCH_REPLY_MAX;
+        assert_int_equal(
+            message_write_fetch_reply_around(&around, crc32c_extend(0, records, n), 9, &m), 0);
+        assert_int_equal(bytes_len(&around), bytes_len(&frame));
+        assert_memory_equal(bytes_front(&around), bytes_front(&frame), bytes_len(&frame));
+        bytes_deinit(&frame);
+    }
+    around.start = 100; /* too little before them */
+    assert_int_equal(message_write_fetch_reply_around(&around, 0, 9, &m), PS_ETOOBIG);
+    assert_int_equal(around.start, 100);
+    bytes_deinit(&around);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +290,7 @@ int main(void)
         cmocka_unit_test(file_comes_back),
         cmocka_unit_test(fetch_comes_back),
         cmocka_unit_test(fetch_reply_comes_back),
+        cmocka_unit_test(fetch_reply_is_written_around_its_records),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -225,6 +225,34 @@ static void refuses_what_was_not_asked_for(void **state)
     crash_files_deinit(&disk);
 }
 
+/* Asked again as soon as a timer of whole milliseconds has run, sometimes late; then as slowly as it likes. */
+static void a_primary_that_serves_paces_its_pieces(void **state)
+{
+    struct copy_pace pace = { 0 };
+    const uint64_t began_ns = 5000000123;
+    uint64_t now_ns = began_ns, n_bytes = 0;
+
+    (void)state;
+    for (int i = 0; i < 3000; i++) {
+        uint64_t wait_ms;
+
+        while ((wait_ms = copy_pace_wait_ms(&pace, now_ns, COPY_PIECE_BYTES)) > 0) {
+            assert_true(wait_ms <= 4); /* a piece's */
+            now_ns += wait_ms * 1000000 + (i % 7 == 0 ? 300000 : 0);
+        }
+        n_bytes += COPY_PIECE_BYTES;
+        now_ns += 200000; /* the read, and the next question */
+    }
+    assert_true(n_bytes * 1000000 / (now_ns - began_ns) <= COPY_BYTES_PER_MS * 1.01);
+    assert_true(n_bytes * 1000000 / (now_ns - began_ns) >= COPY_BYTES_PER_MS * 0.98);
+    for (int i = 0; i < 10; i++) {
+        now_ns += 5000000;
+        assert_int_equal(copy_pace_wait_ms(&pace, now_ns, COPY_PIECE_BYTES), 0);
+    }
+    assert_int_equal(copy_pace_wait_ms(&pace, now_ns, COPY_PIECE_BYTES),
+                     3); /* nothing is saved up */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +261,7 @@ int main(void)
         cmocka_unit_test(archives_what_is_not_a_copy),
         cmocka_unit_test(refuses_names_that_lead_elsewhere),
         cmocka_unit_test(refuses_what_was_not_asked_for),
+        cmocka_unit_test(a_primary_that_serves_paces_its_pieces),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

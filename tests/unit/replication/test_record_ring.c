@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "common/crc32c.h"
 #include "common/hash.h"
 #include "common/memory.h"
 #include "server/core/optimizer.h"
@@ -16,6 +17,7 @@
 #define RING_BYTES ((size_t)4 << 20)
 
 static uint64_t keys[1 << 18];
+static struct channel_pool buffers;
 
 /* Of a size that its number says: most are small, one in 64 is longer than a chunk. */
 static struct wal_record record_of(uint64_t number, struct shard_event *event)
@@ -59,16 +61,43 @@ static void assert_part(const struct record_ring_part *part, uint64_t number, si
     assert_int_equal(at, part->n_bytes);
 }
 
+/* What is taken is whole, has space before it, and its crc; and cannot be had again. */
+static bool takes(struct record_ring *r, uint64_t number, size_t max_bytes)
+{
+    const size_t held_bytes = r->held_bytes;
+    struct bytes taken = { 0 };
+    uint32_t crc, n_records = record_ring_take(r, number, max_bytes, &taken, &crc);
+    const struct record_ring_part part = { taken.bytes + taken.start, bytes_len(&taken),
+                                           n_records };
+
+    if (!n_records) {
+        assert_true(record_ring_has(r, number));
+        assert_int_equal(r->held_bytes, held_bytes);
+        return false;
+    }
+    assert_part(&part, number, max_bytes);
+    assert_int_equal(crc, crc32c_extend(0, part.records, part.n_bytes));
+    assert_int_equal(taken.start, RECORD_RING_BEFORE_BYTES);
+    assert_true(r->held_bytes <= held_bytes && r->held_bytes >= part.n_bytes);
+    assert_false(record_ring_has(r, number));
+    assert_false(record_ring_has(r, number + n_records - 1));
+    assert_int_equal(record_ring_has(r, number + n_records), number + n_records <= r->last);
+    memset(taken.bytes, 0xee, taken.cap_bytes);
+    channel_pool_release(&buffers, &taken);
+    return true;
+}
+
 static void it_has_what_was_appended_in_random_runs(void **state)
 {
     uint64_t seed = seed_of_run(16);
+    int n_taken = 0;
 
     (void)state;
     for (int round = 0; round < 20; round++) {
         struct record_ring r;
         uint64_t released = 1000;
 
-        record_ring_init(&r, RING_BYTES, released);
+        record_ring_init(&r, &buffers, RING_BYTES, released);
         for (int step = 0; step < 3000; step++) {
             const uint64_t what = (seed = hash_mix(seed + 1)) % 8;
             const uint64_t number = r.first + hash_mix(seed) % (r.last - r.first + 2);
@@ -81,6 +110,8 @@ static void it_has_what_was_appended_in_random_runs(void **state)
                 released = number;
                 record_ring_release(&r, number);
                 assert_true(r.first <= number + 1);
+            } else if (what == 5 && record_ring_has(&r, number)) {
+                n_taken += takes(&r, number, max_bytes);
             } else if (record_ring_has(&r, number)) {
                 const struct record_ring_part part = record_ring_read(&r, number, max_bytes);
 
@@ -93,6 +124,34 @@ static void it_has_what_was_appended_in_random_runs(void **state)
         }
         record_ring_deinit(&r);
     }
+    assert_true(n_taken > 0);
+    channel_pool_deinit(&buffers);
+}
+
+/* As a standby in sync: each is sent as soon as it is there, and is released once it is acknowledged. */
+static void one_whose_records_are_taken_counts_them_until_they_are_released(void **state)
+{
+    struct record_ring r;
+
+    (void)state;
+    record_ring_init(&r, &buffers, RING_BYTES, 0);
+    r.keeps = true;
+    while (!record_ring_is_full(&r)) {
+        append(&r);
+        assert_true(takes(&r, r.last, 0));
+    }
+    assert_int_equal(r.first, 1);
+    assert_true(r.last > RING_BYTES / sizeof keys);
+    record_ring_release(&r, r.last - 1);
+    assert_false(record_ring_is_full(&r));
+    record_ring_release(&r, r.last);
+    assert_int_equal(r.held_bytes, 0);
+    append(&r);
+    append(&r);
+    assert_true(
+        takes(&r, r.last - 1, SIZE_MAX)); /* both, as nothing has been taken between them */
+    record_ring_deinit(&r);
+    channel_pool_deinit(&buffers);
 }
 
 static void one_that_keeps_is_full_until_records_are_released(void **state)
@@ -100,7 +159,7 @@ static void one_that_keeps_is_full_until_records_are_released(void **state)
     struct record_ring r;
 
     (void)state;
-    record_ring_init(&r, RING_BYTES, 0);
+    record_ring_init(&r, &buffers, RING_BYTES, 0);
     r.keeps = true;
     while (!record_ring_is_full(&r))
         append(&r);
@@ -118,6 +177,7 @@ static void one_that_keeps_is_full_until_records_are_released(void **state)
     while (r.first == r.last || record_ring_has(&r, 2))
         append(&r);
     record_ring_deinit(&r);
+    channel_pool_deinit(&buffers);
 }
 
 #ifdef PS_FAULTS
@@ -126,7 +186,7 @@ static void without_memory_it_is_empty_and_goes_on(void **state)
     struct record_ring r;
 
     (void)state;
-    record_ring_init(&r, RING_BYTES, 0);
+    record_ring_init(&r, &buffers, RING_BYTES, 0);
     for (int i = 0; i < 500; i++) {
         memory_fail_after(i % 7 == 0 ? 0 : -1);
         append(&r);
@@ -139,6 +199,7 @@ static void without_memory_it_is_empty_and_goes_on(void **state)
     }
     assert_int_equal(r.last, 500);
     record_ring_deinit(&r);
+    channel_pool_deinit(&buffers);
 }
 #endif
 
@@ -146,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_has_what_was_appended_in_random_runs),
+        cmocka_unit_test(one_whose_records_are_taken_counts_them_until_they_are_released),
         cmocka_unit_test(one_that_keeps_is_full_until_records_are_released),
 #ifdef PS_FAULTS
         cmocka_unit_test(without_memory_it_is_empty_and_goes_on),
