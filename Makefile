@@ -279,7 +279,7 @@ helpers.cuda     = model
 
 # The tests of tests/unit/cuda that can do with a real GPU, too (tests/gpu/README.md). They ask for nvcc, a C compiler, cublasLt and the
 # GPU, and for no other library.
-GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums project dedup upload decode interact bf16 encode update gemm buffer_sets model device_push data_parallel)
+GPU_TESTS = $(patsubst %,$(BUILD)/cuda/unit/test_%,bags elementwise sums project dedup upload decode interact bf16 encode update gemm buffer_sets model model_bf16 device_push data_parallel)
 gpu_files = tests/gpu/real.c tests/gpu/blas.c $(filter-out worker/compute/blas.c,$(call src,worker/compute)) $(call src,worker/model) \
             $(wildcard proto/codec*.c) worker/data/batch.c
 $(BUILD)/cuda/tests/%.o: CUDA_TESTS = -DLAB_GPU -Itests/gpu/include
