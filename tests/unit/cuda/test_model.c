@@ -7,28 +7,6 @@
 #include "worker/cuda/device_cuda.h"
 #include "worker/model/dlrm_internal.h"
 
-/* Of the norm. */
-static double distance(const float *got, const float *want, size_t n)
-{
-    double norm = 1e-30, off = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        const double d = (double)got[i] - (double)want[i];
-
-        norm += (double)want[i] * (double)want[i];
-        off += d * d;
-    }
-    return sqrt(off / norm);
-}
-
-static void check(const char *what, const float *got, const float *want, size_t n,
-                  double tolerance)
-{
-    if (!(distance(got, want, n) <= tolerance))
-        fail_msg("%s: %zu numbers are %.3g off, more than %.3g", what, n,
-                 distance(got, want, n), tolerance);
-}
-
 static const float *dense_grads(struct fixture *f)
 {
     return dlrm_tensor(f->m, 0)->grads;
@@ -43,12 +21,12 @@ static void check_step(struct fixture *gpu, struct fixture *cpu, uint64_t number
     fixture_step(cpu, number);
     if (!(fabs(gpu->loss - cpu->loss) <= tolerance * fabs(cpu->loss)))
         fail_msg("the loss is %.9g, on the CPU %.9g", gpu->loss, cpu->loss);
-    check("row gradients", gpu->row_grads, cpu->row_grads,
-          dlrm_config_row_floats(&cpu->config, &cpu->batch), tolerance);
+    fixture_near("row gradients", gpu->row_grads, cpu->row_grads,
+                 dlrm_config_row_floats(&cpu->config, &cpu->batch), tolerance);
     if (cpu->wide)
-        check("wide gradients", gpu->wide_grads, cpu->wide_grads, n_rows, tolerance);
-    check("dense gradients", dense_grads(gpu), dense_grads(cpu), dlrm_dense_floats(cpu->m),
-          tolerance);
+        fixture_near("wide gradients", gpu->wide_grads, cpu->wide_grads, n_rows, tolerance);
+    fixture_near("dense gradients", dense_grads(gpu), dense_grads(cpu),
+                 dlrm_dense_floats(cpu->m), tolerance);
 }
 
 /* Both devices' models, of the same numbers. */
@@ -129,8 +107,8 @@ static void any_model_is_the_cpus_within_fp32(void **state)
             check_step(&gpu, &cpu, step, config.batch_norm ? 1e-3 : 1e-5);
         fixture_predict(&gpu);
         fixture_predict(&cpu);
-        check("probabilities", dlrm_probs(gpu.m), dlrm_probs(cpu.m),
-              cpu.batch.n * cpu.batch.n_labels, 1e-5);
+        fixture_near("probabilities", dlrm_probs(gpu.m), dlrm_probs(cpu.m),
+                     cpu.batch.n * cpu.batch.n_labels, 1e-5);
         deinit(&gpu, &cpu);
         n_checked++;
     }
