@@ -625,7 +625,7 @@ static void draw_eights(struct fixture_rng *rng, uint32_t *widths, uint32_t n)
 /* Shapes whose activations are bf16 in the device's memory. */
 static struct dlrm_config random_config(struct fixture_rng *rng)
 {
-    struct dlrm_config c = { .batch_max = 1 + fixture_below(rng, 90),
+    struct dlrm_config c = { .batch_max = 1 + fixture_below(rng, 36),
                              .n_numeric = fixture_below(rng, 4) ? fixture_below(rng, 20) : 0,
                              .n_fields = 1 + fixture_below(rng, 6),
                              .dim = 16u << fixture_below(rng, 4),
