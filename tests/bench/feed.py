@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """psworker's feed from its cache of parsed rows, in turn with another build of bench-feed: feed.py BIN [--before BENCH_FEED]
 
-Both read the same synthetic rows; the batches must be the same bit for bit. The ratio is that of each pair of runs.
+Both read the same synthetic rows; the batches must be the same bit for bit. The ratio is that of each pair of runs, whose order alternates.
+On a busy machine the CPU's seconds count: threads that share the work are so many times as fast where each has a core.
 """
 import argparse
 import json
@@ -27,24 +28,26 @@ def main():
     p.add_argument("--rounds", type=int, default=5, help="[%(default)s]")
     o = p.parse_args()
     before, before_threads = (o.before, 1) if o.before else (o.bin / "bench-feed", 1)
-    ratios, rates = [], {"before": [], "now": []}
+    pairs = []
     with tempfile.TemporaryDirectory(prefix="psbench-") as name:
         folder = pathlib.Path(name)
         (folder / "cache").mkdir()
         subprocess.run([str(o.bin / "psworker"), "synth", "--rows", str(o.rows), "--seed", "1", "--output", str(folder / "rows.tsv")],
                        check=True, stderr=subprocess.DEVNULL, timeout=600)
         run(before, o, 1, folder)  # writes the cache
-        for _ in range(o.rounds):
-            pair = run(before, o, before_threads, folder), run(o.bin / "bench-feed", o, o.threads, folder)
+        for i in range(o.rounds):
+            ways = [(before, before_threads), (o.bin / "bench-feed", o.threads)]
+            said = [run(program, o, threads, folder) for program, threads in (ways if i % 2 == 0 else ways[::-1])]
+            pair = said if i % 2 == 0 else said[::-1]
             if pair[0]["digest"] != pair[1]["digest"]:
                 sys.exit("feed.py: the batches differ")
-            rates["before"].append(pair[0]["samples_per_s"])
-            rates["now"].append(pair[1]["samples_per_s"])
-            ratios.append(pair[1]["samples_per_s"] / pair[0]["samples_per_s"])
+            pairs.append(pair)
     what = "the other build" if o.before else "one thread"
-    print(f"batch {o.batch}, {o.rows} rows from the cache, medians of {o.rounds} pairs: {what} {statistics.median(rates['before']):,.0f} "
-          f"samples/s, {o.threads} threads {statistics.median(rates['now']):,.0f}: {statistics.median(ratios):.2f} x "
-          f"({min(ratios):.2f} to {max(ratios):.2f})")
-
+    print(f"batch {o.batch}, {o.rows} rows from the cache, medians of {o.rounds} pairs:")
+    for unit, key in (("samples/s", "samples_per_s"), ("samples per CPU second", "samples_per_cpu_s")):
+        ratios = [now[key] / then[key] for then, now in pairs]
+        print(f"{what} {statistics.median(then[key] for then, _ in pairs):,.0f} {unit}, {o.threads} threads "
+              f"{statistics.median(now[key] for _, now in pairs):,.0f}: {statistics.median(ratios):.2f} x "
+              f"({min(ratios):.2f} to {max(ratios):.2f})")
 
 main()

@@ -26,7 +26,7 @@ import argparse
 import numpy as np
 import torch
 
-from models import Case, round_up
+from models import Case, tolerance
 
 WORKERS, ROUNDS, STEPS, ROWS, COLS = 3, 4, 4, 5, 8
 CASES = {"sgd": (lambda p: torch.optim.SGD(p, lr=0.1), {"lr": 0.1, "slow_lr": 1, "slow_momentum": 0.5}),
@@ -210,8 +210,7 @@ def write(folder, name):
     case.put("g", g.reshape(-1, ROWS, COLS), "input")
     want, rounded = run(make, h, p0, g, torch.float64), run(make, h, p0, g, torch.float32)
     for array, a in want.items():
-        off = float(np.max(np.abs(a - rounded[array].astype(np.float64))))
-        case.put(array, a.astype(np.float32), "expect", round_up(max(6 * off, 5e-7 * float(np.max(np.abs(a))))), 1e-5)
+        case.put(array, a.astype(np.float32), "expect", tolerance(a, [rounded[array]]), 1e-5)
     case.close()
 
 

@@ -11,7 +11,7 @@ make=${1:?"usage: check.sh MAKE BUILD LACK [PROGRAMS]"} build=${2:?} lack=${3:-}
 out=${OUT:-$build/gpu} scratch=$build/gpu-scratch total=${GPU_CHECK_SECONDS:-530}
 bin=$build/release/bin
 [ -z "${PSD_BIN:-}" ] || bin=$(realpath -m "$PSD_BIN")
-units="bags elementwise sums project dedup upload decode interact bf16 encode update gemm buffer_sets model device_push data_parallel"
+units="bags elementwise sums project dedup upload decode interact bf16 encode update gemm buffer_sets model model_bf16 device_push data_parallel"
 parts=${GPU_CHECK_PARTS:-correctness speed auc end-to-end} bin_is_built=""
 results="facts.json products.jsonl bench.jsonl torch.jsonl end_to_end.jsonl phases.jsonl table.md logs.tar.gz"
 

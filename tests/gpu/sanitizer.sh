@@ -48,14 +48,14 @@ passes() {
 command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed"; exit 3; }
 options=""
 [ "$tool" != racecheck ] || options=$(exclusion)
-# model, device_push and data_parallel take long, and have no op that the others lack.
+# model, model_bf16, device_push and data_parallel take long, and have no op that the others lack.
 case $tool in
 racecheck) first="interact bf16 update decode fp32-steps tf32-steps encode" last="buffer_sets gemm" ;;
 initcheck) first="fp32-steps encode" last="tf32-steps buffer_sets gemm" ;;
 *) first="fp32-steps tf32-steps bf16-steps buffer_sets" last="" ;;
 esac
 case $tool in racecheck | initcheck) export RIG_WITHOUT_BF16=1 ;; esac
-for name in $first $(printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' $first $last model device_push data_parallel)") $last; do
+for name in $first $(printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' $first $last model model_bf16 device_push data_parallel)") $last; do
     case $name in
     *-steps) passes "$name" "$programs/gpu/bench" digest 48 "${name%-steps}" ;;
     *) passes "$name" "$programs/unit/test_$name" ;;

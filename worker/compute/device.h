@@ -30,7 +30,7 @@ struct device_bf16_ops;
 struct device_dedup;
 
 /* The ABI version of a plug-in: it changes with the layout of a struct or the arguments of an op. */
-#define DEVICE_ABI 15u
+#define DEVICE_ABI 16u
 #define DEVICE_THREADS_MAX 64u
 
 /*

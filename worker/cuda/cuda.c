@@ -44,7 +44,7 @@ void *cuda_scratch(struct compute *c, size_t n_bytes, struct cuda_error *f)
     return grow(c, &c->scratch, n_bytes, f);
 }
 
-void *cuda_rounded_rows(struct compute *c, size_t n_bytes, struct cuda_error *f)
+bool cuda_reserve_rounded_rows(struct compute *c, size_t n_bytes, struct cuda_error *f)
 {
-    return grow(c, &c->rounded_rows, n_bytes, f);
+    return grow(c, &c->rounded_rows, n_bytes, f) != NULL;
 }

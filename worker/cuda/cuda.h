@@ -73,8 +73,8 @@ void cuda_release_graphs(struct compute *c);
 /* Kernels' scratch of at least n_bytes; it grows where it is too small. NULL with `f` set. */
 void *cuda_scratch(struct compute *c, size_t n_bytes, struct cuda_error *f);
 
-/* Likewise c->rounded_rows. */
-void *cuda_rounded_rows(struct compute *c, size_t n_bytes, struct cuda_error *f);
+/* c->rounded_rows with space for at least n_bytes, before begin(). False with `f` set. */
+bool cuda_reserve_rounded_rows(struct compute *c, size_t n_bytes, struct cuda_error *f);
 
 /* cuda_dedup.c */
 int cuda_dedup_new(struct compute *c, struct device_dedup **ret, struct err *err);

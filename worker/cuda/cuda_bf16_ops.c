@@ -1,4 +1,5 @@
 /* The ops of device_bf16.h, as those of cuda_ops.c. */
+#include <assert.h>
 #include <errno.h>
 
 #include "worker/cuda/cuda.h"
@@ -19,6 +20,16 @@ static int bf16_reserve(struct compute *c, uint32_t n_max, uint32_t in, uint32_t
         cuda_scratch(c, kernels_sums_bytes(n_max, in > out ? in : out), &f))
         return 0;
     return -ENOMEM;
+}
+
+static int bf16_reserve_rows(struct compute *c, uint32_t n_rows, uint32_t dim)
+{
+    struct cuda_error f = { 0 };
+
+    return cuda_use_device(c->device, &f) &&
+                   cuda_reserve_rounded_rows(c, (size_t)n_rows * dim * sizeof(bf16), &f)
+               ? 0
+               : -ENOMEM;
 }
 
 static void bf16_round(struct compute *c, const struct bf16_copy *copies, uint32_t n)
@@ -98,13 +109,12 @@ static void bf16_dropout(struct compute *c, const struct dropout *d, bf16 *y)
 static void bf16_interact_forward(struct compute *c, const struct bags *b, const float *rows,
                                   const struct interact *it, bf16 *t, bf16 *r)
 {
+    assert((size_t)b->transpose->n_rows_max * b->dim * sizeof(bf16) <= c->rounded_rows.n_bytes);
     for (uint32_t i = 0; i < c->n_targets; i++) {
         const struct cuda_target *target = &c->targets[i];
-        bf16 *rounded = cuda_rounded_rows(
-            c, (size_t)b->transpose->n_rows_max * b->dim * sizeof *rounded, target->fault);
+        bf16 *rounded = c->rounded_rows.memory;
 
-        if (rounded &&
-            check(target, "interact_forward",
+        if (check(target, "interact_forward",
                   kernels_bf16_round_rows(target->stream, b->dim, b->transpose, rows, rounded)))
             (void)check(target, "interact_forward",
                         kernels_bf16_interact_forward(target->stream, b, rounded, it, t, r));
@@ -115,8 +125,7 @@ static void bf16_interact_backward(struct compute *c, const struct bags *b,
                                    const struct interact *it, const bf16 *t, const bf16 *dr,
                                    bf16 *dt, const struct bf16_mask *mask, bf16 *dfirst)
 {
-    /* Without memory the way forward has failed. */
-    for (uint32_t i = 0; i < c->n_targets && c->rounded_rows.memory; i++)
+    for (uint32_t i = 0; i < c->n_targets; i++)
         (void)check(&c->targets[i], "interact_backward",
                     kernels_bf16_interact_backward(c->targets[i].stream, b,
                                                    c->rounded_rows.memory, it, t, dr, dt, mask,
@@ -139,6 +148,7 @@ static void bf16_bag_grad(struct compute *c, const struct bags *b, const bf16 *d
 
 const struct device_bf16_ops cuda_bf16_ops = {
     .reserve = bf16_reserve,
+    .reserve_rows = bf16_reserve_rows,
     .round = bf16_round,
     .linear_forward = bf16_linear_forward,
     .linear_backward = bf16_linear_backward,

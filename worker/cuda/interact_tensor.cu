@@ -464,6 +464,7 @@ multiply_and_put(const struct interact &it, size_t s,
             else if (i < it.n_vectors)
                 Kind::store_once(dt + (size_t)i * DIM + o, v);
         }
+        __syncwarp(); /* the next round's products are whole warps' */
     }
 }
 

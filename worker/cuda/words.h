@@ -91,6 +91,16 @@ static __forceinline__ __device__ void words_store_once(void *to, const struct w
 #endif
 }
 
+/* The product by this instruction, of the arguments d, a, b0 and b1. */
+#ifdef PS_EMU
+#define WORDS_MMA(instruction, is_bf16) emu_mma(d, a, b0, b1, is_bf16)
+#else
+#define WORDS_MMA(instruction, is_bf16)                                               \
+    asm volatile(instruction " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+#endif
+
 struct tf32_words {
     typedef float number;
     enum { PER_WORD = 1 };
@@ -110,14 +120,7 @@ struct tf32_words {
     static __forceinline__ __device__ void multiply(float (&d)[4], const uint32_t (&a)[4],
                                                     uint32_t b0, uint32_t b1)
     {
-#ifdef PS_EMU
-        emu_mma(d, a, b0, b1, false);
-#else
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
+        WORDS_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", false);
     }
 
     /* The word of two numbers, of which there is room for one. */
@@ -180,14 +183,7 @@ struct bf16_words {
     static __forceinline__ __device__ void multiply(float (&d)[4], const uint32_t (&a)[4],
                                                     uint32_t b0, uint32_t b1)
     {
-#ifdef PS_EMU
-        emu_mma(d, a, b0, b1, true);
-#else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
+        WORDS_MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", true);
     }
 
     static __forceinline__ __device__ uint32_t word(float first, float second)

@@ -219,19 +219,19 @@ static uint32_t *places_of(struct device_row_cache_update *update)
 }
 
 const struct row_update *device_row_cache_update(struct device_row_cache *r, uint32_t set,
-                                                 const struct dlrm_step *step,
+                                                 const struct dlrm_step *step, uint32_t n,
                                                  const uint8_t *bytes)
 {
     const struct dlrm_encoded *encoded = &step->encoded[DLRM_ROWS];
     struct device_row_cache_plan *p = &r->plans[set];
 
-    assert(r->is_replica && encoded->n <= p->update_cap);
-    p->host_update->n = encoded->n;
+    assert(r->is_replica && n <= p->update_cap);
+    p->host_update->n = n;
     p->host_update->factors = step->update->factors;
-    if (encoded->n)
+    if (n)
         memcpy(places_of(p->host_update), step->update->places,
-               encoded->n * sizeof *step->update->places);
-    r->ops->upload(r->c, set, p->device_update, p->host_update, update_bytes(encoded->n));
+               n * sizeof *step->update->places);
+    r->ops->upload(r->c, set, p->device_update, p->host_update, update_bytes(n));
     p->update = (struct row_update){ .rule = r->rule,
                                      .codec = encoded->codec,
                                      .dim = r->dim,

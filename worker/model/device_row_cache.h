@@ -78,9 +78,10 @@ int device_row_cache_reserve_update(struct device_row_cache *r, uint32_t set, ui
 void device_row_cache_put(struct device_row_cache *r, uint32_t set,
                           const struct dlrm_step *step, float *device);
 
-/* The op that changes the step's rows, of what is encoded at `bytes`; space has been reserved. Lives until the next. */
+/* The op that changes the step's n rows, of what is encoded at `bytes`; space for n has been reserved. Lives until the
+ * next. */
 const struct row_update *device_row_cache_update(struct device_row_cache *r, uint32_t set,
-                                                 const struct dlrm_step *step,
+                                                 const struct dlrm_step *step, uint32_t n,
                                                  const uint8_t *bytes);
 
 /* Ends the buffer set's step with the status of its wait. A failure empties the cache and fails every step in flight,

@@ -536,6 +536,8 @@ static int begin_single(struct dlrm *m, uint32_t set, const struct dlrm_step *st
     status = encoded ? device_push_encode_reserve(&m->encoder, set, encoded) : 0;
     if (!status)
         status = device_buffers_reserve(&m->buffers, set, step->batch);
+    if (!status && m->bf16)
+        status = m->ops->bf16->reserve_rows(m->c, m->buffers.sets[set].rows_cap, m->config.dim);
     if (!status && encoded && step->update)
         status = device_buffers_reserve_update(&m->buffers, set, encoded[DLRM_ROWS].n);
     if (!status)
@@ -549,7 +551,7 @@ static int begin_single(struct dlrm *m, uint32_t set, const struct dlrm_step *st
     if (encoded)
         device_push_encode_in(&m->encoder, set, encoded, &io);
     if (encoded && step->update)
-        io.update = device_row_cache_update(&m->buffers.rows, set, step,
+        io.update = device_row_cache_update(&m->buffers.rows, set, step, encoded[DLRM_ROWS].n,
                                             m->encoder.buffers[set].bytes[DLRM_ROWS]);
     m->n = io.n;
     aim(m, &io);

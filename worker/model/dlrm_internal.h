@@ -14,6 +14,7 @@
 #ifndef WORKER_MODEL_DLRM_INTERNAL_H
 #define WORKER_MODEL_DLRM_INTERNAL_H
 
+#include "worker/model/bf16_mlp.h"
 #include "worker/model/cross_net.h"
 #include "worker/model/data_parallel.h"
 #include "worker/model/device_buffers.h"
@@ -22,8 +23,16 @@
 #include "worker/model/mlp.h"
 #include "worker/model/projection.h"
 
-struct bf16_dlrm;
 struct head;
+
+/* What head_dlrm_bf16.c has in the device's memory instead of a DLRM's arrays and its MLPs'. x: the numeric columns, ldx
+ * apart; the others as those of struct dlrm. */
+struct bf16_dlrm {
+    uint32_t ldx, ldt;
+    bf16 *x, *t, *dt, *r, *dr; /* owned */
+    float *z, *dz;             /* owned */
+    struct bf16_mlp bottom, top;
+};
 
 /* Where the host gets the gradients of a step; all borrowed. */
 struct dlrm_gradients {
@@ -52,8 +61,7 @@ struct dlrm {
     float *
         x; /* owned, of the device: inputs [n][n_inputs], ldx, that hats make; NULL: there are none */
     float *t, *dt, *r, *dr; /* owned, of the device; NULL where the kind has none */
-    struct bf16_dlrm
-        *bf16; /* owned: instead of those and the MLPs' arrays (head_dlrm_bf16.c), or NULL */
+    struct bf16_dlrm *bf16; /* owned: instead of those and the MLPs' arrays, or NULL */
     float *z, *dz; /* logits and their gradients: borrowed from the part that makes them */
     uint32_t n;    /* samples of the last step */
     struct dlrm_gradients gradients[DLRM_BUFFER_SETS]; /* of the steps in flight */

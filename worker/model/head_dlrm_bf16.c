@@ -3,16 +3,7 @@
 #include <stdlib.h>
 
 #include "common/memory.h"
-#include "worker/model/bf16_mlp.h"
 #include "worker/model/head.h"
-
-/* Arrays of the device. x: the numeric columns, ldx apart; the others as those of struct dlrm. */
-struct bf16_dlrm {
-    uint32_t ldx, ldt;
-    bf16 *x, *t, *dt, *r, *dr; /* owned */
-    float *z, *dz;             /* owned */
-    struct bf16_mlp bottom, top;
-};
 
 static bool are_eights(const uint32_t *widths, uint32_t n)
 {

@@ -238,6 +238,43 @@ void read_weights(struct shard *s, uint32_t table, const uint64_t *keys, uint32_
     free_pull(pull);
 }
 
+struct table_spec unit_spec(void)
+{
+    struct table_spec spec = sparse_spec("emb", UNIT_DIM, TABLE_SPEC_SGD);
+
+    spec.init = TABLE_SPEC_INIT_ZERO;
+    spec.params.learning_rate = 1;
+    return spec;
+}
+
+struct shard *unit_shard(void)
+{
+    struct table_spec spec = unit_spec();
+    struct shard *s = make_shard(0, 1, 0);
+
+    make_table(s, &spec);
+    return s;
+}
+
+struct push *unit_push(const struct worker *w, uint64_t clock, uint32_t n_samples, float g)
+{
+    static const uint64_t key = 1;
+    struct push *push = next_push(w, clock);
+    const float row[UNIT_DIM] = { g, g, g, g, g };
+
+    push->n_samples = n_samples;
+    add_gradient(push, 0, UNIT_DIM, &key, 1, row);
+    return push;
+}
+
+float unit_weight(struct shard *s, uint64_t key)
+{
+    float row[UNIT_DIM];
+
+    read_weights(s, 0, &key, 1, row);
+    return row[0];
+}
+
 const struct row *find_row(struct shard *s, uint32_t table, uint64_t key)
 {
     struct row *row;

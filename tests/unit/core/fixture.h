@@ -84,6 +84,18 @@ bool ready(struct shard *s, const struct worker *w, uint64_t clock, uint32_t tab
 void read_weights(struct shard *s, uint32_t table, const uint64_t *keys, uint32_t n_keys,
                   float *dst);
 
+/* A shard whose table 0, of UNIT_DIM columns, has weights that are minus the sum of their gradients. */
+#define UNIT_DIM 5u
+
+struct table_spec unit_spec(void);
+struct shard *unit_shard(void);
+
+/* A gradient of g in each column of key 1 of table 0. */
+struct push *unit_push(const struct worker *w, uint64_t clock, uint32_t n_samples, float g);
+
+/* Of a row's first column. */
+float unit_weight(struct shard *s, uint64_t key);
+
 /* The whole row, state included, or NULL. Borrowed. */
 const struct row *find_row(struct shard *s, uint32_t table, uint64_t key);
 

@@ -3,7 +3,6 @@
 
 #include "events_fixture.h"
 
-#define DIM 3u
 #define N_WORKERS 4u
 #define N_CLOCKS 40u
 
@@ -35,37 +34,6 @@ static struct worker *join_with(struct shard *s, uint32_t rank, uint32_t n_worke
     return come_back(s, rank, n_workers, n_backups, 0);
 }
 
-static struct shard *unit_shard(void)
-{
-    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
-    struct shard *s = make_shard(0, 1, 0);
-
-    spec.init = TABLE_SPEC_INIT_ZERO;
-    spec.params.learning_rate = 1;
-    make_table(s, &spec);
-    return s;
-}
-
-static struct push *unit_push(const struct worker *w, uint64_t clock, uint32_t n_samples,
-                              float g)
-{
-    static const uint64_t key = 1;
-    struct push *push = next_push(w, clock);
-    const float row[DIM] = { g, g, g };
-
-    push->n_samples = n_samples;
-    add_gradient(push, 0, DIM, &key, 1, row);
-    return push;
-}
-
-static float weight_of(struct shard *s)
-{
-    float row[DIM];
-
-    read_weights(s, 0, &(uint64_t){ 1 }, 1, row);
-    return row[0];
-}
-
 static void the_first_ones_make_the_step(void **state)
 {
     struct shard *s = unit_shard();
@@ -76,23 +44,23 @@ static void the_first_ones_make_the_step(void **state)
     for (uint32_t rank = 0; rank < 3; rank++)
         w[rank] = join_with(s, rank, 3, 1);
     must_push(s, w[2], unit_push(w[2], 0, 3, 4));
-    assert_true(weight_of(s) == 0);
+    assert_true(unit_weight(s, 1) == 0);
     assert_false(ready(s, w[2], 1, 0));
     must_push(s, w[0], unit_push(w[0], 0, 1, 8));
-    assert_true(weight_of(s) == -5); /* by their samples */
+    assert_true(unit_weight(s, 1) == -5); /* by their samples */
     assert_true(ready(s, w[2], 1, 0));
     late = try_push(s, w[1], unit_push(w[1], 0, 1, 100));
     assert_int_equal(late.status, 0);
     assert_true(late.late);
     assert_int_equal(late.min_clock, 1);
-    assert_true(weight_of(s) == -5);
+    assert_true(unit_weight(s, 1) == -5);
     assert_int_equal(shard_counters(s)->pushes_dropped, 1);
     assert_int_equal(shard_table(s, 0)->n_pushes, 1);
     /* Who was late may be among the first of the next step. */
     late = try_push(s, w[1], unit_push(w[1], 1, 1, 1));
     assert_false(late.late);
     must_push(s, w[0], unit_push(w[0], 1, 1, 1));
-    assert_true(weight_of(s) == -6);
+    assert_true(unit_weight(s, 1) == -6);
     shard_free(s);
 }
 
@@ -109,7 +77,7 @@ static void a_worker_that_is_behind_goes_on_where_the_job_is(void **state)
     assert_int_equal(job_min_clock(w[1]->job), 7);
     assert_true(ready(s, w[1], 7, 0));
     assert_false(try_push(s, w[1], unit_push(w[1], 7, 1, 1)).late);
-    assert_true(weight_of(s) == -8);
+    assert_true(unit_weight(s, 1) == -8);
     assert_int_equal(w[1]->clock, 8);
     shard_free(s);
 }
@@ -126,10 +94,10 @@ static void a_step_that_comes_in_part_is_dropped_whole(void **state)
     must_push(s, b, part);
     must_push(s, a, unit_push(a, 0, 1, 1));
     assert_true(try_push(s, b, unit_push(b, 0, 1, 100)).late);
-    assert_true(weight_of(s) == -1);
+    assert_true(unit_weight(s, 1) == -1);
     assert_int_equal(job_min_clock(a->job), 1);
     must_push(s, b, unit_push(b, 1, 1, 2));
-    assert_true(weight_of(s) == -3);
+    assert_true(unit_weight(s, 1) == -3);
     shard_free(s);
 }
 
@@ -149,7 +117,7 @@ static void the_last_workers_go_on_to_their_end(void **state)
                      2); /* it does not fall to that of the one that is left */
     assert_true(try_push(s, c, unit_push(c, 1, 1, 100)).late);
     assert_false(try_push(s, c, unit_push(c, 2, 1, 1)).late);
-    assert_true(weight_of(s) == -3);
+    assert_true(unit_weight(s, 1) == -3);
     shard_free(s);
 }
 
@@ -161,7 +129,7 @@ static void a_push_that_comes_again_after_a_restart_from_nothing_is_late(void **
     struct shard_push_result result;
     struct push *push;
     const uint64_t key = 1;
-    const float row[DIM] = { 7, 7, 7 };
+    const float row[UNIT_DIM] = { 7, 7, 7, 7, 7 };
 
     (void)state;
     for (uint32_t rank = 0; rank < 3; rank++)
@@ -172,16 +140,16 @@ static void a_push_that_comes_again_after_a_restart_from_nothing_is_late(void **
     assert_int_equal(result.status, 0);
     assert_true(result.late);
     assert_int_equal(shard_counters(s)->pushes_dropped, 1);
-    assert_true(weight_of(s) == 0);
+    assert_true(unit_weight(s, 1) == 0);
     assert_int_equal(w[2]->clock, 10);
     /* A second gradient of a step that is not over is an error, as ever. */
     assert_false(try_push(s, w[2], unit_push(w[2], 10, 1, 3)).late);
-    assert_true(weight_of(s) == -2);
+    assert_true(unit_weight(s, 1) == -2);
     must_push(s, w[1], unit_push(w[1], 11, 1, 1));
     assert_int_equal(try_push(s, w[1], unit_push(w[1], 11, 1, 1)).status, PS_EPROTO);
     push = next_push(w[0], 9);
     push->tick = false;
-    add_section(push, 0, SECTION_ASSIGN, CODEC_FP32, DIM, &key, 1, row);
+    add_section(push, 0, SECTION_ASSIGN, CODEC_FP32, UNIT_DIM, &key, 1, row);
     assert_false(try_push(s, w[0], push).late);
     shard_free(s);
 }
@@ -193,15 +161,15 @@ static void an_assignment_is_never_late(void **state)
     struct worker *a = join_with(s, 0, 2, 1), *b = join_with(s, 1, 2, 1);
     struct push *push;
     const uint64_t key = 1;
-    const float row[DIM] = { 7, 7, 7 };
+    const float row[UNIT_DIM] = { 7, 7, 7, 7, 7 };
 
     (void)state;
     must_push(s, a, unit_push(a, 0, 1, 1));
     push = next_push(b, 0);
     push->tick = false;
-    add_section(push, 0, SECTION_ASSIGN, CODEC_FP32, DIM, &key, 1, row);
+    add_section(push, 0, SECTION_ASSIGN, CODEC_FP32, UNIT_DIM, &key, 1, row);
     assert_false(try_push(s, b, push).late);
-    assert_true(weight_of(s) == 7);
+    assert_true(unit_weight(s, 1) == 7);
     assert_int_equal(shard_counters(s)->pushes_dropped, 0);
     shard_free(s);
 }
@@ -274,10 +242,10 @@ static void any_order_of_arrival(void **state)
                              is_late);
             clocks[rank] = clock + 1;
             assert_int_equal(job_min_clock(w[0]->job), t.clock);
-            if (weight_of(s) != t.weight)
+            if (unit_weight(s, 1) != t.weight)
                 fail_msg("seed %llu, clock %llu: %g, expected %g",
                          (unsigned long long)dice.seed, (unsigned long long)clock,
-                         (double)weight_of(s), (double)t.weight);
+                         (double)unit_weight(s, 1), (double)t.weight);
         }
         shard_free(s);
     }

@@ -5,54 +5,13 @@
 
 #include "fixture.h"
 
-#define DIM 5u
-
-static struct table_spec unit_spec(void)
-{
-    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_SGD);
-
-    spec.init = TABLE_SPEC_INIT_ZERO;
-    spec.params.learning_rate = 1;
-    return spec;
-}
-
-static struct shard *unit_shard(void)
-{
-    struct table_spec spec = unit_spec();
-    struct shard *s = make_shard(0, 1, 0);
-
-    make_table(s, &spec);
-    return s;
-}
-
-/* A gradient of g on key 1 of table 0. */
-static struct push *unit_push(const struct worker *w, uint64_t clock, uint32_t n_samples,
-                              float g)
-{
-    static const uint64_t key = 1;
-    struct push *push = next_push(w, clock);
-    const float row[DIM] = { g, g, g, g, g };
-
-    push->n_samples = n_samples;
-    add_gradient(push, 0, DIM, &key, 1, row);
-    return push;
-}
-
-static float weight_of(struct shard *s, uint64_t key)
-{
-    float row[DIM];
-
-    read_weights(s, 0, &key, 1, row);
-    return row[0];
-}
-
 static void one_worker_in_lock_step_is_one_worker(void **state)
 {
-    struct table_spec spec = sparse_spec("emb", DIM, TABLE_SPEC_ADAM);
+    struct table_spec spec = sparse_spec("emb", UNIT_DIM, TABLE_SPEC_ADAM);
     struct shard *a = make_shard(0, 1, 0), *b = make_shard(0, 1, 0);
     struct worker *wa = join(a, TABLE_SPEC_MODE_BSP, 0, 0, 1),
                   *wb = join(b, TABLE_SPEC_MODE_ASYNC, 0, 0, 1);
-    float got[DIM], want[DIM];
+    float got[UNIT_DIM], want[UNIT_DIM];
     struct dice dice = dice_of_this_run("one worker");
 
     (void)state;
@@ -68,7 +27,7 @@ static void one_worker_in_lock_step_is_one_worker(void **state)
     }
     read_weights(a, 0, &(uint64_t){ 1 }, 1, got);
     read_weights(b, 0, &(uint64_t){ 1 }, 1, want);
-    assert_floats_equal(got, want, DIM);
+    assert_floats_equal(got, want, UNIT_DIM);
     shard_free(a);
     shard_free(b);
 }
@@ -92,11 +51,11 @@ static void nothing_is_applied_until_the_last_worker_has_ticked(void **state)
     push = unit_push(b, 0, 3, 16); /* a second push of the same step */
     push->tick = false;
     must_push(s, b, push);
-    assert_true(weight_of(s, 1) == 0);
+    assert_true(unit_weight(s, 1) == 0);
     assert_false(ready(s, a, 1, 0));
     push = next_push(b, 0); /* only now the tick */
     must_push(s, b, push);  /* the step's samples: the most that it said, 3 */
-    assert_true(weight_of(s, 1) == -(0.25f * 4 + 0.75f * 8 + 0.75f * 16));
+    assert_true(unit_weight(s, 1) == -(0.25f * 4 + 0.75f * 8 + 0.75f * 16));
     assert_true(ready(s, a, 1, 0));
     assert_int_equal(shard_table(s, 0)->n_pushes, 1);
     assert_int_equal(row_version(find_row(s, 0, 1)), 1);
@@ -117,14 +76,14 @@ static void a_dead_worker_no_longer_holds_up_lock_step(void **state)
     push->tick = false;
     must_push(s, b, push);
     must_push(s, a, unit_push(a, 0, 1, 4));
-    assert_true(weight_of(s, 1) == -3);
+    assert_true(unit_weight(s, 1) == -3);
     must_push(s, a, unit_push(a, 1, 1, 4));
     assert_false(ready(s, a, 2, 0));
     assert_int_equal(membership_find(shard_membership(s), "job", 0, 1, LEASE_MS, &found), 0);
     assert_false(shard_advance(s, LEASE_MS));
     assert_true(shard_advance(s, LEASE_MS + 1));
     assert_true(ready(s, a, 2, 0));
-    assert_true(weight_of(s, 1) == -7); /* half a clock of a dead worker does not count */
+    assert_true(unit_weight(s, 1) == -7); /* half a clock of a dead worker does not count */
     assert_int_equal(shard_counters(s)->pushes_dropped, 1);
     shard_free(s);
 }
@@ -146,7 +105,7 @@ static void a_worker_that_leaves_counts_for_its_finished_clocks(void **state)
     assert_true(ready(s, a, 0, 0) == false);
     assert_true(shard_advance(s, 0));
     assert_true(ready(s, a, 1, 0));
-    assert_true(weight_of(s, 1) == -3);
+    assert_true(unit_weight(s, 1) == -3);
     shard_free(s);
 }
 
@@ -164,7 +123,7 @@ static void a_worker_that_comes_back_and_does_its_step_again_counts_once(void **
     assert_int_equal(b->clock, 0);
     must_push(s, b, unit_push(b, 0, 1, 2));
     must_push(s, a, unit_push(a, 0, 1, 4));
-    assert_true(weight_of(s, 1) == -3);
+    assert_true(unit_weight(s, 1) == -3);
     assert_int_equal(shard_counters(s)->pushes_dropped, 1);
     shard_free(s);
 }
@@ -181,11 +140,11 @@ static void a_worker_at_a_clock_without_a_tick_has_finished_those_before(void **
     push->tick = false;
     must_push(s, b, push);
     must_push(s, a, unit_push(a, 0, 1, 4));
-    assert_true(weight_of(s, 1) == 0);
+    assert_true(unit_weight(s, 1) == 0);
     assert_true(membership_advance_clock(b, 1));
     assert_false(membership_advance_clock(b, 1));
     assert_true(shard_advance(s, 0));
-    assert_true(weight_of(s, 1) == -3);
+    assert_true(unit_weight(s, 1) == -3);
     assert_int_equal(shard_counters(s)->pushes_dropped, 0);
     shard_free(s);
 }
@@ -204,7 +163,7 @@ static void a_worker_does_not_advance_before_its_push_was_acknowledged(void **st
     assert_int_equal(try_push(s, b, push).status, PS_ESEQ);
     assert_false(membership_advance_clock(b, 1)); /* what a pull behind it says */
     must_push(s, b, unit_push(b, 0, 1, 2));
-    assert_true(weight_of(s, 1) == -3);
+    assert_true(unit_weight(s, 1) == -3);
     assert_true(membership_advance_clock(b, 2));
     shard_free(s);
 }
@@ -228,7 +187,7 @@ static void a_job_that_starts_afresh_keeps_what_was_finished(void **state)
                 0); /* before anybody called shard_advance() */
     assert_int_equal(a->clock, 0);
     must_push(s, a, unit_push(a, 0, 1, 1));
-    assert_true(weight_of(s, 1) == -5);
+    assert_true(unit_weight(s, 1) == -5);
     assert_int_equal(shard_counters(s)->pushes_dropped, 1);
     assert_int_equal(shard_table(s, 0)->n_pushes, 2);
     shard_free(s);
@@ -258,7 +217,7 @@ static void a_gradient_for_a_clock_that_is_over_is_refused(void **state)
     push->sections[0].table_id = 1; /* where nothing waits, late is fine */
     must_push(s, a, push);
     assert_int_equal(a->clock, 6);
-    assert_true(weight_of(s, 1) == -1);
+    assert_true(unit_weight(s, 1) == -1);
     assert_int_equal(shard_counters(s)->pushes_dropped, 0);
     shard_free(s);
 }
@@ -271,9 +230,9 @@ static void a_table_may_be_in_lock_step_in_an_asynchronous_job(void **state)
     struct shard *s = make_shard(0, 1, 0);
     struct worker *a = join(s, TABLE_SPEC_MODE_ASYNC, 0, 0, 2),
                   *b = join(s, TABLE_SPEC_MODE_ASYNC, 0, 1, 2);
-    const float g[DIM] = { 8, 8, 8, 8, 8 };
+    const float g[UNIT_DIM] = { 8, 8, 8, 8, 8 };
     struct push *push = unit_push(a, 0, 3, 4);
-    float row[DIM];
+    float row[UNIT_DIM];
 
     (void)state;
     enter_shard();
@@ -281,16 +240,16 @@ static void a_table_may_be_in_lock_step_in_an_asynchronous_job(void **state)
     make_table(s, &bsp);
     snprintf(async.name, sizeof async.name, "async");
     make_table(s, &async);
-    add_gradient(push, 1, DIM, &key, 1, g);
+    add_gradient(push, 1, UNIT_DIM, &key, 1, g);
     must_push(s, a, push);
     read_weights(s, 1, &key, 1, row);
     assert_true(row[0] == -8);
-    assert_true(weight_of(s, 1) == 0);
+    assert_true(unit_weight(s, 1) == 0);
     assert_true(ready(s, a, 1, 1));
     assert_false(ready(s, a, 1, 0));
     push = next_push(b, 0); /* no rows here, but its samples are part of the whole */
     must_push(s, b, push);
-    assert_true(weight_of(s, 1) == -3);
+    assert_true(unit_weight(s, 1) == -3);
     assert_int_equal(shard_version(s), 2);
     shard_free(s);
 }
@@ -298,16 +257,16 @@ static void a_table_may_be_in_lock_step_in_an_asynchronous_job(void **state)
 static void an_assignment_does_not_wait(void **state)
 {
     static const uint64_t key = 1;
-    const float w0[DIM] = { 7, 7, 7, 7, 7 };
+    const float w0[UNIT_DIM] = { 7, 7, 7, 7, 7 };
     struct shard *s = unit_shard();
     struct worker *a = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 2);
     struct push *push = next_push(a, 0);
 
     (void)state;
     push->tick = false;
-    add_assign(push, 0, DIM, &key, 1, w0);
+    add_assign(push, 0, UNIT_DIM, &key, 1, w0);
     must_push(s, a, push);
-    assert_true(weight_of(s, 1) == 7);
+    assert_true(unit_weight(s, 1) == 7);
     enter_shard();
     shard_free(s);
 }
@@ -418,12 +377,12 @@ static void a_worker_that_is_ahead_retries_until_the_others_have_caught_up(void 
 static void
 gradients_that_add_up_to_more_than_a_float_holds_leave_numbers_in_the_row(void **state)
 {
-    const float huge[DIM] = { 3e38f, -3e38f, 1 };
-    struct table_spec spec = sparse_spec("clipped", DIM, TABLE_SPEC_SGD);
+    const float huge[UNIT_DIM] = { 3e38f, -3e38f, 1 };
+    struct table_spec spec = sparse_spec("clipped", UNIT_DIM, TABLE_SPEC_SGD);
     struct shard *s = make_shard(0, 1, 0);
     struct worker *w = join(s, TABLE_SPEC_MODE_BSP, 0, 0, 1);
     const uint64_t key = 7;
-    float row[DIM];
+    float row[UNIT_DIM];
 
     (void)state;
     enter_shard();
@@ -433,12 +392,12 @@ gradients_that_add_up_to_more_than_a_float_holds_leave_numbers_in_the_row(void *
         struct push *push = next_push(w, 0);
 
         push->tick = ends;
-        (void)add_gradient(push, 0, DIM, &key, 1, huge);
+        (void)add_gradient(push, 0, UNIT_DIM, &key, 1, huge);
         (void)must_push(s, w, push);
     }
     assert_int_equal(row_version(find_row(s, 0, key)), 1);
     read_weights(s, 0, &key, 1, row);
-    for (uint32_t i = 0; i < DIM; i++)
+    for (uint32_t i = 0; i < UNIT_DIM; i++)
         assert_true(row[i] > -2 && row[i] < 2);
     shard_free(s);
 }

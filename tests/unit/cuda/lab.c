@@ -1,20 +1,11 @@
 #include "tests/unit/cuda/lab.h"
 
-static uint64_t lab_seed(void)
-{
-    const char *text = getenv("PS_SEED");
-    const uint64_t seed = text ? strtoull(text, NULL, 10) : 4711;
-
-    print_message("PS_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 int lab_open(void **state)
 {
     struct lab *lab = memory_alloc(sizeof *lab);
     struct err err;
 
-    lab->rng.seed = lab_seed();
+    lab->rng.seed = seed_of_run(4711);
     lab->orders[1] = 1;
     for (int i = 2; i < LAB_ORDERS; i++)
         lab->orders[i] = hash_mix2(lab->rng.seed, (uint64_t)i) | 2;
@@ -86,6 +77,50 @@ void lab_each_order(struct lab *lab, lab_run *run, void *job, const struct lab_o
             }
         }
     }
+}
+
+struct lab_sums lab_sums(struct lab *lab, size_t n)
+{
+    const struct lab_sums s = { lab_blank(lab, n * sizeof(double), 0),
+                                lab_blank(lab, n * sizeof(double), 0) };
+
+    for (size_t i = 0; i < n; i++)
+        s.at[i] = s.magnitude[i] = 0;
+    return s;
+}
+
+void lab_interact(const struct interact *it, const float *t, const float *dr, struct lab_sums r,
+                  size_t at_r, struct lab_sums dt, size_t at_t)
+{
+    for (uint32_t d = 0; d < it->direct; d++)
+        lab_add(r, at_r++, (double)t[d], 1);
+    dr += it->direct;
+    for (uint32_t i = 0; i < it->n_vectors; i++)
+        for (uint32_t j = 0; j < i + it->self; j++, dr++, at_r++)
+            for (size_t d = 0; d < it->dim; d++) {
+                const double a = (double)t[i * it->dim + d], b = (double)t[j * it->dim + d];
+
+                lab_add(r, at_r, a, b);
+                lab_add(dt, at_t + i * it->dim + d, (double)*dr, b);
+                lab_add(dt, at_t + j * it->dim + d, (double)*dr, a);
+            }
+}
+
+struct lab_bags lab_bags(struct lab *lab, uint32_t n_bags, uint32_t n_rows, uint32_t keys_end)
+{
+    const struct lab_bags bags = {
+        lab_blank(lab, ((size_t)n_bags + 1) * sizeof(uint32_t), 0),
+        lab_blank(lab, ((size_t)n_bags * keys_end + 1) * sizeof(uint32_t), 0)
+    };
+    uint32_t n_keys = 0;
+
+    bags.starts[0] = 0;
+    for (uint32_t bag = 0; bag < n_bags; bag++) {
+        for (uint32_t k = lab_below(lab, lab_below(lab, 4) ? 2 : keys_end); k; k--)
+            bags.row_of[n_keys++] = lab_below(lab, n_rows);
+        bags.starts[bag + 1] = n_keys;
+    }
+    return bags;
 }
 
 void lab_same(const float *got, const float *want, size_t n)

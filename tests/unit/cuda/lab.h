@@ -56,6 +56,30 @@ typedef cudaError_t lab_run(void *job);
  * the same bits. */
 void lab_each_order(struct lab *lab, lab_run *run, void *job, const struct lab_out *outs);
 
+/* n sums in double, and what they would be if nothing cancelled out; 0 at first. */
+struct lab_sums {
+    double *at, *magnitude;
+};
+
+struct lab_sums lab_sums(struct lab *lab, size_t n);
+
+static inline void lab_add(struct lab_sums s, size_t i, double a, double b)
+{
+    s.at[i] += a * b;
+    s.magnitude[i] += fabs(a * b);
+}
+
+/* R of one sample's T, from number at_r of r on, and what dr makes of the pairs' gradients, from number at_t of dt on. */
+void lab_interact(const struct interact *it, const float *t, const float *dr, struct lab_sums r,
+                  size_t at_r, struct lab_sums dt, size_t at_t);
+
+/* Bags of no row, of one, or, one in four, of less than keys_end. */
+struct lab_bags {
+    uint32_t *starts, *row_of;
+};
+
+struct lab_bags lab_bags(struct lab *lab, uint32_t n_bags, uint32_t n_rows, uint32_t keys_end);
+
 /* Bit for bit. */
 void lab_same(const float *got, const float *want, size_t n);
 

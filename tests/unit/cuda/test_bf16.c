@@ -92,46 +92,14 @@ static float *whole_t(struct lab *lab, const struct job *j)
     return t;
 }
 
-struct sums {
-    double *at, *magnitude;
-};
-
-static struct sums sums_of(struct lab *lab, size_t n)
+/* dr's numbers as floats. */
+static const float *slopes_of(struct lab *lab, const struct job *j, size_t s)
 {
-    const struct sums s = { lab_blank(lab, n * sizeof(double), 0),
-                            lab_blank(lab, n * sizeof(double), 0) };
+    float *slopes = lab_blank(lab, j->it.ldr * sizeof *slopes, 0);
 
-    for (size_t i = 0; i < n; i++)
-        s.at[i] = s.magnitude[i] = 0;
-    return s;
-}
-
-static void add(struct sums s, size_t i, double a, double b)
-{
-    s.at[i] += a * b;
-    s.magnitude[i] += fabs(a * b);
-}
-
-/* Of one sample. */
-static void reference(const struct interact *it, const float *t, const bf16 *dr, struct sums r,
-                      struct sums dt)
-{
-    size_t p = it->direct;
-
-    for (uint32_t d = 0; d < it->direct; d++)
-        add(r, d, (double)t[d], 1);
-    for (uint32_t d = 0; d < it->direct; d++)
-        add(dt, d, (double)float_of(dr[d]), 1);
-    for (uint32_t i = 0; i < it->n_vectors; i++)
-        for (uint32_t k = 0; k < i + it->self; k++, p++)
-            for (size_t d = 0; d < it->dim; d++) {
-                const double a = (double)t[i * it->dim + d], b = (double)t[k * it->dim + d],
-                             slope = (double)float_of(dr[p]);
-
-                add(r, p, a, b);
-                add(dt, i * it->dim + d, slope, b);
-                add(dt, k * it->dim + d, slope, a);
-            }
+    for (uint32_t i = 0; i < j->it.ldr; i++)
+        slopes[i] = float_of(j->dr[s * j->it.ldr + i]);
+    return slopes;
 }
 
 static void check(struct lab *lab, const struct job *j)
@@ -141,10 +109,13 @@ static void check(struct lab *lab, const struct job *j)
     const float *t = whole_t(lab, j);
 
     for (size_t s = 0; s < it->n; s++) {
-        const struct sums r = sums_of(lab, it->ldr), dt = sums_of(lab, ld);
+        const struct lab_sums r = lab_sums(lab, it->ldr), dt = lab_sums(lab, ld);
         const bf16 *y = j->mask.y + s * j->mask.ldy;
+        const float *slopes = slopes_of(lab, j, s);
 
-        reference(it, t + s * ld, j->dr + s * it->ldr, r, dt);
+        lab_interact(it, t + s * ld, slopes, r, 0, dt, 0);
+        for (uint32_t d = 0; d < it->direct; d++)
+            lab_add(dt, d, (double)slopes[d], 1);
         near(j->r + s * it->ldr, r.at, r.magnitude, it->ldr); /* zeros behind it */
         near(j->dt + s * ld + it->direct, dt.at + it->direct, dt.magnitude + it->direct,
              ld - it->direct);
@@ -163,21 +134,13 @@ static void run(struct lab *lab, uint32_t dim, uint32_t n_vectors, uint32_t n_ow
     const uint32_t n = 1 + lab_below(lab, 3), n_fields = n_vectors - n_own, n_rows = 9;
     const uint32_t width =
         n_own * dim + (self ? n_vectors * (n_vectors + 1) : n_vectors * (n_vectors - 1)) / 2;
-    uint32_t *starts = lab_blank(lab, ((size_t)n * n_fields + 1) * sizeof *starts, 0),
-             *row_of = lab_blank(lab, ((size_t)n * n_fields * 20 + 1) * sizeof *row_of, 0);
-    struct job j = { .b = { n, n_fields, dim, n_rows, starts, row_of, NULL },
+    const struct lab_bags bags = lab_bags(lab, n * n_fields, n_rows, 20);
+    struct job j = { .b = { n, n_fields, dim, n_rows, bags.starts, bags.row_of, NULL },
                      .it = { n, n_vectors, dim, n_own * dim, self, (width + 7) / 8 * 8 } };
-    uint32_t n_keys = 0;
     bf16 *own, *dr;
 
     j.n_t = (size_t)n * n_vectors * dim;
     j.n_r = (size_t)n * j.it.ldr;
-    starts[0] = 0;
-    for (uint32_t bag = 0; bag < n * n_fields; bag++) {
-        for (uint32_t k = lab_below(lab, lab_below(lab, 4) ? 2 : 20); k; k--)
-            row_of[n_keys++] = lab_below(lab, n_rows);
-        starts[bag + 1] = n_keys;
-    }
     own = lab_bf16(lab, j.n_t);
     for (size_t i = 0; i < j.n_t; i++)
         if (i / dim % n_vectors >= n_own)

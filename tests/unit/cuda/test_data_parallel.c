@@ -111,18 +111,6 @@ static void same(const struct run *a, const struct run *b)
     }
 }
 
-static void near(const char *what, const float *got, const float *want, size_t n)
-{
-    double norm = 1e-12, off = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        norm += (double)want[i] * (double)want[i];
-        off += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-    }
-    if (!(sqrt(off / norm) < 1e-5))
-        fail_msg("%s: %zu numbers are %.3g off", what, n, sqrt(off / norm));
-}
-
 static void two_devices_make_one_devices_numbers_but_for_roundings(void **state)
 {
     struct dlrm_config alone = both;
@@ -135,14 +123,15 @@ static void two_devices_make_one_devices_numbers_but_for_roundings(void **state)
     run_init(&one, alone);
     run_steps(&two, 1);
     run_steps(&one, 1);
-    near("probabilities", two.probs, one.probs, COUNT_OF(one.probs));
+    fixture_near("probabilities", two.probs, one.probs, COUNT_OF(one.probs), 1e-5);
     for (uint32_t i = 0; i < STEPS; i++) {
         const uint32_t n_rows = one.f[i % 2].batch.n_unique;
 
         assert_true(fabs(two.losses[i] - one.losses[i]) <= 1e-6 * fabs(one.losses[i]));
-        near("dense gradients", two.grads[i], one.grads[i], one.n_dense);
-        near("row gradients", two.row_grads[i], one.row_grads[i], (size_t)n_rows * 8);
-        near("wide gradients", two.wide_grads[i], one.wide_grads[i], n_rows);
+        fixture_near("dense gradients", two.grads[i], one.grads[i], one.n_dense, 1e-5);
+        fixture_near("row gradients", two.row_grads[i], one.row_grads[i], (size_t)n_rows * 8,
+                     1e-5);
+        fixture_near("wide gradients", two.wide_grads[i], one.wide_grads[i], n_rows, 1e-5);
     }
     fixture_deinit(&one.f[0]); /* before the count of what is alive */
     one.f[0] = (struct fixture){ 0 };

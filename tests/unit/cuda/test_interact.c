@@ -70,53 +70,15 @@ static void check_cpu(struct lab *lab, const struct job *j)
     lab_same(j->dt, dt, n_t);
 }
 
-/* Numbers in double, and what they would be if nothing cancelled out. */
-struct sums {
-    double *at, *magnitude;
-};
-
-static struct sums sums_of(struct lab *lab, size_t n)
-{
-    const struct sums s = { lab_blank(lab, n * sizeof(double), 0),
-                            lab_blank(lab, n * sizeof(double), 0) };
-
-    for (size_t i = 0; i < n; i++)
-        s.at[i] = s.magnitude[i] = 0;
-    return s;
-}
-
-static void add(struct sums s, size_t i, double a, double b)
-{
-    s.at[i] += a * b;
-    s.magnitude[i] += fabs(a * b);
-}
-
-/* Of one sample: r from number at_r on, dt from number at_t on. */
-static void reference(const struct interact *it, const float *t, const float *dr, struct sums r,
-                      size_t at_r, struct sums dt, size_t at_t)
-{
-    for (uint32_t d = 0; d < it->direct; d++)
-        add(r, at_r++, (double)t[d], 1);
-    dr += it->direct;
-    for (uint32_t i = 0; i < it->n_vectors; i++)
-        for (uint32_t j = 0; j < i + it->self; j++, dr++, at_r++)
-            for (size_t d = 0; d < it->dim; d++) {
-                const double a = (double)t[i * it->dim + d], b = (double)t[j * it->dim + d];
-
-                add(r, at_r, a, b);
-                add(dt, at_t + i * it->dim + d, (double)*dr, b);
-                add(dt, at_t + j * it->dim + d, (double)*dr, a);
-            }
-}
-
 static void check_reference(struct lab *lab, const struct job *j, double tolerance)
 {
     const size_t per_t = (size_t)j->it.n_vectors * j->it.dim, per_r = r_step(&j->it),
                  width = r_width(&j->it);
-    const struct sums r = sums_of(lab, j->it.n * per_r), dt = sums_of(lab, j->it.n * per_t);
+    const struct lab_sums r = lab_sums(lab, j->it.n * per_r),
+                          dt = lab_sums(lab, j->it.n * per_t);
 
     for (size_t s = 0; s < j->it.n; s++) {
-        reference(&j->it, j->t + s * per_t, j->dr + s * per_r, r, s * per_r, dt, s * per_t);
+        lab_interact(&j->it, j->t + s * per_t, j->dr + s * per_r, r, s * per_r, dt, s * per_t);
         lab_near(j->r + s * per_r, r.at + s * per_r, r.magnitude + s * per_r, width, tolerance);
         for (size_t i = width; i < per_r; i++)
             assert_true(isnan(j->r[s * per_r + i])); /* as it was */
@@ -277,24 +239,18 @@ static void run_with_bags(struct lab *lab, enum kernels_math math, struct intera
 {
     const uint32_t n_fields = it.n_vectors - n_own, n_bags = it.n * n_fields, n_rows = 9;
     const size_t ld = (size_t)it.n_vectors * it.dim, n_t = it.n * ld, n_r = it.n * r_step(&it);
-    uint32_t *starts = lab_blank(lab, (n_bags + 1) * sizeof *starts, 0), n_keys = 0,
-             *row_of = lab_blank(lab, (n_bags * 20 + 1) * sizeof *row_of, 0);
+    const struct lab_bags bags = lab_bags(lab, n_bags, n_rows, keys_end);
     float *rows = lab_floats(lab, n_rows * it.dim, rows_shift), *own = lab_floats(lab, n_t, 0);
     struct bags_job j;
 
     for (uint32_t d = 0; d < it.dim; d++) /* the sum of a bag of this row is 0, not -0 */
         rows[d] = -0.0f;
-    starts[0] = 0;
-    for (uint32_t bag = 0; bag < n_bags; bag++) {
-        for (uint32_t k = lab_below(lab, lab_below(lab, 4) ? 2 : keys_end); k; k--)
-            row_of[n_keys++] = lab_below(lab, n_rows);
-        starts[bag + 1] = n_keys;
-    }
     for (size_t i = 0; i < n_t; i++)
         if (i % ld >= (size_t)n_own * it.dim)
             own[i] = NAN;
     j = (struct bags_job){ .math = math,
-                           .b = { it.n, n_fields, it.dim, n_rows, starts, row_of, NULL },
+                           .b = { it.n, n_fields, it.dim, n_rows, bags.starts, bags.row_of,
+                                  NULL },
                            .it = it,
                            .rows = rows,
                            .own = own,

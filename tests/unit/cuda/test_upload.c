@@ -1,8 +1,7 @@
 /* Rows over the bus or from where they have stayed: the CPU's op in every order of threads; whole steps with the bits of steps that
  * copy all, under a scheduler that keeps nothing but what it must. */
-#include "tests/emu/rt.h"
 #include "tests/unit/cuda/lab.h"
-#include "tests/unit/model/row_cache_world.h"
+#include "tests/unit/cuda/row_steps.h"
 #include "worker/cuda/device_cuda.h"
 
 /* ---- the kernel ---- */
@@ -102,65 +101,29 @@ static void rows_are_the_cpus_in_every_order(void **state)
 
 /* ---- steps ---- */
 
-static const struct world_way copies = { .ops = &device_cuda };
 static const struct world_way keeps = { .ops = &device_cuda, .keeps = true };
 static const struct world_way keeps_blank = { .ops = &device_cuda,
                                               .keeps = true,
                                               .blanks = true };
-
-static void play(const struct world *w, const struct world_way *way, uint64_t seed,
-                 struct world_end *end)
-{
-    emu_rt_seed(seed);
-    assert_true(world_play(w, way, end));
-    assert_int_equal(emu_rt_alive(), 0);
-}
 
 static void steps_with_rows_that_stay_have_the_bits_of_steps_that_copy_all(void **state)
 {
     const uint64_t seed = ((struct lab *)*state)->rng.seed;
 
     for (uint64_t i = 0; i < 12; i++) {
-        struct world_end want, got;
+        struct dlrm_row_counts counts;
         struct world w;
 
         world_init(&w, i % 2 ? 5 : 8, i % 3 ? WORLD_KEYS : 4, hash_mix2(seed, i));
-        play(&w, &copies, seed + i, &want);
-        play(&w, &keeps_blank, seed + i, &got);
-        assert_int_equal(world_n_failed(&want) + world_n_failed(&got), 0);
-        assert_int_equal(world_n_wrong(&w, &got, &want), 0);
-        assert_int_equal(got.counts.n_kept, world_n_there(&w));
-        world_end_free(&want);
-        world_end_free(&got);
+        counts = row_steps_same(&w, &keeps_blank, seed + i);
+        assert_int_equal(counts.n_kept, world_n_there(&w));
         world_deinit(&w);
     }
 }
 
-/* Ops have to wait for the rows. */
 static void a_dependency_that_is_lost_is_seen(void **state)
 {
-    enum { COMPUTE = 1 };
-    const uint64_t seed = ((struct lab *)*state)->rng.seed;
-    struct world_end want, got;
-    struct world w;
-    uint32_t n_wrong = 0;
-
-    if (emu_rt_is_real()) {
-        print_message("skipped: only the emulated device forgets one\n");
-        skip();
-    }
-    world_init(&w, 8, WORLD_KEYS, seed);
-    play(&w, &copies, seed, &want);
-    for (uint64_t i = 0; i < 8; i++) {
-        emu_rt_seed(seed + i);
-        emu_rt_ignore_waits(COMPUTE);
-        assert_true(world_play(&w, &keeps, &got));
-        n_wrong += world_n_wrong(&w, &got, &want);
-        world_end_free(&got);
-    }
-    assert_true(n_wrong > 0);
-    world_end_free(&want);
-    world_deinit(&w);
+    row_steps_lost_wait(&keeps, ((struct lab *)*state)->rng.seed);
 }
 
 int main(void)

@@ -1,5 +1,7 @@
 #include "tests/unit/model/fixture.h"
 
+#include <math.h>
+
 void fixture_fill(struct fixture_rng *rng, float *x, size_t n, float scale)
 {
     for (size_t i = 0; i < n; i++)
@@ -228,6 +230,22 @@ void fixture_predict(struct fixture *f)
     const struct dlrm_step step = fixture_step_of(f, 0);
 
     assert_int_equal(dlrm_predict(f->m, &step), 0);
+}
+
+void fixture_near(const char *what, const float *got, const float *want, size_t n,
+                  double tolerance)
+{
+    double norm = 1e-30, off = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const double d = (double)got[i] - (double)want[i];
+
+        norm += (double)want[i] * (double)want[i];
+        off += d * d;
+    }
+    if (!(sqrt(off / norm) <= tolerance))
+        fail_msg("%s: %zu numbers are %.3g off, more than %.3g", what, n, sqrt(off / norm),
+                 tolerance);
 }
 
 const float *fixture_read(struct fixture *f, const char *name)

@@ -95,6 +95,10 @@ struct dlrm_step fixture_step_of(const struct fixture *f, uint64_t number);
 void fixture_step(struct fixture *f, uint64_t number);
 void fixture_predict(struct fixture *f);
 
+/* All n together within `tolerance` of their norm. */
+void fixture_near(const char *what, const float *got, const float *want, size_t n,
+                  double tolerance);
+
 /* Of the last step or prediction. */
 const float *fixture_read(struct fixture *f, const char *name);
 

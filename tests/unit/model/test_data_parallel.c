@@ -254,18 +254,6 @@ static void any_batch_has_the_bits_of_a_model_for_each_part(void **state)
 
 /* ---- against one device ---- */
 
-static void near(const char *what, const float *got, const float *want, size_t n)
-{
-    double norm = 1e-12, off = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        norm += (double)want[i] * (double)want[i];
-        off += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-    }
-    if (!(sqrt(off / norm) < 1e-5))
-        fail_msg("%s: %zu numbers are %.3g off", what, n, sqrt(off / norm));
-}
-
 /* Batch norm and dropout look at parts; the norm of all gradients is the batch's. */
 static void any_batch_has_the_gradients_of_one_device_but_for_roundings(void **state)
 {
@@ -292,17 +280,18 @@ static void any_batch_has_the_gradients_of_one_device_but_for_roundings(void **s
             fixture_step(&several, step);
             fixture_step(&one, step);
             assert_true(fabs(several.loss - one.loss) <= 1e-6 * fabs(one.loss));
-            near("dense gradients", dlrm_tensor(several.m, 0)->grads,
-                 dlrm_tensor(one.m, 0)->grads, dlrm_dense_floats(one.m));
-            near("row gradients", several.row_grads, one.row_grads,
-                 dlrm_config_row_floats(&one.config, &one.batch));
+            fixture_near("dense gradients", dlrm_tensor(several.m, 0)->grads,
+                         dlrm_tensor(one.m, 0)->grads, dlrm_dense_floats(one.m), 1e-5);
+            fixture_near("row gradients", several.row_grads, one.row_grads,
+                         dlrm_config_row_floats(&one.config, &one.batch), 1e-5);
             if (config.wide)
-                near("wide gradients", several.wide_grads, one.wide_grads, one.batch.n_unique);
+                fixture_near("wide gradients", several.wide_grads, one.wide_grads,
+                             one.batch.n_unique, 1e-5);
         }
         fixture_predict(&several);
         fixture_predict(&one);
-        near("probabilities", dlrm_probs(several.m), dlrm_probs(one.m),
-             one.batch.n * one.batch.n_labels);
+        fixture_near("probabilities", dlrm_probs(several.m), dlrm_probs(one.m),
+                     one.batch.n * one.batch.n_labels, 1e-5);
         fixture_deinit(&several);
         fixture_deinit(&one);
     }

@@ -103,6 +103,31 @@ static void turn(void)
     uv_run(&world.loop, UV_RUN_NOWAIT);
 }
 
+/* A try that is repeated waits for a real timer, so turns are bounded by the clock. */
+#define DEADLINE_MS 60000u
+
+static void turn_before(uint64_t end_ms)
+{
+    assert_true(clock_mono_ms() < end_ms);
+    turn();
+}
+
+static void until_known(const struct member *m)
+{
+    const uint64_t end_ms = clock_mono_ms() + DEADLINE_MS;
+
+    while (!coordination_is_known(m->coordination))
+        turn_before(end_ms);
+}
+
+static void until_written(const struct member *m)
+{
+    const uint64_t end_ms = clock_mono_ms() + DEADLINE_MS;
+
+    while (m->is_writing)
+        turn_before(end_ms);
+}
+
 static void on_written(void *arg, const struct err *err)
 {
     struct member *m = arg;
@@ -131,39 +156,58 @@ static void claim(struct member *m)
     assert_true(m->is_writing);
 }
 
+static void claim_and_wait(struct member *m)
+{
+    claim(m);
+    until_written(m);
+}
+
+/* Either may be late with each of its first claims: they go on until both have made one. The claims that were tried. */
+static uint32_t claim_by_turns(struct member *members)
+{
+    const uint64_t end_ms = clock_mono_ms() + DEADLINE_MS;
+    uint32_t n = 0;
+
+    while (n < N_CLAIMS || !members[0].n_made || !members[1].n_made) {
+        struct member *m = &members[draw() % 2];
+
+        assert_true(n < COUNT_OF(world.made) - 1);
+        if (!m->is_writing && coordination_is_known(m->coordination)) {
+            claim(m);
+            n++;
+        }
+        turn_before(end_ms);
+    }
+    return n;
+}
+
 static void a_claim_is_made_once_whatever_is_lost(void **state)
 {
     const struct coord_mem_faults faults = { 20, 300, 60, 60 }, none = { 0 };
     struct member members[2];
-    uint64_t last = 0;
+    uint64_t last;
+    uint32_t n_claims;
 
     (void)state;
     set_up();
     begin(&members[0], "10.0.0.1:1", "mem");
     begin(&members[1], "10.0.0.2:1", "mem");
     coord_mem_set_faults(world.service, &faults);
-    for (uint32_t n = 0; n < N_CLAIMS;) {
-        struct member *m = &members[draw() % 2];
-
-        if (!m->is_writing && coordination_is_known(m->coordination)) {
-            claim(m);
-            n++;
-        }
-        turn();
-    }
+    n_claims = claim_by_turns(members);
     coord_mem_set_faults(world.service, &none);
-    while (members[0].is_writing || members[1].is_writing)
-        turn();
+    until_written(&members[0]);
+    until_written(&members[1]);
     for (int i = 0; i < 1000; i++)
         turn();
     last = coordination_claim(members[0].coordination)->term;
     for (size_t i = 1; i < COUNT_OF(world.made); i++)
         assert_in_range(world.made[i], 0, i <= last ? 1 : 0);
-    assert_in_range(last, members[0].n_made + members[1].n_made, N_CLAIMS);
-    assert_true(
-        world.made[last]); /* one of the two may have made none: each of its answers was late */
-    for (int i = 0; i < 2; i++)
+    assert_in_range(last, members[0].n_made + members[1].n_made, n_claims);
+    assert_true(world.made[last]);
+    for (int i = 0; i < 2; i++) {
+        assert_true(members[i].n_made);
         assert_int_equal(coordination_claim(members[i].coordination)->term, last);
+    }
     assert_true(coordination_is_own(members[0].coordination) !=
                 coordination_is_own(members[1].coordination));
     print_message("%u claims made, %u refused\n", members[0].n_made + members[1].n_made,
@@ -201,14 +245,11 @@ static void what_is_no_claim_is_not_written_over(void **state)
         set_up();
         begin(&a, "10.0.0.1:1", "mem");
         begin(&b, "10.0.0.2:1", "wrong");
-        while (!coordination_is_known(a.coordination))
-            turn();
+        until_known(&a);
         assert_null(coordination_claim(a.coordination));
         c = coord_mem_client(world.service);
         c->ops->put_if(c, &write, 1, 1000, on_put, NULL);
-        claim(&a); /* over none, but there is one */
-        while (a.is_writing)
-            turn();
+        claim_and_wait(&a); /* over none, but there is one */
         assert_int_equal(a.n_made, 0);
         assert_string_equal(coord_mem_find(world.service, KEY)->value, texts[i]);
         assert_false(coordination_is_own(a.coordination));
@@ -228,20 +269,17 @@ static void a_service_that_is_away_is_awaited(void **state)
     set_up();
     begin(&a, "10.0.0.1:1", "mem");
     begin(&b, "10.0.0.2:1", "mem");
-    while (!coordination_is_known(a.coordination) || !coordination_is_known(b.coordination))
-        turn();
+    until_known(&a);
+    until_known(&b);
     coord_mem_set_away(world.service, 0, true);
     claim(&a);
     for (int i = 0; i < 1000; i++)
         turn();
     assert_true(a.is_writing);
-    claim(&b); /* meanwhile another one is first */
-    while (b.is_writing)
-        turn();
+    claim_and_wait(&b); /* meanwhile another one is first */
     assert_int_equal(b.n_made, 1);
     coord_mem_set_away(world.service, 0, false);
-    while (a.is_writing)
-        turn();
+    until_written(&a);
     assert_int_equal(a.n_refused, 1);
     assert_string_equal(coordination_claim(a.coordination)->primary, "10.0.0.2:1");
     tear_down(&a, &b);
@@ -258,11 +296,8 @@ static void a_psd_of_another_shape_is_kept_out(void **state)
     (void)state;
     set_up();
     begin(&a, "10.0.0.1:1", "mem");
-    while (!coordination_is_known(a.coordination))
-        turn();
-    claim(&a);
-    while (a.is_writing)
-        turn();
+    until_known(&a);
+    claim_and_wait(&a);
     assert_int_equal(a.n_made, 1);
     assert_string_equal(coord_mem_find(world.service, CLAIM_CONFIG_KEY)->value,
                         "{\"nodes\":\"4\",\"shards\":\"2\",\"settings\":\"lease=10000ms "
@@ -278,8 +313,7 @@ static void a_psd_of_another_shape_is_kept_out(void **state)
     write.if_revision = coord_mem_find(world.service, CLAIM_CONFIG_KEY)->mod_revision;
     c = coord_mem_client(world.service);
     c->ops->put_if(c, &write, 1, 1000, on_put, NULL);
-    while (!coordination_is_known(b.coordination))
-        turn();
+    until_known(&b);
     assert_int_equal(b.n_changes, 2);
     assert_string_equal(coordination_claim(b.coordination)->primary, "10.0.0.1:1");
     c->ops->close(c, NULL, NULL);
@@ -308,16 +342,11 @@ static void a_foreign_config_keeps_nobody_out_who_is_in(void **state)
     (void)state;
     set_up();
     begin(&a, "10.0.0.1:1", "mem");
-    while (!coordination_is_known(a.coordination))
-        turn();
-    claim(&a);
-    while (a.is_writing)
-        turn();
+    until_known(&a);
+    claim_and_wait(&a);
     put_config("of nobody");
     assert_true(coordination_is_known(a.coordination));
-    claim(&a);
-    while (a.is_writing)
-        turn();
+    claim_and_wait(&a);
     assert_int_equal(a.n_made, 2);
     begin(&b, "10.0.0.2:1", "mem");
     for (int i = 0; i < 1000; i++)
@@ -335,12 +364,9 @@ static void a_first_claim_is_refused_when_the_config_has_become_anothers(void **
     set_up();
     begin(&a, "10.0.0.1:1", "mem");
     begin(&b, "10.0.0.2:1", "mem");
-    while (!coordination_is_known(a.coordination))
-        turn();
+    until_known(&a);
     put_config("of nobody");
-    claim(&a);
-    while (a.is_writing)
-        turn();
+    claim_and_wait(&a);
     assert_int_equal(a.n_refused, 1);
     tear_down(&a, &b);
 }
@@ -359,17 +385,12 @@ static void a_config_that_comes_in_between_is_read(void **state)
     set_up();
     begin(&a, "10.0.0.1:1", "mem");
     begin(&b, "10.0.0.2:1", "mem");
-    while (!coordination_is_known(a.coordination))
-        turn();
+    until_known(&a);
     c = coord_mem_client(world.service);
     c->ops->put_if(c, &write, 1, 1000, on_put, NULL);
-    claim(&a);
-    while (a.is_writing)
-        turn();
+    claim_and_wait(&a);
     assert_int_equal(a.n_refused, 1);
-    claim(&a);
-    while (a.is_writing)
-        turn();
+    claim_and_wait(&a);
     assert_int_equal(a.n_made, 1);
     assert_string_equal(coord_mem_find(world.service, CLAIM_CONFIG_KEY)->value, value);
     c->ops->close(c, NULL, NULL);
@@ -404,8 +425,8 @@ static void three_takeovers_double_the_patience(void **state)
     set_up();
     begin(&a, "10.0.0.1:1", "mem");
     begin(&b, "10.0.0.2:1", "mem");
-    while (!coordination_is_known(a.coordination) || !coordination_is_known(b.coordination))
-        turn();
+    until_known(&a);
+    until_known(&b);
     for (uint32_t i = 0; i < 7; i++) {
         struct claim next = { .history = 7, .term = i + 1 };
         char log[4096], sentence[128];

@@ -1,5 +1,7 @@
 #include "tests/unit/worker/cluster.h"
 
+#include "common/hash.h"
+
 static struct cluster *cluster_of(const struct param_store *s)
 {
     return (struct cluster *)(void *)(uintptr_t)s;
@@ -259,4 +261,25 @@ struct cluster *cluster_new(uint32_t n_shards, enum table_spec_mode mode,
     c->encoder = push_encoder_new(n_shards);
     c->other_encoder = push_encoder_new(n_shards);
     return c;
+}
+
+void cluster_send_as_other(struct cluster *c, uint64_t clock,
+                           const struct ps_push_section *sections, uint32_t n)
+{
+    enter_shard();
+    cluster_send(c, "other", c->other_encoder, ++c->other_seq, clock, sections, n);
+}
+
+struct cluster_keys cluster_draw_keys(uint64_t seed, uint64_t *n_random, uint32_t spread)
+{
+    struct cluster_keys batch = { 0 };
+    uint64_t key = 0;
+
+    while (batch.n < CLUSTER_KEYS_MAX && hash_mix2(seed, (*n_random)++) % 12) {
+        const uint64_t is_far = hash_mix2(seed, (*n_random)++) % 2;
+
+        key += 1 + is_far * (hash_mix2(seed, (*n_random)++) % spread);
+        batch.keys[batch.n++] = key * UINT64_C(0x100000001);
+    }
+    return batch;
 }

@@ -21,6 +21,7 @@
 #include "worker/param_store.h"
 
 #define SHARDS_MAX 3u
+#define CLUSTER_KEYS_MAX 24u
 
 struct cluster {
     struct param_store store;
@@ -50,6 +51,19 @@ struct cluster {
 void cluster_send(struct cluster *c, const char *job, struct push_encoder *encoder,
                   uint64_t seq, uint64_t clock, const struct ps_push_section *sections,
                   uint32_t n) ON_SHARD;
+
+/* The same of a job beside it, at this clock; no tap sees it. */
+void cluster_send_as_other(struct cluster *c, uint64_t clock,
+                           const struct ps_push_section *sections, uint32_t n);
+
+/* Keys of a batch, ascending. */
+struct cluster_keys {
+    uint32_t n;
+    uint64_t keys[CLUSTER_KEYS_MAX];
+};
+
+/* Few keys come often, and many, from key to key up to `spread` on, seldom. */
+struct cluster_keys cluster_draw_keys(uint64_t seed, uint64_t *n_random, uint32_t spread);
 
 /* memory_max_bytes: of each shard; 0: no limit. */
 struct cluster *cluster_new(uint32_t n_shards, enum table_spec_mode mode,

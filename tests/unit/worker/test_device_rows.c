@@ -14,7 +14,7 @@
 #include "worker/compute/device.h"
 #include "worker/param_store_exact_cache.h"
 
-enum { KEYS_MAX = 24, DIM = 21, PLACES_MAX = 400, ROW_BYTES_MAX = 6 * DIM };
+enum { DIM = 21, PLACES_MAX = 400, ROW_BYTES_MAX = 6 * DIM };
 
 struct setup {
     uint32_t n_shards, n_places;
@@ -24,16 +24,12 @@ struct setup {
     bool odd; /* weight decay, momentum's look-ahead, a falling rate */
 };
 
-struct batch {
-    uint32_t n;
-    uint64_t keys[KEYS_MAX];
-};
-
 /* What a pull fills; NaN where it does not. */
 struct answer {
-    float rows[KEYS_MAX][DIM], states[KEYS_MAX * 2 * DIM], wide[KEYS_MAX];
-    uint64_t versions[KEYS_MAX];
-    uint32_t places[KEYS_MAX];
+    float rows[CLUSTER_KEYS_MAX][DIM], states[CLUSTER_KEYS_MAX * 2 * DIM],
+        wide[CLUSTER_KEYS_MAX];
+    uint64_t versions[CLUSTER_KEYS_MAX];
+    uint32_t places[CLUSTER_KEYS_MAX];
 };
 
 struct bench {
@@ -104,20 +100,12 @@ static void bench_deinit(struct bench *b)
     b->cache->ops->close(b->cache);
 }
 
-/* Few keys come often, many seldom. */
-static struct batch draw_batch(struct bench *b)
+static struct cluster_keys draw_batch(struct bench *b)
 {
-    struct batch batch = { 0 };
-    uint64_t key = 0;
-
-    while (batch.n < KEYS_MAX && draw(b, 12)) {
-        key += 1 + draw(b, 2) * draw(b, 40);
-        batch.keys[batch.n++] = key * UINT64_C(0x100000001);
-    }
-    return batch;
+    return cluster_draw_keys(b->seed, &b->n_random, 40);
 }
 
-static uint32_t ask(const struct bench *b, const struct batch *batch, struct answer *a,
+static uint32_t ask(const struct bench *b, const struct cluster_keys *batch, struct answer *a,
                     struct ps_pull_section *ret)
 {
     ret[0] = (struct ps_pull_section){ .table = b->tables[0],
@@ -133,7 +121,7 @@ static uint32_t ask(const struct bench *b, const struct batch *batch, struct ans
     return 2;
 }
 
-static int pull(struct bench *b, const struct batch *batch, struct answer *a)
+static int pull(struct bench *b, const struct cluster_keys *batch, struct answer *a)
 {
     struct ps_pull_section sections[2];
     const uint32_t n = ask(b, batch, a, sections);
@@ -146,7 +134,7 @@ static int pull(struct bench *b, const struct batch *batch, struct answer *a)
 }
 
 /* What the servers have. */
-static void pull_plainly(struct bench *b, const struct batch *batch, struct answer *ret)
+static void pull_plainly(struct bench *b, const struct cluster_keys *batch, struct answer *ret)
 {
     struct ps_pull_section sections[2];
     const uint32_t n = ask(b, batch, ret, sections);
@@ -182,7 +170,8 @@ static const float *gather(struct bench *b, const struct answer *a, uint32_t i)
     return b->kept[place];
 }
 
-static void check_rows(struct bench *b, const struct batch *batch, const struct answer *a)
+static void check_rows(struct bench *b, const struct cluster_keys *batch,
+                       const struct answer *a)
 {
     struct answer want;
 
@@ -205,10 +194,10 @@ static const enum row_update_rule rules[] = {
 
 /* The gradients of a push, as a device has encoded them. */
 struct gradients {
-    struct batch batch; /* and rows with residuals of earlier ones */
+    struct cluster_keys batch; /* and rows with residuals of earlier ones */
     uint32_t k;
-    uint8_t bytes[2 * KEYS_MAX * ROW_BYTES_MAX];
-    float wide[KEYS_MAX];
+    uint8_t bytes[2 * CLUSTER_KEYS_MAX * ROW_BYTES_MAX];
+    float wide[CLUSTER_KEYS_MAX];
 };
 
 static void encode(struct bench *b, struct gradients *g)
@@ -227,7 +216,7 @@ static void encode(struct bench *b, struct gradients *g)
 
 static void change(struct bench *b, struct gradients *g)
 {
-    uint32_t places[KEYS_MAX];
+    uint32_t places[CLUSTER_KEYS_MAX];
     struct device_rows_step step = { .table = b->tables[0],
                                      .clock = b->clock,
                                      .n = g->batch.n,
@@ -278,7 +267,7 @@ static int push(struct bench *b, const struct gradients *g)
     return status;
 }
 
-static void push_of_somebody_else(struct bench *b, const struct batch *batch)
+static void push_of_somebody_else(struct bench *b, const struct cluster_keys *batch)
 {
     struct gradients g = { .batch = *batch };
     struct ps_push_section sections[2];
@@ -286,19 +275,17 @@ static void push_of_somebody_else(struct bench *b, const struct batch *batch)
 
     encode(b, &g);
     n = report_push(b, &g, sections);
-    enter_shard();
-    cluster_send(b->cluster, "other", b->cluster->other_encoder, ++b->cluster->other_seq,
-                 b->clock, sections, n);
+    cluster_send_as_other(b->cluster, b->clock, sections, n);
 }
 
 /* Some rows of another batch among the batch's own: their residuals go with this push. */
-static void add_residuals(struct bench *b, struct batch *batch)
+static void add_residuals(struct bench *b, struct cluster_keys *batch)
 {
-    const struct batch one = *batch, other = draw_batch(b);
+    const struct cluster_keys one = *batch, other = draw_batch(b);
     uint32_t i = 0, k = 0;
 
     batch->n = 0;
-    while (batch->n < KEYS_MAX && (i < one.n || k < other.n)) {
+    while (batch->n < CLUSTER_KEYS_MAX && (i < one.n || k < other.n)) {
         const uint64_t mine = i < one.n ? one.keys[i] : UINT64_MAX,
                        theirs = k < other.n ? other.keys[k] : UINT64_MAX;
 
@@ -310,7 +297,7 @@ static void add_residuals(struct bench *b, struct batch *batch)
 
 /* A batch and what its pull fills. */
 struct step {
-    struct batch batch;
+    struct cluster_keys batch;
     struct answer answer;
 };
 
@@ -339,7 +326,7 @@ static void pull_step(struct bench *b, struct step *step, bool is_announced)
 
 static void evaluate(struct bench *b)
 {
-    const struct batch batch = draw_batch(b);
+    const struct cluster_keys batch = draw_batch(b);
     struct ps_pull_section sections[2];
     struct answer got, want;
     const uint32_t n = ask(b, &batch, &got, sections);
@@ -410,7 +397,7 @@ static void train(struct bench *b, uint32_t n_steps, uint32_t troubles)
 
 static struct setup draw_setup(uint32_t i)
 {
-    static const uint32_t n_places[] = { PLACES_MAX, 1, 7, KEYS_MAX, 60, 3 };
+    static const uint32_t n_places[] = { PLACES_MAX, 1, 7, CLUSTER_KEYS_MAX, 60, 3 };
     static const enum table_spec_optim optims[] = { TABLE_SPEC_ROWWISE_ADAGRAD,
                                                     TABLE_SPEC_ADAGRAD, TABLE_SPEC_SGD,
                                                     TABLE_SPEC_ADAM, TABLE_SPEC_MOMENTUM };
@@ -433,8 +420,8 @@ static void what_the_device_has_are_the_servers_bits(void **state)
         print_message("run %u\n", i);
         bench_init(&b, draw_setup(i), seed + i);
         train(&b, 60, 0);
-        assert_true(b.n_there > 0 || b.setup.n_places < KEYS_MAX);
-        assert_int_equal(b.n_placeless > 0, b.setup.n_places < KEYS_MAX);
+        assert_true(b.n_there > 0 || b.setup.n_places < CLUSTER_KEYS_MAX);
+        assert_int_equal(b.n_placeless > 0, b.setup.n_places < CLUSTER_KEYS_MAX);
         assert_true(b.cluster->stats.foreign == 0);
         bench_deinit(&b);
     }
@@ -457,7 +444,7 @@ static void what_goes_wrong_costs_no_bit(void **state)
 
 static void rows_that_stay_are_neither_pulled_nor_copied(void **state)
 {
-    const struct batch batch = { 3, { 1, 2, 3 } };
+    const struct cluster_keys batch = { 3, { 1, 2, 3 } };
     static struct bench b;
     struct ps_stats stats;
     struct gradients g = { .batch = batch };
@@ -527,7 +514,7 @@ static void the_kth_allocation_fails_and_no_bit_is_wrong(void **state)
 
     (void)state;
     for (long k = 0; k < 80; k++) {
-        struct batch batch;
+        struct cluster_keys batch;
         struct gradients g;
         struct answer a;
 

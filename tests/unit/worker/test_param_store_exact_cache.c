@@ -12,22 +12,15 @@
  * (cluster.h): two sparse tables and a dense one, random batches, and each pull held against the
  * servers' own answer.
  */
-#define KEYS_MAX 24u
 #define DIM 5u
 #define N_FLOATS 37u
 #define BLOCK 16u
 #define N_TABLES 3u
 #define LARGE (UINT64_C(1) << 30)
 
-/* One batch: the same keys in the sparse tables, all blocks of the dense one. */
-struct batch {
-    uint32_t n;
-    uint64_t keys[KEYS_MAX];
-};
-
 /* What one pull brings. */
 struct rows {
-    float emb[KEYS_MAX * DIM], wide[KEYS_MAX], dense[3 * BLOCK];
+    float emb[CLUSTER_KEYS_MAX * DIM], wide[CLUSTER_KEYS_MAX], dense[3 * BLOCK];
 };
 
 struct setup {
@@ -95,20 +88,12 @@ static void bench_deinit(struct bench *b)
     b->cache->ops->close(b->cache);
 }
 
-/* Few keys come often, many seldom. */
-static struct batch draw_batch(struct bench *b)
+static struct cluster_keys draw_batch(struct bench *b)
 {
-    struct batch batch = { 0 };
-    uint64_t key = 0;
-
-    while (batch.n < KEYS_MAX && draw(b, 12)) {
-        key += 1 + draw(b, 2) * draw(b, 60);
-        batch.keys[batch.n++] = key * UINT64_C(0x100000001);
-    }
-    return batch;
+    return cluster_draw_keys(b->seed, &b->n_random, 60);
 }
 
-static uint32_t ask(const struct bench *b, const struct batch *batch, struct rows *rows,
+static uint32_t ask(const struct bench *b, const struct cluster_keys *batch, struct rows *rows,
                     struct ps_pull_section *ret)
 {
     ret[0] = (struct ps_pull_section){ .table = b->tables[0],
@@ -126,7 +111,7 @@ static uint32_t ask(const struct bench *b, const struct batch *batch, struct row
     return 3;
 }
 
-static int pull(struct bench *b, struct param_store *s, const struct batch *batch,
+static int pull(struct bench *b, struct param_store *s, const struct cluster_keys *batch,
                 struct rows *ret)
 {
     struct ps_pull_section sections[N_TABLES];
@@ -139,7 +124,7 @@ static int pull(struct bench *b, struct param_store *s, const struct batch *batc
     return status ? status : s->ops->pull_wait(s, &err);
 }
 
-static void check_pull(struct bench *b, const struct batch *batch)
+static void check_pull(struct bench *b, const struct cluster_keys *batch)
 {
     struct rows got, want;
 
@@ -148,8 +133,8 @@ static void check_pull(struct bench *b, const struct batch *batch)
     assert_memory_equal(&got, &want, sizeof got);
 }
 
-static uint32_t report_push(struct bench *b, const struct batch *batch, struct rows *grads,
-                            struct ps_push_section *ret)
+static uint32_t report_push(struct bench *b, const struct cluster_keys *batch,
+                            struct rows *grads, struct ps_push_section *ret)
 {
     float *all = grads->emb;
 
@@ -172,7 +157,7 @@ static uint32_t report_push(struct bench *b, const struct batch *batch, struct r
     return 3;
 }
 
-static int push(struct bench *b, const struct batch *batch)
+static int push(struct bench *b, const struct cluster_keys *batch)
 {
     struct ps_push_section sections[N_TABLES];
     struct rows grads;
@@ -184,20 +169,18 @@ static int push(struct bench *b, const struct batch *batch)
     return status;
 }
 
-static void push_of_somebody_else(struct bench *b, const struct batch *batch)
+static void push_of_somebody_else(struct bench *b, const struct cluster_keys *batch)
 {
     struct ps_push_section sections[N_TABLES];
     struct rows grads;
     uint32_t n = report_push(b, batch, &grads, sections);
 
-    enter_shard();
-    cluster_send(b->cluster, "other", b->cluster->other_encoder, ++b->cluster->other_seq,
-                 b->clock, sections, n);
+    cluster_send_as_other(b->cluster, b->clock, sections, n);
 }
 
 /* A batch, and where its rows go. */
 struct step {
-    struct batch batch;
+    struct cluster_keys batch;
     struct rows rows;
 };
 
@@ -232,7 +215,7 @@ static void train(struct bench *b, uint32_t n_steps)
 
     for (uint32_t i = 0; i < n_steps; i++) {
         struct step *step = &steps[i % 2], *next = &steps[(i + 1) % 2];
-        struct batch other = draw_batch(b);
+        struct cluster_keys other = draw_batch(b);
 
         check_step(b, step);
         *next = (struct step){ .batch = draw_batch(b) };
@@ -296,7 +279,7 @@ static void what_is_read_from_the_copy_has_the_bits_of_a_pull(void **state)
 
 static void a_row_that_is_held_is_not_pulled_again(void **state)
 {
-    struct batch batch = { 3, { 1, 2, 3 } };
+    struct cluster_keys batch = { 3, { 1, 2, 3 } };
     struct bench b;
     uint64_t n_rows;
 
@@ -325,7 +308,7 @@ static void a_small_copy_stays_small_and_counts_what_it_pulls_again(void **state
     struct bench b;
 
     (void)state;
-    setup.cache_bytes = 3 * 2 * KEYS_MAX * 80; /* a few batches */
+    setup.cache_bytes = 3 * 2 * CLUSTER_KEYS_MAX * 80; /* a few batches */
     bench_init(&b, setup, seed_by_the_clock());
     train(&b, 300);
     assert_true(stats_of(&b).rows_pulled_again > 0);
@@ -341,7 +324,7 @@ somebody_elses_push_is_seen_with_the_next_push_and_the_copy_begins_anew(void **s
     (void)state;
     bench_init(&b, plain, seed_by_the_clock());
     for (int i = 0; i < 5; i++) {
-        struct batch batch = draw_batch(&b), all = { 0 };
+        struct cluster_keys batch = draw_batch(&b), all = { 0 };
 
         train(&b, 20);
         batch.n = batch.n ? batch.n : 1;
@@ -356,7 +339,7 @@ somebody_elses_push_is_seen_with_the_next_push_and_the_copy_begins_anew(void **s
 
 static void after_too_many_pushes_of_others_all_is_pulled_plainly(void **state)
 {
-    struct batch batch = { 3, { 1, 2, 3 } };
+    struct cluster_keys batch = { 3, { 1, 2, 3 } };
     struct bench b;
     uint64_t n_rows;
 
@@ -382,10 +365,10 @@ static void rows_that_a_server_leaves_out_switch_the_copy_off_before_it_is_read(
     setup.memory_max_bytes = 300000;
     bench_init(&b, setup, 3);
     for (uint32_t i = 0; i < 600; i++) {
-        struct batch batch = { .n = KEYS_MAX };
+        struct cluster_keys batch = { .n = CLUSTER_KEYS_MAX };
 
-        for (uint32_t k = 0; k < KEYS_MAX; k++)
-            batch.keys[k] = (uint64_t)(i * KEYS_MAX + k) / 2 * 1000003 + k;
+        for (uint32_t k = 0; k < CLUSTER_KEYS_MAX; k++)
+            batch.keys[k] = (uint64_t)(i * CLUSTER_KEYS_MAX + k) / 2 * 1000003 + k;
         check_pull(&b, &batch);
         assert_int_equal(push(&b, &batch), 0);
         check_pull(&b, &batch);
@@ -409,7 +392,7 @@ static void tables_whose_rows_come_late_or_go_are_pulled_plainly(void **state)
 
 static void a_worker_declared_dead_begins_with_an_empty_copy(void **state)
 {
-    struct batch batch = { 3, { 1, 2, 3 } };
+    struct cluster_keys batch = { 3, { 1, 2, 3 } };
     struct rows rows;
     struct bench b;
 
@@ -432,7 +415,7 @@ static void a_worker_declared_dead_begins_with_an_empty_copy(void **state)
 
 static void an_answer_that_cannot_be_read_switches_the_copy_off(void **state)
 {
-    struct batch batch = { 3, { 1, 2, 3 } };
+    struct cluster_keys batch = { 3, { 1, 2, 3 } };
     struct bench b;
 
     (void)state;
@@ -446,7 +429,7 @@ static void an_answer_that_cannot_be_read_switches_the_copy_off(void **state)
 }
 
 /* A push is fenced; the copy begins anew, and the servers have rows that it has not. */
-static void rejoin(struct bench *b, const struct batch *batch)
+static void rejoin(struct bench *b, const struct cluster_keys *batch)
 {
     b->cluster->fail = PS_EFENCED;
     assert_int_equal(push(b, batch), PS_EFENCED);
@@ -455,7 +438,7 @@ static void rejoin(struct bench *b, const struct batch *batch)
 
 static void a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole(void **state)
 {
-    struct batch batch = { 3, { 1, 2, 3 } }, next = { 2, { 7, 8 } };
+    struct cluster_keys batch = { 3, { 1, 2, 3 } }, next = { 2, { 7, 8 } };
     struct ps_pull_section sections[N_TABLES];
     struct setup setup = plain;
     struct rows unused;
@@ -486,7 +469,7 @@ static void a_push_fenced_after_rows_were_asked_ahead_leaves_the_next_pull_whole
 /* One step, and the next one's rows read ahead: 1 and 2 of them no push of the step changes, 3 it does. */
 static void begin_steps(struct bench *b, struct step *step, struct step *next)
 {
-    const struct batch all = { 5, { 1, 2, 3, 4, 5 } };
+    const struct cluster_keys all = { 5, { 1, 2, 3, 4, 5 } };
 
     check_pull(b, &all);
     assert_int_equal(push(b, &all), 0);
@@ -517,7 +500,7 @@ static void rows_that_the_push_does_not_change_are_read_before_it(void **state)
 
 static void a_push_to_other_rows_voids_what_was_read_ahead(void **state)
 {
-    const struct batch other = { 2, { 1, 3 } };
+    const struct cluster_keys other = { 2, { 1, 3 } };
     struct step step, next;
     struct bench b;
 
@@ -550,7 +533,7 @@ static void a_push_with_rows_of_old_residuals_voids_what_was_read_ahead(void **s
 
 static void somebody_elses_push_voids_what_was_read_ahead(void **state)
 {
-    const struct batch other = { 2, { 1, 3 } };
+    const struct cluster_keys other = { 2, { 1, 3 } };
     struct step step, next;
     struct bench b;
 
@@ -565,7 +548,7 @@ static void somebody_elses_push_voids_what_was_read_ahead(void **state)
 
 static void a_pull_outside_training_has_the_same_bits_and_changes_nothing(void **state)
 {
-    struct batch batch = { 3, { 1, 2, 3 } }, other = { 3, { 2, 3, 900 } };
+    struct cluster_keys batch = { 3, { 1, 2, 3 } }, other = { 3, { 2, 3, 900 } };
     struct ps_pull_section sections[N_TABLES];
     struct ps_stats before, after;
     struct rows got = { 0 }, want;
@@ -630,7 +613,7 @@ static void the_kth_allocation_fails_and_no_bit_is_wrong(void **state)
 {
     (void)state;
     for (long k = 0; k < 60; k++) {
-        struct batch batch;
+        struct cluster_keys batch;
         struct rows got;
         struct bench b;
 
