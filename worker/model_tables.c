@@ -175,7 +175,7 @@ static int find(struct model_tables *t, const struct settings *s, struct table_s
             "table %s holds %llu floats, these settings ask for %llu: --dim, --bottom, --top "
             "and the columns must be those of the training",
             want.name, (unsigned long long)spec->n_floats, (unsigned long long)want.n_floats);
-    if (spec->kind != want.kind || spec->dim != want.dim)
+    if (!table_specs_fit(spec, &want))
         return err_set(err, PS_ESPEC,
                        "table %s has rows of %u floats, these settings ask for rows of %u: "
                        "--dim must be that of the training",

@@ -793,7 +793,7 @@ int settings_check_rows(const struct settings *s, struct err *err)
     int status = check_numbers(s, err);
 
     if (!status)
-        status = settings_check_delay(s, err);
+        status = settings_check_optimizers(s, err);
     return status ? status : check_limits(s, err);
 }
 

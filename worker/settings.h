@@ -219,11 +219,14 @@ struct table_spec_limits settings_limits(const struct settings *s);
 /* The codec of a direction; true, and fp32 to begin with, if it is auto. */
 bool settings_codec(const struct settings *s, enum codec_policy_direction direction,
                     enum codec_id *ret);
-/* Are the gradients of embedding or dense tables compensated for their delay, and how? settings_check_delay():
- * PS_ESETTING if no table's are, though --delay-compensation is given, or if a codec has no room for the weights. */
+/* Are the gradients of embedding or dense tables compensated for their delay, and how? */
 bool settings_compensates(const struct settings *s, bool dense);
 struct section_delay settings_delay(const struct settings *s);
-int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
+/* True if the servers have each array of the MLPs in one block, as their optimizer takes it whole (LAMB, LARS). */
+bool settings_has_layers(const struct settings *s);
+/* PS_ESETTING if topk would cut layers; if no table's gradients are compensated, though --delay-compensation is given, or
+ * if a codec has no room for the weights. */
+int settings_check_optimizers(const struct settings *s, struct err *err) MUST_CHECK;
 /* --device, and of a GPU which: the first that is named, or for cuda and auto by this worker's number among those of
  * its machine. settings_check_device(): PS_ESETTING. */
 enum settings_device settings_device(const struct settings *s, struct device_place *ret);

@@ -332,6 +332,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         status = dlrm_new_on(ops, &config, &u->model, err);
     if (!status)
         u->batch_memory = batch_memory_new(u->model);
+        .whole_layers = settings_has_layers(s),
     if (!status)
         u->deduper = key_deduper_new(u->model, KEY_DEDUPER_KEYS_MIN);
     return status;
