@@ -108,6 +108,9 @@ struct settings {
     uint64_t freeze_at; /* 0: never */
     int merge_weight;   /* enum settings_merge */
     struct setting_list period, row_period;
+    char meta[SETTINGS_TEXT_MAX]; /* "": no meta learning */
+    float meta_inner_lr;
+    uint32_t meta_inner_steps;
     char warmup[SETTINGS_TEXT_MAX];
     int decay;
     uint64_t decay_start, decay_clocks;
@@ -241,6 +244,11 @@ struct settings_gpus settings_gpus(const struct settings *s);
 int settings_check_device(const struct settings *s, struct err *err) MUST_CHECK;
 /* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
+/* NULL, or the settings for which gradients come to the CPU as floats before they are encoded. */
+const char *settings_changes_gradients(const struct settings *s);
+/* What --meta goes with. */
+int settings_check_meta(const struct settings *s, const char *command, struct err *err)
+    MUST_CHECK;
 /* True if all pulls of dense tables return all pushes of the step before. */
 bool settings_dense_is_exact(const struct settings *s);
 /* Steps from one push and pull of the dense table "JOB/NAME" to the next (--period, --local-steps), and of the
