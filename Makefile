@@ -406,7 +406,8 @@ soak: deps fuzz-deps          ## the simulation and each fuzz target for SECONDS
 
 golden: $(BUILD)/golden/.done
 $(BUILD)/golden/.done: tests/golden/vectors.tar.zst tests/golden/models.tar.zst tests/golden/optimizers.tar.zst \
-    tests/golden/fields.tar.zst tests/golden/papers.tar.zst tests/golden/communication.tar.zst
+    tests/golden/fields.tar.zst tests/golden/papers.tar.zst tests/golden/communication.tar.zst \
+    tests/golden/layers.tar.zst tests/golden/meta.tar.zst
 	@mkdir -p $(@D)
 	@for archive in $^; do zstd -dcq --long=27 $$archive | tar x -C $(@D) || exit 1; done
 	@touch $@

@@ -97,7 +97,7 @@ struct field {
 /* clang-format off */
 static const struct field fields[] = {
     NAMED("kind", kind, kind_names),
-    U32("dim", dim, 1, TABLE_SPEC_DIM_MAX),
+    U32("dim", dim, 1, TABLE_SPEC_LAYER_MAX),
     U64("n_floats", n_floats),
     U64("seed", seed),
     NAMED("init", init, init_names),
@@ -436,9 +436,32 @@ static int check_limits(const struct table_spec *spec, struct err *err)
     return 0;
 }
 
+/* A block as long as a layer may be has one layer and nothing else. */
+static int check_dim(const struct table_spec *spec, struct err *err)
+{
+    if (spec->dim <= TABLE_SPEC_DIM_MAX)
+        return 0;
+    if (spec->kind != TABLE_SPEC_DENSE || !table_spec_takes_layers(spec->optim))
+        return err_set(err, PS_ESPEC,
+                       "table %s: dim is %u; expected at most %u, except of a dense table with "
+                       "lamb or lars, which is one layer",
+                       spec->name, spec->dim, TABLE_SPEC_DIM_MAX);
+    if (spec->dim != spec->n_floats)
+        return err_set(err, PS_ESPEC,
+                       "table %s: dim is %u and n_floats %llu; expected the same above %u, "
+                       "as the table is then one layer",
+                       spec->name, spec->dim, (unsigned long long)spec->n_floats,
+                       TABLE_SPEC_DIM_MAX);
+    return 0;
+}
+
 /* What no single field's range can say. */
 static int check_together(const struct table_spec *spec, struct err *err)
 {
+    int status = check_dim(spec, err);
+
+    if (status)
+        return status;
     if (spec->kind == TABLE_SPEC_DENSE &&
         (spec->n_floats == 0 || spec->n_floats > TABLE_SPEC_FLOATS_MAX))
         return err_set(err, PS_ESPEC,
@@ -547,8 +570,7 @@ static int check_growth(const struct table_spec *spec, struct err *err)
         return err_set(err, PS_ESPEC,
                        "table %s: epsilon is %.9g; expected at least learning_rate / 1e16",
                        spec->name, (double)p->epsilon);
-    if ((spec->optim == TABLE_SPEC_LAMB || spec->optim == TABLE_SPEC_LARS) &&
-        p->epsilon < 1e-12f)
+    if (table_spec_takes_layers(spec->optim) && p->epsilon < 1e-12f)
         return err_set(err, PS_ESPEC, "table %s: epsilon is %.9g; expected at least 1e-12",
                        spec->name, (double)p->epsilon);
     if (spec->optim == TABLE_SPEC_FTRL && rate < 1e-8)

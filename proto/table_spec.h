@@ -14,8 +14,10 @@
 
 #define TABLE_SPEC_ROW_DECAY_MIN 1e-6f /* but for 0; 1 - X has steps of 6e-8 */
 #define TABLE_SPEC_NAME_MAX 128        /* with the final NUL; printable ASCII without blanks */
-#define TABLE_SPEC_DIM_MAX 16384u      /* floats in a row or block */
-#define TABLE_SPEC_DENSE_BLOCK 1024u   /* what psworker uses for `dim` of dense tables */
+#define TABLE_SPEC_DIM_MAX 16384u      /* floats in a row or block, but for whole layers: */
+#define TABLE_SPEC_LAYER_MAX \
+    (1u << 22) /* in a block of a dense table whose optimizer is LAMB or LARS */
+#define TABLE_SPEC_DENSE_BLOCK 1024u /* what psworker uses for `dim` of dense tables */
 #define TABLE_SPEC_FLOATS_MAX (UINT64_C(1) << 40) /* in a dense table */
 #define TABLE_SPEC_ADMIT_MAX 15u                  /* what a counter of 4 bits can tell */
 #define TABLE_SPEC_RARE_MAX 255u                  /* what a row counts */
@@ -183,6 +185,12 @@ const char *table_spec_mode_name(enum table_spec_mode mode);
 const char *table_spec_storage_name(enum table_spec_storage storage);
 /* none oldest rarest */
 const char *table_spec_victims_name(enum table_spec_victims victims);
+
+/* True of LAMB and LARS: a row, or a block of a dense table, is a layer of their papers, whose norms its step uses. */
+static inline bool table_spec_takes_layers(enum table_spec_optim optim)
+{
+    return optim == TABLE_SPEC_LAMB || optim == TABLE_SPEC_LARS;
+}
 
 /* Number of rows (blocks) of a dense table. */
 uint64_t table_spec_n_blocks(const struct table_spec *spec);

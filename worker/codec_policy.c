@@ -55,11 +55,19 @@ double codec_policy_step_s(const struct codec_policy_input *in,
     return wire_s + busy_s;
 }
 
+/* In place of topk, the rung before it. */
+static enum codec_id rung(const struct codec_policy_input *in, int direction, int level)
+{
+    const enum codec_id codec = ladders[direction][level];
+
+    return codec == CODEC_TOPK && in->rows[direction].is_layers ? CODEC_INT8 : codec;
+}
+
 static void set_level(const struct codec_policy_input *in, int level,
                       struct codec_policy_choice *c)
 {
     for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++)
-        c->codecs[i] = in->rows[i].is_free ? ladders[i][level] : in->rows[i].codec;
+        c->codecs[i] = in->rows[i].is_free ? rung(in, i, level) : in->rows[i].codec;
 }
 
 /* Each direction back towards fp32, the lossiest first, as long as the step stays below most_s. */
@@ -70,9 +78,9 @@ static void go_back(const struct codec_policy_input *in, int level, double most_
         for (int i = 0; i < CODEC_POLICY_DIRECTIONS; i++) {
             const enum codec_id before = c->codecs[i];
 
-            if (!in->rows[i].is_free || before != ladders[i][from])
+            if (!in->rows[i].is_free || before != rung(in, i, from))
                 continue;
-            c->codecs[i] = ladders[i][from - 1];
+            c->codecs[i] = rung(in, i, from - 1);
             if (codec_policy_step_s(in, c) > most_s)
                 c->codecs[i] = before;
         }

@@ -55,6 +55,7 @@ struct codec_policy_rows {
     bool is_free;        /* auto: to be chosen; otherwise: */
     enum codec_id codec; /* the settings' */
     uint32_t k;          /* of topk */
+    bool is_layers;      /* rows may be longer than topk takes */
 };
 
 struct codec_policy_input {

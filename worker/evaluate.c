@@ -15,11 +15,12 @@ static int write_lines(FILE *out, const float *probs, uint32_t n, uint32_t n_tas
 }
 
 /* metrics: of each label. */
-static int add_metrics(struct metrics *metrics, const float *probs, const struct batch *b,
-                       struct err *err)
+static int add_metrics(struct metrics *metrics, const struct meta_learning_scores *scores,
+                       uint32_t n_labels, struct err *err)
 {
-    for (uint32_t i = 0; i < b->n_labels; i++)
-        if (metrics_add_column(&metrics[i], probs + i, b->label + i, b->n, b->n_labels))
+    for (uint32_t i = 0; i < n_labels; i++)
+        if (metrics_add_column(&metrics[i], scores->probs + i, scores->labels + i, scores->n,
+                               n_labels))
             return err_set(err, -ENOMEM, "no memory for the validation's probabilities");
     return 0;
 }
@@ -40,7 +41,8 @@ static int result_of(const struct schema *schema, const struct metrics *metrics,
 /* One batch through the model; dense tables are pulled with the first only: nobody but other
  * workers changes them meanwhile. */
 static int one_batch(const struct setup *u, struct model_tables *tables,
-                     struct step_buffers *buffers, enum model_tables_want want, struct err *err)
+                     struct step_buffers *buffers, enum model_tables_want want,
+                     struct meta_learning_scores *ret, struct err *err)
 {
     struct dlrm_step step;
     int status = model_tables_pull(tables, buffers, want, err);
@@ -48,7 +50,13 @@ static int one_batch(const struct setup *u, struct model_tables *tables,
     if (status)
         return status;
     step = model_tables_use(tables, buffers);
-    status = dlrm_predict(u->model, &step);
+    if (u->meta)
+        status = meta_learning_predict(u->meta, &step, buffers->dense_grads, ret);
+    else
+        status = dlrm_predict(u->model, &step);
+    if (!u->meta)
+        *ret = (struct meta_learning_scores){ step.batch->n, dlrm_probs(u->model),
+                                              step.batch->label };
     return status ? dlrm_failed(u->model, status, err) : 0;
 }
 
@@ -58,17 +66,18 @@ static int pass(const struct setup *u, struct model_tables *tables,
                 struct err *err)
 {
     enum model_tables_want want = MODEL_TABLES_ALL;
+    struct meta_learning_scores scores;
     struct batch *batch;
     int status;
 
     while ((status = data_loader_next(loader, &batch, err)) == 0 && batch) {
         buffers->batch = batch;
-        status = one_batch(u, tables, buffers, want, err);
+        status = one_batch(u, tables, buffers, want, &scores, err);
         if (!status && predictions)
             status =
                 write_lines(predictions, dlrm_probs(u->model), batch->n, batch->n_labels, err);
         if (!status)
-            status = add_metrics(metrics, dlrm_probs(u->model), batch, err);
+            status = add_metrics(metrics, &scores, batch->n_labels, err);
         if (status)
             return status;
         if (observer)

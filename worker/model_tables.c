@@ -175,7 +175,7 @@ static int find(struct model_tables *t, const struct settings *s, struct table_s
             "table %s holds %llu floats, these settings ask for %llu: --dim, --bottom, --top "
             "and the columns must be those of the training",
             want.name, (unsigned long long)spec->n_floats, (unsigned long long)want.n_floats);
-    if (spec->kind != want.kind || spec->dim != want.dim)
+    if (!table_specs_fit(spec, &want))
         return err_set(err, PS_ESPEC,
                        "table %s has rows of %u floats, these settings ask for rows of %u: "
                        "--dim must be that of the training",
@@ -290,7 +290,7 @@ static uint64_t n_dense_floats(const struct model_tables *t)
 static void decode_on_device(struct model_tables *t)
 {
     if (t->store->ops->takes_pulled && t->s->device_encode && t->n_rows == 1 &&
-        !settings_compensates(t->s, false))
+        !t->s->meta[0] && !settings_compensates(t->s, false))
         step_buffers_decode(&t->shape);
 }
 
@@ -346,10 +346,9 @@ static int open_device_push(struct model_tables *t, struct err *err)
         log_line_info("gradients are encoded on the CPU: fields have several tables (--field)");
         return 0;
     }
-    if (t->s->clip_global_norm > 0 || settings_periods_are_set(t->s)) {
+    if (settings_changes_gradients(t->s)) {
         log_line_info("gradients are encoded on the CPU: it changes them before (--%s)",
-                      t->s->clip_global_norm > 0 ? "clip-global-norm"
-                                                 : "local-steps, --period, --row-period");
+                      settings_changes_gradients(t->s));
         return 0;
     }
     status = device_push_new(t->shape.model, t->store->ops->encoder(t->store), tables,
@@ -404,7 +403,7 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
         status = open_device_push(t, err);
     if (!status && get == make)
         decode_on_device(t);
-    if (!status && get == make)
+    if (!status && get == make && !s->meta[0])
         device_replica_open(&t->replica, s, store, t->rows[0].emb, &t->rows[0].spec, &t->shape);
     if (status) {
         model_tables_free(t);

@@ -233,6 +233,12 @@ static const struct setting rows[] = {
     ROW("training", "merge-weight", SETTING_CHOICE, merge_weight, "mean|adaptive", "mean", 0, 0,
         "of --local-steps and --model lr in lock step: weight of workers' differences in a merge: their mean, or more "
         "where they differ"),
+    ROW("training", "meta", SETTING_TEXT, meta, "COLUMN", "", 0, 0,
+        "meta learning: half of a task's samples in a batch adapt the model, the others train it; the categorical "
+        "column that names the task"),
+    ROW("training", "meta-inner-lr", SETTING_FLOAT, meta_inner_lr, "X", "0.1", 0, 0,
+        "of --meta: learning rate of the steps that adapt the model to a task"),
+    ROW("training", "meta-inner-steps", SETTING_U32, meta_inner_steps, "N", "1", 1, 100, "of --meta: these steps"),
     ROW("training", "embedding-mode", SETTING_CHOICE, embedding_mode, PS_SETTINGS_TABLE_MODES, "job", 0, 0,
         "consistency of the embedding tables, if not the job's"),
     ROW("training", "embedding-staleness", SETTING_U32, embedding_staleness, "CLOCKS", PS_SETTINGS_STALENESS_TEXT,
@@ -571,6 +577,7 @@ static int check_numbers(const struct settings *s, struct err *err)
         { "decay-rate", s->decay_rate, 0, 1.000001f },
         { "slow-lr", s->slow_lr, 0, 1e6f },
         { "slow-momentum", s->slow_momentum, 0, 1 },
+        { "meta-inner-lr", s->meta_inner_lr, 0, 1e6f },
         { "delay-compensation", s->delay_compensation, 0, SECTION_LAMBDA_MAX },
         { "decay-floor", s->decay_floor, 0, 1.000001f },
         { "positive-rate", s->positive_rate, 0, 1 },
@@ -793,7 +800,7 @@ int settings_check_rows(const struct settings *s, struct err *err)
     int status = check_numbers(s, err);
 
     if (!status)
-        status = settings_check_delay(s, err);
+        status = settings_check_optimizers(s, err);
     return status ? status : check_limits(s, err);
 }
 
@@ -860,6 +867,8 @@ int settings_check(const struct settings *s, const char *command, struct err *er
         status = check_train(s, err);
     if (!status && strcmp(command, "train") == 0)
         status = check_metrics_listen(s, err);
+    if (!status)
+        status = settings_check_meta(s, command, err);
     if (!status && reads)
         status = want(err, s->data.n > 0,
                       "--data: what to read is missing; name a file or a directory");

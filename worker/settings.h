@@ -108,6 +108,9 @@ struct settings {
     uint64_t freeze_at; /* 0: never */
     int merge_weight;   /* enum settings_merge */
     struct setting_list period, row_period;
+    char meta[SETTINGS_TEXT_MAX]; /* "": no meta learning */
+    float meta_inner_lr;
+    uint32_t meta_inner_steps;
     char warmup[SETTINGS_TEXT_MAX];
     int decay;
     uint64_t decay_start, decay_clocks;
@@ -219,11 +222,14 @@ struct table_spec_limits settings_limits(const struct settings *s);
 /* The codec of a direction; true, and fp32 to begin with, if it is auto. */
 bool settings_codec(const struct settings *s, enum codec_policy_direction direction,
                     enum codec_id *ret);
-/* Are the gradients of embedding or dense tables compensated for their delay, and how? settings_check_delay():
- * PS_ESETTING if no table's are, though --delay-compensation is given, or if a codec has no room for the weights. */
+/* Are the gradients of embedding or dense tables compensated for their delay, and how? */
 bool settings_compensates(const struct settings *s, bool dense);
 struct section_delay settings_delay(const struct settings *s);
-int settings_check_delay(const struct settings *s, struct err *err) MUST_CHECK;
+/* True if the servers have each array of the MLPs in one block, as their optimizer takes it whole (LAMB, LARS). */
+bool settings_has_layers(const struct settings *s);
+/* PS_ESETTING if topk would cut layers; if no table's gradients are compensated, though --delay-compensation is given, or
+ * if a codec has no room for the weights. */
+int settings_check_optimizers(const struct settings *s, struct err *err) MUST_CHECK;
 /* --device, and of a GPU which: the first that is named, or for cuda and auto by this worker's number among those of
  * its machine. settings_check_device(): PS_ESETTING. */
 enum settings_device settings_device(const struct settings *s, struct device_place *ret);
@@ -238,6 +244,11 @@ struct settings_gpus settings_gpus(const struct settings *s);
 int settings_check_device(const struct settings *s, struct err *err) MUST_CHECK;
 /* --dense-refresh: 1 or more steps, 0 for auto. PS_ESETTING, also where the mode excludes it. */
 int settings_refresh(const struct settings *s, uint32_t *ret, struct err *err) MUST_CHECK;
+/* NULL, or the settings for which gradients come to the CPU as floats before they are encoded. */
+const char *settings_changes_gradients(const struct settings *s);
+/* What --meta goes with. */
+int settings_check_meta(const struct settings *s, const char *command, struct err *err)
+    MUST_CHECK;
 /* True if all pulls of dense tables return all pushes of the step before. */
 bool settings_dense_is_exact(const struct settings *s);
 /* Steps from one push and pull of the dense table "JOB/NAME" to the next (--period, --local-steps), and of the

@@ -162,7 +162,7 @@ static bool may_be_topk(const struct settings *s, enum codec_policy_direction di
     return settings_codec(s, direction, &codec) || codec == CODEC_TOPK;
 }
 
-int settings_check_delay(const struct settings *s, struct err *err)
+static int check_delay(const struct settings *s, struct err *err)
 {
     const bool rows = settings_compensates(s, false), dense = settings_compensates(s, true);
 
@@ -186,4 +186,25 @@ int settings_check_delay(const struct settings *s, struct err *err)
             "--delay-compensation goes with push codecs that send each gradient: fp32, "
             "bf16, fp16, int8 or onebit");
     return 0;
+}
+
+/* ---- whole layers ---- */
+
+bool settings_has_layers(const struct settings *s)
+{
+    return table_spec_takes_layers(settings_optim(s, true)) && !s->local_steps;
+}
+
+int settings_check_optimizers(const struct settings *s, struct err *err)
+{
+    enum codec_id codec;
+
+    if (settings_has_layers(s) && !settings_codec(s, CODEC_POLICY_DENSE_PUSH, &codec) &&
+        codec == CODEC_TOPK)
+        return err_set(err, PS_ESETTING,
+                       "--dense-optimizer lamb and lars take each layer whole, and topk counts "
+                       "up to %u floats: give --dense-push-codec fp32, bf16, fp16, int8 or "
+                       "onebit",
+                       TABLE_SPEC_DIM_MAX);
+    return check_delay(s, err);
 }

@@ -281,6 +281,39 @@ static int place_model(const struct settings *s, const struct device_ops *ops,
     return 0;
 }
 
+/* By name or position, as lists of columns have it. */
+static bool find_task_field(const struct setup *u, uint32_t *ret)
+{
+    char id[SCHEMA_NAME_MAX];
+
+    for (*ret = 0; *ret < schema_n_fields(u->schema); (*ret)++) {
+        schema_field_id(u->schema, *ret, id);
+        if (strcmp(id, u->s->meta) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int setup_meta(struct setup *u, const struct dlrm_config *config, struct err *err)
+{
+    struct meta_learning_options options = { .inner_lr = u->s->meta_inner_lr,
+                                             .inner_steps = u->s->meta_inner_steps };
+    char id[SCHEMA_NAME_MAX] = "none";
+
+    if (!find_task_field(u, &options.field)) {
+        if (schema_n_fields(u->schema))
+            schema_field_id(u->schema, 0, id);
+        return err_set(
+            err, PS_ESETTING,
+            "--meta: \"%.60s\" is none of the %u categorical columns, whose first is "
+            "%.60s",
+            u->s->meta, schema_n_fields(u->schema), id);
+    }
+    if (meta_learning_new(u->model, config, &options, &u->meta))
+        return err_set(err, -ENOMEM, "no memory for a task's copy of the model");
+    return 0;
+}
+
 int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *err)
 {
     const struct settings *s = u->s;
@@ -299,6 +332,7 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         .self_interaction = s->self_interaction,
         .wide = settings_has_wide(s),
         .batch_norm = s->batch_norm,
+        .whole_layers = settings_has_layers(s),
         .dropout = s->dropout,
         .l2_dense = s->l2_dense,
         .positive_more = s->positive_weight - 1,
@@ -330,6 +364,8 @@ int setup_model_on(struct setup *u, const struct device_ops *ops, struct err *er
         status = task_weights(u, &config, err);
     if (!status)
         status = dlrm_new_on(ops, &config, &u->model, err);
+    if (!status && s->meta[0])
+        status = setup_meta(u, &config, err);
     if (!status)
         u->batch_memory = batch_memory_new(u->model);
     if (!status)
@@ -395,8 +431,10 @@ int setup_inputs(struct setup *u, struct settings *s, struct param_store *store,
         return 0;
     key_deduper_free(u->deduper);
     batch_memory_free(u->batch_memory);
+    meta_learning_free(u->meta);
     dlrm_free(u->model);
     u->deduper = NULL;
+    u->meta = NULL;
     u->batch_memory = NULL;
     u->model = NULL;
     return setup_model(u, err);
@@ -844,6 +882,7 @@ void setup_deinit(struct setup *u)
 {
     key_deduper_free(u->deduper);
     batch_memory_free(u->batch_memory);
+    meta_learning_free(u->meta);
     dlrm_free(u->model);
     field_tables_free(u->fields);
     schema_free(u->schema);

@@ -11,6 +11,7 @@
 #include "worker/field_tables.h"
 #include "worker/key_deduper.h"
 #include "worker/model/dlrm.h"
+#include "worker/model/meta_learning.h"
 #include "worker/param_store.h"
 #include "worker/settings.h"
 #include "worker/stop_signal.h"
@@ -27,6 +28,7 @@ struct setup {
     struct schema *schema;             /* owned */
     struct field_tables *fields;       /* owned; s->fields. setup_fields() */
     struct dlrm *model;                /* owned */
+    struct meta_learning *meta;        /* owned; NULL without --meta */
     struct batch_memory *batch_memory; /* owned; NULL without a model */
     struct key_deduper *deduper;       /* owned; NULL: the device has none */
 };

@@ -95,6 +95,7 @@ static struct codec_policy_options make_options(const struct sync_policy *w,
               &o.rows[CODEC_POLICY_WIDE_PULL]);
     init_rows(s, CODEC_POLICY_DENSE_PUSH, n_blocks, TABLE_SPEC_DENSE_BLOCK,
               &o.rows[CODEC_POLICY_DENSE_PUSH]);
+    o.rows[CODEC_POLICY_DENSE_PUSH].is_layers = settings_has_layers(s);
     if (o.rows[CODEC_POLICY_DENSE_PUSH].is_free && !o.warmup_steps)
         o.warmup_steps = WARMUP_AUTO;
     init_rows(s, CODEC_POLICY_DENSE_PULL, n_blocks, TABLE_SPEC_DENSE_BLOCK,

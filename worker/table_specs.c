@@ -56,6 +56,7 @@ struct table_spec table_specs_tensor(const struct settings *s, const struct dlrm
 {
     struct table_spec spec = table_specs_dense(s, tensor->name, tensor->n_floats);
 
+    spec.dim = tensor->block;
     spec.seed = hash_mix2(settings_seed(s, SEED_INIT), UINT64_C(0x64656e7365) + i);
     spec.init = tensor->init;
     spec.init_scale = tensor->init_scale;
@@ -67,4 +68,14 @@ struct table_spec table_specs_tensor(const struct settings *s, const struct dlrm
         spec.schedule = settings_dense_schedule(s, spec.optim);
     }
     return spec;
+}
+
+bool table_specs_fit(const struct table_spec *have, const struct table_spec *want)
+{
+    if (have->kind != want->kind)
+        return false;
+    if (have->kind == TABLE_SPEC_SPARSE)
+        return have->dim == want->dim;
+    return have->dim == want->n_floats ||
+           (have->dim == TABLE_SPEC_DENSE_BLOCK && want->n_floats > TABLE_SPEC_DENSE_BLOCK);
 }

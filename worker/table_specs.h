@@ -18,4 +18,7 @@ struct table_spec table_specs_dense(const struct settings *s, const char *name,
 struct table_spec table_specs_tensor(const struct settings *s, const struct dlrm_tensor *tensor,
                                      uint32_t i);
 
+/* True if the model can use the table that is there: a tensor may be one block there or several. */
+bool table_specs_fit(const struct table_spec *have, const struct table_spec *want);
+
 #endif

@@ -23,6 +23,13 @@ static bool validates(const struct trainer *t)
     return t->u->has_valid && t->s->rank == 0;
 }
 
+/* Of the oldest step that has begun; with --meta it is done when it has begun. */
+static int end_on_device(struct trainer *t, uint32_t set, double *ret_loss)
+{
+    *ret_loss = t->meta_loss;
+    return t->u->meta ? 0 : dlrm_step_end(t->u->model, set, ret_loss);
+}
+
 /* Ends the steps that the device has begun, without a push. */
 static void drop_steps(struct trainer *t)
 {
@@ -30,7 +37,7 @@ static void drop_steps(struct trainer *t)
     int status;
 
     for (; t->n_ended < t->n_begun; t->n_ended++) {
-        status = dlrm_step_end(t->u->model, buffer_set_of(t, t->n_ended), &loss);
+        status = end_on_device(t, buffer_set_of(t, t->n_ended), &loss);
         if (status)
             log_line_debug("a step that was dropped: %s", status_text(status));
     }
@@ -67,7 +74,9 @@ static int begin_step(struct trainer *t, struct step_buffers *buffers, struct er
 
     if (status)
         return status;
-    status = dlrm_step_begin(t->u->model, buffer_set_of(t, t->n_begun), &step);
+    status = t->u->meta
+                 ? meta_learning_step(t->u->meta, &step, buffers->dense_grads, &t->meta_loss)
+                 : dlrm_step_begin(t->u->model, buffer_set_of(t, t->n_begun), &step);
     if (status)
         return begin_failed(t, status, err);
     t->clocks[buffer_set_of(t, t->n_begun++)] = buffers->clock;
@@ -80,7 +89,7 @@ static int end_step(struct trainer *t, struct err *err)
 {
     const uint32_t at = buffer_set_of(t, t->n_ended++);
     double loss;
-    int status = dlrm_step_end(t->u->model, at, &loss);
+    int status = end_on_device(t, at, &loss);
 
     if (status)
         return dlrm_failed(t->u->model, status, err);
@@ -581,10 +590,27 @@ static void warn_unused_settings(const struct trainer *t)
 /* More device buffers than steps in flight would only cost memory. */
 static uint32_t n_buffer_sets_of(const struct trainer *t)
 {
-    const uint32_t n_sets = dlrm_n_buffer_sets(t->u->model),
+    const uint32_t n_sets = t->u->meta ? 1 : dlrm_n_buffer_sets(t->u->model),
                    n_permits = pipeline_n_permits(t->pipeline);
 
     return n_permits < n_sets ? n_permits : n_sets;
+}
+
+/* Tasks of one sample are trained on as they are. */
+static void warn_single_tasks(const struct trainer *t)
+{
+    struct meta_learning_counts counts;
+
+    if (!t->u->meta)
+        return;
+    counts = meta_learning_counts(t->u->meta);
+    if (counts.n_single * 2 > counts.n_tasks)
+        log_line_warn(
+            "--meta %s: %llu of %llu tasks had one sample in their batch, and so none "
+            "to adapt to: sort the rows by task (and --shuffle 0), or give a larger "
+            "--batch",
+            t->s->meta, (unsigned long long)counts.n_single,
+            (unsigned long long)counts.n_tasks);
 }
 
 int trainer_run(struct trainer *t, struct err *err)
@@ -614,6 +640,7 @@ int trainer_run(struct trainer *t, struct err *err)
         status = t->store->ops->flush(t->store, err);
     }
     wait_monitor_close(monitor);
+    warn_single_tasks(t);
     stages_now(t, &t->state.stages);
     pipeline_free(t->pipeline);
     t->pipeline = NULL;

@@ -28,7 +28,8 @@ struct trainer {
     const struct stop_signal *stop;
     struct pipeline *pipeline; /* owned, while it runs */
     uint64_t clock;            /* steps finished, as the servers count them */
-    uint32_t n_sets; /* of the device, as many as there are permits: steps take them in turn */
+    uint32_t n_sets;  /* of the device, as many as there are permits: steps take them in turn */
+    double meta_loss; /* of the step with --meta that has begun */
     uint64_t n_begun, n_ended;         /* by the device: what is between them is under way */
     uint64_t clocks[DLRM_BUFFER_SETS]; /* of those, by the device's buffers */
     struct step_buffers *keeps; /* the last one's, if its residuals are copied; or NULL */

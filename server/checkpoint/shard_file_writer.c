@@ -10,9 +10,9 @@
 
 #define N_BUFFERS 2u
 #define PIECES_MAX 64u
-#define BUFFER_BYTES (4 * SNAPSHOT_SCAN_BYTES + PIECES_MAX * SHARD_FILE_CHUNK_BYTES)
+#define SLICES 4u /* in a buffer, at least */
 
-_Static_assert(4 * SNAPSHOT_SCAN_BYTES == SHARD_FILE_CHUNK_MAX_BYTES,
+_Static_assert(SLICES *SNAPSHOT_SCAN_BYTES == SHARD_FILE_CHUNK_MAX_BYTES,
                "a buffer may be one chunk");
 
 /* A slow disk takes long to sync what has piled up in memory, and nobody shows life meanwhile: so it never
@@ -217,7 +217,7 @@ static int finish_file(struct target_file *f, uint64_t through, uint64_t last_ve
 /* --- the shard's side --- */
 
 struct shard_file_writer_buffer {
-    uint8_t *bytes; /* owned, BUFFER_BYTES */
+    uint8_t *bytes; /* owned, the writer's buffer_bytes */
     size_t used;
     struct buffered_chunk pieces[PIECES_MAX];
     uint32_t n_pieces;
@@ -229,6 +229,7 @@ struct shard_file_writer {
     /* The shard's thread: */
     struct snapshot_scan *scan; /* owned until shard_file_writer_end() */
     struct shard_file_writer_buffer buffers[N_BUFFERS];
+    size_t buffer_bytes, slice_bytes_max;
     uint64_t n_filled, n_taken, n_recycled;
     uint64_t n_bytes; /* in buffers that were given back */
     bool is_read;
@@ -328,18 +329,27 @@ static void free_writer(struct shard_file_writer *s)
     free(s);
 }
 
+/* With space for the longest slice, behind shorter ones. */
+static int reserve_buffers(struct shard_file_writer *s, const struct shard *shard) ON_SHARD
+{
+    s->slice_bytes_max = snapshot_scan_bytes_max(shard);
+    s->buffer_bytes = (SLICES - 1) * SNAPSHOT_SCAN_BYTES + s->slice_bytes_max +
+                      PIECES_MAX * SHARD_FILE_CHUNK_BYTES;
+    for (uint32_t i = 0; i < N_BUFFERS; i++) {
+        s->buffers[i].bytes = memory_try_alloc(s->buffer_bytes);
+        if (!s->buffers[i].bytes)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 static int reserve(struct shard_file_writer *s, struct shard *shard) ON_SHARD
 {
     int status = number_records(s, shard);
 
-    if (status)
-        return status;
-    for (uint32_t i = 0; i < N_BUFFERS; i++) {
-        s->buffers[i].bytes = memory_try_alloc(BUFFER_BYTES);
-        if (!s->buffers[i].bytes)
-            return -ENOMEM;
-    }
-    return reserve_head(&s->file, s->n_records);
+    if (!status)
+        status = reserve_buffers(s, shard);
+    return status ? status : reserve_head(&s->file, s->n_records);
 }
 
 static int begin(struct shard_file_writer *s, const struct shard_file_writer_config *config,
@@ -379,10 +389,11 @@ int shard_file_writer_begin(const struct shard_file_writer_config *config, struc
 
 /* --- filling --- */
 
-static bool has_space(const struct shard_file_writer_buffer *b)
+static bool has_space(const struct shard_file_writer *s,
+                      const struct shard_file_writer_buffer *b)
 {
     return b->n_pieces < PIECES_MAX &&
-           BUFFER_BYTES - b->used >= SNAPSHOT_SCAN_BYTES + SHARD_FILE_CHUNK_BYTES;
+           s->buffer_bytes - b->used >= s->slice_bytes_max + SHARD_FILE_CHUNK_BYTES;
 }
 
 /* Does it go on where the last chunk ends? */
@@ -437,13 +448,14 @@ enum shard_file_writer_state shard_file_writer_fill(struct shard_file_writer *s,
         return SHARD_FILE_WRITER_READ;
     if (s->n_filled == s->n_recycled + N_BUFFERS)
         return SHARD_FILE_WRITER_FULL;
-    snapshot_scan_more(shard, s->scan, b->bytes + b->used, SNAPSHOT_SCAN_BYTES, &slice);
+    snapshot_scan_more(shard, s->scan, b->bytes + b->used,
+                       snapshot_scan_slice_bytes(shard, s->scan), &slice);
     s->is_read = slice.what == SNAPSHOT_SCAN_DONE;
     if (s->is_read)
         s->last_version = shard_version(shard);
     else
         add(s, b, &slice);
-    if (!has_space(b) || (s->is_read && b->used))
+    if (!has_space(s, b) || (s->is_read && b->used))
         s->n_filled++;
     return s->is_read ? SHARD_FILE_WRITER_READ
                       : (s->n_filled == s->n_recycled + N_BUFFERS ? SHARD_FILE_WRITER_FULL

@@ -119,10 +119,18 @@ static double lost_by(float x, float scale, uint32_t i)
     return lost * lost;
 }
 
+/* The head has 16 bits for it. */
+static uint32_t n_sent_max(uint32_t dim)
+{
+    const uint32_t n = dim / SHARE ? dim / SHARE : 1;
+
+    return n < UINT16_MAX ? n : UINT16_MAX;
+}
+
 /* False: there is nothing to send. */
 static bool choose(const float *x, uint32_t dim, double allowed, float max, struct choice *c)
 {
-    uint32_t counts[2 * LEVELS + 1] = { 0 }, n_max = dim / SHARE ? dim / SHARE : 1, i;
+    uint32_t counts[2 * LEVELS + 1] = { 0 }, n_max = n_sent_max(dim), i;
     double energies[2 * LEVELS + 1] = { 0 }, losses[2 * LEVELS + 1] = { 0 }, left = 0;
 
     c->scale = scale_of(upper_half(max));

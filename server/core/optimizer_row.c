@@ -31,8 +31,8 @@ SIMD_INLINE float fold(const lanes16 *sums)
 
 /* In lanes, whose order of adding is the same in every build, however wide its vectors are. Said
  * as a vector, of which compilers make what they have; of a loop over an array they do not. */
-SIMD_INLINE float sum_of_squares(const float *restrict w, const optimizer_gradient *restrict g,
-                                 uint32_t dim, float wd)
+SIMD_INLINE float squares_of_part(const float *restrict w, const optimizer_gradient *restrict g,
+                                  uint32_t dim, float wd)
 {
     lanes16 sums = { 0 }, wi, gi;
     uint32_t i = 0;
@@ -55,6 +55,21 @@ SIMD_INLINE float sum_of_squares(const float *restrict w, const optimizer_gradie
         sums += gi;
     }
     return fold(&sums);
+}
+
+/* Sums of longer rows are made part by part, and of the parts in double: a lane of floats that has added up many
+ * thousands of squares no longer has bits for the next one. */
+#define PART TABLE_SPEC_DIM_MAX
+
+SIMD_INLINE float sum_of_squares(const float *restrict w, const optimizer_gradient *restrict g,
+                                 uint32_t dim, float wd)
+{
+    double sum = 0;
+    uint32_t i = 0;
+
+    for (; dim - i > PART; i += PART)
+        sum += (double)squares_of_part(w + i, g + i, PART, wd);
+    return (float)(sum + (double)squares_of_part(w + i, g + i, dim - i, wd));
 }
 
 /* --- row-wise Adagrad --- */
@@ -188,6 +203,21 @@ SIMD_INLINE void lamb_lanes(const float *restrict w, float *restrict m, float *r
     sums[1] += lanes * lanes;
 }
 
+/* The floats of one part: m and v after the step; the squares of w and u are added to of_w and of_u. */
+SIMD_INLINE void lamb_part(const float *restrict w, float *restrict m, float *restrict v,
+                           const optimizer_gradient *restrict g, uint32_t dim, struct lamb c,
+                           double *of_w, double *of_u)
+{
+    lanes16 sums[2] = { { 0 }, { 0 } };
+    uint32_t i = 0;
+
+    for (; i + N_LANES <= dim; i += N_LANES)
+        lamb_lanes(w + i, m + i, v + i, g + i, N_LANES, c, sums);
+    lamb_lanes(w + i, m + i, v + i, g + i, dim - i, c, sums);
+    *of_w += (double)fold(&sums[0]);
+    *of_u += (double)fold(&sums[1]);
+}
+
 SIMD_INLINE void lamb_step(float *restrict w, float *restrict state,
                            const optimizer_gradient *restrict g, uint32_t dim,
                            const struct optimizer_step *s)
@@ -197,14 +227,14 @@ SIMD_INLINE void lamb_step(float *restrict w, float *restrict state,
                             s->derived[OPTIMIZER_RATE],  s->derived[OPTIMIZER_ROOT_SCALE],
                             s->params->epsilon,          s->params->weight_decay };
     float *m = state, *v = state + dim, norm_w, norm_u, rate;
-    lanes16 sums[2] = { { 0 }, { 0 } };
+    double of_w = 0, of_u = 0;
     uint32_t i = 0;
 
-    for (; i + N_LANES <= dim; i += N_LANES)
-        lamb_lanes(w + i, m + i, v + i, g + i, N_LANES, c, sums);
-    lamb_lanes(w + i, m + i, v + i, g + i, dim - i, c, sums);
-    norm_w = bounded_norm(fold(&sums[0]));
-    norm_u = sqrtf(fold(&sums[1]));
+    for (; dim - i > PART; i += PART)
+        lamb_part(w + i, m + i, v + i, g + i, PART, c, &of_w, &of_u);
+    lamb_part(w + i, m + i, v + i, g + i, dim - i, c, &of_w, &of_u);
+    norm_w = bounded_norm((float)of_w);
+    norm_u = sqrtf((float)of_u);
     rate = norm_w > 0 && norm_u > 0 ? s->lr * (norm_w / norm_u) : s->lr;
     for (i = 0; i < dim; i++)
         w[i] -= rate * lamb_direction(w[i], m[i], v[i], c);

@@ -35,6 +35,11 @@ int section_check_codec(const struct shard *s, struct shard_section *section, st
     if (!codec)
         return err_set(err, PS_ECODEC, "table %s: no codec has number %u", spec->name,
                        (unsigned)sent->codec);
+    if (codec->id == CODEC_TOPK && spec->dim > TABLE_SPEC_DIM_MAX)
+        return err_set(err, PS_ECODEC,
+                       "table %s: topk has numbers of %u floats of a row, this one has %" PRIu32
+                       ": another codec",
+                       spec->name, TABLE_SPEC_DIM_MAX, spec->dim);
     if (codec->id == CODEC_TOPK && (sent->k == 0 || sent->k > spec->dim))
         return err_set(err, PS_ECODEC,
                        "table %s: topk keeps %" PRIu32

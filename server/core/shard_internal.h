@@ -222,7 +222,8 @@ struct shard {
     uint64_t slice_bytes; /* shard_set_slice() */
 
     /* Scratch memory of one call. */
-    float *gradient, *values; /* owned; TABLE_SPEC_DIM_MAX each */
+    float *gradient, *values; /* owned; scratch_floats each, as many as the widest row has */
+    uint32_t scratch_floats;  /* at least TABLE_SPEC_DIM_MAX */
     struct bytes found;       /* owned: the rows of a scan's slice */
 };
 

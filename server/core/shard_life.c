@@ -26,8 +26,9 @@ static void init(struct shard *s, const struct shard_config *config)
     s->membership = membership_new(config->lease_ms, config->join_ms);
     if (config->n_shards == 1)
         membership_set_alone(s->membership);
-    s->gradient = memory_alloc_lines(TABLE_SPEC_DIM_MAX * sizeof *s->gradient);
-    s->values = memory_alloc_lines(TABLE_SPEC_DIM_MAX * sizeof *s->values);
+    s->scratch_floats = TABLE_SPEC_DIM_MAX;
+    s->gradient = memory_alloc_lines(s->scratch_floats * sizeof *s->gradient);
+    s->values = memory_alloc_lines(s->scratch_floats * sizeof *s->values);
     s->pushes = memory_alloc(ROW_PROVENANCE_PUSHES * sizeof *s->pushes);
     s->small_clock = memory_alloc(sizeof *s->small_clock);
     s->large_clock = memory_alloc(sizeof *s->large_clock);
@@ -171,12 +172,34 @@ static void set_costs(struct shard_entry *entry)
     entry->chunk_rows = n < 1 ? 1 : n < SHARD_CHUNK_MAX ? n : SHARD_CHUNK_MAX;
 }
 
+/* Of a table that is one layer. -ENOMEM: the scratch memory is as it was. */
+static int widen_scratch(struct shard *s, uint32_t dim)
+{
+    float *gradient, *values;
+
+    if (dim <= s->scratch_floats)
+        return 0;
+    gradient = memory_try_large(dim * sizeof *gradient);
+    values = gradient ? memory_try_large(dim * sizeof *values) : NULL;
+    if (!values) {
+        free(gradient);
+        return -ENOMEM;
+    }
+    free(s->gradient);
+    free(s->values);
+    s->gradient = gradient;
+    s->values = values;
+    s->scratch_floats = dim;
+    return 0;
+}
+
 static struct shard_entry *new_entry(struct shard *s, const struct table_spec *spec)
 {
     const struct optimizer *optim = optimizer_find(spec->optim);
-    struct shard_entry *entry = memory_try_alloc(sizeof *entry);
+    struct shard_entry *entry;
 
     assert(optim); /* table_spec_check() has passed */
+    entry = widen_scratch(s, spec->dim) ? NULL : memory_try_alloc(sizeof *entry);
     if (!entry)
         return NULL;
     entry->table.spec = *spec;

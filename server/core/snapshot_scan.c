@@ -252,6 +252,29 @@ static void scan_rows(struct shard *s, struct snapshot_scan *w, uint8_t *dst, si
         next_table(w, SNAPSHOT_SCAN_DONE);
 }
 
+static size_t bytes_of(const struct shard *s, uint32_t table)
+{
+    const struct shard_entry *entry = shard_entry_at(s, table);
+    const size_t row_bytes = entry ? sizeof(struct row) + entry->table.payload_bytes : 0;
+
+    return row_bytes > SNAPSHOT_SCAN_BYTES ? row_bytes : SNAPSHOT_SCAN_BYTES;
+}
+
+size_t snapshot_scan_slice_bytes(const struct shard *s, const struct snapshot_scan *w)
+{
+    return w->what == SNAPSHOT_SCAN_ROWS && w->table < w->facts.n_tables ? bytes_of(s, w->table)
+                                                                         : SNAPSHOT_SCAN_BYTES;
+}
+
+size_t snapshot_scan_bytes_max(const struct shard *s)
+{
+    size_t most = SNAPSHOT_SCAN_BYTES;
+
+    for (uint32_t i = 0; i < s->n_tables; i++)
+        most = bytes_of(s, i) > most ? bytes_of(s, i) : most;
+    return most;
+}
+
 void snapshot_scan_more(struct shard *s, struct snapshot_scan *w, uint8_t *dst,
                         size_t dst_bytes, struct snapshot_scan_slice *ret)
 {

@@ -22,7 +22,7 @@
 
 #include "server/core/shard.h"
 
-/* A buffer size that fits a slice of any shard. A buffer must hold at least one row and its head. */
+/* A good size of a slice: of rows up to TABLE_SPEC_DIM_MAX wide it holds one at least. */
 #define SNAPSHOT_SCAN_BYTES (256u << 10)
 
 struct snapshot_scan;
@@ -64,8 +64,13 @@ void snapshot_scan_facts(const struct snapshot_scan *w, struct snapshot_scan_fac
 /* The table's step count at the first moment; id < n_tables. */
 uint64_t snapshot_scan_n_pushes(const struct snapshot_scan *w, uint32_t id);
 
-/* Reads one slice into dst of dst_bytes; SNAPSHOT_SCAN_BYTES is a good size. A slice of a delta may be
- * empty. Costs about as much as its bytes and SNAPSHOT_SCAN_HEADS row heads. */
+/* The size that the next slice needs: SNAPSHOT_SCAN_BYTES, or of a table of longer rows one of them with its head. And
+ * the largest that a slice of a scan which begins now can need. */
+size_t snapshot_scan_slice_bytes(const struct shard *s, const struct snapshot_scan *w) ON_SHARD;
+size_t snapshot_scan_bytes_max(const struct shard *s) ON_SHARD;
+
+/* Reads one slice into dst of dst_bytes, which has space for a row and its head. A slice of a delta may be empty.
+ * Costs about as much as its bytes and SNAPSHOT_SCAN_HEADS row heads. */
 #define SNAPSHOT_SCAN_HEADS 8192u
 void snapshot_scan_more(struct shard *s, struct snapshot_scan *w, uint8_t *dst,
                         size_t dst_bytes, struct snapshot_scan_slice *ret) ON_SHARD;

@@ -73,6 +73,7 @@ void harness_open_tasks(struct harness *h, const char *const *flags, uint32_t n_
     must(settings_widths("top", h->s.top, config.top, DLRM_LAYERS_MAX - 1, &config.n_top, &err),
          &err, "top");
     must(dlrm_new(&config, &h->model, &err), &err, "model");
+    h->config = config;
     open_store(h, &err);
     must(model_tables_create(&h->s, h->model, n_numeric, h->store, &h->tables, &err), &err,
          "tables");
@@ -262,6 +263,27 @@ void harness_forward(struct harness *h)
     struct err err = { 0 };
 
     must(dlrm_predict(h->model, &step), &err, "predict");
+}
+
+double harness_meta_step(struct harness *h, struct meta_learning *meta)
+{
+    const struct dlrm_step step = pull(h);
+    struct err err = { 0 };
+    double loss;
+
+    must(meta_learning_step(meta, &step, h->buffers.dense_grads, &loss), &err, "step");
+    must(model_tables_push(h->tables, &h->buffers, &err), &err, "push");
+    h->clock++;
+    return loss;
+}
+
+void harness_meta_predict(struct harness *h, struct meta_learning *meta,
+                          struct meta_learning_scores *ret)
+{
+    const struct dlrm_step step = pull(h);
+    struct err err = { 0 };
+
+    must(meta_learning_predict(meta, &step, h->buffers.dense_grads, ret), &err, "predict");
 }
 
 double harness_step(struct harness *h)

@@ -7,11 +7,13 @@
 #define TESTS_GOLDEN_HARNESS_H
 
 #include "tests/support/npy.h"
+#include "worker/model/meta_learning.h"
 #include "worker/model_tables.h"
 
 struct harness {
     struct settings s;
     struct dlrm *model;
+    struct dlrm_config config; /* of that */
     struct param_store *store;
     struct model_tables *tables;
     struct batch batch;
@@ -57,6 +59,11 @@ void harness_fill(struct harness *h, const struct harness_data *d, uint32_t step
 /* The batch is filled: dedup, pull, forward, backward, push. Returns the loss before the
  * update. */
 double harness_step(struct harness *h);
+
+/* The same with meta learning, and what it says of the queries, without a push. */
+double harness_meta_step(struct harness *h, struct meta_learning *meta);
+void harness_meta_predict(struct harness *h, struct meta_learning *meta,
+                          struct meta_learning_scores *ret);
 
 /* Forward only; probabilities are the model's. */
 void harness_forward(struct harness *h);

@@ -181,6 +181,19 @@ def tolerance(a, others):
     return round_up(max(6 * worst, 5e-7 * float(np.max(np.abs(a))), 1e-12))
 
 
+def put_inputs(case, batches, start):
+    case.put("X", np.stack([x for x, _, _ in batches]), "input")
+    case.put("y", np.stack([np.squeeze(y, 1) if y.shape[1] == 1 else y for _, y, _ in batches]), "input")
+    # Bag (table, sample) of a step: from its offset to the next one's, the last to the segment's end.
+    segments = [bags[k] for _, _, bags in batches for k in range(len(ROWS))]
+    case.put("seg", np.cumsum([0] + [sum(map(len, s)) for s in segments]), "input")
+    case.put("indices", np.concatenate([np.concatenate(s) for s in segments]), "input")
+    offsets = [np.cumsum([0] + [len(b) for b in s[:-1]]) for s in segments]
+    case.put("offsets", np.stack(offsets).reshape(N_STEPS, len(ROWS), BATCH), "input")
+    for array, a in start.items():
+        case.put(array, a, "input")
+
+
 def write(folder, name, optimizer):
     for seed in range(1, 1000):
         want, start, batches, margin = train(name, optimizer, seed)
@@ -192,16 +205,7 @@ def write(folder, name, optimizer):
     for key, value in (("batch", BATCH), ("dense", NUMERIC), ("dim", 1 if name == "lr" else DIM), ("steps", N_STEPS), ("seed", seed),
                         ("optimizer", optimizer), ("lr", LR[optimizer])):
         case.param(key, value)
-    case.put("X", np.stack([x for x, _, _ in batches]), "input")
-    case.put("y", np.stack([np.squeeze(y, 1) if y.shape[1] == 1 else y for _, y, _ in batches]), "input")
-    # Bag (table, sample) of a step: from its offset to the next one's, the last to the segment's end.
-    segments = [bags[k] for _, _, bags in batches for k in range(len(ROWS))]
-    case.put("seg", np.cumsum([0] + [sum(map(len, s)) for s in segments]), "input")
-    case.put("indices", np.concatenate([np.concatenate(s) for s in segments]), "input")
-    offsets = [np.cumsum([0] + [len(b) for b in s[:-1]]) for s in segments]
-    case.put("offsets", np.stack(offsets).reshape(N_STEPS, len(ROWS), BATCH), "input")
-    for array, a in start.items():
-        case.put(array, a, "input")
+    put_inputs(case, batches, start)
     for array, a in want.items():
         case.put(array, a, "expect", tolerance(a, [o[array] for o in others]), 1e-5)
     case.close()

@@ -1,6 +1,7 @@
 /*
- * The models beside DLRM as PyTorch trains them (models.py): probabilities and gradients of the first batch, losses of
- * 20 batches and all parameters after them, through the worker's tables and a store.
+ * The models beside DLRM as PyTorch trains them (models.py), and with meta learning (meta.py): probabilities and
+ * gradients of the first batch, losses of 20 batches and all parameters after them, through the worker's tables and a
+ * store.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,7 +128,24 @@ struct flavour {
     const char *flags[8];
     uint32_t n_labels;
     float weights[2];
+    bool is_meta;
 };
+
+static struct meta_learning *open_meta(struct harness *h, const char *name)
+{
+    const struct meta_learning_options options = {
+        .field = (uint32_t)npy_param(name, "field"),
+        .inner_lr = (float)npy_param(name, "inner_lr"),
+        .inner_steps = (uint32_t)npy_param(name, "inner_steps")
+    };
+    struct meta_learning *meta;
+    struct meta_learning_scores scores;
+
+    assert_int_equal(meta_learning_new(h->model, &h->config, &options, &meta), 0);
+    harness_meta_predict(h, meta, &scores);
+    npy_check(name, "adapted", scores.probs, 0, -1);
+    return meta;
+}
 
 static void run(const char *kind, const char *case_name, const char *optimizer,
                 const struct flavour *of)
@@ -136,10 +154,12 @@ static void run(const char *kind, const char *case_name, const char *optimizer,
     char name[64], lr[32];
     float losses[N_STEPS];
     struct harness_data d;
+    struct meta_learning *meta = NULL;
     struct harness h;
     uint32_t n = 6;
 
-    snprintf(name, sizeof name, "model_%s_%s", case_name, optimizer);
+    snprintf(name, sizeof name, "%s_%s_%s", of->is_meta ? "meta" : "model", case_name,
+             optimizer);
     snprintf(lr, sizeof lr, "%g", npy_param(name, "lr"));
     flags[n++] = "--job", flags[n++] = name;
     flags[n++] = "--lr", flags[n++] = lr;
@@ -151,28 +171,34 @@ static void run(const char *kind, const char *case_name, const char *optimizer,
     harness_fill(&h, &d, 0);
     harness_forward(&h);
     npy_check(name, "prob", dlrm_probs(h.model), 0, -1);
+    if (of->is_meta)
+        meta = open_meta(&h, name);
     for (uint32_t step = 0; step < N_STEPS; step++) {
         harness_fill(&h, &d, step);
-        losses[step] = (float)harness_step(&h);
+        losses[step] = (float)(meta ? harness_meta_step(&h, meta) : harness_step(&h));
         if (step == 0)
             check_grads(&h, name);
     }
     npy_check(name, "loss", losses, 0, N_STEPS);
     check_parameters(&h, name);
+    meta_learning_free(meta);
     harness_close(&h);
     harness_unload(&d);
 }
 
-static const struct flavour shallow = { { NULL }, 1, { 1 } },
-                            embeds = { { "--dim", "8" }, 1, { 1 } },
-                            deep = { { "--dim", "8", "--top", "16,8" }, 1, { 1 } },
-                            low_rank = { { "--dim", "8", "--top", "16,8", "--cross-layers", "3",
-                                           "--cross-rank=4" },
-                                         1,
-                                         { 1 } },
-                            tasks = { { "--dim", "8", "--top", "16,8", "--cross-layers", "1" },
-                                      2,
-                                      { 1, 0.3f } };
+static const struct flavour
+    shallow = { { NULL }, 1, { 1 }, false },
+    embeds = { { "--dim", "8" }, 1, { 1 }, false },
+    deep = { { "--dim", "8", "--top", "16,8" }, 1, { 1 }, false },
+    low_rank = { { "--dim", "8", "--top", "16,8", "--cross-layers", "3", "--cross-rank=4" },
+                 1,
+                 { 1 },
+                 false },
+    tasks = { { "--dim", "8", "--top", "16,8", "--cross-layers", "1" }, 2, { 1, 0.3f }, false },
+    meta_deep = { { "--dim", "8", "--top", "16,8" }, 1, { 1 }, true },
+    meta_tasks = {
+        { "--dim", "8", "--top", "16,8", "--cross-layers", "1" }, 2, { 1, 0.3f }, true
+    };
 
 /* kind: of the case that has this name */
 #define GOLDEN(name, kind, more)             \
@@ -191,13 +217,22 @@ GOLDEN(dcnv2, dcnv2, deep)
 GOLDEN(dcnv2_low_rank, dcnv2, low_rank)
 GOLDEN(dcnv2_tasks, dcnv2, tasks)
 
+static void meta_learning(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        run("deepfm", "deepfm", i ? "adagrad" : "sgd", &meta_deep);
+        run("dcnv2", "dcnv2_tasks", i ? "adagrad" : "sgd", &meta_tasks);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lr),          cmocka_unit_test(fm),
         cmocka_unit_test(wide_deep),   cmocka_unit_test(deepfm),
         cmocka_unit_test(dcnv2),       cmocka_unit_test(dcnv2_low_rank),
-        cmocka_unit_test(dcnv2_tasks), cmocka_unit_test(dcnv2_tasks),
+        cmocka_unit_test(dcnv2_tasks), cmocka_unit_test(meta_learning),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

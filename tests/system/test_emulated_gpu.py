@@ -101,6 +101,25 @@ def test_fields_of_other_dims_are_projected_as_on_the_cpu(train):
     assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
 
 
+@pytest.mark.parametrize("codecs", [(), ("--push-codec", "onebit")], ids=lambda codecs: " ".join(codecs) or "fp32")
+def test_meta_learning_is_the_cpus(train, codecs):
+    flags = ("--local", "--meta", "C1", "--meta-inner-steps", "2", *codecs)
+    gpu, log_text = train("cuda", *flags)
+    cpu, _ = train("cpu", *flags)
+    assert "gradients are encoded on the CPU: it changes them before (--meta)" in log_text
+    assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-4
+
+
+def test_whole_layers_are_the_cpus(train):
+    """Of 18,000 floats: longer than a row may be. The device encodes them."""
+    base = ("--format", "criteo", "--bottom", "32", "--top", "150,120", "--dim", "8", "--batch", "250", "--valid-fraction", "0.2")
+    flags = ("--local", "--dense-optimizer", "lamb", "--dense-lr", "0.01", "--dense-push-codec", "onebit")
+    gpu, log_text = train("cuda", *flags, base=base)
+    cpu, _ = train("cpu", *flags, base=base)
+    assert "gradients leave the device encoded" in log_text
+    assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-3
+
+
 @pytest.mark.parametrize("codecs", [(), ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.3"), ("--device-encode", "off")],
                          ids=lambda codecs: " ".join(codecs) or "fp32")
 def test_batches_without_any_key_and_of_one_sample_are_the_cpus(train, tmp_path, codecs):

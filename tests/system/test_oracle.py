@@ -51,6 +51,19 @@ def test_one_worker_ends_in_the_same_bits_on_any_cluster_and_in_one_process(psds
         assert remote(psds, data, 2, n_nodes=2, flags=flags) == want
 
 
+def test_layers_that_an_optimizer_takes_whole_end_in_the_same_bits_on_any_cluster(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 640)
+    for optimizer in ("lamb", "lars"):
+        flags = ("--dense-optimizer", optimizer, "--dense-lr", "0.01", "--top", "400,300", "--job", optimizer)
+        want = local(tmp_path / optimizer, data, *flags)
+        assert list(want[f"{optimizer}/top.1.W"]) == [0]  # one block of 120,000 floats, and longer in a checkpoint than a chunk of rows
+        assert remote(psds, data, 1, flags=flags) == want
+        assert remote(psds, data, 3, flags=flags) == want
+        assert remote(psds, data, 2, n_nodes=2, flags=flags) == want
+        together = remote(psds, data, 1, n_workers=2, flags=flags)
+        assert remote(psds, data, 4, n_workers=2, flags=flags) == together != want
+
+
 def test_lossy_codecs_end_in_the_same_bits_as_in_one_process(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 2000)
     for codec in ("bf16", "fp16", "int8", "onebit", "topk"):

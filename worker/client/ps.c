@@ -722,18 +722,26 @@ static int wait_push(struct ps_client *c, struct err *err)
                              : status;
 }
 
-/* What not every psd knows. */
+/* What not every table takes, and not every psd knows. */
 static int check_op(const struct ps_client *c, const struct ps_push_section *s, struct err *err)
 {
+    const struct table_spec *spec = &c->tables[s->table].spec;
+
+    if (section_op_is_gradient(s->op) && s->codec == CODEC_TOPK &&
+        spec->dim > TABLE_SPEC_DIM_MAX)
+        return err_set(err, -EINVAL,
+                       "table %s: topk has numbers of %u floats of a row, this one has %u: "
+                       "another codec",
+                       spec->name, TABLE_SPEC_DIM_MAX, spec->dim);
     if (s->op == SECTION_RATE)
         return check_features(c, s->table, MESSAGE_FEATURE_RATES, "learning rates", err);
     if (s->op == SECTION_GRADIENT_AT)
         return check_features(c, s->table, MESSAGE_FEATURE_DELAYS, "delay compensation", err);
     if (s->op != SECTION_ASSIGN_STATE)
         return 0;
-    if (s->n_keys && !s->state && table_spec_state_floats(&c->tables[s->table].spec))
+    if (s->n_keys && !s->state && table_spec_state_floats(spec))
         return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
-                       c->tables[s->table].spec.name, s->n_keys);
+                       spec->name, s->n_keys);
     return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assigned states", err);
 }
 

@@ -83,12 +83,14 @@ int ps_assign_check(struct ps_client *c, uint32_t table, const uint64_t *keys, s
     return check_assignment(&a, n, err);
 }
 
-/* Of the largest rows there are, some. */
+/* One at least: a whole layer may be longer. */
 size_t ps_assign_rows_max(const struct table_spec *spec)
 {
-    return PS_ASSIGN_BYTES /
-           (((size_t)spec->dim + table_spec_state_floats(spec)) * sizeof(float) +
-            sizeof(uint64_t));
+    const size_t n =
+        PS_ASSIGN_BYTES / (((size_t)spec->dim + table_spec_state_floats(spec)) * sizeof(float) +
+                           sizeof(uint64_t));
+
+    return n ? n : 1;
 }
 
 int ps_assign_slice(struct ps_client *c, uint32_t table, const uint64_t *keys, size_t n,

@@ -218,7 +218,8 @@ int psd_get_cache_stats(psd *c, psd_cache_stats *ret); /* likewise */
  *
  * spec NULL: it has to be there, with whatever specification; PSD_ENOTABLE if it is not. Else "NAME=VALUE ...":
  *
- *     dim=N                 floats of a row, 1 to 16384. Has to be given
+ *     dim=N                 floats of a row, 1 to 16384. Has to be given. With lamb and lars a dense table may be one
+ *                           layer: floats=N dim=N, N up to 4194304
  *     floats=N              makes a dense table of N floats in blocks of dim (1024, or N if that is less): all there
  *                           from the start, for a model's own parameters
  *     optimizer=adagrad     or sgd, momentum, rowwise_adagrad, adam, ftrl, adamw, lion, lamb, lars, sm3, came,

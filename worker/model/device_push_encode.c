@@ -25,8 +25,7 @@ void device_push_encode_init(struct device_push_encode *f, const struct device_o
     f->at[DLRM_WIDE].width = config->wide;
     for (uint32_t i = 0; i < n_tensors; i++)
         f->at[DLRM_DENSE + i] = (struct device_push_encode_residual){
-            .width = tensors[i].n_floats < TABLE_SPEC_DENSE_BLOCK ? tensors[i].n_floats
-                                                                  : TABLE_SPEC_DENSE_BLOCK,
+            .width = tensors[i].block,
             .at = tensors[i].at,
         };
 }

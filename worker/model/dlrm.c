@@ -35,7 +35,7 @@ static void plan(struct dlrm *m)
     m->bottom.c = m->top.c = m->c;
 }
 
-/* With its last block full. */
+/* With its last block full, of a whole layer as well: its table may have been made in blocks. */
 static size_t padded(size_t n_floats)
 {
     const size_t unit =
@@ -50,8 +50,13 @@ static size_t lay_out(struct dlrm *m)
     size_t at = 0;
 
     for (uint32_t i = 0; i < m->n_tensors; i++) {
-        m->tensors[i].at = at;
-        at += padded(m->tensors[i].n_floats);
+        struct dlrm_tensor *t = &m->tensors[i];
+        const bool is_whole =
+            (m->config.whole_layers && !t->statistic) || t->n_floats < TABLE_SPEC_DENSE_BLOCK;
+
+        t->block = is_whole ? t->n_floats : TABLE_SPEC_DENSE_BLOCK;
+        t->at = at;
+        at += padded(t->n_floats);
     }
     return at;
 }

@@ -70,10 +70,11 @@ struct dlrm_config {
     bool self_interaction;
     bool wide; /* first-order weights beside the rows */
     bool batch_norm;
-    float dropout;   /* probability of 0, in [0, 1) */
-    float l2_dense;  /* loss += l2_dense / 2 * |W|^2 over weight matrices alone */
-    float l2_rows;   /* loss += l2_rows / 2 * |row|^2 over the batch's unique rows */
-    float clip_norm; /* bound on the norm of all gradients of a batch; 0: none */
+    bool whole_layers; /* tensors are one block each (dlrm_tensor.block) */
+    float dropout;     /* probability of 0, in [0, 1) */
+    float l2_dense;    /* loss += l2_dense / 2 * |W|^2 over weight matrices alone */
+    float l2_rows;     /* loss += l2_rows / 2 * |row|^2 over the batch's unique rows */
+    float clip_norm;   /* bound on the norm of all gradients of a batch; 0: none */
     /* Of the training's loss (worker/compute/device_args.h, struct cross_entropy): the weight of positive samples - 1;
      * what is added to the logit: of training on a part of the negative samples, so that predictions hold for all. */
     float positive_more, label_smoothing, logit_offset;

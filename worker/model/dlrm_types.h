@@ -37,6 +37,9 @@ struct dlrm_tensor {
      * block of TABLE_SPEC_DENSE_BLOCK. */
     size_t at;
 
+    /* Floats of a block of its table: TABLE_SPEC_DENSE_BLOCK, or all if it has fewer or is a whole layer. */
+    uint32_t block;
+
     float *values; /* n_floats, filled before a step, as stored: WITHOUT the offset */
     float *grads;  /* n_floats, filled by the step */
 
@@ -55,7 +58,7 @@ struct dlrm_tensor {
  *
  *     DLRM_ROWS        [n_unique][dim]    embedding rows
  *     DLRM_WIDE        [n_unique][1]      first-order weights; none (n is 0) unless config.wide
- *     DLRM_DENSE + i   [blocks][width]    tensor i: width is its n_floats, TABLE_SPEC_DENSE_BLOCK at most;
+ *     DLRM_DENSE + i   [blocks][width]    tensor i: width is its block;
  *                                         behind its floats the last block has zeros
  *
  * The residual rows of each are an array in the device's memory, of rows as wide, which dlrm_residual_reserve() makes.

@@ -4,12 +4,9 @@
 
 static uint32_t encoded_width(struct encoded_run *t, uint32_t gradient)
 {
-    uint32_t n_floats;
-
     if (gradient < DLRM_DENSE)
         return gradient == DLRM_ROWS ? t->config.dim : 1;
-    n_floats = dlrm_tensor(t->m, gradient - DLRM_DENSE)->n_floats;
-    return n_floats < TABLE_SPEC_DENSE_BLOCK ? n_floats : TABLE_SPEC_DENSE_BLOCK;
+    return dlrm_tensor(t->m, gradient - DLRM_DENSE)->block;
 }
 
 /* Of rows: places of their residuals. */

@@ -84,6 +84,29 @@ static void names_are_printable_ascii_without_blanks(void **state)
     assert_int_equal(table_spec_check(&spec, NULL), 0);
 }
 
+static void a_block_may_be_a_layer_where_the_optimizer_takes_it_whole(void **state)
+{
+    struct table_spec spec = sparse();
+
+    (void)state;
+    spec.kind = TABLE_SPEC_DENSE;
+    spec.dim = TABLE_SPEC_LAYER_MAX;
+    spec.n_floats = TABLE_SPEC_LAYER_MAX;
+    assert_refused(&spec, "dim", "lamb or lars");
+    spec.optim = TABLE_SPEC_LAMB;
+    assert_int_equal(table_spec_check(&spec, NULL), 0);
+    spec.optim = TABLE_SPEC_LARS;
+    assert_int_equal(table_spec_check(&spec, NULL), 0);
+    spec.n_floats *= 2;
+    assert_refused(&spec, "n_floats", "one layer");
+    spec.n_floats = spec.dim = TABLE_SPEC_LAYER_MAX + 1;
+    assert_refused(&spec, "dim", "4194304");
+    spec = sparse();
+    spec.optim = TABLE_SPEC_LAMB;
+    spec.dim = TABLE_SPEC_DIM_MAX + 1;
+    assert_refused(&spec, "dim", "16385");
+}
+
 static void numbers_out_of_range_are_refused_by_name(void **state)
 {
     struct table_spec spec;
@@ -499,6 +522,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_of_every_optimizer_pass),
         cmocka_unit_test(names_are_printable_ascii_without_blanks),
+        cmocka_unit_test(a_block_may_be_a_layer_where_the_optimizer_takes_it_whole),
         cmocka_unit_test(numbers_out_of_range_are_refused_by_name),
         cmocka_unit_test(new_tables_have_ranges_in_which_no_gradient_makes_infinity),
         cmocka_unit_test(rows_of_sparse_tables_alone_decay),
