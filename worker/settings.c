@@ -212,8 +212,8 @@ static const struct setting rows[] = {
         "L2 of whole embedding tables: each step of a table takes this share of the weights of all its rows"),
     ROW("training", "warmup", SETTING_TEXT, warmup, "CLOCKS|auto", "auto", 0, 0,
         "clocks over which the learning rate rises to its value; auto: 16 where several workers are not in lock step, "
-        "and for dense tables whose optimizer and rate are left to psworker if that is Adagrad and --batch is below "
-        "512; else 0"),
+        "and, with --dropout, for dense tables whose optimizer and rate are left to psworker if that is Adagrad and "
+        "--batch is below 512; else 0"),
     PS_SETTINGS_DECAY(TRAINING_ROW, TABLE_SPEC_DECAY_CHOICE "|plateau")
     ROW("training", "decay-patience", SETTING_U32, decay_patience, "N", "2", 0, 0,
         "plateau: multiply by decay-rate when more than N validations in a row were not better"),

@@ -99,9 +99,10 @@ struct optimizer_params settings_optim_params(const struct settings *s, bool den
     return p;
 }
 
-/* Adagrad's first step moves each weight of a dense table by the whole rate, whatever its gradient, and some runs never
- * recover (deploy/docs/benchmarks.md, "The defaults"). Who chooses optimizer or rate chooses the warm-up, too, and with
- * large batches the steps are too few for one. */
+/* Adagrad's first step moves each weight of a dense table by the whole rate, whatever its gradient, and some runs with
+ * dropout never recover. Others learn less with a warm-up: the first gradients, of an output far from the share of
+ * positive labels, stay in Adagrad's sums and shorten every later step (deploy/docs/benchmarks.md, "The defaults"). Who
+ * chooses optimizer or rate chooses the warm-up, too, and with large batches the steps are too few for one. */
 struct lr_schedule settings_dense_schedule(const struct settings *s,
                                            enum table_spec_optim optim)
 {
@@ -109,7 +110,7 @@ struct lr_schedule settings_dense_schedule(const struct settings *s,
 
     if (settings_warmup_is_auto(s) && settings_dense_optim_is_auto(s) &&
         settings_rate_is_auto(s, true, optim) && optim == TABLE_SPEC_ADAGRAD &&
-        s->batch < ADAM_FROM_SAMPLES)
+        s->batch < ADAM_FROM_SAMPLES && s->dropout > 0)
         schedule.warmup_clocks = SETTINGS_WARMUP_AUTO;
     return schedule;
 }

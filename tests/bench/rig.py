@@ -281,6 +281,8 @@ class Rig:
             if o.quick:
                 note("--quick: a few synthetic rows show that everything runs; neither speed nor AUC means anything.")
             self.data_name = f"{n:,} synthetic rows"
+            if not o.quick:
+                note(f"{CRITEO} is not there, and PS_SHARED names no other place: {self.data_name} stand for it.")
             self.call([o.bin / "psworker", "synth", "--rows", n, "--seed", 1, "--output", path])
         else:
             self.data_name = "the Criteo sample" if o.data == CRITEO else o.data.name

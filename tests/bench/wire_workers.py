@@ -198,6 +198,7 @@ class Job:
 
 
 def show(cases):
+    rig.say(f"Data: {cases[0]['data']}.")
     rig.say_others([run for case in cases for run in case["runs"]])
     rows = []
     for case in cases:

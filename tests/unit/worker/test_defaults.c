@@ -57,18 +57,22 @@ static uint32_t dense_warmup(const char *const *flags)
 }
 
 #define FLAGS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+#define DROPS(...) FLAGS("--dropout", "0.1", __VA_ARGS__)
 
-static void mlps_with_adagrad_by_default_warm_up(void **state)
+static void mlps_with_adagrad_and_dropout_warm_up(void **state)
 {
     (void)state;
-    assert_int_equal(dense_warmup(FLAGS("--batch", "128")), SETTINGS_WARMUP_AUTO);
-    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--warmup", "0")), 0);
-    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--warmup", "5")), 5);
-    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--lr", "0.01")), 0);
-    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--dense-lr", "0.01")), 0);
-    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--dense-optimizer", "same")), 0);
-    assert_int_equal(dense_warmup(FLAGS("--batch", "2048")), 0);
-    assert_int_equal(dense_warmup(FLAGS("--batch", "2048", "--push-codec", "onebit")), 0);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "128")), 0);
+    assert_int_equal(dense_warmup(FLAGS("--batch", "128", "--workers", "2", "--mode", "async")),
+                     SETTINGS_WARMUP_AUTO);
+    assert_int_equal(dense_warmup(DROPS("--batch", "128")), SETTINGS_WARMUP_AUTO);
+    assert_int_equal(dense_warmup(DROPS("--batch", "128", "--warmup", "0")), 0);
+    assert_int_equal(dense_warmup(DROPS("--batch", "128", "--warmup", "5")), 5);
+    assert_int_equal(dense_warmup(DROPS("--batch", "128", "--lr", "0.01")), 0);
+    assert_int_equal(dense_warmup(DROPS("--batch", "128", "--dense-lr", "0.01")), 0);
+    assert_int_equal(dense_warmup(DROPS("--batch", "128", "--dense-optimizer", "same")), 0);
+    assert_int_equal(dense_warmup(DROPS("--batch", "2048")), 0);
+    assert_int_equal(dense_warmup(DROPS("--batch", "2048", "--push-codec", "onebit")), 0);
 }
 
 static void inputs_of(const char *const *flags, uint32_t n_hats, float first,
@@ -240,7 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_choose_what_suits_the_steps),
-        cmocka_unit_test(mlps_with_adagrad_by_default_warm_up),
+        cmocka_unit_test(mlps_with_adagrad_and_dropout_warm_up),
         cmocka_unit_test(numbers_have_hats_where_nothing_is_said),
         cmocka_unit_test(a_job_begun_without_hats_goes_on_without),
         cmocka_unit_test(a_job_without_numbers_has_no_hats),
