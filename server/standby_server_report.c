@@ -240,7 +240,7 @@ static uint64_t silent_since_ms(const struct standby_server *s, uint64_t now_ms)
 uint64_t standby_server_gone_unix_ms(const struct standby_server *s)
 {
     const uint64_t now_ms = clock_mono_ms();
-    uint64_t gone_ms;
+    uint64_t gone_ms, ago_ms, gone_unix_ms;
 
     if (!s->terms.peer[0] || s->state != SERVER_SERVING || standby_copy_of(s->copy))
         return 0;
@@ -249,7 +249,9 @@ uint64_t standby_server_gone_unix_ms(const struct standby_server *s)
     gone_ms = s->is_followed ? silent_since_ms(s, now_ms)
               : s->gone_ms   ? s->gone_ms
                              : s->since_ms;
-    return gone_ms ? clock_unix_ms() - (now_ms - gone_ms) : 0;
+    ago_ms = now_ms - gone_ms;
+    gone_unix_ms = clock_unix_ms() - ago_ms;
+    return gone_ms ? gone_unix_ms : 0;
 }
 
 /* With --standby-ack no a standby is never in sync: that it follows is all that can be asked for. */

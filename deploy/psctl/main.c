@@ -233,9 +233,9 @@ static const struct command commands[] = {
       { { "psctl checkpoint", "all nodes at once; returns when all have written it" } }, online_checkpoint, false },
     { "promote", "[GROUP]", "a standby becomes the primary", 0, 1, FOUND_FLAGS "the-other-is-dead accept-loss ",
       "the standby at --server becomes the primary, in a term of its own; with GROUP, a node's number, or with "
-      "--coord: the standby of that group. Refused while the primary answers, and where the standby was not in sync with it. "
-      "From the first second on psctl says what the standby waits for: with --coord psd needs etcd's word, and "
-      "psctl ends after --timeout, while the promotion goes on.",
+      "--coord: the standby of that group. Refused while the primary answers, and where the standby was not in sync "
+      "with it. From the first second on psctl says what the standby waits for: with --coord psd needs etcd's word, "
+      "and psctl ends after --timeout, while the promotion goes on.",
       { { "psctl promote --server 10.0.0.2:7070", "the primary has died: its standby takes over" },
         { "psctl promote 2 --coord etcd://10.0.0.3:2379/prod", "that of node 2, which etcd names" } },
       online_promote, false },

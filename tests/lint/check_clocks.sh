@@ -7,7 +7,7 @@ allowed='^server/replication/terms\.c:.*number = clock_unix_ms\(\)
 ^server/standby_steps\.c:.*since_unix_ms = clock_unix_ms\(\)
 ^server/coordination\.c:.*away_unix_ms = clock_unix_ms\(\)
 ^server/coordination\.c:.*takeover_unix_ms = clock_unix_ms\(\)
-^server/standby_server_report\.c:.*(wait_since|dropped)_unix_ms = clock_unix_ms\(\)'
+^server/standby_server_report\.c:.*(wait_since|dropped|gone)_unix_ms = clock_unix_ms\(\)'
 files=$(ls server/replication/*.[ch] server/cluster/*.[ch] server/standby*.[ch] server/coordination.[ch] server/shard_follower.[ch] \
     server/peer_query.[ch] server/requests/fetch_handler.[ch] server/requests/reply_queue.[ch] worker/client/group_watch.[ch])
 [ "$(echo "$files" | wc -l)" -gt 40 ] || { echo "the sources of standbys are not where they are looked for"; exit 1; }

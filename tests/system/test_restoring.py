@@ -129,11 +129,14 @@ def test_a_standby_of_it_says_so_and_follows_once_it_serves(restoring, tmp_path)
     psd, pipe, _ = restoring()
     standby = Daemon(["--listen", f"127.0.0.1:{free_ports(1)[0]}", "--http", "127.0.0.1:0", "--shards", "1", "--data-dir", str(tmp_path / "b"),
                       "--standby", f"127.0.0.1:{psd.port}"], tmp_path, awaited=False)
-    eventually(lambda: "the primary is starting, and reads its data" in standby.log())
-    pipe.release.set()
-    eventually(lambda: f"following 127.0.0.1:{psd.port}" in standby.log())
-    assert "is stopping" not in standby.log()
-    assert standby.stop() == 0
+    try:
+        eventually(lambda: "the primary is starting, and reads its data" in standby.log())
+        pipe.release.set()
+        eventually(lambda: f"following 127.0.0.1:{psd.port}" in standby.log())
+        assert "is stopping" not in standby.log()
+    finally:
+        status = standby.stop()
+    assert status == 0
 
 
 def test_operators_see_how_far_it_has_come(restoring):
