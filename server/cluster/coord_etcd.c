@@ -293,13 +293,6 @@ static void use_answer(struct call *k, const cJSON *root)
     etcd_json_free(&a);
 }
 
-/* What an attempt that had no time has met says less than why the one before it failed. */
-static void note_failure(struct call *k, const struct err *err)
-{
-    if (!(k->is_cut && k->err.status && k->transfer.status == -ETIMEDOUT))
-        k->err = *err;
-}
-
 static void on_call_done(struct etcd_http_transfer *t)
 {
     struct call *k = CONTAINER_OF(t, struct call, transfer);
@@ -307,7 +300,9 @@ static void on_call_done(struct etcd_http_transfer *t)
     cJSON *root = etcd_http_read(t, &err);
 
     if (!root) {
-        note_failure(k, &err);
+        /* One that had no time says less than the one before it. */
+        if (!(k->is_cut && k->err.status && t->status == -ETIMEDOUT))
+            k->err = err;
         call_retry(k);
         return;
     }
@@ -445,16 +440,11 @@ static void report(struct watch *w, enum coord_event_kind kind, int64_t revision
 /* After a round over all endpoints, with jitter: those that a member has lost do not come back all at once. */
 static uint64_t watch_pause_ms(const struct watch *w)
 {
-    const uint32_t n = w->c->at.n_endpoints;
-    uint64_t ms = PAUSE_MS;
+    const uint32_t n = w->c->at.n_endpoints, round = w->n_restarts / n;
+    const uint64_t ms = round > 5 ? PAUSE_MAX_MS : PAUSE_MS << round >> 1;
+    const float jitter = hash_unit(hash_mix(uv_hrtime()));
 
-    if (w->n_restarts % n)
-        return 0;
-    for (uint32_t i = 1; i < w->n_restarts / n && ms < PAUSE_MAX_MS; i++)
-        ms *= 2;
-    if (ms > PAUSE_MAX_MS)
-        ms = PAUSE_MAX_MS;
-    return ms / 2 + (uint64_t)((float)(ms / 2) * hash_unit(hash_mix(uv_hrtime())));
+    return w->n_restarts % n ? 0 : ms / 2 + (uint64_t)((float)(ms / 2) * jitter);
 }
 
 static void watch_restart(struct watch *w, const struct err *why)

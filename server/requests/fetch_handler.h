@@ -82,7 +82,8 @@ const struct fetch_view *fetch_handler_view(const struct fetch_handler *f);
 bool fetch_handler_is_full(const struct fetch_handler *f) ON_SHARD;
 
 /* The same, with the wait's name and reason. */
-bool fetch_handler_describe_full(const struct fetch_handler *f, struct stats_wait *ret) ON_SHARD;
+bool fetch_handler_describe_full(const struct fetch_handler *f, struct stats_wait *ret)
+    ON_SHARD;
 
 /* So long after now_ms the next push may come; 0: at once. A standby that pushes outrun catches up meanwhile. */
 uint64_t fetch_handler_wait_ms(const struct fetch_handler *f, uint64_t now_ms) ON_SHARD;
