@@ -183,8 +183,8 @@ static bool has_to_fetch(const struct shard_follower *f) ON_SHARD
 {
     bool has_progress = f->durable > f->sent_durable || f->follower.received + 1 > f->sent_next;
 
-    if (!f->is_welcome || f->is_stuck || f->is_reporting || f->is_over ||
-        f->follower.unknown || f->n_fetches >= FETCHES_MAX)
+    if (!f->is_welcome || f->is_stuck || f->is_reporting || f->is_over || f->follower.unknown ||
+        f->n_fetches >= FETCHES_MAX)
         return false;
     return !f->n_fetches || has_progress || is_behind(f);
 }

@@ -363,11 +363,12 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
     if (s->is_foreign)
         return err_set(err, PS_ESTOPPING, "this psd has not the group's data");
     if (!q->asked.history && clock_mono_ms() < s->copies.begun_ms + copy_rest_ms(s))
-        return err_set(err, -EBUSY,
-                       "the last %" PRIu32 " copies were of no use before long, and the next one "
-                       "begins %" PRIu64 " s after the last: is the standby an older psd, which "
-                       "cannot read all that this one writes? Its log has the reason",
-                       s->copies.n, copy_rest_ms(s) / 1000);
+        return err_set(
+            err, -EBUSY,
+            "the last %" PRIu32 " copies were of no use before long, and the next one "
+            "begins %" PRIu64 " s after the last: is the standby an older psd, which "
+            "cannot read all that this one writes? Its log has the reason",
+            s->copies.n, copy_rest_ms(s) / 1000);
     status = standby_settings_check(s->config.settings, s->config.welcome, &q->asked, err);
     if (status)
         return status;

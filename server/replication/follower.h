@@ -42,7 +42,7 @@ struct follower {
     uint64_t audit_at; /* the record at which `audit` is compared (audit.h); 0: none waits */
     uint32_t audit_bytes;
     uint8_t audit[MESSAGE_AUDIT_MAX];
-    bool differs; /* it has found a row that is not the primary's */
+    bool differs;     /* it has found a row that is not the primary's */
     uint64_t unknown; /* the last records that came have one of an unknown type; 0: none */
     uint32_t unknown_type;
 };
@@ -53,8 +53,8 @@ void follower_init(struct follower *f, struct shard *shard, const struct followe
 void follower_deinit(struct follower *f);
 
 /* n_records whole records from number `first` on. Those that were received before are skipped. f->unknown: a newer psd
- * has written that one, and only those before it are received, as what follows may rest on it. PS_EPROTO and a sentence:
- * they are no records, or some before them are missing; then nothing is added. -ENOMEM. */
+ * has written that one, and only those before it are received, as what follows may rest on it. PS_EPROTO and a
+ * sentence: they are no records, or some before them are missing; then nothing is added. -ENOMEM. */
 int follower_add(struct follower *f, uint64_t first, uint32_t n_records, const uint8_t *records,
                  size_t n_bytes, struct err *err) MUST_CHECK;
 

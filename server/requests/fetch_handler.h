@@ -47,7 +47,7 @@ struct fetch_view {
     _Atomic uint64_t lost_through; /* the log does not have these records; 0: it has all */
     _Atomic uint64_t
         n_differences; /* so often the standby has found a row that is not this shard's */
-    _Atomic uint64_t dropped_ms;  /* since then the log keeps nothing for it; 0: it does */
+    _Atomic uint64_t dropped_ms; /* since then the log keeps nothing for it; 0: it does */
     _Atomic bool is_connected, is_closed;
     _Atomic bool is_drained; /* as fetch_handler_park() found it */
 };

@@ -59,10 +59,14 @@ class Pair:
         ports = free_ports(2)
         self.primary, self.standby = (Member(folder / name, port, "--shards", "2", *flags)
                                       for name, port in zip("ab", ports))
-        self.primary.start()
-        self.primary.await_ready()
-        self.standby.start("--standby", self.primary.address)
-        wait_for(f"a standby that is {state}", lambda: self.standby.replication().get("state") == state, 60)
+        try:
+            self.primary.start()
+            self.primary.await_ready()
+            self.standby.start("--standby", self.primary.address)
+            wait_for(f"a standby that is {state}", lambda: self.standby.replication().get("state") == state, 60)
+        except BaseException:
+            Pair.end(self)
+            raise
 
     def await_in_sync(self):
         wait_for("a standby in sync", lambda: self.standby.replication().get("in_sync"), 60)
@@ -80,6 +84,6 @@ class Pair:
 
     def end(self):
         for member in (self.primary, self.standby):
-            if member.proc.poll() is None:
+            if member.proc and member.proc.poll() is None:
                 member.proc.send_signal(signal.SIGKILL)
                 member.proc.wait()

@@ -83,7 +83,7 @@ def test_no_push_is_lost_or_applied_twice(tmp_path, fault, durability):
 
 
 @pytest.mark.parametrize("ack, durability", [("no", "async"), ("no", "fsync"), ("disk", "fsync")])
-def test_the_two_cannot_reach_each_other(tmp_path, ack, durability):
+def test_a_standby_is_unplugged(tmp_path, ack, durability):
     """The standby's cable is out. With `no` nobody notices."""
     stalls = Stalls(f"standby unplugged, {ack}, {durability}")
     args = ["--durability", durability, "--standby-ack", ack]

@@ -114,7 +114,7 @@ def test_a_pair_with_etcd_goes_on_by_itself(tmp_path, fault):
 
 
 @pytest.mark.parametrize("ack, durability", [("got", "async"), ("got", "fsync"), ("disk", "fsync")])
-def test_a_primary_that_is_cut_off_from_all_is_replaced(tmp_path, ack, durability):
+def test_an_unplugged_primary_is_replaced(tmp_path, ack, durability):
     stalls = Stalls(f"unplug, etcd, {ack}, {durability}")
     with Networks("abwe") as networks, Etcd(networks, tmp_path) as etcd:
         run_pair(unplug, 1, random.Random(1), stalls, pair_of(networks, tmp_path / "pair", etcd.url("t"), durability, "--standby-ack", ack))
@@ -122,7 +122,7 @@ def test_a_primary_that_is_cut_off_from_all_is_replaced(tmp_path, ack, durabilit
 
 
 @pytest.mark.parametrize("durability", ["async", "fsync"])
-def test_a_primary_that_is_cut_off_from_all_is_waited_for_with_no(tmp_path, durability):
+def test_an_unplugged_primary_is_waited_for_with_no(tmp_path, durability):
     """Nobody takes over: its standby may lack pushes. Workers wait until it is back, and nothing is lost."""
     with Networks("abwe") as networks, Etcd(networks, tmp_path) as etcd:
         with pair_of(networks, tmp_path / "pair", etcd.url("t"), durability, "--standby-ack", "no", state="following") as pair:

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from checkpoint import read_tables
@@ -23,7 +24,8 @@ def run_job(pair, log, servers, *flags, disturb, n_workers=1):
     for _ in range(3):
         assert workers[0].stdout.readline()
     disturb(pair)
-    ends = [finish(w) for w in workers]
+    with ThreadPoolExecutor(n_workers) as readers:  # of all at once: one whose pipe is full keeps the others waiting
+        ends = list(readers.map(finish, workers))
     if ended_by_itself(ends[0][0]):
         return None
     return [result(out) for out, _ in ends], [err for _, err in ends]

@@ -24,7 +24,8 @@ static void other_arithmetic_is_noted_with_both(void **state)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_true(standby_settings_arithmetic_differs(PRIMARY, others[i], note));
         snprintf(want, sizeof want,
-                 "the primary computes as " PRIMARY ", the standby as %s: rows may come to differ "
+                 "the primary computes as " PRIMARY
+                 ", the standby as %s: rows may come to differ "
                  "in their last bits, and the standby copies anew then",
                  others[i]);
         assert_string_equal(note, want);
@@ -47,7 +48,7 @@ static void equal_arithmetic_and_a_psd_that_does_not_say_are_not_noted(void **st
 }
 
 /* As long as a peer may make them: both are in the note, and the sentence has its end. */
-static void long_ones_are_cut(void **state)
+static void long_ones_are_shortened(void **state)
 {
     char primary[ARITHMETIC_MAX], standby[ARITHMETIC_MAX], note[STANDBY_SETTINGS_NOTE_MAX];
 
@@ -87,7 +88,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_arithmetic_is_noted_with_both),
         cmocka_unit_test(equal_arithmetic_and_a_psd_that_does_not_say_are_not_noted),
-        cmocka_unit_test(long_ones_are_cut),
+        cmocka_unit_test(long_ones_are_shortened),
         cmocka_unit_test(a_standby_with_another_processor_is_not_refused),
     };
 

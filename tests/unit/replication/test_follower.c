@@ -345,8 +345,8 @@ static void a_record_of_an_unknown_type_is_not_received(void **state)
                                   p.sent.n - p.sent.starts[UNKNOWN - 1], &err),
                      0);
     assert_int_equal(p.f.received, UNKNOWN - 1);
-    assert_int_equal(
-        follower_add(&p.f, 1, n, p.sent.bytes, p.sent.n, &err), 0); /* as an upgraded one reads it */
+    assert_int_equal(follower_add(&p.f, 1, n, p.sent.bytes, p.sent.n, &err),
+                     0); /* as an upgraded one reads it */
     assert_int_equal(p.f.unknown, 0);
     assert_int_equal(p.f.received, n);
     run(&p, &sums);
