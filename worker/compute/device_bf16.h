@@ -53,8 +53,8 @@ struct device_bf16_ops {
     /* As device_ops.reserve, of each shape. -ENOMEM. */
     int (*reserve)(struct compute *c, uint32_t n_max, uint32_t in, uint32_t out);
 
-    /* For rounded copies of up to n_rows rows (bags.transpose->n_rows_max) of dim numbers, of all buffer sets. Due before
-     * the begin() of a step that interacts more of them than any before. -ENOMEM. */
+    /* For rounded copies of up to n_rows rows (bags.transpose->n_rows_max) of dim numbers, of all buffer sets. Due
+     * before the begin() of a step that interacts more of them than any before. -ENOMEM. */
     int (*reserve_rows)(struct compute *c, uint32_t n_rows, uint32_t dim);
 
     /* At most DEVICE_BF16_COPIES_MAX, side by side. */
@@ -81,8 +81,8 @@ struct device_bf16_ops {
 
     void (*dropout)(struct compute *c, const struct dropout *d, bf16 *y);
 
-    /* interact_bags_forward, of rows rounded before they are summed, for which there is space. Dim is 16, 32, 64 or 128, there are at most 32
-     * vectors. The number of rows is b->transpose->counts[0], in the device's memory. */
+    /* interact_bags_forward, of rows rounded before they are summed, for which there is space. Dim is 16, 32, 64 or
+     * 128, there are at most 32 vectors. The number of rows is b->transpose->counts[0], in the device's memory. */
     void (*interact_bags_forward)(struct compute *c, const struct bags *b, const float *rows,
                                   const struct interact *it, bf16 *t, bf16 *r);
 

@@ -25,8 +25,8 @@
 
 struct head;
 
-/* What head_dlrm_bf16.c has in the device's memory instead of a DLRM's arrays and its MLPs'. x: the numeric columns, ldx
- * apart; the others as those of struct dlrm. */
+/* What head_dlrm_bf16.c has in the device's memory instead of a DLRM's arrays and its MLPs'. x: the numeric columns,
+ * ldx apart; the others as those of struct dlrm. */
 struct bf16_dlrm {
     uint32_t ldx, ldt;
     bf16 *x, *t, *dt, *r, *dr; /* owned */
