@@ -208,8 +208,8 @@ def test_a_copy_that_another_one_ends_gets_its_answer(start_psd):
     first = Standby(psd)
     assert first.follow() == COPY
     name = next(line.split(" ")[1] for line in first.main.ask("file", wire.head((1, ""))).body.decode().splitlines())
-    for _ in range(20):
-        second = Standby(psd, settings=first.settings)
+    for n in range(20):
+        second = Standby(psd, address=f"127.0.0.1:{10 + n}", settings=first.settings)  # of its own: copies of one in a row wait
         second.connect()
         first.main.send(wire.frame("file", wire.head((1, name), (2, 0), (3, 1 << 16)), request_id=77))
         assert second.follow() == COPY
