@@ -2,12 +2,13 @@
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 from checkpoint import read_tables
-from training import BIN, finish, free_ports, in_time, psds, psworker, share, synth, train  # noqa: F401 (psds is a fixture)
+from training import BIN, finish, free_ports, in_time, psds, psworker, result, share, synth, train  # noqa: F401 (psds is a fixture)
 
 SMALL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", "64", "--seed", "7", "--format", "criteo")
 
@@ -62,6 +63,25 @@ def test_layers_that_an_optimizer_takes_whole_end_in_the_same_bits_on_any_cluste
         assert remote(psds, data, 2, n_nodes=2, flags=flags) == want
         together = remote(psds, data, 1, n_workers=2, flags=flags)
         assert remote(psds, data, 4, n_workers=2, flags=flags) == together != want
+
+
+def test_a_layer_that_is_taken_whole_outlives_a_crash_and_is_read_without_its_optimizer(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 640)
+    flags = (*SMALL, "--top", "400,300", "--job", "whole")
+    optimizer = ("--dense-optimizer", "lamb", "--dense-lr", "0.01")
+    want = train("--data", data, "--valid", data, "--local", *flags, *optimizer)
+    for checkpoint in (False, True):
+        node = psds("--shards", 2, "--durability", "fsync")
+        got = train("--data", data, "--valid", data, "--servers", node.address, "--mode", "bsp", *flags, *optimizer)
+        assert (got["auc"], got["logloss"]) == (want["auc"], want["logloss"])
+        if checkpoint:
+            finish(subprocess.Popen([BIN / "psctl", "--server", node.address, "checkpoint"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        node.kill()
+        node = psds("--shards", 2, "--durability", "fsync", dir=node.dir)
+        read = result(finish(psworker("eval", "--data", data, "--servers", node.address, *flags, "--json", "-"))[0])
+        assert (read["auc"], read["logloss"]) == (want["auc"], want["logloss"])
+    refused = finish(psworker("train", "--data", data, "--local", *flags, *optimizer, "--dense-push-codec", "topk"), status=2)[1]
+    assert "--dense-optimizer lamb and lars take each layer whole" in refused
 
 
 def test_lossy_codecs_end_in_the_same_bits_as_in_one_process(psds, tmp_path):

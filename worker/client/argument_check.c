@@ -166,3 +166,19 @@ int argument_check_options(const struct ps_options *o, struct err *err)
         return err_set(err, -EINVAL, "mode %d: expected async, ssp or bsp", (int)o->mode);
     return 0;
 }
+
+int argument_check_rows(const struct ps_push_section *s, const struct table_spec *spec,
+                        struct err *err)
+{
+    if (s->op == SECTION_ASSIGN_STATE && s->n_keys && !s->state &&
+        table_spec_state_floats(spec))
+        return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
+                       spec->name, s->n_keys);
+    if (section_op_is_gradient(s->op) && s->codec == CODEC_TOPK &&
+        spec->dim > TABLE_SPEC_DIM_MAX)
+        return err_set(err, -EINVAL,
+                       "table %s: topk has numbers of %u floats of a row, this one has %u: "
+                       "another codec",
+                       spec->name, TABLE_SPEC_DIM_MAX, spec->dim);
+    return 0;
+}

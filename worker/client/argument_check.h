@@ -18,5 +18,8 @@ int argument_check_pull(const struct ps_pull_section *sections, uint32_t n, uint
 uint32_t argument_check_feature(const struct ps_pull_section *s);
 int argument_check_push(const struct ps_push_section *sections, uint32_t n, uint32_t n_tables,
                         struct err *err) MUST_CHECK;
+/* Of a section that has passed: whether its table takes its rows so. */
+int argument_check_rows(const struct ps_push_section *s, const struct table_spec *spec,
+                        struct err *err) MUST_CHECK;
 
 #endif

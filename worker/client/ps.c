@@ -722,27 +722,17 @@ static int wait_push(struct ps_client *c, struct err *err)
                              : status;
 }
 
-/* What not every table takes, and not every psd knows. */
+/* What not every psd knows. */
 static int check_op(const struct ps_client *c, const struct ps_push_section *s, struct err *err)
 {
-    const struct table_spec *spec = &c->tables[s->table].spec;
-
-    if (section_op_is_gradient(s->op) && s->codec == CODEC_TOPK &&
-        spec->dim > TABLE_SPEC_DIM_MAX)
-        return err_set(err, -EINVAL,
-                       "table %s: topk has numbers of %u floats of a row, this one has %u: "
-                       "another codec",
-                       spec->name, TABLE_SPEC_DIM_MAX, spec->dim);
     if (s->op == SECTION_RATE)
         return check_features(c, s->table, MESSAGE_FEATURE_RATES, "learning rates", err);
     if (s->op == SECTION_GRADIENT_AT)
         return check_features(c, s->table, MESSAGE_FEATURE_DELAYS, "delay compensation", err);
-    if (s->op != SECTION_ASSIGN_STATE)
-        return 0;
-    if (s->n_keys && !s->state && table_spec_state_floats(spec))
-        return err_set(err, -EINVAL, "table %s: %u rows with state, and no array of it",
-                       spec->name, s->n_keys);
-    return check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assigned states", err);
+    return s->op == SECTION_ASSIGN_STATE
+               ? check_features(c, s->table, MESSAGE_FEATURE_WHOLE_TABLES, "assigned states",
+                                err)
+               : 0;
 }
 
 /* As check_pull(). */
@@ -755,8 +745,11 @@ static int check_push(struct ps_client *c, const struct ps_push_section *section
         status = err_set(err, -EINVAL, "a reader does not push: it has no job");
     if (!status)
         status = argument_check_push(sections, n, c->n_tables, err);
-    for (uint32_t i = 0; i < n && !status; i++)
-        status = check_op(c, &sections[i], err);
+    for (uint32_t i = 0; i < n && !status; i++) {
+        status = argument_check_rows(&sections[i], &c->tables[sections[i].table].spec, err);
+        if (!status)
+            status = check_op(c, &sections[i], err);
+    }
     return status ? status : resend(c, err);
 }
 

@@ -120,6 +120,31 @@ static void few_floats_take_few_bytes(void **state)
     }
 }
 
+/* A layer: an eighth of it is more than the head can count. */
+static void of_a_layer_no_more_are_sent_than_can_be_counted(void **state)
+{
+    const uint32_t dim = 600000;
+    float *x = memory_alloc(3 * (size_t)dim * sizeof *x), *sent = x + dim, *got = sent + dim;
+    const size_t n_most = 4 * (size_t)dim;
+    uint8_t *bytes = memory_alloc(n_most);
+    size_t n_bytes, n_read;
+    uint32_t n = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < dim; i++)
+        x[i] = 2 * hash_unit(hash_mix2(3, i)) - 1;
+    n_bytes = delta_sparse_encode(x, dim, 0, bytes, n_most, sent);
+    assert_true(n_bytes > 0);
+    for (uint32_t i = 0; i < dim; i++)
+        n += sent[i] != 0;
+    assert_int_equal(n, UINT16_MAX);
+    assert_int_equal(delta_sparse_decode(bytes, n_bytes, dim, got, &n_read), 0);
+    assert_int_equal(n_read, n_bytes);
+    assert_memory_equal(got, sent, dim * sizeof *got);
+    free(bytes);
+    free(x);
+}
+
 static void the_largest_come_first_until_all_have_come(void **state)
 {
     static struct bench b = { .dim = 1000 };
@@ -195,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_is_what_was_said_to_be_sent),
         cmocka_unit_test(few_floats_take_few_bytes),
+        cmocka_unit_test(of_a_layer_no_more_are_sent_than_can_be_counted),
         cmocka_unit_test(the_largest_come_first_until_all_have_come),
         cmocka_unit_test(nothing_is_said_of_floats_that_are_too_small),
         cmocka_unit_test(bytes_that_are_none_of_it_are_refused),

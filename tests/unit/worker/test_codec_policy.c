@@ -58,6 +58,17 @@ static void a_fast_link_keeps_fp32_and_a_slow_one_goes_down_to_one_bit(void **st
     assert_int_equal(c.codecs[CODEC_POLICY_DENSE_PULL], CODEC_INT8);
 }
 
+static void layers_are_sent_by_the_codec_before_topk(void **state)
+{
+    struct codec_policy_input in = criteo(100 * MBIT, 4e-3);
+    struct codec_policy_choice c;
+
+    (void)state;
+    in.rows[CODEC_POLICY_DENSE_PUSH].is_layers = true;
+    codec_policy_choose(&in, &c);
+    assert_int_equal(c.codecs[CODEC_POLICY_DENSE_PUSH], CODEC_INT8);
+}
+
 /* Lossiness by itself is worth nothing: where compute hides the wire, or is much longer. */
 static void what_would_not_make_the_step_shorter_is_not_lost(void **state)
 {
@@ -345,6 +356,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fast_link_keeps_fp32_and_a_slow_one_goes_down_to_one_bit),
+        cmocka_unit_test(layers_are_sent_by_the_codec_before_topk),
         cmocka_unit_test(what_would_not_make_the_step_shorter_is_not_lost),
         cmocka_unit_test(what_the_settings_say_stays),
         cmocka_unit_test(dense_tables_are_pulled_less_often_only_where_it_pays),
