@@ -387,6 +387,7 @@ static bool serves_clients(void *owner)
     const struct node *n = owner;
     struct connection_limits_counts counts;
 
+    enter_main();
     connection_limits_count(n->limits, &counts);
     return counts.open > 0;
 }

@@ -16,9 +16,9 @@ struct standby_copy;
 struct standby_copy_config {
     uv_loop_t *loop;              /* borrowed */
     const struct file_ops *files; /* borrowed */
-    bool (*serves_clients)(
-        void *owner); /* are any connected? Then copies are paced (server/replication/copy.h) */
-    void *owner;      /* borrowed */
+    /* Are any connected? Then copies are paced (server/replication/copy.h). */
+    bool (*serves_clients)(void *owner);
+    void *owner; /* borrowed */
 };
 
 struct standby_copy *standby_copy_new(const struct standby_copy_config *config);

@@ -6,8 +6,8 @@
 
 #include "common/clock.h"
 
-#define FOLLOW_SLOW_MS 500u /* a FOLLOW that waits longer is told, */
-#define COPY_SLOW_MS 5000u  /* and a standby that copies, and asks for nothing */
+#define FOLLOW_SLOW_MS 500u  /* a FOLLOW that waits longer is told, */
+#define COPY_SLOW_MS 5000u   /* and a standby that copies, and asks for nothing */
 #define ASKS_WITHIN_MS 5000u /* a standby that lives, and does not follow, asks more often */
 
 static const char *named_primary(const struct standby_server *s) ON_MAIN

@@ -401,31 +401,6 @@ const struct settings_table settings_worker = {
     .n_rows = COUNT_OF(rows),
 };
 
-int settings_widths(const char *name, const char *text, uint32_t *ret_widths, uint32_t max,
-                    uint32_t *ret_n, struct err *err)
-{
-    const char *at = text;
-    uint32_t n = 0;
-
-    while (*at) {
-        char *end;
-        unsigned long width = strtoul(at, &end, 10);
-
-        if (end == at || *at == '-' || width < 1 || width > 65536 || (*end && *end != ',') ||
-            (*end && !end[1]))
-            return err_set(
-                err, PS_ESETTING,
-                "--%s: \"%s\" is not a list of widths from 1 to 65536, such as 512,256", name,
-                text);
-        if (n == max)
-            return err_set(err, PS_ESETTING, "--%s: more than %u layers", name, max);
-        ret_widths[n++] = (uint32_t)width;
-        at = *end ? end + 1 : end;
-    }
-    *ret_n = n;
-    return 0;
-}
-
 static bool has(const struct settings *s, enum model_part part)
 {
     return (dlrm_config_parts((enum model_kind)s->model) & part) != 0;

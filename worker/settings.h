@@ -227,8 +227,8 @@ bool settings_compensates(const struct settings *s, bool dense);
 struct section_delay settings_delay(const struct settings *s);
 /* True if the servers have each array of the MLPs in one block, as their optimizer takes it whole (LAMB, LARS). */
 bool settings_has_layers(const struct settings *s);
-/* PS_ESETTING if layers would be sent as topk; if no table's gradients are compensated, though --delay-compensation is
- * given, or if a codec has no room for the weights. */
+/* PS_ESETTING if layers would be sent as topk; if --delay-compensation is given and no table's gradients are
+ * compensated, or if a codec has no room for the weights. */
 int settings_check_optimizers(const struct settings *s, struct err *err) MUST_CHECK;
 /* --device, and of a GPU which: the first that is named, or for cuda and auto by this worker's number among those of
  * its machine. settings_check_device(): PS_ESETTING. */

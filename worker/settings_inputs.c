@@ -1,4 +1,5 @@
 /* What numeric columns are to the model, and the bottom MLP that reads them, where settings leave it to psworker. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/number.h"
@@ -63,6 +64,31 @@ bool settings_keep_inputs(struct settings *s, uint32_t n_numeric, uint64_t n_wei
         s->numeric_hats[1] = '\0';
     }
     return keeps;
+}
+
+int settings_widths(const char *name, const char *text, uint32_t *ret_widths, uint32_t max,
+                    uint32_t *ret_n, struct err *err)
+{
+    const char *at = text;
+    uint32_t n = 0;
+
+    while (*at) {
+        char *end;
+        unsigned long width = strtoul(at, &end, 10);
+
+        if (end == at || *at == '-' || width < 1 || width > 65536 || (*end && *end != ',') ||
+            (*end && !end[1]))
+            return err_set(
+                err, PS_ESETTING,
+                "--%s: \"%s\" is not a list of widths from 1 to 65536, such as 512,256", name,
+                text);
+        if (n == max)
+            return err_set(err, PS_ESETTING, "--%s: more than %u layers", name, max);
+        ret_widths[n++] = (uint32_t)width;
+        at = *end ? end + 1 : end;
+    }
+    *ret_n = n;
+    return 0;
 }
 
 int settings_check_inputs(const struct settings *s, struct err *err)

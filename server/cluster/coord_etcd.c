@@ -41,7 +41,7 @@ struct call {
     uint64_t deadline_ms, start_ms, sent_ms;
     uint32_t n_failed;          /* attempts */
     bool is_pinned;             /* a probe: one attempt, at one endpoint */
-    bool is_cut;                /* this attempt has less than its time: the deadline ends it */
+    bool is_short;              /* this attempt has less than its time: the deadline ends it */
     uint32_t endpoint;          /* of this attempt */
     bool may_be_made;           /* an attempt whose answer is missing */
     struct coord_write *writes; /* owned, with their texts; of put_if */
@@ -301,7 +301,7 @@ static void on_call_done(struct etcd_http_transfer *t)
 
     if (!root) {
         /* One that had no time says less than the one before it. */
-        if (!(k->is_cut && k->err.status && t->status == -ETIMEDOUT))
+        if (!(k->is_short && k->err.status && t->status == -ETIMEDOUT))
             k->err = err;
         call_retry(k);
         return;
@@ -336,9 +336,9 @@ static void call_start(struct call *k, uint64_t now)
     if (!k->is_pinned)
         k->endpoint = k->c->current;
     k->sent_ms = now;
-    k->is_cut = left < ms;
+    k->is_short = left < ms;
     if (etcd_http_start(&k->transfer, k->c->at.endpoints[k->endpoint], paths[k->kind], k->body,
-                        k->is_cut ? left : ms)) {
+                        k->is_short ? left : ms)) {
         err_set(&k->err, -ENOMEM, "etcd was not asked: out of memory");
         call_fail(k, -ENOMEM);
     }

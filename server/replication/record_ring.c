@@ -6,7 +6,7 @@
 
 #include "common/memory.h"
 
-/* With the free bytes before its records: a buffer of the channels. No more than a fetch asks for (shard_follower.h). */
+/* With the free bytes before its records: a buffer of the channels. A fetch asks for as many (shard_follower.h). */
 #define CHUNK_BYTES ((size_t)1 << 20)
 
 /* Records that lie together. */

@@ -154,7 +154,7 @@ struct push_encoder *ps_encoder(const struct ps_client *c);
  * (Adagrad's s, Adam's m and v ...); without, the state begins anew. steps: with state, the table's step count (for
  * Adam's bias correction) becomes this if it is less. Rows are made where there are none, past the admission filter,
  * within the table's memory limits; ps_stats().rows_refused counts those that found no place. They travel as pushes of
- * op SECTION_ASSIGN(_STATE) of the next step (ps_next_clock()), each applied once, of at most PS_ASSIGN_BYTES of rows,
+ * op SECTION_ASSIGN(_STATE) of the next step (ps_next_clock()), each applied once, of at most PS_ASSIGN_BYTES of rows
  * or one row: up to there all take effect at one version of each shard. Returns as ps_push() does; a refusal comes with
  * a later call, and ps_flush() waits for it. PS_ENAN, before anything is sent: NaN or infinity; err names the key. */
 #define PS_ASSIGN_BYTES ((size_t)8 << 20)

@@ -231,9 +231,9 @@ static __forceinline__ __device__ void products(const uint32_t *x,
 
         for (int i = 0; i < TILES; i++)
             for (int h = 0; h < 2; h++) {
+                const uint32_t row = (uint32_t)(i * TILE + h * 8) + g;
                 const struct words<2> v =
-                    *(const struct words<2> *)(x + (i * TILE + h * 8 + g) * layout::X_LD + k +
-                                               2 * q);
+                    *(const struct words<2> *)(x + row * layout::X_LD + k + 2 * q);
 
                 a[i][h] = v.at[0];
                 a[i][h + 2] = v.at[1];

@@ -198,7 +198,7 @@ static void close_once(struct fake_etcd *f, struct fake_connection *to, const ch
 }
 
 static void
-an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_before_it_failed(void **state)
+an_attempt_with_little_time_left_does_not_hide_why_the_one_before_it_failed(void **state)
 {
     struct fixture f;
     const struct calls_answer *a;
@@ -526,7 +526,7 @@ int main(void)
         cmocka_unit_test(whatever_is_not_etcds_answer_is_refused_and_the_next_endpoint_asked),
         cmocka_unit_test(whoever_is_silent_closes_or_never_ends_costs_one_attempt),
         cmocka_unit_test(
-            an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_before_it_failed),
+            an_attempt_with_little_time_left_does_not_hide_why_the_one_before_it_failed),
         cmocka_unit_test(an_answer_may_come_a_byte_at_a_time),
         cmocka_unit_test(
             a_transaction_whose_answer_was_lost_was_made_if_its_keys_are_what_it_would_have_written),

@@ -32,6 +32,11 @@ static void on_closed(void *owner, struct connection *c, int why)
 static const struct connection_events copying_events = { .on_request = on_request,
                                                          .on_closed = on_closed };
 
+static bool serves_clients(void *owner)
+{
+    return !owner;
+}
+
 /* Two files of FILE_BYTES. */
 static void begin(struct copying *c)
 {
@@ -53,7 +58,8 @@ static void begin(struct copying *c)
         snprintf(files.items[i].name, sizeof files.items[i].name, "file%u", i);
     }
     enter_main();
-    c->copy = standby_copy_new(&c->f.loop, &file_os);
+    c->copy = standby_copy_new(&(struct standby_copy_config){
+        .loop = &c->f.loop, .files = &file_os, .serves_clients = serves_clients, .owner = c });
     standby_copy_begin(c->copy, c->connection, &files);
     assert_ptr_equal(standby_copy_of(c->copy), c->connection);
 }
@@ -61,8 +67,9 @@ static void begin(struct copying *c)
 static void end(struct copying *c)
 {
     peer_close(&c->p);
-    tear_down(&c->f);
     enter_main();
+    standby_copy_close(c->copy);
+    tear_down(&c->f);
     standby_copy_free(c->copy);
 }
 

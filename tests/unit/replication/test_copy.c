@@ -243,8 +243,8 @@ static void a_primary_that_serves_paces_its_pieces(void **state)
         n_bytes += COPY_PIECE_BYTES;
         now_ns += 200000; /* the read, and the next question */
     }
-    assert_true(n_bytes * 1000000 / (now_ns - began_ns) <= COPY_BYTES_PER_MS * 1.01);
-    assert_true(n_bytes * 1000000 / (now_ns - began_ns) >= COPY_BYTES_PER_MS * 0.98);
+    assert_in_range(n_bytes * 1000000 / (now_ns - began_ns), COPY_BYTES_PER_MS * 98 / 100,
+                    COPY_BYTES_PER_MS * 101 / 100);
     for (int i = 0; i < 10; i++) {
         now_ns += 5000000;
         assert_int_equal(copy_pace_wait_ms(&pace, now_ns, COPY_PIECE_BYTES), 0);
