@@ -135,12 +135,13 @@ static void publish_gate(struct fetch_handler *f)
     atomic_store(&f->view.is_closed, f->gate.mode != GATE_OPEN);
 }
 
-/* Once the gate is open, a claim says that the standby may not take over; once it is sealed, another psd serves. */
+/* Once the gate is open, a claim says that the standby may not take over; once it is sealed, another psd serves. While
+ * the gate waits, "in sync" may be claimed, though nobody has told this psd so yet. */
 static uint64_t alone_until_ms(const struct fetch_handler *f)
 {
     if (f->gate.mode == GATE_SEALED)
         return 0;
-    if (!f->standby.takes_over || !f->is_in_sync || f->gate.mode != GATE_WAITS)
+    if (!f->standby.takes_over || f->gate.mode != GATE_WAITS)
         return UINT64_MAX;
     return atomic_load(&f->view.sent_ms) + FETCH_HANDLER_ALONE_MS;
 }

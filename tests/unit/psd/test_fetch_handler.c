@@ -406,10 +406,12 @@ static void a_primary_that_a_standby_may_have_replaced_shows_nothing(void **stat
     snprintf(standby.name, sizeof standby.name, "%s", f.connections.first->hello.name);
     standby.takes_over = true;
     fetch_handler_begin(fetches(&f), &standby, 0);
-    fetch_handler_close_gate(fetches(&f));
     ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1, .heard_ms = old_ms });
     (void)hear(&p, 1);
     assert_true(is_current(&f)); /* no claim says that it may take over */
+    enter_shard();
+    fetch_handler_close_gate(fetches(&f));
+    assert_false(is_current(&f)); /* one may, before the service has answered */
     fetch_handler_set_in_sync(fetches(&f));
     assert_false(is_current(&f));
     /* A word that has not been sent yet is none. */
