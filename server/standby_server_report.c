@@ -23,7 +23,7 @@ static uint64_t pulls_wait_ms(const struct standby_server *s) ON_MAIN
     const uint64_t now_ms = clock_mono_ms();
     uint64_t longest_ms = 0;
 
-    for (uint32_t i = 0; i < s->n_shards && s->coordination && s->sync.state == SYNC_IN; i++) {
+    for (uint32_t i = 0; i < s->n_shards && s->coordination && s->sync.state != SYNC_OUT; i++) {
         const uint64_t sent_ms = atomic_load(&standby_shards_view(s->shards, i)->sent_ms);
 
         if (now_ms > sent_ms + FETCH_HANDLER_ALONE_MS && now_ms - sent_ms > longest_ms)

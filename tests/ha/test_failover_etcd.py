@@ -266,7 +266,7 @@ def test_a_psd_with_the_name_of_another_cluster_keeps_its_data(tmp_path, etcd):
         kill(stranger)
         stranger.flags = ("--shards", "4")
         stranger.start("--coord", urls[0], "--data-dir", tmp_path / "new")
-        wait_for("the sentence", lambda: "1 nodes of 2 shards, and this psd is of 1 nodes of 4" in stranger.psctl("why").stdout, 30)
+        wait_for("the sentence", lambda: "1 node of 2 shards, and this psd is of 1 node of 4" in stranger.psctl("why").stdout, 30)
         assert members[0].status()["ready"]
     finally:
         kill(*members)
