@@ -73,7 +73,8 @@ struct standby_server {
     bool was_in_sync;   /* at the start: the peer may have more, or be the primary */
     bool log_has_all;   /* at the start: all that the run before acknowledged is in this log */
     bool is_given_over; /* at the start: the peer has more, and was told to take over */
-    bool is_older;      /* at the start: than the peer knows this psd, and a person has to say who serves */
+    bool
+        is_older; /* at the start: than the peer knows this psd, and a person has to say who serves */
     bool accepts_loss;  /* a person has said that this psd serves without what it lacks */
     uint64_t peer_term; /* older: the newest term of this psd that the peer knows */
     bool has_begun;     /* a term of this run is in `terms` */

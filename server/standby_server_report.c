@@ -138,8 +138,7 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
 
     ret->wait_since_unix_ms = clock_unix_ms() - waited_ms(s, silent_ms);
     if (s->write_err.status)
-        snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %s",
-                 s->write_err.text);
+        snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %s", s->write_err.text);
     else if (s->coordination && coordination_is_waiting(s->coordination, wait) &&
              s->state == SERVER_SERVING)
         snprintf(ret->wait, sizeof ret->wait,
@@ -194,10 +193,11 @@ bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
     if (s->coordination && coordination_is_waiting(s->coordination, wait))
         err_set(ret, PS_ESTOPPING, "psd is not ready yet: %s", wait);
     else if (s->has_other_data)
-        err_set(ret, PS_ESTOPPING,
-                "psd is not ready yet: %.127s is the primary there, and the data here is not of "
-                "its cluster: is the name behind --coord's slash right?",
-                named_primary(s));
+        err_set(
+            ret, PS_ESTOPPING,
+            "psd is not ready yet: %.127s is the primary there, and the data here is not of "
+            "its cluster: is the name behind --coord's slash right?",
+            named_primary(s));
     else if (s->state == SERVER_BEGINNING || s->write_err.status)
         err_set(ret, PS_ESTOPPING,
                 "psd is not ready yet: its new term goes to the disk%s%.160s",

@@ -12,7 +12,8 @@
 #include "server/standby_settings.h"
 
 #define ASK_EVERY_MS 2000u
-#define FOLLOWS_WITHIN_MS 5000u /* a standby that lives, and has heard that its primary is back */
+#define FOLLOWS_WITHIN_MS \
+    5000u /* a standby that lives, and has heard that its primary is back */
 
 /* --- a term --- */
 
@@ -206,7 +207,8 @@ void standby_server_ask_peer(struct standby_server *s)
 
     s->asked_ms = clock_mono_ms();
     if (peer_query_start(&s->query, &s->channels, s->terms.peer, s->config.own_address,
-                         s->config.settings->token, s->config.welcome->node, wait_ms, on_peer_answer, s, &err))
+                         s->config.settings->token, s->config.welcome->node, wait_ms,
+                         on_peer_answer, s, &err))
         on_peer_answer(s, &err, &nothing);
 }
 
