@@ -37,8 +37,9 @@ struct peer_query {
     void *owner; /* borrowed */
 };
 
-/* `peer` is HOST:PORT, `own` that of who asks, `token` as a hello has it. `done` is called once, later, after wait_ms at the latest;
- * not after peer_query_drop(). A failure: it is no address, or there is no memory; then `done` is not called. */
+/* `peer` is HOST:PORT, `own` that of who asks, `token` as a hello has it. `done` is called once, later, after wait_ms
+ * at the latest; not after peer_query_drop(). A failure: it is no address, or there is no memory; then `done` is not
+ * called. */
 int peer_query_start(struct peer_query *q, struct channel_loop *channels, const char *peer,
                      const char *own, const char *token, uint32_t node, uint32_t wait_ms,
                      void (*done)(void *owner, const struct err *err,

@@ -430,8 +430,7 @@ static void say_compacted(struct fake_etcd *f, struct fake_connection *to, const
     fake_etcd_send(to, line, sizeof line - 1);
 }
 
-static void
-a_watch_that_is_told_compacted_again_and_again_asks_less_and_less_often(void **state)
+static void a_watch_whose_revision_is_compacted_each_time_asks_less_and_less_often(void **state)
 {
     struct fixture f;
     struct calls_view view = { 0 };
@@ -565,7 +564,7 @@ int main(void)
         cmocka_unit_test(whatever_a_stream_brings_the_watch_goes_on_elsewhere),
         cmocka_unit_test(a_watch_that_fails_again_and_again_asks_less_and_less_often),
         cmocka_unit_test(
-            a_watch_that_is_told_compacted_again_and_again_asks_less_and_less_often),
+            a_watch_whose_revision_is_compacted_each_time_asks_less_and_less_often),
         cmocka_unit_test(a_watch_that_is_silent_about_a_change_is_found_out),
         cmocka_unit_test(a_watch_may_end_and_begin_within_its_own_event),
         cmocka_unit_test(calls_under_way_end_when_the_connection_is_closed),
