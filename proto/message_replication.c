@@ -96,6 +96,8 @@ int message_write_follow(struct bytes *out, uint64_t request_id, const struct fo
     head.address = (char *)m->address;
     head.n_last = m->n_shards;
     head.last = (uint64_t *)m->last;
+    head.n_stored = m->n_shards;
+    head.stored = (uint64_t *)m->stored;
     return write_with_body(out, FRAME_FOLLOW, request_id, &head.base, m->terms,
                            message_terms_bytes(m->n_terms, m->n_shards));
 }
@@ -113,7 +115,14 @@ static int take_follow(const void *message, void *ret)
         message_head_name(m->cpu, sizeof m->cpu, head->cpu) ||
         message_head_name(m->address, sizeof m->address, head->address))
         return PS_EPROTO;
-    return take_records(head->last, head->n_last, &m->n_shards, m->last);
+    if (take_records(head->last, head->n_last, &m->n_shards, m->last))
+        return PS_EPROTO;
+    memset(m->stored, 0, m->n_shards * sizeof *m->stored); /* an older standby does not say */
+    if (head->n_stored && head->n_stored != m->n_shards)
+        return PS_EPROTO;
+    if (head->n_stored)
+        memcpy(m->stored, head->stored, m->n_shards * sizeof *m->stored);
+    return 0;
 }
 
 int message_read_follow(const struct frame_header *h, const uint8_t *head, const uint8_t *body,

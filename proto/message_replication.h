@@ -43,6 +43,8 @@ struct follow {
     char address[MESSAGE_ADDRESS_MAX];
     uint32_t n_shards;
     uint64_t last[MESSAGE_NODE_SHARDS_MAX];
+    /* What the primary has said to have on its disk, in this run of the standby; 0: nothing is known. */
+    uint64_t stored[MESSAGE_NODE_SHARDS_MAX];
     uint32_t n_terms;
     const uint8_t *terms; /* borrowed: n_terms * (1 + n_shards) * 8 bytes */
 };

@@ -50,9 +50,12 @@ static void read_answer(struct peer_query *q, const struct hello_reply *reply)
         return;
     q->answer.term = group->term;
     snprintf(q->answer.primary, sizeof q->answer.primary, "%s", group->primary);
-    q->answer.is_primary =
-        reply->node < reply->n_nodes && strcmp(group->primary, reply->nodes[reply->node]) == 0;
-    q->answer.is_primary = q->answer.is_primary || strcmp(group->primary, q->peer) == 0;
+    /* Under the address that it was asked at, or under that of its node in the cluster. A standby's cluster is its
+     * primary's, and names that one so, which may be who asks. */
+    q->answer.is_primary = strcmp(group->primary, q->peer) == 0 ||
+                           (reply->node < reply->n_nodes &&
+                            strcmp(group->primary, reply->nodes[reply->node]) == 0 &&
+                            strcmp(group->primary, q->own) != 0);
 }
 
 static int on_frame(void *owner, const struct frame_header *header, const uint8_t *head,
@@ -91,7 +94,7 @@ static void on_closed(void *owner, int why)
 static const struct connector_events events = { on_connected, on_frame, on_closed };
 
 int peer_query_start(struct peer_query *q, struct channel_loop *channels, const char *peer,
-                     const char *token, uint32_t node, uint32_t wait_ms,
+                     const char *own, const char *token, uint32_t node, uint32_t wait_ms,
                      void (*done)(void *owner, const struct err *err,
                                   const struct peer_answer *answer),
                      void *owner, struct err *err)
@@ -111,6 +114,7 @@ int peer_query_start(struct peer_query *q, struct channel_loop *channels, const 
                               .done = done,
                               .owner = owner };
     snprintf(q->peer, sizeof q->peer, "%s", peer);
+    snprintf(q->own, sizeof q->own, "%s", own);
     snprintf(q->hello.token, sizeof q->hello.token, "%.127s", token);
     status = connector_new(channels, &address, &events, q, &q->connector);
     if (status) {

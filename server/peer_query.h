@@ -24,6 +24,7 @@ struct peer_answer {
 /* Zeroed: none is under way. */
 struct peer_query {
     char peer[MESSAGE_ADDRESS_MAX]; /* HOST:PORT */
+    char own[MESSAGE_ADDRESS_MAX];  /* of who asks */
     uint32_t node;
     struct hello hello;
     struct connector *connector; /* owned; NULL: no question is under way */
@@ -36,10 +37,11 @@ struct peer_query {
     void *owner; /* borrowed */
 };
 
-/* `peer` is HOST:PORT, `token` as a hello has it. `done` is called once, later, after wait_ms at the latest;
- * not after peer_query_drop(). A failure: it is no address, or there is no memory; then `done` is not called. */
+/* `peer` is HOST:PORT, `own` that of who asks, `token` as a hello has it. `done` is called once, later, after wait_ms
+ * at the latest; not after peer_query_drop(). A failure: it is no address, or there is no memory; then `done` is not
+ * called. */
 int peer_query_start(struct peer_query *q, struct channel_loop *channels, const char *peer,
-                     const char *token, uint32_t node, uint32_t wait_ms,
+                     const char *own, const char *token, uint32_t node, uint32_t wait_ms,
                      void (*done)(void *owner, const struct err *err,
                                   const struct peer_answer *answer),
                      void *owner, struct err *err) ON_MAIN MUST_CHECK;

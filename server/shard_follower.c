@@ -85,6 +85,7 @@ static void note_reply(struct shard_follower *f, const struct fetch_reply *reply
     uv_mutex_lock(&f->lock);
     f->view.heard_ms = clock_mono_ms();
     f->view.appended = reply->appended;
+    f->view.stored = reply->durable;
     f->view.is_in_sync = reply->in_sync;
     f->view.is_handed_over = reply->hands_over;
     uv_mutex_unlock(&f->lock);

@@ -73,6 +73,7 @@ struct shard_follower_view {
     uint64_t applied;  /* all up to this one are in the shard and in its log */
     uint64_t durable;  /* and on the disk */
     uint64_t appended; /* the primary's newest, as it said last; 0: it has said nothing yet */
+    uint64_t stored;   /* and what it has on its disk */
     uint64_t
         behind_ms; /* monotonic: since when `applied` has been less than that; 0: it is not */
     uint64_t heard_ms;     /* monotonic: its last reply; 0: none */

@@ -104,7 +104,8 @@ static void take_over(struct standby *s) ON_MAIN
 
 static int refuse(struct standby *s, int status, const char *why) ON_MAIN
 {
-    s->is_refusing = true;
+    s->is_moved = status == PS_EMOVED;
+    s->is_refusing = !s->is_moved;
     return standby_session_refuse(&s->session, status, why);
 }
 
@@ -144,6 +145,7 @@ static int on_follow(struct standby *s, const struct follow_reply *reply) ON_MAI
              reply->text[0] ? reply->text : status_text(reply->status));
     if (reply->status)
         return refuse(s, reply->status, why);
+    s->is_moved = false;
     status = check_term(s, reply);
     if (!status)
         status = terms_take(&s->theirs, reply->history, reply->terms, reply->n_terms,
@@ -280,7 +282,8 @@ static void on_lost(void *owner, const char *why)
     struct standby *s = owner;
 
     enter_main();
-    s->is_refusing = s->is_refusing && s->session.refusal[0];
+    s->is_moved = s->is_moved || s->session.is_moved;
+    s->is_refusing = s->is_refusing && s->session.refusal[0] && !s->session.is_moved;
     s->is_refused = s->is_refusing || s->session.is_refused;
     if (s->state == STANDBY_DIALLING && s->session.ended_instead)
         why = "it ended the connection when it was asked to be followed: is it an older psd?";

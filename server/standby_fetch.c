@@ -40,10 +40,10 @@ static void answer_promotion(struct standby *s, const struct err *err) ON_MAIN
 
     s->is_promoting = false;
     s->promoted = NULL;
+    if (err->status) /* who asked may have stopped waiting */
+        log_line_error("this standby does not become the primary: %s", err->text);
     if (promoted)
         promoted(s->promoted_arg, err);
-    else if (err->status)
-        log_line_error("this standby was to take over, and cannot: %s", err->text);
 }
 
 static void refuse_promotion(struct standby *s, const struct err *err) ON_MAIN
@@ -101,6 +101,11 @@ static void on_claimed(void *standby, const struct err *err)
     if (s->state != STANDBY_PROMOTING)
         return;
     s->err = *err;
+    if (err->status == -EEXIST && standby_lacks_by_claim(s))
+        err_set(&s->err, -EEXIST,
+                "promote: %.100s is still the primary: it was the first to claim, and goes on "
+                "without this standby",
+                coordination_claim(s->config.coordination)->primary);
     if (err->status)
         on_term_begun(s);
     else
@@ -457,6 +462,12 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
                        "promote: %s still answers as the primary: stop it first, or say "
                        "--the-other-is-dead",
                        s->config.primary);
+    if (s->config.coordination && !coordination_is_there(s->config.coordination) &&
+        !(promises & (STANDBY_BY_ITSELF | STANDBY_HANDED_OVER)))
+        return err_set(
+            err, -EAGAIN,
+            "promote: the coordination service does not answer, and without its word "
+            "nobody becomes the primary: nothing is changed, promote once it does");
     if ((!standby_noted_sync(s) || standby_lacks_by_claim(s)) &&
         !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF | STANDBY_HANDED_OVER)))
         return err_set(err, -ENODATA,

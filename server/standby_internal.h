@@ -27,6 +27,7 @@ struct standby {
     uint32_t n_failed; /* in a row */
     bool is_refusing;  /* it lives, and does not want us */
     bool is_refused;   /* the same, or it refused the connection itself */
+    bool is_moved;     /* it lives, and has said that it is not the primary */
     bool is_unsteady;  /* the last time it followed it was for a moment */
     char why[256],
         logged[256]; /* logged: the last reason that is in the log, if it is not over */

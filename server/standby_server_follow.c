@@ -261,6 +261,20 @@ static bool has_more(const uint64_t *last, const uint64_t *keep, uint32_t n)
     return n > 0;
 }
 
+/* What the standby has more was acknowledged, or may have been: with fsync only if this directory is an older copy,
+ * which a standby that was restarted cannot say. It takes over then if it lacks nothing. */
+static bool is_to_take_over(const struct standby_server *s) ON_MAIN
+{
+    const struct follower_request *q = &s->request;
+
+    if (!has_more(q->asked.last, q->keep, s->n_shards))
+        return false;
+    for (uint32_t i = 0; i < s->n_shards && s->log_has_all; i++)
+        if (q->asked.stored[i] || q->last[i] > q->keep[i])
+            return false;
+    return true;
+}
+
 /* The term of which this standby will be. */
 static void on_term_begun(struct standby_server *s, const struct err *err) ON_MAIN
 {
@@ -269,6 +283,44 @@ static void on_term_begun(struct standby_server *s, const struct err *err) ON_MA
         refuse_follow(s);
     else if (!s->is_closed)
         start_deciding(s);
+}
+
+/* What the standby knows of this psd in the same reign is newer than what is here: a term that this psd had begun, or
+ * a record that was on its disk. Neither is lost by a crash, nor by a power cut. */
+static bool is_older_copy(const struct standby_server *s) ON_MAIN
+{
+    const struct follower_request *q = &s->request;
+    const uint64_t theirs = terms_last(&q->theirs), mine = terms_last(&s->terms);
+
+    if (s->accepts_loss || q->theirs.history != s->terms.history ||
+        q->asked.n_shards != s->n_shards || !terms_is_one_reign(theirs, mine))
+        return false;
+    for (uint32_t i = 0; i < s->n_shards; i++)
+        if (q->asked.stored[i] > q->keep[i] && q->asked.last[i] > q->keep[i])
+            return true;
+    return theirs > mine;
+}
+
+/* Who follows would give up what was acknowledged, and who takes over might lack what another copy has: a person
+ * decides. */
+static void refuse_older(struct standby_server *s) ON_MAIN
+{
+    struct follower_request *q = &s->request;
+
+    if (s->state != SERVER_SERVING) {
+        standby_server_note_older(s, terms_last(&q->theirs));
+        err_set(&q->err, PS_EMOVED,
+                "this psd's data directory is an older copy than %.80s has, and it does not "
+                "serve: promote that one (psctl promote), or put the newer directory back",
+                q->asked.address);
+    } else {
+        err_set(&q->err, PS_ECLUSTER,
+                "this psd serves from an older copy of its data directory than %.80s has: "
+                "stop it and promote that one (psctl promote); else give that one an empty "
+                "--data-dir",
+                q->asked.address);
+    }
+    refuse_follow(s);
 }
 
 /* The shards keep their logs now, and have said where these end. */
@@ -280,15 +332,16 @@ static void classify(struct standby_server *s) ON_MAIN
     standby_shards_last(s->shards, q->last);
     is_common = terms_common(&s->terms, &q->theirs, q->last, q->asked.last, q->keep);
     q->action = is_common ? FOLLOW_GO_ON : FOLLOW_COPY;
-    if (is_common && terms_last(&q->theirs) > terms_last(&s->terms)) {
+    if (is_older_copy(s))
+        refuse_older(s);
+    else if (is_common && terms_last(&q->theirs) > terms_last(&s->terms))
         hand_over(s);
-    } else if (s->state == SERVER_SERVING) {
+    else if (s->state == SERVER_SERVING)
         start_deciding(s);
-    } else if (is_common && !s->log_has_all && has_more(q->asked.last, q->keep, s->n_shards)) {
+    else if (is_common && !s->accepts_loss && is_to_take_over(s))
         hand_over(s);
-    } else {
+    else
         standby_server_begin_term(s, on_term_begun);
-    }
 }
 
 /* The next step. */

@@ -26,6 +26,8 @@
 #include "server/standby_settings.h"
 #include "server/standby_shards.h"
 
+#define DOUBT_MAX 280u /* a sentence with an address */
+
 enum server_state {
     SERVER_OFF,
     SERVER_ASKING,
@@ -71,6 +73,10 @@ struct standby_server {
     bool was_in_sync;   /* at the start: the peer may have more, or be the primary */
     bool log_has_all;   /* at the start: all that the run before acknowledged is in this log */
     bool is_given_over; /* at the start: the peer has more, and was told to take over */
+    bool
+        is_older; /* at the start: than the peer knows this psd, and a person has to say who serves */
+    bool accepts_loss;  /* a person has said that this psd serves without what it lacks */
+    uint64_t peer_term; /* older: the newest term of this psd that the peer knows */
     bool has_begun;     /* a term of this run is in `terms` */
     void (*begun)(struct standby_server *s, const struct err *err); /* NULL: nobody waits */
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
@@ -144,6 +150,9 @@ static inline bool standby_server_is_busy(const struct standby_server *s)
 {
     return s->job.is_running || peer_query_is_running(&s->query);
 }
+
+/* Its standby knows a newer state of this psd than is here: its directory was put back from an older copy. */
+void standby_server_note_older(struct standby_server *s, uint64_t peer_term) ON_MAIN;
 
 /* --- standby_server_report.c --- */
 

@@ -19,7 +19,7 @@ struct coordination *standby_server_coordination(const struct standby_server *s)
 
 int standby_server_promote(struct standby_server *s, bool accept_loss, struct err *err)
 {
-    char doubt[160];
+    char doubt[DOUBT_MAX];
 
     if (s->state == SERVER_HANDED_OVER && accept_loss) {
         standby_server_refuse_hand_over(s);
@@ -41,7 +41,8 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
                        doubt);
     log_line_warn("promoted with --accept-loss, without what this psd does not have: %s",
                   doubt);
-    s->was_in_sync = s->is_foreign = false;
+    s->was_in_sync = s->is_foreign = s->is_older = false;
+    s->accepts_loss = true;
     s->asked_ms = 0;
     return 0;
 }

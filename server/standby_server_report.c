@@ -79,15 +79,20 @@ void standby_server_describe_doubt(const struct standby_server *s, char *dst, si
 
     if (!s->is_foreign && !s->terms.peer[0])
         snprintf(dst, n_bytes, "it is not known yet who is the primary");
+    else if (s->is_older && !s->is_foreign)
+        snprintf(dst, n_bytes,
+                 "its data directory is an older copy: standby %.127s has newer data, and "
+                 "serves it once it is promoted there",
+                 s->terms.peer);
     else if (!s->is_foreign)
-        snprintf(dst, n_bytes, "standby %.60s may %s", s->terms.peer,
+        snprintf(dst, n_bytes, "standby %.127s may %s", s->terms.peer,
                  s->log_has_all ? "be the primary by now" : "have more than this node's log");
     else if (!c || !c->standby[0])
         snprintf(dst, n_bytes,
                  "its data directory has not the group's data, and there is no standby");
     else
         snprintf(dst, n_bytes,
-                 "its data directory has not the group's data, %s standby %.60s%s",
+                 "its data directory has not the group's data, %s standby %.127s%s",
                  c->in_sync ? "which" : "and", c->standby,
                  c->in_sync ? " has" : " may not have all of it");
 }
@@ -95,13 +100,14 @@ void standby_server_describe_doubt(const struct standby_server *s, char *dst, si
 void standby_server_describe_awaited(const struct standby_server *s, char *dst, size_t n_bytes)
 {
     const struct claim *c = s->is_foreign ? coordination_claim(s->coordination) : NULL;
-    const char *until = !s->is_foreign                     ? " until it follows"
+    const char *until = !s->is_foreign && s->is_older      ? " until then"
+                        : !s->is_foreign                   ? " until it follows"
                         : c && c->standby[0] && c->in_sync ? " until that is the primary"
                                                            : "";
-    char doubt[160];
+    char doubt[DOUBT_MAX];
 
     standby_server_describe_doubt(s, doubt, sizeof doubt);
-    snprintf(dst, n_bytes, "%.130s: workers are refused%s", doubt, until);
+    snprintf(dst, n_bytes, "%s: workers are refused%s", doubt, until);
 }
 
 static bool is_rising(const struct standby_server *s)
@@ -132,50 +138,49 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
 
     ret->wait_since_unix_ms = clock_unix_ms() - waited_ms(s, silent_ms);
     if (s->write_err.status)
-        snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %.120s",
-                 s->write_err.text);
+        snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %s", s->write_err.text);
     else if (s->coordination && coordination_is_waiting(s->coordination, wait) &&
              s->state == SERVER_SERVING)
         snprintf(ret->wait, sizeof ret->wait,
-                 "replies wait until the coordination service has noted whether standby %.48s "
+                 "replies wait until the coordination service has noted whether standby %.127s "
                  "is in sync%s",
                  s->terms.peer, silent_ms ? "; pulls wait, too" : "");
     else if (silent_ms)
         snprintf(ret->wait, sizeof ret->wait,
-                 "standby %.60s does not answer, and may be the primary by now: pulls wait",
+                 "standby %.127s does not answer, and may be the primary by now: pulls wait",
                  s->terms.peer);
     else if (s->coordination && coordination_is_waiting(s->coordination, wait))
         snprintf(ret->wait, sizeof ret->wait, "%s", wait);
     else if (s->has_other_data)
         snprintf(ret->wait, sizeof ret->wait,
-                 "%.48s is the primary there, and the data here is not of its cluster: is the "
+                 "%.127s is the primary there, and the data here is not of its cluster: is the "
                  "name behind --coord's slash right?",
                  named_primary(s));
     else if (s->state == SERVER_HANDED_OVER)
         snprintf(ret->wait, sizeof ret->wait,
-                 "switch: %.60s is to become the primary, and has not said that it is",
+                 "switch: %.127s is to become the primary, and has not said that it is",
                  s->terms.peer);
     else if (s->switching.step != SWITCH_NONE)
         snprintf(ret->wait, sizeof ret->wait,
-                 "switch: pushes wait until standby %.60s has all that is acknowledged",
+                 "switch: pushes wait until standby %.127s has all that is acknowledged",
                  s->terms.peer);
     else if (s->state == SERVER_AWAITED)
         standby_server_describe_awaited(s, ret->wait, sizeof ret->wait);
     else if (is_rising(s))
         snprintf(
             ret->wait, sizeof ret->wait,
-            "standby %.60s is becoming the primary: replies wait until it is, or says that "
+            "standby %.127s is becoming the primary: replies wait until it is, or says that "
             "it is not",
             s->terms.peer);
     else if (follow_waits(s))
         snprintf(ret->wait, sizeof ret->wait,
-                 "%.50s asks to follow, and waits until standby %.50s is out of sync",
+                 "%.127s asks to follow, and waits until standby %.127s is out of sync",
                  s->request.asked.address, s->terms.peer);
 }
 
 bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
 {
-    char wait[COORDINATION_WAIT_MAX], doubt[160];
+    char wait[COORDINATION_WAIT_MAX], doubt[DOUBT_MAX];
 
     if (s->state == SERVER_HANDED_OVER) {
         err_set(ret, PS_ESTOPPING,
@@ -188,10 +193,11 @@ bool standby_server_is_waiting(const struct standby_server *s, struct err *ret)
     if (s->coordination && coordination_is_waiting(s->coordination, wait))
         err_set(ret, PS_ESTOPPING, "psd is not ready yet: %s", wait);
     else if (s->has_other_data)
-        err_set(ret, PS_ESTOPPING,
-                "psd is not ready yet: %.60s is the primary there, and the data here is not of "
-                "its cluster: is the name behind --coord's slash right?",
-                named_primary(s));
+        err_set(
+            ret, PS_ESTOPPING,
+            "psd is not ready yet: %.127s is the primary there, and the data here is not of "
+            "its cluster: is the name behind --coord's slash right?",
+            named_primary(s));
     else if (s->state == SERVER_BEGINNING || s->write_err.status)
         err_set(ret, PS_ESTOPPING,
                 "psd is not ready yet: its new term goes to the disk%s%.160s",

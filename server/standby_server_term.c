@@ -12,6 +12,8 @@
 #include "server/standby_settings.h"
 
 #define ASK_EVERY_MS 2000u
+#define FOLLOWS_WITHIN_MS \
+    5000u /* a standby that lives, and has heard that its primary is back */
 
 /* --- a term --- */
 
@@ -91,7 +93,9 @@ static uint64_t next_term(const struct standby_server *s) ON_MAIN
                               ? terms_promoted(&s->terms, terms_random())
                               : terms_last(&s->terms) + 1;
 
-    return c && term <= c->term ? c->term + 1 : term;
+    if (c && term <= c->term)
+        return c->term + 1;
+    return term <= s->peer_term ? s->peer_term + 1 : term;
 }
 
 /* A term that begins behind each shard's newest record; once a run, however often its write fails. */
@@ -130,11 +134,37 @@ static void note_rising(struct standby_server *s, const struct err *err,
 
 static void await(struct standby_server *s) ON_MAIN
 {
-    char awaited[200];
+    char awaited[DOUBT_MAX + 40];
 
     s->state = SERVER_AWAITED;
     standby_server_describe_awaited(s, awaited, sizeof awaited);
     log_line_warn("%s (psctl promote --accept-loss serves at once)", awaited);
+}
+
+void standby_server_note_older(struct standby_server *s, uint64_t peer_term)
+{
+    const bool was_older = s->is_older;
+
+    s->is_older = s->was_in_sync = true;
+    s->peer_term = peer_term;
+    if (!was_older)
+        await(s);
+}
+
+/* It follows this psd, or did, and knows a term that this psd had begun and has no more. */
+static bool names_newer_self(const struct standby_server *s, const struct peer_answer *answer)
+{
+    return !s->accepts_loss && !s->has_begun && answer->primary[0] && !answer->is_primary &&
+           answer->term > terms_last(&s->terms) &&
+           terms_is_one_reign(answer->term, terms_last(&s->terms));
+}
+
+/* All that was acknowledged is here, and the standby lives, but does not come. */
+static bool may_go_on_without(const struct standby_server *s, const struct peer_answer *answer)
+    ON_MAIN
+{
+    return s->log_has_all && !s->is_older && answer->primary[0] && !answer->is_primary &&
+           clock_mono_ms() > s->since_ms + FOLLOWS_WITHIN_MS;
 }
 
 static void on_peer_answer(void *server, const struct err *err,
@@ -157,8 +187,11 @@ static void on_peer_answer(void *server, const struct err *err,
     note_rising(s, err, answer);
     if (s->state == SERVER_SERVING || s->state == SERVER_HANDED_OVER || s->is_given_over)
         return;
-    if (!s->was_in_sync ||
-        (!err->status && answer->primary[0] && !answer->is_primary && s->log_has_all)) {
+    if (!err->status && names_newer_self(s, answer)) {
+        standby_server_note_older(s, answer->term);
+        return;
+    }
+    if (!s->was_in_sync || (!err->status && may_go_on_without(s, answer))) {
         standby_server_begin_term(s, NULL);
         return;
     }
@@ -173,8 +206,9 @@ void standby_server_ask_peer(struct standby_server *s)
     struct err err = { 0 };
 
     s->asked_ms = clock_mono_ms();
-    if (peer_query_start(&s->query, &s->channels, s->terms.peer, s->config.settings->token,
-                         s->config.welcome->node, wait_ms, on_peer_answer, s, &err))
+    if (peer_query_start(&s->query, &s->channels, s->terms.peer, s->config.own_address,
+                         s->config.settings->token, s->config.welcome->node, wait_ms,
+                         on_peer_answer, s, &err))
         on_peer_answer(s, &err, &nothing);
 }
 

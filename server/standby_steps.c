@@ -193,6 +193,17 @@ static uint64_t term_of_last(const struct standby *s)
     return 0;
 }
 
+/* With less than this a primary comes back with an older directory than it had. */
+static void put_stored(const struct standby *s, uint64_t *ret)
+{
+    struct shard_follower_view view;
+
+    for (uint32_t i = 0; i < standby_n_shards(s) && s->is_loaded; i++) {
+        standby_see_shard(s, i, &view);
+        ret[i] = view.stored;
+    }
+}
+
 void standby_follow(struct standby *s)
 {
     bool has = s->terms.history && !s->wants_copy;
@@ -213,6 +224,7 @@ void standby_follow(struct standby *s)
         m->n_terms = s->terms.n;
         memcpy(m->last, s->last, standby_n_shards(s) * sizeof *m->last);
         terms_put(&s->terms, terms);
+        put_stored(s, m->stored);
     }
     standby_ask(s, message_write_follow(&s->session.out, ++s->session.request_id, m));
     free(terms);
@@ -236,7 +248,7 @@ uint64_t standby_heard_ms(const struct standby *s)
 
 bool standby_is_answering(const struct standby *s)
 {
-    return (s->session.state == SESSION_WELCOME || s->is_refusing) &&
+    return ((s->session.state == SESSION_WELCOME && !s->is_moved) || s->is_refusing) &&
            clock_mono_ms() - standby_heard_ms(s) < ANSWERS_MS;
 }
 

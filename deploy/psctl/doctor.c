@@ -94,7 +94,8 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
             primary, field_text(node, "health"));
     else if (strcmp(state, "following") == 0)
         say(e, WARNING, n,
-            "it is a standby and not in sync with its primary %s: %.0f record%s behind",
+            "it is a standby and not in sync with its primary %s: %.0f record%s behind (with "
+            "--standby-ack no there it never is in sync)",
             primary, lag, NUMBER_PLURAL(lag));
     else if (!field_is_true(r, "in_sync"))
         say(e, NOTE, n, "it is a standby of %s, and not in sync yet: %s", primary, state);
@@ -145,10 +146,9 @@ static void examine_replication(struct examination *e, const cJSON *node, double
         return;
     if (strcmp(state, "awaits its standby") == 0)
         say(e, PROBLEM, n,
-            "it waits for its standby %s, which may have pushes that this one acknowledged and "
-            "lacks, and refuses workers: start that one; if it is lost for good, psctl promote "
-            "--accept-loss here",
-            peer);
+            "it waits for its standby %s, and refuses workers (%s): start that one; if it is "
+            "lost for good, psctl promote --accept-loss here",
+            peer, field_text(node, "health"));
     else if (strcmp(state, "no standby") == 0)
         say(e, WARNING, n,
             "its standby %s is missing%s: a failure of this node stops its jobs, and its disk "

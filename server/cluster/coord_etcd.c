@@ -565,7 +565,8 @@ static void use_message(struct watch *w, const cJSON *root)
         w->from = 0; /* what lies between is gone: all keys are read anew */
         etcd_http_stop(&w->transfer);
         w->state = WATCH_WAITS;
-        w->start_ms = now_ms(w->c);
+        /* At once, the first time. A member that says so again and again is asked ever less often. */
+        w->start_ms = now_ms(w->c) + (w->n_restarts++ ? watch_pause_ms(w) : 0);
         schedule(w->c, w->start_ms);
     } else if (a.is_canceled &&
                a.reason[0]) { /* all that etcd 3.4 says of a token that has ended */

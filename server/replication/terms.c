@@ -47,6 +47,11 @@ uint64_t terms_promoted(const struct terms *t, uint64_t random)
            random % (TERMS_PROMOTION_STEP / 2);
 }
 
+bool terms_is_one_reign(uint64_t a, uint64_t b)
+{
+    return a / TERMS_PROMOTION_STEP == b / TERMS_PROMOTION_STEP;
+}
+
 uint64_t terms_random(void)
 {
     uint64_t number = 0;

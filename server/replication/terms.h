@@ -77,6 +77,9 @@ void terms_begin(struct terms *t, uint64_t term, const uint64_t *first);
 /* For a new history; not 0. */
 uint64_t terms_random(void);
 
+/* The two are of one primary and its restarts: no promotion lies between them. */
+bool terms_is_one_reign(uint64_t a, uint64_t b);
+
 /* Begins a history without terms. history: not 0. */
 void terms_begin_history(struct terms *t, uint64_t history, uint64_t timeline,
                          uint32_t n_shards);

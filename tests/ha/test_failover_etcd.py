@@ -181,6 +181,42 @@ def test_a_second_promotion_is_refused_and_the_first_one_goes_on(start, etcd):
     counter.check()
 
 
+def test_a_promotion_without_etcd_is_refused_at_once_and_pushes_go_on(start, etcd):
+    """Its primary lives. Once etcd is back it is done."""
+    pair, counter = start(etcd)
+    etcd.signal(signal.SIGSTOP, 0)
+    wait_for("a word of it", lambda: pair.standby.says("the service does not answer"), 60)
+    refused = pair.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "the coordination service does not answer" in refused.stderr, refused
+    counter.push_on()
+    assert pair.standby.replication()["in_sync"]
+    etcd.heal()
+    wait_for("its return", lambda: pair.standby.says("the service answers again"), 60)
+    promoted = pair.standby.psctl("promote", "--the-other-is-dead")
+    assert promoted.returncode == 0, promoted
+    assert pair.primary.proc.wait(60) == 3
+    counter.check()
+
+
+def test_of_a_promotion_and_its_primarys_claim_one_is_made_and_both_members_say_which(start, etcd):
+    """etcd stops before the promotion, and neither of them has noticed."""
+    pair, counter = start(etcd)
+    etcd.signal(signal.SIGSTOP, 0)
+    asked = subprocess.Popen([BIN / "psctl", "promote", "--the-other-is-dead", "--server", pair.standby.address],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for("the primary's claim", lambda: asked.poll() is not None or "has noted whether standby" in pair.primary.psctl("why").stdout, 60)
+    etcd.heal()
+    said = asked.communicate(timeout=60)[1]
+    if asked.returncode == 0:
+        assert pair.primary.proc.wait(60) == 3
+    else:
+        assert f"{pair.primary.address} is still the primary" in said or "does not answer" in said, said
+        if "is still the primary" in said:
+            assert pair.standby.says(f"does not become the primary: promote: {pair.primary.address} is still the primary")
+        pair.await_in_sync()
+    counter.check()
+
+
 def test_of_two_psd_of_one_name_and_history_the_one_with_the_greater_term_serves(etcd, tmp_path):
     """As of a virtual machine that is copied while it runs."""
     address = f"127.0.0.1:{free_ports(1)[0]}"

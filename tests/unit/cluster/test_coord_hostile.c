@@ -414,6 +414,35 @@ static void a_watch_that_fails_again_and_again_asks_less_and_less_often(void **s
     }
 }
 
+/* Whatever revision a watch asks for. */
+static void say_compacted(struct fake_etcd *f, struct fake_connection *to, const char *path,
+                          const char *body)
+{
+    static const char line[] =
+        "{\"result\":{" HEADER ",\"created\":true}}\n{\"result\":{" HEADER
+        ",\"canceled\":true,\"compact_revision\":\"8\"}}\n";
+
+    if (strcmp(path, "/v3/watch") != 0) {
+        answer_well(f, to, path, body);
+        return;
+    }
+    fake_etcd_begin(to);
+    fake_etcd_send(to, line, sizeof line - 1);
+}
+
+static void a_watch_whose_revision_is_compacted_each_time_asks_less_and_less_often(void **state)
+{
+    struct fixture f;
+    struct calls_view view = { 0 };
+
+    (void)state;
+    start(&f, say_compacted, 1);
+    f.c->ops->watch(f.c, "", calls_on_event, &view);
+    run_for(&f, 1500);
+    assert_in_range(f.n_lists, 3, 9); /* at once, after 50 ms, 100, 200, 400, 800: or half */
+    stop(&f);
+}
+
 /* Its stream says nothing, whatever changes. */
 static void be_silent_about_changes(struct fake_etcd *f, struct fake_connection *to,
                                     const char *path, const char *body)
@@ -534,6 +563,8 @@ int main(void)
             a_transaction_without_an_answer_may_have_been_made_and_the_sentence_says_so),
         cmocka_unit_test(whatever_a_stream_brings_the_watch_goes_on_elsewhere),
         cmocka_unit_test(a_watch_that_fails_again_and_again_asks_less_and_less_often),
+        cmocka_unit_test(
+            a_watch_whose_revision_is_compacted_each_time_asks_less_and_less_often),
         cmocka_unit_test(a_watch_that_is_silent_about_a_change_is_found_out),
         cmocka_unit_test(a_watch_may_end_and_begin_within_its_own_event),
         cmocka_unit_test(calls_under_way_end_when_the_connection_is_closed),
