@@ -620,6 +620,19 @@ static const char *apply_combine(struct model *m, const struct fact *fact)
     return fact->version != m->version ? "a combined clock has another version" : NULL;
 }
 
+void model_release(struct model *m)
+{
+    while (m->n_held) {
+        const struct fact fact = { .type = SHARD_EVENT_COMBINE,
+                                   .clock = m->held[0].push->clock,
+                                   .run = m->held[0].run };
+
+        if (fact.run == m->run && !has_all_ticked(m, fact.clock))
+            return;
+        (void)apply_combine(m, &fact); /* of which version it is nobody says */
+    }
+}
+
 const char *model_apply(struct model *m, const struct fact *fact)
 {
     struct model_worker *w = &m->workers[fact->rank];

@@ -95,6 +95,9 @@ void model_deinit(struct model *m);
 /* Another one, of the same rows and versions and with no job. `ret`: new. */
 void model_copy(const struct model *m, struct model *ret);
 
+/* A restore into another layout combines each clock that was complete when the log ended, before it reads the rows. */
+void model_release(struct model *m);
+
 /* Takes the rows of `from` whose keys are those of shard `shard`, as they are resharded to another layout, and the greatest
  * counts. */
 void model_reshard(struct model *m, const struct model *from, uint32_t shard);

@@ -712,6 +712,8 @@ static void stop_all(struct schedule *s)
 /* What each shard of the next layout is to begin with. */
 static void reshard_records(struct world *w, struct shard_record *from, uint32_t n_from)
 {
+    for (uint32_t k = 0; k < n_from; k++)
+        model_release(&from[k].model);
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {
         struct shard_record *rec = &w->members[0][i];
 

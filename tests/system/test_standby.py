@@ -535,12 +535,12 @@ def test_a_full_ring_holds_pushes_up_for_the_patience(start_psd):
     assert re.match(r"standby .* has not acknowledged the newest 6\d MB: they go on after --standby-patience$",
                     waits["standby behind"]["why"]), waits
     assert not [what for what in waits if "write-ahead log" in what], waits
+    assert "write-ahead log's disk" not in psd.log()
     n_held = psd.stats()["shards"][0]["log"]["records"]
     said = bench.communicate()[0]
     assert bench.returncode == 0, said
     assert psd.stats()["shards"][0]["log"]["records"] > n_held  # they went on
     assert not standby_of(psd)["in_sync"]
-    assert "write-ahead log's disk" not in psd.log()
     standby.close()
 
 
