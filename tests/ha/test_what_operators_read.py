@@ -1,6 +1,7 @@
 """What the guide's reader sees of a pair, in psctl, /healthz, /metrics and the logs: each sentence whole, and about now."""
 
 import re
+import signal
 import subprocess
 import time
 import urllib.error
@@ -172,7 +173,7 @@ def test_a_promotion_by_etcd_finds_the_standby_and_one_without_etcd_says_what_it
         assert said.returncode == 1 and "promote: found group 1, expected 0 to 0" in said.stderr
         said = p.standby.psctl("promote", "0")
         assert said.returncode == 1 and f"{p.primary.address} still answers as the primary" in said.stderr, said.stderr
-        etcd.kill(0)
+        etcd.signal(signal.SIGSTOP, 0)  # which nobody has noticed yet: else it is refused at once
         kill(p.primary)
         began = time.monotonic()
         said = p.standby.psctl("promote", "--the-other-is-dead", "--timeout", "4s")
