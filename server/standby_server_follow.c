@@ -385,7 +385,8 @@ static int refuse_early(const struct standby_server *s, struct err *err) ON_MAIN
     return err->status;
 }
 
-/* A psd that had a standby has a history, unless its disk was lost: it would be copied over what it has lost. */
+/* A psd that had a standby has it in TERMS, unless its disk was lost: it would be copied over what it has lost. With
+ * --coord a start begins a history of its own, and writes it: only the standby that it names tells. */
 static bool has_lost_its_data(const struct standby_server *s) ON_MAIN
 {
     const struct follow *asked = &s->request.asked;
@@ -393,7 +394,8 @@ static bool has_lost_its_data(const struct standby_server *s) ON_MAIN
 
     for (uint32_t i = 0; i < s->n_shards; i++)
         has_records = has_records || asked->last[i];
-    return !s->terms.history && asked->history && has_records;
+    return !s->had_standby && asked->history && asked->history != s->terms.history &&
+           has_records;
 }
 
 /* 0, or why this one may not follow now. */
@@ -428,10 +430,10 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
     if (has_lost_its_data(s))
         return err_set(
             err, PS_ECLUSTER,
-            "this psd's data directory knows of no standby, and %.60s has a primary's "
-            "data: if this psd's own is lost, stop it and promote that one (psctl "
-            "promote); else give that one an empty --data-dir",
-            q->asked.address);
+            "primary %.48s has no data of this pair, and standby %.48s has it: if the "
+            "primary's disk is lost, stop it and psctl promote --server %.48s; else give the "
+            "standby an empty --data-dir",
+            s->config.own_address, q->asked.address, q->asked.address);
     if (strcmp(q->asked.address, s->config.own_address) == 0)
         return err_set(err, PS_ECLUSTER,
                        "the standby calls itself %.100s, as this primary does: give each an "

@@ -114,18 +114,33 @@ def test_a_standby_that_is_away_for_longer_than_its_log_copies(pair, counter, by
     worker.check()
 
 
-def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counter):
-    """Its standby has the only copy."""
-    p = pair()
+@pytest.mark.parametrize("is_named", [False, True], ids=["alone", "etcd"])
+def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counter, etcd, is_named):
+    """Its standby has the only copy. With etcd it has a history of its own from its start on, as where etcd has lost the claim."""
+    p = pair(*(["--coord", etcd.url()] if is_named else []))
     worker = counter(p)
     worker.push_on()
     before = worker.ask("stop")
+    if is_named:
+        kill(p.standby)
     kill(p.primary)
     shutil.rmtree(p.primary.data)
-    p.primary.start()
-    said = f"data directory knows of no standby, and {p.standby.address} has a primary's data"
-    wait_for("the refusal", lambda: p.primary.says(said) and p.standby.says(said), 30)
-    assert p.standby.replication()["state"] == "spare"
-    p.fail_over()
+    other = ["--coord", etcd.url()] if is_named else []
+    said = f"primary {p.primary.address} has no data of this pair, and standby {p.standby.address} has it"
+    for start in range(2):  # the second one finds a TERMS of the first one
+        p.primary.start(*other)
+        if is_named and start == 0:
+            p.standby.start("--standby", p.primary.address, *other)
+        wait_for("the refusal", lambda n=start: p.primary.log.read_text().count(said) > n and p.standby.says(said), 30)
+        assert p.standby.replication()["state"] == "spare"
+        if start == 0:
+            kill(p.primary)
+    if is_named:
+        kill(p.primary)
+        said = p.standby.psctl("promote", "--accept-loss")
+        assert said.returncode == 0, said
+        p.primary, p.standby = p.standby, p.primary
+    else:
+        p.fail_over()
     end = counter(p).ask("stop")
     assert end["lowest"] == end["highest"] == before["pushed"] + end["pushed"], (before, end)
