@@ -118,6 +118,25 @@ def test_both_of_a_pair_are_started_at_once(member):
     assert "restoring" not in log(primary) and "is stopping" not in log(primary) + log(standby)
 
 
+def test_a_pair_without_a_table_keeps_its_shards_and_its_place(tmp_path):
+    """Its primary is started again without --shards: nothing is in its directory but TERMS."""
+    primary, standby = (Member(tmp_path / name, port) for name, port in zip("ab", free_ports(2)))
+    try:
+        primary.start("--shards", "1")
+        primary.await_ready()
+        standby.start("--shards", "1", "--standby", primary.address)
+        wait_for("a standby in sync", lambda: standby.replication().get("in_sync"), 60)
+        kill(primary)
+        primary.start()
+        wait_for("its return", lambda: primary.proc.poll() is not None or primary.replication().get("in_sync"), 60)
+        assert primary.proc.poll() is None and "taken as new" not in log(primary), log(primary)
+        assert len(primary.status()["shards"]) == 1
+    finally:
+        for m in (primary, standby):
+            if m.proc and m.proc.poll() is None:
+                kill(m)
+
+
 # --- the metric ---
 
 def test_with_standby_ack_no_a_standby_that_follows_is_not_missing(pair):
